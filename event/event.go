@@ -1,0 +1,185 @@
+// Package event defines the two-word events that describe how a thread's
+// stack changes. They are what the rings hold and what a recording stores.
+//
+// An event is {time in ns of CLOCK_MONOTONIC, value}; value is
+// kind<<56 | payload. The payload of each kind:
+//
+//	Exit    0       the top frame was left (the whole value is 0)
+//	Enter   frame   a frame was entered on top: its word, see Frame
+//	Move    frame   the top frame goes on at another place
+//	Seen    seen    the stack was confirmed up to this time, see Seen
+//	State   state   what the thread does from here on, see State
+//	Lock    addr    address of the lock it waits for; 0: none any more
+//	Holder  holder  who holds that lock: TID, and how that is known
+//	Sync    depth   the whole stack follows as depth Enter events, outermost
+//	                first, each with the time at which it was entered
+//	Gap     gap     samples are missing: why<<48 | ns they would have covered
+//	Pause   ns      sliver held the thread from this time on for ns
+//	Rate    ns      the interval between samples from here on
+//	Wait    id      number of a description of the wait in the recording
+//	Mark    why     something happened at this time (exec, …)
+//	Sched   sched   times switched in since the last such event, and ns waited for a CPU
+//
+// The package imports package stack alone; all functions are pure.
+package event
+
+import "github.com/sliverprof/sliver/stack"
+
+// Kind is the top byte of a value.
+type Kind uint8
+
+// Kinds.
+const (
+	Exit Kind = iota
+	Enter
+	Move
+	Seen
+	State
+	Lock
+	Holder
+	Sync
+	Gap
+	Pause
+	Rate
+	Wait
+	Mark
+	Sched
+	kinds
+)
+
+var kindNames = [...]string{"exit", "enter", "move", "seen", "state", "lock", "holder", "sync", "gap", "pause", "rate",
+	"wait", "mark", "sched"}
+
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Valid reports whether k is known to this version.
+func (k Kind) Valid() bool { return k < kinds }
+
+// Event is one entry of a ring.
+type Event struct {
+	Time  stack.Time
+	Value uint64
+}
+
+const payloadMask = 1<<56 - 1
+
+// Kind of e.
+func (e Event) Kind() Kind { return Kind(e.Value >> 56) }
+
+// Payload of e, 56 bits.
+func (e Event) Payload() uint64 { return e.Value & payloadMask }
+
+// Make joins a kind and a payload; payload bits above 56 are dropped.
+func Make(t stack.Time, k Kind, payload uint64) Event {
+	return Event{t, uint64(k)<<56 | payload&payloadMask}
+}
+
+// Word is the payload of Enter and Move: a frame as far as a name needs it.
+//
+//	bits 0..47 address (PC or return address; a Reason for error frames)
+//	bits 48..51 stack.Kind   bits 52..54 stack.Trust   bit 55 exact
+//
+// User addresses of both machines fit in 48 bits (a program that asks for
+// five-level page tables by hint may have code above; such a PC is cut).
+type Word uint64
+
+// WordOf packs f.
+func WordOf(f *stack.Frame) Word {
+	w := f.PC&(1<<48-1) | uint64(f.Kind&15)<<48 | uint64(f.Trust&7)<<52
+	if f.Exact {
+		w |= 1 << 55
+	}
+	return Word(w)
+}
+
+// Addr is the frame's PC: exact, or a return address.
+func (w Word) Addr() uint64 { return uint64(w) & (1<<48 - 1) }
+
+// Kind of the frame.
+func (w Word) Kind() stack.Kind { return stack.Kind(w >> 48 & 15) }
+
+// Trust of the frame.
+func (w Word) Trust() stack.Trust { return stack.Trust(w >> 52 & 7) }
+
+// Exact reports whether Addr is the next instruction and not a return address.
+func (w Word) Exact() bool { return w>>55&1 != 0 }
+
+// Lookup is the address by which to look for names and lines: the address
+// itself where it is exact, else one less, inside the call.
+func (w Word) Lookup() uint64 {
+	if a := w.Addr(); w.Exact() || a == 0 || w.Kind() == stack.KindError {
+		return a
+	}
+	return w.Addr() - 1
+}
+
+// Limits of Seen's fields: a writer emits one before either overflows.
+const (
+	MaxSeen    = 1<<13 - 1 // samples
+	MaxSeenCPU = 1<<40 - 1 // ns, 18 minutes
+)
+
+// SeenOf packs: n samples (since the last Seen or change), all had in the
+// same way, and the CPU time in ns that the thread spent since the last Seen.
+func SeenOf(w stack.Way, n int, cpu int64) uint64 {
+	return uint64(w&7)<<53 | uint64(min(n, MaxSeen))<<40 | uint64(min(max(cpu, 0), MaxSeenCPU))
+}
+
+// SeenFields takes a Seen payload apart.
+func SeenFields(p uint64) (w stack.Way, n int, cpu int64) {
+	return stack.Way(p >> 53 & 7), int(p >> 40 & MaxSeen), int64(p & MaxSeenCPU)
+}
+
+// StateOf packs a state and the system call it is in (-1: none).
+func StateOf(s stack.State, nr int32) uint64 {
+	return uint64(s)<<48 | uint64(uint32(nr+1))&0xffff
+}
+
+// StateFields takes a State payload apart.
+func StateFields(p uint64) (s stack.State, nr int32) {
+	return stack.State(p >> 48 & 0xff), int32(p&0xffff) - 1
+}
+
+// GapOf packs why samples are missing and the ns that they would have covered
+// (at most 2^48).
+func GapOf(w stack.Why, ns int64) uint64 {
+	return uint64(w)<<48 | uint64(min(max(ns, 0), 1<<48-1))
+}
+
+// GapFields takes a Gap payload apart.
+func GapFields(p uint64) (w stack.Why, ns int64) {
+	return stack.Why(p >> 48 & 0xff), int64(p & (1<<48 - 1))
+}
+
+// SchedOf packs n switches in and the ns of waiting for a CPU, both since the
+// last Sched event.
+func SchedOf(n uint64, delay int64) uint64 {
+	return min(n, 0xffff)<<40 | uint64(min(max(delay, 0), MaxSeenCPU))
+}
+
+// SchedFields takes a Sched payload apart.
+func SchedFields(p uint64) (n uint64, delay int64) { return p >> 40 & 0xffff, int64(p & MaxSeenCPU) }
+
+// KnownBy is how a holder is known.
+type KnownBy uint8
+
+// Ways to know a holder.
+const (
+	KnownByWord     KnownBy = iota + 1 // the lock word or its owner field names it
+	KnownByKernel                      // /proc/locks, PI futex
+	KnownByRuntime                     // a managed runtime's own records
+	KnownByInferred                    // inferred from the recording: who let go when the wait ended
+)
+
+// HolderOf packs the TID that holds a lock and how that is known; tid 0: nobody or unknown.
+func HolderOf(tid stack.TID, by KnownBy) uint64 { return uint64(by)<<48 | uint64(uint32(tid)) }
+
+// HolderFields takes a Holder payload apart.
+func HolderFields(p uint64) (tid stack.TID, by KnownBy) {
+	return stack.TID(uint32(p)), KnownBy(p >> 48 & 0xff)
+}

@@ -1,0 +1,201 @@
+// Package stack holds the words that every other package shares: threads,
+// times, registers, frames and samples. It has no logic beyond printing them,
+// imports the standard library alone, and its values are plain data: whoever
+// owns one decides who may touch it.
+package stack
+
+import "fmt"
+
+// TID is a thread's number as the kernel's initial PID namespace of the
+// sliver process shows it (the numbers under /proc).
+type TID int32
+
+// Time is in nanoseconds of CLOCK_MONOTONIC.
+type Time int64
+
+// Kind says what world a frame belongs to.
+type Kind uint8
+
+// The kinds fit in four bits of an event word: see package event.
+const (
+	KindNative Kind = iota // machine code with or without a symbol
+	KindGo                 // machine code made by the Go compiler
+	KindKernel             // the kernel, entered from the frame below
+	KindJava               // Java, interpreted or compiled
+	KindPython             // CPython
+	KindJS                 // JavaScript
+	KindError              // no code at all: PC holds a Reason
+)
+
+func (k Kind) String() string {
+	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error")
+}
+
+// Trust says how a frame was found, from the surest down.
+type Trust uint8
+
+// The trusts fit in three bits of an event word.
+const (
+	TrustRegs  Trust = iota // the PC register itself
+	TrustCFI                // call frame information of the file
+	TrustTable              // a runtime's own tables (pclntab, Method*)
+	TrustFP                 // the frame-pointer chain
+	TrustScan               // a return address found by looking for one
+)
+
+func (t Trust) String() string {
+	return name(int(t), "trust", "registers", "cfi", "tables", "frame pointer", "scan")
+}
+
+// Reason says why a stack ends before the thread's start, or why a sample is
+// missing. It is the PC of a KindError frame.
+type Reason uint8
+
+// Reasons of a stack that ends early.
+const (
+	ReasonNone     Reason = iota
+	ReasonShort           // the stack outgrew what was copied
+	ReasonNoRule          // no unwinding information covers the address
+	ReasonUnmapped        // the address lies in no known mapping
+	ReasonRegister        // a register is needed that is not known
+	ReasonMemory          // a needed word could not be read
+	ReasonLoop            // the stack pointer did not rise, or the depth limit was hit
+	ReasonCorrupt         // the unwinding tables are damaged there
+	ReasonEmpty           // nothing could be had of this stack
+)
+
+func (r Reason) String() string {
+	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
+		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack")
+}
+
+// Frame is one activation of a function, real or inlined.
+type Frame struct {
+	Func  uint64 // address of the function's start (run time); 0: unknown
+	PC    uint64 // where it is (Exact), or the return address into it
+	CFA   uint64 // canonical frame address: the caller's SP at the call
+	Kind  Kind
+	Trust Trust
+	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address
+	Order uint8 // tells apart logical frames that share PC and CFA; 0 is the outermost
+}
+
+// Same reports whether f and g are the same activation, given the return
+// addresses into their callers (0 where there is none). PCs of the frames
+// themselves may differ: an activation moves.
+func Same(f, g *Frame, fCaller, gCaller uint64) bool {
+	return f.CFA == g.CFA && f.Func == g.Func && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order &&
+		(f.Func != 0 || f.PC == g.PC)
+}
+
+// State is what a thread was doing at a sample.
+type State uint8
+
+// States of a thread.
+const (
+	StateUnknown  State = iota
+	StateRunning        // on a CPU
+	StateRunnable       // waiting for a CPU
+	StateBlocked        // sleeping, can be woken by a signal
+	StateDisk           // uninterruptible sleep
+	StateFault          // in a page fault that waits
+	StateStopped        // stopped by a signal
+	StateTraced         // held by another tracer
+	StateDead           // gone
+)
+
+func (s State) String() string {
+	return name(int(s), "state", "unknown", "running", "runnable", "blocked", "uninterruptible", "page fault",
+		"stopped", "traced", "dead")
+}
+
+// Way is how a sample was had.
+type Way uint8
+
+// Ways, three bits of an event word.
+const (
+	WayStop  Way = iota // the thread was stopped for it
+	WayUnrun            // it had not run since the last sample: same stack, nothing read
+	WayRead             // it was blocked: read without a stop, between two equal counters
+	WayPart             // blocked, read without a stop, and the stack is not complete
+)
+
+func (w Way) String() string { return name(int(w), "way", "stop", "unrun", "read", "part") }
+
+// Why is the reason of a gap: samples that should be there and are not.
+type Why uint8
+
+// Reasons of a gap or mark.
+const (
+	WhyLate       Why = iota + 1 // ticks came too late and were not made up for
+	WhyTimeout                   // the stop was not confirmed in time
+	WhyTraced                    // another tracer holds the thread
+	WhyExec                      // the process became another program
+	WhyLost                      // events were overwritten before they were read
+	WhyDenied                    // the kernel refused
+	WhyStopped                   // the user stopped the recording for a while
+	WhyBudget                    // the interval was stretched to hold the overhead budget
+	WhyGone                      // the thread ended
+	WhyUnreadable                // nothing could be read of the stack
+)
+
+func (w Why) String() string {
+	return name(int(w), "why", "none", "late", "stop timed out", "held by another tracer", "exec", "overwritten", "denied",
+		"recording paused", "overhead budget", "thread ended", "stack unreadable")
+}
+
+// Mapping is one line of a process's address space.
+type Mapping struct {
+	Start, End uint64 // addresses in the target
+	Off        uint64 // offset in the file
+	Dev        uint64 // device and inode of the file; 0 for anonymous memory
+	Inode      uint64
+	Exec       bool
+	Write      bool
+	Path       string // as the kernel shows it, without " (deleted)"; "[vdso]", "[stack]" or "" for what is no file
+	Deleted    bool
+}
+
+// Regs is a thread's registers in DWARF's numbering for its machine:
+// amd64 0..16 (16 is the return address column), arm64 x0..x30, 31 is SP.
+type Regs struct {
+	PC    uint64
+	R     [33]uint64
+	Known uint64 // bit i: R[i] holds the thread's value
+	TLS   uint64 // FS base (amd64) or TPIDR_EL0 (arm64); 0: unknown
+}
+
+// Set gives register i a value.
+func (r *Regs) Set(i int, v uint64) { r.R[i] = v; r.Known |= 1 << i }
+
+// Has reports whether register i is known.
+func (r *Regs) Has(i int) bool { return r.Known>>i&1 != 0 }
+
+// Call is the system call that a thread is blocked in.
+type Call struct {
+	Nr   int32 // -1: not in a system call
+	Args [6]uint64
+}
+
+// Sample is one look at one thread. The sampler owns it and everything in it:
+// a sink that wants to keep something copies it.
+type Sample struct {
+	Time     Time  // when the stack was true
+	Begin    Time  // start of the stop, WayStop only
+	Pause    int64 // ns from the request to stop to the resume; 0 without a stop
+	CPU      int64 // ns the thread has spent on CPUs since it began; -1: unknown
+	Delay    int64 // ns it has waited for a CPU since it began; -1: unknown
+	Switches uint64
+	Way      Way
+	State    State
+	Call     Call
+	Stack    []Frame // leaf first; the last one is a KindError frame when Reason is set
+	Reason   Reason  // why the stack ends early
+}
+
+func name(i int, what string, names ...string) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return fmt.Sprintf("%s(%d)", what, i)
+}
