@@ -1,0 +1,281 @@
+// Package diff turns the samples of one thread into events (Differ) and
+// events back into stacks (Replayer): what a sample shows that the one before
+// did not has been entered, what it no longer shows was left.
+//
+// Neither knows a clock or a target; times are those of the samples. A Differ
+// or Replayer belongs to one goroutine.
+package diff
+
+import (
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// frame is one activation of the stack as last seen.
+type frame struct {
+	stack.Frame
+	word    event.Word
+	entered stack.Time
+}
+
+// Differ holds one thread's last stack.
+type Differ struct {
+	// SeenEvery is the longest time (ns) that a stack goes on without an event
+	// that says so; 0 means DefaultSeenEvery.
+	SeenEvery int64
+
+	frames  []frame // outermost first
+	scratch []stack.Frame
+
+	seen      stack.Time // time of the last sample
+	unsaid    int        // samples since the last Seen
+	way       stack.Way  // how these were had
+	cpuSaid   int64      // CPU time as of the last Seen; -1: not known yet
+	cpu       int64      // CPU time at the last sample
+	saidAt    stack.Time // time of the last Seen
+	state     stack.State
+	call      int32
+	switches  uint64
+	delay     int64
+	swSaid    uint64
+	delaySaid int64
+	started   bool
+	sinceSync int
+}
+
+// DefaultSeenEvery keeps a live view's edge fresh at four events a second.
+const DefaultSeenEvery = 250_000_000
+
+// Depth is the number of frames of the stack as last seen.
+func (d *Differ) Depth() int { return len(d.frames) }
+
+// SinceSync is the number of events since the last Sync.
+func (d *Differ) SinceSync() int { return d.sinceSync }
+
+// Step compares s with the sample before and appends what changed to out. The
+// first call appends the whole stack behind a Sync.
+//
+// A sample whose stack is incomplete (s.Reason) is taken to go on above the
+// last frame found where the stack before held the same activation there: an
+// activation that still exists has the callers it was called by.
+func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
+	first := len(out)
+	if !d.started {
+		d.begin(s)
+	}
+	frames, known := d.outermostFirst(s)
+	common, moved := 0, false
+	if s.Way == stack.WayUnrun {
+		common = len(d.frames)
+	} else {
+		common = d.common(frames, known)
+		moved = common > 0 && common > known && d.frames[common-1].word != event.WordOf(&frames[common-1-known])
+	}
+	total := known + len(frames)
+	if s.Way == stack.WayUnrun {
+		total = common
+	}
+	// The same stack, but the thread ran in between and blocked again: another wait.
+	again := d.started && s.State == stack.StateBlocked && d.state == stack.StateBlocked && s.Switches != d.switches &&
+		common == total && common == len(d.frames) && common > 0 && !moved && s.Way != stack.WayUnrun
+	if again {
+		common--
+	}
+	changed := !d.started || moved || common < len(d.frames) || common < total
+	stateChanged := s.State != d.state || s.Call.Nr != d.call || again
+
+	if d.unsaid > 0 && (changed || stateChanged || s.Way != d.way || d.unsaid >= event.MaxSeen ||
+		int64(s.Time-d.saidAt) >= d.seenEvery() || s.CPU-d.cpuSaid > event.MaxSeenCPU/2) {
+		out = d.say(out)
+	}
+	if s.Pause > 0 {
+		out = append(out, event.Make(s.Begin, event.Pause, uint64(s.Pause)))
+	}
+	if stateChanged {
+		d.state, d.call = s.State, s.Call.Nr
+		out = append(out, event.Make(s.Time, event.State, event.StateOf(s.State, s.Call.Nr)))
+	}
+	for i := len(d.frames); i > common; i-- {
+		out = append(out, event.Event{Time: s.Time})
+	}
+	d.frames = d.frames[:common]
+	if moved {
+		top := &d.frames[common-1]
+		top.Frame = frames[common-1-known]
+		top.word = event.WordOf(&top.Frame)
+		out = append(out, event.Make(s.Time, event.Move, uint64(top.word)))
+	}
+	fresh := !d.started
+	d.started = true
+	if s.Way != stack.WayUnrun || again {
+		for i := common - known; i < len(frames); i++ {
+			f := frame{Frame: frames[i], word: event.WordOf(&frames[i]), entered: s.Time}
+			d.frames = append(d.frames, f)
+			if !fresh {
+				out = append(out, event.Make(s.Time, event.Enter, uint64(f.word)))
+			}
+		}
+	}
+	d.seen, d.way, d.cpu = s.Time, s.Way, s.CPU
+	d.switches, d.delay = s.Switches, s.Delay
+	d.unsaid++
+	d.sinceSync += len(out) - first
+	if fresh {
+		out = d.Sync(out)
+	}
+	return out
+}
+
+func (d *Differ) seenEvery() int64 {
+	if d.SeenEvery > 0 {
+		return d.SeenEvery
+	}
+	return DefaultSeenEvery
+}
+
+func (d *Differ) begin(s *stack.Sample) {
+	d.cpuSaid, d.cpu = s.CPU, s.CPU
+	d.swSaid, d.delaySaid = s.Switches, s.Delay
+	d.saidAt = s.Time
+	d.state, d.call = stack.StateUnknown, -1
+}
+
+// outermostFirst returns s's frames with the outermost first, and how many
+// frames of the stack before stay below them (0 unless s is incomplete and
+// could be joined). The slice is valid until the next call.
+func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known int) {
+	if s.Way == stack.WayUnrun {
+		return nil, len(d.frames)
+	}
+	d.scratch = d.scratch[:0]
+	in := s.Stack
+	if s.Reason != stack.ReasonNone && len(in) > 1 {
+		if k := d.join(in); k >= 0 {
+			known = k
+			in = in[:len(in)-1] // without the error frame
+		}
+	}
+	for i := len(in) - 1; i >= 0; i-- {
+		d.scratch = append(d.scratch, in[i])
+	}
+	return d.scratch, known
+}
+
+// join finds the frame of the last stack that is the outermost frame found by
+// an incomplete walk (the last but one of in; the last is the error), and
+// returns its index, or -1.
+func (d *Differ) join(in []stack.Frame) int {
+	f := &in[len(in)-2]
+	if f.Func == 0 || f.Exact || f.Kind == stack.KindError {
+		return -1
+	}
+	for i := len(d.frames) - 1; i >= 0; i-- {
+		g := &d.frames[i]
+		if g.CFA == f.CFA && g.Func == f.Func && g.PC == f.PC && g.Kind == f.Kind && g.Order == f.Order {
+			return i
+		}
+		if g.CFA > f.CFA && g.Kind != stack.KindGo {
+			return -1 // further out there are only higher ones
+		}
+	}
+	return -1
+}
+
+// common counts the frames, from the outermost on, that are the same
+// activation before and now. frames begins at depth known.
+func (d *Differ) common(frames []stack.Frame, known int) int {
+	if known > len(d.frames) {
+		return len(d.frames)
+	}
+	n := known
+	for n < len(d.frames) && n-known < len(frames) {
+		f, g := &d.frames[n], &frames[n-known]
+		var was, is uint64
+		if n > 0 {
+			was = d.frames[n-1].PC
+			is = was
+			if n > known {
+				is = frames[n-1-known].PC
+			}
+		}
+		if !stack.Same(&f.Frame, g, was, is) {
+			break
+		}
+		n++
+		// A frame that has moved had left whatever it called before: those
+		// above it now are new, as their return address tells, which the
+		// next round compares.
+	}
+	return n
+}
+
+// say appends a Seen for the samples not yet reported, and a Sched where the
+// scheduler's counts moved.
+func (d *Differ) say(out []event.Event) []event.Event {
+	if d.unsaid == 0 {
+		return out
+	}
+	var cpu int64
+	if d.cpu >= 0 && d.cpuSaid >= 0 {
+		cpu = d.cpu - d.cpuSaid
+	}
+	out = append(out, event.Make(d.seen, event.Seen, event.SeenOf(d.way, d.unsaid, cpu)))
+	if d.switches != d.swSaid || d.delay != d.delaySaid {
+		out = append(out, event.Make(d.seen, event.Sched, event.SchedOf(d.switches-d.swSaid, d.delay-d.delaySaid)))
+		d.swSaid, d.delaySaid = d.switches, d.delay
+	}
+	d.cpuSaid, d.saidAt, d.unsaid = d.cpu, d.seen, 0
+	return out
+}
+
+// Flush appends what is not yet said of the samples so far, so that a reader
+// knows the stack up to the last of them.
+func (d *Differ) Flush(out []event.Event) []event.Event {
+	n := len(out)
+	out = d.say(out)
+	d.sinceSync += len(out) - n
+	return out
+}
+
+// Sync appends the whole stack for readers that begin here or lost something.
+func (d *Differ) Sync(out []event.Event) []event.Event {
+	out = d.say(out)
+	out = append(out, event.Make(d.seen, event.Sync, uint64(len(d.frames))))
+	for i := range d.frames {
+		out = append(out, event.Make(d.frames[i].entered, event.Enter, uint64(d.frames[i].word)))
+	}
+	out = append(out, event.Make(d.seen, event.State, event.StateOf(d.state, d.call)))
+	d.sinceSync = 0
+	return out
+}
+
+// Gap appends that samples are missing before t. The stack is kept: the next
+// sample tells what became of it.
+func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) []event.Event {
+	n := len(out)
+	out = append(d.say(out), event.Make(t, event.Gap, event.GapOf(why, ns)))
+	d.sinceSync += len(out) - n
+	return out
+}
+
+// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait).
+func (d *Differ) Event(t stack.Time, k event.Kind, payload uint64, out []event.Event) []event.Event {
+	n := len(out)
+	out = append(d.say(out), event.Make(t, k, payload))
+	d.sinceSync += len(out) - n
+	return out
+}
+
+// End appends the exits of all frames at t: the thread ended, or its program
+// was replaced. The next sample begins anew.
+func (d *Differ) End(t stack.Time, why stack.Why, out []event.Event) []event.Event {
+	n := len(out)
+	out = d.say(out)
+	for range d.frames {
+		out = append(out, event.Event{Time: t})
+	}
+	out = append(out, event.Make(t, event.Mark, uint64(why)))
+	d.frames = d.frames[:0]
+	d.sinceSync += len(out) - n
+	return out
+}

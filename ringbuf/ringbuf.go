@@ -1,0 +1,155 @@
+// Package ringbuf is a lock-free ring of two-word events with one writer and
+// any number of readers. The writer never waits: when the ring is full it
+// overwrites the oldest events, and a reader that was too slow learns how many
+// it lost. What the words mean is the business of others.
+//
+// One goroutine at a time may call Append, AppendAll and Grow. Each Cursor
+// belongs to one goroutine. Events have a number, counted from 0 over the
+// whole life of a ring and its grown successors, so that for every cursor
+// started at 0: read + lost + not yet read = Written.
+package ringbuf
+
+import "sync/atomic"
+
+// Event is two words; the ring does not look at them.
+type Event [2]uint64
+
+// inFlight is how many events the writer may have begun to overwrite before
+// it publishes them. A reader counts that many of the oldest slots as lost.
+const inFlight = 64
+
+// MinCap is the smallest capacity: some multiple of what may be in flight.
+const MinCap = 4 * inFlight
+
+// Ring holds the latest events. Slot i&mask holds event number i, for the
+// last len(words)/2 numbers below head.
+type Ring struct {
+	words []atomic.Uint64
+	mask  uint64
+	start uint64        // number of the first event ever put into this ring
+	head  atomic.Uint64 // number of events published, stored by the writer alone
+	next  atomic.Pointer[Ring]
+}
+
+// New makes a ring for at least capacity events (rounded up to a power of two, at least MinCap).
+func New(capacity int) *Ring { return newAt(capacity, 0) }
+
+func newAt(capacity int, head uint64) *Ring {
+	n := MinCap
+	for n < capacity {
+		n <<= 1
+	}
+	r := &Ring{words: make([]atomic.Uint64, 2*n), mask: uint64(n - 1), start: head}
+	r.head.Store(head)
+	return r
+}
+
+// Cap is the capacity in events.
+func (r *Ring) Cap() int { return len(r.words) / 2 }
+
+// Written is the number of events appended so far.
+func (r *Ring) Written() uint64 { return r.head.Load() }
+
+// Append adds one event.
+func (r *Ring) Append(a, b uint64) {
+	h := r.head.Load()
+	r.put(h, a, b)
+	r.head.Store(h + 1)
+}
+
+// AppendAll adds several events; readers see them a few dozen at a time.
+func (r *Ring) AppendAll(es []Event) {
+	h := r.head.Load()
+	for len(es) > 0 {
+		n := min(len(es), inFlight)
+		for _, e := range es[:n] {
+			r.put(h, e[0], e[1])
+			h++
+		}
+		r.head.Store(h)
+		es = es[n:]
+	}
+}
+
+func (r *Ring) put(h, a, b uint64) {
+	i := (h & r.mask) << 1
+	w := r.words[i : i+2 : i+2]
+	w[0].Store(a)
+	w[1].Store(b)
+}
+
+// Grow returns a ring of at least capacity events that goes on where r ends.
+// The writer uses the new one from then on; readers of r find it by themselves.
+func (r *Ring) Grow(capacity int) *Ring {
+	n := newAt(capacity, r.head.Load())
+	r.next.Store(n)
+	return n
+}
+
+// Cursor reads a ring from some point on.
+type Cursor struct {
+	ring *Ring
+	pos  uint64
+	lost uint64
+}
+
+// NewCursor reads from the oldest event that r still holds; those that are
+// already overwritten count as lost.
+func (r *Ring) NewCursor() *Cursor { return &Cursor{ring: r} }
+
+// Tail makes a cursor that begins at the newest event, without counting the
+// older ones as lost.
+func (r *Ring) Tail() *Cursor { return &Cursor{ring: r, pos: r.head.Load()} }
+
+// Read copies the next events into buf, oldest first. It returns how many it
+// copied and how many were overwritten just before the first of them. Zero
+// events and zero lost means that there is nothing new.
+func (c *Cursor) Read(buf []Event) (n int, lost uint64) {
+	for {
+		next := c.ring.next.Load() // before head: once it is set, head is final
+		n, lost = c.ring.read(&c.pos, buf)
+		c.lost += lost
+		if n > 0 || lost > 0 || next == nil {
+			return n, lost
+		}
+		c.ring = next
+	}
+}
+
+// Lost is the number of events that this cursor did not get, in all.
+func (c *Cursor) Lost() uint64 { return c.lost }
+
+// Pos is the number of the event that the next Read begins at.
+func (c *Cursor) Pos() uint64 { return c.pos }
+
+func (r *Ring) read(pos *uint64, buf []Event) (n int, lost uint64) {
+	head := r.head.Load()
+	if first := r.oldest(head); *pos < first {
+		lost = first - *pos
+		*pos = first
+	}
+	n = int(min(uint64(len(buf)), head-*pos))
+	for i := range buf[:n] {
+		s := ((*pos + uint64(i)) & r.mask) << 1
+		buf[i] = Event{r.words[s].Load(), r.words[s+1].Load()}
+	}
+	// What the writer reached meanwhile may be torn: drop it from the front.
+	if first := r.oldest(r.head.Load()); *pos < first {
+		torn := int(min(first-*pos, uint64(n)))
+		copy(buf, buf[torn:n])
+		lost += uint64(torn)
+		*pos += uint64(torn)
+		n -= torn
+	}
+	*pos += uint64(n)
+	return n, lost
+}
+
+// oldest is the lowest event number whose slot cannot be under the pen while
+// head is the published count.
+func (r *Ring) oldest(head uint64) uint64 {
+	if held := uint64(r.Cap() - inFlight); head > held {
+		return max(head-held, r.start)
+	}
+	return r.start
+}

@@ -1,0 +1,162 @@
+// Package trace is the recording: what is written while threads are sampled
+// (Recorder, Writer), the .sliver file, and how it is read back (Open,
+// Recording, Replay). docs/recording-format.md describes the file.
+//
+// It touches no live process and looks up no names: modules are noted by path
+// and build ID, and package symbol's answers come in through Symbols.
+package trace
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+)
+
+// Magic begins every recording. Its first and last bytes make a transfer that
+// mangles text show at once.
+const Magic = "\x89SLIVER\n"
+
+// Version of the format that this package writes. A reader takes every file
+// of its major version; unknown chunks of a lower-case type are passed over.
+const (
+	Major = 1
+	Minor = 0
+)
+
+const (
+	headerLen = 16 // magic, u16 major, u16 minor, u32 reserved
+	chunkHead = 12 // type, u32 length, u32 CRC-32C of type, length and payload
+
+	// MaxChunk bounds what a reader allocates for one chunk.
+	MaxChunk = 256 << 20
+)
+
+// Chunk types. An upper-case first letter means that a reader that does not
+// know the chunk cannot read the recording.
+const (
+	chunkProcess = "PROC" // JSON Process
+	chunkThread  = "THRD" // JSON Thread
+	chunkMaps    = "MAPS" // JSON mapsChunk: one generation of the address space
+	chunkEvents  = "EVNT" // events of one thread
+	chunkStats   = "stat" // JSON Stats, the newest one counts
+	chunkNames   = "name" // JSON Captured: bytes kept because they may vanish
+	chunkWait    = "wait" // JSON list of wait descriptions
+	chunkSymbols = "symb" // symbols, see symbols.go
+	chunkEnd     = "ENDS" // JSON End: the recording is complete
+)
+
+// Errors a caller may want to tell apart. Each is wrapped with what was found.
+var (
+	ErrForeign = errors.New("not a sliver recording")
+	ErrNewer   = errors.New("recording of a newer version of sliver")
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func appendHeader(b []byte) []byte {
+	b = append(b, Magic...)
+	b = binary.LittleEndian.AppendUint16(b, Major)
+	b = binary.LittleEndian.AppendUint16(b, Minor)
+	return binary.LittleEndian.AppendUint32(b, 0)
+}
+
+func checkHeader(b []byte) error {
+	if len(b) < headerLen || string(b[:len(Magic)]) != Magic {
+		return ErrForeign
+	}
+	if v := binary.LittleEndian.Uint16(b[len(Magic):]); v != Major {
+		return fmt.Errorf("%w: format %d, this program reads %d", ErrNewer, v, Major)
+	}
+	return nil
+}
+
+// chunkCRC covers type, length and payload, so that a damaged head shows too.
+func chunkCRC(head []byte, payload []byte) uint32 {
+	return crc32.Update(crc32.Checksum(head[:8], castagnoli), castagnoli, payload)
+}
+
+// Writer appends chunks. It is for one goroutine.
+type Writer struct {
+	w     io.Writer
+	buf   []byte
+	bytes int64
+	err   error
+}
+
+// NewWriter writes the file header to w and returns a Writer for the chunks.
+func NewWriter(w io.Writer) (*Writer, error) {
+	tw := &Writer{w: w}
+	tw.write(appendHeader(nil))
+	return tw, tw.err
+}
+
+// Bytes written so far.
+func (w *Writer) Bytes() int64 { return w.bytes }
+
+// Err is the first error of the underlying writer. After it nothing more is
+// written, so that the file stays whole up to there.
+func (w *Writer) Err() error { return w.err }
+
+func (w *Writer) write(b []byte) {
+	if w.err != nil {
+		return
+	}
+	n, err := w.w.Write(b)
+	w.bytes += int64(n)
+	w.err = err
+}
+
+// chunk writes one chunk with a single call, so that a kill tears one at most.
+func (w *Writer) chunk(typ string, payload []byte) error {
+	if len(payload) > MaxChunk {
+		return fmt.Errorf("chunk %s of %d bytes is over the limit of %d", typ, len(payload), MaxChunk)
+	}
+	b := append(w.buf[:0], typ...)
+	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
+	b = binary.LittleEndian.AppendUint32(b, chunkCRC(b, payload))
+	b = append(b, payload...)
+	w.buf = b[:0]
+	w.write(b)
+	return w.err
+}
+
+// chunkAt reads the head of the chunk at off.
+func chunkAt(r io.ReaderAt, off, size int64) (typ string, length int, crc uint32, err error) {
+	var h [chunkHead]byte
+	if size-off < chunkHead {
+		return "", 0, 0, io.ErrUnexpectedEOF
+	}
+	if _, err := r.ReadAt(h[:], off); err != nil {
+		return "", 0, 0, err
+	}
+	n := binary.LittleEndian.Uint32(h[4:])
+	for _, c := range h[:4] {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+			return "", 0, 0, fmt.Errorf("offset %d: no chunk begins here", off)
+		}
+	}
+	if n > MaxChunk || int64(n) > size-off-chunkHead {
+		return string(h[:4]), int(n), 0, io.ErrUnexpectedEOF
+	}
+	return string(h[:4]), int(n), binary.LittleEndian.Uint32(h[8:]), nil
+}
+
+// payloadAt reads and checks a chunk's payload into buf (grown as needed).
+func payloadAt(r io.ReaderAt, off int64, typ string, length int, crc uint32, buf []byte) ([]byte, error) {
+	if cap(buf) < length {
+		buf = make([]byte, length)
+	}
+	buf = buf[:length]
+	if _, err := r.ReadAt(buf, off+chunkHead); err != nil {
+		return nil, fmt.Errorf("offset %d: read chunk %s: %w", off, typ, err)
+	}
+	var h [8]byte
+	copy(h[:], typ)
+	binary.LittleEndian.PutUint32(h[4:], uint32(length))
+	if chunkCRC(h[:], buf) != crc {
+		return nil, fmt.Errorf("offset %d: chunk %s is damaged (checksum)", off, typ)
+	}
+	return buf, nil
+}

@@ -1,0 +1,192 @@
+package trace
+
+import (
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Process is what a recording says of its target and of how it was made.
+type Process struct {
+	PID        int        `json:"pid"`
+	NSPID      int        `json:"ns_pid,omitempty"` // its number in its own PID namespace, where that differs
+	Comm       string     `json:"comm"`
+	Exe        string     `json:"exe"`
+	Cmdline    []string   `json:"cmdline"`
+	UID        int        `json:"uid"`
+	Container  string     `json:"container,omitempty"`
+	StartTime  stack.Time `json:"start_time"` // of the process
+	Arch       string     `json:"arch"`       // GOARCH's names
+	Kernel     string     `json:"kernel"`
+	Host       string     `json:"host"`
+	Page       int        `json:"page_size"`
+	CPUs       int        `json:"cpus"`
+	Sliver     string     `json:"sliver"` // version of the program that recorded
+	Interval   int64      `json:"interval_ns"`
+	Jitter     int64      `json:"jitter_ns"`
+	Stop       string     `json:"stop"`
+	ThreadSpec string     `json:"threads"`
+	Clocks     Clocks     `json:"clocks"`
+}
+
+// Clocks are three clocks read at one moment, in ns.
+type Clocks struct {
+	Monotonic stack.Time `json:"monotonic"`
+	Boottime  int64      `json:"boottime"`
+	Realtime  int64      `json:"realtime"` // since 1970
+}
+
+// Wall is the time of day at t.
+func (c Clocks) Wall(t stack.Time) time.Time {
+	return time.Unix(0, c.Realtime+int64(t-c.Monotonic))
+}
+
+// Thread is one thread of the target.
+type Thread struct {
+	TID   stack.TID  `json:"tid"`
+	NSTID int        `json:"ns_tid,omitempty"`
+	Name  string     `json:"name"`
+	Main  bool       `json:"main,omitempty"`
+	Born  stack.Time `json:"born"`  // when the thread began
+	Since stack.Time `json:"since"` // when it was taken up
+	Seq   int        `json:"seq"`   // order in which threads were taken up
+}
+
+// Module is a file that was mapped, or a region without one.
+type Module struct {
+	Path    string `json:"path"`               // as the target sees it; "[vdso]", "[anon]" …
+	BuildID string `json:"build_id,omitempty"` // hex
+	Dev     uint64 `json:"dev,omitempty"`
+	Inode   uint64 `json:"inode,omitempty"`
+	Deleted bool   `json:"deleted,omitempty"`
+	// Segments are the executable program headers, so that an address of the
+	// file can be told from an offset without the file.
+	Segments []Segment `json:"segments,omitempty"`
+}
+
+// Segment is an executable PT_LOAD of a module.
+type Segment struct {
+	Off   uint64 `json:"off"`
+	Vaddr uint64 `json:"vaddr"`
+	Size  uint64 `json:"size"`
+}
+
+// Vaddr turns an offset in the file into the file's own address.
+func (m *Module) Vaddr(off uint64) (vaddr uint64, ok bool) {
+	for _, s := range m.Segments {
+		if off >= s.Off && off-s.Off < s.Size {
+			return s.Vaddr + (off - s.Off), true
+		}
+	}
+	return 0, false
+}
+
+// Mapping is an executable range of the target's memory.
+type Mapping struct {
+	Start  uint64 `json:"start"`
+	End    uint64 `json:"end"`
+	Off    uint64 `json:"off"`    // in the module's file
+	Module int    `json:"module"` // index into the recording's modules
+}
+
+// Maps is the target's executable memory from At on, until the next one.
+type Maps struct {
+	At       stack.Time `json:"at"`
+	Exec     bool       `json:"exec,omitempty"` // an exec made it: another program from here on
+	Mappings []Mapping  `json:"mappings"`       // by address
+}
+
+// mapsChunk carries a generation and the modules that are new in it.
+type mapsChunk struct {
+	Maps
+	First   int      `json:"first"` // number of the first of Modules
+	Modules []Module `json:"modules"`
+}
+
+// Captured is a piece of the target that may be gone when names are looked
+// up, such as its perf map.
+type Captured struct {
+	What string     `json:"what"` // "perf-map", "vdso"
+	At   stack.Time `json:"at"`
+	Data []byte     `json:"data"`
+}
+
+// Wait describes what a thread waited for: see event.Wait.
+type Wait struct {
+	ID      int    `json:"id"`
+	Call    string `json:"call,omitempty"`
+	Args    string `json:"args,omitempty"`
+	File    string `json:"file,omitempty"`
+	Kind    string `json:"kind,omitempty"`
+	Symbol  string `json:"symbol,omitempty"`
+	Timeout int64  `json:"timeout_ns,omitempty"`
+}
+
+// ThreadStats are the accounts of one thread.
+type ThreadStats struct {
+	TID         stack.TID `json:"tid"`
+	Samples     uint64    `json:"samples"`
+	Stops       uint64    `json:"stops"`       // samples had by stopping the thread
+	Unrun       uint64    `json:"unrun"`       // it had not run: nothing read
+	Read        uint64    `json:"read"`        // read while blocked, without a stop
+	Part        uint64    `json:"part"`        // of these, with a stack that is not complete
+	Late        uint64    `json:"late"`        // ticks that came too late and were left out
+	Truncated   uint64    `json:"truncated"`   // samples whose stack is not complete
+	TimedOut    uint64    `json:"timed_out"`   // stops not confirmed in time
+	Denied      uint64    `json:"denied"`      // samples another tracer or the kernel forbade
+	Restarted   uint64    `json:"restarted"`   // interrupted calls that were put back
+	Stretched   uint64    `json:"stretched"`   // ticks left out for the overhead budget
+	Overwritten uint64    `json:"overwritten"` // events lost between ring and file
+	PauseNS     int64     `json:"pause_ns"`    // time held, in all
+	SpanNS      int64     `json:"span_ns"`     // time the thread was under observation
+	CPUNS       int64     `json:"cpu_ns"`      // time it ran, by the kernel's account
+}
+
+// Stats are a recording's accounts.
+type Stats struct {
+	At      stack.Time    `json:"at"`
+	Threads []ThreadStats `json:"threads"`
+	Pause   Pauses        `json:"pauses"`
+	SelfCPU int64         `json:"self_cpu_ns"` // what sliver itself used
+}
+
+// Pauses sum up the distribution of stops, in ns.
+type Pauses struct {
+	Count uint64 `json:"count"`
+	Mean  int64  `json:"mean"`
+	P50   int64  `json:"p50"`
+	P90   int64  `json:"p90"`
+	P99   int64  `json:"p99"`
+	P999  int64  `json:"p999"`
+	Max   int64  `json:"max"`
+	Under uint64 `json:"under_40us"` // stops shorter than 40 µs
+}
+
+// Total adds up the threads.
+func (s *Stats) Total() (t ThreadStats) {
+	for i := range s.Threads {
+		x := &s.Threads[i]
+		t.Samples += x.Samples
+		t.Stops += x.Stops
+		t.Unrun += x.Unrun
+		t.Read += x.Read
+		t.Part += x.Part
+		t.Late += x.Late
+		t.Truncated += x.Truncated
+		t.TimedOut += x.TimedOut
+		t.Denied += x.Denied
+		t.Restarted += x.Restarted
+		t.Stretched += x.Stretched
+		t.Overwritten += x.Overwritten
+		t.PauseNS += x.PauseNS
+		t.SpanNS += x.SpanNS
+		t.CPUNS += x.CPUNS
+	}
+	return t
+}
+
+// End closes a recording.
+type End struct {
+	At     stack.Time `json:"at"`
+	Reason string     `json:"reason"` // "duration", "interrupted", "target ended", …
+}

@@ -1,0 +1,192 @@
+package trace
+
+import (
+	"fmt"
+	"path"
+	"sort"
+	"strings"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Loc is a resolved frame word.
+type Loc struct {
+	ID     int // small number, the same for the same place; for interning
+	Key    LocKey
+	Addr   uint64 // run-time address as first seen (PC or return address)
+	Word   event.Word
+	Frames []LocFrame // innermost first, never empty
+}
+
+// Names resolves the words of a recording, remembering what it found. Words
+// without a symbol get the name module+0xvaddr; error frames their reason in
+// brackets. It is for one goroutine; Funcs grows as names are made up.
+type Names struct {
+	Funcs []Func // by the numbers in LocFrame.Func
+
+	rec    *Recording
+	locs   []*Loc
+	byKey  map[locID]*Loc
+	byWord []map[event.Word]*Loc // for each generation of maps, by word
+	made   map[string]int
+	gen    int
+}
+
+type locID struct {
+	key  LocKey
+	kind stack.Kind
+}
+
+// NewNames begins a resolution of rec.
+func NewNames(rec *Recording) *Names {
+	n := &Names{rec: rec, byKey: map[locID]*Loc{}, made: map[string]int{}}
+	if rec.Symbols != nil {
+		n.Funcs = append(n.Funcs, rec.Symbols.Funcs...)
+	}
+	n.byWord = make([]map[event.Word]*Loc, max(len(rec.Maps), 1))
+	return n
+}
+
+// Locs are all locations resolved so far, by ID.
+func (n *Names) Locs() []*Loc { return n.locs }
+
+// Func of a location's frame.
+func (n *Names) Func(f *LocFrame) *Func { return &n.Funcs[f.Func] }
+
+// Resolve finds the location of w in the address space as it was at t.
+func (n *Names) Resolve(w event.Word, t stack.Time) *Loc {
+	g := n.generation(t)
+	m := n.byWord[g]
+	if m == nil {
+		m = map[event.Word]*Loc{}
+		n.byWord[g] = m
+	}
+	l := m[w]
+	if l == nil {
+		l = n.resolve(w, g)
+		m[w] = l
+	}
+	return l
+}
+
+// generation is the index of the maps in force at t: the newest that is not
+// younger, but those of the beginning for whatever came before. Maps are read
+// when an address turns up that the last ones do not hold, so a generation
+// also serves the samples just before it: see Locate.
+func (n *Names) generation(t stack.Time) int {
+	ms := n.rec.Maps
+	if len(ms) <= 1 {
+		return 0
+	}
+	if ms[n.gen].At <= t && (n.gen+1 == len(ms) || ms[n.gen+1].At > t) {
+		return n.gen
+	}
+	n.gen = max(sort.Search(len(ms), func(i int) bool { return ms[i].At > t })-1, 0)
+	return n.gen
+}
+
+// Locate finds what code addr (a lookup address) belonged to in generation g.
+// Where that one has nothing there, the next is tried, unless an exec made it.
+func (rec *Recording) Locate(addr uint64, g int) (k LocKey, ok bool) {
+	for i := g; i < len(rec.Maps) && i <= g+1; i++ {
+		if i > g && rec.Maps[i].Exec {
+			break
+		}
+		ms := rec.Maps[i].Mappings
+		j := sort.Search(len(ms), func(j int) bool { return ms[j].End > addr })
+		if j == len(ms) || addr < ms[j].Start {
+			continue
+		}
+		mod := &rec.Modules[ms[j].Module]
+		if v, ok := mod.Vaddr(addr - ms[j].Start + ms[j].Off); ok {
+			return LocKey{ms[j].Module, v}, true
+		}
+		return LocKey{ms[j].Module, addr}, true
+	}
+	return LocKey{Module: -1, Addr: addr}, false
+}
+
+func (n *Names) resolve(w event.Word, g int) *Loc {
+	var key LocKey
+	if w.Kind() == stack.KindError {
+		key = LocKey{Module: -1, Addr: w.Addr()}
+	} else {
+		key, _ = n.rec.Locate(w.Lookup(), g)
+	}
+	id := locID{key, w.Kind()}
+	if l := n.byKey[id]; l != nil {
+		return l
+	}
+	l := &Loc{ID: len(n.locs), Key: key, Addr: w.Addr(), Word: w}
+	if w.Kind() == stack.KindError {
+		l.Frames = []LocFrame{{Func: n.make(fmt.Sprintf("[%s]", stack.Reason(w.Addr())), -1)}}
+	} else if n.rec.Symbols != nil {
+		l.Frames = n.rec.Symbols.Locs[key]
+	}
+	if len(l.Frames) == 0 {
+		l.Frames = []LocFrame{{Func: n.make(n.placeName(key), key.Module)}}
+	}
+	n.locs = append(n.locs, l)
+	n.byKey[id] = l
+	return l
+}
+
+// placeName names code without a symbol.
+func (n *Names) placeName(k LocKey) string {
+	if k.Module < 0 {
+		return fmt.Sprintf("[unknown]+%#x", k.Addr)
+	}
+	return PlaceName(n.rec.Modules[k.Module].Path, k.Addr)
+}
+
+// PlaceName is what code at addr of a module is called where nothing names it.
+func PlaceName(module string, addr uint64) string {
+	if module == "" {
+		module = "[anon]"
+	}
+	if !strings.HasPrefix(module, "[") {
+		module = path.Base(module)
+	}
+	return fmt.Sprintf("%s+%#x", module, addr)
+}
+
+func (n *Names) make(name string, module int) int {
+	id, ok := n.made[name]
+	if !ok {
+		id = len(n.Funcs)
+		n.Funcs = append(n.Funcs, Func{Name: name, Module: module})
+		n.made[name] = id
+	}
+	return id
+}
+
+// EachLoc calls yield once for every place in code that the recording's
+// threads visited, in no particular order: what there is to be named.
+func (rec *Recording) EachLoc(yield func(k LocKey)) {
+	seen := map[LocKey]bool{}
+	words := map[locWord]bool{}
+	n := NewNames(rec)
+	for i := range rec.Threads {
+		for e := range rec.Events(rec.Threads[i].Seq) {
+			if k := e.Kind(); k != event.Enter && k != event.Move {
+				continue
+			}
+			w := event.Word(e.Payload())
+			g := n.generation(e.Time)
+			if w.Kind() == stack.KindError || words[locWord{w, g}] {
+				continue
+			}
+			words[locWord{w, g}] = true
+			if k, ok := rec.Locate(w.Lookup(), g); ok && !seen[k] {
+				seen[k] = true
+				yield(k)
+			}
+		}
+	}
+}
+
+type locWord struct {
+	w event.Word
+	g int
+}

@@ -1,0 +1,268 @@
+package trace
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"sort"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Recording is a .sliver file opened for reading. Its fields are read once at
+// Open; events are decoded from the file as they are asked for, so memory does
+// not grow with them. It may be used by several goroutines.
+type Recording struct {
+	Process  Process
+	Threads  []Thread // main first, then by age
+	Modules  []Module
+	Maps     []Maps // generations, by time
+	Captured []Captured
+	Waits    map[int]Wait
+	Stats    Stats
+	Symbols  *Symbols // nil: names were not looked up yet
+	End      *End     // nil: the recorder was killed
+	// Problems are damages that were passed over, one line each.
+	Problems []string
+
+	r      io.ReaderAt
+	end    int64 // offset behind the last whole chunk
+	chunks map[int][]chunkRef
+}
+
+type chunkRef struct {
+	off    int64
+	length int
+	crc    uint32
+	count  uint64
+	base   stack.Time
+}
+
+// Bounds on what a hostile file can make a reader keep.
+const (
+	maxThreads  = 1 << 20
+	maxModules  = 1 << 20
+	maxProblems = 20
+)
+
+// Open reads everything but the events of the recording in r. A tail torn off
+// by a kill costs the tail alone (End is then nil); damaged chunks are passed
+// over and named in Problems. ErrForeign and ErrNewer tell files that cannot
+// be read at all.
+func Open(r io.ReaderAt, size int64) (*Recording, error) {
+	head := make([]byte, headerLen)
+	if n, err := r.ReadAt(head, 0); err != nil && !(errors.Is(err, io.EOF)) {
+		return nil, fmt.Errorf("read header: %w", err)
+	} else if err := checkHeader(head[:n]); err != nil {
+		return nil, err
+	}
+	rec := &Recording{r: r, chunks: map[int][]chunkRef{}, Waits: map[int]Wait{}}
+	seen := map[int]int{}
+	var buf []byte
+	off := int64(headerLen)
+	for off < size {
+		typ, length, crc, err := chunkAt(r, off, size)
+		if err != nil {
+			if !errors.Is(err, io.ErrUnexpectedEOF) {
+				rec.problem(err)
+			}
+			break
+		}
+		if typ == chunkEvents {
+			err = rec.noteEvents(off, length, crc)
+		} else if known(typ) {
+			buf, err = payloadAt(r, off, typ, length, crc, buf)
+			if err == nil {
+				err = rec.take(typ, buf, seen)
+			}
+		} else if typ[0] < 'a' {
+			return nil, fmt.Errorf("%w: it holds a chunk %q", ErrNewer, typ)
+		}
+		if err != nil {
+			rec.problem(fmt.Errorf("offset %d: %w", off, err))
+		}
+		off += chunkHead + int64(length)
+		rec.end = off
+	}
+	if rec.Process.PID == 0 && len(rec.Threads) == 0 {
+		return nil, fmt.Errorf("%w: no process in it", ErrForeign)
+	}
+	sort.SliceStable(rec.Maps, func(i, j int) bool { return rec.Maps[i].At < rec.Maps[j].At })
+	sort.SliceStable(rec.Threads, func(i, j int) bool {
+		a, b := &rec.Threads[i], &rec.Threads[j]
+		if a.Main != b.Main {
+			return a.Main
+		}
+		if a.Born != b.Born {
+			return a.Born < b.Born
+		}
+		return a.Seq < b.Seq
+	})
+	return rec, nil
+}
+
+func known(typ string) bool {
+	switch typ {
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkEnd:
+		return true
+	}
+	return false
+}
+
+func (rec *Recording) problem(err error) {
+	if len(rec.Problems) < maxProblems {
+		rec.Problems = append(rec.Problems, err.Error())
+	}
+}
+
+func (rec *Recording) noteEvents(off int64, length int, crc uint32) error {
+	b := make([]byte, min(length, 40))
+	if _, err := rec.r.ReadAt(b, off+chunkHead); err != nil {
+		return err
+	}
+	h, err := parseEventsHead(b)
+	if err != nil && len(b) == length {
+		return err
+	}
+	if h.size == 0 {
+		return errors.New("event chunk: no head")
+	}
+	rec.chunks[h.seq] = append(rec.chunks[h.seq], chunkRef{off, length, crc, min(h.count, uint64(length)), h.base})
+	return nil
+}
+
+// take reads one chunk other than events.
+func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
+	switch typ {
+	case chunkProcess:
+		return json.Unmarshal(b, &rec.Process)
+	case chunkThread:
+		var t Thread
+		if err := json.Unmarshal(b, &t); err != nil {
+			return err
+		}
+		if i, ok := seen[t.Seq]; ok {
+			rec.Threads[i] = t
+		} else if len(rec.Threads) < maxThreads {
+			seen[t.Seq] = len(rec.Threads)
+			rec.Threads = append(rec.Threads, t)
+		}
+	case chunkMaps:
+		var m mapsChunk
+		if err := json.Unmarshal(b, &m); err != nil {
+			return err
+		}
+		if m.First != len(rec.Modules) || m.First+len(m.Modules) > maxModules {
+			return fmt.Errorf("chunk %s: modules begin at %d, %d are known", typ, m.First, len(rec.Modules))
+		}
+		rec.Modules = append(rec.Modules, m.Modules...)
+		last := uint64(0)
+		for _, x := range m.Mappings {
+			if x.Module < 0 || x.Module >= len(rec.Modules) || x.End < x.Start || x.Start < last {
+				return fmt.Errorf("chunk %s: bad mapping at %#x", typ, x.Start)
+			}
+			last = x.Start
+		}
+		rec.Maps = append(rec.Maps, m.Maps)
+	case chunkStats:
+		var s Stats
+		if err := json.Unmarshal(b, &s); err != nil {
+			return err
+		}
+		rec.Stats = s
+	case chunkNames:
+		var c Captured
+		if err := json.Unmarshal(b, &c); err != nil {
+			return err
+		}
+		rec.Captured = append(rec.Captured, c)
+	case chunkWait:
+		var ws []Wait
+		if err := json.Unmarshal(b, &ws); err != nil {
+			return err
+		}
+		for _, w := range ws {
+			rec.Waits[w.ID] = w
+		}
+	case chunkSymbols:
+		if rec.Symbols == nil {
+			rec.Symbols = &Symbols{}
+		}
+		return rec.Symbols.parse(b, len(rec.Modules))
+	case chunkEnd:
+		var e End
+		if err := json.Unmarshal(b, &e); err != nil {
+			return err
+		}
+		rec.End = &e
+	}
+	return nil
+}
+
+// Tail is the offset at which chunks can be added: behind the last whole one.
+func (rec *Recording) Tail() int64 { return rec.end }
+
+// Count is how many events thread seq has.
+func (rec *Recording) Count(seq int) (n uint64) {
+	for _, c := range rec.chunks[seq] {
+		n += c.count
+	}
+	return n
+}
+
+// Events yields the events of thread seq in the order they were written. A
+// chunk that is damaged shows as a Gap of stack.WhyLost.
+func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
+	return func(yield func(event.Event) bool) {
+		var buf []byte
+		last := stack.Time(0)
+		for _, c := range rec.chunks[seq] {
+			var err error
+			buf, err = payloadAt(rec.r, c.off, chunkEvents, c.length, c.crc, buf)
+			more := true
+			if err == nil {
+				more, err = decodeEvents(buf, func(e event.Event) bool {
+					last = e.Time
+					return yield(e)
+				})
+			}
+			if err != nil {
+				more = yield(event.Make(last, event.Gap, event.GapOf(stack.WhyLost, 0)))
+			}
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+// Span is the time from the first to the last thing known of the recording.
+func (rec *Recording) Span() (from, to stack.Time) {
+	for i := range rec.Threads {
+		t := &rec.Threads[i]
+		if from == 0 || t.Since < from {
+			from = t.Since
+		}
+		for _, c := range rec.chunks[t.Seq] {
+			to = max(to, c.base)
+			from = min(from, c.base)
+		}
+		to = max(to, t.Since)
+	}
+	if rec.End != nil && rec.End.At > from {
+		to = max(to, rec.End.At)
+	} else {
+		// Only the last chunk of each thread can reach further.
+		for i := range rec.Threads {
+			if cs := rec.chunks[rec.Threads[i].Seq]; len(cs) > 0 {
+				for e := range rec.Events(rec.Threads[i].Seq) {
+					to = max(to, e.Time)
+				}
+			}
+		}
+	}
+	return from, to
+}

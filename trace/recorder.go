@@ -1,0 +1,321 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Limits of the way from a ring to the file.
+const (
+	// DefaultRingCap events of 16 bytes hold what a busy thread changes in
+	// about 100 ms at 1 kHz, twice the time between two drains.
+	DefaultRingCap = 1 << 13
+
+	drainEvery = 50 * time.Millisecond // rings are emptied at least this often
+	flushEvery = time.Second           // what a kill -9 may cost
+	flushBytes = 48 << 10
+	syncEvery  = 5_000_000_000 // ns: a stack is repeated at least this often
+)
+
+// Recorder takes the samples of all threads through rings into a file. Its
+// methods may be called from any goroutine; each Sink belongs to the goroutine
+// that samples its thread. The sampling side never waits for the file.
+type Recorder struct {
+	ringCap int
+
+	mu      sync.Mutex // guards w, sinks' reading side, and modules
+	w       *Writer
+	sinks   []*Sink
+	nmod    int
+	waits   []Wait
+	failed  error
+	scratch []ringbuf.Event
+	buf     []byte
+
+	all    atomic.Pointer[[]*Sink] // for live readers
+	wake   chan struct{}
+	stop   chan struct{}
+	done   chan struct{}
+	onFail func(error)
+}
+
+// NewRecorder writes p and begins to drain rings into w every 50 ms, or
+// earlier when one is half full. ringCap is in events, 0 for DefaultRingCap.
+// onFail, if any, is called once when the file can no longer be written.
+func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
+	if ringCap == 0 {
+		ringCap = DefaultRingCap
+	}
+	r := &Recorder{
+		ringCap: ringCap, w: w, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		scratch: make([]ringbuf.Event, 1024), onFail: onFail,
+	}
+	r.all.Store(new([]*Sink))
+	if err := r.json(chunkProcess, p); err != nil {
+		return nil, err
+	}
+	go r.drainLoop()
+	return r, nil
+}
+
+func (r *Recorder) json(typ string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", typ, err)
+	}
+	return r.w.chunk(typ, b)
+}
+
+func (r *Recorder) locked(typ string, v any) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.json(typ, v)
+}
+
+// Thread begins the record of one thread. Seq is assigned here.
+func (r *Recorder) Thread(t Thread) *Sink {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Seq = len(r.sinks)
+	s := &Sink{Thread: t, rec: r, first: ringbuf.New(r.ringCap)}
+	s.ring, s.cursor = s.first, s.first.NewCursor()
+	s.enc.reset(t.Seq)
+	s.lastFlush = time.Now()
+	r.sinks = append(r.sinks, s)
+	all := append([]*Sink(nil), r.sinks...)
+	r.all.Store(&all)
+	r.note(r.json(chunkThread, t))
+	return s
+}
+
+// Renamed notes a new name of a thread; the newest one is shown.
+func (r *Recorder) Renamed(t Thread) { r.noteLocked(chunkThread, t) }
+
+// Sinks are the threads recorded so far, in order of Seq. Live readers take
+// cursors on their rings.
+func (r *Recorder) Sinks() []*Sink { return *r.all.Load() }
+
+// Maps adds a generation of the address space; Mapping.Module counts through
+// all modules ever added, mods being the new ones.
+func (r *Recorder) Maps(m Maps, mods []Module) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.note(r.json(chunkMaps, mapsChunk{Maps: m, First: r.nmod, Modules: mods}))
+	r.nmod += len(mods)
+}
+
+// Capture keeps bytes of the target that may be gone later.
+func (r *Recorder) Capture(c Captured) { r.noteLocked(chunkNames, c) }
+
+// Waits adds descriptions for event.Wait.
+func (r *Recorder) Waits(w []Wait) { r.noteLocked(chunkWait, w) }
+
+// Stats notes the accounts so far.
+func (r *Recorder) Stats(s Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.addOverwritten(&s)
+	r.note(r.json(chunkStats, s))
+}
+
+func (r *Recorder) noteLocked(typ string, v any) { r.note(r.locked(typ, v)) }
+
+// note keeps the first failure and reports it once.
+func (r *Recorder) note(err error) {
+	if err != nil && r.failed == nil {
+		r.failed = err
+		if r.onFail != nil {
+			go r.onFail(err) // the caller may hold locks that onFail's owner wants
+		}
+	}
+}
+
+func (r *Recorder) addOverwritten(s *Stats) {
+	for i := range s.Threads {
+		for _, k := range r.sinks {
+			if k.Thread.TID == s.Threads[i].TID {
+				s.Threads[i].Overwritten += k.overwritten
+			}
+		}
+	}
+}
+
+// Close drains what is left, writes the last accounts and the end, and stops.
+// All sinks must be at rest. It returns the first error of the whole recording
+// and the accounts with their overwritten events.
+func (r *Recorder) Close(s Stats, e End) (Stats, error) {
+	close(r.stop)
+	<-r.done
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drain(true)
+	r.addOverwritten(&s)
+	r.note(r.json(chunkStats, s))
+	r.note(r.json(chunkEnd, e))
+	return s, r.failed
+}
+
+func (r *Recorder) drainLoop() {
+	defer close(r.done)
+	tick := time.NewTicker(drainEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-r.wake:
+		case <-r.stop:
+			return
+		}
+		r.mu.Lock()
+		r.drain(false)
+		r.mu.Unlock()
+	}
+}
+
+// drain moves what the rings hold into chunks; all of it into the file if end
+// is set, else when there is enough or it has waited long enough.
+func (r *Recorder) drain(end bool) {
+	now := time.Now()
+	for _, s := range r.sinks {
+		for {
+			n, lost := s.cursor.Read(r.scratch)
+			if n == 0 && lost == 0 {
+				break
+			}
+			s.take(r.scratch[:n], lost)
+			if len(s.enc.buf) >= flushBytes {
+				r.flush(s, now)
+			}
+		}
+		if s.enc.n > 0 && (end || now.Sub(s.lastFlush) >= flushEvery) {
+			r.flush(s, now)
+		}
+	}
+}
+
+func (r *Recorder) flush(s *Sink, now time.Time) {
+	r.buf = s.enc.payload(r.buf)
+	r.note(r.w.chunk(chunkEvents, r.buf))
+	s.enc.reset(s.Thread.Seq)
+	s.lastFlush = now
+}
+
+// Sink takes the samples of one thread. Sample, Gap, Mark, Event and End are
+// for the goroutine that samples it.
+type Sink struct {
+	Thread Thread
+
+	rec      *Recorder
+	differ   diff.Differ
+	ring     *ringbuf.Ring
+	first    *ringbuf.Ring
+	events   []event.Event
+	batch    []ringbuf.Event
+	lastSync stack.Time
+	sinceAsk uint64
+
+	// The drain's side, under rec.mu.
+	cursor      *ringbuf.Cursor
+	enc         eventEncoder
+	lastFlush   time.Time
+	lastTime    stack.Time
+	skipping    bool
+	overwritten uint64
+}
+
+// Ring is where a live reader begins: cursors on it follow its successors.
+func (s *Sink) Ring() *ringbuf.Ring { return s.first }
+
+// Sample records one look at the thread.
+func (s *Sink) Sample(x *stack.Sample) {
+	s.events = s.differ.Step(x, s.events[:0])
+	depth := s.differ.Depth()
+	// A ring holds several whole stacks, or its readers find nothing to begin at.
+	if 4*depth > s.ring.Cap() {
+		s.ring = s.ring.Grow(8 * depth)
+	}
+	if s.lastSync == 0 {
+		s.lastSync = x.Time // the first step wrote one
+	}
+	if s.differ.SinceSync() > s.ring.Cap()/4 || s.differ.SinceSync() > 0 && int64(x.Time-s.lastSync) > syncEvery+int64(depth)*1_000_000 {
+		s.events = s.differ.Sync(s.events)
+		s.lastSync = x.Time
+	}
+	s.put()
+}
+
+// Gap records that samples are missing before t; ns is the time they would
+// have covered.
+func (s *Sink) Gap(t stack.Time, why stack.Why, ns int64) {
+	s.events = s.differ.Gap(t, why, ns, s.events[:0])
+	s.put()
+}
+
+// Event records an event of the kinds that are not about frames.
+func (s *Sink) Event(t stack.Time, k event.Kind, payload uint64) {
+	s.events = s.differ.Event(t, k, payload, s.events[:0])
+	s.put()
+}
+
+// End records that the thread's frames are gone at t, and why.
+func (s *Sink) End(t stack.Time, why stack.Why) {
+	s.events = s.differ.End(t, why, s.events[:0])
+	s.put()
+}
+
+// Flush makes the samples so far visible to readers.
+func (s *Sink) Flush() {
+	s.events = s.differ.Flush(s.events[:0])
+	s.put()
+}
+
+func (s *Sink) put() {
+	if len(s.events) == 0 {
+		return
+	}
+	s.batch = s.batch[:0]
+	for _, e := range s.events {
+		s.batch = append(s.batch, ringbuf.Event{uint64(e.Time), e.Value})
+	}
+	s.ring.AppendAll(s.batch)
+	s.sinceAsk += uint64(len(s.batch))
+	if s.sinceAsk > uint64(s.ring.Cap()/4) {
+		s.sinceAsk = 0
+		select {
+		case s.rec.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// take encodes events read from the ring. Behind a loss it leaves out what
+// cannot be understood, up to the next Sync.
+func (s *Sink) take(es []ringbuf.Event, lost uint64) {
+	if lost > 0 {
+		s.overwritten += lost
+		if !s.skipping {
+			s.skipping = true
+			s.enc.add(event.Make(s.lastTime, event.Gap, event.GapOf(stack.WhyLost, 0)))
+		}
+	}
+	for _, e := range es {
+		ev := event.Event{Time: stack.Time(e[0]), Value: e[1]}
+		if s.skipping {
+			if ev.Kind() != event.Sync {
+				s.overwritten++
+				continue
+			}
+			s.skipping = false
+		}
+		s.lastTime = max(s.lastTime, ev.Time)
+		s.enc.add(ev)
+	}
+}

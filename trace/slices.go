@@ -1,0 +1,132 @@
+package trace
+
+import (
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Slice is one logical frame on the timeline: a call, real or inlined.
+type Slice struct {
+	Frame   LocFrame // its place now; Func stays the same for the slice's life
+	Loc     *Loc     // of the real frame that it is part of
+	Entered stack.Time
+	first   bool // outermost of its real frame
+}
+
+// SliceHandler is told a thread's timeline in order. Depth 0 is outermost.
+type SliceHandler interface {
+	Begin(t stack.Time, depth int, s *Slice)
+	End(t stack.Time, depth int, s *Slice)
+	// Other gets every event that is not about the stack's shape.
+	Other(e event.Event)
+}
+
+// Slices replays one thread as logical frames: inlined calls are slices of
+// their own, and a frame that moves within a function goes on.
+type Slices struct {
+	Stack []Slice // outermost first; for reading only
+
+	names  *Names
+	replay diff.Replayer
+	h      SliceHandler
+	ends   []int // ends[i]: length of Stack with real frames 0..i
+	frames []Slice
+}
+
+// NewSlices prepares a replay into h.
+func NewSlices(n *Names, h SliceHandler) *Slices { return &Slices{names: n, h: h} }
+
+// Apply hands on one event.
+func (s *Slices) Apply(e event.Event) { s.replay.Apply(e, (*physical)(s)) }
+
+// Close ends every open slice at t, or at the last event if that is later.
+func (s *Slices) Close(t stack.Time) {
+	s.replay.CloseAll(max(t, s.replay.Last()), (*physical)(s))
+}
+
+// Last is the time of the newest event.
+func (s *Slices) Last() stack.Time { return s.replay.Last() }
+
+// Real is the stack of real frames, outermost first; for reading only.
+func (s *Slices) Real() []diff.Frame { return s.replay.Stack }
+
+// Odd counts events that made no sense.
+func (s *Slices) Odd() int { return s.replay.Odd }
+
+// Replay runs all events of thread seq through h. Slices still open at the end
+// (a recording that was cut off) end with the last event.
+func (rec *Recording) Replay(seq int, n *Names, h SliceHandler) {
+	s := NewSlices(n, h)
+	for e := range rec.Events(seq) {
+		s.Apply(e)
+	}
+	s.Close(0)
+}
+
+// physical is Slices as seen by the replay of real frames.
+type physical Slices
+
+func (p *physical) Other(e event.Event) { p.h.Other(e) }
+
+func (p *physical) Enter(t stack.Time, depth int, f diff.Frame) {
+	l := p.names.Resolve(f.Word, t)
+	for i := len(l.Frames) - 1; i >= 0; i-- {
+		p.push(t, Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1})
+	}
+	p.ends = append(p.ends[:depth], len(p.Stack))
+}
+
+func (p *physical) Exit(t stack.Time, depth int, _ diff.Frame) {
+	p.cut(t, p.start(depth))
+	p.ends = p.ends[:depth]
+}
+
+// Move keeps the logical frames that are the same calls as before: from the
+// outermost on, as long as the function agrees and so does the place in its
+// caller, if that is part of the same real frame.
+func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
+	l := p.names.Resolve(f.Word, t)
+	from := p.start(depth)
+	old := p.Stack[from:]
+	k := 0
+	for k < len(old) && k < len(l.Frames) {
+		is := &l.Frames[len(l.Frames)-1-k]
+		was := &old[k].Frame
+		// The outermost is the same activation whatever its part is called
+		// (a function's cold half may have a symbol of its own).
+		if k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
+			break
+		}
+		p.frames = append(p.frames[:k], old[k]) // the place as it was
+		old[k].Frame.File, old[k].Frame.Line, old[k].Frame.Inlined = is.File, is.Line, is.Inlined
+		old[k].Loc = l
+		k++
+	}
+	p.cut(t, from+k)
+	for i := len(l.Frames) - 1 - k; i >= 0; i-- {
+		p.push(t, Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1})
+	}
+	p.ends[depth] = len(p.Stack)
+}
+
+func samePlace(a, b *LocFrame) bool { return a.Line == b.Line && a.File == b.File }
+
+func (p *physical) start(depth int) int {
+	if depth == 0 {
+		return 0
+	}
+	return p.ends[depth-1]
+}
+
+func (p *physical) push(t stack.Time, s Slice) {
+	p.Stack = append(p.Stack, s)
+	p.h.Begin(t, len(p.Stack)-1, &p.Stack[len(p.Stack)-1])
+}
+
+func (p *physical) cut(t stack.Time, to int) {
+	for n := len(p.Stack) - 1; n >= to; n-- {
+		p.h.End(t, n, &p.Stack[n])
+		p.Stack = p.Stack[:n]
+	}
+}
