@@ -156,6 +156,12 @@ type Mapping struct {
 	Deleted    bool
 }
 
+// Span is a piece of the target's memory.
+type Span struct {
+	Addr uint64 // in the target
+	Len  int    // bytes
+}
+
 // Regs is a thread's registers in DWARF's numbering for its machine:
 // amd64 0..16 (16 is the return address column), arm64 x0..x30, 31 is SP.
 type Regs struct {

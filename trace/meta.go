@@ -122,25 +122,11 @@ type Wait struct {
 	Timeout int64  `json:"timeout_ns,omitempty"`
 }
 
-// ThreadStats are the accounts of one thread.
-type ThreadStats struct {
-	TID         stack.TID `json:"tid"`
-	Samples     uint64    `json:"samples"`
-	Stops       uint64    `json:"stops"`       // samples had by stopping the thread
-	Unrun       uint64    `json:"unrun"`       // it had not run: nothing read
-	Read        uint64    `json:"read"`        // read while blocked, without a stop
-	Part        uint64    `json:"part"`        // of these, with a stack that is not complete
-	Late        uint64    `json:"late"`        // ticks that came too late and were left out
-	Truncated   uint64    `json:"truncated"`   // samples whose stack is not complete
-	TimedOut    uint64    `json:"timed_out"`   // stops not confirmed in time
-	Denied      uint64    `json:"denied"`      // samples another tracer or the kernel forbade
-	Restarted   uint64    `json:"restarted"`   // interrupted calls that were put back
-	Stretched   uint64    `json:"stretched"`   // ticks left out for the overhead budget
-	Overwritten uint64    `json:"overwritten"` // events lost between ring and file
-	PauseNS     int64     `json:"pause_ns"`    // time held, in all
-	SpanNS      int64     `json:"span_ns"`     // time the thread was under observation
-	CPUNS       int64     `json:"cpu_ns"`      // time it ran, by the kernel's account
-}
+// ThreadStats and Pauses are the sampler's words: see package stack.
+type (
+	ThreadStats = stack.ThreadStats
+	Pauses      = stack.Pauses
+)
 
 // Stats are a recording's accounts.
 type Stats struct {
@@ -148,18 +134,6 @@ type Stats struct {
 	Threads []ThreadStats `json:"threads"`
 	Pause   Pauses        `json:"pauses"`
 	SelfCPU int64         `json:"self_cpu_ns"` // what sliver itself used
-}
-
-// Pauses sum up the distribution of stops, in ns.
-type Pauses struct {
-	Count uint64 `json:"count"`
-	Mean  int64  `json:"mean"`
-	P50   int64  `json:"p50"`
-	P90   int64  `json:"p90"`
-	P99   int64  `json:"p99"`
-	P999  int64  `json:"p999"`
-	Max   int64  `json:"max"`
-	Under uint64 `json:"under_40us"` // stops shorter than 40 µs
 }
 
 // Total adds up the threads.

@@ -24,6 +24,7 @@ type Recording struct {
 	Waits    map[int]Wait
 	Stats    Stats
 	Symbols  *Symbols // nil: names were not looked up yet
+	Named    bool     // Symbols were looked up after Open: the file does not hold them
 	End      *End     // nil: the recorder was killed
 	// Problems are damages that were passed over, one line each.
 	Problems []string

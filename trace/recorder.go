@@ -35,7 +35,6 @@ type Recorder struct {
 	w       *Writer
 	sinks   []*Sink
 	nmod    int
-	waits   []Wait
 	failed  error
 	scratch []ringbuf.Event
 	buf     []byte
@@ -96,8 +95,19 @@ func (r *Recorder) Thread(t Thread) *Sink {
 	return s
 }
 
-// Renamed notes a new name of a thread; the newest one is shown.
-func (r *Recorder) Renamed(t Thread) { r.noteLocked(chunkThread, t) }
+// Renamed notes the new name of a thread, the one taken up last under tid; the
+// newest name is shown.
+func (r *Recorder) Renamed(tid stack.TID, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.sinks) - 1; i >= 0; i-- {
+		if t := r.sinks[i].Thread; t.TID == tid {
+			t.Name = name
+			r.note(r.json(chunkThread, t))
+			return
+		}
+	}
+}
 
 // Sinks are the threads recorded so far, in order of Seq. Live readers take
 // cursors on their rings.

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"sort"
 )
 
@@ -72,6 +73,9 @@ func (s *Symbols) Set(k LocKey, frames []LocFrame) {
 //	n strings: length, bytes
 //	n functions: name, linkage, file, start line, module+1, start
 //	n locations: module, address, n frames: function<<1 | inlined, file, line
+
+// AppendSymbols adds names to a recording at w's position, its end.
+func AppendSymbols(w io.Writer, s *Symbols) error { return (&Writer{w: w}).Symbols(s) }
 
 // Symbols writes all names as one chunk.
 func (w *Writer) Symbols(s *Symbols) error {

@@ -30,7 +30,7 @@ const (
 )
 
 // MaxSaved is how many registers of a caller one rule can say something about.
-const MaxSaved = 20
+const MaxSaved = 32
 
 // Loc says how to find one register of the caller.
 type Loc struct {

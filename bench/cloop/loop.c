@@ -1,0 +1,167 @@
+/*
+ * loop is the yardstick for the length of a stop: the shortest ptrace loop
+ * that takes what a sample needs from one running thread, and nothing else.
+ *
+ *   cc -O2 -o loop loop.c
+ *   loop TID
+ *
+ * Each line on standard input is one round, answered by one line:
+ *
+ *   spin N GAP     N stops, GAP microseconds apart, waiting for each by spinning
+ *   block N GAP    the same with a blocking wait
+ *
+ * The thread is attached at the start of a round and detached at its end, so
+ * that another tracer can take turns. At the end of input it prints one JSON
+ * object, {"spin": {...}, "block": {...}}, with n, mean, p50, p90, p99, p999
+ * and max in nanoseconds, from before the request to stop to after the resume.
+ */
+#define _GNU_SOURCE
+#include <elf.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/ptrace.h>
+#include <sys/uio.h>
+#include <sys/user.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define STACK 4096
+#define MAXSTOPS 1000000
+
+struct series {
+	const char *name;
+	long *ns;
+	size_t n;
+};
+
+static char copy[STACK];
+
+static void die(const char *what)
+{
+	fprintf(stderr, "loop: %s: %s\n", what, strerror(errno));
+	exit(1);
+}
+
+static long now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+static void stopped(pid_t tid, int spin)
+{
+	int st;
+	pid_t r;
+	do
+		r = waitpid(tid, &st, __WALL | (spin ? WNOHANG : 0));
+	while (r == 0 || (r < 0 && errno == EINTR));
+	if (r < 0)
+		die("wait");
+	if (!WIFSTOPPED(st)) {
+		fprintf(stderr, "loop: the thread ended\n");
+		exit(1);
+	}
+}
+
+static unsigned long registers(pid_t tid)
+{
+	struct user_regs_struct r;
+	struct iovec v = {&r, sizeof r};
+	if (ptrace(PTRACE_GETREGSET, tid, (void *)NT_PRSTATUS, &v))
+		die("GETREGSET");
+#ifdef __x86_64__
+	return r.rsp;
+#else
+	return r.sp;
+#endif
+}
+
+static void round_of(struct series *s, pid_t tid, int spin, long n, long gap)
+{
+	if (ptrace(PTRACE_SEIZE, tid, 0, 0))
+		die("SEIZE");
+	for (long i = 0; i < n && s->n < MAXSTOPS; i++) {
+		struct timespec t = {gap / 1000000, gap % 1000000 * 1000};
+		nanosleep(&t, 0);
+		long from = now();
+		if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
+			die("INTERRUPT");
+		stopped(tid, spin);
+		unsigned long sp = registers(tid);
+		struct iovec to = {copy, STACK}, at = {(void *)sp, STACK};
+		if (process_vm_readv(tid, &to, 1, &at, 1, 0) <= 0)
+			die("process_vm_readv");
+		if (ptrace(PTRACE_CONT, tid, 0, 0))
+			die("CONT");
+		s->ns[s->n++] = now() - from;
+	}
+	/* Detaching takes one more stop, which counts for nothing. */
+	if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
+		die("INTERRUPT");
+	stopped(tid, 0);
+	if (ptrace(PTRACE_DETACH, tid, 0, 0))
+		die("DETACH");
+}
+
+static int order(const void *a, const void *b)
+{
+	long x = *(const long *)a, y = *(const long *)b;
+	return (x > y) - (x < y);
+}
+
+static long quantile(const struct series *s, double q)
+{
+	size_t i = (size_t)(q * (double)s->n);
+	return s->n == 0 ? 0 : s->ns[i < s->n ? i : s->n - 1];
+}
+
+static void print(struct series *s)
+{
+	double sum = 0;
+	qsort(s->ns, s->n, sizeof *s->ns, order);
+	for (size_t i = 0; i < s->n; i++)
+		sum += (double)s->ns[i];
+	printf("\"%s\":{\"n\":%zu,\"mean\":%.0f,\"p50\":%ld,\"p90\":%ld,\"p99\":%ld,\"p999\":%ld,\"max\":%ld}", s->name, s->n,
+	       s->n ? sum / (double)s->n : 0, quantile(s, .5), quantile(s, .9), quantile(s, .99), quantile(s, .999),
+	       s->n ? s->ns[s->n - 1] : 0);
+}
+
+int main(int argc, char **argv)
+{
+	struct series all[2] = {{"spin", 0, 0}, {"block", 0, 0}};
+	char line[128], how[16];
+	if (argc != 2) {
+		fprintf(stderr, "usage: loop TID\n");
+		return 2;
+	}
+	pid_t tid = atoi(argv[1]);
+	for (int i = 0; i < 2; i++)
+		if (!(all[i].ns = malloc(MAXSTOPS * sizeof(long))))
+			die("malloc");
+	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+	while (fgets(line, sizeof line, stdin)) {
+		long n, gap;
+		if (sscanf(line, "%15s %ld %ld", how, &n, &gap) != 3 || n < 0 || gap < 0) {
+			fprintf(stderr, "loop: not a round: %s", line);
+			return 2;
+		}
+		int spin = strcmp(how, "spin") == 0;
+		if (!spin && strcmp(how, "block") != 0) {
+			fprintf(stderr, "loop: neither spin nor block: %s", line);
+			return 2;
+		}
+		round_of(&all[!spin], tid, spin, n, gap);
+		puts("ok");
+		fflush(stdout);
+	}
+	putchar('{');
+	print(&all[0]);
+	putchar(',');
+	print(&all[1]);
+	puts("}");
+	return 0;
+}

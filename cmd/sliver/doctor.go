@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/target"
+)
+
+func doctorCommand() *command {
+	return &command{
+		name: "doctor", args: "[PID]", short: "what this machine and user may do, and what to change where it may not",
+		help: `
+Checks what sliver needs: with a PID for that process, else in general, by
+recording a small program of its own. The exit status is 1 if something that
+sliver needs is missing.
+
+Examples:
+  sliver doctor
+  sliver doctor 1234`,
+		run: func(_ context.Context, e *env, args []string) error {
+			pid := 0
+			switch len(args) {
+			case 0:
+			case 1:
+				n, err := strconv.Atoi(args[0])
+				if err != nil || n <= 0 {
+					return usagef("doctor", "%q is no process number", args[0])
+				}
+				pid = n
+			default:
+				return usagef("doctor", "give one process number at most")
+			}
+			missing := 0
+			for _, c := range target.Examine(pid) {
+				mark := map[target.Verdict]string{target.Good: "ok  ", target.Limited: "note", target.Missing: "FAIL"}[c.Verdict]
+				fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, c.Name, c.Found)
+				if c.Advice != "" {
+					fmt.Fprintf(e.stdout, "      %-18s %s\n", "", wrap(c.Advice, 72, strings.Repeat(" ", 25)))
+				}
+				if c.Verdict == target.Missing {
+					missing++
+				}
+			}
+			if missing > 0 {
+				return exitStatus(exitFailed)
+			}
+			return nil
+		},
+	}
+}
+
+// wrap breaks s at blanks so that no line is much over width; further lines
+// begin with indent.
+func wrap(s string, width int, indent string) string {
+	var b strings.Builder
+	n := 0
+	for i, word := range strings.Fields(s) {
+		if i > 0 {
+			if n+len(word) >= width {
+				b.WriteString("\n" + indent)
+				n = 0
+			} else {
+				b.WriteByte(' ')
+				n++
+			}
+		}
+		b.WriteString(word)
+		n += len(word)
+	}
+	return b.String()
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// formatHelp lists the formats for the help of record and export.
+func formatHelp() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for _, f := range export.Formats() {
+		fmt.Fprintf(w, "  %s\t%s\t%s\n", f.Name, strings.Join(f.Extensions, " "), f.About)
+	}
+	w.Flush()
+	return strings.TrimRight(b.String(), "\n")
+}
+
+func exportCommand() *command {
+	var (
+		outputs   []string
+		format    string
+		debugDirs []string
+		fullNames bool
+	)
+	return &command{
+		name: "export", args: "IN.sliver -o FILE... [--format F]", short: "turn a recording into other formats",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
+			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")
+			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
+			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments, where the recording\nhas no names yet")
+		},
+		help: `
+Formats by file name:
+` + formatHelp() + `
+
+Examples:
+  sliver export run.sliver -o run.pftrace -o run.pb.gz
+  sliver export run.sliver -o run.nanoscope.txt      one file a thread
+  sliver export run.sliver --format pprof -o - | go tool pprof -top -
+
+A recording that was cut off (its recorder was killed) is read up to the tear,
+and gets its names from the files of this machine if they are the same.`,
+		run: func(_ context.Context, e *env, args []string) error {
+			if len(args) != 1 {
+				return usagef("export", "give one recording, and -o FILE for each output")
+			}
+			if len(outputs) == 0 {
+				return usagef("export", "no output is given; add -o FILE")
+			}
+			outs, err := outputsOf(outputs, format, "export")
+			if err != nil {
+				return err
+			}
+			for _, o := range outs {
+				if err := o.Check(); err != nil {
+					return err
+				}
+			}
+			rec, closer, err := openRecording(args[0])
+			if err != nil {
+				return err
+			}
+			defer closer.Close()
+			warnDamage(e.stderr, args[0], rec)
+			if rec.Symbols == nil {
+				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
+			}
+			for _, o := range outs {
+				files, err := writeOutput(o, rec, args[0])
+				if err != nil {
+					return fmt.Errorf("write %s: %w", o.Path, err)
+				}
+				for _, f := range files {
+					if f.Path != "-" {
+						fmt.Fprintf(e.stderr, "wrote %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
+					}
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// writeOutput writes one output; a recording asked for as a recording is
+// copied, with the names it got meanwhile.
+func writeOutput(o export.Output, rec *trace.Recording, path string) ([]export.File, error) {
+	if !o.Format.Recording() {
+		return export.Write(o, rec, export.Options{})
+	}
+	in, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer in.Close()
+	return export.WriteRecording(o, func(w io.Writer) error {
+		if _, err := io.Copy(w, io.NewSectionReader(in, 0, rec.Tail())); err != nil || !rec.Named {
+			return err
+		}
+		return trace.AppendSymbols(w, rec.Symbols)
+	})
+}
+
+// openRecording opens a recording for reading, with errors a user can use.
+func openRecording(path string) (*trace.Recording, io.Closer, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	var rec *trace.Recording
+	if err == nil {
+		rec, err = trace.Open(f, fi.Size())
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return rec, f, nil
+}
+
+// warnDamage says what of a recording is missing.
+func warnDamage(w io.Writer, path string, rec *trace.Recording) {
+	if rec.End == nil {
+		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
+	}
+	for _, p := range rec.Problems {
+		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, p)
+	}
+}
+
+// addNames looks the names of a recording up on this machine.
+func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
+	var problems []string
+	rec.Symbols, problems = naming.Symbols(rec, localFiles{}, o)
+	rec.Named = true
+	for i, p := range problems {
+		if i == 5 {
+			fmt.Fprintf(w, "sliver: and %d more problems with names\n", len(problems)-i)
+			break
+		}
+		fmt.Fprintf(w, "sliver: %s\n", oneLine(errors.New(p)))
+	}
+}
+
+// localFiles are the modules as this machine has them.
+type localFiles struct{}
+
+// Open implements naming.Modules.
+func (localFiles) Open(_ int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
+	f, err := os.Open(m.Path)
+	if err != nil {
+		return nil, nil, errors.Unwrap(err)
+	}
+	if id, err := symbol.BuildID(f); err != nil || id != m.BuildID || id == "" {
+		f.Close()
+		return nil, nil, fmt.Errorf("the file here is not the one that was recorded (build ID %q, recorded %q)", id, m.BuildID)
+	}
+	return f, f, nil
+}

@@ -1,0 +1,230 @@
+// Command sliver shows what the threads of a running Linux process did, when,
+// and why they waited, without changing or restarting it. This package reads
+// command lines and joins the others together.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+// version is set by the release build; else the module's own is shown.
+var version = ""
+
+// usageError is wrong usage: exit status 2, and a hint at the help.
+type usageError struct {
+	msg  string
+	help string // the command whose help tells more
+}
+
+func (e *usageError) Error() string { return e.msg }
+
+func usagef(help, format string, args ...any) error {
+	return &usageError{msg: fmt.Sprintf(format, args...), help: help}
+}
+
+// exitStatus is a command's own status, that of a program it ran.
+type exitStatus int
+
+func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
+
+// command is one word behind sliver.
+type command struct {
+	name  string
+	args  string // what follows in the usage line
+	short string
+	help  string // examples and what else is to know
+	flags func(*pflag.FlagSet)
+	run   func(ctx context.Context, e *env, args []string) error
+	words func() []string // what completion offers for the first argument
+}
+
+// env is where a command's output goes.
+type env struct {
+	stdin  *os.File
+	stdout io.Writer
+	stderr io.Writer
+}
+
+func commands() []*command {
+	return []*command{recordCommand(), exportCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+		completionCommand(), versionCommand()}
+}
+
+func main() {
+	os.Exit(run(os.Args[1:], &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+}
+
+func run(args []string, e *env) int {
+	err := dispatch(args, e)
+	var usage *usageError
+	var status exitStatus
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, pflag.ErrHelp):
+		return exitOK
+	case errors.As(err, &status):
+		return int(status)
+	case errors.As(err, &usage):
+		help := "sliver --help"
+		if usage.help != "" {
+			help = "sliver " + usage.help + " --help"
+		}
+		fmt.Fprintf(e.stderr, "sliver: %s (see '%s')\n", oneLine(err), help)
+		return exitUsage
+	}
+	fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(err))
+	return exitFailed
+}
+
+// oneLine keeps an error on a line, whatever names of the target are in it.
+func oneLine(err error) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\r' {
+			return ' '
+		}
+		if r < ' ' || r == 0x7f {
+			return '?'
+		}
+		return r
+	}, err.Error())
+}
+
+func dispatch(args []string, e *env) error {
+	if len(args) == 0 {
+		usage(e.stderr)
+		return &usageError{msg: "no command given"}
+	}
+	name := args[0]
+	switch name {
+	case "-h", "--help", "help":
+		if len(args) > 1 && name == "help" {
+			return dispatch([]string{args[1], "--help"}, e)
+		}
+		usage(e.stdout)
+		return nil
+	case "--version", "-V":
+		name = "version"
+	case demoWorkload:
+		return runWorkload(args[1:])
+	}
+	for _, c := range commands() {
+		if c.name == name {
+			return c.start(args[1:], e)
+		}
+	}
+	return usagef("", "unknown command %q", name)
+}
+
+func (c *command) flagSet(e *env) *pflag.FlagSet {
+	fs := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
+	fs.SetOutput(io.Discard) // errors are ours to print
+	fs.SortFlags = false
+	if c.flags != nil {
+		c.flags(fs)
+	}
+	fs.BoolP("help", "h", false, "show this help")
+	fs.Usage = func() {}
+	return fs
+}
+
+func (c *command) start(args []string, e *env) error {
+	fs := c.flagSet(e)
+	if c.name == "record" {
+		fs.SetInterspersed(true)
+	}
+	if err := fs.Parse(args); err != nil {
+		if errors.Is(err, pflag.ErrHelp) {
+			c.usage(e.stdout, fs)
+			return nil
+		}
+		return usagef(c.name, "%v", err)
+	}
+	if help, _ := fs.GetBool("help"); help {
+		c.usage(e.stdout, fs)
+		return nil
+	}
+	ctx := context.WithValue(context.Background(), dashKey{}, fs.ArgsLenAtDash())
+	return c.run(ctx, e, fs.Args())
+}
+
+// dashKey is the context key of the number of arguments before "--", -1 without one.
+type dashKey struct{}
+
+func dash(ctx context.Context) int { return ctx.Value(dashKey{}).(int) }
+
+func usage(w io.Writer) {
+	fmt.Fprint(w, `sliver shows on a timeline what the threads of a running program did, when,
+and why they waited. The program is not changed and not restarted, and sliver
+needs no more rights than a debugger.
+
+Usage: sliver COMMAND [FLAGS] [ARGS]
+
+Commands:
+`)
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-11s %s\n", c.name, c.short)
+	}
+	fmt.Fprint(w, `
+Try:
+  sliver demo                              a first timeline within seconds
+  sliver record -p 1234 -d 10s             all threads of process 1234, 10 seconds
+  sliver record -t main -o run.pftrace -- ./server --port 8080
+
+'sliver COMMAND --help' tells more, with examples.
+`)
+}
+
+func (c *command) usage(w io.Writer, fs *pflag.FlagSet) {
+	fmt.Fprintf(w, "%s\n\nUsage: sliver %s %s\n", c.short, c.name, c.args)
+	if f := fs.FlagUsagesWrapped(100); strings.TrimSpace(f) != "" {
+		fmt.Fprintf(w, "\nFlags:\n%s", f)
+	}
+	if c.help != "" {
+		fmt.Fprintf(w, "\n%s\n", strings.TrimSpace(c.help))
+	}
+}
+
+func versionCommand() *command {
+	return &command{
+		name: "version", short: "print the version",
+		run: func(_ context.Context, e *env, args []string) error {
+			if len(args) > 0 {
+				return usagef("version", "version takes no arguments")
+			}
+			fmt.Fprintln(e.stdout, "sliver", versionString())
+			return nil
+		},
+	}
+}
+
+// versionString is what this program calls itself in recordings.
+func versionString() string {
+	if version != "" {
+		return version
+	}
+	bi, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	v := bi.Main.Version
+	if v == "" {
+		v = "(devel)"
+	}
+	return v
+}

@@ -1,0 +1,335 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+)
+
+// recordFlags are the flags of record; demo uses some of them.
+type recordFlags struct {
+	pid         int
+	threads     string
+	interval    time.Duration
+	jitter      percent
+	groups      int
+	duration    time.Duration
+	outputs     []string
+	format      string
+	stop        string
+	maxOverhead percent
+	debugDirs   []string
+	fullNames   bool
+	quiet       bool
+	json        bool
+
+	fs *pflag.FlagSet
+}
+
+func (f *recordFlags) register(fs *pflag.FlagSet) {
+	f.fs = fs
+	fs.IntVarP(&f.pid, "pid", "p", 0, "record this running process")
+	fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
+	fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
+	f.jitter = .1
+	fs.Var(&f.jitter, "jitter", "how far a sample moves inside its interval, against lockstep\nwith periodic work; 0 for exact spacing")
+	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
+	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the target ends)")
+	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output (see below)")
+	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
+	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
+	f.maxOverhead = .01
+	fs.Var(&f.maxOverhead, "max-overhead", "longest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
+	fs.BoolVar(&f.json, "json", false, "the summary as JSON on standard output")
+}
+
+// percent is a flag such as 1% or 0.01, as a share of one.
+type percent float64
+
+func (p *percent) String() string { return strconv.FormatFloat(float64(*p)*100, 'g', 4, 64) + "%" }
+func (p *percent) Type() string   { return "percent" }
+
+func (p *percent) Set(s string) error {
+	num, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
+	v, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
+	if err != nil || v != v {
+		return fmt.Errorf("%q is no percentage; write for example 1%%", s)
+	}
+	if isPercent {
+		v /= 100
+	} else if v > 1 {
+		return fmt.Errorf("%q is over 1; write %s%% for percent", s, num)
+	}
+	*p = percent(v)
+	return nil
+}
+
+func recordCommand() *command {
+	f := &recordFlags{}
+	return &command{
+		name: "record", args: "[FLAGS] -p PID | -- CMD ARGS...",
+		short: "record a running process, or a command from its start",
+		flags: f.register,
+		help: `
+Formats by file name:
+` + formatHelp() + `
+Without -o the recording goes to NAME-PID-TIME.sliver; 'sliver export' turns a
+.sliver file into any other format later, on any machine.
+
+Examples:
+  sliver record -p 1234 -d 10s -o run.pftrace        open in https://ui.perfetto.dev
+  sliver record -p 1234 -t main,5 -o run.pb.gz       go tool pprof -http=: run.pb.gz
+  sliver record -p 1234 -t 'worker-*,!worker-0' -i 1ms -d 5s
+  sliver record -o run.sliver -o run.nanoscope.txt -- ./program --its-own flags
+  sliver record -p $(pidof redis-server) -d 5s --json -o /tmp/r.pftrace
+
+Ctrl-C ends a recording properly, a second one at once. With a command, Ctrl-C
+goes to the command, and sliver leaves with its exit status.`,
+		run: f.run,
+	}
+}
+
+// outputsOf reads -o and --format.
+func outputsOf(paths []string, format, help string) ([]export.Output, error) {
+	var outs []export.Output
+	stdout := 0
+	for _, p := range paths {
+		o, err := export.ParseOutput(p, format)
+		if err != nil {
+			return nil, usagef(help, "%v", err)
+		}
+		if p == "-" {
+			stdout++
+		}
+		outs = append(outs, o)
+	}
+	if stdout > 1 {
+		return nil, usagef(help, "standard output can take one format only")
+	}
+	return outs, nil
+}
+
+func (f *recordFlags) options() (o session.Options, err error) {
+	o = session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
+		Duration: f.duration, DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead)}
+	if f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval {
+		return o, usagef("record", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
+	}
+	if f.jitter < 0 || f.jitter > .2 {
+		return o, usagef("record", "jitter: %v is out of range; use 0%% to 20%%", &f.jitter)
+	}
+	if f.groups < 1 || f.groups > 256 {
+		return o, usagef("record", "groups: %d is out of range; use 1 to 256", f.groups)
+	}
+	if f.maxOverhead < 0 || f.maxOverhead >= 1 {
+		return o, usagef("record", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
+	}
+	if f.duration < 0 {
+		return o, usagef("record", "duration: %v is negative", f.duration)
+	}
+	// Who asks for an interval gets it.
+	if f.fs.Changed("interval") && !f.fs.Changed("max-overhead") {
+		o.MaxOverhead = 0
+	}
+	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
+		return o, usagef("record", "%v", err)
+	}
+	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
+		return o, usagef("record", "%v", err)
+	}
+	if o.Outputs, err = outputsOf(f.outputs, f.format, "record"); err != nil {
+		return o, err
+	}
+	for _, out := range o.Outputs {
+		if out.Path == "-" && f.json {
+			return o, usagef("record", "--json and -o - both want standard output")
+		}
+	}
+	return o, nil
+}
+
+const neither = "nothing to record: give a process (sliver record -p PID) or a command (sliver record -- CMD ARGS...)"
+
+func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
+	o, err := f.options()
+	if err != nil {
+		return err
+	}
+	cmd := args
+	switch d := dash(ctx); {
+	case d > 0:
+		return usagef("record", "unexpected %q before --", args[0])
+	case d < 0 && len(args) > 0:
+		return usagef("record", "unexpected %q; a command goes behind --", args[0])
+	}
+	if f.fs.Changed("pid") && len(cmd) > 0 {
+		return usagef("record", "both a process and a command are given; choose one")
+	}
+	if f.fs.Changed("pid") && f.pid <= 0 {
+		return usagef("record", "%d is no process number", f.pid)
+	}
+	if f.pid == 0 && len(cmd) == 0 {
+		if !term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stderr) {
+			return usagef("record", neither)
+		}
+		if f.pid, err = pickProcess(e); err != nil {
+			return err
+		}
+	}
+	if len(cmd) > 0 {
+		return f.recordCommand(e, o, cmd)
+	}
+	p, err := target.Open(f.pid)
+	if err != nil {
+		return explain(err)
+	}
+	defer p.Close()
+	return f.record(e, o, p, nil)
+}
+
+// explain adds to a refusal what to do about it.
+func explain(err error) error {
+	var r *target.Refusal
+	if errors.As(err, &r) && r.Advice != "" {
+		return fmt.Errorf("%s; %s", r.What, r.Advice)
+	}
+	return err
+}
+
+func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) error {
+	c, err := target.Start(argv)
+	if err != nil {
+		return err
+	}
+	// Whatever happens to the recording, the command goes on to its end, and
+	// its status is ours.
+	err = f.record(e, o, c.Process, c)
+	c.Release()
+	status, werr := c.Wait()
+	if err != nil {
+		var code exitStatus
+		if !errors.As(err, &code) {
+			fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(err))
+		}
+	}
+	if werr != nil {
+		return werr
+	}
+	if status == 0 && err != nil {
+		return exitStatus(exitFailed)
+	}
+	if status != 0 {
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// record runs one session to its end. c is the command that is the target, nil
+// for a process that was there before.
+func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *target.Command) error {
+	if len(o.Outputs) == 0 {
+		name := session.DefaultOutput(p.Facts().Comm, p.PID(), time.Now())
+		out, err := export.ParseOutput(name, "")
+		if err != nil {
+			return err
+		}
+		o.Outputs = []export.Output{out}
+	}
+	s, err := session.New(p, o)
+	if errors.Is(err, sampler.ErrNoThreads) {
+		return noThreads(f.threads, p)
+	}
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	ctx, stop := f.signals(e, s, c != nil)
+	defer stop()
+	if c != nil {
+		c.Release()
+	}
+	line := newStatusLine(e, s, f.quiet)
+	reason, runErr := s.Run(ctx)
+	line.close()
+	res, err := s.Finish(reason)
+	if err == nil {
+		err = runErr
+	}
+	if err != nil {
+		if res != nil && res.Left != "" {
+			return fmt.Errorf("%w; what was recorded until then is in %s ('sliver export' reads it)", err, res.Left)
+		}
+		return err
+	}
+	if f.json {
+		return writeSummaryJSON(e.stdout, res)
+	}
+	if !f.quiet {
+		writeSummary(e.stderr, res, p)
+	}
+	return nil
+}
+
+// signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at
+// a second one. With a command of ours, Ctrl-C is the command's alone: the
+// recording ends when it does.
+func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 4)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	done := make(chan struct{})
+	go func() {
+		n := 0
+		for {
+			select {
+			case sig := <-ch:
+				if command && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
+					continue
+				}
+				if n++; n > 1 {
+					s.Close() // nothing half-written stays
+					os.Exit(128 + int(sig.(syscall.Signal)))
+				}
+				cancel()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(ch); close(done); cancel() }
+}
+
+// noThreads says which threads there are.
+func noThreads(spec string, p *target.Process) error {
+	ts, err := session.Threads(p)
+	if err != nil {
+		return err
+	}
+	var names []string
+	const most = 12
+	for i, t := range ts {
+		if i == most {
+			names = append(names, fmt.Sprintf("and %d more ('sliver threads %d' lists all)", len(ts)-most, p.PID()))
+			break
+		}
+		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, t.Name, t.TID))
+	}
+	return fmt.Errorf("no thread of process %d matches %q; there are: %s", p.PID(), spec, strings.Join(names, ", "))
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+)
+
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// statusLine shows how the recording goes, once a second, on one line.
+type statusLine struct {
+	w    io.Writer
+	s    *session.Session
+	stop chan struct{}
+	wg   sync.WaitGroup
+}
+
+func newStatusLine(e *env, s *session.Session, quiet bool) *statusLine {
+	l := &statusLine{w: e.stderr, s: s, stop: make(chan struct{})}
+	if quiet || !isTerminal(e.stderr) {
+		return l
+	}
+	l.wg.Add(1)
+	go l.loop()
+	return l
+}
+
+func (l *statusLine) loop() {
+	defer l.wg.Done()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last session.Status
+	for {
+		select {
+		case <-tick.C:
+			st := l.s.Status()
+			l.show(statusText(st, last))
+			last = st
+		case <-l.stop:
+			l.show("")
+			return
+		}
+	}
+}
+
+// show replaces the line; what does not fit the terminal is cut.
+func (l *statusLine) show(s string) {
+	width := 80
+	if f, ok := l.w.(*os.File); ok {
+		if w, _, err := term.GetSize(int(f.Fd())); err == nil && w > 0 {
+			width = w
+		}
+	}
+	if len(s) >= width {
+		s = s[:width-1]
+	}
+	fmt.Fprintf(l.w, "\r\x1b[K%s", s)
+}
+
+func statusText(st, last session.Status) string {
+	secs := (st.Elapsed - last.Elapsed).Seconds()
+	if secs <= 0 {
+		secs = 1
+	}
+	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
+		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
+	if l := losses(&st.Total); l != "" {
+		s += ", " + l
+	}
+	return s
+}
+
+func (l *statusLine) close() {
+	close(l.stop)
+	l.wg.Wait()
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return "1 " + word
+	}
+	return fmt.Sprintf("%d %ss", n, word)
+}
+
+// share prints a part of one with two figures that say something.
+func share(x float64) string { return fmt.Sprintf("%.2g%%", x*100) }
+
+// losses names every kind of sample that is missing or incomplete.
+func losses(t *stack.ThreadStats) string {
+	var out []string
+	for _, l := range []struct {
+		n    uint64
+		what string
+	}{
+		{t.Late, "late"}, {t.Truncated, "truncated"}, {t.TimedOut, "timed out"}, {t.Denied, "denied"},
+		{t.Stretched, "left out for the overhead bound"}, {t.Overwritten, "events overwritten"},
+	} {
+		if l.n > 0 {
+			out = append(out, fmt.Sprintf("%d %s", l.n, l.what))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// us prints ns as µs.
+func us(ns int64) string { return fmt.Sprintf("%.4g µs", float64(ns)/1e3) }
+
+func bytesText(n int64) string {
+	switch {
+	case n < 10_000:
+		return fmt.Sprintf("%d bytes", n)
+	case n < 10_000_000:
+		return fmt.Sprintf("%.4g kB", float64(n)/1e3)
+	}
+	return fmt.Sprintf("%.4g MB", float64(n)/1e6)
+}
+
+func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
+	t := r.Stats.Total()
+	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Facts().Comm, p.PID(),
+		r.Duration.Seconds(), r.Reason)
+	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
+		t.Samples, t.Stops, t.Unrun, t.Read)
+	l := losses(&t)
+	if l == "" {
+		l = "none"
+	}
+	fmt.Fprintf(w, "  losses   %s\n", l)
+	if ps := r.Stats.Pause; ps.Count > 0 {
+		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", us(ps.Mean), us(ps.P99), us(ps.Max),
+			share(session.Share(t)))
+	}
+	for _, f := range r.Files {
+		fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
+	}
+	for i, s := range r.Problems {
+		if i == 5 {
+			fmt.Fprintf(w, "  names    and %d more problems\n", len(r.Problems)-i)
+			break
+		}
+		fmt.Fprintf(w, "  names    %s\n", oneLine(fmt.Errorf("%s", s)))
+	}
+}
+
+// openHint says how a format is looked at.
+func openHint(format, path string) string {
+	switch format {
+	case "sliver":
+		return fmt.Sprintf("; next: sliver export %s -o FILE.pftrace", path)
+	case "perfetto":
+		return "; open in https://ui.perfetto.dev"
+	case "pprof":
+		return fmt.Sprintf("; go tool pprof -http=: %s", path)
+	}
+	return ""
+}
+
+// summaryJSON is what --json prints. It is documented in docs/summary-json.md
+// and kept stable.
+type summaryJSON struct {
+	Samples      uint64     `json:"samples"`
+	Threads      int        `json:"threads"`
+	Late         uint64     `json:"late"`
+	Truncated    uint64     `json:"truncated"`
+	TimedOut     uint64     `json:"timed_out"`
+	Denied       uint64     `json:"denied"`
+	Stretched    uint64     `json:"stretched"`
+	Overwritten  uint64     `json:"overwritten"`
+	Stops        uint64     `json:"stops"`
+	Unrun        uint64     `json:"unrun"`
+	Read         uint64     `json:"read"`
+	StoppedShare float64    `json:"stopped_share"`
+	Pause        pauseJSON  `json:"pause_ns"`
+	DurationNS   int64      `json:"duration_ns"`
+	Reason       string     `json:"reason"`
+	Files        []fileJSON `json:"files"`
+	Problems     []string   `json:"problems"`
+	SelfCPUNS    int64      `json:"self_cpu_ns"`
+}
+
+type pauseJSON struct {
+	Mean  int64 `json:"mean"`
+	P50   int64 `json:"p50"`
+	P90   int64 `json:"p90"`
+	P99   int64 `json:"p99"`
+	P999  int64 `json:"p999"`
+	Max   int64 `json:"max"`
+	Under int64 `json:"under_40us"`
+}
+
+type fileJSON struct {
+	Path   string `json:"path"`
+	Format string `json:"format"`
+	Bytes  int64  `json:"bytes"`
+}
+
+func writeSummaryJSON(w io.Writer, r *session.Result) error {
+	t, ps := r.Stats.Total(), r.Stats.Pause
+	out := summaryJSON{
+		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
+		Stretched: t.Stretched, Overwritten: t.Overwritten, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
+		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
+		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under)},
+		Files:    []fileJSON{},
+		Problems: append([]string{}, r.Problems...),
+	}
+	for _, f := range r.Files {
+		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

@@ -1,0 +1,194 @@
+// Package export writes recordings as files that other tools read: it knows
+// the formats by name and by file name, and how an output comes to be whole or
+// not at all. What a format looks like is in its own package below this one.
+//
+// Writes of different outputs may run at once; they share the Recording, which
+// is only read.
+package export
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sliverprof/sliver/export/nanoscope"
+	"github.com/sliverprof/sliver/export/perfetto"
+	"github.com/sliverprof/sliver/export/pprof"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options choose what of a recording is written.
+type Options = view.Options
+
+// Format is one way to write a recording.
+type Format struct {
+	Name       string   // as --format takes it
+	Extensions []string // what file names of it end in, the usual one first
+	About      string   // one line
+
+	// write writes all threads; nil for formats of one file a thread, which
+	// have writeThread, and for recordings.
+	write       func(w io.Writer, rec *trace.Recording, o Options) error
+	writeThread func(w io.Writer, v *view.View, th *view.Thread) error
+	// beside is a further file of each thread, with its ending.
+	beside    func(w io.Writer, v *view.View, th *view.Thread) error
+	besideExt string
+}
+
+// Recording reports whether the format is sliver's own.
+func (f *Format) Recording() bool { return f.Name == "sliver" }
+
+// PerThread reports whether each thread has a file of its own.
+func (f *Format) PerThread() bool { return f.writeThread != nil }
+
+// Formats are all formats, in the order in which help shows them.
+func Formats() []*Format {
+	return []*Format{
+		{Name: "sliver", Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
+		{Name: "perfetto", Extensions: []string{".pftrace", ".perfetto-trace"}, About: "timeline for https://ui.perfetto.dev", write: perfetto.Write},
+		{Name: "pprof", Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof and what reads its files", write: pprof.Write},
+		{Name: "nanoscope", Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
+			writeThread: nanoscope.Write, beside: nanoscope.WriteStates, besideExt: ".state"},
+	}
+}
+
+// ByName finds a format by its name.
+func ByName(name string) (*Format, error) {
+	var names []string
+	for _, f := range Formats() {
+		if f.Name == name {
+			return f, nil
+		}
+		names = append(names, f.Name)
+	}
+	return nil, fmt.Errorf("unknown format %q; there are: %s", name, strings.Join(names, ", "))
+}
+
+// ByPath finds a format by the ending of a file name.
+func ByPath(path string) (*Format, error) {
+	var known []string
+	for _, f := range Formats() {
+		for _, ext := range f.Extensions {
+			if strings.HasSuffix(path, ext) {
+				return f, nil
+			}
+			known = append(known, ext)
+		}
+	}
+	return nil, fmt.Errorf("the name %q tells no format; let it end in one of %s, or use --format", path, strings.Join(known, ", "))
+}
+
+// Output is a file to be written in a format. The path - is standard output.
+type Output struct {
+	Path   string
+	Format *Format
+}
+
+// ParseOutput reads a path as -o has it; format, unless empty, overrides what
+// the name says.
+func ParseOutput(path, format string) (o Output, err error) {
+	switch {
+	case path == "":
+		return o, fmt.Errorf("the output's name is empty")
+	case format != "":
+		o.Format, err = ByName(format)
+	case path == "-":
+		return o, fmt.Errorf("standard output has no name that tells the format; add --format")
+	default:
+		o.Format, err = ByPath(path)
+	}
+	if err == nil && path == "-" && o.Format.PerThread() {
+		err = fmt.Errorf("%s has one file a thread and cannot go to standard output", o.Format.Name)
+	}
+	o.Path = path
+	return o, err
+}
+
+// File is one file that was written.
+type File struct {
+	Path   string
+	Format string
+	Bytes  int64
+}
+
+// Write writes rec to o. Every file is complete under its name or is not there.
+func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
+	f := o.Format
+	if f.PerThread() {
+		return o.writeThreads(rec, opts)
+	}
+	if f.write == nil {
+		return nil, fmt.Errorf("format %s is not made from a recording", f.Name)
+	}
+	return o.single(func(w io.Writer) error { return f.write(w, rec, opts) })
+}
+
+// WriteRecording writes a recording to o as fill makes it.
+func WriteRecording(o Output, fill func(io.Writer) error) ([]File, error) { return o.single(fill) }
+
+func (o Output) single(fill func(io.Writer) error) ([]File, error) {
+	n, err := Atomic(o.Path, fill)
+	if err != nil {
+		return nil, err
+	}
+	return []File{{Path: o.Path, Format: o.Format.Name, Bytes: n}}, nil
+}
+
+// writeThreads writes one file for each thread: under the output's own name
+// where there is one thread, else with the thread's name and TID in it.
+func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error) {
+	v := view.New(rec, opts)
+	stem, ext := o.Path, ""
+	for _, e := range o.Format.Extensions {
+		if s, ok := strings.CutSuffix(o.Path, e); ok {
+			stem, ext = s, e
+			break
+		}
+	}
+	var files []File
+	taken := map[string]int{}
+	for i := range v.Threads {
+		th := &v.Threads[i]
+		path := o.Path
+		if len(v.Threads) > 1 {
+			path = fmt.Sprintf("%s.%s-%d", stem, FileSafe(th.Label), th.ID)
+			// A number that was given to two threads in turn.
+			if taken[path]++; taken[path] > 1 {
+				path = fmt.Sprintf("%s-%d", path, taken[path])
+			}
+			path += ext
+		}
+		for _, part := range []struct {
+			path  string
+			write func(io.Writer, *view.View, *view.Thread) error
+		}{{path, o.Format.writeThread}, {path + o.Format.besideExt, o.Format.beside}} {
+			if part.write == nil {
+				continue
+			}
+			n, err := Atomic(part.path, func(w io.Writer) error { return part.write(w, v, th) })
+			if err != nil {
+				return files, err
+			}
+			files = append(files, File{Path: part.path, Format: o.Format.Name, Bytes: n})
+		}
+	}
+	return files, nil
+}
+
+// FileSafe makes s fit to be part of a file's name on any system.
+func FileSafe(s string) string {
+	const most = 64
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
+			return r
+		}
+		return '_'
+	}, s)
+	s = strings.TrimLeft(s, ".-")
+	if s == "" {
+		s = "thread"
+	}
+	return s[:min(len(s), most)]
+}

@@ -1,0 +1,58 @@
+package exporttest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Big is a recording of about n events: threads that wander through a program
+// of 300 functions, 10 to 40 frames deep, at 10 ms, four samples in five on a
+// CPU.
+func Big(tb testing.TB, n, threads int) *trace.Recording {
+	b := New(tb)
+	end := int64(0)
+	for i := range threads {
+		r := rand.New(rand.NewPCG(1, uint64(i)))
+		t := b.Thread(1234+i, fmt.Sprintf("worker-%d", i))
+		var st []string
+		push := func() {
+			// Each function calls a few others, at a few lines, mostly one.
+			turn := func(n int) int { return max(r.IntN(40*n)-39*n, 0) }
+			at := len(st) * 7
+			if len(st) > 0 {
+				fmt.Sscanf(st[len(st)-1], "f%d", &at)
+			}
+			st = append(st, fmt.Sprintf("f%d:%d", (at*5+1+turn(3))%300, 1+turn(4)))
+		}
+		for range 10 {
+			push()
+		}
+		at, cpu, calls := int64(0), int64(0), int32(0)
+		for t.Events() < n/threads {
+			for k := r.IntN(4); k > 0 && len(st) > 8; k-- {
+				st = st[:len(st)-1]
+			}
+			for k := r.IntN(4); k > 0 && len(st) < 40; k-- {
+				push()
+			}
+			l := Look{At: at, CPU: cpu, State: stack.StateRunning, Pause: 30_000 + r.Int64N(20_000)}
+			if r.IntN(5) == 0 {
+				l.State, l.Call = stack.StateBlocked, 1+calls%7
+				calls++
+			} else {
+				cpu += 9*Ms + r.Int64N(Ms)
+			}
+			t.LookAt(l, st...)
+			if t.seen%500 == 0 {
+				t.Sync()
+			}
+			at += 10*Ms + r.Int64N(Ms)
+		}
+		end = max(end, at)
+	}
+	return b.Finish(end)
+}

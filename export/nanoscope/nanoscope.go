@@ -1,0 +1,219 @@
+// Package nanoscope writes one thread of a recording as a Nanoscope trace,
+// and its states as the file that Nanoscope reads beside it.
+//
+// The format is a list of lines, time:+name and time:POP, and has no place for
+// anything else, so what the recording is missing is drawn as calls: a stack
+// that ends early begins with a frame such as "[no unwind rule]", and a gap is
+// a call on top, "[gap: late]", over the time that it covers. Times count in ns
+// from 1, as 0 means "not set" to the reader.
+//
+// Names are made harmless by what the original page does with them (it puts
+// them into a script element, into innerHTML byte by byte, and uses them as
+// keys of an object): see name.
+package nanoscope
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// maxName is as much of a name as the page can draw: it paints each name into
+// a canvas of its own, at up to 18 pixels a character, and browsers end at
+// 32767.
+const maxName = 1024
+
+// maxTime is the largest time that the page, whose numbers are floats, tells
+// from its neighbours.
+const maxTime = 1<<53 - 1
+
+// Write writes thread th of v to w.
+func Write(w io.Writer, v *view.View, th *view.Thread) error {
+	out := &writer{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin()}
+	g := v.WithGaps(out)
+	g.Close(v.Slices(th, g))
+	if err := out.w.Flush(); err != nil {
+		return fmt.Errorf("write Nanoscope trace: %w", err)
+	}
+	return nil
+}
+
+type writer struct {
+	w     *bufio.Writer
+	v     *view.View
+	base  stack.Time
+	names [][]byte // by number of function: ":+name\n"
+	line  []byte
+}
+
+func (o *writer) stamp(t stack.Time) {
+	o.line = strconv.AppendInt(o.line[:0], stampOf(t, o.base), 10)
+}
+
+func stampOf(t, base stack.Time) int64 { return min(max(int64(t-base)+1, 1), maxTime) }
+
+func (o *writer) Begin(t stack.Time, _ int, s *trace.Slice) {
+	o.stamp(t)
+	f := s.Frame.Func
+	for f >= len(o.names) {
+		o.names = append(o.names, nil)
+	}
+	if o.names[f] == nil {
+		o.names[f] = []byte(":+" + name(o.v.Names.Funcs[f].Name) + "\n")
+	}
+	o.line = append(o.line, o.names[f]...)
+	o.w.Write(o.line) // the first error stays in the writer, for Flush
+}
+
+func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
+	o.stamp(t)
+	o.line = append(o.line, ":POP\n"...)
+	o.w.Write(o.line)
+}
+
+func (o *writer) Other(event.Event) {}
+
+// crashing names are properties of every JavaScript object: the page, looking
+// for its record of such a name, finds a function in its place.
+var crashing = map[string]bool{
+	"constructor": true, "toString": true, "toLocaleString": true, "valueOf": true, "hasOwnProperty": true,
+	"isPrototypeOf": true, "propertyIsEnumerable": true, "__proto__": true, "__defineGetter__": true,
+	"__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true,
+}
+
+// name is s as the page can take it: printable ASCII on one line. What is not
+// becomes \u{…} or \x.., '"' (which ends a name in its search) a single quote,
+// and '<' gets a space behind it where HTML would begin a tag. An empty name
+// is none.
+func name(s string) string {
+	b := make([]byte, 0, min(len(s), maxName)+16)
+	for i := 0; i < len(s); {
+		if len(b) >= maxName {
+			b = append(b, "..."...)
+			break
+		}
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n <= 1:
+			b = fmt.Appendf(b, `\x%02x`, s[i])
+		case r < 0x20 || r == 0x7f:
+			b = fmt.Appendf(b, `\x%02x`, r)
+		case r > 0x7e:
+			b = fmt.Appendf(b, `\u{%x}`, r)
+		case r == '"':
+			b = append(b, '\'')
+		default:
+			b = append(b, byte(r))
+			if r == '<' && i+1 < len(s) && opensTag(s[i+1]) {
+				b = append(b, ' ')
+			}
+		}
+		i += n
+	}
+	if len(b) == 0 {
+		return "?"
+	}
+	if crashing[string(b)] {
+		return string(b) + "()"
+	}
+	return string(b)
+}
+
+func opensTag(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c == '/' || c == '!' || c == '?'
+}
+
+// Thread states of ART, as the page numbers them.
+const (
+	artTerminated = 66
+	artRunnable   = 67
+	artSleeping   = 69
+	artBlocked    = 70
+	artNative     = 89
+	artSuspended  = 90
+)
+
+// artState is the state of ART that says the same as s; lock tells whether the
+// thread waits for a lock.
+func artState(s stack.State, lock bool) int {
+	switch s {
+	case stack.StateRunning:
+		return artRunnable
+	case stack.StateBlocked:
+		if lock {
+			return artBlocked
+		}
+		return artSleeping
+	case stack.StateRunnable, stack.StateDisk, stack.StateFault:
+		return artNative
+	case stack.StateStopped, stack.StateTraced:
+		return artSuspended
+	case stack.StateDead:
+		return artTerminated
+	}
+	return artNative
+}
+
+// WriteStates writes the states of th, for the file named as the trace with
+// ".state" behind: lines of "time, state before, state after". Waiting for a
+// CPU, for the disk or for a page is "native"; there is nothing nearer.
+func WriteStates(w io.Writer, v *view.View, th *view.Thread) error {
+	out := &states{w: bufio.NewWriterSize(w, 1<<16), base: v.Begin(), at: -1}
+	end := v.Slices(th, out)
+	if out.at >= 0 {
+		out.change(end, out.now) // the page draws a state once it has ended
+	}
+	if err := out.w.Flush(); err != nil {
+		return fmt.Errorf("write Nanoscope states: %w", err)
+	}
+	return nil
+}
+
+type states struct {
+	w     *bufio.Writer
+	base  stack.Time
+	at    int64
+	now   int
+	state stack.State
+	lock  bool
+	line  []byte
+}
+
+func (o *states) Begin(stack.Time, int, *trace.Slice) {}
+func (o *states) End(stack.Time, int, *trace.Slice)   {}
+
+func (o *states) Other(e event.Event) {
+	switch e.Kind() {
+	case event.State:
+		o.state, _ = event.StateFields(e.Payload())
+	case event.Lock:
+		o.lock = e.Payload() != 0
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why != stack.WhyLost {
+			return
+		}
+		o.state, o.lock = stack.StateUnknown, false
+	default:
+		return
+	}
+	if s := artState(o.state, o.lock); s != o.now || o.at < 0 {
+		o.change(e.Time, s)
+	}
+}
+
+func (o *states) change(t stack.Time, to int) {
+	from := o.now
+	if o.at < 0 {
+		from = to
+	}
+	o.at, o.now = stampOf(t, o.base), to
+	o.line = fmt.Appendf(o.line[:0], "%d, %d, %d\n", o.at, from, to)
+	o.w.Write(o.line)
+}

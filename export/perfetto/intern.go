@@ -1,0 +1,301 @@
+package perfetto
+
+import (
+	"encoding/hex"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// interned are the tables of one thread's sequence. What is new since the last
+// packet waits in fresh. IDs count from 1, in each table for itself.
+type interned struct {
+	v     *view.View
+	fresh message
+
+	names     []uint32 // event name, by function
+	functions []uint32 // function name, by function
+	modules   []uint32 // annotation value, by module
+	mappings  []uint32 // by module
+	strings   map[string]uint32
+	sources   map[place]uint32
+	paths     map[string]uint32 // source paths
+	frames    map[placeAt]uint32
+	stacks    *tally.Tree // labels are frame IDs
+	written   []bool      // by node of stacks
+	path      []int32
+
+	lastName, lastFunction, lastString, lastMap, lastBuild uint32
+	annotations                                            bool
+}
+
+// place is a line of a function.
+type place struct {
+	fn   int
+	line int
+	file string
+}
+
+// placeAt is a frame of a callstack: a place at an address of a module.
+type placeAt struct {
+	place
+	key trace.LocKey
+}
+
+// Names of annotations, interned in this order.
+const (
+	annotateModule = iota + 1
+	annotateWhy
+	annotateMissing
+	annotateInterval
+)
+
+// Categories, likewise.
+const (
+	categorySliver = 1
+)
+
+func newInterned(v *view.View) *interned {
+	return &interned{
+		v: v, sources: map[place]uint32{}, paths: map[string]uint32{},
+		frames: map[placeAt]uint32{}, stacks: tally.NewTree(), written: make([]bool, 1),
+	}
+}
+
+// entry adds {iid, text} to a table.
+func (n *interned) entry(field protowire.Number, iid uint32, s string) {
+	at := n.fresh.open(field)
+	n.fresh.uint(entryIID, uint64(iid))
+	n.fresh.str(entryText, s)
+	n.fresh.end(at)
+}
+
+// take hands out what is new, for the packet that is being written.
+func (n *interned) take(out *batches) {
+	if len(n.fresh.b) > 0 {
+		out.bytes(packetInterned, n.fresh.b)
+		n.fresh.b = n.fresh.b[:0]
+	}
+}
+
+// slot returns &s[i], growing s.
+func slot[T any](s *[]T, i int) *T {
+	for i >= len(*s) {
+		var zero T
+		*s = append(*s, zero)
+	}
+	return &(*s)[i]
+}
+
+func (n *interned) name(fn int) uint32 {
+	p := slot(&n.names, fn)
+	if *p == 0 {
+		n.lastName++
+		*p = n.lastName
+		n.entry(internedName, *p, n.v.FuncName(fn))
+	}
+	return *p
+}
+
+// words interns the name of something that is no function.
+func (n *interned) words(s string) uint32 {
+	id, ok := n.strings[s]
+	if !ok {
+		if n.strings == nil {
+			n.strings = map[string]uint32{}
+		}
+		n.lastName++
+		id = n.lastName
+		n.strings[s] = id
+		n.entry(internedName, id, s)
+	}
+	return id
+}
+
+func (n *interned) annotation() {
+	if n.annotations {
+		return
+	}
+	n.annotations = true
+	for i, s := range []string{"module", "why", "missing_ns", "interval_ns"} {
+		n.entry(internedAnnotation, uint32(i+1), s)
+	}
+	n.entry(internedCategory, categorySliver, "sliver")
+}
+
+// source interns where a slice is, 0 if nothing is known.
+func (n *interned) source(f *trace.LocFrame) uint32 {
+	file, line := f.File, f.Line
+	if file == "" {
+		fn := n.v.Names.Func(f)
+		if file = fn.File; line == 0 {
+			line = fn.StartLine
+		}
+	}
+	if file == "" {
+		return 0
+	}
+	p := place{f.Func, line, file}
+	id, ok := n.sources[p]
+	if !ok {
+		id = uint32(len(n.sources) + 1)
+		n.sources[p] = id
+		at := n.fresh.open(internedSource)
+		n.fresh.uint(entryIID, uint64(id))
+		n.fresh.str(sourceFile, view.Text(file, view.MaxName))
+		n.fresh.str(sourceFunction, n.v.FuncName(f.Func))
+		n.fresh.uint(sourceLine, uint64(max(line, 0)))
+		n.fresh.end(at)
+	}
+	return id
+}
+
+// module interns a module as the value of an annotation.
+func (n *interned) module(m int) uint32 {
+	if m < 0 {
+		return 0
+	}
+	p := slot(&n.modules, m)
+	if *p == 0 {
+		n.annotation()
+		n.lastString++
+		*p = n.lastString
+		x := &n.v.Rec.Modules[m]
+		s := view.Text(x.Path, view.MaxName)
+		if x.Deleted {
+			s += " (deleted)"
+		}
+		if x.BuildID != "" {
+			s += " build-id " + view.Text(x.BuildID, 128)
+		}
+		n.entry(internedString, *p, s)
+	}
+	return *p
+}
+
+func (n *interned) function(fn int) uint32 {
+	p := slot(&n.functions, fn)
+	if *p == 0 {
+		n.lastFunction++
+		*p = n.lastFunction
+		n.entry(internedFunction, *p, n.v.FuncName(fn))
+	}
+	return *p
+}
+
+// mapping interns a module as a mapping at its first address in the newest
+// maps that have it.
+func (n *interned) mapping(m int) uint32 {
+	p := slot(&n.mappings, m)
+	if *p != 0 {
+		return *p
+	}
+	x := &n.v.Rec.Modules[m]
+	n.lastMap++
+	*p = n.lastMap
+	n.entry(internedMapPath, n.lastMap, view.Text(x.Path, view.MaxName))
+	build := uint32(0)
+	if id, err := hex.DecodeString(x.BuildID); err == nil && len(id) > 0 {
+		n.lastBuild++
+		build = n.lastBuild
+		n.entry(internedBuildID, build, string(id))
+	}
+	at := n.fresh.open(internedMapping)
+	n.fresh.uint(entryIID, uint64(*p))
+	if build > 0 {
+		n.fresh.uint(mappingBuildID, uint64(build))
+	}
+	if r, ok := n.newest(m); ok {
+		n.fresh.uint(mappingStart, r.Start)
+		n.fresh.uint(mappingEnd, r.End)
+		n.fresh.uint(mappingOffset, r.Off)
+	}
+	n.fresh.uint(mappingPath, uint64(n.lastMap))
+	n.fresh.end(at)
+	return *p
+}
+
+func (n *interned) newest(m int) (trace.Mapping, bool) {
+	for g := len(n.v.Rec.Maps) - 1; g >= 0; g-- {
+		for _, r := range n.v.Rec.Maps[g].Mappings {
+			if r.Module == m {
+				return r, true
+			}
+		}
+	}
+	return trace.Mapping{}, false
+}
+
+// frame interns a logical frame of a callstack.
+func (n *interned) frame(f *trace.LocFrame, l *trace.Loc) uint32 {
+	k := placeAt{place{f.Func, f.Line, f.File}, l.Key}
+	id, ok := n.frames[k]
+	if ok {
+		return id
+	}
+	id = uint32(len(n.frames) + 1)
+	n.frames[k] = id
+	fn := n.function(f.Func)
+	mapped := uint32(0)
+	if m := l.Key.Module; m >= 0 && l.Word.Kind() != stack.KindError {
+		mapped = n.mapping(m)
+	}
+	path := uint32(0)
+	if f.File != "" {
+		if path, ok = n.paths[f.File]; !ok {
+			path = uint32(len(n.paths) + 1)
+			n.paths[f.File] = path
+			n.entry(internedSourcePath, path, view.Text(f.File, view.MaxName))
+		}
+	}
+	at := n.fresh.open(internedFrame)
+	n.fresh.uint(entryIID, uint64(id))
+	n.fresh.uint(frameFunction, uint64(fn))
+	if mapped > 0 {
+		n.fresh.uint(frameMapping, uint64(mapped))
+		n.fresh.uint(frameRelPC, l.Key.Addr)
+	}
+	if path > 0 {
+		n.fresh.uint(frameSource, uint64(path))
+		n.fresh.uint(frameLine, uint64(max(f.Line, 0)))
+	}
+	n.fresh.end(at)
+	return id
+}
+
+// callstack makes sure that node of n.stacks is known to the reader, and
+// returns its ID.
+func (n *interned) callstack(node int32) uint64 {
+	if w := slot(&n.written, int(node)); !*w {
+		*w = true
+		n.path = n.stacks.Path(node, n.path[:0])
+		at := n.fresh.open(internedCallstack)
+		n.fresh.uint(entryIID, uint64(node))
+		for i := len(n.path) - 1; i >= 0; i-- { // outermost first
+			n.fresh.uint(callstackFrames, uint64(n.path[i]))
+		}
+		n.fresh.end(at)
+	}
+	return uint64(node)
+}
+
+// cut interns the frame that stands for those left out of a deep callstack.
+func (n *interned) cut() uint32 {
+	k := placeAt{place: place{fn: -1}}
+	id, ok := n.frames[k]
+	if !ok {
+		id = uint32(len(n.frames) + 1)
+		n.frames[k] = id
+		n.lastFunction++
+		n.entry(internedFunction, n.lastFunction, "[frames left out]")
+		at := n.fresh.open(internedFrame)
+		n.fresh.uint(entryIID, uint64(id))
+		n.fresh.uint(frameFunction, uint64(n.lastFunction))
+		n.fresh.end(at)
+	}
+	return id
+}

@@ -1,0 +1,208 @@
+// Package tally adds up where a thread's time went, stack by stack: what
+// pprof, collapsed stacks and flame graphs show. Stacks are nodes of a tree,
+// so that counting neither builds nor compares strings.
+//
+// A Tally is for one goroutine.
+package tally
+
+import (
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Tree holds stacks that share their outer frames. Node 0 is the empty stack.
+type Tree struct {
+	nodes []node
+	child map[uint64]int32
+	// Folded counts stacks that were taken for their callers' because the tree
+	// was full.
+	Folded int
+}
+
+type node struct {
+	parent int32
+	label  int32
+}
+
+// MaxNodes bounds a tree: 1 M distinct stacks, some 60 MB. A recording with
+// more has its rarest, latest stacks counted for their callers.
+const MaxNodes = 1 << 20
+
+// NewTree returns a tree with the empty stack alone.
+func NewTree() *Tree {
+	return &Tree{nodes: make([]node, 1, 1024), child: make(map[uint64]int32, 1024)}
+}
+
+// Len is the number of nodes.
+func (t *Tree) Len() int { return len(t.nodes) }
+
+// Child is the stack with a frame called label on top of the stack at.
+func (t *Tree) Child(at, label int32) int32 {
+	k := uint64(uint32(at))<<32 | uint64(uint32(label))
+	if n, ok := t.child[k]; ok {
+		return n
+	}
+	if len(t.nodes) >= MaxNodes {
+		t.Folded++
+		return at
+	}
+	n := int32(len(t.nodes))
+	t.nodes = append(t.nodes, node{at, label})
+	t.child[k] = n
+	return n
+}
+
+// Node is what a node holds: its caller's node and its own label.
+func (t *Tree) Node(n int32) (parent, label int32) { return t.nodes[n].parent, t.nodes[n].label }
+
+// Path appends the labels of stack n to dst, innermost first.
+func (t *Tree) Path(n int32, dst []int32) []int32 {
+	for n > 0 {
+		dst = append(dst, t.nodes[n].label)
+		n = t.nodes[n].parent
+	}
+	return dst
+}
+
+// Key is what values are kept for, for each thread.
+type Key struct {
+	Node  int32
+	State stack.State
+	Lock  uint64 // address of the lock waited for, 0 if none
+}
+
+// Values of a key. Times are in ns.
+type Values struct {
+	Samples int64 // times that sliver looked and it was so
+	CPU     int64 // on a CPU, by the kernel's account
+	Wall    int64 // elapsed
+	Lock    int64 // elapsed while waiting for a lock
+	Off     int64 // elapsed while seen to be off the CPUs: blocked, or waiting for one
+}
+
+// Add adds w to v.
+func (v *Values) Add(w *Values) {
+	v.Samples += w.Samples
+	v.CPU += w.CPU
+	v.Wall += w.Wall
+	v.Lock += w.Lock
+	v.Off += w.Off
+}
+
+// Unknown is the label of the only frame of a stack that the recording does
+// not know, after a loss. Labels of real frames are the ID of their trace.Loc.
+const Unknown = -1
+
+// Tally is where the time of one thread went.
+type Tally struct {
+	Tree *Tree // its labels are IDs of locations, or Unknown
+	// Order are the keys in the order in which they first came.
+	Order []Key
+
+	v      *view.View
+	values []Values // by the number that index gives a key
+	index  map[Key]int32
+	nodes  []int32 // nodes[i]: the stack's node with frames 0..i, as far as valid
+	valid  int
+	key    Key
+	cur    int32 // number of key; -1 not looked up
+}
+
+// Of adds up th, into a tree that may hold other threads' stacks already.
+func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
+	t := &Tally{Tree: tree, v: v, index: map[Key]int32{}, cur: -1}
+	v.Steps(th, t)
+	return t
+}
+
+// Values of a key of Order.
+func (t *Tally) Values(i int) *Values { return &t.values[i] }
+
+// Total of all keys.
+func (t *Tally) Total() (sum Values) {
+	for i := range t.values {
+		sum.Add(&t.values[i])
+	}
+	return sum
+}
+
+// at finds the values of the stack real.
+func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
+	if !known || len(real) == 0 {
+		n := int32(0)
+		if !known {
+			n = t.Tree.Child(0, Unknown)
+		}
+		t.valid = 0
+		t.move(Key{n, t.key.State, t.key.Lock})
+	} else if t.valid < len(real) {
+		n := int32(0)
+		if t.valid > 0 {
+			n = t.nodes[t.valid-1]
+		}
+		t.nodes = t.nodes[:t.valid]
+		for i := t.valid; i < len(real); i++ {
+			l := t.v.Names.Resolve(real[i].Word, now)
+			n = t.Tree.Child(n, int32(l.ID))
+			t.nodes = append(t.nodes, n)
+		}
+		t.valid = len(real)
+		t.move(Key{n, t.key.State, t.key.Lock})
+	} else {
+		t.move(Key{t.nodes[len(real)-1], t.key.State, t.key.Lock})
+	}
+	if t.cur < 0 {
+		i, ok := t.index[t.key]
+		if !ok {
+			i = int32(len(t.values))
+			t.index[t.key] = i
+			t.values = append(t.values, Values{})
+			t.Order = append(t.Order, t.key)
+		}
+		t.cur = i
+	}
+	return &t.values[t.cur]
+}
+
+func (t *Tally) move(k Key) {
+	if k != t.key {
+		t.key, t.cur = k, -1
+	}
+}
+
+// Spent, Changed and Other are for View.Steps.
+func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	v := t.at(real, known, at)
+	v.Wall += ns
+	if t.key.Lock != 0 {
+		v.Lock += ns
+	}
+	if view.Waits(t.key.State) {
+		v.Off += ns
+	}
+}
+
+// Changed: see Spent.
+func (t *Tally) Changed(depth int) { t.valid = min(t.valid, depth) }
+
+// Other: see Spent.
+func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
+	switch e.Kind() {
+	case event.Seen:
+		_, n, cpu := event.SeenFields(e.Payload())
+		v := t.at(real, known, e.Time)
+		v.Samples += int64(n)
+		v.CPU += cpu
+	case event.State:
+		s, _ := event.StateFields(e.Payload())
+		t.move(Key{t.key.Node, s, t.key.Lock})
+	case event.Lock:
+		t.move(Key{t.key.Node, t.key.State, e.Payload()})
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			t.move(Key{Node: t.key.Node})
+		}
+	}
+}

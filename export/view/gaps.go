@@ -1,0 +1,83 @@
+package view
+
+import (
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Gaps adds to a replay, for formats that know nothing but calls, one call for
+// each gap: on top of the stack, over the time that the missing samples would
+// have covered, or, where events were lost, until the stack is known again.
+// Its slices have no Loc.
+type Gaps struct {
+	h     trace.SliceHandler
+	v     *View
+	at    stack.Time
+	depth int
+	lost  bool // a slice that stands for lost events is open
+	slice trace.Slice
+}
+
+// WithGaps puts a Gaps in front of h. Close must follow the replay.
+func (v *View) WithGaps(h trace.SliceHandler) *Gaps { return &Gaps{h: h, v: v} }
+
+// GapFunc is the function that stands for a gap, in v.Names.Funcs.
+func (v *View) GapFunc(why stack.Why) int {
+	id, ok := v.gaps[why]
+	if !ok {
+		id = len(v.Names.Funcs)
+		v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: "[gap: " + why.String() + "]", Module: -1})
+		v.gaps[why] = id
+	}
+	return id
+}
+
+// Close ends an open gap at t, the end of the thread's replay.
+func (g *Gaps) Close(t stack.Time) { g.known(max(t, g.at)) }
+
+func (g *Gaps) known(t stack.Time) {
+	if g.lost {
+		g.lost = false
+		g.h.End(t, 0, &g.slice)
+	}
+	g.at = t
+}
+
+// Begin, End and Other are those of trace.SliceHandler.
+func (g *Gaps) Begin(t stack.Time, depth int, s *trace.Slice) {
+	g.known(t)
+	g.depth = depth + 1
+	g.h.Begin(t, depth, s)
+}
+
+// End: see Begin.
+func (g *Gaps) End(t stack.Time, depth int, s *trace.Slice) {
+	g.known(t)
+	g.depth = depth
+	g.h.End(t, depth, s)
+}
+
+// Other: see Begin.
+func (g *Gaps) Other(e event.Event) {
+	g.h.Other(e)
+	if e.Kind() != event.Gap {
+		if !g.lost {
+			g.at = max(g.at, e.Time)
+		}
+		return
+	}
+	why, ns := event.GapFields(e.Payload())
+	if g.lost {
+		return // already drawn as one
+	}
+	g.slice = trace.Slice{Frame: trace.LocFrame{Func: g.v.GapFunc(why)}, Entered: max(g.at, e.Time-stack.Time(ns))}
+	g.h.Begin(g.slice.Entered, g.depth, &g.slice)
+	if why == stack.WhyLost {
+		g.lost = true // depth is 0: the replay has closed the stack
+		g.at = e.Time
+		return
+	}
+	g.known(e.Time)
+	g.h.End(e.Time, g.depth, &g.slice)
+}

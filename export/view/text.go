@@ -1,0 +1,131 @@
+package view
+
+import (
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// MaxName is the longest name of a function, in bytes, that goes into an
+// export; what is longer ends in an ellipsis. Real templates reach some
+// kilobytes, and viewers measure and draw every name.
+const MaxName = 4096
+
+// Text is s as valid UTF-8 without control, formatting or line characters
+// (each becomes U+FFFD or a space), of at most limit bytes.
+func Text(s string, limit int) string {
+	if len(s) <= limit && plain(s) {
+		return s
+	}
+	var b strings.Builder
+	b.Grow(min(len(s), limit) + 4)
+	for i := 0; i < len(s); {
+		r, n := utf8.DecodeRuneInString(s[i:])
+		switch {
+		case r == utf8.RuneError && n == 1:
+			r = utf8.RuneError
+		case r == '\t' || r == '\n' || r == '\r' || r == '\u2028' || r == '\u2029':
+			r = ' '
+		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == 0xfffe || r == 0xffff:
+			r = utf8.RuneError
+		}
+		if b.Len()+utf8.RuneLen(r) > limit-len(ellipsis) {
+			if len(s)-i > len(ellipsis) || b.Len()+utf8.RuneLen(r) > limit {
+				b.WriteString(ellipsis)
+				break
+			}
+		}
+		b.WriteRune(r)
+		i += n
+	}
+	return b.String()
+}
+
+const ellipsis = "…"
+
+func plain(s string) bool {
+	for i := 0; i < len(s); i++ {
+		if s[i] < 0x20 || s[i] > 0x7e {
+			return false
+		}
+	}
+	return true
+}
+
+// Command is a command line as one would type it, for reading alone.
+func Command(args []string) string {
+	var b strings.Builder
+	for i, a := range args {
+		if b.Len() > 4096 {
+			b.WriteString(" " + ellipsis)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if a == "" || strings.ContainsAny(a, " \t\n'\"\\$&|;<>()*?") {
+			b.WriteString(strconv.Quote(a))
+		} else {
+			b.WriteString(a)
+		}
+	}
+	return Text(b.String(), 4096)
+}
+
+func count(n uint64) string { return strconv.FormatUint(n, 10) }
+
+// Duration is ns in a unit that suits it, "" for 0.
+func Duration(ns int64) string {
+	if ns == 0 {
+		return ""
+	}
+	f := func(div float64, unit string) string {
+		return strconv.FormatFloat(float64(ns)/div, 'f', -1, 64) + unit
+	}
+	switch {
+	case ns < 1e3:
+		return f(1, "ns")
+	case ns < 1e6:
+		return f(1e3, "µs")
+	case ns < 1e9:
+		return f(1e6, "ms")
+	}
+	return f(1e9, "s")
+}
+
+// FuncName is the name of function i as an export shows it.
+func (v *View) FuncName(i int) string { return Text(v.Names.Funcs[i].Name, MaxName) }
+
+// StateName is what a thread does, in words: "running", "blocked: syscall 202".
+func StateName(s stack.State, nr int32) string {
+	if nr >= 0 {
+		return s.String() + ": syscall " + strconv.Itoa(int(nr))
+	}
+	return s.String()
+}
+
+// Waits reports whether a thread in state s is not on a CPU.
+func Waits(s stack.State) bool {
+	switch s {
+	case stack.StateRunnable, stack.StateBlocked, stack.StateDisk, stack.StateFault, stack.StateStopped, stack.StateTraced:
+		return true
+	}
+	return false
+}
+
+// ModuleOf is the module of a slice, -1 if it has none.
+func (v *View) ModuleOf(s *trace.Slice) int {
+	if m := v.Names.Func(&s.Frame).Module; m >= 0 && m < len(v.Rec.Modules) {
+		return m
+	}
+	if s.Loc != nil {
+		if m := s.Loc.Key.Module; m >= 0 && m < len(v.Rec.Modules) {
+			return m
+		}
+	}
+	return -1
+}

@@ -1,0 +1,512 @@
+// Package view is a recording as an export wants to see it: the chosen
+// threads, cut to the chosen range, with times that never fall, text that
+// harms no reader, and the losses in words. It knows no format.
+//
+// A View is for one goroutine; several may share a Recording.
+package view
+
+import (
+	"sort"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options choose what of a recording goes into an export. The zero value
+// takes everything.
+type Options struct {
+	// Threads are the threads to take, by Seq; nil takes all.
+	Threads []int
+	// From and To cut the time, both included; 0 leaves that side open. A
+	// slice that crosses an edge is shown up to it.
+	From, To stack.Time
+}
+
+// maxTime bounds the times of hostile recordings, so that sums and
+// differences stay within 64 bits: 146 years.
+const maxTime = stack.Time(1) << 62
+
+// View is a recording under some options.
+type View struct {
+	Rec     *trace.Recording
+	Names   *trace.Names
+	Threads []Thread // in the order in which they are shown: main first
+
+	from, to stack.Time
+	gaps     map[stack.Why]int // functions made up for gaps
+}
+
+// Thread is a thread with a name and numbers that every reader can take.
+type Thread struct {
+	*trace.Thread
+	Index int    // position in View.Threads
+	Label string // its name, never empty, without control characters
+	ID    int    // its TID; a number above all real ones where the recording holds none that is valid
+}
+
+// maxTID is the largest number that Linux gives to a thread, PID_MAX_LIMIT in
+// include/linux/threads.h. Perfetto wants small ones.
+const maxTID = 1 << 22
+
+// New looks at rec under o.
+func New(rec *trace.Recording, o Options) *View {
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, gaps: map[stack.Why]int{}}
+	if o.To > 0 {
+		v.to = min(o.To, maxTime)
+	}
+	take := map[int]bool{}
+	for _, s := range o.Threads {
+		take[s] = true
+	}
+	for i := range rec.Threads {
+		t := &rec.Threads[i]
+		if o.Threads != nil && !take[t.Seq] {
+			continue
+		}
+		th := Thread{Thread: t, Index: len(v.Threads), Label: Text(t.Name, maxThreadName), ID: int(t.TID)}
+		if th.Label == "" {
+			th.Label = "thread"
+		}
+		if th.ID <= 0 || th.ID > maxTID {
+			th.ID = maxTID + 1 + th.Index
+		}
+		v.Threads = append(v.Threads, th)
+	}
+	return v
+}
+
+const maxThreadName = 256
+
+// PID of the target; a number above all real ones where the recording holds
+// none that is valid.
+func (v *View) PID() int {
+	if p := v.Rec.Process.PID; p > 0 && p <= maxTID {
+		return p
+	}
+	return maxTID
+}
+
+// Begin is a time that is not younger than any event of the view, for formats
+// that count from the beginning.
+func (v *View) Begin() stack.Time {
+	t := maxTime
+	if m := v.Rec.Process.Clocks.Monotonic; m > 0 {
+		t = min(t, m)
+	}
+	for _, th := range v.Threads {
+		if th.Since > 0 {
+			t = min(t, th.Since)
+		}
+		for e := range v.Rec.Events(th.Seq) {
+			if e.Kind() != event.Sync && e.Kind() != event.Enter { // Sync's frames look back
+				t = min(t, e.Time)
+				break
+			}
+		}
+	}
+	if t == maxTime {
+		t = 0
+	}
+	return max(t, v.from, 0)
+}
+
+// End is the time of the last event of the view, or of the recording's end.
+func (v *View) End() stack.Time {
+	_, to := v.Rec.Span()
+	return max(min(to, v.to), v.Begin())
+}
+
+// Stats of thread th; zero values where the recording has none.
+func (v *View) Stats(th *Thread) trace.ThreadStats {
+	for i := range v.Rec.Stats.Threads {
+		if s := &v.Rec.Stats.Threads[i]; s.TID == th.TID {
+			return *s
+		}
+	}
+	return trace.ThreadStats{TID: th.TID}
+}
+
+// Slices replays th into h: see Replay.
+func (v *View) Slices(th *Thread, h trace.SliceHandler) stack.Time { return v.Replay(th, h).Run() }
+
+// Replay is a replay of one thread.
+type Replay struct {
+	c   *clip
+	rec *trace.Recording
+	seq int
+}
+
+// Replay prepares to replay th into h. Times never fall; what lies outside the
+// range is left out, slices that cross its edges are cut there, and the State
+// and Lock in force at its beginning come first.
+func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
+	c := &clip{h: h, from: v.from, to: v.to, began: v.from <= 0}
+	c.s = trace.NewSlices(v.Names, c)
+	return &Replay{c, v.Rec, th.Seq}
+}
+
+// Stack is the stack as it is, outermost first: for reading, in calls of Other.
+func (r *Replay) Stack() []trace.Slice { return r.c.s.Stack }
+
+// Run replays. It returns the time of the last thing handed on, 0 if there was
+// none.
+func (r *Replay) Run() stack.Time {
+	c := r.c
+	var again repeats
+	var held []event.Event // the first Seen may be said before the stack that it confirms
+	known := false
+	for e := range r.rec.Events(r.seq) {
+		if k := e.Kind(); !known && k == event.Seen {
+			held = append(held[:0], e)
+			continue
+		} else if known = known || k == event.Sync; known && len(held) > 0 && again.done(e) {
+			c.s.Apply(held[0])
+			held = held[:0]
+		}
+		if again.is(e) {
+			continue
+		}
+		c.s.Apply(e)
+		if c.done {
+			return c.at
+		}
+	}
+	if known && len(held) > 0 {
+		c.s.Apply(held[0])
+	}
+	c.s.Close(0)
+	if !c.began {
+		return 0
+	}
+	return c.at
+}
+
+// repeats finds the State events that say nothing new: a Sync is followed by
+// one for readers that begin there. (Other State events that repeat a state
+// mean that the thread ran in between and waits anew.)
+type repeats struct {
+	state  uint64
+	enters uint64 // those that still belong to a Sync
+	synced bool   // nothing but a Sync's frames since the Sync
+}
+
+// done reports that a Sync and its frames came before e.
+func (r *repeats) done(e event.Event) bool {
+	return r.synced && r.enters == 0 && e.Kind() != event.Sync
+}
+
+func (r *repeats) is(e event.Event) bool {
+	switch e.Kind() {
+	case event.Sync:
+		r.synced, r.enters = true, e.Payload()
+		return false
+	case event.Enter:
+		if r.enters > 0 {
+			r.enters--
+			return false
+		}
+	case event.State:
+		if r.synced && r.enters == 0 && e.Value == r.state {
+			r.synced = false
+			return true
+		}
+		r.state = e.Value
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			r.state = 0
+		}
+	}
+	r.synced, r.enters = false, 0
+	return false
+}
+
+// clip stands between a replay and a handler.
+type clip struct {
+	h        trace.SliceHandler
+	s        *trace.Slices
+	from, to stack.Time
+	at       stack.Time
+	began    bool
+	done     bool
+	state    event.Event // the newest ones before from
+	lock     event.Event
+}
+
+// step moves time to t. open is how many slices of s.Stack are open before
+// what happens at t. It reports whether that is inside the range.
+func (c *clip) step(t stack.Time, open int) bool {
+	if c.done {
+		return false
+	}
+	c.at = max(c.at, min(t, maxTime))
+	if !c.began {
+		if c.at < c.from {
+			return false
+		}
+		c.began = true
+		for i := range open {
+			c.h.Begin(c.from, i, &c.s.Stack[i])
+		}
+		for _, e := range []event.Event{c.state, c.lock} {
+			if e.Value != 0 {
+				e.Time = c.from
+				c.h.Other(e)
+			}
+		}
+	}
+	if c.at > c.to {
+		c.at, c.done = c.to, true
+		for i := open - 1; i >= 0; i-- {
+			c.h.End(c.to, i, &c.s.Stack[i])
+		}
+		return false
+	}
+	return true
+}
+
+func (c *clip) Begin(t stack.Time, depth int, s *trace.Slice) {
+	if c.step(t, depth) {
+		c.h.Begin(c.at, depth, s)
+	}
+}
+
+func (c *clip) End(t stack.Time, depth int, s *trace.Slice) {
+	if c.step(t, depth+1) {
+		c.h.End(c.at, depth, s)
+	}
+}
+
+func (c *clip) Other(e event.Event) {
+	if c.step(e.Time, len(c.s.Stack)) {
+		e.Time = c.at
+		c.h.Other(e)
+		return
+	}
+	switch e.Kind() {
+	case event.State:
+		c.state = e
+	case event.Lock:
+		c.lock = e
+	}
+}
+
+// Step is what Steps tells of a thread: the real frames of its stack and how
+// long it was so.
+type Steps interface {
+	// Spent: from at on, for ns, the stack was as real shows it, outermost
+	// first. known is false where the recording does not say, after a loss.
+	Spent(real []diff.Frame, known bool, at stack.Time, ns int64)
+	// Changed: real frames from depth on may differ from those seen before.
+	Changed(depth int)
+	// Other gets the events that are not about the stack's shape; for Seen,
+	// real is the stack that it confirms, if that is known.
+	Other(e event.Event, real []diff.Frame, known bool)
+}
+
+// Steps replays th into h as a stack that lasts: every nanosecond between the
+// first and the last event inside the range goes to the stack that was current
+// over it, and with it to a Spent. It returns the ns handed out.
+func (v *View) Steps(th *Thread, h Steps) int64 {
+	s := &steps{v: v, h: h}
+	var again repeats
+	for e := range v.Rec.Events(th.Seq) {
+		if !again.is(e) {
+			s.apply(e)
+		}
+	}
+	s.flushHeld()
+	return s.total
+}
+
+type steps struct {
+	v     *View
+	h     Steps
+	r     diff.Replayer
+	at    stack.Time // time up to which was accounted
+	total int64
+	ever  bool          // a stack was known at some time
+	known bool          // it is now
+	sync  int           // Enter events that a Sync still has to come
+	held  []event.Event // Seen events that wait for the stack they confirm
+	last  []event.Event // State and Lock in force before the range
+}
+
+func (s *steps) apply(e event.Event) {
+	k := e.Kind()
+	// The Enter events of a Sync carry the times at which frames were entered.
+	if s.sync > 0 && k == event.Enter {
+		s.sync--
+	} else {
+		s.sync = 0
+		s.advance(e.Time)
+	}
+	switch k {
+	case event.Sync:
+		s.sync = int(min(e.Payload(), diff.MaxDepth))
+		s.r.Apply(e, s)
+		s.known, s.ever = true, true
+	case event.Seen:
+		if !s.ever {
+			// The sampler's first look is said before the stack itself is.
+			s.held = append(s.held[:0], e)
+			return
+		}
+		s.flushHeld()
+		s.r.Apply(e, s)
+	case event.Gap:
+		s.r.Apply(e, s)
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			s.known = false
+		}
+	default:
+		if s.sync == 0 && k != event.Enter {
+			s.flushHeld()
+		}
+		s.r.Apply(e, s)
+	}
+}
+
+func (s *steps) flushHeld() {
+	if !s.known || s.sync > 0 {
+		return
+	}
+	for _, e := range s.held {
+		s.other(e)
+	}
+	s.held = s.held[:0]
+}
+
+// advance accounts the time up to t.
+func (s *steps) advance(t stack.Time) {
+	t = max(min(t, maxTime), 0)
+	if !s.ever { // nothing is known of the time before the first stack
+		s.at = max(s.at, t)
+		return
+	}
+	if t <= s.at {
+		return
+	}
+	if a, b := max(s.at, s.v.from), min(t, s.v.to); b > a {
+		s.began(a)
+		s.total += int64(b - a)
+		s.h.Spent(s.r.Stack, s.known, a, int64(b-a))
+	}
+	s.at = t
+}
+
+// began hands on what was in force when the range began.
+func (s *steps) began(t stack.Time) {
+	for _, e := range s.last {
+		e.Time = t
+		s.h.Other(e, s.r.Stack, s.known)
+	}
+	s.last = s.last[:0]
+}
+
+func (s *steps) Enter(_ stack.Time, depth int, _ diff.Frame) { s.h.Changed(depth) }
+func (s *steps) Exit(_ stack.Time, depth int, _ diff.Frame)  { s.h.Changed(depth) }
+func (s *steps) Move(_ stack.Time, depth int, _ diff.Frame)  { s.h.Changed(depth) }
+func (s *steps) Other(e event.Event)                         { s.other(e) }
+
+func (s *steps) other(e event.Event) {
+	if s.at < s.v.from {
+		if k := e.Kind(); k == event.State || k == event.Lock {
+			s.last = append(s.last, e)
+			if len(s.last) > 2*keepLast {
+				s.last = append(s.last[:0], s.last[len(s.last)-keepLast:]...)
+			}
+		}
+		return
+	}
+	if s.at > s.v.to {
+		return
+	}
+	s.began(s.at)
+	e.Time = s.at
+	s.h.Other(e, s.r.Stack, s.known)
+}
+
+// keepLast states and locks are kept of those before the range; a later one
+// of the same kind takes over when they are replayed.
+const keepLast = 16
+
+// Losses are what the recording is missing or has cut, one line each, such as
+// "3 ticks late"; none if it is whole.
+func (v *View) Losses() []string {
+	t := v.Rec.Stats.Total()
+	var out []string
+	add := func(n uint64, what string) {
+		if n > 0 {
+			out = append(out, count(n)+" "+what)
+		}
+	}
+	add(t.Late, "ticks late and left out")
+	add(t.Truncated, "stacks truncated")
+	add(t.TimedOut, "stops not confirmed in time")
+	add(t.Denied, "samples denied")
+	add(t.Stretched, "ticks left out for the overhead budget")
+	add(t.Overwritten, "events overwritten before they were written")
+	if v.Rec.End == nil {
+		out = append(out, "the recording was cut off: its end is not in the file")
+	}
+	for _, p := range v.Rec.Problems {
+		out = append(out, "damaged: "+Text(p, 300))
+	}
+	return out
+}
+
+// Facts are the recording's circumstances as pairs of name and value, in a
+// fixed order: for formats that have a place for comments.
+func (v *View) Facts() [][2]string {
+	p, t := &v.Rec.Process, v.Rec.Stats.Total()
+	var out [][2]string
+	add := func(k, val string) {
+		if val != "" && val != "0" {
+			out = append(out, [2]string{k, Text(val, 4096)})
+		}
+	}
+	add("command", Command(p.Cmdline))
+	add("executable", p.Exe)
+	add("host", p.Host)
+	add("kernel", p.Kernel)
+	add("arch", p.Arch)
+	add("container", p.Container)
+	add("sliver", p.Sliver)
+	add("interval", Duration(p.Interval))
+	add("jitter", Duration(p.Jitter))
+	add("stop", p.Stop)
+	add("threads", p.ThreadSpec)
+	add("samples", count(t.Samples))
+	add("stops", count(t.Stops))
+	add("time stopped", Duration(t.PauseNS))
+	add("pause mean", Duration(v.Rec.Stats.Pause.Mean))
+	add("pause p99", Duration(v.Rec.Stats.Pause.P99))
+	add("pause max", Duration(v.Rec.Stats.Pause.Max))
+	add("late", count(t.Late))
+	add("truncated", count(t.Truncated))
+	add("timed out", count(t.TimedOut))
+	add("denied", count(t.Denied))
+	add("restarted", count(t.Restarted))
+	add("stretched", count(t.Stretched))
+	add("overwritten", count(t.Overwritten))
+	if e := v.Rec.End; e != nil {
+		add("ended", e.Reason)
+	} else {
+		add("ended", "cut off")
+	}
+	return out
+}
+
+// SortedModules are the indexes of the recording's modules that hold code in
+// its newest maps or any before, the target's own program first.
+func (v *View) SortedModules() []int {
+	out := make([]int, len(v.Rec.Modules))
+	for i := range out {
+		out[i] = i
+	}
+	main := func(i int) bool { return v.Rec.Modules[i].Path == v.Rec.Process.Exe && v.Rec.Process.Exe != "" }
+	sort.SliceStable(out, func(a, b int) bool { return main(out[a]) && !main(out[b]) })
+	return out
+}

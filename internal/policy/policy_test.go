@@ -1,0 +1,386 @@
+package policy
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+)
+
+const module = "github.com/sliverprof/sliver"
+
+// complete says that every package of the table has been written: from then
+// on a row without a package is a mistake.
+const complete = false
+
+// A row says what the code of one package, its tests aside, may import
+// besides the standard library.
+type row struct {
+	pkg   string
+	own   string // packages of this module; "x/*" are those directly below x; "*" is all
+	third string // packages of other modules, "x/..." with all below; "*" is all
+	why   string
+}
+
+// table goes from left to right in the picture of docs/design.md: no package
+// may import one that stands below it.
+var table = []row{
+	{"stack", "", "",
+		"the words that all share: whoever imports it gets nothing else"},
+	{"event", "stack", "",
+		"the wire words of rings and recordings"},
+	{"unwind/rule", "stack", "",
+		"what one step of an unwinding is, whatever table it came from"},
+	{"unwind/cfi", "stack unwind/rule", "",
+		"reads bytes: the same code runs on a live process, on a file and under a fuzzer"},
+	{"unwind/gopcln", "stack unwind/rule", "golang.org/x/arch/...",
+		"reads bytes; decodes the few instructions of Go's runtime that its tables do not describe"},
+	{"unwind", "stack unwind/*", "golang.org/x/arch/...",
+		"registers and memory in, frames out: no PID, no ptrace, no names; decodes instructions where no table helps"},
+	{"ringbuf", "", "",
+		"two words an event: a ring that knows nothing of what it holds can be proven by itself"},
+	{"diff", "stack event", "",
+		"no clock and no target, so that Replay can be its inverse"},
+	{"target", "stack", "golang.org/x/sys/unix",
+		"the only package that touches another process; it sets no policy"},
+	{"sampler", "stack event unwind unwind/*", "",
+		"declares the target that it drives and the sink that it feeds: tests fake both"},
+	{"trace", "stack event diff ringbuf", "github.com/klauspost/compress/...",
+		"a recording can be read where it was not made: no live process, no names looked up"},
+	{"symbol/dwarf", "", "",
+		"reads bytes"},
+	{"symbol", "stack symbol/dwarf unwind/gopcln", "github.com/ianlancetaylor/demangle github.com/klauspost/compress/... github.com/ulikunitz/xz",
+		"files in, names out: what a recording is, is not its business"},
+	{"naming", "stack symbol trace unwind/gopcln unwind/rule", "",
+		"joins symbol to trace, which do not know each other"},
+	{"wait/syscalls", "", "",
+		"tables: system calls by number"},
+	{"wait/files", "stack wait/syscalls", "",
+		"reads what it is handed of /proc: a test hands it a folder of its own"},
+	{"wait/lock", "stack event wait/syscalls", "",
+		"reads a target's memory through what it is handed: no PID, no ptrace"},
+	{"wait/procdir", "stack wait/files", "",
+		"hands wait/files the live system's /proc"},
+	{"live", "stack sampler target trace unwind unwind/*", "",
+		"joins target to sampler and unwind, which do not know each other"},
+	{"export/view", "stack event diff trace", "",
+		"what all formats share; knows none of them"},
+	{"export/tally", "stack event diff trace export/view", "",
+		"what the formats that add up share; knows none of them"},
+	{"export/internal/exporttest", "stack event diff trace export/view", "",
+		"for tests: recordings that every format is tried on"},
+	{"export/nanoscope", "stack event diff trace export/view export/tally", "",
+		"one format: it knows neither the others nor who calls it"},
+	{"export/perfetto", "stack event diff trace export/view export/tally", "github.com/klauspost/compress/zlib google.golang.org/protobuf/...",
+		"as above"},
+	{"export/pprof", "stack event diff trace export/view export/tally", "github.com/google/pprof/profile",
+		"as above; the profile's own package writes it"},
+	{"export", "stack event diff trace export/*", "",
+		"chooses the format; a format is a function from a recording to a writer"},
+	{"web/wire", "", "",
+		"what stands on the wire: a client in Go needs nothing else"},
+	{"web/store", "stack event web/wire", "",
+		"the timeline that is asked about; where it comes from is not its business"},
+	{"web", "stack event diff trace ringbuf export export/* web/*", "github.com/gorilla/websocket",
+		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
+	{"session", "stack event diff trace sampler target unwind live naming symbol export export/*", "",
+		"one recording from process to files; command lines and terminals are cmd's"},
+	{"cmd/sliver", "*", "*",
+		"flags and wiring"},
+	{"internal/testprog", "", "",
+		"for tests: what it knew of the product, it could not test"},
+	{"internal/policy", "", "",
+		"this test"},
+}
+
+// onlyTests are packages that no code but tests may import.
+var onlyTests = []string{"internal/testprog", "internal/policy", "export/internal/exporttest"}
+
+// file is one Go file of the module, with its package's folder from the root.
+type file struct {
+	path, dir string
+	test      bool
+	lines     int
+	fset      *token.FileSet
+	ast       *ast.File
+}
+
+// files parses every Go file of the module, for all systems and machines;
+// what lies in testdata is no part of it.
+func files(t *testing.T) []file {
+	t.Helper()
+	all, err := parsed()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) == 0 {
+		t.Fatal("no Go files found")
+	}
+	return all
+}
+
+var parsed = sync.OnceValues(func() (all []file, err error) {
+	root := filepath.Join("..", "..")
+	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, path)
+		if err != nil {
+			return err
+		}
+		name := d.Name()
+		if d.IsDir() {
+			if name == "testdata" || name == "node_modules" || rel != "." && strings.HasPrefix(name, ".") {
+				return fs.SkipDir
+			}
+			return nil
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		fset := token.NewFileSet()
+		tree, err := parser.ParseFile(fset, rel, text, parser.ParseComments|parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		all = append(all, file{rel, filepath.ToSlash(filepath.Dir(rel)), strings.HasSuffix(name, "_test.go"),
+			strings.Count(string(text), "\n"), fset, tree})
+		return nil
+	})
+	return all, err
+})
+
+func (f *file) imports(t *testing.T) []string {
+	t.Helper()
+	var paths []string
+	for _, spec := range f.ast.Imports {
+		path, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+// allows reports whether a list of the table has the package in it.
+func allows(list, pkg string) bool {
+	return slices.ContainsFunc(strings.Fields(list), func(p string) bool {
+		if p == "*" || p == pkg {
+			return true
+		}
+		if above, ok := strings.CutSuffix(p, "/*"); ok {
+			below, ok := strings.CutPrefix(pkg, above+"/")
+			return ok && !strings.Contains(below, "/")
+		}
+		above, ok := strings.CutSuffix(p, "/...")
+		return ok && (pkg == above || strings.HasPrefix(pkg, above+"/"))
+	})
+}
+
+func rowOf(pkg string) (row, bool) {
+	for _, r := range table {
+		if r.pkg == pkg {
+			return r, true
+		}
+	}
+	return row{}, false
+}
+
+func standard(path string) bool {
+	first, _, _ := strings.Cut(path, "/")
+	return !strings.Contains(first, ".")
+}
+
+func TestImports(t *testing.T) {
+	for _, f := range files(t) {
+		r, known := rowOf(f.dir)
+		if !known {
+			continue // TestTableIsExact says so
+		}
+		for _, path := range f.imports(t) {
+			own, isOwn := strings.CutPrefix(path, module+"/")
+			switch {
+			case isOwn && f.test:
+				if own == "internal/policy" {
+					t.Errorf("%s imports %s: nothing does", f.path, own)
+				}
+			case f.test || standard(path):
+			case isOwn && slices.Contains(onlyTests, own):
+				t.Errorf("%s imports %s: only tests may", f.path, own)
+			case isOwn && !allows(r.own, own):
+				t.Errorf("%s imports %s: package %s may import %q of this module (%s)", f.path, own, r.pkg, r.own, r.why)
+			case !isOwn && !allows(r.third, path):
+				t.Errorf("%s imports %s: package %s may import %q of other modules (%s)", f.path, path, r.pkg, r.third, r.why)
+			}
+		}
+	}
+}
+
+func TestTableIsExact(t *testing.T) {
+	found := map[string]bool{}
+	for _, f := range files(t) {
+		found[f.dir] = true
+	}
+	for dir := range found {
+		if _, ok := rowOf(dir); !ok {
+			t.Errorf("package %s is not in the table of imports: say what it may import, and why", dir)
+		}
+	}
+	var missing []string
+	for i, r := range table {
+		if !found[r.pkg] {
+			missing = append(missing, r.pkg)
+		}
+		if slices.ContainsFunc(table[:i], func(o row) bool { return o.pkg == r.pkg }) {
+			t.Errorf("package %s is in the table twice", r.pkg)
+		}
+		if r.why == "" {
+			t.Errorf("package %s: no reason", r.pkg)
+		}
+	}
+	switch {
+	case complete && len(missing) > 0:
+		t.Errorf("in the table of imports, but not there: %v", missing)
+	case !complete && len(missing) == 0:
+		t.Error("every package of the table is there: set complete")
+	case !complete:
+		t.Logf("not written yet: %v", missing)
+	}
+}
+
+// What an import may be named by in the table stands above it: the picture
+// has no circles and reads from left to right.
+func TestTableIsInOrder(t *testing.T) {
+	for i, r := range table {
+		for _, below := range table[i+1:] {
+			if r.own != "*" && allows(r.own, below.pkg) && !strings.HasPrefix(below.pkg, "internal/") {
+				t.Errorf("%s may import %s, which stands below it", r.pkg, below.pkg)
+			}
+		}
+		for _, p := range strings.Fields(r.own) {
+			if _, known := rowOf(p); p != "*" && !strings.HasSuffix(p, "/*") && !known {
+				t.Errorf("%s may import %s, which is not in the table", r.pkg, p)
+			}
+		}
+	}
+}
+
+// The compiler's checks end where unsafe begins: a reader finds those places
+// by their names.
+func TestUnsafeIsInFilesThatSaySo(t *testing.T) {
+	for _, f := range files(t) {
+		if slices.Contains(f.imports(t), "unsafe") && !strings.Contains(filepath.Base(f.path), "_unsafe") {
+			t.Errorf("%s imports unsafe: only *_unsafe.go files may", f.path)
+		}
+	}
+}
+
+// Only package target traces, and only it and the command line call the
+// kernel directly.
+func TestTheKernelIsTargetsBusiness(t *testing.T) {
+	for _, f := range files(t) {
+		if f.dir == "target" || f.test {
+			continue
+		}
+		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") {
+			t.Errorf("%s imports x/sys/unix: only package target and cmd may", f.path)
+		}
+		if f.dir == "internal/testprog" {
+			continue // finds out whether tests may trace
+		}
+		f.selectors(func(at token.Position, pkg, name string) {
+			if (pkg == "syscall" || pkg == "unix") && strings.HasPrefix(strings.ToLower(strings.TrimPrefix(name, "SYS_")), "ptrace") {
+				t.Errorf("%v: %s.%s: only package target traces", at, pkg, name)
+			}
+		})
+	}
+}
+
+// A test that sleeps is slow on an idle machine and wrong on a busy one.
+func TestTestsDoNotSleep(t *testing.T) {
+	for _, f := range files(t) {
+		if !f.test {
+			continue
+		}
+		f.selectors(func(at token.Position, pkg, name string) {
+			if pkg == "time" && name == "Sleep" {
+				t.Errorf("%v: time.Sleep in a test: wait for a condition", at)
+			}
+		})
+	}
+}
+
+// selectors calls yield for every pkg.Name of the file.
+func (f *file) selectors(yield func(at token.Position, pkg, name string)) {
+	ast.Inspect(f.ast, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if pkg, ok := sel.X.(*ast.Ident); ok {
+				yield(f.fset.Position(sel.Pos()), pkg.Name, sel.Sel.Name)
+			}
+		}
+		return true
+	})
+}
+
+func TestFilesAreShort(t *testing.T) {
+	const limit = 600
+	for _, f := range files(t) {
+		if f.lines > limit && !f.test && !ast.IsGenerated(f.ast) {
+			t.Errorf("%s has %d lines: split files above %d", f.path, f.lines, limit)
+		}
+	}
+}
+
+func TestPackagesSayWhatTheyAreFor(t *testing.T) {
+	said := map[string]bool{}
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		want := "Package " + f.ast.Name.Name + " "
+		if f.ast.Name.Name == "main" {
+			want = ""
+		}
+		said[f.dir] = said[f.dir] || f.ast.Doc != nil && strings.HasPrefix(f.ast.Doc.Text(), want)
+	}
+	for dir, ok := range said {
+		if !ok {
+			t.Errorf("package %s has no comment that begins with its name", dir)
+		}
+	}
+}
+
+func TestAllows(t *testing.T) {
+	for _, c := range []struct {
+		list, pkg string
+		want      bool
+	}{
+		{"", "stack", false},
+		{"stack event", "event", true},
+		{"unwind", "unwind/cfi", false},
+		{"unwind/*", "unwind/cfi", true},
+		{"unwind/*", "unwind", false},
+		{"unwind/*", "unwind/cfi/x", false},
+		{"a.org/x/...", "a.org/x/y/z", true},
+		{"a.org/x/...", "a.org/x", true},
+		{"a.org/x/...", "a.org/xy", false},
+		{"*", "anything", true},
+	} {
+		if got := allows(c.list, c.pkg); got != c.want {
+			t.Errorf("allows(%q, %q) = %v", c.list, c.pkg, got)
+		}
+	}
+}

@@ -1,0 +1,166 @@
+package testprog
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+)
+
+// RequireVar names the environment variable that turns skips into failures:
+// a comma list of words that Need knows, or "all".
+const RequireVar = "SLIVER_REQUIRE"
+
+// tools are the words for Need that stand for a program, with the names or
+// patterns under which it is looked for.
+var tools = map[string][]string{
+	"gcc":        {"gcc"},
+	"g++":        {"g++"},
+	"musl-gcc":   {"musl-gcc"},
+	"arm64-gcc":  {"aarch64-linux-gnu-gcc"},
+	"qemu-arm64": {"qemu-aarch64-static", "qemu-aarch64"},
+	"rustc":      {"rustc"},
+	"go":         {"go"},
+	"node":       {"node"},
+	"gdb":        {"gdb"},
+	"eu-stack":   {"eu-stack"},
+	"strace":     {"strace"},
+	"objcopy":    {"objcopy"},
+	"strip":      {"strip"},
+	"nm":         {"nm"},
+	"readelf":    {"readelf"},
+	"xz":         {"xz"},
+	"dwz":        {"dwz"},
+	"redis":      {"redis-server"},
+	"redis-cli":  {"redis-cli"},
+	"nginx":      {"nginx", "/usr/sbin/nginx"},
+	"postgres":   {"postgres", "/usr/lib/postgresql/*/bin/postgres"},
+	"initdb":     {"initdb", "/usr/lib/postgresql/*/bin/initdb"},
+	"psql":       {"psql"},
+	"sqlite3":    {"sqlite3"},
+	"python3":    {"python3"},
+}
+
+// Need skips the test unless all that the words stand for is there: a
+// program ("gcc", "rustc", "gdb", …), the right to trace ("ptrace"), to be
+// root ("root"), or Perfetto's own reader ("perfetto"). If one is missing
+// that the environment variable SLIVER_REQUIRE names, the test fails.
+func Need(t testing.TB, words ...string) {
+	t.Helper()
+	for _, w := range words {
+		if missing := lacks(t, w); missing != "" {
+			lack(t, w, missing)
+		}
+	}
+}
+
+// Tool returns the path of the program that a word of Need stands for; it
+// skips or fails as Need does.
+func Tool(t testing.TB, word string) string {
+	t.Helper()
+	Need(t, word)
+	path, _ := find(tools[word])
+	return path
+}
+
+// Perfetto returns the folder of Perfetto's trace_processor, as TP_DIR of
+// testdata/verify/perfetto_query.mjs wants it; it skips or fails as Need does.
+// The folder is $SLIVER_PERFETTO, or in the cache where test.sh puts it.
+func Perfetto(t testing.TB) string {
+	t.Helper()
+	Need(t, "perfetto", "node")
+	return perfettoDir(t)
+}
+
+func perfettoDir(t testing.TB) string {
+	if dir := os.Getenv("SLIVER_PERFETTO"); dir != "" {
+		return dir
+	}
+	return filepath.Join(CacheDir(t), "perfetto", "assets", "trace-processor")
+}
+
+// lack is the one rule for what is missing: fail where it is required, else skip.
+func lack(t testing.TB, word, missing string) {
+	t.Helper()
+	required := strings.Split(os.Getenv(RequireVar), ",")
+	if slices.Contains(required, word) || slices.Contains(required, "all") {
+		t.Fatalf("%s is required by %s: %s", word, RequireVar, missing)
+	}
+	t.Skipf("needs %s: %s", word, missing)
+}
+
+// lacks says what is missing, "" if nothing is.
+func lacks(t testing.TB, word string) string {
+	switch word {
+	case "ptrace":
+		return tracing()
+	case "root":
+		if os.Geteuid() != 0 {
+			return "not root"
+		}
+		return ""
+	case "perfetto":
+		dir := perfettoDir(t)
+		if _, err := os.Stat(filepath.Join(dir, "trace_processor.wasm")); err != nil {
+			return "no trace_processor in " + dir + " (test.sh puts it there, or set SLIVER_PERFETTO)"
+		}
+		return ""
+	}
+	names, ok := tools[word]
+	if !ok {
+		t.Fatalf("testprog: nothing is known by the word %q", word)
+	}
+	if _, ok := find(names); !ok {
+		return "no " + names[0] + " on this machine"
+	}
+	return ""
+}
+
+// find returns the first program of that name on the path, or of that pattern.
+func find(names []string) (string, bool) {
+	for _, n := range names {
+		if !strings.ContainsRune(n, '/') {
+			if path, err := exec.LookPath(n); err == nil {
+				return path, true
+			}
+			continue
+		}
+		if paths, err := filepath.Glob(n); err == nil && len(paths) > 0 {
+			return paths[len(paths)-1], true // the newest version sorts last
+		}
+	}
+	return "", false
+}
+
+// tracing tries to trace a child and says why it cannot.
+var tracing = sync.OnceValue(func() string {
+	cmd := exec.Command("/bin/sh", "-c", "read line")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err.Error()
+	}
+	if err := cmd.Start(); err != nil {
+		return err.Error()
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	runtime.LockOSThread() // a tracer is a thread
+	defer runtime.UnlockOSThread()
+	pid := cmd.Process.Pid
+	if err := syscall.PtraceAttach(pid); err != nil {
+		return "ptrace of a child: " + err.Error()
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(pid, &status, syscall.WALL, nil); err != nil {
+		return "wait for a traced child: " + err.Error()
+	}
+	if err := syscall.PtraceDetach(pid); err != nil {
+		return "detach: " + err.Error()
+	}
+	return ""
+})

@@ -1,0 +1,228 @@
+package testprog
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// patience is how long a program may take for what it is waited for: far
+// more than it needs, also on a busy machine.
+const patience = 2 * time.Minute
+
+// Proc is a running program. It is killed when the test ends. Its methods
+// fail the test if the program does not do what they wait for; they are for
+// the test's goroutine.
+type Proc struct {
+	PID    int
+	t      testing.TB
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    lines
+	errs   lines
+	exited chan struct{}
+	report string
+}
+
+// Start starts a program in a process group of its own, with a pipe as its
+// standard input.
+func Start(t testing.TB, path string, args ...string) *Proc {
+	t.Helper()
+	return StartCmd(t, exec.Command(path, args...))
+}
+
+// StartChain starts a chain program that reports its calls, waits for Go
+// before its script and for Finish after it. The caller uses Ready, Go, Done,
+// Calls and Finish, in that order.
+func StartChain(t testing.TB, path string, args ...string) *Proc {
+	t.Helper()
+	report := filepath.Join(t.TempDir(), "calls.json")
+	p := Start(t, path, slices.Concat(args, []string{"--wait-go", "--wait-end", "--report", report})...)
+	p.report = report
+	return p
+}
+
+// StartCmd is Start for a command with an environment, a folder or system
+// attributes of its own. It sets the standard streams.
+func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
+	t.Helper()
+	p := &Proc{t: t, cmd: cmd, exited: make(chan struct{})}
+	p.out.more, p.errs.more = make(chan struct{}, 1), make(chan struct{}, 1)
+	cmd.Stdout, cmd.Stderr = &p.out, &p.errs
+	cmd.WaitDelay = patience // something else may have inherited the pipes
+	if cmd.SysProcAttr == nil {
+		cmd.SysProcAttr = &syscall.SysProcAttr{}
+	}
+	cmd.SysProcAttr.Setpgid = true
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.in = in
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p.PID = cmd.Process.Pid
+	go func() {
+		cmd.Wait() // the error is in the state
+		close(p.exited)
+	}()
+	t.Cleanup(p.Kill)
+	return p
+}
+
+// Kill ends the program and its process group at once, if it still runs.
+func (p *Proc) Kill() {
+	select {
+	case <-p.exited:
+		return // its number may be another's by now
+	default:
+	}
+	syscall.Kill(-p.PID, syscall.SIGKILL)
+	p.in.Close()
+	<-p.exited
+}
+
+// Ready waits until a program that was started with --wait-go is set up.
+func (p *Proc) Ready() {
+	p.t.Helper()
+	p.Line(fmt.Sprintf("ready %d", p.PID))
+}
+
+// Go lets a program go on that waits for a line of standard input.
+func (p *Proc) Go() {
+	p.t.Helper()
+	if _, err := io.WriteString(p.in, "\n"); err != nil {
+		p.fail("let go: %v", err)
+	}
+}
+
+// Done waits until a program that was started with --wait-end has written its
+// report.
+func (p *Proc) Done() {
+	p.t.Helper()
+	p.Line("done")
+}
+
+// Finish lets a program end that is Done, waits for its end and fails the
+// test if that is not exit status 0.
+func (p *Proc) Finish() {
+	p.t.Helper()
+	p.Go()
+	if s := p.Wait(); !s.Success() {
+		p.fail("ended with %v", s)
+	}
+}
+
+// CloseInput ends the program's standard input.
+func (p *Proc) CloseInput() { p.in.Close() }
+
+// Wait waits for the program's end and returns how it ended.
+func (p *Proc) Wait() *os.ProcessState {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+	case <-time.After(patience):
+		p.fail("does not end")
+	}
+	return p.cmd.ProcessState
+}
+
+// Exited is closed when the program has ended.
+func (p *Proc) Exited() <-chan struct{} { return p.exited }
+
+// Line waits for a whole line on standard output that starts with a prefix,
+// and returns it.
+func (p *Proc) Line(prefix string) string {
+	p.t.Helper()
+	deadline := time.After(patience)
+	for from, ended := 0, false; ; {
+		all := p.out.whole()
+		for ; from < len(all); from++ {
+			if strings.HasPrefix(all[from], prefix) {
+				return all[from]
+			}
+		}
+		if ended {
+			p.fail("ended with %v before it printed %q", p.cmd.ProcessState, prefix)
+		}
+		select {
+		case <-p.out.more:
+		case <-p.exited:
+			ended = true // look once more
+		case <-deadline:
+			p.fail("did not print %q", prefix)
+		}
+	}
+}
+
+// Output returns the whole lines of standard output so far: after Wait, all.
+func (p *Proc) Output() []string { return p.out.whole() }
+
+// Errors returns the whole lines of standard error so far: after Wait, all.
+func (p *Proc) Errors() []string { return p.errs.whole() }
+
+// Calls reads the report of a program that StartChain started and that is
+// Done or has ended.
+func (p *Proc) Calls() ([]Call, Summary) {
+	p.t.Helper()
+	f, err := os.Open(p.report)
+	if err != nil {
+		p.fail("no report: %v", err)
+	}
+	defer f.Close()
+	calls, sum, err := ReadReport(f)
+	if err != nil {
+		p.fail("%v", err)
+	}
+	return calls, sum
+}
+
+func (p *Proc) fail(format string, args ...any) {
+	p.t.Helper()
+	p.t.Fatalf("%s (PID %d): %s\nstandard output: %q\nstandard error: %q",
+		strings.Join(p.cmd.Args, " "), p.PID, fmt.Sprintf(format, args...), p.out.whole(), p.errs.whole())
+}
+
+// lines collects what is written and splits it. It may be written and read
+// concurrently.
+type lines struct {
+	mu   sync.Mutex
+	all  []string
+	part []byte
+	more chan struct{} // has a value after a write, capacity 1
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	l.part = append(l.part, b...)
+	for {
+		line, rest, ok := bytes.Cut(l.part, []byte("\n"))
+		if !ok {
+			break
+		}
+		l.all = append(l.all, string(line))
+		l.part = rest
+	}
+	l.mu.Unlock()
+	select {
+	case l.more <- struct{}{}:
+	default:
+	}
+	return len(b), nil
+}
+
+func (l *lines) whole() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}

@@ -1,0 +1,169 @@
+package testprog
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
+
+// A recipe says how one variant of a program is compiled.
+type recipe struct {
+	compiler string   // a word of Need
+	flags    []string // for Go: arguments of go build
+	env      []string // for Go
+	post     string   // a name in posts, done to the program
+}
+
+// An afterwards is what is done to a compiled program: a shell script that
+// runs in its folder with its name as $1.
+type afterwards struct {
+	needs  []string
+	script string
+}
+
+var posts = map[string]afterwards{
+	"strip": {[]string{"strip"}, `strip -s "$1"`},
+	// Symbols in a file beside the program.
+	"debuglink": {[]string{"objcopy", "strip"},
+		`objcopy --only-keep-debug "$1" "$1.debug" && strip -s "$1" && objcopy --add-gnu-debuglink="$1.debug" "$1"`},
+	// Function symbols in an xz file in a section.
+	"minidebug": {[]string{"objcopy", "strip", "nm", "xz"},
+		`nm "$1" --format=posix --defined-only | awk '$2 == "T" || $2 == "t" {print $1}' >keep &&
+		objcopy --only-keep-debug "$1" full && objcopy -S --keep-symbols=keep full mini && xz -q mini &&
+		strip -s "$1" && objcopy --add-section .gnu_debugdata=mini.xz "$1" && rm keep full mini.xz`},
+	"dwz": {[]string{"dwz"}, `dwz "$1"`},
+}
+
+func gcc(flags ...string) recipe { return recipe{compiler: "gcc", flags: flags} }
+
+func (r recipe) with(compiler, post string) recipe {
+	if compiler != "" {
+		r.compiler = compiler
+	}
+	r.post = post
+	return r
+}
+
+// cVariants are those of every C program; all but the last group are
+// optimised and have call frame information alone to unwind by.
+var cVariants = func() map[string]recipe {
+	o2 := gcc("-O2", "-g", "-fomit-frame-pointer")
+	static := gcc(append(o2.flags, "-static", "-no-pie", "-fno-pie", "-DCHAIN_STATIC")...)
+	return map[string]recipe{
+		"O2":         o2,
+		"pie":        gcc(append(o2.flags, "-fPIE", "-pie")...),
+		"nopie":      gcc(append(o2.flags, "-fno-pie", "-no-pie")...),
+		"static":     static,
+		"static-pie": gcc(append(o2.flags, "-static-pie", "-fPIE", "-DCHAIN_STATIC")...),
+
+		// With other symbols.
+		"stripped":        o2.with("", "strip"),
+		"static-stripped": static.with("", "strip"),
+		"debuglink":       o2.with("", "debuglink"),
+		"minidebug":       o2.with("", "minidebug"),
+		"dwz":             o2.with("", "dwz"),
+		"gz":              gcc(append(o2.flags, "-gz=zlib")...),
+		"dwarf4":          gcc(append(o2.flags, "-gdwarf-4")...),
+		"inline":          gcc(append(o2.flags, "-DCHAIN_INLINE")...),
+
+		// With other unwinding tables.
+		"nohdr":      gcc(append(o2.flags, "-Wl,--no-eh-frame-hdr")...),
+		"debugframe": gcc("-O2", "-g", "-fomit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
+		"fp":         gcc("-O2", "-fno-omit-frame-pointer", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
+
+		"musl":        o2.with("musl-gcc", ""),
+		"musl-static": static.with("musl-gcc", ""),
+
+		"arm64":        o2.with("arm64-gcc", ""),
+		"arm64-static": static.with("arm64-gcc", ""),
+
+		"O0": gcc("-O0", "-g"),
+	}
+}()
+
+func variants(compiler string, named map[string][]string, stripped string) map[string]recipe {
+	rs := map[string]recipe{}
+	for n, flags := range named {
+		rs[n] = recipe{compiler: compiler, flags: flags}
+	}
+	rs["stripped"] = recipe{compiler: compiler, flags: named[stripped], post: "strip"}
+	return rs
+}
+
+var cppVariants = variants("g++", map[string][]string{
+	"O0":     {"-O0", "-g"},
+	"O2":     {"-O2", "-g", "-fomit-frame-pointer"},
+	"nopie":  {"-O2", "-g", "-fomit-frame-pointer", "-fno-pie", "-no-pie"},
+	"static": {"-O2", "-g", "-fomit-frame-pointer", "-static"},
+}, "O2")
+
+// One codegen unit: symbols do not get the suffix that tells units apart.
+var rustVariants = variants("rustc", map[string][]string{
+	"debug":   {"-C", "opt-level=0", "-g", "-C", "symbol-mangling-version=v0", "-C", "codegen-units=1"},
+	"release": {"-C", "opt-level=3", "-g", "-C", "symbol-mangling-version=v0", "-C", "codegen-units=1"},
+	// The older names, as the compiler made them by default until v0.
+	"legacy": {"-C", "opt-level=3", "-g", "--cfg", `mangling="legacy"`, "-C", "codegen-units=1"},
+}, "release")
+
+var (
+	goPure = []string{"CGO_ENABLED=0"}
+	goC    = []string{"CGO_ENABLED=1"}
+)
+
+var goVariants = map[string]recipe{
+	"default":      {compiler: "go", env: goPure},
+	"stripped":     {compiler: "go", env: goPure, flags: []string{"-ldflags=-s -w"}},
+	"noopt":        {compiler: "go", env: goPure, flags: []string{"-gcflags=all=-N -l"}},
+	"pie":          {compiler: "go", env: goPure, flags: []string{"-buildmode=pie"}},
+	"pie-stripped": {compiler: "go", env: goPure, flags: []string{"-buildmode=pie", "-ldflags=-s -w"}},
+	"arm64":        {compiler: "go", env: append([]string{"GOARCH=arm64"}, goPure...)},
+	"external":     {compiler: "go", env: goC, flags: []string{"-ldflags=-linkmode=external"}},
+	"cgo":          {compiler: "go", env: goC, flags: []string{"-tags=chaincgo"}},
+	"cgo-stripped": {compiler: "go", env: goC, flags: []string{"-tags=chaincgo", "-ldflags=-s -w"}},
+	"cgo-pie":      {compiler: "go", env: goC, flags: []string{"-tags=chaincgo", "-buildmode=pie"}},
+}
+
+// programs are all that can be built, by folder and name below testdata/targets.
+var programs = map[string]map[string]recipe{
+	"c/chain":     cVariants,
+	"c/chainlib":  cVariants,
+	"c/spin":      cVariants,
+	"c/sleepers":  cVariants,
+	"c/churn":     cVariants,
+	"c/exec":      cVariants,
+	"c/exitcodes": cVariants,
+	"cpp/chain":   cppVariants,
+	"rust/chain":  rustVariants,
+	"go/chain":    goVariants,
+}
+
+// Programs returns the names for Build, sorted.
+func Programs() []string { return slices.Sorted(maps.Keys(programs)) }
+
+// Variants returns the variants of a program, sorted.
+func Variants(program string) []string { return slices.Sorted(maps.Keys(programs[program])) }
+
+// command returns the words that compile the program in the folder of
+// sources dir into out.
+func (r recipe) command(program, dir, out string) ([]string, error) {
+	source := dir + "/" + program
+	common := []string{"-pthread", "-I" + dir + "/include", "-o", out}
+	switch r.compiler {
+	case "gcc", "musl-gcc", "arm64-gcc":
+		args := append(append([]string{tools[r.compiler][0]}, common...), r.flags...)
+		if program == "c/chainlib" {
+			args = append(args, "-shared", "-fPIC")
+		}
+		return append(args, source+".c"), nil
+	case "g++":
+		args := append(append([]string{"g++", "-std=c++17"}, common...), r.flags...)
+		return append(args, source+".cc"), nil
+	case "rustc":
+		args := []string{"rustc", "--edition=2021"}
+		return append(append(args, r.flags...), "-o", out, source+".rs"), nil
+	case "go":
+		args := append([]string{"go", "build", "-C", source, "-buildvcs=false", "-o", out}, r.flags...)
+		return append(args, "."), nil
+	}
+	return nil, fmt.Errorf("no compiler %q", r.compiler)
+}

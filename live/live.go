@@ -1,0 +1,257 @@
+// Package live joins a process (package target) to the sampler and the
+// unwinder: it is the sampler's Target, the unwinder's Files and Memory, and
+// what tells the recorder which files were mapped.
+package live
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// Target is a live process. Its methods may be called from any goroutine.
+type Target struct {
+	proc  *target.Process
+	space *unwind.Space
+
+	mu    sync.Mutex // one Remap at a time
+	maps  []stack.Mapping
+	onMap func(maps []stack.Mapping, at stack.Time, exec bool)
+}
+
+// New reads the maps of p and loads the unwind tables of what has code in
+// them. onMap, if not nil, is told every generation of the maps, the first one
+// included; it is called with a lock held and must not call back.
+func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec bool)) (*Target, error) {
+	arch := rule.AMD64
+	if runtime.GOARCH == "arm64" {
+		arch = rule.ARM64
+	}
+	t := &Target{proc: p, onMap: onMap}
+	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
+	if _, err := t.remap(false); err != nil {
+		return nil, err
+	}
+	return t, nil
+}
+
+// Preload opens the files with code in them. Problems are those of
+// unwind.Space.Errors: their code is walked by frame pointers.
+func (t *Target) Preload() { _ = t.space.Preload() }
+
+// Threads implements sampler.Target.
+func (t *Target) Threads(buf []stack.TID) ([]stack.TID, error) { return t.proc.Threads(buf[:0]) }
+
+// Info implements sampler.Target.
+func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) { return Info(t.proc, tid) }
+
+// Info is what is known of a thread of p.
+func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
+	in, err := p.ThreadInfo(tid)
+	if err != nil {
+		return stack.ThreadInfo{}, translate(err)
+	}
+	return stack.ThreadInfo{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: int(in.TID) == p.PID(), Born: in.Start,
+		State: target.StateOf(in.State), CPU: in.CPU}, nil
+}
+
+// Open implements sampler.Target.
+func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
+	th, err := t.proc.Thread(tid)
+	if err != nil {
+		return nil, translate(err)
+	}
+	return &thread{th}, nil
+}
+
+// Tracer implements sampler.Target.
+func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
+	tr, err := target.NewTracer()
+	if err != nil {
+		return nil, err
+	}
+	return &tracer{Tracer: tr, w: target.NewWindow(0), max: maxStack}, nil
+}
+
+// Image implements sampler.Target.
+func (t *Target) Image() (uint64, error) { return t.proc.Image() }
+
+// Space implements sampler.Target.
+func (t *Target) Space() *unwind.Space { return t.space }
+
+// Alive implements sampler.Target.
+func (t *Target) Alive() bool { return t.proc.Alive() }
+
+// Maps are the maps as last read.
+func (t *Target) Maps() []stack.Mapping {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.maps
+}
+
+// Remap implements sampler.Target.
+func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exec) }
+
+func (t *Target) remap(exec bool) (changed bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	maps, err := t.proc.Maps()
+	if err != nil {
+		return false, fmt.Errorf("read the maps: %w", err)
+	}
+	changed = exec || !sameCode(t.maps, maps)
+	t.maps = maps
+	t.space.Update(maps)
+	if changed && t.onMap != nil {
+		t.onMap(maps, target.Now(), exec)
+	}
+	return changed, nil
+}
+
+// sameCode compares the executable mappings.
+func sameCode(a, b []stack.Mapping) bool {
+	next := func(ms []stack.Mapping, i int) int {
+		for i < len(ms) && !ms[i].Exec {
+			i++
+		}
+		return i
+	}
+	i, j := next(a, 0), next(b, 0)
+	for i < len(a) && j < len(b) {
+		if a[i] != b[j] {
+			return false
+		}
+		i, j = next(a, i+1), next(b, j+1)
+	}
+	return i == len(a) && j == len(b)
+}
+
+// files and memory are Target as the unwinder sees it.
+type files Target
+
+func (f *files) Open(m stack.Mapping) (io.ReaderAt, error) { return f.proc.OpenMapping(m) }
+
+type memory Target
+
+func (m *memory) ReadAt(p []byte, addr int64) (int, error) { return m.proc.ReadAt(p, uint64(addr)) }
+
+// translate makes target's errors the sampler's.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, target.ErrGone):
+		return sampler.ErrGone
+	case errors.Is(err, target.ErrTimeout):
+		return sampler.ErrTimeout
+	case errors.Is(err, target.ErrTraced):
+		return sampler.ErrTraced
+	case errors.Is(err, target.ErrDenied):
+		return sampler.ErrDenied
+	}
+	return err
+}
+
+type thread struct{ *target.Thread }
+
+func (t *thread) Counters(c *sampler.Counters) error {
+	return translate(t.Thread.Counters((*target.Counters)(c)))
+}
+
+func (t *thread) Call(c *stack.Call) (running bool, err error) {
+	running, _, _, err = t.Thread.Syscall(c)
+	return running, translate(err)
+}
+
+func (t *thread) State() (stack.State, error) {
+	s, err := t.Thread.State()
+	return s, translate(err)
+}
+
+type tracer struct {
+	*target.Tracer
+	w   *target.Window
+	max int
+}
+
+func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
+	t.prepare(v)
+	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
+		return translate(err)
+	}
+	t.result(v)
+	return nil
+}
+
+func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
+	t.prepare(v)
+	ok, err := th.(*thread).ReadBlocked(t.w)
+	if !ok || err != nil {
+		return false, translate(err)
+	}
+	t.result(v)
+	return true, nil
+}
+
+// prepare hands on what is to be copied. A stack that outgrew the window has
+// it grow for the next sample; nothing is allocated inside a stop.
+func (t *tracer) prepare(v *sampler.View) {
+	if v.StackDefault > t.w.Cap() || t.w.StackAsked() >= t.w.Cap() && t.w.StackAsked() > 0 {
+		t.w.Grow(min(max(v.StackDefault, 2*t.w.Cap()), t.max))
+	}
+	t.w.Spans, t.w.StackHigh, t.w.StackDefault, t.w.Deadline = v.Spans, v.StackHigh, v.StackDefault, v.Deadline
+}
+
+func (t *tracer) result(v *sampler.View) {
+	w := t.w
+	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
+	v.Asked, v.Stopped, v.Resumed, v.Restarted = w.Asked, w.Stopped, w.Resumed, w.Restarted
+	v.Mem.Blocks = v.Mem.Blocks[:0]
+	for i := range v.Spans {
+		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: v.Spans[i].Addr, Data: w.Block(i)})
+	}
+	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
+}
+
+func (t *tracer) Now() stack.Time { return target.Now() }
+
+func (t *tracer) Reap() int {
+	t.Tracer.Reap()
+	return t.Late()
+}
+
+func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
+
+func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is let go of when the OS thread ends
+
+// Harmless is sampler.Config.Harmless for this machine.
+func Harmless(c *stack.Call) bool { return target.StopRisk(c) == target.RiskNone }
+
+// Segments are the executable segments of an ELF file, so that a recording
+// can tell addresses from offsets without it.
+func Segments(r io.ReaderAt) (out [][3]uint64, err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("read program headers: %v", x)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("read program headers: %w", err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			out = append(out, [3]uint64{p.Off, p.Vaddr, p.Filesz})
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,219 @@
+// Package naming finds the names of everything a recording visited: it asks
+// package symbol about each module's addresses and gathers the answers as
+// trace.Symbols. It is used when a recording ends, and again when one that
+// never got its names (its recorder was killed) is exported.
+//
+// It knows no process: files come through Modules.
+package naming
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// Modules opens the files of a recording's modules.
+type Modules interface {
+	// Open returns module i, whose path and build ID m has. A file that is
+	// gone, or another one by now, is an error: its names are then lost.
+	Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error)
+}
+
+// Options of Symbols.
+type Options struct {
+	Finder    symbol.Finder
+	FullNames bool
+	// Captured are pieces kept at recording time: "perf-map" and "vdso".
+	Captured []trace.Captured
+}
+
+// Symbols names all locations of rec. What could not be read is told in
+// problems, one line each; it costs names, never the result.
+func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, problems []string) {
+	byModule := map[int][]uint64{}
+	rec.EachLoc(func(k trace.LocKey) { byModule[k.Module] = append(byModule[k.Module], k.Addr) })
+	ids := make([]int, 0, len(byModule))
+	for m := range byModule {
+		ids = append(ids, m)
+	}
+	slices.Sort(ids)
+	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
+	jit := perfMap(o.Captured, g)
+	arch := archOf(rec.Process.Arch)
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, id := range ids {
+		addrs := byModule[id]
+		slices.Sort(addrs)
+		m := &rec.Modules[id]
+		if len(m.Segments) == 0 && m.Path != "[vdso]" {
+			nameJIT(g, id, addrs, jit)
+			continue
+		}
+		wg.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots; wg.Done() }()
+			if err := g.module(id, m, addrs, mods, o, arch); err != nil {
+				g.problem("no names for %s: %v", m.Path, err)
+			}
+		}()
+	}
+	wg.Wait()
+	slices.Sort(g.problems)
+	return g.s, g.problems
+}
+
+// module names the places of one file.
+func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
+	r, c, err := open(mods, id, m, o.Captured)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		defer c.Close()
+	}
+	f, err := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames,
+		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	symbol.ResolveModule(f, addrs, func(vaddr uint64, frames []symbol.Frame) { g.set(id, vaddr, frames) })
+	for _, p := range f.Problems() {
+		g.problem("%v", p)
+	}
+	return nil
+}
+
+// gatherer collects answers from several goroutines.
+type gatherer struct {
+	mu       sync.Mutex
+	s        *trace.Symbols
+	ids      map[trace.Func]int // functions by everything but File
+	problems []string
+}
+
+func (g *gatherer) problem(format string, args ...any) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.problems = append(g.problems, fmt.Sprintf(format, args...))
+}
+
+// set stores the frames of one place; places that nothing names are left out,
+// so that readers make up module+offset.
+func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
+	if len(frames) == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := make([]trace.LocFrame, len(frames))
+	for i := range frames {
+		f := &frames[i]
+		// A function is one whatever files its lines come from (macros,
+		// #include): its file is that of the first place seen in it.
+		fn := trace.Func{Name: f.Func, Linkage: f.Linkage, StartLine: f.StartLine, Module: module}
+		if !f.Inlined {
+			fn.Start = f.Start
+		}
+		id, ok := g.ids[fn]
+		if !ok {
+			key := fn
+			fn.File = f.File
+			id = g.s.FuncID(fn)
+			g.ids[key] = id
+		}
+		out[i] = trace.LocFrame{Func: id, File: f.File, Line: f.Line, Inlined: f.Inlined}
+	}
+	g.s.Set(trace.LocKey{Module: module, Addr: vaddr}, out)
+}
+
+func open(mods Modules, id int, m *trace.Module, kept []trace.Captured) (io.ReaderAt, io.Closer, error) {
+	if m.Path == "[vdso]" {
+		for _, c := range kept {
+			if c.What == "vdso" {
+				return bytes.NewReader(c.Data), nil, nil
+			}
+		}
+		return nil, nil, fmt.Errorf("the recording holds no copy of it")
+	}
+	return mods.Open(id, m)
+}
+
+func perfMap(kept []trace.Captured, g *gatherer) *symbol.PerfMap {
+	for i := len(kept) - 1; i >= 0; i-- {
+		if kept[i].What != "perf-map" {
+			continue
+		}
+		m, err := symbol.ParsePerfMap(bytes.NewReader(kept[i].Data))
+		if err != nil {
+			g.problem("perf map: %v", err)
+		}
+		if m != nil && m.Bad > 0 {
+			g.problem("perf map: %d lines could not be understood", m.Bad)
+		}
+		return m
+	}
+	return nil
+}
+
+// nameJIT names run-time addresses outside files by the program's perf map.
+func nameJIT(g *gatherer, module int, addrs []uint64, m *symbol.PerfMap) {
+	if m == nil {
+		return
+	}
+	for _, a := range addrs {
+		if name, start, ok := m.Lookup(a); ok {
+			g.set(module, a, []symbol.Frame{{Func: name, Start: start}})
+		}
+	}
+}
+
+func archOf(goarch string) rule.Arch {
+	if goarch == "arm64" {
+		return rule.ARM64
+	}
+	return rule.AMD64
+}
+
+// goNames is a pclntab as package symbol asks it.
+type goNames struct {
+	t   *gopcln.Table
+	buf []gopcln.Inline
+}
+
+func goTable(r io.ReaderAt, arch rule.Arch) (symbol.GoTable, error) {
+	t, err := gopcln.Load(r, arch)
+	if err != nil {
+		return nil, err
+	}
+	return &goNames{t: t}, nil
+}
+
+// Frames implements symbol.GoTable.
+func (g *goNames) Frames(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
+	entry, name, ok := g.t.Func(vaddr)
+	if !ok {
+		return buf
+	}
+	g.buf = g.t.Inlines(vaddr, g.buf[:0])
+	for i := range g.buf {
+		in := &g.buf[i]
+		buf = append(buf, symbol.Frame{Func: in.Func, File: in.File, Line: in.Line, Inlined: i+1 < len(g.buf), Start: entry})
+	}
+	if len(g.buf) == 0 {
+		f := symbol.Frame{Func: name, Start: entry}
+		f.File, f.Line, _ = g.t.Line(vaddr)
+		buf = append(buf, f)
+	}
+	return buf
+}

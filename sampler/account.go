@@ -1,0 +1,99 @@
+package sampler
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// account counts what became of one thread's ticks. Its group's goroutine
+// writes, anyone reads.
+type account struct {
+	samples, stops, unrun, read, part, late, truncated, timedOut, denied, restarted, stretched atomic.Uint64
+	pause, cpu                                                                                 atomic.Int64
+	from, to                                                                                   atomic.Int64
+}
+
+func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
+	return stack.ThreadStats{
+		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), Unrun: a.unrun.Load(), Read: a.read.Load(),
+		Part: a.part.Load(), Late: a.late.Load(), Truncated: a.truncated.Load(), TimedOut: a.timedOut.Load(),
+		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
+		PauseNS: a.pause.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
+	}
+}
+
+// Histogram counts durations in buckets a 16th of their size wide, so that a
+// quantile is right within 7 %. One goroutine adds, anyone reads.
+type Histogram struct {
+	buckets [64 * 16]atomic.Uint64
+	sum     atomic.Int64
+	max     atomic.Int64
+	under   atomic.Uint64
+}
+
+const under = 40_000 // ns, the figure that the original Sliver published
+
+// Add counts one duration in ns.
+func (h *Histogram) Add(ns int64) {
+	ns = max(ns, 0)
+	h.buckets[bucket(uint64(ns))].Add(1)
+	h.sum.Add(ns)
+	if ns > h.max.Load() {
+		h.max.Store(ns)
+	}
+	if ns < under {
+		h.under.Add(1)
+	}
+}
+
+// bucket numbers are the exponent and the four bits below the leading one.
+func bucket(v uint64) int {
+	if v < 16 {
+		return int(v)
+	}
+	e := bits.Len64(v) - 5
+	return (e+1)*16 + int(v>>e)&15
+}
+
+// lower is the smallest value of bucket i.
+func lower(i int) uint64 {
+	if i < 16 {
+		return uint64(i)
+	}
+	return (16 + uint64(i)&15) << (i/16 - 1)
+}
+
+// pauses sums up several histograms.
+func pauses(hs []*Histogram) (p stack.Pauses) {
+	var total [64 * 16]uint64
+	var sum int64
+	for _, h := range hs {
+		for i := range total {
+			n := h.buckets[i].Load()
+			total[i] += n
+			p.Count += n
+		}
+		sum += h.sum.Load()
+		p.Max = max(p.Max, h.max.Load())
+		p.Under += h.under.Load()
+	}
+	if p.Count == 0 {
+		return p
+	}
+	p.Mean = sum / int64(p.Count)
+	at := func(q float64) int64 {
+		want := uint64(q*float64(p.Count-1)) + 1
+		for i, n := range total {
+			if n >= want {
+				mid := (lower(i) + lower(i+1)) / 2
+				return min(int64(mid), p.Max)
+			}
+			want -= n
+		}
+		return p.Max
+	}
+	p.P50, p.P90, p.P99, p.P999 = at(.5), at(.9), at(.99), at(.999)
+	return p
+}

@@ -1,0 +1,277 @@
+package sampler
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// group is some threads and the goroutine that looks at them.
+type group struct {
+	s      *Sampler
+	main   bool // it has the main thread to itself
+	tracer Tracer
+	walker *unwind.Walker
+	view   View
+	sample stack.Sample
+	rnd    *rand.Rand
+	pauses Histogram
+
+	size     atomic.Int32
+	stopping atomic.Bool
+	ready    atomic.Bool
+	mu       sync.Mutex
+	incoming []*thread // guarded by mu
+
+	threads []*thread
+	execs   uint64
+	tick    tick
+}
+
+// tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
+type tick struct {
+	from  stack.Time
+	every int64
+	k     int64
+	due   stack.Time // of tick k, moved by jitter
+}
+
+func (g *group) init() (err error) {
+	if g.tracer, err = g.s.target.Tracer(g.s.cfg.MaxStack); err != nil {
+		return err
+	}
+	g.walker = unwind.NewWalker(g.s.target.Space())
+	g.rnd = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
+	g.ready.Store(true)
+	return nil
+}
+
+func (g *group) add(th *thread) {
+	g.mu.Lock()
+	g.incoming = append(g.incoming, th)
+	g.mu.Unlock()
+	g.size.Add(1)
+	g.wake()
+}
+
+func (g *group) wake() {
+	if g.ready.Load() {
+		g.tracer.Wake()
+	}
+}
+
+func (g *group) stop() {
+	g.stopping.Store(true)
+	g.wake()
+}
+
+// idle is how long a group without threads sleeps; a wake ends it.
+const idle = 1_000_000_000
+
+// reapEvery is how often a group looks for threads that stop after their
+// deadline, so that none of them stands still for long.
+const reapEvery = 200_000
+
+func (g *group) run() {
+	defer g.end()
+	for !g.stopping.Load() {
+		g.takeIncoming()
+		now := g.tracer.Now()
+		pending := g.tracer.Reap()
+		if g.every() != g.tick.every {
+			g.setRate(now)
+		}
+		if len(g.threads) == 0 || g.s.paused.Load() {
+			g.rest(now, pending)
+			continue
+		}
+		if now < g.tick.due {
+			until := g.tick.due
+			if pending > 0 {
+				until = min(until, now+reapEvery)
+			}
+			g.tracer.SleepUntil(until)
+			continue
+		}
+		g.round(now)
+	}
+}
+
+// rest sleeps while there is nothing to look at; the clock begins anew after it.
+func (g *group) rest(now stack.Time, pending int) {
+	until := now + idle
+	if pending > 0 {
+		until = now + reapEvery
+	} else if len(g.threads) > 0 {
+		until = now + 50_000_000 // paused: Resume does not wake
+	}
+	g.tracer.SleepUntil(until)
+	g.tick.every = 0
+}
+
+func (g *group) every() int64 { return g.s.ivl.Load() }
+
+// setRate starts the clock anew at now.
+func (g *group) setRate(now stack.Time) {
+	changed := g.tick.every != 0
+	g.tick = tick{from: now, every: g.every()}
+	g.tick.due = g.dueOf(0)
+	if changed {
+		for _, th := range g.threads {
+			th.sink.Event(now, event.Rate, uint64(g.tick.every))
+		}
+	}
+}
+
+// dueOf is when tick k is to be, somewhere in the first part of its interval.
+func (g *group) dueOf(k int64) stack.Time {
+	t := g.tick.from + stack.Time(k*g.tick.every)
+	if j := int64(g.s.cfg.Jitter * float64(g.tick.every)); j > 0 && k > 0 {
+		t += stack.Time(g.rnd.Int64N(j + 1))
+	}
+	return t
+}
+
+func (g *group) takeIncoming() {
+	g.mu.Lock()
+	in := g.incoming
+	g.incoming = nil
+	g.mu.Unlock()
+	if len(in) == 0 {
+		return
+	}
+	if len(g.threads) == 0 {
+		g.tick.every = 0 // the first one's first sample comes at once
+	}
+	now := g.tracer.Now()
+	for _, th := range in {
+		th.acc.from.Store(int64(now))
+		th.acc.to.Store(int64(now))
+		th.sink.Event(now, event.Rate, uint64(g.every()))
+		g.threads = append(g.threads, th)
+	}
+}
+
+// round looks at every thread of the group once. Those that were running come
+// first, so that many sleeping ones do not make them late.
+func (g *group) round(now stack.Time) {
+	if n := g.s.execs.Load(); n != g.execs {
+		g.execs = n
+		g.walker = unwind.NewWalker(g.s.target.Space())
+		for _, th := range g.threads {
+			th.sink.End(now, stack.WhyExec)
+			th.reset()
+		}
+	}
+	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
+	ended := false
+	for pass := range 2 {
+		for _, th := range g.threads {
+			if th.active == (pass == 0) && !th.done {
+				th.done = true
+				ended = !g.visit(th, end) || ended
+				if g.stopping.Load() {
+					break
+				}
+			}
+		}
+	}
+	kept := g.threads
+	if ended {
+		kept = g.threads[:0]
+	}
+	for _, th := range g.threads {
+		th.done = false
+		if ended {
+			if th.ended {
+				th.file.Close()
+				g.size.Add(-1)
+				g.s.gone(th)
+				continue
+			}
+			kept = append(kept, th)
+		}
+	}
+	clear(g.threads[len(kept):])
+	g.threads = kept
+	g.next()
+}
+
+// next sets the clock to the next tick. Ticks that have passed whole meanwhile
+// are left out and counted: they are never made up for in a burst.
+func (g *group) next() {
+	now := g.tracer.Now()
+	g.tick.k++
+	if missed := int64(now-g.tick.from)/g.tick.every - g.tick.k; missed > 0 {
+		g.tick.k += missed
+		for _, th := range g.threads {
+			th.acc.late.Add(uint64(missed))
+			th.sink.Gap(now, stack.WhyLate, missed*g.tick.every)
+		}
+	}
+	g.tick.due = g.dueOf(g.tick.k)
+}
+
+// visit has one thread's tick: a look, or the reason why there is none. It
+// returns false when the thread has ended.
+func (g *group) visit(th *thread, end stack.Time) bool {
+	if th.stretch > 1 && (g.tick.k+th.phase)%th.stretch != 0 {
+		th.acc.stretched.Add(1)
+		return true
+	}
+	if now := g.tracer.Now(); now >= end {
+		// The others of the group took so long that this tick is over.
+		th.acc.late.Add(1)
+		th.sink.Gap(now, stack.WhyLate, g.tick.every)
+		return true
+	}
+	err := g.look(th)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, ErrGone):
+		g.endThread(th)
+		return false
+	case errors.Is(err, ErrTimeout):
+		th.acc.timedOut.Add(1)
+		th.sink.Gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
+	case errors.Is(err, ErrTraced):
+		th.acc.denied.Add(1)
+		th.sink.Gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
+	default:
+		th.acc.denied.Add(1)
+		th.sink.Gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
+	}
+	th.blocked = false // whatever was known of it is old
+	return true
+}
+
+func (g *group) endThread(th *thread) {
+	now := g.tracer.Now()
+	th.sink.End(now, stack.WhyGone)
+	th.acc.to.Store(int64(now))
+	th.ended = true
+}
+
+// end lets go of everything.
+func (g *group) end() {
+	for _, th := range g.threads {
+		th.sink.Flush()
+	}
+	// A thread that has not stopped yet cannot be let go of: wait a little,
+	// then leave it to the kernel, which does so when this OS thread ends.
+	for limit := g.tracer.Now() + 100_000_000; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
+		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
+	}
+	g.ready.Store(false)
+	g.tracer.Close()
+	g.takeIncoming()
+	for _, th := range g.threads {
+		th.file.Close()
+	}
+}

@@ -1,0 +1,366 @@
+// Package sampler decides when to look at which thread, whether a stop is
+// needed for it, and keeps the accounts of every sample that was had, late or
+// lost. It drives a Target (package live joins it to a real process), unwinds
+// what was copied, and hands samples to a Sink of each thread.
+//
+// Each group of threads has a goroutine of its own, locked to an OS thread, as
+// ptrace wants. Within a group the threads are looked at in turn at each tick.
+// What a sample costs the target happens in Tracer.Stop alone; unwinding and
+// the sink come after the thread runs again.
+package sampler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// StopPolicy says when a thread may be stopped.
+type StopPolicy uint8
+
+// Policies.
+const (
+	StopAuto    StopPolicy = iota // running threads, and blocked ones that only a stop can tell about where it does no harm
+	StopAlways                    // at every tick, whatever the thread does
+	StopRunning                   // running threads alone
+)
+
+// ParseStopPolicy reads auto, always or running.
+func ParseStopPolicy(s string) (StopPolicy, error) {
+	for p, n := range stopNames {
+		if n == s {
+			return StopPolicy(p), nil
+		}
+	}
+	return 0, fmt.Errorf("stop: %q is none of auto, always, running", s)
+}
+
+var stopNames = [...]string{"auto", "always", "running"}
+
+func (p StopPolicy) String() string { return stopNames[p] }
+
+// Config of a Sampler. Zero values mean the defaults named.
+type Config struct {
+	Interval    time.Duration // between two samples of a thread; 10 ms
+	Jitter      float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
+	Groups      int           // goroutines for the threads other than main; 5
+	Selection   *Selection    // nil: all
+	Stop        StopPolicy
+	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
+	MaxStack    int     // bytes of stack copied at most; 8 MiB
+	// Harmless tells whether a thread blocked in this call may be stopped
+	// without the call's outcome changing. nil: never.
+	Harmless func(*stack.Call) bool
+	// Start is called for each thread that is taken up and returns its sink.
+	Start func(stack.ThreadInfo) Sink
+	// Renamed is called when a thread's name changed; may be nil.
+	Renamed func(stack.ThreadInfo)
+	// Exec is called when the target became another program; may be nil.
+	Exec func(t stack.Time)
+}
+
+// Bounds of an interval.
+const (
+	MinInterval = 100 * time.Microsecond
+	MaxInterval = 10 * time.Minute
+)
+
+// Sampler samples one process. Make it with New, Run it once.
+type Sampler struct {
+	cfg    Config
+	target Target
+	groups []*group
+
+	mu      sync.Mutex
+	threads map[stack.TID]*thread
+	names   map[stack.TID]string
+	all     []*thread // every one ever taken up, for the accounts
+	image   uint64
+	started atomic.Bool
+	paused  atomic.Bool
+	ivl     atomic.Int64
+	execs   atomic.Uint64
+
+	groupInit func(*group) error // group.init, but in tests
+}
+
+// New checks cfg.
+func New(t Target, cfg Config) (*Sampler, error) {
+	if cfg.Interval == 0 {
+		cfg.Interval = 10 * time.Millisecond
+	}
+	if cfg.Interval < MinInterval || cfg.Interval > MaxInterval {
+		return nil, fmt.Errorf("interval: %v is out of range; use %v to %v", cfg.Interval, MinInterval, MaxInterval)
+	}
+	if cfg.Jitter < 0 || cfg.Jitter > .2 {
+		return nil, fmt.Errorf("jitter: %.0f%% is out of range; use 0%% to 20%%", cfg.Jitter*100)
+	}
+	if cfg.Groups == 0 {
+		cfg.Groups = 5
+	}
+	if cfg.Groups < 1 || cfg.Groups > 256 {
+		return nil, fmt.Errorf("groups: %d is out of range; use 1 to 256", cfg.Groups)
+	}
+	if cfg.MaxStack == 0 {
+		cfg.MaxStack = 8 << 20
+	}
+	if cfg.MaxOverhead < 0 || cfg.MaxOverhead >= 1 {
+		return nil, fmt.Errorf("max-overhead: %.3g is out of range; use 0 (no bound) to 99%%", cfg.MaxOverhead)
+	}
+	if cfg.Start == nil {
+		return nil, errors.New("sampler: no sink")
+	}
+	if cfg.Selection == nil {
+		cfg.Selection, _ = ParseSelection("all")
+	}
+	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}}
+	s.ivl.Store(int64(cfg.Interval))
+	s.groupInit = (*group).init
+	for i := range cfg.Groups + 1 {
+		s.groups = append(s.groups, &group{s: s, main: i == 0})
+	}
+	return s, nil
+}
+
+// ErrNoThreads says that the selection matches no thread of the target.
+var ErrNoThreads = errors.New("no thread is selected")
+
+// Check fails with ErrNoThreads when the selection matches nothing now.
+func (s *Sampler) Check() error {
+	picked, _, err := s.pick(nil)
+	if err == nil && len(picked) == 0 {
+		err = ErrNoThreads
+	}
+	return err
+}
+
+func (s *Sampler) pick(buf []stack.TID) ([]stack.ThreadInfo, []stack.TID, error) {
+	tids, err := s.target.Threads(buf)
+	if err != nil {
+		return nil, tids, err
+	}
+	infos := make([]stack.ThreadInfo, 0, len(tids))
+	for _, tid := range tids {
+		in, err := s.target.Info(tid)
+		if err == nil && in.State != stack.StateDead {
+			infos = append(infos, in)
+		}
+	}
+	return s.cfg.Selection.Pick(infos), tids, nil
+}
+
+// Run samples until ctx ends or the target does (then it returns nil too). On
+// every way out no thread is held.
+func (s *Sampler) Run(ctx context.Context) error {
+	if s.started.Swap(true) {
+		return errors.New("sampler: Run called twice")
+	}
+	var err error
+	if s.image, err = s.target.Image(); err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	failed := make(chan error, s.cfg.Groups+1)
+	ready := make(chan struct{}, s.cfg.Groups+1)
+	for _, g := range s.groups {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			// Never unlocked: the OS thread, with its changed signal mask,
+			// ends with the goroutine, and the kernel lets go of whatever it
+			// might still trace.
+			runtime.LockOSThread()
+			if err := s.groupInit(g); err != nil {
+				failed <- err
+				return
+			}
+			ready <- struct{}{}
+			g.run()
+		}()
+	}
+	stop := func() {
+		for _, g := range s.groups {
+			g.stop()
+		}
+		wg.Wait()
+	}
+	for range s.groups {
+		select {
+		case err := <-failed:
+			stop()
+			return err
+		case <-ready:
+		}
+	}
+	defer stop()
+	return s.follow(ctx)
+}
+
+// followEvery is how soon a new thread is seen: an interval, but not more
+// often than every 20 ms nor more rarely than every 100 ms.
+func (s *Sampler) followEvery() time.Duration {
+	return min(max(s.cfg.Interval, 20*time.Millisecond), 100*time.Millisecond)
+}
+
+// follow takes up threads as they come until ctx or the target ends.
+func (s *Sampler) follow(ctx context.Context) error {
+	tick := time.NewTicker(s.followEvery())
+	defer tick.Stop()
+	var tids, before []stack.TID
+	round := 0
+	for {
+		var err error
+		tids, err = s.target.Threads(tids)
+		if err != nil || len(tids) == 0 {
+			return nil // gone
+		}
+		if round%10 == 0 || !sameTIDs(tids, before) {
+			if round%10 == 0 && !s.target.Alive() {
+				return nil
+			}
+			s.update(tids)
+			before = append(before[:0], tids...)
+		}
+		s.checkExec()
+		round++
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func sameTIDs(a, b []stack.TID) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// update takes up selected threads that are new and notes new names.
+func (s *Sampler) update(buf []stack.TID) {
+	picked, _, err := s.pick(append([]stack.TID(nil), buf...))
+	if err != nil {
+		return
+	}
+	for _, in := range picked {
+		s.mu.Lock()
+		th := s.threads[in.TID]
+		renamed := th != nil && s.names[in.TID] != in.Name
+		s.names[in.TID] = in.Name
+		s.mu.Unlock()
+		if renamed && s.cfg.Renamed != nil {
+			s.cfg.Renamed(in)
+		}
+		if th == nil {
+			s.add(in)
+		}
+	}
+}
+
+func (s *Sampler) add(in stack.ThreadInfo) {
+	t, err := s.target.Open(in.TID)
+	if err != nil {
+		return // it is gone again
+	}
+	th := newThread(in, t, s.cfg.Start(in))
+	s.mu.Lock()
+	s.threads[in.TID] = th
+	s.all = append(s.all, th)
+	s.mu.Unlock()
+	g := s.groups[0]
+	if !in.Main {
+		for _, x := range s.groups[1:] {
+			if g.main || x.size.Load() < g.size.Load() {
+				g = x
+			}
+		}
+	}
+	g.add(th)
+}
+
+// gone is told by a group that a thread has ended.
+func (s *Sampler) gone(th *thread) {
+	s.mu.Lock()
+	if s.threads[th.info.TID] == th {
+		delete(s.threads, th.info.TID)
+	}
+	s.mu.Unlock()
+}
+
+// checkExec notices that the target became another program.
+func (s *Sampler) checkExec() {
+	im, err := s.target.Image()
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	changed := im != s.image
+	s.image = im
+	s.mu.Unlock()
+	if !changed {
+		return
+	}
+	s.target.Remap(true)
+	s.execs.Add(1)
+	for _, g := range s.groups {
+		g.wake()
+	}
+	if s.cfg.Exec != nil {
+		s.cfg.Exec(s.groups[0].tracer.Now())
+	}
+}
+
+// Pause holds sampling until Resume; threads run on.
+func (s *Sampler) Pause() { s.paused.Store(true) }
+
+// Resume goes on after Pause.
+func (s *Sampler) Resume() { s.paused.Store(false) }
+
+// SetInterval changes the interval of all threads from their next tick on.
+func (s *Sampler) SetInterval(d time.Duration) error {
+	if d < MinInterval || d > MaxInterval {
+		return fmt.Errorf("interval: %v is out of range; use %v to %v", d, MinInterval, MaxInterval)
+	}
+	s.ivl.Store(int64(d))
+	for _, g := range s.groups {
+		g.wake()
+	}
+	return nil
+}
+
+// Threads is how many threads are being sampled now.
+func (s *Sampler) Threads() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.threads)
+}
+
+// Accounts are the accounts so far of every thread ever taken up, in the
+// order in which they were, and the distribution of pauses.
+func (s *Sampler) Accounts() ([]stack.ThreadStats, stack.Pauses) {
+	s.mu.Lock()
+	all := append([]*thread(nil), s.all...)
+	s.mu.Unlock()
+	out := make([]stack.ThreadStats, len(all))
+	for i, th := range all {
+		out[i] = th.acc.snapshot(th.info.TID)
+	}
+	var hs []*Histogram
+	for _, g := range s.groups {
+		hs = append(hs, &g.pauses)
+	}
+	return out, pauses(hs)
+}

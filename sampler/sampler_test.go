@@ -1,0 +1,414 @@
+package sampler
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// fakeThread does what its script says at each time of its group's clock.
+type fakeThread struct {
+	tid stack.TID
+	// at tells what the thread does: its counters, and whether it runs.
+	at  func(now stack.Time) (c Counters, running bool, st stack.State)
+	err func(now stack.Time) error // what a stop answers; nil: it works
+	// cost of a stop in ns.
+	cost int64
+	tr   *fakeTracer
+}
+
+func (t *fakeThread) Counters(c *Counters) error {
+	*c, _, _ = t.at(t.tr.now)
+	if c.CPU < 0 {
+		return ErrGone
+	}
+	return nil
+}
+
+func (t *fakeThread) Call(c *stack.Call) (bool, error) {
+	_, running, _ := t.at(t.tr.now)
+	*c = stack.Call{Nr: 7}
+	return running, nil
+}
+
+func (t *fakeThread) State() (stack.State, error) {
+	_, _, st := t.at(t.tr.now)
+	return st, nil
+}
+
+func (t *fakeThread) Close() error { return nil }
+
+// fakeTracer has a clock of its own that jumps to wherever it sleeps to.
+type fakeTracer struct {
+	f     *fakeTarget
+	now   stack.Time
+	woken chan struct{}
+	late  func(due stack.Time) stack.Time // how much too late a sleep ends
+	regs  stack.Regs
+	done  bool
+}
+
+func (tr *fakeTracer) Stop(t Thread, v *View) error {
+	th := t.(*fakeThread)
+	if th.err != nil {
+		if err := th.err(tr.now); err != nil {
+			tr.now += stack.Time(v.Deadline)
+			return err
+		}
+	}
+	v.Asked, v.Stopped = tr.now, tr.now+stack.Time(th.cost/2)
+	tr.now += stack.Time(th.cost)
+	v.Resumed, v.Regs = tr.now, &tr.regs
+	v.Call = stack.Call{Nr: -1}
+	return nil
+}
+
+func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
+	c, running, _ := t.(*fakeThread).at(tr.now)
+	v.Counters, v.Regs, v.Stopped, v.Call = c, &tr.regs, tr.now, stack.Call{Nr: 7}
+	return !running, nil
+}
+
+func (tr *fakeTracer) Reap() int { return 0 }
+
+func (tr *fakeTracer) SleepUntil(t stack.Time) {
+	tr.f.mu.Lock()
+	idle := len(tr.f.taken) == 0
+	tr.f.mu.Unlock()
+	if tr.now >= tr.f.until || idle {
+		if !idle && !tr.done {
+			tr.done = true
+			tr.f.cancel()
+		}
+		<-tr.woken
+		return
+	}
+	if tr.late != nil {
+		t += tr.late(t)
+	}
+	tr.now = max(tr.now, t)
+}
+
+func (tr *fakeTracer) Wake() {
+	select {
+	case tr.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (tr *fakeTracer) Now() stack.Time { return tr.now }
+func (tr *fakeTracer) Close()          {}
+
+type fakeTarget struct {
+	threads []*fakeThread
+	until   stack.Time
+	late    func(stack.Time) stack.Time
+	cancel  context.CancelFunc
+
+	mu    sync.Mutex
+	taken []stack.TID
+}
+
+func (f *fakeTarget) Threads([]stack.TID) (out []stack.TID, err error) {
+	for _, t := range f.threads {
+		out = append(out, t.tid)
+	}
+	return out, nil
+}
+
+func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
+	return stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1}, nil
+}
+
+func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
+	for _, t := range f.threads {
+		if t.tid == tid {
+			return t, nil
+		}
+	}
+	return nil, ErrGone
+}
+
+func (f *fakeTarget) Tracer(int) (Tracer, error) {
+	return &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}, nil
+}
+func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
+func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
+func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
+func (f *fakeTarget) Alive() bool                          { return true }
+func (f *fakeTarget) sink(in stack.ThreadInfo) *memorySink { return &memorySink{tid: in.TID} }
+
+type memorySink struct {
+	tid     stack.TID
+	samples []stack.Sample
+	gaps    map[stack.Why]int64
+	events  []event.Event
+	ended   bool
+}
+
+func (m *memorySink) Sample(s *stack.Sample) {
+	c := *s
+	c.Stack = nil
+	m.samples = append(m.samples, c)
+}
+func (m *memorySink) Gap(_ stack.Time, why stack.Why, ns int64) {
+	if m.gaps == nil {
+		m.gaps = map[stack.Why]int64{}
+	}
+	m.gaps[why] += ns
+}
+func (m *memorySink) Event(t stack.Time, k event.Kind, p uint64) {
+	m.events = append(m.events, event.Make(t, k, p))
+}
+func (m *memorySink) End(stack.Time, stack.Why) { m.ended = true }
+func (m *memorySink) Flush()                    {}
+
+// sample runs a sampler over threads for a virtual time and returns their sinks
+// and accounts. All threads of a test are in one group.
+func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
+	t.Helper()
+	sinks := map[stack.TID]*memorySink{}
+	cfg.Groups = 1
+	cfg.Start = func(in stack.ThreadInfo) Sink {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s := f.sink(in)
+		sinks[in.TID] = s
+		f.taken = append(f.taken, in.TID)
+		return s
+	}
+	s, err := New(f, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	f.cancel = cancel
+	for _, g := range s.groups {
+		// The fake's clock is that of the group that has the threads.
+		if err := g.init(); err != nil {
+			t.Fatal(err)
+		}
+		for _, th := range f.threads {
+			if g.main == (th.tid == 1) {
+				th.tr = g.tracer.(*fakeTracer)
+			}
+		}
+		g.ready.Store(false)
+	}
+	s.groupInit = func(g *group) error { g.ready.Store(true); return nil }
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	acc, _ := s.Accounts()
+	by := map[stack.TID]stack.ThreadStats{}
+	for _, a := range acc {
+		by[a.TID] = a
+	}
+	return sinks, by
+}
+
+func running(cost int64) *fakeThread {
+	return &fakeThread{tid: 1, cost: cost, at: func(now stack.Time) (Counters, bool, stack.State) {
+		return Counters{CPU: int64(now), Switches: 1}, true, stack.StateRunning
+	}}
+}
+
+func blocked(tid stack.TID) *fakeThread {
+	return &fakeThread{tid: tid, at: func(stack.Time) (Counters, bool, stack.State) {
+		return Counters{CPU: 5, Switches: 3}, false, stack.StateBlocked
+	}}
+}
+
+const ms = stack.Time(time.Millisecond)
+
+// TestSpacing: the rate holds, jitter moves a sample inside its tick only, and
+// two samples are never more than 1.2 intervals apart.
+func TestSpacing(t *testing.T) {
+	for _, jitter := range []float64{0, .1, .2} {
+		f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 2000 * ms}
+		sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond, Jitter: jitter})
+		got := sinks[1].samples
+		if n := len(got); n < 199 || n > 201 {
+			t.Errorf("jitter %v: %d samples in 200 ticks", jitter, n)
+		}
+		spread := false
+		for i := 1; i < len(got); i++ {
+			d := float64(got[i].Time-got[i-1].Time) / float64(10*ms)
+			if d > 1.2001 || d < .7999 {
+				t.Fatalf("jitter %v: samples %v intervals apart", jitter, d)
+			}
+			spread = spread || d < .99 || d > 1.01
+			if k := int64(got[i].Time-got[0].Time+ms) / int64(10*ms); k != int64(i) {
+				t.Fatalf("jitter %v: sample %d is in tick %d", jitter, i, k)
+			}
+		}
+		if spread != (jitter > 0) {
+			t.Errorf("jitter %v: spread %v", jitter, spread)
+		}
+		if acc[1].Late != 0 {
+			t.Errorf("%d late", acc[1].Late)
+		}
+	}
+}
+
+// TestLateIsLeftOut: ticks that pass while the group sleeps too long are
+// counted and shown, and never made up for in a burst.
+func TestLateIsLeftOut(t *testing.T) {
+	stalled := false
+	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
+	f.late = func(due stack.Time) stack.Time {
+		if due > 300*ms && !stalled {
+			stalled = true
+			return 155 * ms
+		}
+		return 0
+	}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	a := acc[1]
+	if a.Late < 14 || a.Late > 16 || a.Samples+a.Late < 99 || a.Samples+a.Late > 101 {
+		t.Errorf("late %d, samples %d", a.Late, a.Samples)
+	}
+	if g := sinks[1].gaps[stack.WhyLate]; g != int64(a.Late)*int64(10*ms) {
+		t.Errorf("gap of %d ns for %d ticks", g, a.Late)
+	}
+	for i, s := range sinks[1].samples[1:] {
+		if d := s.Time - sinks[1].samples[i].Time; d < 3*ms {
+			t.Errorf("a burst: %d ns between samples", d)
+		}
+	}
+}
+
+// TestBlockedIsNotStopped: a thread that sleeps is read once and then left alone.
+func TestBlockedIsNotStopped(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 500 * ms}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if a := acc[1]; a.Stops != 0 || a.Read != 1 || a.Unrun < 48 {
+		t.Errorf("%+v", a)
+	}
+	if s := sinks[1].samples[5]; s.Way != stack.WayUnrun || s.State != stack.StateBlocked || s.Call.Nr != 7 {
+		t.Errorf("%+v", s)
+	}
+	// A walk without registers may ask for a stop: only if that does no harm.
+	f = &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 500 * ms}
+	_, acc = sample(t, f, Config{Interval: 10 * time.Millisecond, Stop: StopAlways})
+	if a := acc[1]; a.Stops < 48 || a.Unrun != 0 {
+		t.Errorf("always: %+v", a)
+	}
+}
+
+// TestWakes: a thread that ran between two looks is looked at again.
+func TestWakes(t *testing.T) {
+	th := &fakeThread{tid: 1, cost: 1000, at: func(now stack.Time) (Counters, bool, stack.State) {
+		n := uint64(now / (100 * ms)) // it blocks anew every 100 ms
+		return Counters{CPU: int64(n), Switches: n}, false, stack.StateBlocked
+	}}
+	_, acc := sample(t, &fakeTarget{threads: []*fakeThread{th}, until: 1000 * ms}, Config{Interval: 10 * time.Millisecond})
+	if a := acc[1]; a.Read < 10 || a.Read > 11 || a.Stops != 0 {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestRunningComesFirst: many sleeping threads do not make the running one late.
+func TestRunningComesFirst(t *testing.T) {
+	f := &fakeTarget{until: 300 * ms}
+	for i := range stack.TID(100) {
+		th := blocked(10 + i)
+		at := th.at
+		th.at = func(now stack.Time) (Counters, bool, stack.State) {
+			th.tr.now += 60_000 // looking takes time: 100 × 60 µs and more a round
+			return at(now)
+		}
+		f.threads = append(f.threads, th)
+	}
+	r := running(30_000)
+	r.tid = 500
+	f.threads = append(f.threads, r)
+	_, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if a := acc[500]; a.Late > 3 || a.Samples < 25 {
+		t.Errorf("running: %+v", a)
+	}
+}
+
+// TestTimeout: a stop that is not confirmed costs its own samples, shown.
+func TestTimeout(t *testing.T) {
+	bad := running(30_000)
+	bad.tid, bad.err = 2, func(stack.Time) error { return ErrTimeout }
+	good := running(30_000)
+	good.tid = 3
+	f := &fakeTarget{threads: []*fakeThread{bad, good}, until: 1000 * ms}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if a := acc[2]; a.Samples != 0 || a.TimedOut < 98 || sinks[2].gaps[stack.WhyTimeout] == 0 {
+		t.Errorf("stuck thread: %+v", a)
+	}
+	if a := acc[3]; a.Samples < 98 || a.Late > 1 {
+		t.Errorf("its neighbour: %+v", a)
+	}
+}
+
+// TestEnd: a thread that goes is ended, the others stay.
+func TestEnd(t *testing.T) {
+	short := running(1000)
+	short.tid = 2
+	short.at = func(now stack.Time) (Counters, bool, stack.State) {
+		if now > 100*ms {
+			return Counters{CPU: -1}, false, stack.StateDead
+		}
+		return Counters{CPU: int64(now)}, true, stack.StateRunning
+	}
+	long := running(1000)
+	long.tid = 3
+	f := &fakeTarget{threads: []*fakeThread{short, long}, until: 500 * ms}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if !sinks[2].ended || acc[2].Samples > 11 || sinks[3].ended || acc[3].Samples < 48 {
+		t.Errorf("%+v %+v", acc[2], acc[3])
+	}
+}
+
+// TestBudget: a thread whose stops take more than their share is sampled less
+// often, with the change in the recording; without a bound it is not.
+func TestBudget(t *testing.T) {
+	run := func(limit float64) (*memorySink, stack.ThreadStats) {
+		f := &fakeTarget{threads: []*fakeThread{running(50_000)}, until: 2000 * ms}
+		sinks, acc := sample(t, f, Config{Interval: time.Millisecond, MaxOverhead: limit})
+		return sinks[1], acc[1]
+	}
+	s, a := run(.01)
+	if share := float64(a.PauseNS) / float64(a.SpanNS); share > .0105 || share < .006 {
+		t.Errorf("takes %.4f of the time, bound .01", share)
+	}
+	if a.Stretched == 0 || a.Stretched+a.Samples < 1990 {
+		t.Errorf("%+v", a)
+	}
+	marked := false
+	for _, e := range s.events {
+		if e.Kind() == event.Rate && e.Payload() > uint64(time.Millisecond) {
+			marked = true
+		}
+	}
+	if !marked {
+		t.Error("the change of interval is not in the recording")
+	}
+	if _, a = run(0); a.Stretched != 0 || a.Samples < 1980 {
+		t.Errorf("no bound: %+v", a)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for _, c := range []Config{
+		{Interval: time.Microsecond}, {Interval: time.Hour}, {Jitter: .5}, {Jitter: -1}, {Groups: -1}, {MaxOverhead: 2}, {},
+	} {
+		if _, err := New(&fakeTarget{}, c); err == nil {
+			t.Errorf("%+v is accepted", c)
+		}
+	}
+	if _, err := ParseStopPolicy("never"); err == nil {
+		t.Error("never is accepted")
+	}
+}

@@ -1,0 +1,101 @@
+package sampler
+
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// What a Thread or Tracer answers when there is no sample to be had. Anything
+// else counts as ErrDenied.
+var (
+	ErrGone    = errors.New("the thread is gone")
+	ErrTimeout = errors.New("the thread did not stop in time")
+	ErrTraced  = errors.New("another tracer holds the thread")
+	ErrDenied  = errors.New("the kernel refuses")
+)
+
+// Target is the process whose threads are sampled. Its methods may be called
+// from any goroutine.
+type Target interface {
+	// Threads appends the threads there are to buf[:0].
+	Threads(buf []stack.TID) ([]stack.TID, error)
+	Info(tid stack.TID) (stack.ThreadInfo, error)
+	Open(tid stack.TID) (Thread, error)
+	// Tracer is for the calling goroutine alone, which is locked to its OS
+	// thread for good. maxStack is the most bytes of stack it ever copies.
+	Tracer(maxStack int) (Tracer, error)
+	// Image is a number that changes when the process execs.
+	Image() (uint64, error)
+	// Space is the address space as last read. Remap reads the maps again,
+	// after an unknown address or (exec) for a new program, and tells whether
+	// anything changed.
+	Space() *unwind.Space
+	Remap(exec bool) (changed bool, err error)
+	Alive() bool
+}
+
+// Counters is the scheduler's account of a thread.
+type Counters struct {
+	CPU      int64  // ns on CPUs
+	Delay    int64  // ns it waited for one
+	Switches uint64 // times it got one
+}
+
+// Thread is one thread of the target, for one goroutine at a time.
+type Thread interface {
+	Counters(c *Counters) error
+	// Call says whether the thread is running or waiting to run, and else what
+	// it is blocked in.
+	Call(c *stack.Call) (running bool, err error)
+	// State tells apart the ways not to run.
+	State() (stack.State, error)
+	Close() error
+}
+
+// View is what is to be copied of a thread, and what was. One View serves all
+// threads of a group; what it holds is good until it is used again.
+type View struct {
+	Spans        []stack.Span // small blocks to copy
+	StackHigh    uint64       // copy the stack from SP up to here …
+	StackDefault int          // … or this many bytes where StackHigh is not above SP
+	Deadline     int64        // ns from the request to stop until it is given up
+
+	Regs      *stack.Regs
+	Call      stack.Call
+	Counters  Counters // as of this look, where it took them itself (Read)
+	Asked     stack.Time
+	Stopped   stack.Time
+	Resumed   stack.Time
+	Restarted bool
+	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended
+}
+
+// Tracer looks at threads from one OS thread.
+type Tracer interface {
+	// Stop suspends the thread, copies, and resumes it.
+	Stop(t Thread, v *View) error
+	// Read copies from a blocked thread without a stop; not ok when it ran meanwhile.
+	Read(t Thread, v *View) (ok bool, err error)
+	// Reap lets go of threads that stopped after their deadline, and says how
+	// many have not stopped yet.
+	Reap() (pending int)
+	// SleepUntil returns at t, or earlier after a Wake.
+	SleepUntil(t stack.Time)
+	// Wake may be called from any goroutine.
+	Wake()
+	Now() stack.Time
+	Close()
+}
+
+// Sink takes what the sampler finds out about one thread, from the goroutine
+// of its group. Nothing of the Sample may be kept.
+type Sink interface {
+	Sample(s *stack.Sample)
+	Gap(t stack.Time, why stack.Why, ns int64)
+	Event(t stack.Time, k event.Kind, payload uint64)
+	End(t stack.Time, why stack.Why)
+	Flush()
+}

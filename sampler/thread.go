@@ -1,0 +1,226 @@
+package sampler
+
+import (
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// thread is one sampled thread; but for acc it belongs to its group.
+type thread struct {
+	info stack.ThreadInfo
+	file Thread
+	sink Sink
+	acc  account
+	walk unwind.Thread
+
+	active bool // it ran at the last look: it comes first in a round
+	done   bool // this round has been at it
+	ended  bool
+
+	// blocked: at the last look it was blocked, with these counters. As long as
+	// they stay, it has not run and its stack is the same.
+	blocked  bool
+	counters Counters
+	state    stack.State
+	call     stack.Call
+	started  bool
+
+	// The budget: every stretch-th tick only.
+	stretch int64
+	phase   int64
+	cost    float64 // of a stop, ns, running mean
+}
+
+func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
+	return &thread{info: in, file: f, sink: sink, active: true, stretch: 1, phase: int64(in.TID)}
+}
+
+// reset forgets what is known of the thread's memory: an exec replaced it.
+func (th *thread) reset() {
+	th.walk = unwind.Thread{}
+	th.blocked, th.started = false, false
+}
+
+// readTries is how often a thread that wakes up while it is read is read anew
+// before it counts as running.
+const readTries = 2
+
+// look has one sample of th, in the cheapest way that tells the truth.
+func (g *group) look(th *thread) error {
+	var c Counters
+	if err := th.file.Counters(&c); err != nil {
+		return err
+	}
+	if g.s.cfg.Stop == StopAlways {
+		return g.stopAndWalk(th, c)
+	}
+	for range readTries {
+		if th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU {
+			return g.unrun(th, c)
+		}
+		var call stack.Call
+		running, err := th.file.Call(&call)
+		if err != nil {
+			return err
+		}
+		if running {
+			return g.stopAndWalk(th, c)
+		}
+		st, err := th.file.State()
+		if err != nil {
+			return err
+		}
+		if st == stack.StateDead {
+			return ErrGone
+		}
+		done, err := g.readAndWalk(th, st)
+		if done || err != nil {
+			return err
+		}
+		if err := th.file.Counters(&c); err != nil {
+			return err
+		}
+	}
+	return g.stopAndWalk(th, c)
+}
+
+// unrun: the thread has not run since the last look, which saw it blocked.
+func (g *group) unrun(th *thread, c Counters) error {
+	s := &g.sample
+	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
+		State: th.state, Call: th.call, Stack: s.Stack[:0]}
+	th.acc.unrun.Add(1)
+	th.active = false
+	g.put(th)
+	return nil
+}
+
+// stopAndWalk stops the thread for its sample.
+func (g *group) stopAndWalk(th *thread, c Counters) error {
+	v := &g.view
+	v.Deadline = g.deadline()
+	g.plan(th)
+	if err := g.tracer.Stop(th.file, v); err != nil {
+		return err
+	}
+	pause := int64(v.Resumed - v.Asked)
+	g.pauses.Add(pause)
+	th.acc.stops.Add(1)
+	th.acc.pause.Add(pause)
+	if v.Restarted {
+		th.acc.restarted.Add(1)
+	}
+	th.active, th.blocked = true, false
+	st := stack.StateRunning
+	if v.Call.Nr < 0 && th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU {
+		st = stack.StateRunnable // since the last look it mostly waited for a CPU
+	}
+	s := &g.sample
+	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: pause, Way: stack.WayStop, CPU: c.CPU, Delay: c.Delay,
+		Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
+	g.walkView(th, s)
+	g.budget(th, pause)
+	th.counters, th.state, th.call = c, st, s.Call
+	g.put(th)
+	return nil
+}
+
+// readAndWalk reads a blocked thread without stopping it. Not done means that
+// it ran meanwhile.
+func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
+	v := &g.view
+	g.plan(th)
+	ok, err := g.tracer.Read(th.file, v)
+	if err != nil || !ok {
+		return false, err
+	}
+	s := &g.sample
+	*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
+		Switches: v.Counters.Switches, State: st, Call: v.Call}
+	g.walkView(th, s)
+	if s.Reason != stack.ReasonNone {
+		if g.mayStop(st, &v.Call, s.Reason) {
+			return true, g.stopAndWalk(th, v.Counters)
+		}
+		s.Way = stack.WayPart
+	}
+	if st == stack.StateDisk && v.Call.Nr < 0 {
+		s.State = stack.StateFault
+	}
+	th.active, th.blocked = false, true
+	th.counters, th.state, th.call = v.Counters, s.State, s.Call
+	th.acc.read.Add(1)
+	if s.Way == stack.WayPart {
+		th.acc.part.Add(1)
+	}
+	g.put(th)
+	return true, nil
+}
+
+// mayStop weighs whether a blocked thread whose stack could not be read whole
+// is worth a stop: only where registers are what is missing, and where the
+// call goes on afterwards as if nothing had been.
+func (g *group) mayStop(st stack.State, call *stack.Call, why stack.Reason) bool {
+	return why == stack.ReasonRegister && st == stack.StateBlocked && g.s.cfg.Stop == StopAuto &&
+		g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
+}
+
+// deadline of a stop: long enough for a thread that has to wait for a CPU,
+// short enough for the group to be in time for its next tick.
+func (g *group) deadline() int64 { return min(max(g.tick.every/2, 2_000_000), 10_000_000) }
+
+// plan says what to copy.
+func (g *group) plan(th *thread) {
+	g.view.Spans = g.walker.Plan(&th.walk)
+	g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
+}
+
+// walkView unwinds what the view holds into s. An address outside all known
+// mappings has the maps read again, once.
+func (g *group) walkView(th *thread, s *stack.Sample) {
+	v := &g.view
+	s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
+	if s.Reason == stack.ReasonUnmapped {
+		if changed, _ := g.s.target.Remap(false); changed {
+			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
+		}
+	}
+	if s.Reason != stack.ReasonNone {
+		th.acc.truncated.Add(1)
+	}
+}
+
+func (g *group) put(th *thread) {
+	th.started = true
+	th.acc.samples.Add(1)
+	th.acc.to.Store(int64(g.sample.Time))
+	if first := th.info.CPU; g.sample.CPU >= first {
+		th.acc.cpu.Store(g.sample.CPU - first)
+	}
+	th.sink.Sample(&g.sample)
+}
+
+// budget stretches the interval of a thread whose stops take more than their
+// share of its time, and shortens it again when they no longer do.
+func (g *group) budget(th *thread, pause int64) {
+	limit := g.s.cfg.MaxOverhead
+	if limit <= 0 {
+		return
+	}
+	// One outlier (a busy machine) must not stretch: a running mean over about
+	// 16 stops, each counted as twice the mean at most.
+	if th.cost == 0 {
+		th.cost = float64(pause)
+	} else {
+		th.cost += (min(float64(pause), 4*th.cost) - th.cost) / 16
+	}
+	want := max(int64(th.cost/(limit*float64(g.tick.every)))+1, 1)
+	// Stretch at once, relax only when there is room to spare.
+	if want > th.stretch || want < th.stretch && th.cost*1.2/(limit*float64(g.tick.every)) < float64(want) {
+		th.stretch = want
+		now := g.tracer.Now()
+		th.sink.Event(now, event.Rate, uint64(want*g.tick.every))
+		th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
+	}
+}

@@ -1,0 +1,173 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Result is what came of a recording.
+type Result struct {
+	Reason   string
+	Duration time.Duration
+	Stats    trace.Stats
+	Threads  int
+	Files    []export.File
+	Problems []string // what cost names; the files are whole all the same
+	// Left is the unfinished recording that was kept because the finished one
+	// could not be written; "" if there is none.
+	Left string
+}
+
+// Finish writes the accounts and the names, and then the outputs. Run has
+// returned. On an error the recording stays in Result.Left.
+func (s *Session) Finish(reason string) (*Result, error) {
+	st := s.stats()
+	res := &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads)}
+	s.mods.settle()
+	s.capturePerfMap()
+	rec := s.rec
+	s.rec = nil
+	var err error
+	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
+	if err != nil {
+		return s.keep(res), writeError(s.part, err)
+	}
+	if res.Problems, err = s.addNames(); err != nil {
+		return s.keep(res), err
+	}
+	opened, err := openRecording(s.temp)
+	if err != nil {
+		return s.keep(res), err
+	}
+	for _, o := range s.o.Outputs {
+		var files []export.File
+		if o.Format.Recording() {
+			files, err = s.place(o.Path)
+		} else {
+			files, err = export.Write(o, opened, export.Options{})
+		}
+		if err != nil {
+			return s.keep(res), fmt.Errorf("write %s: %w", o.Path, err)
+		}
+		res.Files = append(res.Files, files...)
+	}
+	return res, nil
+}
+
+// keep leaves the growing file where it is.
+func (s *Session) keep(res *Result) *Result {
+	if s.temp != nil {
+		s.temp.Close()
+		s.temp = nil
+		res.Left = s.part
+	}
+	return res
+}
+
+// maxPerfMap bounds what is kept of a program's map of its JIT code.
+const maxPerfMap = 192 << 20
+
+func (s *Session) capturePerfMap() {
+	jit := false
+	for _, m := range s.live.Maps() {
+		jit = jit || m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]"
+	}
+	if !jit {
+		return
+	}
+	f, err := s.proc.PerfMap()
+	if err != nil {
+		return // most programs have none
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxPerfMap))
+	if err == nil && len(b) > 0 {
+		s.rec.Capture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
+	}
+}
+
+// addNames looks up everything the recording visited and appends it.
+func (s *Session) addNames() (problems []string, err error) {
+	rec, err := openRecording(s.temp)
+	if err != nil {
+		return nil, err
+	}
+	root := fmt.Sprintf("/proc/%d/root", s.proc.PID())
+	if !s.proc.Alive() {
+		root = ""
+	}
+	sym, problems := naming.Symbols(rec, s.mods, naming.Options{
+		Finder: symbol.Dirs{Root: root, Extra: s.o.DebugDirs}, FullNames: s.o.FullNames, Captured: rec.Captured,
+	})
+	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
+		return nil, writeError(s.part, err)
+	}
+	if err := trace.AppendSymbols(s.temp, sym); err != nil {
+		return nil, writeError(s.part, err)
+	}
+	return problems, nil
+}
+
+func openRecording(f *os.File) (*trace.Recording, error) {
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	return trace.Open(f, fi.Size())
+}
+
+// place gives the finished recording its name. The first output takes the file
+// itself, further ones a copy.
+func (s *Session) place(path string) ([]export.File, error) {
+	fi, err := s.temp.Stat()
+	if err != nil {
+		return nil, err
+	}
+	file := export.File{Path: path, Format: "sliver", Bytes: fi.Size()}
+	if path == "-" {
+		_, err := io.Copy(os.Stdout, io.NewSectionReader(s.temp, 0, fi.Size()))
+		return []export.File{file}, err
+	}
+	if !s.placed && filepath.Dir(path) == filepath.Dir(s.part) {
+		if err := os.Rename(s.part, path); err != nil {
+			return nil, err
+		}
+		s.part, s.placed = path, true
+		return []export.File{file}, nil
+	}
+	_, err = export.Atomic(path, func(w io.Writer) error {
+		_, err := io.Copy(w, io.NewSectionReader(s.temp, 0, fi.Size()))
+		return err
+	})
+	return []export.File{file}, err
+}
+
+// DefaultOutput names a recording of a process at a time.
+func DefaultOutput(comm string, pid int, at time.Time) string {
+	comm = strings.Map(func(r rune) rune {
+		if r == '/' || r <= ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, comm)
+	return fmt.Sprintf("%s-%d-%s.sliver", strings.TrimLeft(comm, "-."), pid, at.Format("20060102-150405"))
+}
+
+// Share is the part of the threads' observed time that they were held.
+func Share(t stack.ThreadStats) float64 {
+	if t.SpanNS <= 0 {
+		return 0
+	}
+	return float64(t.PauseNS) / float64(t.SpanNS)
+}

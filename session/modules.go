@@ -1,0 +1,143 @@
+package session
+
+import (
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// modules notes every generation of the target's code in the recording and
+// keeps the files open, so that names are found when the process is gone or a
+// file was replaced. Reading headers takes a while: it is done by a goroutine
+// of its own, never by a sampler.
+type modules struct {
+	proc  *target.Process
+	rec   *trace.Recorder
+	queue chan generation
+	done  chan struct{}
+	once  sync.Once
+
+	// The goroutine's own until done is closed.
+	byKey  map[moduleKey]int
+	files  []io.ReaderAt // by number of the module; nil: none
+	close_ []io.Closer
+	vdso   bool
+}
+
+type generation struct {
+	maps []stack.Mapping
+	at   stack.Time
+	exec bool
+}
+
+type moduleKey struct {
+	dev, inode uint64
+	path       string
+}
+
+// backlog is how many generations may wait; maps change in the rhythm of
+// dlopen, and a target that outruns this has its changes noted a little late.
+const backlog = 256
+
+func newModules(p *target.Process, r *trace.Recorder) *modules {
+	m := &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}}
+	go m.run()
+	return m
+}
+
+// generation is called with every change of the maps.
+func (m *modules) generation(maps []stack.Mapping, at stack.Time, exec bool) {
+	m.queue <- generation{maps, at, exec}
+}
+
+func (m *modules) run() {
+	defer close(m.done)
+	first := true
+	for g := range m.queue {
+		if first {
+			g.at, first = 0, false // what came before the first look had these maps too
+		}
+		m.note(g)
+	}
+}
+
+func (m *modules) note(g generation) {
+	out := trace.Maps{At: g.at, Exec: g.exec}
+	var fresh []trace.Module
+	for i := range g.maps {
+		mp := &g.maps[i]
+		if !mp.Exec {
+			continue
+		}
+		key := moduleKey{mp.Dev, mp.Inode, mp.Path}
+		id, ok := m.byKey[key]
+		if !ok {
+			id = len(m.files)
+			m.byKey[key] = id
+			fresh = append(fresh, m.open(mp))
+		}
+		out.Mappings = append(out.Mappings, trace.Mapping{Start: mp.Start, End: mp.End, Off: mp.Off, Module: id})
+	}
+	m.rec.Maps(out, fresh)
+}
+
+// open describes the file of a mapping and keeps it.
+func (m *modules) open(mp *stack.Mapping) trace.Module {
+	mod := trace.Module{Path: mp.Path, Dev: mp.Dev, Inode: mp.Inode, Deleted: mp.Deleted}
+	if mod.Path == "" {
+		mod.Path = "[anon]"
+	}
+	m.files = append(m.files, nil)
+	if mp.Inode == 0 && mp.Path != "[vdso]" {
+		return mod
+	}
+	f, err := m.proc.OpenMapping(*mp)
+	if err != nil {
+		return mod
+	}
+	m.files[len(m.files)-1] = f
+	m.close_ = append(m.close_, f)
+	mod.BuildID, _ = symbol.BuildID(f)
+	segs, err := live.Segments(f)
+	if err != nil {
+		return mod // not ELF: its code is named by the program's own map, if at all
+	}
+	for _, s := range segs {
+		mod.Segments = append(mod.Segments, trace.Segment{Off: s[0], Vaddr: s[1], Size: s[2]})
+	}
+	if mp.Path == "[vdso]" && !m.vdso {
+		m.vdso = true
+		b := make([]byte, f.Size())
+		if _, err := f.ReadAt(b, 0); err == nil || err == io.EOF {
+			m.rec.Capture(trace.Captured{What: "vdso", At: target.Now(), Data: b})
+		}
+	}
+	return mod
+}
+
+// settle waits until all generations so far are noted. No more may come.
+func (m *modules) settle() {
+	m.once.Do(func() { close(m.queue) })
+	<-m.done
+}
+
+func (m *modules) close() {
+	m.settle()
+	for _, c := range m.close_ {
+		c.Close()
+	}
+}
+
+// Open implements naming.Modules.
+func (m *modules) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
+	if i >= len(m.files) || m.files[i] == nil {
+		return nil, nil, fmt.Errorf("its file could not be opened")
+	}
+	return m.files[i], nil, nil
+}

@@ -1,0 +1,279 @@
+// Package session runs one recording from a process to finished files: it
+// joins target, sampler, recorder, names and exports, and sees to it that
+// nothing half-written carries a final name and that the target is let go of on
+// every path. Command lines, terminals and signals are left to cmd/sliver.
+//
+// A Session is for one goroutine; Status may be called from others.
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options of a Session.
+type Options struct {
+	Version     string // of this program, for the recording
+	Selection   *sampler.Selection
+	Interval    time.Duration
+	Jitter      float64 // share of the interval
+	Groups      int
+	Stop        sampler.StopPolicy
+	MaxOverhead float64
+	Duration    time.Duration // 0: until stopped or the target ends
+	Outputs     []export.Output
+	DebugDirs   []string
+	FullNames   bool
+	RingCap     int // events, 0: the recorder's default
+}
+
+// Session is one recording under way.
+type Session struct {
+	o      Options
+	proc   *target.Process
+	live   *live.Target
+	smp    *sampler.Sampler
+	rec    *trace.Recorder
+	mods   *modules
+	temp   *os.File // the recording while it grows
+	part   string   // its name
+	placed bool     // part is an output's final name by now
+	begin  stack.Time
+	self   int64 // CPU time of this program at the start
+
+	failed   atomic.Pointer[error]
+	cancel   context.CancelFunc
+	cancelMu sync.Mutex
+}
+
+// New prepares the recording of p: maps and unwind tables are read and the
+// outputs are proven to be writable, so that what can fail fails before the
+// target is touched. Close must be called in the end.
+func New(p *target.Process, o Options) (s *Session, err error) {
+	s = &Session{o: o, proc: p}
+	defer func() {
+		if err != nil {
+			s.Close()
+		}
+	}()
+	for _, out := range o.Outputs {
+		if err := out.Check(); err != nil {
+			return nil, err
+		}
+	}
+	if s.temp, s.part, err = tempFor(o.Outputs); err != nil {
+		return nil, err
+	}
+	w, err := trace.NewWriter(s.temp)
+	if err != nil {
+		return nil, writeError(s.part, err)
+	}
+	if s.rec, err = trace.NewRecorder(w, s.facts(), o.RingCap, s.fail); err != nil {
+		return nil, writeError(s.part, err)
+	}
+	s.mods = newModules(p, s.rec)
+	if s.live, err = live.New(p, s.mods.generation); err != nil {
+		return nil, err
+	}
+	s.smp, err = sampler.New(s.live, sampler.Config{
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless,
+		Start:   func(in stack.ThreadInfo) sampler.Sink { return s.rec.Thread(threadOf(in)) },
+		Renamed: func(in stack.ThreadInfo) { s.rec.Renamed(in.TID, in.Name) },
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := s.smp.Check(); err != nil {
+		return nil, err
+	}
+	s.live.Preload()
+	return s, nil
+}
+
+func threadOf(in stack.ThreadInfo) trace.Thread {
+	return trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born, Since: target.Now()}
+}
+
+// fail is the recorder's word that the file can no longer be written.
+func (s *Session) fail(err error) {
+	err = writeError(s.part, err)
+	s.failed.Store(&err)
+	s.Stop()
+}
+
+func writeError(path string, err error) error {
+	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
+		return fmt.Errorf("the disk is full: %w", err)
+	}
+	return fmt.Errorf("write the recording: %w", err)
+}
+
+// facts are what the recording says of the target and of itself.
+func (s *Session) facts() trace.Process {
+	f := s.proc.Facts()
+	host := target.ReadHost()
+	mono, boot, real := target.Clocks()
+	p := trace.Process{
+		PID: f.PID, NSPID: f.NSpid, Comm: f.Comm, Exe: f.Exe, Cmdline: f.Cmdline, UID: f.UID, StartTime: f.StartTime,
+		Arch: runtime.GOARCH, Kernel: host.Kernel, Host: host.Name, Page: f.PageSize,
+		CPUs: host.CPUs, Sliver: s.o.Version, Interval: int64(s.o.Interval),
+		Jitter: int64(s.o.Jitter * float64(s.o.Interval)), Stop: s.o.Stop.String(),
+		Clocks: trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real},
+	}
+	if s.o.Selection != nil {
+		p.ThreadSpec = s.o.Selection.String()
+	}
+	if f.Container {
+		p.Container = f.Cgroup
+	}
+	return p
+}
+
+// Run samples until ctx ends, Stop is called, the duration is over or the
+// target ends, and says which.
+func (s *Session) Run(ctx context.Context) (reason string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s.cancelMu.Lock()
+	s.cancel = cancel
+	s.cancelMu.Unlock()
+	var timeout <-chan time.Time
+	if s.o.Duration > 0 {
+		t := time.NewTimer(s.o.Duration)
+		defer t.Stop()
+		timeout = t.C
+	}
+	s.begin, s.self = target.Now(), target.SelfCPU()
+	done := make(chan error, 1)
+	go func() { done <- s.smp.Run(ctx) }()
+	stats := time.NewTicker(5 * time.Second)
+	defer stats.Stop()
+	reason = "target ended"
+	for {
+		select {
+		case err := <-done:
+			if f := s.failed.Load(); f != nil {
+				return "write error", *f
+			}
+			return reason, err
+		case <-ctx.Done():
+			if reason == "target ended" {
+				reason = "interrupted"
+			}
+			return s.settle(reason, done)
+		case <-timeout:
+			reason = "duration"
+			cancel()
+			return s.settle(reason, done)
+		case <-stats.C:
+			s.rec.Stats(s.stats())
+		}
+	}
+}
+
+func (s *Session) settle(reason string, done <-chan error) (string, error) {
+	err := <-done
+	if f := s.failed.Load(); f != nil {
+		return "write error", *f
+	}
+	return reason, err
+}
+
+// Stop ends Run from another goroutine.
+func (s *Session) Stop() {
+	s.cancelMu.Lock()
+	defer s.cancelMu.Unlock()
+	if s.cancel != nil {
+		s.cancel()
+	}
+}
+
+func (s *Session) stats() trace.Stats {
+	threads, pauses := s.smp.Accounts()
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: target.SelfCPU() - s.self}
+}
+
+// Status is what a status line shows.
+type Status struct {
+	Elapsed time.Duration
+	Threads int // sampled now
+	Total   stack.ThreadStats
+	Pauses  stack.Pauses
+}
+
+// Status may be called while Run is at work.
+func (s *Session) Status() Status {
+	st := s.stats()
+	return Status{Elapsed: time.Duration(st.At - s.begin), Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause}
+}
+
+// Threads are the threads there are now, in the order in which positions count
+// them: for the message that a selection matches none.
+func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
+	tids, err := p.Threads(nil)
+	if err != nil {
+		return nil, err
+	}
+	var out []stack.ThreadInfo
+	for _, tid := range tids {
+		if in, err := live.Info(p, tid); err == nil {
+			out = append(out, in)
+		}
+	}
+	sampler.SortByAge(out)
+	return out, nil
+}
+
+// Close removes what is left of a session that was not finished.
+func (s *Session) Close() {
+	if s.rec != nil {
+		_, _ = s.rec.Close(trace.Stats{}, trace.End{})
+		s.rec = nil
+	}
+	if s.mods != nil {
+		s.mods.close()
+	}
+	if s.temp != nil {
+		s.temp.Close()
+		s.temp = nil
+		if !s.placed {
+			os.Remove(s.part)
+		}
+	}
+}
+
+// tempFor makes the file that the recording grows in: beside the first output
+// that is a file, so that a rename is all that is left to do in the end.
+func tempFor(outs []export.Output) (*os.File, string, error) {
+	dir, base := os.TempDir(), "sliver"
+	for _, o := range outs {
+		if o.Path == "-" {
+			continue
+		}
+		dir, base = filepath.Dir(o.Path), filepath.Base(o.Path)
+		if o.Format.Recording() {
+			break
+		}
+	}
+	f, err := export.Temp(filepath.Join(dir, base))
+	if err != nil {
+		return nil, "", err
+	}
+	return f, f.Name(), nil
+}

@@ -1,0 +1,44 @@
+package stack
+
+// ThreadStats are the accounts of one thread.
+type ThreadStats struct {
+	TID         TID    `json:"tid"`
+	Samples     uint64 `json:"samples"`
+	Stops       uint64 `json:"stops"`       // samples had by stopping the thread
+	Unrun       uint64 `json:"unrun"`       // it had not run: nothing read
+	Read        uint64 `json:"read"`        // read while blocked, without a stop
+	Part        uint64 `json:"part"`        // of these, with a stack that is not complete
+	Late        uint64 `json:"late"`        // ticks that came too late and were left out
+	Truncated   uint64 `json:"truncated"`   // samples whose stack is not complete
+	TimedOut    uint64 `json:"timed_out"`   // stops not confirmed in time
+	Denied      uint64 `json:"denied"`      // samples another tracer or the kernel forbade
+	Restarted   uint64 `json:"restarted"`   // interrupted calls that were put back
+	Stretched   uint64 `json:"stretched"`   // ticks left out for the overhead budget
+	Overwritten uint64 `json:"overwritten"` // events lost between ring and file
+	PauseNS     int64  `json:"pause_ns"`    // time held, in all
+	SpanNS      int64  `json:"span_ns"`     // time the thread was under observation
+	CPUNS       int64  `json:"cpu_ns"`      // time it ran, by the kernel's account
+}
+
+// Pauses sum up the distribution of stops, in ns.
+type Pauses struct {
+	Count uint64 `json:"count"`
+	Mean  int64  `json:"mean"`
+	P50   int64  `json:"p50"`
+	P90   int64  `json:"p90"`
+	P99   int64  `json:"p99"`
+	P999  int64  `json:"p999"`
+	Max   int64  `json:"max"`
+	Under uint64 `json:"under_40us"` // stops shorter than 40 µs
+}
+
+// ThreadInfo is what is known of a thread without looking at its stack.
+type ThreadInfo struct {
+	TID   TID
+	NSTID int // its number in the target's own PID namespace; 0 or TID where that is the same
+	Name  string
+	Main  bool
+	Born  Time  // when it began
+	State State // when asked
+	CPU   int64 // ns it has run
+}

@@ -1,0 +1,252 @@
+package symbol
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"sort"
+	"strings"
+
+	"github.com/klauspost/compress/zlib"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/sliverprof/sliver/symbol/dwarf"
+)
+
+// Bounds on what is read into memory.
+const (
+	maxWhole    = 64 << 20 // a section larger than this is read piecewise
+	maxInflated = 2 << 30  // bytes of one section after decompression
+	maxRatio    = 64       // of decompression that is believed before it is seen
+)
+
+// image is one ELF file: the one that was asked about or one that belongs to it.
+type image struct {
+	name string
+	r    io.ReaderAt
+	f    *elf.File
+	src  Source // what to close; nil: not ours
+	text []segment
+
+	whole uint64 // a section of at most so many bytes is read into memory
+}
+
+type segment struct{ lo, hi uint64 }
+
+func openImage(name string, r io.ReaderAt) (*image, error) {
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, err
+	}
+	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
+		return nil, fmt.Errorf("%v %v: only 64-bit little-endian files are read", f.Class, f.Data)
+	}
+	m := &image{name: name, r: r, f: f, whole: maxWhole}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Vaddr+p.Memsz > p.Vaddr {
+			m.text = append(m.text, segment{p.Vaddr, p.Vaddr + p.Memsz})
+		}
+	}
+	sort.Slice(m.text, func(i, j int) bool { return m.text[i].lo < m.text[j].lo })
+	return m, nil
+}
+
+// isText reports whether vaddr is in an executable segment. Address 0 is none:
+// linkers put there what they dropped.
+func (m *image) isText(vaddr uint64) bool {
+	if vaddr == 0 {
+		return false
+	}
+	for _, s := range m.text {
+		if vaddr >= s.lo && vaddr < s.hi {
+			return true
+		}
+	}
+	return false
+}
+
+// section is the section of that name with content in the file, nil for none.
+func (m *image) section(name string) *elf.Section {
+	for _, s := range m.f.Sections {
+		if s.Name == name && s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL {
+			return s
+		}
+	}
+	return nil
+}
+
+// content is a section for package dwarf. Errors mean that it is not there or
+// not readable.
+func (m *image) content(s *elf.Section) (*dwarf.Section, error) {
+	switch {
+	case s == nil:
+		return nil, nil
+	case s.Flags&elf.SHF_COMPRESSED != 0:
+		b, err := inflateELF(m.raw(s))
+		return dwarf.Bytes(b), named(s.Name, err)
+	case strings.HasPrefix(s.Name, ".zdebug_"):
+		b, err := inflateGNU(m.raw(s))
+		return dwarf.Bytes(b), named(s.Name, err)
+	case s.FileSize > m.whole:
+		return dwarf.At(m.raw(s), s.FileSize), nil
+	}
+	b, err := readSome(m.raw(s), s.FileSize)
+	return dwarf.Bytes(b), named(s.Name, err)
+}
+
+func named(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// raw is a section as it stands in the file.
+func (m *image) raw(s *elf.Section) *io.SectionReader {
+	return io.NewSectionReader(m.r, int64(s.Offset), int64(s.FileSize))
+}
+
+// bytes is the content of a section in memory; nil if it is not there.
+func (m *image) bytes(name string) ([]byte, error) {
+	return m.sectionBytes(m.section(name))
+}
+
+func (m *image) sectionBytes(s *elf.Section) ([]byte, error) {
+	if s == nil {
+		return nil, nil
+	}
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
+		b, err := inflateELF(m.raw(s))
+		return b, named(s.Name, err)
+	}
+	b, err := readSome(m.raw(s), s.FileSize)
+	return b, named(s.Name, err)
+}
+
+// readSome reads n bytes. The claimed n is believed for maxWhole bytes; beyond
+// that memory grows as bytes really come.
+func readSome(r io.Reader, n uint64) ([]byte, error) {
+	if n > maxInflated {
+		return nil, fmt.Errorf("%d bytes are too many", n)
+	}
+	if n <= 1<<20 {
+		b := make([]byte, n)
+		m, err := io.ReadFull(r, b)
+		return b[:m], err
+	}
+	return grow(r, n, maxWhole)
+}
+
+// grow reads exactly n bytes, with an allocation of at most first to begin with.
+func grow(r io.Reader, n, first uint64) ([]byte, error) {
+	b := make([]byte, 0, min(n, max(first, 512)))
+	for uint64(len(b)) < n {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		m, err := r.Read(b[len(b):min(uint64(cap(b)), n)])
+		b = b[:len(b)+m]
+		if err != nil {
+			if err == io.EOF {
+				if uint64(len(b)) == n {
+					break
+				}
+				err = io.ErrUnexpectedEOF
+			}
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// inflateELF reads a SHF_COMPRESSED section: Elf64_Chdr {type, reserved u32,
+// size, align u64}, then the stream (gABI, "Section Compression").
+func inflateELF(r *io.SectionReader) ([]byte, error) {
+	var h [24]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return nil, err
+	}
+	size := binary.LittleEndian.Uint64(h[8:])
+	return inflate(elf.CompressionType(binary.LittleEndian.Uint32(h[:])), r, size, uint64(r.Size())-24)
+}
+
+// inflateGNU reads a .zdebug_ section: "ZLIB", the size in 8 bytes, big-endian,
+// then the stream.
+func inflateGNU(r *io.SectionReader) ([]byte, error) {
+	var h [12]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return nil, err
+	}
+	if string(h[:4]) != "ZLIB" {
+		return nil, errors.New("not compressed as its name says")
+	}
+	return inflate(elf.COMPRESS_ZLIB, r, binary.BigEndian.Uint64(h[4:]), uint64(r.Size())-12)
+}
+
+func inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte, error) {
+	if size > maxInflated {
+		return nil, fmt.Errorf("%d bytes are too many", size)
+	}
+	switch how {
+	case elf.COMPRESS_ZLIB:
+		z, err := zlib.NewReader(r)
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return grow(z, size, packed*maxRatio)
+	case elf.COMPRESS_ZSTD:
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflated))
+		if err != nil {
+			return nil, err
+		}
+		defer z.Close()
+		return grow(z, size, packed*maxRatio)
+	}
+	return nil, fmt.Errorf("compression %v", how)
+}
+
+// hasDwarf reports whether the file has DWARF of its own.
+func (m *image) hasDwarf() bool {
+	return m.section(".debug_info") != nil || m.section(".zdebug_info") != nil
+}
+
+// sections are those that DWARF is in; suffix is "" or ".dwo".
+func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
+	for _, x := range []struct {
+		name string
+		to   **dwarf.Section
+	}{
+		{"info", &s.Info}, {"abbrev", &s.Abbrev}, {"str", &s.Str}, {"line_str", &s.LineStr}, {"line", &s.Line},
+		{"addr", &s.Addr}, {"str_offsets", &s.StrOffsets}, {"ranges", &s.Ranges}, {"rnglists", &s.RngLists},
+		{"aranges", &s.Aranges}, {"cu_index", &s.CUIndex},
+	} {
+		suffix := suffix
+		if x.name == "cu_index" {
+			suffix = ""
+		}
+		sec := m.section(".debug_" + x.name + suffix)
+		if sec == nil {
+			sec = m.section(".zdebug_" + x.name + suffix)
+		}
+		c, e := m.content(sec)
+		if e != nil && err == nil {
+			err = e
+		}
+		*x.to = c
+	}
+	return s, err
+}
+
+// link reads .gnu_debuglink or .gnu_debugaltlink: a name, NUL, and what follows.
+func (m *image) link(section string) (name string, rest []byte) {
+	b, err := m.bytes(section)
+	i := bytes.IndexByte(b, 0)
+	if err != nil || i <= 0 {
+		return "", nil
+	}
+	return string(b[:i]), b[i+1:]
+}

@@ -1,0 +1,180 @@
+package symbol
+
+import (
+	"strings"
+
+	"github.com/ianlancetaylor/demangle"
+)
+
+// Bounds on hostile and merely absurd names, in bytes.
+const (
+	maxMangled = 1 << 15 // longer ones are not demangled
+	longLog    = 16      // demangled names are cut at 1<<longLog
+	maxShort   = 160     // from here on template arguments are left out
+	maxFunc    = 1 << 14 // a name that is not demangled is cut here
+)
+
+// isMangled reports whether s looks like a mangled C++ or Rust name.
+func isMangled(s string) bool {
+	return strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
+}
+
+// Demangle makes a C++ or Rust name readable. Short leaves out parameters,
+// compilers' clone suffixes and, where a name is still very long, template
+// arguments. Other names, and those that cannot be read, come back as they are.
+func Demangle(name string, short bool) string {
+	if s, ok := demangled(name, short); ok {
+		return s
+	}
+	return cut(name)
+}
+
+func cut(s string) string {
+	if len(s) > maxFunc {
+		return s[:maxFunc] + "…"
+	}
+	return s
+}
+
+func demangled(name string, short bool) (s string, ok bool) {
+	if !isMangled(name) || len(name) > maxMangled {
+		return "", false
+	}
+	// The library is careful, but names come from files: nothing that they make
+	// it do may end the dump.
+	defer func() {
+		if recover() != nil {
+			s, ok = "", false
+		}
+	}()
+	if !short {
+		s, err := demangle.ToString(name, demangle.MaxLength(longLog))
+		return s, err == nil && s != ""
+	}
+	s, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
+	if err == nil && len(s) > maxShort {
+		if t, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams,
+			demangle.NoClones, demangle.MaxLength(longLog)); err == nil && t != "" {
+			s = t
+		}
+	}
+	return s, err == nil && s != ""
+}
+
+// display picks what to show for a function with the name that its source gives
+// and its linkage name; either may be "".
+func (f *File) display(name, linkage string) (fn, raw string) {
+	if linkage == "" {
+		linkage = name
+	}
+	key := linkage
+	if !isMangled(linkage) {
+		key = name + "\x00" + linkage
+	}
+	fn, ok := f.names[key]
+	if !ok {
+		fn = f.readable(name, linkage)
+		if len(f.names) >= maxDemangled {
+			clear(f.names)
+		}
+		f.names[key] = fn
+	}
+	if fn != linkage {
+		raw = linkage
+	}
+	return fn, raw
+}
+
+func (f *File) readable(name, linkage string) string {
+	if s, ok := demangled(linkage, !f.o.FullNames); ok {
+		return s
+	}
+	if name != "" { // readable, and of other languages the only thing that is
+		linkage = name
+	}
+	if f.isGo {
+		return f.goName(linkage)
+	}
+	if !f.o.FullNames {
+		linkage = unclone(linkage)
+	}
+	return cut(linkage)
+}
+
+// unclone cuts the suffixes that compilers give to parts and variants of a C
+// function.
+func unclone(s string) string {
+	for {
+		i := strings.LastIndexByte(s, '.')
+		if i <= 0 {
+			return s
+		}
+		last := s[i+1:]
+		switch {
+		case last == "cold" || last == "part" || last == "isra" || last == "constprop" || last == "lto_priv" || last == "llvm":
+		case last != "" && strings.Trim(last, "0123456789") == "" && strings.Contains(s[:i], "."):
+		default:
+			return s
+		}
+		s = s[:i]
+	}
+}
+
+// goName makes a Go linker name readable: dots in the last element of an import
+// path are written %2e there, and type arguments can be long.
+func (f *File) goName(s string) string {
+	if strings.IndexByte(s, '%') >= 0 {
+		s = unescape(s)
+	}
+	if !f.o.FullNames {
+		s = dropTypeArgs(s)
+	}
+	return cut(s)
+}
+
+// unescape undoes objabi.PathToPrefix of Go's cmd/internal.
+func unescape(s string) string {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '%' && i+2 < len(s) {
+			hi, lo := unhex(s[i+1]), unhex(s[i+2])
+			if hi >= 0 && lo >= 0 {
+				b.WriteByte(byte(hi<<4 | lo))
+				i += 2
+				continue
+			}
+		}
+		b.WriteByte(s[i])
+	}
+	return b.String()
+}
+
+func unhex(c byte) int {
+	switch {
+	case '0' <= c && c <= '9':
+		return int(c - '0')
+	case 'a' <= c && c <= 'f':
+		return int(c-'a') + 10
+	}
+	return -1
+}
+
+// dropTypeArgs turns f[go.shape.int,…] into f[...].
+func dropTypeArgs(s string) string {
+	i := strings.IndexByte(s, '[')
+	if i <= 0 || strings.HasPrefix(s, "type:") {
+		return s
+	}
+	depth := 0
+	for j := i; j < len(s); j++ {
+		switch s[j] {
+		case '[':
+			depth++
+		case ']':
+			if depth--; depth == 0 {
+				return s[:i] + "[...]" + dropTypeArgs(s[j+1:])
+			}
+		}
+	}
+	return s
+}

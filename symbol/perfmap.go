@@ -1,0 +1,204 @@
+package symbol
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strconv"
+	"strings"
+)
+
+// Bounds on hostile maps.
+const (
+	maxPerfEntries = 1 << 23
+	maxPerfLine    = 1 << 16 // bytes; what is longer is cut
+)
+
+// PerfMap is the content of /tmp/perf-PID.map: what a just-in-time compiler
+// says of its code. It may be used by several goroutines at once.
+type PerfMap struct {
+	// Bad is how many lines could not be understood.
+	Bad     int
+	entries []perfEntry // by lo, without overlap
+}
+
+type perfEntry struct {
+	lo, hi uint64
+	name   string
+}
+
+// ParsePerfMap reads lines "START SIZE name", numbers in hexadecimal, as
+// tools/perf/Documentation/jit-interface.txt of the kernel has them. Where
+// entries overlap, the later one is the truth: code is replaced. Lines that
+// make no sense are counted. An error comes from r, with what was read before it.
+func ParsePerfMap(r io.Reader) (*PerfMap, error) {
+	m := new(PerfMap)
+	var all []perfEntry
+	br := bufio.NewReaderSize(r, maxPerfLine)
+	var failed error
+	for {
+		line, err := br.ReadSlice('\n')
+		for rest := err; errors.Is(rest, bufio.ErrBufferFull); {
+			// The rest of a line that is too long goes nowhere. The buffer is
+			// overwritten by that, so the line is kept first.
+			line = slices.Clone(line)
+			for errors.Is(rest, bufio.ErrBufferFull) {
+				_, rest = br.ReadSlice('\n')
+			}
+			err = rest
+		}
+		if s := strings.TrimRight(string(line), "\r\n"); s != "" {
+			if e, ok := parsePerfLine(s); !ok {
+				m.Bad++
+			} else if len(all) < maxPerfEntries {
+				all = append(all, e)
+			} else {
+				failed = fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
+				break
+			}
+		}
+		if err != nil {
+			if err != io.EOF {
+				failed = fmt.Errorf("perf map: %w", err)
+			}
+			break
+		}
+	}
+	m.entries = flatten(all)
+	return m, failed
+}
+
+func parsePerfLine(s string) (e perfEntry, ok bool) {
+	start, s, ok1 := strings.Cut(s, " ")
+	size, name, ok2 := strings.Cut(s, " ")
+	if !ok1 || !ok2 || name == "" {
+		return e, false
+	}
+	lo, err1 := parseHex(start)
+	n, err2 := parseHex(size)
+	if err1 != nil || err2 != nil || n == 0 || lo+n < lo {
+		return e, false
+	}
+	return perfEntry{lo, lo + n, name}, true
+}
+
+func parseHex(s string) (uint64, error) {
+	s = strings.TrimPrefix(strings.TrimPrefix(s, "0x"), "0X")
+	return strconv.ParseUint(s, 16, 64)
+}
+
+// flatten resolves overlaps in favour of later entries: a sweep over all
+// borders, with the open entries in a heap by age.
+func flatten(all []perfEntry) []perfEntry {
+	order := make([]int, len(all))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(i, j int) bool {
+		a, b := order[i], order[j]
+		return all[a].lo < all[b].lo || all[a].lo == all[b].lo && a < b
+	})
+	var out []perfEntry
+	var open newest
+	emit := func(lo, hi uint64, i int) {
+		if lo >= hi {
+			return
+		}
+		if n := len(out); n > 0 && out[n-1].hi == lo && out[n-1].name == all[i].name && lo != all[i].lo {
+			out[n-1].hi = hi
+			return
+		}
+		out = append(out, perfEntry{lo, hi, all[i].name})
+	}
+	var at uint64
+	for next := 0; next < len(order) || len(open) > 0; {
+		for len(open) > 0 && all[open[0]].hi <= at {
+			open.pop()
+		}
+		if len(open) == 0 {
+			if next == len(order) {
+				break
+			}
+			at = max(at, all[order[next]].lo)
+		}
+		for next < len(order) && all[order[next]].lo <= at {
+			open.push(order[next])
+			next++
+		}
+		for len(open) > 0 && all[open[0]].hi <= at {
+			open.pop()
+		}
+		if len(open) == 0 {
+			continue
+		}
+		end := all[open[0]].hi
+		if next < len(order) {
+			end = min(end, all[order[next]].lo)
+		}
+		emit(at, end, open[0])
+		at = end
+	}
+	return out
+}
+
+// newest is a heap of numbers, the greatest on top.
+type newest []int
+
+func (h *newest) push(v int) {
+	*h = append(*h, v)
+	s := *h
+	for i := len(s) - 1; i > 0; {
+		p := (i - 1) / 2
+		if s[p] >= s[i] {
+			break
+		}
+		s[p], s[i] = s[i], s[p]
+		i = p
+	}
+}
+
+func (h *newest) pop() {
+	s := *h
+	n := len(s) - 1
+	s[0] = s[n]
+	s = s[:n]
+	*h = s
+	for i := 0; ; {
+		c := 2*i + 1
+		if c >= n {
+			return
+		}
+		if c+1 < n && s[c+1] > s[c] {
+			c++
+		}
+		if s[i] >= s[c] {
+			return
+		}
+		s[i], s[c] = s[c], s[i]
+		i = c
+	}
+}
+
+// Len is how many pieces of code are known.
+func (m *PerfMap) Len() int {
+	if m == nil {
+		return 0
+	}
+	return len(m.entries)
+}
+
+// Lookup finds the code at addr, an address in the target; start is that of the
+// piece. A nil map knows nothing.
+func (m *PerfMap) Lookup(addr uint64) (name string, start uint64, ok bool) {
+	if m == nil {
+		return "", 0, false
+	}
+	i := sort.Search(len(m.entries), func(i int) bool { return m.entries[i].lo > addr }) - 1
+	if i < 0 || addr >= m.entries[i].hi {
+		return "", 0, false
+	}
+	return m.entries[i].name, m.entries[i].lo, true
+}

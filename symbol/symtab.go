@@ -1,0 +1,350 @@
+package symbol
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"sort"
+	"strings"
+
+	"github.com/ulikunitz/xz"
+
+	"github.com/sliverprof/sliver/symbol/dwarf"
+)
+
+// Bounds on hostile symbol tables.
+const (
+	maxSymbols   = 1 << 24
+	maxDebugdata = 256 << 20 // bytes of .gnu_debugdata after decompression
+	maxBack      = 256       // overlapping symbols looked at for one address
+)
+
+const symSize = 24 // Elf64_Sym
+
+// symtab is all function symbols of a file, one for each address.
+type symtab struct {
+	names [][]byte // string tables
+	syms  []sym
+}
+
+type sym struct {
+	lo, hi uint64
+	maxHi  uint64 // greatest hi of this and all before
+	name   uint32 // offset in its string table
+	tab    uint8
+	kind   uint8 // as sym.worth compares it
+	sized  bool
+	limit  uint64 // where its section ends
+}
+
+// Kinds of a symbol, the best first: a version that programs no longer link
+// with is worth less than any other.
+const (
+	kindGlobal = iota
+	kindWeak
+	kindLocal
+	kindHidden
+	kindNoType = 8 // added: not said to be a function
+)
+
+// loadSymbols reads the symbols and stubs, once.
+func (f *File) loadSymbols() {
+	if f.haveSyms {
+		return
+	}
+	f.haveSyms = true
+	f.syms = new(symtab)
+	var err error
+	func() {
+		defer recovered(&err, "symbols")
+		f.readSymbols()
+	}()
+	f.problem("symbols", err)
+	err = nil
+	func() {
+		defer recovered(&err, "PLT")
+		f.plt, err = readStubs(f.main, f.syms)
+	}()
+	f.problem("PLT", err)
+}
+
+func (f *File) readSymbols() {
+	if f.main.section(".symtab") == nil {
+		f.search()
+	}
+	full := false
+	for _, m := range []*image{f.main, f.debug} {
+		if m != nil && !full && m.section(".symtab") != nil {
+			n := len(f.syms.syms)
+			f.problem(m.name, f.syms.read(m, ".symtab", f.main))
+			full = len(f.syms.syms) > n
+		}
+	}
+	if !full {
+		if err := f.syms.readDebugdata(f.main); err != nil {
+			f.problem(".gnu_debugdata", err)
+		}
+		f.problem(f.main.name, f.syms.read(f.main, ".dynsym", f.main))
+		if len(f.main.f.Sections) == 0 {
+			f.problem("dynamic symbols", f.syms.readDynamic(f.main))
+		}
+	}
+	f.syms.finish()
+}
+
+// read adds the symbols of one section of m. text says where code is.
+func (t *symtab) read(m *image, section string, text *image) error {
+	s := m.section(section)
+	if s == nil {
+		return nil
+	}
+	if int(s.Link) >= len(m.f.Sections) {
+		return fmt.Errorf("%s: no string table", section)
+	}
+	b, err := m.sectionBytes(s)
+	if err != nil && len(b) == 0 {
+		return err
+	}
+	names, err := m.sectionBytes(m.f.Sections[s.Link])
+	if err != nil && len(names) == 0 {
+		return err
+	}
+	var versions []byte
+	if section == ".dynsym" {
+		for _, v := range m.f.Sections {
+			if v.Type == elf.SHT_GNU_VERSYM {
+				versions, _ = m.sectionBytes(v)
+			}
+		}
+	}
+	return t.add(b, names, versions, m.f.Sections, text)
+}
+
+func (t *symtab) add(b, names, versions []byte, sections []*elf.Section, text *image) error {
+	if len(t.names) >= 1<<8 {
+		return fmt.Errorf("too many string tables")
+	}
+	tab := uint8(len(t.names))
+	t.names = append(t.names, names)
+	t.syms = slices.Grow(t.syms, min(len(b)/symSize, 1<<20)/2)
+	le := binary.LittleEndian
+	for i := 0; len(b) >= symSize; i++ {
+		e := b[:symSize]
+		b = b[symSize:]
+		info, shndx, lo, size := e[4], elf.SectionIndex(le.Uint16(e[6:])), le.Uint64(e[8:]), le.Uint64(e[16:])
+		if shndx == elf.SHN_UNDEF || shndx == elf.SHN_ABS || !text.isText(lo) {
+			continue
+		}
+		s := sym{lo: lo, hi: lo + size, name: le.Uint32(e), tab: tab, sized: size > 0}
+		if uint64(s.name) >= uint64(len(names)) {
+			continue
+		}
+		if int(shndx) < len(sections) {
+			sec := sections[shndx]
+			if sec.Flags&elf.SHF_EXECINSTR == 0 {
+				continue
+			}
+			s.limit = sec.Addr + sec.Size
+		}
+		switch elf.ST_BIND(info) {
+		case elf.STB_LOCAL:
+			s.kind = kindLocal
+		case elf.STB_WEAK:
+			s.kind = kindWeak
+		}
+		if 2*i+1 < len(versions) && le.Uint16(versions[2*i:])&0x8000 != 0 {
+			s.kind = kindHidden
+		}
+		switch elf.ST_TYPE(info) {
+		case elf.STT_FUNC, elf.STT_GNU_IFUNC:
+		case elf.STT_NOTYPE:
+			s.kind += kindNoType
+			// Assemblers' own marks: local labels, and ARM's mapping symbols.
+			if c := names[s.name]; c == '$' || c == 0 || c == '.' && len(names) > int(s.name)+1 && names[s.name+1] == 'L' {
+				continue
+			}
+		default:
+			continue
+		}
+		if s.hi < s.lo || names[s.name] == 0 {
+			continue
+		}
+		if t.syms = append(t.syms, s); len(t.syms) >= maxSymbols {
+			return fmt.Errorf("more than %d symbols", maxSymbols)
+		}
+	}
+	return nil
+}
+
+// readDebugdata adds the symbols of .gnu_debugdata: an ELF file, packed by xz.
+func (t *symtab) readDebugdata(m *image) error {
+	b, err := m.bytes(".gnu_debugdata")
+	if b == nil {
+		return err
+	}
+	x, err := xz.ReaderConfig{DictCap: 64 << 20}.NewReader(bytes.NewReader(b))
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if _, err := io.Copy(&out, io.LimitReader(x, maxDebugdata)); err != nil {
+		return err
+	}
+	in, err := openImage(".gnu_debugdata", bytes.NewReader(out.Bytes()))
+	if err != nil {
+		return err
+	}
+	return t.read(in, ".symtab", m)
+}
+
+// name is the symbol's, without its version.
+func (t *symtab) name(s *sym) string {
+	b := t.names[s.tab][s.name:]
+	b = b[:min(len(b), dwarf.MaxName)]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	if i := bytes.IndexByte(b, '@'); i > 0 {
+		b = b[:i]
+	}
+	return string(b)
+}
+
+// hidden reports whether the name itself has a version that is not the default.
+func (t *symtab) hidden(name []byte) bool {
+	i := bytes.IndexByte(name, '@')
+	return i > 0 && i+1 < len(name) && name[i+1] != '@'
+}
+
+// finish sorts, picks one name for each address and finds where symbols
+// without a size end.
+func (t *symtab) finish() {
+	slices.SortFunc(t.syms, func(a, b sym) int {
+		switch {
+		case a.lo < b.lo:
+			return -1
+		case a.lo > b.lo:
+			return 1
+		}
+		return t.worth(&a, &b)
+	})
+	t.syms = slices.CompactFunc(t.syms, func(a, b sym) bool { return a.lo == b.lo })
+	out := t.syms[:0]
+	var inside uint64 // end of the sized symbols so far
+	for i := range t.syms {
+		s := t.syms[i]
+		if !s.sized {
+			if s.lo < inside { // a label within a function
+				continue
+			}
+			s.hi = s.limit
+			if i+1 < len(t.syms) {
+				next := t.syms[i+1].lo
+				if s.hi <= s.lo || next < s.hi {
+					s.hi = next
+				}
+			}
+			if s.hi <= s.lo {
+				s.hi = s.lo + 1
+			}
+		} else {
+			inside = max(inside, s.hi)
+		}
+		s.maxHi = s.hi
+		if n := len(out); n > 0 {
+			s.maxHi = max(s.hi, out[n-1].maxHi)
+		}
+		out = append(out, s)
+	}
+	t.syms = out
+}
+
+// worth orders the names of one address, the best first: functions before
+// labels, with a size before without, shared before local, then what people
+// know (fewer underscores in front, global before weak, shorter).
+func (t *symtab) worth(a, b *sym) int {
+	if x, y := a.kind >= kindNoType, b.kind >= kindNoType; x != y {
+		return later(x)
+	}
+	if a.sized != b.sized {
+		return later(b.sized)
+	}
+	ka, kb := a.kind%kindNoType, b.kind%kindNoType
+	na, nb := t.raw(a), t.raw(b)
+	if t.hidden(na) {
+		ka = kindHidden
+	}
+	if t.hidden(nb) {
+		kb = kindHidden
+	}
+	if x, y := ka >= kindLocal, kb >= kindLocal; x != y {
+		return later(x)
+	}
+	if x, y := ka == kindHidden, kb == kindHidden; x != y {
+		return later(x)
+	}
+	if x, y := underscores(na), underscores(nb); x != y {
+		return x - y
+	}
+	if ka != kb {
+		return int(ka) - int(kb)
+	}
+	if len(na) != len(nb) {
+		return len(na) - len(nb)
+	}
+	return bytes.Compare(na, nb)
+}
+
+func later(is bool) int {
+	if is {
+		return 1
+	}
+	return -1
+}
+
+func (t *symtab) raw(s *sym) []byte {
+	b := t.names[s.tab][s.name:]
+	b = b[:min(len(b), dwarf.MaxName)]
+	if i := bytes.IndexByte(b, 0); i >= 0 {
+		b = b[:i]
+	}
+	return b
+}
+
+// underscores says how much of a library's inside a name is: the underscores
+// in front, and glibc's prefixes for its own use. Mangled names have one.
+func underscores[T string | []byte](name T) int {
+	s := string(name[:min(len(name), 16)])
+	if isMangled(s) {
+		return 0
+	}
+	n := 0
+	for n < len(s) && s[n] == '_' {
+		n++
+	}
+	for _, p := range []string{"__GI_", "__libc_", "_IO_", "__nss_"} {
+		if strings.HasPrefix(s, p) {
+			n++
+		}
+	}
+	return n
+}
+
+// find returns the innermost symbol that covers vaddr.
+func (t *symtab) find(vaddr uint64) (name string, start uint64, ok bool) {
+	if t == nil {
+		return "", 0, false
+	}
+	i := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].lo > vaddr }) - 1
+	for back := 0; i >= 0 && t.syms[i].maxHi > vaddr && back < maxBack; i, back = i-1, back+1 {
+		if s := &t.syms[i]; vaddr < s.hi {
+			if n := t.name(s); n != "" {
+				return n, s.lo, true
+			}
+		}
+	}
+	return "", 0, false
+}

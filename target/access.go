@@ -1,0 +1,164 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// usable refuses what has no stack to sample.
+func (p *Process) usable(st *Stat, status *Status) error {
+	who := fmt.Sprintf("process %d (%s)", p.pid, st.Comm)
+	switch {
+	case p.pid == os.Getpid():
+		return refuse(p.pid, st.Comm, Itself, fmt.Sprintf("process %d is this very program", p.pid),
+			"sample it from another one")
+	case st.Flags&pfKthread != 0:
+		return refuse(p.pid, st.Comm, KernelThread, who+" is a kernel thread: it has no user stack", "use perf for the kernel")
+	case (st.State == 'Z' || st.State == 'X') && st.Threads <= 1:
+		return refuse(p.pid, st.Comm, Zombie, who+" has ended and waits for its parent to take its status (a zombie)", "")
+	case status.TracerPid != 0 && !ownThread(status.TracerPid):
+		return refuse(p.pid, st.Comm, AlreadyTraced, fmt.Sprintf("%s is traced by %s already", who, named(status.TracerPid)),
+			fmt.Sprintf("end or detach process %d first", status.TracerPid))
+	}
+	return nil
+}
+
+func named(pid int) string {
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/comm")
+	if err != nil {
+		return fmt.Sprintf("process %d", pid)
+	}
+	return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(b)))
+}
+
+// access finds out whether the process may be traced, without touching it:
+// reading its memory takes the same rights as ptrace. Where it is refused it
+// looks for who refused.
+func (p *Process) access(status *Status) error {
+	comm := p.facts.Comm
+	who := fmt.Sprintf("process %d (%s)", p.pid, comm)
+	if err := filtered(); err != nil {
+		return refuse(p.pid, comm, Filtered, fmt.Sprintf("%v: a seccomp filter of this container or service is in the way", err),
+			"run it with --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, or on the host")
+	}
+	var b [1]byte
+	_, err := readMemory(p.pid, b[:], 0)
+	if err == nil || errors.Is(err, unix.EFAULT) {
+		return p.machine(who)
+	}
+	if errors.Is(err, unix.ESRCH) {
+		if !p.Alive() {
+			return p.vanished(unix.ESRCH)
+		}
+		// The first thread has ended and with it this number's memory; the
+		// other threads have it still.
+		return nil
+	}
+	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("read memory of %s: %w", who, err)
+	}
+	me := self()
+	if me.CapPrm&(1<<unix.CAP_SYS_PTRACE) != 0 {
+		if p.facts.Container {
+			return refuse(p.pid, comm, NoCapability, who+" lies in another namespace, over which CAP_SYS_PTRACE does not reach",
+				"run as root of the host's user namespace")
+		}
+		return p.policy(who)
+	}
+	switch {
+	case status.UID != os.Geteuid():
+		return refuse(p.pid, comm, OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", who, status.UID, os.Geteuid()),
+			fmt.Sprintf("run as that user, or with sudo, or give the program the capability: setcap cap_sys_ptrace+ep %s", program()))
+	case status.CapPrm&^me.CapPrm != 0:
+		return refuse(p.pid, comm, NoCapability, who+" has capabilities that you lack",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	}
+	switch scope := yama(); {
+	case scope == 3:
+		return refuse(p.pid, comm, YamaScope, "the Yama security module forbids all tracing until the next boot (kernel.yama.ptrace_scope is 3)",
+			"set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d and reboot")
+	case scope == 2:
+		return refuse(p.pid, comm, YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	case scope == 1 && !p.child:
+		return refuse(p.pid, comm, YamaScope, who+" is no child of this program, and the Yama security module lets you trace nothing else (kernel.yama.ptrace_scope is 1)",
+			fmt.Sprintf("run with sudo, or start the program with it (record -- CMD), or: setcap cap_sys_ptrace+ep %s, or: sysctl kernel.yama.ptrace_scope=0", program()))
+	}
+	// The owner of /proc/PID/* turns to root where a process is not dumpable.
+	var st unix.Stat_t
+	if unix.Fstatat(p.dir, "stat", &st, 0) == nil && int(st.Uid) != status.UID {
+		return refuse(p.pid, comm, NotDumpable, who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	}
+	return p.policy(who)
+}
+
+func (p *Process) policy(who string) error {
+	what := who + " may not be traced: a security module refuses it"
+	if b, err := os.ReadFile("/sys/kernel/security/lsm"); err == nil {
+		what += " (in force: " + strings.TrimSpace(string(b)) + ")"
+	}
+	return refuse(p.pid, p.facts.Comm, OtherPolicy, what, "look at the kernel's audit log (dmesg, ausearch -m avc) for who did")
+}
+
+// machine refuses programs of the other width.
+func (p *Process) machine(who string) error {
+	f, err := p.file("exe")
+	if err != nil {
+		return nil // no rights over the file alone: the first registers will tell
+	}
+	defer f.Close()
+	const classAt, class32 = 4, 1 // EI_CLASS, ELFCLASS32
+	var b [classAt + 1]byte
+	if n, err := f.ReadAt(b[:], 0); err != nil || n != len(b) || string(b[:4]) != "\x7fELF" {
+		return nil
+	}
+	if b[classAt] == class32 {
+		return refuse(p.pid, p.facts.Comm, Wrong32Bit, who+" is a 32-bit program; only 64-bit ones can be sampled", "")
+	}
+	return nil
+}
+
+// filtered reports whether something keeps the system calls themselves from
+// us, whatever the target: both are tried where they must fail otherwise.
+func filtered() error {
+	var b [1]byte
+	if _, err := readMemory(os.Getpid(), b[:], 0); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+		return fmt.Errorf("process_vm_readv: %w", err)
+	}
+	if errno := seize(-1); errno != unix.ESRCH {
+		return fmt.Errorf("ptrace: %w", errno)
+	}
+	return nil
+}
+
+func self() Status {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return Status{}
+	}
+	s, _ := ParseStatus(b)
+	return s
+}
+
+func program() string {
+	if s, err := os.Executable(); err == nil {
+		return s
+	}
+	return os.Args[0]
+}
+
+// yama is the module's scope, 0 where it is not in force.
+func yama() int {
+	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return 0
+	}
+	n, _ := strconv.Atoi(strings.TrimSpace(string(b)))
+	return n
+}

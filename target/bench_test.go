@@ -1,0 +1,127 @@
+package target
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"slices"
+	"testing"
+)
+
+type series struct {
+	N    int     `json:"n"`
+	Mean float64 `json:"mean"`
+	P50  int64   `json:"p50"`
+	P90  int64   `json:"p90"`
+	P99  int64   `json:"p99"`
+	P999 int64   `json:"p999"`
+	Max  int64   `json:"max"`
+}
+
+func summarize(ns []int64) series {
+	slices.Sort(ns)
+	at := func(q float64) int64 { return ns[min(int(q*float64(len(ns))), len(ns)-1)] }
+	s := series{N: len(ns), P50: at(.5), P90: at(.9), P99: at(.99), P999: at(.999), Max: ns[len(ns)-1]}
+	for _, x := range ns {
+		s.Mean += float64(x) / float64(len(ns))
+	}
+	return s
+}
+
+// BenchmarkCapture measures stops of one running thread, 4 KiB of stack each,
+// 1 ms apart.
+func BenchmarkCapture(b *testing.B) {
+	_, th, tr, w := benchTarget(b)
+	ns := make([]int64, 0, b.N)
+	for range b.N {
+		tr.SleepUntil(monotonic() + 1e6)
+		capture(b, tr, th, w)
+		ns = append(ns, int64(w.Resumed-w.Asked))
+	}
+	report(b, "stop", summarize(ns))
+}
+
+func benchTarget(b *testing.B) (int, *Thread, *Tracer, *Window) {
+	prog := start(b, build(b, "testdata/spin.c"), "1")
+	tid := 0
+	fmt.Sscan(prog.line(), &tid)
+	p := openProcess(b, prog.pid())
+	th := openThread(b, p, tid)
+	w := NewWindow(4096)
+	w.StackDefault = 4096
+	return tid, th, tracer(b), w
+}
+
+func report(b *testing.B, name string, s series) {
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(s.Mean/1e3, name+"-mean-µs")
+	b.ReportMetric(float64(s.P50)/1e3, name+"-p50-µs")
+	b.ReportMetric(float64(s.P99)/1e3, name+"-p99-µs")
+	b.ReportMetric(float64(s.P999)/1e3, name+"-p999-µs")
+}
+
+// BenchmarkAgainstLoop takes turns with the bare C loop of bench/cloop on the
+// same thread, in rounds of 50 stops 1 ms apart, and reports our mean against
+// its two means. Every other round of ours runs under a garbage collection
+// every 10 ms.
+func BenchmarkAgainstLoop(b *testing.B) {
+	tid, th, tr, w := benchTarget(b)
+	loop := exec.Command(build(b, "../bench/cloop/loop.c", "-O2"), fmt.Sprint(tid))
+	in, err := loop.StdinPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	out, err := loop.StdoutPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := loop.Start(); err != nil {
+		b.Fatal(err)
+	}
+	lines := bufio.NewReader(out)
+	const stops = 50
+	var ours, underGC []int64
+	round := func(to *[]int64, gc bool) {
+		next := monotonic() + 1e7
+		for range stops {
+			if gc && monotonic() > next {
+				go runtime.GC()
+				next = monotonic() + 1e7
+			}
+			tr.SleepUntil(monotonic() + 1e6)
+			capture(b, tr, th, w)
+			*to = append(*to, int64(w.Resumed-w.Asked))
+		}
+	}
+	for range b.N {
+		for _, how := range []string{"spin", "block"} {
+			fmt.Fprintf(in, "%s %d 1000\n", how, stops)
+			if s, err := lines.ReadString('\n'); err != nil || s != "ok\n" {
+				b.Fatalf("loop: %q %v", s, err)
+			}
+		}
+		round(&ours, false)
+		round(&underGC, true)
+	}
+	in.Close()
+	var c struct{ Spin, Block series }
+	if err := json.NewDecoder(lines).Decode(&c); err != nil {
+		b.Fatal(err)
+	}
+	if err := loop.Wait(); err != nil {
+		b.Fatal(err)
+	}
+	s, g := summarize(ours), summarize(underGC)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(s.Mean/1e3, "ours-mean-µs")
+	b.ReportMetric(c.Spin.Mean/1e3, "spin-mean-µs")
+	b.ReportMetric(c.Block.Mean/1e3, "block-mean-µs")
+	b.ReportMetric(s.Mean/c.Spin.Mean, "ours/spin")
+	b.ReportMetric(s.Mean/c.Block.Mean, "ours/block")
+	b.ReportMetric(float64(s.P50)/float64(c.Spin.P50), "ours/spin-p50")
+	b.ReportMetric(float64(s.P999)/1e3, "ours-p999-µs")
+	b.ReportMetric(float64(g.P999)/1e3, "gc-p999-µs")
+	b.ReportMetric(float64(c.Spin.P999)/1e3, "spin-p999-µs")
+}

@@ -1,0 +1,252 @@
+package target
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Verdict of a check.
+type Verdict uint8
+
+// Verdicts.
+const (
+	Good    Verdict = iota
+	Limited         // works, with less
+	Missing         // something that sampling needs is not there
+)
+
+// Check is one thing that Examine looked at.
+type Check struct {
+	Name    string
+	Verdict Verdict
+	Found   string // what is so
+	Advice  string // what to change; "" where there is nothing
+}
+
+// Examine tries what sampling needs on this machine, for process pid, or (0)
+// in general, on a child of its own.
+func Examine(pid int) []Check {
+	out := []Check{checkKernel(), checkProcfs(), checkYama(), checkSeccomp(), checkCapabilities(), checkSchedstats()}
+	if pid == 0 {
+		return append(out, tryChild(), checkPerfParanoid())
+	}
+	return append(out, tryProcess(pid), checkPerfParanoid())
+}
+
+func checkKernel() Check {
+	h := ReadHost()
+	c := Check{Name: "kernel", Found: fmt.Sprintf("Linux %s, %s, %d CPUs", h.Kernel, runtime.GOARCH, h.CPUs)}
+	var major, minor int
+	if n, _ := fmt.Sscanf(h.Kernel, "%d.%d", &major, &minor); n == 2 && (major < 4 || major == 4 && minor < 8) {
+		c.Verdict, c.Advice = Limited, "sliver is tried on Linux 4.8 and later"
+	}
+	return c
+}
+
+func checkProcfs() Check {
+	c := Check{Name: "/proc", Found: "mounted"}
+	if _, err := os.Stat("/proc/self/task"); err != nil {
+		return Check{Name: "/proc", Verdict: Missing, Found: "not mounted", Advice: "mount it: mount -t proc proc /proc"}
+	}
+	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
+		for _, l := range strings.Split(string(b), "\n") {
+			if strings.Contains(l, " /proc ") && (strings.Contains(l, "hidepid=2") || strings.Contains(l, "hidepid=invisible")) {
+				c.Verdict, c.Found = Limited, "mounted with hidepid: other users' processes cannot be seen"
+			}
+		}
+	}
+	return c
+}
+
+func checkYama() Check {
+	c := Check{Name: "Yama", Found: "not in this kernel: one's own processes may be traced"}
+	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
+	if err != nil {
+		return c
+	}
+	scope := strings.TrimSpace(string(b))
+	switch scope {
+	case "0":
+		c.Found = "ptrace_scope is 0: one's own processes may be traced"
+	case "1":
+		c.Verdict, c.Found = Limited, "ptrace_scope is 1: only what sliver itself starts may be traced"
+		c.Advice = "for running processes: sudo sysctl kernel.yama.ptrace_scope=0, or give sliver the right: sudo setcap cap_sys_ptrace+ep $(which sliver)"
+	case "2":
+		c.Verdict, c.Found = Limited, "ptrace_scope is 2: only CAP_SYS_PTRACE may trace"
+		c.Advice = "sudo setcap cap_sys_ptrace+ep $(which sliver), or run it with sudo"
+	default:
+		c.Verdict, c.Found = Missing, "ptrace_scope is "+scope+": nobody may trace"
+		c.Advice = "it can be lowered by a reboot only: see /etc/sysctl.d/10-ptrace.conf"
+	}
+	if c.Verdict != Good && scope != "3" && hasCap(capSysPtrace) {
+		c.Verdict, c.Advice = Good, ""
+		c.Found += "; this program has CAP_SYS_PTRACE"
+	}
+	return c
+}
+
+func checkSeccomp() Check {
+	if err := filtered(); err != nil {
+		return Check{Name: "seccomp", Verdict: Missing, Found: err.Error(),
+			Advice: "in a container: run it with --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined"}
+	}
+	return Check{Name: "seccomp", Found: "ptrace and process_vm_readv are let through"}
+}
+
+// capSysPtrace is CAP_SYS_PTRACE of linux/capability.h.
+const capSysPtrace = 19
+
+func hasCap(n int) bool {
+	b, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return false
+	}
+	sc := bufio.NewScanner(strings.NewReader(string(b)))
+	for sc.Scan() {
+		if v, ok := strings.CutPrefix(sc.Text(), "CapEff:"); ok {
+			x, err := strconv.ParseUint(strings.TrimSpace(v), 16, 64)
+			return err == nil && x>>n&1 != 0
+		}
+	}
+	return false
+}
+
+func checkCapabilities() Check {
+	uid := os.Getuid()
+	if hasCap(capSysPtrace) {
+		return Check{Name: "rights", Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: processes of all users", uid)}
+	}
+	return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d without CAP_SYS_PTRACE: one's own processes only", uid),
+		Advice: "for those of others: sudo, or sudo setcap cap_sys_ptrace+ep $(which sliver)"}
+}
+
+func checkSchedstats() Check {
+	b, err := os.ReadFile("/proc/self/schedstat")
+	if err != nil || strings.HasPrefix(string(b), "0 0 0") {
+		return Check{Name: "schedstat", Verdict: Missing, Found: "the kernel keeps no scheduler accounts for threads",
+			Advice: "it needs CONFIG_SCHED_INFO (CONFIG_TASK_DELAY_ACCT or CONFIG_SCHEDSTATS), which distributions' kernels have"}
+	}
+	return Check{Name: "schedstat", Found: "threads that did not run are left alone"}
+}
+
+func checkPerfParanoid() Check {
+	b, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid")
+	if err != nil {
+		return Check{Name: "perf events", Found: "not in this kernel; sliver does without"}
+	}
+	return Check{Name: "perf events", Found: "perf_event_paranoid is " + strings.TrimSpace(string(b)) + "; sliver does without"}
+}
+
+// tryChild samples a program of its own.
+func tryChild() Check {
+	const name = "sampling"
+	cmd := exec.Command("sleep", "10")
+	if err := cmd.Start(); err != nil {
+		return Check{Name: name, Verdict: Limited, Found: fmt.Sprintf("not tried: %v", err)}
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}()
+	c := tryProcess(cmd.Process.Pid)
+	c.Name = name
+	return c
+}
+
+// tryProcess takes a hundred samples of a process's first thread.
+func tryProcess(pid int) Check {
+	c := Check{Name: "process " + strconv.Itoa(pid)}
+	fail := func(err error) Check {
+		c.Verdict, c.Found = Missing, err.Error()
+		var r *Refusal
+		if errors.As(err, &r) {
+			c.Found, c.Advice = r.What, r.Advice
+		}
+		return c
+	}
+	p, err := Open(pid)
+	if err != nil {
+		return fail(err)
+	}
+	defer p.Close()
+	tids, err := p.Threads(nil)
+	if err != nil {
+		return fail(err)
+	}
+	if len(tids) == 0 {
+		return fail(ErrGone)
+	}
+	t, err := p.Thread(tids[0])
+	if err != nil {
+		return fail(err)
+	}
+	defer t.Close()
+	type result struct {
+		held, stops, reads int64
+		err                error
+	}
+	done := make(chan result)
+	go func() {
+		runtime.LockOSThread() // ends with the goroutine, and with it whatever it traces
+		var r result
+		r.held, r.stops, r.reads, r.err = try(t)
+		done <- r
+	}()
+	r := <-done
+	if r.err != nil {
+		return fail(fmt.Errorf("trying a sample: %w", r.err))
+	}
+	c.Found = fmt.Sprintf("%s, %d threads: can be sampled", p.facts.Comm, len(tids))
+	if r.stops > 0 {
+		c.Found += fmt.Sprintf("; %d stops took %v each", r.stops, (time.Duration(r.held / r.stops)).Round(100*time.Nanosecond))
+	} else {
+		c.Found += "; it sleeps, and was read without a stop"
+	}
+	return c
+}
+
+// tries is how many samples Examine takes.
+const tries = 100
+
+// try samples t, stopping it only while it runs.
+func try(t *Thread) (held, stops, reads int64, err error) {
+	tr, err := NewTracer()
+	if err != nil {
+		return 0, 0, 0, err
+	}
+	defer tr.Close()
+	w := NewWindow(0)
+	for range tries {
+		var call stack.Call
+		running, _, _, err := t.Syscall(&call)
+		if err != nil {
+			return held, stops, reads, err
+		}
+		if !running {
+			ok, err := t.ReadBlocked(w)
+			if err != nil {
+				return held, stops, reads, err
+			}
+			if ok {
+				reads++
+			}
+		} else if err := tr.Capture(t, w); err == nil {
+			stops++
+			held += int64(w.Resumed - w.Asked)
+		} else if err != ErrTimeout {
+			return held, stops, reads, err
+		}
+		tr.Reap()
+		tr.SleepUntil(Now() + 1_000_000)
+	}
+	return held, stops, reads, nil
+}

@@ -1,0 +1,78 @@
+package target
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Running is a process that could be recorded.
+type Running struct {
+	PID     int
+	Command string  // command line, arguments joined by blanks
+	CPU     float64 // cores it used over the window
+}
+
+// Own lists the processes of the calling user (all of them for root) but for
+// kernel threads and this program itself, with the CPU they use over window.
+func Own(window time.Duration) ([]Running, error) {
+	type before struct{ ticks uint64 }
+	first := map[int]before{}
+	if err := eachOwn(func(pid int, st *Stat) { first[pid] = before{st.UTime + st.STime} }); err != nil {
+		return nil, err
+	}
+	from := time.Now()
+	time.Sleep(window)
+	var out []Running
+	err := eachOwn(func(pid int, st *Stat) {
+		b, ok := first[pid]
+		if !ok {
+			return
+		}
+		took := max(time.Since(from).Seconds(), .001)
+		cmd, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		r := Running{PID: pid, Command: strings.TrimSpace(strings.ReplaceAll(string(cmd), "\x00", " "))}
+		if r.Command == "" {
+			r.Command = st.Comm
+		}
+		r.CPU = float64(st.UTime+st.STime-b.ticks) / clockTicks / took
+		out = append(out, r)
+	})
+	return out, err
+}
+
+func eachOwn(visit func(pid int, st *Stat)) error {
+	names, err := os.ReadDir("/proc")
+	if err != nil {
+		return err
+	}
+	uid := os.Getuid()
+	for _, n := range names {
+		pid, err := strconv.Atoi(n.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		dir := "/proc/" + n.Name()
+		b, err := os.ReadFile(dir + "/stat")
+		if err != nil {
+			continue // it ended
+		}
+		st, err := ParseStat(b)
+		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' {
+			continue
+		}
+		if uid != 0 {
+			b, err := os.ReadFile(dir + "/status")
+			if err != nil {
+				continue
+			}
+			status, err := ParseStatus(b)
+			if err != nil || status.UID != uid {
+				continue
+			}
+		}
+		visit(pid, &st)
+	}
+	return nil
+}

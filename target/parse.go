@@ -1,0 +1,276 @@
+package target
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Stat is what is used of /proc/PID/stat (proc_pid_stat(5)).
+type Stat struct {
+	PID        int
+	Comm       string
+	State      byte
+	PPID       int
+	Flags      uint64 // PF_*
+	UTime      uint64 // clock ticks in user mode, of all threads
+	STime      uint64 // and in the kernel
+	Threads    int
+	Ticks      uint64 // clock ticks on CPUs, user and kernel, of the whole process
+	Start      uint64 // clock ticks after boot
+	StartCode  uint64 // 0 where the reader has no rights
+	EndCode    uint64
+	StartStack uint64
+}
+
+// pfKthread is PF_KTHREAD of linux/sched.h.
+const pfKthread = 0x00200000
+
+// ParseStat reads the one line of /proc/PID/stat. The name may hold anything,
+// parentheses and line ends too: it ends at the last ")".
+func ParseStat(b []byte) (Stat, error) {
+	var st Stat
+	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
+	if open < 0 || end < open {
+		return st, errors.New("stat: no name in parentheses")
+	}
+	pid, err := strconv.ParseInt(string(bytes.TrimSpace(b[:open])), 10, 32)
+	if err != nil {
+		return st, fmt.Errorf("stat: offset 0: %w", err)
+	}
+	st.PID, st.Comm = int(pid), string(b[open+1:end])
+	const first = 3 // the state, right behind the name, is field 3 of the manual
+	f := strings.Fields(string(b[end+1:]))
+	if len(f) < 28-first+1 || len(f[0]) != 1 {
+		return st, fmt.Errorf("stat: offset %d: %d fields behind the name, want at least %d", end+1, len(f), 28-first+1)
+	}
+	st.State = f[0][0]
+	var user, system uint64
+	for _, x := range []struct {
+		field int
+		to    *uint64
+	}{{9, &st.Flags}, {14, &user}, {15, &system}, {14, &st.UTime}, {15, &st.STime}, {22, &st.Start}, {26, &st.StartCode}, {27, &st.EndCode}, {28, &st.StartStack}} {
+		if *x.to, err = strconv.ParseUint(f[x.field-first], 10, 64); err != nil {
+			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
+		}
+	}
+	st.Ticks = user + system
+	for _, x := range []struct {
+		field int
+		to    *int
+	}{{4, &st.PPID}, {20, &st.Threads}} {
+		n, err := strconv.ParseInt(f[x.field-first], 10, 32)
+		if err != nil {
+			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
+		}
+		*x.to = int(n)
+	}
+	return st, nil
+}
+
+// Status is what is used of /proc/PID/status (proc_pid_status(5)).
+type Status struct {
+	TGID      int
+	TracerPid int // 0: nobody; also where the tracer is in a namespace that we do not see
+	UID       int // real user
+	NSpid     []int
+	CapPrm    uint64
+}
+
+// maxNS is MAX_PID_NS_LEVEL of linux/pid_namespace.h, and one for ours.
+const maxNS = 33
+
+// ParseStatus reads /proc/PID/status; lines that it does not know are passed over.
+func ParseStatus(b []byte) (Status, error) {
+	s := Status{TGID: -1}
+	off := 0
+	for line := range bytes.Lines(b) {
+		key, val, ok := bytes.Cut(line, []byte(":"))
+		at := off
+		off += len(line)
+		if !ok {
+			continue
+		}
+		f := strings.Fields(string(val))
+		var err error
+		switch string(key) {
+		case "Tgid":
+			err = number(f, &s.TGID)
+		case "TracerPid":
+			err = number(f, &s.TracerPid)
+		case "Uid":
+			err = number(f, &s.UID)
+		case "CapPrm":
+			if len(f) == 0 {
+				err = errors.New("no value")
+			} else {
+				s.CapPrm, err = strconv.ParseUint(f[0], 16, 64)
+			}
+		case "NSpid":
+			s.NSpid = nil
+			for i := range min(len(f), maxNS) {
+				n := 0
+				if err = number(f[i:], &n); err != nil {
+					break
+				}
+				s.NSpid = append(s.NSpid, n)
+			}
+		}
+		if err != nil {
+			return s, fmt.Errorf("status: offset %d: %s: %w", at, key, err)
+		}
+	}
+	if s.TGID < 0 {
+		return s, fmt.Errorf("status: offset %d: no Tgid", off)
+	}
+	return s, nil
+}
+
+func number(f []string, to *int) error {
+	if len(f) == 0 {
+		return errors.New("no value")
+	}
+	n, err := strconv.ParseUint(f[0], 10, 32)
+	*to = int(n)
+	return err
+}
+
+// Errors of the two parsers that run in the sampling loop: made once, so that
+// they allocate nothing.
+var (
+	errSchedstat = errors.New("schedstat: not three numbers")
+	errSyscall   = errors.New("syscall: neither \"running\" nor numbers")
+)
+
+// parseSchedstat reads "cpu_ns delay_ns times_in\n" (kernel:
+// Documentation/scheduler/sched-stats.rst). It allocates nothing.
+func parseSchedstat(b []byte, c *Counters) error {
+	var v [3]uint64
+	for i := range v {
+		n, rest, ok := decimal(b)
+		if !ok {
+			return errSchedstat
+		}
+		v[i], b = n, rest
+	}
+	if v[0] > math.MaxInt64 || v[1] > math.MaxInt64 {
+		return errSchedstat
+	}
+	c.CPU, c.Delay, c.Switches = int64(v[0]), int64(v[1]), v[2]
+	return nil
+}
+
+// parseSyscall reads /proc/TID/syscall (kernel: fs/proc/base.c,
+// proc_pid_syscall): "running", "-1 SP PC" (blocked, but in no system call: a
+// page fault) or "NR a0 … a5 SP PC". It allocates nothing.
+func parseSyscall(b []byte, c *stack.Call) (running bool, pc, sp uint64, err error) {
+	*c = stack.Call{Nr: -1}
+	if bytes.HasPrefix(b, []byte("running")) {
+		return true, 0, 0, nil
+	}
+	args := 0
+	if len(b) > 2 && b[0] == '-' && b[1] == '1' {
+		b = b[2:]
+	} else {
+		n, rest, ok := decimal(b)
+		if !ok || n > math.MaxInt32 {
+			return false, 0, 0, errSyscall
+		}
+		c.Nr, b, args = int32(n), rest, len(c.Args)
+	}
+	for i := range args + 2 {
+		v, rest, ok := hexadecimal(b)
+		if !ok {
+			c.Nr = -1
+			return false, 0, 0, errSyscall
+		}
+		b = rest
+		switch {
+		case i < args:
+			c.Args[i] = v
+		case i == args:
+			sp = v
+		default:
+			pc = v
+		}
+	}
+	return false, pc, sp, nil
+}
+
+func blanks(b []byte) []byte {
+	for len(b) > 0 && (b[0] == ' ' || b[0] == '\t') {
+		b = b[1:]
+	}
+	return b
+}
+
+func decimal(b []byte) (v uint64, rest []byte, ok bool) {
+	b = blanks(b)
+	i := 0
+	for ; i < len(b) && b[i] >= '0' && b[i] <= '9'; i++ {
+		d := uint64(b[i] - '0')
+		if v > (math.MaxUint64-d)/10 {
+			return 0, b, false
+		}
+		v = v*10 + d
+	}
+	return v, b[i:], i > 0
+}
+
+func hexadecimal(b []byte) (v uint64, rest []byte, ok bool) {
+	b = blanks(b)
+	if len(b) < 3 || b[0] != '0' || b[1] != 'x' {
+		return 0, b, false
+	}
+	b = b[2:]
+	i := 0
+	for ; i < len(b); i++ {
+		var d byte
+		switch c := b[i]; {
+		case c >= '0' && c <= '9':
+			d = c - '0'
+		case c >= 'a' && c <= 'f':
+			d = c - 'a' + 10
+		default:
+			return v, b[i:], i > 0
+		}
+		if i == 16 {
+			return 0, b, false
+		}
+		v = v<<4 | uint64(d)
+	}
+	return v, nil, i > 0
+}
+
+// stateLetter is fetched without taking the whole line apart.
+func stateLetter(b []byte) (byte, bool) {
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 || i+2 >= len(b) || b[i+1] != ' ' {
+		return 0, false
+	}
+	return b[i+2], true
+}
+
+// appendTIDs takes the names that are numbers out of a buffer of struct
+// linux_dirent64 (getdents(2)): u64 inode, s64 offset, u16 record length, u8
+// type, name with a zero at its end.
+func appendTIDs(to []stack.TID, b []byte) []stack.TID {
+	const name = 19
+	for len(b) > name {
+		n := int(binary.NativeEndian.Uint16(b[16:]))
+		if n <= name || n > len(b) {
+			break
+		}
+		if v, rest, ok := decimal(b[name:n]); ok && v <= math.MaxInt32 && len(rest) > 0 && rest[0] == 0 {
+			to = append(to, stack.TID(v))
+		}
+		b = b[n:]
+	}
+	return to
+}

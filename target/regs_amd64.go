@@ -1,0 +1,49 @@
+package target
+
+import (
+	"syscall"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+const (
+	regWords        = amdWords
+	nativeSP        = 7 // DWARF
+	nativeKeepsMask = true
+)
+
+func nativeKind(nr int32) kind { return kindAMD64(nr) }
+
+// nativeRA fills the return address column, which is the PC itself.
+func nativeRA(r *stack.Regs, pc uint64) { r.Set(16, pc) }
+
+//go:nosplit
+//go:norace
+func nativeStackPointer(r *[regWords]uint64) uint64 { return r[amdRSP] }
+
+// prepare needs nothing: the registers at the stop tell all.
+func (t *Thread) prepare(*Window) error { return nil }
+
+// putBack writes one register: the result.
+//
+//go:nosplit
+//go:norace
+func (w *Window) putBack(tid uintptr) int {
+	k, cut := cutAMD64(w.raw.regs[amdRAX], w.raw.regs[amdOrigRAX])
+	if !cut {
+		return putNothing
+	}
+	if !k.putBackable() {
+		return putLost
+	}
+	_, errno := raw6(syscall.SYS_PTRACE, ptracePokeUser, tid, amdRAX*8, uintptr(minusERESTARTNOHAND), 0, 0)
+	if errno != 0 {
+		return putLost
+	}
+	return putDone
+}
+
+// fill translates the registers after the thread was let go.
+func (w *Window) fill(*Thread) {
+	RegsAMD64(regBytes(&w.raw.regs), &w.Regs, &w.Call)
+}

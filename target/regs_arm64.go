@@ -1,0 +1,61 @@
+package target
+
+import "github.com/sliverprof/sliver/stack"
+
+const (
+	regWords        = armWords
+	nativeSP        = armSP // DWARF
+	nativeKeepsMask = false
+	ntTLS           = 0x401 // NT_ARM_TLS
+)
+
+func nativeKind(nr int32) kind { return kindARM64(nr) }
+
+// nativeRA needs nothing: there is no return address column.
+func nativeRA(*stack.Regs, uint64) {}
+
+//go:nosplit
+//go:norace
+func nativeStackPointer(r *[regWords]uint64) uint64 { return r[armSP] }
+
+// prepare notes what the thread is blocked in: the registers at the stop lack
+// the call's first argument, without which it cannot be put back.
+func (t *Thread) prepare(w *Window) error {
+	b := &w.raw.before
+	_, pc, sp, err := t.Syscall(&b.call)
+	b.pc, b.sp = pc, sp
+	w.raw.wantTLS = !t.hasTLS
+	return err
+}
+
+// putBack writes the registers back, the call made again.
+//
+//go:nosplit
+//go:norace
+func (w *Window) putBack(tid uintptr) int {
+	if w.raw.wantTLS {
+		w.getTLS(tid)
+	}
+	if w.raw.regs[0] != minusEINTR {
+		return putNothing
+	}
+	// The sample is of the thread as it was found, so the change is undone
+	// in our copy.
+	x0, pc := w.raw.regs[0], w.raw.regs[armPC]
+	how := rewindARM64(&w.raw.regs, &w.raw.before)
+	if how == putDone && w.setRegs(tid) != 0 {
+		how = putLost
+	}
+	w.raw.regs[0], w.raw.regs[armPC] = x0, pc
+	return how
+}
+
+// fill translates the registers after the thread was let go.
+func (w *Window) fill(t *Thread) {
+	RegsARM64(regBytes(&w.raw.regs), &w.Regs)
+	w.Call = callARM64(&w.Regs, &w.raw.before)
+	if w.raw.gotTLS {
+		t.tls, t.hasTLS = w.raw.tls, true
+	}
+	w.Regs.TLS = t.tls
+}

@@ -1,0 +1,409 @@
+// Package target is the only one that touches another process: it finds its
+// threads, reads what the kernel says of them, reads memory and mappings, and
+// holds a thread for the few microseconds in which its registers and stack
+// are copied. It decides nothing: when to look, whether a stop is worth its
+// risk and what to do about a failure is its callers' business, and so are
+// unwinding and names.
+//
+// A thread is traced only inside Tracer.Capture: attached, stopped, read and
+// let go again. Between two samples the kernel knows of no tracer, so that
+// signals, group stops, exec, debuggers and the death of this process find
+// the target as if nobody looked. The one exception is a thread that did not
+// stop in time (it sleeps uninterruptibly): it stays attached until it does
+// stop, and Tracer.Reap lets it go then.
+//
+// Process and its methods may be used by several goroutines at once. A Thread
+// and a Window belong to one goroutine at a time, a Tracer to the locked OS
+// thread that made it (Tracer.Wake alone may be called from anywhere).
+package target
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Process is one running process, held by a descriptor of its directory under
+// /proc, so that another process that later gets the same number is never
+// taken for it.
+type Process struct {
+	pid   int
+	dir   int // /proc/PID, O_PATH
+	life  int // /proc/PID/schedstat: readable exactly as long as the number is this process's
+	facts Facts
+	child bool // our own child: its exit status is its waiter's, not ours
+
+	mu   sync.Mutex
+	task int // /proc/PID/task, for getdents
+	dirs []byte
+}
+
+// Facts are what is known of a process when it is opened.
+type Facts struct {
+	PID        int
+	Comm       string
+	Cmdline    []string
+	Exe        string // as the kernel shows it, may end in " (deleted)"; "" if unreadable
+	StartTicks uint64 // clock ticks after boot
+	StartTime  stack.Time
+	UID        int
+	NSpid      int    // its number in its own PID namespace
+	Cgroup     string // path of its control group in the unified (else the first) hierarchy; hints at a container
+	Container  bool   // its PID namespace is not ours
+	PageSize   int    // bytes
+}
+
+// Facts of the process when it was opened. Exec changes Comm, Cmdline and Exe.
+func (p *Process) Facts() Facts { return p.facts }
+
+// PID of the process in this process's namespace.
+func (p *Process) PID() int { return p.pid }
+
+// NSpid is the process's number in its own PID namespace.
+func (p *Process) NSpid() int { return p.facts.NSpid }
+
+// UID is the real user of the process when it was opened.
+func (p *Process) UID() int { return p.facts.UID }
+
+// Exe is what the process runs now.
+func (p *Process) Exe() (string, error) { return p.link("exe") }
+
+// Comm is the name of the process's first thread now.
+func (p *Process) Comm() (string, error) {
+	b, err := p.read("comm", 256)
+	return strings.TrimSuffix(string(b), "\n"), err
+}
+
+// Cmdline is the command line as the process left it.
+func (p *Process) Cmdline() ([]string, error) {
+	b, err := p.read("cmdline", maxCmdline)
+	if err != nil || len(b) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), nil
+}
+
+// Limits of what is read of one file under /proc.
+const (
+	maxCmdline = 1 << 20
+	maxStatus  = 64 << 10
+	maxMaps    = 256 << 20 // 2.5 million mappings
+)
+
+// Open finds process pid and makes sure that it can be sampled. Its errors
+// are *Refusal, except for failures of /proc itself.
+func Open(pid int) (*Process, error) {
+	if pid <= 0 {
+		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid), "give the number of a running process")
+	}
+	dir, err := unix.Open("/proc/"+strconv.Itoa(pid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		if _, e := os.Stat("/proc/self/stat"); e != nil {
+			return nil, fmt.Errorf("open process %d: /proc is not mounted: %w", pid, e)
+		}
+		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid),
+			"give the number of a running process, as this PID namespace shows it")
+	}
+	p := &Process{pid: pid, dir: dir, life: -1, task: -1}
+	if err := p.open(); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+func (p *Process) open() error {
+	var err error
+	st, status, err := p.status("")
+	if err != nil {
+		return p.vanished(err)
+	}
+	if status.TGID != p.pid {
+		return refuse(p.pid, st.Comm, NotLeader, fmt.Sprintf("%d is a thread of process %d", p.pid, status.TGID),
+			fmt.Sprintf("use -p %d -t %d", status.TGID, p.pid))
+	}
+	if err := p.usable(&st, &status); err != nil {
+		return err
+	}
+	if p.life, err = p.openat("schedstat", unix.O_RDONLY); err != nil {
+		return p.vanished(err)
+	}
+	if p.task, err = p.openat("task", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+		return p.vanished(err)
+	}
+	p.dirs = make([]byte, 32<<10)
+	p.child = st.PPID == os.Getpid()
+	p.facts = Facts{PID: p.pid, Comm: st.Comm, StartTicks: st.Start, StartTime: ticksToTime(st.Start),
+		UID: status.UID, NSpid: p.pid, PageSize: os.Getpagesize()}
+	if n := len(status.NSpid); n > 0 {
+		p.facts.NSpid = status.NSpid[n-1]
+	}
+	p.facts.Cmdline, _ = p.Cmdline()
+	p.facts.Exe, _ = p.Exe()
+	p.facts.Cgroup = p.cgroup()
+	ours, e1 := os.Readlink("/proc/self/ns/pid")
+	theirs, e2 := p.link("ns/pid")
+	p.facts.Container = e1 == nil && e2 == nil && ours != theirs
+	return p.access(&status)
+}
+
+// vanished turns an error of a file under /proc/PID into the answer that the
+// user needs when it means that the process ended.
+func (p *Process) vanished(err error) error {
+	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
+		return refuse(p.pid, "", NoProcess, fmt.Sprintf("process %d has just ended", p.pid), "")
+	}
+	return fmt.Errorf("open process %d: %w", p.pid, err)
+}
+
+func (p *Process) cgroup() string {
+	b, err := p.read("cgroup", maxStatus)
+	if err != nil {
+		return ""
+	}
+	first := ""
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		if f[0] == "0" {
+			return f[2]
+		}
+		if first == "" {
+			first = f[2]
+		}
+	}
+	return first
+}
+
+// Close lets go of the descriptors. Threads opened from p stay usable.
+func (p *Process) Close() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, fd := range []*int{&p.dir, &p.life, &p.task} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+	return nil
+}
+
+// Alive reports whether the process still exists and is not a zombie. A
+// process whose first thread ended while others go on is alive.
+func (p *Process) Alive() bool {
+	b, err := p.read("stat", 4096)
+	if err != nil {
+		return false
+	}
+	st, err := ParseStat(b)
+	if err != nil || st.State == 'X' {
+		return false
+	}
+	return st.State != 'Z' || st.Threads > 1
+}
+
+// Image is a number that changes when the process becomes another program by
+// exec (not exact: two images may share a number, with odds like 1 in 2^30 on
+// a kernel that randomises stacks). It stays the same otherwise.
+func (p *Process) Image() (uint64, error) {
+	b, err := p.read("stat", 4096)
+	if err != nil {
+		return 0, gone(err)
+	}
+	st, err := ParseStat(b)
+	if err != nil {
+		return 0, fmt.Errorf("read stat of process %d: %w", p.pid, err)
+	}
+	return st.StartCode*31 ^ st.StartStack<<7 ^ st.EndCode, nil
+}
+
+func (p *Process) openat(name string, flags int) (int, error) {
+	for {
+		fd, err := unix.Openat(p.dir, name, flags|unix.O_CLOEXEC, 0)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+func (p *Process) file(name string) (*os.File, error) {
+	fd, err := p.openat(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: fmt.Sprintf("/proc/%d/%s", p.pid, name), Err: err}
+	}
+	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/%s", p.pid, name)), nil
+}
+
+// read returns the whole of a small file of the process's directory.
+func (p *Process) read(name string, limit int) ([]byte, error) {
+	fd, err := p.openat(name, unix.O_RDONLY)
+	if err != nil {
+		return nil, err
+	}
+	defer unix.Close(fd)
+	b := make([]byte, 0, 4096)
+	for {
+		if len(b) == cap(b) {
+			b = append(b, 0)[:len(b)]
+		}
+		n, err := unix.Read(fd, b[len(b):cap(b)])
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return b, err
+		}
+		b = b[:len(b)+n]
+		if n == 0 {
+			return b, nil
+		}
+		if len(b) > limit {
+			return b, fmt.Errorf("/proc/%d/%s is longer than %d bytes", p.pid, name, limit)
+		}
+	}
+}
+
+func (p *Process) link(name string) (string, error) {
+	b := make([]byte, 4097)
+	n, err := unix.Readlinkat(p.dir, name, b)
+	if err != nil {
+		return "", &os.PathError{Op: "readlink", Path: fmt.Sprintf("/proc/%d/%s", p.pid, name), Err: err}
+	}
+	return string(b[:n]), nil
+}
+
+// status reads both accounts of the process (sub "") or of one of its threads
+// (sub "task/TID/").
+func (p *Process) status(sub string) (Stat, Status, error) {
+	b, err := p.read(sub+"stat", maxStatus)
+	if err != nil {
+		return Stat{}, Status{}, err
+	}
+	st, err := ParseStat(b)
+	if err != nil {
+		return st, Status{}, fmt.Errorf("/proc/%d/%sstat: %w", p.pid, sub, err)
+	}
+	b, err = p.read(sub+"status", maxStatus)
+	if err != nil {
+		return st, Status{}, err
+	}
+	status, err := ParseStatus(b)
+	if err != nil {
+		err = fmt.Errorf("/proc/%d/%sstatus: %w", p.pid, sub, err)
+	}
+	return st, status, err
+}
+
+// Threads appends the process's threads to buf[:0]. A thread that starts or
+// ends meanwhile may be missing or still be there, and another one may be
+// skipped for it: a thread is gone when its own files say so (ErrGone), not
+// when one listing lacks it.
+func (p *Process) Threads(buf []stack.TID) ([]stack.TID, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	buf = buf[:0]
+	if _, err := unix.Seek(p.task, 0, 0); err != nil {
+		return buf, gone(err)
+	}
+	for {
+		n, err := unix.Getdents(p.task, p.dirs)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil {
+			return buf, gone(err)
+		}
+		if n == 0 {
+			break
+		}
+		buf = appendTIDs(buf, p.dirs[:n])
+	}
+	if len(buf) == 0 {
+		return buf, ErrGone
+	}
+	return buf, nil
+}
+
+// ThreadInfo is what the kernel says of one thread.
+type ThreadInfo struct {
+	TID        stack.TID
+	NSTID      int // its number in its own PID namespace
+	Name       string
+	State      byte       // the letter of proc(5): R S D T t Z X I
+	Start      stack.Time // when it began (may be negative: before the clock's zero by rounding)
+	StartTicks uint64     // the same in clock ticks after boot: orders threads by age
+	CPU        int64      // ns on CPUs
+}
+
+// ThreadInfo reads it. ErrGone when there is no such thread (any more).
+func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
+	sub := "task/" + strconv.Itoa(int(tid)) + "/"
+	st, status, err := p.status(sub)
+	if err != nil {
+		return ThreadInfo{}, gone(err)
+	}
+	ti := ThreadInfo{TID: tid, NSTID: int(tid), Name: st.Comm, State: st.State, Start: ticksToTime(st.Start), StartTicks: st.Start}
+	if n := len(status.NSpid); n > 0 {
+		ti.NSTID = status.NSpid[n-1]
+	}
+	b, err := p.read(sub+"schedstat", 256)
+	if err != nil {
+		return ti, gone(err)
+	}
+	var c Counters
+	if err := parseSchedstat(b, &c); err != nil {
+		return ti, fmt.Errorf("/proc/%d/%sschedstat: %w", p.pid, sub, err)
+	}
+	ti.CPU = c.CPU
+	return ti, nil
+}
+
+// clockTicks is USER_HZ, the unit of times in /proc/PID/stat; it is part of
+// the kernel's interface and 100 on both machines (asm-generic/param.h).
+const clockTicks = 100
+
+// ticksToTime turns clock ticks after boot into CLOCK_MONOTONIC, which, unlike
+// them, stands still while the machine is suspended: for a thread older than
+// a suspension the result is too early by its length.
+func ticksToTime(ticks uint64) stack.Time {
+	var boot, mono unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
+		return 0
+	}
+	return stack.Time(int64(ticks)*(1e9/clockTicks) - (boot.Nano() - mono.Nano()))
+}
+
+// ReadAt copies memory of the process at addr into b. Fewer bytes than
+// len(b) come with a *MemoryError that holds the first address that could not
+// be read (to the page: the kernel copies whole pages).
+func (p *Process) ReadAt(b []byte, addr uint64) (int, error) {
+	if len(b) == 0 {
+		return 0, nil
+	}
+	n, err := readMemory(p.pid, b, addr)
+	// The kernel goes by number here: what was read is the target's only if
+	// the number still was the target's afterwards.
+	var line [64]byte
+	if _, e := unix.Pread(p.life, line[:], 0); e != nil {
+		return 0, ErrGone
+	}
+	if n == len(b) {
+		return n, nil
+	}
+	if err == nil {
+		err = unix.EFAULT
+	}
+	if err == unix.ESRCH {
+		err = ErrGone
+	}
+	return n, &MemoryError{Addr: addr + uint64(n), Err: err}
+}

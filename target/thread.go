@@ -1,0 +1,195 @@
+package target
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Thread is one thread of a process, with the files of /proc that tell about
+// it kept open. They belong to that one thread: when it is gone they say so,
+// also when its number has been given to another.
+type Thread struct {
+	tid   stack.TID
+	pid   int
+	child bool // of our own child: the exit status of its first thread is left to whoever waits for it
+
+	schedstat int
+	syscall   int
+	stat      int
+	late      atomic.Bool // attached and not stopped yet: some Tracer will let it go
+	tls       uint64      // where the machine reads it apart from the registers
+	hasTLS    bool
+
+	line  [512]byte // for the files above
+	again [128]byte // schedstat a second time
+}
+
+// Counters is the scheduler's account of a thread.
+type Counters struct {
+	CPU      int64  // ns on CPUs; brought up to date at ticks and switches, not at each read
+	Delay    int64  // ns it waited for a CPU
+	Switches uint64 // times it got one
+}
+
+// Thread opens thread tid of the process. ErrGone when there is none.
+func (p *Process) Thread(tid stack.TID) (*Thread, error) {
+	t := &Thread{tid: tid, pid: p.pid, child: p.child, schedstat: -1, syscall: -1, stat: -1}
+	sub := "task/" + strconv.Itoa(int(tid)) + "/"
+	for _, f := range []struct {
+		name string
+		fd   *int
+	}{{"schedstat", &t.schedstat}, {"stat", &t.stat}, {"syscall", &t.syscall}} {
+		var err error
+		if *f.fd, err = p.openat(sub+f.name, unix.O_RDONLY); err != nil {
+			*f.fd = -1
+			t.Close()
+			if err = gone(err); err == ErrGone {
+				return nil, err
+			}
+			return nil, fmt.Errorf("open %s of thread %d: %w", f.name, tid, err)
+		}
+	}
+	return t, nil
+}
+
+// TID of the thread.
+func (t *Thread) TID() stack.TID { return t.tid }
+
+// Late reports whether the thread is still attached because it did not stop
+// in time. Capture returns ErrTimeout for it until a Tracer's Reap lets it go.
+func (t *Thread) Late() bool { return t.late.Load() }
+
+// Close lets go of the files, not of a late thread: that is the Tracer's.
+func (t *Thread) Close() error {
+	for _, fd := range []*int{&t.schedstat, &t.syscall, &t.stat} {
+		if *fd >= 0 {
+			unix.Close(*fd)
+			*fd = -1
+		}
+	}
+	return nil
+}
+
+// pread reads a small file of /proc anew. No thread is held meanwhile, so the
+// Go scheduler may know of it.
+func pread(fd int, b []byte) ([]byte, error) {
+	for {
+		n, err := unix.Pread(fd, b, 0)
+		switch {
+		case err == unix.EINTR:
+		case err == unix.ESRCH || err == nil && n == 0:
+			return nil, ErrGone
+		case err != nil:
+			return nil, err
+		default:
+			return b[:n], nil
+		}
+	}
+}
+
+// Counters reads the scheduler's account of the thread: one pread, no
+// allocation. A thread that has not run since an earlier call has the same
+// Switches and CPU as then.
+func (t *Thread) Counters(c *Counters) error {
+	b, err := pread(t.schedstat, t.line[:])
+	if err != nil {
+		return err
+	}
+	return parseSchedstat(b, c)
+}
+
+// Syscall reads what the thread is blocked in: one pread, no allocation. c.Nr
+// is -1 where it is blocked but in no system call (a page fault). For a
+// running thread everything else is zero and means nothing.
+func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error) {
+	b, err := pread(t.syscall, t.line[:])
+	if err != nil {
+		*c = stack.Call{Nr: -1}
+		return false, 0, 0, err
+	}
+	return parseSyscall(b, c)
+}
+
+// State reads what the thread does: one pread. "R" in the kernel's account is
+// both running and waiting for a CPU, here StateRunning; Counters tell the two
+// apart.
+func (t *Thread) State() (stack.State, error) {
+	b, err := pread(t.stat, t.line[:])
+	if err != nil {
+		if err == ErrGone {
+			return stack.StateDead, err
+		}
+		return stack.StateUnknown, err
+	}
+	c, ok := stateLetter(b)
+	if !ok {
+		return stack.StateUnknown, fmt.Errorf("stat of thread %d: no state", t.tid)
+	}
+	return StateOf(c), nil
+}
+
+// StateOf translates the kernel's letter (fs/proc/array.c, task_state_array).
+func StateOf(letter byte) stack.State {
+	switch letter {
+	case 'R':
+		return stack.StateRunning
+	case 'S', 'I', 'P':
+		return stack.StateBlocked
+	case 'D':
+		return stack.StateDisk
+	case 'T':
+		return stack.StateStopped
+	case 't':
+		return stack.StateTraced
+	case 'Z', 'X':
+		return stack.StateDead
+	}
+	return stack.StateUnknown
+}
+
+// ReadBlocked looks at a blocked thread without stopping it. The scheduler's
+// counters, read before and after, are the sequence lock: equal counters mean
+// that the thread did not run in between, so call, registers and stack belong
+// together. ok is false, and nothing in w counts, when it runs or ran.
+//
+// w.Regs then holds PC and SP and nothing else, w.Call the call. Spans that
+// are short are as in Capture.
+func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
+	w.reset()
+	now := monotonic()
+	w.Asked, w.Stopped, w.Resumed = now, now, now
+	before, err := pread(t.schedstat, t.line[:])
+	if err != nil {
+		return false, err
+	}
+	if err := parseSchedstat(before, &w.Counters); err != nil {
+		return false, err
+	}
+	n := copy(t.again[:], before)
+	running, pc, sp, err := t.Syscall(&w.Call)
+	if err != nil || running || sp == 0 {
+		w.Call.Nr = -1
+		return false, err
+	}
+	w.Regs.PC = pc
+	w.Regs.Set(nativeSP, sp)
+	nativeRA(&w.Regs, pc)
+	if errno := w.readBlocks(uintptr(t.tid), sp); errno != 0 && errno != unix.EFAULT {
+		if errno == unix.ESRCH {
+			return false, ErrGone
+		}
+		return false, fmt.Errorf("read memory of thread %d: %w", t.tid, errno)
+	}
+	after, err := pread(t.schedstat, t.line[:])
+	if err != nil {
+		return false, err
+	}
+	w.Resumed = monotonic()
+	return bytes.Equal(t.again[:n], after), nil
+}

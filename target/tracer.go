@@ -1,0 +1,441 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Tracer stops threads. The kernel ties tracing to an OS thread: NewTracer and
+// every method but Wake must be called by one goroutine that has locked its
+// own (runtime.LockOSThread) and stays so until Close.
+type Tracer struct {
+	osThread int
+	mask     uint64 // of the OS thread before us
+	wake     int    // eventfd
+	timer    int32
+	late     []late
+	spare    *Window
+
+	// guard reaps late threads that die while this OS thread may be waiting
+	// for the very exec that waits for them.
+	guard struct {
+		sync.Mutex
+		tids    []int
+		running bool
+	}
+	closed atomic.Bool
+}
+
+// late is a thread that is attached and has not stopped yet.
+type late struct {
+	tid    int
+	pid    int
+	child  bool       // of our own child process
+	thread *Thread    // nil for the thread that exec made of another one
+	before callBefore // see raw
+}
+
+// status reports whether the exit status is another one's to take: it is
+// os.Process.Wait's for our own child.
+func (l *late) status() bool { return l.child && l.tid == l.pid }
+
+// NewTracer prepares the calling OS thread for short windows: all signals but
+// those of its own faults are masked there, the Go runtime's preemption
+// (SIGURG) among them, and its sleeps are made exact. Children's stops no
+// longer send SIGCHLD to this process.
+func NewTracer() (*Tracer, error) {
+	tr := &Tracer{osThread: unix.Gettid(), spare: NewWindow(1)}
+	var err error
+	if tr.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("make an eventfd: %w", err)
+	}
+	if tr.timer, err = newTimer(tr.osThread, alarmSignal); err != nil {
+		unix.Close(tr.wake)
+		return nil, fmt.Errorf("make a timer: %w", err)
+	}
+	tr.spare.raw.timer = tr.timer
+	if tr.mask, err = setMask(maskInWindow); err != nil {
+		deleteTimer(tr.timer)
+		unix.Close(tr.wake)
+		return nil, fmt.Errorf("mask signals: %w", err)
+	}
+	if err := errors.Join(
+		changeAction(unix.SIGCHLD, saNoCldStop, 0),
+		changeAction(alarmSignal, 0, saRestart),
+		unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)); err != nil {
+		tr.Close()
+		return nil, fmt.Errorf("set up signals and timer slack: %w", err)
+	}
+	return tr, nil
+}
+
+// alarmSignal ends a sleep at its deadline: the last realtime signal, sent to
+// the one OS thread that sleeps. The Go runtime's handler takes it and does
+// nothing; without SA_RESTART that is all it needs.
+const alarmSignal = unix.Signal(64)
+
+// maskInWindow is every signal but those that the thread sends itself (faults,
+// abort) and the three that libc and the Go runtime use to make a system call
+// in all threads.
+const maskInWindow = math.MaxUint64 &^ (1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) |
+	1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGSEGV-1) | 1<<(32-1) | 1<<(33-1) | 1<<(34-1) |
+	1<<(alarmSignal-1))
+
+// Capture takes one sample of t by stopping it: attach, stop, registers,
+// memory, let go. When it returns the thread runs on and is not traced, with
+// one exception: after ErrTimeout it is still attached, and Reap lets it go
+// once it stops. Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
+// it), ErrDenied; anything else is unexpected and comes with what failed. A
+// short read of memory is no error: see Window.
+func (tr *Tracer) Capture(t *Thread, w *Window) error {
+	w.reset()
+	if t.late.Load() || len(tr.late) > 0 && tr.holds(int(t.tid)) {
+		return ErrTimeout
+	}
+	if err := t.prepare(w); err != nil {
+		return err
+	}
+	tid := int(t.tid)
+	for try := 1; ; try++ {
+		errno := seize(tid)
+		if errno == 0 {
+			break
+		}
+		if err := t.refused(errno); err != ErrDenied || try == seizeTries {
+			return err
+		}
+	}
+	// Attached: from here on the number is held. If the thread's own file
+	// still answers, the number is its, and not that of a newer thread.
+	if err := t.Counters(&w.Counters); err != nil {
+		tr.abandon(t)
+		return err
+	}
+	w.raw.timer = tr.timer
+	end := w.stop(uintptr(tid))
+	if end == endLate {
+		end = w.wait(uintptr(tid))
+	}
+	if w.raw.armed {
+		w.alarm(0)
+	}
+	switch end {
+	case endDone:
+		w.fill(t)
+		return nil
+	case endLate:
+		t.late.Store(true)
+		tr.keep(late{tid: tid, pid: t.pid, child: t.child, thread: t, before: w.raw.before})
+		return ErrTimeout
+	case endDead:
+		tr.bury(late{tid: tid, pid: t.pid, child: t.child, thread: t, before: w.raw.before})
+		return ErrGone
+	case endGone:
+		// The number went with an exec of this very thread: it goes by the
+		// process's now, attached as it was.
+		if tid != t.pid {
+			tr.bury(late{tid: t.pid, pid: t.pid, child: t.child, before: noCall})
+		}
+		return ErrGone
+	}
+	if w.raw.errno == unix.ESRCH {
+		return ErrGone
+	}
+	return fmt.Errorf("sample thread %d: %w", tid, w.raw.errno)
+}
+
+// wait goes on where stop gave up, now with the Go scheduler's knowledge.
+func (w *Window) wait(tid uintptr) int {
+	for {
+		left := int64(w.Asked) + w.Deadline - w.clock()
+		if left <= 0 {
+			return endLate
+		}
+		w.alarm(min(left, recheckEach))
+		switch w.blockKnown(tid) {
+		case lookStopped:
+			return w.finish(tid)
+		case lookDead:
+			return endDead
+		case lookNoThread:
+			return endGone
+		}
+		if !attached(tid) {
+			return endGone
+		}
+	}
+}
+
+// recheckEach is how often, in ns, a wait makes sure that there is something
+// to wait for.
+const recheckEach = 2_000_000
+
+// holds reports whether the thread is attached still, after a try to let it go.
+func (tr *Tracer) holds(tid int) bool {
+	tr.Reap()
+	return slices.ContainsFunc(tr.late, func(l late) bool { return l.tid == tid })
+}
+
+// seizeTries is how often a refusal without a visible reason is put to the
+// test: while a thread takes over its process by exec, the number belongs to
+// the dead first thread (refused) and at the next moment to the new one.
+const seizeTries = 4
+
+// try looks once, and does the rest of the window if the thread has stopped.
+func (w *Window) try(tid uintptr) (end int, over bool) {
+	switch w.look(tid) {
+	case lookStopped:
+		return w.finish(tid), true
+	case lookDead:
+		return endDead, true
+	case lookNoThread:
+		return endGone, true
+	}
+	if !attached(tid) {
+		return endGone, true
+	}
+	return endLate, false
+}
+
+// refused finds out what the kernel meant.
+func (t *Thread) refused(errno unix.Errno) error {
+	if errno == unix.ESRCH {
+		return ErrGone
+	}
+	if errno != unix.EPERM {
+		return fmt.Errorf("attach to thread %d: %w", t.tid, errno)
+	}
+	if s, err := t.State(); err != nil || s == stack.StateDead {
+		return ErrGone
+	}
+	p := &Process{pid: t.pid}
+	if dir, err := unix.Open(fmt.Sprintf("/proc/%d/task/%d", t.pid, t.tid), unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0); err == nil {
+		defer unix.Close(dir)
+		p.dir = dir
+		if _, status, err := p.status(""); err == nil && status.TracerPid != 0 {
+			if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(status.TracerPid)); err == nil {
+				return ErrTimeout // late, for another Tracer of ours
+			}
+			return ErrTraced
+		}
+	}
+	return ErrDenied
+}
+
+// abandon gets rid of a thread that was attached by mistake: a newer one that
+// has the number of ours.
+func (tr *Tracer) abandon(t *Thread) {
+	tid := int(t.tid)
+	w := tr.spare
+	w.Spans, w.StackDefault = nil, 1
+	w.reset()
+	w.raw.before = noCall
+	end := w.stop(uintptr(tid))
+	if w.raw.armed {
+		w.alarm(0)
+	}
+	if end == endLate || end == endDead {
+		tr.keep(late{tid: tid, pid: t.pid, child: t.child, before: noCall})
+	}
+}
+
+// keep remembers a thread that is to be let go later.
+func (tr *Tracer) keep(l late) {
+	tr.late = append(tr.late, l)
+	g := &tr.guard
+	g.Lock()
+	defer g.Unlock()
+	if !l.status() {
+		g.tids = append(g.tids, l.tid)
+	}
+	if !g.running && len(g.tids) > 0 {
+		g.running = true
+		go tr.watch()
+	}
+}
+
+// noCall is what is known before the stop where nothing is.
+var noCall = callBefore{call: stack.Call{Nr: -1}}
+
+// guardEvery is how often the guard looks for dead late threads.
+const guardEvery = 50 * time.Millisecond
+
+// watch reaps late threads that die. A thread that calls exec waits until
+// every other thread of its process is reaped, and holds a lock that our
+// attaching to any of them waits for: without help from another OS thread,
+// which may reap for its whole process, the three would wait for each other.
+func (tr *Tracer) watch() {
+	g := &tr.guard
+	for {
+		time.Sleep(guardEvery)
+		g.Lock()
+		for i := 0; i < len(g.tids); {
+			if err := reap(g.tids[i]); err == nil || err == unix.ECHILD {
+				g.tids = append(g.tids[:i], g.tids[i+1:]...)
+			} else {
+				i++
+			}
+		}
+		if len(g.tids) == 0 {
+			g.running = false
+			g.Unlock()
+			return
+		}
+		g.Unlock()
+	}
+}
+
+// forget ends the guard's care for a thread that was let go.
+func (tr *Tracer) forget(tid int) {
+	g := &tr.guard
+	g.Lock()
+	defer g.Unlock()
+	for i, x := range g.tids {
+		if x == tid {
+			g.tids = append(g.tids[:i], g.tids[i+1:]...)
+			return
+		}
+	}
+}
+
+// bury reaps a dead thread now if it can be, else later.
+func (tr *Tracer) bury(l late) {
+	if !tr.release(&l) {
+		tr.keep(l)
+	}
+}
+
+// Reap lets go every thread that was late and has stopped since. It costs one
+// system call for each such thread, nothing when there is none; call it at
+// each tick.
+func (tr *Tracer) Reap() {
+	for i := 0; i < len(tr.late); {
+		if !tr.release(&tr.late[i]) {
+			i++
+			continue
+		}
+		tr.forget(tr.late[i].tid)
+		last := len(tr.late) - 1
+		tr.late[i] = tr.late[last]
+		tr.late[last] = late{}
+		tr.late = tr.late[:last]
+	}
+}
+
+// Late is how many threads are still attached because they did not stop.
+func (tr *Tracer) Late() int { return len(tr.late) }
+
+// release reports whether there is nothing more to do for l.
+func (tr *Tracer) release(l *late) bool {
+	w := tr.spare
+	w.Spans, w.StackDefault = nil, 1
+	w.reset()
+	w.raw.before = l.before
+	end, over := w.try(uintptr(l.tid))
+	if !over {
+		return false
+	}
+	switch end {
+	case endDead:
+		if !l.status() {
+			if err := reap(l.tid); errors.Is(err, unix.EAGAIN) {
+				return false // killed, and still on its way out
+			}
+		} else if w.look(uintptr(l.tid)) == lookStopped {
+			return false
+		}
+	case endGone:
+		if l.tid != l.pid {
+			// See Capture: exec may have moved it.
+			l.tid, l.before = l.pid, noCall
+			if l.thread != nil {
+				l.thread.late.Store(false)
+				l.thread = nil
+			}
+			return tr.release(l)
+		}
+	}
+	if l.thread != nil {
+		l.thread.late.Store(false)
+	}
+	return true
+}
+
+// closeLimit bounds how long Close waits for late threads, in ns.
+const closeLimit = 100_000_000
+
+// Close lets everything go and gives the OS thread its signals back. A thread
+// that sleeps uninterruptibly and does not stop within 100 ms can only be let
+// go by the end of the calling OS thread: then Close returns ErrTimeout, and
+// the caller should let its goroutine end without unlocking it, which ends
+// the OS thread too.
+func (tr *Tracer) Close() error {
+	if tr.closed.Swap(true) {
+		return nil
+	}
+	end := monotonic() + closeLimit
+	for tr.Reap(); len(tr.late) > 0 && monotonic() < end; tr.Reap() {
+		ts := unix.NsecToTimespec(closeLimit / 100)
+		_ = unix.Nanosleep(&ts, nil)
+	}
+	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
+	unix.Close(tr.wake)
+	deleteTimer(tr.timer)
+	if _, err := setMask(tr.mask); err != nil {
+		return fmt.Errorf("unmask signals: %w", err)
+	}
+	if len(tr.late) > 0 {
+		return ErrTimeout
+	}
+	return nil
+}
+
+// SleepUntil sleeps until t. It returns earlier, with true, if Wake was called
+// since the last SleepUntil that returned true.
+func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
+	fds := []unix.PollFd{{Fd: int32(tr.wake), Events: unix.POLLIN}}
+	for {
+		left := max(int64(t-monotonic()), 0)
+		ts := unix.NsecToTimespec(left)
+		n, err := unix.Ppoll(fds, &ts, nil)
+		if n > 0 {
+			var b [8]byte
+			_, _ = unix.Read(tr.wake, b[:])
+			return true
+		}
+		if err == nil && monotonic() >= t || err != nil && err != unix.EINTR {
+			return false
+		}
+	}
+}
+
+// Wake ends a SleepUntil, the present or the next one. It may be called from
+// any goroutine until Close begins.
+func (tr *Tracer) Wake() {
+	if tr.closed.Load() {
+		return
+	}
+	_, _ = unix.Write(tr.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) // full: it is awake
+	runtime.KeepAlive(tr)
+}
+
+// Now reads the clock of all times here, CLOCK_MONOTONIC.
+func Now() stack.Time { return monotonic() }
+
+func monotonic() stack.Time {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
+	return stack.Time(ts.Nano())
+}

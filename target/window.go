@@ -1,0 +1,161 @@
+package target
+
+import (
+	"syscall"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Limits and defaults of a Window.
+const (
+	MaxSpans     = 16      // small blocks per sample
+	MaxSpanBytes = 8 << 10 // of all small blocks together
+	MaxStack     = 1 << 20 // bytes of stack per sample
+
+	DefaultSpin     = 40_000    // ns
+	DefaultDeadline = 5_000_000 // ns
+	DefaultStack    = 8 << 10   // bytes
+)
+
+// Window is the block through which one sample goes in and out. It is made
+// once and used again and again; everything in it is overwritten by the next
+// Capture or ReadBlocked. It must come from NewWindow.
+type Window struct {
+	// What to do.
+	Spans        []stack.Span // read ahead of the stack, at most MaxSpans and MaxSpanBytes in sum; what is above is not read
+	StackHigh    uint64       // copy [SP, StackHigh), clipped to the window's maximum …
+	StackDefault int          // … or this many bytes when StackHigh is not above SP; 0: DefaultStack
+	SpinFor      int64        // ns to wait for the stop by spinning, sleeping after that; 0: DefaultSpin
+	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
+
+	// What was found.
+	Regs      stack.Regs
+	Call      stack.Call // the call the thread was in; Nr -1: none
+	Counters  Counters   // right before the stop, or at the read
+	Asked     stack.Time // before the request to stop
+	Stopped   stack.Time // when the stop was seen: the registers and memory are of this time or earlier
+	Resumed   stack.Time // after the thread was let go
+	Restarted bool       // a call that the stop had cut short was put back
+	Interrupt bool       // a call was cut short and could not be put back: the target sees EINTR
+	Sig       int        // signal that was on its way in and was passed on; 0: none
+	Group     bool       // the process was stopped by a signal, and still is
+	StackAddr uint64     // where the copy of the stack begins: SP
+
+	buf   []byte
+	max   int               // bytes of stack that fit
+	off   [MaxSpans + 2]int // where each block begins in buf, the stack being the last one
+	got   [MaxSpans + 1]int // bytes of each block that were read
+	n     int               // small blocks of this sample
+	stack int               // bytes of stack asked for
+	errno syscall.Errno     // of the memory read that brought least
+	raw   raw
+}
+
+// NewWindow makes a window that copies up to maxStack bytes of stack (bounded
+// by MaxStack; 0: DefaultStack).
+func NewWindow(maxStack int) *Window {
+	if maxStack <= 0 {
+		maxStack = DefaultStack
+	}
+	w := &Window{max: min(maxStack, MaxStack)}
+	w.buf = make([]byte, MaxSpanBytes+w.max)
+	return w
+}
+
+// Grow makes room for maxStack bytes of stack; what the window held is lost.
+func (w *Window) Grow(maxStack int) {
+	if maxStack = min(maxStack, MaxStack); maxStack > w.max {
+		w.max = maxStack
+		w.buf = make([]byte, MaxSpanBytes+w.max)
+		w.reset()
+	}
+}
+
+// Cap is how many bytes of stack the window can hold.
+func (w *Window) Cap() int { return w.max }
+
+// Block is what was read of Spans[i]: shorter than asked where memory ended.
+// It is good until the window is used again.
+func (w *Window) Block(i int) []byte {
+	if i < 0 || i >= w.n {
+		return nil
+	}
+	return w.buf[w.off[i] : w.off[i]+w.got[i] : w.off[i]+w.got[i]]
+}
+
+// Stack is the copy of the stack from StackAddr up, shorter than asked for
+// where memory ended. It is good until the window is used again.
+func (w *Window) Stack() []byte {
+	o := w.off[w.n]
+	return w.buf[o : o+w.got[w.n] : o+w.got[w.n]]
+}
+
+// StackAsked is how many bytes of stack were asked for.
+func (w *Window) StackAsked() int { return w.stack }
+
+// ReadErr is the error of a read that was short, nil where all was read.
+func (w *Window) ReadErr() error {
+	for i := range w.n + 1 {
+		want := w.off[i+1] - w.off[i]
+		if w.got[i] == want {
+			continue
+		}
+		a := w.StackAddr
+		if i < w.n {
+			a = w.Spans[i].Addr
+		}
+		errno := w.errno
+		if errno == 0 {
+			errno = syscall.EFAULT
+		}
+		return &MemoryError{Addr: a + uint64(w.got[i]), Err: errno}
+	}
+	return nil
+}
+
+// reset lays out the blocks and forgets the sample before.
+func (w *Window) reset() {
+	w.Regs.Known, w.Regs.PC, w.Regs.TLS = 0, 0, 0
+	w.Call = stack.Call{Nr: -1}
+	w.Counters = Counters{}
+	w.Asked, w.Stopped, w.Resumed = 0, 0, 0
+	w.Restarted, w.Interrupt, w.Group, w.Sig, w.StackAddr = false, false, false, 0, 0
+	w.n, w.stack, w.errno = 0, 0, 0
+	o := 0
+	for i := range min(len(w.Spans), MaxSpans) {
+		l := w.Spans[i].Len
+		if l < 0 || l > MaxSpanBytes-o {
+			break
+		}
+		w.off[i], w.got[i] = o, 0
+		o += l
+		w.n++
+	}
+	w.off[w.n], w.off[w.n+1], w.got[w.n] = o, o, 0
+	if w.SpinFor <= 0 {
+		w.SpinFor = DefaultSpin
+	}
+	if w.Deadline <= 0 {
+		w.Deadline = DefaultDeadline
+	}
+	if w.StackDefault <= 0 {
+		w.StackDefault = DefaultStack
+	}
+}
+
+// planStack decides how much of the stack to copy, now that SP is known.
+//
+//go:nosplit
+//go:norace
+func (w *Window) planStack(sp uint64) {
+	n := uint64(w.StackDefault)
+	if w.StackHigh > sp {
+		n = w.StackHigh - sp
+	}
+	if n > uint64(w.max) {
+		n = uint64(w.max)
+	}
+	w.StackAddr = sp
+	w.stack = int(n)
+	w.off[w.n+1] = w.off[w.n] + w.stack
+}

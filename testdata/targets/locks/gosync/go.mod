@@ -1,0 +1,3 @@
+module gosync
+
+go 1.26

@@ -1,0 +1,60 @@
+package trace
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/sliverprof/sliver/event"
+)
+
+// The methods below write a recording without a Recorder: for what is not
+// sampled live, such as a trace of another tool or a test's own events.
+
+// maxDirect is how many events one chunk of Events holds.
+const maxDirect = 1 << 14
+
+// Events writes es, events of thread seq, behind those written before.
+func (w *Writer) Events(seq int, es []event.Event) error {
+	var c eventEncoder
+	for len(es) > 0 {
+		n := min(len(es), maxDirect)
+		c.reset(seq)
+		for _, e := range es[:n] {
+			c.add(e)
+		}
+		if err := w.chunk(chunkEvents, c.payload(nil)); err != nil {
+			return err
+		}
+		es = es[n:]
+	}
+	return nil
+}
+
+// Process writes what the recording is of; it comes first.
+func (w *Writer) Process(p Process) error { return w.json(chunkProcess, p) }
+
+// Thread announces a thread; t.Seq is the number that Events takes.
+func (w *Writer) Thread(t Thread) error { return w.json(chunkThread, t) }
+
+// Maps writes a generation of the address space. first is how many modules
+// were written before, mods are those that are new.
+func (w *Writer) Maps(m Maps, first int, mods []Module) error {
+	return w.json(chunkMaps, mapsChunk{Maps: m, First: first, Modules: mods})
+}
+
+// Waits writes descriptions for event.Wait.
+func (w *Writer) Waits(ws []Wait) error { return w.json(chunkWait, ws) }
+
+// Stats writes the accounts; the newest count.
+func (w *Writer) Stats(s Stats) error { return w.json(chunkStats, s) }
+
+// End writes that the recording is complete.
+func (w *Writer) End(e End) error { return w.json(chunkEnd, e) }
+
+func (w *Writer) json(typ string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("encode %s: %w", typ, err)
+	}
+	return w.chunk(typ, b)
+}

@@ -1,0 +1,97 @@
+package cfi
+
+import (
+	"fmt"
+	"io"
+	"sync/atomic"
+)
+
+const (
+	// pageSize is how much of a file is read at once. A look-up touches a
+	// few far-apart places (binary search) and then neighbours.
+	pageSize = 16 << 10
+	// maxSection bounds a section that is read page by page.
+	maxSection = 4 << 30
+	// maxInflated bounds what a compressed section may grow to.
+	maxInflated = 1 << 30
+)
+
+// A section is a stretch of a file that is read page by page when it is first
+// touched, or bytes that are in memory already. Methods may be called
+// concurrently: two that miss the same page read it twice, to the same bytes.
+type section struct {
+	name  string
+	addr  uint64 // vaddr of its first byte
+	size  uint64
+	open  bool // the true end is not known: a terminator ends it
+	data  []byte
+	file  io.ReaderAt
+	off   int64
+	pages []atomic.Pointer[[]byte]
+}
+
+func fileSection(name string, r io.ReaderAt, addr, off, size uint64) (*section, error) {
+	if size > maxSection || off > 1<<62 {
+		return nil, fmt.Errorf("%s: %#x bytes at file offset %#x: too large", name, size, off)
+	}
+	return &section{name: name, addr: addr, size: size, file: r, off: int64(off),
+		pages: make([]atomic.Pointer[[]byte], (size+pageSize-1)/pageSize)}, nil
+}
+
+func bytesSection(name string, addr uint64, b []byte) *section {
+	return &section{name: name, addr: addr, size: uint64(len(b)), data: b}
+}
+
+// bytes gives n bytes at offset off. The result must not be changed, and stays
+// valid.
+func (s *section) bytes(off, n uint64) ([]byte, error) {
+	if off > s.size || n > s.size-off {
+		return nil, s.errorf(off, "%d bytes wanted, the section ends at %#x", n, s.size)
+	}
+	if s.data != nil || n == 0 {
+		return s.data[off : off+n : off+n], nil
+	}
+	if off/pageSize == (off+n-1)/pageSize {
+		p, err := s.page(off / pageSize)
+		if err != nil {
+			return nil, err
+		}
+		i := off % pageSize
+		return p[i : i+n : i+n], nil
+	}
+	// n is at most s.size, but the file may be shorter: grow with what is read.
+	var out []byte
+	for n > 0 {
+		p, err := s.page(off / pageSize)
+		if err != nil {
+			return nil, err
+		}
+		p = p[off%pageSize:]
+		if uint64(len(p)) > n {
+			p = p[:n]
+		}
+		out = append(out, p...)
+		off += uint64(len(p))
+		n -= uint64(len(p))
+	}
+	return out, nil
+}
+
+func (s *section) page(i uint64) ([]byte, error) {
+	if p := s.pages[i].Load(); p != nil {
+		return *p, nil
+	}
+	b := make([]byte, min(pageSize, s.size-i*pageSize))
+	if n, err := s.file.ReadAt(b, s.off+int64(i*pageSize)); n < len(b) {
+		if err == nil || err == io.EOF {
+			err = io.ErrUnexpectedEOF
+		}
+		return nil, s.errorf(i*pageSize+uint64(n), "read: %w", err)
+	}
+	s.pages[i].Store(&b)
+	return b, nil
+}
+
+func (s *section) errorf(off uint64, format string, args ...any) error {
+	return fmt.Errorf("%s+%#x: "+format, append([]any{s.name, off}, args...)...)
+}

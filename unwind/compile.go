@@ -1,0 +1,164 @@
+package unwind
+
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// A slow rule is one that no entry can hold.
+type slowRule struct {
+	rule.Rule
+	bias uint64
+}
+
+// compile makes the entry for a lookup address that the cache does not know.
+// pc is the address that it stands for: key itself or key+1. The reason is
+// ReasonUnmapped if no code is known there.
+func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
+	if w.cache.full() {
+		w.forget()
+	}
+	r := w.snap.find(key)
+	e := entry{pc: key}
+	if key == 0 || r == nil || !r.exec {
+		// A trampoline may be the first thing in its mapping.
+		if r = w.snap.find(pc); key != 0 && r != nil && r.exec && w.trampoline(nil, 0, pc) {
+			e.op, e.fn = opSignal, pc
+			return w.cache.put(&e), stack.ReasonNone
+		}
+		return nil, stack.ReasonUnmapped
+	}
+	if r.mod == nil {
+		e.op = opFP
+		if w.trampoline(nil, 0, pc) {
+			e.op, e.fn = opSignal, pc
+		}
+		return w.cache.put(&e), stack.ReasonNone
+	}
+	m := r.mod
+	m.load()
+	bias, ok := m.bias(r)
+	if !ok {
+		e.op, e.flags = opFP, flagFile
+		return w.cache.put(&e), stack.ReasonNone
+	}
+	w.space.adoptGo(m, bias)
+	w.tmp.bias = bias
+	golang, err := m.rule(key-bias, &w.tmp.Rule)
+	switch {
+	case errors.Is(err, rule.ErrNoRule):
+		e.op, e.flags = opFP, flagFile
+	case err != nil:
+		e.op = opBad
+	default:
+		w.compileRule(&e, golang)
+	}
+	// A handler's return address is the trampoline's first byte, and the byte
+	// before it belongs to something else. arm64's vDSO and Go's and musl's
+	// trampolines are told by their code, as gdb and libgcc do: the tables of
+	// the first are wrong where they exist, the others have none.
+	if err != nil || w.tmp.Signal || key != pc && w.tmp.Hi == pc-bias || m.mapping.Inode == 0 {
+		if !(w.arch == rule.AMD64 && err == nil && w.tmp.Signal) && w.trampoline(m, bias, pc) {
+			e = entry{pc: key, op: opSignal, fn: pc}
+			if golang {
+				e.flags |= flagGo
+			}
+		}
+	}
+	if e.op == opFP && w.arch == rule.AMD64 {
+		w.tmp.bias = bias
+		found, lack := w.ahead(m, r, bias, pc, &w.tmp.Rule)
+		switch {
+		case found:
+			w.compileRule(&e, false)
+			e.fn, e.flags = 0, flagScan
+		case lack != 0: // a longer copy may tell
+			return nil, w.lack(lack)
+		case key != pc && w.last(m, bias, pc):
+			e.flags |= flagLast
+		}
+	}
+	return w.cache.put(&e), stack.ReasonNone
+}
+
+// compileRule fills e from w.tmp.
+func (w *Walker) compileRule(e *entry, golang bool) {
+	r := &w.tmp
+	e.fn = r.Func + r.bias
+	if golang {
+		e.flags |= flagGo | flagTable
+	}
+	if r.Signal {
+		e.flags |= flagSignal
+	}
+	if w.fast(e) {
+		e.op = opFast
+		return
+	}
+	e.op = opRule
+	e.slow = int32(len(w.rules))
+	w.rules = append(w.rules, *r)
+	w.rules[e.slow].Exprs = append([][]byte(nil), r.Exprs...)
+}
+
+// fast fills e from w.tmp if that can say it all.
+func (w *Walker) fast(e *entry) bool {
+	r := &w.tmp
+	if r.CFAIsExpr || r.Special != rule.None || r.Signal || int(r.CFAReg) >= numRegs {
+		return false
+	}
+	words := func(off int32) (uint16, bool) {
+		n := -int64(off) / 8
+		return uint16(n), off%8 == 0 && n > 0 && n <= 0xffff
+	}
+	e.cfaReg, e.cfaOff = r.CFAReg, r.CFAOff
+	ok := false
+	switch {
+	case r.RA.Kind == rule.Offset:
+		if e.raOff, ok = words(r.RA.Off); !ok {
+			return false
+		}
+	case w.arch != rule.ARM64:
+		return false
+	case r.RA.Kind == rule.Same, r.RA.Kind == rule.Register && r.RA.Off == rule.ARM64RA:
+		e.raOff = 0
+	default:
+		return false
+	}
+	for _, l := range r.Saved[:r.NSaved] {
+		if l.Kind == rule.Same {
+			continue
+		}
+		if l.Kind != rule.Offset || e.n == maxFast || int(l.Reg) == w.sp || int(l.Reg) >= numRegs {
+			return false
+		}
+		if l.Reg == rule.ARM64RA && w.arch == rule.ARM64 {
+			if l.Off != r.RA.Off {
+				return false
+			}
+			continue // the return address itself
+		}
+		if e.off[e.n], ok = words(l.Off); !ok {
+			return false
+		}
+		e.reg[e.n] = l.Reg
+		e.n++
+	}
+	return true
+}
+
+// code reads bytes of code at an address: from memory, where it cannot be
+// anything but what runs, else from the file.
+func (w *Walker) code(b []byte, m *module, bias, addr uint64) []byte {
+	if w.space.mem != nil {
+		if n, _ := w.space.mem.ReadAt(b, int64(addr)); n > 0 {
+			return b[:n]
+		}
+	}
+	if m != nil && m.file != nil {
+		return b[:m.code(b, addr-bias)]
+	}
+	return nil
+}

@@ -1,0 +1,142 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"io"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// fuzzSpace has a C library mapped, which has many kinds of rules, and code
+// without a file.
+func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mapping) {
+	t.Helper()
+	path := map[rule.Arch]string{rule.AMD64: "/lib/x86_64-linux-gnu/libc.so.6", rule.ARM64: "/usr/aarch64-linux-gnu/lib/libc.so.6"}[arch]
+	_, err := os.Stat(path)
+	need(t, "libc-"+arch.String(), err)
+	const base = 0x10000
+	maps := []stack.Mapping{
+		{Start: base, End: base + 4<<20, Inode: 1, Exec: true, Path: path},
+		{Start: 0x1000000, End: 0x1100000, Exec: true},
+		{Start: 0x7ff000, End: 0x900000, Path: "[stack]"},
+	}
+	s := NewSpace(arch, hostFiles{}, mem)
+	s.Update(maps)
+	return s, maps
+}
+
+// FuzzWalk walks over memory and registers that mean nothing: it must end,
+// within the depth limit, and say why.
+func FuzzWalk(f *testing.F) {
+	f.Add(uint64(1), []byte("abc"), false)
+	f.Add(uint64(2), []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), true)
+	spaces := map[bool]*Walker{}
+	f.Fuzz(func(t *testing.T, seed uint64, data []byte, arm bool) {
+		arch := rule.AMD64
+		if arm {
+			arch = rule.ARM64
+		}
+		w := spaces[arm]
+		if w == nil {
+			s, _ := fuzzSpace(t, arch, noise{})
+			w = NewWalker(s)
+			spaces[arm] = w
+		}
+		rnd := rand.New(rand.NewPCG(seed, uint64(len(data))))
+		walkRandom(t, w, arch, rnd, data)
+	})
+}
+
+// TestWalkRandom is FuzzWalk over many seeds.
+func TestWalkRandom(t *testing.T) {
+	for _, arch := range []rule.Arch{rule.AMD64, rule.ARM64} {
+		t.Run(arch.String(), func(t *testing.T) {
+			s, _ := fuzzSpace(t, arch, noise{})
+			w := NewWalker(s)
+			seen := map[stack.Reason]int{}
+			deep := 0
+			for i := range uint64(3000) {
+				reason, n := walkRandom(t, w, arch, rand.New(rand.NewPCG(i, 7)), nil)
+				seen[reason]++
+				deep = max(deep, n)
+			}
+			t.Logf("ends: %v, deepest %d", seen, deep)
+			if len(seen) < 4 || deep < 3 {
+				t.Errorf("random walks end in too few ways: %v, deepest %d", seen, deep)
+			}
+		})
+	}
+}
+
+// noise is memory that reads as the same bytes everywhere.
+type noise struct{}
+
+func (noise) ReadAt(p []byte, addr int64) (int, error) {
+	if addr%3 == 0 {
+		return 0, io.ErrUnexpectedEOF
+	}
+	for i := range p {
+		p[i] = byte(addr>>4 + int64(i)*31)
+	}
+	return len(p), nil
+}
+
+func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []byte) (stack.Reason, int) {
+	t.Helper()
+	const lo, size = 0x800000, 8192
+	word := func() uint64 {
+		switch rnd.IntN(8) {
+		case 0:
+			return rnd.Uint64()
+		case 1, 2:
+			return lo + uint64(rnd.IntN(size)) // the stack
+		case 3:
+			return 0x1000000 + uint64(rnd.IntN(1<<20)) // code without a file
+		case 4:
+			return uint64(rnd.IntN(16))
+		}
+		return 0x10000 + uint64(rnd.IntN(2<<20)) // code
+	}
+	mem := make([]byte, size)
+	for i := 0; i+8 <= size; i += 8 {
+		binary.LittleEndian.PutUint64(mem[i:], word())
+	}
+	copy(mem[rnd.IntN(size):], data)
+	regs := stack.Regs{PC: word(), Known: rnd.Uint64() | rnd.Uint64() | 1<<arch.SP()}
+	for i := range regs.R {
+		regs.R[i] = word()
+	}
+	regs.R[arch.SP()] = lo + uint64(rnd.IntN(size/2))&^7
+	var th Thread
+	w.Plan(&th)
+	mem = mem[:rnd.IntN(size)]
+	c := Copy{Blocks: []Block{{Addr: lo, Data: mem}}}
+	frames, reason := w.Walk(&th, &regs, &c)
+	if len(frames) > MaxDepth+1 {
+		t.Fatalf("%d frames", len(frames))
+	}
+	if len(frames) == 0 {
+		t.Fatal("no frames")
+	}
+	last := frames[len(frames)-1]
+	if (last.Kind == stack.KindError) != (reason != stack.ReasonNone) || reason != stack.ReasonNone && stack.Reason(last.PC) != reason {
+		t.Fatalf("ends with %+v, reason %v", last, reason)
+	}
+	for i := range frames[:len(frames)-1] {
+		if frames[i].Kind == stack.KindError {
+			t.Fatalf("error frame %d of %d", i, len(frames))
+		}
+	}
+	span := w.StackSpan(&th, regs.R[arch.SP()])
+	if span.Len < 0 || span.Len > MaxStack+redZone {
+		t.Fatalf("next copy of %d bytes", span.Len)
+	}
+	if _, n := w.StackPlan(&th); n <= 0 || n > MaxStack {
+		t.Fatalf("next copy of %d bytes", n)
+	}
+	return reason, len(frames)
+}

@@ -1,0 +1,120 @@
+package unwind
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// mayBeGo reports whether a file can hold Go's tables: to search it all for
+// them takes tens of milliseconds. Go's linker leaves some of these sections
+// (src/cmd/link/internal/ld/data.go), also where an external linker does the
+// rest, and strip keeps them; a file without any sections is searched.
+func mayBeGo(f *elf.File) bool {
+	if len(f.Sections) == 0 {
+		return true
+	}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case ".go.buildinfo", ".gopclntab", ".data.rel.ro.gopclntab", ".note.go.buildid":
+			return true
+		}
+	}
+	return false
+}
+
+// loadGo opens the tables of Go's linker where the file has them.
+func (m *module) loadGo(f *elf.File) error {
+	if !mayBeGo(f) {
+		return nil
+	}
+	t, err := gopcln.Load(m.file, m.space.arch)
+	switch {
+	case err == nil:
+		m.golang = t
+	case errors.Is(err, gopcln.ErrNotGo):
+		err = nil
+	}
+	return err
+}
+
+// adoptGo makes m's Go runtime the process's, if it has none yet. Of several
+// (a program and a plugin in C form) the first is followed; stacks of the
+// others end where they cross over.
+func (s *Space) adoptGo(m *module, bias uint64) {
+	if m.golang != nil && s.golang.Load() == nil {
+		s.golang.CompareAndSwap(nil, gopcln.NewRuntime(m.golang, bias))
+	}
+}
+
+// threadGo gives what is known of th's Go data; nil if the process has no Go
+// runtime, or none that was seen so far.
+func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
+	rt := w.space.golang.Load()
+	if rt == nil {
+		return nil
+	}
+	if th.runtime != rt {
+		th.runtime, th.golang = rt, rt.Thread(th.TID)
+	}
+	return th.golang
+}
+
+// live is a Walker's memory for what proves itself: the copy, else the
+// target's memory as it is now.
+type live Walker
+
+// Word implements rule.Words.
+func (l *live) Word(addr uint64) (uint64, bool) {
+	w := (*Walker)(l)
+	if v, ok := w.word(addr); ok {
+		return v, true
+	}
+	if w.space.mem == nil {
+		return 0, false
+	}
+	return readWord(w.space.mem, w.buf[:8], addr)
+}
+
+func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
+	if addr > 1<<63-8 {
+		return 0, false
+	}
+	if n, _ := m.ReadAt(b, int64(addr)); n < 8 {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(b), true
+}
+
+// frozen is a Walker's memory for what must not have moved since the copy.
+type frozen Walker
+
+// Word implements rule.Words.
+func (f *frozen) Word(addr uint64) (uint64, bool) { return (*Walker)(f).word(addr) }
+
+// cross lets Go's runtime data say where the walk goes on. apply reports that
+// w's registers are ready for the rule itself.
+func (w *Walker) cross(f *stack.Frame, r *rule.Rule) (s step, apply bool) {
+	if w.golang == nil {
+		return stop(stack.ReasonNoRule), false
+	}
+	g := &w.crossing
+	*g = stack.Regs{PC: f.PC, Known: w.known, TLS: w.leaf.TLS}
+	copy(g.R[:], w.regs[:])
+	how := w.golang.Cross(r, g, f.Exact, (*frozen)(w))
+	copy(w.regs[:], g.R[:])
+	w.known = g.Known
+	switch how {
+	case gopcln.Apply:
+		return s, true
+	case gopcln.Jump, gopcln.Exact:
+		return step{pc: g.PC, exact: how == gopcln.Exact, trust: stack.TrustTable}, false
+	case gopcln.Base:
+		return step{end: true}, false
+	}
+	return stop(stack.ReasonMemory), false
+}

@@ -1,0 +1,222 @@
+package gopcln
+
+import (
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// Step says how Cross left the registers.
+type Step uint8
+
+// Steps.
+const (
+	Apply Step = iota // the rule holds for the registers as they are now: apply it
+	Jump              // the registers are the caller's, the PC is a return address
+	Exact             // the registers are the caller's, the PC is the instruction that it runs next
+	Base              // the walk is complete here
+	Lost              // the way on could not be read
+)
+
+func (s Step) String() string {
+	return [...]string{"apply", "jump", "exact", "base", "lost"}[min(s, Lost)]
+}
+
+// Cross takes a walk over to the stack that goes on, at a frame whose rule is
+// GoSwitch, GoCgocallback or GoSigtramp. regs are the frame's registers, exact
+// says that its PC is not a return address. Until the next frame SP may have
+// gone anywhere. Begin must have been called for this sample.
+func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	if r.Special == rule.GoSigtramp {
+		cfa := regs.R[r.CFAReg&31] + uint64(int64(r.CFAOff))
+		if SignalContext(arch, cfa, mem, regs) {
+			t.interrupted(cfa, regs, mem)
+			return Exact
+		}
+		if r.RA.Kind == rule.Undef {
+			return Lost
+		}
+		return Apply
+	}
+	sp := regs.R[arch.SP()]
+	k := t.rt.table.kinds.get(r.Func)
+	switch k {
+	case movedSP:
+		if _, stk, ok := t.current(mem); ok && stk.has(regs.R[r.CFAReg&31]) && !stk.has(sp) {
+			t.note(regs.R[r.CFAReg&31], stk)
+		}
+		return Apply
+	case plain, saves:
+		return Apply
+	case asmcgocall:
+		if !exact {
+			return t.fromC(regs, mem)
+		}
+	}
+	g, stk, ok := t.current(mem)
+	switch {
+	case !ok:
+		return Lost
+	case k == cgocallback:
+		if g == 0 || !stk.has(sp) {
+			return Apply // still, or again, on the C stack
+		}
+		return t.toC(regs, mem)
+	case k == gogo:
+		if g == 0 || !stk.has(sp) {
+			return Apply
+		}
+		// The frame is gone: SP is the goroutine's.
+		step := t.resume(g, stk, regs, mem)
+		regs.Set(arch.SP(), sp)
+		return step
+	case exact && (k == systemstack || k == asmcgocall) && !t.switched(sp, mem):
+		return Apply // called on g0's stack, or a signal's: stays there
+	case g == 0:
+		return Base
+	case stk.has(sp):
+		if k == morestack && arch == rule.ARM64 {
+			// f called it with its own return address in R3.
+			regs.PC = regs.R[rule.ARM64RA]
+			regs.Set(rule.ARM64RA, regs.R[3])
+			return Jump
+		}
+		return Apply // not yet left it, or back again
+	case k == systemstack || k == asmcgocall:
+		sp, ok := mem.Word(g + bufSP)
+		if !ok || !stk.has(sp) {
+			return Lost
+		}
+		bp, ok := mem.Word(g + t.layout.bufBP)
+		if !ok {
+			return Lost
+		}
+		t.note(sp, stk)
+		regs.Set(arch.SP(), sp)
+		regs.Set(arch.FP(), bp)
+		return Apply
+	}
+	return t.resume(g, stk, regs, mem) // mcall, morestack
+}
+
+// switched reports whether systemstack or asmcgocall, at SP, has come to g0's
+// stack: it begins there at the SP that g0 was left with.
+func (t *Thread) switched(sp uint64, mem rule.Words) bool {
+	const room = 32 // bytes at most that asmcgocall takes, with the alignment
+	at, ok := mem.Word(t.g0 + bufSP)
+	return ok && at-sp <= room
+}
+
+// resume sets regs to where g goes on when it runs again.
+func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	pc, ok1 := mem.Word(g + bufPC)
+	sp, ok2 := mem.Word(g + bufSP)
+	bp, ok3 := mem.Word(g + t.layout.bufBP)
+	lr, ok4 := mem.Word(g + t.layout.bufLR)
+	if !ok1 || !ok2 || !ok3 || !ok4 {
+		return Lost
+	}
+	if sp != 0 && !stk.has(sp) && sp != stk.hi {
+		return Lost
+	}
+	if sp != 0 {
+		t.note(sp, stk)
+		regs.Set(arch.SP(), sp)
+	}
+	if bp != 0 || sp != 0 {
+		regs.Set(arch.FP(), bp)
+	}
+	if arch == rule.ARM64 {
+		regs.Set(rule.ARM64RA, lr)
+	}
+	regs.PC = pc
+	var f fn
+	if vaddr := pc - t.rt.bias; t.rt.table.find(vaddr, &f) == nil && vaddr == f.entry {
+		return Exact // a goroutine that has not run yet
+	}
+	return Jump
+}
+
+// fromC takes regs of asmcgocall, called back by C on g0's stack, to its frame
+// on the goroutine's stack: it saved g and the depth of that frame
+// (src/runtime/asm_amd64.s, asm_arm64.s, 1.16 … 1.26). Where it was called on
+// g0 it saved no g, and the SP itself.
+func (t *Thread) fromC(regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	sp := regs.R[arch.SP()]
+	depthAt, gAt := sp, sp+8
+	if arch == rule.ARM64 {
+		depthAt, gAt = sp+8, sp
+	}
+	g, ok1 := mem.Word(gAt)
+	depth, ok2 := mem.Word(depthAt)
+	if !ok1 || !ok2 {
+		return Lost
+	}
+	if g == 0 {
+		const aligned = 64 // bytes at most between the two
+		if depth < sp || depth-sp > aligned {
+			return Lost
+		}
+		regs.Set(arch.SP(), depth)
+		return Apply
+	}
+	stk, ok := stackOf(g, mem)
+	if !ok || depth > stk.hi-stk.lo {
+		return Lost
+	}
+	t.curg = g
+	t.note(stk.hi-depth, stk)
+	regs.Set(arch.SP(), stk.hi-depth)
+	return Apply
+}
+
+// toC takes regs of cgocallback, called back by cgocallbackg on the
+// goroutine's stack, to its frame on g0's stack, which has the same layout.
+// It left that SP in g0.sched, and the one of the callback outside of it in
+// the frame (src/runtime/asm_amd64.s, asm_arm64.s).
+func (t *Thread) toC(regs *stack.Regs, mem rule.Words) Step {
+	arch := t.rt.table.arch
+	at := t.base
+	if at == 0 {
+		var ok bool
+		if at, ok = mem.Word(t.g0 + bufSP); !ok {
+			return Lost
+		}
+	}
+	saved := uint64(0)
+	if arch == rule.ARM64 {
+		saved = 16
+	}
+	outer, ok := mem.Word(at + saved)
+	if !ok || at%8 != 0 || at < minPointer {
+		return Lost
+	}
+	t.base = outer
+	if stk, ok := stackOf(t.g0, mem); ok && stk.has(at) && t.native.hi == 0 {
+		t.native = span{at, min(stk.hi, at+maxStackSpan)}
+	}
+	regs.Set(arch.SP(), at)
+	return Apply
+}
+
+// interrupted remembers where the kernel put a signal's frame at cfa, which
+// interrupted regs: the next one will lie at the same place.
+func (t *Thread) interrupted(cfa uint64, regs *stack.Regs, mem rule.Words) {
+	arch := t.rt.table.arch
+	if !t.signal.has(cfa) {
+		return
+	}
+	t.context = t.signal.hi - (cfa + contextSP(arch))
+	if _, stk, ok := t.current(mem); ok && stk.has(regs.R[arch.SP()]) {
+		t.note(regs.R[arch.SP()], stk)
+	}
+}
+
+// note remembers what of a goroutine's stack the next sample should copy.
+func (t *Thread) note(sp uint64, stk span) {
+	if t.parked.hi == 0 {
+		t.parked = span{(sp - min(sp-stk.lo, stackSlack)) &^ 7, min(stk.hi, sp+maxStackSpan)}
+	}
+}

@@ -1,0 +1,160 @@
+package gopcln
+
+import (
+	"sync"
+
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// kind says what is special about a function.
+type kind uint8
+
+const (
+	plain       kind = iota
+	end              // first function of a thread or goroutine
+	systemstack      // runs a function on g0's stack
+	mcall            // leaves the goroutine's stack for g0's, and returns by gogo
+	morestack        // the same, from a function's prologue
+	asmcgocall       // runs a C function on g0's stack
+	cgocallback      // C called Go: leaves g0's stack for the goroutine's
+	gogo             // leaves g0's stack for that of a goroutine
+	injected         // call pushed by a signal handler: the caller's PC is exact
+	sigtramp         // Go's signal handler, called by the kernel
+	restorer         // what it returns to: the kernel's frame is at SP
+	movedSP          // keeps its SP in another register while it runs C (vDSO, race detector) on g0's stack
+	saves            // saves callee-saved registers of C
+)
+
+// special is what a rule of such a function says.
+func (k kind) special(arch rule.Arch) rule.Special {
+	switch k {
+	case end:
+		return rule.End
+	case systemstack, mcall, morestack, asmcgocall, gogo, movedSP:
+		return rule.GoSwitch
+	case cgocallback:
+		return rule.GoCgocallback
+	case restorer:
+		return rule.GoSigtramp
+	case sigtramp:
+		// On arm64 the kernel's own trampoline follows, in the vDSO,
+		// and that has no call frame information.
+		if arch == rule.ARM64 {
+			return rule.GoSigtramp
+		}
+	}
+	return rule.None
+}
+
+// byID maps abi.FuncID, whose numbers depend on the version, to the kinds that
+// matter; ok is false for versions whose numbers are not known. Sources:
+// src/cmd/internal/objabi/funcid.go of 1.16.15, 1.17.13, 1.18.10 and 1.20.14,
+// src/internal/abi/symtab.go of 1.21.13, 1.22.12, 1.23.12, 1.24.13, 1.25.5 and
+// 1.26.8.
+func byID(version int, id uint8) (k kind, ok bool) {
+	switch {
+	case version == 16:
+		k = [...]kind{2: end, 4: mcall, 5: morestack, 6: end, 7: end, 8: asmcgocall, 9: injected, 13: systemstack,
+			14: cgocallback, 15: gogo, 17: injected, 21: injected, 255: plain}[id]
+	case version == 17:
+		k = [...]kind{2: asmcgocall, 3: injected, 4: cgocallback, 5: injected, 7: end, 8: gogo, 12: mcall, 13: morestack,
+			14: end, 16: end, 19: injected, 20: systemstack, 255: plain}[id]
+	case version >= 18 && version <= 21:
+		k = [...]kind{2: asmcgocall, 3: injected, 4: cgocallback, 5: injected, 7: end, 8: gogo, 11: mcall, 12: morestack,
+			13: end, 15: end, 18: injected, 19: systemstack, 255: plain}[id]
+	case version >= 22 && version <= 24:
+		k = [...]kind{2: asmcgocall, 3: injected, 4: cgocallback, 6: injected, 8: end, 9: gogo, 12: mcall, 13: morestack,
+			14: end, 16: end, 19: injected, 20: systemstack, 255: plain}[id]
+	case version == 25 || version == 26:
+		k = [...]kind{2: asmcgocall, 3: injected, 4: cgocallback, 6: injected, 8: end, 9: gogo, 12: mcall, 13: morestack,
+			14: end, 16: end, 20: injected, 21: systemstack, 255: plain}[id]
+	default:
+		return plain, false
+	}
+	return k, true
+}
+
+// byName is for functions that have no number, or whose number is not known.
+// The names are in the table of a stripped file too.
+func byName(name string) kind {
+	switch name {
+	case "runtime.goexit", "runtime.mstart", "runtime.rt0_go", "runtime.switchToCrashStack0", "_rt0_amd64_linux",
+		"_rt0_amd64", "_rt0_arm64_linux", "_rt0_arm64":
+		return end
+	case "runtime.systemstack":
+		return systemstack
+	case "runtime.mcall":
+		return mcall
+	case "runtime.morestack":
+		return morestack
+	case "runtime.asmcgocall":
+		return asmcgocall
+	case "runtime.cgocallback":
+		return cgocallback
+	case "runtime.gogo", "gogo":
+		return gogo
+	case "runtime.asyncPreempt", "runtime.sigpanic", "runtime.debugCallV1", "runtime.debugCallV2":
+		return injected
+	case "runtime.sigtramp", "runtime.cgoSigtramp", "runtime.sigprofNonGoWrapper", "sigprofNonGoWrapper":
+		return sigtramp
+	case "runtime.sigreturn", "runtime.sigreturn__sigaction":
+		return restorer
+	case "crosscall2":
+		return saves
+	}
+	return plain
+}
+
+// kindOf classifies f. Only functions with a number, and assembly, are looked
+// up by name.
+func (t *Table) kindOf(f *fn) (kind, error) {
+	if f.id != 0 {
+		if k, ok := byID(t.version, f.id); ok {
+			return k, nil
+		}
+	}
+	if f.id == 0 && f.flag&(flagAsm|flagTop|flagSPWrite) == 0 && t.magic != magic116 {
+		return plain, nil
+	}
+	name, err := t.nameOf(f)
+	if err != nil {
+		return plain, err
+	}
+	switch k := byName(name); {
+	case k == restorer && t.arch != rule.AMD64:
+	case k != plain:
+		return k, nil
+	case t.magic == magic116: // no such flags in 1.16
+	case f.flag&flagTop != 0:
+		return end, nil
+	case f.flag&flagSPWrite != 0:
+		return movedSP, nil // or not: the code tells
+	}
+	return plain, nil
+}
+
+// kinds remembers the special functions that rules were made for, by vaddr.
+type kinds struct {
+	mu sync.RWMutex
+	m  map[uint64]kind
+}
+
+// maxKinds bounds what a hostile table makes one remember.
+const maxKinds = 1024
+
+func (k *kinds) put(entry uint64, v kind) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.m == nil {
+		k.m = make(map[uint64]kind)
+	}
+	if len(k.m) < maxKinds {
+		k.m[entry] = v
+	}
+}
+
+func (k *kinds) get(entry uint64) kind {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.m[entry]
+}

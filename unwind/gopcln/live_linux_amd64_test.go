@@ -1,0 +1,417 @@
+package gopcln
+
+import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	ptraceSeize     = 0x4206
+	ptraceInterrupt = 0x4207
+	eventStop       = 128        // PTRACE_EVENT_STOP
+	waitAll         = 0x40000000 // __WALL
+)
+
+func ptrace(req, tid, addr, data uintptr) error {
+	if _, _, e := syscall.RawSyscall6(syscall.SYS_PTRACE, req, tid, addr, data, 0, 0); e != 0 {
+		return e
+	}
+	return nil
+}
+
+// process is a running target.
+type process struct {
+	cmd     *exec.Cmd
+	pid     int
+	mem     *os.File
+	modules []module
+	golang  *Table
+	bias    uint64
+}
+
+// Word reads live memory: the threads that matter are stopped.
+func (p *process) Word(addr uint64) (uint64, bool) {
+	var b [8]byte
+	if addr > 1<<62 {
+		return 0, false
+	}
+	n, _ := p.mem.ReadAt(b[:], int64(addr))
+	return binary.LittleEndian.Uint64(b[:]), n == 8
+}
+
+// start runs a target until it says that it is ready.
+func start(t *testing.T, path string, args ...string) *process {
+	t.Helper()
+	cmd := exec.Command(path, args...)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil || line != "ready\n" {
+		t.Fatalf("%v: %q, %v", cmd, line, err)
+	}
+	p := &process{cmd: cmd, pid: cmd.Process.Pid}
+	if p.mem, err = os.Open(fmt.Sprintf("/proc/%d/mem", p.pid)); err != nil {
+		need(t, "ptrace", err.Error())
+	}
+	t.Cleanup(func() { p.mem.Close() })
+	p.loadModules(t, path)
+	return p
+}
+
+func (p *process) loadModules(t *testing.T, exe string) {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range strings.Split(string(maps), "\n") {
+		f := strings.Fields(line)
+		if len(f) < 6 || !strings.Contains(f[1], "x") {
+			continue
+		}
+		lo, hi, _ := strings.Cut(f[0], "-")
+		m := module{}
+		m.lo, _ = strconv.ParseUint(lo, 16, 64)
+		m.hi, _ = strconv.ParseUint(hi, 16, 64)
+		off, _ := strconv.ParseUint(f[2], 16, 64)
+		var r io.ReaderAt
+		switch {
+		case f[5] == "[vdso]":
+			b := make([]byte, m.hi-m.lo)
+			if _, err := p.mem.ReadAt(b, int64(m.lo)); err != nil {
+				t.Fatal(err)
+			}
+			r = bytes.NewReader(b)
+		case strings.HasPrefix(f[5], "/"):
+			file, err := os.Open(f[5])
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { file.Close() })
+			r = file
+		default:
+			continue
+		}
+		ef, err := elf.NewFile(r)
+		if err != nil {
+			t.Fatal(f[5], err)
+		}
+		for _, s := range ef.Progs {
+			if s.Type == elf.PT_LOAD && s.Flags&elf.PF_X != 0 {
+				m.bias = m.lo - off + s.Off - s.Vaddr
+			}
+		}
+		if c, err := cfi.Load(r, rule.AMD64); err == nil {
+			m.tables = append(m.tables, c)
+		}
+		if f[5] == exe {
+			if m.golang, err = Load(r, rule.AMD64); err != nil {
+				t.Fatal(err)
+			}
+			p.golang, p.bias = m.golang, m.bias
+		}
+		p.modules = append(p.modules, m)
+	}
+	if p.golang == nil {
+		t.Fatal("no Go module in the maps")
+	}
+}
+
+func (p *process) tids(t *testing.T) (ids []int) {
+	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range names {
+		id, _ := strconv.Atoi(filepath.Base(n))
+		ids = append(ids, id)
+	}
+	return ids
+}
+
+// hold stops tid for the time of f, or lets go of it for ever if f is nil. ok
+// is false if the thread ended.
+func hold(tid int, f func(regs *syscall.PtraceRegs)) (ok bool, err error) {
+	if err := ptrace(ptraceInterrupt, uintptr(tid), 0, 0); err != nil {
+		return false, nil
+	}
+	for {
+		var ws syscall.WaitStatus
+		if _, err := syscall.Wait4(tid, &ws, waitAll, nil); err != nil {
+			return false, err
+		}
+		switch {
+		case ws.Exited() || ws.Signaled():
+			return false, nil
+		case ws.Stopped() && uint32(ws)>>16 == eventStop:
+			if f == nil {
+				return true, syscall.PtraceDetach(tid)
+			}
+			var regs syscall.PtraceRegs
+			if err := syscall.PtraceGetRegs(tid, &regs); err != nil {
+				return false, err
+			}
+			f(&regs)
+			return true, syscall.PtraceCont(tid, 0)
+		case ws.Stopped():
+			if err := syscall.PtraceCont(tid, int(ws.StopSignal())); err != nil {
+				return false, err
+			}
+		}
+	}
+}
+
+func regsOf(r *syscall.PtraceRegs) stack.Regs {
+	n := stack.Regs{PC: r.Rip, TLS: r.Fs_base}
+	for i, v := range [...]uint64{r.Rax, r.Rdx, r.Rcx, r.Rbx, r.Rsi, r.Rdi, r.Rbp, r.Rsp, r.R8, r.R9, r.R10, r.R11, r.R12,
+		r.R13, r.R14, r.R15} {
+		n.Set(i, v)
+	}
+	return n
+}
+
+// sampled is one walk.
+type sampled struct {
+	tid    int
+	frames []walked
+	err    error
+	copied string // how the walk over a copy differs; "" if it does not
+	asked  int    // how often More asked for more
+	id     uint64 // goroutine
+}
+
+// copied is memory copied by spans.
+type copied struct {
+	spans []rule.Span
+	data  [][]byte
+}
+
+func (c *copied) add(p *process, spans []rule.Span) {
+	for _, s := range spans {
+		b := make([]byte, max(s.Len, 0))
+		n, _ := p.mem.ReadAt(b, int64(s.Addr))
+		c.spans, c.data = append(c.spans, s), append(c.data, b[:max(n, 0)])
+	}
+}
+
+func (c *copied) Word(addr uint64) (uint64, bool) {
+	for i, s := range c.spans {
+		if d := addr - s.Addr; d < uint64(len(c.data[i])) && uint64(len(c.data[i]))-d >= 8 {
+			return binary.LittleEndian.Uint64(c.data[i][d:]), true
+		}
+	}
+	return 0, false
+}
+
+// walkCopy walks once more, with nothing but what Plan and More want to have
+// copied, and the stack.
+func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
+	regs := regsOf(r)
+	c := &copied{}
+	c.add(p, []rule.Span{{Addr: r.Rsp, Len: 256 << 10}})
+	c.add(p, th.Plan(&regs, nil))
+	for ; s.asked <= MaxMore; s.asked++ {
+		more := th.More(&regs, c, nil)
+		if len(more) == 0 {
+			break
+		}
+		c.add(p, more)
+	}
+	w := walker{arch: rule.AMD64, modules: p.modules, thread: th, mem: c, live: p}
+	frames, err := w.walk(regs)
+	s.id, _ = th.GoID(c)
+	if fmt.Sprint(frames, err) != fmt.Sprint(s.frames, s.err) {
+		s.copied = sampled{frames: frames, err: err}.String()
+	}
+	if s.asked > MaxMore {
+		s.copied += "\n\tMore has no end"
+	}
+}
+
+func (s sampled) has(name string) bool { return s.count(name) > 0 }
+
+func (s sampled) count(name string) (n int) {
+	for _, f := range s.frames {
+		if f.name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (s sampled) String() string {
+	var b strings.Builder
+	for i, f := range s.frames {
+		if i > 20 {
+			b.WriteString("\n\t…")
+			break
+		}
+		fmt.Fprintf(&b, "\n\t%#x %s", f.pc, f.name)
+		if f.step != Apply {
+			fmt.Fprintf(&b, " (%v)", f.step)
+		}
+		if f.exact {
+			b.WriteString(" exact")
+		}
+	}
+	fmt.Fprintf(&b, "\n\t%v", s.err)
+	return b.String()
+}
+
+// sample walks the stacks of the target's threads n times, the main thread's
+// every second time, and calls f.
+func (p *process) sample(t *testing.T, n int, f func(sampled)) {
+	t.Helper()
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	rt := NewRuntime(p.golang, p.bias)
+	threads, copies := map[int]*Thread{}, map[int]*Thread{}
+	rnd := rand.New(rand.NewSource(1))
+	defer func() { // or the end of the threads would wait for us
+		for tid := range threads {
+			if _, err := hold(tid, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	spin := 0
+	for done := 0; done < n; {
+		ids := p.tids(t)
+		if len(ids) == 0 {
+			t.Fatal("the target ended")
+		}
+		tid := ids[rnd.Intn(len(ids))]
+		if done%2 == 0 {
+			tid = p.pid
+		}
+		th := threads[tid]
+		if th == nil {
+			if err := ptrace(ptraceSeize, uintptr(tid), 0, 0); err != nil {
+				if err == syscall.EPERM && tid == p.pid {
+					need(t, "ptrace", err.Error())
+				}
+				continue
+			}
+			th = rt.Thread(stack.TID(tid))
+			threads[tid], copies[tid] = th, rt.Thread(stack.TID(tid))
+		}
+		// Let it run for a while that differs each time.
+		for i := rnd.Intn(20000); i > 0; i-- {
+			spin += i
+		}
+		s := sampled{tid: tid}
+		ok, err := hold(tid, func(r *syscall.PtraceRegs) {
+			w := walker{arch: rule.AMD64, modules: p.modules, thread: th, mem: p, live: p}
+			s.frames, s.err = w.walk(regsOf(r))
+			p.walkCopy(&s, copies[tid], r)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			delete(threads, tid)
+			continue
+		}
+		done++
+		f(s)
+	}
+}
+
+// TestWalkLive walks the threads of programs that spend their time in every
+// kind of place where the runtime changes stacks. Every walk must reach a
+// base, and the main thread's must contain the function that everything is
+// called by, unless the thread is idle.
+func TestWalkLive(t *testing.T) {
+	all := []string{"compute", "alloc", "grow", "stack", "gc", "switch", "time", "chan", "map", "signal", "syscall", "panic"}
+	for _, c := range []struct {
+		build string
+		modes []string
+	}{
+		{"plain", all},
+		{"stripped", []string{"stack", "signal", "time", "switch"}},
+		{"pie", []string{"stack", "signal", "grow", "time"}},
+		{"stripped pie", []string{"stack", "signal", "alloc", "chan"}},
+		{"cgo", []string{"call", "back", "deep"}},
+		{"cgo external", []string{"call", "back", "deep"}},
+		{"cgo stripped pie", []string{"call", "back", "deep"}},
+	} {
+		for _, mode := range c.modes {
+			t.Run(c.build+"/"+mode, func(t *testing.T) { walkLive(t, build(t, builds[c.build]), mode) })
+		}
+	}
+}
+
+func walkLive(t *testing.T, path, mode string) {
+	p := start(t, path, mode, "locked")
+	const samples, shown = 600, 5
+	bad, idle, lost, seen := 0, 0, 0, map[string]int{}
+	copies, asked, ids := 0, [3]int{}, map[uint64]bool{}
+	p.sample(t, samples, func(s sampled) {
+		if s.copied != "" {
+			if copies++; copies <= shown {
+				t.Logf("walk:%v\nfrom a copy:%s", s, s.copied)
+			}
+		}
+		asked[min(s.asked, 2)]++
+		if s.tid == p.pid && s.id != 0 {
+			ids[s.id] = true
+		}
+		if in, out := s.count("runtime.asmcgocall"), s.count("runtime.cgocallback"); s.err == nil && s.tid == p.pid &&
+			(in < out || in > out+1) {
+			t.Errorf("%d calls to C, %d back:%v", in, out, s)
+		}
+		switch {
+		case s.err != nil:
+			if bad++; bad <= shown {
+				t.Logf("walk fails:%v", s)
+			}
+		case s.frames[len(s.frames)-1].step == Base:
+			idle++ // in the scheduler, between two goroutines
+		case s.tid == p.pid && (!s.has("main.knownCaller") || s.frames[len(s.frames)-1].name != "runtime.goexit"):
+			if lost++; lost <= shown {
+				t.Logf("walk misses main.knownCaller or runtime.goexit:%v", s)
+			}
+		}
+		for _, f := range s.frames {
+			seen[f.name]++
+		}
+	})
+	t.Logf("%d walks, %d fail, %d miss the caller, %d idle; systemstack %d, mcall %d, morestack %d, asmcgocall %d, cgocallback %d, sigtramp %d",
+		samples, bad, lost, idle, seen["runtime.systemstack"], seen["runtime.mcall"], seen["runtime.morestack"],
+		seen["runtime.asmcgocall"], seen["runtime.cgocallback"], seen["runtime.sigtramp"])
+	t.Logf("%d walks over a copy differ, %d needed a second read, %d more", copies, asked[1], asked[2])
+	if copies > samples/50 && mode != "grow" { // stacks of 600 KB are for others to complete
+		t.Errorf("%d of %d walks over a copy differ", copies, samples)
+	}
+	if delete(ids, 1); len(ids) > 0 {
+		t.Errorf("goroutines %v on the main thread, want 1", ids)
+	}
+	if bad+lost > samples/200 {
+		t.Errorf("%d of %d walks are not complete", bad+lost, samples)
+	}
+}

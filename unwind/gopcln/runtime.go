@@ -1,0 +1,445 @@
+package gopcln
+
+import (
+	"debug/elf"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	maxTLS       = 16 << 10  // bytes of thread-local storage searched for g
+	maxStackSpan = 32 << 10  // bytes of a goroutine's stack to copy on suspicion
+	maxStack     = 1 << 30   // largest stack of a goroutine (runtime.main)
+	stackSlack   = 8 << 10   // how much deeper than last time it may be
+	minPointer   = 64 << 10  // below lies nothing (vm.mmap_min_addr)
+	maxPointer   = 1<<56 - 1 // above lies the kernel
+)
+
+// Offsets in bytes of g: the same in 1.16 … 1.26 (src/runtime/runtime2.go; the
+// first four fields' offsets are known to the assembler).
+const (
+	gStackLo = 0
+	gStackHi = 8
+	gM       = 48
+	gSched   = 56
+	bufSP    = gSched
+	bufPC    = gSched + 8
+	mG0      = 0
+)
+
+// layout holds the offsets that depend on the version.
+type layout struct {
+	bufLR, bufBP          uint64 // in g
+	goid                  uint64 // in g
+	procid, gsignal, curg uint64 // in m
+}
+
+// layoutOf gives the offsets for a minor version of Go; 0, and what is newer
+// than those tried, get those of 1.26, to be proved at every thread. From the
+// DWARF of programs built with 1.16.15, 1.17.13, 1.18.10, 1.20.14, 1.21.13,
+// 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8, amd64 and arm64 alike. Go 1.25
+// dropped gobuf.ret, 1.23 brought g.syscallbp.
+func layoutOf(version int) layout {
+	switch {
+	case version == 0 || version >= 25:
+		return layout{bufLR: gSched + 32, bufBP: gSched + 40, goid: 152, procid: 64, gsignal: 72, curg: 184}
+	case version >= 23:
+		return layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 160, procid: 72, gsignal: 80, curg: 192}
+	}
+	return layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 152, procid: 72, gsignal: 80, curg: 192}
+}
+
+// tlsHint says where below (amd64) or above (arm64) the thread pointer the
+// file's thread-local variables can lie.
+type tlsHint struct {
+	exact bool  // g is at lo
+	none  bool  // the file has none: on arm64, g is in R28 alone
+	lo    int64 // offsets from the thread pointer
+	hi    int64
+}
+
+// findTLS reads the file's PT_TLS. A program's own block lies next to the
+// thread pointer, a library's is anywhere beyond it.
+func findTLS(f *elf.File, arch rule.Arch) tlsHint {
+	size, align := uint64(0), uint64(1)
+	program := f.Type == elf.ET_EXEC
+	for _, p := range f.Progs {
+		switch p.Type {
+		case elf.PT_TLS:
+			size, align = min(p.Memsz, maxTLS), max(p.Align, 1)
+		case elf.PT_INTERP:
+			program = true
+		}
+	}
+	if align > maxTLS || align&(align-1) != 0 {
+		align = 8
+	}
+	if arch == rule.ARM64 {
+		if size == 0 {
+			return tlsHint{none: true}
+		}
+		lo := int64((16 + align - 1) &^ (align - 1))
+		if !program {
+			return tlsHint{lo: 16, hi: maxTLS}
+		}
+		return tlsHint{lo: lo, hi: lo + int64(size), exact: size == 8}
+	}
+	switch size = (size + align - 1) &^ (align - 1); {
+	case !program:
+		return tlsHint{lo: -maxTLS, hi: 0}
+	case size <= 8:
+		// The linker puts it there, or the runtime itself does
+		// (settls in src/runtime/sys_linux_amd64.s).
+		return tlsHint{lo: -8, hi: 0, exact: true}
+	}
+	return tlsHint{lo: -int64(size), hi: 0}
+}
+
+// A Runtime is the Go runtime of one process. Its methods may be called
+// concurrently.
+type Runtime struct {
+	table  *Table
+	bias   uint64
+	layout layout
+	older  bool         // the version is unknown: try the layouts before 1.25 too
+	tls    atomic.Int64 // offset of g from the thread pointer, plus one; 0: not found yet
+}
+
+// NewRuntime makes the Runtime of a process that has the file of t mapped at
+// bias.
+func NewRuntime(t *Table, bias uint64) *Runtime {
+	r := &Runtime{table: t, bias: bias, layout: layoutOf(t.version), older: t.version == 0}
+	if t.tls.exact {
+		r.tls.Store(t.tls.lo + 1)
+	}
+	return r
+}
+
+// Thread makes the state of one thread. tid is its number as the process
+// itself sees it (m.procid; the last of the NSpid numbers), 0 if unknown.
+func (r *Runtime) Thread(tid stack.TID) *Thread {
+	return &Thread{rt: r, tid: uint64(tid), layout: r.layout}
+}
+
+// A Thread is what is known of Go's data of one thread. One goroutine at a
+// time may use it.
+type Thread struct {
+	rt     *Runtime
+	tid    uint64
+	layout layout
+
+	// Proved once, then the same for the life of a thread of Go's; 0: not yet.
+	m, g0, gsignal uint64
+
+	procid  uint64
+	signal  span   // gsignal's stack
+	context uint64 // how far below its end a handler finds the interrupted SP; 0: not seen yet
+
+	// The last sample, on which Plan speculates.
+	curg   uint64
+	parked span   // what of a goroutine's stack was needed
+	native span   // what of g0's stack was needed
+	rest   uint64 // highest SP at which g0's stack was left
+
+	// The walk at hand.
+	g    uint64 // what the thread pointer says; 0: unknown
+	base uint64 // SP of g0 that the next cgocallback goes on at; 0: not asked yet
+}
+
+type span struct{ lo, hi uint64 }
+
+func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
+
+// Plan appends what to copy while the thread is stopped, besides its stack
+// from SP: the thread's g, its m, g0, the goroutine that it ran at the last
+// sample, and that one's stack if it was needed then. regs is read for the
+// thread pointer (and R28 on arm64).
+func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
+	if at, ok := t.slot(regs); ok {
+		spans = append(spans, rule.Span{Addr: at, Len: 8})
+	}
+	if t.m == 0 {
+		return spans
+	}
+	spans = append(spans, rule.Span{Addr: t.m, Len: int(t.layout.curg + 8)},
+		rule.Span{Addr: t.g0, Len: bufPC})
+	if t.curg != 0 {
+		spans = append(spans, rule.Span{Addr: t.curg, Len: int(t.layout.goid + 8)})
+	}
+	for _, s := range [...]span{t.parked, t.native} {
+		if s.hi > s.lo {
+			spans = append(spans, rule.Span{Addr: s.lo, Len: int(s.hi - s.lo)})
+		}
+	}
+	return spans
+}
+
+// More appends what Plan guessed wrong: copied holds what was copied at this
+// stop, and nothing else. Called again with what it asked for, it may ask for
+// more, MaxMore times at most (at a thread's first sample; later once, seldom
+// twice). Where it appends nothing, the walk needs nothing of Go's that could
+// change after the resume, as far as that can be told before the walk.
+func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []rule.Span {
+	m := t.m
+	if m == 0 {
+		g, ok := uint64(0), false
+		if at, has := t.slot(regs); has {
+			g, ok = copied.Word(at)
+		} else if t.rt.table.tls.none && regs.Has(goReg) {
+			g, ok = regs.R[goReg], true
+		}
+		if !ok || !pointer(g) {
+			return spans
+		}
+		if m, ok = copied.Word(g + gM); !ok {
+			return append(spans, rule.Span{Addr: g, Len: int(t.layout.goid + 8)})
+		}
+	}
+	if !pointer(m) {
+		return spans
+	}
+	curg, ok := copied.Word(m + t.layout.curg)
+	g0, ok0 := copied.Word(m + mG0)
+	if !ok || !ok0 {
+		return append(spans, rule.Span{Addr: m, Len: int(t.layout.curg + 8)})
+	}
+	if !pointer(g0) {
+		return spans
+	}
+	before := len(spans)
+	system, ok0 := stackOf(g0, copied)
+	if _, ok = copied.Word(g0 + bufSP); !ok {
+		spans = append(spans, rule.Span{Addr: g0, Len: bufPC})
+	}
+	var user span
+	var sched uint64
+	if pointer(curg) {
+		var ok1 bool
+		user, ok = stackOf(curg, copied)
+		if sched, ok1 = copied.Word(curg + bufSP); !ok1 {
+			spans = append(spans, rule.Span{Addr: curg, Len: int(t.layout.goid + 8)})
+		}
+	}
+	if len(spans) > before {
+		return spans
+	}
+	arch := t.rt.table.arch
+	sp := regs.R[arch.SP()]
+	kept := [...]uint64{regs.R[keptSP(arch)[0]], regs.R[keptSP(arch)[1]]}
+	if t.signal.has(sp) { // in a signal handler: the interrupted stack too
+		at := t.signal.hi - t.context
+		if v, ok := copied.Word(at); ok && t.context != 0 {
+			sp = v
+			for i, d := range keptContext(arch) {
+				kept[i], _ = copied.Word(at - d)
+			}
+		} else {
+			sp = user.hi - min(user.hi-user.lo, maxStackSpan)
+			if at := system.hi - min(system.hi-system.lo, maxStackSpan); ok0 {
+				spans = want(at, system, copied, spans)
+			}
+		}
+		if user.has(sp) {
+			spans = want(sp, user, copied, spans)
+		} else if ok0 && system.has(sp) {
+			spans = want(sp, system, copied, spans)
+		}
+	}
+	if user.has(sp) {
+		// C below a callback. Where there is none, g0's stack is left at
+		// the same place always, near its end.
+		if at, ok := copied.Word(g0 + bufSP); ok && ok0 && at < t.rest {
+			spans = want(at, system, copied, spans)
+		}
+		return spans
+	}
+	for _, v := range kept {
+		if user.has(v) {
+			spans = want(v, user, copied, spans)
+		}
+	}
+	if user.has(sched) {
+		spans = want(sched, user, copied, spans)
+	}
+	return spans
+}
+
+// keptSP are the registers in which functions that call the vDSO keep the SP
+// of the goroutine's stack (see movedSP).
+func keptSP(arch rule.Arch) [2]int {
+	if arch == rule.ARM64 {
+		return [2]int{20, 19}
+	}
+	return [2]int{12, 3}
+}
+
+// keptContext is how far before SP they are in a signal's context.
+func keptContext(arch rule.Arch) [2]uint64 {
+	if arch == rule.ARM64 {
+		return [2]uint64{11 * 8, 12 * 8}
+	}
+	return [2]uint64{11 * 8, 4 * 8}
+}
+
+// MaxMore is how often More may ask for more at one stop.
+const MaxMore = 4
+
+// want appends the part of a stack above sp, unless it was copied.
+func want(sp uint64, stk span, copied rule.Words, spans []rule.Span) []rule.Span {
+	sp &^= 7
+	end := min(sp+maxStackSpan, stk.hi&^7)
+	_, ok1 := copied.Word(sp)
+	_, ok2 := copied.Word(end - 8)
+	if ok1 && ok2 || end < sp+8 {
+		return spans
+	}
+	return append(spans, rule.Span{Addr: sp, Len: int(end - sp)})
+}
+
+// slot is where the thread keeps its g.
+func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
+	off := t.rt.tls.Load()
+	if off == 0 || regs.TLS == 0 || t.rt.table.tls.none {
+		return 0, false
+	}
+	return regs.TLS + uint64(off-1), true
+}
+
+// Begin starts the walk of a sample. mem has what was copied and may fall back
+// on live memory.
+func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
+	t.g, t.base, t.parked, t.native = 0, 0, span{}, span{}
+	if at, ok := t.slot(regs); ok {
+		t.g, _ = mem.Word(at)
+	} else if t.rt.table.tls.none {
+		if regs.Has(goReg) {
+			t.g = regs.R[goReg]
+		}
+	} else if regs.TLS != 0 {
+		t.g = t.probe(regs.TLS, mem)
+	}
+	if t.m == 0 && t.g != 0 {
+		t.learn(t.g, mem)
+	}
+	if t.m != 0 {
+		if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
+			t.rest = sp
+		}
+	}
+}
+
+// goReg is the register that arm64 code keeps g in.
+const goReg = 28
+
+// probe searches the file's part of the thread-local storage for a g that
+// proves itself, nearest to the thread pointer first (programs without cgo
+// have copies further off, the thread pointer points into m.tls).
+func (t *Thread) probe(tls uint64, mem rule.Words) uint64 {
+	h := t.rt.table.tls
+	for i := int64(8); i <= h.hi-h.lo && i <= maxTLS; i += 8 {
+		off := h.hi - i
+		if t.rt.table.arch == rule.ARM64 {
+			off = h.lo + i - 8
+		}
+		g, ok := mem.Word(tls + uint64(off))
+		if !ok {
+			return 0
+		}
+		if pointer(g) && t.learn(g, mem) {
+			t.rt.tls.Store(off + 1)
+			return g
+		}
+	}
+	return 0
+}
+
+func pointer(p uint64) bool { return p >= minPointer && p <= maxPointer && p%8 == 0 }
+
+// learn takes g's m for the thread's if it proves itself: g0 and gsignal point
+// back to it, and the thread has the number in it.
+func (t *Thread) learn(g uint64, mem rule.Words) bool {
+	if t.prove(g, t.rt.layout, mem) {
+		return true
+	}
+	return t.rt.older && (t.prove(g, layoutOf(24), mem) || t.prove(g, layoutOf(22), mem))
+}
+
+func (t *Thread) prove(g uint64, l layout, mem rule.Words) bool {
+	word := func(addr uint64) uint64 {
+		if w, ok := mem.Word(addr); ok {
+			return w
+		}
+		return 0
+	}
+	if !pointer(g) {
+		return false
+	}
+	m := word(g + gM)
+	if !pointer(m) {
+		return false
+	}
+	g0, gsignal := word(m+mG0), word(m+l.gsignal)
+	if !pointer(g0) || !pointer(gsignal) || word(g0+gM) != m || word(gsignal+gM) != m {
+		return false
+	}
+	id := word(m + l.procid)
+	if id == 0 || t.tid != 0 && id != t.tid {
+		return false
+	}
+	t.m, t.g0, t.gsignal, t.procid, t.layout = m, g0, gsignal, id, l
+	t.signal, _ = stackOf(gsignal, mem)
+	t.rest = 0
+	return true
+}
+
+// current is the goroutine that the thread's m runs, and its stack. g is 0
+// where it runs none; ok is false where that could not be read, or is not
+// plausible.
+func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
+	if t.m == 0 {
+		return 0, s, false
+	}
+	// A thread that C made borrows an m, and gives it back.
+	if id, ok := mem.Word(t.m + t.layout.procid); !ok || id != t.procid {
+		if !ok || !t.learn(t.g, mem) {
+			return 0, s, false
+		}
+	}
+	g, ok = mem.Word(t.m + t.layout.curg)
+	if !ok || g == 0 {
+		return 0, s, ok
+	}
+	if !pointer(g) {
+		return 0, s, false
+	}
+	m, ok := mem.Word(g + gM)
+	if !ok || m != t.m {
+		return 0, s, ok // it moved on to another thread
+	}
+	s, ok = stackOf(g, mem)
+	t.curg = g
+	return g, s, ok
+}
+
+func stackOf(g uint64, mem rule.Words) (s span, ok bool) {
+	if s.lo, ok = mem.Word(g + gStackLo); !ok {
+		return s, false
+	}
+	if s.hi, ok = mem.Word(g + gStackHi); !ok {
+		return s, false
+	}
+	return s, s.lo >= minPointer && s.lo < s.hi && s.hi-s.lo <= maxStack
+}
+
+// GoID gives the number of the goroutine that the thread was running, or was
+// doing something for on g0 or in a signal handler; ok is false where there
+// is none.
+func (t *Thread) GoID(mem rule.Words) (id uint64, ok bool) {
+	g, _, ok := t.current(mem)
+	if !ok || g == 0 {
+		return 0, false
+	}
+	return mem.Word(g + t.layout.goid)
+}

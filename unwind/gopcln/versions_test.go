@@ -1,0 +1,176 @@
+package gopcln
+
+import (
+	"debug/dwarf"
+	"debug/elf"
+	"testing"
+
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// toolchains are the versions that offsets and numbers are kept for.
+var toolchains = map[int]string{16: "go1.16.15", 17: "go1.17.13", 18: "go1.18.10", 20: "go1.20.14", 21: "go1.21.13",
+	22: "go1.22.12", 23: "go1.23.12", 24: "go1.24.13", 25: "go1.25.5", 26: ""}
+
+func versionBuild(v int, args ...string) target {
+	b := target{prog: "prog", args: args}
+	if s := toolchains[v]; s != "" {
+		b.env = "GOTOOLCHAIN=" + s
+	}
+	return b
+}
+
+// TestVersions holds the numbers kept for a version against a program that
+// it built: offsets against DWARF, kinds by number against names, and the
+// frames of the PIE against those of the plain program.
+func TestVersions(t *testing.T) {
+	for v := range toolchains {
+		name := toolchains[v]
+		if name == "" {
+			name = "this"
+		}
+		t.Run(name, func(t *testing.T) {
+			tab, f := load(t, build(t, versionBuild(v, "-ldflags=-compressdwarf=false")))
+			if tab.version != v {
+				t.Fatalf("version %d, want %d", tab.version, v)
+			}
+			checkLayout(t, layoutOf(v), f)
+			checkKinds(t, tab)
+			if v >= 18 { // before, functions of a PIE have their addresses from relocations
+				pie, _ := load(t, build(t, versionBuild(v, "-buildmode=pie", "-ldflags=-s -w")))
+				checkKinds(t, pie)
+				if pie.nfunc+100 < tab.nfunc || pie.gofunc == 0 {
+					t.Errorf("stripped PIE has %d functions, plain %d; gofunc %#x", pie.nfunc, tab.nfunc, pie.gofunc)
+				}
+			}
+		})
+	}
+}
+
+// checkKinds classifies every function by number and by name.
+func checkKinds(t *testing.T, tab *Table) {
+	found := map[kind]bool{}
+	for i := uint64(0); i < tab.nfunc; i++ {
+		var f fn
+		if err := tab.load(i, &f); err != nil {
+			t.Fatal(err)
+		}
+		name, err := tab.nameOf(&f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		id, _ := byID(tab.version, f.id)
+		want := byName(name)
+		if id != plain {
+			found[id] = true
+			if id != want {
+				t.Errorf("%s has number %d: kind %d, by name %d", name, f.id, id, want)
+			}
+		}
+		k, err := tab.kindOf(&f)
+		if err != nil || want != plain && k != want && f.entry != f.end {
+			t.Errorf("%s: kind %d, %v; by name %d", name, k, err, want)
+		}
+	}
+	for _, k := range []kind{end, systemstack, mcall, morestack, asmcgocall, cgocallback, gogo, injected} {
+		if !found[k] {
+			t.Errorf("no function has the number of kind %d", k)
+		}
+	}
+}
+
+// checkLayout compares with the structs that DWARF describes.
+func checkLayout(t *testing.T, l layout, f *elf.File) {
+	d, err := f.DWARF()
+	if err != nil {
+		t.Fatal(err)
+	}
+	offsets := map[string]int64{}
+	structs := map[string]bool{"runtime.g": true, "runtime.m": true, "runtime.gobuf": true, "runtime.stack": true}
+	in := ""
+	for r := d.Reader(); ; {
+		e, err := r.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			break
+		}
+		name, _ := e.Val(dwarf.AttrName).(string)
+		switch {
+		case e.Tag == dwarf.TagStructType && structs[name]:
+			in = name
+		case e.Tag == dwarf.TagMember && in != "":
+			off, _ := e.Val(dwarf.AttrDataMemberLoc).(int64)
+			offsets[in+"."+name] = off
+		case e.Tag == 0:
+			in = ""
+		}
+	}
+	for name, want := range map[string]uint64{
+		"runtime.stack.lo": gStackLo, "runtime.stack.hi": gStackHi, "runtime.g.stack": 0, "runtime.g.m": gM,
+		"runtime.g.sched": gSched, "runtime.gobuf.sp": bufSP - gSched, "runtime.gobuf.pc": bufPC - gSched,
+		"runtime.gobuf.lr": l.bufLR - gSched, "runtime.gobuf.bp": l.bufBP - gSched, "runtime.g.goid": l.goid,
+		"runtime.m.g0": mG0, "runtime.m.procid": l.procid, "runtime.m.gsignal": l.gsignal, "runtime.m.curg": l.curg,
+	} {
+		if got, ok := offsets[name]; !ok || uint64(got) != want {
+			t.Errorf("%s at %d (%v), want %d", name, got, ok, want)
+		}
+	}
+}
+
+// FuzzTable mutates the tables of real programs: whatever they then say, it is
+// said without a panic and soon.
+func FuzzTable(f *testing.F) {
+	bases := map[rule.Arch][]byte{}
+	for arch, b := range map[rule.Arch]target{rule.AMD64: builds["stripped"], rule.ARM64: builds["arm64 stripped pie"]} {
+		bases[arch] = smallImage(f, build(f, b), arch)
+	}
+	f.Add(false, uint32(0), []byte{})
+	f.Add(false, uint32(64), []byte{0xff, 0xff, 0xff, 0xff})
+	f.Add(true, uint32(200), []byte{0, 0, 0, 0, 0, 0, 0, 0x80})
+	f.Add(false, uint32(5000), []byte{0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80})
+	f.Add(true, uint32(100000), []byte{1, 2, 3, 4, 5, 6, 7, 8, 9})
+	f.Fuzz(func(t *testing.T, arm bool, at uint32, change []byte) {
+		arch := rule.AMD64
+		if arm {
+			arch = rule.ARM64
+		}
+		b := append([]byte(nil), bases[arch]...)
+		for i, c := range change {
+			b[(uint64(at)*uint64(1+i%3)+uint64(i))%uint64(len(b))] ^= c
+		}
+		tab, err := Load(readerAt(b), arch)
+		if err != nil {
+			return
+		}
+		lo, hi := tab.Bounds()
+		var r rule.Rule
+		var buf []Inline
+		const places = 64
+		for i := uint64(0); i < places; i++ {
+			pc := lo + (hi-lo)/places*i + uint64(at)%97
+			if err := tab.Rule(pc, &r); err == nil && (pc < r.Lo || pc >= r.Hi) {
+				t.Fatalf("rule [%#x, %#x) for %#x", r.Lo, r.Hi, pc)
+			}
+			tab.Func(pc)
+			tab.Line(pc)
+			if buf = tab.Inlines(pc, buf[:0]); len(buf) > maxInlines+1 {
+				t.Fatalf("%d frames at %#x", len(buf), pc)
+			}
+		}
+	})
+}
+
+// smallImage reads a program that the fuzzer can copy for every input.
+func smallImage(t testing.TB, path string, arch rule.Arch) []byte {
+	tab, f := load(t, path)
+	end := uint64(0)
+	for _, p := range f.Progs {
+		end = max(end, p.Off+p.Filesz)
+	}
+	end = max(end, f.Sections[len(f.Sections)-1].Offset+4096)
+	b := make([]byte, end)
+	n, _ := tab.img.r.ReadAt(b, 0)
+	return b[:n]
+}

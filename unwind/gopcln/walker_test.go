@@ -1,0 +1,177 @@
+package gopcln
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// ruler is a table of rules: this package's, or call frame information.
+type ruler interface {
+	Rule(vaddr uint64, out *rule.Rule) error
+}
+
+// module is one file as it is mapped.
+type module struct {
+	lo, hi uint64 // run-time addresses
+	bias   uint64
+	golang *Table // nil: no Go
+	tables []ruler
+}
+
+// walker is the reference for how rules, Cross and SignalContext fit together.
+type walker struct {
+	arch    rule.Arch
+	modules []module
+	thread  *Thread
+	mem     rule.Words // copied; with live memory behind it only while the target is stopped
+	live    rule.Words // for Begin, which proves what it finds
+}
+
+type walked struct {
+	pc    uint64
+	exact bool
+	name  string
+	step  Step
+}
+
+const maxFrames = 20000
+
+// walk gives the frames, innermost first, and nil if it reached a base.
+func (w *walker) walk(leaf stack.Regs) (frames []walked, err error) {
+	w.thread.Begin(&leaf, w.live)
+	regs, exact := leaf, true
+	for len(frames) < maxFrames {
+		m := w.module(regs.PC)
+		if m == nil {
+			return frames, fmt.Errorf("%#x lies in no module", regs.PC)
+		}
+		lookup := regs.PC
+		if !exact {
+			lookup-- // a return address may be the next function's first
+		}
+		f := walked{pc: regs.PC, exact: exact}
+		if m.golang != nil {
+			_, f.name, _ = m.golang.Func(lookup - m.bias)
+		}
+		frames = append(frames, f)
+		r, err := m.rule(lookup - m.bias)
+		if errors.Is(err, rule.ErrNoRule) && w.framePointer(&regs) {
+			exact = false // C without call frame information
+			continue
+		}
+		if err != nil {
+			return frames, fmt.Errorf("at %#x: %w", regs.PC, err)
+		}
+		if r.Special == rule.End || r.Special == rule.None && r.RA.Kind == rule.Undef {
+			return frames, nil
+		}
+		if r.CFAIsExpr && r.Signal && SignalContext(w.arch, regs.R[w.arch.SP()], w.mem, &regs) {
+			exact = true // libc's trampoline
+			continue
+		}
+		before := regs.R[w.arch.SP()]
+		if r.Special != rule.None {
+			step := w.thread.Cross(r, &regs, exact, w.mem)
+			frames[len(frames)-1].step = step
+			switch step {
+			case Base:
+				return frames, nil
+			case Lost:
+				return frames, fmt.Errorf("lost in %s at %#x", f.name, regs.PC)
+			case Jump, Exact:
+				exact = step == Exact
+				continue
+			}
+		}
+		if regs, err = w.apply(r, regs); err != nil {
+			return frames, fmt.Errorf("at %#x: %w", f.pc, err)
+		}
+		if r.Special == rule.None && regs.R[w.arch.SP()] < before ||
+			regs.R[w.arch.SP()] == before && !exact && !r.Signal {
+			return frames, fmt.Errorf("stack does not rise at %#x", f.pc)
+		}
+		if exact = r.Signal; regs.PC == 0 {
+			return frames, nil
+		}
+	}
+	return frames, errors.New("too deep")
+}
+
+// framePointer goes on where no table covers a function.
+func (w *walker) framePointer(regs *stack.Regs) bool {
+	fp := regs.R[w.arch.FP()]
+	next, ok1 := w.mem.Word(fp)
+	pc, ok2 := w.mem.Word(fp + 8)
+	if !ok1 || !ok2 || fp < regs.R[w.arch.SP()] {
+		return false
+	}
+	regs.PC = pc
+	regs.Set(w.arch.FP(), next)
+	regs.Set(w.arch.SP(), fp+16)
+	return true
+}
+
+func (w *walker) module(pc uint64) *module {
+	for i := range w.modules {
+		if m := &w.modules[i]; pc >= m.lo && pc < m.hi {
+			return m
+		}
+	}
+	return nil
+}
+
+func (m *module) rule(vaddr uint64) (*rule.Rule, error) {
+	r, err := new(rule.Rule), error(rule.ErrNoRule)
+	if m.golang != nil {
+		if err = m.golang.Rule(vaddr, r); err == nil {
+			return r, nil
+		}
+	}
+	for _, t := range m.tables {
+		if err = t.Rule(vaddr, r); err == nil {
+			return r, nil
+		}
+	}
+	return nil, err
+}
+
+// apply takes the registers from a frame to its caller.
+func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
+	if r.CFAIsExpr || !regs.Has(int(r.CFAReg)) {
+		return regs, fmt.Errorf("no CFA from R%d", r.CFAReg)
+	}
+	cfa := regs.R[r.CFAReg] + uint64(int64(r.CFAOff))
+	value := func(l rule.Loc) (uint64, bool) {
+		switch l.Kind {
+		case rule.Offset:
+			return w.mem.Word(cfa + uint64(int64(l.Off)))
+		case rule.ValOff:
+			return cfa + uint64(int64(l.Off)), true
+		case rule.Register:
+			return regs.R[l.Off], regs.Has(int(l.Off))
+		}
+		return 0, false
+	}
+	next := regs
+	next.Set(w.arch.SP(), cfa)
+	for _, l := range r.Saved[:r.NSaved] {
+		if l.Kind == rule.Same {
+			continue
+		}
+		if v, ok := value(l); ok {
+			next.Set(int(l.Reg), v)
+		} else {
+			next.Known &^= 1 << l.Reg
+		}
+	}
+	pc, ok := value(r.RA)
+	if !ok {
+		return regs, fmt.Errorf("return address %+v, CFA %#x: %w", r.RA, cfa, io.ErrUnexpectedEOF)
+	}
+	next.PC = pc
+	return next, nil
+}

@@ -1,0 +1,153 @@
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// maxImage bounds an image that is read from memory. The vDSO has two to four
+// pages.
+const maxImage = 1 << 20
+
+// A module is the tables of one file, loaded at the first use.
+type module struct {
+	space   *Space
+	mapping stack.Mapping // the first one seen
+
+	once   sync.Once
+	loaded atomic.Bool
+	file   io.ReaderAt
+	progs  []elf.ProgHeader // PT_LOAD
+	cfi    *cfi.Table       // nil: none
+	golang *gopcln.Table    // nil: no Go program
+	err    error            // why a table is missing
+}
+
+func (m *module) load() {
+	m.once.Do(func() {
+		m.err = m.open()
+		m.loaded.Store(true)
+	})
+}
+
+func (m *module) open() (err error) {
+	if m.mapping.Inode == 0 {
+		m.file, err = m.image()
+	} else {
+		m.file, err = m.space.files.Open(m.mapping)
+	}
+	if err != nil {
+		return err
+	}
+	f, err := cfi.OpenELF(m.file)
+	if err != nil {
+		return err
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD {
+			m.progs = append(m.progs, p.ProgHeader)
+		}
+	}
+	errGo := m.loadGo(f)
+	if m.cfi, err = cfi.Load(m.file, m.space.arch); err == nil {
+		err = errGo
+	}
+	return err
+}
+
+// image copies an ELF image that is no file from the target's memory.
+func (m *module) image() (io.ReaderAt, error) {
+	if m.space.mem == nil {
+		return nil, errors.New("no access to the target's memory")
+	}
+	n := m.mapping.End - m.mapping.Start
+	if n > maxImage {
+		return nil, fmt.Errorf("image of %d bytes at %#x: too large", n, m.mapping.Start)
+	}
+	b := make([]byte, n)
+	if k, err := m.space.mem.ReadAt(b, int64(m.mapping.Start)); k < len(b) {
+		return nil, fmt.Errorf("image at %#x: %d of %d bytes: %w", m.mapping.Start, k, n, err)
+	}
+	return bytes.NewReader(b), nil
+}
+
+// The kernel maps segments from the page that they begin in. Pages are 4 KiB,
+// or up to 64 KiB on arm64.
+const (
+	smallPage = 4 << 10
+	largePage = 64 << 10
+)
+
+// bias gives what is to be added to vaddrs of the file to get addresses in r.
+// One file may be mapped several times, each with a bias of its own.
+func (m *module) bias(r *region) (uint64, bool) {
+	var best *elf.ProgHeader
+	score := -1
+	for i := range m.progs {
+		p := &m.progs[i]
+		first, end := p.Off, p.Off+p.Filesz
+		if end < first || r.off >= end {
+			continue
+		}
+		n := 0
+		switch {
+		case r.off >= first&^(smallPage-1):
+		case r.off >= first&^(largePage-1):
+			n -= 2
+		default:
+			continue
+		}
+		// Segments share pages of a file: of several that fit, the code one
+		// holds code, and the one that begins here is meant.
+		if (p.Flags&elf.PF_X != 0) == r.exec {
+			n += 4
+		}
+		if r.off == first&^(smallPage-1) {
+			n++
+		}
+		if n+2 > score {
+			best, score = p, n+2
+		}
+	}
+	if best == nil {
+		return 0, false
+	}
+	return r.start - r.off + best.Off - best.Vaddr, true
+}
+
+// code reads the bytes at vaddr from the file.
+func (m *module) code(b []byte, vaddr uint64) int {
+	for i := range m.progs {
+		if p := &m.progs[i]; vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
+			d := vaddr - p.Vaddr
+			n, _ := m.file.ReadAt(b[:min(uint64(len(b)), p.Filesz-d)], int64(p.Off+d))
+			return n
+		}
+	}
+	return 0
+}
+
+// rule compiles the rule for vaddr: pclntab where it covers it, since Go's
+// own CFI is left out of many programs; call frame information elsewhere (C
+// code in the same file).
+func (m *module) rule(vaddr uint64, out *rule.Rule) (golang bool, err error) {
+	if m.golang != nil {
+		if err := m.golang.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {
+			return true, err
+		}
+	}
+	if m.cfi == nil {
+		return false, rule.ErrNoRule
+	}
+	return false, m.cfi.Rule(vaddr, out)
+}

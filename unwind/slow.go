@@ -1,0 +1,202 @@
+package unwind
+
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// A step is where a walk goes on after a frame.
+type step struct {
+	pc     uint64
+	exact  bool
+	trust  stack.Trust
+	end    bool // that was the outermost frame
+	reason stack.Reason
+}
+
+func stop(r stack.Reason) step { return step{reason: r} }
+
+// slow walks over a frame that no fast entry describes: it appends the frame
+// and leaves the caller's registers in w.
+func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) step {
+	w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact})
+	f := &w.frames[len(w.frames)-1]
+	var s step
+	switch e.op {
+	case opRule:
+		s = w.byRule(f, &w.rules[e.slow], e)
+	case opSignal:
+		s = w.bySignalFrame(f)
+	case opFP:
+		s = w.byFramePointer(f, e)
+	default:
+		return stop(stack.ReasonCorrupt)
+	}
+	if s.end || s.reason != stack.ReasonNone {
+		return s
+	}
+	if w.arch == rule.ARM64 {
+		s.pc &= pacMask
+	}
+	now := w.regs[w.sp]
+	switch {
+	case s.pc == pc && !exact && e.op == opRule && w.rules[e.slow].RA.Kind == rule.Register:
+		return stop(stack.ReasonLoop) // it would return to itself
+	case now > sp:
+	case s.exact, e.op == opRule && w.rules[e.slow].Special != rule.None:
+		// An interrupted function may stand on another stack.
+		if w.turns++; w.turns > maxTurns {
+			return stop(stack.ReasonLoop)
+		}
+		w.turn = now
+	case exact && now == sp && w.arch == rule.ARM64: // a leaf that pushed nothing
+	default:
+		return stop(stack.ReasonLoop)
+	}
+	if s.pc == 0 {
+		return step{end: true}
+	}
+	return s
+}
+
+// byRule executes a rule in full.
+func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
+	if w.arch == rule.AMD64 { // the column of the return address: the PC in expressions
+		w.regs[rule.AMD64RA] = f.PC
+		w.known |= 1 << rule.AMD64RA
+	}
+	cfa, reason := w.cfa(r)
+	if reason == stack.ReasonNone {
+		f.CFA = cfa
+	}
+	switch {
+	case r.Special == rule.End, r.Special == rule.None && r.RA.Kind == rule.Undef:
+		return step{end: true}
+	case r.Special != rule.None:
+		s, apply := w.cross(f, &r.Rule)
+		if !apply {
+			return s
+		}
+		cfa, reason = w.cfa(r)
+	}
+	if reason != stack.ReasonNone {
+		return stop(reason)
+	}
+	// Rules speak of the callee's registers: none is changed before all are
+	// computed.
+	w.saved = w.regs
+	known := w.known &^ (1 << w.sp)
+	w.saved[w.sp] = cfa
+	known |= 1 << w.sp
+	for _, l := range r.Saved[:min(int(r.NSaved), len(r.Saved))] {
+		if l.Reg >= numRegs {
+			continue
+		}
+		v, reason := w.locate(r, l, l.Reg, cfa)
+		if reason != stack.ReasonNone {
+			known &^= 1 << l.Reg
+			continue
+		}
+		w.saved[l.Reg] = v
+		known |= 1 << l.Reg
+	}
+	pc, reason := w.locate(r, r.RA, uint8(w.ra), cfa)
+	if reason != stack.ReasonNone {
+		return stop(reason)
+	}
+	w.regs, w.known = w.saved, known
+	if known>>w.sp&1 == 0 {
+		return stop(stack.ReasonRegister)
+	}
+	return step{pc: pc, exact: r.Signal, trust: e.trust()}
+}
+
+func (w *Walker) cfa(r *slowRule) (uint64, stack.Reason) {
+	if r.CFAIsExpr {
+		return w.eval(r, r.CFAOff, nil)
+	}
+	if int(r.CFAReg) >= numRegs || w.known>>r.CFAReg&1 == 0 {
+		return 0, stack.ReasonRegister
+	}
+	return w.regs[r.CFAReg] + uint64(int64(r.CFAOff)), stack.ReasonNone
+}
+
+// locate finds a register of the caller.
+func (w *Walker) locate(r *slowRule, l rule.Loc, reg uint8, cfa uint64) (uint64, stack.Reason) {
+	at := cfa + uint64(int64(l.Off))
+	switch l.Kind {
+	case rule.ValOff:
+		return at, stack.ReasonNone
+	case rule.Same, rule.Register:
+		if l.Kind == rule.Register {
+			reg = uint8(min(uint32(l.Off), numRegs))
+		}
+		if reg >= numRegs || w.known>>reg&1 == 0 {
+			return 0, stack.ReasonRegister
+		}
+		return w.regs[reg], stack.ReasonNone
+	case rule.Offset:
+	case rule.Expr, rule.ValExpr:
+		v, reason := w.eval(r, l.Off, &cfa)
+		if reason != stack.ReasonNone || l.Kind == rule.ValExpr {
+			return v, reason
+		}
+		at = v
+	default:
+		return 0, stack.ReasonRegister
+	}
+	v, ok := w.word(at)
+	if !ok {
+		return 0, w.lack(at)
+	}
+	return v, stack.ReasonNone
+}
+
+func (w *Walker) eval(r *slowRule, i int32, cfa *uint64) (v uint64, reason stack.Reason) {
+	if i < 0 || int(i) >= len(r.Exprs) {
+		return 0, stack.ReasonCorrupt
+	}
+	var err error
+	if cfa != nil {
+		v, err = cfi.Eval(r.Exprs[i], (*state)(w), r.bias, *cfa)
+	} else {
+		v, err = cfi.Eval(r.Exprs[i], (*state)(w), r.bias)
+	}
+	switch {
+	case err == nil:
+		return v, stack.ReasonNone
+	case errors.Is(err, cfi.ErrRegister):
+		return 0, stack.ReasonRegister
+	case errors.Is(err, cfi.ErrMemory):
+		return 0, w.lack(w.missing)
+	}
+	return 0, stack.ReasonCorrupt
+}
+
+// state is a Walker as expressions see it.
+type state Walker
+
+func (s *state) Register(n uint64) (uint64, bool) {
+	if n >= numRegs || s.known>>n&1 == 0 {
+		return 0, false
+	}
+	return s.regs[n], true
+}
+
+func (s *state) Read(addr uint64, size int) (uint64, bool) {
+	w := (*Walker)(s)
+	if v, ok := w.word(addr); ok {
+		return v & (1<<(8*size) - 1), true
+	}
+	// The last bytes of a block may hold a smaller number still.
+	if size < 8 {
+		if v, ok := w.word(addr + uint64(size) - 8); ok {
+			return v >> (64 - 8*size), true
+		}
+	}
+	w.missing = addr
+	return 0, false
+}

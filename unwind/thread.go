@@ -1,0 +1,170 @@
+package unwind
+
+import (
+	"encoding/binary"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	// MaxStack is the most that is copied of one stack.
+	MaxStack = 4 << 20
+	// firstGuess is copied of a stack of which nothing is known.
+	firstGuess = 256 << 10
+	// leastGuess is the least that is copied of a stack whose end is not known.
+	leastGuess = 32 << 10
+	// redZone is what a function may use below its stack pointer (System V
+	// ABI for amd64, section 3.2.2). Registers that were just popped are
+	// still found there by rules that have not caught up.
+	redZone = 128
+	// maxExtra bounds the other stacks that are copied with a thread's own.
+	maxExtra = 4
+	// otherStack is how much is copied of another stack at first.
+	otherStack = 16 << 10
+)
+
+// A Block is memory of a target, copied.
+type Block struct {
+	Addr uint64
+	Data []byte // shorter than what was asked for where the read fell short
+}
+
+// Copy is what was copied of a thread's memory while it could not change: the
+// blocks of Plan, and the stack (StackSpan) as the last one.
+type Copy struct {
+	Blocks []Block
+	// Live, if not nil, reads what is missing. It is for targets that cannot
+	// move during the walk: those that are held stopped.
+	Live Memory
+}
+
+// Word reads 8 bytes. It implements rule.Words.
+func (c *Copy) Word(addr uint64) (uint64, bool) {
+	for i := len(c.Blocks) - 1; i >= 0; i-- {
+		b := &c.Blocks[i]
+		if o := addr - b.Addr; o < uint64(len(b.Data)) && uint64(len(b.Data))-o >= 8 {
+			return binary.LittleEndian.Uint64(b.Data[o:]), true
+		}
+	}
+	return 0, false
+}
+
+// A Thread is what walks learn about one thread for the next one. The zero
+// value knows nothing.
+type Thread struct {
+	// TID is the thread's number as the target itself sees it (the last of
+	// NSpid's), by which Go's data of a thread is proved; 0: unknown.
+	TID stack.TID
+
+	base  uint64     // end of the stack: the outermost CFA seen; 0: unknown
+	guess uint64     // bytes to copy where base does not help; 0: unknown
+	regs  stack.Regs // TLS only
+	spans []rule.Span
+	other []rule.Span // stacks besides the C stack that the last walk wanted
+
+	runtime *gopcln.Runtime // that golang belongs to
+	golang  *gopcln.Thread
+}
+
+// Plan gives the small blocks to copy from th besides its stack. The result
+// is valid until the next call.
+func (w *Walker) Plan(th *Thread) []rule.Span {
+	th.spans = th.spans[:0]
+	if g := w.threadGo(th); g != nil {
+		th.spans = g.Plan(&th.regs, th.spans)
+	}
+	th.spans = append(th.spans, th.other...)
+	return th.spans
+}
+
+// More gives what is to be copied besides, now that regs are known and mem
+// holds what Plan asked for and the stack; it is to be added to mem.Blocks
+// before the stack, which stays last. It is quick, and fit to be called while
+// the thread is stopped; called again, it asks for more twice at most. The
+// result is valid until the next call, of Plan too.
+func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
+	th.spans = th.spans[:0]
+	if g := w.threadGo(th); g != nil {
+		th.spans = g.More(regs, mem, th.spans)
+	}
+	return th.spans
+}
+
+// StackSpan says what to copy of th's stack now that its stack pointer is
+// known. It is quick, and fit to be called while the thread is stopped.
+func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
+	r := w.space.snap.Load().find(sp)
+	lo, end := sp-redZone, sp+MaxStack
+	if lo > sp {
+		lo = 0
+	}
+	if end < sp {
+		end = ^uint64(0)
+	}
+	if r != nil {
+		lo, end = max(lo, r.start), min(end, r.end)
+	}
+	hi := sp + max(th.guess, leastGuess)
+	if th.guess == 0 {
+		hi = sp + firstGuess
+	}
+	// Goroutines' stacks lie side by side in one mapping: there the end of
+	// the last one says nothing about this one.
+	if th.base > sp && th.base <= end && (w.space.golang.Load() == nil || r == nil || r.main) {
+		hi = th.base
+	}
+	if hi = min(hi, end); hi < lo {
+		hi = end
+	}
+	return rule.Span{Addr: lo, Len: int(hi - lo)}
+}
+
+// complete learns from a walk that reached the thread's first function.
+func (th *Thread) complete(sp, cfa uint64, switched bool) {
+	if switched || cfa <= sp {
+		return
+	}
+	th.base = cfa
+	th.guess = min(MaxStack, max(leastGuess, 2*(cfa-sp), th.guess-th.guess/8))
+}
+
+// short learns from a walk that needed addr, which the copy did not reach.
+func (th *Thread) short(sp, end, addr uint64) {
+	th.base = 0
+	th.guess = min(MaxStack, max(firstGuess, 2*(end-sp), addr-sp+leastGuess))
+}
+
+// elsewhere learns that a walk went on on another stack, at sp, and which
+// address of it was missing.
+func (th *Thread) elsewhere(sp, addr uint64) {
+	want := rule.Span{Addr: sp - min(sp, redZone), Len: otherStack}
+	if addr-sp >= otherStack && addr-sp < MaxStack {
+		want.Len = int(addr-sp)*2 + otherStack
+	}
+	for i := range th.other {
+		if o := &th.other[i]; want.Addr-o.Addr < uint64(o.Len) || o.Addr-want.Addr < uint64(want.Len) {
+			*o = want
+			return
+		}
+	}
+	if len(th.other) == maxExtra {
+		copy(th.other, th.other[1:])
+		th.other = th.other[:maxExtra-1]
+	}
+	th.other = append(th.other, want)
+}
+
+// StackPlan is StackSpan for a thread whose stack pointer is not known yet:
+// copy from SP up to high, or n bytes where high is not above SP.
+func (w *Walker) StackPlan(th *Thread) (high uint64, n int) {
+	n = int(max(th.guess, leastGuess))
+	if th.guess == 0 {
+		n = firstGuess
+	}
+	if w.space.golang.Load() == nil {
+		high = th.base
+	}
+	return high, n
+}

@@ -1,0 +1,280 @@
+package unwind
+
+import (
+	"encoding/binary"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	// MaxDepth is the most frames of one stack.
+	MaxDepth = 65536
+	// maxTurns bounds how often one walk may go on on another stack (signal
+	// handlers, goroutines), where the stack pointer need not rise.
+	maxTurns = 64
+	// maxFrame bounds a frame that is found by frame pointer alone.
+	maxFrame = 256 << 10
+	// numRegs is how many registers are followed: those of stack.Regs.
+	numRegs = 33
+	// pacMask is what stays of a code address on arm64. Above it are the
+	// signature of pointer authentication and the tag: user addresses have
+	// 48 bits unless a program asks for more with a hint to mmap, which no
+	// loader does for code (Linux Documentation/arch/arm64/memory.rst).
+	pacMask = 1<<48 - 1
+)
+
+// A Walker turns copied registers and memory into frames. It holds a cache of
+// compiled rules and belongs to one goroutine.
+type Walker struct {
+	space      *Space
+	arch       rule.Arch
+	sp, fp, ra int
+
+	snap  *snapshot
+	cache cache
+	rules []slowRule
+	tmp   slowRule
+
+	frames []stack.Frame
+	addr   uint64 // of the stack's copy
+	data   []byte // the stack's copy
+	mem    *Copy
+	leaf   *stack.Regs // the registers that the walk began with
+	golang *gopcln.Thread
+	regs   [64]uint64 // numRegs of them used; 64 so that no index is out of range
+	known  uint64
+	saved  [64]uint64
+
+	first    uint64 // stack pointer at the leaf
+	turns    int    // how often the walk went on on another stack
+	turn     uint64 // stack pointer after the last turn
+	crossing stack.Regs
+	buf      [8]byte
+	missing  uint64 // address of the word that could not be read
+}
+
+// NewWalker makes a walker over a space.
+func NewWalker(s *Space) *Walker {
+	w := &Walker{space: s, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
+	w.frames = make([]stack.Frame, 0, 256)
+	w.cache.reset()
+	return w
+}
+
+// forget drops all cached rules.
+func (w *Walker) forget() {
+	w.cache.reset()
+	clear(w.rules)
+	w.rules = w.rules[:0]
+}
+
+// Walk gives th's stack, leaf first, from its registers and what was copied of
+// its memory. Where the stack cannot be followed to the thread's first
+// function, the last frame is a KindError frame with the reason as its PC. A
+// caller that gets ReasonUnmapped re-reads the mappings (Space.Update) and
+// walks the same copy again: the target may have loaded code since.
+//
+// The frames are valid until the next call. Warm, it allocates nothing.
+func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, stack.Reason) {
+	if s := w.space.snap.Load(); s != w.snap {
+		if w.snap != nil && w.snap.epoch != s.epoch {
+			w.forget()
+		}
+		w.snap = s
+	}
+	w.mem, w.addr, w.data = mem, 0, nil
+	if n := len(mem.Blocks); n > 0 {
+		w.addr, w.data = mem.Blocks[n-1].Addr, mem.Blocks[n-1].Data
+	}
+	w.frames = w.frames[:0]
+	copy(w.regs[:], regs.R[:])
+	w.known = regs.Known & (1<<numRegs - 1)
+	w.leaf, th.regs.TLS = regs, regs.TLS
+	w.turns, w.turn, w.first = 0, 0, w.regs[w.sp]
+
+	if w.golang = w.threadGo(th); w.golang != nil {
+		w.golang.Begin(regs, (*live)(w))
+	}
+	reason := stack.ReasonEmpty
+	if w.known>>w.sp&1 != 0 {
+		reason = w.walk(regs.PC)
+	}
+	w.learn(th, reason)
+	if reason != stack.ReasonNone {
+		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
+	}
+	return w.frames, reason
+}
+
+func (w *Walker) learn(th *Thread, reason stack.Reason) {
+	switch reason {
+	case stack.ReasonNone:
+		for i := len(w.frames) - 1; i >= 0; i-- {
+			// Of start code without tables, the CFA is not known.
+			if cfa := w.frames[i].CFA; cfa != 0 {
+				th.complete(w.first, cfa, w.turns > 0)
+				break
+			}
+		}
+	case stack.ReasonShort:
+		if w.turned() {
+			th.elsewhere(w.turn, w.missing)
+			return
+		}
+		th.short(w.first, w.addr+uint64(len(w.data)), w.missing)
+	}
+}
+
+// walk appends frames until the stack ends (ReasonNone) or cannot be followed.
+func (w *Walker) walk(pc uint64) stack.Reason {
+	var (
+		exact  = true
+		trust  = stack.TrustRegs
+		frames = w.frames
+		sp     = w.regs[w.sp&63]
+		spReg  = w.sp & 63
+		arm    = w.arch == rule.ARM64
+		addr   = w.addr
+		data   = w.data
+	)
+	if len(data) < 8 {
+		data = nil
+	}
+	for len(frames) < MaxDepth {
+		key := pc
+		if !exact {
+			key--
+		}
+		e := w.cache.find(key)
+		if e == nil {
+			var reason stack.Reason
+			if e, reason = w.compile(key, pc); e == nil {
+				// A leaf's PC is a fact even where no code is known.
+				if reason != stack.ReasonUnmapped || len(frames) == 0 {
+					frames = append(frames, stack.Frame{PC: pc, Trust: trust, Exact: exact})
+				}
+				w.frames = frames
+				return reason
+			}
+		}
+		if e.op != opFast {
+			w.frames = frames
+			s := w.slow(e, pc, sp, exact, trust)
+			frames = w.frames
+			if s.end || s.reason != stack.ReasonNone {
+				return s.reason
+			}
+			pc, sp, exact, trust = s.pc, w.regs[spReg], s.exact, s.trust
+			continue
+		}
+		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
+		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact})
+		if w.known>>(e.cfaReg&63)&1 == 0 {
+			frames[len(frames)-1].CFA = 0
+			w.frames = frames
+			return stack.ReasonRegister
+		}
+		if cfa <= sp && !(exact && cfa == sp && e.raOff == 0) {
+			w.frames = frames
+			return stack.ReasonLoop
+		}
+		var ra uint64
+		if e.raOff != 0 {
+			a := cfa - uint64(e.raOff)*8
+			if o := a - addr; data != nil && o <= uint64(len(data)-8) {
+				ra = binary.LittleEndian.Uint64(data[o : o+8])
+			} else {
+				var ok bool
+				if ra, ok = w.word(a); !ok {
+					w.frames = frames
+					return w.lack(a)
+				}
+			}
+		} else if w.known>>rule.ARM64RA&1 != 0 {
+			ra = w.regs[rule.ARM64RA]
+		} else {
+			w.frames = frames
+			return stack.ReasonRegister
+		}
+		for i := range min(e.n, maxFast) {
+			a := cfa - uint64(e.off[i])*8
+			reg := e.reg[i] & 63
+			if o := a - addr; data != nil && o <= uint64(len(data)-8) {
+				w.regs[reg] = binary.LittleEndian.Uint64(data[o : o+8])
+				w.known |= 1 << reg
+			} else {
+				w.load(reg, a)
+			}
+		}
+		sp = cfa
+		w.regs[spReg] = cfa
+		w.known |= 1 << spReg
+		if arm {
+			w.regs[rule.ARM64RA] = ra
+			w.known |= 1 << rule.ARM64RA
+			ra &= pacMask
+		}
+		if ra == 0 {
+			w.frames = frames
+			return stack.ReasonNone
+		}
+		if ra == pc && e.raOff == 0 && !exact {
+			w.frames = frames
+			return stack.ReasonLoop // it would return to itself
+		}
+		pc, exact, trust = ra, false, e.trust()
+	}
+	w.frames = frames
+	return stack.ReasonLoop
+}
+
+// word reads 8 bytes of the copy.
+func (w *Walker) word(addr uint64) (uint64, bool) {
+	if o := addr - w.addr; o < uint64(len(w.data)) && uint64(len(w.data))-o >= 8 {
+		return binary.LittleEndian.Uint64(w.data[o:]), true
+	}
+	if v, ok := w.mem.Word(addr); ok || w.mem.Live == nil {
+		return v, ok
+	}
+	return readWord(w.mem.Live, w.buf[:8], addr)
+}
+
+// load restores a register from memory; where that fails it is not known any
+// more, which matters only if it is needed.
+func (w *Walker) load(reg uint8, addr uint64) {
+	v, ok := w.word(addr)
+	if !ok {
+		w.known &^= 1 << (reg & 63)
+		return
+	}
+	w.regs[reg&63] = v
+	w.known |= 1 << (reg & 63)
+}
+
+// lack says why the word at addr could not be had.
+func (w *Walker) lack(addr uint64) stack.Reason {
+	w.missing = addr
+	if w.turned() {
+		if addr-w.turn < MaxStack {
+			return stack.ReasonShort
+		}
+		return stack.ReasonMemory
+	}
+	end := w.addr + uint64(len(w.data))
+	if len(w.mem.Blocks) == 0 || addr+8 < addr || addr+8 <= end || addr-w.addr >= 2*MaxStack {
+		return stack.ReasonMemory
+	}
+	// What lies above the copy is more of the stack if it is in its mapping.
+	if r := w.snap.find(w.addr); r != nil && addr >= r.end {
+		return stack.ReasonMemory
+	}
+	return stack.ReasonShort
+}
+
+// turned reports whether the walk is on another stack than the one that was
+// copied as the thread's own.
+func (w *Walker) turned() bool {
+	return w.turns > 0 && w.turn-w.addr >= uint64(max(len(w.data), 1))
+}

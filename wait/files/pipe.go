@@ -1,0 +1,195 @@
+package files
+
+import (
+	"bytes"
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Limits of the search for the other ends of pipes and sockets.
+const (
+	maxPIDs = 1 << 14
+	maxFDs  = 1 << 12 // of one process
+	maxEnds = 1 << 17 // in all
+	maxPeer = 3       // named in one description
+)
+
+// An end is a process that has a pipe or socket open.
+type end struct{ pid, fd int }
+
+// ends says who has which pipe or socket open, as far as this user may see.
+type ends struct {
+	by    map[uint64][]end
+	fifos map[string][]end
+	until int64
+	cut   bool // a limit was hit
+}
+
+// scan reads the descriptors of all processes that may be seen.
+func (t *Table) scan() {
+	if t.c.Sys == nil {
+		return
+	}
+	now := t.c.Now()
+	if t.ends.until != 0 && now < t.ends.until {
+		return
+	}
+	e := ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
+	pids, err := t.c.Sys.ReadDir(".", maxPIDs)
+	if err != nil {
+		t.ends.until = now + t.c.TTL
+		return
+	}
+	total := 0
+	for _, name := range pids {
+		pid, err := strconv.Atoi(name)
+		if err != nil {
+			continue
+		}
+		fds, err := t.c.Sys.ReadDir(name+"/fd", maxFDs)
+		if err != nil {
+			continue // another user's, or gone
+		}
+		for _, f := range fds {
+			fd, err := strconv.Atoi(f)
+			if err != nil {
+				continue
+			}
+			link, err := t.c.Sys.ReadLink(name + "/fd/" + f)
+			if err != nil {
+				continue
+			}
+			switch {
+			case strings.HasPrefix(link, "pipe:["), strings.HasPrefix(link, "socket:["):
+				n := inodeOf(link)
+				e.by[n] = append(e.by[n], end{pid, fd})
+			case strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/"):
+				// Files too: which of them are FIFOs is not told by the link, and
+				// only those that are asked for are looked at.
+				e.fifos[link] = append(e.fifos[link], end{pid, fd})
+			default:
+				continue
+			}
+			if total++; total >= maxEnds {
+				e.cut = true
+				break
+			}
+		}
+		if e.cut {
+			break
+		}
+	}
+	// A scan costs more than a table: it is kept for longer.
+	e.until = t.c.Now() + 4*t.c.TTL
+	t.ends = e
+}
+
+// access modes of open(2).
+const (
+	readOnly  = 0
+	writeOnly = 1
+	readWrite = 2
+)
+
+// flags reads the access mode out of an fdinfo file.
+func accessOf(info []byte) (mode int, ok bool) {
+	for line := range bytes.Lines(info) {
+		if v, found := bytes.CutPrefix(line, []byte("flags:")); found {
+			n, err := strconv.ParseUint(string(bytes.TrimSpace(v)), 8, 64)
+			return int(n & 3), err == nil
+		}
+	}
+	return 0, false
+}
+
+// pipe describes a pipe, or a FIFO, whose descriptors all have the same link.
+func (t *Table) pipe(fd int, link, what string) Desc {
+	d := Desc{Kind: Pipe, Text: what, Inode: inodeOf(link)}
+	if what != "pipe" {
+		d.Inode = 0
+	}
+	info, err := t.info(fd)
+	mine, ok := accessOf(info)
+	if err != nil || !ok {
+		d.Why = "whether the pipe is read or written is not known"
+		return d
+	}
+	t.scan()
+	if t.c.Sys == nil {
+		return d
+	}
+	all := t.ends.by[d.Inode]
+	if what != "pipe" {
+		all = t.ends.fifos[link]
+	}
+	var names []string
+	own, more := false, 0
+	seen := map[int]bool{}
+	for _, e := range all {
+		if e.pid == t.c.PID && e.fd == fd || seen[e.pid] {
+			continue
+		}
+		b, err := t.c.Sys.ReadFile(fmt.Sprintf("%d/fdinfo/%d", e.pid, e.fd), maxInfo)
+		theirs, ok := accessOf(b)
+		if err != nil || !ok || theirs == mine && mine != readWrite {
+			continue
+		}
+		seen[e.pid] = true
+		if e.pid == t.c.PID {
+			own = true
+			continue
+		}
+		if len(names) == maxPeer {
+			more++
+			continue
+		}
+		names = append(names, t.process(e.pid))
+		if d.PeerPID == 0 {
+			d.PeerPID = e.pid
+		}
+	}
+	word := " from "
+	if mine == writeOnly {
+		word = " to "
+	}
+	switch {
+	case len(names) > 0:
+		d.Peer = strings.Join(names, ", ")
+		if more > 0 {
+			d.Peer += fmt.Sprintf(" and %d more", more)
+		}
+		d.Text += word + d.Peer
+	case own:
+		d.Text += " within the process"
+	case t.ends.cut:
+		d.Why = "too many descriptors on this machine to search for the other end"
+	default:
+		d.Why = "no process that can be seen has the other end"
+	}
+	return d
+}
+
+// process is "PID 77 (sort)".
+func (t *Table) process(pid int) string {
+	b, err := t.c.Sys.ReadFile(strconv.Itoa(pid)+"/comm", 256)
+	if err != nil {
+		return fmt.Sprintf("PID %d", pid)
+	}
+	return fmt.Sprintf("PID %d (%s)", pid, strings.TrimSuffix(string(b), "\n"))
+}
+
+// holder returns another process than ours that has the inode open.
+func (t *Table) holder(inode uint64) (pid int, ok bool) {
+	t.scan()
+	for _, e := range t.ends.by[inode] {
+		if e.pid != t.c.PID {
+			return e.pid, true
+		}
+		ok = true
+	}
+	if ok {
+		return t.c.PID, true
+	}
+	return 0, false
+}

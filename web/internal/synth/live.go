@@ -1,0 +1,135 @@
+package synth
+
+import (
+	"context"
+	"io"
+	"sync/atomic"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+)
+
+// Feed is a made-up program that runs now.
+type Feed struct {
+	Program *Program
+	Rec     *trace.Recorder
+	sinks   []*trace.Sink
+	threads []*Thread
+	start   time.Time
+	t0      stack.Time
+	Paused  atomic.Bool
+	ivl     atomic.Int64
+	Samples atomic.Uint64
+	Late    atomic.Int64 // ns: the latest that a round was
+}
+
+// NewFeed begins a recording into nowhere.
+func NewFeed(seed uint64, threads int, interval time.Duration) (*Feed, error) {
+	tw, err := trace.NewWriter(io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	f := &Feed{start: time.Now(), t0: 1_000_000_000_000}
+	f.ivl.Store(int64(interval))
+	f.Program = New(seed, f.t0, int64(interval))
+	if f.Rec, err = trace.NewRecorder(tw, f.Program.Proc, 0, nil); err != nil {
+		return nil, err
+	}
+	for k := range threads {
+		f.sinks = append(f.sinks, f.Rec.Thread(f.Program.Describe(k, f.t0)))
+		f.threads = append(f.threads, f.Program.Thread(k))
+		f.sinks[k].Event(f.Now(), event.Rate, uint64(interval))
+	}
+	return f, nil
+}
+
+// Now is the time in the program's clock.
+func (f *Feed) Now() stack.Time { return f.t0 + stack.Time(time.Since(f.start)) }
+
+// SetInterval changes how often samples are taken.
+func (f *Feed) SetInterval(d time.Duration) error {
+	f.ivl.Store(int64(d))
+	return nil
+}
+
+// Interval is how often samples are taken.
+func (f *Feed) Interval() time.Duration { return time.Duration(f.ivl.Load()) }
+
+// Round samples every thread once.
+func (f *Feed) Round() {
+	var x stack.Sample
+	for k, t := range f.threads {
+		now := f.Now()
+		lock := t.Sample(now, &x)
+		f.sinks[k].Sample(&x)
+		if lock.Changed {
+			f.sinks[k].Event(now, event.Lock, lock.Addr)
+			if lock.Addr != 0 {
+				f.sinks[k].Event(now, event.Holder, event.HolderOf(lock.Holder, event.KnownByWord))
+			}
+		}
+		f.Samples.Add(1)
+	}
+}
+
+// Run samples until ctx ends, and then ends the threads.
+func (f *Feed) Run(ctx context.Context) {
+	ivl := f.Interval()
+	tick := time.NewTicker(ivl)
+	defer tick.Stop()
+	due := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			for _, s := range f.sinks {
+				s.End(f.Now(), stack.WhyGone)
+			}
+			return
+		case <-tick.C:
+		}
+		due = due.Add(ivl)
+		late := int64(time.Since(due))
+		if late > int64(100*ivl) || late < 0 {
+			due = time.Now()
+		} else if late > f.Late.Load() {
+			f.Late.Store(late)
+		}
+		if f.Paused.Load() {
+			continue
+		}
+		f.Round()
+		if i := f.Interval(); i != ivl {
+			ivl = i
+			tick.Reset(i)
+			due = time.Now()
+			for _, s := range f.sinks {
+				s.Event(f.Now(), event.Rate, uint64(i))
+			}
+		}
+	}
+}
+
+// Namer names the program's places, the first half of an answer at once.
+type Namer struct{}
+
+// Name implements web.Namer.
+func (Namer) Name(ctx context.Context, words []web.Word, answer func(int, []web.NameFrame)) {
+	for i, w := range words {
+		if ctx.Err() != nil {
+			return
+		}
+		named, ok := Name(w.Word)
+		if !ok {
+			continue
+		}
+		var frames []web.NameFrame
+		for k := len(named) - 1; k >= 0; k-- {
+			n := named[k]
+			frames = append(frames, web.NameFrame{Func: n.Func, File: n.File, Line: n.Line, Module: n.Module, Defined: n.File, Start: n.Start})
+		}
+		answer(i, frames)
+	}
+}

@@ -1,0 +1,88 @@
+package synth
+
+import (
+	"io"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options of a recording.
+type Options struct {
+	Seed     uint64
+	Threads  int
+	Interval int64 // ns
+	Samples  int   // of each thread
+	Events   int   // stop a thread after that many; 0: no limit
+	Nameless bool  // leave out the symbols
+	Cut      bool  // leave out the end, as if the recorder was killed
+}
+
+// Write makes a finished recording and returns how many events are in it.
+func Write(w io.Writer, o Options) (events int, err error) {
+	const t0 = stack.Time(1_000_000_000_000)
+	p := New(o.Seed, t0, o.Interval)
+	tw, err := trace.NewWriter(w)
+	if err != nil {
+		return 0, err
+	}
+	if err := tw.Process(p.Proc); err != nil {
+		return 0, err
+	}
+	if err := tw.Maps(p.Maps, 0, p.Modules); err != nil {
+		return 0, err
+	}
+	var st trace.Stats
+	end := t0
+	for k := range o.Threads {
+		d := p.Describe(k, t0)
+		if err := tw.Thread(d); err != nil {
+			return 0, err
+		}
+		var df diff.Differ
+		es := df.Event(t0, event.Rate, uint64(o.Interval), nil)
+		th := p.Thread(k)
+		var x stack.Sample
+		n := 0
+		for n < o.Samples && (o.Events == 0 || len(es) < o.Events) {
+			at := t0 + stack.Time(int64(n+1)*o.Interval) + stack.Time(k*137)
+			end = max(end, at)
+			lock := th.Sample(at, &x)
+			if n > 0 && n%997 == 0 {
+				es = df.Gap(at, stack.WhyLate, 3*o.Interval, es)
+			}
+			es = df.Step(&x, es)
+			if lock.Changed {
+				es = df.Event(at, event.Lock, lock.Addr, es)
+				if lock.Addr != 0 {
+					es = df.Event(at, event.Holder, event.HolderOf(lock.Holder, event.KnownByWord), es)
+				}
+			}
+			if df.SinceSync() > 4000 {
+				es = df.Sync(es)
+			}
+			n++
+		}
+		es = df.Flush(es)
+		es = df.End(end, stack.WhyGone, es)
+		if err := tw.Events(k, es); err != nil {
+			return 0, err
+		}
+		events += len(es)
+		st.Threads = append(st.Threads, trace.ThreadStats{TID: d.TID, Samples: uint64(n)})
+	}
+	if !o.Nameless {
+		if err := tw.Symbols(p.Symbols()); err != nil {
+			return 0, err
+		}
+	}
+	if o.Cut {
+		return events, nil
+	}
+	if err := tw.Stats(st); err != nil {
+		return 0, err
+	}
+	return events, tw.End(trace.End{At: end, Reason: "duration"})
+}

@@ -1,0 +1,138 @@
+// Command synthserve serves a made-up recording or a made-up live feed: what
+// the page's tests, pictures and measurements run against.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+	"github.com/sliverprof/sliver/web/internal/synth"
+)
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "synthserve:", err)
+		os.Exit(1)
+	}
+}
+
+func run() error {
+	live := flag.Bool("live", false, "serve a feed instead of a recording")
+	threads := flag.Int("threads", 12, "threads")
+	samples := flag.Int("samples", 8000, "samples of each thread of a recording")
+	events := flag.Int("events", 0, "stop each thread of a recording after so many events")
+	interval := flag.Duration("interval", time.Millisecond, "between samples")
+	addr := flag.String("addr", "127.0.0.1:0", "where to listen")
+	token := flag.String("token", "", "instead of a random one")
+	cut := flag.Bool("cut", false, "a recording without its end")
+	idle := flag.Bool("idle", false, "a feed of which no sample comes")
+	control := flag.Bool("control", true, "let clients control the feed")
+	compare := flag.Bool("compare", false, "a second recording beside the first")
+	save := flag.String("save", "", "write the recording to a file too")
+	flag.Parse()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	o := web.Options{Addr: *addr, Token: *token, Version: "test", Logf: func(f string, a ...any) { fmt.Fprintf(os.Stderr, f+"\n", a...) }}
+	o.Formats = []web.Format{
+		{Name: "perfetto", Title: "Perfetto", Ext: ".pftrace", Use: "perfetto"},
+		{Name: "speedscope", Title: "speedscope", Ext: ".speedscope.json", Use: "speedscope"},
+		{Name: "pprof", Title: "pprof", Ext: ".pb.gz"},
+	}
+	o.Export = func(_ context.Context, w io.Writer, format string, p web.Part) error {
+		if format == "pprof" {
+			return errors.New("this format fails here, to show how that looks")
+		}
+		_, err := fmt.Fprintf(w, `{"format":%q,"from":%d,"to":%d,"threads":%d}`, format, p.From, p.To, len(p.Threads))
+		return err
+	}
+	end := func(string) {}
+	if *live {
+		n := *threads
+		if *idle {
+			n = 0
+		}
+		f, err := synth.NewFeed(1, n, *interval)
+		if err != nil {
+			return err
+		}
+		src := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Namer: synth.Namer{}})
+		o.Source = src
+		fctx, stop := context.WithCancel(ctx)
+		done := make(chan struct{})
+		go func() { f.Run(fctx); close(done) }()
+		end = func(reason string) { stop(); <-done; src.End(reason) }
+		if *control {
+			o.Control = web.Control{
+				Pause:       func() error { f.Paused.Store(true); return nil },
+				Resume:      func() error { f.Paused.Store(false); return nil },
+				Stop:        func() error { end("stopped on the page"); return nil },
+				SetInterval: f.SetInterval,
+			}
+		}
+		o.Status = func() web.Status {
+			return web.Status{Paused: f.Paused.Load(), Interval: f.Interval(), Samples: f.Samples.Load(), PauseP50: 31_000, PauseP99: 62_000,
+				Overhead: .011, Threads: "all"}
+		}
+	} else {
+		rec, n, err := record(synth.Options{Seed: 1, Threads: *threads, Interval: int64(*interval), Samples: *samples, Events: *events, Cut: *cut}, *save)
+		if err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%d events\n", n)
+		o.Source = web.NewRecording(rec)
+		if *compare {
+			other, _, err := record(synth.Options{Seed: 2, Threads: *threads, Interval: int64(*interval), Samples: *samples / 2}, "")
+			if err != nil {
+				return err
+			}
+			o.Compare = web.NewRecording(other)
+		}
+	}
+	begin := time.Now()
+	s, err := web.Serve(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	fmt.Println(s.URL())
+	if !*live {
+		go func() {
+			for !s.Loaded() {
+				time.Sleep(5 * time.Millisecond)
+			}
+			fmt.Fprintf(os.Stderr, "loaded in %v\n", time.Since(begin).Round(time.Millisecond))
+		}()
+	}
+	// Whoever started this tells it by lines what to do, and ends it by closing.
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		if in.Text() == "end" {
+			end("target ended")
+		}
+	}
+	return nil
+}
+
+func record(o synth.Options, save string) (*trace.Recording, int, error) {
+	var b bytes.Buffer
+	n, err := synth.Write(&b, o)
+	if err != nil {
+		return nil, 0, err
+	}
+	if save != "" {
+		if err := os.WriteFile(save, b.Bytes(), 0o666); err != nil {
+			return nil, 0, err
+		}
+	}
+	rec, err := trace.Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	return rec, n, err
+}

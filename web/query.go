@@ -1,0 +1,562 @@
+package web
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web/store"
+	"github.com/sliverprof/sliver/web/wire"
+)
+
+// query is a question, over the websocket or to /api/query. Times are ns since
+// the base.
+type query struct {
+	Op       string   `json:"op"`
+	ID       uint32   `json:"id,omitempty"`
+	Src      int      `json:"src,omitempty"` // 1: the recording to compare with
+	T0       float64  `json:"t0,omitempty"`
+	T1       float64  `json:"t1,omitempty"`
+	Bin      float64  `json:"bin,omitempty"`
+	Threads  []int    `json:"threads,omitempty"` // by seq; none given: all
+	Follow   bool     `json:"follow,omitempty"`
+	Thread   int      `json:"thread,omitempty"`
+	Depth    int      `json:"depth,omitempty"`
+	At       float64  `json:"at,omitempty"`
+	Func     uint32   `json:"func,omitempty"`
+	Funcs    []uint32 `json:"funcs,omitempty"`
+	Near     *where   `json:"near,omitempty"`
+	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"
+	ByThread bool     `json:"by_thread,omitempty"`
+	Max      int      `json:"max,omitempty"`
+	N        int      `json:"n,omitempty"`
+	From     int      `json:"from,omitempty"`
+}
+
+type where struct {
+	Thread int     `json:"thread"`
+	Depth  int     `json:"depth"`
+	Start  float64 `json:"start"`
+}
+
+const (
+	maxBins  = 8192
+	maxFuncs = 1 << 16
+)
+
+func (q *query) check() error {
+	for _, v := range []float64{q.T0, q.T1, q.Bin, q.At} {
+		if math.IsNaN(v) || math.Abs(v) > 1e18 {
+			return fmt.Errorf("%g is no time", v)
+		}
+	}
+	if q.N > maxBins || len(q.Funcs) > maxFuncs {
+		return errors.New("too much is asked for at once")
+	}
+	return nil
+}
+
+func (f *feed) where(w *store.Where) *where {
+	if w == nil {
+		return nil
+	}
+	return &where{w.Seq, w.Depth, float64(w.Start - f.base)}
+}
+
+// answer runs one query. Those that walk the whole timeline take turns.
+func (s *Server) answer(ctx context.Context, q *query) (any, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	if q.Src < 0 || q.Src >= len(s.feeds) {
+		return nil, errors.New("there is no recording to compare with")
+	}
+	f := s.feeds[q.Src]
+	switch q.Op {
+	case "detail":
+		return f.detail(q)
+	case "loads":
+		return f.loads(q), nil
+	case "names":
+		return namesMessage{Op: "names", From: q.From, Funcs: f.st.Names.Since(max(q.From, 0))}, nil
+	case "status":
+		return s.status(), nil
+	}
+	select {
+	case s.heavy <- struct{}{}:
+		defer func() { <-s.heavy }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	t0, t1 := q.span(f)
+	switch q.Op {
+	case "slices":
+		return f.slices(q, t0, t1)
+	case "tree":
+		t := f.st.Tree(t0, t1, q.Threads, store.TreeOptions{InTime: q.Mode == "time", ByThread: q.ByThread, Max: q.Max})
+		return newTree(f, t, q.Src > 0 || q.From != 0), nil
+	case "calls":
+		var near *store.Where
+		if q.Near != nil {
+			near = &store.Where{Seq: q.Near.Thread, Depth: q.Near.Depth, Start: clampTime(q.Near.Start) + f.base}
+		}
+		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near)
+		return callsReply{c.Count, c.Total, c.Min, c.Median, c.Max, c.Hist[:], f.where(c.Prev), f.where(c.Next), f.where(c.Longest)}, nil
+	case "hits":
+		fns := map[uint32]bool{}
+		for _, x := range q.Funcs {
+			fns[x] = true
+		}
+		h := f.st.HitsOf(fns, t0, t1, q.Threads)
+		return hitsReply{h.Count, h.Total, f.where(h.First), h.Funcs}, nil
+	case "waits":
+		return f.waits(q, t0, t1), nil
+	}
+	return nil, fmt.Errorf("unknown op %q", q.Op)
+}
+
+type callsReply struct {
+	Count   int    `json:"count"`
+	Total   int64  `json:"total"` // ns
+	Min     int64  `json:"min"`
+	Median  int64  `json:"median"`
+	Max     int64  `json:"max"`
+	Hist    []int  `json:"hist"` // bucket i: 2^(i/2) ns and more
+	Prev    *where `json:"prev"`
+	Next    *where `json:"next"`
+	Longest *where `json:"longest"`
+}
+
+type hitsReply struct {
+	Count int            `json:"count"`
+	Total int64          `json:"total"` // ns
+	First *where         `json:"first"`
+	Funcs map[uint32]int `json:"funcs"`
+}
+
+type treeReply struct {
+	Parent  []int32      `json:"parent"`
+	Func    []uint32     `json:"func"`
+	Count   []uint32     `json:"count"`
+	Samples []uint32     `json:"samples"`
+	Wall    []float64    `json:"wall"` // ns
+	CPU     []float64    `json:"cpu"`
+	Wait    []float64    `json:"wait"`
+	Folded  int          `json:"folded"`
+	Names   []store.Func `json:"names,omitempty"`
+}
+
+func newTree(f *feed, t *store.Tree, names bool) treeReply {
+	round := func(vs []float64) []float64 {
+		for i := range vs {
+			vs[i] = math.Round(vs[i])
+		}
+		return vs
+	}
+	r := treeReply{t.Parent, t.Func, t.Count, t.Samples, round(t.Wall), round(t.CPU), round(t.Wait), t.Folded, nil}
+	if names {
+		r.Names = f.st.Names.Since(0)
+	}
+	return r
+}
+
+// loadsReply spreads CPU time over bins of [T0, T1).
+type loadsReply struct {
+	T0    float64   `json:"t0"`
+	T1    float64   `json:"t1"`
+	Bins  []float64 `json:"bins"`  // CPUs in use
+	Share []load    `json:"share"` // of each thread over the whole time asked for
+}
+
+type load struct {
+	Seq int     `json:"seq"`
+	CPU float64 `json:"cpu"` // share of one CPU
+}
+
+func (f *feed) loads(q *query) loadsReply {
+	from, to := f.st.Span()
+	if q.T1 > q.T0 {
+		from, to = clampTime(q.T0)+f.base, clampTime(q.T1)+f.base
+	}
+	n := min(max(q.N, 1), maxBins)
+	r := loadsReply{T0: float64(from - f.base), T1: float64(to - f.base), Bins: make([]float64, n)}
+	w := float64(to-from) / float64(n)
+	if w <= 0 {
+		return r
+	}
+	for _, l := range f.st.Loads(from, to, n) {
+		sum := 0.0
+		for i, v := range l.Bins {
+			r.Bins[i] += v / w
+			sum += v
+		}
+		r.Share = append(r.Share, load{l.Seq, math.Round(sum/float64(to-from)*1e4) / 1e4})
+	}
+	for i := range r.Bins {
+		r.Bins[i] = math.Round(r.Bins[i]*1e3) / 1e3
+	}
+	return r
+}
+
+type namesMessage struct {
+	Op        string        `json:"op"`
+	From      int           `json:"from"`
+	Funcs     []store.Func  `json:"funcs"`
+	LocksFrom int           `json:"locks_from,omitempty"`
+	Locks     []lockMessage `json:"locks,omitempty"`
+}
+
+type lockMessage struct {
+	Addr   string    `json:"addr"`
+	Holder stack.TID `json:"holder,omitempty"`
+	By     string    `json:"by,omitempty"`
+	Wait   string    `json:"wait,omitempty"`
+	Kind   string    `json:"kind,omitempty"`
+}
+
+func lockMessages(f *feed, ls []store.Lock) []lockMessage {
+	out := make([]lockMessage, len(ls))
+	for i, l := range ls {
+		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: knownBy(l.By)}
+		if w, ok := f.wait(l.Wait); ok {
+			out[i].Wait, out[i].Kind = waitText(&w), w.Kind
+		}
+	}
+	return out
+}
+
+func knownBy(b event.KnownBy) string {
+	switch b {
+	case event.KnownByWord:
+		return "lock word"
+	case event.KnownByKernel:
+		return "kernel"
+	case event.KnownByRuntime:
+		return "runtime"
+	case event.KnownByInferred:
+		return "inferred"
+	}
+	return ""
+}
+
+func (f *feed) wait(id int) (trace.Wait, bool) {
+	if id == 0 {
+		return trace.Wait{}, false
+	}
+	return f.src.Wait(id)
+}
+
+// waitText is a wait in words.
+func waitText(w *trace.Wait) string {
+	s := w.Kind
+	add := func(x string) {
+		if x != "" && s != "" {
+			s += " "
+		}
+		s += x
+	}
+	add(w.Symbol)
+	if w.Call != "" {
+		add(w.Call + "(" + w.Args + ")")
+	}
+	add(w.File)
+	if w.Timeout > 0 {
+		add("timeout " + time.Duration(w.Timeout).String())
+	}
+	return s
+}
+
+type callReply struct {
+	Depth   int      `json:"depth"`
+	Func    uint32   `json:"func"`
+	Name    string   `json:"name"`
+	Module  string   `json:"module,omitempty"`
+	File    string   `json:"file,omitempty"`
+	Line    int      `json:"line,omitempty"`
+	Addr    string   `json:"addr,omitempty"`
+	Inlined bool     `json:"inlined,omitempty"`
+	Inner   []string `json:"inner,omitempty"` // inlined into it where it was last, outermost first
+	Start   float64  `json:"start"`
+	End     float64  `json:"end"`
+	Running bool     `json:"running,omitempty"`
+	Samples uint32   `json:"samples"`
+	CPU     int64    `json:"cpu"`
+	Wait    int64    `json:"wait"`
+	Self    int64    `json:"self"`
+}
+
+type laneReply struct {
+	Start float64      `json:"start"`
+	End   float64      `json:"end"` // absent ones go on: -1
+	State string       `json:"state,omitempty"`
+	Call  *int32       `json:"call,omitempty"`
+	Wait  string       `json:"wait,omitempty"`
+	Lock  *lockMessage `json:"lock,omitempty"`
+	Why   string       `json:"why,omitempty"`
+}
+
+type detailReply struct {
+	Thread   int         `json:"thread"`
+	At       float64     `json:"at"`
+	Interval int64       `json:"interval"` // ns between samples there: how sure the edges are
+	Calls    []callReply `json:"calls"`    // outermost first
+	State    *laneReply  `json:"state,omitempty"`
+	Lock     *laneReply  `json:"lock,omitempty"`
+	Gap      *laneReply  `json:"gap,omitempty"`
+}
+
+func (f *feed) detail(q *query) (*detailReply, error) {
+	t := f.st.Lookup(q.Thread)
+	if t == nil {
+		return nil, fmt.Errorf("there is no thread %d", q.Thread)
+	}
+	at := clampTime(q.At) + f.base
+	calls, lanes := t.Stack(at, q.Depth)
+	r := &detailReply{Thread: q.Thread, At: q.At, Interval: t.Interval(at), Calls: []callReply{}}
+	if r.Interval == 0 {
+		r.Interval = f.src.Process().Interval
+	}
+	for _, c := range calls {
+		p := f.st.Names.Place(c.Place)
+		fn := f.st.Names.FuncAt(p.Func)
+		x := callReply{Depth: c.Depth, Func: p.Func, Name: fn.Name, Module: fn.Module, File: p.File, Line: p.Line, Inlined: p.Inlined,
+			Start: float64(c.Start - f.base), End: float64(c.End - f.base), Running: c.Running, Samples: c.Samples, CPU: c.CPU,
+			Wait: c.Wait, Self: c.Self}
+		if x.File == "" {
+			x.File, x.Line = fn.File, fn.Line
+		}
+		if p.Addr != 0 {
+			x.Addr = fmt.Sprintf("%#x", p.Addr)
+		}
+		for _, i := range p.Inner {
+			x.Inner = append(x.Inner, f.st.Names.FuncAt(i).Name)
+		}
+		r.Calls = append(r.Calls, x)
+	}
+	lane := func(s *store.Slice) *laneReply {
+		if s == nil {
+			return nil
+		}
+		l := &laneReply{Start: float64(s.Start - f.base), End: -1}
+		if s.End != store.Open {
+			l.End = float64(s.End - f.base)
+		}
+		return l
+	}
+	if s := lanes[store.LaneState]; s != nil {
+		x := f.st.State(s.Place)
+		r.State = lane(s)
+		r.State.State = x.State.String()
+		if x.Call >= 0 {
+			r.State.Call = &x.Call
+		}
+		if w, ok := f.wait(x.Wait); ok {
+			r.State.Wait = waitText(&w)
+		}
+	}
+	if s := lanes[store.LaneLock]; s != nil {
+		r.Lock = lane(s)
+		r.Lock.Lock = &lockMessages(f, []store.Lock{f.st.Lock(s.Place)})[0]
+	}
+	if s := lanes[store.LaneGap]; s != nil {
+		r.Gap = lane(s)
+		r.Gap.Why = stack.Why(s.Place >> 1).String()
+	}
+	return r, nil
+}
+
+type waitReply struct {
+	Thread int          `json:"thread"`
+	Kind   string       `json:"kind"`
+	State  string       `json:"state,omitempty"`
+	Call   int32        `json:"call"`
+	Wait   string       `json:"wait,omitempty"`
+	Lock   *lockMessage `json:"lock,omitempty"`
+	Count  int          `json:"count"`
+	Total  int64        `json:"total"` // ns
+	Max    int64        `json:"max"`
+	At     float64      `json:"at"`
+}
+
+// maxWaits bounds the table of waits that goes to a page.
+const maxWaits = 2000
+
+func (f *feed) waits(q *query, t0, t1 stack.Time) []waitReply {
+	out := []waitReply{}
+	for _, w := range f.st.Waits(t0, t1, q.Threads) {
+		if len(out) == maxWaits {
+			break
+		}
+		x := waitReply{Thread: w.Seq, Kind: w.Kind, Call: -1, Count: w.Count, Total: w.Total, Max: w.Max, At: float64(w.At - f.base)}
+		if w.Kind == "lock" {
+			x.Lock = &lockMessages(f, []store.Lock{w.Lock})[0]
+		} else {
+			x.State, x.Call = w.State.State.String(), w.State.Call
+			if d, ok := f.wait(w.State.Wait); ok {
+				x.Wait = waitText(&d)
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+type sliceReply struct {
+	Threads []sliceThread `json:"threads"`
+}
+
+type sliceThread struct {
+	Seq  int        `json:"seq"`
+	Rows []sliceRow `json:"rows"`
+}
+
+type sliceRow struct {
+	Depth int         `json:"depth"`
+	Items [][]float64 `json:"items"` // start, end (-1: open), function or value, count
+}
+
+// maxSlices bounds an answer in JSON; the websocket has no such bound.
+const maxSlices = 200_000
+
+// slices is a view in JSON, for programs without a websocket.
+func (f *feed) slices(q *query, t0, t1 stack.Time) (*sliceReply, error) {
+	r := &sliceReply{Threads: []sliceThread{}}
+	funcOf := f.st.Names.FuncOf()
+	n := 0
+	for _, in := range f.st.Infos() {
+		if q.Threads != nil && !contains(q.Threads, in.Seq) {
+			continue
+		}
+		var p store.Position
+		v := f.st.Lookup(in.Seq).View(t0, t1, int64(q.Bin), &p)
+		w := wireThread(f, &v, funcOf)
+		t := sliceThread{Seq: in.Seq, Rows: []sliceRow{}}
+		for _, row := range w.Rows {
+			o := sliceRow{Depth: int(row.Depth)}
+			for _, x := range row.Items {
+				if math.IsInf(x.End, 1) {
+					x.End = -1
+				}
+				o.Items = append(o.Items, []float64{x.Start, x.End, float64(x.Value), float64(x.Count)})
+			}
+			if n += len(o.Items); n > maxSlices {
+				return nil, fmt.Errorf("more than %d slices: ask for a shorter time, fewer threads or a larger bin", maxSlices)
+			}
+			t.Rows = append(t.Rows, o)
+		}
+		r.Threads = append(r.Threads, t)
+	}
+	return r, nil
+}
+
+func contains(s []int, x int) bool {
+	for _, y := range s {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+// helloMessage is the first message of a websocket, and /api/info.
+type helloMessage struct {
+	Op         string        `json:"op"`
+	Version    int           `json:"version"`
+	Program    string        `json:"program,omitempty"`
+	Live       bool          `json:"live"`
+	Base       string        `json:"base"` // ns of CLOCK_MONOTONIC that times count from
+	Wall       int64         `json:"wall"` // ms since 1970 at the base
+	Process    trace.Process `json:"process"`
+	Control    []string      `json:"control"`
+	Formats    []Format      `json:"formats"`
+	Compare    string        `json:"compare,omitempty"` // what the other recording is of
+	Notes      []string      `json:"notes"`
+	Lanes      int           `json:"first_lane"`
+	Speedscope bool          `json:"speedscope"`
+}
+
+func (s *Server) hello() helloMessage {
+	f := s.feeds[0]
+	p := f.src.Process()
+	h := helloMessage{Op: "hello", Version: wire.Version, Program: s.o.Version, Live: f.src.Live(), Base: fmt.Sprint(int64(f.base)),
+		Wall: p.Clocks.Realtime / 1e6, Process: p, Control: s.o.Control.actions(), Formats: s.o.Formats, Notes: f.src.Notes(),
+		Lanes: wire.FirstLane, Speedscope: s.page.files["/speedscope/index.html"] != nil}
+	if h.Formats == nil || s.o.Export == nil {
+		h.Formats = []Format{}
+	}
+	if h.Notes == nil {
+		h.Notes = []string{}
+	}
+	if len(s.feeds) > 1 {
+		c := s.feeds[1].src.Process()
+		h.Compare = fmt.Sprintf("%s (%d)", c.Comm, c.PID)
+	}
+	return h
+}
+
+type statusMessage struct {
+	Op      string          `json:"op"`
+	From    float64         `json:"from"`
+	To      float64         `json:"to"`
+	Done    bool            `json:"done"`
+	Reason  string          `json:"reason,omitempty"`
+	Error   string          `json:"error,omitempty"`
+	Held    int             `json:"held"`
+	Dropped uint64          `json:"dropped"`
+	Threads []threadMessage `json:"threads"`
+	Status  *Status         `json:"status,omitempty"`
+}
+
+type threadMessage struct {
+	Seq     int       `json:"seq"`
+	TID     stack.TID `json:"tid"`
+	NSTID   int       `json:"ns_tid,omitempty"`
+	Name    string    `json:"name"`
+	Main    bool      `json:"main,omitempty"`
+	CPU     int64     `json:"cpu"` // ns
+	Samples uint64    `json:"samples"`
+	Depth   int       `json:"depth"`
+	Ended   bool      `json:"ended,omitempty"`
+	State   string    `json:"state"`
+	Call    int32     `json:"call"`
+	Last    float64   `json:"last"`
+	Dropped *float64  `json:"dropped,omitempty"` // what ended before is no longer held
+}
+
+func (s *Server) status() statusMessage {
+	f := s.feeds[0]
+	from, to := f.st.Span()
+	m := statusMessage{Op: "status", Held: f.st.Held(), Dropped: f.st.Dropped(), Threads: []threadMessage{}}
+	if from != 0 {
+		m.From, m.To = float64(from-f.base), float64(to-f.base)
+	}
+	done, reason, err := f.state()
+	m.Done, m.Reason = done, reason
+	if err != nil && !errors.Is(err, context.Canceled) {
+		m.Error = err.Error()
+	}
+	loads := map[int]store.Load{}
+	for _, l := range f.st.Loads(0, 0, 0) {
+		loads[l.Seq] = l
+	}
+	for _, in := range f.st.Infos() {
+		l := loads[in.Seq]
+		t := threadMessage{Seq: in.Seq, TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, CPU: l.CPU, Samples: l.Samples,
+			Depth: l.Depth, Ended: l.Ended, State: l.State.State.String(), Call: l.State.Call, Last: float64(l.Last - f.base)}
+		if l.Dropped != 0 {
+			d := float64(l.Dropped - f.base)
+			t.Dropped = &d
+		}
+		m.Threads = append(m.Threads, t)
+	}
+	if s.o.Status != nil {
+		st := s.o.Status()
+		m.Status = &st
+	}
+	return m
+}

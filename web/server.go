@@ -1,0 +1,407 @@
+// Package web serves a timeline, live or finished, to browsers and programs:
+// HTTP, a websocket, the embedded page. It reads recordings and rings with
+// cursors of its own and never slows what writes them. What it is told of
+// control and of exports it leaves to functions that its caller plugs in.
+//
+// A Server may be used by several goroutines. docs/web-api.md describes the
+// interface.
+package web
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/web/store"
+	"github.com/sliverprof/sliver/web/wire"
+)
+
+// Options of a Server.
+type Options struct {
+	Source Source
+	// Compare is a second recording to compare with; may be nil.
+	Compare Source
+	// Addr is where to listen, "" for a free port of 127.0.0.1. Addresses that
+	// others can reach demand Token.
+	Addr string
+	// Token that clients must show; "" makes a random one. At least MinToken
+	// characters, letters, digits, '-' and '_'.
+	Token string
+	// Hosts are names under which the server may be asked, besides localhost
+	// and plain addresses.
+	Hosts []string
+	// Control is what clients may do; functions that are nil are not offered.
+	Control Control
+	// Status is shown on the page; may be nil. It is called once a second.
+	Status func() Status
+	// Formats can be downloaded, by Export.
+	Formats []Format
+	// Export writes the chosen part of the recording as one of Formats.
+	Export func(ctx context.Context, w io.Writer, format string, part Part) error
+	// MaxSlices bounds the timeline in memory; 0 is store.DefaultLimit.
+	MaxSlices int
+	// MaxClients bounds websockets; 0 is 128.
+	MaxClients int
+	Version    string // of the program, for the page
+	Logf       func(format string, args ...any)
+}
+
+// Control are things that clients with the token may do.
+type Control struct {
+	Pause       func() error
+	Resume      func() error
+	Stop        func() error
+	SetInterval func(time.Duration) error
+	SetThreads  func(selection string) error
+	KeepLast    func(time.Duration) error // write the last of the recording to a file of its own
+}
+
+// Status of a recording under way.
+type Status struct {
+	Paused   bool          `json:"paused"`
+	Interval time.Duration `json:"interval_ns"`
+	Samples  uint64        `json:"samples"`
+	Lost     uint64        `json:"lost"`      // ticks and events that left no sample
+	PauseP50 int64         `json:"pause_p50"` // ns a thread was held, median
+	PauseP99 int64         `json:"pause_p99"`
+	Overhead float64       `json:"overhead"` // share of the threads' time
+	Threads  string        `json:"threads"`  // the selection
+}
+
+// Format is an export that the page offers.
+type Format struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	Ext   string `json:"ext"` // with the dot
+	// Use tells what the page can do with it besides saving it: "perfetto" or
+	// "speedscope", "" nothing.
+	Use string `json:"use,omitempty"`
+}
+
+// Part of a recording.
+type Part struct {
+	From, To stack.Time // 0: open
+	Threads  []int      // by Seq; nil: all
+}
+
+// Limits of the server.
+const (
+	MinToken = 16
+
+	maxHeader    = 16 << 10
+	maxBody      = 64 << 10
+	headTimeout  = 5 * time.Second
+	idleTimeout  = 60 * time.Second
+	maxConns     = 512
+	maxTickets   = 64
+	ticketLife   = time.Minute
+	defaultWS    = 128
+	heavyAtOnce  = 2
+	exportAtOnce = 2
+)
+
+// Server serves one timeline. Close ends it.
+type Server struct {
+	o     Options
+	ln    net.Listener
+	http  *http.Server
+	token string
+	feeds []*feed
+	page  *assets
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	heavy   chan struct{}
+	exports chan struct{}
+
+	mu      sync.Mutex
+	clients map[*client]struct{}
+	tickets map[string]*ticket
+	closed  bool
+}
+
+// feed is a source with its store.
+type feed struct {
+	src  Source
+	st   *store.Store
+	base stack.Time
+
+	mu     sync.Mutex
+	done   bool
+	reason string
+	err    error
+}
+
+func newFeed(src Source, limit int) *feed {
+	return &feed{src: src, st: store.New(limit), base: src.Process().Clocks.Monotonic}
+}
+
+func (f *feed) run(ctx context.Context) {
+	reason, err := f.src.Run(ctx, f.st)
+	f.mu.Lock()
+	f.done, f.reason, f.err = true, reason, err
+	f.mu.Unlock()
+}
+
+func (f *feed) state() (done bool, reason string, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.done, f.reason, f.err
+}
+
+// Serve listens, begins to read the source and returns. The server ends with
+// ctx or by Close.
+func Serve(ctx context.Context, o Options) (*Server, error) {
+	if o.Source == nil {
+		return nil, errors.New("web: no source")
+	}
+	if o.Addr == "" {
+		o.Addr = "127.0.0.1:0"
+	}
+	if o.MaxClients <= 0 {
+		o.MaxClients = defaultWS
+	}
+	if o.Logf == nil {
+		o.Logf = func(string, ...any) {}
+	}
+	given := o.Token != ""
+	if err := checkToken(o.Token); err != nil {
+		return nil, err
+	}
+	if !given {
+		b := make([]byte, 16)
+		if _, err := rand.Read(b); err != nil {
+			return nil, fmt.Errorf("make a token: %w", err)
+		}
+		o.Token = hex.EncodeToString(b)
+	}
+	page, err := loadAssets()
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("web address %q: %w; write it as HOST:PORT, such as 127.0.0.1:8080", o.Addr, err)
+	}
+	if !loopback(host) && !given {
+		return nil, fmt.Errorf("web address %q can be reached by other machines: stacks and control of the recording would be open "+
+			"to them; choose a token with --web-token, or listen on 127.0.0.1 and forward the port", o.Addr)
+	}
+	ln, err := net.Listen("tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("listen for the page: %w", err)
+	}
+	s := &Server{
+		o: o, ln: ln, token: o.Token, page: page, heavy: make(chan struct{}, heavyAtOnce), exports: make(chan struct{}, exportAtOnce),
+		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
+	}
+	s.ctx, s.cancel = context.WithCancel(ctx)
+	s.feeds = []*feed{newFeed(o.Source, o.MaxSlices)}
+	if o.Compare != nil {
+		s.feeds = append(s.feeds, newFeed(o.Compare, o.MaxSlices))
+	}
+	s.http = &http.Server{
+		Handler: s.handler(), ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ErrorLog: log.New(logWriter(o.Logf), "", 0), BaseContext: func(net.Listener) context.Context { return s.ctx },
+	}
+	for _, f := range s.feeds {
+		s.wg.Add(1)
+		go func() { defer s.wg.Done(); f.run(s.ctx) }()
+	}
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		if err := s.http.Serve(&limitListener{Listener: ln, slots: make(chan struct{}, maxConns)}); !errors.Is(err, http.ErrServerClosed) {
+			o.Logf("web server: %v", err)
+		}
+	}()
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		<-s.ctx.Done()
+		s.shut()
+	}()
+	return s, nil
+}
+
+type logWriter func(format string, args ...any)
+
+func (l logWriter) Write(b []byte) (int, error) {
+	l("%s", strings.TrimSpace(string(b)))
+	return len(b), nil
+}
+
+func checkToken(t string) error {
+	if t == "" {
+		return nil
+	}
+	if len(t) < MinToken {
+		return fmt.Errorf("web token: %d characters can be guessed; use at least %d", len(t), MinToken)
+	}
+	for _, c := range t {
+		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
+			return fmt.Errorf("web token: %q cannot be in it; use letters, digits, - and _", c)
+		}
+	}
+	return nil
+}
+
+// loopback reports whether only this machine can reach a listener on host.
+func loopback(host string) bool {
+	if host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// URL is what to open in a browser. The token is in its fragment, which
+// browsers do not send.
+func (s *Server) URL() string {
+	host, port, _ := net.SplitHostPort(s.ln.Addr().String())
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	u := url.URL{Scheme: "http", Host: net.JoinHostPort(host, port), Path: "/"}
+	return u.String() + "#token=" + s.token
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() net.Addr { return s.ln.Addr() }
+
+// Token is what clients must show.
+func (s *Server) Token() string { return s.token }
+
+// Clients is how many websockets are open.
+func (s *Server) Clients() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.clients)
+}
+
+// Loaded reports whether the source has been read to its end.
+func (s *Server) Loaded() bool {
+	done, _, _ := s.feeds[0].state()
+	return done
+}
+
+// Close ends all connections and waits for what the server runs.
+func (s *Server) Close() error {
+	s.cancel()
+	s.wg.Wait()
+	return nil
+}
+
+func (s *Server) shut() {
+	s.mu.Lock()
+	s.closed = true
+	clients := make([]*client, 0, len(s.clients))
+	for c := range s.clients {
+		clients = append(clients, c)
+	}
+	s.mu.Unlock()
+	for _, c := range clients {
+		c.close()
+	}
+	_ = s.http.Close()
+}
+
+// limitListener bounds open connections.
+type limitListener struct {
+	net.Listener
+	slots chan struct{}
+}
+
+func (l *limitListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return &limitConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
+	default:
+		c.Close()
+		return &limitConn{Conn: c, free: func() {}}, nil // the server finds it closed
+	}
+}
+
+type limitConn struct {
+	net.Conn
+	free func()
+}
+
+func (c *limitConn) Close() error {
+	c.free()
+	return c.Conn.Close()
+}
+
+// hostAllowed defeats DNS rebinding: a page of another site can have its own
+// name point here, but then that name is in Host.
+func (s *Server) hostAllowed(hostport string) bool {
+	host := hostport
+	if h, _, err := net.SplitHostPort(hostport); err == nil {
+		host = h
+	}
+	host = strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
+	if host == "localhost" || net.ParseIP(host) != nil {
+		return true
+	}
+	for _, h := range s.o.Hosts {
+		if strings.EqualFold(h, host) {
+			return true
+		}
+	}
+	return false
+}
+
+// originAllowed: programs send no Origin; a browser's must be our own page.
+func originAllowed(r *http.Request) bool {
+	o := r.Header.Get("Origin")
+	if o == "" {
+		return r.Header.Get("Sec-Fetch-Site") == "" || r.Header.Get("Sec-Fetch-Site") == "same-origin" || r.Header.Get("Sec-Fetch-Site") == "none"
+	}
+	u, err := url.Parse(o)
+	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && strings.EqualFold(u.Host, r.Host)
+}
+
+func (s *Server) tokenIs(t string) bool {
+	return subtle.ConstantTimeCompare([]byte(t), []byte(s.token)) == 1
+}
+
+// authorized looks for the token in the headers; websockets of browsers, which
+// cannot set any, carry it as a subprotocol.
+func (s *Server) authorized(r *http.Request) bool {
+	if t := r.Header.Get("X-Sliver-Token"); t != "" {
+		return s.tokenIs(t)
+	}
+	if t, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer "); ok {
+		return s.tokenIs(t)
+	}
+	if r.URL.Path == "/ws" {
+		for _, h := range r.Header.Values("Sec-WebSocket-Protocol") {
+			for _, p := range strings.Split(h, ",") {
+				if t, ok := strings.CutPrefix(strings.TrimSpace(p), tokenProtocol); ok && s.tokenIs(t) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+const tokenProtocol = wire.Protocol + ".token."

@@ -1,0 +1,540 @@
+package web
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web/store"
+)
+
+// Source is where a server's timeline comes from.
+type Source interface {
+	// Process is what the timeline is of.
+	Process() trace.Process
+	// Live reports whether more will come.
+	Live() bool
+	// Run feeds st until everything is in it or ctx ends. reason says why there
+	// is no more, "" if that is not known.
+	Run(ctx context.Context, st *store.Store) (reason string, err error)
+	// Wait describes wait number id of the timeline.
+	Wait(id int) (trace.Wait, bool)
+	// Notes are what a reader should know of the recording's damages, one line
+	// each.
+	Notes() []string
+}
+
+// batch is how many events are applied with a thread's lock held.
+const batch = 1024
+
+// NewRecording makes a source of a finished recording.
+func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
+
+type recording struct{ rec *trace.Recording }
+
+// Process has a base for times even where the recording lost its clocks.
+func (r *recording) Process() trace.Process {
+	p := r.rec.Process
+	if p.Clocks.Monotonic == 0 {
+		p.Clocks.Monotonic, _ = r.rec.Span()
+	}
+	return p
+}
+
+func (r *recording) Live() bool { return false }
+func (r *recording) Notes() []string {
+	notes := append([]string(nil), r.rec.Problems...)
+	if r.rec.End == nil {
+		notes = append(notes, "the recording was cut off: its end is not in the file")
+	}
+	if r.rec.Symbols == nil {
+		notes = append(notes, "the recording holds no names: functions are shown as module+offset")
+	}
+	return notes
+}
+
+func (r *recording) Wait(id int) (trace.Wait, bool) {
+	w, ok := r.rec.Waits[id]
+	return w, ok
+}
+
+func (r *recording) Run(ctx context.Context, st *store.Store) (string, error) {
+	threads := make([]*store.Thread, len(r.rec.Threads))
+	for i := range r.rec.Threads {
+		threads[i] = st.Thread(infoOf(&r.rec.Threads[i]))
+	}
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), max(len(threads), 1)) {
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			l := newLoader(r.rec, st)
+			for i := range work {
+				l.load(ctx, r.rec.Threads[i].Seq, threads[i])
+			}
+		}()
+	}
+	for i := range threads {
+		select {
+		case work <- i:
+		case <-ctx.Done():
+		}
+	}
+	close(work)
+	wg.Wait()
+	if r.rec.End != nil {
+		return r.rec.End.Reason, ctx.Err()
+	}
+	return "", ctx.Err()
+}
+
+func infoOf(t *trace.Thread) store.Info {
+	return store.Info{Seq: t.Seq, TID: t.TID, NSTID: t.NSTID, Name: t.Name, Main: t.Main, Born: t.Born}
+}
+
+// loader puts threads of a recording into a store; several work side by side,
+// each with names of its own.
+type loader struct {
+	rec    *trace.Recording
+	st     *store.Store
+	names  *trace.Names
+	places map[placeKey]uint32
+	f      *store.Feed
+}
+
+type placeKey struct {
+	loc  *trace.Loc
+	fn   int
+	line int
+}
+
+func newLoader(rec *trace.Recording, st *store.Store) *loader {
+	return &loader{rec: rec, st: st, names: trace.NewNames(rec), places: map[placeKey]uint32{}}
+}
+
+func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
+	s := trace.NewSlices(l.names, l)
+	buf := make([]event.Event, 0, batch)
+	apply := func() {
+		t.Feed(func(f *store.Feed) {
+			l.f = f
+			for _, e := range buf {
+				s.Apply(e)
+			}
+		})
+		buf = buf[:0]
+		l.st.Trim()
+	}
+	for e := range l.rec.Events(seq) {
+		if buf = append(buf, e); len(buf) == batch {
+			if ctx.Err() != nil {
+				return
+			}
+			apply()
+		}
+	}
+	apply()
+	t.Feed(func(f *store.Feed) {
+		l.f = f
+		s.Close(0)
+		f.Close(f.Last())
+	})
+}
+
+func (l *loader) place(s *trace.Slice) uint32 {
+	k := placeKey{s.Loc, s.Frame.Func, s.Frame.Line}
+	id, ok := l.places[k]
+	if !ok {
+		fn := l.names.Func(&s.Frame)
+		id = l.st.Names.Add(store.Place{
+			Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module)}),
+			File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined,
+		})
+		l.places[k] = id
+	}
+	return id
+}
+
+func (l *loader) module(i int) string {
+	if i < 0 || i >= len(l.rec.Modules) {
+		return ""
+	}
+	return l.rec.Modules[i].Path
+}
+
+func (l *loader) Begin(t stack.Time, _ int, s *trace.Slice) { l.f.Begin(t, l.place(s)) }
+func (l *loader) End(t stack.Time, _ int, s *trace.Slice)   { l.f.End(t, l.place(s)) }
+func (l *loader) Other(e event.Event)                       { l.f.Other(e) }
+
+// Word is a place that a live recording came by and that wants a name.
+type Word struct {
+	Word event.Word
+	At   stack.Time // a time at which it was on a stack
+}
+
+// NameFrame is one function at a place.
+type NameFrame struct {
+	Func    string // demangled
+	File    string // of Line
+	Line    int    // 0 unknown
+	Module  string // path of the module
+	Defined string // file in which Func is defined, "" unknown
+	Start   int    // its first line there, 0 unknown
+}
+
+// Namer finds the names of a live recording's places.
+type Namer interface {
+	// Name is asked about new places, by one goroutine of the server at a time.
+	// It calls answer with the number of a word and its frames, innermost
+	// first, as often as it learns something better (module+0xoffset at first,
+	// then the name) and from any goroutine, until it returns. It stops early
+	// when ctx ends. A word without an answer stays an address.
+	Name(ctx context.Context, words []Word, answer func(i int, frames []NameFrame))
+}
+
+// LiveOptions of a live source.
+type LiveOptions struct {
+	Process trace.Process
+	Namer   Namer                           // nil: addresses alone
+	Wait    func(id int) (trace.Wait, bool) // describes event.Wait; nil: nobody can
+	// Poll is how often rings are read; 0 is 20 ms. A ring must not be
+	// overwritten between two reads.
+	Poll time.Duration
+}
+
+// Live is the source of a recording under way. Its methods may be called from
+// any goroutine.
+type Live struct {
+	rec *trace.Recorder
+	o   LiveOptions
+
+	mu     sync.Mutex
+	names  map[stack.TID]string // new names, not yet taken over
+	reason string
+	ended  chan struct{}
+	once   sync.Once
+}
+
+// NewLive makes a source that reads r's rings with cursors of its own. It never
+// slows r down: what is overwritten before it was read shows as a gap.
+func NewLive(r *trace.Recorder, o LiveOptions) *Live {
+	if o.Poll <= 0 {
+		o.Poll = 20 * time.Millisecond
+	}
+	return &Live{rec: r, o: o, names: map[stack.TID]string{}, ended: make(chan struct{})}
+}
+
+// Process implements Source.
+func (l *Live) Process() trace.Process { return l.o.Process }
+
+// Live implements Source.
+func (l *Live) Live() bool { return true }
+
+// Notes implements Source.
+func (l *Live) Notes() []string { return nil }
+
+// Wait implements Source.
+func (l *Live) Wait(id int) (trace.Wait, bool) {
+	if l.o.Wait == nil {
+		return trace.Wait{}, false
+	}
+	return l.o.Wait(id)
+}
+
+// Renamed tells the new name of a thread.
+func (l *Live) Renamed(tid stack.TID, name string) {
+	l.mu.Lock()
+	l.names[tid] = name
+	l.mu.Unlock()
+}
+
+// End says that no more samples will come: the rings are read to their end and
+// the page says why. Sinks must be at rest.
+func (l *Live) End(reason string) {
+	l.once.Do(func() {
+		l.mu.Lock()
+		l.reason = reason
+		l.mu.Unlock()
+		close(l.ended)
+	})
+}
+
+// Run implements Source.
+func (l *Live) Run(ctx context.Context, st *store.Store) (string, error) {
+	r := &liveReader{l: l, st: st, asks: newAsks(l.o.Namer, st)}
+	namer := make(chan struct{})
+	nctx, stop := context.WithCancel(ctx)
+	go func() {
+		defer close(namer)
+		r.asks.run(nctx)
+	}()
+	defer func() {
+		stop()
+		<-namer
+	}()
+	tick := time.NewTicker(l.o.Poll)
+	defer tick.Stop()
+	for {
+		r.poll()
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-l.ended:
+			r.poll()
+			r.finish()
+			// Names go on coming for what was seen last.
+			close(r.asks.closed)
+			<-namer
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return l.reason, nil
+		}
+	}
+}
+
+// liveReader is Run's own.
+type liveReader struct {
+	l       *Live
+	st      *store.Store
+	threads []*liveThread
+	asks    *asks
+	buf     [batch]ringbuf.Event
+}
+
+type liveThread struct {
+	r      *liveReader
+	info   store.Info
+	t      *store.Thread
+	cur    *ringbuf.Cursor
+	replay diff.Replayer
+	f      *store.Feed
+	last   stack.Time
+}
+
+func (r *liveReader) poll() {
+	for _, s := range r.l.rec.Sinks()[len(r.threads):] {
+		in := infoOf(&s.Thread)
+		r.threads = append(r.threads, &liveThread{r: r, info: in, t: r.st.Thread(in), cur: s.Ring().NewCursor()})
+	}
+	r.rename()
+	for _, t := range r.threads {
+		for {
+			n, lost := t.cur.Read(r.buf[:])
+			if n == 0 && lost == 0 {
+				break
+			}
+			t.t.Feed(func(f *store.Feed) {
+				t.f = f
+				if lost > 0 && t.last != 0 {
+					t.replay.Apply(event.Make(t.last, event.Gap, event.GapOf(stack.WhyLost, 0)), t)
+				}
+				for _, e := range r.buf[:n] {
+					t.replay.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]}, t)
+				}
+				t.last = max(t.last, t.replay.Last())
+			})
+		}
+	}
+	r.asks.flush()
+	r.st.Trim()
+}
+
+func (r *liveReader) rename() {
+	r.l.mu.Lock()
+	defer r.l.mu.Unlock()
+	for tid, name := range r.l.names {
+		for i := len(r.threads) - 1; i >= 0; i-- {
+			if t := r.threads[i]; t.info.TID == tid {
+				t.info.Name = name
+				r.st.Thread(t.info)
+				delete(r.l.names, tid)
+				break
+			}
+		}
+	}
+}
+
+func (r *liveReader) finish() {
+	_, end := r.st.Span()
+	for _, t := range r.threads {
+		t.t.Feed(func(f *store.Feed) {
+			t.f = f
+			t.replay.CloseAll(max(f.Last(), min(end, f.Last())), t)
+			f.Close(f.Last())
+		})
+	}
+}
+
+// Enter and the others implement diff.Handler.
+func (t *liveThread) Enter(at stack.Time, _ int, f diff.Frame) {
+	t.f.Begin(at, t.r.asks.place(f.Word, at))
+}
+
+func (t *liveThread) Exit(at stack.Time, _ int, _ diff.Frame) { t.f.End(at, t.f.Top()) }
+
+func (t *liveThread) Move(at stack.Time, depth int, f diff.Frame) {
+	t.f.Place(depth, t.r.asks.place(f.Word, at))
+}
+
+func (t *liveThread) Other(e event.Event) {
+	if e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyExec {
+		t.r.asks.exec(e.Time)
+	}
+	t.f.Other(e)
+}
+
+// asks gives places numbers at once and names later.
+type asks struct {
+	namer  Namer
+	st     *store.Store
+	places map[event.Word]uint32
+	execAt stack.Time
+	fresh  []Word
+	ids    []uint32
+
+	mu      sync.Mutex
+	words   []Word // that wait for the namer
+	waiting []uint32
+	wake    chan struct{}
+	closed  chan struct{}
+}
+
+func newAsks(n Namer, st *store.Store) *asks {
+	return &asks{namer: n, st: st, places: map[event.Word]uint32{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
+}
+
+// exec forgets the places: another program is at these addresses from now on.
+// Each thread tells of the same exec.
+func (a *asks) exec(at stack.Time) {
+	if at > a.execAt+stack.Time(time.Second) || a.execAt == 0 {
+		a.execAt = at
+		a.places = map[event.Word]uint32{}
+	}
+}
+
+func (a *asks) place(w event.Word, at stack.Time) uint32 {
+	id, ok := a.places[w]
+	if ok {
+		return id
+	}
+	name := fmt.Sprintf("%#x", w.Lookup())
+	if w.Kind() == stack.KindError {
+		name = fmt.Sprintf("[%s]", stack.Reason(w.Addr()))
+	}
+	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name}), Addr: w.Addr()})
+	a.places[w] = id
+	if a.namer != nil && w.Kind() != stack.KindError {
+		a.fresh = append(a.fresh, Word{w, at})
+		a.ids = append(a.ids, id)
+	}
+	return id
+}
+
+// flush hands new words to the namer's goroutine.
+func (a *asks) flush() {
+	if len(a.fresh) == 0 {
+		return
+	}
+	a.mu.Lock()
+	a.words = append(a.words, a.fresh...)
+	a.waiting = append(a.waiting, a.ids...)
+	a.mu.Unlock()
+	a.fresh, a.ids = a.fresh[:0], a.ids[:0]
+	select {
+	case a.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (a *asks) run(ctx context.Context) {
+	for {
+		last := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.wake:
+		case <-a.closed:
+			last = true
+		}
+		a.mu.Lock()
+		words, ids := a.words, a.waiting
+		a.words, a.waiting = nil, nil
+		a.mu.Unlock()
+		if len(words) > 0 {
+			a.ask(ctx, words, ids)
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// renameEvery gathers answers, as each change of names has views sent anew.
+const renameEvery = 100 * time.Millisecond
+
+func (a *asks) ask(ctx context.Context, words []Word, ids []uint32) {
+	var mu sync.Mutex
+	var got []uint32
+	var places []store.Place
+	put := func() {
+		mu.Lock()
+		i, p := got, places
+		got, places = nil, nil
+		mu.Unlock()
+		if len(i) > 0 {
+			a.st.Names.Rename(i, p)
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.namer.Name(ctx, words, func(i int, frames []NameFrame) {
+			if i < 0 || i >= len(words) || len(frames) == 0 {
+				return
+			}
+			p := a.placeOf(&words[i], frames)
+			mu.Lock()
+			got, places = append(got, ids[i]), append(places, p)
+			mu.Unlock()
+		})
+	}()
+	tick := time.NewTicker(renameEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-done:
+			put()
+			return
+		case <-tick.C:
+			put()
+		}
+	}
+}
+
+// placeOf is a place whose calls are those of the outermost function there:
+// what was inlined has no slices of its own in a live view.
+func (a *asks) placeOf(w *Word, frames []NameFrame) store.Place {
+	fn := func(f *NameFrame) uint32 {
+		name := f.Func
+		if name == "" {
+			name = fmt.Sprintf("%s+%#x", path.Base(f.Module), w.Word.Lookup())
+		}
+		return a.st.Names.Func(store.Func{Name: name, File: f.Defined, Line: f.Start, Module: f.Module})
+	}
+	out := &frames[len(frames)-1]
+	p := store.Place{Func: fn(out), File: out.File, Line: out.Line, Addr: w.Word.Addr()}
+	for i := len(frames) - 2; i >= 0; i-- {
+		p.Inner = append(p.Inner, fn(&frames[i]))
+	}
+	return p
+}

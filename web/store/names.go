@@ -1,0 +1,126 @@
+package store
+
+import "sync"
+
+// Func is a function as the timeline tells functions apart.
+type Func struct {
+	Name   string `json:"name"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"` // where it begins, 0 unknown
+	Module string `json:"module,omitempty"`
+}
+
+// Place is somewhere in code.
+type Place struct {
+	Func    uint32
+	File    string
+	Line    int
+	Addr    uint64 // in the target; 0 unknown
+	Inlined bool   // Func was inlined into its caller
+	Inner   []uint32
+	// Inner are functions inlined into Func at this place, outermost first,
+	// where they have no slices of their own.
+}
+
+// Names are the functions and places of a store. Its methods may be called
+// from any goroutine.
+type Names struct {
+	mu      sync.RWMutex
+	funcs   []Func
+	byFunc  map[Func]uint32
+	places  []Place
+	funcOf  []uint32 // by place; replaced, not changed, when a place is renamed
+	version uint64   // changes when a known place gets another function
+}
+
+func newNames() *Names { return &Names{byFunc: map[Func]uint32{}} }
+
+// Func is the number of f, a new one if it was not known.
+func (n *Names) Func(f Func) uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.fn(f)
+}
+
+func (n *Names) fn(f Func) uint32 {
+	id, ok := n.byFunc[f]
+	if !ok {
+		id = uint32(len(n.funcs))
+		n.funcs = append(n.funcs, f)
+		n.byFunc[f] = id
+	}
+	return id
+}
+
+// Add notes a place and returns its number.
+func (n *Names) Add(p Place) uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.places = append(n.places, p)
+	n.funcOf = append(n.funcOf, p.Func)
+	return uint32(len(n.places) - 1)
+}
+
+// Rename gives places new contents.
+func (n *Names) Rename(ids []uint32, ps []Place) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	funcOf := append(make([]uint32, 0, len(n.funcOf)+256), n.funcOf...)
+	changed := false
+	for i, id := range ids {
+		changed = changed || funcOf[id] != ps[i].Func
+		n.places[id], funcOf[id] = ps[i], ps[i].Func
+	}
+	if changed {
+		n.funcOf = funcOf
+		n.version++
+	}
+}
+
+// Since returns the functions from number i on.
+func (n *Names) Since(i int) []Func {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.funcs[min(i, len(n.funcs)):len(n.funcs):len(n.funcs)]
+}
+
+// Version changes when places get other functions than they had.
+func (n *Names) Version() uint64 {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.version
+}
+
+// Place returns place i.
+func (n *Names) Place(i uint32) Place {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if int(i) >= len(n.places) {
+		return Place{}
+	}
+	return n.places[i]
+}
+
+// FuncAt returns function i.
+func (n *Names) FuncAt(i uint32) Func {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if int(i) >= len(n.funcs) {
+		return Func{}
+	}
+	return n.funcs[i]
+}
+
+// Funcs is how many functions are known.
+func (n *Names) Funcs() int {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return len(n.funcs)
+}
+
+// FuncOf gives the function of each place; for reading only.
+func (n *Names) FuncOf() []uint32 {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	return n.funcOf[:len(n.funcOf):len(n.funcOf)]
+}

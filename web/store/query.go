@@ -1,0 +1,315 @@
+package store
+
+import (
+	"math/bits"
+	"sort"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Call is one call as a panel shows it.
+type Call struct {
+	Depth   int
+	Place   uint32
+	Start   stack.Time
+	End     stack.Time // the newest event's time while Running
+	Running bool
+	Samples uint32
+	CPU     int64 // ns, callees included
+	Wait    int64 // ns off the CPUs, callees included
+	Self    int64 // ns without callees
+}
+
+// Stack returns the calls of t at a time, outermost first, down to depth (-1:
+// all of them), and the lanes there.
+func (t *Thread) Stack(at stack.Time, depth int) (calls []Call, lanes [Lanes]*Slice) {
+	s := t.look()
+	for d := range s.rows {
+		if depth >= 0 && d > depth {
+			break
+		}
+		c, ok := s.callAt(d, at)
+		if !ok {
+			break
+		}
+		calls = append(calls, c)
+	}
+	for l := range Lanes {
+		r := &s.lanes[l]
+		if i := r.after(at); i < r.end() && r.at(i).Start <= at {
+			x := *r.at(i)
+			lanes[l] = &x
+		} else if o := s.inLane[l]; o.Start != 0 && o.Start <= at {
+			lanes[l] = &o
+		}
+	}
+	return calls, lanes
+}
+
+func (s *snapshot) callAt(d int, at stack.Time) (c Call, ok bool) {
+	r := &s.rows[d]
+	var x Slice
+	if i := r.after(at); i < r.end() && r.at(i).Start <= at {
+		x = *r.at(i)
+	} else if o, is := s.openSlice(d); is && o.Start <= at {
+		x = o
+	} else {
+		return c, false
+	}
+	return s.call(d, &x), true
+}
+
+func (s *snapshot) call(d int, x *Slice) Call {
+	c := Call{Depth: d, Place: x.Place, Start: x.Start, End: x.End, Samples: x.Samples, CPU: int64(x.CPU), Wait: int64(x.Wait)}
+	if x.End == Open {
+		c.End, c.Running = max(s.last, x.Start), true
+	}
+	c.Self = int64(c.End - c.Start)
+	if d+1 < len(s.rows) {
+		s.each(d+1, c.Start, c.End, func(y *Slice) { c.Self -= int64(min(y.End, c.End) - max(y.Start, c.Start)) })
+	}
+	return c
+}
+
+// HistLen is the length of a histogram of durations: bucket i holds those of
+// 2^(i/2) ns and more, up to the next.
+const HistLen = 96
+
+func bucket(ns int64) int {
+	if ns < 1 {
+		return 0
+	}
+	e := bits.Len64(uint64(ns)) - 1
+	b := 2 * e
+	// The half step: 2^(e+0.5), compared in squares of the top bits.
+	top := uint64(ns) >> max(e-15, 0)
+	lim := uint64(1) << min(e, 15)
+	if top*top >= 2*lim*lim {
+		b++
+	}
+	return min(b, HistLen-1)
+}
+
+// Where tells a call among all.
+type Where struct {
+	Seq, Depth int
+	Start      stack.Time
+}
+
+// Calls sums up the calls of a function.
+type Calls struct {
+	Count                   int
+	Total, Min, Median, Max int64 // ns
+	Hist                    [HistLen]int
+	Prev, Next              *Where // the calls before and after one that was named
+	Longest                 *Where
+}
+
+// maxMedian is how many durations are kept to find the median; of more, every
+// n-th is taken.
+const maxMedian = 1 << 16
+
+// CallsOf sums up the calls of fn that touch [t0, t1) in threads (nil: all);
+// near, if not nil, is the call whose neighbours are looked for.
+func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where) Calls {
+	var c Calls
+	funcOf := s.Names.FuncOf()
+	var durs []int64
+	step := 1
+	s.every(threads, func(t *Thread, sn *snapshot) {
+		for d := range sn.rows {
+			sn.each(d, t0, t1, func(x *Slice) {
+				if int(x.Place) >= len(funcOf) || funcOf[x.Place] != fn {
+					return
+				}
+				ns := x.Dur()
+				w := Where{t.seq, d, x.Start}
+				if c.Count == 0 || ns > c.Max {
+					c.Max, c.Longest = ns, &w
+				}
+				if c.Count == 0 || ns < c.Min {
+					c.Min = ns
+				}
+				c.Total += ns
+				c.Hist[bucket(ns)]++
+				if c.Count%step == 0 {
+					durs = append(durs, ns)
+					if len(durs) >= maxMedian {
+						for i := range maxMedian / 2 {
+							durs[i] = durs[2*i]
+						}
+						durs = durs[:maxMedian/2]
+						step *= 2
+					}
+				}
+				c.Count++
+				if near != nil && near.Seq == t.seq && w != *near {
+					before := x.Start < near.Start || x.Start == near.Start && d < near.Depth
+					if before && (c.Prev == nil || later(w, *c.Prev)) {
+						c.Prev = &w
+					}
+					if !before && (c.Next == nil || later(*c.Next, w)) {
+						c.Next = &w
+					}
+				}
+			})
+		}
+	})
+	if len(durs) > 0 {
+		sort.Slice(durs, func(i, j int) bool { return durs[i] < durs[j] })
+		c.Median = durs[len(durs)/2]
+	}
+	return c
+}
+
+func later(a, b Where) bool { return a.Start > b.Start || a.Start == b.Start && a.Depth > b.Depth }
+
+// every calls f with a snapshot of each of the threads (nil: all).
+func (s *Store) every(threads []int, f func(*Thread, *snapshot)) {
+	if threads == nil {
+		for _, t := range s.all() {
+			f(t, t.look())
+		}
+		return
+	}
+	for _, seq := range threads {
+		if t := s.Lookup(seq); t != nil {
+			f(t, t.look())
+		}
+	}
+}
+
+// Hits counts the calls of some functions.
+type Hits struct {
+	Count int
+	Total int64 // ns, of the outermost where they call each other
+	First *Where
+	Funcs map[uint32]int
+}
+
+// HitsOf finds the calls of fns that touch [t0, t1).
+func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int) Hits {
+	h := Hits{Funcs: map[uint32]int{}}
+	funcOf := s.Names.FuncOf()
+	is := make([]bool, len(funcOf))
+	for p, f := range funcOf {
+		is[p] = fns[f]
+	}
+	s.every(threads, func(t *Thread, sn *snapshot) {
+		var outer [][2]stack.Time // times already covered by hits further out, by time
+		for d := range sn.rows {
+			var here [][2]stack.Time
+			k := 0
+			sn.each(d, t0, t1, func(x *Slice) {
+				if int(x.Place) >= len(is) || !is[x.Place] {
+					return
+				}
+				h.Count++
+				h.Funcs[funcOf[x.Place]]++
+				if h.First == nil || x.Start < h.First.Start {
+					h.First = &Where{t.seq, d, x.Start}
+				}
+				for k < len(outer) && outer[k][1] <= x.Start {
+					k++
+				}
+				if k < len(outer) && outer[k][0] <= x.Start {
+					return
+				}
+				a, b := max(x.Start, t0), min(x.End, t1)
+				h.Total += int64(b - a)
+				here = append(here, [2]stack.Time{a, b})
+			})
+			outer = union(outer, here)
+		}
+	})
+	return h
+}
+
+// union merges two lists of disjoint intervals, none of b touching one of a.
+func union(a, b [][2]stack.Time) [][2]stack.Time {
+	if len(b) == 0 {
+		return a
+	}
+	out := make([][2]stack.Time, 0, len(a)+len(b))
+	for len(a) > 0 && len(b) > 0 {
+		if a[0][0] <= b[0][0] {
+			out, a = append(out, a[0]), a[1:]
+		} else {
+			out, b = append(out, b[0]), b[1:]
+		}
+	}
+	return append(append(out, a...), b...)
+}
+
+// WaitSum is the time spent waiting for one thing.
+type WaitSum struct {
+	Seq   int
+	Kind  string // "lock" or "call"
+	Lock  Lock   // Kind lock
+	State State  // Kind call
+	Count int
+	Total int64 // ns
+	Max   int64
+	At    stack.Time // when the longest began
+}
+
+// Waits sums up what threads waited for in [t0, t1), longest first.
+func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
+	type key struct {
+		seq   int
+		lock  bool
+		place uint32
+	}
+	sums := map[key]*WaitSum{}
+	s.every(threads, func(t *Thread, sn *snapshot) {
+		note := func(l Lane, x Slice) {
+			a, b := max(x.Start, t0), min(x.End, t1, max(sn.last, x.Start))
+			if b <= a {
+				return
+			}
+			w := WaitSum{Seq: t.seq, Kind: "lock"}
+			if l == LaneLock {
+				w.Lock = s.Lock(x.Place)
+			} else {
+				w.Kind, w.State = "call", s.State(x.Place)
+				if !waits(w.State.State) {
+					return
+				}
+			}
+			k := key{t.seq, l == LaneLock, x.Place}
+			if sums[k] == nil {
+				sums[k] = &w
+			}
+			p := sums[k]
+			p.Count++
+			p.Total += int64(b - a)
+			if int64(b-a) > p.Max {
+				p.Max, p.At = int64(b-a), x.Start
+			}
+		}
+		for _, l := range []Lane{LaneState, LaneLock} {
+			r := &sn.lanes[l]
+			for i := r.after(t0); i < r.end() && r.at(i).Start < t1; i++ {
+				note(l, *r.at(i))
+			}
+			if o := sn.inLane[l]; o.Start != 0 && o.Start < t1 {
+				note(l, o)
+			}
+		}
+	})
+	out := make([]WaitSum, 0, len(sums))
+	for _, w := range sums {
+		out = append(out, *w)
+	}
+	sort.Slice(out, func(i, j int) bool {
+		a, b := &out[i], &out[j]
+		if a.Total != b.Total {
+			return a.Total > b.Total
+		}
+		if a.Seq != b.Seq {
+			return a.Seq < b.Seq
+		}
+		return a.At < b.At
+	})
+	return out
+}

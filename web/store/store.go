@@ -1,0 +1,227 @@
+// Package store keeps the timeline of a recording, live or finished, in memory
+// so that views of it are quick: for each thread and depth the calls in the
+// order of time, with what a reader wants summed up. One goroutine for each
+// thread feeds it; readers take snapshots and disturb neither it nor each
+// other. It holds a bounded number of slices and drops the oldest.
+//
+// Where events and names come from is the business of others.
+package store
+
+import (
+	"sort"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Info is what is known of a thread.
+type Info struct {
+	Seq   int
+	TID   stack.TID
+	NSTID int
+	Name  string
+	Main  bool
+	Born  stack.Time
+}
+
+// Store is the timeline of all threads.
+type Store struct {
+	Names *Names
+
+	limit int64 // slices
+	held  atomic.Int64
+
+	mu      sync.RWMutex
+	infos   []Info // by the order in which threads came
+	threads map[int]*Thread
+	changed uint64
+	states  []State
+	byState map[State]uint32
+	locks   []Lock
+	byLock  map[Lock]uint32
+	lost    atomic.Uint64
+}
+
+// DefaultLimit is how many slices are held: 16 million, some 550 MB.
+const DefaultLimit = 16 << 20
+
+// New makes a store for at most limit slices, 0 for DefaultLimit.
+func New(limit int) *Store {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	return &Store{Names: newNames(), limit: int64(limit), threads: map[int]*Thread{},
+		byState: map[State]uint32{}, byLock: map[Lock]uint32{}}
+}
+
+// Thread adds a thread, or gives a known one (by Seq) a new description.
+func (s *Store) Thread(in Info) *Thread {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed++
+	if t := s.threads[in.Seq]; t != nil {
+		for i := range s.infos {
+			if s.infos[i].Seq == in.Seq {
+				s.infos[i] = in
+			}
+		}
+		return t
+	}
+	t := &Thread{store: s, seq: in.Seq}
+	s.threads[in.Seq] = t
+	s.infos = append(s.infos, in)
+	return t
+}
+
+// Lookup finds a thread by its Seq, nil if there is none.
+func (s *Store) Lookup(seq int) *Thread {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.threads[seq]
+}
+
+// Infos are all threads, main first, then by age.
+func (s *Store) Infos() []Info {
+	s.mu.RLock()
+	out := append([]Info(nil), s.infos...)
+	s.mu.RUnlock()
+	sort.SliceStable(out, func(i, j int) bool {
+		a, b := &out[i], &out[j]
+		if a.Main != b.Main {
+			return a.Main
+		}
+		if a.Born != b.Born {
+			return a.Born < b.Born
+		}
+		return a.Seq < b.Seq
+	})
+	return out
+}
+
+// Changed counts changes of the list of threads.
+func (s *Store) Changed() uint64 {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.changed
+}
+
+// Held is the number of slices in the store.
+func (s *Store) Held() int { return int(s.held.Load()) }
+
+// Dropped is the number of slices that the limit has cost so far.
+func (s *Store) Dropped() uint64 { return s.lost.Load() }
+
+func (s *Store) stateID(x State) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return intern(x, &s.states, s.byState)
+}
+
+func (s *Store) lockID(x Lock) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return intern(x, &s.locks, s.byLock)
+}
+
+// maxInterned bounds the tables of states and locks; what comes later shares
+// the last entry.
+const maxInterned = 1 << 20
+
+func intern[T comparable](x T, list *[]T, by map[T]uint32) uint32 {
+	id, ok := by[x]
+	if !ok {
+		if len(*list) >= maxInterned {
+			return maxInterned - 1
+		}
+		id = uint32(len(*list))
+		*list = append(*list, x)
+		by[x] = id
+	}
+	return id
+}
+
+// State returns entry i of the lane's table.
+func (s *Store) State(i uint32) State {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if int(i) >= len(s.states) {
+		return State{Call: -1}
+	}
+	return s.states[i]
+}
+
+// Lock returns entry i of the lane's table.
+func (s *Store) Lock(i uint32) Lock {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if int(i) >= len(s.locks) {
+		return Lock{}
+	}
+	return s.locks[i]
+}
+
+// Trim drops the oldest slices if there are more than the limit. A feeder
+// calls it now and then.
+func (s *Store) Trim() {
+	for range 20 {
+		if s.held.Load() <= s.limit {
+			return
+		}
+		first, last := s.Span()
+		if last <= first {
+			return
+		}
+		s.DropBefore(first + (last-first)/10 + 1)
+	}
+}
+
+// DropBefore forgets what ended before t, as far as whole chunks go.
+func (s *Store) DropBefore(t stack.Time) {
+	for _, th := range s.all() {
+		th.mu.Lock()
+		n := 0
+		for i := range th.rows {
+			n += th.rows[i].drop(t)
+		}
+		for i := range th.lanes {
+			n += th.lanes[i].drop(t)
+		}
+		th.held -= n
+		th.dropped = max(th.dropped, t)
+		th.first = max(th.first, min(t, th.last))
+		th.mu.Unlock()
+		s.held.Add(-int64(n))
+		s.lost.Add(uint64(n))
+	}
+}
+
+func (s *Store) all() []*Thread {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]*Thread, 0, len(s.infos))
+	for i := range s.infos {
+		out = append(out, s.threads[s.infos[i].Seq])
+	}
+	return out
+}
+
+// Span is the time from the first to the newest event of any thread.
+func (s *Store) Span() (from, to stack.Time) {
+	for _, t := range s.all() {
+		t.mu.Lock()
+		if t.first != 0 && (from == 0 || t.first < from) {
+			from = t.first
+		}
+		to = max(to, t.last)
+		t.mu.Unlock()
+	}
+	return from, to
+}
+
+// Locks returns the table of locks from entry i on.
+func (s *Store) Locks(i int) []Lock {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.locks[min(i, len(s.locks)):len(s.locks):len(s.locks)]
+}

@@ -1,0 +1,147 @@
+package store
+
+import "github.com/sliverprof/sliver/stack"
+
+// Row is what a query gives for one depth or lane of a thread.
+type Row struct {
+	Depth int // of calls; LaneRow(l) for a lane
+	Items []Item
+	// Lost is how many slices were dropped from the store before this position
+	// could read them.
+	Lost int
+}
+
+// LaneRow is the depth under which a lane goes.
+func LaneRow(l Lane) int { return 0xffff - int(l) }
+
+// Position is how far a reader has got in a thread: see Thread.View. The zero
+// value has read nothing.
+type Position struct {
+	version uint64
+	rows    []int
+	lanes   [Lanes]int
+	set     bool
+}
+
+// View is a thread as a page of some zoom shows it.
+type View struct {
+	Seq  int
+	Rows []Row
+	Last stack.Time // newest event
+	Seen stack.Time // newest time at which the stack was confirmed
+}
+
+// View returns the slices of t that touch [t0, t1), merged where they are
+// thinner than bin ns, and sets p to what comes after.
+func (t *Thread) View(t0, t1 stack.Time, bin int64, p *Position) View {
+	t.mu.Lock()
+	p.version = t.version
+	t.mu.Unlock()
+	s := t.look()
+	v := View{Seq: t.seq, Last: s.last, Seen: s.seen}
+	p.rows = append(p.rows[:0], make([]int, len(s.rows))...)
+	p.set = true
+	for d := range s.rows {
+		r := &s.rows[d]
+		out := Row{Depth: d}
+		p.rows[d] = r.merge(r.after(t0), r.end(), t1, bin, func(i Item) { out.Items = append(out.Items, i) })
+		if o, ok := s.openSlice(d); ok && o.Start < t1 {
+			out.Items = append(out.Items, Item{Start: o.Start, End: Open, Place: o.Place, Count: 1})
+		}
+		if len(out.Items) > 0 {
+			v.Rows = append(v.Rows, out)
+		}
+	}
+	for l := range Lanes {
+		r := &s.lanes[l]
+		out := Row{Depth: LaneRow(l)}
+		// A mark has no length: one that lies at t0 belongs to the view too.
+		p.lanes[l] = r.merge(r.after(t0-1), r.end(), t1, bin, func(i Item) { out.Items = append(out.Items, i) })
+		if o := s.inLane[l]; o.Start != 0 && o.Start < t1 {
+			out.Items = append(out.Items, Item{Start: o.Start, End: Open, Place: o.Place, Count: 1})
+		}
+		if len(out.Items) > 0 {
+			v.Rows = append(v.Rows, out)
+		}
+	}
+	return v
+}
+
+// More returns what ended since p, and all that is open now: a reader forgets
+// what it knew as open, and adds this. ok is false if nothing has changed.
+func (t *Thread) More(bin int64, p *Position) (v View, ok bool) {
+	t.mu.Lock()
+	same := t.version == p.version
+	p.version = t.version
+	t.mu.Unlock()
+	if same || !p.set {
+		return View{}, false
+	}
+	s := t.look()
+	v = View{Seq: t.seq, Last: s.last, Seen: s.seen}
+	next := func(r *row, at *int, depth int, open Slice, isOpen bool) {
+		out := Row{Depth: depth, Lost: max(r.gone-*at, 0)}
+		*at = r.merge(max(*at, r.gone), r.end(), Open, bin, func(i Item) { out.Items = append(out.Items, i) })
+		if isOpen {
+			out.Items = append(out.Items, Item{Start: open.Start, End: Open, Place: open.Place, Count: 1})
+		}
+		if len(out.Items) > 0 || out.Lost > 0 {
+			v.Rows = append(v.Rows, out)
+		}
+	}
+	for len(p.rows) < len(s.rows) {
+		p.rows = append(p.rows, 0)
+	}
+	for d := range s.rows {
+		o, is := s.openSlice(d)
+		next(&s.rows[d], &p.rows[d], d, o, is)
+	}
+	for l := range Lanes {
+		next(&s.lanes[l], &p.lanes[l], LaneRow(l), s.inLane[l], s.inLane[l].Start != 0)
+	}
+	return v, true
+}
+
+// Load is how busy a thread was.
+type Load struct {
+	Seq     int
+	CPU     int64 // ns on a CPU, in all
+	Samples uint64
+	Depth   int // rows
+	Last    stack.Time
+	Ended   bool
+	State   State
+	Dropped stack.Time // what ended before is no longer here; 0: all is
+	Bins    []float64  // ns on a CPU over the asked time, where asked
+}
+
+// Loads sums up all threads; with n > 0 it spreads their CPU time over n bins
+// of [t0, t1).
+func (s *Store) Loads(t0, t1 stack.Time, n int) []Load {
+	var out []Load
+	for _, t := range s.all() {
+		t.mu.Lock()
+		l := Load{Seq: t.seq, CPU: t.cpuNS, Samples: t.samples, Depth: len(t.rows), Last: t.last, Ended: t.ended,
+			State: t.state, Dropped: t.dropped}
+		if n > 0 {
+			l.Bins = make([]float64, n)
+			t.cpu.into(t0, t1, l.Bins)
+		}
+		t.mu.Unlock()
+		out = append(out, l)
+	}
+	return out
+}
+
+// Interval is the time between samples of t at a time; 0 if it was never told.
+func (t *Thread) Interval(at stack.Time) (ns int64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, r := range t.rates {
+		if r.at > at && ns != 0 {
+			break
+		}
+		ns = r.ns
+	}
+	return ns
+}
