@@ -121,7 +121,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	d.unsaid++
 	d.sinceSync += len(out) - first
 	if fresh {
-		out = d.Sync(out)
+		out = d.sync(out) // what this sample saw is said after its stack
 	}
 	return out
 }
@@ -239,7 +239,10 @@ func (d *Differ) Flush(out []event.Event) []event.Event {
 
 // Sync appends the whole stack for readers that begin here or lost something.
 func (d *Differ) Sync(out []event.Event) []event.Event {
-	out = d.say(out)
+	return d.sync(d.say(out))
+}
+
+func (d *Differ) sync(out []event.Event) []event.Event {
 	out = append(out, event.Make(d.seen, event.Sync, uint64(len(d.frames))))
 	for i := range d.frames {
 		out = append(out, event.Make(d.frames[i].entered, event.Enter, uint64(d.frames[i].word)))

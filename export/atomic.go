@@ -32,10 +32,15 @@ func (o Output) Check() error {
 	return os.Remove(name)
 }
 
+// maxBase is how much of a name stays in that of a temporary file: names have
+// 255 bytes at most.
+const maxBase = 200
+
 // Temp makes a file beside path, with a hidden name and the rights that a new
 // file of the user's has, to be renamed to path when it is whole.
 func Temp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
+	base = base[:min(len(base), maxBase)]
 	for range 100 {
 		name := filepath.Join(dir, fmt.Sprintf(".%s.%08x.partial", base, rand.Uint32()))
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
@@ -59,6 +64,10 @@ func cause(err error) error {
 	if errors.As(err, &pe) {
 		return pe.Err
 	}
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
+	}
 	return err
 }
 
@@ -80,7 +89,11 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		}
 		return n, err
 	}
-	f, err := Temp(path)
+	final := path
+	if p, err := filepath.EvalSymlinks(path); err == nil {
+		final = p // what a link names is replaced, not the link
+	}
+	f, err := Temp(final)
 	if err != nil {
 		return 0, err
 	}
@@ -89,11 +102,11 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		err = e
 	}
 	if err == nil {
-		err = os.Rename(f.Name(), path)
+		err = os.Rename(f.Name(), final)
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return n, cause(err)
+		return n, fmt.Errorf("cannot write %s: %w", path, cause(err))
 	}
 	return n, nil
 }

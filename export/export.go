@@ -11,9 +11,14 @@ import (
 	"io"
 	"strings"
 
+	"github.com/sliverprof/sliver/export/chrome"
+	"github.com/sliverprof/sliver/export/collapsed"
+	"github.com/sliverprof/sliver/export/firefox"
+	"github.com/sliverprof/sliver/export/flame"
 	"github.com/sliverprof/sliver/export/nanoscope"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/pprof"
+	"github.com/sliverprof/sliver/export/speedscope"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -50,6 +55,13 @@ func Formats() []*Format {
 		{Name: "pprof", Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof and what reads its files", write: pprof.Write},
 		{Name: "nanoscope", Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
 			writeThread: nanoscope.Write, beside: nanoscope.WriteStates, besideExt: ".state"},
+		{Name: "firefox", Extensions: []string{".firefox.json.gz"}, About: "profile and markers for https://profiler.firefox.com", write: firefox.Write},
+		{Name: "speedscope", Extensions: []string{".speedscope.json"}, About: "timeline and sums for https://www.speedscope.app", write: speedscope.Write},
+		{Name: "chrome", Extensions: []string{".chrome.json", ".trace.json"}, About: "Chrome trace events for chrome://tracing, Perfetto and DevTools", write: chrome.Write},
+		{Name: "collapsed", Extensions: []string{".folded", ".collapsed"}, About: "a line for each stack and the ns that elapsed in it", write: collapsed.Wall},
+		{Name: "collapsed-cpu", Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
+		{Name: "collapsed-off", Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
+		{Name: "flame", Extensions: []string{".svg"}, About: "flame graph of the time that elapsed, as a picture for documents", write: flame.Write},
 	}
 }
 
@@ -68,13 +80,18 @@ func ByName(name string) (*Format, error) {
 // ByPath finds a format by the ending of a file name.
 func ByPath(path string) (*Format, error) {
 	var known []string
+	var found *Format
+	longest := 0
 	for _, f := range Formats() {
 		for _, ext := range f.Extensions {
-			if strings.HasSuffix(path, ext) {
-				return f, nil
+			if len(ext) > longest && strings.HasSuffix(path, ext) {
+				found, longest = f, len(ext)
 			}
 			known = append(known, ext)
 		}
+	}
+	if found != nil {
+		return found, nil
 	}
 	return nil, fmt.Errorf("the name %q tells no format; let it end in one of %s, or use --format", path, strings.Join(known, ", "))
 }

@@ -79,7 +79,7 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tracer{Tracer: tr, w: target.NewWindow(0), max: maxStack}, nil
+	return &tracer{Tracer: tr, proc: t.proc, w: target.NewWindow(0), max: maxStack}, nil
 }
 
 // Image implements sampler.Target.
@@ -179,8 +179,10 @@ func (t *thread) State() (stack.State, error) {
 
 type tracer struct {
 	*target.Tracer
-	w   *target.Window
-	max int
+	proc  *target.Process
+	w     *target.Window
+	max   int
+	extra []byte
 }
 
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
@@ -199,7 +201,47 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 		return false, translate(err)
 	}
 	t.result(v)
-	return true, nil
+	return t.more(th.(*thread), v)
+}
+
+// maxMore bounds what is copied of a blocked thread beyond the plan.
+const maxMore = 1 << 20
+
+// more copies what a first look shows to be needed. It is of the same moment
+// as the rest if the thread has not run since.
+func (t *tracer) more(th *thread, v *sampler.View) (ok bool, err error) {
+	if v.More == nil {
+		return true, nil
+	}
+	used := 0
+	for {
+		spans := v.More(v.Regs, &v.Mem)
+		if len(spans) == 0 {
+			break
+		}
+		for _, s := range spans {
+			if s.Len <= 0 || s.Len > maxMore-used {
+				continue
+			}
+			if t.extra == nil {
+				t.extra = make([]byte, maxMore)
+			}
+			b := t.extra[used : used+s.Len : used+s.Len]
+			n, _ := t.proc.ReadAt(b, s.Addr) // short: the walk says what is missing
+			used += s.Len
+			last := len(v.Mem.Blocks) - 1
+			v.Mem.Blocks = append(v.Mem.Blocks, v.Mem.Blocks[last])
+			v.Mem.Blocks[last] = unwind.Block{Addr: s.Addr, Data: b[:n]}
+		}
+	}
+	if used == 0 {
+		return true, nil
+	}
+	var c sampler.Counters
+	if err := th.Counters(&c); err != nil {
+		return false, err
+	}
+	return c == v.Counters, nil
 }
 
 // prepare hands on what is to be copied. A stack that outgrew the window has

@@ -18,6 +18,7 @@ type group struct {
 	tracer Tracer
 	walker *unwind.Walker
 	view   View
+	now    *thread // that the view is of
 	sample stack.Sample
 	rnd    *rand.Rand
 	pauses Histogram
@@ -46,6 +47,7 @@ func (g *group) init() (err error) {
 		return err
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
+	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
 	g.rnd = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	g.ready.Store(true)
 	return nil

@@ -62,6 +62,10 @@ type View struct {
 	StackHigh    uint64       // copy the stack from SP up to here …
 	StackDefault int          // … or this many bytes where StackHigh is not above SP
 	Deadline     int64        // ns from the request to stop until it is given up
+	// More says what else is to be copied now that Regs and Mem are known,
+	// before the thread goes on. It is quick, and asked again until it says
+	// nothing.
+	More func(regs *stack.Regs, mem *unwind.Copy) []stack.Span
 
 	Regs      *stack.Regs
 	Call      stack.Call

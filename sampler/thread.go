@@ -29,16 +29,21 @@ type thread struct {
 	// The budget: every stretch-th tick only.
 	stretch int64
 	phase   int64
-	cost    float64 // of a stop, ns, running mean
+	cost    float64 // of a stop, ns, running median
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
-	return &thread{info: in, file: f, sink: sink, active: true, stretch: 1, phase: int64(in.TID)}
+	th := &thread{info: in, file: f, sink: sink, active: true, stretch: 1, phase: int64(in.TID)}
+	th.walk.TID = in.TID
+	if in.NSTID > 0 {
+		th.walk.TID = stack.TID(in.NSTID)
+	}
+	return th
 }
 
 // reset forgets what is known of the thread's memory: an exec replaced it.
 func (th *thread) reset() {
-	th.walk = unwind.Thread{}
+	th.walk = unwind.Thread{TID: th.walk.TID}
 	th.blocked, th.started = false, false
 }
 
@@ -159,10 +164,11 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 }
 
 // mayStop weighs whether a blocked thread whose stack could not be read whole
-// is worth a stop: only where registers are what is missing, and where the
+// is worth a stop: only where registers (or what hangs on them: the TLS base of
+// a Go thread) are what is missing, and where the
 // call goes on afterwards as if nothing had been.
 func (g *group) mayStop(st stack.State, call *stack.Call, why stack.Reason) bool {
-	return why == stack.ReasonRegister && st == stack.StateBlocked && g.s.cfg.Stop == StopAuto &&
+	return (why == stack.ReasonRegister || why == stack.ReasonMemory) && st == stack.StateBlocked && g.s.cfg.Stop == StopAuto &&
 		g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
 }
 
@@ -172,6 +178,7 @@ func (g *group) deadline() int64 { return min(max(g.tick.every/2, 2_000_000), 10
 
 // plan says what to copy.
 func (g *group) plan(th *thread) {
+	g.now = th
 	g.view.Spans = g.walker.Plan(&th.walk)
 	g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
 }
@@ -186,14 +193,14 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
-	if s.Reason != stack.ReasonNone {
-		th.acc.truncated.Add(1)
-	}
 }
 
 func (g *group) put(th *thread) {
 	th.started = true
 	th.acc.samples.Add(1)
+	if g.sample.Reason != stack.ReasonNone {
+		th.acc.truncated.Add(1)
+	}
 	th.acc.to.Store(int64(g.sample.Time))
 	if first := th.info.CPU; g.sample.CPU >= first {
 		th.acc.cpu.Store(g.sample.CPU - first)
@@ -208,12 +215,16 @@ func (g *group) budget(th *thread, pause int64) {
 	if limit <= 0 {
 		return
 	}
-	// One outlier (a busy machine) must not stretch: a running mean over about
-	// 16 stops, each counted as twice the mean at most.
-	if th.cost == 0 {
-		th.cost = float64(pause)
-	} else {
-		th.cost += (min(float64(pause), 4*th.cost) - th.cost) / 16
+	// A running median, by steps of a sixteenth: on a busy machine a thread
+	// often waits for a CPU when it is asked to stop, and that time is not
+	// taken from it by us.
+	switch p := float64(pause); {
+	case th.cost == 0:
+		th.cost = p
+	case p > th.cost:
+		th.cost += th.cost / 16
+	default:
+		th.cost -= th.cost / 16
 	}
 	want := max(int64(th.cost/(limit*float64(g.tick.every)))+1, 1)
 	// Stretch at once, relax only when there is room to spare.

@@ -90,10 +90,10 @@ func (m *image) content(s *elf.Section) (*dwarf.Section, error) {
 	case strings.HasPrefix(s.Name, ".zdebug_"):
 		b, err := inflateGNU(m.raw(s))
 		return dwarf.Bytes(b), named(s.Name, err)
-	case s.FileSize > m.whole:
+	case s.FileSize > m.whole && reaches(m.raw(s)):
 		return dwarf.At(m.raw(s), s.FileSize), nil
 	}
-	b, err := readSome(m.raw(s), s.FileSize)
+	b, err := readSome(m.raw(s))
 	return dwarf.Bytes(b), named(s.Name, err)
 }
 
@@ -122,22 +122,28 @@ func (m *image) sectionBytes(s *elf.Section) ([]byte, error) {
 		b, err := inflateELF(m.raw(s))
 		return b, named(s.Name, err)
 	}
-	b, err := readSome(m.raw(s), s.FileSize)
+	b, err := readSome(m.raw(s))
 	return b, named(s.Name, err)
 }
 
-// readSome reads n bytes. The claimed n is believed for maxWhole bytes; beyond
-// that memory grows as bytes really come.
-func readSome(r io.Reader, n uint64) ([]byte, error) {
+// reaches reports whether the last byte is really there: headers can claim
+// anything.
+func reaches(r *io.SectionReader) bool {
+	var b [1]byte
+	n, _ := r.ReadAt(b[:], r.Size()-1)
+	return n == 1
+}
+
+// readSome reads all of r; where it ends early, what there is, with an error.
+func readSome(r *io.SectionReader) ([]byte, error) {
+	n := uint64(r.Size())
 	if n > maxInflated {
 		return nil, fmt.Errorf("%d bytes are too many", n)
 	}
-	if n <= 1<<20 {
-		b := make([]byte, n)
-		m, err := io.ReadFull(r, b)
-		return b[:m], err
+	if n <= 1<<20 || reaches(r) {
+		return grow(r, n, n)
 	}
-	return grow(r, n, maxWhole)
+	return grow(r, n, 1<<20)
 }
 
 // grow reads exactly n bytes, with an allocation of at most first to begin with.

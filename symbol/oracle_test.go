@@ -139,22 +139,25 @@ func TestAgainstAddr2line(t *testing.T) {
 		name, script string
 		eu           bool
 	}{
-		{"cc-O0", "g++ -std=c++17 -O0 -g app.cc -o a", true},
-		{"cc-O2-dwarf2", "g++ -std=c++17 -O2 -g -gdwarf-2 app.cc -o a", true},
-		{"cc-O2-dwarf3", "g++ -std=c++17 -O2 -g -gdwarf-3 app.cc -o a", true},
-		{"cc-O2-dwarf4", "g++ -std=c++17 -O2 -g -gdwarf-4 app.cc -o a", true},
-		{"cc-O2-dwarf5", "g++ -std=c++17 -O2 -g app.cc -o a", true},
-		{"cc-O3", "g++ -std=c++17 -O3 -g app.cc -o a", true},
-		{"cc-zlib", "g++ -std=c++17 -O2 -g -gz=zlib app.cc -o a", true},
-		{"rust-legacy", "rustc -g -O -C symbol-mangling-version=legacy -Z unstable-options app.rs -o a 2>/dev/null || rustc -g -O app.rs -o a", false},
+		{"cc-O0", "g++ -std=c++17 -O0 -g app.cc -o a", false},
+		{"cc-O2-dwarf2", "g++ -std=c++17 -O2 -g -gdwarf-2 app.cc -o a", false},
+		{"cc-O2-dwarf3", "g++ -std=c++17 -O2 -g -gdwarf-3 app.cc -o a", false},
+		{"cc-O2-dwarf4", "g++ -std=c++17 -O2 -g -gdwarf-4 app.cc -o a", false},
+		{"cc-O2-dwarf5", "g++ -std=c++17 -O2 -g app.cc -o a", false},
+		{"cc-O3", "g++ -std=c++17 -O3 -g app.cc -o a", false},
+		{"cc-zlib", "g++ -std=c++17 -O2 -g -gz=zlib app.cc -o a", false},
+		{"rust-legacy", "RUSTC_BOOTSTRAP=1 rustc -g -O -Z unstable-options -C symbol-mangling-version=legacy app.rs -o a", false},
 		{"rust-v0-O0", "rustc -g -C symbol-mangling-version=v0 app.rs -o a", false},
 		{"rust-v0-O3", "rustc -g -C opt-level=3 -C symbol-mangling-version=v0 app.rs -o a", false},
+		{"dwz", "g++ -std=c++17 -O2 -g app.cc -o a; dwz a", false},
 		{"arm64", "aarch64-linux-gnu-gcc -O2 -g chain.c -o a", true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			switch {
 			case strings.HasPrefix(c.name, "rust"):
 				testprog.Need(t, "rustc")
+			case c.name == "dwz":
+				testprog.Need(t, "g++", "dwz")
 			case c.name == "arm64":
 				testprog.Need(t, "arm64-gcc")
 			default:
@@ -288,7 +291,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"io"
 	"os"
 	"slices"
 	"strings"

@@ -14,6 +14,7 @@ import (
 // Bounds on hostile maps.
 const (
 	maxPerfEntries = 1 << 23
+	maxPerfMap     = 1 << 30 // bytes
 	maxPerfLine    = 1 << 16 // bytes; what is longer is cut
 )
 
@@ -27,6 +28,7 @@ type PerfMap struct {
 
 type perfEntry struct {
 	lo, hi uint64
+	start  uint64 // of the whole piece, where a later one took its beginning
 	name   string
 }
 
@@ -37,7 +39,7 @@ type perfEntry struct {
 func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 	m := new(PerfMap)
 	var all []perfEntry
-	br := bufio.NewReaderSize(r, maxPerfLine)
+	br := bufio.NewReaderSize(io.LimitReader(r, maxPerfMap), maxPerfLine)
 	var failed error
 	for {
 		line, err := br.ReadSlice('\n')
@@ -82,7 +84,7 @@ func parsePerfLine(s string) (e perfEntry, ok bool) {
 	if err1 != nil || err2 != nil || n == 0 || lo+n < lo {
 		return e, false
 	}
-	return perfEntry{lo, lo + n, name}, true
+	return perfEntry{lo, lo + n, lo, name}, true
 }
 
 func parseHex(s string) (uint64, error) {
@@ -107,11 +109,11 @@ func flatten(all []perfEntry) []perfEntry {
 		if lo >= hi {
 			return
 		}
-		if n := len(out); n > 0 && out[n-1].hi == lo && out[n-1].name == all[i].name && lo != all[i].lo {
+		if n := len(out); n > 0 && out[n-1].hi == lo && out[n-1].name == all[i].name && out[n-1].start == all[i].lo {
 			out[n-1].hi = hi
 			return
 		}
-		out = append(out, perfEntry{lo, hi, all[i].name})
+		out = append(out, perfEntry{lo, hi, all[i].lo, all[i].name})
 	}
 	var at uint64
 	for next := 0; next < len(order) || len(open) > 0; {
@@ -200,5 +202,5 @@ func (m *PerfMap) Lookup(addr uint64) (name string, start uint64, ok bool) {
 	if i < 0 || addr >= m.entries[i].hi {
 		return "", 0, false
 	}
-	return m.entries[i].name, m.entries[i].lo, true
+	return m.entries[i].name, m.entries[i].start, true
 }

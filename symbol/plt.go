@@ -10,6 +10,7 @@ import (
 const (
 	maxPLT    = 16 << 20 // bytes of one section of stubs
 	maxRelocs = 1 << 22
+	maxStubs  = 64 << 20 // bytes of all their names
 )
 
 // stub is one entry of a procedure linkage table.
@@ -64,8 +65,33 @@ func findStub(stubs []stub, vaddr uint64) *stub {
 
 // relocs are the names behind GOT slots.
 type relocs struct {
-	slots map[uint64]string
-	order []string // of .rela.plt
+	slots map[uint64]target
+	order []target // of .rela.plt
+	names symtab   // the dynamic string table
+	syms  *symtab  // for functions that have no dynamic name
+	bytes int      // of the names made so far
+}
+
+// target is what a slot is filled with.
+type target struct {
+	name uint32 // offset in the string table; 0 none
+	addr uint64 // of the function that chooses one when the program starts; 0 none
+}
+
+// stub names one, "" where that is not known.
+func (r *relocs) stub(t target) string {
+	name := ""
+	if t.addr != 0 {
+		if n, start, ok := r.syms.find(t.addr); ok && start == t.addr {
+			name = n
+		}
+	} else if t.name != 0 {
+		name = r.names.name(&sym{name: t.name})
+	}
+	if r.bytes += len(name); name == "" || r.bytes > maxStubs {
+		return ""
+	}
+	return name + "@plt"
 }
 
 // Relocation types that fill a slot for a stub.
@@ -79,13 +105,12 @@ const (
 )
 
 func readRelocs(m *image, t *symtab) (*relocs, error) {
-	r := &relocs{slots: make(map[uint64]string)}
-	names := &symtab{}
-	var syms []byte
+	r := &relocs{slots: make(map[uint64]target), syms: t}
+	var syms, str []byte
 	if s := m.section(".dynsym"); s != nil && int(s.Link) < len(m.f.Sections) {
 		syms, _ = m.sectionBytes(s)
-		str, _ := m.sectionBytes(m.f.Sections[s.Link])
-		names.names = [][]byte{str}
+		str, _ = m.sectionBytes(m.f.Sections[s.Link])
+		r.names.names = [][]byte{str}
 	}
 	le := binary.LittleEndian
 	for _, s := range m.f.Sections {
@@ -100,28 +125,22 @@ func readRelocs(m *image, t *symtab) (*relocs, error) {
 		for n := 0; len(b) >= 24 && n < maxRelocs; n++ {
 			slot, info, addend := le.Uint64(b), le.Uint64(b[8:]), le.Uint64(b[16:])
 			b = b[24:]
-			name := ""
+			var to target
 			switch uint32(info) {
 			case amd64GlobDat, amd64JumpSlot, arm64GlobDat, arm64JumpSlot:
-				if i := info >> 32 * symSize; i+symSize <= uint64(len(syms)) && len(names.names) > 0 {
-					if at := le.Uint32(syms[i:]); uint64(at) < uint64(len(names.names[0])) {
-						name = names.name(&sym{name: at})
+				if i := info >> 32 * symSize; i+symSize <= uint64(len(syms)) {
+					if at := le.Uint32(syms[i:]); uint64(at) < uint64(len(str)) {
+						to.name = at
 					}
 				}
 			case amd64IRelative, arm64IRelative:
-				if n, start, ok := t.find(addend); ok && start == addend {
-					name = n
-				}
-			default:
-				if !inOrder {
-					continue
-				}
+				to.addr = addend
 			}
 			if inOrder {
-				r.order = append(r.order, name)
+				r.order = append(r.order, to)
 			}
-			if name != "" {
-				r.slots[slot] = name
+			if to != (target{}) {
+				r.slots[slot] = to
 			}
 		}
 	}
@@ -149,14 +168,14 @@ func (r *relocs) stubsAMD64(out []stub, b []byte, addr, size uint64) []stub {
 		switch {
 		case p+6 <= len(e) && e[p] == 0xff && e[p+1] == 0x25:
 			slot := addr + at + uint64(p) + 6 + uint64(int64(int32(le.Uint32(e[p+2:]))))
-			name = r.slots[slot]
+			name = r.stub(r.slots[slot])
 		case p+5 <= len(e) && e[p] == 0x68:
 			if n := le.Uint32(e[p+1:]); uint64(n) < uint64(len(r.order)) {
-				name = r.order[n]
+				name = r.stub(r.order[n])
 			}
 		}
 		if name != "" {
-			out = append(out, stub{addr + at, addr + at + size, name + "@plt"})
+			out = append(out, stub{addr + at, addr + at + size, name})
 		}
 	}
 	return out
@@ -174,7 +193,7 @@ func (r *relocs) stubsARM64(out []stub, b []byte, addr uint64) []stub {
 		imm := int64(int32(adrp>>5&0x7ffff<<13|adrp>>29&3<<11)) >> 11 // 21 bits, signed
 		pc := addr + uint64(i)
 		slot := pc&^0xfff + uint64(imm<<12) + uint64(ldr>>10&0xfff)*8
-		name := r.slots[slot]
+		name := r.stub(r.slots[slot])
 		if name == "" {
 			continue
 		}
@@ -185,7 +204,7 @@ func (r *relocs) stubsARM64(out []stub, b []byte, addr uint64) []stub {
 		for j := i + 16; j+4 <= len(b) && j < i+24 && word(j) == 0xd503201f; j += 4 { // nop
 			hi += 4
 		}
-		out = append(out, stub{lo, hi, name + "@plt"})
+		out = append(out, stub{lo, hi, name})
 	}
 	return out
 }

@@ -5,12 +5,9 @@ import (
 	"debug/elf"
 	"encoding/binary"
 	"fmt"
-	"io"
 	"slices"
 	"sort"
 	"strings"
-
-	"github.com/ulikunitz/xz"
 
 	"github.com/sliverprof/sliver/symbol/dwarf"
 )
@@ -19,6 +16,7 @@ import (
 const (
 	maxSymbols   = 1 << 24
 	maxDebugdata = 256 << 20 // bytes of .gnu_debugdata after decompression
+	maxCompared  = 256       // bytes of a name that decide between aliases
 	maxBack      = 256       // overlapping symbols looked at for one address
 )
 
@@ -185,15 +183,11 @@ func (t *symtab) readDebugdata(m *image) error {
 	if b == nil {
 		return err
 	}
-	x, err := xz.ReaderConfig{DictCap: 64 << 20}.NewReader(bytes.NewReader(b))
+	out, err := unxz(b, maxDebugdata)
 	if err != nil {
 		return err
 	}
-	var out bytes.Buffer
-	if _, err := io.Copy(&out, io.LimitReader(x, maxDebugdata)); err != nil {
-		return err
-	}
-	in, err := openImage(".gnu_debugdata", bytes.NewReader(out.Bytes()))
+	in, err := openImage(".gnu_debugdata", bytes.NewReader(out))
 	if err != nil {
 		return err
 	}
@@ -305,9 +299,10 @@ func later(is bool) int {
 	return -1
 }
 
+// raw is a symbol's name as far as it is compared.
 func (t *symtab) raw(s *sym) []byte {
 	b := t.names[s.tab][s.name:]
-	b = b[:min(len(b), dwarf.MaxName)]
+	b = b[:min(len(b), maxCompared)]
 	if i := bytes.IndexByte(b, 0); i >= 0 {
 		b = b[:i]
 	}

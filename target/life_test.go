@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -11,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -78,7 +81,7 @@ func TestComeAndGo(t *testing.T) {
 					images++
 				}
 			}
-			if n := fds(t); n != before {
+			if n := fds(t); n > before {
 				t.Errorf("%d files open, %d before", n, before)
 			}
 			if got := exitStatus(prog.wait()); got != c.want {
@@ -192,14 +195,43 @@ func TestLateAndExec(t *testing.T) {
 	}
 }
 
-// loopVar holds "PID TID …" in the helper process that captures until it is killed.
+// loopVar tells a helper process what to do: "PID TID …" captures until it is
+// killed, "seize TID" is another tracer until its input ends.
 const loopVar = "SLIVER_TEST_CAPTURE_LOOP"
 
 func TestMain(m *testing.M) {
 	if s := os.Getenv(loopVar); s != "" {
+		if tid, ok := strings.CutPrefix(s, "seize "); ok {
+			hold(tid)
+		}
 		captureLoop(strings.Fields(s))
 	}
 	os.Exit(m.Run())
+}
+
+// hold traces a thread until the end of input.
+func hold(arg string) {
+	runtime.LockOSThread()
+	fail := func(err error) {
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+	}
+	tid, err := strconv.Atoi(arg)
+	fail(err)
+	if errno := seize(tid); errno != 0 {
+		fail(errno)
+	}
+	fmt.Println("attached")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	fail(err)
+	fail(unix.PtraceInterrupt(tid))
+	var ws unix.WaitStatus
+	_, err = unix.Wait4(tid, &ws, unix.WALL, nil)
+	fail(err)
+	fail(unix.PtraceDetach(tid))
+	os.Exit(0)
 }
 
 // captureLoop samples by the rule of every sampler: who is blocked is read,

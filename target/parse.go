@@ -251,10 +251,14 @@ func hexadecimal(b []byte) (v uint64, rest []byte, ok bool) {
 // stateLetter is fetched without taking the whole line apart.
 func stateLetter(b []byte) (byte, bool) {
 	i := bytes.LastIndexByte(b, ')')
-	if i < 0 || i+2 >= len(b) || b[i+1] != ' ' {
+	if i < 0 {
 		return 0, false
 	}
-	return b[i+2], true
+	b = blanks(b[i+1:])
+	if len(b) < 2 || b[1] != ' ' || (b[0]|0x20) < 'a' || (b[0]|0x20) > 'z' {
+		return 0, false
+	}
+	return b[0], true
 }
 
 // appendTIDs takes the names that are numbers out of a buffer of struct

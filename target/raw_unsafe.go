@@ -358,16 +358,23 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 	return worst
 }
 
-// reap takes the status of a thread that ended.
+// reap takes the status of a thread that ended, EAGAIN if it has not. It looks
+// before it takes: for a thread that is traced the kernel hands out stops too,
+// asked for or not (kernel/exit.c, wait_task_stopped), and a stop that is taken
+// here is one that its own Tracer never sees.
 func reap(tid int) error {
-	const onlyExited = wNoHang | wExited | wAll
+	const ended = wNoHang | wExited | wAll
 	var info [16]uint64
-	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pPID, uintptr(tid), uintptr(unsafe.Pointer(&info)), onlyExited, 0, 0)
-	if errno != 0 {
-		return errno
-	}
-	if int32(info[0]) == 0 {
-		return syscall.EAGAIN
+	for _, flags := range [2]uintptr{ended | wNoWait, ended} {
+		info = [16]uint64{}
+		_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pPID, uintptr(tid), uintptr(unsafe.Pointer(&info)), flags, 0, 0)
+		if errno != 0 {
+			return errno
+		}
+		code := int32(info[1])
+		if int32(info[0]) == 0 || code == cldTrapped || code == cldStopped {
+			return syscall.EAGAIN
+		}
 	}
 	return nil
 }

@@ -44,6 +44,6 @@ func (w *Window) putBack(tid uintptr) int {
 }
 
 // fill translates the registers after the thread was let go.
-func (w *Window) fill(*Thread) {
+func (w *Window) fill() {
 	RegsAMD64(regBytes(&w.raw.regs), &w.Regs, &w.Call)
 }

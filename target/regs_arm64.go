@@ -24,7 +24,6 @@ func (t *Thread) prepare(w *Window) error {
 	b := &w.raw.before
 	_, pc, sp, err := t.Syscall(&b.call)
 	b.pc, b.sp = pc, sp
-	w.raw.wantTLS = !t.hasTLS
 	return err
 }
 
@@ -51,11 +50,7 @@ func (w *Window) putBack(tid uintptr) int {
 }
 
 // fill translates the registers after the thread was let go.
-func (w *Window) fill(t *Thread) {
+func (w *Window) fill() {
 	RegsARM64(regBytes(&w.raw.regs), &w.Regs)
 	w.Call = callARM64(&w.Regs, &w.raw.before)
-	if w.raw.gotTLS {
-		t.tls, t.hasTLS = w.raw.tls, true
-	}
-	w.Regs.TLS = t.tls
 }

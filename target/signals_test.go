@@ -3,7 +3,7 @@ package target
 import (
 	"fmt"
 	"os"
-	"runtime"
+	"strconv"
 	"syscall"
 	"testing"
 
@@ -66,7 +66,9 @@ func TestGroupStop(t *testing.T) {
 		}
 		th := openThread(t, p, tids[round%2])
 		capture(t, tr, th, w) // while it is stopping
-		eventually(t, "stopped", func() bool { return state(t, prog.pid(), tids[0]) == 'T' && state(t, prog.pid(), tids[1]) == 'T' })
+		eventually(t, "stopped", func() bool {
+			return state(t, prog.pid(), prog.pid()) == 'T' && state(t, prog.pid(), tids[0]) == 'T' && state(t, prog.pid(), tids[1]) == 'T'
+		})
 		for range 10 {
 			capture(t, tr, th, w)
 			if !w.Group || w.Restarted || w.Interrupt {
@@ -123,37 +125,20 @@ func TestOtherTracer(t *testing.T) {
 	tr := tracer(t)
 	w := NewWindow(0)
 	capture(t, tr, th, w)
-	attached, detach, gone := make(chan error), make(chan bool), make(chan error)
-	go func() {
-		runtime.LockOSThread() // ends with this goroutine
-		if errno := seize(tid); errno != 0 {
-			attached <- errno
-			return
-		}
-		attached <- nil
-		<-detach
-		var ws unix.WaitStatus
-		if err := unix.PtraceInterrupt(tid); err != nil {
-			gone <- err
-			return
-		}
-		if _, err := unix.Wait4(tid, &ws, unix.WALL, nil); err != nil {
-			gone <- err
-			return
-		}
-		gone <- unix.PtraceDetach(tid)
-	}()
-	if err := <-attached; err != nil {
+	self, err := os.Executable()
+	if err != nil {
 		t.Fatal(err)
+	}
+	t.Setenv(loopVar, "seize "+strconv.Itoa(tid))
+	other := start(t, self)
+	if s := other.line(); s != "attached" {
+		t.Fatal(s)
 	}
 	if err := tr.Capture(th, w); err != ErrTraced {
 		t.Errorf("capture of a thread that another one traces: %v", err)
 	}
-	if _, err := Open(prog.pid()); err != nil {
-		t.Errorf("the process's first thread is free, but: %v", err)
-	}
-	detach <- true
-	if err := <-gone; err != nil {
+	other.in.Close()
+	if err := other.wait(); err != nil {
 		t.Fatal(err)
 	}
 	capture(t, tr, th, w)

@@ -23,7 +23,7 @@ type Thread struct {
 	syscall   int
 	stat      int
 	late      atomic.Bool // attached and not stopped yet: some Tracer will let it go
-	tls       uint64      // where the machine reads it apart from the registers
+	tls       uint64      // the thread pointer, where the register block lacks it: read in the first window alone
 	hasTLS    bool
 
 	line  [512]byte // for the files above

@@ -124,6 +124,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		return err
 	}
 	w.raw.timer = tr.timer
+	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
 	end := w.stop(uintptr(tid))
 	if end == endLate {
 		end = w.wait(uintptr(tid))
@@ -133,7 +134,13 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	}
 	switch end {
 	case endDone:
-		w.fill(t)
+		w.fill()
+		if w.raw.gotTLS {
+			t.tls, t.hasTLS = w.raw.tls, true
+		}
+		if w.Regs.TLS == 0 {
+			w.Regs.TLS = t.tls
+		}
 		return nil
 	case endLate:
 		t.late.Store(true)

@@ -86,10 +86,20 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 // result is valid until the next call, of Plan too.
 func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
 	th.spans = th.spans[:0]
+	th.knowTLS(regs)
 	if g := w.threadGo(th); g != nil {
 		th.spans = g.More(regs, mem, th.spans)
 	}
 	return th.spans
+}
+
+// knowTLS completes registers that were had without a stop, which do not show
+// the TLS base: a thread keeps its own for life.
+func (th *Thread) knowTLS(regs *stack.Regs) {
+	if regs.TLS == 0 {
+		regs.TLS = th.regs.TLS
+	}
+	th.regs.TLS = regs.TLS
 }
 
 // StackSpan says what to copy of th's stack now that its stack pointer is

@@ -91,7 +91,8 @@ func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, s
 	w.frames = w.frames[:0]
 	copy(w.regs[:], regs.R[:])
 	w.known = regs.Known & (1<<numRegs - 1)
-	w.leaf, th.regs.TLS = regs, regs.TLS
+	th.knowTLS(regs)
+	w.leaf = regs
 	w.turns, w.turn, w.first = 0, 0, w.regs[w.sp]
 
 	if w.golang = w.threadGo(th); w.golang != nil {

@@ -19,7 +19,7 @@ func (a *args) futex(f *lock.Futex) {
 	}
 	r := a.r
 	r.libc()
-	w := lock.Wait{Futex: *f, SP: a.l.SP}
+	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID}
 	if a.l.Names != nil {
 		w.Names = a.l.Names()
 	}

@@ -50,7 +50,7 @@ func (m *maps) libc() lock.Libc {
 		return lock.AnyLibc
 	}
 	switch {
-	case bytes.Contains(b, []byte("/ld-musl-")), bytes.Contains(b, []byte("/libc.musl-")):
+	case bytes.Contains(b, []byte("/ld-musl-")), bytes.Contains(b, []byte("/libc.musl-")), bytes.Contains(b, []byte("-linux-musl/libc.so\n")):
 		return lock.Musl
 	case bytes.Contains(b, []byte("/libc.so.6\n")), bytes.Contains(b, []byte("/libc-2.")):
 		return lock.Glibc

@@ -107,6 +107,7 @@ type Config struct {
 // Look is one look at a blocked thread. It is only read.
 type Look struct {
 	TID      stack.TID
+	NSTID    int32 // as the target's PID namespace numbers it; 0: not known
 	State    stack.State
 	Call     stack.Call
 	SP       uint64 // 0: not known
@@ -140,7 +141,13 @@ type Thread struct {
 	known    bool
 	info     Info
 	gave     stack.Call // the call as it was before the kernel restarted it
+	nstid    int32
+	again    int // how often the lock was looked at anew for want of proof
 }
+
+// maxAgain is how often a lock whose kind is not proven, because it was
+// changing hands when it was looked at, is looked at anew in the same wait.
+const maxAgain = 16
 
 // Info of the last look; nil if there was none.
 func (t *Thread) Info() *Info {
@@ -207,7 +214,7 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 		*th = Thread{}
 		return &Info{Nr: -1, Why: "the thread went on while it was looked at"}, Torn
 	}
-	*th = Thread{call: l.Call, sp: l.SP, switches: l.Switches, state: l.State, known: true, info: info, gave: call}
+	*th = Thread{call: l.Call, sp: l.SP, switches: l.Switches, state: l.State, known: true, info: info, gave: call, nstid: l.NSTID}
 	return &th.info, Changed
 }
 
@@ -217,6 +224,10 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 	if !th.known || th.info.Lock == nil || th.info.Lock.Kind == lock.File {
 		return false
 	}
+	if b := th.info.Lock.Basis; (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
+		th.again++
+		return r.prove(th)
+	}
 	changed, err := lock.Refresh(&r.target, &th.info.Lock.Lock)
 	if err != nil {
 		h := lock.Holder{Why: "the lock can no longer be read"}
@@ -224,6 +235,29 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 		th.info.Lock.Holder = h
 	}
 	return changed
+}
+
+// prove looks at a lock again whose kind could not be proven.
+func (r *Resolver) prove(th *Thread) (changed bool) {
+	l := Look{NSTID: th.nstid, State: th.state, SP: th.sp}
+	info := r.resolve(&l, &th.gave)
+	if n := info.Lock; n == nil || rank(n.Basis) < rank(th.info.Lock.Basis) {
+		return false
+	}
+	changed = *info.Lock != *th.info.Lock
+	info.Timeout = th.info.Timeout // from the first look on
+	th.info = info
+	return changed
+}
+
+func rank(b lock.Basis) int {
+	switch b {
+	case lock.ByCall, lock.ByFunction, lock.ByLayout:
+		return 2
+	case lock.Likely:
+		return 1
+	}
+	return 0
 }
 
 func (r *Resolver) resolve(l *Look, call *stack.Call) Info {

@@ -206,3 +206,87 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 		}
 	}
 }
+
+// Calls is where the time of several threads went, by functions: its labels
+// are numbers in view.Names.Funcs, inlined calls being frames of their own, or
+// below 0 (see Thread).
+type Calls struct {
+	*Tree
+	Self []Values // of the stack of each node itself
+
+	threads []string
+	unknown int
+}
+
+// Thread is the name of the threads that label stands for, if it does: the
+// outermost frame of every stack is its thread's name.
+func (c *Calls) Thread(label int32) (name string, ok bool) {
+	if label >= 0 {
+		return "", false
+	}
+	return c.threads[-1-label], true
+}
+
+// ByCalls adds up all threads of v. Threads of one name are added together.
+func ByCalls(v *view.View) *Calls {
+	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost)}
+	byName := map[string]int32{}
+	locs := NewTree()
+	var nodes []int32 // node in c, by node in locs, for one thread name; 0 not made
+	last := int32(0)
+	var path []int32
+	for i := range v.Threads {
+		th := &v.Threads[i]
+		label, ok := byName[th.Label]
+		if !ok {
+			c.threads = append(c.threads, th.Label)
+			label = int32(-len(c.threads))
+			byName[th.Label] = label
+		}
+		if label != last {
+			clear(nodes)
+			last = label
+		}
+		root := c.Child(0, label)
+		t := Of(v, th, locs)
+		for j, k := range t.Order {
+			if k.Node == 0 {
+				continue
+			}
+			for len(nodes) < locs.Len() {
+				nodes = append(nodes, 0)
+			}
+			// Down to a caller that is made already, then up again.
+			path = path[:0]
+			n, at := k.Node, root
+			for ; n > 0; n, _ = locs.Node(n) {
+				if nodes[n] != 0 {
+					at = nodes[n]
+					break
+				}
+				path = append(path, n)
+			}
+			for x := len(path) - 1; x >= 0; x-- {
+				_, l := locs.Node(path[x])
+				if l == Unknown {
+					at = c.Child(at, int32(c.unknown))
+				} else {
+					fs := v.Names.Locs()[l].Frames
+					for y := len(fs) - 1; y >= 0; y-- {
+						at = c.Child(at, int32(fs[y].Func))
+					}
+				}
+				nodes[path[x]] = at
+			}
+			for len(c.Self) < c.Len() {
+				c.Self = append(c.Self, Values{})
+			}
+			c.Self[at].Add(t.Values(j))
+		}
+	}
+	for len(c.Self) < c.Len() {
+		c.Self = append(c.Self, Values{})
+	}
+	c.Folded += locs.Folded
+	return c
+}

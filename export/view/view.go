@@ -340,6 +340,7 @@ func (s *steps) apply(e event.Event) {
 		s.sync--
 	} else {
 		s.sync = 0
+		s.flushHeld()
 		s.advance(e.Time)
 	}
 	switch k {
@@ -353,7 +354,6 @@ func (s *steps) apply(e event.Event) {
 			s.held = append(s.held[:0], e)
 			return
 		}
-		s.flushHeld()
 		s.r.Apply(e, s)
 	case event.Gap:
 		s.r.Apply(e, s)
@@ -361,9 +361,6 @@ func (s *steps) apply(e event.Event) {
 			s.known = false
 		}
 	default:
-		if s.sync == 0 && k != event.Enter {
-			s.flushHeld()
-		}
 		s.r.Apply(e, s)
 	}
 }

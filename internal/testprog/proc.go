@@ -73,11 +73,28 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	}
 	p.PID = cmd.Process.Pid
 	go func() {
+		awaitEnd(cmd.Process)
 		cmd.Wait() // the error is in the state
 		close(p.exited)
 	}()
 	t.Cleanup(p.Kill)
 	return p
+}
+
+// awaitEnd returns when the process has ended. A plain wait would also take the
+// stops of a tracer in this very process, which the kernel hands to whoever
+// waits for a child of theirs.
+func awaitEnd(p *os.Process) {
+	_ = p.WithHandle(func(fd uintptr) {
+		for {
+			var set syscall.FdSet
+			set.Bits[fd/64] |= 1 << (fd % 64)
+			n, err := syscall.Select(int(fd)+1, &set, nil, nil, nil)
+			if n > 0 || err != nil && err != syscall.EINTR {
+				return
+			}
+		}
+	})
 }
 
 // Kill ends the program and its process group at once, if it still runs.

@@ -1,8 +1,6 @@
 package dwarf
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // Bounds on hostile abbreviation tables; compilers stay far below.
 const (
@@ -81,40 +79,50 @@ func nextAbbrev(c *cursor, s shape, pool *[]attr) (abbrev, bool) {
 
 // readAbbrevs reads the table at off. What was read before an error is returned
 // with it.
-func readAbbrevs(sec *Section, off uint64, s shape) (*abbrevs, error) {
-	c := cursor{b: sec.at(off, sec.Len())}
-	t := new(abbrevs)
-	var pool []attr
-	for n := 0; ; n++ {
-		a, ok := nextAbbrev(&c, s, &pool)
-		if !ok || n >= maxAbbrevs {
-			break
-		}
-		if a.code == uint64(len(t.dense))+1 {
-			t.dense = append(t.dense, a)
-			continue
-		}
-		if t.sparse == nil {
-			t.sparse = make(map[uint64]*abbrev)
-		}
-		t.sparse[a.code] = &a
+func (d *Data) readAbbrevs(off uint64, s shape) (*abbrevs, error) {
+	sec := d.c.Abbrev
+	n := uint64(16 * chunk)
+	if sec.Len() > 0 && sec.r == nil {
+		n = sec.Len()
 	}
-	if c.bad || c.b == nil {
-		return t, fmt.Errorf("abbreviation table at %#x breaks at %#x", off, off+uint64(c.pos))
+	for ; ; n *= 8 {
+		c := cursor{b: sec.at(off, n)}
+		t := new(abbrevs)
+		var pool []attr
+		for i := 0; i < maxAbbrevs; i++ {
+			a, ok := nextAbbrev(&c, s, &pool)
+			if !ok {
+				break
+			}
+			if a.code == uint64(len(t.dense))+1 {
+				t.dense = append(t.dense, a)
+				continue
+			}
+			if t.sparse == nil {
+				t.sparse = make(map[uint64]*abbrev)
+			}
+			t.sparse[a.code] = &a
+		}
+		if !d.toil(8*c.pos) || !c.bad && c.b != nil {
+			return t, nil
+		}
+		if uint64(len(c.b)) < n || n >= sec.Len() {
+			return t, fmt.Errorf("abbreviation table at %#x breaks at %#x", off, off+uint64(c.pos))
+		}
 	}
-	return t, nil
 }
 
 // findAbbrev looks for one code without keeping the table: a unit's root is
 // nearly always the first, and most units are never looked into.
-func findAbbrev(sec *Section, off, code uint64, s shape) (abbrev, bool) {
+func (d *Data) findAbbrev(off, code uint64, s shape) (abbrev, bool) {
+	sec := d.c.Abbrev
 	for n := uint64(chunk); ; n *= 8 {
 		c := cursor{b: sec.at(off, n)}
 		var pool [64]attr
 		for i := 0; i < maxAbbrevs; i++ {
 			p := pool[:0]
 			a, ok := nextAbbrev(&c, s, &p)
-			if !ok {
+			if !ok || !d.toil(8) {
 				break
 			}
 			if a.code == code {

@@ -49,6 +49,7 @@ func (u *unit) lookup(vaddr uint64, buf []Call) []Call {
 	}
 	lang := f.root.lang
 	t := f.tree(pos)
+	u.d.toil(len(t.spans))
 	for i := t.innermost(vaddr); i >= 0; i = t.calls[i].parent {
 		c := &t.calls[i]
 		buf = append(buf, Call{Name: c.origin.name, Linkage: c.origin.linkage, DeclFile: c.origin.file, DeclLine: c.origin.decl,
@@ -135,6 +136,7 @@ func (u *unit) tree(pos int) *tree {
 			parents = append(parents, in)
 		}
 	}
+	u.d.toil(c.pos - pos)
 	u.spend(len(t.calls)*32 + len(t.spans)*32 + 64)
 	return t
 }
@@ -344,5 +346,6 @@ func (u *unit) readScopes() {
 		}
 		in = append(in, at)
 	}
+	u.d.toil(c.pos)
 	u.spend(len(u.scopes) * 64)
 }

@@ -50,6 +50,7 @@ const DefaultBudget = 256 << 20
 const (
 	maxUnits    = 1 << 22 // units in one file
 	maxUnitSize = 1 << 30 // bytes of one unit
+	maxLines    = 1 << 28 // bytes of one line table
 	maxRanges   = 1 << 20 // ranges of one unit or function
 	maxProblems = 32      // problems remembered
 	maxBack     = 256     // overlapping ranges looked at for one address
@@ -84,7 +85,9 @@ type Data struct {
 	tables   map[tableKey]*abbrevs
 	names    map[uint64]*info // by offset of the DIE
 	account  *Data            // whose used and loaded count: itself, or for split units that of their skeletons
-	used     int              // bytes of decoded units
+	work     uint64           // bytes looked at, about, and how many may be
+	limit    uint64
+	used     int // bytes of decoded units
 	loaded   []*unit
 	last     *unit // that answered last
 	problems []error
@@ -111,7 +114,29 @@ func New(c Config) *Data {
 	}
 	d := &Data{c: c, tables: make(map[tableKey]*abbrevs), names: make(map[uint64]*info)}
 	d.account = d
+	d.limit = workBase + workFactor*uint64(c.size())
 	return d
+}
+
+// Files can be made whose every answer costs an hour. What an honest one costs,
+// even if its units are decoded several times, stays far below this many bytes.
+const (
+	workBase   = 4 << 30
+	workFactor = 64
+)
+
+// toil counts n bytes of work; false: this was too much, there are no more
+// answers.
+func (d *Data) toil(n int) bool {
+	a := d.account
+	if a.work > a.limit {
+		return false
+	}
+	if a.work += uint64(n); a.work > a.limit {
+		a.problem("given up after %d bytes were looked at", a.work)
+		return false
+	}
+	return true
 }
 
 // Problems lists what could not be read so far, at most maxProblems of them.
@@ -130,6 +155,9 @@ var errTruncated = errors.New("truncated")
 // Call at all: the file says nothing about vaddr.
 func (d *Data) Lookup(vaddr uint64, buf []Call) []Call {
 	d.scan()
+	if !d.toil(1) {
+		return buf
+	}
 	from := len(buf)
 	buf = d.lookupRanges(vaddr, buf)
 	if len(buf) == from && d.unranged != nil {
@@ -168,7 +196,7 @@ func (d *Data) scan() {
 	aranges := false
 	for off := uint64(0); off < d.c.Info.Len(); {
 		u, next, err := d.readUnit(off, d.c.Info)
-		if next <= off || len(d.units) >= maxUnits {
+		if next <= off || len(d.units) >= maxUnits || !d.toil(16) {
 			d.problem("unit at %#x: %w", off, err)
 			break
 		}
@@ -330,7 +358,7 @@ func (d *Data) table(off uint64, s shape) *abbrevs {
 	t := d.tables[k]
 	if t == nil {
 		var err error
-		if t, err = readAbbrevs(d.c.Abbrev, off, s); err != nil {
+		if t, err = d.readAbbrevs(off, s); err != nil {
 			d.problem("%w", err)
 		}
 		d.tables[k] = t

@@ -65,8 +65,11 @@ func (t *lineTable) read(u *unit, rows bool) error {
 	off := u.root.stmt.u
 	h := cursor{b: sec.at(off, 12)}
 	n, is64 := h.length()
-	if h.bad || n > sec.Len()-off-uint64(h.pos) || n > maxUnitSize {
+	if h.bad || off > sec.Len() || n > sec.Len()-off-uint64(h.pos) || n > maxLines {
 		return errTruncated
+	}
+	if !u.d.toil(int(n)) {
+		return nil
 	}
 	t.u = u
 	t.b = sec.at(off, uint64(h.pos)+n)
@@ -218,7 +221,7 @@ func (t *lineTable) run(c *cursor, p *program0) {
 	var addr, op uint64
 	file, line := uint64(1), uint64(1)
 	from := len(t.rows)
-	t.rows = make([]lineRow, 0, c.left()/4)
+	t.rows = make([]lineRow, 0, min(c.left()/4, 1<<20))
 	sorted := true
 	advance := func(n uint64) {
 		if p.ops == 1 {

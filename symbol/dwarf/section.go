@@ -219,11 +219,23 @@ func (c *cursor) offset(is64 bool) uint64 {
 	return uint64(c.u32())
 }
 
+func (s *Sections) all() [11]*Section {
+	return [...]*Section{s.Info, s.Abbrev, s.Str, s.LineStr, s.Line, s.Addr, s.StrOffsets, s.Ranges, s.RngLists,
+		s.Aranges, s.CUIndex}
+}
+
+// size is that of all sections, in bytes.
+func (s *Sections) size() (n uint64) {
+	for _, x := range s.all() {
+		n += x.Len()
+	}
+	return n
+}
+
 // Whole reports whether all sections are in memory, so that the file that they
 // come from may be closed.
 func (s *Sections) Whole() bool {
-	for _, x := range []*Section{s.Info, s.Abbrev, s.Str, s.LineStr, s.Line, s.Addr, s.StrOffsets, s.Ranges, s.RngLists,
-		s.Aranges, s.CUIndex} {
+	for _, x := range s.all() {
 		if x != nil && x.r != nil {
 			return false
 		}

@@ -72,7 +72,7 @@ func (u *unit) adopt(s *Sections) bool {
 
 // memory is how many bytes of the sections are in memory.
 func (s *Sections) memory() (n int) {
-	for _, x := range []*Section{s.Info, s.Abbrev, s.Str, s.LineStr, s.Line, s.StrOffsets, s.RngLists} {
+	for _, x := range s.all() {
 		if x != nil {
 			n += len(x.data)
 		}
@@ -95,6 +95,7 @@ const (
 const (
 	maxIndexColumns = 16
 	maxIndexSlots   = 1 << 24
+	maxProbes       = 1 << 12 // slots looked at for one unit; at most two in three are taken
 )
 
 // pkgIndex is the .debug_cu_index of a .dwp file.
@@ -140,7 +141,7 @@ func readIndex(s *Sections) (*pkgIndex, error) {
 func (p *pkgIndex) find(id uint64) *Sections {
 	mask := p.slots - 1
 	h, step := id&mask, id>>32&mask|1
-	for range p.slots {
+	for range min(p.slots, maxProbes) {
 		c := cursor{b: p.b, pos: int(h * 8)}
 		sig := c.uint(8)
 		c.pos = int(p.slots*8 + h*4)

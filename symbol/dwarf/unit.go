@@ -135,7 +135,7 @@ func (d *Data) readUnit(off uint64, sec *Section) (u *unit, next uint64, err err
 
 func (u *unit) readRoot(c cursor) bool {
 	code := c.uleb()
-	a, ok := findAbbrev(u.d.c.Abbrev, u.abbrev, code, u.s)
+	a, ok := u.d.findAbbrev(u.abbrev, code, u.s)
 	if !ok {
 		return false
 	}
@@ -342,6 +342,9 @@ func (u *unit) rangeList(v value, yield func(lo, hi uint64)) {
 func (u *unit) ranges(c cursor, base uint64, yield func(lo, hi uint64)) bool {
 	top := ^uint64(0) >> (64 - 8*uint(u.s.addr))
 	for range maxRanges {
+		if !u.d.toil(16) {
+			return true
+		}
 		lo, hi := c.uint(int(u.s.addr)), c.uint(int(u.s.addr))
 		switch {
 		case c.bad:
@@ -374,6 +377,9 @@ func (u *unit) rngList(c cursor, base uint64, yield func(lo, hi uint64)) bool {
 	x := func() (uint64, bool) { return u.addr(value{form: formAddrx, u: c.uleb(), set: true}) }
 	n := int(u.s.addr)
 	for range maxRanges {
+		if !u.d.toil(8) {
+			return true
+		}
 		var lo, hi uint64
 		ok, ok2 := true, true
 		switch c.u8() {
@@ -415,6 +421,10 @@ func (u *unit) rngList(c cursor, base uint64, yield func(lo, hi uint64)) bool {
 // hold makes the unit's bytes and abbreviations available.
 func (u *unit) hold() {
 	if u.data != nil {
+		return
+	}
+	if !u.d.toil(int(u.end - u.off)) {
+		u.data, u.table = []byte{}, new(abbrevs)
 		return
 	}
 	u.data = u.sec.at(u.off, u.end-u.off)

@@ -16,13 +16,21 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
+// required reports whether SLIVER_REQUIRE names something.
+func required(word string) bool {
+	for _, w := range strings.Split(os.Getenv("SLIVER_REQUIRE"), ",") {
+		if w == word || w == "all" {
+			return true
+		}
+	}
+	return false
+}
+
 // need skips the test for want of something, unless SLIVER_REQUIRE names it.
 func need(t testing.TB, word, why string) {
 	t.Helper()
-	for _, w := range strings.Split(os.Getenv("SLIVER_REQUIRE"), ",") {
-		if w == word || w == "all" {
-			t.Fatalf("SLIVER_REQUIRE has %s: %s", word, why)
-		}
+	if required(word) {
+		t.Fatalf("SLIVER_REQUIRE has %s: %s", word, why)
 	}
 	t.Skip(why)
 }
@@ -79,6 +87,9 @@ func build(t testing.TB, b target) string {
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GOENV=off", "GOOS=linux", "GOARCH="+arch, cgo)
 	if b.env != "" {
 		cmd.Env = append(cmd.Env, b.env)
+		if !required("gotoolchains") {
+			cmd.Env = append(cmd.Env, "GOPROXY=off") // what is there already
+		}
 		if strings.HasPrefix(b.env, "GOTOOLCHAIN=go1.1") { // before 1.18 there is no -buildvcs
 			cmd.Args = append(cmd.Args[:2:2], cmd.Args[3:]...)
 		}

@@ -5,6 +5,10 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
+// maxRoom is how many bytes asmcgocall takes of the system stack at most, with
+// what aligns it: 64 and 8 up to 1.21.
+const maxRoom = 80
+
 // Step says how Cross left the registers.
 type Step uint8
 
@@ -79,7 +83,7 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 			// f called it with its own return address in R3.
 			regs.PC = regs.R[rule.ARM64RA]
 			regs.Set(rule.ARM64RA, regs.R[3])
-			return Jump
+			return Exact
 		}
 		return Apply // not yet left it, or back again
 	case k == systemstack || k == asmcgocall:
@@ -96,15 +100,20 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		regs.Set(arch.FP(), bp)
 		return Apply
 	}
-	return t.resume(g, stk, regs, mem) // mcall, morestack
+	step := t.resume(g, stk, regs, mem) // mcall, morestack
+	if step == Jump && k == morestack {
+		// The function begins again from there, so that on arm64 its
+		// return address is still in LR.
+		return Exact
+	}
+	return step
 }
 
 // switched reports whether systemstack or asmcgocall, at SP, has come to g0's
 // stack: it begins there at the SP that g0 was left with.
 func (t *Thread) switched(sp uint64, mem rule.Words) bool {
-	const room = 32 // bytes at most that asmcgocall takes, with the alignment
 	at, ok := mem.Word(t.g0 + bufSP)
-	return ok && at-sp <= room
+	return ok && at-sp <= maxRoom
 }
 
 // resume sets regs to where g goes on when it runs again.
@@ -140,35 +149,44 @@ func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) St
 
 // fromC takes regs of asmcgocall, called back by C on g0's stack, to its frame
 // on the goroutine's stack: it saved g and the depth of that frame
-// (src/runtime/asm_amd64.s, asm_arm64.s, 1.16 … 1.26). Where it was called on
-// g0 it saved no g, and the SP itself.
+// (src/runtime/asm_amd64.s, asm_arm64.s). Where it was called on g0 it saved
+// no g, and the SP itself.
 func (t *Thread) fromC(regs *stack.Regs, mem rule.Words) Step {
-	arch := t.rt.table.arch
-	sp := regs.R[arch.SP()]
-	depthAt, gAt := sp, sp+8
-	if arch == rule.ARM64 {
-		depthAt, gAt = sp+8, sp
+	sp := regs.R[t.rt.table.arch.SP()]
+	switch v := t.rt.table.version; {
+	case t.rt.table.arch == rule.ARM64:
+		return t.savedBy(sp, sp+8, regs, mem)
+	case v != 0 && v < 22:
+		return t.savedBy(sp+48, sp+40, regs, mem)
 	}
+	step := t.savedBy(sp+8, sp, regs, mem)
+	if step == Lost && t.rt.table.version == 0 {
+		step = t.savedBy(sp+48, sp+40, regs, mem)
+	}
+	return step
+}
+
+// savedBy does fromC's work, with g and the depth at the addresses given.
+func (t *Thread) savedBy(gAt, depthAt uint64, regs *stack.Regs, mem rule.Words) Step {
+	sp := &regs.R[t.rt.table.arch.SP()]
 	g, ok1 := mem.Word(gAt)
 	depth, ok2 := mem.Word(depthAt)
-	if !ok1 || !ok2 {
+	switch {
+	case !ok1 || !ok2:
+		return Lost
+	case g == 0 && depth >= *sp && depth-*sp <= maxRoom:
+		*sp = depth
+		return Apply
+	case !pointer(g):
 		return Lost
 	}
-	if g == 0 {
-		const aligned = 64 // bytes at most between the two
-		if depth < sp || depth-sp > aligned {
-			return Lost
-		}
-		regs.Set(arch.SP(), depth)
-		return Apply
-	}
 	stk, ok := stackOf(g, mem)
-	if !ok || depth > stk.hi-stk.lo {
+	if !ok || depth > stk.hi-stk.lo || depth%8 != 0 {
 		return Lost
 	}
 	t.curg = g
 	t.note(stk.hi-depth, stk)
-	regs.Set(arch.SP(), stk.hi-depth)
+	*sp = stk.hi - depth
 	return Apply
 }
 

@@ -122,9 +122,15 @@ func (t *Table) kindOf(f *fn) (kind, error) {
 	}
 	switch k := byName(name); {
 	case k == restorer && t.arch != rule.AMD64:
+	case k != plain && k != injected && t.magic != magic116 && f.flag&flagAsm == 0:
+		// The wrapper by which Go calls that function.
 	case k != plain:
 		return k, nil
-	case t.magic == magic116: // no such flags in 1.16
+	case t.magic == magic116 && f.flag == 0: // 1.16 has no flags
+		switch name {
+		case "runtime.nanotime1", "runtime.walltime1", "time.now":
+			return movedSP, nil
+		}
 	case f.flag&flagTop != 0:
 		return end, nil
 	case f.flag&flagSPWrite != 0:

@@ -366,6 +366,30 @@ func TestWalkLive(t *testing.T) {
 	}
 }
 
+// TestWalkLiveVersions is TestWalkLive for programs of older Go, with and
+// without cgo.
+func TestWalkLiveVersions(t *testing.T) {
+	for v, name := range toolchains {
+		if name == "" {
+			continue
+		}
+		for _, mode := range []string{"stack", "signal", "alloc", "time", "panic"} {
+			t.Run(name+"/"+mode, func(t *testing.T) {
+				b := versionBuild(v, "-ldflags=-s -w")
+				if v >= 18 {
+					b = versionBuild(v, "-buildmode=pie", "-ldflags=-s -w")
+				}
+				walkLive(t, build(t, b), mode)
+			})
+		}
+		t.Run(name+"/deep", func(t *testing.T) {
+			b := versionBuild(v, "-ldflags=-linkmode=external")
+			b.prog = "cgo"
+			walkLive(t, build(t, b), "deep")
+		})
+	}
+}
+
 func walkLive(t *testing.T, path, mode string) {
 	p := start(t, path, mode, "locked")
 	const samples, shown = 600, 5

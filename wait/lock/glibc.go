@@ -47,7 +47,9 @@ const (
 	rwPad          = 16
 	rwCurWriter    = 24
 	rwShared       = 28
-	rwSize         = 32
+	rwRest         = 32 // zeros: room for lock elision
+	rwFlags        = 48 // who is preferred, 0 to 2
+	rwSize         = 52
 	rwReaderShift  = 3 // number of readers in __readers
 	rwWaiting      = 4 // PTHREAD_RWLOCK_RWAITING
 	rwWrlocked     = 2
@@ -101,7 +103,7 @@ func (r *recogniser) isPthread(p uint64) (tid int32, ok bool) {
 // glibcJoin: the kernel clears the TID of an ended thread and wakes whoever
 // sleeps on that word, which pthread_join does, with the TID as the value.
 func (r *recogniser) glibcJoin() bool {
-	if !r.wants(Join) || r.w.Val == 0 || r.w.Val != r.v || r.w.Op != opWait && r.w.Op != opWaitBitset {
+	if !r.wants(Join) || r.w.Private || r.w.Val == 0 || r.w.Val != r.v || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
 	base := r.w.Word - pthreadTID(r.t.Arch)
@@ -145,9 +147,12 @@ func (r *recogniser) glibcMutex() bool {
 	basis := ByLayout
 	switch {
 	case robust && r.w.Val&wordTID != 0:
-		// Word and owner field agree, or the word alone names a thread: the
-		// field follows a moment later.
-		if owner != int32(r.w.Val&wordTID) && owner != 0 && owner != ownerInconsistent && owner != ownerNotRecoverable {
+		// The word is its owner, who may have changed since the thread went to
+		// sleep; the field follows a moment later. Both name threads.
+		if now := int32(r.v & wordTID); now != 0 && !r.lives(now) && r.v&wordOwnerDied == 0 {
+			return false
+		}
+		if owner != 0 && owner != ownerInconsistent && owner != ownerNotRecoverable && !r.lives(owner) && r.v&wordOwnerDied == 0 {
 			return false
 		}
 	case owner != 0:
@@ -240,7 +245,7 @@ func (r *recogniser) ownerOf(b []byte) {
 // buffer (nptl/pthread_cond_wait.c, struct _condvar_cleanup_buffer). Both
 // together prove condition variable and mutex.
 func (r *recogniser) glibcCond() bool {
-	if !r.wants(Cond) || r.w.Op != opWaitBitset && r.w.Op != opWait {
+	if !r.wants(Cond) || r.w.Op != opWaitBitset && (r.w.Op != opWait || r.w.Val != 0) { // before 2.34 it slept by FUTEX_WAIT on 0
 		return false
 	}
 	words := r.stack()
@@ -259,11 +264,6 @@ func (r *recogniser) glibcCond() bool {
 				}
 			}
 		}
-	}
-	if r.h.kind == Cond {
-		r.found(Cond, "glibc", r.w.Word, ByFunction)
-		r.l.Note = "the address is that of a word in it"
-		return true
 	}
 	return false
 }
@@ -292,6 +292,8 @@ func (r *recogniser) glibcRWLock() bool {
 			continue // nobody has it: nothing to tell it by
 		case readers>>rwReaderShift > maxWaiters:
 			continue
+		case r.h.kind != RWLock && !consistent(readers, writer, r.w, off, b[:]):
+			continue
 		}
 		basis := ByLayout
 		if writer == 0 {
@@ -312,9 +314,28 @@ func (r *recogniser) glibcRWLock() bool {
 	return false
 }
 
+// consistent reports whether the words agree with each other: without a
+// function's name nothing else tells an rwlock. Whoever sleeps is not the
+// writer (that would be refused), a writer in the field means that both
+// writer bits of __readers are set, and readers that hold it that the write
+// phase is over.
+func consistent(readers uint32, writer int32, w *Wait, off uint64, b []byte) bool {
+	const writing = rwWrlocked | rwWrphaseBit
+	if u64(b[rwRest:]) != 0 || u64(b[rwRest+8:]) != 0 || u32(b[rwFlags:]) > 2 || writer != 0 && writer == w.NSTID {
+		return false
+	}
+	if writer != 0 {
+		return readers&writing == writing && (off != rwWrphase || w.Val == 3)
+	}
+	return readers&rwWrphaseBit == 0
+}
+
 func (r *recogniser) glibcWriter() {
 	var b [rwSize]byte
 	if r.m.read(b[:], r.l.Addr) {
+		if off := r.l.Word - r.l.Addr; off+4 <= rwSize {
+			r.l.Value = u32(b[off:])
+		}
 		r.writerOf(b[:])
 	}
 }
@@ -394,10 +415,11 @@ func (r *recogniser) glibcStdio() bool {
 }
 
 func (r *recogniser) stdioOwner() {
-	p, ok := r.m.probe64(r.l.Addr + ioOwner)
-	if !ok {
+	var b [8]byte
+	if !r.m.read(b[:], r.l.Addr+ioOwner) {
 		return
 	}
+	p := u64(b[:])
 	if tid, ok := r.isPthread(p); ok {
 		r.owner(tid, event.KnownByWord)
 		return

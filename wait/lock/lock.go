@@ -102,7 +102,8 @@ type Target struct {
 // Wait is one thread in one futex call.
 type Wait struct {
 	Futex
-	SP    uint64   // the thread's stack pointer; 0: not known
+	NSTID int32    // of the thread, in the target's PID namespace; 0: not known
+	SP    uint64   // its stack pointer; 0: not known
 	Names []string // functions of its stack, leaf first; nil: not known
 	Go    bool     // the call was made by code of the Go compiler
 }
@@ -112,7 +113,7 @@ type Wait struct {
 func Recognise(t *Target, w *Wait) (Lock, error) {
 	l := Lock{Addr: w.Word, Word: w.Word, Kind: Unknown, Shared: !w.Private}
 	m := memory{m: t.Mem}
-	v, ok := m.u32(w.Word)
+	v, ok := m.window(w.Word)
 	if !ok {
 		l.Holder.Why = fmt.Sprintf("the lock word at %#x cannot be read", w.Word)
 		l.fromNames(hint(w.Names), w)
@@ -140,6 +141,9 @@ func (l *Lock) fromNames(h named, w *Wait) {
 		return
 	}
 	l.Kind, l.Type, l.Impl, l.Note, l.Basis = h.kind, h.typ, h.impl, h.note, ByFunction
+	if l.Note == "" && (h.kind == Cond || h.kind == Barrier || h.kind == RWLock) && h.impl != "rust" {
+		l.Note = "the address is that of the word slept on; where the lock begins is not known"
+	}
 }
 
 func noOwner(l *Lock) string {
@@ -245,18 +249,17 @@ func (r *recogniser) lives(n int32) bool {
 func Refresh(t *Target, l *Lock) (changed bool, err error) {
 	m := memory{m: t.Mem}
 	r := recogniser{t: t, m: &m, l: *l}
-	if r.v, _ = m.u32(l.Word); m.err != nil {
-		return false, m.err
-	}
-	r.l.Value = r.v
 	old := l.Holder
 	switch {
-	case l.Kind == Mutex && l.Basis != Likely && l.Impl == "glibc":
+	case l.Kind == Mutex && l.Impl == "glibc":
 		r.glibcOwner()
 	case l.Kind == Mutex && l.Impl == "musl":
 		r.muslOwner()
 	case l.Kind == Mutex && l.Impl == "kernel":
-		r.piOwner()
+		if v, ok := m.u32(l.Word); ok {
+			r.l.Value = v
+			r.piWord(v)
+		}
 	case l.Kind == RWLock && l.Impl == "glibc":
 		r.glibcWriter()
 	case l.Kind == RWLock && l.Impl == "musl":

@@ -7,6 +7,26 @@ import "encoding/binary"
 type memory struct {
 	m   Memory
 	err error
+	// What lies around the word, read at once; probes within it read nothing.
+	win   []byte
+	winAt uint64
+}
+
+// Around the word: most of what is probed lies there.
+const (
+	winBefore = 32
+	winSize   = 128
+)
+
+// window reads what lies around the word, if all of it can be read, and the
+// word. Words near the edge of what is mapped are read alone.
+func (m *memory) window(word uint64) (uint32, bool) {
+	b := make([]byte, winSize)
+	if word >= winBefore && m.probe(b, word-winBefore) {
+		m.win, m.winAt = b, word-winBefore
+		return u32(b[winBefore:]), true
+	}
+	return m.u32(word)
 }
 
 func (m *memory) read(b []byte, addr uint64) bool {
@@ -25,6 +45,10 @@ func (m *memory) read(b []byte, addr uint64) bool {
 
 // probe reads where nothing may be: a failure is an answer, not an error.
 func (m *memory) probe(b []byte, addr uint64) bool {
+	if off := addr - m.winAt; addr >= m.winAt && off < uint64(len(m.win)) && uint64(len(b)) <= uint64(len(m.win))-off {
+		copy(b, m.win[off:])
+		return true
+	}
 	n, err := m.m.ReadAt(b, addr)
 	return n == len(b) && err == nil
 }

@@ -211,13 +211,7 @@ func (r *recogniser) muslCond() bool {
 			}
 		}
 	}
-	if r.h.kind != Cond {
-		return false
-	}
-	r.found(Cond, "musl", r.w.Word, ByFunction)
-	r.l.Note = "the address is that of the thread's place in the queue"
-	r.muslSignalled(node + nodeState)
-	return true
+	return false
 }
 
 // muslSignalled tells a sleeper that was signalled, whom the kernel has moved
@@ -255,11 +249,6 @@ func (r *recogniser) muslBarrier() bool {
 			r.l.Note = fmt.Sprintf("%d of %d have arrived", arrived+1, limit+1)
 			return true
 		}
-	}
-	if r.h.kind == Barrier {
-		r.found(Barrier, "musl", r.w.Word, ByFunction)
-		r.l.Note = "the address is that of this round of the barrier"
-		return true
 	}
 	return false
 }

@@ -28,8 +28,6 @@ func (r *recogniser) priorityInheritance() {
 	r.piWord(r.v)
 }
 
-func (r *recogniser) piOwner() { r.piWord(r.v) }
-
 func (r *recogniser) piWord(v uint32) {
 	switch tid := int32(v & wordTID); {
 	case v&wordOwnerDied != 0:

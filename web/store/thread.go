@@ -66,6 +66,7 @@ type Thread struct {
 	last    stack.Time   // newest event
 	seen    stack.Time   // newest event that confirmed the stack
 	first   stack.Time
+	told    stack.Time // when CPU time was last accounted for
 	state   State
 	lock    Lock
 	lost    stack.Time // since when nothing is known of the stack; 0: it is
@@ -225,9 +226,11 @@ func (f *Feed) Other(e event.Event) {
 			o.cpu += cpu
 		}
 		if cpu > 0 {
-			f.cpu.add(max(f.seen, at-stack.Time(max(cpu, 1))*16), at, cpu)
+			// It was spent since the last account, but nobody knows when if that
+			// was long ago.
+			f.cpu.add(max(f.told, at-stack.Time(cpu)*16), at, cpu)
 		}
-		f.seen = at
+		f.told, f.seen = at, at
 	case event.State:
 		s, nr := event.StateFields(e.Payload())
 		if s == f.state.State && nr == f.state.Call && f.inLane[LaneState].Start != 0 {

@@ -191,3 +191,50 @@ func File(tb testing.TB, name string, b []byte) string {
 	}
 	return p
 }
+
+// Firefox loads a file with Mozilla's own loader and returns a function that
+// asks it: the words of a command of profiler-cli, whose JSON comes back.
+func Firefox(tb testing.TB, file string) func(words ...string) []byte {
+	tb.Helper()
+	modules := Package(tb, "profiler-cli-0.10.0", "@firefox-devtools/profiler-cli@0.10.0")
+	script := filepath.Join(modules, "@firefox-devtools", "profiler-cli", "dist", "profiler-cli.js")
+	node := Tool(tb, "node")
+	home, err := os.MkdirTemp("", "ff") // short: the path of a socket has 107 bytes
+	if err != nil {
+		tb.Fatal(err)
+	}
+	run := func(words ...string) ([]byte, error) {
+		cmd := exec.Command(node, append([]string{script}, words...)...)
+		cmd.Env = append(os.Environ(), "HOME="+home)
+		var errs bytes.Buffer
+		cmd.Stderr = &errs
+		out, err := cmd.Output()
+		if err != nil {
+			err = fmt.Errorf("profiler-cli %s: %w\n%s", strings.Join(words, " "), err, errs.Bytes())
+		}
+		return out, err
+	}
+	tb.Cleanup(func() {
+		run("stop")
+		os.RemoveAll(home)
+	})
+	// It gives its own server half a second to start, which a busy machine
+	// takes longer for: the server is there all the same, a little later.
+	_, err = run("load", file)
+	for tries := 0; err != nil && tries < 100; tries++ {
+		if _, err2 := run("profile", "info", "--json"); err2 == nil {
+			err = nil
+		}
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return func(words ...string) []byte {
+		tb.Helper()
+		out, err := run(append(words, "--json")...)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return out
+	}
+}

@@ -9,7 +9,9 @@
 #include "prog.h"
 #include <fcntl.h>
 #include <limits.h>
+#ifdef __GLIBC__
 #include <malloc.h>
+#endif
 #include <semaphore.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -80,7 +82,10 @@ static void once_body(void) {
 
 // The holder takes the lock, says so, and lets go when it is told to.
 FRAME void hold(void) {
-	s->tid = prog_tid();
+	if (is("arena"))
+		while (!__sync_bool_compare_and_swap(arena, 0, 2))
+			;
+	__atomic_store_n(&s->tid, prog_tid(), __ATOMIC_RELEASE);
 	if (is("rwlock-write"))
 		check(pthread_rwlock_wrlock(&s->rwlock), "wrlock");
 	else if (is("rwlock-read"))
@@ -89,12 +94,9 @@ FRAME void hold(void) {
 		check(pthread_once(&s->once, once_body), "once");
 	else if (is("stdio"))
 		flockfile(stderr);
-	else if (is("arena"))
-		while (__sync_val_compare_and_swap(arena, 0, 2))
-			;
 	else if (is("flock") || is("fcntl") || is("ofd"))
 		file_lock(F_WRLCK, 0);
-	else
+	else if (!is("arena"))
 		check(pthread_mutex_lock(&s->mutex), "lock");
 	if (!is("once")) {
 		sem_post(&s->held);
@@ -157,7 +159,12 @@ FRAME void wait_for_it(int i) {
 	} else if (is("stdio")) {
 		fprintf(stderr, "x");
 	} else if (is("arena")) {
-		free(malloc(100000));
+		// Threads cannot be made while it is locked: they come before the holder.
+		while (!__atomic_load_n(&s->tid, __ATOMIC_ACQUIRE))
+			sched_yield();
+		void *p = malloc(100000);
+		__asm__ volatile("" : "+r"(p)); // or the compiler leaves both out
+		free(p);
 	} else if (is("flock") || is("fcntl") || is("ofd")) {
 		file_lock(F_WRLCK, 1);
 	} else if (is("timed")) {
@@ -223,9 +230,12 @@ int main(int argc, char **argv) {
 		// A chunk in the unsorted bin points at it: 96 bytes into the arena
 		// (since 2.27), whose first word is the lock.
 		mallopt(M_ARENA_MAX, 1);
-		void **big = malloc(5000), *guard = malloc(5000);
+		void *big = malloc(5000), *guard = malloc(5000);
+		uintptr_t at = (uintptr_t)big;
+		__asm__ volatile("" : "+r"(at), "+r"(guard)); // or the compiler leaves both out
 		free(big);
-		arena = (int *)((char *)((void *volatile *)big)[0] - 96);
+		__asm__ volatile("" : "+r"(at) : : "memory");
+		arena = (int *)(*(uintptr_t *)at - 96);
 		lock = arena;
 		free(guard);
 	}
@@ -243,7 +253,7 @@ int main(int argc, char **argv) {
 	else if (is("stdio") || path)
 		lock = NULL;
 	pid_t child = 0;
-	if (keeps) {
+	if (keeps && !is("arena")) {
 		if (other) {
 			fflush(stdout);
 			child = fork();
@@ -266,6 +276,10 @@ int main(int argc, char **argv) {
 	for (int i = 0; i < waiters; i++)
 		while (!__atomic_load_n(&w[i].tid, __ATOMIC_ACQUIRE))
 			sched_yield();
+	if (is("arena")) {
+		check(pthread_create(&holder, NULL, holder_main, NULL), "pthread_create");
+		down(&s->held);
+	}
 	char line[4096]; // not by stdio's own allocation: the arena may be locked
 	int n = snprintf(line, sizeof line, "{\"kind\":\"%s\",\"lock\":\"0x%" PRIxPTR "\",\"mutex\":\"0x%" PRIxPTR "\",\"holder\":%d,\"waiters\":[",
 	                 kind, (uintptr_t)lock, (uintptr_t)mutex, s->tid);

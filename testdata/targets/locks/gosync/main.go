@@ -18,7 +18,7 @@ func main() {
 	syscall.Syscall6(syscall.SYS_PRCTL, 0x59616d61, ^uintptr(0), 0, 0, 0, 0)
 	var mu sync.Mutex
 	mu.Lock()
-	ch := make(chan int)
+	ch, other := make(chan int), make(chan int)
 	cond := sync.NewCond(&sync.Mutex{})
 	tids := make(chan int)
 	waits := []func(){
@@ -27,8 +27,8 @@ func main() {
 		func() { cond.L.Lock(); cond.Wait() },
 		func() {
 			select {
-			case <-ch:
-			case ch <- 1:
+			case <-other:
+			case other <- 1: // a goroutine does not meet itself
 			}
 		},
 	}

@@ -1,0 +1,248 @@
+// Package chrome writes a recording in Chrome's trace event format, which
+// chrome://tracing, Perfetto, speedscope and the DevTools read: a call is a B
+// and an E event, a gap an instant, the thread's share of a CPU a counter, its
+// states are asynchronous events of the process. Times are in µs from the
+// beginning, with three decimals.
+//
+// Write streams; it may run for several recordings at once.
+package chrome
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Write writes rec to w as JSON.
+func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
+	v := view.New(rec, o)
+	out := &writer{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin(), modules: make([][]byte, len(rec.Modules))}
+	out.pid = strconv.AppendInt(nil, int64(v.PID()), 10)
+	out.print(`{"displayTimeUnit":"ns","otherData":{`)
+	for i, f := range v.Facts() {
+		if i > 0 {
+			out.print(",")
+		}
+		out.w.Write(view.JSON(f[0], 64))
+		out.print(":")
+		out.w.Write(view.JSON(f[1], view.MaxName))
+	}
+	out.print(`},"traceEvents":[`)
+	out.meta("process_name", v.PID(), "name", view.JSON(rec.Process.Comm, 256))
+	for i := range v.Threads {
+		th := &v.Threads[i]
+		out.meta("thread_name", th.ID, "name", view.JSON(th.Label, 256))
+		out.meta("thread_sort_index", th.ID, "sort_index", strconv.AppendInt(nil, int64(i+1), 10))
+	}
+	for i, l := range v.Losses() {
+		out.head('i', out.base, v.PID(), "loss "+strconv.Itoa(i+1)+": "+l, nil)
+		out.print(`,"s":"p"}`)
+	}
+	for i := range v.Threads {
+		out.thread(&v.Threads[i])
+	}
+	out.print("\n]}\n")
+	if err := out.w.Flush(); err != nil {
+		return fmt.Errorf("write Chrome trace: %w", err)
+	}
+	return nil
+}
+
+type writer struct {
+	w       *bufio.Writer
+	v       *view.View
+	base    stack.Time
+	pid     []byte
+	names   [][]byte // by function: as JSON
+	modules [][]byte // by module
+	files   map[string][]byte
+	events  bool
+	th      *view.Thread
+	line    []byte
+
+	state   stack.State
+	nr      int32
+	inState bool
+	winAt   stack.Time
+	winCPU  int64
+}
+
+func (o *writer) print(s string) { o.w.WriteString(s) } // the first error stays in o.w, for Flush
+
+func (o *writer) meta(what string, tid int, key string, val []byte) {
+	o.comma()
+	fmt.Fprintf(o.w, `{"ph":"M","name":%q,"pid":%s,"tid":%d,"args":{%q:%s}}`, what, o.pid, tid, key, val)
+}
+
+func (o *writer) comma() {
+	if o.events {
+		o.print(",\n")
+	} else {
+		o.print("\n")
+	}
+	o.events = true
+}
+
+// start begins an event in o.line: its kind, time and thread.
+func (o *writer) start(ph byte, t stack.Time, tid int) {
+	b := o.line[:0]
+	if o.events {
+		b = append(b, ',')
+	}
+	o.events = true
+	b = append(b, "\n{\"ph\":\""...)
+	b = append(b, ph)
+	b = append(b, "\",\"ts\":"...)
+	us := max(int64(t-o.base), 0)
+	b = strconv.AppendInt(b, us/1000, 10)
+	b = append(b, '.', byte('0'+us/100%10), byte('0'+us/10%10), byte('0'+us%10))
+	b = append(b, ",\"pid\":"...)
+	b = append(b, o.pid...)
+	b = append(b, ",\"tid\":"...)
+	o.line = strconv.AppendInt(b, int64(tid), 10)
+}
+
+// head writes the beginning of a rare event; args, if any, is JSON.
+func (o *writer) head(ph byte, t stack.Time, tid int, name string, args []byte) {
+	o.start(ph, t, tid)
+	o.line = append(o.line, `,"name":`...)
+	o.line = append(o.line, view.JSON(name, view.MaxName)...)
+	o.line = append(o.line, `,"cat":"sliver"`...)
+	if args != nil {
+		o.line = append(append(o.line, `,"args":`...), args...)
+	}
+	o.w.Write(o.line)
+}
+
+func (o *writer) thread(th *view.Thread) {
+	o.th, o.inState, o.winAt, o.winCPU = th, false, 0, 0
+	end := o.v.Slices(th, o)
+	o.endState(end)
+	if d := end - o.winAt; o.winAt > 0 && d > 0 {
+		o.share(end)
+		o.counter(end, 0)
+	}
+}
+
+func (o *writer) name(fn int) []byte {
+	for fn >= len(o.names) {
+		o.names = append(o.names, nil)
+	}
+	if o.names[fn] == nil {
+		o.names[fn] = view.JSON(o.v.Names.Funcs[fn].Name, view.MaxName)
+	}
+	return o.names[fn]
+}
+
+func (o *writer) file(f string) []byte {
+	if o.files == nil {
+		o.files = map[string][]byte{}
+	}
+	b, ok := o.files[f]
+	if !ok {
+		b = view.JSON(f, view.MaxName)
+		o.files[f] = b
+	}
+	return b
+}
+
+func (o *writer) Begin(t stack.Time, _ int, s *trace.Slice) {
+	o.start('B', t, o.th.ID)
+	b := append(o.line, ",\"name\":"...)
+	b = append(b, o.name(s.Frame.Func)...)
+	b = append(b, ",\"cat\":\"call\",\"args\":{"...)
+	file, line := s.Frame.File, s.Frame.Line
+	if file == "" {
+		f := o.v.Names.Func(&s.Frame)
+		file, line = f.File, f.StartLine
+	}
+	n := len(b)
+	if file != "" {
+		b = append(b, "\"file\":"...)
+		b = append(b, o.file(file)...)
+		b = append(b, ",\"line\":"...)
+		b = strconv.AppendInt(b, int64(line), 10)
+	}
+	if m := o.v.ModuleOf(s); m >= 0 {
+		if len(b) > n {
+			b = append(b, ',')
+		}
+		if o.modules[m] == nil {
+			o.modules[m] = view.JSON(o.v.Rec.Modules[m].Path, view.MaxName)
+		}
+		b = append(b, "\"module\":"...)
+		b = append(b, o.modules[m]...)
+	}
+	o.line = append(b, "}}"...)
+	o.w.Write(o.line)
+}
+
+func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
+	o.start('E', t, o.th.ID)
+	o.line = append(o.line, '}')
+	o.w.Write(o.line)
+}
+
+func (o *writer) Other(e event.Event) {
+	switch e.Kind() {
+	case event.Gap:
+		why, ns := event.GapFields(e.Payload())
+		o.head('i', e.Time, o.th.ID, "gap: "+why.String(), fmt.Appendf(nil, `{"missing_ns":%d}`, ns))
+		o.print(`,"s":"t"}`)
+		if why == stack.WhyLost {
+			o.endState(e.Time)
+		}
+	case event.Mark:
+		o.head('i', e.Time, o.th.ID, stack.Why(e.Payload()).String(), nil)
+		o.print(`,"s":"t"}`)
+	case event.Pause:
+		o.head('i', e.Time, o.th.ID, "sliver: pause", fmt.Appendf(nil, `{"ns":%d}`, e.Payload()))
+		o.print(`,"s":"t"}`)
+	case event.State:
+		o.endState(e.Time)
+		o.state, o.nr = event.StateFields(e.Payload())
+		if o.inState = o.state != stack.StateUnknown; o.inState {
+			o.async('b', e.Time)
+		}
+	case event.Seen:
+		_, _, cpu := event.SeenFields(e.Payload())
+		if o.winAt == 0 {
+			o.winAt = e.Time
+		}
+		o.winCPU += cpu
+		if e.Time-o.winAt >= minWindow {
+			o.share(e.Time)
+		}
+	}
+}
+
+// minWindow is the time over which a CPU share is counted at least, in ns.
+const minWindow = 100_000_000
+
+func (o *writer) share(t stack.Time) {
+	o.counter(o.winAt, 100*float64(o.winCPU)/float64(t-o.winAt))
+	o.winAt, o.winCPU = t, 0
+}
+
+func (o *writer) counter(t stack.Time, percent float64) {
+	o.head('C', t, o.th.ID, fmt.Sprintf("CPU share of %s (%d)", o.th.Label, o.th.ID), fmt.Appendf(nil, `{"%%":%.3f}`, percent))
+	o.print("}")
+}
+
+func (o *writer) endState(t stack.Time) {
+	if o.inState {
+		o.inState = false
+		o.async('e', t)
+	}
+}
+
+func (o *writer) async(ph byte, t stack.Time) {
+	o.head(ph, t, o.th.ID, view.StateName(o.state, o.nr), nil)
+	fmt.Fprintf(o.w, `,"id":"state %d"}`, o.th.Index)
+}

@@ -1,0 +1,112 @@
+package chrome
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const ms = exporttest.Ms
+
+type file struct {
+	TraceEvents []struct {
+		Ph, Name string
+		Ts       json.Number
+		Pid, Tid int
+		Args     map[string]any
+	}
+	OtherData map[string]string
+}
+
+func export(t testing.TB, rec *trace.Recording, o view.Options) ([]byte, *file) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, rec, o); err != nil {
+		t.Fatal(err)
+	}
+	var f file
+	if err := json.Unmarshal(b.Bytes(), &f); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), &f
+}
+
+const calls = `select tid, ts, dur, s.name as name, depth from slice s join thread_track k on s.track_id = k.id join thread t using (utid)
+	where s.category = 'call'`
+
+func TestReaderSeesTheReplay(t *testing.T) {
+	for what, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 30_000, 3), "hostile": exporttest.Hostile(t)} {
+		t.Run(what, func(t *testing.T) {
+			b, _ := export(t, rec, view.Options{})
+			if bytes.ContainsAny(b, "<>\x00\x1b") {
+				t.Error("the file has characters that markup is made of")
+			}
+			base := int64(view.New(rec, view.Options{}).Begin())
+			seq := map[int64]int{}
+			for _, th := range rec.Threads {
+				seq[int64(th.TID)] = th.Seq
+			}
+			rows := exporttest.Ask(t, exporttest.File(t, "x.json", b), calls)[0]
+			var got []exporttest.Call
+			for _, r := range rows {
+				got = append(got, exporttest.Call{Thread: seq[r.Int("tid")], Name: r.Text("name"), Depth: int(r.Int("depth")), Begin: base + r.Int("ts"), End: base + r.Int("ts") + r.Int("dur")})
+			}
+			want := exporttest.Calls(rec)
+			for i := range want {
+				want[i].Name = view.Text(want[i].Name, view.MaxName)
+			}
+			exporttest.Match(t, want, got)
+		})
+	}
+}
+
+func TestGolden(t *testing.T) {
+	b, f := export(t, exporttest.Sample(t), view.Options{})
+	if f.OtherData["late"] != "2" {
+		t.Errorf("other data %v", f.OtherData)
+	}
+	exporttest.Golden(t, "sample.golden", string(b))
+	a := exporttest.Ask(t, exporttest.File(t, "x.json", b),
+		`select t.name thread, tid, is_main_thread main from thread t where tid > 0 order by tid`,
+		`select s.name, ts, dur from slice s where category = 'sliver' and dur > 0 order by ts, s.id`,
+		`select extract_arg(arg_set_id, 'args.file') file, extract_arg(arg_set_id, 'args.line') line, extract_arg(arg_set_id, 'args.module') module from slice where name = 'libpoll'`)
+	if got := fmt.Sprint(a[0]); got != "[map[main:1 name:<nil> thread:server tid:1234] map[main:0 thread:worker-1 tid:1240]]" && !strings.Contains(got, "worker-1") {
+		t.Error(got)
+	}
+	if len(a[1]) != 6 || a[1][2].Text("name") != "blocked: syscall 232" {
+		t.Errorf("states %v", a[1])
+	}
+	if r := a[2][0]; r.Text("file") != "/src/libpoll.c" || r.Int("line") != 9 || r.Text("module") != "/usr/lib/libwork.so.1" {
+		t.Errorf("args %v", r)
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	exporttest.FuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_, p := export(t, exporttest.Raw(t, data), view.Options{})
+		depth := 0
+		for _, e := range p.TraceEvents {
+			switch e.Ph {
+			case "B":
+				depth++
+			case "E":
+				depth--
+			}
+			if depth < 0 || strings.HasPrefix(e.Ts.String(), "-") {
+				t.Fatalf("event %+v at depth %d", e, depth)
+			}
+		}
+		if depth != 0 {
+			t.Fatalf("%d calls left open", depth)
+		}
+	})
+}
+
+func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }

@@ -1,0 +1,92 @@
+// Package collapsed writes a recording as collapsed stacks, one line for each:
+// thread;outermost;…;innermost VALUE. The value is time in ns: elapsed, on a
+// CPU, or off the CPUs. Flame graph scripts, speedscope, inferno and Perfetto
+// read it.
+//
+// There is no place for what is missing but among the stacks: error frames and
+// "[gap: overwritten]" stand in brackets.
+//
+// The functions may run for several recordings at once.
+package collapsed
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Wall writes the time that elapsed.
+func Wall(w io.Writer, rec *trace.Recording, o view.Options) error {
+	return write(w, rec, o, func(v *tally.Values) int64 { return v.Wall })
+}
+
+// CPU writes the time on a CPU, by the kernel's account.
+func CPU(w io.Writer, rec *trace.Recording, o view.Options) error {
+	return write(w, rec, o, func(v *tally.Values) int64 { return v.CPU })
+}
+
+// Off writes the time seen to be off the CPUs, blocked or waiting for one.
+func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
+	return write(w, rec, o, func(v *tally.Values) int64 { return v.Off })
+}
+
+func write(w io.Writer, rec *trace.Recording, o view.Options, value func(*tally.Values) int64) error {
+	v := view.New(rec, o)
+	c := tally.ByCalls(v)
+	names := map[int32]string{}
+	name := func(label int32) string {
+		s, ok := names[label]
+		if !ok {
+			if s, ok = c.Thread(label); !ok {
+				s = v.FuncName(int(label))
+			}
+			s = escape(s)
+			names[label] = s
+		}
+		return s
+	}
+	out := bufio.NewWriterSize(w, 1<<16)
+	var path []int32
+	var line []byte
+	for n := 1; n < c.Len(); n++ {
+		ns := value(&c.Self[n])
+		if ns <= 0 {
+			continue
+		}
+		path = c.Path(int32(n), path[:0])
+		line = line[:0]
+		for i := len(path) - 1; i >= 0; i-- {
+			line = append(line, name(path[i])...)
+			if i > 0 {
+				line = append(line, ';')
+			}
+		}
+		line = append(line, ' ')
+		line = strconv.AppendInt(line, ns, 10)
+		line = append(line, '\n')
+		out.Write(line) // the first error stays in out, for Flush
+	}
+	if err := out.Flush(); err != nil {
+		return fmt.Errorf("write collapsed stacks: %w", err)
+	}
+	return nil
+}
+
+// escape is a name without the character that parts frames, and not such that
+// a line of it would be a comment or empty.
+func escape(s string) string {
+	s = strings.TrimSpace(strings.ReplaceAll(s, ";", ","))
+	if s == "" {
+		return "?"
+	}
+	if s[0] == '#' {
+		return "_" + s
+	}
+	return s
+}

@@ -1,0 +1,114 @@
+package collapsed
+
+import (
+	"bytes"
+	"io"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const ms = exporttest.Ms
+
+func export(t testing.TB, rec *trace.Recording, write func(io.Writer, *trace.Recording, view.Options) error) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := write(&b, rec, view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// self is the time of each stack by the replay: that of its innermost call
+// less that of what it called.
+func self(rec *trace.Recording) map[string]int64 {
+	name := map[int]string{}
+	for _, t := range rec.Threads {
+		name[t.Seq] = escape(view.Text(t.Name, 256))
+	}
+	out := map[string]int64{}
+	var path []string
+	for _, c := range exporttest.Calls(rec) {
+		path = append(path[:min(c.Depth, len(path))], escape(view.Text(c.Name, view.MaxName)))
+		at := name[c.Thread] + ";" + strings.Join(path, ";")
+		out[at] += c.End - c.Begin
+		if c.Depth > 0 {
+			out[at[:strings.LastIndexByte(at, ';')]] -= c.End - c.Begin
+		}
+	}
+	return out
+}
+
+func read(t testing.TB, text string) map[string]int64 {
+	t.Helper()
+	out := map[string]int64{}
+	for line := range strings.Lines(text) {
+		i := strings.LastIndexByte(line, ' ')
+		n, err := strconv.ParseInt(strings.TrimSuffix(line[i+1:], "\n"), 10, 64)
+		if err != nil || n <= 0 || i == 0 {
+			t.Fatalf("line %q: %v", line, err)
+		}
+		if _, twice := out[line[:i]]; twice {
+			t.Fatalf("stack %q is there twice", line[:i])
+		}
+		out[line[:i]] = n
+	}
+	return out
+}
+
+func TestWallIsTheReplays(t *testing.T) {
+	for what, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 100_000, 3), "hostile": exporttest.Hostile(t)} {
+		t.Run(what, func(t *testing.T) {
+			got, want := read(t, export(t, rec, Wall)), self(rec)
+			if what == "sample" {
+				want["worker-1;[gap: overwritten]"] = 30 * ms
+			}
+			for k, ns := range want {
+				if got[k] != ns {
+					t.Errorf("%.200q: %d ns, want %d", k, got[k], ns)
+				}
+			}
+			for k, ns := range got {
+				if want[k] == 0 {
+					t.Errorf("%.200q: %d ns, want none", k, ns)
+				}
+			}
+		})
+	}
+}
+
+func TestGolden(t *testing.T) {
+	rec := exporttest.Sample(t)
+	exporttest.Golden(t, "sample.golden", "== wall\n"+export(t, rec, Wall)+"== cpu\n"+export(t, rec, CPU)+"== off\n"+export(t, rec, Off))
+}
+
+// Perfetto's reader finds the same sums.
+func TestPerfettoReadsIt(t *testing.T) {
+	rec := exporttest.Sample(t)
+	text := export(t, rec, Wall)
+	want := int64(0)
+	for _, ns := range read(t, text) {
+		want += ns
+	}
+	rows := exporttest.Ask(t, exporttest.File(t, "x.folded", []byte(text)), `select sum(value) total, count(*) n from __intrinsic_aggregate_sample`,
+		`select count(*) n from stack_profile_frame where name = 'libpoll'`)
+	if r := rows[0][0]; r.Int("total") != want || r.Int("n") != int64(strings.Count(text, "\n")) || rows[1][0].Int("n") != 1 {
+		t.Errorf("%v, want a total of %d", rows, want)
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	exporttest.FuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec := exporttest.Raw(t, data)
+		for _, w := range []func(io.Writer, *trace.Recording, view.Options) error{Wall, CPU, Off} {
+			read(t, export(t, rec, w))
+		}
+	})
+}
+
+func BenchmarkWall(b *testing.B) { exporttest.Throughput(b, Wall) }

@@ -1,0 +1,269 @@
+// Package firefox writes a recording as a processed profile, version 60, for
+// https://profiler.firefox.com: samples with the ms that elapsed in their stack
+// as weight and the CPU time as the kernel accounts for it, categories that
+// tell running from waiting, states and gaps as markers, inlined frames,
+// libraries and source files. The file is gzip-compressed JSON.
+//
+// The format is made of columns, so the samples of one thread are held, packed,
+// until it is written; stacks, frames and strings of all threads are shared and
+// come last. What is missing in all stands in the profile's information.
+//
+// Write may run for several recordings at once.
+package firefox
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Write writes rec to w.
+func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
+	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return fmt.Errorf("write Firefox profile: %w", err)
+	}
+	v := view.New(rec, o)
+	p := &profile{
+		v: v, w: bufio.NewWriterSize(z, 1<<16), base: v.Begin(), tree: tally.NewTree(),
+		strings: map[string]int{}, frameOf: map[frameKey]int32{}, funcOf: map[funcKey]int{}, sources: map[string]int{},
+	}
+	p.str("")
+	p.print(`{"meta":`)
+	p.meta()
+	p.print(",\n\"libs\":")
+	p.libs()
+	p.print(",\n\"pages\":[],\"counters\":[],\"threads\":[")
+	for i := range v.Threads {
+		if i > 0 {
+			p.print(",")
+		}
+		p.thread(&v.Threads[i])
+	}
+	p.print("],\n\"shared\":")
+	p.shared()
+	p.print("}\n")
+	if err := p.w.Flush(); err != nil {
+		return fmt.Errorf("write Firefox profile: %w", err)
+	}
+	if err := z.Close(); err != nil {
+		return fmt.Errorf("write Firefox profile: %w", err)
+	}
+	return nil
+}
+
+type profile struct {
+	v    *view.View
+	w    *bufio.Writer
+	base stack.Time
+	line []byte
+
+	tree    *tally.Tree // its labels are numbers of frames
+	frames  []frameKey
+	frameOf map[frameKey]int32
+	funcs   []funcKey
+	funcOf  map[funcKey]int
+	sources map[string]int
+	files   []string
+	strings map[string]int
+	table   []string // of strings
+}
+
+// frameKey is a logical frame: one of those at a location (0 is innermost), in
+// a category. loc is -1 for a gap.
+type frameKey struct {
+	loc   int
+	inner int
+	cat   int
+}
+
+// funcKey is a function of a file; fn is a number of Names.Funcs.
+type funcKey struct {
+	fn   int
+	file string
+}
+
+// Categories, with the colours that the viewer knows.
+const (
+	catOther = iota
+	catNative
+	catGo
+	catKernel
+	catJava
+	catPython
+	catJS
+	catWaiting
+	catRunnable
+	catMissing
+)
+
+const categories = `[{"name":"Other","color":"grey","subcategories":["Other"]},{"name":"Native","color":"yellow","subcategories":["Other"]},` +
+	`{"name":"Go","color":"blue","subcategories":["Other"]},{"name":"Kernel","color":"orange","subcategories":["Other"]},` +
+	`{"name":"Java","color":"green","subcategories":["Other"]},{"name":"Python","color":"lightblue","subcategories":["Other"]},` +
+	`{"name":"JavaScript","color":"brown","subcategories":["Other"]},{"name":"Waiting","color":"purple","subcategories":["Other"]},` +
+	`{"name":"Waiting for a CPU","color":"lightred","subcategories":["Other"]},{"name":"Missing","color":"darkgrey","subcategories":["Other"]}]`
+
+func category(k stack.Kind) int {
+	switch k {
+	case stack.KindNative:
+		return catNative
+	case stack.KindGo:
+		return catGo
+	case stack.KindKernel:
+		return catKernel
+	case stack.KindJava:
+		return catJava
+	case stack.KindPython:
+		return catPython
+	case stack.KindJS:
+		return catJS
+	case stack.KindError:
+		return catMissing
+	}
+	return catOther
+}
+
+const schema = `[{"name":"State","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
+	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"What the thread does","format":"string"}]},` +
+	`{"name":"Gap","tooltipLabel":"gap: {marker.data.why}","tableLabel":"gap: {marker.data.why}","chartLabel":"gap: {marker.data.why}",` +
+	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"why","label":"Why samples are missing","format":"string"}]},` +
+	`{"name":"Mark","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
+	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"What happened","format":"string"}]}]`
+
+func (p *profile) print(s string) { p.w.WriteString(s) } // the first error stays in p.w, for Flush
+
+// ms appends ns in milliseconds, exactly.
+func ms(b []byte, ns int64) []byte {
+	if ns < 0 {
+		b, ns = append(b, '-'), -ns
+	}
+	b = strconv.AppendInt(b, ns/1e6, 10)
+	if f := ns % 1e6; f > 0 {
+		b = append(b, '.')
+		for d := int64(1e5); f > 0; d /= 10 {
+			b = append(b, byte('0'+f/d))
+			f %= d
+		}
+	}
+	return b
+}
+
+func (p *profile) str(s string) int {
+	i, ok := p.strings[s]
+	if !ok {
+		i = len(p.table)
+		p.table = append(p.table, s)
+		p.strings[s] = i
+	}
+	return i
+}
+
+func (p *profile) meta() {
+	r := &p.v.Rec.Process
+	b := append(p.line[:0], `{"version":33,"preprocessedProfileVersion":60,"processType":0,"stackwalk":1,"debug":false,"symbolicated":true,`...)
+	b = append(b, `"usesOnlyOneStackType":true,"sourceCodeIsNotOnSearchfox":true,"keepProfileThreadOrder":true,"importedFrom":"sliver","platform":"Linux",`...)
+	b = append(b, `"sampleUnits":{"time":"ms","eventDelay":"ms","threadCPUDelta":"µs"},"interval":`...)
+	b = ms(b, max(r.Interval, 1))
+	b = append(b, `,"startTime":`...)
+	start := int64(0)
+	if r.Clocks.Realtime > 0 {
+		start = max(r.Clocks.Realtime+int64(p.base-r.Clocks.Monotonic), 0)
+	}
+	b = ms(b, start)
+	b = append(b, `,"startTimeAsClockMonotonicNanosecondsSinceBoot":`...)
+	b = strconv.AppendInt(b, int64(p.base), 10)
+	b = append(b, `,"profilingStartTime":0,"profilingEndTime":`...)
+	b = ms(b, int64(p.v.End()-p.base))
+	field := func(name, val string) {
+		b = append(b, `,"`+name+`":`...)
+		b = append(b, view.JSON(val, view.MaxName)...)
+	}
+	field("product", r.Comm)
+	field("oscpu", "Linux "+r.Kernel+" "+r.Arch)
+	field("arguments", view.Command(r.Cmdline))
+	b = append(b, `,"logicalCPUs":`...)
+	b = strconv.AppendInt(b, int64(max(r.CPUs, 0)), 10)
+	b = append(b, `,"categories":`+categories+`,"markerSchema":`+schema+`,"extra":[{"label":"Recording","entries":[`...)
+	entry := func(k, val string) {
+		if b[len(b)-1] != '[' {
+			b = append(b, ',')
+		}
+		b = append(b, `{"label":`...)
+		b = append(b, view.JSON(k, 64)...)
+		b = append(b, `,"format":"string","value":`...)
+		b = append(b, view.JSON(val, view.MaxName)...)
+		b = append(b, '}')
+	}
+	for _, f := range p.v.Facts() {
+		entry(f[0], f[1])
+	}
+	for i, l := range p.v.Losses() {
+		entry("loss "+strconv.Itoa(i+1), l)
+	}
+	p.line = append(b, `]}]}`...)
+	p.w.Write(p.line)
+}
+
+func (p *profile) libs() {
+	arch := p.v.Rec.Process.Arch
+	switch arch {
+	case "amd64":
+		arch = "x86_64"
+	case "arm64":
+		arch = "aarch64"
+	}
+	p.print("[")
+	for i := range p.v.Rec.Modules {
+		m := &p.v.Rec.Modules[i]
+		if i > 0 {
+			p.print(",")
+		}
+		name := view.JSON(base(m.Path), 256)
+		path := view.JSON(m.Path, view.MaxName)
+		code := []byte("null")
+		if m.BuildID != "" {
+			code = view.JSON(m.BuildID, 128)
+		}
+		fmt.Fprintf(p.w, "\n{\"arch\":%s,\"name\":%s,\"path\":%s,\"debugName\":%[2]s,\"debugPath\":%[3]s,\"breakpadId\":%s,\"codeId\":%s}",
+			view.JSON(arch, 32), name, path, view.JSON(breakpadID(m.BuildID), 64), code)
+	}
+	p.print("]")
+}
+
+func base(path string) string {
+	for i := len(path) - 1; i >= 0; i-- {
+		if path[i] == '/' && i+1 < len(path) {
+			return path[i+1:]
+		}
+	}
+	return path
+}
+
+// breakpadID is a build ID as breakpad writes it: a GUID, whose first three
+// parts are little-endian, and an age of 0.
+func breakpadID(build string) string {
+	const digits = 32
+	if len(build) < digits {
+		build += "00000000000000000000000000000000"[:digits-len(build)]
+	}
+	b := []byte(build[:digits])
+	for i, c := range b {
+		switch {
+		case c >= 'a' && c <= 'f':
+			b[i] = c - 'a' + 'A'
+		case c >= '0' && c <= '9':
+		default:
+			return "0000000000000000000000000000000000"[:digits+1]
+		}
+	}
+	at := func(i int) string { return string(b[2*i : 2*i+2]) }
+	return at(3) + at(2) + at(1) + at(0) + at(5) + at(4) + at(7) + at(6) + string(b[16:]) + "0"
+}

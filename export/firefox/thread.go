@@ -1,0 +1,313 @@
+package firefox
+
+import (
+	"encoding/binary"
+	"strconv"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// samples packs the samples of one thread: for each, in uvarints, the stack's
+// node, the time in ns since the sample before, the ns that it lasted, and the
+// CPU time in ns since the sample before.
+type samples struct {
+	b []byte
+	n int
+}
+
+func (s *samples) add(node int32, after, lasted, cpu int64) {
+	s.b = binary.AppendUvarint(s.b, uint64(node))
+	s.b = binary.AppendUvarint(s.b, uint64(after))
+	s.b = binary.AppendUvarint(s.b, uint64(lasted))
+	s.b = binary.AppendUvarint(s.b, uint64(cpu))
+	s.n++
+}
+
+// each calls yield for every sample.
+func (s *samples) each(yield func(node, after, lasted, cpu uint64)) {
+	b := s.b
+	next := func() uint64 {
+		v, n := binary.Uvarint(b)
+		b = b[n:]
+		return v
+	}
+	for range s.n {
+		yield(next(), next(), next(), next())
+	}
+}
+
+// markers packs the markers of one thread likewise: the kind of marker, string
+// that it shows, begin, and duration plus 1 (0: an instant).
+type markers struct {
+	b []byte
+	n int
+}
+
+const (
+	markState = iota
+	markGap
+	markOther
+)
+
+func (m *markers) add(kind, text int, begin, end int64) {
+	m.b = binary.AppendUvarint(m.b, uint64(kind))
+	m.b = binary.AppendUvarint(m.b, uint64(text))
+	m.b = binary.AppendUvarint(m.b, uint64(begin))
+	m.b = binary.AppendUvarint(m.b, uint64(end-begin+1))
+	m.n++
+}
+
+func (m *markers) each(yield func(kind, text, begin, dur uint64)) {
+	s := samples{m.b, m.n}
+	s.each(yield)
+}
+
+// reader collects one thread.
+type reader struct {
+	p       *profile
+	samples samples
+	markers markers
+
+	nodes []int32 // nodes[i]: the stack's node with real frames 0..i, running
+	valid int
+
+	// The sample that is not yet packed.
+	open   bool
+	at     stack.Time // its beginning
+	node   int32
+	lasted int64
+	cpu    int64
+	prev   stack.Time // the beginning of the one before
+
+	state   stack.State
+	nr      int32
+	stateAt stack.Time
+	last    stack.Time
+}
+
+// Spent, Changed and Other are for View.Steps.
+func (r *reader) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	n := r.stack(real, known, at)
+	if !r.open || n != r.node {
+		r.flush()
+		r.open, r.at, r.node = true, at, n
+	}
+	r.lasted += ns
+	r.last = at + stack.Time(ns)
+}
+
+// Changed: see Spent.
+func (r *reader) Changed(depth int) { r.valid = min(r.valid, depth) }
+
+// Other: see Spent.
+func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
+	r.last = max(r.last, e.Time)
+	switch e.Kind() {
+	case event.Seen:
+		// A sample of its own, for the CPU time up to here.
+		_, _, cpu := event.SeenFields(e.Payload())
+		if !r.open || r.at != e.Time {
+			r.flush()
+			r.open, r.at, r.node = true, e.Time, r.stack(real, known, e.Time)
+		}
+		r.cpu += cpu
+	case event.State:
+		r.endState(e.Time)
+		r.state, r.nr = event.StateFields(e.Payload())
+		r.stateAt = e.Time
+	case event.Gap:
+		why, ns := event.GapFields(e.Payload())
+		begin := max(e.Time-stack.Time(ns), r.p.base)
+		r.markers.add(markGap, r.p.str(why.String()), int64(begin-r.p.base), int64(max(e.Time, begin)-r.p.base))
+		if why == stack.WhyLost {
+			r.endState(e.Time)
+			r.state = stack.StateUnknown
+		}
+	case event.Mark:
+		at := int64(max(e.Time-r.p.base, 0))
+		r.markers.add(markOther, r.p.str(stack.Why(e.Payload()).String()), at, at-1)
+	}
+}
+
+// endState makes a marker of a state other than running.
+func (r *reader) endState(t stack.Time) {
+	if r.state != stack.StateUnknown && r.state != stack.StateRunning && t > r.stateAt {
+		r.markers.add(markState, r.p.str(view.StateName(r.state, r.nr)), int64(max(r.stateAt-r.p.base, 0)), int64(t-r.p.base))
+	}
+}
+
+func (r *reader) flush() {
+	if r.open {
+		if r.samples.n == 0 {
+			r.prev = r.p.base
+		}
+		r.samples.add(r.node, int64(max(r.at-r.prev, 0)), r.lasted, r.cpu)
+		r.prev = r.at
+	}
+	r.open, r.lasted, r.cpu = false, 0, 0
+}
+
+// stack is the node of a stack, whose innermost frame says by its category
+// whether the thread runs.
+func (r *reader) stack(real []diff.Frame, known bool, now stack.Time) int32 {
+	p := r.p
+	if !known {
+		r.valid = 0
+		return p.tree.Child(0, p.frame(frameKey{-1, 0, catMissing}))
+	}
+	if len(real) == 0 {
+		return 0
+	}
+	n := int32(0)
+	if r.valid > 0 {
+		n = r.nodes[r.valid-1]
+	}
+	r.nodes = r.nodes[:r.valid]
+	for i := r.valid; i < len(real); i++ {
+		n = p.push(n, real[i], now, -1)
+		r.nodes = append(r.nodes, n)
+	}
+	r.valid = len(real)
+	cat := -1
+	switch {
+	case r.state == stack.StateRunnable:
+		cat = catRunnable
+	case view.Waits(r.state):
+		cat = catWaiting
+	default:
+		return n
+	}
+	caller := int32(0)
+	if len(real) > 1 {
+		caller = r.nodes[len(real)-2]
+	}
+	return p.push(caller, real[len(real)-1], now, cat)
+}
+
+// push puts the logical frames of f on n; the innermost has category cat,
+// unless that is -1.
+func (p *profile) push(n int32, f diff.Frame, now stack.Time, cat int) int32 {
+	l := p.v.Names.Resolve(f.Word, now)
+	for i := len(l.Frames) - 1; i >= 0; i-- {
+		c := category(f.Word.Kind())
+		if i == 0 && cat >= 0 {
+			c = cat
+		}
+		n = p.tree.Child(n, p.frame(frameKey{l.ID, i, c}))
+	}
+	return n
+}
+
+func (p *profile) frame(k frameKey) int32 {
+	i, ok := p.frameOf[k]
+	if !ok {
+		i = int32(len(p.frames))
+		p.frames = append(p.frames, k)
+		p.frameOf[k] = i
+	}
+	return i
+}
+
+func (p *profile) thread(th *view.Thread) {
+	r := &reader{p: p}
+	p.v.Steps(th, r)
+	r.flush()
+	r.endState(r.last)
+
+	process := view.JSON(p.v.Rec.Process.Comm, 256)
+	b := append(p.line[:0], "\n{\"processType\":\"default\",\"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":"...)
+	b = ms(b, max(int64(th.Born-p.base), 0))
+	b = append(b, `,"unregisterTime":null,"pausedRanges":[],"showMarkersInTimeline":true,"name":`...)
+	b = append(b, view.JSON(th.Label, 256)...)
+	b = append(b, `,"isMainThread":`...)
+	b = strconv.AppendBool(b, th.Main)
+	b = append(append(b, `,"processName":`...), process...)
+	b = append(b, `,"pid":"`...)
+	b = strconv.AppendInt(b, int64(p.v.PID()), 10)
+	b = append(b, `","tid":`...)
+	b = strconv.AppendInt(b, int64(th.ID), 10)
+	b = append(b, ",\n\"samples\":{\"weightType\":\"tracing-ms\",\"length\":"...)
+	p.line = strconv.AppendInt(b, int64(r.samples.n), 10)
+	p.w.Write(p.line)
+	at, rest := uint64(0), uint64(0)
+	column := func(name string, put func(b []byte, i int, node, after, lasted, cpu uint64) []byte) {
+		p.print(",\n\"" + name + "\":[")
+		i := 0
+		r.samples.each(func(node, after, lasted, cpu uint64) {
+			b := p.line[:0]
+			if i > 0 {
+				b = append(b, ',')
+			}
+			p.line = put(b, i, node, after, lasted, cpu)
+			p.w.Write(p.line)
+			i++
+		})
+		p.print("]")
+	}
+	column("stack", func(b []byte, _ int, node, _, _, _ uint64) []byte {
+		if node == 0 {
+			return append(b, "null"...)
+		}
+		return strconv.AppendUint(b, node-1, 10)
+	})
+	column("time", func(b []byte, _ int, _, after, _, _ uint64) []byte {
+		at += after
+		return ms(b, int64(at))
+	})
+	column("weight", func(b []byte, _ int, _, _, lasted, _ uint64) []byte { return ms(b, int64(lasted)) })
+	column("threadCPUDelta", func(b []byte, i int, _, _, _, cpu uint64) []byte {
+		if i == 0 {
+			return append(b, "null"...)
+		}
+		rest += cpu // in whole µs, none lost
+		b = strconv.AppendUint(b, rest/1000, 10)
+		rest %= 1000
+		return b
+	})
+	p.print("},\n\"markers\":{\"length\":" + strconv.Itoa(r.markers.n))
+	kinds := [...]string{"State", "Gap", "Mark"}
+	keys := [...]string{"what", "why", "what"}
+	var names [len(kinds)]int
+	for i, k := range kinds {
+		names[i] = p.str(k)
+	}
+	mark := func(name string, put func(b []byte, kind, text, begin, dur uint64) []byte) {
+		p.print(",\n\"" + name + "\":[")
+		first := true
+		r.markers.each(func(kind, text, begin, dur uint64) {
+			b := p.line[:0]
+			if !first {
+				b = append(b, ',')
+			}
+			first = false
+			p.line = put(b, kind, text, begin, dur)
+			p.w.Write(p.line)
+		})
+		p.print("]")
+	}
+	mark("name", func(b []byte, kind, _, _, _ uint64) []byte { return strconv.AppendInt(b, int64(names[kind]), 10) })
+	mark("startTime", func(b []byte, _, _, begin, _ uint64) []byte { return ms(b, int64(begin)) })
+	mark("endTime", func(b []byte, _, _, begin, dur uint64) []byte {
+		if dur == 0 {
+			return append(b, "null"...)
+		}
+		return ms(b, int64(begin+dur-1))
+	})
+	mark("phase", func(b []byte, _, _, _, dur uint64) []byte {
+		if dur == 0 {
+			return append(b, '0')
+		}
+		return append(b, '1')
+	})
+	mark("category", func(b []byte, kind, _, _, _ uint64) []byte {
+		return strconv.AppendInt(b, int64([...]int{catWaiting, catMissing, catOther}[kind]), 10)
+	})
+	mark("data", func(b []byte, kind, text, _, _ uint64) []byte {
+		b = append(b, `{"type":"`+kinds[kind]+`","`+keys[kind]+`":`...)
+		return append(append(b, view.JSON(p.table[text], 256)...), '}')
+	})
+	p.print("}}")
+}

@@ -1,0 +1,209 @@
+// Package flame draws where the elapsed time of a recording went as a flame
+// graph in SVG: for a document, so it is a still picture without a script.
+// Each box names its function, time and share when it is pointed at. Threads
+// of one name are one tree. What the recording is missing stands below.
+//
+// Write may run for several recordings at once.
+package flame
+
+import (
+	"bufio"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"sort"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// The picture, in pixels.
+const (
+	width  = 1200
+	row    = 17
+	margin = 10
+	top    = 34
+	letter = 6.6 // of the 11 px monospace font
+	// A box narrower than this cannot be seen; what it calls neither.
+	narrow = 0.2
+	// maxRows bounds how high it gets; what is deeper is left out, and said.
+	maxRows = 600
+)
+
+// box is a stack with the time of all that begin as it does.
+type box struct {
+	node     int32
+	total    int64
+	children []int32
+}
+
+// Write draws rec to w.
+func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
+	v := view.New(rec, o)
+	c := tally.ByCalls(v)
+	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
+	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than what they call
+		parent, _ := c.Node(int32(n))
+		g.boxes[n].total += c.Self[n].Wall
+		g.boxes[parent].total += g.boxes[n].total
+		g.boxes[parent].children = append(g.boxes[parent].children, int32(n))
+	}
+	g.all = g.boxes[0].total
+	g.rows = g.depth()
+	g.draw()
+	if err := g.w.Flush(); err != nil {
+		return fmt.Errorf("write flame graph: %w", err)
+	}
+	return nil
+}
+
+type graph struct {
+	v     *view.View
+	c     *tally.Calls
+	boxes []box
+	all   int64
+	rows  int
+	cut   bool // something is deeper than maxRows
+	w     *bufio.Writer
+}
+
+// scale is the pixels that ns take.
+func (g *graph) scale(ns int64) float64 {
+	return float64(ns) / float64(max(g.all, 1)) * (width - 2*margin)
+}
+
+// depth is how many rows of boxes there are to be seen.
+func (g *graph) depth() int {
+	deepest := 0
+	g.walk(func(_ int32, depth int, _ int64) { deepest = max(deepest, depth+1) })
+	return deepest
+}
+
+// walk visits every box that can be seen: its node, depth (0 for threads) and
+// the ns left of it.
+func (g *graph) walk(visit func(n int32, depth int, at int64)) {
+	type item struct {
+		n     int32
+		depth int
+		at    int64
+	}
+	stack := []item{{0, -1, 0}}
+	for len(stack) > 0 {
+		it := stack[len(stack)-1]
+		stack = stack[:len(stack)-1]
+		b := &g.boxes[it.n]
+		if it.n > 0 {
+			visit(it.n, it.depth, it.at)
+		}
+		if it.depth+1 >= maxRows {
+			g.cut = g.cut || len(b.children) > 0
+			continue
+		}
+		sort.SliceStable(b.children, func(i, j int) bool { return g.name(b.children[i]) < g.name(b.children[j]) })
+		at := it.at
+		for _, n := range b.children {
+			if g.scale(g.boxes[n].total) >= narrow {
+				stack = append(stack, item{n, it.depth + 1, at})
+			}
+			at += g.boxes[n].total
+		}
+	}
+}
+
+func (g *graph) name(n int32) string {
+	_, label := g.c.Node(n)
+	if s, ok := g.c.Thread(label); ok {
+		return s
+	}
+	return g.v.FuncName(int(label))
+}
+
+func (g *graph) draw() {
+	notes := g.v.Losses()
+	if g.cut {
+		notes = append(notes, fmt.Sprintf("calls deeper than %d are left out of the picture", maxRows))
+	}
+	if g.c.Folded > 0 {
+		notes = append(notes, fmt.Sprintf("%d stacks are counted for their callers", g.c.Folded))
+	}
+	bottom := top + g.rows*row
+	height := bottom + margin + len(notes)*row
+	p := &g.v.Rec.Process
+	title := fmt.Sprintf("%s (%d): %s elapsed in %d threads", p.Comm, p.PID, view.Duration(g.all), len(g.v.Threads))
+	fmt.Fprintf(g.w, `<?xml version="1.0" encoding="UTF-8"?>
+<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="monospace" font-size="11">
+<title>%s</title>
+<desc>%s</desc>
+<rect width="100%%" height="100%%" fill="#fff"/>
+<text x="%d" y="22" font-size="15" fill="#222">%[3]s</text>
+`, width, height, escape(title), escape(g.facts()), margin)
+	g.walk(func(n int32, depth int, at int64) {
+		b := &g.boxes[n]
+		x, wide := margin+g.scale(at), g.scale(b.total)
+		y := bottom - (depth+1)*row
+		name := g.name(n)
+		fmt.Fprintf(g.w, "<g><title>%s %s %.2f%%</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>",
+			escape(name), view.Duration(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.color(n))
+		if s := fit(name, int((wide-6)/letter)); s != "" {
+			fmt.Fprintf(g.w, "<text x=\"%.2f\" y=\"%d\" fill=\"#111\">%s</text>", x+3, y+row-5, escape(s))
+		}
+		g.w.WriteString("</g>\n")
+	})
+	for i, s := range notes {
+		fmt.Fprintf(g.w, "<text x=\"%d\" y=\"%d\" fill=\"#a00\">%s</text>\n", margin, bottom+margin+(i+1)*row-5, escape(fit(s, (width-2*margin)*10/66)))
+	}
+	g.w.WriteString("</svg>\n")
+}
+
+func (g *graph) facts() string {
+	var b strings.Builder
+	for _, f := range g.v.Facts() {
+		b.WriteString(f[0] + ": " + f[1] + ". ")
+	}
+	return b.String()
+}
+
+// color is grey for what is no code, else a warm one by module, the same in
+// every picture.
+func (g *graph) color(n int32) string {
+	_, label := g.c.Node(n)
+	if label < 0 {
+		return "#c8d4e3"
+	}
+	f := &g.v.Names.Funcs[label]
+	if f.Module < 0 || f.Module >= len(g.v.Rec.Modules) {
+		return "#d0d0d0"
+	}
+	h := fnv.New32a()
+	io.WriteString(h, g.v.Rec.Modules[f.Module].Path)
+	x := h.Sum32()
+	io.WriteString(h, f.Name)
+	return fmt.Sprintf("hsl(%d,%d%%,%d%%)", 15+x%60, 70+x>>8%20, 62+h.Sum32()%12)
+}
+
+// fit is s in at most n characters, "" where that shows nothing.
+func fit(s string, n int) string {
+	if n < 3 {
+		return ""
+	}
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	i := 0
+	for at := range s {
+		if i == n-2 {
+			return s[:at] + ".."
+		}
+		i++
+	}
+	return s
+}
+
+// escape makes s text of an XML document. What comes in went through
+// view.Text, so it has no characters that XML forbids.
+func escape(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;").Replace(view.Text(s, 1<<16))
+}

@@ -1,0 +1,127 @@
+package flame
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// picture is what an XML reader finds.
+type picture struct {
+	Boxes []struct {
+		Title string `xml:"title"`
+		Rect  struct {
+			X      float64 `xml:"x,attr"`
+			Y      float64 `xml:"y,attr"`
+			Width  float64 `xml:"width,attr"`
+			Height float64 `xml:"height,attr"`
+		} `xml:"rect"`
+		Text string `xml:"text"`
+	} `xml:"g"`
+	Height int      `xml:"height,attr"`
+	Texts  []string `xml:"text"`
+}
+
+func export(t testing.TB, rec *trace.Recording, o view.Options) (string, *picture) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := Write(&b, rec, o); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := tok.(xml.StartElement); ok && !strings.Contains(" svg title desc rect text g ", " "+e.Name.Local+" ") {
+			t.Fatalf("element %s", e.Name.Local)
+		}
+	}
+	var p picture
+	if err := xml.Unmarshal(b.Bytes(), &p); err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), &p
+}
+
+func TestGolden(t *testing.T) {
+	s, p := export(t, exporttest.Sample(t), view.Options{})
+	exporttest.Golden(t, "sample.golden.svg", s)
+	if notes := fmt.Sprint(p.Texts); !strings.Contains(notes, "2 ticks late") || !strings.Contains(notes, "1 stacks truncated") {
+		t.Errorf("losses are not in the picture: %s", notes)
+	}
+}
+
+// Boxes of one row do not overlap, each stands on one that holds it, and the
+// widths are those of the replay.
+func TestBoxes(t *testing.T) {
+	rec := exporttest.Big(t, 50_000, 3)
+	_, p := export(t, rec, view.Options{})
+	all := int64(0)
+	for _, c := range exporttest.Calls(rec) {
+		if c.Depth == 0 {
+			all += c.End - c.Begin
+		}
+	}
+	rows := map[float64]float64{}
+	base := 0.0
+	for _, b := range p.Boxes {
+		if b.Rect.Width < 0 || b.Rect.X < margin-1 || b.Rect.X+b.Rect.Width > width-margin+1 || b.Rect.Y < 0 || b.Rect.Y > float64(p.Height) {
+			t.Fatalf("box %+v", b)
+		}
+		rows[b.Rect.Y] += b.Rect.Width
+		base = max(base, b.Rect.Y)
+	}
+	if len(rows) < 10 || math.Abs(rows[base]-(width-2*margin)) > 3 {
+		t.Errorf("%d rows, the lowest is %.1f wide", len(rows), rows[base])
+	}
+	for y := range rows {
+		if rows[y] > width-2*margin+1 {
+			t.Errorf("row %g is %.1f wide", y, rows[y])
+		}
+	}
+	if !strings.Contains(fmt.Sprint(p.Texts), view.Duration(all)) {
+		t.Errorf("%v does not say %s", p.Texts[:1], view.Duration(all))
+	}
+}
+
+func TestHostile(t *testing.T) {
+	s, p := export(t, exporttest.Hostile(t), view.Options{})
+	if strings.Contains(s, "<script") || strings.Contains(s, "<img") || strings.ContainsAny(s, "\x00\x1b\x07") {
+		t.Error("a name came through as markup")
+	}
+	found := false
+	for _, b := range p.Boxes {
+		found = found || strings.HasPrefix(b.Title, "<script>alert(1)</script> ")
+	}
+	if !found {
+		t.Error("the name with markup is not there as text")
+	}
+}
+
+func TestNothing(t *testing.T) {
+	b := exporttest.New(t)
+	b.Thread(1234, "main")
+	if _, p := export(t, b.Finish(0), view.Options{}); len(p.Boxes) != 0 {
+		t.Errorf("boxes %v", p.Boxes)
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	exporttest.FuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) { export(t, exporttest.Raw(t, data), view.Options{}) })
+}
+
+func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }

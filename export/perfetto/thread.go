@@ -1,0 +1,411 @@
+package perfetto
+
+import (
+	"math"
+	"strconv"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// thread writes what happened on one thread.
+func (e *exporter) thread(th *view.Thread) {
+	w := &writer{
+		e: e, th: th, in: newInterned(e.v), pid: uint64(e.v.PID()), tid: uint64(th.ID),
+		slices: e.sequence(kindSlices, th), state: e.sequence(kindState, th),
+		pauses: e.sequence(kindPauses, th), counters: e.sequence(kindShare, th),
+		interval: max(e.v.Rec.Process.Interval, 1),
+		stateIn:  &interned{}, held: -1,
+	}
+	e.samples.rewind()
+	w.replay = e.v.Replay(th, w)
+	w.close(w.replay.Run())
+}
+
+// writer writes one thread.
+type writer struct {
+	e      *exporter
+	th     *view.Thread
+	in     *interned
+	replay *view.Replay
+
+	slices, state, pauses, counters *sequence
+	stateIn                         *interned
+
+	pid, tid uint64
+	interval int64 // ns between samples
+	frames   []frame
+	valid    int // frames[:valid] are as the stack is
+
+	inState  bool
+	running  bool
+	held     int64      // ns of a pause not yet written, -1: none
+	heldAt   stack.Time // its beginning
+	knowsCPU bool
+	due      int64 // CPU time that no sample stands for yet, ns
+
+	seen     stack.Time // time of the last Seen
+	winAt    stack.Time // the window over which shares and switches are counted
+	winCPU   int64
+	winSched uint64
+	shares   bool
+	paused   bool
+	levels   int     // tracks for deep calls that were described
+	rate     float64 // switches a second, as last written
+}
+
+// frame is a slice of the stack as a node in the tree of callstacks.
+type frame struct {
+	loc  *trace.Loc
+	at   trace.LocFrame
+	node int32
+}
+
+// Begin, End and Other are for the replay.
+func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
+	w.valid = min(w.valid, depth)
+	in, o := w.in, w.e.out
+	deeper := uint64(0)
+	if depth >= maxDepth {
+		deeper = w.deeper(depth / maxDepth)
+	}
+	name, source, module := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s))
+	at := w.slices.begin(t, true)
+	in.take(o)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeBegin)
+	o.uint(eventName, uint64(name))
+	if source > 0 {
+		o.uint(eventSource, uint64(source))
+	}
+	if depth >= maxDepth {
+		o.uint(eventTrack, deeper)
+	}
+	if module > 0 {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, annotateModule)
+		o.uint(annotationStrIID, uint64(module))
+		o.end(a)
+	}
+	w.withPause()
+	o.end(ev)
+	o.done(at)
+}
+
+// End: see Begin.
+func (w *writer) End(t stack.Time, depth int, _ *trace.Slice) {
+	w.valid = min(w.valid, depth)
+	o := w.e.out
+	at := w.slices.begin(t, false)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeEnd)
+	if depth >= maxDepth {
+		o.uint(eventTrack, w.deeper(depth/maxDepth))
+	}
+	w.withPause()
+	o.end(ev)
+	o.done(at)
+}
+
+// maxDepth is how many slices are stacked on one track. trace_processor takes
+// 512 (kMaxDepth in slice_tracker.cc) and mangles what comes on top; one is
+// left for marks. Deeper calls go on in tracks below.
+const maxDepth = 511
+
+// deeper is the track of the calls from depth level*maxDepth on.
+func (w *writer) deeper(level int) uint64 {
+	index := w.th.Index<<16 + level
+	if level > w.levels {
+		w.levels = level
+		w.e.child(kindDeeper, index, w.e.uuid(kindSlices, w.th.Index), "calls from depth "+strconv.Itoa(level*maxDepth), "",
+			"A track takes no more; these go on where the calls of the thread's track, or the one above, end.", 4+level, false)
+	}
+	return w.e.uuid(kindDeeper, index)
+}
+
+func (w *writer) plainEnd(s *sequence, t stack.Time) {
+	o := w.e.out
+	at := s.begin(t, false)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeEnd)
+	o.end(ev)
+	o.done(at)
+}
+
+// Other: see Begin.
+func (w *writer) Other(e event.Event) {
+	switch e.Kind() {
+	case event.Seen:
+		w.flushPause()
+		_, n, cpu := event.SeenFields(e.Payload())
+		w.sawStack(e.Time, n, cpu)
+	case event.Sched:
+		n, _ := event.SchedFields(e.Payload())
+		w.winSched += n
+	case event.State:
+		w.changeState(e)
+	case event.Pause:
+		w.pause(e.Time, int64(e.Payload()))
+	case event.Rate:
+		w.interval = max(int64(e.Payload()), 1)
+		w.mark(e.Time, "interval", 0, annotateInterval, e.Payload())
+	case event.Gap:
+		why, ns := event.GapFields(e.Payload())
+		w.mark(e.Time, "gap: "+why.String(), why, annotateMissing, uint64(ns))
+		if why == stack.WhyLost && w.inState {
+			w.inState = false
+			w.plainEnd(w.state, e.Time)
+		}
+	case event.Mark:
+		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0, 0)
+	}
+}
+
+// close ends what is open at t.
+func (w *writer) close(t stack.Time) {
+	w.flushPause()
+	if w.inState {
+		w.plainEnd(w.state, t)
+	}
+	w.window(t, true)
+}
+
+// mark puts an instant on the thread's track.
+func (w *writer) mark(t stack.Time, name string, why stack.Why, annotation int, value uint64) {
+	in, o := w.in, w.e.out
+	in.annotation()
+	id := in.words(name)
+	at := w.slices.begin(t, true)
+	in.take(o)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventCategory, categorySliver)
+	o.uint(eventType, typeInstant)
+	o.uint(eventName, uint64(id))
+	if why != 0 {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, annotateWhy)
+		o.str(annotationString, why.String())
+		o.end(a)
+	}
+	if annotation != 0 {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, uint64(annotation))
+		o.uint(annotationUint, value)
+		o.end(a)
+	}
+	o.end(ev)
+	o.done(at)
+}
+
+// named begins a slice or ends one on a sequence with few names.
+func (w *writer) named(s *sequence, in *interned, t stack.Time, name string) {
+	o := w.e.out
+	id := in.words(name)
+	at := s.begin(t, true)
+	in.take(o)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeBegin)
+	o.uint(eventName, uint64(id))
+	o.end(ev)
+	o.done(at)
+}
+
+func (w *writer) changeState(e event.Event) {
+	s, nr := event.StateFields(e.Payload())
+	if !w.state.begun {
+		w.e.child(kindState, w.th.Index, w.e.uuid(kindSlices, w.th.Index), "state", "", "", 1, false)
+	}
+	if w.inState {
+		w.plainEnd(w.state, e.Time)
+	}
+	w.running = s == stack.StateRunning
+	w.inState = s != stack.StateUnknown
+	if w.inState {
+		w.named(w.state, w.stateIn, e.Time, view.StateName(s, nr))
+	}
+}
+
+// pause notes that sliver held the thread from t on for ns. The counter that
+// shows it goes along with the next thing on the track, which nearly always
+// comes of the same sample, or else has a packet of its own.
+func (w *writer) pause(t stack.Time, ns int64) {
+	w.flushPause()
+	if !w.paused {
+		w.paused = true
+		w.e.child(kindPauses, w.th.Index, w.e.uuid(kindSlices, w.th.Index), "sliver: pause", "ns",
+			"How long sliver held the thread when it last looked at it.", 1<<20, false)
+	}
+	w.held, w.heldAt = min(max(ns, 0), maxPause), t
+}
+
+// maxPause bounds what a hostile recording can say: a day.
+const maxPause = 24 * 3600 * 1e9
+
+// withPause adds the pause of this sample, if there was one, to the track
+// event that is being written.
+func (w *writer) withPause() {
+	if w.held >= 0 {
+		w.e.out.uint(eventExtraCounter, uint64(w.held))
+		w.held = -1
+	}
+}
+
+func (w *writer) flushPause() {
+	if w.held < 0 {
+		return
+	}
+	o := w.e.out
+	at := w.pauses.begin(w.heldAt, false)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeCounter)
+	o.uint(eventCounter, uint64(w.held))
+	o.end(ev)
+	o.done(at)
+	w.held = -1
+}
+
+// sawStack takes in a Seen: n samples, and the CPU time since the last one.
+func (w *writer) sawStack(t stack.Time, n int, cpu int64) {
+	if w.winAt == 0 {
+		w.winAt = t
+	}
+	w.winCPU += cpu
+	w.window(t, false)
+	// One sample for each interval of CPU time; where the kernel did not say
+	// how much there was, for each time that it was seen running (but for the
+	// first, from which CPU time counts).
+	k := int64(0)
+	if cpu > 0 {
+		w.knowsCPU = true
+		w.due += cpu
+		k = w.due / w.interval
+	} else if !w.knowsCPU && w.running && w.seen > 0 {
+		k = int64(n)
+	}
+	w.due %= w.interval
+	if k > 0 && len(w.replay.Stack()) > 0 {
+		w.sample(t, min(k, maxSamples))
+	}
+	w.seen = t
+}
+
+// maxSamples is the most that one Seen can stand for, as many as it can count.
+const maxSamples = event.MaxSeen
+
+// minWindow is the time over which a CPU share is counted at least, in ns.
+const minWindow = 100_000_000
+
+// window ends the span over which shares are counted, if it is long enough, or
+// the last one.
+func (w *writer) window(t stack.Time, last bool) {
+	d := t - w.winAt
+	if w.winAt == 0 || d < minWindow && !last || d <= 0 {
+		return
+	}
+	if !w.shares {
+		w.shares = true
+		parent := w.e.uuid(kindSlices, w.th.Index)
+		w.e.child(kindShare, w.th.Index, parent, "CPU share", "%", "CPU time by the kernel's account, of the time that elapsed.", 2, false)
+		w.e.child(kindSwitches, w.th.Index, parent, "switches", "1/s", "How often the thread was put on a CPU.", 3, false)
+	}
+	o := w.e.out
+	put := func(t stack.Time, k kind, val float64) {
+		at := w.counters.begin(t, false)
+		ev := o.open(packetTrackEvent)
+		o.uint(eventType, typeCounter)
+		if k != kindShare {
+			o.uint(eventTrack, w.e.uuid(k, w.th.Index))
+		}
+		o.double(eventDouble, math.Float64bits(val))
+		o.end(ev)
+		o.done(at)
+	}
+	put(w.winAt, kindShare, 100*float64(w.winCPU)/float64(d))
+	if rate := float64(w.winSched) * 1e9 / float64(d); rate != w.rate {
+		w.rate = rate
+		put(w.winAt, kindSwitches, rate)
+	}
+	if last {
+		put(t, kindShare, 0)
+		if w.rate != 0 {
+			put(t, kindSwitches, 0)
+		}
+	}
+	w.winAt, w.winCPU, w.winSched = t, 0, 0
+}
+
+// sample writes k callstack samples of the stack as it is, spread over the
+// time since it was last seen.
+func (w *writer) sample(t stack.Time, k int64) {
+	node := w.node()
+	in, o := w.e.stacks, w.e.out
+	id := in.callstack(node)
+	from := w.seen
+	if from == 0 {
+		from = t
+	}
+	for i := range k {
+		at := w.e.samples.begin(from+stack.Time(int64(float64(t-from)*float64(i+1)/float64(k))), true)
+		in.take(o)
+		p := o.open(packetPerfSample)
+		o.uint(samplePID, w.pid)
+		o.uint(sampleTID, w.tid)
+		o.uint(sampleCallstack, id)
+		o.end(p)
+		o.done(at)
+	}
+}
+
+// maxCallstack bounds the frames of a callstack: each distinct one is written
+// whole. Of a deeper one the frames in the middle are left out.
+const maxCallstack = 512
+
+// maxStacks is how many nodes the tree of callstacks gets before the reader is
+// told to forget all of them, so that memory stays bounded.
+const maxStacks = 1 << 18
+
+// node is the callstack that the stack is now.
+func (w *writer) node() int32 {
+	if w.e.stacks.stacks.Len() > w.e.maxStacks {
+		w.e.stacks = newInterned(w.e.v)
+		w.e.samples.start()
+		w.valid = 0
+	}
+	st := w.replay.Stack()
+	if len(st) > maxCallstack {
+		return w.cutNode(st)
+	}
+	for i := range w.valid { // a frame that moved is another place in the same slice
+		if f := &w.frames[i]; f.loc != st[i].Loc || f.at.Func != st[i].Frame.Func || f.at.Line != st[i].Frame.Line {
+			w.valid = i
+			break
+		}
+	}
+	in, n := w.e.stacks, int32(0)
+	if w.valid > 0 {
+		n = w.frames[w.valid-1].node
+	}
+	w.frames = w.frames[:w.valid]
+	for i := w.valid; i < len(st); i++ {
+		n = in.stacks.Child(n, int32(in.frame(&st[i].Frame, st[i].Loc)))
+		w.frames = append(w.frames, frame{st[i].Loc, st[i].Frame, n})
+	}
+	w.valid = len(st)
+	return n
+}
+
+// cutNode is node for stacks that are too deep.
+func (w *writer) cutNode(st []trace.Slice) int32 {
+	in, n := w.e.stacks, int32(0)
+	add := func(s *trace.Slice) { n = in.stacks.Child(n, int32(in.frame(&s.Frame, s.Loc))) }
+	for i := range maxCallstack / 2 {
+		add(&st[i])
+	}
+	n = in.stacks.Child(n, int32(in.cut()))
+	for i := len(st) - maxCallstack/2 + 1; i < len(st); i++ {
+		add(&st[i])
+	}
+	return n
+}

@@ -1,0 +1,324 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// seen is one slice of a function that the program reports about.
+type seen struct {
+	tid   int
+	fn    string
+	depth int // among such functions
+	// Its start lies in (notYet, first], its end in (last, gone].
+	notYet, first, last, gone stack.Time
+	open                      bool
+	matched                   bool
+}
+
+// watcher picks the reported functions out of a thread's timeline.
+type watcher struct {
+	n     *trace.Names
+	tid   int
+	names map[string]bool
+	at    stack.Time // last sample so far
+	stack []*seen    // of all depths; nil for other functions
+	out   []*seen
+	gaps  [][2]stack.Time // no sample in between
+}
+
+func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
+	var x *seen
+	if fn := plain(w.n.Func(&s.Frame).Name); w.names[fn] {
+		d := 0
+		for _, y := range w.stack {
+			if y != nil {
+				d++
+			}
+		}
+		x = &seen{tid: w.tid, fn: fn, depth: d, notYet: w.at, first: t, open: true}
+		w.out = append(w.out, x)
+	}
+	w.stack = append(w.stack[:depth], x)
+}
+
+func (w *watcher) End(t stack.Time, depth int, _ *trace.Slice) {
+	if x := w.stack[depth]; x != nil {
+		x.last, x.gone = w.at, t
+		x.open = t == w.at // the recording ends in it
+	}
+	w.stack = w.stack[:depth]
+}
+
+func (w *watcher) Other(e event.Event) {
+	switch e.Kind() {
+	case event.Seen:
+		w.at = max(w.at, e.Time)
+	case event.Gap:
+		_, ns := event.GapFields(e.Payload())
+		w.gaps = append(w.gaps, [2]stack.Time{min(w.at, e.Time-stack.Time(ns)), e.Time})
+	}
+}
+
+// plain leaves parameters out of a name, those of enclosing functions too: the
+// reports and the symbols differ in them.
+func plain(name string) string {
+	var b strings.Builder
+	depth := 0
+	for _, r := range name {
+		switch {
+		case r == '(':
+			depth++
+		case r == ')' && depth > 0:
+			depth--
+		case depth == 0:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func truncated(rec *trace.Recording) (short, all uint64) {
+	t := rec.Stats.Total()
+	return t.Truncated, t.Samples
+}
+
+// recordChain records a chain program while it runs its script.
+func recordChain(t *testing.T, path string, interval time.Duration, args ...string) (*trace.Recording, []testprog.Call) {
+	t.Helper()
+	p := testprog.StartChain(t, path, args...)
+	p.Ready()
+	tp, err := target.Open(p.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tp.Close()
+	file := filepath.Join(t.TempDir(), "run.sliver")
+	out, err := export.ParseOutput(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := New(tp, Options{Interval: interval, Jitter: .1, Outputs: []export.Output{out}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ended := make(chan error, 1)
+	var reason string
+	ctx, stop := context.WithCancel(context.Background())
+	go func() {
+		var err error
+		reason, err = s.Run(ctx)
+		ended <- err
+	}()
+	p.Go()
+	p.Done()
+	stop()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	res, err := s.Finish(reason)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(res.Files) != 1 || res.Files[0].Path != file {
+		t.Fatalf("files %+v", res.Files)
+	}
+	if left, _ := filepath.Glob(filepath.Join(filepath.Dir(file), ".*")); len(left) > 0 {
+		t.Fatalf("left behind: %v", left)
+	}
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	rec, err := openRecording(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	calls, sum := p.Calls()
+	p.Finish()
+	if sum.Interrupted != 0 {
+		t.Errorf("the program saw %d interrupted calls", sum.Interrupted)
+	}
+	return rec, calls
+}
+
+// checkTruth holds a recording against what the program says it did.
+func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, interval time.Duration) {
+	t.Helper()
+	if len(rec.Problems) > 0 || rec.End == nil {
+		t.Errorf("recording: %v, end %v", rec.Problems, rec.End)
+	}
+	names := map[string]bool{}
+	for _, c := range calls {
+		names[plain(c.Func)] = true
+	}
+	n := trace.NewNames(rec)
+	var got []*seen
+	gaps := map[int][][2]stack.Time{}
+	for i := range rec.Threads {
+		th := &rec.Threads[i]
+		w := &watcher{n: n, tid: int(th.TID), names: names}
+		rec.Replay(th.Seq, n, w)
+		got = append(got, w.out...)
+		gaps[int(th.TID)] = append(gaps[int(th.TID)], w.gaps...)
+	}
+	long, missing, wrong, excused := 0, 0, 0, 0
+	report := func(format string, args ...any) {
+		if wrong++; wrong <= 10 {
+			t.Errorf(format, args...)
+		}
+	}
+	for i := range calls {
+		c := &calls[i]
+		var hits []*seen
+		for _, s := range got {
+			// The call's edges lie between the samples that enclose the slice's.
+			if s.tid == c.TID && s.fn == plain(c.Func) && s.depth == c.Depth &&
+				int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call && int64(s.last) <= c.Return &&
+				(int64(s.gone) >= c.End || s.open) {
+				hits = append(hits, s)
+			}
+		}
+		for _, s := range hits {
+			s.matched = true
+		}
+		if c.Duration() < 3*interval {
+			continue
+		}
+		long++
+		if len(hits) == 1 {
+			continue
+		}
+		if len(hits) == 0 && lateDuring(gaps[c.TID], c, interval) {
+			excused++
+			continue
+		}
+		missing++
+		if missing <= 10 {
+			t.Errorf("call of %s at depth %d, %v long, in thread %d at %d: %d slices%s", c.Func, c.Depth, c.Duration(), c.TID, c.Begin,
+				len(hits), near(got, c))
+		}
+	}
+	for _, s := range got {
+		if !s.matched && s.last > s.first {
+			report("slice of %s at depth %d, thread %d, %d…%d: no such call%s", s.fn, s.depth, s.tid, s.first, s.last, nearCalls(calls, s))
+		}
+	}
+	if long == 0 {
+		t.Error("the program made no long call")
+	}
+	// The machine may be busy; but most of the time samples must come.
+	if excused*10 > long {
+		t.Errorf("%d of %d long calls fell into gaps of the sampling", excused, long)
+	}
+	if short, all := truncated(rec); short*200 > all {
+		t.Errorf("%d of %d stacks are not complete%s", short, all, errorFrames(rec))
+	}
+}
+
+// lateDuring reports whether the sampler itself says that it missed samples
+// while c ran.
+func lateDuring(gaps [][2]stack.Time, c *testprog.Call, _ time.Duration) bool {
+	for _, g := range gaps {
+		if int64(g[0]) <= c.End && int64(g[1]) >= c.Begin {
+			return true
+		}
+	}
+	return false
+}
+
+func near(got []*seen, c *testprog.Call) string {
+	var b strings.Builder
+	for _, s := range got {
+		if s.tid == c.TID && int64(s.first) <= c.End+20e6 && int64(s.last) >= c.Begin-20e6 && s.fn == plain(c.Func) {
+			fmt.Fprintf(&b, "\n  near: %s depth %d (%d,%d]…(%d,%d]", s.fn, s.depth, int64(s.notYet)-c.Begin, int64(s.first)-c.Begin,
+				int64(s.last)-c.Begin, int64(s.gone)-c.Begin)
+		}
+	}
+	return b.String()
+}
+
+func nearCalls(calls []testprog.Call, s *seen) string {
+	var b strings.Builder
+	for i := range calls {
+		if c := &calls[i]; c.TID == s.tid && plain(c.Func) == s.fn && c.Depth == s.depth && c.Return > int64(s.first) && c.Call < int64(s.last) {
+			fmt.Fprintf(&b, "\n  near: call %d, begin %d in (0,%d], end %d in (0,%d]", c.Call, c.Begin-int64(s.notYet), s.first-s.notYet,
+				c.End-int64(s.last), s.gone-s.last)
+		}
+	}
+	return b.String()
+}
+
+// errorFrames shows a few of the stacks that ended early.
+func errorFrames(rec *trace.Recording) string {
+	n := trace.NewNames(rec)
+	l := &errorLog{n: n, count: map[string]int{}}
+	for i := range rec.Threads {
+		l.stack = nil
+		rec.Replay(rec.Threads[i].Seq, n, l)
+	}
+	var keys []string
+	for k, c := range l.count {
+		keys = append(keys, fmt.Sprintf("\n  %4d %s", c, k))
+	}
+	slices.Sort(keys)
+	slices.Reverse(keys)
+	return strings.Join(keys[:min(len(keys), 8)], "")
+}
+
+type errorLog struct {
+	n     *trace.Names
+	stack []string
+	bad   bool
+	count map[string]int
+}
+
+func (l *errorLog) Begin(_ stack.Time, depth int, s *trace.Slice) {
+	l.stack = append(l.stack[:depth], l.n.Func(&s.Frame).Name)
+	l.bad = strings.HasPrefix(l.stack[0], "[")
+}
+
+func (l *errorLog) End(_ stack.Time, depth int, _ *trace.Slice) {
+	if l.bad && depth == len(l.stack)-1 && depth > 0 {
+		l.count[strings.Join(l.stack, " > ")]++
+		l.bad = false
+	}
+	l.stack = l.stack[:depth]
+}
+
+func (l *errorLog) Other(event.Event) {}
+
+// truths are the programs and variants whose timeline is held against their
+// own account.
+var truths = []struct{ program, variant string }{
+	{"c/chain", "O0"}, {"c/chain", "O2"}, {"c/chain", "pie"}, {"c/chain", "static"}, {"c/chain", "static-pie"},
+	{"c/chain", "fp"}, {"c/chain", "nohdr"}, {"c/chain", "debugframe"}, {"c/chain", "musl"}, {"c/chain", "musl-static"},
+	{"cpp/chain", "O0"}, {"cpp/chain", "O2"}, {"rust/chain", "debug"}, {"rust/chain", "release"},
+	{"go/chain", "default"}, {"go/chain", "stripped"}, {"go/chain", "pie-stripped"}, {"go/chain", "external"}, {"go/chain", "cgo"},
+}
+
+func TestTruth(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, x := range truths {
+		t.Run(x.program+"/"+x.variant, func(t *testing.T) {
+			path := testprog.Build(t, x.program, x.variant)
+			rec, calls := recordChain(t, path, 10*time.Millisecond, "--seconds", "2", "--threads", "2", "--seed", "7")
+			checkTruth(t, rec, calls, 10*time.Millisecond)
+		})
+	}
+}

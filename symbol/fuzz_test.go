@@ -1,0 +1,155 @@
+package symbol
+
+import (
+	"bytes"
+	"math/rand"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// seeds are small programs with every kind of name source. Where there is no
+// compiler there are fewer.
+func seeds(t testing.TB) (files [][]byte) {
+	if _, err := exec.LookPath("gcc"); err != nil {
+		return nil
+	}
+	const flags = "gcc -nostdlib -static -Wl,-e,main -O2 -g "
+	for _, script := range []string{
+		flags + "-gdwarf-5 chain.c -o a",
+		flags + "-gdwarf-4 chain.c -o a",
+		flags + "-gdwarf-2 chain.c -o a",
+		flags + "-gz=zlib chain.c -o a",
+		"gcc -nostdlib -shared -fPIC -O2 chain.c -o full; strip -o a full",
+		"gcc -nostdlib -static -Wl,-e,main -O2 chain.c -o full; objcopy -S --keep-symbol=outer full mini; xz -q mini; " +
+			"strip -o a full; objcopy --add-section .gnu_debugdata=mini.xz a",
+		flags + "-gsplit-dwarf chain.c -o b; cp *.dwo a",
+	} {
+		if b, err := os.ReadFile(filepath.Join(fixture(t, script), "a")); err == nil {
+			files = append(files, b)
+		}
+	}
+	return files
+}
+
+// use asks a file for names as a dump does, at addresses that it has code at.
+func use(t testing.TB, data, debug []byte) {
+	f, err := Open(bytes.NewReader(data), Options{Path: "/bin/x", Finder: always(debug), Budget: 1 << 16})
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	addrs := []uint64{0, 1, f.main.f.Entry, ^uint64(0)}
+	for _, s := range f.main.text[:min(len(f.main.text), 4)] {
+		for i := range uint64(24) {
+			addrs = append(addrs, s.lo+i*((s.hi-s.lo)/24+1))
+		}
+	}
+	ResolveModule(f, addrs, func(v uint64, fr []Frame) {
+		for i := range fr {
+			if fr[i].Func == "" {
+				t.Errorf("at %#x: no name in %+v", v, fr)
+			}
+		}
+	})
+	f.Problems()
+	BuildID(bytes.NewReader(data))
+}
+
+// always finds the same bytes for every question.
+type always []byte
+
+type nopCloser struct{ *bytes.Reader }
+
+func (nopCloser) Close() error { return nil }
+
+func (a always) Find(_ Query, try func(string, Source) bool) {
+	if len(a) > 0 {
+		try("/debug/x", nopCloser{bytes.NewReader(a)})
+	}
+}
+
+// FuzzFrames: a damaged file, alone or as its own debug file, costs names alone.
+func FuzzFrames(f *testing.F) {
+	for _, s := range seeds(f) {
+		f.Add(s, false)
+		f.Add(s, true)
+	}
+	f.Add([]byte("\x7fELF"), false)
+	f.Fuzz(func(t *testing.T, data []byte, asDebug bool) {
+		if asDebug {
+			use(t, data, data)
+		} else {
+			use(t, data, nil)
+		}
+	})
+}
+
+// TestDamage: bytes changed and ends cut off, in places that a fuzzer would
+// need long to find.
+func TestDamage(t *testing.T) {
+	all := seeds(t)
+	if all == nil {
+		t.Skip("no gcc to make the files with")
+	}
+	for _, s := range all {
+		rnd := rand.New(rand.NewSource(int64(len(s))))
+		for range 400 {
+			b := bytes.Clone(s)
+			for range 1 + rnd.Intn(20) {
+				b[rnd.Intn(len(b))] = byte(rnd.Intn(256))
+			}
+			use(t, b, s)
+			use(t, s, b)
+		}
+		for n := 0; n < len(s); n += 1 + len(s)/200 {
+			use(t, s[:n], nil)
+			use(t, s, s[:n])
+		}
+	}
+}
+
+func FuzzParsePerfMap(f *testing.F) {
+	f.Add("1000 10 f\n1008 10 g\n")
+	f.Add("0x1000 ffffffffffffffff f\n\n \n- -\n")
+	f.Fuzz(func(t *testing.T, s string) {
+		m, err := ParsePerfMap(strings.NewReader(s))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range m.entries {
+			e := &m.entries[i]
+			if e.lo >= e.hi || i > 0 && e.lo < m.entries[i-1].hi || e.name == "" {
+				t.Errorf("entry %d of %v", i, m.entries)
+			}
+			if n, _, ok := m.Lookup(e.hi - 1); !ok || n != e.name {
+				t.Errorf("%q at %#x, want %q", n, e.hi-1, e.name)
+			}
+		}
+	})
+}
+
+func FuzzDemangle(f *testing.F) {
+	for _, s := range []string{"_ZN3app6Engine3runEi", "_RNvNtCs1234_7mycrate3foo3bar", "_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE",
+		"_ZSt4sortIPiEvT_S1_.cold", "main.f[go.shape.int]", "a%2eb.c", "_RINvMNtNtCsgEmfK2I1SDS_4core3fmt2rtNtB3_8Argument9new_debugINtB3_1AE"} {
+		f.Add(s)
+	}
+	file, full := &File{names: map[string]string{}, isGo: true}, &File{names: map[string]string{}, o: Options{FullNames: true}}
+	f.Fuzz(func(t *testing.T, s string) {
+		for _, short := range []bool{false, true} {
+			if got := Demangle(s, short); got == "" && s != "" || len(got) > len(s)+1<<longLog+8 {
+				t.Errorf("%q became %d bytes", s, len(got))
+			}
+		}
+		if s == "" {
+			return
+		}
+		for _, x := range []*File{file, full} {
+			if fn, _ := x.display(s, ""); fn == "" {
+				t.Errorf("%q has no name to show", s)
+			}
+		}
+	})
+}

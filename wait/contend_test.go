@@ -1,0 +1,153 @@
+package wait_test
+
+import (
+	"encoding/json"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/syscalls"
+)
+
+// glimpse is one answer about one thread, with the time in which it was had.
+type glimpse struct {
+	tid, holder stack.TID
+	lock        uint64
+	from, to    stack.Time
+}
+
+// Threads take turns with a lock and log when. In at least 99 of 100 looks
+// inside a wait the right lock is named, and the right holder where one
+// thread had the lock for the whole of the look; a wrong holder is never
+// named.
+func TestTurns(t *testing.T) {
+	for _, c := range []struct{ how, kind string }{{"gcc", "normal"}, {"gcc", "recursive"}, {"gcc", "robust"}, {"gcc", "pi"},
+		{"gcc", "rwlock"}, {"musl-gcc", "recursive"}, {"musl-gcc", "robust"}} {
+		t.Run(c.how+"/"+c.kind, func(t *testing.T) {
+			p := testprog.Start(t, build(t, c.how, "contend.c"), c.kind, "4", "1")
+			var s struct {
+				Lock    string
+				Threads []stack.TID
+			}
+			say(t, p, &s)
+			seen := watch(t, look(t, p.PID), s.Threads, p)
+			var log struct{ Turns [][4]int64 }
+			for _, line := range p.Output() {
+				if strings.HasPrefix(line, `{"turns"`) {
+					if err := json.Unmarshal([]byte(line), &log); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			inside, rightLock, had, named, wrong := 0, 0, 0, 0, 0
+			for _, g := range seen {
+				if !within(log.Turns, func(turn [4]int64) bool {
+					return stack.TID(turn[0]) == g.tid && turn[1] <= int64(g.from) && int64(g.to) <= turn[2]
+				}) {
+					continue
+				}
+				inside++
+				if g.lock == hexa(t, s.Lock) {
+					rightLock++
+				}
+				for _, turn := range log.Turns {
+					if turn[2] > int64(g.from) || int64(g.to) > turn[3] {
+						continue
+					}
+					had++
+					switch g.holder {
+					case stack.TID(turn[0]):
+						named++
+					case 0:
+					default:
+						wrong++
+					}
+				}
+			}
+			t.Logf("%d looks, %d inside a wait, lock right in %d; %d with one holder, named in %d, wrong in %d", len(seen), inside, rightLock, had, named, wrong)
+			if inside < 50 || had < 50 {
+				t.Fatalf("too few looks: %d inside a wait, %d with one holder", inside, had)
+			}
+			if rightLock*100 < inside*99 {
+				t.Errorf("the right lock in %d of %d", rightLock, inside)
+			}
+			if named*100 < had*99 || wrong != 0 {
+				t.Errorf("the right holder in %d of %d, a wrong one in %d", named, had, wrong)
+			}
+		})
+	}
+}
+
+func within(turns [][4]int64, is func([4]int64) bool) bool {
+	for _, turn := range turns {
+		if is(turn) {
+			return true
+		}
+	}
+	return false
+}
+
+// watch lets the program go and looks at its threads until it ends, as a
+// sampler would: with the counters as a lock around each look.
+func watch(t *testing.T, v *view, tids []stack.TID, p *testprog.Proc) []glimpse {
+	t.Helper()
+	type eye struct {
+		th    *target.Thread
+		state wait.Thread
+	}
+	var eyes []*eye
+	for _, tid := range tids {
+		th, err := v.p.Thread(tid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer th.Close()
+		eyes = append(eyes, &eye{th: th})
+	}
+	futex, _ := syscalls.Number(runtime.GOARCH, "futex")
+	p.Go()
+	var seen []glimpse
+	const enough = 200_000
+	for {
+		select {
+		case <-p.Exited():
+			return seen
+		default:
+		}
+		if len(seen) >= enough {
+			<-p.Exited()
+			return seen
+		}
+		for i, e := range eyes {
+			from := target.Now()
+			var before, after target.Counters
+			if e.th.Counters(&before) != nil {
+				continue
+			}
+			l := wait.Look{TID: tids[i], State: stack.StateBlocked, Switches: before.Switches}
+			running, _, sp, err := e.th.Syscall(&l.Call)
+			if err != nil || running || l.Call.Nr != futex {
+				continue
+			}
+			l.SP = sp
+			still := func() bool { return e.th.Counters(&after) == nil && after == before }
+			l.Still = still
+			info, res := v.r.Resolve(&e.state, &l)
+			if res == wait.Unchanged {
+				v.r.Refresh(&e.state)
+				if !still() {
+					continue
+				}
+			}
+			if res == wait.Torn || info.Lock == nil {
+				continue
+			}
+			seen = append(seen, glimpse{tids[i], info.Lock.Holder.TID, info.Lock.Addr, from, target.Now()})
+		}
+		runtime.Gosched()
+	}
+}

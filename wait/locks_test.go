@@ -1,0 +1,262 @@
+package wait_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// A lockCase is a kind of lock and what must be found out about it. Each is
+// tried with the names of the functions of its stack and without.
+type lockCase struct {
+	kind   string
+	want   lock.Kind
+	typ    string // glibc's and musl's
+	musl   string // "-": musl lacks it; otherwise musl's type, where it differs: "=" for none
+	holder bool   // glibc names it
+	onMusl bool   // musl does
+	name   string // a function on the stack
+	by     event.KnownBy
+	addr   bool // musl: the address of the lock cannot be had without names
+}
+
+var lockCases = []lockCase{
+	{kind: "normal", want: lock.Mutex, holder: true, name: "___pthread_mutex_lock"},
+	{kind: "timed", want: lock.Mutex, holder: true, name: "pthread_mutex_timedlock"},
+	{kind: "recursive", want: lock.Mutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "errorcheck", want: lock.Mutex, typ: "errorcheck", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "robust", want: lock.Mutex, typ: "robust", holder: true, onMusl: true, name: "__pthread_mutex_lock_full"},
+	{kind: "pi", want: lock.Mutex, typ: "PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "robust-pi", want: lock.Mutex, typ: "robust PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "recursive-pi", want: lock.Mutex, typ: "recursive PI", holder: true, onMusl: true, name: "pthread_mutex_lock", by: event.KnownByKernel},
+	{kind: "shared-", want: lock.Mutex, holder: true, name: "pthread_mutex_lock"},
+	{kind: "shared-recursive", want: lock.Mutex, typ: "recursive", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "shared-robust", want: lock.Mutex, typ: "robust", holder: true, onMusl: true, name: "pthread_mutex_lock"},
+	{kind: "rwlock-write", want: lock.RWLock, typ: "read", musl: "=", holder: true, name: "___pthread_rwlock_rdlock"},
+	{kind: "rwlock-read", want: lock.RWLock, typ: "write", name: "pthread_rwlock_wrlock"},
+	{kind: "cond", want: lock.Cond, name: "___pthread_cond_wait"},
+	{kind: "cond-timed", want: lock.Cond, name: "pthread_cond_timedwait"},
+	{kind: "sem", want: lock.Semaphore, name: "__new_sem_wait_slow64.constprop.0"},
+	{kind: "barrier", want: lock.Barrier, name: "pthread_barrier_wait", addr: true},
+	{kind: "join", want: lock.Join, holder: true, onMusl: true, name: "__pthread_clockjoin_ex"},
+	{kind: "stdio", want: lock.Stdio, holder: true, name: "flockfile", musl: "-"},
+	{kind: "arena", want: lock.LowLevel, typ: lock.ArenaType, name: "__lll_lock_wait_private", musl: "-"},
+}
+
+func TestLocks(t *testing.T) {
+	for _, how := range []string{"gcc", "static", "musl-gcc", "musl-static"} {
+		for _, c := range lockCases {
+			musl := strings.HasPrefix(how, "musl")
+			if musl && c.musl == "-" {
+				continue
+			}
+			t.Run(how+"/"+c.kind, func(t *testing.T) {
+				p := testprog.Start(t, build(t, how, "pthread.c"), c.kind)
+				var s said
+				say(t, p, &s)
+				v := look(t, p.PID)
+				for _, names := range [][]string{nil, {"__syscall_cancel", c.name, "waiter_main", "start_thread"}} {
+					var th wait.Thread
+					i := v.resolve(&th, s.Waiters[0], names, "futex")
+					checkLock(t, &c, &s, i, musl, names != nil)
+				}
+				p.Go()
+				if st := p.Wait(); !st.Success() {
+					t.Errorf("ended with %v", st)
+				}
+			})
+		}
+	}
+}
+
+func checkLock(t *testing.T, c *lockCase, s *said, i *wait.Info, musl, named bool) {
+	t.Helper()
+	l := i.Lock
+	if i.Kind != wait.KindLock || l == nil || i.Call != "futex" {
+		t.Fatalf("%+v", i)
+	}
+	typ := c.typ
+	if musl && c.musl == "=" && !named {
+		typ = ""
+	}
+	if musl && c.addr && !named && l.Kind == lock.Unknown {
+		return // nothing near the word says what it is, and so does the answer
+	}
+	if l.Kind != c.want || l.Type != typ {
+		t.Errorf("named %v: %s %q, want %s %q (%+v)", named, l.Kind, l.Type, c.want, typ, l)
+	}
+	if a := hexa(t, s.Lock); a != 0 && l.Addr != a && !(musl && c.addr) {
+		t.Errorf("named %v: lock at %#x, want %#x (%+v)", named, l.Addr, a, l)
+	}
+	if m := hexa(t, s.Mutex); m != 0 && l.Mutex != m && !musl {
+		t.Errorf("mutex %#x, want %#x", l.Mutex, m)
+	}
+	if named && l.Basis != lock.ByFunction && l.Basis != lock.ByCall && c.typ != lock.ArenaType {
+		t.Errorf("basis %q with names", l.Basis)
+	}
+	if shared := strings.HasPrefix(c.kind, "shared-"); l.Shared != shared || shared != (l.Key.PID == 0) {
+		t.Errorf("shared %v, key %+v", l.Shared, l.Key)
+	}
+	h := l.Holder
+	want := c.holder
+	if musl {
+		want = c.onMusl
+	}
+	by := c.by
+	if by == 0 {
+		by = event.KnownByWord
+	}
+	switch {
+	case want && (h.TID != s.Holder || h.By != by || h.Why != ""):
+		t.Errorf("named %v: holder %+v, want %d by %d", named, h, s.Holder, by)
+	case !want && (h.TID != 0 || h.Why == ""):
+		t.Errorf("named %v: holder %+v, want none, with a reason", named, h)
+	}
+	if i.Why != "" {
+		t.Errorf("why %q", i.Why)
+	}
+	if timed := c.kind == "timed" || c.kind == "cond-timed"; timed != (i.Timeout > 0) {
+		t.Errorf("timeout %v", i.Timeout)
+	}
+}
+
+func TestFileLocks(t *testing.T) {
+	for _, c := range []struct {
+		kind, call, typ string
+		holder          bool
+	}{{"flock", "flock", "exclusive flock", true}, {"fcntl", "fcntl", "write fcntl", true},
+		{"ofd", "fcntl", "write open file description", false}} {
+		t.Run(c.kind, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "x.lock")
+			p := testprog.Start(t, build(t, "gcc", "pthread.c"), c.kind, "1", path)
+			var s said
+			say(t, p, &s)
+			v := look(t, p.PID)
+			var th wait.Thread
+			i := v.resolve(&th, s.Waiters[0], nil, c.call)
+			l := i.Lock
+			if i.Kind != wait.KindLock || l == nil || l.Kind != lock.File || l.Type != c.typ || l.Path != path || i.File != path {
+				t.Fatalf("%+v %+v", i, l)
+			}
+			if c.holder && (l.Holder.TID != s.Holder || l.Holder.By != event.KnownByKernel) || !c.holder && (l.Holder.TID != 0 || l.Holder.Why == "") {
+				t.Errorf("holder %+v, want %d", l.Holder, s.Holder)
+			}
+			if c.call == "fcntl" && !strings.Contains(i.Args, "bytes 10 to 29") {
+				t.Errorf("args %q", i.Args)
+			}
+			p.Go()
+			p.Wait()
+		})
+	}
+}
+
+func TestOnce(t *testing.T) {
+	for _, how := range []string{"gcc", "musl-gcc"} {
+		p := testprog.Start(t, build(t, how, "pthread.c"), "once")
+		var s said
+		say(t, p, &s)
+		v := look(t, p.PID)
+		var th wait.Thread
+		// Nothing but a function tells this one.
+		if i := v.resolve(&th, s.Waiters[0], nil, "futex"); i.Lock.Kind != lock.Unknown || i.Lock.Holder.TID != 0 || i.Lock.Addr != hexa(t, s.Lock) {
+			t.Errorf("%s: %+v", how, i.Lock)
+		}
+		th = wait.Thread{}
+		i := v.resolve(&th, s.Waiters[0], []string{"__pthread_once_slow.isra.0", "___pthread_once"}, "futex")
+		if i.Lock.Kind != lock.Once || i.Lock.Addr != hexa(t, s.Lock) || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
+			t.Errorf("%s: %+v", how, i.Lock)
+		}
+		p.Kill()
+	}
+}
+
+func TestCpp(t *testing.T) {
+	for _, c := range []struct {
+		kind   string
+		want   lock.Kind
+		typ    string
+		holder bool
+	}{{"mutex", lock.Mutex, "", true}, {"recursive_mutex", lock.Mutex, "recursive", true}, {"timed_mutex", lock.Mutex, "", true},
+		{"shared_mutex-read", lock.RWLock, "read", true}, {"shared_mutex-write", lock.RWLock, "write", true},
+		{"condition_variable", lock.Cond, "", false}} {
+		t.Run(c.kind, func(t *testing.T) {
+			p := testprog.Start(t, build(t, "g++", "cpp.cc"), c.kind)
+			var s said
+			say(t, p, &s)
+			v := look(t, p.PID)
+			var th wait.Thread
+			l := v.resolve(&th, s.Waiters[0], nil, "futex").Lock
+			if l.Kind != c.want || l.Type != c.typ || l.Addr != hexa(t, s.Lock) || c.holder && l.Holder.TID != s.Holder {
+				t.Errorf("%+v, want %+v", l, s)
+			}
+			p.Go()
+			p.Wait()
+		})
+	}
+}
+
+func TestRust(t *testing.T) {
+	for _, c := range []struct {
+		kind  string
+		names []string
+		want  lock.Kind
+		typ   string
+	}{
+		{"mutex", nil, lock.Mutex, ""},
+		{"mutex", []string{"syscall", "std::sys::pal::unix::futex::futex_wait", "std::sys::sync::mutex::futex::Mutex::lock_contended"}, lock.Mutex, ""},
+		{"rwlock-read", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::read_contended"}, lock.RWLock, "read"},
+		{"rwlock-write", []string{"syscall", "<std::sys::sync::rwlock::futex::RwLock>::write_contended"}, lock.RWLock, "write"},
+		{"condvar", []string{"syscall", "std::sys::sync::condvar::futex::Condvar::wait_optional_timeout"}, lock.Cond, ""},
+		{"park", nil, lock.Park, ""},
+		{"park", []string{"syscall", "std::thread::park"}, lock.Park, ""},
+		{"join", nil, lock.Join, ""},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			p := testprog.Start(t, build(t, "rustc", "rust.rs"), c.kind)
+			var s said
+			say(t, p, &s)
+			v := look(t, p.PID)
+			var th wait.Thread
+			l := v.resolve(&th, s.Waiters[0], c.names, "futex").Lock
+			if l.Kind != c.want || l.Type != c.typ {
+				t.Errorf("%+v, want %+v", l, s)
+			}
+			if a := hexa(t, s.Lock); a != 0 && (l.Addr < a || l.Addr > a+8) {
+				t.Errorf("at %#x, want %#x", l.Addr, a)
+			}
+			switch {
+			case c.kind == "join" && l.Holder.TID != s.Holder, c.kind != "join" && (l.Holder.TID != 0 || l.Holder.Why == ""):
+				t.Errorf("holder %+v", l.Holder)
+			case c.names == nil && c.kind != "join" && l.Basis != lock.Likely:
+				t.Errorf("basis %q: it is a guess", l.Basis)
+			}
+		})
+	}
+}
+
+func TestGo(t *testing.T) {
+	p := testprog.Start(t, build(t, "go", "gosync"))
+	var s said
+	say(t, p, &s)
+	v := look(t, p.PID)
+	for _, tid := range s.Waiters {
+		var th wait.Thread
+		l := v.blocked(tid, "futex")
+		l.Frames = []stack.Frame{{Kind: stack.KindGo}}
+		i, _ := v.r.Resolve(&th, &l)
+		if i.Lock == nil || i.Lock.Kind != lock.GoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
+			t.Errorf("%+v %+v", i, i.Lock)
+		}
+		th = wait.Thread{}
+		i = v.resolve(&th, tid, []string{"runtime.futex.abi0", "runtime.futexsleep", "runtime.notesleep", "runtime.mPark", "runtime.stoplockedm"}, "futex")
+		if i.Lock.Kind != lock.GoRuntime || !strings.Contains(i.Lock.Note, "bound to this thread") {
+			t.Errorf("%+v", i.Lock)
+		}
+	}
+}

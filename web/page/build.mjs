@@ -1,0 +1,30 @@
+// Builds the page into ../dist, which the Go program embeds. Nothing of the
+// environment goes in, so that equal sources give equal bytes.
+import { build } from 'esbuild';
+import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const here = dirname(fileURLToPath(import.meta.url));
+const out = process.argv[2] ?? join(here, '..', 'dist');
+await mkdir(out, { recursive: true });
+await rm(join(out, 'app.js'), { force: true });
+await build({
+  entryPoints: [join(here, 'src', 'main.ts')],
+  outfile: join(out, 'app.js'),
+  bundle: true,
+  minify: true,
+  format: 'iife',
+  target: ['chrome110', 'firefox115', 'safari16'],
+  charset: 'utf8',
+  legalComments: 'none',
+});
+const css = await build({
+  entryPoints: [join(here, 'src', 'style.css')],
+  bundle: true,
+  minify: true,
+  write: false,
+});
+await writeFile(join(out, 'style.css'), css.outputFiles[0].contents);
+await writeFile(join(out, 'index.html'), await readFile(join(here, 'src', 'index.html')));
+await writeFile(join(out, 'icon.svg'), await readFile(join(here, 'src', 'icon.svg')));

@@ -1,0 +1,212 @@
+// The bar on top: what is recorded, search, control, downloads.
+
+import { el, fill, h, menu, put, say } from './dom';
+import { count, dur, percent } from './format';
+import { Format } from './proto';
+import { Search } from './search';
+import { Timeline } from './timeline';
+
+export class Bar {
+  private bar = el('bar');
+  private title = h('div', { class: 'title' });
+  private state = h('button', { class: 'state', id: 'follow' });
+  private facts = h('span', { class: 'soft facts' });
+  private controls = h('div', { class: 'controls' });
+  private pause = h('button', { class: 'small' });
+  private interval = h('select', { 'aria-label': 'Interval between samples' });
+  private key = '';
+
+  constructor(private v: Timeline, search: Search, help: () => void) {
+    this.state.addEventListener('click', () => {
+      if (this.v.follow) this.v.setFollow(false);
+      else this.v.setFollow(true);
+      this.update();
+    });
+    const range = h('button', { class: 'small touch', 'aria-pressed': 'false', title: 'Drag selects a range (else: Shift and drag, or drag on the time axis)', onclick: () => {
+      v.selectMode = !v.selectMode;
+      range.setAttribute('aria-pressed', String(v.selectMode));
+    } }, 'Select');
+    const all = h('button', { class: 'small', title: 'Show all (0)', onclick: () => v.all() }, 'All');
+    const save = h('button', { class: 'small' }, 'Save');
+    menu(save, () => this.formats(false));
+    const more = h('button', { class: 'small', title: 'Keys and help (?)', 'aria-label': 'Help', onclick: help }, '?');
+    this.pause.addEventListener('click', () => void this.control(v.model.status?.status?.paused ? 'resume' : 'pause'));
+    this.interval.addEventListener('change', () => void this.control('interval', { interval_ns: Number(this.interval.value) }));
+    put(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, save, more);
+    this.save = save;
+  }
+
+  private save: HTMLButtonElement;
+
+  formats(range: boolean): HTMLElement[] {
+    const v = this.v;
+    const hello = v.model.hello;
+    const items: HTMLElement[] = [];
+    const add = (text: string, f: () => void): void => void items.push(h('button', { role: 'menuitem', onclick: f }, text));
+    const r = range || v.range ? v.range : null;
+    if (r) items.push(h('div', { class: 'soft pad', role: 'presentation' }, `The selected ${dur(r.t1 - r.t0)} alone`));
+    for (const f of hello?.formats ?? []) {
+      add(`${f.title} (${f.ext})`, () => void this.download(f));
+      if (f.use === 'perfetto') {
+        add('Open in Perfetto’s UI', () => void this.perfetto(f, false));
+        add('… through 127.0.0.1:9001', () => void this.perfetto(f, true));
+      }
+      if (f.use === 'speedscope' && hello?.speedscope) add('Open in speedscope', () => void this.speedscope(f));
+    }
+    if (!items.length) items.push(h('div', { class: 'soft pad' }, 'Nothing to download here; sliver export does it.'));
+    return items;
+  }
+
+  private part(f: Format): Record<string, unknown> {
+    const r = this.v.range;
+    const p: Record<string, unknown> = { format: f.name };
+    if (r) Object.assign(p, { from: Math.round(r.t0), to: Math.round(r.t1) });
+    if (r && this.v.chosen.size) p.threads = [...this.v.chosen];
+    return p;
+  }
+
+  private ticket(f: Format): Promise<{ url: string; name: string }> {
+    return this.v.conn.post('/api/ticket', this.part(f));
+  }
+
+  private async download(f: Format): Promise<void> {
+    try {
+      const t = await this.ticket(f);
+      const r = await fetch(t.url);
+      if (!r.ok) throw new Error(((await r.json()) as { error: string }).error);
+      const a = h('a', { href: URL.createObjectURL(await r.blob()), download: t.name });
+      document.body.append(a);
+      a.click();
+      a.remove();
+      setTimeout(() => URL.revokeObjectURL(a.href), 60000);
+      say(`saved as ${t.name}`);
+    } catch (e) {
+      this.note((e as Error).message);
+    }
+  }
+
+  // perfetto hands the trace to Perfetto's page: its window says when it is
+  // ready, then it is given the bytes. Nothing leaves for a server.
+  private async perfetto(f: Format, port: boolean): Promise<void> {
+    try {
+      if (port) {
+        const w = window.open('about:blank');
+        const t = await this.v.conn.post<{ url: string }>('/api/perfetto', this.part(f)).catch((e) => {
+          w?.close();
+          throw e;
+        });
+        if (w) w.location.href = t.url;
+        return;
+      }
+      const origin = 'https://ui.perfetto.dev';
+      const w = window.open(origin);
+      if (!w) throw new Error('the browser did not open a window');
+      const t = await this.ticket(f);
+      const r = await fetch(t.url);
+      if (!r.ok) throw new Error(((await r.json()) as { error: string }).error);
+      const buffer = await r.arrayBuffer();
+      let tries = 0;
+      const ping = window.setInterval(() => {
+        if (w.closed || tries++ > 600) return clearInterval(ping);
+        w.postMessage('PING', origin);
+      }, 100);
+      const heard = (e: MessageEvent): void => {
+        if (e.origin !== origin || e.source !== w || e.data !== 'PONG') return;
+        clearInterval(ping);
+        window.removeEventListener('message', heard);
+        w.postMessage({ perfetto: { buffer, title: document.title, fileName: t.name } }, origin, [buffer]);
+      };
+      window.addEventListener('message', heard);
+    } catch (e) {
+      this.note((e as Error).message);
+    }
+  }
+
+  private async speedscope(f: Format): Promise<void> {
+    const w = window.open('about:blank');
+    try {
+      const t = await this.ticket(f);
+      if (w) w.location.href = `/speedscope/index.html#profileURL=${encodeURIComponent(t.url)}&title=${encodeURIComponent(document.title)}`;
+    } catch (e) {
+      w?.close();
+      this.note((e as Error).message);
+    }
+  }
+
+  async control(action: string, more: Record<string, unknown> = {}): Promise<void> {
+    try {
+      const s = await this.v.conn.post<never>('/api/control', { action, ...more });
+      this.v.model.setStatus(s);
+      this.update();
+      say(action + ' done');
+    } catch (e) {
+      this.note((e as Error).message);
+    }
+  }
+
+  private noteTimer = 0;
+
+  note(text: string): void {
+    const n = el('notes');
+    fill(n, h('p', { class: 'problem' }, text));
+    clearTimeout(this.noteTimer);
+    this.noteTimer = window.setTimeout(() => {
+      fill(n);
+      this.key = '';
+      this.update();
+    }, 8000);
+  }
+
+  update(): void {
+    const v = this.v;
+    const m = v.model;
+    const hello = m.hello;
+    if (!hello) return;
+    const s = m.status;
+    const st = s?.status;
+    const live = m.live;
+    const text = !hello.live ? (s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
+    const mode = live ? (st?.paused ? 'paused' : v.follow ? 'live' : 'back') : 'done';
+    const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
+    if (st) facts.push(`${count(st.samples)} samples`, `held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
+    if (st?.lost) facts.push(`${count(st.lost)} lost`);
+    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, hello.control.join(), m.gaps].join('|');
+    if (key === this.key) return;
+    this.key = key;
+    fill(this.title, h('h1', null, hello.process.comm || 'sliver'), h('span', { class: 'soft' }, ` ${hello.process.pid || ''}`));
+    this.title.title = (hello.process.cmdline ?? []).join(' ');
+    fill(this.state, h('i', { class: 'dot ' + mode }), text);
+    this.state.disabled = !live;
+    this.state.title = live ? (v.follow ? 'Follows the newest samples; Space freezes' : 'Follow again (End)') : '';
+    fill(this.facts, facts.join(' · '));
+    const kids: HTMLElement[] = [];
+    const can = (a: string): boolean => live && hello.control.includes(a);
+    if (can('pause')) {
+      fill(this.pause, st?.paused ? 'Resume' : 'Pause');
+      this.pause.title = st?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on';
+      kids.push(this.pause);
+    }
+    if (can('stop')) kids.push(h('button', { class: 'small', onclick: () => void this.control('stop') }, 'Stop'));
+    if (can('interval')) {
+      const all = [1e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8];
+      const now = st?.interval_ns ?? hello.process.interval_ns;
+      if (!all.includes(now)) all.push(now);
+      all.sort((a, b) => a - b);
+      fill(this.interval, ...all.map((n) => h('option', { value: String(n), selected: n === now }, dur(n))));
+      this.interval.value = String(now);
+      kids.push(this.interval);
+    }
+    if (can('threads')) {
+      const f = h('input', { class: 'spec', value: st?.threads ?? 'all', 'aria-label': 'Threads to sample', title: 'Threads to sample, as --threads takes them', onchange: () => void this.control('threads', { threads: f.value }) });
+      kids.push(f);
+    }
+    if (can('keep')) kids.push(h('button', { class: 'small', title: 'Write the last 30 s to a file of their own', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s'));
+    fill(this.controls, ...kids);
+    this.save.hidden = hello.formats.length === 0;
+    document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;
+    const notes = [...hello.notes];
+    if (s?.error) notes.unshift(`The recording could not be read to its end: ${s.error}`);
+    if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held in memory; the recording has them.`);
+    fill(el('notes'), ...notes.slice(0, 3).map((n) => h('p', null, n)), notes.length > 3 ? h('p', null, `and ${notes.length - 3} more`) : null);
+  }
+}

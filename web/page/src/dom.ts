@@ -1,0 +1,95 @@
+// Elements are made here and nowhere else; text is always text, never HTML.
+
+type Child = Node | string | number | null | undefined | false;
+type Props = Record<string, unknown>;
+
+export function h<K extends keyof HTMLElementTagNameMap>(tag: K, props?: Props | null, ...kids: Child[]): HTMLElementTagNameMap[K] {
+  const e = document.createElement(tag);
+  if (props) {
+    for (const [k, v] of Object.entries(props)) {
+      if (v === undefined || v === null || v === false) continue;
+      if (k.startsWith('on') && typeof v === 'function') e.addEventListener(k.slice(2), v as EventListener);
+      else if (k === 'class') e.className = String(v);
+      else if (k === 'style') for (const [p, x] of Object.entries(v as Record<string, string>)) e.style.setProperty(p, x);
+      else if (k === 'value' || k === 'checked' || k === 'disabled' || k === 'hidden') (e as unknown as Props)[k] = v;
+      else e.setAttribute(k, v === true ? '' : String(v));
+    }
+  }
+  put(e, ...kids);
+  return e;
+}
+
+export function put(e: Element, ...kids: Child[]): void {
+  for (const k of kids) if (k !== null && k !== undefined && k !== false) e.append(k instanceof Node ? k : String(k));
+}
+
+export function fill(e: Element, ...kids: Child[]): void {
+  e.replaceChildren();
+  put(e, ...kids);
+}
+
+export function el<T extends HTMLElement>(id: string): T {
+  return document.getElementById(id) as T;
+}
+
+// say tells screen readers.
+export function say(text: string): void {
+  el('say').textContent = text;
+}
+
+// fit gives a canvas the size of its box in device pixels and returns its
+// context, scaled to CSS pixels.
+export function fit(c: HTMLCanvasElement, w: number, hgt: number): CanvasRenderingContext2D {
+  const dpr = window.devicePixelRatio || 1;
+  const pw = Math.max(1, Math.round(w * dpr));
+  const ph = Math.max(1, Math.round(hgt * dpr));
+  if (c.width !== pw || c.height !== ph) {
+    c.width = pw;
+    c.height = ph;
+    c.style.width = w + 'px';
+    c.style.height = hgt + 'px';
+  }
+  const g = c.getContext('2d', { alpha: false })!;
+  g.setTransform(dpr, 0, 0, dpr, 0, 0);
+  return g;
+}
+
+export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): void {
+  let open: HTMLElement | null = null;
+  const close = (): void => {
+    open?.remove();
+    open = null;
+    button.setAttribute('aria-expanded', 'false');
+  };
+  button.setAttribute('aria-haspopup', 'menu');
+  button.setAttribute('aria-expanded', 'false');
+  button.addEventListener('click', () => {
+    if (open) return close();
+    open = h('div', { class: 'menu', role: 'menu' }, ...items());
+    document.body.append(open);
+    const r = button.getBoundingClientRect();
+    const w = open.offsetWidth;
+    open.style.left = Math.max(4, Math.min(r.left, innerWidth - w - 4)) + 'px';
+    open.style.top = r.bottom + 4 + 'px';
+    button.setAttribute('aria-expanded', 'true');
+    open.querySelector<HTMLElement>('[role=menuitem]')?.focus();
+    open.addEventListener('click', (e) => {
+      if ((e.target as HTMLElement).closest('[role=menuitem]')) close();
+    });
+    open.addEventListener('keydown', (e) => {
+      const all = [...open!.querySelectorAll<HTMLElement>('[role=menuitem]')];
+      const i = all.indexOf(document.activeElement as HTMLElement);
+      if (e.key === 'Escape') {
+        close();
+        button.focus();
+      } else if (e.key === 'ArrowDown') all[(i + 1) % all.length]?.focus();
+      else if (e.key === 'ArrowUp') all[(i + all.length - 1) % all.length]?.focus();
+      else return;
+      e.preventDefault();
+      e.stopPropagation();
+    });
+  });
+  document.addEventListener('pointerdown', (e) => {
+    if (open && !open.contains(e.target as Node) && !button.contains(e.target as Node)) close();
+  });
+}

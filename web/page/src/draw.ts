@@ -1,0 +1,327 @@
+// How the tracks look.
+
+import { theme, Theme } from './color';
+import { clock, dur, syscall } from './format';
+import { FuncView, Row, ThreadData } from './model';
+import { GAPS, LOCKS, PAUSES, STATES } from './proto';
+import { HEAD, MINI, ROW, Timeline, Track } from './timeline';
+
+const font = '11px ui-sans-serif, system-ui, sans-serif';
+
+// steps are the distances that grid lines may have.
+export function gridStep(span: number, width: number): number {
+  const want = (span / width) * 110;
+  const p = 10 ** Math.floor(Math.log10(want));
+  for (const m of [1, 2, 5, 10]) if (p * m >= want) return p * m;
+  return p * 10;
+}
+
+export function drawAxis(g: CanvasRenderingContext2D, v: Timeline): void {
+  const c = theme();
+  g.fillStyle = c.panel;
+  g.fillRect(0, 0, v.width, 24);
+  g.fillStyle = c.soft;
+  g.font = font;
+  g.textBaseline = 'middle';
+  const step = gridStep(v.span, v.width);
+  for (let t = Math.ceil(v.t0 / step) * step; t < v.t1; t += step) {
+    const x = Math.round(v.x(t));
+    g.fillStyle = c.line;
+    g.fillRect(x, 16, 1, 8);
+    g.fillStyle = c.soft;
+    g.fillText(clock(Math.round(t) - v.model.from(), step), x + 4, 12);
+  }
+  if (v.range) {
+    const a = v.x(v.range.t0);
+    const b = v.x(v.range.t1);
+    g.fillStyle = c.accent;
+    g.fillRect(a, 21, Math.max(1, b - a), 3);
+    const text = dur(v.range.t1 - v.range.t0);
+    const w = g.measureText(text).width + 10;
+    const x = Math.min(Math.max((a + b - w) / 2, 2), v.width - w - 2);
+    g.beginPath();
+    g.roundRect(x, 2, w, 17, 4);
+    g.fill();
+    g.fillStyle = c.dark ? '#08131c' : '#ffffff';
+    g.fillText(text, x + 5, 11);
+  }
+}
+
+export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
+  const c = theme();
+  g.fillStyle = c.bg;
+  g.fillRect(0, 0, v.width, v.height);
+  g.font = font;
+  g.textBaseline = 'middle';
+  const step = gridStep(v.span, v.width);
+  g.fillStyle = c.faint;
+  for (let t = Math.ceil(v.t0 / step) * step; t < v.t1; t += step) g.fillRect(Math.round(v.x(t)), 0, 1, v.height);
+  const edge = v.model.live && v.follow ? Math.min(v.model.edge(), v.t1) : v.model.edge();
+  const shown = v.tracks.filter((t) => t.y + t.h > v.top && t.y < v.top + v.height);
+  for (const t of shown) {
+    const y = t.y - v.top;
+    g.fillStyle = c.line;
+    g.fillRect(0, Math.round(y + t.h) - 1, v.width, 1);
+    if (v.chosen.size && !v.chosen.has(t.seq)) g.globalAlpha = 0.45;
+    const d = v.model.data.get(t.seq);
+    if (d) drawTrack(g, v, t, d, c, edge);
+    g.globalAlpha = 1;
+  }
+  // Before the recording, and after it.
+  shade(g, v, c, -Infinity, v.model.from());
+  if (!v.model.live) shade(g, v, c, edge, Infinity);
+  else {
+    const x = v.x(edge);
+    if (x > 0 && x < v.width) {
+      g.fillStyle = c.accent;
+      g.fillRect(Math.round(x), 0, 1, v.height);
+    }
+  }
+  if (v.range) {
+    const a = v.x(v.range.t0);
+    const b = v.x(v.range.t1);
+    g.globalAlpha = c.dark ? 0.5 : 0.4;
+    g.fillStyle = c.bg;
+    g.fillRect(0, 0, a, v.height);
+    g.fillRect(b, 0, v.width - b, v.height);
+    g.globalAlpha = 1;
+    g.fillStyle = c.accent;
+    g.fillRect(Math.round(a) - 1, 0, 1, v.height);
+    g.fillRect(Math.round(b), 0, 1, v.height);
+  }
+  arrows(g, v, c, shown, edge);
+  outline(g, v, c, edge);
+}
+
+function shade(g: CanvasRenderingContext2D, v: Timeline, c: Theme, from: number, to: number): void {
+  const a = Math.max(0, v.x(from));
+  const b = Math.min(v.width, v.x(to));
+  if (b > a) {
+    g.fillStyle = c.faint;
+    g.fillRect(a, 0, b - a, v.height);
+  }
+}
+
+function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: ThreadData, c: Theme, edge: number): void {
+  const y = t.y - v.top;
+  const s = d.lanes.get(STATES);
+  if (s) strip(g, v, s, y + 3, 8, edge, (i) => c.state[s.value[i] & 0xff] ?? c.unknown);
+  const l = d.lanes.get(LOCKS);
+  if (l) strip(g, v, l, y + 12, 6, edge, () => c.lock);
+  const p = d.lanes.get(PAUSES);
+  if (p) {
+    g.fillStyle = c.pause;
+    const from = p.at(v.t0);
+    let until = -1;
+    for (let i = from; i < p.n && p.start[i] < Math.min(v.t1, edge); i++) {
+      const a = v.x(p.start[i]);
+      const b = Math.max(v.x(p.end[i]), a + 1);
+      // What was merged is drawn as light as it is rare.
+      if (b <= until) continue;
+      g.globalAlpha = p.count[i] > 1 ? Math.max(0.25, Math.min(1, p.busy[i] / Math.max(1, p.end[i] - p.start[i]))) : 1;
+      g.fillRect(a, y + 18, b - a, 2);
+      until = b;
+    }
+    g.globalAlpha = 1;
+  }
+  if (t.mode !== 'strip') {
+    const hgt = t.mode === 'full' ? ROW : MINI;
+    const first = Math.max(0, Math.floor((v.top - t.y - HEAD) / hgt));
+    const last = Math.min(d.rows.length, Math.ceil((v.top + v.height - t.y - HEAD) / hgt));
+    for (let k = first; k < last; k++) {
+      const r = d.rows[k];
+      if (r && r.n) calls(g, v, r, y + HEAD + k * hgt, hgt - 1, t.mode === 'full', d, edge, c);
+    }
+  }
+  const gaps = d.lanes.get(GAPS);
+  if (gaps) {
+    for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i] < v.t1; i++) {
+      const a = v.x(gaps.start[i]);
+      const w = v.x(gaps.end[i]) - a;
+      g.fillStyle = c.gap;
+      if (gaps.value[i] & 1 || w < 3) {
+        g.beginPath();
+        g.moveTo(a - 4, y + 1);
+        g.lineTo(a + 4, y + 1);
+        g.lineTo(a, y + 9);
+        g.fill();
+        g.fillRect(a - 0.5, y + 2, 1, HEAD - 4);
+      } else hatch(g, Math.max(0, a), y + 2, Math.min(w, v.width), t.h - 6, c);
+    }
+  }
+}
+
+function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: number, c: Theme): void {
+  g.save();
+  g.beginPath();
+  g.rect(x, y, w, h);
+  g.clip();
+  g.globalAlpha = 0.75;
+  g.fillStyle = c.faint;
+  g.fillRect(x, y, w, h);
+  g.globalAlpha = 1;
+  g.strokeStyle = c.gap;
+  g.lineWidth = 1;
+  g.beginPath();
+  for (let k = x - h; k < x + w; k += 8) {
+    g.moveTo(k, y + h);
+    g.lineTo(k + h, y);
+  }
+  g.stroke();
+  g.restore();
+}
+
+export function stateText(v: { model: { hello: { process: { arch: string } } | null } }, value: number): string {
+  const names = ['unknown', 'running', 'runnable', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'held by another tracer', 'dead'];
+  const nr = ((value >> 8) & 0xffff) - 1;
+  const s = names[value & 0xff] ?? 'unknown';
+  return nr >= 0 ? s + ' in ' + syscall(nr, v.model.hello?.process.arch ?? 'amd64') : s;
+}
+
+function strip(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: number, edge: number, color: (i: number) => string): void {
+  let last = '';
+  let until = -1;
+  const t1 = Math.min(v.t1, edge);
+  for (let i = r.at(v.t0); i < r.n && r.start[i] < t1; i++) {
+    const a = Math.max(v.x(r.start[i]), 0);
+    const b = Math.min(v.x(Math.min(r.end[i], edge)), v.width);
+    if (b <= until && b - a < 0.5) continue;
+    const f = color(i);
+    if (f !== last) g.fillStyle = last = f;
+    const w = Math.max(b - a, 0.75);
+    g.fillRect(a, y, w, h);
+    until = a + w;
+  }
+}
+
+function fillFor(f: FuncView | undefined, c: Theme): string {
+  return f && f.fill >= 0 ? c.fills[f.fill] : c.unknown;
+}
+
+function calls(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: number, text: boolean, d: ThreadData, edge: number, c: Theme): void {
+  const funcs = v.model.funcs;
+  const scale = v.width / v.span;
+  const hits = v.hits;
+  const t1 = Math.min(v.t1, edge);
+  const alpha = g.globalAlpha;
+  let last = '';
+  let until = -1;
+  const labels: number[] = [];
+  for (let i = r.at(v.t0); i < r.n; i++) {
+    const s = r.start[i];
+    if (s >= t1) break;
+    const open = r.end[i] === Infinity;
+    const a = Math.max((s - v.t0) * scale, -2);
+    const end = Math.min(r.end[i], edge);
+    const b = Math.min((end - v.t0) * scale, v.width + 2);
+    // Coarser data than pixels, while the finer is on its way in: one for each.
+    if (b < until + 0.2 && b - a < 0.4) continue;
+    const id = r.value[i];
+    const lit = hits ? hits[id] === 1 : true;
+    if (v.hideHits && hits && lit) continue;
+    const f = !hits || lit || v.hideHits ? fillFor(funcs[id], c) : c.dim;
+    if (f !== last) g.fillStyle = last = f;
+    let w = b - a;
+    const thin = r.count[i] > 1;
+    if (thin) {
+      // Merged calls: as dense as the time that they took.
+      const dense = r.busy[i] / Math.max(1, r.end[i] - s);
+      g.globalAlpha = alpha * (0.35 + 0.65 * Math.min(1, dense));
+      g.fillRect(a, y, Math.max(w, 0.8), h);
+      g.globalAlpha = alpha;
+    } else if (open && end > d.last && w > 2) {
+      // Confirmed up to the newest event, assumed since.
+      const seen = Math.min(Math.max((d.last - v.t0) * scale, a), b);
+      g.fillRect(a, y, Math.max(seen - a, 0), h);
+      g.globalAlpha = alpha * 0.6;
+      g.fillRect(seen, y, b - seen, h);
+      g.globalAlpha = alpha;
+    } else {
+      if (w > 3) w -= 1;
+      g.fillRect(a, y, Math.max(w, 0.8), h);
+    }
+    until = b;
+    if (text && w > 22 && !thin) labels.push(i);
+  }
+  if (!labels.length) return;
+  for (const i of labels) {
+    const a = Math.max((r.start[i] - v.t0) * scale, 0);
+    const b = Math.min((Math.min(r.end[i], edge) - v.t0) * scale, v.width);
+    const f = funcs[r.value[i]];
+    if (!f || b - a < 20) continue;
+    const s = label(g, f, b - a - 8);
+    if (!s) continue;
+    g.fillStyle = hits && !hits[r.value[i]] && !v.hideHits ? c.dimText : c.onFill;
+    g.fillText(s, a + 4, y + h / 2 + 0.5);
+  }
+}
+
+// label is as much of a name as fits in w pixels.
+export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): string {
+  if (!f.full) {
+    f.full = g.measureText(f.name.slice(0, 400)).width;
+    f.shortWidth = f.short === f.name ? f.full : g.measureText(f.short.slice(0, 400)).width;
+  }
+  if (f.full <= w) return f.name.slice(0, 400);
+  if (f.shortWidth <= w) return f.short;
+  const n = Math.floor((f.short.length * (w - 6)) / f.shortWidth);
+  return n >= 3 ? f.short.slice(0, n) + '…' : '';
+}
+
+// arrows lead from a thread that waits to the one that holds the lock.
+function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track[], edge: number): void {
+  const byTID = new Map<number, Track>();
+  for (const t of v.tracks) byTID.set(v.model.threads.get(t.seq)?.tid ?? -1, t);
+  const marked = v.hover?.lane && v.hover.depth === LOCKS ? v.hover : null;
+  let drawn = 0;
+  for (const t of shown) {
+    const l = v.model.data.get(t.seq)?.lanes.get(LOCKS);
+    if (!l) continue;
+    for (let i = l.at(v.t0); i < l.n && l.start[i] < v.t1; i++) {
+      const wide = v.x(Math.min(l.end[i], edge)) - v.x(l.start[i]);
+      const is = marked !== null && marked.row === l && marked.i === i;
+      if ((wide < 14 && !is) || l.count[i] > 1) continue;
+      const lock = v.model.locks[l.value[i]];
+      const holder = lock?.holder ? byTID.get(lock.holder) : undefined;
+      if (!holder || holder === t || drawn > 400) continue;
+      drawn++;
+      const x = Math.max(v.x(l.start[i]), 2);
+      const y0 = t.y - v.top + 15;
+      const down = holder.y > t.y;
+      const y1 = holder.y - v.top + (down ? 3 : 18);
+      g.globalAlpha = is ? 1 : 0.55;
+      g.strokeStyle = g.fillStyle = c.lock;
+      g.lineWidth = is ? 2 : 1;
+      g.beginPath();
+      g.moveTo(x, y0);
+      const bend = Math.min(28, Math.abs(y1 - y0) / 3);
+      g.bezierCurveTo(x - bend, y0, x - bend, y1, x, y1);
+      g.stroke();
+      g.beginPath();
+      g.moveTo(x + 1, y1);
+      g.lineTo(x - 6, y1 - 4);
+      g.lineTo(x - 5, y1 + 4);
+      g.fill();
+    }
+  }
+  g.globalAlpha = 1;
+}
+
+function outline(g: CanvasRenderingContext2D, v: Timeline, c: Theme, edge: number): void {
+  const box = (seq: number, depth: number, row: Row, i: number, w: number, color: string): void => {
+    const t = v.track(seq);
+    if (!t || t.mode === 'strip' || depth >= 0xff00) return;
+    const a = Math.max(v.x(row.start[i]), -4);
+    const b = Math.min(v.x(Math.min(row.end[i], edge)), v.width + 4);
+    g.strokeStyle = color;
+    g.lineWidth = w;
+    const h = t.mode === 'full' ? ROW : MINI;
+    g.strokeRect(a - w / 2, v.rowY(t, depth) - v.top - w / 2, Math.max(b - a, 2) + w - 1, h - 1 + w);
+  };
+  const h = v.hover;
+  if (h && !h.lane && h.i < h.row.n) box(h.seq, h.depth, h.row, h.i, 1.5, c.text);
+  if (v.selected) {
+    const n = v.near(v.selected);
+    if (n) box(n.seq, n.depth, n.row, n.i, 2.5, c.hit);
+  }
+}

@@ -1,0 +1,138 @@
+// Pointer, wheel and touch on the timeline.
+
+import { el } from './dom';
+import { Timeline } from './timeline';
+
+export function pointers(v: Timeline): void {
+  const calls = el<HTMLCanvasElement>('calls');
+  const axis = el<HTMLCanvasElement>('axis');
+  const down = new Map<number, { x: number; y: number }>();
+  let mode: 'none' | 'pan' | 'range' | 'pinch' = 'none';
+  let start = { x: 0, y: 0, t: 0 };
+  let moved = false;
+  let pinch = { d: 1, x: 0 };
+  let speed = 0; // px/ms, for letting go while moving
+  let at = 0;
+
+  const local = (c: HTMLElement, e: { clientX: number; clientY: number }): { x: number; y: number } => {
+    const r = c.getBoundingClientRect();
+    return { x: e.clientX - r.left, y: e.clientY - r.top };
+  };
+
+  const wheel = (e: WheelEvent): void => {
+    e.preventDefault();
+    const unit = e.deltaMode === 1 ? 30 : e.deltaMode === 2 ? 300 : 1;
+    const { x } = local(calls, e);
+    if (e.altKey) return v.scrollBy(e.deltaY * unit);
+    const dx = e.shiftKey && !e.deltaX ? e.deltaY : e.deltaX;
+    if (Math.abs(dx) > Math.abs(e.shiftKey ? 0 : e.deltaY)) return v.pan((dx * unit) / v.width, true);
+    const k = e.ctrlKey ? 0.01 : 0.0022;
+    v.zoom(Math.exp(Math.max(-1.2, Math.min(1.2, e.deltaY * unit * k))), x);
+  };
+  calls.addEventListener('wheel', wheel, { passive: false });
+  axis.addEventListener('wheel', wheel, { passive: false });
+
+  const begin = (c: HTMLCanvasElement, e: PointerEvent): void => {
+    if (e.button > 1) return;
+    const p = local(c, e);
+    c.setPointerCapture(e.pointerId);
+    down.set(e.pointerId, p);
+    if (down.size === 2) {
+      const [a, b] = [...down.values()];
+      mode = 'pinch';
+      pinch = { d: Math.max(20, Math.hypot(a.x - b.x, a.y - b.y)), x: (a.x + b.x) / 2 };
+      v.onHover(null, 0, 0);
+      return;
+    }
+    moved = false;
+    speed = 0;
+    at = e.timeStamp;
+    start = { ...p, t: v.time(p.x) };
+    mode = c === axis || e.shiftKey || v.selectMode ? 'range' : 'pan';
+  };
+  calls.addEventListener('pointerdown', (e) => {
+    calls.focus({ preventScroll: true });
+    begin(calls, e);
+  });
+  axis.addEventListener('pointerdown', (e) => begin(axis, e));
+
+  const move = (c: HTMLCanvasElement, e: PointerEvent): void => {
+    const p = local(c, e);
+    const was = down.get(e.pointerId);
+    if (!was) {
+      if (c === calls && e.pointerType !== 'touch') {
+        const h = v.hit(p.x, p.y);
+        v.onHover(h, e.clientX, e.clientY);
+      }
+      return;
+    }
+    down.set(e.pointerId, p);
+    if (mode === 'pinch' && down.size === 2) {
+      const [a, b] = [...down.values()];
+      const d = Math.max(20, Math.hypot(a.x - b.x, a.y - b.y));
+      const mid = (a.x + b.x) / 2;
+      v.zoom(pinch.d / d, mid, true);
+      if (!v.follow) v.pan((pinch.x - mid) / v.width, true);
+      pinch = { d, x: mid };
+      return;
+    }
+    if (!moved && Math.hypot(p.x - start.x, p.y - start.y) < 4) return;
+    if (!moved) {
+      moved = true;
+      v.onHover(null, 0, 0);
+      calls.classList.toggle('drag', mode === 'pan');
+    }
+    if (mode === 'pan') {
+      v.pan((was.x - p.x) / v.width, true);
+      v.scrollBy(was.y - p.y);
+      const dt = Math.max(1, e.timeStamp - at);
+      speed = 0.6 * speed + 0.4 * ((was.x - p.x) / dt);
+      at = e.timeStamp;
+    } else if (mode === 'range') {
+      const t = v.time(Math.min(Math.max(p.x, 0), v.width));
+      v.onRange({ t0: Math.min(start.t, t), t1: Math.max(start.t, t) }, false);
+    }
+  };
+  calls.addEventListener('pointermove', (e) => move(calls, e));
+  axis.addEventListener('pointermove', (e) => move(axis, e));
+  calls.addEventListener('pointerleave', () => v.onHover(null, 0, 0));
+
+  const end = (c: HTMLCanvasElement, e: PointerEvent): void => {
+    if (!down.delete(e.pointerId)) return;
+    calls.classList.remove('drag');
+    if (down.size) {
+      // One finger of two is left: it pans on.
+      const [p] = [...down.values()];
+      start = { ...p, t: v.time(p.x) };
+      mode = 'pan';
+      moved = true;
+      return;
+    }
+    const p = local(c, e);
+    if (!moved && e.type === 'pointerup') {
+      if (c === axis) v.onRange(null, true);
+      else {
+        const h = v.hit(p.x, p.y);
+        if (!h && v.range && !v.selectMode) v.onRange(null, true);
+        v.onSelect(h);
+      }
+    } else if (mode === 'range' && moved) v.onRange(v.range, true);
+    else if (mode === 'pan' && moved && Math.abs(speed) > 0.3 && e.timeStamp - at < 60) v.show(v.t0 + ((speed * 160) / v.width) * v.span, v.t1 + ((speed * 160) / v.width) * v.span);
+    mode = 'none';
+  };
+  for (const c of [calls, axis]) {
+    c.addEventListener('pointerup', (e) => end(c, e));
+    c.addEventListener('pointercancel', (e) => end(c, e));
+  }
+
+  calls.addEventListener('dblclick', (e) => {
+    const p = local(calls, e);
+    const h = v.hit(p.x, p.y);
+    if (!h) return;
+    const a = h.row.start[h.i];
+    const b = Math.min(h.row.end[h.i], v.model.edge());
+    const pad = Math.max((b - a) * 0.05, 25);
+    v.setFollow(false);
+    v.show(a - pad, b + pad);
+  });
+}

@@ -1,0 +1,170 @@
+// The column of thread names: what each track is, and how to fold, pin, hide
+// and order them.
+
+import { el, fill, h, put, say } from './dom';
+import { percent } from './format';
+import { Mode, Timeline } from './timeline';
+
+interface Label { li: HTMLLIElement; name: HTMLButtonElement; sub: HTMLElement; fold: HTMLButtonElement; pin: HTMLButtonElement; bar: HTMLElement; text: string }
+
+const next: Record<Mode, Mode> = { full: 'compact', compact: 'strip', strip: 'full' };
+const sign: Record<Mode, string> = { full: '▾', compact: '▿', strip: '▸' };
+const words: Record<Mode, string> = { full: 'all rows', compact: 'thin rows', strip: 'folded' };
+
+export class Labels {
+  private all = new Map<number, Label>();
+  private list = el('labels');
+  onChange = (): void => {};
+
+  constructor(private v: Timeline) {
+    v.onLayout = () => this.update();
+    this.list.addEventListener('wheel', (e) => {
+      // The column scrolls as usual; the timeline beside it zooms.
+      v.scrollBy(e.deltaY);
+      e.preventDefault();
+    }, { passive: false });
+  }
+
+  private make(seq: number): Label {
+    const v = this.v;
+    const change = (): void => {
+      v.layout();
+      this.onChange();
+    };
+    const mode = (): Mode => v.track(seq)?.mode ?? 'full';
+    const fold = h('button', { class: 'icon', onclick: () => {
+      v.modes.set(seq, next[mode()]);
+      change();
+      say(words[mode()]);
+    } });
+    const name = h('button', { class: 'name', onclick: () => {
+      if (v.chosen.has(seq)) v.chosen.delete(seq);
+      else v.chosen.add(seq);
+      change();
+      if (v.range) v.onRange(v.range, true);
+    } });
+    const pin = h('button', { class: 'icon pin', onclick: () => {
+      v.pinned = v.pinned.includes(seq) ? v.pinned.filter((s) => s !== seq) : [...v.pinned, seq];
+      change();
+    } });
+    const hide = h('button', { class: 'icon hide', title: 'Hide this thread', 'aria-label': 'Hide this thread', onclick: () => {
+      v.hidden.add(seq);
+      v.chosen.delete(seq);
+      change();
+    } }, '×');
+    const sub = h('span', { class: 'sub' });
+    const bar = h('i', { class: 'share' });
+    const li = h('li', { draggable: true }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), bar);
+    li.addEventListener('dragstart', (e) => {
+      e.dataTransfer!.setData('text/x-sliver-thread', String(seq));
+      e.dataTransfer!.effectAllowed = 'move';
+    });
+    li.addEventListener('dragover', (e) => {
+      if (e.dataTransfer!.types.includes('text/x-sliver-thread')) {
+        e.preventDefault();
+        li.classList.add('over');
+      }
+    });
+    li.addEventListener('dragleave', () => li.classList.remove('over'));
+    li.addEventListener('drop', (e) => {
+      e.preventDefault();
+      li.classList.remove('over');
+      this.move(Number(e.dataTransfer!.getData('text/x-sliver-thread')), seq);
+    });
+    li.addEventListener('keydown', (e) => {
+      if (!e.altKey || (e.key !== 'ArrowUp' && e.key !== 'ArrowDown')) return;
+      e.preventDefault();
+      e.stopPropagation();
+      const i = v.tracks.findIndex((t) => t.seq === seq);
+      const other = v.tracks[i + (e.key === 'ArrowUp' ? -1 : 1)];
+      if (other) this.move(seq, other.seq);
+      name.focus();
+    });
+    this.list.append(li);
+    const l = { li, name, sub, fold, pin, bar, text: '' };
+    this.all.set(seq, l);
+    return l;
+  }
+
+  // move puts a thread in the place of another.
+  move(seq: number, to: number): void {
+    if (seq === to) return;
+    const order = this.v.tracks.map((t) => t.seq);
+    const from = order.indexOf(seq);
+    const at = order.indexOf(to);
+    if (from < 0 || at < 0) return;
+    order.splice(from, 1);
+    order.splice(at, 0, seq);
+    this.v.arranged = order;
+    this.v.pinned = [];
+    this.v.layout();
+    this.onChange();
+  }
+
+  update(): void {
+    const v = this.v;
+    const shown = new Set(v.tracks.map((t) => t.seq));
+    for (const [seq, l] of this.all) {
+      if (!shown.has(seq)) {
+        l.li.remove();
+        this.all.delete(seq);
+      }
+    }
+    v.tracks.forEach((t, k) => {
+      const l = this.all.get(t.seq) ?? this.make(t.seq);
+      const i = v.model.threads.get(t.seq)!;
+      const st = l.li.style;
+      st.top = t.y + 'px';
+      st.height = t.h + 'px';
+      // Readers and the Tab key go through the list in the order on the screen.
+      if (this.list.children[k] !== l.li) this.list.insertBefore(l.li, this.list.children[k] ?? null);
+      const share = v.model.share.get(t.seq);
+      const cpu = share === undefined ? '' : ' · CPU ' + percent(share);
+      const state = !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
+      const sub = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}${cpu}${state ? ' · ' + state : ''}`;
+      const text = [i.name, sub, t.mode, v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
+      if (text === l.text) return;
+      l.text = text;
+      fill(l.name, i.name || 'thread');
+      l.name.title = `${i.name} — TID ${i.tid}. Click to choose it for the selected range.`;
+      l.name.setAttribute('aria-pressed', String(v.chosen.has(t.seq)));
+      fill(l.sub, sub);
+      fill(l.fold, sign[t.mode]);
+      l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
+      l.fold.setAttribute('aria-label', l.fold.title);
+      const pinned = v.pinned.includes(t.seq);
+      fill(l.pin, pinned ? '★' : '☆');
+      l.pin.title = pinned ? 'No longer keep on top' : 'Keep on top';
+      l.pin.setAttribute('aria-label', l.pin.title);
+      l.pin.setAttribute('aria-pressed', String(pinned));
+      l.li.classList.toggle('pinned', pinned);
+      l.li.classList.toggle('main', !!i.main);
+      l.bar.style.width = Math.round((share ?? 0) * 100) + '%';
+    });
+    this.corner();
+  }
+
+  private field: HTMLInputElement | null = null;
+  private back: HTMLButtonElement | null = null;
+
+  private corner(): void {
+    if (!this.field) {
+      this.field = h('input', { type: 'search', placeholder: 'Threads…', 'aria-label': 'Show only threads whose name or TID has', oninput: () => {
+        this.v.filter = this.field!.value;
+        this.v.layout();
+        this.onChange();
+      } });
+      this.back = h('button', { class: 'small', onclick: () => {
+        this.v.hidden.clear();
+        this.v.layout();
+        this.onChange();
+      } });
+      put(el('corner'), this.field, this.back);
+    }
+    if (document.activeElement !== this.field) this.field.value = this.v.filter;
+    const n = this.v.hidden.size;
+    this.back!.hidden = n === 0;
+    fill(this.back!, `${n} hidden`);
+    this.back!.title = 'Show the hidden threads again';
+  }
+}

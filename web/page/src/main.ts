@@ -1,0 +1,352 @@
+import { Bar } from './bar';
+import { onTheme } from './color';
+import { el, fill, h, menu, say } from './dom';
+import { dur } from './format';
+import { pointers } from './input';
+import { Labels } from './labels';
+import { Minimap } from './minimap';
+import { Model, Row } from './model';
+import { Conn, Where } from './proto';
+import { RangePanel } from './range';
+import { Search } from './search';
+import { Side } from './side';
+import { Hit, Mode, Timeline } from './timeline';
+import { read, write } from './url';
+
+const state = read();
+const model = new Model();
+let first = true; // nothing has been shown yet
+let problem = 'Connecting to sliver…';
+let up = false;
+
+const conn = new Conn(state.token, {
+  hello(m) {
+    const other = model.hello && model.hello.base !== m.base;
+    model.hello = m;
+    model.reset();
+    if (other) first = true;
+    timeline.anew();
+    bar.update();
+  },
+  status(m) {
+    const was = model.status;
+    const threads = was?.threads.map((t) => `${t.seq}:${t.depth}`).join();
+    model.setStatus(m);
+    if (first && m.to > 0) begin();
+    if (threads !== m.threads.map((t) => `${t.seq}:${t.depth}`).join()) timeline.layout();
+    else labels.update();
+    if (was && m.to > was.to && !m.done && !model.hello?.live && loading) timeline.all();
+    if (m.done) loading = false;
+    if (was && m.done && !was.done && model.hello?.live) {
+      say('the recording has ended');
+      timeline.setFollow(false);
+    }
+    empty();
+    bar.update();
+    void mini.refresh(!was || was.done !== m.done);
+    search.again();
+    timeline.wake();
+  },
+  names(m) {
+    model.names(m);
+    timeline.wake();
+  },
+  frame(f) {
+    model.frame(f);
+    if (f.type === 1) timeline.answered(f.id);
+    timeline.wake();
+  },
+  state(isUp, why) {
+    up = isUp;
+    problem = why;
+    document.body.classList.toggle('offline', !isUp);
+    empty();
+  },
+});
+
+const timeline = new Timeline(model, conn);
+const labels = new Labels(timeline);
+const mini = new Minimap(timeline);
+const search = new Search(timeline);
+const side = new Side(timeline);
+const panel = new RangePanel(timeline);
+const bar = new Bar(timeline, search, help);
+let loading = true;
+let held: ReturnType<typeof setTimeout> | undefined;
+
+pointers(timeline);
+timeline.onHover = (hit, x, y) => side.hover(hit, x, y);
+timeline.onSelect = (hit) => {
+  if (hit && !hit.lane && hit.row.count[hit.i] === 1) void side.select({ thread: hit.seq, depth: hit.depth, start: hit.row.start[hit.i] });
+  else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i] + hit.row.end[hit.i]) / 2));
+  else void side.select(null);
+};
+timeline.onRange = (r, done) => {
+  timeline.range = r && r.t1 - r.t0 > 0 ? r : null;
+  if (done) {
+    if (timeline.range) void panel.show(timeline.range).then(() => timeline.resize());
+    else panel.close();
+    if (search.input.value) void search.run();
+    requestAnimationFrame(() => timeline.resize());
+  }
+  mini.draw();
+  timeline.wake();
+  keep();
+};
+timeline.onMoved = () => {
+  mini.draw();
+  bar.update();
+  void mini.refresh();
+  keep();
+};
+side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
+side.onFunc = (f) => search.func(f);
+side.onClose = keep;
+panel.onFunc = (f) => search.func(f);
+panel.onExport = (b) => menu(b, () => bar.formats(true));
+search.onChange = (m) => {
+  panel.match = m;
+  keep();
+};
+search.onNext = (w) => void side.go(w);
+labels.onChange = keep;
+onTheme(() => {
+  timeline.wake();
+  mini.draw();
+  panel.restyle();
+});
+
+// begin shows what the address asks for, or the newest, or all.
+function begin(): void {
+  first = false;
+  timeline.hidden = new Set(state.hidden);
+  timeline.chosen = new Set(state.chosen);
+  timeline.pinned = state.pinned ?? [];
+  timeline.arranged = state.order ?? [];
+  timeline.filter = state.filter ?? '';
+  for (const [s, m] of state.modes ?? []) if (['full', 'compact', 'strip'].includes(m)) timeline.modes.set(s, m as Mode);
+  timeline.layout();
+  const b = timeline.bounds();
+  if (state.t0 !== undefined && state.t1 !== undefined && state.t1 > state.t0 && !state.follow) {
+    loading = false;
+    timeline.show(state.t0, state.t1, true);
+  } else if (model.live) {
+    timeline.show(b.t1 - (state.t1 && state.t0 ? state.t1 - state.t0 : 5e9), b.t1, true);
+    timeline.setFollow(true);
+  } else timeline.show(b.t0 - (b.t1 - b.t0) * 0.01, b.t1 + (b.t1 - b.t0) * 0.01, true);
+  if (state.top) requestAnimationFrame(() => timeline.scrollBy(state.top!));
+  if (state.q) search.text(state.q);
+  if (state.tab) panel.tab = state.tab as never;
+  if (state.range) timeline.onRange({ t0: state.range[0], t1: state.range[1] }, true);
+  if (state.call) void side.select({ thread: state.call[0], depth: state.call[1], start: state.call[2] });
+  timeline.resize();
+}
+
+function keep(): void {
+  if (first || held) return;
+  held = setTimeout(() => {
+    held = undefined;
+    const s = timeline.selected;
+    const g = timeline.target();
+    write({
+      token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
+      call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
+      pinned: timeline.pinned, order: timeline.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: timeline.range ? panel.tab : undefined, top: timeline.top,
+    });
+  }, 250);
+}
+
+// empty says what is the matter when there is nothing to see, or it is old.
+function empty(): void {
+  const box = el('empty');
+  const s = model.status;
+  let text = '';
+  let more = '';
+  if (!state.token) {
+    text = 'The token is missing in this address.';
+    more = 'Open the whole address that sliver printed, with what follows the #.';
+  } else if (!up) text = problem;
+  else if (!s) text = 'Connecting to sliver…';
+  else if (s.error) {
+    text = 'The recording cannot be read.';
+    more = s.error;
+  } else if (!s.to && !s.done && model.hello?.live) {
+    text = 'No samples yet.';
+    more = 'Waiting for the first sample of a chosen thread.';
+  } else if (!s.to && !s.done) text = 'Reading the recording…';
+  else if (!s.to) {
+    text = 'There are no samples in this recording.';
+    more = s.reason ? `It ended: ${s.reason}.` : '';
+  } else if (!timeline.tracks.length && !first) {
+    text = 'No thread is shown.';
+    more = 'Change the filter of threads, or show the hidden ones again.';
+  }
+  box.hidden = !text;
+  box.classList.toggle('over', !!model.status?.to && !up);
+  if (box.textContent !== text + more) fill(box, h('h2', null, text), more ? h('p', null, more) : null);
+}
+
+const keys: [string, string][] = [
+  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the threads'], ['Wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'], ['Alt + wheel', 'scroll'],
+  ['Drag', 'move'], ['Shift + drag', 'select a time range (also: drag on the time axis)'], ['Double-click', 'zoom to a call'], ['0', 'show all'], ['Space', 'freeze or go on'],
+  ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'], ['↑ ↓ with a call selected', 'its caller, its callee'],
+  ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
+  ['Alt + ↑ ↓ on a thread', 'move it'], ['Esc', 'close, step by step'], ['?', 'this help'],
+];
+
+function help(): void {
+  const d = el<HTMLDialogElement>('dialog');
+  if (d.open) return d.close();
+  const c = (name: string, text: string): HTMLElement => h('li', null, h('i', { class: 'swatch ' + name }), text);
+  fill(d, h('div', { class: 'head' }, h('h2', null, 'Keys'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
+    h('dl', { class: 'keys' }, ...keys.flatMap(([k, t]) => [h('dt', null, h('kbd', null, k)), h('dd', null, t)])),
+    h('h2', null, 'What the strips mean'),
+    h('ul', { class: 'legend' }, c('s1', 'running'), c('s2', 'runnable: waits for a CPU'), c('s3', 'blocked'), c('s4', 'uninterruptible'), c('lock', 'waits for a lock; the arrow leads to its holder'),
+      c('pause', 'held by sliver for a sample'), c('gap', 'samples are missing')),
+    h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover tells how many.'),
+    h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`));
+  d.showModal();
+}
+
+document.addEventListener('keydown', (e) => {
+  const t = e.target as HTMLElement;
+  if (e.ctrlKey || e.metaKey || e.altKey || t.closest('input, select, textarea, dialog')) return;
+  const k = e.key.length === 1 ? e.key.toLowerCase() : e.key;
+  const control = t.closest('button, [role=tab], .menu');
+  switch (k) {
+    case '/':
+      search.input.focus();
+      search.input.select();
+      break;
+    case '?':
+      help();
+      break;
+    case '0':
+      timeline.all();
+      break;
+    case ' ':
+      if (control) return;
+      if (model.live) {
+        if (timeline.follow) {
+          timeline.setFollow(false);
+          timeline.frozen = true;
+          say('frozen');
+        } else timeline.setFollow(true);
+        bar.update();
+      }
+      break;
+    case 'End':
+      timeline.setFollow(true);
+      bar.update();
+      break;
+    case 'Home': {
+      timeline.setFollow(false);
+      const b = timeline.bounds();
+      timeline.show(b.t0 - timeline.span * 0.02, b.t0 + timeline.span * 0.98);
+      break;
+    }
+    case 'Enter': {
+      if (control) return;
+      const hit = middle();
+      if (hit) timeline.onSelect(hit);
+      break;
+    }
+    case '[':
+    case ']':
+      void side.step(k === ']' ? 1 : -1);
+      break;
+    case 'f':
+      side.zoom();
+      break;
+    case 'm':
+      if (side.call) timeline.onRange({ t0: side.call.start, t1: side.call.end }, true);
+      break;
+    case 'ArrowUp':
+    case 'ArrowDown':
+      if (timeline.selected && side.detail) {
+        const w = timeline.selected;
+        const to = side.detail.calls[w.depth + (k === 'ArrowUp' ? -1 : 1)];
+        if (to) void side.go({ thread: w.thread, depth: to.depth, start: to.start });
+      } else timeline.scrollBy(k === 'ArrowUp' ? -80 : 80);
+      break;
+    case 'Escape':
+      if (timeline.selected) void side.select(null);
+      else if (timeline.range) timeline.onRange(null, true);
+      else if (search.input.value) search.text('');
+      break;
+    default:
+      if (!timeline.key(k.toLowerCase(), true)) return;
+  }
+  e.preventDefault();
+});
+document.addEventListener('keyup', (e) => void timeline.key(e.key.toLowerCase(), false));
+window.addEventListener('blur', () => timeline.clearKeys());
+
+// middle is the innermost call in the middle of the first track on the screen.
+function middle(): Hit | null {
+  for (const t of timeline.tracks) {
+    if (t.y + t.h < timeline.top + 20) continue;
+    const d = model.data.get(t.seq);
+    if (!d) continue;
+    const at = timeline.time(timeline.width / 2);
+    for (let depth = d.rows.length - 1; depth >= 0; depth--) {
+      const r: Row = d.rows[depth];
+      const i: number = r.at(at);
+      if (i < r.n && r.start[i] <= at && r.count[i] === 1) return { seq: t.seq, depth, row: r, i, lane: false };
+    }
+  }
+  return null;
+}
+
+// What tests look at; nothing on the page uses it.
+Object.defineProperty(window, 'sliver', {
+  value: {
+    get state() {
+      return {
+        up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
+        tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
+        gaps: model.gaps, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
+        span: dur(timeline.span), total: panel.root?.value ?? 0,
+      };
+    },
+    // item finds the screen position of a call by its function, wide enough to be hit.
+    item(name: string, wide = 12) {
+      const r: DOMRect = el('calls').getBoundingClientRect();
+      for (const t of timeline.tracks) {
+        const d = model.data.get(t.seq);
+        if (!d || t.mode !== 'full') continue;
+        for (let depth = d.rows.length - 1; depth >= 0; depth--) {
+          const row = d.rows[depth];
+          const y = timeline.rowY(t, depth) - timeline.top + 8;
+          if (y < 4 || y > timeline.height - 8) continue;
+          for (let i = row.at(timeline.t0); i < row.n && row.start[i] < timeline.t1; i++) {
+            const f = model.funcs[row.value[i]];
+            const a = Math.max(timeline.x(row.start[i]), 0);
+            const b = Math.min(timeline.x(Math.min(row.end[i], model.edge())), timeline.width);
+            if (row.count[i] === 1 && b - a >= wide && f && (!name || f.name === name)) {
+              return { x: r.left + (a + b) / 2, y: r.top + y, name: f.name, seq: t.seq, depth, start: row.start[i], end: row.end[i] };
+            }
+          }
+        }
+      }
+      return null;
+    },
+    // counted adds up the calls that are drawn, by thread and depth.
+    counted(seq: number) {
+      return model.data.get(seq)?.rows.map((r) => r.count.subarray(0, r.n).reduce((a, b) => a + b, 0)) ?? [];
+    },
+    newest() {
+      let t = 0;
+      for (const d of model.data.values()) t = Math.max(t, d.last);
+      return t;
+    },
+  },
+});
+
+window.addEventListener('hashchange', () => {
+  // Another address of ours was typed or pasted.
+  const s = read();
+  if (s.token !== state.token) location.reload();
+});
+empty();
+if (state.token) conn.open();

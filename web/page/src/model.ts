@@ -1,0 +1,222 @@
+// What the page knows of the recording.
+
+import { fillOf } from './color';
+import { short } from './format';
+import { Frame, FrameThread, Func, GAP, Hello, LockInfo, MORE, Names, Status, ThreadInfo, VIEW } from './proto';
+
+// Row is one depth or lane of a thread: items in the order of time, of which
+// the last may be open.
+export class Row {
+  n = 0;
+  start: Float64Array;
+  end: Float64Array;
+  busy: Float32Array;
+  value: Uint32Array;
+  count: Uint32Array;
+
+  constructor(cap: number) {
+    this.start = new Float64Array(cap);
+    this.end = new Float64Array(cap);
+    this.busy = new Float32Array(cap);
+    this.value = new Uint32Array(cap);
+    this.count = new Uint32Array(cap);
+  }
+
+  static of(t: FrameThread, from: number, to: number): Row {
+    const r = new Row(0);
+    r.n = to - from;
+    r.start = t.start.subarray(from, to);
+    r.end = t.end.subarray(from, to);
+    r.busy = t.busy.subarray(from, to);
+    r.value = t.value.subarray(from, to);
+    r.count = t.count.subarray(from, to);
+    return r;
+  }
+
+  dropOpen(): void {
+    if (this.n > 0 && this.end[this.n - 1] === Infinity) this.n--;
+  }
+
+  // add appends items of a frame; thin ones of one bin become one.
+  add(t: FrameThread, from: number, to: number, bin: number): void {
+    this.room(to - from);
+    for (let i = from; i < to; i++) {
+      const k = this.n - 1;
+      const s = t.start[i];
+      const e = t.end[i];
+      if (k >= 0 && e - s < bin && this.end[k] - this.start[k] < 2 * bin && this.busy[k] < bin && Math.floor(this.start[k] / bin) === Math.floor(s / bin)) {
+        if (t.busy[i] > this.busy[k]) this.value[k] = t.value[i];
+        this.end[k] = e;
+        this.busy[k] += t.busy[i];
+        this.count[k] += t.count[i];
+        continue;
+      }
+      const j = this.n++;
+      this.start[j] = s;
+      this.end[j] = e;
+      this.busy[j] = t.busy[i];
+      this.value[j] = t.value[i];
+      this.count[j] = t.count[i];
+    }
+  }
+
+  private room(more: number): void {
+    if (this.n + more <= this.start.length) return;
+    const cap = Math.max(16, 2 * (this.n + more));
+    const grow = <T extends Float64Array | Float32Array | Uint32Array>(old: T, fresh: T): T => {
+      fresh.set(old.subarray(0, this.n) as never);
+      return fresh;
+    };
+    this.start = grow(this.start, new Float64Array(cap));
+    this.end = grow(this.end, new Float64Array(cap));
+    this.busy = grow(this.busy, new Float32Array(cap));
+    this.value = grow(this.value, new Uint32Array(cap));
+    this.count = grow(this.count, new Uint32Array(cap));
+  }
+
+  // at is the index of the first item that ends after t.
+  at(t: number): number {
+    let lo = 0;
+    let hi = this.n;
+    while (lo < hi) {
+      const m = (lo + hi) >> 1;
+      if (this.end[m] > t) hi = m;
+      else lo = m + 1;
+    }
+    return lo;
+  }
+}
+
+export class ThreadData {
+  rows: Row[] = [];
+  lanes = new Map<number, Row>();
+  last = 0;
+  seen = 0;
+  id = 0;
+  t0 = 0; // what the data covers
+  t1 = 0;
+  bin = 1;
+}
+
+export interface FuncView extends Func { short: string; fill: number; full: number; shortWidth: number }
+
+export class Model {
+  hello: Hello | null = null;
+  status: Status | null = null;
+  threads = new Map<number, ThreadInfo>();
+  order: number[] = []; // as the server lists them
+  data = new Map<number, ThreadData>();
+  funcs: FuncView[] = [];
+  locks: LockInfo[] = [];
+  share = new Map<number, number>();
+  views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean }>();
+  gaps = 0; // frames that told of a gap on the way here
+  frames = 0;
+  bytes = 0;
+  namesVersion = 0;
+  private offset = -Infinity; // server's clock minus ours, ns
+  private offsetAt = 0;
+
+  reset(): void {
+    this.funcs = [];
+    this.locks = [];
+    this.data.clear();
+    this.views.clear();
+    this.offset = -Infinity;
+  }
+
+  names(m: Names): void {
+    const funcs = m.funcs ?? [];
+    for (let i = 0; i < funcs.length; i++) {
+      const f = funcs[i];
+      this.funcs[m.from + i] = { ...f, short: short(f.name), fill: fillOf(f.name), full: 0, shortWidth: 0 };
+    }
+    const locks = m.locks ?? [];
+    for (let i = 0; i < locks.length; i++) this.locks[(m.locks_from ?? 0) + i] = locks[i];
+    this.namesVersion++;
+  }
+
+  setStatus(s: Status): void {
+    this.status = s;
+    this.threads.clear();
+    this.order = s.threads.map((t) => t.seq);
+    for (const t of s.threads) this.threads.set(t.seq, t);
+  }
+
+  frame(f: Frame): void {
+    this.frames++;
+    this.bytes += f.bytes;
+    if (f.now > 0) this.sync(f.now);
+    if (f.type === GAP) {
+      this.gaps++;
+      return;
+    }
+    const v = this.views.get(f.id);
+    if (!v) return;
+    for (const id of this.views.keys()) if (id < f.id) this.views.delete(id);
+    for (const t of f.threads) {
+      let d = this.data.get(t.seq);
+      if (f.type === VIEW || !d || d.id !== f.id) {
+        if (f.type === MORE && d && d.id > f.id) continue;
+        d = new ThreadData();
+        d.id = f.id;
+        d.t0 = v.t0;
+        d.t1 = v.follow ? Infinity : v.t1;
+        d.bin = v.bin;
+        this.data.set(t.seq, d);
+        for (const r of t.rows) this.put(d, r.depth, Row.of(t, r.from, r.to));
+      } else {
+        for (const r of d.rows) r?.dropOpen();
+        for (const r of d.lanes.values()) r.dropOpen();
+        for (const r of t.rows) {
+          let row = this.row(d, r.depth);
+          if (!row) {
+            row = new Row(16);
+            this.put(d, r.depth, row);
+          }
+          row.add(t, r.from, r.to, f.bin);
+        }
+      }
+      d.last = t.last;
+      d.seen = t.seen;
+    }
+  }
+
+  row(d: ThreadData, depth: number): Row | undefined {
+    return depth >= 0xff00 ? d.lanes.get(depth) : d.rows[depth];
+  }
+
+  private put(d: ThreadData, depth: number, r: Row): void {
+    if (depth >= 0xff00) d.lanes.set(depth, r);
+    else {
+      while (d.rows.length < depth) d.rows.push(new Row(0));
+      d.rows[depth] = r;
+    }
+  }
+
+  private sync(now: number): void {
+    const at = performance.now();
+    const o = now - at * 1e6;
+    // The quickest delivery is the truest; forget it slowly, clocks drift.
+    const old = this.offset - (at - this.offsetAt) * 1e6 * 0.002;
+    if (o > old) this.offset = o;
+    else this.offset = old;
+    this.offsetAt = at;
+  }
+
+  get live(): boolean {
+    return !!this.hello?.live && !this.status?.done;
+  }
+
+  // edge is the newest time there is to draw: of a live view a moment behind
+  // the clock, so that it moves evenly.
+  edge(): number {
+    const to = this.status?.to ?? 0;
+    if (!this.live || this.offset === -Infinity) return to;
+    return Math.max(performance.now() * 1e6 + this.offset - 60e6, 0);
+  }
+
+  from(): number {
+    return this.status?.from ?? 0;
+  }
+}

@@ -1,0 +1,169 @@
+// The server's interface, version 1: see docs/web-api.md.
+
+export interface Func { name: string; file?: string; line?: number; module?: string }
+export interface LockInfo { addr: string; holder?: number; by?: string; wait?: string; kind?: string }
+export interface Format { name: string; title: string; ext: string; use?: string }
+export interface Hello {
+  op: 'hello'; version: number; program?: string; live: boolean; base: string; wall: number;
+  process: { pid: number; comm: string; exe: string; cmdline: string[] | null; arch: string; host: string; kernel: string; cpus: number; interval_ns: number };
+  control: string[]; formats: Format[]; compare?: string; notes: string[]; first_lane: number; speedscope: boolean;
+}
+export interface ThreadInfo {
+  seq: number; tid: number; ns_tid?: number; name: string; main?: boolean; cpu: number; samples: number; depth: number;
+  ended?: boolean; state: string; call: number; last: number; dropped?: number;
+}
+export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; threads: string }
+export interface Status {
+  op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number;
+  threads: ThreadInfo[]; status?: RecStatus;
+}
+export interface Names { op: 'names'; from: number; funcs: Func[] | null; locks_from?: number; locks?: LockInfo[] }
+export interface Where { thread: number; depth: number; start: number }
+export interface CallInfo {
+  depth: number; func: number; name: string; module?: string; file?: string; line?: number; addr?: string; inlined?: boolean;
+  inner?: string[]; start: number; end: number; running?: boolean; samples: number; cpu: number; wait: number; self: number;
+}
+export interface LaneInfo { start: number; end: number; state?: string; call?: number; wait?: string; lock?: LockInfo; why?: string }
+export interface Detail { thread: number; at: number; interval: number; calls: CallInfo[]; state?: LaneInfo; lock?: LaneInfo; gap?: LaneInfo }
+export interface Calls {
+  count: number; total: number; min: number; median: number; max: number; hist: number[]; prev: Where | null; next: Where | null; longest: Where | null;
+}
+export interface Hits { count: number; total: number; first: Where | null; funcs: Record<string, number> }
+export interface Loads { t0: number; t1: number; bins: number[]; share: { seq: number; cpu: number }[] | null }
+export interface Tree {
+  parent: number[]; func: number[]; count: number[]; samples: number[]; wall: number[]; cpu: number[]; wait: number[]; folded: number; names?: Func[];
+}
+export interface WaitRow { thread: number; kind: string; state?: string; call: number; wait?: string; lock?: LockInfo; count: number; total: number; max: number; at: number }
+
+export interface FrameRow { depth: number; from: number; to: number }
+export interface FrameThread {
+  seq: number; lost: number; last: number; seen: number; rows: FrameRow[];
+  start: Float64Array; end: Float64Array; busy: Float32Array; value: Uint32Array; count: Uint32Array;
+}
+export interface Frame { type: number; id: number; now: number; bin: number; threads: FrameThread[]; bytes: number }
+export const VIEW = 1, MORE = 2, GAP = 3;
+export const STATES = 0xffff, LOCKS = 0xfffe, PAUSES = 0xfffd, GAPS = 0xfffc, LANES = 0xff00;
+
+export function decode(b: ArrayBuffer): Frame {
+  const v = new DataView(b);
+  if (b.byteLength < 32 || v.getUint32(0, true) !== 0x31564c53) throw new Error('not a frame of sliver.v1');
+  const f: Frame = { type: v.getUint8(4), id: v.getUint32(8, true), now: v.getFloat64(16, true), bin: v.getFloat64(24, true), threads: [], bytes: b.byteLength };
+  let off = 32;
+  for (let i = v.getUint16(6, true); i > 0; i--) {
+    const n = v.getUint32(off + 4, true);
+    const m = v.getUint32(off + 8, true);
+    const t: FrameThread = {
+      seq: v.getUint32(off, true), lost: v.getUint32(off + 12, true), last: v.getFloat64(off + 16, true), seen: v.getFloat64(off + 24, true), rows: [],
+      start: new Float64Array(b, off + 32, n), end: new Float64Array(b, off + 32 + 8 * n, n), busy: new Float32Array(b, off + 32 + 16 * n, n),
+      value: new Uint32Array(b, off + 32 + 20 * n, n), count: new Uint32Array(b, off + 32 + 24 * n, n),
+    };
+    let at = off + 32 + 28 * n;
+    let k = 0;
+    for (let j = 0; j < m; j++, at += 8) {
+      const l = v.getUint32(at + 4, true);
+      t.rows.push({ depth: v.getUint32(at, true), from: k, to: k + l });
+      k += l;
+    }
+    off = (at + 7) & ~7;
+    f.threads.push(t);
+  }
+  return f;
+}
+
+export interface Handlers {
+  hello(h: Hello): void;
+  status(s: Status): void;
+  names(n: Names): void;
+  frame(f: Frame): void;
+  state(up: boolean, problem: string): void;
+}
+
+// Conn keeps a connection up and asks questions over it.
+export class Conn {
+  up = false;
+  private ws: WebSocket | null = null;
+  private next = 1;
+  private waiting = new Map<number, { ok: (v: unknown) => void; bad: (e: Error) => void }>();
+  private tries = 0;
+  private timer = 0;
+
+  constructor(readonly token: string, private h: Handlers) {}
+
+  open(): void {
+    clearTimeout(this.timer);
+    const ws = new WebSocket(`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`, ['sliver.v1', 'sliver.v1.token.' + this.token]);
+    ws.binaryType = 'arraybuffer';
+    this.ws = ws;
+    ws.onmessage = (e) => {
+      if (typeof e.data === 'string') this.text(JSON.parse(e.data));
+      else this.h.frame(decode(e.data as ArrayBuffer));
+    };
+    ws.onclose = () => void this.closed();
+  }
+
+  private async closed(): Promise<void> {
+    const was = this.up;
+    this.up = false;
+    for (const w of this.waiting.values()) w.bad(new Error('the connection was lost'));
+    this.waiting.clear();
+    let why = was ? 'Connection lost. Trying again…' : 'No connection to sliver. Trying again…';
+    let again = true;
+    // A websocket does not say why it was refused; plain HTTP does.
+    try {
+      const r = await fetch('/api/info', { headers: { 'X-Sliver-Token': this.token } });
+      if (r.status === 401 || r.status === 403) {
+        why = 'The token in this address is missing or wrong. Open the address that sliver printed.';
+        again = false;
+      } else if (!r.ok) why = ((await r.json()) as { error?: string }).error ?? why;
+    } catch {
+      /* the server is away */
+    }
+    this.h.state(false, why);
+    if (again) this.timer = window.setTimeout(() => this.open(), Math.min(5000, 250 * 2 ** Math.min(this.tries++, 5)));
+  }
+
+  private text(m: { op: string; id?: number; value?: unknown; error?: string }): void {
+    switch (m.op) {
+      case 'hello':
+        this.up = true;
+        this.tries = 0;
+        this.h.state(true, '');
+        this.h.hello(m as unknown as Hello);
+        return;
+      case 'status':
+        return this.h.status(m as unknown as Status);
+      case 'names':
+        return this.h.names(m as unknown as Names);
+      case 'reply':
+      case 'error': {
+        const w = this.waiting.get(m.id!);
+        this.waiting.delete(m.id!);
+        if (m.op === 'reply') w?.ok(m.value);
+        else w?.bad(new Error(m.error));
+      }
+    }
+  }
+
+  // view asks for frames; there is one view at a time.
+  view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean }): number {
+    const id = this.next++;
+    this.ws?.send(JSON.stringify({ op: 'view', id, ...v }));
+    return id;
+  }
+
+  ask<T>(op: string, args: Record<string, unknown>): Promise<T> {
+    if (!this.up || this.ws?.readyState !== WebSocket.OPEN) return Promise.reject(new Error('no connection'));
+    const id = this.next++;
+    return new Promise<T>((ok, bad) => {
+      this.waiting.set(id, { ok: ok as (v: unknown) => void, bad });
+      this.ws!.send(JSON.stringify({ op, id, ...args }));
+    });
+  }
+
+  async post<T>(path: string, body: unknown): Promise<T> {
+    const r = await fetch(path, { method: 'POST', headers: { 'X-Sliver-Token': this.token, 'Content-Type': 'application/json' }, body: JSON.stringify(body) });
+    const v = (await r.json()) as T & { error?: string };
+    if (!r.ok) throw new Error(v.error ?? r.statusText);
+    return v;
+  }
+}

@@ -1,0 +1,382 @@
+// The tracks: where they lie, what is asked of the server for them, how they
+// move. What they look like is in draw.ts.
+
+import { reducedMotion } from './color';
+import { Conn, Where } from './proto';
+import { Model, Row } from './model';
+import { drawAxis, drawTracks } from './draw';
+import { el, fit } from './dom';
+
+export const ROW = 17;
+export const MINI = 5;
+export const HEAD = 22; // above the calls: state, lock, pauses
+export const MINSPAN = 50;
+
+export type Mode = 'full' | 'compact' | 'strip';
+export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
+export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
+export interface Range { t0: number; t1: number }
+
+export class Timeline {
+  t0 = 0;
+  t1 = 1e9;
+  follow = false;
+  frozen = false;
+  tracks: Track[] = [];
+  modes = new Map<number, Mode>();
+  hidden = new Set<number>();
+  pinned: number[] = [];
+  arranged: number[] = []; // order by the user, as far as changed
+  filter = '';
+  chosen = new Set<number>();
+  hover: Hit | null = null;
+  selected: Where | null = null;
+  range: Range | null = null;
+  hits: Uint8Array | null = null;
+  hideHits = false;
+  selectMode = false;
+  width = 100;
+  height = 100;
+  top = 0; // scroll
+  frames: number[] = []; // ms between the last frames
+  onMoved = (): void => {};
+  onLayout = (): void => {};
+  onHover = (_: Hit | null, _x: number, _y: number): void => {};
+  onSelect = (_: Hit | null): void => {};
+  onRange = (_: Range | null, _done: boolean): void => {};
+
+  private goal: Range | null = null;
+  private dirty = true;
+  private running = false;
+  private lastFrame = 0;
+  private asked = 0; // number of the view that has not come yet
+  private askedAt = 0;
+  private calls = el<HTMLCanvasElement>('calls');
+  private axis = el<HTMLCanvasElement>('axis');
+  private scroller = el('tracks');
+  private space = el('space');
+  private keys = new Set<string>();
+
+  constructor(readonly model: Model, readonly conn: Conn) {
+    new ResizeObserver(() => this.resize()).observe(this.scroller);
+    this.scroller.addEventListener('scroll', () => {
+      this.top = this.scroller.scrollTop;
+      this.wake();
+    });
+    this.resize();
+  }
+
+  get span(): number {
+    return this.t1 - this.t0;
+  }
+
+  x(t: number): number {
+    return ((t - this.t0) / this.span) * this.width;
+  }
+
+  time(x: number): number {
+    return this.t0 + (x / this.width) * this.span;
+  }
+
+  resize(): void {
+    const label = parseFloat(getComputedStyle(document.documentElement).getPropertyValue('--label')) || 200;
+    this.width = Math.max(50, this.scroller.clientWidth - label);
+    this.height = this.scroller.clientHeight;
+    this.wake();
+  }
+
+  // layout places the tracks.
+  layout(): void {
+    const m = this.model;
+    const rank = new Map<number, number>();
+    const known = new Set(m.order);
+    const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
+    for (const s of this.pinned) rank.set(s, -1);
+    order.sort((a, b) => (rank.get(a) ?? 0) - (rank.get(b) ?? 0));
+    const want = this.filter.trim().toLowerCase();
+    const shown = order.filter((s) => {
+      const t = m.threads.get(s)!;
+      return !this.hidden.has(s) && (!want || t.name.toLowerCase().includes(want) || String(t.tid).includes(want));
+    });
+    this.tracks = [];
+    let y = 0;
+    shown.forEach((seq, k) => {
+      const t = m.threads.get(seq)!;
+      const mode = this.modes.get(seq) ?? (k < 4 || shown.length <= 6 ? 'full' : 'compact');
+      const depth = Math.max(t.depth, m.data.get(seq)?.rows.length ?? 0, 1);
+      const h = mode === 'strip' ? HEAD + 4 : HEAD + depth * (mode === 'full' ? ROW : MINI) + 8;
+      this.tracks.push({ seq, y, h: Math.max(h, 34), mode, depth });
+      y += Math.max(h, 34);
+    });
+    this.space.style.height = Math.max(y + 60, this.height) + 'px';
+    this.onLayout();
+    this.wake();
+  }
+
+  track(seq: number): Track | undefined {
+    return this.tracks.find((t) => t.seq === seq);
+  }
+
+  bounds(): Range {
+    const a = this.model.from();
+    const b = Math.max(this.model.edge(), a + 1e6);
+    return { t0: a, t1: b };
+  }
+
+  // show moves the view; smoothly unless at once.
+  show(t0: number, t1: number, at_once = false): void {
+    const b = this.bounds();
+    let span = Math.max(t1 - t0, MINSPAN);
+    span = Math.min(span, (b.t1 - b.t0) * 3 + 1e6);
+    const mid = (t0 + t1) / 2;
+    t0 = mid - span / 2;
+    // The recording never leaves the screen.
+    t0 = Math.min(Math.max(t0, b.t0 - span * 0.9), b.t1 - span * 0.1);
+    if (at_once || reducedMotion()) {
+      this.goal = null;
+      this.t0 = t0;
+      this.t1 = t0 + span;
+      this.onMoved();
+    } else this.goal = { t0, t1: t0 + span };
+    this.wake();
+  }
+
+  target(): Range {
+    return this.goal ?? { t0: this.t0, t1: this.t1 };
+  }
+
+  zoom(factor: number, x = this.width / 2, at_once = false): void {
+    const g = this.target();
+    const span = g.t1 - g.t0;
+    if (this.follow) {
+      // The newest edge stays where it is.
+      const s = Math.min(Math.max(span * factor, 1e5), 600e9);
+      this.goal = null;
+      this.t1 = this.t0 + s;
+      this.stickToEdge();
+      this.wake();
+      return;
+    }
+    const at = g.t0 + (x / this.width) * span;
+    this.show(at - (at - g.t0) * factor, at + (g.t1 - at) * factor, at_once);
+  }
+
+  pan(share: number, at_once = false): void {
+    const g = this.target();
+    const d = share * (g.t1 - g.t0);
+    this.setFollow(false);
+    this.show(g.t0 + d, g.t1 + d, at_once);
+  }
+
+  all(): void {
+    this.setFollow(false);
+    const b = this.bounds();
+    const pad = (b.t1 - b.t0) * 0.01;
+    this.show(b.t0 - pad, b.t1 + pad);
+  }
+
+  setFollow(on: boolean): void {
+    if (on && !this.model.live) {
+      const b = this.bounds();
+      this.show(b.t1 - this.span, b.t1);
+      on = false;
+    }
+    if (on === this.follow) return;
+    this.follow = on;
+    if (on) this.frozen = false;
+    this.goal = null;
+    this.onMoved();
+    this.wake();
+  }
+
+  // reveal brings a call into view.
+  reveal(w: Where, end: number): void {
+    const t = this.track(w.thread);
+    if (t) {
+      const y = this.rowY(t, w.depth);
+      if (y < this.scroller.scrollTop + HEAD || y > this.scroller.scrollTop + this.height - 60) this.scroller.scrollTop = Math.max(0, y - this.height / 3);
+    }
+    const g = this.target();
+    if (end < g.t0 || w.start > g.t1 || end - w.start > (g.t1 - g.t0) * 1.5 || end - w.start < ((g.t1 - g.t0) / this.width) * 4) {
+      this.setFollow(false);
+      const d = Math.max(end - w.start, MINSPAN);
+      this.show(w.start - d * 2, end + d * 2);
+    }
+    this.wake();
+  }
+
+  rowY(t: Track, depth: number): number {
+    if (depth < 0 || t.mode === 'strip') return t.y + 4;
+    return t.y + HEAD + depth * (t.mode === 'full' ? ROW : MINI);
+  }
+
+  // hit finds what lies at a point of the canvas.
+  hit(x: number, y: number): Hit | null {
+    const Y = y + this.top;
+    const tr = this.tracks.find((t) => Y >= t.y && Y < t.y + t.h);
+    if (!tr) return null;
+    const d = this.model.data.get(tr.seq);
+    if (!d) return null;
+    const slack = (2 / this.width) * this.span;
+    const find = (row: Row | undefined, depth: number, lane: boolean): Hit | null => {
+      if (!row) return null;
+      const t = this.time(x);
+      let i = row.at(t);
+      if (i < row.n && row.start[i] <= t) return { seq: tr.seq, depth, row, i, lane };
+      if (i < row.n && row.start[i] - t < slack) return { seq: tr.seq, depth, row, i, lane };
+      i--;
+      if (i >= 0 && t - row.end[i] < slack) return { seq: tr.seq, depth, row, i, lane };
+      return null;
+    };
+    const off = Y - tr.y;
+    if (off < HEAD) {
+      if (off < 11) return find(d.lanes.get(0xfffc), 0xfffc, true) ?? find(d.lanes.get(0xffff), 0xffff, true);
+      if (off < 18) return find(d.lanes.get(0xfffe), 0xfffe, true) ?? find(d.lanes.get(0xfffd), 0xfffd, true);
+      return find(d.lanes.get(0xfffd), 0xfffd, true);
+    }
+    if (tr.mode === 'strip') return null;
+    const depth = Math.floor((off - HEAD) / (tr.mode === 'full' ? ROW : MINI));
+    return find(d.rows[depth], depth, false);
+  }
+
+  // near is the item of a call that was told by thread, depth and start.
+  near(w: Where): Hit | null {
+    const row = this.model.data.get(w.thread)?.rows[w.depth];
+    if (!row) return null;
+    let i = row.at(w.start);
+    if (i < row.n && row.start[i] <= w.start) return { seq: w.thread, depth: w.depth, row, i, lane: false };
+    return null;
+  }
+
+  scrollBy(dy: number): void {
+    this.scroller.scrollTop += dy;
+  }
+
+  key(k: string, down: boolean): boolean {
+    if (!['a', 'd', 'w', 's', 'arrowleft', 'arrowright'].includes(k)) return false;
+    if (down) {
+      if (!this.keys.has(k)) {
+        this.keys.add(k);
+        if (k === 'a' || k === 'arrowleft') this.pan(-0.12);
+        else if (k === 'd' || k === 'arrowright') this.pan(0.12);
+        else this.zoom(k === 'w' ? 0.75 : 1.33);
+      }
+      this.wake();
+    } else this.keys.delete(k);
+    return true;
+  }
+
+  clearKeys(): void {
+    this.keys.clear();
+  }
+
+  wake(): void {
+    this.dirty = true;
+    if (!this.running) {
+      this.running = true;
+      this.lastFrame = performance.now();
+      requestAnimationFrame((t) => this.tick(t));
+    }
+  }
+
+  private stickToEdge(): void {
+    const span = this.span;
+    const edge = this.model.edge();
+    this.t1 = edge + span * 0.02;
+    this.t0 = this.t1 - span;
+  }
+
+  private tick(now: number): void {
+    const dt = Math.min(100, Math.max(1, now - this.lastFrame));
+    this.frames.push(now - this.lastFrame);
+    if (this.frames.length > 240) this.frames.shift();
+    this.lastFrame = now;
+    let again = false;
+    if (this.keys.size) {
+      const step = dt / 1000;
+      for (const k of this.keys) {
+        if (k === 'a' || k === 'arrowleft') this.pan(-0.9 * step);
+        else if (k === 'd' || k === 'arrowright') this.pan(0.9 * step);
+        else if (k === 'w') this.zoom(Math.exp(-2.2 * step));
+        else if (k === 's') this.zoom(Math.exp(2.2 * step));
+      }
+      again = true;
+    }
+    if (this.follow && this.model.live) {
+      this.stickToEdge();
+      again = true;
+      this.dirty = true;
+    } else if (this.follow) {
+      this.setFollow(false);
+    }
+    if (this.goal) {
+      const k = 1 - Math.exp(-dt / 45);
+      this.t0 += (this.goal.t0 - this.t0) * k;
+      this.t1 += (this.goal.t1 - this.t1) * k;
+      const px = (this.goal.t1 - this.goal.t0) / this.width;
+      if (Math.abs(this.goal.t0 - this.t0) < px / 4 && Math.abs(this.goal.t1 - this.t1) < px / 4) {
+        this.t0 = this.goal.t0;
+        this.t1 = this.goal.t1;
+        this.goal = null;
+      }
+      this.dirty = true;
+      again = true;
+      this.onMoved();
+    }
+    if (this.model.live && !this.frozen && this.t1 > this.model.edge() - 1e9) again = this.dirty = true;
+    if (this.request()) again = true;
+    if (this.dirty) {
+      this.dirty = false;
+      this.draw();
+    }
+    if (again) requestAnimationFrame((t) => this.tick(t));
+    else this.running = false;
+  }
+
+  draw(): void {
+    drawTracks(fit(this.calls, this.width, this.height), this);
+    drawAxis(fit(this.axis, this.width, 24), this);
+  }
+
+  // answered is called when the frames of a view have come.
+  answered(id: number): void {
+    if (id >= this.asked) this.asked = 0;
+    this.wake();
+  }
+
+  // anew forgets what was asked, after a new connection.
+  anew(): void {
+    this.asked = 0;
+    this.wake();
+  }
+
+  // request asks for what is on the screen and a screen beside it, if it is
+  // not there in this resolution. It reports whether something is under way.
+  private request(): boolean {
+    if (!this.conn.up || !this.tracks.length) return false;
+    if (this.asked) return performance.now() - this.askedAt < 5000;
+    const g = this.follow ? { t0: this.t0, t1: this.t1 } : this.target();
+    const span = g.t1 - g.t0;
+    const bin = 2 ** Math.max(0, Math.floor(Math.log2(span / this.width)));
+    const lo = this.top - this.height;
+    const hi = this.top + 2 * this.height;
+    const seqs: number[] = [];
+    let missing = false;
+    const edge = this.model.live ? Infinity : this.model.edge();
+    const from = this.model.from();
+    for (const t of this.tracks) {
+      if (t.y + t.h < lo || t.y > hi) continue;
+      seqs.push(t.seq);
+      if (t.y + t.h < this.top || t.y > this.top + this.height) continue;
+      const d = this.model.data.get(t.seq);
+      if (!d || d.bin !== bin || d.t0 > Math.max(g.t0, from) || d.t1 < Math.min(g.t1, edge)) missing = true;
+      else if (this.follow && (d.t1 !== Infinity || g.t0 - d.t0 > 6 * span)) missing = true;
+    }
+    if (!missing || !seqs.length) return false;
+    const v = this.follow ? { t0: g.t0 - span, t1: 0, bin, follow: true } : { t0: g.t0 - span, t1: g.t1 + span, bin, follow: false };
+    this.asked = this.conn.view({ ...v, t0: Math.round(v.t0), t1: Math.round(v.t1), threads: seqs });
+    this.askedAt = performance.now();
+    this.model.views.set(this.asked, v);
+    return true;
+  }
+}

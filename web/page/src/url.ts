@@ -1,0 +1,66 @@
+// The address holds the view, so that a reload or a shared link comes back to
+// it. It is all in the fragment, which browsers do not send.
+
+export interface State {
+  token: string;
+  t0?: number;
+  t1?: number;
+  follow?: boolean;
+  range?: [number, number];
+  call?: [number, number, number];
+  q?: string;
+  chosen?: number[];
+  hidden?: number[];
+  pinned?: number[];
+  order?: number[];
+  modes?: [number, string][];
+  filter?: string;
+  tab?: string;
+  top?: number;
+}
+
+const list = (s: string | null): number[] | undefined => (s ? s.split(',').map(Number).filter((n) => isFinite(n)) : undefined);
+
+export function read(): State {
+  const p = new URLSearchParams(location.hash.slice(1));
+  const num = (k: string): number | undefined => {
+    const v = p.get(k);
+    return v === null || !isFinite(Number(v)) ? undefined : Number(v);
+  };
+  const range = list(p.get('range'));
+  const call = list(p.get('call'));
+  return {
+    token: p.get('token') ?? '', t0: num('t0'), t1: num('t1'), follow: p.get('live') === '1',
+    range: range?.length === 2 ? [range[0], range[1]] : undefined,
+    call: call?.length === 3 ? [call[0], call[1], call[2]] : undefined,
+    q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
+    modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b]),
+    filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
+  };
+}
+
+export function write(s: State): void {
+  const p = new URLSearchParams();
+  const put = (k: string, v: string | undefined): void => {
+    if (v) p.set(k, v);
+  };
+  put('token', s.token);
+  if (s.follow) put('live', '1');
+  if (s.t0 !== undefined && s.t1 !== undefined) {
+    put('t0', String(Math.round(s.t0)));
+    put('t1', String(Math.round(s.t1)));
+  }
+  put('range', s.range?.map(Math.round).join(','));
+  put('call', s.call?.map(Math.round).join(','));
+  put('q', s.q);
+  put('on', s.chosen?.join(','));
+  put('hide', s.hidden?.join(','));
+  put('pin', s.pinned?.join(','));
+  put('order', s.order?.join(','));
+  put('rows', s.modes?.map((m) => m.join(':')).join(','));
+  put('threads', s.filter);
+  put('tab', s.tab);
+  if (s.top) put('top', String(Math.round(s.top)));
+  const hash = '#' + p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
+  if (hash !== location.hash) history.replaceState(null, '', hash);
+}
