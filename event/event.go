@@ -82,7 +82,7 @@ func Make(t stack.Time, k Kind, payload uint64) Event {
 // Word is the payload of Enter and Move: a frame as far as a name needs it.
 //
 //	bits 0..47 address (PC or return address; a Reason for error frames)
-//	bits 48..51 stack.Kind   bits 52..54 stack.Trust   bit 55 exact
+//	bits 48..50 stack.Kind   bit 51 bare   bits 52..54 stack.Trust   bit 55 exact
 //
 // User addresses of both machines fit in 48 bits (a program that asks for
 // five-level page tables by hint may have code above; such a PC is cut).
@@ -90,7 +90,10 @@ type Word uint64
 
 // WordOf packs f.
 func WordOf(f *stack.Frame) Word {
-	w := f.PC&(1<<48-1) | uint64(f.Kind&15)<<48 | uint64(f.Trust&7)<<52
+	w := f.PC&(1<<48-1) | uint64(f.Kind&7)<<48 | uint64(f.Trust&7)<<52
+	if f.Func == 0 && f.Kind != stack.KindError {
+		w |= 1 << 51
+	}
 	if f.Exact {
 		w |= 1 << 55
 	}
@@ -101,7 +104,11 @@ func WordOf(f *stack.Frame) Word {
 func (w Word) Addr() uint64 { return uint64(w) & (1<<48 - 1) }
 
 // Kind of the frame.
-func (w Word) Kind() stack.Kind { return stack.Kind(w >> 48 & 15) }
+func (w Word) Kind() stack.Kind { return stack.Kind(w >> 48 & 7) }
+
+// Bare reports whether no table told where the frame's function begins: two
+// functions called from one place in turn are then told apart by name alone.
+func (w Word) Bare() bool { return w>>51&1 != 0 }
 
 // Trust of the frame.
 func (w Word) Trust() stack.Trust { return stack.Trust(w >> 52 & 7) }

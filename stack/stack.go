@@ -16,7 +16,7 @@ type Time int64
 // Kind says what world a frame belongs to.
 type Kind uint8
 
-// The kinds fit in four bits of an event word: see package event.
+// The kinds fit in three bits of an event word: see package event.
 const (
 	KindNative Kind = iota // machine code with or without a symbol
 	KindGo                 // machine code made by the Go compiler
@@ -82,10 +82,12 @@ type Frame struct {
 
 // Same reports whether f and g are the same activation, given the return
 // addresses into their callers (0 where there is none). PCs of the frames
-// themselves may differ: an activation moves.
+// themselves may differ: an activation moves. Where no table tells where the
+// function begins (frame pointers alone) two different functions called from
+// one place look the same; whoever has the names tells them apart.
 func Same(f, g *Frame, fCaller, gCaller uint64) bool {
 	return f.CFA == g.CFA && f.Func == g.Func && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order &&
-		(f.Func != 0 || f.PC == g.PC)
+		(f.Kind != KindError || f.PC == g.PC)
 }
 
 // State is what a thread was doing at a sample.

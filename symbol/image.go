@@ -9,6 +9,7 @@ import (
 	"io"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
@@ -220,8 +221,11 @@ func (m *image) hasDwarf() bool {
 	return m.section(".debug_info") != nil || m.section(".zdebug_info") != nil
 }
 
-// sections are those that DWARF is in; suffix is "" or ".dwo".
+// sections are those that DWARF is in; suffix is "" or ".dwo". Packed ones are
+// unpacked at the same time: that is most of the work.
 func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
+	var wg sync.WaitGroup
+	var mu sync.Mutex
 	for _, x := range []struct {
 		name string
 		to   **dwarf.Section
@@ -238,13 +242,28 @@ func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
 		if sec == nil {
 			sec = m.section(".zdebug_" + x.name + suffix)
 		}
-		c, e := m.content(sec)
-		if e != nil && err == nil {
-			err = e
+		if sec == nil {
+			continue
 		}
-		*x.to = c
+		wg.Go(func() {
+			c, e := m.contained(sec)
+			mu.Lock()
+			defer mu.Unlock()
+			if e != nil && err == nil {
+				err = e
+			}
+			*x.to = c
+		})
 	}
+	wg.Wait()
 	return s, err
+}
+
+// contained is content for a goroutine of its own, where a panic over broken
+// input has nobody else to stop it.
+func (m *image) contained(sec *elf.Section) (c *dwarf.Section, err error) {
+	defer recovered(&err, sec.Name)
+	return m.content(sec)
 }
 
 // link reads .gnu_debuglink or .gnu_debugaltlink: a name, NUL, and what follows.

@@ -74,7 +74,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		}
 		if typ == chunkEvents {
 			err = rec.noteEvents(off, length, crc)
-		} else if known(typ) {
+		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
 				err = rec.take(typ, buf, seen)
@@ -105,7 +105,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	return rec, nil
 }
 
-func known(typ string) bool {
+func knownChunk(typ string) bool {
 	switch typ {
 	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkEnd:
 		return true

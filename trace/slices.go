@@ -94,8 +94,9 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 		is := &l.Frames[len(l.Frames)-1-k]
 		was := &old[k].Frame
 		// The outermost is the same activation whatever its part is called
-		// (a function's cold half may have a symbol of its own).
-		if k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
+		// (a function's cold half may have a symbol of its own), unless only
+		// the names can tell.
+		if k == 0 && was.Func != is.Func && f.Word.Bare() || k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
 			break
 		}
 		p.frames = append(p.frames[:k], old[k]) // the place as it was

@@ -60,13 +60,15 @@ func (g *Gaps) End(t stack.Time, depth int, s *trace.Slice) {
 
 // Other: see Begin.
 func (g *Gaps) Other(e event.Event) {
-	g.h.Other(e)
-	if e.Kind() != event.Gap {
-		if !g.lost {
-			g.at = max(g.at, e.Time)
-		}
-		return
+	if e.Kind() == event.Gap {
+		g.gap(e)
+	} else if !g.lost {
+		g.at = max(g.at, e.Time)
 	}
+	g.h.Other(e)
+}
+
+func (g *Gaps) gap(e event.Event) {
 	why, ns := event.GapFields(e.Payload())
 	if g.lost {
 		return // already drawn as one

@@ -16,28 +16,27 @@ import (
 const MaxName = 4096
 
 // Text is s as valid UTF-8 without control, formatting or line characters
-// (each becomes U+FFFD or a space), of at most limit bytes.
+// (each becomes U+FFFD or a space), of at most limit bytes, which are 3 or more.
 func Text(s string, limit int) string {
 	if len(s) <= limit && plain(s) {
 		return s
 	}
 	var b strings.Builder
 	b.Grow(min(len(s), limit) + 4)
+	cut := 0 // where an ellipsis still fits
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
 		switch {
-		case r == utf8.RuneError && n == 1:
-			r = utf8.RuneError
 		case r == '\t' || r == '\n' || r == '\r' || r == '\u2028' || r == '\u2029':
 			r = ' '
 		case unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == 0xfffe || r == 0xffff:
 			r = utf8.RuneError
 		}
-		if b.Len()+utf8.RuneLen(r) > limit-len(ellipsis) {
-			if len(s)-i > len(ellipsis) || b.Len()+utf8.RuneLen(r) > limit {
-				b.WriteString(ellipsis)
-				break
-			}
+		if b.Len() <= limit-len(ellipsis) {
+			cut = b.Len()
+		}
+		if b.Len()+utf8.RuneLen(r) > limit {
+			return b.String()[:cut] + ellipsis
 		}
 		b.WriteRune(r)
 		i += n

@@ -2,7 +2,9 @@ package dwarf
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"debug/elf"
+	"encoding/hex"
 	"fmt"
 	"math/rand"
 	"os"
@@ -27,14 +29,38 @@ int main(int n, char **) { return a::b::c(n); }
 func build(t testing.TB, flags ...string) (s Sections, raw map[string][]byte, lo, hi uint64) {
 	t.Helper()
 	testprog.Need(t, "g++")
-	dir := t.TempDir()
-	src, out := filepath.Join(dir, "p.cc"), filepath.Join(dir, "p")
-	if err := os.WriteFile(src, []byte(program), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	args := append([]string{"-O2", "-g", "-nostdlib", "-static", "-Wl,-e,main", "-o", out, src}, flags...)
-	if b, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, b)
+	// Kept, because every worker of a fuzz run comes here.
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", program, flags))
+	cache := filepath.Join(testprog.CacheDir(t), "symbol-dwarf")
+	out := filepath.Join(cache, hex.EncodeToString(key[:8]))
+	if _, err := os.Stat(out); err != nil {
+		if err := os.MkdirAll(cache, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		dir := t.TempDir()
+		src, tmp := filepath.Join(dir, "p.cc"), filepath.Join(dir, "p")
+		if err := os.WriteFile(src, []byte(program), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		args := append([]string{"-O2", "-g", "-nostdlib", "-static", "-Wl,-e,main", "-o", tmp, src}, flags...)
+		if b, err := exec.Command("g++", args...).CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, b)
+		}
+		b, err := os.ReadFile(tmp)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole, err := os.CreateTemp(cache, "writing-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := whole.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		whole.Close()
+		if err := os.Rename(whole.Name(), out); err != nil {
+			t.Fatal(err)
+		}
 	}
 	f, err := elf.Open(out)
 	if err != nil {

@@ -195,16 +195,6 @@ func regsOf(r *syscall.PtraceRegs) stack.Regs {
 	return n
 }
 
-// sampled is one walk.
-type sampled struct {
-	tid    int
-	frames []walked
-	err    error
-	copied string // how the walk over a copy differs; "" if it does not
-	asked  int    // how often More asked for more
-	id     uint64 // goroutine
-}
-
 // copied is memory copied by spans.
 type copied struct {
 	spans []rule.Span
@@ -251,36 +241,6 @@ func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	if s.asked > MaxMore {
 		s.copied += "\n\tMore has no end"
 	}
-}
-
-func (s sampled) has(name string) bool { return s.count(name) > 0 }
-
-func (s sampled) count(name string) (n int) {
-	for _, f := range s.frames {
-		if f.name == name {
-			n++
-		}
-	}
-	return n
-}
-
-func (s sampled) String() string {
-	var b strings.Builder
-	for i, f := range s.frames {
-		if i > 20 {
-			b.WriteString("\n\t…")
-			break
-		}
-		fmt.Fprintf(&b, "\n\t%#x %s", f.pc, f.name)
-		if f.step != Apply {
-			fmt.Fprintf(&b, " (%v)", f.step)
-		}
-		if f.exact {
-			b.WriteString(" exact")
-		}
-	}
-	fmt.Fprintf(&b, "\n\t%v", s.err)
-	return b.String()
 }
 
 // sample walks the stacks of the target's threads n times, the main thread's

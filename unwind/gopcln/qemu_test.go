@@ -4,15 +4,14 @@ import (
 	"bufio"
 	"encoding/binary"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -55,49 +54,11 @@ func (g *remote) receive(t testing.TB) string {
 	return strings.TrimSuffix(s, "#")
 }
 
-// ask gives the answer to s. A second stop, where an interrupt met a signal,
-// may come before it: it was asked for, and is over.
+// ask gives the answer to s.
 func (g *remote) ask(t testing.TB, s string) string {
 	t.Helper()
 	g.send(t, s)
-	for {
-		if a := g.receive(t); !isStop(a) || s == "?" {
-			return a
-		}
-	}
-}
-
-func isStop(s string) bool { return strings.HasPrefix(s, "T") && strings.Contains(s, "thread:") }
-
-// interrupt stops the program and gives the stop's packet. QEMU may drop an
-// interrupt that meets a signal: it is repeated. "" if there is no answer.
-func (g *remote) interrupt(t testing.TB) string {
-	t.Helper()
-	const tries = 20
-	for range tries {
-		if _, err := g.conn.Write([]byte{3}); err != nil {
-			t.Fatal(err)
-		}
-		if err := g.conn.SetReadDeadline(time.Now().Add(time.Second)); err != nil {
-			t.Fatal(err)
-		}
-		b, err := g.r.Peek(1)
-		for err == nil && b[0] != '$' { // acknowledgements
-			g.r.Discard(1)
-			b, err = g.r.Peek(1)
-		}
-		g.conn.SetReadDeadline(time.Time{})
-		if err == nil {
-			if s := g.receive(t); isStop(s) {
-				return s
-			}
-			continue
-		}
-		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatal(err)
-		}
-	}
-	return ""
+	return g.receive(t)
 }
 
 // words reads memory, once for each page that is asked for.
@@ -135,135 +96,173 @@ func (g *remote) regs(t testing.TB) stack.Regs {
 	return r
 }
 
-// TestWalkARM64 walks the threads of arm64 programs under emulation, where the
-// stacks change and where they do not.
+// TestWalkARM64 stops arm64 programs under emulation at places where the walk
+// has to change stacks, or the table alone does not tell the way: it must come
+// to the function that everything is called by, and to the goroutine's start.
 func TestWalkARM64(t *testing.T) {
 	if _, err := exec.LookPath("qemu-aarch64"); err != nil {
 		need(t, "qemu-aarch64", "qemu-aarch64 is not installed")
 	}
-	for _, mode := range []string{"compute", "alloc", "stack", "time", "switch", "signal", "panic", "map"} {
-		t.Run(mode, func(t *testing.T) { walkARM64(t, mode) })
+	for _, c := range []struct {
+		mode, at string
+		through  []string // what the stack must show
+	}{
+		{"compute", "main.count", nil},
+		{"alloc", "runtime.(*mheap).allocSpan", []string{"runtime.systemstack", "main.tree"}},
+		{"stack", "runtime.traceback2", []string{"runtime.systemstack", "runtime.Stack"}},
+		{"grow", "runtime.copystack", []string{"runtime.newstack", "runtime.morestack", "main.grow"}},
+		{"switch", "runtime.gosched_m", []string{"runtime.mcall"}},
+		{"time", "runtime.walltime", nil},
+		{"panic", "runtime.sighandler", []string{"runtime.sigtramp"}},
+		{"panic", "runtime.gopanic", []string{"runtime.sigpanic"}},
+		{"preempt", "runtime.sighandler", []string{"runtime.sigtramp", "main.count"}},
+		{"preempt", "runtime.asyncPreempt2", []string{"runtime.asyncPreempt"}},
+	} {
+		t.Run(c.mode+" "+c.at, func(t *testing.T) { walkARM64(t, c.mode, c.at, c.through) })
 	}
 }
 
-func walkARM64(t *testing.T, mode string) {
+// entryOf finds a function by its name.
+func entryOf(t *testing.T, tab *Table, name string) uint64 {
+	t.Helper()
+	for i := uint64(0); i < tab.nfunc; i++ {
+		var f fn
+		if err := tab.load(i, &f); err != nil {
+			t.Fatal(err)
+		}
+		if n, err := tab.nameOf(&f); err == nil && n == name {
+			return f.entry
+		}
+	}
+	t.Fatal("no function", name)
+	return 0
+}
+
+func walkARM64(t *testing.T, mode, at string, through []string) {
 	path := build(t, arm64Build)
 	tab, _ := load(t, path)
+	place := entryOf(t, tab, at)
+	g := emulate(t, path, mode)
+	breakpoint := fmt.Sprintf("0,%x,4", place)
+	if a := g.ask(t, "Z"+breakpoint); a != "OK" {
+		t.Fatalf("breakpoint: %q", a)
+	}
+	rt := NewRuntime(tab, 0)
+	threads := map[string]*Thread{}
+	lo, hi := tab.Bounds()
+	const walks = 40
+	goOn, with, more := "c", 0, 0
+	for n := 0; n < walks; {
+		stop := g.ask(t, goOn)
+		if len(stop) < 3 || stop[0] != 'T' {
+			t.Fatalf("stopped by %q", stop)
+		}
+		const trap = "05"
+		if sig := stop[1:3]; sig != trap {
+			goOn = "C" + sig // a signal of its own
+			continue
+		}
+		goOn = "c"
+		// QEMU stops this thread alone: the others run on.
+		_, id, _ := strings.Cut(stop, "thread:")
+		id, _, _ = strings.Cut(id, ";")
+		th := threads[id]
+		if th == nil {
+			th = rt.Thread(0)
+			threads[id] = th
+		}
+		for steps := 0; ; steps++ {
+			mem := &words{t: t, g: g, pages: map[uint64][]byte{}}
+			w := walker{arch: rule.ARM64, thread: th, mem: mem, live: mem, modules: []module{{lo: lo, hi: hi, golang: tab}}}
+			regs := g.regs(t)
+			frames, err := w.walk(regs)
+			s := sampledARM{frames, err}
+			if err != nil {
+				t.Fatalf("walk %d fails:%v", n, s)
+			}
+			more++
+			if (s.index("main.knownCaller") >= 0 || s.index("main.grow") >= 0) && s.frames[len(s.frames)-1].name == "runtime.goexit" {
+				if steps == 0 {
+					with++
+					for i, f := range through {
+						if s.index(f) < 0 || i > 0 && s.index(f) < s.index(through[i-1]) {
+							t.Fatalf("no %s in its place:%v", f, s)
+						}
+					}
+				}
+			}
+			// Prologues, and what follows, by single steps.
+			const most = 12
+			if steps == most {
+				break
+			}
+			if steps == 0 {
+				g.ask(t, "z"+breakpoint)
+			}
+			if stop := g.ask(t, "s"); !strings.HasPrefix(stop, "T"+trap) {
+				goOn = "C" + stop[1:3]
+				break
+			}
+		}
+		g.ask(t, "Z"+breakpoint)
+		n++
+	}
+	t.Logf("%d stops, %d walks, all complete; %d from main.knownCaller", walks, more, with)
+	if with < walks/2 {
+		t.Errorf("%d of %d walks show main.knownCaller", with, walks)
+	}
+}
+
+// emulate starts an arm64 program under QEMU, stopped at its first instruction.
+func emulate(t *testing.T, path, mode string) *remote {
+	t.Helper()
 	sock := filepath.Join(t.TempDir(), "gdb")
 	cmd := exec.Command("qemu-aarch64", "-g", sock, path, mode, "locked")
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=off")
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() {
 		cmd.Process.Kill()
-		cmd.Wait()
+		<-ended
 	})
 	g := &remote{}
 	for g.conn == nil { // until it listens
-		if g.conn, err = net.Dial("unix", sock); err != nil && cmd.ProcessState != nil {
-			t.Fatal(err)
+		conn, err := net.Dial("unix", sock)
+		select {
+		case e := <-ended:
+			ended <- e
+			t.Fatal(e)
+		default:
+		}
+		if err == nil {
+			g.conn = conn
+		} else {
+			runtime.Gosched()
 		}
 	}
 	t.Cleanup(func() { g.conn.Close() })
 	g.r = bufio.NewReader(g.conn)
 	g.ask(t, "qSupported")
 	g.ask(t, "?")
-	ready := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(out).ReadString('\n')
-		ready <- line
-	}()
-	g.send(t, "c")
-	rt := NewRuntime(tab, 0)
-	threads := map[string]*Thread{}
-	lo, hi := tab.Bounds()
-	const rounds = 60
-	running := false
-	walks, bad, main, seen := 0, 0, 0, map[string]int{}
-	for i := 0; i < rounds; {
-		stop := g.interrupt(t)
-		if stop == "" {
-			t.Log("QEMU does not answer any more")
-			break
-		}
-		const interrupt, trap = "02", "05"
-		goOn := "c"
-		if sig := stop[1:3]; sig != interrupt && sig != trap {
-			goOn = "C" + sig // a signal of its own
-		}
-		if !running {
-			select {
-			case line := <-ready:
-				if running = line == "ready\n"; !running {
-					t.Fatalf("%q", line)
-				}
-			default:
-				g.send(t, goOn)
-				continue
-			}
-		}
-		i++
-		// QEMU stops this thread alone: the others run on.
-		_, id, _ := strings.Cut(stop, "thread:")
-		id, _, _ = strings.Cut(id, ";")
-		{
-			th := threads[id]
-			if th == nil {
-				th = rt.Thread(0)
-				threads[id] = th
-			}
-			mem := &words{t: t, g: g, pages: map[uint64][]byte{}}
-			w := walker{arch: rule.ARM64, thread: th, mem: mem, live: mem,
-				modules: []module{{lo: lo, hi: hi, golang: tab}}}
-			frames, err := w.walk(g.regs(t))
-			s := sampled2{frames, err}
-			if walks++; err != nil {
-				if bad++; bad <= 5 {
-					t.Logf("walk fails:%v", s)
-				}
-			}
-			for _, f := range frames {
-				seen[f.name]++
-			}
-			if seen["main.knownCaller"] > main {
-				main = seen["main.knownCaller"]
-				if last := frames[len(frames)-1].name; err == nil && last != "runtime.goexit" {
-					t.Errorf("ends in %s:%v", last, s)
-				}
-			}
-		}
-		g.send(t, goOn)
-	}
-	t.Logf("%d walks of %d threads, %d fail, %d with the caller; systemstack %d, mcall %d, morestack %d, sigtramp %d, nanotime %d",
-		walks, len(threads), bad, main, seen["runtime.systemstack"], seen["runtime.mcall"], seen["runtime.morestack"],
-		seen["runtime.sigtramp"], seen["runtime.nanotime1"]+seen["runtime.walltime"])
-	if walks < rounds/3 {
-		need(t, "qemu-aarch64", "QEMU's debugger stub does not answer")
-	}
-	if bad > walks/200 || main == 0 {
-		t.Errorf("%d of %d walks are not complete, %d with main.knownCaller", bad, walks, main)
-	}
+	return g
 }
 
-// sampled2 prints a walk.
-type sampled2 struct {
+// sampledARM is a walk.
+type sampledARM struct {
 	frames []walked
 	err    error
 }
 
-func (s sampled2) String() string {
-	var b strings.Builder
+func (s sampledARM) index(name string) int {
 	for i, f := range s.frames {
-		if i > 12 && i < len(s.frames)-3 {
-			continue
+		if f.name == name {
+			return i
 		}
-		fmt.Fprintf(&b, "\n\t%#x %s %v %v", f.pc, f.name, f.step, f.exact)
 	}
-	fmt.Fprintf(&b, "\n\t%v", s.err)
-	return b.String()
+	return -1
 }
+
+func (s sampledARM) String() string { return sampled{frames: s.frames, err: s.err}.String() }

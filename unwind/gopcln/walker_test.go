@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -174,4 +175,44 @@ func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
 	}
 	next.PC = pc
 	return next, nil
+}
+
+// sampled is one walk.
+type sampled struct {
+	tid    int
+	frames []walked
+	err    error
+	copied string // how the walk over a copy differs; "" if it does not
+	asked  int    // how often More asked for more
+	id     uint64 // goroutine
+}
+
+func (s sampled) has(name string) bool { return s.count(name) > 0 }
+
+func (s sampled) count(name string) (n int) {
+	for _, f := range s.frames {
+		if f.name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func (s sampled) String() string {
+	var b strings.Builder
+	for i, f := range s.frames {
+		if i > 20 {
+			b.WriteString("\n\t…")
+			break
+		}
+		fmt.Fprintf(&b, "\n\t%#x %s", f.pc, f.name)
+		if f.step != Apply {
+			fmt.Fprintf(&b, " (%v)", f.step)
+		}
+		if f.exact {
+			b.WriteString(" exact")
+		}
+	}
+	fmt.Fprintf(&b, "\n\t%v", s.err)
+	return b.String()
 }

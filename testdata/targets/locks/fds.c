@@ -100,8 +100,8 @@ int main(int argc, char **argv) {
 		die("getcwd");
 	prog_ready(0);
 	signal(SIGPIPE, SIG_IGN);
-	int in[2], out[2], self[2], pair[2];
-	if (pipe(in) || pipe(out))
+	int in[2], out[2], self[2], pair[2], told[2];
+	if (pipe(in) || pipe(out) || pipe(told))
 		die("pipe");
 	// The child holds the other ends of two pipes, and of a UNIX connection.
 	struct sockaddr_un ua = {.sun_family = AF_UNIX};
@@ -116,6 +116,7 @@ int main(int argc, char **argv) {
 		close(in[0]);
 		close(out[1]);
 		must(accept(ul, NULL, NULL), "accept");
+		must((int)write(told[1], "x", 1), "tell");
 		for (;;)
 			pause();
 	}
@@ -125,6 +126,8 @@ int main(int argc, char **argv) {
 		die("pipe");
 	int uc = must(socket(AF_UNIX, SOCK_STREAM, 0), "socket");
 	must(connect(uc, (struct sockaddr *)&ua, sizeof ua), "connect");
+	char c;
+	must((int)read(told[0], &c, 1), "hear"); // a thread below must not accept what is the child's
 	add("pipe-read", in[0], "pipe from PID %d (other end)", child);
 	add("pipe-write", out[1], "pipe to PID %d (other end)", child);
 	add("pipe-self", self[0], "pipe within the process");

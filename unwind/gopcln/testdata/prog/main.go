@@ -84,6 +84,7 @@ var modes = map[string]func(){
 		}
 		sort.Slice(s, func(i, j int) bool { return s[i] < s[j] })
 	},
+	"preempt": func() { sink = count(1 << 30) },
 	"signal":  func() { sink = count(1 << 18) },
 	"syscall": func() { syscall.Getppid() },
 	"panic": func() {

@@ -1,0 +1,103 @@
+// Package stacks is one look at all threads of a process: their stacks, what
+// they wait for and who holds it, the deadlocks and the convoys. It puts
+// together what its caller has walked, named and resolved, and writes it as
+// text for people or as JSON, whose form is documented in docs/stack-json.md
+// and stable. It looks at no process itself. Its functions are pure and may be
+// called concurrently.
+package stacks
+
+import (
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/graph"
+)
+
+// Frame is one logical frame with its name.
+type Frame struct {
+	Addr    uint64 // the PC, or the return address into the function
+	Func    string // "" unknown
+	Offset  uint64 // of Addr from the function's start; meaningless without Func
+	Module  string // path
+	BuildID string // hex
+	File    string
+	Line    int
+	Inlined bool // into the next frame
+	Trust   stack.Trust
+}
+
+// Thread is one thread at one look.
+type Thread struct {
+	TID       stack.TID
+	Name      string
+	State     stack.State
+	CPU       int64        // ns on CPUs since it began; -1 unknown
+	Wait      *wait.Info   // nil: it does not wait, or it is not known for what
+	Frames    []Frame      // leaf first
+	Truncated stack.Reason // why the stack ends early; ReasonNone: it does not
+}
+
+// Snapshot is a look at all threads of one process.
+type Snapshot struct {
+	PID       int
+	Comm      string
+	Time      time.Time
+	Threads   []Thread // by TID
+	Deadlocks []graph.Deadlock
+	Convoys   []graph.Convoy
+}
+
+// New makes a Snapshot of threads, in any order. others are threads of other
+// processes that may be part of a deadlock over shared locks. confirm is that
+// of graph.Deadlocks; convoy is how many waiters make one (0:
+// graph.DefaultConvoy).
+func New(pid int, comm string, at time.Time, threads []Thread, others []graph.Thread, confirm func(*graph.Thread) bool, convoy int) *Snapshot {
+	s := &Snapshot{PID: pid, Comm: comm, Time: at, Threads: slices.Clone(threads)}
+	slices.SortFunc(s.Threads, func(a, b Thread) int { return int(a.TID) - int(b.TID) })
+	all := make([]graph.Thread, 0, len(threads)+len(others))
+	for i := range s.Threads {
+		all = append(all, graph.Thread{PID: pid, TID: s.Threads[i].TID, Info: s.Threads[i].Wait})
+	}
+	all = append(all, others...)
+	s.Deadlocks = graph.Deadlocks(all, confirm)
+	s.Deadlocks = slices.DeleteFunc(s.Deadlocks, func(d graph.Deadlock) bool {
+		return !slices.ContainsFunc(d.Threads, func(t graph.Thread) bool { return t.PID == pid })
+	})
+	if convoy <= 0 {
+		convoy = graph.DefaultConvoy
+	}
+	s.Convoys = slices.DeleteFunc(graph.Convoys(all, convoy), func(c graph.Convoy) bool {
+		return !slices.ContainsFunc(c.Waiters, func(t graph.Thread) bool { return t.PID == pid })
+	})
+	return s
+}
+
+// Thread returns the thread with that TID, nil if it is not of the process.
+func (s *Snapshot) Thread(tid stack.TID) *Thread {
+	i, ok := slices.BinarySearchFunc(s.Threads, tid, func(t Thread, tid stack.TID) int { return int(t.TID) - int(tid) })
+	if !ok {
+		return nil
+	}
+	return &s.Threads[i]
+}
+
+// knownBy is how a holder is known, in the words of text and JSON.
+func knownBy(by event.KnownBy) string {
+	switch by {
+	case event.KnownByWord:
+		return "lock word"
+	case event.KnownByKernel:
+		return "kernel"
+	case event.KnownByRuntime:
+		return "runtime"
+	case event.KnownByInferred:
+		return "inferred"
+	}
+	return ""
+}
+
+func hexa(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

@@ -1,0 +1,170 @@
+package stacks
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/graph"
+)
+
+// WriteText writes the snapshot for people, in the manner of jstack: each
+// thread with its state, its wait and its stack, then deadlocks and convoys.
+func (s *Snapshot) WriteText(w io.Writer) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "PID %d (%s), %d %s, %s\n", s.PID, plain(s.Comm), len(s.Threads), plural(len(s.Threads), "thread"),
+		s.Time.Format("2006-01-02 15:04:05.000 MST"))
+	for i := range s.Threads {
+		s.thread(b, &s.Threads[i])
+	}
+	for _, d := range s.Deadlocks {
+		s.deadlock(b, &d)
+	}
+	for _, c := range s.Convoys {
+		s.convoy(b, &c)
+	}
+	return b.Flush()
+}
+
+func plural(n int, word string) string {
+	if n == 1 {
+		return word
+	}
+	return word + "s"
+}
+
+// plain takes control characters out of what came from the target: names of
+// threads and files may hold anything, and a terminal obeys.
+func plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
+	fmt.Fprintf(b, "\n%q TID %d, %s", plain(t.Name), t.TID, t.State)
+	if t.CPU >= 0 {
+		fmt.Fprintf(b, ", %v of CPU", time.Duration(t.CPU).Round(time.Millisecond))
+	}
+	b.WriteByte('\n')
+	if t.Wait != nil {
+		s.wait(b, t.Wait)
+	}
+	frames(b, t.Frames, t.Truncated)
+}
+
+func (s *Snapshot) wait(b *bufio.Writer, w *wait.Info) {
+	switch {
+	case w.Call != "":
+		fmt.Fprintf(b, "    in %s(%s)\n", w.Call, plain(w.Args))
+	case w.Kind == wait.KindMemory:
+		b.WriteString("    in a page fault\n")
+	}
+	if l := w.Lock; l != nil {
+		fmt.Fprintf(b, "    waits for %s\n", plain(l.String()))
+		fmt.Fprintf(b, "    %s\n", s.holder(l))
+	}
+	if w.Why != "" {
+		fmt.Fprintf(b, "    not known: %s\n", plain(w.Why))
+	}
+}
+
+// holder is a sentence on who has the lock.
+func (s *Snapshot) holder(l *wait.Lock) string {
+	h := l.Holder
+	if h.TID == 0 {
+		return "holder: " + plain(h.Why)
+	}
+	who := fmt.Sprintf("held by TID %d", h.TID)
+	if l.Kind == "join" {
+		who = fmt.Sprintf("which is TID %d", h.TID)
+	}
+	if t := s.Thread(h.TID); t != nil && t.Name != "" {
+		who += fmt.Sprintf(" %q", plain(t.Name))
+	}
+	if h.By == event.KnownByInferred {
+		return who + ", inferred"
+	}
+	return who + " (known by: " + knownBy(h.By) + ")"
+}
+
+func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
+	for i := range fs {
+		f := &fs[i]
+		fmt.Fprintf(b, "  %#16x ", f.Addr)
+		switch {
+		case f.Inlined:
+			b.WriteString(plain(f.Func) + " (inlined)")
+		case f.Func != "":
+			fmt.Fprintf(b, "%s+%#x", plain(f.Func), f.Offset)
+		default:
+			b.WriteString("??")
+		}
+		if f.File != "" {
+			fmt.Fprintf(b, " at %s:%d", plain(f.File), f.Line)
+		}
+		if f.Module != "" {
+			fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))
+		}
+		if f.Trust == stack.TrustScan || f.Trust == stack.TrustFP {
+			fmt.Fprintf(b, " [by %s]", f.Trust)
+		}
+		b.WriteByte('\n')
+	}
+	if cut != stack.ReasonNone {
+		fmt.Fprintf(b, "  the stack goes on: %s\n", cut)
+	}
+}
+
+// name is "TID 12 \"worker\"", with the process where it is another one.
+func (s *Snapshot) name(t *graph.Thread) string {
+	n := fmt.Sprintf("TID %d", t.TID)
+	if t.PID != s.PID {
+		return n + fmt.Sprintf(" of PID %d", t.PID)
+	}
+	if th := s.Thread(t.TID); th != nil && th.Name != "" {
+		n += fmt.Sprintf(" %q", plain(th.Name))
+	}
+	return n
+}
+
+func (s *Snapshot) deadlock(b *bufio.Writer, d *graph.Deadlock) {
+	fmt.Fprintf(b, "\nDEADLOCK of %d %s", len(d.Threads), plural(len(d.Threads), "thread"))
+	if d.Timed {
+		b.WriteString(", one of which will give up in time")
+	}
+	b.WriteByte('\n')
+	for i := range d.Threads {
+		t, next := &d.Threads[i], &d.Threads[(i+1)%len(d.Threads)]
+		fmt.Fprintf(b, "    %s waits for %s, held by %s\n", s.name(t), plain(t.Info.Lock.String()), s.name(next))
+	}
+}
+
+// maxListed is how many waiters of a convoy are listed.
+const maxListed = 16
+
+func (s *Snapshot) convoy(b *bufio.Writer, c *graph.Convoy) {
+	fmt.Fprintf(b, "\nCONVOY of %d %s behind %s\n", len(c.Waiters), plural(len(c.Waiters), "thread"), plain(c.Lock.String()))
+	fmt.Fprintf(b, "    %s\n", s.holder(c.Lock))
+	if t := s.Thread(c.Lock.Holder.TID); t != nil {
+		frames(b, t.Frames, t.Truncated)
+	}
+	b.WriteString("    waiting:")
+	for i := range c.Waiters {
+		if i == maxListed {
+			fmt.Fprintf(b, " and %d more", len(c.Waiters)-i)
+			break
+		}
+		fmt.Fprintf(b, " %d", c.Waiters[i].TID)
+	}
+	b.WriteByte('\n')
+}
