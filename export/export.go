@@ -156,6 +156,9 @@ func (o Output) single(fill func(io.Writer) error) ([]File, error) {
 // where there is one thread, else with the thread's name and TID in it.
 func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error) {
 	v := view.New(rec, opts)
+	if len(v.Threads) == 0 {
+		return nil, fmt.Errorf("the recording holds no thread: there is nothing to write")
+	}
 	stem, ext := o.Path, ""
 	for _, e := range o.Format.Extensions {
 		if s, ok := strings.CutSuffix(o.Path, e); ok {

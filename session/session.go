@@ -40,6 +40,8 @@ type Options struct {
 	DebugDirs   []string
 	FullNames   bool
 	RingCap     int // events, 0: the recorder's default
+	// Started is called once, when the first thread is about to be sampled; may be nil.
+	Started func()
 }
 
 // Session is one recording under way.
@@ -56,6 +58,7 @@ type Session struct {
 	begin  stack.Time
 	self   int64 // CPU time of this program at the start
 
+	started  sync.Once
 	failed   atomic.Pointer[error]
 	cancel   context.CancelFunc
 	cancelMu sync.Mutex
@@ -93,7 +96,12 @@ func New(p *target.Process, o Options) (s *Session, err error) {
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless,
-		Start:   func(in stack.ThreadInfo) sampler.Sink { return s.rec.Thread(threadOf(in)) },
+		Start: func(in stack.ThreadInfo) sampler.Sink {
+			if o.Started != nil {
+				s.started.Do(o.Started)
+			}
+			return s.rec.Thread(threadOf(in))
+		},
 		Renamed: func(in stack.ThreadInfo) { s.rec.Renamed(in.TID, in.Name) },
 	})
 	if err != nil {

@@ -24,19 +24,6 @@ type Command struct {
 	let     chan error // result of letting it go
 }
 
-// StartError is a command that could not be started, with the exit status that
-// a shell would give: 127 not found, 126 not executable.
-type StartError struct {
-	Name   string
-	Status int
-	Err    error
-}
-
-func (e *StartError) Error() string { return fmt.Sprintf("cannot start %s: %v", e.Name, e.Err) }
-
-// Unwrap gives the cause.
-func (e *StartError) Unwrap() error { return e.Err }
-
 // Start runs argv with sliver's own standard streams, environment and process
 // group, stopped at its first instruction. If sliver is killed before Release,
 // the kernel lets it run.
@@ -64,10 +51,6 @@ func Start(argv []string) (*Command, error) {
 func (c *Command) hold(started chan<- error) {
 	runtime.LockOSThread() // the thread ends with this goroutine
 	if err := c.cmd.Start(); err != nil {
-		status := 126
-		if errors.Is(err, exec.ErrNotFound) || errors.Is(err, fs.ErrNotExist) {
-			status = 127
-		}
 		var pe *fs.PathError
 		var ee *exec.Error
 		if errors.As(err, &pe) {
@@ -75,7 +58,7 @@ func (c *Command) hold(started chan<- error) {
 		} else if errors.As(err, &ee) {
 			err = ee.Err
 		}
-		started <- &StartError{Name: c.cmd.Args[0], Status: status, Err: err}
+		started <- fmt.Errorf("cannot start %s: %w", c.cmd.Args[0], err)
 		return
 	}
 	pid := c.cmd.Process.Pid

@@ -18,7 +18,6 @@ import (
 
 	"github.com/gorilla/websocket"
 
-	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/client"
@@ -61,22 +60,14 @@ func dial(t testing.TB, s *web.Server) *client.Client {
 	return c
 }
 
-// loaded waits until the recording is in memory, as told over a websocket.
+// loaded waits until the recording is in memory.
 func loaded(t testing.TB, s *web.Server) {
 	t.Helper()
-	w, err := dial(t, s).Watch(t.Context(), client.View{Follow: true, Bin: 1e9})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer w.Close()
-	q := map[string]any{"op": "status", "id": 1}
-	_ = q
-	for w.Status == nil || !w.Status.Done {
-		var st client.Status
+	var st client.Status
+	for !st.Done {
 		if err := dial(t, s).Ask(t.Context(), client.Query{Op: "status"}, &st); err != nil {
 			t.Fatal(err)
 		}
-		w.Status = &st
 	}
 }
 
@@ -590,5 +581,3 @@ func TestCloseEndsEverything(t *testing.T) {
 		t.Errorf("a second Close: %v", err)
 	}
 }
-
-var _ = stack.Time(0)

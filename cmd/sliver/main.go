@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"runtime/debug"
 	"strings"
 
@@ -143,17 +144,17 @@ func (c *command) flagSet(e *env) *pflag.FlagSet {
 	return fs
 }
 
+// parsing is what the standard library adds to the errors of numbers.
+var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": |time: `)
+
 func (c *command) start(args []string, e *env) error {
 	fs := c.flagSet(e)
-	if c.name == "record" {
-		fs.SetInterspersed(true)
-	}
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, pflag.ErrHelp) {
 			c.usage(e.stdout, fs)
 			return nil
 		}
-		return usagef(c.name, "%v", err)
+		return usagef(c.name, "%s", parsing.ReplaceAllString(err.Error(), ""))
 	}
 	if help, _ := fs.GetBool("help"); help {
 		c.usage(e.stdout, fs)

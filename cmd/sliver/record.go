@@ -252,6 +252,9 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		}
 		o.Outputs = []export.Output{out}
 	}
+	if c != nil {
+		o.Started = c.Release // it stands at its first instruction until then
+	}
 	s, err := session.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return noThreads(f.threads, p)
@@ -262,9 +265,6 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	defer s.Close()
 	ctx, stop := f.signals(e, s, c != nil)
 	defer stop()
-	if c != nil {
-		c.Release()
-	}
 	line := newStatusLine(e, s, f.quiet)
 	reason, runErr := s.Run(ctx)
 	line.close()

@@ -12,8 +12,6 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-const ms = exporttest.Ms
-
 type file struct {
 	TraceEvents []struct {
 		Ph, Name string

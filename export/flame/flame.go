@@ -35,7 +35,6 @@ const (
 
 // box is a stack with the time of all that begin as it does.
 type box struct {
-	node     int32
 	total    int64
 	children []int32
 }

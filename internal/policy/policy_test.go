@@ -18,7 +18,7 @@ const module = "github.com/sliverprof/sliver"
 
 // complete says that every package of the table has been written: from then
 // on a row without a package is a mistake.
-const complete = false
+const complete = true
 
 // A row says what the code of one package, its tests aside, may import
 // besides the standard library.
@@ -56,7 +56,7 @@ var table = []row{
 		"a recording can be read where it was not made: no live process, no names looked up"},
 	{"symbol/dwarf", "", "",
 		"reads bytes"},
-	{"symbol", "stack symbol/dwarf unwind/gopcln", "github.com/ianlancetaylor/demangle github.com/klauspost/compress/... github.com/ulikunitz/xz",
+	{"symbol", "stack symbol/dwarf unwind/gopcln", "github.com/ianlancetaylor/demangle github.com/klauspost/compress/... github.com/ulikunitz/xz/...",
 		"files in, names out: what a recording is, is not its business"},
 	{"naming", "stack symbol trace unwind/gopcln unwind/rule", "",
 		"joins symbol to trace, which do not know each other"},
@@ -68,6 +68,14 @@ var table = []row{
 		"reads a target's memory through what it is handed: no PID, no ptrace"},
 	{"wait/procdir", "stack wait/files", "",
 		"hands wait/files the live system's /proc"},
+	{"wait", "stack event wait/files wait/lock wait/syscalls", "",
+		"what a thread waits for, from memory and /proc through interfaces: it knows no process"},
+	{"wait/graph", "stack event wait wait/lock", "",
+		"deadlocks and convoys over waits, pure"},
+	{"wait/infer", "stack event", "",
+		"who let go, from a replay alone"},
+	{"stacks", "stack event wait wait/graph", "",
+		"one look at all threads as text and JSON, from what it is given"},
 	{"live", "stack sampler target trace unwind unwind/*", "",
 		"joins target to sampler and unwind, which do not know each other"},
 	{"export/view", "stack event diff trace", "",
@@ -82,12 +90,28 @@ var table = []row{
 		"as above"},
 	{"export/pprof", "stack event diff trace export/view export/tally", "github.com/google/pprof/profile",
 		"as above; the profile's own package writes it"},
+	{"export/chrome", "stack event diff trace export/view export/tally", "",
+		"a format: a recording in, bytes out"},
+	{"export/collapsed", "stack event diff trace export/view export/tally", "",
+		"a format: a recording in, bytes out"},
+	{"export/firefox", "stack event diff trace export/view export/tally", "github.com/klauspost/compress/...",
+		"a format: a recording in, bytes out"},
+	{"export/speedscope", "stack event diff trace export/view export/tally", "",
+		"a format: a recording in, bytes out"},
+	{"export/flame", "stack event diff trace export/view export/tally", "",
+		"a format: a recording in, bytes out"},
 	{"export", "stack event diff trace export/*", "",
 		"chooses the format; a format is a function from a recording to a writer"},
 	{"web/wire", "", "",
 		"what stands on the wire: a client in Go needs nothing else"},
 	{"web/store", "stack event web/wire", "",
 		"the timeline that is asked about; where it comes from is not its business"},
+	{"web/client", "web/wire", "github.com/gorilla/websocket",
+		"what a user's program imports: small"},
+	{"web/internal/synth", "*", "*",
+		"made-up recordings for the page's tests"},
+	{"web/internal/synthserve", "*", "*",
+		"a server for the page's tests"},
 	{"web", "stack event diff trace ringbuf export export/* web/*", "github.com/gorilla/websocket",
 		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
 	{"session", "stack event diff trace sampler target unwind live naming symbol export export/*", "",

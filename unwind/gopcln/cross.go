@@ -52,6 +52,8 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return Apply
 	case plain, saves:
 		return Apply
+	case noctxt:
+		return inMorestack(regs)
 	case asmcgocall:
 		if !exact {
 			return t.fromC(regs, mem)
@@ -80,10 +82,7 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return Base
 	case stk.has(sp):
 		if k == morestack && arch == rule.ARM64 {
-			// f called it with its own return address in R3.
-			regs.PC = regs.R[rule.ARM64RA]
-			regs.Set(rule.ARM64RA, regs.R[3])
-			return Exact
+			return inMorestack(regs)
 		}
 		return Apply // not yet left it, or back again
 	case k == systemstack || k == asmcgocall:
@@ -107,6 +106,18 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return Exact
 	}
 	return step
+}
+
+// inMorestack takes regs from arm64's morestack, on the goroutine's stack yet,
+// to the function that called it from its prologue, whose own return address
+// is in R3.
+func inMorestack(regs *stack.Regs) Step {
+	if !regs.Has(3) || !regs.Has(rule.ARM64RA) {
+		return Lost
+	}
+	regs.PC = regs.R[rule.ARM64RA]
+	regs.Set(rule.ARM64RA, regs.R[3])
+	return Exact
 }
 
 // switched reports whether systemstack or asmcgocall, at SP, has come to g0's

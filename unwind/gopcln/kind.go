@@ -15,6 +15,7 @@ const (
 	systemstack      // runs a function on g0's stack
 	mcall            // leaves the goroutine's stack for g0's, and returns by gogo
 	morestack        // the same, from a function's prologue
+	noctxt           // arm64: jumps to morestack, with its caller's LR in R3
 	asmcgocall       // runs a C function on g0's stack
 	cgocallback      // C called Go: leaves g0's stack for the goroutine's
 	gogo             // leaves g0's stack for that of a goroutine
@@ -30,7 +31,7 @@ func (k kind) special(arch rule.Arch) rule.Special {
 	switch k {
 	case end:
 		return rule.End
-	case systemstack, mcall, morestack, asmcgocall, gogo, movedSP:
+	case systemstack, mcall, morestack, noctxt, asmcgocall, gogo, movedSP:
 		return rule.GoSwitch
 	case cgocallback:
 		return rule.GoCgocallback
@@ -122,6 +123,8 @@ func (t *Table) kindOf(f *fn) (kind, error) {
 	}
 	switch k := byName(name); {
 	case k == restorer && t.arch != rule.AMD64:
+	case name == "runtime.morestack_noctxt" && t.arch == rule.ARM64:
+		return noctxt, nil
 	case k != plain && k != injected && t.magic != magic116 && f.flag&flagAsm == 0:
 		// The wrapper by which Go calls that function.
 	case k != plain:

@@ -139,6 +139,9 @@ func Raw(tb testing.TB, data []byte) *trace.Recording {
 		case 2:
 			at = stack.Time(v)
 		}
+		if len(es) == 0 { // a reader takes no chunk that begins before 0
+			at = max(at, 0)
+		}
 		k := event.Kind(v >> 56 & 31)
 		p := v & (1<<56 - 1)
 		switch k {

@@ -1,0 +1,643 @@
+// Drives the page as a person would, in Debian's Chromium, and looks at what is
+// on the screen. Started by TestPage with the program to serve from:
+//
+//	node page.mjs SYNTHSERVE CHROMIUM [PICTURES] [NAME…]
+//
+// It prints a line for each case and fails with the first number of failures.
+import { chromium } from 'playwright-core';
+import { spawn } from 'node:child_process';
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+
+const [, , program, executablePath, pictures, ...only] = process.argv;
+const running = new Set();
+
+async function serve(...args) {
+  const p = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+  running.add(p);
+  p.stderr.resume();
+  const url = await new Promise((ok, bad) => {
+    p.stdout.once('data', (b) => ok(String(b).trim()));
+    p.once('exit', (c) => bad(new Error(`the server ended with ${c}`)));
+  });
+  const exit = new Promise((ok) => p.once('exit', ok));
+  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => { p.stdin.end(); running.delete(p); return exit; } };
+}
+
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+
+// open loads the page and watches for what must never happen.
+async function open(url, o = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, ...o });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  page.problems = [];
+  page.on('pageerror', (e) => page.problems.push('error: ' + e.message));
+  page.on('console', (m) => {
+    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
+  });
+  page.on('request', (r) => {
+    const u = new URL(r.url());
+    if (u.protocol !== 'blob:' && u.protocol !== 'data:' && u.host !== new URL(url).host) page.problems.push('a request left for ' + u.host);
+  });
+  await page.goto(url);
+  return page;
+}
+const state = (page) => page.evaluate(() => window.sliver.state);
+const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50, timeout: 60_000 });
+const ready = (page) => until(page, () => window.sliver?.state.tracks.length > 0 && window.sliver.item('', 4) !== null);
+const settled = async (page) => {
+  let last = '';
+  await until(page, () => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true)))));
+  for (;;) {
+    const s = await state(page);
+    const now = s.t0 + '/' + s.t1;
+    if (now === last) return s;
+    last = now;
+    await page.waitForTimeout(120);
+  }
+};
+const item = async (page, name = '', wide = 12) => {
+  await until(page, ([n, w]) => window.sliver.item(n, w) !== null, [name, wide]);
+  return page.evaluate(([n, w]) => window.sliver.item(n, w), [name, wide]);
+};
+// pixels counts the colours in a part of a canvas.
+const pixels = (page, id, x, y, w, h) => page.evaluate(([id, x, y, w, h]) => {
+  const c = document.getElementById(id);
+  const d = devicePixelRatio;
+  const b = c.getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
+  const set = new Set();
+  for (let i = 0; i < b.length; i += 4) set.add((b[i] << 16) | (b[i + 1] << 8) | b[i + 2]);
+  return set.size;
+}, [id, x, y, w, h]);
+const picture = async (page, name) => {
+  if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, name + '.png') });
+};
+const canvas = async (page) => page.locator('#calls').boundingBox();
+const select = async (page, from, to) => {
+  const b = await canvas(page);
+  await page.keyboard.down('Shift');
+  await page.mouse.move(b.x + b.width * from, b.y + 150);
+  await page.mouse.down();
+  await page.mouse.move(b.x + b.width * (from + to) / 2, b.y + 160, { steps: 3 });
+  await page.mouse.move(b.x + b.width * to, b.y + 160, { steps: 3 });
+  await page.mouse.up();
+  await page.keyboard.up('Shift');
+  await page.locator('#range [role=tab]').first().waitFor();
+};
+
+const cases = [];
+const test = (name, f) => cases.push([name, f]);
+
+test('recording: tracks are drawn, main first', async () => {
+  const s = await serve('-threads', '8', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  const st = await state(page);
+  assert.equal(st.tracks[0].name, 'shopd');
+  assert.equal(st.tracks.length, 8);
+  assert.equal(await page.locator('#labels li').count(), 8);
+  assert.match(await page.locator('#labels li').first().innerText(), /shopd[\s\S]*4242 · CPU \d+/);
+  const b = await canvas(page);
+  assert.ok((await pixels(page, 'calls', 0, 0, b.width, 300)) > 10, 'hardly anything is drawn');
+  assert.ok((await pixels(page, 'minimap', 0, 0, 600, 40)) > 2, 'the minimap is empty');
+  await picture(page, 'recording');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('merged blocks tell their true count', async () => {
+  const s = await serve('-threads', '2', '-samples', '20000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  const count = () => page.evaluate(() => window.sliver.counted(0));
+  const far = await count();
+  const info = await page.evaluate(async () => {
+    const token = new URLSearchParams(location.hash.slice(1)).get('token');
+    const r = await fetch('/api/query', { method: 'POST', headers: { 'X-Sliver-Token': token }, body: JSON.stringify({ op: 'tree', threads: [0] }) });
+    return r.json();
+  });
+  assert.equal(far.reduce((a, b) => a + b, 0), info.count.reduce((a, b) => a + b, 0));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('wheel, keys, drag, double-click, 0, minimap', async () => {
+  const s = await serve('-threads', '4', '-samples', '4000');
+  const page = await open(s.url);
+  await ready(page);
+  const a = await settled(page);
+  const b = await canvas(page);
+  const x = b.x + b.width * 0.25;
+  const at = a.t0 + (a.t1 - a.t0) * 0.25;
+  await page.mouse.move(x, b.y + 100);
+  for (let i = 0; i < 6; i++) await page.mouse.wheel(0, -240);
+  const z = await settled(page);
+  assert.ok(z.t1 - z.t0 < (a.t1 - a.t0) / 4, 'the wheel did not zoom in');
+  assert.ok(Math.abs(z.t0 + (z.t1 - z.t0) * 0.25 - at) < (z.t1 - z.t0) * 0.02, 'the zoom did not hold the point under the pointer');
+  await page.keyboard.press('d');
+  const r = await settled(page);
+  assert.ok(r.t0 > z.t0, 'D did not move right');
+  await page.keyboard.press('ArrowLeft');
+  assert.ok((await settled(page)).t0 < r.t0, '← did not move left');
+  await page.keyboard.press('w');
+  const w = await settled(page);
+  assert.ok(w.t1 - w.t0 < (r.t1 - r.t0) * 0.99, 'W did not zoom in');
+  await page.keyboard.press('s');
+  assert.ok((await settled(page)).t1 - (await state(page)).t0 > w.t1 - w.t0, 'S did not zoom out');
+  const before = await settled(page);
+  await page.mouse.move(b.x + 500, b.y + 60);
+  await page.mouse.down();
+  await page.mouse.move(b.x + 300, b.y + 60, { steps: 5 });
+  await page.waitForTimeout(100);
+  await page.mouse.up();
+  const dragged = await settled(page);
+  const moved = ((dragged.t0 - before.t0) / (before.t1 - before.t0)) * before.width;
+  assert.ok(Math.abs(moved - 200) < 3, `dragging by 200 px moved it by ${moved}`);
+  const it = await item(page, '', 30);
+  await page.mouse.dblclick(it.x, it.y);
+  const d = await settled(page);
+  assert.ok(d.t0 <= it.start && d.t1 >= it.end && d.t1 - d.t0 < (it.end - it.start) * 1.3, 'a double-click did not zoom to the call');
+  await page.keyboard.press('Escape');
+  await page.keyboard.press('0');
+  const all = await settled(page);
+  assert.ok(all.t0 <= all.from && all.t1 >= all.edge, '0 did not show all');
+  for (let i = 0; i < 6; i++) await page.mouse.wheel(0, -240);
+  await settled(page);
+  const m = await page.locator('#minimap').boundingBox();
+  await page.mouse.click(m.x + m.width * 0.8, m.y + 20);
+  const j = await settled(page);
+  assert.ok(Math.abs((j.t0 + j.t1) / 2 - (all.from + (all.edge - all.from) * 0.8)) < (all.edge - all.from) * 0.02, 'a click on the minimap did not go there');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('hover and side panel', async () => {
+  const s = await serve('-threads', '4', '-samples', '4000');
+  const page = await open(s.url);
+  await ready(page);
+  const b = await canvas(page);
+  await page.mouse.move(b.x + 400, b.y + 100);
+  for (let i = 0; i < 9; i++) await page.mouse.wheel(0, -240);
+  await settled(page);
+  const it = await item(page, 'http::Server::handle(Request const&)', 20);
+  await page.mouse.move(it.x, it.y);
+  const tip = page.locator('#tip');
+  await until(page, () => /samples/.test(document.getElementById('tip').innerText));
+  const text = await tip.innerText();
+  assert.match(text, /http::Server::handle\(Request const&\)/);
+  assert.match(text, /src\/http\/server\.cc:\d+ · shopd/);
+  assert.match(text, /± 1 ms/);
+  assert.match(text, /self/);
+  await picture(page, 'hover');
+  await page.mouse.click(it.x, it.y);
+  const side = page.getByRole('complementary', { name: 'Selected call' });
+  await side.getByRole('heading', { name: 'http::Server::handle' }).waitFor();
+  await until(page, () => /Median/.test(document.getElementById('side').innerText));
+  const panel = await side.innerText();
+  for (const want of [/Duration[\s\S]*±/, /Self/, /Samples/, /Calls\s+[\d,]+/, /Longest/, /Stack/]) assert.match(panel, want);
+  assert.match(await side.locator('.stack').innerText(), /handle[\s\S]*EventLoop::run[\s\S]*main[\s\S]*_start/);
+  const here = (await state(page)).selected;
+  await page.keyboard.press(']');
+  await until(page, (t) => window.sliver.state.selected.start > t, here.start);
+  await until(page, () => /Median/.test(document.getElementById('side').innerText));
+  await page.keyboard.press('[');
+  await until(page, (t) => window.sliver.state.selected.start === t, here.start);
+  await side.getByRole('button', { name: 'EventLoop::run()' }).click();
+  await side.getByRole('heading', { name: 'EventLoop::run()' }).waitFor();
+  await picture(page, 'side');
+  await page.keyboard.press('Escape');
+  assert.ok(await side.isHidden());
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('range: flame graphs, functions, waits', async () => {
+  const s = await serve('-threads', '6', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await select(page, 0.3, 0.6);
+  const r = (await state(page)).range;
+  await until(page, () => window.sliver.state.total > 0);
+  const wall = (await state(page)).total;
+  assert.ok(Math.abs(wall - 6 * (r.t1 - r.t0)) < 0.05 * wall, 'six threads do not fill the range');
+  await page.locator('.flame canvas').first().waitFor();
+  await picture(page, 'flame');
+  await page.getByLabel('Weight').selectOption('cpu');
+  const cpu = (await state(page)).total;
+  await page.getByLabel('Weight').selectOption('wait');
+  const wait = (await state(page)).total;
+  assert.ok(cpu > 0 && wait > 0 && Math.abs(cpu + wait - wall) < 0.25 * wall, `CPU ${cpu} and waiting ${wait} of ${wall}`);
+  await page.getByLabel('Weight').selectOption('wall');
+  await page.getByLabel('Order').selectOption('time');
+  await until(page, () => /order of time/.test(document.querySelector('.flame canvas')?.getAttribute('aria-label') ?? ''));
+  await page.getByRole('button', { name: /Icicle/ }).click();
+  await page.getByRole('button', { name: /Flame ▲/ }).waitFor();
+  await page.getByLabel('Order').selectOption('sandwich');
+  await page.getByText('Callers of it').waitFor();
+  await picture(page, 'sandwich');
+  await page.getByRole('tab', { name: 'Functions' }).click();
+  const rows = page.locator('#range tbody tr');
+  assert.ok((await rows.count()) > 10);
+  const cells = (await page.locator('#range tbody tr td:nth-child(4)').allInnerTexts()).map(parseFloat);
+  assert.ok(cells.every((c, i) => i === 0 || c <= cells[i - 1] + 0.001), 'the table is not sorted by self time');
+  assert.ok(Math.abs(cells.reduce((a, b) => a + b, 0) - 100) < 4, 'self times do not add up');
+  await page.getByRole('button', { name: /^Function/ }).click();
+  assert.match(await page.locator('#range th').first().getAttribute('aria-sort'), /ending/);
+  await picture(page, 'functions');
+  await page.getByLabel('Focus on').fill('json');
+  await page.getByLabel('Focus on').press('Enter');
+  await until(page, (w) => window.sliver.state.total < w / 2, wall);
+  await page.getByRole('tab', { name: 'Waits' }).click();
+  assert.match(await page.locator('#range tbody').innerText(), /lock 0x[\s\S]*held by/);
+  await picture(page, 'waits');
+  await page.locator('#labels .name').nth(1).click();
+  await until(page, () => /worker-1/.test(document.querySelector('#range .what').innerText));
+  await page.keyboard.press('Escape');
+  assert.ok(await page.locator('#range').isHidden());
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('compare two ranges, and two recordings', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000', '-compare');
+  const page = await open(s.url);
+  await ready(page);
+  await select(page, 0.1, 0.3);
+  await page.getByRole('tab', { name: 'Compare' }).click();
+  await page.getByRole('button', { name: /Take this range/ }).click();
+  await page.locator('#range tbody tr').first().waitFor();
+  await select(page, 0.5, 0.9);
+  await until(page, () => /[+−]\d/.test(document.querySelector('#range tbody')?.innerText ?? ''));
+  const all = (await page.locator('#range tbody tr td:nth-child(5)').allInnerTexts()).map((t) => parseFloat(t.replace('−', '-')));
+  assert.ok(Math.abs(all.reduce((a, b) => a + b, 0)) < 3, 'scaled to the same sum, changes must cancel out');
+  await picture(page, 'compare');
+  await page.getByRole('button', { name: /Take shopd/ }).click();
+  await page.getByText('Before: shopd (4242)').waitFor();
+  assert.ok((await page.locator('#range tbody tr').count()) > 5);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('search: text, regular expression, next, hide', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await page.keyboard.press('/');
+  await page.keyboard.type('json::');
+  const out = page.locator('.search output');
+  await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
+  const n = (await state(page)).hits;
+  assert.ok(n.count > 100 && n.total > 0);
+  await picture(page, 'search');
+  await page.keyboard.press('Enter');
+  await page.locator('#side h2').filter({ hasText: 'json::' }).waitFor();
+  const box = page.getByRole('searchbox', { name: /Search/ });
+  await box.fill('/^(main|_start)$/');
+  await until(page, () => window.sliver.state.hits?.count < 10 && window.sliver.state.hits?.count > 0);
+  await box.fill('/(/');
+  await until(page, () => /not a regular/.test(document.querySelector('.search output').innerText));
+  await box.fill('filter.cc');
+  await until(page, () => /calls, /.test(document.querySelector('.search output').innerText));
+  await box.fill('tree-0');
+  await until(page, () => /nothing|thread/.test(document.querySelector('.search output').innerText));
+  await box.fill('nowhere at all');
+  await until(page, () => /nothing found/.test(document.querySelector('.search output').innerText));
+  await box.press('Escape');
+  assert.equal(await out.innerText(), '');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('names are text, never HTML', async () => {
+  const s = await serve('-threads', '2', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await page.getByRole('searchbox', { name: /Search/ }).fill('onerror');
+  await until(page, () => window.sliver.state.hits?.count > 0);
+  await page.getByRole('searchbox', { name: /Search/ }).press('Enter');
+  await page.locator('#side h2').filter({ hasText: '<img src=x onerror=' }).waitFor();
+  await select(page, 0.2, 0.8);
+  await page.getByRole('tab', { name: 'Functions' }).click();
+  await page.locator('#range tbody').getByText('<img src=x').waitFor();
+  assert.doesNotMatch(await page.title(), /pwned/);
+  assert.equal(await page.locator('#side img, #range img').count(), 0);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('threads: fold, hide, pin, reorder, filter', async () => {
+  const s = await serve('-threads', '8', '-samples', '1500');
+  const page = await open(s.url);
+  await ready(page);
+  const names = async () => (await state(page)).tracks.map((t) => t.name);
+  const li = (n) => page.locator('#labels li').filter({ hasText: n });
+  const h = (await state(page)).tracks[0].h;
+  await li('shopd').getByRole('button', { name: /Shown with/ }).click();
+  assert.ok((await state(page)).tracks[0].h < h);
+  await li('shopd').getByRole('button', { name: /Shown with/ }).click();
+  assert.equal((await state(page)).tracks[0].mode, 'strip');
+  await li('worker-2').hover();
+  await li('worker-2').getByRole('button', { name: 'Hide this thread' }).click();
+  assert.ok(!(await names()).includes('worker-2'));
+  await page.getByRole('button', { name: '1 hidden' }).click();
+  assert.ok((await names()).includes('worker-2'));
+  await li('worker-3').scrollIntoViewIfNeeded();
+  await li('worker-3').hover();
+  await li('worker-3').getByRole('button', { name: 'Keep on top' }).click();
+  assert.equal((await names())[0], 'worker-3');
+  await li('worker-3').getByRole('button', { name: 'No longer keep on top' }).click();
+  assert.equal((await names())[0], 'shopd');
+  await li('worker-1').locator('.name').focus();
+  await page.keyboard.press('Alt+ArrowUp');
+  assert.deepEqual((await names()).slice(0, 2), ['worker-1', 'shopd']);
+  await page.getByPlaceholder('Threads…').fill('net');
+  await until(page, () => window.sliver.state.tracks.length === 2);
+  await page.getByPlaceholder('Threads…').fill('none of them');
+  await page.getByText('No thread is shown.').waitFor();
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('the address brings the view back', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  const b = await canvas(page);
+  await page.mouse.move(b.x + 300, b.y + 100);
+  for (let i = 0; i < 7; i++) await page.mouse.wheel(0, -240);
+  await settled(page);
+  const it = await item(page, '', 30);
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side h2').filter({ hasText: it.name }).waitFor();
+  await settled(page);
+  await select(page, 0.4, 0.5);
+  await page.getByRole('searchbox', { name: /Search/ }).fill('sql');
+  await until(page, () => /q=sql/.test(location.hash) && /range=/.test(location.hash) && /call=/.test(location.hash));
+  const was = await settled(page);
+  await page.waitForTimeout(400);
+  await page.reload();
+  await ready(page);
+  await page.locator('#side h2').filter({ hasText: it.name }).waitFor();
+  const is = await settled(page);
+  const px = (was.t1 - was.t0) / was.width;
+  assert.ok(Math.abs(is.t0 - was.t0) < 2 * px && Math.abs(is.t1 - was.t1) < 2 * px, 'the view is another one');
+  assert.ok(Math.abs(is.range.t0 - was.range.t0) < 2 && is.selected.depth === was.selected.depth);
+  assert.equal(await page.getByRole('searchbox', { name: /Search/ }).inputValue(), 'sql');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('keyboard alone, help, tables for screen readers', async () => {
+  const s = await serve('-threads', '3', '-samples', '2000');
+  const page = await open(s.url);
+  await ready(page);
+  await page.keyboard.press('?');
+  const help = page.getByRole('dialog');
+  await help.getByText('follow the newest samples').waitFor();
+  await picture(page, 'help');
+  await page.keyboard.press('Escape');
+  assert.ok(await help.isHidden());
+  for (let i = 0; i < 8; i++) {
+    await page.keyboard.press('w');
+    await settled(page);
+  }
+  await until(page, () => window.sliver.item('', 200) !== null);
+  await page.locator('#calls').focus();
+  await page.keyboard.press('Enter');
+  await page.locator('#side h2').waitFor();
+  assert.notEqual(await page.locator('#say').innerText(), '');
+  const depth = (await state(page)).selected.depth;
+  await page.keyboard.press('ArrowUp');
+  await until(page, (d) => window.sliver.state.selected.depth === d - 1, depth);
+  await page.keyboard.press('m');
+  await page.getByRole('tab', { name: 'Functions' }).click();
+  await page.getByRole('table', { name: 'Functions in the selected range' }).waitFor();
+  await page.getByRole('tab', { name: 'Functions' }).press('ArrowRight');
+  assert.equal(await page.getByRole('tab', { name: 'Waits' }).getAttribute('aria-selected'), 'true');
+  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, canvas')].filter((e) => !e.hidden && e.offsetParent &&
+    !(e.innerText?.trim() || e.getAttribute('aria-label') || e.closest('label') || e.getAttribute('title'))).map((e) => e.outerHTML.slice(0, 120)));
+  assert.deepEqual(nameless, []);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('downloads, their failure, and the exported range', async () => {
+  const s = await serve('-threads', '2', '-samples', '1500');
+  const page = await open(s.url);
+  await ready(page);
+  await page.getByRole('button', { name: 'Save' }).click();
+  const [d] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /^Perfetto/ }).click()]);
+  assert.equal(d.suggestedFilename(), 'shopd-4242.pftrace');
+  await page.getByRole('button', { name: 'Save' }).click();
+  await page.getByRole('menuitem', { name: /^pprof/ }).click();
+  await page.getByText('this format fails here').waitFor();
+  await select(page, 0.25, 0.5);
+  const r = (await state(page)).range;
+  await page.getByRole('button', { name: 'Export range' }).click();
+  const [e] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name: /^speedscope \(/ }).click()]);
+  const { readFile } = await import('node:fs/promises');
+  const body = JSON.parse(await readFile(await e.path(), 'utf8'));
+  assert.equal(body.to - body.from, Math.round(r.t1) - Math.round(r.t0));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('live: follows, scrolls back, freezes, is soon', async () => {
+  const s = await serve('-live', '-threads', '6', '-interval', '2ms');
+  const page = await open(s.url, { reducedMotion: 'no-preference' });
+  await ready(page);
+  let st = await state(page);
+  assert.ok(st.follow, 'it does not follow');
+  const e = st.edge;
+  await until(page, (e) => window.sliver.state.edge > e + 5e8, e);
+  st = await state(page);
+  assert.ok(st.t1 >= st.edge && st.t0 < st.edge, 'the newest is not on the screen');
+  await until(page, () => window.sliver.state.edge - window.sliver.newest() < 250e6);
+  await until(page, () => window.sliver.item('EventLoop::run()', 4) !== null); // names came
+  await picture(page, 'live');
+  await page.keyboard.press(' ');
+  const f = await settled(page);
+  assert.ok(!f.follow && f.frozen);
+  await page.getByText('frozen').first().waitFor();
+  await page.waitForTimeout(300);
+  assert.equal((await state(page)).t0, f.t0, 'frozen, it still moves');
+  await page.keyboard.press('a');
+  const back = await settled(page);
+  assert.ok(back.t0 < f.t0);
+  await page.keyboard.press('End');
+  await until(page, () => window.sliver.state.follow && window.sliver.state.t1 >= window.sliver.state.edge);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('live: control', async () => {
+  const s = await serve('-live', '-threads', '3');
+  const page = await open(s.url);
+  await ready(page);
+  await page.getByRole('button', { name: 'Pause' }).click();
+  await page.getByRole('button', { name: 'Resume' }).waitFor();
+  const n = (await state(page)).status.status.samples;
+  await until(page, () => window.sliver.state.status.status.paused);
+  await page.waitForTimeout(1500);
+  assert.ok((await state(page)).status.status.samples - n < 20, 'samples come although it is paused');
+  await picture(page, 'paused');
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await page.getByRole('button', { name: 'Pause' }).waitFor();
+  await page.getByLabel('Interval between samples').selectOption('5000000');
+  await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
+  await page.getByRole('button', { name: 'Stop' }).click();
+  await page.getByText('ended: stopped on the page').waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
+  await s.stop();
+  const t = await serve('-live', '-threads', '2', '-control=false');
+  const q = await open(t.url);
+  await ready(q);
+  assert.equal(await q.getByRole('button', { name: /Pause|Stop/ }).count(), 0, 'control is offered where there is none');
+  assert.deepEqual(page.problems.concat(q.problems), []);
+  await t.stop();
+});
+
+test('empty and broken states', async () => {
+  const idle = await serve('-live', '-idle');
+  const a = await open(idle.url);
+  await a.getByText('No samples yet.').waitFor();
+  await picture(a, 'empty');
+  await idle.stop();
+  await a.getByText(/Connection lost/).waitFor();
+  const cut = await serve('-threads', '2', '-samples', '800', '-cut');
+  const b = await open(cut.url);
+  await b.getByText('the recording was cut off').waitFor();
+  await ready(b);
+  const c = await open(cut.url.replace(/token=.*/, 'token=0123456789abcdef0123456789abcdef'));
+  await c.getByText('The token in this address is missing or wrong.').waitFor();
+  const d = await open(cut.url.replace(/#.*/, ''));
+  await d.getByText('The token is missing in this address.').waitFor();
+  await cut.stop();
+  const gone = await serve('-live', '-threads', '3');
+  const e = await open(gone.url);
+  await ready(e);
+  gone.tell('end');
+  await e.getByText('ended: target ended').waitFor();
+  assert.ok(await e.evaluate(() => window.sliver.item('', 4) !== null), 'the recording did not stay');
+  await picture(e, 'ended');
+  await gone.stop();
+  assert.deepEqual([a, b, c, d, e].flatMap((p) => p.problems), []);
+});
+
+test('a lost connection comes back and catches up', async () => {
+  const port = 20000 + Math.floor(Math.random() * 20000);
+  const args = ['-live', '-threads', '3', '-addr', `127.0.0.1:${port}`, '-token', 'the-same-token-again'];
+  const s = await serve(...args);
+  const page = await open(s.url);
+  await ready(page);
+  await s.stop();
+  await page.getByText(/Connection lost/).waitFor();
+  assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'what was known is gone from the screen');
+  await picture(page, 'offline');
+  const t = await serve(...args);
+  await until(page, () => window.sliver.state.up);
+  await until(page, () => window.sliver.state.follow && window.sliver.newest() > window.sliver.state.edge - 3e8);
+  assert.ok(await page.locator('#empty').isHidden());
+  assert.deepEqual(page.problems, []);
+  await t.stop();
+});
+
+test('dark scheme and contrast', async () => {
+  const s = await serve('-threads', '4', '-samples', '2000');
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await open(s.url, { colorScheme });
+    await ready(page);
+    await select(page, 0.3, 0.5);
+    await page.getByRole('tab', { name: 'Functions' }).click();
+    await page.locator('#range tbody tr').first().waitFor();
+    const it = await item(page, '', 10);
+    await page.mouse.click(it.x, it.y);
+    await page.locator('#side dl').waitFor();
+    await picture(page, 'scheme-' + colorScheme);
+    const bad = await page.evaluate(() => {
+      const rgb = (s) => s.match(/[\d.]+/g).map(Number);
+      const lum = (c) => {
+        const f = (v) => ((v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * f(c[0]) + 0.7152 * f(c[1]) + 0.0722 * f(c[2]);
+      };
+      const out = [];
+      for (const e of document.querySelectorAll('body *')) {
+        if (!e.offsetParent || ![...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())) continue;
+        const s = getComputedStyle(e);
+        if (e.closest('button:disabled:not(.state), .away')) continue;
+        let bg = null;
+        for (let p = e; p && !bg; p = p.parentElement) {
+          const c = rgb(getComputedStyle(p).backgroundColor);
+          if (c.length < 4 || c[3] === 1) bg = c;
+        }
+        const [a, b] = [lum(rgb(s.color)), lum(bg ?? [255, 255, 255])].sort((x, y) => y - x);
+        if ((a + 0.05) / (b + 0.05) < 4.5) out.push(`${e.className || e.tagName}: ${e.innerText.slice(0, 30)} ${s.color}`);
+      }
+      return out;
+    });
+    assert.deepEqual(bad, [], colorScheme);
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+  }
+  await s.stop();
+});
+
+test('phone: touch pans, pinches and selects', async () => {
+  const s = await serve('-threads', '4', '-samples', '2000');
+  const page = await open(s.url, { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true });
+  await ready(page);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
+  await picture(page, 'phone');
+  const b = await canvas(page);
+  const cdp = await page.context().newCDPSession(page);
+  const touch = (type, ...points) => cdp.send('Input.dispatchTouchEvent', { type, touchPoints: points.map(([x, y], id) => ({ x, y, id })) });
+  const mid = b.x + b.width / 2;
+  const y = b.y + 120;
+  const a = await settled(page);
+  await touch('touchStart', [mid - 30, y], [mid + 30, y]);
+  for (let i = 1; i <= 6; i++) await touch('touchMove', [mid - 30 - 14 * i, y], [mid + 30 + 14 * i, y]);
+  await touch('touchEnd');
+  const z = await settled(page);
+  assert.ok(z.t1 - z.t0 < (a.t1 - a.t0) / 2, 'a pinch did not zoom in');
+  await touch('touchStart', [mid + 50, y]);
+  for (let i = 1; i <= 5; i++) await touch('touchMove', [mid + 50 - 16 * i, y]);
+  await touch('touchEnd');
+  const p = await settled(page);
+  assert.ok(p.t0 > z.t0, 'a finger did not move it');
+  const it = await item(page, '', 20);
+  await page.touchscreen.tap(it.x, it.y);
+  await page.locator('#side dl').waitFor();
+  await picture(page, 'phone-side');
+  await page.locator('#side').getByRole('button', { name: 'Close' }).tap();
+  await page.getByRole('button', { name: 'Select', exact: true }).tap();
+  await touch('touchStart', [b.x + 60, y]);
+  for (let i = 1; i <= 5; i++) await touch('touchMove', [b.x + 60 + 25 * i, y]);
+  await touch('touchEnd');
+  await page.locator('#range .flame canvas').first().waitFor();
+  await picture(page, 'phone-range');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+let failed = 0;
+for (const [name, f] of cases) {
+  if (only.length && !only.some((o) => name.includes(o))) continue;
+  try {
+    await f();
+    console.log('ok   ' + name);
+  } catch (e) {
+    failed++;
+    console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
+  }
+  for (const c of browser.contexts()) await c.close().catch(() => {});
+  for (const p of running) {
+    p.stdin.end();
+    running.delete(p);
+  }
+}
+await browser.close();
+process.exit(failed ? 1 : 0);
