@@ -79,7 +79,7 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &tracer{Tracer: tr, proc: t.proc, w: target.NewWindow(0), max: maxStack}, nil
+	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack}, nil
 }
 
 // Image implements sampler.Target.
@@ -179,10 +179,10 @@ func (t *thread) State() (stack.State, error) {
 
 type tracer struct {
 	*target.Tracer
-	proc  *target.Process
+	space *unwind.Space
 	w     *target.Window
+	v     *sampler.View // that the window is for at the moment
 	max   int
-	extra []byte
 }
 
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
@@ -201,47 +201,7 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 		return false, translate(err)
 	}
 	t.result(v)
-	return t.more(th.(*thread), v)
-}
-
-// maxMore bounds what is copied of a blocked thread beyond the plan.
-const maxMore = 1 << 20
-
-// more copies what a first look shows to be needed. It is of the same moment
-// as the rest if the thread has not run since.
-func (t *tracer) more(th *thread, v *sampler.View) (ok bool, err error) {
-	if v.More == nil {
-		return true, nil
-	}
-	used := 0
-	for {
-		spans := v.More(v.Regs, &v.Mem)
-		if len(spans) == 0 {
-			break
-		}
-		for _, s := range spans {
-			if s.Len <= 0 || s.Len > maxMore-used {
-				continue
-			}
-			if t.extra == nil {
-				t.extra = make([]byte, maxMore)
-			}
-			b := t.extra[used : used+s.Len : used+s.Len]
-			n, _ := t.proc.ReadAt(b, s.Addr) // short: the walk says what is missing
-			used += s.Len
-			last := len(v.Mem.Blocks) - 1
-			v.Mem.Blocks = append(v.Mem.Blocks, v.Mem.Blocks[last])
-			v.Mem.Blocks[last] = unwind.Block{Addr: s.Addr, Data: b[:n]}
-		}
-	}
-	if used == 0 {
-		return true, nil
-	}
-	var c sampler.Counters
-	if err := th.Counters(&c); err != nil {
-		return false, err
-	}
-	return c == v.Counters, nil
+	return true, nil
 }
 
 // prepare hands on what is to be copied. A stack that outgrew the window has
@@ -250,16 +210,38 @@ func (t *tracer) prepare(v *sampler.View) {
 	if v.StackDefault > t.w.Cap() || t.w.StackAsked() >= t.w.Cap() && t.w.StackAsked() > 0 {
 		t.w.Grow(min(max(v.StackDefault, 2*t.w.Cap()), t.max))
 	}
+	// Asking costs time while the thread stands still, so only where a stack may
+	// go on elsewhere than its registers say.
+	t.v, t.w.More = v, nil
+	if v.More != nil && t.space.Managed() {
+		t.w.More = t.more
+	}
 	t.w.Spans, t.w.StackHigh, t.w.StackDefault, t.w.Deadline = v.Spans, v.StackHigh, v.StackDefault, v.Deadline
+}
+
+// more shows the view what there is so far and passes on what it wants.
+func (t *tracer) more() []stack.Span {
+	t.blocks(t.v)
+	return t.v.More(&t.w.Regs, &t.v.Mem)
 }
 
 func (t *tracer) result(v *sampler.View) {
 	w := t.w
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Stopped, v.Resumed, v.Restarted = w.Asked, w.Stopped, w.Resumed, w.Restarted
+	t.blocks(v)
+}
+
+// blocks hands on what was copied: the stack last.
+func (t *tracer) blocks(v *sampler.View) {
+	w := t.w
+	v.Regs = &w.Regs
 	v.Mem.Blocks = v.Mem.Blocks[:0]
 	for i := range v.Spans {
 		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: v.Spans[i].Addr, Data: w.Block(i)})
+	}
+	for _, e := range w.Extra {
+		v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: e.Addr, Data: e.Data})
 	}
 	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
 }

@@ -120,7 +120,8 @@ func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 	for i := range frames {
 		f := &frames[i]
 		// A function is one whatever files its lines come from (macros,
-		// #include): its file is that of the first place seen in it.
+		// #include): where its declaration is not known, its file is that of
+		// the first place seen in it.
 		fn := trace.Func{Name: f.Func, Linkage: f.Linkage, StartLine: f.StartLine, Module: module}
 		if !f.Inlined {
 			fn.Start = f.Start
@@ -128,7 +129,9 @@ func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 		id, ok := g.ids[fn]
 		if !ok {
 			key := fn
-			fn.File = f.File
+			if fn.File = f.StartFile; fn.File == "" {
+				fn.File = f.File
+			}
 			id = g.s.FuncID(fn)
 			g.ids[key] = id
 		}

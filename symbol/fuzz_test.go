@@ -96,7 +96,7 @@ func TestDamage(t *testing.T) {
 	}
 	for _, s := range all {
 		rnd := rand.New(rand.NewSource(int64(len(s))))
-		for range 400 {
+		for range 150 {
 			b := bytes.Clone(s)
 			for range 1 + rnd.Intn(20) {
 				b[rnd.Intn(len(b))] = byte(rnd.Intn(256))

@@ -61,7 +61,7 @@ func TestComeAndGo(t *testing.T) {
 	for _, c := range []struct {
 		args []string
 		want int
-	}{{[]string{"churn", "2000"}, 7}, {[]string{"exec", "60"}, 42}} {
+	}{{[]string{"churn", "600"}, 7}, {[]string{"exec", "25"}, 42}} {
 		t.Run(c.args[0], func(t *testing.T) {
 			prog := start(t, build(t, "testdata/life.c"), c.args...)
 			p := openProcess(t, prog.pid())

@@ -237,6 +237,9 @@ func (w *Window) finish(tid uintptr) int {
 	if errno == syscall.EFAULT {
 		errno = 0 // a short read is an ordinary outcome
 	}
+	if w.More != nil && errno == 0 {
+		w.readMore(tid)
+	}
 	return w.release(tid, errno)
 }
 
@@ -321,7 +324,7 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		w.raw.remote[i].addr = w.Spans[i].Addr
 		w.raw.remote[i].len = uint64(w.Spans[i].Len)
 	}
-	w.raw.remote[w.n].addr = sp
+	w.raw.remote[w.n].addr = w.StackAddr
 	w.raw.remote[w.n].len = uint64(w.stack)
 	var worst syscall.Errno
 	for first := 0; first <= w.n; {
@@ -356,6 +359,14 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		}
 	}
 	return worst
+}
+
+// readRaw copies memory of a thread behind the scheduler's back.
+func readRaw(tid uintptr, b []byte, addr uint64) (int, syscall.Errno) {
+	local := syscall.Iovec{Base: &b[0], Len: uint64(len(b))}
+	remote := remoteVec{addr, uint64(len(b))}
+	n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&local)), 1, uintptr(unsafe.Pointer(&remote)), 1, 0)
+	return int(n), errno
 }
 
 // reap takes the status of a thread that ended, EAGAIN if it has not. It looks

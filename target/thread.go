@@ -186,6 +186,9 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 		}
 		return false, fmt.Errorf("read memory of thread %d: %w", t.tid, errno)
 	}
+	if w.More != nil {
+		w.moreBlocks(uintptr(t.tid))
+	}
 	after, err := pread(t.schedstat, t.line[:])
 	if err != nil {
 		return false, err

@@ -8,9 +8,10 @@ import (
 
 // Limits and defaults of a Window.
 const (
-	MaxSpans     = 16      // small blocks per sample
-	MaxSpanBytes = 8 << 10 // of all small blocks together
-	MaxStack     = 1 << 20 // bytes of stack per sample
+	MaxSpans     = 16        // small blocks per sample
+	MaxSpanBytes = 256 << 10 // of all small blocks together
+	MaxMoreBytes = 256 << 10 // of what More asks for, together
+	MaxStack     = 8 << 20   // bytes of stack per sample
 
 	DefaultSpin     = 40_000    // ns
 	DefaultDeadline = 5_000_000 // ns
@@ -23,10 +24,15 @@ const (
 type Window struct {
 	// What to do.
 	Spans        []stack.Span // read ahead of the stack, at most MaxSpans and MaxSpanBytes in sum; what is above is not read
-	StackHigh    uint64       // copy [SP, StackHigh), clipped to the window's maximum …
+	StackHigh    uint64       // copy up to here from a little below SP (see planStack), clipped to the window's maximum …
 	StackDefault int          // … or this many bytes when StackHigh is not above SP; 0: DefaultStack
 	SpinFor      int64        // ns to wait for the stop by spinning, sleeping after that; 0: DefaultSpin
 	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
+	// More, if not nil, says what else to copy now that registers, blocks and
+	// stack are there; it is asked until it says nothing. It runs while the
+	// thread stands still: only for targets whose stacks cannot be had
+	// otherwise.
+	More func() []stack.Span
 
 	// What was found.
 	Regs      stack.Regs
@@ -39,7 +45,8 @@ type Window struct {
 	Interrupt bool       // a call was cut short and could not be put back: the target sees EINTR
 	Sig       int        // signal that was on its way in and was passed on; 0: none
 	Group     bool       // the process was stopped by a signal, and still is
-	StackAddr uint64     // where the copy of the stack begins: SP
+	StackAddr uint64     // where the copy of the stack begins
+	Extra     []Extra    // what More asked for
 
 	buf   []byte
 	max   int               // bytes of stack that fit
@@ -48,8 +55,19 @@ type Window struct {
 	n     int               // small blocks of this sample
 	stack int               // bytes of stack asked for
 	errno syscall.Errno     // of the memory read that brought least
+	extra []byte            // behind Extra
 	raw   raw
 }
+
+// Extra is a block that More asked for: shorter than that where memory ended.
+type Extra struct {
+	Addr uint64
+	Data []byte
+}
+
+// redZone is what code may use below its stack pointer (System V ABI for
+// amd64, section 3.2.2): registers that were just popped are still there.
+const redZone = 128
 
 // NewWindow makes a window that copies up to maxStack bytes of stack (bounded
 // by MaxStack; 0: DefaultStack).
@@ -119,6 +137,7 @@ func (w *Window) reset() {
 	w.Call = stack.Call{Nr: -1}
 	w.Counters = Counters{}
 	w.Asked, w.Stopped, w.Resumed = 0, 0, 0
+	w.Extra = w.Extra[:0]
 	w.Restarted, w.Interrupt, w.Group, w.Sig, w.StackAddr = false, false, false, 0, 0
 	w.n, w.stack, w.errno = 0, 0, 0
 	o := 0
@@ -143,7 +162,9 @@ func (w *Window) reset() {
 	}
 }
 
-// planStack decides how much of the stack to copy, now that SP is known.
+// planStack decides how much of the stack to copy, now that SP is known. The
+// copy begins in the red zone, but not on a page below SP's: that one may not
+// be there, and the read would end before it began.
 //
 //go:nosplit
 //go:norace
@@ -152,10 +173,49 @@ func (w *Window) planStack(sp uint64) {
 	if w.StackHigh > sp {
 		n = w.StackHigh - sp
 	}
+	low := sp - redZone
+	if page := sp &^ 4095; low < page || low > sp {
+		low = page
+	}
+	n += sp - low
 	if n > uint64(w.max) {
 		n = uint64(w.max)
 	}
-	w.StackAddr = sp
+	w.StackAddr = low
 	w.stack = int(n)
 	w.off[w.n+1] = w.off[w.n] + w.stack
+}
+
+// readMore copies what More asks for into memory of its own. The thread is
+// stopped, or blocked under the sequence lock of ReadBlocked. Blocks that do
+// not fit or cannot be read are left out.
+func (w *Window) readMore(tid uintptr) {
+	w.fill()
+	w.moreBlocks(tid)
+}
+
+func (w *Window) moreBlocks(tid uintptr) {
+	if w.extra == nil {
+		w.extra = make([]byte, MaxMoreBytes) // once, at the first sample
+	}
+	used := 0
+	for range MaxSpans {
+		spans := w.More()
+		if len(spans) == 0 {
+			return
+		}
+		for _, s := range spans {
+			if s.Len <= 0 || s.Len > len(w.extra)-used {
+				w.Extra = append(w.Extra, Extra{Addr: s.Addr})
+				continue
+			}
+			b := w.extra[used : used+s.Len : used+s.Len]
+			used += s.Len
+			n, errno := readRaw(tid, b, s.Addr)
+			if errno != 0 {
+				n = 0
+			}
+			w.Extra = append(w.Extra, Extra{Addr: s.Addr, Data: b[:n]})
+		}
+	}
 }

@@ -64,6 +64,10 @@ func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
 	return th.golang
 }
 
+// Managed reports whether a runtime was seen in the process whose stacks go on
+// elsewhere than registers and tables say.
+func (s *Space) Managed() bool { return s.golang.Load() != nil }
+
 // live is a Walker's memory for what proves itself: the copy, else the
 // target's memory as it is now.
 type live Walker

@@ -65,6 +65,23 @@ type builder struct {
 	mappings []*profile.Mapping // by module
 	locs     []*profile.Location
 	unknown  *profile.Location
+
+	// A profile of many stacks consists of hundreds of thousands of these.
+	samples arena[profile.Sample]
+	stacks  arena[*profile.Location]
+	values  arena[int64]
+}
+
+// arena hands out pieces of larger ones.
+type arena[T any] struct{ free []T }
+
+func (a *arena[T]) take(n int) []T {
+	if n > len(a.free) {
+		a.free = make([]T, max(n, 4096))
+	}
+	s := a.free[:n:n]
+	a.free = a.free[n:]
+	return s
 }
 
 // source is a function as seen from one source file: code of one function can
@@ -139,12 +156,9 @@ func (b *builder) thread(t *tally.Tally, th *view.Thread) {
 			strs[l] = m
 		}
 		path = t.Tree.Path(k.Node, path[:0])
-		s := &profile.Sample{
-			Location: make([]*profile.Location, len(path)),
-			Value:    []int64{v.Samples, v.CPU, v.Wall, v.Lock, v.Off},
-			Label:    strs[l],
-			NumLabel: nums,
-		}
+		s := &b.samples.take(1)[0]
+		s.Location, s.Value, s.Label, s.NumLabel = b.stacks.take(len(path)), b.values.take(5), strs[l], nums
+		s.Value[0], s.Value[1], s.Value[2], s.Value[3], s.Value[4] = v.Samples, v.CPU, v.Wall, v.Lock, v.Off
 		for j, id := range path {
 			s.Location[j] = b.location(id)
 		}

@@ -23,8 +23,8 @@
 //     said Exact, it is not.
 //   - An error that wraps rule.ErrNoRule: C code in the file, or none. Go on
 //     with call frame information, else with the frame pointer.
-//   - Special None: execute the rule. SP rises, except that a rule with RA in a
-//     register (arm64, leaf) may leave it.
+//   - Special None: execute the rule. SP rises, except that on arm64 a frame
+//     whose PC is exact, and whose rule has RA in a register, may leave it.
 //   - Special End: the walk is complete. The CFA is not meaningful there.
 //   - Any other: call Cross with the frame's own registers, whether its PC is
 //     exact, and the copy. Apply: now execute the rule, with the registers as

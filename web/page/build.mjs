@@ -1,7 +1,7 @@
 // Builds the page into ../dist, which the Go program embeds. Nothing of the
 // environment goes in, so that equal sources give equal bytes.
 import { build } from 'esbuild';
-import { cp, mkdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 
@@ -28,3 +28,15 @@ const css = await build({
 await writeFile(join(out, 'style.css'), css.outputFiles[0].contents);
 await writeFile(join(out, 'index.html'), await readFile(join(here, 'src', 'index.html')));
 await writeFile(join(out, 'icon.svg'), await readFile(join(here, 'src', 'icon.svg')));
+
+// speedscope as its authors built it, but for its example and its reader of
+// JFR files, which this page never gives it.
+const from = join(here, 'node_modules', 'speedscope');
+const to = join(out, 'speedscope');
+await rm(to, { recursive: true, force: true });
+await mkdir(to, { recursive: true });
+for (const name of (await readdir(join(from, 'dist', 'release'))).sort()) {
+  if (/^(perf-vertx|jfrview)/.test(name)) continue;
+  await cp(join(from, 'dist', 'release', name), join(to, name));
+}
+await cp(join(from, 'LICENSE'), join(to, 'LICENSE.txt'));

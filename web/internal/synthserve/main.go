@@ -51,7 +51,11 @@ func run() error {
 		if format == "pprof" {
 			return errors.New("this format fails here, to show how that looks")
 		}
-		_, err := fmt.Fprintf(w, `{"format":%q,"from":%d,"to":%d,"threads":%d}`, format, p.From, p.To, len(p.Threads))
+		// A whole file for speedscope, if a small one; what was asked for is in it.
+		_, err := fmt.Fprintf(w, `{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"main"}]},`+
+			`"profiles":[{"type":"evented","name":"one thread","unit":"nanoseconds","startValue":0,"endValue":10,`+
+			`"events":[{"type":"O","frame":0,"at":0},{"type":"C","frame":0,"at":10}]}],"format":%q,"from":%d,"to":%d,"threads":%d}`,
+			format, p.From, p.To, len(p.Threads))
 		return err
 	}
 	end := func(string) {}

@@ -264,8 +264,10 @@ export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): stri
   }
   if (f.full <= w) return f.name.slice(0, 400);
   if (f.shortWidth <= w) return f.short;
-  const n = Math.floor((f.short.length * (w - 6)) / f.shortWidth);
-  return n >= 3 ? f.short.slice(0, n) + '…' : '';
+  const n = Math.floor((f.short.length * (w - 8)) / f.shortWidth);
+  if (n < 3) return '';
+  const s = f.short.slice(0, n) + '…';
+  return g.measureText(s).width <= w ? s : f.short.slice(0, Math.max(2, Math.floor(n * 0.8))) + '…';
 }
 
 // arrows lead from a thread that waits to the one that holds the lock.

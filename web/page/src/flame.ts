@@ -140,7 +140,7 @@ export class Flame {
     g.font = '11px ui-sans-serif, system-ui, sans-serif';
     g.textBaseline = 'middle';
     this.boxes = [];
-    const size = (k: Node): number => (this.differs ? Math.max(k.value, k.other) : k.value);
+    const size = (k: Node): number => (this.differs ? k.size : k.value);
     const paint = (k: Node, x: number, wd: number, d: number, faded: boolean): void => {
       const y = this.up ? hgt - (d + 1) * H : d * H;
       this.boxes.push({ k, x, w: wd, d });
@@ -168,8 +168,9 @@ export class Flame {
         if (g.measureText(s.slice(0, 300)).width > room) s = short(k.name);
         const full = g.measureText(s.slice(0, 300)).width;
         if (full > room) {
-          const n = Math.floor((Math.min(s.length, 300) * (room - 6)) / full);
+          const n = Math.floor((Math.min(s.length, 300) * (room - 10)) / full);
           s = n > 1 ? s.slice(0, n) + '…' : '';
+          if (s && g.measureText(s).width > room) s = n > 3 ? s.slice(0, n - 2) + '…' : '';
         }
         if (s) g.fillText(s.slice(0, 300), x + 4, y + H / 2);
       }

@@ -253,20 +253,22 @@ document.addEventListener('keydown', (e) => {
     }
     case '[':
     case ']':
-      void side.step(k === ']' ? 1 : -1);
+      void side.loading.then(() => side.step(k === ']' ? 1 : -1));
       break;
     case 'f':
-      side.zoom();
+      void side.loading.then(() => side.zoom());
       break;
     case 'm':
-      if (side.call) timeline.onRange({ t0: side.call.start, t1: side.call.end }, true);
+      void side.loading.then(() => side.call && timeline.onRange({ t0: side.call.start, t1: side.call.end }, true));
       break;
     case 'ArrowUp':
     case 'ArrowDown':
-      if (timeline.selected && side.detail) {
-        const w = timeline.selected;
-        const to = side.detail.calls[w.depth + (k === 'ArrowUp' ? -1 : 1)];
-        if (to) void side.go({ thread: w.thread, depth: to.depth, start: to.start });
+      if (timeline.selected) {
+        void side.loading.then(() => {
+          const w = timeline.selected;
+          const to = w && side.detail?.calls[w.depth + (k === 'ArrowUp' ? -1 : 1)];
+          if (to) void side.go({ thread: w.thread, depth: to.depth, start: to.start });
+        });
       } else timeline.scrollBy(k === 'ArrowUp' ? -80 : 80);
       break;
     case 'Escape':

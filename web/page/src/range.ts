@@ -33,7 +33,7 @@ export class RangePanel {
   private asked = 0;
   private problem = '';
   root: Node | null = null;
-  private sort: { key: string; down: boolean } = { key: 'self', down: true };
+  private sorts: Partial<Record<Tab, { key: string; down: boolean }>> = {};
   private needle = '';
   onFunc = (_: number): void => {};
   onGo = (_: Where): void => {};
@@ -274,18 +274,19 @@ export class RangePanel {
 
   // sortable makes a table whose columns sort by a click on their head.
   private sortable<T>(caption: string, rows: T[], cols: { key: string; title: string; num?: boolean; by: (r: T) => number | string; cell: (r: T) => Node_ }[], limit = 400): HTMLElement {
-    const col = cols.find((c) => c.key === this.sort.key) ?? cols.find((c) => c.num)!;
+    const sort = this.sorts[this.tab] ?? { key: this.tab === 'compare' ? 'change' : 'self', down: true };
+    const col = cols.find((c) => c.key === sort.key) ?? cols.find((c) => c.num)!;
     const sorted = [...rows].sort((a, b) => {
       const x = col.by(a);
       const y = col.by(b);
       const o = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y));
-      return this.sort.down ? -o : o;
+      return sort.down ? -o : o;
     });
-    const head = h('tr', null, ...cols.map((c) => h('th', { scope: 'col', class: c.num ? 'num' : '', 'aria-sort': c === col ? (this.sort.down ? 'descending' : 'ascending') : 'none' },
+    const head = h('tr', null, ...cols.map((c) => h('th', { scope: 'col', class: c.num ? 'num' : '', 'aria-sort': c === col ? (sort.down ? 'descending' : 'ascending') : 'none' },
       h('button', { class: 'link', onclick: () => {
-        this.sort = { key: c.key, down: c === col ? !this.sort.down : !!c.num };
+        this.sorts[this.tab] = { key: c.key, down: c === col ? !sort.down : !!c.num };
         this.draw();
-      } }, c.title, c === col ? (this.sort.down ? ' ▼' : ' ▲') : ''))));
+      } }, c.title, c === col ? (sort.down ? ' ▼' : ' ▲') : ''))));
     const tb = h('tbody', null, ...sorted.slice(0, limit).map((r) => h('tr', null, ...cols.map((c) => h('td', { class: c.num ? 'num' : '' }, c.cell(r) as never)))));
     return h('div', { class: 'scroll' }, h('table', { class: 'grid' }, h('caption', { class: 'away' }, caption), h('thead', null, head), tb),
       rows.length > limit ? h('p', { class: 'soft pad' }, `${count(rows.length - limit)} more; narrow them down with the filter`) : null);
@@ -400,7 +401,6 @@ export class RangePanel {
     const rows = table(d).filter((x) => x.self || x.otherSelf || x.total || x.otherTotal);
     const total = d.value || 1;
     const delta = (now: number, was: number): string => (now >= was ? '+' : '−') + this.amount(Math.abs(now - was));
-    if (this.sort.key === 'self') this.sort = { key: 'change', down: true };
     const t = this.sortable<FuncRow>('What changed', rows, [
       { key: 'name', title: 'Function', by: (x) => x.name, cell: (x) => this.nameCell(x.name, x.func) },
       { key: 'before', title: 'Self before', num: true, by: (x) => x.otherSelf, cell: (x) => this.amount(x.otherSelf) },

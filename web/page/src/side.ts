@@ -117,8 +117,16 @@ export class Side {
     });
   }
 
+  // loading ends when what was selected last is known.
+  loading: Promise<void> = Promise.resolve();
+
   // select keeps a call in the panel.
-  async select(w: Where | null): Promise<void> {
+  select(w: Where | null): Promise<void> {
+    return (this.loading = this.load(w));
+  }
+
+  private async load(w: Where | null): Promise<void> {
+    this.hover(null, 0, 0);
     const v = this.v;
     v.selected = w;
     v.wake();

@@ -12,6 +12,7 @@ export interface Node {
   other: number; // of the tree compared with, in the same unit
   otherSelf: number;
   count: number;
+  size: number; // width in a graph: at least that of its callees, before and now
   kids: Node[];
   parent: Node | null;
 }
@@ -19,7 +20,7 @@ export interface Node {
 export interface Filter { focus: RegExp | null; hide: RegExp | null }
 
 export function node(name: string, func: number, parent: Node | null): Node {
-  return { name, func, value: 0, self: 0, other: 0, otherSelf: 0, count: 0, kids: [], parent };
+  return { name, func, value: 0, self: 0, other: 0, otherSelf: 0, count: 0, size: 0, kids: [], parent };
 }
 
 // build makes nodes of a server's tree. Hidden functions give their callees to
@@ -177,5 +178,15 @@ export function diff(a: Node, b: Node, share: boolean): Node {
   merge(b, root, false);
   merge(a, root, true);
   heavy(root);
+  widen(root);
   return root;
+}
+
+function widen(k: Node): void {
+  let sum = 0;
+  for (const x of k.kids) {
+    widen(x);
+    sum += x.size;
+  }
+  k.size = Math.max(k.value, k.other, sum);
 }

@@ -225,17 +225,17 @@ test('range: flame graphs, functions, waits', async () => {
   assert.ok(Math.abs(wall - 6 * (r.t1 - r.t0)) < 0.05 * wall, 'six threads do not fill the range');
   await page.locator('.flame canvas').first().waitFor();
   await picture(page, 'flame');
-  await page.getByLabel('Weight').selectOption('cpu');
+  await page.getByRole('combobox', { name: 'Weight' }).selectOption('cpu');
   const cpu = (await state(page)).total;
-  await page.getByLabel('Weight').selectOption('wait');
+  await page.getByRole('combobox', { name: 'Weight' }).selectOption('wait');
   const wait = (await state(page)).total;
   assert.ok(cpu > 0 && wait > 0 && Math.abs(cpu + wait - wall) < 0.25 * wall, `CPU ${cpu} and waiting ${wait} of ${wall}`);
-  await page.getByLabel('Weight').selectOption('wall');
-  await page.getByLabel('Order').selectOption('time');
+  await page.getByRole('combobox', { name: 'Weight' }).selectOption('wall');
+  await page.getByRole('combobox', { name: 'Order' }).selectOption('time');
   await until(page, () => /order of time/.test(document.querySelector('.flame canvas')?.getAttribute('aria-label') ?? ''));
   await page.getByRole('button', { name: /Icicle/ }).click();
   await page.getByRole('button', { name: /Flame ▲/ }).waitFor();
-  await page.getByLabel('Order').selectOption('sandwich');
+  await page.getByRole('combobox', { name: 'Order' }).selectOption('sandwich');
   await page.getByText('Callers of it').waitFor();
   await picture(page, 'sandwich');
   await page.getByRole('tab', { name: 'Functions' }).click();
@@ -418,7 +418,7 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await page.getByRole('table', { name: 'Functions in the selected range' }).waitFor();
   await page.getByRole('tab', { name: 'Functions' }).press('ArrowRight');
   assert.equal(await page.getByRole('tab', { name: 'Waits' }).getAttribute('aria-selected'), 'true');
-  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, canvas')].filter((e) => !e.hidden && e.offsetParent &&
+  const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, canvas')].filter((e) => !e.hidden && e.offsetParent && !e.closest('[aria-hidden=true]') &&
     !(e.innerText?.trim() || e.getAttribute('aria-label') || e.closest('label') || e.getAttribute('title'))).map((e) => e.outerHTML.slice(0, 120)));
   assert.deepEqual(nameless, []);
   assert.deepEqual(page.problems, []);
@@ -446,16 +446,41 @@ test('downloads, their failure, and the exported range', async () => {
   await s.stop();
 });
 
+test('speedscope and Perfetto are handed the recording', async () => {
+  const s = await serve('-threads', '2', '-samples', '800');
+  const page = await open(s.url);
+  await ready(page);
+  await page.getByRole('button', { name: 'Save' }).click();
+  const [sc] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in speedscope' }).click()]);
+  await sc.waitForURL(/\/speedscope\/index\.html#profileURL=/);
+  await sc.waitForFunction(() => /one thread/.test(document.title + document.body.innerText), undefined, { timeout: 60_000 });
+  assert.ok((await sc.request.get(new URL('/speedscope/LICENSE.txt', s.url).href)).ok());
+  await picture(sc, 'speedscope');
+  // Perfetto's page is played by one of ours: no test needs the network.
+  let got = null;
+  await page.context().route('https://ui.perfetto.dev/**', (r) => r.fulfill({ contentType: 'text/html', body: `<script>
+    addEventListener('message', (e) => {
+      if (e.data === 'PING') e.source.postMessage('PONG', e.origin);
+      else if (e.data.perfetto) document.title = 'got ' + e.data.perfetto.fileName + ' ' + e.data.perfetto.buffer.byteLength;
+    });</script>` }));
+  await page.getByRole('button', { name: 'Save' }).click();
+  const [pf] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in Perfetto’s UI' }).click()]);
+  await pf.waitForFunction(() => /^got /.test(document.title), undefined, { timeout: 60_000 });
+  got = await pf.title();
+  assert.match(got, /^got shopd-4242\.pftrace [1-9]/);
+  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto/.test(p)), []);
+  await s.stop();
+});
+
 test('live: follows, scrolls back, freezes, is soon', async () => {
   const s = await serve('-live', '-threads', '6', '-interval', '2ms');
   const page = await open(s.url, { reducedMotion: 'no-preference' });
   await ready(page);
-  let st = await state(page);
+  const st = await state(page);
   assert.ok(st.follow, 'it does not follow');
   const e = st.edge;
   await until(page, (e) => window.sliver.state.edge > e + 5e8, e);
-  st = await state(page);
-  assert.ok(st.t1 >= st.edge && st.t0 < st.edge, 'the newest is not on the screen');
+  await until(page, () => window.sliver.state.t1 >= window.sliver.state.edge && window.sliver.state.t0 < window.sliver.state.edge);
   await until(page, () => window.sliver.state.edge - window.sliver.newest() < 250e6);
   await until(page, () => window.sliver.item('EventLoop::run()', 4) !== null); // names came
   await picture(page, 'live');

@@ -1,0 +1,240 @@
+package agree
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// least is the share of frames on which we and an oracle have to agree.
+const least = 0.995
+
+// A score adds up comparisons with one oracle.
+type score struct {
+	threads, frames, equal int
+	early                  int // threads whose stack the oracle did not follow to its end, and we agree up to there
+	moved                  int // threads left out: they ran while the oracle had them
+}
+
+func (s *score) add(o score) {
+	s.threads += o.threads
+	s.frames += o.frames
+	s.equal += o.equal
+	s.early += o.early
+	s.moved += o.moved
+}
+
+func (s *score) share() float64 { return float64(s.equal) / float64(max(s.frames, 1)) }
+
+// compare aligns two stacks. equal is the length of their longest common
+// subsequence of PCs; frames is the length of the longer one. Only where the
+// oracle itself says that it could not go on, and its last frame is one of
+// ours, what we have beyond that does not count.
+func compare(our, their trace) (frames, equal int, early bool) {
+	equal, last := common(our.pcs, their.pcs)
+	n := len(our.pcs)
+	if their.cut != "" && last >= 0 && last+1 < n {
+		n, early = last+1, true
+	}
+	return max(n, len(their.pcs)), equal, early
+}
+
+// common gives the length of the longest common subsequence of a and b, and
+// the index in a of b's last element if that is part of it, else -1.
+func common(a, b []uint64) (n, last int) {
+	// l[i][j] is the length for a[:i] and b[:j].
+	l := make([][]int32, len(a)+1)
+	for i := range l {
+		l[i] = make([]int32, len(b)+1)
+	}
+	for i := range a {
+		for j := range b {
+			if a[i] == b[j] {
+				l[i+1][j+1] = l[i][j] + 1
+			} else {
+				l[i+1][j+1] = max(l[i][j+1], l[i+1][j])
+			}
+		}
+	}
+	n, last = int(l[len(a)][len(b)]), -1
+	for i := len(a) - 1; i >= 0 && len(b) > 0; i-- {
+		if a[i] == b[len(b)-1] && int(l[i][len(b)-1])+1 == n {
+			last = i // the first place where the best alignment can end
+		}
+	}
+	return n, last
+}
+
+func TestCompare(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		our, their    trace
+		frames, equal int
+		early         bool
+	}{
+		{"same", trace{pcs: []uint64{1, 2, 3}}, trace{pcs: []uint64{1, 2, 3}}, 3, 3, false},
+		{"we lack a frame", trace{pcs: []uint64{1, 3}}, trace{pcs: []uint64{1, 2, 3}}, 3, 2, false},
+		{"we made one up", trace{pcs: []uint64{1, 9, 2, 3}}, trace{pcs: []uint64{1, 2, 3}}, 4, 3, false},
+		{"another one", trace{pcs: []uint64{1, 9, 3}}, trace{pcs: []uint64{1, 2, 3}}, 3, 2, false},
+		{"we end early", trace{pcs: []uint64{1}, cut: "no"}, trace{pcs: []uint64{1, 2, 3}}, 3, 1, false},
+		{"it ends early and says so", trace{pcs: []uint64{1, 2, 3}}, trace{pcs: []uint64{1, 2}, cut: "no"}, 2, 2, true},
+		{"it ends early and does not", trace{pcs: []uint64{1, 2, 3}}, trace{pcs: []uint64{1, 2}}, 3, 2, false},
+		{"it ends early on a frame that is not ours", trace{pcs: []uint64{1, 2, 3}}, trace{pcs: []uint64{1, 9}, cut: "no"}, 3, 1, false},
+		{"it ends early after a frame that is not ours", trace{pcs: []uint64{1, 2, 3, 4}}, trace{pcs: []uint64{1, 9, 3}, cut: "no"}, 3, 2, true},
+		{"recursion", trace{pcs: []uint64{1, 5, 5, 5, 2}}, trace{pcs: []uint64{1, 5, 5}, cut: "no"}, 3, 3, true},
+		{"nothing", trace{}, trace{pcs: []uint64{1}}, 1, 0, false},
+	} {
+		if f, e, x := compare(c.our, c.their); f != c.frames || e != c.equal || x != c.early {
+			t.Errorf("%s: %d frames, %d equal, early %v, not %d, %d, %v", c.name, f, e, x, c.frames, c.equal, c.early)
+		}
+	}
+}
+
+// rounds is how often each program is looked at.
+func rounds() int {
+	if os.Getenv("SLIVER_LONG") != "" {
+		return 40
+	}
+	return 5
+}
+
+var oracles = []struct {
+	word string
+	ask  func(t testing.TB, pid int) (map[int]trace, error)
+}{
+	{"eu-stack", euStack},
+	{"gdb", gdbFrames},
+}
+
+// TestAgree is the comparison of the package comment.
+func TestAgree(t *testing.T) {
+	testprog.Need(t, "ptrace", "eu-stack", "gdb")
+	var table strings.Builder
+	fmt.Fprintf(&table, "%-10s %-9s %8s %8s %8s %8s %7s %6s\n", "program", "oracle", "threads", "frames", "equal", "share", "early", "moved")
+	row := func(name, oracle string, s *score) {
+		fmt.Fprintf(&table, "%-10s %-9s %8d %8d %8d %7.2f%% %7d %6d\n", name, oracle, s.threads, s.frames, s.equal, 100*s.share(), s.early, s.moved)
+	}
+	all := make([]score, len(oracles))
+	for _, p := range programs {
+		t.Run(p.name, func(t *testing.T) {
+			testprog.Need(t, p.needs...)
+			pick := p.start(t)
+			sum := make([]score, len(oracles))
+			for range rounds() {
+				for i, s := range round(t, pick) {
+					sum[i].add(s)
+				}
+			}
+			for i, o := range oracles {
+				row(p.name, o.word, &sum[i])
+				all[i].add(sum[i])
+				if sum[i].threads == 0 {
+					t.Errorf("no thread stood still for %s", o.word)
+				}
+			}
+		})
+	}
+	for i, o := range oracles {
+		row("all", o.word, &all[i])
+	}
+	t.Logf("agreement:\n%s", table.String())
+	for i, o := range oracles {
+		if all[i].threads > 0 && all[i].share() < least {
+			t.Errorf("%d of %d frames are those of %s: %.2f %%, less than %.2f %%", all[i].equal, all[i].frames, o.word, 100*all[i].share(), 100*least)
+		}
+	}
+}
+
+// round lets the program work, stops a process of it and compares.
+func round(t *testing.T, pick func() (int, bool)) []score {
+	t.Helper()
+	for {
+		pid, work := 0, rand.Int64N(40_000_000)
+		var since int64
+		eventually(t, "a process that works", func() bool {
+			now, ok := pick()
+			if !ok {
+				return false
+			}
+			if now != pid {
+				pid, since = now, worked(now)
+			}
+			return worked(pid) >= since+work
+		})
+		thaw, ok := freeze(t, pid)
+		if !ok {
+			continue // it ended meanwhile: another one
+		}
+		defer thaw()
+		return look(t, pid)
+	}
+}
+
+// look compares the stacks of a process that is stopped. Ours are taken before
+// and after an oracle's: where they differ, the thread ran in between.
+func look(t *testing.T, pid int) []score {
+	t.Helper()
+	before, err := ours(pid)
+	if err != nil {
+		t.Fatalf("read the stacks of process %d: %v", pid, err)
+	}
+	scores := make([]score, len(oracles))
+	for i, o := range oracles {
+		theirs, err := o.ask(t, pid)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := ours(pid)
+		if err != nil {
+			t.Fatalf("read the stacks of process %d after %s: %v", pid, o.word, err)
+		}
+		s := &scores[i]
+		for tid, our := range before {
+			if !our.same(after[tid]) {
+				s.moved++
+				continue
+			}
+			frames, equal, early := compare(our, theirs[tid])
+			s.threads++
+			s.frames += frames
+			s.equal += equal
+			if early {
+				s.early++
+			}
+			if frames != equal {
+				t.Logf("%s, thread %d: %d of %d frames equal\n%s", o.word, tid, equal, frames, beside(our, theirs[tid]))
+			}
+		}
+		before = after
+	}
+	return scores
+}
+
+// shown is how many frames of a disagreement are printed.
+const shown = 40
+
+// beside prints two stacks from the frame before the first difference.
+func beside(our, their trace) string {
+	var b strings.Builder
+	from := 0
+	for from < len(our.pcs) && from < len(their.pcs) && our.pcs[from] == their.pcs[from] {
+		from++
+	}
+	line := func(x trace, i int) string {
+		switch {
+		case i < len(x.pcs):
+			return fmt.Sprintf("%#x %.40s", x.pcs[i], x.names[i])
+		case i == len(x.pcs) && x.cut != "":
+			return "-- " + x.cut
+		}
+		return ""
+	}
+	for i := max(from-1, 0); i <= max(len(our.pcs), len(their.pcs)) && i < from+shown; i++ {
+		fmt.Fprintf(&b, "%4d  %-48s | %s\n", i, line(our, i), line(their, i))
+	}
+	return b.String()
+}

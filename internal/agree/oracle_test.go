@@ -1,0 +1,244 @@
+package agree
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+)
+
+// A trace is one thread's stack as one side sees it.
+type trace struct {
+	pcs   []uint64 // leaf first: the PC, then return addresses
+	names []string // for messages
+	cut   string   // why it ends before the thread's first function; "": it does not
+}
+
+func (a trace) same(b trace) bool { return slices.Equal(a.pcs, b.pcs) && a.cut == b.cut }
+
+// ours walks the stacks of a stopped process, by the same way as a recording
+// with --stop=always: package live hands the sampler what target copied.
+func ours(pid int) (map[int]trace, error) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	proc, err := target.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	tg, err := live.New(proc, nil)
+	if err != nil {
+		return nil, err
+	}
+	tr, err := tg.Tracer(target.MaxStack)
+	if err != nil {
+		return nil, err
+	}
+	defer tr.Close()
+	tids, err := tg.Threads(nil)
+	if err != nil {
+		return nil, err
+	}
+	w := unwind.NewWalker(tg.Space())
+	out := map[int]trace{}
+	for _, tid := range tids {
+		x, err := one(tg, tr, w, tid)
+		if err != nil {
+			return nil, fmt.Errorf("thread %d: %w", tid, err)
+		}
+		out[int(tid)] = x
+	}
+	return out, nil
+}
+
+// looks is how often a thread is sampled before its stack counts as what the
+// profiler has to say of it: the first ones learn how much is to be copied.
+const looks = 4
+
+func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (trace, error) {
+	th, err := tg.Open(tid)
+	if err != nil {
+		return trace{}, err
+	}
+	defer th.Close()
+	info, err := tg.Info(tid)
+	if err != nil {
+		return trace{}, err
+	}
+	known := &unwind.Thread{TID: stack.TID(info.NSTID)}
+	v := &sampler.View{Deadline: patience.Nanoseconds()}
+	v.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return w.More(known, regs, mem) }
+	var (
+		frames []stack.Frame
+		why    stack.Reason
+	)
+	for range looks {
+		v.Spans = w.Plan(known)
+		v.StackHigh, v.StackDefault = w.StackPlan(known)
+		if err := tr.Stop(th, v); err != nil {
+			return trace{}, err
+		}
+		frames, why = w.Walk(known, v.Regs, &v.Mem)
+		if why == stack.ReasonNone {
+			break
+		}
+	}
+	var x trace
+	for _, f := range frames {
+		if f.Kind != stack.KindError {
+			x.pcs = append(x.pcs, f.PC)
+			x.names = append(x.names, f.Kind.String()+" by "+f.Trust.String())
+		}
+	}
+	if why != stack.ReasonNone {
+		x.cut = why.String()
+	}
+	return x, nil
+}
+
+// tool runs an oracle. Its exit status says nothing that the output does not.
+func tool(path string, args ...string) (out, errs []byte, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args...)
+	// Without: no search for debug files over the network, no user's settings.
+	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "LC_ALL=C")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	runtime.LockOSThread() // Pdeathsig means the thread
+	defer runtime.UnlockOSThread()
+	var o, e bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &o, &e
+	err = cmd.Run()
+	if _, ended := err.(*exec.ExitError); ended && ctx.Err() == nil {
+		err = nil
+	}
+	return o.Bytes(), e.Bytes(), err
+}
+
+// euStack asks elfutils. Its addresses are the return addresses themselves.
+func euStack(t testing.TB, pid int) (map[int]trace, error) {
+	out, errs, err := tool(testprog.Tool(t, "eu-stack"), "-n", "0", "-p", strconv.Itoa(pid))
+	if err != nil {
+		return nil, err
+	}
+	traces := map[int]trace{}
+	tid := 0
+	for line := range strings.Lines(string(out)) {
+		f := strings.Fields(line)
+		switch {
+		case len(f) == 2 && f[0] == "TID":
+			if tid, err = strconv.Atoi(strings.TrimSuffix(f[1], ":")); err != nil {
+				return nil, fmt.Errorf("eu-stack: %q", line)
+			}
+			traces[tid] = trace{}
+		case len(f) >= 2 && f[0][0] == '#':
+			pc, err := strconv.ParseUint(f[1], 0, 64)
+			if err != nil {
+				return nil, fmt.Errorf("eu-stack: %q", line)
+			}
+			x := traces[tid]
+			x.pcs = append(x.pcs, pc)
+			x.names = append(x.names, strings.Join(f[2:], " "))
+			traces[tid] = x
+		}
+	}
+	// "eu-stack: dwfl_thread_getframes tid 7 at 0x… in FILE: why"
+	for line := range strings.Lines(string(errs)) {
+		_, rest, ok := strings.Cut(line, "dwfl_thread_getframes tid ")
+		if !ok {
+			continue
+		}
+		id, why, _ := strings.Cut(strings.TrimSpace(rest), " ")
+		if n, err := strconv.Atoi(id); err == nil {
+			x := traces[n]
+			x.cut = why
+			traces[n] = x
+		}
+	}
+	if len(traces) == 0 {
+		return nil, fmt.Errorf("eu-stack: no threads; it says %q", errs)
+	}
+	return traces, nil
+}
+
+// gdbScript prints every physical frame: what gdb makes up of debug
+// information (inlined calls, tail calls) shares the PC of a frame that it
+// prints anyhow, or has none. main is not the end: what calls it is real.
+const gdbScript = `import gdb
+for s in ("pagination off", "confirm off", "backtrace past-main on", "backtrace limit 100000", "width 0"):
+    gdb.execute("set " + s)
+for th in gdb.selected_inferior().threads():
+    th.switch()
+    print("T %d" % th.ptid[1])
+    try:
+        f = gdb.newest_frame()
+        while f is not None:
+            if f.type() not in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
+                print("F %d %s" % (f.pc(), f.name()))
+            last, f = f, f.older()
+        if last.unwind_stop_reason() > gdb.FRAME_UNWIND_OUTERMOST:
+            print("E " + gdb.frame_stop_reason_string(last.unwind_stop_reason()))
+    except gdb.error as e:
+        print("E " + str(e).replace("\n", " "))
+print("done")
+`
+
+// gdbFrames asks gdb.
+func gdbFrames(t testing.TB, pid int) (map[int]trace, error) {
+	script := filepath.Join(t.TempDir(), "frames.py")
+	if err := os.WriteFile(script, []byte(gdbScript), 0o644); err != nil {
+		return nil, err
+	}
+	out, errs, err := tool(testprog.Tool(t, "gdb"), "-nx", "-batch", "-iex", "set auto-load off", "-p", strconv.Itoa(pid), "-x", script)
+	if err != nil {
+		return nil, err
+	}
+	traces := map[int]trace{}
+	tid, done := 0, false
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimSuffix(line, "\n")
+		kind, rest, _ := strings.Cut(line, " ")
+		x := traces[tid]
+		switch kind {
+		case "T":
+			if tid, err = strconv.Atoi(rest); err != nil {
+				continue // other output
+			}
+			x = trace{}
+		case "F":
+			pc, name, _ := strings.Cut(rest, " ")
+			n, err := strconv.ParseUint(pc, 10, 64)
+			if err != nil {
+				continue
+			}
+			x.pcs, x.names = append(x.pcs, n), append(x.names, name)
+		case "E":
+			x.cut = rest
+		case "done":
+			done = true
+			continue
+		default:
+			continue
+		}
+		traces[tid] = x
+	}
+	if !done || len(traces) == 0 {
+		return nil, fmt.Errorf("gdb did not print the stacks (built without Python?); it says %q", errs)
+	}
+	return traces, nil
+}

@@ -1,0 +1,119 @@
+package web_test
+
+import (
+	"bytes"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// need returns the path of the first of the programs that is there; it skips
+// the test if none is, or fails where SLIVER_REQUIRE has the word (or all).
+func need(t *testing.T, word string, programs ...string) string {
+	t.Helper()
+	for _, p := range programs {
+		if path, err := exec.LookPath(p); err == nil {
+			return path
+		}
+	}
+	missing(t, word, "no "+programs[0]+" on this machine")
+	return ""
+}
+
+func missing(t *testing.T, word, what string) {
+	t.Helper()
+	required := strings.Split(os.Getenv("SLIVER_REQUIRE"), ",")
+	if slices.Contains(required, word) || slices.Contains(required, "all") {
+		t.Fatalf("%s is required by SLIVER_REQUIRE: %s", word, what)
+	}
+	t.Skipf("needs %s: %s", word, what)
+}
+
+// modules is the folder of the page with its packages in it, by npm ci.
+func modules(t *testing.T, pkg string) string {
+	t.Helper()
+	if _, err := os.Stat(filepath.Join("page", "node_modules", pkg)); err != nil {
+		missing(t, "npm", "no "+pkg+" in page/node_modules; run npm ci in web/page")
+	}
+	return "page"
+}
+
+// TestPage drives the page in Chromium: see page/test/page.mjs. With
+// SLIVER_PICTURES set to a folder, pictures of what was seen go there.
+func TestPage(t *testing.T) {
+	node := need(t, "node", "node")
+	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
+	dir := modules(t, "playwright-core")
+	program := filepath.Join(t.TempDir(), "synthserve")
+	if out, err := exec.CommandContext(t.Context(), need(t, "go", "go"), "build", "-o", program, "./internal/synthserve").CombinedOutput(); err != nil {
+		t.Fatalf("build the server: %v\n%s", err, out)
+	}
+	pictures := os.Getenv("SLIVER_PICTURES")
+	if pictures == "" {
+		pictures = "-"
+	}
+	cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
+	cmd.Dir = dir
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil || !bytes.Contains(out, []byte("ok   ")) {
+		t.Fatalf("the page's tests: %v", err)
+	}
+}
+
+// TestBundleIsFresh rebuilds the committed bundle and compares.
+func TestBundleIsFresh(t *testing.T) {
+	node := need(t, "node", "node")
+	dir := modules(t, "esbuild")
+	out := t.TempDir()
+	cmd := exec.CommandContext(t.Context(), node, "build.mjs", out)
+	cmd.Dir = dir
+	if b, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("build the page: %v\n%s", err, b)
+	}
+	fresh, committed := tree(t, out), tree(t, "dist")
+	if len(fresh) < 10 {
+		t.Fatalf("the build made %d files", len(fresh))
+	}
+	for name, b := range fresh {
+		if !bytes.Equal(b, committed[name]) {
+			t.Errorf("dist/%s is not what the sources give: run npm run build in web/page", name)
+		}
+	}
+	for name := range committed {
+		if fresh[name] == nil {
+			t.Errorf("dist/%s is made by no source", name)
+		}
+	}
+}
+
+// tree reads all files below dir, by their paths.
+func tree(t *testing.T, dir string) map[string][]byte {
+	t.Helper()
+	files := map[string][]byte{}
+	err := fs.WalkDir(os.DirFS(dir), ".", func(p string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			files[p], err = os.ReadFile(filepath.Join(dir, p))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+// TestPageTypes has the compiler check the page's sources.
+func TestPageTypes(t *testing.T) {
+	node := need(t, "node", "node")
+	dir := modules(t, "typescript")
+	cmd := exec.CommandContext(t.Context(), node, filepath.Join("node_modules", "typescript", "bin", "tsc"), "--noEmit")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Errorf("tsc: %v\n%s", err, out)
+	}
+}
