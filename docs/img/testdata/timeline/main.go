@@ -1,9 +1,9 @@
 // Command timeline draws a piece of a recording as SVG, for the README: a row
 // of calls for each thread, what the thread was doing above them, and each stop
-// below. The picture fits light and dark pages.
+// and gap below. The picture fits light and dark pages.
 //
-//	sliver demo -i 2ms -d 3s -o demo.sliver
-//	go run ./docs/img/testdata/timeline -from 1s -for 300ms demo.sliver main worker-0 > docs/img/timeline.svg
+//	go run ./cmd/sliver demo -i 2ms -o demo.sliver
+//	go run ./docs/img/testdata/timeline -from 700ms -for 80ms -skip runtime.goexit,runtime.main demo.sliver main worker-0 worker-1 > docs/img/timeline.svg
 //
 // The words after the file are the names of threads; without any, all are drawn.
 package main
@@ -71,6 +71,7 @@ type lane struct {
 	calls  []box
 	states []box
 	stops  []stack.Time
+	gaps   []box
 	deep   int
 	last   stack.Time
 }
@@ -107,6 +108,9 @@ func (l *lane) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Pause:
 		l.stops = append(l.stops, e.Time)
+	case event.Gap:
+		_, ns := event.GapFields(e.Payload())
+		l.gaps = append(l.gaps, box{from: e.Time - stack.Time(ns), to: e.Time})
 	case event.State:
 		s, _ := event.StateFields(e.Payload())
 		if n := len(l.states); n > 0 {
@@ -184,7 +188,7 @@ svg{--page:#fff;--text:#1f2328;--dim:#656d76;--line:#d8dee4;--lane:#f6f8fa;--sto
 @media (prefers-color-scheme:dark){svg{--page:#0d1117;--text:#e6edf3;--dim:#8d96a0;--line:#30363d;--lane:#161b22;--stop:#ff7b72;--light:62%;--ink:#0d1117}}
 text{font:10px ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;fill:var(--ink)}
 .t{font-size:14px;font-weight:600;fill:var(--text)}.l{font-size:12px;fill:var(--text)}.d{font-size:11px;fill:var(--dim)}
-.g{stroke:var(--line)}.s{stroke:var(--stop)}.b{fill:var(--lane)}
+.g{stroke:var(--line)}.s{stroke:var(--stop)}.b{fill:var(--lane)}.n{stroke:var(--dim);stroke-dasharray:2 2}
 .running{fill:#2da44e}.runnable{fill:#d4a72c}.blocked{fill:#afb8c1}.other{fill:#8250df}
 </style>
 `
@@ -210,7 +214,7 @@ func (p *picture) all(rec *trace.Recording, lanes []*lane, span time.Duration) {
 }
 
 func (p *picture) legend() {
-	x := width - 470
+	x := width - 575
 	for _, e := range []struct{ class, what string }{
 		{"running", "running"}, {"runnable", "waiting for a CPU"}, {"blocked", "blocked"},
 	} {
@@ -219,6 +223,8 @@ func (p *picture) legend() {
 		x += 40 + len(e.what)*7
 	}
 	fmt.Fprintf(p.w, "<path class=\"s\" d=\"M%d 14v8\"/><text class=\"d\" x=\"%d\" y=\"22\">stopped by sliver</text>\n", x, x+6)
+	x += 130
+	fmt.Fprintf(p.w, "<path class=\"n\" d=\"M%d 18h14\"/><text class=\"d\" x=\"%d\" y=\"22\">no sample</text>\n", x, x+19)
 }
 
 // axis draws about ten lines at round times.
@@ -270,6 +276,11 @@ func (p *picture) lane(l *lane, y int) {
 		}
 		fmt.Fprintln(p.w, "</g>")
 	}
+	for _, b := range l.gaps {
+		if b.to > p.begin && b.from < p.end {
+			fmt.Fprintf(p.w, "<path class=\"n\" d=\"M%.1f %dH%.1f\"/>\n", p.x(b.from), top+l.deep*row+5, p.x(b.to))
+		}
+	}
 	for _, t := range l.stops {
 		if t >= p.begin && t < p.end {
 			fmt.Fprintf(p.w, "<path class=\"s\" d=\"M%.1f %dv6\"/>\n", p.x(t), top+l.deep*row+2)
@@ -296,7 +307,7 @@ func (p *picture) color(b box) string {
 		hue = hues[len(p.hues)%len(hues)]
 		p.hues[group] = hue
 	}
-	return fmt.Sprintf("hsl(%d,%d%%,var(--light))", hue, 50+2*shade)
+	return fmt.Sprintf("hsl(%d,%d%%,var(--light))", hue, 34+2*shade)
 }
 
 // short leaves the folders of a package's path out.

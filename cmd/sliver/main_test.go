@@ -1,0 +1,598 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// build compiles sliver once for all tests, as users have it.
+var build = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "sliver-cmd-test-")
+	if err != nil {
+		return "", err
+	}
+	bin := filepath.Join(dir, "sliver")
+	cmd := exec.Command("go", "build", "-o", bin, ".")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w: %s", err, out)
+	}
+	return bin, nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if bin, err := build(); err == nil {
+		os.RemoveAll(filepath.Dir(bin))
+	}
+	os.Exit(code)
+}
+
+// result of one run of sliver.
+type result struct {
+	status      int
+	out, errors string
+}
+
+func slivercmd(t *testing.T, dir string, args ...string) *exec.Cmd {
+	t.Helper()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(bin, args...)
+	cmd.Dir = dir
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+func sliver(t *testing.T, dir string, args ...string) result {
+	t.Helper()
+	cmd := slivercmd(t, dir, args...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := cmd.Run()
+	var ee *exec.ExitError
+	if err != nil && !errors.As(err, &ee) {
+		t.Fatal(err)
+	}
+	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
+}
+
+// spin starts a program that computes until the test ends.
+func spin(t *testing.T) *testprog.Proc {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "120", "--wait-go")
+	p.Ready()
+	p.Go()
+	return p
+}
+
+func pidOf(p *testprog.Proc) string { return fmt.Sprint(p.PID) }
+
+// TestBadInput: one clear line on standard error, the right status, and
+// nothing written.
+func TestBadInput(t *testing.T) {
+	p := spin(t)
+	pid := pidOf(p)
+	for _, c := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"frob", 2, `unknown command "frob"`},
+		{"record", 2, "sliver record -p PID"},
+		{"record", 2, "sliver record -- CMD"},
+		{"record -p abc", 2, `invalid argument "abc"`},
+		{"record -p 0", 2, "no process number"},
+		{"record -p 1 x", 2, `unexpected "x"`},
+		{"record -p 1 -- ls", 2, "both a process and a command"},
+		{"record --frob", 2, "unknown flag: --frob"},
+		{"record -p 4194303", 1, "no process 4194303"},
+		{"record -p " + pid + " -i 0", 2, "interval: 0s is out of range; use 100µs"},
+		{"record -p " + pid + " -i 1us", 2, "out of range"},
+		{"record -p " + pid + " --jitter 50%", 2, "out of range"},
+		{"record -p " + pid + " --groups 0", 2, "out of range"},
+		{"record -p " + pid + " --max-overhead 100%", 2, "out of range"},
+		{"record -p " + pid + " -d -1s", 2, "negative"},
+		{"record -p " + pid + " --stop never", 2, "auto, always, running"},
+		{"record -p " + pid + " -t nosuch", 1, `no thread of process ` + pid + ` matches "nosuch"; there are: 1=spin`},
+		{"record -p " + pid + " -t /(/", 2, "threads:"},
+		{"record -p " + pid + " -o x.foo", 2, ".pftrace"},
+		{"record -p " + pid + " -o x --format foo", 2, "perfetto"},
+		{"record -p " + pid + " -o -", 2, "--format"},
+		{"record -p " + pid + " -o - --format pprof --json", 2, "standard output"},
+		{"record -p " + pid + " -o . --format pprof", 1, "is a directory"},
+		{"record -p " + pid + " -o /nonexistent/x.sliver", 1, "no such file or directory"},
+		{"record -- /nonexistent/program", 1, "cannot start /nonexistent/program: no such file or directory"},
+		{"record -- nonexistent-program", 1, "cannot start nonexistent-program"},
+		{"export", 2, "give one recording"},
+		{"export a.sliver", 2, "no output is given"},
+		{"export a.sliver -o x.pb.gz", 1, "cannot open a.sliver: no such file"},
+		{"export /bin/sh -o x.pb.gz", 1, "not a sliver recording"},
+		{"threads", 2, "one process number"},
+		{"threads x", 2, "no process number"},
+		{"doctor x", 2, "no process number"},
+		{"completion tcsh", 2, "bash, zsh, fish"},
+		{"version x", 2, "no arguments"},
+		{"demo x", 2, "no arguments"},
+	} {
+		dir := t.TempDir()
+		r := sliver(t, dir, strings.Fields(c.args)...)
+		if r.status != c.status || !strings.Contains(r.errors, c.says) || !strings.HasPrefix(r.errors, "sliver: ") {
+			t.Errorf("sliver %s: status %d, %q; want %d and %q", c.args, r.status, r.errors, c.status, c.says)
+		}
+		if strings.Count(r.errors, "\n") != 1 || r.out != "" {
+			t.Errorf("sliver %s: more than one line: %q, %q", c.args, r.errors, r.out)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("sliver %s: left %v behind", c.args, left)
+		}
+	}
+	free(t, p.PID)
+}
+
+// free fails if a thread of the process is stopped or traced.
+func free(t *testing.T, pid int) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("process %d: no threads (%v)", pid, err)
+	}
+	for _, f := range tasks {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // it ended
+		}
+		s := string(b)
+		if !strings.Contains(s, "TracerPid:\t0\n") || strings.Contains(s, "State:\tt") || strings.Contains(s, "State:\tT") {
+			t.Errorf("%s: held:\n%s", f, s)
+		}
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	testprog.Need(t, "ptrace", "root")
+	p := spin(t)
+	kthread := sliver(t, t.TempDir(), "record", "-p", "2", "-d", "1s")
+	if _, err := os.Stat("/proc/2"); err == nil && (kthread.status != 1 || !strings.Contains(kthread.errors, "kernel thread")) {
+		t.Errorf("kernel thread: %+v", kthread)
+	}
+	// A thread's number in place of the process's.
+	// A process of another user.
+	cmd := slivercmd(t, "/", "record", "-p", pidOf(p), "-d", "1s", "-o", "/dev/null", "--format", "pprof")
+	bin := copyFor(t, cmd.Path)
+	cmd.Path = bin
+	cmd.SysProcAttr.Credential = &syscall.Credential{Uid: 65534, Gid: 65534}
+	out, _ := cmd.CombinedOutput()
+	if s := string(out); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(s, "user") || strings.Count(s, "\n") != 1 {
+		t.Errorf("other user's process: status %d, %q", cmd.ProcessState.ExitCode(), s)
+	}
+	// A zombie.
+	z := exec.Command("true")
+	if err := z.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", z.Process.Pid))
+		return bytes.Contains(b, []byte(") Z "))
+	})
+	if r := sliver(t, t.TempDir(), "record", "-p", fmt.Sprint(z.Process.Pid)); r.status != 1 || !strings.Contains(r.errors, "zombie") {
+		t.Errorf("zombie: %+v", r)
+	}
+	_ = z.Wait()
+}
+
+// copyFor copies the program to where every user may run it.
+func copyFor(t *testing.T, path string) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "sliver-pub-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.Chmod(dir, 0o755)
+	}
+	to := filepath.Join(dir, "sliver")
+	if err == nil {
+		err = os.WriteFile(to, b, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return to
+}
+
+func waitFor(t *testing.T, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	limit := time.After(time.Minute)
+	for !cond() {
+		select {
+		case <-tick.C:
+		case <-limit:
+			t.Fatal("waited in vain")
+		}
+	}
+}
+
+// TestEveryFormat records a process once into all formats, and exports the
+// same from the recording.
+func TestEveryFormat(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "400ms", "--json", "-o", "r.sliver", "-o", "r.pftrace", "-o", "r.pb.gz",
+		"-o", "r.nanoscope.txt", "-o", "second.sliver")
+	if r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	free(t, p.PID)
+	var sum map[string]any
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
+		t.Fatalf("%v: %q", err, r.out)
+	}
+	for _, k := range []string{"samples", "threads", "late", "truncated", "timed_out", "overwritten", "stops", "stopped_share",
+		"pause_ns", "duration_ns", "files"} {
+		if _, ok := sum[k]; !ok {
+			t.Errorf("the summary has no %s: %s", k, r.out)
+		}
+	}
+	pause := sum["pause_ns"].(map[string]any)
+	for _, k := range []string{"mean", "p50", "p90", "p99", "p999", "max"} {
+		if v, ok := pause[k].(float64); !ok || v <= 0 {
+			t.Errorf("pause_ns.%s is %v", k, pause[k])
+		}
+	}
+	if n := sum["samples"].(float64); n < 1 {
+		t.Errorf("%v samples", n)
+	}
+	for _, f := range sum["files"].([]any) {
+		f := f.(map[string]any)
+		fi, err := os.Stat(filepath.Join(dir, f["path"].(string)))
+		if err != nil || float64(fi.Size()) != f["bytes"].(float64) {
+			t.Errorf("file %v: %v", f, err)
+		}
+	}
+	a, err1 := os.ReadFile(filepath.Join(dir, "r.sliver"))
+	b, err2 := os.ReadFile(filepath.Join(dir, "second.sliver"))
+	if err1 != nil || err2 != nil || !bytes.Equal(a, b) {
+		t.Errorf("the second recording is not the first one (%v, %v)", err1, err2)
+	}
+	// The same content again, from the recording alone.
+	if r := sliver(t, dir, "export", "r.sliver", "-o", "again.pb.gz", "-o", "again.pftrace", "-o", "again.nanoscope.txt"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	for _, ext := range []string{".pftrace", ".nanoscope.txt"} {
+		a, err1 := os.ReadFile(filepath.Join(dir, "r"+ext))
+		b, err2 := os.ReadFile(filepath.Join(dir, "again"+ext))
+		if err1 != nil || err2 != nil || len(a) == 0 || !bytes.Equal(a, b) {
+			t.Errorf("%s: export and record differ (%v, %v)", ext, err1, err2)
+		}
+	}
+	f, err := os.Open(filepath.Join(dir, "again.pb.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	prof, err := profile.Parse(f)
+	if err != nil || prof.CheckValid() != nil {
+		t.Fatalf("profile: %v", err)
+	}
+	if !strings.Contains(prof.String(), "spin") {
+		t.Errorf("no function of the program in the profile")
+	}
+	// Through standard output.
+	if r := sliver(t, dir, "export", "r.sliver", "--format", "pprof", "-o", "-"); r.status != 0 || len(r.out) < 100 {
+		t.Errorf("to standard output: status %d, %d bytes, %s", r.status, len(r.out), r.errors)
+	}
+	if hidden, _ := filepath.Glob(filepath.Join(dir, ".*")); len(hidden) > 0 {
+		t.Errorf("left behind: %v", hidden)
+	}
+}
+
+// TestCommandStatus: sliver leaves as the command does, and passes its streams.
+func TestCommandStatus(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, c := range []struct {
+		script string
+		status int
+	}{{"exit 0", 0}, {"exit 7", 7}, {"kill -9 $$", 137}, {"kill -TERM $$", 143}, {"kill -SEGV $$", 139}} {
+		dir := t.TempDir()
+		r := sliver(t, dir, "record", "-q", "-o", "x.sliver", "--", "sh", "-c", "echo out; echo err >&2; "+c.script)
+		if r.status != c.status || r.out != "out\n" || r.errors != "err\n" {
+			t.Errorf("%s: %+v, want status %d", c.script, r, c.status)
+		}
+		f, err := os.Open(filepath.Join(dir, "x.sliver"))
+		if err != nil {
+			t.Errorf("%s: %v", c.script, err)
+			continue
+		}
+		fi, _ := f.Stat()
+		rec, err := trace.Open(f, fi.Size())
+		if err != nil || rec.End == nil || rec.Process.Comm != "sh" {
+			t.Errorf("%s: recording: %v", c.script, err)
+		}
+		f.Close()
+	}
+}
+
+// TestInterrupt: Ctrl-C and SIGTERM end a recording properly.
+func TestInterrupt(t *testing.T) {
+	p := spin(t)
+	for _, sig := range []os.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		dir := t.TempDir()
+		cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "x.sliver", "--json")
+		var out bytes.Buffer
+		cmd.Stdout = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		growing(t, dir)
+		_ = cmd.Process.Signal(sig)
+		if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), `"reason": "interrupted"`) {
+			t.Errorf("%v: %v, %s", sig, err, out.String())
+		}
+		if _, err := os.Stat(filepath.Join(dir, "x.sliver")); err != nil {
+			t.Error(err)
+		}
+		free(t, p.PID)
+	}
+}
+
+// growing waits until a recording under way has written some of its events.
+func growing(t *testing.T, dir string) string {
+	t.Helper()
+	name := ""
+	waitFor(t, func() bool {
+		m, _ := filepath.Glob(filepath.Join(dir, ".*.partial"))
+		for _, f := range m {
+			file, err := os.Open(f)
+			if err != nil {
+				continue
+			}
+			fi, _ := file.Stat()
+			rec, err := trace.Open(file, fi.Size())
+			n := uint64(0)
+			if err == nil {
+				for _, th := range rec.Threads {
+					n += rec.Count(th.Seq)
+				}
+			}
+			file.Close()
+			if n > 20 {
+				name = f
+				return true
+			}
+		}
+		return false
+	})
+	return name
+}
+
+// TestKilled: what a recorder that is killed leaves can be read up to the tear,
+// and the target runs on.
+func TestKilled(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "x.sliver")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	part := growing(t, dir)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	waitFor(t, func() bool {
+		b, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID))
+		return bytes.Contains(b, []byte("TracerPid:\t0\n")) && bytes.Contains(b, []byte("State:\tR"))
+	})
+	if _, err := os.Stat(filepath.Join(dir, "x.sliver")); err == nil {
+		t.Error("something has the final name")
+	}
+	r := sliver(t, dir, "export", filepath.Base(part), "-o", "x.pb.gz")
+	if r.status != 0 || !strings.Contains(r.errors, "cut off") {
+		t.Fatalf("%+v", r)
+	}
+	f, err := os.Open(filepath.Join(dir, "x.pb.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	prof, err := profile.Parse(f)
+	if err != nil || len(prof.Sample) == 0 || !strings.Contains(prof.String(), "spin") {
+		t.Errorf("names are not found again: %v, %d samples", err, len(prof.Sample))
+	}
+}
+
+// TestFullDisk: the recording ends with one line, and what it held is kept.
+func TestFullDisk(t *testing.T) {
+	testprog.Need(t, "root")
+	p := spin(t)
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=128k"); err != nil {
+		t.Skipf("no tmpfs can be mounted here: %v", err)
+	}
+	defer syscall.Unmount(dir, syscall.MNT_DETACH)
+	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "100us", "-d", "100s", "-o", "x.sliver")
+	if r.status != 1 || !strings.Contains(r.errors, "disk is full") || strings.Count(r.errors, "\n") != 1 {
+		t.Errorf("%+v", r)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x.sliver")); err == nil {
+		t.Error("something half-written has the final name")
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*.partial")); len(left) != 1 || !strings.Contains(r.errors, filepath.Base(left[0])) {
+		t.Errorf("left %v, said %q", left, r.errors)
+	}
+	free(t, p.PID)
+}
+
+func TestThreads(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "120", "--threads", "3", "--wait-go")
+	p.Ready()
+	p.Go()
+	waitFor(t, func() bool {
+		m, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*", p.PID))
+		return len(m) >= 3
+	})
+	r := sliver(t, t.TempDir(), "threads", pidOf(p))
+	lines := strings.Split(strings.TrimSpace(r.out), "\n")
+	if r.status != 0 || len(lines) < 4 || !strings.Contains(lines[0], "TID  POS  NAME") || !strings.Contains(lines[1], pidOf(p)) {
+		t.Fatalf("%+v", r)
+	}
+	var rows []map[string]any
+	r = sliver(t, t.TempDir(), "threads", "--json", pidOf(p))
+	if err := json.Unmarshal([]byte(r.out), &rows); err != nil || rows[0]["position"].(float64) != 1 || int(rows[0]["tid"].(float64)) != p.PID {
+		t.Fatalf("%v: %s", err, r.out)
+	}
+}
+
+func TestHelpAndCompletion(t *testing.T) {
+	for _, c := range commands() {
+		r := sliver(t, t.TempDir(), c.name, "--help")
+		if r.status != 0 || !strings.Contains(r.out, "Usage: sliver "+c.name) || r.errors != "" {
+			t.Errorf("%s --help: %+v", c.name, r)
+		}
+		if c.name != "version" && !strings.Contains(r.out, "Examples:") {
+			t.Errorf("%s --help shows no examples", c.name)
+		}
+	}
+	for _, sh := range []string{"bash", "zsh", "fish"} {
+		r := sliver(t, t.TempDir(), "completion", sh)
+		if r.status != 0 || !strings.Contains(r.out, "record") || !strings.Contains(r.out, "interval") {
+			t.Errorf("%s: %+v", sh, r)
+		}
+		if _, err := exec.LookPath(sh); err != nil || sh == "zsh" {
+			continue
+		}
+		cmd := exec.Command(sh, "-n")
+		cmd.Stdin = strings.NewReader(r.out)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s does not read its script: %v\n%s", sh, err, out)
+		}
+	}
+	// What a user gets who types in bash.
+	r := sliver(t, t.TempDir(), "completion", "bash")
+	cmd := exec.Command("bash", "-c", r.out+`
+COMP_WORDS=(sliver record --inter); COMP_CWORD=2; _sliver; echo "${COMPREPLY[@]}"
+COMP_WORDS=(sliver ex); COMP_CWORD=1; _sliver; echo "${COMPREPLY[@]}"
+COMP_WORDS=(sliver export --format p); COMP_CWORD=3; _sliver; echo "${COMPREPLY[@]}"`)
+	out, err := cmd.Output()
+	if err != nil || string(out) != "--interval\nexport\nperfetto pprof\n" {
+		t.Errorf("bash completes %q (%v)", out, err)
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	r := sliver(t, t.TempDir(), "doctor")
+	if r.status != 0 || !strings.Contains(r.out, "can be sampled") {
+		t.Errorf("%+v", r)
+	}
+	p := spin(t)
+	if r = sliver(t, t.TempDir(), "doctor", pidOf(p)); r.status != 0 || !strings.Contains(r.out, "stops took") {
+		t.Errorf("%+v", r)
+	}
+	if r = sliver(t, t.TempDir(), "doctor", "4194303"); r.status != 1 || !strings.Contains(r.out, "FAIL") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestDemo: the newcomer's command makes files that can be opened.
+func TestDemo(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	dir := t.TempDir()
+	r := sliver(t, dir, "demo", "-d", "500ms")
+	if r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	f, err := os.Open(filepath.Join(dir, "sliver-demo.pb.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	prof, err := profile.Parse(f)
+	if err != nil || !strings.Contains(prof.String(), "main.") {
+		t.Fatalf("demo's profile: %v", err)
+	}
+}
+
+// TestPick: in a terminal, sliver record without a process asks for one.
+func TestPick(t *testing.T) {
+	p := spin(t)
+	script, err := exec.LookPath("script")
+	if err != nil {
+		t.Skip("no script(1) to make a terminal")
+	}
+	dir := t.TempDir()
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(script, "-qec", bin+" record -t main -d 200ms -o x.sliver", "/dev/null")
+	cmd.Dir = dir
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out safeBuffer
+	cmd.Stdout = &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, func() bool { return strings.Contains(out.String(), "or nothing to leave") })
+	n := ""
+	for _, l := range strings.Split(out.String(), "\n") {
+		if f := strings.Fields(l); len(f) > 2 && f[1] == pidOf(p) {
+			n = f[0]
+		}
+	}
+	if n == "" {
+		fmt.Fprintln(in)
+		_ = cmd.Wait()
+		t.Skipf("more than a screenful of busier processes on this machine:\n%s", out.String())
+	}
+	fmt.Fprintln(in, n)
+	in.Close()
+	if err := cmd.Wait(); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	if _, err := os.Stat(filepath.Join(dir, "x.sliver")); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+}
+
+// safeBuffer may be read while it is written.
+type safeBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *safeBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *safeBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
