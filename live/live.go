@@ -207,8 +207,8 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 // prepare hands on what is to be copied. A stack that outgrew the window has
 // it grow for the next sample; nothing is allocated inside a stop.
 func (t *tracer) prepare(v *sampler.View) {
-	if v.StackDefault > t.w.Cap() || t.w.StackAsked() >= t.w.Cap() && t.w.StackAsked() > 0 {
-		t.w.Grow(min(max(v.StackDefault, 2*t.w.Cap()), t.max))
+	if want := max(v.StackDefault, t.w.StackWanted()); want > t.w.Cap() {
+		t.w.Grow(min(want+want/4, t.max))
 	}
 	// Asking costs time while the thread stands still, so only where a stack may
 	// go on elsewhere than its registers say.
@@ -216,7 +216,8 @@ func (t *tracer) prepare(v *sampler.View) {
 	if v.More != nil && t.space.Managed() {
 		t.w.More = t.more
 	}
-	t.w.Spans, t.w.StackHigh, t.w.StackDefault, t.w.Deadline = v.Spans, v.StackHigh, v.StackDefault, v.Deadline
+	t.w.Spans, t.w.Deadline = v.Spans, v.Deadline
+	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
 }
 
 // more shows the view what there is so far and passes on what it wants.

@@ -60,6 +60,7 @@ type Thread interface {
 type View struct {
 	Spans        []stack.Span // small blocks to copy
 	StackHigh    uint64       // copy the stack from SP up to here …
+	StackLow     uint64       // … if SP lies between the two …
 	StackDefault int          // … or this many bytes where StackHigh is not above SP
 	Deadline     int64        // ns from the request to stop until it is given up
 	// More says what else is to be copied now that Regs and Mem are known,

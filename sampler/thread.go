@@ -1,6 +1,8 @@
 package sampler
 
 import (
+	"hash/maphash"
+
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
@@ -26,6 +28,13 @@ type thread struct {
 	call     stack.Call
 	started  bool
 
+	// The registers of the last stop, and what identifies the moment: while a
+	// later look without a stop shows the same PC, SP and stack, they hold.
+	regs   stack.Regs
+	regsOf uint64 // hash of the stack's copy above SP; 0: none
+
+	futile bool // copying more did not help the last walk
+
 	// The budget: every stretch-th tick only.
 	stretch int64
 	phase   int64
@@ -45,7 +54,47 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID}
 	th.blocked, th.started = false, false
+	th.regsOf = 0
 }
+
+var seed = maphash.MakeSeed()
+
+// stackHash identifies the copy of the stack from SP up; 0 if there is none.
+func (g *group) stackHash() uint64 {
+	v := &g.view
+	if len(v.Mem.Blocks) == 0 {
+		return 0
+	}
+	b := &v.Mem.Blocks[len(v.Mem.Blocks)-1]
+	if o := g.sp(v.Regs) - b.Addr; o < uint64(len(b.Data)) {
+		return maphash.Bytes(seed, b.Data[o:]) | 1
+	}
+	return 0
+}
+
+// keepRegs remembers the registers of a stop in a system call for looks that
+// show SP and PC alone.
+func (g *group) keepRegs(th *thread) {
+	th.regsOf = 0
+	if g.sample.Reason == stack.ReasonNone && g.sample.Call.Nr >= 0 {
+		th.regs, th.regsOf = *g.view.Regs, g.stackHash()
+	}
+}
+
+// borrowRegs completes the registers of a look without a stop by those of the
+// last stop, if the thread is at the same place with the same stack: its
+// callers' registers, which are what is asked for, are then the same too.
+func (g *group) borrowRegs(th *thread) bool {
+	r := g.view.Regs
+	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash() != th.regsOf {
+		return false
+	}
+	*r = th.regs
+	return true
+}
+
+// sp is the stack pointer of the target's machine.
+func (g *group) sp(r *stack.Regs) uint64 { return r.R[g.s.target.Space().Arch().SP()] }
 
 // readTries is how often a thread that wakes up while it is read is read anew
 // before it counts as running.
@@ -54,15 +103,16 @@ const readTries = 2
 // look has one sample of th, in the cheapest way that tells the truth.
 func (g *group) look(th *thread) error {
 	var c Counters
+	at := g.tracer.Now() // before the counters: what they say to be so is so at this time too
 	if err := th.file.Counters(&c); err != nil {
 		return err
 	}
 	if g.s.cfg.Stop == StopAlways {
-		return g.stopAndWalk(th, c)
+		return g.stopAndWalk(th, c, nil)
 	}
 	for range readTries {
 		if th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU {
-			return g.unrun(th, c)
+			return g.unrun(th, c, at)
 		}
 		var call stack.Call
 		running, err := th.file.Call(&call)
@@ -70,7 +120,7 @@ func (g *group) look(th *thread) error {
 			return err
 		}
 		if running {
-			return g.stopAndWalk(th, c)
+			return g.stopAndWalk(th, c, nil)
 		}
 		st, err := th.file.State()
 		if err != nil {
@@ -83,17 +133,18 @@ func (g *group) look(th *thread) error {
 		if done || err != nil {
 			return err
 		}
+		at = g.tracer.Now()
 		if err := th.file.Counters(&c); err != nil {
 			return err
 		}
 	}
-	return g.stopAndWalk(th, c)
+	return g.stopAndWalk(th, c, nil)
 }
 
 // unrun: the thread has not run since the last look, which saw it blocked.
-func (g *group) unrun(th *thread, c Counters) error {
+func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
 	s := &g.sample
-	*s = stack.Sample{Time: g.tracer.Now(), Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
+	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: th.state, Call: th.call, Stack: s.Stack[:0]}
 	th.acc.unrun.Add(1)
 	th.active = false
@@ -101,8 +152,56 @@ func (g *group) unrun(th *thread, c Counters) error {
 	return nil
 }
 
-// stopAndWalk stops the thread for its sample.
-func (g *group) stopAndWalk(th *thread, c Counters) error {
+// stopAndWalk stops the thread for its sample. asleep is the call that it was
+// blocked in right before; nil: it ran.
+func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
+	s := &g.sample
+	v := &g.view
+	for try := 1; ; try++ {
+		if err := g.stopOnce(th); err != nil {
+			return err
+		}
+		st := stack.StateRunning
+		if v.Call.Nr < 0 && th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU {
+			st = stack.StateRunnable // since the last look it mostly waited for a CPU
+		}
+		*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
+			Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
+		if asleep != nil && *asleep == v.Call {
+			s.State, s.Call = stack.StateBlocked, v.Call // it goes back to sleep
+		}
+		g.walkView(th, s)
+		if !g.again(th, s.Reason, try) {
+			break
+		}
+	}
+	g.keepRegs(th)
+	th.active, th.blocked = true, false
+	g.budget(th, s.Pause)
+	th.counters, th.state, th.call = c, s.State, s.Call
+	g.put(th)
+	return nil
+}
+
+// walkTries is how many copies one sample may take: a walk that ran out of
+// what was copied tells what to copy.
+const walkTries = 3
+
+// again reports whether a walk that ended early is worth another copy at once:
+// if the last ones were, or this is the first that failed for a while.
+func (g *group) again(th *thread, why stack.Reason, try int) bool {
+	if why != stack.ReasonMemory && why != stack.ReasonShort {
+		th.futile = false
+		return false
+	}
+	if try == walkTries {
+		th.futile = true
+	}
+	return !th.futile
+}
+
+// stopOnce stops the thread, copies what is planned, and accounts for it.
+func (g *group) stopOnce(th *thread) error {
 	v := &g.view
 	v.Deadline = g.deadline()
 	g.plan(th)
@@ -116,37 +215,33 @@ func (g *group) stopAndWalk(th *thread, c Counters) error {
 	if v.Restarted {
 		th.acc.restarted.Add(1)
 	}
-	th.active, th.blocked = true, false
-	st := stack.StateRunning
-	if v.Call.Nr < 0 && th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU {
-		st = stack.StateRunnable // since the last look it mostly waited for a CPU
-	}
-	s := &g.sample
-	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: pause, Way: stack.WayStop, CPU: c.CPU, Delay: c.Delay,
-		Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
-	g.walkView(th, s)
-	g.budget(th, pause)
-	th.counters, th.state, th.call = c, st, s.Call
-	g.put(th)
 	return nil
 }
 
 // readAndWalk reads a blocked thread without stopping it. Not done means that
 // it ran meanwhile.
 func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
-	v := &g.view
-	g.plan(th)
-	ok, err := g.tracer.Read(th.file, v)
-	if err != nil || !ok {
-		return false, err
+	v, s := &g.view, &g.sample
+	for try := 1; ; try++ {
+		g.plan(th)
+		ok, err := g.tracer.Read(th.file, v)
+		if err != nil || !ok {
+			return false, err
+		}
+		*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
+			Switches: v.Counters.Switches, State: st, Call: v.Call}
+		g.walkView(th, s)
+		if !g.again(th, s.Reason, try) {
+			break
+		}
 	}
-	s := &g.sample
-	*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
-		Switches: v.Counters.Switches, State: st, Call: v.Call}
-	g.walkView(th, s)
+	if s.Reason != stack.ReasonNone && g.borrowRegs(th) {
+		g.walkView(th, s)
+	}
 	if s.Reason != stack.ReasonNone {
 		if g.mayStop(st, &v.Call, s.Reason) {
-			return true, g.stopAndWalk(th, v.Counters)
+			call := v.Call
+			return true, g.stopAndWalk(th, v.Counters, &call)
 		}
 		s.Way = stack.WayPart
 	}
@@ -165,8 +260,8 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 
 // mayStop weighs whether a blocked thread whose stack could not be read whole
 // is worth a stop: only where registers (or what hangs on them: the TLS base of
-// a Go thread) are what is missing, and where the
-// call goes on afterwards as if nothing had been.
+// a Go thread) are what is missing, and where the call goes on afterwards as if
+// nothing had been.
 func (g *group) mayStop(st stack.State, call *stack.Call, why stack.Reason) bool {
 	return (why == stack.ReasonRegister || why == stack.ReasonMemory) && st == stack.StateBlocked && g.s.cfg.Stop == StopAuto &&
 		g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
@@ -180,7 +275,7 @@ func (g *group) deadline() int64 { return min(max(g.tick.every/2, 2_000_000), 10
 func (g *group) plan(th *thread) {
 	g.now = th
 	g.view.Spans = g.walker.Plan(&th.walk)
-	g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
+	g.view.StackLow, g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
 }
 
 // walkView unwinds what the view holds into s. An address outside all known

@@ -151,7 +151,7 @@ func recordChain(t *testing.T, path string, interval time.Duration, args ...stri
 	}
 	calls, sum := p.Calls()
 	p.Finish()
-	if sum.Interrupted != 0 {
+	if sum.Interrupted != 0 && !slices.Contains(args, "--signals") { // its own signals interrupt it
 		t.Errorf("the program saw %d interrupted calls", sum.Interrupted)
 	}
 	return rec, calls
@@ -164,8 +164,9 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		t.Errorf("recording: %v, end %v", rec.Problems, rec.End)
 	}
 	names := map[string]bool{}
-	for _, c := range calls {
-		names[plain(c.Func)] = true
+	for i := range calls {
+		calls[i].Func = plain(calls[i].Func)
+		names[calls[i].Func] = true
 	}
 	n := trace.NewNames(rec)
 	var got []*seen
@@ -177,6 +178,15 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		got = append(got, w.out...)
 		gaps[int(th.TID)] = append(gaps[int(th.TID)], w.gaps...)
 	}
+	type place struct {
+		tid, depth int
+		fn         string
+	}
+	at := map[place][]*seen{}
+	for _, s := range got {
+		k := place{s.tid, s.depth, s.fn}
+		at[k] = append(at[k], s)
+	}
 	long, missing, wrong, excused := 0, 0, 0, 0
 	report := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
@@ -186,10 +196,9 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	for i := range calls {
 		c := &calls[i]
 		var hits []*seen
-		for _, s := range got {
+		for _, s := range at[place{c.TID, c.Depth, c.Func}] {
 			// The call's edges lie between the samples that enclose the slice's.
-			if s.tid == c.TID && s.fn == plain(c.Func) && s.depth == c.Depth &&
-				int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call && int64(s.last) <= c.Return &&
+			if int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call && int64(s.last) <= c.Return &&
 				(int64(s.gone) >= c.End || s.open) {
 				hits = append(hits, s)
 			}
@@ -245,7 +254,7 @@ func lateDuring(gaps [][2]stack.Time, c *testprog.Call, _ time.Duration) bool {
 func near(got []*seen, c *testprog.Call) string {
 	var b strings.Builder
 	for _, s := range got {
-		if s.tid == c.TID && int64(s.first) <= c.End+20e6 && int64(s.last) >= c.Begin-20e6 && s.fn == plain(c.Func) {
+		if s.tid == c.TID && int64(s.first) <= c.End+20e6 && int64(s.last) >= c.Begin-20e6 && s.fn == c.Func {
 			fmt.Fprintf(&b, "\n  near: %s depth %d (%d,%d]…(%d,%d]", s.fn, s.depth, int64(s.notYet)-c.Begin, int64(s.first)-c.Begin,
 				int64(s.last)-c.Begin, int64(s.gone)-c.Begin)
 		}
@@ -256,7 +265,7 @@ func near(got []*seen, c *testprog.Call) string {
 func nearCalls(calls []testprog.Call, s *seen) string {
 	var b strings.Builder
 	for i := range calls {
-		if c := &calls[i]; c.TID == s.tid && plain(c.Func) == s.fn && c.Depth == s.depth && c.Return > int64(s.first) && c.Call < int64(s.last) {
+		if c := &calls[i]; c.TID == s.tid && c.Func == s.fn && c.Depth == s.depth && c.Return > int64(s.first) && c.Call < int64(s.last) {
 			fmt.Fprintf(&b, "\n  near: call %d, begin %d in (0,%d], end %d in (0,%d]", c.Call, c.Begin-int64(s.notYet), s.first-s.notYet,
 				c.End-int64(s.last), s.gone-s.last)
 		}
@@ -304,21 +313,66 @@ func (l *errorLog) End(_ stack.Time, depth int, _ *trace.Slice) {
 func (l *errorLog) Other(event.Event) {}
 
 // truths are the programs and variants whose timeline is held against their
-// own account.
-var truths = []struct{ program, variant string }{
-	{"c/chain", "O0"}, {"c/chain", "O2"}, {"c/chain", "pie"}, {"c/chain", "static"}, {"c/chain", "static-pie"},
-	{"c/chain", "fp"}, {"c/chain", "nohdr"}, {"c/chain", "debugframe"}, {"c/chain", "musl"}, {"c/chain", "musl-static"},
-	{"cpp/chain", "O0"}, {"cpp/chain", "O2"}, {"rust/chain", "debug"}, {"rust/chain", "release"},
-	{"go/chain", "default"}, {"go/chain", "stripped"}, {"go/chain", "pie-stripped"}, {"go/chain", "external"}, {"go/chain", "cgo"},
+// own account; args come on top of the usual ones.
+var truths = []struct {
+	program, variant string
+	args             []string
+	always           bool // part of the short form
+}{
+	{program: "c/chain", variant: "O0", always: true},
+	{program: "c/chain", variant: "O2", always: true},
+	{program: "c/chain", variant: "pie"},
+	{program: "c/chain", variant: "nopie"},
+	{program: "c/chain", variant: "static", always: true},
+	{program: "c/chain", variant: "static-pie"},
+	{program: "c/chain", variant: "fp", always: true},
+	{program: "c/chain", variant: "nohdr"},
+	{program: "c/chain", variant: "debugframe"},
+	{program: "c/chain", variant: "debuglink"},
+	{program: "c/chain", variant: "minidebug"},
+	{program: "c/chain", variant: "musl", always: true},
+	{program: "c/chain", variant: "musl-static"},
+	{program: "c/chain", variant: "O2", args: []string{"--signals", "normal"}, always: true},
+	{program: "c/chain", variant: "O0", args: []string{"--signals", "alt"}, always: true},
+	{program: "c/chain", variant: "O0", args: []string{"--library", "c/chainlib"}, always: true},
+	{program: "c/chain", variant: "O0", args: []string{"--deep", "10000"}, always: true},
+	{program: "cpp/chain", variant: "O0"},
+	{program: "cpp/chain", variant: "O2", always: true},
+	{program: "cpp/chain", variant: "static"},
+	{program: "rust/chain", variant: "debug"},
+	{program: "rust/chain", variant: "release", always: true},
+	{program: "go/chain", variant: "default", always: true},
+	{program: "go/chain", variant: "noopt"},
+	{program: "go/chain", variant: "stripped", always: true},
+	{program: "go/chain", variant: "pie-stripped"},
+	{program: "go/chain", variant: "external"},
+	{program: "go/chain", variant: "cgo", always: true},
+	{program: "go/chain", variant: "cgo-stripped"},
+	{program: "go/chain", variant: "cgo-pie"},
 }
 
 func TestTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	for _, x := range truths {
-		t.Run(x.program+"/"+x.variant, func(t *testing.T) {
-			path := testprog.Build(t, x.program, x.variant)
-			rec, calls := recordChain(t, path, 10*time.Millisecond, "--seconds", "2", "--threads", "2", "--seed", "7")
-			checkTruth(t, rec, calls, 10*time.Millisecond)
-		})
+	for _, rate := range []struct {
+		interval time.Duration
+		unit     string // of the program's times, in sixths
+	}{{10 * time.Millisecond, "6"}, {time.Millisecond, "1"}} {
+		for _, x := range truths {
+			name := fmt.Sprintf("%v/%s/%s", rate.interval, x.program, x.variant)
+			if len(x.args) > 0 {
+				name += "," + strings.TrimPrefix(x.args[0], "--")
+			}
+			t.Run(name, func(t *testing.T) {
+				if testing.Short() && !x.always {
+					t.Skip("the short form takes some variants only")
+				}
+				args := append([]string{"--seconds", "1", "--threads", "2", "--seed", "7", "--unit", rate.unit}, x.args...)
+				if i := slices.Index(args, "--library"); i >= 0 {
+					args[i+1] = testprog.Build(t, args[i+1], x.variant)
+				}
+				rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), rate.interval, args...)
+				checkTruth(t, rec, calls, rate.interval)
+			})
+		}
 	}
 }

@@ -172,7 +172,7 @@ func framesOf(fs []Frame) []frame {
 		f := &fs[i]
 		o := frame{Addr: hexa(f.Addr), Func: some(f.Func), Module: some(f.Module), BuildID: some(f.BuildID), File: some(f.File), Line: some(f.Line),
 			Inlined: f.Inlined, Trust: f.Trust.String()}
-		if f.Func != "" {
+		if f.Func != "" && !f.NoOffset {
 			o.Offset = &f.Offset
 		}
 		out = append(out, o)

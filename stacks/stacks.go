@@ -19,15 +19,16 @@ import (
 
 // Frame is one logical frame with its name.
 type Frame struct {
-	Addr    uint64 // the PC, or the return address into the function
-	Func    string // "" unknown
-	Offset  uint64 // of Addr from the function's start; meaningless without Func
-	Module  string // path
-	BuildID string // hex
-	File    string
-	Line    int
-	Inlined bool // into the next frame
-	Trust   stack.Trust
+	Addr     uint64 // the PC, or the return address into the function
+	Func     string // "" unknown
+	Offset   uint64 // of Addr from the function's start; meaningless without Func
+	NoOffset bool   // where the function starts is not known
+	Module   string // path
+	BuildID  string // hex
+	File     string
+	Line     int
+	Inlined  bool // into the next frame
+	Trust    stack.Trust
 }
 
 // Thread is one thread at one look.

@@ -104,6 +104,8 @@ func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 		switch {
 		case f.Inlined:
 			b.WriteString(plain(f.Func) + " (inlined)")
+		case f.Func != "" && f.NoOffset:
+			b.WriteString(plain(f.Func))
 		case f.Func != "":
 			fmt.Fprintf(b, "%s+%#x", plain(f.Func), f.Offset)
 		default:

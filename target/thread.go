@@ -162,12 +162,12 @@ func StateOf(letter byte) stack.State {
 // are short are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
-	now := monotonic()
-	w.Asked, w.Stopped, w.Resumed = now, now, now
+	w.Asked = monotonic()
 	before, err := pread(t.schedstat, t.line[:])
 	if err != nil {
 		return false, err
 	}
+	w.Stopped = monotonic() // between the two looks at the counters
 	if err := parseSchedstat(before, &w.Counters); err != nil {
 		return false, err
 	}

@@ -25,6 +25,7 @@ type Window struct {
 	// What to do.
 	Spans        []stack.Span // read ahead of the stack, at most MaxSpans and MaxSpanBytes in sum; what is above is not read
 	StackHigh    uint64       // copy up to here from a little below SP (see planStack), clipped to the window's maximum …
+	StackLow     uint64       // … if SP is not below this (0: wherever it is) …
 	StackDefault int          // … or this many bytes when StackHigh is not above SP; 0: DefaultStack
 	SpinFor      int64        // ns to wait for the stop by spinning, sleeping after that; 0: DefaultSpin
 	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
@@ -55,6 +56,7 @@ type Window struct {
 	got   [MaxSpans + 1]int // bytes of each block that were read
 	n     int               // small blocks of this sample
 	stack int               // bytes of stack asked for
+	want  int               // the same before it was clipped to max
 	errno syscall.Errno     // of the memory read that brought least
 	extra []byte            // behind Extra
 	raw   raw
@@ -108,6 +110,10 @@ func (w *Window) Stack() []byte {
 	o := w.off[w.n]
 	return w.buf[o : o+w.got[w.n] : o+w.got[w.n]]
 }
+
+// StackWanted is how many bytes of stack the last sample would have asked for
+// had the window been large enough.
+func (w *Window) StackWanted() int { return w.want }
 
 // StackAsked is how many bytes of stack were asked for.
 func (w *Window) StackAsked() int { return w.stack }
@@ -171,7 +177,7 @@ func (w *Window) reset() {
 //go:norace
 func (w *Window) planStack(sp uint64) {
 	n := uint64(w.StackDefault)
-	if w.StackHigh > sp {
+	if w.StackHigh > sp && sp >= w.StackLow {
 		n = w.StackHigh - sp
 	}
 	low := sp - redZone
@@ -179,6 +185,10 @@ func (w *Window) planStack(sp uint64) {
 		low = page
 	}
 	n += sp - low
+	if n > MaxStack {
+		n = MaxStack
+	}
+	w.want = int(n)
 	if n > uint64(w.max) {
 		n = uint64(w.max)
 	}

@@ -135,7 +135,7 @@ func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []
 	if span.Len < 0 || span.Len > MaxStack+redZone {
 		t.Fatalf("next copy of %d bytes", span.Len)
 	}
-	if _, n := w.StackPlan(&th); n <= 0 || n > MaxStack {
+	if _, _, n := w.StackPlan(&th); n <= 0 || n > MaxStack {
 		t.Fatalf("next copy of %d bytes", n)
 	}
 	return reason, len(frames)

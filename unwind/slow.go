@@ -45,7 +45,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 	switch {
 	case s.pc == pc && !exact && e.op == opRule && w.rules[e.slow].RA.Kind == rule.Register:
 		return stop(stack.ReasonLoop) // it would return to itself
-	case now > sp:
+	case now > sp && !(s.exact && now-w.addr >= uint64(len(w.data))):
 	case s.exact, e.op == opRule && w.rules[e.slow].Special != rule.None:
 		// An interrupted function may stand on another stack.
 		if w.turns++; w.turns > maxTurns {

@@ -294,7 +294,7 @@ func TestGuess(t *testing.T) {
 	var th Thread
 	b := d.mem.Blocks[0]
 	for i := range 8 {
-		high, n := w.StackPlan(&th)
+		_, high, n := w.StackPlan(&th)
 		sp := d.regs.R[7]
 		if high > sp {
 			n = int(high - sp)

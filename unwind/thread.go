@@ -142,7 +142,9 @@ func (th *Thread) complete(sp, cfa uint64, switched bool) {
 
 // short learns from a walk that needed addr, which the copy did not reach.
 func (th *Thread) short(sp, end, addr uint64) {
-	th.base = 0
+	if addr >= th.base {
+		th.base = 0 // it was not the end
+	}
 	th.guess = min(MaxStack, max(firstGuess, 2*(end-sp), addr-sp+leastGuess))
 }
 
@@ -152,6 +154,10 @@ func (th *Thread) elsewhere(sp, addr uint64) {
 	want := rule.Span{Addr: sp - min(sp, redZone), Len: otherStack}
 	if addr-sp >= otherStack && addr-sp < MaxStack {
 		want.Len = int(addr-sp)*2 + otherStack
+	}
+	// A signal stack's walk goes on on the thread's own, whose end is known.
+	if th.base > sp && th.base-sp < MaxStack {
+		want.Len = int(th.base - want.Addr)
 	}
 	for i := range th.other {
 		if o := &th.other[i]; want.Addr-o.Addr < uint64(o.Len) || o.Addr-want.Addr < uint64(want.Len) {
@@ -167,14 +173,21 @@ func (th *Thread) elsewhere(sp, addr uint64) {
 }
 
 // StackPlan is StackSpan for a thread whose stack pointer is not known yet:
-// copy from SP up to high, or n bytes where high is not above SP.
-func (w *Walker) StackPlan(th *Thread) (high uint64, n int) {
+// copy up to high if SP lies in [low, high), else n bytes.
+func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	n = int(max(th.guess, leastGuess))
 	if th.guess == 0 {
 		n = firstGuess
 	}
-	if w.space.golang.Load() == nil {
-		high = th.base
+	if th.base == 0 || w.space.golang.Load() != nil {
+		return 0, 0, n
 	}
-	return high, n
+	low = th.base
+	if r := w.space.snap.Load().find(th.base - 8); r != nil {
+		low = r.start
+		if r.main { // it grows downwards
+			low -= min(low, MaxStack)
+		}
+	}
+	return low, th.base, n
 }

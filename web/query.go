@@ -433,7 +433,7 @@ func (f *feed) slices(q *query, t0, t1 stack.Time) (*sliceReply, error) {
 			continue
 		}
 		var p store.Position
-		v := f.st.Lookup(in.Seq).View(t0, t1, int64(q.Bin), &p)
+		v := f.st.Lookup(in.Seq).View(t0, t1, int64(q.Bin), nil, &p)
 		w := wireThread(f, &v, funcOf)
 		t := sliceThread{Seq: in.Seq, Rows: []sliceRow{}}
 		for _, row := range w.Rows {

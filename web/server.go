@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -103,6 +104,7 @@ const (
 	maxHeader    = 16 << 10
 	maxBody      = 64 << 10
 	headTimeout  = 5 * time.Second
+	readTimeout  = 30 * time.Second // of a request; websockets have limits of their own
 	idleTimeout  = 60 * time.Second
 	maxConns     = 512
 	maxTickets   = 64
@@ -126,6 +128,7 @@ type Server struct {
 	wg     sync.WaitGroup
 
 	heavy   chan struct{}
+	build   chan struct{} // who makes a frame; samplers in this program want CPUs too
 	exports chan struct{}
 
 	mu      sync.Mutex
@@ -160,6 +163,9 @@ func (f *feed) run(ctx context.Context) {
 func (f *feed) state() (done bool, reason string, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if ended, reason := f.st.Ended(); ended && !f.done {
+		return true, reason, nil
+	}
 	return f.done, f.reason, f.err
 }
 
@@ -206,7 +212,8 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 		return nil, fmt.Errorf("listen for the page: %w", err)
 	}
 	s := &Server{
-		o: o, ln: ln, token: o.Token, page: page, heavy: make(chan struct{}, heavyAtOnce), exports: make(chan struct{}, exportAtOnce),
+		o: o, ln: ln, token: o.Token, page: page, heavy: make(chan struct{}, heavyAtOnce),
+		build: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), exports: make(chan struct{}, exportAtOnce),
 		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
@@ -215,7 +222,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 		s.feeds = append(s.feeds, newFeed(o.Compare, o.MaxSlices))
 	}
 	s.http = &http.Server{
-		Handler: s.handler(), ReadHeaderTimeout: headTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		Handler: s.handler(), ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(logWriter(o.Logf), "", 0), BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
 	for _, f := range s.feeds {

@@ -292,12 +292,14 @@ func (l *Live) Run(ctx context.Context, st *store.Store) (string, error) {
 		case <-l.ended:
 			r.poll()
 			r.finish()
+			l.mu.Lock()
+			reason := l.reason
+			l.mu.Unlock()
+			st.End(reason)
 			// Names go on coming for what was seen last.
 			close(r.asks.closed)
 			<-namer
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return l.reason, nil
+			return reason, nil
 		}
 	}
 }

@@ -343,9 +343,11 @@ func (c *client) threads() []int {
 func (c *client) sendView() error {
 	f := c.s.feeds[0]
 	t0, t1 := c.view.span(f)
-	version := f.st.Names.Version()
+	c.version, c.anewAt = f.st.Names.Version(), time.Now()
 	clear(c.at)
 	fr := wire.Frame{Type: wire.TypeView, ID: c.view.ID, Bin: c.view.Bin}
+	c.s.build <- struct{}{}
+	lit := c.view.lit(f)
 	var views []store.View
 	for _, seq := range c.threads() {
 		t := f.st.Lookup(seq)
@@ -353,13 +355,14 @@ func (c *client) sendView() error {
 			continue
 		}
 		p := &viewed{}
-		v := t.View(t0, t1, int64(c.view.Bin), &p.pos)
+		v := t.View(t0, t1, int64(c.view.Bin), lit, &p.pos)
 		p.settled = v.Last >= t1
 		c.at[seq] = p
 		views = append(views, v)
 	}
-	c.version, c.anewAt = version, time.Now()
-	return c.frame(f, &fr, views)
+	c.encode(f, &fr, views)
+	<-c.s.build
+	return c.frame()
 }
 
 func (c *client) sendMore() error {
@@ -368,18 +371,41 @@ func (c *client) sendMore() error {
 		// It took too long to take the last frames: what it holds may be old.
 		gap := wire.Frame{Type: wire.TypeGap, ID: c.view.ID, Bin: float64(c.blocked)}
 		c.blocked = 0
-		if err := c.frame(f, &gap, nil); err != nil {
+		c.encode(f, &gap, nil)
+		if err := c.frame(); err != nil {
 			return err
 		}
 		return c.sendView()
 	}
 	c.blocked = 0
-	if f.st.Names.Version() != c.version && time.Since(c.anewAt) >= anewPeriod {
+	if f.st.Names.Version() != c.version && time.Since(c.anewAt) >= anewPeriod*time.Duration(max(1, c.s.Clients()/fullClients)) {
 		return c.sendView()
 	}
 	fr := wire.Frame{Type: wire.TypeMore, ID: c.view.ID, Bin: c.view.Bin}
+	views, lost := c.more(f, &fr)
+	if len(lost.Threads) > 0 {
+		// What was made stays in its buffer while the gap is told.
+		made := c.buf
+		c.buf = nil
+		c.encode(f, lost, nil)
+		if err := c.frame(); err != nil {
+			return err
+		}
+		c.buf = made
+	}
+	if views == 0 && !f.src.Live() {
+		return nil
+	}
+	return c.frame()
+}
+
+// more makes the frame of what is new, and one of what was lost before.
+func (c *client) more(f *feed, fr *wire.Frame) (n int, lost *wire.Frame) {
+	c.s.build <- struct{}{}
+	defer func() { <-c.s.build }()
+	lit := c.view.lit(f)
 	var views []store.View
-	lost := wire.Frame{Type: wire.TypeGap, ID: c.view.ID}
+	lost = &wire.Frame{Type: wire.TypeGap, ID: c.view.ID}
 	_, t1 := c.view.span(f)
 	for _, seq := range c.threads() {
 		t := f.st.Lookup(seq)
@@ -391,13 +417,13 @@ func (c *client) sendMore() error {
 			p = &viewed{}
 			c.at[seq] = p
 			t0, _ := c.view.span(f)
-			views = append(views, t.View(t0, t1, int64(c.view.Bin), &p.pos))
+			views = append(views, t.View(t0, t1, int64(c.view.Bin), lit, &p.pos))
 			continue
 		}
 		if p.settled {
 			continue
 		}
-		v, ok := t.More(int64(c.view.Bin), &p.pos)
+		v, ok := t.More(int64(c.view.Bin), lit, &p.pos)
 		if !ok {
 			continue
 		}
@@ -411,29 +437,26 @@ func (c *client) sendMore() error {
 		}
 		views = append(views, v)
 	}
-	if len(lost.Threads) > 0 {
-		if err := c.frame(f, &lost, nil); err != nil {
-			return err
-		}
-	}
-	if len(views) == 0 && !f.src.Live() {
-		return nil
-	}
-	return c.frame(f, &fr, views)
+	c.encode(f, fr, views)
+	return len(views), lost
 }
 
-// frame encodes and sends; names go first.
-func (c *client) frame(f *feed, fr *wire.Frame, views []store.View) error {
+// encode makes a frame's bytes.
+func (c *client) encode(f *feed, fr *wire.Frame, views []store.View) {
 	_, now := f.st.Span()
 	fr.Now = float64(now - f.base)
 	funcOf := f.st.Names.FuncOf()
 	for i := range views {
 		fr.Threads = append(fr.Threads, wireThread(f, &views[i], funcOf))
 	}
+	c.buf = wire.Append(c.buf[:0], fr)
+}
+
+// frame sends what was made; the names in it go first.
+func (c *client) frame() error {
 	if err := c.sendNames(); err != nil {
 		return err
 	}
-	c.buf = wire.Append(c.buf[:0], fr)
 	c.sentAt = time.Now()
 	return c.send(websocket.BinaryMessage, c.buf)
 }
@@ -464,6 +487,23 @@ func wireThread(f *feed, v *store.View, funcOf []uint32) wire.Thread {
 		t.Rows = append(t.Rows, out)
 	}
 	return t
+}
+
+// lit are the places of the functions that a view searches for; nil: none.
+func (q *query) lit(f *feed) []bool {
+	if len(q.Funcs) == 0 {
+		return nil
+	}
+	is := make(map[uint32]bool, len(q.Funcs))
+	for _, x := range q.Funcs {
+		is[x] = true
+	}
+	funcOf := f.st.Names.FuncOf()
+	lit := make([]bool, len(funcOf))
+	for p, fn := range funcOf {
+		lit[p] = is[fn]
+	}
+	return lit
 }
 
 // span is the time that a query is about.

@@ -31,6 +31,31 @@ type trace struct {
 
 func (a trace) same(b trace) bool { return slices.Equal(a.pcs, b.pcs) && a.cut == b.cut }
 
+// within cuts a trace before the first address that is no code: an oracle
+// without call frame information guesses, and does not say when it is lost.
+func (a trace) within(code []stack.Mapping) trace {
+	for i, pc := range a.pcs {
+		if i > 0 {
+			pc-- // a call may be the last instruction
+		}
+		if !slices.ContainsFunc(code, func(m stack.Mapping) bool { return m.Start <= pc && pc < m.End }) {
+			return trace{a.pcs[:i], a.names[:i], fmt.Sprintf("%#x is no code", a.pcs[i])}
+		}
+	}
+	return a
+}
+
+// codeOf gives what a process has mapped as executable.
+func codeOf(pid int) ([]stack.Mapping, error) {
+	proc, err := target.Open(pid)
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	maps, err := proc.Maps()
+	return slices.DeleteFunc(maps, func(m stack.Mapping) bool { return !m.Exec }), err
+}
+
 // ours walks the stacks of a stopped process, by the same way as a recording
 // with --stop=always: package live hands the sampler what target copied.
 func ours(pid int) (map[int]trace, error) {
@@ -89,7 +114,7 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 	)
 	for range looks {
 		v.Spans = w.Plan(known)
-		v.StackHigh, v.StackDefault = w.StackPlan(known)
+		v.StackLow, v.StackHigh, v.StackDefault = w.StackPlan(known)
 		if err := tr.Stop(th, v); err != nil {
 			return trace{}, err
 		}
@@ -106,7 +131,7 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 		}
 	}
 	if why != stack.ReasonNone {
-		x.cut = why.String()
+		x.cut = fmt.Sprintf("%v; the leaf's SP is %#x", why, v.Regs.R[tg.Space().Arch().SP()])
 	}
 	return x, nil
 }

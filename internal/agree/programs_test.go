@@ -21,10 +21,12 @@ import (
 type program struct {
 	name  string
 	needs []string
-	// start sets it to work. pick gives a process of it to look at; ok is
-	// false while there is none.
-	start func(t *testing.T) (pick func() (pid int, ok bool))
+	// start sets it to work. Each pick gives one kind of its processes.
+	start func(t *testing.T) []pick
 }
+
+// A pick gives a process to look at; ok is false while there is none.
+type pick func() (pid int, ok bool)
 
 var programs = []program{
 	{"redis", []string{"redis"}, startRedis},
@@ -34,8 +36,7 @@ var programs = []program{
 	{"python3", []string{"python3"}, startPython},
 	{"node", []string{"node"}, startNode},
 	{"cc1plus", []string{"g++"}, startCompiler},
-	{"go", []string{"go"}, startGoBuild("go")},
-	{"compile", []string{"go"}, startGoBuild("compile")},
+	{"go build", []string{"go", "objcopy"}, startGoBuild},
 }
 
 // launch starts a command that takes its whole process group along when the
@@ -47,7 +48,7 @@ func launch(t *testing.T, cmd *exec.Cmd) *testprog.Proc {
 	return p
 }
 
-func always(p *testprog.Proc) func() (int, bool) { return func() (int, bool) { return p.PID, true } }
+func always(pid int) []pick { return []pick{func() (int, bool) { return pid, true }} }
 
 // write makes a file that anyone can read, in a folder that anyone can enter.
 func write(t *testing.T, name, content string) (path string) {
@@ -96,7 +97,7 @@ func listens(t *testing.T, p *testprog.Proc, port string) {
 	})
 }
 
-func startRedis(t *testing.T) func() (int, bool) {
+func startRedis(t *testing.T) []pick {
 	bench, err := exec.LookPath("redis-benchmark")
 	if err != nil {
 		t.Skipf("redis-server has no redis-benchmark beside it: %v", err)
@@ -105,10 +106,10 @@ func startRedis(t *testing.T) func() (int, bool) {
 	p := launch(t, exec.Command(testprog.Tool(t, "redis"), "--port", port, "--bind", "127.0.0.1", "--save", "", "--dir", folder(t)))
 	listens(t, p, port)
 	launch(t, exec.Command(bench, "-p", port, "-l", "-q", "-c", "20", "-n", "20000", "-t", "set,get,lpush,lrange_300,sadd,zadd,mset"))
-	return always(p)
+	return always(p.PID)
 }
 
-func startNginx(t *testing.T) func() (int, bool) {
+func startNginx(t *testing.T) []pick {
 	var text strings.Builder
 	for i := range 60000 {
 		fmt.Fprintf(&text, "line %d of a text that is neither short nor all the same: %x\n", i, i*i*2654435761)
@@ -131,9 +132,9 @@ http {
 	p := launch(t, exec.Command(testprog.Tool(t, "nginx"), "-p", dir, "-e", "stderr", "-c", conf))
 	listens(t, p, port)
 	load(t, "http://127.0.0.1:"+port+"/index.html")
-	return func() (int, bool) {
+	return []pick{func() (int, bool) {
 		return find(func(q process) bool { return q.parent == p.PID && q.name == "nginx" })
-	}
+	}}
 }
 
 // load keeps two clients asking for a page until the test ends.
@@ -180,7 +181,7 @@ DO $$ BEGIN
 END $$;
 `
 
-func startPostgres(t *testing.T) func() (int, bool) {
+func startPostgres(t *testing.T) []pick {
 	server := testprog.Tool(t, "postgres")
 	if path, err := filepath.EvalSymlinks(server); err == nil {
 		server = path
@@ -224,7 +225,6 @@ func startPostgres(t *testing.T) func() (int, bool) {
 	listens(t, p, port)
 	sql := write(t, "load.sql", postgresLoad)
 	client := command("psql", "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres", "-f", sql)
-	var backend int
 	eventually(t, "postgres starts up", func() bool { // it may listen before it lets anyone in
 		return command("psql", "-X", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres", "-c", "SELECT 1").Run() == nil
 	})
@@ -233,10 +233,10 @@ func startPostgres(t *testing.T) func() (int, bool) {
 	if err != nil {
 		t.Fatalf("psql printed %q for its backend's PID", line)
 	}
-	return func() (int, bool) { return backend, true }
+	return always(backend)
 }
 
-func startSQLite(t *testing.T) func() (int, bool) {
+func startSQLite(t *testing.T) []pick {
 	const load = `WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c LIMIT 40000),
 d AS (SELECT x, hex(randomblob(6)) AS h FROM c)
 SELECT count(*), group_concat(substr(h,1,1)), max(h) FROM (SELECT h, x FROM d WHERE h LIKE '%A%' ORDER BY h, x DESC);
@@ -248,10 +248,10 @@ DELETE FROM t WHERE a % 3 = 0;
 	db := filepath.Join(folder(t), "db")
 	script := write(t, "load.sql", ".output /dev/null\nPRAGMA synchronous=OFF;\n"+strings.Repeat(load, 2000))
 	p := launch(t, exec.Command(testprog.Tool(t, "sqlite3"), "-batch", db, ".read "+script))
-	return always(p)
+	return always(p.PID)
 }
 
-func startPython(t *testing.T) func() (int, bool) {
+func startPython(t *testing.T) []pick {
 	script := write(t, "load.py", `import json, re, sqlite3, threading, zlib, hashlib, functools, random
 def deep(n, f):
     return f() if n == 0 else deep(n - 1, f) + 0
@@ -284,10 +284,10 @@ while True:
 `)
 	p := launch(t, exec.Command(testprog.Tool(t, "python3"), script))
 	p.Line("ready")
-	return always(p)
+	return always(p.PID)
 }
 
-func startNode(t *testing.T) func() (int, bool) {
+func startNode(t *testing.T) []pick {
 	script := write(t, "load.js", `const zlib = require('zlib');
 function fib(n) { return n < 2 ? n : fib(n - 1) + fib(n - 2); }
 function text() { return JSON.stringify(Array.from({length: 3000}, (_, i) => ({i, s: 'x'.repeat(i % 50)}))); }
@@ -305,10 +305,10 @@ step(0);
 `)
 	p := launch(t, exec.Command(testprog.Tool(t, "node"), script))
 	p.Line("ready")
-	return always(p)
+	return always(p.PID)
 }
 
-func startCompiler(t *testing.T) func() (int, bool) {
+func startCompiler(t *testing.T) []pick {
 	var src strings.Builder
 	src.WriteString("#include <algorithm>\n#include <functional>\n#include <map>\n#include <regex>\n#include <sstream>\n#include <unordered_map>\n")
 	for i := range 40 {
@@ -326,19 +326,47 @@ std::string f%[1]d(const std::string &s) {
 	}
 	path := write(t, "heavy.cc", src.String())
 	p := launch(t, exec.Command("sh", "-c", `while "$0" -O2 -S -o /dev/null "$1"; do :; done`, testprog.Tool(t, "g++"), path))
-	return child(p, "cc1plus")
+	return []pick{child(p, "cc1plus")}
 }
 
 // child gives a process of p's group by its name.
-func child(p *testprog.Proc, name string) func() (int, bool) {
+func child(p *testprog.Proc, name string) pick {
 	return func() (int, bool) { return find(func(q process) bool { return q.group == p.PID && q.name == name }) }
 }
 
-func startGoBuild(which string) func(t *testing.T) func() (int, bool) {
-	return func(t *testing.T) func() (int, bool) {
-		cmd := exec.Command("sh", "-c", `while "$0" build -a -p 2 net/http go/types; do :; done`, testprog.Tool(t, "go"))
-		cmd.Dir = testprog.Root(t)
-		cmd.Env = append(os.Environ(), "GOCACHE="+folder(t), "GOFLAGS=", "CGO_ENABLED=0")
-		return child(launch(t, cmd), which)
+// startGoBuild sets to work a go command and a compiler that are built here:
+// those of a Go distribution come without DWARF, the only place where Go's
+// linker puts call frame information, and the oracles would have to guess.
+//
+// Of the DWARF, all but the call frame information goes: gdb reads it at each
+// start, for seconds.
+func startGoBuild(t *testing.T) []pick {
+	goTool, dir := testprog.Tool(t, "go"), folder(t)
+	env := append(os.Environ(), "GOFLAGS=", "GOTOOLCHAIN=local", "CGO_ENABLED=0")
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command(args[0], args[1:]...)
+		cmd.Dir, cmd.Env = testprog.Root(t), env
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%q: %v", args, err)
+		}
+		return strings.TrimSpace(string(out))
 	}
+	run(goTool, "build", "-o", dir+"/", "cmd/go", "cmd/compile")
+	for _, name := range []string{"go", "compile"} {
+		run(testprog.Tool(t, "objcopy"), "--wildcard", "--remove-section", ".debug_[!f]*", filepath.Join(dir, name))
+	}
+	const script = `#!/bin/sh
+case $1 in */compile) shift; exec "${0%/*}/compile" "$@" ;; esac
+exec "$@"
+`
+	if err := os.WriteFile(filepath.Join(dir, "tool"), []byte(script), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("sh", "-c", `while "$0/go" build -a -p 2 -toolexec "$0/tool" net/http go/types; do :; done`, dir)
+	cmd.Dir = testprog.Root(t)
+	cmd.Env = append(env, "GOROOT="+run(goTool, "env", "GOROOT"), "GOCACHE="+folder(t))
+	p := launch(t, cmd)
+	return []pick{child(p, "go"), child(p, "compile")}
 }

@@ -81,6 +81,12 @@ var cVariants = func() map[string]recipe {
 	}
 }()
 
+var lockVariants = map[string]recipe{
+	"O2":   gcc("-O2", "-g"),
+	"fp":   cVariants["fp"],
+	"musl": gcc("-O2", "-g").with("musl-gcc", ""),
+}
+
 func variants(compiler string, named map[string][]string, stripped string) map[string]recipe {
 	rs := map[string]recipe{}
 	for n, flags := range named {
@@ -133,8 +139,13 @@ var programs = map[string]map[string]recipe{
 	"c/exec":      cVariants,
 	"c/exitcodes": cVariants,
 	"cpp/chain":   cppVariants,
-	"rust/chain":  rustVariants,
-	"go/chain":    goVariants,
+
+	"locks/deadlock": lockVariants,
+	"locks/pthread":  lockVariants,
+	"locks/shared":   lockVariants,
+
+	"rust/chain": rustVariants,
+	"go/chain":   goVariants,
 }
 
 // Programs returns the names for Build, sorted.

@@ -171,8 +171,10 @@ type Item struct {
 // merge emits slices [i, to) that start before t1: one by one where they last
 // bin ns or more, else merged with the thin ones that start in the same bin.
 // Bins are multiples of bin, so that moving a view does not change them. It
-// returns the number of the first slice that was left out.
-func (r *row) merge(i, to int, t1 stack.Time, bin int64, emit func(Item)) int {
+// returns the number of the first slice that was left out. Where lit is not
+// nil, a merged item has the place of the longest slice that is lit by its
+// place, if there is one.
+func (r *row) merge(i, to int, t1 stack.Time, bin int64, lit []bool, emit func(Item)) int {
 	bin = max(bin, 1)
 	for i < to {
 		s := r.at(i)
@@ -191,8 +193,25 @@ func (r *row) merge(i, to int, t1 stack.Time, bin int64, emit func(Item)) int {
 			j--
 		}
 		best, busy := r.longest(i, j)
+		if lit != nil {
+			best = r.longestLit(i, j, lit, best)
+		}
 		emit(Item{s.Start, r.at(j - 1).End, best.Place, uint32(j - i), busy})
 		i = j
 	}
 	return i
+}
+
+// longestLit is the longest of slices [i, j) that is lit, or else.
+func (r *row) longestLit(i, j int, lit []bool, or *Slice) *Slice {
+	var best *Slice
+	for ; i < j; i++ {
+		if s := r.at(i); int(s.Place) < len(lit) && lit[s.Place] && (best == nil || s.Dur() > best.Dur()) {
+			best = s
+		}
+	}
+	if best == nil {
+		return or
+	}
+	return best
 }

@@ -41,6 +41,22 @@ type Store struct {
 	locks   []Lock
 	byLock  map[Lock]uint32
 	lost    atomic.Uint64
+	ended   bool
+	reason  string
+}
+
+// End notes that no more slices will come, and why; names still may.
+func (s *Store) End(reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ended, s.reason = true, reason
+}
+
+// Ended reports whether End was called, and the reason given.
+func (s *Store) Ended() (ended bool, reason string) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.ended, s.reason
 }
 
 // DefaultLimit is how many slices are held: 16 million, some 550 MB.

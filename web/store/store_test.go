@@ -119,7 +119,7 @@ func TestViewCountsAddUp(t *testing.T) {
 		}
 		var p store.Position
 		got := map[int]int{}
-		for _, r := range th.View(t0, t1, bin, &p).Rows {
+		for _, r := range th.View(t0, t1, bin, nil, &p).Rows {
 			if r.Depth >= 0xff00 {
 				continue
 			}
@@ -159,7 +159,7 @@ func TestMoreContinues(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
 	at, want := stack.Time(1000), 0
 	var p store.Position
-	if v := th.View(0, store.Open, 64, &p); len(v.Rows) != 0 {
+	if v := th.View(0, store.Open, 64, nil, &p); len(v.Rows) != 0 {
 		t.Fatalf("an empty thread shows %+v", v)
 	}
 	got, open := 0, 0
@@ -176,7 +176,7 @@ func TestMoreContinues(t *testing.T) {
 			}
 			open = f.Depth()
 		})
-		v, ok := th.More(64, &p)
+		v, ok := th.More(64, nil, &p)
 		if !ok {
 			t.Fatal("a change was not noticed")
 		}
@@ -196,8 +196,41 @@ func TestMoreContinues(t *testing.T) {
 		if got != want || opened != open {
 			t.Fatalf("at %d: %d ended and %d open, want %d and %d", at, got, opened, want, open)
 		}
-		if _, again := th.More(64, &p); again {
+		if _, again := th.More(64, nil, &p); again {
 			t.Fatal("something is new although nothing happened")
+		}
+	}
+}
+
+// TestLitSlicesShow: of merged slices one that was searched for is the one shown.
+func TestLitSlicesShow(t *testing.T) {
+	st := store.New(0)
+	th := st.Thread(store.Info{Seq: 0})
+	dull, lit := st.Names.Add(store.Place{Func: 1}), st.Names.Add(store.Place{Func: 2})
+	th.Feed(func(f *store.Feed) {
+		for i := range 2000 {
+			at := stack.Time(1000 + 10*i)
+			p, n := dull, stack.Time(9)
+			if i%100 == 50 {
+				p, n = lit, 2
+			}
+			f.Begin(at, p)
+			f.End(at+n, p)
+		}
+	})
+	for _, c := range []struct {
+		lit  []bool
+		want bool
+	}{{nil, false}, {[]bool{false, true}, true}, {[]bool{false}, false}} {
+		var p store.Position
+		shown := 0
+		for _, x := range th.View(0, store.Open, 1000, c.lit, &p).Rows[0].Items {
+			if x.Place == lit && x.Count > 1 {
+				shown++
+			}
+		}
+		if (shown > 15) != c.want || shown > 0 && !c.want {
+			t.Errorf("lit %v: %d blocks show it", c.lit, shown)
 		}
 	}
 }
@@ -207,7 +240,7 @@ func TestDropTellsWhatIsLost(t *testing.T) {
 	th := st.Thread(store.Info{Seq: 0})
 	place := st.Names.Add(store.Place{Func: st.Names.Func(store.Func{Name: "f"})})
 	var p store.Position
-	th.View(0, store.Open, 1, &p)
+	th.View(0, store.Open, 1, nil, &p)
 	const n = 40_000
 	for i := range n {
 		th.Feed(func(f *store.Feed) {
@@ -222,7 +255,7 @@ func TestDropTellsWhatIsLost(t *testing.T) {
 	if st.Held() > 5000 {
 		t.Errorf("%d slices are held, the limit is 5000", st.Held())
 	}
-	v, ok := th.More(1, &p)
+	v, ok := th.More(1, nil, &p)
 	if !ok || len(v.Rows) != 1 {
 		t.Fatalf("got %+v", v)
 	}
@@ -366,7 +399,7 @@ func FuzzFeed(f *testing.F) {
 		})
 		var p store.Position
 		n := 0
-		for _, r := range th.View(math.MinInt64, store.Open, 1000, &p).Rows {
+		for _, r := range th.View(math.MinInt64, store.Open, 1000, nil, &p).Rows {
 			last := stack.Time(math.MinInt64)
 			for _, x := range r.Items {
 				if x.Start < last || x.End < x.Start {
@@ -403,9 +436,9 @@ func TestReadersDoNotDisturb(t *testing.T) {
 		}
 	}()
 	var p store.Position
-	th.View(0, store.Open, 64, &p)
+	th.View(0, store.Open, 64, nil, &p)
 	for {
-		th.More(64, &p)
+		th.More(64, nil, &p)
 		st.Tree(0, store.Open, nil, store.TreeOptions{})
 		st.CallsOf(0, 0, store.Open, nil, nil)
 		st.Loads(0, 100_000, 10)

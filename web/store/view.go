@@ -32,8 +32,9 @@ type View struct {
 }
 
 // View returns the slices of t that touch [t0, t1), merged where they are
-// thinner than bin ns, and sets p to what comes after.
-func (t *Thread) View(t0, t1 stack.Time, bin int64, p *Position) View {
+// thinner than bin ns, and sets p to what comes after. Merged slices have the
+// place of the longest, or of the longest that lit names, by place (nil: none).
+func (t *Thread) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) View {
 	t.mu.Lock()
 	p.version = t.version
 	t.mu.Unlock()
@@ -44,7 +45,7 @@ func (t *Thread) View(t0, t1 stack.Time, bin int64, p *Position) View {
 	for d := range s.rows {
 		r := &s.rows[d]
 		out := Row{Depth: d}
-		p.rows[d] = r.merge(r.after(t0), r.end(), t1, bin, func(i Item) { out.Items = append(out.Items, i) })
+		p.rows[d] = r.merge(r.after(t0), r.end(), t1, bin, lit, func(i Item) { out.Items = append(out.Items, i) })
 		if o, ok := s.openSlice(d); ok && o.Start < t1 {
 			out.Items = append(out.Items, Item{Start: o.Start, End: Open, Place: o.Place, Count: 1})
 		}
@@ -56,7 +57,7 @@ func (t *Thread) View(t0, t1 stack.Time, bin int64, p *Position) View {
 		r := &s.lanes[l]
 		out := Row{Depth: LaneRow(l)}
 		// A mark has no length: one that lies at t0 belongs to the view too.
-		p.lanes[l] = r.merge(r.after(t0-1), r.end(), t1, bin, func(i Item) { out.Items = append(out.Items, i) })
+		p.lanes[l] = r.merge(r.after(t0-1), r.end(), t1, bin, nil, func(i Item) { out.Items = append(out.Items, i) })
 		if o := s.inLane[l]; o.Start != 0 && o.Start < t1 {
 			out.Items = append(out.Items, Item{Start: o.Start, End: Open, Place: o.Place, Count: 1})
 		}
@@ -69,7 +70,7 @@ func (t *Thread) View(t0, t1 stack.Time, bin int64, p *Position) View {
 
 // More returns what ended since p, and all that is open now: a reader forgets
 // what it knew as open, and adds this. ok is false if nothing has changed.
-func (t *Thread) More(bin int64, p *Position) (v View, ok bool) {
+func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	t.mu.Lock()
 	same := t.version == p.version
 	p.version = t.version
@@ -79,9 +80,9 @@ func (t *Thread) More(bin int64, p *Position) (v View, ok bool) {
 	}
 	s := t.look()
 	v = View{Seq: t.seq, Last: s.last, Seen: s.seen}
-	next := func(r *row, at *int, depth int, open Slice, isOpen bool) {
+	next := func(r *row, at *int, depth int, lit []bool, open Slice, isOpen bool) {
 		out := Row{Depth: depth, Lost: max(r.gone-*at, 0)}
-		*at = r.merge(max(*at, r.gone), r.end(), Open, bin, func(i Item) { out.Items = append(out.Items, i) })
+		*at = r.merge(max(*at, r.gone), r.end(), Open, bin, lit, func(i Item) { out.Items = append(out.Items, i) })
 		if isOpen {
 			out.Items = append(out.Items, Item{Start: open.Start, End: Open, Place: open.Place, Count: 1})
 		}
@@ -94,10 +95,10 @@ func (t *Thread) More(bin int64, p *Position) (v View, ok bool) {
 	}
 	for d := range s.rows {
 		o, is := s.openSlice(d)
-		next(&s.rows[d], &p.rows[d], d, o, is)
+		next(&s.rows[d], &p.rows[d], d, lit, o, is)
 	}
 	for l := range Lanes {
-		next(&s.lanes[l], &p.lanes[l], LaneRow(l), s.inLane[l], s.inLane[l].Start != 0)
+		next(&s.lanes[l], &p.lanes[l], LaneRow(l), nil, s.inLane[l], s.inLane[l].Start != 0)
 	}
 	return v, true
 }

@@ -23,7 +23,8 @@ type Feed struct {
 	Paused  atomic.Bool
 	ivl     atomic.Int64
 	Samples atomic.Uint64
-	Late    atomic.Int64 // ns: the latest that a round was
+	// Lates are how late each round was, ns; to be read when Run has returned.
+	Lates []int64
 }
 
 // NewFeed begins a recording into nowhere.
@@ -91,11 +92,10 @@ func (f *Feed) Run(ctx context.Context) {
 		case <-tick.C:
 		}
 		due = due.Add(ivl)
-		late := int64(time.Since(due))
-		if late > int64(100*ivl) || late < 0 {
-			due = time.Now()
-		} else if late > f.Late.Load() {
-			f.Late.Store(late)
+		late := time.Since(due)
+		f.Lates = append(f.Lates, int64(max(late, 0)))
+		if late > ivl || late < 0 {
+			due = time.Now() // ticks that were missed are not made up for
 		}
 		if f.Paused.Load() {
 			continue

@@ -281,6 +281,9 @@ document.addEventListener('keydown', (e) => {
   }
   e.preventDefault();
 });
+// The outline of a canvas is for those who came to it by keyboard.
+document.addEventListener('keydown', (e) => e.key === 'Tab' && document.body.classList.add('tabbing'), true);
+document.addEventListener('pointerdown', () => document.body.classList.remove('tabbing'), true);
 document.addEventListener('keyup', (e) => void timeline.key(e.key.toLowerCase(), false));
 window.addEventListener('blur', () => timeline.clearKeys());
 

@@ -96,6 +96,7 @@ export class ThreadData {
   t0 = 0; // what the data covers
   t1 = 0;
   bin = 1;
+  lit: number[] | undefined; // functions that merged blocks prefer to show
 }
 
 export interface FuncView extends Func { short: string; fill: number; full: number; shortWidth: number }
@@ -109,7 +110,7 @@ export class Model {
   funcs: FuncView[] = [];
   locks: LockInfo[] = [];
   share = new Map<number, number>();
-  views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean }>();
+  views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean; funcs?: number[] }>();
   gaps = 0; // frames that told of a gap on the way here
   frames = 0;
   bytes = 0;
@@ -163,6 +164,7 @@ export class Model {
         d.t0 = v.t0;
         d.t1 = v.follow ? Infinity : v.t1;
         d.bin = v.bin;
+        d.lit = v.funcs;
         this.data.set(t.seq, d);
         for (const r of t.rows) this.put(d, r.depth, Row.of(t, r.from, r.to));
       } else {

@@ -145,7 +145,7 @@ export class Conn {
   }
 
   // view asks for frames; there is one view at a time.
-  view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean }): number {
+  view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean; funcs?: number[] }): number {
     const id = this.next++;
     this.ws?.send(JSON.stringify({ op: 'view', id, ...v }));
     return id;

@@ -89,6 +89,7 @@ export class Search {
     this.at = 0;
     if (!p) {
       v.hits = null;
+      v.lit = undefined;
       v.hideHits = false;
       this.hideButton.hidden = true;
       if (!this.input.value.trim()) this.out.textContent = '';
@@ -106,6 +107,7 @@ export class Search {
     });
     const threads = only === null ? [...m.threads.values()].filter((t) => p.test(t.name)) : [];
     v.hits = lit;
+    v.lit = this.set.size ? [...this.set].slice(0, 20000) : undefined;
     this.hideButton.hidden = false;
     this.onChange((f) => lit[f] === 1);
     v.wake();

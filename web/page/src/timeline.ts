@@ -33,6 +33,7 @@ export class Timeline {
   selected: Where | null = null;
   range: Range | null = null;
   hits: Uint8Array | null = null;
+  lit: number[] | undefined; // functions that are searched for
   hideHits = false;
   selectMode = false;
   width = 100;
@@ -357,7 +358,7 @@ export class Timeline {
     if (this.asked) return performance.now() - this.askedAt < 5000;
     const g = this.follow ? { t0: this.t0, t1: this.t1 } : this.target();
     const span = g.t1 - g.t0;
-    const bin = 2 ** Math.max(0, Math.floor(Math.log2(span / this.width)));
+    const bin = 2 ** Math.max(0, Math.ceil(Math.log2(span / this.width) - 0.2)); // 0.9 to 1.7 pixels
     const lo = this.top - this.height;
     const hi = this.top + 2 * this.height;
     const seqs: number[] = [];
@@ -369,11 +370,11 @@ export class Timeline {
       seqs.push(t.seq);
       if (t.y + t.h < this.top || t.y > this.top + this.height) continue;
       const d = this.model.data.get(t.seq);
-      if (!d || d.bin !== bin || d.t0 > Math.max(g.t0, from) || d.t1 < Math.min(g.t1, edge)) missing = true;
+      if (!d || d.bin !== bin || d.lit !== this.lit || d.t0 > Math.max(g.t0, from) || d.t1 < Math.min(g.t1, edge)) missing = true;
       else if (this.follow && (d.t1 !== Infinity || g.t0 - d.t0 > 6 * span)) missing = true;
     }
     if (!missing || !seqs.length) return false;
-    const v = this.follow ? { t0: g.t0 - span, t1: 0, bin, follow: true } : { t0: g.t0 - span, t1: g.t1 + span, bin, follow: false };
+    const v = this.follow ? { t0: g.t0 - span, t1: 0, bin, follow: true, funcs: this.lit } : { t0: g.t0 - span, t1: g.t1 + span, bin, follow: false, funcs: this.lit };
     this.asked = this.conn.view({ ...v, t0: Math.round(v.t0), t1: Math.round(v.t1), threads: seqs });
     this.askedAt = performance.now();
     this.model.views.set(this.asked, v);

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/target"
+)
+
+// exitDeadlock is the status of stack --fail-on-deadlock where there is one.
+const exitDeadlock = 3
+
+// maxStackPIDs is how many processes stack takes at once: each costs open
+// files of its threads.
+const maxStackPIDs = 64
+
+// stackFlags are the flags of stack.
+type stackFlags struct {
+	threads   string
+	json      bool
+	fail      bool
+	debugDirs []string
+	fullNames bool
+}
+
+func stackCommand() *command {
+	f := &stackFlags{}
+	return &command{
+		name: "stack", args: "[FLAGS] PID...", short: "print what each thread does now, what it waits for and who holds that",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
+			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
+			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
+			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+		},
+		help: `
+One look at every thread: its state, the system call with what its arguments
+mean, the lock it wants, who holds that, and its stack with lines. At the end
+deadlocks, and locks that many threads queue for. Sleeping threads are read
+without a stop, running ones stopped once, for well under a millisecond.
+
+Deadlocks are looked for among all threads, whatever --threads selects. Where
+processes share locks, give all of them.
+
+Examples:
+  sliver stack 1234
+  sliver stack -t main,'worker-*' 1234
+  sliver stack --json 1234 | jq '.threads[] | select(.wait.kind == "lock")'
+  sliver stack --fail-on-deadlock $(pidof server)      exit status 3: deadlock`,
+		run: f.run,
+	}
+}
+
+func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
+	if len(args) == 0 {
+		return usagef("stack", "give a process number")
+	}
+	if len(args) > maxStackPIDs {
+		return usagef("stack", "%d processes are too many at once; give %d at most", len(args), maxStackPIDs)
+	}
+	sel, err := sampler.ParseSelection(f.threads)
+	if err != nil {
+		return usagef("stack", "%v", err)
+	}
+	var pids []int
+	for _, a := range args {
+		pid, err := strconv.Atoi(a)
+		if err != nil || pid <= 0 {
+			return usagef("stack", "%q is no process number", a)
+		}
+		if !slices.Contains(pids, pid) {
+			pids = append(pids, pid)
+		}
+	}
+	var procs []*target.Process
+	defer func() {
+		for _, p := range procs {
+			p.Close()
+		}
+	}()
+	for _, pid := range pids {
+		p, err := target.Open(pid)
+		if err != nil {
+			return explain(err)
+		}
+		procs = append(procs, p)
+	}
+	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.debugDirs, FullNames: f.fullNames})
+	if err != nil {
+		var none *oneshot.NoThreadsError
+		if errors.As(err, &none) {
+			return noThreads(f.threads, none.Process)
+		}
+		return explain(err)
+	}
+	deadlock := false
+	for i, s := range snaps {
+		deadlock = deadlock || len(s.Deadlocks) > 0
+		if f.json {
+			err = s.WriteJSON(e.stdout)
+		} else {
+			if i > 0 {
+				fmt.Fprintln(e.stdout)
+			}
+			err = s.WriteText(e.stdout)
+		}
+		if err != nil {
+			return fmt.Errorf("write the stacks: %w", err)
+		}
+	}
+	for _, p := range problems {
+		fmt.Fprintf(e.stderr, "sliver: %s\n", printable(p))
+	}
+	if deadlock && f.fail {
+		return exitStatus(exitDeadlock)
+	}
+	return nil
+}

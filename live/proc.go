@@ -1,0 +1,63 @@
+package live
+
+import (
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/procdir"
+)
+
+// Proc is what package wait reads of a process besides its memory: the
+// directories of /proc, and the kernel's account of sockets. It belongs to one
+// goroutine at a time.
+type Proc struct {
+	p    *target.Process
+	own  *procdir.Dir
+	sys  *procdir.Dir
+	diag *procdir.Diag // nil: the other ends of UNIX sockets stay unknown
+}
+
+// OpenProc opens it for a process.
+func OpenProc(p *target.Process) (*Proc, error) {
+	w := &Proc{p: p}
+	var err error
+	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(p.PID())); err != nil {
+		return nil, err
+	}
+	if !p.Alive() { // the number may have been another's when it was opened
+		w.Close()
+		return nil, target.ErrGone
+	}
+	if w.sys, err = procdir.Open("/proc"); err != nil {
+		w.Close()
+		return nil, err
+	}
+	w.diag, _ = procdir.OpenDiag(w.own) // other namespace, or refused
+	return w, nil
+}
+
+// Config is for wait.New; data names the target's variables, nil: nobody does.
+func (w *Proc) Config(data func(addr uint64) (wait.Symbol, bool)) wait.Config {
+	c := wait.Config{PID: w.p.PID(), Arch: runtime.GOARCH, Mem: w.p, Proc: w.own, Sys: w.sys, Data: data,
+		Monotonic: func() int64 { return int64(target.Now()) }, Realtime: func() int64 { return time.Now().UnixNano() }}
+	if w.diag != nil {
+		c.Unix = w.diag
+	}
+	return c
+}
+
+// Close lets go of it.
+func (w *Proc) Close() {
+	if w.own != nil {
+		w.own.Close()
+	}
+	if w.sys != nil {
+		w.sys.Close()
+	}
+	if w.diag != nil {
+		w.diag.Close()
+	}
+}

@@ -1,0 +1,357 @@
+package oneshot
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/data"
+)
+
+// names knows what lies where in one process. Each address is looked up once.
+type names struct {
+	p    *target.Process
+	t    *live.Target
+	dirs symbol.Dirs
+	mods map[moduleKey]*module
+	at   map[uint64]place // by lookup address
+}
+
+type moduleKey struct {
+	dev, inode uint64
+	path       string
+}
+
+// module is a file that is mapped, or memory without one.
+type module struct {
+	path    string
+	buildID string
+	file    target.File // nil: there is none, or it cannot be opened
+	segs    [][3]uint64 // executable segments: offset, vaddr, size in the file
+	load    *data.Load  // nil: not read yet, or not to be read
+	vars    *data.Table // nil: none are known
+	varsHad bool        // vars was tried
+	asked   []question  // addresses to be named
+}
+
+type question struct{ addr, vaddr uint64 }
+
+// place is what is known of an address.
+type place struct {
+	mod    *module
+	bias   uint64 // what addresses are above vaddrs
+	frames []symbol.Frame
+}
+
+func newNames(p *target.Process, t *live.Target, debugDirs []string) *names {
+	dirs := symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: debugDirs}
+	return &names{p: p, t: t, dirs: dirs, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
+}
+
+func (n *names) close() {
+	for _, m := range n.mods {
+		if m.file != nil {
+			m.file.Close()
+		}
+	}
+}
+
+// mapping finds the one that addr lies in.
+func mapping(maps []stack.Mapping, addr uint64) (int, bool) {
+	return slices.BinarySearchFunc(maps, addr, func(m stack.Mapping, a uint64) int {
+		switch {
+		case m.End <= a:
+			return -1
+		case m.Start > a:
+			return 1
+		}
+		return 0
+	})
+}
+
+func (n *names) module(mp *stack.Mapping) *module {
+	k := moduleKey{mp.Dev, mp.Inode, mp.Path}
+	m := n.mods[k]
+	if m != nil {
+		return m
+	}
+	m = &module{path: mp.Path}
+	n.mods[k] = m
+	if mp.Inode == 0 && mp.Path != "[vdso]" {
+		return m
+	}
+	f, err := n.p.OpenMapping(*mp)
+	if err != nil {
+		return m
+	}
+	m.file = f
+	m.buildID, _ = symbol.BuildID(f)
+	m.segs, _ = live.Segments(f) // not ELF: it has none
+	return m
+}
+
+// page is the least that a file is mapped by.
+const page = 4096
+
+// vaddr turns an offset in the file into the file's own address.
+func (m *module) vaddr(off uint64) (uint64, bool) {
+	for _, s := range m.segs {
+		// The first page of a segment may begin before it.
+		if off >= s[0]&^(page-1) && off < s[0]+s[2] {
+			return s[1] + (off - s[0]), true
+		}
+	}
+	return 0, false
+}
+
+// lookup is the address by which a frame is named: inside the call.
+func lookup(f *stack.Frame) uint64 {
+	if f.Exact || f.PC == 0 {
+		return f.PC
+	}
+	return f.PC - 1
+}
+
+// ask notes the addresses of frames that are not known yet.
+func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
+	for i := range frames {
+		a := lookup(&frames[i])
+		if _, ok := n.at[a]; ok {
+			continue
+		}
+		var pl place
+		if j, ok := mapping(maps, a); ok {
+			mp := &maps[j]
+			pl.mod = n.module(mp)
+			q := question{addr: a}
+			if v, ok := pl.mod.vaddr(a - mp.Start + mp.Off); ok {
+				q.vaddr, pl.bias = v, a-v
+				pl.mod.asked = append(pl.mod.asked, q)
+			} else if mp.Inode == 0 {
+				pl.mod.asked = append(pl.mod.asked, q) // code made at run time
+			}
+		}
+		n.at[a] = pl
+	}
+}
+
+// resolve names all that was asked for, the files side by side.
+func (n *names) resolve(full bool) (problems []string) {
+	var mu sync.Mutex
+	tell := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		problems = append(problems, fmt.Sprintf(format, args...))
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
+	for _, m := range n.mods {
+		if len(m.asked) == 0 {
+			continue
+		}
+		if len(m.segs) == 0 {
+			n.jit(m, tell)
+			continue
+		}
+		wg.Add(1)
+		slots <- struct{}{}
+		go func() {
+			defer func() { <-slots; wg.Done() }()
+			answers, err := m.names(n.dirs, full, tell)
+			if err != nil {
+				tell("no names for %s: %v", m.path, err)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for _, q := range m.asked {
+				pl := n.at[q.addr]
+				pl.frames = answers[q.vaddr]
+				n.at[q.addr] = pl
+			}
+			m.asked = nil
+		}()
+	}
+	wg.Wait()
+	slices.Sort(problems)
+	return slices.Compact(problems)
+}
+
+// names asks the module's file about its addresses.
+func (m *module) names(finder symbol.Finder, full bool, tell func(string, ...any)) (map[uint64][]symbol.Frame, error) {
+	f, err := symbol.Open(m.file, symbol.Options{Path: m.path, Finder: finder, FullNames: full,
+		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return naming.GoTable(r, runtime.GOARCH) }})
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	vaddrs := make([]uint64, 0, len(m.asked))
+	for _, q := range m.asked {
+		vaddrs = append(vaddrs, q.vaddr)
+	}
+	slices.Sort(vaddrs)
+	vaddrs = slices.Compact(vaddrs)
+	out := make(map[uint64][]symbol.Frame, len(vaddrs))
+	symbol.ResolveModule(f, vaddrs, func(v uint64, frames []symbol.Frame) { out[v] = slices.Clone(frames) })
+	for _, p := range f.Problems() {
+		tell("%v", p)
+	}
+	return out, nil
+}
+
+// jit names code that the program made itself by its perf map, if it has one.
+func (n *names) jit(m *module, tell func(string, ...any)) {
+	asked := m.asked
+	m.asked = nil
+	f, err := n.p.PerfMap()
+	if err != nil {
+		return // most programs have none
+	}
+	defer f.Close()
+	pm, err := symbol.ParsePerfMap(io.LimitReader(f, maxPerfMap))
+	if err != nil {
+		tell("perf map: %v", err)
+	}
+	for _, q := range asked {
+		if name, start, ok := pm.Lookup(q.addr); ok {
+			pl := n.at[q.addr]
+			pl.frames = []symbol.Frame{{Func: name, Start: start}}
+			n.at[q.addr] = pl
+		}
+	}
+}
+
+// maxPerfMap bounds what is read of a program's map of its own code.
+const maxPerfMap = 192 << 20
+
+// functions are the names of a stack's functions, leaf first; what has none is
+// left out.
+func (n *names) functions(frames []stack.Frame) []string {
+	var out []string
+	for i := range frames {
+		for _, f := range n.at[lookup(&frames[i])].frames {
+			out = append(out, f.Func)
+		}
+	}
+	return out
+}
+
+// frames are a stack's frames with their names.
+func (n *names) frames(in []stack.Frame) []stacks.Frame {
+	out := make([]stacks.Frame, 0, len(in))
+	for i := range in {
+		pl := n.at[lookup(&in[i])]
+		f := stacks.Frame{Addr: in[i].PC, Trust: in[i].Trust}
+		if pl.mod != nil {
+			f.Module, f.BuildID = pl.mod.path, pl.mod.buildID
+		}
+		if len(pl.frames) == 0 {
+			out = append(out, f)
+			continue
+		}
+		for j := range pl.frames {
+			s := &pl.frames[j]
+			f.Func, f.File, f.Line, f.Inlined = s.Func, s.File, s.Line, s.Inlined
+			start := s.Start + pl.bias
+			if s.Start == 0 {
+				start = in[i].Func
+			}
+			if f.NoOffset = start == 0 || start > f.Addr; !f.NoOffset {
+				f.Offset = f.Addr - start
+			}
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// data names a variable of the target: wait.Config.Data.
+func (n *names) data(addr uint64) (wait.Symbol, bool) {
+	maps := n.t.Maps()
+	i, ok := mapping(maps, addr)
+	if !ok || strings.HasPrefix(maps[i].Path, "[") {
+		return wait.Symbol{}, false
+	}
+	// Zeroed variables lie in memory without a file behind the file's own.
+	for ; i >= 0 && maps[i].Inode == 0; i-- {
+		if i == 0 || maps[i-1].End != maps[i].Start || maps[i].Path != "" {
+			return wait.Symbol{}, false
+		}
+	}
+	if i < 0 {
+		return wait.Symbol{}, false
+	}
+	m := n.module(&maps[i])
+	bias, ok := m.bias(maps, &maps[i])
+	if !ok || !m.load.Holds(addr-bias) {
+		return wait.Symbol{}, false
+	}
+	if !m.varsHad {
+		m.varsHad = true
+		m.vars = m.variables(n.dirs)
+	}
+	name, off, ok := m.vars.Lookup(addr - bias)
+	if !ok {
+		return wait.Symbol{}, false
+	}
+	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: m.path}, true
+}
+
+// near is how many mappings around one of a file's are looked at for its code.
+const near = 16
+
+// bias finds out how much above its vaddrs the file is mapped whose mapping mp is.
+func (m *module) bias(maps []stack.Mapping, mp *stack.Mapping) (uint64, bool) {
+	if m.file == nil {
+		return 0, false
+	}
+	if m.load == nil {
+		l, err := data.ReadLoad(m.file)
+		if err != nil {
+			return 0, false
+		}
+		m.load = l
+	}
+	at, _ := mapping(maps, mp.Start)
+	for i := max(at-near, 0); i < min(at+near, len(maps)); i++ {
+		c := &maps[i]
+		if c.Exec && c.Dev == mp.Dev && c.Inode == mp.Inode && c.Path == mp.Path {
+			if b, ok := m.load.Bias(c.Off, c.Start); ok && m.load.Holds(mp.Start-b) {
+				return b, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// variables are those of the file, or of its separate debug file where it was
+// stripped.
+func (m *module) variables(dirs symbol.Dirs) *data.Table {
+	t, err := data.Read(m.file)
+	if err == nil && !t.Exported() {
+		return t
+	}
+	dirs.Find(symbol.Query{Path: m.path, BuildID: m.buildID}, func(_ string, src symbol.Source) bool {
+		id, err := symbol.BuildID(src)
+		if err != nil || id != m.buildID {
+			return false
+		}
+		d, err := data.Read(src)
+		if err != nil {
+			return false
+		}
+		t = d
+		src.Close()
+		return true
+	})
+	return t
+}

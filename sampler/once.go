@@ -1,0 +1,127 @@
+package sampler
+
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Once takes single samples with the means and by the rules of a Sampler, for
+// whoever wants to know what threads do now. It belongs to the goroutine that
+// made it, which is locked to its OS thread for good.
+type Once struct {
+	g    group
+	sink lastSample
+}
+
+// A Glance is what was seen of a thread: with a stack (Look) or without.
+type Glance struct {
+	State    stack.State
+	Call     stack.Call // of a blocked thread
+	SP       uint64     // of a blocked thread; 0 unknown
+	Counters Counters   // as long as they stay, a blocked thread has not gone on
+	// Sample, nil from Peek, is good until the next Look. Its state may be
+	// older than its Glance's: see Look.
+	Sample *stack.Sample
+}
+
+// lastSample is a sink that keeps nothing but where the newest sample is.
+type lastSample struct{ s *stack.Sample }
+
+func (l *lastSample) Sample(s *stack.Sample)               { l.s = s }
+func (l *lastSample) Gap(stack.Time, stack.Why, int64)     {}
+func (l *lastSample) Event(stack.Time, event.Kind, uint64) {}
+func (l *lastSample) End(stack.Time, stack.Why)            {}
+func (l *lastSample) Flush()                               {}
+
+// NewOnce makes one. Of cfg, Stop, MaxStack and Harmless count.
+func NewOnce(t Target, cfg Config) (*Once, error) {
+	if cfg.MaxStack == 0 {
+		cfg.MaxStack = 8 << 20
+	}
+	cfg.MaxOverhead = 0
+	o := &Once{g: group{s: &Sampler{cfg: cfg, target: t}}}
+	o.g.tick.every = onceEvery
+	if err := o.g.init(); err != nil {
+		return nil, err
+	}
+	return o, nil
+}
+
+// Limits of a single sample.
+const (
+	// onceEvery makes for the longest deadline of a stop.
+	onceEvery = 20_000_000
+	// onceTries is how often a thread that did not stop in time, or runs
+	// whenever it is looked at, is tried again.
+	onceTries = 4
+	// lateFor is how long, in ns, a thread that did not stop in time is waited
+	// for before it is tried again.
+	lateFor = 50_000_000
+)
+
+// Look takes one sample of th, which in says is what.
+func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
+	t := newThread(*in, th, &o.sink)
+	for try := 1; ; try++ {
+		err := o.g.look(t)
+		if errors.Is(err, ErrTimeout) && try < onceTries {
+			o.settle()
+			continue
+		}
+		if err != nil {
+			return Glance{State: stack.StateUnknown}, err
+		}
+		s, v := o.sink.s, &o.g.view
+		g := Glance{State: s.State, Call: s.Call, Counters: t.counters, Sample: s}
+		if s.State != stack.StateRunning && s.State != stack.StateRunnable {
+			g.SP = o.sp(v.Regs)
+		}
+		return g, nil
+	}
+}
+
+// Peek looks at a thread without a stop and without its stack. ok is false
+// when it runs, or ran meanwhile.
+func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
+	var call stack.Call
+	running, err := th.Call(&call)
+	if err != nil || running {
+		return Glance{State: stack.StateRunning}, false, err
+	}
+	if g.State, err = th.State(); err != nil {
+		return g, false, err
+	}
+	v := &View{StackDefault: 64}
+	ok, err = o.g.tracer.Read(th, v)
+	if err != nil || !ok {
+		return Glance{State: stack.StateRunning}, false, err
+	}
+	if g.State == stack.StateDisk && v.Call.Nr < 0 {
+		g.State = stack.StateFault
+	}
+	g.Call, g.Counters, g.SP = v.Call, v.Counters, o.sp(v.Regs)
+	return g, true, nil
+}
+
+// sp is the stack pointer, 0 where it is not known.
+func (o *Once) sp(r *stack.Regs) uint64 {
+	if n := o.g.s.target.Space().Arch().SP(); r != nil && r.Has(n) {
+		return r.R[n]
+	}
+	return 0
+}
+
+// settle waits until threads that did not stop in time did, a little while.
+func (o *Once) settle() {
+	for limit := o.g.tracer.Now() + lateFor; o.g.tracer.Reap() > 0 && o.g.tracer.Now() < limit; {
+		o.g.tracer.SleepUntil(o.g.tracer.Now() + reapEvery)
+	}
+}
+
+// Rest gives the CPU away for ns nanoseconds.
+func (o *Once) Rest(ns int64) { o.g.tracer.SleepUntil(o.g.tracer.Now() + stack.Time(ns)) }
+
+// Close lets go of everything.
+func (o *Once) Close() { o.g.end() }

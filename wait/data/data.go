@@ -1,0 +1,180 @@
+// Package data names a program's variables by address, from the symbol tables
+// of an ELF file: what a lock is, or lies in. It reads bytes and knows no
+// process; where the file is mapped, and how its names read best, is its
+// callers' to know. A Table is not changed once it is read: any number of
+// goroutines may use it at once.
+package data
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// MaxTable bounds what is read of a file's symbols or their names, in bytes:
+// above lie browsers with all their debug information, whose tables would take
+// longer to read than anybody waits for the name of a lock.
+const MaxTable = 256 << 20
+
+// maxProgs bounds how many program headers are looked at.
+const maxProgs = 4096
+
+// ErrNoSymbols says that a file has no table of symbols.
+var ErrNoSymbols = errors.New("no symbols")
+
+// Table holds the variables of one file.
+type Table struct {
+	syms     []symbol // by vaddr
+	exported bool
+}
+
+// Exported reports whether only what the file exports is known: it has no
+// .symtab.
+func (t *Table) Exported() bool { return t.exported }
+
+type symbol struct {
+	vaddr, size uint64
+	name        string
+}
+
+// Read reads the variables of the ELF file in r: those of .symtab where it has
+// one, else those that it exports.
+func Read(r io.ReaderAt) (t *Table, err error) {
+	defer recovered(&err)
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("read symbols: %w", err)
+	}
+	for _, s := range f.Sections {
+		switch s.Name {
+		case ".symtab", ".strtab", ".dynsym", ".dynstr":
+			if s.FileSize > MaxTable || s.Size > MaxTable {
+				return nil, fmt.Errorf("read symbols: offset %#x: %s of %d bytes is too large", s.Offset, s.Name, s.Size)
+			}
+		}
+	}
+	t = &Table{}
+	all, err := f.Symbols()
+	if err != nil || len(all) == 0 {
+		t.exported = true
+		if all, err = f.DynamicSymbols(); err != nil {
+			if errors.Is(err, elf.ErrNoSymbols) {
+				return nil, ErrNoSymbols
+			}
+			return nil, fmt.Errorf("read symbols: %w", err)
+		}
+	}
+	for i := range all {
+		s := &all[i]
+		if elf.ST_TYPE(s.Info) == elf.STT_OBJECT && s.Section != elf.SHN_UNDEF && s.Size > 0 && s.Name != "" && s.Value+s.Size > s.Value {
+			t.syms = append(t.syms, symbol{s.Value, s.Size, s.Name})
+		}
+	}
+	// Of several names for one place the largest comes last: it wins only
+	// where the smaller ones end; among equals the shortest.
+	slices.SortFunc(t.syms, func(a, b symbol) int {
+		switch {
+		case a.vaddr != b.vaddr:
+			return cmp(a.vaddr, b.vaddr)
+		case a.size != b.size:
+			return cmp(b.size, a.size)
+		}
+		return cmp(uint64(len(b.name)), uint64(len(a.name)))
+	})
+	return t, nil
+}
+
+func cmp(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// recovered turns a panic over a damaged file into an error.
+func recovered(err *error) {
+	if x := recover(); x != nil {
+		*err = fmt.Errorf("damaged ELF file: %v", x)
+	}
+}
+
+// nested is how many variables before an address are looked at for one that
+// reaches it: names for parts of a larger variable are rare.
+const nested = 16
+
+// Lookup finds the variable that vaddr lies in: its name as in the file, and
+// how far in. A nil Table knows none.
+func (t *Table) Lookup(vaddr uint64) (name string, offset uint64, ok bool) {
+	if t == nil {
+		return "", 0, false
+	}
+	i, _ := slices.BinarySearchFunc(t.syms, vaddr, func(s symbol, v uint64) int {
+		if s.vaddr <= v {
+			return -1
+		}
+		return 1
+	})
+	for j := i - 1; j >= 0 && j >= i-nested; j-- {
+		if s := &t.syms[j]; vaddr-s.vaddr < s.size {
+			return s.name, vaddr - s.vaddr, true
+		}
+	}
+	return "", 0, false
+}
+
+// Load is how a file lies in memory.
+type Load struct {
+	segs []seg
+}
+
+type seg struct {
+	off, vaddr, filesz, memsz uint64
+	code                      bool
+}
+
+// ReadLoad reads the program headers of the ELF file in r.
+func ReadLoad(r io.ReaderAt) (l *Load, err error) {
+	defer recovered(&err)
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("read program headers: %w", err)
+	}
+	l = &Load{}
+	for i, p := range f.Progs {
+		if i == maxProgs {
+			break
+		}
+		if p.Type == elf.PT_LOAD {
+			l.segs = append(l.segs, seg{p.Off, p.Vaddr, p.Filesz, p.Memsz, p.Flags&elf.PF_X != 0})
+		}
+	}
+	return l, nil
+}
+
+// Bias is what is added to the file's vaddrs in memory, given that its byte at
+// offset off is mapped at addr as code: a page of a file may be mapped as data
+// of two segments, at two places. ok is false where no code has that offset.
+func (l *Load) Bias(off, addr uint64) (bias uint64, ok bool) {
+	const page = 4096 // segments are mapped from the page that they begin in
+	for _, s := range l.segs {
+		if lo := s.off &^ (page - 1); s.code && off >= lo && off < s.off+s.filesz {
+			return addr - (s.vaddr + (off - s.off)), true
+		}
+	}
+	return 0, false
+}
+
+// Holds reports whether vaddr is memory of the file's, zeroed memory included.
+func (l *Load) Holds(vaddr uint64) bool {
+	for _, s := range l.segs {
+		if vaddr-s.vaddr < s.memsz {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,105 @@
+// Measures the page in Chromium, by its own tracing: time to first paint, frame
+// rate while panning and zooming, memory. Started by bench/web.sh:
+//
+//	node bench.mjs SYNTHSERVE CHROMIUM
+//
+// It prints rows of a Markdown table.
+import { chromium } from 'playwright-core';
+import { spawn } from 'node:child_process';
+import { readFile } from 'node:fs/promises';
+
+const [, , program, executablePath] = process.argv;
+const serve = async (...args) => {
+  const p = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+  let err = '';
+  p.stderr.on('data', (b) => (err += b));
+  const url = await new Promise((ok) => p.stdout.once('data', (b) => ok(String(b).trim())));
+  return { url, said: () => err, stop: () => p.stdin.end() };
+};
+const row = (what, value, target) => console.log(`| ${what} | ${value} | ${target} |`);
+const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+
+// framesDuring traces f and returns the times between the frames that were drawn, ms.
+async function framesDuring(page, f) {
+  const cdp = await page.context().newCDPSession(page);
+  const events = [];
+  cdp.on('Tracing.dataCollected', (e) => events.push(...e.value));
+  await cdp.send('Tracing.start', { traceConfig: { includedCategories: ['disabled-by-default-devtools.timeline.frame', 'devtools.timeline.frame'] } });
+  await f();
+  const done = new Promise((ok) => cdp.once('Tracing.tracingComplete', ok));
+  await cdp.send('Tracing.end');
+  await done;
+  const at = events.filter((e) => e.name === 'DrawFrame').map((e) => e.ts / 1000).sort((a, b) => a - b);
+  return at.slice(1).map((t, i) => t - at[i]).sort((a, b) => a - b);
+}
+const q = (v, p) => v[Math.min(v.length - 1, Math.floor(p * v.length))];
+const rate = (v) => `${(1000 * v.length / v.reduce((a, b) => a + b, 0)).toFixed(0)} a second; p50 ${q(v, 0.5).toFixed(1)} ms, p95 ${q(v, 0.95).toFixed(1)} ms`;
+
+// memory is what the page's process has for itself, MB.
+async function memory(page) {
+  const root = await browser.newBrowserCDPSession();
+  const { processInfo } = await root.send('SystemInfo.getProcessInfo');
+  let most = 0;
+  for (const p of processInfo.filter((x) => x.type === 'renderer')) {
+    const text = await readFile(`/proc/${p.id}/smaps_rollup`, 'utf8').catch(() => '');
+    const kb = [...text.matchAll(/^Private_(?:Clean|Dirty):\s+(\d+)/gm)].reduce((a, m) => a + Number(m[1]), 0);
+    most = Math.max(most, kb / 1024);
+  }
+  const heap = await page.evaluate(() => performance.memory?.usedJSHeapSize ?? 0);
+  return `${most.toFixed(0)} MB in its process, ${(heap / 1e6).toFixed(0)} MB of it JavaScript's`;
+}
+
+async function open(url) {
+  const page = await (await browser.newContext({ viewport: { width: 1400, height: 860 } })).newPage();
+  await page.goto(url);
+  await page.waitForFunction(() => window.sliver?.state.tracks.length > 0 && window.sliver.item('', 4) !== null, undefined, { timeout: 60000 });
+  const paint = await page.evaluate(() => performance.getEntriesByType('paint').find((p) => p.name === 'first-contentful-paint')?.startTime);
+  return { page, paint };
+}
+
+{
+  const s = await serve('-live', '-threads', '16', '-interval', '2ms');
+  await (await open(s.url)).page.close(); // the browser has started
+  const { page, paint } = await open(s.url);
+  row('live page, first paint', `${paint.toFixed(0)} ms`, '300 ms');
+  await page.waitForTimeout(3000);
+  row('live page, 16 threads at 2 ms, frames', rate(await framesDuring(page, () => page.waitForTimeout(8000))), '60 a second');
+  const lag = await page.evaluate(async () => {
+    const all = [];
+    for (let i = 0; i < 200; i++) {
+      await new Promise((ok) => requestAnimationFrame(ok));
+      all.push((window.sliver.state.edge - window.sliver.newest()) / 1e6);
+    }
+    return all.sort((a, b) => a - b);
+  });
+  row('newest event against the edge that is drawn', `p50 ${q(lag, 0.5).toFixed(0)} ms, p99 ${q(lag, 0.99).toFixed(0)} ms behind (60 ms are meant)`, '250 ms');
+  row('live page, memory', await memory(page), '300 MB');
+  await page.context().close();
+  s.stop();
+}
+{
+  const s = await serve('-threads', '64', '-samples', '1000000000', '-events', '156250');
+  const begin = performance.now();
+  const { page, paint } = await open(s.url);
+  await page.waitForFunction(() => window.sliver.state.status?.done, undefined, { timeout: 60000 });
+  row('10 M events over 64 threads, all in the page', `${(performance.now() - begin).toFixed(0)} ms (server: ${/loaded in (\S+)/.exec(s.said())?.[1] ?? '?'}), first paint ${paint.toFixed(0)} ms`, '2 s');
+  await page.waitForTimeout(1500);
+  const b = await page.locator('#calls').boundingBox();
+  const v = await framesDuring(page, async () => {
+    await page.mouse.move(b.x + b.width / 2, b.y + 200);
+    for (let i = 0; i < 40; i++) {
+      await page.mouse.wheel(0, i % 20 < 10 ? -160 : 160);
+      await page.waitForTimeout(60);
+    }
+    await page.keyboard.down('d');
+    await page.waitForTimeout(2000);
+    await page.keyboard.up('d');
+    await page.keyboard.down('a');
+    await page.waitForTimeout(2000);
+    await page.keyboard.up('a');
+  });
+  row('the same, panning and zooming, frames', rate(v), '60 a second');
+  row('the same, memory', await memory(page), '300 MB');
+  s.stop();
+}
+await browser.close();

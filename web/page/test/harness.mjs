@@ -1,0 +1,82 @@
+// What the page's tests have in common: servers, pages, and waiting for what
+// can be seen.
+import { chromium } from 'playwright-core';
+import { spawn } from 'node:child_process';
+import { join } from 'node:path';
+
+export const [, , program, executablePath, pictures, ...only] = process.argv;
+export const running = new Set();
+
+export async function serve(...args) {
+  const p = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
+  running.add(p);
+  p.stderr.resume();
+  const url = await new Promise((ok, bad) => {
+    p.stdout.once('data', (b) => ok(String(b).trim()));
+    p.once('exit', (c) => bad(new Error(`the server ended with ${c}`)));
+  });
+  const exit = new Promise((ok) => p.once('exit', ok));
+  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => { p.stdin.end(); running.delete(p); return exit; } };
+}
+
+export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+
+// open loads the page and watches for what must never happen.
+export async function open(url, o = {}) {
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, ...o });
+  const page = await context.newPage();
+  page.setDefaultTimeout(60_000);
+  page.problems = [];
+  page.on('pageerror', (e) => page.problems.push('error: ' + e.message));
+  page.on('console', (m) => {
+    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
+  });
+  page.on('request', (r) => {
+    const u = new URL(r.url());
+    if (u.protocol !== 'blob:' && u.protocol !== 'data:' && u.host !== new URL(url).host) page.problems.push('a request left for ' + u.host);
+  });
+  await page.goto(url);
+  return page;
+}
+export const state = (page) => page.evaluate(() => window.sliver.state);
+export const until = (page, f, arg) => page.waitForFunction(f, arg, { polling: 50, timeout: 60_000 });
+export const ready = (page) => until(page, () => window.sliver?.state.tracks.length > 0 && window.sliver.item('', 4) !== null);
+export const settled = async (page) => {
+  let last = '';
+  await until(page, () => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => ok(true)))));
+  for (;;) {
+    const s = await state(page);
+    const now = s.t0 + '/' + s.t1;
+    if (now === last) return s;
+    last = now;
+    await page.waitForTimeout(120);
+  }
+};
+export const item = async (page, name = '', wide = 12) => {
+  await until(page, ([n, w]) => window.sliver.item(n, w) !== null, [name, wide]);
+  return page.evaluate(([n, w]) => window.sliver.item(n, w), [name, wide]);
+};
+// pixels counts the colours in a part of a canvas.
+export const pixels = (page, id, x, y, w, h) => page.evaluate(([id, x, y, w, h]) => {
+  const c = document.getElementById(id);
+  const d = devicePixelRatio;
+  const b = c.getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
+  const set = new Set();
+  for (let i = 0; i < b.length; i += 4) set.add((b[i] << 16) | (b[i + 1] << 8) | b[i + 2]);
+  return set.size;
+}, [id, x, y, w, h]);
+export const picture = async (page, name) => {
+  if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, name + '.png') });
+};
+export const canvas = async (page) => page.locator('#calls').boundingBox();
+export const select = async (page, from, to) => {
+  const b = await canvas(page);
+  await page.keyboard.down('Shift');
+  await page.mouse.move(b.x + b.width * from, b.y + 150);
+  await page.mouse.down();
+  await page.mouse.move(b.x + b.width * (from + to) / 2, b.y + 160, { steps: 3 });
+  await page.mouse.move(b.x + b.width * to, b.y + 160, { steps: 3 });
+  await page.mouse.up();
+  await page.keyboard.up('Shift');
+  await page.locator('#range [role=tab]').first().waitFor();
+};
