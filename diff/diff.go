@@ -57,7 +57,9 @@ func (d *Differ) SinceSync() int { return d.sinceSync }
 //
 // A sample whose stack is incomplete (s.Reason) is taken to go on above the
 // last frame found where the stack before held the same activation there: an
-// activation that still exists has the callers it was called by.
+// activation that still exists has the callers it was called by. Else its
+// frames stand on an error frame, above those of the stack before that lie
+// further out.
 func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	first := len(out)
 	if !d.started {
@@ -77,7 +79,8 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	}
 	// The same stack, but the thread ran in between and blocked again: another wait.
 	again := d.started && s.State == stack.StateBlocked && d.state == stack.StateBlocked && s.Switches != d.switches &&
-		common == total && common == len(d.frames) && common > 0 && !moved && s.Way != stack.WayUnrun
+		common == total && common == len(d.frames) && common > 0 && !moved && s.Way != stack.WayUnrun &&
+		d.way != stack.WayStop // a stop's own wake is no sign
 	if again {
 		common--
 	}
@@ -153,6 +156,8 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 		if k := d.join(in); k >= 0 {
 			known = k
 			in = in[:len(in)-1] // without the error frame
+		} else {
+			known = d.above(in[len(in)-2].CFA)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -179,6 +184,16 @@ func (d *Differ) join(in []stack.Frame) int {
 		}
 	}
 	return -1
+}
+
+// above counts the frames, from the outermost on, that lie further out than an
+// incomplete walk got: nothing speaks against them, so they stay, with the
+// error frame on top of them. A Seen of stack.WayPart does not confirm them.
+func (d *Differ) above(cfa uint64) (n int) {
+	for n < len(d.frames) && d.frames[n].CFA > cfa && d.frames[n].Kind != stack.KindError {
+		n++
+	}
+	return n
 }
 
 // common counts the frames, from the outermost on, that are the same

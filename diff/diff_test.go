@@ -299,7 +299,7 @@ func TestTruncatedGoesOn(t *testing.T) {
 		t.Fatalf("short stack replayed as %x, closed %v", got, rec.closed)
 	}
 	got = step(3, other, stack.ReasonShort)
-	if len(got) != 3 || got[0].Kind() != stack.KindError {
+	if len(got) != 4 || got[0].Addr() != 10 || got[1].Kind() != stack.KindError {
 		t.Fatalf("unknown short stack replayed as %x", got)
 	}
 	if got = step(4, full, 0); len(got) != 3 || got[0].Addr() != 10 {

@@ -5,7 +5,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/sliverprof/sliver/live"
@@ -14,8 +13,6 @@ import (
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/data"
 )
 
 // names knows what lies where in one process. Each address is looked up once.
@@ -38,9 +35,6 @@ type module struct {
 	buildID string
 	file    target.File // nil: there is none, or it cannot be opened
 	segs    [][3]uint64 // executable segments: offset, vaddr, size in the file
-	load    *data.Load  // nil: not read yet, or not to be read
-	vars    *data.Table // nil: none are known
-	varsHad bool        // vars was tried
 	asked   []question  // addresses to be named
 }
 
@@ -272,86 +266,4 @@ func (n *names) frames(in []stack.Frame) []stacks.Frame {
 		}
 	}
 	return out
-}
-
-// data names a variable of the target: wait.Config.Data.
-func (n *names) data(addr uint64) (wait.Symbol, bool) {
-	maps := n.t.Maps()
-	i, ok := mapping(maps, addr)
-	if !ok || strings.HasPrefix(maps[i].Path, "[") {
-		return wait.Symbol{}, false
-	}
-	// Zeroed variables lie in memory without a file behind the file's own.
-	for ; i >= 0 && maps[i].Inode == 0; i-- {
-		if i == 0 || maps[i-1].End != maps[i].Start || maps[i].Path != "" {
-			return wait.Symbol{}, false
-		}
-	}
-	if i < 0 {
-		return wait.Symbol{}, false
-	}
-	m := n.module(&maps[i])
-	bias, ok := m.bias(maps, &maps[i])
-	if !ok || !m.load.Holds(addr-bias) {
-		return wait.Symbol{}, false
-	}
-	if !m.varsHad {
-		m.varsHad = true
-		m.vars = m.variables(n.dirs)
-	}
-	name, off, ok := m.vars.Lookup(addr - bias)
-	if !ok {
-		return wait.Symbol{}, false
-	}
-	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: m.path}, true
-}
-
-// near is how many mappings around one of a file's are looked at for its code.
-const near = 16
-
-// bias finds out how much above its vaddrs the file is mapped whose mapping mp is.
-func (m *module) bias(maps []stack.Mapping, mp *stack.Mapping) (uint64, bool) {
-	if m.file == nil {
-		return 0, false
-	}
-	if m.load == nil {
-		l, err := data.ReadLoad(m.file)
-		if err != nil {
-			return 0, false
-		}
-		m.load = l
-	}
-	at, _ := mapping(maps, mp.Start)
-	for i := max(at-near, 0); i < min(at+near, len(maps)); i++ {
-		c := &maps[i]
-		if c.Exec && c.Dev == mp.Dev && c.Inode == mp.Inode && c.Path == mp.Path {
-			if b, ok := m.load.Bias(c.Off, c.Start); ok && m.load.Holds(mp.Start-b) {
-				return b, true
-			}
-		}
-	}
-	return 0, false
-}
-
-// variables are those of the file, or of its separate debug file where it was
-// stripped.
-func (m *module) variables(dirs symbol.Dirs) *data.Table {
-	t, err := data.Read(m.file)
-	if err == nil && !t.Exported() {
-		return t
-	}
-	dirs.Find(symbol.Query{Path: m.path, BuildID: m.buildID}, func(_ string, src symbol.Source) bool {
-		id, err := symbol.BuildID(src)
-		if err != nil || id != m.buildID {
-			return false
-		}
-		d, err := data.Read(src)
-		if err != nil {
-			return false
-		}
-		t = d
-		src.Close()
-		return true
-	})
-	return t
 }

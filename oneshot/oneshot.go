@@ -84,6 +84,7 @@ type view struct {
 	w     *live.Proc
 	r     *wait.Resolver
 	names *names
+	vars  *live.Variables
 	at    time.Time
 	eyes  []*eye // by TID
 }
@@ -111,8 +112,9 @@ func open(p *target.Process, debugDirs []string) (*view, error) {
 	if v.w, err = live.OpenProc(p); err != nil {
 		return nil, err
 	}
+	v.vars = v.t.Variables(debugDirs)
 	v.names = newNames(p, v.t, debugDirs)
-	v.r = wait.New(v.w.Config(v.names.data))
+	v.r = wait.New(v.w.Config(v.vars.Lookup))
 	// A runtime whose stacks go on elsewhere must be known before the first
 	// thread stands still.
 	v.t.Preload()
@@ -124,6 +126,7 @@ func (v *view) close() {
 		e.shut()
 	}
 	v.w.Close()
+	v.vars.Close()
 	v.names.close()
 }
 

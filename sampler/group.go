@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -22,6 +23,7 @@ type group struct {
 	sample stack.Sample
 	rnd    *rand.Rand
 	pauses Histogram
+	waits  Waits // nil: nobody asks
 
 	size     atomic.Int32
 	stopping atomic.Bool
@@ -48,12 +50,16 @@ func (g *group) init() (err error) {
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
+	if g.s.cfg.Waits != nil {
+		g.waits = g.s.cfg.Waits()
+	}
 	g.rnd = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	g.ready.Store(true)
 	return nil
 }
 
 func (g *group) add(th *thread) {
+	th.added = time.Now()
 	g.mu.Lock()
 	g.incoming = append(g.incoming, th)
 	g.mu.Unlock()
@@ -155,6 +161,10 @@ func (g *group) takeIncoming() {
 		th.acc.from.Store(int64(now))
 		th.acc.to.Store(int64(now))
 		th.sink.Event(now, event.Rate, uint64(g.every()))
+		if missed := int64(time.Since(th.added)) / g.every(); missed > 0 {
+			th.acc.late.Add(uint64(missed))
+			th.sink.Gap(now, stack.WhyLate, missed*g.every())
+		}
 		g.threads = append(g.threads, th)
 	}
 }
@@ -165,6 +175,9 @@ func (g *group) round(now stack.Time) {
 	if n := g.s.execs.Load(); n != g.execs {
 		g.execs = n
 		g.walker = unwind.NewWalker(g.s.target.Space())
+		if g.waits != nil {
+			g.waits.Forget(0)
+		}
 		for _, th := range g.threads {
 			th.sink.End(now, stack.WhyExec)
 			th.reset()
@@ -258,6 +271,9 @@ func (g *group) endThread(th *thread) {
 	th.sink.End(now, stack.WhyGone)
 	th.acc.to.Store(int64(now))
 	th.ended = true
+	if g.waits != nil {
+		g.waits.Forget(th.info.TID)
+	}
 }
 
 // end lets go of everything.
@@ -271,6 +287,9 @@ func (g *group) end() {
 		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
 	}
 	g.ready.Store(false)
+	if g.waits != nil {
+		g.waits.Close()
+	}
 	g.tracer.Close()
 	g.takeIncoming()
 	for _, th := range g.threads {

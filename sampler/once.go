@@ -15,17 +15,6 @@ type Once struct {
 	sink lastSample
 }
 
-// A Glance is what was seen of a thread: with a stack (Look) or without.
-type Glance struct {
-	State    stack.State
-	Call     stack.Call // of a blocked thread
-	SP       uint64     // of a blocked thread; 0 unknown
-	Counters Counters   // as long as they stay, a blocked thread has not gone on
-	// Sample, nil from Peek, is good until the next Look. Its state may be
-	// older than its Glance's: see Look.
-	Sample *stack.Sample
-}
-
 // lastSample is a sink that keeps nothing but where the newest sample is.
 type lastSample struct{ s *stack.Sample }
 
@@ -76,7 +65,7 @@ func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 		s, v := o.sink.s, &o.g.view
 		g := Glance{State: s.State, Call: s.Call, Counters: t.counters, Sample: s}
 		if s.State != stack.StateRunning && s.State != stack.StateRunnable {
-			g.SP = o.sp(v.Regs)
+			g.SP = stackPointer(o.g.s.target, v.Regs)
 		}
 		return g, nil
 	}
@@ -101,13 +90,13 @@ func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
 	if g.State == stack.StateDisk && v.Call.Nr < 0 {
 		g.State = stack.StateFault
 	}
-	g.Call, g.Counters, g.SP = v.Call, v.Counters, o.sp(v.Regs)
+	g.Call, g.Counters, g.SP = v.Call, v.Counters, stackPointer(o.g.s.target, v.Regs)
 	return g, true, nil
 }
 
-// sp is the stack pointer, 0 where it is not known.
-func (o *Once) sp(r *stack.Regs) uint64 {
-	if n := o.g.s.target.Space().Arch().SP(); r != nil && r.Has(n) {
+// stackPointer is 0 where it is not known.
+func stackPointer(t Target, r *stack.Regs) uint64 {
+	if n := t.Space().Arch().SP(); r != nil && r.Has(n) {
 		return r.R[n]
 	}
 	return 0

@@ -59,6 +59,8 @@ type Config struct {
 	Harmless func(*stack.Call) bool
 	// Start is called for each thread that is taken up and returns its sink.
 	Start func(stack.ThreadInfo) Sink
+	// Waits makes one for each group; may be nil, and may return nil.
+	Waits func() Waits
 	// Renamed is called when a thread's name changed; may be nil.
 	Renamed func(stack.ThreadInfo)
 	// Exec is called when the target became another program; may be nil.

@@ -104,3 +104,28 @@ type Sink interface {
 	End(t stack.Time, why stack.Why)
 	Flush()
 }
+
+// A Glance is what was seen of a thread.
+type Glance struct {
+	State    stack.State
+	Call     stack.Call // of a blocked thread
+	SP       uint64     // of a blocked thread; 0 unknown
+	Counters Counters   // as long as they stay, a blocked thread has not gone on
+	// Sample, nil where no stack was looked at, is good until the next look.
+	Sample *stack.Sample
+}
+
+// Waits finds out what blocked threads wait for, in the time between their
+// samples. One serves the threads of one group, from its goroutine. It is
+// quick, stops nobody, and does nothing where a wait is still the same.
+type Waits interface {
+	// Look comes after each sample of a thread, once that is in the sink, and
+	// puts what it finds out there: events Wait, Lock and Holder. g.SP is 0
+	// where the thread has not run since its last sample. A wait is the one of
+	// the last time where g.Sample.Switches and g.Call are; a sample that took a
+	// stop (WayStop) does not have the counters of the sleep after it.
+	Look(t Thread, in *stack.ThreadInfo, g *Glance, to Sink)
+	// Forget drops what is known of a thread that ended, of all (0) at an exec.
+	Forget(tid stack.TID)
+	Close()
+}

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"hash/maphash"
+	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -14,7 +15,9 @@ type thread struct {
 	file Thread
 	sink Sink
 	acc  account
-	walk unwind.Thread
+	// added is when the group was told of it.
+	added time.Time
+	walk  unwind.Thread
 
 	active bool // it ran at the last look: it comes first in a round
 	done   bool // this round has been at it
@@ -169,6 +172,8 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 			Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
 		if asleep != nil && *asleep == v.Call {
 			s.State, s.Call = stack.StateBlocked, v.Call // it goes back to sleep
+		} else {
+			asleep = nil
 		}
 		g.walkView(th, s)
 		if !g.again(th, s.Reason, try) {
@@ -235,6 +240,9 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 			break
 		}
 	}
+	if st == stack.StateRunning {
+		st, s.State = stack.StateBlocked, stack.StateBlocked // it fell asleep right after its state was read
+	}
 	if s.Reason != stack.ReasonNone && g.borrowRegs(th) {
 		g.walkView(th, s)
 	}
@@ -263,8 +271,13 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 // a Go thread) are what is missing, and where the call goes on afterwards as if
 // nothing had been.
 func (g *group) mayStop(st stack.State, call *stack.Call, why stack.Reason) bool {
-	return (why == stack.ReasonRegister || why == stack.ReasonMemory) && st == stack.StateBlocked && g.s.cfg.Stop == StopAuto &&
-		g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
+	if why != stack.ReasonRegister && why != stack.ReasonMemory || g.s.cfg.Stop != StopAuto {
+		return false
+	}
+	if call.Nr < 0 {
+		return true // a page fault: it is over soon, and no call of the program's is cut short
+	}
+	return st == stack.StateBlocked && g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
 }
 
 // deadline of a stop: long enough for a thread that has to wait for a CPU,
@@ -301,6 +314,19 @@ func (g *group) put(th *thread) {
 		th.acc.cpu.Store(g.sample.CPU - first)
 	}
 	th.sink.Sample(&g.sample)
+	if g.waits != nil {
+		g.tellWait(th)
+	}
+}
+
+// tellWait has it found out what th waits for: the thread runs, or sleeps
+// undisturbed, and its sample is written.
+func (g *group) tellWait(th *thread) {
+	gl := Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample}
+	if g.sample.Way != stack.WayUnrun && th.state != stack.StateRunning && th.state != stack.StateRunnable {
+		gl.SP = stackPointer(g.s.target, g.view.Regs)
+	}
+	g.waits.Look(th.file, &th.info, &gl, th.sink)
 }
 
 // budget stretches the interval of a thread whose stops take more than their

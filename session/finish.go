@@ -35,6 +35,7 @@ func (s *Session) Finish(reason string) (*Result, error) {
 	st := s.stats()
 	res := &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads)}
 	s.mods.settle()
+	s.waits.settle()
 	s.capturePerfMap()
 	rec := s.rec
 	s.rec = nil

@@ -52,6 +52,7 @@ type Session struct {
 	smp    *sampler.Sampler
 	rec    *trace.Recorder
 	mods   *modules
+	waits  *waits
 	temp   *os.File // the recording while it grows
 	part   string   // its name
 	placed bool     // part is an output's final name by now
@@ -97,9 +98,10 @@ func (s *Session) prepare() (err error) {
 	if s.live, err = live.New(p, s.mods.generation); err != nil {
 		return err
 	}
+	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)
@@ -257,6 +259,9 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 
 // Close removes what is left of a session that was not finished.
 func (s *Session) Close() {
+	if s.waits != nil {
+		s.waits.settle()
+	}
 	if s.rec != nil {
 		_, _ = s.rec.Close(trace.Stats{}, trace.End{})
 		s.rec = nil

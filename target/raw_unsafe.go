@@ -319,7 +319,7 @@ func (w *Window) release(tid uintptr, why syscall.Errno) int {
 //go:nosplit
 //go:norace
 func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
-	w.planStack(sp)
+	w.planStack(sp, redZone)
 	for i := 0; i < w.n; i++ {
 		w.raw.remote[i].addr = w.Spans[i].Addr
 		w.raw.remote[i].len = uint64(w.Spans[i].Len)
@@ -357,6 +357,21 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 			left -= size
 			first++
 		}
+	}
+	if below := sp & 4095; w.stack > 0 && w.got[w.n] == 0 && below < redZone {
+		// The page below SP's may not be there: once more without.
+		w.planStack(sp, below)
+		w.raw.remote[w.n].addr = w.StackAddr
+		w.raw.remote[w.n].len = uint64(w.stack)
+		w.raw.local.Base = &w.buf[w.off[w.n]]
+		w.raw.local.Len = uint64(w.stack)
+		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), 1,
+			uintptr(unsafe.Pointer(&w.raw.remote[w.n])), 1, 0)
+		if errno != 0 {
+			w.errno = errno
+			return errno
+		}
+		w.got[w.n] = int(n)
 	}
 	return worst
 }

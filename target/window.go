@@ -169,21 +169,17 @@ func (w *Window) reset() {
 	}
 }
 
-// planStack decides how much of the stack to copy, now that SP is known. The
-// copy begins in the red zone, but not on a page below SP's: that one may not
-// be there, and the read would end before it began.
+// planStack decides how much of the stack to copy, now that SP is known: from
+// so many bytes below it.
 //
 //go:nosplit
 //go:norace
-func (w *Window) planStack(sp uint64) {
+func (w *Window) planStack(sp, below uint64) {
 	n := uint64(w.StackDefault)
 	if w.StackHigh > sp && sp >= w.StackLow {
 		n = w.StackHigh - sp
 	}
-	low := sp - redZone
-	if page := sp &^ 4095; low < page || low > sp {
-		low = page
-	}
+	low := sp - min(below, sp)
 	n += sp - low
 	if n > MaxStack {
 		n = MaxStack

@@ -98,7 +98,13 @@ func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
 type frozen Walker
 
 // Word implements rule.Words.
-func (f *frozen) Word(addr uint64) (uint64, bool) { return (*Walker)(f).word(addr) }
+func (f *frozen) Word(addr uint64) (uint64, bool) {
+	v, ok := (*Walker)(f).word(addr)
+	if !ok {
+		f.wanted = addr
+	}
+	return v, ok
+}
 
 // cross lets Go's runtime data say where the walk goes on. apply reports that
 // w's registers are ready for the rule itself.
@@ -109,6 +115,7 @@ func (w *Walker) cross(f *stack.Frame, r *rule.Rule) (s step, apply bool) {
 	g := &w.crossing
 	*g = stack.Regs{PC: f.PC, Known: w.known, TLS: w.leaf.TLS}
 	copy(g.R[:], w.regs[:])
+	w.wanted = 0
 	how := w.golang.Cross(r, g, f.Exact, (*frozen)(w))
 	copy(w.regs[:], g.R[:])
 	w.known = g.Known

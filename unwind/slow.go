@@ -52,7 +52,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 			return stop(stack.ReasonLoop)
 		}
 		w.turn = now
-	case exact && now == sp && w.arch == rule.ARM64: // a leaf that pushed nothing
+	case exact && now == sp: // a leaf that pushed nothing, or has popped its return address
 	default:
 		return stop(stack.ReasonLoop)
 	}

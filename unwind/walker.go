@@ -53,6 +53,7 @@ type Walker struct {
 	crossing stack.Regs
 	buf      [8]byte
 	missing  uint64 // address of the word that could not be read
+	wanted   uint64 // the same of a word that Go's runtime data wanted; 0: none
 }
 
 // NewWalker makes a walker over a space.
@@ -93,7 +94,7 @@ func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, s
 	w.known = regs.Known & (1<<numRegs - 1)
 	th.knowTLS(regs)
 	w.leaf = regs
-	w.turns, w.turn, w.first = 0, 0, w.regs[w.sp]
+	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
 
 	if w.golang = w.threadGo(th); w.golang != nil {
 		w.golang.Begin(regs, (*live)(w))
@@ -118,6 +119,10 @@ func (w *Walker) learn(th *Thread, reason stack.Reason) {
 				th.complete(w.first, cfa, w.turns > 0)
 				break
 			}
+		}
+	case stack.ReasonMemory:
+		if w.wanted != 0 {
+			th.elsewhere(w.wanted, w.wanted)
 		}
 	case stack.ReasonShort:
 		if w.turned() {

@@ -50,7 +50,7 @@ Formats by file name:
 Examples:
   sliver export run.sliver -o run.pftrace -o run.pb.gz
   sliver export run.sliver -o run.nanoscope.txt      one file a thread
-  sliver export run.sliver --format pprof -o - | go tool pprof -top -
+  sliver export run.sliver --format collapsed -o - | sort -k2 -n | tail
 
 A recording that was cut off (its recorder was killed) is read up to the tear,
 and gets its names from the files of this machine if they are the same.`,

@@ -53,7 +53,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
 	f.maxOverhead = .01
-	fs.Var(&f.maxOverhead, "max-overhead", "longest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")

@@ -55,9 +55,10 @@ func compare(our, their trace) (frames, equal int, early bool) {
 // from earlier. We go on on the goroutine's stack, or end where there is none.
 // What either has beyond the change is not compared.
 //
-// At the start of a thread, the oracles go on from runtime.mstart, which Go's
-// tables mark as the outermost function, to runtime.clone and into words that
-// are no code. We end at the mark. Their end is left out.
+// Go's tables mark runtime.goexit and runtime.mstart as outermost functions. We
+// end there; the oracles go on, above a goroutine's stack into other memory, at
+// a thread's start to runtime.clone and into words that are no code. What they
+// have beyond is left out.
 func excuse(our, their trace) (_ trace, known bool) {
 	i := 0 // the first frame that differs
 	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
@@ -66,10 +67,12 @@ func excuse(our, their trace) (_ trace, known bool) {
 	if i == 0 || i == len(our.pcs) && i == len(their.pcs) {
 		return their, false
 	}
-	is := func(i int, name string) bool { return i < len(their.names) && strings.HasPrefix(their.names[i], "runtime."+name) }
+	is := func(i int, name string) bool {
+		return i < len(their.names) && strings.HasPrefix(their.names[i], "runtime."+name)
+	}
 	switch {
 	case is(i-1, "systemstack"), is(i-1, "mcall"), is(i-1, "morestack"):
-	case is(i-1, "mstart") && is(i, "clone") && i == len(our.pcs) && our.cut == "":
+	case i == len(our.pcs) && our.cut == "" && (is(i-1, "goexit") || is(i-1, "mstart") && is(i, "clone")):
 	default:
 		return their, false
 	}
@@ -77,7 +80,9 @@ func excuse(our, their trace) (_ trace, known bool) {
 }
 
 func TestExcuse(t *testing.T) {
-	names := func(third string) []string { return []string{"runtime.a", "runtime." + third, "runtime.clone.abi0", "x"} }
+	names := func(third string) []string {
+		return []string{"runtime.a", "runtime." + third, "runtime.clone.abi0", "x"}
+	}
 	for _, c := range []struct {
 		name       string
 		our, their trace
@@ -89,6 +94,7 @@ func TestExcuse(t *testing.T) {
 		{"another frame before it", trace{pcs: []uint64{8, 2}}, trace{[]uint64{1, 2, 9}, names("morestack")[:3], ""}, 3, false},
 		{"the same", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2}, names("systemstack")[:2], ""}, 2, false},
 		{"a thread's start", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3, 4}, names("mstart.abi0"), ""}, 2, true},
+		{"a goroutine's start", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3}, []string{"main.f", "runtime.goexit.abi0", "x"}, ""}, 2, true},
 		{"we were cut there", trace{pcs: []uint64{1, 2}, cut: "no"}, trace{[]uint64{1, 2, 3, 4}, names("mstart"), ""}, 4, false},
 		{"another function", trace{pcs: []uint64{1, 2}}, trace{[]uint64{1, 2, 3, 4}, names("main"), ""}, 4, false},
 	} {

@@ -14,13 +14,13 @@
 // the longer stack: a frame that either side lacks, or has another of, counts
 // against us, and so does all that is missing where we end early.
 //
-// What we have beyond an oracle's end is not compared in two cases, both of
-// them counted. "early": it says itself that it cannot go on, or its next
-// address lies in no executable mapping (without call frame information, as in
-// V8's code, gdb guesses). "known": two ends of Go stacks on which we differ on
-// purpose, see excuse. In both the stacks have to agree at the oracle's last
-// frame.
+// Two cases are not compared to their end, and counted. "early": the oracle says
+// itself that it cannot go on, or its next address lies in no executable mapping
+// (without call frame information, as in V8's code, gdb guesses); what we have
+// beyond does not count ("beyond" adds up these frames). "known": ends of Go
+// stacks on which we differ on purpose, see excuse. In both cases the stacks have
+// to agree at the last frame that counts.
 //
-// What the oracles find is theirs to get right: a frame on which they are wrong
-// and we are right counts against us.
+// For the rest, a frame on which an oracle is wrong and we are right counts
+// against us.
 package agree

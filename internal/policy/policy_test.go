@@ -78,9 +78,9 @@ var table = []row{
 		"who let go, from a replay alone"},
 	{"stacks", "stack event wait wait/graph", "",
 		"one look at all threads as text and JSON, from what it is given"},
-	{"live", "stack sampler target trace unwind unwind/* wait wait/procdir", "",
+	{"live", "stack event sampler symbol target trace unwind unwind/* wait wait/data wait/procdir", "",
 		"joins target to sampler, unwind and wait, which do not know each other"},
-	{"oneshot", "stack sampler target live naming symbol stacks wait wait/data wait/graph", "",
+	{"oneshot", "stack sampler target live naming symbol stacks wait wait/graph", "",
 		"one look at a live process: joins sampler, names and waits; what it reads like is stacks'"},
 	{"export/view", "stack event diff trace", "",
 		"what all formats share; knows none of them"},
@@ -122,6 +122,8 @@ var table = []row{
 		"one recording from process to files; command lines and terminals are cmd's"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},
+	{"internal/agree", "*", "*",
+		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
 		"for tests: what it knew of the product, it could not test"},
 	{"internal/policy", "", "",
@@ -129,7 +131,7 @@ var table = []row{
 }
 
 // onlyTests are packages that no code but tests may import.
-var onlyTests = []string{"internal/testprog", "internal/policy", "export/internal/exporttest"}
+var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "export/internal/exporttest"}
 
 // file is one Go file of the module, with its package's folder from the root.
 type file struct {

@@ -152,8 +152,13 @@ var tracing = sync.OnceValue(func() string {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	pid := cmd.Process.Pid
-	if err := syscall.PtraceAttach(pid); err != nil {
-		return "ptrace of a child: " + err.Error()
+	// Not PTRACE_ATTACH: its SIGSTOP and the SIGTRAP of an exec that is not
+	// quite over may change places, and the child then stays stopped.
+	const seize, interrupt = 0x4206, 0x4207
+	for _, request := range []uintptr{seize, interrupt} {
+		if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, request, uintptr(pid), 0, 0, 0, 0); errno != 0 {
+			return "ptrace of a child: " + errno.Error()
+		}
 	}
 	var status syscall.WaitStatus
 	if _, err := syscall.Wait4(pid, &status, syscall.WALL, nil); err != nil {

@@ -140,6 +140,7 @@ var programs = map[string]map[string]recipe{
 	"c/exitcodes": cVariants,
 	"cpp/chain":   cppVariants,
 
+	"locks/contend":  lockVariants,
 	"locks/deadlock": lockVariants,
 	"locks/pthread":  lockVariants,
 	"locks/shared":   lockVariants,

@@ -156,11 +156,13 @@ func ReadLoad(r io.ReaderAt) (l *Load, err error) {
 	return l, nil
 }
 
+// page is the least that is mapped: segments are from the page that they begin in.
+const page = 4096
+
 // Bias is what is added to the file's vaddrs in memory, given that its byte at
 // offset off is mapped at addr as code: a page of a file may be mapped as data
 // of two segments, at two places. ok is false where no code has that offset.
 func (l *Load) Bias(off, addr uint64) (bias uint64, ok bool) {
-	const page = 4096 // segments are mapped from the page that they begin in
 	for _, s := range l.segs {
 		if lo := s.off &^ (page - 1); s.code && off >= lo && off < s.off+s.filesz {
 			return addr - (s.vaddr + (off - s.off)), true
@@ -169,10 +171,11 @@ func (l *Load) Bias(off, addr uint64) (bias uint64, ok bool) {
 	return 0, false
 }
 
-// Holds reports whether vaddr is memory of the file's, zeroed memory included.
-func (l *Load) Holds(vaddr uint64) bool {
+// Spans reports whether vaddr lies in a page of the file's memory, zeroed
+// memory included.
+func (l *Load) Spans(vaddr uint64) bool {
 	for _, s := range l.segs {
-		if vaddr-s.vaddr < s.memsz {
+		if lo := s.vaddr &^ (page - 1); vaddr-lo < s.vaddr-lo+s.memsz {
 			return true
 		}
 	}

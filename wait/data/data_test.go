@@ -128,7 +128,7 @@ func TestLoad(t *testing.T) {
 		t.Error("a bias beyond the file")
 	}
 	at := values(t, b)
-	if !l.Holds(at["zeroed"].Value+799) || l.Holds(1<<50) {
+	if !l.Spans(at["zeroed"].Value+799) || l.Spans(1<<50) {
 		t.Error("memory of the file is not told from others'")
 	}
 }
@@ -149,7 +149,7 @@ func FuzzRead(f *testing.F) {
 		}
 		if l, err := ReadLoad(bytes.NewReader(b)); err == nil {
 			l.Bias(v, v)
-			l.Holds(v)
+			l.Spans(v)
 		}
 	})
 }

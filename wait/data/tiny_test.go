@@ -47,7 +47,7 @@ func TestTiny(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bias, ok := l.Bias(0x1000, 0x7000_2000); !ok || bias != 0x7000_0000 || !l.Holds(0x20ff) || l.Holds(0x2100) {
+	if bias, ok := l.Bias(0x1000, 0x7000_2000); !ok || bias != 0x7000_0000 || !l.Spans(0x20ff) || l.Spans(0x2100) || l.Spans(0x1fff) {
 		t.Errorf("bias %#x, %v", bias, ok)
 	}
 }

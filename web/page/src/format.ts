@@ -32,7 +32,7 @@ export function percent(x: number): string {
 
 // clock is a time on the axis; step says how fine it must be.
 export function clock(ns: number, step: number): string {
-  const neg = ns < 0;
+  const neg = ns <= -step / 2; // what rounds to nothing has no sign
   const a = Math.abs(ns);
   const digits = step >= 1e9 ? 0 : Math.min(9, Math.ceil(-Math.log10(step / 1e9) - 1e-9));
   const s = a / 1e9;

@@ -57,10 +57,11 @@ const conn = new Conn(state.token, {
     timeline.wake();
   },
   state(isUp, why) {
-    up = isUp;
+    up = model.up = isUp;
     problem = why;
     document.body.classList.toggle('offline', !isUp);
     empty();
+    bar.update();
   },
 });
 

@@ -115,6 +115,8 @@ export class Model {
   frames = 0;
   bytes = 0;
   namesVersion = 0;
+  up = true; // there is a connection
+  private stood = 0; // the edge when it was lost
   private offset = -Infinity; // server's clock minus ours, ns
   private offsetAt = 0;
 
@@ -215,7 +217,8 @@ export class Model {
   edge(): number {
     const to = this.status?.to ?? 0;
     if (!this.live || this.offset === -Infinity) return to;
-    return Math.max(performance.now() * 1e6 + this.offset - 60e6, 0);
+    if (!this.up) return this.stood;
+    return this.stood = Math.max(performance.now() * 1e6 + this.offset - 60e6, 0);
   }
 
   from(): number {

@@ -1,0 +1,192 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/data"
+)
+
+// Variables names a process's variables by address. Files are read when the
+// first address in them is asked for. It may be used by several goroutines at
+// once.
+type Variables struct {
+	t    *Target
+	dirs symbol.Dirs
+
+	mu    sync.Mutex
+	files map[fileKey]*variables // guarded by mu
+	wg    sync.WaitGroup
+}
+
+type fileKey struct {
+	dev, inode uint64
+	path       string
+}
+
+// variables are those of one file; its fields are there when ready is closed.
+type variables struct {
+	ready chan struct{}
+	load  *data.Load // nil: it cannot be read
+	table *data.Table
+}
+
+// Variables of the process; debugDirs are where separate debug files may be
+// besides.
+func (t *Target) Variables(debugDirs []string) *Variables {
+	return &Variables{t: t, dirs: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", t.proc.PID()), Extra: debugDirs},
+		files: map[fileKey]*variables{}}
+}
+
+// Close waits until no file is being read any more.
+func (v *Variables) Close() { v.wg.Wait() }
+
+// Lookup finds the variable that addr lies in: wait.Config.Data.
+func (v *Variables) Lookup(addr uint64) (wait.Symbol, bool) {
+	s, ok, _ := v.lookup(addr, true)
+	return s, ok
+}
+
+// Known is Lookup for whoever cannot wait: pending says that the file is
+// still being read, and that asking later may have an answer.
+func (v *Variables) Known(addr uint64) (s wait.Symbol, ok, pending bool) {
+	return v.lookup(addr, false)
+}
+
+func (v *Variables) lookup(addr uint64, patient bool) (s wait.Symbol, ok, pending bool) {
+	maps := v.t.Maps()
+	mp := behind(maps, addr)
+	if mp == nil {
+		return s, false, false
+	}
+	f := v.file(mp)
+	select {
+	case <-f.ready:
+	default:
+		if !patient {
+			return s, false, true
+		}
+		<-f.ready
+	}
+	if f.load == nil {
+		return s, false, false
+	}
+	bias, ok := f.bias(maps, mp)
+	if !ok {
+		return s, false, false
+	}
+	name, off, ok := f.table.Lookup(addr - bias)
+	if !ok {
+		return s, false, false
+	}
+	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: mp.Path}, true, false
+}
+
+// search finds the first mapping that ends above addr.
+func search(maps []stack.Mapping, addr uint64) int {
+	lo, hi := 0, len(maps)
+	for lo < hi {
+		if mid := (lo + hi) / 2; maps[mid].End <= addr {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo
+}
+
+// behind finds the mapping of the file that addr may be a variable of: zeroed
+// ones lie in memory without a file right behind the file's own.
+func behind(maps []stack.Mapping, addr uint64) *stack.Mapping {
+	i := search(maps, addr)
+	if i == len(maps) || maps[i].Start > addr {
+		return nil
+	}
+	for ; i >= 0; i-- {
+		mp := &maps[i]
+		switch {
+		case mp.Inode != 0 && strings.HasPrefix(mp.Path, "/"):
+			return mp
+		case mp.Path != "" || i == 0 || maps[i-1].End != mp.Start:
+			return nil
+		}
+	}
+	return nil
+}
+
+// file begins to read a file, if that was not done yet.
+func (v *Variables) file(mp *stack.Mapping) *variables {
+	k := fileKey{mp.Dev, mp.Inode, mp.Path}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	f := v.files[k]
+	if f == nil {
+		f = &variables{ready: make(chan struct{})}
+		v.files[k] = f
+		m := *mp
+		v.wg.Go(func() { v.read(f, m) })
+	}
+	return f
+}
+
+func (v *Variables) read(f *variables, mp stack.Mapping) {
+	defer close(f.ready)
+	r, err := v.t.proc.OpenMapping(mp)
+	if err != nil {
+		return
+	}
+	defer r.Close()
+	if f.load, err = data.ReadLoad(r); err != nil {
+		f.load = nil
+		return
+	}
+	f.table = v.table(r, mp.Path)
+}
+
+// table reads the variables of a file, or of its separate debug file where it
+// was stripped.
+func (v *Variables) table(r target.File, path string) *data.Table {
+	t, err := data.Read(r)
+	if err == nil && !t.Exported() {
+		return t
+	}
+	id, err := symbol.BuildID(r)
+	if err != nil {
+		return t
+	}
+	v.dirs.Find(symbol.Query{Path: path, BuildID: id}, func(_ string, src symbol.Source) bool {
+		if x, err := symbol.BuildID(src); err != nil || x != id {
+			return false
+		}
+		d, err := data.Read(src)
+		if err != nil || d.Exported() {
+			return false
+		}
+		t = d
+		src.Close()
+		return true
+	})
+	return t
+}
+
+// near is how many mappings around one of a file's are looked at for its code.
+const near = 16
+
+// bias finds out how much above its vaddrs the file is mapped whose mapping mp is.
+func (f *variables) bias(maps []stack.Mapping, mp *stack.Mapping) (uint64, bool) {
+	at := search(maps, mp.Start)
+	for i := max(at-near, 0); i < min(at+near, len(maps)); i++ {
+		c := &maps[i]
+		if c.Exec && c.Dev == mp.Dev && c.Inode == mp.Inode && c.Path == mp.Path {
+			if b, ok := f.load.Bias(c.Off, c.Start); ok && f.load.Spans(mp.Start-b) {
+				return b, true
+			}
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,77 @@
+package session
+
+import (
+	"sync"
+
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// waits notes what threads wait for in the recording. Samplers only hand it
+// on: the file is written by a goroutine of its own.
+type waits struct {
+	live  *live.Target
+	rec   *trace.Recorder
+	known live.Descriptions
+	vars  *live.Variables
+	queue chan trace.Wait // never closed: a sampler may be at work to the very end
+	stop  chan struct{}
+	done  chan struct{}
+	once  sync.Once
+}
+
+// waitsBacklog is how many new descriptions may wait to be written.
+const waitsBacklog = 4096
+
+func newWaits(t *live.Target, r *trace.Recorder, debugDirs []string) *waits {
+	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),
+		stop: make(chan struct{}), done: make(chan struct{})}
+	w.known.Put = func(d trace.Wait) bool {
+		select {
+		case w.queue <- d:
+			return true
+		default:
+			return false
+		}
+	}
+	go w.run()
+	return w
+}
+
+// group is sampler.Config.Waits.
+func (w *waits) group() sampler.Waits { return w.live.Waits(&w.known, w.vars) }
+
+func (w *waits) run() {
+	defer close(w.done)
+	for {
+		select {
+		case d := <-w.queue:
+			w.rec.Waits(w.rest([]trace.Wait{d}))
+		case <-w.stop:
+			if left := w.rest(nil); len(left) > 0 {
+				w.rec.Waits(left)
+			}
+			return
+		}
+	}
+}
+
+// rest appends what is in the queue now.
+func (w *waits) rest(batch []trace.Wait) []trace.Wait {
+	for {
+		select {
+		case d := <-w.queue:
+			batch = append(batch, d)
+		default:
+			return batch
+		}
+	}
+}
+
+// settle writes what is left; what comes later is dropped.
+func (w *waits) settle() {
+	w.once.Do(func() { close(w.stop) })
+	<-w.done
+	w.vars.Close()
+}
