@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -59,7 +58,7 @@ func (g *group) init() (err error) {
 }
 
 func (g *group) add(th *thread) {
-	th.added = time.Now()
+	th.added = g.s.wall()
 	g.mu.Lock()
 	g.incoming = append(g.incoming, th)
 	g.mu.Unlock()
@@ -161,7 +160,7 @@ func (g *group) takeIncoming() {
 		th.acc.from.Store(int64(now))
 		th.acc.to.Store(int64(now))
 		th.sink.Event(now, event.Rate, uint64(g.every()))
-		if missed := int64(time.Since(th.added)) / g.every(); missed > 0 {
+		if missed := int64(g.s.wall().Sub(th.added)) / g.every(); missed > 0 {
 			th.acc.late.Add(uint64(missed))
 			th.sink.Gap(now, stack.WhyLate, missed*g.every())
 		}

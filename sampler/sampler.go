@@ -90,6 +90,7 @@ type Sampler struct {
 	execs   atomic.Uint64
 
 	groupInit func(*group) error // group.init, but in tests
+	wall      func() time.Time   // time.Now, but in tests
 }
 
 // New checks cfg.
@@ -123,7 +124,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	}
 	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}}
 	s.ivl.Store(int64(cfg.Interval))
-	s.groupInit = (*group).init
+	s.groupInit, s.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, main: i == 0})
 	}

@@ -202,6 +202,7 @@ func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink,
 		}
 		g.ready.Store(false)
 	}
+	s.wall = func() time.Time { return time.Time{} }
 	s.groupInit = func(g *group) error { g.ready.Store(true); return nil }
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
