@@ -52,6 +52,9 @@ type fakeTracer struct {
 	late  func(due stack.Time) stack.Time // how much too late a sleep ends
 	regs  stack.Regs
 	done  bool
+	g     *group
+	want  int // threads that the group is to have before the clock runs
+	all   bool
 }
 
 func (tr *fakeTracer) Stop(t Thread, v *View) error {
@@ -78,11 +81,9 @@ func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
 func (tr *fakeTracer) Reap() int { return 0 }
 
 func (tr *fakeTracer) SleepUntil(t stack.Time) {
-	tr.f.mu.Lock()
-	idle := len(tr.f.taken) == 0
-	tr.f.mu.Unlock()
-	if tr.now >= tr.f.until || idle {
-		if !idle && !tr.done {
+	tr.all = tr.all || tr.want > 0 && int(tr.g.size.Load()) >= tr.want
+	if tr.now >= tr.f.until || !tr.all {
+		if tr.all && !tr.done {
 			tr.done = true
 			tr.f.cancel()
 		}
@@ -195,9 +196,12 @@ func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink,
 		if err := g.init(); err != nil {
 			t.Fatal(err)
 		}
+		tr := g.tracer.(*fakeTracer)
+		tr.g = g
 		for _, th := range f.threads {
 			if g.main == (th.tid == 1) {
-				th.tr = g.tracer.(*fakeTracer)
+				th.tr = tr
+				tr.want++
 			}
 		}
 		g.ready.Store(false)
