@@ -81,7 +81,10 @@ func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
 func (tr *fakeTracer) Reap() int { return 0 }
 
 func (tr *fakeTracer) SleepUntil(t stack.Time) {
-	tr.all = tr.all || tr.want > 0 && int(tr.g.size.Load()) >= tr.want
+	if !tr.all && tr.want > 0 && int(tr.g.size.Load()) >= tr.want {
+		tr.all = true // the clock runs from the first round on
+		return
+	}
 	if tr.now >= tr.f.until || !tr.all {
 		if tr.all && !tr.done {
 			tr.done = true
