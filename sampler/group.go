@@ -23,6 +23,8 @@ type group struct {
 	rnd    *rand.Rand
 	pauses Histogram
 	waits  Waits // nil: nobody asks
+	glance Glance
+	waited int64 // ns that waits took in this round
 
 	size     atomic.Int32
 	stopping atomic.Bool
@@ -182,6 +184,7 @@ func (g *group) round(now stack.Time) {
 			th.reset()
 		}
 	}
+	g.waited = 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	ended := false
 	for pass := range 2 {
@@ -234,7 +237,8 @@ func (g *group) next() {
 // visit has one thread's tick: a look, or the reason why there is none. It
 // returns false when the thread has ended.
 func (g *group) visit(th *thread, end stack.Time) bool {
-	if th.stretch > 1 && (g.tick.k+th.phase)%th.stretch != 0 {
+	if th.broke(g.tracer.Now(), g.s.cfg.MaxOverhead) {
+		th.skipped++
 		th.acc.stretched.Add(1)
 		return true
 	}

@@ -120,10 +120,10 @@ type Glance struct {
 // quick, stops nobody, and does nothing where a wait is still the same.
 type Waits interface {
 	// Look comes after each sample of a thread, once that is in the sink, and
-	// puts what it finds out there: events Wait, Lock and Holder. g.SP is 0
-	// where the thread has not run since its last sample. A wait is the one of
-	// the last time where g.Sample.Switches and g.Call are; a sample that took a
-	// stop (WayStop) does not have the counters of the sleep after it.
+	// puts what it finds out there: events Wait, Lock and Holder. Samples of
+	// blocked threads may be left out where a round took too long. A wait is the
+	// one of the last time where g.Sample.Switches and g.Call are; a sample that
+	// took a stop (WayStop) does not have the counters of the sleep after it.
 	Look(t Thread, in *stack.ThreadInfo, g *Glance, to Sink)
 	// Forget drops what is known of a thread that ended, of all (0) at an exec.
 	Forget(tid stack.TID)

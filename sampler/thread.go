@@ -30,6 +30,7 @@ type thread struct {
 	state    stack.State
 	call     stack.Call
 	started  bool
+	sp       uint64 // of a blocked thread, for Waits
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.
@@ -38,14 +39,16 @@ type thread struct {
 
 	futile bool // copying more did not help the last walk
 
-	// The budget: every stretch-th tick only.
-	stretch int64
-	phase   int64
-	cost    float64 // of a stop, ns, running median
+	// The budget: what stops may still take (ns, as of paidAt), the ticks left
+	// out for it since the last stop, and how many ticks apart stops are.
+	purse   float64
+	paidAt  stack.Time
+	skipped int64
+	rate    int64
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
-	th := &thread{info: in, file: f, sink: sink, active: true, stretch: 1, phase: int64(in.TID)}
+	th := &thread{info: in, file: f, sink: sink, active: true, rate: 1}
 	th.walk.TID = in.TID
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)
@@ -170,7 +173,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		}
 		*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
 			Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
-		if asleep != nil && *asleep == v.Call {
+		if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
 			s.State, s.Call = stack.StateBlocked, v.Call // it goes back to sleep
 		} else {
 			asleep = nil
@@ -182,7 +185,6 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	}
 	g.keepRegs(th)
 	th.active, th.blocked = true, false
-	g.budget(th, s.Pause)
 	th.counters, th.state, th.call = c, s.State, s.Call
 	g.put(th)
 	return nil
@@ -217,6 +219,7 @@ func (g *group) stopOnce(th *thread) error {
 	g.pauses.Add(pause)
 	th.acc.stops.Add(1)
 	th.acc.pause.Add(pause)
+	g.pay(th, pause)
 	if v.Restarted {
 		th.acc.restarted.Add(1)
 	}
@@ -322,37 +325,58 @@ func (g *group) put(th *thread) {
 // tellWait has it found out what th waits for: the thread runs, or sleeps
 // undisturbed, and its sample is written.
 func (g *group) tellWait(th *thread) {
-	gl := Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample}
-	if g.sample.Way != stack.WayUnrun && th.state != stack.StateRunning && th.state != stack.StateRunnable {
-		gl.SP = stackPointer(g.s.target, g.view.Regs)
+	gl := &g.glance
+	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample}
+	if th.state != stack.StateRunning && th.state != stack.StateRunnable {
+		if g.sample.Way != stack.WayUnrun {
+			th.sp = stackPointer(g.s.target, g.view.Regs)
+		}
+		if g.waited > g.tick.every/waitShare {
+			return // the next round goes on
+		}
+		gl.SP = th.sp
 	}
-	g.waits.Look(th.file, &th.info, &gl, th.sink)
+	begin := g.tracer.Now()
+	g.waits.Look(th.file, &th.info, gl, th.sink)
+	g.waited += int64(g.tracer.Now() - begin)
 }
 
-// budget stretches the interval of a thread whose stops take more than their
-// share of its time, and shortens it again when they no longer do.
-func (g *group) budget(th *thread, pause int64) {
-	limit := g.s.cfg.MaxOverhead
+// waitShare of a tick, as its divisor, may go to finding out what threads wait for.
+const waitShare = 8
+
+// purse is the most that a thread may have in hand for stops, as a share of
+// its time over this long (ns): what a burst may take.
+const purse = 200_000_000
+
+// broke reports whether the thread's stops have used up their share of its
+// time; then this tick is left out. Looks without a stop cost it nothing, but
+// whether one is needed is only known after the look begins: a thread that was
+// blocked at the last one is looked at all the same.
+func (th *thread) broke(now stack.Time, limit float64) bool {
 	if limit <= 0 {
+		return false
+	}
+	if th.paidAt == 0 {
+		th.paidAt, th.purse = now, limit*purse/10
+	}
+	th.purse = min(th.purse+limit*float64(now-th.paidAt), limit*purse)
+	th.paidAt = now
+	return th.purse < 0 && th.active
+}
+
+// pay takes a stop from the thread's purse, and marks in the recording how far
+// apart its samples have become, when that changes much.
+func (g *group) pay(th *thread, pause int64) {
+	if g.s.cfg.MaxOverhead <= 0 {
 		return
 	}
-	// A running median, by steps of a sixteenth: on a busy machine a thread
-	// often waits for a CPU when it is asked to stop, and that time is not
-	// taken from it by us.
-	switch p := float64(pause); {
-	case th.cost == 0:
-		th.cost = p
-	case p > th.cost:
-		th.cost += th.cost / 16
-	default:
-		th.cost -= th.cost / 16
-	}
-	want := max(int64(th.cost/(limit*float64(g.tick.every)))+1, 1)
-	// Stretch at once, relax only when there is room to spare.
-	if want > th.stretch || want < th.stretch && th.cost*1.2/(limit*float64(g.tick.every)) < float64(want) {
-		th.stretch = want
+	th.purse -= float64(pause)
+	rate := th.skipped + 1
+	th.skipped = 0
+	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
+		th.rate = rate
 		now := g.tracer.Now()
-		th.sink.Event(now, event.Rate, uint64(want*g.tick.every))
+		th.sink.Event(now, event.Rate, uint64(rate*g.tick.every))
 		th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
 	}
 }

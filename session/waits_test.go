@@ -186,10 +186,18 @@ func TestTurnsAreRecorded(t *testing.T) {
 			continue
 		}
 		var since, seen stack.Time // of the state; since 0: it is not blocked
-		var lock uint64
+		var lock, state uint64
+		repeats := false // behind a Sync the state is told once more
 		for e := range rec.Events(rec.Threads[i].Seq) {
 			switch e.Kind() {
+			case event.Sync:
+				repeats = true
 			case event.State:
+				if repeats && e.Payload() == state {
+					repeats = false
+					continue
+				}
+				state, repeats = e.Payload(), false
 				if since != 0 && slices.ContainsFunc(log.Turns, func(turn [4]int64) bool {
 					return stack.TID(turn[0]) == tid && turn[1] <= int64(since) && int64(seen) < turn[2]
 				}) {
