@@ -96,10 +96,11 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
 // knowTLS completes registers that were had without a stop, which do not show
 // the TLS base: a thread keeps its own for life.
 func (th *Thread) knowTLS(regs *stack.Regs) {
-	if regs.TLS == 0 {
+	if regs.TLS != 0 {
+		th.regs.TLS = regs.TLS
+	} else if th.regs.TLS != 0 {
 		regs.TLS = th.regs.TLS
 	}
-	th.regs.TLS = regs.TLS
 }
 
 // StackSpan says what to copy of th's stack now that its stack pointer is
