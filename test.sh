@@ -83,6 +83,7 @@ musl-gcc musl-tools
 aarch64-linux-gnu-gcc gcc-aarch64-linux-gnu
 /usr/aarch64-linux-gnu/lib/libc.so.6 libc6-dev-arm64-cross
 qemu-aarch64-static qemu-user-static
+qemu-aarch64 qemu-user
 readelf binutils
 xz xz-utils
 dwz dwz
@@ -97,6 +98,7 @@ sqlite3 sqlite3
 python3 python3
 node nodejs
 npm npm
+chromium chromium
 rustc rustc
 /usr/lib/debug/.build-id libc6-dbg
 EOF
@@ -153,11 +155,22 @@ install_tools() {
 	fi
 }
 
+# The page's own tools, as web/page/package-lock.json pins them.
+install_page() {
+	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
+	echo "installing: the packages of web/page"
+	(cd web/page && npm ci --silent --no-audit --no-fund >"$work/npm" 2>&1) || {
+		echo "could not install the packages of web/page:"
+		tail -n 5 "$work/npm"
+	} >&2
+}
+
 if [[ $install == yes ]]; then
 	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_packages
 	fi
 	install_tools
+	install_page
 fi
 missing=$({
 	lacking | cut -d' ' -f1
