@@ -34,8 +34,9 @@ type thread struct {
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.
-	regs   stack.Regs
-	regsOf uint64 // hash of the stack's copy above SP; 0: none
+	regs    stack.Regs
+	regsLen uint64 // bytes of stack from SP to the outermost frame
+	regsOf  uint64 // hash of these; 0: none
 
 	futile bool // copying more did not help the last walk
 
@@ -65,25 +66,34 @@ func (th *thread) reset() {
 
 var seed = maphash.MakeSeed()
 
-// stackHash identifies the copy of the stack from SP up; 0 if there is none.
-func (g *group) stackHash() uint64 {
+// stackHash identifies n bytes of the stack from SP up; 0 if they were not copied.
+func (g *group) stackHash(n uint64) uint64 {
 	v := &g.view
 	if len(v.Mem.Blocks) == 0 {
 		return 0
 	}
 	b := &v.Mem.Blocks[len(v.Mem.Blocks)-1]
-	if o := g.sp(v.Regs) - b.Addr; o < uint64(len(b.Data)) {
-		return maphash.Bytes(seed, b.Data[o:]) | 1
+	o := g.sp(v.Regs) - b.Addr
+	if o > uint64(len(b.Data)) || n > uint64(len(b.Data))-o {
+		return 0
 	}
-	return 0
+	return maphash.Bytes(seed, b.Data[o:o+n]) | 1
 }
 
 // keepRegs remembers the registers of a stop in a system call for looks that
 // show SP and PC alone.
 func (g *group) keepRegs(th *thread) {
 	th.regsOf = 0
-	if g.sample.Reason == stack.ReasonNone && g.sample.Call.Nr >= 0 {
-		th.regs, th.regsOf = *g.view.Regs, g.stackHash()
+	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 {
+		return
+	}
+	end := uint64(0) // of the outermost frame
+	for i := range g.sample.Stack {
+		end = max(end, g.sample.Stack[i].CFA)
+	}
+	if sp := g.sp(g.view.Regs); end > sp {
+		th.regs, th.regsLen = *g.view.Regs, end-sp
+		th.regsOf = g.stackHash(th.regsLen)
 	}
 }
 
@@ -92,7 +102,7 @@ func (g *group) keepRegs(th *thread) {
 // callers' registers, which are what is asked for, are then the same too.
 func (g *group) borrowRegs(th *thread) bool {
 	r := g.view.Regs
-	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash() != th.regsOf {
+	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash(th.regsLen) != th.regsOf {
 		return false
 	}
 	*r = th.regs
