@@ -24,7 +24,7 @@ stage() { # stage TITLE PACKAGE PATTERN [BENCHTIME]
 		cat "$work/out" "$work/err" >&2
 		exit 1
 	}
-	benchstat "$work/out" | sed -n '/│/,$p'
+	benchstat now="$work/out" | sed -n '/│/,$p'
 	echo '```'
 	echo
 }
