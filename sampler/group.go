@@ -237,12 +237,13 @@ func (g *group) next() {
 // visit has one thread's tick: a look, or the reason why there is none. It
 // returns false when the thread has ended.
 func (g *group) visit(th *thread, end stack.Time) bool {
-	if th.broke(g.tracer.Now(), g.s.cfg.MaxOverhead) {
+	now := g.tracer.Now()
+	if th.broke(now, g.s.cfg.MaxOverhead) {
 		th.skipped++
 		th.acc.stretched.Add(1)
 		return true
 	}
-	if now := g.tracer.Now(); now >= end {
+	if now >= end {
 		// The others of the group took so long that this tick is over.
 		th.acc.late.Add(1)
 		th.sink.Gap(now, stack.WhyLate, g.tick.every)
