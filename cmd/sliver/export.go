@@ -34,12 +34,14 @@ func exportCommand() *command {
 		format    string
 		debugDirs []string
 		fullNames bool
+		part      choice
 	)
 	return &command{
 		name: "export", args: "IN.sliver -o FILE... [--format F]", short: "turn a recording into other formats",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
 			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")
+			part.register(fs)
 			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
 			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments, where the recording\nhas no names yet")
 		},
@@ -51,6 +53,8 @@ Examples:
   sliver export run.sliver -o run.pftrace -o run.pb.gz
   sliver export run.sliver -o run.nanoscope.txt      one file a thread
   sliver export run.sliver --format collapsed -o - | sort -k2 -n | tail
+  sliver export run.sliver --range 2s..3s -t 'worker-*' -o second.pftrace
+  sliver export run.sliver --focus '^handle_request$' -o requests.svg
 
 A recording that was cut off (its recorder was killed) is read up to the tear,
 and gets its names from the files of this machine if they are the same.`,
@@ -64,6 +68,14 @@ and gets its names from the files of this machine if they are the same.`,
 			outs, err := outputsOf(outputs, format, "export")
 			if err != nil {
 				return err
+			}
+			if err := part.parse("export"); err != nil {
+				return err
+			}
+			for _, o := range outs {
+				if o.Format.Recording() && part.any() {
+					return usagef("export", "a recording is copied whole; --range, --threads and --focus are for the other formats")
+				}
 			}
 			for _, o := range outs {
 				if err := o.Check(); err != nil {
@@ -79,8 +91,12 @@ and gets its names from the files of this machine if they are the same.`,
 			if rec.Symbols == nil {
 				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
 			}
+			opts, err := part.options(rec)
+			if err != nil {
+				return err
+			}
 			for _, o := range outs {
-				files, err := writeOutput(o, rec, args[0])
+				files, err := writeOutput(o, rec, args[0], opts)
 				if err != nil {
 					return fmt.Errorf("write %s: %w", o.Path, err)
 				}
@@ -97,9 +113,9 @@ and gets its names from the files of this machine if they are the same.`,
 
 // writeOutput writes one output; a recording asked for as a recording is
 // copied, with the names it got meanwhile.
-func writeOutput(o export.Output, rec *trace.Recording, path string) ([]export.File, error) {
+func writeOutput(o export.Output, rec *trace.Recording, path string, opts export.Options) ([]export.File, error) {
 	if !o.Format.Recording() {
-		return export.Write(o, rec, export.Options{})
+		return export.Write(o, rec, opts)
 	}
 	in, err := os.Open(path)
 	if err != nil {

@@ -6,7 +6,10 @@
 package view
 
 import (
+	"fmt"
+	"regexp"
 	"sort"
+	"time"
 
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/event"
@@ -22,6 +25,9 @@ type Options struct {
 	// From and To cut the time, both included; 0 leaves that side open. A
 	// slice that crosses an edge is shown up to it.
 	From, To stack.Time
+	// Focus takes the time alone in which a function whose name matches is on
+	// the stack; nil takes all.
+	Focus *regexp.Regexp
 }
 
 // maxTime bounds the times of hostile recordings, so that sums and
@@ -36,6 +42,7 @@ type View struct {
 
 	from, to stack.Time
 	gaps     map[stack.Why]int // functions made up for gaps
+	focus    *matcher          // nil: everything
 }
 
 // Thread is a thread with a name and numbers that every reader can take.
@@ -55,6 +62,9 @@ func New(rec *trace.Recording, o Options) *View {
 	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, gaps: map[stack.Why]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
+	}
+	if o.Focus != nil {
+		v.focus = &matcher{re: o.Focus, names: v.Names}
 	}
 	take := map[int]bool{}
 	for _, s := range o.Threads {
@@ -90,7 +100,10 @@ func (v *View) PID() int {
 
 // Begin is a time that is not younger than any event of the view, for formats
 // that count from the beginning.
-func (v *View) Begin() stack.Time {
+func (v *View) Begin() stack.Time { return max(v.start(), v.from) }
+
+// start is Begin without the range.
+func (v *View) start() stack.Time {
 	t := maxTime
 	if m := v.Rec.Process.Clocks.Monotonic; m > 0 {
 		t = min(t, m)
@@ -109,7 +122,7 @@ func (v *View) Begin() stack.Time {
 	if t == maxTime {
 		t = 0
 	}
-	return max(t, v.from, 0)
+	return max(t, 0)
 }
 
 // End is the time of the last event of the view, or of the recording's end.
@@ -143,6 +156,9 @@ type Replay struct {
 // and Lock in force at its beginning come first.
 func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 	c := &clip{h: h, from: v.from, to: v.to, began: v.from <= 0}
+	if v.focus != nil {
+		c.h = &focus{h: h, m: v.focus, c: c, depth: -1}
+	}
 	c.s = trace.NewSlices(v.Names, c)
 	return &Replay{c, v.Rec, th.Seq}
 }
@@ -307,9 +323,15 @@ type Steps interface {
 
 // Steps replays th into h as a stack that lasts: every nanosecond between the
 // first and the last event inside the range goes to the stack that was current
-// over it, and with it to a Spent. It returns the ns handed out.
+// over it, and with it to a Spent, but for stacks out of focus. It returns the ns
+// handed out.
 func (v *View) Steps(th *Thread, h Steps) int64 {
 	s := &steps{v: v, h: h}
+	var only *focusSteps
+	if v.focus != nil {
+		only = &focusSteps{h: h, m: v.focus}
+		s.h = only
+	}
 	var again repeats
 	for e := range v.Rec.Events(th.Seq) {
 		if !again.is(e) {
@@ -317,6 +339,9 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 		}
 	}
 	s.flushHeld()
+	if only != nil {
+		return only.ns
+	}
 	return s.total
 }
 
@@ -475,6 +500,12 @@ func (v *View) Facts() [][2]string {
 	add("jitter", Duration(p.Jitter))
 	add("stop", p.Stop)
 	add("threads", p.ThreadSpec)
+	if v.focus != nil {
+		add("focus", v.focus.re.String())
+	}
+	if v.from > 0 || v.to < maxTime {
+		add("range", fmt.Sprintf("%v..%v", time.Duration(v.Begin()-v.start()), time.Duration(v.End()-v.start())))
+	}
 	add("samples", count(t.Samples))
 	add("stops", count(t.Stops))
 	add("time stopped", Duration(t.PauseNS))

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// choice are the flags that choose a part of a recording.
+type choice struct {
+	span    string
+	threads string
+	focus   string
+
+	from, to  *time.Duration // nil: open; below 0: counted from the end
+	selection *sampler.Selection
+	re        *regexp.Regexp
+}
+
+func (c *choice) register(fs *pflag.FlagSet) {
+	fs.StringVar(&c.span, "range", "", "only this time, both sides counted from the beginning: 1.5s..3s,\n2s.. or ..500ms; -1s.. is the last second")
+	fs.StringVarP(&c.threads, "threads", "t", "", "only these threads; as for record: main, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
+	fs.StringVar(&c.focus, "focus", "", "only the time in which a function whose name matches this regular\nexpression is on the stack")
+}
+
+// any reports whether less than the whole is asked for.
+func (c *choice) any() bool { return c.span != "" || c.threads != "" || c.focus != "" }
+
+// parse reads the flags; help is the command that has them.
+func (c *choice) parse(help string) (err error) {
+	if c.span != "" {
+		if c.from, c.to, err = parseRange(c.span); err != nil {
+			return usagef(help, "%v", err)
+		}
+	}
+	if c.threads != "" {
+		if c.selection, err = sampler.ParseSelection(c.threads); err != nil {
+			return usagef(help, "%v", err)
+		}
+	}
+	if c.focus != "" {
+		if c.re, err = regexp.Compile(c.focus); err != nil {
+			return usagef(help, "focus: %v", err)
+		}
+	}
+	return nil
+}
+
+func parseRange(s string) (from, to *time.Duration, err error) {
+	a, b, ok := strings.Cut(s, "..")
+	if !ok || a == "" && b == "" {
+		return nil, nil, fmt.Errorf("range: %q is no range; write for example 1.5s..3s, 2s.. or ..500ms", s)
+	}
+	for _, side := range []struct {
+		text string
+		to   **time.Duration
+	}{{a, &from}, {b, &to}} {
+		if side.text == "" {
+			continue
+		}
+		d, err := time.ParseDuration(side.text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("range: %q is no time; write for example 1.5s or 300ms", side.text)
+		}
+		*side.to = &d
+	}
+	if from != nil && to != nil && (*from < 0) == (*to < 0) && *from > *to {
+		return nil, nil, fmt.Errorf("range: %q ends before it begins", s)
+	}
+	return from, to, nil
+}
+
+// options finds what was chosen of rec, which must have its names by now.
+func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
+	if !c.any() {
+		return o, nil
+	}
+	whole := view.New(rec, export.Options{})
+	begin, end := whole.Begin(), whole.End()
+	at := func(d *time.Duration) stack.Time {
+		if *d < 0 {
+			return max(end+stack.Time(*d), begin, 1)
+		}
+		return max(begin+stack.Time(*d), 1)
+	}
+	if c.from != nil {
+		if o.From = at(c.from); o.From > end {
+			return o, fmt.Errorf("range: it begins at %v, but the recording has %v", *c.from, time.Duration(end-begin))
+		}
+	}
+	if c.to != nil {
+		if o.To = at(c.to); o.To < o.From {
+			return o, fmt.Errorf("range: %s ends before it begins; the recording has %v", c.span, time.Duration(end-begin))
+		}
+	}
+	if c.selection != nil {
+		if o.Threads = pick(c.selection, rec); len(o.Threads) == 0 {
+			return o, fmt.Errorf("no thread of the recording matches %q; there are: %s", c.threads, recordedThreads(rec))
+		}
+	}
+	if c.re != nil {
+		o.Focus = c.re
+		if o.Threads = view.New(rec, o).Found(); len(o.Threads) == 0 {
+			return o, fmt.Errorf("focus: no function on a stack of what was chosen matches %q", c.focus)
+		}
+	}
+	return o, nil
+}
+
+// pick is the threads of rec that are selected, by Seq.
+func pick(s *sampler.Selection, rec *trace.Recording) []int {
+	type key struct {
+		tid  stack.TID
+		born stack.Time
+	}
+	var all []stack.ThreadInfo
+	seq := map[key]int{}
+	for i := range rec.Threads {
+		t := &rec.Threads[i]
+		all = append(all, stack.ThreadInfo{TID: t.TID, NSTID: t.NSTID, Name: t.Name, Main: t.Main, Born: t.Born})
+		seq[key{t.TID, t.Born}] = t.Seq
+	}
+	var out []int
+	for _, in := range s.Pick(all) {
+		out = append(out, seq[key{in.TID, in.Born}])
+	}
+	return out
+}
+
+func recordedThreads(rec *trace.Recording) string {
+	const most = 12
+	var names []string
+	for i := range rec.Threads {
+		if i == most {
+			names = append(names, fmt.Sprintf("and %d more", len(rec.Threads)-most))
+			break
+		}
+		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, rec.Threads[i].Name, rec.Threads[i].TID))
+	}
+	return strings.Join(names, ", ")
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+)
+
+// TestExportPart: what --range, --threads and --focus choose, by pprof's own
+// reading, and in one line what is wrong where they choose nothing.
+func TestExportPart(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "400ms", "-o", "r.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	wall := func(args ...string) (p *profile.Profile, total int64) {
+		t.Helper()
+		if r := sliver(t, dir, append([]string{"export", "r.sliver", "-o", "part.pb.gz"}, args...)...); r.status != 0 {
+			t.Fatalf("%v: %+v", args, r)
+		}
+		f, err := os.Open(filepath.Join(dir, "part.pb.gz"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if p, err = profile.Parse(f); err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range p.Sample {
+			total += s.Value[2]
+		}
+		return p, total
+	}
+	const ms = 1_000_000
+	_, all := wall()
+	if all < 200*ms {
+		t.Fatalf("the recording has %d ns", all)
+	}
+	for args, want := range map[string]int64{"--range 100ms..250ms": 150 * ms, "--range 100ms..": all, "--range ..200ms": 200 * ms,
+		"--range -150ms..": 150 * ms, "--threads main": all} {
+		// The thread's first sample comes after the beginning, its last before
+		// the end; on a busy machine by some intervals.
+		if _, got := wall(strings.Fields(args)...); got > want || got < want-120*ms {
+			t.Errorf("%s: %d ns, want about %d", args, got, want)
+		}
+	}
+	focused, sum := wall("--focus", "^spin_|work")
+	for _, s := range focused.Sample {
+		found := false
+		for _, l := range s.Location {
+			for _, line := range l.Line {
+				found = found || strings.HasPrefix(line.Function.Name, "spin_") || strings.Contains(line.Function.Name, "work")
+			}
+		}
+		if !found {
+			t.Errorf("a stack without the function in focus: %v", s)
+		}
+	}
+	if sum == 0 || sum > all || !strings.Contains(fmt.Sprint(focused.Comments), "focus: ^spin_|work") {
+		t.Errorf("focus: %d ns of %d; %q", sum, all, focused.Comments)
+	}
+	for args, says := range map[string]string{
+		"--range 1h..":                      "the recording has",
+		"--range 100ms..-390000ms":          "ends before it begins",
+		"-t nosuch":                         `no thread of the recording matches "nosuch"; there are: 1=spin (TID ` + pidOf(p),
+		"--focus nosuch":                    "no function on a stack",
+		"--focus ^spin_ --range ..0ms -t 2": "no thread",
+	} {
+		r := sliver(t, dir, append([]string{"export", "r.sliver", "-o", "x.pb.gz"}, strings.Fields(args)...)...)
+		if r.status != 1 || !strings.Contains(r.errors, says) || strings.Count(r.errors, "\n") != 1 {
+			t.Errorf("%s: %+v, want %q", args, r, says)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "x.pb.gz")); err == nil {
+			t.Errorf("%s: a file is written", args)
+		}
+	}
+}

@@ -1,0 +1,202 @@
+package view
+
+import (
+	"regexp"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// matcher remembers which functions' names match a regular expression.
+type matcher struct {
+	re    *regexp.Regexp
+	names *trace.Names
+	known []int8 // by function: 0 not looked at, 1 matches, -1 does not
+}
+
+func (m *matcher) function(i int) bool {
+	for len(m.known) <= i {
+		m.known = append(m.known, make([]int8, len(m.names.Funcs)-len(m.known))...)
+	}
+	if m.known[i] == 0 {
+		m.known[i] = -1
+		if m.re.MatchString(m.names.Funcs[i].Name) {
+			m.known[i] = 1
+		}
+	}
+	return m.known[i] > 0
+}
+
+func (m *matcher) loc(l *trace.Loc) bool {
+	for i := range l.Frames {
+		if m.function(l.Frames[i].Func) {
+			return true
+		}
+	}
+	return false
+}
+
+// focus stands between a clip and a handler, and lets through the time in
+// which a function that matches is on the stack: with its callers, which are
+// cut to that time, and with all that it calls.
+type focus struct {
+	h     trace.SliceHandler
+	m     *matcher
+	c     *clip
+	depth int // of the outermost slice that matches; -1: there is none
+	now   inForce
+}
+
+func (f *focus) Begin(t stack.Time, depth int, s *trace.Slice) {
+	begins := f.depth < 0
+	if begins {
+		if !f.m.function(s.Frame.Func) {
+			return
+		}
+		f.depth = depth
+		for i := range depth {
+			f.h.Begin(t, i, &f.c.s.Stack[i])
+		}
+	}
+	f.h.Begin(t, depth, s)
+	if begins {
+		f.now.begin(t, f.h.Other)
+	}
+}
+
+func (f *focus) End(t stack.Time, depth int, s *trace.Slice) {
+	if f.depth < 0 {
+		return
+	}
+	f.h.End(t, depth, s)
+	if depth > f.depth {
+		return
+	}
+	f.depth = -1
+	for i := depth - 1; i >= 0; i-- {
+		f.h.End(t, i, &f.c.s.Stack[i])
+	}
+	f.now.end(t, f.h.Other)
+}
+
+func (f *focus) Other(e event.Event) {
+	f.now.note(e)
+	if f.depth >= 0 {
+		f.h.Other(e)
+	}
+}
+
+// inForce are the newest State and Lock of a thread.
+type inForce struct{ state, lock event.Event }
+
+func (n *inForce) note(e event.Event) {
+	switch e.Kind() {
+	case event.State:
+		n.state = e
+	case event.Lock:
+		n.lock = e
+	}
+}
+
+// begin hands on what is in force at t.
+func (n *inForce) begin(t stack.Time, other func(event.Event)) {
+	for _, e := range []event.Event{n.state, n.lock} {
+		if e.Value != 0 {
+			e.Time = t
+			other(e)
+		}
+	}
+}
+
+// end says that what the thread does from t on is not shown.
+func (n *inForce) end(t stack.Time, other func(event.Event)) {
+	if n.lock.Payload() != 0 {
+		other(event.Make(t, event.Lock, 0))
+	}
+	if n.state.Value != 0 {
+		other(event.Make(t, event.State, event.StateOf(stack.StateUnknown, -1)))
+	}
+}
+
+// focusSteps does for Steps what focus does for slices.
+type focusSteps struct {
+	h    Steps
+	m    *matcher
+	hits []bool // hits[i]: one of the real frames 0..i matches, as far as valid
+	in   bool
+	now  inForce
+	ns   int64 // handed on
+}
+
+// on reports whether the stack real is in focus from at on.
+func (f *focusSteps) on(real []diff.Frame, known bool, at stack.Time) bool {
+	in := false
+	if known && len(real) > 0 {
+		for i := len(f.hits); i < len(real); i++ {
+			f.hits = append(f.hits, i > 0 && f.hits[i-1] || f.m.loc(f.m.names.Resolve(real[i].Word, at)))
+		}
+		in = f.hits[len(real)-1]
+	}
+	if in != f.in {
+		f.in = in
+		other := func(e event.Event) { f.h.Other(e, real, known) }
+		if in {
+			f.now.begin(at, other)
+		} else {
+			f.now.end(at, other)
+		}
+	}
+	return in
+}
+
+// Spent, Changed and Other are those of Steps.
+func (f *focusSteps) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	if f.on(real, known, at) {
+		f.ns += ns
+		f.h.Spent(real, known, at, ns)
+	}
+}
+
+// Changed: see Spent.
+func (f *focusSteps) Changed(depth int) {
+	f.hits = f.hits[:min(len(f.hits), depth)]
+	f.h.Changed(depth)
+}
+
+// Other: see Spent.
+func (f *focusSteps) Other(e event.Event, real []diff.Frame, known bool) {
+	f.now.note(e)
+	if e.Kind() == event.Seen {
+		f.on(real, known, e.Time)
+	}
+	if f.in {
+		f.h.Other(e, real, known)
+	}
+}
+
+// Found are the threads of v, by Seq, in which there is anything to show.
+func (v *View) Found() []int {
+	out := []int{}
+	for i := range v.Threads {
+		s := &search{}
+		r := v.Replay(&v.Threads[i], s)
+		s.c = r.c
+		r.Run()
+		if s.found {
+			out = append(out, v.Threads[i].Seq)
+		}
+	}
+	return out
+}
+
+// search ends a replay at the first slice.
+type search struct {
+	c     *clip
+	found bool
+}
+
+func (s *search) Begin(stack.Time, int, *trace.Slice) { s.found, s.c.done = true, true }
+func (s *search) End(stack.Time, int, *trace.Slice)   {}
+func (s *search) Other(event.Event)                   {}
