@@ -116,6 +116,16 @@ func (c *Cursor) Read(buf []Event) (n int, lost uint64) {
 	}
 }
 
+// Waiting is how many events the writer has appended since the last Read, those
+// that were overwritten included, and the capacity of the ring it writes to.
+func (c *Cursor) Waiting() (events uint64, capacity int) {
+	r := c.ring
+	for next := r.next.Load(); next != nil; next = r.next.Load() {
+		r = next
+	}
+	return r.Written() - c.pos, r.Cap()
+}
+
 // Lost is the number of events that this cursor did not get, in all.
 func (c *Cursor) Lost() uint64 { return c.lost }
 

@@ -11,7 +11,7 @@ import (
 // writes, anyone reads.
 type account struct {
 	samples, stops, unrun, read, part, late, truncated, timedOut, denied, restarted, stretched atomic.Uint64
-	pause, cpu                                                                                 atomic.Int64
+	pause, cpu, walk                                                                           atomic.Int64
 	from, to                                                                                   atomic.Int64
 }
 
@@ -20,7 +20,7 @@ func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), Unrun: a.unrun.Load(), Read: a.read.Load(),
 		Part: a.part.Load(), Late: a.late.Load(), Truncated: a.truncated.Load(), TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
-		PauseNS: a.pause.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
+		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
 	}
 }
 
@@ -65,27 +65,72 @@ func lower(i int) uint64 {
 	return (16 + uint64(i)&15) << (i/16 - 1)
 }
 
+// total is the sum of several histograms.
+type total struct {
+	buckets      [64 * 16]uint64
+	count, under uint64
+	sum, max     int64
+}
+
+func add(hs []*Histogram) *total {
+	t := new(total)
+	for _, h := range hs {
+		t.under += h.under.Load() // before the buckets: never more than there are below
+		for i := range t.buckets {
+			n := h.buckets[i].Load()
+			t.buckets[i] += n
+			t.count += n
+		}
+		t.sum += h.sum.Load()
+		t.max = max(t.max, h.max.Load())
+	}
+	return t
+}
+
+// Distribution is a histogram with few buckets: Counts[i] durations were
+// shorter than Bounds[i] and no shorter than the bound before; the last count
+// is of those that no bound is above. Bounds and Sum are in ns.
+type Distribution struct {
+	Bounds []int64
+	Counts []uint64 // one more than Bounds
+	Count  uint64
+	Sum    int64
+	Max    int64
+}
+
+// bounds of a Distribution, in ns: two to each doubling, from 4 µs to 33 ms,
+// all of which are bounds of a Histogram's buckets too.
+var bounds = func() (b []int64) {
+	for v := int64(4096); v <= 1<<25; v *= 2 {
+		b = append(b, v, v+v/2)
+	}
+	return b
+}()
+
+func distribution(hs []*Histogram) Distribution {
+	t := add(hs)
+	d := Distribution{Bounds: bounds, Counts: make([]uint64, len(bounds)+1), Count: t.count, Sum: t.sum, Max: t.max}
+	at := 0
+	for i, n := range t.buckets {
+		for at < len(bounds) && lower(i) >= uint64(bounds[at]) {
+			at++
+		}
+		d.Counts[at] += n
+	}
+	return d
+}
+
 // pauses sums up several histograms.
 func pauses(hs []*Histogram) (p stack.Pauses) {
-	var total [64 * 16]uint64
-	var sum int64
-	for _, h := range hs {
-		for i := range total {
-			n := h.buckets[i].Load()
-			total[i] += n
-			p.Count += n
-		}
-		sum += h.sum.Load()
-		p.Max = max(p.Max, h.max.Load())
-		p.Under += h.under.Load()
-	}
+	t := add(hs)
+	p.Count, p.Under, p.Max = t.count, t.under, t.max
 	if p.Count == 0 {
 		return p
 	}
-	p.Mean = sum / int64(p.Count)
+	p.Mean = t.sum / int64(p.Count)
 	at := func(q float64) int64 {
 		want := uint64(q*float64(p.Count-1)) + 1
-		for i, n := range total {
+		for i, n := range t.buckets {
 			if n >= want {
 				mid := (lower(i) + lower(i+1)) / 2
 				return min(int64(mid), p.Max)
@@ -94,6 +139,9 @@ func pauses(hs []*Histogram) (p stack.Pauses) {
 		}
 		return p.Max
 	}
-	p.P50, p.P90, p.P99, p.P999 = at(.5), at(.9), at(.99), at(.999)
+	p.P50, p.P90, p.P99, p.P999, p.P9999 = at(.5), at(.9), at(.99), at(.999), p.Max
+	if p.Count > 10_000 {
+		p.P9999 = at(.9999)
+	}
 	return p
 }

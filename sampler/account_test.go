@@ -1,9 +1,14 @@
 package sampler
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 func TestHistogram(t *testing.T) {
@@ -36,7 +41,76 @@ func TestHistogram(t *testing.T) {
 			t.Errorf("quantile %v: %d, want %d", c.q, c.got, want)
 		}
 	}
+	if p.P9999 < p.P999 || p.P9999 > p.Max {
+		t.Errorf("the worst of 10,000 is %d, between %d and %d", p.P9999, p.P999, p.Max)
+	}
+	d := distribution([]*Histogram{&a, &b})
+	var sum int64
+	want := make([]uint64, len(d.Bounds)+1)
+	for _, v := range all {
+		sum += v
+		i, _ := slices.BinarySearch(d.Bounds, v+1) // bounds[i-1] <= v < bounds[i]
+		want[i]++
+	}
+	if !slices.Equal(d.Counts, want) || d.Sum != sum || d.Count != 20_000 || d.Max != p.Max {
+		t.Errorf("distribution %v, want %v; sum %d of %d, count %d, max %d", d.Counts, want, d.Sum, sum, d.Count, d.Max)
+	}
 	if p.Count != 20_000 || p.Max != all[len(all)-1] {
 		t.Errorf("%+v", p)
+	}
+}
+
+// TestRoles: threads are summed up by the pattern of their names, and a target
+// that names them at random does not make roles without end.
+func TestRoles(t *testing.T) {
+	for _, c := range []struct {
+		in   stack.ThreadInfo
+		want string
+	}{
+		{stack.ThreadInfo{Name: "x", Main: true}, "main"}, {stack.ThreadInfo{Name: "worker-12"}, "worker-*"},
+		{stack.ThreadInfo{Name: "3a45b"}, "*a*b"}, {stack.ThreadInfo{Name: "main"}, "main*"},
+		{stack.ThreadInfo{Name: "other"}, "other*"}, {stack.ThreadInfo{}, ""},
+	} {
+		if got := RoleOf(&c.in); got != c.want {
+			t.Errorf("%+v: %q, want %q", c.in, got, c.want)
+		}
+	}
+	f := &fakeTarget{until: 100 * ms}
+	for i := range stack.TID(80) {
+		th := running(1000)
+		th.tid = 10 + i
+		f.threads = append(f.threads, th)
+	}
+	f.name = func(tid stack.TID) string {
+		if tid < 30 {
+			return fmt.Sprintf("pool-%d", tid)
+		}
+		return strings.Repeat("z", int(tid))
+	}
+	s, _, acc := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
+	roles := s.Roles()
+	if len(roles) != maxRoles+1 {
+		t.Errorf("%d roles", len(roles))
+	}
+	var stops, threads int
+	for _, r := range roles {
+		stops += int(r.Stats.Stops)
+		threads += r.Threads
+		if r.Role == "pool-*" && r.Threads != 20 || r.Role == RoleOther && r.Threads != 60-maxRoles+1 {
+			t.Errorf("%d threads of role %q", r.Threads, r.Role)
+		}
+		if r.Pauses.Count != r.Stats.Stops || r.Pauses.Sum != r.Stats.PauseNS {
+			t.Errorf("role %q: %d pauses of %d ns for %d stops of %d ns", r.Role, r.Pauses.Count, r.Pauses.Sum, r.Stats.Stops, r.Stats.PauseNS)
+		}
+	}
+	want := 0
+	for _, a := range acc {
+		want += int(a.Stops)
+	}
+	if stops != want || stops == 0 || threads != 80 {
+		t.Errorf("%d stops of %d threads by role, %d of 80 by thread", stops, threads, want)
+	}
+	if first := s.First(); first <= 0 || first > 10*ms {
+		t.Errorf("the first sample was at %d", first)
 	}
 }

@@ -21,8 +21,8 @@ type group struct {
 	now    *thread // that the view is of
 	sample stack.Sample
 	rnd    *rand.Rand
-	pauses Histogram
-	waits  Waits // nil: nobody asks
+	pauses map[string]*Histogram // by role, guarded by s.mu
+	waits  Waits                 // nil: nobody asks
 	glance Glance
 	waited int64 // ns that waits took in this round
 

@@ -11,8 +11,9 @@ import (
 // whoever wants to know what threads do now. It belongs to the goroutine that
 // made it, which is locked to its OS thread for good.
 type Once struct {
-	g    group
-	sink lastSample
+	g      group
+	sink   lastSample
+	pauses Histogram
 }
 
 // lastSample is a sink that keeps nothing but where the newest sample is.
@@ -53,6 +54,7 @@ const (
 // Look takes one sample of th, which in says is what.
 func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 	t := newThread(*in, th, &o.sink)
+	t.pauses = &o.pauses
 	for try := 1; ; try++ {
 		err := o.g.look(t)
 		if errors.Is(err, ErrTimeout) && try < onceTries {

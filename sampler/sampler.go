@@ -83,7 +83,9 @@ type Sampler struct {
 	threads map[stack.TID]*thread
 	names   map[stack.TID]string
 	all     []*thread // every one ever taken up, for the accounts
+	roles   map[string]bool
 	image   uint64
+	first   atomic.Int64 // time of the first sample
 	started atomic.Bool
 	paused  atomic.Bool
 	ivl     atomic.Int64
@@ -122,11 +124,11 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	if cfg.Selection == nil {
 		cfg.Selection, _ = ParseSelection("all")
 	}
-	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}}
+	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}}
 	s.ivl.Store(int64(cfg.Interval))
 	s.groupInit, s.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
-		s.groups = append(s.groups, &group{s: s, main: i == 0})
+		s.groups = append(s.groups, &group{s: s, main: i == 0, pauses: map[string]*Histogram{}})
 	}
 	return s, nil
 }
@@ -279,10 +281,6 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 		return // it is gone again
 	}
 	th := newThread(in, t, s.cfg.Start(in))
-	s.mu.Lock()
-	s.threads[in.TID] = th
-	s.all = append(s.all, th)
-	s.mu.Unlock()
 	g := s.groups[0]
 	if !in.Main {
 		for _, x := range s.groups[1:] {
@@ -291,6 +289,11 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 			}
 		}
 	}
+	s.mu.Lock()
+	s.threads[in.TID] = th
+	s.all = append(s.all, th)
+	s.assign(th, g)
+	s.mu.Unlock()
 	g.add(th)
 }
 
@@ -356,14 +359,16 @@ func (s *Sampler) Threads() int {
 func (s *Sampler) Accounts() ([]stack.ThreadStats, stack.Pauses) {
 	s.mu.Lock()
 	all := append([]*thread(nil), s.all...)
+	var hs []*Histogram
+	for _, g := range s.groups {
+		for _, h := range g.pauses {
+			hs = append(hs, h)
+		}
+	}
 	s.mu.Unlock()
 	out := make([]stack.ThreadStats, len(all))
 	for i, th := range all {
 		out[i] = th.acc.snapshot(th.info.TID)
-	}
-	var hs []*Histogram
-	for _, g := range s.groups {
-		hs = append(hs, &g.pauses)
 	}
 	return out, pauses(hs)
 }

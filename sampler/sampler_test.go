@@ -113,6 +113,7 @@ type fakeTarget struct {
 	threads []*fakeThread
 	until   stack.Time
 	late    func(stack.Time) stack.Time
+	name    func(stack.TID) string // nil: all are t
 	cancel  context.CancelFunc
 
 	mu    sync.Mutex
@@ -127,7 +128,11 @@ func (f *fakeTarget) Threads([]stack.TID) (out []stack.TID, err error) {
 }
 
 func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
-	return stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1}, nil
+	in := stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1}
+	if f.name != nil {
+		in.Name = f.name(tid)
+	}
+	return in, nil
 }
 
 func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
@@ -177,6 +182,12 @@ func (m *memorySink) Flush()                    {}
 // and accounts. All threads of a test are in one group.
 func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
 	t.Helper()
+	_, sinks, acc := sampleAll(t, f, cfg)
+	return sinks, acc
+}
+
+func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
+	t.Helper()
 	sinks := map[stack.TID]*memorySink{}
 	cfg.Groups = 1
 	cfg.Start = func(in stack.ThreadInfo) Sink {
@@ -219,7 +230,7 @@ func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink,
 	for _, a := range acc {
 		by[a.TID] = a
 	}
-	return sinks, by
+	return s, sinks, by
 }
 
 func running(cost int64) *fakeThread {

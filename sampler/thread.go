@@ -15,6 +15,10 @@ type thread struct {
 	file Thread
 	sink Sink
 	acc  account
+	role string
+	// pauses is where its stops are counted, with those of its group's others of
+	// the same role.
+	pauses *Histogram
 	// added is when the group was told of it.
 	added time.Time
 	walk  unwind.Thread
@@ -226,7 +230,7 @@ func (g *group) stopOnce(th *thread) error {
 		return err
 	}
 	pause := int64(v.Resumed - v.Asked)
-	g.pauses.Add(pause)
+	th.pauses.Add(pause)
 	th.acc.stops.Add(1)
 	th.acc.pause.Add(pause)
 	g.pay(th, pause)
@@ -308,17 +312,21 @@ func (g *group) plan(th *thread) {
 // mappings has the maps read again, once.
 func (g *group) walkView(th *thread, s *stack.Sample) {
 	v := &g.view
+	begin := g.tracer.Now()
 	s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 	if s.Reason == stack.ReasonUnmapped {
 		if changed, _ := g.s.target.Remap(false); changed {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
+	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }
 
 func (g *group) put(th *thread) {
 	th.started = true
-	th.acc.samples.Add(1)
+	if th.acc.samples.Add(1) == 1 {
+		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
+	}
 	if g.sample.Reason != stack.ReasonNone {
 		th.acc.truncated.Add(1)
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
@@ -20,10 +22,12 @@ import (
 type Result struct {
 	Reason   string
 	Duration time.Duration
-	Stats    trace.Stats
-	Threads  int
-	Files    []export.File
-	Problems []string // what cost names; the files are whole all the same
+	// FirstSample is how long it took from New to the first sample; 0: none.
+	FirstSample time.Duration
+	Stats       trace.Stats
+	Threads     int
+	Files       []export.File
+	Problems    []string // what cost names; the files are whole all the same
 	// Left is the unfinished recording that was kept because the finished one
 	// could not be written; "" if there is none.
 	Left string
@@ -31,20 +35,22 @@ type Result struct {
 
 // Finish writes the accounts and the names, and then the outputs. Run has
 // returned. On an error the recording stays in Result.Left.
-func (s *Session) Finish(reason string) (*Result, error) {
+func (s *Session) Finish(reason string) (res *Result, err error) {
+	defer func() { s.phases.end(err) }()
 	st := s.stats()
-	res := &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads)}
+	res = &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads), FirstSample: s.FirstSample()}
 	s.mods.settle()
 	s.waits.settle()
 	s.capturePerfMap()
-	rec := s.rec
+	res.Stats, err = s.rec.Close(st, trace.End{At: st.At, Reason: reason})
+	s.settleAccount()
 	s.rec = nil
-	var err error
-	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
 	if err != nil {
 		return s.keep(res), writeError(s.part, err)
 	}
-	if res.Problems, err = s.addNames(); err != nil {
+	named := s.phases.begin("symbolize")
+	res.Problems, err = s.addNames()
+	if named(err) != nil {
 		return s.keep(res), err
 	}
 	opened, err := openRecording(s.temp)
@@ -52,13 +58,14 @@ func (s *Session) Finish(reason string) (*Result, error) {
 		return s.keep(res), err
 	}
 	for _, o := range s.o.Outputs {
+		exported := s.phases.begin("export", attribute.String("sliver.format", o.Format.Name))
 		var files []export.File
 		if o.Format.Recording() {
 			files, err = s.place(o.Path)
 		} else {
 			files, err = export.Write(o, opened, export.Options{})
 		}
-		if err != nil {
+		if exported(err) != nil {
 			return s.keep(res), fmt.Errorf("write %s: %w", o.Path, err)
 		}
 		res.Files = append(res.Files, files...)

@@ -18,6 +18,8 @@ import (
 	"syscall"
 	"time"
 
+	oteltrace "go.opentelemetry.io/otel/trace"
+
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/sampler"
@@ -42,6 +44,8 @@ type Options struct {
 	RingCap     int // events, 0: the recorder's default
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
+	// Tracer takes the spans of the recording's phases; nil: nobody does.
+	Tracer oteltrace.Tracer
 }
 
 // Session is one recording under way.
@@ -56,6 +60,8 @@ type Session struct {
 	temp   *os.File // the recording while it grows
 	part   string   // its name
 	placed bool     // part is an output's final name by now
+	phases *phases
+	opened stack.Time // when New began
 	begin  stack.Time
 	self   int64 // CPU time of this program at the start
 
@@ -63,14 +69,18 @@ type Session struct {
 	failed   atomic.Pointer[error]
 	cancel   context.CancelFunc
 	cancelMu sync.Mutex
+
+	accountMu sync.Mutex
+	last      *Account // the accounts once sampling has ended and rec is gone
 }
 
 // New prepares the recording of p: maps and unwind tables are read and the
 // outputs are proven to be writable, so that what can fail fails before the
 // target is touched. Close must be called in the end.
 func New(p *target.Process, o Options) (*Session, error) {
-	s := &Session{o: o, proc: p}
+	s := &Session{o: o, proc: p, phases: newPhases(o.Tracer, p.PID()), opened: target.Now()}
 	if err := s.prepare(); err != nil {
+		s.phases.end(err)
 		s.Close()
 		return nil, err
 	}
@@ -95,9 +105,12 @@ func (s *Session) prepare() (err error) {
 		return writeError(s.part, err)
 	}
 	s.mods = newModules(p, s.rec)
+	mapped := s.phases.begin("maps")
 	if s.live, err = live.New(p, s.mods.generation); err != nil {
-		return err
+		return mapped(err)
 	}
+	s.live.Preload()
+	_ = mapped(nil)
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
@@ -116,7 +129,6 @@ func (s *Session) prepare() (err error) {
 	if err := s.smp.Check(); err != nil {
 		return err
 	}
-	s.live.Preload()
 	// A sampler that waits for a stop keeps its place in the Go scheduler for
 	// some 300 µs: the others need places of their own.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
@@ -177,6 +189,14 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		timeout = t.C
 	}
 	s.begin, s.self = target.Now(), target.SelfCPU()
+	sampled := s.phases.begin("sample")
+	began := time.Now()
+	defer func() {
+		if first := s.smp.First(); first > 0 {
+			s.phases.was("attach", began, began.Add(time.Duration(first-s.begin)))
+		}
+		_ = sampled(err)
+	}()
 	done := make(chan error, 1)
 	go func() { done <- s.smp.Run(ctx) }()
 	stats := time.NewTicker(5 * time.Second)
@@ -259,11 +279,15 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 
 // Close removes what is left of a session that was not finished.
 func (s *Session) Close() {
+	s.phases.end(nil)
 	if s.waits != nil {
 		s.waits.settle()
 	}
 	if s.rec != nil {
 		_, _ = s.rec.Close(trace.Stats{}, trace.End{})
+		if s.smp != nil {
+			s.settleAccount()
+		}
 		s.rec = nil
 	}
 	if s.mods != nil {

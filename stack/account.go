@@ -18,6 +18,27 @@ type ThreadStats struct {
 	PauseNS     int64  `json:"pause_ns"`    // time held, in all
 	SpanNS      int64  `json:"span_ns"`     // time the thread was under observation
 	CPUNS       int64  `json:"cpu_ns"`      // time it ran, by the kernel's account
+	WalkNS      int64  `json:"walk_ns"`     // time sliver took to unwind its stacks
+}
+
+// Add adds up the accounts of two threads; TID stays.
+func (s *ThreadStats) Add(x *ThreadStats) {
+	s.Samples += x.Samples
+	s.Stops += x.Stops
+	s.Unrun += x.Unrun
+	s.Read += x.Read
+	s.Part += x.Part
+	s.Late += x.Late
+	s.Truncated += x.Truncated
+	s.TimedOut += x.TimedOut
+	s.Denied += x.Denied
+	s.Restarted += x.Restarted
+	s.Stretched += x.Stretched
+	s.Overwritten += x.Overwritten
+	s.PauseNS += x.PauseNS
+	s.SpanNS += x.SpanNS
+	s.CPUNS += x.CPUNS
+	s.WalkNS += x.WalkNS
 }
 
 // Pauses sum up the distribution of stops, in ns.
@@ -28,8 +49,18 @@ type Pauses struct {
 	P90   int64  `json:"p90"`
 	P99   int64  `json:"p99"`
 	P999  int64  `json:"p999"`
+	P9999 int64  `json:"p9999"` // the worst of 10,000: the longest where there are fewer
 	Max   int64  `json:"max"`
 	Under uint64 `json:"under_40us"` // stops shorter than 40 µs
+}
+
+// UnderShare is the share of the stops that were shorter than 40 µs, 0 where
+// there was none.
+func (p *Pauses) UnderShare() float64 {
+	if p.Count == 0 {
+		return 0
+	}
+	return float64(p.Under) / float64(p.Count)
 }
 
 // ThreadInfo is what is known of a thread without looking at its stack.

@@ -139,22 +139,7 @@ type Stats struct {
 // Total adds up the threads.
 func (s *Stats) Total() (t ThreadStats) {
 	for i := range s.Threads {
-		x := &s.Threads[i]
-		t.Samples += x.Samples
-		t.Stops += x.Stops
-		t.Unrun += x.Unrun
-		t.Read += x.Read
-		t.Part += x.Part
-		t.Late += x.Late
-		t.Truncated += x.Truncated
-		t.TimedOut += x.TimedOut
-		t.Denied += x.Denied
-		t.Restarted += x.Restarted
-		t.Stretched += x.Stretched
-		t.Overwritten += x.Overwritten
-		t.PauseNS += x.PauseNS
-		t.SpanNS += x.SpanNS
-		t.CPUNS += x.CPUNS
+		t.Add(&s.Threads[i])
 	}
 	return t
 }

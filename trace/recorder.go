@@ -36,6 +36,7 @@ type Recorder struct {
 	sinks   []*Sink
 	nmod    int
 	failed  error
+	peak    float64 // the fullest that any ring was when it was emptied, as a share
 	scratch []ringbuf.Event
 	buf     []byte
 
@@ -158,6 +159,27 @@ func (r *Recorder) addOverwritten(s *Stats) {
 	}
 }
 
+// Load is how the way from the rings to the file is doing.
+type Load struct {
+	Bytes       int64   // written to the file
+	Overwritten uint64  // events lost between ring and file
+	Fill        float64 // of the fullest ring now, as a share of its size: at 1 the next event overwrites
+	Peak        float64 // the most that Fill has been when rings were emptied
+}
+
+// Load may be called at any time; it waits while rings are being emptied.
+func (r *Recorder) Load() Load {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := Load{Bytes: r.w.Bytes(), Peak: r.peak}
+	for _, s := range r.sinks {
+		l.Overwritten += s.overwritten
+		l.Fill = max(l.Fill, s.fill())
+	}
+	l.Peak = max(l.Peak, l.Fill)
+	return l
+}
+
 // Close drains what is left, writes the last accounts and the end, and stops.
 // All sinks must be at rest. It returns the first error of the whole recording
 // and the accounts with their overwritten events.
@@ -195,6 +217,7 @@ func (r *Recorder) drainLoop() {
 func (r *Recorder) drain(end bool) {
 	now := time.Now()
 	for _, s := range r.sinks {
+		r.peak = max(r.peak, s.fill())
 		for {
 			n, lost := s.cursor.Read(r.scratch)
 			if n == 0 && lost == 0 {
@@ -216,6 +239,12 @@ func (r *Recorder) flush(s *Sink, now time.Time) {
 	r.note(r.w.chunk(chunkEvents, r.buf))
 	s.enc.reset(s.Thread.Seq)
 	s.lastFlush = now
+}
+
+// fill is the share of the ring that the drain has not been at. rec.mu is held.
+func (s *Sink) fill() float64 {
+	waiting, size := s.cursor.Waiting()
+	return min(float64(waiting)/float64(size), 1)
 }
 
 // Sink takes the samples of one thread. Sample, Gap, Mark, Event and End are

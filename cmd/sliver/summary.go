@@ -190,6 +190,7 @@ type summaryJSON struct {
 	Files        []fileJSON `json:"files"`
 	Problems     []string   `json:"problems"`
 	SelfCPUNS    int64      `json:"self_cpu_ns"`
+	FirstNS      int64      `json:"first_sample_ns"`
 }
 
 type pauseJSON struct {
@@ -200,6 +201,9 @@ type pauseJSON struct {
 	P999  int64 `json:"p999"`
 	Max   int64 `json:"max"`
 	Under int64 `json:"under_40us"`
+
+	UnderShare float64 `json:"under_40us_share"`
+	Worst      int64   `json:"worst_of_10000"`
 }
 
 type fileJSON struct {
@@ -214,7 +218,8 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
-		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under)},
+		FirstNS:  int64(r.FirstSample),
+		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},
 		Problems: append([]string{}, r.Problems...),
 	}
