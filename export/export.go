@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/pprof"
 	"github.com/sliverprof/sliver/export/speedscope"
+	"github.com/sliverprof/sliver/export/timeline"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -62,6 +63,8 @@ func Formats() []*Format {
 		{Name: "collapsed-cpu", Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
 		{Name: "collapsed-off", Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
 		{Name: "flame", Extensions: []string{".svg"}, About: "flame graph of the time that elapsed, as a picture for documents", write: flame.Write},
+		{Name: "timeline-svg", Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
+		{Name: "timeline-png", Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
 	}
 }
 

@@ -100,10 +100,10 @@ func (v *View) PID() int {
 
 // Begin is a time that is not younger than any event of the view, for formats
 // that count from the beginning.
-func (v *View) Begin() stack.Time { return max(v.start(), v.from) }
+func (v *View) Begin() stack.Time { return max(v.Start(), v.from) }
 
-// start is Begin without the range.
-func (v *View) start() stack.Time {
+// Start is Begin, whatever the range.
+func (v *View) Start() stack.Time {
 	t := maxTime
 	if m := v.Rec.Process.Clocks.Monotonic; m > 0 {
 		t = min(t, m)
@@ -504,7 +504,7 @@ func (v *View) Facts() [][2]string {
 		add("focus", v.focus.re.String())
 	}
 	if v.from > 0 || v.to < maxTime {
-		add("range", fmt.Sprintf("%v..%v", time.Duration(v.Begin()-v.start()), time.Duration(v.End()-v.start())))
+		add("range", fmt.Sprintf("%v..%v", time.Duration(v.Begin()-v.Start()), time.Duration(v.End()-v.Start())))
 	}
 	add("samples", count(t.Samples))
 	add("stops", count(t.Stops))

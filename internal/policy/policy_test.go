@@ -104,6 +104,8 @@ var table = []row{
 		"a format: a recording in, bytes out"},
 	{"export/flame", "stack event diff trace export/view export/tally", "",
 		"a format: a recording in, bytes out"},
+	{"export/timeline", "stack event diff trace export/view", "golang.org/x/image/...",
+		"a format: a recording in, bytes out; the fonts of the PNG"},
 	{"export", "stack event diff trace export/*", "",
 		"chooses the format; a format is a function from a recording to a writer"},
 	{"web/wire", "", "",

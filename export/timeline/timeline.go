@@ -1,0 +1,416 @@
+// Package timeline draws a recording as a still picture for a document: for
+// each thread a line of what it did (running, blocked, …), the marks of
+// sliver's stops, and below them its calls, outermost on top. WriteSVG and
+// WritePNG draw the same picture.
+//
+// Calls narrower than a pixel are drawn together, so what is kept does not
+// grow with the recording but with the picture. What does not fit is left out,
+// and said below it, as is what the recording is missing.
+//
+// Both functions may run for several recordings at once.
+package timeline
+
+import (
+	"fmt"
+	"hash/fnv"
+	"image/color"
+	"io"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// The picture, in pixels of the SVG; the PNG has twice as many each way.
+const (
+	width   = 1200.0
+	margin  = 10.0
+	row     = 15.0
+	letter  = 6.6 // of the 11 px monospace font
+	heading = 34.0
+	axis    = 20.0
+	above   = 26.0 // a thread's name and its line of states
+	below   = 8.0
+	strip   = 7.0 // height of the line of states
+	// lineLetters fit between the margins.
+	lineLetters = 178
+
+	// A call narrower than this is drawn together with such ones beside it.
+	narrow = 0.7
+	// maxRows bounds the height of the picture, which as a PNG is then 2400 by
+	// 10000 pixels at most. Threads share them, but none is deeper than
+	// maxDepth or, where it has calls, cut to fewer than minDepth.
+	maxRows  = 320
+	maxDepth = 48
+	minDepth = 12
+)
+
+// box is a call, or several that are too narrow to be told apart.
+type box struct {
+	x0, x1 float64
+	fn     int
+	calls  int
+	ns     int64
+	longNS int64 // of the longest call, whose function fn is
+}
+
+// span is a state that lasted, or several on too few pixels; the longest
+// decides.
+type span struct {
+	x0, x1 float64
+	state  stack.State
+	nr     int32
+	ns     int64
+}
+
+// lane is one thread's part of the picture.
+type lane struct {
+	th     *view.Thread
+	rows   [][]box
+	states []span
+	pauses []float64
+	deeper bool // calls below maxDepth are left out
+}
+
+type picture struct {
+	v          *view.View
+	begin, end stack.Time
+	lanes      []*lane
+	leftOut    int // threads for which there was no room
+}
+
+// canvas is what a picture is drawn on. What comes as text is cleaned and fits.
+type canvas interface {
+	begin(w, h float64, title, about string)
+	// rect draws a box; title, unless empty, names it.
+	rect(x, y, w, h float64, c color.RGBA, title string)
+	// text writes s with its baseline at y.
+	text(x, y, size float64, c color.RGBA, s string)
+	finish(w io.Writer) error
+}
+
+func drawOn(w io.Writer, rec *trace.Recording, o view.Options, c canvas) error {
+	v := view.New(rec, o)
+	p := &picture{v: v, begin: v.Begin(), end: v.End()}
+	rows, share := 0, min(maxDepth, max(minDepth, maxRows/max(len(v.Threads), 1)-2))
+	for i := range v.Threads {
+		if rows+2 > maxRows {
+			p.leftOut = len(v.Threads) - i
+			break
+		}
+		l := &lane{th: &v.Threads[i]}
+		r := &reader{p: p, l: l, most: min(share, maxRows-rows-2)}
+		g := v.WithGaps(r)
+		end := v.Slices(l.th, g)
+		g.Close(end)
+		r.endState(end)
+		rows += len(l.rows) + 2
+		p.lanes = append(p.lanes, l)
+	}
+	p.draw(c)
+	if err := c.finish(w); err != nil {
+		return fmt.Errorf("write timeline: %w", err)
+	}
+	return nil
+}
+
+// x is where t lies.
+func (p *picture) x(t stack.Time) float64 {
+	return margin + float64(t-p.begin)/float64(max(p.end-p.begin, 1))*(width-2*margin)
+}
+
+// reader takes in the replay of one thread.
+type reader struct {
+	p       *picture
+	l       *lane
+	most    int
+	began   []stack.Time
+	inState bool
+	state   span
+	stateAt stack.Time
+}
+
+// Begin, End and Other are those of trace.SliceHandler.
+func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
+	r.began = append(r.began[:min(depth, len(r.began))], t)
+}
+
+// End: see Begin.
+func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
+	if depth >= len(r.began) {
+		return
+	}
+	from := r.began[depth]
+	r.began = r.began[:depth]
+	if depth >= r.most {
+		r.l.deeper = true
+		return
+	}
+	for len(r.l.rows) <= depth {
+		r.l.rows = append(r.l.rows, nil)
+	}
+	b := box{x0: r.p.x(from), x1: r.p.x(t), fn: s.Frame.Func, calls: 1, ns: int64(t - from), longNS: int64(t - from)}
+	boxes := r.l.rows[depth]
+	if n := len(boxes) - 1; n >= 0 && b.x1-b.x0 < narrow {
+		last := &boxes[n]
+		if last.x1-last.x0 < narrow && b.x1-last.x0 < narrow {
+			if b.longNS > last.longNS {
+				last.fn, last.longNS = b.fn, b.longNS
+			}
+			last.calls++
+			last.ns += b.ns
+			last.x1 = b.x1
+			return
+		}
+	}
+	r.l.rows[depth] = append(boxes, b)
+}
+
+// Other: see Begin.
+func (r *reader) Other(e event.Event) {
+	switch e.Kind() {
+	case event.State:
+		r.endState(e.Time)
+		s, nr := event.StateFields(e.Payload())
+		r.inState, r.stateAt, r.state = s != stack.StateUnknown, e.Time, span{state: s, nr: nr}
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			r.endState(e.Time)
+		}
+	case event.Pause:
+		x := r.p.x(e.Time)
+		if n := len(r.l.pauses); n == 0 || x-r.l.pauses[n-1] >= 1 {
+			r.l.pauses = append(r.l.pauses, x)
+		}
+	}
+}
+
+func (r *reader) endState(t stack.Time) {
+	if !r.inState {
+		return
+	}
+	r.inState = false
+	s := r.state
+	s.x0, s.x1, s.ns = r.p.x(r.stateAt), r.p.x(max(t, r.stateAt)), int64(t-r.stateAt)
+	if n := len(r.l.states) - 1; n >= 0 {
+		last := &r.l.states[n]
+		if s.x1-last.x0 < narrow {
+			if s.ns > last.ns {
+				last.state, last.nr, last.ns = s.state, s.nr, s.ns
+			}
+			last.x1 = s.x1
+			return
+		}
+	}
+	r.l.states = append(r.l.states, s)
+}
+
+var (
+	ink    = color.RGBA{0x22, 0x22, 0x22, 0xff}
+	faint  = color.RGBA{0x66, 0x66, 0x66, 0xff}
+	grid   = color.RGBA{0xe4, 0xe4, 0xe4, 0xff}
+	white  = color.RGBA{0xff, 0xff, 0xff, 0xff}
+	alarm  = color.RGBA{0xaa, 0x00, 0x00, 0xff}
+	noCode = color.RGBA{0xd0, 0xd0, 0xd0, 0xff}
+)
+
+// stateColor: green runs, orange wants to, blue sleeps, red cannot be woken.
+func stateColor(s stack.State) color.RGBA {
+	switch s {
+	case stack.StateRunning:
+		return color.RGBA{0x43, 0xa0, 0x47, 0xff}
+	case stack.StateRunnable:
+		return color.RGBA{0xff, 0xa7, 0x26, 0xff}
+	case stack.StateBlocked:
+		return color.RGBA{0x90, 0xb4, 0xd8, 0xff}
+	case stack.StateDisk, stack.StateFault:
+		return color.RGBA{0xe5, 0x73, 0x73, 0xff}
+	}
+	return noCode
+}
+
+func (p *picture) notes() []string {
+	notes := p.v.Losses()
+	deeper := 0
+	for _, l := range p.lanes {
+		if l.deeper {
+			deeper++
+		}
+	}
+	if deeper > 0 {
+		notes = append(notes, fmt.Sprintf("the deepest calls of %d threads are left out of the picture", deeper))
+	}
+	if p.leftOut > 0 {
+		notes = append(notes, fmt.Sprintf("%d more threads are left out of the picture (--threads chooses)", p.leftOut))
+	}
+	return notes
+}
+
+func (p *picture) draw(c canvas) {
+	notes := p.notes()
+	height := heading + axis + margin + float64(len(notes))*row
+	for _, l := range p.lanes {
+		height += above + below + float64(len(l.rows))*row
+	}
+	proc := &p.v.Rec.Process
+	title := fmt.Sprintf("%s (%d): %s", view.Text(proc.Comm, 64), proc.PID, short(int64(p.end-p.begin)))
+	var about strings.Builder
+	for _, f := range p.v.Facts() {
+		about.WriteString(f[0] + ": " + f[1] + ". ")
+	}
+	c.begin(width, height, title, about.String())
+	c.text(margin, 22, 15, ink, fit(title, 100))
+	p.legend(c)
+	foot := height - margin - float64(len(notes))*row
+	step := tick(int64(p.end - p.begin))
+	start := p.v.Start() // times are counted from here, whatever the range
+	for t := (int64(p.begin-start) + step - 1) / step * step; t <= int64(p.end-start); t += step {
+		x := p.x(start + stack.Time(t))
+		c.rect(x, heading+axis-4, 1, foot-heading-axis+4, grid, "")
+		label := clock(t)
+		if x += 3; x+float64(len(label))*letter < width {
+			c.text(x, heading+axis-6, 11, faint, label)
+		}
+	}
+	y := heading + axis
+	for _, l := range p.lanes {
+		y = p.lane(c, l, y)
+	}
+	for i, s := range notes {
+		c.text(margin, foot+float64(i+1)*row, 11, alarm, fit(s, lineLetters))
+	}
+}
+
+// legend says what the colours of the line of states mean, at the right.
+func (p *picture) legend(c canvas) {
+	x := width - margin
+	for _, s := range []struct {
+		c    color.RGBA
+		what string
+	}{{alarm, "stop by sliver"}, {stateColor(stack.StateDisk), "uninterruptible"}, {stateColor(stack.StateBlocked), "blocked"},
+		{stateColor(stack.StateRunnable), "runnable"}, {stateColor(stack.StateRunning), "running"}} {
+		x -= float64(len(s.what)) * letter
+		c.text(x, 20, 11, faint, s.what)
+		c.rect(x-12, 12, 8, 8, s.c, "")
+		x -= 24
+	}
+}
+
+func (p *picture) lane(c canvas, l *lane, y float64) float64 {
+	name := fmt.Sprintf("%s (%d)", l.th.Label, l.th.ID)
+	c.text(margin, y+12, 12, ink, fit(name, 150))
+	for _, s := range l.states {
+		title := fmt.Sprintf("%s %s", view.StateName(s.state, s.nr), short(s.ns))
+		c.rect(s.x0, y+16, max(s.x1-s.x0, .3), strip, stateColor(s.state), title)
+	}
+	for _, x := range l.pauses {
+		c.rect(x-.5, y+14, 1, strip+4, alarm, "")
+	}
+	y += above
+	for d, boxes := range l.rows {
+		for i := range boxes {
+			p.box(c, &boxes[i], y+float64(d)*row)
+		}
+	}
+	return y + float64(len(l.rows))*row + below
+}
+
+func (p *picture) box(c canvas, b *box, y float64) {
+	name := p.v.FuncName(b.fn)
+	wide := max(b.x1-b.x0, .3)
+	title := fmt.Sprintf("%s %s", name, short(b.ns))
+	if b.calls > 1 {
+		title = fmt.Sprintf("%d calls, %s; the longest: %s", b.calls, short(b.ns), name)
+	}
+	gap := 0.0
+	if wide > 3 {
+		gap = .5
+	}
+	c.rect(b.x0, y, wide-gap, row-1, p.color(b.fn), title)
+	if s := fit(name, int((wide-5)/letter)); s != "" {
+		c.text(b.x0+3, y+row-4, 11, ink, s)
+	}
+}
+
+// color is grey for what is no code, else one by the function's name, the same
+// in every picture.
+func (p *picture) color(fn int) color.RGBA {
+	f := &p.v.Names.Funcs[fn]
+	if f.Module < 0 || f.Module >= len(p.v.Rec.Modules) {
+		return noCode
+	}
+	h := fnv.New32a()
+	io.WriteString(h, f.Name)
+	x := h.Sum32()
+	return hsl(float64(x%360), .5+float64(x>>9%20)/100, .74+float64(x>>16%8)/100)
+}
+
+// hsl is a colour by hue (degrees), saturation and lightness (0 to 1).
+func hsl(h, s, l float64) color.RGBA {
+	c := (1 - math.Abs(2*l-1)) * s
+	part := func(shift float64) uint8 {
+		k := math.Mod(h/60+shift, 6)
+		v := l - c/2 + c*max(0, min(1, math.Abs(k-3)-1))
+		return uint8(math.Round(v * 255))
+	}
+	return color.RGBA{part(0), part(4), part(2), 0xff}
+}
+
+// tick is a round number of ns, between a twelfth and a fifth of span.
+func tick(span int64) int64 {
+	step := int64(1)
+	for span/step > 12 {
+		for _, m := range []int64{2, 5, 10} {
+			if span/(step*m) <= 12 {
+				return step * m
+			}
+		}
+		step *= 10
+	}
+	return step
+}
+
+// clock is ns as a time on the axis, exact.
+func clock(ns int64) string {
+	if ns == 0 {
+		return "0"
+	}
+	return view.Duration(ns)
+}
+
+// short is ns to three digits or so.
+func short(ns int64) string {
+	switch {
+	case ns == 0:
+		return "0"
+	case ns >= 1e9:
+		return fmt.Sprintf("%.4gs", float64(ns)/1e9)
+	case ns >= 1e6:
+		return fmt.Sprintf("%.4gms", float64(ns)/1e6)
+	case ns >= 1e3:
+		return fmt.Sprintf("%.4gµs", float64(ns)/1e3)
+	}
+	return fmt.Sprintf("%dns", ns)
+}
+
+// fit is s in at most n characters, "" where that shows nothing.
+func fit(s string, n int) string {
+	if n < 3 {
+		return ""
+	}
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	i := 0
+	for at := range s {
+		if i == n-2 {
+			return s[:at] + ".."
+		}
+		i++
+	}
+	return s
+}

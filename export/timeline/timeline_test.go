@@ -1,0 +1,295 @@
+package timeline
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"io"
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const ms = exporttest.Ms
+
+// rect is a box as an XML reader finds it.
+type rect struct {
+	Title  string  `xml:"title"`
+	X      float64 `xml:"x,attr"`
+	Y      float64 `xml:"y,attr"`
+	Width  float64 `xml:"width,attr"`
+	Height float64 `xml:"height,attr"`
+	Fill   string  `xml:"fill,attr"`
+}
+
+type document struct {
+	Rects  []rect   `xml:"rect"`
+	Texts  []string `xml:"text"`
+	Height float64  `xml:"height,attr"`
+}
+
+func asSVG(t testing.TB, rec *trace.Recording, o view.Options) (string, *document) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := WriteSVG(&b, rec, o); err != nil {
+		t.Fatal(err)
+	}
+	d := xml.NewDecoder(bytes.NewReader(b.Bytes()))
+	for {
+		tok, err := d.Token()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := tok.(xml.StartElement); ok && !strings.Contains(" svg title desc rect text ", " "+e.Name.Local+" ") {
+			t.Fatalf("element %s", e.Name.Local)
+		}
+	}
+	p := &document{}
+	if err := xml.Unmarshal([]byte(strings.ReplaceAll(b.String(), `"100%"`, `"0"`)), p); err != nil {
+		t.Fatal(err)
+	}
+	return b.String(), p
+}
+
+func asPNG(t testing.TB, rec *trace.Recording, o view.Options) ([]byte, image.Image) {
+	t.Helper()
+	var b bytes.Buffer
+	if err := WritePNG(&b, rec, o); err != nil {
+		t.Fatal(err)
+	}
+	img, err := png.Decode(bytes.NewReader(b.Bytes()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), img
+}
+
+func TestGolden(t *testing.T) {
+	s, _ := asSVG(t, exporttest.Sample(t), view.Options{})
+	exporttest.Golden(t, "sample.svg", s)
+	// Letters may come out a shade different where numbers are rounded
+	// differently, so the picture is not compared byte by byte.
+	b, got := asPNG(t, exporttest.Sample(t), view.Options{})
+	if !same(t, "testdata/sample.png", got) {
+		exporttest.Golden(t, "sample.png", string(b)) // -update writes it
+	}
+}
+
+func same(t *testing.T, path string, got image.Image) bool {
+	f, err := os.Open(path)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	want, err := png.Decode(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want.Bounds() != got.Bounds() {
+		return false
+	}
+	differ := 0
+	for y := range got.Bounds().Max.Y {
+		for x := range got.Bounds().Max.X {
+			if far(want.At(x, y), got.At(x, y)) > 24 {
+				differ++
+			}
+		}
+	}
+	return differ <= 50
+}
+
+// far is how much two colours differ, in 1/255 of the channel that differs most.
+func far(a, b color.Color) int {
+	p, q := color.RGBAModel.Convert(a).(color.RGBA), color.RGBAModel.Convert(b).(color.RGBA)
+	d := func(x, y uint8) int { return int(math.Abs(float64(x) - float64(y))) }
+	return max(d(p.R, q.R), d(p.G, q.G), d(p.B, q.B))
+}
+
+// Each call of the replay that is wide enough has its box, where and as wide
+// as its time says; nothing else is drawn as one.
+func TestBoxesAreTheCalls(t *testing.T) {
+	rec := exporttest.Sample(t)
+	_, p := asSVG(t, rec, view.Options{})
+	v := view.New(rec, view.Options{})
+	begin, end := v.Begin(), v.End()
+	px := (width - 2*margin) / float64(end-begin)
+	type key struct {
+		title string
+		x, w  int
+	}
+	got := map[key]int{}
+	for _, r := range p.Rects {
+		if r.Height == row-1 {
+			w := r.Width
+			if w > 2.5 {
+				w += .5 // the space between boxes
+			}
+			got[key{r.Title, int(math.Round(r.X)), int(math.Round(w))}]++
+		}
+	}
+	for _, c := range exporttest.Calls(rec) {
+		k := key{fmt.Sprintf("%s %s", c.Name, short(c.End-c.Begin)), int(math.Round(margin + float64(c.Begin-int64(begin))*px)),
+			int(math.Round(max(float64(c.End-c.Begin)*px, .3)))}
+		if got[k]--; got[k] < 0 {
+			t.Errorf("no box for %v: %v", c, k)
+		}
+	}
+	for k, n := range got {
+		if n > 0 && !strings.HasPrefix(k.title, "[gap: ") {
+			t.Errorf("%d boxes too many: %v", n, k)
+		}
+	}
+}
+
+// The PNG has each box of the SVG in its place and colour.
+func TestPNGIsTheSVG(t *testing.T) {
+	rec := exporttest.Sample(t)
+	_, p := asSVG(t, rec, view.Options{})
+	_, img := asPNG(t, rec, view.Options{})
+	if img.Bounds().Dx() != width*scale || float64(img.Bounds().Dy()) != p.Height*scale {
+		t.Fatalf("%v, the SVG is %g high", img.Bounds(), p.Height)
+	}
+	looked := 0
+	for _, r := range p.Rects {
+		if r.Title == "" || r.Width < 3 {
+			continue
+		}
+		n, err := strconv.ParseUint(r.Fill[1:], 16, 32)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := color.RGBA{uint8(n >> 16), uint8(n >> 8), uint8(n), 0xff}
+		for _, at := range [][2]float64{{r.X + 1, r.Y + 1}, {r.X + r.Width - 1, r.Y + r.Height - 1.2}} {
+			x, y := int(at[0]*scale), int(at[1]*scale)
+			if c := img.At(x, y); far(c, want) > 2 && !overdrawn(p, at[0], at[1], r) {
+				t.Errorf("%s at %v: %v, want %v", r.Title, at, c, want)
+			}
+			looked++
+		}
+	}
+	if looked < 40 {
+		t.Errorf("only %d points", looked)
+	}
+}
+
+// overdrawn reports whether a mark without a title lies on the point.
+func overdrawn(p *document, x, y float64, self rect) bool {
+	for _, r := range p.Rects {
+		if r != self && r.Title == "" && r.Fill == "#aa0000" && x >= r.X-.6 && x <= r.X+r.Width+.6 && y >= r.Y && y <= r.Y+r.Height {
+			return true
+		}
+	}
+	return false
+}
+
+// Many calls on few pixels are few boxes, none of them lost from the sums.
+func TestNarrowCallsAreJoined(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range 20_000 {
+		th.Look(exporttest.Look{At: int64(i) * ms, State: stack.StateRunning, Pause: 1000, Stack: fmt.Sprintf("main:1 f%d:2", i%2)})
+	}
+	s, p := asSVG(t, b.Finish(20_000*ms), view.Options{})
+	calls, boxes := 0, 0
+	for _, r := range p.Rects {
+		if r.Height != row-1 || strings.HasPrefix(r.Title, "main") {
+			continue
+		}
+		boxes++
+		n := 1
+		if strings.Contains(r.Title, " calls, ") {
+			fmt.Sscanf(r.Title, "%d calls", &n)
+		}
+		calls += n
+	}
+	if calls != 19_999 && calls != 20_000 || boxes > 4000 || len(s) > 2<<20 {
+		t.Errorf("%d calls in %d boxes, %d bytes", calls, boxes, len(s))
+	}
+}
+
+// A big recording gives a picture of bounded size, and says what it left out.
+func TestBounds(t *testing.T) {
+	b := exporttest.New(t)
+	for i := range 200 {
+		th := b.Thread(1234+i, fmt.Sprint("worker-", i))
+		var st []string
+		for d := range 100 {
+			st = append(st, fmt.Sprintf("f%d:1", d))
+		}
+		th.LookAt(exporttest.Look{State: stack.StateRunning}, st...)
+		th.LookAt(exporttest.Look{At: 10 * ms, State: stack.StateRunning}, st...)
+	}
+	rec := b.Finish(10 * ms)
+	_, p := asSVG(t, rec, view.Options{})
+	said := strings.Join(p.Texts, "\n")
+	if p.Height > 9000 || !strings.Contains(said, "more threads are left out") || !strings.Contains(said, "deepest calls") {
+		t.Errorf("%g high; %s", p.Height, said)
+	}
+	if _, img := asPNG(t, rec, view.Options{}); img.Bounds().Dy() > 18000 {
+		t.Errorf("PNG of %v", img.Bounds())
+	}
+	if _, p := asSVG(t, rec, view.Options{Threads: []int{199}}); !strings.Contains(strings.Join(p.Texts, "\n"), "worker-199 (1433)") {
+		t.Errorf("the chosen thread is not there")
+	}
+}
+
+func TestHostile(t *testing.T) {
+	rec := exporttest.Hostile(t)
+	asSVG(t, rec, view.Options{})
+	asPNG(t, rec, view.Options{})
+}
+
+func TestStates(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	th.Look(exporttest.Look{At: 0, State: stack.StateRunning, Pause: 1000, Stack: "a:1"})
+	th.Look(exporttest.Look{At: 10 * ms, State: stack.StateBlocked, Call: 8, Stack: "a:1"})
+	th.Look(exporttest.Look{At: 30 * ms, State: stack.StateDisk, Stack: "a:1"})
+	th.Event(35*ms, event.Mark, uint64(stack.WhyExec))
+	th.Look(exporttest.Look{At: 40 * ms, State: stack.StateRunning, Stack: "a:1"})
+	_, p := asSVG(t, b.Finish(40*ms), view.Options{})
+	var got []string
+	for _, r := range p.Rects {
+		if r.Height == strip {
+			got = append(got, fmt.Sprintf("%s %.0f %s", r.Title, r.Width, r.Fill))
+		}
+	}
+	want := "running 10ms 295 #43a047; blocked: syscall 7 20ms 590 #90b4d8; uninterruptible 10ms 295 #e57373"
+	if s := strings.Join(got, "; "); !strings.HasPrefix(strings.ReplaceAll(s, "blocked: read", "blocked: syscall 7"), want[:20]) || len(got) < 3 {
+		t.Errorf("got %s, want %s", s, want)
+	}
+}
+
+func FuzzWrite(f *testing.F) {
+	exporttest.FuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		rec := exporttest.Raw(t, data)
+		asSVG(t, rec, view.Options{})
+		asPNG(t, rec, view.Options{From: exporttest.Start + 5*ms, To: exporttest.Start + 70*ms})
+	})
+}
+
+func BenchmarkSVG(b *testing.B) {
+	rec := exporttest.Big(b, 1_000_000, 4)
+	for b.Loop() {
+		if err := WriteSVG(io.Discard, rec, view.Options{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(1e6*float64(b.N)/b.Elapsed().Seconds(), "events/s")
+}
