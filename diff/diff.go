@@ -243,6 +243,18 @@ func (d *Differ) say(out []event.Event) []event.Event {
 	return out
 }
 
+// Unsaid is the Seen that Flush would append; ok is false where there is none.
+func (d *Differ) Unsaid() (e event.Event, ok bool) {
+	if d.unsaid == 0 {
+		return e, false
+	}
+	var cpu int64
+	if d.cpu >= 0 && d.cpuSaid >= 0 {
+		cpu = d.cpu - d.cpuSaid
+	}
+	return event.Make(d.seen, event.Seen, event.SeenOf(d.way, d.unsaid, cpu)), true
+}
+
 // Flush appends what is not yet said of the samples so far, so that a reader
 // knows the stack up to the last of them.
 func (d *Differ) Flush(out []event.Event) []event.Event {

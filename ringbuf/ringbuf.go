@@ -26,9 +26,11 @@ const MinCap = 4 * inFlight
 type Ring struct {
 	words []atomic.Uint64
 	mask  uint64
-	start uint64        // number of the first event ever put into this ring
-	head  atomic.Uint64 // number of events published, stored by the writer alone
+	start uint64         // number of the first event ever put into this ring
+	head  *atomic.Uint64 // number of events published, stored by the writer alone
+	own   atomic.Uint64  // where head points unless the memory is the caller's
 	next  atomic.Pointer[Ring]
+	gone  atomic.Bool // Abandon was called
 }
 
 // New makes a ring for at least capacity events (rounded up to a power of two, at least MinCap).
@@ -40,9 +42,65 @@ func newAt(capacity int, head uint64) *Ring {
 		n <<= 1
 	}
 	r := &Ring{words: make([]atomic.Uint64, 2*n), mask: uint64(n - 1), start: head}
+	r.head = &r.own
 	r.head.Store(head)
 	return r
 }
+
+// Over makes an empty ring in memory of the caller's, such as a file mapping.
+// words are two for each event, and a power of two of MinCap events or more
+// (else Over panics: it is the caller's mistake). *head is the number of events
+// published, the ring's alone from now on. The caller keeps the memory until
+// nobody reads: see Abandon.
+func Over(words []atomic.Uint64, head *atomic.Uint64) *Ring {
+	n := len(words) / 2
+	if n < MinCap || n&(n-1) != 0 || len(words)%2 != 0 {
+		panic("ringbuf: the memory of a ring is not a power of two of events")
+	}
+	head.Store(0)
+	return &Ring{words: words, mask: uint64(n - 1), head: head}
+}
+
+// MoveTo makes n, an empty ring, the one that goes on where r ends, with the
+// newest events of r copied into it. For the writer alone, which uses n from
+// then on; readers of r find it by themselves.
+func (r *Ring) MoveTo(n *Ring) {
+	head := r.head.Load()
+	from := r.oldest(head)
+	if most := uint64(n.Cap() - inFlight); head-from > most {
+		from = head - most
+	}
+	n.start = from
+	for i := from; i < head; i++ {
+		s := (i & r.mask) << 1
+		n.put(i, r.words[s].Load(), r.words[s+1].Load())
+	}
+	n.head.Store(head)
+	r.next.Store(n)
+}
+
+// Start is the number of the first event that was ever put into r itself.
+func (r *Ring) Start() uint64 { return r.start }
+
+// Oldest is the event that would be overwritten first, the oldest that readers
+// still get. ok is false while there is none. For the writer alone.
+func (r *Ring) Oldest() (e Event, ok bool) {
+	head := r.head.Load()
+	i := r.oldest(head)
+	if i >= head {
+		return e, false
+	}
+	s := (i & r.mask) << 1
+	return Event{r.words[s].Load(), r.words[s+1].Load()}, true
+}
+
+// Free is how many events can be appended before any is overwritten.
+func (r *Ring) Free() int { return max(r.Cap()-inFlight-int(r.head.Load()-r.start), 0) }
+
+// Abandon says that r will lose its memory: cursors go on with its successor,
+// if it has one, without looking at it again. Nobody may be inside a Read
+// meanwhile.
+func (r *Ring) Abandon() { r.gone.Store(true) }
 
 // Cap is the capacity in events.
 func (r *Ring) Cap() int { return len(r.words) / 2 }
@@ -107,6 +165,13 @@ func (r *Ring) Tail() *Cursor { return &Cursor{ring: r, pos: r.head.Load()} }
 func (c *Cursor) Read(buf []Event) (n int, lost uint64) {
 	for {
 		next := c.ring.next.Load() // before head: once it is set, head is final
+		if c.ring.gone.Load() {
+			if next == nil {
+				return 0, 0
+			}
+			c.ring = next
+			continue
+		}
 		n, lost = c.ring.read(&c.pos, buf)
 		c.lost += lost
 		if n > 0 || lost > 0 || next == nil {
@@ -153,6 +218,19 @@ func (r *Ring) read(pos *uint64, buf []Event) (n int, lost uint64) {
 	}
 	*pos += uint64(n)
 	return n, lost
+}
+
+// Span are the numbers of the events that a ring of capacity events still
+// holds whole when it is found after its writer died: from start on, head
+// having been published.
+func Span(capacity int, start, head uint64) (from, to uint64) {
+	if capacity < MinCap || start > head {
+		return head, head
+	}
+	if held := uint64(capacity - inFlight); head-start > held {
+		return head - held, head
+	}
+	return start, head
 }
 
 // oldest is the lowest event number whose slot cannot be under the pen while

@@ -139,11 +139,12 @@ const (
 	WhyBudget                    // the interval was stretched to hold the overhead budget
 	WhyGone                      // the thread ended
 	WhyUnreadable                // nothing could be read of the stack
+	WhyTrigger                   // a flight recorder's rule held: the recording was kept for this
 )
 
 func (w Why) String() string {
 	return name(int(w), "why", "none", "late", "stop timed out", "held by another tracer", "exec", "overwritten", "denied",
-		"recording paused", "overhead budget", "thread ended", "stack unreadable")
+		"recording paused", "overhead budget", "thread ended", "stack unreadable", "trigger")
 }
 
 // Mapping is one line of a process's address space.

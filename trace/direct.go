@@ -3,6 +3,7 @@ package trace
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 
 	"github.com/sliverprof/sliver/event"
 )
@@ -58,3 +59,12 @@ func (w *Writer) json(typ string, v any) error {
 	}
 	return w.chunk(typ, b)
 }
+
+// Captured writes bytes of the target that may be gone later.
+func (w *Writer) Captured(c Captured) error { return w.json(chunkNames, c) }
+
+// Trigger writes why the recording was kept.
+func (w *Writer) Trigger(t Trigger) error { return w.json(chunkTrigger, t) }
+
+// Append returns a Writer for a file that has its header.
+func Append(w io.Writer) *Writer { return &Writer{w: w} }

@@ -44,6 +44,7 @@ const (
 	chunkNames   = "name" // JSON Captured: bytes kept because they may vanish
 	chunkWait    = "wait" // JSON list of wait descriptions
 	chunkSymbols = "symb" // symbols, see symbols.go
+	chunkTrigger = "trig" // JSON Trigger: why a flight recorder kept this
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
 )
 

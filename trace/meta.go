@@ -149,3 +149,20 @@ type End struct {
 	At     stack.Time `json:"at"`
 	Reason string     `json:"reason"` // "duration", "interrupted", "target ended", …
 }
+
+// Trigger is what made a flight recorder keep a recording. A recording may have
+// several.
+type Trigger struct {
+	At     stack.Time `json:"at"`            // when its rule held
+	Rule   string     `json:"rule"`          // as it was given: "stall>5s"
+	Kind   string     `json:"kind"`          // "stall", "memory", "request", …
+	Text   string     `json:"text"`          // what happened, for people
+	TID    stack.TID  `json:"tid,omitempty"` // the thread that it is about; 0: the process
+	Values []Value    `json:"values,omitempty"`
+}
+
+// Value is one of the measurements that fired a Trigger.
+type Value struct {
+	Name  string `json:"name"`
+	Value string `json:"value"` // with its unit
+}

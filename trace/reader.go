@@ -26,6 +26,7 @@ type Recording struct {
 	Symbols  *Symbols // nil: names were not looked up yet
 	Named    bool     // Symbols were looked up after Open: the file does not hold them
 	End      *End     // nil: the recorder was killed
+	Triggers []Trigger
 	// Problems are damages that were passed over, one line each.
 	Problems []string
 
@@ -47,6 +48,7 @@ const (
 	maxThreads  = 1 << 20
 	maxModules  = 1 << 20
 	maxProblems = 20
+	maxTriggers = 1 << 10
 )
 
 // Open reads everything but the events of the recording in r. A tail torn off
@@ -107,7 +109,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkEnd:
 		return true
 	}
 	return false
@@ -193,6 +195,14 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 			rec.Symbols = &Symbols{}
 		}
 		return rec.Symbols.parse(b, len(rec.Modules))
+	case chunkTrigger:
+		var t Trigger
+		if err := json.Unmarshal(b, &t); err != nil {
+			return err
+		}
+		if len(rec.Triggers) < maxTriggers {
+			rec.Triggers = append(rec.Triggers, t)
+		}
 	case chunkEnd:
 		var e End
 		if err := json.Unmarshal(b, &e); err != nil {

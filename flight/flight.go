@@ -1,0 +1,279 @@
+// Package flight is the recorder that keeps the last seconds: the samples of
+// all threads go into rings that are as large as that time needs, and nothing
+// is written until somebody asks for a Copy. Where the rings lie in a file,
+// Recover makes the same Copy of what a killed program left.
+//
+// It knows no process and no files of the target: those who do tell it what
+// was mapped. The methods of a Recorder may be called from any goroutine; a
+// Sink belongs to the goroutine that samples its thread.
+package flight
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options of a Recorder.
+type Options struct {
+	// Keep is how much of each thread is kept, in ns, as long as the memory
+	// lasts; 0: as much as fits.
+	Keep int64
+	// Memory is where the rings lie. The Recorder does not close it.
+	Memory *ringfile.Memory
+}
+
+// Recorder keeps the last seconds of one process.
+type Recorder struct {
+	keep int64
+	mem  *ringfile.Memory
+
+	// inUse is held for reading by whoever reads rings, and for writing while
+	// memory of old ones is given back.
+	inUse sync.RWMutex
+
+	mu       sync.Mutex // guards what follows
+	process  trace.Process
+	sinks    []*Sink // by Seq; those whose last events are too old are left out
+	next     int
+	modules  map[int]*trace.Module
+	nmod     int
+	maps     []trace.Maps // Mapping.Module counts through all modules ever added
+	captured []trace.Captured
+	waits    map[int]trace.Wait
+	stats    trace.Stats
+	logged   map[int]int // number in the log of each module that is in it
+	logFull  bool
+
+	retired retired
+	all     atomic.Pointer[[]*Sink]
+	short   atomic.Uint64
+}
+
+// retired are blocks whose rings have moved.
+type retired struct {
+	mu     sync.Mutex
+	blocks []*ringfile.Block
+}
+
+// New makes a Recorder for the process p.
+func New(p trace.Process, o Options) *Recorder {
+	r := &Recorder{keep: o.Keep, mem: o.Memory, process: p, modules: map[int]*trace.Module{}, waits: map[int]trace.Wait{}}
+	r.all.Store(new([]*Sink))
+	r.mu.Lock()
+	r.rewriteLog()
+	r.mu.Unlock()
+	return r
+}
+
+// Thread begins the record of one thread. Seq is assigned here.
+func (r *Recorder) Thread(t trace.Thread) *Sink {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t.Seq = r.next
+	r.next++
+	s := &Sink{rec: r, thread: t}
+	b, err := r.mem.Ring(uint64(t.Seq), 0)
+	if err == nil {
+		s.block.Store(b)
+		s.ring.Store(b.Ring)
+	} else {
+		// It is sampled all the same, and can be dumped; a ring file lacks it.
+		r.short.Add(1)
+		s.ring.Store(ringbuf.New(ringfile.MinRing))
+	}
+	r.sinks = append(r.sinks, s)
+	r.publish()
+	r.log(func(w *trace.Writer) error { return w.Thread(t) })
+	if b != nil {
+		b.Publish()
+	}
+	return s
+}
+
+func (r *Recorder) publish() { r.all.Store(new(slices.Clone(r.sinks))) }
+
+// Renamed notes the new name of a thread, the one taken up last under tid.
+func (r *Recorder) Renamed(tid stack.TID, name string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := len(r.sinks) - 1; i >= 0; i-- {
+		if s := r.sinks[i]; s.thread.TID == tid {
+			s.thread.Name = name
+			t := s.thread
+			r.log(func(w *trace.Writer) error { return w.Thread(t) })
+			return
+		}
+	}
+}
+
+// Info is what is known of a sink's thread.
+func (r *Recorder) Info(s *Sink) trace.Thread {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return s.thread
+}
+
+// Sinks are the threads of which anything is kept, in order of Seq.
+func (r *Recorder) Sinks() []*Sink { return *r.all.Load() }
+
+// Maps adds a generation of the address space; Mapping.Module counts through
+// all modules ever added, mods being the new ones.
+func (r *Recorder) Maps(m trace.Maps, mods []trace.Module) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range mods {
+		r.modules[r.nmod] = &mods[i]
+		r.nmod++
+	}
+	// A generation of the same moment replaces what was said before.
+	r.maps = append(r.maps, m)
+	slices.SortStableFunc(r.maps, func(a, b trace.Maps) int { return cmp.Compare(a.At, b.At) })
+	r.log(func(w *trace.Writer) error { return r.writeMaps(w, &m, r.logged) })
+}
+
+// Capture keeps bytes of the target that may be gone later.
+func (r *Recorder) Capture(c trace.Captured) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.captured = append(r.captured, c)
+	r.log(func(w *trace.Writer) error { return w.Captured(c) })
+}
+
+// Waits adds descriptions for event.Wait.
+func (r *Recorder) Waits(ws []trace.Wait) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, w := range ws {
+		r.waits[w.ID] = w
+	}
+	r.log(func(w *trace.Writer) error { return w.Waits(ws) })
+}
+
+// Stats notes the accounts so far.
+func (r *Recorder) Stats(s trace.Stats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats = s
+}
+
+// Short is how often a ring could not have the memory that the time to keep
+// asked for: fewer seconds of that thread are kept.
+func (r *Recorder) Short() uint64 { return r.short.Load() }
+
+// Reading calls f, in which cursors on the rings may be read.
+func (r *Recorder) Reading(f func()) {
+	r.inUse.RLock()
+	defer r.inUse.RUnlock()
+	f()
+}
+
+// Tidy forgets what ended longer than the kept time before now, and says which
+// modules nothing refers to any more, by number. It is to be called once a
+// second or so.
+func (r *Recorder) Tidy(now stack.Time) (dropped []int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	old := now - stack.Time(r.window())
+	var gone []*Sink
+	kept := r.sinks[:0:0]
+	for _, s := range r.sinks {
+		if at := s.ended.Load(); r.keep > 0 && at != 0 && stack.Time(at) < old {
+			gone = append(gone, s)
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	if r.keep == 0 {
+		kept, gone = r.squeeze()
+	}
+	if len(gone) > 0 {
+		r.sinks = kept
+		r.publish()
+	}
+	// The generation in force when the window begins stays, and all after it.
+	first := 0
+	for first+1 < len(r.maps) && r.keep > 0 && r.maps[first+1].At < old {
+		first++
+	}
+	if first > 0 {
+		r.maps = slices.Clone(r.maps[first:])
+		r.maps[0].At = 0
+		used := map[int]bool{}
+		for i := range r.maps {
+			for _, m := range r.maps[i].Mappings {
+				used[m.Module] = true
+			}
+		}
+		for id := range r.modules {
+			if !used[id] {
+				dropped = append(dropped, id)
+				delete(r.modules, id)
+			}
+		}
+		slices.Sort(dropped)
+	}
+	if r.logFull {
+		r.rewriteLog()
+	}
+	if r.inUse.TryLock() { // else the next time
+		r.retired.mu.Lock()
+		blocks := r.retired.blocks
+		r.retired.blocks = nil
+		r.retired.mu.Unlock()
+		for _, b := range blocks {
+			b.Ring.Abandon()
+			r.mem.Free(b)
+		}
+		for _, s := range gone {
+			if b := s.block.Load(); b != nil {
+				b.Ring.Abandon()
+				r.mem.Free(b)
+			}
+		}
+		r.inUse.Unlock()
+	} else {
+		for _, s := range gone {
+			if b := s.block.Load(); b != nil {
+				r.retire(b)
+			}
+		}
+	}
+	return dropped
+}
+
+// squeeze picks threads that ended to be forgotten where only the memory
+// bounds what is kept: the oldest first, until a part of it is free.
+func (r *Recorder) squeeze() (kept, gone []*Sink) {
+	used, size := r.mem.Used()
+	kept = r.sinks
+	if used < size-size/4 {
+		return kept, nil
+	}
+	kept = nil
+	for _, s := range r.sinks {
+		if b := s.block.Load(); s.ended.Load() != 0 && b != nil && used >= size-size/4 {
+			gone = append(gone, s)
+			used -= int64(b.Ring.Cap()) * 16
+		} else {
+			kept = append(kept, s)
+		}
+	}
+	return kept, gone
+}
+
+func (r *Recorder) retire(b *ringfile.Block) {
+	r.retired.mu.Lock()
+	r.retired.blocks = append(r.retired.blocks, b)
+	r.retired.mu.Unlock()
+}
+
+// window is how far back events are needed so that Keep ns can be shown: a
+// reader begins at a Sync.
+func (r *Recorder) window() int64 { return r.keep + syncEvery + syncEvery/2 }

@@ -1,0 +1,95 @@
+package flight
+
+import (
+	"bytes"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// The log beside the rings is the beginning of a recording: its header, and
+// all chunks but the events. When it is full it is written anew without what
+// is no longer needed, so it does not grow with time.
+
+// log appends what write puts out. r.mu is held. A log that cannot be written
+// costs what Recover could tell, not the recorder.
+func (r *Recorder) log(write func(*trace.Writer) error) {
+	if r.mem.Path() == "" {
+		return // nobody will ever read it
+	}
+	var b bytes.Buffer
+	if write(trace.Append(&b)) != nil {
+		return
+	}
+	if err := r.mem.AppendLog(b.Bytes()); errors.Is(err, ringfile.ErrFull) {
+		r.rewriteLog() // holds what was to be appended too
+	}
+}
+
+// rewriteLog writes all that is known. r.mu is held.
+func (r *Recorder) rewriteLog() {
+	if r.mem.Path() == "" {
+		return
+	}
+	r.logged = map[int]int{}
+	var b bytes.Buffer
+	w, err := trace.NewWriter(&b)
+	if err == nil {
+		err = w.Process(r.process)
+	}
+	for _, s := range r.sinks {
+		if err == nil {
+			err = w.Thread(s.thread)
+		}
+	}
+	for i := range r.maps {
+		if err == nil {
+			err = r.writeMaps(w, &r.maps[i], r.logged)
+		}
+	}
+	for _, c := range r.captured {
+		if err == nil {
+			err = w.Captured(c)
+		}
+	}
+	if ws := r.waitList(nil); err == nil && len(ws) > 0 {
+		err = w.Waits(ws)
+	}
+	r.logFull = err != nil || r.mem.SetLog(b.Bytes()) != nil
+}
+
+// writeMaps writes a generation with the modules in it that are not among
+// numbered yet, and numbers them.
+func (r *Recorder) writeMaps(w *trace.Writer, m *trace.Maps, numbered map[int]int) error {
+	first := len(numbered)
+	out, mods := *m, []trace.Module(nil)
+	out.Mappings = slices.Clone(m.Mappings)
+	for i := range out.Mappings {
+		id := out.Mappings[i].Module
+		n, ok := numbered[id]
+		if !ok {
+			n = len(numbered)
+			numbered[id] = n
+			if mod := r.modules[id]; mod != nil {
+				mods = append(mods, *mod)
+			} else {
+				mods = append(mods, trace.Module{Path: "[unknown]"})
+			}
+		}
+		out.Mappings[i].Module = n
+	}
+	return w.Maps(out, first, mods)
+}
+
+// waitList are the descriptions with the numbers in used, or all, in order.
+func (r *Recorder) waitList(used map[int]bool) (out []trace.Wait) {
+	for _, id := range slices.Sorted(maps.Keys(r.waits)) {
+		if used == nil || used[id] {
+			out = append(out, r.waits[id])
+		}
+	}
+	return out
+}

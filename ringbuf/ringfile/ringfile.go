@@ -1,0 +1,384 @@
+// Package ringfile gives rings their memory: one mapping, of a file or of
+// nothing, that is cut into blocks. What lies in a file stays there when the
+// program dies at whatever instruction, and Open finds it again: the rings as
+// far as they were published, and a log of notes beside them. What events and
+// notes mean is the business of others.
+//
+// The file, in 64-bit words of the machine (little-endian on both), offsets in
+// bytes:
+//
+//	0      magic, version, table offset, slots, arena offset, arena bytes, PID of the writer, its start (ns since 1970)
+//	512    two logs of three words {offset, capacity, length}, and the number (0 or 1) of the one that counts
+//	4096   table: one slot of 128 bytes for each ring
+//	…      arena: blocks of a power of two bytes
+//
+// A slot is {state, id, offset of its block, capacity in events, number of the
+// first event, number published, which tail counts, 0, tail 0, tail 1, …}. Each
+// change is ordered so that the file reads well between any two stores: content
+// first, then the word that makes it count. A tail is one event that is not in
+// the ring yet, replaced as often as the writer likes.
+//
+// Memory may be used from several goroutines; a Block's writing methods belong
+// to one.
+package ringfile
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/sliverprof/sliver/ringbuf"
+)
+
+const (
+	magic      = 0x0a474e5252565389 // "\x89SVRRNG\n" as the file's first bytes
+	version    = 1
+	headBytes  = 4096
+	logsAt     = 512
+	slotBytes  = 128
+	eventBytes = 16
+
+	// maxSlots bounds how many rings there can be at once.
+	maxSlots = 1 << 15
+	// minBlock holds 512 events: a thread that sleeps, for two minutes.
+	minOrder = 13
+	minBlock = 1 << minOrder
+
+	// MinSize and MaxSize bound the arena, in bytes.
+	MinSize = 1 << 20
+	MaxSize = 64 << 30
+)
+
+// Words of the head and of a slot.
+const (
+	headMagic = iota
+	headVersion
+	headTable
+	headSlots
+	headArena
+	headArenaLen
+	headPID
+	headStarted
+)
+
+const (
+	slotState = iota // 0 free, 1 in use
+	slotID
+	slotOff
+	slotCap
+	slotStart
+	slotHead
+	slotTail // 0 or 1
+	_
+	slotTails // four words
+)
+
+const (
+	logOff = iota
+	logCap
+	logLen
+	logWords
+	logCurrent = 2 * logWords
+)
+
+// ErrFull says that the arena has no room for what was asked.
+var ErrFull = errors.New("the memory for rings is used up")
+
+// Memory is a mapping with rings in it.
+type Memory struct {
+	b    []byte
+	file *os.File // nil: no file
+	path string
+	end  int64 // of the mapping
+
+	mu    sync.Mutex
+	space buddies
+	slots []int // free ones, the lowest last
+	ready int   // slots whose pages are there
+	arena int64
+	logs  [2]extent
+	log   int // the one that counts
+}
+
+// extent is a block of the arena; size 0: none.
+type extent struct{ off, size int64 }
+
+// New makes a Memory of size bytes that no file holds.
+func New(size int64) (*Memory, error) {
+	total, arena, err := layout(size)
+	if err != nil {
+		return nil, err
+	}
+	b, err := syscall.Mmap(-1, 0, int(total), syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_NORESERVE)
+	if err != nil {
+		return nil, fmt.Errorf("map %d bytes for rings: %w", total, err)
+	}
+	return prepare(&Memory{b: b, arena: arena, end: total})
+}
+
+// Create makes a Memory of size bytes in a new file. The file is as long as
+// that from the start, but takes room only as rings need it.
+func Create(path string, size int64) (*Memory, error) {
+	total, arena, err := layout(size)
+	if err != nil {
+		return nil, err
+	}
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("create the ring file: %w", err)
+	}
+	fail := func(what string, err error) (*Memory, error) {
+		f.Close()
+		os.Remove(path)
+		return nil, fmt.Errorf("%s ring file %s: %w", what, path, err)
+	}
+	if err := f.Truncate(total); err != nil {
+		return fail("size", err)
+	}
+	b, err := syscall.Mmap(int(f.Fd()), 0, int(total), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
+	if err != nil {
+		return fail("map", err)
+	}
+	m := &Memory{b: b, file: f, path: path, arena: arena, end: total}
+	if err := m.back(0, headBytes); err != nil {
+		syscall.Munmap(b)
+		return fail("write", err)
+	}
+	return prepare(m)
+}
+
+func layout(size int64) (total, arena int64, err error) {
+	if size < MinSize || size > MaxSize {
+		return 0, 0, fmt.Errorf("%d bytes for rings is out of range; use %d to %d", size, int64(MinSize), int64(MaxSize))
+	}
+	size &^= minBlock - 1
+	arena = headBytes + maxSlots*slotBytes
+	return arena + size, arena, nil
+}
+
+func prepare(m *Memory) (*Memory, error) {
+	m.space.add(m.arena, m.end-m.arena)
+	for i := maxSlots - 1; i >= 0; i-- {
+		m.slots = append(m.slots, i)
+	}
+	h := m.words(0, headStarted+1)
+	for i, v := range []uint64{headVersion: version, headTable: headBytes, headSlots: maxSlots, headArena: uint64(m.arena),
+		headArenaLen: uint64(m.end - m.arena), headPID: uint64(os.Getpid()), headStarted: uint64(time.Now().UnixNano())} {
+		h[i].Store(v)
+	}
+	h[headMagic].Store(magic)
+	return m, nil
+}
+
+// Path of the file; "" without one.
+func (m *Memory) Path() string { return m.path }
+
+// Used is how many bytes of the arena blocks take, of how many.
+func (m *Memory) Used() (used, size int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	size = m.end - m.arena
+	return size - m.space.left, size
+}
+
+// Close gives the memory back; nobody may use a ring of it any more. remove
+// says whether the file goes too.
+func (m *Memory) Close(remove bool) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.b == nil {
+		return nil
+	}
+	err := syscall.Munmap(m.b)
+	m.b = nil
+	if m.file != nil {
+		if e := m.file.Close(); err == nil {
+			err = e
+		}
+		if remove {
+			if e := os.Remove(m.path); err == nil {
+				err = e
+			}
+		}
+	}
+	return err
+}
+
+// back sees to it that the pages are there: a store into a mapping of a file
+// that the disk has no room for would end the program.
+func (m *Memory) back(off, size int64) error {
+	if m.file == nil {
+		return nil
+	}
+	err := syscall.Fallocate(int(m.file.Fd()), 0, off, size)
+	if errors.Is(err, syscall.EOPNOTSUPP) || errors.Is(err, syscall.ENOSYS) {
+		_, err = m.file.WriteAt(make([]byte, size), off)
+	}
+	return err
+}
+
+// Flags of fallocate(2), linux/falloc.h.
+const (
+	fallocKeepSize  = 1
+	fallocPunchHole = 2
+)
+
+// release gives the pages back to the system. Where it cannot they stay.
+func (m *Memory) release(off, size int64) {
+	if m.file == nil {
+		_ = syscall.Madvise(m.b[off:off+size], syscall.MADV_DONTNEED)
+		return
+	}
+	_ = syscall.Fallocate(int(m.file.Fd()), fallocPunchHole|fallocKeepSize, off, size)
+}
+
+// alloc takes a block of at least size bytes, with its pages. m.mu is held.
+func (m *Memory) alloc(size int64) (extent, error) {
+	off, got, ok := m.space.take(size)
+	if !ok {
+		return extent{}, ErrFull
+	}
+	if err := m.back(off, got); err != nil {
+		m.space.give(off, got)
+		return extent{}, fmt.Errorf("%w: %w", ErrFull, err)
+	}
+	return extent{off, got}, nil
+}
+
+func (m *Memory) free(x extent) {
+	if x.size > 0 {
+		m.release(x.off, x.size)
+		m.space.give(x.off, x.size)
+	}
+}
+
+// Block is a ring and its place.
+type Block struct {
+	Ring *ringbuf.Ring
+
+	slot  int
+	place extent
+	w     []atomic.Uint64 // the slot
+}
+
+// MinRing is the capacity of the smallest ring, in events.
+const MinRing = minBlock / eventBytes
+
+// Ring takes a block for at least capacity events. id is what Open finds it by;
+// nothing of it counts before Publish. ErrFull if there is no room.
+func (m *Memory) Ring(id uint64, capacity int) (*Block, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.b == nil || len(m.slots) == 0 || capacity > MaxSize/eventBytes {
+		return nil, ErrFull
+	}
+	place, err := m.alloc(int64(max(capacity, MinRing)) * eventBytes)
+	if err != nil {
+		return nil, err
+	}
+	slot := m.slots[len(m.slots)-1]
+	for slot >= m.ready {
+		if err := m.back(headBytes+int64(m.ready)*slotBytes, 4096); err != nil {
+			m.free(place)
+			return nil, fmt.Errorf("%w: %w", ErrFull, err)
+		}
+		m.ready += 4096 / slotBytes
+	}
+	m.slots = m.slots[:len(m.slots)-1]
+	w := m.words(headBytes+int64(slot)*slotBytes, slotBytes/8)
+	for i := range w {
+		w[i].Store(0)
+	}
+	n := place.size / eventBytes
+	w[slotID].Store(id)
+	w[slotOff].Store(uint64(place.off))
+	w[slotCap].Store(uint64(n))
+	return &Block{Ring: ringbuf.Over(m.words(place.off, int(2*n)), &w[slotHead]), slot: slot, place: place, w: w}, nil
+}
+
+// Publish makes the block count for Open. For a ring that was moved into, it
+// comes after the move.
+func (b *Block) Publish() {
+	b.w[slotStart].Store(b.Ring.Start())
+	b.w[slotState].Store(1)
+}
+
+// SetTail replaces the event behind the ring's last.
+func (b *Block) SetTail(e ringbuf.Event) {
+	i := 1 - b.w[slotTail].Load()&1
+	b.w[slotTails+2*i].Store(e[0])
+	b.w[slotTails+2*i+1].Store(e[1])
+	b.w[slotTail].Store(i)
+}
+
+// Tail may be read from any goroutine. ok is false if it changed meanwhile.
+func (b *Block) Tail() (e ringbuf.Event, ok bool) {
+	i := b.w[slotTail].Load() & 1
+	e = ringbuf.Event{b.w[slotTails+2*i].Load(), b.w[slotTails+2*i+1].Load()}
+	return e, b.w[slotTail].Load()&1 == i && e[0] != 0
+}
+
+// Free gives a block back. Nobody may use its ring any more.
+func (m *Memory) Free(b *Block) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.b == nil {
+		return
+	}
+	b.w[slotState].Store(0)
+	m.free(b.place)
+	m.slots = append(m.slots, b.slot)
+}
+
+// minLog is the smallest capacity of the log.
+const minLog = 128 << 10
+
+// SetLog replaces the log by b, with as much room again behind it.
+func (m *Memory) SetLog(b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.b == nil {
+		return ErrFull
+	}
+	place, err := m.alloc(max(2*int64(len(b)), minLog))
+	if err != nil {
+		return err
+	}
+	copy(m.b[place.off:], b)
+	w := m.words(logsAt, logCurrent+1)
+	next := 1 - m.log
+	l := w[next*logWords:]
+	l[logOff].Store(uint64(place.off))
+	l[logCap].Store(uint64(place.size))
+	l[logLen].Store(uint64(len(b)))
+	w[logCurrent].Store(uint64(next))
+	old := m.logs[m.log]
+	m.logs[next], m.log = place, next
+	w[(1-next)*logWords+logCap].Store(0)
+	m.free(old)
+	m.logs[1-next] = extent{}
+	return nil
+}
+
+// AppendLog adds b to the log. ErrFull: SetLog is due.
+func (m *Memory) AppendLog(b []byte) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	x := m.logs[m.log]
+	if m.b == nil || x.size == 0 {
+		return ErrFull
+	}
+	l := m.words(logsAt+int64(m.log)*logWords*8, logWords)
+	n := int64(l[logLen].Load())
+	if n+int64(len(b)) > x.size {
+		return ErrFull
+	}
+	copy(m.b[x.off+n:], b)
+	l[logLen].Store(uint64(n + int64(len(b))))
+	return nil
+}
