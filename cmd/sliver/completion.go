@@ -58,6 +58,10 @@ func choices(flag string) []string {
 		return []string{"auto", "running", "always"}
 	case "threads":
 		return []string{"main", "all"}
+	case "by":
+		return []string{"wall", "cpu"}
+	case "sort":
+		return []string{"self", "total", "name"}
 	}
 	return nil
 }
@@ -116,7 +120,7 @@ func bashCompletion(w io.Writer) {
 		switch {
 		case c.words != nil:
 			words += " " + strings.Join(c.words(), " ")
-		case c.name == "threads" || c.name == "stack" || c.name == "doctor":
+		case c.name == "threads" || c.name == "stack" || c.name == "top" || c.name == "doctor":
 			words += " $(ps -eo pid= 2>/dev/null)"
 		}
 		rest := ""
@@ -155,7 +159,7 @@ func fishCompletion(w io.Writer) {
 		if c.words != nil {
 			fmt.Fprintf(w, "complete -c sliver -n %s -f -a %s\n", on, quote(strings.Join(c.words(), " ")))
 		}
-		if c.name == "threads" || c.name == "stack" || c.name == "doctor" {
+		if c.name == "threads" || c.name == "stack" || c.name == "top" || c.name == "doctor" {
 			fmt.Fprintf(w, "complete -c sliver -n %s -f -a '(__fish_complete_pids)'\n", on)
 		}
 	}

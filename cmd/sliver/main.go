@@ -62,7 +62,7 @@ type env struct {
 }
 
 func commands() []*command {
-	return []*command{recordCommand(), exportCommand(), stackCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+	return []*command{recordCommand(), exportCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		completionCommand(), versionCommand()}
 }
 
@@ -186,6 +186,7 @@ Try:
   sliver demo                              a first timeline within seconds
   sliver record -p 1234 -d 10s             all threads of process 1234, 10 seconds
   sliver stack 1234                        what every thread does and waits for now
+  sliver top 1234                          live: functions and threads that take the time
   sliver record -t main -o run.pftrace -- ./server --port 8080
 
 'sliver COMMAND --help' tells more, with examples.

@@ -1,0 +1,233 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+	"github.com/spf13/pflag"
+	"golang.org/x/term"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/top"
+	"github.com/sliverprof/sliver/top/feed"
+	"github.com/sliverprof/sliver/top/tui"
+)
+
+// topFlags are the flags of top.
+type topFlags struct {
+	threads     string
+	window      time.Duration
+	interval    time.Duration
+	once        bool
+	json        bool
+	rows        int
+	by          string
+	sort        string
+	filter      string
+	stop        string
+	maxOverhead percent
+	debugDirs   []string
+	fullNames   bool
+
+	fs *pflag.FlagSet
+}
+
+// maxTopInterval keeps enough samples in a window.
+const maxTopInterval = time.Second
+
+// topGroups are the sampler's goroutines beside that of main.
+const topGroups = 5
+
+func topCommand() *command {
+	f := &topFlags{}
+	return &command{
+		name: "top", args: "[FLAGS] PID", short: "show live in the terminal what functions and threads take the time",
+		flags: func(fs *pflag.FlagSet) {
+			f.fs = fs
+			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
+			fs.DurationVarP(&f.window, "duration", "d", 2*time.Second, "the window: the time that is added up")
+			fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
+			fs.BoolVar(&f.once, "once", false, "print one plain table after one window, and leave")
+			fs.BoolVar(&f.json, "json", false, "as --once, as JSON (docs/top-json.md)")
+			fs.IntVarP(&f.rows, "rows", "n", 20, "with --once: functions and threads at most; 0: all")
+			fs.StringVar(&f.by, "by", "wall", "functions by wall or cpu time")
+			fs.StringVar(&f.sort, "sort", "self", "functions by self, total or name")
+			fs.StringVar(&f.filter, "filter", "", "only functions with this in their name, or /regexp/")
+			fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
+			f.maxOverhead = .01
+			fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+		},
+		help: `
+Functions with the time on top (SELF) and anywhere on the stack (TOTAL), threads
+with state, CPU and what they wait for, drawn anew each second. 100% is one
+thread, or one CPU, all the time. By wall time sleeping threads count too; w
+changes to CPU time.
+
+Keys: q quit, Tab other table, arrows move, Enter stack of the chosen thread,
+s sort, w wall or CPU, / filter, Space pause, ? help.
+
+Examples:
+  sliver top 1234
+  sliver top --by cpu -t 'worker-*' -d 5s $(pidof server)
+  sliver top --once 1234                      one table, for scripts and logs
+  sliver top --once --by cpu --sort total -n 5 1234
+  sliver top --json -d 1s 1234 | jq -r '.threads[] | select(.waits_for) | .name + ": " + .waits_for'
+
+NO_COLOR=1 leaves colours out. Nothing is recorded: 'sliver record' does that.`,
+		run: f.run,
+	}
+}
+
+func (f *topFlags) run(_ context.Context, e *env, args []string) error {
+	if len(args) != 1 {
+		return usagef("top", "give one process number")
+	}
+	pid, err := strconv.Atoi(args[0])
+	if err != nil || pid <= 0 {
+		return usagef("top", "%q is no process number", args[0])
+	}
+	o, l, err := f.options()
+	if err != nil {
+		return err
+	}
+	once := f.once || f.json
+	if !once && (!term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stdout)) {
+		return usagef("top", "top draws in a terminal, and there is none; --once prints one table")
+	}
+	if !once && f.fs.Changed("rows") {
+		return usagef("top", "--rows goes with --once")
+	}
+	var scr tcell.Screen
+	if !once {
+		if scr, err = screen(); err != nil {
+			return fmt.Errorf("cannot draw in this terminal (TERM=%s): %w; --once prints one table", os.Getenv("TERM"), err)
+		}
+	}
+	p, err := target.Open(pid)
+	if err != nil {
+		return explain(err)
+	}
+	defer p.Close()
+	fd, err := feed.New(p, o)
+	if errors.Is(err, sampler.ErrNoThreads) {
+		return noThreads(f.threads, p)
+	}
+	if err != nil {
+		return explain(err)
+	}
+	defer fd.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	defer stop()
+	if once {
+		return f.print(ctx, e, fd, p, l)
+	}
+	looking, done := context.WithCancel(ctx)
+	ran := make(chan error, 1)
+	go func() { ran <- fd.Run(looking) }()
+	err = tui.Run(ctx, scr, fd, tui.Options{PID: pid, Comm: p.Facts().Comm, Window: f.window, By: l.By, Funcs: l.Funcs,
+		Filter: l.Filter, Losses: losses})
+	done()
+	return errors.Join(err, <-ran)
+}
+
+// screen is the terminal on standard input and output.
+func screen() (tcell.Screen, error) {
+	tty, err := tcell.NewStdIoTty()
+	if err != nil {
+		return nil, err
+	}
+	return tcell.NewTerminfoScreenFromTty(tty)
+}
+
+func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
+	l = &top.Layout{Rows: f.rows}
+	o = feed.Options{Interval: f.interval, Jitter: .1, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window,
+		DebugDirs: f.debugDirs, FullNames: f.fullNames}
+	switch {
+	case f.window < top.MinWindow || f.window > top.MaxWindow:
+		return o, l, usagef("top", "duration: %v is out of range; use %v to %v", f.window, top.MinWindow, top.MaxWindow)
+	case f.interval < sampler.MinInterval || f.interval > maxTopInterval:
+		return o, l, usagef("top", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, maxTopInterval)
+	case f.rows < 0:
+		return o, l, usagef("top", "rows: %d is negative", f.rows)
+	case f.maxOverhead < 0 || f.maxOverhead >= 1:
+		return o, l, usagef("top", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
+	}
+	// Who asks for an interval gets it.
+	if f.fs.Changed("interval") && !f.fs.Changed("max-overhead") {
+		o.MaxOverhead = 0
+	}
+	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
+		return o, l, usagef("top", "%v", err)
+	}
+	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
+		return o, l, usagef("top", "%v", err)
+	}
+	if l.By, err = top.ParseBy(f.by); err != nil {
+		return o, l, usagef("top", "%v", err)
+	}
+	if l.Funcs, err = top.ParseFuncOrder(f.sort); err != nil {
+		return o, l, usagef("top", "%v", err)
+	}
+	if l.Filter, err = top.ParseFilter(f.filter); err != nil {
+		return o, l, usagef("top", "%v", err)
+	}
+	return o, l, nil
+}
+
+// How long --once may take beyond its window: for a window that fills late on
+// a busy machine, and for names.
+const (
+	fillPatience = 10 * time.Second
+	namePatience = time.Minute
+)
+
+// print waits for one window and prints it.
+func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.Process, l *top.Layout) error {
+	looking, done := context.WithTimeout(ctx, f.window+fillPatience)
+	defer done()
+	ran := make(chan error, 1)
+	go func() { ran <- fd.Run(looking) }()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	var err error
+	for going := true; going; {
+		select {
+		case err = <-ran:
+			going = false
+		case <-tick.C:
+			// Buckets are whole numbers of ns.
+			if fd.Span() >= f.window-time.Microsecond {
+				done()
+			}
+		}
+	}
+	if err != nil {
+		return err
+	}
+	fd.Table() // asks for the names
+	naming, named := context.WithTimeout(ctx, namePatience)
+	defer named()
+	fd.Settle(naming)
+	t, st := fd.Table(), fd.Stats()
+	h := &top.Head{PID: p.PID(), Comm: p.Facts().Comm, Ended: !fd.Ended().IsZero(), Losses: losses(&st), Samples: st.Samples}
+	if f.json {
+		return t.WriteJSON(e.stdout, h, l)
+	}
+	if out, ok := e.stdout.(*os.File); ok && isTerminal(out) {
+		if l.Width, _, err = term.GetSize(int(out.Fd())); err != nil {
+			l.Width = 0
+		}
+	}
+	return t.WriteText(e.stdout, h, l)
+}

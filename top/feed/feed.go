@@ -1,0 +1,252 @@
+// Package feed joins a live process to the model of package top: samplers as
+// in a recording, a recorder whose rings are read with cursors of their own,
+// names found by a goroutine of their own, and what threads wait for.
+// Drawing is left to others. Methods of a Feed may be called from any
+// goroutine, but for Run and Close.
+package feed
+
+import (
+	"context"
+	"io"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/top"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Options of a Feed.
+type Options struct {
+	Selection   *sampler.Selection
+	Interval    time.Duration
+	Jitter      float64 // share of the interval
+	Groups      int
+	Stop        sampler.StopPolicy
+	MaxOverhead float64
+	Window      time.Duration
+	DebugDirs   []string
+	FullNames   bool
+}
+
+const (
+	// poll is how often rings are read: a ring holds far more than that.
+	poll = 50 * time.Millisecond
+	// batch is how many events are taken over at once.
+	batch = 1024
+)
+
+// Feed is one process that is looked at.
+type Feed struct {
+	proc  *target.Process
+	live  *live.Target
+	smp   *sampler.Sampler
+	rec   *trace.Recorder
+	vars  *live.Variables
+	known live.Descriptions
+	names *names
+
+	mu      sync.Mutex // guards what follows
+	model   *top.Model
+	readers []*reader
+	renamed map[stack.TID]string
+	at      stack.Time // what tables end with once Run has returned; 0 before
+	ended   time.Time
+}
+
+// reader reads one thread's ring.
+type reader struct {
+	t   *top.Thread
+	cur *ringbuf.Cursor
+}
+
+// New prepares to look at p: its maps and unwind tables are read. The target is
+// not touched before Run. Close must be called in the end.
+func New(p *target.Process, o Options) (*Feed, error) {
+	f := &Feed{proc: p, model: top.New(o.Window), renamed: map[stack.TID]string{}}
+	if err := f.prepare(o); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Feed) prepare(o Options) (err error) {
+	// The recording itself is for nobody: the rings are what is wanted.
+	w, err := trace.NewWriter(io.Discard)
+	if err != nil {
+		return err
+	}
+	facts := f.proc.Facts()
+	if f.rec, err = trace.NewRecorder(w, trace.Process{PID: facts.PID, Comm: facts.Comm, Arch: runtime.GOARCH}, 0, nil); err != nil {
+		return err
+	}
+	if f.live, err = live.New(f.proc, nil); err != nil {
+		return err
+	}
+	f.vars = f.live.Variables(o.DebugDirs)
+	f.names = newNames(f.proc, f.live, o.DebugDirs, o.FullNames)
+	f.known.Put = f.names.wait
+	f.smp, err = sampler.New(f.live, sampler.Config{
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless,
+		Waits: func() sampler.Waits { return f.live.Waits(&f.known, f.vars) },
+		Start: func(in stack.ThreadInfo) sampler.Sink {
+			return f.rec.Thread(trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born})
+		},
+		Renamed: func(in stack.ThreadInfo) {
+			f.mu.Lock()
+			f.renamed[in.TID] = in.Name
+			f.mu.Unlock()
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.smp.Check(); err != nil {
+		return err
+	}
+	f.live.Preload()
+	// A sampler that waits for a stop keeps its place in the Go scheduler for
+	// some 300 µs: the others need places of their own.
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
+	return nil
+}
+
+// Run looks until ctx ends or the target does. No thread is held when it returns.
+func (f *Feed) Run(ctx context.Context) error {
+	done := make(chan error, 1)
+	go func() { done <- f.smp.Run(ctx) }()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			f.take()
+		case err := <-done:
+			f.take()
+			f.mu.Lock()
+			f.at = target.Now()
+			if ctx.Err() == nil {
+				f.at, f.ended = f.model.Last(), time.Now()
+				f.model.End()
+			}
+			f.mu.Unlock()
+			return err
+		}
+	}
+}
+
+// take applies what is new in the rings.
+func (f *Feed) take() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, s := range f.rec.Sinks()[len(f.readers):] {
+		t := f.model.Thread(stack.ThreadInfo{TID: s.Thread.TID, NSTID: s.Thread.NSTID, Name: s.Thread.Name, Main: s.Thread.Main})
+		f.readers = append(f.readers, &reader{t, s.Ring().NewCursor()})
+	}
+	for tid, name := range f.renamed {
+		for i := len(f.readers) - 1; i >= 0; i-- {
+			if t := f.readers[i].t; t != nil && t.TID() == tid {
+				t.Rename(name)
+				delete(f.renamed, tid)
+				break
+			}
+		}
+	}
+	var buf [batch]ringbuf.Event
+	for _, r := range f.readers {
+		if r.t == nil {
+			continue
+		}
+		for {
+			n, lost := r.cur.Read(buf[:])
+			if n == 0 && lost == 0 {
+				break
+			}
+			if lost > 0 {
+				r.t.Lost(lost)
+			}
+			for _, e := range buf[:n] {
+				r.t.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
+			}
+		}
+		if r.t.Ended() {
+			r.t, r.cur = nil, nil // nothing more will come
+		}
+	}
+}
+
+// now is the time that tables end with.
+func (f *Feed) now() stack.Time {
+	if f.at != 0 {
+		return f.at
+	}
+	return target.Now()
+}
+
+// Span is how much of the window there is by now.
+func (f *Feed) Span() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	from, to := f.model.Window(f.now())
+	return time.Duration(to - from)
+}
+
+// Table is what happened over the last window, once Run has returned the last
+// one of its time.
+func (f *Feed) Table() *top.Table {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	t := f.model.Table(f.now(), f.names)
+	f.names.flush()
+	return t
+}
+
+// Stack is that of the thread with this Row.Seq; ok is false where it is gone.
+func (f *Feed) Stack(seq int) (st top.Stack, ok bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	st, ok = f.model.Stack(seq, f.names)
+	f.names.flush()
+	return st, ok
+}
+
+// Ended says when the target ended; the zero time while it has not.
+func (f *Feed) Ended() time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended
+}
+
+// Stats are the accounts of all threads so far.
+func (f *Feed) Stats() stack.ThreadStats {
+	threads, _ := f.smp.Accounts()
+	s := trace.Stats{Threads: threads}
+	return s.Total()
+}
+
+// Settle waits until the names asked for so far are known, or ctx ends.
+func (f *Feed) Settle(ctx context.Context) { f.names.settle(ctx) }
+
+// Close lets go of everything. Run has returned.
+func (f *Feed) Close() {
+	if f.rec != nil {
+		_, _ = f.rec.Close(trace.Stats{}, trace.End{}) // to nowhere
+		f.rec = nil
+	}
+	if f.names != nil {
+		f.names.close()
+		f.names = nil
+	}
+	if f.vars != nil {
+		f.vars.Close()
+		f.vars = nil
+	}
+}

@@ -1,0 +1,241 @@
+package top
+
+import (
+	"cmp"
+	"fmt"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// By is what time functions are measured by.
+type By uint8
+
+// Measures.
+const (
+	Wall By = iota // elapsed
+	CPU            // on a CPU
+)
+
+// ParseBy reads wall or cpu.
+func ParseBy(s string) (By, error) {
+	switch s {
+	case "wall":
+		return Wall, nil
+	case "cpu":
+		return CPU, nil
+	}
+	return 0, fmt.Errorf("by: %q is none of wall, cpu", s)
+}
+
+func (b By) String() string {
+	if b == CPU {
+		return "cpu"
+	}
+	return "wall"
+}
+
+// Of is v's time by this measure, in ns.
+func (b By) Of(v Values) int64 {
+	if b == CPU {
+		return v.CPU
+	}
+	return v.Wall
+}
+
+// FuncOrder is an order of functions.
+type FuncOrder uint8
+
+// Orders of functions; times from the longest down, names from A.
+const (
+	BySelf FuncOrder = iota
+	ByTotal
+	ByFunc
+	funcOrders
+)
+
+var funcOrderNames = [...]string{"self", "total", "name"}
+
+func (o FuncOrder) String() string { return funcOrderNames[o] }
+
+// Next order, in a circle.
+func (o FuncOrder) Next() FuncOrder { return (o + 1) % funcOrders }
+
+// ParseFuncOrder reads self, total or name.
+func ParseFuncOrder(s string) (FuncOrder, error) {
+	if i := slices.Index(funcOrderNames[:], s); i >= 0 {
+		return FuncOrder(i), nil
+	}
+	return 0, fmt.Errorf("sort: %q is none of %s", s, strings.Join(funcOrderNames[:], ", "))
+}
+
+// SortFuncs puts fs in order. Functions that have no time by this measure are
+// left out.
+func SortFuncs(fs []Func, by By, o FuncOrder) []Func {
+	fs = slices.DeleteFunc(fs, func(f Func) bool { return by.Of(f.Total) == 0 })
+	slices.SortFunc(fs, func(a, b Func) int {
+		self, total := cmp.Compare(by.Of(b.Self), by.Of(a.Self)), cmp.Compare(by.Of(b.Total), by.Of(a.Total))
+		name := cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Module, b.Module))
+		switch o {
+		case ByTotal:
+			return cmp.Or(total, self, name)
+		case ByFunc:
+			return cmp.Or(name, self)
+		}
+		return cmp.Or(self, total, name)
+	})
+	return fs
+}
+
+// ThreadOrder is an order of threads.
+type ThreadOrder uint8
+
+// Orders of threads.
+const (
+	ByCPU ThreadOrder = iota // the busiest first
+	ByThread
+	ByTID
+	ByState // running ones first
+	threadOrders
+)
+
+var threadOrderNames = [...]string{"cpu", "name", "tid", "state"}
+
+func (o ThreadOrder) String() string { return threadOrderNames[o] }
+
+// Next order, in a circle.
+func (o ThreadOrder) Next() ThreadOrder { return (o + 1) % threadOrders }
+
+// SortThreads puts rows in order.
+func SortThreads(rows []Row, o ThreadOrder) []Row {
+	slices.SortStableFunc(rows, func(a, b Row) int {
+		tid := cmp.Compare(a.TID, b.TID)
+		switch o {
+		case ByThread:
+			return cmp.Or(cmp.Compare(a.Name, b.Name), tid)
+		case ByTID:
+			return tid
+		case ByState:
+			return cmp.Or(cmp.Compare(a.State, b.State), cmp.Compare(b.CPU, a.CPU), tid)
+		}
+		return cmp.Or(cmp.Compare(b.CPU, a.CPU), tid)
+	})
+	return rows
+}
+
+// maxFilter bounds (bytes) what a filter may be.
+const maxFilter = 1000
+
+// Filter chooses rows by what is written in them. The nil Filter chooses all.
+type Filter struct {
+	text string
+	re   *regexp.Regexp
+}
+
+// ParseFilter reads text that is to be contained, whatever its case, or
+// /regexp/. Empty text is the nil Filter.
+func ParseFilter(s string) (*Filter, error) {
+	if s == "" {
+		return nil, nil
+	}
+	if len(s) > maxFilter {
+		return nil, fmt.Errorf("filter: longer than %d bytes", maxFilter)
+	}
+	if len(s) > 2 && s[0] == '/' && s[len(s)-1] == '/' {
+		re, err := regexp.Compile(s[1 : len(s)-1])
+		if err != nil {
+			return nil, fmt.Errorf("filter: %w", err)
+		}
+		return &Filter{s, re}, nil
+	}
+	return &Filter{s, regexp.MustCompile("(?i)" + regexp.QuoteMeta(s))}, nil
+}
+
+func (f *Filter) String() string {
+	if f == nil {
+		return ""
+	}
+	return f.text
+}
+
+// Funcs are those of fs whose name or module's path matches.
+func (f *Filter) Funcs(fs []Func) []Func {
+	if f == nil {
+		return fs
+	}
+	return slices.DeleteFunc(fs, func(x Func) bool { return !f.re.MatchString(x.Name) && !f.re.MatchString(x.Module) })
+}
+
+// Threads are those rows whose name, TID, state, top function or wait matches.
+func (f *Filter) Threads(rows []Row) []Row {
+	if f == nil {
+		return rows
+	}
+	return slices.DeleteFunc(rows, func(r Row) bool {
+		return !f.re.MatchString(r.Name) && !f.re.MatchString(strconv.Itoa(int(r.TID))) &&
+			!f.re.MatchString(StateText(r.State)) && !f.re.MatchString(r.Top) && !f.re.MatchString(r.Waits)
+	})
+}
+
+// StateText is a state in at most eight letters.
+func StateText(s stack.State) string {
+	switch s {
+	case stack.StateRunnable:
+		return "ready"
+	case stack.StateDisk:
+		return "disk"
+	case stack.StateFault:
+		return "fault"
+	case stack.StateDead:
+		return "ended"
+	}
+	return s.String()
+}
+
+// Share prints a time as a part of span: 100% is one thread, or one CPU, all
+// the time.
+func Share(ns, span int64) string {
+	if span <= 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f%%", 100*float64(ns)/float64(span))
+}
+
+// Plain takes control characters out of what came from the target: names may
+// hold anything, and a terminal obeys.
+func Plain(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r >= 0x7f && r < 0xa0 {
+			return '?'
+		}
+		return r
+	}, s)
+}
+
+// InModule is " [name]" behind the name of a function; "" where the module is
+// not known.
+func InModule(p string) string {
+	switch {
+	case p == "":
+		return ""
+	case strings.HasPrefix(p, "["):
+		return " " + p // has them already
+	}
+	return " [" + path.Base(p) + "]"
+}
+
+// Doing is what a thread does, for a line: what it waits for, else the function
+// that it is in.
+func (r *Row) Doing() string {
+	if r.Waits != "" {
+		return r.Waits
+	}
+	if r.State == stack.StateDead {
+		return ""
+	}
+	return r.Top
+}

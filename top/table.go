@@ -1,0 +1,244 @@
+package top
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Frame is one function at a place in code.
+type Frame struct {
+	Func    string
+	Module  string // path; "" unknown
+	File    string // of Line; "" unknown
+	Line    int    // 0 unknown
+	Inlined bool   // into the next frame
+}
+
+// Names tells what places and waits are called. A Model asks from its own
+// goroutine.
+type Names interface {
+	// Frames at a place of program number prog (Model.Program), the innermost
+	// first; none where it is not known, or not yet.
+	Frames(prog int, w event.Word) []Frame
+	// Wait describes event.Wait number id.
+	Wait(id int) (trace.Wait, bool)
+	// Call is the name of a system call.
+	Call(nr int32) string
+}
+
+// Table is what happened over a window.
+type Table struct {
+	From, To stack.Time    // the window
+	Span     time.Duration // its length; shorter at first
+	Funcs    []Func        // in no order
+	Threads  []Row         // in the order in which they were taken up
+	Lost     uint64        // events overwritten before they were counted, since the beginning
+	Folded   uint64        // frames left out because there were too many stacks
+}
+
+// Func is what is known of one function.
+type Func struct {
+	Name   string
+	Module string // path; "" unknown
+	Self   Values // it was on top
+	Total  Values // it was on the stack
+}
+
+// Row is one thread.
+type Row struct {
+	Seq    int // number by which Stack knows it
+	TID    stack.TID
+	Name   string
+	Main   bool
+	State  stack.State // as last seen
+	Since  stack.Time  // since when
+	Values             // over the window
+	Top    string      // the function on top, "" unknown
+	Waits  string      // what it waits for, as far as known; "" if it does not
+	Holder stack.TID   // of the lock that it waits for; 0 unknown or none
+}
+
+// lag is how far (ns) the window ends before now.
+func (m *Model) lag() stack.Time {
+	rate := int64(0)
+	for _, t := range m.threads {
+		if !t.ended {
+			rate = max(rate, t.rate)
+		}
+	}
+	return stack.Time(min(settle+2*rate, maxLag))
+}
+
+// Window is what a Table at now sums up: the last whole buckets, fewer at first,
+// none (from == to) in the very beginning.
+func (m *Model) Window(now stack.Time) (from, to stack.Time) {
+	w := stack.Time(m.width)
+	to = max((now-m.lag())/w, 0) * w
+	if m.begin == 0 || to <= m.begin {
+		return now, now
+	}
+	return max(to-perWindow*w, m.begin), to
+}
+
+// Table sums up the last window. It ends a little before now, as the CPU time
+// of what is under way is not told at once; what threads do is as last seen.
+// Threads that ended before the window are forgotten.
+func (m *Model) Table(now stack.Time, names Names) *Table {
+	w := stack.Time(m.width)
+	tb := &Table{Lost: m.lost, Folded: m.folded}
+	tb.From, tb.To = m.Window(now)
+	tb.Span = time.Duration(tb.To - tb.From)
+	m.trim(tb.From)
+	s := newSummer(m, names)
+	for _, t := range m.threads {
+		clear(s.keys)
+		for no := int64(tb.From / w); no < int64(tb.To/w) && tb.Span > 0; no++ {
+			if b := &t.ring[no%int64(len(t.ring))]; b.no == no {
+				for k, v := range b.sum {
+					x := s.keys[k]
+					x.add(v)
+					s.keys[k] = x
+				}
+			}
+		}
+		// What was not heard of since goes on: so it will be counted.
+		if t.at != 0 && t.at < tb.To && len(t.nodes) > 0 && !t.ended {
+			x := s.keys[t.key]
+			x.Wall += int64(tb.To - max(t.at, tb.From))
+			s.keys[t.key] = x
+		}
+		row := Row{Seq: t.seq, TID: t.info.TID, Name: t.info.Name, Main: t.info.Main, State: t.key.state, Since: t.since,
+			Holder: t.hold, Waits: t.waits(names)}
+		for k, v := range s.keys {
+			row.Values.add(v)
+			s.stack(k.node, v)
+		}
+		if fs := s.top(t.key.node); len(fs) > 0 {
+			row.Top = s.funcs[fs[0]].Name
+		}
+		tb.Threads = append(tb.Threads, row)
+	}
+	for i := range s.funcs {
+		// A function that was looked up for a thread's top alone has no time.
+		if s.funcs[i].Total != (Values{}) {
+			tb.Funcs = append(tb.Funcs, s.funcs[i])
+		}
+	}
+	return tb
+}
+
+// summer adds up by function.
+type summer struct {
+	m      *Model
+	names  Names
+	keys   map[key]Values
+	funcs  []Func
+	ids    map[funcKey]int32
+	places map[placeKey][]int32 // functions, innermost first
+	stamp  []uint32             // by function: the last stack that had it
+	round  uint32
+}
+
+type funcKey struct{ name, module string }
+
+type placeKey struct {
+	gen  int32
+	word event.Word
+}
+
+func newSummer(m *Model, names Names) *summer {
+	return &summer{m: m, names: names, keys: map[key]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
+}
+
+func (s *summer) stack(n int32, v Values) {
+	s.round++
+	leaf := true
+	s.m.tree.walk(n, func(gen int32, w event.Word) {
+		fs := s.at(gen, w)
+		if leaf {
+			leaf = false
+			s.funcs[fs[0]].Self.add(v)
+		}
+		for _, f := range fs {
+			if s.stamp[f] != s.round { // recursion counts once
+				s.stamp[f] = s.round
+				s.funcs[f].Total.add(v)
+			}
+		}
+	})
+}
+
+// top are the functions of stack n's leaf; none if it has no frames.
+func (s *summer) top(n int32) (fs []int32) {
+	if nd := &s.m.tree.nodes[n]; nd.parent != 0 {
+		fs = s.at(nd.gen, nd.word)
+	}
+	return fs
+}
+
+// at are the functions of a place, never none.
+func (s *summer) at(gen int32, w event.Word) []int32 {
+	k := placeKey{gen, w}
+	if fs, ok := s.places[k]; ok {
+		return fs
+	}
+	var fs []int32
+	for _, f := range framesAt(s.names, int(gen), w) {
+		fs = append(fs, s.id(f.Func, f.Module))
+	}
+	s.places[k] = fs
+	return fs
+}
+
+// framesAt are the frames of a place with names made up where there are none.
+func framesAt(names Names, gen int, w event.Word) []Frame {
+	if w.Kind() == stack.KindError {
+		return []Frame{{Func: fmt.Sprintf("[%s]", stack.Reason(w.Addr()))}}
+	}
+	if fs := names.Frames(gen, w); len(fs) > 0 {
+		return fs
+	}
+	return []Frame{{Func: fmt.Sprintf("%#x", w.Lookup())}}
+}
+
+func (s *summer) id(name, module string) int32 {
+	k := funcKey{name, module}
+	id, ok := s.ids[k]
+	if !ok {
+		id = int32(len(s.funcs))
+		s.ids[k] = id
+		s.funcs = append(s.funcs, Func{Name: name, Module: module})
+		s.stamp = append(s.stamp, 0)
+	}
+	return id
+}
+
+// Stack is what a thread did when it was last seen.
+type Stack struct {
+	Row
+	Frames []Frame // leaf first
+}
+
+// Stack of the thread that a row's Seq names; ok is false where there is no
+// such thread any more.
+func (m *Model) Stack(seq int, names Names) (st Stack, ok bool) {
+	for _, t := range m.threads {
+		if t.seq != seq {
+			continue
+		}
+		st.Row = Row{Seq: seq, TID: t.info.TID, Name: t.info.Name, Main: t.info.Main, State: t.key.state, Since: t.since,
+			Holder: t.hold, Waits: t.waits(names)}
+		m.tree.walk(t.key.node, func(gen int32, w event.Word) {
+			st.Frames = append(st.Frames, framesAt(names, int(gen), w)...)
+		})
+		if len(st.Frames) > 0 {
+			st.Top = st.Frames[0].Func
+		}
+		return st, true
+	}
+	return st, false
+}

@@ -1,0 +1,167 @@
+package top
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Head is what a printed table says of the process.
+type Head struct {
+	PID     int
+	Comm    string
+	Ended   bool   // the process
+	Losses  string // of samples, since the beginning; "" none
+	Samples uint64 // since the beginning
+}
+
+// Layout says how a table is printed.
+type Layout struct {
+	By      By
+	Funcs   FuncOrder
+	Threads ThreadOrder
+	Filter  *Filter // of functions
+	Rows    int     // at most, of each kind; 0: all
+	Width   int     // columns; 0: no bound
+}
+
+// WriteText prints a table for people, once, in plain letters.
+func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
+	b := bufio.NewWriter(w)
+	line := func(format string, args ...any) {
+		b.WriteString(Cut(Plain(fmt.Sprintf(format, args...)), l.Width))
+		b.WriteByte('\n')
+	}
+	span := int64(t.Span)
+	var cpu int64
+	for i := range t.Threads {
+		cpu += t.Threads[i].CPU
+	}
+	ended := ""
+	if h.Ended {
+		ended = ", ended"
+	}
+	line("PID %d (%s)%s: %d threads, CPU %s, %d samples, window %.2gs", h.PID, h.Comm, ended, len(t.Threads), Share(cpu, span),
+		h.Samples, t.Span.Seconds())
+	if loss := t.Losses(h.Losses); loss != "" {
+		line("losses: %s", loss)
+	}
+	fs := SortFuncs(l.Filter.Funcs(slices.Clone(t.Funcs)), l.By, l.Funcs)
+	line("")
+	line("%7s %7s  FUNCTION (by %s)", "SELF", "TOTAL", l.By)
+	for i := range fs {
+		if i == l.Rows && l.Rows > 0 {
+			line("and %d more", len(fs)-i)
+			break
+		}
+		line("%7s %7s  %s", Share(l.By.Of(fs[i].Self), span), Share(l.By.Of(fs[i].Total), span), FuncText(&fs[i]))
+	}
+	line("")
+	line("%7s %7s  %-8s %-15s  %s", "TID", "CPU", "STATE", "NAME", "WAITS FOR, OR IS IN")
+	rows := SortThreads(slices.Clone(t.Threads), l.Threads)
+	for i := range rows {
+		if i == l.Rows && l.Rows > 0 {
+			line("and %d more", len(rows)-i)
+			break
+		}
+		line("%s", rows[i].Text(span))
+	}
+	return b.Flush()
+}
+
+// Losses joins what the sampler lost (given in words) to what the table did.
+func (t *Table) Losses(sampler string) string {
+	s := sampler
+	add := func(n uint64, what string) {
+		if n == 0 {
+			return
+		}
+		if s != "" {
+			s += ", "
+		}
+		s += fmt.Sprintf("%d %s", n, what)
+	}
+	add(t.Lost, "events overwritten")
+	add(t.Folded, "frames of too many stacks left out")
+	return s
+}
+
+// FuncText is a function with its module.
+func FuncText(f *Func) string {
+	return f.Name + InModule(f.Module)
+}
+
+// Text is a thread's line.
+func (r *Row) Text(span int64) string {
+	return fmt.Sprintf("%7d %7s  %-8s %-15s  %s", r.TID, Share(r.CPU, span), StateText(r.State), r.Name, r.Doing())
+}
+
+// Cut shortens s to width columns (of runes); 0 is no bound.
+func Cut(s string, width int) string {
+	if width <= 0 || len(s) <= width {
+		return s
+	}
+	r := []rune(s)
+	if len(r) <= width {
+		return s
+	}
+	return string(r[:width-1]) + "…"
+}
+
+// The JSON form is documented in docs/top-json.md.
+type tableJSON struct {
+	Version int          `json:"version"`
+	PID     int          `json:"pid"`
+	Name    string       `json:"name"`
+	Ended   bool         `json:"ended"`
+	Window  int64        `json:"window_ns"`
+	Samples uint64       `json:"samples"`
+	Losses  string       `json:"losses"`
+	Funcs   []funcJSON   `json:"functions"`
+	Threads []threadJSON `json:"threads"`
+}
+
+type funcJSON struct {
+	Func      string `json:"func"`
+	Module    string `json:"module,omitempty"`
+	SelfWall  int64  `json:"self_wall_ns"`
+	SelfCPU   int64  `json:"self_cpu_ns"`
+	TotalWall int64  `json:"total_wall_ns"`
+	TotalCPU  int64  `json:"total_cpu_ns"`
+}
+
+type threadJSON struct {
+	TID    stack.TID `json:"tid"`
+	Name   string    `json:"name"`
+	State  string    `json:"state"`
+	CPU    int64     `json:"cpu_ns"`
+	Wall   int64     `json:"wall_ns"`
+	Func   string    `json:"func,omitempty"`
+	Waits  string    `json:"waits_for,omitempty"`
+	Holder stack.TID `json:"holder_tid,omitempty"`
+}
+
+// WriteJSON prints a table as one JSON document.
+func (t *Table) WriteJSON(w io.Writer, h *Head, l *Layout) error {
+	out := tableJSON{Version: 1, PID: h.PID, Name: h.Comm, Ended: h.Ended, Window: int64(t.Span), Samples: h.Samples,
+		Losses: t.Losses(h.Losses), Funcs: []funcJSON{}, Threads: []threadJSON{}}
+	for _, f := range SortFuncs(l.Filter.Funcs(slices.Clone(t.Funcs)), l.By, l.Funcs) {
+		if l.Rows > 0 && len(out.Funcs) == l.Rows {
+			break
+		}
+		out.Funcs = append(out.Funcs, funcJSON{f.Name, f.Module, f.Self.Wall, f.Self.CPU, f.Total.Wall, f.Total.CPU})
+	}
+	for _, r := range SortThreads(slices.Clone(t.Threads), l.Threads) {
+		if l.Rows > 0 && len(out.Threads) == l.Rows {
+			break
+		}
+		out.Threads = append(out.Threads, threadJSON{r.TID, r.Name, r.State.String(), r.CPU, r.Wall, r.Top, r.Waits, r.Holder})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	return enc.Encode(out)
+}

@@ -1,0 +1,90 @@
+package top
+
+import "github.com/sliverprof/sliver/event"
+
+// maxNodes bounds the stacks that are told apart at one time: some 30 MB. Where
+// a window has more, the later ones count for their callers (Table.Folded).
+const maxNodes = 1 << 19
+
+// node is a stack: that of its parent with one frame on top. The parent of a
+// program's root is node 0, which is no stack.
+type node struct {
+	parent int32
+	gen    int32 // program that it is of: the target may exec
+	word   event.Word
+}
+
+type childKey struct {
+	parent int32
+	word   event.Word
+}
+
+// tree holds stacks that share their outer frames.
+type tree struct {
+	nodes []node
+	child map[childKey]int32
+	roots map[int32]int32 // by program
+}
+
+func newTree() *tree {
+	return &tree{nodes: make([]node, 1, 1024), child: map[childKey]int32{}, roots: map[int32]int32{}}
+}
+
+// root is the empty stack of a program.
+func (t *tree) root(gen int32) int32 {
+	n, ok := t.roots[gen]
+	if !ok {
+		n = int32(len(t.nodes))
+		t.nodes = append(t.nodes, node{gen: gen})
+		t.roots[gen] = n
+	}
+	return n
+}
+
+// on is the stack with w on top of the stack at; ok is false, and the stack
+// at itself, where the tree is full.
+func (t *tree) on(at int32, w event.Word) (n int32, ok bool) {
+	k := childKey{at, w}
+	if n, ok := t.child[k]; ok {
+		return n, true
+	}
+	if len(t.nodes) >= maxNodes {
+		return at, false
+	}
+	n = int32(len(t.nodes))
+	t.nodes = append(t.nodes, node{at, t.nodes[at].gen, w})
+	t.child[k] = n
+	return n, true
+}
+
+// walk calls yield with the frames of stack n, the leaf first.
+func (t *tree) walk(n int32, yield func(gen int32, w event.Word)) {
+	for nd := &t.nodes[n]; nd.parent != 0; nd = &t.nodes[nd.parent] {
+		yield(nd.gen, nd.word)
+	}
+}
+
+// move finds or makes the stack n of from in t. moved remembers what was done
+// for from's nodes; 0: not yet.
+func (t *tree) move(from *tree, n int32, moved []int32) int32 {
+	var path []int32
+	at := int32(0)
+	for n != 0 {
+		if moved[n] != 0 {
+			at = moved[n]
+			break
+		}
+		path = append(path, n)
+		n = from.nodes[n].parent
+	}
+	for i := len(path) - 1; i >= 0; i-- {
+		nd := &from.nodes[path[i]]
+		if nd.parent == 0 {
+			at = t.root(nd.gen)
+		} else {
+			at, _ = t.on(at, nd.word)
+		}
+		moved[path[i]] = at
+	}
+	return at
+}

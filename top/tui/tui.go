@@ -1,0 +1,366 @@
+// Package tui draws the tables of package top in a terminal and obeys its keys.
+// It knows neither processes nor samplers: what to show comes through Source.
+// Run is for one goroutine.
+package tui
+
+import (
+	"context"
+	"time"
+
+	"github.com/gdamore/tcell/v2"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/top"
+)
+
+// Every is the time between two drawings.
+const Every = time.Second
+
+// Source is what is shown. It is asked from the goroutine of Run.
+type Source interface {
+	Table() *top.Table
+	// Stack of the thread with this Row.Seq; ok is false where it is gone.
+	Stack(seq int) (st top.Stack, ok bool)
+	// Stats are the accounts of the samplers since the beginning.
+	Stats() stack.ThreadStats
+	// Ended is when the target ended; the zero time while it has not.
+	Ended() time.Time
+}
+
+// Options of Run.
+type Options struct {
+	PID    int
+	Comm   string
+	Window time.Duration
+	By     top.By
+	Funcs  top.FuncOrder
+	Filter *top.Filter // of functions
+	// Losses puts what the samplers lost into words, "" where that is nothing.
+	Losses func(*stack.ThreadStats) string
+}
+
+// pane is what the keys are for.
+type pane uint8
+
+const (
+	funcsPane pane = iota
+	threadsPane
+)
+
+// page is what fills the screen.
+type page uint8
+
+const (
+	tablesPage page = iota
+	stackPage
+	helpPage
+)
+
+type ui struct {
+	o   Options
+	scr tcell.Screen
+	src Source
+
+	// What is known, as of the last refresh.
+	table  *top.Table
+	at     time.Time
+	stats  stack.ThreadStats
+	rate   float64 // samples a second
+	ended  time.Time
+	stack  top.Stack
+	isGone bool                  // the stack's thread
+	stacks map[int]top.Stack     // of all threads, while paused
+	funcs  []top.Func            // filtered and sorted
+	rows   []top.Row             // filtered and sorted
+	lists  [2]struct{ n, h int } // by pane: rows there are, rows that fit
+
+	// What the user chose.
+	page    page
+	focus   pane
+	paused  bool
+	threads top.ThreadOrder
+	filters [2]*top.Filter
+	cursor  int // of functions
+	chosen  int // Row.Seq of a thread; -1 none yet
+	scroll  int // of the stack
+	shift   int // columns to the right
+	frames  int // rows of the stack that fit
+	edit    *edit
+}
+
+// edit is a filter that is being typed.
+type edit struct {
+	text []rune
+	was  *top.Filter
+	bad  bool
+}
+
+// Run shows src on scr, which it initializes and leaves as it was, until the
+// user leaves or ctx ends.
+func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
+	if err := scr.Init(); err != nil {
+		return err
+	}
+	defer scr.Fini()
+	u := &ui{o: o, scr: scr, src: src, chosen: -1}
+	u.filters[funcsPane] = o.Filter
+	events, quit := make(chan tcell.Event, 16), make(chan struct{})
+	go scr.ChannelEvents(events, quit)
+	defer close(quit)
+	tick := time.NewTicker(Every)
+	defer tick.Stop()
+	u.refresh()
+	u.draw()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			if !u.paused {
+				u.refresh()
+			}
+		case e, ok := <-events:
+			if !ok {
+				return nil
+			}
+			switch e := e.(type) {
+			case *tcell.EventResize:
+				scr.Sync()
+			case *tcell.EventKey:
+				if u.key(e) {
+					return nil
+				}
+			}
+		}
+		u.draw()
+	}
+}
+
+// refresh asks the source.
+func (u *ui) refresh() {
+	was, before := u.at, u.stats.Samples
+	u.table, u.at, u.stats, u.ended = u.src.Table(), time.Now(), u.src.Stats(), u.src.Ended()
+	if d := u.at.Sub(was).Seconds(); !was.IsZero() && d > 0 {
+		u.rate = float64(u.stats.Samples-before) / d
+	}
+	u.arrange()
+	u.refreshStack()
+}
+
+func (u *ui) refreshStack() {
+	if u.page != stackPage {
+		return
+	}
+	var ok bool
+	var st top.Stack
+	if u.paused {
+		st, ok = u.stacks[u.chosen]
+	} else {
+		st, ok = u.src.Stack(u.chosen)
+	}
+	if ok && st.State != stack.StateDead {
+		u.stack, u.isGone = st, false
+		return
+	}
+	// The last stack of a thread that ended stays.
+	if u.stack.Seq != u.chosen {
+		u.stack = top.Stack{Row: top.Row{Seq: u.chosen}}
+		if ok {
+			u.stack = st
+		}
+	}
+	u.isGone = true
+}
+
+// arrange filters and sorts.
+func (u *ui) arrange() {
+	t := u.table
+	u.funcs = top.SortFuncs(u.filters[funcsPane].Funcs(append([]top.Func(nil), t.Funcs...)), u.o.By, u.o.Funcs)
+	u.rows = top.SortThreads(u.filters[threadsPane].Threads(append([]top.Row(nil), t.Threads...)), u.threads)
+	u.cursor = max(min(u.cursor, len(u.funcs)-1), 0)
+	if u.row() < 0 && len(u.rows) > 0 {
+		u.chosen = u.rows[0].Seq
+	}
+}
+
+// row is the place of the chosen thread; -1 where it is not shown.
+func (u *ui) row() int {
+	for i := range u.rows {
+		if u.rows[i].Seq == u.chosen {
+			return i
+		}
+	}
+	return -1
+}
+
+func (u *ui) pause() {
+	u.paused = !u.paused
+	u.stacks = nil
+	if !u.paused {
+		u.refresh()
+		return
+	}
+	u.stacks = make(map[int]top.Stack, len(u.table.Threads))
+	for i := range u.table.Threads {
+		if st, ok := u.src.Stack(u.table.Threads[i].Seq); ok {
+			u.stacks[st.Seq] = st
+		}
+	}
+}
+
+// shiftBy is how far one key moves long names.
+const shiftBy = 16
+
+// key obeys, and says whether to leave.
+func (u *ui) key(e *tcell.EventKey) (leave bool) {
+	if e.Key() == tcell.KeyCtrlC {
+		return true
+	}
+	if u.edit != nil {
+		u.typed(e)
+		return false
+	}
+	switch e.Key() {
+	case tcell.KeyUp:
+		u.move(-1)
+	case tcell.KeyDown:
+		u.move(1)
+	case tcell.KeyPgUp:
+		u.move(-u.fits())
+	case tcell.KeyPgDn:
+		u.move(u.fits())
+	case tcell.KeyHome:
+		u.move(-1 << 30)
+	case tcell.KeyEnd:
+		u.move(1 << 30)
+	case tcell.KeyLeft:
+		u.shift = max(u.shift-shiftBy, 0)
+	case tcell.KeyRight:
+		u.shift = min(u.shift+shiftBy, 1<<16)
+	case tcell.KeyTab, tcell.KeyBacktab:
+		if u.page == tablesPage {
+			u.focus = 1 - u.focus
+		}
+	case tcell.KeyEnter:
+		u.enter()
+	case tcell.KeyEscape, tcell.KeyBackspace, tcell.KeyBackspace2:
+		u.back()
+	case tcell.KeyCtrlL:
+		u.scr.Sync()
+	case tcell.KeyRune:
+		return u.letter(e.Rune())
+	}
+	return false
+}
+
+func (u *ui) letter(r rune) (leave bool) {
+	switch r {
+	case 'q', 'Q':
+		return true
+	case 'k':
+		u.move(-1)
+	case 'j':
+		u.move(1)
+	case ' ':
+		u.pause()
+	case '?', 'h':
+		if u.page == helpPage {
+			u.page = tablesPage
+		} else {
+			u.page = helpPage
+		}
+	}
+	if u.page != tablesPage {
+		return false
+	}
+	switch r {
+	case 's':
+		if u.focus == funcsPane {
+			u.o.Funcs = u.o.Funcs.Next()
+		} else {
+			u.threads = u.threads.Next()
+		}
+		u.arrange()
+	case 'w':
+		u.o.By = 1 - u.o.By
+		u.arrange()
+	case '/':
+		was := u.filters[u.focus]
+		u.edit = &edit{text: []rune(was.String()), was: was}
+	}
+	return false
+}
+
+// fits is how many rows the keys move in.
+func (u *ui) fits() int {
+	if u.page == stackPage {
+		return max(u.frames, 1)
+	}
+	return max(u.lists[u.focus].h, 1)
+}
+
+func (u *ui) move(by int) {
+	to := func(at, n int) int { return max(min(at+by, n-1), 0) }
+	switch {
+	case u.page == stackPage:
+		u.scroll = max(min(u.scroll+by, len(u.stack.Frames)-u.frames), 0)
+	case u.page == helpPage:
+	case u.focus == funcsPane:
+		u.cursor = to(u.cursor, len(u.funcs))
+	case len(u.rows) > 0:
+		u.chosen = u.rows[to(max(u.row(), 0), len(u.rows))].Seq
+	}
+}
+
+// enter shows the stack of the chosen thread.
+func (u *ui) enter() {
+	switch {
+	case u.page != tablesPage:
+		u.back()
+	case u.focus == funcsPane:
+		u.focus = threadsPane // the thread to choose
+	case u.row() >= 0:
+		u.page, u.scroll, u.shift = stackPage, 0, 0
+		u.refreshStack()
+	}
+}
+
+// back leaves a page; on the tables it takes the filter away.
+func (u *ui) back() {
+	if u.page != tablesPage {
+		u.page, u.shift = tablesPage, 0
+		return
+	}
+	u.filters[u.focus] = nil
+	u.arrange()
+}
+
+// maxTyped bounds a filter in letters.
+const maxTyped = 200
+
+// typed changes the filter; what is typed counts at once.
+func (u *ui) typed(e *tcell.EventKey) {
+	ed := u.edit
+	switch e.Key() {
+	case tcell.KeyEnter:
+		u.edit = nil
+	case tcell.KeyEscape:
+		u.filters[u.focus] = ed.was
+		u.edit = nil
+		u.arrange()
+		return
+	case tcell.KeyBackspace, tcell.KeyBackspace2:
+		ed.text = ed.text[:max(len(ed.text)-1, 0)]
+	case tcell.KeyCtrlU:
+		ed.text = ed.text[:0]
+	case tcell.KeyRune:
+		if len(ed.text) < maxTyped {
+			ed.text = append(ed.text, e.Rune())
+		}
+	}
+	f, err := top.ParseFilter(string(ed.text))
+	if ed.bad = err != nil; !ed.bad {
+		u.filters[u.focus] = f
+		u.arrange()
+	}
+}

@@ -1,0 +1,87 @@
+package top
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// waits says what the thread waits for, in the fewest words; "" if it does
+// not wait.
+func (t *Thread) waits(names Names) string {
+	switch t.key.state {
+	case stack.StateBlocked, stack.StateDisk, stack.StateFault, stack.StateStopped, stack.StateTraced:
+	default:
+		return ""
+	}
+	call := ""
+	if t.call >= 0 {
+		call = names.Call(t.call)
+	}
+	w, ok := trace.Wait{}, false
+	if t.wait != 0 {
+		w, ok = names.Wait(t.wait)
+	}
+	if !ok && t.lock == 0 {
+		return call
+	}
+	if t.lock != 0 {
+		return t.lockText(&w)
+	}
+	return waitText(&w, call)
+}
+
+// lockText is "lock name (0xaddr), held by 12 worker-1".
+func (t *Thread) lockText(w *trace.Wait) string {
+	s := w.Kind
+	if s == "" {
+		s = "lock"
+	}
+	if w.Symbol != "" {
+		s += " " + w.Symbol
+	} else {
+		s += fmt.Sprintf(" %#x", t.lock)
+	}
+	if t.hold == 0 {
+		return s
+	}
+	s += fmt.Sprintf(", held by %d", t.hold)
+	for _, x := range t.m.threads {
+		if x.info.TID == t.hold && !x.ended {
+			s += " " + x.info.Name
+			break
+		}
+	}
+	if t.by == event.KnownByInferred {
+		s += " (inferred)"
+	}
+	return s
+}
+
+// waitText puts what matters in front: columns are narrow.
+func waitText(w *trace.Wait, call string) string {
+	if w.Call != "" {
+		call = w.Call
+	}
+	var parts []string
+	switch {
+	case w.File != "" && call != "":
+		parts = append(parts, call+" "+w.File)
+	case w.File != "":
+		parts = append(parts, w.Kind+" "+w.File)
+	case call == "":
+		parts = append(parts, w.Kind)
+	case w.Args != "":
+		parts = append(parts, call+"("+w.Args+")")
+	default:
+		parts = append(parts, call)
+	}
+	if w.Timeout > 0 && !strings.Contains(parts[0], time.Duration(w.Timeout).String()) {
+		parts = append(parts, "timeout "+time.Duration(w.Timeout).String())
+	}
+	return strings.Join(parts, ", ")
+}
