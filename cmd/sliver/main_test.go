@@ -78,6 +78,9 @@ func sliver(t *testing.T, dir string, args ...string) result {
 func spin(t *testing.T) *testprog.Proc {
 	t.Helper()
 	testprog.Need(t, "ptrace")
+	if _, err := build(); err != nil { // not in the time of the program
+		t.Fatal(err)
+	}
 	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "120", "--wait-go")
 	p.Ready()
 	p.Go()

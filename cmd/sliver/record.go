@@ -36,6 +36,7 @@ type recordFlags struct {
 	fullNames   bool
 	quiet       bool
 	json        bool
+	metrics     string
 
 	fs *pflag.FlagSet
 }
@@ -57,6 +58,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus at this address\n(a port alone: on loopback)")
 	fs.BoolVar(&f.json, "json", false, "the summary as JSON on standard output")
 }
 
@@ -255,6 +257,12 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
 	}
+	tel, err := f.newTelemetry(e)
+	if err != nil {
+		return err
+	}
+	defer tel.Close() // after the session's last span
+	o.Tracer = tel.Tracer()
 	s, err := session.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return noThreads(f.threads, p)
@@ -263,6 +271,9 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		return err
 	}
 	defer s.Close()
+	if err := tel.Watch(s); err != nil {
+		return err
+	}
 	ctx, stop := f.signals(e, s, c != nil)
 	defer stop()
 	line := newStatusLine(e, s, f.quiet)

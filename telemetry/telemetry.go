@@ -1,0 +1,186 @@
+// Package telemetry measures sliver itself: OpenTelemetry instruments that read
+// the accounts of a recording when somebody asks, and the ways to ask: a page
+// for Prometheus, and OTLP by HTTP as the standard environment variables say.
+// Nothing here is called by a sampler, and nothing is counted twice. What is
+// counted is package sampler's and trace's affair.
+//
+// All of it may be used from any goroutine.
+package telemetry
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/sdk/instrumentation"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"github.com/sliverprof/sliver/session"
+)
+
+// Source is a recording under way.
+type Source interface {
+	Account() session.Account
+}
+
+// scope names the instruments and spans.
+const scope = "github.com/sliverprof/sliver"
+
+// Names of the metrics, with their units and attributes. docs/metrics.md says
+// what they count.
+const (
+	Threads     = "sliver.threads"            // {thread}, sampled now
+	Samples     = "sliver.samples"            // {sample}; role, way
+	Missed      = "sliver.ticks.missed"       // {tick}; role, reason
+	Truncated   = "sliver.samples.truncated"  // {sample}; role
+	Restarted   = "sliver.calls.restarted"    // {call}; role
+	Observed    = "sliver.observed.time"      // s; role
+	Unwinding   = "sliver.unwind.time"        // s; role
+	Pause       = "sliver.pause"              // s, a histogram; role
+	ShortPauses = "sliver.pauses.under_40us"  // {stop}
+	Overwritten = "sliver.events.overwritten" // {event}
+	RingFill    = "sliver.ring.fill"          // 1, of the fullest ring
+	RingPeak    = "sliver.ring.fill.peak"     // 1
+	Written     = "sliver.recording.size"     // By
+	CPU         = "sliver.cpu.time"           // s
+)
+
+// Names of attributes.
+const (
+	Role   = "role"   // main, or the pattern of the threads' names
+	Way    = "way"    // how a sample was had: stop, unrun, read, part
+	Reason = "reason" // why there is no sample: late, timed_out, denied, stretched
+)
+
+// instruments are the observable ones.
+type instruments struct {
+	threads                                                            metric.Int64ObservableGauge
+	samples, missed, truncated, restarted, short, overwritten, written metric.Int64ObservableCounter
+	observed, unwinding, cpu                                           metric.Float64ObservableCounter
+	fill, peak                                                         metric.Float64ObservableGauge
+}
+
+// Instruments makes m's instruments read src. The pauses are not among them,
+// since no instrument of the API's can be handed a whole histogram: Producer
+// has them.
+func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
+	var in instruments
+	var all []metric.Observable
+	var failed error
+	counter := func(to *metric.Int64ObservableCounter, name, unit, about string) {
+		i, err := m.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(about))
+		if err != nil {
+			failed = err
+		}
+		*to, all = i, append(all, i)
+	}
+	seconds := func(to *metric.Float64ObservableCounter, name, about string) {
+		i, err := m.Float64ObservableCounter(name, metric.WithUnit("s"), metric.WithDescription(about))
+		if err != nil {
+			failed = err
+		}
+		*to, all = i, append(all, i)
+	}
+	share := func(to *metric.Float64ObservableGauge, name, about string) {
+		i, err := m.Float64ObservableGauge(name, metric.WithUnit("1"), metric.WithDescription(about))
+		if err != nil {
+			failed = err
+		}
+		*to, all = i, append(all, i)
+	}
+	threads, err := m.Int64ObservableGauge(Threads, metric.WithUnit("{thread}"), metric.WithDescription("Threads that are sampled now."))
+	if err != nil {
+		return nil, err
+	}
+	in.threads, all = threads, append(all, threads)
+	counter(&in.samples, Samples, "{sample}", "Samples by how they were had.")
+	counter(&in.missed, Missed, "{tick}", "Ticks of threads without a sample, by why.")
+	counter(&in.truncated, Truncated, "{sample}", "Samples whose stack is not complete.")
+	counter(&in.restarted, Restarted, "{call}", "System calls that a stop interrupted and that were put back.")
+	counter(&in.short, ShortPauses, "{stop}", "Stops shorter than 40 microseconds.")
+	counter(&in.overwritten, Overwritten, "{event}", "Events lost between a ring and the recording.")
+	counter(&in.written, Written, "By", "Bytes written to the recording.")
+	seconds(&in.observed, Observed, "Time that threads were under observation, summed up.")
+	seconds(&in.unwinding, Unwinding, "Time taken to unwind stacks.")
+	seconds(&in.cpu, CPU, "CPU time of sliver itself since sampling began.")
+	share(&in.fill, RingFill, "How full the fullest ring is now.")
+	share(&in.peak, RingPeak, "The fullest that any ring was.")
+	if failed != nil {
+		return nil, failed
+	}
+	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
+		a := src.Account()
+		in.observe(o, &a)
+		return nil
+	}, all...)
+}
+
+func (in *instruments) observe(o metric.Observer, a *session.Account) {
+	o.ObserveInt64(in.threads, int64(a.Threads))
+	for i := range a.Roles {
+		r := &a.Roles[i]
+		role := attribute.String(Role, r.Role)
+		count := func(c metric.Int64ObservableCounter, n uint64, as ...attribute.KeyValue) {
+			o.ObserveInt64(c, int64(n), metric.WithAttributes(append(as, role)...))
+		}
+		s := &r.Stats
+		count(in.samples, s.Stops, attribute.String(Way, "stop"))
+		count(in.samples, s.Unrun, attribute.String(Way, "unrun"))
+		count(in.samples, s.Read-min(s.Part, s.Read), attribute.String(Way, "read"))
+		count(in.samples, s.Part, attribute.String(Way, "part"))
+		count(in.missed, s.Late, attribute.String(Reason, "late"))
+		count(in.missed, s.TimedOut, attribute.String(Reason, "timed_out"))
+		count(in.missed, s.Denied, attribute.String(Reason, "denied"))
+		count(in.missed, s.Stretched, attribute.String(Reason, "stretched"))
+		count(in.truncated, s.Truncated)
+		count(in.restarted, s.Restarted)
+		o.ObserveFloat64(in.observed, inSeconds(s.SpanNS), metric.WithAttributes(role))
+		o.ObserveFloat64(in.unwinding, inSeconds(s.WalkNS), metric.WithAttributes(role))
+	}
+	o.ObserveInt64(in.short, int64(a.Pauses.Under))
+	o.ObserveInt64(in.overwritten, int64(a.Load.Overwritten))
+	o.ObserveInt64(in.written, a.Load.Bytes)
+	o.ObserveFloat64(in.fill, a.Load.Fill)
+	o.ObserveFloat64(in.peak, a.Load.Peak)
+	o.ObserveFloat64(in.cpu, inSeconds(a.SelfCPU))
+}
+
+func inSeconds(ns int64) float64 { return float64(ns) / 1e9 }
+
+// Producer hands a reader the histogram of pauses as the sampler keeps it
+// (sdk/metric.Producer).
+type Producer struct {
+	Source Source
+	Since  time.Time // when counting began
+}
+
+// Produce implements sdk/metric.Producer.
+func (p *Producer) Produce(context.Context) ([]metricdata.ScopeMetrics, error) {
+	a := p.Source.Account()
+	h := metricdata.Histogram[float64]{Temporality: metricdata.CumulativeTemporality}
+	now := time.Now()
+	for i := range a.Roles {
+		r := &a.Roles[i]
+		d := &r.Pauses
+		if d.Count == 0 {
+			continue
+		}
+		pt := metricdata.HistogramDataPoint[float64]{
+			Attributes: attribute.NewSet(attribute.String(Role, r.Role)), StartTime: p.Since, Time: now,
+			Count: d.Count, BucketCounts: d.Counts, Sum: inSeconds(d.Sum), Max: metricdata.NewExtrema(inSeconds(d.Max)),
+		}
+		for _, b := range d.Bounds {
+			pt.Bounds = append(pt.Bounds, inSeconds(b))
+		}
+		h.DataPoints = append(h.DataPoints, pt)
+	}
+	if len(h.DataPoints) == 0 {
+		return nil, nil
+	}
+	return []metricdata.ScopeMetrics{{
+		Scope: instrumentation.Scope{Name: scope},
+		Metrics: []metricdata.Metrics{{Name: Pause, Unit: "s", Data: h,
+			Description: "How long threads were stopped, from before the request to after the resume."}},
+	}}, nil
+}
