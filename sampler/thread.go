@@ -42,8 +42,6 @@ type thread struct {
 	regsLen uint64 // bytes of stack from SP to the outermost frame
 	regsOf  uint64 // hash of these; 0: none
 
-	futile bool // copying more did not help the last walk
-
 	// The budget: what stops may still take (ns, as of paidAt), the ticks left
 	// out for it since the last stop, and how many ticks apart stops are.
 	purse   float64
@@ -91,10 +89,7 @@ func (g *group) keepRegs(th *thread) {
 	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 {
 		return
 	}
-	end := uint64(0) // of the outermost frame
-	for i := range g.sample.Stack {
-		end = max(end, g.sample.Stack[i].CFA)
-	}
+	end := g.walker.StackEnd()
 	if sp := g.sp(g.view.Regs); end > sp {
 		th.regs, th.regsLen = *g.view.Regs, end-sp
 		th.regsOf = g.stackHash(th.regsLen)
@@ -193,7 +188,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 			asleep = nil
 		}
 		g.walkView(th, s)
-		if !g.again(th, s.Reason, try) {
+		if !th.again(s.Reason, try) {
 			break
 		}
 	}
@@ -206,19 +201,11 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 
 // walkTries is how many copies one sample may take: a walk that ran out of
 // what was copied tells what to copy.
-const walkTries = 3
+const walkTries = 4
 
-// again reports whether a walk that ended early is worth another copy at once:
-// if the last ones were, or this is the first that failed for a while.
-func (g *group) again(th *thread, why stack.Reason, try int) bool {
-	if why != stack.ReasonMemory && why != stack.ReasonShort {
-		th.futile = false
-		return false
-	}
-	if try == walkTries {
-		th.futile = true
-	}
-	return !th.futile
+// again reports whether a walk that ended early is worth another copy at once.
+func (th *thread) again(why stack.Reason, try int) bool {
+	return (why == stack.ReasonMemory || why == stack.ReasonShort) && th.walk.Wiser() && try < walkTries
 }
 
 // stopOnce stops the thread, copies what is planned, and accounts for it.
@@ -253,7 +240,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 		*s = stack.Sample{Time: v.Stopped, Way: stack.WayRead, CPU: v.Counters.CPU, Delay: v.Counters.Delay,
 			Switches: v.Counters.Switches, State: st, Call: v.Call}
 		g.walkView(th, s)
-		if !g.again(th, s.Reason, try) {
+		if !th.again(s.Reason, try) {
 			break
 		}
 	}
@@ -263,11 +250,11 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	if s.Reason != stack.ReasonNone && g.borrowRegs(th) {
 		g.walkView(th, s)
 	}
+	if g.mayStop(th, st, &v.Call, s.Reason) {
+		call := v.Call
+		return true, g.stopAndWalk(th, v.Counters, &call)
+	}
 	if s.Reason != stack.ReasonNone {
-		if g.mayStop(st, &v.Call, s.Reason) {
-			call := v.Call
-			return true, g.stopAndWalk(th, v.Counters, &call)
-		}
 		s.Way = stack.WayPart
 	}
 	if st == stack.StateDisk && v.Call.Nr < 0 {
@@ -283,12 +270,13 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	return true, nil
 }
 
-// mayStop weighs whether a blocked thread whose stack could not be read whole
-// is worth a stop: only where registers (or what hangs on them: the TLS base of
-// a Go thread) are what is missing, and where the call goes on afterwards as if
-// nothing had been.
-func (g *group) mayStop(st stack.State, call *stack.Call, why stack.Reason) bool {
-	if why != stack.ReasonRegister && why != stack.ReasonMemory || g.s.cfg.Stop != StopAuto {
+// mayStop weighs whether a blocked thread is worth a stop: only where registers
+// (or what hangs on them: the TLS base of a Go thread, without which it cannot
+// be told which goroutine it runs) are what is missing, and where the call goes
+// on afterwards as if nothing had been.
+func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
+	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
+		g.s.cfg.Stop != StopAuto {
 		return false
 	}
 	if call.Nr < 0 {

@@ -167,8 +167,10 @@ func recordChain(t *testing.T, path string, interval time.Duration, fullNames bo
 	return rec, calls
 }
 
-// checkTruth holds a recording against what the program says it did.
-func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, interval time.Duration) {
+// checkTruth holds a recording against what the program says it did. It
+// returns false if the machine was too busy to tell: more than a tenth of the
+// long calls fell into gaps that the recording admits.
+func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, interval time.Duration) (telling bool) {
 	t.Helper()
 	if len(rec.Problems) > 0 || rec.End == nil {
 		t.Errorf("recording: %v, end %v", rec.Problems, rec.End)
@@ -210,7 +212,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		var hits []*seen
 		for _, s := range at[place{c.TID, c.Depth, c.Func}] {
 			// The call's edges lie between the samples that enclose the slice's.
-			if int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call && int64(s.last) <= c.Return &&
+			if int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call-early(c, interval) && int64(s.last) <= c.Return &&
 				(int64(s.gone) >= c.End || s.open) {
 				hits = append(hits, s)
 			}
@@ -243,13 +245,22 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	if long == 0 {
 		t.Error("the program made no long call")
 	}
-	// The machine may be busy; but most of the time samples must come.
-	if excused*10 > long {
-		t.Errorf("%d of %d long calls fell into gaps of the sampling", excused, long)
-	}
 	if short, all := truncated(rec); short*200 > all {
 		t.Errorf("%d of %d stacks are not complete%s", short, all, errorFrames(rec))
 	}
+	if excused*10 > long {
+		t.Logf("%d of %d long calls fell into gaps of the sampling%s", excused, long, gapList(rec))
+	}
+	return excused*10 <= long
+}
+
+// early is how long before its reported time a call may have begun. Nobody
+// reads a clock before the kernel enters a signal handler.
+func early(c *testprog.Call, interval time.Duration) int64 {
+	if c.Func == "chain_on_signal" {
+		return int64(interval)
+	}
+	return 0
 }
 
 // lateDuring reports whether the sampler itself says that it missed samples
@@ -302,6 +313,31 @@ func errorFrames(rec *trace.Recording) string {
 	return strings.Join(keys[:min(len(keys), 8)], "")
 }
 
+// gapList shows where samples are missing, and why.
+func gapList(rec *trace.Recording) string {
+	var b strings.Builder
+	n := trace.NewNames(rec)
+	for i := range rec.Threads {
+		l := gapLog{}
+		rec.Replay(rec.Threads[i].Seq, n, &l)
+		for _, g := range l {
+			fmt.Fprintf(&b, "\n  thread %d: %s", rec.Threads[i].TID, g)
+		}
+	}
+	return b.String()
+}
+
+type gapLog []string
+
+func (l *gapLog) Begin(stack.Time, int, *trace.Slice) {}
+func (l *gapLog) End(stack.Time, int, *trace.Slice)   {}
+func (l *gapLog) Other(e event.Event) {
+	if e.Kind() == event.Gap && len(*l) < 10 {
+		why, ns := event.GapFields(e.Payload())
+		*l = append(*l, fmt.Sprintf("%v before %d: %s", time.Duration(ns), e.Time, why))
+	}
+}
+
 type errorLog struct {
 	n     *trace.Names
 	stack []string
@@ -324,12 +360,33 @@ func (l *errorLog) End(_ stack.Time, depth int, _ *trace.Slice) {
 
 func (l *errorLog) Other(event.Event) {}
 
+// without leaves out the calls of a function that cannot be named: those in
+// them are then less deep.
+func without(calls []testprog.Call, fn string) []testprog.Call {
+	var out []testprog.Call
+	for _, c := range calls {
+		if c.Func == fn {
+			continue
+		}
+		depth := c.Depth
+		for _, h := range calls {
+			if h.Func == fn && h.TID == c.TID && h.Begin <= c.Begin && h.End >= c.End && h.Depth < c.Depth {
+				depth--
+			}
+		}
+		c.Depth = depth
+		out = append(out, c)
+	}
+	return out
+}
+
 // truths are the programs and variants whose timeline is held against their
 // own account; args come on top of the usual ones.
 var truths = []struct {
 	program, variant string
 	args             []string
-	always           bool // part of the short form
+	always           bool   // part of the short form
+	hidden           string // function that the file keeps no name of
 }{
 	{program: "c/chain", variant: "O0", always: true},
 	{program: "c/chain", variant: "O2", always: true},
@@ -359,9 +416,12 @@ var truths = []struct {
 	{program: "go/chain", variant: "pie-stripped"},
 	{program: "go/chain", variant: "external"},
 	{program: "go/chain", variant: "cgo", always: true},
-	{program: "go/chain", variant: "cgo-stripped"},
+	{program: "go/chain", variant: "cgo-stripped", hidden: "chain_zeta_c"},
 	{program: "go/chain", variant: "cgo-pie"},
 }
+
+// tries is how often a recording is made on a machine that is too busy for it.
+const tries = 4
 
 func TestTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -381,16 +441,18 @@ func TestTruth(t *testing.T) {
 				if slices.Contains(x.args, "--deep") && rate.interval < 10*time.Millisecond {
 					t.Skip("a megabyte of stack takes longer than a tick: its samples are late, and counted so")
 				}
-				if strings.HasPrefix(x.program, "go/") && os.Getenv("SLIVER_LONG") == "" {
-					t.Skip("not held yet: a Go program's threads are often late at this rate, and cgo stacks not always complete; SLIVER_LONG=1 shows it")
-				}
 				args := append([]string{"--seconds", "1", "--threads", "2", "--seed", "7", "--unit", rate.unit}, x.args...)
 				if i := slices.Index(args, "--library"); i >= 0 {
 					args[i+1] = testprog.Build(t, args[i+1], x.variant)
 				}
-				rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), rate.interval,
-					strings.HasPrefix(x.program, "go/"), args...) // reports of Go programs have its type arguments
-				checkTruth(t, rec, calls, rate.interval)
+				for range tries {
+					rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), rate.interval,
+						strings.HasPrefix(x.program, "go/"), args...) // reports of Go programs have its type arguments
+					if checkTruth(t, rec, without(calls, x.hidden), rate.interval) || t.Failed() {
+						return
+					}
+				}
+				t.Errorf("most samples came too late, %d times", tries)
 			})
 		}
 	}

@@ -73,7 +73,7 @@ func (r Reason) String() string {
 type Frame struct {
 	Func  uint64 // address of the function's start (run time); 0: unknown
 	PC    uint64 // where it is (Exact), or the return address into it
-	CFA   uint64 // canonical frame address: the caller's SP at the call
+	CFA   uint64 // canonical frame address: the caller's SP at the call; on a stack that was moved, where it would be without that
 	Kind  Kind
 	Trust Trust
 	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address

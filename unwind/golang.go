@@ -68,6 +68,38 @@ func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
 // elsewhere than registers and tables say.
 func (s *Space) Managed() bool { return s.golang.Load() != nil }
 
+// goStack is where a goroutine's stack lies, and what settle adds to the CFAs
+// in it.
+type goStack struct{ id, lo, hi, shift uint64 }
+
+// settle keeps the CFAs of frames on a goroutine's stack what they were at the
+// first look at it. The stack is copied to another place when it grows or
+// shrinks, and its activations stay what they are, as far from its upper end
+// as before. Another goroutine may get the same stack: its activations are
+// made to look different.
+func (w *Walker) settle(th *Thread) {
+	s := &th.stack
+	if id, lo, hi, ok := w.golang.Goroutine((*frozen)(w)); ok {
+		switch {
+		case s.hi == 0:
+			*s = goStack{id: id, lo: lo, hi: hi}
+		case id != s.id:
+			*s = goStack{id: id, lo: lo, hi: hi, shift: id << 48}
+		case hi != s.hi:
+			s.shift += s.hi - hi
+			s.lo, s.hi = lo, hi
+		}
+	}
+	if s.shift == 0 {
+		return
+	}
+	for i := range w.frames {
+		if f := &w.frames[i]; f.CFA > s.lo && f.CFA <= s.hi {
+			f.CFA += s.shift
+		}
+	}
+}
+
 // live is a Walker's memory for what proves itself: the copy, else the
 // target's memory as it is now.
 type live Walker

@@ -63,9 +63,11 @@ type Thread struct {
 	regs  stack.Regs // TLS only
 	spans []rule.Span
 	other []rule.Span // stacks besides the C stack that the last walk wanted
+	wiser bool        // see Wiser
 
 	runtime *gopcln.Runtime // that golang belongs to
 	golang  *gopcln.Thread
+	stack   goStack // of the goroutine it ran at the last walk that could tell
 }
 
 // Plan gives the small blocks to copy from th besides its stack. The result
@@ -102,6 +104,10 @@ func (th *Thread) knowTLS(regs *stack.Regs) {
 		regs.TLS = th.regs.TLS
 	}
 }
+
+// Blind reports whether a runtime's data of the thread hangs on a register that
+// only a stop shows, and no stop has shown it yet.
+func (th *Thread) Blind() bool { return th.golang != nil && th.regs.TLS == 0 }
 
 // StackSpan says what to copy of th's stack now that its stack pointer is
 // known. It is quick, and fit to be called while the thread is stopped.
@@ -141,8 +147,14 @@ func (th *Thread) complete(sp, cfa uint64, switched bool) {
 	th.guess = min(MaxStack, max(leastGuess, 2*(cfa-sp), th.guess-th.guess/8))
 }
 
+// Wiser reports whether the last walk ended for want of memory that the next
+// copy will have: then another copy at once may do.
+func (th *Thread) Wiser() bool { return th.wiser }
+
 // short learns from a walk that needed addr, which the copy did not reach.
 func (th *Thread) short(sp, end, addr uint64) {
+	guess, base := th.guess, th.base
+	defer func() { th.wiser = th.guess > guess || th.base != base }()
 	if addr >= th.base {
 		th.base = 0 // it was not the end
 	}
@@ -150,22 +162,35 @@ func (th *Thread) short(sp, end, addr uint64) {
 }
 
 // elsewhere learns that a walk went on on another stack, at sp, and which
-// address of it was missing.
-func (th *Thread) elsewhere(sp, addr uint64) {
+// address of it was missing; r is the mapping of that address. A span that
+// left its mapping would come back empty: the kernel reads all of it or none
+// (process_vm_readv in Linux mm/process_vm_access.c).
+func (th *Thread) elsewhere(sp, addr uint64, r *region) {
+	if r == nil {
+		return
+	}
 	want := rule.Span{Addr: sp - min(sp, redZone), Len: otherStack}
 	if addr-sp >= otherStack && addr-sp < MaxStack {
 		want.Len = int(addr-sp)*2 + otherStack
 	}
-	// A signal stack's walk goes on on the thread's own, whose end is known.
-	if th.base > sp && th.base-sp < MaxStack {
+	// A signal stack's walk goes on on the thread's own, whose end is known. Of
+	// a thread that runs goroutines, no stack is its own.
+	if th.golang == nil && th.base > sp && th.base-sp < MaxStack {
 		want.Len = int(th.base - want.Addr)
 	}
+	if want.Addr < r.start {
+		want.Len -= int(r.start - want.Addr)
+		want.Addr = r.start
+	}
+	want.Len = int(min(uint64(want.Len), r.end-want.Addr))
 	for i := range th.other {
 		if o := &th.other[i]; want.Addr-o.Addr < uint64(o.Len) || o.Addr-want.Addr < uint64(want.Len) {
+			th.wiser = *o != want
 			*o = want
 			return
 		}
 	}
+	th.wiser = true
 	if len(th.other) == maxExtra {
 		copy(th.other, th.other[1:])
 		th.other = th.other[:maxExtra-1]

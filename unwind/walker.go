@@ -48,6 +48,7 @@ type Walker struct {
 	saved  [64]uint64
 
 	first    uint64 // stack pointer at the leaf
+	end      uint64 // see StackEnd
 	turns    int    // how often the walk went on on another stack
 	turn     uint64 // stack pointer after the last turn
 	crossing stack.Regs
@@ -103,11 +104,32 @@ func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, s
 	if w.known>>w.sp&1 != 0 {
 		reason = w.walk(regs.PC)
 	}
+	th.wiser = false
 	w.learn(th, reason)
+	w.end = w.stackEnd()
+	if w.golang != nil {
+		w.settle(th)
+	}
 	if reason != stack.ReasonNone {
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
 	return w.frames, reason
+}
+
+// StackEnd is the outermost CFA of the last walk that lies on the stack that it
+// began on; 0: none is known.
+func (w *Walker) StackEnd() uint64 { return w.end }
+
+func (w *Walker) stackEnd() (end uint64) {
+	for i := range w.frames {
+		switch cfa := w.frames[i].CFA; {
+		case cfa > end:
+			end = cfa
+		case cfa != 0 && cfa < end:
+			return end
+		}
+	}
+	return end
 }
 
 func (w *Walker) learn(th *Thread, reason stack.Reason) {
@@ -122,11 +144,11 @@ func (w *Walker) learn(th *Thread, reason stack.Reason) {
 		}
 	case stack.ReasonMemory:
 		if w.wanted != 0 {
-			th.elsewhere(w.wanted, w.wanted)
+			th.elsewhere(w.wanted, w.wanted, w.snap.find(w.wanted))
 		}
 	case stack.ReasonShort:
 		if w.turned() {
-			th.elsewhere(w.turn, w.missing)
+			th.elsewhere(w.turn, w.missing, w.snap.find(w.missing))
 			return
 		}
 		th.short(w.first, w.addr+uint64(len(w.data)), w.missing)

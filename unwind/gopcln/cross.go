@@ -214,6 +214,8 @@ func (t *Thread) toC(regs *stack.Regs, mem rule.Words) Step {
 			return Lost
 		}
 	}
+	// This is not where g0's stack is left without a callback.
+	t.rest = max(t.rest, at+1)
 	saved := uint64(0)
 	if arch == rule.ARM64 {
 		saved = 16

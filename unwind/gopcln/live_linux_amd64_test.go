@@ -234,7 +234,7 @@ func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	}
 	w := walker{arch: rule.AMD64, modules: p.modules, thread: th, mem: c, live: p}
 	frames, err := w.walk(regs)
-	s.id, _ = th.GoID(c)
+	s.id, _, _, _ = th.Goroutine(c)
 	if fmt.Sprint(frames, err) != fmt.Sprint(s.frames, s.err) {
 		s.copied = sampled{frames: frames, err: err}.String()
 	}

@@ -32,7 +32,7 @@ const (
 // layout holds the offsets that depend on the version.
 type layout struct {
 	bufLR, bufBP          uint64 // in g
-	goid                  uint64 // in g
+	goid, lockedm         uint64 // in g
 	procid, gsignal, curg uint64 // in m
 }
 
@@ -40,16 +40,25 @@ type layout struct {
 // than those tried, get those of 1.26, to be proved at every thread. From the
 // DWARF of programs built with 1.16.15, 1.17.13, 1.18.10, 1.20.14, 1.21.13,
 // 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8, amd64 and arm64 alike. Go 1.25
-// dropped gobuf.ret, 1.23 brought g.syscallbp.
+// dropped gobuf.ret, 1.23 brought g.syscallbp; g's debugging fields before
+// lockedm came and went.
 func layoutOf(version int) layout {
+	l := layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 152, lockedm: 232, procid: 72, gsignal: 80, curg: 192}
 	switch {
 	case version == 0 || version >= 25:
-		return layout{bufLR: gSched + 32, bufBP: gSched + 40, goid: 152, procid: 64, gsignal: 72, curg: 184}
+		return layout{bufLR: gSched + 32, bufBP: gSched + 40, goid: 152, lockedm: 208, procid: 64, gsignal: 72, curg: 184}
 	case version >= 23:
-		return layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 160, procid: 72, gsignal: 80, curg: 192}
+		l.goid, l.lockedm = 160, 216
+	case version >= 21:
+		l.lockedm = 208
+	case version <= 16:
+		l.lockedm = 216
 	}
-	return layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 152, procid: 72, gsignal: 80, curg: 192}
+	return l
 }
+
+// gLen is how many bytes of a g are of use.
+func (l *layout) gLen() int { return int(l.lockedm + 8) }
 
 // tlsHint says where below (amd64) or above (arm64) the thread pointer the
 // file's thread-local variables can lie.
@@ -166,7 +175,7 @@ func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
 	spans = append(spans, rule.Span{Addr: t.m, Len: int(t.layout.curg + 8)},
 		rule.Span{Addr: t.g0, Len: bufPC})
 	if t.curg != 0 {
-		spans = append(spans, rule.Span{Addr: t.curg, Len: int(t.layout.goid + 8)})
+		spans = append(spans, rule.Span{Addr: t.curg, Len: t.layout.gLen()})
 	}
 	for _, s := range [...]span{t.parked, t.native} {
 		if s.hi > s.lo {
@@ -194,7 +203,7 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 			return spans
 		}
 		if m, ok = copied.Word(g + gM); !ok {
-			return append(spans, rule.Span{Addr: g, Len: int(t.layout.goid + 8)})
+			return append(spans, rule.Span{Addr: g, Len: t.layout.gLen()})
 		}
 	}
 	if !pointer(m) {
@@ -208,6 +217,9 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 	if !pointer(g0) {
 		return spans
 	}
+	if curg == 0 && t.m != 0 {
+		curg, _ = t.locked(copied)
+	}
 	before := len(spans)
 	system, ok0 := stackOf(g0, copied)
 	if _, ok = copied.Word(g0 + bufSP); !ok {
@@ -219,7 +231,7 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 		var ok1 bool
 		user, _ = stackOf(curg, copied)
 		if sched, ok1 = copied.Word(curg + bufSP); !ok1 {
-			spans = append(spans, rule.Span{Addr: curg, Len: int(t.layout.goid + 8)})
+			spans = append(spans, rule.Span{Addr: curg, Len: t.layout.gLen()})
 		}
 	}
 	if len(spans) > before {
@@ -408,6 +420,12 @@ func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 		}
 	}
 	g, ok = mem.Word(t.m + t.layout.curg)
+	if ok && g == 0 {
+		if g, ok = t.locked(mem); g != 0 {
+			s, ok = stackOf(g, mem)
+			return g, s, ok
+		}
+	}
 	if !ok || g == 0 {
 		return 0, s, ok
 	}
@@ -423,6 +441,33 @@ func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 	return g, s, ok
 }
 
+// Goroutine gives the number of the goroutine that the thread was running, or
+// was doing something for on g0 or in a signal handler, and where its stack
+// lies at the moment: it moves when it grows or shrinks (copystack in
+// src/runtime/stack.go). ok is false where there is none.
+func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
+	g, s, ok := t.current(mem)
+	if !ok || g == 0 {
+		return 0, 0, 0, false
+	}
+	id, ok = mem.Word(g + t.layout.goid)
+	return id, s.lo, s.hi, ok
+}
+
+// locked is the goroutine that only this thread may run
+// (runtime.LockOSThread) and that waits to go on: its calls are the thread's
+// still. 0 where there is none.
+func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
+	if t.curg == 0 {
+		return 0, true
+	}
+	m, ok := mem.Word(t.curg + t.layout.lockedm)
+	if !ok || m != t.m {
+		return 0, ok
+	}
+	return t.curg, true
+}
+
 func stackOf(g uint64, mem rule.Words) (s span, ok bool) {
 	if s.lo, ok = mem.Word(g + gStackLo); !ok {
 		return s, false
@@ -431,15 +476,4 @@ func stackOf(g uint64, mem rule.Words) (s span, ok bool) {
 		return s, false
 	}
 	return s, s.lo >= minPointer && s.lo < s.hi && s.hi-s.lo <= maxStack
-}
-
-// GoID gives the number of the goroutine that the thread was running, or was
-// doing something for on g0 or in a signal handler; ok is false where there
-// is none.
-func (t *Thread) GoID(mem rule.Words) (id uint64, ok bool) {
-	g, _, ok := t.current(mem)
-	if !ok || g == 0 {
-		return 0, false
-	}
-	return mem.Word(g + t.layout.goid)
 }

@@ -118,7 +118,8 @@ func checkLayout(t *testing.T, l layout, f *elf.File) {
 		"runtime.stack.lo": gStackLo, "runtime.stack.hi": gStackHi, "runtime.g.stack": 0, "runtime.g.m": gM,
 		"runtime.g.sched": gSched, "runtime.gobuf.sp": bufSP - gSched, "runtime.gobuf.pc": bufPC - gSched,
 		"runtime.gobuf.lr": l.bufLR - gSched, "runtime.gobuf.bp": l.bufBP - gSched, "runtime.g.goid": l.goid,
-		"runtime.m.g0": mG0, "runtime.m.procid": l.procid, "runtime.m.gsignal": l.gsignal, "runtime.m.curg": l.curg,
+		"runtime.g.lockedm": l.lockedm,
+		"runtime.m.g0":      mG0, "runtime.m.procid": l.procid, "runtime.m.gsignal": l.gsignal, "runtime.m.curg": l.curg,
 	} {
 		if got, ok := offsets[name]; !ok || uint64(got) != want {
 			t.Errorf("%s at %d (%v), want %d", name, got, ok, want)
@@ -194,7 +195,7 @@ func FuzzCross(f *testing.F) {
 					t.Fatal(s)
 				}
 			}
-			th.GoID(arbitrary(mem))
+			th.Goroutine(arbitrary(mem))
 			for _, s := range th.Plan(&regs, nil) {
 				if s.Len < 0 || s.Len > maxStackSpan+stackSlack+8 {
 					t.Fatalf("span of %d bytes", s.Len)
