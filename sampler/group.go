@@ -35,6 +35,7 @@ type group struct {
 	threads []*thread
 	execs   uint64
 	tick    tick
+	held    stack.Time // since when Pause holds, 0: it does not
 }
 
 // tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
@@ -99,6 +100,9 @@ func (g *group) run() {
 			g.rest(now, pending)
 			continue
 		}
+		if g.held != 0 {
+			g.resumed(now)
+		}
 		if now < g.tick.due {
 			until := g.tick.due
 			if pending > 0 {
@@ -119,8 +123,22 @@ func (g *group) rest(now stack.Time, pending int) {
 	} else if len(g.threads) > 0 {
 		until = now + 50_000_000 // paused: Resume does not wake
 	}
+	if g.s.paused.Load() && g.held == 0 {
+		g.held = now
+	}
 	g.tracer.SleepUntil(until)
 	g.tick.every = 0
+}
+
+// resumed tells of the time that Pause held.
+func (g *group) resumed(now stack.Time) {
+	for _, th := range g.threads {
+		if from := max(g.held, stack.Time(th.acc.from.Load())); now > from {
+			th.sink.Gap(now, stack.WhyStopped, int64(now-from))
+		}
+		th.blocked = false
+	}
+	g.held = 0
 }
 
 func (g *group) every() int64 { return g.s.ivl.Load() }
@@ -238,6 +256,10 @@ func (g *group) next() {
 // returns false when the thread has ended.
 func (g *group) visit(th *thread, end stack.Time) bool {
 	now := g.tracer.Now()
+	if th.dropped.Load() {
+		g.endThread(th, stack.WhyStopped)
+		return false
+	}
 	if th.broke(now, g.s.cfg.MaxOverhead) {
 		th.skipped++
 		th.acc.stretched.Add(1)
@@ -254,7 +276,7 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	case err == nil:
 		return true
 	case errors.Is(err, ErrGone):
-		g.endThread(th)
+		g.endThread(th, stack.WhyGone)
 		return false
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
@@ -270,9 +292,9 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	return true
 }
 
-func (g *group) endThread(th *thread) {
+func (g *group) endThread(th *thread, why stack.Why) {
 	now := g.tracer.Now()
-	th.sink.End(now, stack.WhyGone)
+	th.sink.End(now, why)
 	th.acc.to.Store(int64(now))
 	th.ended = true
 	if g.waits != nil {

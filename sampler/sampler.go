@@ -88,6 +88,7 @@ type Sampler struct {
 	first   atomic.Int64 // time of the first sample
 	started atomic.Bool
 	paused  atomic.Bool
+	chosen  atomic.Pointer[Selection]
 	ivl     atomic.Int64
 	execs   atomic.Uint64
 
@@ -126,6 +127,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	}
 	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}}
 	s.ivl.Store(int64(cfg.Interval))
+	s.chosen.Store(cfg.Selection)
 	s.groupInit, s.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, main: i == 0, pauses: map[string]*Histogram{}})
@@ -157,7 +159,7 @@ func (s *Sampler) pick(buf []stack.TID) ([]stack.ThreadInfo, []stack.TID, error)
 			infos = append(infos, in)
 		}
 	}
-	return s.cfg.Selection.Pick(infos), tids, nil
+	return s.chosen.Load().Pick(infos), tids, nil
 }
 
 // Run samples until ctx ends or the target does (then it returns nil too). On
@@ -218,6 +220,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 	tick := time.NewTicker(s.followEvery())
 	defer tick.Stop()
 	var tids, before []stack.TID
+	var was *Selection
 	round := 0
 	for {
 		var err error
@@ -225,7 +228,8 @@ func (s *Sampler) follow(ctx context.Context) error {
 		if err != nil || len(tids) == 0 {
 			return nil // gone
 		}
-		if round%10 == 0 || !sameTIDs(tids, before) {
+		if sel := s.chosen.Load(); round%10 == 0 || sel != was || !sameTIDs(tids, before) {
+			was = sel
 			if round%10 == 0 && !s.target.Alive() {
 				return nil
 			}
@@ -260,6 +264,7 @@ func (s *Sampler) update(buf []stack.TID) {
 	if err != nil {
 		return
 	}
+	s.release(picked)
 	for _, in := range picked {
 		s.mu.Lock()
 		th := s.threads[in.TID]
@@ -271,6 +276,25 @@ func (s *Sampler) update(buf []stack.TID) {
 		}
 		if th == nil {
 			s.add(in)
+		}
+	}
+}
+
+// release lets go of threads that a new selection no longer has.
+func (s *Sampler) release(picked []stack.ThreadInfo) {
+	if s.chosen.Load() == s.cfg.Selection {
+		return // the first one: what was taken up stays, whatever its name became
+	}
+	keep := make(map[stack.TID]bool, len(picked))
+	for i := range picked {
+		keep[picked[i].TID] = true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for tid, th := range s.threads {
+		if !keep[tid] {
+			th.dropped.Store(true)
+			delete(s.threads, tid)
 		}
 	}
 }
@@ -346,6 +370,27 @@ func (s *Sampler) SetInterval(d time.Duration) error {
 	}
 	return nil
 }
+
+// SetSelection changes which threads are sampled. Those that it does not have
+// are let go of: their frames end with a mark. It fails with ErrNoThreads,
+// and changes nothing, when it matches none.
+func (s *Sampler) SetSelection(sel *Selection) error {
+	was := s.chosen.Swap(sel)
+	if err := s.Check(); err != nil {
+		s.chosen.CompareAndSwap(sel, was)
+		return err
+	}
+	return nil
+}
+
+// Selection is the one in force.
+func (s *Sampler) Selection() *Selection { return s.chosen.Load() }
+
+// Interval is the one in force.
+func (s *Sampler) Interval() time.Duration { return time.Duration(s.ivl.Load()) }
+
+// Paused reports whether Pause holds the sampling.
+func (s *Sampler) Paused() bool { return s.paused.Load() }
 
 // Threads is how many threads are being sampled now.
 func (s *Sampler) Threads() int {

@@ -93,6 +93,9 @@ func (tr *fakeTracer) SleepUntil(t stack.Time) {
 		<-tr.woken
 		return
 	}
+	if tr.f.steer != nil {
+		tr.f.steer(tr.g.s, tr.now)
+	}
 	if tr.late != nil {
 		t += tr.late(t)
 	}
@@ -113,7 +116,8 @@ type fakeTarget struct {
 	threads []*fakeThread
 	until   stack.Time
 	late    func(stack.Time) stack.Time
-	name    func(stack.TID) string // nil: all are t
+	name    func(stack.TID) string           // nil: all are t
+	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
 	cancel  context.CancelFunc
 
 	mu    sync.Mutex
@@ -416,6 +420,66 @@ func TestBudget(t *testing.T) {
 	}
 	if _, a = run(0); a.Stretched != 0 || a.Samples < 1980 {
 		t.Errorf("no bound: %+v", a)
+	}
+}
+
+// TestPause: a pause leaves out samples, says so, and nothing else changes.
+func TestPause(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{running(1000)}, until: 1000 * ms}
+	f.steer = func(s *Sampler, now stack.Time) {
+		if now > 300*ms && now < 600*ms {
+			s.Pause()
+		} else {
+			s.Resume()
+		}
+	}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if a := acc[1]; a.Samples < 62 || a.Samples > 72 || a.Late > 0 {
+		t.Errorf("%+v", a)
+	}
+	if g := stack.Time(sinks[1].gaps[stack.WhyStopped]); g < 270*ms || g > 360*ms {
+		t.Errorf("a gap of %d ns", g)
+	}
+	for i, x := range sinks[1].samples[1:] {
+		if d := x.Time - sinks[1].samples[i].Time; d > 20*ms && (x.Time < 600*ms || x.Time > 670*ms) {
+			t.Errorf("%d ns without a sample before %d", d, x.Time)
+		}
+	}
+}
+
+// TestSelectionChanges: threads that a new selection lacks are let go of, those
+// that it adds are taken up.
+func TestSelectionChanges(t *testing.T) {
+	var threads []*fakeThread
+	for tid := stack.TID(2); tid <= 3; tid++ {
+		th := running(1000)
+		th.tid = tid
+		threads = append(threads, th)
+	}
+	f := &fakeTarget{threads: threads, until: 1 << 62}
+	only, err := ParseSelection("3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of *Sampler
+	f.steer = func(s *Sampler, now stack.Time) {
+		if of == nil && now > 100*ms {
+			of = s
+			if err := s.SetSelection(only); err != nil {
+				t.Error(err)
+			}
+			none, _ := ParseSelection("nosuch")
+			if err := s.SetSelection(none); err != ErrNoThreads || s.Selection() != only {
+				t.Errorf("a selection of nothing: %v", err)
+			}
+		}
+		if of != nil && of.Threads() == 1 && s.groups[1].size.Load() == 1 {
+			f.cancel()
+		}
+	}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	if !sinks[2].ended || sinks[3].ended || acc[3].Samples <= acc[2].Samples {
+		t.Errorf("%+v %+v", acc[2], acc[3])
 	}
 }
 

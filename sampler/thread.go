@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"hash/maphash"
+	"sync/atomic"
 	"time"
 
 	"github.com/sliverprof/sliver/event"
@@ -26,6 +27,8 @@ type thread struct {
 	active bool // it ran at the last look: it comes first in a round
 	done   bool // this round has been at it
 	ended  bool
+	// dropped: a new selection does not have it.
+	dropped atomic.Bool
 
 	// blocked: at the last look it was blocked, with these counters. As long as
 	// they stay, it has not run and its stack is the same.

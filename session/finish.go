@@ -13,7 +13,6 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -41,10 +40,15 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	res = &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads), FirstSample: s.FirstSample()}
 	s.mods.settle()
 	s.waits.settle()
-	s.capturePerfMap()
-	res.Stats, err = s.rec.Close(st, trace.End{At: st.At, Reason: reason})
-	s.settleAccount()
+	if b := s.perfMap(); len(b) > 0 {
+		s.recorder.Capture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
+	}
+	s.fileMu.Lock()
+	rec := s.rec
 	s.rec = nil
+	s.fileMu.Unlock()
+	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
+	s.settleAccount()
 	if err != nil {
 		return s.keep(res), writeError(s.part, err)
 	}
@@ -75,9 +79,13 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 
 // keep leaves the growing file where it is.
 func (s *Session) keep(res *Result) *Result {
-	if s.temp != nil {
-		s.temp.Close()
-		s.temp = nil
+	s.fileMu.Lock()
+	f := s.temp
+	s.temp = nil
+	s.fileMu.Unlock()
+	if f != nil {
+		s.readers.Wait()
+		f.Close()
 		res.Left = s.part
 	}
 	return res
@@ -86,23 +94,25 @@ func (s *Session) keep(res *Result) *Result {
 // maxPerfMap bounds what is kept of a program's map of its JIT code.
 const maxPerfMap = 192 << 20
 
-func (s *Session) capturePerfMap() {
+// perfMap is the program's map of its JIT code, nil if it has none.
+func (s *Session) perfMap() []byte {
 	jit := false
 	for _, m := range s.live.Maps() {
 		jit = jit || m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]"
 	}
 	if !jit {
-		return
+		return nil
 	}
 	f, err := s.proc.PerfMap()
 	if err != nil {
-		return // most programs have none
+		return nil // most programs have none
 	}
 	defer f.Close()
 	b, err := io.ReadAll(io.LimitReader(f, maxPerfMap))
-	if err == nil && len(b) > 0 {
-		s.rec.Capture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
+	if err != nil {
+		return nil
 	}
+	return b
 }
 
 // addNames looks up everything the recording visited and appends it.
@@ -111,13 +121,7 @@ func (s *Session) addNames() (problems []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	root := fmt.Sprintf("/proc/%d/root", s.proc.PID())
-	if !s.proc.Alive() {
-		root = ""
-	}
-	sym, problems := naming.Symbols(rec, s.mods, naming.Options{
-		Finder: symbol.Dirs{Root: root, Extra: s.o.DebugDirs}, FullNames: s.o.FullNames, Captured: rec.Captured,
-	})
+	sym, problems := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
 		return nil, writeError(s.part, err)
 	}

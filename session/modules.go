@@ -22,12 +22,15 @@ type modules struct {
 	queue chan generation
 	done  chan struct{}
 	once  sync.Once
+	noted func(trace.Maps, []trace.Module) // told what the recorder is; may be nil
 
 	// The goroutine's own until done is closed.
 	byKey  map[moduleKey]int
-	files  []io.ReaderAt // by number of the module; nil: none
 	close_ []io.Closer
 	vdso   bool
+
+	mu    sync.Mutex
+	files []io.ReaderAt // by number of the module; nil: none; guarded by mu
 }
 
 type generation struct {
@@ -46,9 +49,7 @@ type moduleKey struct {
 const backlog = 256
 
 func newModules(p *target.Process, r *trace.Recorder) *modules {
-	m := &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}}
-	go m.run()
-	return m
+	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}}
 }
 
 // generation is called with every change of the maps.
@@ -78,35 +79,40 @@ func (m *modules) note(g generation) {
 		key := moduleKey{mp.Dev, mp.Inode, mp.Path}
 		id, ok := m.byKey[key]
 		if !ok {
+			mod, f := m.open(mp)
+			m.mu.Lock()
 			id = len(m.files)
+			m.files = append(m.files, f)
+			m.mu.Unlock()
 			m.byKey[key] = id
-			fresh = append(fresh, m.open(mp))
+			fresh = append(fresh, mod)
 		}
 		out.Mappings = append(out.Mappings, trace.Mapping{Start: mp.Start, End: mp.End, Off: mp.Off, Module: id})
 	}
 	m.rec.Maps(out, fresh)
+	if m.noted != nil {
+		m.noted(out, fresh)
+	}
 }
 
 // open describes the file of a mapping and keeps it.
-func (m *modules) open(mp *stack.Mapping) trace.Module {
+func (m *modules) open(mp *stack.Mapping) (trace.Module, io.ReaderAt) {
 	mod := trace.Module{Path: mp.Path, Dev: mp.Dev, Inode: mp.Inode, Deleted: mp.Deleted}
 	if mod.Path == "" {
 		mod.Path = "[anon]"
 	}
-	m.files = append(m.files, nil)
 	if mp.Inode == 0 && mp.Path != "[vdso]" {
-		return mod
+		return mod, nil
 	}
 	f, err := m.proc.OpenMapping(*mp)
 	if err != nil {
-		return mod
+		return mod, nil
 	}
-	m.files[len(m.files)-1] = f
 	m.close_ = append(m.close_, f)
 	mod.BuildID, _ = symbol.BuildID(f)
 	segs, err := live.Segments(f)
 	if err != nil {
-		return mod // not ELF: its code is named by the program's own map, if at all
+		return mod, f // not ELF: its code is named by the program's own map, if at all
 	}
 	for _, s := range segs {
 		mod.Segments = append(mod.Segments, trace.Segment{Off: s[0], Vaddr: s[1], Size: s[2]})
@@ -118,7 +124,7 @@ func (m *modules) open(mp *stack.Mapping) trace.Module {
 			m.rec.Capture(trace.Captured{What: "vdso", At: target.Now(), Data: b})
 		}
 	}
-	return mod
+	return mod, f
 }
 
 // settle waits until all generations so far are noted. No more may come.
@@ -136,6 +142,8 @@ func (m *modules) close() {
 
 // Open implements naming.Modules.
 func (m *modules) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if i >= len(m.files) || m.files[i] == nil {
 		return nil, nil, fmt.Errorf("its file could not be opened")
 	}

@@ -76,7 +76,7 @@ func (s *Session) Account() Account {
 		return *s.last
 	}
 	st := s.stats()
-	return Account{At: st.At, Threads: s.smp.Threads(), Roles: s.smp.Roles(), Pauses: st.Pause, Load: s.rec.Load(), SelfCPU: st.SelfCPU}
+	return Account{At: st.At, Threads: s.smp.Threads(), Roles: s.smp.Roles(), Pauses: st.Pause, Load: s.recorder.Load(), SelfCPU: st.SelfCPU}
 }
 
 // settleAccount keeps the accounts as they are now for who asks later.

@@ -22,6 +22,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -42,6 +43,10 @@ type Options struct {
 	DebugDirs   []string
 	FullNames   bool
 	RingCap     int // events, 0: the recorder's default
+	// Live has names found while the recording grows, for Names.
+	Live bool
+	// Renamed is told new names of threads; may be nil.
+	Renamed func(tid stack.TID, name string)
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
 	// Tracer takes the spans of the recording's phases; nil: nobody does.
@@ -54,16 +59,23 @@ type Session struct {
 	proc   *target.Process
 	live   *live.Target
 	smp    *sampler.Sampler
-	rec    *trace.Recorder
 	mods   *modules
 	waits  *waits
-	temp   *os.File // the recording while it grows
-	part   string   // its name
-	placed bool     // part is an output's final name by now
+	names  *naming.Live
+	part   string // the recording's name while it grows
+	placed bool   // part is an output's final name by now
 	phases *phases
 	opened stack.Time // when New began
 	begin  stack.Time
 	self   int64 // CPU time of this program at the start
+
+	recorder *trace.Recorder
+	process  trace.Process
+	fileMu   sync.Mutex
+	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
+	temp     *os.File        // the recording; guarded by fileMu, nil once it is not ours any more
+	closing  bool            // guarded by fileMu
+	readers  sync.WaitGroup  // of temp
 
 	started  sync.Once
 	failed   atomic.Pointer[error]
@@ -101,10 +113,17 @@ func (s *Session) prepare() (err error) {
 	if err != nil {
 		return writeError(s.part, err)
 	}
-	if s.rec, err = trace.NewRecorder(w, s.facts(), o.RingCap, s.fail); err != nil {
+	s.process = s.facts()
+	if s.rec, err = trace.NewRecorder(w, s.process, o.RingCap, s.fail); err != nil {
 		return writeError(s.part, err)
 	}
+	s.recorder = s.rec
 	s.mods = newModules(p, s.rec)
+	if o.Live {
+		s.names = s.newLiveNames()
+		s.mods.noted = s.names.Maps
+	}
+	go s.mods.run()
 	mapped := s.phases.begin("maps")
 	if s.live, err = live.New(p, s.mods.generation); err != nil {
 		return mapped(err)
@@ -119,9 +138,14 @@ func (s *Session) prepare() (err error) {
 			if o.Started != nil {
 				s.started.Do(o.Started)
 			}
-			return s.rec.Thread(threadOf(in))
+			return s.recorder.Thread(threadOf(in))
 		},
-		Renamed: func(in stack.ThreadInfo) { s.rec.Renamed(in.TID, in.Name) },
+		Renamed: func(in stack.ThreadInfo) {
+			s.recorder.Renamed(in.TID, in.Name)
+			if o.Renamed != nil {
+				o.Renamed(in.TID, in.Name)
+			}
+		},
 	})
 	if err != nil {
 		return err
@@ -219,7 +243,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			cancel()
 			return s.settle(reason, done)
 		case <-stats.C:
-			s.rec.Stats(s.stats())
+			s.recorder.Stats(s.stats())
 		}
 	}
 }
@@ -280,19 +304,29 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 // Close removes what is left of a session that was not finished.
 func (s *Session) Close() {
 	s.phases.end(nil)
+	s.fileMu.Lock()
+	s.closing = true
+	rec := s.rec
+	s.rec = nil
+	s.fileMu.Unlock()
+	s.readers.Wait()
 	if s.waits != nil {
 		s.waits.settle()
 	}
-	if s.rec != nil {
-		_, _ = s.rec.Close(trace.Stats{}, trace.End{})
+	if rec != nil {
+		_, _ = rec.Close(trace.Stats{}, trace.End{})
 		if s.smp != nil {
 			s.settleAccount()
 		}
-		s.rec = nil
+	}
+	if s.names != nil {
+		s.names.Close()
 	}
 	if s.mods != nil {
 		s.mods.close()
 	}
+	s.fileMu.Lock()
+	defer s.fileMu.Unlock()
 	if s.temp != nil {
 		s.temp.Close()
 		s.temp = nil

@@ -19,6 +19,9 @@ type waits struct {
 	stop  chan struct{}
 	done  chan struct{}
 	once  sync.Once
+
+	mu  sync.Mutex
+	all map[int]trace.Wait // guarded by mu
 }
 
 // waitsBacklog is how many new descriptions may wait to be written.
@@ -26,7 +29,7 @@ const waitsBacklog = 4096
 
 func newWaits(t *live.Target, r *trace.Recorder, debugDirs []string) *waits {
 	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),
-		stop: make(chan struct{}), done: make(chan struct{})}
+		stop: make(chan struct{}), done: make(chan struct{}), all: map[int]trace.Wait{}}
 	w.known.Put = func(d trace.Wait) bool {
 		select {
 		case w.queue <- d:
@@ -47,14 +50,30 @@ func (w *waits) run() {
 	for {
 		select {
 		case d := <-w.queue:
-			w.rec.Waits(w.rest([]trace.Wait{d}))
+			w.write(w.rest([]trace.Wait{d}))
 		case <-w.stop:
 			if left := w.rest(nil); len(left) > 0 {
-				w.rec.Waits(left)
+				w.write(left)
 			}
 			return
 		}
 	}
+}
+
+func (w *waits) write(batch []trace.Wait) {
+	w.mu.Lock()
+	for _, d := range batch {
+		w.all[d.ID] = d
+	}
+	w.mu.Unlock()
+	w.rec.Waits(batch)
+}
+
+func (w *waits) lookup(id int) (trace.Wait, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	d, ok := w.all[id]
+	return d, ok
 }
 
 // rest appends what is in the queue now.

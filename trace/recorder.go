@@ -180,6 +180,16 @@ func (r *Recorder) Load() Load {
 	return l
 }
 
+// Flush writes out everything that sinks have told so far. It returns the
+// length of the recording, whole chunks all of it: what is before can be read
+// with Open while more is written behind.
+func (r *Recorder) Flush() (size int64, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.drain(true)
+	return r.w.Bytes(), r.failed
+}
+
 // Close drains what is left, writes the last accounts and the end, and stops.
 // All sinks must be at rest. It returns the first error of the whole recording
 // and the accounts with their overwritten events.

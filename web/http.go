@@ -88,6 +88,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("POST /api/ticket", s.guard(s.serveNewTicket))
 	mux.HandleFunc("POST /api/perfetto", s.guard(s.servePerfetto))
 	mux.HandleFunc("GET /t/{ticket}/{name}", s.serveTicket)
+	mux.HandleFunc("GET /open/{id}", s.serveOpen)
 	mux.HandleFunc("GET /", s.servePage)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -222,6 +223,7 @@ func (c *Control) actions() []string {
 			out = append(out, name)
 		}
 	}
+	add(c.Start != nil, "start")
 	add(c.Pause != nil, "pause")
 	add(c.Resume != nil, "resume")
 	add(c.Stop != nil, "stop")
@@ -231,22 +233,26 @@ func (c *Control) actions() []string {
 	return out
 }
 
-func (c *Control) do(x *control) (known bool, err error) {
+// do runs an action; kept is the name of a file that it wrote.
+func (c *Control) do(x *control) (known bool, kept string, err error) {
 	switch {
+	case x.Action == "start" && c.Start != nil:
+		return true, "", c.Start()
 	case x.Action == "pause" && c.Pause != nil:
-		return true, c.Pause()
+		return true, "", c.Pause()
 	case x.Action == "resume" && c.Resume != nil:
-		return true, c.Resume()
+		return true, "", c.Resume()
 	case x.Action == "stop" && c.Stop != nil:
-		return true, c.Stop()
+		return true, "", c.Stop()
 	case x.Action == "interval" && c.SetInterval != nil:
-		return true, c.SetInterval(time.Duration(x.IntervalNS))
+		return true, "", c.SetInterval(time.Duration(x.IntervalNS))
 	case x.Action == "threads" && c.SetThreads != nil:
-		return true, c.SetThreads(x.Threads)
+		return true, "", c.SetThreads(x.Threads)
 	case x.Action == "keep" && c.KeepLast != nil:
-		return true, c.KeepLast(time.Duration(x.LastNS))
+		kept, err := c.KeepLast(time.Duration(x.LastNS))
+		return true, kept, err
 	}
-	return false, nil
+	return false, "", nil
 }
 
 func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
@@ -255,7 +261,7 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	known, err := s.o.Control.do(&x)
+	known, kept, err := s.o.Control.do(&x)
 	switch {
 	case !known:
 		fail(w, http.StatusNotFound, "this recording offers no control by that name")
@@ -263,6 +269,8 @@ func (s *Server) serveControl(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 	default:
 		s.poke()
-		reply(w, http.StatusOK, s.status())
+		st := s.status()
+		st.Kept = kept
+		reply(w, http.StatusOK, st)
 	}
 }

@@ -73,10 +73,10 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	if q.Src < 0 || q.Src >= len(s.feeds) {
+	f := s.feed(q.Src)
+	if f == nil {
 		return nil, errors.New("there is no recording to compare with")
 	}
-	f := s.feeds[q.Src]
 	switch q.Op {
 	case "detail":
 		return f.detail(q)
@@ -481,7 +481,7 @@ type helloMessage struct {
 }
 
 func (s *Server) hello() helloMessage {
-	f := s.feeds[0]
+	f := s.feed(0)
 	p := f.src.Process()
 	h := helloMessage{Op: "hello", Version: wire.Version, Program: s.o.Version, Live: f.src.Live(), Base: fmt.Sprint(int64(f.base)),
 		Wall: p.Clocks.Realtime / 1e6, Process: p, Control: s.o.Control.actions(), Formats: s.o.Formats, Notes: f.src.Notes(),
@@ -492,8 +492,8 @@ func (s *Server) hello() helloMessage {
 	if h.Notes == nil {
 		h.Notes = []string{}
 	}
-	if len(s.feeds) > 1 {
-		c := s.feeds[1].src.Process()
+	if s.compare != nil {
+		c := s.compare.src.Process()
 		h.Compare = fmt.Sprintf("%s (%d)", c.Comm, c.PID)
 	}
 	return h
@@ -510,6 +510,7 @@ type statusMessage struct {
 	Dropped uint64          `json:"dropped"`
 	Threads []threadMessage `json:"threads"`
 	Status  *Status         `json:"status,omitempty"`
+	Kept    string          `json:"kept,omitempty"` // by control: the file that it wrote
 }
 
 type threadMessage struct {
@@ -529,7 +530,7 @@ type threadMessage struct {
 }
 
 func (s *Server) status() statusMessage {
-	f := s.feeds[0]
+	f := s.feed(0)
 	from, to := f.st.Span()
 	m := statusMessage{Op: "status", Held: f.st.Held(), Dropped: f.st.Dropped(), Threads: []threadMessage{}}
 	if from != 0 {

@@ -20,8 +20,10 @@ import (
 	"net/http"
 	"net/url"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -61,12 +63,15 @@ type Options struct {
 
 // Control are things that clients with the token may do.
 type Control struct {
+	Start       func() error // record again after the end; Replace then gives the new source
 	Pause       func() error
 	Resume      func() error
 	Stop        func() error
 	SetInterval func(time.Duration) error
 	SetThreads  func(selection string) error
-	KeepLast    func(time.Duration) error // write the last of the recording to a file of its own
+	// KeepLast writes the last of the recording to a file of its own and returns
+	// its name.
+	KeepLast func(time.Duration) (name string, err error)
 }
 
 // Status of a recording under way.
@@ -85,7 +90,8 @@ type Status struct {
 type Format struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
-	Ext   string `json:"ext"` // with the dot
+	About string `json:"about,omitempty"` // one line
+	Ext   string `json:"ext"`             // with the dot
 	// Use tells what the page can do with it besides saving it: "perfetto" or
 	// "speedscope", "" nothing.
 	Use string `json:"use,omitempty"`
@@ -120,8 +126,10 @@ type Server struct {
 	ln    net.Listener
 	http  *http.Server
 	token string
-	feeds []*feed
 	page  *assets
+
+	main    atomic.Pointer[feed] // what is shown
+	compare *feed                // nil: there is none
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -135,6 +143,9 @@ type Server struct {
 	clients map[*client]struct{}
 	tickets map[string]*ticket
 	closed  bool
+
+	openID    string // of OpenURL, until it is used
+	openUntil time.Time
 }
 
 // feed is a source with its store.
@@ -142,6 +153,8 @@ type feed struct {
 	src  Source
 	st   *store.Store
 	base stack.Time
+	gone chan struct{} // closed when another took its place
+	once sync.Once
 
 	mu     sync.Mutex
 	done   bool
@@ -150,10 +163,21 @@ type feed struct {
 }
 
 func newFeed(src Source, limit int) *feed {
-	return &feed{src: src, st: store.New(limit), base: src.Process().Clocks.Monotonic}
+	return &feed{src: src, st: store.New(limit), base: src.Process().Clocks.Monotonic, gone: make(chan struct{})}
 }
 
+func (f *feed) cancel() { f.once.Do(func() { close(f.gone) }) }
+
 func (f *feed) run(ctx context.Context) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	go func() {
+		select {
+		case <-f.gone:
+			stop()
+		case <-ctx.Done():
+		}
+	}()
 	reason, err := f.src.Run(ctx, f.st)
 	f.mu.Lock()
 	f.done, f.reason, f.err = true, reason, err
@@ -169,6 +193,26 @@ func (f *feed) state() (done bool, reason string, err error) {
 	return f.done, f.reason, f.err
 }
 
+// CheckAddress finds out whether a server may listen on addr with the token
+// that the user chose, "" where none was.
+func CheckAddress(addr, token string) error {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080", addr)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
+		return fmt.Errorf("%q is no address to listen on: the port is a number up to 65535, 0 for a free one", addr)
+	}
+	if err := checkToken(token); err != nil {
+		return err
+	}
+	if token == "" && !loopback(host) {
+		return fmt.Errorf("%s can be reached by other machines: stacks and control of the recording would be open to them; "+
+			"choose a token with --web-token, or listen on 127.0.0.1 and forward the port", addr)
+	}
+	return nil
+}
+
 // Serve listens, begins to read the source and returns. The server ends with
 // ctx or by Close.
 func Serve(ctx context.Context, o Options) (*Server, error) {
@@ -178,17 +222,16 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
 	}
+	if err := CheckAddress(o.Addr, o.Token); err != nil {
+		return nil, err
+	}
 	if o.MaxClients <= 0 {
 		o.MaxClients = defaultWS
 	}
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
 	}
-	given := o.Token != ""
-	if err := checkToken(o.Token); err != nil {
-		return nil, err
-	}
-	if !given {
+	if o.Token == "" {
 		b := make([]byte, 16)
 		if _, err := rand.Read(b); err != nil {
 			return nil, fmt.Errorf("make a token: %w", err)
@@ -198,14 +241,6 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	page, err := loadAssets()
 	if err != nil {
 		return nil, err
-	}
-	host, _, err := net.SplitHostPort(o.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("web address %q: %w; write it as HOST:PORT, such as 127.0.0.1:8080", o.Addr, err)
-	}
-	if !loopback(host) && !given {
-		return nil, fmt.Errorf("web address %q can be reached by other machines: stacks and control of the recording would be open "+
-			"to them; choose a token with --web-token, or listen on 127.0.0.1 and forward the port", o.Addr)
 	}
 	ln, err := net.Listen("tcp", o.Addr)
 	if err != nil {
@@ -217,15 +252,17 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	s.feeds = []*feed{newFeed(o.Source, o.MaxSlices)}
+	feeds := []*feed{newFeed(o.Source, o.MaxSlices)}
+	s.main.Store(feeds[0])
 	if o.Compare != nil {
-		s.feeds = append(s.feeds, newFeed(o.Compare, o.MaxSlices))
+		s.compare = newFeed(o.Compare, o.MaxSlices)
+		feeds = append(feeds, s.compare)
 	}
 	s.http = &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(logWriter(o.Logf), "", 0), BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
-	for _, f := range s.feeds {
+	for _, f := range feeds {
 		s.wg.Add(1)
 		go func() { defer s.wg.Done(); f.run(s.ctx) }()
 	}
@@ -257,11 +294,11 @@ func checkToken(t string) error {
 		return nil
 	}
 	if len(t) < MinToken {
-		return fmt.Errorf("web token: %d characters can be guessed; use at least %d", len(t), MinToken)
+		return fmt.Errorf("the token of %d characters can be guessed; use at least %d", len(t), MinToken)
 	}
 	for _, c := range t {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-			return fmt.Errorf("web token: %q cannot be in it; use letters, digits, - and _", c)
+			return fmt.Errorf("the token holds %q; use letters, digits, - and _", c)
 		}
 	}
 	return nil
@@ -287,11 +324,76 @@ func (s *Server) URL() string {
 	return u.String() + "#token=" + s.token
 }
 
+// OpenURL is one to start a browser with: it works once and soon, so that it
+// does no harm that other users of the machine can read command lines.
+func (s *Server) OpenURL() (string, error) {
+	b := make([]byte, 16)
+	if _, err := rand.Read(b); err != nil {
+		return "", fmt.Errorf("make a URL: %w", err)
+	}
+	id := hex.EncodeToString(b)
+	s.mu.Lock()
+	s.openID, s.openUntil = id, time.Now().Add(ticketLife)
+	s.mu.Unlock()
+	page, _, _ := strings.Cut(s.URL(), "#")
+	return page + "open/" + id, nil
+}
+
+// serveOpen sends a browser on to the page, with the token.
+func (s *Server) serveOpen(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	ok := s.openID != "" && subtle.ConstantTimeCompare([]byte(s.openID), []byte(r.PathValue("id"))) == 1 && time.Now().Before(s.openUntil)
+	if ok {
+		s.openID = ""
+	}
+	s.mu.Unlock()
+	if !ok {
+		http.Error(w, "This link has been used or is too old. Open the URL that sliver printed.", http.StatusGone)
+		return
+	}
+	w.Header().Set("Location", "/#token="+s.token)
+	w.WriteHeader(http.StatusFound)
+}
+
 // Addr is where the server listens.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
 // Token is what clients must show.
 func (s *Server) Token() string { return s.token }
+
+// Replace ends the timeline shown and begins that of src, which is of the same
+// process. Pages find the new one by themselves.
+func (s *Server) Replace(src Source) {
+	f := newFeed(src, s.o.MaxSlices)
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return
+	}
+	old := s.main.Swap(f)
+	s.wg.Add(1)
+	clients := make([]*client, 0, len(s.clients))
+	for c := range s.clients {
+		clients = append(clients, c)
+	}
+	s.mu.Unlock()
+	old.cancel()
+	go func() { defer s.wg.Done(); f.run(s.ctx) }()
+	for _, c := range clients {
+		c.close() // it comes back, and learns of the new one
+	}
+}
+
+// feed is what a query is about: 0 the timeline shown, 1 the one to compare with.
+func (s *Server) feed(src int) *feed {
+	switch {
+	case src == 0:
+		return s.main.Load()
+	case src == 1:
+		return s.compare
+	}
+	return nil
+}
 
 // Clients is how many websockets are open.
 func (s *Server) Clients() int {
@@ -302,7 +404,7 @@ func (s *Server) Clients() int {
 
 // Loaded reports whether the source has been read to its end.
 func (s *Server) Loaded() bool {
-	done, _, _ := s.feeds[0].state()
+	done, _, _ := s.feed(0).state()
 	return done
 }
 

@@ -47,11 +47,11 @@ func (s *Server) part(r *http.Request) (*ticket, error) {
 		}
 		t := &ticket{format: f, part: Part{Threads: q.Threads}, until: time.Now().Add(ticketLife)}
 		if q.To > q.From {
-			base := s.feeds[0].base
+			base := s.feed(0).base
 			t.part.From, t.part.To = base+stack.Time(q.From), base+stack.Time(q.To)
 		}
-		comm := s.feeds[0].src.Process().Comm
-		t.name = fmt.Sprintf("%s-%d%s", fileName(comm), s.feeds[0].src.Process().PID, f.Ext)
+		comm := s.feed(0).src.Process().Comm
+		t.name = fmt.Sprintf("%s-%d%s", fileName(comm), s.feed(0).src.Process().PID, f.Ext)
 		return t, nil
 	}
 	return nil, fmt.Errorf("no format %q", q.Format)

@@ -50,6 +50,8 @@ type client struct {
 	replies [][]byte // JSON, ready to be sent
 	poked   bool
 
+	feed *feed // what was shown when it came
+
 	// The writer's own.
 	view      *query
 	at        map[int]*viewed
@@ -104,6 +106,7 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.clients[c] = struct{}{}
+	c.feed = s.feed(0)
 	s.mu.Unlock()
 	var wg sync.WaitGroup
 	wg.Add(2)
@@ -317,7 +320,7 @@ func (c *client) send(typ int, b []byte) error {
 // sendNames tells the functions and locks that the client does not know yet;
 // what refers to them follows.
 func (c *client) sendNames() error {
-	f := c.s.feeds[0]
+	f := c.feed
 	funcs := f.st.Names.Since(c.names)
 	locks := f.st.Locks(c.locksSent)
 	if len(funcs) == 0 && len(locks) == 0 {
@@ -334,14 +337,14 @@ func (c *client) threads() []int {
 		return c.view.Threads
 	}
 	var out []int
-	for _, in := range c.s.feeds[0].st.Infos() {
+	for _, in := range c.feed.st.Infos() {
 		out = append(out, in.Seq)
 	}
 	return out
 }
 
 func (c *client) sendView() error {
-	f := c.s.feeds[0]
+	f := c.feed
 	t0, t1 := c.view.span(f)
 	c.version, c.anewAt = f.st.Names.Version(), time.Now()
 	clear(c.at)
@@ -366,7 +369,7 @@ func (c *client) sendView() error {
 }
 
 func (c *client) sendMore() error {
-	f := c.s.feeds[0]
+	f := c.feed
 	if c.blocked > tooSlow {
 		// It took too long to take the last frames: what it holds may be old.
 		gap := wire.Frame{Type: wire.TypeGap, ID: c.view.ID, Bin: float64(c.blocked)}

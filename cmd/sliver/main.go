@@ -62,7 +62,7 @@ type env struct {
 }
 
 func commands() []*command {
-	return []*command{recordCommand(), exportCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+	return []*command{recordCommand(), viewCommand(), exportCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		completionCommand(), versionCommand()}
 }
 
@@ -184,6 +184,7 @@ Commands:
 	fmt.Fprint(w, `
 Try:
   sliver demo                              a first timeline within seconds
+  sliver record -p 1234 --web --open       watch its threads live, in the browser
   sliver record -p 1234 -d 10s             all threads of process 1234, 10 seconds
   sliver stack 1234                        what every thread does and waits for now
   sliver top 1234                          live: functions and threads that take the time

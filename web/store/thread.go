@@ -239,7 +239,7 @@ func (f *Feed) Other(e event.Event) {
 		f.state = State{State: s, Call: nr}
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:
-		f.lock = Lock{Addr: e.Payload()}
+		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait} // told before the lock
 		f.change(LaneLock, at, f.store.lockID(f.lock), f.lock.Addr != 0)
 	case event.Holder:
 		if f.lock.Addr != 0 {
@@ -269,7 +269,7 @@ func (f *Feed) Other(e event.Event) {
 		f.addLane(LaneGap, Slice{Start: at - stack.Time(ns), End: at, Place: uint32(why) << 1})
 	case event.Mark:
 		f.addLane(LaneGap, Slice{Start: at, End: at, Place: uint32(e.Payload()&0xff)<<1 | 1})
-		if stack.Why(e.Payload()) == stack.WhyGone {
+		if w := stack.Why(e.Payload()); w == stack.WhyGone || w == stack.WhyStopped {
 			f.finish(at)
 		}
 	case event.Rate:

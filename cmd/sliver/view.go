@@ -1,0 +1,83 @@
+package main
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+)
+
+func viewCommand() *command {
+	var (
+		f         webFlags
+		compare   string
+		debugDirs []string
+		fullNames bool
+	)
+	return &command{
+		name: "view", args: "REC.sliver [--compare OTHER.sliver]", short: "look at a recording in the browser",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&compare, "compare", "", "a second recording, to compare with")
+			f.register(fs, false)
+			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
+			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments, where the recording\nhas no names yet")
+		},
+		help: `
+The page is served by this program until Ctrl-C; nothing leaves for another
+machine. Only who has the printed URL can see it.
+
+Examples:
+  sliver view run.sliver --open
+  sliver view new.sliver --compare old.sliver
+  sliver view run.sliver --web 127.0.0.1:8080`,
+		run: func(_ context.Context, e *env, args []string) error {
+			if len(args) != 1 {
+				return usagef("view", "give one recording; a second one to compare with goes behind --compare")
+			}
+			if _, err := f.wanted("view"); err != nil {
+				return err
+			}
+			open := func(path string) (*trace.Recording, io.Closer, error) {
+				rec, c, err := openRecording(path)
+				if err == nil {
+					warnDamage(e.stderr, path, rec)
+					if rec.Symbols == nil {
+						addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
+					}
+				}
+				return rec, c, err
+			}
+			rec, c, err := open(args[0])
+			if err != nil {
+				return err
+			}
+			defer c.Close()
+			o := f.options(e)
+			o.Source = web.NewRecording(rec)
+			o.Export = func(_ context.Context, w io.Writer, format string, p web.Part) error {
+				return writePart(w, rec, format, p)
+			}
+			if compare != "" {
+				other, c, err := open(compare)
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				o.Compare = web.NewRecording(other)
+			}
+			s, err := web.Serve(context.Background(), o)
+			if err != nil {
+				return err
+			}
+			defer s.Close()
+			f.announce(e, s)
+			untilSignal(nil)
+			return nil
+		},
+	}
+}

@@ -1,0 +1,204 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"os/user"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+)
+
+// webFlags say where a page is served; record, demo and view have them.
+type webFlags struct {
+	addr  string
+	token string
+	hosts []string
+	open  bool
+
+	fs *pflag.FlagSet
+}
+
+const webDefault = "127.0.0.1:0"
+
+func (f *webFlags) register(fs *pflag.FlagSet, optional bool) {
+	f.fs = fs
+	if optional {
+		fs.StringVar(&f.addr, "web", "", "show the threads live on a page, served on this address\n("+webDefault+": this machine alone, a free port)")
+		fs.Lookup("web").NoOptDefVal = webDefault
+	} else {
+		fs.StringVar(&f.addr, "web", webDefault, "serve on this address (0: a free port)")
+	}
+	fs.StringVar(&f.token, "web-token", "", "token that the page's URL carries, in place of a random one;\naddresses that other machines reach demand one")
+	fs.StringArrayVar(&f.hosts, "web-host", nil, "name under which a proxy or other machines ask for the page;\nrepeatable")
+	fs.BoolVar(&f.open, "open", false, "start the browser")
+}
+
+// wanted checks the flags and tells whether a page is to be served.
+func (f *webFlags) wanted(help string) (bool, error) {
+	if f.addr == "" {
+		if f.fs.Changed("web") {
+			return false, usagef(help, `web: "" is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080`)
+		}
+		for _, name := range []string{"web-token", "web-host", "open"} {
+			if f.fs.Changed(name) {
+				return false, usagef(help, "--%s is for the page: add --web", name)
+			}
+		}
+		return false, nil
+	}
+	if f.fs.Changed("web-token") && f.token == "" {
+		return false, usagef(help, "web-token: it is empty; use at least %d letters, digits, - and _", web.MinToken)
+	}
+	if err := web.CheckAddress(f.addr, f.token); err != nil {
+		return false, usagef(help, "web: %v", err)
+	}
+	return true, nil
+}
+
+// takeAddress lets an address follow --web with a space: such a thing is
+// neither a flag nor a command. It returns the other arguments.
+func (f *webFlags) takeAddress(args []string, dash int) ([]string, int) {
+	if f.addr != webDefault || len(args) == 0 || dash == 0 {
+		return args, dash
+	}
+	if _, _, err := net.SplitHostPort(args[0]); err != nil {
+		return args, dash
+	}
+	f.addr = args[0]
+	return args[1:], max(dash-1, -1)
+}
+
+// options are a server's, but for what it shows.
+func (f *webFlags) options(e *env) web.Options {
+	return web.Options{Addr: f.addr, Token: f.token, Hosts: f.hosts, Version: versionString(), Formats: webFormats(),
+		Logf: func(format string, a ...any) {
+			fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(fmt.Errorf(format, a...)))
+		}}
+}
+
+// webFormats are the downloads that the page offers.
+func webFormats() []web.Format {
+	var out []web.Format
+	for _, f := range export.Formats() {
+		w := web.Format{Name: f.Name, Title: f.Name, About: f.About, Ext: f.StreamExtension()}
+		if f.Name == "perfetto" || f.Name == "speedscope" {
+			w.Use = f.Name
+		}
+		out = append(out, w)
+	}
+	return out
+}
+
+// writePart is web.Options.Export for a recording.
+func writePart(w io.Writer, rec *trace.Recording, format string, p web.Part) error {
+	f, err := export.ByName(format)
+	if err != nil {
+		return err
+	}
+	return f.Stream(w, rec, export.Options{From: p.From, To: p.To, Threads: p.Threads})
+}
+
+// announce tells where the page is and starts the browser if asked to.
+func (f *webFlags) announce(e *env, s *web.Server) {
+	fmt.Fprintf(e.stderr, "page: %s\n", s.URL())
+	forward := forwardLine(s)
+	if forward != "" {
+		fmt.Fprintf(e.stderr, "      from your own machine: %s\n", forward)
+	}
+	if !f.open {
+		return
+	}
+	if err := startBrowser(s, forward != ""); err != nil {
+		fmt.Fprintf(e.stderr, "sliver: cannot start the browser: %s; open the page yourself\n", oneLine(err))
+	}
+}
+
+// forwardLine is the command that makes the page reachable at the same URL on
+// the machine that an SSH session comes from; "" without one.
+func forwardLine(s *web.Server) string {
+	// client address, client port, server address, server port: ssh(1)
+	c := strings.Fields(os.Getenv("SSH_CONNECTION"))
+	host, port, err := net.SplitHostPort(s.Addr().String())
+	if len(c) != 4 || err != nil || !net.ParseIP(host).IsLoopback() {
+		return ""
+	}
+	at := c[2]
+	if u, err := user.Current(); err == nil {
+		at = u.Username + "@" + at
+	}
+	line := fmt.Sprintf("ssh -N -L %s:%s %s", port, net.JoinHostPort(host, port), at)
+	if c[3] != "22" {
+		line += " -p " + c[3]
+	}
+	return line
+}
+
+func startBrowser(s *web.Server, remote bool) error {
+	if remote && os.Getenv("DISPLAY") == "" && os.Getenv("WAYLAND_DISPLAY") == "" {
+		return errors.New("this SSH session has no display")
+	}
+	path, err := exec.LookPath("xdg-open")
+	if err != nil {
+		return errors.New("there is no xdg-open")
+	}
+	url, err := s.OpenURL()
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command(path, url)
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	go func() { _ = cmd.Wait() }() // some browsers stay: how they end is not ours to tell
+	return nil
+}
+
+// untilSignal waits for Ctrl-C and the like, or until done is closed.
+func untilSignal(done <-chan struct{}) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	select {
+	case <-ctx.Done():
+	case <-done:
+	}
+}
+
+// noPages is closed once no page has been open for a while.
+func noPages(ctx context.Context, s *web.Server) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(pagesEvery)
+		defer tick.Stop()
+		for idle := 0; idle < pagesIdle; {
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+			if idle++; s.Clients() > 0 {
+				idle = 0
+			}
+		}
+	}()
+	return done
+}
+
+// A page that is loaded anew is away for a moment.
+const (
+	pagesEvery = 250 * time.Millisecond
+	pagesIdle  = 8
+)

@@ -1,0 +1,258 @@
+package naming
+
+import (
+	"context"
+	"io"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// LiveOptions of a Live.
+type LiveOptions struct {
+	Finder    symbol.Finder
+	FullNames bool
+	Arch      string // GOARCH's name of the target's machine
+	// PerfMap opens the program's own map of its JIT code as it is now; nil:
+	// it has none.
+	PerfMap func() (io.ReadCloser, error)
+}
+
+// Place is an address on a stack.
+type Place struct {
+	Addr uint64     // to look up: for a return address one less
+	At   stack.Time // when it was there
+}
+
+// Live names places while a recording grows. What it finds out is for eyes:
+// the recording's own names are looked up when it ends. Its methods may be
+// called from any goroutine; callers of Name take turns.
+type Live struct {
+	mods Modules
+	o    LiveOptions
+
+	mu    sync.Mutex
+	known trace.Recording // Maps and Modules so far
+	fresh chan struct{}   // closed when there are more
+
+	name   sync.Mutex // one Name at a time; guards what follows
+	closed bool
+	files  []openFile // the one used last comes last
+	broken map[int]bool
+	jit    *symbol.PerfMap
+	jitAt  time.Time
+	jitFor time.Duration // how long it took to read
+}
+
+type openFile struct {
+	id int
+	f  *symbol.File
+	c  io.Closer
+}
+
+// Bounds of what a Live holds and does.
+const (
+	maxLiveFiles = 12      // open at once
+	liveBudget   = 8 << 20 // bytes of decoded DWARF for each
+	mapsWait     = 500 * time.Millisecond
+	perfMapEvery = 2 * time.Second // and not more than a 20th of the time
+	maxLiveJIT   = 192 << 20
+)
+
+// NewLive makes one that opens files through mods.
+func NewLive(mods Modules, o LiveOptions) *Live {
+	return &Live{mods: mods, o: o, fresh: make(chan struct{}), broken: map[int]bool{}, jit: &symbol.PerfMap{}}
+}
+
+// Maps adds a generation of the address space, with the modules that are new
+// in it, as trace.Recorder.Maps takes them.
+func (l *Live) Maps(m trace.Maps, mods []trace.Module) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	// Readers hold copies of these slices: they are only ever appended to.
+	l.known.Maps = append(l.known.Maps, m)
+	l.known.Modules = append(l.known.Modules, mods...)
+	close(l.fresh)
+	l.fresh = make(chan struct{})
+}
+
+// Close lets go of the files, once a Name that is at work has returned.
+func (l *Live) Close() {
+	l.name.Lock()
+	defer l.name.Unlock()
+	l.closed = true
+	for _, x := range l.files {
+		x.close()
+	}
+	l.files = nil
+}
+
+func (x *openFile) close() {
+	x.f.Close()
+	if x.c != nil {
+		x.c.Close()
+	}
+}
+
+// place is one of Name's, located.
+type place struct {
+	i   int
+	key trace.LocKey
+}
+
+// Name calls answer with the number of a place, the path of its module and its
+// frames, innermost first: none at first, for all places whose module is known,
+// then those that there are. It returns early when ctx ends. Frames are valid
+// during the call alone.
+func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, module string, vaddr uint64, frames []symbol.Frame)) {
+	l.name.Lock()
+	defer l.name.Unlock()
+	if l.closed {
+		return
+	}
+	known, found := l.locate(ctx, places)
+	for _, p := range found {
+		answer(p.i, known.Modules[p.key.Module].Path, p.key.Addr, nil)
+	}
+	slices.SortFunc(found, func(a, b place) int {
+		if a.key.Module != b.key.Module {
+			return a.key.Module - b.key.Module
+		}
+		return int(int64(a.key.Addr - b.key.Addr))
+	})
+	for len(found) > 0 && ctx.Err() == nil {
+		id := found[0].key.Module
+		n := 1
+		for n < len(found) && found[n].key.Module == id {
+			n++
+		}
+		l.module(ctx, &known.Modules[id], found[:n], answer)
+		found = found[n:]
+	}
+}
+
+// locate finds the modules of places. Samples may come by a moment before the
+// maps that explain them: what is not found is waited for, a little.
+func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []place) {
+	late := time.NewTimer(mapsWait)
+	defer late.Stop()
+	for {
+		l.mu.Lock()
+		known := trace.Recording{Maps: l.known.Maps, Modules: l.known.Modules}
+		fresh := l.fresh
+		l.mu.Unlock()
+		var found []place
+		for i := range places {
+			if k, ok := known.Locate(places[i].Addr, generation(known.Maps, places[i].At)); ok {
+				found = append(found, place{i, k})
+			}
+		}
+		if len(found) == len(places) {
+			return &known, found
+		}
+		select {
+		case <-fresh:
+			continue
+		case <-late.C:
+		case <-ctx.Done():
+		}
+		return &known, found
+	}
+}
+
+// generation is the index of the maps in force at t.
+func generation(ms []trace.Maps, t stack.Time) int {
+	i, _ := slices.BinarySearchFunc(ms, t, func(m trace.Maps, t stack.Time) int {
+		if m.At <= t {
+			return -1
+		}
+		return 1
+	})
+	return max(i-1, 0)
+}
+
+func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
+	id := places[0].key.Module
+	if len(m.Segments) == 0 && m.Path != "[vdso]" {
+		l.nameJIT(m, places, answer)
+		return
+	}
+	f := l.open(id, m)
+	if f == nil {
+		return
+	}
+	var buf []symbol.Frame
+	for _, p := range places {
+		if ctx.Err() != nil {
+			return
+		}
+		if buf = f.Frames(p.key.Addr, buf[:0]); len(buf) > 0 {
+			answer(p.i, m.Path, p.key.Addr, buf)
+		}
+	}
+}
+
+// open finds a module's file among those that are open, or opens it.
+func (l *Live) open(id int, m *trace.Module) *symbol.File {
+	for i, x := range l.files {
+		if x.id == id {
+			l.files = append(append(l.files[:i:i], l.files[i+1:]...), x)
+			return x.f
+		}
+	}
+	if l.broken[id] {
+		return nil
+	}
+	r, c, err := l.mods.Open(id, m)
+	var f *symbol.File
+	if err == nil {
+		f, err = symbol.Open(r, symbol.Options{Path: m.Path, Finder: l.o.Finder, FullNames: l.o.FullNames, Budget: liveBudget,
+			GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, archOf(l.o.Arch)) }})
+		if err != nil && c != nil {
+			c.Close()
+		}
+	}
+	if err != nil {
+		l.broken[id] = true // when the recording ends, it is told why
+		return nil
+	}
+	if len(l.files) >= maxLiveFiles {
+		l.files[0].close()
+		l.files = l.files[1:]
+	}
+	l.files = append(l.files, openFile{id, f, c})
+	return f
+}
+
+// nameJIT names run-time addresses outside files, reading the program's map
+// anew where it does not know one yet.
+func (l *Live) nameJIT(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
+	for _, p := range places {
+		name, start, ok := l.jit.Lookup(p.key.Addr)
+		if !ok && l.readPerfMap() {
+			name, start, ok = l.jit.Lookup(p.key.Addr)
+		}
+		if ok {
+			answer(p.i, m.Path, p.key.Addr, []symbol.Frame{{Func: name, Start: start}})
+		}
+	}
+}
+
+func (l *Live) readPerfMap() bool {
+	if l.o.PerfMap == nil || !l.jitAt.IsZero() && time.Since(l.jitAt) < max(perfMapEvery, 20*l.jitFor) {
+		return false
+	}
+	begin := time.Now()
+	defer func() { l.jitAt, l.jitFor = time.Now(), time.Since(begin) }()
+	r, err := l.o.PerfMap()
+	if err != nil {
+		return false // most programs have none
+	}
+	defer r.Close()
+	l.jit, _ = symbol.ParsePerfMap(io.LimitReader(r, maxLiveJIT)) // what was read before an error counts
+	return true
+}

@@ -1,0 +1,225 @@
+package trace
+
+import (
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Part chooses what Cut takes of a recording.
+type Part struct {
+	From, To stack.Time // both included; 0 leaves that side open
+	Threads  []int      // by Seq; nil takes all
+	Reason   string     // why it ends; "" as the whole does
+}
+
+// Cut writes the chosen part of rec to w as a recording of its own, with the
+// names that rec has. Calls that were open at From begin there. The accounts
+// are those of the whole recording for the threads taken.
+func Cut(w io.Writer, rec *Recording, p Part) error {
+	tw, err := NewWriter(w)
+	if err != nil {
+		return err
+	}
+	if err := tw.Process(rec.Process); err != nil {
+		return err
+	}
+	if err := cutMaps(tw, rec); err != nil {
+		return err
+	}
+	for _, c := range rec.Captured {
+		if err := tw.json(chunkNames, c); err != nil {
+			return err
+		}
+	}
+	if len(rec.Waits) > 0 {
+		var ws []Wait
+		for _, x := range rec.Waits {
+			ws = append(ws, x)
+		}
+		slices.SortFunc(ws, func(a, b Wait) int { return a.ID - b.ID })
+		if err := tw.Waits(ws); err != nil {
+			return err
+		}
+	}
+	last := stack.Time(0)
+	tids := map[stack.TID]bool{}
+	for _, th := range rec.Threads {
+		if p.Threads != nil && !slices.Contains(p.Threads, th.Seq) {
+			continue
+		}
+		at, err := cutThread(tw, rec, th, p)
+		if err != nil {
+			return err
+		}
+		last = max(last, at)
+		tids[th.TID] = true
+	}
+	st := rec.Stats
+	st.Threads = slices.DeleteFunc(slices.Clone(st.Threads), func(x ThreadStats) bool { return !tids[x.TID] })
+	if err := tw.Stats(st); err != nil {
+		return err
+	}
+	if rec.Symbols != nil {
+		if err := tw.Symbols(rec.Symbols); err != nil {
+			return err
+		}
+	}
+	end := End{At: last, Reason: p.Reason}
+	if rec.End != nil {
+		if p.To == 0 || rec.End.At < p.To {
+			end.At = rec.End.At
+		}
+		if end.Reason == "" {
+			end.Reason = rec.End.Reason
+		}
+	}
+	return tw.End(end)
+}
+
+func cutMaps(tw *Writer, rec *Recording) error {
+	if len(rec.Maps) == 0 {
+		return nil
+	}
+	// Generations are in the order of time, which need not be the one in which
+	// their modules came: the first brings all.
+	for i := range rec.Maps {
+		first, mods := len(rec.Modules), []Module(nil)
+		if i == 0 {
+			first, mods = 0, rec.Modules
+		}
+		if err := tw.Maps(rec.Maps[i], first, mods); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutThread writes a thread and its events; a thread without any in the part
+// is left out. It returns the time of the last event written.
+func cutThread(tw *Writer, rec *Recording, th Thread, p Part) (stack.Time, error) {
+	c := cutter{tw: tw, th: th, part: p}
+	for e := range rec.Events(th.Seq) {
+		if p.To != 0 && e.Time > p.To && !c.inSync() {
+			c.stop()
+			break
+		}
+		c.event(e)
+		if c.err != nil {
+			return c.last, c.err
+		}
+	}
+	c.begin()
+	c.flush(true)
+	return c.last, c.err
+}
+
+type cutter struct {
+	tw   *Writer
+	th   Thread
+	part Part
+
+	replay diff.Replayer
+	known  bool // the stack is
+	begun  bool
+	seen   bool                    // there was an event of this thread at all
+	newest [event.Sched + 1]uint64 // payload of the newest event of a kind that lasts
+	sync   int                     // Enter events of a Sync still to come
+	out    []event.Event
+	last   stack.Time
+	err    error
+}
+
+func (c *cutter) inSync() bool { return c.sync > 0 }
+
+// Enter and the others implement diff.Handler.
+func (c *cutter) Enter(stack.Time, int, diff.Frame) {}
+
+func (c *cutter) Exit(stack.Time, int, diff.Frame) {}
+
+func (c *cutter) Move(stack.Time, int, diff.Frame) {}
+
+func (c *cutter) Other(event.Event) {}
+
+// lasting are the kinds that hold until the next of their kind, in the order
+// in which they are told.
+var lasting = [...]event.Kind{event.Rate, event.State, event.Wait, event.Lock, event.Holder}
+
+func (c *cutter) event(e event.Event) {
+	c.seen = true
+	// The frames of a Sync carry older times: they belong to it.
+	if !c.begun && e.Time >= c.part.From && !c.inSync() {
+		c.begin()
+	}
+	switch k := e.Kind(); {
+	case k == event.Sync:
+		c.sync, c.known = int(min(e.Payload(), diff.MaxDepth)), true
+	case k == event.Enter && c.sync > 0:
+		c.sync--
+	default:
+		c.sync = 0
+		if k == event.Gap {
+			if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+				c.known = false
+			}
+		}
+	}
+	if c.begun {
+		c.put(e)
+		return
+	}
+	c.replay.Apply(e, c)
+	k := e.Kind()
+	if k == event.State && c.newest[k] != e.Payload() {
+		c.newest[event.Wait], c.newest[event.Lock], c.newest[event.Holder] = 0, 0, 0
+	}
+	if k.Valid() {
+		c.newest[k] = e.Payload()
+	}
+}
+
+// begin writes the thread and its stack as it is at the part's first moment.
+func (c *cutter) begin() {
+	if c.begun || !c.seen {
+		return
+	}
+	c.begun = true
+	at := max(c.part.From, c.th.Since)
+	c.th.Since = at
+	if c.err = c.tw.Thread(c.th); c.err != nil || !c.known {
+		return
+	}
+	c.put(event.Make(at, event.Sync, uint64(len(c.replay.Stack))))
+	for _, f := range c.replay.Stack {
+		c.put(event.Make(f.Entered, event.Enter, uint64(f.Word)))
+	}
+	for _, k := range lasting {
+		if c.newest[k] != 0 {
+			c.put(event.Make(at, k, c.newest[k]))
+		}
+	}
+}
+
+// stop ends the part at To: whatever is open goes on behind it.
+func (c *cutter) stop() {
+	c.begin()
+	if c.known {
+		c.put(event.Make(c.part.To, event.Seen, event.SeenOf(stack.WayStop, 0, 0)))
+	}
+}
+
+func (c *cutter) put(e event.Event) {
+	c.out = append(c.out, e)
+	c.last = max(c.last, e.Time)
+	c.flush(false)
+}
+
+func (c *cutter) flush(all bool) {
+	if len(c.out) > 0 && (all || len(c.out) >= maxDirect) && c.err == nil {
+		c.err = c.tw.Events(c.th.Seq, c.out)
+		c.out = c.out[:0]
+	}
+}
