@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -23,6 +24,9 @@ func (s *Session) Recorder() *trace.Recorder { return s.recorder }
 
 // Process is what the recording says of its target.
 func (s *Session) Process() trace.Process { return s.process }
+
+// Dir is the folder that the recording is in.
+func (s *Session) Dir() string { return filepath.Dir(s.part) }
 
 // Names finds names while the recording grows, nil without Options.Live.
 func (s *Session) Names() *naming.Live { return s.names }

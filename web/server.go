@@ -298,7 +298,7 @@ func checkToken(t string) error {
 	}
 	for _, c := range t {
 		if !(c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-' || c == '_') {
-			return fmt.Errorf("the token holds %q; use letters, digits, - and _", c)
+			return fmt.Errorf("the token: %q cannot be in it; use letters, digits, - and _", c)
 		}
 	}
 	return nil

@@ -27,6 +27,9 @@ import (
 // demoWorkload is the hidden command that demo records.
 const demoWorkload = "__demo-workload"
 
+// maxDemo is how long the workload runs at most.
+const maxDemo = 10 * time.Minute
+
 func demoCommand() *command {
 	f := &recordFlags{}
 	return &command{
@@ -45,12 +48,16 @@ they fight for, and a thread that writes to disk.
 
 Examples:
   sliver demo
+  sliver demo --web --open         watch it live, in the browser
   sliver demo -t main,'worker-*' -i 1ms -o demo.pftrace`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) > 0 {
 				return usagef("demo", "demo takes no arguments; to record a command: sliver record -- %s", args[0])
 			}
-			if f.duration <= 0 || f.duration > 10*time.Minute {
+			if f.web.addr != "" && !f.fs.Changed("duration") {
+				f.duration = maxDemo // until Ctrl-C
+			}
+			if f.duration <= 0 || f.duration > maxDemo {
 				return usagef("demo", "duration: %v is out of range; use up to 10m", f.duration)
 			}
 			if len(f.outputs) == 0 {

@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -37,6 +39,8 @@ type recordFlags struct {
 	quiet       bool
 	json        bool
 	metrics     string
+	web         webFlags
+	page        bool // as web says
 
 	fs *pflag.FlagSet
 }
@@ -57,6 +61,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus at this address\n(a port alone: on loopback)")
 	fs.BoolVar(&f.json, "json", false, "the summary as JSON on standard output")
@@ -100,10 +105,14 @@ Examples:
   sliver record -p 1234 -t main,5 -o run.pb.gz       go tool pprof -http=: run.pb.gz
   sliver record -p 1234 -t 'worker-*,!worker-0' -i 1ms -d 5s
   sliver record -o run.sliver -o run.nanoscope.txt -- ./program --its-own flags
+  sliver record -p 1234 --web --open                 watch it live, in the browser
   sliver record -p $(pidof redis-server) -d 5s --json -o /tmp/r.pftrace
 
 Ctrl-C ends a recording properly, a second one at once. With a command, Ctrl-C
-goes to the command, and sliver leaves with its exit status.`,
+goes to the command, and sliver leaves with its exit status.
+
+With --web the page stays after the end, with the whole recording: in a terminal
+until Ctrl-C, else until no page is open any more.`,
 		run: f.run,
 	}
 }
@@ -146,6 +155,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if f.duration < 0 {
 		return o, usagef("record", "duration: %v is negative", f.duration)
 	}
+	if f.page, err = f.web.wanted("record"); err != nil {
+		return o, err
+	}
 	// Who asks for an interval gets it.
 	if f.fs.Changed("interval") && !f.fs.Changed("max-overhead") {
 		o.MaxOverhead = 0
@@ -170,12 +182,13 @@ func (f *recordFlags) options() (o session.Options, err error) {
 const neither = "nothing to record: give a process (sliver record -p PID) or a command (sliver record -- CMD ARGS...)"
 
 func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
+	args, d := f.web.takeAddress(args, dash(ctx))
 	o, err := f.options()
 	if err != nil {
 		return err
 	}
 	cmd := args
-	switch d := dash(ctx); {
+	switch {
 	case d > 0:
 		return usagef("record", "unexpected %q before --", args[0])
 	case d < 0 && len(args) > 0:
@@ -254,6 +267,12 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		}
 		o.Outputs = []export.Output{out}
 	}
+	var view *liveView
+	if f.page {
+		view = newLiveView(e, &f.web, p, o.Outputs)
+		defer view.close()
+		o.Live, o.Renamed = true, view.renamed
+	}
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
 	}
@@ -263,39 +282,84 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 	defer tel.Close() // after the session's last span
 	o.Tracer = tel.Tracer()
+	var now current
+	watch := func(s *session.Session) error {
+		if now.s.Swap(s) != nil {
+			return nil // it is watched already
+		}
+		return tel.Watch(&now)
+	}
+	first := o.Outputs
+	for n := 2; ; n++ {
+		again, err := f.recordOnce(e, o, p, c != nil, view, watch)
+		if err != nil || !again {
+			return err
+		}
+		o.Started, o.Outputs = nil, nil
+		for _, out := range first {
+			o.Outputs = append(o.Outputs, numbered(out, n))
+		}
+	}
+}
+
+// current is the session that metrics are of.
+type current struct {
+	s atomic.Pointer[session.Session]
+}
+
+// Account implements telemetry.Source.
+func (c *current) Account() session.Account { return c.s.Load().Account() }
+
+// recordOnce runs one session to its end, and tells whether the page asked for
+// another one.
+func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, command bool, view *liveView, watch func(*session.Session) error) (again bool, err error) {
 	s, err := session.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
-		return noThreads(f.threads, p)
+		return false, noThreads(f.threads, p)
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer s.Close()
-	if err := tel.Watch(s); err != nil {
-		return err
+	if err := watch(s); err != nil {
+		return false, err
 	}
-	ctx, stop := f.signals(e, s, c != nil)
+	if view != nil {
+		if err := view.show(s); err != nil {
+			return false, err
+		}
+		defer view.hide()
+	}
+	ctx, stop := f.signals(e, s, command)
 	defer stop()
 	line := newStatusLine(e, s, f.quiet)
 	reason, runErr := s.Run(ctx)
 	line.close()
+	if view != nil {
+		view.ended(reason)
+	}
 	res, err := s.Finish(reason)
 	if err == nil {
 		err = runErr
 	}
 	if err != nil {
 		if res != nil && res.Left != "" {
-			return fmt.Errorf("%w; what was recorded until then is in %s ('sliver export' reads it)", err, res.Left)
+			return false, fmt.Errorf("%w; what was recorded until then is in %s ('sliver export' reads it)", err, res.Left)
 		}
-		return err
+		return false, err
 	}
 	if f.json {
-		return writeSummaryJSON(e.stdout, res)
-	}
-	if !f.quiet {
+		if err := writeSummaryJSON(e.stdout, res); err != nil {
+			return false, err
+		}
+	} else if !f.quiet {
 		writeSummary(e.stderr, res, p)
 	}
-	return nil
+	if view == nil {
+		return false, nil
+	}
+	stop() // from here on Ctrl-C takes the page down
+	return view.stay(), nil
 }
 
 // signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at
@@ -324,7 +388,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 			}
 		}
 	}()
-	return ctx, func() { signal.Stop(ch); close(done); cancel() }
+	return ctx, sync.OnceFunc(func() { signal.Stop(ch); close(done); cancel() })
 }
 
 // noThreads says which threads there are.

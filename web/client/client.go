@@ -17,6 +17,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/gorilla/websocket"
 
@@ -53,6 +54,7 @@ type Info struct {
 	Wall    int64    `json:"wall"`        // ms since 1970 at the base
 	Control []string `json:"control"`
 	Notes   []string `json:"notes"`
+	Compare string   `json:"compare"` // what the recording to compare with is of; "" none
 	Process struct {
 		PID      int      `json:"pid"`
 		Comm     string   `json:"comm"`
@@ -80,6 +82,7 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 // Times are ns since Info.Base.
 type Query struct {
 	Op       string   `json:"op"`
+	Src      int      `json:"src,omitempty"` // 1: the recording to compare with
 	T0       float64  `json:"t0,omitempty"`
 	T1       float64  `json:"t1,omitempty"`
 	Bin      float64  `json:"bin,omitempty"`
@@ -133,7 +136,7 @@ func (c *Client) Tree(ctx context.Context, t0, t1 float64, threads []int) (*Tree
 	return &t, nil
 }
 
-// Control asks the server to do something: "pause", "resume", "stop", or
+// Control asks the server to do something: "start" (again, after the end), "pause", "resume", "stop", or
 // "interval" with interval_ns, "threads" with threads, "keep" with last_ns in
 // args.
 func (c *Client) Control(ctx context.Context, action string, args map[string]any) error {
@@ -271,6 +274,21 @@ type Status struct {
 		State   string `json:"state"`
 		Ended   bool   `json:"ended"`
 	} `json:"threads"`
+
+	// Recording is that of a recording under way or just ended; nil for a file.
+	Recording *Recording `json:"status"`
+}
+
+// Recording is how a recording goes.
+type Recording struct {
+	Paused   bool          `json:"paused"`
+	Interval time.Duration `json:"interval_ns"`
+	Samples  uint64        `json:"samples"`
+	Lost     uint64        `json:"lost"`      // ticks and events that left no sample
+	PauseP50 int64         `json:"pause_p50"` // ns a thread was held, median
+	PauseP99 int64         `json:"pause_p99"`
+	Overhead float64       `json:"overhead"` // share of the threads' time
+	Threads  string        `json:"threads"`  // the selection, as --threads takes it
 }
 
 // Watch receives a view.

@@ -1,0 +1,308 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web"
+)
+
+// liveView is the page of a recording under way. The page outlives the
+// recording, and can begin another one of the same process.
+type liveView struct {
+	e     *env
+	f     *webFlags
+	p     *target.Process
+	again bool // another recording can follow
+	srv   *web.Server
+	begin chan struct{} // asks for the next recording
+
+	mu     sync.Mutex
+	s      *session.Session // nil: there is nothing to ask
+	src    *web.Live
+	over   bool // s has ended
+	status web.Status
+	asked  time.Time // when status was made
+}
+
+func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output) *liveView {
+	v := &liveView{e: e, f: f, p: p, begin: make(chan struct{}, 1), again: true}
+	for _, o := range outs {
+		v.again = v.again && o.Path != "-"
+	}
+	return v
+}
+
+// renamed is session.Options.Renamed.
+func (v *liveView) renamed(tid stack.TID, name string) {
+	v.mu.Lock()
+	src := v.src
+	v.mu.Unlock()
+	if src != nil {
+		src.Renamed(tid, name)
+	}
+}
+
+// show puts a session on the page; the first one brings the page up.
+func (v *liveView) show(s *session.Session) error {
+	src := web.NewLive(s.Recorder(), web.LiveOptions{Process: s.Process(), Namer: liveNames{s.Names()}, Wait: s.Wait})
+	v.mu.Lock()
+	v.s, v.src, v.over, v.asked = s, src, false, time.Time{}
+	v.mu.Unlock()
+	if v.srv != nil {
+		v.srv.Replace(src)
+		return nil
+	}
+	o := v.f.options(v.e)
+	o.Source, o.Export, o.Control = src, v.export, v.control()
+	o.Status = v.statusNow
+	var err error
+	if v.srv, err = web.Serve(context.Background(), o); err != nil {
+		return err
+	}
+	v.f.announce(v.e, v.srv)
+	return nil
+}
+
+// ended tells the page that sampling is over.
+func (v *liveView) ended(reason string) {
+	v.mu.Lock()
+	v.over = true
+	v.asked = time.Time{}
+	src := v.src
+	v.mu.Unlock()
+	src.End(reason)
+}
+
+// hide takes the session away before it is closed.
+func (v *liveView) hide() {
+	v.mu.Lock()
+	v.s = nil
+	v.mu.Unlock()
+}
+
+// stay keeps the page up after the end, and tells whether to record again. In a
+// terminal it stays until Ctrl-C, else until no page is open any more.
+func (v *liveView) stay() (again bool) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var idle <-chan struct{}
+		if !isTerminal(v.e.stderr) {
+			idle = noPages(ctx, v.srv)
+		}
+		select {
+		case <-v.begin:
+			again = true
+		case <-idle:
+		case <-ctx.Done():
+		}
+	}()
+	if isTerminal(v.e.stderr) {
+		fmt.Fprintf(v.e.stderr, "  page     stays at %s until Ctrl-C\n", v.srv.URL())
+		if l := forwardLine(v.srv); l != "" {
+			fmt.Fprintf(v.e.stderr, "           from your own machine: %s\n", l)
+		}
+	}
+	untilSignal(done)
+	cancel()
+	<-done
+	return again
+}
+
+func (v *liveView) close() {
+	if v.srv != nil {
+		v.srv.Close()
+	}
+}
+
+var errOver = errors.New("the recording has ended")
+
+// running is the session under way.
+func (v *liveView) running() (*session.Session, error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.s == nil || v.over {
+		return nil, errOver
+	}
+	return v.s, nil
+}
+
+func (v *liveView) control() web.Control {
+	with := func(do func(*session.Session) error) error {
+		s, err := v.running()
+		if err != nil {
+			return err
+		}
+		v.mu.Lock()
+		v.asked = time.Time{}
+		v.mu.Unlock()
+		return do(s)
+	}
+	c := web.Control{
+		Pause:       func() error { return with(func(s *session.Session) error { s.Pause(); return nil }) },
+		Resume:      func() error { return with(func(s *session.Session) error { s.Resume(); return nil }) },
+		Stop:        func() error { return with(func(s *session.Session) error { s.Stop(); return nil }) },
+		SetInterval: func(d time.Duration) error { return with(func(s *session.Session) error { return s.SetInterval(d) }) },
+		SetThreads: func(spec string) error {
+			return with(func(s *session.Session) error {
+				sel, err := sampler.ParseSelection(spec)
+				if err != nil {
+					return err
+				}
+				return s.SetSelection(sel)
+			})
+		},
+		KeepLast: v.keep,
+	}
+	if v.again {
+		c.Start = v.start
+	}
+	return c
+}
+
+// start asks for another recording after the end of the last.
+func (v *liveView) start() error {
+	if _, err := v.running(); err == nil {
+		return errors.New("a recording is under way")
+	}
+	if !v.p.Alive() {
+		return fmt.Errorf("process %d has ended: there is nothing to record", v.p.PID())
+	}
+	select {
+	case v.begin <- struct{}{}:
+	default: // it has been asked for already
+	}
+	return nil
+}
+
+// statusEvery bounds how often the accounts are added up, however many pages ask.
+const statusEvery = 300 * time.Millisecond
+
+func (v *liveView) statusNow() web.Status {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.s != nil && time.Since(v.asked) > statusEvery {
+		st := v.s.Status()
+		t := st.Total
+		v.status = web.Status{Paused: v.s.Paused(), Interval: v.s.Interval(), Samples: t.Samples,
+			Lost:     t.Late + t.TimedOut + t.Denied + t.Stretched + t.Overwritten,
+			PauseP50: st.Pauses.P50, PauseP99: st.Pauses.P99, Overhead: session.Share(t), Threads: v.s.Selection().String()}
+		v.asked = time.Now()
+	}
+	return v.status
+}
+
+func (v *liveView) snapshot() (*trace.Recording, func(), error) {
+	v.mu.Lock()
+	s := v.s
+	v.mu.Unlock()
+	if s == nil {
+		return nil, nil, session.ErrOver
+	}
+	return s.Snapshot()
+}
+
+// export is web.Options.Export.
+func (v *liveView) export(_ context.Context, w io.Writer, format string, p web.Part) error {
+	rec, release, err := v.snapshot()
+	if err != nil {
+		return err
+	}
+	defer release()
+	return writePart(w, rec, format, p)
+}
+
+// keep writes the last of what is recorded to a file of its own, beside the
+// recording.
+func (v *liveView) keep(last time.Duration) (string, error) {
+	if last <= 0 || last > maxKept {
+		return "", fmt.Errorf("%v cannot be kept; choose up to %v", last, maxKept)
+	}
+	now := target.Now()
+	rec, release, err := v.snapshot()
+	if err != nil {
+		return "", err
+	}
+	defer release()
+	if rec.End != nil {
+		now = rec.End.At
+	}
+	whole := session.DefaultOutput(v.p.Facts().Comm, v.p.PID(), time.Now())
+	path := filepath.Join(v.dir(), strings.TrimSuffix(whole, ".sliver")+"-last"+last.String()+".sliver")
+	n, err := export.Atomic(path, func(w io.Writer) error {
+		return trace.Cut(w, rec, trace.Part{From: now - stack.Time(last), To: now, Reason: "kept on the page"})
+	})
+	if err != nil {
+		return "", err
+	}
+	clear := ""
+	if isTerminal(v.e.stderr) {
+		clear = "\r\x1b[K" // the status line
+	}
+	fmt.Fprintf(v.e.stderr, clear+"kept the last %v in %s (%s)\n", last, path, bytesText(n))
+	return path, nil
+}
+
+// maxKept is as much as anybody asks for.
+const maxKept = 24 * time.Hour
+
+// dir is where the recording goes.
+func (v *liveView) dir() string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.s == nil {
+		return "."
+	}
+	return v.s.Dir()
+}
+
+// numbered is the name of an output of the n-th recording.
+func numbered(o export.Output, n int) export.Output {
+	for _, ext := range o.Format.Extensions {
+		if stem, ok := strings.CutSuffix(o.Path, ext); ok {
+			o.Path = fmt.Sprintf("%s-%d%s", stem, n, ext)
+			return o
+		}
+	}
+	o.Path = fmt.Sprintf("%s-%d", o.Path, n)
+	return o
+}
+
+// liveNames is a session's names as package web asks for them.
+type liveNames struct{ l *naming.Live }
+
+// Name implements web.Namer.
+func (n liveNames) Name(ctx context.Context, words []web.Word, answer func(int, []web.NameFrame)) {
+	places := make([]naming.Place, len(words))
+	for i, w := range words {
+		places[i] = naming.Place{Addr: w.Word.Lookup(), At: w.At}
+	}
+	n.l.Name(ctx, places, func(i int, module string, vaddr uint64, frames []symbol.Frame) {
+		if len(frames) == 0 {
+			answer(i, []web.NameFrame{{Func: trace.PlaceName(module, vaddr), Module: module}})
+			return
+		}
+		out := make([]web.NameFrame, len(frames))
+		for k, f := range frames {
+			out[k] = web.NameFrame{Func: f.Func, File: f.File, Line: f.Line, Module: module, Defined: f.StartFile, Start: f.StartLine}
+		}
+		answer(i, out)
+	})
+}
