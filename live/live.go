@@ -26,6 +26,8 @@ type Target struct {
 	mu    sync.Mutex // one Remap at a time
 	maps  []stack.Mapping
 	onMap func(maps []stack.Mapping, at stack.Time, exec bool)
+	// tracers are all that were ever made: for their accounts.
+	tracers []*target.Tracer
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in
@@ -79,7 +81,21 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	if err != nil {
 		return nil, err
 	}
+	t.mu.Lock()
+	t.tracers = append(t.tracers, tr)
+	t.mu.Unlock()
 	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack}, nil
+}
+
+// SelfCPU is the CPU time in ns that this program has used, the stops included.
+func (t *Target) SelfCPU() int64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	sum := target.SelfCPU()
+	for _, tr := range t.tracers {
+		sum += tr.CPU()
+	}
+	return sum
 }
 
 // Image implements sampler.Target.

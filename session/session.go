@@ -212,7 +212,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		defer t.Stop()
 		timeout = t.C
 	}
-	s.begin, s.self = target.Now(), target.SelfCPU()
+	s.begin, s.self = target.Now(), s.live.SelfCPU()
 	sampled := s.phases.begin("sample")
 	began := time.Now()
 	defer func() {
@@ -267,7 +267,7 @@ func (s *Session) Stop() {
 
 func (s *Session) stats() trace.Stats {
 	threads, pauses := s.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: target.SelfCPU() - s.self}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self}
 }
 
 // Status is what a status line shows.

@@ -108,11 +108,18 @@ func (c *Command) Wait() (status int, err error) {
 	return st.ExitStatus(), nil
 }
 
-// ownThread reports whether tid is a thread of this program: the one that holds
-// a Command.
+// ownThread reports whether tid is a thread of this program, the one that holds
+// a Command, or a stopper of it.
 func ownThread(tid int) bool {
-	_, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid))
-	return err == nil
+	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err == nil {
+		return true
+	}
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", tid))
+	if err != nil {
+		return false
+	}
+	st, err := ParseStat(b)
+	return err == nil && st.PPID == os.Getpid() && st.Comm == stopperName
 }
 
 // Kill ends the command.

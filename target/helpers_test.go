@@ -207,22 +207,8 @@ func eventually(t testing.TB, what string, look func() bool) {
 // untraced checks what the kernel says of every thread of a process.
 func untraced(t testing.TB, pid int) {
 	t.Helper()
-	tids, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range tids {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, e.Name()))
-		if err != nil {
-			continue // it ended
-		}
-		s, err := ParseStatus(b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if s.TracerPid != 0 {
-			t.Errorf("thread %s is traced by %d", e.Name(), s.TracerPid)
-		}
+	if tids := traced(t, pid); len(tids) > 0 {
+		t.Errorf("traced: %v", tids)
 	}
 }
 

@@ -35,7 +35,7 @@ func Clocks() (monotonic, boot, real int64) {
 	return (a + get(unix.CLOCK_MONOTONIC)) / 2, boot, real
 }
 
-// SelfCPU is the CPU time that this program has used, in ns.
+// SelfCPU is the CPU time that this program has used, in ns, but for Tracer.CPU.
 func SelfCPU() int64 {
 	var ru unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &ru) != nil {

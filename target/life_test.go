@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"runtime"
@@ -161,6 +160,30 @@ func TestLate(t *testing.T) {
 	}
 }
 
+// A thread that stops right after its deadline is let go, and can be had again.
+func TestLateByLittle(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c"), "1")
+	p := openProcess(t, prog.pid())
+	th := openThread(t, p, atoi(t, prog.line()))
+	tr := tracer(t)
+	w := NewWindow(0)
+	late := 0
+	for range 300 {
+		w.Deadline, w.SpinFor = 1, 1
+		if err := tr.Capture(th, w); err == ErrTimeout {
+			late++
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "release", func() bool { tr.Reap(); return !th.Late() && tr.Late() == 0 })
+	}
+	if late == 0 {
+		t.Error("no stop was late")
+	}
+	w.SpinFor = 0
+	capture(t, tr, th, w)
+}
+
 // The exec of one thread waits for a late one to be reaped, and holds what
 // attaching to a third one waits for.
 func TestLateAndExec(t *testing.T) {
@@ -196,7 +219,7 @@ func TestLateAndExec(t *testing.T) {
 }
 
 // loopVar tells a helper process what to do: "PID TID …" captures until it is
-// killed, "seize TID" is another tracer until its input ends.
+// killed (see kill_test.go), "seize TID" is another tracer until its input ends.
 const loopVar = "SLIVER_TEST_CAPTURE_LOOP"
 
 func TestMain(m *testing.M) {
@@ -232,104 +255,4 @@ func hold(arg string) {
 	fail(err)
 	fail(unix.PtraceDetach(tid))
 	os.Exit(0)
-}
-
-// captureLoop samples at 1 kHz by the rule of every sampler: who is blocked is
-// read, who runs is stopped.
-func captureLoop(args []string) {
-	runtime.LockOSThread()
-	fail := func(err error) {
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-	}
-	pid, err := strconv.Atoi(args[0])
-	fail(err)
-	p, err := Open(pid)
-	fail(err)
-	tr, err := NewTracer()
-	fail(err)
-	var ths []*Thread
-	for _, a := range args[1:] {
-		tid, err := strconv.Atoi(a)
-		fail(err)
-		th, err := p.Thread(stack.TID(tid))
-		fail(err)
-		ths = append(ths, th)
-	}
-	w := NewWindow(0)
-	w.Deadline = 1e9
-	var call stack.Call
-	for round := 0; ; round++ {
-		tr.SleepUntil(monotonic() + 1e6)
-		for _, th := range ths {
-			if ok, err := th.ReadBlocked(w); ok || err != nil {
-				fail(err)
-				continue
-			}
-			if running, _, _, err := th.Syscall(&call); !running || err != nil {
-				fail(err)
-				continue
-			}
-			if err := tr.Capture(th, w); err != nil && err != ErrTimeout && err != ErrGone {
-				fail(err)
-			}
-		}
-		if round == 2 {
-			fmt.Println("looping")
-		}
-	}
-}
-
-// Killed at any moment, a sampler leaves no thread stopped or traced. One
-// thing cannot be helped: a running thread that blocks in the microseconds
-// after the request to stop, in a call that has to be put back, sees EINTR if
-// the sampler dies before it could do so. With 12 kills that may happen once.
-func TestKilled(t *testing.T) {
-	prog, p, bs := startCalls(t)
-	spin := start(t, build(t, "testdata/spin.c"), "1")
-	spinner := spin.line()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := fmt.Sprint(prog.pid())
-	for _, b := range bs {
-		calls += fmt.Sprint(" ", b.th.TID())
-	}
-	for i := range 24 {
-		args := calls
-		if i%2 == 1 {
-			args = fmt.Sprint(spin.pid(), " ", spinner)
-		}
-		cmd := exec.Command(self)
-		cmd.Env = append(os.Environ(), loopVar+"="+args)
-		out, err := cmd.StdoutPipe()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		buf := make([]byte, 64)
-		if n, err := out.Read(buf); string(buf[:n]) != "looping\n" {
-			t.Errorf("helper: %q %v", buf[:n], err)
-		}
-		for range rand.IntN(2000) {
-			runtime.Gosched()
-		}
-		cmd.Process.Kill()
-		cmd.Wait()
-		untraced(t, prog.pid())
-		untraced(t, spin.pid())
-		tid, _ := strconv.Atoi(spinner)
-		if c := state(t, spin.pid(), tid); c != 'R' {
-			t.Errorf("spinning thread in state %c", c)
-		}
-	}
-	if !p.Alive() {
-		t.Error("the target is gone")
-	}
-	verdict(t, prog, 1, func(string) bool { return true })
 }

@@ -12,8 +12,8 @@ import (
 //go:nosplit
 //go:norace
 func (w *Window) setRegs(tid uintptr) syscall.Errno {
-	w.raw.regVec.Base = (*byte)(unsafe.Pointer(&w.raw.regs))
-	w.raw.regVec.Len = regWords * 8
+	w.raw.regVec.base = uintptr(unsafe.Pointer(&w.raw.regs))
+	w.raw.regVec.len = regWords * 8
 	_, errno := raw6(syscall.SYS_PTRACE, ptraceSetRegSet, tid, ntPRStatus, uintptr(unsafe.Pointer(&w.raw.regVec)), 0, 0)
 	return errno
 }
@@ -24,8 +24,8 @@ func (w *Window) setRegs(tid uintptr) syscall.Errno {
 //go:nosplit
 //go:norace
 func (w *Window) getTLS(tid uintptr) {
-	w.raw.regVec.Base = (*byte)(unsafe.Pointer(&w.raw.tls))
-	w.raw.regVec.Len = 8
+	w.raw.regVec.base = uintptr(unsafe.Pointer(&w.raw.tls))
+	w.raw.regVec.len = 8
 	_, errno := raw6(syscall.SYS_PTRACE, ptraceGetRegSet, tid, ntTLS, uintptr(unsafe.Pointer(&w.raw.regVec)), 0, 0)
 	w.raw.gotTLS = errno == 0
 	w.raw.wantTLS = false

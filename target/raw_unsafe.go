@@ -71,19 +71,20 @@ const (
 
 // How a window ends.
 const (
-	endDone  = iota // sampled and let go
-	endLate         // not stopped within the spin
-	endDead         // ended, and not reaped yet
-	endGone         // no such tracee
-	endError        // w.raw.errno says what failed; the thread was let go if it could be
+	endDone    = iota // sampled and let go
+	endLate           // not stopped within the spin
+	endDead           // ended, and not reaped yet
+	endGone           // no such tracee
+	endError          // w.raw.errno says what failed; the thread was let go if it could be
+	endRefused        // it could not be attached
 )
 
 // raw is the memory that the kernel writes to and reads from.
 type raw struct {
 	info   [16]uint64 // siginfo_t
 	regs   [regWords]uint64
-	regVec syscall.Iovec
-	local  syscall.Iovec
+	regVec ownVec
+	local  ownVec
 	remote [MaxSpans + 1]remoteVec
 	ts     [2]int64
 	before callBefore // of the call, where the machine needs it to put the call back
@@ -97,6 +98,13 @@ type raw struct {
 	code    int32    // CLD_*
 	status  int32    // signal and event of the stop
 	errno   syscall.Errno
+}
+
+// ownVec is an iovec whose memory somebody else keeps: writing a pointer could
+// need the runtime.
+type ownVec struct {
+	base uintptr
+	len  uint64
 }
 
 // remoteVec is an iovec whose address is the target's: no pointer for us.
@@ -246,10 +254,10 @@ func (w *Window) finish(tid uintptr) int {
 //go:nosplit
 //go:norace
 func (w *Window) getRegs(tid uintptr) syscall.Errno {
-	w.raw.regVec.Base = (*byte)(unsafe.Pointer(&w.raw.regs))
-	w.raw.regVec.Len = regWords * 8
+	w.raw.regVec.base = uintptr(unsafe.Pointer(&w.raw.regs))
+	w.raw.regVec.len = regWords * 8
 	_, errno := raw6(syscall.SYS_PTRACE, ptraceGetRegSet, tid, ntPRStatus, uintptr(unsafe.Pointer(&w.raw.regVec)), 0, 0)
-	if errno == 0 && w.raw.regVec.Len != regWords*8 {
+	if errno == 0 && w.raw.regVec.len != regWords*8 {
 		return syscall.EPROTO // a 32-bit thread
 	}
 	return errno
@@ -333,8 +341,8 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		if want == 0 {
 			break
 		}
-		w.raw.local.Base = &w.buf[from]
-		w.raw.local.Len = uint64(want)
+		w.raw.local.base = uintptr(unsafe.Pointer(&w.buf[from]))
+		w.raw.local.len = uint64(want)
 		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), 1,
 			uintptr(unsafe.Pointer(&w.raw.remote[first])), uintptr(w.n+1-first), 0)
 		if errno != 0 {
@@ -363,8 +371,8 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		w.planStack(sp, below)
 		w.raw.remote[w.n].addr = w.StackAddr
 		w.raw.remote[w.n].len = uint64(w.stack)
-		w.raw.local.Base = &w.buf[w.off[w.n]]
-		w.raw.local.Len = uint64(w.stack)
+		w.raw.local.base = uintptr(unsafe.Pointer(&w.buf[w.off[w.n]]))
+		w.raw.local.len = uint64(w.stack)
 		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), 1,
 			uintptr(unsafe.Pointer(&w.raw.remote[w.n])), 1, 0)
 		if errno != 0 {
@@ -492,6 +500,28 @@ func setMask(mask uint64) (old uint64, err error) {
 		return 0, errno
 	}
 	return old, nil
+}
+
+// schedAttr is struct sched_attr in its first published size (linux/sched/types.h).
+type schedAttr struct {
+	size, policy              uint32
+	flags                     uint64
+	nice                      int32
+	priority                  uint32
+	runtime, deadline, period uint64
+}
+
+// setSlice asks the scheduler to let the calling thread run for no longer than
+// ns at a time, and in return to let it run soon after it wakes (Linux 6.12 and
+// newer; older ones take no notice). 0: the scheduler's own choice. It leaves a
+// thread alone that somebody has given another scheduling policy.
+func setSlice(ns uint64) {
+	a := schedAttr{size: uint32(unsafe.Sizeof(schedAttr{}))}
+	if _, _, errno := syscall.RawSyscall6(unix.SYS_SCHED_GETATTR, 0, uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a), 0, 0, 0); errno != 0 || a.policy != 0 {
+		return
+	}
+	a.runtime = ns
+	syscall.RawSyscall6(unix.SYS_SCHED_SETATTR, 0, uintptr(unsafe.Pointer(&a)), 0, 0, 0, 0)
 }
 
 // regBytes views a register block as the bytes that the kernel wrote.

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,6 +25,11 @@ type Tracer struct {
 	timer    int32
 	late     []late
 	spare    *Window
+
+	resting *stopper   // ready for the next stop; nil: none was started yet
+	keeping []*stopper // each with a thread that has not stopped
+	alone   bool       // there are no stoppers: stops are made by this OS thread
+	cpu     atomic.Int64
 
 	// guard reaps late threads that die while this OS thread may be waiting
 	// for the very exec that waits for them.
@@ -71,6 +74,7 @@ func NewTracer() (*Tracer, error) {
 		unix.Close(tr.wake)
 		return nil, fmt.Errorf("mask signals: %w", err)
 	}
+	setSlice(shortSlice)
 	if err := errors.Join(
 		changeAction(unix.SIGCHLD, saNoCldStop, 0),
 		changeAction(alarmSignal, 0, saRestart),
@@ -80,6 +84,9 @@ func NewTracer() (*Tracer, error) {
 	}
 	return tr, nil
 }
+
+// shortSlice, in ns, is about what one sample takes. A stopper inherits it.
+const shortSlice = 100_000
 
 // alarmSignal ends a sleep at its deadline: the last realtime signal, sent to
 // the one OS thread that sleeps. The Go runtime's handler takes it and does
@@ -101,11 +108,25 @@ const maskInWindow = math.MaxUint64 &^ (1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1)
 // short read of memory is no error: see Window.
 func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	w.reset()
+	tr.recall()
 	if t.late.Load() || len(tr.late) > 0 && tr.holds(int(t.tid)) {
 		return ErrTimeout
 	}
 	if err := t.prepare(w); err != nil {
 		return err
+	}
+	// More is Go, which no stopper runs. Targets that need it are Go programs
+	// themselves, whose runtime makes a call again that ended with EINTR.
+	if w.More == nil {
+		s := tr.stopper()
+		if s == nil && !tr.alone {
+			return ErrTimeout // all keep threads that do not stop
+		}
+		if s != nil {
+			if err, ok := tr.captureBy(s, t, w); ok {
+				return err
+			}
+		}
 	}
 	tid := int(t.tid)
 	for try := 1; ; try++ {
@@ -134,13 +155,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	}
 	switch end {
 	case endDone:
-		w.fill()
-		if w.raw.gotTLS {
-			t.tls, t.hasTLS = w.raw.tls, true
-		}
-		if w.Regs.TLS == 0 {
-			w.Regs.TLS = t.tls
-		}
+		tr.done(t, w)
 		return nil
 	case endLate:
 		t.late.Store(true)
@@ -161,6 +176,17 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		return ErrGone
 	}
 	return fmt.Errorf("sample thread %d: %w", tid, w.raw.errno)
+}
+
+// done translates what a window brought.
+func (tr *Tracer) done(t *Thread, w *Window) {
+	w.fill()
+	if w.raw.gotTLS {
+		t.tls, t.hasTLS = w.raw.tls, true
+	}
+	if w.Regs.TLS == 0 {
+		w.Regs.TLS = t.tls
+	}
 }
 
 // wait goes on where stop gave up, now with the Go scheduler's knowledge.
@@ -232,7 +258,7 @@ func (t *Thread) refused(errno unix.Errno) error {
 		defer unix.Close(dir)
 		p.dir = dir
 		if _, status, err := p.status(""); err == nil && status.TracerPid != 0 {
-			if _, err := os.Stat("/proc/self/task/" + strconv.Itoa(status.TracerPid)); err == nil {
+			if ownThread(status.TracerPid) {
 				return ErrTimeout // late, for another Tracer of ours
 			}
 			return ErrTraced
@@ -325,9 +351,10 @@ func (tr *Tracer) bury(l late) {
 }
 
 // Reap lets go every thread that was late and has stopped since. It costs one
-// system call for each such thread, nothing when there is none; call it at
-// each tick.
+// system call for each such thread of this OS thread's own, nothing for one that
+// a stopper keeps, which lets it go by itself; call it at each tick.
 func (tr *Tracer) Reap() {
+	tr.recall()
 	for i := 0; i < len(tr.late); {
 		if !tr.release(&tr.late[i]) {
 			i++
@@ -341,8 +368,12 @@ func (tr *Tracer) Reap() {
 	}
 }
 
+// CPU is the CPU time in ns that the stops have used in processes of their own,
+// beside SelfCPU. It may be called from any goroutine.
+func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }
+
 // Late is how many threads are still attached because they did not stop.
-func (tr *Tracer) Late() int { return len(tr.late) }
+func (tr *Tracer) Late() int { return len(tr.late) + len(tr.keeping) }
 
 // release reports whether there is nothing more to do for l.
 func (tr *Tracer) release(l *late) bool {
@@ -393,11 +424,20 @@ func (tr *Tracer) Close() error {
 		return nil
 	}
 	end := monotonic() + closeLimit
-	for tr.Reap(); len(tr.late) > 0 && monotonic() < end; tr.Reap() {
+	for tr.Reap(); tr.Late() > 0 && monotonic() < end; tr.Reap() {
 		ts := unix.NsecToTimespec(closeLimit / 100)
 		_ = unix.Nanosleep(&ts, nil)
 	}
+	if tr.resting != nil {
+		tr.resting.close()
+		tr.resting = nil
+	}
+	for _, s := range tr.keeping {
+		s.close()
+	}
+	tr.keeping = nil
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
+	setSlice(0)
 	unix.Close(tr.wake)
 	deleteTimer(tr.timer)
 	if _, err := setMask(tr.mask); err != nil {

@@ -1,0 +1,204 @@
+package target
+
+import (
+	"fmt"
+	"os"
+	"sync/atomic"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// A stop may have cut a system call short, and until the tracer has put that
+// back, the target must not run on. If the tracer dies in between, it does: the
+// kernel lets go of a dead tracer's threads at once. So stops are made by a
+// process that does not die with this program: a stopper. It shares this
+// program's memory and open files (clone with CLONE_VM and CLONE_FILES) but not
+// its fate: a kill -9 of this program, or a Ctrl-Z, meets the stopper not at
+// all. It finishes the stop that it is in, lets the thread go and ends.
+//
+// It runs no Go: a row of raw system calls on a stack of its own, all signals
+// masked. So a garbage collection here cannot stretch a stop either.
+//
+// A stopper that has a thread that does not stop in time keeps it, and lets it
+// go at the moment it stops. Meanwhile another one takes its place; so a
+// stopper that waits for an exec, which waits for such a thread to be reaped,
+// waits for somebody who is not itself asleep.
+type stopper struct {
+	proc   int
+	b      *stopBlock
+	mem    []byte  // its stack
+	thread *Thread // that it keeps
+	cpu    int64   // ns, of what the Tracer has counted
+}
+
+const (
+	stopperStack = 64 << 10
+	// maxStoppers bounds how many threads that do not stop are kept at a time;
+	// while there are as many, no further one is stopped.
+	maxStoppers = 32
+	stopperName = "sliver-stopper" // as ps shows it
+)
+
+// newStopper starts one. Its life is that of the calling OS thread.
+func newStopper() (*stopper, error) {
+	mem, err := unix.Mmap(-1, 0, stopperStack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err != nil {
+		return nil, fmt.Errorf("memory for a stopper: %w", err)
+	}
+	s := &stopper{mem: mem, b: &stopBlock{spare: NewWindow(1), done: 1, parent: uintptr(os.Getpid())}}
+	s.b.spare.reset()
+	copy(s.b.name[:], stopperName)
+	old, err := setMask(^uint64(0))
+	if err == nil {
+		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES, stackTop(mem), s.b)
+		_, err = setMask(old)
+		if s.proc = int(proc); s.proc < 0 {
+			err = syscall.Errno(-s.proc)
+		}
+	}
+	if err != nil {
+		_ = unix.Munmap(mem)
+		return nil, fmt.Errorf("start a stopper: %w", err)
+	}
+	return s, nil
+}
+
+// call has the stopper carry out a command.
+func (s *stopper) call(cmd uint32) {
+	atomic.StoreUint32(&s.b.done, 0)
+	atomic.StoreUint32(&s.b.cmd, cmd)
+	_ = unix.Tgkill(s.proc, s.proc, callSignal)
+}
+
+// awaitEach is how often, in ns, it is made sure that the stopper lives.
+const awaitEach = 200_000_000
+
+// capture has it take one sample; false: it was killed.
+func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
+	b := s.b
+	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), w
+	b.spare.raw.before = noCall
+	s.call(stopCapture)
+	for !b.await(awaitEach) {
+		if s.ended() {
+			return endError, false
+		}
+	}
+	b.w = nil
+	return b.end, true
+}
+
+// keeps reports whether it has a thread still that did not stop.
+func (s *stopper) keeps() bool { return atomic.LoadUint32(&s.b.late) == 1 }
+
+// ended reports whether the process is gone, and takes its status.
+func (s *stopper) ended() bool {
+	pid, err := unix.Wait4(s.proc, nil, unix.WALL|unix.WNOHANG, nil)
+	return pid == s.proc || err == unix.ECHILD
+}
+
+// close ends it: at once, or as soon as it has let its thread go.
+func (s *stopper) close() {
+	keeps := s.keeps()
+	s.call(stopExit)
+	if keeps {
+		go s.bury() // the OS thread may end before
+		return
+	}
+	s.bury()
+}
+
+// bury waits for the process's end and gives its stack back.
+func (s *stopper) bury() {
+	for {
+		if _, err := unix.Wait4(s.proc, nil, unix.WALL, nil); err != unix.EINTR {
+			break
+		}
+	}
+	_ = unix.Munmap(s.mem)
+}
+
+// stopper returns the one that is at rest; nil: none is to be had.
+func (tr *Tracer) stopper() *stopper {
+	if tr.resting == nil && !tr.alone && len(tr.keeping) < maxStoppers {
+		var err error
+		if tr.resting, err = newStopper(); err != nil {
+			tr.resting, tr.alone = nil, true
+		}
+	}
+	return tr.resting
+}
+
+// captureBy is Capture by a stopper. Not ok: it must be done without.
+func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok bool) {
+	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
+	for try := 1; ; try++ {
+		end, lives := s.capture(t, w)
+		if !lives {
+			_ = unix.Munmap(s.mem)
+			tr.resting = nil
+			return ErrTimeout, true // somebody killed it
+		}
+		used := s.b.cpu[0]*1e9 + s.b.cpu[1]
+		tr.cpu.Add(used - s.cpu)
+		s.cpu = used
+		if s.keeps() { // else it has stopped meanwhile
+			t.late.Store(true)
+			s.thread, tr.resting = t, nil
+			tr.keeping = append(tr.keeping, s)
+		}
+		switch end {
+		case endRefused:
+			if s.b.errno == unix.EPERM && t.child {
+				// The Yama module may allow parents alone to trace. It is the same
+				// for every thread of the child.
+				tr.alone = true
+				tr.resting.close()
+				tr.resting = nil
+				return nil, false
+			}
+			if err := t.refused(s.b.errno); err != ErrDenied || try == seizeTries {
+				return err, true
+			}
+			continue
+		case endDone:
+			if err := parseSchedstat(s.b.line[:s.b.n], &w.Counters); err != nil {
+				return err, true
+			}
+			tr.done(t, w)
+			return nil, true
+		case endLate:
+			return ErrTimeout, true
+		case endDead, endGone:
+			return ErrGone, true
+		}
+		if w.raw.errno == unix.ESRCH {
+			return ErrGone, true
+		}
+		return fmt.Errorf("sample thread %d: %w", t.tid, w.raw.errno), true
+	}
+}
+
+// recall takes back the stoppers whose threads have stopped.
+func (tr *Tracer) recall() {
+	for i := 0; i < len(tr.keeping); {
+		s := tr.keeping[i]
+		if s.keeps() {
+			i++
+			continue
+		}
+		if s.thread != nil {
+			s.thread.late.Store(false)
+			s.thread = nil
+		}
+		last := len(tr.keeping) - 1
+		tr.keeping[i], tr.keeping[last] = tr.keeping[last], nil
+		tr.keeping = tr.keeping[:last]
+		if tr.resting == nil {
+			tr.resting = s
+		} else {
+			s.close()
+		}
+	}
+}

@@ -1,0 +1,38 @@
+#include "textflag.h"
+
+// func cloneStopper(flags, stack uintptr, b *stopBlock) (pid uintptr)
+// The new process begins on a stack of its own in stopperMain, and ends with it.
+TEXT ·cloneStopper(SB),NOSPLIT,$0-32
+	MOVD	flags+0(FP), R0
+	MOVD	stack+8(FP), R1
+	MOVD	b+16(FP), R19
+	MOVD	ZR, R2
+	MOVD	ZR, R3
+	MOVD	ZR, R4
+	MOVD	$220, R8	// clone
+	SVC
+	CBZ	R0, child
+	MOVD	R0, pid+24(FP)
+	RET
+child:
+	MOVD	ZR, R29
+	MOVD	R19, 8(RSP)
+	CALL	·stopperMain(SB)
+	MOVD	$0, R0
+	MOVD	$93, R8	// exit
+	SVC
+	BRK
+
+// func load32(p *uint32) uint32
+TEXT ·load32(SB),NOSPLIT,$0-12
+	MOVD	p+0(FP), R0
+	LDARW	(R0), R1
+	MOVW	R1, ret+8(FP)
+	RET
+
+// func store32(p *uint32, v uint32)
+TEXT ·store32(SB),NOSPLIT,$0-12
+	MOVD	p+0(FP), R0
+	MOVW	v+8(FP), R1
+	STLRW	R1, (R0)
+	RET
