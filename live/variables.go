@@ -2,6 +2,7 @@ package live
 
 import (
 	"fmt"
+	"path"
 	"strings"
 	"sync"
 
@@ -12,8 +13,9 @@ import (
 	"github.com/sliverprof/sliver/wait/data"
 )
 
-// Variables names a process's variables by address. Files are read when the
-// first address in them is asked for. It may be used by several goroutines at
+// Variables names a process's variables by address, and those of its functions
+// that tell what is waited for. Files are read when the first address in them is
+// asked for. It may be used by several goroutines at
 // once.
 type Variables struct {
 	t    *Target
@@ -43,6 +45,23 @@ func (t *Target) Variables(debugDirs []string) *Variables {
 		files: map[fileKey]*variables{}}
 }
 
+// Preload begins to read the files that most waits are in: the program, and the
+// C library.
+func (v *Variables) Preload() {
+	program := false
+	for _, mp := range v.t.Maps() {
+		if !mp.Exec || mp.Inode == 0 {
+			continue
+		}
+		base := path.Base(mp.Path)
+		if !program || strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libc-2.") ||
+			strings.HasPrefix(base, "ld-musl-") || strings.HasPrefix(base, "libpthread") {
+			v.file(&mp)
+			program = true // the kernel maps it below the libraries
+		}
+	}
+}
+
 // Close waits until no file is being read any more.
 func (v *Variables) Close() { v.wg.Wait() }
 
@@ -59,32 +78,69 @@ func (v *Variables) Known(addr uint64) (s wait.Symbol, ok, pending bool) {
 }
 
 func (v *Variables) lookup(addr uint64, patient bool) (s wait.Symbol, ok, pending bool) {
-	maps := v.t.Maps()
-	mp := behind(maps, addr)
-	if mp == nil {
-		return s, false, false
+	f, mp, vaddr, pending := v.find(addr, patient)
+	if f == nil {
+		return s, false, pending
 	}
-	f := v.file(mp)
-	select {
-	case <-f.ready:
-	default:
-		if !patient {
-			return s, false, true
-		}
-		<-f.ready
-	}
-	if f.load == nil {
-		return s, false, false
-	}
-	bias, ok := f.bias(maps, mp)
-	if !ok {
-		return s, false, false
-	}
-	name, off, ok := f.table.Lookup(addr - bias)
+	name, off, ok := f.table.Lookup(vaddr)
 	if !ok {
 		return s, false, false
 	}
 	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: mp.Path}, true, false
+}
+
+// Function finds the function that addr lies in, if it is one that tells what
+// is waited for: "" else. pending is as for Known.
+func (v *Variables) Function(addr uint64) (name string, pending bool) {
+	f, _, vaddr, pending := v.find(addr, false)
+	if f == nil {
+		return "", pending
+	}
+	name, ok := f.table.Function(vaddr)
+	if !ok {
+		return "", false
+	}
+	return symbol.Demangle(name, true), false
+}
+
+// find finds the file that addr lies in, and where in it; nil: there is none,
+// or (pending) it is still being read.
+func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Mapping, vaddr uint64, pending bool) {
+	maps := v.t.Maps()
+	if mp = behind(maps, addr); mp == nil {
+		return nil, nil, 0, false
+	}
+	f = v.file(mp)
+	select {
+	case <-f.ready:
+	default:
+		if !patient {
+			return nil, nil, 0, true
+		}
+		<-f.ready
+	}
+	if f.load == nil {
+		return nil, nil, 0, false
+	}
+	bias, ok := f.bias(maps, mp)
+	if !ok {
+		return nil, nil, 0, false
+	}
+	return f, mp, addr - bias, false
+}
+
+// tells reports whether a function, by its name as in the file, tells what is
+// waited for. Of mangled names most are out before they are taken apart.
+func tells(name string) bool {
+	if strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") {
+		for _, part := range [...]string{"futex", "Futex", "park", "Once", "once", "Mutex"} {
+			if strings.Contains(name, part) {
+				return wait.Tells(symbol.Demangle(name, true))
+			}
+		}
+		return false
+	}
+	return wait.Tells(name)
 }
 
 // search finds the first mapping that ends above addr.
@@ -151,7 +207,7 @@ func (v *Variables) read(f *variables, mp stack.Mapping) {
 // table reads the variables of a file, or of its separate debug file where it
 // was stripped.
 func (v *Variables) table(r target.File, path string) *data.Table {
-	t, err := data.Read(r)
+	t, err := data.Read(r, tells)
 	if err == nil && !t.Exported() {
 		return t
 	}
@@ -163,7 +219,7 @@ func (v *Variables) table(r target.File, path string) *data.Table {
 		if x, err := symbol.BuildID(src); err != nil || x != id {
 			return false
 		}
-		d, err := data.Read(src)
+		d, err := data.Read(src, tells)
 		if err != nil || d.Exported() {
 			return false
 		}

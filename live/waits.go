@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait"
 )
@@ -99,8 +100,21 @@ type waits struct {
 	d     *Descriptions
 	vars  *Variables
 	by    map[stack.TID]*waiting
-	locks int // of by, how many wait for a lock whose holder can be read
+	locks map[wait.Key]*asked
 	words map[word]known
+	funcs map[uint64]string // names of functions on stacks, by the addresses they are looked up by
+	named stack.Time        // when funcs was begun
+}
+
+// asked is a lock that threads of the group wait for, as it was when one of
+// them was last asked who holds it.
+type asked struct {
+	key   wait.Key
+	refs  int
+	at    stack.Time
+	took  stack.Time // to ask for a file lock the last time
+	every stack.Time // how long to leave it alone for that
+	last  wait.Lock
 }
 
 // word is what a lock is asked for by: the call with its first two arguments,
@@ -122,6 +136,10 @@ const (
 	maxWords = 4096
 	// wordTTL is how long, in ns, a word is taken to belong to the same lock.
 	wordTTL = 1_000_000_000
+	// maxFuncs bounds how many addresses' names are kept, funcsTTL how long, in
+	// ns: a library may be unloaded.
+	maxFuncs = 4096
+	funcsTTL = 1_000_000_000
 )
 
 // waiting is one thread.
@@ -129,10 +147,12 @@ type waiting struct {
 	thread   *wait.Thread // nil: it waits for nothing that was found out
 	switches uint64       // that the wait is told apart by
 	call     stack.Call
+	woken    bool // by the stop of its last sample, and on its way back to sleep
 	sp       uint64
-	pending  uint64 // address that is to be looked up again; 0: none
+	pending  uint64 // address of a variable that is to be looked up again; 0: none
+	unnamed  uint64 // the same of a function
 	asked    stack.Time
-	locked   bool // counted in locks
+	at       *asked // nil: who holds it cannot be asked
 
 	// What was put last.
 	id     int
@@ -146,7 +166,8 @@ func (t *Target) Waits(d *Descriptions, vars *Variables) sampler.Waits {
 	if err != nil {
 		return nil
 	}
-	w := &waits{proc: p, d: d, vars: vars, by: map[stack.TID]*waiting{}, words: map[word]known{}}
+	w := &waits{proc: p, d: d, vars: vars, by: map[stack.TID]*waiting{}, locks: map[wait.Key]*asked{}, words: map[word]known{},
+		funcs: map[uint64]string{}}
 	w.r = wait.New(p.Config(func(addr uint64) (wait.Symbol, bool) {
 		s, ok, _ := vars.Known(addr)
 		return s, ok
@@ -162,24 +183,43 @@ func (w *waits) Forget(tid stack.TID) {
 		w.r.Forget()
 		clear(w.by)
 		clear(w.words)
-		w.locks = 0
+		clear(w.locks)
+		clear(w.funcs)
 		return
 	}
 	if x := w.by[tid]; x != nil {
-		w.count(x, false)
+		w.leave(x)
 		delete(w.by, tid)
 	}
 }
 
-func (w *waits) count(x *waiting, locked bool) {
-	if x.locked != locked {
-		x.locked = locked
-		if locked {
-			w.locks++
-		} else {
-			w.locks--
-		}
+// join notes that x waits for a lock, as it was read at the time at.
+func (w *waits) join(x *waiting, l *wait.Lock, at stack.Time) {
+	w.leave(x)
+	if l == nil || !l.Keeps() {
+		return
 	}
+	a := w.locks[l.Key]
+	if a == nil {
+		a = &asked{key: l.Key}
+		w.locks[l.Key] = a
+	}
+	a.refs++
+	x.at = a
+	if x.thread.Proven() {
+		a.at, a.last = at, *l
+	}
+}
+
+// leave takes that back.
+func (w *waits) leave(x *waiting) {
+	if x.at == nil {
+		return
+	}
+	if x.at.refs--; x.at.refs == 0 {
+		delete(w.locks, x.at.key)
+	}
+	x.at = nil
 }
 
 // Look implements sampler.Waits.
@@ -201,38 +241,117 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 	if g.SP != 0 {
 		x.sp = g.SP
 	}
+	if x.woken && s.Way != stack.WayStop && x.call == g.Call {
+		x.switches = s.Switches // being switched in was the stop's doing
+	}
+	x.woken = s.Way == stack.WayStop
 	same := x.thread != nil && x.switches == s.Switches && x.call == g.Call
-	if same && x.pending == 0 {
+	if same && x.pending == 0 && x.unnamed == 0 {
 		w.refresh(x, s.Time, to)
 		return
 	}
-	if s.Way == stack.WayStop {
-		// It only now goes back to sleep: the next look tells.
-		if !same {
-			w.end(x, s.Time, to)
-		}
+	if same && w.pending(x) {
+		w.refresh(x, s.Time, to)
 		return
-	}
-	if same {
-		if _, _, pending := w.vars.Known(x.pending); pending {
-			w.refresh(x, s.Time, to)
-			return
-		}
 	}
 	w.resolve(t, in, g, x, to)
 }
 
-// refresh reads who holds the lock by now. The more threads wait for locks the
-// more rarely each is asked, so that all of them cost a bounded part of a CPU.
+// pending reports whether what is to be looked up again is not there yet.
+func (w *waits) pending(x *waiting) (p bool) {
+	if x.pending != 0 {
+		if _, _, p = w.vars.Known(x.pending); p {
+			return true
+		}
+	}
+	if x.unnamed != 0 {
+		_, p = w.vars.Function(x.unnamed)
+	}
+	return p
+}
+
+// Asking who holds a lock takes about 3 µs: the more locks there are the more
+// rarely each is asked, so that all of them cost a bounded part of a CPU. The
+// list of file locks takes longer, the more the system has.
+const (
+	askEach  = 150_000    // ns for each lock
+	askShare = 20         // of the time, as its divisor, may go to reading the list
+	askMost  = 50_000_000 // ns: however long that took
+)
+
+// refresh reads who holds the lock by now; threads that wait for the same one
+// have it read once.
 func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
-	const each = 300_000 // ns between two reads, of about 3 µs each
-	if !x.locked || at-x.asked < stack.Time(w.locks)*each {
+	a := x.at
+	if a == nil {
 		return
 	}
-	x.asked = at
-	if w.r.Refresh(x.thread) {
+	every := max(stack.Time(len(w.locks))*askEach, a.every)
+	if !x.thread.Proven() {
+		if at-x.asked < every {
+			return
+		}
+		x.asked = at
+		changed := w.r.Refresh(x.thread)
+		w.join(x, x.thread.Info().Lock, at)
+		if changed {
+			w.put(x, x.thread.Info(), at, to)
+		}
+		return
+	}
+	l := x.thread.Info().Lock
+	if at-a.at < every {
+		if l.Holder == a.last.Holder && l.Note == a.last.Note {
+			return
+		}
+		l.Holder, l.Note = a.last.Holder, a.last.Note
+		w.put(x, x.thread.Info(), at, to)
+		return
+	}
+	began := target.Now()
+	changed := w.r.Refresh(x.thread)
+	a.at, a.last = at, *l
+	if l.Path != "" {
+		// Of two times the shorter one: the other may be another process's.
+		took := target.Now() - began
+		a.every = min(min(took, max(a.took, 1))*askShare, askMost)
+		a.took = took
+	}
+	if changed {
 		w.put(x, x.thread.Info(), at, to)
 	}
+}
+
+// functions names those functions of a stack that tell what is waited for. They
+// are missing where the file is still being read: then its address is returned.
+func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64) {
+	const most = 16 // frames from the leaf: the calls of libraries around a wait are few
+	if len(w.funcs) > maxFuncs || at-w.named > funcsTTL {
+		clear(w.funcs)
+		w.named = at
+	}
+	names = make([]string, 0, most)
+	for i := range frames[:min(len(frames), most)] {
+		f := &frames[i]
+		if f.Kind == stack.KindError {
+			break
+		}
+		pc := f.PC
+		if !f.Exact {
+			pc--
+		}
+		name, ok := w.funcs[pc]
+		if !ok {
+			var pending bool
+			if name, pending = w.vars.Function(pc); pending {
+				unnamed = pc
+			} else {
+				w.funcs[pc] = name
+			}
+		}
+		names = append(names, name)
+	}
+	return names, unnamed
 }
 
 func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, x *waiting, to sampler.Sink) {
@@ -241,9 +360,25 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		var c sampler.Counters
 		return t.Counters(&c) == nil && c.Switches == g.Counters.Switches && c.CPU == g.Counters.CPU
 	}
+	var unnamed uint64
+	names := func() (names []string) {
+		names, unnamed = w.functions(s.Stack, s.Time)
+		return names
+	}
+	fresh := x.thread == nil || x.switches != s.Switches || x.call != g.Call
 	th := &wait.Thread{}
-	info, res := w.r.Resolve(th, &wait.Look{TID: in.TID, NSTID: int32(in.NSTID), State: g.State, Call: g.Call, SP: x.sp,
-		Switches: s.Switches, Frames: s.Stack, Still: still})
+	if fresh && x.thread != nil {
+		*th = *x.thread // a call that the kernel restarts is told by the one before
+	}
+	look := wait.Look{TID: in.TID, NSTID: int32(in.NSTID), State: g.State, Call: g.Call, SP: x.sp,
+		Switches: s.Switches, Frames: s.Stack, Names: names, Still: still}
+	if x.woken {
+		look.Still = nil // it waited at the stop, and makes the same call again
+	}
+	info, res := w.r.Resolve(th, &look)
+	if l := info.Lock; x.woken && l != nil && l.Holder.TID == in.TID {
+		res = wait.Torn // but now got what it waited for
+	}
 	key := word{g.Call.Nr, g.Call.Args[0], g.Call.Args[1]}
 	if res == wait.Torn {
 		// It waited at the sample, but no longer by now. Which lock that was is
@@ -257,10 +392,10 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		}
 		return
 	}
-	fresh := x.thread == nil || x.switches != s.Switches || x.call != g.Call
-	x.thread, x.switches, x.call, x.asked, x.pending = th, s.Switches, g.Call, s.Time, 0
+	w.leave(x)
+	x.thread, x.switches, x.call, x.asked, x.pending, x.unnamed = th, s.Switches, g.Call, s.Time, 0, unnamed
 	l := info.Lock
-	w.count(x, l != nil && l.Kind != "file")
+	w.join(x, l, s.Time)
 	if l != nil && l.Symbol == "" {
 		if _, _, pending := w.vars.Known(l.Addr); pending {
 			x.pending = l.Addr
@@ -270,9 +405,17 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		if x.lock != 0 && l == nil {
 			to.Event(s.Time, event.Lock, 0)
 		}
-		x.id, x.lock, x.holder = 0, 0, 0 // another wait, if for the same thing
+		// Another wait, if for the same thing. Nobody is to be taken for its
+		// holder because the one before had one.
+		held := x.holder
+		x.id, x.lock, x.holder = 0, 0, 0
+		w.put(x, info, s.Time, to)
+		if held != 0 && x.holder == 0 {
+			to.Event(s.Time, event.Holder, 0)
+		}
+	} else {
+		w.put(x, info, s.Time, to)
 	}
-	w.put(x, info, s.Time, to)
 	if l != nil && l.Addr != 0 && x.id != 0 {
 		if len(w.words) >= maxWords {
 			clear(w.words)
@@ -302,7 +445,7 @@ func (w *waits) put(x *waiting, in *wait.Info, at stack.Time, to sampler.Sink) {
 
 // end tells that the thread no longer waits.
 func (w *waits) end(x *waiting, at stack.Time, to sampler.Sink) {
-	w.count(x, false)
+	w.leave(x)
 	if x.id != 0 {
 		to.Event(at, event.Wait, 0)
 	}

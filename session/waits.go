@@ -38,6 +38,7 @@ func newWaits(t *live.Target, r *trace.Recorder, debugDirs []string) *waits {
 			return false
 		}
 	}
+	w.vars.Preload()
 	go w.run()
 	return w
 }

@@ -218,11 +218,22 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 	return &th.info, Changed
 }
 
+// Keeps reports whether who holds the lock can be asked again: Refresh.
+func (l *Lock) Keeps() bool { return l.Kind == lock.File || lock.Keeps(&l.Lock) }
+
+// Tells reports whether a function's name, as Look.Names has them, says
+// something about a wait that it is on the stack of: others may be left out.
+func Tells(name string) bool { return lock.Tells(name) }
+
 // Refresh reads who holds the lock that th waits for by now. It costs one
-// read of a few bytes where the lock keeps an owner and nothing elsewhere.
+// read of a few bytes where the lock keeps an owner, one of /proc/locks for a
+// file lock, and nothing elsewhere.
 func (r *Resolver) Refresh(th *Thread) (changed bool) {
-	if !th.known || th.info.Lock == nil || th.info.Lock.Kind == lock.File {
+	if !th.known || th.info.Lock == nil {
 		return false
+	}
+	if th.info.Lock.Kind == lock.File {
+		return r.refreshFile(th)
 	}
 	if b := th.info.Lock.Basis; (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
 		th.again++
@@ -234,6 +245,24 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 		changed = th.info.Lock.Holder != h
 		th.info.Lock.Holder = h
 	}
+	return changed
+}
+
+// Proven reports whether the kind of th's lock is known for sure: then who
+// holds it is the same for all who wait for it.
+func (t *Thread) Proven() bool {
+	return t.known && t.info.Lock != nil && rank(t.info.Lock.Basis) == 2
+}
+
+// refreshFile asks anew who holds a file lock.
+func (r *Resolver) refreshFile(th *Thread) (changed bool) {
+	l := Look{NSTID: th.nstid, State: th.state, SP: th.sp}
+	info := r.resolve(&l, &th.gave)
+	if info.Lock == nil || info.Lock.Key != th.info.Lock.Key {
+		return false
+	}
+	changed = info.Lock.Holder != th.info.Lock.Holder
+	th.info.Lock.Holder, th.info.Lock.Note = info.Lock.Holder, info.Lock.Note
 	return changed
 }
 

@@ -85,6 +85,9 @@ var lockVariants = map[string]recipe{
 	"O2":   gcc("-O2", "-g"),
 	"fp":   cVariants["fp"],
 	"musl": gcc("-O2", "-g").with("musl-gcc", ""),
+
+	"static":      gcc("-O2", "-g", "-static"),
+	"musl-static": gcc("-O2", "-g", "-static").with("musl-gcc", ""),
 }
 
 func variants(compiler string, named map[string][]string, stripped string) map[string]recipe {
@@ -144,6 +147,11 @@ var programs = map[string]map[string]recipe{
 	"locks/deadlock": lockVariants,
 	"locks/pthread":  lockVariants,
 	"locks/shared":   lockVariants,
+	"locks/turns":    lockVariants,
+
+	"locks/cppturns":  cppVariants,
+	"locks/rustturns": rustVariants,
+	"locks/goturns":   goVariants,
 
 	"rust/chain": rustVariants,
 	"go/chain":   goVariants,

@@ -1,5 +1,6 @@
 // Package data names a program's variables by address, from the symbol tables
-// of an ELF file: what a lock is, or lies in. It reads bytes and knows no
+// of an ELF file: what a lock is, or lies in; and those of its functions that
+// its caller asks for. It reads bytes and knows no
 // process; where the file is mapped, and how its names read best, is its
 // callers' to know. A Table is not changed once it is read: any number of
 // goroutines may use it at once.
@@ -24,9 +25,10 @@ const maxProgs = 4096
 // ErrNoSymbols says that a file has no table of symbols.
 var ErrNoSymbols = errors.New("no symbols")
 
-// Table holds the variables of one file.
+// Table holds the variables of one file, and some of its functions.
 type Table struct {
 	syms     []symbol // by vaddr
+	funcs    []symbol // by vaddr
 	exported bool
 }
 
@@ -40,8 +42,9 @@ type symbol struct {
 }
 
 // Read reads the variables of the ELF file in r: those of .symtab where it has
-// one, else those that it exports.
-func Read(r io.ReaderAt) (t *Table, err error) {
+// one, else those that it exports. Of its functions those are kept whose names
+// keep wants; nil: none.
+func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 	defer recovered(&err)
 	f, err := elf.NewFile(r)
 	if err != nil {
@@ -68,13 +71,25 @@ func Read(r io.ReaderAt) (t *Table, err error) {
 	}
 	for i := range all {
 		s := &all[i]
-		if elf.ST_TYPE(s.Info) == elf.STT_OBJECT && s.Section != elf.SHN_UNDEF && s.Size > 0 && s.Name != "" && s.Value+s.Size > s.Value {
+		if s.Section == elf.SHN_UNDEF || s.Size == 0 || s.Name == "" || s.Value+s.Size < s.Value {
+			continue
+		}
+		switch typ := elf.ST_TYPE(s.Info); {
+		case typ == elf.STT_OBJECT:
 			t.syms = append(t.syms, symbol{s.Value, s.Size, s.Name})
+		case typ == elf.STT_FUNC && keep != nil && keep(s.Name):
+			t.funcs = append(t.funcs, symbol{s.Value, s.Size, s.Name})
 		}
 	}
-	// Of several names for one place the largest comes last: it wins only
-	// where the smaller ones end; among equals the shortest.
-	slices.SortFunc(t.syms, func(a, b symbol) int {
+	sort(t.syms)
+	sort(t.funcs)
+	return t, nil
+}
+
+// sort orders by address. Of several names for one place the largest comes
+// last: it wins only where the smaller ones end; among equals the shortest.
+func sort(syms []symbol) {
+	slices.SortFunc(syms, func(a, b symbol) int {
 		switch {
 		case a.vaddr != b.vaddr:
 			return cmp(a.vaddr, b.vaddr)
@@ -83,7 +98,6 @@ func Read(r io.ReaderAt) (t *Table, err error) {
 		}
 		return cmp(uint64(len(b.name)), uint64(len(a.name)))
 	})
-	return t, nil
 }
 
 func cmp(a, b uint64) int {
@@ -113,14 +127,28 @@ func (t *Table) Lookup(vaddr uint64) (name string, offset uint64, ok bool) {
 	if t == nil {
 		return "", 0, false
 	}
-	i, _ := slices.BinarySearchFunc(t.syms, vaddr, func(s symbol, v uint64) int {
+	return find(t.syms, vaddr)
+}
+
+// Function finds the function that vaddr lies in, among those that were kept:
+// its name as in the file. A nil Table knows none.
+func (t *Table) Function(vaddr uint64) (name string, ok bool) {
+	if t == nil {
+		return "", false
+	}
+	name, _, ok = find(t.funcs, vaddr)
+	return name, ok
+}
+
+func find(syms []symbol, vaddr uint64) (name string, offset uint64, ok bool) {
+	i, _ := slices.BinarySearchFunc(syms, vaddr, func(s symbol, v uint64) int {
 		if s.vaddr <= v {
 			return -1
 		}
 		return 1
 	})
 	for j := i - 1; j >= 0 && j >= i-nested; j-- {
-		if s := &t.syms[j]; vaddr-s.vaddr < s.size {
+		if s := &syms[j]; vaddr-s.vaddr < s.size {
 			return s.name, vaddr - s.vaddr, true
 		}
 	}

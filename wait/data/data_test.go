@@ -56,7 +56,7 @@ func values(t testing.TB, b []byte) map[string]elf.Symbol {
 
 func TestLookup(t *testing.T) {
 	b := compile(t)
-	tab, err := Read(bytes.NewReader(b))
+	tab, err := Read(bytes.NewReader(b), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +72,20 @@ func TestLookup(t *testing.T) {
 	if name, _, ok := tab.Lookup(at["main"].Value); ok {
 		t.Errorf("a function is no variable: %q", name)
 	}
+	if name, ok := tab.Function(at["main"].Value); ok {
+		t.Errorf("nobody wanted %q", name)
+	}
+	tab, err = Read(bytes.NewReader(b), func(name string) bool { return name == "main" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	main := at["main"]
+	for v, want := range map[uint64]string{main.Value: "main", main.Value + main.Size - 1: "main", main.Value + main.Size: "",
+		main.Value - 1: "", at["_start"].Value: "", at["registry"].Value: ""} {
+		if name, ok := tab.Function(v); name != want || ok != (want != "") {
+			t.Errorf("%#x: %q, want %q", v, name, want)
+		}
+	}
 	for _, v := range []uint64{0, 1 << 40, ^uint64(0)} {
 		if name, _, ok := tab.Lookup(v); ok {
 			t.Errorf("%#x: %q", v, name)
@@ -80,16 +94,19 @@ func TestLookup(t *testing.T) {
 	if _, _, ok := (*Table)(nil).Lookup(1); ok {
 		t.Error("a nil table knows something")
 	}
+	if _, ok := (*Table)(nil).Function(1); ok {
+		t.Error("a nil table knows a function")
+	}
 }
 
 func TestStripped(t *testing.T) {
-	tab, err := Read(bytes.NewReader(compile(t, "-s")))
+	tab, err := Read(bytes.NewReader(compile(t, "-s")), nil)
 	if err == nil {
 		if _, _, ok := tab.Lookup(values(t, compile(t))["registry"].Value); ok {
 			t.Error("a name that is not in the file")
 		}
 	}
-	if _, err := Read(strings.NewReader("no ELF file")); err == nil {
+	if _, err := Read(strings.NewReader("no ELF file"), nil); err == nil {
 		t.Error("no error")
 	}
 }
@@ -142,10 +159,11 @@ func FuzzRead(f *testing.F) {
 	}
 	f.Add(tiny(), uint64(0x2008))
 	f.Fuzz(func(t *testing.T, b []byte, v uint64) {
-		if tab, err := Read(bytes.NewReader(b)); err == nil {
+		if tab, err := Read(bytes.NewReader(b), func(string) bool { return true }); err == nil {
 			if _, off, ok := tab.Lookup(v); ok && off > v {
 				t.Errorf("%#x lies %#x into its variable", v, off)
 			}
+			tab.Function(v)
 		}
 		if l, err := ReadLoad(bytes.NewReader(b)); err == nil {
 			l.Bias(v, v)

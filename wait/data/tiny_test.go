@@ -36,7 +36,7 @@ func tiny() []byte {
 }
 
 func TestTiny(t *testing.T) {
-	tab, err := Read(bytes.NewReader(tiny()))
+	tab, err := Read(bytes.NewReader(tiny()), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -121,6 +121,16 @@ func (r *recogniser) glibcJoin() bool {
 }
 
 func (r *recogniser) glibcMutex() bool {
+	if h := r.h; h.kind == Cond && r.w.Val == lowLocked && r.w.Op == opWait {
+		// Woken, and on its way out of pthread_cond_wait it wants the mutex: that
+		// function is inside, and may have no name.
+		r.h = named{}
+		if r.glibcMutex() {
+			return true
+		}
+		r.h = h
+		return false
+	}
 	if !r.wants(Mutex) || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
@@ -272,6 +282,19 @@ func (r *recogniser) glibcRWLock() bool {
 	if !r.wants(RWLock) || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
+	// Which of its words it is: by what agrees with each other, and only where
+	// nothing does and functions say that it is an rwlock, by what is possible.
+	if r.glibcRWWord(true) {
+		return true
+	}
+	if r.h.kind != RWLock || !r.glibcRWWord(false) {
+		return false
+	}
+	r.l.Basis = Likely // which word it is: that it is an rwlock is sure
+	return true
+}
+
+func (r *recogniser) glibcRWWord(strict bool) bool {
 	for _, off := range []uint64{rwWrphase, rwWritersFutex, rwReaders} {
 		var b [rwSize]byte
 		if r.w.Word < off || !r.m.probe(b[:], r.w.Word-off) {
@@ -288,11 +311,11 @@ func (r *recogniser) glibcRWLock() bool {
 			continue
 		case writer != 0 && !r.lives(writer):
 			continue
-		case writer == 0 && readers>>rwReaderShift == 0 && r.h.kind != RWLock:
+		case strict && writer == 0 && readers>>rwReaderShift == 0:
 			continue // nobody has it: nothing to tell it by
 		case readers>>rwReaderShift > maxWaiters:
 			continue
-		case r.h.kind != RWLock && !consistent(readers, writer, r.w, off, b[:]):
+		case strict && !consistent(readers, writer, r.w, off, b[:]):
 			continue
 		}
 		basis := ByLayout

@@ -243,6 +243,17 @@ func (r *recogniser) lives(n int32) bool {
 	return ok
 }
 
+// Keeps reports whether Refresh may ever tell of another holder of l.
+func Keeps(l *Lock) bool {
+	switch l.Kind {
+	case Mutex, RWLock:
+		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel" && l.Kind == Mutex
+	case Stdio:
+		return true
+	}
+	return false
+}
+
 // Refresh reads who holds l now, where its kind keeps that in one word or
 // struct that Recognise found; everything else stays. It is one small read.
 // changed tells whether the holder is another one.
@@ -250,6 +261,9 @@ func Refresh(t *Target, l *Lock) (changed bool, err error) {
 	m := memory{m: t.Mem}
 	r := recogniser{t: t, m: &m, l: *l}
 	old := l.Holder
+	if !Keeps(l) {
+		return false, nil
+	}
 	switch {
 	case l.Kind == Mutex && l.Impl == "glibc":
 		r.glibcOwner()
@@ -266,8 +280,6 @@ func Refresh(t *Target, l *Lock) (changed bool, err error) {
 		r.muslWriter()
 	case l.Kind == Stdio:
 		r.stdioOwner()
-	default:
-		return false, nil
 	}
 	if m.err != nil {
 		return false, m.err

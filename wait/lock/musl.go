@@ -189,6 +189,9 @@ func (r *recogniser) muslCond() bool {
 		return false
 	}
 	node := r.w.Word - nodeBarrier
+	if r.muslSignalled(node + nodeState) {
+		return true
+	}
 	for _, c := range r.stack() {
 		if c&7 != 0 || c == node || c < 4096 {
 			continue
@@ -202,9 +205,7 @@ func (r *recogniser) muslCond() bool {
 		}
 		for range maxNodes {
 			if head == node {
-				r.found(Cond, "musl", c, ByLayout)
-				r.muslSignalled(node + nodeState)
-				return true
+				return r.found(Cond, "musl", c, ByLayout)
 			}
 			if head, ok = r.m.probe64(head + nodeNext); !ok || head == 0 {
 				break
@@ -214,12 +215,17 @@ func (r *recogniser) muslCond() bool {
 	return false
 }
 
-// muslSignalled tells a sleeper that was signalled, whom the kernel has moved
-// to the mutex, from one that was not.
-func (r *recogniser) muslSignalled(state uint64) {
-	if v, ok := r.m.probe32(state); ok && v == 1 {
-		r.l.Note = "signalled: it waits for the mutex now"
+// muslSignalled tells a sleeper that was signalled from one that was not. It is
+// in no list any more: it sleeps until the one signalled before it has let go
+// of the mutex.
+func (r *recogniser) muslSignalled(state uint64) bool {
+	const signalled = 1
+	if v, ok := r.m.probe32(state); !ok || v != signalled || r.h.kind != Cond {
+		return false
 	}
+	r.found(Cond, "musl", r.w.Word, ByFunction)
+	r.l.Note = "signalled: it waits for the mutex now, behind others"
+	return true
 }
 
 // muslBarrier: threads sleep on words of a struct on the stack of the first

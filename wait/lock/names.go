@@ -38,6 +38,10 @@ func hint(names []string) named {
 	return low
 }
 
+// Tells reports whether a function's name says something about a wait that it
+// is on the stack of.
+func Tells(name string) bool { return function(name).kind != "" || goReason([]string{name}) != "" }
+
 // function reads one name. C names may have underscores before them, a
 // version behind, and the words by which glibc tells its variants apart.
 func function(name string) named {

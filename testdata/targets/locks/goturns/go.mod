@@ -1,0 +1,3 @@
+module goturns
+
+go 1.26
