@@ -64,6 +64,13 @@ func TestExportPart(t *testing.T) {
 	if sum == 0 || sum > all || !strings.Contains(fmt.Sprint(focused.Comments), "focus: ^spin_|work") {
 		t.Errorf("focus: %d ns of %d; %q", sum, all, focused.Comments)
 	}
+	r := sliver(t, dir, "sql", "r.sliver", "--format", "csv", "select count(*) > 0 a, max(t.name) b from slices s join threads t on t.id = s.thread")
+	if r.status != 0 || r.out != "a,b\n1,spin\n" {
+		t.Errorf("sql: %+v", r)
+	}
+	if r := sliver(t, dir, "sql", "r.sliver", "select nosuch"); r.status != 2 || !strings.HasPrefix(r.errors, "sliver: no such column: nosuch; tables: recording,") {
+		t.Errorf("sql: %+v", r)
+	}
 	for args, says := range map[string]string{
 		"--range 1h..":                      "the recording has",
 		"--range 100ms..-390000ms":          "ends before it begins",

@@ -62,7 +62,7 @@ type env struct {
 }
 
 func commands() []*command {
-	return []*command{recordCommand(), viewCommand(), exportCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+	return []*command{recordCommand(), viewCommand(), exportCommand(), sqlCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		completionCommand(), versionCommand()}
 }
 

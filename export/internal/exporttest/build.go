@@ -33,6 +33,7 @@ type Builder struct {
 	list  []*Thread
 	Proc  trace.Process
 	Stats trace.Stats
+	waits []trace.Wait
 	Cut   bool // no end is written, as if the recorder had been killed
 	next  [2]uint64
 }
@@ -70,6 +71,13 @@ func New(tb testing.TB) *Builder {
 		tb.Fatal(err)
 	}
 	return b
+}
+
+// Wait describes a wait, for event.Wait; d.ID is made.
+func (b *Builder) Wait(d trace.Wait) uint64 {
+	d.ID = len(b.waits) + 1
+	b.waits = append(b.waits, d)
+	return uint64(d.ID)
 }
 
 // Inline says that at line of function outer the calls of names are inlined,
@@ -171,8 +179,10 @@ func (b *Builder) Thread(tid int, name string) *Thread {
 
 // Look is a sample to record.
 type Look struct {
-	At    int64 // ns after Start
-	CPU   int64 // ns the thread has run since it began
+	At    int64  // ns after Start
+	CPU   int64  // ns the thread has run since it began
+	Delay int64  // ns it has waited for a CPU since it began
+	Times uint64 // that it was switched in
 	State stack.State
 	Call  int32 // number of the system call plus 1; 0: none
 	Way   stack.Way
@@ -186,7 +196,7 @@ func (t *Thread) Look(l Look) { t.LookAt(l, strings.Fields(l.Stack)...) }
 // LookAt records a sample with the frames given one by one, outermost first.
 func (t *Thread) LookAt(l Look, names ...string) {
 	s := stack.Sample{Time: Start + stack.Time(l.At), CPU: l.CPU, State: l.State, Way: l.Way, Pause: l.Pause,
-		Call: stack.Call{Nr: l.Call - 1}}
+		Delay: l.Delay, Switches: l.Times, Call: stack.Call{Nr: l.Call - 1}}
 	s.Begin = s.Time - stack.Time(l.Pause)
 	for i := len(names) - 1; i >= 0; i-- {
 		f := t.b.frame(names[i], i, i == len(names)-1)
@@ -248,6 +258,9 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	}
 	maps.At = Start
 	check(b.w.Maps(maps, 0, mods))
+	if len(b.waits) > 0 {
+		check(b.w.Waits(b.waits))
+	}
 	for _, t := range b.list {
 		check(b.w.Thread(t.t))
 	}

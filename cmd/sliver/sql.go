@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export/ask"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol"
+)
+
+// maxQuestion bounds what is read of a question, in bytes.
+const maxQuestion = 1 << 20
+
+func sqlCommand() *command {
+	var (
+		format string
+		part   choice
+	)
+	return &command{
+		name: "sql", args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVar(&format, "format", "table", "of the answer: "+strings.Join(ask.Formats(), ", "))
+			part.register(fs)
+		},
+		help: `
+The question comes from standard input where it is not given. SQLite's dialect.
+Tables (times in ns, ts counts from the beginning):
+` + tableHelp() + `
+Examples:
+  sliver sql run.sliver "select name, count(*) calls, sum(dur)/1e6 ms
+      from slices join functions f on f.id = function group by f.id order by ms desc limit 10"
+  sliver sql run.sliver "select t.name, state, sum(dur)/1e6 ms
+      from states join threads t on t.id = thread group by 1, 2" --format csv
+  sliver sql run.sliver "select * from recording"`,
+		run: func(ctx context.Context, e *env, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return usagef("sql", "give a recording and a question in quotes")
+			}
+			if !slices.Contains(ask.Formats(), format) {
+				return usagef("sql", "unknown format %q; there are: %s", format, strings.Join(ask.Formats(), ", "))
+			}
+			if err := part.parse("sql"); err != nil {
+				return err
+			}
+			var question string
+			if len(args) == 2 {
+				question = args[1]
+			} else {
+				b, err := io.ReadAll(io.LimitReader(e.stdin, maxQuestion))
+				if err != nil {
+					return fmt.Errorf("read the question: %w", err)
+				}
+				question = string(b)
+			}
+			if strings.TrimSpace(question) == "" {
+				return usagef("sql", "the question is empty")
+			}
+			rec, closer, err := openRecording(args[0])
+			if err != nil {
+				return err
+			}
+			defer closer.Close()
+			warnDamage(e.stderr, args[0], rec)
+			if rec.Symbols == nil {
+				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{}, Captured: rec.Captured})
+			}
+			opts, err := part.options(rec)
+			if err != nil {
+				return err
+			}
+			db, err := ask.Open(ctx, rec, opts, question)
+			if err != nil {
+				return err
+			}
+			defer db.Close()
+			rows, err := db.Rows(ctx, question)
+			if err != nil {
+				return usagef("sql", "%s; tables: %s", plainSQL.ReplaceAllString(err.Error(), ""), tableNames())
+			}
+			_, err = ask.Write(e.stdout, rows, format)
+			return err
+		},
+	}
+}
+
+// plainSQL is what SQLite adds to its messages.
+var plainSQL = regexp.MustCompile(`^SQL logic error: | \(\d+\)$`)
+
+func tableNames() string {
+	var names []string
+	for _, t := range ask.Tables() {
+		names = append(names, t.Name)
+	}
+	return strings.Join(names, ", ")
+}
+
+func tableHelp() string {
+	var b strings.Builder
+	for _, t := range ask.Tables() {
+		var cols []string
+		for _, c := range t.Columns {
+			cols = append(cols, c.Name)
+		}
+		fmt.Fprintf(&b, "  %s (%s)\n", t.Name, strings.Join(cols, ", "))
+	}
+	return b.String()
+}

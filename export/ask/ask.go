@@ -1,0 +1,171 @@
+// Package ask answers questions about a recording in SQL, over an SQLite
+// database that lives as long as the question: in a temporary file without a
+// name, so memory does not grow with the recording. Only the tables that the
+// question names are filled. Tables says which there are; docs/sql.md has them
+// for people.
+//
+// A DB is for one goroutine; several may share a Recording.
+package ask
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	_ "modernc.org/sqlite" // the database
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Table is a table that a question can name.
+type Table struct {
+	Name    string
+	About   string
+	Columns []Column
+}
+
+// Column of a table.
+type Column struct {
+	Name, Type string
+	About      string
+}
+
+// Tables are all tables. Times are in ns: ts since the recording began, dur is
+// a length. Threads are named by threads.id.
+func Tables() []Table {
+	thread := Column{"thread", "INTEGER", "threads.id"}
+	ts := Column{"ts", "INTEGER", "ns since the recording began"}
+	dur := Column{"dur", "INTEGER", "ns"}
+	return []Table{
+		{"recording", "facts about the recording", []Column{
+			{"name", "TEXT", "such as command, host, interval, late"}, {"value", "TEXT", ""}}},
+		{"threads", "the target's threads, main first, then by age", []Column{
+			{"id", "INTEGER PRIMARY KEY", "number in this recording"}, {"tid", "INTEGER", "as /proc has it"},
+			{"name", "TEXT", ""}, {"main", "INTEGER", "1 for the main thread"},
+			{"began", "INTEGER", "ns since the recording began; below 0 if before it"},
+			{"since", "INTEGER", "when it was taken up"}, {"samples", "INTEGER", ""}, {"stops", "INTEGER", "samples for which it was stopped"},
+			{"late", "INTEGER", "ticks left out"}, {"truncated", "INTEGER", "samples with an incomplete stack"},
+			{"overwritten", "INTEGER", "events lost"}, {"cpu", "INTEGER", "ns on a CPU while it was observed"},
+			{"paused", "INTEGER", "ns that sliver held it"}}},
+		{"functions", "functions that were seen", []Column{
+			{"id", "INTEGER PRIMARY KEY", ""}, {"name", "TEXT", "demangled"}, {"linkage", "TEXT", "as in the symbol table, where that differs"},
+			{"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"}, {"module", "TEXT", "file that it is in"},
+			{"build_id", "TEXT", "of the module"}, {"address", "INTEGER", "of its beginning, in the module"}}},
+		{"slices", "calls: what a timeline shows as bars", []Column{
+			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
+			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
+			{"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"}}},
+		{"samples", "looks at a thread that confirmed a stack; a row stands for several that were the same", []Column{
+			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part"},
+			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},
+			{"state", "TEXT", ""}}},
+		{"states", "what threads did", []Column{
+			thread, ts, dur, {"state", "TEXT", "running, runnable, blocked, uninterruptible, …"},
+			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"}}},
+		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
+			thread, ts, dur, {"call", "TEXT", "system call"}, {"kind", "TEXT", ""}, {"args", "TEXT", "of the call"}, {"file", "TEXT", "file, socket or pipe"},
+			{"lock", "INTEGER", "address of the lock"}, {"symbol", "TEXT", "name of the lock"}, {"timeout", "INTEGER", "ns"},
+			{"slice", "INTEGER", "slices.id of the innermost call"}}},
+		{"locks", "waits for locks, with who held them", []Column{
+			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
+			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
+	}
+}
+
+// Schema are the tables as SQLite takes them.
+func Schema() string {
+	var b strings.Builder
+	for _, t := range Tables() {
+		b.WriteString(t.create() + ";\n")
+	}
+	return b.String()
+}
+
+func (t *Table) create() string {
+	var cols []string
+	for _, c := range t.Columns {
+		cols = append(cols, c.Name+" "+c.Type)
+	}
+	return "CREATE TABLE " + t.Name + " (" + strings.Join(cols, ", ") + ")"
+}
+
+// DB is a recording as a database.
+type DB struct {
+	db   *sql.DB
+	conn *sql.Conn
+}
+
+// Open prepares the part of rec that o chooses for a question. Close must
+// follow.
+func Open(ctx context.Context, rec *trace.Recording, o view.Options, question string) (*DB, error) {
+	db, err := sql.Open("sqlite", "")
+	if err != nil {
+		return nil, fmt.Errorf("open database: %w", err)
+	}
+	db.SetMaxOpenConns(1) // each connection would be a database of its own
+	d := &DB{db: db}
+	if err := d.fill(ctx, rec, o, question); err != nil {
+		d.Close()
+		return nil, fmt.Errorf("fill database: %w", err)
+	}
+	return d, nil
+}
+
+// Close drops the database.
+func (d *DB) Close() error {
+	var err error
+	if d.conn != nil {
+		err = d.conn.Close()
+	}
+	return errors.Join(err, d.db.Close())
+}
+
+var word = regexp.MustCompile(`\w+`)
+
+func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, question string) (err error) {
+	if d.conn, err = d.db.Conn(ctx); err != nil {
+		return err
+	}
+	asked := map[string]bool{}
+	for _, w := range word.FindAllString(question, -1) {
+		asked[strings.ToLower(w)] = true
+	}
+	for _, q := range []string{"PRAGMA journal_mode=off", "PRAGMA synchronous=off", "PRAGMA temp_store=file", "PRAGMA cache_size=-32768", "BEGIN"} {
+		if _, err := d.conn.ExecContext(ctx, q); err != nil {
+			return err
+		}
+	}
+	f := &filler{ctx: ctx, v: view.New(rec, o), put: map[string]*sql.Stmt{}}
+	defer f.close()
+	for _, t := range Tables() {
+		if _, err := d.conn.ExecContext(ctx, t.create()); err != nil {
+			return err
+		}
+		if !asked[t.Name] {
+			continue
+		}
+		marks := strings.Repeat(", ?", len(t.Columns))[2:]
+		if f.put[t.Name], err = d.conn.PrepareContext(ctx, "INSERT INTO "+t.Name+" VALUES ("+marks+")"); err != nil {
+			return err
+		}
+	}
+	if err := f.all(); err != nil {
+		return err
+	}
+	// The question cannot change what it asks about, nor other files.
+	for _, q := range []string{"COMMIT", "PRAGMA query_only=on"} {
+		if _, err := d.conn.ExecContext(ctx, q); err != nil {
+			return err
+		}
+	}
+	return d.closeDoors()
+}
+
+// Rows asks the question.
+func (d *DB) Rows(ctx context.Context, question string) (*sql.Rows, error) {
+	return d.conn.QueryContext(ctx, question)
+}

@@ -1,0 +1,298 @@
+package ask
+
+import (
+	"context"
+	"database/sql"
+
+	"modernc.org/sqlite"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/syscalls"
+)
+
+// limitAttached is SQLITE_LIMIT_ATTACHED of sqlite3.h.
+const limitAttached = 7
+
+// closeDoors forbids ATTACH, with which a question could write files.
+func (d *DB) closeDoors() error {
+	_, err := sqlite.Limit(d.conn, limitAttached, 0)
+	return err
+}
+
+// filler writes rows; the first error stays.
+type filler struct {
+	ctx   context.Context
+	v     *view.View
+	put   map[string]*sql.Stmt // by table; nil: nobody asks for it
+	err   error
+	slice int64 // IDs given so far
+}
+
+func (f *filler) close() {
+	for _, s := range f.put {
+		s.Close()
+	}
+}
+
+func (f *filler) row(table string, values ...any) {
+	s := f.put[table]
+	if s == nil || f.err != nil {
+		return
+	}
+	_, f.err = s.ExecContext(f.ctx, values...)
+}
+
+func (f *filler) asked(tables ...string) bool {
+	for _, t := range tables {
+		if f.put[t] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// ts is t since the recording began.
+func (f *filler) ts(t stack.Time) int64 { return int64(t - f.v.Start()) }
+
+func (f *filler) all() error {
+	start := f.v.Start()
+	if f.asked("recording") {
+		for _, x := range f.v.Facts() {
+			f.row("recording", x[0], x[1])
+		}
+		for _, l := range f.v.Losses() {
+			f.row("recording", "loss", l)
+		}
+	}
+	for i := range f.v.Threads {
+		th := &f.v.Threads[i]
+		st := f.v.Stats(th)
+		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stops),
+			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
+		if f.asked("slices", "samples", "states", "waits", "locks", "functions") {
+			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}
+			r.close(f.v.Slices(th, r))
+		}
+		if f.err != nil {
+			return f.err
+		}
+	}
+	f.functions()
+	return f.err
+}
+
+func (f *filler) functions() {
+	if !f.asked("functions") {
+		return
+	}
+	for i := range f.v.Names.Funcs {
+		fn := &f.v.Names.Funcs[i]
+		var module, build any
+		if fn.Module >= 0 && fn.Module < len(f.v.Rec.Modules) {
+			m := &f.v.Rec.Modules[fn.Module]
+			module, build = view.Text(m.Path, view.MaxName), orNull(m.BuildID)
+		}
+		f.row("functions", i, f.v.FuncName(i), orNull(view.Text(fn.Linkage, view.MaxName)), orNull(view.Text(fn.File, view.MaxName)),
+			zeroNull(int64(fn.StartLine)), module, build, zeroNull(int64(fn.Start)))
+	}
+}
+
+func orNull(s string) any {
+	if s == "" {
+		return nil
+	}
+	return view.Text(s, view.MaxName)
+}
+
+func zeroNull(n int64) any {
+	if n == 0 {
+		return nil
+	}
+	return n
+}
+
+// reader takes in the replay of one thread.
+type reader struct {
+	f     *filler
+	start stack.Time
+	seq   int
+	arch  string
+	open  []open
+
+	state  lasting
+	wait   lasting
+	lock   lasting
+	kind   stack.State
+	call   int32
+	waitID int
+	lockID int // description of the wait for addr
+	addr   uint64
+	holder uint64
+}
+
+// open is a slice that has not ended.
+type open struct {
+	id    int64
+	began stack.Time
+}
+
+// lasting is something that goes on since a time.
+type lasting struct {
+	on    bool
+	since stack.Time
+	slice any
+	set   bool // slice is known: what happens at one moment comes one by one
+}
+
+// settle looks at the stack as it is since the newest state, at the first
+// thing that happens after that.
+func (r *reader) settle(t stack.Time) {
+	for _, l := range []*lasting{&r.state, &r.wait, &r.lock} {
+		if l.on && !l.set && t > l.since {
+			l.slice, l.set = r.leaf(), true
+		}
+	}
+}
+
+func (r *reader) leaf() any {
+	if len(r.open) == 0 {
+		return nil
+	}
+	return r.open[len(r.open)-1].id
+}
+
+// Begin, End and Other are those of trace.SliceHandler.
+func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
+	r.settle(t)
+	r.f.slice++
+	r.open = append(r.open[:min(depth, len(r.open))], open{r.f.slice, t})
+}
+
+// End: see Begin.
+func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
+	r.settle(t)
+	if depth >= len(r.open) {
+		return
+	}
+	o := r.open[depth]
+	var parent any
+	if depth > 0 {
+		parent = r.open[depth-1].id
+	}
+	r.open = r.open[:depth]
+	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined)
+}
+
+// Other: see Begin.
+func (r *reader) Other(e event.Event) {
+	r.settle(e.Time)
+	switch e.Kind() {
+	case event.Seen:
+		w, n, cpu := event.SeenFields(e.Payload())
+		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.kind.String())
+	case event.State:
+		r.endState(e.Time)
+		r.kind, r.call = event.StateFields(e.Payload())
+		if r.kind != stack.StateUnknown {
+			r.state = lasting{on: true, since: e.Time}
+		}
+	case event.Wait:
+		r.endWait(e.Time)
+		if r.waitID = int(min(e.Payload(), 1<<31)); r.waitID != 0 {
+			r.wait = lasting{on: true, since: e.Time}
+			r.lockID = r.waitID
+		}
+	case event.Lock:
+		r.endLock(e.Time)
+		r.addr, r.holder, r.lockID = e.Payload(), 0, r.waitID
+		if r.addr != 0 {
+			r.lock = lasting{on: true, since: e.Time}
+		}
+	case event.Holder:
+		// Who held it to the end is who was waited for; a lock that changes
+		// hands meanwhile is one row for each.
+		if r.holder != 0 && r.holder != e.Payload() {
+			on := r.lock.on
+			r.endLock(e.Time)
+			r.lock = lasting{on: on, since: e.Time}
+		}
+		r.holder = e.Payload()
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			r.close(e.Time)
+		}
+	}
+}
+
+// close ends what goes on at t.
+func (r *reader) close(t stack.Time) {
+	r.settle(t)
+	r.endState(t)
+	r.endWait(t)
+	r.endLock(t)
+	r.kind = stack.StateUnknown
+}
+
+// ended ends what lasts at t: the values of ts and dur.
+func (r *reader) ended(l *lasting, t stack.Time) (ts, dur int64, ok bool) {
+	if !l.on {
+		return 0, 0, false
+	}
+	if r.settle(t); !l.set { // it began at t
+		l.slice = r.leaf()
+	}
+	l.on = false
+	return int64(l.since - r.start), int64(max(t, l.since) - l.since), true
+}
+
+func (r *reader) endState(t stack.Time) {
+	if ts, dur, ok := r.ended(&r.state, t); ok {
+		var call any
+		if r.call >= 0 {
+			call = syscalls.Name(r.arch, r.call)
+		}
+		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice)
+	}
+	// A wait ends with the state that it is the reason of; the next one that
+	// is the same is told anew.
+	r.endWait(t)
+}
+
+func (r *reader) endWait(t stack.Time) {
+	ts, dur, ok := r.ended(&r.wait, t)
+	if !ok {
+		return
+	}
+	w := r.f.v.Rec.Waits[r.waitID]
+	r.f.row("waits", r.seq, ts, dur, orNull(w.Call), orNull(w.Kind), orNull(w.Args), orNull(w.File), zeroNull(int64(r.addr)), orNull(w.Symbol),
+		zeroNull(w.Timeout), r.wait.slice)
+}
+
+func (r *reader) endLock(t stack.Time) {
+	ts, dur, ok := r.ended(&r.lock, t)
+	if !ok {
+		return
+	}
+	var holder, by any
+	if tid, known := event.HolderFields(r.holder); tid != 0 {
+		holder, by = int64(tid), knownBy(known)
+	}
+	r.f.row("locks", r.seq, ts, dur, int64(r.addr), orNull(r.f.v.Rec.Waits[r.lockID].Symbol), holder, by, r.lock.slice)
+}
+
+func knownBy(k event.KnownBy) any {
+	switch k {
+	case event.KnownByWord:
+		return "word"
+	case event.KnownByKernel:
+		return "kernel"
+	case event.KnownByRuntime:
+		return "runtime"
+	case event.KnownByInferred:
+		return "inferred"
+	}
+	return nil
+}
