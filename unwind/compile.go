@@ -4,13 +4,20 @@ import (
 	"errors"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // A slow rule is one that no entry can hold.
 type slowRule struct {
 	rule.Rule
-	bias uint64
+	bias   uint64
+	linear []linear // for each of Exprs
+}
+
+type linear struct {
+	cfi.Linear
+	ok bool
 }
 
 // compile makes the entry for a lookup address that the cache does not know.
@@ -100,7 +107,14 @@ func (w *Walker) compileRule(e *entry, golang bool) {
 	e.op = opRule
 	e.slow = int32(len(w.rules))
 	w.rules = append(w.rules, *r)
-	w.rules[e.slow].Exprs = append([][]byte(nil), r.Exprs...)
+	s := &w.rules[e.slow]
+	s.Exprs = append([][]byte(nil), r.Exprs...)
+	s.linear = make([]linear, len(s.Exprs))
+	for i, x := range s.Exprs {
+		l := &s.linear[i]
+		l.Linear, l.ok = cfi.LinearOf(x)
+		l.ok = l.ok && l.Reg < numRegs
+	}
 }
 
 // fast fills e from w.tmp if that can say it all.

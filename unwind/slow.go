@@ -159,6 +159,19 @@ func (w *Walker) eval(r *slowRule, i int32, cfa *uint64) (v uint64, reason stack
 	if i < 0 || int(i) >= len(r.Exprs) {
 		return 0, stack.ReasonCorrupt
 	}
+	if l := &r.linear[i]; l.ok {
+		if w.known>>(l.Reg&63)&1 == 0 {
+			return 0, stack.ReasonRegister
+		}
+		at := w.regs[l.Reg&63] + uint64(l.Off)
+		if !l.Deref {
+			return at, stack.ReasonNone
+		}
+		if v, ok := w.word(at); ok {
+			return v, stack.ReasonNone
+		}
+		return 0, w.lack(at)
+	}
 	var err error
 	if cfa != nil {
 		v, err = cfi.Eval(r.Exprs[i], (*state)(w), r.bias, *cfa)

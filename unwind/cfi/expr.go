@@ -81,6 +81,29 @@ const (
 	opNop        = 0x96
 )
 
+// A Linear is an expression of the form that signal frames' tables are made of:
+// a register plus an offset, or what memory holds there.
+type Linear struct {
+	Reg   uint8
+	Deref bool
+	Off   int64
+}
+
+// LinearOf recognizes a Linear; ok is false for any other expression.
+func LinearOf(expr []byte) (l Linear, ok bool) {
+	c := cursor{b: expr}
+	op := c.u8()
+	if op < opBreg0 || op > opBreg31 {
+		return l, false
+	}
+	l.Reg, l.Off = op-opBreg0, c.sleb()
+	if c.rest() == 1 {
+		l.Deref = c.u8() == opDeref
+		return l, c.err == nil && l.Deref
+	}
+	return l, c.err == nil && c.rest() == 0
+}
+
 // Eval evaluates a DWARF expression as call frame information uses it: push
 // holds the values that are on the stack at first (the CFA, except for an
 // expression that computes the CFA). bias is added to addresses of the file.

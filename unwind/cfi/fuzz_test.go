@@ -99,6 +99,8 @@ func FuzzHeader(f *testing.F) {
 func FuzzEval(f *testing.F) {
 	f.Add([]byte{0x77, 8, 0x80, 0, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22}, uint64(0))
 	f.Add([]byte{0x2f, 0xfd, 0xff}, uint64(1))
+	f.Add([]byte{0x77, 0xa0, 1, 0x06}, uint64(0)) // breg7 160, deref: glibc's signal frames
+	f.Add([]byte{0x77, 0x28}, uint64(0))
 	f.Fuzz(func(t *testing.T, b []byte, cfa uint64) {
 		v, err := Eval(b, memory{}, 0x1000, cfa)
 		if err != nil && v != 0 {
@@ -106,6 +108,17 @@ func FuzzEval(f *testing.F) {
 		}
 		if w, err2 := Eval(b, memory{}, 0x1000, cfa); w != v || (err == nil) != (err2 == nil) {
 			t.Fatal("not the same again")
+		}
+		l, ok := LinearOf(b)
+		if !ok {
+			return
+		}
+		w, known := memory{}.Register(uint64(l.Reg))
+		if w += uint64(l.Off); l.Deref && known {
+			w, known = memory{}.Read(w, 8)
+		}
+		if known != (err == nil) || known && w != v {
+			t.Fatalf("%x: %#x (%v) as %+v, else %#x, %v", b, w, known, l, v, err)
 		}
 	})
 }
