@@ -46,7 +46,7 @@ const (
 	flagSignal                   // the caller was interrupted: its PC is exact
 	flagFile                     // opFP: the code comes from a file
 	flagScan                     // the rule comes from following the code
-	flagLast                     // opFP: it looks like a thread's first function
+	flagLast                     // opFP: a thread's first function, as it looks or by the file's header
 )
 
 func (e *entry) kind() stack.Kind {

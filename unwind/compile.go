@@ -83,7 +83,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 			e.fn, e.flags = 0, flagScan
 		case lack != 0: // a longer copy may tell
 			return nil, w.lack(lack)
-		case key != pc && w.last(m, bias, pc):
+		case key != pc && w.last(m, bias, pc), key == pc && pc-bias == m.entry:
 			e.flags |= flagLast
 		}
 	}

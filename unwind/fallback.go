@@ -74,16 +74,16 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 // byFramePointer walks over code that no table describes.
 func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 	sp, fp := w.regs[w.sp], w.regs[w.fp]
-	if f.Exact {
+	if f.Exact && e.flags&flagLast == 0 {
 		if s, ok := w.byCode(f, sp); ok {
 			return s
 		}
 	}
-	if w.known>>w.fp&1 == 0 {
-		return stop(stack.ReasonRegister)
-	}
 	if e.flags&flagLast != 0 {
 		return step{end: true}
+	}
+	if w.known>>w.fp&1 == 0 {
+		return stop(stack.ReasonRegister)
 	}
 	if fp == 0 && e.flags&flagFile != 0 && !f.Exact {
 		// The ABI's mark of the outermost frame: start code of libraries

@@ -28,6 +28,7 @@ type module struct {
 	loaded atomic.Bool
 	file   io.ReaderAt
 	progs  []elf.ProgHeader // PT_LOAD
+	entry  uint64           // vaddr at which a process begins
 	cfi    *cfi.Table       // nil: none
 	golang *gopcln.Table    // nil: no Go program
 	err    error            // why a table is missing
@@ -58,6 +59,7 @@ func (m *module) open() (err error) {
 			m.progs = append(m.progs, p.ProgHeader)
 		}
 	}
+	m.entry = f.Entry
 	errGo := m.loadGo(f)
 	if m.cfi, err = cfi.Load(m.file, m.space.arch); err == nil {
 		err = errGo

@@ -314,3 +314,31 @@ func TestGuess(t *testing.T) {
 	}
 	t.Error("never whole")
 }
+
+// TestEntry walks a process that has not run an instruction yet: it is in the
+// loader's first function, which has no table, and nothing called it.
+func TestEntry(t *testing.T) {
+	const path, base = "/lib64/ld-linux-x86-64.so.2", 0x10000000
+	f, err := elf.Open(path)
+	need(t, "gcc", err)
+	defer f.Close()
+	s := NewSpace(rule.AMD64, opener{}, nil)
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 {
+			at := base + p.Vaddr&^(smallPage-1)
+			s.Update([]stack.Mapping{{Start: at, End: at + p.Filesz, Off: p.Off &^ (smallPage - 1), Inode: 1, Exec: true, Path: path}})
+		}
+	}
+	for _, known := range []bool{true, false} { // read without a stop, only SP and PC are known
+		regs := stack.Regs{PC: base + f.Entry}
+		regs.Set(rule.AMD64.SP(), stackAt)
+		if known {
+			regs.Set(rule.AMD64.FP(), 0)
+		}
+		mem := Copy{Blocks: []Block{{Addr: stackAt, Data: make([]byte, 64)}}}
+		frames, reason := NewWalker(s).Walk(&Thread{}, &regs, &mem)
+		if len(frames) != 1 || reason != stack.ReasonNone || frames[0].PC != regs.PC {
+			t.Errorf("%v %+v", reason, frames)
+		}
+	}
+}
