@@ -31,6 +31,8 @@ const (
 	// maxLag bounds (ns) how far a window ends before the newest event, however
 	// rare samples have become.
 	maxLag = 2_000_000_000
+	// maxTime is later than any clock: 146 years after its start.
+	maxTime = 1 << 62
 	// sameExec is how far apart (ns) threads may tell of one exec.
 	sameExec = 1_000_000_000
 )
@@ -156,8 +158,11 @@ func (t *Thread) spend(at stack.Time) {
 // spread calls add for each bucket between two times with the ns of it. What
 // lies further back than buckets are kept is left out.
 func (t *Thread) spread(from, to stack.Time, add func(b *bucket, ns int64)) {
+	if to > maxTime {
+		return
+	}
 	w := stack.Time(t.m.width)
-	from = max(from, to-w*stack.Time(t.m.buckets))
+	from = max(from, to-w*stack.Time(t.m.buckets), 0)
 	for from < to {
 		no := int64(from / w)
 		end := min(stack.Time(no+1)*w, to)
@@ -170,6 +175,9 @@ func (t *Thread) spread(from, to stack.Time, add func(b *bucket, ns int64)) {
 
 // bucket is number no; nil where it is out of reach by now.
 func (t *Thread) bucket(no int64) *bucket {
+	if no < 0 {
+		return nil // no clock says so
+	}
 	b := &t.ring[no%int64(len(t.ring))]
 	if b.no != no {
 		if b.no > no {
@@ -301,8 +309,8 @@ func (t *Thread) exec(at stack.Time) {
 		m.execAt = at
 		m.gen++
 	}
+	t.replay.CloseAll(at, (*handler)(t)) // has been done, where nothing is odd
 	t.gen = m.gen
-	t.nodes = t.nodes[:0]
 	t.key = key{node: m.tree.root(t.gen)}
 	t.call, t.wait, t.lock, t.hold, t.by = -1, 0, 0, 0, 0
 }

@@ -81,7 +81,7 @@ func (m *Model) Window(now stack.Time) (from, to stack.Time) {
 	if m.begin == 0 || to <= m.begin {
 		return now, now
 	}
-	return max(to-perWindow*w, m.begin), to
+	return max(to-perWindow*w, m.begin, 0), to
 }
 
 // Table sums up the last window. It ends a little before now, as the CPU time

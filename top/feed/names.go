@@ -44,7 +44,6 @@ type names struct {
 	fresh  []place
 	queue  []place
 	busy   bool
-	prog   int
 	idle   chan struct{} // replaced and closed whenever there is nothing left to do
 	wake   chan struct{}
 	stop   chan struct{}

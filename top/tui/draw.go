@@ -165,8 +165,11 @@ func (u *ui) tables(from, to int) {
 			u.shifted(top.FuncText(f))), st)
 	}
 	y += fh
-	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-15s  %s", "TID", "CPU", "STATE", "NAME", "WAITS FOR, OR IS IN"),
-		len(u.rows), len(u.table.Threads))
+	title = "WAITS FOR, OR IS IN"
+	if u.filters[threadsPane] != nil {
+		title = "DOES" // the filter needs the room
+	}
+	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-15s  %s", "TID", "CPU", "STATE", "NAME", title), len(u.rows), len(u.table.Threads))
 	y++
 	at := u.row()
 	first = top1(at, th)
