@@ -110,6 +110,8 @@ var table = []row{
 		"a format: a recording in, bytes out"},
 	{"export/timeline", "stack event diff trace export/view", "golang.org/x/image/...",
 		"a format: a recording in, bytes out; the fonts of the PNG"},
+	{"export/foreign", "stack event trace", "",
+		"foreign traces in, a recording out: the way back of some formats"},
 	{"export/ask", "stack event diff trace export/view wait/syscalls", "modernc.org/sqlite",
 		"a recording as tables, in a database that lives as long as a question"},
 	{"export", "stack event diff trace export/*", "",
