@@ -130,7 +130,7 @@ func (b *bench) own(sliver string, short bool) (missed int, err error) {
 		if err != nil {
 			return missed, err
 		}
-		o, err := record(b.ctx, sliver, b.dir, p.pid(), b.span, "-i", "10ms")
+		o, err := record(b.ctx, sliver, b.dir, p.pid(), b.span, "-i", "10ms", "-t", "all")
 		p.end()
 		if err != nil {
 			return missed, err

@@ -145,6 +145,8 @@ var table = []row{
 		"reads a session's accounts when somebody asks: no sampler calls it"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},
+	{"bench/peers", "", "",
+		"runs sliver as anybody would, beside others: it knows its command line alone"},
 	{"internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
