@@ -69,6 +69,10 @@ func (r *Recorder) Copy(now stack.Time, back int64) *Copy {
 			c.Maps = append(c.Maps, m)
 		}
 		c.Captured = slices.Clone(r.captured)
+		if r.fresh.What != "" {
+			c.Captured = append(c.Captured, r.fresh)
+			r.fresh = trace.Captured{}
+		}
 		c.Waits = r.waitList(waitsOf(c.Threads))
 		c.Stats = r.stats
 	})

@@ -46,14 +46,16 @@ type Recorder struct {
 	nmod     int
 	maps     []trace.Maps // Mapping.Module counts through all modules ever added
 	captured []trace.Captured
+	fresh    trace.Captured // see Recapture
 	waits    map[int]trace.Wait
 	stats    trace.Stats
 	logged   map[int]int // number in the log of each module that is in it
 	logFull  bool
 
-	retired retired
-	all     atomic.Pointer[[]*Sink]
-	short   atomic.Uint64
+	retired     retired
+	all         atomic.Pointer[[]*Sink]
+	short       atomic.Uint64
+	generations atomic.Uint64
 }
 
 // retired are blocks whose rings have moved.
@@ -136,6 +138,40 @@ func (r *Recorder) Maps(m trace.Maps, mods []trace.Module) {
 	r.maps = append(r.maps, m)
 	slices.SortStableFunc(r.maps, func(a, b trace.Maps) int { return cmp.Compare(a.At, b.At) })
 	r.log(func(w *trace.Writer) error { return r.writeMaps(w, &m, r.logged) })
+	r.generations.Add(1)
+}
+
+// Generations is how often the address space changed so far.
+func (r *Recorder) Generations() uint64 { return r.generations.Load() }
+
+// Locate finds what code addr, a lookup address, belongs to at t: the number of
+// a module and the address in its file, or the address itself where it has no
+// segments.
+func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module, vaddr uint64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	g := len(r.maps) - 1
+	for g > 0 && r.maps[g].At > t {
+		g--
+	}
+	for ; g >= 0 && g < len(r.maps); g++ { // maps are read when an address turns up: the next ones serve too
+		ms := r.maps[g].Mappings
+		i, _ := slices.BinarySearchFunc(ms, addr, func(x trace.Mapping, a uint64) int {
+			if x.End <= a {
+				return -1
+			}
+			return 1
+		})
+		if i < len(ms) && addr >= ms[i].Start {
+			if p := r.modules[ms[i].Module]; p != nil {
+				if v, ok := p.Vaddr(addr - ms[i].Start + ms[i].Off); ok {
+					return ms[i].Module, *p, v, true
+				}
+				return ms[i].Module, *p, addr, true
+			}
+		}
+	}
+	return -1, m, 0, false
 }
 
 // Capture keeps bytes of the target that may be gone later.
@@ -144,6 +180,14 @@ func (r *Recorder) Capture(c trace.Captured) {
 	defer r.mu.Unlock()
 	r.captured = append(r.captured, c)
 	r.log(func(w *trace.Writer) error { return w.Captured(c) })
+}
+
+// Recapture replaces what was captured under the same name, for the next Copy
+// alone: it can be had again, so the log does not have it.
+func (r *Recorder) Recapture(c trace.Captured) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.fresh = c
 }
 
 // Waits adds descriptions for event.Wait.

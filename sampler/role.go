@@ -57,6 +57,9 @@ func (s *Sampler) Roles() []RoleAccount {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	by := map[string]*RoleAccount{}
+	for role, a := range s.past {
+		by[role] = new(*a)
+	}
 	for _, th := range s.all {
 		a := by[th.role]
 		if a == nil {

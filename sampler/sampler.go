@@ -84,6 +84,7 @@ type Sampler struct {
 	names   map[stack.TID]string
 	all     []*thread // every one ever taken up, for the accounts
 	roles   map[string]bool
+	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
 	first   atomic.Int64 // time of the first sample
 	started atomic.Bool
@@ -326,7 +327,9 @@ func (s *Sampler) gone(th *thread) {
 	s.mu.Lock()
 	if s.threads[th.info.TID] == th {
 		delete(s.threads, th.info.TID)
+		delete(s.names, th.info.TID)
 	}
+	th.over.Store(true)
 	s.mu.Unlock()
 }
 

@@ -10,12 +10,13 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// thread is one sampled thread; but for acc it belongs to its group.
+// thread is one sampled thread; but for acc and over it belongs to its group.
 type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
 	acc  account
+	over atomic.Bool // no group has it any more
 	role string
 	// pauses is where its stops are counted, with those of its group's others of
 	// the same role.

@@ -95,15 +95,17 @@ func (s *Session) keep(res *Result) *Result {
 const maxPerfMap = 192 << 20
 
 // perfMap is the program's map of its JIT code, nil if it has none.
-func (s *Session) perfMap() []byte {
+func (s *Session) perfMap() []byte { return perfMapOf(s.proc, s.live.Maps()) }
+
+func perfMapOf(p *target.Process, maps []stack.Mapping) []byte {
 	jit := false
-	for _, m := range s.live.Maps() {
+	for _, m := range maps {
 		jit = jit || m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]"
 	}
 	if !jit {
 		return nil
 	}
-	f, err := s.proc.PerfMap()
+	f, err := p.PerfMap()
 	if err != nil {
 		return nil // most programs have none
 	}

@@ -18,19 +18,25 @@ import (
 // of its own, never by a sampler.
 type modules struct {
 	proc  *target.Process
-	rec   *trace.Recorder
+	rec   notebook
 	queue chan generation
 	done  chan struct{}
 	once  sync.Once
 	noted func(trace.Maps, []trace.Module) // told what the recorder is; may be nil
 
-	// The goroutine's own until done is closed.
-	byKey  map[moduleKey]int
-	close_ []io.Closer
-	vdso   bool
+	vdso bool // the goroutine's own
 
-	mu    sync.Mutex
-	files []io.ReaderAt // by number of the module; nil: none; guarded by mu
+	mu    sync.Mutex // guards what follows
+	byKey map[moduleKey]int
+	files []target.File // by number of the module; nil: none
+}
+
+// notebook is what takes down what is known of the target besides samples: a
+// trace.Recorder or a flight.Recorder.
+type notebook interface {
+	Maps(trace.Maps, []trace.Module)
+	Capture(trace.Captured)
+	Waits([]trace.Wait)
 }
 
 type generation struct {
@@ -48,7 +54,7 @@ type moduleKey struct {
 // dlopen, and a target that outruns this has its changes noted a little late.
 const backlog = 256
 
-func newModules(p *target.Process, r *trace.Recorder) *modules {
+func newModules(p *target.Process, r notebook) *modules {
 	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}}
 }
 
@@ -77,14 +83,16 @@ func (m *modules) note(g generation) {
 			continue
 		}
 		key := moduleKey{mp.Dev, mp.Inode, mp.Path}
+		m.mu.Lock()
 		id, ok := m.byKey[key]
+		m.mu.Unlock()
 		if !ok {
 			mod, f := m.open(mp)
 			m.mu.Lock()
 			id = len(m.files)
 			m.files = append(m.files, f)
-			m.mu.Unlock()
 			m.byKey[key] = id
+			m.mu.Unlock()
 			fresh = append(fresh, mod)
 		}
 		out.Mappings = append(out.Mappings, trace.Mapping{Start: mp.Start, End: mp.End, Off: mp.Off, Module: id})
@@ -96,7 +104,7 @@ func (m *modules) note(g generation) {
 }
 
 // open describes the file of a mapping and keeps it.
-func (m *modules) open(mp *stack.Mapping) (trace.Module, io.ReaderAt) {
+func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	mod := trace.Module{Path: mp.Path, Dev: mp.Dev, Inode: mp.Inode, Deleted: mp.Deleted}
 	if mod.Path == "" {
 		mod.Path = "[anon]"
@@ -108,7 +116,6 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, io.ReaderAt) {
 	if err != nil {
 		return mod, nil
 	}
-	m.close_ = append(m.close_, f)
 	mod.BuildID, _ = symbol.BuildID(f)
 	segs, err := live.Segments(f)
 	if err != nil {
@@ -135,8 +142,31 @@ func (m *modules) settle() {
 
 func (m *modules) close() {
 	m.settle()
-	for _, c := range m.close_ {
-		c.Close()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, f := range m.files {
+		if f != nil {
+			f.Close()
+			m.files[i] = nil
+		}
+	}
+}
+
+// drop closes the files of modules that nothing refers to any more. One that is
+// mapped again gets another number.
+func (m *modules) drop(ids []int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range ids {
+		if f := m.files[id]; f != nil {
+			f.Close()
+			m.files[id] = nil
+		}
+		for key, x := range m.byKey {
+			if x == id {
+				delete(m.byKey, key)
+			}
+		}
 	}
 }
 

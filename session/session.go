@@ -113,7 +113,7 @@ func (s *Session) prepare() (err error) {
 	if err != nil {
 		return writeError(s.part, err)
 	}
-	s.process = s.facts()
+	s.process = facts(s.proc, &s.o)
 	if s.rec, err = trace.NewRecorder(w, s.process, o.RingCap, s.fail); err != nil {
 		return writeError(s.part, err)
 	}
@@ -178,19 +178,19 @@ func writeError(path string, err error) error {
 }
 
 // facts are what the recording says of the target and of itself.
-func (s *Session) facts() trace.Process {
-	f := s.proc.Facts()
+func facts(proc *target.Process, o *Options) trace.Process {
+	f := proc.Facts()
 	host := target.ReadHost()
 	mono, boot, real := target.Clocks()
 	p := trace.Process{
 		PID: f.PID, NSPID: f.NSpid, Comm: f.Comm, Exe: f.Exe, Cmdline: f.Cmdline, UID: f.UID, StartTime: f.StartTime,
 		Arch: runtime.GOARCH, Kernel: host.Kernel, Host: host.Name, Page: f.PageSize,
-		CPUs: host.CPUs, Sliver: s.o.Version, Interval: int64(s.o.Interval),
-		Jitter: int64(s.o.Jitter * float64(s.o.Interval)), Stop: s.o.Stop.String(),
+		CPUs: host.CPUs, Sliver: o.Version, Interval: int64(o.Interval),
+		Jitter: int64(o.Jitter * float64(o.Interval)), Stop: o.Stop.String(),
 		Clocks: trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real},
 	}
-	if s.o.Selection != nil {
-		p.ThreadSpec = s.o.Selection.String()
+	if o.Selection != nil {
+		p.ThreadSpec = o.Selection.String()
 	}
 	if f.Container {
 		p.Container = f.Cgroup

@@ -12,7 +12,7 @@ import (
 // on: the file is written by a goroutine of its own.
 type waits struct {
 	live  *live.Target
-	rec   *trace.Recorder
+	rec   notebook
 	known live.Descriptions
 	vars  *live.Variables
 	queue chan trace.Wait // never closed: a sampler may be at work to the very end
@@ -27,7 +27,7 @@ type waits struct {
 // waitsBacklog is how many new descriptions may wait to be written.
 const waitsBacklog = 4096
 
-func newWaits(t *live.Target, r *trace.Recorder, debugDirs []string) *waits {
+func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
 	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),
 		stop: make(chan struct{}), done: make(chan struct{}), all: map[int]trace.Wait{}}
 	w.known.Put = func(d trace.Wait) bool {

@@ -27,6 +27,7 @@ type Stat struct {
 	StartCode  uint64 // 0 where the reader has no rights
 	EndCode    uint64
 	StartStack uint64
+	Exit       int // status as wait(2) has it, of a process that has ended; -1: unknown
 }
 
 // pfKthread is PF_KTHREAD of linux/sched.h.
@@ -70,6 +71,12 @@ func ParseStat(b []byte) (Stat, error) {
 			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
 		}
 		*x.to = int(n)
+	}
+	st.Exit = -1
+	if len(f) > 52-first {
+		if n, err := strconv.ParseInt(f[52-first], 10, 32); err == nil {
+			st.Exit = int(n)
+		}
 	}
 	return st, nil
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -160,7 +161,7 @@ func warnDamage(w io.Writer, path string, rec *trace.Recording) {
 // addNames looks the names of a recording up on this machine.
 func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 	var problems []string
-	rec.Symbols, problems = naming.Symbols(rec, localFiles{}, o)
+	rec.Symbols, problems = naming.Symbols(rec, session.SameFiles{}, o)
 	rec.Named = true
 	for i, p := range problems {
 		if i == 5 {
@@ -169,20 +170,4 @@ func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 		}
 		fmt.Fprintf(w, "sliver: %s\n", oneLine(errors.New(p)))
 	}
-}
-
-// localFiles are the modules as this machine has them.
-type localFiles struct{}
-
-// Open implements naming.Modules.
-func (localFiles) Open(_ int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
-	f, err := os.Open(m.Path)
-	if err != nil {
-		return nil, nil, errors.Unwrap(err)
-	}
-	if id, err := symbol.BuildID(f); err != nil || id != m.BuildID || id == "" {
-		f.Close()
-		return nil, nil, fmt.Errorf("the file here is not the one that was recorded (build ID %q, recorded %q)", id, m.BuildID)
-	}
-	return f, f, nil
 }

@@ -62,7 +62,8 @@ type env struct {
 }
 
 func commands() []*command {
-	return []*command{recordCommand(), viewCommand(), exportCommand(), sqlCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+	return []*command{recordCommand(), watchCommand(), dumpCommand(), recoverCommand(), lsCommand(),
+		viewCommand(), exportCommand(), sqlCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		completionCommand(), versionCommand()}
 }
 

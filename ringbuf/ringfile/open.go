@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"syscall"
 	"time"
 
 	"github.com/sliverprof/sliver/ringbuf"
@@ -37,6 +39,15 @@ type Left struct {
 
 // ErrForeign says that a file is no ring file.
 var ErrForeign = errors.New("not a ring file of sliver")
+
+// InUse reports whether the program that writes the ring file f is running.
+func InUse(f *os.File) bool {
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
+		return errors.Is(err, syscall.EWOULDBLOCK)
+	}
+	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
+	return false
+}
 
 // maxLog bounds what is read of a log.
 const maxLog = 1 << 30

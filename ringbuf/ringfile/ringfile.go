@@ -144,6 +144,11 @@ func Create(path string, size int64) (*Memory, error) {
 	if err != nil {
 		return fail("map", err)
 	}
+	// The lock tells others that we live: the kernel lets go of it when we do not.
+	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		syscall.Munmap(b)
+		return fail("lock", err)
+	}
 	m := &Memory{b: b, file: f, path: path, arena: arena, end: total}
 	if err := m.back(0, headBytes); err != nil {
 		syscall.Munmap(b)

@@ -1,0 +1,266 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/watch/control"
+)
+
+// recorders are the user's running recorders with what they say of themselves;
+// what killed ones left is removed.
+func recorders(ctx context.Context) ([]*control.Client, []control.Status, error) {
+	dir, err := control.Dir()
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := control.Clients(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	var clients []*control.Client
+	var says []control.Status
+	for _, c := range all {
+		s, err := c.Status(ctx)
+		if errors.Is(err, control.ErrDead) {
+			c.Remove(dir)
+			continue
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+		clients, says = append(clients, c), append(says, s)
+	}
+	return clients, says, nil
+}
+
+func dumpCommand() *command {
+	var output, text string
+	var asJSON bool
+	return &command{
+		name: "dump", args: "[FLAGS] [RECORDER | PID | NAME]", short: "have a running 'sliver watch' write what it keeps",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it, it goes where watch puts\nits dumps")
+			fs.StringVar(&text, "why", "", "a note for the recording")
+			fs.BoolVar(&asJSON, "json", false, "print what was written as JSON")
+		},
+		help: `
+The argument is the name of a recorder ('sliver ls' lists them), or the number or
+name of a process that one of them watches. It can be left out where there is
+only one.
+
+Examples:
+  sliver dump
+  sliver dump 1234 -o before-restart.sliver`,
+		run: func(ctx context.Context, e *env, args []string) error {
+			if len(args) > 1 {
+				return usagef("dump", "give one recorder or process")
+			}
+			clients, says, err := recorders(ctx)
+			if err != nil {
+				return err
+			}
+			who := ""
+			if len(args) == 1 {
+				who = args[0]
+			}
+			c, r, err := chooseRecorder(clients, says, who)
+			if err != nil {
+				return err
+			}
+			r.Text = text
+			if output != "" {
+				return fetch(ctx, e, c, r, output)
+			}
+			ds, err := c.Dump(ctx, r)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(e.stdout)
+				enc.SetIndent("", "  ")
+				return enc.Encode(ds)
+			}
+			for _, d := range ds {
+				for _, p := range d.Files {
+					fmt.Fprintln(e.stdout, p)
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// chooseRecorder finds the recorder that who means, and what to ask it.
+func chooseRecorder(clients []*control.Client, says []control.Status, who string) (*control.Client, control.Request, error) {
+	var names []string
+	for i, c := range clients {
+		names = append(names, c.Name)
+		if who == c.Name {
+			return c, control.Request{}, nil
+		}
+		for _, t := range says[i].Targets {
+			if who == fmt.Sprint(t.PID) || who == t.Name {
+				return c, control.Request{Target: who}, nil
+			}
+		}
+	}
+	switch {
+	case len(clients) == 0:
+		return nil, control.Request{}, errors.New("no recorder of yours is running; start one with 'sliver watch'")
+	case who != "":
+		return nil, control.Request{}, fmt.Errorf("no recorder and no process of one is called %q; there are: %s", who, strings.Join(names, ", "))
+	case len(clients) > 1:
+		return nil, control.Request{}, fmt.Errorf("several recorders are running; say which one: %s", strings.Join(names, ", "))
+	}
+	return clients[0], control.Request{}, nil
+}
+
+// fetch has the recorder send a dump, and writes it with our own rights.
+func fetch(ctx context.Context, e *env, c *control.Client, r control.Request, path string) error {
+	outs, err := outputsOf([]string{path}, "", "dump")
+	if err != nil {
+		return err
+	}
+	if !outs[0].Format.Recording() {
+		return usagef("dump", "the output is a recording, which ends in .sliver; 'sliver export' makes other formats of it")
+	}
+	if err := outs[0].Check(); err != nil {
+		return err
+	}
+	files, err := export.WriteRecording(outs[0], func(w io.Writer) error {
+		_, err := c.Fetch(ctx, r, w)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(e.stderr, "wrote %s (%s)\n", files[0].Path, bytesText(files[0].Bytes))
+	return nil
+}
+
+func lsCommand() *command {
+	var asJSON bool
+	return &command{
+		name: "ls", args: "[FLAGS]", short: "list running recorders and their dumps",
+		flags: func(fs *pflag.FlagSet) { fs.BoolVar(&asJSON, "json", false, "print JSON") },
+		help: `
+Examples:
+  sliver ls
+  sliver ls --json | jq '.[].targets[].pid'`,
+		run: func(ctx context.Context, e *env, args []string) error {
+			if len(args) > 0 {
+				return usagef("ls", "ls takes no arguments")
+			}
+			_, says, err := recorders(ctx)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				enc := json.NewEncoder(e.stdout)
+				enc.SetIndent("", "  ")
+				if says == nil {
+					says = []control.Status{}
+				}
+				return enc.Encode(says)
+			}
+			if len(says) == 0 {
+				fmt.Fprintln(e.stderr, "no recorder of yours is running")
+			}
+			for i := range says {
+				listRecorder(e.stdout, &says[i])
+			}
+			return nil
+		},
+	}
+}
+
+func listRecorder(w io.Writer, s *control.Status) {
+	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s, dumps in %s\n", printable(s.Name), s.PID,
+		time.Since(s.Started).Round(time.Second), s.Keep, printable(s.Dir))
+	if s.Waiting != "" {
+		fmt.Fprintf(w, "  waits for %s\n", printable(s.Waiting))
+	}
+	for _, t := range s.Targets {
+		fmt.Fprintf(w, "  watches %s (%d), %d threads, %s of rings\n", printable(t.Name), t.PID, t.Threads, bytesText(t.Bytes))
+	}
+	for _, d := range s.Dumps {
+		fmt.Fprintf(w, "  %s  %-9s %s\n", d.At.Local().Format("2006-01-02 15:04:05"), d.Reason, printable(strings.Join(d.Files, " ")))
+		fmt.Fprintf(w, "      %s\n", printable(d.Text))
+	}
+	if s.Trouble != "" {
+		fmt.Fprintf(w, "  trouble: %s\n", printable(s.Trouble))
+	}
+}
+
+func recoverCommand() *command {
+	var output string
+	var debugDirs []string
+	var fullNames, remove bool
+	return &command{
+		name: "recover", args: "[FLAGS] FILE.ring", short: "turn what a killed 'sliver watch' left into a recording",
+		flags: func(fs *pflag.FlagSet) {
+			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, with .sliver\nin place of .ring")
+			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments in names")
+			fs.BoolVar(&remove, "remove", false, "remove FILE when the recording is written")
+		},
+		help: `
+'sliver watch' keeps its rings in files in $XDG_RUNTIME_DIR/sliver (else in
+/dev/shm/sliver-UID). When it is killed, they stay; the next 'sliver watch'
+recovers them by itself.
+
+Examples:
+  sliver recover $XDG_RUNTIME_DIR/sliver/server-1234.ring
+  sliver recover --remove -o last.sliver server-1234.ring`,
+		run: func(_ context.Context, e *env, args []string) error {
+			if len(args) != 1 {
+				return usagef("recover", "give one ring file")
+			}
+			if output == "" {
+				output = strings.TrimSuffix(args[0], ".ring") + ".sliver"
+			}
+			outs, err := outputsOf([]string{output}, "", "recover")
+			if err != nil {
+				return err
+			}
+			if !outs[0].Format.Recording() || output == "-" {
+				return usagef("recover", "the output is a recording, which ends in .sliver; 'sliver export' makes other formats of it")
+			}
+			if err := outs[0].Check(); err != nil {
+				return err
+			}
+			return recoverFile(e, args[0], session.Dump{Outputs: outs, Reason: "recovered: the recorder was killed"}, debugDirs, fullNames, remove)
+		},
+	}
+}
+
+func recoverFile(e *env, path string, d session.Dump, debugDirs []string, fullNames, remove bool) error {
+	res, p, err := session.Recover(path, d, debugDirs, fullNames)
+	if errors.Is(err, session.ErrInUse) {
+		return fmt.Errorf("%s: its recorder is running; use 'sliver dump'", path)
+	}
+	if err != nil {
+		return err
+	}
+	for _, x := range res.Problems {
+		fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(errors.New(x)))
+	}
+	f := res.Files[0]
+	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", f.Path, bytesText(f.Bytes), res.Threads, printable(p.Comm), p.PID,
+		float64(res.To-res.From)/1e9)
+	if remove {
+		return os.Remove(path)
+	}
+	return nil
+}

@@ -1,0 +1,505 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/watch"
+	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/dumps"
+	"github.com/sliverprof/sliver/watch/notify"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// watchFlags are the flags of watch.
+type watchFlags struct {
+	pids        []int
+	name        string
+	unit        string
+	threads     string
+	interval    time.Duration
+	jitter      percent
+	groups      int
+	stop        string
+	maxOverhead percent
+	debugDirs   []string
+	fullNames   bool
+
+	keep      time.Duration
+	keepBytes byteSize
+	ringFile  string
+	memLimit  byteSize
+	rules     map[trigger.Kind]*[]string
+	none      bool
+	config    string
+
+	dir      string
+	outputs  []string
+	maxDumps int
+	maxBytes byteSize
+	exec     string
+	webhook  string
+	journal  bool
+
+	as        string
+	http      string
+	httpToken string
+	logFormat string
+
+	fs *pflag.FlagSet
+}
+
+// ruleFlags are the triggers' flags: the flag's name where it is not the kind's,
+// and what stands in the help.
+var ruleFlags = []struct {
+	kind       trigger.Kind
+	flag, help string
+}{
+	{trigger.Stall, "stall", "main is out of its event loop, or in one call of a function,\nfor this long: 5s, 'f>100ms' (repeatable; options below)"},
+	{trigger.Slow, "slow", "a call of a function takes longer: 'handle_request>50ms'"},
+	{trigger.Blocked, "blocked", "a thread waits for one lock for this long"},
+	{trigger.Deadlock, "deadlock", "threads wait for each other for this long"},
+	{trigger.CPU, "cpu", "a thread (or of=process) uses more of a CPU: 90%,checks=3"},
+	{trigger.Memory, "memory", "memory near its limit: auto, or a share such as 80%"},
+	{trigger.FDs, "fds", "descriptors near their limit: auto, or a share"},
+	{trigger.Threads, "thread-limit", "threads near their limit: auto, or a share"},
+	{trigger.Call, "on-call", "this function is called (and met by a sample)"},
+	{trigger.File, "on-file", "this file is written"},
+	{trigger.Crash, "on-crash", "yes: a signal kills the program"},
+}
+
+// defaultRules hold where none is given.
+var defaultRules = []struct {
+	kind trigger.Kind
+	text string
+}{{trigger.Stall, "5s"}, {trigger.Deadlock, "5s"}, {trigger.Memory, "auto"}, {trigger.Crash, "yes"}}
+
+func (f *watchFlags) register(fs *pflag.FlagSet) {
+	f.fs = fs
+	fs.IntSliceVarP(&f.pids, "pid", "p", nil, "watch these running processes, until they end")
+	fs.StringVarP(&f.name, "name", "n", "", "watch what has this name or pattern, now and when it comes again")
+	fs.StringVar(&f.unit, "unit", "", "watch the processes of this systemd unit, likewise")
+	fs.StringVarP(&f.threads, "threads", "t", "all", "which threads, as for record")
+	fs.DurationVarP(&f.interval, "interval", "i", 20*time.Millisecond, "time between two samples of a thread")
+	f.jitter = .1
+	fs.Var(&f.jitter, "jitter", "how far a sample moves inside its interval")
+	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
+	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
+	f.maxOverhead = .01
+	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
+	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+
+	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
+	f.keepBytes = watch.DefaultKeepBytes
+	fs.Var(&f.keepBytes, "keep-bytes", "memory for the rings of a process, at most")
+	fs.StringVar(&f.ringFile, "ring-file", "auto", "folder of the rings' files, which a killed sliver leaves for\n'sliver recover'; auto: in $XDG_RUNTIME_DIR; none: no files")
+	for _, r := range ruleFlags {
+		texts := new([]string)
+		if f.rules == nil {
+			f.rules = map[trigger.Kind]*[]string{}
+		}
+		f.rules[r.kind] = texts
+		fs.StringArrayVar(texts, r.flag, nil, r.help)
+	}
+	fs.Var(&f.memLimit, "mem-limit", "what --memory takes for the limit where no control group has\none (the machine's RAM)")
+	fs.BoolVar(&f.none, "no-triggers", false, "dump only when asked")
+	fs.StringVar(&f.config, "config", "", "read settings and triggers from this YAML file; SIGHUP reads\nits triggers again")
+
+	fs.StringVar(&f.dir, "dir", ".", "folder for dumps")
+	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "also write each dump in this format, by its ending: .pftrace,\n.pb.gz; repeatable")
+	fs.IntVar(&f.maxDumps, "max-dumps", 20, "keep at most so many dumps, the oldest go first; 0: all")
+	f.maxBytes = 1 << 30
+	fs.Var(&f.maxBytes, "max-bytes", "keep at most so many bytes of dumps; 0: all")
+	fs.StringVar(&f.exec, "exec", "", "run this shell command after a dump; $SLIVER_DUMP is its file")
+	fs.StringVar(&f.webhook, "webhook", "", "post JSON to this URL after a dump")
+	fs.BoolVar(&f.journal, "journal", false, "write an entry to systemd's journal after a dump")
+
+	fs.StringVar(&f.as, "as", "", "name of this recorder for 'sliver dump' and 'sliver ls'")
+	fs.StringVar(&f.http, "http", "", "answer at this address: POST /dump, GET /status, /healthz,\n/readyz")
+	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status ($SLIVER_HTTP_TOKEN;\nelse one is made and shown in the log)")
+	fs.StringVar(&f.logFormat, "log", "text", "log lines as text or json, on standard error")
+}
+
+// byteSize is a flag such as 64MiB.
+type byteSize int64
+
+func (b *byteSize) String() string {
+	n := int64(*b)
+	for _, u := range sizeUnits {
+		if n != 0 && n%u.n == 0 {
+			return strconv.FormatInt(n/u.n, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+func (b *byteSize) Type() string { return "bytes" }
+
+var sizeUnits = []struct {
+	name string
+	n    int64
+}{{"TiB", 1 << 40}, {"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}}
+
+func (b *byteSize) Set(s string) error {
+	num, unit := strings.TrimSpace(s), int64(1)
+	for _, u := range sizeUnits {
+		for _, name := range []string{u.name, u.name[:1] + "B", u.name[:1]} {
+			if rest, ok := strings.CutSuffix(strings.ToLower(num), strings.ToLower(name)); ok && unit == 1 {
+				num, unit = strings.TrimSpace(rest), u.n
+			}
+		}
+	}
+	n, err := strconv.ParseInt(num, 10, 64)
+	if err != nil || n < 0 || n > (1<<62)/unit {
+		return fmt.Errorf("%q is no size; write for example 64MiB", s)
+	}
+	*b = byteSize(n * unit)
+	return nil
+}
+
+func watchCommand() *command {
+	f := &watchFlags{}
+	return &command{
+		name: "watch", args: "[FLAGS] -p PID | --name PATTERN | --unit SERVICE | -- CMD ARGS...",
+		short: "keep the last seconds of a program, and dump them when something goes wrong",
+		flags: f.register,
+		help: `
+Nothing is written until a trigger fires or somebody asks: 'sliver dump',
+SIGUSR2, or HTTP. A dump is a recording called NAME-TIME-REASON.sliver.
+
+Triggers take options behind commas:
+  threads=main|all|NAME*   of which threads (stall, slow, blocked, cpu, on-call)
+  loop=FUNCTION            the event loop, where it is not found by itself (stall)
+  of=process checks=3 every=1s      (cpu; memory, fds, thread-limit: checks, every)
+  times=3/1m               only when it happens that often in that time
+  cool=5m                  silent for so long after it fired (1m)
+Without any trigger given: --stall 5s --deadlock 5s --memory auto --on-crash yes.
+
+Examples:
+  sliver watch -p 1234
+  sliver watch --name 'nginx' --stall 1s --dir /var/tmp/dumps
+  sliver watch --unit myserver --slow 'handle_request>50ms,times=3/1m' -o .pftrace
+  sliver watch --config /etc/sliver/watch.yaml
+  sliver watch -- ./server --port 8080
+
+A file for --config has the flags' names as keys, and triggers by kind (stall,
+slow, blocked, deadlock, cpu, memory, fds, threads, call, file, crash):
+  name: myserver
+  dir: /var/lib/sliver
+  triggers:
+    - stall: 1s
+      cool: 10m
+    - slow: handle_request>50ms
+      times: 3/1m`,
+		run: f.run,
+	}
+}
+
+func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
+	switch d := dash(ctx); {
+	case d > 0:
+		return usagef("watch", "unexpected %q before --", args[0])
+	case d < 0 && len(args) > 0:
+		return usagef("watch", "unexpected %q; a command goes behind --", args[0])
+	}
+	given, err := f.configure()
+	if err != nil {
+		return err
+	}
+	rules, err := f.allRules(given)
+	if err != nil {
+		return err
+	}
+	o, err := f.options(rules)
+	if err != nil {
+		return err
+	}
+	kinds := 0
+	for _, is := range []bool{len(f.pids) > 0, f.name != "", f.unit != "", len(args) > 0} {
+		if is {
+			kinds++
+		}
+	}
+	if kinds != 1 {
+		return usagef("watch", "give one of -p PID, --name PATTERN, --unit SERVICE or -- CMD ARGS...")
+	}
+	o.Log, err = f.logger(e)
+	if err != nil {
+		return err
+	}
+	src, cmd, err := f.source(args)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, p := range src.Fixed {
+			p.Close()
+		}
+	}()
+	if o.Name = f.as; o.Name == "" {
+		o.Name = f.defaultName(src)
+	}
+	if o.Name = dumps.Clean(o.Name); f.as != "" && o.Name != f.as {
+		return usagef("watch", "as: %q cannot be part of a file's name; %q can", f.as, o.Name)
+	}
+	err = f.serve(e, o, src, cmd != nil)
+	if cmd == nil {
+		return err
+	}
+	cmd.Release()
+	status, werr := cmd.Wait()
+	switch {
+	case err != nil:
+		return err
+	case werr != nil:
+		return werr
+	case status != 0:
+		return exitStatus(status)
+	}
+	return nil
+}
+
+// options are those of the Watcher, checked.
+func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error) {
+	bad := func(format string, args ...any) (watch.Options, error) { return o, usagef("watch", format, args...) }
+	so := session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
+		DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead)}
+	switch {
+	case f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval:
+		return bad("interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
+	case f.jitter < 0 || f.jitter > .2:
+		return bad("jitter: %v is out of range; use 0%% to 20%%", &f.jitter)
+	case f.groups < 1 || f.groups > 256:
+		return bad("groups: %d is out of range; use 1 to 256", f.groups)
+	case f.maxOverhead < 0 || f.maxOverhead >= 1:
+		return bad("max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
+	case f.keep < 0 || f.keep > 24*time.Hour || f.keep > 0 && f.keep < time.Second:
+		return bad("keep: %v is out of range; use 1s to 24h, or 0 for what fits", f.keep)
+	case f.keepBytes < 1<<20 || f.keepBytes > 64<<30:
+		return bad("keep-bytes: %v is out of range; use 1MiB to 64GiB", &f.keepBytes)
+	case f.maxDumps < 0:
+		return bad("max-dumps: %d is negative", f.maxDumps)
+	case f.logFormat != "text" && f.logFormat != "json":
+		return bad("log: %q is none of text, json", f.logFormat)
+	}
+	if so.Selection, err = sampler.ParseSelection(f.threads); err != nil {
+		return bad("%v", err)
+	}
+	if so.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
+		return bad("%v", err)
+	}
+	for _, ending := range f.outputs {
+		if !strings.HasPrefix(ending, ".") {
+			return bad("output: %q is no ending; write for example .pftrace", ending)
+		}
+		if _, err := outputsOf([]string{"x" + ending}, "", "watch"); err != nil {
+			return o, err
+		}
+	}
+	dir, err := filepath.Abs(f.dir)
+	if err != nil {
+		return o, err
+	}
+	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
+		return o, fmt.Errorf("dir: %s is no folder: make it first", dir)
+	}
+	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit),
+		Store: &dumps.Store{Dir: dir, Max: f.maxDumps, MaxBytes: int64(f.maxBytes)}, Formats: f.outputs, Notify: f.notify()}
+	switch f.ringFile {
+	case "none":
+	case "auto":
+		if o.RingDir, err = control.Dir(); err != nil {
+			return o, fmt.Errorf("%w (or give --ring-file)", err)
+		}
+	default:
+		if fi, err := os.Stat(f.ringFile); err != nil || !fi.IsDir() {
+			return o, fmt.Errorf("ring-file: %s is no folder: make it first", f.ringFile)
+		}
+		o.RingDir = f.ringFile
+	}
+	return o, nil
+}
+
+func (f *watchFlags) notify() watch.Notify {
+	n := watch.Notify{Exec: f.exec, Webhook: f.webhook}
+	if f.journal {
+		n.Journal = notify.JournalSocket
+	}
+	return n
+}
+
+func (f *watchFlags) logger(e *env) (*slog.Logger, error) {
+	if f.logFormat == "json" {
+		return slog.New(slog.NewJSONHandler(e.stderr, nil)), nil
+	}
+	return slog.New(slog.NewTextHandler(e.stderr, nil)), nil
+}
+
+// source finds what is to be watched; cmd is the command that was started for it.
+func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command, err error) {
+	switch {
+	case len(argv) > 0:
+		if cmd, err = target.Start(argv); err != nil {
+			return s, nil, err
+		}
+		return watch.Source{Fixed: []*target.Process{cmd.Process}, Release: cmd.Release, What: argv[0]}, cmd, nil
+	case len(f.pids) > 0:
+		s.What = "nothing more"
+		for _, pid := range f.pids {
+			if pid <= 0 {
+				err = usagef("watch", "%d is no process number", pid)
+			} else {
+				var p *target.Process
+				if p, err = target.Open(pid); err == nil {
+					s.Fixed = append(s.Fixed, p)
+				}
+			}
+			if err != nil {
+				for _, p := range s.Fixed {
+					p.Close()
+				}
+				return s, nil, explain(err)
+			}
+		}
+		return s, nil, nil
+	}
+	match := target.InUnit(f.unit)
+	s.What = "processes of unit " + f.unit
+	if f.name != "" {
+		if match, err = target.Named(f.name); err != nil {
+			return s, nil, usagef("watch", "name: the pattern %q cannot be read", f.name)
+		}
+		s.What = "a process named " + f.name
+	}
+	s.Find = func() ([]target.Found, error) { return target.Find(match) }
+	return s, nil, nil
+}
+
+func (f *watchFlags) defaultName(s watch.Source) string {
+	switch {
+	case f.name != "":
+		return strings.Trim(f.name, "*?[]")
+	case f.unit != "":
+		return f.unit
+	}
+	return fmt.Sprintf("%s-%d", s.Fixed[0].Facts().Comm, s.Fixed[0].PID())
+}
+
+// serve runs the Watcher until a signal or its targets end it.
+func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, command bool) error {
+	w, err := watch.New(o)
+	if err != nil {
+		return err
+	}
+	dir, err := control.Dir()
+	if err != nil {
+		return err
+	}
+	l, err := control.Listen(dir, o.Name)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: control.Handler(w), ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(l)
+	defer srv.Close() // which removes the socket
+	if f.http != "" {
+		stop, err := f.listen(w, o.Log)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	ctx, stop := f.signals(w, o.Log, command)
+	defer stop()
+	if src.Fixed != nil {
+		o.Log.Info("started", "recorder", o.Name, "dir", o.Store.Dir, "triggers", len(o.Rules))
+	}
+	err = w.Run(ctx, src)
+	if errors.Is(err, sampler.ErrNoThreads) {
+		return noThreads(f.threads, src.Fixed[0])
+	}
+	return explain(err)
+}
+
+// listen answers over TCP.
+func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger) (stop func(), err error) {
+	token := os.Getenv("SLIVER_HTTP_TOKEN")
+	made := false
+	switch {
+	case f.httpToken != "":
+		b, err := os.ReadFile(f.httpToken)
+		if err != nil {
+			return nil, fmt.Errorf("http-token: %w", err)
+		}
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return nil, fmt.Errorf("http-token: %s is empty", f.httpToken)
+		}
+	case token == "":
+		token, made = control.Token(), true
+	}
+	host, _, err := net.SplitHostPort(f.http)
+	if err != nil {
+		return nil, usagef("watch", "http: %q is no address; write for example 127.0.0.1:7777", f.http)
+	}
+	l, err := net.Listen("tcp", f.http)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	own, _ := os.Hostname()
+	srv := &http.Server{Handler: control.Web(w, token, []string{"localhost", host, own}), ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(l)
+	if made {
+		log.Info("http", "address", l.Addr().String(), "token", token)
+	} else {
+		log.Info("http", "address", l.Addr().String())
+	}
+	return func() { srv.Close() }, nil
+}
+
+// signals ends the watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reads
+// the configuration again at SIGHUP.
+func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, command bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 8)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR2)
+	go func() {
+		for {
+			var sig os.Signal
+			select {
+			case sig = <-ch:
+			case <-ctx.Done():
+				return
+			}
+			switch {
+			case sig == syscall.SIGUSR2:
+				go func() {
+					if _, err := w.Dump(ctx, control.Request{Kind: "signal", Text: "SIGUSR2"}, nil); err != nil {
+						log.Error("no dump", "error", err)
+					}
+				}()
+			case sig == syscall.SIGHUP && f.config != "":
+				f.reload(w, log)
+			case sig == syscall.SIGINT && command: // it is the command's
+			default:
+				cancel()
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(ch); cancel() }
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/watch"
+	"github.com/sliverprof/sliver/watch/config"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// readConfig reads the file of --config.
+func (f *watchFlags) readConfig() (*config.File, error) {
+	if f.config == "" {
+		return &config.File{}, nil
+	}
+	b, err := os.ReadFile(f.config)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	c, err := config.Parse(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.config, err)
+	}
+	return c, nil
+}
+
+// configure sets the flags that the file has and the command line has not, and
+// returns the file's triggers.
+func (f *watchFlags) configure() ([]*trigger.Rule, error) {
+	c, err := f.readConfig()
+	if err != nil {
+		return nil, err
+	}
+	return c.Rules, f.apply(c)
+}
+
+// apply sets flags from a file; those of the command line stay.
+func (f *watchFlags) apply(c *config.File) error {
+	typed := map[string]bool{}
+	f.fs.Visit(func(x *pflag.Flag) { typed[x.Name] = true })
+	for _, s := range c.Settings {
+		x := f.fs.Lookup(s.Key)
+		if x == nil || s.Key == "config" || s.Key == "help" || f.ruleFlag(s.Key) {
+			more := ""
+			if x != nil && f.ruleFlag(s.Key) {
+				more = "; triggers go into the list triggers"
+			}
+			return fmt.Errorf("%s: line %d: there is no setting %q%s", f.config, s.Line, s.Key, more)
+		}
+		if typed[s.Key] {
+			continue
+		}
+		if err := f.fs.Set(s.Key, s.Value); err != nil {
+			if cause := errors.Unwrap(err); cause != nil {
+				err = cause
+			}
+			return fmt.Errorf("%s: line %d: %s: %s", f.config, s.Line, s.Key, parsing.ReplaceAllString(err.Error(), ""))
+		}
+	}
+	return nil
+}
+
+func (f *watchFlags) ruleFlag(name string) bool {
+	for _, r := range ruleFlags {
+		if r.flag == name {
+			return true
+		}
+	}
+	return false
+}
+
+// allRules are those of the file and of the command line, or the default ones.
+func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
+	for _, r := range ruleFlags {
+		for _, text := range *f.rules[r.kind] {
+			x, err := trigger.Parse(r.kind, text)
+			if err != nil {
+				return nil, usagef("watch", "%v", err)
+			}
+			rules = append(rules, x)
+		}
+	}
+	if f.none {
+		if len(rules) > 0 {
+			return nil, usagef("watch", "both --no-triggers and triggers are given; choose one")
+		}
+		return nil, nil
+	}
+	if len(rules) == 0 {
+		for _, d := range defaultRules {
+			x, err := trigger.Parse(d.kind, d.text)
+			if err != nil {
+				return nil, err
+			}
+			rules = append(rules, x)
+		}
+	}
+	return rules, nil
+}
+
+// reload reads the file again: its triggers, and who is told of dumps.
+func (f *watchFlags) reload(w *watch.Watcher, log *slog.Logger) {
+	c, err := f.readConfig()
+	var rules []*trigger.Rule
+	n := f.notify()
+	if err == nil {
+		rules, err = f.allRules(c.Rules)
+	}
+	if err == nil {
+		for _, s := range c.Settings {
+			switch s.Key {
+			case "exec":
+				n.Exec = s.Value
+			case "webhook":
+				n.Webhook = s.Value
+			}
+		}
+		err = w.Reload(rules, n)
+	}
+	if err != nil {
+		log.Error("the configuration stays as it was", "error", oneLine(err))
+	}
+}

@@ -1,0 +1,259 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Flight samples a process and keeps the last seconds in memory, to be dumped
+// while it goes on. Run is called once; the other methods may be called from
+// any goroutine from NewFlight until Close.
+type Flight struct {
+	o       Options
+	keep    time.Duration
+	proc    *target.Process
+	live    *live.Target
+	smp     *sampler.Sampler
+	rec     *flight.Recorder
+	mods    *modules
+	waits   *waits
+	started sync.Once
+	self    int64
+
+	// dumping is held by each dump: one at a time, and no file of the target
+	// is closed meanwhile.
+	dumping sync.Mutex
+	unused  []int // modules whose files are to be closed; Run's own
+}
+
+// NewFlight prepares it: what can fail fails before the target is touched.
+// Of o, Duration, Outputs and RingCap are not used. keep 0 keeps as much as mem
+// holds. mem stays the caller's, and is closed after the Flight.
+func NewFlight(p *target.Process, o Options, keep time.Duration, mem *ringfile.Memory) (*Flight, error) {
+	f := &Flight{o: o, keep: keep, proc: p, self: target.SelfCPU()}
+	f.rec = flight.New(facts(p, &o), flight.Options{Keep: int64(keep), Memory: mem})
+	f.mods = newModules(p, f.rec)
+	go f.mods.run()
+	if err := f.prepare(); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *Flight) prepare() (err error) {
+	o := &f.o
+	if f.live, err = live.New(f.proc, f.mods.generation); err != nil {
+		return err
+	}
+	f.live.Preload()
+	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
+	f.smp, err = sampler.New(f.live, sampler.Config{
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Waits: f.waits.group,
+		Start: func(in stack.ThreadInfo) sampler.Sink {
+			if o.Started != nil {
+				f.started.Do(o.Started)
+			}
+			return f.rec.Thread(threadOf(in))
+		},
+		Renamed: func(in stack.ThreadInfo) { f.rec.Renamed(in.TID, in.Name) },
+	})
+	if err != nil {
+		return err
+	}
+	if err := f.smp.Check(); err != nil {
+		return err
+	}
+	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3)) // as in Session
+	return nil
+}
+
+// Recorder holds the rings.
+func (f *Flight) Recorder() *flight.Recorder { return f.rec }
+
+// Process that is sampled.
+func (f *Flight) Process() *target.Process { return f.proc }
+
+// tidyEvery is how often what is older than the kept time is let go of.
+const tidyEvery = time.Second
+
+// Run samples until ctx or the target ends; ended tells which.
+func (f *Flight) Run(ctx context.Context) (ended bool, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- f.smp.Run(ctx) }()
+	tick := time.NewTicker(tidyEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-done:
+			return ctx.Err() == nil, err
+		case <-tick.C:
+			f.tidy()
+		}
+	}
+}
+
+func (f *Flight) tidy() {
+	now := target.Now()
+	f.unused = append(f.unused, f.rec.Tidy(now)...)
+	if f.keep > 0 {
+		f.smp.Forget(now - stack.Time(f.keep))
+	}
+	f.rec.Stats(f.Stats())
+	if len(f.unused) > 0 && f.dumping.TryLock() {
+		f.mods.drop(f.unused)
+		f.unused = nil
+		f.dumping.Unlock()
+	}
+}
+
+// Stats are the accounts so far of the threads that are kept.
+func (f *Flight) Stats() trace.Stats {
+	threads, pauses := f.smp.Accounts()
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: target.SelfCPU() - f.self}
+}
+
+// Threads is how many threads are sampled now.
+func (f *Flight) Threads() int { return f.smp.Threads() }
+
+// A Dump says what is to be written.
+type Dump struct {
+	Outputs  []export.Output // the first is the recording
+	Triggers []trace.Trigger
+	Reason   string // for the recording's end
+}
+
+// Dumped is what came of a Dump.
+type Dumped struct {
+	Files    []export.File
+	Threads  int
+	From, To stack.Time    // what the recording spans
+	Frozen   time.Duration // until the rings were copied
+	Written  time.Duration // until the recording was on disk, all but names
+	Named    time.Duration // until it was whole
+	Problems []string      // what cost names
+}
+
+// Dump writes what the rings hold now. Sampling goes on meanwhile.
+func (f *Flight) Dump(d Dump) (*Dumped, error) {
+	f.dumping.Lock()
+	defer f.dumping.Unlock()
+	begin := time.Now()
+	f.capturePerfMap()
+	f.rec.Stats(f.Stats())
+	c := f.rec.Copy(target.Now(), int64(f.keep))
+	// The clocks drift apart over days.
+	mono, boot, real := target.Clocks()
+	c.Process.Clocks = trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real}
+	out := &Dumped{Frozen: time.Since(begin), Threads: len(c.Threads)}
+	for i := range d.Triggers {
+		c.Mark(&d.Triggers[i])
+	}
+	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{
+		Finder: symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}, FullNames: f.o.FullNames, Captured: c.Captured})
+	return out, err
+}
+
+func (f *Flight) root() string {
+	if !f.proc.Alive() {
+		return ""
+	}
+	return fmt.Sprintf("/proc/%d/root", f.proc.PID())
+}
+
+// writeDump writes c to a hidden file beside the first output, adds names, and
+// makes the outputs of it. Nothing half-written stays.
+func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) error {
+	path := d.Outputs[0].Path
+	temp, err := export.Temp(path)
+	if err != nil {
+		return err
+	}
+	keep := false
+	defer func() {
+		temp.Close()
+		if !keep {
+			os.Remove(temp.Name())
+		}
+	}()
+	if err := c.Write(temp, d.Triggers, d.Reason); err != nil {
+		return writeError(path, err)
+	}
+	out.Written = time.Since(begin)
+	rec, err := openRecording(temp)
+	if err != nil {
+		return err
+	}
+	out.From, out.To = rec.Span()
+	var sym *trace.Symbols
+	sym, out.Problems = naming.Symbols(rec, mods, o)
+	if err := trace.AppendSymbols(temp, sym); err != nil {
+		return writeError(path, err)
+	}
+	if rec, err = openRecording(temp); err != nil {
+		return err
+	}
+	for _, x := range d.Outputs[1:] {
+		files, err := export.Write(x, rec, export.Options{})
+		if err != nil {
+			return fmt.Errorf("write %s: %w", x.Path, err)
+		}
+		out.Files = append(out.Files, files...)
+	}
+	fi, err := temp.Stat()
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp.Name(), path); err != nil {
+		return err
+	}
+	keep = true
+	out.Files = slices.Insert(out.Files, 0, export.File{Path: path, Format: d.Outputs[0].Format.Name, Bytes: fi.Size()})
+	out.Named = time.Since(begin)
+	return nil
+}
+
+// renumbered are the files that a Flight keeps open, by the numbers of a Copy.
+type renumbered struct {
+	m   *modules
+	ids []int
+}
+
+// Open implements naming.Modules.
+func (r *renumbered) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
+	return r.m.Open(r.ids[i], m)
+}
+
+func (f *Flight) capturePerfMap() {
+	if b := perfMapOf(f.proc, f.live.Maps()); len(b) > 0 {
+		f.rec.Recapture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
+	}
+}
+
+// Close lets go of everything. Run has returned.
+func (f *Flight) Close() {
+	if f.waits != nil {
+		f.waits.settle()
+	}
+	f.mods.close()
+}

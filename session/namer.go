@@ -1,0 +1,94 @@
+package session
+
+import (
+	"fmt"
+	"runtime"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+)
+
+// Namer tells the names of functions while their process runs. What it has
+// read of a file it keeps. It is for one goroutine; Close it before the
+// Flight.
+type Namer struct {
+	f     *Flight
+	files map[int]*symbol.File // by number of the module; nil: it cannot be read
+	known map[place][]string
+	buf   []symbol.Frame
+}
+
+type place struct {
+	module int
+	vaddr  uint64
+}
+
+// maxPlaces bounds what a Namer keeps.
+const maxPlaces = 1 << 16
+
+// Namer makes one.
+func (f *Flight) Namer() *Namer {
+	return &Namer{f: f, files: map[int]*symbol.File{}, known: map[place][]string{}}
+}
+
+// Funcs are the functions at w as of t, inlined ones included, innermost first.
+// There is none where nothing names the place.
+func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
+	if w.Kind() == stack.KindError {
+		return nil
+	}
+	id, m, vaddr, ok := n.f.rec.Locate(w.Lookup(), t)
+	if !ok {
+		return nil
+	}
+	key := place{id, vaddr}
+	if names, ok := n.known[key]; ok {
+		return names
+	}
+	file, ok := n.files[id]
+	if !ok {
+		if r, _, err := n.f.mods.Open(id, nil); err == nil {
+			file, _ = naming.File(r, m.Path, runtime.GOARCH, naming.Options{
+				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames})
+		}
+		n.files[id] = file // nil: it is not asked again
+	}
+	var names []string
+	if file != nil {
+		n.buf = file.Frames(vaddr, n.buf[:0])
+		for i := range n.buf {
+			names = append(names, n.buf[i].Func)
+		}
+	}
+	if len(n.known) >= maxPlaces {
+		clear(n.known)
+	}
+	n.known[key] = names
+	return names
+}
+
+// Name is the function at w, or its place in its file.
+func (n *Namer) Name(w event.Word, t stack.Time) string {
+	if w.Kind() == stack.KindError {
+		return "[" + stack.Reason(w.Addr()).String() + "]"
+	}
+	if names := n.Funcs(w, t); len(names) > 0 {
+		return names[0]
+	}
+	_, m, vaddr, ok := n.f.rec.Locate(w.Lookup(), t)
+	if !ok {
+		return fmt.Sprintf("%#x", w.Addr())
+	}
+	return symbol.Unknown(m.Path, vaddr)
+}
+
+// Close lets go of the files.
+func (n *Namer) Close() {
+	for _, f := range n.files {
+		if f != nil {
+			f.Close()
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package session
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"syscall"
+	"time"
+
+	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// ErrInUse says that the recorder of a ring file is running.
+var ErrInUse = errors.New("its recorder is running")
+
+// Recover writes what a killed recorder left in the ring file at path as d
+// says; the file stays. Names come from this machine's files, if they are those
+// that were mapped.
+func Recover(path string, d Dump, debugDirs []string, fullNames bool) (*Dumped, *trace.Process, error) {
+	begin := time.Now()
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	if err == nil && ringfile.InUse(f) {
+		err = ErrInUse
+	}
+	var im *ringfile.Image
+	if err == nil {
+		im, err = ringfile.Open(f, fi.Size())
+	}
+	var c *flight.Copy
+	if err == nil {
+		c, err = flight.Recover(im)
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	out := &Dumped{Threads: len(c.Threads), Frozen: time.Since(begin)}
+	out.Problems = append(out.Problems, im.Problems...)
+	problems := out.Problems
+	err = writeDump(out, c, d, begin, SameFiles{}, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: c.Captured})
+	out.Problems = append(problems, out.Problems...)
+	return out, &c.Process, err
+}
+
+// SameFiles are the modules of a recording as this machine has them: a file of
+// another build ID than was recorded is refused.
+type SameFiles struct{}
+
+// Open implements naming.Modules.
+func (SameFiles) Open(_ int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
+	f, err := os.OpenFile(m.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		return nil, nil, err
+	}
+	if id, err := symbol.BuildID(f); err != nil || id != m.BuildID || id == "" {
+		f.Close()
+		return nil, nil, fmt.Errorf("the file here is not the one that was recorded (build ID %q, recorded %q)", id, m.BuildID)
+	}
+	return f, f, nil
+}

@@ -1,0 +1,91 @@
+package target
+
+import (
+	"os"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Found is a process as a search sees it.
+type Found struct {
+	PID   int
+	Comm  string
+	Exe   string   // base name of its program; "" if unreadable
+	Units []string // the components of its control group's path, the last one last
+	Start uint64   // clock ticks after boot
+}
+
+// Find returns the processes of the calling user (all of them for root) that
+// match wants, oldest first; kernel threads, zombies and this program itself
+// are left out.
+func Find(match func(*Found) bool) ([]Found, error) {
+	var out []Found
+	err := eachOwn(func(pid int, st *Stat) {
+		f := Found{PID: pid, Comm: st.Comm, Start: st.Start}
+		dir := "/proc/" + strconv.Itoa(pid)
+		if exe, err := os.Readlink(dir + "/exe"); err == nil {
+			f.Exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
+		}
+		if b, err := os.ReadFile(dir + "/cgroup"); err == nil {
+			f.Units = unitsOf(string(b))
+		}
+		if match(&f) {
+			out = append(out, f)
+		}
+	})
+	slices.SortFunc(out, func(a, b Found) int {
+		if a.Start != b.Start {
+			return int(int64(a.Start) - int64(b.Start))
+		}
+		return a.PID - b.PID
+	})
+	return out, err
+}
+
+// unitsOf takes the path out of /proc/PID/cgroup in which systemd names its
+// units: that of the unified hierarchy, or of systemd's own.
+func unitsOf(s string) (units []string) {
+	for line := range strings.Lines(s) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 || f[0] != "0" && f[1] != "name=systemd" {
+			continue
+		}
+		if u := strings.FieldsFunc(f[2], func(r rune) bool { return r == '/' }); len(u) > len(units) {
+			units = u
+		}
+	}
+	return units
+}
+
+// Named matches processes by a pattern of path.Match for their name or that of
+// their program.
+func Named(pattern string) (func(*Found) bool, error) {
+	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
+		return nil, err
+	}
+	return func(f *Found) bool {
+		for _, name := range []string{f.Comm, f.Exe} {
+			if ok, _ := path.Match(pattern, name); ok && name != "" {
+				return true
+			}
+		}
+		return false
+	}, nil
+}
+
+// InUnit matches the processes of a systemd unit; a name without an ending is
+// a service's.
+func InUnit(name string) func(*Found) bool {
+	if !strings.Contains(name, ".") {
+		name += ".service"
+	}
+	return func(f *Found) bool { return slices.Contains(f.Units, name) }
+}
+
+// Alive reports whether there is a process of this number.
+func Alive(pid int) bool {
+	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
+	return err == nil
+}

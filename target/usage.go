@@ -1,0 +1,217 @@
+package target
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Usage is what a process uses, and what it may use at most. A limit of 0
+// means that there is none, or that it cannot be read; Known tells which uses
+// were read.
+type Usage struct {
+	CPU          int64 // ns of all threads, in steps of 10 ms
+	RSS          int64 // bytes in RAM
+	Group        int64 // bytes of its control group, without page cache that can go
+	GroupLimit   int64
+	RAM          int64 // bytes of the machine
+	FDs          int
+	FDLimit      int
+	Threads      int
+	ThreadsGroup int // tasks of its control group
+	ThreadLimit  int // of the control group, else of the user or the machine
+	Known        UsageKnown
+}
+
+// UsageKnown says which fields of a Usage hold what was read.
+type UsageKnown struct{ CPU, RSS, Group, FDs, Threads, ThreadsGroup bool }
+
+// Usage reads it. ErrGone if the process is.
+func (p *Process) Usage() (u Usage, err error) {
+	b, err := p.read("stat", 4096)
+	if err != nil {
+		return u, gone(err)
+	}
+	st, err := ParseStat(b)
+	if err != nil {
+		return u, err
+	}
+	u.CPU, u.Known.CPU = int64(st.Ticks)*(1e9/clockTicks), true
+	u.Threads, u.Known.Threads = st.Threads, true
+	if b, err := p.read("status", maxStatus); err == nil {
+		if kb, ok := lineValue(b, "VmRSS:"); ok {
+			u.RSS, u.Known.RSS = kb<<10, true
+		}
+	}
+	if n, err := p.countFDs(); err == nil {
+		u.FDs, u.Known.FDs = n, true
+	}
+	nproc := 0
+	if b, err := p.read("limits", maxStatus); err == nil {
+		u.FDLimit = limit(b, "Max open files")
+		nproc = limit(b, "Max processes")
+	}
+	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+		if kb, ok := lineValue(b, "MemTotal:"); ok {
+			u.RAM = kb << 10
+		}
+	}
+	p.groupUsage(&u)
+	if u.ThreadLimit == 0 {
+		if b, err := os.ReadFile("/proc/sys/kernel/threads-max"); err == nil {
+			u.ThreadLimit, _ = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		if nproc > 0 && (u.ThreadLimit == 0 || nproc < u.ThreadLimit) {
+			u.ThreadLimit = nproc
+		}
+	}
+	return u, nil
+}
+
+// lineValue finds the number behind a key at the beginning of a line.
+func lineValue(b []byte, key string) (int64, bool) {
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte(key)); ok {
+			f := bytes.Fields(rest)
+			if len(f) == 0 {
+				return 0, false
+			}
+			n, err := strconv.ParseInt(string(f[0]), 10, 64)
+			return n, err == nil && n >= 0 && n < 1<<52
+		}
+	}
+	return 0, false
+}
+
+// limit is a soft limit of /proc/PID/limits; 0: none.
+func limit(b []byte, name string) int {
+	for line := range bytes.Lines(b) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			if f := bytes.Fields(rest); len(f) > 0 {
+				n, _ := strconv.Atoi(string(f[0])) // "unlimited" is none
+				return n
+			}
+		}
+	}
+	return 0
+}
+
+// countFDs counts the descriptors of the process.
+func (p *Process) countFDs() (n int, err error) {
+	fd, err := p.openat("fd", unix.O_RDONLY|unix.O_DIRECTORY)
+	if err != nil {
+		return 0, err
+	}
+	f := os.NewFile(uintptr(fd), "fd")
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(4096)
+		n += len(names)
+		if err != nil || len(names) == 0 {
+			break
+		}
+	}
+	return n, nil
+}
+
+// groupUsage reads the accounts of the process's control group, and the
+// tightest limits of it and those above.
+func (p *Process) groupUsage(u *Usage) {
+	b, err := p.read("cgroup", maxStatus)
+	if err != nil {
+		return
+	}
+	for line := range strings.Lines(string(b)) {
+		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(f) != 3 {
+			continue
+		}
+		switch {
+		case f[0] == "0":
+			g := group{[]string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, f[2]}
+			g.memory(u, "memory.current", "memory.max", "inactive_file")
+			g.tasks(u)
+		case strings.Contains(","+f[1]+",", ",memory,"):
+			g := group{[]string{"/sys/fs/cgroup/memory"}, f[2]}
+			g.memory(u, "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
+		case strings.Contains(","+f[1]+",", ",pids,"):
+			g := group{[]string{"/sys/fs/cgroup/pids"}, f[2]}
+			g.tasks(u)
+		}
+	}
+}
+
+// group is a control group: a path below one of some roots.
+type group struct {
+	roots []string
+	path  string
+}
+
+// errNoGroup says that the group's files are not mounted where we look: in a
+// container the path may be that of the host.
+var errNoGroup = errors.New("no such control group")
+
+func (g group) read(dir, name string) ([]byte, error) {
+	for _, root := range g.roots {
+		if b, err := os.ReadFile(path.Join(root, dir, name)); err == nil {
+			return b, nil
+		}
+	}
+	return nil, errNoGroup
+}
+
+// lowest calls value for the group and all above it, and returns the smallest
+// number with the folder that it stands in.
+func (g group) lowest(name string) (least int64, dir string) {
+	for d := path.Clean("/" + g.path); ; d = path.Dir(d) {
+		if b, err := g.read(d, name); err == nil {
+			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" is none
+			if err == nil && n > 0 && n < 1<<60 && (least == 0 || n < least) {
+				least, dir = n, d
+			}
+		}
+		if d == "/" {
+			return least, dir
+		}
+	}
+}
+
+func (g group) memory(u *Usage, current, limit, cache string) {
+	least, dir := g.lowest(limit)
+	if least == 0 || u.RAM > 0 && least >= u.RAM {
+		return
+	}
+	b, err := g.read(dir, current)
+	if err != nil {
+		return
+	}
+	used, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return
+	}
+	if b, err := g.read(dir, "memory.stat"); err == nil {
+		if n, ok := lineValue(b, cache+" "); ok {
+			used = max(used-n, 0)
+		}
+	}
+	u.Group, u.GroupLimit, u.Known.Group = used, least, true
+}
+
+func (g group) tasks(u *Usage) {
+	least, dir := g.lowest("pids.max")
+	if least == 0 || least > 1<<30 {
+		return
+	}
+	b, err := g.read(dir, "pids.current")
+	if err != nil {
+		return
+	}
+	if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+		u.ThreadsGroup, u.ThreadLimit, u.Known.ThreadsGroup = n, int(least), true
+	}
+}

@@ -1,0 +1,328 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/notify"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// ask is a dump to be made: rules that fired, or somebody's request.
+type ask struct {
+	at     stack.Time
+	fired  []trigger.Fired
+	req    *control.Request
+	stream io.Writer
+	answer chan<- answer // nil: nobody waits
+}
+
+type answer struct {
+	dump control.Dump
+	err  error
+}
+
+// put hands on a dump without waiting; where so many wait already that there is
+// no room, it is counted as failed.
+func (t *watched) put(a ask) {
+	if a.at == 0 {
+		a.at = target.Now()
+	}
+	t.w.mu.Lock()
+	t.w.fired += len(a.fired)
+	t.w.mu.Unlock()
+	for _, f := range a.fired {
+		t.w.log.Warn("trigger", "pid", t.pid, "name", t.name, "kind", string(f.Kind), "rule", f.Rule.String(), "tid", int(f.TID), "what", f.Text)
+	}
+	select {
+	case t.asked <- a:
+	default:
+		t.w.lost(errors.New("dumps are asked for faster than they can be written: one was left out"))
+	}
+}
+
+func (w *Watcher) lost(err error) {
+	w.mu.Lock()
+	w.failed++
+	w.trouble = err.Error()
+	w.mu.Unlock()
+	w.log.Error("no dump", "error", err)
+}
+
+// dumper makes the dumps of a target, one after the other.
+func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
+	defer close(done)
+	for a := range t.asked {
+		d, err := t.dump(ctx, a)
+		if err != nil {
+			t.w.lost(err)
+		}
+		if a.answer != nil {
+			a.answer <- answer{d, err}
+		}
+	}
+}
+
+// Dump implements control.Recorder.
+func (w *Watcher) Dump(ctx context.Context, r control.Request, stream io.Writer) ([]control.Dump, error) {
+	ts, err := w.pick(r.Target)
+	if err != nil {
+		return nil, err
+	}
+	if stream != nil && len(ts) > 1 {
+		return nil, fmt.Errorf("there are %d targets: say which one", len(ts))
+	}
+	var out []control.Dump
+	for _, t := range ts {
+		c := make(chan answer, 1)
+		if err := t.offer(ask{at: target.Now(), req: &r, stream: stream, answer: c}); err != nil {
+			return out, err
+		}
+		select {
+		case a := <-c:
+			if a.err != nil {
+				return out, a.err
+			}
+			out = append(out, a.dump)
+		case <-ctx.Done():
+			return out, ctx.Err()
+		}
+	}
+	return out, nil
+}
+
+// offer is put for those who wait for an answer.
+func (t *watched) offer(a ask) error {
+	t.askMu.Lock()
+	defer t.askMu.Unlock()
+	if t.over || t.flight.Load() == nil {
+		return fmt.Errorf("process %d is not watched yet, or has just ended", t.pid)
+	}
+	select {
+	case t.asked <- a:
+		return nil
+	default:
+		return fmt.Errorf("%d dumps of process %d are waiting already", len(t.asked), t.pid)
+	}
+}
+
+// reason is the word for a dump in its name.
+func (a *ask) reason() string {
+	if len(a.fired) > 0 {
+		return string(a.fired[0].Kind)
+	}
+	return a.req.Kind
+}
+
+func (a *ask) triggers() (out []trace.Trigger) {
+	for _, f := range a.fired {
+		x := trace.Trigger{At: a.at, Rule: f.Rule.String(), Kind: string(f.Kind), Text: f.Text, TID: f.TID}
+		for _, v := range f.Values {
+			x.Values = append(x.Values, trace.Value(v))
+		}
+		if f.At != 0 && f.At < a.at {
+			x.Values = append(x.Values, trace.Value{Name: "since", Value: strconv.FormatInt(int64(f.At), 10) + " ns of CLOCK_MONOTONIC"})
+		}
+		out = append(out, x)
+	}
+	if a.req != nil {
+		text := a.req.Text
+		if text == "" {
+			text = "somebody asked for it"
+		}
+		out = append(out, trace.Trigger{At: a.at, Rule: a.req.Kind, Kind: a.req.Kind, Text: text})
+	}
+	return out
+}
+
+// dump makes one.
+func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
+	w := t.w
+	now := time.Now()
+	stem := w.o.Store.Stem(t.name, now, a.reason())
+	if a.stream != nil {
+		return t.send(a, stem)
+	}
+	removed, err := w.o.Store.Trim(1, 0)
+	if err != nil {
+		return d, err
+	}
+	outs := []string{stem + ".sliver"}
+	for _, ending := range w.o.Formats {
+		outs = append(outs, stem+ending)
+	}
+	res, err := t.write(a, outs)
+	if err != nil {
+		return d, err
+	}
+	more, err := w.o.Store.Trim(0, 0)
+	if err != nil {
+		w.log.Error("cannot remove old dumps", "error", err)
+	}
+	for _, r := range append(removed, more...) {
+		w.log.Info("removed", "dump", r.Stem, "bytes", r.Bytes)
+	}
+	d = t.report(a, now, res)
+	w.mu.Lock()
+	w.history = append(w.history, d)
+	if len(w.history) > maxHistory {
+		w.history = w.history[len(w.history)-maxHistory:]
+	}
+	w.mu.Unlock()
+	w.log.Info("dumped", "pid", t.pid, "file", outs[0], "reason", d.Reason, "bytes", d.Bytes, "seconds", d.Seconds,
+		"threads", d.Threads, "written_ms", d.Written, "named_ms", d.Named)
+	w.tell(ctx, d, a.triggers())
+	return d, nil
+}
+
+func (t *watched) write(a ask, paths []string) (*session.Dumped, error) {
+	var outs []export.Output
+	for _, p := range paths {
+		o, err := export.ParseOutput(p, "")
+		if err != nil {
+			return nil, err
+		}
+		outs = append(outs, o)
+	}
+	f := t.flight.Load()
+	if f == nil {
+		return nil, fmt.Errorf("process %d has just ended", t.pid)
+	}
+	return f.Dump(session.Dump{Outputs: outs, Triggers: a.triggers(), Reason: "dump: " + a.reason()})
+}
+
+// send makes a dump for whoever asked, and keeps none.
+func (t *watched) send(a ask, stem string) (d control.Dump, err error) {
+	// A hidden name: nobody is to take it for a dump.
+	path := filepath.Join(filepath.Dir(stem), "."+filepath.Base(stem)+".sliver")
+	res, err := t.write(a, []string{path})
+	if err != nil {
+		return d, err
+	}
+	defer os.Remove(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return d, err
+	}
+	defer f.Close()
+	_, err = io.Copy(a.stream, f)
+	return t.report(a, time.Now(), res), err
+}
+
+func (t *watched) report(a ask, at time.Time, res *session.Dumped) control.Dump {
+	ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+	d := control.Dump{Target: t.name, PID: t.pid, At: at, Reason: a.reason(), Threads: res.Threads,
+		Seconds: float64((res.To-res.From)/1e6) / 1e3, Frozen: ms(res.Frozen), Written: ms(res.Written), Named: ms(res.Named)}
+	for _, x := range a.triggers() {
+		if d.Text != "" {
+			d.Text += "; "
+		}
+		d.Text += x.Text
+	}
+	for _, f := range res.Files {
+		d.Files = append(d.Files, f.Path)
+		d.Bytes += f.Bytes
+	}
+	return d
+}
+
+// message is the body of a web hook.
+type message struct {
+	Recorder string `json:"recorder"`
+	Host     string `json:"host"`
+	control.Dump
+	Triggers []trace.Trigger `json:"triggers"`
+}
+
+// tell notifies in the background: nobody's slowness is to hold up a dump.
+func (w *Watcher) tell(ctx context.Context, d control.Dump, ts []trace.Trigger) {
+	w.rulesMu.Lock()
+	n := w.notify
+	w.rulesMu.Unlock()
+	if n == (Notify{}) {
+		return
+	}
+	ctx = context.WithoutCancel(ctx)
+	say := func(how string, err error) {
+		if err != nil {
+			w.log.Error("cannot notify", "by", how, "error", err)
+		}
+	}
+	fields := []notify.Field{{Name: "SLIVER_DUMP", Value: d.Files[0]}, {Name: "SLIVER_REASON", Value: d.Reason}, {Name: "SLIVER_TEXT", Value: d.Text},
+		{Name: "SLIVER_TARGET", Value: d.Target}, {Name: "SLIVER_PID", Value: strconv.Itoa(d.PID)},
+		{Name: "SLIVER_TIME", Value: d.At.Format(time.RFC3339Nano)}, {Name: "SLIVER_FILES", Value: strings.Join(d.Files, "\n")}}
+	if n.Journal != "" {
+		const warning = "4"
+		say("journal", notify.Journal(n.Journal, append([]notify.Field{{Name: "MESSAGE", Value: fmt.Sprintf("%s (%d): %s; kept in %s", d.Target, d.PID, d.Text, d.Files[0])},
+			{Name: "PRIORITY", Value: warning}, {Name: "SYSLOG_IDENTIFIER", Value: "sliver"}}, fields...)))
+	}
+	w.telling.Go(func() {
+		if n.Exec != "" {
+			say("command", notify.Exec(ctx, n.Exec, fields))
+		}
+		if n.Webhook != "" {
+			host, _ := os.Hostname()
+			body, err := json.Marshal(message{w.o.Name, host, d, ts})
+			if err == nil {
+				err = notify.Webhook(ctx, n.Webhook, body)
+			}
+			say("web hook", err)
+		}
+	})
+}
+
+// recoverLeft turns what killed recorders of the user left into dumps, and
+// removes their ring files.
+func (w *Watcher) recoverLeft() {
+	if w.o.RingDir == "" {
+		return
+	}
+	paths, err := filepath.Glob(filepath.Join(w.o.RingDir, "*"+ringEnding))
+	if err != nil {
+		return
+	}
+	for _, path := range paths {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		used := ringfile.InUse(f)
+		f.Close()
+		if used {
+			continue
+		}
+		now := time.Now()
+		name, _, _ := strings.Cut(filepath.Base(path), ringEnding)
+		out, err := export.ParseOutput(w.o.Store.Stem(name, now, "recovered")+".sliver", "")
+		if err != nil {
+			continue
+		}
+		d := session.Dump{Outputs: []export.Output{out}, Reason: "recovered: the recorder was killed"}
+		res, _, err := session.Recover(path, d, w.o.Session.DebugDirs, w.o.Session.FullNames)
+		if err != nil {
+			w.log.Warn("cannot recover", "ring_file", path, "error", err)
+			if errors.Is(err, syscall.ENOSPC) {
+				continue // later, perhaps
+			}
+		} else {
+			w.log.Info("recovered", "ring_file", path, "file", res.Files[0].Path, "threads", res.Threads)
+		}
+		os.Remove(path)
+	}
+}

@@ -1,0 +1,316 @@
+package watch
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait/syscalls"
+	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// watched is one process that is watched.
+type watched struct {
+	w     *Watcher
+	proc  *target.Process
+	pid   int
+	name  string
+	since time.Time
+	asked chan ask // dumps to make, in order
+
+	askMu  sync.Mutex
+	over   bool // no more dumps are taken; guarded by askMu
+	flight atomic.Pointer[session.Flight]
+	mem    atomic.Pointer[ringfile.Memory]
+
+	// The watching goroutine's own.
+	set     *trigger.Set
+	version int
+	maps    uint64
+	names   *session.Namer
+	tracks  map[int]*follower
+	buf     [512]ringbuf.Event
+}
+
+// follower reads the ring of one thread.
+type follower struct {
+	sink  *flight.Sink
+	cur   *ringbuf.Cursor
+	track *trigger.Track
+	tail  event.Event
+}
+
+// run watches t until ctx or the process ends.
+func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
+	defer w.remove(t)
+	mem, err := w.memory(t)
+	if err != nil {
+		return err
+	}
+	// Whatever is left of the rings has been dumped by then, or nobody wanted it.
+	defer mem.Close(true)
+	o := w.o.Session
+	o.Started = release
+	f, err := session.NewFlight(t.proc, o, w.o.Keep, mem)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	t.names = f.Namer()
+	defer t.names.Close()
+	life, err := t.proc.Life()
+	if err != nil {
+		return err
+	}
+	defer life.Close()
+	t.tracks = map[int]*follower{}
+	if err := t.reload(); err != nil {
+		return err
+	}
+	t.mem.Store(mem)
+	t.flight.Store(f)
+	w.log.Info("watching", "pid", t.pid, "name", t.name, "threads", w.o.Session.Selection.String(), "keep", w.o.Keep, "ring_file", mem.Path())
+
+	sampling, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan error, 1)
+	var ended bool
+	go func() {
+		var err error
+		ended, err = f.Run(sampling)
+		done <- err
+	}()
+	dumped := make(chan struct{})
+	go t.dumper(ctx, dumped)
+	tick := time.NewTicker(t.every())
+	defer tick.Stop()
+	for running := true; running; {
+		select {
+		case err = <-done:
+			running = false
+		case <-tick.C:
+			t.look()
+			if _, v := w.current(); v != t.version {
+				if e := t.reload(); e != nil {
+					w.log.Error("cannot use the new triggers", "error", e)
+				}
+				tick.Reset(t.every())
+			}
+		}
+	}
+	if err == nil && ended {
+		t.ended(life)
+	}
+	t.askMu.Lock()
+	t.over = true
+	t.askMu.Unlock()
+	close(t.asked)
+	<-dumped
+	t.flight.Store(nil)
+	return err
+}
+
+// ended says how the process ended, and dumps if that was a crash.
+func (t *watched) ended(life *target.Life) {
+	// The kernel tells once the process has been waited for, or while nobody has.
+	e, ok := life.Ending()
+	for i := 0; !ok && i < 20; i++ {
+		time.Sleep(10 * time.Millisecond)
+		e, ok = life.Ending()
+	}
+	how := "for a reason that the kernel does not tell"
+	if ok {
+		how = e.String()
+	}
+	t.w.log.Info("target ended", "pid", t.pid, "name", t.name, "how", how)
+	if !ok || !e.Crash() {
+		return
+	}
+	if fired := t.set.Crashed(target.Now(), how); len(fired) > 0 {
+		t.put(ask{fired: fired})
+	}
+}
+
+// memory makes the rings' memory: in a file where that was asked for and can be had.
+func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
+	if w.o.RingDir != "" {
+		path := RingFile(w.o.RingDir, t.name, t.pid)
+		m, err := ringfile.Create(path, w.o.KeepBytes)
+		if errors.Is(err, fs.ErrExist) {
+			// What is left there is of a dead recorder (a living one has a lock on
+			// it) and was recovered when we began, or cannot be.
+			if f, e := os.Open(path); e == nil {
+				if !ringfile.InUse(f) {
+					os.Remove(path)
+					m, err = ringfile.Create(path, w.o.KeepBytes)
+				}
+				f.Close()
+			}
+		}
+		if err == nil {
+			return m, nil
+		}
+		w.log.Warn("no ring file: what is kept is lost if sliver is killed", "error", err)
+	}
+	return ringfile.New(w.o.KeepBytes)
+}
+
+// reload takes the rules as they are now.
+func (t *watched) reload() error {
+	rules, version := t.w.current()
+	set, err := trigger.NewSet(rules, t.names, polls)
+	if err != nil {
+		return err
+	}
+	t.set, t.version = set, version
+	clear(t.tracks) // they begin anew, with what the rings hold
+	return nil
+}
+
+// polls reports whether a system call waits for events of any kind.
+func polls(nr int32) bool {
+	switch syscalls.Name(runtime.GOARCH, nr) {
+	case "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6", "io_getevents", "io_pgetevents", "io_uring_enter":
+		return true
+	}
+	return false
+}
+
+// every is how often the rules are looked at: a tenth of the shortest time that
+// one of them has.
+func (t *watched) every() time.Duration {
+	const least, most = 20 * time.Millisecond, 100 * time.Millisecond
+	every := most
+	rules, _ := t.w.current()
+	for _, r := range rules {
+		if r.Limit > 0 {
+			every = min(every, r.Limit/10)
+		}
+	}
+	return max(every, least)
+}
+
+// look reads what is new in the rings and checks the rules.
+func (t *watched) look() {
+	f := t.flight.Load()
+	rec := f.Recorder()
+	if g := rec.Generations(); g != t.maps {
+		t.maps = g
+		t.set.Remapped()
+	}
+	l := &trigger.Look{Now: target.Now()}
+	byTrack := map[*trigger.Track]*follower{}
+	rec.Reading(func() {
+		there := map[int]bool{}
+		for _, s := range rec.Sinks() {
+			if s.Ended() != 0 {
+				continue
+			}
+			there[s.Seq()] = true
+			x := t.tracks[s.Seq()]
+			if x == nil {
+				in := rec.Info(s)
+				x = &follower{sink: s, cur: s.Cursor(), track: t.set.Add(in.TID, in.Name, in.Main)}
+				t.tracks[s.Seq()] = x
+			}
+			t.follow(x)
+			l.Threads = append(l.Threads, x.track)
+			byTrack[x.track] = x
+		}
+		for seq := range t.tracks {
+			if !there[seq] {
+				delete(t.tracks, seq)
+			}
+		}
+	})
+	l.Tails = func(tr *trigger.Track) (event.Event, bool) {
+		x := byTrack[tr]
+		return x.tail, x.tail.Time != 0
+	}
+	l.Usage = t.usage
+	l.Files = func(path string) (out trigger.Written) {
+		if fi, err := os.Stat(path); err == nil {
+			out = trigger.Written{At: fi.ModTime(), Size: fi.Size()}
+		}
+		return out
+	}
+	l.Name = func(w event.Word, at stack.Time) string { return t.names.Name(w, at) }
+	if fired := t.set.Check(l); len(fired) > 0 {
+		t.put(ask{fired: fired, at: l.Now})
+	}
+}
+
+func (t *watched) follow(x *follower) {
+	tail, ok := x.sink.Tail()
+	if !ok {
+		tail = event.Event{}
+	}
+	x.tail = tail
+	for {
+		n, lost := x.cur.Read(t.buf[:])
+		if lost > 0 {
+			x.track.Lost()
+		}
+		for _, e := range t.buf[:n] {
+			x.track.Feed(event.Event{Time: stack.Time(e[0]), Value: e[1]})
+		}
+		if n == 0 && lost == 0 {
+			return
+		}
+	}
+}
+
+func (t *watched) usage() (trigger.Usage, bool) {
+	u, err := t.proc.Usage()
+	if err != nil {
+		return trigger.Usage{}, false
+	}
+	out := trigger.Usage{CPU: -1, Memory: -1, FDs: -1, Threads: -1, FDsMax: float64(u.FDLimit), ThreadsMax: float64(u.ThreadLimit)}
+	if u.Known.CPU {
+		out.CPU = u.CPU
+	}
+	switch {
+	case u.Known.Group:
+		out.Memory, out.MemoryMax, out.MemoryOf = float64(u.Group), float64(u.GroupLimit), "control group"
+	case u.Known.RSS && t.w.o.MemLimit > 0:
+		out.Memory, out.MemoryMax, out.MemoryOf = float64(u.RSS), float64(t.w.o.MemLimit), "limit given"
+	case u.Known.RSS:
+		out.Memory, out.MemoryMax, out.MemoryOf = float64(u.RSS), float64(u.RAM), "machine's RAM"
+	}
+	if u.Known.FDs {
+		out.FDs = float64(u.FDs)
+	}
+	if u.Known.ThreadsGroup {
+		out.Threads = float64(u.ThreadsGroup)
+	} else if u.Known.Threads {
+		out.Threads = float64(u.Threads)
+	}
+	return out, true
+}
+
+func (t *watched) status() control.Target {
+	s := control.Target{PID: t.pid, Name: t.name, Since: t.since}
+	if m := t.mem.Load(); m != nil {
+		s.Bytes, s.MaxBytes = m.Used()
+		s.RingFile = m.Path()
+	}
+	if f := t.flight.Load(); f != nil {
+		st := f.Stats()
+		total := st.Total()
+		s.Threads, s.Samples, s.Late, s.Short = f.Threads(), total.Samples, total.Late, f.Recorder().Short()
+	}
+	return s
+}

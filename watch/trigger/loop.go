@@ -1,0 +1,137 @@
+package trigger
+
+import (
+	"hash/maphash"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// loop is what is known of a thread's event loop: the frame that stays while
+// the thread polls again and again from the same place.
+type loop struct {
+	bit    int // of the rule that names it; -1: it is found by itself
+	depth  int // of its frame; -1: not known
+	last   []frame
+	places map[uint64]int     // how often it polled from each place
+	chain  []event.Word       // the frames from the loop's to the one that polls, of the last poll from a known place
+	short  int                // the fewest that there were
+	run    run                // the time outside
+	key    stack.Time         // the call that run is of, by when it was entered
+	site   uint64             // where it was called from
+	shares map[uint64]float64 // samples in calls from each site: run.in of all
+}
+
+// A place to poll is known when the thread has polled there three times;
+// maxPlaces bounds how many are told apart.
+const (
+	minVisits = 3
+	maxPlaces = 64
+)
+
+func (l *loop) forget() {
+	l.depth, l.last, l.chain, l.short, l.run.on = -1, l.last[:0], l.chain[:0], 0, false
+	clear(l.places)
+}
+
+var seed = maphash.MakeSeed()
+
+// place identifies where the thread is by the frames above depth, but for the
+// topmost one.
+func place(fs []frame) uint64 {
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for i := range fs {
+		maphash.WriteComparable(&h, fs[i].word.Addr())
+	}
+	return h.Sum64()
+}
+
+// visit notes that t polls, with its stack as it is.
+func (l *loop) visit(t *Track) {
+	if l.bit < 0 {
+		common := 0
+		for common < min(len(l.last), len(t.frames)-1) && l.last[common].entered == t.frames[common].entered {
+			common++
+		}
+		l.last = append(l.last[:0], t.frames...)
+		if common == 0 {
+			l.forget()
+			l.last = append(l.last[:0], t.frames...)
+			return
+		}
+		if l.depth >= common {
+			// What was taken for the loop came back: a caller of it is.
+			l.forget()
+			l.last = append(l.last[:0], t.frames...)
+		}
+		if l.depth < 0 {
+			l.depth = common - 1
+		}
+	}
+	if l.depth < 0 || l.depth >= len(t.frames) {
+		return
+	}
+	if l.places == nil {
+		l.places = map[uint64]int{}
+	}
+	way := t.frames[l.depth:max(len(t.frames)-1, l.depth+1)]
+	p := place(way)
+	if len(l.places) >= maxPlaces && l.places[p] == 0 {
+		clear(l.places)
+	}
+	l.places[p]++
+	strict := l.bit >= 0
+	if !strict && l.places[p] < minVisits || strict && len(l.chain) > 0 && len(way) > l.short {
+		return // with a loop that is named, a poll deeper down is a handler's
+	}
+	l.short = len(way)
+	l.chain = l.chain[:0]
+	for i := range way {
+		l.chain = append(l.chain, way[i].word)
+	}
+}
+
+// follow starts, continues or ends the time outside of the loop.
+func (l *loop) follow(t *Track) {
+	if l.depth < 0 || l.bit < 0 && len(l.chain) == 0 {
+		l.run.on = false
+		return
+	}
+	i := 0
+	for i < len(l.chain) && l.depth+i < len(t.frames) && t.frames[l.depth+i].word.Addr() == l.chain[i].Addr() {
+		i++
+	}
+	handler := l.depth + i + 1
+	home := len(l.chain) > 0 && i == len(l.chain)
+	// Somebody who polls inside a handler waits for something too; that it is a
+	// stall can be told only where the loop was named.
+	polls := t.now.state == stack.StateBlocked && t.set.polls(t.now.call) && (l.bit < 0 || len(l.chain) == 0)
+	if home || polls || handler >= len(t.frames) {
+		l.run.on = false
+		return
+	}
+	if key := t.frames[handler].entered; !l.run.on || l.key != key || l.run.depth != handler {
+		l.key, l.site = key, t.frames[handler-1].word.Addr()
+		l.run.in = l.shares[l.site]
+		l.run.start(t.at, handler)
+	}
+}
+
+// count books n samples: how often the thread is in calls from one site is
+// what a run in it is judged by.
+func (l *loop) count(n int, unrun bool, ns int64) {
+	before := l.run.all
+	l.run.count(n, unrun, ns)
+	if l.run.all < before { // older ones fade
+		for k := range l.shares {
+			l.shares[k] /= 2
+		}
+	}
+	if l.run.on && !unrun {
+		if l.shares == nil || len(l.shares) >= maxPlaces && l.shares[l.site] == 0 {
+			l.shares = map[uint64]float64{}
+		}
+		l.shares[l.site] += float64(n)
+	}
+}

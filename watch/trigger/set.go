@@ -1,0 +1,570 @@
+package trigger
+
+import (
+	"fmt"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Set is the rules of one process, and what they have seen so far.
+type Set struct {
+	rules     []*state
+	functions []function
+	loops     []int // bits of functions that are named loops
+	names     Namer
+	polls     func(nr int32) bool
+	masks     map[maskKey]uint64
+}
+
+type maskKey struct {
+	w event.Word
+	t stack.Time
+}
+
+// function is a name that rules look for; its index is its bit.
+type function struct {
+	rule *state
+	want string
+	loop bool
+}
+
+// state is a rule with what it remembers.
+type state struct {
+	*Rule
+	bit  int                  // of its function, or of its loop; -1: none
+	held map[stack.TID]uint64 // what it holds for now, and was told of
+	hits []stack.Time         // when it happened, within Within
+	last stack.Time           // when it fired; 0: never
+	// Checks.
+	checked  stack.Time
+	inRow    map[key]int
+	previous map[key]float64 // share, or CPU time
+	written  *Written
+}
+
+// key tells apart what a rule holds for: a thread, or the process.
+type key struct {
+	tid  stack.TID
+	what uint64
+}
+
+// Fired is a rule that held.
+type Fired struct {
+	Rule   *Rule
+	Kind   Kind
+	At     stack.Time // since when the reader of a recording sees it hold
+	TID    stack.TID  // 0: the process
+	Text   string
+	Values []Value
+}
+
+// Value is one measurement.
+type Value struct{ Name, Value string }
+
+// Usage is what the process uses; a limit of 0 is none. Used is negative where
+// it could not be read.
+type Usage struct {
+	CPU                           int64 // ns so far; negative: unknown
+	Memory, FDs, Threads          float64
+	MemoryMax, FDsMax, ThreadsMax float64
+	MemoryOf                      string // what the limit is: "control group", "RAM", "--mem-limit"
+}
+
+// Look is one moment.
+type Look struct {
+	Now     stack.Time
+	Threads []*Track
+	// Usage is asked when a rule is due that needs it; ok is false where the
+	// process is gone.
+	Usage func() (u Usage, ok bool)
+	// Files tells of a file when it was written last and its size; the zero
+	// value where there is none.
+	Files func(path string) Written
+	// Tails are samples that no event tells of yet, by thread.
+	Tails func(*Track) (event.Event, bool)
+	// Name is what a frame is called in texts.
+	Name func(w event.Word, t stack.Time) string
+}
+
+// Written identifies the content of a file.
+type Written struct {
+	At   time.Time
+	Size int64
+}
+
+// NewSet makes a Set. polls reports whether a system call waits for events.
+func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error) {
+	if len(rules) > MaxRules {
+		return nil, fmt.Errorf("%d triggers are too many; use up to %d", len(rules), MaxRules)
+	}
+	s := &Set{names: names, polls: polls, masks: map[maskKey]uint64{}}
+	for _, r := range rules {
+		x := &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}}
+		switch {
+		case r.Function != "":
+			x.bit = len(s.functions)
+			s.functions = append(s.functions, function{x, r.Function, false})
+		case r.Loop != "":
+			x.bit = len(s.functions)
+			s.functions = append(s.functions, function{x, r.Loop, true})
+			s.loops = append(s.loops, x.bit)
+		}
+		s.rules = append(s.rules, x)
+	}
+	return s, nil
+}
+
+// maxMasks bounds what is remembered of places in the code.
+const maxMasks = 1 << 16
+
+// mask tells which functions w is in, for thread t.
+func (s *Set) mask(t *Track, w event.Word, at stack.Time) uint64 {
+	if len(s.functions) == 0 || w.Kind() == stack.KindError {
+		return 0
+	}
+	k := maskKey{w, 0}
+	m, ok := s.masks[k]
+	if !ok {
+		for _, name := range s.names.Funcs(w, at) {
+			for bit := range s.functions {
+				if Names(s.functions[bit].want, name) {
+					m |= 1 << bit
+				}
+			}
+		}
+		if len(s.masks) >= maxMasks {
+			clear(s.masks)
+		}
+		s.masks[k] = m
+	}
+	if m == 0 {
+		return 0
+	}
+	for bit := range s.functions {
+		if m>>bit&1 != 0 && !s.functions[bit].rule.picks(t) {
+			m &^= 1 << bit
+		}
+	}
+	return m
+}
+
+// Remapped says that the code in memory changed: what was known of addresses
+// may be wrong.
+func (s *Set) Remapped() { clear(s.masks) }
+
+// picks reports whether the rule is about t.
+func (r *Rule) picks(t *Track) bool {
+	switch r.Threads {
+	case "", "all":
+		return true
+	case "main":
+		return t.Main
+	}
+	ok, _ := path.Match(r.Threads, t.Name)
+	return ok
+}
+
+// Check looks at all rules and returns those that fire.
+func (s *Set) Check(l *Look) (out []Fired) {
+	for _, r := range s.rules {
+		var found []Fired
+		switch r.Kind {
+		case Stall, Slow:
+			found = s.calls(r, l)
+		case Blocked:
+			found = s.blocked(r, l)
+		case Deadlock:
+			found = s.deadlocks(r, l)
+		case CPU:
+			found = s.cpu(r, l)
+		case Memory, FDs, Threads:
+			found = s.near(r, l)
+		case Call:
+			found = s.called(r, l)
+		case File:
+			found = s.files(r, l)
+		}
+		for _, f := range found {
+			if r.happened(l.Now) {
+				f.Rule, f.Kind = r.Rule, r.Kind
+				out = append(out, f)
+				break // the others of this moment are in the same dump
+			}
+		}
+	}
+	for _, t := range l.Threads {
+		t.calls = t.calls[:0]
+	}
+	return out
+}
+
+// Crashed is Check for the end of the process.
+func (s *Set) Crashed(now stack.Time, how string) (out []Fired) {
+	for _, r := range s.rules {
+		if r.Kind == Crash && r.happened(now) {
+			out = append(out, Fired{Rule: r.Rule, Kind: Crash, At: now, Text: "the process was " + how, Values: []Value{{"end", how}}})
+		}
+	}
+	return out
+}
+
+// happened counts what a rule is about, and says whether it fires: often
+// enough, and not too soon after the last time.
+func (r *state) happened(now stack.Time) bool {
+	if r.Times > 1 {
+		r.hits = append(r.hits, now)
+		for len(r.hits) > 0 && int64(now-r.hits[0]) > int64(r.Within) {
+			r.hits = r.hits[1:]
+		}
+		if len(r.hits) < r.Times {
+			return false
+		}
+	}
+	if r.last != 0 && int64(now-r.last) < int64(r.CoolDown) {
+		return false
+	}
+	r.last, r.hits = now, r.hits[:0]
+	return true
+}
+
+// edge reports whether something that holds now did not hold at the last look,
+// so that what goes on happens once.
+func (r *state) edge(k key, holds bool) bool {
+	if !holds {
+		delete(r.held, k.tid)
+		return false
+	}
+	if r.held[k.tid] == k.what+1 {
+		return false
+	}
+	r.held[k.tid] = k.what + 1
+	return true
+}
+
+// forget drops what is remembered of threads that are gone.
+func (r *state) forget(l *Look) {
+	there := make(map[stack.TID]bool, len(l.Threads))
+	for _, t := range l.Threads {
+		there[t.TID] = true
+	}
+	for tid := range r.held {
+		if tid != 0 && !there[tid] {
+			delete(r.held, tid)
+		}
+	}
+	for k := range r.previous {
+		if k.tid != 0 && !there[k.tid] {
+			delete(r.previous, k)
+			delete(r.inRow, k)
+		}
+	}
+}
+
+// calls are the rules about one call that lasts.
+func (s *Set) calls(r *state, l *Look) (out []Fired) {
+	r.forget(l)
+	for _, t := range l.Threads {
+		if !r.picks(t) {
+			continue
+		}
+		var x run
+		loopName := ""
+		switch {
+		case r.Function != "":
+			x = t.runs[r.bit]
+		default:
+			lo := &t.loops[0]
+			if r.bit >= 0 {
+				lo = t.named(r.bit)
+			}
+			x = lo.run
+			if x.on && lo.depth >= 0 && lo.depth < len(t.frames) && l.Name != nil {
+				loopName = l.Name(t.frames[lo.depth].word, t.at)
+			}
+		}
+		seen := t.seen
+		if e, ok := l.tail(t); ok && e.Time > seen {
+			way, n, _ := event.SeenFields(e.Payload())
+			x.count(n, way == stack.WayUnrun, int64(e.Time-max(seen, t.now.at)))
+			seen = e.Time
+		}
+		if !r.edge(key{t.TID, uint64(x.begin)}, x.longer(int64(r.Limit), seen)) {
+			continue
+		}
+		lasts := time.Duration(seen - x.begin)
+		f := Fired{At: x.begin, TID: t.TID}
+		fn := r.Function
+		if l.Name != nil && x.depth < len(t.frames) {
+			fn = l.Name(t.frames[x.depth].word, t.at)
+		}
+		if r.Function == "" {
+			f.Text = fmt.Sprintf("thread %s is out of its event loop %s, in %s, for %s", t.label(), loopName, fn, short(lasts))
+			f.Values = append(f.Values, Value{"loop", loopName})
+		} else {
+			f.Text = fmt.Sprintf("thread %s is in %s for %s", t.label(), fn, short(lasts))
+		}
+		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(r.Limit)},
+			Value{"samples", strconv.Itoa(x.loose)})
+		out = append(out, f)
+	}
+	return out
+}
+
+func (l *Look) tail(t *Track) (event.Event, bool) {
+	if l.Tails == nil {
+		return event.Event{}, false
+	}
+	return l.Tails(t)
+}
+
+func (t *Track) label() string { return fmt.Sprintf("%d (%s)", t.TID, t.Name) }
+
+func short(d time.Duration) string {
+	switch {
+	case d >= 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d >= time.Second:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	return d.Round(time.Millisecond).String()
+}
+
+// waits reports whether t waits for a lock now.
+func (t *Track) waits() bool {
+	return t.now.lock != 0 && (t.now.state == stack.StateBlocked || t.now.state == stack.StateDisk)
+}
+
+func (s *Set) blocked(r *state, l *Look) (out []Fired) {
+	r.forget(l)
+	for _, t := range l.Threads {
+		lasts := time.Duration(l.Now - t.now.lockAt)
+		if !r.picks(t) || !r.edge(key{t.TID, t.now.lock}, t.waits() && lasts >= r.Limit) {
+			continue
+		}
+		f := Fired{At: t.now.lockAt, TID: t.TID}
+		f.Text = fmt.Sprintf("thread %s waits for lock %#x for %s", t.label(), t.now.lock, short(lasts))
+		f.Values = []Value{{"lock", fmt.Sprintf("%#x", t.now.lock)}, {"for", short(lasts)}, {"limit", short(r.Limit)}}
+		if t.now.holder != 0 {
+			f.Text += fmt.Sprintf(", held by %d", t.now.holder)
+			f.Values = append(f.Values, Value{"holder", strconv.Itoa(int(t.now.holder))})
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+func (s *Set) deadlocks(r *state, l *Look) (out []Fired) {
+	r.forget(l)
+	by := map[stack.TID]*Track{}
+	for _, t := range l.Threads {
+		if t.waits() && t.now.holder != 0 {
+			by[t.TID] = t
+		}
+	}
+	done := map[stack.TID]bool{}
+	circles := map[stack.TID]bool{}
+	for _, t := range l.Threads {
+		var walk []*Track
+		for x := by[t.TID]; x != nil && !done[x.TID]; x = by[x.now.holder] {
+			done[x.TID] = true
+			walk = append(walk, x)
+		}
+		if len(walk) == 0 {
+			continue
+		}
+		from := slices.IndexFunc(walk, func(x *Track) bool { return x.TID == walk[len(walk)-1].now.holder })
+		if from < 0 {
+			continue
+		}
+		circle := walk[from:]
+		since, first := stack.Time(0), circle[0]
+		var parts []string
+		for _, x := range circle {
+			since = max(since, x.now.lockAt)
+			if x.TID < first.TID {
+				first = x
+			}
+			parts = append(parts, fmt.Sprintf("%s waits for %#x held by %d", x.label(), x.now.lock, x.now.holder))
+		}
+		lasts := time.Duration(l.Now - since)
+		k := key{first.TID, uint64(since)}
+		circles[k.tid] = true
+		if !r.edge(k, lasts >= r.Limit) {
+			continue
+		}
+		out = append(out, Fired{At: since, TID: first.TID,
+			Text: fmt.Sprintf("deadlock of %d threads for %s: %s", len(circle), short(lasts), strings.Join(parts, ", ")),
+			Values: []Value{{"threads", strconv.Itoa(len(circle))}, {"for", short(lasts)}, {"limit", short(r.Limit)},
+				{"circle", strings.Join(parts, "; ")}}})
+	}
+	for tid := range r.held {
+		if !circles[tid] {
+			delete(r.held, tid)
+		}
+	}
+	return out
+}
+
+// due reports whether it is time for the next check.
+func (r *state) due(now stack.Time) (since int64, ok bool) {
+	since = int64(now - r.checked)
+	if r.checked != 0 && since < int64(r.Every) {
+		return 0, false
+	}
+	if r.checked == 0 {
+		since = 0
+	}
+	r.checked = now
+	return since, true
+}
+
+func (s *Set) cpu(r *state, l *Look) (out []Fired) {
+	since, ok := r.due(l.Now)
+	if !ok {
+		return nil
+	}
+	r.forget(l)
+	check := func(k key, cpu int64, who string) {
+		before, known := r.previous[k]
+		r.previous[k] = float64(cpu)
+		if !known || since == 0 {
+			return
+		}
+		share := (float64(cpu) - before) / float64(since)
+		if share > r.Share {
+			r.inRow[k]++
+		} else {
+			r.inRow[k] = 0
+		}
+		if !r.edge(k, r.inRow[k] >= r.Checks) {
+			return
+		}
+		out = append(out, Fired{At: l.Now - stack.Time(since*int64(r.Checks)), TID: k.tid,
+			Text: fmt.Sprintf("%s uses %.0f%% of a CPU, over %.0f%% at %d checks in a row", who, share*100, r.Share*100, r.Checks),
+			Values: []Value{{"cpu", fmt.Sprintf("%.1f%%", share*100)}, {"limit", fmt.Sprintf("%.0f%%", r.Share*100)},
+				{"checks", strconv.Itoa(r.Checks)}}})
+	}
+	if r.Process {
+		if u, ok := l.usage(); ok && u.CPU >= 0 {
+			check(key{}, u.CPU, "the process")
+		}
+		return out
+	}
+	for _, t := range l.Threads {
+		if !r.picks(t) || t.seen == 0 {
+			continue
+		}
+		cpu := t.cpu
+		if e, ok := l.tail(t); ok && e.Time > t.seen {
+			_, _, more := event.SeenFields(e.Payload())
+			cpu += more
+		}
+		check(key{tid: t.TID}, cpu, "thread "+t.label())
+	}
+	return out
+}
+
+func (l *Look) usage() (Usage, bool) {
+	if l.Usage == nil {
+		return Usage{}, false
+	}
+	return l.Usage()
+}
+
+// threshold is the share of a limit from which on it is near: a small one
+// leaves less room to a program that is well. The steps are KOOM's
+// (KwaiAppTeam/KOOM, koom-java-leak, OOMMonitorConfig).
+func threshold(limit float64, unit float64) float64 {
+	switch {
+	case limit >= 512*unit:
+		return .80
+	case limit >= 256*unit:
+		return .85
+	}
+	return .90
+}
+
+// gap is how much the share may fall from one check to the next and count as
+// not falling, as KOOM has it.
+const gap = .05
+
+// near are the rules about what has a limit: above a threshold at several
+// checks in a row, and not falling.
+func (s *Set) near(r *state, l *Look) (out []Fired) {
+	if _, ok := r.due(l.Now); !ok {
+		return nil
+	}
+	u, ok := l.usage()
+	if !ok {
+		return nil
+	}
+	used, limit, unit, what, of := u.Memory, u.MemoryMax, float64(1<<20), "memory", u.MemoryOf
+	amount := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
+	switch r.Kind {
+	case FDs:
+		used, limit, unit, what, of = u.FDs, u.FDsMax, 1, "descriptors", "limit"
+	case Threads:
+		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", "limit"
+	}
+	if r.Kind != Memory {
+		amount = func(v float64) string { return fmt.Sprintf("%.0f", v) }
+	}
+	if used < 0 || limit <= 0 {
+		return nil
+	}
+	most := r.Share
+	if most == 0 {
+		most = threshold(limit, unit)
+	}
+	k := key{}
+	share, before := used/limit, r.previous[k]
+	r.previous[k] = share
+	if share > most && share >= before-gap {
+		r.inRow[k]++
+	} else {
+		r.inRow[k] = 0
+	}
+	if !r.edge(k, r.inRow[k] >= r.Checks) {
+		return nil
+	}
+	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s: %s of %s in use (%.0f%% of the %s), over %.0f%% at %d checks in a row", what,
+		amount(used), amount(limit), share*100, of, most*100, r.Checks),
+		Values: []Value{{"used", amount(used)}, {"limit", amount(limit)}, {"of", of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
+			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
+}
+
+func (s *Set) called(r *state, l *Look) (out []Fired) {
+	for _, t := range l.Threads {
+		for _, c := range t.calls {
+			if c.bit != r.bit {
+				continue
+			}
+			fn := r.Function
+			if l.Name != nil {
+				fn = l.Name(c.w, c.at)
+			}
+			out = append(out, Fired{At: c.at, TID: t.TID, Text: fmt.Sprintf("thread %s calls %s", t.label(), fn), Values: []Value{{"function", fn}}})
+		}
+	}
+	return out
+}
+
+func (s *Set) files(r *state, l *Look) (out []Fired) {
+	if l.Files == nil {
+		return nil
+	}
+	w := l.Files(r.Path)
+	before := r.written
+	r.written = &w
+	if before == nil || *before == w || w == (Written{}) {
+		return nil
+	}
+	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s was written, %d bytes", r.Path, w.Size),
+		Values: []Value{{"file", r.Path}, {"bytes", strconv.FormatInt(w.Size, 10)}}}}
+}

@@ -1,0 +1,274 @@
+package trigger
+
+import (
+	"math"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Namer tells the functions at a frame word, inlined ones included, innermost
+// first.
+type Namer interface {
+	Funcs(w event.Word, t stack.Time) []string
+}
+
+// Track follows one thread through its events.
+type Track struct {
+	TID  stack.TID
+	Name string
+	Main bool
+
+	set    *Set
+	replay diff.Replayer
+	frames []frame // outermost first
+	now    sample  // as the events so far tell it
+	at     stack.Time
+	seen   stack.Time // last sample that was told of
+	fresh  bool       // a State came since the last sample was settled
+	runs   []run      // by the bit of a rule with a function
+	loops  []loop     // the one found by itself, and one for each rule that names it
+	cpu    int64      // ns told of
+	since  stack.Time
+	calls  []called // not yet reported
+}
+
+// sample is what a thread does besides its stack.
+type sample struct {
+	state  stack.State
+	call   int32
+	at     stack.Time // since when
+	lock   uint64
+	holder stack.TID
+	lockAt stack.Time
+}
+
+type frame struct {
+	word    event.Word
+	entered stack.Time
+	mask    uint64 // rules whose function this is
+}
+
+// called is one call of a function that a rule waits for.
+type called struct {
+	bit int
+	at  stack.Time
+	w   event.Word
+}
+
+// A run is a time in which a thread seems to be in one and the same call. That
+// two samples show the same frames at the same place is no proof of that if
+// the thread ran in between: it may have left and come back. So a run is
+// believed only if the other explanation has become absurd: that the thread is
+// there often, and happened to be there at every sample.
+type run struct {
+	on    bool
+	begin stack.Time
+	depth int
+	sure  int64   // ns through which the thread did not run at all
+	loose int     // samples before which it ran
+	odds  float64 // -ln of the chance of one sample to be there, as of begin
+
+	in, all float64 // samples there, and anywhere, before begin; old ones fade
+}
+
+// absurd is -ln of one in a million.
+const absurd = 14
+
+// fadeAt is how many samples are remembered before older ones count half.
+const fadeAt = 4096
+
+func (r *run) start(t stack.Time, depth int) {
+	r.on, r.begin, r.depth, r.sure, r.loose = true, t, depth, 0, 0
+	r.odds = -math.Log((r.in + 1) / (r.all + 2))
+}
+
+// count adds n samples.
+func (r *run) count(n int, unrun bool, ns int64) {
+	switch {
+	case r.on && unrun:
+		r.sure += ns
+		r.all += float64(n)
+	case r.on:
+		r.loose += n
+		r.in += float64(n)
+		r.all += float64(n)
+	default:
+		r.all += float64(n)
+	}
+	if r.all > fadeAt {
+		r.in, r.all = r.in/2, r.all/2
+	}
+}
+
+// longer reports whether the run has surely been one call for limit ns, up to seen.
+func (r *run) longer(limit int64, seen stack.Time) bool {
+	return r.on && int64(seen-r.begin) >= limit && (r.sure >= limit || float64(r.loose)*r.odds >= absurd)
+}
+
+// Add makes a Track for a thread; feed it with all its events, from a Sync on.
+func (s *Set) Add(tid stack.TID, name string, main bool) *Track {
+	t := &Track{TID: tid, Name: name, Main: main, set: s, runs: make([]run, len(s.functions))}
+	for _, bit := range append([]int{-1}, s.loops...) {
+		t.loops = append(t.loops, loop{bit: bit, depth: -1})
+	}
+	return t
+}
+
+// Feed takes the next event.
+func (t *Track) Feed(e event.Event) { t.replay.Apply(e, t) }
+
+// Lost says that events are missing.
+func (t *Track) Lost() { t.replay.Desync(t.at, t) }
+
+// settle ends the sample of t.at when one of a later time begins.
+func (t *Track) settle(at stack.Time) {
+	if at <= t.at {
+		return
+	}
+	if t.fresh && t.at != 0 {
+		t.fresh = false
+		if t.now.state == stack.StateBlocked && t.set.polls(t.now.call) {
+			for i := range t.loops {
+				t.loops[i].visit(t)
+			}
+		}
+	}
+	t.follow()
+	t.at = at
+}
+
+// Enter implements diff.Handler.
+func (t *Track) Enter(at stack.Time, depth int, f diff.Frame) {
+	t.settle(at)
+	x := frame{word: f.Word, entered: at}
+	x.mask = t.set.mask(t, f.Word, at)
+	t.frames = append(t.frames[:depth], x)
+	t.begin(x.mask, at, depth)
+}
+
+func (t *Track) begin(mask uint64, at stack.Time, depth int) {
+	if mask == 0 {
+		return
+	}
+	for bit := range t.runs {
+		if mask>>bit&1 == 0 {
+			continue
+		}
+		if !t.runs[bit].on {
+			t.runs[bit].start(at, depth)
+		}
+		if f := t.set.functions[bit]; f.loop {
+			if l := t.named(bit); l.depth < 0 {
+				l.depth = depth
+			}
+		} else if f.rule.Kind == Call && len(t.calls) < maxTimes {
+			t.calls = append(t.calls, called{bit, at, t.frames[depth].word})
+		}
+	}
+}
+
+// named is the loop of a rule that names it.
+func (t *Track) named(bit int) *loop {
+	for i := range t.loops {
+		if t.loops[i].bit == bit {
+			return &t.loops[i]
+		}
+	}
+	return &t.loops[0]
+}
+
+// Exit implements diff.Handler.
+func (t *Track) Exit(at stack.Time, depth int, _ diff.Frame) {
+	t.settle(at)
+	t.leave(depth)
+	t.frames = t.frames[:depth]
+	for i := range t.loops {
+		if l := &t.loops[i]; depth <= l.depth {
+			l.forget()
+		}
+	}
+}
+
+func (t *Track) leave(depth int) {
+	for i := range t.runs {
+		if r := &t.runs[i]; r.on && r.depth >= depth {
+			r.on = false
+		}
+	}
+}
+
+// Move implements diff.Handler.
+func (t *Track) Move(at stack.Time, depth int, f diff.Frame) {
+	t.settle(at)
+	x := &t.frames[depth]
+	x.word = f.Word
+	// Other functions may be inlined there.
+	if mask := t.set.mask(t, f.Word, at); mask != x.mask {
+		t.leave(depth)
+		x.mask = mask
+		t.begin(mask, at, depth)
+	}
+}
+
+// Other implements diff.Handler.
+func (t *Track) Other(e event.Event) {
+	switch e.Kind() {
+	case event.State:
+		t.settle(e.Time)
+		st, nr := event.StateFields(e.Payload())
+		if st == t.now.state && nr == t.now.call && e.Time == t.seen {
+			return // a Sync says it once more
+		}
+		t.now = sample{state: st, call: nr, at: e.Time}
+		t.fresh = true
+	case event.Lock:
+		if a := e.Payload(); a != t.now.lock {
+			t.now.lock, t.now.holder, t.now.lockAt = a, 0, e.Time
+			if a != 0 && t.now.at != 0 && t.now.state == stack.StateBlocked {
+				t.now.lockAt = t.now.at // it waits since then; what for was found out later
+			}
+		}
+	case event.Holder:
+		t.now.holder, _ = event.HolderFields(e.Payload())
+	case event.Seen:
+		t.settle(e.Time)
+		way, n, cpu := event.SeenFields(e.Payload())
+		t.account(way, n, cpu, e.Time)
+	case event.Mark:
+		if stack.Why(e.Payload()) == stack.WhyExec {
+			t.now = sample{}
+		}
+	}
+}
+
+// account books n samples of the stack as it is.
+func (t *Track) account(way stack.Way, n int, cpu int64, at stack.Time) {
+	if t.seen == 0 {
+		t.since = at
+	} else {
+		t.cpu += cpu
+	}
+	t.follow()
+	ns := int64(at - max(t.seen, t.now.at))
+	if t.seen == 0 || ns < 0 {
+		ns = 0
+	}
+	for i := range t.runs {
+		t.runs[i].count(n, way == stack.WayUnrun, ns)
+	}
+	for i := range t.loops {
+		if l := &t.loops[i]; l.depth >= 0 {
+			l.count(n, way == stack.WayUnrun, ns)
+		}
+	}
+	t.seen = max(t.seen, at)
+}
+
+// follow brings the runs out of event loops up to date.
+func (t *Track) follow() {
+	for i := range t.loops {
+		t.loops[i].follow(t)
+	}
+}

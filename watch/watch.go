@@ -1,0 +1,310 @@
+// Package watch is the flight recorder as users have it: it finds its targets,
+// waits for those that are not there, keeps the last seconds of each, looks at
+// the rules, and writes dumps where one holds or somebody asks. Command lines
+// and signals are left to cmd/sliver; sampling is session's business, rules are
+// watch/trigger's.
+//
+// A Watcher's methods may be called from any goroutine; Run is called once.
+package watch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/dumps"
+	"github.com/sliverprof/sliver/watch/trigger"
+)
+
+// Options of a Watcher.
+type Options struct {
+	Name    string          // of this recorder
+	Session session.Options // Outputs, Duration and RingCap are not used
+	// Keep is how much is kept of each thread, KeepBytes the memory that the
+	// rings of one target may take. Keep 0 keeps what fits in KeepBytes.
+	Keep      time.Duration
+	KeepBytes int64
+	RingDir   string // where ring files go; "": no files
+	Rules     []*trigger.Rule
+	MemLimit  int64 // bytes that count as the limit where no control group has one; 0: the machine's
+	Store     *dumps.Store
+	Formats   []string // endings of further files of each dump, such as ".pb.gz"
+	Notify    Notify
+	Log       *slog.Logger
+}
+
+// Notify is who is told of a dump.
+type Notify struct {
+	Exec    string // for the shell
+	Webhook string // URL
+	Journal string // socket
+}
+
+// Source says what is watched.
+type Source struct {
+	// Fixed are watched until all of them have ended; none: Find says what.
+	Fixed   []*target.Process
+	Release func() // lets a command of our own run; may be nil
+	Find    func() ([]target.Found, error)
+	What    string // it is called in messages: "a process named nginx"
+}
+
+// Bounds of a Watcher.
+const (
+	// MaxTargets is how many processes are watched at once.
+	MaxTargets = 16
+	findEvery  = 500 * time.Millisecond
+	maxHistory = 64 // dumps that Status tells of
+	// DefaultKeepBytes is the memory for rings where none is given.
+	DefaultKeepBytes = 64 << 20
+)
+
+// Watcher is a running flight recorder.
+type Watcher struct {
+	started time.Time
+	source  Source
+
+	rulesMu sync.Mutex
+	rules   []*trigger.Rule // replaced by Reload
+	notify  Notify
+	version int
+
+	mu      sync.Mutex
+	targets []*watched
+	refused map[refusedKey]bool // processes that cannot be watched, told of once
+	history []control.Dump
+	fired   int
+	failed  int
+	trouble string
+
+	o       Options
+	log     *slog.Logger
+	telling sync.WaitGroup
+}
+
+type refusedKey struct {
+	pid   int
+	start uint64
+}
+
+// New checks what can be checked before there is a target.
+func New(o Options) (*Watcher, error) {
+	if _, err := trigger.NewSet(o.Rules, nil, nil); err != nil {
+		return nil, err
+	}
+	if o.KeepBytes == 0 {
+		o.KeepBytes = DefaultKeepBytes
+	}
+	for _, ending := range o.Formats {
+		if _, err := export.ParseOutput("x"+ending, ""); err != nil {
+			return nil, err
+		}
+	}
+	// Whether dumps can be written must show now, not when one is due.
+	probe, err := export.ParseOutput(o.Store.Stem(o.Name, time.Now(), "check")+".sliver", "")
+	if err != nil {
+		return nil, err
+	}
+	if err := probe.Check(); err != nil {
+		return nil, err
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(), refused: map[refusedKey]bool{}}, nil
+}
+
+// Reload replaces the rules and who is told; what runs goes on.
+func (w *Watcher) Reload(rules []*trigger.Rule, n Notify) error {
+	if _, err := trigger.NewSet(rules, nil, nil); err != nil {
+		return err
+	}
+	w.rulesMu.Lock()
+	w.rules, w.notify = rules, n
+	w.version++
+	w.rulesMu.Unlock()
+	w.log.Info("reloaded", "triggers", len(rules))
+	return nil
+}
+
+func (w *Watcher) current() ([]*trigger.Rule, int) {
+	w.rulesMu.Lock()
+	defer w.rulesMu.Unlock()
+	return w.rules, w.version
+}
+
+// Run watches until ctx ends or, where the target is fixed, until that ends.
+func (w *Watcher) Run(ctx context.Context, s Source) error {
+	w.mu.Lock()
+	w.source = s
+	w.mu.Unlock()
+	w.recoverLeft()
+	var wg sync.WaitGroup
+	defer w.telling.Wait()
+	defer wg.Wait()
+	if len(s.Fixed) > 0 {
+		return w.watchAll(ctx, s)
+	}
+	tick := time.NewTicker(findEvery)
+	defer tick.Stop()
+	waiting := false
+	for {
+		found, err := s.Find()
+		if err != nil {
+			return fmt.Errorf("look for %s: %w", s.What, err)
+		}
+		for _, f := range found {
+			w.take(ctx, &wg, f)
+		}
+		if n := w.count(); n == 0 && !waiting {
+			w.log.Info("waiting", "for", s.What)
+			waiting = true
+		} else if n > 0 {
+			waiting = false
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *Watcher) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.targets)
+}
+
+// take begins to watch a process that was found, if that is not done already.
+func (w *Watcher) take(ctx context.Context, wg *sync.WaitGroup, f target.Found) {
+	k := refusedKey{f.PID, f.Start}
+	w.mu.Lock()
+	known := w.refused[k] || len(w.targets) >= MaxTargets ||
+		slices.ContainsFunc(w.targets, func(t *watched) bool { return t.pid == f.PID })
+	w.mu.Unlock()
+	if known {
+		return
+	}
+	p, err := target.Open(f.PID)
+	if err != nil {
+		var r *target.Refusal
+		if errors.As(err, &r) && r.Reason == target.NoProcess {
+			return // it has ended
+		}
+		w.refuse(k, f, err)
+		return
+	}
+	t := w.add(p)
+	wg.Add(1)
+	go func() {
+		defer wg.Done()
+		defer p.Close()
+		if err := w.run(ctx, t, nil); err != nil && !errors.Is(err, sampler.ErrNoThreads) && p.Alive() {
+			w.refuse(k, f, err)
+		}
+	}()
+}
+
+func (w *Watcher) refuse(k refusedKey, f target.Found, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.refused) > 1<<12 {
+		clear(w.refused)
+	}
+	w.refused[k] = true
+	w.trouble = err.Error()
+	w.log.Error("cannot watch", "pid", f.PID, "name", f.Comm, "error", err)
+}
+
+// watchAll watches the processes of s to their ends, and returns what kept one
+// of them from being watched.
+func (w *Watcher) watchAll(ctx context.Context, s Source) error {
+	errs := make([]error, len(s.Fixed))
+	var wg sync.WaitGroup
+	for i, p := range s.Fixed {
+		t := w.add(p)
+		wg.Go(func() { errs[i] = w.run(ctx, t, s.Release) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+func (w *Watcher) add(p *target.Process) *watched {
+	t := &watched{w: w, proc: p, pid: p.PID(), name: p.Facts().Comm, since: time.Now(), asked: make(chan ask, 16)}
+	w.mu.Lock()
+	w.targets = append(w.targets, t)
+	w.mu.Unlock()
+	return t
+}
+
+func (w *Watcher) remove(t *watched) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.targets = slices.DeleteFunc(w.targets, func(x *watched) bool { return x == t })
+}
+
+// Status implements control.Recorder.
+func (w *Watcher) Status() control.Status {
+	rules, _ := w.current()
+	w.mu.Lock()
+	targets := slices.Clone(w.targets)
+	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
+		Keep: w.o.Keep.String(), Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
+	if len(targets) == 0 {
+		s.Waiting = w.source.What
+	}
+	w.mu.Unlock()
+	if w.o.Keep == 0 {
+		s.Keep = fmt.Sprintf("%d bytes", w.o.KeepBytes)
+	}
+	for _, r := range rules {
+		s.Triggers = append(s.Triggers, r.String())
+	}
+	for _, t := range targets {
+		s.Targets = append(s.Targets, t.status())
+	}
+	return s
+}
+
+// pick are the targets that somebody means.
+func (w *Watcher) pick(who string) ([]*watched, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []*watched
+	for _, t := range w.targets {
+		if who == "" || who == t.name || who == fmt.Sprint(t.pid) {
+			out = append(out, t)
+		}
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	if len(w.targets) == 0 {
+		return nil, fmt.Errorf("there is nothing to dump: it waits for %s", w.source.What)
+	}
+	var names []string
+	for _, t := range w.targets {
+		names = append(names, fmt.Sprintf("%s (%d)", t.name, t.pid))
+	}
+	return nil, fmt.Errorf("no target is called %q; there are: %s", who, strings.Join(names, ", "))
+}
+
+// RingFile is the path of a target's ring file in dir.
+func RingFile(dir, name string, pid int) string {
+	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", dumps.Clean(name), pid, ringEnding))
+}
+
+const ringEnding = ".ring"
