@@ -188,6 +188,11 @@ func (t *thread) Call(c *stack.Call) (running bool, err error) {
 	return running, translate(err)
 }
 
+func (t *thread) OnCPU() (bool, error) {
+	on, err := t.Thread.OnCPU()
+	return on, translate(err)
+}
+
 func (t *thread) State() (stack.State, error) {
 	s, err := t.Thread.State()
 	return s, translate(err)
@@ -275,7 +280,13 @@ func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
 func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is let go of when the OS thread ends
 
 // Harmless is sampler.Config.Harmless for this machine.
-func Harmless(c *stack.Call) bool { return target.StopRisk(c) == target.RiskNone }
+func Harmless(c *stack.Call, sp uint64) bool { return target.StopRisk(c, sp) == target.RiskNone }
+
+// Delays is sampler.Config.Delays for this machine.
+func Delays(c *stack.Call, sp uint64) bool {
+	r := target.StopRisk(c, sp)
+	return r == target.RiskMaybe || r == target.RiskLate
+}
 
 // Segments are the executable segments of an ELF file, so that a recording
 // can tell addresses from offsets without it.

@@ -278,6 +278,10 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	case errors.Is(err, ErrGone):
 		g.endThread(th, stack.WhyGone)
 		return false
+	case errors.Is(err, errUnsure):
+		th.acc.late.Add(1)
+		th.sink.Gap(g.tracer.Now(), stack.WhyLate, g.tick.every)
+		return true
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
 		th.sink.Gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)

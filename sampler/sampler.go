@@ -27,7 +27,7 @@ type StopPolicy uint8
 // Policies.
 const (
 	StopAuto    StopPolicy = iota // running threads, and blocked ones that only a stop can tell about where it does no harm
-	StopAlways                    // at every tick, whatever the thread does
+	StopAlways                    // the same, and where a call's timeout starts anew by it, as long as that is little
 	StopRunning                   // running threads alone
 )
 
@@ -54,9 +54,13 @@ type Config struct {
 	Stop        StopPolicy
 	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
 	MaxStack    int     // bytes of stack copied at most; 8 MiB
-	// Harmless tells whether a thread blocked in this call may be stopped
-	// without the call's outcome changing. nil: never.
-	Harmless func(*stack.Call) bool
+	// Harmless tells whether a thread blocked in this call, its stack pointer
+	// where the number says, may be stopped without the call's outcome changing.
+	// nil: never.
+	Harmless func(c *stack.Call, sp uint64) bool
+	// Delays tells whether all that a stop does to a thread blocked in this call
+	// is to make its timeout start anew. nil: no call is of that kind.
+	Delays func(c *stack.Call, sp uint64) bool
 	// Start is called for each thread that is taken up and returns its sink.
 	Start func(stack.ThreadInfo) Sink
 	// Waits makes one for each group; may be nil, and may return nil.

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -41,6 +42,8 @@ func (t *fakeThread) State() (stack.State, error) {
 	_, _, st := t.at(t.tr.now)
 	return st, nil
 }
+
+func (t *fakeThread) OnCPU() (bool, error) { return true, nil }
 
 func (t *fakeThread) Close() error { return nil }
 
@@ -318,11 +321,62 @@ func TestBlockedIsNotStopped(t *testing.T) {
 	if s := sinks[1].samples[5]; s.Way != stack.WayUnrun || s.State != stack.StateBlocked || s.Call.Nr != 7 {
 		t.Errorf("%+v", s)
 	}
-	// A walk without registers may ask for a stop: only if that does no harm.
+	// Nor where stops may do some harm: there is nothing that only a stop would tell.
 	f = &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 500 * ms}
 	_, acc = sample(t, f, Config{Interval: 10 * time.Millisecond, Stop: StopAlways})
-	if a := acc[1]; a.Stops < 48 || a.Unrun != 0 {
+	if a := acc[1]; a.Stops != 0 || a.Unrun < 48 {
 		t.Errorf("always: %+v", a)
+	}
+}
+
+// TestMayStop: which blocked threads are stopped where only that would tell.
+func TestMayStop(t *testing.T) {
+	const exact, late, never = 1, 2, 3 // calls
+	g := &group{s: &Sampler{}}
+	g.s.cfg.Harmless = func(c *stack.Call, _ uint64) bool { return c.Nr == exact }
+	g.s.cfg.Delays = func(c *stack.Call, _ uint64) bool { return c.Nr == late }
+	for _, c := range []struct {
+		policy StopPolicy
+		nr     int32
+		why    stack.Reason
+		asleep stack.Time // at most, since the last look
+		want   bool
+	}{
+		{StopAuto, exact, stack.ReasonRegister, ms, true},
+		{StopAuto, exact, stack.ReasonNone, ms, false},
+		{StopAuto, exact, stack.ReasonRegister, 1000 * ms, true},
+		{StopAuto, late, stack.ReasonRegister, ms, false},
+		{StopAuto, never, stack.ReasonRegister, ms, false},
+		{StopAuto, -1, stack.ReasonRegister, ms, true}, // a page fault
+		{StopRunning, exact, stack.ReasonRegister, ms, false},
+		{StopRunning, -1, stack.ReasonRegister, ms, false},
+		{StopAlways, exact, stack.ReasonRegister, ms, true},
+		{StopAlways, exact, stack.ReasonNone, ms, false},
+		{StopAlways, late, stack.ReasonRegister, ms, true},
+		{StopAlways, late, stack.ReasonRegister, 6 * ms, false},
+		{StopAlways, never, stack.ReasonRegister, ms, false},
+	} {
+		g.s.cfg.Stop = c.policy
+		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
+		th.started = true
+		th.acc.to.Store(int64(5000 * ms))
+		g.view.Stopped, g.view.Counters.Switches = 5000*ms+c.asleep, 40
+		if got := g.mayStop(th, stack.StateBlocked, &stack.Call{Nr: c.nr}, c.why); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+	// Once in a wait.
+	th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
+	th.started = true
+	g.s.cfg.Stop = StopAlways
+	var got []bool
+	for i, switches := range []uint64{40, 42, 42, 43, 45, 46} {
+		th.acc.to.Store(int64(i) * int64(ms))
+		g.view.Stopped, g.view.Counters.Switches = stack.Time(i)*ms+ms, switches
+		got = append(got, g.mayStop(th, stack.StateBlocked, &stack.Call{Nr: late}, stack.ReasonRegister))
+	}
+	if want := []bool{true, false, false, true, false, true}; !slices.Equal(got, want) {
+		t.Errorf("stops at %v, want %v", got, want)
 	}
 }
 

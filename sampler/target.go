@@ -50,6 +50,8 @@ type Thread interface {
 	// Call says whether the thread is running or waiting to run, and else what
 	// it is blocked in.
 	Call(c *stack.Call) (running bool, err error)
+	// OnCPU tells apart the ways to run: on a CPU now, or waiting for one.
+	OnCPU() (bool, error)
 	// State tells apart the ways not to run.
 	State() (stack.State, error)
 	Close() error

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"errors"
 	"hash/maphash"
 	"sync/atomic"
 	"time"
@@ -35,10 +36,13 @@ type thread struct {
 	// they stay, it has not run and its stack is the same.
 	blocked  bool
 	counters Counters
-	state    stack.State
-	call     stack.Call
-	started  bool
-	sp       uint64 // of a blocked thread, for Waits
+	// delayed: the timeout of a call was made to start anew by a stop, before
+	// which the thread had been given a CPU so many times. 0: it was not.
+	delayed uint64
+	state   stack.State
+	call    stack.Call
+	started bool
+	sp      uint64 // of a blocked thread, for Waits
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.
@@ -126,10 +130,7 @@ func (g *group) look(th *thread) error {
 	if err := th.file.Counters(&c); err != nil {
 		return err
 	}
-	if g.s.cfg.Stop == StopAlways {
-		return g.stopAndWalk(th, c, nil)
-	}
-	for range readTries {
+	for try, left := 0, false; try < readTries; try++ {
 		if th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU {
 			return g.unrun(th, c, at)
 		}
@@ -139,6 +140,22 @@ func (g *group) look(th *thread) error {
 			return err
 		}
 		if running {
+			if g.mayLeave(th, &c, at) {
+				if on, err := th.file.OnCPU(); err != nil {
+					return err
+				} else if !on {
+					return errUnsure
+				}
+				if !left {
+					left, try = true, try-1
+					g.tracer.SleepUntil(at + leaveFor)
+					at = g.tracer.Now()
+					if err := th.file.Counters(&c); err != nil {
+						return err
+					}
+					continue
+				}
+			}
 			return g.stopAndWalk(th, c, nil)
 		}
 		st, err := th.file.State()
@@ -158,6 +175,31 @@ func (g *group) look(th *thread) error {
 		}
 	}
 	return g.stopAndWalk(th, c, nil)
+}
+
+// A thread that was woken by its call's timeout and has not left the kernel yet
+// is on the edge: if it is stopped there, the call starts anew and lasts twice as
+// long. So where that may be, it must be on a CPU now, and a moment later.
+const (
+	leaveFor = 20_000     // ns from being woken to being back in its program, and then some
+	longCall = 20_000_000 // ns: a call that is shorter may start anew
+)
+
+// errUnsure: the thread waits for a CPU, perhaps to leave a call.
+var errUnsure = errors.New("the thread waits for a CPU")
+
+// mayLeave reports whether a thread that runs may be on its way out of a call
+// with a timeout: it was asleep in one at the last look, or nobody has looked
+// for long.
+func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
+	if g.s.cfg.Delays == nil {
+		return false
+	}
+	if !th.started {
+		return true
+	}
+	return c.Switches != th.counters.Switches &&
+		(th.blocked && g.s.cfg.Delays(&th.call, 0) || int64(at)-th.acc.to.Load() > longCall)
 }
 
 // unrun: the thread has not run since the last look, which saw it blocked.
@@ -280,13 +322,52 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 // on afterwards as if nothing had been.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
-		g.s.cfg.Stop != StopAuto {
+		g.s.cfg.Stop == StopRunning {
 		return false
 	}
 	if call.Nr < 0 {
 		return true // a page fault: it is over soon, and no call of the program's is cut short
 	}
-	return st == stack.StateBlocked && g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call)
+	if st != stack.StateBlocked {
+		return false
+	}
+	if g.s.cfg.Harmless != nil && g.s.cfg.Harmless(call, g.sleepsAt()) {
+		return true
+	}
+	return g.s.cfg.Stop == StopAlways && g.mayDelay(th, call)
+}
+
+// sleepsAt is the stack pointer of the blocked thread that was looked at last.
+func (g *group) sleepsAt() uint64 {
+	if g.view.Regs == nil {
+		return 0
+	}
+	return g.sp(g.view.Regs)
+}
+
+// maxDelay bounds, in ns, how much later a call may end for a stop that makes its
+// timeout start anew.
+const maxDelay = 5_000_000
+
+// ownSwitches is how often a blocked thread is given a CPU for one stop: to come
+// to it, and to go back to sleep.
+const ownSwitches = 2
+
+// mayDelay reports whether a blocked thread may be stopped where that makes the
+// timeout of its call start anew: once in a wait, and only if it cannot have
+// waited for long.
+func (g *group) mayDelay(th *thread, call *stack.Call) bool {
+	switches := g.view.Counters.Switches
+	if th.delayed != 0 && switches <= th.delayed+ownSwitches {
+		return false // it sleeps on in the call that was delayed
+	}
+	th.delayed = 0
+	if !th.started || g.s.cfg.Delays == nil || !g.s.cfg.Delays(call, g.sleepsAt()) ||
+		int64(g.view.Stopped)-th.acc.to.Load() > maxDelay {
+		return false
+	}
+	th.delayed = switches
+	return true
 }
 
 // deadline of a stop: long enough for a thread that has to wait for a CPU,

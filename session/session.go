@@ -133,7 +133,7 @@ func (s *Session) prepare() (err error) {
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Waits: s.waits.group,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)

@@ -191,6 +191,24 @@ func TestStopRisk(t *testing.T) {
 			t.Errorf("arm64 call %d %v: %v, want %v", c.arm, c.args, got, c.want)
 		}
 	}
+	for _, c := range []struct {
+		nr   int32
+		args [6]uint64
+		sp   uint64
+		want Risk
+	}{
+		{271, [6]uint64{1, 1, 0}, 0, RiskNone},
+		{271, [6]uint64{1, 1, 0x7000}, 0, RiskMaybe},
+		{271, [6]uint64{1, 1, 0x7000}, 0x6f00, RiskNone},
+		{271, [6]uint64{1, 1, 0x7000}, 0x7010, RiskMaybe},
+		{270, [6]uint64{1, 1, 1, 1, 0}, 0x6f00, RiskNone},
+		{270, [6]uint64{1, 1, 1, 1, 0x7000}, 0x6f00, RiskNone},
+		{23, [6]uint64{1, 1, 1, 1, 0x7000}, 0x7000000, RiskMaybe},
+	} {
+		if got := selectRisk(&stack.Call{Nr: c.nr, Args: c.args}, c.sp, 271); got != c.want {
+			t.Errorf("call %d %v at SP %#x: %v, want %v", c.nr, c.args, c.sp, got, c.want)
+		}
+	}
 	call := stack.Call{Nr: 22, Args: [6]uint64{3, 1, 1, minusOne, 0x7000}}
 	if got := stopRisk(kindARM64(22), &call, false); got != RiskEINTR {
 		t.Errorf("arm64 epoll_pwait with a mask: %v", got)

@@ -84,8 +84,9 @@ func ParseStat(b []byte) (Stat, error) {
 // Status is what is used of /proc/PID/status (proc_pid_status(5)).
 type Status struct {
 	TGID      int
-	TracerPid int // 0: nobody; also where the tracer is in a namespace that we do not see
-	UID       int // real user
+	TracerPid int   // 0: nobody; also where the tracer is in a namespace that we do not see
+	UID       int   // real user
+	Switches  int64 // how often the thread left a CPU, of itself or not
 	NSpid     []int
 	CapPrm    uint64
 }
@@ -113,6 +114,14 @@ func ParseStatus(b []byte) (Status, error) {
 			err = number(f, &s.TracerPid)
 		case "Uid":
 			err = number(f, &s.UID)
+		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
+			if len(f) == 0 {
+				err = errors.New("no value")
+				break
+			}
+			var n int64
+			n, err = strconv.ParseInt(f[0], 10, 64)
+			s.Switches += n
 		case "CapPrm":
 			if len(f) == 0 {
 				err = errors.New("no value")

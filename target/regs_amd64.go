@@ -10,6 +10,7 @@ const (
 	regWords        = amdWords
 	nativeSP        = 7 // DWARF
 	nativeKeepsMask = true
+	nativePollNr    = 271 // ppoll
 )
 
 func nativeKind(nr int32) kind { return kindAMD64(nr) }

@@ -6,6 +6,7 @@ const (
 	regWords        = armWords
 	nativeSP        = armSP // DWARF
 	nativeKeepsMask = false
+	nativePollNr    = 73    // ppoll
 	ntTLS           = 0x401 // NT_ARM_TLS
 )
 

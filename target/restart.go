@@ -28,7 +28,8 @@ import "github.com/sliverprof/sliver/stack"
 //	nanosleep, clock_nanosleep,
 //	poll, futex with a timeout    ERESTART_RESTARTBLOCK: goes on to the same end
 //	select, ppoll, pselect6       ERESTARTNOHAND, after the time left was written back;
-//	                              EINTR if that memory is read-only (fs/select.c, poll_select_finish)
+//	                              EINTR if that memory is read-only (fs/select.c, poll_select_finish):
+//	                              then the timeout starts anew, unless it lies on the stack
 //	msgrcv, msgsnd, pause,
 //	rt_sigsuspend, io_pgetevents  ERESTARTNOHAND    ipc/msg.c, kernel/signal.c, fs/aio.c
 //	wait4, waitid, flock, fcntl,
@@ -45,7 +46,7 @@ type Risk uint8
 // Risks.
 const (
 	RiskNone  Risk = iota // the call goes on as if nothing had been
-	RiskMaybe             // the same, but if the descriptor is a socket with a timeout of its own, that starts anew
+	RiskMaybe             // the same, but a timeout starts anew if it is that of a socket, or in read-only memory
 	RiskLate              // the call's timeout starts anew: it may end late by the time it had already waited
 	RiskShort             // the call may return early, with less done than was asked for
 	RiskEINTR             // the call may fail with EINTR
@@ -56,7 +57,7 @@ func (r Risk) String() string {
 	case RiskNone:
 		return "none"
 	case RiskMaybe:
-		return "late if the socket has a timeout"
+		return "late if a socket has a timeout, or it is read-only"
 	case RiskLate:
 		return "late"
 	case RiskShort:
@@ -65,9 +66,30 @@ func (r Risk) String() string {
 	return "EINTR"
 }
 
-// StopRisk says what a stop may do to a thread that is blocked in call, on
-// the machine that this program was built for.
-func StopRisk(call *stack.Call) Risk { return stopRisk(nativeKind(call.Nr), call, nativeKeepsMask) }
+// StopRisk says what a stop may do to a thread that is blocked in call with its
+// stack pointer at sp (0: not known), on the machine that this program was built
+// for.
+func StopRisk(call *stack.Call, sp uint64) Risk {
+	k := nativeKind(call.Nr)
+	if k == kindSelect {
+		return selectRisk(call, sp, nativePollNr)
+	}
+	return stopRisk(k, call, nativeKeepsMask)
+}
+
+// selectRisk is the risk of select, pselect6 and (number poll) ppoll. Their
+// timeout is written back, and goes on from there, if it can be written: as on
+// the stack, where libc has it.
+func selectRisk(call *stack.Call, sp uint64, poll int32) Risk {
+	t := call.Args[4]
+	if call.Nr == poll {
+		t = call.Args[2]
+	}
+	if t == 0 || sp != 0 && t >= sp && t-sp < MaxStack {
+		return RiskNone
+	}
+	return RiskMaybe
+}
 
 // kind sorts system calls by what a stop does to them.
 type kind uint8

@@ -61,6 +61,9 @@ func newStopper() (*stopper, error) {
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("start a stopper: %w", err)
 	}
+	// While it waits for a CPU, a thread of the target may be standing. It never
+	// runs for long: the spin is bounded, and then it sleeps.
+	_ = setFIFO(s.proc)
 	return s, nil
 }
 

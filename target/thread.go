@@ -3,6 +3,7 @@ package target
 import (
 	"bytes"
 	"fmt"
+	"os"
 	"strconv"
 	"sync/atomic"
 
@@ -25,6 +26,12 @@ type Thread struct {
 	late      atomic.Bool // attached and not stopped yet: some Tracer will let it go
 	tls       uint64      // the thread pointer, where the register block lacks it: read in the first window alone
 	hasTLS    bool
+
+	// For OnCPU: what switches in are ahead of switches out while the thread is
+	// on no CPU, and how often in a row it seemed to be on none.
+	ahead  int64
+	known  bool
+	absent int
 
 	line  [512]byte // for the files above
 	again [128]byte // schedstat a second time
@@ -116,6 +123,48 @@ func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error)
 	return parseSyscall(b, c)
 }
 
+// absentMax is how often in a row a thread may seem to wait for a CPU before the
+// account is taken for wrong.
+const absentMax = 20
+
+// OnCPU tells a thread that is on a CPU from one that waits for one: it has been
+// given a CPU once more than one was taken from it. The kernel's two accounts
+// (sched_info_arrive and __schedule in kernel/sched) may differ by a little that
+// stays the same as long as nothing rare happens, so ReadBlocked takes their
+// difference from time to time. In doubt it says true.
+func (t *Thread) OnCPU() (bool, error) {
+	ahead, err := t.switchesAhead()
+	if err != nil {
+		return false, err
+	}
+	if ahead > t.ahead {
+		t.absent = 0
+		return true, nil
+	}
+	if t.absent++; t.absent < absentMax {
+		return false, nil
+	}
+	t.absent, t.known = 0, false
+	return true, nil
+}
+
+// switchesAhead is how often the thread was given a CPU, less how often it left one.
+func (t *Thread) switchesAhead() (int64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid))
+	if err != nil {
+		return 0, gone(err)
+	}
+	st, err := ParseStatus(b)
+	if err != nil {
+		return 0, err
+	}
+	var c Counters
+	if err := t.Counters(&c); err != nil {
+		return 0, err
+	}
+	return int64(c.Switches) - st.Switches, nil
+}
+
 // State reads what the thread does: one pread. "R" in the kernel's account is
 // both running and waiting for a CPU, here StateRunning; Counters tell the two
 // apart.
@@ -194,5 +243,13 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 		return false, err
 	}
 	w.Resumed = monotonic()
-	return bytes.Equal(t.again[:n], after), nil
+	if !bytes.Equal(t.again[:n], after) {
+		return false, nil
+	}
+	if !t.known {
+		if ahead, err := t.switchesAhead(); err == nil {
+			t.ahead, t.known = ahead, true // if it woke meanwhile, OnCPU finds out
+		}
+	}
+	return true, nil
 }

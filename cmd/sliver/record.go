@@ -56,7 +56,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the target ends)")
 	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output (see below)")
 	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
-	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
+	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where only that tells their stack and does no harm),\nrunning, always (sleeping ones too whose timeout starts anew)")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")

@@ -62,11 +62,12 @@ Examples:
 			if strings.TrimSpace(question) == "" {
 				return usagef("sql", "the question is empty")
 			}
-			rec, file, err := openInput(e, args[0])
+			rec, closer, err := openRecording(args[0])
 			if err != nil {
 				return err
 			}
-			defer file.Close()
+			defer closer.Close()
+			warnDamage(e.stderr, args[0], rec)
 			if rec.Symbols == nil {
 				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{}, Captured: rec.Captured})
 			}

@@ -5,7 +5,6 @@ package tui
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -125,8 +124,6 @@ func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
 				return nil
 			}
 			switch e := e.(type) {
-			case *tcell.EventError:
-				return fmt.Errorf("read the terminal: %w", e)
 			case *tcell.EventResize:
 				scr.Sync()
 			case *tcell.EventKey:
@@ -214,8 +211,7 @@ func (u *ui) pause() {
 // shiftBy is how far one key moves long names.
 const shiftBy = 16
 
-// key obeys, and says whether to leave. Ctrl-Z is not obeyed: a sliver that is
-// stopped while a thread stands still for its sample could not let it go.
+// key obeys, and says whether to leave.
 func (u *ui) key(e *tcell.EventKey) (leave bool) {
 	if e.Key() == tcell.KeyCtrlC {
 		return true

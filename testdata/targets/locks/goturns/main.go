@@ -90,7 +90,7 @@ func (w *worker) run(kind string) {
 			w.pause()
 		case kind == "sleep":
 			wanted := nanotime()
-			w.pause()
+			w.work()
 			w.waited(0, wanted)
 		case w.i == 0:
 			w.give(kind)

@@ -1,14 +1,13 @@
 /*
  * calls: one thread for each blocking system call, with and without timeouts,
  * each in a loop. A thread says of every return whether it was EINTR, early
- * or late.
+ * or late. Time that it waited for a CPU does not count as late.
  *
- *   calls LATE_MS
+ *   calls LATE_MS [TIMEOUT_MS]
  *
- * prints "ready", then a line "NAME TID" per thread and "end". At the end of
- * its input it waits until every call with a timeout has returned, prints
- * "NAME returns eintr early late maxlate_us" for each, "end", and
- * leaves.
+ * prints a line "NAME TID" per thread and "end". At the end of its input it
+ * waits until every call with a timeout has returned, prints
+ * "NAME returns eintr early late maxlate_us" for each, "end", and leaves.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -43,7 +42,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define T_NS 30000000L /* every timeout */
+static long T_NS = 30000000L; /* every timeout */
 
 static long now(void)
 {
@@ -52,17 +51,29 @@ static long now(void)
 	return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
-static struct timespec rel(void) { return (struct timespec){0, T_NS}; }
+static struct timespec rel(void) { return (struct timespec){T_NS / 1000000000L, T_NS % 1000000000L}; }
+
+/* Time that this thread waited for a CPU, by the file that is kept open. */
+static long delayed(int schedstat)
+{
+	char b[128];
+	long ran, delay = 0;
+	ssize_t n = pread(schedstat, b, sizeof b - 1, 0);
+	if (n <= 0)
+		return 0;
+	b[n] = 0;
+	if (sscanf(b, "%ld %ld", &ran, &delay) != 2)
+		return 0;
+	return delay;
+}
 
 static struct timespec after(clockid_t c)
 {
 	struct timespec t;
 	clock_gettime(c, &t);
-	t.tv_nsec += T_NS;
-	if (t.tv_nsec >= 1000000000L) {
-		t.tv_nsec -= 1000000000L;
-		t.tv_sec++;
-	}
+	long ns = t.tv_nsec + T_NS;
+	t.tv_sec += ns / 1000000000L;
+	t.tv_nsec = ns % 1000000000L;
 	return t;
 }
 
@@ -73,12 +84,13 @@ static int fail(const char *what)
 }
 
 /* What the calls block on; nothing ever happens on any of them. */
-static int ep, ev, tfd, in, tty, sock[2], timed[2], listener, semid, msgid, lockfd2, child, forever, ring = -1;
+static int ep, ev, tfd, in, tty, sock[2], timed[2], listener, mute, semid, msgid, lockfd2, child, forever, ring = -1;
 static sem_t never;
 static aio_context_t aio;
 static mqd_t mq;
 static uint32_t word;
 static pthread_mutex_t held = PTHREAD_MUTEX_INITIALIZER;
+static const struct timespec *constant;
 
 /* Each returns what the call did, and must block for T_NS or forever. */
 static long c_epoll_wait(void) { struct epoll_event e; return epoll_wait(ep, &e, 1, T_NS / 1000000); }
@@ -121,7 +133,7 @@ static long c_poll(void) { struct pollfd p = {ev, POLLIN, 0}; return poll(&p, 1,
 static long c_select(void)
 {
 	fd_set f;
-	struct timeval t = {0, T_NS / 1000};
+	struct timeval t = {T_NS / 1000000000L, T_NS % 1000000000L / 1000};
 	FD_ZERO(&f);
 	FD_SET(ev, &f);
 	return select(ev + 1, &f, 0, 0, &t);
@@ -137,9 +149,8 @@ static long c_ppoll(void)
 static long c_ppoll_const(void)
 {
 	/* A timeout that the kernel cannot write back to. */
-	static const struct timespec t = {0, T_NS};
 	struct pollfd p = {ev, POLLIN, 0};
-	return syscall(SYS_ppoll, &p, 1, &t, 0, 8);
+	return syscall(SYS_ppoll, &p, 1, constant, 0, 8);
 }
 static long c_nanosleep(void) { struct timespec t = rel(); return nanosleep(&t, 0); }
 static long c_clock_rel(void) { struct timespec t = rel(); return -clock_nanosleep(CLOCK_MONOTONIC, 0, &t, 0); }
@@ -171,6 +182,39 @@ static long c_io_getevents(void)
 	return syscall(SYS_io_getevents, aio, 1, 1, &e, &t);
 }
 static long c_io_uring(void) { return syscall(426, ring, 0, 1, 1, 0, 0); }
+static long c_io_uring_timed(void)
+{
+	struct timespec t = rel();
+	struct {
+		uint64_t sigmask;
+		uint32_t size, min_wait;
+		uint64_t ts;
+	} arg = {0, 8, 0, (uint64_t)(uintptr_t)&t};
+	return syscall(426, ring, 0, 1, 1 | 8, &arg, sizeof arg); /* IORING_ENTER_GETEVENTS, _EXT_ARG */
+}
+static long c_epoll_pwait2_forever(void) { struct epoll_event e; return syscall(441, ep, &e, 1, 0, 0, 0); }
+static long c_accept_forever(void) { return accept(mute, 0, 0); }
+static long c_poll_forever(void) { struct pollfd p = {ev, POLLIN, 0}; return poll(&p, 1, -1); }
+static long c_ppoll_forever(void) { struct pollfd p = {ev, POLLIN, 0}; sigset_t s; sigfillset(&s); return ppoll(&p, 1, 0, &s); }
+static long c_select_forever(void)
+{
+	fd_set f;
+	FD_ZERO(&f);
+	FD_SET(ev, &f);
+	return select(ev + 1, &f, 0, 0, 0);
+}
+static long c_mutex_forever(void) { errno = pthread_mutex_lock(&held); return -1; }
+static long c_cond_forever(void)
+{
+	static pthread_mutex_t m = PTHREAD_MUTEX_INITIALIZER;
+	static pthread_cond_t c = PTHREAD_COND_INITIALIZER;
+	pthread_mutex_lock(&m);
+	errno = pthread_cond_wait(&c, &m);
+	pthread_mutex_unlock(&m);
+	return -1;
+}
+static long c_io_getevents_forever(void) { struct io_event e; return syscall(SYS_io_getevents, aio, 1, 1, &e, 0); }
+static long c_mq_forever(void) { char b[64]; return mq_receive(mq, b, sizeof b, 0); }
 static long c_wait4(void) { return wait4(child, 0, 0, 0); }
 static long c_flock(void) { return flock(lockfd2, LOCK_EX); }
 static long c_mq(void)
@@ -197,30 +241,46 @@ static struct call {
 	{"nanosleep", c_nanosleep}, {"clock_nanosleep-rel", c_clock_rel}, {"clock_nanosleep-abs", c_clock_abs},
 	{"sem_timedwait", c_sem_timed}, {"sem_wait", c_sem_wait, 1}, {"cond_timedwait", c_cond}, {"mutex_timedlock", c_mutex},
 	{"futex", c_futex_rel}, {"io_getevents", c_io_getevents}, {"io_uring_enter", c_io_uring, 1}, {"wait4", c_wait4, 1},
-	{"flock", c_flock, 1}, {"mq_timedreceive", c_mq}, {"pipe", c_pipe, 1},
+	{"flock", c_flock, 1}, {"mq_timedreceive", c_mq}, {"pipe", c_pipe, 1}, {"io_uring_enter-timed", c_io_uring_timed},
+	{"epoll_pwait2-forever", c_epoll_pwait2_forever, 1}, {"accept-forever", c_accept_forever, 1},
+	{"poll-forever", c_poll_forever, 1}, {"ppoll-forever", c_ppoll_forever, 1}, {"select-forever", c_select_forever, 1},
+	{"mutex_lock", c_mutex_forever, 1}, {"cond_wait", c_cond_forever, 1},
+	{"io_getevents-forever", c_io_getevents_forever, 1}, {"mq_receive", c_mq_forever, 1},
 };
 #define N (sizeof calls / sizeof *calls)
+
+/* without leaves out the calls of that name, which this kernel lacks. */
+static void without(const char *name)
+{
+	for (size_t i = 0; i < N; i++)
+		if (!strncmp(calls[i].name, name, strlen(name)))
+			calls[i].f = 0;
+}
 
 static long late_ns;
 
 static void *run(void *p)
 {
 	struct call *c = p;
+	char path[64];
+	snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", syscall(SYS_gettid));
+	int stat = open(path, O_RDONLY);
 	__atomic_store_n(&c->tid, (pid_t)syscall(SYS_gettid), __ATOMIC_SEQ_CST);
 	for (;;) {
+		long waited = delayed(stat);
 		long from = now();
 		long r = c->f();
 		int e = r < -1 ? (int)-r : errno;
-		long took = now() - from;
+		long took = now() - from, late = took - T_NS - (delayed(stat) - waited);
 		__atomic_add_fetch(&c->n, 1, __ATOMIC_SEQ_CST);
 		if (r < 0 && e == EINTR)
 			c->eintr++;
 		else if (c->endless || took < T_NS - 1000000)
 			c->early++;
 		if (!c->endless) {
-			if (took - T_NS > c->maxlate)
-				c->maxlate = took - T_NS;
-			if (took - T_NS > late_ns)
+			if (late > c->maxlate)
+				c->maxlate = late;
+			if (late > late_ns)
 				c->late++;
 		}
 		if (c->endless)
@@ -233,7 +293,7 @@ static void set_up(void)
 {
 	char name[64];
 	int p[2];
-	struct timeval tv = {0, T_NS / 1000};
+	struct timeval tv = {T_NS / 1000000000L, T_NS % 1000000000L / 1000};
 	sigset_t s;
 	sigemptyset(&s);
 	sigaddset(&s, SIGUSR2);
@@ -255,6 +315,15 @@ static void set_up(void)
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 	if (bind(listener, (struct sockaddr *)&a, sizeof a) || listen(listener, 1))
 		fail("listen");
+	mute = socket(AF_INET, SOCK_STREAM, 0);
+	if (bind(mute, (struct sockaddr *)&a, sizeof a) || listen(mute, 1))
+		fail("listen");
+	struct timespec *page = mmap(0, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+	if (page == MAP_FAILED)
+		fail("mmap");
+	*page = rel();
+	mprotect(page, 4096, PROT_READ);
+	constant = page;
 	setsockopt(timed[0], SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
 	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &tv, sizeof tv);
 	if ((semid = semget(IPC_PRIVATE, 1, 0600)) < 0 || (msgid = msgget(IPC_PRIVATE, 0600)) < 0)
@@ -262,14 +331,16 @@ static void set_up(void)
 	sem_init(&never, 0, 0);
 	pthread_mutex_lock(&held);
 	if (syscall(SYS_io_setup, 4, &aio))
-		calls[30].f = 0;
+		without("io_getevents");
 	uint32_t params[30] = {0};
 	if ((ring = (int)syscall(425, 4, params)) < 0)
-		calls[31].f = 0;
+		without("io_uring_enter");
+	else if (c_io_uring_timed() >= 0 || errno != ETIME)
+		without("io_uring_enter-timed");
 	snprintf(name, sizeof name, "/sliver-calls-%d", getpid());
 	mq = mq_open(name, O_RDWR | O_CREAT, 0600, &(struct mq_attr){.mq_maxmsg = 1, .mq_msgsize = 64});
 	if (mq == (mqd_t)-1)
-		calls[34].f = 0;
+		without("mq_");
 	else
 		mq_unlink(name);
 	int f = open("/tmp", O_TMPFILE | O_RDWR, 0600);
@@ -297,6 +368,8 @@ int main(int argc, char **argv)
 {
 	char c;
 	late_ns = (argc > 1 ? atol(argv[1]) : 20) * 1000000L;
+	if (argc > 2)
+		T_NS = atol(argv[2]) * 1000000L;
 	set_up();
 	for (size_t i = 0; i < N; i++) {
 		pthread_t t;
