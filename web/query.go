@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/event"
@@ -224,7 +225,9 @@ func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 	for i, l := range ls {
 		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: knownBy(l.By)}
 		if w, ok := f.wait(l.Wait); ok {
-			out[i].Wait, out[i].Kind = waitText(&w), w.Kind
+			if out[i].Wait, out[i].Kind = w.Args, w.Kind; w.Args == "" {
+				out[i].Wait = w.Symbol
+			}
 		}
 	}
 	return out
@@ -254,19 +257,22 @@ func (f *feed) wait(id int) (trace.Wait, bool) {
 // waitText is a wait in words.
 func waitText(w *trace.Wait) string {
 	s := w.Kind
+	if w.Call != "" {
+		s = w.Call + "(" + w.Args + ")" // it says what kind it is
+	}
 	add := func(x string) {
-		if x != "" && s != "" {
+		if x == "" || strings.Contains(s, x) {
+			return
+		}
+		if s != "" {
 			s += " "
 		}
 		s += x
 	}
 	add(w.Symbol)
-	if w.Call != "" {
-		add(w.Call + "(" + w.Args + ")")
-	}
 	add(w.File)
-	if w.Timeout > 0 {
-		add("timeout " + time.Duration(w.Timeout).String())
+	if t := time.Duration(w.Timeout).String(); w.Timeout > 0 && !strings.Contains(s, t) {
+		add("timeout " + t)
 	}
 	return s
 }
@@ -388,9 +394,21 @@ const maxWaits = 2000
 
 func (f *feed) waits(q *query, t0, t1 stack.Time) []waitReply {
 	out := []waitReply{}
-	for _, w := range f.st.Waits(t0, t1, q.Threads) {
+	all := f.st.Waits(t0, t1, q.Threads)
+	// A wait for a lock is in the lane of states too: it counts once, as a lock.
+	type told struct{ seq, wait int }
+	locks := map[told]bool{}
+	for i := range all {
+		if w := &all[i]; w.Kind == "lock" && w.Lock.Wait != 0 {
+			locks[told{w.Seq, w.Lock.Wait}] = true
+		}
+	}
+	for _, w := range all {
 		if len(out) == maxWaits {
 			break
+		}
+		if w.Kind == "call" && locks[told{w.Seq, w.State.Wait}] {
+			continue
 		}
 		x := waitReply{Thread: w.Seq, Kind: w.Kind, Call: -1, Count: w.Count, Total: w.Total, Max: w.Max, At: float64(w.At - f.base)}
 		if w.Kind == "lock" {

@@ -27,6 +27,7 @@ var tools = map[string][]string{
 	"rustc":      {"rustc"},
 	"go":         {"go"},
 	"node":       {"node"},
+	"chromium":   {"chromium", "chromium-browser", "google-chrome"},
 	"gdb":        {"gdb"},
 	"eu-stack":   {"eu-stack"},
 	"strace":     {"strace"},
@@ -48,7 +49,8 @@ var tools = map[string][]string{
 
 // Need skips the test unless all that the words stand for is there: a
 // program ("gcc", "rustc", "gdb", …), the right to trace ("ptrace"), to be
-// root ("root"), or Perfetto's own reader ("perfetto"). If one is missing
+// root ("root"), Perfetto's own reader ("perfetto"), or the packages
+// that the page is tested with ("npm"). If one is missing
 // that the environment variable SLIVER_REQUIRE names, the test fails.
 func Need(t testing.TB, words ...string) {
 	t.Helper()
@@ -102,6 +104,12 @@ func lacks(t testing.TB, word string) string {
 	case "root":
 		if os.Geteuid() != 0 {
 			return "not root"
+		}
+		return ""
+	case "npm":
+		dir := filepath.Join(Root(t), "web", "page", "node_modules", "playwright-core")
+		if _, err := os.Stat(dir); err != nil {
+			return "no packages of the page; run npm ci in web/page"
 		}
 		return ""
 	case "perfetto":

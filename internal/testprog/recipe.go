@@ -146,6 +146,7 @@ var programs = map[string]map[string]recipe{
 
 	"locks/contend":  lockVariants,
 	"locks/deadlock": lockVariants,
+	"locks/kitchen":  lockVariants,
 	"locks/pthread":  lockVariants,
 	"locks/shared":   lockVariants,
 	"locks/turns":    lockVariants,

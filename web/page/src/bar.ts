@@ -2,7 +2,7 @@
 
 import { el, fill, h, menu, put, say } from './dom';
 import { count, dur, percent } from './format';
-import { Format } from './proto';
+import { Format, Status } from './proto';
 import { Search } from './search';
 import { Timeline } from './timeline';
 
@@ -42,11 +42,11 @@ export class Bar {
     const v = this.v;
     const hello = v.model.hello;
     const items: HTMLElement[] = [];
-    const add = (text: string, f: () => void): void => void items.push(h('button', { role: 'menuitem', onclick: f }, text));
+    const add = (text: string, f: () => void, title = ''): void => void items.push(h('button', { role: 'menuitem', title, onclick: f }, text));
     const r = range || v.range ? v.range : null;
     if (r) items.push(h('div', { class: 'soft pad', role: 'presentation' }, `The selected ${dur(r.t1 - r.t0)} alone`));
     for (const f of hello?.formats ?? []) {
-      add(`${f.title} (${f.ext})`, () => void this.download(f));
+      add(`${f.title} (${f.ext})`, () => void this.download(f), f.about);
       if (f.use === 'perfetto') {
         add('Open in Perfetto’s UI', () => void this.perfetto(f, false));
         add('… through 127.0.0.1:9001', () => void this.perfetto(f, true));
@@ -135,10 +135,11 @@ export class Bar {
 
   async control(action: string, more: Record<string, unknown> = {}): Promise<void> {
     try {
-      const s = await this.v.conn.post<never>('/api/control', { action, ...more });
+      const s = await this.v.conn.post<Status>('/api/control', { action, ...more });
       this.v.model.setStatus(s);
       this.update();
-      say(action + ' done');
+      if (s.kept) this.note(`Kept in ${s.kept}`, 'done');
+      else say(action + ' done');
     } catch (e) {
       this.note((e as Error).message);
     }
@@ -146,9 +147,9 @@ export class Bar {
 
   private noteTimer = 0;
 
-  note(text: string): void {
+  note(text: string, kind = 'problem'): void {
     const n = el('notes');
-    fill(n, h('p', { class: 'problem' }, text));
+    fill(n, h('p', { class: kind }, text));
     clearTimeout(this.noteTimer);
     this.noteTimer = window.setTimeout(() => {
       fill(n);
@@ -170,7 +171,7 @@ export class Bar {
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
     if (st) facts.push(`${count(st.samples)} samples`, `held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
     if (st?.lost) facts.push(`${count(st.lost)} lost`);
-    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, hello.control.join(), m.gaps].join('|');
+    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;
     fill(this.title, h('h1', null, hello.process.comm || 'sliver'), h('span', { class: 'soft' }, ` ${hello.process.pid || ''}`));
@@ -181,6 +182,7 @@ export class Bar {
     fill(this.facts, facts.join(' · '));
     const kids: HTMLElement[] = [];
     const can = (a: string): boolean => live && hello.control.includes(a);
+    if (hello.live && s?.done && m.up && hello.control.includes('start')) kids.push(h('button', { class: 'small', title: 'Record this process again, into another file', onclick: () => void this.control('start') }, 'Start'));
     if (can('pause')) {
       fill(this.pause, st?.paused ? 'Resume' : 'Pause');
       this.pause.title = st?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on';

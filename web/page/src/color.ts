@@ -19,6 +19,7 @@ export interface Theme {
   hit: string;
   state: Record<number, string>;
   lock: string;
+  park: string;
   gap: string;
   pause: string;
   load: string;
@@ -39,14 +40,14 @@ export const light: Theme = {
   dark: false, bg: '#ffffff', panel: '#f5f7f9', line: '#d8dee4', faint: '#eef1f4', text: '#17202a', soft: '#56636f', onFill: '#10171d',
   fills: lightFills, dim: '#e6eaed', dimText: '#5b6771', unknown: '#d3d9de', accent: '#0b62a4', hit: '#b3125f',
   state: { 1: '#2f9e6e', 2: '#e0a21b', 3: '#b9c6d2', 4: '#b5532a', 5: '#9b4fa0', 6: '#6b7680', 7: '#6b7680' },
-  lock: '#c2410c', gap: '#8b95a0', pause: '#a21caf', load: '#5a9fd0', more: '#d9822b', less: '#3b86c4',
+  lock: '#c2410c', park: '#e5c3b3', gap: '#8b95a0', pause: '#a21caf', load: '#5a9fd0', more: '#d9822b', less: '#3b86c4',
 };
 
 export const dark: Theme = {
   dark: true, bg: '#12171c', panel: '#1a2128', line: '#303a44', faint: '#1e262e', text: '#e6ebf0', soft: '#9fadb9', onFill: '#080b0e',
   fills: darkFills, dim: '#2a333c', dimText: '#a3b0bb', unknown: '#6d7883', accent: '#6cb8f0', hit: '#ff7ac0',
   state: { 1: '#35b27c', 2: '#e5ae35', 3: '#46535f', 4: '#d9703f', 5: '#b56cba', 6: '#7c8893', 7: '#7c8893' },
-  lock: '#fb923c', gap: '#76828d', pause: '#d65fe0', load: '#4c93c6', more: '#e0903d', less: '#5ba3de',
+  lock: '#fb923c', park: '#5b4636', gap: '#76828d', pause: '#d65fe0', load: '#4c93c6', more: '#e0903d', less: '#5ba3de',
 };
 
 const query = matchMedia('(prefers-color-scheme: dark)');

@@ -70,7 +70,12 @@ export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): voi
     const r = button.getBoundingClientRect();
     const w = open.offsetWidth;
     open.style.left = Math.max(4, Math.min(r.left, innerWidth - w - 4)) + 'px';
-    open.style.top = r.bottom + 4 + 'px';
+    // Where there is more room: below the button or above it.
+    const below = innerHeight - r.bottom - 8;
+    const above = r.top - 8;
+    open.style.maxHeight = Math.max(below, above, 120) + 'px';
+    if (open.offsetHeight <= below || below >= above) open.style.top = r.bottom + 4 + 'px';
+    else open.style.bottom = innerHeight - r.top + 4 + 'px';
     button.setAttribute('aria-expanded', 'true');
     open.querySelector<HTMLElement>('[role=menuitem]')?.focus();
     open.addEventListener('click', (e) => {

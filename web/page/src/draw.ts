@@ -107,7 +107,8 @@ function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: Thread
   const s = d.lanes.get(STATES);
   if (s) strip(g, v, s, y + 3, 8, edge, (i) => c.state[s.value[i] & 0xff] ?? c.unknown);
   const l = d.lanes.get(LOCKS);
-  if (l) strip(g, v, l, y + 12, 6, edge, () => c.lock);
+  // A lock whose holder is known; fainter, a word in memory that is waited for.
+  if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]]?.holder ? c.lock : c.park));
   const p = d.lanes.get(PAUSES);
   if (p) {
     g.fillStyle = c.pause;
@@ -135,11 +136,17 @@ function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: Thread
   }
   const gaps = d.lanes.get(GAPS);
   if (gaps) {
+    let until = -1;
     for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i] < v.t1; i++) {
       const a = v.x(gaps.start[i]);
       const w = v.x(gaps.end[i]) - a;
       g.fillStyle = c.gap;
-      if (gaps.value[i] & 1 || w < 3) {
+      if (w < 3 && !(gaps.value[i] & 1)) {
+        // Too short to be hatched: a tick above the state.
+        if (a < until) continue;
+        until = a + Math.max(w, 1);
+        g.fillRect(a, y, until - a, 3);
+      } else if (gaps.value[i] & 1) {
         g.beginPath();
         g.moveTo(a - 4, y + 1);
         g.lineTo(a + 4, y + 1);
@@ -156,7 +163,7 @@ function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: 
   g.beginPath();
   g.rect(x, y, w, h);
   g.clip();
-  g.globalAlpha = 0.75;
+  g.globalAlpha = 0.5;
   g.fillStyle = c.faint;
   g.fillRect(x, y, w, h);
   g.globalAlpha = 1;
@@ -275,7 +282,7 @@ function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track
   const byTID = new Map<number, Track>();
   for (const t of v.tracks) byTID.set(v.model.threads.get(t.seq)?.tid ?? -1, t);
   const marked = v.hover?.lane && v.hover.depth === LOCKS ? v.hover : null;
-  let drawn = 0;
+  v.arrows.length = 0;
   for (const t of shown) {
     const l = v.model.data.get(t.seq)?.lanes.get(LOCKS);
     if (!l) continue;
@@ -285,15 +292,15 @@ function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track
       if ((wide < 14 && !is) || l.count[i] > 1) continue;
       const lock = v.model.locks[l.value[i]];
       const holder = lock?.holder ? byTID.get(lock.holder) : undefined;
-      if (!holder || holder === t || drawn > 400) continue;
-      drawn++;
+      if (!holder || holder === t || v.arrows.length > 400) continue;
       const x = Math.max(v.x(l.start[i]), 2);
       const y0 = t.y - v.top + 15;
       const down = holder.y > t.y;
       const y1 = holder.y - v.top + (down ? 3 : 18);
-      g.globalAlpha = is ? 1 : 0.55;
+      v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, lock: lock.addr });
+      g.globalAlpha = is ? 1 : 0.85;
       g.strokeStyle = g.fillStyle = c.lock;
-      g.lineWidth = is ? 2 : 1;
+      g.lineWidth = is ? 2.5 : 1.5;
       g.beginPath();
       g.moveTo(x, y0);
       const bend = Math.min(28, Math.abs(y1 - y0) / 3);

@@ -54,7 +54,7 @@ export class Labels {
     } }, '×');
     const sub = h('span', { class: 'sub' });
     const bar = h('i', { class: 'share' });
-    const li = h('li', { draggable: true }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), bar);
+    const li = h('li', { draggable: 'true' }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), bar);
     li.addEventListener('dragstart', (e) => {
       e.dataTransfer!.setData('text/x-sliver-thread', String(seq));
       e.dataTransfer!.effectAllowed = 'move';

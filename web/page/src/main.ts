@@ -312,7 +312,7 @@ Object.defineProperty(window, 'sliver', {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         gaps: model.gaps, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
-        span: dur(timeline.span), total: panel.root?.value ?? 0,
+        arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0,
       };
     },
     // item finds the screen position of a call by its function, wide enough to be hit.

@@ -2,7 +2,7 @@
 
 export interface Func { name: string; file?: string; line?: number; module?: string }
 export interface LockInfo { addr: string; holder?: number; by?: string; wait?: string; kind?: string }
-export interface Format { name: string; title: string; ext: string; use?: string }
+export interface Format { name: string; title: string; about?: string; ext: string; use?: string }
 export interface Hello {
   op: 'hello'; version: number; program?: string; live: boolean; base: string; wall: number;
   process: { pid: number; comm: string; exe: string; cmdline: string[] | null; arch: string; host: string; kernel: string; cpus: number; interval_ns: number };
@@ -15,7 +15,7 @@ export interface ThreadInfo {
 export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; threads: string }
 export interface Status {
   op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number;
-  threads: ThreadInfo[]; status?: RecStatus;
+  threads: ThreadInfo[]; status?: RecStatus; kept?: string;
 }
 export interface Names { op: 'names'; from: number; funcs: Func[] | null; locks_from?: number; locks?: LockInfo[] }
 export interface Where { thread: number; depth: number; start: number }

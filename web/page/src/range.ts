@@ -4,7 +4,7 @@ import { el, fill, h, put } from './dom';
 import { Flame } from './flame';
 import { clock, count, dur, percent, syscall } from './format';
 import { Func, Tree, WaitRow, Where } from './proto';
-import { lockText } from './side';
+import { lockName, lockText } from './side';
 import { Range, Timeline } from './timeline';
 import { build, diff, Filter, FuncRow, heavy, Node, sandwich, table, Weight } from './tree';
 
@@ -331,9 +331,9 @@ export class RangePanel {
   private drawWaits(): void {
     const m = this.v.model;
     const arch = m.hello?.process.arch ?? '';
-    const what = (w: WaitRow): string => w.kind === 'lock' && w.lock ? lockText(w.lock, this.v)
+    const what = (w: WaitRow): string => w.kind === 'lock' && w.lock ? (this.waitsBy === 'reason' ? lockName(w.lock) : lockText(w.lock, this.v))
       : w.wait || (w.call >= 0 ? syscall(w.call, arch) : w.state ?? '');
-    const by = this.select<string>('By', this.waitsBy, [['thread', 'thread and reason'], ['reason', 'reason'], ['call', 'call']], (x) => {
+    const by = this.select<string>('By', this.waitsBy, [['thread', 'thread and reason'], ['reason', 'lock, file or reason'], ['call', 'call']], (x) => {
       this.waitsBy = x;
       this.draw();
     });

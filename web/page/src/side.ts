@@ -7,10 +7,14 @@ import { base, clock, count, dur, syscall } from './format';
 import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, Where } from './proto';
 import { Hit, Timeline } from './timeline';
 
+export function lockName(l: LockInfo): string {
+  return l.wait ? (l.wait.includes(l.addr) ? l.wait : `${l.wait} (${l.addr})`) : `${l.kind || 'lock'} ${l.addr}`;
+}
+
 export function lockText(l: LockInfo, v: Timeline): string {
   const holder = l.holder ? [...v.model.threads.values()].find((t) => t.tid === l.holder) : undefined;
   const who = l.holder ? `, held by ${holder ? `${holder.name} (${l.holder})` : l.holder}${l.by ? ` as told by the ${l.by}` : ''}` : '';
-  return `${l.kind || 'lock'} ${l.addr}${l.wait ? ' ' + l.wait : ''}${who}`;
+  return lockName(l) + who;
 }
 
 export class Side {

@@ -15,6 +15,8 @@ export const MINSPAN = 50;
 export type Mode = 'full' | 'compact' | 'strip';
 export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
 export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
+// An arrow leads from a thread that waits for a lock to its holder.
+export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; lock: string }
 export interface Range { t0: number; t1: number }
 
 export class Timeline {
@@ -40,6 +42,7 @@ export class Timeline {
   height = 100;
   top = 0; // scroll
   frames: number[] = []; // ms between the last frames
+  arrows: Arrow[] = []; // as drawn last
   onMoved = (): void => {};
   onLayout = (): void => {};
   onHover = (_: Hit | null, _x: number, _y: number): void => {};

@@ -29,7 +29,7 @@ export async function open(url, o = {}) {
   page.problems = [];
   page.on('pageerror', (e) => page.problems.push('error: ' + e.message));
   page.on('console', (m) => {
-    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
+    if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (400|401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
   });
   page.on('request', (r) => {
     const u = new URL(r.url());

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// TestPageOfRealPrograms drives the page in Chromium as a person would, over
+// sliver's own recordings of a program, live and finished: see
+// web/page/test/real.mjs. With SLIVER_PICTURES set to a folder, pictures of
+// what was seen go there. SLIVER_LONG=1 has all cases run.
+func TestPageOfRealPrograms(t *testing.T) {
+	testprog.Need(t, "ptrace", "node", "chromium", "npm")
+	page, err := filepath.Abs(filepath.Join("..", "..", "web", "page"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bin, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := testprog.Start(t, testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600", "--wait-go")
+	p.Ready()
+	p.Go()
+	pictures := os.Getenv("SLIVER_PICTURES")
+	if pictures == "" {
+		pictures = "-"
+	}
+	args := []string{filepath.Join("test", "real.mjs"), bin, testprog.Tool(t, "chromium"), pictures, t.TempDir(), pidOf(p)}
+	if os.Getenv("SLIVER_LONG") == "" {
+		args = append(args, "live, light", "control reaches")
+	}
+	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), args...)
+	cmd.Dir = page
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s", out)
+	if err != nil || !bytes.Contains(out, []byte("ok   ")) {
+		t.Fatalf("the page's tests: %v", err)
+	}
+	free(t, p.PID)
+}

@@ -1,0 +1,337 @@
+// Drives the page of real recordings: a program with threads that fight for a
+// lock, watched live, and the file that comes of it. Started by
+// TestPageOfRealPrograms of cmd/sliver with
+//
+//	node real.mjs SLIVER CHROMIUM PICTURES|- FOLDER PID [NAME…]
+//
+// PID is testdata/targets/locks/kitchen.c.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { readdir, readFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, until } from './harness.mjs';
+
+const [sliver, , , folder, pid] = process.argv.slice(2);
+const names = only.slice(2);
+const cases = [];
+const test = (name, f) => cases.push([name, f]);
+const started = new Set();
+
+// run starts sliver and waits for its page.
+async function run(...args) {
+  const p = spawn(sliver, args, { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
+  started.add(p);
+  let said = '';
+  const exit = new Promise((ok) => p.once('exit', (c) => { started.delete(p); ok(c); }));
+  const url = await new Promise((ok, bad) => {
+    p.stderr.on('data', (b) => {
+      said += b;
+      const m = /^page: (\S+)$/m.exec(said);
+      if (m) ok(m[1]);
+    });
+    void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
+  });
+  return { url, said: () => said, exit, stop: () => { p.kill('SIGINT'); return exit; } };
+}
+const live = (...args) => run('record', '-p', pid, '-i', '2ms', '--max-overhead', '0', '--web', ...args);
+const button = (page, name) => page.getByRole('button', { name, exact: true });
+// wide zooms in, at a wait for the lock, until an arrow can be seen.
+async function arrow(page) {
+  await page.keyboard.press(' ');
+  await settled(page);
+  for (let i = 0; i < 12; i++) {
+    const s = await state(page);
+    // The main thread waits for another one's end, which is no mutex.
+    const a = s.arrows.find((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
+      s.tracks.find((t) => t.seq === a.from).mode === 'full' && a.y0 < 500);
+    if (a) return a;
+    await page.keyboard.press('w');
+    await settled(page);
+    await page.waitForTimeout(150);
+  }
+  throw new Error('no arrow from a waiter to the holder');
+}
+// coloured counts pixels near a colour around a point of the timeline.
+const coloured = (page, x, y, w, h, hex) => page.evaluate(([x, y, w, h, hex]) => {
+  const d = devicePixelRatio;
+  const b = document.getElementById('calls').getContext('2d').getImageData(x * d, y * d, w * d, h * d).data;
+  const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+  let n = 0;
+  for (let i = 0; i < b.length; i += 4) if (want.every((v, k) => Math.abs(b[i + k] - v) < 40)) n++;
+  return n;
+}, [x, y, w, h, hex]);
+
+for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
+  test(`live, ${colorScheme}: names, the newest edge, locks and their holders`, async () => {
+    const s = await live('-o', `live-${colorScheme}.sliver`);
+    const page = await open(s.url, { colorScheme, reducedMotion: 'no-preference' });
+    await ready(page);
+    await until(page, () => window.sliver.item('handle_order', 12) !== null);
+    assert.ok((await state(page)).follow);
+    // From a sample to its pixel: the page's newest event against the clock that samples are stamped with.
+    const base = BigInt((await state(page)).hello.base);
+    let soonest = Infinity;
+    for (let i = 0; i < 100 && soonest > 250; i++) {
+      const t = await page.evaluate(() => window.sliver.newest());
+      soonest = Math.min(soonest, Number(process.hrtime.bigint() - base) / 1e6 - t / 1e6);
+    }
+    assert.ok(soonest < 250, `the newest pixel is ${soonest} ms old`);
+    assert.equal((await state(page)).tracks.length, 7);
+    assert.match(await page.locator('#labels li').first().innerText(), new RegExp(`kitchen[\\s\\S]*${pid} · CPU`));
+    await picture(page, `real-live-${colorScheme}`);
+    const a = await arrow(page);
+    assert.notEqual(a.from, a.to);
+    assert.ok((await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4, 'the arrow has no head at the holder');
+    assert.ok((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20, 'the lock has no lane');
+    await picture(page, `real-locks-${colorScheme}`);
+    const b = await canvas(page);
+    await page.mouse.move(b.x + a.x + 5, b.y + a.y0);
+    await until(page, () => /held by cook-\d \(\d+\) as told by the lock word/.test(document.getElementById('tip').innerText));
+    assert.match(await page.locator('#tip').innerText(), /Waits for a lock\s+mutex oven/);
+    await picture(page, `real-lock-tip-${colorScheme}`);
+    // The call that waits, its reason, and the way to the holder.
+    const y = await page.evaluate((seq) => {
+      const t = window.sliver.state.tracks.find((t) => t.seq === seq);
+      return t.y - window.sliver.state.top + 22 + 8 + 17 * 5; // the sixth row: what bake() called
+    }, a.from);
+    await page.mouse.click(b.x + a.x + 6, b.y + y);
+    const side = page.getByRole('complementary', { name: 'Selected call' });
+    await side.getByRole('button', { name: 'Go to the holder' }).waitFor();
+    const panel = await side.innerText();
+    assert.match(panel, /Lock\s+mutex oven[\s\S]*held by cook-\d/);
+    await until(page, () => /Median/.test(document.getElementById('side').innerText));
+    await picture(page, `real-side-${colorScheme}`);
+    assert.equal((await state(page)).selected.thread, a.from);
+    await side.getByRole('button', { name: 'Go to the holder' }).click();
+    const tid = Number(/held by cook-\d \((\d+)\)/.exec(panel)[1]);
+    const holder = (await state(page)).status.threads.find((t) => t.tid === tid).seq;
+    assert.notEqual(holder, a.from);
+    await until(page, (seq) => window.sliver.state.selected?.thread === seq, holder);
+    await page.keyboard.press('Escape');
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+    await s.stop();
+  });
+}
+
+test('live: drag reorders, so do the keys; pin, fold, hide', async () => {
+  const s = await live('-o', 'order.sliver');
+  const page = await open(s.url);
+  await ready(page);
+  await until(page, () => window.sliver.state.tracks.length === 7);
+  const order = async () => (await state(page)).tracks.map((t) => t.seq);
+  const before = await order();
+  const rows = page.locator('#labels li');
+  await rows.nth(3).dragTo(rows.nth(1));
+  await until(page, (seq) => window.sliver.state.tracks[1].seq === seq, before[3]);
+  assert.deepEqual(await order(), [before[0], before[3], before[1], before[2], before[4], before[5], before[6]]);
+  await rows.nth(1).locator('.name').focus();
+  await page.keyboard.press('Alt+ArrowDown');
+  await until(page, (seq) => window.sliver.state.tracks[2].seq === seq, before[3]);
+  await rows.nth(4).hover();
+  await rows.nth(4).getByRole('button', { name: 'Keep on top' }).click();
+  await until(page, (seq) => window.sliver.state.tracks[0].seq === seq, before[4]);
+  await rows.nth(0).locator('button').first().click();
+  await until(page, () => window.sliver.state.tracks[0].mode === 'compact');
+  const last = (await order())[6];
+  await rows.nth(6).hover();
+  await rows.nth(6).getByRole('button', { name: 'Hide this thread' }).click();
+  await until(page, (seq) => window.sliver.state.tracks.every((t) => t.seq !== seq), last);
+  await page.getByRole('button', { name: '1 hidden' }).waitFor();
+  await picture(page, 'real-order');
+  // The address brings the order back.
+  const now = await order();
+  await page.waitForTimeout(500);
+  await page.reload();
+  await ready(page);
+  assert.deepEqual(await order(), now);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await s.stop();
+});
+
+test('live: control reaches the recorder', async () => {
+  const s = await live('-o', 'control.sliver');
+  const page = await open(s.url, { viewport: { width: 1500, height: 800 } });
+  await ready(page);
+  await button(page, 'Pause').click();
+  await button(page, 'Resume').waitFor();
+  await until(page, () => window.sliver.state.status.status.paused);
+  const n = (await state(page)).status.status.samples;
+  await page.waitForTimeout(1200);
+  assert.ok((await state(page)).status.status.samples - n < 30, 'samples come although it is paused');
+  await button(page, 'Resume').click();
+  await until(page, (n) => window.sliver.state.status.status.samples > n + 100, n);
+  await page.getByLabel('Interval between samples').selectOption('5000000');
+  await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
+  const spec = page.getByLabel('Threads to sample');
+  await spec.fill('nosuch');
+  await spec.press('Enter');
+  await page.getByText('no thread matches "nosuch"').waitFor();
+  await spec.fill('main');
+  await spec.press('Enter');
+  await until(page, () => window.sliver.state.status.threads.filter((t) => !t.ended).length === 1);
+  await spec.fill('all');
+  await spec.press('Enter');
+  await until(page, () => window.sliver.state.status.threads.filter((t) => !t.ended).length === 7);
+  await button(page, 'Keep 30 s').click();
+  await page.getByText(/^Kept in .*last30s\.sliver$/).waitFor();
+  await picture(page, 'real-kept');
+  assert.ok((await readdir(folder)).some((f) => /last30s\.sliver$/.test(f)), 'no file was kept');
+  await button(page, 'Stop').click();
+  await page.getByText('ended: interrupted').waitFor();
+  assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'the recording did not stay');
+  await picture(page, 'real-ended');
+  const first = (await state(page)).hello.base;
+  await button(page, 'Start').click();
+  await until(page, (b) => window.sliver.state.hello.base !== b && window.sliver.state.up && window.sliver.item('', 4) !== null, first);
+  await button(page, 'Stop').click();
+  await page.getByText('ended: interrupted').waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  assert.equal(await s.stop(), 0);
+  const files = await readdir(folder);
+  assert.ok(files.includes('control.sliver') && files.includes('control-2.sliver'), `left: ${files}`);
+});
+
+test('live: the target ends, the recording stays', async () => {
+  const s = await run('record', '--web', '-i', '2ms', '-o', 'short.sliver', '--', 'sleep', '3');
+  const page = await open(s.url);
+  await ready(page);
+  await page.getByText('ended: target ended').waitFor();
+  assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null));
+  assert.equal(await button(page, 'Pause').count(), 0);
+  await button(page, 'Start').click();
+  await page.getByText(/has ended: there is nothing to record/).waitFor();
+  await page.context().close();
+  assert.equal(await s.exit, 0); // no page is open any more
+});
+
+test('a recording: each format of a range, and Perfetto through 127.0.0.1:9001', async () => {
+  const s = await run('view', 'live-light.sliver', '--compare', 'live-dark.sliver');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  await select(page, 0.4, 0.6);
+  const r = (await state(page)).range;
+  const save = page.getByRole('button', { name: 'Export range' });
+  await save.click();
+  const menu = page.getByRole('menu');
+  const box = await menu.boundingBox();
+  assert.ok(box.y >= 0 && box.y + box.height <= 800, 'the menu leaves the screen');
+  await picture(page, 'real-export');
+  const items = (await menu.getByRole('menuitem').allInnerTexts()).filter((t) => /\(\./.test(t));
+  await page.keyboard.press('Escape');
+  assert.ok(items.length >= 11, `offers ${items}`);
+  for (const name of items) {
+    await save.click();
+    const [d] = await Promise.all([page.waitForEvent('download'), page.getByRole('menuitem', { name, exact: true }).click()]);
+    const b = await readFile(await d.path());
+    assert.ok(b.length > 100, `${name}: ${b.length} bytes`);
+    if (/^chrome/.test(name)) {
+      const at = JSON.parse(b).traceEvents.filter((e) => e.ph === 'X' || e.ph === 'B').map((e) => e.ts);
+      assert.ok(Math.max(...at) - Math.min(...at) <= (r.t1 - r.t0) / 1e3 + 1, 'more than the range was written');
+    }
+  }
+  await page.context().route('https://ui.perfetto.dev/**', (q) => q.fulfill({ contentType: 'text/html', body: '<title>waiting</title>' }));
+  await page.getByRole('button', { name: 'Save' }).click();
+  const [pf] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: '… through 127.0.0.1:9001' }).click()]);
+  await pf.waitForURL(/^https:\/\/ui\.perfetto\.dev\/#!\/\?url=http:\/\/127\.0\.0\.1:9001\//);
+  const url = new URL(pf.url()).hash.replace(/^.*url=/, '');
+  // As Perfetto's page asks for it; a browser would hide the answer from any other.
+  const got = await page.context().request.get(url, { headers: { Origin: 'https://ui.perfetto.dev' } });
+  assert.equal(got.headers()['access-control-allow-origin'], 'https://ui.perfetto.dev');
+  assert.ok((await got.body()).length > 100);
+  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto/.test(p)), []);
+  await page.context().close();
+  await s.stop();
+});
+
+for (const colorScheme of ['light', 'dark']) {
+  test(`a recording, ${colorScheme}: flame graph, functions, waits by lock, search, comparison`, async () => {
+    const s = await run('view', 'live-light.sliver', '--compare', 'live-dark.sliver');
+    const page = await open(s.url, { colorScheme });
+    await ready(page);
+    await settled(page);
+    await select(page, 0.2, 0.8);
+    await page.locator('.flame canvas').first().waitFor();
+    await until(page, () => window.sliver.state.total > 0);
+    await picture(page, `real-flame-${colorScheme}`);
+    await page.getByRole('tab', { name: 'Functions' }).click();
+    await page.locator('#range tbody').getByRole('button', { name: 'handle_order', exact: true }).waitFor();
+    await picture(page, `real-functions-${colorScheme}`);
+    await page.getByRole('tab', { name: 'Waits' }).click();
+    assert.match(await page.locator('#range tbody').innerText(), /mutex oven.*held by cook-/);
+    await picture(page, `real-waits-${colorScheme}`);
+    await page.getByRole('combobox', { name: 'By' }).selectOption('reason');
+    assert.equal((await page.locator('#range tbody').innerText()).match(/mutex oven/g).length, 1, 'a lock stands there once');
+    await page.getByRole('tab', { name: 'Compare' }).click();
+    await page.getByRole('button', { name: /^Take kitchen/ }).click();
+    await page.getByText(/Before: kitchen/).waitFor();
+    assert.ok((await page.locator('#range tbody tr').count()) > 3);
+    await picture(page, `real-compare-${colorScheme}`);
+    await page.keyboard.press('/');
+    await page.keyboard.type('/^(bake|season)$/');
+    await until(page, () => /[1-9][\d,]* calls, /.test(document.querySelector('.search output').innerText));
+    await picture(page, `real-search-${colorScheme}`);
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+    await s.stop();
+  });
+}
+
+test('a recording on a phone', async () => {
+  const s = await run('view', 'live-light.sliver');
+  for (const colorScheme of ['light', 'dark']) {
+    const page = await open(s.url, { colorScheme, viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true });
+    await ready(page);
+    await settled(page);
+    assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
+    const b = await canvas(page);
+    assert.ok((await pixels(page, 'calls', 0, 0, b.width, 300)) > 8, 'hardly anything is drawn');
+    await picture(page, `real-phone-${colorScheme}`);
+    const it = await item(page, '', 14);
+    await page.touchscreen.tap(it.x, it.y);
+    await page.locator('#side dl').waitFor();
+    await picture(page, `real-phone-side-${colorScheme}`);
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+  }
+  await s.stop();
+});
+
+test('a live view on a phone', async () => {
+  const s = await live('-o', 'phone.sliver');
+  const page = await open(s.url, { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true });
+  await ready(page);
+  await until(page, () => window.sliver.item('handle_order', 12) !== null);
+  assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
+  for (const b of await page.locator('.controls > *').all()) {
+    const r = await b.boundingBox();
+    assert.ok(r.x >= 0 && r.x + r.width <= 390, 'a control is cut off');
+  }
+  await picture(page, 'real-phone-live');
+  await button(page, 'Pause').tap();
+  await button(page, 'Resume').waitFor();
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await s.stop();
+});
+
+let failed = 0;
+for (const [name, f] of cases) {
+  if (names.length && !names.some((o) => name.includes(o))) continue;
+  const begin = Date.now();
+  try {
+    await f();
+    console.log(`ok   ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
+  } catch (e) {
+    failed++;
+    console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
+    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, 'failed-' + failed).catch(() => {});
+  }
+  for (const c of browser.contexts()) await c.close().catch(() => {});
+  for (const p of started) p.kill('SIGKILL');
+}
+await browser.close();
+process.exit(failed ? 1 : 0);
