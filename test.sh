@@ -289,6 +289,9 @@ if [[ -z $short ]]; then
 	count=$(fuzz_targets | wc -l)
 	((count == 0)) || step "$count fuzz targets, $fuzztime each" fuzz
 	step "benchmarks, once" benchmarks
+	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
+		step "bench/run.sh, one short round" bench/run.sh --short
+	fi
 fi
 
 echo

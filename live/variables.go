@@ -90,9 +90,19 @@ func (v *Variables) lookup(addr uint64, patient bool) (s wait.Symbol, ok, pendin
 }
 
 // Function finds the function that addr lies in, if it is one that tells what
-// is waited for: "" else. pending is as for Known.
-func (v *Variables) Function(addr uint64) (name string, pending bool) {
-	f, _, vaddr, pending := v.find(addr, false)
+// is waited for: "" else. It is wait.Look.Function.
+func (v *Variables) Function(addr uint64) string {
+	name, _ := v.function(addr, true)
+	return name
+}
+
+// KnownFunction is Function for whoever cannot wait, as Known is.
+func (v *Variables) KnownFunction(addr uint64) (name string, pending bool) {
+	return v.function(addr, false)
+}
+
+func (v *Variables) function(addr uint64, patient bool) (name string, pending bool) {
+	f, _, vaddr, pending := v.find(addr, patient)
 	if f == nil {
 		return "", pending
 	}

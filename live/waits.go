@@ -265,7 +265,7 @@ func (w *waits) pending(x *waiting) (p bool) {
 		}
 	}
 	if x.unnamed != 0 {
-		_, p = w.vars.Function(x.unnamed)
+		_, p = w.vars.KnownFunction(x.unnamed)
 	}
 	return p
 }
@@ -322,6 +322,12 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	}
 }
 
+// function is wait.Look.Function.
+func (w *waits) function(addr uint64) string {
+	name, _ := w.vars.KnownFunction(addr)
+	return name
+}
+
 // functions names those functions of a stack that tell what is waited for. They
 // are missing where the file is still being read: then its address is returned.
 func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64) {
@@ -343,7 +349,7 @@ func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, 
 		name, ok := w.funcs[pc]
 		if !ok {
 			var pending bool
-			if name, pending = w.vars.Function(pc); pending {
+			if name, pending = w.vars.KnownFunction(pc); pending {
 				unnamed = pc
 			} else {
 				w.funcs[pc] = name
@@ -371,7 +377,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		*th = *x.thread // a call that the kernel restarts is told by the one before
 	}
 	look := wait.Look{TID: in.TID, NSTID: int32(in.NSTID), State: g.State, Call: g.Call, SP: x.sp,
-		Switches: s.Switches, Frames: s.Stack, Names: names, Still: still}
+		Switches: s.Switches, Frames: s.Stack, Names: names, Function: w.function, Still: still}
 	if x.woken {
 		look.Still = nil // it waited at the stop, and makes the same call again
 	}

@@ -276,7 +276,7 @@ func (v *view) waits(e *eye, names func() []string) bool {
 	}
 	th := &wait.Thread{}
 	info, res := v.r.Resolve(th, &wait.Look{TID: e.info.TID, NSTID: int32(e.info.NSTID), State: e.State, Call: e.Call, SP: e.SP,
-		Switches: e.Counters.Switches, Frames: e.frames, Names: names, Still: e.still})
+		Switches: e.Counters.Switches, Frames: e.frames, Names: names, Function: v.vars.Function, Still: e.still})
 	if res == wait.Torn {
 		if e.wait == nil {
 			e.wait = info

@@ -452,20 +452,28 @@ func (tr *Tracer) Close() error {
 // SleepUntil sleeps until t. It returns earlier, with true, if Wake was called
 // since the last SleepUntil that returned true.
 func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
-	fds := []unix.PollFd{{Fd: int32(tr.wake), Events: unix.POLLIN}}
+	fd := unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}
 	for {
 		left := max(int64(t-monotonic()), 0)
-		ts := unix.NsecToTimespec(left)
-		n, err := unix.Ppoll(fds, &ts, nil)
-		if n > 0 {
-			var b [8]byte
-			_, _ = unix.Read(tr.wake, b[:])
-			return true
+		if left == 0 {
+			return tr.woken()
 		}
-		if err == nil && monotonic() >= t || err != nil && err != unix.EINTR {
+		ts := [2]int64{left / 1e9, left % 1e9}
+		n, errno := sleep(&fd, &ts)
+		if n > 0 && errno == 0 {
+			return tr.woken()
+		}
+		if errno == 0 && monotonic() >= t || errno != 0 && errno != unix.EINTR {
 			return false
 		}
 	}
+}
+
+// woken takes the wakes since the last one that was taken.
+func (tr *Tracer) woken() bool {
+	var b [8]byte
+	n, err := unix.Read(tr.wake, b[:])
+	return n == len(b) && err == nil
 }
 
 // Wake ends a SleepUntil, the present or the next one. It may be called from

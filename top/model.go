@@ -49,6 +49,7 @@ type Model struct {
 	folded  uint64
 	lost    uint64
 	begin   stack.Time // of the first event
+	told    int        // stacks that Fresh was at
 }
 
 // New makes a Model that adds up over window, which is cut to the bounds above.
@@ -355,7 +356,18 @@ func (m *Model) compact(from stack.Time) {
 		}
 		t.key.node = fresh.move(old, t.key.node, moved)
 	}
-	m.tree = fresh
+	m.tree, m.told = fresh, 0
+}
+
+// Fresh calls yield with the places that came since the last call, and now and
+// then again with older ones: their names can be looked for before a Table asks.
+func (m *Model) Fresh(yield func(prog int, w event.Word)) {
+	for _, n := range m.tree.nodes[m.told:] {
+		if n.parent != 0 && n.word.Kind() != stack.KindError {
+			yield(int(n.gen), n.word)
+		}
+	}
+	m.told = len(m.tree.nodes)
 }
 
 // Ended reports whether the thread has ended: no more events will come.

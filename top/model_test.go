@@ -111,6 +111,13 @@ func TestTable(t *testing.T) {
 		}
 		b.sample(at, stack.StateBlocked, 0, 4, 4)
 	}
+	fresh := map[event.Word]int{}
+	for range 2 { // the second time there is nothing new
+		m.Fresh(func(prog int, w event.Word) { fresh[w]++ })
+	}
+	if len(fresh) != 4 || toldOf(fresh) != 5 { // f4 is called from f4, and by itself
+		t.Errorf("fresh places: %v", fresh)
+	}
 	tb := m.Table(base+4000*ms, fake{})
 	if tb.Span != time.Second || tb.To != base+4000*ms-300*ms || tb.From != tb.To-1000*ms || tb.Lost != 0 || len(tb.Funcs) != 4 {
 		t.Fatalf("%v from %v to %v: %+v", tb.Span, tb.From-base, tb.To-base, tb.Funcs)
@@ -143,6 +150,14 @@ func TestTable(t *testing.T) {
 	if _, ok := m.Stack(99, fake{}); ok {
 		t.Error("a stack of no thread")
 	}
+}
+
+// toldOf is how often places were told of.
+func toldOf(fresh map[event.Word]int) (n int) {
+	for _, k := range fresh {
+		n += k
+	}
+	return n
 }
 
 func abs(x int64) int64 { return max(x, -x) }

@@ -115,12 +115,17 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 			Holder: t.hold, Waits: t.waits(names)}
 		for k, v := range s.keys {
 			row.Values.add(v)
-			s.stack(k.node, v)
+			x := s.stacks[k.node]
+			x.add(v)
+			s.stacks[k.node] = x
 		}
 		if fs := s.top(t.key.node); len(fs) > 0 {
 			row.Top = s.funcs[fs[0]].Name
 		}
 		tb.Threads = append(tb.Threads, row)
+	}
+	for n, v := range s.stacks {
+		s.stack(n, v)
 	}
 	for i := range s.funcs {
 		// A function that was looked up for a thread's top alone has no time.
@@ -135,7 +140,8 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 type summer struct {
 	m      *Model
 	names  Names
-	keys   map[key]Values
+	keys   map[key]Values   // of one thread
+	stacks map[int32]Values // of all: threads of one kind share them
 	funcs  []Func
 	ids    map[funcKey]int32
 	places map[placeKey][]int32 // functions, innermost first
@@ -151,7 +157,7 @@ type placeKey struct {
 }
 
 func newSummer(m *Model, names Names) *summer {
-	return &summer{m: m, names: names, keys: map[key]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
+	return &summer{m: m, names: names, keys: map[key]Values{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
 }
 
 func (s *summer) stack(n int32, v Values) {

@@ -19,7 +19,7 @@ func (a *args) futex(f *lock.Futex) {
 	}
 	r := a.r
 	r.libc()
-	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID}
+	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Function: a.l.Function}
 	if a.l.Names != nil {
 		w.Names = a.l.Names()
 	}
@@ -31,6 +31,14 @@ func (a *args) futex(f *lock.Futex) {
 		a.miss("the lock word at %#x cannot be read: %v", f.Word, err)
 	}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: r.c.PID, Addr: l.Addr}}
+	if l.Kind == lock.Sleep || l.Kind == lock.Poll { // a goroutine's
+		a.info.Kind, a.info.Lock = KindSleep, nil
+		if l.Kind == lock.Poll {
+			a.info.Kind = KindPoll
+		}
+		a.say("%s", l.Note)
+		return
+	}
 	a.place(a.info.Lock)
 	a.say("%s", a.info.Lock)
 	if f.Timeout != 0 {

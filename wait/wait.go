@@ -116,6 +116,10 @@ type Look struct {
 	// Names returns the functions of the stack, leaf first; it is only called
 	// for a wait that is new. nil: not known.
 	Names func() []string
+	// Function names the function that an address of the target lies in, if its
+	// name is one that Tells, "" else; nil: not known. It is for stacks other
+	// than that of the thread itself: a goroutine's.
+	Function func(addr uint64) string
 	// Still reports whether the thread has not run since it was looked at. nil:
 	// it cannot have (it is held).
 	Still func() bool

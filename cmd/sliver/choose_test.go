@@ -1,9 +1,12 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -85,5 +88,55 @@ func TestExportPart(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, "x.pb.gz")); err == nil {
 			t.Errorf("%s: a file is written", args)
 		}
+	}
+}
+
+// TestImport: traces of other tools by content, whatever their names are.
+func TestImport(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	w.Write([]byte(`{"traceEvents":[{"ph":"X","ts":1,"dur":2,"name":"work","pid":1,"tid":1},{"ph":"C"}]}`))
+	w.Close()
+	write("chrome.gz", z.String())
+	write("old.txt", "1:+main\n5:+work\n9:POP\n9:POP\n")
+	write("old.txt.state", "1, 67, 67\n5, 67, 69\n9, 69, 67\n")
+	for name, want := range map[string]string{"chrome.gz": "work 2000\n", "old.txt": "main;work 4\nmain 4\n"} {
+		r := sliver(t, dir, "export", name, "--format", "collapsed", "-o", "-")
+		got := ""
+		for _, l := range strings.Split(r.out, "\n") {
+			if _, rest, ok := strings.Cut(l, ";"); ok {
+				got += rest + "\n"
+			}
+		}
+		sortLines := func(s string) string {
+			l := strings.Split(s, "\n")
+			slices.Sort(l)
+			return strings.Join(l, "\n")
+		}
+		if r.status != 0 || sortLines(got) != sortLines(want) {
+			t.Errorf("%s: %+v, want %q", name, r, want)
+		}
+	}
+	if r := sliver(t, dir, "export", "chrome.gz", "--format", "collapsed", "-o", "-"); !strings.Contains(r.errors, "1 events of kinds that are no calls were passed over") {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "sql", "old.txt", "--format", "csv", "select state, dur from states order by ts"); r.out != "state,dur\nrunning,4\nblocked,4\nrunning,0\n" {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "export", "old.txt", "-o", "again.sliver"); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := sliver(t, dir, "export", "again.sliver", "-o", "again.pb.gz"); r.status != 0 {
+		t.Errorf("%+v", r)
+	}
+	write("bad.json", `{"traceEvents":[{"ph":"X","ts":1,"name":"a"},nonsense`)
+	if r := sliver(t, dir, "export", "bad.json", "-o", "x.pb.gz"); r.status != 1 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "Chrome JSON: byte") {
+		t.Errorf("%+v", r)
 	}
 }

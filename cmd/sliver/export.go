@@ -38,7 +38,7 @@ func exportCommand() *command {
 		part      choice
 	)
 	return &command{
-		name: "export", args: "IN.sliver -o FILE... [--format F]", short: "turn a recording into other formats",
+		name: "export", args: "IN -o FILE... [--format F]", short: "turn a recording, or another tool's trace, into other formats",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
 			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")
@@ -55,13 +55,15 @@ Examples:
   sliver export run.sliver -o run.nanoscope.txt      one file a thread
   sliver export run.sliver --format collapsed -o - | sort -k2 -n | tail
   sliver export run.sliver --range 2s..3s -t 'worker-*' -o second.pftrace
+  sliver export old.nanoscope.txt -o old.pftrace     traces of Nanoscope and Chrome
+                                                     (.json, .json.gz) are read too
   sliver export run.sliver --focus '^handle_request$' -o requests.svg
 
 A recording that was cut off (its recorder was killed) is read up to the tear,
 and gets its names from the files of this machine if they are the same.`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
-				return usagef("export", "give one recording, and -o FILE for each output")
+				return usagef("export", "give one recording, or trace of Nanoscope or Chrome, and -o FILE for each output")
 			}
 			if len(outputs) == 0 {
 				return usagef("export", "no output is given; add -o FILE")
@@ -83,12 +85,11 @@ and gets its names from the files of this machine if they are the same.`,
 					return err
 				}
 			}
-			rec, closer, err := openRecording(args[0])
+			rec, file, err := openInput(e, args[0])
 			if err != nil {
 				return err
 			}
-			defer closer.Close()
-			warnDamage(e.stderr, args[0], rec)
+			defer file.Close()
 			if rec.Symbols == nil {
 				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
 			}
@@ -97,7 +98,7 @@ and gets its names from the files of this machine if they are the same.`,
 				return err
 			}
 			for _, o := range outs {
-				files, err := writeOutput(o, rec, args[0], opts)
+				files, err := writeOutput(o, rec, file, opts)
 				if err != nil {
 					return fmt.Errorf("write %s: %w", o.Path, err)
 				}
@@ -113,18 +114,13 @@ and gets its names from the files of this machine if they are the same.`,
 }
 
 // writeOutput writes one output; a recording asked for as a recording is
-// copied, with the names it got meanwhile.
-func writeOutput(o export.Output, rec *trace.Recording, path string, opts export.Options) ([]export.File, error) {
+// copied from file, with the names it got meanwhile.
+func writeOutput(o export.Output, rec *trace.Recording, file io.ReaderAt, opts export.Options) ([]export.File, error) {
 	if !o.Format.Recording() {
 		return export.Write(o, rec, opts)
 	}
-	in, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer in.Close()
 	return export.WriteRecording(o, func(w io.Writer) error {
-		if _, err := io.Copy(w, io.NewSectionReader(in, 0, rec.Tail())); err != nil || !rec.Named {
+		if _, err := io.Copy(w, io.NewSectionReader(file, 0, rec.Tail())); err != nil || !rec.Named {
 			return err
 		}
 		return trace.AppendSymbols(w, rec.Symbols)
@@ -132,7 +128,7 @@ func writeOutput(o export.Output, rec *trace.Recording, path string, opts export
 }
 
 // openRecording opens a recording for reading, with errors a user can use.
-func openRecording(path string) (*trace.Recording, io.Closer, error) {
+func openRecording(path string) (*trace.Recording, *os.File, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))

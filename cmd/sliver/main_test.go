@@ -128,7 +128,7 @@ func TestBadInput(t *testing.T) {
 		{"export", 2, "give one recording"},
 		{"export a.sliver", 2, "no output is given"},
 		{"export a.sliver -o x.pb.gz", 1, "cannot open a.sliver: no such file"},
-		{"export /bin/sh -o x.pb.gz", 1, "not a sliver recording"},
+		{"export /bin/sh -o x.pb.gz", 1, "not a sliver recording, and no trace of Nanoscope or Chrome"},
 		{"export a.sliver -o x.pb.gz --range 1s", 2, `"1s" is no range; write for example 1.5s..3s`},
 		{"export a.sliver -o x.pb.gz --range 1..2s", 2, `"1" is no time`},
 		{"export a.sliver -o x.pb.gz --range 3s..2s", 2, "ends before it begins"},

@@ -62,12 +62,11 @@ Examples:
 			if strings.TrimSpace(question) == "" {
 				return usagef("sql", "the question is empty")
 			}
-			rec, closer, err := openRecording(args[0])
+			rec, file, err := openInput(e, args[0])
 			if err != nil {
 				return err
 			}
-			defer closer.Close()
-			warnDamage(e.stderr, args[0], rec)
+			defer file.Close()
 			if rec.Symbols == nil {
 				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{}, Captured: rec.Captured})
 			}

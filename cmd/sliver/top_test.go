@@ -367,6 +367,20 @@ func TestTopSignal(t *testing.T) {
 	free(t, p.PID)
 }
 
+// The terminal goes away, as when a connection breaks: sliver ends.
+func TestTopTerminalGone(t *testing.T) {
+	p := contend(t, 2, 120)
+	x := inTerminal(t, 80, 24, nil, "top", pidOf(p))
+	x.shows("FUNCTION")
+	x.pty.Close()
+	select {
+	case <-x.done:
+	case <-time.After(2 * time.Minute):
+		t.Fatal("sliver goes on without a terminal")
+	}
+	free(t, p.PID)
+}
+
 func TestTopOnce(t *testing.T) {
 	p := spin(t)
 	r := sliver(t, t.TempDir(), "top", "--once", "-d", "1s", "--by", "cpu", "-n", "5", pidOf(p))

@@ -181,6 +181,9 @@ func (f *Feed) take() {
 			r.t, r.cur = nil, nil // nothing more will come
 		}
 	}
+	// Asked for now, most names are there when a table is drawn.
+	f.model.Fresh(func(prog int, w event.Word) { f.names.Frames(prog, w) })
+	f.names.flush()
 }
 
 // now is the time that tables end with.

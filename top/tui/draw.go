@@ -78,7 +78,7 @@ Tab          go to the other table     Up, Down, PgUp, PgDn, Home, End   move
 Enter        stack of the chosen thread, live; Esc goes back
 s            next order of this table (self, total, name; cpu, name, tid, state)
 w            functions by wall time or by CPU time
-/            filter this table: letters in a name, or /regexp/; Esc takes it away
+/            filter this table: part of a name, or /regexp/; Esc takes it away
 Left, Right  shift long names
 Space        hold the picture; sampling goes on
 Ctrl-L       draw anew

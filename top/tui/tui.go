@@ -5,6 +5,7 @@ package tui
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/gdamore/tcell/v2"
@@ -124,6 +125,8 @@ func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
 				return nil
 			}
 			switch e := e.(type) {
+			case *tcell.EventError:
+				return fmt.Errorf("read the terminal: %w", e)
 			case *tcell.EventResize:
 				scr.Sync()
 			case *tcell.EventKey:
@@ -211,7 +214,8 @@ func (u *ui) pause() {
 // shiftBy is how far one key moves long names.
 const shiftBy = 16
 
-// key obeys, and says whether to leave.
+// key obeys, and says whether to leave. Ctrl-Z is not obeyed: a sliver that is
+// stopped while a thread stands still for its sample could not let it go.
 func (u *ui) key(e *tcell.EventKey) (leave bool) {
 	if e.Key() == tcell.KeyCtrlC {
 		return true

@@ -301,6 +301,20 @@ type broken struct{ tcell.SimulationScreen }
 
 func (broken) Init() error { return errors.New("no such terminal") }
 
+func TestTerminalFails(t *testing.T) {
+	scr := &sizedScreen{SimulationScreen: tcell.NewSimulationScreen("UTF-8"), cols: 80, rows: 24}
+	failed := make(chan error, 1)
+	go func() {
+		failed <- Run(context.Background(), scr, &source{}, Options{Losses: func(*stack.ThreadStats) string { return "" }})
+	}()
+	x := &shown{t: t, on: scr}
+	x.sees("no samples yet")
+	scr.PostEvent(tcell.NewEventError(errors.New("input/output error")))
+	if err := <-failed; err == nil || err.Error() != "read the terminal: input/output error" {
+		t.Error(err)
+	}
+}
+
 func TestRunFails(t *testing.T) {
 	err := Run(context.Background(), broken{tcell.NewSimulationScreen("")}, &source{}, Options{})
 	if err == nil || err.Error() != "no such terminal" {

@@ -35,7 +35,12 @@ const (
 	Stdio     Kind = "stdio" // the lock of a C stream
 	LowLevel  Kind = "libc"  // a lock inside libc
 	GoRuntime Kind = "go runtime"
-	File      Kind = "file" // flock, fcntl
+	Channel   Kind = "channel"    // Go's
+	Select    Kind = "select"     // Go's, on several channels
+	WaitGroup Kind = "wait group" // Go's
+	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
+	Poll      Kind = "poll"       // a goroutine's, for a descriptor
+	File      Kind = "file"       // flock, fcntl
 )
 
 // Basis is how the kind of a lock is known.
@@ -106,6 +111,9 @@ type Wait struct {
 	SP    uint64   // its stack pointer; 0: not known
 	Names []string // functions of its stack, leaf first; nil: not known
 	Go    bool     // the call was made by code of the Go compiler
+	// Function names the function that an address lies in, if its name is one
+	// that Tells: "" else. nil: not known.
+	Function func(addr uint64) string
 }
 
 // Recognise finds out what w waits for. It always has an answer, if only the
@@ -150,7 +158,7 @@ func noOwner(l *Lock) string {
 	switch l.Kind {
 	case Unknown:
 		return "not a known kind of lock"
-	case Cond, Semaphore, Barrier, Park:
+	case Cond, Semaphore, Barrier, Park, Channel, Select, WaitGroup, Sleep, Poll:
 		return "a " + string(l.Kind) + " has no holder"
 	case GoRuntime:
 		return "the Go runtime keeps no owner"
@@ -190,7 +198,9 @@ func (r *recogniser) found(k Kind, impl string, base uint64, b Basis) bool {
 func (r *recogniser) run() {
 	switch {
 	case r.h.kind == GoRuntime || r.h.kind == "" && r.w.Go:
-		r.l.fromNames(r.h, r.w)
+		if !r.golang() {
+			r.l.fromNames(r.h, r.w)
+		}
 		return
 	case r.w.PI():
 		r.priorityInheritance()
@@ -204,6 +214,11 @@ func (r *recogniser) run() {
 		if try() {
 			return
 		}
+	}
+	// Go's threads sleep on a word that is zero; code without a stack that
+	// could be read may be Go's too.
+	if r.h.kind == "" && r.w.Op == opWait && r.w.Val == 0 && r.w.Private {
+		r.golang()
 	}
 }
 

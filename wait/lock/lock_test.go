@@ -222,12 +222,17 @@ func FuzzRecognise(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, other, 0, 0, 0, 1, 0, 0, 0}, uint32(2), byte(opWait), uint16(0), true, "pthread_mutex_lock")
 	f.Add([]byte{0, 0, 0, 0x80, 1, 0, 0, 0, 128}, uint32(wordWaiters), byte(opWait), uint16(0), true, "")
 	f.Add([]byte{24, 0, 0, 0, 0, 0, 0, 0, 2}, uint32(2), byte(opWaitBitset), uint16(8), true, "__pthread_rwlock_wrlock")
+	m, _ := fixture("amd64", AnyLibc)
+	word, _, _ := goImage(m, 208, 96, true)
+	f.Add(m.b[:0xb00], uint32(0), byte(opWait|16), uint16(word-base), true, "runtime.chanrecv")
+	f.Add(m.b[:0xb00], uint32(0), byte(opWait|16), uint16(word-base), true, "sync.(*Mutex).lockSlow")
 	f.Fuzz(func(t *testing.T, b []byte, val uint32, op byte, at uint16, private bool, name string) {
 		for _, arch := range []string{"amd64", "arm64"} {
 			for _, c := range []Libc{AnyLibc, Glibc, Musl} {
 				_, target := fixture(arch, c)
 				target.Mem = &image{base, slices.Clone(b)}
-				w := Wait{Futex: Futex{Word: base + uint64(at), Val: val, Op: int(op & 15), Private: private}, SP: base, NSTID: mine}
+				w := Wait{Futex: Futex{Word: base + uint64(at), Val: val, Op: int(op & 15), Private: private}, SP: base, NSTID: mine,
+					Go: op&16 != 0, Function: func(uint64) string { return name }}
 				if name != "" {
 					w.Names = []string{name}
 				}

@@ -40,7 +40,9 @@ func hint(names []string) named {
 
 // Tells reports whether a function's name says something about a wait that it
 // is on the stack of.
-func Tells(name string) bool { return function(name).kind != "" || goReason([]string{name}) != "" }
+func Tells(name string) bool {
+	return function(name).kind != "" || goReason([]string{name}) != "" || goFunction(name) != nil
+}
 
 // function reads one name. C names may have underscores before them, a
 // version behind, and the words by which glibc tells its variants apart.

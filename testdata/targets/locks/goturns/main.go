@@ -90,7 +90,7 @@ func (w *worker) run(kind string) {
 			w.pause()
 		case kind == "sleep":
 			wanted := nanotime()
-			w.work()
+			w.pause()
 			w.waited(0, wanted)
 		case w.i == 0:
 			w.give(kind)

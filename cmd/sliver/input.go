@@ -1,0 +1,129 @@
+package main
+
+import (
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/sliverprof/sliver/export/foreign"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// openInput opens a recording, or another tool's trace, which it turns into a
+// recording in a temporary file.
+func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err error) {
+	rec, closer, err = openRecording(path)
+	if !errors.Is(err, trace.ErrForeign) {
+		if err == nil {
+			warnDamage(e.stderr, path, rec)
+		}
+		return rec, closer, err
+	}
+	rec, closer, report, ferr := importTrace(path)
+	if ferr != nil {
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, ferr)
+	}
+	if report == nil {
+		return nil, nil, fmt.Errorf("%w, and no trace of Nanoscope or Chrome", err)
+	}
+	for _, n := range report.Notes {
+		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, n)
+	}
+	return rec, closer, nil
+}
+
+// importTrace turns a foreign trace into a recording. The report is nil where
+// the file is nothing known.
+func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, nil, errors.Unwrap(err)
+	}
+	defer f.Close()
+	var in io.Reader = f
+	head := make([]byte, 64)
+	kind, err := sniff(in, head)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return nil, nil, nil, err
+	}
+	if kind == foreign.Gzip {
+		z, err := gzip.NewReader(f)
+		if err != nil {
+			return nil, nil, nil, nil // not even that
+		}
+		defer z.Close()
+		if kind, err = sniff(z, head); err != nil {
+			return nil, nil, nil, err
+		}
+		if _, err := f.Seek(0, io.SeekStart); err != nil {
+			return nil, nil, nil, err
+		}
+		if err := z.Reset(f); err != nil {
+			return nil, nil, nil, err
+		}
+		in = z
+	}
+	if kind != foreign.Nanoscope && kind != foreign.Chrome {
+		return nil, nil, nil, nil
+	}
+	out, err := os.CreateTemp("", "sliver-import-")
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keep := false
+	defer func() {
+		os.Remove(out.Name())
+		if !keep {
+			out.Close()
+		}
+	}()
+	o := foreign.Options{Name: stem(path), Version: versionString()}
+	var report *foreign.Report
+	if kind == foreign.Nanoscope {
+		var states io.Reader
+		if s, err := os.Open(path + ".state"); err == nil {
+			defer s.Close()
+			states = s
+		}
+		report, err = foreign.ReadNanoscope(in, states, out, o)
+	} else {
+		report, err = foreign.ReadChrome(in, out, o)
+	}
+	if err != nil {
+		return nil, nil, nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	fi, err := out.Stat()
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	rec, err := trace.Open(out, fi.Size())
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	keep = true
+	return rec, out, report, nil
+}
+
+func sniff(r io.Reader, head []byte) (foreign.Kind, error) {
+	n, err := io.ReadFull(r, head)
+	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
+		return foreign.Unknown, err
+	}
+	return foreign.Detect(head[:n]), nil
+}
+
+// stem is a file's name without its endings.
+func stem(path string) string {
+	base := filepath.Base(path)
+	if i := strings.IndexByte(base, '.'); i > 0 {
+		base = base[:i]
+	}
+	return base
+}

@@ -1,0 +1,226 @@
+// Package foreign reads traces of other tools and writes them as recordings,
+// so that they can be exported in every format: Nanoscope's text, with the
+// thread states beside it, and Chrome's trace event JSON.
+//
+// Both are read as a stream. What has no place in a recording (counters, flows,
+// asynchronous events) is passed over and counted. What a trace says of calls
+// that do not nest is made to nest: a call ends with its caller.
+//
+// The functions may run for several traces at once.
+package foreign
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Kind is what a file is.
+type Kind int
+
+// Kinds of files.
+const (
+	Unknown Kind = iota
+	Nanoscope
+	Chrome
+	Gzip // something compressed: unpack it and look again
+)
+
+func (k Kind) String() string {
+	return [...]string{"unknown", "a Nanoscope trace", "Chrome JSON", "gzip"}[k]
+}
+
+// Detect tells by the first bytes of a file what it is; 64 are enough.
+func Detect(head []byte) Kind {
+	if len(head) > 1 && head[0] == 0x1f && head[1] == 0x8b {
+		return Gzip
+	}
+	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
+	head = bytes.TrimLeft(head, " \t\r\n")
+	if len(head) == 0 {
+		return Unknown
+	}
+	if head[0] == '{' || head[0] == '[' {
+		return Chrome
+	}
+	n := 0
+	for n < len(head) && head[n] >= '0' && head[n] <= '9' {
+		n++
+	}
+	if n > 0 && n < len(head) && head[n] == ':' {
+		return Nanoscope
+	}
+	return Unknown
+}
+
+// Options of an import.
+type Options struct {
+	Name    string // of the process and of threads that have none: the file's
+	Version string // of this program
+	TempDir string // where a large trace is sorted; "": the system's
+}
+
+// Report is what came of an import.
+type Report struct {
+	Threads, Calls int
+	// Notes are what was passed over or mended, one line each.
+	Notes []string
+}
+
+// Bounds on what a hostile file can make an import keep.
+const (
+	maxThreads   = 1 << 16
+	maxNames     = 1 << 21
+	maxNameBytes = 128 << 20 // all names together
+	maxName      = 1 << 20   // one name; what is longer is cut
+	maxDepth     = 1 << 16   // open calls of a thread
+	maxTime      = int64(1) << 61
+)
+
+var (
+	errNames   = errors.New("too many names")
+	errThreads = errors.New("too many threads")
+)
+
+// codeBase and codeStep are the addresses that stand for functions.
+const (
+	codeBase = 0x1000
+	codeStep = 16
+)
+
+// builder writes a recording. Functions are places in a module of their own.
+type builder struct {
+	w     *trace.Writer
+	syms  trace.Symbols
+	calls int
+}
+
+func newBuilder(w io.Writer, p trace.Process, at stack.Time) (*builder, error) {
+	tw, err := trace.NewWriter(w)
+	if err != nil {
+		return nil, err
+	}
+	b := &builder{w: tw}
+	if err := tw.Process(p); err != nil {
+		return nil, err
+	}
+	const size = 1 << 40
+	mod := trace.Module{Path: "[imported]", Segments: []trace.Segment{{Size: size}}}
+	return b, tw.Maps(trace.Maps{At: at, Mappings: []trace.Mapping{{Start: 0, End: size}}}, 0, []trace.Module{mod})
+}
+
+// names numbers the names of functions.
+type names struct {
+	ids   map[string]uint32
+	list  []string
+	bytes int
+}
+
+func (n *names) id(name string) (uint32, error) {
+	if len(name) > maxName {
+		name = name[:maxName]
+	}
+	if name == "" {
+		name = "?"
+	}
+	id, ok := n.ids[name]
+	if ok {
+		return id, nil
+	}
+	if n.bytes += len(name); len(n.list) >= maxNames || n.bytes > maxNameBytes {
+		return 0, fmt.Errorf("%w: %d, %d bytes", errNames, len(n.list), n.bytes)
+	}
+	if n.ids == nil {
+		n.ids = map[string]uint32{}
+	}
+	id = uint32(len(n.list))
+	n.ids[name] = id
+	n.list = append(n.list, name)
+	return id, nil
+}
+
+// finish writes what comes at the end.
+func (b *builder) finish(n *names, at stack.Time, reason string) error {
+	for i, name := range n.list {
+		addr := codeBase + uint64(i)*codeStep
+		id := b.syms.FuncID(trace.Func{Name: name, Module: 0, Start: addr})
+		b.syms.Set(trace.LocKey{Module: 0, Addr: addr}, []trace.LocFrame{{Func: id}})
+	}
+	if err := b.w.Symbols(&b.syms); err != nil {
+		return err
+	}
+	if err := b.w.Stats(trace.Stats{At: at}); err != nil {
+		return err
+	}
+	return b.w.End(trace.End{At: at, Reason: reason})
+}
+
+// thread writes the events of one thread, whose times never fall.
+type thread struct {
+	b    *builder
+	t    trace.Thread
+	es   []event.Event
+	open int
+	at   stack.Time
+}
+
+// batch is how many events are written at once.
+const batch = 1 << 12
+
+func (b *builder) thread(t trace.Thread) (*thread, error) {
+	if err := b.w.Thread(t); err != nil {
+		return nil, err
+	}
+	th := &thread{b: b, t: t, at: t.Since}
+	return th, th.put(t.Since, event.Sync, 0)
+}
+
+func (t *thread) put(at stack.Time, k event.Kind, payload uint64) error {
+	t.at = max(t.at, at)
+	t.es = append(t.es, event.Make(t.at, k, payload))
+	if len(t.es) < batch {
+		return nil
+	}
+	return t.flush()
+}
+
+func (t *thread) flush() error {
+	err := t.b.w.Events(t.t.Seq, t.es)
+	t.es = t.es[:0]
+	return err
+}
+
+func (t *thread) enter(at stack.Time, name uint32) error {
+	t.open++
+	t.b.calls++
+	f := stack.Frame{PC: codeBase + uint64(name)*codeStep, Exact: true}
+	f.Func = f.PC
+	return t.put(at, event.Enter, uint64(event.WordOf(&f)))
+}
+
+func (t *thread) exit(at stack.Time) error {
+	t.open--
+	return t.put(at, event.Exit, 0)
+}
+
+// close ends all calls.
+func (t *thread) close(at stack.Time) error {
+	for t.open > 0 {
+		if err := t.exit(at); err != nil {
+			return err
+		}
+	}
+	return t.flush()
+}
+
+// note says in words that something happened n times.
+func note(r *Report, n int, what string) {
+	if n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("%d %s", n, what))
+	}
+}
