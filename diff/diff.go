@@ -34,7 +34,8 @@ type Differ struct {
 	cpu       int64      // CPU time at the last sample
 	saidAt    stack.Time // time of the last Seen
 	state     stack.State
-	call      int32
+	call      stack.Call
+	waiting   Waiting // what was said of the wait since the last State
 	switches  uint64
 	delay     int64
 	swSaid    uint64
@@ -77,15 +78,14 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	if s.Way == stack.WayUnrun {
 		total = common
 	}
-	// The same stack, but the thread ran in between and blocked again: another wait.
-	again := d.started && s.State == stack.StateBlocked && d.state == stack.StateBlocked && s.Switches != d.switches &&
-		common == total && common == len(d.frames) && common > 0 && !moved && s.Way != stack.WayUnrun &&
-		d.way != stack.WayStop // a stop's own wake is no sign
-	if again {
+	again := d.another(s)
+	leaf := again && common == total && common == len(d.frames) && common > 0
+	if leaf { // the same stack, for another wait: another slice
 		common--
+		moved = false
 	}
 	changed := !d.started || moved || common < len(d.frames) || common < total
-	stateChanged := s.State != d.state || s.Call.Nr != d.call || again
+	stateChanged := s.State != d.state || s.Call.Nr != d.call.Nr || again
 
 	if d.unsaid > 0 && (changed || stateChanged || s.Way != d.way || d.unsaid >= event.MaxSeen ||
 		int64(s.Time-d.saidAt) >= d.seenEvery() || s.CPU-d.cpuSaid > event.MaxSeenCPU/2) {
@@ -95,7 +95,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 		out = append(out, event.Make(s.Begin, event.Pause, uint64(s.Pause)))
 	}
 	if stateChanged {
-		d.state, d.call = s.State, s.Call.Nr
+		d.state, d.waiting = s.State, Waiting{}
 		out = append(out, event.Make(s.Time, event.State, event.StateOf(s.State, s.Call.Nr)))
 	}
 	for i := len(d.frames); i > common; i-- {
@@ -110,7 +110,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	}
 	fresh := !d.started
 	d.started = true
-	if s.Way != stack.WayUnrun || again {
+	if s.Way != stack.WayUnrun {
 		for i := common - known; i < len(frames); i++ {
 			f := frame{Frame: frames[i], word: event.WordOf(&frames[i]), entered: s.Time}
 			d.frames = append(d.frames, f)
@@ -120,7 +120,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 		}
 	}
 	d.seen, d.way, d.cpu = s.Time, s.Way, s.CPU
-	d.switches, d.delay = s.Switches, s.Delay
+	d.switches, d.delay, d.call = s.Switches, s.Delay, s.Call
 	d.unsaid++
 	d.sinceSync += len(out) - first
 	if fresh {
@@ -140,7 +140,24 @@ func (d *Differ) begin(s *stack.Sample) {
 	d.cpuSaid, d.cpu = s.CPU, s.CPU
 	d.swSaid, d.delaySaid = s.Switches, s.Delay
 	d.saidAt = s.Time
-	d.state, d.call = stack.StateUnknown, -1
+	d.state, d.call = stack.StateUnknown, stack.Call{Nr: -1}
+}
+
+// another reports whether the thread waits as it did at the sample before, but
+// has gone on in between: it was switched in, or makes another call with the
+// same number. A switch in right after a stop is the stop's own doing.
+func (d *Differ) another(s *stack.Sample) bool {
+	if !d.started || s.State != d.state || s.Call.Nr != d.call.Nr || s.Way == stack.WayUnrun {
+		return false
+	}
+	switch s.State {
+	case stack.StateBlocked:
+		return s.Switches != d.switches && d.way != stack.WayStop || s.Call.Nr >= 0 && s.Call.Args != d.call.Args
+	case stack.StateDisk, stack.StateFault:
+		// A call that reads much sleeps many times.
+		return s.Call.Nr >= 0 && s.Call.Args != d.call.Args
+	}
+	return false
 }
 
 // outermostFirst returns s's frames with the outermost first, and how many
@@ -274,7 +291,8 @@ func (d *Differ) sync(out []event.Event) []event.Event {
 	for i := range d.frames {
 		out = append(out, event.Make(d.frames[i].entered, event.Enter, uint64(d.frames[i].word)))
 	}
-	out = append(out, event.Make(d.seen, event.State, event.StateOf(d.state, d.call)))
+	out = append(out, event.Make(d.seen, event.State, event.StateOf(d.state, d.call.Nr)))
+	out = d.waiting.appendWait(out, d.seen)
 	d.sinceSync = 0
 	return out
 }
@@ -288,10 +306,19 @@ func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) [
 	return out
 }
 
-// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait).
+// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait). A
+// Lock, Holder or Wait that says what is known already is left out.
 func (d *Differ) Event(t stack.Time, k event.Kind, payload uint64, out []event.Event) []event.Event {
 	n := len(out)
-	out = append(d.say(out), event.Make(t, k, payload))
+	e := event.Make(t, k, payload)
+	if d.waiting.repeats(e) {
+		return out
+	}
+	d.waiting.Apply(e)
+	if t > d.seen {
+		out = d.say(out)
+	}
+	out = append(out, e) // what is found out about a sample comes before its Seen
 	d.sinceSync += len(out) - n
 	return out
 }
@@ -305,7 +332,7 @@ func (d *Differ) End(t stack.Time, why stack.Why, out []event.Event) []event.Eve
 		out = append(out, event.Event{Time: t})
 	}
 	out = append(out, event.Make(t, event.Mark, uint64(why)))
-	d.frames = d.frames[:0]
+	d.frames, d.waiting = d.frames[:0], Waiting{}
 	d.sinceSync += len(out) - n
 	return out
 }

@@ -24,7 +24,8 @@ type Handler interface {
 	// Move: the frame on top goes on elsewhere; f is its new value.
 	Move(t stack.Time, depth int, f Frame)
 	// Other gets every event that is not about the stack's shape: Seen, State,
-	// Lock, Holder, Gap, Pause, Rate, Wait, Mark, Sched.
+	// Lock, Holder, Gap, Pause, Rate, Wait, Mark, Sched. State, Wait, Lock and
+	// Holder that a Sync repeats for others come only if they are news.
 	Other(e event.Event)
 }
 
@@ -38,15 +39,29 @@ type Replayer struct {
 	inSync int // Enter events of a Sync still to come
 	base   int // frames of the running Sync got so far, when it restores
 	resume bool
+	tail   tail
+	now    Waiting
 	at     stack.Time // time of the running Sync
 	last   stack.Time
 }
+
+// tail is what of a Sync may still follow its frames.
+type tail uint8
+
+const (
+	tailNone  tail = iota
+	tailState      // State, then Wait, Lock and Holder
+	tailWait       // Wait, Lock and Holder
+)
 
 // MaxDepth bounds a replayed stack against hostile recordings.
 const MaxDepth = 1 << 20
 
 // Last is the time of the newest event applied.
 func (r *Replayer) Last() stack.Time { return r.last }
+
+// Waiting is what the thread does and waits for as of the newest event applied.
+func (r *Replayer) Waiting() Waiting { return r.now }
 
 // Apply hands e's meaning to h.
 func (r *Replayer) Apply(e event.Event, h Handler) {
@@ -59,6 +74,9 @@ func (r *Replayer) Apply(e event.Event, h Handler) {
 		}
 		r.Odd++
 		r.inSync = 0
+	}
+	if r.repeated(e) {
+		return
 	}
 	if !r.synced && k != event.Sync {
 		// Nothing half-known is drawn. What is not about frames still holds.
@@ -97,7 +115,7 @@ func (r *Replayer) Apply(e event.Event, h Handler) {
 	case event.Sync:
 		if n := e.Payload(); n <= MaxDepth {
 			r.inSync, r.base, r.resume, r.at = int(n), 0, !r.synced, e.Time
-			r.synced = true
+			r.synced, r.tail = true, tailState
 		} else {
 			r.Odd++
 		}
@@ -117,7 +135,27 @@ func (r *Replayer) pass(e event.Event, h Handler) {
 			r.Desync(e.Time, h)
 		}
 	}
+	r.now.Apply(e)
 	h.Other(e)
+}
+
+// repeated reports whether e only tells behind a Sync's frames what is known.
+func (r *Replayer) repeated(e event.Event) bool {
+	t := r.tail
+	r.tail = tailNone
+	switch e.Kind() {
+	case event.State:
+		if t == tailState && e.Payload() == r.now.state {
+			r.tail = tailWait
+			return true
+		}
+	case event.Wait, event.Lock, event.Holder:
+		if t == tailWait && r.now.repeats(e) {
+			r.tail = tailWait
+			return true
+		}
+	}
+	return false
 }
 
 func (r *Replayer) syncFrame(e event.Event, h Handler) {
@@ -133,7 +171,8 @@ func (r *Replayer) syncFrame(e event.Event, h Handler) {
 // at t (the last time known to be good), and the next Sync begins anew.
 func (r *Replayer) Desync(t stack.Time, h Handler) {
 	r.CloseAll(t, h)
-	r.synced, r.inSync = false, 0
+	r.synced, r.inSync, r.tail = false, 0, tailNone
+	r.now = Waiting{}
 }
 
 // CloseAll exits every open frame at t, innermost first.

@@ -183,6 +183,20 @@ const (
 	KnownByInferred                    // inferred from the recording: who let go when the wait ended
 )
 
+func (k KnownBy) String() string {
+	switch k {
+	case KnownByWord:
+		return "lock word"
+	case KnownByKernel:
+		return "kernel"
+	case KnownByRuntime:
+		return "runtime"
+	case KnownByInferred:
+		return "inferred"
+	}
+	return ""
+}
+
 // HolderOf packs the TID that holds a lock and how that is known; tid 0: nobody or unknown.
 func HolderOf(tid stack.TID, by KnownBy) uint64 { return uint64(by)<<48 | uint64(uint32(tid)) }
 

@@ -241,7 +241,7 @@ func (s *Sink) copy(now stack.Time, back int64) []event.Event {
 }
 
 // finish adds the tail where it is younger than what the events confirm, and
-// leaves out what a Sink repeats behind each Sync.
+// leaves out what is repeated of a wait behind each Sync.
 func finish(es []event.Event, tail event.Event) []event.Event {
 	var said [3]uint64 // payload and one, of each of waitKinds
 	var last stack.Time

@@ -71,12 +71,6 @@ func (s *Sink) Sample(x *stack.Sample) {
 	if s.differ.SinceSync() > capacity/4 || s.differ.SinceSync() > 0 && int64(x.Time-s.lastSync) > syncEvery+int64(depth)*1_000_000 {
 		s.events = s.differ.Sync(s.events)
 		s.lastSync = x.Time
-		// Who begins to read here is to know too what the thread waits for.
-		for i, k := range waitKinds {
-			if s.waits[i] != 0 {
-				s.events = s.differ.Event(x.Time, k, s.waits[i], s.events)
-			}
-		}
 	}
 	s.put(x.Time)
 }
@@ -90,12 +84,6 @@ func (s *Sink) Gap(t stack.Time, why stack.Why, ns int64) {
 
 // Event records an event of the kinds that are not about frames.
 func (s *Sink) Event(t stack.Time, k event.Kind, payload uint64) {
-	if i := slices.Index(waitKinds[:], k); i >= 0 {
-		s.waits[i] = payload
-		if k == event.Lock && payload == 0 {
-			s.waits[2] = 0
-		}
-	}
 	s.events = s.differ.Event(t, k, payload, s.events[:0])
 	s.put(t)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // Descriptions numbers what threads wait for, for event.Wait: equal waits have
@@ -41,7 +42,7 @@ func (d *Descriptions) id(in *wait.Info) int {
 		return id
 	}
 	if len(d.ids) >= maxDetailed {
-		w = trace.Wait{Call: w.Call, Kind: w.Kind, File: w.File, Symbol: w.Symbol}
+		w = trace.Wait{Call: w.Call, Kind: w.Kind, File: w.File, Symbol: w.Symbol, Lock: w.Lock, LockType: w.LockType, KnownBy: w.KnownBy}
 		if id, ok := d.ids[w]; ok {
 			return id
 		}
@@ -64,9 +65,13 @@ func (d *Descriptions) id(in *wait.Info) int {
 // describe leaves out what differs each time though the wait is the same: how
 // long a timeout has still to go.
 func describe(in *wait.Info) trace.Wait {
-	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind)}
-	if in.Lock != nil {
-		w.Symbol = in.Lock.Symbol
+	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind), Peer: in.Peer, Why: in.Why}
+	if l := in.Lock; l != nil {
+		w.Lock, w.LockType, w.KnownBy = string(l.Kind), l.Type, string(l.Basis)
+		w.Symbol, w.Module, w.Shared = l.Symbol, l.Module, l.Shared
+		if l.Holder.TID == 0 && !comesAndGoes(l) {
+			w.NoHolder = l.Holder.Why
+		}
 	}
 	if in.Timeout <= 0 {
 		return w
@@ -82,6 +87,16 @@ func describe(in *wait.Info) trace.Wait {
 		w.Args = strings.TrimSuffix(w.Args, ", ")
 	}
 	return w
+}
+
+// comesAndGoes reports whether l has a holder at one time and none at another:
+// why it has none is then true of a moment, not of the lock.
+func comesAndGoes(l *wait.Lock) bool {
+	switch l.Kind {
+	case lock.Mutex, lock.RWLock, lock.Stdio:
+		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
+	}
+	return false
 }
 
 // round keeps two digits.

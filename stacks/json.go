@@ -156,7 +156,7 @@ func lockJSON(l *wait.Lock) *lockOf {
 	}
 	o := &lockOf{Kind: string(l.Kind), Type: some(l.Type), KindKnownBy: some(string(l.Basis)), Symbol: some(l.Symbol), Module: some(l.Module),
 		Path: some(l.Path), Shared: l.Shared, Readers: some(l.Holder.Readers), HolderTID: some(l.Holder.TID),
-		HolderKnownBy: some(knownBy(l.Holder.By)), HolderWhy: some(l.Holder.Why), Note: some(l.Note)}
+		HolderKnownBy: some(l.Holder.By.String()), HolderWhy: some(l.Holder.Why), Note: some(l.Note)}
 	if l.Addr != 0 {
 		o.Addr = some(hexa(l.Addr))
 	}

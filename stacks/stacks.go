@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
@@ -84,21 +83,6 @@ func (s *Snapshot) Thread(tid stack.TID) *Thread {
 		return nil
 	}
 	return &s.Threads[i]
-}
-
-// knownBy is how a holder is known, in the words of text and JSON.
-func knownBy(by event.KnownBy) string {
-	switch by {
-	case event.KnownByWord:
-		return "lock word"
-	case event.KnownByKernel:
-		return "kernel"
-	case event.KnownByRuntime:
-		return "runtime"
-	case event.KnownByInferred:
-		return "inferred"
-	}
-	return ""
 }
 
 func hexa(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

@@ -94,7 +94,7 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 	if h.By == event.KnownByInferred {
 		return who + ", inferred"
 	}
-	return who + " (known by: " + knownBy(h.By) + ")"
+	return who + " (known by: " + h.By.String() + ")"
 }
 
 func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {

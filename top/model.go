@@ -271,13 +271,11 @@ func (h *handler) Other(e event.Event) {
 			t.since = e.Time
 		}
 		t.key.state, t.call = s, nr
+		t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 	case event.Wait:
 		t.wait = int(e.Payload())
 	case event.Lock:
-		t.lock = e.Payload()
-		if t.lock == 0 {
-			t.hold, t.by = 0, 0
-		}
+		t.lock, t.hold, t.by = e.Payload(), 0, 0
 	case event.Holder:
 		t.hold, t.by = event.HolderFields(e.Payload())
 	case event.Rate:

@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -118,8 +120,81 @@ type Wait struct {
 	Args    string `json:"args,omitempty"`
 	File    string `json:"file,omitempty"`
 	Kind    string `json:"kind,omitempty"`
-	Symbol  string `json:"symbol,omitempty"`
+	Peer    string `json:"peer,omitempty"` // who is at the other end
 	Timeout int64  `json:"timeout_ns,omitempty"`
+	// Of a lock: its kind and type in package wait/lock's words, how the kind
+	// is known, its name among the target's data and the file that it is in,
+	// and whether other processes may use it too.
+	Lock     string `json:"lock,omitempty"`
+	LockType string `json:"lock_type,omitempty"`
+	KnownBy  string `json:"lock_known_by,omitempty"`
+	Symbol   string `json:"symbol,omitempty"`
+	Module   string `json:"module,omitempty"`
+	Shared   bool   `json:"shared,omitempty"`
+	NoHolder string `json:"no_holder,omitempty"` // why this kind of lock has no holder to be named
+	Why      string `json:"why,omitempty"`       // what could not be found out, and why
+}
+
+// LockName is what to call the lock at addr that w is a wait for: "recursive
+// mutex cache_lock". w may be nil: then only the address is known.
+func (w *Wait) LockName(addr uint64) string {
+	if w == nil || w.Lock == "" {
+		return fmt.Sprintf("lock at %#x", addr)
+	}
+	s := w.Lock
+	switch {
+	case w.Lock == fileLock:
+		return strings.TrimSpace(w.LockType + " " + w.File)
+	case w.LockType == "malloc arena" && w.Symbol != "": // the kind, "libc", says no more
+		s = "lock of"
+	case w.Lock == "rwlock" && w.LockType != "":
+		s += " (" + w.LockType + ")"
+	case w.LockType != "":
+		s = w.LockType + " " + s
+	}
+	if w.KnownBy == "likely" {
+		s = "likely " + s
+	}
+	if w.Symbol != "" {
+		return s + " " + w.Symbol
+	}
+	return s + fmt.Sprintf(" at %#x", addr)
+}
+
+// Excludes reports whether w is a wait for a lock that some have and others
+// have not: no condition variable, barrier or join, where threads wait to be
+// told something, and no idle thread of a runtime. A lock of which nothing is
+// known (w is nil) may be one.
+func (w *Wait) Excludes() bool {
+	if w == nil {
+		return true
+	}
+	switch w.Lock {
+	case "condition variable", "barrier", "join", "park", "go runtime":
+		return false
+	}
+	return true
+}
+
+// fileLock is the kind of flock and fcntl locks, which have no address.
+const fileLock = "file"
+
+// What is in short what w is a wait for: the lock at addr, else the file or the
+// other end, else the call with its arguments; "" where nothing is known.
+func (w *Wait) What(addr uint64) string {
+	switch {
+	case addr != 0 || w != nil && w.Lock != "":
+		return w.LockName(addr)
+	case w == nil:
+		return ""
+	case w.File != "" && w.Peer != "" && !strings.Contains(w.File, w.Peer):
+		return w.File + " to " + w.Peer
+	case w.File != "":
+		return w.File
+	case w.Args != "" && w.Call != "":
+		return w.Call + " " + w.Args
+	}
+	return w.Call
 }
 
 // ThreadStats and Pauses are the sampler's words: see package stack.

@@ -51,6 +51,9 @@ func (s *Slices) Last() stack.Time { return s.replay.Last() }
 // Real is the stack of real frames, outermost first; for reading only.
 func (s *Slices) Real() []diff.Frame { return s.replay.Stack }
 
+// Waiting is what the thread does and waits for as of the newest event.
+func (s *Slices) Waiting() diff.Waiting { return s.replay.Waiting() }
+
 // Odd counts events that made no sense.
 func (s *Slices) Odd() int { return s.replay.Odd }
 

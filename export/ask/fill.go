@@ -195,6 +195,8 @@ func (r *reader) Other(e event.Event) {
 		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.kind.String())
 	case event.State:
 		r.endState(e.Time)
+		r.endLock(e.Time)
+		r.waitID, r.lockID, r.addr, r.holder = 0, 0, 0, 0
 		r.kind, r.call = event.StateFields(e.Payload())
 		if r.kind != stack.StateUnknown {
 			r.state = lasting{on: true, since: e.Time}

@@ -2,18 +2,22 @@
 // chrome://tracing, Perfetto, speedscope and the DevTools read: a call is a B
 // and an E event, a gap an instant, the thread's share of a CPU a counter, its
 // states are asynchronous events of the process. Times are in µs from the
-// beginning, with three decimals.
+// beginning, with three decimals. A wait for a lock whose holder is known is
+// where an arrow begins; it ends at the call in which that thread let go.
 //
 // Write streams; it may run for several recordings at once.
 package chrome
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -47,6 +51,9 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	for i := range v.Threads {
 		out.thread(&v.Threads[i])
 	}
+	if len(rec.Waits) > 0 {
+		out.arrows(contend.Of(v))
+	}
 	out.print("\n]}\n")
 	if err := out.w.Flush(); err != nil {
 		return fmt.Errorf("write Chrome trace: %w", err)
@@ -66,11 +73,10 @@ type writer struct {
 	th      *view.Thread
 	line    []byte
 
-	state   stack.State
-	nr      int32
-	inState bool
-	winAt   stack.Time
-	winCPU  int64
+	cuts   view.Intervals
+	facts  []view.Detail
+	winAt  stack.Time
+	winCPU int64
 }
 
 func (o *writer) print(s string) { o.w.WriteString(s) } // the first error stays in o.w, for Flush
@@ -121,9 +127,10 @@ func (o *writer) head(ph byte, t stack.Time, tid int, name string, args []byte) 
 }
 
 func (o *writer) thread(th *view.Thread) {
-	o.th, o.inState, o.winAt, o.winCPU = th, false, 0, 0
+	o.th, o.winAt, o.winCPU = th, 0, 0
+	o.cuts.Yield = o.state
 	end := o.v.Slices(th, o)
-	o.endState(end)
+	o.cuts.Close(end)
 	if d := end - o.winAt; o.winAt > 0 && d > 0 {
 		o.share(end)
 		o.counter(end, 0)
@@ -190,26 +197,18 @@ func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
 }
 
 func (o *writer) Other(e event.Event) {
+	o.cuts.Other(e)
 	switch e.Kind() {
 	case event.Gap:
 		why, ns := event.GapFields(e.Payload())
 		o.head('i', e.Time, o.th.ID, "gap: "+why.String(), fmt.Appendf(nil, `{"missing_ns":%d}`, ns))
 		o.print(`,"s":"t"}`)
-		if why == stack.WhyLost {
-			o.endState(e.Time)
-		}
 	case event.Mark:
 		o.head('i', e.Time, o.th.ID, stack.Why(e.Payload()).String(), nil)
 		o.print(`,"s":"t"}`)
 	case event.Pause:
 		o.head('i', e.Time, o.th.ID, "sliver: pause", fmt.Appendf(nil, `{"ns":%d}`, e.Payload()))
 		o.print(`,"s":"t"}`)
-	case event.State:
-		o.endState(e.Time)
-		o.state, o.nr = event.StateFields(e.Payload())
-		if o.inState = o.state != stack.StateUnknown; o.inState {
-			o.async('b', e.Time)
-		}
 	case event.Seen:
 		_, _, cpu := event.SeenFields(e.Payload())
 		if o.winAt == 0 {
@@ -235,14 +234,90 @@ func (o *writer) counter(t stack.Time, percent float64) {
 	o.print("}")
 }
 
-func (o *writer) endState(t stack.Time) {
-	if o.inState {
-		o.inState = false
-		o.async('e', t)
+// state writes a state of the thread, and what it waited for in it.
+func (o *writer) state(x *view.Interval) {
+	s, nr := x.Waiting.State()
+	name := o.v.StateName(s, nr)
+	args := fmt.Appendf(nil, `{"cpu_ns":%d,"switches":%d,"runnable_ns":%d`, x.CPU, x.Switches, x.Delay)
+	if what := o.v.What(&x.Waiting); what != "" {
+		args = append(append(args, `,"waits_for":`...), view.JSON(what, view.MaxName)...)
+		for _, d := range o.v.Details(&x.Waiting, o.facts[:0]) {
+			args = append(append(args, `,"`+d.Name+`":`...), view.JSON(d.Value, view.MaxName)...)
+		}
+	}
+	o.async('b', x.Begin, name, append(args, '}'))
+	o.async('e', x.End, name, nil)
+}
+
+func (o *writer) async(ph byte, t stack.Time, name string, args []byte) {
+	o.head(ph, t, o.th.ID, name, args)
+	fmt.Fprintf(o.w, `,"id":"state %d"}`, o.th.Index)
+}
+
+// arrows leads from each wait to the call in which its thread let go.
+// (trace_processor v55 turns those of JSON around: what ends in the call around
+// it, "bp":"e", is taken for the beginning.)
+func (o *writer) arrows(c *contend.Contention) {
+	type end struct {
+		at   stack.Time
+		wait int
+	}
+	ends := make([][]end, len(o.v.Threads))
+	for i := range c.Waits {
+		w := &c.Waits[i]
+		if to, ok := o.v.ByTID(w.Holder); w.Holder != 0 && !w.Cut && ok && to.Index != w.Thread {
+			ends[to.Index] = append(ends[to.Index], end{w.End, i})
+		}
+	}
+	for i, es := range ends {
+		slices.SortFunc(es, func(a, b end) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.wait, b.wait)) })
+		if len(es) == 0 {
+			continue
+		}
+		in := &inCall{}
+		for _, e := range es {
+			in.times = append(in.times, e.at)
+		}
+		o.v.Slices(&o.v.Threads[i], in)
+		for j, inside := range in.out { // those behind its end are in none
+			if inside {
+				o.arrow(c, es[j].wait, &o.v.Threads[i])
+			}
+		}
 	}
 }
 
-func (o *writer) async(ph byte, t stack.Time) {
-	o.head(ph, t, o.th.ID, view.StateName(o.state, o.nr), nil)
-	fmt.Fprintf(o.w, `,"id":"state %d"}`, o.th.Index)
+func (o *writer) arrow(c *contend.Contention, i int, to *view.Thread) {
+	w := &c.Waits[i]
+	name := c.Locks[w.Lock].Name
+	args := append(append([]byte(`{"holder_known_by":`), view.JSON(w.By.String(), 64)...), '}')
+	o.head('s', w.Begin, o.v.Threads[w.Thread].ID, name, args)
+	fmt.Fprintf(o.w, `,"id":%d}`, i+1)
+	o.head('f', w.End, to.ID, name, nil)
+	fmt.Fprintf(o.w, `,"id":%d,"bp":"e"}`, i+1)
 }
+
+// inCall tells at which of some times, in order, a thread was in a call.
+type inCall struct {
+	times []stack.Time
+	depth int
+	out   []bool
+}
+
+func (x *inCall) to(t stack.Time) {
+	for len(x.out) < len(x.times) && x.times[len(x.out)] < t {
+		x.out = append(x.out, x.depth > 0)
+	}
+}
+
+func (x *inCall) Begin(t stack.Time, depth int, _ *trace.Slice) {
+	x.to(t)
+	x.depth = depth + 1
+}
+
+func (x *inCall) End(t stack.Time, depth int, _ *trace.Slice) {
+	x.to(t)
+	x.depth = depth
+}
+
+func (x *inCall) Other(event.Event) {}

@@ -23,27 +23,28 @@ import (
 
 // Wall writes the time that elapsed.
 func Wall(w io.Writer, rec *trace.Recording, o view.Options) error {
-	return write(w, rec, o, func(v *tally.Values) int64 { return v.Wall })
+	return write(w, rec, o, false, func(v *tally.Values) int64 { return v.Wall })
 }
 
 // CPU writes the time on a CPU, by the kernel's account.
 func CPU(w io.Writer, rec *trace.Recording, o view.Options) error {
-	return write(w, rec, o, func(v *tally.Values) int64 { return v.CPU })
+	return write(w, rec, o, false, func(v *tally.Values) int64 { return v.CPU })
 }
 
-// Off writes the time seen to be off the CPUs, blocked or waiting for one.
+// Off writes the time seen to be off the CPUs, blocked or waiting for one. What
+// was waited for stands on top of its stacks, in brackets.
 func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
-	return write(w, rec, o, func(v *tally.Values) int64 { return v.Off })
+	return write(w, rec, o, true, func(v *tally.Values) int64 { return v.Off })
 }
 
-func write(w io.Writer, rec *trace.Recording, o view.Options, value func(*tally.Values) int64) error {
+func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value func(*tally.Values) int64) error {
 	v := view.New(rec, o)
-	c := tally.ByCalls(v)
+	c := tally.ByCalls(v, waits)
 	names := map[int32]string{}
 	name := func(label int32) string {
 		s, ok := names[label]
 		if !ok {
-			if s, ok = c.Thread(label); !ok {
+			if s, ok = c.Word(label); !ok {
 				s = v.FuncName(int(label))
 			}
 			s = escape(s)

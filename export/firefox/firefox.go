@@ -131,8 +131,19 @@ func category(k stack.Kind) int {
 	return catOther
 }
 
+// waitFields are the names of view.Detail, in its order.
+const waitFields = `{"key":"call","label":"Call","format":"string"},{"key":"args","label":"Arguments","format":"string"},` +
+	`{"key":"file","label":"File","format":"string"},{"key":"peer","label":"Peer","format":"string"},{"key":"timeout","label":"Timeout","format":"string"},` +
+	`{"key":"lock","label":"Lock","format":"string"},{"key":"address","label":"Address","format":"string"},{"key":"module","label":"Module","format":"string"},` +
+	`{"key":"lock_known_by","label":"Lock known by","format":"string"},{"key":"holder","label":"Holder","format":"string"},` +
+	`{"key":"holder_known_by","label":"Holder known by","format":"string"},{"key":"no_holder","label":"No holder","format":"string"},` +
+	`{"key":"not_known","label":"Not known","format":"string"}`
+
 const schema = `[{"name":"State","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
 	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"What the thread does","format":"string"}]},` +
+	`{"name":"Wait","tooltipLabel":"waits for {marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
+	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"For","format":"string"},` +
+	waitFields + `]},` +
 	`{"name":"Gap","tooltipLabel":"gap: {marker.data.why}","tableLabel":"gap: {marker.data.why}","chartLabel":"gap: {marker.data.why}",` +
 	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"why","label":"Why samples are missing","format":"string"}]},` +
 	`{"name":"Mark","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +

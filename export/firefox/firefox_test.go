@@ -255,7 +255,7 @@ func TestMarkersAndCPU(t *testing.T) {
 	for _, x := range m.FlatMarkers {
 		got += fmt.Sprintf("%s %q %s %.2f+%.2f; ", x.Name, x.Label, x.Category, x.Start, x.Duration)
 	}
-	if want := `State "blocked: syscall 232" Waiting 30.04+60.00; Gap "gap: late" Missing 60.04+20.00; `; got != want {
+	if want := `State "blocked: epoll_wait" Waiting 30.04+60.00; Wait "epoll of 12" Waiting 30.04+60.00; Gap "gap: late" Missing 60.04+20.00; `; got != want {
 		t.Errorf("markers %s, want %s", got, want)
 	}
 }
@@ -288,7 +288,7 @@ func TestCategories(t *testing.T) {
 			}
 		}
 	}
-	if got := fmt.Sprint(ms); got != "map[server Native:60 server Waiting:60 worker-1 Missing:30 worker-1 Native:30 worker-1 Waiting:15]" {
+	if got := fmt.Sprint(ms); got != "map[server Native:60 server Waiting:60 worker-1 Missing:30 worker-1 Native:35 worker-1 Waiting:10]" {
 		t.Error(got)
 	}
 }

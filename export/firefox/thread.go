@@ -50,6 +50,7 @@ const (
 	markState = iota
 	markGap
 	markOther
+	markWait // its string is a list of JSON members
 )
 
 func (m *markers) add(kind, text int, begin, end int64) {
@@ -82,10 +83,10 @@ type reader struct {
 	cpu    int64
 	prev   stack.Time // the beginning of the one before
 
-	state   stack.State
-	nr      int32
-	stateAt stack.Time
-	last    stack.Time
+	state stack.State
+	cuts  view.Intervals
+	facts []view.Detail
+	last  stack.Time
 }
 
 // Spent, Changed and Other are for View.Steps.
@@ -105,6 +106,7 @@ func (r *reader) Changed(depth int) { r.valid = min(r.valid, depth) }
 // Other: see Spent.
 func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
 	r.last = max(r.last, e.Time)
+	r.cuts.Other(e)
 	switch e.Kind() {
 	case event.Seen:
 		// A sample of its own, for the CPU time up to here.
@@ -115,15 +117,12 @@ func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
 		}
 		r.cpu += cpu
 	case event.State:
-		r.endState(e.Time)
-		r.state, r.nr = event.StateFields(e.Payload())
-		r.stateAt = e.Time
+		r.state, _ = event.StateFields(e.Payload())
 	case event.Gap:
 		why, ns := event.GapFields(e.Payload())
 		begin := max(e.Time-stack.Time(ns), r.p.base)
 		r.markers.add(markGap, r.p.str(why.String()), int64(begin-r.p.base), int64(max(e.Time, begin)-r.p.base))
 		if why == stack.WhyLost {
-			r.endState(e.Time)
 			r.state = stack.StateUnknown
 		}
 	case event.Mark:
@@ -132,11 +131,24 @@ func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
 	}
 }
 
-// endState makes a marker of a state other than running.
-func (r *reader) endState(t stack.Time) {
-	if r.state != stack.StateUnknown && r.state != stack.StateRunning && t > r.stateAt {
-		r.markers.add(markState, r.p.str(view.StateName(r.state, r.nr)), int64(max(r.stateAt-r.p.base, 0)), int64(t-r.p.base))
+// interval makes a marker of a state other than running, and one of what the
+// thread waited for in it.
+func (r *reader) interval(x *view.Interval) {
+	if !x.Waits() || x.End <= x.Begin {
+		return
 	}
+	s, nr := x.Waiting.State()
+	begin, end := int64(max(x.Begin-r.p.base, 0)), int64(x.End-r.p.base)
+	r.markers.add(markState, r.p.str(r.p.v.StateName(s, nr)), begin, end)
+	what := r.p.v.What(&x.Waiting)
+	if what == "" {
+		return
+	}
+	b := append([]byte(`"what":`), view.JSON(what, 512)...)
+	for _, d := range r.p.v.Details(&x.Waiting, r.facts[:0]) {
+		b = append(append(b, `,"`+d.Name+`":`...), view.JSON(d.Value, 512)...)
+	}
+	r.markers.add(markWait, r.p.str(string(b)), begin, end)
 }
 
 func (r *reader) flush() {
@@ -213,9 +225,10 @@ func (p *profile) frame(k frameKey) int32 {
 
 func (p *profile) thread(th *view.Thread) {
 	r := &reader{p: p}
+	r.cuts.Yield = r.interval
 	p.v.Steps(th, r)
 	r.flush()
-	r.endState(r.last)
+	r.cuts.Close(r.last)
 
 	process := view.JSON(p.v.Rec.Process.Comm, 256)
 	b := append(p.line[:0], "\n{\"processType\":\"default\",\"processStartupTime\":0,\"processShutdownTime\":null,\"registerTime\":"...)
@@ -268,8 +281,8 @@ func (p *profile) thread(th *view.Thread) {
 		return b
 	})
 	p.print("},\n\"markers\":{\"length\":" + strconv.Itoa(r.markers.n))
-	kinds := [...]string{"State", "Gap", "Mark"}
-	keys := [...]string{"what", "why", "what"}
+	kinds := [...]string{"State", "Gap", "Mark", "Wait"}
+	keys := [...]string{"what", "why", "what", ""}
 	var names [len(kinds)]int
 	for i, k := range kinds {
 		names[i] = p.str(k)
@@ -303,9 +316,12 @@ func (p *profile) thread(th *view.Thread) {
 		return append(b, '1')
 	})
 	mark("category", func(b []byte, kind, _, _, _ uint64) []byte {
-		return strconv.AppendInt(b, int64([...]int{catWaiting, catMissing, catOther}[kind]), 10)
+		return strconv.AppendInt(b, int64([...]int{catWaiting, catMissing, catOther, catWaiting}[kind]), 10)
 	})
 	mark("data", func(b []byte, kind, text, _, _ uint64) []byte {
+		if kind == markWait {
+			return append(append(append(b, `{"type":"Wait",`...), p.table[text]...), '}')
+		}
 		b = append(b, `{"type":"`+kinds[kind]+`","`+keys[kind]+`":`...)
 		return append(append(b, view.JSON(p.table[text], 256)...), '}')
 	})

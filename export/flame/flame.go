@@ -42,7 +42,7 @@ type box struct {
 // Write draws rec to w.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	v := view.New(rec, o)
-	c := tally.ByCalls(v)
+	c := tally.ByCalls(v, false)
 	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
 	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than what they call
 		parent, _ := c.Node(int32(n))
@@ -114,7 +114,7 @@ func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 
 func (g *graph) name(n int32) string {
 	_, label := g.c.Node(n)
-	if s, ok := g.c.Thread(label); ok {
+	if s, ok := g.c.Word(label); ok {
 		return s
 	}
 	return g.v.FuncName(int(label))

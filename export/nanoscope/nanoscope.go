@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
@@ -165,8 +166,9 @@ func artState(s stack.State, lock bool) int {
 // ".state" behind: lines of "time, state before, state after". Waiting for a
 // CPU, for the disk or for a page is "native"; there is nothing nearer.
 func WriteStates(w io.Writer, v *view.View, th *view.Thread) error {
-	out := &states{w: bufio.NewWriterSize(w, 1<<16), base: v.Begin(), at: -1}
+	out := &states{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin(), at: -1}
 	end := v.Slices(th, out)
+	out.settle()
 	if out.at >= 0 {
 		out.change(end, out.now) // the page draws a state once it has ended
 	}
@@ -177,35 +179,42 @@ func WriteStates(w io.Writer, v *view.View, th *view.Thread) error {
 }
 
 type states struct {
-	w     *bufio.Writer
-	base  stack.Time
-	at    int64
-	now   int
-	state stack.State
-	lock  bool
-	line  []byte
+	w    *bufio.Writer
+	v    *view.View
+	base stack.Time
+	at   int64
+	now  int
+	wait diff.Waiting
+	// next is the state that the events at nextAt come to: a State is followed
+	// by what the thread waits for.
+	next   int
+	nextAt stack.Time
+	fresh  bool
+	line   []byte
 }
 
 func (o *states) Begin(stack.Time, int, *trace.Slice) {}
 func (o *states) End(stack.Time, int, *trace.Slice)   {}
 
 func (o *states) Other(e event.Event) {
-	switch e.Kind() {
-	case event.State:
-		o.state, _ = event.StateFields(e.Payload())
-	case event.Lock:
-		o.lock = e.Payload() != 0
-	case event.Gap:
-		if why, _ := event.GapFields(e.Payload()); why != stack.WhyLost {
-			return
-		}
-		o.state, o.lock = stack.StateUnknown, false
-	default:
+	if !o.wait.Apply(e) {
 		return
 	}
-	if s := artState(o.state, o.lock); s != o.now || o.at < 0 {
-		o.change(e.Time, s)
+	if o.fresh && e.Time > o.nextAt {
+		o.settle()
 	}
+	d := o.v.Wait(&o.wait)
+	s, _ := o.wait.State()
+	o.next = artState(s, d.Excludes() && (o.wait.Lock() != 0 || d != nil && d.Lock != ""))
+	o.nextAt, o.fresh = e.Time, true
+}
+
+// settle writes the state that nextAt came to, if it is another one.
+func (o *states) settle() {
+	if o.fresh && (o.next != o.now || o.at < 0) {
+		o.change(o.nextAt, o.next)
+	}
+	o.fresh = false
 }
 
 func (o *states) change(t stack.Time, to int) {

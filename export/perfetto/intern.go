@@ -22,6 +22,7 @@ type interned struct {
 	modules   []uint32 // annotation value, by module
 	mappings  []uint32 // by module
 	strings   map[string]uint32
+	values    map[string]uint32 // annotation values
 	sources   map[place]uint32
 	paths     map[string]uint32 // source paths
 	frames    map[placeAt]uint32
@@ -52,11 +53,20 @@ const (
 	annotateWhy
 	annotateMissing
 	annotateInterval
+	annotateCPU
+	annotateSwitches
+	annotateDelay
+	annotateDetails // those of view.Detail, in the order of details
 )
+
+// details are the annotations of a wait.
+var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.DetailLock, view.DetailHolder, view.DetailNoHolder,
+	view.DetailWhy}
 
 // Categories, likewise.
 const (
 	categorySliver = 1
+	categoryWait   = 2
 )
 
 func newInterned(v *view.View) *interned {
@@ -121,10 +131,26 @@ func (n *interned) annotation() {
 		return
 	}
 	n.annotations = true
-	for i, s := range []string{"module", "why", "missing_ns", "interval_ns"} {
+	for i, s := range append([]string{"module", "why", "missing_ns", "interval_ns", "cpu_us", "switches", "runnable_us"}, details...) {
 		n.entry(internedAnnotation, uint32(i+1), s)
 	}
 	n.entry(internedCategory, categorySliver, "sliver")
+	n.entry(internedCategory, categoryWait, "wait")
+}
+
+// value interns the value of an annotation.
+func (n *interned) value(s string) uint32 {
+	id, ok := n.values[s]
+	if !ok {
+		if n.values == nil {
+			n.values = map[string]uint32{}
+		}
+		n.lastString++
+		id = n.lastString
+		n.values[s] = id
+		n.entry(internedString, id, s)
+	}
+	return id
 }
 
 // source interns where a slice is, 0 if nothing is known.

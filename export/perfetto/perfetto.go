@@ -1,7 +1,9 @@
 // Package perfetto writes a recording as a Perfetto trace: a track for each
-// thread with its calls as slices, its state, its share of a CPU and its
-// switches beside it, the time that sliver held it on a track of sliver's own,
-// marks where samples are missing, and callstack samples for the flame graph.
+// thread with its calls as slices, its states and in them its waits, its share
+// of a CPU and its switches beside it, the time that sliver held it on a track
+// of sliver's own, marks where samples are missing, and callstack samples for
+// the flame graph. A lock that threads waited for has a lane: who held it, and
+// how many wanted it. An arrow leads from a wait to the thread that let go.
 //
 // Slices carry their source line (source_location) and module with build ID
 // (annotation "module"). A callstack sample stands for one interval of CPU time
@@ -19,6 +21,7 @@ import (
 	"io"
 	"strconv"
 
+	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -46,6 +49,10 @@ func writeBounded(w io.Writer, rec *trace.Recording, o view.Options, plain bool,
 	out := newBatches(w, plain)
 	e := &exporter{v: v, out: out, base: v.Begin(), stacks: newInterned(v), maxStacks: maxStacks}
 	e.samples = &sequence{out: out, id: samplesSequence, track: e.uuid(kindProcess, 0), base: e.base, samples: max(rec.Process.Interval, 1)}
+	if len(rec.Waits) > 0 {
+		e.contention = contend.Of(v)
+	}
+	e.hasState = make([]bool, len(v.Threads))
 	e.process()
 	for i := range v.Threads {
 		e.thread(&v.Threads[i])
@@ -53,6 +60,7 @@ func writeBounded(w io.Writer, rec *trace.Recording, o view.Options, plain bool,
 			break
 		}
 	}
+	e.locks()
 	err := out.close()
 	return out.raw, err
 }
@@ -66,6 +74,9 @@ type exporter struct {
 	samples   *sequence
 	stacks    *interned
 	maxStacks int
+
+	contention *contend.Contention // nil: nobody waited
+	hasState   []bool              // threads with a state track
 }
 
 // Tracks of a thread.
@@ -80,6 +91,10 @@ const (
 	kindShare
 	kindSwitches
 	kindDeeper
+	kindLocks
+	kindLock
+	kindWaiters
+	kindFlow
 )
 
 // uuid of a track: the same for the same recording, and not likely to be that

@@ -47,7 +47,8 @@ func read(rec *trace.Recording, rows []exporttest.Row) []exporttest.Call {
 }
 
 func TestReaderSeesTheReplay(t *testing.T) {
-	for name, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 30_000, 3)} {
+	for name, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 30_000, 3),
+		"contended": exporttest.Contended(t, 30_000, 3)} {
 		t.Run(name, func(t *testing.T) {
 			rows := exporttest.Ask(t, export(t, rec, view.Options{}), calls)
 			exporttest.Match(t, exporttest.Calls(rec), read(rec, rows[0]))
@@ -61,7 +62,8 @@ func TestGolden(t *testing.T) {
 		`select coalesce(t.name, p.name) who, coalesce(k.name, k.type) track, s.ts - 5000000000 ts, s.dur, s.depth, s.name, s.category,
 			extract_arg(s.arg_set_id, 'source.file_name') file, extract_arg(s.arg_set_id, 'source.line_number') line,
 			extract_arg(s.arg_set_id, 'debug.module') module, extract_arg(s.arg_set_id, 'debug.missing_ns') missing,
-			extract_arg(s.arg_set_id, 'debug.interval_ns') interval
+			extract_arg(s.arg_set_id, 'debug.interval_ns') interval, extract_arg(s.arg_set_id, 'debug.lock') lock,
+			extract_arg(s.arg_set_id, 'debug.holder') holder, extract_arg(s.arg_set_id, 'debug.cpu_us') cpu, extract_arg(s.arg_set_id, 'debug.switches') switches
 			from slice s join track k on k.id = s.track_id left join thread_track tt on tt.id = k.id left join thread t using (utid)
 			left join process_track pt on pt.id = k.id left join process p on p.upid = pt.upid order by who, track, ts, depth`,
 		`select k.name track, t.name thread, k.unit, c.ts - 5000000000 ts, c.value from counter c join thread_counter_track k on k.id = c.track_id
@@ -96,7 +98,7 @@ func TestGolden(t *testing.T) {
 			b.WriteByte('\n')
 		}
 	}
-	show("slices: ts, dur in ns", a[0], "who", "track", "ts", "dur", "depth", "name", "category", "file", "line", "module", "missing", "interval")
+	show("slices: ts, dur in ns", a[0], "who", "track", "ts", "dur", "depth", "name", "category", "file", "line", "module", "missing", "interval", "lock", "holder", "cpu", "switches")
 	show("counters", a[1], "track", "thread", "unit", "ts", "value")
 	show("callstack samples, innermost last", a[2], "thread", "ts", "text")
 	show("threads", a[3], "tid", "name", "main")
@@ -319,6 +321,30 @@ func TestSize(t *testing.T) {
 	}
 	if per := float64(raw) / float64(events); per > 16 {
 		t.Errorf("%.1f bytes an event, want 16 at most", per)
+	}
+}
+
+// A wait for a lock, which is a slice with its facts, an arrow and a piece of a
+// lane, stays small too.
+func TestWaitSize(t *testing.T) {
+	size := func(rec *trace.Recording) (raw, waits int64) {
+		raw, err := write(io.Discard, rec, view.Options{}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, th := range rec.Threads {
+			for e := range rec.Events(th.Seq) {
+				if e.Kind() == event.Lock {
+					waits++
+				}
+			}
+		}
+		return raw, waits
+	}
+	without, _ := size(exporttest.Big(t, 100_000, 4))
+	with, waits := size(exporttest.Contended(t, 100_000, 4))
+	if per := (with - without) / max(waits, 1); waits < 1000 || per > 160 {
+		t.Errorf("%d waits of %d bytes each, want 160 at most", waits, per)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -20,6 +21,8 @@ func (e *exporter) thread(th *view.Thread) {
 		stateIn:  &interned{}, held: -1,
 	}
 	e.samples.rewind()
+	w.cuts.Yield = w.stateSlice
+	w.waits = e.waitsOf(th)
 	w.replay = e.v.Replay(th, w)
 	w.close(w.replay.Run())
 }
@@ -39,7 +42,10 @@ type writer struct {
 	frames   []frame
 	valid    int // frames[:valid] are as the stack is
 
-	inState  bool
+	cuts     view.Intervals
+	waits    []contend.Wait // those of the thread still to come
+	firstID  int            // number of the first of waits in the Contention
+	facts    []view.Detail
 	running  bool
 	held     int64      // ns of a pause not yet written, -1: none
 	heldAt   stack.Time // its beginning
@@ -125,17 +131,9 @@ func (w *writer) deeper(level int) uint64 {
 	return w.e.uuid(kindDeeper, index)
 }
 
-func (w *writer) plainEnd(s *sequence, t stack.Time) {
-	o := w.e.out
-	at := s.begin(t, false)
-	ev := o.open(packetTrackEvent)
-	o.uint(eventType, typeEnd)
-	o.end(ev)
-	o.done(at)
-}
-
 // Other: see Begin.
 func (w *writer) Other(e event.Event) {
+	w.cuts.Other(e)
 	switch e.Kind() {
 	case event.Seen:
 		w.flushPause()
@@ -145,7 +143,8 @@ func (w *writer) Other(e event.Event) {
 		n, _ := event.SchedFields(e.Payload())
 		w.winSched += n
 	case event.State:
-		w.changeState(e)
+		s, _ := event.StateFields(e.Payload())
+		w.running = s == stack.StateRunning
 	case event.Pause:
 		w.pause(e.Time, int64(e.Payload()))
 	case event.Rate:
@@ -154,10 +153,6 @@ func (w *writer) Other(e event.Event) {
 	case event.Gap:
 		why, ns := event.GapFields(e.Payload())
 		w.mark(e.Time, "gap: "+why.String(), why, annotateMissing, uint64(ns))
-		if why == stack.WhyLost && w.inState {
-			w.inState = false
-			w.plainEnd(w.state, e.Time)
-		}
 	case event.Mark:
 		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0, 0)
 	}
@@ -166,9 +161,7 @@ func (w *writer) Other(e event.Event) {
 // close ends what is open at t.
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
-	if w.inState {
-		w.plainEnd(w.state, t)
-	}
+	w.cuts.Close(t)
 	w.window(t, true)
 }
 
@@ -197,34 +190,6 @@ func (w *writer) mark(t stack.Time, name string, why stack.Why, annotation int, 
 	}
 	o.end(ev)
 	o.done(at)
-}
-
-// named begins a slice or ends one on a sequence with few names.
-func (w *writer) named(s *sequence, in *interned, t stack.Time, name string) {
-	o := w.e.out
-	id := in.words(name)
-	at := s.begin(t, true)
-	in.take(o)
-	ev := o.open(packetTrackEvent)
-	o.uint(eventType, typeBegin)
-	o.uint(eventName, uint64(id))
-	o.end(ev)
-	o.done(at)
-}
-
-func (w *writer) changeState(e event.Event) {
-	s, nr := event.StateFields(e.Payload())
-	if !w.state.begun {
-		w.e.child(kindState, w.th.Index, w.e.uuid(kindSlices, w.th.Index), "state", "", "", 1, false)
-	}
-	if w.inState {
-		w.plainEnd(w.state, e.Time)
-	}
-	w.running = s == stack.StateRunning
-	w.inState = s != stack.StateUnknown
-	if w.inState {
-		w.named(w.state, w.stateIn, e.Time, view.StateName(s, nr))
-	}
 }
 
 // pause notes that sliver held the thread from t on for ns. The counter that

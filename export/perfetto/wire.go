@@ -92,6 +92,8 @@ const (
 	eventCounter      = 30
 	eventExtraTrack   = 31
 	eventDouble       = 44
+	eventFlows        = 47 // flow_ids, fixed64
+	eventFlowsEnd     = 48 // terminating_flow_ids, fixed64
 
 	typeBegin   = 1
 	typeEnd     = 2

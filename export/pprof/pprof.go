@@ -5,8 +5,10 @@
 // Sample types: samples/count; cpu, by the kernel's account of the thread;
 // wall, the time that elapsed (over a thread, it adds up to the time it was
 // observed); lock_wait and off_cpu, the parts of wall in which it was seen to
-// wait for a lock, or to be off the CPUs. Labels: thread, state and lock as
-// strings, tid and pid as numbers. What the recording is missing stands in the
+// wait for a lock, or to be off the CPUs. Labels: thread and state; of a wait
+// its kind (wait), the system call (call), what it is for (file, peer, lock,
+// lock_address) and who held the lock (holder, holder_known_by) as strings; tid
+// and pid as numbers. What the recording is missing stands in the
 // comments, and as frames in brackets where it is missing.
 //
 // It reads a view and knows nothing of files; Write may run for several
@@ -20,6 +22,7 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
@@ -133,37 +136,62 @@ func build(v *view.View) (*profile.Profile, error) {
 // thread adds the samples of one thread.
 func (b *builder) thread(t *tally.Tally, th *view.Thread) {
 	type labels struct {
-		state stack.State
-		lock  uint64
+		strs map[string][]string
+		nums map[string][]int64
 	}
-	strs := map[labels]map[string][]string{}
-	nums := map[string][]int64{"tid": {int64(th.ID)}, "pid": {int64(b.v.PID())}}
+	known := map[diff.Waiting]labels{}
 	var path []int32
 	for i, k := range t.Order {
 		v := t.Values(i)
 		if *v == (tally.Values{}) || k.Node == 0 {
 			continue // between stacks: the thread had ended, or its program was replaced
 		}
-		l := labels{k.State, k.Lock}
-		if strs[l] == nil {
-			m := map[string][]string{"thread": {th.Label}}
-			if k.State != stack.StateUnknown {
-				m["state"] = []string{k.State.String()}
-			}
-			if k.Lock != 0 {
-				m["lock"] = []string{fmt.Sprintf("%#x", k.Lock)}
-			}
-			strs[l] = m
+		l, ok := known[k.Waiting]
+		if !ok {
+			l.strs, l.nums = b.labels(th, &k.Waiting)
+			known[k.Waiting] = l
 		}
 		path = t.Tree.Path(k.Node, path[:0])
 		s := &b.samples.take(1)[0]
-		s.Location, s.Value, s.Label, s.NumLabel = b.stacks.take(len(path)), b.values.take(5), strs[l], nums
+		s.Location, s.Value, s.Label, s.NumLabel = b.stacks.take(len(path)), b.values.take(5), l.strs, l.nums
 		s.Value[0], s.Value[1], s.Value[2], s.Value[3], s.Value[4] = v.Samples, v.CPU, v.Wall, v.Lock, v.Off
 		for j, id := range path {
 			s.Location[j] = b.location(id)
 		}
 		b.p.Sample = append(b.p.Sample, s)
 	}
+}
+
+// labels of what th did and waited for.
+func (b *builder) labels(th *view.Thread, w *diff.Waiting) (strs map[string][]string, nums map[string][]int64) {
+	strs = map[string][]string{"thread": {th.Label}}
+	nums = map[string][]int64{"tid": {int64(th.ID)}, "pid": {int64(b.v.PID())}}
+	add := func(k, v string) {
+		if v != "" {
+			strs[k] = []string{v}
+		}
+	}
+	s, nr := w.State()
+	if s != stack.StateUnknown {
+		add("state", s.String())
+	}
+	add("call", b.v.Call(nr))
+	if d := b.v.Wait(w); d != nil {
+		add("wait", view.Text(d.Kind, 64))
+		add("file", view.Text(d.File, 512))
+		add("peer", view.Text(d.Peer, 512))
+	} else if w.Lock() != 0 {
+		add("wait", "lock")
+	}
+	add("lock", b.v.LockOf(w))
+	if a := w.Lock(); a != 0 {
+		add("lock_address", fmt.Sprintf("%#x", a))
+	}
+	if tid, by := w.Holder(); tid != 0 {
+		add("holder", b.v.ThreadName(tid))
+		add("holder_known_by", by.String())
+	}
+	return strs, nums
 }
 
 func (b *builder) location(id int32) *profile.Location {

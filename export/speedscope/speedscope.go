@@ -2,7 +2,7 @@
 // evented profile for each thread, in ns from the beginning.
 //
 // The format has no place for marks, so gaps are drawn as calls, as in package
-// nanoscope; what is missing in all stands in the profile's name. Frames are
+// nanoscope, and so is what a thread waits for: "[waits: mutex m]"; what is missing in all stands in the profile's name. Frames are
 // functions: the line is that of the function, so that speedscope's own sums
 // go by function.
 //
@@ -84,7 +84,10 @@ func (o *writer) print(s string) { o.w.WriteString(s) } // the first error stays
 func (o *writer) thread(th *view.Thread) {
 	o.th, o.events = th, 0
 	g := o.v.WithGaps(o)
-	g.Close(o.v.Slices(th, g))
+	waits := o.v.WithWaits(g)
+	end := o.v.Slices(th, waits)
+	waits.Close(end)
+	g.Close(end)
 	if o.events > 0 {
 		o.print(fmt.Sprintf(`],"startValue":%d,"endValue":%d}`, o.first, o.last))
 	}

@@ -103,7 +103,7 @@ func read(t testing.TB, f *file, rec *trace.Recording, base int64) []exporttest.
 
 func withoutGaps(cs []exporttest.Call) (out []exporttest.Call) {
 	for _, c := range cs {
-		if !strings.HasPrefix(c.Name, "[gap: ") {
+		if !strings.HasPrefix(c.Name, "[gap: ") && !strings.HasPrefix(c.Name, "[waits: ") {
 			out = append(out, c)
 		}
 	}

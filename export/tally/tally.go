@@ -68,9 +68,16 @@ func (t *Tree) Path(n int32, dst []int32) []int32 {
 
 // Key is what values are kept for, for each thread.
 type Key struct {
-	Node  int32
-	State stack.State
-	Lock  uint64 // address of the lock waited for, 0 if none
+	Node int32
+	// Waiting is the thread's state, and what it waits for as far as that was
+	// known by then.
+	Waiting diff.Waiting
+}
+
+// State that the key is for.
+func (k *Key) State() stack.State {
+	s, _ := k.Waiting.State()
+	return s
 }
 
 // Values of a key. Times are in ns.
@@ -78,7 +85,7 @@ type Values struct {
 	Samples int64 // times that sliver looked and it was so
 	CPU     int64 // on a CPU, by the kernel's account
 	Wall    int64 // elapsed
-	Lock    int64 // elapsed while waiting for a lock
+	Lock    int64 // elapsed while waiting for a lock: see trace.Wait.Excludes
 	Off     int64 // elapsed while seen to be off the CPUs: blocked, or waiting for one
 }
 
@@ -108,6 +115,8 @@ type Tally struct {
 	valid  int
 	key    Key
 	cur    int32 // number of key; -1 not looked up
+	waits  bool  // key's thread is off the CPUs
+	locked bool  // it waits for a lock
 }
 
 // Of adds up th, into a tree that may hold other threads' stacks already.
@@ -136,7 +145,7 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 			n = t.Tree.Child(0, Unknown)
 		}
 		t.valid = 0
-		t.move(Key{n, t.key.State, t.key.Lock})
+		t.move(Key{n, t.key.Waiting})
 	} else if t.valid < len(real) {
 		n := int32(0)
 		if t.valid > 0 {
@@ -149,9 +158,9 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 			t.nodes = append(t.nodes, n)
 		}
 		t.valid = len(real)
-		t.move(Key{n, t.key.State, t.key.Lock})
+		t.move(Key{n, t.key.Waiting})
 	} else {
-		t.move(Key{t.nodes[len(real)-1], t.key.State, t.key.Lock})
+		t.move(Key{t.nodes[len(real)-1], t.key.Waiting})
 	}
 	if t.cur < 0 {
 		i, ok := t.index[t.key]
@@ -176,10 +185,10 @@ func (t *Tally) move(k Key) {
 func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	v := t.at(real, known, at)
 	v.Wall += ns
-	if t.key.Lock != 0 {
+	if t.locked {
 		v.Lock += ns
 	}
-	if view.Waits(t.key.State) {
+	if t.waits {
 		v.Off += ns
 	}
 }
@@ -195,15 +204,15 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 		v := t.at(real, known, e.Time)
 		v.Samples += int64(n)
 		v.CPU += cpu
-	case event.State:
-		s, _ := event.StateFields(e.Payload())
-		t.move(Key{t.key.Node, s, t.key.Lock})
-	case event.Lock:
-		t.move(Key{t.key.Node, t.key.State, e.Payload()})
-	case event.Gap:
-		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
-			t.move(Key{Node: t.key.Node})
+	default:
+		w := t.key.Waiting
+		if !w.Apply(e) {
+			return
 		}
+		t.move(Key{t.key.Node, w})
+		d := t.v.Wait(&w)
+		t.waits = view.Waits(t.key.State())
+		t.locked = t.waits && d.Excludes() && (w.Lock() != 0 || d != nil && d.Lock != "")
 	}
 }
 
@@ -214,35 +223,41 @@ type Calls struct {
 	*Tree
 	Self []Values // of the stack of each node itself
 
-	threads []string
+	words   []string // what labels below 0 stand for
 	unknown int
 }
 
-// Thread is the name of the threads that label stands for, if it does: the
-// outermost frame of every stack is its thread's name.
-func (c *Calls) Thread(label int32) (name string, ok bool) {
+// Word is what a label below 0 stands for: the outermost frame of every stack
+// is its thread's name, the innermost may be what it waited for.
+func (c *Calls) Word(label int32) (word string, ok bool) {
 	if label >= 0 {
 		return "", false
 	}
-	return c.threads[-1-label], true
+	return c.words[-1-label], true
 }
 
 // ByCalls adds up all threads of v. Threads of one name are added together.
-func ByCalls(v *view.View) *Calls {
+// waits puts on top of each stack that waited what it waited for, in brackets,
+// where that is known.
+func ByCalls(v *view.View, waits bool) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost)}
 	byName := map[string]int32{}
+	word := func(s string) int32 {
+		l, ok := byName[s]
+		if !ok {
+			c.words = append(c.words, s)
+			l = int32(-len(c.words))
+			byName[s] = l
+		}
+		return l
+	}
 	locs := NewTree()
 	var nodes []int32 // node in c, by node in locs, for one thread name; 0 not made
 	last := int32(0)
 	var path []int32
 	for i := range v.Threads {
 		th := &v.Threads[i]
-		label, ok := byName[th.Label]
-		if !ok {
-			c.threads = append(c.threads, th.Label)
-			label = int32(-len(c.threads))
-			byName[th.Label] = label
-		}
+		label := word(th.Label)
 		if label != last {
 			clear(nodes)
 			last = label
@@ -277,6 +292,10 @@ func ByCalls(v *view.View) *Calls {
 					}
 				}
 				nodes[path[x]] = at
+			}
+			if waits && k.Waiting.Wait() != 0 {
+				w := k.Waiting
+				at = c.Child(at, word("["+v.What(&w)+"]"))
 			}
 			for len(c.Self) < c.Len() {
 				c.Self = append(c.Self, Values{})

@@ -51,7 +51,7 @@ func TestTotal(t *testing.T) {
 	if want := (tally.Values{Samples: 50, CPU: 49 * 6 * ms, Wall: 490 * ms, Off: 90 * ms}); x != want {
 		t.Errorf("%+v, want %+v", x, want)
 	}
-	c := tally.ByCalls(v)
+	c := tally.ByCalls(v, false)
 	var y tally.Values
 	for i := range c.Self {
 		y.Add(&c.Self[i])

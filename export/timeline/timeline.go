@@ -304,7 +304,7 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	name := fmt.Sprintf("%s (%d)", l.th.Label, l.th.ID)
 	c.text(margin, y+12, 12, ink, fit(name, 150))
 	for _, s := range l.states {
-		title := fmt.Sprintf("%s %s", view.StateName(s.state, s.nr), short(s.ns))
+		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), short(s.ns))
 		c.rect(s.x0, y+16, max(s.x1-s.x0, .3), strip, stateColor(s.state), title)
 	}
 	for _, x := range l.pauses {

@@ -88,34 +88,21 @@ func (f *focus) Other(e event.Event) {
 	}
 }
 
-// inForce are the newest State and Lock of a thread.
-type inForce struct{ state, lock event.Event }
+// inForce is what a thread does and waits for.
+type inForce struct{ diff.Waiting }
 
-func (n *inForce) note(e event.Event) {
-	switch e.Kind() {
-	case event.State:
-		n.state = e
-	case event.Lock:
-		n.lock = e
-	}
-}
+func (n *inForce) note(e event.Event) { n.Apply(e) }
 
 // begin hands on what is in force at t.
 func (n *inForce) begin(t stack.Time, other func(event.Event)) {
-	for _, e := range []event.Event{n.state, n.lock} {
-		if e.Value != 0 {
-			e.Time = t
-			other(e)
-		}
+	for _, e := range n.Append(nil, t) {
+		other(e)
 	}
 }
 
 // end says that what the thread does from t on is not shown.
 func (n *inForce) end(t stack.Time, other func(event.Event)) {
-	if n.lock.Payload() != 0 {
-		other(event.Make(t, event.Lock, 0))
-	}
-	if n.state.Value != 0 {
+	if n.Waiting != (diff.Waiting{}) {
 		other(event.Make(t, event.State, event.StateOf(stack.StateUnknown, -1)))
 	}
 }

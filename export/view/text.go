@@ -8,6 +8,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
 // MaxName is the longest name of a function, in bytes, that goes into an
@@ -99,12 +100,20 @@ func Duration(ns int64) string {
 // FuncName is the name of function i as an export shows it.
 func (v *View) FuncName(i int) string { return Text(v.Names.Funcs[i].Name, MaxName) }
 
-// StateName is what a thread does, in words: "running", "blocked: syscall 202".
-func StateName(s stack.State, nr int32) string {
+// StateName is what a thread does, in words: "running", "blocked: futex".
+func (v *View) StateName(s stack.State, nr int32) string {
 	if nr >= 0 {
-		return s.String() + ": syscall " + strconv.Itoa(int(nr))
+		return s.String() + ": " + v.Call(nr)
 	}
 	return s.String()
+}
+
+// Call is the name of system call nr, "" where that is below 0.
+func (v *View) Call(nr int32) string {
+	if nr < 0 {
+		return ""
+	}
+	return syscalls.Name(v.Rec.Process.Arch, nr)
 }
 
 // Waits reports whether a thread in state s is not on a CPU.

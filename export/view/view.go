@@ -28,6 +28,8 @@ type Options struct {
 	// Focus takes the time alone in which a function whose name matches is on
 	// the stack; nil takes all.
 	Focus *regexp.Regexp
+	// Side leaves out what the threads did on the CPUs, or off them.
+	Side Side
 }
 
 // maxTime bounds the times of hostile recordings, so that sums and
@@ -41,8 +43,12 @@ type View struct {
 	Threads []Thread // in the order in which they are shown: main first
 
 	from, to stack.Time
+	side     Side
 	gaps     map[stack.Why]int // functions made up for gaps
 	focus    *matcher          // nil: everything
+	waits    map[int]*trace.Wait
+	tids     map[stack.TID]int // threads, by TID
+	overs    map[string]int    // functions made up for waits
 }
 
 // Thread is a thread with a name and numbers that every reader can take.
@@ -59,7 +65,8 @@ const maxTID = 1 << 22
 
 // New looks at rec under o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, gaps: map[stack.Why]int{}}
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side,
+		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
 	}
@@ -152,12 +159,15 @@ type Replay struct {
 }
 
 // Replay prepares to replay th into h. Times never fall; what lies outside the
-// range is left out, slices that cross its edges are cut there, and the State
-// and Lock in force at its beginning come first.
+// range is left out, slices that cross its edges are cut there, and the State,
+// Wait, Lock and Holder in force at its beginning come first.
 func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 	c := &clip{h: h, from: v.from, to: v.to, began: v.from <= 0}
 	if v.focus != nil {
-		c.h = &focus{h: h, m: v.focus, c: c, depth: -1}
+		c.h = &focus{h: c.h, m: v.focus, c: c, depth: -1}
+	}
+	if v.side != BothSides {
+		c.h = &half{h: c.h, side: v.side, c: c}
 	}
 	c.s = trace.NewSlices(v.Names, c)
 	return &Replay{c, v.Rec, th.Seq}
@@ -166,23 +176,23 @@ func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 // Stack is the stack as it is, outermost first: for reading, in calls of Other.
 func (r *Replay) Stack() []trace.Slice { return r.c.s.Stack }
 
+// Waiting is what the thread does and waits for as of what was handed on last.
+func (r *Replay) Waiting() diff.Waiting { return r.c.s.Waiting() }
+
 // Run replays. It returns the time of the last thing handed on, 0 if there was
 // none.
 func (r *Replay) Run() stack.Time {
 	c := r.c
-	var again repeats
+	var first sync
 	var held []event.Event // the first Seen may be said before the stack that it confirms
 	known := false
 	for e := range r.rec.Events(r.seq) {
 		if k := e.Kind(); !known && k == event.Seen {
 			held = append(held[:0], e)
 			continue
-		} else if known = known || k == event.Sync; known && len(held) > 0 && again.done(e) {
+		} else if known = known || k == event.Sync; known && len(held) > 0 && first.done(e) {
 			c.s.Apply(held[0])
 			held = held[:0]
-		}
-		if again.is(e) {
-			continue
 		}
 		c.s.Apply(e)
 		if c.done {
@@ -199,43 +209,25 @@ func (r *Replay) Run() stack.Time {
 	return c.at
 }
 
-// repeats finds the State events that say nothing new: a Sync is followed by
-// one for readers that begin there. (Other State events that repeat a state
-// mean that the thread ran in between and waits anew.)
-type repeats struct {
-	state  uint64
-	enters uint64 // those that still belong to a Sync
-	synced bool   // nothing but a Sync's frames since the Sync
+// sync finds the end of a Sync's frames.
+type sync struct {
+	enters uint64 // those still to come
+	begun  bool
 }
 
 // done reports that a Sync and its frames came before e.
-func (r *repeats) done(e event.Event) bool {
-	return r.synced && r.enters == 0 && e.Kind() != event.Sync
-}
-
-func (r *repeats) is(e event.Event) bool {
+func (s *sync) done(e event.Event) bool {
 	switch e.Kind() {
 	case event.Sync:
-		r.synced, r.enters = true, e.Payload()
+		s.begun, s.enters = true, e.Payload()
 		return false
 	case event.Enter:
-		if r.enters > 0 {
-			r.enters--
+		if s.enters > 0 {
+			s.enters--
 			return false
 		}
-	case event.State:
-		if r.synced && r.enters == 0 && e.Value == r.state {
-			r.synced = false
-			return true
-		}
-		r.state = e.Value
-	case event.Gap:
-		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
-			r.state = 0
-		}
 	}
-	r.synced, r.enters = false, 0
-	return false
+	return s.begun && s.enters == 0
 }
 
 // clip stands between a replay and a handler.
@@ -246,8 +238,8 @@ type clip struct {
 	at       stack.Time
 	began    bool
 	done     bool
-	state    event.Event // the newest ones before from
-	lock     event.Event
+	open     int          // slices open before what is handed on
+	before   diff.Waiting // as of from
 }
 
 // step moves time to t. open is how many slices of s.Stack are open before
@@ -256,7 +248,7 @@ func (c *clip) step(t stack.Time, open int) bool {
 	if c.done {
 		return false
 	}
-	c.at = max(c.at, min(t, maxTime))
+	c.at, c.open = max(c.at, min(t, maxTime)), open
 	if !c.began {
 		if c.at < c.from {
 			return false
@@ -265,11 +257,8 @@ func (c *clip) step(t stack.Time, open int) bool {
 		for i := range open {
 			c.h.Begin(c.from, i, &c.s.Stack[i])
 		}
-		for _, e := range []event.Event{c.state, c.lock} {
-			if e.Value != 0 {
-				e.Time = c.from
-				c.h.Other(e)
-			}
+		for _, e := range c.before.Append(nil, c.from) {
+			c.h.Other(e)
 		}
 	}
 	if c.at > c.to {
@@ -300,12 +289,7 @@ func (c *clip) Other(e event.Event) {
 		c.h.Other(e)
 		return
 	}
-	switch e.Kind() {
-	case event.State:
-		c.state = e
-	case event.Lock:
-		c.lock = e
-	}
+	c.before.Apply(e)
 }
 
 // Step is what Steps tells of a thread: the real frames of its stack and how
@@ -332,11 +316,8 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 		only = &focusSteps{h: h, m: v.focus}
 		s.h = only
 	}
-	var again repeats
 	for e := range v.Rec.Events(th.Seq) {
-		if !again.is(e) {
-			s.apply(e)
-		}
+		s.apply(e)
 	}
 	s.flushHeld()
 	if only != nil {
@@ -355,7 +336,7 @@ type steps struct {
 	known bool          // it is now
 	sync  int           // Enter events that a Sync still has to come
 	held  []event.Event // Seen events that wait for the stack they confirm
-	last  []event.Event // State and Lock in force before the range
+	last  diff.Waiting  // in force before the range
 }
 
 func (s *steps) apply(e event.Event) {
@@ -412,19 +393,23 @@ func (s *steps) advance(t stack.Time) {
 	}
 	if a, b := max(s.at, s.v.from), min(t, s.v.to); b > a {
 		s.began(a)
-		s.total += int64(b - a)
-		s.h.Spent(s.r.Stack, s.known, a, int64(b-a))
+		if w := s.r.Waiting(); s.v.side.shows(&w) {
+			s.total += int64(b - a)
+			s.h.Spent(s.r.Stack, s.known, a, int64(b-a))
+		}
 	}
 	s.at = t
 }
 
 // began hands on what was in force when the range began.
 func (s *steps) began(t stack.Time) {
-	for _, e := range s.last {
-		e.Time = t
+	if s.last == (diff.Waiting{}) {
+		return
+	}
+	for _, e := range s.last.Append(nil, t) {
 		s.h.Other(e, s.r.Stack, s.known)
 	}
-	s.last = s.last[:0]
+	s.last = diff.Waiting{}
 }
 
 func (s *steps) Enter(_ stack.Time, depth int, _ diff.Frame) { s.h.Changed(depth) }
@@ -434,12 +419,7 @@ func (s *steps) Other(e event.Event)                         { s.other(e) }
 
 func (s *steps) other(e event.Event) {
 	if s.at < s.v.from {
-		if k := e.Kind(); k == event.State || k == event.Lock {
-			s.last = append(s.last, e)
-			if len(s.last) > 2*keepLast {
-				s.last = append(s.last[:0], s.last[len(s.last)-keepLast:]...)
-			}
-		}
+		s.last.Apply(e)
 		return
 	}
 	if s.at > s.v.to {
@@ -447,12 +427,12 @@ func (s *steps) other(e event.Event) {
 	}
 	s.began(s.at)
 	e.Time = s.at
+	if e.Kind() == event.Seen && s.v.side != BothSides {
+		w := s.r.Waiting()
+		e = s.v.side.seen(e, s.v.side.shows(&w))
+	}
 	s.h.Other(e, s.r.Stack, s.known)
 }
-
-// keepLast states and locks are kept of those before the range; a later one
-// of the same kind takes over when they are replayed.
-const keepLast = 16
 
 // Losses are what the recording is missing or has cut, one line each, such as
 // "3 ticks late"; none if it is whole.
@@ -506,6 +486,7 @@ func (v *View) Facts() [][2]string {
 	if v.from > 0 || v.to < maxTime {
 		add("range", fmt.Sprintf("%v..%v", time.Duration(v.Begin()-v.Start()), time.Duration(v.End()-v.Start())))
 	}
+	add("shown", v.side.String())
 	add("samples", count(t.Samples))
 	add("stops", count(t.Stops))
 	add("time stopped", Duration(t.PauseNS))

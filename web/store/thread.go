@@ -232,10 +232,11 @@ func (f *Feed) Other(e event.Event) {
 		}
 		f.told, f.seen = at, at
 	case event.State:
+		// Also where it is the same as before: the thread went on in between.
 		s, nr := event.StateFields(e.Payload())
-		if s == f.state.State && nr == f.state.Call && f.inLane[LaneState].Start != 0 {
-			return
-		}
+		f.change(LaneState, at, 0, false)
+		f.change(LaneLock, at, 0, false)
+		f.lock = Lock{}
 		f.state = State{State: s, Call: nr}
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -12,9 +13,21 @@ import (
 // Big is a recording of about n events: threads that wander through a program
 // of 300 functions, 10 to 40 frames deep, at 10 ms, four samples in five on a
 // CPU.
-func Big(tb testing.TB, n, threads int) *trace.Recording {
+func Big(tb testing.TB, n, threads int) *trace.Recording { return big(tb, n, threads, 0) }
+
+// Contended is Big, but every second wait is for one of eight locks.
+func Contended(tb testing.TB, n, threads int) *trace.Recording { return big(tb, n, threads, 2) }
+
+func big(tb testing.TB, n, threads int, locked int32) *trace.Recording {
 	b := New(tb)
 	end := int64(0)
+	var lock [8]uint64
+	for i := range lock {
+		if locked == 0 {
+			break
+		}
+		lock[i] = b.Wait(trace.Wait{Call: "futex", Args: fmt.Sprintf("mutex lock_%d", i), Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: fmt.Sprintf("lock_%d", i)})
+	}
 	for i := range threads {
 		r := rand.New(rand.NewPCG(1, uint64(i)))
 		t := b.Thread(1234+i, fmt.Sprintf("worker-%d", i))
@@ -46,7 +59,17 @@ func Big(tb testing.TB, n, threads int) *trace.Recording {
 			} else {
 				cpu += 9*Ms + r.Int64N(Ms)
 			}
+			behind := l.Call != 0 && locked > 0 && calls%locked == 0
+			if behind {
+				l.Call = 203
+			}
 			t.LookAt(l, st...)
+			if behind {
+				k := r.IntN(len(lock))
+				t.Event(at, event.Wait, lock[k])
+				t.Event(at, event.Lock, 0x404000+uint64(k)*64)
+				t.Event(at, event.Holder, event.HolderOf(stack.TID(1234+r.IntN(threads)), event.KnownByWord))
+			}
 			if t.seen%500 == 0 {
 				t.Sync()
 			}

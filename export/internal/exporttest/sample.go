@@ -9,7 +9,7 @@ import (
 )
 
 // Sample is a small recording with something of everything: two threads,
-// inlined calls, a frame that moves, states, pauses, gaps, a loss, an error
+// inlined calls, a frame that moves, states, waits, pauses, gaps, a loss, an error
 // frame, code without a symbol, and a thread that ends.
 func Sample(tb testing.TB) *trace.Recording {
 	b := New(tb)
@@ -20,6 +20,7 @@ func Sample(tb testing.TB) *trace.Recording {
 	m.Look(Look{At: 10 * Ms, CPU: 10 * Ms, State: run, Pause: 41_000, Stack: "main:3 serve:6 parse:20"})
 	m.Look(Look{At: 20 * Ms, CPU: 20 * Ms, State: run, Pause: 42_000, Stack: "main:3 serve:6 parse:21"})
 	m.Look(Look{At: 30 * Ms, CPU: 28 * Ms, State: wait, Call: 233, Pause: 43_000, Stack: "main:3 serve:7 libpoll:9"})
+	m.Event(30*Ms, event.Wait, b.Wait(trace.Wait{Call: "epoll_wait", Args: "5 epoll of 12, timeout 1s", File: "epoll of 12", Kind: "poll", Timeout: 1e9}))
 	m.Look(Look{At: 40 * Ms, CPU: 28 * Ms, State: wait, Call: 233, Way: stack.WayUnrun})
 	m.Look(Look{At: 50 * Ms, CPU: 28 * Ms, State: wait, Call: 233, Way: stack.WayUnrun})
 	m.Gap(80*Ms, stack.WhyLate, 20*Ms)
@@ -35,9 +36,12 @@ func Sample(tb testing.TB) *trace.Recording {
 	w.Look(Look{At: 45 * Ms, CPU: 40 * Ms, State: run, Stack: "start:1 loop:3"})
 	w.Sync()
 	w.Look(Look{At: 55 * Ms, CPU: 50 * Ms, State: run, Pause: 30_000, Stack: "start:1 loop:3 hash:3"})
-	w.Event(56*Ms, event.Lock, 0xdead00)
 	w.Look(Look{At: 65 * Ms, CPU: 50 * Ms, State: wait, Call: 203, Pause: 30_000, Stack: "start:1 loop:4 liblock:8"})
-	w.Event(75*Ms, event.Lock, 0)
+	w.Event(65*Ms, event.Wait, b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout",
+		Symbol: "cache_lock", Module: "/opt/app/server"}))
+	w.Event(65*Ms, event.Lock, 0xdead00)
+	w.Event(65*Ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
+	w.Look(Look{At: 75 * Ms, CPU: 50 * Ms, State: run, Stack: "start:1 loop:5"})
 	w.End(80*Ms, stack.WhyGone)
 	b.Stats.Threads[0].Late = 2
 	b.Stats.Threads[0].Truncated = 1

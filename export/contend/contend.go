@@ -1,0 +1,369 @@
+// Package contend is what the threads of a recording wanted of each other:
+// which locks they waited for and when, who was seen to hold them, and who let
+// go. Package view says what one thread did; formats that draw arrows and lanes,
+// and the report, want all threads put together.
+//
+// A Contention is for one goroutine while it is made, and only read afterwards.
+package contend
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/infer"
+)
+
+// Contention is all there was.
+type Contention struct {
+	Locks []Lock // the one that was waited for longest in all first
+	Waits []Wait // thread after thread, by time
+	// Dropped waits are not in it: there were more than MaxWaits.
+	Dropped int
+}
+
+// MaxWaits bounds a Contention: 1 M waits, some 150 MB.
+const MaxWaits = 1 << 20
+
+// Key tells locks apart.
+type Key struct {
+	Addr uint64
+	File string // of a file lock, with its kind; Addr is then 0
+}
+
+// Lock is one lock that was waited for.
+type Lock struct {
+	Key
+	Name      string // such as "mutex cache_lock"; no two locks have the same
+	Waits     []int  // numbers in Contention.Waits, by their beginning
+	Sightings []Sighting
+	Total     int64 // ns waited by all threads
+	Longest   int64 // ns
+	Kind      string
+}
+
+// Sighting is that somebody was seen to hold a lock.
+type Sighting struct {
+	At  stack.Time
+	TID stack.TID // 0: nobody did, or it is not known who
+	By  event.KnownBy
+}
+
+// Wait is one wait for a lock.
+type Wait struct {
+	Thread     int // index in View.Threads
+	Lock       int // index in Contention.Locks
+	Begin, End stack.Time
+	Edge       int64 // ns that it may have ended before End
+	Waiting    diff.Waiting
+	Asker      int  // number in Names.Funcs of the function that asked; -1 unknown
+	Cut        bool // the recording ends in it
+	// Holder is who had the lock when the wait ended, and so let go of it; 0:
+	// not known, Why says why not, if that is known.
+	Holder stack.TID
+	By     event.KnownBy
+	Why    string
+}
+
+// Of puts the threads of v together.
+func Of(v *view.View) *Contention {
+	c := &Contention{}
+	b := &builder{v: v, c: c, byKey: map[Key]int{}}
+	for i := range v.Threads {
+		b.thread(&v.Threads[i])
+	}
+	b.names()
+	for i := range c.Locks {
+		l := &c.Locks[i]
+		slices.SortStableFunc(l.Sightings, func(a, b Sighting) int { return cmp.Compare(a.At, b.At) })
+		slices.SortStableFunc(l.Waits, func(a, b int) int { return cmp.Compare(c.Waits[a].Begin, c.Waits[b].Begin) })
+	}
+	for i := range c.Waits {
+		b.lastHolder(&c.Waits[i])
+	}
+	b.infer()
+	b.order()
+	return c
+}
+
+type builder struct {
+	v     *view.View
+	c     *Contention
+	byKey map[Key]int
+	best  []*trace.Wait // of each lock, the description that says most
+
+	// Of the thread at hand.
+	th     *view.Thread
+	replay *view.Replay
+	cuts   view.Intervals
+	open   []pending  // the intervals not yet yielded
+	begin  stack.Time // of the last one yielded
+}
+
+// pending is what is noted of an interval while it lasts.
+type pending struct {
+	asker     int
+	sightings []Sighting
+	blocked   bool
+}
+
+func (b *builder) thread(th *view.Thread) {
+	b.th, b.open = th, b.open[:0]
+	b.cuts = view.Intervals{Yield: b.take}
+	b.replay = b.v.Replay(th, b)
+	end := b.replay.Run()
+	cut := b.cuts.Open()
+	b.cuts.Close(end)
+	if n := len(b.c.Waits) - 1; cut && n >= 0 && b.c.Waits[n].Thread == th.Index && b.c.Waits[n].Begin == b.begin {
+		b.c.Waits[n].Cut = true
+	}
+}
+
+// Begin, End and Other are for the replay.
+func (b *builder) Begin(stack.Time, int, *trace.Slice) {}
+
+// End: see Begin.
+func (b *builder) End(stack.Time, int, *trace.Slice) {}
+
+// Other: see Begin.
+func (b *builder) Other(e event.Event) {
+	b.cuts.Other(e)
+	switch e.Kind() {
+	case event.State:
+		if s, _ := event.StateFields(e.Payload()); s != stack.StateUnknown && s != stack.StateDead {
+			b.open = append(b.open, pending{asker: -1, blocked: s == stack.StateBlocked || s == stack.StateDisk})
+		}
+	case event.Seen:
+		// The stack is that of the interval by now.
+		if n := len(b.open) - 1; n >= 0 && b.open[n].asker < 0 && b.open[n].blocked {
+			if i := b.v.Asker(b.replay.Stack()); i >= 0 {
+				b.open[n].asker = b.replay.Stack()[i].Frame.Func
+			}
+		}
+	case event.Holder:
+		if n := len(b.open) - 1; n >= 0 {
+			tid, by := event.HolderFields(e.Payload())
+			b.open[n].sightings = append(b.open[n].sightings, Sighting{e.Time, tid, by})
+		}
+	}
+}
+
+// take is handed the thread's intervals.
+func (b *builder) take(x *view.Interval) {
+	if len(b.open) == 0 {
+		return
+	}
+	p := b.open[0]
+	b.begin = x.Begin
+	b.open = append(b.open[:0], b.open[1:]...)
+	w := &x.Waiting
+	d := b.v.Wait(w)
+	if !p.blocked || w.Lock() == 0 && (d == nil || d.Lock == "") {
+		return
+	}
+	if len(b.c.Waits) >= MaxWaits {
+		b.c.Dropped++
+		return
+	}
+	n := b.lock(w, d)
+	l := &b.c.Locks[n]
+	l.Waits = append(l.Waits, len(b.c.Waits))
+	l.Sightings = append(l.Sightings, p.sightings...)
+	ns := int64(x.End - x.Begin)
+	l.Total += ns
+	l.Longest = max(l.Longest, ns)
+	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker})
+}
+
+func (b *builder) lock(w *diff.Waiting, d *trace.Wait) int {
+	k := Key{Addr: w.Lock()}
+	if k.Addr == 0 {
+		k.File = d.LockName(0)
+	}
+	n, ok := b.byKey[k]
+	if !ok {
+		n = len(b.c.Locks)
+		b.byKey[k] = n
+		b.c.Locks = append(b.c.Locks, Lock{Key: k})
+		b.best = append(b.best, nil)
+	}
+	if old := b.best[n]; d != nil && (old == nil || rank(d) > rank(old)) {
+		b.best[n] = d
+	}
+	return n
+}
+
+// rank is how much a description says of a lock.
+func rank(d *trace.Wait) int {
+	n := 0
+	if d.Symbol != "" {
+		n += 4
+	}
+	switch d.KnownBy {
+	case "":
+	case "likely":
+		n++
+	default:
+		n += 2
+	}
+	return n
+}
+
+// names gives each lock a name of its own.
+func (b *builder) names() {
+	taken := map[string]int{}
+	for i := range b.c.Locks {
+		l := &b.c.Locks[i]
+		if d := b.best[i]; d != nil {
+			x := *d
+			l.Kind = x.Lock
+			if x.Lock == "rwlock" {
+				x.LockType = "" // how it is wanted, not what it is
+			}
+			l.Name = x.LockName(l.Addr)
+		} else {
+			l.Name = (*trace.Wait)(nil).LockName(l.Addr)
+		}
+		l.Name = view.Text(l.Name, 512)
+		taken[l.Name]++
+	}
+	for i := range b.c.Locks {
+		if l := &b.c.Locks[i]; taken[l.Name] > 1 {
+			l.Name += address(l.Addr)
+		}
+	}
+}
+
+func address(a uint64) string {
+	if a == 0 {
+		return " (another)"
+	}
+	return " at 0x" + strconv.FormatUint(a, 16)
+}
+
+// lastHolder finds who had the lock last before the wait ended: any of those
+// who waited for it may have seen that.
+func (b *builder) lastHolder(w *Wait) {
+	ss := b.c.Locks[w.Lock].Sightings
+	tid := b.v.Threads[w.Thread].TID
+	i, _ := slices.BinarySearchFunc(ss, w.End+1, func(s Sighting, t stack.Time) int { return cmp.Compare(s.At, t) })
+	for i--; i >= 0 && ss[i].At >= w.Begin; i-- {
+		if s := &ss[i]; s.TID != 0 && s.TID != tid {
+			w.Holder, w.By = s.TID, s.By
+			return
+		}
+	}
+	if d := b.v.Wait(&w.Waiting); d != nil {
+		w.Why = d.NoHolder
+	}
+}
+
+// order puts the lock that was waited for longest first.
+func (b *builder) order() {
+	c := b.c
+	at := make([]int, len(c.Locks))
+	for i := range at {
+		at[i] = i
+	}
+	slices.SortStableFunc(at, func(x, y int) int { return cmp.Compare(c.Locks[y].Total, c.Locks[x].Total) })
+	to := make([]int, len(at))
+	sorted := make([]Lock, len(at))
+	for i, n := range at {
+		to[n], sorted[i] = i, c.Locks[n]
+	}
+	c.Locks = sorted
+	for i := range c.Waits {
+		c.Waits[i].Lock = to[c.Waits[i].Lock]
+	}
+}
+
+// inferable are the kinds of locks of which a thread that has one is inside
+// the function that asked for it.
+func inferable(kind string) bool {
+	switch kind {
+	case "mutex", "rwlock", "once", "semaphore", "futex", "libc":
+		return true
+	}
+	return false
+}
+
+// infer looks for who let go where the lock does not tell.
+func (b *builder) infer() {
+	c := b.c
+	var of []int // waits
+	var ws []infer.Wait
+	critical := map[int]bool{}
+	ask := func(w *Wait) bool {
+		return inferable(c.Locks[w.Lock].Kind) && !slices.ContainsFunc(c.Locks[w.Lock].Sightings, func(s Sighting) bool { return s.TID != 0 })
+	}
+	asked := make(map[int]bool, len(c.Locks))
+	for i := range c.Waits {
+		w := &c.Waits[i]
+		yes, ok := asked[w.Lock]
+		if !ok {
+			yes = ask(w)
+			asked[w.Lock] = yes
+		}
+		if !yes || w.Cut {
+			continue
+		}
+		of = append(of, i)
+		x := infer.Wait{TID: stack.TID(w.Thread + 1), Lock: uint64(w.Lock + 1), Begin: w.Begin, End: w.End, Edge: w.Edge}
+		if w.Asker >= 0 {
+			x.Func = uint64(w.Asker + 1)
+			critical[w.Asker] = true
+		}
+		ws = append(ws, x)
+	}
+	if len(ws) == 0 {
+		return
+	}
+	var ss []infer.Slice
+	for i := range b.v.Threads {
+		s := &slicer{critical: critical, tid: stack.TID(i + 1), out: &ss}
+		b.v.Slices(&b.v.Threads[i], s)
+	}
+	for i, k := range infer.Wakers(ws, ss) {
+		w := &c.Waits[of[i]]
+		if k.TID != 0 {
+			w.Holder, w.By, w.Why = b.v.Threads[k.TID-1].TID, k.By, ""
+		} else if w.Why == "" {
+			w.Why = k.Why
+		}
+	}
+}
+
+// slicer collects the activations of some functions.
+type slicer struct {
+	critical map[int]bool
+	tid      stack.TID
+	seen     stack.Time
+	begun    []stack.Time // by depth
+	out      *[]infer.Slice
+}
+
+// maxSlices bounds what is looked through for wakers.
+const maxSlices = 1 << 21
+
+func (s *slicer) Begin(t stack.Time, depth int, _ *trace.Slice) {
+	s.begun = append(s.begun[:min(depth, len(s.begun))], t)
+}
+
+func (s *slicer) End(t stack.Time, depth int, x *trace.Slice) {
+	if !s.critical[x.Frame.Func] || depth >= len(s.begun) || len(*s.out) >= maxSlices {
+		return
+	}
+	*s.out = append(*s.out, infer.Slice{TID: s.tid, Func: uint64(x.Frame.Func + 1), Begin: s.begun[depth], End: t,
+		Edge: max(int64(t-max(s.seen, s.begun[depth])), 0)})
+}
+
+func (s *slicer) Other(e event.Event) {
+	if e.Kind() == event.Seen {
+		s.seen = e.Time
+	}
+}

@@ -1,0 +1,315 @@
+package perfetto
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/contend"
+	"github.com/sliverprof/sliver/export/view"
+)
+
+// waitsOf are the waits for locks of one thread.
+func (e *exporter) waitsOf(th *view.Thread) []contend.Wait {
+	if e.contention == nil {
+		return nil
+	}
+	ws := e.contention.Waits
+	by := func(w contend.Wait, i int) int { return cmp.Compare(w.Thread, i) }
+	lo, _ := slices.BinarySearchFunc(ws, th.Index, by)
+	hi, _ := slices.BinarySearchFunc(ws, th.Index+1, by)
+	return ws[lo:hi:hi]
+}
+
+// flow is the number of the arrow of a wait.
+func (e *exporter) flow(w *contend.Wait) uint64 {
+	return e.uuid(kindFlow, w.Thread) + uint64(w.Begin)
+}
+
+// lets reports whether an arrow leads from w to a thread of the view.
+func (e *exporter) lets(w *contend.Wait) (*view.Thread, bool) {
+	if w.Holder == 0 || w.Cut {
+		return nil, false
+	}
+	th, ok := e.v.ByTID(w.Holder)
+	return th, ok && th.Index != w.Thread
+}
+
+// fixed adds a fixed64 field.
+func (m *message) fixed(field protowire.Number, v uint64) {
+	m.b = protowire.AppendFixed64(protowire.AppendTag(m.b, field, protowire.Fixed64Type), v)
+}
+
+// number adds an annotation with a number, unless that is 0.
+func (m *message) number(name int, v uint64) {
+	if v == 0 {
+		return
+	}
+	a := m.open(eventAnnotation)
+	m.uint(annotationName, uint64(name))
+	m.uint(annotationUint, v)
+	m.end(a)
+}
+
+// stateSlice writes an interval of the thread: its state, and in it what it
+// waited for.
+func (w *writer) stateSlice(x *view.Interval) {
+	o, in := w.e.out, w.stateIn
+	if !w.state.begun {
+		w.e.hasState[w.th.Index] = true
+		w.e.child(kindState, w.th.Index, w.e.uuid(kindSlices, w.th.Index), "state", "",
+			"What the thread did, and what it waited for.", 1, false)
+	}
+	s, nr := x.Waiting.State()
+	in.annotation()
+	id := in.words(w.e.v.StateName(s, nr))
+	at := w.state.begin(x.Begin, true)
+	in.take(o)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeBegin)
+	o.uint(eventName, uint64(id))
+	o.end(ev)
+	o.done(at)
+
+	w.waitSlice(x)
+
+	at = w.state.begin(x.End, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
+	ev = o.open(packetTrackEvent)
+	o.uint(eventType, typeEnd)
+	o.number(annotateCPU, uint64(max(x.CPU, 0)/1000))
+	o.number(annotateSwitches, x.Switches)
+	o.number(annotateDelay, uint64(max(x.Delay, 0)/1000))
+	o.end(ev)
+	o.done(at)
+}
+
+// waitSlice writes what the thread waited for in x, if that is known.
+func (w *writer) waitSlice(x *view.Interval) {
+	var lock *contend.Wait
+	for len(w.waits) > 0 && w.waits[0].Begin <= x.Begin {
+		if w.waits[0].Begin == x.Begin && w.waits[0].End == x.End {
+			lock = &w.waits[0]
+		}
+		w.waits = w.waits[1:]
+		if lock != nil {
+			break
+		}
+	}
+	name := w.e.v.What(&x.Waiting)
+	if lock != nil {
+		name = w.e.contention.Locks[lock.Lock].Name
+	}
+	if name == "" || x.End <= x.Begin {
+		return
+	}
+	o, in := w.e.out, w.stateIn
+	id := in.words(name)
+	w.facts = w.e.facts(&x.Waiting, lock, w.facts[:0])
+	values := make([]uint32, len(w.facts))
+	for i, f := range w.facts {
+		values[i] = in.value(f.Value)
+	}
+	at := w.state.begin(x.Begin, true)
+	in.take(o)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventCategory, categoryWait)
+	for i, f := range w.facts {
+		a := o.open(eventAnnotation)
+		o.uint(annotationName, uint64(annotateDetails+slices.Index(details, f.Name)))
+		o.uint(annotationStrIID, uint64(values[i]))
+		o.end(a)
+	}
+	o.uint(eventType, typeBegin)
+	o.uint(eventName, uint64(id))
+	if lock != nil {
+		if _, ok := w.e.lets(lock); ok {
+			o.fixed(eventFlows, w.e.flow(lock))
+		}
+	}
+	o.end(ev)
+	o.done(at)
+	at = w.state.begin(x.End, false)
+	ev = o.open(packetTrackEvent)
+	o.uint(eventType, typeEnd)
+	o.end(ev)
+	o.done(at)
+}
+
+// facts are what stands on the slice of a wait, in few annotations, as each
+// takes its bytes on every wait: the call with its arguments, the file, the
+// lock with its address and how it is known, and who let go in the end, which
+// all waiters together know better than one.
+func (e *exporter) facts(w *diff.Waiting, lock *contend.Wait, out []view.Detail) []view.Detail {
+	by := map[string]string{}
+	for _, d := range e.v.Details(w, nil) {
+		by[d.Name] = d.Value
+	}
+	if lock != nil {
+		delete(by, view.DetailHolder)
+		delete(by, view.DetailNoHolder)
+		if lock.Holder != 0 {
+			by[view.DetailHolder] = e.v.ThreadName(lock.Holder)
+		} else if lock.Why != "" {
+			by[view.DetailNoHolder] = view.Text(lock.Why, 512)
+		}
+	}
+	if args := by[view.DetailArgs]; args != "" {
+		by[view.DetailCall] += " " + args
+	}
+	if lock != nil && by[view.DetailTimeout] == "" && by[view.DetailFile] == "" {
+		delete(by, view.DetailCall) // the state's name and the lock say as much
+	}
+	if h := by[view.DetailHolder]; h != "" {
+		_, how := w.Holder()
+		if lock != nil {
+			how = lock.By
+		}
+		by[view.DetailHolder] = h + knownBy(how)
+	}
+	if l := by[view.DetailLock]; l != "" {
+		if a := by[view.DetailAddress]; a != "" && !strings.HasSuffix(l, a) {
+			l += " at " + a
+		}
+		if m := by[view.DetailModule]; m != "" {
+			l += " in " + m
+		}
+		if k := by[view.DetailLockKnown]; k != "" {
+			l += ", known by " + k
+		}
+		by[view.DetailLock] = l
+	}
+	for _, name := range details {
+		if v := by[name]; v != "" {
+			out = append(out, view.Detail{Name: name, Value: v})
+		}
+	}
+	return out
+}
+
+// maxLanes is how many locks get a lane: those waited for longest.
+const maxLanes = 256
+
+// locks writes what lies between threads: where waits led to, and the lanes.
+func (e *exporter) locks() {
+	if e.contention == nil || len(e.contention.Locks) == 0 {
+		return
+	}
+	id := uint64(firstSequence + 4*len(e.v.Threads)) // behind all of the threads
+	next := func(track, counter uint64) *sequence {
+		id++
+		return &sequence{out: e.out, track: track, extra: counter, base: e.base, id: id}
+	}
+	e.releases(next)
+	e.child(kindLocks, 0, e.uuid(kindProcess, 0), "locks", "", "Locks that threads waited for: who held them, and how many wanted them.",
+		len(e.v.Threads)+1, false)
+	for i := range e.contention.Locks[:min(len(e.contention.Locks), maxLanes)] {
+		l := &e.contention.Locks[i]
+		e.child(kindLock, i, e.uuid(kindLocks, 0), l.Name, "", "Who was seen to hold it while others waited.", 2*i, false)
+		e.child(kindWaiters, i, e.uuid(kindLock, i), "waiting for "+l.Name, "threads", "How many threads waited for it.", 1, false)
+		e.lane(l, next(e.uuid(kindLock, i), e.uuid(kindWaiters, i)), next(e.uuid(kindWaiters, i), 0))
+	}
+}
+
+// releases marks on the threads that held locks when they let go.
+func (e *exporter) releases(next func(track, counter uint64) *sequence) {
+	type release struct {
+		thread int
+		wait   *contend.Wait
+	}
+	var all []release
+	for i := range e.contention.Waits {
+		w := &e.contention.Waits[i]
+		if th, ok := e.lets(w); ok {
+			all = append(all, release{th.Index, w})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b release) int {
+		return cmp.Or(cmp.Compare(a.thread, b.thread), cmp.Compare(a.wait.End, b.wait.End))
+	})
+	o := e.out
+	var s *sequence
+	var in *interned
+	for i, r := range all {
+		if i == 0 || all[i-1].thread != r.thread {
+			if !e.hasState[r.thread] {
+				e.hasState[r.thread] = true
+				e.child(kindState, r.thread, e.uuid(kindSlices, r.thread), "state", "", "", 1, false)
+			}
+			s, in = next(e.uuid(kindState, r.thread), 0), &interned{}
+		}
+		name := "lets go of " + e.contention.Locks[r.wait.Lock].Name
+		if r.wait.By == event.KnownByInferred {
+			name += " (inferred)"
+		}
+		id := in.words(name)
+		at := s.begin(r.wait.End, true)
+		in.take(o)
+		ev := o.open(packetTrackEvent)
+		o.uint(eventType, typeInstant)
+		o.uint(eventName, uint64(id))
+		o.fixed(eventFlowsEnd, e.flow(r.wait))
+		o.end(ev)
+		o.done(at)
+	}
+}
+
+// lane writes who held l, as long as anybody waited, and how many did. The
+// number goes along with a slice that begins or ends at the time.
+func (e *exporter) lane(l *contend.Lock, held, count *sequence) {
+	o, in := e.out, &interned{}
+	known := false
+	l.History(e.contention, func(h *contend.Held) {
+		if !h.Change {
+			at := count.begin(h.Begin, false)
+			ev := o.open(packetTrackEvent)
+			o.uint(eventType, typeCounter)
+			o.uint(eventCounter, uint64(h.Waiting))
+			o.end(ev)
+			o.done(at)
+			return
+		}
+		was := known
+		known = h.Waiting > 0
+		number := func(last bool) {
+			if last && h.Counted {
+				o.uint(eventExtraCounter, uint64(h.Waiting))
+			}
+		}
+		if was {
+			at := held.begin(h.Begin, false)
+			ev := o.open(packetTrackEvent)
+			o.uint(eventType, typeEnd)
+			number(!known)
+			o.end(ev)
+			o.done(at)
+		}
+		if !known {
+			return
+		}
+		name := "wanted"
+		if h.TID != 0 {
+			name = "held by " + e.v.ThreadName(h.TID) + knownBy(h.By)
+		}
+		id := in.words(name)
+		at := held.begin(h.Begin, true)
+		in.take(o)
+		ev := o.open(packetTrackEvent)
+		o.uint(eventType, typeBegin)
+		o.uint(eventName, uint64(id))
+		number(true)
+		o.end(ev)
+		o.done(at)
+	})
+}
+
+// knownBy is how a holder is known, behind its name.
+func knownBy(by event.KnownBy) string {
+	if by == event.KnownByInferred {
+		return ", inferred"
+	}
+	return ", known by " + by.String()
+}

@@ -1,0 +1,101 @@
+package view
+
+import (
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Overs adds to a replay, for formats that know nothing but calls, one call for
+// what a thread waits for: on top of the stack, for as long as it waits. Its
+// slices have no Loc.
+type Overs struct {
+	h     trace.SliceHandler
+	v     *View
+	now   diff.Waiting
+	since stack.Time // when the state began
+	depth int
+	open  bool
+	slice trace.Slice
+}
+
+// WithWaits puts an Overs in front of h. Close must follow the replay.
+func (v *View) WithWaits(h trace.SliceHandler) *Overs { return &Overs{h: h, v: v} }
+
+// WaitFunc is the function that stands for a wait, in v.Names.Funcs.
+func (v *View) WaitFunc(what string) int {
+	id, ok := v.overs[what]
+	if !ok {
+		id = len(v.Names.Funcs)
+		v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: "[waits: " + what + "]", Module: -1})
+		v.overs[what] = id
+	}
+	return id
+}
+
+// Close ends an open wait at t, the end of the thread's replay.
+func (o *Overs) Close(t stack.Time) {
+	o.settle(t)
+	o.end(t)
+}
+
+func (o *Overs) end(t stack.Time) {
+	if o.open {
+		o.open = false
+		o.h.End(t, o.depth, &o.slice)
+	}
+}
+
+// settle draws the wait that began before t, if one did: its stack and what it
+// is for come behind its State, at the same time.
+func (o *Overs) settle(t stack.Time) {
+	if o.open || t <= o.since || o.depth == 0 {
+		return
+	}
+	s, _ := o.now.State()
+	if what := o.v.What(&o.now); what != "" && Waits(s) {
+		o.open = true
+		o.slice = trace.Slice{Frame: trace.LocFrame{Func: o.v.WaitFunc(what)}, Entered: o.since}
+		o.h.Begin(o.since, o.depth, &o.slice)
+	}
+}
+
+// Begin, End and Other are those of trace.SliceHandler.
+func (o *Overs) Begin(t stack.Time, depth int, s *trace.Slice) {
+	o.settle(t)
+	o.end(t)
+	o.since, o.depth = t, depth+1
+	o.h.Begin(t, depth, s)
+}
+
+// End: see Begin.
+func (o *Overs) End(t stack.Time, depth int, s *trace.Slice) {
+	o.settle(t)
+	o.end(t)
+	o.since, o.depth = t, depth
+	o.h.End(t, depth, s)
+}
+
+// Other: see Begin.
+func (o *Overs) Other(e event.Event) {
+	o.settle(e.Time)
+	switch e.Kind() {
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			o.end(e.Time)
+			o.since = max(o.since, e.Time)
+		}
+	case event.State, event.Mark:
+		o.end(e.Time)
+		o.since = max(o.since, e.Time)
+	case event.Wait, event.Lock:
+		was := o.v.What(&o.now)
+		if now := o.now; now.Apply(e) && o.v.What(&now) != was {
+			o.end(e.Time)
+			o.since = max(o.since, e.Time)
+		}
+	}
+	o.now.Apply(e)
+	o.h.Other(e)
+}

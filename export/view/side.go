@@ -1,0 +1,131 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Side is what part of a thread's time an export shows.
+type Side uint8
+
+// Sides.
+const (
+	BothSides Side = iota
+	OnCPU          // while it was seen to run
+	OffCPU         // while it was seen to wait, for a CPU too
+)
+
+// String is what is shown, in words; "" for everything.
+func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone"}[x] }
+
+// has reports whether time in state s is shown. Of a thread of unknown state
+// nobody said that it waits.
+func (x Side) has(s stack.State) bool {
+	return x == BothSides || (x == OffCPU) == Waits(s)
+}
+
+func (x Side) shows(w *diff.Waiting) bool {
+	s, _ := w.State()
+	return x.has(s)
+}
+
+// seen is a Seen as the side shows it: without samples of the other one (in
+// tells), but with the time that a thread ran before it was seen to wait.
+func (x Side) seen(e event.Event, in bool) event.Event {
+	how, n, cpu := event.SeenFields(e.Payload())
+	if !in {
+		n = 0
+	}
+	if x == OffCPU {
+		cpu = 0
+	}
+	return event.Make(e.Time, event.Seen, event.SeenOf(how, n, cpu))
+}
+
+// ParseSide joins the flags --on-cpu and --off-cpu.
+func ParseSide(on, off bool) (Side, error) {
+	switch {
+	case on && off:
+		return BothSides, fmt.Errorf("--on-cpu and --off-cpu leave nothing out together; give one")
+	case on:
+		return OnCPU, nil
+	case off:
+		return OffCPU, nil
+	}
+	return BothSides, nil
+}
+
+// half stands behind a clip and cuts slices to the times that a side shows. A
+// slice that goes on over what is left out is shown as several.
+type half struct {
+	h    trace.SliceHandler
+	side Side
+	c    *clip
+
+	begun bool
+	in    bool       // the state is of the side
+	since stack.Time // when that began
+	shown int        // slices of the stack that h was told of
+}
+
+// begin tells h of the slices that were open before what happens at t: none
+// that begins and ends in one moment.
+func (f *half) begin(t stack.Time, open int) {
+	if !f.begun { // the state in force comes behind the slices that were open
+		f.begun, f.in = true, f.side.shows(&f.c.before)
+	}
+	if !f.in || t <= f.since {
+		return
+	}
+	for ; f.shown < open; f.shown++ {
+		f.h.Begin(f.since, f.shown, &f.c.s.Stack[f.shown])
+	}
+}
+
+func (f *half) Begin(t stack.Time, depth int, s *trace.Slice) {
+	f.begin(t, depth)
+	if f.in && f.shown == depth && t > f.since {
+		f.h.Begin(t, depth, s)
+		f.shown++
+	}
+}
+
+func (f *half) End(t stack.Time, depth int, s *trace.Slice) {
+	f.begin(t, depth+1)
+	if depth < f.shown {
+		f.h.End(t, depth, s)
+		f.shown = depth
+	}
+}
+
+func (f *half) Other(e event.Event) {
+	f.begin(e.Time, f.c.open)
+	switch e.Kind() {
+	case event.State:
+		s, _ := event.StateFields(e.Payload())
+		in := f.side.has(s)
+		if in && !f.in {
+			f.since = e.Time
+		}
+		if !in && f.in {
+			for ; f.shown > 0; f.shown-- {
+				f.h.End(e.Time, f.shown-1, &f.c.s.Stack[f.shown-1])
+			}
+		}
+		f.in = in
+		if !in {
+			e = event.Make(e.Time, event.State, event.StateOf(stack.StateUnknown, -1))
+		}
+	case event.Wait, event.Lock, event.Holder:
+		if !f.in {
+			return
+		}
+	case event.Seen:
+		e = f.side.seen(e, f.in)
+	}
+	f.h.Other(e)
+}

@@ -1,0 +1,304 @@
+package view
+
+import (
+	"path"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Interval is a time that a thread spent in one state: a wait, where it was
+// blocked. Two waits in a row are two intervals.
+type Interval struct {
+	Begin, End stack.Time
+	// Seen is when it was last confirmed: it ended after that, and not later
+	// than at End.
+	Seen    stack.Time
+	Samples int
+	// CPU is the time on a CPU, Delay that of waiting for one, in ns, and
+	// Switches how often the thread got one. What a thread used up before it was
+	// first seen to wait counts for the running before that.
+	CPU, Delay int64
+	Switches   uint64
+	// Waiting is what was known at the end of it, when most is.
+	Waiting diff.Waiting
+}
+
+// Edge is how much earlier than End it may have ended, in ns.
+func (i *Interval) Edge() int64 { return max(int64(i.End-i.Seen), 0) }
+
+// Waits reports whether the thread was off the CPUs.
+func (i *Interval) Waits() bool {
+	s, _ := i.Waiting.State()
+	return Waits(s)
+}
+
+// Intervals cuts what a replay hands on into intervals. An interval is yielded
+// when the next one ends, or by Close; they come in order, and are the
+// yielder's own. Times in which the state is not known are in none.
+type Intervals struct {
+	Yield func(*Interval)
+
+	now, before Interval
+	open, held  bool
+}
+
+// Other takes the events of a replay.
+func (x *Intervals) Other(e event.Event) {
+	switch e.Kind() {
+	case event.Seen:
+		_, n, cpu := event.SeenFields(e.Payload())
+		if x.open {
+			x.now.Seen = max(x.now.Seen, e.Time)
+			x.now.Samples += n
+			x.spent().CPU += cpu
+		}
+	case event.Sched:
+		n, delay := event.SchedFields(e.Payload())
+		if x.open {
+			p := x.spent()
+			p.Switches += n
+			p.Delay += delay
+		}
+	case event.State:
+		x.end(e.Time)
+		if s, _ := event.StateFields(e.Payload()); s != stack.StateUnknown && s != stack.StateDead {
+			x.open = true
+			x.now = Interval{Begin: e.Time, Seen: e.Time}
+			x.now.Waiting.Apply(e)
+		}
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			x.end(e.Time)
+		}
+	case event.Mark:
+		if why := stack.Why(e.Payload()); why == stack.WhyGone {
+			x.end(e.Time)
+		}
+	default:
+		x.now.Waiting.Apply(e)
+	}
+}
+
+// spent is the interval that the time up to now was spent in.
+func (x *Intervals) spent() *Interval {
+	if x.held && x.now.Waits() && !x.before.Waits() && x.before.End == x.now.Begin {
+		return &x.before
+	}
+	return &x.now
+}
+
+func (x *Intervals) end(t stack.Time) {
+	if !x.open {
+		return
+	}
+	if x.held {
+		x.Yield(&x.before)
+	}
+	x.open, x.held = false, true
+	x.before = x.now
+	x.before.End = max(t, x.before.Begin)
+	x.now = Interval{}
+}
+
+// Open reports whether an interval is under way: Close cuts it off, and yields
+// it last.
+func (x *Intervals) Open() bool { return x.open }
+
+// Close ends what is open at t, the end of the replay.
+func (x *Intervals) Close(t stack.Time) {
+	x.end(t)
+	if x.held {
+		x.held = false
+		x.Yield(&x.before)
+	}
+}
+
+// Wait is the description of a wait; nil: the recording has none.
+func (v *View) Wait(w *diff.Waiting) *trace.Wait {
+	id := w.Wait()
+	if id == 0 {
+		return nil
+	}
+	d, ok := v.waits[id]
+	if !ok {
+		if x, there := v.Rec.Waits[id]; there {
+			d = &x
+		}
+		v.waits[id] = d
+	}
+	return d
+}
+
+// maxWhat is the longest text, in bytes, of what is waited for.
+const maxWhat = 512
+
+// What is in short what a thread waits for, "" where that is not known: see
+// trace.Wait.
+func (v *View) What(w *diff.Waiting) string {
+	if w.Lock() == 0 && w.Wait() == 0 {
+		return ""
+	}
+	return Text(v.Wait(w).What(w.Lock()), maxWhat)
+}
+
+// LockOf is the lock that a thread waits for, in words; "" where it waits for none.
+func (v *View) LockOf(w *diff.Waiting) string {
+	d := v.Wait(w)
+	if w.Lock() == 0 && (d == nil || d.Lock == "") {
+		return ""
+	}
+	return Text(d.LockName(w.Lock()), maxWhat)
+}
+
+// ThreadName is the thread with a TID, in words: "worker-1 (1240)".
+func (v *View) ThreadName(tid stack.TID) string {
+	if i, ok := v.byTID()[tid]; ok {
+		return v.Threads[i].Label + " (" + strconv.Itoa(int(tid)) + ")"
+	}
+	for i := range v.Rec.Threads {
+		if t := &v.Rec.Threads[i]; t.TID == tid {
+			return Text(t.Name, maxThreadName) + " (" + strconv.Itoa(int(tid)) + ")"
+		}
+	}
+	return "thread " + strconv.Itoa(int(tid))
+}
+
+// ByTID finds the thread of the view that had a TID, the newest of several.
+func (v *View) ByTID(tid stack.TID) (*Thread, bool) {
+	i, ok := v.byTID()[tid]
+	if !ok {
+		return nil, false
+	}
+	return &v.Threads[i], true
+}
+
+func (v *View) byTID() map[stack.TID]int {
+	if v.tids == nil {
+		v.tids = map[stack.TID]int{}
+		for i := range v.Threads {
+			t := &v.Threads[i]
+			if j, ok := v.tids[t.TID]; !ok || v.Threads[j].Since <= t.Since {
+				v.tids[t.TID] = i
+			}
+		}
+	}
+	return v.tids
+}
+
+// A Detail is a fact about a wait, for formats that have a place for such.
+type Detail struct{ Name, Value string }
+
+// Names of details.
+const (
+	DetailCall      = "call"
+	DetailArgs      = "args"
+	DetailFile      = "file"
+	DetailPeer      = "peer"
+	DetailTimeout   = "timeout"
+	DetailLock      = "lock"
+	DetailAddress   = "address"
+	DetailModule    = "module"
+	DetailLockKnown = "lock_known_by"
+	DetailHolder    = "holder"
+	DetailKnownBy   = "holder_known_by"
+	DetailNoHolder  = "no_holder"
+	DetailWhy       = "not_known"
+)
+
+// Details appends what is known of a wait, in a fixed order.
+func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
+	add := func(name, val string) {
+		if val != "" {
+			out = append(out, Detail{name, Text(val, maxWhat)})
+		}
+	}
+	_, nr := w.State()
+	d := v.Wait(w)
+	add(DetailCall, v.Call(nr))
+	if d != nil {
+		add(DetailArgs, d.Args)
+		add(DetailFile, d.File)
+		add(DetailPeer, d.Peer)
+		add(DetailTimeout, Duration(d.Timeout))
+	}
+	add(DetailLock, v.LockOf(w))
+	if w.Lock() != 0 {
+		add(DetailAddress, "0x"+strconv.FormatUint(w.Lock(), 16))
+	}
+	if d != nil {
+		if d.Symbol != "" {
+			add(DetailModule, d.Module)
+		}
+		add(DetailLockKnown, d.KnownBy)
+	}
+	if tid, by := w.Holder(); tid != 0 {
+		add(DetailHolder, v.ThreadName(tid))
+		add(DetailKnownBy, by.String())
+	} else if d != nil {
+		add(DetailNoHolder, d.NoHolder)
+	}
+	if d != nil {
+		add(DetailWhy, d.Why)
+	}
+	return out
+}
+
+// Asker finds the call that asked for what a stack (outermost first) waits for:
+// the innermost one that is no part of the C library, of a language's or of
+// its way of locking. -1: there is none.
+func (v *View) Asker(st []trace.Slice) int {
+	for i := len(st) - 1; i >= 0; i-- {
+		s := &st[i]
+		if s.Loc == nil || s.Loc.Word.Kind() == stack.KindError {
+			continue
+		}
+		if m := v.ModuleOf(s); m >= 0 && library(v.Rec.Modules[m].Path) {
+			continue
+		}
+		if !locking(v.Names.Func(&s.Frame).Name) {
+			return i
+		}
+	}
+	return -1
+}
+
+// libraries that lock for others, as their files are called.
+var libraries = []string{"libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libc.musl", "libstdc++", "libc++", "[vdso]"}
+
+func library(module string) bool {
+	name := path.Base(module)
+	for _, l := range libraries {
+		if strings.HasPrefix(name, l) {
+			return true
+		}
+	}
+	return false
+}
+
+// locks are how functions are called that only pass a wait on: of the C
+// library, C++'s, Rust's and Go's standard libraries and runtimes.
+var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "__futex", "futex", "sem_", "__new_sem", "__sem", "syscall", "__syscall",
+	"__clock_", "clock_nanosleep", "std::", "__gnu_cxx::", "__gthread", "<std::", "core::", "<core::", "alloc::", "parking_lot", "lock_api::", "sync.",
+	"internal/sync.", "runtime.", "internal/runtime/", "internal/poll.", "syscall.", "poll", "__poll", "epoll_", "read", "write", "__libc_", "__read", "__write"}
+
+func locking(name string) bool {
+	for _, l := range locks {
+		if !strings.HasPrefix(name, l) {
+			continue
+		}
+		switch l {
+		case "read", "write", "poll", "syscall", "futex":
+			if name == l {
+				return true
+			}
+		default:
+			return true
+		}
+	}
+	return false
+}
