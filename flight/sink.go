@@ -1,7 +1,6 @@
 package flight
 
 import (
-	"slices"
 	"sync/atomic"
 
 	"github.com/sliverprof/sliver/diff"
@@ -30,7 +29,6 @@ type Sink struct {
 	events   []event.Event
 	batch    []ringbuf.Event
 	lastSync stack.Time
-	waits    [3]uint64  // what it waits for: payloads of Wait, Lock and Holder
 	failed   stack.Time // when the ring could last not grow
 }
 
