@@ -181,12 +181,14 @@ DO $$ BEGIN
 END $$;
 `
 
-func startPostgres(t *testing.T) []pick {
-	server := testprog.Tool(t, "postgres")
-	if path, err := filepath.EvalSymlinks(server); err == nil {
-		server = path
+// servePostgres starts a server of one's own and returns what runs its clients:
+// psql with arguments besides those for the connection.
+func servePostgres(t *testing.T) (server *testprog.Proc, psql func(args ...string) *exec.Cmd) {
+	path := testprog.Tool(t, "postgres")
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		path = real
 	}
-	bin := filepath.Dir(server)
+	bin := filepath.Dir(path)
 	dir := folder(t)
 	attr := func() *syscall.SysProcAttr { return &syscall.SysProcAttr{} }
 	if os.Geteuid() == 0 { // it refuses to run as root
@@ -223,12 +225,18 @@ func startPostgres(t *testing.T) []pick {
 		<-p.Exited()
 	})
 	listens(t, p, port)
-	sql := write(t, "load.sql", postgresLoad)
-	client := command("psql", "-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres", "-f", sql)
+	psql = func(args ...string) *exec.Cmd {
+		return command("psql", append([]string{"-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres"}, args...)...)
+	}
 	eventually(t, "postgres starts up", func() bool { // it may listen before it lets anyone in
-		return command("psql", "-X", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres", "-c", "SELECT 1").Run() == nil
+		return psql("-c", "SELECT 1").Run() == nil
 	})
-	line := launch(t, client).Line("")
+	return p, psql
+}
+
+func startPostgres(t *testing.T) []pick {
+	_, psql := servePostgres(t)
+	line := launch(t, psql("-f", write(t, "load.sql", postgresLoad))).Line("")
 	backend, err := strconv.Atoi(strings.TrimSpace(line))
 	if err != nil {
 		t.Fatalf("psql printed %q for its backend's PID", line)

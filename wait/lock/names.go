@@ -65,6 +65,8 @@ func function(name string) named {
 		return named{kind: Mutex}
 	case strings.HasPrefix(n, "pthread_cond_") && strings.Contains(n, "wait"), n == "cnd_wait", n == "cnd_timedwait":
 		return named{kind: Cond}
+	case strings.HasPrefix(n, "pthread_cond_") && (strings.Contains(n, "signal") || strings.Contains(n, "broadcast")):
+		return named{kind: Cond, note: "it wakes others, and waits until they have made room; the address is that of the word slept on"}
 	case strings.HasPrefix(n, "new_sem_") && strings.Contains(n, "wait"), n == "sem_wait", n == "sem_timedwait", n == "sem_clockwait":
 		return named{kind: Semaphore}
 	case strings.HasPrefix(n, "pthread_rwlock_"):
