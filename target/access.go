@@ -62,48 +62,66 @@ func (p *Process) access(status *Status) error {
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("read memory of %s: %w", who, err)
 	}
-	me := self()
-	if me.CapPrm&(1<<unix.CAP_SYS_PTRACE) != 0 {
-		if p.facts.Container {
-			return refuse(p.pid, comm, NoCapability, who+" lies in another namespace, over which CAP_SYS_PTRACE does not reach",
-				"run as root of the host's user namespace")
-		}
-		return p.policy(who)
-	}
-	switch {
-	case status.UID != os.Geteuid():
-		return refuse(p.pid, comm, OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", who, status.UID, os.Geteuid()),
-			fmt.Sprintf("run as that user, or with sudo, or give the program the capability: setcap cap_sys_ptrace+ep %s", program()))
-	case status.CapPrm&^me.CapPrm != 0:
-		return refuse(p.pid, comm, NoCapability, who+" has capabilities that you lack",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
-	}
-	switch scope := yama(); {
-	case scope == 3:
-		return refuse(p.pid, comm, YamaScope, "the Yama security module forbids all tracing until the next boot (kernel.yama.ptrace_scope is 3)",
-			"set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d and reboot")
-	case scope == 2:
-		return refuse(p.pid, comm, YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
-	case scope == 1 && !p.child:
-		return refuse(p.pid, comm, YamaScope, who+" is no child of this program, and the Yama security module lets you trace nothing else (kernel.yama.ptrace_scope is 1)",
-			fmt.Sprintf("run with sudo, or start the program with it (record -- CMD), or: setcap cap_sys_ptrace+ep %s, or: sysctl kernel.yama.ptrace_scope=0", program()))
-	}
+	d := denial{pid: p.pid, comm: comm, who: who, status: *status, me: self(), euid: os.Geteuid(), container: p.facts.Container,
+		child: p.child, yama: yama()}
 	// The owner of /proc/PID/* turns to root where a process is not dumpable.
 	var st unix.Stat_t
-	if unix.Fstatat(p.dir, "stat", &st, 0) == nil && int(st.Uid) != status.UID {
-		return refuse(p.pid, comm, NotDumpable, who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
-	}
-	return p.policy(who)
+	d.hidden = unix.Fstatat(p.dir, "stat", &st, 0) == nil && int(st.Uid) != status.UID
+	return d.reason()
 }
 
-func (p *Process) policy(who string) error {
-	what := who + " may not be traced: a security module refuses it"
+// denial is all that bears on why a process may not be traced.
+type denial struct {
+	pid       int
+	comm, who string
+	status    Status // of the process
+	me        Status
+	euid      int
+	container bool // other namespaces than ours
+	child     bool // we have started it
+	yama      int  // the module's scope, 0 where it is not in force
+	hidden    bool // its files under /proc are not its user's
+}
+
+// reason finds out who refused.
+func (d *denial) reason() error {
+	no := func(why Reason, what, advice string) error { return refuse(d.pid, d.comm, why, what, advice) }
+	if d.me.CapPrm&(1<<unix.CAP_SYS_PTRACE) != 0 {
+		if d.container {
+			return no(NoCapability, d.who+" lies in another namespace, over which CAP_SYS_PTRACE does not reach",
+				"run as root of the host's user namespace")
+		}
+		return d.policy()
+	}
+	switch {
+	case d.status.UID != d.euid:
+		return no(OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", d.who, d.status.UID, d.euid),
+			fmt.Sprintf("run as that user, or with sudo, or give the program the capability: setcap cap_sys_ptrace+ep %s", program()))
+	case d.status.CapPrm&^d.me.CapPrm != 0:
+		return no(NoCapability, d.who+" has capabilities that you lack",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	case d.yama == 3:
+		return no(YamaScope, "the Yama security module forbids all tracing until the next boot (kernel.yama.ptrace_scope is 3)",
+			"set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d and reboot")
+	case d.yama == 2:
+		return no(YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	case d.yama == 1 && !d.child:
+		return no(YamaScope, d.who+" is no child of this program, and the Yama security module lets you trace nothing else (kernel.yama.ptrace_scope is 1)",
+			fmt.Sprintf("run with sudo, or start the program with it (record -- CMD), or: setcap cap_sys_ptrace+ep %s, or: sysctl kernel.yama.ptrace_scope=0", program()))
+	case d.hidden:
+		return no(NotDumpable, d.who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
+			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+	}
+	return d.policy()
+}
+
+func (d *denial) policy() error {
+	what := d.who + " may not be traced: a security module refuses it"
 	if b, err := os.ReadFile("/sys/kernel/security/lsm"); err == nil {
 		what += " (in force: " + strings.TrimSpace(string(b)) + ")"
 	}
-	return refuse(p.pid, p.facts.Comm, OtherPolicy, what, "look at the kernel's audit log (dmesg, ausearch -m avc) for who did")
+	return refuse(d.pid, d.comm, OtherPolicy, what, "look at the kernel's audit log (dmesg, ausearch -m avc) for who did")
 }
 
 // machine refuses programs of the other width.

@@ -68,12 +68,15 @@ func checkProcfs() Check {
 }
 
 func checkYama() Check {
-	c := Check{Name: "Yama", Found: "not in this kernel: one's own processes may be traced"}
 	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err != nil {
-		return c
+		return Check{Name: "Yama", Found: "not in this kernel: one's own processes may be traced"}
 	}
-	scope := strings.TrimSpace(string(b))
+	return yamaCheck(strings.TrimSpace(string(b)), hasCap(capSysPtrace))
+}
+
+func yamaCheck(scope string, capable bool) Check {
+	c := Check{Name: "Yama"}
 	switch scope {
 	case "0":
 		c.Found = "ptrace_scope is 0: one's own processes may be traced"
@@ -87,7 +90,7 @@ func checkYama() Check {
 		c.Verdict, c.Found = Missing, "ptrace_scope is "+scope+": nobody may trace"
 		c.Advice = "it can be lowered by a reboot only: see /etc/sysctl.d/10-ptrace.conf"
 	}
-	if c.Verdict != Good && scope != "3" && hasCap(capSysPtrace) {
+	if c.Verdict != Good && scope != "3" && capable {
 		c.Verdict, c.Advice = Good, ""
 		c.Found += "; this program has CAP_SYS_PTRACE"
 	}

@@ -219,13 +219,17 @@ func TestLateAndExec(t *testing.T) {
 }
 
 // loopVar tells a helper process what to do: "PID TID …" captures until it is
-// killed (see kill_test.go), "seize TID" is another tracer until its input ends.
+// killed (see kill_test.go), "seize TID" is another tracer until its input ends,
+// "filtered CALL PID" tries to open a process under a filter (refuse_test.go).
 const loopVar = "SLIVER_TEST_CAPTURE_LOOP"
 
 func TestMain(m *testing.M) {
 	if s := os.Getenv(loopVar); s != "" {
 		if tid, ok := strings.CutPrefix(s, "seize "); ok {
 			hold(tid)
+		}
+		if f := strings.Fields(s); f[0] == "filtered" {
+			filteredLook(f[1], f[2])
 		}
 		captureLoop(strings.Fields(s))
 	}
