@@ -101,6 +101,9 @@ func (t *Target) SelfCPU() int64 {
 // Image implements sampler.Target.
 func (t *Target) Image() (uint64, error) { return t.proc.Image() }
 
+// Stamp implements sampler.Target.
+func (t *Target) Stamp() (uint64, error) { return t.proc.Stamp() }
+
 // Space implements sampler.Target.
 func (t *Target) Space() *unwind.Space { return t.space }
 

@@ -112,6 +112,7 @@ func (g *group) run() {
 			continue
 		}
 		g.round(now)
+		g.s.peek(now)
 	}
 }
 

@@ -91,6 +91,12 @@ type Sampler struct {
 	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
 	first   atomic.Int64 // time of the first sample
+
+	// What groups know of the list of threads: see peek.
+	poke    chan struct{}
+	peeked  atomic.Int64 // when
+	peeks   atomic.Int64 // how often
+	stamp   atomic.Uint64
 	started atomic.Bool
 	paused  atomic.Bool
 	chosen  atomic.Pointer[Selection]
@@ -130,7 +136,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	if cfg.Selection == nil {
 		cfg.Selection, _ = ParseSelection("all")
 	}
-	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}}
+	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}, poke: make(chan struct{}, 1)}
 	s.ivl.Store(int64(cfg.Interval))
 	s.chosen.Store(cfg.Selection)
 	s.groupInit, s.wall = (*group).init, time.Now
@@ -220,34 +226,91 @@ func (s *Sampler) followEvery() time.Duration {
 	return min(max(s.cfg.Interval, 20*time.Millisecond), 100*time.Millisecond)
 }
 
-// follow takes up threads as they come until ctx or the target ends.
+// restFor is how many times followEvery the threads are left alone while the
+// groups' own peeks say that nothing changed: then names, and what a peek may
+// have missed, are looked at.
+const restFor = 10
+
+// follow takes up threads as they come until ctx or the target ends. It sleeps
+// as long as a group that is awake anyway looks out for it.
 func (s *Sampler) follow(ctx context.Context) error {
-	tick := time.NewTicker(s.followEvery())
-	defer tick.Stop()
 	var tids, before []stack.TID
 	var was *Selection
-	round := 0
+	every := s.followEvery()
+	var whole time.Time // the last time that names were read
 	for {
+		if stamp, err := s.target.Stamp(); err == nil {
+			s.stamp.Store(stamp) // before the list: a change after this is seen
+		}
 		var err error
 		tids, err = s.target.Threads(tids)
 		if err != nil || len(tids) == 0 {
 			return nil // gone
 		}
-		if sel := s.chosen.Load(); round%10 == 0 || sel != was || !sameTIDs(tids, before) {
+		due := time.Since(whole) >= restFor*every
+		if sel := s.chosen.Load(); due || sel != was || !sameTIDs(tids, before) {
 			was = sel
-			if round%10 == 0 && !s.target.Alive() {
-				return nil
+			if due {
+				whole = time.Now()
+				if !s.target.Alive() {
+					return nil
+				}
 			}
 			s.update(tids)
 			before = append(before[:0], tids...)
 		}
 		s.checkExec()
-		round++
+		if !s.rest(ctx, every) {
+			return nil
+		}
+	}
+}
+
+// rest waits until it is time to look at the list of threads: when a peek says
+// so, after restFor times every, or after every where nobody peeks. False: ctx
+// has ended.
+func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
+	seen := s.peeks.Load()
+	for n := range restFor {
+		wait := every
+		if n > 0 {
+			wait = (restFor - 1) * every // somebody peeks
+		}
+		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-tick.C:
+			t.Stop()
+			return false
+		case <-s.poke:
+			t.Stop()
+			return true
+		case <-t.C:
 		}
+		if n > 0 || s.peeks.Load() == seen {
+			return true
+		}
+	}
+	return true
+}
+
+// peek is called by a group between two rounds: at times one of them looks
+// whether the list of threads has to be read.
+func (s *Sampler) peek(now stack.Time) {
+	last := s.peeked.Load()
+	if int64(now)-last < int64(s.followEvery()) || !s.peeked.CompareAndSwap(last, int64(now)) {
+		return
+	}
+	s.peeks.Add(1)
+	if stamp, err := s.target.Stamp(); err != nil || stamp != s.stamp.Load() {
+		s.look()
+	}
+}
+
+// look has the list of threads read soon.
+func (s *Sampler) look() {
+	select {
+	case s.poke <- struct{}{}:
+	default: // somebody else said so
 	}
 }
 

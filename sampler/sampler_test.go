@@ -155,6 +155,7 @@ func (f *fakeTarget) Tracer(int) (Tracer, error) {
 	return &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}, nil
 }
 func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
+func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f.threads)), nil }
 func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
 func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
 func (f *fakeTarget) Alive() bool                          { return true }

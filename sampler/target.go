@@ -29,6 +29,9 @@ type Target interface {
 	Tracer(maxStack int) (Tracer, error)
 	// Image is a number that changes when the process execs.
 	Image() (uint64, error)
+	// Stamp is a number that changes with the number of threads and with Image. It
+	// is asked for by groups, and quick.
+	Stamp() (uint64, error)
 	// Space is the address space as last read. Remap reads the maps again,
 	// after an unknown address or (exec) for a new program, and tells whether
 	// anything changed.

@@ -8,6 +8,9 @@ import (
 	"runtime"
 	"slices"
 	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 type series struct {
@@ -33,7 +36,7 @@ func summarize(ns []int64) series {
 // BenchmarkCapture measures stops of one running thread, 4 KiB of stack each,
 // 1 ms apart.
 func BenchmarkCapture(b *testing.B) {
-	_, th, tr, w := benchTarget(b)
+	_, th, tr, w := benchTarget(b, "1")
 	ns := make([]int64, 0, b.N)
 	for range b.N {
 		tr.SleepUntil(monotonic() + 1e6)
@@ -43,8 +46,8 @@ func BenchmarkCapture(b *testing.B) {
 	report(b, "stop", summarize(ns))
 }
 
-func benchTarget(b *testing.B) (int, *Thread, *Tracer, *Window) {
-	prog := start(b, build(b, "testdata/spin.c"), "1")
+func benchTarget(b *testing.B, how string) (int, *Thread, *Tracer, *Window) {
+	prog := start(b, build(b, "testdata/spin.c"), how)
 	tid := 0
 	fmt.Sscan(prog.line(), &tid)
 	p := openProcess(b, prog.pid())
@@ -62,12 +65,36 @@ func report(b *testing.B, name string, s series) {
 	b.ReportMetric(float64(s.P999)/1e3, name+"-p999-µs")
 }
 
-// BenchmarkAgainstLoop takes turns with the bare C loop of bench/cloop on the
-// same thread, in rounds of 50 stops 1 ms apart, and reports our mean against
-// its two means. Every other round of ours runs under a garbage collection
-// every 10 ms.
+// BenchmarkAgainstLoop takes turns with the bare C loop of bench/cloop on one
+// running thread, 30 frames deep, and reports our mean against its two means, and
+// the 99.9th percentile of ours under a garbage collection every 10 ms against
+// that without. A round of each is 20 stops 10 ms apart, or 50 of 1 ms.
 func BenchmarkAgainstLoop(b *testing.B) {
-	tid, th, tr, w := benchTarget(b)
+	for _, c := range []struct {
+		name  string
+		gap   int64 // ns
+		stops int
+	}{{"100Hz", 1e7, 20}, {"1kHz", 1e6, 50}} {
+		b.Run(c.name, func(b *testing.B) { againstLoop(b, c.gap, c.stops) })
+	}
+}
+
+// cell makes a heap that a garbage collection has to walk.
+type cell struct {
+	next *cell
+	_    [7]uintptr
+}
+
+// heap is some 8 MiB of them, about what sliver holds while it records.
+func heap() (all *cell) {
+	for range 8 << 20 / 64 {
+		all = &cell{next: all}
+	}
+	return all
+}
+
+func againstLoop(b *testing.B, gap int64, stops int) {
+	tid, th, tr, w := benchTarget(b, "deep")
 	loop := exec.Command(build(b, "../bench/cloop/loop.c", "-O2"), fmt.Sprint(tid))
 	in, err := loop.StdinPipe()
 	if err != nil {
@@ -81,23 +108,40 @@ func BenchmarkAgainstLoop(b *testing.B) {
 		b.Fatal(err)
 	}
 	lines := bufio.NewReader(out)
-	const stops = 50
+	held := heap()
 	var ours, underGC []int64
+	collected := 0
 	round := func(to *[]int64, gc bool) {
-		next := monotonic() + 1e7
+		stop, done := make(chan struct{}), make(chan struct{})
+		if gc {
+			go func() {
+				defer close(done)
+				tick := time.NewTicker(10 * time.Millisecond)
+				defer tick.Stop()
+				for {
+					select {
+					case <-tick.C:
+						runtime.GC()
+						collected++
+					case <-stop:
+						return
+					}
+				}
+			}()
+		} else {
+			close(done)
+		}
 		for range stops {
-			if gc && monotonic() > next {
-				go runtime.GC()
-				next = monotonic() + 1e7
-			}
-			tr.SleepUntil(monotonic() + 1e6)
+			tr.SleepUntil(monotonic() + stack.Time(gap))
 			capture(b, tr, th, w)
 			*to = append(*to, int64(w.Resumed-w.Asked))
 		}
+		close(stop)
+		<-done
 	}
 	for range b.N {
 		for _, how := range []string{"spin", "block"} {
-			fmt.Fprintf(in, "%s %d 1000\n", how, stops)
+			fmt.Fprintf(in, "%s %d %d\n", how, stops, gap/1000)
 			if s, err := lines.ReadString('\n'); err != nil || s != "ok\n" {
 				b.Fatalf("loop: %q %v", s, err)
 			}
@@ -105,6 +149,7 @@ func BenchmarkAgainstLoop(b *testing.B) {
 		round(&ours, false)
 		round(&underGC, true)
 	}
+	runtime.KeepAlive(held)
 	in.Close()
 	var c struct{ Spin, Block series }
 	if err := json.NewDecoder(lines).Decode(&c); err != nil {
@@ -121,7 +166,9 @@ func BenchmarkAgainstLoop(b *testing.B) {
 	b.ReportMetric(s.Mean/c.Spin.Mean, "ours/spin")
 	b.ReportMetric(s.Mean/c.Block.Mean, "ours/block")
 	b.ReportMetric(float64(s.P50)/float64(c.Spin.P50), "ours/spin-p50")
+	b.ReportMetric(float64(s.P50)/float64(c.Block.P50), "ours/block-p50")
 	b.ReportMetric(float64(s.P999)/1e3, "ours-p999-µs")
 	b.ReportMetric(float64(g.P999)/1e3, "gc-p999-µs")
-	b.ReportMetric(float64(c.Spin.P999)/1e3, "spin-p999-µs")
+	b.ReportMetric(float64(g.P999)/float64(s.P999), "gc/ours-p999")
+	b.ReportMetric(float64(collected), "collections")
 }

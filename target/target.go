@@ -42,6 +42,7 @@ type Process struct {
 
 	mu   sync.Mutex
 	task int // /proc/PID/task, for getdents
+	stat int // /proc/PID/task/PID/stat
 	dirs []byte
 }
 
@@ -111,7 +112,7 @@ func Open(pid int) (*Process, error) {
 		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid),
 			"give the number of a running process, as this PID namespace shows it")
 	}
-	p := &Process{pid: pid, dir: dir, life: -1, task: -1}
+	p := &Process{pid: pid, dir: dir, life: -1, task: -1, stat: -1}
 	if err := p.open(); err != nil {
 		p.Close()
 		return nil, err
@@ -136,6 +137,10 @@ func (p *Process) open() error {
 		return p.vanished(err)
 	}
 	if p.task, err = p.openat("task", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
+		return p.vanished(err)
+	}
+	// The first thread's own: that of the process adds up all threads.
+	if p.stat, err = p.openat("task/"+strconv.Itoa(p.pid)+"/stat", unix.O_RDONLY); err != nil {
 		return p.vanished(err)
 	}
 	p.dirs = make([]byte, 32<<10)
@@ -188,7 +193,7 @@ func (p *Process) cgroup() string {
 func (p *Process) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, fd := range []*int{&p.dir, &p.life, &p.task} {
+	for _, fd := range []*int{&p.dir, &p.life, &p.task, &p.stat} {
 		if *fd >= 0 {
 			unix.Close(*fd)
 			*fd = -1
@@ -215,7 +220,8 @@ func (p *Process) Alive() bool {
 // exec (not exact: two images may share a number, with odds like 1 in 2^30 on
 // a kernel that randomises stacks). It stays the same otherwise.
 func (p *Process) Image() (uint64, error) {
-	b, err := p.read("stat", 4096)
+	var buf [1024]byte
+	b, err := pread(p.stat, buf[:])
 	if err != nil {
 		return 0, gone(err)
 	}
@@ -224,6 +230,21 @@ func (p *Process) Image() (uint64, error) {
 		return 0, fmt.Errorf("read stat of process %d: %w", p.pid, err)
 	}
 	return st.StartCode*31 ^ st.StartStack<<7 ^ st.EndCode, nil
+}
+
+// Stamp is a number that changes when Image does or when the number of threads
+// does: two short system calls on open files, however many threads there are. A
+// thread that ends as another one begins is missed.
+func (p *Process) Stamp() (uint64, error) {
+	im, err := p.Image()
+	if err != nil {
+		return 0, err
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(p.task, &st); err != nil {
+		return 0, gone(err)
+	}
+	return im<<16 ^ im>>48 ^ uint64(st.Nlink), nil // one link a thread (fs/proc/base.c, proc_task_getattr)
 }
 
 func (p *Process) openat(name string, flags int) (int, error) {

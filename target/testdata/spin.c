@@ -1,5 +1,6 @@
 /* spin: threads that run and never sleep.
  *   spin regs     loads known values into registers and on its stack, says where, and spins
+ *   spin deep     one thread that counts 30 frames deep; says its TID; ends with its input
  *   spin N        N threads that count; says their TIDs; ends with its input
  */
 #define _GNU_SOURCE
@@ -48,15 +49,30 @@ static void regs(void)
 #endif
 }
 
+static int frames; /* between count and what calls it */
+static volatile int enough;
+
 static void *count(void *p)
 {
 	volatile uint64_t x = 0;
 	*(pid_t *)p = (pid_t)syscall(SYS_gettid);
 	__atomic_thread_fence(__ATOMIC_SEQ_CST);
 	__atomic_store_n((pid_t *)p + 1, 1, __ATOMIC_SEQ_CST);
-	for (;;)
+	while (!enough)
 		x++;
 	return 0;
+}
+
+/* Each call needs its frame: what it returns is looked at. */
+static __attribute__((noinline)) void *deep(void *p, int n)
+{
+	void *volatile r = n > 0 ? deep(p, n - 1) : count(p);
+	return r;
+}
+
+static void *down(void *p)
+{
+	return deep(p, frames);
 }
 
 int main(int argc, char **argv)
@@ -67,9 +83,13 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	int n = argc > 1 ? atoi(argv[1]) : 1;
+	if (argc > 1 && strcmp(argv[1], "deep") == 0) {
+		n = 1;
+		frames = 25; /* and count, down, and two of the C library's */
+	}
 	for (int i = 0; i < n && i < 64; i++) {
 		pthread_t t;
-		if (pthread_create(&t, 0, count, tids[i]))
+		if (pthread_create(&t, 0, frames ? down : count, tids[i]))
 			return 1;
 		while (!__atomic_load_n(&tids[i][1], __ATOMIC_SEQ_CST))
 			usleep(100);
