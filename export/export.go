@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/export/firefox"
 	"github.com/sliverprof/sliver/export/flame"
 	"github.com/sliverprof/sliver/export/nanoscope"
+	"github.com/sliverprof/sliver/export/otlp"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/pprof"
 	"github.com/sliverprof/sliver/export/speedscope"
@@ -54,6 +55,7 @@ func Formats() []*Format {
 		{Name: "sliver", Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
 		{Name: "perfetto", Extensions: []string{".pftrace", ".perfetto-trace"}, About: "timeline for https://ui.perfetto.dev", write: perfetto.Write},
 		{Name: "pprof", Extensions: []string{".pb.gz", ".pprof"}, About: "profile for go tool pprof and what reads its files", write: pprof.Write},
+		{Name: "otlp", Extensions: []string{".otlp"}, About: "OpenTelemetry profiles, one request as a collector takes it", write: otlp.Write},
 		{Name: "nanoscope", Extensions: []string{".nanoscope.txt"}, About: "Nanoscope, one file a thread",
 			writeThread: nanoscope.Write, beside: nanoscope.WriteStates, besideExt: ".state"},
 		{Name: "firefox", Extensions: []string{".firefox.json.gz"}, About: "profile and markers for https://profiler.firefox.com", write: firefox.Write},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
@@ -68,6 +69,12 @@ var ErrOver = errors.New("the recording is no longer there")
 // names. It can be read until release is called. Naming takes a while, like at
 // the end of a recording.
 func (s *Session) Snapshot() (rec *trace.Recording, release func(), err error) {
+	return s.Window(0)
+}
+
+// Window is Snapshot with what says something of the time from from on alone:
+// it costs what the window does, not what came before.
+func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(), err error) {
 	s.fileMu.Lock()
 	f := s.temp
 	if f == nil || s.closing {
@@ -92,6 +99,9 @@ func (s *Session) Snapshot() (rec *trace.Recording, release func(), err error) {
 	}
 	if err != nil {
 		return nil, nil, err
+	}
+	if from > 0 {
+		rec = rec.Since(from)
 	}
 	if rec.Symbols == nil {
 		captured := rec.Captured

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/pprof/profile"
+
+	"github.com/sliverprof/sliver/internal/otelreceiver"
 )
 
 // TestExportPart: what --range, --threads and --focus choose, by pprof's own
@@ -138,5 +140,49 @@ func TestImport(t *testing.T) {
 	write("bad.json", `{"traceEvents":[{"ph":"X","ts":1,"name":"a"},nonsense`)
 	if r := sliver(t, dir, "export", "bad.json", "-o", "x.pb.gz"); r.status != 1 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "Chrome JSON: byte") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestPush: a recording under way feeds the Collector's own receiver, window
+// by window, and writes nothing else.
+func TestPush(t *testing.T) {
+	r := otelreceiver.Start(t)
+	p := spin(t)
+	dir := t.TempDir()
+	res := sliver(t, dir, "record", "-p", pidOf(p), "-d", "3500ms", "--otlp", r.URL, "--window", "1s", "--service", "spinner", "--spool", filepath.Join(dir, "spool"))
+	if res.status != 0 || !strings.Contains(res.errors, "pushed ") {
+		t.Fatalf("%+v", res)
+	}
+	windows, wall, last := 0, int64(0), uint64(0)
+	for wall < 2_000_000_000 && windows < 5 {
+		b := r.Next(t)
+		windows++
+		if b.Resource["service.name"] != "spinner" || b.Resource["process.pid"] != float64(p.PID) {
+			t.Errorf("resource %v", b.Resource)
+		}
+		for _, x := range b.Profiles {
+			if x.Type != "wall" {
+				continue
+			}
+			if x.Time < last || x.Duration == 0 {
+				t.Errorf("a window at %d of %d ns, the one before began at %d", x.Time, x.Duration, last)
+			}
+			last = x.Time
+			for _, s := range x.Samples {
+				wall += s.Value
+				if !strings.Contains(strings.Join(s.Stack, " "), "spin") {
+					t.Errorf("stack %v", s.Stack)
+				}
+			}
+		}
+	}
+	if windows < 2 || wall < 2_000_000_000 {
+		t.Errorf("%d windows, %d ns", windows, wall)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.sliver")); len(left) > 0 {
+		t.Errorf("files %v", left)
+	}
+	if left, _ := os.ReadDir(filepath.Join(dir, "spool")); len(left) > 0 {
+		t.Errorf("%d files in the spool", len(left))
 	}
 }

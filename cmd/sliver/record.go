@@ -39,6 +39,7 @@ type recordFlags struct {
 	quiet       bool
 	json        bool
 	metrics     string
+	push        pushFlags
 	web         webFlags
 	page        bool // as web says
 
@@ -61,6 +62,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+	f.push.register(fs)
 	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus at this address\n(a port alone: on loopback)")
@@ -106,6 +108,7 @@ Examples:
   sliver record -p 1234 -t 'worker-*,!worker-0' -i 1ms -d 5s
   sliver record -o run.sliver -o run.nanoscope.txt -- ./program --its-own flags
   sliver record -p 1234 --web --open                 watch it live, in the browser
+  sliver record -p 1234 --otlp http://localhost:4318 --service shop   feed a collector
   sliver record -p $(pidof redis-server) -d 5s --json -o /tmp/r.pftrace
 
 Ctrl-C ends a recording properly, a second one at once. With a command, Ctrl-C
@@ -169,6 +172,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 		return o, usagef("record", "%v", err)
 	}
 	if o.Outputs, err = outputsOf(f.outputs, f.format, "record"); err != nil {
+		return o, err
+	}
+	if err := f.push.parse(f.fs); err != nil {
 		return o, err
 	}
 	for _, out := range o.Outputs {
@@ -259,7 +265,7 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 // record runs one session to its end. c is the command that is the target, nil
 // for a process that was there before.
 func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *target.Command) error {
-	if len(o.Outputs) == 0 {
+	if len(o.Outputs) == 0 && !f.push.any() {
 		name := session.DefaultOutput(p.Facts().Comm, p.PID(), time.Now())
 		out, err := export.ParseOutput(name, "")
 		if err != nil {
@@ -289,9 +295,16 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		}
 		return tel.Watch(&now)
 	}
+	pushed, err := f.push.open(e)
+	if err != nil {
+		return err
+	}
+	if pushed != nil {
+		defer pushed.close(f.quiet)
+	}
 	first := o.Outputs
 	for n := 2; ; n++ {
-		again, err := f.recordOnce(e, o, p, c != nil, view, watch)
+		again, err := f.recordOnce(e, o, p, c != nil, view, watch, pushed)
 		if err != nil || !again {
 			return err
 		}
@@ -312,7 +325,7 @@ func (c *current) Account() session.Account { return c.s.Load().Account() }
 
 // recordOnce runs one session to its end, and tells whether the page asked for
 // another one.
-func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, command bool, view *liveView, watch func(*session.Session) error) (again bool, err error) {
+func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, command bool, view *liveView, watch func(*session.Session) error, pushed *windows) (again bool, err error) {
 	s, err := session.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return false, noThreads(f.threads, p)
@@ -333,8 +346,18 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	ctx, stop := f.signals(e, s, command)
 	defer stop()
 	line := newStatusLine(e, s, f.quiet)
+	var full func() // ends a recording that grew large and that nobody keeps
+	if pushed != nil && len(o.Outputs) == 0 && o.Duration == 0 {
+		full = sync.OnceFunc(func() { again = true; s.Stop() })
+	}
+	rest := func() {}
+	if pushed != nil {
+		rest = pushed.follow(s, full)
+	}
 	reason, runErr := s.Run(ctx)
+	rest()
 	line.close()
+	again = again && ctx.Err() == nil
 	if view != nil {
 		view.ended(reason)
 	}
@@ -356,7 +379,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		writeSummary(e.stderr, res, p)
 	}
 	if view == nil {
-		return false, nil
+		return again, nil
 	}
 	stop() // from here on Ctrl-C takes the page down
 	return view.stay(), nil

@@ -42,6 +42,11 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return nil
 }
 
+// Profile is rec as a profile, for other formats with the same contents.
+func Profile(rec *trace.Recording, o view.Options) (*profile.Profile, error) {
+	return build(view.New(rec, o))
+}
+
 // comments are the command line on a line of its own, then how it was recorded.
 func comments(v *view.View) []string {
 	var out []string

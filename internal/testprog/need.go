@@ -86,6 +86,13 @@ func perfettoDir(t testing.TB) string {
 	return filepath.Join(CacheDir(t), "perfetto", "assets", "trace-processor")
 }
 
+// Missing skips the test, or fails it where SLIVER_REQUIRE names word, for
+// something that only the test itself could find missing.
+func Missing(t testing.TB, word, why string) {
+	t.Helper()
+	lack(t, word, why)
+}
+
 // lack is the one rule for what is missing: fail where it is required, else skip.
 func lack(t testing.TB, word, missing string) {
 	t.Helper()

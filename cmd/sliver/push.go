@@ -1,0 +1,196 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export/otlp"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/push"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+)
+
+// pushFlags are those of record that send windows to backends.
+type pushFlags struct {
+	otlp, pyroscope, parca []string
+	window                 time.Duration
+	service                string
+	resource               []string
+	headers                []string
+	spool                  string
+	spoolMB                int
+
+	sinks []*push.Sink
+	attrs []otlp.Attribute
+	head  http.Header
+}
+
+// Bounds of the flags.
+const (
+	minWindow  = time.Second
+	maxWindow  = time.Hour
+	maxSpoolMB = 1 << 20
+	// lastTry is how long the end waits for what is not sent yet.
+	lastTry = 5 * time.Second
+	// maxPushed is how large, in bytes, a recording that is only pushed gets
+	// on disk before a new one takes its place.
+	maxPushed = 512 << 20
+)
+
+func (f *pushFlags) register(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.otlp, "otlp", nil, "push windows as OpenTelemetry profiles to this collector\n(http://localhost:4318); repeatable; without -o nothing else is written")
+	fs.StringArrayVar(&f.pyroscope, "pyroscope", nil, "push windows to this Pyroscope (http://localhost:4040)")
+	fs.StringArrayVar(&f.parca, "parca", nil, "push windows to this Parca (http://localhost:7070)")
+	fs.DurationVar(&f.window, "window", 10*time.Second, "how long a pushed window is")
+	fs.StringVar(&f.service, "service", "", "service.name of what is pushed (default: the program's name)")
+	fs.StringArrayVar(&f.resource, "resource", nil, "further attribute of what is pushed, as deployment.environment=test")
+	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the pushing requests, as 'Authorization: Bearer …'")
+	fs.StringVar(&f.spool, "spool", "", "folder for windows that could not be sent yet (default:\nsliver/spool in the user's cache)")
+	fs.IntVar(&f.spoolMB, "spool-max", 64, "the most that folder may hold, in MB; the oldest go first")
+}
+
+func (f *pushFlags) any() bool { return len(f.otlp)+len(f.pyroscope)+len(f.parca) > 0 }
+
+func (f *pushFlags) parse(fs *pflag.FlagSet) error {
+	if !f.any() {
+		for _, name := range []string{"window", "service", "resource", "push-header", "spool", "spool-max"} {
+			if fs.Changed(name) {
+				return usagef("record", "--%s is for what is pushed: add --otlp, --pyroscope or --parca", name)
+			}
+		}
+		return nil
+	}
+	for _, k := range []struct {
+		kind push.Kind
+		urls []string
+	}{{push.OTLP, f.otlp}, {push.Pyroscope, f.pyroscope}, {push.Parca, f.parca}} {
+		for _, u := range k.urls {
+			s, err := push.ParseSink(k.kind, u)
+			if err != nil {
+				return usagef("record", "%v", err)
+			}
+			f.sinks = append(f.sinks, s)
+		}
+	}
+	if f.window < minWindow || f.window > maxWindow {
+		return usagef("record", "window: %v is out of range; use %v to %v", f.window, minWindow, maxWindow)
+	}
+	if f.spoolMB < 1 || f.spoolMB > maxSpoolMB {
+		return usagef("record", "spool-max: %d is out of range; use 1 to %d", f.spoolMB, maxSpoolMB)
+	}
+	if f.service != "" {
+		f.attrs = append(f.attrs, otlp.Attribute{Key: "service.name", Value: view.Text(f.service, 256)})
+	}
+	for _, r := range f.resource {
+		k, v, ok := strings.Cut(r, "=")
+		if !ok || k == "" {
+			return usagef("record", "resource: %q is no attribute; write NAME=VALUE", r)
+		}
+		f.attrs = append(f.attrs, otlp.Attribute{Key: view.Text(k, 256), Value: view.Text(v, 1024)})
+	}
+	f.head = http.Header{}
+	for _, h := range f.headers {
+		k, v, ok := strings.Cut(h, ":")
+		if !ok || strings.TrimSpace(k) == "" || strings.ContainsAny(h, "\r\n") {
+			return usagef("record", "push-header: write 'NAME: VALUE'")
+		}
+		f.head.Set(strings.TrimSpace(k), strings.TrimSpace(v))
+	}
+	return nil
+}
+
+// windows pushes the windows of one recording after the other.
+type windows struct {
+	f *pushFlags
+	p *push.Pusher
+	e *env
+
+	mu sync.Mutex // of e.stderr
+}
+
+func (f *pushFlags) open(e *env) (*windows, error) {
+	if !f.any() {
+		return nil, nil
+	}
+	dir := f.spool
+	if dir == "" {
+		cache, err := os.UserCacheDir()
+		if err != nil {
+			cache = os.TempDir()
+		}
+		dir = filepath.Join(cache, "sliver", "spool")
+	}
+	spool, err := push.OpenSpool(dir, int64(f.spoolMB)<<20)
+	if err != nil {
+		return nil, fmt.Errorf("%w; --spool chooses another folder", err)
+	}
+	w := &windows{f: f, e: e}
+	w.p = push.New(push.Options{Sinks: f.sinks, Spool: spool, Resource: f.attrs, Headers: f.head, Version: versionString(), Problem: w.problem})
+	return w, nil
+}
+
+func (w *windows) problem(s string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	fmt.Fprintf(w.e.stderr, "sliver: %s\n", oneLine(fmt.Errorf("%s", s)))
+}
+
+// follow pushes the windows of s until stop is called, which pushes the rest.
+// full is called when a recording that nobody keeps has become large.
+func (w *windows) follow(s *session.Session, full func()) (stop func()) {
+	quit, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(w.f.window)
+		defer tick.Stop()
+		from := target.Now()
+		for end := false; !end; {
+			select {
+			case <-tick.C:
+			case <-quit:
+				end = true
+			}
+			to := target.Now()
+			w.push(s, from, to)
+			from = to + 1
+			if full != nil && s.Recorder().Load().Bytes > maxPushed {
+				full()
+			}
+		}
+	}()
+	return func() { close(quit); <-done }
+}
+
+func (w *windows) push(s *session.Session, from, to stack.Time) {
+	rec, release, err := s.Window(from)
+	if err == nil {
+		err = w.p.Window(rec, view.Options{From: from, To: to})
+		release()
+	}
+	if err != nil {
+		w.problem("a window is lost: " + err.Error())
+	}
+}
+
+// close says how it went.
+func (w *windows) close(quiet bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), lastTry)
+	defer cancel()
+	r := w.p.Close(ctx)
+	switch {
+	case r.Waiting > 0 || r.Lost > 0:
+		w.problem(fmt.Sprintf("%d windows were sent, %d are lost, %d wait on disk for the next recording with the same address", r.Sent, r.Lost, r.Waiting))
+	case !quiet:
+		fmt.Fprintf(w.e.stderr, "pushed %d windows\n", r.Sent)
+	}
+}

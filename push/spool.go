@@ -1,0 +1,250 @@
+package push
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Spool keeps what is to be sent as files in a folder, so that what could not
+// be sent outlives the program, within a bound on their size. Several programs
+// may share a folder: an item is claimed by a rename before it is sent.
+//
+// A Spool may be used by several goroutines.
+type Spool struct {
+	dir string
+	max int64
+
+	mu      sync.Mutex
+	seq     int
+	dropped int
+}
+
+// Item is one request that is to be made.
+type Item struct {
+	To   string    `json:"to"` // Sink.Key
+	At   time.Time `json:"at"`
+	Type string    `json:"type"` // of the content
+	Body []byte    `json:"-"`    // compressed by gzip
+
+	name string
+}
+
+const (
+	suffix    = ".push"
+	claimed   = ".claimed"
+	unwritten = ".new"
+	// staleClaim is after how long a claim is one of a program that died.
+	staleClaim = 10 * time.Minute
+	// maxHead bounds the first line of an item, maxBody what follows.
+	maxHead = 4096
+	maxBody = 256 << 20
+)
+
+// OpenSpool uses the folder dir, which it makes, for at most max bytes.
+func OpenSpool(dir string, max int64) (*Spool, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	s := &Spool{dir: dir, max: max}
+	return s, s.bound(0)
+}
+
+// Dropped is how many items were thrown away, the oldest first, to hold the bound.
+func (s *Spool) Dropped() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dropped
+}
+
+// Put keeps an item.
+func (s *Spool) Put(it *Item) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.bound(int64(len(it.Body)) + maxHead); err != nil {
+		return err
+	}
+	s.seq++
+	// Names sort by time.
+	name := fmt.Sprintf("%020d-%06d-%08x%s", it.At.UnixNano(), s.seq%1e6, rand.Uint32(), suffix)
+	path := filepath.Join(s.dir, name)
+	head, err := json.Marshal(it)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+unwritten, append(append(head, '\n'), it.Body...), 0o600); err != nil {
+		os.Remove(path + unwritten)
+		return fmt.Errorf("spool: %w", err)
+	}
+	return os.Rename(path+unwritten, path)
+}
+
+// bound throws the oldest items away until there is room for extra bytes.
+func (s *Spool) bound(extra int64) error {
+	if extra > s.max {
+		s.dropped++
+		return fmt.Errorf("spool: an item of %d bytes is larger than all it may hold, %d", extra, s.max)
+	}
+	es, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("spool: %w", err)
+	}
+	type file struct {
+		name string
+		size int64
+	}
+	var files []file
+	total := extra
+	for _, e := range es {
+		fi, err := e.Info()
+		if err != nil || !fi.Mode().IsRegular() || !strings.Contains(e.Name(), suffix) {
+			continue
+		}
+		total += fi.Size()
+		name := e.Name()
+		if old := time.Since(fi.ModTime()) > staleClaim; old && strings.HasSuffix(name, claimed) {
+			// Whoever claimed it died; it is as good as new.
+			if os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, strings.TrimSuffix(name, claimed))) == nil {
+				name = strings.TrimSuffix(name, claimed)
+			}
+		} else if old && strings.HasSuffix(name, unwritten) {
+			total -= fi.Size()
+			os.Remove(filepath.Join(s.dir, name))
+			continue
+		}
+		if strings.HasSuffix(name, suffix) {
+			files = append(files, file{name, fi.Size()})
+		}
+	}
+	for _, f := range files { // ReadDir sorts by name
+		if total <= s.max {
+			break
+		}
+		if err := os.Remove(filepath.Join(s.dir, f.name)); err == nil {
+			s.dropped++
+			total -= f.size
+		}
+	}
+	return nil
+}
+
+// Claim takes the oldest item for a sink, nil if there is none. Done or Release
+// must follow.
+func (s *Spool) Claim(to string) (*Item, error) {
+	es, err := os.ReadDir(s.dir)
+	if err != nil {
+		return nil, fmt.Errorf("spool: %w", err)
+	}
+	for _, e := range es {
+		if !strings.HasSuffix(e.Name(), suffix) || !e.Type().IsRegular() {
+			continue
+		}
+		path := filepath.Join(s.dir, e.Name())
+		if head, err := readHead(path); err != nil || head.To != to {
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				s.damaged(path)
+			}
+			continue
+		}
+		if os.Rename(path, path+claimed) != nil {
+			continue // another one was faster
+		}
+		now := time.Now()
+		_ = os.Chtimes(path+claimed, now, now)
+		it, err := readItem(path + claimed)
+		if err != nil {
+			s.damaged(path + claimed)
+			continue
+		}
+		it.name = path
+		return it, nil
+	}
+	return nil, nil
+}
+
+func (s *Spool) damaged(path string) {
+	if os.Remove(path) == nil {
+		s.mu.Lock()
+		s.dropped++
+		s.mu.Unlock()
+	}
+}
+
+// Done forgets a claimed item.
+func (s *Spool) Done(it *Item) { os.Remove(it.name + claimed) }
+
+// Release gives a claimed item back.
+func (s *Spool) Release(it *Item) { _ = os.Rename(it.name+claimed, it.name) }
+
+// Waiting counts the items that are for one of the sinks.
+func (s *Spool) Waiting(to ...string) int {
+	es, err := os.ReadDir(s.dir)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range es {
+		if strings.HasSuffix(e.Name(), suffix) || strings.HasSuffix(e.Name(), suffix+claimed) {
+			if head, err := readHead(filepath.Join(s.dir, e.Name())); err == nil && slices.Contains(to, head.To) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func readHead(path string) (*Item, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	it, _, err := parseHead(f)
+	return it, err
+}
+
+func readItem(path string) (*Item, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return parseItem(f)
+}
+
+func parseHead(r io.Reader) (*Item, *bufio.Reader, error) {
+	b := bufio.NewReaderSize(r, maxHead)
+	line, err := b.ReadSlice('\n')
+	if err != nil {
+		return nil, nil, fmt.Errorf("byte 0: no head of an item: %w", err)
+	}
+	it := &Item{}
+	if err := json.Unmarshal(line, it); err != nil {
+		return nil, nil, fmt.Errorf("byte 0: head: %w", err)
+	}
+	return it, b, nil
+}
+
+func parseItem(r io.Reader) (*Item, error) {
+	it, b, err := parseHead(r)
+	if err != nil {
+		return nil, err
+	}
+	if it.Body, err = io.ReadAll(io.LimitReader(b, maxBody+1)); err != nil {
+		return nil, err
+	}
+	if len(it.Body) > maxBody || len(it.Body) == 0 {
+		return nil, fmt.Errorf("a body of %d bytes", len(it.Body))
+	}
+	return it, nil
+}
