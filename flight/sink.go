@@ -131,11 +131,11 @@ func (s *Sink) fit(n int, now stack.Time) {
 	if r.Free() >= n {
 		return
 	}
-	oldest, ok := r.Oldest()
+	oldest, ok := s.oldest(r)
 	if !ok {
 		return
 	}
-	age, window := int64(now)-int64(oldest[0]), s.rec.window()
+	age, window := int64(now-oldest), s.rec.window()
 	switch {
 	case s.rec.keep == 0 || age < window:
 		if int64(now-s.failed) > retryEvery {
@@ -143,6 +143,17 @@ func (s *Sink) fit(n int, now stack.Time) {
 		}
 	case age > 4*window && r.Cap() > ringfile.MinRing && r.Cap() > 16*s.differ.Depth():
 		s.resize(r.Cap()/2, now)
+	}
+}
+
+// oldest is the time of the oldest event that a ring holds. Inside a Sync the
+// times go back to when frames were entered, so Enters are passed over.
+func (s *Sink) oldest(r *ringbuf.Ring) (t stack.Time, ok bool) {
+	for k := 0; ; k++ {
+		e, ok := r.Oldest(k)
+		if !ok || event.Kind(e[1]>>56) != event.Enter {
+			return stack.Time(e[0]), ok
+		}
 	}
 }
 

@@ -82,11 +82,12 @@ func (r *Ring) MoveTo(n *Ring) {
 // Start is the number of the first event that was ever put into r itself.
 func (r *Ring) Start() uint64 { return r.start }
 
-// Oldest is the event that would be overwritten first, the oldest that readers
-// still get. ok is false while there is none. For the writer alone.
-func (r *Ring) Oldest() (e Event, ok bool) {
+// Oldest is the event k places behind the one that would be overwritten first,
+// which is the oldest that readers still get. ok is false where there is none.
+// For the writer alone.
+func (r *Ring) Oldest(k int) (e Event, ok bool) {
 	head := r.head.Load()
-	i := r.oldest(head)
+	i := r.oldest(head) + uint64(k)
 	if i >= head {
 		return e, false
 	}

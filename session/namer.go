@@ -69,13 +69,14 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	return names
 }
 
-// Name is the function at w, or its place in its file.
+// Name is the function at w, the one that others are inlined into, or its place
+// in its file.
 func (n *Namer) Name(w event.Word, t stack.Time) string {
 	if w.Kind() == stack.KindError {
 		return "[" + stack.Reason(w.Addr()).String() + "]"
 	}
 	if names := n.Funcs(w, t); len(names) > 0 {
-		return names[0]
+		return names[len(names)-1]
 	}
 	_, m, vaddr, ok := n.f.rec.Locate(w.Lookup(), t)
 	if !ok {

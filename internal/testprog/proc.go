@@ -123,6 +123,14 @@ func (p *Proc) Go() {
 	}
 }
 
+// Say writes a line to the program's standard input.
+func (p *Proc) Say(line string) {
+	p.t.Helper()
+	if _, err := io.WriteString(p.in, line+"\n"); err != nil {
+		p.fail("say %q: %v", line, err)
+	}
+}
+
 // Done waits until a program that was started with --wait-end has written its
 // report.
 func (p *Proc) Done() {

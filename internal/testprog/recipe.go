@@ -142,6 +142,7 @@ var programs = map[string]map[string]recipe{
 	"c/exec":      cVariants,
 	"c/exitcodes": cVariants,
 	"c/calls":     {"O2": cVariants["O2"], "O0": cVariants["O0"]},
+	"c/trouble":   {"O2": cVariants["O2"]},
 	"cpp/chain":   cppVariants,
 
 	"locks/contend":  lockVariants,

@@ -160,7 +160,7 @@ func TestSpaceIsGivenBack(t *testing.T) {
 					taken[b] = id
 				}
 				for b, id := range taken {
-					if e, ok := b.Ring.Oldest(); !ok || e[0] != id {
+					if e, ok := b.Ring.Oldest(0); !ok || e[0] != id {
 						t.Fatalf("ring %d holds %v", id, e)
 					}
 					if rnd.IntN(128) == 0 || err != nil && rnd.IntN(4) == 0 {

@@ -299,15 +299,18 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 		}
 		lasts := time.Duration(seen - x.begin)
 		f := Fired{At: x.begin, TID: t.TID}
-		fn := r.Function
-		if l.Name != nil && x.depth < len(t.frames) {
+		fn := ""
+		if x.depth < len(t.frames) {
+			fn = s.meant(r.Function, t.frames[x.depth].word, t.at)
+		}
+		if r.Function == "" && l.Name != nil && x.depth < len(t.frames) {
 			fn = l.Name(t.frames[x.depth].word, t.at)
 		}
 		if r.Function == "" {
-			f.Text = fmt.Sprintf("thread %s is out of its event loop %s, in %s, for %s", t.label(), loopName, fn, short(lasts))
+			f.Text = fmt.Sprintf("thread %s is out of its event loop %s, in %s, for %s%s", t.label(), loopName, fn, short(lasts), l.inner(t, x.depth))
 			f.Values = append(f.Values, Value{"loop", loopName})
 		} else {
-			f.Text = fmt.Sprintf("thread %s is in %s for %s", t.label(), fn, short(lasts))
+			f.Text = fmt.Sprintf("thread %s is in %s for %s%s", t.label(), fn, short(lasts), l.inner(t, x.depth))
 		}
 		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(r.Limit)},
 			Value{"samples", strconv.Itoa(x.loose)})
@@ -321,6 +324,29 @@ func (l *Look) tail(t *Track) (event.Event, bool) {
 		return event.Event{}, false
 	}
 	return l.Tails(t)
+}
+
+// meant is the function at w that a rule means by want.
+func (s *Set) meant(want string, w event.Word, at stack.Time) string {
+	for _, name := range s.names.Funcs(w, at) {
+		if Names(want, name) {
+			return name
+		}
+	}
+	return want
+}
+
+// inner says where a thread is above the frame at depth.
+func (l *Look) inner(t *Track, depth int) string {
+	const most = 3
+	if l.Name == nil || depth+1 >= len(t.frames) {
+		return ""
+	}
+	var names []string
+	for i := depth + 1; i < len(t.frames) && len(names) < most; i++ {
+		names = append(names, l.Name(t.frames[i].word, t.at))
+	}
+	return "; now in " + strings.Join(names, ", ")
 }
 
 func (t *Track) label() string { return fmt.Sprintf("%d (%s)", t.TID, t.Name) }
@@ -545,10 +571,7 @@ func (s *Set) called(r *state, l *Look) (out []Fired) {
 			if c.bit != r.bit {
 				continue
 			}
-			fn := r.Function
-			if l.Name != nil {
-				fn = l.Name(c.w, c.at)
-			}
+			fn := s.meant(r.Function, c.w, c.at)
 			out = append(out, Fired{At: c.at, TID: t.TID, Text: fmt.Sprintf("thread %s calls %s", t.label(), fn), Values: []Value{{"function", fn}}})
 		}
 	}
