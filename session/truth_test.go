@@ -38,6 +38,7 @@ type watcher struct {
 	stack []*seen    // of all depths; nil for other functions
 	out   []*seen
 	gaps  [][2]stack.Time // no sample in between
+	lost  stack.Time      // since when events are missing; 0: none are
 }
 
 func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
@@ -69,8 +70,15 @@ func (w *watcher) Other(e event.Event) {
 		if way, _, _ := event.SeenFields(e.Payload()); way != stack.WayPart {
 			w.at = max(w.at, e.Time)
 		}
+		if w.lost > 0 {
+			w.gaps = append(w.gaps, [2]stack.Time{w.lost, e.Time})
+			w.lost = 0
+		}
 	case event.Gap:
-		_, ns := event.GapFields(e.Payload())
+		why, ns := event.GapFields(e.Payload())
+		if why == stack.WhyLost {
+			w.lost = e.Time // up to what the next Sync brings back
+		}
 		w.gaps = append(w.gaps, [2]stack.Time{min(w.at, e.Time-stack.Time(ns)), e.Time})
 	}
 }
