@@ -26,6 +26,7 @@ type Options struct {
 	Selection *sampler.Selection // threads whose stacks are shown; nil: all
 	DebugDirs []string           // where separate debug files may be besides
 	FullNames bool               // keep parameters and template arguments
+	Routines  bool               // the goroutines of Go programs too
 	Convoy    int                // waiters that make a convoy; 0: graph.DefaultConvoy
 }
 
@@ -43,7 +44,7 @@ func (e *NoThreadsError) Error() string {
 // deadlocks and convoys alone. Locks that processes share make deadlocks
 // across procs. What costs names is told in problems, a line each.
 //
-// Errors are a *NoThreadsError and those of package target.
+// Errors are a *NoThreadsError, a *NoGoError and those of package target.
 func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problems []string, err error) {
 	views := make([]*view, len(procs))
 	defer func() {
@@ -64,9 +65,18 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 		}
 	}
 	for _, v := range views {
+		if o.Routines {
+			if err := v.census(); err != nil {
+				return nil, nil, err
+			}
+		}
 		maps := v.t.Maps()
 		for _, e := range v.eyes {
 			v.names.ask(maps, e.frames)
+		}
+		for _, r := range v.routines {
+			v.names.ask(maps, r.frames)
+			v.names.ask(maps, r.birth())
 		}
 		problems = append(problems, v.names.resolve(o.FullNames)...)
 		v.again()
@@ -87,6 +97,8 @@ type view struct {
 	vars  *live.Variables
 	at    time.Time
 	eyes  []*eye // by TID
+
+	routines []*routine // by number
 }
 
 // eye is one thread.
@@ -368,7 +380,9 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 	if err != nil {
 		comm = v.p.Facts().Comm
 	}
-	return stacks.New(v.p.PID(), comm, v.at, threads, others, confirm, convoy)
+	s := stacks.New(v.p.PID(), comm, v.at, threads, others, confirm, convoy)
+	s.Goroutines = v.goroutines()
+	return s
 }
 
 // confirm: see graph.Deadlocks.

@@ -24,6 +24,20 @@ type (
 		Threads   []thread   `json:"threads"`
 		Deadlocks []deadlock `json:"deadlocks"`
 		Convoys   []convoy   `json:"convoys"`
+
+		Goroutines []goroutine `json:"goroutines,omitempty"`
+	}
+	goroutine struct {
+		ID        uint64     `json:"id"`
+		Parent    *uint64    `json:"parent"`
+		Status    string     `json:"status"`
+		Wait      *string    `json:"wait"`
+		For       *int64     `json:"waiting_ns"`
+		TID       *stack.TID `json:"tid"`
+		Locked    bool       `json:"locked"`
+		CreatedBy *frame     `json:"created_by"`
+		Frames    []frame    `json:"frames"`
+		Truncated *string    `json:"truncated"`
 	}
 	thread struct {
 		TID       stack.TID `json:"tid"`
@@ -118,6 +132,9 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 	for _, x := range s.Convoys {
 		d.Convoys = append(d.Convoys, s.convoyOf(&x))
 	}
+	for i := range s.Goroutines {
+		d.Goroutines = append(d.Goroutines, goroutineOf(&s.Goroutines[i]))
+	}
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)
@@ -146,6 +163,21 @@ func threadOf(t *Thread) thread {
 	if w := t.Wait; w != nil && (w.Kind != wait.KindNone || w.Why != "") {
 		o.Wait = &waitFor{Kind: string(w.Kind), Call: some(w.Call), Args: some(w.Args), Timeout: some(int64(w.Timeout)), File: some(w.File),
 			Peer: some(w.Peer), PeerPID: some(w.PeerPID), Lock: lockJSON(w.Lock), Why: some(w.Why)}
+	}
+	return o
+}
+
+func goroutineOf(g *Goroutine) goroutine {
+	o := goroutine{ID: g.ID, Parent: some(g.Parent), Status: g.Status, Wait: some(g.Wait), TID: some(g.Thread), Locked: g.Locked,
+		Frames: framesOf(g.Frames)}
+	if g.For >= 0 {
+		o.For = &g.For
+	}
+	if g.CreatedBy != nil {
+		o.CreatedBy = &framesOf([]Frame{*g.CreatedBy})[0]
+	}
+	if g.Truncated != stack.ReasonNone {
+		o.Truncated = some(g.Truncated.String())
 	}
 	return o
 }

@@ -41,6 +41,20 @@ type Thread struct {
 	Truncated stack.Reason // why the stack ends early; ReasonNone: it does not
 }
 
+// Goroutine is one goroutine of a Go program at one look.
+type Goroutine struct {
+	ID        uint64
+	Parent    uint64    // that started it; 0: unknown
+	Status    string    // as the runtime calls it: "running", "waiting", …
+	Wait      string    // why it waits; "": it does not, or unknown
+	For       int64     // ns that it has waited at least; -1: unknown
+	Thread    stack.TID // that runs it; 0: none
+	Locked    bool      // to its thread
+	CreatedBy *Frame    // the go statement; nil: unknown
+	Frames    []Frame   // leaf first
+	Truncated stack.Reason
+}
+
 // Snapshot is a look at all threads of one process.
 type Snapshot struct {
 	PID       int
@@ -49,6 +63,8 @@ type Snapshot struct {
 	Threads   []Thread // by TID
 	Deadlocks []graph.Deadlock
 	Convoys   []graph.Convoy
+
+	Goroutines []Goroutine // by ID; nil: not asked for
 }
 
 // New makes a Snapshot of threads, in any order. others are threads of other

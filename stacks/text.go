@@ -29,6 +29,7 @@ func (s *Snapshot) WriteText(w io.Writer) error {
 	for _, c := range s.Convoys {
 		s.convoy(b, &c)
 	}
+	s.goroutines(b)
 	return b.Flush()
 }
 

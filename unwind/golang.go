@@ -68,6 +68,38 @@ func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
 // elsewhere than registers and tables say.
 func (s *Space) Managed() bool { return s.golang.Load() != nil }
 
+// Census makes a census of the process's goroutines; nil: no Go runtime was
+// seen (see Preload), or the target's memory cannot be read.
+func (s *Space) Census() *gopcln.Census {
+	rt := s.golang.Load()
+	if rt == nil || s.mem == nil {
+		return nil
+	}
+	return rt.NewCensus(s.mem)
+}
+
+// Goroutine walks the stack of a goroutine that no thread runs, or that is in
+// a system call, from the target's memory as it is now; it is Walk for those.
+// What moves meanwhile ends the stack early or shows as it was: the caller
+// compares g with a later look.
+func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
+	w.frames = w.frames[:0]
+	n := min(g.Hi-g.SP, MaxStack)
+	if g.SP < g.Lo || g.SP >= g.Hi || w.space.mem == nil {
+		return w.frames, stack.ReasonEmpty
+	}
+	if uint64(cap(w.goStack)) < n {
+		w.goStack = make([]byte, n)
+	}
+	b := w.goStack[:n]
+	k, _ := w.space.mem.ReadAt(b, int64(g.SP))
+	regs := stack.Regs{PC: g.PC}
+	regs.Set(w.sp, g.SP)
+	regs.Set(w.fp, g.FP)
+	mem := Copy{Blocks: []Block{{Addr: g.SP, Data: b[:max(k, 0)]}}}
+	return w.walkFrom(&Thread{}, &regs, &mem, g.PC == g.Func) // it has not run yet
+}
+
 // goStack is where a goroutine's stack lies, and what settle adds to the CFAs
 // in it.
 type goStack struct{ id, lo, hi, shift uint64 }

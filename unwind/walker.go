@@ -47,6 +47,7 @@ type Walker struct {
 	known  uint64
 	saved  [64]uint64
 
+	goStack  []byte // for Goroutine
 	first    uint64 // stack pointer at the leaf
 	end      uint64 // see StackEnd
 	turns    int    // how often the walk went on on another stack
@@ -80,6 +81,11 @@ func (w *Walker) forget() {
 //
 // The frames are valid until the next call. Warm, it allocates nothing.
 func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, stack.Reason) {
+	return w.walkFrom(th, regs, mem, true)
+}
+
+// walkFrom is Walk; exact is false where the PC is a return address.
+func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) ([]stack.Frame, stack.Reason) {
 	if s := w.space.snap.Load(); s != w.snap {
 		if w.snap != nil && w.snap.epoch != s.epoch {
 			w.forget()
@@ -102,7 +108,7 @@ func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, s
 	}
 	reason := stack.ReasonEmpty
 	if w.known>>w.sp&1 != 0 {
-		reason = w.walk(regs.PC)
+		reason = w.walk(regs.PC, exact)
 	}
 	th.wiser = false
 	w.learn(th, reason)
@@ -156,9 +162,8 @@ func (w *Walker) learn(th *Thread, reason stack.Reason) {
 }
 
 // walk appends frames until the stack ends (ReasonNone) or cannot be followed.
-func (w *Walker) walk(pc uint64) stack.Reason {
+func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 	var (
-		exact  = true
 		trust  = stack.TrustRegs
 		frames = w.frames
 		sp     = w.regs[w.sp&63]

@@ -26,6 +26,7 @@ type stackFlags struct {
 	threads   string
 	json      bool
 	fail      bool
+	routines  bool
 	debugDirs []string
 	fullNames bool
 }
@@ -38,6 +39,7 @@ func stackCommand() *command {
 			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
 			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
+			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
 			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
 		},
@@ -54,6 +56,7 @@ Examples:
   sliver stack 1234
   sliver stack -t main,'worker-*' 1234
   sliver stack --json 1234 | jq '.threads[] | select(.wait.kind == "lock")'
+  sliver stack --goroutines $(pidof server)            a Go program's goroutines
   sliver stack --fail-on-deadlock $(pidof server)      exit status 3: deadlock`,
 		run: f.run,
 	}
@@ -93,7 +96,8 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 		}
 		procs = append(procs, p)
 	}
-	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.debugDirs, FullNames: f.fullNames})
+	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.debugDirs, FullNames: f.fullNames,
+		Routines: f.routines})
 	if err != nil {
 		var none *oneshot.NoThreadsError
 		if errors.As(err, &none) {

@@ -156,8 +156,9 @@ var programs = map[string]map[string]recipe{
 	"locks/rustturns": rustVariants,
 	"locks/goturns":   goVariants,
 
-	"rust/chain": rustVariants,
-	"go/chain":   goVariants,
+	"rust/chain":  rustVariants,
+	"go/chain":    goVariants,
+	"go/routines": goVariants,
 }
 
 // Programs returns the names for Build, sorted.

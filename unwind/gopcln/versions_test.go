@@ -38,7 +38,7 @@ func TestVersions(t *testing.T) {
 			if tab.version != v {
 				t.Fatalf("version %d, want %d", tab.version, v)
 			}
-			checkLayout(t, layoutOf(v), f)
+			checkLayout(t, v, layoutOf(v), f)
 			checkKinds(t, tab)
 			if v >= 18 { // before, functions of a PIE have their addresses from relocations
 				pie, _ := load(t, build(t, versionBuild(v, "-buildmode=pie", "-ldflags=-s -w")))
@@ -87,7 +87,7 @@ func checkKinds(t *testing.T, tab *Table) {
 }
 
 // checkLayout compares with the structs that DWARF describes.
-func checkLayout(t *testing.T, l layout, f *elf.File) {
+func checkLayout(t *testing.T, version int, l layout, f *elf.File) {
 	d, err := f.DWARF()
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +114,15 @@ func checkLayout(t *testing.T, l layout, f *elf.File) {
 			in = ""
 		}
 	}
+	x := fieldsOf(version, &l)
+	if x.parent != 0 {
+		if got := offsets["runtime.g.parentGoid"]; uint64(got) != x.parent {
+			t.Errorf("runtime.g.parentGoid at %d, want %d", got, x.parent)
+		}
+	}
 	for name, want := range map[string]uint64{
+		"runtime.g.atomicstatus": x.status, "runtime.g.waitsince": x.since, "runtime.g.waitreason": x.reason, "runtime.g.gopc": x.gopc,
+		"runtime.g.startpc": x.startpc, "runtime.g.syscallsp": x.sysSP, "runtime.g.syscallpc": x.sysPC,
 		"runtime.stack.lo": gStackLo, "runtime.stack.hi": gStackHi, "runtime.g.stack": 0, "runtime.g.m": gM,
 		"runtime.g.sched": gSched, "runtime.gobuf.sp": bufSP - gSched, "runtime.gobuf.pc": bufPC - gSched,
 		"runtime.gobuf.lr": l.bufLR - gSched, "runtime.gobuf.bp": l.bufBP - gSched, "runtime.g.goid": l.goid,

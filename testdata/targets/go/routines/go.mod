@@ -1,0 +1,3 @@
+module routines
+
+go 1.26

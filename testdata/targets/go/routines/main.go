@@ -1,0 +1,111 @@
+// Goroutines that wait in every way there is for a program to make. It prints
+// one line of JSON: {"stack": what runtime.Stack says of all of them}, and
+// then waits for the end of its standard input.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+func main() {
+	many := flag.Int("many", 50, "goroutines that wait at one channel")
+	flag.Parse()
+	c := make(chan int)
+	for range *many {
+		go receive(c)
+	}
+	go send(c, make(chan int))
+	var mu sync.Mutex
+	mu.Lock()
+	go lock(&mu)
+	var rw sync.RWMutex
+	rw.Lock()
+	go func() { rw.RLock() }()
+	var wg sync.WaitGroup
+	wg.Add(1)
+	go wg.Wait()
+	cond := sync.NewCond(&sync.Mutex{})
+	go func() {
+		cond.L.Lock()
+		cond.Wait()
+	}()
+	go time.Sleep(time.Hour)
+	go func() { select {} }()
+	go func() {
+		select {
+		case <-c:
+		case <-time.After(time.Hour):
+		}
+	}()
+	go func() { <-(chan int)(nil) }()
+	go accept()
+	go call()
+	go deep(200, c)
+	go func() {
+		runtime.LockOSThread()
+		receive(c)
+	}()
+	fmt.Println(settled(*many))
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func receive(c chan int) { <-c }
+
+func send(_, c chan int) { c <- 1 }
+
+func lock(mu *sync.Mutex) { mu.Lock() }
+
+func accept() {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		panic(err)
+	}
+	_, _ = l.Accept()
+}
+
+// call is in a system call that the runtime knows of.
+func call() {
+	var p [2]int
+	if err := syscall.Pipe(p[:]); err != nil {
+		panic(err)
+	}
+	var b [1]byte
+	_, _ = syscall.Read(p[0], b[:])
+}
+
+//go:noinline
+func deep(n int, c chan int) {
+	if n == 0 {
+		<-c
+		return
+	}
+	deep(n-1, c)
+	runtime.KeepAlive(n)
+}
+
+// settled waits until all but the caller wait, and returns the report.
+func settled(many int) string {
+	b := make([]byte, 1<<20+many*1024)
+	for {
+		s := string(b[:runtime.Stack(b, true)])
+		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") && strings.Contains(s, "[syscall") &&
+			strings.Contains(s, "main.deep(0x0") {
+			out, err := json.Marshal(map[string]string{"stack": s})
+			if err != nil {
+				panic(err)
+			}
+			return string(out)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
