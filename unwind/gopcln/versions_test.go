@@ -213,6 +213,42 @@ func FuzzCross(f *testing.F) {
 	})
 }
 
+// ReadAt makes arbitrary a process's memory.
+func (a arbitrary) ReadAt(p []byte, off int64) (int, error) {
+	for i := 0; i < len(p); i += 8 {
+		w, ok := a.Word(uint64(off) + uint64(i))
+		if !ok {
+			return i, errors.New("not mapped")
+		}
+		var b [8]byte
+		binary.LittleEndian.PutUint64(b[:], w)
+		copy(p[i:], b[:])
+	}
+	return len(p), nil
+}
+
+// FuzzCensus counts the goroutines of memory that means nothing.
+func FuzzCensus(f *testing.F) {
+	tab, _ := load(f, build(f, builds["stripped"]))
+	f.Add([]byte("0123456789abcdef"), uint64(minPointer))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 9}, uint64(1<<32))
+	f.Fuzz(func(t *testing.T, mem []byte, at uint64) {
+		if len(mem) > 0 && mem[0] > 1 {
+			mem[len(mem)-1] = 0 // lists of billions are refused, those of thousands tried
+		}
+		c := NewRuntime(tab, 0).NewCensus(arbitrary(mem))
+		c.allgs = at
+		gs, err := c.Goroutines(nil)
+		if err == nil && len(gs) > MaxGoroutines {
+			t.Fatal(len(gs))
+		}
+		c.isAllgs(append(mem, make([]byte, 24)...))
+		if len(mem) >= reasonsLen && isReasons(mem) {
+			c.readReasons(at)
+		}
+	})
+}
+
 // FuzzTable mutates the tables of real programs: whatever they then say, it is
 // said without a panic and soon.
 func FuzzTable(f *testing.F) {
