@@ -336,6 +336,7 @@ func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
 		t.learn(t.g, mem)
 	}
 	if t.m != 0 {
+		t.current(mem) // for the time when it is locked and waits
 		if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
 			t.rest = sp
 		}
