@@ -110,6 +110,9 @@ func (t *Target) Space() *unwind.Space { return t.space }
 // Alive implements sampler.Target.
 func (t *Target) Alive() bool { return t.proc.Alive() }
 
+// Traced implements sampler.Target.
+func (t *Target) Traced() bool { return t.proc.Traced() }
+
 // Maps are the maps as last read.
 func (t *Target) Maps() []stack.Mapping {
 	t.mu.Lock()

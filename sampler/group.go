@@ -275,6 +275,7 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	err := g.look(th)
 	switch {
 	case err == nil:
+		th.traced = false
 		return true
 	case errors.Is(err, ErrGone):
 		g.endThread(th, stack.WhyGone)
@@ -288,6 +289,13 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 		th.sink.Gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
 	case errors.Is(err, ErrTraced):
 		th.acc.denied.Add(1)
+		if g.s.cfg.Yield {
+			g.s.yielded.Store(true)
+		}
+		if !th.traced {
+			th.traced = true
+			th.sink.Event(g.tracer.Now(), event.Mark, uint64(stack.WhyTraced))
+		}
 		th.sink.Gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
 	default:
 		th.acc.denied.Add(1)

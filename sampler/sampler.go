@@ -47,11 +47,14 @@ func (p StopPolicy) String() string { return stopNames[p] }
 
 // Config of a Sampler. Zero values mean the defaults named.
 type Config struct {
-	Interval    time.Duration // between two samples of a thread; 10 ms
-	Jitter      float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
-	Groups      int           // goroutines for the threads other than main; 5
-	Selection   *Selection    // nil: all
-	Stop        StopPolicy
+	Interval  time.Duration // between two samples of a thread; 10 ms
+	Jitter    float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
+	Groups    int           // goroutines for the threads other than main; 5
+	Selection *Selection    // nil: all
+	Stop      StopPolicy
+	// Yield leaves the whole process to another tracer as soon as one holds any of
+	// its threads, and until it is gone: nobody is stopped meanwhile.
+	Yield       bool
 	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
 	MaxStack    int     // bytes of stack copied at most; 8 MiB
 	// Harmless tells whether a thread blocked in this call, its stack pointer
@@ -102,6 +105,7 @@ type Sampler struct {
 	chosen  atomic.Pointer[Selection]
 	ivl     atomic.Int64
 	execs   atomic.Uint64
+	yielded atomic.Bool // to another tracer
 
 	groupInit func(*group) error // group.init, but in tests
 	wall      func() time.Time   // time.Now, but in tests
@@ -260,6 +264,9 @@ func (s *Sampler) follow(ctx context.Context) error {
 			before = append(before[:0], tids...)
 		}
 		s.checkExec()
+		if s.cfg.Yield {
+			s.yielded.Store(s.target.Traced())
+		}
 		if !s.rest(ctx, every) {
 			return nil
 		}
@@ -286,7 +293,7 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 			return true
 		case <-t.C:
 		}
-		if n > 0 || s.peeks.Load() == seen {
+		if n > 0 || s.peeks.Load() == seen || s.cfg.Yield {
 			return true
 		}
 	}

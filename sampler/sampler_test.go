@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -122,6 +123,7 @@ type fakeTarget struct {
 	name    func(stack.TID) string           // nil: all are t
 	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
 	cancel  context.CancelFunc
+	traced  atomic.Bool
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -158,6 +160,7 @@ func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
 func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f.threads)), nil }
 func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
 func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
+func (f *fakeTarget) Traced() bool                         { return f.traced.Load() }
 func (f *fakeTarget) Alive() bool                          { return true }
 func (f *fakeTarget) sink(in stack.ThreadInfo) *memorySink { return &memorySink{tid: in.TID} }
 

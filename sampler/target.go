@@ -38,6 +38,8 @@ type Target interface {
 	Space() *unwind.Space
 	Remap(exec bool) (changed bool, err error)
 	Alive() bool
+	// Traced reports whether another tracer holds a thread of the process.
+	Traced() bool
 }
 
 // Counters is the scheduler's account of a thread.

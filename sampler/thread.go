@@ -29,6 +29,7 @@ type thread struct {
 	active bool // it ran at the last look: it comes first in a round
 	done   bool // this round has been at it
 	ended  bool
+	traced bool // another tracer held it at the last look
 	// dropped: a new selection does not have it.
 	dropped atomic.Bool
 
@@ -216,6 +217,9 @@ func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
 // stopAndWalk stops the thread for its sample. asleep is the call that it was
 // blocked in right before; nil: it ran.
 func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
+	if g.s.yielded.Load() {
+		return ErrTraced
+	}
 	s := &g.sample
 	v := &g.view
 	for try := 1; ; try++ {
@@ -322,7 +326,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 // on afterwards as if nothing had been.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
-		g.s.cfg.Stop == StopRunning {
+		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() {
 		return false
 	}
 	if call.Nr < 0 {

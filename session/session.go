@@ -38,6 +38,7 @@ type Options struct {
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
+	Yield       bool          // leave the process to another tracer that comes
 	Duration    time.Duration // 0: until stopped or the target ends
 	Outputs     []export.Output
 	DebugDirs   []string
@@ -133,7 +134,7 @@ func (s *Session) prepare() (err error) {
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Waits: s.waits.group,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Yield: o.Yield, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)

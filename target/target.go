@@ -324,6 +324,22 @@ func (p *Process) status(sub string) (Stat, Status, error) {
 	return st, status, err
 }
 
+// Traced reports whether another tracer than this program holds a thread of the
+// process. It reads a file of /proc for each thread.
+func (p *Process) Traced() bool {
+	tids, err := p.Threads(nil)
+	if err != nil {
+		return false
+	}
+	for _, tid := range tids {
+		_, st, err := p.status("task/" + strconv.Itoa(int(tid)) + "/")
+		if err == nil && st.TracerPid != 0 && !ownThread(st.TracerPid) {
+			return true
+		}
+	}
+	return false
+}
+
 // Threads appends the process's threads to buf[:0]. A thread that starts or
 // ends meanwhile may be missing or still be there, and another one may be
 // skipped for it: a thread is gone when its own files say so (ErrGone), not

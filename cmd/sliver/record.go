@@ -34,6 +34,7 @@ type recordFlags struct {
 	format      string
 	stop        string
 	maxOverhead percent
+	yield       bool
 	debugDirs   []string
 	fullNames   bool
 	quiet       bool
@@ -60,6 +61,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where only that tells their stack and does no harm),\nrunning, always (sleeping ones too whose timeout starts anew)")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
 	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
 	f.push.register(fs)
@@ -142,7 +144,7 @@ func outputsOf(paths []string, format, help string) ([]export.Output, error) {
 
 func (f *recordFlags) options() (o session.Options, err error) {
 	o = session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
-		Duration: f.duration, DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead)}
+		Duration: f.duration, DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead), Yield: f.yield}
 	if f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval {
 		return o, usagef("record", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
 	}
