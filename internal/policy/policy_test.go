@@ -42,6 +42,8 @@ var table = []row{
 		"reads bytes: the same code runs on a live process, on a file and under a fuzzer"},
 	{"unwind/gopcln", "stack unwind/rule", "golang.org/x/arch/...",
 		"reads bytes; decodes the few instructions of Go's runtime that its tables do not describe"},
+	{"unwind/python", "stack", "",
+		"reads bytes and memory through io.ReaderAt: the same code runs on a live process and under a fuzzer"},
 	{"unwind", "stack unwind/*", "golang.org/x/arch/...",
 		"registers and memory in, frames out: no PID, no ptrace, no names; decodes instructions where no table helps"},
 	{"ringbuf", "", "",

@@ -1,0 +1,273 @@
+package python
+
+import (
+	"encoding/binary"
+	"io"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+const (
+	// MaxDepth is the most Python frames of one stack: with 80 bytes each they
+	// stay below 256 KiB.
+	MaxDepth = 3000
+	// maxEvals bounds the evaluations on one C stack.
+	maxEvals = MaxDepth
+)
+
+// Frame is one activation of a Python function.
+type Frame struct {
+	Addr uint64 // of the interpreter's frame
+	Code uint64 // of the code object
+	Off  uint64 // bytes into its bytecode; 0 also where it has not begun
+}
+
+// Group is the frames that one C function, an evaluation, runs.
+type Group struct {
+	Anchor uint64 // lies in that function's C frame; 0: unknown
+	N      int    // of frames
+}
+
+// Stack is what a thread runs, innermost first. It keeps its memory for the
+// next Capture.
+type Stack struct {
+	Frames []Frame
+	Groups []Group
+	Reason stack.Reason // why outer frames are missing; ReasonNone: they are not
+
+	anchors []uint64
+}
+
+func (s *Stack) reset() {
+	s.Frames, s.Groups, s.anchors, s.Reason = s.Frames[:0], s.Groups[:0], s.anchors[:0], stack.ReasonNone
+}
+
+// Thread finds one thread's frames.
+type Thread struct {
+	r     *Runtime
+	state State
+	buf   [maxThreadState]byte
+}
+
+// Thread makes one for a State that Threads gave.
+func (r *Runtime) Thread(s State) *Thread { return &Thread{r: r, state: s} }
+
+// State is what the Thread was made of.
+func (t *Thread) State() State { return t.state }
+
+// Capture reads the frames of the thread, which must not run meanwhile. ok is
+// false where the State is not the thread's any more.
+func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
+	s.reset()
+	l := &t.r.l
+	b := t.buf[:min(l.tsSize, maxThreadState)]
+	if read(mem, b, t.state.Addr) != nil || le(b, l.tsInterp) != t.state.Interp || le(b, l.tsThread) != t.state.Ident ||
+		l.tsNative != none && int32(le(b, l.tsNative)) != t.state.Native {
+		return false
+	}
+	var at uint64
+	if l.tsCFrame != none {
+		at = t.cframes(mem, s, le(b, l.tsCFrame))
+	}
+	if l.tsFrame != none {
+		at = le(b, l.tsFrame)
+	}
+	t.chain(mem, s, at)
+	if t.r.img.Minor == 10 || t.r.img.Minor == 11 {
+		// The innermost evaluation may not have its frame yet, so pairs are made
+		// from the outermost on.
+		for i := 1; i <= min(len(s.Groups), len(s.anchors)) && s.Reason == stack.ReasonNone; i++ {
+			s.Groups[len(s.Groups)-i].Anchor = s.anchors[len(s.anchors)-i]
+		}
+	}
+	return true
+}
+
+// cframes collects the evaluations of 3.10 to 3.12, whose CFrames lie on the C
+// stack, and gives the innermost frame (not in 3.10).
+func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
+	l := &t.r.l
+	root := t.state.Addr + l.tsRootCFrame
+	var b [24]byte
+	for at != 0 && at != root && len(s.anchors) < maxEvals {
+		if read(mem, b[:], at) != nil {
+			s.Reason = stack.ReasonMemory
+			return frame
+		}
+		s.anchors = append(s.anchors, at)
+		// A CFrame that was just pushed is not filled yet.
+		if l.cfCurrent != none && frame == 0 && t.isFrame(mem, le(b[:], l.cfCurrent)) {
+			frame = le(b[:], l.cfCurrent)
+		}
+		if t.r.img.Minor >= 12 && frame != 0 {
+			return frame // the frames themselves tell of evaluations
+		}
+		at = le(b[:], l.cfPrevious)
+	}
+	return frame
+}
+
+// isFrame reports whether there is a frame at addr that runs a code object, or
+// stands for an evaluation.
+func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) bool {
+	l := &t.r.l
+	var b [maxFrameSize]byte
+	if addr&7 != 0 || read(mem, b[:l.fSize], addr) != nil {
+		return false
+	}
+	if t.r.img.Minor >= 12 && b[l.fOwner] == ownerC {
+		back := le(b[:], l.fBack)
+		return back == 0 || back&7 == 0 && back <= maxPointer
+	}
+	return t.r.isCode(mem, le(b[:], l.fCode)&^7)
+}
+
+func (r *Runtime) isCode(mem io.ReaderAt, addr uint64) bool {
+	typ, err := word(mem, addr+obType)
+	return err == nil && addr != 0 && typ == r.types.code
+}
+
+// chain follows the frames from the innermost on.
+func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
+	l := &t.r.l
+	b := t.buf[:l.fSize]
+	n := 0 // frames of the group so far
+	close := func(anchor uint64) {
+		if n > 0 {
+			s.Groups = append(s.Groups, Group{anchor, n})
+		}
+		n = 0
+	}
+	for ; at != 0; at = le(b, l.fBack) {
+		if len(s.Frames) == MaxDepth || len(s.Groups) == maxEvals {
+			s.Reason = stack.ReasonShort
+			break
+		}
+		if at&7 != 0 || read(mem, b, at) != nil {
+			s.Reason = stack.ReasonMemory
+			break
+		}
+		if t.r.img.Minor >= 12 && b[l.fOwner] == ownerC {
+			close(at)
+			continue
+		}
+		code := le(b, l.fCode) &^ 7
+		if len(s.Frames) == 0 && !t.r.isCode(mem, code) {
+			s.Reason = stack.ReasonCorrupt
+			break
+		}
+		s.Frames = append(s.Frames, Frame{Addr: at, Code: code, Off: t.offset(b, code)})
+		n++
+		if l.fEntry == none && t.r.img.Minor < 12 || l.fEntry != none && b[l.fEntry] != 0 {
+			close(0)
+		}
+	}
+	close(0)
+}
+
+// offset is how far into its bytecode a frame is.
+func (t *Thread) offset(b []byte, code uint64) uint64 {
+	l := &t.r.l
+	if l.coCode != none {
+		start := code + l.coCode
+		if at := le(b, l.fInstr); at >= start && at-start < maxBytecode {
+			return at - start
+		}
+		return 0
+	}
+	last := int32(binary.LittleEndian.Uint32(b[l.fInstr:]))
+	if last <= 0 {
+		return 0
+	}
+	if t.r.img.Minor == 10 {
+		return 2 * uint64(last) // it counts instructions of 2 bytes
+	}
+	return uint64(last)
+}
+
+// maxBytecode bounds one function's.
+const maxBytecode = 1 << 30
+
+// Merge writes the C frames of a stack and the Python frames that they run into
+// out, innermost first, and gives it. sp is the stack pointer at the first C
+// frame. Python frames come before the C function that evaluates them. Where
+// the C stack ends early and Python's goes on, its last frame (KindError) stays
+// as the gap, and comes again at the end.
+func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack) []stack.Frame {
+	if !r.Anchored() {
+		r.anchor(c, s)
+	}
+	var end []stack.Frame
+	if n := len(c); n > 0 && c[n-1].Kind == stack.KindError {
+		c, end = c[:n-1], c[n-1:]
+	}
+	g, next := 0, 0 // groups and frames that are written
+	put := func() {
+		for range s.Groups[g].N {
+			f := &s.Frames[next]
+			out = append(out, stack.Frame{Func: f.Code, PC: f.Code + f.Off, CFA: f.Addr, Kind: stack.KindPython, Trust: stack.TrustTable, Exact: true})
+			next++
+		}
+		g++
+	}
+	low := sp
+	for i := range c {
+		if cfa := c[i].CFA; cfa > low {
+			for last := r.last(s, g, low, cfa); g < last; {
+				put()
+			}
+			low = cfa
+		}
+		out = append(out, c[i])
+	}
+	if g < len(s.Groups) {
+		gap := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
+		if len(end) > 0 {
+			gap = end[0]
+		}
+		out = append(out, gap)
+		for g < len(s.Groups) {
+			put()
+		}
+	}
+	if s.Reason != stack.ReasonNone && len(s.Frames) > 0 && len(end) == 0 {
+		// Outer Python frames are missing, their C functions are all there.
+		return out
+	}
+	return append(out, end...)
+}
+
+// last gives the number of groups up to the last one from g on whose evaluation
+// is the C frame in [lo, hi).
+func (r *Runtime) last(s *Stack, g int, lo, hi uint64) int {
+	for i := g; i < len(s.Groups); i++ {
+		if a := s.Groups[i].Anchor; a >= lo && a < hi {
+			return i + 1
+		} else if a != 0 {
+			break
+		}
+	}
+	return g
+}
+
+// anchor pairs groups with the C frames that evaluate, from the outermost on.
+func (r *Runtime) anchor(c []stack.Frame, s *Stack) {
+	g := len(s.Groups)
+	for i := range s.Groups {
+		s.Groups[i].Anchor = 0
+	}
+	if s.Reason != stack.ReasonNone || len(c) > 0 && c[len(c)-1].Kind == stack.KindError {
+		return // the outermost of one is not that of the other
+	}
+	for i := len(c) - 1; i >= 0 && g > 0; i-- {
+		if c[i].CFA != 0 && r.evaluates(c[i].Func) {
+			g--
+			s.Groups[g].Anchor = c[i].CFA - 1
+		}
+	}
+}
+
+// evaluates reports whether the function at fn runs Python code.
+func (r *Runtime) evaluates(fn uint64) bool {
+	return fn != 0 && (fn == r.Eval() || r.img.cold != 0 && fn == r.addr(r.img.cold))
+}

@@ -1,0 +1,138 @@
+package python
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// ErrNotPython says that a file is no CPython interpreter.
+var ErrNotPython = errors.New("no CPython in this file")
+
+// VersionError says that the interpreter is one whose data is not known.
+type VersionError struct{ Version string }
+
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("Python %s is not known: its stacks are shown as C alone; 3.8 to 3.13 with the global lock are", e.Version)
+}
+
+// Image is what a file says of the interpreter in it: libpython, or a program
+// that it is linked into. Addresses are the file's own.
+type Image struct {
+	Minor   int    // of the version, 3 being the major one
+	Version string // "3.11.7"; "3.8" where the file does not say it all
+	runtime uint64 // _PyRuntime
+	eval    uint64 // _PyEval_EvalFrameDefault; 0: not exported
+	cold    uint64 // the part of it that GCC put elsewhere; 0: none, or unknown
+	types   types
+}
+
+// types are the addresses of type objects.
+type types struct{ code, unicode, bytes, dict uint64 }
+
+// maxSymbols bounds a file's table of exported symbols: libpython has 2,000.
+const maxSymbols = 1 << 20
+
+// Load looks for CPython in an ELF file. Errors are ErrNotPython (wrapped), a
+// *VersionError, and those of a damaged file.
+func Load(r io.ReaderAt) (img *Image, err error) {
+	defer func() {
+		if x := recover(); x != nil { // debug/elf on damaged files
+			img, err = nil, fmt.Errorf("look for CPython: damaged file: %v", x)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("look for CPython: %w", err)
+	}
+	if s := f.SectionByType(elf.SHT_DYNSYM); s == nil || s.Size > maxSymbols*elf.Sym64Size || f.Class != elf.ELFCLASS64 {
+		return nil, ErrNotPython
+	}
+	syms, err := f.DynamicSymbols()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotPython, err)
+	}
+	img = &Image{}
+	at := map[string]*uint64{"_PyRuntime": &img.runtime, "_PyEval_EvalFrameDefault": &img.eval, "PyCode_Type": &img.types.code,
+		"PyUnicode_Type": &img.types.unicode, "PyBytes_Type": &img.types.bytes, "PyDict_Type": &img.types.dict}
+	var version uint64
+	for _, name := range [...]string{"Py_Version", "PyModule_AddObjectRef", "PyFrame_GetBack", "PyCode_NewWithPosOnlyArgs"} {
+		at[name] = new(uint64)
+	}
+	for i := range syms {
+		if s := &syms[i]; s.Section != elf.SHN_UNDEF {
+			if p := at[s.Name]; p != nil {
+				*p = s.Value
+			}
+		}
+	}
+	if img.runtime == 0 || img.types.code == 0 || img.types.unicode == 0 || img.types.bytes == 0 {
+		return nil, ErrNotPython
+	}
+	// Py_Version is there since 3.11; what is older is told by what each
+	// version added to the API.
+	switch version = *at["Py_Version"]; {
+	case version != 0:
+		hex, err := word32(f, version)
+		if err != nil {
+			return nil, fmt.Errorf("read Py_Version: %w", err)
+		}
+		img.Minor = int(hex >> 16 & 0xff)
+		img.Version = fmt.Sprintf("%d.%d.%d", hex>>24, img.Minor, hex>>8&0xff)
+		if hex>>24 != 3 {
+			return nil, &VersionError{img.Version}
+		}
+	case *at["PyModule_AddObjectRef"] != 0:
+		img.Minor = 10
+	case *at["PyFrame_GetBack"] != 0:
+		img.Minor = 9
+	case *at["PyCode_NewWithPosOnlyArgs"] != 0:
+		img.Minor = 8
+	default:
+		return nil, &VersionError{"3.7 or older"}
+	}
+	if img.Minor < 10 {
+		img.cold = cold(f)
+	}
+	img.Version = cmp.Or(img.Version, fmt.Sprintf("3.%d", img.Minor))
+	if img.Minor > newest {
+		return nil, &VersionError{img.Version}
+	}
+	return img, nil
+}
+
+// cold finds the part of the evaluating function that GCC put elsewhere, by the
+// symbols that strip takes away.
+func cold(f *elf.File) uint64 {
+	if s := f.SectionByType(elf.SHT_SYMTAB); s == nil || s.Size > maxSymbols*elf.Sym64Size {
+		return 0
+	}
+	syms, err := f.Symbols()
+	if err != nil {
+		return 0
+	}
+	for i := range syms {
+		if strings.HasPrefix(syms[i].Name, "_PyEval_EvalFrameDefault.cold") {
+			return syms[i].Value
+		}
+	}
+	return 0
+}
+
+// word32 reads 4 bytes at a vaddr of f.
+func word32(f *elf.File, vaddr uint64) (uint32, error) {
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
+			var b [4]byte
+			if _, err := p.ReadAt(b[:], int64(vaddr-p.Vaddr)); err != nil {
+				return 0, fmt.Errorf("at %#x: %w", vaddr, err)
+			}
+			return binary.LittleEndian.Uint32(b[:]), nil
+		}
+	}
+	return 0, fmt.Errorf("at %#x: no such address in the file", vaddr)
+}

@@ -1,0 +1,137 @@
+package python
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+)
+
+// newest is the last minor version whose data is known.
+const newest = 13
+
+// none stands for a field that a version lacks.
+const none = 0xffff
+
+// layout holds offsets in the interpreter's data, in bytes.
+type layout struct {
+	interpreters                                 uint64 // _PyRuntimeState.interpreters.head
+	interpNext, interpThreads, interpModules     uint64
+	gil                                          uint64 // in _PyRuntimeState up to 3.11; in PyInterpreterState the pointer to it from 3.12
+	tsNext, tsInterp, tsThread, tsNative, tsSize uint64
+	tsFrame                                      uint64 // the innermost frame; none in 3.11 and 3.12, where the CFrame has it
+	tsCFrame, tsRootCFrame                       uint64
+	cfCurrent, cfPrevious                        uint64
+	tsChunk                                      uint64 // the data stack's newest chunk
+	fCode, fBack, fInstr, fOwner, fSize          uint64
+	fEntry                                       uint64 // is_entry, 3.11 alone
+	coFile, coName, coQualname, coFirst          uint64
+	coLines, coCode, coSize                      uint64
+	ascii, compact                               uint64 // sizes of PyASCIIObject and PyCompactUnicodeObject
+	cachedKeys                                   uint64 // PyHeapTypeObject.ht_cached_keys
+}
+
+// The same in all versions that are known, PyObject being 16 bytes.
+const (
+	obType      = 8
+	obSize      = 16 // PyVarObject.ob_size, PyUnicodeObject.length, PyDictObject.ma_used
+	uniState    = 32
+	bytesData   = 32
+	moduleDict  = 16
+	dictKeys    = 32
+	dictValues  = 40
+	typeBasic   = 32
+	typeFlags   = 168
+	typeDict    = 288 // tp_dictoffset
+	gilHolder   = 8   // in struct _gil_runtime_state
+	gilLocked   = 16
+	gilSize     = 208
+	longDigits  = 24
+	ownerThread = 0
+	ownerGen    = 1
+	ownerFrame  = 2
+	ownerC      = 3 // a frame on the C stack that stands for an evaluation, from 3.12
+)
+
+var layouts = map[int]layout{
+	8: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 56, gil: 1152,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none,
+		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
+	9: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none,
+		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 864},
+	10: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none,
+		fCode: 32, fBack: 24, fInstr: 96, fOwner: none, fSize: 112, fEntry: none,
+		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
+	11: {interpreters: 40, interpNext: 0, interpThreads: 16, interpModules: 888, gil: 360,
+		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296,
+		fCode: 32, fBack: 48, fInstr: 56, fOwner: 69, fSize: 80, fEntry: 68,
+		coFile: 112, coName: 120, coQualname: 128, coFirst: 72, coLines: 136, coCode: 184, coSize: 192, ascii: 48, compact: 72, cachedKeys: 872},
+	12: {interpreters: 40, interpNext: 0, interpThreads: 72, interpModules: 944, gil: 384,
+		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232,
+		fCode: 0, fBack: 8, fInstr: 56, fOwner: 70, fSize: 80, fEntry: none,
+		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, ascii: 40, compact: 56, cachedKeys: 880},
+}
+
+// Where struct _Py_DebugOffsets of 3.13 has them.
+const (
+	selfCookie    = "xdebugpy"
+	selfVersion   = 8
+	selfThreaded  = 16 // free_threaded
+	selfSize      = 584
+	maxSelfOffset = 1 << 20 // no structure is larger
+)
+
+// described makes the layout of 3.13 from the table at the beginning of
+// _PyRuntime.
+func described(b []byte) (*layout, error) {
+	if len(b) < selfSize || !bytes.HasPrefix(b, []byte(selfCookie)) {
+		return nil, fmt.Errorf("the interpreter's description of itself is missing")
+	}
+	version := binary.LittleEndian.Uint64(b[selfVersion:])
+	if version>>16 != 0x030d {
+		return nil, &VersionError{fmt.Sprintf("%d.%d", version>>24, version>>16&0xff)}
+	}
+	if binary.LittleEndian.Uint64(b[selfThreaded:]) != 0 {
+		return nil, &VersionError{"3.13 without the global lock"}
+	}
+	l := layout{tsCFrame: none, tsRootCFrame: none, fEntry: none, cfCurrent: none, cachedKeys: 880}
+	for _, f := range [...]struct {
+		to *uint64
+		at int
+	}{
+		{&l.interpreters, 40}, {&l.interpNext, 64}, {&l.interpThreads, 72}, {&l.interpModules, 88}, {&l.gil, 112},
+		{&l.tsSize, 152}, {&l.tsNext, 168}, {&l.tsInterp, 176}, {&l.tsFrame, 184}, {&l.tsThread, 192}, {&l.tsNative, 200}, {&l.tsChunk, 208},
+		{&l.fSize, 224}, {&l.fBack, 232}, {&l.fCode, 240}, {&l.fInstr, 248}, {&l.fOwner, 264},
+		{&l.coSize, 272}, {&l.coFile, 280}, {&l.coName, 288}, {&l.coQualname, 296}, {&l.coLines, 304}, {&l.coFirst, 312}, {&l.coCode, 344},
+		{&l.ascii, 560},
+	} {
+		if *f.to = binary.LittleEndian.Uint64(b[f.at:]); *f.to > maxSelfOffset {
+			return nil, fmt.Errorf("the interpreter's description of itself is damaged: %#x at byte %d", *f.to, f.at)
+		}
+	}
+	l.compact = l.ascii + 16
+	inside := func(size, most uint64, fields ...uint64) bool {
+		for _, f := range fields {
+			if f+8 > size {
+				return false
+			}
+		}
+		return size <= most
+	}
+	if !inside(l.tsSize, maxThreadState, l.tsNext, l.tsInterp, l.tsFrame, l.tsThread, l.tsNative, l.tsChunk) ||
+		!inside(l.fSize, maxFrameSize, l.fBack, l.fCode, l.fInstr) || l.fOwner >= l.fSize ||
+		!inside(l.coSize, maxCodeSize, l.coFile, l.coName, l.coQualname, l.coLines, l.coFirst) || l.coCode > l.coSize {
+		return nil, fmt.Errorf("the interpreter's description of itself is damaged: fields outside their structures")
+	}
+	return &l, nil
+}
+
+// Bounds of the structures that are read as a whole.
+const (
+	maxThreadState = 4096
+	maxFrameSize   = 512
+	maxCodeSize    = 1024
+)
