@@ -481,6 +481,26 @@ func TestBudget(t *testing.T) {
 	}
 }
 
+// TestQueued: what a thread spends in waiting for a CPU before it can stop is
+// no part of its budget, on a machine that is busy with others.
+func TestQueued(t *testing.T) {
+	const stop, queue = 50_000, 3_000_000
+	th := running(stop + queue)
+	stops := int64(0)
+	at := th.at
+	th.at = func(now stack.Time) (Counters, bool, stack.State) {
+		c, running, st := at(now)
+		c.Delay = stops * queue
+		return c, running, st
+	}
+	th.err = func(stack.Time) error { stops++; return nil }
+	f := &fakeTarget{threads: []*fakeThread{th}, until: 2000 * ms}
+	_, acc := sample(t, f, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01})
+	if a := acc[1]; a.Stretched != 0 || a.Samples < 190 || a.PauseNS != int64(a.Stops)*stop {
+		t.Errorf("%+v", a)
+	}
+}
+
 // TestPause: a pause leaves out samples, says so, and nothing else changes.
 func TestPause(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(1000)}, until: 1000 * ms}

@@ -223,7 +223,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	s := &g.sample
 	v := &g.view
 	for try := 1; ; try++ {
-		if err := g.stopOnce(th); err != nil {
+		if err := g.stopOnce(th, &c); err != nil {
 			return err
 		}
 		st := stack.StateRunning
@@ -258,8 +258,9 @@ func (th *thread) again(why stack.Reason, try int) bool {
 	return (why == stack.ReasonMemory || why == stack.ReasonShort) && th.walk.Wiser() && try < walkTries
 }
 
-// stopOnce stops the thread, copies what is planned, and accounts for it.
-func (g *group) stopOnce(th *thread) error {
+// stopOnce stops the thread, whose counters were c right before, copies what is
+// planned, and accounts for it.
+func (g *group) stopOnce(th *thread, c *Counters) error {
 	v := &g.view
 	v.Deadline = g.deadline()
 	g.plan(th)
@@ -269,12 +270,27 @@ func (g *group) stopOnce(th *thread) error {
 	pause := int64(v.Resumed - v.Asked)
 	th.pauses.Add(pause)
 	th.acc.stops.Add(1)
-	th.acc.pause.Add(pause)
-	g.pay(th, pause)
+	taken := pause - th.queued(pause, c)
+	th.acc.pause.Add(taken)
+	g.pay(th, taken)
 	if v.Restarted {
 		th.acc.restarted.Add(1)
 	}
 	return nil
+}
+
+// longStop is more, in ns, than a thread takes to stop that has a CPU.
+const longStop = 200_000
+
+// queued is how much of a pause, in ns, the thread spent waiting for a CPU: it
+// can only stop on one, and would have waited without us as well. c is its
+// counters right before.
+func (th *thread) queued(pause int64, c *Counters) int64 {
+	var now Counters
+	if pause < longStop || th.file.Counters(&now) != nil {
+		return 0
+	}
+	return min(max(now.Delay-c.Delay, 0), pause)
 }
 
 // readAndWalk reads a blocked thread without stopping it. Not done means that
