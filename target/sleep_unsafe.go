@@ -21,6 +21,12 @@ func enterBlocking()
 //go:linkname exitBlocking runtime.exitsyscall
 func exitBlocking()
 
+// nanotime is CLOCK_MONOTONIC without a system call (the vDSO's way), also open to
+// linknames for being used by others.
+//
+//go:linkname nanotime runtime.nanotime
+func nanotime() int64
+
 // sleep waits until there is something to read in the file, or for ns. The
 // runtime wants the two brackets called from one frame that does not move.
 //
@@ -31,4 +37,24 @@ func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
 	n, errno = raw6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 	exitBlocking()
 	return n, errno
+}
+
+// wait sleeps until a futex has another value than v, for at most ns.
+//
+//go:nosplit
+//go:norace
+func wait(futex *uint32, v uint32, ts *[2]int64) {
+	enterBlocking()
+	raw6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(futex)), futexWait, uintptr(v), uintptr(unsafe.Pointer(ts)), 0, 0)
+	exitBlocking()
+}
+
+// preadNow reads what is in memory already and never waits for a disk: without
+// the Go scheduler's knowledge.
+func preadNow(fd int, b []byte) (int, syscall.Errno) {
+	n, errno := raw6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
 }

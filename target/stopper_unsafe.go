@@ -303,7 +303,7 @@ func stackTop(mem []byte) uintptr {
 func (b *stopBlock) await(ns int64) bool {
 	ts := [2]int64{ns / 1e9, ns % 1e9}
 	if atomic.LoadUint32(&b.done) == 0 {
-		syscall.Syscall6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.done)), futexWait, 0, uintptr(unsafe.Pointer(&ts)), 0, 0)
+		wait(&b.done, 0, &ts)
 	}
 	return atomic.LoadUint32(&b.done) == 1
 }

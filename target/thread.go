@@ -83,21 +83,34 @@ func (t *Thread) Close() error {
 	return nil
 }
 
-// pread reads a small file of /proc anew. No thread is held meanwhile, so the
-// Go scheduler may know of it.
+// pread reads a small file of /proc anew, one that the kernel answers for at once.
 func pread(fd int, b []byte) ([]byte, error) {
 	for {
-		n, err := unix.Pread(fd, b, 0)
-		switch {
-		case err == unix.EINTR:
-		case err == unix.ESRCH || err == nil && n == 0:
-			return nil, ErrGone
-		case err != nil:
-			return nil, err
-		default:
-			return b[:n], nil
+		n, errno := preadNow(fd, b)
+		if errno != unix.EINTR {
+			return answer(b, n, errno)
 		}
 	}
+}
+
+// preadLocked is pread of a file for which the kernel may have to wait for an exec.
+func preadLocked(fd int, b []byte) ([]byte, error) {
+	for {
+		n, err := unix.Pread(fd, b, 0)
+		if errno, _ := err.(unix.Errno); errno != unix.EINTR {
+			return answer(b, n, errno)
+		}
+	}
+}
+
+func answer(b []byte, n int, errno unix.Errno) ([]byte, error) {
+	switch {
+	case errno == unix.ESRCH || errno == 0 && n == 0:
+		return nil, ErrGone
+	case errno != 0:
+		return nil, errno
+	}
+	return b[:n], nil
 }
 
 // Counters reads the scheduler's account of the thread: one pread, no
@@ -115,7 +128,7 @@ func (t *Thread) Counters(c *Counters) error {
 // is -1 where it is blocked but in no system call (a page fault). For a
 // running thread everything else is zero and means nothing.
 func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error) {
-	b, err := pread(t.syscall, t.line[:])
+	b, err := preadLocked(t.syscall, t.line[:])
 	if err != nil {
 		*c = stack.Call{Nr: -1}
 		return false, 0, 0, err

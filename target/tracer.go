@@ -489,8 +489,4 @@ func (tr *Tracer) Wake() {
 // Now reads the clock of all times here, CLOCK_MONOTONIC.
 func Now() stack.Time { return monotonic() }
 
-func monotonic() stack.Time {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // cannot fail for this clock
-	return stack.Time(ts.Nano())
-}
+func monotonic() stack.Time { return stack.Time(nanotime()) }
