@@ -89,9 +89,7 @@ func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
 	if err != nil || !ok {
 		return Glance{State: stack.StateRunning}, false, err
 	}
-	if g.State == stack.StateDisk && v.Call.Nr < 0 {
-		g.State = stack.StateFault
-	}
+	g.State = inFault(g.State, &v.Call)
 	g.Call, g.Counters, g.SP = v.Call, v.Counters, stackPointer(o.g.s.target, v.Regs)
 	return g, true, nil
 }

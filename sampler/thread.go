@@ -43,6 +43,7 @@ type thread struct {
 	state   stack.State
 	call    stack.Call
 	started bool
+	owed    int64  // ns of waiting for a CPU that no sample has stood for yet
 	sp      uint64 // of a blocked thread, for Waits
 
 	// The registers of the last stop, and what identifies the moment: while a
@@ -227,8 +228,8 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 			return err
 		}
 		st := stack.StateRunning
-		if v.Call.Nr < 0 && th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU {
-			st = stack.StateRunnable // since the last look it mostly waited for a CPU
+		if v.Call.Nr < 0 && th.started && th.stood(&c, try) {
+			st = stack.StateRunnable
 		}
 		*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
 			Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
@@ -247,6 +248,25 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	th.counters, th.state, th.call = c, s.State, s.Call
 	g.put(th)
 	return nil
+}
+
+// stood reports whether a thread that has run since the last look counts as
+// having waited for a CPU: of its samples as large a share as of its time.
+// What one sample cannot say is left over for the next.
+func (th *thread) stood(c *Counters, try int) bool {
+	delay, cpu := c.Delay-th.counters.Delay, c.CPU-th.counters.CPU
+	if delay <= 0 || cpu < 0 {
+		return false
+	}
+	owed := th.owed + delay
+	yes := owed > (delay+cpu)/2
+	if yes {
+		owed -= delay + cpu
+	}
+	if try == 1 { // the others of this look are of the same time
+		th.owed = max(min(owed, delay+cpu), -delay-cpu)
+	}
+	return yes
 }
 
 // walkTries is how many copies one sample may take: a walk that ran out of
@@ -323,9 +343,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	if s.Reason != stack.ReasonNone {
 		s.Way = stack.WayPart
 	}
-	if st == stack.StateDisk && v.Call.Nr < 0 {
-		s.State = stack.StateFault
-	}
+	s.State = inFault(s.State, &v.Call)
 	th.active, th.blocked = false, true
 	th.counters, th.state, th.call = v.Counters, s.State, s.Call
 	th.acc.read.Add(1)
@@ -334,6 +352,14 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	}
 	g.put(th)
 	return true, nil
+}
+
+// inFault tells a page fault from other sleeps: it is in no system call.
+func inFault(st stack.State, c *stack.Call) stack.State {
+	if c.Nr < 0 && (st == stack.StateDisk || st == stack.StateBlocked) {
+		return stack.StateFault
+	}
+	return st
 }
 
 // mayStop weighs whether a blocked thread is worth a stop: only where registers

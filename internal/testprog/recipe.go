@@ -141,6 +141,7 @@ var programs = map[string]map[string]recipe{
 	"c/churn":     cVariants,
 	"c/exec":      cVariants,
 	"c/exitcodes": cVariants,
+	"c/states":    {"O2": cVariants["O2"]},
 	"c/calls":     {"O2": cVariants["O2"], "O0": cVariants["O0"]},
 	"c/trouble":   {"O2": cVariants["O2"]},
 	"cpp/chain":   cppVariants,
