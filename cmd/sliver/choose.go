@@ -20,20 +20,27 @@ type choice struct {
 	span    string
 	threads string
 	focus   string
+	onCPU   bool
+	offCPU  bool
 
 	from, to  *time.Duration // nil: open; below 0: counted from the end
 	selection *sampler.Selection
 	re        *regexp.Regexp
+	side      view.Side
 }
 
 func (c *choice) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.span, "range", "", "only this time, both sides counted from the beginning: 1.5s..3s,\n2s.. or ..500ms; -1s.. is the last second")
 	fs.StringVarP(&c.threads, "threads", "t", "", "only these threads; as for record: main, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 	fs.StringVar(&c.focus, "focus", "", "only the time in which a function whose name matches this regular\nexpression is on the stack")
+	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads were seen to run")
+	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads were seen to wait, for a CPU too")
 }
 
 // any reports whether less than the whole is asked for.
-func (c *choice) any() bool { return c.span != "" || c.threads != "" || c.focus != "" }
+func (c *choice) any() bool {
+	return c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
+}
 
 // parse reads the flags; help is the command that has them.
 func (c *choice) parse(help string) (err error) {
@@ -51,6 +58,9 @@ func (c *choice) parse(help string) (err error) {
 		if c.re, err = regexp.Compile(c.focus); err != nil {
 			return usagef(help, "focus: %v", err)
 		}
+	}
+	if c.side, err = view.ParseSide(c.onCPU, c.offCPU); err != nil {
+		return usagef(help, "%v", err)
 	}
 	return nil
 }
@@ -84,6 +94,7 @@ func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 	if !c.any() {
 		return o, nil
 	}
+	o.Side = c.side
 	whole := view.New(rec, export.Options{})
 	begin, end := whole.Begin(), whole.End()
 	at := func(d *time.Duration) stack.Time {

@@ -63,7 +63,7 @@ type env struct {
 
 func commands() []*command {
 	return []*command{recordCommand(), watchCommand(), dumpCommand(), recoverCommand(), lsCommand(),
-		viewCommand(), exportCommand(), sqlCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
+		viewCommand(), exportCommand(), reportCommand(), sqlCommand(), stackCommand(), topCommand(), threadsCommand(), demoCommand(), doctorCommand(),
 		completionCommand(), versionCommand()}
 }
 

@@ -45,6 +45,7 @@ type Lock struct {
 	Total     int64 // ns waited by all threads
 	Longest   int64 // ns
 	Kind      string
+	Excludes  bool // some have it and others have not: see trace.Wait.Excludes
 }
 
 // Sighting is that somebody was seen to hold a lock.
@@ -67,6 +68,7 @@ type Wait struct {
 	// not known, Why says why not, if that is known.
 	Holder stack.TID
 	By     event.KnownBy
+	HeldAt stack.Time // when it was last seen to have the lock
 	Why    string
 }
 
@@ -219,6 +221,7 @@ func (b *builder) names() {
 	taken := map[string]int{}
 	for i := range b.c.Locks {
 		l := &b.c.Locks[i]
+		l.Excludes = b.best[i].Excludes()
 		if d := b.best[i]; d != nil {
 			x := *d
 			l.Kind = x.Lock
@@ -254,7 +257,7 @@ func (b *builder) lastHolder(w *Wait) {
 	i, _ := slices.BinarySearchFunc(ss, w.End+1, func(s Sighting, t stack.Time) int { return cmp.Compare(s.At, t) })
 	for i--; i >= 0 && ss[i].At >= w.Begin; i-- {
 		if s := &ss[i]; s.TID != 0 && s.TID != tid {
-			w.Holder, w.By = s.TID, s.By
+			w.Holder, w.By, w.HeldAt = s.TID, s.By, s.At
 			return
 		}
 	}
@@ -332,6 +335,7 @@ func (b *builder) infer() {
 		w := &c.Waits[of[i]]
 		if k.TID != 0 {
 			w.Holder, w.By, w.Why = b.v.Threads[k.TID-1].TID, k.By, ""
+			w.HeldAt = max(w.Begin, w.End-stack.Time(w.Edge)-1)
 		} else if w.Why == "" {
 			w.Why = k.Why
 		}

@@ -206,8 +206,16 @@ func (e *exporter) locks() {
 	e.releases(next)
 	e.child(kindLocks, 0, e.uuid(kindProcess, 0), "locks", "", "Locks that threads waited for: who held them, and how many wanted them.",
 		len(e.v.Threads)+1, false)
-	for i := range e.contention.Locks[:min(len(e.contention.Locks), maxLanes)] {
+	lanes := 0
+	for i := range e.contention.Locks {
 		l := &e.contention.Locks[i]
+		if lanes == maxLanes {
+			break
+		}
+		if !l.Excludes {
+			continue // nobody holds it
+		}
+		lanes++
 		e.child(kindLock, i, e.uuid(kindLocks, 0), l.Name, "", "Who was seen to hold it while others waited.", 2*i, false)
 		e.child(kindWaiters, i, e.uuid(kindLock, i), "waiting for "+l.Name, "threads", "How many threads waited for it.", 1, false)
 		e.lane(l, next(e.uuid(kindLock, i), e.uuid(kindWaiters, i)), next(e.uuid(kindWaiters, i), 0))

@@ -120,6 +120,8 @@ var table = []row{
 		"foreign traces in, a recording out: the way back of some formats"},
 	{"export/ask", "stack event diff trace export/view wait/syscalls", "modernc.org/sqlite",
 		"a recording as tables, in a database that lives as long as a question"},
+	{"export/report", "stack event trace export/view export/tally export/contend", "",
+		"what threads waited for, as text, JSON and a page; what a recording is made of, exports know too"},
 	{"export", "stack event diff trace export/*", "",
 		"chooses the format; a format is a function from a recording to a writer"},
 	{"push", "stack trace export/view export/pprof export/otlp", "github.com/google/pprof/profile",

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/export/report"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol"
+)
+
+// maxTop bounds the rows of a report's tables.
+const maxTop = 10_000
+
+func reportCommand() *command {
+	var (
+		asJSON, asHTML bool
+		output         string
+		top            int
+		debugDirs      []string
+		part           choice
+	)
+	return &command{
+		name: "report", args: "IN [--json | --html] [-o FILE]", short: "what the threads of a recording waited for, in tables",
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&asJSON, "json", false, "write JSON (docs/report-json.md)")
+			fs.BoolVar(&asHTML, "html", false, "write a page of HTML that needs no other file")
+			fs.StringVarP(&output, "output", "o", "-", "write to this file; - is standard output")
+			fs.IntVar(&top, "top", report.DefaultTop, "rows of each table")
+			part.register(fs)
+			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
+		},
+		help: `
+What was waited for: by lock with its holders, by call and file or peer, by
+function; the longest single waits with their stacks; CPU against waiting for
+each thread; and what sliver itself took. A holder that no lock word or kernel
+names, but only the timeline tells, is marked "inferred".
+
+Examples:
+  sliver report run.sliver
+  sliver report run.sliver --off-cpu --range 2s..3s -t 'worker-*'
+  sliver report run.sliver --html -o report.html
+  sliver report run.sliver --json | jq '.locks[] | [.name, .total_ns]'`,
+		run: func(_ context.Context, e *env, args []string) error {
+			if len(args) != 1 {
+				return usagef("report", "give one recording")
+			}
+			if asJSON && asHTML {
+				return usagef("report", "--json and --html exclude each other")
+			}
+			if top < 1 || top > maxTop {
+				return usagef("report", "top: %d rows are not between 1 and %d", top, maxTop)
+			}
+			if output == "" {
+				return usagef("report", "the output's name is empty")
+			}
+			if err := part.parse("report"); err != nil {
+				return err
+			}
+			rec, file, err := openInput(e, args[0])
+			if err != nil {
+				return err
+			}
+			defer file.Close()
+			if rec.Symbols == nil {
+				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, Captured: rec.Captured})
+			}
+			opts, err := part.options(rec)
+			if err != nil {
+				return err
+			}
+			r := report.Of(rec, opts, top)
+			write := r.WriteText
+			switch {
+			case asJSON:
+				write = r.WriteJSON
+			case asHTML:
+				write = r.WriteHTML
+			}
+			if output == "-" {
+				return write(e.stdout)
+			}
+			n, err := export.Atomic(output, func(w io.Writer) error { return write(w) })
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(e.stderr, "wrote %s (report, %s)\n", output, bytesText(n))
+			return nil
+		},
+	}
+}

@@ -1,0 +1,324 @@
+package report
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/contend"
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// maxRows bounds what is counted apart in one table; what comes later counts
+// as "[others]".
+const maxRows = 1 << 16
+
+const others = "[others]"
+
+// gatherer goes through the threads one after the other.
+type gatherer struct {
+	v   *view.View
+	top int
+
+	byCall map[callKey]*callRow
+	byFunc map[int]*funcRow
+	long   longest
+
+	// Of the thread at hand.
+	th     *view.Thread
+	row    Thread
+	replay *view.Replay
+	cuts   view.Intervals
+	open   []pending // the intervals not yet yielded
+	free   [][]trace.Slice
+	// closing says that the thread's last interval is cut off by the end.
+	closing bool
+}
+
+// pending is what is noted of an interval while it lasts.
+type pending struct {
+	stack []trace.Slice // as first confirmed
+	asker int           // in it; -1
+}
+
+type callKey struct{ call, kind, what string }
+
+type callRow struct {
+	Call
+	last int // thread that was counted last, by index and one
+}
+
+type funcRow struct {
+	Function
+	what map[string]int64
+}
+
+func newGatherer(v *view.View, top int) *gatherer {
+	return &gatherer{v: v, top: top, byCall: map[callKey]*callRow{}, byFunc: map[int]*funcRow{}}
+}
+
+func (g *gatherer) thread(th *view.Thread) Thread {
+	g.th, g.open = th, g.open[:0]
+	st := g.v.Stats(th)
+	g.row = Thread{TID: th.TID, Name: th.Label, Held: st.PauseNS}
+	g.cuts = view.Intervals{Yield: g.take}
+	g.replay = g.v.Replay(th, g)
+	end := g.replay.Run()
+	g.closing = g.cuts.Open()
+	g.cuts.Close(end)
+	g.closing = false
+	return g.row
+}
+
+// Begin, End and Other are for the replay.
+func (g *gatherer) Begin(stack.Time, int, *trace.Slice) {}
+
+// End: see Begin.
+func (g *gatherer) End(stack.Time, int, *trace.Slice) {}
+
+// Other: see Begin.
+func (g *gatherer) Other(e event.Event) {
+	g.cuts.Other(e)
+	switch e.Kind() {
+	case event.State:
+		if s, _ := event.StateFields(e.Payload()); s != stack.StateUnknown && s != stack.StateDead {
+			var buf []trace.Slice
+			if n := len(g.free); n > 0 {
+				buf, g.free = g.free[n-1], g.free[:n-1]
+			}
+			g.open = append(g.open, pending{stack: buf, asker: -1})
+		}
+	case event.Seen:
+		// The stack is that of the interval by now.
+		if n := len(g.open) - 1; n >= 0 && len(g.open[n].stack) == 0 {
+			p := &g.open[n]
+			p.stack = append(p.stack, g.replay.Stack()...)
+			p.asker = g.v.Asker(p.stack)
+		}
+	}
+}
+
+// take is handed the thread's intervals.
+func (g *gatherer) take(x *view.Interval) {
+	if len(g.open) == 0 {
+		return
+	}
+	p := g.open[0]
+	g.open = append(g.open[:0], g.open[1:]...)
+	defer func() { g.free = append(g.free, p.stack[:0]) }()
+	ns := int64(x.End - x.Begin)
+	r := &g.row
+	r.Observed += ns
+	r.CPU += x.CPU
+	r.Runnable += x.Delay
+	r.Switches += x.Switches
+	s, nr := x.Waiting.State()
+	lock := g.v.LockOf(&x.Waiting) != ""
+	switch s {
+	case stack.StateBlocked:
+		r.Blocked += ns
+	case stack.StateDisk, stack.StateFault:
+		r.Disk += ns
+	case stack.StateStopped, stack.StateTraced:
+		r.Stopped += ns
+	default:
+		return
+	}
+	r.Waits++
+	d := g.v.Wait(&x.Waiting)
+	if lock && d.Excludes() {
+		r.Locks += ns
+	}
+	call, kind, what := g.v.Call(nr), "", ""
+	if call == "" {
+		call = s.String()
+	}
+	if d != nil {
+		kind, what = d.Kind, d.File
+		if d.Peer != "" && d.File == "" {
+			what = d.Peer
+		}
+	}
+	if lock {
+		kind = "lock"
+	}
+	g.addCall(callKey{call, kind, view.Text(what, 512)}, ns)
+	full := g.v.What(&x.Waiting)
+	if full == "" {
+		full = call
+	}
+	g.addFunc(p, full, ns)
+	g.single(x, &p, s, full, ns)
+}
+
+func (g *gatherer) addCall(k callKey, ns int64) {
+	row := g.byCall[k]
+	if row == nil {
+		if len(g.byCall) >= maxRows {
+			k = callKey{call: others}
+			row = g.byCall[k]
+		}
+		if row == nil {
+			row = &callRow{Call: Call{Call: k.call, Kind: k.kind, For: k.what}}
+			g.byCall[k] = row
+		}
+	}
+	row.Waits++
+	row.Total += ns
+	row.Longest = max(row.Longest, ns)
+	if row.last != g.th.Index+1 {
+		row.last = g.th.Index + 1
+		row.Threads++
+	}
+}
+
+func (g *gatherer) addFunc(p pending, what string, ns int64) {
+	id := -1
+	if p.asker >= 0 {
+		id = p.stack[p.asker].Frame.Func
+	}
+	row := g.byFunc[id]
+	if row == nil {
+		row = &funcRow{what: map[string]int64{}}
+		row.Name = "[unknown]"
+		if id >= 0 {
+			f := &g.v.Names.Funcs[id]
+			row.Name, row.File, row.Line = g.v.FuncName(id), view.Text(f.File, 512), f.StartLine
+		}
+		g.byFunc[id] = row
+	}
+	row.Waits++
+	row.Total += ns
+	row.Longest = max(row.Longest, ns)
+	if _, ok := row.what[what]; ok || len(row.what) < 256 {
+		row.what[what] += ns
+	}
+}
+
+// single keeps the longest waits with their stacks.
+func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what string, ns int64) {
+	if ns <= 0 || len(g.long) >= g.top && ns <= g.long[0].Duration {
+		return
+	}
+	_, nr := x.Waiting.State()
+	w := Wait{TID: g.th.TID, Thread: g.th.Label, Begin: int64(x.Begin - g.v.Begin()), Duration: ns, Edge: x.Edge(), State: g.v.StateName(s, nr), For: what,
+		Facts: []Fact{}, Stack: []Frame{}}
+	for _, d := range g.v.Details(&x.Waiting, nil) {
+		w.Facts = append(w.Facts, Fact{d.Name, d.Value})
+	}
+	for i := len(p.stack) - 1; i >= 0; i-- {
+		f := &p.stack[i].Frame
+		w.Stack = append(w.Stack, Frame{Func: g.v.FuncName(f.Func), File: view.Text(f.File, 512), Line: f.Line, Inlined: f.Inlined})
+	}
+	w.thread, w.at = g.th.Index, x.Begin
+	w.Cut = g.closing && len(g.open) == 0
+	heap.Push(&g.long, w)
+	if len(g.long) > g.top {
+		heap.Pop(&g.long)
+	}
+}
+
+// longest is a heap with the shortest on top.
+type longest []Wait
+
+func (l longest) Len() int           { return len(l) }
+func (l longest) Less(i, j int) bool { return l[i].Duration < l[j].Duration }
+func (l longest) Swap(i, j int)      { l[i], l[j] = l[j], l[i] }
+func (l *longest) Push(x any)        { *l = append(*l, x.(Wait)) }
+func (l *longest) Pop() any {
+	x := (*l)[len(*l)-1]
+	*l = (*l)[:len(*l)-1]
+	return x
+}
+
+// longest are those kept, the longest first, with what all threads together
+// know of their holders.
+func (g *gatherer) longest(c *contend.Contention) []Wait {
+	out := append([]Wait{}, g.long...)
+	slices.SortFunc(out, func(a, b Wait) int {
+		return cmp.Or(cmp.Compare(b.Duration, a.Duration), cmp.Compare(a.Begin, b.Begin), cmp.Compare(a.TID, b.TID))
+	})
+	for i := range out {
+		w := &out[i]
+		j, ok := slices.BinarySearchFunc(c.Waits, w, func(x contend.Wait, w *Wait) int {
+			return cmp.Or(cmp.Compare(x.Thread, w.thread), cmp.Compare(x.Begin, w.at))
+		})
+		if !ok {
+			continue
+		}
+		x := &c.Waits[j]
+		w.Cut = x.Cut
+		w.Facts = slices.DeleteFunc(w.Facts, func(f Fact) bool {
+			return f.Name == view.DetailHolder || f.Name == view.DetailKnownBy || f.Name == view.DetailNoHolder
+		})
+		if x.Holder != 0 {
+			w.Facts = append(w.Facts, Fact{view.DetailHolder, g.v.ThreadName(x.Holder)}, Fact{view.DetailKnownBy, x.By.String()})
+		} else if x.Why != "" {
+			w.Facts = append(w.Facts, Fact{view.DetailNoHolder, x.Why})
+		}
+	}
+	return out
+}
+
+func (g *gatherer) calls(top int) ([]Call, int) {
+	out := []Call{}
+	for _, r := range g.byCall {
+		out = append(out, r.Call)
+	}
+	slices.SortFunc(out, func(a, b Call) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Call, b.Call), cmp.Compare(a.For, b.For), cmp.Compare(a.Kind, b.Kind))
+	})
+	return cut(out, top)
+}
+
+func (g *gatherer) functions(top int) ([]Function, int) {
+	out := []Function{}
+	for _, r := range g.byFunc {
+		for what, ns := range r.what {
+			if best := r.what[r.For]; r.For == "" || ns > best || ns == best && what < r.For {
+				r.For = what
+			}
+		}
+		out = append(out, r.Function)
+	}
+	slices.SortFunc(out, func(a, b Function) int {
+		return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File))
+	})
+	return cut(out, top)
+}
+
+// onCPU are the functions that were on a CPU, by the kernel's account.
+func onCPU(v *view.View, top int) ([]OnCPU, int) {
+	c := tally.ByCalls(v, false)
+	self, total := map[int32]int64{}, map[int32]int64{}
+	var path []int32
+	for n := 1; n < c.Len(); n++ {
+		ns := c.Self[n].CPU
+		if ns <= 0 {
+			continue
+		}
+		path = c.Path(int32(n), path[:0])
+		if path[0] >= 0 {
+			self[path[0]] += ns
+		}
+		seen := map[int32]bool{}
+		for _, l := range path {
+			if l >= 0 && !seen[l] {
+				seen[l] = true
+				total[l] += ns
+			}
+		}
+	}
+	out := []OnCPU{}
+	for l, ns := range total {
+		out = append(out, OnCPU{Name: v.FuncName(int(l)), Self: self[l], Total: ns})
+	}
+	slices.SortFunc(out, func(a, b OnCPU) int {
+		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name))
+	})
+	return cut(out, top)
+}

@@ -1,0 +1,146 @@
+package report_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/report"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const ms = exporttest.Ms
+
+// recording is one of a thread that holds a lock, two that want it, and a
+// socket that nobody writes to.
+func recording(t testing.TB) *trace.Recording {
+	b := exporttest.New(t)
+	cache := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+	sock := b.Wait(trace.Wait{Call: "recvfrom", Args: "7 unix /run/<db>.sock", File: "unix /run/<db>.sock", Kind: "socket", Peer: "PID 77 (db)"})
+	cond := b.Wait(trace.Wait{Call: "futex", Args: "condition variable work_cv", Kind: "lock", Lock: "condition variable", KnownBy: "function", Symbol: "work_cv",
+		NoHolder: "a condition variable has no holder"})
+	run, wait := stack.StateRunning, stack.StateBlocked
+	main := b.Thread(1234, "main")
+	main.Look(exporttest.Look{At: 0, State: run, Times: 1, Stack: "main:1 fill:2"})
+	main.Look(exporttest.Look{At: 60 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Stack: "main:1 reply:3 recv:1"})
+	main.Event(60*ms, event.Wait, sock)
+	main.Look(exporttest.Look{At: 200 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Way: stack.WayUnrun})
+	for i, end := range []int64{50, 52} {
+		w := b.Thread(1240+i, "worker")
+		at := int64(10+10*i) * ms
+		w.Look(exporttest.Look{At: 0, State: run, Stack: "start:1 work:1"})
+		w.Look(exporttest.Look{At: at, CPU: 5 * ms, Times: 1, State: wait, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+		w.Event(at, event.Wait, cache)
+		w.Event(at, event.Lock, 0x8000)
+		w.Event(at, event.Holder, event.HolderOf(1234, event.KnownByWord))
+		w.Look(exporttest.Look{At: end * ms, CPU: 5 * ms, Times: 2, State: run, Stack: "start:1 find:3"})
+		w.Look(exporttest.Look{At: 100 * ms, CPU: 40 * ms, Times: 3, State: wait, Call: 203, Stack: "start:1 idle:1 pthread_cond_wait:1"})
+		w.Event(100*ms, event.Wait, cond)
+		w.Event(100*ms, event.Lock, 0x9000)
+		w.Look(exporttest.Look{At: 190 * ms, CPU: 40 * ms, Times: 3, State: wait, Call: 203, Way: stack.WayUnrun})
+	}
+	b.Stats.Pause = stack.Pauses{Count: 6, Mean: 38_000, P99: 46_000, Max: 46_000}
+	return b.Finish(200 * ms)
+}
+
+func TestTextAndJSON(t *testing.T) {
+	r := report.Of(recording(t), view.Options{}, 0)
+	var text, doc strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteJSON(&doc); err != nil {
+		t.Fatal(err)
+	}
+	exporttest.Golden(t, "report.txt", text.String())
+	exporttest.Golden(t, "report.json", doc.String())
+	l := r.Locks[0]
+	if l.Name != "mutex cache_lock" || l.Waits != 2 || l.Total != 72*ms || l.Longest != 40*ms || l.Most != 2 || !l.Excludes ||
+		l.Holders[0] != (report.Share{Name: "main (1234) (lock word)", Waits: 2, Total: 72 * ms}) || l.HolderIn[0].Name != "fill" || l.WaiterIn[0].Name != "find" {
+		t.Errorf("lock %+v", l)
+	}
+	if c := r.Calls[0]; c.Call != "futex" || c.Waits != 4 || c.Threads != 2 || c.Total != 72*ms+180*ms {
+		t.Errorf("call %+v", c)
+	}
+	if w := r.Longest[0]; w.Duration != 140*ms || !w.Cut || w.For != "unix /run/<db>.sock to PID 77 (db)" || w.Stack[0].Func != "recv" {
+		t.Errorf("longest %+v", w)
+	}
+	for _, th := range r.Threads {
+		if th.TID == 1234 && (th.CPU != 58*ms || th.Blocked != 140*ms || th.Runnable != ms || th.Locks != 0) || th.TID == 1240 && (th.Locks != 40*ms || th.Blocked != 130*ms) {
+			t.Errorf("thread %+v", th)
+		}
+	}
+}
+
+func TestSides(t *testing.T) {
+	rec := recording(t)
+	off := report.Of(rec, view.Options{Side: view.OffCPU}, 0)
+	if len(off.OnCPU) != 0 || len(off.Locks) != 2 || off.Threads[0].CPU != 0 || off.Recording.Shown != "off-CPU time alone" {
+		t.Errorf("off: %+v", off)
+	}
+	on := report.Of(rec, view.Options{Side: view.OnCPU}, 0)
+	if len(on.OnCPU) == 0 || len(on.Locks) != 0 || len(on.Longest) != 0 || len(on.Calls) != 0 {
+		t.Errorf("on: %+v", on)
+	}
+	if r := report.Of(rec, view.Options{}, 1); len(r.Locks) != 1 || r.More.Locks != 1 || len(r.Longest) != 1 || len(r.Functions) != 1 || r.More.Functions == 0 {
+		t.Errorf("one row: %+v", r)
+	}
+}
+
+// The page is whole, loads nothing, and what names hold does it no harm.
+func TestHTML(t *testing.T) {
+	loads := regexp.MustCompile(`(?i)<(script|img|link|iframe|object|embed)|\b(src|href)=|url\(|@import|\bon\w+=`)
+	for name, rec := range map[string]*trace.Recording{"small": recording(t), "hostile": exporttest.Hostile(t), "sample": exporttest.Sample(t)} {
+		var b bytes.Buffer
+		if err := report.Of(rec, view.Options{}, 100).WriteHTML(&b); err != nil {
+			t.Fatal(err)
+		}
+		plain := regexp.MustCompile(`(?s)<(td|th|b|code|span|p|pre|summary|li)\b[^>]*>[^<]*`).ReplaceAll(b.Bytes(), nil)
+		if m := loads.Find(plain); m != nil {
+			t.Errorf("%s: the page has %q", name, m)
+		}
+		if bytes.Contains(b.Bytes(), []byte("ZgotmplZ")) {
+			t.Errorf("%s: something was not fit for its place", name)
+		}
+		d := xml.NewDecoder(&b)
+		d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
+		for {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}
+	}
+}
+
+func FuzzOf(f *testing.F) {
+	exporttest.FuzzSeeds(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		r := report.Of(exporttest.Raw(t, data), view.Options{}, 5)
+		var text, doc bytes.Buffer
+		if err := r.WriteText(&text); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.WriteJSON(&doc); err != nil {
+			t.Fatal(err)
+		}
+		var back report.Report
+		if err := json.Unmarshal(doc.Bytes(), &back); err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range r.Locks {
+			if l.Total < 0 || l.Longest > l.Total || l.Waits <= 0 {
+				t.Fatalf("lock %+v", l)
+			}
+		}
+	})
+}
