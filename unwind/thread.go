@@ -162,12 +162,13 @@ func (th *Thread) short(sp, end, addr uint64) {
 }
 
 // elsewhere learns that a walk went on on another stack, at sp, and which
-// address of it was missing; r is the mapping of that address. A span that
+// address of it was missing; r is the mapping of that address, nil if unknown. A span that
 // left its mapping would come back empty: the kernel reads all of it or none
 // (process_vm_readv in Linux mm/process_vm_access.c).
 func (th *Thread) elsewhere(sp, addr uint64, r *region) {
-	if r == nil {
-		return
+	if r == nil { // mapped since: of its page at least all is there
+		page := addr &^ (smallPage - 1)
+		r = &region{start: page, end: page + smallPage}
 	}
 	want := rule.Span{Addr: sp - min(sp, redZone), Len: otherStack}
 	if addr-sp >= otherStack && addr-sp < MaxStack {
@@ -181,6 +182,9 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	if want.Addr < r.start {
 		want.Len -= int(r.start - want.Addr)
 		want.Addr = r.start
+	}
+	if want.Addr >= r.end {
+		return
 	}
 	want.Len = int(min(uint64(want.Len), r.end-want.Addr))
 	for i := range th.other {
