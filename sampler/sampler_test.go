@@ -573,3 +573,98 @@ func TestConfig(t *testing.T) {
 		t.Error("never is accepted")
 	}
 }
+
+// TestBudgetOfEachThread: the bound is each thread's own. One whose stops are
+// long is sampled less often, and says so at each change; its neighbour, at the
+// same interval, is not, and neither is one that only reads.
+func TestBudgetOfEachThread(t *testing.T) {
+	dear, cheap, asleep := running(200_000), running(20_000), blocked(4)
+	dear.tid, cheap.tid = 2, 3
+	f := &fakeTarget{threads: []*fakeThread{dear, cheap, asleep}, until: 4000 * ms}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01})
+	if a := acc[2]; a.Stretched == 0 || float64(a.PauseNS)/float64(a.SpanNS) > .0105 {
+		t.Errorf("200 µs each 10 ms are 2 %%: %+v", a)
+	}
+	for _, tid := range []stack.TID{3, 4} {
+		if a := acc[tid]; a.Stretched != 0 || a.Samples < 390 {
+			t.Errorf("thread %d: %+v", tid, a)
+		}
+	}
+	rates, marks := 0, 0
+	for _, e := range sinks[2].events {
+		switch {
+		case e.Kind() == event.Rate && e.Payload() > uint64(10*ms):
+			rates++
+		case e.Kind() == event.Mark && e.Payload() == uint64(stack.WhyBudget):
+			marks++
+		}
+	}
+	if rates == 0 || marks < rates {
+		t.Errorf("%d new intervals, %d marks of why", rates, marks)
+	}
+	for _, tid := range []stack.TID{3, 4} {
+		for _, e := range sinks[tid].events {
+			if e.Kind() == event.Mark {
+				t.Errorf("thread %d is marked: %v", tid, e)
+			}
+		}
+	}
+}
+
+// TestBudgetComesBack: a thread whose stops become short gets its interval back,
+// and the recording says that too.
+func TestBudgetComesBack(t *testing.T) {
+	th := running(0)
+	at := th.at
+	th.at = func(now stack.Time) (Counters, bool, stack.State) {
+		th.cost = 300_000
+		if now > 2000*ms {
+			th.cost = 20_000
+		}
+		return at(now)
+	}
+	sinks, acc := sample(t, &fakeTarget{threads: []*fakeThread{th}, until: 6000 * ms},
+		Config{Interval: 10 * time.Millisecond, MaxOverhead: .01})
+	if acc[1].Stretched == 0 {
+		t.Fatalf("%+v", acc[1])
+	}
+	last, late := uint64(0), 0
+	for _, e := range sinks[1].events {
+		if e.Kind() == event.Rate {
+			last = e.Payload()
+		}
+	}
+	for _, s := range sinks[1].samples {
+		if s.Time > 3000*ms {
+			late++
+		}
+	}
+	if last != uint64(10*ms) || late < 295 {
+		t.Errorf("the last interval in the recording is %d ns; %d samples in the last 3 s", last, late)
+	}
+}
+
+// TestJitterInLateTicks: a sample that comes too late does not move the ticks
+// after it, and never are two samples closer than a tick without its jitter.
+func TestJitterInLateTicks(t *testing.T) {
+	n := stack.Time(0)
+	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 3000 * ms}
+	f.late = func(stack.Time) stack.Time {
+		n++
+		return n * 7 % 23 * ms / 2 // up to 11 ms too late, over and over
+	}
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond, Jitter: .1})
+	a := acc[1]
+	if a.Late == 0 || a.Samples+a.Late < 298 || a.Samples+a.Late > 301 {
+		t.Errorf("%d samples and %d late in 300 ticks", a.Samples, a.Late)
+	}
+	seen := map[int64]bool{}
+	first := sinks[1].samples[0].Time
+	for _, s := range sinks[1].samples {
+		k := int64(s.Time-first) / int64(10*ms)
+		if seen[k] {
+			t.Errorf("two samples in tick %d", k)
+		}
+		seen[k] = true
+	}
+}
