@@ -15,6 +15,7 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -31,6 +32,8 @@ type Modules interface {
 type Options struct {
 	Finder    symbol.Finder
 	FullNames bool
+	// Cache keeps the names of files by their build ID; nil: there is none.
+	Cache *cache.Dir
 	// Captured are pieces kept at recording time: "perf-map" and "vdso".
 	Captured []trace.Captured
 }
@@ -74,6 +77,15 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 
 // module names the places of one file.
 func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
+	known, missing := cached(m.BuildID, addrs, o)
+	for _, a := range addrs {
+		if frames, ok := known[a]; ok {
+			g.set(id, a, frames)
+		}
+	}
+	if len(missing) == 0 {
+		return nil // and the file need not even be there
+	}
 	r, c, err := open(mods, id, m, o.Captured)
 	if err != nil {
 		return err
@@ -87,11 +99,43 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 		return err
 	}
 	defer f.Close()
-	symbol.ResolveModule(f, addrs, func(vaddr uint64, frames []symbol.Frame) { g.set(id, vaddr, frames) })
-	for _, p := range f.Problems() {
+	symbol.ResolveModule(f, missing, func(vaddr uint64, frames []symbol.Frame) {
+		g.set(id, vaddr, frames)
+		if known != nil {
+			known[vaddr] = slices.Clone(frames)
+		}
+	})
+	problems := f.Problems()
+	for _, p := range problems {
 		g.problem("%v", p)
 	}
+	// What a damaged or missing debug file cost is looked for anew.
+	if known != nil && len(problems) == 0 && len(known) <= maxCached {
+		if err := o.Cache.Store(m.BuildID, o.FullNames, known); err != nil {
+			g.problem("names of %s are not kept: %v", m.Path, err)
+		}
+	}
 	return nil
+}
+
+// maxCached is how many addresses of a file the cache keeps.
+const maxCached = 1 << 20
+
+// cached are the addresses whose names the cache has, and those that it lacks;
+// known is nil where there is no cache for the file.
+func cached(buildID string, addrs []uint64, o Options) (known cache.Table, missing []uint64) {
+	if o.Cache == nil || buildID == "" {
+		return nil, addrs
+	}
+	if known = o.Cache.Load(buildID, o.FullNames); known == nil {
+		return cache.Table{}, addrs
+	}
+	for _, a := range addrs {
+		if _, ok := known[a]; !ok {
+			missing = append(missing, a)
+		}
+	}
+	return known, missing
 }
 
 // gatherer collects answers from several goroutines.

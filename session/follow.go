@@ -115,7 +115,7 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 }
 
 func (s *Session) namingOptions(captured []trace.Captured) naming.Options {
-	return naming.Options{Finder: s.finder(), FullNames: s.o.FullNames, Captured: captured}
+	return naming.Options{Finder: s.finder(), FullNames: s.o.FullNames, Captured: captured, Cache: s.o.Cache}
 }
 
 // finder looks for debug files where the target sees them, and where we do.
@@ -124,7 +124,11 @@ func (s *Session) finder() symbol.Finder {
 	if !s.proc.Alive() {
 		root = ""
 	}
-	return symbol.Dirs{Root: root, Extra: s.o.DebugDirs}
+	dirs := symbol.Dirs{Root: root, Extra: s.o.DebugDirs}
+	if s.o.Finder != nil {
+		return symbol.Finders{dirs, s.o.Finder}
+	}
+	return dirs
 }
 
 func (s *Session) newLiveNames() *naming.Live {

@@ -25,6 +25,8 @@ import (
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -43,7 +45,9 @@ type Options struct {
 	Outputs     []export.Output
 	DebugDirs   []string
 	FullNames   bool
-	RingCap     int // events, 0: the recorder's default
+	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody
+	Cache       *cache.Dir    // of names; nil: none
+	RingCap     int           // events, 0: the recorder's default
 	// Live has names found while the recording grows, for Names.
 	Live bool
 	// Renamed is told new names of threads; may be nil.

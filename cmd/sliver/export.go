@@ -14,7 +14,6 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/session"
-	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -31,11 +30,10 @@ func formatHelp() string {
 
 func exportCommand() *command {
 	var (
-		outputs   []string
-		format    string
-		debugDirs []string
-		fullNames bool
-		part      choice
+		outputs []string
+		format  string
+		names   nameFlags
+		part    choice
 	)
 	return &command{
 		name: "export", args: "IN -o FILE... [--format F]", short: "turn a recording, or another tool's trace, into other formats",
@@ -43,8 +41,7 @@ func exportCommand() *command {
 			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
 			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")
 			part.register(fs)
-			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
-			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments, where the recording\nhas no names yet")
+			names.register(fs, ",\nwhere the recording has no names yet")
 		},
 		help: `
 Formats by file name:
@@ -91,7 +88,12 @@ and gets its names from the files of this machine if they are the same.`,
 			}
 			defer file.Close()
 			if rec.Symbols == nil {
-				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
+				o, err := names.options("export", e.stderr)
+				if err != nil {
+					return err
+				}
+				o.Captured = rec.Captured
+				addNames(e.stderr, rec, o)
 			}
 			opts, err := part.options(rec)
 			if err != nil {

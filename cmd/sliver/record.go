@@ -35,8 +35,7 @@ type recordFlags struct {
 	stop        string
 	maxOverhead percent
 	yield       bool
-	debugDirs   []string
-	fullNames   bool
+	names       nameFlags
 	quiet       bool
 	json        bool
 	metrics     string
@@ -62,8 +61,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
-	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
-	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+	f.names.register(fs, "")
 	f.push.register(fs)
 	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
@@ -144,7 +142,7 @@ func outputsOf(paths []string, format, help string) ([]export.Output, error) {
 
 func (f *recordFlags) options() (o session.Options, err error) {
 	o = session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
-		Duration: f.duration, DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead), Yield: f.yield}
+		Duration: f.duration, DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames, MaxOverhead: float64(f.maxOverhead), Yield: f.yield}
 	if f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval {
 		return o, usagef("record", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
 	}
@@ -284,6 +282,11 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
 	}
+	src, err := f.names.sources("record", e.stderr)
+	if err != nil {
+		return err
+	}
+	o.Finder, o.Cache = src.finder, src.cache
 	tel, err := f.newTelemetry(e)
 	if err != nil {
 		return err

@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
+	"github.com/sliverprof/sliver/symbol/debuginfod"
+)
+
+// nameFlags are those that say where names come from.
+type nameFlags struct {
+	debugDirs  []string
+	fullNames  bool
+	debuginfod bool
+	noCache    bool
+}
+
+// register adds the flags; where says to what recordings they apply.
+func (n *nameFlags) register(fs *pflag.FlagSet, where string) {
+	fs.StringArrayVar(&n.debugDirs, "debug-dir", nil, "look for separate debug files here too"+where+"; repeatable")
+	fs.BoolVar(&n.fullNames, "full-names", false, "keep parameters and template arguments in names"+where)
+	fs.BoolVar(&n.debuginfod, "debuginfod", false, "fetch missing debug files from the servers in DEBUGINFOD_URLS"+where)
+	fs.BoolVar(&n.noCache, "no-symbol-cache", false, "neither use nor fill sliver/symbols in the user's cache")
+}
+
+// Bounds of the folders in the user's cache, in bytes.
+const (
+	maxSymbols    = 512 << 20
+	maxDebugFiles = 8 << 30
+)
+
+// sources are where names come from besides the files themselves.
+type sources struct {
+	finder symbol.Finder // nil: nowhere else
+	cache  *cache.Dir    // nil: none
+}
+
+// sources opens what the flags ask for. A cache that cannot be had costs time,
+// not the names.
+func (n *nameFlags) sources(help string, w io.Writer) (s sources, err error) {
+	base, cerr := os.UserCacheDir()
+	if cerr == nil && !n.noCache {
+		if s.cache, err = cache.Open(filepath.Join(base, "sliver", "symbols"), maxSymbols); err != nil {
+			s.cache = nil
+		}
+	}
+	if !n.debuginfod {
+		return s, nil
+	}
+	if cerr != nil {
+		return s, fmt.Errorf("debuginfod: no folder to keep files in: %w", cerr)
+	}
+	dir, err := cache.Open(filepath.Join(base, "sliver", "debuginfod"), maxDebugFiles)
+	if err != nil {
+		return s, err
+	}
+	f, err := debuginfod.New(os.Getenv, dir, versionString(), func(p string) { fmt.Fprintf(w, "sliver: %s\n", oneLine(fmt.Errorf("%s", p))) })
+	if err != nil {
+		return s, usagef(help, "%v", err)
+	}
+	if f == nil {
+		return s, usagef(help, "--debuginfod: the variable %s names no server", debuginfod.URLs)
+	}
+	s.finder = f
+	return s, nil
+}
+
+// options are those for recordings that have no names yet, on this machine.
+func (n *nameFlags) options(help string, w io.Writer) (o naming.Options, err error) {
+	s, err := n.sources(help, w)
+	if err != nil {
+		return o, err
+	}
+	o = naming.Options{Finder: symbol.Dirs{Extra: n.debugDirs}, FullNames: n.fullNames, Cache: s.cache}
+	if s.finder != nil {
+		o.Finder = symbol.Finders{o.Finder, s.finder}
+	}
+	return o, nil
+}

@@ -1,0 +1,155 @@
+// Package cache keeps what costs much to find out about files: the frames of
+// addresses, by build ID, and downloaded debug files. A Dir is a folder whose
+// size is bounded; what was used longest ago goes first.
+//
+// Several programs may use one folder: files appear whole, by a rename, and a
+// damaged one is removed and made anew. Nothing depends on the cache: its
+// failures cost time alone.
+//
+// A Dir may be used by several goroutines.
+package cache
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sort"
+	"strings"
+	"time"
+)
+
+// Dir is a folder of files.
+type Dir struct {
+	path string
+	max  int64
+}
+
+// temporary is what names of files that are not whole begin with; those of a
+// program that died are removed after stale.
+const (
+	temporary = ".new-"
+	stale     = time.Hour
+)
+
+// Open uses the folder path, which it makes, for at most max bytes.
+func Open(path string, max int64) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	return &Dir{path, max}, nil
+}
+
+// valid lets through names that are those of plain files in the folder.
+func valid(name string) bool {
+	return name != "" && !strings.ContainsAny(name, "/\x00") && name[0] != '.' && len(name) < 200
+}
+
+// File opens a file that was put, and notes that it was used.
+func (d *Dir) File(name string) (*os.File, error) {
+	if !valid(name) {
+		return nil, fs.ErrNotExist
+	}
+	p := filepath.Join(d.path, name)
+	f, err := os.Open(p)
+	if err != nil {
+		return nil, err
+	}
+	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
+		f.Close()
+		return nil, fs.ErrNotExist
+	}
+	now := time.Now()
+	_ = os.Chtimes(p, now, now) // only the order of eviction suffers
+	return f, nil
+}
+
+// Put makes a file with what fill writes, and opens it. Nothing is left of it
+// where fill fails.
+func (d *Dir) Put(name string, fill func(io.Writer) error) (*os.File, error) {
+	if !valid(name) {
+		return nil, fmt.Errorf("cache: %q is no name", name)
+	}
+	f, err := os.CreateTemp(d.path, temporary)
+	if err != nil {
+		return nil, fmt.Errorf("cache: %w", err)
+	}
+	err = fill(&limited{f, d.max})
+	if err == nil {
+		err = os.Rename(f.Name(), filepath.Join(d.path, name))
+	}
+	if err != nil {
+		f.Close()
+		os.Remove(f.Name())
+		return nil, err
+	}
+	d.evict(name)
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// Remove forgets a file.
+func (d *Dir) Remove(name string) {
+	if valid(name) {
+		os.Remove(filepath.Join(d.path, name))
+	}
+}
+
+// ErrFull says that one file would be larger than all may be.
+var ErrFull = errors.New("larger than the cache may be")
+
+type limited struct {
+	w    io.Writer
+	left int64
+}
+
+func (l *limited) Write(b []byte) (int, error) {
+	if l.left -= int64(len(b)); l.left < 0 {
+		return 0, ErrFull
+	}
+	return l.w.Write(b)
+}
+
+// evict removes what was used longest ago until the folder holds its bound;
+// keep stays.
+func (d *Dir) evict(keep string) {
+	es, err := os.ReadDir(d.path)
+	if err != nil {
+		return
+	}
+	type file struct {
+		name string
+		size int64
+		used time.Time
+	}
+	var files []file
+	total := int64(0)
+	for _, e := range es {
+		fi, err := e.Info()
+		if err != nil || !fi.Mode().IsRegular() {
+			continue
+		}
+		if strings.HasPrefix(e.Name(), temporary) {
+			if time.Since(fi.ModTime()) > stale {
+				os.Remove(filepath.Join(d.path, e.Name()))
+			}
+			continue
+		}
+		total += fi.Size()
+		files = append(files, file{e.Name(), fi.Size(), fi.ModTime()})
+	}
+	sort.Slice(files, func(i, j int) bool { return files[i].used.Before(files[j].used) })
+	for _, f := range files {
+		if total <= d.max {
+			return
+		}
+		if f.name != keep && os.Remove(filepath.Join(d.path, f.name)) == nil {
+			total -= f.size
+		}
+	}
+}
