@@ -110,6 +110,13 @@ func Missing(t testing.TB, word, why string) {
 	lack(t, word, why)
 }
 
+// Lack skips the test, or fails it as Need does, for something that is missing
+// and that no word of Need stands for.
+func Lack(t testing.TB, word, missing string) {
+	t.Helper()
+	lack(t, word, missing)
+}
+
 // lack is the one rule for what is missing: fail where it is required, else skip.
 func lack(t testing.TB, word, missing string) {
 	t.Helper()

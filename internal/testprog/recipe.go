@@ -142,6 +142,8 @@ var programs = map[string]map[string]recipe{
 	"c/exec":      cVariants,
 	"c/exitcodes": cVariants,
 	"c/states":    {"O2": cVariants["O2"]},
+	"c/unusual":   {"O2": cVariants["O2"]},
+	"c/stuck":     {"O2": cVariants["O2"]},
 	"c/calls":     {"O2": cVariants["O2"], "O0": cVariants["O0"]},
 	"c/trouble":   {"O2": cVariants["O2"]},
 	"cpp/chain":   cppVariants,
