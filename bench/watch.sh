@@ -121,7 +121,7 @@ run() {
 		with=$("load_$name")
 		cpu1=$(ticks $w) t1=$(date +%s%N)
 		awk -v c=$((cpu1 - cpu0)) -v t=$((t1 - t0)) 'BEGIN {print c * 1e7 / t * 100}' >>"$work/cpu"
-		sed -n 's/^VmRSS: *\([0-9]*\).*/\1/p' "/proc/$w/status" >>"$work/rss"
+		sed -n 's/^VmRSS:[[:space:]]*\([0-9]*\).*/\1/p' "/proc/$w/status" >>"$work/rss"
 		kill -TERM $w && wait $w || true
 		echo "$with" >>"$work/with"
 		echo "$without" >>"$work/without"

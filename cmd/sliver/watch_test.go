@@ -1,0 +1,205 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/watch/control"
+)
+
+// TestWatchBadInput: what is wrong is told at the start, in one line.
+func TestWatchBadInput(t *testing.T) {
+	p := spin(t)
+	pid := pidOf(p)
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	conf := func(text string) string {
+		path := filepath.Join(t.TempDir(), "watch.yaml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for _, c := range []struct {
+		args   string
+		status int
+		says   string
+	}{
+		{"watch", 2, "give one of -p PID, --name PATTERN, --unit SERVICE or -- CMD"},
+		{"watch -p " + pid + " --name x", 2, "give one of"},
+		{"watch -p " + pid + " x", 2, `unexpected "x"`},
+		{"watch -p 0", 2, "no process number"},
+		{"watch -p 4194303", 1, "no process 4194303"},
+		{"watch -p " + pid + " --stall 5", 2, `stall "5": "5" is no time; write for example 100ms or 5s`},
+		{"watch -p " + pid + " --slow f", 2, "FUNCTION>TIME"},
+		{"watch -p " + pid + " --cpu 90", 2, "write 90% for percent"},
+		{"watch -p " + pid + " --cpu 90% --no-triggers", 2, "choose one"},
+		{"watch -p " + pid + " --keep 1ms", 2, "use 1s to 24h"},
+		{"watch -p " + pid + " --keep-bytes 5", 2, "use 1MiB to 64GiB"},
+		{"watch -p " + pid + " --keep-bytes x", 2, `"x" is no size; write for example 64MiB`},
+		{"watch -p " + pid + " -o pftrace", 2, "is no ending"},
+		{"watch -p " + pid + " -o .frob", 2, ".pftrace"},
+		{"watch -p " + pid + " --dir /nonexistent", 1, "is no folder"},
+		{"watch -p " + pid + " --ring-file /nonexistent", 1, "is no folder"},
+		{"watch -p " + pid + " --log xml", 2, "text, json"},
+		{"watch -p " + pid + " --as a/b", 2, "file's name"},
+		{"watch -p " + pid + " --http 5", 2, "is no address"},
+		{"watch -p " + pid + " -t nosuch", 1, `no thread of process ` + pid + ` matches "nosuch"`},
+		{"watch --name [", 2, "cannot be read"},
+		{"watch -p " + pid + " --config /nonexistent", 1, "no such file"},
+		{"watch -p " + pid + " --config " + conf("frob: 1\n"), 1, `line 1: there is no setting "frob"`},
+		{"watch -p " + pid + " --config " + conf("keep: 1s\nstall: 5s\n"), 1, "line 2: there is no setting \"stall\"; triggers go into the list"},
+		{"watch -p " + pid + " --config " + conf("keep: x\n"), 1, "line 1: keep:"},
+		{"watch -p " + pid + " --config " + conf("triggers:\n- stall: 5\n"), 1, "line 2: stall"},
+		{"dump", 1, "no recorder of yours is running"},
+		{"dump a b", 2, "one recorder or process"},
+		{"recover", 2, "one ring file"},
+		{"recover /nonexistent/x.ring", 1, "no such file"},
+		{"recover /bin/sh -o x.sliver", 1, "not a ring file"},
+		{"recover x.ring -o x.pftrace", 2, "ends in .sliver"},
+		{"ls x", 2, "no arguments"},
+	} {
+		dir := t.TempDir()
+		r := sliver(t, dir, strings.Fields(c.args)...)
+		lines := strings.Split(strings.TrimSpace(r.errors), "\n")
+		if last := lines[len(lines)-1]; r.status != c.status || !strings.HasPrefix(last, "sliver: ") || !strings.Contains(last, c.says) {
+			t.Errorf("sliver %s: status %d, %q; want %d and %q", c.args, r.status, r.errors, c.status, c.says)
+		}
+		if left, _ := os.ReadDir(dir); len(left) > 0 {
+			t.Errorf("sliver %s: left %v behind", c.args, left)
+		}
+	}
+}
+
+// status asks for what 'sliver ls' says until it is as wanted.
+func status(t *testing.T, dir string, want func([]control.Status) bool) []control.Status {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for limit := time.Now().Add(2 * time.Minute); ; <-tick.C {
+		var all []control.Status
+		r := sliver(t, dir, "ls", "--json")
+		if err := json.Unmarshal([]byte(r.out), &all); err != nil {
+			t.Fatalf("%v: %q %q", err, r.out, r.errors)
+		}
+		if want(all) {
+			return all
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("it waits in vain: %+v", all)
+		}
+	}
+}
+
+// TestWatchDumpRecover goes the whole way: watch, ls, dump in its ways, a kill,
+// and what is recovered, by hand and by the next watch.
+func TestWatchDumpRecover(t *testing.T) {
+	p := spin(t)
+	run := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", run)
+	dir := t.TempDir()
+	watching := func(all []control.Status) bool {
+		return len(all) == 1 && len(all[0].Targets) == 1 && all[0].Targets[0].Samples > 30
+	}
+	w := slivercmd(t, dir, "watch", "-p", pidOf(p), "--no-triggers", "--as", "one")
+	var log bytes.Buffer
+	w.Stderr = &log
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	s := status(t, dir, watching)
+	ring := s[0].Targets[0].RingFile
+	if s[0].Name != "one" || s[0].PID != w.Process.Pid || filepath.Dir(ring) != filepath.Join(run, "sliver") {
+		t.Errorf("%+v", s)
+	}
+	if r := sliver(t, dir, "recover", ring); r.status != 1 || !strings.Contains(r.errors, "use 'sliver dump'") {
+		t.Errorf("recover of a living recorder: %+v", r)
+	}
+	r := sliver(t, dir, "dump", pidOf(p))
+	if r.status != 0 || !strings.Contains(r.out, "-request.sliver") {
+		t.Fatalf("dump: %+v", r)
+	}
+	checkDump(t, dir, strings.TrimSpace(r.out))
+	if r := sliver(t, dir, "dump", "one", "-o", "mine.sliver"); r.status != 0 {
+		t.Fatalf("dump -o: %+v", r)
+	}
+	checkDump(t, dir, filepath.Join(dir, "mine.sliver"))
+	if err := w.Process.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	s = status(t, dir, func(all []control.Status) bool { return len(all) == 1 && len(all[0].Dumps) == 2 })
+	if d := s[0].Dumps[1]; d.Reason != "signal" || !strings.Contains(d.Files[0], "-signal.sliver") {
+		t.Errorf("%+v", d)
+	}
+	if r := sliver(t, dir, "ls"); !strings.Contains(r.out, "one: process") || !strings.Contains(r.out, "-signal.sliver") {
+		t.Errorf("%+v", r)
+	}
+	if err := w.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Wait()
+	if all := status(t, dir, func(all []control.Status) bool { return len(all) == 0 }); all == nil {
+		t.Error("ls shows a dead recorder")
+	}
+	if r := sliver(t, dir, "recover", "-o", "last.sliver", ring); r.status != 0 || !strings.Contains(r.errors, "of spin ("+pidOf(p)+")") {
+		t.Fatalf("recover: %+v", r)
+	}
+	checkDump(t, dir, filepath.Join(dir, "last.sliver"))
+	// The next one recovers it by itself.
+	w = slivercmd(t, dir, "watch", "-p", pidOf(p), "--as", "two")
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	status(t, dir, watching)
+	got, err := filepath.Glob(filepath.Join(dir, "*-recovered.sliver"))
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%v, %v", got, err)
+	}
+	checkDump(t, dir, got[0])
+	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Wait(); err != nil {
+		t.Errorf("watch ended with %v", err)
+	}
+	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); len(left) != 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	free(t, p.PID)
+}
+
+// checkDump exports a dump and looks for what the target does.
+func checkDump(t *testing.T, dir, path string) {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "x.folded")
+	if r := sliver(t, dir, "export", path, "-o", out); r.status != 0 {
+		t.Fatalf("export %s: %+v", path, r)
+	}
+	b, err := os.ReadFile(out)
+	if err != nil || !strings.Contains(string(b), "spin_29;spin_28") || !strings.Contains(string(b), "spin_0") {
+		t.Errorf("%s: %.300s, %v", path, b, err)
+	}
+}
+
+// TestWatchCommand: a command that is watched is its own master, and crashes
+// are kept.
+func TestWatchCommand(t *testing.T) {
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	spin(t) // needs what it needs
+	dir := t.TempDir()
+	r := sliver(t, dir, "watch", "--", "/bin/sh", "-c", "exit 7")
+	if r.status != 7 {
+		t.Errorf("%+v", r)
+	}
+	r = sliver(t, dir, "watch", "--dir", dir, "--on-crash", "yes", "--", "/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -SEGV $$")
+	got, err := filepath.Glob(filepath.Join(dir, "sh-*-crash.sliver"))
+	if r.status != 128+int(syscall.SIGSEGV) || err != nil || len(got) != 1 {
+		t.Errorf("status %d, %v: %s", r.status, fmt.Sprint(got, err), r.errors)
+	}
+}
