@@ -25,6 +25,8 @@ type group struct {
 	waits  Waits                 // nil: nobody asks
 	glance Glance
 	waited int64 // ns that waits took in this round
+	missed int   // threads left out for that in this round, and in the one before
+	behind int
 
 	size     atomic.Int32
 	stopping atomic.Bool
@@ -204,6 +206,7 @@ func (g *group) round(now stack.Time) {
 		}
 	}
 	g.waited = 0
+	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	ended := false
 	for pass := range 2 {

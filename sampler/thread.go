@@ -43,6 +43,7 @@ type thread struct {
 	state   stack.State
 	call    stack.Call
 	started bool
+	missed  bool   // what it waits for was not asked in the last round, for want of time
 	owed    int64  // ns of waiting for a CPU that no sample has stood for yet
 	sp      uint64 // of a blocked thread, for Waits
 
@@ -468,14 +469,28 @@ func (g *group) tellWait(th *thread) {
 		if g.sample.Way != stack.WayUnrun {
 			th.sp = stackPointer(g.s.target, g.view.Regs)
 		}
-		if g.waited > g.tick.every/waitShare {
-			return // the next round goes on
+		if g.tooLong(th) {
+			return // the next round goes on with it
 		}
 		gl.SP = th.sp
 	}
 	begin := g.tracer.Now()
 	g.waits.Look(th.file, &th.info, gl, th.sink)
 	g.waited += int64(g.tracer.Now() - begin)
+}
+
+// tooLong reports whether finding out what threads wait for has taken its share
+// of this round. Of what is left when a part of it is used, those have the rest
+// that were left out in the round before.
+func (g *group) tooLong(th *thread) bool {
+	share := g.tick.every / waitShare
+	if g.waited > share || !th.missed && g.behind > 0 && g.waited > share/2 {
+		th.missed = true
+		g.missed++
+		return true
+	}
+	th.missed = false
+	return false
 }
 
 // waitShare of a tick, as its divisor, may go to finding out what threads wait for.

@@ -1,0 +1,82 @@
+package sampler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// slowWaits takes long for every answer.
+type slowWaits struct {
+	takes stack.Time
+	looks map[stack.TID]int
+	early int // looks before the thread ran again, or before its sample was written
+}
+
+func (w *slowWaits) Look(th Thread, in *stack.ThreadInfo, g *Glance, to Sink) {
+	w.looks[in.TID]++
+	tr := th.(*fakeThread).tr
+	s := g.Sample
+	if s.Way == stack.WayStop && tr.now < s.Begin+stack.Time(s.Pause) {
+		w.early++
+	}
+	to.Event(s.Time, event.Wait, 1)
+	tr.now += w.takes
+}
+
+func (w *slowWaits) Forget(stack.TID) {}
+func (w *slowWaits) Close()           {}
+
+// Finding out what threads wait for stops no blocked thread, and comes after
+// the stop of a running one: however long it takes, stops are as short as
+// without it, the rounds are still in time, and each thread has its turn.
+func TestWaitsCostNoStop(t *testing.T) {
+	const cost = 30_000
+	pauses := map[bool]int64{}
+	for _, asked := range []bool{false, true} {
+		busy := running(cost)
+		busy.tid = 4 // the main thread has a group and a clock of its own
+		f := &fakeTarget{threads: []*fakeThread{busy, blocked(2), blocked(3)}, until: 1000 * ms}
+		var all []*slowWaits // one for each group
+		cfg := Config{Interval: 10 * time.Millisecond}
+		if asked {
+			cfg.Waits = func() Waits {
+				w := &slowWaits{takes: ms, looks: map[stack.TID]int{}}
+				all = append(all, w)
+				return w
+			}
+		}
+		sinks, acc := sample(t, f, cfg)
+		for _, a := range acc {
+			switch a.TID {
+			case 4:
+				pauses[asked] = a.PauseNS / int64(max(a.Stops, 1))
+				if a.Stops < 90 {
+					t.Errorf("asked %v: %d stops of the running thread", asked, a.Stops)
+				}
+			default:
+				if a.Stops != 0 || a.Samples < 90 {
+					t.Errorf("asked %v: blocked thread %d was stopped %d times in %d samples", asked, a.TID, a.Stops, a.Samples)
+				}
+			}
+		}
+		looks, early := map[stack.TID]int{}, 0
+		for _, w := range all {
+			early += w.early
+			for tid, n := range w.looks {
+				looks[tid] += n
+			}
+		}
+		if asked && (looks[4] < 50 || looks[2] < 40 || looks[3] < 40 || early != 0) {
+			t.Errorf("looks %v, %d of them early", looks, early)
+		}
+		if n := len(sinks[2].samples); n < 90 {
+			t.Errorf("asked %v: %d samples", asked, n)
+		}
+	}
+	if pauses[true] != pauses[false] || pauses[true] != cost {
+		t.Errorf("a stop takes %d ns, with waits asked for %d ns", pauses[false], pauses[true])
+	}
+}
