@@ -23,6 +23,12 @@ import (
 // the sampler's accounts.
 func recordUntil(t *testing.T, pid int, interval time.Duration, ready func(stack.ThreadStats) bool) *trace.Recording {
 	t.Helper()
+	return recordWith(t, pid, Options{Interval: interval, Jitter: .1}, ready)
+}
+
+// recordWith is recordUntil with options; outputs and the like are its own.
+func recordWith(t *testing.T, pid int, o Options, ready func(stack.ThreadStats) bool) *trace.Recording {
+	t.Helper()
 	p, err := target.Open(pid)
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +40,8 @@ func recordUntil(t *testing.T, pid int, interval time.Duration, ready func(stack
 		t.Fatal(err)
 	}
 	started := make(chan struct{})
-	s, err := New(p, Options{Interval: interval, Jitter: .1, Outputs: []export.Output{out}, Started: func() { close(started) }})
+	o.Outputs, o.Started = []export.Output{out}, func() { close(started) }
+	s, err := New(p, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +54,7 @@ func recordUntil(t *testing.T, pid int, interval time.Duration, ready func(stack
 		ended <- err
 	}()
 	<-started
-	tick := time.NewTicker(interval)
+	tick := time.NewTicker(o.Interval)
 	defer tick.Stop()
 	for limit := time.Now().Add(time.Minute); !ready(s.Status().Total) && time.Now().Before(limit); <-tick.C {
 	}
