@@ -128,7 +128,7 @@ run() {
 		awk -v a="$with" -v b="$without" 'BEGIN {print a / b}' >>"$work/ratio"
 	done
 	printf '%-9s without %9d/s  with %9d/s  of medians %.4f  of pairs %.4f  sliver %.1f %% of a CPU, %d MB\n' "$name" \
-		"$(median <"$work/without")" "$(median <"$work/with")" \
+		"$(median <"$work/without" | cut -d. -f1)" "$(median <"$work/with" | cut -d. -f1)" \
 		"$(awk -v a="$(median <"$work/with")" -v b="$(median <"$work/without")" 'BEGIN {print a / b}')" \
 		"$(median <"$work/ratio")" "$(median <"$work/cpu")" $(($(median <"$work/rss" | cut -d. -f1) / 1000))
 	kill "$server" 2>/dev/null

@@ -56,7 +56,10 @@ type Config struct {
 	// its threads, and until it is gone: nobody is stopped meanwhile.
 	Yield       bool
 	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
-	MaxStack    int     // bytes of stack copied at most; 8 MiB
+	// OverheadOfCPU takes that share of the time that the thread ran, not of all:
+	// many threads that share few CPUs are then looked at more rarely.
+	OverheadOfCPU bool
+	MaxStack      int // bytes of stack copied at most; 8 MiB
 	// Harmless tells whether a thread blocked in this call, its stack pointer
 	// where the number says, may be stopped without the call's outcome changing.
 	// nil: never.

@@ -59,6 +59,9 @@ type thread struct {
 	paidAt  stack.Time
 	skipped int64
 	rate    int64
+	share   float64    // part of the time that it ran, of late; 0: not to be counted
+	ran     int64      // CPU time as of ranAt
+	ranAt   stack.Time // of the last stop
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
@@ -511,9 +514,25 @@ func (th *thread) broke(now stack.Time, limit float64) bool {
 	if th.paidAt == 0 {
 		th.paidAt, th.purse = now, limit*purse/10
 	}
-	th.purse = min(th.purse+limit*float64(now-th.paidAt), limit*purse)
+	part := 1.0
+	if th.share > 0 {
+		part = th.share
+	}
+	th.purse = min(th.purse+limit*part*float64(now-th.paidAt), limit*purse)
 	th.paidAt = now
 	return th.purse < 0 && th.active
+}
+
+// leastShare keeps a thread that hardly runs from never being stopped again.
+const leastShare = .02
+
+// measure notes which part of the time since the last stop the thread ran.
+func (th *thread) measure(now stack.Time) {
+	cpu := th.acc.cpu.Load()
+	if since := now - th.ranAt; th.ranAt != 0 && since > 0 {
+		th.share = min(max(float64(cpu-th.ran)/float64(since), leastShare), 1)
+	}
+	th.ran, th.ranAt = cpu, now
 }
 
 // pay takes a stop from the thread's purse, and marks in the recording how far
@@ -523,6 +542,9 @@ func (g *group) pay(th *thread, pause int64) {
 		return
 	}
 	th.purse -= float64(pause)
+	if g.s.cfg.OverheadOfCPU {
+		th.measure(g.tracer.Now())
+	}
 	rate := th.skipped + 1
 	th.skipped = 0
 	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {

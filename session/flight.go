@@ -67,7 +67,7 @@ func (f *Flight) prepare() (err error) {
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Waits: f.waits.group,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Waits: f.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				f.started.Do(o.Started)
