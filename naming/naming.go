@@ -10,6 +10,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -49,7 +50,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	}
 	slices.Sort(ids)
 	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
-	jit := perfMap(o.Captured, g)
+	jit, dump := perfMap(o.Captured, g), jitDump(o.Captured, g)
 	arch := archOf(rec.Process.Arch)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -58,7 +59,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		slices.Sort(addrs)
 		m := &rec.Modules[id]
 		if len(m.Segments) == 0 && m.Path != "[vdso]" {
-			nameJIT(g, id, addrs, jit)
+			nameJIT(g, id, addrs, jit, dump, until(rec, id))
 			continue
 		}
 		wg.Add(1)
@@ -213,12 +214,53 @@ func perfMap(kept []trace.Captured, g *gatherer) *symbol.PerfMap {
 	return nil
 }
 
-// nameJIT names run-time addresses outside files by the program's perf map.
-func nameJIT(g *gatherer, module int, addrs []uint64, m *symbol.PerfMap) {
-	if m == nil {
-		return
+// jitDump is the program's jitdump, nil if it has none.
+func jitDump(kept []trace.Captured, g *gatherer) *symbol.JITDump {
+	for i := range kept {
+		if kept[i].What == "jitdump" {
+			d, err := symbol.ParseJITDump(bytes.NewReader(kept[i].Data))
+			if err != nil {
+				g.problem("jitdump: %v", err)
+			}
+			return d
+		}
 	}
+	return nil
+}
+
+// until is when a module that is no file was last there: generations tell
+// apart what was at its addresses in turn.
+func until(rec *trace.Recording, module int) int64 {
+	last := -1
+	for i := range rec.Maps {
+		for _, m := range rec.Maps[i].Mappings {
+			if m.Module == module {
+				last = i
+				break
+			}
+		}
+	}
+	// Generations of one time: the last of them is the one that counts.
+	for last >= 0 && last+1 < len(rec.Maps) {
+		if at := rec.Maps[last+1].At; at > rec.Maps[last].At {
+			return int64(at)
+		}
+		last++
+	}
+	return math.MaxInt64
+}
+
+// nameJIT names run-time addresses outside files by what the program says of
+// them: its jitdump, as of the time end, and its perf map.
+func nameJIT(g *gatherer, module int, addrs []uint64, m *symbol.PerfMap, d *symbol.JITDump, end int64) {
 	for _, a := range addrs {
+		if f, ok := d.Lookup(a, end); ok {
+			g.set(module, a, []symbol.Frame{f})
+			continue
+		}
+		if m == nil {
+			continue
+		}
 		if name, start, ok := m.Lookup(a); ok {
 			g.set(module, a, []symbol.Frame{{Func: name, Start: start}})
 		}

@@ -40,6 +40,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	res = &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads), FirstSample: s.FirstSample()}
 	s.mods.settle()
 	s.waits.settle()
+	s.mods.jitDump()
 	if b := s.perfMap(); len(b) > 0 {
 		s.recorder.Capture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
 	}

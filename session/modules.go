@@ -29,6 +29,8 @@ type modules struct {
 	mu    sync.Mutex // guards what follows
 	byKey map[moduleKey]int
 	files []target.File // by number of the module; nil: none
+	mods  []trace.Module
+	kept  []trace.Maps // generations, by time
 }
 
 // notebook is what takes down what is known of the target besides samples: a
@@ -98,6 +100,7 @@ func (m *modules) note(g generation) {
 		out.Mappings = append(out.Mappings, trace.Mapping{Start: mp.Start, End: mp.End, Off: mp.Off, Module: id})
 	}
 	m.rec.Maps(out, fresh)
+	m.keep(out, fresh)
 	if m.noted != nil {
 		m.noted(out, fresh)
 	}

@@ -1,0 +1,108 @@
+package session
+
+import (
+	"bytes"
+	"io"
+	"math"
+	"path"
+	"regexp"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// jitDumpName is how programs call their jitdump, which they map executable so
+// that profilers find it.
+var jitDumpName = regexp.MustCompile(`^jit-[0-9]+\.dump$`)
+
+const (
+	// maxReuses is at how many times the code of a JIT compiler is told apart
+	// from what was at its addresses before.
+	maxReuses = 256
+	// maxKept bounds the generations that are kept for it.
+	maxKept = 4096
+)
+
+// keep remembers a generation as it was noted; mu is not held.
+func (m *modules) keep(g trace.Maps, fresh []trace.Module) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.mods = append(m.mods, fresh...)
+	if len(m.kept) < maxKept {
+		m.kept = append(m.kept, g)
+	}
+}
+
+// jitDump keeps the target's jitdump, if it has one, and notes generations of
+// its memory at the times at which code took the place of other code: each
+// names the same memory as a module of its own, so that an address means what
+// was there at the time. settle has been called.
+func (m *modules) jitDump() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i := range m.mods {
+		f := m.files[i]
+		if f == nil || !jitDumpName.MatchString(path.Base(m.mods[i].Path)) {
+			continue
+		}
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxPerfMap)
+		if err != nil && len(b) == 0 {
+			continue
+		}
+		m.rec.Capture(trace.Captured{What: "jitdump", At: target.Now(), Data: b})
+		if d, _ := symbol.ParseJITDump(bytes.NewReader(b)); d != nil && len(m.kept) < maxKept {
+			for _, g := range reuses(m.kept, m.mods, d.Reused(maxReuses)) {
+				m.rec.Maps(g.Maps, g.fresh)
+			}
+		}
+		return
+	}
+}
+
+type reuse struct {
+	trace.Maps
+	fresh []trace.Module
+}
+
+// reuses are further generations: one at each of the times, and one more for
+// each that was noted after the first of them.
+func reuses(kept []trace.Maps, mods []trace.Module, times []int64) (out []reuse) {
+	next := len(mods)
+	stands := map[int]int{} // module of code that comes and goes → the one that stands for it now
+	put := func(at stack.Time, g *trace.Maps) {
+		r := reuse{Maps: trace.Maps{At: at, Exec: g.Exec && at == g.At}}
+		for _, x := range g.Mappings {
+			if jit := &mods[x.Module]; len(jit.Segments) == 0 && jit.Path != "[vdso]" {
+				if _, ok := stands[x.Module]; !ok {
+					stands[x.Module] = next
+					next++
+					r.fresh = append(r.fresh, *jit)
+				}
+				x.Module = stands[x.Module]
+			}
+			r.Mappings = append(r.Mappings, x)
+		}
+		out = append(out, r)
+	}
+	g := 0
+	for i, t := range times {
+		at := stack.Time(t)
+		for g+1 < len(kept) && kept[g+1].At <= at {
+			g++
+			if i > 0 {
+				put(kept[g].At, &kept[g])
+			}
+		}
+		if g >= len(kept) || kept[g].At > at {
+			continue
+		}
+		clear(stands)
+		put(at, &kept[g])
+	}
+	for g++; len(out) > 0 && g < len(kept); g++ {
+		put(kept[g].At, &kept[g])
+	}
+	return out
+}

@@ -1,0 +1,317 @@
+package symbol
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"sort"
+	"strings"
+)
+
+// JITDump is what a program with a JIT compiler wrote of its code: Linux's
+// tools/perf/Documentation/jitdump-specification.txt, version 1. Unlike a perf
+// map it says when code was where, and which lines it comes from.
+type JITDump struct {
+	// Arch reports that times are those of the CPU's counter and not of
+	// CLOCK_MONOTONIC: then the newest code counts.
+	Arch bool
+	code []jitCode // by address, then time
+	most uint64    // size of the largest
+}
+
+type jitCode struct {
+	start, size uint64
+	at          int64
+	name        string
+	lines       []jitLine // by address
+}
+
+type jitLine struct {
+	addr uint64
+	file string
+	line int
+}
+
+// Kinds of records.
+const (
+	jitLoad = iota
+	jitMove
+	jitDebug
+	jitClose
+)
+
+const (
+	jitMagic      = 0x4A695444
+	jitHeader     = 40
+	jitRecordHead = 16
+	// Bounds against hostile files.
+	maxJITRecord = 64 << 20
+	maxJITCode   = 1 << 21
+	maxJITLines  = 1 << 22 // of all code
+	maxJITName   = 1 << 14
+	// maxReusedCode is the largest piece that Reused looks at, in bytes;
+	// maxReusedPages how many pages of all of them.
+	maxReusedCode  = 64 << 20
+	maxReusedPages = 1 << 22
+)
+
+// ErrNoJITDump says that a file does not begin as one.
+var ErrNoJITDump = errors.New("no jitdump of this machine's byte order")
+
+// ParseJITDump reads a jitdump up to its end, or to the first record that is
+// not whole: a program may be writing one.
+func ParseJITDump(r io.Reader) (*JITDump, error) {
+	d := &JITDump{}
+	lines := 0
+	pending := map[uint64][]jitLine{} // for the code that is loaded next at an address
+	newest := map[uint64]int{}
+	err := eachJIT(r, func(h []byte) { d.Arch = binary.LittleEndian.Uint64(h[32:])&1 != 0 }, func(id uint32, at uint64, b []byte) error {
+		le := binary.LittleEndian
+		switch id {
+		case jitLoad:
+			if len(b) < 40 {
+				return errShortJIT
+			}
+			name, _, ok := strings.Cut(string(b[40:min(len(b), 40+maxJITName)]), "\x00")
+			c := jitCode{start: le.Uint64(b[16:]), size: le.Uint64(b[24:]), at: int64(min(at, math.MaxInt64)), name: name}
+			if !ok || name == "" || c.size == 0 || c.start+c.size < c.start || len(d.code) >= maxJITCode {
+				return nil
+			}
+			c.lines = pending[c.start]
+			delete(pending, c.start)
+			newest[c.start] = len(d.code)
+			d.code = append(d.code, c)
+		case jitMove:
+			if len(b) < 48 {
+				return errShortJIT
+			}
+			i, ok := newest[le.Uint64(b[16:])]
+			if !ok || len(d.code) >= maxJITCode {
+				return nil
+			}
+			c := d.code[i]
+			to := le.Uint64(b[24:])
+			if to+c.size < to {
+				return nil
+			}
+			moved := make([]jitLine, len(c.lines))
+			for k, l := range c.lines {
+				moved[k] = jitLine{l.addr - c.start + to, l.file, l.line}
+			}
+			if lines += len(moved); lines > maxJITLines {
+				moved = nil
+			}
+			c.start, c.at, c.lines = to, int64(min(at, math.MaxInt64)), moved
+			newest[to] = len(d.code)
+			d.code = append(d.code, c)
+		case jitDebug:
+			if len(b) < 16 {
+				return errShortJIT
+			}
+			start, n := le.Uint64(b), le.Uint64(b[8:])
+			var ls []jitLine
+			file := ""
+			for rest := b[16:]; n > 0 && len(rest) > 16 && lines < maxJITLines; n-- {
+				l := jitLine{addr: le.Uint64(rest), line: int(le.Uint32(rest[8:]) & math.MaxInt32)}
+				name, _, ok := strings.Cut(string(rest[16:min(len(rest), 16+maxJITName)]), "\x00")
+				if !ok {
+					break
+				}
+				rest = rest[16+len(name)+1:]
+				if name != "\xff" { // else the file of the entry before
+					file = name
+				}
+				l.file = file
+				ls = append(ls, l)
+				lines++
+			}
+			sort.SliceStable(ls, func(i, j int) bool { return ls[i].addr < ls[j].addr })
+			if len(pending) < maxJITCode {
+				pending[start] = ls
+			}
+		}
+		return nil
+	})
+	sort.SliceStable(d.code, func(i, j int) bool {
+		a, b := &d.code[i], &d.code[j]
+		if a.start != b.start {
+			return a.start < b.start
+		}
+		return a.at < b.at
+	})
+	for i := range d.code {
+		d.most = max(d.most, d.code[i].size)
+	}
+	return d, err
+}
+
+var errShortJIT = errors.New("a record is too short")
+
+// eachJIT yields the records of a jitdump: what follows their heads, and of
+// code what comes before its bytes.
+func eachJIT(r io.Reader, header func([]byte), yield func(id uint32, at uint64, b []byte) error) error {
+	br := bufio.NewReaderSize(r, 1<<16)
+	le := binary.LittleEndian
+	h := make([]byte, jitHeader)
+	if _, err := io.ReadFull(br, h); err != nil || le.Uint32(h) != jitMagic || le.Uint32(h[4:]) != 1 {
+		return ErrNoJITDump
+	}
+	header(h)
+	off := int64(jitHeader)
+	if n := int64(le.Uint32(h[8:])) - jitHeader; n > 0 {
+		k, err := br.Discard(int(min(n, maxJITRecord)))
+		off += int64(k)
+		if err != nil {
+			return nil
+		}
+	}
+	var b []byte
+	for {
+		head := h[:jitRecordHead]
+		if _, err := io.ReadFull(br, head); err != nil {
+			return nil // the end, or being written
+		}
+		id, size, at := le.Uint32(head), le.Uint32(head[4:]), le.Uint64(head[8:])
+		if size < jitRecordHead || size > maxJITRecord {
+			return fmt.Errorf("byte %d: a record of %d bytes", off, size)
+		}
+		body := int(size) - jitRecordHead
+		keep := body
+		switch {
+		case id == jitLoad:
+			keep = min(body, 40+maxJITName)
+		case id > jitDebug:
+			keep = 0
+		}
+		if cap(b) < keep {
+			b = make([]byte, keep)
+		}
+		b = b[:keep]
+		if _, err := io.ReadFull(br, b); err != nil {
+			return nil
+		}
+		if _, err := br.Discard(body - keep); err != nil {
+			return nil
+		}
+		if err := yield(id, at, b); err != nil {
+			return fmt.Errorf("byte %d: %w", off, err)
+		}
+		off += int64(size)
+	}
+}
+
+// StripJITDump copies a jitdump without the bytes of the code, which are most
+// of it: what ParseJITDump reads of the copy is the same. max bounds the copy.
+func StripJITDump(r io.Reader, max int) ([]byte, error) {
+	var out []byte
+	le := binary.LittleEndian
+	err := eachJIT(r, func(h []byte) {
+		out = append(out, h...)
+		le.PutUint32(out[8:], jitHeader)
+	}, func(id uint32, at uint64, b []byte) error {
+		if id > jitDebug {
+			return nil
+		}
+		if id == jitLoad {
+			if len(b) < 40 {
+				return errShortJIT
+			}
+			n := strings.IndexByte(string(b[40:]), 0)
+			if n < 0 {
+				return nil
+			}
+			b = b[:40+n+1]
+		}
+		if len(out)+jitRecordHead+len(b) > max {
+			return fmt.Errorf("it is larger than %d bytes", max)
+		}
+		out = le.AppendUint32(out, id)
+		out = le.AppendUint32(out, uint32(jitRecordHead+len(b)))
+		out = le.AppendUint64(out, at)
+		out = append(out, b...)
+		return nil
+	})
+	return out, err
+}
+
+// Len is how many pieces of code there are.
+func (d *JITDump) Len() int { return len(d.code) }
+
+// Lookup finds the code that was at addr just before until, ns of
+// CLOCK_MONOTONIC: the newest that was loaded by then or, where there is none,
+// the oldest after it.
+func (d *JITDump) Lookup(addr uint64, until int64) (fr Frame, ok bool) {
+	if d == nil {
+		return fr, false
+	}
+	var best *jitCode
+	end := sort.Search(len(d.code), func(i int) bool { return d.code[i].start > addr })
+	const most = 1 << 12 // pieces that are looked at: overlapping ones are few
+	for i, n := end-1, 0; i >= 0 && n < most && addr-d.code[i].start < d.most; i, n = i-1, n+1 {
+		c := &d.code[i]
+		if addr-c.start >= c.size {
+			continue
+		}
+		switch {
+		case best == nil:
+			best = c
+		case d.Arch || best.at < until && c.at < until:
+			if c.at > best.at {
+				best = c
+			}
+		case c.at < until, best.at >= until && c.at < best.at:
+			best = c
+		}
+	}
+	if best == nil {
+		return fr, false
+	}
+	fr = Frame{Func: cut(best.name), Start: best.start}
+	if i := sort.Search(len(best.lines), func(i int) bool { return best.lines[i].addr > addr }) - 1; i >= 0 {
+		fr.File, fr.Line = best.lines[i].file, best.lines[i].line
+	}
+	return fr, true
+}
+
+// Reused are the times, rising, at which code was loaded where other code had
+// been; most bounds how many.
+func (d *JITDump) Reused(most int) []int64 {
+	if d == nil || d.Arch {
+		return nil
+	}
+	byTime := make([]*jitCode, len(d.code))
+	for i := range d.code {
+		byTime[i] = &d.code[i]
+	}
+	sort.SliceStable(byTime, func(i, j int) bool { return byTime[i].at < byTime[j].at })
+	const page = 12
+	used := map[uint64][]*jitCode{} // by page, what is there and does not overlap
+	var out []int64
+	pages := 0
+	for _, c := range byTime {
+		if c.size > maxReusedCode {
+			continue
+		}
+		if pages += int(c.size>>page) + 1; pages > maxReusedPages {
+			break
+		}
+		again := false
+		for p := c.start >> page; p <= (c.start+c.size-1)>>page && len(used) < maxJITCode; p++ {
+			n := len(used[p])
+			there := slices.DeleteFunc(used[p], func(o *jitCode) bool { return o.start < c.start+c.size && c.start < o.start+o.size })
+			again = again || len(there) < n
+			used[p] = append(there, c)
+		}
+		if again && (len(out) == 0 || out[len(out)-1] < c.at) {
+			if len(out) >= most {
+				break
+			}
+			out = append(out, c.at)
+		}
+	}
+	return out
+}
