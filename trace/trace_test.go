@@ -387,6 +387,13 @@ func FuzzOpen(f *testing.F) {
 			rec.Count(th.Seq)
 		}
 		rec.EachLoc(func(LocKey) {})
+		from, to := rec.Span()
+		var part bytes.Buffer
+		if Cut(&part, rec, Part{From: from + (to-from)/3, To: to - (to-from)/3}) == nil && len(rec.Threads) > 0 {
+			if _, err := Open(bytes.NewReader(part.Bytes()), int64(part.Len())); err != nil {
+				t.Fatalf("a part cannot be read: %v", err)
+			}
+		}
 		for _, l := range n.Locs() {
 			for i := range l.Frames {
 				if n.Func(&l.Frames[i]).Name == "" {
