@@ -264,7 +264,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	}
 	for _, f := range feeds {
 		s.wg.Add(1)
-		go func() { defer s.wg.Done(); f.run(s.ctx) }()
+		go func() { defer s.wg.Done(); f.run(s.ctx); s.poke() }()
 	}
 	s.wg.Add(1)
 	go func() {
@@ -378,7 +378,7 @@ func (s *Server) Replace(src Source) {
 	}
 	s.mu.Unlock()
 	old.cancel()
-	go func() { defer s.wg.Done(); f.run(s.ctx) }()
+	go func() { defer s.wg.Done(); f.run(s.ctx); s.poke() }()
 	for _, c := range clients {
 		c.close() // it comes back, and learns of the new one
 	}

@@ -29,6 +29,7 @@ const (
 	slowPeriod   = 500 * time.Millisecond
 	fullClients  = 8 // clients up to which livePeriod holds
 	statusPeriod = time.Second
+	loadPeriod   = 200 * time.Millisecond // while a file is read
 	anewPeriod   = 500 * time.Millisecond // between views sent anew for their names
 	// tooSlow is how long a frame may take to be taken off our hands before
 	// the client is told of a gap and begins anew.
@@ -270,7 +271,11 @@ func (c *client) turn() error {
 	replies, want, poked := c.replies, c.want, c.poked
 	c.replies, c.want, c.poked = nil, nil, false
 	c.mu.Unlock()
-	if poked || time.Since(c.statusAt) >= statusPeriod {
+	every := statusPeriod
+	if !c.feed.src.Live() && !c.s.Loaded() {
+		every = loadPeriod
+	}
+	if poked || time.Since(c.statusAt) >= every {
 		c.statusAt = time.Now()
 		if err := c.json(c.s.status()); err != nil {
 			return err
