@@ -2,10 +2,15 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
 )
 
 // TestReport: what a real program waited for, in all three forms and by each
@@ -57,5 +62,70 @@ func TestReport(t *testing.T) {
 		if r := sliver(t, dir, strings.Fields(args)...); r.status != 2 || !strings.Contains(r.errors, says) || strings.Count(r.errors, "\n") != 1 {
 			t.Errorf("%s: %+v", args, r)
 		}
+	}
+}
+
+// TestReportNamesLocks: threads that wait for a mutex, and for a lock of a
+// file: the report, pprof and the timeline name the lock and its holder, who
+// the program says holds it.
+func TestReportNamesLocks(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range []string{"normal", "flock"} {
+		t.Run(kind, func(t *testing.T) {
+			dir := t.TempDir()
+			args, want := []string{kind, "3"}, "mutex own"
+			if kind == "flock" {
+				file := filepath.Join(dir, "db.lock")
+				args, want = append(args, file), "exclusive flock "+file
+			}
+			p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), args...)
+			var said struct{ Holder int }
+			if err := json.Unmarshal([]byte(p.Line("{")), &said); err != nil {
+				t.Fatal(err)
+			}
+			holder := regexp.MustCompile(fmt.Sprintf(`\b%d\b`, said.Holder)) // of a file: another process
+			if r := sliver(t, dir, "record", "-p", pidOf(p), "-i", "5ms", "-d", "1s", "-o", "r.sliver", "-o", "r.pb.gz"); r.status != 0 {
+				t.Fatalf("%+v", r)
+			}
+			var doc struct {
+				Locks []struct {
+					Name    string
+					Waits   int
+					Holders []struct{ Name string }
+				}
+				Longest []struct {
+					For   string
+					Facts []struct{ Name, Value string }
+				}
+			}
+			r := sliver(t, dir, "report", "r.sliver", "--json")
+			if err := json.Unmarshal([]byte(r.out), &doc); err != nil {
+				t.Fatalf("%v: %+v", err, r)
+			}
+			named := false
+			for _, l := range doc.Locks {
+				if l.Name != want {
+					continue
+				}
+				named = true
+				if l.Waits < 3 || len(l.Holders) != 1 || !holder.MatchString(l.Holders[0].Name) {
+					t.Errorf("lock %+v, held by %d", l, said.Holder)
+				}
+			}
+			if !named {
+				t.Errorf("no lock %q in %s", want, r.out)
+			}
+			focus := "-tagfocus=lock=^" + regexp.QuoteMeta(want) + "$"
+			if kind == "flock" {
+				focus = "-tagfocus=db.lock"
+			}
+			out, err := exec.Command("go", "tool", "pprof", "-sample_index=off_cpu", focus, "-tags", filepath.Join(dir, "r.pb.gz")).CombinedOutput()
+			if err != nil || !holder.Match(out) || !strings.Contains(string(out), want) {
+				t.Errorf("pprof %s: %v\n%s", focus, err, out)
+			}
+		})
 	}
 }

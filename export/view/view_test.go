@@ -189,7 +189,7 @@ func FuzzReplay(f *testing.F) {
 	exporttest.FuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		rec := exporttest.Raw(t, data)
-		for _, o := range []view.Options{{}, {From: exporttest.Start + 5*ms}, {To: exporttest.Start + 50*ms}, {From: exporttest.Start, To: exporttest.Start + ms},
+		for _, o := range []view.Options{{}, {From: exporttest.Start + 5*ms}, {To: exporttest.Start + 50*ms}, {From: exporttest.Start, To: exporttest.Start + ms}, {Side: view.OnCPU}, {Side: view.OffCPU, From: exporttest.Start + 5*ms},
 			{From: exporttest.Start + 5*ms, To: exporttest.Start + 90*ms, Focus: regexp.MustCompile("server|a")}} {
 			replay(t, rec, o, false)
 			replay(t, rec, o, true)

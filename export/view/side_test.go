@@ -1,0 +1,54 @@
+package view_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// The two sides of a thread's time together are the whole, and no slice of
+// either has no length.
+func TestSidesAddUp(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	run, wait := stack.StateRunning, stack.StateBlocked
+	th.Look(exporttest.Look{At: 0, State: run, Stack: "main:1 work:1"})
+	th.Look(exporttest.Look{At: 10 * ms, CPU: 9 * ms, State: wait, Call: 1, Stack: "main:2 read:1"})
+	th.Look(exporttest.Look{At: 20 * ms, CPU: 9 * ms, State: wait, Call: 1, Way: stack.WayUnrun})
+	th.Look(exporttest.Look{At: 30 * ms, CPU: 10 * ms, State: run, Stack: "main:2 work:3"})
+	th.Look(exporttest.Look{At: 40 * ms, CPU: 20 * ms, State: stack.StateRunnable, Stack: "main:2 work:3"})
+	th.Look(exporttest.Look{At: 55 * ms, CPU: 22 * ms, State: run, Stack: "main:2 work:4"})
+	th.Look(exporttest.Look{At: 60 * ms, CPU: 27 * ms, State: run, Stack: "main:2 work:4"})
+	rec := b.Finish(60 * ms)
+	for side, want := range map[view.Side]string{
+		view.OffCPU: "10+main 10+read 30-read 30-main 40+main 40+work 55-work 55-main",
+		view.OnCPU:  "0+main 0+work 10-work 10-main 30+main 30+work 40-work 40-main 55+main 55+work 60-work 60-main",
+	} {
+		if got := onlySlices(replay(t, rec, view.Options{Side: side}, false)); got != want {
+			t.Errorf("%v:\n%s, want\n%s", side, got, want)
+		}
+	}
+	sum := func(side view.Side) tally.Values {
+		v := view.New(rec, view.Options{Side: side})
+		return tally.Of(v, &v.Threads[0], tally.NewTree()).Total()
+	}
+	on, off, all := sum(view.OnCPU), sum(view.OffCPU), sum(view.BothSides)
+	if on.Wall != 25*ms || off.Wall != 35*ms || off.Off != 35*ms || on.Off != 0 || on.CPU != 27*ms || off.CPU != 0 || on.Samples+off.Samples != all.Samples || all.Wall != 60*ms {
+		t.Errorf("on %+v, off %+v, all %+v", on, off, all)
+	}
+}
+
+// onlySlices leaves out the events of a log that are not about slices.
+func onlySlices(log string) string {
+	var out []string
+	for _, w := range strings.Fields(log) {
+		if strings.ContainsAny(w, "+-") {
+			out = append(out, w)
+		}
+	}
+	return strings.Join(out, " ")
+}
