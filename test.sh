@@ -9,7 +9,8 @@ usage() {
 usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
 
   --short       the quick tests, without fuzzing and benchmarks
-  --long        fuzz every target for a minute in place of seconds
+  --long        fuzz every target for a minute in place of seconds, and prove at
+                length that programs do not see that they are sampled
   --no-install  install nothing; tests that lack a tool are skipped
   PACKAGE…      go package patterns in place of ./...
 
@@ -257,6 +258,11 @@ fuzz_targets() {
 race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
 race_short() { go test -race -short -p=1 -timeout=10m "${both[@]}"; }
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
+# unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
+unseen() {
+	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=60m -run 'TestKilled$|TestSamplerStopped|TestUnseen|TestAsWithout|TestOnlyWhenNeeded|TestKilledOften' \
+		./target ./session ./cmd/sliver
+}
 benchmarks() { go test -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 
 if [[ $whole == yes ]]; then
@@ -287,6 +293,9 @@ if [[ -z $short ]]; then
 	count=$(fuzz_targets | wc -l)
 	((count == 0)) || step "$count fuzz targets, $fuzztime each" fuzz
 	step "benchmarks, once" benchmarks
+	if [[ $whole == yes && $fuzztime == 60s ]]; then
+		step "unseen, at length" unseen
+	fi
 	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
 		step "bench/run.sh, one short round" bench/run.sh --short
 	fi

@@ -40,6 +40,7 @@ type thread struct {
 	// delayed: the timeout of a call was made to start anew by a stop, before
 	// which the thread had been given a CPU so many times. 0: it was not.
 	delayed uint64
+	firstAt stack.Time // of the first look that found it running and took no sample
 	state   stack.State
 	call    stack.Call
 	started bool
@@ -76,7 +77,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 // reset forgets what is known of the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID}
-	th.blocked, th.started = false, false
+	th.blocked, th.started, th.firstAt = false, false, 0
 	th.regsOf = 0
 }
 
@@ -195,17 +196,27 @@ const (
 var errUnsure = errors.New("the thread waits for a CPU")
 
 // mayLeave reports whether a thread that runs may be on its way out of a call
-// with a timeout: it was asleep in one at the last look, or nobody has looked
-// for long.
+// with a timeout that has lasted for long: it was asleep in one at the last look,
+// or has slept since then without being looked at. One that has used a CPU for a
+// while since has left.
 func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	if g.s.cfg.Delays == nil {
 		return false
 	}
 	if !th.started {
-		return true
+		if th.firstAt == 0 {
+			th.firstAt, th.counters = at, *c
+		}
+		return *c == th.counters
 	}
-	return c.Switches != th.counters.Switches &&
-		(th.blocked && g.s.cfg.Delays(&th.call, 0) || int64(at)-th.acc.to.Load() > longCall)
+	ran := c.CPU - th.counters.CPU
+	if c.Switches == th.counters.Switches || ran > 10*leaveFor {
+		return false
+	}
+	if th.blocked {
+		return g.s.cfg.Delays(&th.call, 0)
+	}
+	return int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) > longCall
 }
 
 // unrun: the thread has not run since the last look, which saw it blocked.

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Threads that sleep are read once and then left alone: no stop, and nothing
+// read while they have not run. The ones beside them that run are stopped, and
+// in time. The recording says of each sample how it was had. SLIVER_LONG=1 has
+// 1,000 threads.
+func TestOnlyWhenNeeded(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	sleepers, samples := 100, uint64(6_000)
+	if long() {
+		sleepers, samples = 1000, 500_000
+	}
+	const running = 8
+	prog := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", fmt.Sprint(sleepers-running), "--running",
+		fmt.Sprint(running), "--seconds", "600", "--wait-go")
+	prog.Ready()
+	prog.Go()
+	await(t, "the threads", func() bool { return len(tracersOf(t, prog.PID)) > sleepers })
+	rec := recordWhole(t, prog.PID, Options{Interval: 10 * time.Millisecond, Jitter: .1, Groups: 5}, func(s *Session) {
+		await(t, "samples", func() bool { return s.Status().Total.Samples > samples })
+	})
+	st := rec.Stats
+	var run, sleep stack.ThreadStats
+	stopped := 0
+	for _, th := range st.Threads {
+		sum := &sleep
+		if th.Stops > th.Unrun+th.Read {
+			sum = &run
+			stopped++
+		}
+		sum.Samples += th.Samples
+		sum.Stops += th.Stops
+		sum.Unrun += th.Unrun
+		sum.Read += th.Read
+		sum.Late += th.Late
+	}
+	t.Logf("%d threads that run: %d samples, %d late (%.2f %%); %d that sleep: %d stops, %d read, %d unrun, %d late; %.2f s of CPU time in %.2f s",
+		stopped, run.Samples, run.Late, 100*float64(run.Late)/float64(max(run.Samples+run.Late, 1)), len(st.Threads)-stopped, sleep.Stops,
+		sleep.Read, sleep.Unrun, sleep.Late, float64(st.SelfCPU)/1e9, float64(st.At-rec.Process.Clocks.Monotonic)/1e9)
+	if sleep.Stops > 2 { // a thread may be met on its way to sleep
+		t.Errorf("%d stops of threads that sleep", sleep.Stops)
+	}
+	if sleep.Read > uint64(2*sleepers) || sleep.Unrun < sleep.Read*5 {
+		t.Errorf("sleeping threads were read %d times, and left alone %d times", sleep.Read, sleep.Unrun)
+	}
+	// The ways add up, in the recording as in the accounts.
+	ways := map[stack.Way]uint64{}
+	for i := range rec.Threads {
+		for e := range rec.Events(rec.Threads[i].Seq) {
+			if e.Kind() == event.Seen {
+				way, n, _ := event.SeenFields(e.Payload())
+				ways[way] += uint64(n)
+			}
+		}
+	}
+	total := st.Total()
+	if ways[stack.WayStop] == 0 || ways[stack.WayUnrun] == 0 || total.Stops+total.Unrun+total.Read != total.Samples {
+		t.Errorf("ways of the events %v, accounts %+v", ways, total)
+	}
+}
