@@ -22,6 +22,7 @@ type names struct {
 	dirs symbol.Dirs
 	mods map[moduleKey]*module
 	at   map[uint64]place // by lookup address
+	py   *interpreter     // nil: there is none
 }
 
 type moduleKey struct {
@@ -116,9 +117,33 @@ func lookup(f *stack.Frame) uint64 {
 	return f.PC - 1
 }
 
+// machine reports whether a frame is one of machine code.
+func machine(f *stack.Frame) bool { return f.Kind != stack.KindPython && f.Kind != stack.KindError }
+
+// managed is a frame of a runtime, or a gap.
+func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
+	if in.Kind == stack.KindError {
+		f.Addr, f.Func, f.NoOffset = 0, stack.Reason(in.PC).String(), true
+		return f
+	}
+	if n.py == nil {
+		return f
+	}
+	if c := n.py.code(in.Func); c != nil {
+		f.Func, f.NoOffset, f.File, f.Line = c.Name, true, c.File, c.Line(in.PC-in.Func)
+		if f.Line == 0 {
+			f.Line = c.First
+		}
+	}
+	return f
+}
+
 // ask notes the addresses of frames that are not known yet.
 func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 	for i := range frames {
+		if !machine(&frames[i]) {
+			continue
+		}
 		a := lookup(&frames[i])
 		if _, ok := n.at[a]; ok {
 			continue
@@ -232,6 +257,9 @@ const maxPerfMap = 192 << 20
 func (n *names) functions(frames []stack.Frame) []string {
 	var out []string
 	for i := range frames {
+		if !machine(&frames[i]) {
+			continue
+		}
 		for _, f := range n.at[lookup(&frames[i])].frames {
 			out = append(out, f.Func)
 		}
@@ -243,8 +271,12 @@ func (n *names) functions(frames []stack.Frame) []string {
 func (n *names) frames(in []stack.Frame) []stacks.Frame {
 	out := make([]stacks.Frame, 0, len(in))
 	for i := range in {
+		f := stacks.Frame{Addr: in[i].PC, Trust: in[i].Trust, Kind: in[i].Kind}
+		if !machine(&in[i]) {
+			out = append(out, n.managed(&in[i], f))
+			continue
+		}
 		pl := n.at[lookup(&in[i])]
-		f := stacks.Frame{Addr: in[i].PC, Trust: in[i].Trust}
 		if pl.mod != nil {
 			f.Module, f.BuildID = pl.mod.path, pl.mod.buildID
 		}

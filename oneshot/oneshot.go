@@ -19,6 +19,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // Options of Take.
@@ -78,6 +79,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 			v.names.ask(maps, r.frames)
 			v.names.ask(maps, r.birth())
 		}
+		problems = append(problems, v.lacks...)
 		problems = append(problems, v.names.resolve(o.FullNames)...)
 		v.again()
 	}
@@ -97,6 +99,10 @@ type view struct {
 	vars  *live.Variables
 	at    time.Time
 	eyes  []*eye // by TID
+	py    *interpreter
+	own   map[int32]string    // names that a runtime gives threads, by NSTID
+	tids  map[int32]stack.TID // by NSTID
+	lacks []string            // what cannot be had of the process
 
 	routines []*routine // by number
 }
@@ -130,6 +136,7 @@ func open(p *target.Process, debugDirs []string) (*view, error) {
 	// A runtime whose stacks go on elsewhere must be known before the first
 	// thread stands still.
 	v.t.Preload()
+	v.python()
 	return v, nil
 }
 
@@ -177,6 +184,13 @@ func (v *view) look(sel *sampler.Selection) error {
 			infos = append(infos, in)
 		}
 	}
+	v.tids = make(map[int32]stack.TID, len(infos))
+	for i := range infos {
+		v.tids[own(&infos[i])] = infos[i].TID
+	}
+	if v.py != nil {
+		v.own = v.py.names()
+	}
 	if len(infos) == 0 {
 		return fmt.Errorf("process %d: %w", v.p.PID(), target.ErrGone)
 	}
@@ -201,6 +215,14 @@ func (v *view) look(sel *sampler.Selection) error {
 	slices.SortFunc(v.eyes, func(a, b *eye) int { return int(a.info.TID) - int(b.info.TID) })
 	v.settle(once)
 	return nil
+}
+
+// own is a thread's number as its process sees it.
+func own(in *stack.ThreadInfo) int32 {
+	if in.NSTID != 0 {
+		return int32(in.NSTID)
+	}
+	return int32(in.TID)
 }
 
 // tries is how often a thread that goes on while its wait is read is looked at.
@@ -259,6 +281,9 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 	if s.Reason != stack.ReasonNone && len(e.frames) > 0 {
 		e.frames = e.frames[:len(e.frames)-1] // the last one is no frame but the reason
 	}
+	if v.py != nil {
+		v.py.learn(e.frames)
+	}
 	e.asleep = s.Way == stack.WayStop && s.State == stack.StateBlocked
 	if s.Way == stack.WayStop && !e.asleep {
 		e.runnable(s)
@@ -293,6 +318,13 @@ func (v *view) waits(e *eye, names func() []string) bool {
 		if e.wait == nil {
 			e.wait = info
 		}
+		return false
+	}
+	if v.py != nil {
+		info = v.py.gil(v.p.PID(), info, func(n int32) stack.TID { return v.tids[n] })
+	}
+	if info != nil && info.Lock != nil && info.Lock.Kind == lock.GIL && !e.still() {
+		e.wait = info
 		return false
 	}
 	e.wait, e.thread = info, th
@@ -364,7 +396,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 				others = append(others, graph.Thread{PID: w.p.PID(), TID: e.info.TID, Info: e.wait})
 				continue
 			}
-			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: e.info.Name, State: e.State, CPU: e.cpu, Wait: e.wait,
+			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: e.info.Name, OwnName: v.own[own(&e.info)], State: e.State, CPU: e.cpu, Wait: e.wait,
 				Frames: v.names.frames(e.frames), Truncated: e.reason})
 		}
 	}

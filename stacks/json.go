@@ -42,6 +42,7 @@ type (
 	thread struct {
 		TID       stack.TID `json:"tid"`
 		Name      string    `json:"name"`
+		OwnName   *string   `json:"own_name"`
 		State     string    `json:"state"`
 		CPU       *int64    `json:"cpu_ns"`
 		Wait      *waitFor  `json:"wait"`
@@ -85,6 +86,7 @@ type (
 		Line    *int    `json:"line"`
 		Inlined bool    `json:"inlined"`
 		Trust   string  `json:"trust"`
+		Kind    string  `json:"kind"`
 	}
 	member struct {
 		PID  int       `json:"pid"`
@@ -153,7 +155,7 @@ func (s *Snapshot) convoyOf(c *graph.Convoy) convoy {
 }
 
 func threadOf(t *Thread) thread {
-	o := thread{TID: t.TID, Name: t.Name, State: t.State.String(), Frames: framesOf(t.Frames)}
+	o := thread{TID: t.TID, Name: t.Name, OwnName: some(t.OwnName), State: t.State.String(), Frames: framesOf(t.Frames)}
 	if t.CPU >= 0 {
 		o.CPU = &t.CPU
 	}
@@ -198,12 +200,19 @@ func lockJSON(l *wait.Lock) *lockOf {
 	return o
 }
 
+func kindOf(k stack.Kind) string {
+	if k == stack.KindError {
+		return "gap"
+	}
+	return k.String()
+}
+
 func framesOf(fs []Frame) []frame {
 	out := make([]frame, 0, len(fs))
 	for i := range fs {
 		f := &fs[i]
 		o := frame{Addr: hexa(f.Addr), Func: some(f.Func), Module: some(f.Module), BuildID: some(f.BuildID), File: some(f.File), Line: some(f.Line),
-			Inlined: f.Inlined, Trust: f.Trust.String()}
+			Inlined: f.Inlined, Trust: f.Trust.String(), Kind: kindOf(f.Kind)}
 		if f.Func != "" && !f.NoOffset {
 			o.Offset = &f.Offset
 		}

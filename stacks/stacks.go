@@ -28,12 +28,14 @@ type Frame struct {
 	Line     int
 	Inlined  bool // into the next frame
 	Trust    stack.Trust
+	Kind     stack.Kind // KindError: a gap, Func says why
 }
 
 // Thread is one thread at one look.
 type Thread struct {
 	TID       stack.TID
 	Name      string
+	OwnName   string // that its runtime gives it; "": none, or unknown
 	State     stack.State
 	CPU       int64        // ns on CPUs since it began; -1 unknown
 	Wait      *wait.Info   // nil: it does not wait, or it is not known for what

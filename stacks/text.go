@@ -52,7 +52,11 @@ func plain(s string) string {
 }
 
 func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
-	fmt.Fprintf(b, "\n%q TID %d, %s", plain(t.Name), t.TID, t.State)
+	fmt.Fprintf(b, "\n%q TID %d, ", plain(t.Name), t.TID)
+	if t.OwnName != "" && t.OwnName != t.Name {
+		fmt.Fprintf(b, "called %q, ", plain(t.OwnName))
+	}
+	b.WriteString(t.State.String())
 	if t.CPU >= 0 {
 		fmt.Fprintf(b, ", %v of CPU", time.Duration(t.CPU).Round(time.Millisecond))
 	}
@@ -90,7 +94,7 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 		who = fmt.Sprintf("which is TID %d", h.TID)
 	}
 	if t := s.Thread(h.TID); t != nil && t.Name != "" {
-		who += fmt.Sprintf(" %q", plain(t.Name))
+		who += fmt.Sprintf(" %q", plain(t.called()))
 	}
 	if h.By == event.KnownByInferred {
 		return who + ", inferred"
@@ -101,6 +105,10 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 	for i := range fs {
 		f := &fs[i]
+		if f.Kind == stack.KindError {
+			fmt.Fprintf(b, "  ... frames are missing here: %s\n", plain(f.Func))
+			continue
+		}
 		fmt.Fprintf(b, "  %#16x ", f.Addr)
 		switch {
 		case f.Inlined:
@@ -115,6 +123,9 @@ func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 		if f.File != "" {
 			fmt.Fprintf(b, " at %s:%d", plain(f.File), f.Line)
 		}
+		if f.Kind == stack.KindPython {
+			b.WriteString(" (Python)")
+		}
 		if f.Module != "" {
 			fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))
 		}
@@ -128,6 +139,14 @@ func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 	}
 }
 
+// called is the name by which the program's author knows the thread.
+func (t *Thread) called() string {
+	if t.OwnName != "" {
+		return t.OwnName
+	}
+	return t.Name
+}
+
 // name is "TID 12 \"worker\"", with the process where it is another one.
 func (s *Snapshot) name(t *graph.Thread) string {
 	n := fmt.Sprintf("TID %d", t.TID)
@@ -135,7 +154,7 @@ func (s *Snapshot) name(t *graph.Thread) string {
 		return n + fmt.Sprintf(" of PID %d", t.PID)
 	}
 	if th := s.Thread(t.TID); th != nil && th.Name != "" {
-		n += fmt.Sprintf(" %q", plain(th.Name))
+		n += fmt.Sprintf(" %q", plain(th.called()))
 	}
 	return n
 }

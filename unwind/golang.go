@@ -65,8 +65,8 @@ func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
 }
 
 // Managed reports whether a runtime was seen in the process whose stacks go on
-// elsewhere than registers and tables say.
-func (s *Space) Managed() bool { return s.golang.Load() != nil }
+// elsewhere than registers and tables say: More is to be called.
+func (s *Space) Managed() bool { return s.golang.Load() != nil || s.python.Load() != nil }
 
 // Census makes a census of the process's goroutines; nil: no Go runtime was
 // seen (see Preload), or the target's memory cannot be read.

@@ -48,6 +48,7 @@ type Space struct {
 
 	snap   atomic.Pointer[snapshot]
 	golang atomic.Pointer[gopcln.Runtime] // nil: none seen
+	python atomic.Pointer[interpreter]    // nil: see FollowPython
 
 	mu      sync.Mutex // held by Update only: guards modules
 	modules map[fileKey]*module

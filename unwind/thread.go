@@ -68,6 +68,7 @@ type Thread struct {
 	runtime *gopcln.Runtime // that golang belongs to
 	golang  *gopcln.Thread
 	stack   goStack // of the goroutine it ran at the last walk that could tell
+	python  pyThread
 }
 
 // Plan gives the small blocks to copy from th besides its stack. The result
@@ -76,6 +77,9 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 	th.spans = th.spans[:0]
 	if g := w.threadGo(th); g != nil {
 		th.spans = g.Plan(&th.regs, th.spans)
+	}
+	if in := w.space.python.Load(); in != nil {
+		in.find(th)
 	}
 	th.spans = append(th.spans, th.other...)
 	return th.spans
@@ -91,6 +95,9 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
 	th.knowTLS(regs)
 	if g := w.threadGo(th); g != nil {
 		th.spans = g.More(regs, mem, th.spans)
+	}
+	if in := w.space.python.Load(); in != nil && len(th.spans) == 0 {
+		in.capture(th, mem)
 	}
 	return th.spans
 }

@@ -38,8 +38,9 @@ type Walker struct {
 	tmp   slowRule
 
 	frames []stack.Frame
-	addr   uint64 // of the stack's copy
-	data   []byte // the stack's copy
+	merged []stack.Frame // the same with those of Python
+	addr   uint64        // of the stack's copy
+	data   []byte        // the stack's copy
 	mem    *Copy
 	leaf   *stack.Regs // the registers that the walk began with
 	golang *gopcln.Thread
@@ -119,7 +120,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if reason != stack.ReasonNone {
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
-	return w.frames, reason
+	return w.withPython(th), reason
 }
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it

@@ -45,6 +45,7 @@ var tools = map[string][]string{
 	"psql":       {"psql"},
 	"sqlite3":    {"sqlite3"},
 	"python3":    {"/usr/bin/python3", "python3"}, // the system's, before that of an environment
+	"python3.7":  pythons("3.7"),
 	"python3.8":  pythons("3.8"),
 	"python3.9":  pythons("3.9"),
 	"python3.10": pythons("3.10"),

@@ -40,6 +40,7 @@ const (
 	WaitGroup Kind = "wait group" // Go's
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
+	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	File      Kind = "file"       // flock, fcntl
 )
 
