@@ -177,6 +177,10 @@ missing=$({
 	lacking | cut -d' ' -f1
 	command -v staticcheck >/dev/null || echo staticcheck
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
+	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13; do # the places of internal/testprog
+		compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$v.*/bin/python$v" >/dev/null ||
+			compgen -G "/usr/*bin/python$v" >/dev/null || [[ -x /usr/local/bin/python$v ]] || echo "python$v"
+	done
 } | paste -sd, | sed 's/,/, /g')
 if [[ -n $missing ]]; then
 	echo "missing, so what needs it is skipped: $missing"

@@ -90,7 +90,7 @@ var table = []row{
 		"one look at all threads as text and JSON, from what it is given"},
 	{"live", "stack event sampler symbol target trace unwind unwind/* wait wait/data wait/lock wait/procdir", "",
 		"joins target to sampler, unwind and wait, which do not know each other"},
-	{"oneshot", "stack sampler target unwind unwind/gopcln live naming symbol stacks wait wait/graph", "",
+	{"oneshot", "stack event sampler target unwind unwind/gopcln unwind/python live naming symbol stacks wait wait/graph wait/lock", "",
 		"one look at a live process: joins sampler, goroutines, names and waits; what it reads like is stacks'"},
 	{"export/view", "stack event diff trace wait/syscalls", "",
 		"what all formats share; knows none of them"},
