@@ -77,7 +77,7 @@ export class Side {
         return [h('b', null, 'Held by sliver'), line(many ? `${count(row.count[i])} pauses, ${dur(row.busy[i])} of ${dur(d)}` : `for ${dur(d)}`)];
       case GAPS: {
         const why = ['', 'ticks came too late', 'a stop timed out', 'another tracer holds the thread', 'the process became another program', 'events were lost',
-          'the kernel refused', 'the recording was paused', 'held back for the overhead budget', 'the thread ended', 'nothing could be read of the stack'];
+          'the kernel refused', 'the recording was paused', 'held back for the overhead budget', 'the thread ended', 'nothing could be read of the stack', 'a trigger fired'];
         return [h('b', null, row.value[i] & 1 ? 'Mark' : 'Samples are missing'), line(why[row.value[i] >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
       }
     }
