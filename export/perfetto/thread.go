@@ -44,7 +44,6 @@ type writer struct {
 
 	cuts     view.Intervals
 	waits    []contend.Wait // those of the thread still to come
-	firstID  int            // number of the first of waits in the Contention
 	facts    []view.Detail
 	running  bool
 	held     int64      // ns of a pause not yet written, -1: none

@@ -118,7 +118,6 @@ type finder struct {
 	replay *view.Replay
 	waits  []int // those still to come
 	out    []string
-	depth  int
 }
 
 // to answers for the times before t, in which the stack is as it is now.
