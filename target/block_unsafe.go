@@ -1,0 +1,46 @@
+//go:build !race
+
+package target
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// enterBlocking and exitBlocking bracket a system call that is sure to sleep:
+// the goroutine gives up its place in the Go scheduler (its P) at once. A plain
+// system call keeps it until the runtime's monitor takes it away, after ten
+// milliseconds in a program at rest, and until then that monitor wakes every 20
+// to 70 µs. With a sleep between any two samples that was most of what a sample
+// cost. They are the runtime's own (entersyscallblock and exitsyscall in
+// runtime/proc.go), open to linknames since others have long used them.
+//
+//go:linkname enterBlocking runtime.entersyscallblock
+func enterBlocking()
+
+//go:linkname exitBlocking runtime.exitsyscall
+func exitBlocking()
+
+// sleep waits until there is something to read in the file, or for ns. The
+// runtime wants the two brackets called from one frame that does not move.
+//
+//go:nosplit
+//go:norace
+func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
+	enterBlocking()
+	n, errno = raw6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+	exitBlocking()
+	return n, errno
+}
+
+// wait sleeps until a futex has another value than v, for at most ns.
+//
+//go:nosplit
+//go:norace
+func wait(futex *uint32, v uint32, ts *[2]int64) {
+	enterBlocking()
+	raw6(unix.SYS_FUTEX, uintptr(unsafe.Pointer(futex)), futexWait, uintptr(v), uintptr(unsafe.Pointer(ts)), 0, 0)
+	exitBlocking()
+}
