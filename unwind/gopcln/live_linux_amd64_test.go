@@ -320,7 +320,11 @@ func TestWalkLive(t *testing.T) {
 		{"cgo external", []string{"call", "back", "deep"}},
 		{"cgo stripped pie", []string{"call", "back", "deep"}},
 	} {
-		for _, mode := range c.modes {
+		modes := c.modes
+		if testing.Short() {
+			modes = modes[:2]
+		}
+		for _, mode := range modes {
 			t.Run(c.build+"/"+mode, func(t *testing.T) { walkLive(t, build(t, builds[c.build]), mode) })
 		}
 	}
@@ -329,6 +333,9 @@ func TestWalkLive(t *testing.T) {
 // TestWalkLiveVersions is TestWalkLive for programs of older Go, with and
 // without cgo.
 func TestWalkLiveVersions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the short form takes this version of Go only")
+	}
 	for v, name := range toolchains {
 		if name == "" {
 			continue
