@@ -226,6 +226,7 @@ func (t *watched) look() {
 				x = &follower{sink: s, cur: s.Cursor(), track: t.set.Add(in.TID, in.Name, in.Main)}
 				t.tracks[s.Seq()] = x
 			}
+			x.track.Name = rec.Info(s).Name // most threads get theirs after they have begun
 			t.follow(x)
 			l.Threads = append(l.Threads, x.track)
 			byTrack[x.track] = x

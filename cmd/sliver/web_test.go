@@ -186,6 +186,8 @@ func TestRecordWeb(t *testing.T) {
 	if r, err := zip.NewReader(bytes.NewReader(z), int64(len(z))); err != nil || len(r.File) < 2 {
 		t.Errorf("nanoscope: %v", err)
 	}
+	before := s.status().Recording.Samples
+	waitFor(t, func() bool { return s.status().Recording.Samples >= before+400 }) // one thread, a sample each ms
 	do("keep", map[string]any{"last_ns": 300_000_000})
 	kept, _ := filepath.Glob(filepath.Join(dir, "*-last300ms.sliver"))
 	if len(kept) != 1 {

@@ -444,7 +444,7 @@ test('live: control', async () => {
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('ended: stopped on the page').waitFor();
-  assert.equal(await page.getByRole('button', { name: 'Pause' }).count(), 0);
+  await page.getByRole('button', { name: 'Pause' }).waitFor({ state: 'detached' });
   await s.stop();
   const t = await serve('-live', '-threads', '2', '-control=false');
   const q = await open(t.url);
