@@ -37,7 +37,7 @@ type Result struct {
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
-	res = &Result{Reason: reason, Duration: time.Duration(st.At - s.begin), Threads: len(st.Threads), FirstSample: s.FirstSample()}
+	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample()}
 	s.mods.settle()
 	s.waits.settle()
 	s.mods.jitDump()

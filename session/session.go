@@ -70,9 +70,9 @@ type Session struct {
 	part   string // the recording's name while it grows
 	placed bool   // part is an output's final name by now
 	phases *phases
-	opened stack.Time // when New began
-	begin  stack.Time
-	self   int64 // CPU time of this program at the start
+	opened stack.Time   // when New began
+	begin  atomic.Int64 // when Run began; 0: not yet
+	self   atomic.Int64 // CPU time of this program then
 
 	recorder *trace.Recorder
 	process  trace.Process
@@ -217,12 +217,13 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		defer t.Stop()
 		timeout = t.C
 	}
-	s.begin, s.self = target.Now(), s.live.SelfCPU()
+	s.begin.Store(int64(target.Now()))
+	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
 	began := time.Now()
 	defer func() {
 		if first := s.smp.First(); first > 0 {
-			s.phases.was("attach", began, began.Add(time.Duration(first-s.begin)))
+			s.phases.was("attach", began, began.Add(time.Duration(int64(first)-s.begin.Load())))
 		}
 		_ = sampled(err)
 	}()
@@ -272,7 +273,7 @@ func (s *Session) Stop() {
 
 func (s *Session) stats() trace.Stats {
 	threads, pauses := s.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self.Load()}
 }
 
 // Status is what a status line shows.
@@ -286,7 +287,11 @@ type Status struct {
 // Status may be called while Run is at work.
 func (s *Session) Status() Status {
 	st := s.stats()
-	return Status{Elapsed: time.Duration(st.At - s.begin), Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause}
+	var elapsed time.Duration
+	if begin := s.begin.Load(); begin != 0 {
+		elapsed = time.Duration(int64(st.At) - begin)
+	}
+	return Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause}
 }
 
 // Threads are the threads there are now, in the order in which positions count
