@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/oneshot"
 	"github.com/sliverprof/sliver/stack"
@@ -250,8 +251,8 @@ func TestGoBuildWaits(t *testing.T) {
 	})
 }
 
-// Threads of Python that all want to run: natively, all but one wait for the
-// condition of the interpreter's lock.
+// Threads of Python that all want to run: all but one wait for the interpreter's
+// lock.
 func TestPythonLock(t *testing.T) {
 	testprog.Need(t, "ptrace", "python3")
 	const threads = 4
@@ -280,22 +281,21 @@ threading.Event().wait()
 			if !on(th, "spin") && !on(th, "thread_run") {
 				continue // the main thread
 			}
-			if !on(th, "take_gil") && !on(th, "drop_gil") {
+			if th.State != stack.StateBlocked || th.Wait == nil || th.Wait.Lock == nil {
 				free++ // it runs Python, or is about to
 				continue
 			}
-			if th.State != stack.StateBlocked || th.Wait == nil || th.Wait.Lock == nil {
-				continue // it was just woken
-			}
 			waits++
 			l := th.Wait.Lock
-			if l.Kind == lock.Cond && addr == 0 && l.Mutex != 0 {
+			if l.Kind == lock.GIL && addr == 0 {
 				addr = l.Addr
 			}
-			if l.Kind == lock.Cond && (l.Addr == addr || l.Mutex == 0 || on(th, "drop_gil")) && l.Holder.TID == 0 && l.Holder.Why != "" || l.Kind == lock.Mutex {
+			h := l.Holder
+			if l.Kind == lock.GIL && l.Addr == addr && h.TID != th.TID && (h.TID != 0 && h.By == event.KnownByRuntime || h.Why != "") ||
+				l.Kind == lock.Mutex { // the one inside it, held for a moment
 				right++
 			} else {
-				t.Logf("%s: %s", l, l.Holder.Why)
+				t.Logf("%s: %d %s", l, h.TID, h.Why)
 			}
 		}
 	}
