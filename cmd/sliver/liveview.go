@@ -120,7 +120,7 @@ func (v *liveView) stay() (again bool) {
 			fmt.Fprintf(v.e.stderr, "           from your own machine: %s\n", l)
 		}
 	}
-	untilSignal(done)
+	signalled()(done)
 	cancel()
 	<-done
 	return again

@@ -75,8 +75,9 @@ Examples:
 				return err
 			}
 			defer s.Close()
+			wait := signalled() // who sees the URL may press Ctrl-C at once
 			f.announce(e, s)
-			untilSignal(nil)
+			wait(nil)
 			return nil
 		},
 	}

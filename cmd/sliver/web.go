@@ -166,13 +166,16 @@ func startBrowser(s *web.Server, remote bool) error {
 	return nil
 }
 
-// untilSignal waits for Ctrl-C and the like, or until done is closed.
-func untilSignal(done <-chan struct{}) {
+// signalled takes Ctrl-C and the like from now on: it returns what waits for one,
+// or until done is closed.
+func signalled() (wait func(done <-chan struct{})) {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	defer stop()
-	select {
-	case <-ctx.Done():
-	case <-done:
+	return func(done <-chan struct{}) {
+		defer stop()
+		select {
+		case <-ctx.Done():
+		case <-done:
+		}
 	}
 }
 
