@@ -63,7 +63,6 @@ func (g *group) init() (err error) {
 }
 
 func (g *group) add(th *thread) {
-	th.added = g.s.wall()
 	g.mu.Lock()
 	g.incoming = append(g.incoming, th)
 	g.mu.Unlock()

@@ -382,7 +382,9 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	if err != nil {
 		return // it is gone again
 	}
+	at := s.wall()
 	th := newThread(in, t, s.cfg.Start(in))
+	th.added = at // what passes until the first look is missing in the recording
 	g := s.groups[0]
 	if !in.Main {
 		for _, x := range s.groups[1:] {
