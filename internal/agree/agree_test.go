@@ -171,9 +171,23 @@ var oracles = []struct {
 	{"gdb", gdbFrames},
 }
 
-// TestAgree is the comparison of the package comment.
+// TestAgree is the comparison of the package comment. One stack that a tool did
+// not get whole on a busy machine is a hundredth of all frames of a short run:
+// then a second one decides.
 func TestAgree(t *testing.T) {
 	testprog.Need(t, "ptrace", "eu-stack", "gdb")
+	bad := agreement(t)
+	if len(bad) > 0 && !t.Failed() {
+		t.Logf("once more: %s", strings.Join(bad, "; "))
+		bad = agreement(t)
+	}
+	for _, b := range bad {
+		t.Error(b)
+	}
+}
+
+// agreement looks at all programs, and tells with which tools it is too low.
+func agreement(t *testing.T) (bad []string) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-9s %-9s %8s %8s %8s %8s %6s %6s %7s %6s\n",
 		"program", "oracle", "threads", "frames", "equal", "share", "early", "known", "beyond", "moved")
@@ -209,9 +223,11 @@ func TestAgree(t *testing.T) {
 	t.Logf("agreement:\n%s", table.String())
 	for i, o := range oracles {
 		if all[i].threads > 0 && all[i].share() < least {
-			t.Errorf("%d of %d frames are those of %s: %.2f %%, less than %.2f %%", all[i].equal, all[i].frames, o.word, 100*all[i].share(), 100*least)
+			bad = append(bad, fmt.Sprintf("%d of %d frames are those of %s: %.2f %%, less than %.2f %%",
+				all[i].equal, all[i].frames, o.word, 100*all[i].share(), 100*least))
 		}
 	}
+	return bad
 }
 
 // round lets the program work, stops a process of it and compares.
