@@ -1,6 +1,7 @@
 package oneshot
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -80,7 +81,7 @@ func (v *view) census() error {
 		}
 		v.routines = append(v.routines, r)
 	}
-	slices.SortFunc(v.routines, func(a, b *routine) int { return int(int64(a.ID) - int64(b.ID)) })
+	slices.SortFunc(v.routines, func(a, b *routine) int { return cmp.Compare(a.ID, b.ID) })
 	return nil
 }
 
@@ -92,8 +93,11 @@ func (v *view) running(r *routine) {
 	}
 }
 
-// eye is the thread with that number, as the process itself sees it.
+// eye is the thread with that number, as the process itself sees it; nil for 0.
 func (v *view) eye(tid stack.TID) *eye {
+	if tid == 0 {
+		return nil
+	}
 	for _, e := range v.eyes {
 		if e.info.NSTID == int(tid) || e.info.NSTID == 0 && e.info.TID == tid {
 			return e
@@ -118,7 +122,7 @@ func (v *view) goroutines() []stacks.Goroutine {
 		if r.Since > 0 && r.at > r.Since {
 			g.For = int64(r.at - r.Since)
 		}
-		if e := v.eye(r.Thread); r.Thread != 0 && e != nil {
+		if e := v.eye(r.Thread); e != nil {
 			g.Thread = e.info.TID
 		}
 		if fs := v.names.frames(r.birth()); len(fs) > 0 {

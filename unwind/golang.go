@@ -125,6 +125,7 @@ func (w *Walker) settle(th *Thread) {
 	if s.shift == 0 {
 		return
 	}
+	w.end = w.stackEnd()
 	for i := range w.frames {
 		if f := &w.frames[i]; f.CFA > s.lo && f.CFA <= s.hi {
 			f.CFA += s.shift

@@ -50,7 +50,7 @@ type Walker struct {
 
 	goStack  []byte // for Goroutine
 	first    uint64 // stack pointer at the leaf
-	end      uint64 // see StackEnd
+	end      uint64 // of StackEnd, where settle has moved the CFAs since; 0: they tell
 	turns    int    // how often the walk went on on another stack
 	turn     uint64 // stack pointer after the last turn
 	crossing stack.Regs
@@ -113,7 +113,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	}
 	th.wiser = false
 	w.learn(th, reason)
-	w.end = w.stackEnd()
+	w.end = 0
 	if w.golang != nil {
 		w.settle(th)
 	}
@@ -125,7 +125,12 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it
 // began on; 0: none is known.
-func (w *Walker) StackEnd() uint64 { return w.end }
+func (w *Walker) StackEnd() uint64 {
+	if w.end != 0 {
+		return w.end
+	}
+	return w.stackEnd()
+}
 
 func (w *Walker) stackEnd() (end uint64) {
 	for i := range w.frames {
