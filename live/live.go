@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/sliverprof/sliver/sampler"
@@ -137,6 +138,19 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 		t.onMap(maps, target.Now(), exec)
 	}
 	return changed, nil
+}
+
+// MappingAt finds the mapping that addr lies in; maps are by address.
+func MappingAt(maps []stack.Mapping, addr uint64) (int, bool) {
+	return slices.BinarySearchFunc(maps, addr, func(m stack.Mapping, a uint64) int {
+		switch {
+		case m.End <= a:
+			return -1
+		case m.Start > a:
+			return 1
+		}
+		return 0
+	})
 }
 
 // sameCode compares the executable mappings.

@@ -61,19 +61,6 @@ func (n *names) close() {
 	}
 }
 
-// mapping finds the one that addr lies in.
-func mapping(maps []stack.Mapping, addr uint64) (int, bool) {
-	return slices.BinarySearchFunc(maps, addr, func(m stack.Mapping, a uint64) int {
-		switch {
-		case m.End <= a:
-			return -1
-		case m.Start > a:
-			return 1
-		}
-		return 0
-	})
-}
-
 func (n *names) module(mp *stack.Mapping) *module {
 	k := moduleKey{mp.Dev, mp.Inode, mp.Path}
 	m := n.mods[k]
@@ -149,7 +136,7 @@ func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 			continue
 		}
 		var pl place
-		if j, ok := mapping(maps, a); ok {
+		if j, ok := live.MappingAt(maps, a); ok {
 			mp := &maps[j]
 			pl.mod = n.module(mp)
 			q := question{addr: a}

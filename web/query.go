@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web/store"
@@ -223,7 +222,7 @@ type lockMessage struct {
 func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 	out := make([]lockMessage, len(ls))
 	for i, l := range ls {
-		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: knownBy(l.By)}
+		out[i] = lockMessage{Addr: fmt.Sprintf("%#x", l.Addr), Holder: l.Holder, By: l.By.String()}
 		if w, ok := f.wait(l.Wait); ok {
 			if out[i].Wait, out[i].Kind = w.Args, w.Kind; w.Args == "" {
 				out[i].Wait = w.Symbol
@@ -231,20 +230,6 @@ func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 		}
 	}
 	return out
-}
-
-func knownBy(b event.KnownBy) string {
-	switch b {
-	case event.KnownByWord:
-		return "lock word"
-	case event.KnownByKernel:
-		return "kernel"
-	case event.KnownByRuntime:
-		return "runtime"
-	case event.KnownByInferred:
-		return "inferred"
-	}
-	return ""
 }
 
 func (f *feed) wait(id int) (trace.Wait, bool) {

@@ -13,7 +13,6 @@ import (
 	"io"
 	"sort"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
@@ -146,13 +145,13 @@ func (g *graph) draw() {
 		name := g.name(n)
 		fmt.Fprintf(g.w, "<g><title>%s %s %.2f%%</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>",
 			escape(name), view.Duration(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.color(n))
-		if s := fit(name, int((wide-6)/letter)); s != "" {
+		if s := view.Fit(name, int((wide-6)/letter)); s != "" {
 			fmt.Fprintf(g.w, "<text x=\"%.2f\" y=\"%d\" fill=\"#111\">%s</text>", x+3, y+row-5, escape(s))
 		}
 		g.w.WriteString("</g>\n")
 	})
 	for i, s := range notes {
-		fmt.Fprintf(g.w, "<text x=\"%d\" y=\"%d\" fill=\"#a00\">%s</text>\n", margin, bottom+margin+(i+1)*row-5, escape(fit(s, (width-2*margin)*10/66)))
+		fmt.Fprintf(g.w, "<text x=\"%d\" y=\"%d\" fill=\"#a00\">%s</text>\n", margin, bottom+margin+(i+1)*row-5, escape(view.Fit(s, (width-2*margin)*10/66)))
 	}
 	g.w.WriteString("</svg>\n")
 }
@@ -181,24 +180,6 @@ func (g *graph) color(n int32) string {
 	x := h.Sum32()
 	io.WriteString(h, f.Name)
 	return fmt.Sprintf("hsl(%d,%d%%,%d%%)", 15+x%60, 70+x>>8%20, 62+h.Sum32()%12)
-}
-
-// fit is s in at most n characters, "" where that shows nothing.
-func fit(s string, n int) string {
-	if n < 3 {
-		return ""
-	}
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	i := 0
-	for at := range s {
-		if i == n-2 {
-			return s[:at] + ".."
-		}
-		i++
-	}
-	return s
 }
 
 // escape makes s text of an XML document. What comes in went through

@@ -17,7 +17,6 @@ import (
 	"io"
 	"math"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
@@ -263,7 +262,7 @@ func (p *picture) draw(c canvas) {
 		about.WriteString(f[0] + ": " + f[1] + ". ")
 	}
 	c.begin(width, height, title, about.String())
-	c.text(margin, 22, 15, ink, fit(title, 100))
+	c.text(margin, 22, 15, ink, view.Fit(title, 100))
 	p.legend(c)
 	foot := height - margin - float64(len(notes))*row
 	step := tick(int64(p.end - p.begin))
@@ -281,7 +280,7 @@ func (p *picture) draw(c canvas) {
 		y = p.lane(c, l, y)
 	}
 	for i, s := range notes {
-		c.text(margin, foot+float64(i+1)*row, 11, alarm, fit(s, lineLetters))
+		c.text(margin, foot+float64(i+1)*row, 11, alarm, view.Fit(s, lineLetters))
 	}
 }
 
@@ -302,7 +301,7 @@ func (p *picture) legend(c canvas) {
 
 func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	name := fmt.Sprintf("%s (%d)", l.th.Label, l.th.ID)
-	c.text(margin, y+12, 12, ink, fit(name, 150))
+	c.text(margin, y+12, 12, ink, view.Fit(name, 150))
 	for _, s := range l.states {
 		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), short(s.ns))
 		c.rect(s.x0, y+16, max(s.x1-s.x0, .3), strip, stateColor(s.state), title)
@@ -331,7 +330,7 @@ func (p *picture) box(c canvas, b *box, y float64) {
 		gap = .5
 	}
 	c.rect(b.x0, y, wide-gap, row-1, p.color(b.fn), title)
-	if s := fit(name, int((wide-5)/letter)); s != "" {
+	if s := view.Fit(name, int((wide-5)/letter)); s != "" {
 		c.text(b.x0+3, y+row-4, 11, ink, s)
 	}
 }
@@ -395,22 +394,4 @@ func short(ns int64) string {
 		return fmt.Sprintf("%.4gµs", float64(ns)/1e3)
 	}
 	return fmt.Sprintf("%dns", ns)
-}
-
-// fit is s in at most n characters, "" where that shows nothing.
-func fit(s string, n int) string {
-	if n < 3 {
-		return ""
-	}
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	i := 0
-	for at := range s {
-		if i == n-2 {
-			return s[:at] + ".."
-		}
-		i++
-	}
-	return s
 }

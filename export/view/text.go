@@ -137,3 +137,22 @@ func (v *View) ModuleOf(s *trace.Slice) int {
 	}
 	return -1
 }
+
+// Fit is s in at most n characters, for a box of a picture; "" where that shows
+// nothing.
+func Fit(s string, n int) string {
+	if n < 3 {
+		return ""
+	}
+	if utf8.RuneCountInString(s) <= n {
+		return s
+	}
+	i := 0
+	for at := range s {
+		if i == n-2 {
+			return s[:at] + ".."
+		}
+		i++
+	}
+	return s
+}

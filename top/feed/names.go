@@ -227,15 +227,7 @@ func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
 			answer(p, unnamed("", q.addr)) // it is no longer there
 			continue
 		}
-		i, ok := slices.BinarySearchFunc(maps, q.addr, func(m stack.Mapping, a uint64) int {
-			switch {
-			case m.End <= a:
-				return -1
-			case m.Start > a:
-				return 1
-			}
-			return 0
-		})
+		i, ok := live.MappingAt(maps, q.addr)
 		if !ok {
 			if r.again == nil {
 				r.again = map[uint64]int{}
