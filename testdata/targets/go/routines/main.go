@@ -96,6 +96,7 @@ func deep(n int, c chan int) {
 // settled waits until all but the caller wait, and returns the report.
 func settled(many int) string {
 	b := make([]byte, 1<<20+many*1024)
+	began := time.Now()
 	for {
 		s := string(b[:runtime.Stack(b, true)])
 		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") && strings.Contains(s, "[syscall") &&
@@ -105,6 +106,14 @@ func settled(many int) string {
 				panic(err)
 			}
 			return string(out)
+		}
+		if time.Since(began) > time.Minute {
+			for _, g := range strings.Split(s, "\n\n") {
+				if !strings.Contains(g, "[chan receive") || strings.Contains(g, "main.deep") {
+					fmt.Fprintln(os.Stderr, g)
+				}
+			}
+			panic("not all wait after a minute")
 		}
 		time.Sleep(time.Millisecond)
 	}
