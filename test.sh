@@ -244,12 +244,15 @@ mapfile -t race < <(choose -v "$timed")
 mapfile -t both < <(choose "$timed" | sed 's|^\./||' | grep -vE "$raced_only_plain" | sed 's|^|./|')
 
 # fuzz runs every fuzz target of the packages, two at a time: to build one takes
-# about as long as to run it.
+# about as long as to run it. Where the time ends in the middle of an input, the
+# fuzzer may call that a failure; a real one names its input.
 fuzz() {
 	fuzz_targets | xargs -P 2 -L 1 bash -c '
 		log=$(go test "$1" -run="^\$" -fuzz="^$2\$" -fuzztime="$0" -parallel=1 2>&1) || {
-			printf "%s %s\n%s\n" "$1" "$2" "$log"
-			exit 1
+			[[ $log == *"context deadline exceeded"* && $log != *"Failing input"* ]] || {
+				printf "%s %s\n%s\n" "$1" "$2" "$log"
+				exit 1
+			}
 		}' "$fuzztime"
 }
 

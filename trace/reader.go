@@ -64,6 +64,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	}
 	rec := &Recording{r: r, chunks: map[int][]chunkRef{}, Waits: map[int]Wait{}}
 	seen := map[int]int{}
+	process := false
 	var buf []byte
 	off := int64(headerLen)
 	for off < size {
@@ -80,6 +81,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
 				err = rec.take(typ, buf, seen)
+				process = process || typ == chunkProcess && err == nil
 			}
 		} else if typ[0] < 'a' {
 			return nil, fmt.Errorf("%w: it holds a chunk %q", ErrNewer, typ)
@@ -90,7 +92,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		off += chunkHead + int64(length)
 		rec.end = off
 	}
-	if rec.Process.PID == 0 && len(rec.Threads) == 0 {
+	if !process && len(rec.Threads) == 0 {
 		return nil, fmt.Errorf("%w: no process in it", ErrForeign)
 	}
 	sort.SliceStable(rec.Maps, func(i, j int) bool { return rec.Maps[i].At < rec.Maps[j].At })

@@ -189,10 +189,6 @@ func TestOverwrittenRing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Poll: time.Hour})
-	s := serve(t, web.Options{Source: l})
-	c := dial(t, s)
-	// The only poll comes at once, the next after the end.
 	sink := f.Rec.Sinks()[0]
 	th := f.Program.Thread(0)
 	var x stack.Sample
@@ -202,6 +198,8 @@ func TestOverwrittenRing(t *testing.T) {
 		sink.Sample(&x)
 	}
 	sink.End(base+200_000*1_000_000, stack.WhyGone)
+	l := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Poll: time.Hour})
+	c := dial(t, serve(t, web.Options{Source: l}))
 	l.End("over")
 	var st client.Status
 	for !st.Done {

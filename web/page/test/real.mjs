@@ -94,12 +94,11 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
       const t = window.sliver.state.tracks.find((t) => t.seq === seq);
       return t.y - window.sliver.state.top + 22 + 8 + 17 * 5; // the sixth row: what bake() called
     }, a.from);
-    await page.mouse.click(b.x + a.x + 6, b.y + y);
+    await page.mouse.click(b.x + a.x + 5, b.y + y); // where the lane above has shown the lock
     const side = page.getByRole('complementary', { name: 'Selected call' });
-    await side.getByRole('button', { name: 'Go to the holder' }).waitFor();
+    await until(page, () => /Median/.test(document.getElementById('side').innerText));
     const panel = await side.innerText();
     assert.match(panel, /Lock\s+mutex oven[\s\S]*held by cook-\d/);
-    await until(page, () => /Median/.test(document.getElementById('side').innerText));
     await picture(page, `real-side-${colorScheme}`);
     assert.equal((await state(page)).selected.thread, a.from);
     await side.getByRole('button', { name: 'Go to the holder' }).click();
