@@ -88,8 +88,8 @@ const idle = 1_000_000_000
 // deadline, so that none of them stands still for long.
 const reapEvery = 200_000
 
-func (g *group) run() {
-	defer g.end()
+// run samples until it is told to stop; free says that nothing is held.
+func (g *group) run() (free bool) {
 	for !g.stopping.Load() {
 		g.takeIncoming()
 		now := g.tracer.Now()
@@ -115,6 +115,7 @@ func (g *group) run() {
 		g.round(now)
 		g.s.peek(now)
 	}
+	return g.end()
 }
 
 // rest sleeps while there is nothing to look at; the clock begins anew after it.
@@ -317,8 +318,8 @@ func (g *group) endThread(th *thread, why stack.Why) {
 	}
 }
 
-// end lets go of everything.
-func (g *group) end() {
+// end lets go of everything; free says that it could.
+func (g *group) end() (free bool) {
 	for _, th := range g.threads {
 		th.sink.Flush()
 	}
@@ -327,6 +328,7 @@ func (g *group) end() {
 	for limit := g.tracer.Now() + 100_000_000; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
 		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
 	}
+	free = g.tracer.Reap() == 0
 	g.ready.Store(false)
 	if g.waits != nil {
 		g.waits.Close()
@@ -336,4 +338,5 @@ func (g *group) end() {
 	for _, th := range g.threads {
 		th.file.Close()
 	}
+	return free
 }

@@ -13,11 +13,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -195,19 +195,16 @@ func (s *Sampler) Run(ctx context.Context) error {
 	ready := make(chan struct{}, s.cfg.Groups+1)
 	for _, g := range s.groups {
 		wg.Add(1)
-		go func() {
+		background.Go(func() (again bool) {
 			defer wg.Done()
-			// Never unlocked: the OS thread, with its changed signal mask,
-			// ends with the goroutine, and the kernel lets go of whatever it
-			// might still trace.
-			runtime.LockOSThread()
 			if err := s.groupInit(g); err != nil {
 				failed <- err
-				return
+				return false
 			}
 			ready <- struct{}{}
-			g.run()
-		}()
+			// What the OS thread still traces, the kernel lets go of when it ends.
+			return g.run()
+		})
 	}
 	stop := func() {
 		for _, g := range s.groups {

@@ -6,11 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/background"
 )
 
 // Command is a program that was started to be recorded. It stands at its very
@@ -18,22 +19,19 @@ import (
 type Command struct {
 	Process *Process
 
-	cmd     *exec.Cmd
-	release chan struct{}
-	once    sync.Once
-	let     chan error // result of letting it go
+	cmd  *exec.Cmd
+	once sync.Once
 }
 
 // Start runs argv with sliver's own standard streams, environment and process
 // group, stopped at its first instruction. If sliver is killed before Release,
 // the kernel lets it run.
 func Start(argv []string) (*Command, error) {
-	c := &Command{cmd: exec.Command(argv[0], argv[1:]...), release: make(chan struct{}), let: make(chan error, 1)}
+	c := &Command{cmd: exec.Command(argv[0], argv[1:]...)}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Ptrace: true}
-	started := make(chan error, 1)
-	go c.hold(started)
-	if err := <-started; err != nil {
+	var err error
+	if background.Do(func() { err = c.start() }); err != nil {
 		return nil, err
 	}
 	p, err := Open(c.cmd.Process.Pid)
@@ -46,10 +44,8 @@ func Start(argv []string) (*Command, error) {
 	return c, nil
 }
 
-// hold starts the command on an OS thread of its own: the kernel wants the one
-// that traces to be the one that lets go.
-func (c *Command) hold(started chan<- error) {
-	runtime.LockOSThread() // the thread ends with this goroutine
+// start starts the command and leaves it at its first instruction.
+func (c *Command) start() error {
 	if err := c.cmd.Start(); err != nil {
 		var pe *fs.PathError
 		var ee *exec.Error
@@ -58,26 +54,22 @@ func (c *Command) hold(started chan<- error) {
 		} else if errors.As(err, &ee) {
 			err = ee.Err
 		}
-		started <- fmt.Errorf("cannot start %s: %w", c.cmd.Args[0], err)
-		return
+		return fmt.Errorf("cannot start %s: %w", c.cmd.Args[0], err)
 	}
 	pid := c.cmd.Process.Pid
 	var ws unix.WaitStatus
 	if _, err := unix.Wait4(pid, &ws, 0, nil); err != nil || !ws.Stopped() {
 		_ = unix.PtraceDetach(pid)
-		started <- fmt.Errorf("start %s: it did not stop at its first instruction (%v, %#x)", c.cmd.Args[0], err, ws)
-		return
+		return fmt.Errorf("start %s: it did not stop at its first instruction (%v, %#x)", c.cmd.Args[0], err, ws)
 	}
-	started <- nil
-	<-c.release
-	c.let <- unix.PtraceDetach(pid)
+	return nil
 }
 
 // Release lets the command run. It may be called several times.
 func (c *Command) Release() {
 	c.once.Do(func() {
-		close(c.release)
-		<-c.let
+		// The kernel wants the OS thread that traces to be the one that lets go.
+		background.Do(func() { _ = unix.PtraceDetach(c.cmd.Process.Pid) })
 	})
 }
 

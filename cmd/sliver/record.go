@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
@@ -281,6 +282,9 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
+	}
+	if err := background.Lower(o.Groups + 1); err != nil {
+		return err
 	}
 	src, err := f.names.sources("record", e.stderr)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
 
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
@@ -118,6 +119,9 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 		return explain(err)
 	}
 	defer p.Close()
+	if err := background.Lower(o.Groups + 1); err != nil {
+		return err
+	}
 	fd, err := feed.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return noThreads(f.threads, p)

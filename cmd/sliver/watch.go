@@ -17,6 +17,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
@@ -403,6 +404,11 @@ func (f *watchFlags) defaultName(s watch.Source) string {
 
 // serve runs the Watcher until a signal or its targets end it.
 func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, command bool) error {
+	// Beyond so many targets at a time, samplers have a lower priority too.
+	const targets = 4
+	if err := background.Lower(targets * (o.Session.Groups + 1)); err != nil {
+		return err
+	}
 	w, err := watch.New(o)
 	if err != nil {
 		return err

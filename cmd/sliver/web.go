@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 )
@@ -159,7 +160,7 @@ func startBrowser(s *web.Server, remote bool) error {
 		return err
 	}
 	cmd := exec.Command(path, url)
-	if err := cmd.Start(); err != nil {
+	if background.Do(func() { err = cmd.Start() }); err != nil {
 		return err
 	}
 	go func() { _ = cmd.Wait() }() // some browsers stay: how they end is not ours to tell

@@ -52,9 +52,11 @@ var table = []row{
 		"the memory of rings, and finding them in what a killed program left: knows no event"},
 	{"diff", "stack event", "",
 		"no clock and no target, so that Replay can be its inverse"},
-	{"target", "stack", "golang.org/x/sys/unix",
+	{"internal/background", "", "golang.org/x/sys/unix",
+		"the priorities of this program's own threads: it knows no other process"},
+	{"target", "stack internal/background", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
-	{"sampler", "stack event unwind unwind/*", "",
+	{"sampler", "stack event unwind unwind/* internal/background", "",
 		"declares the target that it drives and the sink that it feeds: tests fake both"},
 	{"trace", "stack event diff ringbuf", "github.com/klauspost/compress/...",
 		"a recording can be read where it was not made: no live process, no names looked up"},
@@ -161,7 +163,7 @@ var table = []row{
 		"rules over events and numbers that others bring, on a clock that they bring too"},
 	{"watch/dumps", "", "",
 		"a folder of files"},
-	{"watch/notify", "", "",
+	{"watch/notify", "internal/background", "",
 		"commands, web hooks and the journal: what there is to tell is not its business"},
 	{"watch/control", "", "",
 		"questions and answers of a recorder, on both sides of a socket"},
@@ -378,8 +380,8 @@ func TestTheKernelIsTargetsBusiness(t *testing.T) {
 		if f.dir == "target" || f.test {
 			continue
 		}
-		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") {
-			t.Errorf("%s imports x/sys/unix: only package target and cmd may", f.path)
+		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" {
+			t.Errorf("%s imports x/sys/unix: only package target, internal/background and cmd may", f.path)
 		}
 		if f.dir == "internal/testprog" {
 			continue // finds out whether tests may trace

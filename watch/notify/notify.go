@@ -18,6 +18,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/background"
 )
 
 // Limits of one notification.
@@ -44,13 +46,17 @@ func Exec(ctx context.Context, command string, fields []Field) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
-	out, err := cmd.CombinedOutput()
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	var err error
+	if background.Do(func() { err = cmd.Start() }); err == nil {
+		err = cmd.Wait()
+	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("the command took longer than %v and was ended", Patience)
 	}
 	if err != nil {
-		out = bytes.TrimSpace(out)
-		return fmt.Errorf("the command failed: %w: %.*s", err, maxOutput, out)
+		return fmt.Errorf("the command failed: %w: %.*s", err, maxOutput, bytes.TrimSpace(out.Bytes()))
 	}
 	return nil
 }

@@ -1,0 +1,135 @@
+// Package background keeps this program's own work out of the way of what it
+// watches: its garbage collections, the encoding of events, the pages it
+// serves. While a thread of the target waits for the CPU that they use, it
+// neither runs nor stops.
+//
+// Linux has a priority for each thread. An ordinary user may only lower it, and
+// a new thread has that of the one it was made by. So the threads that are to
+// keep theirs, those that stop other threads or start other programs, are put
+// aside before the rest is lowered.
+package background
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+)
+
+// Nice is what Lower adds to the nice value: with it, a thread that competes
+// with one of ordinary priority has about a tenth of the CPU.
+const Nice = 10
+
+var (
+	mu    sync.Mutex
+	jobs  = make(chan func() bool) // for threads put aside
+	idle  atomic.Int64             // of them
+	first sync.Once
+	calls = make(chan func()) // for the thread of Do
+
+	started, _ = nice(0) // what this program was started with
+)
+
+// Lower puts so many OS threads aside for Go and lowers the priority of all
+// others for good, but for the OS threads in but.
+func Lower(threads int, but ...int) error {
+	mu.Lock()
+	defer mu.Unlock()
+	tids := make(chan int)
+	for range threads {
+		go func() {
+			runtime.LockOSThread() // it ends with the goroutine
+			tids <- unix.Gettid()
+			for f := range jobs {
+				if !f() {
+					return
+				}
+				idle.Add(1)
+			}
+		}()
+	}
+	for range threads {
+		but = append(but, <-tids)
+	}
+	Do(func() { but = append(but, unix.Gettid()) })
+	idle.Add(int64(threads))
+	// A thread that is made meanwhile is seen by the next pass.
+	for {
+		changed, err := lowerRest(but)
+		if err != nil || !changed {
+			return err
+		}
+	}
+}
+
+// lowerRest lowers all threads but some, and reports whether it met one that was
+// not yet.
+func lowerRest(but []int) (changed bool, err error) {
+	entries, err := os.ReadDir("/proc/self/task")
+	if err != nil {
+		return false, fmt.Errorf("own threads: %w", err)
+	}
+	want := min(started+Nice, 19)
+	for _, e := range entries {
+		tid, err := strconv.Atoi(e.Name())
+		if err != nil || slices.Contains(but, tid) {
+			continue
+		}
+		if now, err := nice(tid); err != nil || now >= want {
+			continue // it has ended, or has it
+		}
+		if err := unix.Setpriority(unix.PRIO_PROCESS, tid, want); err != nil && err != unix.ESRCH {
+			return false, fmt.Errorf("lower the priority of thread %d: %w", tid, err)
+		}
+		changed = true
+	}
+	return changed, nil
+}
+
+// nice of a thread. The system call counts from 20 downwards.
+func nice(tid int) (int, error) {
+	n, err := unix.Getpriority(unix.PRIO_PROCESS, tid)
+	return 20 - n, err
+}
+
+// Go runs f on an OS thread to which its goroutine is locked: one that was put
+// aside, if one is left. The OS thread is used again only if f says so, and
+// ends otherwise.
+func Go(f func() (again bool)) {
+	if idle.Add(-1) >= 0 {
+		jobs <- f
+		return
+	}
+	idle.Add(1)
+	go func() {
+		runtime.LockOSThread()
+		// Only the privileged may.
+		_ = unix.Setpriority(unix.PRIO_PROCESS, 0, started)
+		f()
+	}()
+}
+
+// Do runs f, which must not call Do, on one and the same OS thread each time,
+// whose priority is never lowered: a program that is started there has the
+// priority that this one was started with.
+func Do(f func()) {
+	first.Do(func() {
+		go func() {
+			runtime.LockOSThread()
+			for f := range calls {
+				f()
+			}
+		}()
+	})
+	done := make(chan struct{})
+	calls <- func() {
+		defer close(done)
+		f()
+	}
+	<-done
+}

@@ -1,0 +1,106 @@
+package background
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv("SLIVER_BACKGROUND") != "" {
+		lowered()
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// lowered is a program of its own: a priority cannot be raised again. It prints
+// the nice values of what it has others do.
+func lowered() {
+	own := func() int {
+		n, err := nice(unix.Gettid())
+		if err != nil {
+			panic(err)
+		}
+		return n
+	}
+	if err := Lower(2); err != nil {
+		panic(err)
+	}
+	fmt.Println("main", own())
+	for range 2 { // those of the first time are used again
+		var meet, done sync.WaitGroup
+		meet.Add(2)
+		done.Add(2)
+		out := make(chan int, 2)
+		for range 2 {
+			Go(func() bool {
+				defer done.Done()
+				out <- own()
+				meet.Done()
+				meet.Wait() // both at a time
+				return true
+			})
+		}
+		done.Wait()
+		fmt.Println("go", <-out, <-out)
+		for idle.Load() < 2 {
+			runtime.Gosched() // they are on their way back
+		}
+	}
+	// Of threads that are made later, all are low but those for which there is
+	// the right to have it otherwise.
+	const many = 20
+	var meet sync.WaitGroup
+	meet.Add(many)
+	low := make(chan bool, many)
+	for range many {
+		go func() {
+			meet.Done()
+			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // an OS thread each
+			low <- own() >= started+Nice
+		}()
+	}
+	for range many {
+		if !<-low {
+			fmt.Println("a thread is not low")
+		}
+	}
+	Do(func() {
+		out, err := exec.Command("nice").Output()
+		fmt.Println("child", strings.TrimSpace(string(out)), err)
+	})
+}
+
+// TestLower looks at the threads of a program whose priority was lowered.
+func TestLower(t *testing.T) {
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), "SLIVER_BACKGROUND=1")
+	out, err := cmd.CombinedOutput()
+	want := fmt.Sprintf("main %d\ngo %d %[2]d\ngo %[2]d %[2]d\nchild %[2]d <nil>\n", min(started+Nice, 19), started)
+	if err != nil || string(out) != want {
+		t.Errorf("got %q, want %q: %v", out, want, err)
+	}
+}
+
+// TestNotLowered has what works before Lower as well.
+func TestNotLowered(t *testing.T) {
+	var a, b int
+	Do(func() { a = unix.Gettid() })
+	Do(func() { b = unix.Gettid() })
+	if a != b {
+		t.Errorf("threads %d and %d, want the same", a, b)
+	}
+	done := make(chan int)
+	Go(func() bool {
+		defer close(done)
+		return true
+	})
+	<-done
+}
