@@ -14,6 +14,7 @@ import (
 // group is some threads and the goroutine that looks at them.
 type group struct {
 	s      *Sampler
+	index  int  // of the Sampler's groups
 	main   bool // it has the main thread to itself
 	tracer Tracer
 	walker *unwind.Walker
@@ -149,7 +150,10 @@ func (g *group) every() int64 { return g.s.ivl.Load() }
 // setRate starts the clock anew at now.
 func (g *group) setRate(now stack.Time) {
 	changed := g.tick.every != 0
-	g.tick = tick{from: now, every: g.every()}
+	g.tick = tick{every: g.every()}
+	// The groups take turns: tick 0 is on now, and the next one comes after a
+	// part of the interval that is another one for each.
+	g.tick.from = now - stack.Time(g.tick.every*int64(g.index)/int64(len(g.s.groups)))
 	g.tick.due = g.dueOf(0)
 	if changed {
 		for _, th := range g.threads {

@@ -148,7 +148,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s.chosen.Store(cfg.Selection)
 	s.groupInit, s.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
-		s.groups = append(s.groups, &group{s: s, main: i == 0, pauses: map[string]*Histogram{}})
+		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
 	}
 	return s, nil
 }
@@ -158,26 +158,19 @@ var ErrNoThreads = errors.New("no thread is selected")
 
 // Check fails with ErrNoThreads when the selection matches nothing now.
 func (s *Sampler) Check() error {
-	picked, _, err := s.pick(nil)
+	picked, err := s.pick()
 	if err == nil && len(picked) == 0 {
 		err = ErrNoThreads
 	}
 	return err
 }
 
-func (s *Sampler) pick(buf []stack.TID) ([]stack.ThreadInfo, []stack.TID, error) {
-	tids, err := s.target.Threads(buf)
+func (s *Sampler) pick() ([]stack.ThreadInfo, error) {
+	tids, err := s.target.Threads(nil)
 	if err != nil {
-		return nil, tids, err
+		return nil, err
 	}
-	infos := make([]stack.ThreadInfo, 0, len(tids))
-	for _, tid := range tids {
-		in, err := s.target.Info(tid)
-		if err == nil && in.State != stack.StateDead {
-			infos = append(infos, in)
-		}
-	}
-	return s.chosen.Load().Pick(infos), tids, nil
+	return s.chosen.Load().Pick(new(roster).list(s.target, tids, true)), nil
 }
 
 // Run samples until ctx ends or the target does (then it returns nil too). On
@@ -240,6 +233,7 @@ const restFor = 10
 func (s *Sampler) follow(ctx context.Context) error {
 	var tids, before []stack.TID
 	var was *Selection
+	var known roster
 	every := s.followEvery()
 	var whole time.Time // the last time that names were read
 	for {
@@ -260,7 +254,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 					return nil
 				}
 			}
-			s.update(tids)
+			s.update(&known, tids, due)
 			before = append(before[:0], tids...)
 		}
 		s.checkExec()
@@ -334,11 +328,8 @@ func sameTIDs(a, b []stack.TID) bool {
 }
 
 // update takes up selected threads that are new and notes new names.
-func (s *Sampler) update(buf []stack.TID) {
-	picked, _, err := s.pick(append([]stack.TID(nil), buf...))
-	if err != nil {
-		return
-	}
+func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
+	picked := s.chosen.Load().Pick(r.list(s.target, tids, due))
 	s.release(picked)
 	for _, in := range picked {
 		s.mu.Lock()
@@ -349,7 +340,7 @@ func (s *Sampler) update(buf []stack.TID) {
 		if renamed && s.cfg.Renamed != nil {
 			s.cfg.Renamed(in)
 		}
-		if th == nil {
+		if th == nil && r.taken(s.target, &in) {
 			s.add(in)
 		}
 	}
