@@ -38,6 +38,7 @@ type group struct {
 	threads []*thread
 	execs   uint64
 	tick    tick
+	turn    int        // index of the thread that comes first of those that sleep
 	held    stack.Time // since when Pause holds, 0: it does not
 }
 
@@ -212,18 +213,12 @@ func (g *group) round(now stack.Time) {
 	g.waited = 0
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
-	ended := false
-	for pass := range 2 {
-		for _, th := range g.threads {
-			if th.active == (pass == 0) && !th.done {
-				th.done = true
-				ended = !g.visit(th, end) || ended
-				if g.stopping.Load() {
-					break
-				}
-			}
-		}
-	}
+	ended, _ := g.visitAll(true, 0, end)
+	// Those that sleep come in turn: the round goes on where time was up in the
+	// one before.
+	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
+	gone, turn := g.visitAll(false, g.turn, until)
+	ended, g.turn = ended || gone, turn
 	kept := g.threads
 	if ended {
 		kept = g.threads[:0]
@@ -245,6 +240,34 @@ func (g *group) round(now stack.Time) {
 	g.next()
 }
 
+// sleepShare of a tick, as its divisor, may go to threads that slept at the last
+// look: a group that does nothing else is late for those that run.
+const sleepShare = 2
+
+// visitAll visits the threads that were active at the last look, or those that
+// were not, beginning with the one of an index. It reports whether any ended,
+// and which was the first that it had no time for.
+func (g *group) visitAll(active bool, from int, until stack.Time) (ended bool, next int) {
+	n := len(g.threads)
+	late := false
+	for i := range n {
+		at := (from + i) % n
+		th := g.threads[at]
+		if th.active != active || th.done {
+			continue
+		}
+		if g.stopping.Load() {
+			break
+		}
+		th.done = true
+		if !late && g.tracer.Now() >= until {
+			late, next = true, at
+		}
+		ended = !g.visit(th, late) || ended
+	}
+	return ended, next
+}
+
 // next sets the clock to the next tick. Ticks that have passed whole meanwhile
 // are left out and counted: they are never made up for in a burst.
 func (g *group) next() {
@@ -260,9 +283,9 @@ func (g *group) next() {
 	g.tick.due = g.dueOf(g.tick.k)
 }
 
-// visit has one thread's tick: a look, or the reason why there is none. It
-// returns false when the thread has ended.
-func (g *group) visit(th *thread, end stack.Time) bool {
+// visit has one thread's tick: a look, or the reason why there is none, as that
+// the tick is over. It returns false when the thread has ended.
+func (g *group) visit(th *thread, late bool) bool {
 	now := g.tracer.Now()
 	if th.dropped.Load() {
 		g.endThread(th, stack.WhyStopped)
@@ -273,7 +296,7 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 		th.acc.stretched.Add(1)
 		return true
 	}
-	if now >= end {
+	if late {
 		// The others of the group took so long that this tick is over.
 		th.acc.late.Add(1)
 		th.sink.Gap(now, stack.WhyLate, g.tick.every)
@@ -282,7 +305,7 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	err := g.look(th)
 	switch {
 	case err == nil:
-		th.traced = false
+		g.heldBy(th, th.state == stack.StateTraced)
 		return true
 	case errors.Is(err, ErrGone):
 		g.endThread(th, stack.WhyGone)
@@ -299,10 +322,7 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 		if g.s.cfg.Yield {
 			g.s.yielded.Store(true)
 		}
-		if !th.traced {
-			th.traced = true
-			th.sink.Event(g.tracer.Now(), event.Mark, uint64(stack.WhyTraced))
-		}
+		g.heldBy(th, true)
 		th.sink.Gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
 	default:
 		th.acc.denied.Add(1)
@@ -310,6 +330,14 @@ func (g *group) visit(th *thread, end stack.Time) bool {
 	}
 	th.blocked = false // whatever was known of it is old
 	return true
+}
+
+// heldBy marks the moment when another tracer is seen to hold a thread.
+func (g *group) heldBy(th *thread, other bool) {
+	if other && !th.traced {
+		th.sink.Event(g.tracer.Now(), event.Mark, uint64(stack.WhyTraced))
+	}
+	th.traced = other
 }
 
 func (g *group) endThread(th *thread, why stack.Why) {

@@ -144,14 +144,27 @@ func TestExecGoesOn(t *testing.T) {
 	}
 }
 
-// A thread that sleeps uninterruptibly (the parent in a vfork), and one that its
-// control group has frozen, cost their own samples alone: another one of the
+// A thread that sleeps uninterruptibly (the parent in a vfork), one that waits
+// for a file system that does not answer, and one that its control group has
+// frozen, cost their own samples alone: another one of the
 // same group goes on in time, and each is sampled again when it can be.
 func TestStuck(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	prog := testprog.Start(t, testprog.Build(t, "c/stuck", "O2"))
+	testprog.Need(t, "root")
+	t.Run("vfork", func(t *testing.T) { stuck(t, "vfork") })
+	t.Run("fuse", func(t *testing.T) {
+		if _, err := os.Stat("/dev/fuse"); err != nil {
+			testprog.Lack(t, "fuse", err.Error())
+		}
+		stuck(t, "fuse", t.TempDir())
+	})
+}
+
+// stuck has a thread that is stuck in the call of that name.
+func stuck(t *testing.T, how string, args ...string) {
+	prog := testprog.Start(t, testprog.Build(t, "c/stuck", "O2"), args...)
 	tid := func(line string) string { return strings.Fields(line)[1] }
-	vfork, first := tid(prog.Line("vfork")), tid(prog.Line("spin"))
+	slept, first := tid(prog.Line(how)), tid(prog.Line("spin"))
 	var second string
 	await(t, "the other thread", func() bool {
 		for _, l := range prog.Output() {
@@ -162,7 +175,7 @@ func TestStuck(t *testing.T) {
 		return second != ""
 	})
 	freeze := freezer(t)
-	sel, err := sampler.ParseSelection(strings.Join([]string{vfork, first, second}, ","))
+	sel, err := sampler.ParseSelection(strings.Join([]string{slept, first, second}, ","))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,14 +204,14 @@ func TestStuck(t *testing.T) {
 		freeze.set(t, "THAWED")
 		stuck = of(first)
 		await(t, "stops of the one that was frozen", func() bool { return of(first).Stops > stuck.Stops+10 })
-		// In vfork it was read without a stop, or timed out; now it spins.
-		asleep := of(vfork)
+		// It was read without a stop, or timed out; now it spins.
+		asleep := of(slept)
 		if asleep.Samples == 0 && asleep.TimedOut == 0 {
-			t.Errorf("the thread in vfork: %+v", asleep)
+			t.Errorf("the thread in %s: %+v", how, asleep)
 		}
 		prog.Go()
-		prog.Line("back " + vfork)
-		await(t, "stops of the one that was in vfork", func() bool { return of(vfork).Stops > asleep.Stops+10 })
+		prog.Line("back " + slept)
+		await(t, "stops of the one that was asleep", func() bool { return of(slept).Stops > asleep.Stops+10 })
 	})
 	for tid, tracer := range tracersOf(t, prog.PID) {
 		if tracer != 0 {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -163,5 +164,48 @@ func TestSecondTracer(t *testing.T) {
 				t.Errorf("%d marks and %d gaps for the other tracer", marks, gaps)
 			}
 		})
+	}
+}
+
+// A debugger that comes while threads are sampled shows all of them, as it does
+// without; the recording has marks for it, and goes on when it is gone.
+func TestDebugger(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	gdb := testprog.Tool(t, "gdb")
+	prog := testprog.Start(t, testprog.Build(t, "c/spin", "O2"), "--threads", "2", "--seconds", "100")
+	rec := recordWhole(t, prog.PID, Options{Interval: 10 * time.Millisecond, Groups: 5}, func(s *Session) {
+		stops := func() uint64 { return s.Status().Total.Stops }
+		await(t, "stops", func() bool { return stops() > 20 })
+		for try := 1; ; try++ {
+			out, err := exec.Command(gdb, "-nx", "-batch", "-ex", "thread apply all bt", "-p", fmt.Sprint(prog.PID)).CombinedOutput()
+			if err != nil {
+				t.Fatalf("gdb: %v: %s", err, out)
+			}
+			if n := bytes.Count(out, []byte("\n#0 ")); n == 2 {
+				break
+			}
+			// It has met a stop of ours, as it may meet any other tracer's.
+			if try == 20 || !bytes.Contains(out, []byte("Operation not permitted")) {
+				t.Fatalf("gdb, try %d: %s", try, out)
+			}
+		}
+		before := stops()
+		await(t, "stops again", func() bool { return stops() > before+20 })
+	})
+	marks := 0
+	for i := range rec.Threads {
+		for e := range rec.Events(rec.Threads[i].Seq) {
+			if e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyTraced {
+				marks++
+			}
+		}
+	}
+	if marks == 0 {
+		t.Error("no mark for the debugger")
+	}
+	for tid, tracer := range tracersOf(t, prog.PID) {
+		if tracer != 0 {
+			t.Errorf("thread %s is traced by %d", tid, tracer)
+		}
 	}
 }
