@@ -72,6 +72,9 @@ func describe(in *wait.Info) trace.Wait {
 		if l.Holder.TID == 0 && !comesAndGoes(l) {
 			w.NoHolder = l.Holder.Why
 		}
+		if l.Other != "" {
+			w.HolderTID, w.HolderName = l.Holder.TID, l.Other
+		}
 	}
 	if in.Timeout <= 0 {
 		return w

@@ -95,6 +95,8 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 	}
 	if t := s.Thread(h.TID); t != nil && t.Name != "" {
 		who += fmt.Sprintf(" %q", plain(t.called()))
+	} else if l.Other != "" {
+		who = "held by " + plain(l.Other)
 	}
 	if h.By == event.KnownByInferred {
 		return who + ", inferred"

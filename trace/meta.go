@@ -133,6 +133,9 @@ type Wait struct {
 	Shared   bool   `json:"shared,omitempty"`
 	NoHolder string `json:"no_holder,omitempty"` // why this kind of lock has no holder to be named
 	Why      string `json:"why,omitempty"`       // what could not be found out, and why
+	// The holder, where it is a thread of another process, and what that is.
+	HolderTID  stack.TID `json:"holder_tid,omitempty"`
+	HolderName string    `json:"holder_name,omitempty"`
 }
 
 // LockName is what to call the lock at addr that w is a wait for: "recursive

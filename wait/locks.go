@@ -106,6 +106,42 @@ func (a *args) place(l *Lock) {
 	}
 }
 
+// nameHolder says who holds a lock that processes share, if that is a thread of
+// another one: where only the target's own threads are known, its number alone
+// says little. l may be nil.
+func (r *Resolver) nameHolder(l *Lock) {
+	if l == nil {
+		return
+	}
+	l.Other = ""
+	tid := strconv.Itoa(int(l.Holder.TID))
+	if l.Holder.TID == 0 || !l.Shared && l.Kind != lock.File || r.c.Sys == nil {
+		return
+	}
+	if _, err := r.c.Proc.ReadFile("task/"+tid+"/comm", 64); err == nil {
+		return // its own
+	}
+	comm, err := r.c.Sys.ReadFile(tid+"/comm", 64)
+	if err != nil {
+		return
+	}
+	status, err := r.c.Sys.ReadFile(tid+"/status", 4096)
+	if err != nil {
+		return
+	}
+	name := strings.TrimSuffix(string(comm), "\n")
+	for line := range strings.Lines(string(status)) {
+		if pid, ok := strings.CutPrefix(line, "Tgid:"); ok {
+			if pid = strings.TrimSpace(pid); pid == tid {
+				l.Other = fmt.Sprintf("%s (process %s)", name, pid)
+			} else {
+				l.Other = fmt.Sprintf("%s (%s of process %s)", name, tid, pid)
+			}
+			return
+		}
+	}
+}
+
 // libc finds out, once, whose locks to expect.
 func (r *Resolver) libc() {
 	if !r.maps.libcKnown {

@@ -1,6 +1,8 @@
 package wait_test
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -127,6 +129,7 @@ func checkLock(t *testing.T, c *lockCase, s *said, i *wait.Info, musl, named boo
 }
 
 func TestFileLocks(t *testing.T) {
+	others := 0
 	for _, c := range []struct {
 		kind, call, typ string
 		holder          bool
@@ -147,12 +150,26 @@ func TestFileLocks(t *testing.T) {
 			if c.holder && (l.Holder.TID != s.Holder || l.Holder.By != event.KnownByKernel) || !c.holder && (l.Holder.TID != 0 || l.Holder.Why == "") {
 				t.Errorf("holder %+v, want %d", l.Holder, s.Holder)
 			}
+			other := "" // of its own threads one knows more than a name
+			if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", p.PID, s.Holder)); err != nil && c.holder {
+				comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", s.Holder))
+				if err != nil {
+					t.Fatal(err)
+				}
+				other = fmt.Sprintf("%s (process %d)", strings.TrimSpace(string(comm)), s.Holder)
+			}
+			if others += len(other); l.Other != other {
+				t.Errorf("the holder is %q, want %q", l.Other, other)
+			}
 			if c.call == "fcntl" && !strings.Contains(i.Args, "bytes 10 to 29") {
 				t.Errorf("args %q", i.Args)
 			}
 			p.Go()
 			p.Wait()
 		})
+	}
+	if others == 0 {
+		t.Error("no holder was another process: does this test still test it?")
 	}
 }
 

@@ -64,6 +64,7 @@ type Lock struct {
 	Symbol string // "cache_lock", "malloc arena", "registry+0x40"; "" unknown
 	Module string // path of the file that the symbol is in; "" unknown
 	Path   string // of the file, for file locks
+	Other  string // who Holder is, "postgres (process 4711)", where that is a thread of another process
 	Key    Key
 }
 
@@ -214,6 +215,7 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 		call.Nr = th.gave.Nr
 	}
 	info := r.resolve(l, &call)
+	r.nameHolder(info.Lock)
 	if l.Still != nil && !l.Still() {
 		*th = Thread{}
 		return &Info{Nr: -1, Why: "the thread went on while it was looked at"}, Torn
@@ -236,6 +238,13 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 	if !th.known || th.info.Lock == nil {
 		return false
 	}
+	if changed = r.refresh(th); changed {
+		r.nameHolder(th.info.Lock)
+	}
+	return changed
+}
+
+func (r *Resolver) refresh(th *Thread) (changed bool) {
 	if th.info.Lock.Kind == lock.File {
 		return r.refreshFile(th)
 	}

@@ -215,6 +215,7 @@ type lockMessage struct {
 	Addr   string    `json:"addr"`
 	Holder stack.TID `json:"holder,omitempty"`
 	By     string    `json:"by,omitempty"`
+	Name   string    `json:"name,omitempty"` // of a holder in another process
 	Wait   string    `json:"wait,omitempty"`
 	Kind   string    `json:"kind,omitempty"`
 }
@@ -226,6 +227,9 @@ func lockMessages(f *feed, ls []store.Lock) []lockMessage {
 		if w, ok := f.wait(l.Wait); ok {
 			if out[i].Wait, out[i].Kind = w.Args, w.Kind; w.Args == "" {
 				out[i].Wait = w.Symbol
+			}
+			if w.HolderTID == l.Holder {
+				out[i].Name = w.HolderName
 			}
 		}
 	}

@@ -47,8 +47,9 @@ type View struct {
 	gaps     map[stack.Why]int // functions made up for gaps
 	focus    *matcher          // nil: everything
 	waits    map[int]*trace.Wait
-	tids     map[stack.TID]int // threads, by TID
-	overs    map[string]int    // functions made up for waits
+	tids     map[stack.TID]int    // threads, by TID
+	others   map[stack.TID]string // holders of locks that are threads of other processes
+	overs    map[string]int       // functions made up for waits
 }
 
 // Thread is a thread with a name and numbers that every reader can take.

@@ -253,3 +253,16 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+// TestThreadName: a holder that no thread of the recording is has the name that
+// was noted with the wait.
+func TestThreadName(t *testing.T) {
+	rec := &trace.Recording{Waits: map[int]trace.Wait{1: {ID: 1, Lock: "file lock", HolderTID: 77, HolderName: "postgres (process 70)"}},
+		Threads: []trace.Thread{{TID: 5, Name: "main", Main: true}}}
+	v := view.New(rec, view.Options{})
+	for tid, want := range map[stack.TID]string{77: "postgres (process 70)", 78: "thread 78", 5: "main (5)"} {
+		if got := v.ThreadName(tid); got != want {
+			t.Errorf("thread %d is %q, want %q", tid, got, want)
+		}
+	}
+}

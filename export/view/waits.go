@@ -165,6 +165,17 @@ func (v *View) ThreadName(tid stack.TID) string {
 			return Text(t.Name, maxThreadName) + " (" + strconv.Itoa(int(tid)) + ")"
 		}
 	}
+	if v.others == nil {
+		v.others = map[stack.TID]string{}
+		for _, w := range v.Rec.Waits {
+			if w.HolderName != "" {
+				v.others[w.HolderTID] = Text(w.HolderName, maxWhat)
+			}
+		}
+	}
+	if name := v.others[tid]; name != "" {
+		return name
+	}
 	return "thread " + strconv.Itoa(int(tid))
 }
 

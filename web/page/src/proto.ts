@@ -1,7 +1,7 @@
 // The server's interface, version 1: see docs/web-api.md.
 
 export interface Func { name: string; file?: string; line?: number; module?: string }
-export interface LockInfo { addr: string; holder?: number; by?: string; wait?: string; kind?: string }
+export interface LockInfo { addr: string; holder?: number; by?: string; name?: string; wait?: string; kind?: string }
 export interface Format { name: string; title: string; about?: string; ext: string; use?: string }
 export interface Hello {
   op: 'hello'; version: number; program?: string; live: boolean; base: string; wall: number;

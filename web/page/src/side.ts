@@ -13,7 +13,7 @@ export function lockName(l: LockInfo): string {
 
 export function lockText(l: LockInfo, v: Timeline): string {
   const holder = l.holder ? [...v.model.threads.values()].find((t) => t.tid === l.holder) : undefined;
-  const who = l.holder ? `, held by ${holder ? `${holder.name} (${l.holder})` : l.holder}${l.by ? ` as told by the ${l.by}` : ''}` : '';
+  const who = l.holder ? `, held by ${holder ? `${holder.name} (${l.holder})` : l.name ?? l.holder}${l.by ? ` as told by the ${l.by}` : ''}` : '';
   return lockName(l) + who;
 }
 
