@@ -106,11 +106,14 @@ func (v *Variables) function(addr uint64, patient bool) (name string, pending bo
 	if f == nil {
 		return "", pending
 	}
-	name, ok := f.table.Function(vaddr)
-	if !ok {
-		return "", false
+	if name, ok := f.table.Function(vaddr); ok {
+		return symbol.Demangle(name, true), false
 	}
-	return symbol.Demangle(name, true), false
+	// A Go program keeps the names of its functions when it is stripped.
+	if name, ok := v.t.space.GoFunc(addr); ok && wait.Tells(name) {
+		return name, false
+	}
+	return "", false
 }
 
 // find finds the file that addr lies in, and where in it; nil: there is none,

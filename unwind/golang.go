@@ -64,6 +64,15 @@ func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
 	return th.golang
 }
 
+// GoFunc names the function that pc lies in, if it is one of the process's Go
+// program.
+func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
+	if rt := s.golang.Load(); rt != nil {
+		return rt.Func(pc)
+	}
+	return "", false
+}
+
 // Managed reports whether a runtime was seen in the process whose stacks go on
 // elsewhere than registers and tables say: More is to be called.
 func (s *Space) Managed() bool { return s.golang.Load() != nil || s.python.Load() != nil }

@@ -126,6 +126,12 @@ func NewRuntime(t *Table, bias uint64) *Runtime {
 	return r
 }
 
+// Func names the function that pc lies in.
+func (r *Runtime) Func(pc uint64) (name string, ok bool) {
+	_, name, ok = r.table.Func(pc - r.bias)
+	return name, ok
+}
+
 // Thread makes the state of one thread. tid is its number as the process
 // itself sees it (m.procid; the last of the NSpid numbers), 0 if unknown.
 func (r *Runtime) Thread(tid stack.TID) *Thread {
