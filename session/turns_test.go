@@ -415,6 +415,8 @@ var turnsCases = []turnsCase{
 	{"locks/goturns", "default", "waitgroup", 3, "Go wait group", false, false},
 	{"locks/goturns", "default", "sleep", 3, ": sleep", false, false},
 	{"locks/goturns", "pie", "mutex", 3, "Go mutex main.mu", false, false},
+	{"locks/goturns", "stripped", "mutex", 3, "Go mutex at", false, false}, // functions have names still, variables do not
+	{"locks/goturns", "stripped", "receive", 3, "receive from a Go channel", false, false},
 }
 
 // Threads take turns with a lock and log when. In at least 99 of 100 samples

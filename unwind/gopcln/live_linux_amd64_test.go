@@ -182,6 +182,11 @@ func hold(tid int, f func(regs *syscall.PtraceRegs)) (ok bool, err error) {
 			if err := syscall.PtraceCont(tid, int(ws.StopSignal())); err != nil {
 				return false, err
 			}
+			// A stop for a signal takes the place of the one that was asked for
+			// (kernel/signal.c, ptrace_stop).
+			if err := ptrace(ptraceInterrupt, uintptr(tid), 0, 0); err != nil {
+				return false, nil
+			}
 		}
 	}
 }
