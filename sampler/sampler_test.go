@@ -655,7 +655,8 @@ func TestJitterInLateTicks(t *testing.T) {
 	}
 	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond, Jitter: .1})
 	a := acc[1]
-	if a.Late == 0 || a.Samples+a.Late < 298 || a.Samples+a.Late > 301 {
+	// The last sleep before the end may end more than a tick after it.
+	if a.Late == 0 || a.Samples+a.Late < 298 || a.Samples+a.Late > 302 {
 		t.Errorf("%d samples and %d late in 300 ticks", a.Samples, a.Late)
 	}
 	seen := map[int64]bool{}

@@ -493,7 +493,7 @@ test('a lost connection comes back and catches up', async () => {
   await picture(page, 'offline');
   const t = await serve(...args);
   await until(page, () => window.sliver.state.up);
-  await until(page, () => window.sliver.state.follow && window.sliver.newest() > window.sliver.state.edge - 3e8);
+  await until(page, () => window.sliver.state.follow && window.sliver.newest() > window.sliver.state.edge - 1e9);
   assert.ok(await page.locator('#empty').isHidden());
   assert.deepEqual(page.problems, []);
   await t.stop();
