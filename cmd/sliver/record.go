@@ -283,9 +283,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
 	}
-	if err := background.Lower(o.Groups + 1); err != nil {
-		return err
-	}
+	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
 	src, err := f.names.sources("record", e.stderr)
 	if err != nil {
 		return err

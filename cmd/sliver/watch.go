@@ -406,9 +406,7 @@ func (f *watchFlags) defaultName(s watch.Source) string {
 func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, command bool) error {
 	// Beyond so many targets at a time, samplers have a lower priority too.
 	const targets = 4
-	if err := background.Lower(targets * (o.Session.Groups + 1)); err != nil {
-		return err
-	}
+	_ = background.Lower(targets * (o.Session.Groups + 1)) // where it is forbidden, sliver is less polite
 	w, err := watch.New(o)
 	if err != nil {
 		return err
