@@ -130,8 +130,7 @@ type asked struct {
 	key   wait.Key
 	refs  int
 	at    stack.Time
-	took  stack.Time // to ask for a file lock the last time
-	every stack.Time // how long to leave it alone for that
+	every stack.Time // how long to leave a file lock alone for what it took to ask
 	last  wait.Lock
 }
 
@@ -313,7 +312,7 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 		changed := w.r.Refresh(x.thread)
 		w.join(x, x.thread.Info().Lock, at)
 		if changed {
-			w.put(x, x.thread.Info(), at, to)
+			w.put(x, x.thread.Info(), at, target.Now(), to)
 		}
 		return
 	}
@@ -322,21 +321,18 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 		if l.Holder == a.last.Holder && l.Note == a.last.Note {
 			return
 		}
-		l.Holder, l.Note = a.last.Holder, a.last.Note
-		w.put(x, x.thread.Info(), at, to)
+		l.Holder, l.Note, l.Other = a.last.Holder, a.last.Note, a.last.Other
+		w.put(x, x.thread.Info(), at, at, to)
 		return
 	}
-	began := target.Now()
+	began := target.ThreadCPU()
 	changed := w.r.Refresh(x.thread)
 	a.at, a.last = at, *l
 	if l.Path != "" {
-		// Of two times the shorter one: the other may be another process's.
-		took := target.Now() - began
-		a.every = min(min(took, max(a.took, 1))*askShare, askMost)
-		a.took = took
+		a.every = min(stack.Time(target.ThreadCPU()-began)*askShare, askMost)
 	}
 	if changed {
-		w.put(x, x.thread.Info(), at, to)
+		w.put(x, x.thread.Info(), at, target.Now(), to)
 	}
 }
 
@@ -400,6 +396,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		look.Still = nil // it waited at the stop, and makes the same call again
 	}
 	info, res := w.r.Resolve(th, &look)
+	asked := target.Now()
 	if l := info.Lock; x.woken && l != nil && l.Holder.TID == in.TID {
 		res = wait.Torn // but now got what it waited for
 	}
@@ -433,12 +430,12 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		// holder because the one before had one.
 		held := x.holder
 		x.id, x.lock, x.holder = 0, 0, 0
-		w.put(x, info, s.Time, to)
+		w.put(x, info, s.Time, asked, to)
 		if held != 0 && x.holder == 0 {
 			to.Event(s.Time, event.Holder, 0)
 		}
 	} else {
-		w.put(x, info, s.Time, to)
+		w.put(x, info, s.Time, asked, to)
 	}
 	if l != nil && l.Addr != 0 && x.id != 0 {
 		if len(w.words) >= maxWords {
@@ -448,8 +445,10 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 }
 
-// put tells what is new.
-func (w *waits) put(x *waiting, in *wait.Info, at stack.Time, to sampler.Sink) {
+// put tells what is new. What the thread waits for it did at the sample, at;
+// who has the lock is of the moment when that was asked, which on a busy machine
+// may be some ms later.
+func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.Sink) {
 	if id := w.d.id(in); id != x.id {
 		x.id = id
 		to.Event(at, event.Wait, uint64(id))
@@ -463,7 +462,7 @@ func (w *waits) put(x *waiting, in *wait.Info, at stack.Time, to sampler.Sink) {
 	}
 	if h := event.HolderOf(in.Lock.Holder.TID, in.Lock.Holder.By); h != x.holder {
 		x.holder = h
-		to.Event(at, event.Holder, h)
+		to.Event(max(at, asked), event.Holder, h)
 	}
 }
 

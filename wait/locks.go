@@ -114,32 +114,56 @@ func (r *Resolver) nameHolder(l *Lock) {
 		return
 	}
 	l.Other = ""
-	tid := strconv.Itoa(int(l.Holder.TID))
-	if l.Holder.TID == 0 || !l.Shared && l.Kind != lock.File || r.c.Sys == nil {
+	tid := l.Holder.TID
+	if tid == 0 || !l.Shared && l.Kind != lock.File || r.c.Sys == nil {
 		return
 	}
+	// Who waits long for a lock is asked for often, and few threads pass it on.
+	now := r.c.Monotonic()
+	o, ok := r.others[tid]
+	if !ok || now > o.until {
+		if o = (other{name: r.otherName(strconv.Itoa(int(tid))), until: now + otherTTL}); len(r.others) >= maxOthers || r.others == nil {
+			r.others = map[stack.TID]other{}
+		}
+		r.others[tid] = o
+	}
+	l.Other = o.name
+}
+
+// other is what a thread of another process is called, for a while; "" for the
+// target's own.
+type other struct {
+	name  string
+	until int64
+}
+
+const (
+	otherTTL  = 1e9 // ns
+	maxOthers = 256
+)
+
+func (r *Resolver) otherName(tid string) string {
 	if _, err := r.c.Proc.ReadFile("task/"+tid+"/comm", 64); err == nil {
-		return // its own
+		return "" // its own
 	}
 	comm, err := r.c.Sys.ReadFile(tid+"/comm", 64)
 	if err != nil {
-		return
+		return ""
 	}
 	status, err := r.c.Sys.ReadFile(tid+"/status", 4096)
 	if err != nil {
-		return
+		return ""
 	}
 	name := strings.TrimSuffix(string(comm), "\n")
 	for line := range strings.Lines(string(status)) {
 		if pid, ok := strings.CutPrefix(line, "Tgid:"); ok {
 			if pid = strings.TrimSpace(pid); pid == tid {
-				l.Other = fmt.Sprintf("%s (process %s)", name, pid)
-			} else {
-				l.Other = fmt.Sprintf("%s (%s of process %s)", name, tid, pid)
+				return fmt.Sprintf("%s (process %s)", name, pid)
 			}
-			return
+			return fmt.Sprintf("%s (%s of process %s)", name, tid, pid)
 		}
 	}
+	return ""
 }
 
 // libc finds out, once, whose locks to expect.

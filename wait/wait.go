@@ -171,6 +171,7 @@ type Resolver struct {
 	maps    maps
 	calls   map[int32]syscalls.Call
 	restart int32
+	others  map[stack.TID]other
 }
 
 // New makes a Resolver. It reads nothing yet.
