@@ -130,7 +130,8 @@ type asked struct {
 	key   wait.Key
 	refs  int
 	at    stack.Time
-	every stack.Time // how long to leave a file lock alone for what it took to ask
+	took  stack.Time // to ask for a file lock the last time
+	every stack.Time // how long to leave it alone for that
 	last  wait.Lock
 }
 
@@ -289,7 +290,8 @@ func (w *waits) pending(x *waiting) (p bool) {
 
 // Asking who holds a lock takes about 3 µs: the more locks there are the more
 // rarely each is asked, so that all of them cost a bounded part of a CPU. The
-// list of file locks takes longer, the more the system has.
+// list of file locks takes ms, for the kernel waits until nobody on any CPU is at
+// work on one (percpu_down_write in fs/locks.c, locks_start), and the group waits with it.
 const (
 	askEach  = 150_000    // ns for each lock
 	askShare = 20         // of the time, as its divisor, may go to reading the list
@@ -325,11 +327,14 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 		w.put(x, x.thread.Info(), at, at, to)
 		return
 	}
-	began := target.ThreadCPU()
+	began := target.Now()
 	changed := w.r.Refresh(x.thread)
 	a.at, a.last = at, *l
 	if l.Path != "" {
-		a.every = min(stack.Time(target.ThreadCPU()-began)*askShare, askMost)
+		// Of two times the shorter one: the other may be another process's.
+		took := target.Now() - began
+		a.every = min(min(took, max(a.took, 1))*askShare, askMost)
+		a.took = took
 	}
 	if changed {
 		w.put(x, x.thread.Info(), at, target.Now(), to)

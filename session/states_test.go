@@ -33,7 +33,7 @@ func TestStatesTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), interval, c.name, "1", "20000")
-			v := judge(rec, log, interval, func(p *picture, w *turn) bool { return c.is(p) })
+			v := judge(rec, log, interval, 2*interval, func(p *picture, w *turn) bool { return c.is(p) })
 			t.Log(v)
 			if !c.exact {
 				v.short, v.long, v.lost = 0, 0, 0 // what lies between two is as short as an interval

@@ -44,15 +44,6 @@ func SelfCPU() int64 {
 	return ru.Utime.Nano() + ru.Stime.Nano()
 }
 
-// ThreadCPU is the CPU time in ns that the calling OS thread has used.
-func ThreadCPU() int64 {
-	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
-		return 0
-	}
-	return ts.Nano()
-}
-
 // SetThreadName names the calling OS thread; the kernel keeps 15 bytes.
 func SetThreadName(name string) {
 	b := append([]byte(name), 0)
