@@ -450,6 +450,10 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 }
 
+// askSoon is how long after a sample, in ns, an answer counts as of its time: a
+// lock word is read within some µs.
+const askSoon = 1_000_000
+
 // put tells what is new. What the thread waits for it did at the sample, at;
 // who has the lock is of the moment when that was asked, which on a busy machine
 // may be some ms later.
@@ -467,7 +471,10 @@ func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.
 	}
 	if h := event.HolderOf(in.Lock.Holder.TID, in.Lock.Holder.By); h != x.holder {
 		x.holder = h
-		to.Event(max(at, asked), event.Holder, h)
+		if asked-at > askSoon {
+			at = asked
+		}
+		to.Event(at, event.Holder, h)
 	}
 }
 
