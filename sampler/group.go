@@ -92,6 +92,7 @@ const reapEvery = 200_000
 
 // run samples until it is told to stop; free says that nothing is held.
 func (g *group) run() (free bool) {
+	defer func() { free = g.end() }() // on a panic too
 	for !g.stopping.Load() {
 		g.takeIncoming()
 		now := g.tracer.Now()
@@ -117,7 +118,7 @@ func (g *group) run() (free bool) {
 		g.round(now)
 		g.s.peek(now)
 	}
-	return g.end()
+	return
 }
 
 // rest sleeps while there is nothing to look at; the clock begins anew after it.
