@@ -270,7 +270,7 @@ func (t *tracer) more() []stack.Span {
 func (t *tracer) result(v *sampler.View) {
 	w := t.w
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
-	v.Asked, v.Stopped, v.Resumed, v.Restarted = w.Asked, w.Stopped, w.Resumed, w.Restarted
+	v.Asked, v.Stopped, v.Resumed, v.Restarted, v.Group = w.Asked, w.Stopped, w.Resumed, w.Restarted, w.Group
 	t.blocks(v)
 }
 

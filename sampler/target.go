@@ -82,6 +82,7 @@ type View struct {
 	Stopped   stack.Time
 	Resumed   stack.Time
 	Restarted bool
+	Group     bool        // a signal has stopped the whole process
 	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended
 }
 

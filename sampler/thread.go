@@ -97,11 +97,11 @@ func (g *group) stackHash(n uint64) uint64 {
 	return maphash.Bytes(seed, b.Data[o:o+n]) | 1
 }
 
-// keepRegs remembers the registers of a stop in a system call for looks that
-// show SP and PC alone.
+// keepRegs remembers the registers of a stop in a system call, or of one in a
+// process that a signal has stopped, for looks that show SP and PC alone.
 func (g *group) keepRegs(th *thread) {
 	th.regsOf = 0
-	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 {
+	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 && !g.view.Group {
 		return
 	}
 	end := g.walker.StackEnd()
@@ -253,6 +253,9 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		} else {
 			asleep = nil
 		}
+		if v.Group {
+			s.State = stack.StateStopped
+		}
 		g.walkView(th, s)
 		if !th.again(s.Reason, try) {
 			break
@@ -385,6 +388,11 @@ func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
 		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() {
 		return false
+	}
+	if st == stack.StateStopped {
+		// To be looked at it has to wake, which those who ask for its state can
+		// see, and which looks as if it had run: once, then.
+		return call.Nr < 0 && th.state != stack.StateStopped
 	}
 	if call.Nr < 0 {
 		return true // a page fault: it is over soon, and no call of the program's is cut short

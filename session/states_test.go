@@ -119,23 +119,30 @@ func TestStoppedTruth(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	const rounds = 8
 	var at, from uint64
-	phase := 0
+	phase, round := 0, 0
 	rec := recordUntil(t, p.PID, interval, func(s stack.ThreadStats) bool {
 		switch {
-		case phase == 0 && s.Samples > 20:
+		case phase == 0 && s.Samples > from+20:
 			signal(syscall.SIGSTOP)
 			phase = 1
 		case phase == 1 && letter() == "T":
-			phase, from = 2, s.Samples
+			at, from, phase = s.Stops, s.Samples, 2
 		case phase == 2 && s.Samples > from+20:
 			if l := letter(); l != "T" {
-				t.Errorf("it was stopped and is in state %s", l)
+				t.Errorf("round %d: it was stopped and is in state %s", round, l)
+			}
+			// One may have been on its way, and one is for the whole stack.
+			if n := s.Stops - at; n > 2 {
+				t.Errorf("round %d: %d stops of a thread that stood still", round, n)
 			}
 			signal(syscall.SIGCONT)
 			at, phase = s.Stops, 3
-		case phase == 3:
-			return s.Stops > at+5 // it runs again
+		case phase == 3 && s.Stops > at+5: // it runs again
+			from, phase = s.Samples, 0
+			round++
+			return round == rounds
 		}
 		return false
 	})
@@ -157,8 +164,8 @@ func TestStoppedTruth(t *testing.T) {
 			t.Errorf("stopped at an end of the recording: %v", seen)
 		}
 	}
-	if stopped != 1 {
-		t.Errorf("states %v, want stopped once, with something before and after", seen)
+	if stopped != rounds {
+		t.Errorf("states %v, want stopped %d times, with something before and after each", seen, rounds)
 	}
 	for i, q := range k.pics {
 		if q.state == stack.StateStopped && q.fresh && i+1 < len(k.pics) {
