@@ -34,6 +34,14 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 	if r.Special == rule.GoSigtramp {
 		cfa := regs.R[r.CFAReg&31] + uint64(int64(r.CFAOff))
 		if SignalContext(arch, cfa, mem, regs) {
+			if at := regs.R[arch.SP()]; arch == rule.AMD64 {
+				// The handler makes it look as if the function had made a call: it has
+				// pushed the return address, and not set the PC yet
+				// (src/runtime/signal_amd64.go, pushCall).
+				if w, ok := mem.Word(at); ok && w == regs.PC {
+					regs.Set(arch.SP(), at+8)
+				}
+			}
 			t.interrupted(cfa, regs, mem)
 			return Exact
 		}
@@ -152,8 +160,13 @@ func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) St
 	}
 	regs.PC = pc
 	var f fn
-	if vaddr := pc - t.rt.bias; t.rt.table.find(vaddr, &f) == nil && vaddr == f.entry {
-		return Exact // a goroutine that has not run yet
+	if vaddr := pc - t.rt.bias; t.rt.table.find(vaddr, &f) == nil &&
+		(vaddr == f.entry || f.deferred != 0 && vaddr == f.entry+uint64(f.deferred)) {
+		// A goroutine that has not run yet, or one that has recovered from a panic
+		// and leaves the function by its call of deferreturn: no call led there,
+		// and what stands before it is the function's other end
+		// (src/runtime/panic.go, recovery).
+		return Exact
 	}
 	return Jump
 }

@@ -362,6 +362,76 @@ func TestWalkLiveVersions(t *testing.T) {
 	}
 }
 
+// TestWalkEachInstruction walks the main thread's stack at each instruction of
+// programs that change stacks and leave functions in unusual ways: some are so
+// rarely met by chance that nobody would miss them.
+func TestWalkEachInstruction(t *testing.T) {
+	steps := 40_000
+	if testing.Short() {
+		steps = 4_000
+	}
+	for v, name := range toolchains {
+		if name == "" || testing.Short() {
+			continue
+		}
+		t.Run(name+"/recover", func(t *testing.T) {
+			walkSteps(t, build(t, versionBuild(v, "-ldflags=-s -w")), "recover", steps/4)
+		})
+	}
+	for _, mode := range []string{"recover", "panic", "stack", "grow", "syscall", "time", "alloc", "chan", "switch"} {
+		t.Run(mode, func(t *testing.T) { walkSteps(t, build(t, builds["plain"]), mode, steps) })
+	}
+}
+
+func walkSteps(t *testing.T, path, mode string, steps int) {
+	p := start(t, path, mode, "locked")
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	if err := ptrace(ptraceSeize, uintptr(p.pid), 0, 0); err != nil {
+		need(t, "ptrace", err.Error())
+	}
+	rt := NewRuntime(p.golang, p.bias)
+	known := rt.Thread(stack.TID(p.pid))
+	if err := ptrace(ptraceInterrupt, uintptr(p.pid), 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	const shown = 3
+	wrong, sig := map[uint64]int{}, 0
+	for i := range steps {
+		var ws syscall.WaitStatus
+		if _, err := syscall.Wait4(p.pid, &ws, waitAll, nil); err != nil || !ws.Stopped() {
+			t.Fatalf("%v, %#x", err, ws)
+		}
+		var regs syscall.PtraceRegs
+		if err := syscall.PtraceGetRegs(p.pid, &regs); err != nil {
+			t.Fatal(err)
+		}
+		sig = 0
+		if s := ws.StopSignal(); s != syscall.SIGTRAP && uint32(ws)>>16 == 0 {
+			sig = int(s)
+		}
+		th := known
+		if i%4 == 0 {
+			th = rt.Thread(stack.TID(p.pid)) // as at the first sample of a thread
+		}
+		w := walker{arch: rule.AMD64, modules: p.modules, thread: th, mem: p, live: p}
+		s := sampled{tid: p.pid}
+		s.frames, s.err = w.walk(regsOf(&regs))
+		// The goroutine is locked to the thread: it is never without.
+		if s.err != nil || !s.has("main.knownCaller") || s.frames[len(s.frames)-1].name != "runtime.goexit" {
+			if wrong[regs.Rip]++; wrong[regs.Rip] == 1 && len(wrong) <= shown {
+				t.Logf("at %#x:%v", regs.Rip, s)
+			}
+		}
+		if _, _, e := syscall.RawSyscall6(syscall.SYS_PTRACE, syscall.PTRACE_SINGLESTEP, uintptr(p.pid), 0, uintptr(sig), 0, 0); e != 0 {
+			t.Fatal(e)
+		}
+	}
+	if len(wrong) > 0 {
+		t.Errorf("%d instructions where the walk is not complete", len(wrong))
+	}
+}
+
 func walkLive(t *testing.T, path, mode string) {
 	p := start(t, path, mode, "locked")
 	const samples, shown = 600, 5

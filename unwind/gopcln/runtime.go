@@ -154,6 +154,7 @@ type Thread struct {
 
 	// The last sample, on which Plan speculates.
 	curg   uint64
+	sought bool   // its locked goroutine, by reading all of m
 	parked span   // what of a goroutine's stack was needed
 	native span   // what of g0's stack was needed
 	rest   uint64 // highest SP at which g0's stack was left
@@ -440,7 +441,7 @@ func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 		return 0, s, false
 	}
 	m, ok := mem.Word(g + gM)
-	if !ok || m != t.m {
+	if !ok || m != t.m && m != 0 { // 0: just taken up, or about to be left (execute and dropg in src/runtime/proc.go)
 		return 0, s, ok // it moved on to another thread
 	}
 	s, ok = stackOf(g, mem)
@@ -465,6 +466,10 @@ func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
 // (runtime.LockOSThread) and that waits to go on: its calls are the thread's
 // still. 0 where there is none.
 func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
+	if t.curg == 0 && !t.sought {
+		t.sought = true
+		t.curg = t.seekLocked(mem)
+	}
 	if t.curg == 0 {
 		return 0, true
 	}
@@ -473,6 +478,30 @@ func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
 		return 0, ok
 	}
 	return t.curg, true
+}
+
+// seekLocked finds the locked goroutine of a thread that has not been seen
+// running it. Where m has its number differs from version to version, but
+// there is just one goroutine that says that it is locked to this m.
+func (t *Thread) seekLocked(mem rule.Words) uint64 {
+	const within = 1 << 10 // bytes of m, and then some: lockedg is at 400 to 600 in 1.16 to 1.26
+	for at := t.layout.curg + 8; at < within; at += 8 {
+		g, ok := mem.Word(t.m + at)
+		if !ok {
+			break
+		}
+		if !pointer(g) {
+			continue
+		}
+		if m, ok := mem.Word(g + t.layout.lockedm); !ok || m != t.m {
+			continue
+		}
+		s, ok := stackOf(g, mem)
+		if sp, ok2 := mem.Word(g + bufSP); ok && ok2 && s.has(sp) {
+			return g
+		}
+	}
+	return 0
 }
 
 func stackOf(g uint64, mem rule.Words) (s span, ok bool) {

@@ -21,6 +21,7 @@ type fn struct {
 	entry, end uint64 // vaddr
 	at         uint64 // of its _func, from the table's start
 	name       uint32
+	deferred   uint32 // where its call of deferreturn is, counted from entry; 0: none
 	pcsp       uint32
 	pcfile     uint32
 	pcln       uint32
@@ -146,7 +147,7 @@ func (t *Table) load(i uint64, f *fn) error {
 		return err
 	}
 	word := func(i int) uint32 { return binary.LittleEndian.Uint32(b[skip+4*i:]) }
-	f.name, f.pcsp, f.pcfile, f.pcln, f.npcdata, f.cu = word(1), word(4), word(5), word(6), word(7), word(8)
+	f.name, f.deferred, f.pcsp, f.pcfile, f.pcln, f.npcdata, f.cu = word(1), word(3), word(4), word(5), word(6), word(7), word(8)
 	f.id, f.flag, f.nfuncdata = b[size-4], b[size-3], b[size-1]
 	f.tables = f.at + uint64(size)
 	if f.npcdata > maxTables || f.nfuncdata > maxTables {

@@ -87,11 +87,28 @@ var modes = map[string]func(){
 	"preempt": func() { sink = count(1 << 30) },
 	"signal":  func() { sink = count(1 << 18) },
 	"syscall": func() { syscall.Getppid() },
+	"recover": func() { recovers() },
 	"panic": func() {
 		defer func() { recover() }()
 		var p *node
 		sink = p.data
 	},
+}
+
+// recovers leaves by a recovered panic, and has an end of its own before the
+// one by which such functions leave.
+//
+//go:noinline
+func recovers() (n int) {
+	defer func() {
+		if recover() != nil {
+			n = 2
+		}
+	}()
+	if len(os.Args) > 1<<20 {
+		return 1
+	}
+	panic(1)
 }
 
 //go:noinline
