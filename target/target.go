@@ -82,13 +82,15 @@ func (p *Process) Comm() (string, error) {
 	return strings.TrimSuffix(string(b), "\n"), err
 }
 
-// Cmdline is the command line as the process left it.
+// Cmdline is the command line as the process left it, without empty arguments at
+// the end: a program that writes a title there (setproctitle) fills the rest with
+// zeros.
 func (p *Process) Cmdline() ([]string, error) {
 	b, err := p.read("cmdline", maxCmdline)
 	if err != nil || len(b) == 0 {
 		return nil, err
 	}
-	return strings.Split(strings.TrimSuffix(string(b), "\x00"), "\x00"), nil
+	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
 }
 
 // Limits of what is read of one file under /proc.
