@@ -119,7 +119,10 @@ func TestStoppedTruth(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	const rounds = 8
+	rounds := 8
+	if os.Getenv("SLIVER_LONG") != "" {
+		rounds = 200
+	}
 	var at, from uint64
 	phase, round := 0, 0
 	rec := recordUntil(t, p.PID, interval, func(s stack.ThreadStats) bool {
