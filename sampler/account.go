@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
 
@@ -129,7 +130,7 @@ func pauses(hs []*Histogram) (p stack.Pauses) {
 	}
 	p.Mean = t.sum / int64(p.Count)
 	at := func(q float64) int64 {
-		want := uint64(q*float64(p.Count-1)) + 1
+		want := max(uint64(math.Ceil(q*float64(p.Count))), 1) // the nearest rank: of few, the longest
 		for i, n := range t.buckets {
 			if n >= want {
 				mid := (lower(i) + lower(i+1)) / 2

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -36,13 +37,19 @@ func TestHistogram(t *testing.T) {
 		q   float64
 		got int64
 	}{{.5, p.P50}, {.9, p.P90}, {.99, p.P99}, {.999, p.P999}} {
-		want := all[int(c.q*float64(len(all)-1))]
+		want := all[int(math.Ceil(c.q*float64(len(all))))-1]
 		if d := float64(c.got-want) / float64(want); d > .07 || d < -.07 {
 			t.Errorf("quantile %v: %d, want %d", c.q, c.got, want)
 		}
 	}
 	if p.P9999 < p.P999 || p.P9999 > p.Max {
 		t.Errorf("the worst of 10,000 is %d, between %d and %d", p.P9999, p.P999, p.Max)
+	}
+	var few Histogram
+	few.Add(100)
+	few.Add(9000)
+	if p := pauses([]*Histogram{&few}); p.P50 > 110 || p.P99 < 8500 || p.P99 > p.Max {
+		t.Errorf("of two, the median is %d and the worst of a hundred %d", p.P50, p.P99)
 	}
 	d := distribution([]*Histogram{&a, &b})
 	var sum int64
