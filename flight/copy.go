@@ -68,11 +68,8 @@ func (r *Recorder) Copy(now stack.Time, back int64) *Copy {
 			}
 			c.Maps = append(c.Maps, m)
 		}
-		c.Captured = slices.Clone(r.captured)
-		if r.fresh.What != "" {
-			c.Captured = append(c.Captured, r.fresh)
-			r.fresh = trace.Captured{}
-		}
+		c.Captured = slices.Concat(r.captured, r.fresh)
+		r.fresh = nil
 		c.Waits = r.waitList(waitsOf(c.Threads))
 		c.Stats = r.stats
 	})

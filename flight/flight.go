@@ -46,7 +46,7 @@ type Recorder struct {
 	nmod     int
 	maps     []trace.Maps // Mapping.Module counts through all modules ever added
 	captured []trace.Captured
-	fresh    trace.Captured // see Recapture
+	fresh    []trace.Captured // see Recapture
 	waits    map[int]trace.Wait
 	stats    trace.Stats
 	logged   map[int]int // number in the log of each module that is in it
@@ -182,9 +182,9 @@ func (r *Recorder) Capture(c trace.Captured) {
 	r.log(func(w *trace.Writer) error { return w.Captured(c) })
 }
 
-// Recapture replaces what was captured under the same name, for the next Copy
-// alone: it can be had again, so the log does not have it.
-func (r *Recorder) Recapture(c trace.Captured) {
+// Recapture keeps bytes for the next Copy alone: they can be had again, so the
+// log does not have them.
+func (r *Recorder) Recapture(c []trace.Captured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fresh = c

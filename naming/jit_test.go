@@ -26,8 +26,19 @@ func dump(names map[uint64]string, times ...uint64) []byte {
 	return b.Bytes()
 }
 
-// An address of a JIT compiler means what was there at the time.
+// An address of a JIT compiler means what was there at the time, by a jitdump
+// and by the parts of a perf map.
 func TestJITByTime(t *testing.T) {
+	for what, captured := range map[string][]trace.Captured{
+		"jitdump": {{What: "jitdump", At: 300, Data: dump(map[uint64]string{100: "early", 200: "late"}, 100, 200)}},
+		"perf-map": {{What: "perf-map", At: 100, Data: []byte("1000 40 early\n")},
+			{What: "perf-map", At: 200, Data: []byte("1008 4 late\n")}},
+	} {
+		byTime(t, what, captured)
+	}
+}
+
+func byTime(t *testing.T, what string, captured []trace.Captured) {
 	var b bytes.Buffer
 	w, err := trace.NewWriter(&b)
 	if err != nil {
@@ -45,7 +56,9 @@ func TestJITByTime(t *testing.T) {
 	mapped := func(module int) []trace.Mapping { return []trace.Mapping{{Start: 0x1000, End: 0x2000, Module: module}} }
 	check(w.Maps(trace.Maps{At: 0, Mappings: mapped(0)}, 0, anon))
 	check(w.Maps(trace.Maps{At: 200, Mappings: mapped(1)}, 1, anon))
-	check(w.Captured(trace.Captured{What: "jitdump", At: 300, Data: dump(map[uint64]string{100: "early", 200: "late"}, 100, 200)}))
+	for _, c := range captured {
+		check(w.Captured(c))
+	}
 	frame := stack.Frame{PC: 0x1008, Func: 0x1000, Exact: true}
 	word := uint64(event.WordOf(&frame))
 	check(w.Events(0, []event.Event{event.Make(110, event.Sync, 0), event.Make(120, event.Enter, word), event.Make(190, event.Exit, 0),
@@ -58,7 +71,7 @@ func TestJITByTime(t *testing.T) {
 	l := &called{names: trace.NewNames(rec)}
 	rec.Replay(0, l.names, l)
 	if got := l.s; got != "120 early, 210 late, " || len(problems) > 0 {
-		t.Errorf("got %s, problems %q", got, problems)
+		t.Errorf("%s: got %s, problems %q", what, got, problems)
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
 	"runtime"
 	"slices"
 	"sync"
@@ -35,7 +34,9 @@ type Options struct {
 	FullNames bool
 	// Cache keeps the names of files by their build ID; nil: there is none.
 	Cache *cache.Dir
-	// Captured are pieces kept at recording time: "perf-map" and "vdso".
+	// Captured are pieces kept at recording time: "perf-map", "jitdump" and
+	// "vdso". Each "perf-map" goes on where the one before ended, and is true
+	// from its time on.
 	Captured []trace.Captured
 }
 
@@ -50,7 +51,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	}
 	slices.Sort(ids)
 	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
-	jit, dump := perfMap(o.Captured, g), jitDump(o.Captured, g)
+	jit := &jitNames{log: perfLog(o.Captured, g), dump: jitDump(o.Captured, g), ends: ends(rec)}
 	arch := archOf(rec.Process.Arch)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -59,7 +60,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		slices.Sort(addrs)
 		m := &rec.Modules[id]
 		if len(m.Segments) == 0 && m.Path != "[vdso]" {
-			nameJIT(g, id, addrs, jit, dump, until(rec, id))
+			jit.add(g, id, addrs)
 			continue
 		}
 		wg.Add(1)
@@ -71,6 +72,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 			}
 		}()
 	}
+	jit.finish(g)
 	wg.Wait()
 	slices.Sort(g.problems)
 	return g.s, g.problems
@@ -195,76 +197,6 @@ func open(mods Modules, id int, m *trace.Module, kept []trace.Captured) (io.Read
 		return nil, nil, fmt.Errorf("the recording holds no copy of it")
 	}
 	return mods.Open(id, m)
-}
-
-func perfMap(kept []trace.Captured, g *gatherer) *symbol.PerfMap {
-	for i := len(kept) - 1; i >= 0; i-- {
-		if kept[i].What != "perf-map" {
-			continue
-		}
-		m, err := symbol.ParsePerfMap(bytes.NewReader(kept[i].Data))
-		if err != nil {
-			g.problem("perf map: %v", err)
-		}
-		if m != nil && m.Bad > 0 {
-			g.problem("perf map: %d lines could not be understood", m.Bad)
-		}
-		return m
-	}
-	return nil
-}
-
-// jitDump is the program's jitdump, nil if it has none.
-func jitDump(kept []trace.Captured, g *gatherer) *symbol.JITDump {
-	for i := range kept {
-		if kept[i].What == "jitdump" {
-			d, err := symbol.ParseJITDump(bytes.NewReader(kept[i].Data))
-			if err != nil {
-				g.problem("jitdump: %v", err)
-			}
-			return d
-		}
-	}
-	return nil
-}
-
-// until is when a module that is no file was last there: generations tell
-// apart what was at its addresses in turn.
-func until(rec *trace.Recording, module int) int64 {
-	last := -1
-	for i := range rec.Maps {
-		for _, m := range rec.Maps[i].Mappings {
-			if m.Module == module {
-				last = i
-				break
-			}
-		}
-	}
-	// Generations of one time: the last of them is the one that counts.
-	for last >= 0 && last+1 < len(rec.Maps) {
-		if at := rec.Maps[last+1].At; at > rec.Maps[last].At {
-			return int64(at)
-		}
-		last++
-	}
-	return math.MaxInt64
-}
-
-// nameJIT names run-time addresses outside files by what the program says of
-// them: its jitdump, as of the time end, and its perf map.
-func nameJIT(g *gatherer, module int, addrs []uint64, m *symbol.PerfMap, d *symbol.JITDump, end int64) {
-	for _, a := range addrs {
-		if f, ok := d.Lookup(a, end); ok {
-			g.set(module, a, []symbol.Frame{f})
-			continue
-		}
-		if m == nil {
-			continue
-		}
-		if name, start, ok := m.Lookup(a); ok {
-			g.set(module, a, []symbol.Frame{{Func: name, Start: start}})
-		}
-	}
 }
 
 func archOf(goarch string) rule.Arch {

@@ -13,7 +13,6 @@ import (
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -38,12 +37,10 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
 	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample()}
+	s.jit.settle()
 	s.mods.settle()
 	s.waits.settle()
 	s.mods.jitDump()
-	if b := s.perfMap(); len(b) > 0 {
-		s.recorder.Capture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
-	}
 	s.fileMu.Lock()
 	rec := s.rec
 	s.rec = nil
@@ -92,32 +89,6 @@ func (s *Session) keep(res *Result) *Result {
 	return res
 }
 
-// maxPerfMap bounds what is kept of a program's map of its JIT code.
-const maxPerfMap = 192 << 20
-
-// perfMap is the program's map of its JIT code, nil if it has none.
-func (s *Session) perfMap() []byte { return perfMapOf(s.proc, s.live.Maps()) }
-
-func perfMapOf(p *target.Process, maps []stack.Mapping) []byte {
-	jit := false
-	for _, m := range maps {
-		jit = jit || m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]"
-	}
-	if !jit {
-		return nil
-	}
-	f, err := p.PerfMap()
-	if err != nil {
-		return nil // most programs have none
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, maxPerfMap))
-	if err != nil {
-		return nil
-	}
-	return b
-}
-
 // addNames looks up everything the recording visited and appends it.
 func (s *Session) addNames() (problems []string, err error) {
 	rec, err := openRecording(s.temp)
@@ -125,6 +96,7 @@ func (s *Session) addNames() (problems []string, err error) {
 		return nil, err
 	}
 	sym, problems := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
+	problems = append(problems, s.jit.problems()...)
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
 		return nil, writeError(s.part, err)
 	}

@@ -34,6 +34,7 @@ type Flight struct {
 	rec     *flight.Recorder
 	mods    *modules
 	waits   *waits
+	jit     *perfMap
 	started sync.Once
 	self    int64
 
@@ -65,6 +66,7 @@ func (f *Flight) prepare() (err error) {
 	}
 	f.live.Preload()
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
+	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Waits: f.waits.group,
@@ -159,7 +161,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.dumping.Lock()
 	defer f.dumping.Unlock()
 	begin := time.Now()
-	f.capturePerfMap()
+	f.rec.Recapture(f.jit.parts())
 	f.rec.Stats(f.Stats())
 	c := f.rec.Copy(target.Now(), int64(f.keep))
 	// The clocks drift apart over days.
@@ -171,6 +173,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	}
 	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{
 		Finder: symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}, FullNames: f.o.FullNames, Captured: c.Captured})
+	out.Problems = append(out.Problems, f.jit.problems()...)
 	return out, err
 }
 
@@ -244,14 +247,11 @@ func (r *renumbered) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error
 	return r.m.Open(r.ids[i], m)
 }
 
-func (f *Flight) capturePerfMap() {
-	if b := perfMapOf(f.proc, f.live.Maps()); len(b) > 0 {
-		f.rec.Recapture(trace.Captured{What: "perf-map", At: target.Now(), Data: b})
-	}
-}
-
 // Close lets go of everything. Run has returned.
 func (f *Flight) Close() {
+	if f.jit != nil {
+		f.jit.settle()
+	}
 	if f.waits != nil {
 		f.waits.settle()
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
-	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -92,6 +91,7 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 	if growing == nil {
 		rec, err = openRecording(f)
 	} else {
+		s.jit.look(false)
 		var size int64
 		if size, err = growing.Flush(); err == nil {
 			rec, err = trace.Open(f, size)
@@ -104,11 +104,7 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 		rec = rec.Since(from)
 	}
 	if rec.Symbols == nil {
-		captured := rec.Captured
-		if b := s.perfMap(); len(b) > 0 {
-			captured = append(captured[:len(captured):len(captured)], trace.Captured{What: "perf-map", At: target.Now(), Data: b})
-		}
-		rec.Symbols, _ = naming.Symbols(rec, s.mods, s.namingOptions(captured))
+		rec.Symbols, _ = naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
 		rec.Named = true
 	}
 	return rec, s.readers.Done, nil

@@ -18,15 +18,18 @@ import (
 var jitDumpName = regexp.MustCompile(`^jit-[0-9]+\.dump$`)
 
 const (
-	// maxReuses is at how many times the code of a JIT compiler is told apart
+	// maxDumpReuses is at how many times the code of a JIT compiler is told apart
 	// from what was at its addresses before.
-	maxReuses = 256
+	maxDumpReuses = 256
 	// maxKept bounds the generations that are kept for it.
 	maxKept = 4096
 )
 
 // keep remembers a generation as it was noted; mu is not held.
 func (m *modules) keep(g trace.Maps, fresh []trace.Module) {
+	if !m.whole {
+		return
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.mods = append(m.mods, fresh...)
@@ -53,7 +56,7 @@ func (m *modules) jitDump() {
 		}
 		m.rec.Capture(trace.Captured{What: "jitdump", At: target.Now(), Data: b})
 		if d, _ := symbol.ParseJITDump(bytes.NewReader(b)); d != nil && len(m.kept) < maxKept {
-			for _, g := range reuses(m.kept, m.mods, d.Reused(maxReuses)) {
+			for _, g := range reuses(m.kept, m.mods, d.Reused(maxDumpReuses)) {
 				m.rec.Maps(g.Maps, g.fresh)
 			}
 		}

@@ -22,13 +22,18 @@ type modules struct {
 	queue chan generation
 	done  chan struct{}
 	once  sync.Once
+	whole bool                             // all generations are wanted in the end, for jitDump
 	noted func(trace.Maps, []trace.Module) // told what the recorder is; may be nil
 
 	vdso bool // the goroutine's own
 
+	sending sync.Mutex // one change at a time goes into queue; guards what follows
+	last    generation
+
 	mu    sync.Mutex // guards what follows
 	byKey map[moduleKey]int
-	files []target.File // by number of the module; nil: none
+	next  int                 // number of the next module
+	files map[int]target.File // by number of the module
 	mods  []trace.Module
 	kept  []trace.Maps // generations, by time
 }
@@ -42,9 +47,10 @@ type notebook interface {
 }
 
 type generation struct {
-	maps []stack.Mapping
-	at   stack.Time
-	exec bool
+	maps   []stack.Mapping
+	at     stack.Time
+	exec   bool
+	reused bool // code that the program made has taken the place of other code
 }
 
 type moduleKey struct {
@@ -57,12 +63,26 @@ type moduleKey struct {
 const backlog = 256
 
 func newModules(p *target.Process, r notebook) *modules {
-	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}}
+	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}}
 }
 
 // generation is called with every change of the maps.
 func (m *modules) generation(maps []stack.Mapping, at stack.Time, exec bool) {
-	m.queue <- generation{maps, at, exec}
+	m.sending.Lock()
+	defer m.sending.Unlock()
+	m.last = generation{maps: maps, at: at, exec: exec}
+	m.queue <- m.last
+}
+
+// reused is called when code that the program made has taken the place of
+// other code at the time at: from then on, which is returned and may be a
+// little later, the same memory is a module of its own.
+func (m *modules) reused(at stack.Time) stack.Time {
+	m.sending.Lock()
+	defer m.sending.Unlock()
+	m.last = generation{maps: m.last.maps, at: max(at, m.last.at+1), reused: true}
+	m.queue <- m.last
+	return m.last.at
 }
 
 func (m *modules) run() {
@@ -79,6 +99,15 @@ func (m *modules) run() {
 func (m *modules) note(g generation) {
 	out := trace.Maps{At: g.at, Exec: g.exec}
 	var fresh []trace.Module
+	if g.exec || g.reused {
+		m.mu.Lock()
+		for key := range m.byKey {
+			if key.inode == 0 && key.path != "[vdso]" {
+				delete(m.byKey, key) // another one from here on
+			}
+		}
+		m.mu.Unlock()
+	}
 	for i := range g.maps {
 		mp := &g.maps[i]
 		if !mp.Exec {
@@ -91,8 +120,11 @@ func (m *modules) note(g generation) {
 		if !ok {
 			mod, f := m.open(mp)
 			m.mu.Lock()
-			id = len(m.files)
-			m.files = append(m.files, f)
+			id = m.next
+			m.next++
+			if f != nil {
+				m.files[id] = f
+			}
 			m.byKey[key] = id
 			m.mu.Unlock()
 			fresh = append(fresh, mod)
@@ -147,12 +179,10 @@ func (m *modules) close() {
 	m.settle()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, f := range m.files {
-		if f != nil {
-			f.Close()
-			m.files[i] = nil
-		}
+	for _, f := range m.files {
+		f.Close()
 	}
+	clear(m.files)
 }
 
 // drop closes the files of modules that nothing refers to any more. One that is
@@ -163,7 +193,7 @@ func (m *modules) drop(ids []int) {
 	for _, id := range ids {
 		if f := m.files[id]; f != nil {
 			f.Close()
-			m.files[id] = nil
+			delete(m.files, id)
 		}
 		for key, x := range m.byKey {
 			if x == id {
@@ -177,8 +207,9 @@ func (m *modules) drop(ids []int) {
 func (m *modules) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if i >= len(m.files) || m.files[i] == nil {
+	f := m.files[i]
+	if f == nil {
 		return nil, nil, fmt.Errorf("its file could not be opened")
 	}
-	return m.files[i], nil, nil
+	return f, nil, nil
 }

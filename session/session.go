@@ -66,6 +66,7 @@ type Session struct {
 	smp    *sampler.Sampler
 	mods   *modules
 	waits  *waits
+	jit    *perfMap
 	names  *naming.Live
 	part   string // the recording's name while it grows
 	placed bool   // part is an output's final name by now
@@ -124,6 +125,7 @@ func (s *Session) prepare() (err error) {
 	}
 	s.recorder = s.rec
 	s.mods = newModules(p, s.rec)
+	s.mods.whole = true
 	if o.Live {
 		s.names = s.newLiveNames()
 		s.mods.noted = s.names.Maps
@@ -136,6 +138,9 @@ func (s *Session) prepare() (err error) {
 	s.live.Preload()
 	_ = mapped(nil)
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
+	s.jit = newPerfMap(p, s.live, s.mods, func(at stack.Time, part []byte) {
+		s.recorder.Capture(trace.Captured{What: "perf-map", At: at, Data: part})
+	}, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Yield: o.Yield, Waits: s.waits.group,
@@ -320,6 +325,9 @@ func (s *Session) Close() {
 	s.rec = nil
 	s.fileMu.Unlock()
 	s.readers.Wait()
+	if s.jit != nil {
+		s.jit.settle()
+	}
 	if s.waits != nil {
 		s.waits.settle()
 	}

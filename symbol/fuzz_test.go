@@ -128,6 +128,24 @@ func FuzzParsePerfMap(f *testing.F) {
 				t.Errorf("%q at %#x, want %q", n, e.hi-1, e.name)
 			}
 		}
+		// A log of one part is the same map.
+		var l PerfLog
+		if err := l.Add(5, strings.NewReader(s)); err != nil || l.Bad != m.Bad {
+			t.Fatalf("%d bad lines, %v; want %d", l.Bad, err, m.Bad)
+		}
+		var qs []PerfQuery
+		for i := range m.entries {
+			qs = append(qs, PerfQuery{m.entries[i].lo, int64(i % 9)}, PerfQuery{m.entries[i].hi, 9})
+		}
+		l.Lookup(qs, func(q PerfQuery, name string, start uint64) {
+			if n, st, ok := m.Lookup(q.Addr); !ok || n != name || st != start {
+				t.Errorf("%q from %#x at %#x, want %q from %#x", name, start, q.Addr, n, st)
+			}
+		})
+		var u Reuse
+		if again, err := u.Add(strings.NewReader(s)); again || err != nil {
+			t.Errorf("the first part takes the place of others: %v", err)
+		}
 	})
 }
 

@@ -39,8 +39,21 @@ type perfEntry struct {
 func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 	m := new(PerfMap)
 	var all []perfEntry
+	var err error
+	m.Bad, err = eachPerfLine(r, func(e perfEntry) bool {
+		all = append(all, e)
+		return len(all) < maxPerfEntries
+	})
+	m.entries = flatten(all)
+	return m, err
+}
+
+// eachPerfLine yields the entries of a map in the order in which they stand,
+// and counts the lines that make no sense. yield says whether there is room for
+// more.
+func eachPerfLine(r io.Reader, yield func(perfEntry) bool) (bad int, err error) {
 	br := bufio.NewReaderSize(io.LimitReader(r, maxPerfMap), maxPerfLine)
-	var failed error
+	room := true
 	for {
 		line, err := br.ReadSlice('\n')
 		for rest := err; errors.Is(rest, bufio.ErrBufferFull); {
@@ -54,23 +67,20 @@ func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 		}
 		if s := strings.TrimRight(string(line), "\r\n"); s != "" {
 			if e, ok := parsePerfLine(s); !ok {
-				m.Bad++
-			} else if len(all) < maxPerfEntries {
-				all = append(all, e)
+				bad++
+			} else if !room {
+				return bad, fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
 			} else {
-				failed = fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
-				break
+				room = yield(e)
 			}
+		}
+		if err == io.EOF {
+			return bad, nil
 		}
 		if err != nil {
-			if err != io.EOF {
-				failed = fmt.Errorf("perf map: %w", err)
-			}
-			break
+			return bad, fmt.Errorf("perf map: %w", err)
 		}
 	}
-	m.entries = flatten(all)
-	return m, failed
 }
 
 func parsePerfLine(s string) (e perfEntry, ok bool) {

@@ -166,9 +166,9 @@ func (memory) Close() error { return nil }
 // /tmp/perf-PID.map in its own mount and PID namespace. The error is an
 // fs.ErrNotExist where there is none. A file of another user than the
 // process's (or root, or ourselves) is refused: anyone may write to /tmp.
-func (p *Process) PerfMap() (io.ReadCloser, error) {
+func (p *Process) PerfMap() (*os.File, error) {
 	name := fmt.Sprintf("/tmp/perf-%d.map", p.facts.NSpid)
-	fail := func(err error) (io.ReadCloser, error) {
+	fail := func(err error) (*os.File, error) {
 		return nil, &os.PathError{Op: "open", Path: name, Err: err}
 	}
 	root, err := p.openat("root", unix.O_PATH|unix.O_DIRECTORY)

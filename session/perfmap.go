@@ -1,0 +1,304 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const (
+	// lookEvery is how often the size of a program's perf map is asked for: an
+	// entry's time is known to that, and better where it was the last one
+	// written. Where there is no map, it is looked for more rarely.
+	lookEvery  = 50 * time.Millisecond
+	lookRarely = 10 // times lookEvery
+	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
+	// of it is read and kept at once.
+	maxPerfMap = 192 << 20
+	perfPart   = 256 << 10
+	// maxReuses is at how many times, each lookEvery after the one before or
+	// later, the code of a JIT compiler is told apart from what was at its
+	// addresses before; when they are used up, so many more are had at twice the
+	// distance. A recorder that keeps the last seconds spreads them over those.
+	maxReuses = 512
+)
+
+// perfMap follows the target's map of its JIT code, which it writes while it
+// runs: what is added has a time, and where code takes the place of other code
+// a generation of the memory is noted, so that an address means what was there
+// at the time. The file stays open, and can be read when the process is gone.
+type perfMap struct {
+	proc *target.Process
+	live *live.Target
+	mods *modules
+	// take is handed each part, some lines of the map, which are true from at on;
+	// nil: times alone are kept, of what is as old as keep says.
+	take func(at stack.Time, part []byte)
+	keep time.Duration
+
+	stop chan struct{}
+	done chan struct{}
+	once sync.Once
+
+	mu      sync.Mutex // guards what follows
+	ended   bool
+	f       *os.File
+	size    int64      // up to which f has been read
+	looked  stack.Time // when
+	kept    int        // bytes
+	dropped int64      // bytes that there was no room for
+	reuse   symbol.Reuse
+	noted   stack.Time // the last reuse's generation
+	apart   time.Duration
+	left    int  // how many more at that distance
+	pending bool // a reuse came too soon after the last one noted
+	merged  int  // how often that was so
+	marks   []mark
+}
+
+func newPerfMap(p *target.Process, l *live.Target, m *modules, take func(stack.Time, []byte), keep time.Duration) *perfMap {
+	x := &perfMap{proc: p, live: l, mods: m, take: take, keep: keep, stop: make(chan struct{}), done: make(chan struct{}), apart: max(lookEvery, keep/maxReuses), left: maxReuses}
+	go x.run()
+	return x
+}
+
+func (x *perfMap) run() {
+	defer close(x.done)
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	x.look(false)
+	for n := 1; ; n++ {
+		select {
+		case <-x.stop:
+			return
+		case <-tick.C:
+		}
+		x.mu.Lock()
+		none := x.f == nil
+		x.mu.Unlock()
+		if !none || n%lookRarely == 0 {
+			x.look(false)
+		}
+	}
+}
+
+// settle ends the following, with a last look. It is to be called before
+// modules.settle.
+func (x *perfMap) settle() {
+	x.once.Do(func() {
+		close(x.stop)
+		<-x.done
+		x.look(true)
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		x.ended = true
+		if x.f != nil {
+			x.f.Close()
+			x.f = nil
+		}
+	})
+}
+
+// look reads what was added since the last look: whole lines, or all of it
+// where it is the last look.
+func (x *perfMap) look(last bool) {
+	if !madeCode(x.live.Maps()) {
+		return // no code of its own: no reason to ask for a map
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ended {
+		return
+	}
+	now := target.Now()
+	since := x.looked
+	x.looked = now
+	x.open()
+	if x.f == nil {
+		return
+	}
+	fi, err := x.f.Stat()
+	if err != nil {
+		return
+	}
+	if fi.Size() < x.size {
+		x.anew() // what was true before is known
+	}
+	if fi.Size() > x.size {
+		at := now
+		// What came between two looks is as of the last write, if that is what
+		// the clocks say.
+		mono, _, real := target.Clocks()
+		if w := stack.Time(mono - (real - fi.ModTime().UnixNano())); w > since && w < now {
+			at = w
+		}
+		x.read(fi.Size(), at, last)
+	}
+	if x.pending && now >= x.noted+stack.Time(x.apart) {
+		x.note(now)
+	}
+}
+
+// open sees to it that f is the map as the target's name for it says; where
+// that leads nowhere any more, f stays what it was.
+func (x *perfMap) open() {
+	f, err := x.proc.PerfMap()
+	if err != nil {
+		return // most programs have none
+	}
+	if x.f != nil {
+		old, err1 := x.f.Stat()
+		now, err2 := f.Stat()
+		if err1 == nil && err2 == nil && os.SameFile(old, now) {
+			f.Close()
+			return
+		}
+		x.f.Close()
+	}
+	x.f = f
+	x.anew()
+}
+
+// anew begins at the start of the map.
+func (x *perfMap) anew() {
+	x.size = 0
+	if x.take == nil {
+		x.marks, x.kept = nil, 0
+	}
+}
+
+func (x *perfMap) read(size int64, at stack.Time, last bool) {
+	for x.size < size {
+		b := make([]byte, min(perfPart, size-x.size))
+		n, err := x.f.ReadAt(b, x.size)
+		b = b[:n]
+		if !last || x.size+int64(n) < size {
+			i := bytes.LastIndexByte(b, '\n')
+			if i < 0 && n < perfPart {
+				return // a line that is being written
+			}
+			if i >= 0 {
+				b = b[:i+1]
+			}
+		}
+		if len(b) == 0 {
+			return
+		}
+		if x.kept+len(b) > maxPerfMap {
+			x.dropped += size - x.size
+			x.size = size
+			return
+		}
+		x.size += int64(len(b))
+		x.kept += len(b)
+		at = x.part(at, b)
+		if err != nil && err != io.EOF {
+			return
+		}
+	}
+}
+
+// part hands on some lines that are true from at on, or from the time that it
+// returns.
+func (x *perfMap) part(at stack.Time, b []byte) stack.Time {
+	// An error is what is wrong with the lines: who names by them tells it.
+	if again, _ := x.reuse.Add(bytes.NewReader(b)); again {
+		if x.noted == 0 || at >= x.noted+stack.Time(x.apart) {
+			at = x.note(at)
+		} else if at > x.noted {
+			x.pending = true
+			x.merged++
+		}
+	}
+	if x.take != nil {
+		x.take(at, b)
+	} else {
+		x.mark(at)
+	}
+	return at
+}
+
+func (x *perfMap) note(at stack.Time) stack.Time {
+	x.pending = false
+	x.noted = x.mods.reused(at)
+	if x.left--; x.left == 0 && x.keep == 0 {
+		x.left, x.apart = maxReuses, 2*x.apart
+	}
+	return x.noted
+}
+
+// problems are what the map's bounds have cost.
+func (x *perfMap) problems() (out []string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.dropped > 0 {
+		out = append(out, fmt.Sprintf("perf map: %d bytes are left out, it is larger than %d", x.dropped, maxPerfMap))
+	}
+	if x.reuse.Dropped > 0 {
+		out = append(out, fmt.Sprintf("perf map: of %d pieces of code it is not known what took their place when", x.reuse.Dropped))
+	}
+	if x.merged > 0 {
+		out = append(out, fmt.Sprintf("perf map: code took the place of other code too often: %d times it is named up to %v too early", x.merged, x.apart))
+	}
+	return out
+}
+
+// madeCode reports whether the program has code that comes from no file.
+func madeCode(maps []stack.Mapping) bool {
+	for _, m := range maps {
+		if m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" {
+			return true
+		}
+	}
+	return false
+}
+
+// mark says since when the map up to end, in bytes, is true.
+type mark struct {
+	at  stack.Time
+	end int64
+}
+
+// maxMarks bounds how many are kept.
+const maxMarks = 4096
+
+// mark notes the time of what has been read. What is older than is kept has
+// one time.
+func (x *perfMap) mark(at stack.Time) {
+	x.marks = append(x.marks, mark{at, x.size})
+	old := 0
+	for old+1 < len(x.marks) && (len(x.marks)-old > maxMarks || x.keep > 0 && x.marks[old+1].at < at-stack.Time(x.keep)) {
+		old++
+	}
+	x.marks = append(x.marks[:0], x.marks[old:]...)
+}
+
+// parts are the map as it is now, for who was handed none.
+func (x *perfMap) parts() (out []trace.Captured) {
+	x.look(false)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	from := int64(0)
+	if x.f == nil {
+		return nil
+	}
+	for _, m := range x.marks {
+		b := make([]byte, m.end-from)
+		n, err := x.f.ReadAt(b, from)
+		out = append(out, trace.Captured{What: "perf-map", At: m.at, Data: b[:n]})
+		if err != nil {
+			break // it is being written anew
+		}
+		from = m.end
+	}
+	return out
+}

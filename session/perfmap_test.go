@@ -1,0 +1,230 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// calledFuncs are the slices of functions whose names begin with a prefix.
+type calledFuncs struct {
+	names  *trace.Names
+	prefix string
+	got    []calledFunc
+}
+
+type calledFunc struct {
+	name     string
+	from, to stack.Time
+}
+
+func (c *calledFuncs) Begin(stack.Time, int, *trace.Slice) {}
+func (c *calledFuncs) Other(event.Event)                   {}
+func (c *calledFuncs) End(t stack.Time, _ int, s *trace.Slice) {
+	if name := c.names.Func(&s.Frame).Name; strings.HasPrefix(name, c.prefix) || strings.Contains(name, "[anon]") {
+		c.got = append(c.got, calledFunc{name, s.Entered, t})
+	}
+}
+
+func callsOf(rec *trace.Recording, prefix string) []calledFunc {
+	c := &calledFuncs{names: trace.NewNames(rec), prefix: prefix}
+	for _, th := range rec.Threads {
+		if th.Main {
+			rec.Replay(th.Seq, c.names, c)
+		}
+	}
+	return c.got
+}
+
+// checkPhases holds what a recording says of jitreuse against its own account:
+// each phase is there under its name, at its time, and nothing else is.
+func checkPhases(t *testing.T, rec *trace.Recording, lines []string, first int) {
+	t.Helper()
+	// An entry's time is that of the file's last write, which the kernel's
+	// coarse clock rounds down by up to 10 ms.
+	const slack = 40 * stack.Time(time.Millisecond)
+	calls := callsOf(rec, "phase")
+	for i, line := range lines {
+		var name string
+		var from, to stack.Time
+		if n, _ := fmt.Sscan(line, &name, &from, &to); n != 3 {
+			t.Fatalf("%q", line)
+		}
+		var had stack.Time
+		for _, c := range calls {
+			in := min(c.to, to) - max(c.from, from)
+			if in <= 0 {
+				continue
+			}
+			if c.name == name {
+				had += in
+			} else if in > slack {
+				t.Errorf("%v of %s are called %s", time.Duration(in), name, c.name)
+			}
+		}
+		if i >= first && had < (to-from)/2 {
+			t.Errorf("of %s's %v only %v are there", name, time.Duration(to-from), time.Duration(had))
+		}
+	}
+	if t.Failed() {
+		t.Logf("calls: %v\n%d generations, %d parts\n%s", calls, len(rec.Maps), len(rec.Captured), strings.Join(lines, "\n"))
+	}
+}
+
+// An address that a JIT compiler uses again has the name that it had at the
+// time, also when the program has ended and its map is gone.
+func TestAddressReuse(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), "5", "300")
+	prog.Ready()
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
+		prog.Go()
+		if st := prog.Wait(); !st.Success() {
+			t.Errorf("ended with %v", st)
+		}
+	})
+	if lines := prog.Output()[1:]; len(lines) != 5 {
+		t.Errorf("%q", lines)
+	} else {
+		checkPhases(t, rec, lines, 0)
+	}
+}
+
+// The same of the last seconds, which end before the program does.
+func TestAddressReuseKept(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), "6", "300")
+	prog.Ready()
+	p, err := target.Open(prog.PID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	mem, err := ringfile.New(64 << 20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mem.Close(true)
+	f, err := NewFlight(p, Options{Interval: 2 * time.Millisecond, Groups: 2}, time.Second, mem)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := f.Run(ctx)
+		ended <- err
+	}()
+	defer func() { cancel(); <-ended }()
+	await(t, "first samples", func() bool { return f.Stats().Pause.Count > 0 || f.Threads() > 0 })
+	prog.Go()
+	prog.Line("phase4")
+	file := filepath.Join(t.TempDir(), "run.sliver")
+	out, err := export.ParseOutput(file, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := f.Dump(Dump{Outputs: []export.Output{out}})
+	if err != nil || len(d.Problems) > 0 {
+		t.Fatal(err, d.Problems)
+	}
+	r, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	rec, err := openRecording(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkPhases(t, rec, prog.Output()[1:6], 3)
+}
+
+// What Node compiles has the names that it tells, while it compiles the same
+// functions anew.
+func TestNodeNames(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	cmd := exec.Command(testprog.Tool(t, "node"), "--perf-basic-prof", "--no-turbo-inlining", "-e", `
+		function innermost(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }
+		function outermost() { let s = 0; for (let i = 0; i < 1000; i++) s += innermost(20000); return s; }
+		console.log("ready");
+		process.stdin.once("data", () => { const end = Date.now() + 800; while (Date.now() < end) outermost(); process.exit(0); });`)
+	prog := testprog.StartCmd(t, cmd)
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) })
+	prog.Line("ready")
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
+		prog.Go()
+		prog.Wait()
+	})
+	had := map[string]stack.Time{}
+	for _, c := range callsOf(rec, "JS:") {
+		for _, name := range []string{"innermost", "outermost"} {
+			if strings.Contains(c.name, name) {
+				had[name] += c.to - c.from
+			}
+		}
+	}
+	if ms := stack.Time(time.Millisecond); had["innermost"] < 300*ms || had["outermost"] < 100*ms {
+		all := map[string]stack.Time{}
+		for _, c := range callsOf(rec, "") {
+			all[c.name] += c.to - c.from
+		}
+		t.Errorf("%v of %v", had, all)
+	}
+}
+
+// Generations come no faster than they may, further apart as there are more,
+// and what that and the bounds cost is told.
+func TestPerfMapBounds(t *testing.T) {
+	ms := stack.Time(time.Millisecond)
+	x := &perfMap{mods: newModules(nil, nil), take: func(stack.Time, []byte) {}, apart: lookEvery, left: 10}
+	var noted []stack.Time
+	at := stack.Time(time.Second)
+	for i := range 400 {
+		x.part(at, fmt.Appendf(nil, "1000 40 f%d\n", i))
+		select {
+		case g := <-x.mods.queue:
+			noted = append(noted, g.at)
+		default:
+		}
+		at += 10 * ms
+	}
+	// The first part takes no place; then ten are 50 ms apart, all others 100 ms.
+	if n := len(noted); n < 40 || n > 46 || noted[1]-noted[0] != 50*ms || noted[n-1]-noted[n-2] != 100*ms || x.merged != 399-n {
+		t.Errorf("%d generations, %d merged: %v", n, x.merged, noted)
+	}
+	f, err := os.CreateTemp(t.TempDir(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fmt.Fprintf(f, "1000 40 whole\n2000 40 unfinished")
+	var got []string
+	x.take, x.f = func(_ stack.Time, b []byte) { got = append(got, string(b)) }, f
+	x.read(30, at, false)
+	x.read(31, at, false)
+	x.read(31, at, true)
+	x.kept = maxPerfMap
+	x.read(32, at, true)
+	if s := fmt.Sprintf("%q", got); s != `["1000 40 whole\n" "2000 40 unfinishe"]` || x.dropped != 1 {
+		t.Errorf("%s, %d dropped", s, x.dropped)
+	}
+	x.reuse.Dropped = 3
+	if p := x.problems(); len(p) != 3 {
+		t.Errorf("%q", p)
+	}
+}

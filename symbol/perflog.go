@@ -1,0 +1,186 @@
+package symbol
+
+import (
+	"fmt"
+	"hash/maphash"
+	"io"
+	"slices"
+	"sort"
+)
+
+// PerfLog is a perf map that was read while it grew: unlike a PerfMap it knows
+// since when each entry is true. Parts are added in the order in which the
+// program wrote them. It is for one goroutine.
+type PerfLog struct {
+	// Bad is how many lines could not be understood.
+	Bad     int
+	entries []perfEntry // as added
+	parts   []perfPart
+}
+
+type perfPart struct {
+	at    int64
+	first int // of entries
+}
+
+// Add reads a further part, whose entries are true from at on, ns of
+// CLOCK_MONOTONIC. A part that is older than the one before counts as of the
+// same time. An error comes from r, or says that there are too many entries:
+// what was read before it counts.
+func (l *PerfLog) Add(at int64, r io.Reader) error {
+	if n := len(l.parts); n > 0 {
+		at = max(at, l.parts[n-1].at)
+	}
+	l.parts = append(l.parts, perfPart{at, len(l.entries)})
+	if len(l.entries) >= maxPerfEntries {
+		return fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
+	}
+	bad, err := eachPerfLine(r, func(e perfEntry) bool {
+		l.entries = append(l.entries, e)
+		return len(l.entries) < maxPerfEntries
+	})
+	l.Bad += bad
+	return err
+}
+
+// at is since when an entry is true.
+func (l *PerfLog) at(entry int) int64 {
+	i := sort.Search(len(l.parts), func(i int) bool { return l.parts[i].first > entry })
+	return l.parts[i-1].at
+}
+
+// PerfQuery asks what was at Addr, an address in the target, just before Until,
+// ns of CLOCK_MONOTONIC.
+type PerfQuery struct {
+	Addr  uint64
+	Until int64
+}
+
+// maxPerfOverlap is how many entries at one address are looked at, the newest
+// first.
+const maxPerfOverlap = 1 << 12
+
+// Lookup answers all queries, which it sorts, at one go: yield gets those that
+// an entry names, with the start of its code. That entry is the newest that was
+// true by then or, where there is none, the first one after it; of entries of
+// one part the last.
+func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, start uint64)) {
+	if l == nil {
+		return
+	}
+	slices.SortFunc(qs, func(a, b PerfQuery) int {
+		switch {
+		case a.Addr != b.Addr && a.Addr < b.Addr:
+			return -1
+		case a.Addr != b.Addr:
+			return 1
+		case a.Until < b.Until:
+			return -1
+		case a.Until > b.Until:
+			return 1
+		}
+		return 0
+	})
+	order := make([]int, len(l.entries))
+	for i := range order {
+		order[i] = i
+	}
+	sort.Slice(order, func(i, j int) bool { return l.entries[order[i]].lo < l.entries[order[j]].lo })
+	var open newest   // entries that begin at or before the address
+	var covers []int  // of those, what holds it: newest first
+	var times []int64 // of covers
+	next := 0
+	for len(qs) > 0 {
+		addr := qs[0].Addr
+		for next < len(order) && l.entries[order[next]].lo <= addr {
+			open.push(order[next])
+			next++
+		}
+		covers, times = covers[:0], times[:0]
+		for len(open) > 0 && len(covers) < maxPerfOverlap {
+			if i := open[0]; l.entries[i].hi > addr {
+				covers, times = append(covers, i), append(times, l.at(i))
+			}
+			open.pop() // what has ended by now has for all that follow
+		}
+		for _, i := range covers {
+			open.push(i)
+		}
+		for len(qs) > 0 && qs[0].Addr == addr {
+			if len(covers) > 0 {
+				i := sort.Search(len(times), func(i int) bool { return times[i] < qs[0].Until })
+				if i == len(times) { // none was there yet: the first part's last
+					i = sort.Search(len(times), func(i int) bool { return times[i] <= times[len(times)-1] })
+				}
+				e := &l.entries[covers[i]]
+				yield(qs[0], e.name, e.lo)
+			}
+			qs = qs[1:]
+		}
+	}
+}
+
+// Reuse notices when code takes the place of other code. The zero value is
+// ready; it is for one goroutine.
+type Reuse struct {
+	// Dropped is how many pieces of code there was no room for: what takes their
+	// place is not noticed.
+	Dropped int
+	seed    maphash.Seed
+	pages   map[uint64][]piece // what is there and does not overlap
+	n       int                // pieces in all pages
+}
+
+type piece struct {
+	lo, hi uint64
+	name   uint64 // its hash
+}
+
+// maxReusePieces bounds what a Reuse keeps, some 100 bytes each.
+const maxReusePieces = 1 << 19
+
+// Add reads a part of a perf map and reports whether code in it took the place
+// of code of another name in parts before.
+func (u *Reuse) Add(r io.Reader) (again bool, err error) {
+	if u.pages == nil {
+		u.pages, u.seed = map[uint64][]piece{}, maphash.MakeSeed()
+	}
+	const page = 12
+	var fresh []piece
+	_, err = eachPerfLine(r, func(e perfEntry) bool {
+		fresh = append(fresh, piece{e.lo, e.hi, maphash.String(u.seed, e.name)})
+		return len(fresh) < maxReusePieces
+	})
+	// First all are held against what was there, then they are there: the part
+	// itself says nothing of the order in time.
+	for _, add := range []bool{false, true} {
+		for _, c := range fresh {
+			first, last := c.lo>>page, (c.hi-1)>>page
+			if last-first > maxReusedCode>>page || add && u.n+int(last-first) >= maxReusePieces {
+				if add {
+					u.Dropped++
+				}
+				continue
+			}
+			for p := first; p <= last; p++ {
+				if !add {
+					again = again || slices.ContainsFunc(u.pages[p], func(o piece) bool {
+						return o.lo < c.hi && c.lo < o.hi && o.name != c.name
+					})
+					continue
+				}
+				there := []piece{c}
+				for _, o := range u.pages[p] {
+					for _, rest := range [2]piece{{o.lo, min(o.hi, c.lo), o.name}, {max(o.lo, c.hi), o.hi, o.name}} {
+						if rest.lo < rest.hi {
+							there = append(there, rest)
+						}
+					}
+				}
+				u.n += len(there) - len(u.pages[p])
+				u.pages[p] = there
+			}
+		}
+	}
+	return again, err
+}
