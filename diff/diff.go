@@ -60,7 +60,7 @@ func (d *Differ) SinceSync() int { return d.sinceSync }
 // last frame found where the stack before held the same activation there: an
 // activation that still exists has the callers it was called by. Else its
 // frames stand on an error frame, above those of the stack before that lie
-// further out.
+// further out and whose return addresses (s.Word) are where they were.
 func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	first := len(out)
 	if !d.started {
@@ -174,7 +174,7 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 			known = k
 			in = in[:len(in)-1] // without the error frame
 		} else {
-			known = d.above(in[len(in)-2].CFA)
+			known = d.intact(d.above(in[len(in)-2].CFA), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -204,11 +204,29 @@ func (d *Differ) join(in []stack.Frame) int {
 }
 
 // above counts the frames, from the outermost on, that lie further out than an
-// incomplete walk got: nothing speaks against them, so they stay, with the
-// error frame on top of them. A Seen of stack.WayPart does not confirm them.
+// incomplete walk got: their place on the stack does not speak against them. A
+// Seen of stack.WayPart does not confirm them.
 func (d *Differ) above(cfa uint64) (n int) {
 	for n < len(d.frames) && d.frames[n].CFA > cfa && d.frames[n].Kind != stack.KindError {
 		n++
+	}
+	return n
+}
+
+// intact counts how many of the first n frames can still be there: a call whose
+// return address was overwritten has returned, and so have those that it made.
+func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
+	if word == nil {
+		return n
+	}
+	for i := 1; i < n; i++ {
+		f, caller := &d.frames[i], &d.frames[i-1]
+		if f.Kind != stack.KindNative || caller.Kind != stack.KindNative || caller.Exact {
+			continue // not a call that pushed its return address there
+		}
+		if ra, ok := word(f.CFA - 8); ok && ra != caller.PC {
+			return i
+		}
 	}
 	return n
 }

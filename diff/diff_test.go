@@ -307,6 +307,46 @@ func TestTruncatedGoesOn(t *testing.T) {
 	}
 }
 
+// TestTruncatedOverOthers: below an incomplete walk stay those frames of the
+// stack before whose return addresses are still there.
+func TestTruncatedOverOthers(t *testing.T) {
+	errf := stack.Frame{PC: uint64(stack.ReasonRegister), Kind: stack.KindError}
+	full := []stack.Frame{{Func: 5, PC: 50, CFA: 400, Exact: true}, {Func: 4, PC: 40, CFA: 500}, {Func: 3, PC: 30, CFA: 600},
+		{Func: 2, PC: 20, CFA: 700}, {Func: 1, PC: 10, CFA: 800}}
+	part := []stack.Frame{{Func: 9, PC: 90, CFA: 100, Exact: true}, {Func: 8, PC: 80, CFA: 200}, errf}
+	for _, c := range []struct {
+		name string
+		mem  map[uint64]uint64 // nil: none was copied
+		want []uint64          // outermost first
+	}{
+		{"none was copied", nil, []uint64{10, 20, 30, 40, 50, 80, 90}},
+		{"all are there", map[uint64]uint64{392: 40, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}},
+		{"the leaf was not copied", map[uint64]uint64{492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}},
+		{"the leaf has returned", map[uint64]uint64{392: 7, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 80, 90}},
+		{"one in the middle has returned", map[uint64]uint64{392: 40, 492: 30, 592: 7, 692: 10}, []uint64{10, 20, 80, 90}},
+	} {
+		var d Differ
+		var r Replayer
+		rec := &recorder{}
+		s := stack.Sample{Time: 2, Stack: part, Reason: stack.ReasonRegister}
+		if c.mem != nil {
+			s.Word = func(a uint64) (uint64, bool) { v, ok := c.mem[a]; return v, ok }
+		}
+		for _, e := range append(d.Step(&stack.Sample{Time: 1, Stack: full}, nil), d.Step(&s, nil)...) {
+			r.Apply(e, rec)
+		}
+		var got []uint64
+		for _, w := range words(r.Stack) {
+			if w.Kind() != stack.KindError {
+				got = append(got, w.Addr())
+			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
 // TestResync: a reader that lost events draws nothing until the next Sync, and
 // knows from it when the frames began.
 func TestResync(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // group is some threads and the goroutine that looks at them.
@@ -21,6 +22,7 @@ type group struct {
 	view   View
 	now    *thread // that the view is of
 	sample stack.Sample
+	word   func(uint64) (uint64, bool) // Sample.Word
 	rnd    *rand.Rand
 	pauses map[string]*Histogram // by role, guarded by s.mu
 	waits  Waits                 // nil: nobody asks
@@ -58,6 +60,9 @@ func (g *group) init() (err error) {
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits()
+	}
+	if g.s.target.Space().Arch() == rule.AMD64 {
+		g.word = g.view.Mem.Word
 	}
 	g.rnd = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	g.ready.Store(true)

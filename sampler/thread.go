@@ -461,6 +461,10 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
+	s.Word = nil
+	if s.Reason != stack.ReasonNone {
+		s.Word = g.word
+	}
 	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }
 

@@ -200,6 +200,10 @@ type Sample struct {
 	Call     Call
 	Stack    []Frame // leaf first; the last one is a KindError frame when Reason is set
 	Reason   Reason  // why the stack ends early
+	// Word, if not nil, reads 8 bytes of the thread's memory at that time, where
+	// they were copied. It is good while the sample is handed on, and there only
+	// where the stack ends early and calls push their return addresses (amd64).
+	Word func(addr uint64) (uint64, bool)
 }
 
 func name(i int, what string, names ...string) string {
