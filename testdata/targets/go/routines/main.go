@@ -99,7 +99,8 @@ func settled(many int) string {
 	began := time.Now()
 	for {
 		s := string(b[:runtime.Stack(b, true)])
-		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") && strings.Contains(s, "[syscall") &&
+		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") &&
+			strings.Count(s, "[syscall") == 1 && strings.Contains(s, "syscall.Read(") && strings.Contains(s, "[IO wait") &&
 			strings.Contains(s, "main.deep(0x0") {
 			out, err := json.Marshal(map[string]string{"stack": s})
 			if err != nil {
