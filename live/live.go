@@ -29,6 +29,7 @@ type Target struct {
 	onMap func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all that were ever made: for their accounts.
 	tracers []*target.Tracer
+	locks   lockReader
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in

@@ -122,17 +122,20 @@ type waits struct {
 	words map[word]known
 	funcs map[uint64]string // names of functions on stacks, by the addresses they are looked up by
 	named stack.Time        // when funcs was begun
+
+	reader *lockReader
+	wake   func()                // has Late called
+	files  map[*waiting]struct{} // those that wait for a file lock
+	told   *reading              // whom it concerns have been told of it
 }
 
 // asked is a lock that threads of the group wait for, as it was when one of
 // them was last asked who holds it.
 type asked struct {
-	key   wait.Key
-	refs  int
-	at    stack.Time
-	took  stack.Time // to ask for a file lock the last time
-	every stack.Time // how long to leave it alone for that
-	last  wait.Lock
+	key  wait.Key
+	refs int
+	at   stack.Time
+	last wait.Lock
 }
 
 // word is what a lock is asked for by: the call with its first two arguments,
@@ -170,7 +173,8 @@ type waiting struct {
 	pending  uint64 // address of a variable that is to be looked up again; 0: none
 	unnamed  uint64 // the same of a function
 	asked    stack.Time
-	at       *asked // nil: who holds it cannot be asked
+	at       *asked    // nil: who holds it cannot be asked, or it is a file lock
+	file     *fileWait // nil: it is none
 
 	// What was put last.
 	id     int
@@ -178,22 +182,28 @@ type waiting struct {
 	holder uint64 // payload
 }
 
-// Waits makes a sampler.Waits for one group, nil where /proc cannot be read.
-func (t *Target) Waits(d *Descriptions, vars *Variables) sampler.Waits {
+// Waits makes a sampler.Waits for one group, nil where /proc cannot be read. wake
+// has its Late called soon, and may be called from any goroutine.
+func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Waits {
 	p, err := OpenProc(t.proc)
 	if err != nil {
 		return nil
 	}
 	w := &waits{proc: p, d: d, vars: vars, by: map[stack.TID]*waiting{}, locks: map[wait.Key]*asked{}, words: map[word]known{},
-		funcs: map[uint64]string{}}
-	w.r = wait.New(p.Config(func(addr uint64) (wait.Symbol, bool) {
+		funcs: map[uint64]string{}, reader: &t.locks, wake: wake, files: map[*waiting]struct{}{}}
+	c := p.Config(func(addr uint64) (wait.Symbol, bool) {
 		s, ok, _ := vars.Known(addr)
 		return s, ok
-	}))
+	})
+	c.LocksLater = true
+	w.r = wait.New(c)
 	return w
 }
 
-func (w *waits) Close() { w.proc.Close() }
+func (w *waits) Close() {
+	w.reader.forget(w)
+	w.proc.Close()
+}
 
 // Forget implements sampler.Waits.
 func (w *waits) Forget(tid stack.TID) {
@@ -203,6 +213,7 @@ func (w *waits) Forget(tid stack.TID) {
 		clear(w.words)
 		clear(w.locks)
 		clear(w.funcs)
+		clear(w.files)
 		return
 	}
 	if x := w.by[tid]; x != nil {
@@ -214,7 +225,7 @@ func (w *waits) Forget(tid stack.TID) {
 // join notes that x waits for a lock, as it was read at the time at.
 func (w *waits) join(x *waiting, l *wait.Lock, at stack.Time) {
 	w.leave(x)
-	if l == nil || !l.Keeps() {
+	if l == nil || !l.Keeps() || l.Kind == lock.File {
 		return
 	}
 	a := w.locks[l.Key]
@@ -231,6 +242,10 @@ func (w *waits) join(x *waiting, l *wait.Lock, at stack.Time) {
 
 // leave takes that back.
 func (w *waits) leave(x *waiting) {
+	if x.file != nil {
+		delete(w.files, x)
+		x.file = nil
+	}
 	if x.at == nil {
 		return
 	}
@@ -264,6 +279,9 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 	}
 	x.woken = s.Way == stack.WayStop
 	same := x.thread != nil && x.switches == s.Switches && x.call == g.Call
+	if same && x.file != nil && !x.woken {
+		x.file.seen(&g.Counters, s.Time)
+	}
 	if same && x.pending == 0 && x.unnamed == 0 {
 		w.refresh(x, s.Time, to)
 		return
@@ -289,23 +307,21 @@ func (w *waits) pending(x *waiting) (p bool) {
 }
 
 // Asking who holds a lock takes about 3 µs: the more locks there are the more
-// rarely each is asked, so that all of them cost a bounded part of a CPU. The
-// list of file locks takes ms, for the kernel waits until nobody on any CPU is at
-// work on one (percpu_down_write in fs/locks.c, locks_start), and the group waits with it.
-const (
-	askEach  = 150_000    // ns for each lock
-	askShare = 20         // of the time, as its divisor, may go to reading the list
-	askMost  = 50_000_000 // ns: however long that took
-)
+// rarely each is asked, so that all of them cost a bounded part of a CPU.
+const askEach = 150_000 // ns for each lock
 
 // refresh reads who holds the lock by now; threads that wait for the same one
 // have it read once.
 func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
+	if x.file != nil {
+		w.askFile(x)
+		return
+	}
 	a := x.at
 	if a == nil {
 		return
 	}
-	every := max(stack.Time(len(w.locks))*askEach, a.every)
+	every := stack.Time(len(w.locks)) * askEach
 	if !x.thread.Proven() {
 		if at-x.asked < every {
 			return
@@ -327,15 +343,8 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 		w.put(x, x.thread.Info(), at, at, to)
 		return
 	}
-	began := target.Now()
 	changed := w.r.Refresh(x.thread)
 	a.at, a.last = at, *l
-	if l.Path != "" {
-		// Of two times the shorter one: the other may be another process's.
-		took := target.Now() - began
-		a.every = min(min(took, max(a.took, 1))*askShare, askMost)
-		a.took = took
-	}
 	if changed {
 		w.put(x, x.thread.Info(), at, target.Now(), to)
 	}
@@ -422,7 +431,11 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	x.thread, x.switches, x.call, x.asked, x.pending, x.unnamed = th, s.Switches, g.Call, s.Time, 0, unnamed
 	l := info.Lock
 	w.join(x, l, s.Time)
-	if l != nil && l.Symbol == "" {
+	if l != nil && l.Kind == lock.File {
+		x.file = &fileWait{t: t, to: to, counters: g.Counters, sure: !x.woken, need: s.Time}
+		w.files[x] = struct{}{}
+	}
+	if l != nil && l.Symbol == "" && l.Kind != lock.File {
 		if _, _, pending := w.vars.Known(l.Addr); pending {
 			x.pending = l.Addr
 		}
@@ -441,6 +454,9 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		}
 	} else {
 		w.put(x, info, s.Time, asked, to)
+	}
+	if x.file != nil {
+		w.askFile(x)
 	}
 	if l != nil && l.Addr != 0 && x.id != 0 {
 		if len(w.words) >= maxWords {

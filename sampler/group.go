@@ -40,6 +40,7 @@ type group struct {
 	threads []*thread
 	execs   uint64
 	tick    tick
+	rested  stack.Time // when the last round ended
 	turn    int        // index of the thread that comes first of those that sleep
 	held    stack.Time // since when Pause holds, 0: it does not
 }
@@ -59,7 +60,7 @@ func (g *group) init() (err error) {
 	g.walker = unwind.NewWalker(g.s.target.Space())
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
 	if g.s.cfg.Waits != nil {
-		g.waits = g.s.cfg.Waits()
+		g.waits = g.s.cfg.Waits(g.wake)
 	}
 	if g.s.target.Space().Arch() == rule.AMD64 {
 		g.word = g.view.Mem.Word
@@ -111,6 +112,11 @@ func (g *group) run() (free bool) {
 		}
 		if g.held != 0 {
 			g.resumed(now)
+			g.rested = now
+		}
+		if g.waits != nil {
+			g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
+			now = g.tracer.Now()
 		}
 		if now < g.tick.due {
 			until := g.tick.due
@@ -121,6 +127,7 @@ func (g *group) run() (free bool) {
 			continue
 		}
 		g.round(now)
+		g.rested = g.tracer.Now()
 		g.s.peek(now)
 	}
 	return
@@ -162,6 +169,7 @@ func (g *group) setRate(now stack.Time) {
 	// part of the interval that is another one for each.
 	g.tick.from = now - stack.Time(g.tick.every*int64(g.index)/int64(len(g.s.groups)))
 	g.tick.due = g.dueOf(0)
+	g.rested = now
 	if changed {
 		for _, th := range g.threads {
 			th.sink.Event(now, event.Rate, uint64(g.tick.every))

@@ -69,8 +69,10 @@ type Config struct {
 	Delays func(c *stack.Call, sp uint64) bool
 	// Start is called for each thread that is taken up and returns its sink.
 	Start func(stack.ThreadInfo) Sink
-	// Waits makes one for each group; may be nil, and may return nil.
-	Waits func() Waits
+	// Waits makes one for each group; may be nil, and may return nil. wake has the
+	// group ask for what came late (Waits.Late) soon; any goroutine may call it, until
+	// Waits.Close returns.
+	Waits func(wake func()) Waits
 	// Renamed is called when a thread's name changed; may be nil.
 	Renamed func(stack.ThreadInfo)
 	// Exec is called when the target became another program; may be nil.

@@ -133,6 +133,10 @@ type Waits interface {
 	// one of the last time where g.Sample.Switches and g.Call are; a sample that
 	// took a stop (WayStop) does not have the counters of the sleep after it.
 	Look(t Thread, in *stack.ThreadInfo, g *Glance, to Sink)
+	// Late comes between two rounds, and puts what could not be found out in a Look,
+	// if it is there by now. No event's time may be before since, when the last
+	// round ended; what there is no time for until the other one is left for the next.
+	Late(since, until stack.Time)
 	// Forget drops what is known of a thread that ended, of all (0) at an exec.
 	Forget(tid stack.TID)
 	Close()

@@ -12,7 +12,10 @@ import (
 type slowWaits struct {
 	takes stack.Time
 	looks map[stack.TID]int
-	early int // looks before the thread ran again, or before its sample was written
+	early int        // looks before the thread ran again, or before its sample was written
+	last  stack.Time // that an event may have
+	lates int
+	order int // of them, those that may put an event before one that was put
 }
 
 func (w *slowWaits) Look(th Thread, in *stack.ThreadInfo, g *Glance, to Sink) {
@@ -24,6 +27,14 @@ func (w *slowWaits) Look(th Thread, in *stack.ThreadInfo, g *Glance, to Sink) {
 	}
 	to.Event(s.Time, event.Wait, 1)
 	tr.now += w.takes
+	w.last = tr.now
+}
+
+func (w *slowWaits) Late(since, until stack.Time) {
+	w.lates++
+	if since < w.last || until <= since {
+		w.order++
+	}
 }
 
 func (w *slowWaits) Forget(stack.TID) {}
@@ -42,7 +53,7 @@ func TestWaitsCostNoStop(t *testing.T) {
 		var all []*slowWaits // one for each group
 		cfg := Config{Interval: 10 * time.Millisecond}
 		if asked {
-			cfg.Waits = func() Waits {
+			cfg.Waits = func(func()) Waits {
 				w := &slowWaits{takes: ms, looks: map[stack.TID]int{}}
 				all = append(all, w)
 				return w
@@ -65,6 +76,9 @@ func TestWaitsCostNoStop(t *testing.T) {
 		looks, early := map[stack.TID]int{}, 0
 		for _, w := range all {
 			early += w.early
+			if w.lates < 90 && len(w.looks) > 0 || w.order != 0 {
+				t.Errorf("asked %d times for what comes late, %d times for events before others", w.lates, w.order)
+			}
 			for tid, n := range w.looks {
 				looks[tid] += n
 			}

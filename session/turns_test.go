@@ -433,8 +433,8 @@ func TestTurnsTruth(t *testing.T) {
 			var file string
 			switch c.kind {
 			case "flock", "fcntl", "ofd":
-				// To list file locks takes the kernel some ms, so it is asked for
-				// them every 50 ms at most: holders of longer ones are judged.
+				// To list file locks takes the kernel some ms, so a wait that goes on
+				// has them read every 50 ms at most: holders of longer ones are judged.
 				file = filepath.Join(t.TempDir(), "x.lock")
 				args = []string{c.kind, fmt.Sprint(c.threads), "8", "200000", file}
 				told = 100 * time.Millisecond

@@ -44,7 +44,7 @@ func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
 }
 
 // group is sampler.Config.Waits.
-func (w *waits) group() sampler.Waits { return w.live.Waits(&w.known, w.vars) }
+func (w *waits) group(wake func()) sampler.Waits { return w.live.Waits(&w.known, w.vars, wake) }
 
 func (w *waits) run() {
 	defer close(w.done)

@@ -1,14 +1,11 @@
 package wait
 
 import (
-	"encoding/binary"
 	"fmt"
 	"strconv"
 	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/wait/files"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -171,116 +168,5 @@ func (r *Resolver) libc() {
 	if !r.maps.libcKnown {
 		r.target.Libc = r.maps.libc()
 		r.maps.libcKnown = true
-	}
-}
-
-// flock: descriptor, operation.
-func (a *args) flock() {
-	const shared = 1 // LOCK_SH
-	fd := int(int32(a.call.Args[0]))
-	d := a.r.files.Describe(fd)
-	typ := "exclusive flock"
-	if a.call.Args[1]&shared != 0 {
-		typ = "shared flock"
-	}
-	a.say("%d %s, %s", fd, d.Text, typ)
-	a.on(&d)
-	a.fileLock(fd, &d, typ, "FLOCK")
-}
-
-// fcntl: descriptor, command, struct flock {short type, whence; s64 start,
-// length; int pid}.
-func (a *args) fcntl() {
-	const (
-		setLockWait    = 7  // F_SETLKW
-		ofdSetLockWait = 38 // F_OFD_SETLKW
-		writeLock      = 1  // F_WRLCK
-	)
-	fd, cmd := int(int32(a.call.Args[0])), a.call.Args[1]
-	d := a.r.files.Describe(fd)
-	a.say("%d %s", fd, d.Text)
-	if cmd != setLockWait && cmd != ofdSetLockWait {
-		a.say("command %d", int32(cmd))
-		a.on(&d)
-		return
-	}
-	class, typ := "POSIX", "fcntl"
-	if cmd == ofdSetLockWait {
-		class, typ = "OFDLCK", "open file description"
-	}
-	var b [24]byte
-	if a.read(b[:], a.call.Args[2], "the struct flock") {
-		if binary.LittleEndian.Uint16(b[:]) == writeLock {
-			typ = "write " + typ
-		} else {
-			typ = "read " + typ
-		}
-		start, n := int64(binary.LittleEndian.Uint64(b[8:])), int64(binary.LittleEndian.Uint64(b[16:]))
-		switch {
-		case n == 0 && start == 0:
-		case n == 0:
-			a.say("bytes from %d on", start)
-		default:
-			a.say("bytes %d to %d", start, start+n-1)
-		}
-	}
-	a.say("%s lock", typ)
-	a.info.Kind = KindLock
-	a.on(&d)
-	a.fileLock(fd, &d, typ, class)
-}
-
-// fileLock finds the holder of a file lock in /proc/locks.
-func (a *args) fileLock(fd int, d *files.Desc, typ, class string) {
-	r := a.r
-	l := &Lock{Lock: lock.Lock{Kind: lock.File, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
-	l.Key = Key{Dev: class, Inode: 0}
-	a.info.Lock = l
-	var inode uint64
-	if s, ok := r.c.Proc.(files.Stater); ok {
-		if _, dev, n, err := s.Stat("fd/" + strconv.Itoa(fd)); err == nil {
-			inode = n
-			l.Key = Key{Dev: class + " " + strconv.FormatUint(dev, 16), Inode: n}
-		}
-	}
-	if r.c.Sys == nil {
-		l.Holder.Why = "/proc/locks is not looked at"
-		return
-	}
-	all, err := files.Locks(r.c.Sys)
-	if err != nil {
-		l.Holder.Why = "/proc/locks: " + err.Error()
-		if len(all) == 0 {
-			return
-		}
-	}
-	pid := r.c.PID
-	if class == "OFDLCK" {
-		pid = -1
-	}
-	w, ok := files.Waiter(all, class, pid, inode)
-	if !ok {
-		l.Holder.Why = "/proc/locks has no such wait (its file system may keep locks of its own)"
-		return
-	}
-	var pids []string
-	for _, h := range files.HoldersOf(all, &w) {
-		switch {
-		case h.PID > 0:
-			pids = append(pids, strconv.Itoa(h.PID))
-			if l.Holder.TID == 0 {
-				l.Holder = lock.Holder{TID: stack.TID(h.PID), By: event.KnownByKernel}
-			}
-		case h.PID < 0 && l.Holder.TID == 0:
-			l.Holder.Why = "held by an open file description, which may belong to several processes"
-		case l.Holder.TID == 0:
-			l.Holder.Why = "held by a process of another PID namespace, or of another machine"
-		}
-	}
-	if len(pids) > 1 {
-		l.Note = "held by " + strings.Join(pids, ", ")
-	}
-	if l.Holder.TID == 0 && l.Holder.Why == "" {
-		l.Holder.Why = "/proc/locks does not show who holds it"
 	}
 }

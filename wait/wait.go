@@ -66,6 +66,7 @@ type Lock struct {
 	Path   string // of the file, for file locks
 	Other  string // who Holder is, "postgres (process 4711)", where that is a thread of another process
 	Key    Key
+	line   line // of a file lock
 }
 
 // Key tells locks apart, also those that several processes share. It can be
@@ -90,9 +91,12 @@ type Config struct {
 	PID  int    // as Sys shows it
 	Arch string // GOARCH's name
 	Mem  lock.Memory
-	Proc files.Dir       // /proc/PID
-	Sys  files.Dir       // /proc; nil: other processes and file locks are not looked at
-	Unix files.UnixPeers // nil: the other ends of UNIX sockets stay unknown
+	Proc files.Dir // /proc/PID
+	Sys  files.Dir // /proc; nil: other processes and file locks are not looked at
+	// LocksLater says that /proc/locks is read by somebody else, who hands it to
+	// Tell: until then nobody is known to hold a file lock.
+	LocksLater bool
+	Unix       files.UnixPeers // nil: the other ends of UNIX sockets stay unknown
 	// Monotonic is CLOCK_MONOTONIC in ns, Realtime ns since 1970.
 	Monotonic func() int64
 	Realtime  func() int64
@@ -247,7 +251,10 @@ func (r *Resolver) Refresh(th *Thread) (changed bool) {
 
 func (r *Resolver) refresh(th *Thread) (changed bool) {
 	if th.info.Lock.Kind == lock.File {
-		return r.refreshFile(th)
+		if r.c.Sys == nil || r.c.LocksLater {
+			return false
+		}
+		return th.info.Lock.tell(ReadFileLocks(r.c.Sys))
 	}
 	if b := th.info.Lock.Basis; (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
 		th.again++
@@ -268,15 +275,15 @@ func (t *Thread) Proven() bool {
 	return t.known && t.info.Lock != nil && rank(t.info.Lock.Basis) == 2
 }
 
-// refreshFile asks anew who holds a file lock.
-func (r *Resolver) refreshFile(th *Thread) (changed bool) {
-	l := Look{NSTID: th.nstid, State: th.state, SP: th.sp}
-	info := r.resolve(&l, &th.gave)
-	if info.Lock == nil || info.Lock.Key != th.info.Lock.Key {
+// Tell puts in who holds the file lock that th waits for, by a list that was read
+// while it did. It reports whether that is news.
+func (r *Resolver) Tell(th *Thread, all *FileLocks) (changed bool) {
+	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != lock.File {
 		return false
 	}
-	changed = info.Lock.Holder != th.info.Lock.Holder
-	th.info.Lock.Holder, th.info.Lock.Note = info.Lock.Holder, info.Lock.Note
+	if changed = th.info.Lock.tell(all); changed {
+		r.nameHolder(th.info.Lock)
+	}
 	return changed
 }
 

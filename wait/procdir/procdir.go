@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -34,6 +35,8 @@ func (d *Dir) Close() error { return d.f.Close() }
 
 func (d *Dir) path(name string) string { return filepath.Join(d.base, name) }
 
+const page = 4096
+
 // ReadFile returns a file, at most limit bytes of it.
 func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 	f, err := os.Open(d.path(name))
@@ -41,7 +44,23 @@ func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, int64(limit)))
+	// A page at a time is what the kernel gives of a list: what fits in one is of
+	// one moment.
+	b := make([]byte, 0, min(limit, page))
+	for len(b) < limit {
+		if len(b) == cap(b) {
+			b = slices.Grow(b, min(cap(b), limit-len(b)))
+		}
+		n, err := f.Read(b[len(b):min(cap(b), limit)])
+		b = b[:len(b)+n]
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return b, err
+		}
+	}
+	return b, nil
 }
 
 // ReadLink returns what a link says.

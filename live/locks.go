@@ -1,0 +1,213 @@
+package live
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/procdir"
+)
+
+// lockReader reads /proc/locks for groups, which cannot wait for it: a reading
+// takes some ms, for the kernel waits until nobody on any CPU is at work on a file
+// lock. It has a goroutine while somebody asks, on the threads that package
+// background has lowered. Its methods may be called from any goroutine.
+type lockReader struct {
+	// read replaces the reading; nil: /proc/locks is read.
+	read func() *wait.FileLocks
+
+	last atomic.Pointer[reading] // nil: none yet
+
+	mu    sync.Mutex
+	going bool                // there is a goroutine
+	asked map[*waits]struct{} // since the last reading began
+	now   map[*waits]struct{} // before it did: they are to be woken when it ends
+	next  stack.Time          // when to read again at the earliest
+	took  stack.Time          // of the last reading
+}
+
+// reading is what /proc/locks said. It is only read.
+type reading struct {
+	list  *wait.FileLocks
+	began stack.Time
+	at    stack.Time // when it ended: what it says is so at this time
+	every stack.Time // how long to leave it alone
+}
+
+const (
+	askShare = 20         // of the time, as its divisor, may go to reading the list for waits that are not new
+	askMost  = 50_000_000 // ns: however long that took
+	askLine  = 20_000     // ns to leave it alone for each line, of which one takes about 1 µs of a CPU
+)
+
+// ask has the list read, and w woken after a reading that begins from now on.
+func (r *lockReader) ask(w *waits) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.asked == nil {
+		r.asked = map[*waits]struct{}{}
+	}
+	r.asked[w] = struct{}{}
+	if !r.going {
+		r.going = true
+		go r.run()
+	}
+}
+
+// forget has w not woken any more, once it has returned.
+func (r *lockReader) forget(w *waits) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.asked, w)
+	delete(r.now, w)
+}
+
+// run reads until nobody asks any more. It rests as long as a reading took, and
+// more where the list is long.
+func (r *lockReader) run() {
+	for {
+		r.mu.Lock()
+		pause := r.next - target.Now()
+		r.mu.Unlock()
+		if pause > 0 {
+			time.Sleep(time.Duration(pause))
+		}
+		r.mu.Lock()
+		if len(r.asked) == 0 {
+			r.going = false
+			r.mu.Unlock()
+			return
+		}
+		r.now, r.asked = r.asked, nil
+		r.mu.Unlock()
+
+		x := &reading{began: target.Now()}
+		if r.read != nil {
+			x.list = r.read()
+		} else {
+			x.list = readLocks()
+		}
+		x.at = target.Now()
+
+		r.mu.Lock()
+		// Of two times the shorter one: in the other this program may have had no CPU.
+		took := x.at - x.began
+		least := min(took, max(r.took, 1))
+		r.took = took
+		lines := stack.Time(x.list.Len()) * askLine
+		x.every = max(min(least*askShare, askMost), lines)
+		r.next = x.at + max(least, lines)
+		r.last.Store(x)
+		for w := range r.now {
+			w.wake()
+		}
+		r.now = nil
+		r.mu.Unlock()
+	}
+}
+
+func readLocks() *wait.FileLocks {
+	sys, err := procdir.Open("/proc")
+	if err != nil {
+		return wait.NoFileLocks(err)
+	}
+	defer sys.Close()
+	return wait.ReadFileLocks(sys)
+}
+
+// fileWait is a thread's wait for a file lock.
+type fileWait struct {
+	t  sampler.Thread
+	to sampler.Sink
+	// counters are those of the thread in this wait; sure: a stop has not changed
+	// them since.
+	counters sampler.Counters
+	sure     bool
+	// need is when a reading must have begun to be of interest: not before the wait
+	// was seen, and not soon after the last one.
+	need stack.Time
+}
+
+// ran reports whether the thread has run since its counters were c.
+func ran(c, now *sampler.Counters) bool { return c.Switches != now.Switches || c.CPU != now.CPU }
+
+// still reports whether the thread has not run since its wait was seen.
+func (f *fileWait) still() bool {
+	var now sampler.Counters
+	return f.t.Counters(&now) == nil && !ran(&f.counters, &now)
+}
+
+// seen notes that it waits at the time at, with these counters.
+func (f *fileWait) seen(c *sampler.Counters, at stack.Time) {
+	if !f.sure || ran(&f.counters, c) {
+		f.counters, f.sure, f.need = *c, true, max(f.need, at)
+	}
+}
+
+// settle takes the counters of a thread that a stop had woken, once it sleeps in
+// the same call again.
+func (f *fileWait) settle(call *stack.Call) {
+	var before, after sampler.Counters
+	var now stack.Call
+	if f.t.Counters(&before) != nil {
+		return
+	}
+	running, err := f.t.Call(&now)
+	if err != nil || running || now != *call || f.t.Counters(&after) != nil || ran(&before, &after) {
+		return
+	}
+	f.seen(&after, target.Now())
+}
+
+// askFile asks who holds the file lock that x waits for, if it is time to.
+func (w *waits) askFile(x *waiting) {
+	f := x.file
+	if !f.sure {
+		if f.settle(&x.call); !f.sure {
+			return // it is on its way back to sleep
+		}
+	}
+	if target.Now() >= f.need {
+		w.reader.ask(w)
+	}
+}
+
+// staleAfter is how long after a reading, in ns, it is still told: the thread waits
+// as it did, but another one may have got the lock.
+const staleAfter = 20_000_000
+
+// Late implements sampler.Waits: it tells who holds the file locks that threads
+// wait for, as of the time at which the list of them was read. A thread that has run
+// since its wait was seen may have got its lock before that.
+func (w *waits) Late(since, until stack.Time) {
+	r := w.reader.last.Load()
+	if r == nil || r == w.told {
+		return
+	}
+	at := max(r.at, since)
+	for x := range w.files {
+		f := x.file
+		if !f.sure || r.began < f.need {
+			continue
+		}
+		now := target.Now()
+		if now >= until {
+			return // they are told after the next round
+		}
+		if now-r.at > staleAfter {
+			break // they ask again
+		}
+		if !f.still() {
+			continue
+		}
+		f.need = r.at + r.every
+		if w.r.Tell(x.thread, r.list) {
+			w.put(x, x.thread.Info(), at, at, f.to)
+		}
+	}
+	w.told = r
+}

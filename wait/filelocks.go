@@ -1,0 +1,167 @@
+package wait
+
+import (
+	"encoding/binary"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait/files"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// flock: descriptor, operation.
+func (a *args) flock() {
+	const shared = 1 // LOCK_SH
+	fd := int(int32(a.call.Args[0]))
+	d := a.r.files.Describe(fd)
+	typ := "exclusive flock"
+	if a.call.Args[1]&shared != 0 {
+		typ = "shared flock"
+	}
+	a.say("%d %s, %s", fd, d.Text, typ)
+	a.on(&d)
+	a.fileLock(fd, &d, typ, "FLOCK")
+}
+
+// fcntl: descriptor, command, struct flock {short type, whence; s64 start,
+// length; int pid}.
+func (a *args) fcntl() {
+	const (
+		setLockWait    = 7  // F_SETLKW
+		ofdSetLockWait = 38 // F_OFD_SETLKW
+		writeLock      = 1  // F_WRLCK
+	)
+	fd, cmd := int(int32(a.call.Args[0])), a.call.Args[1]
+	d := a.r.files.Describe(fd)
+	a.say("%d %s", fd, d.Text)
+	if cmd != setLockWait && cmd != ofdSetLockWait {
+		a.say("command %d", int32(cmd))
+		a.on(&d)
+		return
+	}
+	class, typ := "POSIX", "fcntl"
+	if cmd == ofdSetLockWait {
+		class, typ = "OFDLCK", "open file description"
+	}
+	var b [24]byte
+	if a.read(b[:], a.call.Args[2], "the struct flock") {
+		if binary.LittleEndian.Uint16(b[:]) == writeLock {
+			typ = "write " + typ
+		} else {
+			typ = "read " + typ
+		}
+		start, n := int64(binary.LittleEndian.Uint64(b[8:])), int64(binary.LittleEndian.Uint64(b[16:]))
+		switch {
+		case n == 0 && start == 0:
+		case n == 0:
+			a.say("bytes from %d on", start)
+		default:
+			a.say("bytes %d to %d", start, start+n-1)
+		}
+	}
+	a.say("%s lock", typ)
+	a.info.Kind = KindLock
+	a.on(&d)
+	a.fileLock(fd, &d, typ, class)
+}
+
+// fileLock says which lock it is, and who holds it if the list is read here.
+func (a *args) fileLock(fd int, d *files.Desc, typ, class string) {
+	r := a.r
+	l := &Lock{Lock: lock.Lock{Kind: lock.File, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
+	l.Key = Key{Dev: class, Inode: 0}
+	a.info.Lock = l
+	l.line = line{class: class, pid: r.c.PID}
+	if class == "OFDLCK" {
+		l.line.pid = -1
+	}
+	if s, ok := r.c.Proc.(files.Stater); ok {
+		if _, dev, n, err := s.Stat("fd/" + strconv.Itoa(fd)); err == nil {
+			l.line.inode = n
+			l.Key = Key{Dev: class + " " + strconv.FormatUint(dev, 16), Inode: n}
+		}
+	}
+	switch {
+	case r.c.Sys == nil:
+		l.Holder.Why = "/proc/locks is not looked at"
+	case r.c.LocksLater:
+		l.Holder.Why = "the wait was over before /proc/locks was read, which takes some ms"
+	default:
+		l.tell(ReadFileLocks(r.c.Sys))
+	}
+}
+
+// line is what the line of a thread that waits has in /proc/locks.
+type line struct {
+	class string
+	pid   int    // -1: an open file description's
+	inode uint64 // 0: not known
+}
+
+// FileLocks is what /proc/locks once said. It is only read, so several goroutines
+// may use it.
+type FileLocks struct {
+	all []files.FileLock
+	err error
+}
+
+// ReadFileLocks reads /proc/locks of sys. That takes some ms, in which the kernel
+// waits until nobody on any CPU is at work on a file lock (percpu_down_write in
+// fs/locks.c, locks_start); what it says is so at the end of them.
+func ReadFileLocks(sys files.Dir) *FileLocks {
+	all, err := files.Locks(sys)
+	return &FileLocks{all, err}
+}
+
+// NoFileLocks stands for a list that could not be had for the reason err.
+func NoFileLocks(err error) *FileLocks { return &FileLocks{err: err} }
+
+// Len is the number of locks in the list.
+func (f *FileLocks) Len() int { return len(f.all) }
+
+// tell puts in who holds l by all.
+func (l *Lock) tell(all *FileLocks) (changed bool) {
+	h, note, found := all.holder(&l.line)
+	if !found && l.Holder.TID != 0 {
+		return false // it has been woken, and has not run yet: that is who had it
+	}
+	changed = h != l.Holder || note != l.Note
+	l.Holder, l.Note = h, note
+	return changed
+}
+
+// holder says who stands in the way of a thread. found: it is in the list.
+func (f *FileLocks) holder(w *line) (h lock.Holder, note string, found bool) {
+	l, found := files.Waiter(f.all, w.class, w.pid, w.inode)
+	switch {
+	case !found && f.err != nil:
+		h.Why = "/proc/locks: " + f.err.Error()
+		return h, "", false
+	case !found:
+		h.Why = "/proc/locks has no such wait (its file system may keep locks of its own)"
+		return h, "", false
+	}
+	var pids []string
+	for _, x := range files.HoldersOf(f.all, &l) {
+		switch {
+		case x.PID > 0:
+			pids = append(pids, strconv.Itoa(x.PID))
+			if h.TID == 0 {
+				h = lock.Holder{TID: stack.TID(x.PID), By: event.KnownByKernel}
+			}
+		case x.PID < 0 && h.TID == 0:
+			h.Why = "held by an open file description, which may belong to several processes"
+		case h.TID == 0:
+			h.Why = "held by a process of another PID namespace, or of another machine"
+		}
+	}
+	if len(pids) > 1 {
+		note = "held by " + strings.Join(pids, ", ")
+	}
+	if h.TID == 0 && h.Why == "" {
+		h.Why = "/proc/locks does not show who holds it"
+	}
+	return h, note, true
+}
