@@ -55,8 +55,9 @@ type Walker struct {
 	turn     uint64 // stack pointer after the last turn
 	crossing stack.Regs
 	buf      [8]byte
-	missing  uint64 // address of the word that could not be read
-	wanted   uint64 // the same of a word that Go's runtime data wanted; 0: none
+	bases    map[uint64]base // by pc; see frameBase
+	missing  uint64          // address of the word that could not be read
+	wanted   uint64          // the same of a word that Go's runtime data wanted; 0: none
 }
 
 // NewWalker makes a walker over a space.
@@ -70,6 +71,7 @@ func NewWalker(s *Space) *Walker {
 // forget drops all cached rules.
 func (w *Walker) forget() {
 	w.cache.reset()
+	clear(w.bases)
 	clear(w.rules)
 	w.rules = w.rules[:0]
 }
@@ -211,9 +213,14 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
 		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact})
 		if w.known>>(e.cfaReg&63)&1 == 0 {
-			frames[len(frames)-1].CFA = 0
-			w.frames = frames
-			return stack.ReasonRegister
+			fp, ok := w.frameBase(e, pc, sp)
+			if !ok {
+				frames[len(frames)-1].CFA = 0
+				w.frames = frames
+				return stack.ReasonRegister
+			}
+			cfa = fp + uint64(int64(e.cfaOff))
+			frames[len(frames)-1].CFA = cfa
 		}
 		if cfa <= sp && !(exact && cfa == sp && e.raOff == 0) {
 			w.frames = frames

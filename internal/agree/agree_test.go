@@ -184,6 +184,7 @@ func TestAgree(t *testing.T) {
 	for _, b := range bad {
 		t.Error(b)
 	}
+	checkBlind(t)
 }
 
 // agreement looks at all programs, and tells with which tools it is too low.

@@ -123,6 +123,10 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 			break
 		}
 	}
+	frames = slices.Clone(frames)
+	if why == stack.ReasonNone {
+		lookBlind(tg, known, v, frames)
+	}
 	var x trace
 	for _, f := range frames {
 		if f.Kind != stack.KindError {

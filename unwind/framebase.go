@@ -1,0 +1,78 @@
+package unwind
+
+import (
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// maxBases bounds what is remembered of frameBase's answers.
+const maxBases = 1 << 12
+
+// A base is how far the frame pointer lies above the stack pointer at a place.
+type base struct {
+	delta uint64
+	ok    bool
+}
+
+// frameBase gives the frame pointer of a function of amd64 whose stack pointer
+// is sp at pc. Of a blocked thread no other register is known, and those that
+// it called have not saved this one. The code from the function's start to pc
+// says how far apart the two are, unless it moves SP by what only the run tells
+// (alloca). It is right only if a return address lies where e finds it then, so
+// that is asked for: behind a call, in known code.
+func (w *Walker) frameBase(e *entry, pc, sp uint64) (fp uint64, ok bool) {
+	if w.arch != rule.AMD64 || int(e.cfaReg) != w.fp || e.raOff == 0 || e.fn == 0 || pc <= e.fn {
+		return 0, false
+	}
+	b, known := w.bases[pc]
+	if !known {
+		if b.delta, b.ok, known = w.follow(e.fn, pc); !known {
+			return 0, false
+		}
+		if w.bases == nil || len(w.bases) >= maxBases {
+			w.bases = map[uint64]base{}
+		}
+		w.bases[pc] = b
+	}
+	if !b.ok {
+		return 0, false
+	}
+	fp = sp + b.delta
+	ra, ok := w.word(fp + uint64(int64(e.cfaOff)) - uint64(e.raOff)*8)
+	return fp, ok && w.isCode(ra) && w.called(ra)
+}
+
+// follow runs the code from a function's start to pc on every way there is, and
+// gives how far the frame pointer then lies above the stack pointer. known is
+// false where the code could not be looked at now.
+func (w *Walker) follow(fn, pc uint64) (delta uint64, ok, known bool) {
+	r := w.snap.find(fn)
+	if r == nil || r.mod == nil || pc >= r.end {
+		return 0, false, false
+	}
+	bias, ok := r.mod.bias(r)
+	if !ok {
+		return 0, false, false
+	}
+	s := &scanner{w: w, m: r.mod, r: r, bias: bias, seen: map[uint64]bool{}}
+	first := path{pc: fn}
+	for _, n := range followed {
+		first.regs[n] = sym{kind: symAddr, base: n}
+	}
+	s.todo = append(s.todo, first)
+	for steps := 0; len(s.todo) > 0; {
+		p := s.todo[len(s.todo)-1]
+		s.todo = s.todo[:len(s.todo)-1]
+		for ; steps < maxScan && !s.seen[p.pc]; steps++ {
+			if p.pc == pc {
+				sp, fp := p.regs[rule.AMD64SP], p.regs[rule.AMD64FP]
+				both := sp.kind == symAddr && fp.kind == symAddr && sp.base == rule.AMD64SP && fp.base == rule.AMD64SP
+				return uint64(fp.off - sp.off), both && fp.off >= sp.off && fp.off-sp.off <= maxFrame, true
+			}
+			s.seen[p.pc] = true
+			if ret, ok := s.step(&p); ret || !ok {
+				break
+			}
+		}
+	}
+	return 0, false, true
+}
