@@ -25,6 +25,10 @@ func once(t *testing.T, f *fakeTarget, cfg Config) (*Once, *fakeTracer) {
 
 func TestOnce(t *testing.T) {
 	awake, asleep := running(50_000), blocked(2)
+	stops := map[stack.TID]int{}
+	for _, th := range []*fakeThread{awake, asleep} {
+		th.err = func(stack.Time) error { stops[th.tid]++; return nil }
+	}
 	o, tr := once(t, &fakeTarget{threads: []*fakeThread{awake, asleep}}, Config{})
 	tr.regs.Set(rule.AMD64.SP(), 0x7000)
 
@@ -43,6 +47,9 @@ func TestOnce(t *testing.T) {
 	p, ok, err := o.Peek(asleep)
 	if !ok || err != nil || p.State != stack.StateBlocked || p.Call != g.Call || p.SP != g.SP || p.Counters != g.Counters || p.Sample != nil {
 		t.Errorf("peek at a blocked one: %+v, %v, %v", p, ok, err)
+	}
+	if stops[awake.tid] != 1 || stops[asleep.tid] != 0 {
+		t.Errorf("stops %v, want one of the thread that ran", stops)
 	}
 }
 
