@@ -2,7 +2,11 @@ package naming
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
@@ -67,11 +71,15 @@ func ends(rec *trace.Recording) []int64 {
 }
 
 // jitNames names run-time addresses outside files by what the program says of
-// them: its jitdump and, for what that lacks, its perf map.
+// them: its jitdump, the files that it has in memory for debuggers and, for
+// what these lack, its perf map.
 type jitNames struct {
 	log  *symbol.PerfLog
 	dump *symbol.JITDump
-	ends []int64
+	// code says which of objects, by number, was where and when.
+	code    *symbol.PerfLog
+	objects []*symbol.JITObject
+	ends    []int64
 
 	asked []symbol.PerfQuery
 	of    map[symbol.PerfQuery][]int // modules
@@ -83,7 +91,7 @@ func (j *jitNames) add(g *gatherer, module int, addrs []uint64) {
 			g.set(module, a, []symbol.Frame{f})
 			continue
 		}
-		if j.log == nil {
+		if j.log == nil && j.code == nil {
 			continue
 		}
 		q := symbol.PerfQuery{Addr: a, Until: j.ends[module]}
@@ -97,8 +105,44 @@ func (j *jitNames) add(g *gatherer, module int, addrs []uint64) {
 	}
 }
 
-// finish looks up what was left to the perf map: all at one go.
+// readObjects reads the files of GDB's JIT interface.
+func (j *jitNames) readObjects(o Options, g *gatherer) {
+	for _, c := range o.Captured {
+		if c.What != "gdb-jit" {
+			continue
+		}
+		x, err := symbol.OpenJITObject(c.Data, o.FullNames)
+		if err != nil {
+			g.problem("GDB's JIT interface: %v", err)
+			continue
+		}
+		var lines strings.Builder
+		x.Code(func(lo, hi uint64) { fmt.Fprintf(&lines, "%x %x %d\n", lo, hi-lo, len(j.objects)) })
+		j.objects = append(j.objects, x)
+		if j.code == nil {
+			j.code = &symbol.PerfLog{}
+		}
+		if err := j.code.Add(int64(c.At), strings.NewReader(lines.String())); err != nil {
+			g.problem("GDB's JIT interface: %v", err)
+		}
+	}
+}
+
+// finish looks up what was left to the files and the perf map: all at one go.
 func (j *jitNames) finish(g *gatherer) {
+	var buf []symbol.Frame
+	named := map[symbol.PerfQuery]bool{}
+	j.code.Lookup(j.asked, func(q symbol.PerfQuery, object string, _ uint64) {
+		i, _ := strconv.Atoi(object) // it is ours
+		if buf = j.objects[i].Frames(q.Addr, buf[:0]); len(buf) == 0 {
+			return
+		}
+		named[q] = true
+		for _, module := range j.of[q] {
+			g.set(module, q.Addr, buf)
+		}
+	})
+	j.asked = slices.DeleteFunc(j.asked, func(q symbol.PerfQuery) bool { return named[q] })
 	j.log.Lookup(j.asked, func(q symbol.PerfQuery, name string, start uint64) {
 		for _, module := range j.of[q] {
 			g.set(module, q.Addr, []symbol.Frame{{Func: name, Start: start}})

@@ -34,8 +34,8 @@ type Options struct {
 	FullNames bool
 	// Cache keeps the names of files by their build ID; nil: there is none.
 	Cache *cache.Dir
-	// Captured are pieces kept at recording time: "perf-map", "jitdump" and
-	// "vdso". Each "perf-map" goes on where the one before ended, and is true
+	// Captured are pieces kept at recording time: "perf-map", "jitdump",
+	// "gdb-jit" and "vdso". Each "perf-map" goes on where the one before ended, and is true
 	// from its time on.
 	Captured []trace.Captured
 }
@@ -52,6 +52,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	slices.Sort(ids)
 	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
 	jit := &jitNames{log: perfLog(o.Captured, g), dump: jitDump(o.Captured, g), ends: ends(rec)}
+	jit.readObjects(o, g)
 	arch := archOf(rec.Process.Arch)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))

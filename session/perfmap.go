@@ -16,11 +16,10 @@ import (
 )
 
 const (
-	// lookEvery is how often the size of a program's perf map is asked for: an
-	// entry's time is known to that, and better where it was the last one
-	// written. Where there is no map, it is looked for more rarely.
-	lookEvery  = 50 * time.Millisecond
-	lookRarely = 10 // times lookEvery
+	// lookEvery is how often the size of a program's perf map is asked for, and
+	// GDB's JIT interface looked at: an entry's time is known to that, and better
+	// where it was the last one written.
+	lookEvery = 50 * time.Millisecond
 	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
 	// of it is read and kept at once.
 	maxPerfMap = 192 << 20
@@ -32,17 +31,20 @@ const (
 	maxReuses = 512
 )
 
-// perfMap follows the target's map of its JIT code, which it writes while it
-// runs: what is added has a time, and where code takes the place of other code
+// perfMap follows what the target says of the code that it makes while it runs:
+// its perf map, and the files of GDB's JIT interface. What is added has a time, and where code takes the place of other code
 // a generation of the memory is noted, so that an address means what was there
-// at the time. The file stays open, and can be read when the process is gone.
+// at the time. What came between two looks counts from the first of them on: a
+// short call of old code may be named wrongly for that, but not a long one of
+// new code. The map stays open, and can be read when the process is gone.
 type perfMap struct {
 	proc *target.Process
 	live *live.Target
 	mods *modules
-	// take is handed each part, some lines of the map, which are true from at on;
-	// nil: times alone are kept, of what is as old as keep says.
-	take func(at stack.Time, part []byte)
+	// take is handed each part, which is true from its time on: some lines of the
+	// map, or a file. nil: of the map times alone are kept, and of both what is
+	// as old as keep says.
+	take func(trace.Captured)
 	keep time.Duration
 
 	stop chan struct{}
@@ -63,10 +65,15 @@ type perfMap struct {
 	pending bool // a reuse came too soon after the last one noted
 	merged  int  // how often that was so
 	marks   []mark
+	gdb     *gdbJIT
 }
 
-func newPerfMap(p *target.Process, l *live.Target, m *modules, take func(stack.Time, []byte), keep time.Duration) *perfMap {
+func newPerfMap(p *target.Process, l *live.Target, m *modules, take func(trace.Captured), keep time.Duration) *perfMap {
 	x := &perfMap{proc: p, live: l, mods: m, take: take, keep: keep, stop: make(chan struct{}), done: make(chan struct{}), apart: max(lookEvery, keep/maxReuses), left: maxReuses}
+	x.gdb = newGDBJIT(p, m, nil)
+	if take == nil {
+		x.gdb.keep = &x.keep
+	}
 	go x.run()
 	return x
 }
@@ -76,18 +83,13 @@ func (x *perfMap) run() {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	x.look(false)
-	for n := 1; ; n++ {
+	for {
 		select {
 		case <-x.stop:
 			return
 		case <-tick.C:
 		}
-		x.mu.Lock()
-		none := x.f == nil
-		x.mu.Unlock()
-		if !none || n%lookRarely == 0 {
-			x.look(false)
-		}
+		x.look(false)
 	}
 }
 
@@ -122,6 +124,10 @@ func (x *perfMap) look(last bool) {
 	now := target.Now()
 	since := x.looked
 	x.looked = now
+	x.objects(since + 1)
+	if x.pending && now >= x.noted+stack.Time(x.apart) {
+		x.note(now)
+	}
 	x.open()
 	if x.f == nil {
 		return
@@ -134,17 +140,30 @@ func (x *perfMap) look(last bool) {
 		x.anew() // what was true before is known
 	}
 	if fi.Size() > x.size {
-		at := now
-		// What came between two looks is as of the last write, if that is what
-		// the clocks say.
+		at := since + 1
+		// A line that came alone is as of the last write, if that is what the
+		// clocks say. The time of a file is that of the last tick.
 		mono, _, real := target.Clocks()
 		if w := stack.Time(mono - (real - fi.ModTime().UnixNano())); w > since && w < now {
 			at = w
 		}
-		x.read(fi.Size(), at, last)
+		x.read(fi.Size(), since+1, at, last)
 	}
-	if x.pending && now >= x.noted+stack.Time(x.apart) {
-		x.note(now)
+}
+
+// objects looks at GDB's JIT interface.
+// What is new is true from at on.
+func (x *perfMap) objects(at stack.Time) {
+	fresh, again := x.gdb.look(target.Now())
+	if again {
+		at = x.reused(at)
+	}
+	for _, o := range fresh {
+		o.captured.At = at
+		if x.take != nil {
+			x.take(o.captured)
+			o.captured.Data = nil
+		}
 	}
 }
 
@@ -176,7 +195,9 @@ func (x *perfMap) anew() {
 	}
 }
 
-func (x *perfMap) read(size int64, at stack.Time, last bool) {
+// read reads the map up to size. What it reads is true from at on, or from alone
+// on where it is one line.
+func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 	for x.size < size {
 		b := make([]byte, min(perfPart, size-x.size))
 		n, err := x.f.ReadAt(b, x.size)
@@ -200,6 +221,9 @@ func (x *perfMap) read(size int64, at stack.Time, last bool) {
 		}
 		x.size += int64(len(b))
 		x.kept += len(b)
+		if x.size >= size && bytes.Count(b, []byte{'\n'}) == 1 {
+			at = max(at, alone)
+		}
 		at = x.part(at, b)
 		if err != nil && err != io.EOF {
 			return
@@ -212,17 +236,25 @@ func (x *perfMap) read(size int64, at stack.Time, last bool) {
 func (x *perfMap) part(at stack.Time, b []byte) stack.Time {
 	// An error is what is wrong with the lines: who names by them tells it.
 	if again, _ := x.reuse.Add(bytes.NewReader(b)); again {
-		if x.noted == 0 || at >= x.noted+stack.Time(x.apart) {
-			at = x.note(at)
-		} else if at > x.noted {
-			x.pending = true
-			x.merged++
-		}
+		at = x.reused(at)
 	}
 	if x.take != nil {
-		x.take(at, b)
+		x.take(trace.Captured{What: "perf-map", At: at, Data: b})
 	} else {
 		x.mark(at)
+	}
+	return at
+}
+
+// reused notes that code has taken the place of other code at the time at, or a
+// little later, which it returns. Too soon after the last time it waits.
+func (x *perfMap) reused(at stack.Time) stack.Time {
+	if x.noted == 0 || at >= x.noted+stack.Time(x.apart) {
+		return x.note(at)
+	}
+	if at > x.noted {
+		x.pending = true
+		x.merged++
 	}
 	return at
 }
@@ -247,9 +279,9 @@ func (x *perfMap) problems() (out []string) {
 		out = append(out, fmt.Sprintf("perf map: of %d pieces of code it is not known what took their place when", x.reuse.Dropped))
 	}
 	if x.merged > 0 {
-		out = append(out, fmt.Sprintf("perf map: code took the place of other code too often: %d times it is named up to %v too early", x.merged, x.apart))
+		out = append(out, fmt.Sprintf("code took the place of other code too often: %d times it is named up to %v too early", x.merged, x.apart))
 	}
-	return out
+	return append(out, x.gdb.problems()...)
 }
 
 // madeCode reports whether the program has code that comes from no file.
@@ -282,14 +314,17 @@ func (x *perfMap) mark(at stack.Time) {
 	x.marks = append(x.marks[:0], x.marks[old:]...)
 }
 
-// parts are the map as it is now, for who was handed none.
+// parts are the map as it is now and the files, for who was handed none.
 func (x *perfMap) parts() (out []trace.Captured) {
 	x.look(false)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	from := int64(0)
+	for _, o := range x.gdb.kept {
+		out = append(out, o.captured)
+	}
 	if x.f == nil {
-		return nil
+		return out
 	}
 	for _, m := range x.marks {
 		b := make([]byte, m.end-from)

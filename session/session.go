@@ -138,9 +138,7 @@ func (s *Session) prepare() (err error) {
 	s.live.Preload()
 	_ = mapped(nil)
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
-	s.jit = newPerfMap(p, s.live, s.mods, func(at stack.Time, part []byte) {
-		s.recorder.Capture(trace.Captured{What: "perf-map", At: at, Data: part})
-	}, 0)
+	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Yield: o.Yield, Waits: s.waits.group,

@@ -108,7 +108,7 @@ type mapsChunk struct {
 // Captured is a piece of the target that may be gone when names are looked
 // up, such as its perf map.
 type Captured struct {
-	What string     `json:"what"` // "perf-map", "vdso"
+	What string     `json:"what"` // "perf-map", "gdb-jit", "jitdump", "vdso"
 	At   stack.Time `json:"at"`
 	Data []byte     `json:"data"`
 }

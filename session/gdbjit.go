@@ -1,0 +1,264 @@
+package session
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/live"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+const (
+	// maxJITObjects bounds how far the list of GDB's JIT interface is followed,
+	// maxJITObject and maxJITBytes how large one and all may be, in bytes.
+	maxJITObjects = 1 << 14
+	maxJITObject  = 16 << 20
+	maxJITBytes   = 96 << 20
+	// walkRarely is how often the whole list is looked at; else it is followed
+	// from its head to what is known. A long one takes a twentieth of the time
+	// at most.
+	walkRarely = time.Second
+	walkShare  = 20
+	// maxTries is how often a file is read that cannot be understood: it may be
+	// taken away just then.
+	maxTries = 3
+)
+
+// gdbJIT follows the list of ELF files in the target's memory by which a
+// compiler tells debuggers of its code: __jit_debug_descriptor and what hangs
+// there (the manual of GDB, "JIT Compilation Interface").
+type gdbJIT struct {
+	proc *target.Process
+	mods *modules
+
+	searched    map[[2]uint64]bool // modules, by number and address
+	descriptors []uint64           // addresses in the target
+	last        map[uint64][24]byte
+	walked      stack.Time
+	walkNS      stack.Time
+	objects     map[jitEntry]*jitObject
+	bytes       int
+	long        bool // the list is longer than is read
+	dropped     int  // files that there was no room for
+	bad         int  // that are no ELF file with code
+	// kept are the files that were found, where they are kept here: those that
+	// are not in the list any more as long as keep says.
+	keep  *time.Duration
+	kept  []*jitObject
+	reuse symbol.Reuse
+}
+
+// jitEntry is one entry of the list, with what it refers to.
+type jitEntry struct{ entry, addr, size uint64 }
+
+type jitObject struct {
+	captured trace.Captured
+	sum      uint32 // of the file
+	tries    int    // how often it could not be understood
+	seen     stack.Time
+}
+
+// newGDBJIT makes one. keep is how long files are kept here that are not in the
+// list any more; nil: they are the caller's.
+func newGDBJIT(p *target.Process, m *modules, keep *time.Duration) *gdbJIT {
+	return &gdbJIT{keep: keep, proc: p, mods: m, searched: map[[2]uint64]bool{}, last: map[uint64][24]byte{}, objects: map[jitEntry]*jitObject{}}
+}
+
+// look finds what is new in the list, and reports whether something took the
+// place of other code.
+func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
+	g.descriptors = append(g.descriptors, g.mods.variables("__jit_debug_descriptor", g.searched)...)
+	if len(g.descriptors) == 0 {
+		return nil, false
+	}
+	whole := now >= g.walked+max(stack.Time(walkRarely), walkShare*g.walkNS)
+	complete := true
+	for i := 0; i < len(g.descriptors); i++ {
+		d := g.descriptors[i]
+		var b [24]byte
+		if n, _ := g.proc.ReadAt(b[:], d); n < len(b) {
+			g.descriptors = append(g.descriptors[:i], g.descriptors[i+1:]...) // it is gone, or the process is
+			i--
+			continue
+		}
+		if b == g.last[d] && !whole {
+			continue
+		}
+		g.last[d] = b
+		le := binary.LittleEndian
+		if le.Uint32(b[:]) != 1 { // the version, the only one
+			continue
+		}
+		f, all := g.walk(le.Uint64(b[16:]), le.Uint64(b[8:]), now, whole)
+		fresh = append(fresh, f...)
+		complete = complete && all
+	}
+	if whole {
+		g.walked, g.walkNS = now, target.Now()-now
+		if complete {
+			g.forget(now)
+		}
+	}
+	for _, o := range fresh {
+		if x, err := symbol.OpenJITObject(o.captured.Data, false); err == nil {
+			var lines strings.Builder
+			x.Code(func(lo, hi uint64) { fmt.Fprintf(&lines, "%x %x %x\n", lo, hi-lo, o.sum) })
+			r, _ := g.reuse.Add(strings.NewReader(lines.String())) // the lines are ours
+			again = again || r
+		}
+	}
+	return fresh, again
+}
+
+// forget lets go of what is not in the list any more, after all of it has been
+// looked at.
+func (g *gdbJIT) forget(now stack.Time) {
+	for key, o := range g.objects {
+		if o.seen < now {
+			delete(g.objects, key)
+		}
+	}
+	if g.keep == nil || *g.keep == 0 {
+		return
+	}
+	g.kept = slices.DeleteFunc(g.kept, func(o *jitObject) bool {
+		old := o.seen < now-stack.Time(*g.keep)
+		if old {
+			g.bytes -= len(o.captured.Data)
+		}
+		return old
+	})
+}
+
+// walk follows a list up to what is known, or whole; complete says that it has
+// come to its end.
+func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh []*jitObject, complete bool) {
+	for n := 0; entry != 0; n++ {
+		if n == maxJITObjects {
+			g.long = true
+			return fresh, false
+		}
+		var b [32]byte
+		if n, _ := g.proc.ReadAt(b[:], entry); n < len(b) {
+			return fresh, false // the list changes just now: it is looked at again
+		}
+		le := binary.LittleEndian
+		key := jitEntry{entry, le.Uint64(b[16:]), le.Uint64(b[24:])}
+		o := g.objects[key]
+		switch {
+		case o == nil || o.tries > 0 && o.tries < maxTries || entry == relevant && o.tries == 0:
+			// The entry told of last may be another one at the place of one before.
+			if f := g.read(key, o, now); f != nil {
+				fresh = append(fresh, f)
+			}
+		case !whole:
+			return fresh, false
+		}
+		if o := g.objects[key]; o != nil {
+			o.seen = now
+		}
+		entry = le.Uint64(b[:])
+	}
+	return fresh, true
+}
+
+// read reads one file; nil: it is no news.
+func (g *gdbJIT) read(key jitEntry, was *jitObject, now stack.Time) *jitObject {
+	if key.size == 0 || key.addr == 0 {
+		return nil
+	}
+	if (was == nil || was.tries > 0) && (key.size > maxJITObject || g.bytes+int(key.size) > maxJITBytes) {
+		g.dropped++
+		g.objects[key] = &jitObject{tries: maxTries}
+		return nil
+	}
+	b := make([]byte, key.size)
+	n, err := g.proc.ReadAt(b, key.addr)
+	if err == nil && n < len(b) {
+		err = errors.New("short")
+	}
+	sum := crc32.ChecksumIEEE(b)
+	if was != nil && was.tries == 0 && was.sum == sum {
+		return nil
+	}
+	if err == nil {
+		_, err = symbol.OpenJITObject(b, false)
+	}
+	o := &jitObject{captured: trace.Captured{What: "gdb-jit", Data: b}, sum: sum}
+	if err != nil {
+		o.captured.Data = nil
+		if was != nil {
+			o.tries = was.tries
+		}
+		if o.tries++; o.tries == maxTries {
+			g.bad++
+		}
+		g.objects[key] = o
+		return nil
+	}
+	g.bytes += len(b)
+	g.objects[key] = o
+	if g.keep != nil {
+		g.kept = append(g.kept, o)
+	}
+	return o
+}
+
+func (g *gdbJIT) problems() (out []string) {
+	if g.dropped > 0 {
+		out = append(out, fmt.Sprintf("GDB's JIT interface: %d files are left out: they are larger than %d bytes, or all together than %d", g.dropped, maxJITObject, maxJITBytes))
+	}
+	if g.long {
+		out = append(out, fmt.Sprintf("GDB's JIT interface: the list is longer than %d files", maxJITObjects))
+	}
+	if g.bad > 0 {
+		out = append(out, fmt.Sprintf("GDB's JIT interface: %d files could not be understood", g.bad))
+	}
+	return out
+}
+
+// variables are the addresses in the target of a variable of that name in
+// modules that were not searched yet.
+func (m *modules) variables(name string, searched map[[2]uint64]bool) (out []uint64) {
+	m.sending.Lock()
+	maps := m.last.maps
+	m.sending.Unlock()
+	for i := range maps {
+		mp := &maps[i]
+		if !mp.Exec || mp.Inode == 0 {
+			continue
+		}
+		m.mu.Lock()
+		id, ok := m.byKey[moduleKey{mp.Dev, mp.Inode, mp.Path}]
+		f := m.files[id]
+		m.mu.Unlock()
+		if !ok || searched[[2]uint64{uint64(id), mp.Start}] {
+			continue // it has not been opened yet, or has been searched
+		}
+		searched[[2]uint64{uint64(id), mp.Start}] = true
+		if f == nil {
+			continue
+		}
+		segs, err := live.Segments(f)
+		if err != nil {
+			continue
+		}
+		for _, s := range segs {
+			if s[0] < mp.Off+(mp.End-mp.Start) && mp.Off < s[0]+s[2] {
+				if vaddr, ok := symbol.Variable(f, name); ok {
+					out = append(out, vaddr+(mp.Start-mp.Off)-(s[1]-s[0]))
+				}
+				break
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,70 @@
+package session
+
+import (
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// jitted are compiled files that are not linked, with a function of each name.
+func jitted(t *testing.T, names ...string) (files []string) {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		file := filepath.Join(dir, name+".o")
+		cmd := exec.Command(testprog.Tool(t, "gcc"), "-x", "c", "-c", "-O2", "-g", "-fno-omit-frame-pointer", "-fcf-protection=none",
+			"-DNAME="+name, "-o", file, filepath.Join(testprog.Root(t), "testdata/targets/c/jitted.h"))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		files = append(files, file)
+	}
+	return files
+}
+
+// Code that a program tells debuggers of by GDB's JIT interface has the names
+// and lines of the files that it has in its memory for them, of the time where
+// one took the place of another.
+func TestGDBJIT(t *testing.T) {
+	testprog.Need(t, "ptrace", "gcc")
+	names := []string{"phase_first", "phase_second", "phase_third"}
+	prog := testprog.Start(t, testprog.Build(t, "c/gdbjit", "O2"), append([]string{"400"}, jitted(t, names...)...)...)
+	prog.Ready()
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
+		prog.Go()
+		if st := prog.Wait(); !st.Success() {
+			t.Errorf("ended with %v", st)
+		}
+	})
+	lines := prog.Output()[1:]
+	if len(lines) != len(names) {
+		t.Fatalf("%q", lines)
+	}
+	checkPhases(t, rec, lines, 0)
+	had := map[string]stack.Time{}
+	for _, c := range callsOf(rec, "jitted_") {
+		had[c.name] += c.to - c.from
+	}
+	for _, name := range []string{"jitted_middle", "jitted_inner"} { // the one has a symbol, the other DWARF alone
+		if had[name] < 600*stack.Time(time.Millisecond) {
+			t.Errorf("only %v of %s", time.Duration(had[name]), name)
+		}
+	}
+	files := map[string]bool{}
+	for _, l := range rec.Symbols.Locs {
+		for _, f := range l {
+			if n := rec.Symbols.Funcs[f.Func].Name; strings.HasPrefix(n, "jitted_") {
+				files[fmt.Sprintf("%s:%d", filepath.Base(f.File), min(f.Line, 1))] = true
+			}
+		}
+	}
+	if len(files) != 1 || !files["jitted.h:1"] {
+		t.Errorf("lines are in %v", files)
+	}
+}

@@ -1,0 +1,135 @@
+package symbol
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// object is chain.c compiled and not linked, its code said to be at an address.
+func object(t testing.TB, addr uint64) []byte {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(fixture(t, "gcc -c -O0 -g chain.c -o a"), "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := binary.LittleEndian.Uint64(b[40:]) // e_shoff
+	for i, s := range f.Sections {
+		if s.Name == ".text" {
+			binary.LittleEndian.PutUint64(b[headers+uint64(i)*64+16:], addr) // sh_addr
+		}
+	}
+	return b
+}
+
+// A file that is not linked has the names and lines of a linked one, where its
+// sections are said to be, and opening it leaves the bytes as they were.
+func TestJITObject(t *testing.T) {
+	const at = 0x7f0012345000
+	b := object(t, at)
+	was := bytes.Clone(b)
+	o, err := OpenJITObject(b, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(b, was) {
+		t.Error("the bytes were changed")
+	}
+	if o.Covers(at-1) || !o.Covers(at) {
+		t.Error("not where its section is")
+	}
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	syms, err := f.Symbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, s := range syms {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || f.Sections[s.Section].Name != ".text" {
+			continue
+		}
+		n++
+		fr := o.Frames(at+s.Value+s.Size-1, nil)
+		if len(fr) == 0 || fr[len(fr)-1].Func != s.Name || fr[len(fr)-1].Start != at+s.Value || filepath.Base(fr[0].File) != "chain.c" || fr[0].Line == 0 {
+			t.Errorf("%s: %+v", s.Name, fr)
+		}
+	}
+	if n < 2 {
+		t.Errorf("only %d functions", n)
+	}
+	if _, err := OpenJITObject(object(t, 0), false); err == nil {
+		t.Error("code nowhere was taken")
+	}
+	if _, err := OpenJITObject([]byte("no ELF"), false); err == nil {
+		t.Error("no ELF file was taken")
+	}
+}
+
+// A variable is found in the symbols that a file exports and in its own.
+func TestVariable(t *testing.T) {
+	for script, want := range map[string]bool{
+		"echo 'int first, __jit_x = 5, last;' >x.c; gcc -shared -fPIC -nostdlib x.c -o full; strip -o a full":     true,
+		"echo 'int _start, __jit_x = 5, my__jit_x = 6;' >x.c; gcc -static -nostdlib x.c -o a":                     true,
+		"echo 'int _start, __jit_x = 5;' >x.c; gcc -static -nostdlib x.c -o full; strip -o a full":                false,
+		"echo 'extern int __jit_x; int *f(void) { return &__jit_x; }' >x.c; gcc -shared -fPIC -nostdlib x.c -o a": false,
+		"echo 'int first, __jit_xy = 5;' >x.c; gcc -shared -fPIC -nostdlib x.c -o a":                              false,
+	} {
+		b, err := os.ReadFile(filepath.Join(fixture(t, script), "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		vaddr, ok := Variable(bytes.NewReader(b), "__jit_x")
+		if ok != want {
+			t.Errorf("%s: %v", script, ok)
+		}
+		if !ok {
+			continue
+		}
+		f, err := elf.NewFile(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range f.Progs {
+			if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr < p.Vaddr+p.Filesz {
+				if b[p.Off+vaddr-p.Vaddr] == 5 {
+					ok = false // as it should be
+				}
+			}
+		}
+		if ok {
+			t.Errorf("%s: another one, at %#x", script, vaddr)
+		}
+	}
+}
+
+func FuzzJITObject(f *testing.F) {
+	f.Add([]byte("\x7fELF"))
+	if len(seeds(f)) > 0 {
+		f.Add(object(f, 0x1000))
+		f.Add(seeds(f)[0])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		Variable(bytes.NewReader(b), "main")
+		o, err := OpenJITObject(b, false)
+		if err != nil {
+			return
+		}
+		o.Code(func(lo, hi uint64) {
+			if lo >= hi || !o.Covers(lo) {
+				t.Errorf("%#x-%#x", lo, hi)
+			}
+			o.Frames(lo, nil)
+			o.Frames(hi-1, nil)
+		})
+	})
+}
