@@ -57,8 +57,11 @@ func ends(rec *trace.Recording) []int64 {
 	end := int64(math.MaxInt64)
 	seen := make([]bool, len(out))
 	for i := len(rec.Maps) - 1; i >= 0; i-- {
-		// Generations of one time: the last of them is the one that counts.
-		if i+1 < len(rec.Maps) && rec.Maps[i+1].At > rec.Maps[i].At {
+		if i+1 < len(rec.Maps) {
+			// Generations of one time: the last of them is the one that counts.
+			if rec.Maps[i+1].At == rec.Maps[i].At {
+				continue
+			}
 			end = int64(rec.Maps[i+1].At)
 		}
 		for _, m := range rec.Maps[i].Mappings {

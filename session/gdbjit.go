@@ -229,7 +229,10 @@ func (g *gdbJIT) problems() (out []string) {
 // modules that were not searched yet.
 func (m *modules) variables(name string, searched map[[2]uint64]bool) (out []uint64) {
 	m.sending.Lock()
-	maps := m.last.maps
+	var maps []stack.Mapping
+	if n := len(m.recent); n > 0 {
+		maps = m.recent[n-1].maps
+	}
 	m.sending.Unlock()
 	for i := range maps {
 		mp := &maps[i]

@@ -3,6 +3,7 @@ package session
 import (
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 
 	"github.com/sliverprof/sliver/live"
@@ -27,8 +28,8 @@ type modules struct {
 
 	vdso bool // the goroutine's own
 
-	sending sync.Mutex // one change at a time goes into queue; guards what follows
-	last    generation
+	sending sync.Mutex   // one change at a time goes into queue; guards what follows
+	recent  []generation // the last few, by time
 
 	mu    sync.Mutex // guards what follows
 	byKey map[moduleKey]int
@@ -70,19 +71,38 @@ func newModules(p *target.Process, r notebook) *modules {
 func (m *modules) generation(maps []stack.Mapping, at stack.Time, exec bool) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	m.last = generation{maps: maps, at: at, exec: exec}
-	m.queue <- m.last
+	m.send(generation{maps: maps, at: at, exec: exec})
+}
+
+// maxRecent is how many generations are remembered for reused: those of the
+// time between two looks at what the program says of its code.
+const maxRecent = 64
+
+func (m *modules) send(g generation) {
+	m.recent = append(m.recent, g)
+	if len(m.recent) > 2*maxRecent {
+		m.recent = append(m.recent[:0], m.recent[maxRecent:]...)
+	}
+	m.queue <- g
 }
 
 // reused is called when code that the program made has taken the place of
-// other code at the time at: from then on, which is returned and may be a
-// little later, the same memory is a module of its own.
-func (m *modules) reused(at stack.Time) stack.Time {
+// other code at the time at: from then on the same memory is a module of its
+// own. Generations that have been told since are told again, with that module.
+func (m *modules) reused(at stack.Time) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
-	m.last = generation{maps: m.last.maps, at: max(at, m.last.at+1), reused: true}
-	m.queue <- m.last
-	return m.last.at
+	n := len(m.recent)
+	for n > 1 && m.recent[n-1].at >= at {
+		n--
+	}
+	later := slices.Clone(m.recent[n:])
+	g := m.recent[n-1]
+	m.recent = m.recent[:n]
+	m.send(generation{maps: g.maps, at: at, reused: true})
+	for _, g := range later {
+		m.send(g)
+	}
 }
 
 func (m *modules) run() {

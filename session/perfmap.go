@@ -261,7 +261,8 @@ func (x *perfMap) reused(at stack.Time) stack.Time {
 
 func (x *perfMap) note(at stack.Time) stack.Time {
 	x.pending = false
-	x.noted = x.mods.reused(at)
+	x.mods.reused(at)
+	x.noted = at
 	if x.left--; x.left == 0 && x.keep == 0 {
 		x.left, x.apart = maxReuses, 2*x.apart
 	}

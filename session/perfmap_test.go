@@ -187,11 +187,34 @@ func TestNodeNames(t *testing.T) {
 	}
 }
 
+// A reuse that is known of only after the next change of the memory is noted
+// before it, and that change again.
+func TestReusedBefore(t *testing.T) {
+	m := newModules(nil, nil)
+	for at := stack.Time(0); at <= 40; at += 10 {
+		m.generation([]stack.Mapping{{Start: uint64(at)}}, at, at == 30)
+	}
+	m.reused(25)
+	m.reused(45)
+	close(m.queue)
+	got := ""
+	for g := range m.queue {
+		got += fmt.Sprintf("%d:%d,%v,%v ", g.at, g.maps[0].Start, g.exec, g.reused)
+	}
+	if want := "0:0,false,false 10:10,false,false 20:20,false,false 30:30,true,false 40:40,false,false " +
+		"25:20,false,true 30:30,true,false 40:40,false,false 45:40,false,true "; got != want {
+		t.Errorf("got  %s\nwant %s", got, want)
+	}
+}
+
 // Generations come no faster than they may, further apart as there are more,
 // and what that and the bounds cost is told.
 func TestPerfMapBounds(t *testing.T) {
 	ms := stack.Time(time.Millisecond)
-	x := &perfMap{mods: newModules(nil, nil), take: func(trace.Captured) {}, gdb: newGDBJIT(nil, nil, nil), apart: lookEvery, left: 10}
+	m := newModules(nil, nil)
+	m.generation(nil, 0, false)
+	<-m.queue
+	x := &perfMap{mods: m, take: func(trace.Captured) {}, gdb: newGDBJIT(nil, nil, nil), apart: lookEvery, left: 10}
 	var noted []stack.Time
 	at := stack.Time(time.Second)
 	for i := range 400 {
