@@ -147,6 +147,7 @@ var programs = map[string]map[string]recipe{
 	"c/calls":     {"O2": cVariants["O2"], "O0": cVariants["O0"]},
 	"c/trouble":   {"O2": cVariants["O2"]},
 	"c/jitreuse":  {"O2": cVariants["O2"]},
+	"c/naps":      {"O0": cVariants["O0"], "O2fp": gcc("-O2", "-g", "-fno-omit-frame-pointer")},
 	"c/gdbjit":    {"O2": cVariants["O2"]},
 	"cpp/chain":   cppVariants,
 
