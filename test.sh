@@ -270,8 +270,8 @@ race_short() { go test -race -short -p=1 -timeout=10m -skip='^(TestTruth|TestTur
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {
-	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=60m -run 'TestKilled$|TestSamplerStopped|TestStoppedTruth|TestUnseen|TestAsWithout|TestOnlyWhenNeeded|TestKilledOften' \
-		./target ./session ./cmd/sliver
+	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=60m -run 'TestKilled$|TestSamplerStopped|TestStoppedTruth|TestUnseen|TestAsWithout|TestOnlyWhenNeeded|TestKilledOften|TestWalkEachInstruction' \
+		./target ./session ./cmd/sliver ./unwind/gopcln
 }
 benchmarks() { go test -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 

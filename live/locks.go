@@ -40,7 +40,7 @@ type reading struct {
 
 const (
 	askShare = 20         // of the time, as its divisor, may go to reading the list for waits that are not new
-	askMost  = 50_000_000 // ns: however long that took
+	askMost  = 25_000_000 // ns: however long that took
 	askLine  = 20_000     // ns to leave it alone for each line, of which one takes about 1 µs of a CPU
 )
 

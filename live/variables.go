@@ -65,7 +65,8 @@ func (v *Variables) Preload() {
 // Close waits until no file is being read any more.
 func (v *Variables) Close() { v.wg.Wait() }
 
-// Lookup finds the variable that addr lies in: wait.Config.Data.
+// Lookup finds the variable that addr lies in, or at least the file:
+// wait.Config.Data.
 func (v *Variables) Lookup(addr uint64) (wait.Symbol, bool) {
 	s, ok, _ := v.lookup(addr, true)
 	return s, ok
@@ -84,7 +85,8 @@ func (v *Variables) lookup(addr uint64, patient bool) (s wait.Symbol, ok, pendin
 	}
 	name, off, ok := f.table.Lookup(vaddr)
 	if !ok {
-		return s, false, false
+		// No name, but a place: the same one the next time.
+		return wait.Symbol{Offset: vaddr, Module: mp.Path}, f.load.Spans(vaddr), false
 	}
 	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: mp.Path}, true, false
 }

@@ -32,11 +32,12 @@ const (
 )
 
 // perfMap follows what the target says of the code that it makes while it runs:
-// its perf map, and the files of GDB's JIT interface. What is added has a time, and where code takes the place of other code
-// a generation of the memory is noted, so that an address means what was there
-// at the time. What came between two looks counts from the first of them on: a
-// short call of old code may be named wrongly for that, but not a long one of
-// new code. The map stays open, and can be read when the process is gone.
+// its perf map, and the files of GDB's JIT interface. What is added has a time,
+// and where code takes the place of other code a generation of the memory is
+// noted, so that an address means what was there at the time. What came between
+// two looks counts from the first of them on: a short call of old code may be
+// named wrongly for that, but not a long one of new code. The map stays open,
+// and can be read when the process is gone.
 type perfMap struct {
 	proc *target.Process
 	live *live.Target

@@ -83,14 +83,14 @@ func recordFor(t *testing.T, pid int, o Options) stack.ThreadStats {
 // Threads that block in every system call that a stop could cut short are
 // sampled at 1 kHz, recording after recording, beside the same program left
 // alone: no call ends with EINTR or early, and none later for it. In the form
-// without optimisation, registers are missing where stacks are read, so that
-// blocked threads are stopped where the policy allows it. SLIVER_LONG=1: 10 s
+// with frame pointers and without tables, registers are missing where stacks are
+// read, so that blocked threads are stopped where the policy allows it. SLIVER_LONG=1: 10 s
 // for each policy and form.
 func TestUnseen(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	total, variants := 2*time.Second, []string{"O0"}
+	total, variants := 2*time.Second, []string{"fp"}
 	if long() {
-		total, variants = 10*time.Second, []string{"O0", "O2"}
+		total, variants = 10*time.Second, []string{"fp", "O2"}
 	}
 	for _, variant := range variants {
 		for _, policy := range []sampler.StopPolicy{sampler.StopAuto, sampler.StopRunning, sampler.StopAlways} {
@@ -153,10 +153,10 @@ func unseenRound(t *testing.T, variant string, policy sampler.StopPolicy, total 
 		t.Errorf("the accounts of this test are not those it wants: %+v", sum)
 	}
 	// What it is about: calls were put back.
-	if wants := variant == "O0" && policy != sampler.StopRunning; wants && sum.Restarted == 0 {
+	if wants := variant == "fp" && policy != sampler.StopRunning; wants && sum.Restarted == 0 {
 		t.Error("no call was put back: does this test still test it?")
 	}
-	if policy == sampler.StopRunning && strings.HasPrefix(variant, "O0") && sum.Part == 0 {
+	if policy == sampler.StopRunning && strings.HasPrefix(variant, "fp") && sum.Part == 0 {
 		t.Error("no stack was read in part: registers are not missing any more")
 	}
 	if late > 0 && sum.Late > sum.Samples/2 {

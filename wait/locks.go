@@ -2,6 +2,7 @@ package wait
 
 import (
 	"fmt"
+	"path"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,11 @@ func (a *args) place(l *Lock) {
 	if r.c.Data != nil {
 		if s, ok := r.c.Data(l.Addr); ok {
 			l.Symbol, l.Module = s.Name, s.Module
-			if s.Offset != 0 {
+			switch {
+			case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // that says more
+			case s.Name == "":
+				l.Symbol = fmt.Sprintf("%s+%#x", path.Base(s.Module), s.Offset)
+			case s.Offset != 0:
 				l.Symbol += fmt.Sprintf("+%#x", s.Offset)
 			}
 		}

@@ -61,8 +61,8 @@ type Info struct {
 // Lock is a lock with its place among the target's data.
 type Lock struct {
 	lock.Lock
-	Symbol string // "cache_lock", "malloc arena", "registry+0x40"; "" unknown
-	Module string // path of the file that the symbol is in; "" unknown
+	Symbol string // "cache_lock", "malloc arena", "registry+0x40", "libfoo.so+0x4040"; "" unknown
+	Module string // path of the file that it is in; "" unknown
 	Path   string // of the file, for file locks
 	Other  string // who Holder is, "postgres (process 4711)", where that is a thread of another process
 	Key    Key
@@ -81,8 +81,8 @@ type Key struct {
 
 // Symbol is a place among a program's data.
 type Symbol struct {
-	Name   string
-	Offset uint64 // from its start
+	Name   string // "": a variable that the file has no name for
+	Offset uint64 // from its start; without a name the file's own address (vaddr)
 	Module string // path
 }
 

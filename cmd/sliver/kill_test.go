@@ -27,7 +27,7 @@ func TestKilledOften(t *testing.T) {
 		t.Fatal(err)
 	}
 	spinning := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "3600")
-	prog := testprog.Start(t, testprog.Build(t, "c/calls", "O0"), "20", "50")
+	prog := testprog.Start(t, testprog.Build(t, "c/calls", "fp"), "20", "50")
 	prog.Line("end")
 	dir := t.TempDir()
 	policies := []string{"auto", "running", "always"}

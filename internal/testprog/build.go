@@ -102,7 +102,7 @@ func CacheDir(t testing.TB) string {
 // keeps others from doing the same work meanwhile.
 func (r recipe) build(cache, sources, program, variant string) (string, error) {
 	base := filepath.Base(program)
-	if base == "chainlib" {
+	if strings.HasSuffix(base, "lib") {
 		base += ".so"
 	}
 	key, err := r.key(sources, program)

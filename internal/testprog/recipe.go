@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // A recipe says how one variant of a program is compiled.
@@ -144,7 +145,7 @@ var programs = map[string]map[string]recipe{
 	"c/states":    {"O2": cVariants["O2"]},
 	"c/unusual":   {"O2": cVariants["O2"]},
 	"c/stuck":     {"O2": cVariants["O2"]},
-	"c/calls":     {"O2": cVariants["O2"], "O0": cVariants["O0"]},
+	"c/calls":     {"O2": cVariants["O2"], "fp": cVariants["fp"]},
 	"c/trouble":   {"O2": cVariants["O2"]},
 	"c/jitreuse":  {"O2": cVariants["O2"]},
 	"c/naps":      {"O0": cVariants["O0"], "O2fp": gcc("-O2", "-g", "-fno-omit-frame-pointer")},
@@ -155,6 +156,8 @@ var programs = map[string]map[string]recipe{
 	"locks/deadlock": lockVariants,
 	"locks/kitchen":  lockVariants,
 	"locks/pthread":  lockVariants,
+	"locks/guarded":  {"O2": gcc("-O2", "-g")},
+	"locks/guardlib": {"O2": gcc("-O2", "-g"), "stripped": gcc("-O2", "-s")},
 	"locks/shared":   lockVariants,
 	"locks/turns":    lockVariants,
 
@@ -181,7 +184,7 @@ func (r recipe) command(program, dir, out string) ([]string, error) {
 	switch r.compiler {
 	case "gcc", "musl-gcc", "arm64-gcc":
 		args := append(append([]string{tools[r.compiler][0]}, common...), r.flags...)
-		if program == "c/chainlib" {
+		if strings.HasSuffix(program, "lib") {
 			args = append(args, "-shared", "-fPIC")
 		}
 		return append(args, source+".c"), nil

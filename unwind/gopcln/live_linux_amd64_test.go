@@ -366,16 +366,16 @@ func TestWalkLiveVersions(t *testing.T) {
 // programs that change stacks and leave functions in unusual ways: some are so
 // rarely met by chance that nobody would miss them.
 func TestWalkEachInstruction(t *testing.T) {
-	steps := 40_000
-	if testing.Short() {
-		steps = 4_000
+	steps := 2_500
+	if os.Getenv("SLIVER_LONG") != "" {
+		steps = 40_000
 	}
 	for v, name := range toolchains {
 		if name == "" || testing.Short() {
 			continue
 		}
 		t.Run(name+"/recover", func(t *testing.T) {
-			walkSteps(t, build(t, versionBuild(v, "-ldflags=-s -w")), "recover", steps/4)
+			walkSteps(t, build(t, versionBuild(v, "-ldflags=-s -w")), "recover", steps)
 		})
 	}
 	for _, mode := range []string{"recover", "panic", "stack", "grow", "syscall", "time", "alloc", "chan", "switch"} {
@@ -397,6 +397,9 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 	}
 	const shown = 3
 	wrong, sig := map[uint64]int{}, 0
+	// recovery stores where it goes on, SP and PC, by two instructions
+	// (gp.sched in src/runtime/panic.go): at one of them the two do not agree.
+	half := map[uint64]bool{}
 	for i := range steps {
 		var ws syscall.WaitStatus
 		if _, err := syscall.Wait4(p.pid, &ws, waitAll, nil); err != nil || !ws.Stopped() {
@@ -419,7 +422,9 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 		s.frames, s.err = w.walk(regsOf(&regs))
 		// The goroutine is locked to the thread: it is never without.
 		if s.err != nil || !s.has("main.knownCaller") || s.frames[len(s.frames)-1].name != "runtime.goexit" {
-			if wrong[regs.Rip]++; wrong[regs.Rip] == 1 && len(wrong) <= shown {
+			if s.frames[0].name == "runtime.recovery" {
+				half[regs.Rip] = true
+			} else if wrong[regs.Rip]++; wrong[regs.Rip] == 1 && len(wrong) <= shown {
 				t.Logf("at %#x:%v", regs.Rip, s)
 			}
 		}
@@ -427,8 +432,8 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 			t.Fatal(e)
 		}
 	}
-	if len(wrong) > 0 {
-		t.Errorf("%d instructions where the walk is not complete", len(wrong))
+	if len(wrong) > 0 || len(half) > 1 {
+		t.Errorf("%d instructions where the walk is not complete, and %d of recovery", len(wrong), len(half))
 	}
 }
 
