@@ -49,30 +49,18 @@ func (w *Walker) follow(fn, pc uint64) (delta uint64, ok, known bool) {
 	if r == nil || r.mod == nil || pc >= r.end {
 		return 0, false, false
 	}
-	bias, ok := r.mod.bias(r)
-	if !ok {
+	bias, loaded := r.mod.bias(r)
+	if !loaded {
 		return 0, false, false
 	}
-	s := &scanner{w: w, m: r.mod, r: r, bias: bias, seen: map[uint64]bool{}}
-	first := path{pc: fn}
-	for _, n := range followed {
-		first.regs[n] = sym{kind: symAddr, base: n}
-	}
-	s.todo = append(s.todo, first)
-	for steps := 0; len(s.todo) > 0; {
-		p := s.todo[len(s.todo)-1]
-		s.todo = s.todo[:len(s.todo)-1]
-		for ; steps < maxScan && !s.seen[p.pc]; steps++ {
-			if p.pc == pc {
-				sp, fp := p.regs[rule.AMD64SP], p.regs[rule.AMD64FP]
-				both := sp.kind == symAddr && fp.kind == symAddr && sp.base == rule.AMD64SP && fp.base == rule.AMD64SP
-				return uint64(fp.off - sp.off), both && fp.off >= sp.off && fp.off-sp.off <= maxFrame, true
-			}
-			s.seen[p.pc] = true
-			if ret, ok := s.step(&p); ret || !ok {
-				break
-			}
+	w.scan(r.mod, r, bias, fn).run(func(p *path) bool {
+		if p.pc != pc {
+			return false
 		}
-	}
-	return 0, false, true
+		sp, fp := p.regs[rule.AMD64SP], p.regs[rule.AMD64FP]
+		both := sp.kind == symAddr && fp.kind == symAddr && sp.base == rule.AMD64SP && fp.base == rule.AMD64SP
+		delta, ok = uint64(fp.off-sp.off), both && fp.off >= sp.off && fp.off-sp.off <= maxFrame
+		return true
+	}, nil)
+	return delta, ok, true
 }

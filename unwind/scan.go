@@ -112,6 +112,39 @@ type scanner struct {
 	lack uint64 // address of a return address that could not be read; 0: none
 }
 
+// scan is a scanner that begins at pc, with registers as they are there.
+func (w *Walker) scan(m *module, r *region, bias, pc uint64) *scanner {
+	first := path{pc: pc}
+	for _, n := range followed {
+		first.regs[n] = sym{kind: symAddr, base: n}
+	}
+	return &scanner{w: w, m: m, r: r, bias: bias, seen: map[uint64]bool{}, todo: []path{first}}
+}
+
+// run takes every way that the code goes, each instruction once. It ends with true
+// as soon as at, which is asked before an instruction, or ret, which is asked behind
+// a return, says so; nil is not asked.
+func (s *scanner) run(at, ret func(p *path) bool) bool {
+	for steps := 0; len(s.todo) > 0; {
+		p := s.todo[len(s.todo)-1]
+		s.todo = s.todo[:len(s.todo)-1]
+		for ; steps < maxScan && !s.seen[p.pc]; steps++ {
+			if at != nil && at(&p) {
+				return true
+			}
+			s.seen[p.pc] = true
+			returns, ok := s.step(&p)
+			if ok && returns && ret != nil && ret(&p) {
+				return true
+			}
+			if returns || !ok {
+				break
+			}
+		}
+	}
+	return false
+}
+
 func (s *scanner) bytes(pc uint64) []byte {
 	const longest = 15
 	if o := pc - s.at; o >= uint64(len(s.code)) || uint64(len(s.code))-o < longest {
@@ -133,28 +166,10 @@ func (s *scanner) bytes(pc uint64) []byte {
 // and the memory of the walk are used for nothing else. Without a rule, lack
 // is the address of a word that might have made one, and could not be read.
 func (w *Walker) ahead(m *module, r *region, bias, pc uint64, out *rule.Rule) (ok bool, lack uint64) {
-	s := &scanner{w: w, m: m, r: r, bias: bias, seen: map[uint64]bool{}}
-	first := path{pc: pc}
-	for _, n := range followed {
-		first.regs[n] = sym{kind: symAddr, base: n}
-	}
-	s.todo = append(s.todo, first)
-	for steps := 0; len(s.todo) > 0; {
-		p := s.todo[len(s.todo)-1]
-		s.todo = s.todo[:len(s.todo)-1]
-		for ; steps < maxScan && !s.seen[p.pc]; steps++ {
-			s.seen[p.pc] = true
-			ret, ok := s.step(&p)
-			if !ok {
-				break
-			}
-			if ret && s.accept(&p, out) {
-				return true, 0
-			}
-			if ret {
-				break
-			}
-		}
+	s := w.scan(m, r, bias, pc)
+	ok = s.run(nil, func(p *path) bool { return s.accept(p, out) })
+	if ok {
+		return true, 0
 	}
 	return false, s.lack
 }

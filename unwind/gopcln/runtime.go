@@ -154,7 +154,6 @@ type Thread struct {
 
 	// The last sample, on which Plan speculates.
 	curg   uint64
-	sought bool   // its locked goroutine, by reading all of m
 	parked span   // what of a goroutine's stack was needed
 	native span   // what of g0's stack was needed
 	rest   uint64 // highest SP at which g0's stack was left
@@ -411,6 +410,9 @@ func (t *Thread) prove(g uint64, l layout, mem rule.Words) bool {
 	t.m, t.g0, t.gsignal, t.procid, t.layout = m, g0, gsignal, id, l
 	t.signal, _ = stackOf(gsignal, mem)
 	t.rest = 0
+	if g, ok := mem.Word(m + l.curg); ok && g == 0 {
+		t.curg = t.seekLocked(mem)
+	}
 	return true
 }
 
@@ -466,10 +468,6 @@ func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
 // (runtime.LockOSThread) and that waits to go on: its calls are the thread's
 // still. 0 where there is none.
 func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
-	if t.curg == 0 && !t.sought {
-		t.sought = true
-		t.curg = t.seekLocked(mem)
-	}
 	if t.curg == 0 {
 		return 0, true
 	}
@@ -481,8 +479,8 @@ func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
 }
 
 // seekLocked finds the locked goroutine of a thread that has not been seen
-// running it. Where m has its number differs from version to version, but
-// there is just one goroutine that says that it is locked to this m.
+// running it. Where m keeps it differs from version to version, but there is
+// just one goroutine that says that it is locked to this m.
 func (t *Thread) seekLocked(mem rule.Words) uint64 {
 	const within = 1 << 10 // bytes of m, and then some: lockedg is at 400 to 600 in 1.16 to 1.26
 	for at := t.layout.curg + 8; at < within; at += 8 {
