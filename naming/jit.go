@@ -2,11 +2,9 @@ package naming
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
@@ -119,15 +117,13 @@ func (j *jitNames) readObjects(o Options, g *gatherer) {
 			g.problem("GDB's JIT interface: %v", err)
 			continue
 		}
-		var lines strings.Builder
-		x.Code(func(lo, hi uint64) { fmt.Fprintf(&lines, "%x %x %d\n", lo, hi-lo, len(j.objects)) })
-		j.objects = append(j.objects, x)
 		if j.code == nil {
 			j.code = &symbol.PerfLog{}
 		}
-		if err := j.code.Add(int64(c.At), strings.NewReader(lines.String())); err != nil {
+		if err := j.code.AddObject(int64(c.At), x, strconv.Itoa(len(j.objects))); err != nil {
 			g.problem("GDB's JIT interface: %v", err)
 		}
+		j.objects = append(j.objects, x)
 	}
 }
 

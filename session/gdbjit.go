@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"slices"
-	"strings"
+	"strconv"
 	"time"
 
 	"github.com/sliverprof/sliver/live"
@@ -61,8 +61,9 @@ type jitEntry struct{ entry, addr, size uint64 }
 
 type jitObject struct {
 	captured trace.Captured
-	sum      uint32 // of the file
-	tries    int    // how often it could not be understood
+	sum      uint32            // of the file
+	code     *symbol.JITObject // until look has held it against what was there
+	tries    int               // how often it could not be understood
 	seen     stack.Time
 }
 
@@ -108,12 +109,10 @@ func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
 		}
 	}
 	for _, o := range fresh {
-		if x, err := symbol.OpenJITObject(o.captured.Data, false); err == nil {
-			var lines strings.Builder
-			x.Code(func(lo, hi uint64) { fmt.Fprintf(&lines, "%x %x %x\n", lo, hi-lo, o.sum) })
-			r, _ := g.reuse.Add(strings.NewReader(lines.String())) // the lines are ours
-			again = again || r
+		if g.reuse.AddObject(o.code, strconv.FormatUint(uint64(o.sum), 16)) {
+			again = true
 		}
+		o.code = nil
 	}
 	return fresh, again
 }
@@ -189,10 +188,10 @@ func (g *gdbJIT) read(key jitEntry, was *jitObject, now stack.Time) *jitObject {
 	if was != nil && was.tries == 0 && was.sum == sum {
 		return nil
 	}
-	if err == nil {
-		_, err = symbol.OpenJITObject(b, false)
-	}
 	o := &jitObject{captured: trace.Captured{What: "gdb-jit", Data: b}, sum: sum}
+	if err == nil {
+		o.code, err = symbol.OpenJITObject(b, false)
+	}
 	if err != nil {
 		o.captured.Data = nil
 		if was != nil {

@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"fmt"
 	"hash/maphash"
 	"io"
 	"slices"
@@ -28,18 +27,42 @@ type perfPart struct {
 // same time. An error comes from r, or says that there are too many entries:
 // what was read before it counts.
 func (l *PerfLog) Add(at int64, r io.Reader) error {
-	if n := len(l.parts); n > 0 {
-		at = max(at, l.parts[n-1].at)
-	}
-	l.parts = append(l.parts, perfPart{at, len(l.entries)})
-	if len(l.entries) >= maxPerfEntries {
-		return fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
+	if err := l.begin(at); err != nil {
+		return err
 	}
 	bad, err := eachPerfLine(r, func(e perfEntry) bool {
 		l.entries = append(l.entries, e)
 		return len(l.entries) < maxPerfEntries
 	})
 	l.Bad += bad
+	return err
+}
+
+// begin begins a part.
+func (l *PerfLog) begin(at int64) error {
+	if n := len(l.parts); n > 0 {
+		at = max(at, l.parts[n-1].at)
+	}
+	l.parts = append(l.parts, perfPart{at, len(l.entries)})
+	if len(l.entries) >= maxPerfEntries {
+		return errPerfEntries
+	}
+	return nil
+}
+
+// AddObject is Add for the code of o, all of it under one name.
+func (l *PerfLog) AddObject(at int64, o *JITObject, name string) error {
+	if err := l.begin(at); err != nil {
+		return err
+	}
+	var err error
+	o.Code(func(lo, hi uint64) {
+		if len(l.entries) >= maxPerfEntries {
+			err = errPerfEntries
+			return
+		}
+		l.entries = append(l.entries, perfEntry{lo: lo, hi: hi, name: name})
+	})
 	return err
 }
 
@@ -142,15 +165,35 @@ const maxReusePieces = 1 << 19
 // Add reads a part of a perf map and reports whether code in it took the place
 // of code of another name in parts before.
 func (u *Reuse) Add(r io.Reader) (again bool, err error) {
+	var fresh []piece
+	_, err = eachPerfLine(r, func(e perfEntry) bool {
+		fresh = append(fresh, u.piece(e.lo, e.hi, e.name))
+		return len(fresh) < maxReusePieces
+	})
+	return u.add(fresh), err
+}
+
+// AddObject is Add for the code of o, all of it under one name.
+func (u *Reuse) AddObject(o *JITObject, name string) (again bool) {
+	var fresh []piece
+	o.Code(func(lo, hi uint64) {
+		if len(fresh) < maxReusePieces {
+			fresh = append(fresh, u.piece(lo, hi, name))
+		}
+	})
+	return u.add(fresh)
+}
+
+func (u *Reuse) piece(lo, hi uint64, name string) piece {
 	if u.pages == nil {
 		u.pages, u.seed = map[uint64][]piece{}, maphash.MakeSeed()
 	}
+	return piece{lo, hi, maphash.String(u.seed, name)}
+}
+
+// add reports whether what is fresh took the place of code of another name.
+func (u *Reuse) add(fresh []piece) (again bool) {
 	const page = 12
-	var fresh []piece
-	_, err = eachPerfLine(r, func(e perfEntry) bool {
-		fresh = append(fresh, piece{e.lo, e.hi, maphash.String(u.seed, e.name)})
-		return len(fresh) < maxReusePieces
-	})
 	// First all are held against what was there, then they are there: the part
 	// itself says nothing of the order in time.
 	for _, add := range []bool{false, true} {
@@ -182,5 +225,5 @@ func (u *Reuse) Add(r io.Reader) (again bool, err error) {
 			}
 		}
 	}
-	return again, err
+	return again
 }

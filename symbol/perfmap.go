@@ -48,6 +48,8 @@ func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 	return m, err
 }
 
+var errPerfEntries = fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
+
 // eachPerfLine yields the entries of a map in the order in which they stand,
 // and counts the lines that make no sense. yield says whether there is room for
 // more.
@@ -69,7 +71,7 @@ func eachPerfLine(r io.Reader, yield func(perfEntry) bool) (bad int, err error) 
 			if e, ok := parsePerfLine(s); !ok {
 				bad++
 			} else if !room {
-				return bad, fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
+				return bad, errPerfEntries
 			} else {
 				room = yield(e)
 			}
