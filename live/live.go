@@ -40,7 +40,7 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	t := &Target{proc: p, onMap: onMap}
+	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
 	if _, err := t.remap(false); err != nil {
 		return nil, err

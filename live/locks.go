@@ -14,20 +14,27 @@ import (
 
 // lockReader reads /proc/locks for groups, which cannot wait for it: a reading
 // takes some ms, for the kernel waits until nobody on any CPU is at work on a file
-// lock. It has a goroutine while somebody asks, on the threads that package
-// background has lowered. Its methods may be called from any goroutine.
+// lock. Before that it looks for descriptors of the files in question, by which a
+// group finds out itself who holds a lock (wait.Openers). It has a goroutine while
+// somebody asks, on the threads that package background has lowered. Its methods
+// may be called from any goroutine.
 type lockReader struct {
+	pid  int          // of the process
+	open wait.Openers // of the files that were asked for
+
 	// read replaces the reading; nil: /proc/locks is read.
 	read func() *wait.FileLocks
 
-	last atomic.Pointer[reading] // nil: none yet
+	last  atomic.Pointer[reading] // nil: none yet
+	found atomic.Uint32           // how often there were new descriptors
 
 	mu    sync.Mutex
-	going bool                // there is a goroutine
-	asked map[*waits]struct{} // since the last reading began
-	now   map[*waits]struct{} // before it did: they are to be woken when it ends
-	next  stack.Time          // when to read again at the earliest
-	took  stack.Time          // of the last reading
+	going bool                     // there is a goroutine
+	files map[wait.FileID]struct{} // that were asked for since the last reading began
+	asked map[*waits]struct{}      // since then
+	now   map[*waits]struct{}      // before it did: they are to be woken when it ends
+	next  stack.Time               // when to read again at the earliest
+	took  stack.Time               // of the last reading
 }
 
 // reading is what /proc/locks said. It is only read.
@@ -44,14 +51,18 @@ const (
 	askLine  = 20_000     // ns to leave it alone for each line, of which one takes about 1 µs of a CPU
 )
 
-// ask has the list read, and w woken after a reading that begins from now on.
-func (r *lockReader) ask(w *waits) {
+// ask has the list read for a lock of the file f, and w woken after a reading that
+// begins from now on.
+func (r *lockReader) ask(w *waits, f wait.FileID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.asked == nil {
-		r.asked = map[*waits]struct{}{}
+		r.asked, r.files = map[*waits]struct{}{}, map[wait.FileID]struct{}{}
 	}
 	r.asked[w] = struct{}{}
+	if f.Inode != 0 {
+		r.files[f] = struct{}{}
+	}
 	if !r.going {
 		r.going = true
 		go r.run()
@@ -82,9 +93,12 @@ func (r *lockReader) run() {
 			r.mu.Unlock()
 			return
 		}
-		r.now, r.asked = r.asked, nil
+		var of map[wait.FileID]struct{}
+		r.now, r.asked, of, r.files = r.asked, nil, r.files, nil
 		r.mu.Unlock()
 
+		last := r.last.Load()
+		r.find(of, last)
 		x := &reading{began: target.Now()}
 		if r.read != nil {
 			x.list = r.read()
@@ -92,6 +106,7 @@ func (r *lockReader) run() {
 			x.list = readLocks()
 		}
 		x.at = target.Now()
+		r.find(of, x)
 
 		r.mu.Lock()
 		// Of two times the shorter one: in the other this program may have had no CPU.
@@ -107,6 +122,37 @@ func (r *lockReader) run() {
 		}
 		r.now = nil
 		r.mu.Unlock()
+	}
+}
+
+// find looks who has files open, of the process's relatives and of those that x
+// shows, and wakes who asks if there are new ones.
+func (r *lockReader) find(of map[wait.FileID]struct{}, x *reading) {
+	if r.pid == 0 || len(of) == 0 {
+		return
+	}
+	sys, err := procdir.Open("/proc")
+	if err != nil {
+		return
+	}
+	defer sys.Close()
+	relatives := wait.Relatives(sys, r.pid)
+	var news bool
+	for f := range of {
+		pids := relatives
+		if x != nil {
+			pids = append(x.list.Of(f.Inode), relatives...)
+		}
+		news = r.open.Find(sys, f, pids) || news
+	}
+	if !news {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.found.Add(1)
+	for w := range r.now {
+		w.wake()
 	}
 }
 
@@ -130,6 +176,9 @@ type fileWait struct {
 	// need is when a reading must have begun to be of interest: not before the wait
 	// was seen, and not soon after the last one.
 	need stack.Time
+	// soon is when the descriptors of the file may be looked at next, knew when they
+	// last told who holds the lock.
+	soon, knew stack.Time
 }
 
 // ran reports whether the thread has run since its counters were c.
@@ -163,16 +212,31 @@ func (f *fileWait) settle(call *stack.Call) {
 	f.seen(&after, target.Now())
 }
 
-// askFile asks who holds the file lock that x waits for, if it is time to.
-func (w *waits) askFile(x *waiting) {
+// askFile finds out who holds the file lock that x waits for, as of at, and asks for
+// the list of all if the descriptors that are known do not tell.
+func (w *waits) askFile(x *waiting, at stack.Time) {
 	f := x.file
 	if !f.sure {
 		if f.settle(&x.call); !f.sure {
 			return // it is on its way back to sleep
 		}
 	}
-	if target.Now() >= f.need {
-		w.reader.ask(w)
+	now := target.Now()
+	if now >= f.soon {
+		f.soon = now + stack.Time(len(w.files))*askEach
+		known, sure, changed := w.r.TellSoon(x.thread, &w.reader.open, f.still)
+		if known {
+			f.knew = target.Now()
+		}
+		if changed {
+			w.put(x, x.thread.Info(), at, f.knew, f.to)
+		}
+		if known && sure {
+			return
+		}
+	}
+	if now >= f.need {
+		w.reader.ask(w, x.thread.File())
 	}
 }
 
@@ -184,6 +248,15 @@ const staleAfter = 20_000_000
 // wait for, as of the time at which the list of them was read. A thread that has run
 // since its wait was seen may have got its lock before that.
 func (w *waits) Late(since, until stack.Time) {
+	if n := w.reader.found.Load(); n != w.found {
+		w.found = n
+		for x := range w.files {
+			if now := target.Now(); x.thread.Info().Lock.Holder.TID == 0 && now < until {
+				x.file.soon = 0
+				w.askFile(x, max(now, since))
+			}
+		}
+	}
 	r := w.reader.last.Load()
 	if r == nil || r == w.told {
 		return
@@ -191,7 +264,7 @@ func (w *waits) Late(since, until stack.Time) {
 	at := max(r.at, since)
 	for x := range w.files {
 		f := x.file
-		if !f.sure || r.began < f.need {
+		if !f.sure || r.began < f.need || r.at < f.knew {
 			continue
 		}
 		now := target.Now()

@@ -89,7 +89,9 @@ type flocked struct {
 	sink    told
 }
 
-func newFlocked(t *testing.T) *flocked {
+// newFlocked starts it. relatives: the descriptors of the program and of its parent,
+// this process, are looked at too.
+func newFlocked(t *testing.T, relatives bool) *flocked {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.lock")
 	held, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -129,6 +131,9 @@ func newFlocked(t *testing.T) *flocked {
 	}
 	t.Cleanup(func() { p.Close() })
 	tg := &Target{proc: p}
+	if relatives {
+		tg.locks.pid = p.PID()
+	}
 	tg.locks.read = func() *wait.FileLocks {
 		list := readLocks()
 		x.entered <- struct{}{}
@@ -183,7 +188,7 @@ const never = stack.Time(1 << 62)
 // A look at a thread that waits for a file lock does not wait for the list of
 // them. Who holds the lock is told when it comes, as of then.
 func TestFileLockLater(t *testing.T) {
-	x := newFlocked(t)
+	x := newFlocked(t, false)
 	x.look()
 	<-x.entered
 	for range 10 {
@@ -227,9 +232,64 @@ func TestFileLockLater(t *testing.T) {
 	}
 }
 
+// Who holds a lock is known before the list of all is read where the one who has it
+// is a relative: by the descriptor that holds it. Another file that comes to have
+// that descriptor is not taken for it.
+func TestFileLockSoon(t *testing.T) {
+	x := newFlocked(t, true)
+	for try := 0; ; try++ {
+		x.look()
+		<-x.woken // a descriptor was found
+		<-x.entered
+		x.Late(0, never)
+		h := x.sink.holders()
+		if len(h) == 0 && try < 10 {
+			x.release <- struct{}{} // the thread was woken meanwhile
+			<-x.woken
+			continue
+		}
+		if len(h) != 1 {
+			t.Fatalf("holders %v", h)
+		}
+		if tid, by := event.HolderFields(h[0].Payload()); tid != stack.TID(os.Getpid()) || by != event.KnownByKernel {
+			t.Errorf("holder %d by %d", tid, by)
+		}
+		break
+	}
+	w := x.by[x.info.TID]
+	tell := func() (known, sure, changed bool) {
+		return x.r.TellSoon(w.thread, &x.reader.open, func() bool { return true })
+	}
+	if known, sure, changed := tell(); !known || !sure || changed {
+		t.Errorf("asked again: known %v, sure %v, changed %v", known, sure, changed)
+	}
+	if known, _, _ := x.r.TellSoon(w.thread, &x.reader.open, func() bool { return false }); known {
+		t.Error("told of a thread that has run")
+	}
+	null, err := os.Open("/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	fd := int(x.held.Fd())
+	keep, err := syscall.Dup(fd) // the lock stays
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer syscall.Close(keep)
+	if err := syscall.Dup2(int(null.Fd()), fd); err != nil {
+		t.Fatal(err)
+	}
+	if known, _, _ := tell(); known {
+		t.Error("/dev/null holds a lock")
+	}
+	x.release <- struct{}{}
+	<-x.woken
+}
+
 // An event is not before those of the round that ended meanwhile.
 func TestFileLockOrder(t *testing.T) {
-	x := newFlocked(t)
+	x := newFlocked(t, false)
 	for try := 0; ; try++ {
 		x.look()
 		<-x.entered
@@ -251,7 +311,7 @@ func TestFileLockOrder(t *testing.T) {
 // Who held the lock when the list was read is not told of a thread that has got
 // it meanwhile, though it has not been looked at since.
 func TestFileLockGone(t *testing.T) {
-	x := newFlocked(t)
+	x := newFlocked(t, false)
 	x.look()
 	<-x.entered
 	if err := syscall.Flock(int(x.held.Fd()), syscall.LOCK_UN); err != nil {
@@ -271,7 +331,7 @@ func TestFileLockGone(t *testing.T) {
 
 // A group that ends is not woken any more, and no goroutine stays behind.
 func TestFileLockClosed(t *testing.T) {
-	x := newFlocked(t)
+	x := newFlocked(t, false)
 	x.look()
 	<-x.entered
 	x.reader.forget(x.waits)

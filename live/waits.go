@@ -127,6 +127,7 @@ type waits struct {
 	wake   func()                // has Late called
 	files  map[*waiting]struct{} // those that wait for a file lock
 	told   *reading              // whom it concerns have been told of it
+	found  uint32                // lockReader.found at the last Late
 }
 
 // asked is a lock that threads of the group wait for, as it was when one of
@@ -314,7 +315,7 @@ const askEach = 150_000 // ns for each lock
 // have it read once.
 func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	if x.file != nil {
-		w.askFile(x)
+		w.askFile(x, at)
 		return
 	}
 	a := x.at
@@ -456,7 +457,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		w.put(x, info, s.Time, asked, to)
 	}
 	if x.file != nil {
-		w.askFile(x)
+		w.askFile(x, s.Time)
 	}
 	if l != nil && l.Addr != 0 && x.id != 0 {
 		if len(w.words) >= maxWords {

@@ -16,13 +16,14 @@ func (a *args) flock() {
 	const shared = 1 // LOCK_SH
 	fd := int(int32(a.call.Args[0]))
 	d := a.r.files.Describe(fd)
+	w := line{class: "FLOCK", write: a.call.Args[1]&shared == 0, ranged: true, end: 1<<64 - 1}
 	typ := "exclusive flock"
-	if a.call.Args[1]&shared != 0 {
+	if !w.write {
 		typ = "shared flock"
 	}
 	a.say("%d %s, %s", fd, d.Text, typ)
 	a.on(&d)
-	a.fileLock(fd, &d, typ, "FLOCK")
+	a.fileLock(fd, &d, typ, w)
 }
 
 // fcntl: descriptor, command, struct flock {short type, whence; s64 start,
@@ -32,6 +33,7 @@ func (a *args) fcntl() {
 		setLockWait    = 7  // F_SETLKW
 		ofdSetLockWait = 38 // F_OFD_SETLKW
 		writeLock      = 1  // F_WRLCK
+		fromStart      = 0  // SEEK_SET
 	)
 	fd, cmd := int(int32(a.call.Args[0])), a.call.Args[1]
 	d := a.r.files.Describe(fd)
@@ -41,18 +43,23 @@ func (a *args) fcntl() {
 		a.on(&d)
 		return
 	}
-	class, typ := "POSIX", "fcntl"
+	w, typ := line{class: "POSIX"}, "fcntl"
 	if cmd == ofdSetLockWait {
-		class, typ = "OFDLCK", "open file description"
+		w.class, typ = "OFDLCK", "open file description"
 	}
 	var b [24]byte
 	if a.read(b[:], a.call.Args[2], "the struct flock") {
-		if binary.LittleEndian.Uint16(b[:]) == writeLock {
+		if w.write = binary.LittleEndian.Uint16(b[:]) == writeLock; w.write {
 			typ = "write " + typ
 		} else {
 			typ = "read " + typ
 		}
 		start, n := int64(binary.LittleEndian.Uint64(b[8:])), int64(binary.LittleEndian.Uint64(b[16:]))
+		w.start, w.end = uint64(start), uint64(start)+uint64(n)-1
+		if n == 0 {
+			w.end = 1<<64 - 1
+		}
+		w.ranged = binary.LittleEndian.Uint16(b[2:]) == fromStart && start >= 0 && n >= 0
 		switch {
 		case n == 0 && start == 0:
 		case n == 0:
@@ -64,23 +71,24 @@ func (a *args) fcntl() {
 	a.say("%s lock", typ)
 	a.info.Kind = KindLock
 	a.on(&d)
-	a.fileLock(fd, &d, typ, class)
+	a.fileLock(fd, &d, typ, w)
 }
 
 // fileLock says which lock it is, and who holds it if the list is read here.
-func (a *args) fileLock(fd int, d *files.Desc, typ, class string) {
+func (a *args) fileLock(fd int, d *files.Desc, typ string, w line) {
 	r := a.r
 	l := &Lock{Lock: lock.Lock{Kind: lock.File, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
-	l.Key = Key{Dev: class, Inode: 0}
+	l.Key = Key{Dev: w.class, Inode: 0}
 	a.info.Lock = l
-	l.line = line{class: class, pid: r.c.PID}
-	if class == "OFDLCK" {
-		l.line.pid = -1
+	l.line = w
+	l.line.pid = r.c.PID
+	if w.class == "OFDLCK" {
+		l.line.pid, l.line.ranged = -1, false
 	}
 	if s, ok := r.c.Proc.(files.Stater); ok {
 		if _, dev, n, err := s.Stat("fd/" + strconv.Itoa(fd)); err == nil {
-			l.line.inode = n
-			l.Key = Key{Dev: class + " " + strconv.FormatUint(dev, 16), Inode: n}
+			l.line.dev, l.line.inode = dev, n
+			l.Key = Key{Dev: w.class + " " + strconv.FormatUint(dev, 16), Inode: n}
 		}
 	}
 	switch {
@@ -97,7 +105,12 @@ func (a *args) fileLock(fd int, d *files.Desc, typ, class string) {
 type line struct {
 	class string
 	pid   int    // -1: an open file description's
+	dev   uint64 // as stat(2) has it
 	inode uint64 // 0: not known
+	write bool   // nobody else is to have it meanwhile
+	// ranged: which bytes are wanted is known, from start to end.
+	ranged     bool
+	start, end uint64
 }
 
 // FileLocks is what /proc/locks once said. It is only read, so several goroutines
