@@ -102,6 +102,8 @@ node nodejs
 npm npm
 chromium chromium
 rustc rustc
+gdc gdc
+ldc2 ldc
 /usr/lib/debug/.build-id libc6-dbg
 EOF
 }

@@ -4,6 +4,8 @@ import (
 	"strings"
 
 	"github.com/ianlancetaylor/demangle"
+
+	"github.com/sliverprof/sliver/symbol/dlang"
 )
 
 // Bounds on hostile and merely absurd names, in bytes.
@@ -14,12 +16,12 @@ const (
 	maxFunc    = 1 << 14 // a name that is not demangled is cut here
 )
 
-// isMangled reports whether s looks like a mangled C++ or Rust name.
+// isMangled reports whether s looks like a mangled C++, Rust or D name.
 func isMangled(s string) bool {
-	return strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
+	return dlang.Is(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
 }
 
-// Demangle makes a C++ or Rust name readable. Short leaves out parameters,
+// Demangle makes a C++, Rust or D name readable. Short leaves out parameters,
 // compilers' clone suffixes and, where a name is still very long, template
 // arguments. Other names, and those that cannot be read, come back as they are.
 func Demangle(name string, short bool) string {
@@ -47,6 +49,9 @@ func demangled(name string, short bool) (s string, ok bool) {
 			s, ok = "", false
 		}
 	}()
+	if dlang.Is(name) {
+		return ofD(name, short)
+	}
 	if !short {
 		s, err := demangle.ToString(name, demangle.MaxLength(longLog))
 		return s, err == nil && s != ""
@@ -59,6 +64,15 @@ func demangled(name string, short bool) (s string, ok bool) {
 		}
 	}
 	return s, err == nil && s != ""
+}
+
+// ofD is demangled for names of D.
+func ofD(name string, short bool) (string, bool) {
+	s, err := dlang.Demangle(name, dlang.Options{Params: !short})
+	if err == nil && short && len(s) > maxShort {
+		s, err = dlang.Demangle(name, dlang.Options{NoArgs: true})
+	}
+	return s, err == nil
 }
 
 // display picks what to show for a function with the name that its source gives

@@ -165,6 +165,7 @@ var programs = map[string]map[string]recipe{
 	"locks/rustturns": rustVariants,
 	"locks/goturns":   goVariants,
 
+	"d/names":     {"gdc": {compiler: "gdc", flags: []string{"-O1", "-g"}}, "ldc2": {compiler: "ldc2", flags: []string{"-O1", "-g"}}},
 	"rust/chain":  rustVariants,
 	"go/chain":    goVariants,
 	"go/routines": goVariants,
@@ -191,6 +192,10 @@ func (r recipe) command(program, dir, out string) ([]string, error) {
 	case "g++":
 		args := append(append([]string{"g++", "-std=c++17"}, common...), r.flags...)
 		return append(args, source+".cc"), nil
+	case "gdc":
+		return append(append([]string{"gdc", "-o", out}, r.flags...), source+".d"), nil
+	case "ldc2":
+		return append(append([]string{"ldc2", "-of=" + out}, r.flags...), source+".d"), nil
 	case "rustc":
 		args := []string{"rustc", "--edition=2021"}
 		return append(append(args, r.flags...), "-o", out, source+".rs"), nil
