@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/sliverprof/sliver/sampler"
@@ -86,7 +88,7 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	t.mu.Lock()
 	t.tracers = append(t.tracers, tr)
 	t.mu.Unlock()
-	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack}, nil
+	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack, proc: t.proc}, nil
 }
 
 // SelfCPU is the CPU time in ns that this program has used, the stops included.
@@ -225,6 +227,8 @@ type tracer struct {
 	w     *target.Window
 	v     *sampler.View // that the window is for at the moment
 	max   int
+	proc  *target.Process
+	ahead target.Ahead
 }
 
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
@@ -232,7 +236,7 @@ func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
 	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
 		return translate(err)
 	}
-	t.result(v)
+	t.show(t.w, v)
 	return nil
 }
 
@@ -242,7 +246,7 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 	if !ok || err != nil {
 		return false, translate(err)
 	}
-	t.result(v)
+	t.show(t.w, v)
 	return true, nil
 }
 
@@ -264,20 +268,19 @@ func (t *tracer) prepare(v *sampler.View) {
 
 // more shows the view what there is so far and passes on what it wants.
 func (t *tracer) more() []stack.Span {
-	t.blocks(t.v)
+	t.blocks(t.w, t.v)
 	return t.v.More(&t.w.Regs, &t.v.Mem)
 }
 
-func (t *tracer) result(v *sampler.View) {
-	w := t.w
+// show has the view show what a window holds.
+func (t *tracer) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Stopped, v.Resumed, v.Restarted, v.Group = w.Asked, w.Stopped, w.Resumed, w.Restarted, w.Group
-	t.blocks(v)
+	t.blocks(w, v)
 }
 
 // blocks hands on what was copied: the stack last.
-func (t *tracer) blocks(v *sampler.View) {
-	w := t.w
+func (t *tracer) blocks(w *target.Window, v *sampler.View) {
 	v.Regs = &w.Regs
 	v.Mem.Blocks = v.Mem.Blocks[:0]
 	for i := range v.Spans {
@@ -288,6 +291,39 @@ func (t *tracer) blocks(v *sampler.View) {
 	}
 	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: w.StackAddr, Data: w.Stack()})
 }
+
+// GoAhead implements sampler.AheadTracer.
+func (t *tracer) GoAhead(a *sampler.Ahead) bool {
+	if t.space.Managed() || a.ByClock && !exactClocks() {
+		return false
+	}
+	x := &t.ahead
+	x.Process, x.ByClock, x.Fresh, x.Due, x.End, x.Pause, x.Long, x.Age = t.proc, a.ByClock, a.Fresh, a.Due, a.End, a.Pause, a.Long, a.Age
+	x.Items = x.Items[:0]
+	for i := range a.Items {
+		it := &a.Items[i]
+		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters),
+			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
+	}
+	ok := t.Tracer.GoAhead(x, t.w.Cap())
+	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, translate(x.Err)
+	return ok
+}
+
+// Taken implements sampler.AheadTracer.
+func (t *tracer) Taken(n int, v *sampler.View) {
+	w := t.Tracer.Taken(n)
+	v.Spans = w.Spans
+	t.show(w, v)
+}
+
+// exactClocks reports whether the CPU time of processes is kept up to date at least
+// at each scheduler's tick: CPUs without ticks do that once a second.
+var exactClocks = sync.OnceValue(func() bool {
+	b, err := os.ReadFile("/sys/devices/system/cpu/nohz_full")
+	s := strings.TrimSpace(string(b))
+	return err != nil || s == "" || s == "(null)"
+})
 
 func (t *tracer) Now() stack.Time { return target.Now() }
 

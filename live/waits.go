@@ -351,6 +351,20 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	}
 }
 
+// Busy implements sampler.Waits: somebody waits for a lock that has a holder, or for
+// one whose name is being looked up.
+func (w *waits) Busy() bool {
+	if len(w.locks) > 0 || len(w.files) > 0 {
+		return true
+	}
+	for _, x := range w.by {
+		if x.pending != 0 || x.unnamed != 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // function is wait.Look.Function.
 func (w *waits) function(addr uint64) string {
 	name, _ := w.vars.KnownFunction(addr)

@@ -43,6 +43,7 @@ type group struct {
 	rested  stack.Time // when the last round ended
 	turn    int        // index of the thread that comes first of those that sleep
 	held    stack.Time // since when Pause holds, 0: it does not
+	ahead   ahead
 }
 
 // tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
@@ -59,6 +60,7 @@ func (g *group) init() (err error) {
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
+	g.ahead.tracer, _ = g.tracer.(AheadTracer)
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits(g.wake)
 	}
@@ -118,6 +120,12 @@ func (g *group) run() (free bool) {
 			g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
 			now = g.tracer.Now()
 		}
+		if pending == 0 && g.foresee(now) && g.goAhead() {
+			g.rested = g.tracer.Now()
+			g.s.peek(g.rested)
+			continue
+		}
+		now = g.tracer.Now()
 		if now < g.tick.due {
 			until := g.tick.due
 			if pending > 0 {
@@ -142,6 +150,7 @@ func (g *group) rest(now stack.Time, pending int) {
 		until = now + 50_000_000 // paused: Resume does not wake
 	}
 	if g.s.paused.Load() && g.held == 0 {
+		g.confirmAll()
 		g.held = now
 	}
 	g.tracer.SleepUntil(until)
@@ -163,6 +172,7 @@ func (g *group) every() int64 { return g.s.ivl.Load() }
 
 // setRate starts the clock anew at now.
 func (g *group) setRate(now stack.Time) {
+	g.confirmAll()
 	changed := g.tick.every != 0
 	g.tick = tick{every: g.every()}
 	// The groups take turns: tick 0 is on now, and the next one comes after a
@@ -219,35 +229,31 @@ func (g *group) round(now stack.Time) {
 		if g.waits != nil {
 			g.waits.Forget(0)
 		}
+		g.confirmAll()
 		for _, th := range g.threads {
 			th.sink.End(now, stack.WhyExec)
 			th.reset()
 		}
 	}
+	g.ahead.rest = max(g.ahead.rest-1, 0)
 	g.waited = 0
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
-	ended, _ := g.visitAll(true, 0, end)
+	g.visitAll(true, 0, end)
 	// Those that sleep come in turn: the round goes on where time was up in the
 	// one before.
 	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
-	gone, turn := g.visitAll(false, g.turn, until)
-	ended, g.turn = ended || gone, turn
-	kept := g.threads
-	if ended {
-		kept = g.threads[:0]
-	}
+	g.turn = g.visitAll(false, g.turn, until)
+	kept := g.threads[:0]
 	for _, th := range g.threads {
 		th.done = false
-		if ended {
-			if th.ended {
-				th.file.Close()
-				g.size.Add(-1)
-				g.s.gone(th)
-				continue
-			}
-			kept = append(kept, th)
+		if th.ended {
+			th.file.Close()
+			g.size.Add(-1)
+			g.s.gone(th)
+			continue
 		}
+		kept = append(kept, th)
 	}
 	clear(g.threads[len(kept):])
 	g.threads = kept
@@ -259,9 +265,9 @@ func (g *group) round(now stack.Time) {
 const sleepShare = 2
 
 // visitAll visits the threads that were active at the last look, or those that
-// were not, beginning with the one of an index. It reports whether any ended,
-// and which was the first that it had no time for.
-func (g *group) visitAll(active bool, from int, until stack.Time) (ended bool, next int) {
+// were not, beginning with the one of an index. It returns which was the first that
+// it had no time for.
+func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	n := len(g.threads)
 	late := false
 	for i := range n {
@@ -277,9 +283,9 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (ended bool, n
 		if !late && g.tracer.Now() >= until {
 			late, next = true, at
 		}
-		ended = !g.visit(th, late) || ended
+		g.visit(th, late)
 	}
-	return ended, next
+	return next
 }
 
 // next sets the clock to the next tick. Ticks that have passed whole meanwhile
@@ -290,44 +296,49 @@ func (g *group) next() {
 	if missed := int64(now-g.tick.from)/g.tick.every - g.tick.k; missed > 0 {
 		g.tick.k += missed
 		for _, th := range g.threads {
-			th.acc.late.Add(uint64(missed))
-			th.sink.Gap(now, stack.WhyLate, missed*g.tick.every)
+			g.miss(th, now, missed)
 		}
 	}
 	g.tick.due = g.dueOf(g.tick.k)
 }
 
 // visit has one thread's tick: a look, or the reason why there is none, as that
-// the tick is over. It returns false when the thread has ended.
-func (g *group) visit(th *thread, late bool) bool {
+// the tick is over.
+func (g *group) visit(th *thread, late bool) {
 	now := g.tracer.Now()
 	if th.dropped.Load() {
+		g.confirm(th, false)
 		g.endThread(th, stack.WhyStopped)
-		return false
+		return
 	}
 	if th.broke(now, g.s.cfg.MaxOverhead) {
 		th.skipped++
 		th.acc.stretched.Add(1)
-		return true
+		return
 	}
 	if late {
 		// The others of the group took so long that this tick is over.
-		th.acc.late.Add(1)
-		th.sink.Gap(now, stack.WhyLate, g.tick.every)
-		return true
+		g.late(th, now)
+		return
 	}
-	err := g.look(th)
+	if err := g.look(th); err != nil {
+		g.failed(th, err)
+		return
+	}
+	g.heldBy(th, th.state == stack.StateTraced)
+	th.steadily(&g.sample)
+}
+
+// failed notes why there is no sample of a thread.
+func (g *group) failed(th *thread, err error) {
+	th.steady = 0
 	switch {
-	case err == nil:
-		g.heldBy(th, th.state == stack.StateTraced)
-		return true
 	case errors.Is(err, ErrGone):
 		g.endThread(th, stack.WhyGone)
-		return false
+		return
 	case errors.Is(err, errUnsure):
-		th.acc.late.Add(1)
-		th.sink.Gap(g.tracer.Now(), stack.WhyLate, g.tick.every)
-		return true
+		g.late(th, g.tracer.Now())
+		return
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
 		th.sink.Gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
@@ -343,7 +354,6 @@ func (g *group) visit(th *thread, late bool) bool {
 		th.sink.Gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
 	}
 	th.blocked = false // whatever was known of it is old
-	return true
 }
 
 // heldBy marks the moment when another tracer is seen to hold a thread.
@@ -366,6 +376,7 @@ func (g *group) endThread(th *thread, why stack.Why) {
 
 // end lets go of everything; free says that it could.
 func (g *group) end() (free bool) {
+	g.confirmAll()
 	for _, th := range g.threads {
 		th.sink.Flush()
 	}

@@ -104,6 +104,7 @@ type Sampler struct {
 	poke    chan struct{}
 	peeked  atomic.Int64 // when
 	peeks   atomic.Int64 // how often
+	away    atomic.Int32 // groups whose Tracer looks out for that
 	stamp   atomic.Uint64
 	started atomic.Bool
 	paused  atomic.Bool
@@ -289,7 +290,7 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 			return true
 		case <-t.C:
 		}
-		if n > 0 || s.peeks.Load() == seen || s.cfg.Yield {
+		if n > 0 || s.peeks.Load() == seen && s.away.Load() == 0 || s.cfg.Yield {
 			return true
 		}
 	}
@@ -426,7 +427,12 @@ func (s *Sampler) checkExec() {
 }
 
 // Pause holds sampling until Resume; threads run on.
-func (s *Sampler) Pause() { s.paused.Store(true) }
+func (s *Sampler) Pause() {
+	s.paused.Store(true)
+	for _, g := range s.groups {
+		g.wake()
+	}
+}
 
 // Resume goes on after Pause.
 func (s *Sampler) Resume() { s.paused.Store(false) }

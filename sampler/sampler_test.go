@@ -113,8 +113,9 @@ func (tr *fakeTracer) Wake() {
 	}
 }
 
-func (tr *fakeTracer) Now() stack.Time { return tr.now }
-func (tr *fakeTracer) Close()          {}
+func (tr *fakeTracer) Now() stack.Time   { return tr.now }
+func (tr *fakeTracer) fake() *fakeTracer { return tr }
+func (tr *fakeTracer) Close()            {}
 
 type fakeTarget struct {
 	threads []*fakeThread
@@ -124,6 +125,7 @@ type fakeTarget struct {
 	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
 	cancel  context.CancelFunc
 	traced  atomic.Bool
+	ahead   bool // its tracers can go ahead
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -154,7 +156,11 @@ func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
 }
 
 func (f *fakeTarget) Tracer(int) (Tracer, error) {
-	return &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}, nil
+	tr := &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
+	if f.ahead {
+		return &foreseer{fakeTracer: tr}, nil
+	}
+	return tr, nil
 }
 func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
 func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f.threads)), nil }
@@ -221,7 +227,7 @@ func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID
 		if err := g.init(); err != nil {
 			t.Fatal(err)
 		}
-		tr := g.tracer.(*fakeTracer)
+		tr := g.tracer.(interface{ fake() *fakeTracer }).fake()
 		tr.g = g
 		for _, th := range f.threads {
 			if g.main == (th.tid == 1) {

@@ -137,6 +137,9 @@ type Waits interface {
 	// if it is there by now. No event's time may be before since, when the last
 	// round ended; what there is no time for until the other one is left for the next.
 	Late(since, until stack.Time)
+	// Busy reports whether it is to look at each tick, though no thread has run: it
+	// asks who holds the locks that they wait for.
+	Busy() bool
 	// Forget drops what is known of a thread that ended, of all (0) at an exec.
 	Forget(tid stack.TID)
 	Close()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind"
 )
@@ -44,7 +43,11 @@ type thread struct {
 	state   stack.State
 	call    stack.Call
 	started bool
-	missed  bool   // what it waits for was not asked in the last round, for want of time
+	missed  bool  // what it waits for was not asked in the last round, for want of time
+	blind   bool  // ticks of Ahead.ByClock are still to be confirmed
+	behind  int64 // ticks left out since
+	steady  int   // how many samples in a row were had like the one before
+	way     stack.Way
 	owed    int64  // ns of waiting for a CPU that no sample has stood for yet
 	sp      uint64 // of a blocked thread, for Waits
 
@@ -135,10 +138,12 @@ func (g *group) look(th *thread) error {
 	var c Counters
 	at := g.tracer.Now() // before the counters: what they say to be so is so at this time too
 	if err := th.file.Counters(&c); err != nil {
+		g.confirm(th, false)
 		return err
 	}
+	g.confirm(th, th.unrun(&c))
 	for try, left := 0, false; try < readTries; try++ {
-		if th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU {
+		if th.unrun(&c) {
 			return g.unrun(th, c, at)
 		}
 		var call stack.Call
@@ -219,15 +224,25 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	return int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) > longCall
 }
 
-// unrun: the thread has not run since the last look, which saw it blocked.
+// unrun reports whether the thread was blocked at the last look, and has not run
+// since.
+func (th *thread) unrun(c *Counters) bool {
+	return th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU
+}
+
+// unrun has the sample of a thread that has not run since the last look.
 func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
+	g.unrunSample(th, c, at)
+	g.put(th)
+	return nil
+}
+
+func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	s := &g.sample
 	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: th.state, Call: th.call, Stack: s.Stack[:0]}
 	th.acc.unrun.Add(1)
 	th.active = false
-	g.put(th)
-	return nil
 }
 
 // stopAndWalk stops the thread for its sample. asleep is the call that it was
@@ -236,36 +251,47 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	if g.s.yielded.Load() {
 		return ErrTraced
 	}
-	s := &g.sample
-	v := &g.view
 	for try := 1; ; try++ {
 		if err := g.stopOnce(th, &c); err != nil {
 			return err
 		}
-		st := stack.StateRunning
-		if v.Call.Nr < 0 && th.started && th.stood(&c, try) {
-			st = stack.StateRunnable
-		}
-		*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
-			Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
-		if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
-			s.State, s.Call = stack.StateBlocked, v.Call // it goes back to sleep
-		} else {
-			asleep = nil
-		}
-		if v.Group {
-			s.State = stack.StateStopped
-		}
-		g.walkView(th, s)
-		if !th.again(s.Reason, try) {
+		asleep = g.walkStop(th, &c, asleep, try)
+		if !th.again(g.sample.Reason, try) {
 			break
 		}
 	}
+	g.stopped(th, c)
+	return nil
+}
+
+// walkStop makes a sample of the stop that the view shows. It returns the call that
+// the thread goes back to, if that is the one that it was asleep in.
+func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *stack.Call {
+	s, v := &g.sample, &g.view
+	st := stack.StateRunning
+	if v.Call.Nr < 0 && th.started && th.stood(c, try) {
+		st = stack.StateRunnable
+	}
+	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
+		Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
+	if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
+		s.State, s.Call = stack.StateBlocked, v.Call
+	} else {
+		asleep = nil
+	}
+	if v.Group {
+		s.State = stack.StateStopped
+	}
+	g.walkView(th, s)
+	return asleep
+}
+
+// stopped puts the sample of a stop.
+func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
 	th.active, th.blocked = true, false
-	th.counters, th.state, th.call = c, s.State, s.Call
+	th.counters, th.state, th.call = c, g.sample.State, g.sample.Call
 	g.put(th)
-	return nil
 }
 
 // stood reports whether a thread that has run since the last look counts as
@@ -305,6 +331,13 @@ func (g *group) stopOnce(th *thread, c *Counters) error {
 	if err := g.tracer.Stop(th.file, v); err != nil {
 		return err
 	}
+	g.charge(th, c)
+	return nil
+}
+
+// charge accounts for the stop that the view shows.
+func (g *group) charge(th *thread, c *Counters) {
+	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
 	th.pauses.Add(pause)
 	th.acc.stops.Add(1)
@@ -314,7 +347,6 @@ func (g *group) stopOnce(th *thread, c *Counters) error {
 	if v.Restarted {
 		th.acc.restarted.Add(1)
 	}
-	return nil
 }
 
 // longStop is more, in ns, than a thread takes to stop that has a CPU.
@@ -468,7 +500,15 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }
 
+// put writes the sample, and has it found out what the thread waits for.
 func (g *group) put(th *thread) {
+	g.write(th)
+	if g.waits != nil {
+		g.tellWait(th)
+	}
+}
+
+func (g *group) write(th *thread) {
 	th.started = true
 	if th.acc.samples.Add(1) == 1 {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
@@ -481,9 +521,6 @@ func (g *group) put(th *thread) {
 		th.acc.cpu.Store(g.sample.CPU - first)
 	}
 	th.sink.Sample(&g.sample)
-	if g.waits != nil {
-		g.tellWait(th)
-	}
 }
 
 // tellWait has it found out what th waits for: the thread runs, or sleeps
@@ -521,59 +558,3 @@ func (g *group) tooLong(th *thread) bool {
 
 // waitShare of a tick, as its divisor, may go to finding out what threads wait for.
 const waitShare = 8
-
-// purse is the most that a thread may have in hand for stops, as a share of
-// its time over this long (ns): what a burst may take.
-const purse = 200_000_000
-
-// broke reports whether the thread's stops have used up their share of its
-// time; then this tick is left out. Looks without a stop cost it nothing, but
-// whether one is needed is only known after the look begins: a thread that was
-// blocked at the last one is looked at all the same.
-func (th *thread) broke(now stack.Time, limit float64) bool {
-	if limit <= 0 {
-		return false
-	}
-	if th.paidAt == 0 {
-		th.paidAt, th.purse = now, limit*purse/10
-	}
-	part := 1.0
-	if th.share > 0 {
-		part = th.share
-	}
-	th.purse = min(th.purse+limit*part*float64(now-th.paidAt), limit*purse)
-	th.paidAt = now
-	return th.purse < 0 && th.active
-}
-
-// leastShare keeps a thread that hardly runs from never being stopped again.
-const leastShare = .02
-
-// measure notes which part of the time since the last stop the thread ran.
-func (th *thread) measure(now stack.Time) {
-	cpu := th.acc.cpu.Load()
-	if since := now - th.ranAt; th.ranAt != 0 && since > 0 {
-		th.share = min(max(float64(cpu-th.ran)/float64(since), leastShare), 1)
-	}
-	th.ran, th.ranAt = cpu, now
-}
-
-// pay takes a stop from the thread's purse, and marks in the recording how far
-// apart its samples have become, when that changes much.
-func (g *group) pay(th *thread, pause int64) {
-	if g.s.cfg.MaxOverhead <= 0 {
-		return
-	}
-	th.purse -= float64(pause)
-	if g.s.cfg.OverheadOfCPU {
-		th.measure(g.tracer.Now())
-	}
-	rate := th.skipped + 1
-	th.skipped = 0
-	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
-		th.rate = rate
-		now := g.tracer.Now()
-		th.sink.Event(now, event.Rate, uint64(rate*g.tick.every))
-		th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
-	}
-}

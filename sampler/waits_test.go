@@ -38,6 +38,7 @@ func (w *slowWaits) Late(since, until stack.Time) {
 }
 
 func (w *slowWaits) Forget(stack.TID) {}
+func (w *slowWaits) Busy() bool       { return false }
 func (w *slowWaits) Close()           {}
 
 // Finding out what threads wait for stops no blocked thread, and comes after

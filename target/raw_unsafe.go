@@ -98,6 +98,8 @@ type raw struct {
 	code    int32    // CLD_*
 	status  int32    // signal and event of the stop
 	errno   syscall.Errno
+	line    [128]byte // schedstat right after a stopper has attached
+	lineLen int
 }
 
 // ownVec is an iovec whose memory somebody else keeps: writing a pointer could

@@ -139,17 +139,12 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 	for try := 1; ; try++ {
 		end, lives := s.capture(t, w)
 		if !lives {
-			_ = unix.Munmap(s.mem)
-			tr.resting = nil
-			return ErrTimeout, true // somebody killed it
+			tr.lost(s)
+			return ErrTimeout, true
 		}
-		used := s.b.cpu[0]*1e9 + s.b.cpu[1]
-		tr.cpu.Add(used - s.cpu)
-		s.cpu = used
+		tr.ran(s)
 		if s.keeps() { // else it has stopped meanwhile
-			t.late.Store(true)
-			s.thread, tr.resting = t, nil
-			tr.keeping = append(tr.keeping, s)
+			tr.parted(s, t)
 		}
 		switch end {
 		case endRefused:
@@ -166,20 +161,13 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 			}
 			continue
 		case endDone:
-			if err := parseSchedstat(s.b.line[:s.b.n], &w.Counters); err != nil {
+			if err := parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters); err != nil {
 				return err, true
 			}
 			tr.done(t, w)
 			return nil, true
-		case endLate:
-			return ErrTimeout, true
-		case endDead, endGone:
-			return ErrGone, true
 		}
-		if w.raw.errno == unix.ESRCH {
-			return ErrGone, true
-		}
-		return fmt.Errorf("sample thread %d: %w", t.tid, w.raw.errno), true
+		return captureError(t, w, end), true
 	}
 }
 

@@ -29,9 +29,8 @@ type stopBlock struct {
 
 	end   int
 	errno syscall.Errno // of the attaching
-	line  [128]byte     // schedstat right after it
-	n     int           // bytes of that
 	cpu   [2]int64      // s and ns that the stopper has used
+	ahead ahead
 
 	set  uint64
 	ts   [2]int64
@@ -43,6 +42,7 @@ type stopBlock struct {
 const (
 	stopRest = iota
 	stopCapture
+	stopAhead
 	stopExit
 )
 
@@ -87,9 +87,14 @@ func stopperMain(b *stopBlock) {
 	raw6(syscall.SYS_PRCTL, prSetName, uintptr(unsafe.Pointer(&b.name)), 0, 0, 0, 0)
 	b.defaultAction(syscall.SIGCHLD)
 	for {
-		switch load32(&b.cmd) {
-		case stopCapture:
-			b.end = b.capture()
+		cmd := load32(&b.cmd)
+		switch cmd {
+		case stopCapture, stopAhead:
+			if cmd == stopCapture {
+				b.end = b.capture(b.w)
+			} else {
+				b.end = b.goAhead()
+			}
 			held := false
 			switch b.end {
 			case endLate:
@@ -154,20 +159,19 @@ func (b *stopBlock) rest(ns int64) {
 //
 //go:nosplit
 //go:norace
-func (b *stopBlock) capture() int {
-	w := b.w
-	b.n = 0
+func (b *stopBlock) capture(w *Window) int {
+	w.raw.lineLen = 0
 	if _, b.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, b.tid, 0, 0, 0, 0); b.errno != 0 {
 		return endRefused
 	}
 	// Attached: from here on the number is held. If the thread's own file
 	// still answers, the number is its, and not that of a newer thread.
-	n, errno := raw6(syscall.SYS_PREAD64, b.schedstat, uintptr(unsafe.Pointer(&b.line)), uintptr(len(b.line)), 0, 0, 0)
+	n, errno := raw6(syscall.SYS_PREAD64, b.schedstat, uintptr(unsafe.Pointer(&w.raw.line)), uintptr(len(w.raw.line)), 0, 0, 0)
 	if errno != 0 || n == 0 {
 		raw6(syscall.SYS_PTRACE, ptraceInterrupt, b.tid, 0, 0, 0, 0)
 		return endGone
 	}
-	b.n = int(n)
+	w.raw.lineLen = int(n)
 	b.spare.raw.before = w.raw.before
 	asked := w.clock()
 	w.Asked = stack.Time(asked)

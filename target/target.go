@@ -39,6 +39,7 @@ type Process struct {
 	life  int // /proc/PID/schedstat: readable exactly as long as the number is this process's
 	facts Facts
 	child bool // our own child: its exit status is its waiter's, not ours
+	time  processTime
 
 	mu   sync.Mutex
 	task int // /proc/PID/task, for getdents

@@ -30,6 +30,7 @@ type Tracer struct {
 	keeping []*stopper // each with a thread that has not stopped
 	alone   bool       // there are no stoppers: stops are made by this OS thread
 	cpu     atomic.Int64
+	ahead   []*Window // of the last GoAhead
 
 	// guard reaps late threads that die while this OS thread may be waiting
 	// for the very exec that waits for them.

@@ -52,6 +52,7 @@ type Window struct {
 
 	buf   []byte
 	max   int               // bytes of stack that fit
+	spans int               // of small blocks
 	off   [MaxSpans + 2]int // where each block begins in buf, the stack being the last one
 	got   [MaxSpans + 1]int // bytes of each block that were read
 	n     int               // small blocks of this sample
@@ -78,8 +79,12 @@ func NewWindow(maxStack int) *Window {
 	if maxStack <= 0 {
 		maxStack = DefaultStack
 	}
-	w := &Window{max: min(maxStack, MaxStack)}
-	w.buf = make([]byte, MaxSpanBytes+w.max)
+	return newWindow(maxStack, MaxSpanBytes)
+}
+
+func newWindow(maxStack, spans int) *Window {
+	w := &Window{max: min(maxStack, MaxStack), spans: spans}
+	w.buf = make([]byte, w.spans+w.max)
 	return w
 }
 
@@ -87,7 +92,7 @@ func NewWindow(maxStack int) *Window {
 func (w *Window) Grow(maxStack int) {
 	if maxStack = min(maxStack, MaxStack); maxStack > w.max {
 		w.max = maxStack
-		w.buf = make([]byte, MaxSpanBytes+w.max)
+		w.buf = make([]byte, w.spans+w.max)
 		w.reset()
 	}
 }
@@ -150,7 +155,7 @@ func (w *Window) reset() {
 	o := 0
 	for i := range min(len(w.Spans), MaxSpans) {
 		l := w.Spans[i].Len
-		if l < 0 || l > MaxSpanBytes-o {
+		if l < 0 || l > w.spans-o {
 			break
 		}
 		w.off[i], w.got[i] = o, 0

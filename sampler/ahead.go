@@ -1,0 +1,322 @@
+package sampler
+
+import (
+	"math"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Most of what a sample costs is that this program wakes up for it. While the
+// threads of a group go on doing what they did, those that ran run and those that
+// slept sleep, a Tracer can go through ticks by itself, and the group looks at
+// several samples at once. What comes otherwise ends that, and is looked at in the
+// ordinary way, in the same tick.
+
+// AheadTracer is what a Tracer may be besides.
+type AheadTracer interface {
+	// GoAhead goes through the ticks of a, and reports whether that could be begun.
+	// A Wake ends it.
+	GoAhead(a *Ahead) bool
+	// Taken has the view show stop n of those that came of it.
+	Taken(n int, v *View)
+}
+
+// Ahead is some ticks that are to be as foreseen.
+type Ahead struct {
+	Due   []stack.Time // when to look, rising
+	End   []stack.Time // when each of these ticks is over
+	Items []Foreseen   // what to look at, in this order
+	// ByClock has the CPU time of the whole process looked at in place of Items: as
+	// long as it stays none of its threads has run, but for one that began to less
+	// than blindFor ago.
+	ByClock bool
+	Fresh   int64 // ns for which another group's look at that clock will do
+	Pause   int64 // ns that all stops together may take
+	Long    int64 // a stop that takes longer, in ns, is the last one
+	Age     int64 // ns between two ticks, at most
+
+	// What came of it.
+	At    []stack.Time // when each tick was begun
+	Ticks int          // that are done
+	Done  int          // items of the next one that are done
+	Stops int          // that were taken
+	Stood stack.Time   // when the process's clock was last seen not to have moved
+	Err   error        // of the item after those; nil: it was not tried
+}
+
+// Foreseen is a thread of an Ahead.
+type Foreseen struct {
+	Thread   Thread
+	Runs     bool     // it is to be stopped
+	Counters Counters // of one that sleeps
+
+	// What to copy of one that runs: see View.
+	Spans               []stack.Span
+	StackLow, StackHigh uint64
+	StackDefault        int
+	Deadline            int64
+}
+
+const (
+	steadyFor  = 2           // samples alike, after which the next ones are foreseen
+	aheadTicks = 128         // at most
+	aheadStops = 8           // of them all
+	aheadSpan  = 50_000_000  // ns that samples with stops may be old when they are looked at
+	sleepSpan  = 250_000_000 // ns of those of threads that all sleep
+	// fewSleep is how many threads that sleep are looked at one by one: as each costs
+	// some µs, of more of them the process's clock is asked.
+	fewSleep = 16
+	// blindFor is how long, in ns, a thread may run before the process's clock tells:
+	// a scheduler's tick, at most 10 ms, and then some.
+	blindFor = 11_000_000
+	// leastPurse is what stops must be able to take at least, in ns.
+	leastPurse = 200_000
+	// blindRest is for how many rounds nothing is foreseen after something else came
+	// at once.
+	blindRest = 16
+)
+
+// ahead is what a group needs for that.
+type ahead struct {
+	tracer AheadTracer // nil: there is none
+	plan   Ahead
+	order  []*thread // of the items
+	rest   int       // rounds for which nothing is foreseen
+	// blind are the ticks in which only the process's clock was looked at. They count
+	// for a thread when it is seen not to have run since: see confirm.
+	blind []stack.Time
+	stood stack.Time // when that was last seen to stand
+}
+
+// steadily notes how often in a row the thread's samples were had alike.
+func (th *thread) steadily(s *stack.Sample) {
+	if s.Way == th.way && s.Reason == stack.ReasonNone && s.Pause < longStop && th.state != stack.StateStopped &&
+		(s.Way == stack.WayStop || s.Way == stack.WayUnrun) {
+		th.steady++
+	} else {
+		th.steady = 0
+	}
+	th.way = s.Way
+}
+
+// foresee plans the ticks to come, and reports whether they can be foreseen.
+func (g *group) foresee(now stack.Time) bool {
+	f := &g.ahead
+	if f.tracer == nil || f.rest > 0 || g.s.cfg.Yield || g.waits != nil && g.waits.Busy() {
+		return false
+	}
+	a := &f.plan
+	runs := 0
+	a.Pause = math.MaxInt64
+	for _, th := range g.threads {
+		if th.steady < steadyFor || th.traced || th.blind || th.dropped.Load() {
+			return false
+		}
+		if !th.active {
+			continue
+		}
+		if runs++; int64(g.tick.due)-th.acc.to.Load() > longCall {
+			return false // see mayLeave
+		}
+		if limit := g.s.cfg.MaxOverhead; limit > 0 {
+			th.broke(now, limit)
+			a.Pause = min(a.Pause, int64(th.purse))
+		}
+	}
+	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
+	n := sleepSpan / g.tick.every
+	if runs > 0 {
+		n = min(aheadSpan/g.tick.every, int64(aheadStops/runs))
+	}
+	if n = min(n, aheadTicks); n < 2 || a.Pause < leastPurse || runs > 0 && a.ByClock {
+		return false
+	}
+	a.Long, a.Age = longStop, math.MaxInt64
+	if runs > 0 {
+		a.Age = longCall
+	}
+	a.Due, a.End = a.Due[:0], a.End[:0]
+	for i := range n {
+		due := g.tick.due
+		if i > 0 {
+			due = g.dueOf(g.tick.k + i)
+		}
+		a.Due = append(a.Due, due)
+		a.End = append(a.End, g.tick.from+stack.Time((g.tick.k+i+1)*g.tick.every))
+	}
+	f.order, a.Items = f.order[:0], a.Items[:0]
+	if a.ByClock {
+		return true
+	}
+	for _, active := range []bool{true, false} {
+		for _, th := range g.threads {
+			if th.active == active {
+				g.expect(th)
+			}
+		}
+	}
+	return true
+}
+
+// expect adds what is foreseen of a thread.
+func (g *group) expect(th *thread) {
+	a := &g.ahead.plan
+	g.ahead.order = append(g.ahead.order, th)
+	var it Foreseen
+	if len(a.Items) < cap(a.Items) {
+		it = a.Items[:len(a.Items)+1][len(a.Items)] // its memory
+	}
+	it.Thread, it.Runs, it.Counters, it.Spans = th.file, th.active, th.counters, it.Spans[:0]
+	if th.active {
+		v := &g.view
+		g.plan(th)
+		it.Spans = append(it.Spans, v.Spans...)
+		it.StackLow, it.StackHigh, it.StackDefault, it.Deadline = v.StackLow, v.StackHigh, v.StackDefault, g.deadline()
+	}
+	a.Items = append(a.Items, it)
+}
+
+// goAhead has the ticks that were planned, and takes what came of them. The rest of
+// a tick that was begun is had in the ordinary way. Not ok: none was begun.
+func (g *group) goAhead() (ok bool) {
+	f := &g.ahead
+	a := &f.plan
+	g.s.away.Add(1)
+	ok = f.tracer.GoAhead(a)
+	g.s.away.Add(-1)
+	now := g.tracer.Now()
+	if !ok || a.Ticks == 0 && a.Done == 0 && now >= g.tick.due {
+		f.rest = blindRest
+		return false
+	}
+	if a.ByClock {
+		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood
+		for _, th := range g.threads {
+			th.blind = a.Ticks > 0
+		}
+	} else {
+		g.takeAhead(a)
+	}
+	g.tick.k += int64(a.Ticks)
+	if a.Ticks < len(a.Due) {
+		g.tick.due = a.Due[a.Ticks]
+	} else {
+		g.tick.due = g.dueOf(g.tick.k)
+	}
+	if a.Done > 0 || a.Err != nil {
+		g.round(now)
+	}
+	return true
+}
+
+// takeAhead looks at what came of the ticks.
+func (g *group) takeAhead(a *Ahead) {
+	replaced := a.Stops > 0 && g.s.replaced()
+	stop := 0
+	for tick, at := range a.At {
+		n := len(a.Items)
+		if tick == a.Ticks {
+			n = a.Done
+		}
+		for i, th := range g.ahead.order[:n] {
+			if tick == a.Ticks {
+				th.done = true
+			}
+			if !a.Items[i].Runs {
+				g.unrunAt(th, at)
+				continue
+			}
+			if stop >= a.Stops || replaced {
+				// Of which program a stop was that came about the time of an exec is not known.
+				g.late(th, at)
+			} else {
+				g.ahead.tracer.Taken(stop, &g.view)
+				g.takeStop(th)
+			}
+			stop++
+		}
+	}
+	if a.Err != nil {
+		th := g.ahead.order[a.Done]
+		th.done = true
+		g.failed(th, a.Err)
+	}
+}
+
+// takeStop has the sample of a thread that was stopped as foreseen.
+func (g *group) takeStop(th *thread) {
+	v := &g.view
+	g.now = th
+	th.broke(v.Asked, g.s.cfg.MaxOverhead)
+	c := v.Counters
+	g.charge(th, &c)
+	g.walkStop(th, &c, nil, 1)
+	g.stopped(th, c)
+	if th.again(g.sample.Reason, 1) {
+		th.steady = 0
+	}
+}
+
+// unrunAt has the sample of a thread that slept on at a time that is over.
+func (g *group) unrunAt(th *thread, at stack.Time) {
+	g.unrunSample(th, th.counters, at)
+	g.write(th)
+}
+
+// confirm has the samples of the ticks in which only the process's clock was looked
+// at, now that the thread is known to have slept until now (same) or not: then those
+// of the last blindFor before that clock moved are not known to be true, and are left out.
+func (g *group) confirm(th *thread, same bool) {
+	if !th.blind {
+		return
+	}
+	th.blind = false
+	for _, at := range g.ahead.blind {
+		if same || g.ahead.stood-at >= blindFor {
+			g.unrunAt(th, at)
+		} else {
+			g.late(th, at)
+		}
+	}
+	if th.behind > 0 {
+		g.miss(th, g.tracer.Now(), th.behind)
+		th.behind = 0
+	}
+}
+
+// confirmAll is for where no look at the threads comes after it.
+func (g *group) confirmAll() {
+	for _, th := range g.threads {
+		if th.blind {
+			var c Counters
+			g.confirm(th, th.file.Counters(&c) == nil && th.unrun(&c))
+		}
+	}
+}
+
+// late has a tick that is left out.
+func (g *group) late(th *thread, at stack.Time) { g.miss(th, at, 1) }
+
+// miss has n ticks left out, the last of them at a time. Those of a thread that is
+// to be confirmed come after that.
+func (g *group) miss(th *thread, at stack.Time, n int64) {
+	if th.blind {
+		th.behind += n
+		return
+	}
+	th.acc.late.Add(uint64(n))
+	th.sink.Gap(at, stack.WhyLate, n*g.tick.every)
+}
+
+// replaced reports whether the target may be another program than the one whose
+// maps are known, and if so has that looked at soon.
+func (s *Sampler) replaced() bool {
+	im, err := s.target.Image()
+	s.mu.Lock()
+	same := err == nil && im == s.image
+	s.mu.Unlock()
+	if !same {
+		s.look()
+	}
+	return !same
+}

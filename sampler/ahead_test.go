@@ -1,0 +1,245 @@
+package sampler
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// foreseer is a fakeTracer that can go ahead.
+type foreseer struct {
+	*fakeTracer
+	views []View
+	ticks int // that it went through in all
+}
+
+func (tr *foreseer) GoAhead(a *Ahead) bool {
+	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = a.At[:0], 0, 0, 0, tr.now, nil
+	tr.views = tr.views[:0]
+	cpu := tr.clock()
+	last := stack.Time(0)
+	for i, due := range a.Due {
+		if tr.now >= tr.f.until {
+			tr.SleepUntil(due) // until a wake
+			return true
+		}
+		if tr.now = max(tr.now, due); tr.now >= a.End[i] || last != 0 && int64(tr.now-last) > a.Age {
+			return true
+		}
+		if a.ByClock {
+			if tr.clock() != cpu {
+				return true
+			}
+			a.Stood = tr.now
+		}
+		last = tr.now
+		a.At = append(a.At, tr.now)
+		for j := range a.Items {
+			it := &a.Items[j]
+			th := it.Thread.(*fakeThread)
+			c, running, _ := th.at(tr.now)
+			if running != it.Runs || !running && c != it.Counters {
+				a.Done = j
+				return true
+			}
+			if running {
+				v := View{Deadline: it.Deadline}
+				if a.Err = tr.Stop(th, &v); a.Err != nil {
+					a.Done = j
+					return true
+				}
+				v.Counters = c
+				tr.views = append(tr.views, v)
+				a.Stops++
+			}
+		}
+		a.Ticks++
+		tr.ticks++
+	}
+	return true
+}
+
+func (tr *foreseer) Taken(n int, v *View) { *v = tr.views[n] }
+
+// clock is the CPU time of the process as the kernel knows it: of a thread that
+// began to run within the last 10 ms, and still runs, it has nothing yet.
+func (tr *foreseer) clock() (sum int64) {
+	for _, th := range tr.f.threads {
+		c, running, _ := th.at(tr.now)
+		if before, ran, _ := th.at(tr.now - 10*ms); running && !ran {
+			c = before
+		}
+		sum += c.CPU
+	}
+	return sum
+}
+
+// turns is a thread that runs from times with an odd index to the next one, and
+// sleeps else.
+func turns(tid stack.TID, times []stack.Time) *fakeThread {
+	return &fakeThread{tid: tid, at: func(now stack.Time) (c Counters, running bool, st stack.State) {
+		c.CPU = 1000
+		for i, t := range times {
+			if t > now {
+				break
+			}
+			running = i%2 == 1
+			if running {
+				c.Switches++
+				end := now
+				if i+1 < len(times) {
+					end = min(end, times[i+1])
+				}
+				c.CPU += int64(end - t)
+			}
+		}
+		if running {
+			return c, true, stack.StateRunning
+		}
+		return c, false, stack.StateBlocked
+	}}
+}
+
+// randomTurns are times for turns, on average so far apart.
+func randomTurns(r *rand.Rand, apart, until stack.Time) (times []stack.Time) {
+	times = append(times, 0)
+	if r.IntN(2) == 0 {
+		times = append(times, 0) // it runs at first
+	}
+	for t := stack.Time(0); t < until; {
+		t += stack.Time(r.ExpFloat64() * float64(apart))
+		times = append(times, t)
+	}
+	return times
+}
+
+// sameStart reports whether two runs took up their threads at the same times: whether
+// one is there at the first tick is chance.
+func sameStart(sinks [2]map[stack.TID]*memorySink) bool {
+	for tid, a := range sinks[0] {
+		b := sinks[1][tid]
+		if b == nil || len(a.samples) == 0 || len(b.samples) == 0 || a.samples[0].Time != b.samples[0].Time {
+			return false
+		}
+	}
+	return true
+}
+
+// What a group finds out that goes ahead is what it finds out without: the same
+// samples at the same times, of threads that run and sleep as they please.
+func TestAheadIsTheSame(t *testing.T) {
+	went, again := 0, 0
+	for seed := uint64(0); seed < 60; seed++ {
+		r := rand.New(rand.NewPCG(seed, 1))
+		var scripts [][]stack.Time
+		for range 1 + r.IntN(8) {
+			apart := []stack.Time{30, 200, 2000}[r.IntN(3)] * ms
+			scripts = append(scripts, randomTurns(r, apart, 3000*ms))
+		}
+		cfg := Config{Interval: time.Duration(1+r.IntN(20)) * time.Millisecond}
+		var sinks [2]map[stack.TID]*memorySink
+		var accounts [2]map[stack.TID]stack.ThreadStats
+		for i, ahead := range []bool{false, true} {
+			f := &fakeTarget{until: 3000 * ms, ahead: ahead}
+			for i, times := range scripts {
+				f.threads = append(f.threads, turns(stack.TID(i+2), times))
+			}
+			var s *Sampler
+			s, sinks[i], accounts[i] = sampleAll(t, f, cfg)
+			for _, g := range s.groups {
+				if x, ok := g.tracer.(*foreseer); ok {
+					went += x.ticks
+				}
+			}
+		}
+		if !sameStart(sinks) {
+			if again++; again > 1000 {
+				t.Fatal("no two runs begin alike")
+			}
+			seed--
+			continue
+		}
+		for tid, plain := range sinks[0] {
+			ahead := sinks[1][tid]
+			if len(plain.samples) != len(ahead.samples) || !reflect.DeepEqual(plain.gaps, ahead.gaps) || !reflect.DeepEqual(plain.events, ahead.events) {
+				t.Fatalf("seed %d: thread %d: %d samples, gaps %v; ahead %d samples, gaps %v", seed, tid, len(plain.samples), plain.gaps, len(ahead.samples), ahead.gaps)
+			}
+			for i := range plain.samples {
+				if a, b := fmt.Sprintf("%+v", plain.samples[i]), fmt.Sprintf("%+v", ahead.samples[i]); a != b {
+					t.Fatalf("seed %d: thread %d, sample %d:\n%s\nahead:\n%s", seed, tid, i, a, b)
+				}
+			}
+			a, b := accounts[0][tid], accounts[1][tid]
+			a.WalkNS, b.WalkNS = 0, 0
+			if a != b {
+				t.Errorf("seed %d: thread %d: %+v, ahead %+v", seed, tid, a, b)
+			}
+		}
+	}
+	if went < 1000 {
+		t.Errorf("it went ahead for %d ticks in all", went)
+	}
+}
+
+// Where only the process's clock is looked at, each sample is true still: at its
+// time the thread slept, and had not run since the last one. Ticks of which that is
+// not known are counted as late, two or three for each time that a thread wakes.
+func TestAheadByClock(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 2))
+		const until = 4000 * ms
+		f := &fakeTarget{until: until, ahead: true}
+		scripts := map[stack.TID][]stack.Time{}
+		for i := range fewSleep + 1 + r.IntN(30) {
+			tid := stack.TID(i + 2)
+			times := []stack.Time{0}
+			for t := stack.Time(0); r.IntN(3) == 0 && t < until; {
+				t += stack.Time(r.Int64N(int64(2000 * ms)))
+				times = append(times, t)
+				t += stack.Time(r.Int64N(int64(15 * ms)))
+				times = append(times, t)
+			}
+			scripts[tid] = times
+			f.threads = append(f.threads, turns(tid, times))
+		}
+		cfg := Config{Interval: time.Duration(1+r.IntN(15)) * time.Millisecond}
+		s, sinks, accounts := sampleAll(t, f, cfg)
+		went := 0
+		for _, g := range s.groups {
+			went += g.tracer.(*foreseer).ticks
+		}
+		if went*2 < int(until)/int(cfg.Interval) {
+			t.Errorf("seed %d: ahead for %d ticks only", seed, went)
+		}
+		for _, th := range f.threads {
+			last := stack.Time(0)
+			for i, x := range sinks[th.tid].samples {
+				c, running, _ := th.at(x.Time)
+				if x.Time <= last {
+					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
+				}
+				last = x.Time
+				if x.Way == stack.WayUnrun && (running || c.Switches != x.Switches) {
+					t.Fatalf("seed %d: thread %d: at %v it is said not to have run", seed, th.tid, time.Duration(x.Time))
+				}
+			}
+			a := accounts[th.tid]
+			ticks := int64(until) / int64(cfg.Interval)
+			if got := int64(a.Samples + a.Late); got < ticks || got > ticks+3 { // it ends some ticks late
+				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
+			}
+			// So many ticks are as long as the clock may be blind, and one more for each end of it.
+			blind := uint64(blindFor/int64(cfg.Interval)) + 2
+			if a.Late > uint64(len(scripts[th.tid])/2)*blind {
+				t.Errorf("seed %d: thread %d woke %d times, and %d ticks are late", seed, th.tid, len(scripts[th.tid])/2, a.Late)
+			}
+			if g := sinks[th.tid].gaps[stack.WhyLate]; g != int64(a.Late)*int64(cfg.Interval) {
+				t.Errorf("seed %d: thread %d: gaps of %d ns for %d late ticks", seed, th.tid, g, a.Late)
+			}
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package sampler
+
+import (
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// purse is the most that a thread may have in hand for stops, as a share of
+// its time over this long (ns): what a burst may take.
+const purse = 200_000_000
+
+// broke reports whether the thread's stops have used up their share of its
+// time; then this tick is left out. Looks without a stop cost it nothing, but
+// whether one is needed is only known after the look begins: a thread that was
+// blocked at the last one is looked at all the same.
+func (th *thread) broke(now stack.Time, limit float64) bool {
+	if limit <= 0 {
+		return false
+	}
+	if th.paidAt == 0 {
+		th.paidAt, th.purse = now, limit*purse/10
+	}
+	part := 1.0
+	if th.share > 0 {
+		part = th.share
+	}
+	th.purse = min(th.purse+limit*part*float64(now-th.paidAt), limit*purse)
+	th.paidAt = now
+	return th.purse < 0 && th.active
+}
+
+// leastShare keeps a thread that hardly runs from never being stopped again.
+const leastShare = .02
+
+// measure notes which part of the time since the last stop the thread ran.
+func (th *thread) measure(now stack.Time) {
+	cpu := th.acc.cpu.Load()
+	if since := now - th.ranAt; th.ranAt != 0 && since > 0 {
+		th.share = min(max(float64(cpu-th.ran)/float64(since), leastShare), 1)
+	}
+	th.ran, th.ranAt = cpu, now
+}
+
+// pay takes a stop from the thread's purse, and marks in the recording how far
+// apart its samples have become, when that changes much.
+func (g *group) pay(th *thread, pause int64) {
+	if g.s.cfg.MaxOverhead <= 0 {
+		return
+	}
+	th.purse -= float64(pause)
+	if g.s.cfg.OverheadOfCPU {
+		th.measure(g.view.Resumed)
+	}
+	rate := th.skipped + 1
+	th.skipped = 0
+	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
+		th.rate = rate
+		at := g.view.Resumed // samples that were taken after it may be written already
+		th.sink.Event(at, event.Rate, uint64(rate*g.tick.every))
+		th.sink.Event(at, event.Mark, uint64(stack.WhyBudget))
+	}
+}

@@ -1,0 +1,223 @@
+package target
+
+import (
+	"fmt"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Limits of an Ahead.
+const (
+	MaxAhead      = 128 // ticks
+	MaxAheadStops = 8   // of them all
+	// maxAheadSpans bounds the bytes of small blocks of each of those.
+	maxAheadSpans = 16 << 10
+)
+
+// Ahead is some ticks that a stopper goes through by itself, as long as all is
+// as it was foreseen: the threads that ran run, and those that slept have not
+// run. So this program wakes up once for several samples; its own waking is most
+// of what a sample costs. What comes otherwise ends it, and is left to the caller.
+type Ahead struct {
+	Due     []stack.Time // when to look, rising
+	End     []stack.Time // when each of these ticks is over
+	Items   []AheadItem  // what to look at, in this order
+	Process *Process
+	// ByClock has the CPU time of the whole process looked at in place of Items: as
+	// long as it stays, none of its threads has run, but perhaps one that began to
+	// less than a scheduler's tick ago and runs still.
+	ByClock bool
+	Fresh   int64 // ns for which another one's look at it will do
+	Pause   int64 // ns that all stops together may take
+	Long    int64 // a stop that takes longer, in ns, is the last one
+	Age     int64 // ns between two ticks, at most
+
+	// What came of it.
+	At    []stack.Time // when each tick was begun
+	Ticks int          // that are done
+	Done  int          // items of the next one that are done
+	Stops int          // that were taken
+	Stood stack.Time   // when the clock was last seen not to have moved
+	Err   error        // of the item after those: as Capture's; nil: it was not tried
+}
+
+// AheadItem is one thread of an Ahead.
+type AheadItem struct {
+	Thread   *Thread
+	Runs     bool     // to be stopped
+	Counters Counters // of one that sleeps
+
+	// What to copy of one that runs: see Window.
+	Spans               []stack.Span
+	StackLow, StackHigh uint64
+	StackDefault        int
+	Deadline            int64
+}
+
+// Taken is the window of a stop, n being its number among those that came of
+// the Ahead.
+func (tr *Tracer) Taken(n int) *Window { return tr.ahead[n] }
+
+// GoAhead goes through the ticks of a, with room for so many bytes of stack in each
+// stop. It reports whether it could be begun.
+func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
+	a.At, a.Ticks, a.Done, a.Stops, a.Err = a.At[:0], 0, 0, 0, nil
+	tr.recall()
+	if tr.Late() > 0 || tr.alone {
+		return false
+	}
+	s := tr.stopper()
+	if s == nil || !tr.foresee(s.b, a, window) {
+		return false
+	}
+	x := &s.b.ahead
+	s.call(stopAhead)
+	for !s.b.await(awaitEach) {
+		if s.ended() {
+			tr.lost(s)
+			return true
+		}
+	}
+	for _, at := range x.at[:x.ticks+1] {
+		a.At = append(a.At, stack.Time(at))
+	}
+	a.Ticks, a.Done, a.Stood = x.ticks, x.item, stack.Time(x.stood)
+	for i := range x.stops {
+		w := x.windows[i]
+		if err := parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters); err != nil {
+			break
+		}
+		tr.done(x.threads[i%x.runs], w)
+		a.Stops++
+	}
+	tr.ran(s)
+	if x.woken {
+		tr.woken()
+	}
+	if x.tried {
+		it := &a.Items[x.item]
+		if s.keeps() {
+			tr.parted(s, it.Thread)
+		}
+		// Why it could not be attached is found out by trying again.
+		if s.b.end != endRefused {
+			a.Err = captureError(it.Thread, x.windows[x.stops], s.b.end)
+		}
+	}
+	return true
+}
+
+// foresee writes down for the stopper what to do.
+func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
+	x := &b.ahead
+	x.n, x.ticks, x.item, x.stops, x.runs, x.tried, x.woken = min(len(a.Due), MaxAhead), 0, 0, 0, 0, false, false
+	x.items, x.threads = x.items[:0], x.threads[:0]
+	x.pause, x.long, x.age, x.last = a.Pause, a.Long, a.Age, 0
+	x.poll = unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}
+	x.task, x.byClock, x.process = uintptr(a.Process.task), a.ByClock, processClock(a.Process.pid)
+	for i := range x.n {
+		x.due[i], x.end[i] = int64(a.Due[i]), int64(a.End[i])
+	}
+	for i := range a.Items {
+		it := &a.Items[i]
+		t := it.Thread
+		y := aheadItem{tid: uintptr(t.tid), pid: uintptr(t.pid), schedstat: uintptr(t.schedstat), syscall: uintptr(t.syscall), runs: it.Runs}
+		if it.Runs {
+			if t.late.Load() {
+				return false
+			}
+			x.runs++
+			x.threads = append(x.threads, t)
+		} else {
+			line := y.line[:0]
+			line = append(strconv.AppendInt(line, it.Counters.CPU, 10), ' ')
+			line = append(strconv.AppendInt(line, it.Counters.Delay, 10), ' ')
+			line = append(strconv.AppendUint(line, it.Counters.Switches, 10), '\n')
+			y.lineLen = copy(y.line[:], line)
+		}
+		x.items = append(x.items, y)
+	}
+	if x.runs > 0 {
+		if x.n = min(x.n, MaxAheadStops/x.runs); x.n == 0 {
+			return false
+		}
+		for n := 0; n < x.n*x.runs; {
+			for i := range a.Items {
+				if it := &a.Items[i]; it.Runs {
+					if !tr.window(n, window).foresee(it) {
+						return false
+					}
+					n++
+				}
+			}
+		}
+		x.windows = tr.ahead
+		b.spare.raw.before = noCall
+	}
+	now := monotonic() // before the clock is read
+	if x.n == 0 || !x.readLinks() || a.ByClock && !x.readClock() {
+		return false
+	}
+	x.links, x.cpu = x.stat[linksAt], x.ts[0]*1e9+x.ts[1]
+	x.shared, x.start, x.stood, x.fresh = &a.Process.time, int64(now), int64(now), a.Fresh
+	return true
+}
+
+// window is the one for stop n, with room for so many bytes of stack.
+func (tr *Tracer) window(n, stack int) *Window {
+	if n == len(tr.ahead) {
+		tr.ahead = append(tr.ahead, newWindow(stack, maxAheadSpans))
+	}
+	tr.ahead[n].Grow(stack)
+	return tr.ahead[n]
+}
+
+// foresee plans a stop, and reports whether the window has room for it.
+func (w *Window) foresee(it *AheadItem) bool {
+	w.Spans, w.StackLow, w.StackHigh, w.StackDefault, w.Deadline = it.Spans, it.StackLow, it.StackHigh, it.StackDefault, it.Deadline
+	w.reset()
+	w.raw.before = noCall
+	w.raw.wantTLS, w.raw.gotTLS = !it.Thread.hasTLS, false
+	return w.n == len(it.Spans)
+}
+
+// processClock is the kernel's number for the CPU time of a process
+// (include/linux/posix-timers.h, make_process_cpuclock, CPUCLOCK_SCHED).
+func processClock(pid int) uintptr { return uintptr(uint32(int32(^pid)<<3 | 2)) }
+
+// ran counts the CPU time of a stopper.
+func (tr *Tracer) ran(s *stopper) {
+	used := s.b.cpu[0]*1e9 + s.b.cpu[1]
+	tr.cpu.Add(used - s.cpu)
+	s.cpu = used
+}
+
+// lost forgets a stopper that somebody killed.
+func (tr *Tracer) lost(s *stopper) {
+	_ = unix.Munmap(s.mem)
+	tr.resting = nil
+}
+
+// parted notes that s keeps t, which has not stopped.
+func (tr *Tracer) parted(s *stopper, t *Thread) {
+	t.late.Store(true)
+	s.thread, tr.resting = t, nil
+	tr.keeping = append(tr.keeping, s)
+}
+
+// captureError says what the end of a stop that brought nothing means.
+func captureError(t *Thread, w *Window, end int) error {
+	switch end {
+	case endLate:
+		return ErrTimeout
+	case endDead, endGone:
+		return ErrGone
+	}
+	if w.raw.errno == unix.ESRCH {
+		return ErrGone
+	}
+	return fmt.Errorf("sample thread %d: %w", t.tid, w.raw.errno)
+}

@@ -1,0 +1,188 @@
+package target
+
+import (
+	"math"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// soon plans n ticks of 2 ms, from now on, that take their time.
+func soon(p *Process, n int, items ...AheadItem) *Ahead {
+	a := &Ahead{Process: p, Items: items, Pause: math.MaxInt64, Long: math.MaxInt64, Age: math.MaxInt64}
+	from := monotonic()
+	for i := range n {
+		a.Due = append(a.Due, from+stack.Time(i+1)*2_000_000)
+		a.End = append(a.End, math.MaxInt64)
+	}
+	return a
+}
+
+func runs(th *Thread) AheadItem {
+	return AheadItem{Thread: th, Runs: true, StackDefault: 4096, Deadline: 10e9}
+}
+
+func goAhead(t *testing.T, tr *Tracer, a *Ahead) {
+	t.Helper()
+	if !tr.GoAhead(a, 64<<10) {
+		t.Fatal("it was not begun")
+	}
+}
+
+// A stopper by itself takes the samples of a thread that runs, each at its time.
+func TestAheadStops(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
+	prog.line()
+	p := openProcess(t, prog.pid())
+	th := openThread(t, p, prog.pid())
+	tr := tracer(t)
+	w := NewWindow(64 << 10)
+	eventually(t, "the program's loop", func() bool {
+		capture(t, tr, th, w)
+		return w.Regs.R[3] == 0x1111111111111103
+	})
+	for round := range 20 {
+		a := soon(p, MaxAheadStops, runs(th))
+		goAhead(t, tr, a)
+		if a.Err != nil || a.Ticks != MaxAheadStops || a.Stops != MaxAheadStops || a.Done != 0 {
+			t.Fatalf("round %d: %d ticks, %d stops, %d of the next, %v", round, a.Ticks, a.Stops, a.Done, a.Err)
+		}
+		last := Counters{}
+		for i := range a.Stops {
+			w := tr.Taken(i)
+			if w.Regs.R[3] != 0x1111111111111103 || w.Regs.TLS == 0 || len(w.Stack()) < 4096 || w.Asked < a.Due[i] || w.Asked < a.At[i] || w.Resumed <= w.Asked {
+				t.Fatalf("stop %d: register %#x, %d bytes, asked %d, due %d", i, w.Regs.R[3], len(w.Stack()), w.Asked, a.Due[i])
+			}
+			if w.Counters.CPU < last.CPU || w.Counters.Switches == 0 {
+				t.Fatalf("stop %d: %+v after %+v", i, w.Counters, last)
+			}
+			last = w.Counters
+		}
+	}
+	untraced(t, prog.pid())
+
+	// As long as the stops may take, and no longer.
+	a := soon(p, MaxAheadStops, runs(th))
+	a.Pause = 0
+	goAhead(t, tr, a)
+	if a.Ticks != 1 || a.Stops != 1 {
+		t.Errorf("with nothing to spend: %d ticks, %d stops", a.Ticks, a.Stops)
+	}
+	// A tick that is over is not begun.
+	a = soon(p, 3, runs(th))
+	a.End[1] = a.Due[0]
+	goAhead(t, tr, a)
+	if a.Ticks != 1 || a.Done != 0 {
+		t.Errorf("%d ticks where the second one was over", a.Ticks)
+	}
+	// Nor one that is too far from the one before.
+	a = soon(p, 3, runs(th))
+	a.Due[1], a.Due[2] = a.Due[0]+50_000_000, a.Due[0]+60_000_000
+	a.Age = 20_000_000
+	goAhead(t, tr, a)
+	if a.Ticks != 1 {
+		t.Errorf("%d ticks where the second one was late", a.Ticks)
+	}
+	// A wake ends it, and is used up.
+	for range 3 {
+		a = soon(p, 3, runs(th))
+		for i := range a.Due {
+			a.Due[i] += 60e9
+		}
+		timer := time.AfterFunc(time.Millisecond, tr.Wake)
+		goAhead(t, tr, a)
+		timer.Stop()
+		if a.Ticks != 0 || a.Stops != 0 {
+			t.Errorf("%d ticks before they were due", a.Ticks)
+		}
+	}
+	if tr.SleepUntil(monotonic()+1_000_000) != false {
+		t.Error("the wake was kept")
+	}
+	// The process ends in between.
+	a = soon(p, MaxAheadStops, runs(th))
+	for i := range a.Due {
+		a.Due[i] += stack.Time(i) * 20_000_000
+	}
+	time.AfterFunc(30*time.Millisecond, func() { _ = prog.cmd.Process.Kill() })
+	goAhead(t, tr, a)
+	if a.Ticks == MaxAheadStops {
+		t.Error("it went on with a process that was killed")
+	}
+	if a.Err != nil && a.Err != ErrGone {
+		t.Errorf("error %v", a.Err)
+	}
+}
+
+// A thread that sleeps is left alone, and ends it when it has run; so does the
+// process's clock.
+func TestAheadSleeps(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "0") // it reads
+	p := openProcess(t, prog.pid())
+	th := openThread(t, p, prog.pid())
+	tr := tracer(t)
+	w := NewWindow(0)
+	asleep := func() Counters {
+		eventually(t, "it sleeps", func() bool {
+			ok, err := th.ReadBlocked(w)
+			return ok && err == nil
+		})
+		return w.Counters
+	}
+	for _, byClock := range []bool{false, true} {
+		a := soon(p, 10, AheadItem{Thread: th, Counters: asleep()})
+		a.ByClock = byClock
+		goAhead(t, tr, a)
+		if a.Ticks != 10 || a.Stops != 0 || a.Err != nil {
+			t.Fatalf("clock %v: %d ticks, %d stops, %v", byClock, a.Ticks, a.Stops, a.Err)
+		}
+		if byClock && a.Stood < a.At[9] {
+			t.Errorf("it stood at %d, looked at %d", a.Stood, a.At[9])
+		}
+		a = soon(p, 100, AheadItem{Thread: th, Counters: asleep()})
+		a.ByClock = byClock
+		time.AfterFunc(20*time.Millisecond, func() { prog.tell("y") })
+		goAhead(t, tr, a)
+		if a.Ticks < 2 || a.Ticks == 100 || a.Done != 0 {
+			t.Errorf("clock %v: %d ticks, %d of the next", byClock, a.Ticks, a.Done)
+		}
+		// What is foreseen to run and sleeps is not stopped.
+		asleep()
+		a = soon(p, 4, runs(th))
+		goAhead(t, tr, a)
+		if a.Ticks != 0 || a.Stops != 0 || a.Err != nil {
+			t.Errorf("%d ticks, %d stops of a thread that sleeps, %v", a.Ticks, a.Stops, a.Err)
+		}
+	}
+}
+
+// A stopper that somebody kills in between leaves nobody standing, and another one
+// takes its place.
+func TestAheadStopperKilled(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
+	prog.line()
+	p := openProcess(t, prog.pid())
+	th := openThread(t, p, prog.pid())
+	tr := tracer(t)
+	capture(t, tr, th, NewWindow(0))
+	killed := tr.resting.proc
+	a := soon(p, MaxAheadStops, runs(th))
+	for i := range a.Due {
+		a.Due[i] += 60e9
+	}
+	time.AfterFunc(5*time.Millisecond, func() { _ = unix.Kill(killed, syscall.SIGKILL) })
+	goAhead(t, tr, a)
+	if a.Ticks != 0 || a.Stops != 0 {
+		t.Errorf("%d ticks", a.Ticks)
+	}
+	untraced(t, prog.pid())
+	a = soon(p, 4, runs(th))
+	goAhead(t, tr, a)
+	if a.Stops != 4 || tr.resting == nil || tr.resting.proc == killed {
+		t.Errorf("%d stops by the next one", a.Stops)
+	}
+}

@@ -1,0 +1,203 @@
+package target
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// ahead is an Ahead as a stopper reads it, and what came of it. The rules of
+// stopper_unsafe.go hold for its methods.
+type ahead struct {
+	n                int // ticks
+	due, end         [MaxAhead]int64
+	items            []aheadItem
+	windows          []*Window
+	threads          []*Thread   // that run, in their order: for the Tracer
+	runs             int         // how many these are
+	poll             unix.PollFd // somebody wakes the Tracer
+	task             uintptr     // the process's list of threads
+	links            uint64      // how many there are, as stat shows it
+	process          uintptr     // the clock of its CPU time
+	byClock          bool
+	shared           *processTime // what stoppers know of it
+	cpu              int64        // what it showed, in ns, at the time start
+	start            int64
+	fresh            int64 // ns for which what another stopper has read will do
+	stood            int64 // when it was last seen to stand there
+	pause, long, age int64
+
+	ticks int // that are done
+	item  int // the one that is in turn
+	stops int
+	tried bool  // the one in turn was asked to stop
+	last  int64 // when the tick before began
+	woken bool  // somebody has woken the Tracer
+	at    [MaxAhead + 1]int64
+
+	ts   [2]int64
+	stat [32]uint64
+	line [512]byte
+}
+
+// processTime is the CPU time of a process as one of the stoppers read it last. They
+// write it as they please: who finds the two at odds reads the clock itself.
+type processTime struct{ at, cpu int64 }
+
+type aheadItem struct {
+	tid, pid           uintptr
+	schedstat, syscall uintptr
+	runs               bool
+	line               [64]byte // what schedstat says of one that sleeps
+	lineLen            int
+}
+
+// linksAt is where st_nlink is among the words of struct stat; on arm64 it shares
+// that one with st_mode, which stays.
+const linksAt = 2
+
+// goAhead goes through the ticks. It returns how the last stop ended.
+//
+//go:nosplit
+//go:norace
+func (b *stopBlock) goAhead() int {
+	a := &b.ahead
+	for a.ticks < a.n {
+		if !b.begin() {
+			return endDone
+		}
+		for a.item < len(a.items) {
+			it := &a.items[a.item]
+			if !a.asForeseen(it) {
+				return endDone
+			}
+			enough := false
+			if it.runs {
+				w := a.windows[a.stops]
+				b.tid, b.pid, b.schedstat = it.tid, it.pid, it.schedstat
+				a.tried = true
+				if end := b.capture(w); end != endDone {
+					return end
+				}
+				a.tried = false
+				a.stops++
+				took := int64(w.Resumed - w.Asked)
+				a.pause -= took
+				enough = a.pause < 0 || took > a.long || w.Group
+			}
+			a.item++
+			if enough && a.item < len(a.items) {
+				return endDone
+			} else if enough {
+				a.n = a.ticks + 1
+			}
+		}
+		a.item = 0
+		a.ticks++
+	}
+	a.at[a.ticks] = 0
+	return endDone
+}
+
+// begin sleeps until the next tick, and reports whether it is to be.
+//
+//go:nosplit
+//go:norace
+func (b *stopBlock) begin() bool {
+	a := &b.ahead
+	a.at[a.ticks] = 0
+	var now int64
+	for {
+		now = a.clock(1)
+		left := a.due[a.ticks] - now
+		if left <= 0 {
+			break
+		}
+		a.ts[0], a.ts[1] = left/1e9, left%1e9
+		n, errno := raw6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(&a.poll)), 1, uintptr(unsafe.Pointer(&a.ts)), 0, 0, 0)
+		if errno == 0 && n > 0 {
+			a.woken = true
+			return false
+		}
+	}
+	if now >= a.end[a.ticks] || a.last != 0 && now-a.last > a.age || b.orphan() || !a.readLinks() || a.stat[linksAt] != a.links {
+		return false
+	}
+	if a.byClock && !a.stands(now) {
+		return false
+	}
+	a.at[a.ticks], a.last = now, now
+	return true
+}
+
+// stands reports whether the process's clock stands where it stood. One stopper
+// reads it for all: with many threads it takes the kernel some time.
+//
+//go:nosplit
+//go:norace
+func (a *ahead) stands(now int64) bool {
+	x := a.shared
+	if x.at < a.start || now-x.at > a.fresh || x.cpu != a.cpu {
+		if !a.readClock() {
+			return false
+		}
+		x.cpu = a.ts[0]*1e9 + a.ts[1]
+		x.at = now
+		if x.cpu != a.cpu {
+			return false
+		}
+	}
+	a.stood = x.at
+	return true
+}
+
+// asForeseen reports whether a thread runs that is to, or has not run since.
+//
+//go:nosplit
+//go:norace
+func (a *ahead) asForeseen(it *aheadItem) bool {
+	file := it.schedstat
+	if it.runs {
+		file = it.syscall
+	}
+	n, errno := raw6(syscall.SYS_PREAD64, file, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)), 0, 0, 0)
+	if errno != 0 || n == 0 {
+		return false
+	}
+	if it.runs {
+		return a.line[0] == 'r' // "running"
+	}
+	if int(n) != it.lineLen {
+		return false
+	}
+	for i := 0; i < it.lineLen; i++ {
+		if a.line[i] != it.line[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// clock reads one of the kernel's clocks, in ns.
+//
+//go:nosplit
+//go:norace
+func (a *ahead) clock(id uintptr) int64 {
+	raw6(syscall.SYS_CLOCK_GETTIME, id, uintptr(unsafe.Pointer(&a.ts)), 0, 0, 0, 0)
+	return a.ts[0]*1e9 + a.ts[1]
+}
+
+//go:nosplit
+//go:norace
+func (a *ahead) readClock() bool {
+	_, errno := raw6(syscall.SYS_CLOCK_GETTIME, a.process, uintptr(unsafe.Pointer(&a.ts)), 0, 0, 0, 0)
+	return errno == 0
+}
+
+//go:nosplit
+//go:norace
+func (a *ahead) readLinks() bool {
+	_, errno := raw6(syscall.SYS_FSTAT, a.task, uintptr(unsafe.Pointer(&a.stat)), 0, 0, 0, 0)
+	return errno == 0
+}
