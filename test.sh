@@ -97,6 +97,8 @@ redis-cli redis-tools
 /usr/sbin/nginx nginx-light
 /usr/lib/postgresql/*/bin/postgres postgresql
 sqlite3 sqlite3
+setpriv util-linux
+systemd-analyze systemd
 python3 python3
 node nodejs
 npm npm

@@ -37,6 +37,7 @@ type Flight struct {
 	jit     *perfMap
 	started sync.Once
 	self    int64
+	mem     *ringfile.Memory
 
 	// dumping is held by each dump: one at a time, and no file of the target
 	// is closed meanwhile.
@@ -48,7 +49,7 @@ type Flight struct {
 // Of o, Duration, Outputs and RingCap are not used. keep 0 keeps as much as mem
 // holds. mem stays the caller's, and is closed after the Flight.
 func NewFlight(p *target.Process, o Options, keep time.Duration, mem *ringfile.Memory) (*Flight, error) {
-	f := &Flight{o: o, keep: keep, proc: p, self: target.SelfCPU()}
+	f := &Flight{o: o, keep: keep, proc: p, self: target.SelfCPU(), mem: mem}
 	f.rec = flight.New(facts(p, &o), flight.Options{Keep: int64(keep), Memory: mem})
 	f.mods = newModules(p, f.rec)
 	go f.mods.run()
@@ -133,6 +134,15 @@ func (f *Flight) tidy() {
 func (f *Flight) Stats() trace.Stats {
 	threads, pauses := f.smp.Accounts()
 	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: target.SelfCPU() - f.self}
+}
+
+// Account is what it says of itself. Of Load there is Fill, the share of the
+// memory for rings that they take.
+func (f *Flight) Account() Account {
+	_, p := f.smp.Accounts()
+	used, limit := f.mem.Used()
+	return Account{At: target.Now(), Threads: f.smp.Threads(), Roles: f.smp.Roles(), Pauses: p,
+		Load: trace.Load{Fill: float64(used) / float64(limit)}, SelfCPU: target.SelfCPU() - f.self}
 }
 
 // Threads is how many threads are sampled now.

@@ -49,6 +49,9 @@ func (p *Process) access(status *Status) error {
 	var b [1]byte
 	_, err := readMemory(p.pid, b[:], 0)
 	if err == nil || errors.Is(err, unix.EFAULT) {
+		if err := p.files(who, status); err != nil {
+			return err
+		}
 		return p.machine(who)
 	}
 	if errors.Is(err, unix.ESRCH) {
@@ -69,6 +72,31 @@ func (p *Process) access(status *Status) error {
 	d.hidden = unix.Fstatat(p.dir, "stat", &st, 0) == nil && int(st.Uid) != status.UID
 	return d.reason()
 }
+
+// files refuses a process that may be traced, but whose files in /proc may not
+// be read: those that tell where a blocked thread is have the modes of files,
+// over which CAP_SYS_PTRACE has no say.
+func (p *Process) files(who string, status *Status) error {
+	fd, err := p.openat(fmt.Sprintf("task/%d/syscall", p.pid), unix.O_RDONLY)
+	if err == nil {
+		unix.Close(fd)
+		return nil
+	}
+	if !errors.Is(err, unix.EACCES) {
+		return nil // the first thread has ended, or the process: that shows later
+	}
+	euid := os.Geteuid()
+	if status.UID != euid {
+		return refuse(p.pid, p.facts.Comm, OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d: its files in /proc are not yours to read, for which CAP_SYS_PTRACE is not enough", who, status.UID, euid),
+			"run as that user, or with CAP_DAC_READ_SEARCH as well: setcap "+bothCaps+" "+program())
+	}
+	return refuse(p.pid, p.facts.Comm, NotDumpable, who+" is not dumpable (it has changed its user, or asked for that): its files in /proc are root's, for which CAP_SYS_PTRACE is not enough",
+		"run with sudo, or with CAP_DAC_READ_SEARCH as well: setcap "+bothCaps+" "+program())
+}
+
+// bothCaps are what it takes for processes of other users: to trace them, and to
+// read their files in /proc.
+const bothCaps = "cap_sys_ptrace,cap_dac_read_search+ep"
 
 // denial is all that bears on why a process may not be traced.
 type denial struct {
@@ -96,7 +124,7 @@ func (d *denial) reason() error {
 	switch {
 	case d.status.UID != d.euid:
 		return no(OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", d.who, d.status.UID, d.euid),
-			fmt.Sprintf("run as that user, or with sudo, or give the program the capability: setcap cap_sys_ptrace+ep %s", program()))
+			fmt.Sprintf("run as that user, or with sudo, or give the program the capabilities: setcap %s %s", bothCaps, program()))
 	case d.status.CapPrm&^d.me.CapPrm != 0:
 		return no(NoCapability, d.who+" has capabilities that you lack",
 			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
@@ -111,7 +139,7 @@ func (d *denial) reason() error {
 			fmt.Sprintf("run with sudo, or start the program with it (record -- CMD), or: setcap cap_sys_ptrace+ep %s, or: sysctl kernel.yama.ptrace_scope=0", program()))
 	case d.hidden:
 		return no(NotDumpable, d.who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+			fmt.Sprintf("run with sudo, or: setcap %s %s", bothCaps, program()))
 	}
 	return d.policy()
 }

@@ -105,8 +105,12 @@ func checkSeccomp() Check {
 	return Check{Name: "seccomp", Found: "ptrace and process_vm_readv are let through"}
 }
 
-// capSysPtrace is CAP_SYS_PTRACE of linux/capability.h.
-const capSysPtrace = 19
+// Capabilities, as linux/capability.h numbers them.
+const (
+	capDACOverride   = 1
+	capDACReadSearch = 2
+	capSysPtrace     = 19
+)
 
 func hasCap(n int) bool {
 	b, err := os.ReadFile("/proc/self/status")
@@ -125,11 +129,15 @@ func hasCap(n int) bool {
 
 func checkCapabilities() Check {
 	uid := os.Getuid()
-	if hasCap(capSysPtrace) {
+	switch {
+	case hasCap(capSysPtrace) && !hasCap(capDACReadSearch) && !hasCap(capDACOverride):
+		return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: one's own processes, also those with capabilities", uid),
+			Advice: "for those of others CAP_DAC_READ_SEARCH is needed as well: sudo setcap " + bothCaps + " $(which sliver)"}
+	case hasCap(capSysPtrace):
 		return Check{Name: "rights", Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: processes of all users", uid)}
 	}
 	return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d without CAP_SYS_PTRACE: one's own processes only", uid),
-		Advice: "for those of others: sudo, or sudo setcap cap_sys_ptrace+ep $(which sliver)"}
+		Advice: "for those of others: sudo, or sudo setcap " + bothCaps + " $(which sliver)"}
 }
 
 func checkSchedstats() Check {

@@ -17,9 +17,9 @@ type Found struct {
 	Start uint64   // clock ticks after boot
 }
 
-// Find returns the processes of the calling user (all of them for root) that
-// match wants, oldest first; kernel threads, zombies and this program itself
-// are left out.
+// Find returns the processes of the calling user that match wants, oldest first
+// (of all users for root, and for whoever has CAP_SYS_PTRACE); kernel threads,
+// zombies and this program itself are left out.
 func Find(match func(*Found) bool) ([]Found, error) {
 	var out []Found
 	err := eachOwn(func(pid int, st *Stat) {

@@ -14,8 +14,8 @@ type Running struct {
 	CPU     float64 // cores it used over the window
 }
 
-// Own lists the processes of the calling user (all of them for root) but for
-// kernel threads and this program itself, with the CPU they use over window.
+// Own lists the processes of the calling user (all of them for root, and for
+// whoever has CAP_SYS_PTRACE) but for kernel threads and this program itself, with the CPU they use over window.
 func Own(window time.Duration) ([]Running, error) {
 	type before struct{ ticks uint64 }
 	first := map[int]before{}
@@ -48,6 +48,7 @@ func eachOwn(visit func(pid int, st *Stat)) error {
 		return err
 	}
 	uid := os.Getuid()
+	all := uid == 0 || hasCap(capSysPtrace)
 	for _, n := range names {
 		pid, err := strconv.Atoi(n.Name())
 		if err != nil || pid == os.Getpid() {
@@ -62,7 +63,7 @@ func eachOwn(visit func(pid int, st *Stat)) error {
 		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' {
 			continue
 		}
-		if uid != 0 {
+		if !all {
 			b, err := os.ReadFile(dir + "/status")
 			if err != nil {
 				continue

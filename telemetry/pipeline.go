@@ -24,6 +24,7 @@ import (
 // Config of a Pipeline.
 type Config struct {
 	Listen  string              // address for Prometheus to ask, a port alone meaning loopback; "": none
+	Page    bool                // Page is wanted, whether or not it is at an address of its own
 	Getenv  func(string) string // for OTLP; nil: os.Getenv
 	Version string              // of this program
 	// Warn is told what telemetry cannot do; a recording does not fail for that.
@@ -112,7 +113,7 @@ func (p *Pipeline) Addr() string {
 func (p *Pipeline) Watch(src Source) error {
 	producer := sdkmetric.WithProducer(&Producer{Source: src, Since: p.begin})
 	var opts []sdkmetric.Option
-	if p.listen != nil {
+	if p.listen != nil || p.cfg.Page {
 		p.page = sdkmetric.NewManualReader(producer)
 		opts = append(opts, sdkmetric.WithReader(p.page))
 	}
@@ -155,6 +156,10 @@ func (p *Pipeline) serve() error {
 		IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10}
 	return nil
 }
+
+// Page answers as Prometheus asks, for a server of somebody else's; Watch has
+// been called, and Config.Page was set.
+func (p *Pipeline) Page() http.Handler { return http.HandlerFunc(p.answer) }
 
 func (p *Pipeline) answer(w http.ResponseWriter, r *http.Request) {
 	var rm metricdata.ResourceMetrics

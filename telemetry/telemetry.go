@@ -24,6 +24,23 @@ type Source interface {
 	Account() session.Account
 }
 
+// Keeper is a Source that is a flight recorder: it has these figures too.
+type Keeper interface {
+	Source
+	Kept() Kept
+}
+
+// Kept is what a flight recorder says of itself beside its samples.
+type Kept struct {
+	Targets              int    // processes that are watched now
+	Taken                uint64 // that ever were
+	RingBytes, RingLimit int64  // memory of the rings now, and what they may take
+	Short                uint64 // times that a ring could not have the memory it wanted
+	Fired                map[string]uint64
+	Dumps                map[string]uint64 // by reason
+	Failed               uint64
+}
+
 // scope names the instruments and spans.
 const scope = "github.com/sliverprof/sliver"
 
@@ -44,13 +61,24 @@ const (
 	RingPeak    = "sliver.ring.fill.peak"     // 1
 	Written     = "sliver.recording.size"     // By
 	CPU         = "sliver.cpu.time"           // s
+
+	// Of a flight recorder.
+	Targets     = "sliver.watch.targets"       // {process}
+	Taken       = "sliver.watch.targets.taken" // {process}
+	RingBytes   = "sliver.watch.rings.size"    // By
+	RingLimit   = "sliver.watch.rings.limit"   // By
+	RingShort   = "sliver.watch.rings.short"   // {ring}
+	Triggers    = "sliver.watch.triggers"      // {trigger}; kind
+	Dumps       = "sliver.watch.dumps"         // {dump}; reason
+	FailedDumps = "sliver.watch.dumps.failed"  // {dump}
 )
 
 // Names of attributes.
 const (
 	Role   = "role"   // main, or the pattern of the threads' names
 	Way    = "way"    // how a sample was had: stop, unrun, read, part
-	Reason = "reason" // why there is no sample: late, timed_out, denied, stretched
+	Reason = "reason" // why there is no sample: late, timed_out, denied, stretched; why there is a dump
+	Kind   = "kind"   // of a trigger
 )
 
 // instruments are the observable ones.
@@ -59,6 +87,9 @@ type instruments struct {
 	samples, missed, truncated, restarted, short, overwritten, written metric.Int64ObservableCounter
 	observed, unwinding, cpu                                           metric.Float64ObservableCounter
 	fill, peak                                                         metric.Float64ObservableGauge
+
+	targets, ringBytes, ringLimit                  metric.Int64ObservableGauge
+	taken, ringShort, triggers, dumps, failedDumps metric.Int64ObservableCounter
 }
 
 // Instruments makes m's instruments read src. The pauses are not among them,
@@ -89,11 +120,14 @@ func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 		}
 		*to, all = i, append(all, i)
 	}
-	threads, err := m.Int64ObservableGauge(Threads, metric.WithUnit("{thread}"), metric.WithDescription("Threads that are sampled now."))
-	if err != nil {
-		return nil, err
+	gauge := func(to *metric.Int64ObservableGauge, name, unit, about string) {
+		i, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+		if err != nil {
+			failed = err
+		}
+		*to, all = i, append(all, i)
 	}
-	in.threads, all = threads, append(all, threads)
+	gauge(&in.threads, Threads, "{thread}", "Threads that are sampled now.")
 	counter(&in.samples, Samples, "{sample}", "Samples by how they were had.")
 	counter(&in.missed, Missed, "{tick}", "Ticks of threads without a sample, by why.")
 	counter(&in.truncated, Truncated, "{sample}", "Samples whose stack is not complete.")
@@ -106,12 +140,26 @@ func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 	seconds(&in.cpu, CPU, "CPU time of sliver itself since sampling began.")
 	share(&in.fill, RingFill, "How full the fullest ring is now.")
 	share(&in.peak, RingPeak, "The fullest that any ring was.")
+	keeper, isKeeper := src.(Keeper)
+	if isKeeper {
+		gauge(&in.targets, Targets, "{process}", "Processes that are watched now.")
+		counter(&in.taken, Taken, "{process}", "Processes that have been watched.")
+		gauge(&in.ringBytes, RingBytes, "By", "Memory that rings take now.")
+		gauge(&in.ringLimit, RingLimit, "By", "Memory that the rings may take.")
+		counter(&in.ringShort, RingShort, "{ring}", "Times that a ring could not have the memory it wanted.")
+		counter(&in.triggers, Triggers, "{trigger}", "Triggers that fired.")
+		counter(&in.dumps, Dumps, "{dump}", "Dumps that were written.")
+		counter(&in.failedDumps, FailedDumps, "{dump}", "Dumps that could not be written.")
+	}
 	if failed != nil {
 		return nil, failed
 	}
 	return m.RegisterCallback(func(_ context.Context, o metric.Observer) error {
 		a := src.Account()
 		in.observe(o, &a)
+		if isKeeper {
+			in.observeKept(o, keeper.Kept())
+		}
 		return nil
 	}, all...)
 }
@@ -144,6 +192,21 @@ func (in *instruments) observe(o metric.Observer, a *session.Account) {
 	o.ObserveFloat64(in.fill, a.Load.Fill)
 	o.ObserveFloat64(in.peak, a.Load.Peak)
 	o.ObserveFloat64(in.cpu, inSeconds(a.SelfCPU))
+}
+
+func (in *instruments) observeKept(o metric.Observer, k Kept) {
+	o.ObserveInt64(in.targets, int64(k.Targets))
+	o.ObserveInt64(in.taken, int64(k.Taken))
+	o.ObserveInt64(in.ringBytes, k.RingBytes)
+	o.ObserveInt64(in.ringLimit, k.RingLimit)
+	o.ObserveInt64(in.ringShort, int64(k.Short))
+	o.ObserveInt64(in.failedDumps, int64(k.Failed))
+	for kind, n := range k.Fired {
+		o.ObserveInt64(in.triggers, int64(n), metric.WithAttributes(attribute.String(Kind, kind)))
+	}
+	for reason, n := range k.Dumps {
+		o.ObserveInt64(in.dumps, int64(n), metric.WithAttributes(attribute.String(Reason, reason)))
+	}
 }
 
 func inSeconds(ns int64) float64 { return float64(ns) / 1e9 }

@@ -46,6 +46,9 @@ func (t *watched) put(a ask) {
 	}
 	t.w.mu.Lock()
 	t.w.fired += len(a.fired)
+	for _, f := range a.fired {
+		t.w.past.fired[string(f.Kind)]++
+	}
 	t.w.mu.Unlock()
 	for _, f := range a.fired {
 		t.w.log.Warn("trigger", "pid", t.pid, "name", t.name, "kind", string(f.Kind), "rule", f.Rule.String(), "tid", int(f.TID), "what", f.Text)
@@ -184,6 +187,8 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	if len(w.history) > maxHistory {
 		w.history = w.history[len(w.history)-maxHistory:]
 	}
+	w.past.dumps[d.Reason]++
+	w.past.bytes += d.Bytes
 	w.mu.Unlock()
 	w.log.Info("dumped", "pid", t.pid, "file", outs[0], "reason", d.Reason, "bytes", d.Bytes, "seconds", d.Seconds,
 		"threads", d.Threads, "written_ms", d.Written, "named_ms", d.Named)

@@ -119,7 +119,10 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	t.askMu.Unlock()
 	close(t.asked)
 	<-dumped
+	w.mu.Lock()
+	w.past.close(f)
 	t.flight.Store(nil)
+	w.mu.Unlock()
 	return err
 }
 

@@ -88,10 +88,12 @@ type Watcher struct {
 	fired   int
 	failed  int
 	trouble string
+	past    ended
 
 	o       Options
 	log     *slog.Logger
 	telling sync.WaitGroup
+	self    int64 // CPU time of this program before, ns
 }
 
 type refusedKey struct {
@@ -123,7 +125,8 @@ func New(o Options) (*Watcher, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(), refused: map[refusedKey]bool{}}, nil
+	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(),
+		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU()}, nil
 }
 
 // Reload replaces the rules and who is told; what runs goes on.
@@ -246,6 +249,7 @@ func (w *Watcher) add(p *target.Process) *watched {
 	t := &watched{w: w, proc: p, pid: p.PID(), name: p.Facts().Comm, since: time.Now(), asked: make(chan ask, 16)}
 	w.mu.Lock()
 	w.targets = append(w.targets, t)
+	w.past.taken++
 	w.mu.Unlock()
 	return t
 }

@@ -2,22 +2,17 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"os"
-	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
@@ -31,8 +26,8 @@ import (
 // watchFlags are the flags of watch.
 type watchFlags struct {
 	pids        []int
-	name        string
-	unit        string
+	names       []string
+	units       []string
 	threads     string
 	interval    time.Duration
 	jitter      percent
@@ -61,6 +56,7 @@ type watchFlags struct {
 	as        string
 	http      string
 	httpToken string
+	metrics   string
 	logFormat string
 
 	fs *pflag.FlagSet
@@ -94,8 +90,8 @@ var defaultRules = []struct {
 func (f *watchFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
 	fs.IntSliceVarP(&f.pids, "pid", "p", nil, "watch these running processes, until they end")
-	fs.StringVarP(&f.name, "name", "n", "", "watch what has this name or pattern, now and when it comes again")
-	fs.StringVar(&f.unit, "unit", "", "watch the processes of this systemd unit, likewise")
+	fs.StringArrayVarP(&f.names, "name", "n", nil, "watch what has this name or pattern, now and when it comes again;\nrepeatable")
+	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, likewise; repeatable")
 	fs.StringVarP(&f.threads, "threads", "t", "all", "which threads, as for record")
 	fs.DurationVarP(&f.interval, "interval", "i", 20*time.Millisecond, "time between two samples of a thread")
 	f.jitter = .1
@@ -133,8 +129,9 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.journal, "journal", false, "write an entry to systemd's journal after a dump")
 
 	fs.StringVar(&f.as, "as", "", "name of this recorder for 'sliver dump' and 'sliver ls'")
-	fs.StringVar(&f.http, "http", "", "answer at this address: POST /dump, GET /status, /healthz,\n/readyz")
+	fs.StringVar(&f.http, "http", "", "answer at this address: POST /dump, GET /status, /healthz,\n/readyz, /metrics")
 	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status ($SLIVER_HTTP_TOKEN;\nelse one is made and shown in the log)")
+	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus on this address")
 	fs.StringVar(&f.logFormat, "log", "text", "log lines as text or json, on standard error")
 }
 
@@ -232,7 +229,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	kinds := 0
-	for _, is := range []bool{len(f.pids) > 0, f.name != "", f.unit != "", len(args) > 0} {
+	for _, is := range []bool{len(f.pids) > 0, len(f.names)+len(f.units) > 0, len(args) > 0} {
 		if is {
 			kinds++
 		}
@@ -244,6 +241,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
+	manager := newManager(o.Log) // before a command of ours inherits the way to it
 	src, cmd, err := f.source(args)
 	if err != nil {
 		return err
@@ -259,7 +257,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	if o.Name = dumps.Clean(o.Name); f.as != "" && o.Name != f.as {
 		return usagef("watch", "as: %q cannot be part of a file's name; %q can", f.as, o.Name)
 	}
-	err = f.serve(e, o, src, cmd != nil)
+	err = f.serve(e, o, src, manager, cmd != nil)
 	if cmd == nil {
 		return err
 	}
@@ -380,130 +378,36 @@ func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command,
 		}
 		return s, nil, nil
 	}
-	match := target.InUnit(f.unit)
-	s.What = "processes of unit " + f.unit
-	if f.name != "" {
-		if match, err = target.Named(f.name); err != nil {
-			return s, nil, usagef("watch", "name: the pattern %q cannot be read", f.name)
+	var wanted []func(*target.Found) bool
+	var what []string
+	for _, name := range f.names {
+		match, err := target.Named(name)
+		if err != nil || name == "" {
+			return s, nil, usagef("watch", "name: the pattern %q cannot be read", name)
 		}
-		s.What = "a process named " + f.name
+		wanted, what = append(wanted, match), append(what, "a process named "+name)
 	}
-	s.Find = func() ([]target.Found, error) { return target.Find(match) }
+	for _, unit := range f.units {
+		if unit == "" {
+			return s, nil, usagef("watch", "unit: write the name of a systemd unit")
+		}
+		wanted, what = append(wanted, target.InUnit(unit)), append(what, "processes of unit "+unit)
+	}
+	s.What = strings.Join(what, ", ")
+	s.Find = func() ([]target.Found, error) {
+		return target.Find(func(f *target.Found) bool {
+			return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
+		})
+	}
 	return s, nil, nil
 }
 
 func (f *watchFlags) defaultName(s watch.Source) string {
 	switch {
-	case f.name != "":
-		return strings.Trim(f.name, "*?[]")
-	case f.unit != "":
-		return f.unit
+	case len(f.names) > 0:
+		return strings.Trim(f.names[0], "*?[]")
+	case len(f.units) > 0:
+		return f.units[0]
 	}
 	return fmt.Sprintf("%s-%d", s.Fixed[0].Facts().Comm, s.Fixed[0].PID())
-}
-
-// serve runs the Watcher until a signal or its targets end it.
-func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, command bool) error {
-	// Beyond so many targets at a time, samplers have a lower priority too.
-	const targets = 4
-	_ = background.Lower(targets * (o.Session.Groups + 1)) // where it is forbidden, sliver is less polite
-	w, err := watch.New(o)
-	if err != nil {
-		return err
-	}
-	dir, err := control.Dir()
-	if err != nil {
-		return err
-	}
-	l, err := control.Listen(dir, o.Name)
-	if err != nil {
-		return err
-	}
-	srv := &http.Server{Handler: control.Handler(w), ReadHeaderTimeout: 10 * time.Second}
-	go srv.Serve(l)
-	defer srv.Close() // which removes the socket
-	if f.http != "" {
-		stop, err := f.listen(w, o.Log)
-		if err != nil {
-			return err
-		}
-		defer stop()
-	}
-	ctx, stop := f.signals(w, o.Log, command)
-	defer stop()
-	if src.Fixed != nil {
-		o.Log.Info("started", "recorder", o.Name, "dir", o.Store.Dir, "triggers", len(o.Rules))
-	}
-	err = w.Run(ctx, src)
-	if errors.Is(err, sampler.ErrNoThreads) {
-		return noThreads(f.threads, src.Fixed[0])
-	}
-	return explain(err)
-}
-
-// listen answers over TCP.
-func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger) (stop func(), err error) {
-	token := os.Getenv("SLIVER_HTTP_TOKEN")
-	made := false
-	switch {
-	case f.httpToken != "":
-		b, err := os.ReadFile(f.httpToken)
-		if err != nil {
-			return nil, fmt.Errorf("http-token: %w", err)
-		}
-		if token = strings.TrimSpace(string(b)); token == "" {
-			return nil, fmt.Errorf("http-token: %s is empty", f.httpToken)
-		}
-	case token == "":
-		token, made = control.Token(), true
-	}
-	host, _, err := net.SplitHostPort(f.http)
-	if err != nil {
-		return nil, usagef("watch", "http: %q is no address; write for example 127.0.0.1:7777", f.http)
-	}
-	l, err := net.Listen("tcp", f.http)
-	if err != nil {
-		return nil, fmt.Errorf("http: %w", err)
-	}
-	own, _ := os.Hostname()
-	srv := &http.Server{Handler: control.Web(w, token, []string{"localhost", host, own}), ReadHeaderTimeout: 10 * time.Second}
-	go srv.Serve(l)
-	if made {
-		log.Info("http", "address", l.Addr().String(), "token", token)
-	} else {
-		log.Info("http", "address", l.Addr().String())
-	}
-	return func() { srv.Close() }, nil
-}
-
-// signals ends the watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reads
-// the configuration again at SIGHUP.
-func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, command bool) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	ch := make(chan os.Signal, 8)
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR2)
-	go func() {
-		for {
-			var sig os.Signal
-			select {
-			case sig = <-ch:
-			case <-ctx.Done():
-				return
-			}
-			switch {
-			case sig == syscall.SIGUSR2:
-				go func() {
-					if _, err := w.Dump(ctx, control.Request{Kind: "signal", Text: "SIGUSR2"}, nil); err != nil {
-						log.Error("no dump", "error", err)
-					}
-				}()
-			case sig == syscall.SIGHUP && f.config != "":
-				f.reload(w, log)
-			case sig == syscall.SIGINT && command: // it is the command's
-			default:
-				cancel()
-			}
-		}
-	}()
-	return ctx, func() { signal.Stop(ch); cancel() }
 }

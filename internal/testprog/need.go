@@ -47,14 +47,17 @@ var tools = map[string][]string{
 	"initdb":     {"initdb", "/usr/lib/postgresql/*/bin/initdb"},
 	"psql":       {"psql"},
 	"sqlite3":    {"sqlite3"},
-	"python3":    {"/usr/bin/python3", "python3"}, // the system's, before that of an environment
-	"python3.7":  pythons("3.7"),
-	"python3.8":  pythons("3.8"),
-	"python3.9":  pythons("3.9"),
-	"python3.10": pythons("3.10"),
-	"python3.11": pythons("3.11"),
-	"python3.12": pythons("3.12"),
-	"python3.13": pythons("3.13"),
+	"setpriv":    {"setpriv"},
+
+	"systemd-analyze": {"systemd-analyze"},
+	"python3":         {"/usr/bin/python3", "python3"}, // the system's, before that of an environment
+	"python3.7":       pythons("3.7"),
+	"python3.8":       pythons("3.8"),
+	"python3.9":       pythons("3.9"),
+	"python3.10":      pythons("3.10"),
+	"python3.11":      pythons("3.11"),
+	"python3.12":      pythons("3.12"),
+	"python3.13":      pythons("3.13"),
 }
 
 // pythons are the places of one version of Python. A "python3.8" on the path

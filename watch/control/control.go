@@ -159,9 +159,13 @@ func Token() string {
 }
 
 // Web answers over TCP: what changes nothing to everyone who may connect, a dump
-// to those with the token. hosts are the names that the address goes by.
-func Web(r Recorder, token string, hosts []string) http.Handler {
+// to those with the token. hosts are the names that the address goes by; metrics
+// answers /metrics, and may be nil.
+func Web(r Recorder, token string, hosts []string, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
+	}
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if s := r.Status(); len(s.Targets) == 0 {

@@ -115,7 +115,7 @@ func TestDirRefusesOthers(t *testing.T) {
 
 func TestWeb(t *testing.T) {
 	r := &fake{}
-	srv := httptest.NewServer(Web(r, "secret", []string{"localhost"}))
+	srv := httptest.NewServer(Web(r, "secret", []string{"localhost"}, nil))
 	defer srv.Close()
 	for _, c := range []struct {
 		method, path, token, host, origin string
@@ -134,6 +134,7 @@ func TestWeb(t *testing.T) {
 		{"POST", "/dump?target=frob", "secret", "", "", 503},
 		{"GET", "/dump", "secret", "", "", 405},
 		{"GET", "/frob", "secret", "", "", 404},
+		{"GET", "/metrics", "", "", "", 404},
 	} {
 		req, err := http.NewRequest(c.method, srv.URL+c.path, nil)
 		if err != nil {

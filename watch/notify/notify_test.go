@@ -3,6 +3,7 @@ package notify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -74,5 +75,29 @@ func TestJournal(t *testing.T) {
 	}
 	if want := "MESSAGE=kept it\nMORE\n\x09\x00\x00\x00\x00\x00\x00\x00two\nlines\n"; string(b[:n]) != want {
 		t.Errorf("%q, want %q", b[:n], want)
+	}
+}
+
+func TestService(t *testing.T) {
+	if err := Service("", "READY=1"); err != nil {
+		t.Errorf("nobody to tell: %v", err)
+	}
+	for _, socket := range []string{filepath.Join(t.TempDir(), "socket"), fmt.Sprintf("@sliver-test-%d", os.Getpid())} {
+		if err := Service(socket, "READY=1"); err == nil {
+			t.Errorf("%s: no error where nobody listens", socket)
+		}
+		c, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		if err := Service(socket, "READY=1", "STATUS=it is well"); err != nil {
+			t.Fatal(err)
+		}
+		b := make([]byte, 100)
+		n, err := c.Read(b)
+		if err != nil || string(b[:n]) != "READY=1\nSTATUS=it is well" {
+			t.Errorf("%q, %v", b[:n], err)
+		}
 	}
 }

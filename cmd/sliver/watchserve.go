@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/telemetry"
+	"github.com/sliverprof/sliver/watch"
+	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/notify"
+)
+
+// manager is the service manager that started us, if one did.
+type manager struct {
+	socket string
+	log    *slog.Logger
+}
+
+// newManager takes the way to it out of the environment: programs that we start
+// are not to speak for us.
+func newManager(log *slog.Logger) *manager {
+	m := &manager{os.Getenv("NOTIFY_SOCKET"), log}
+	os.Unsetenv("NOTIFY_SOCKET")
+	return m
+}
+
+func (m *manager) say(lines ...string) {
+	if err := notify.Service(m.socket, lines...); err != nil {
+		m.log.Warn("cannot notify", "by", "service manager", "error", err)
+	}
+}
+
+// serve runs the Watcher until a signal or its targets end it.
+func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *manager, command bool) error {
+	// Beyond so many targets at a time, samplers have a lower priority too.
+	const targets = 4
+	_ = background.Lower(targets * (o.Session.Groups + 1)) // where it is forbidden, sliver is less polite
+	w, err := watch.New(o)
+	if err != nil {
+		return err
+	}
+	dir, err := control.Dir()
+	if err != nil {
+		return err
+	}
+	l, err := control.Listen(dir, o.Name)
+	if err != nil {
+		return err
+	}
+	srv := &http.Server{Handler: control.Handler(w), ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(l)
+	defer srv.Close() // which removes the socket
+	tel, err := newTelemetry(telemetry.Config{Listen: f.metrics, Page: f.http != ""}, func(s string) { o.Log.Warn("telemetry", "trouble", s) })
+	if err != nil {
+		return err
+	}
+	defer tel.Close()
+	if tel.Addr() != "" {
+		o.Log.Info("metrics", "address", tel.Addr())
+	}
+	if err := tel.Watch(watched{w}); err != nil {
+		return err
+	}
+	if f.http != "" {
+		stop, err := f.listen(w, o.Log, tel.Page())
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
+	ctx, stop := f.signals(w, o.Log, manager, command)
+	defer stop()
+	manager.say("READY=1", "STATUS=keeps the last "+w.Status().Keep+" of "+f.watched(src))
+	defer manager.say("STOPPING=1")
+	if src.Fixed != nil {
+		o.Log.Info("started", "recorder", o.Name, "dir", o.Store.Dir, "triggers", len(o.Rules))
+	}
+	err = w.Run(ctx, src)
+	if errors.Is(err, sampler.ErrNoThreads) {
+		return noThreads(f.threads, src.Fixed[0])
+	}
+	return explain(err)
+}
+
+// listen answers over TCP.
+func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Handler) (stop func(), err error) {
+	token := os.Getenv("SLIVER_HTTP_TOKEN")
+	made := false
+	switch {
+	case f.httpToken != "":
+		b, err := os.ReadFile(f.httpToken)
+		if err != nil {
+			return nil, fmt.Errorf("http-token: %w", err)
+		}
+		if token = strings.TrimSpace(string(b)); token == "" {
+			return nil, fmt.Errorf("http-token: %s is empty", f.httpToken)
+		}
+	case token == "":
+		token, made = control.Token(), true
+	}
+	host, _, err := net.SplitHostPort(f.http)
+	if err != nil {
+		return nil, usagef("watch", "http: %q is no address; write for example 127.0.0.1:7777", f.http)
+	}
+	l, err := net.Listen("tcp", f.http)
+	if err != nil {
+		return nil, fmt.Errorf("http: %w", err)
+	}
+	own, _ := os.Hostname()
+	srv := &http.Server{Handler: control.Web(w, token, []string{"localhost", host, own}, metrics), ReadHeaderTimeout: 10 * time.Second}
+	go srv.Serve(l)
+	if made {
+		log.Info("http", "address", l.Addr().String(), "token", token)
+	} else {
+		log.Info("http", "address", l.Addr().String())
+	}
+	return func() { srv.Close() }, nil
+}
+
+// signals ends the watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reads
+// the configuration again at SIGHUP.
+func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manager, command bool) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ch := make(chan os.Signal, 8)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGUSR2)
+	go func() {
+		for {
+			var sig os.Signal
+			select {
+			case sig = <-ch:
+			case <-ctx.Done():
+				return
+			}
+			switch {
+			case sig == syscall.SIGUSR2:
+				go func() {
+					if _, err := w.Dump(ctx, control.Request{Kind: "signal", Text: "SIGUSR2"}, nil); err != nil {
+						log.Error("no dump", "error", err)
+					}
+				}()
+			case sig == syscall.SIGHUP && f.config != "":
+				manager.say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", target.Now()/1000))
+				f.reload(w, log)
+				manager.say("READY=1")
+			case sig == syscall.SIGINT && command: // it is the command's
+			default:
+				cancel()
+			}
+		}
+	}()
+	return ctx, func() { signal.Stop(ch); cancel() }
+}
+
+// watched says for people what is watched.
+func (f *watchFlags) watched(s watch.Source) string {
+	var names []string
+	for _, p := range s.Fixed {
+		names = append(names, fmt.Sprintf("%s (%d)", p.Facts().Comm, p.PID()))
+	}
+	if len(names) == 0 {
+		return s.What
+	}
+	return strings.Join(names, ", ")
+}

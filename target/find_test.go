@@ -1,0 +1,52 @@
+package target
+
+import (
+	"slices"
+	"testing"
+)
+
+// Where systemd names its units, in every layout of the control groups.
+func TestUnits(t *testing.T) {
+	for _, c := range []struct {
+		cgroup string
+		unit   string
+		want   bool
+	}{
+		{"0::/system.slice/nginx.service\n", "nginx", true},
+		{"0::/system.slice/nginx.service\n", "nginx.service", true},
+		{"0::/system.slice/nginx.service\n", "ngin", false},
+		{"0::/system.slice/nginx.service/worker\n", "nginx", true}, // a group that the service made below its own
+		{"0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1", true},
+		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "editor.scope", true},
+		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "user@1000", true},
+		{"12:memory:/nginx.service\n0::/init.scope\n", "nginx", false},
+		{"4:memory:/system.slice/a.service\n1:name=systemd:/system.slice/a.service\n0::/\n", "a", true}, // the hybrid layout
+		{"0::/../../system.slice/nginx.service\n", "nginx", true},                                       // as seen from a control group namespace
+		{"0::/\n", "nginx", false},
+		{"", "nginx", false},
+		{"nonsense\n0::", "nginx", false},
+	} {
+		f := &Found{Units: unitsOf(c.cgroup)}
+		if got := InUnit(c.unit)(f); got != c.want {
+			t.Errorf("%q in %s: %v, want %v (%q)", c.cgroup, c.unit, got, c.want, f.Units)
+		}
+	}
+}
+
+// Names are those of the process or of its program, or patterns of either.
+func TestNamed(t *testing.T) {
+	f := &Found{Comm: "worker", Exe: "nginx"}
+	for pattern, want := range map[string]bool{"nginx": true, "worker": true, "ngin?": true, "w*": true, "x": false, "*x*": true, "[a-m]*": false} {
+		is, err := Named(pattern)
+		if err != nil || is(f) != want {
+			t.Errorf("%s: %v, %v", pattern, is(f), err)
+		}
+	}
+	if _, err := Named("["); err == nil {
+		t.Error("a pattern that cannot be read is taken")
+	}
+	found, err := Find(func(f *Found) bool { return f.PID == 1 })
+	if err != nil || slices.ContainsFunc(found, func(f Found) bool { return f.PID != 1 || f.Comm == "" }) {
+		t.Errorf("%+v, %v", found, err)
+	}
+}

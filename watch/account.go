@@ -1,0 +1,126 @@
+package watch
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+)
+
+// Kept is what a Watcher says of itself, beside the account of its samples.
+type Kept struct {
+	Targets   int    // watched now
+	Taken     uint64 // ever
+	RingBytes int64  // of the rings' memory in use now, all targets together
+	RingLimit int64  // what they may take
+	Short     uint64 // times that a ring could not have the memory it wanted
+	Fired     map[string]uint64
+	Dumps     map[string]uint64 // by reason
+	DumpBytes int64             // written, all formats together
+	Failed    uint64            // dumps that could not be written
+}
+
+// ended are the accounts of targets that are gone.
+type ended struct {
+	account session.Account
+	short   uint64
+	taken   uint64
+	fired   map[string]uint64
+	dumps   map[string]uint64
+	bytes   int64
+}
+
+// Account is what was sampled of all targets since the Watcher began, those that
+// have ended with them. Counts in it never fall.
+func (w *Watcher) Account() session.Account {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	sum := session.Account{At: target.Now(), SelfCPU: target.SelfCPU() - w.self}
+	add(&sum, &w.past.account)
+	for _, t := range w.targets {
+		if f := t.flight.Load(); f != nil {
+			a := f.Account()
+			add(&sum, &a)
+			sum.Threads += a.Threads
+			sum.Load.Fill = max(sum.Load.Fill, a.Load.Fill)
+		}
+	}
+	sum.Load.Bytes = w.past.bytes
+	return sum
+}
+
+// Kept is for any goroutine.
+func (w *Watcher) Kept() Kept {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	k := Kept{Targets: len(w.targets), Taken: w.past.taken, Short: w.past.short, Fired: map[string]uint64{}, Dumps: map[string]uint64{},
+		DumpBytes: w.past.bytes, Failed: uint64(w.failed)}
+	for kind, n := range w.past.fired {
+		k.Fired[kind] = n
+	}
+	for reason, n := range w.past.dumps {
+		k.Dumps[reason] = n
+	}
+	for _, t := range w.targets {
+		if m := t.mem.Load(); m != nil {
+			used, limit := m.Used()
+			k.RingBytes, k.RingLimit = k.RingBytes+used, k.RingLimit+limit
+		}
+		if f := t.flight.Load(); f != nil {
+			k.Short += f.Recorder().Short()
+		}
+	}
+	return k
+}
+
+// close takes what t counted over into the past; w.mu is held.
+func (e *ended) close(f *session.Flight) {
+	a := f.Account()
+	add(&e.account, &a)
+	e.short += f.Recorder().Short()
+}
+
+// add adds what only grows.
+func add(to, a *session.Account) {
+	for i := range a.Roles {
+		r := &a.Roles[i]
+		find := func(role string) (int, bool) {
+			return slices.BinarySearchFunc(to.Roles, role, func(x sampler.RoleAccount, s string) int { return strings.Compare(x.Role, s) })
+		}
+		role := r.Role
+		k, ok := find(role)
+		if !ok && len(to.Roles) >= maxRoles {
+			role = sampler.RoleOther
+			k, ok = find(role)
+		}
+		if !ok {
+			to.Roles = slices.Insert(to.Roles, k, sampler.RoleAccount{Role: role})
+		}
+		x := &to.Roles[k]
+		x.Threads += r.Threads
+		x.Stats.Add(&r.Stats)
+		addPauses(&x.Pauses, &r.Pauses)
+	}
+	to.Pauses.Count += a.Pauses.Count
+	to.Pauses.Under += a.Pauses.Under
+	to.Pauses.Max = max(to.Pauses.Max, a.Pauses.Max)
+	to.Load.Overwritten += a.Load.Overwritten
+	to.Load.Peak = max(to.Load.Peak, a.Load.Peak)
+}
+
+// addPauses adds a distribution with the same bounds, as all of the sampler's
+// have.
+func addPauses(to, d *sampler.Distribution) {
+	if to.Counts == nil {
+		to.Bounds, to.Counts = d.Bounds, make([]uint64, len(d.Counts))
+	}
+	for i, n := range d.Counts {
+		to.Counts[i] += n
+	}
+	to.Count, to.Sum, to.Max = to.Count+d.Count, to.Sum+d.Sum, max(to.Max, d.Max)
+}
+
+// maxRoles of all targets together, beyond which they are counted as others.
+const maxRoles = 128
