@@ -85,6 +85,8 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /api/info", s.guard(s.serveInfo))
 	mux.HandleFunc("POST /api/query", s.guard(s.serveQuery))
 	mux.HandleFunc("POST /api/control", s.guard(s.serveControl))
+	mux.HandleFunc("GET /api/recorders", s.guard(s.serveRecorders))
+	mux.HandleFunc("POST /api/dump", s.guard(s.serveDump))
 	mux.HandleFunc("POST /api/ticket", s.guard(s.serveNewTicket))
 	mux.HandleFunc("POST /api/perfetto", s.guard(s.servePerfetto))
 	mux.HandleFunc("GET /t/{ticket}/{name}", s.serveTicket)

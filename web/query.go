@@ -485,6 +485,7 @@ type helloMessage struct {
 	Notes      []string      `json:"notes"`
 	Lanes      int           `json:"first_lane"`
 	Speedscope bool          `json:"speedscope"`
+	Recorders  bool          `json:"recorders,omitempty"` // GET /api/recorders answers
 }
 
 func (s *Server) hello() helloMessage {
@@ -492,7 +493,7 @@ func (s *Server) hello() helloMessage {
 	p := f.src.Process()
 	h := helloMessage{Op: "hello", Version: wire.Version, Program: s.o.Version, Live: f.src.Live(), Base: fmt.Sprint(int64(f.base)),
 		Wall: p.Clocks.Realtime / 1e6, Process: p, Control: s.o.Control.actions(), Formats: s.o.Formats, Notes: f.src.Notes(),
-		Lanes: wire.FirstLane, Speedscope: s.page.files["/speedscope/index.html"] != nil}
+		Lanes: wire.FirstLane, Speedscope: s.page.files["/speedscope/index.html"] != nil, Recorders: s.o.Recorders != nil}
 	if h.Formats == nil || s.o.Export == nil {
 		h.Formats = []Format{}
 	}

@@ -47,6 +47,8 @@ type Options struct {
 	Hosts []string
 	// Control is what clients may do; functions that are nil are not offered.
 	Control Control
+	// Recorders are shown on the page, and may be asked for dumps; may be nil.
+	Recorders Recorders
 	// Status is shown on the page; may be nil. It is called once a second.
 	Status func() Status
 	// Formats can be downloaded, by Export.

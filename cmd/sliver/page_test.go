@@ -34,10 +34,11 @@ func TestPageOfRealPrograms(t *testing.T) {
 	}
 	args := []string{filepath.Join("test", "real.mjs"), bin, testprog.Tool(t, "chromium"), pictures, t.TempDir(), pidOf(p)}
 	if os.Getenv("SLIVER_LONG") == "" {
-		args = append(args, "live, light", "control reaches")
+		args = append(args, "live, light", "control reaches", "flight recorders")
 	}
 	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), args...)
 	cmd.Dir = page
+	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir()) // no recorders but its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

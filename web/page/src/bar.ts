@@ -3,6 +3,7 @@
 import { el, fill, h, menu, put, say } from './dom';
 import { count, dur, percent } from './format';
 import { Format, Status } from './proto';
+import { recorders } from './recorders';
 import { Search } from './search';
 import { Timeline } from './timeline';
 
@@ -14,6 +15,7 @@ export class Bar {
   private controls = h('div', { class: 'controls' });
   private pause = h('button', { class: 'small' });
   private interval = h('select', { 'aria-label': 'Interval between samples' });
+  private dumps = h('button', { class: 'small', hidden: true, title: 'Flight recorders and their dumps' }, 'Dumps');
   private key = '';
 
   constructor(private v: Timeline, search: Search, help: () => void) {
@@ -29,10 +31,11 @@ export class Bar {
     const all = h('button', { class: 'small', title: 'Show all (0)', onclick: () => v.all() }, 'All');
     const save = h('button', { class: 'small' }, 'Save');
     menu(save, () => this.formats(false));
+    this.dumps.addEventListener('click', () => void recorders(v.conn));
     const more = h('button', { class: 'small', title: 'Keys and help (?)', 'aria-label': 'Help', onclick: help }, '?');
     this.pause.addEventListener('click', () => void this.control(v.model.status?.status?.paused ? 'resume' : 'pause'));
     this.interval.addEventListener('change', () => void this.control('interval', { interval_ns: Number(this.interval.value) }));
-    put(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, save, more);
+    put(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, this.dumps, save, more);
     this.save = save;
   }
 
@@ -204,6 +207,7 @@ export class Bar {
     }
     if (can('keep')) kids.push(h('button', { class: 'small', title: 'Write the last 30 s to a file of their own', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s'));
     fill(this.controls, ...kids);
+    this.dumps.hidden = !hello.recorders;
     this.save.hidden = hello.formats.length === 0;
     document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;
     const notes = [...hello.notes];

@@ -24,6 +24,11 @@ export function count(n: number): string {
   return Math.round(n).toLocaleString('en');
 }
 
+export function bytes(n: number): string {
+  for (const [unit, k] of [['GB', 1e9], ['MB', 1e6], ['kB', 1e3]] as const) if (n >= k) return `${(n / k).toPrecision(3)} ${unit}`;
+  return `${n} B`;
+}
+
 export function percent(x: number): string {
   if (!isFinite(x)) return '–';
   const p = x * 100;

@@ -6,7 +6,7 @@ export interface Format { name: string; title: string; about?: string; ext: stri
 export interface Hello {
   op: 'hello'; version: number; program?: string; live: boolean; base: string; wall: number;
   process: { pid: number; comm: string; exe: string; cmdline: string[] | null; arch: string; host: string; kernel: string; cpus: number; interval_ns: number };
-  control: string[]; formats: Format[]; compare?: string; notes: string[]; first_lane: number; speedscope: boolean;
+  control: string[]; formats: Format[]; compare?: string; notes: string[]; first_lane: number; speedscope: boolean; recorders?: boolean;
 }
 export interface ThreadInfo {
   seq: number; tid: number; ns_tid?: number; name: string; main?: boolean; cpu: number; samples: number; depth: number;
@@ -158,6 +158,13 @@ export class Conn {
       this.waiting.set(id, { ok: ok as (v: unknown) => void, bad });
       this.ws!.send(JSON.stringify({ op, id, ...args }));
     });
+  }
+
+  async get<T>(path: string): Promise<T> {
+    const r = await fetch(path, { headers: { 'X-Sliver-Token': this.token } });
+    const v = (await r.json()) as T & { error?: string };
+    if (!r.ok) throw new Error(v.error ?? r.statusText);
+    return v;
   }
 
   async post<T>(path: string, body: unknown): Promise<T> {

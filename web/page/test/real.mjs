@@ -200,6 +200,44 @@ test('live: control reaches the recorder', async () => {
   assert.ok(files.includes('control.sliver') && files.includes('control-2.sliver'), `left: ${files}`);
 });
 
+test('flight recorders: their dumps, and a button for one', async () => {
+  const s = await live('-o', 'beside.sliver');
+  const page = await open(s.url, { viewport: { width: 1500, height: 800 } });
+  await ready(page);
+  const dialog = page.getByRole('dialog');
+  const shut = async () => { await button(dialog, 'Close').click(); await dialog.waitFor({ state: 'hidden' }); };
+  await button(page, 'Dumps').click();
+  await dialog.getByText('No flight recorder of yours is running.').waitFor();
+  await shut();
+  const w = spawn(sliver, ['watch', '-p', pid, '--as', 'beside', '--no-triggers'], { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
+  started.add(w);
+  w.once('exit', () => started.delete(w));
+  await new Promise((ok) => w.stderr.on('data', (b) => /msg=watching/.test(b) && ok()));
+  await page.waitForTimeout(500); // something to dump
+  await button(page, 'Dumps').click();
+  const one = dialog.getByLabel('Recorder beside');
+  await one.getByText('No dumps yet').waitFor();
+  await one.getByText(`(${pid}), 7 threads`).waitFor();
+  await button(one, 'Dump now').click();
+  await one.getByText('somebody asked for it on a page').waitFor();
+  assert.equal(await one.locator('li').count(), 1);
+  await picture(page, 'real-dumps');
+  const files = (await readdir(folder)).filter((f) => /-request\.sliver$/.test(f));
+  assert.equal(files.length, 1, `dumps: ${files}`);
+  assert.match(await one.locator('.path').innerText(), new RegExp(files[0].replace(/\./g, '\\.')));
+  await button(one, 'Dump now').click();
+  await until(page, () => document.querySelectorAll('.recorders li').length === 2);
+  const gone = new Promise((ok) => w.once('exit', ok));
+  w.kill('SIGTERM');
+  await gone;
+  await button(one, 'Dump now').click();
+  await one.getByText('no recorder called "beside" is running').waitFor();
+  await shut();
+  assert.deepEqual(page.problems.filter((p) => !/503/.test(p)), []);
+  await page.context().close();
+  await s.stop();
+});
+
 test('live: the target ends, the recording stays', async () => {
   const s = await run('record', '--web', '-i', '2ms', '-o', 'short.sliver', '--', 'sleep', '3');
   const page = await open(s.url);

@@ -1,0 +1,73 @@
+package web
+
+import (
+	"context"
+	"net/http"
+	"time"
+)
+
+// Recorders are the user's flight recorders, for the page to show and to ask.
+// Its methods may be called concurrently.
+type Recorders interface {
+	// List tells of those that run.
+	List(ctx context.Context) ([]Recorder, error)
+	// Dump has the one of this name write what it keeps, and returns the files.
+	Dump(ctx context.Context, name string) ([]string, error)
+}
+
+// Recorder is a flight recorder that runs.
+type Recorder struct {
+	Name    string   `json:"name"`
+	PID     int      `json:"pid"`
+	Keep    string   `json:"keep"` // how much of each thread
+	Dir     string   `json:"dir"`
+	Targets []string `json:"targets"` // what it watches
+	Waiting string   `json:"waiting,omitempty"`
+	Trouble string   `json:"trouble,omitempty"`
+	Dumps   []Dump   `json:"dumps"` // the latest, oldest first
+}
+
+// Dump is a file that a flight recorder wrote.
+type Dump struct {
+	At     time.Time `json:"at"`
+	Reason string    `json:"reason"`
+	Text   string    `json:"text"`
+	File   string    `json:"file"`
+	Bytes  int64     `json:"bytes"`
+}
+
+func (s *Server) serveRecorders(w http.ResponseWriter, r *http.Request) {
+	if s.o.Recorders == nil {
+		fail(w, http.StatusNotFound, "no flight recorders are shown here")
+		return
+	}
+	all, err := s.o.Recorders.List(r.Context())
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	if all == nil {
+		all = []Recorder{}
+	}
+	reply(w, http.StatusOK, map[string][]Recorder{"recorders": all})
+}
+
+func (s *Server) serveDump(w http.ResponseWriter, r *http.Request) {
+	var x struct {
+		Recorder string `json:"recorder"`
+	}
+	if err := decode(r.Body, &x); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if s.o.Recorders == nil {
+		fail(w, http.StatusNotFound, "no flight recorders are shown here")
+		return
+	}
+	files, err := s.o.Recorders.Dump(r.Context(), x.Recorder)
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, err.Error())
+		return
+	}
+	reply(w, http.StatusOK, map[string][]string{"files": files})
+}
