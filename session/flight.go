@@ -181,10 +181,20 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	for i := range d.Triggers {
 		c.Mark(&d.Triggers[i])
 	}
-	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{
-		Finder: symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}, FullNames: f.o.FullNames, Captured: c.Captured})
+	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{Finder: f.finder(), FullNames: f.o.FullNames,
+		Captured: c.Captured, Cache: f.o.Cache})
 	out.Problems = append(out.Problems, f.jit.problems()...)
 	return out, err
+}
+
+// finder looks for debug files where the target sees them, where we do, and
+// where the options say.
+func (f *Flight) finder() symbol.Finder {
+	dirs := symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}
+	if f.o.Finder == nil {
+		return dirs
+	}
+	return symbol.Finders{dirs, f.o.Finder}
 }
 
 func (f *Flight) root() string {
@@ -217,7 +227,9 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 	if err != nil {
 		return err
 	}
-	out.From, out.To = rec.Span()
+	if out.Threads > 0 {
+		out.From, out.To = rec.Span()
+	}
 	var sym *trace.Symbols
 	sym, out.Problems = naming.Symbols(rec, mods, o)
 	if err := trace.AppendSymbols(temp, sym); err != nil {

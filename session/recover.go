@@ -21,8 +21,8 @@ var ErrInUse = errors.New("its recorder is running")
 
 // Recover writes what a killed recorder left in the ring file at path as d
 // says; the file stays. Names come from this machine's files, if they are those
-// that were mapped.
-func Recover(path string, d Dump, debugDirs []string, fullNames bool) (*Dumped, *trace.Process, error) {
+// that were mapped, as o says; what was captured is the ring file's.
+func Recover(path string, d Dump, o naming.Options) (*Dumped, *trace.Process, error) {
 	begin := time.Now()
 	f, err := os.Open(path)
 	if err != nil {
@@ -50,9 +50,20 @@ func Recover(path string, d Dump, debugDirs []string, fullNames bool) (*Dumped, 
 	out := &Dumped{Threads: len(c.Threads), Frozen: time.Since(begin)}
 	out.Problems = append(out.Problems, im.Problems...)
 	problems := out.Problems
-	err = writeDump(out, c, d, begin, SameFiles{}, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: c.Captured})
+	o.Captured = c.Captured
+	err = writeDump(out, c, d, begin, SameFiles{}, o)
 	out.Problems = append(problems, out.Problems...)
 	return out, &c.Process, err
+}
+
+// Recover is the function of that name, with names as the options of a recording
+// say.
+func (o *Options) Recover(path string, d Dump) (*Dumped, *trace.Process, error) {
+	n := naming.Options{Finder: symbol.Dirs{Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
+	if o.Finder != nil {
+		n.Finder = symbol.Finders{n.Finder, o.Finder}
+	}
+	return Recover(path, d, n)
 }
 
 // SameFiles are the modules of a recording as this machine has them: a file of

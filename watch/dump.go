@@ -319,7 +319,7 @@ func (w *Watcher) recoverLeft() {
 			continue
 		}
 		d := session.Dump{Outputs: []export.Output{out}, Reason: "recovered: the recorder was killed"}
-		res, _, err := session.Recover(path, d, w.o.Session.DebugDirs, w.o.Session.FullNames)
+		res, _, err := w.o.Session.Recover(path, d)
 		if err != nil {
 			w.log.Warn("cannot recover", "ring_file", path, "error", err)
 			if errors.Is(err, syscall.ENOSPC) {

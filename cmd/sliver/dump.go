@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/watch/control"
 )
@@ -205,14 +206,13 @@ func listRecorder(w io.Writer, s *control.Status) {
 
 func recoverCommand() *command {
 	var output string
-	var debugDirs []string
-	var fullNames, remove bool
+	var names nameFlags
+	var remove bool
 	return &command{
 		name: "recover", args: "[FLAGS] FILE.ring", short: "turn what a killed 'sliver watch' left into a recording",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, with .sliver\nin place of .ring")
-			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
-			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments in names")
+			names.register(fs, "")
 			fs.BoolVar(&remove, "remove", false, "remove FILE when the recording is written")
 		},
 		help: `
@@ -240,13 +240,17 @@ Examples:
 			if err := outs[0].Check(); err != nil {
 				return err
 			}
-			return recoverFile(e, args[0], session.Dump{Outputs: outs, Reason: "recovered: the recorder was killed"}, debugDirs, fullNames, remove)
+			o, err := names.options("recover", e.stderr)
+			if err != nil {
+				return err
+			}
+			return recoverFile(e, args[0], session.Dump{Outputs: outs, Reason: "recovered: the recorder was killed"}, o, remove)
 		},
 	}
 }
 
-func recoverFile(e *env, path string, d session.Dump, debugDirs []string, fullNames, remove bool) error {
-	res, p, err := session.Recover(path, d, debugDirs, fullNames)
+func recoverFile(e *env, path string, d session.Dump, o naming.Options, remove bool) error {
+	res, p, err := session.Recover(path, d, o)
 	if errors.Is(err, session.ErrInUse) {
 		return fmt.Errorf("%s: its recorder is running; use 'sliver dump'", path)
 	}

@@ -34,8 +34,7 @@ type watchFlags struct {
 	groups      int
 	stop        string
 	maxOverhead percent
-	debugDirs   []string
-	fullNames   bool
+	symbols     nameFlags
 
 	keep      time.Duration
 	keepBytes byteSize
@@ -100,8 +99,7 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
-	fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
-	fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+	f.symbols.register(fs, "")
 
 	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
 	f.keepBytes = watch.DefaultKeepBytes
@@ -241,6 +239,11 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
+	more, err := f.symbols.sources("watch", e.stderr)
+	if err != nil {
+		return err
+	}
+	o.Session.Finder, o.Session.Cache = more.finder, more.cache
 	manager := newManager(o.Log) // before a command of ours inherits the way to it
 	src, cmd, err := f.source(args)
 	if err != nil {
@@ -278,7 +281,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error) {
 	bad := func(format string, args ...any) (watch.Options, error) { return o, usagef("watch", format, args...) }
 	so := session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
-		DebugDirs: f.debugDirs, FullNames: f.fullNames, MaxOverhead: float64(f.maxOverhead)}
+		DebugDirs: f.symbols.debugDirs, FullNames: f.symbols.fullNames, MaxOverhead: float64(f.maxOverhead)}
 	switch {
 	case f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval:
 		return bad("interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)

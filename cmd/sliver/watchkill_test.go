@@ -1,0 +1,123 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/watch/control"
+)
+
+// A flight recorder that is killed at a random moment leaves a ring file that
+// 'sliver recover' makes a clean recording of, up to the last samples, and a
+// program that runs on. SLIVER_LONG=1: 200 times. That it is so to the very
+// sample is held by TestKilled of package flight, which knows each one.
+func TestWatchKilled(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	times := 4
+	if os.Getenv("SLIVER_LONG") != "" {
+		times = 200
+	}
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	run := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", run)
+	// Threads that come and go, so that rings and the log change all the time.
+	p := testprog.Start(t, testprog.Build(t, "c/churn", "O2"), "--live", "8", "--seconds", "3600")
+	dir := t.TempDir()
+	const interval = 5 * time.Millisecond
+	var behind []time.Duration
+	for i := range times {
+		cmd := slivercmd(t, dir, "watch", "-p", pidOf(p), "-i", interval.String(), "--no-triggers", "--keep", "2s", "--as", "killed")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		ring := filepath.Join(run, "sliver", fmt.Sprintf("churn-%d.ring", p.PID))
+		waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
+		for end := time.Now().Add(time.Duration(rand.IntN(400_000_000))); time.Now().Before(end); {
+			time.Sleep(time.Duration(rand.IntN(1_000_000)))
+		}
+		at := target.Now()
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		out := fmt.Sprintf("k%d.sliver", i)
+		if r := sliver(t, dir, "recover", "--remove", "-o", out, ring); r.status != 0 || strings.Contains(r.errors, "sliver:") {
+			t.Fatalf("kill %d: recover: %+v", i, r)
+		}
+		b, err := os.Open(filepath.Join(dir, out))
+		if err != nil {
+			t.Fatal(err)
+		}
+		fi, err := b.Stat()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rec, err := trace.Open(b, fi.Size())
+		if err != nil || len(rec.Problems) > 0 || rec.End == nil || rec.Symbols == nil || rec.Process.PID != p.PID {
+			t.Fatalf("kill %d: %v, problems %v", i, err, rec.Problems)
+		}
+		last, odd := lastSeen(rec)
+		if odd > 0 {
+			t.Errorf("kill %d: %d events make no sense", i, odd)
+		}
+		behind = append(behind, time.Duration(at-last))
+		b.Close()
+		_ = os.Remove(b.Name())
+		waitFor(t, func() bool { return untouched(t, p.PID) })
+	}
+	slices.Sort(behind)
+	t.Logf("%d kills; the recordings end %v (median), %v (longest) before", times, behind[times/2], behind[times-1])
+	if behind[times/2] > 2*interval {
+		t.Errorf("half of the recordings end more than %v before the kill", 2*interval)
+	}
+	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); len(left) > 1 { // the socket of the last
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+// sampled is how many samples the only recorder in dir has had.
+func sampled(dir string) uint64 {
+	cs, err := control.Clients(dir)
+	if err != nil || len(cs) != 1 {
+		return 0
+	}
+	s, err := cs[0].Status(context.Background())
+	if err != nil || len(s.Targets) == 0 {
+		return 0
+	}
+	return s.Targets[0].Samples
+}
+
+// lastSeen is the time of the youngest event, and how many made no sense.
+func lastSeen(rec *trace.Recording) (last stack.Time, odd int) {
+	for i := range rec.Threads {
+		var r diff.Replayer
+		for e := range rec.Events(rec.Threads[i].Seq) {
+			r.Apply(e, unheard{})
+			last = max(last, e.Time)
+		}
+		odd += r.Odd
+	}
+	return last, odd
+}
+
+// unheard takes what a replay tells.
+type unheard struct{}
+
+func (unheard) Enter(stack.Time, int, diff.Frame) {}
+func (unheard) Exit(stack.Time, int, diff.Frame)  {}
+func (unheard) Move(stack.Time, int, diff.Frame)  {}
+func (unheard) Other(event.Event)                 {}
