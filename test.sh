@@ -10,7 +10,8 @@ usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
 
   --short       the quick tests, without fuzzing and benchmarks
   --long        fuzz every target for a minute in place of seconds, and prove at
-                length that programs do not see that they are sampled
+                length that programs do not see that they are sampled, and that
+                the flight recorder keeps what it promises
   --no-install  install nothing; tests that lack a tool are skipped
   PACKAGE…      go package patterns in place of ./...
 
@@ -278,6 +279,12 @@ unseen() {
 	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=60m -run 'TestKilled$|TestSamplerStopped|TestStoppedTruth|TestUnseen|TestAsWithout|TestOnlyWhenNeeded|TestKilledOften|TestWalkEachInstruction' \
 		./target ./session ./cmd/sliver ./unwind/gopcln
 }
+# recorder: ten healthy minutes and each trouble in time, dumps of 30 s, 200 kills of the
+# recorder and 200 of its program, a day of churn at 50 times its speed (29 minutes).
+recorder() {
+	SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=80m \
+		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn' ./flight ./watch ./cmd/sliver
+}
 benchmarks() { go test -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 
 if [[ $whole == yes ]]; then
@@ -310,6 +317,7 @@ if [[ -z $short ]]; then
 	step "benchmarks, once" benchmarks
 	if [[ $whole == yes && $fuzztime == 60s ]]; then
 		step "unseen, at length" unseen
+		step "the flight recorder, at length" recorder
 	fi
 	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
 		step "bench/run.sh, one short round" bench/run.sh --short

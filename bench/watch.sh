@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # What it costs a busy server to be watched: load generators in pairs, with and
 # without 'sliver watch', in turns so that both see the same machine. Prints the
-# median of each, the ratio of the medians, the median of the pairs' ratios, and
-# what sliver used: share of a CPU and memory.
+# median of each, the ratio of the medians, the median of the pairs' ratios,
+# what sliver used (share of a CPU and memory), and how many triggers fired, of
+# those that 'sliver watch' has without being told: on a healthy server, none.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -13,7 +14,8 @@ usage: bench/watch.sh [PAIRS [SECONDS [SERVER…]]]
   PAIRS    how many (5)
   SECONDS  of load in each half of a pair (4)
   SERVER   redis (redis-benchmark), nginx (wrk), postgres (pgbench, 16 clients),
-           threads (64 threads that take turns with requests); default: those
+           threads (64 threads that take turns with requests, and want more than
+           two CPUs), resting (64 threads that want a fifth of one); default: those
            whose tools are here
 EOF
 }
@@ -91,9 +93,9 @@ start_postgres() {
 }
 load_postgres() { /usr/lib/postgresql/*/bin/pgbench -h 127.0.0.1 -p 7397 -U bench -S -c 16 -j 2 -T "$seconds" postgres 2>/dev/null | sed -n 's/^tps = \([0-9]*\).*/\1/p'; }
 
-start_threads() {
-	gcc -O2 -g -pthread -Itestdata/targets/include -o "$work/requests" bench/watch/requests.c
-	"$work/requests" 64 >"$work/requests.out" &
+start_threads() { # µs of rest between two requests
+	gcc -O2 -g -pthread -Itestdata/targets/include -o "$work/requests" testdata/targets/c/requests.c
+	"$work/requests" 64 "${1:-100}" >"$work/requests.out" &
 	server=$! pids+=($!) watched=(-p "$server")
 	sleep .5
 }
@@ -105,16 +107,19 @@ load_threads() { # it prints how many requests it has served, every 100 ms
 	echo $(((b - a) / seconds))
 }
 
+start_resting() { start_threads 12600; }
+load_resting() { load_threads; }
+
 median() { sort -n | awk '{v[NR]=$1} END {if (NR) print (NR%2 ? v[(NR+1)/2] : (v[NR/2]+v[NR/2+1])/2)}'; }
 ticks() { awk '{print $14+$15}' "/proc/$1/stat"; }
 
 run() {
 	local name=$1 with without w cpu0 cpu1 t0 t1
-	: >"$work/with" && : >"$work/without" && : >"$work/ratio" && : >"$work/cpu" && : >"$work/rss"
+	: >"$work/with" && : >"$work/without" && : >"$work/ratio" && : >"$work/cpu" && : >"$work/rss" && : >"$work/log"
 	"start_$name"
 	for _ in $(seq "$pairs"); do
 		without=$("load_$name")
-		"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>"$work/log" &
+		"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>>"$work/log" &
 		w=$! pids+=($!)
 		sleep 2
 		cpu0=$(ticks $w) t0=$(date +%s%N)
@@ -127,17 +132,18 @@ run() {
 		echo "$without" >>"$work/without"
 		awk -v a="$with" -v b="$without" 'BEGIN {print a / b}' >>"$work/ratio"
 	done
-	printf '%-9s without %9d/s  with %9d/s  of medians %.4f  of pairs %.4f  sliver %.1f %% of a CPU, %d MB\n' "$name" \
+	printf '%-9s without %9d/s  with %9d/s  of medians %.4f  of pairs %.4f  sliver %.1f %% of a CPU, %d MB, %d triggers\n' "$name" \
 		"$(median <"$work/without" | cut -d. -f1)" "$(median <"$work/with" | cut -d. -f1)" \
 		"$(awk -v a="$(median <"$work/with")" -v b="$(median <"$work/without")" 'BEGIN {print a / b}')" \
-		"$(median <"$work/ratio")" "$(median <"$work/cpu")" $(($(median <"$work/rss" | cut -d. -f1) / 1000))
+		"$(median <"$work/ratio")" "$(median <"$work/cpu")" $(($(median <"$work/rss" | cut -d. -f1) / 1000)) \
+		"$(grep -c msg=trigger "$work/log" || true)"
 	kill "$server" 2>/dev/null
 	wait "$server" 2>/dev/null || true
 }
 
 servers=("$@")
 if ((${#servers[@]} == 0)); then
-	servers=(threads)
+	servers=(threads resting)
 	! command -v redis-benchmark >/dev/null || servers+=(redis)
 	! { command -v wrk && [[ -x /usr/sbin/nginx ]]; } >/dev/null || servers+=(nginx)
 	! compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || servers+=(postgres)

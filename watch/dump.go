@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strconv"
 	"strings"
 	"syscall"
@@ -79,6 +80,24 @@ func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 		if a.answer != nil {
 			a.answer <- answer{d, err}
 		}
+		t.w.shrink()
+	}
+}
+
+// shrinkEvery bounds how often memory is given back, which takes a collection.
+const shrinkEvery = 5 * time.Second
+
+// shrink gives back what a dump took: a recorder that has dumped is not to be
+// larger ever after.
+func (w *Watcher) shrink() {
+	w.mu.Lock()
+	due := w.shrunk.IsZero() || time.Since(w.shrunk) > shrinkEvery
+	if due {
+		w.shrunk = time.Now()
+	}
+	w.mu.Unlock()
+	if due {
+		debug.FreeOSMemory()
 	}
 }
 

@@ -89,6 +89,7 @@ type Watcher struct {
 	failed  int
 	trouble string
 	past    ended
+	shrunk  time.Time // when memory was given back last
 
 	o       Options
 	log     *slog.Logger

@@ -143,6 +143,7 @@ var programs = map[string]map[string]recipe{
 	"c/exec":      cVariants,
 	"c/exitcodes": cVariants,
 	"c/states":    {"O2": cVariants["O2"]},
+	"c/requests":  {"O2": cVariants["O2"]},
 	"c/unusual":   {"O2": cVariants["O2"]},
 	"c/stuck":     {"O2": cVariants["O2"]},
 	"c/calls":     {"O2": cVariants["O2"], "fp": cVariants["fp"]},
