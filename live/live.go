@@ -88,7 +88,7 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	t.mu.Lock()
 	t.tracers = append(t.tracers, tr)
 	t.mu.Unlock()
-	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack, proc: t.proc}, nil
+	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack, proc: t.proc, coming: map[*target.Thread]sampler.Thread{}}, nil
 }
 
 // SelfCPU is the CPU time in ns that this program has used, the stops included.
@@ -190,6 +190,8 @@ func translate(err error) error {
 		return nil
 	case errors.Is(err, target.ErrGone):
 		return sampler.ErrGone
+	case errors.Is(err, target.ErrLater):
+		return sampler.ErrLater
 	case errors.Is(err, target.ErrTimeout):
 		return sampler.ErrTimeout
 	case errors.Is(err, target.ErrTraced):
@@ -229,12 +231,14 @@ type tracer struct {
 	max   int
 	proc  *target.Process
 	ahead target.Ahead
+	// coming are the threads whose samples are to come: see Arrived.
+	coming map[*target.Thread]sampler.Thread
 }
 
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
 	t.prepare(v)
 	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
-		return translate(err)
+		return t.failed(th, err)
 	}
 	t.show(t.w, v)
 	return nil
@@ -249,6 +253,31 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 	t.show(t.w, v)
 	return true, nil
 }
+
+// failed translates why there is no sample of a thread, and notes which one's is to
+// come.
+func (t *tracer) failed(th sampler.Thread, err error) error {
+	if err == target.ErrLater {
+		t.coming[th.(*thread).Thread] = th
+	}
+	return translate(err)
+}
+
+// Arrived implements sampler.LateTracer.
+func (t *tracer) Arrived(v *sampler.View) (sampler.Thread, bool) {
+	a, ok := t.Tracer.Arrived()
+	if !ok {
+		return nil, false
+	}
+	th := t.coming[a.Thread]
+	delete(t.coming, a.Thread)
+	v.Spans = a.Window.Spans
+	t.show(a.Window, v)
+	return th, true
+}
+
+// Free implements sampler.LateTracer.
+func (t *tracer) Free() bool { return t.Tracer.Free() }
 
 // prepare hands on what is to be copied. A stack that outgrew the window has
 // it grow for the next sample; nothing is allocated inside a stop.
@@ -306,7 +335,10 @@ func (t *tracer) GoAhead(a *sampler.Ahead) bool {
 			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
 	}
 	ok := t.Tracer.GoAhead(x, t.w.Cap())
-	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, translate(x.Err)
+	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, nil
+	if x.Err != nil {
+		a.Err = t.failed(a.Items[a.Done].Thread, x.Err)
+	}
 	return ok
 }
 

@@ -102,14 +102,14 @@ func (th *thread) steadily(s *stack.Sample) {
 // foresee plans the ticks to come, and reports whether they can be foreseen.
 func (g *group) foresee(now stack.Time) bool {
 	f := &g.ahead
-	if f.tracer == nil || f.rest > 0 || g.s.cfg.Yield || g.waits != nil && g.waits.Busy() {
+	if f.tracer == nil || f.rest > 0 || g.s.cfg.Yield || g.s.execs.Load() != g.execs || g.waits != nil && g.waits.Busy() {
 		return false
 	}
 	a := &f.plan
 	runs := 0
 	a.Pause = math.MaxInt64
 	for _, th := range g.threads {
-		if th.steady < steadyFor || th.traced || th.blind || th.dropped.Load() {
+		if th.steady < steadyFor || th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
 			return false
 		}
 		if !th.active {
@@ -150,16 +150,17 @@ func (g *group) foresee(now stack.Time) bool {
 	}
 	for _, active := range []bool{true, false} {
 		for _, th := range g.threads {
-			if th.active == active {
-				g.expect(th)
+			if th.active == active && !g.expect(th) {
+				return false
 			}
 		}
 	}
 	return true
 }
 
-// expect adds what is foreseen of a thread.
-func (g *group) expect(th *thread) {
+// expect adds what is foreseen of a thread. Not ok: where the stack of one that runs
+// ends is not known.
+func (g *group) expect(th *thread) (ok bool) {
 	a := &g.ahead.plan
 	g.ahead.order = append(g.ahead.order, th)
 	var it Foreseen
@@ -169,11 +170,14 @@ func (g *group) expect(th *thread) {
 	it.Thread, it.Runs, it.Counters, it.Spans = th.file, th.active, th.counters, it.Spans[:0]
 	if th.active {
 		v := &g.view
-		g.plan(th)
+		if g.plan(th); v.StackHigh == 0 {
+			return false
+		}
 		it.Spans = append(it.Spans, v.Spans...)
 		it.StackLow, it.StackHigh, it.StackDefault, it.Deadline = v.StackLow, v.StackHigh, v.StackDefault, g.deadline()
 	}
 	a.Items = append(a.Items, it)
+	return true
 }
 
 // goAhead has the ticks that were planned, and takes what came of them. The rest of
@@ -185,7 +189,7 @@ func (g *group) goAhead() (ok bool) {
 	ok = f.tracer.GoAhead(a)
 	g.s.away.Add(-1)
 	now := g.tracer.Now()
-	if !ok || a.Ticks == 0 && a.Done == 0 && now >= g.tick.due {
+	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && now >= g.tick.due {
 		f.rest = blindRest
 		return false
 	}
@@ -211,7 +215,7 @@ func (g *group) goAhead() (ok bool) {
 
 // takeAhead looks at what came of the ticks.
 func (g *group) takeAhead(a *Ahead) {
-	replaced := a.Stops > 0 && g.s.replaced()
+	replaced := a.Stops > 0 && (g.s.replaced() || g.s.execs.Load() != g.execs)
 	stop := 0
 	for tick, at := range a.At {
 		n := len(a.Items)
@@ -228,10 +232,10 @@ func (g *group) takeAhead(a *Ahead) {
 			}
 			if stop >= a.Stops || replaced {
 				// Of which program a stop was that came about the time of an exec is not known.
-				g.late(th, at)
+				g.miss(th, at, 1)
 			} else {
 				g.ahead.tracer.Taken(stop, &g.view)
-				g.takeStop(th)
+				g.takeStop(th, stop == a.Stops-1)
 			}
 			stop++
 		}
@@ -243,18 +247,29 @@ func (g *group) takeAhead(a *Ahead) {
 	}
 }
 
-// takeStop has the sample of a thread that was stopped as foreseen.
-func (g *group) takeStop(th *thread) {
+// takeStop has the sample of a thread that was stopped as foreseen. now: that was the
+// last one, so that another copy shows the thread as it is at this tick.
+func (g *group) takeStop(th *thread, now bool) {
+	c := g.walkTaken(th)
+	for try := 1; th.again(g.sample.Reason, try); try++ {
+		th.steady = 0
+		if !now || g.stopOnce(th, &c) != nil {
+			break
+		}
+		g.walkStop(th, &c, nil, try+1)
+	}
+	g.stopped(th, c)
+}
+
+// walkTaken walks a stop that came otherwise than by stopOnce.
+func (g *group) walkTaken(th *thread) (c Counters) {
 	v := &g.view
 	g.now = th
 	th.broke(v.Asked, g.s.cfg.MaxOverhead)
-	c := v.Counters
+	c = v.Counters
 	g.charge(th, &c)
 	g.walkStop(th, &c, nil, 1)
-	g.stopped(th, c)
-	if th.again(g.sample.Reason, 1) {
-		th.steady = 0
-	}
+	return c
 }
 
 // unrunAt has the sample of a thread that slept on at a time that is over.
@@ -275,18 +290,25 @@ func (g *group) confirm(th *thread, same bool) {
 		if same || g.ahead.stood-at >= blindFor {
 			g.unrunAt(th, at)
 		} else {
-			g.late(th, at)
+			g.miss(th, at, 1)
 		}
 	}
-	if th.behind > 0 {
-		g.miss(th, g.tracer.Now(), th.behind)
+	g.catchUp(th)
+}
+
+// catchUp notes the ticks that were left out since others were to be confirmed, or to
+// come.
+func (g *group) catchUp(th *thread) {
+	if n := th.behind; n > 0 {
 		th.behind = 0
+		g.miss(th, g.tracer.Now(), n)
 	}
 }
 
-// confirmAll is for where no look at the threads comes after it.
-func (g *group) confirmAll() {
+// settleAll is for where no look at the threads comes after it.
+func (g *group) settleAll() {
 	for _, th := range g.threads {
+		g.giveUp(th)
 		if th.blind {
 			var c Counters
 			g.confirm(th, th.file.Counters(&c) == nil && th.unrun(&c))
@@ -294,13 +316,10 @@ func (g *group) confirmAll() {
 	}
 }
 
-// late has a tick that is left out.
-func (g *group) late(th *thread, at stack.Time) { g.miss(th, at, 1) }
-
-// miss has n ticks left out, the last of them at a time. Those of a thread that is
-// to be confirmed come after that.
+// miss has n ticks left out, the last of them at a time. If earlier ones of the thread
+// are to be confirmed, or to come, these are noted after them.
 func (g *group) miss(th *thread, at stack.Time, n int64) {
-	if th.blind {
+	if th.blind || len(th.coming) > 0 {
 		th.behind += n
 		return
 	}

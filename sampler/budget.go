@@ -55,7 +55,7 @@ func (g *group) pay(th *thread, pause int64) {
 	th.skipped = 0
 	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
 		th.rate = rate
-		at := g.view.Resumed // samples that were taken after it may be written already
+		at := g.view.Asked // the sample is written after this, perhaps with the time of the request
 		th.sink.Event(at, event.Rate, uint64(rate*g.tick.every))
 		th.sink.Event(at, event.Mark, uint64(stack.WhyBudget))
 	}

@@ -44,6 +44,7 @@ type group struct {
 	turn    int        // index of the thread that comes first of those that sleep
 	held    stack.Time // since when Pause holds, 0: it does not
 	ahead   ahead
+	late    LateTracer // nil: there is none
 }
 
 // tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
@@ -61,6 +62,7 @@ func (g *group) init() (err error) {
 	g.walker = unwind.NewWalker(g.s.target.Space())
 	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
 	g.ahead.tracer, _ = g.tracer.(AheadTracer)
+	g.late, _ = g.tracer.(LateTracer)
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits(g.wake)
 	}
@@ -105,6 +107,7 @@ func (g *group) run() (free bool) {
 		g.takeIncoming()
 		now := g.tracer.Now()
 		pending := g.tracer.Reap()
+		g.arrivals()
 		if g.every() != g.tick.every {
 			g.setRate(now)
 		}
@@ -128,7 +131,7 @@ func (g *group) run() (free bool) {
 		now = g.tracer.Now()
 		if now < g.tick.due {
 			until := g.tick.due
-			if pending > 0 {
+			if pending > 0 && (g.late == nil || !g.late.Free()) {
 				until = min(until, now+reapEvery)
 			}
 			g.tracer.SleepUntil(until)
@@ -150,7 +153,7 @@ func (g *group) rest(now stack.Time, pending int) {
 		until = now + 50_000_000 // paused: Resume does not wake
 	}
 	if g.s.paused.Load() && g.held == 0 {
-		g.confirmAll()
+		g.settleAll()
 		g.held = now
 	}
 	g.tracer.SleepUntil(until)
@@ -172,7 +175,7 @@ func (g *group) every() int64 { return g.s.ivl.Load() }
 
 // setRate starts the clock anew at now.
 func (g *group) setRate(now stack.Time) {
-	g.confirmAll()
+	g.settleAll()
 	changed := g.tick.every != 0
 	g.tick = tick{every: g.every()}
 	// The groups take turns: tick 0 is on now, and the next one comes after a
@@ -229,7 +232,7 @@ func (g *group) round(now stack.Time) {
 		if g.waits != nil {
 			g.waits.Forget(0)
 		}
-		g.confirmAll()
+		g.settleAll()
 		for _, th := range g.threads {
 			th.sink.End(now, stack.WhyExec)
 			th.reset()
@@ -308,7 +311,11 @@ func (g *group) visit(th *thread, late bool) {
 	now := g.tracer.Now()
 	if th.dropped.Load() {
 		g.confirm(th, false)
+		g.giveUp(th)
 		g.endThread(th, stack.WhyStopped)
+		return
+	}
+	if g.later(th, now) {
 		return
 	}
 	if th.broke(now, g.s.cfg.MaxOverhead) {
@@ -318,7 +325,7 @@ func (g *group) visit(th *thread, late bool) {
 	}
 	if late {
 		// The others of the group took so long that this tick is over.
-		g.late(th, now)
+		g.miss(th, now, 1)
 		return
 	}
 	if err := g.look(th); err != nil {
@@ -337,7 +344,11 @@ func (g *group) failed(th *thread, err error) {
 		g.endThread(th, stack.WhyGone)
 		return
 	case errors.Is(err, errUnsure):
-		g.late(th, g.tracer.Now())
+		g.miss(th, g.tracer.Now(), 1)
+		return
+	case errors.Is(err, ErrLater) && g.late != nil:
+		th.expectLater(g.tracer.Now())
+		th.blocked = false
 		return
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
@@ -376,14 +387,16 @@ func (g *group) endThread(th *thread, why stack.Why) {
 
 // end lets go of everything; free says that it could.
 func (g *group) end() (free bool) {
-	g.confirmAll()
+	// A thread that has not stopped yet cannot be let go of: wait a little, also for
+	// its sample, then leave it to the kernel, which does so when this OS thread ends.
+	for limit := g.tracer.Now() + 100_000_000; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
+		g.arrivals()
+		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
+	}
+	g.arrivals()
+	g.settleAll()
 	for _, th := range g.threads {
 		th.sink.Flush()
-	}
-	// A thread that has not stopped yet cannot be let go of: wait a little,
-	// then leave it to the kernel, which does so when this OS thread ends.
-	for limit := g.tracer.Now() + 100_000_000; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
-		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
 	}
 	free = g.tracer.Reap() == 0
 	g.ready.Store(false)

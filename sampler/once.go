@@ -36,6 +36,7 @@ func NewOnce(t Target, cfg Config) (*Once, error) {
 	if err := o.g.init(); err != nil {
 		return nil, err
 	}
+	o.g.late = nil // it tries again
 	return o, nil
 }
 

@@ -21,8 +21,9 @@ type fakeThread struct {
 	at  func(now stack.Time) (c Counters, running bool, st stack.State)
 	err func(now stack.Time) error // what a stop answers; nil: it works
 	// cost of a stop in ns.
-	cost int64
-	tr   *fakeTracer
+	cost   int64
+	queued bool // where it does not run it waits for a CPU
+	tr     *fakeTracer
 }
 
 func (t *fakeThread) Counters(c *Counters) error {
@@ -36,7 +37,7 @@ func (t *fakeThread) Counters(c *Counters) error {
 func (t *fakeThread) Call(c *stack.Call) (bool, error) {
 	_, running, _ := t.at(t.tr.now)
 	*c = stack.Call{Nr: 7}
-	return running, nil
+	return running || t.queued, nil
 }
 
 func (t *fakeThread) State() (stack.State, error) {
@@ -126,6 +127,7 @@ type fakeTarget struct {
 	cancel  context.CancelFunc
 	traced  atomic.Bool
 	ahead   bool // its tracers can go ahead
+	queue   bool // its threads wait for CPUs
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -157,6 +159,9 @@ func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
 
 func (f *fakeTarget) Tracer(int) (Tracer, error) {
 	tr := &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
+	if f.queue {
+		return &queuer{fakeTracer: tr, coming: map[*fakeThread]View{}, free: true}, nil
+	}
 	if f.ahead {
 		return &foreseer{fakeTracer: tr}, nil
 	}

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"errors"
+	"fmt"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -13,8 +14,10 @@ import (
 var (
 	ErrGone    = errors.New("the thread is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
-	ErrTraced  = errors.New("another tracer holds the thread")
-	ErrDenied  = errors.New("the kernel refuses")
+	// ErrLater is an ErrTimeout after which the sample is still to come: LateTracer.
+	ErrLater  = fmt.Errorf("%w yet", ErrTimeout)
+	ErrTraced = errors.New("another tracer holds the thread")
+	ErrDenied = errors.New("the kernel refuses")
 )
 
 // Target is the process whose threads are sampled. Its methods may be called

@@ -43,10 +43,11 @@ type thread struct {
 	state   stack.State
 	call    stack.Call
 	started bool
-	missed  bool  // what it waits for was not asked in the last round, for want of time
-	blind   bool  // ticks of Ahead.ByClock are still to be confirmed
-	behind  int64 // ticks left out since
-	steady  int   // how many samples in a row were had like the one before
+	missed  bool         // what it waits for was not asked in the last round, for want of time
+	blind   bool         // ticks of Ahead.ByClock are still to be confirmed
+	coming  []stack.Time // ticks whose sample is still to come
+	behind  int64        // ticks left out since
+	steady  int          // how many samples in a row were had like the one before
 	way     stack.Way
 	owed    int64  // ns of waiting for a CPU that no sample has stood for yet
 	sp      uint64 // of a blocked thread, for Waits
@@ -339,9 +340,9 @@ func (g *group) stopOnce(th *thread, c *Counters) error {
 func (g *group) charge(th *thread, c *Counters) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
-	th.pauses.Add(pause)
-	th.acc.stops.Add(1)
 	taken := pause - th.queued(pause, c)
+	th.pauses.Add(taken)
+	th.acc.stops.Add(1)
 	th.acc.pause.Add(taken)
 	g.pay(th, taken)
 	if v.Restarted {
@@ -471,9 +472,15 @@ func (g *group) mayDelay(th *thread, call *stack.Call) bool {
 	return true
 }
 
-// deadline of a stop: long enough for a thread that has to wait for a CPU,
-// short enough for the group to be in time for its next tick.
-func (g *group) deadline() int64 { return min(max(g.tick.every/2, 2_000_000), 10_000_000) }
+// deadline of a stop: long enough for a thread that is on a CPU, and where its
+// sample is lost after it also for one that has to wait for one; short enough for
+// the group to be in time for its next tick.
+func (g *group) deadline() int64 {
+	if g.late != nil {
+		return min(max(g.tick.every/8, 1_000_000), 2_000_000)
+	}
+	return min(max(g.tick.every/2, 2_000_000), 10_000_000)
+}
 
 // plan says what to copy.
 func (g *group) plan(th *thread) {

@@ -59,7 +59,7 @@ type AheadItem struct {
 
 // Taken is the window of a stop, n being its number among those that came of
 // the Ahead.
-func (tr *Tracer) Taken(n int) *Window { return tr.ahead[n] }
+func (tr *Tracer) Taken(n int) *Window { return tr.taken[n] }
 
 // GoAhead goes through the ticks of a, with room for so many bytes of stack in each
 // stop. It reports whether it could be begun.
@@ -93,14 +93,16 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 		tr.done(x.threads[i%x.runs], w)
 		a.Stops++
 	}
+	tr.taken = x.windows
 	tr.ran(s)
 	if x.woken {
 		tr.woken()
 	}
 	if x.tried {
 		it := &a.Items[x.item]
-		if s.keeps() {
-			tr.parted(s, it.Thread)
+		if s.keeps() || s.b.end == endLate {
+			tr.ahead = nil // that window is to be written to
+			tr.parted(s, it.Thread, x.windows[x.stops])
 		}
 		// Why it could not be attached is found out by trying again.
 		if s.b.end != endRefused {
@@ -201,10 +203,11 @@ func (tr *Tracer) lost(s *stopper) {
 	tr.resting = nil
 }
 
-// parted notes that s keeps t, which has not stopped.
-func (tr *Tracer) parted(s *stopper, t *Thread) {
+// parted notes that s keeps t, which has not stopped, and writes its sample to w when
+// it does.
+func (tr *Tracer) parted(s *stopper, t *Thread, w *Window) {
 	t.late.Store(true)
-	s.thread, tr.resting = t, nil
+	s.thread, s.kept, tr.resting = t, w, nil
 	tr.keeping = append(tr.keeping, s)
 }
 
@@ -212,7 +215,7 @@ func (tr *Tracer) parted(s *stopper, t *Thread) {
 func captureError(t *Thread, w *Window, end int) error {
 	switch end {
 	case endLate:
-		return ErrTimeout
+		return ErrLater
 	case endDead, endGone:
 		return ErrGone
 	}

@@ -84,7 +84,7 @@ func (b *stopBlock) goAhead() int {
 				a.stops++
 				took := int64(w.Resumed - w.Asked)
 				a.pause -= took
-				enough = a.pause < 0 || took > a.long || w.Group
+				enough = a.pause < 0 || took > a.long || w.Group || !w.whole()
 			}
 			a.item++
 			if enough && a.item < len(a.items) {
@@ -98,6 +98,15 @@ func (b *stopBlock) goAhead() int {
 	}
 	a.at[a.ticks] = 0
 	return endDone
+}
+
+// whole reports whether the stack was where it was foreseen, and copied to its end.
+//
+//go:nosplit
+//go:norace
+func (w *Window) whole() bool {
+	sp := nativeStackPointer(&w.raw.regs)
+	return w.StackHigh > sp && sp >= w.StackLow && w.stack == w.want && w.got[w.n] == w.stack
 }
 
 // begin sleeps until the next tick, and reports whether it is to be.

@@ -11,8 +11,10 @@ import (
 var (
 	ErrGone    = errors.New("the thread or process is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
-	ErrTraced  = errors.New("another tracer holds the thread")
-	ErrDenied  = errors.New("the kernel refuses to trace the thread")
+	// ErrLater is an ErrTimeout after which the sample is still to come: Arrived.
+	ErrLater  = fmt.Errorf("%w yet", ErrTimeout)
+	ErrTraced = errors.New("another tracer holds the thread")
+	ErrDenied = errors.New("the kernel refuses to trace the thread")
 )
 
 // Reason says why a process cannot be sampled.

@@ -253,7 +253,7 @@ func try(t *Thread) (held, stops, reads int64, err error) {
 		} else if err := tr.Capture(t, w); err == nil {
 			stops++
 			held += int64(w.Resumed - w.Asked)
-		} else if err != ErrTimeout {
+		} else if !errors.Is(err, ErrTimeout) {
 			return held, stops, reads, err
 		}
 		tr.Reap()

@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -52,7 +53,7 @@ func captureLoop(args []string) {
 	w.Deadline = 1e9
 	for round := 0; ; round++ {
 		for _, th := range ths {
-			if err := tr.Capture(th, w); err != nil && err != ErrTimeout && err != ErrGone {
+			if err := tr.Capture(th, w); err != nil && !errors.Is(err, ErrTimeout) && err != ErrGone {
 				fail(err)
 			}
 		}
@@ -154,7 +155,7 @@ func TestStopperKilled(t *testing.T) {
 		}
 		eventually(t, "another stopper", func() bool {
 			err := tr.Capture(th, w)
-			if err != nil && err != ErrTimeout {
+			if err != nil && !errors.Is(err, ErrTimeout) {
 				t.Fatal(err)
 			}
 			return err == nil

@@ -37,7 +37,7 @@ func everyThread(t *testing.T, p *Process, tr *Tracer, w *Window, tids []stack.T
 			t.Fatal(err)
 		}
 		w.Deadline = 0
-		if err := tr.Capture(th, w); err != nil && err != ErrGone && err != ErrTimeout {
+		if err := tr.Capture(th, w); err != nil && err != ErrGone && !errors.Is(err, ErrTimeout) {
 			t.Fatalf("thread %d: %v", tid, err)
 		}
 		th.Close()
@@ -132,10 +132,10 @@ func TestLate(t *testing.T) {
 	w := NewWindow(0)
 	eventually(t, "vfork", func() bool { s, err := th.State(); return err == nil && s == stack.StateDisk })
 	w.Deadline = 2e6
-	if err := tr.Capture(th, w); err != ErrTimeout || !th.Late() || tr.Late() != 1 {
+	if err := tr.Capture(th, w); !errors.Is(err, ErrTimeout) || !th.Late() || tr.Late() != 1 {
 		t.Fatalf("%v, late %v, %d late", err, th.Late(), tr.Late())
 	}
-	if err := tr.Capture(th, w); err != ErrTimeout || tr.Late() != 1 {
+	if err := tr.Capture(th, w); !errors.Is(err, ErrTimeout) || tr.Late() != 1 {
 		t.Fatalf("again: %v", err)
 	}
 	tr.Reap()
@@ -170,7 +170,7 @@ func TestLateByLittle(t *testing.T) {
 	late := 0
 	for range 300 {
 		w.Deadline, w.SpinFor = 1, 1
-		if err := tr.Capture(th, w); err == ErrTimeout {
+		if err := tr.Capture(th, w); errors.Is(err, ErrTimeout) {
 			late++
 		} else if err != nil {
 			t.Fatal(err)
@@ -196,7 +196,7 @@ func TestLateAndExec(t *testing.T) {
 	w := NewWindow(0)
 	eventually(t, "vfork", func() bool { s, err := th.State(); return err == nil && s == stack.StateDisk })
 	w.Deadline = 2e6
-	if err := tr.Capture(th, w); err != ErrTimeout {
+	if err := tr.Capture(th, w); !errors.Is(err, ErrTimeout) {
 		t.Fatal(err)
 	}
 	prog.tell("exec")
@@ -204,7 +204,7 @@ func TestLateAndExec(t *testing.T) {
 		// No Reap here: this goroutine may be the one that hangs.
 		w.Deadline = 2e6
 		err := tr.Capture(main, w)
-		if err != nil && err != ErrGone && err != ErrTimeout {
+		if err != nil && err != ErrGone && !errors.Is(err, ErrTimeout) {
 			t.Fatal(err)
 		}
 		done = err == ErrGone || !p.Alive()

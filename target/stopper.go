@@ -28,7 +28,9 @@ type stopper struct {
 	proc   int
 	b      *stopBlock
 	mem    []byte  // its stack
+	w      *Window // that it writes to
 	thread *Thread // that it keeps
+	kept   *Window // where that one's sample is to come
 	cpu    int64   // ns, of what the Tracer has counted
 }
 
@@ -37,6 +39,8 @@ const (
 	// maxStoppers bounds how many threads that do not stop are kept at a time;
 	// while there are as many, no further one is stopped.
 	maxStoppers = 32
+	// maxSpares is how many are kept that were needed beside others.
+	maxSpares   = 8
 	stopperName = "sliver-stopper" // as ps shows it
 )
 
@@ -46,7 +50,7 @@ func newStopper() (*stopper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("memory for a stopper: %w", err)
 	}
-	s := &stopper{mem: mem, b: &stopBlock{spare: NewWindow(1), done: 1, parent: uintptr(os.Getpid())}}
+	s := &stopper{mem: mem, w: &Window{}, b: &stopBlock{spare: NewWindow(1), done: 1, parent: uintptr(os.Getpid())}}
 	s.b.spare.reset()
 	copy(s.b.name[:], stopperName)
 	old, err := setMask(^uint64(0))
@@ -80,7 +84,8 @@ const awaitEach = 200_000_000
 // capture has it take one sample; false: it was killed.
 func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
 	b := s.b
-	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), w
+	*s.w = *w
+	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), s.w
 	b.spare.raw.before = noCall
 	s.call(stopCapture)
 	for !b.await(awaitEach) {
@@ -88,7 +93,9 @@ func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
 			return endError, false
 		}
 	}
-	b.w = nil
+	if b.end != endLate {
+		*w = *s.w
+	}
 	return b.end, true
 }
 
@@ -124,6 +131,9 @@ func (s *stopper) bury() {
 
 // stopper returns the one that is at rest; nil: none is to be had.
 func (tr *Tracer) stopper() *stopper {
+	if n := len(tr.spares); tr.resting == nil && n > 0 {
+		tr.resting, tr.spares = tr.spares[n-1], tr.spares[:n-1]
+	}
 	if tr.resting == nil && !tr.alone && len(tr.keeping) < maxStoppers {
 		var err error
 		if tr.resting, err = newStopper(); err != nil {
@@ -143,8 +153,11 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 			return ErrTimeout, true
 		}
 		tr.ran(s)
-		if s.keeps() { // else it has stopped meanwhile
-			tr.parted(s, t)
+		if s.keeps() || end == endLate { // it may have stopped meanwhile
+			if end == endLate {
+				w.buf = tr.buffer(len(w.buf)) // the other one is to be written to
+			}
+			tr.parted(s, t, s.w)
 		}
 		switch end {
 		case endRefused:
@@ -181,14 +194,20 @@ func (tr *Tracer) recall() {
 		}
 		if s.thread != nil {
 			s.thread.late.Store(false)
-			s.thread = nil
+			if s.b.arrived {
+				tr.arrive(s)
+			}
+			s.thread, s.kept, s.b.arrived = nil, nil, false
 		}
 		last := len(tr.keeping) - 1
 		tr.keeping[i], tr.keeping[last] = tr.keeping[last], nil
 		tr.keeping = tr.keeping[:last]
-		if tr.resting == nil {
+		switch {
+		case tr.resting == nil:
 			tr.resting = s
-		} else {
+		case len(tr.spares) < maxSpares:
+			tr.spares = append(tr.spares, s)
+		default:
 			s.close()
 		}
 	}

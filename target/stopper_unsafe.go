@@ -31,6 +31,9 @@ type stopBlock struct {
 	errno syscall.Errno // of the attaching
 	cpu   [2]int64      // s and ns that the stopper has used
 	ahead ahead
+	// coming: the thread that is held is to be sampled when it stops; arrived: it was.
+	coming  bool
+	arrived bool
 
 	set  uint64
 	ts   [2]int64
@@ -96,9 +99,10 @@ func stopperMain(b *stopBlock) {
 				b.end = b.goAhead()
 			}
 			held := false
+			b.coming = false
 			switch b.end {
 			case endLate:
-				held = true
+				held, b.coming = true, true
 			case endDead, endGone:
 				held = !b.step()
 			}
@@ -110,7 +114,7 @@ func stopperMain(b *stopBlock) {
 			store32(&b.done, 1)
 			raw6(syscall.SYS_FUTEX, uintptr(unsafe.Pointer(&b.done)), futexWake, 1, 0, 0, 0)
 			if held {
-				b.hold()
+				b.hold(cmd == stopAhead)
 				store32(&b.late, 0)
 			}
 		case stopExit:
@@ -220,9 +224,19 @@ func (b *stopBlock) attached() bool {
 //
 //go:nosplit
 //go:norace
-func (b *stopBlock) hold() {
+func (b *stopBlock) hold(ahead bool) {
 	until := int64(0)
-	for !b.step() {
+	for {
+		if b.coming {
+			w := b.w
+			if ahead {
+				w = b.ahead.windows[b.ahead.stops]
+			}
+			b.sample(w)
+		}
+		if !b.coming && (b.arrived || b.step()) {
+			return
+		}
 		if b.orphan() {
 			now := b.spare.clock()
 			if until == 0 {
@@ -237,6 +251,23 @@ func (b *stopBlock) hold() {
 		}
 		b.rest(holdEach)
 	}
+}
+
+// sample is the end of a capture whose thread was late, if it has stopped.
+//
+//go:nosplit
+//go:norace
+func (b *stopBlock) sample(w *Window) {
+	switch w.look(b.tid) {
+	case lookStopped:
+		// Else it was killed while it stood, or let go without a sample.
+		b.arrived = w.finish(b.tid) == endDone
+	case lookNothing:
+		if b.attached() {
+			return
+		}
+	}
+	b.coming = false
 }
 
 // step tries to let the thread go, and reports whether nothing more is to be

@@ -27,10 +27,15 @@ type Tracer struct {
 	spare    *Window
 
 	resting *stopper   // ready for the next stop; nil: none was started yet
+	spares  []*stopper // the same, beside that one
 	keeping []*stopper // each with a thread that has not stopped
 	alone   bool       // there are no stoppers: stops are made by this OS thread
 	cpu     atomic.Int64
-	ahead   []*Window // of the last GoAhead
+	ahead   []*Window // for GoAhead
+	taken   []*Window // of the last one
+	arrived []Arrival
+	used    [][]byte // of windows that were handed out
+	buffers [][]byte // for windows
 
 	// guard reaps late threads that die while this OS thread may be waiting
 	// for the very exec that waits for them.
@@ -103,8 +108,8 @@ const maskInWindow = math.MaxUint64 &^ (1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1)
 
 // Capture takes one sample of t by stopping it: attach, stop, registers,
 // memory, let go. When it returns the thread runs on and is not traced, with
-// one exception: after ErrTimeout it is still attached, and Reap lets it go
-// once it stops. Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
+// one exception: after ErrTimeout it is still attached, and let go once it stops,
+// with its sample where that was ErrLater (Arrived). Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
 // it), ErrDenied; anything else is unexpected and comes with what failed. A
 // short read of memory is no error: see Window.
 func (tr *Tracer) Capture(t *Thread, w *Window) error {
@@ -355,6 +360,7 @@ func (tr *Tracer) bury(l late) {
 // system call for each such thread of this OS thread's own, nothing for one that
 // a stopper keeps, which lets it go by itself; call it at each tick.
 func (tr *Tracer) Reap() {
+	tr.settle()
 	tr.recall()
 	for i := 0; i < len(tr.late); {
 		if !tr.release(&tr.late[i]) {
@@ -433,10 +439,10 @@ func (tr *Tracer) Close() error {
 		tr.resting.close()
 		tr.resting = nil
 	}
-	for _, s := range tr.keeping {
+	for _, s := range append(tr.keeping, tr.spares...) {
 		s.close()
 	}
-	tr.keeping = nil
+	tr.keeping, tr.spares = nil, nil
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
 	setSlice(0)
 	unix.Close(tr.wake)

@@ -1,0 +1,96 @@
+package sampler
+
+import "github.com/sliverprof/sliver/stack"
+
+// On a machine whose CPUs are all taken a thread that is asked to stop may have to
+// wait for one, for longer than a tick. Its group does not wait with it: it goes on
+// with its other threads, and takes the sample when it comes. As the thread has run
+// nothing of its own since it was asked, it shows what it did at all ticks since.
+
+// LateTracer is what a Tracer may be besides: its Stop says ErrLater.
+type LateTracer interface {
+	// Arrived has the view show a stop that came after its deadline, until the next
+	// Reap. Its times are those of the request and of the stop.
+	Arrived(v *View) (t Thread, ok bool)
+	// Free reports whether threads that have not stopped yet are let go without Reap.
+	Free() bool
+}
+
+// Limits of how long a sample is waited for: what takes longer does not wait for a
+// CPU alone.
+const (
+	comingFor   = 200_000_000 // ns
+	comingTicks = 256
+)
+
+// expectLater notes a tick whose sample is still to come.
+func (th *thread) expectLater(at stack.Time) { th.coming = append(th.coming, at) }
+
+// later has a tick of a thread whose sample is still to come. It reports whether it
+// is waited for still.
+func (g *group) later(th *thread, now stack.Time) bool {
+	if len(th.coming) == 0 {
+		return false
+	}
+	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
+		th.expectLater(now)
+		return true
+	}
+	g.giveUp(th)
+	return false
+}
+
+// giveUp counts the ticks whose sample has not come as timed out.
+func (g *group) giveUp(th *thread) {
+	for _, at := range th.coming {
+		th.acc.timedOut.Add(1)
+		th.sink.Gap(at, stack.WhyTimeout, g.tick.every)
+	}
+	th.coming = th.coming[:0]
+	g.catchUp(th)
+}
+
+// arrivals takes the samples that have come.
+func (g *group) arrivals() {
+	if g.late == nil {
+		return
+	}
+	for {
+		file, ok := g.late.Arrived(&g.view)
+		if !ok {
+			return
+		}
+		for _, th := range g.threads {
+			if th.file == file && len(th.coming) > 0 {
+				g.arrived(th)
+				break
+			}
+		}
+	}
+}
+
+// arrived has the sample that the view shows, for all ticks that have waited for it.
+func (g *group) arrived(th *thread) {
+	v := &g.view
+	ticks := th.coming
+	th.coming = nil
+	// It stood there since it was asked: that is when the sample was.
+	stopped := v.Stopped
+	v.Stopped = v.Asked
+	c := g.walkTaken(th)
+	if th.again(g.sample.Reason, 1) {
+		th.coming = ticks // another copy would be of another time
+		g.giveUp(th)
+		return
+	}
+	g.stopped(th, c)
+	for _, at := range ticks[1:] {
+		if at < stopped {
+			g.unrunAt(th, at)
+		} else {
+			g.miss(th, at, 1) // it may have run on before that
+		}
+	}
+	th.active, th.coming = true, ticks[:0]
+	g.catchUp(th)
+}

@@ -1,0 +1,147 @@
+package sampler
+
+import (
+	"math/rand/v2"
+	"sort"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// queuer is a fakeTracer of a machine whose CPUs are taken: its threads run when
+// their scripts say so, and wait for a CPU else. A stop of one that waits comes when
+// that has one.
+type queuer struct {
+	*fakeTracer
+	coming map[*fakeThread]View
+	free   bool
+}
+
+func (tr *queuer) Stop(t Thread, v *View) error {
+	th := t.(*fakeThread)
+	if _, ok := tr.coming[th]; ok {
+		return ErrTimeout
+	}
+	c, running, _ := th.at(tr.now)
+	if running {
+		err := tr.fakeTracer.Stop(t, v)
+		v.Counters = c
+		return err
+	}
+	asked := tr.now
+	tr.now += stack.Time(v.Deadline)
+	tr.coming[th] = View{Asked: asked, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
+	return ErrLater
+}
+
+func (tr *queuer) Arrived(v *View) (Thread, bool) {
+	for th, x := range tr.coming {
+		if c, _, _ := th.at(tr.now); c.Switches == x.Counters.Switches {
+			continue
+		}
+		delete(tr.coming, th)
+		// It stopped at the moment when it had a CPU.
+		after := sort.Search(int(tr.now-x.Asked), func(ns int) bool {
+			c, _, _ := th.at(x.Asked + stack.Time(ns))
+			return c.Switches != x.Counters.Switches
+		})
+		*v = x
+		v.Stopped = x.Asked + stack.Time(after)
+		v.Resumed = v.Stopped + 1000
+		return th, true
+	}
+	return nil, false
+}
+
+// SleepUntil goes on after the end: somebody may wait for a stop.
+func (tr *queuer) SleepUntil(t stack.Time) {
+	if tr.g.stopping.Load() {
+		tr.now = max(tr.now, t)
+		return
+	}
+	tr.fakeTracer.SleepUntil(t)
+}
+
+func (tr *queuer) Reap() int  { return len(tr.coming) }
+func (tr *queuer) Free() bool { return tr.free }
+
+// A thread that waits for a CPU at a tick is sampled all the same: as it was at that
+// tick, when it gets one. The group's other threads do not wait for it.
+func TestLater(t *testing.T) {
+	for seed := range uint64(30) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		const until = 3000 * ms
+		f := &fakeTarget{until: until, queue: true}
+		for i := range 1 + r.IntN(6) {
+			times := []stack.Time{0, 0}
+			for t := stack.Time(0); t < until+1000*ms; {
+				t += stack.Time(1 + r.Int64N(int64(10*ms)))
+				times = append(times, t) // it loses its CPU
+				t += stack.Time(1 + r.Int64N(int64(60*ms)))
+				times = append(times, t)
+			}
+			th := turns(stack.TID(i+2), times)
+			states := th.at
+			th.at = func(now stack.Time) (Counters, bool, stack.State) {
+				c, running, _ := states(now)
+				return c, running, stack.StateRunning
+			}
+			th.queued = true
+			f.threads = append(f.threads, th)
+		}
+		every := time.Duration(2+r.IntN(15)) * time.Millisecond
+		_, sinks, accounts := sampleAll(t, f, Config{Interval: every})
+		for _, th := range f.threads {
+			last := stack.Time(0)
+			for i, x := range sinks[th.tid].samples {
+				c, _, _ := th.at(x.Time)
+				if x.Time < last {
+					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
+				}
+				last = x.Time
+				if x.CPU != c.CPU || x.Switches != c.Switches {
+					t.Fatalf("seed %d: thread %d: at %v (%v) it had run for %d ns, the sample says %d", seed, th.tid, time.Duration(x.Time), x.Way, c.CPU, x.CPU)
+				}
+			}
+			a := accounts[th.tid]
+			ticks := uint64(until) / uint64(every)
+			if got := a.Samples + a.Late + a.TimedOut; got < ticks || got > ticks+3 {
+				t.Errorf("seed %d: thread %d: %+v of %d ticks", seed, th.tid, a, ticks)
+			}
+			if a.TimedOut > 4 || a.Late*20 > ticks*uint64(len(f.threads)) { // the last ones never come
+				t.Errorf("seed %d: thread %d: %d timed out, %d late of %d", seed, th.tid, a.TimedOut, a.Late, ticks)
+			}
+			if a.Unrun == 0 || a.Stops == 0 {
+				t.Errorf("seed %d: thread %d: %+v", seed, th.tid, a)
+			}
+		}
+	}
+}
+
+// What does not come within 200 ms counts as timed out, and a sample that comes after
+// that is not taken.
+func TestLaterIsTooLate(t *testing.T) {
+	f := &fakeTarget{until: 1000 * ms, queue: true}
+	th := turns(2, []stack.Time{0, 0, 105 * ms, 605 * ms})
+	states := th.at
+	th.at = func(now stack.Time) (Counters, bool, stack.State) {
+		c, running, _ := states(now)
+		return c, running, stack.StateRunning
+	}
+	th.queued = true
+	f.threads = []*fakeThread{th}
+	sinks, accounts := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	a := accounts[2]
+	if a.TimedOut < 48 || a.TimedOut > 51 || a.Samples < 48 {
+		t.Errorf("%+v", a)
+	}
+	if g := sinks[2].gaps[stack.WhyTimeout]; g != int64(a.TimedOut)*int64(10*ms) {
+		t.Errorf("gaps of %d ns for %d ticks", g, a.TimedOut)
+	}
+	for _, x := range sinks[2].samples {
+		if x.Time > 110*ms && x.Time < 605*ms {
+			t.Errorf("a sample at %v", time.Duration(x.Time))
+		}
+	}
+}
