@@ -170,11 +170,12 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 	d.scratch = d.scratch[:0]
 	in := s.Stack
 	if s.Reason != stack.ReasonNone && len(in) > 1 {
-		if k := d.join(in); k >= 0 {
+		last, whole := nativeEnd(in)
+		if k := d.join(in, last); k >= 0 {
 			known = k
-			in = in[:len(in)-1] // without the error frame
-		} else {
-			known = d.intact(d.above(in[len(in)-2].CFA), s.Word)
+			in = in[:last+1] // without the error frame, and those of Python that have no place
+		} else if whole {
+			known = d.intact(d.above(in[last].CFA), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -183,11 +184,24 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 	return d.scratch, known
 }
 
+// nativeEnd is the index of the outermost frame that an incomplete walk found on
+// the thread's stack. Not whole: behind the error frame stand frames of a managed
+// runtime whose places between the missing ones are not known.
+func nativeEnd(in []stack.Frame) (last int, whole bool) {
+	last = len(in) - 2
+	if in[last].Kind != stack.KindPython {
+		return last, true
+	}
+	for last > 0 && in[last].Kind == stack.KindPython {
+		last--
+	}
+	return max(last-1, 0), false // without the error frame
+}
+
 // join finds the frame of the last stack that is the outermost frame found by
-// an incomplete walk (the last but one of in; the last is the error), and
-// returns its index, or -1.
-func (d *Differ) join(in []stack.Frame) int {
-	f := &in[len(in)-2]
+// an incomplete walk, in[last], and returns its index, or -1.
+func (d *Differ) join(in []stack.Frame, last int) int {
+	f := &in[last]
 	if f.Func == 0 || f.Exact || f.Kind == stack.KindError {
 		return -1
 	}
@@ -196,7 +210,7 @@ func (d *Differ) join(in []stack.Frame) int {
 		if g.CFA == f.CFA && g.Func == f.Func && g.PC == f.PC && g.Kind == f.Kind && g.Order == f.Order {
 			return i
 		}
-		if g.CFA > f.CFA && g.Kind != stack.KindGo {
+		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython {
 			return -1 // further out there are only higher ones
 		}
 	}
@@ -207,7 +221,7 @@ func (d *Differ) join(in []stack.Frame) int {
 // incomplete walk got: their place on the stack does not speak against them. A
 // Seen of stack.WayPart does not confirm them.
 func (d *Differ) above(cfa uint64) (n int) {
-	for n < len(d.frames) && d.frames[n].CFA > cfa && d.frames[n].Kind != stack.KindError {
+	for n < len(d.frames) && (d.frames[n].CFA > cfa || d.frames[n].Kind == stack.KindPython) && d.frames[n].Kind != stack.KindError {
 		n++
 	}
 	return n

@@ -18,6 +18,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -32,6 +33,10 @@ type Target struct {
 	// tracers are all that were ever made: for their accounts.
 	tracers []*target.Tracer
 	locks   lockReader
+
+	table   *python.Table // see FollowPython; nil: nobody asked
+	ranged  bool          // maps have the range of the table's addresses
+	changed chan struct{} // told when there is other code than before
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in
@@ -42,7 +47,7 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}}
+	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}, changed: make(chan struct{}, 1)}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
 	if _, err := t.remap(false); err != nil {
 		return nil, err
@@ -134,9 +139,22 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read the maps: %w", err)
 	}
+	t.space.Update(maps)
+	if exec {
+		t.space.ForgetPython()
+		t.ranged = false
+	}
+	if t.ranged {
+		maps = withRange(maps)
+	}
 	changed = exec || !sameCode(t.maps, maps)
 	t.maps = maps
-	t.space.Update(maps)
+	if changed {
+		select {
+		case t.changed <- struct{}{}:
+		default:
+		}
+	}
 	if changed && t.onMap != nil {
 		t.onMap(maps, target.Now(), exec)
 	}
@@ -180,6 +198,9 @@ type files Target
 func (f *files) Open(m stack.Mapping) (io.ReaderAt, error) { return f.proc.OpenMapping(m) }
 
 type memory Target
+
+// ReadSpans implements unwind.SpanReader.
+func (m *memory) ReadSpans(spans []stack.Span, b []byte) int { return m.proc.ReadSpans(spans, b) }
 
 func (m *memory) ReadAt(p []byte, addr int64) (int, error) { return m.proc.ReadAt(p, uint64(addr)) }
 
@@ -236,7 +257,7 @@ type tracer struct {
 }
 
 func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
-	t.prepare(v)
+	t.prepare(v, v.Ask)
 	if err := t.Capture(th.(*thread).Thread, t.w); err != nil {
 		return t.failed(th, err)
 	}
@@ -245,7 +266,7 @@ func (t *tracer) Stop(th sampler.Thread, v *sampler.View) error {
 }
 
 func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
-	t.prepare(v)
+	t.prepare(v, true)
 	ok, err := th.(*thread).ReadBlocked(t.w)
 	if !ok || err != nil {
 		return false, translate(err)
@@ -281,14 +302,14 @@ func (t *tracer) Free() bool { return t.Tracer.Free() }
 
 // prepare hands on what is to be copied. A stack that outgrew the window has
 // it grow for the next sample; nothing is allocated inside a stop.
-func (t *tracer) prepare(v *sampler.View) {
+func (t *tracer) prepare(v *sampler.View, ask bool) {
 	if want := max(v.StackDefault, t.w.StackWanted()); want > t.w.Cap() {
 		t.w.Grow(min(want+want/4, t.max))
 	}
 	// Asking costs time while the thread stands still, so only where a stack may
 	// go on elsewhere than its registers say.
 	t.v, t.w.More = v, nil
-	if v.More != nil && t.space.Managed() {
+	if ask && v.More != nil && t.space.Managed() {
 		t.w.More = t.more
 	}
 	t.w.Spans, t.w.Deadline = v.Spans, v.Deadline

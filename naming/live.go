@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // LiveOptions of a Live.
@@ -20,6 +21,8 @@ type LiveOptions struct {
 	// PerfMap opens the program's own map of its JIT code as it is now; nil:
 	// it has none.
 	PerfMap func() (io.ReadCloser, error)
+	// Python names a place of Python's functions; nil: there are none.
+	Python func(addr uint64) (symbol.Frame, bool)
 }
 
 // Place is an address on a stack.
@@ -232,6 +235,12 @@ func (l *Live) open(id int, m *trace.Module) *symbol.File {
 // anew where it does not know one yet.
 func (l *Live) nameJIT(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
 	for _, p := range places {
+		if m.Path == python.Module && l.o.Python != nil {
+			if f, ok := l.o.Python(p.key.Addr); ok {
+				answer(p.i, m.Path, p.key.Addr, []symbol.Frame{f})
+			}
+			continue
+		}
 		name, start, ok := l.jit.Lookup(p.key.Addr)
 		if !ok && l.readPerfMap() {
 			name, start, ok = l.jit.Lookup(p.key.Addr)

@@ -18,6 +18,7 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -35,7 +36,7 @@ type Options struct {
 	// Cache keeps the names of files by their build ID; nil: there is none.
 	Cache *cache.Dir
 	// Captured are pieces kept at recording time: "perf-map", "jitdump",
-	// "gdb-jit" and "vdso". Each "perf-map" goes on where the one before ended, and is true
+	// "gdb-jit", "python" and "vdso". Each "perf-map" goes on where the one before ended, and is true
 	// from its time on.
 	Captured []trace.Captured
 }
@@ -53,6 +54,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
 	jit := &jitNames{log: perfLog(o.Captured, g), dump: jitDump(o.Captured, g), ends: ends(rec)}
 	jit.readObjects(o, g)
+	functions := pythonFunctions(o.Captured, g)
 	arch := archOf(rec.Process.Arch)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -60,6 +62,14 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		addrs := byModule[id]
 		slices.Sort(addrs)
 		m := &rec.Modules[id]
+		if m.Path == python.Module {
+			for _, a := range addrs {
+				if f, ok := pythonFrame(functions, a); ok {
+					g.set(id, a, []symbol.Frame{f})
+				}
+			}
+			continue
+		}
 		if len(m.Segments) == 0 && m.Path != "[vdso]" {
 			jit.add(g, id, addrs)
 			continue

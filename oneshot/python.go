@@ -27,7 +27,7 @@ func (m memory) ReadAt(b []byte, addr int64) (int, error) { return m.p.ReadAt(b,
 
 // python finds the process's interpreter.
 func (v *view) python() {
-	rt, err := v.t.Space().FollowPython()
+	rt, err := v.t.Space().FollowPython(nil)
 	if err != nil {
 		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
 	}

@@ -77,6 +77,9 @@ type View struct {
 	// before the thread goes on. It is quick, and asked again until it says
 	// nothing.
 	More func(regs *stack.Regs, mem *unwind.Copy) []stack.Span
+	// Ask has Stop call More. Read, which holds nothing up, calls it wherever a
+	// managed runtime was seen.
+	Ask bool
 
 	Regs      *stack.Regs
 	Call      stack.Call

@@ -320,7 +320,7 @@ const walkTries = 4
 
 // again reports whether a walk that ended early is worth another copy at once.
 func (th *thread) again(why stack.Reason, try int) bool {
-	return (why == stack.ReasonMemory || why == stack.ReasonShort) && th.walk.Wiser() && try < walkTries
+	return try < walkTries && (th.walk.Lacks() || (why == stack.ReasonMemory || why == stack.ReasonShort) && th.walk.Wiser())
 }
 
 // stopOnce stops the thread, whose counters were c right before, copies what is
@@ -486,6 +486,7 @@ func (g *group) deadline() int64 {
 func (g *group) plan(th *thread) {
 	g.now = th
 	g.view.Spans = g.walker.Plan(&th.walk)
+	g.view.Ask = g.walker.Asks(&th.walk)
 	g.view.StackLow, g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
 }
 
@@ -520,7 +521,7 @@ func (g *group) write(th *thread) {
 	if th.acc.samples.Add(1) == 1 {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
 	}
-	if g.sample.Reason != stack.ReasonNone {
+	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
 		th.acc.truncated.Add(1)
 	}
 	th.acc.to.Store(int64(g.sample.Time))

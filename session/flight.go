@@ -35,6 +35,7 @@ type Flight struct {
 	mods    *modules
 	waits   *waits
 	jit     *perfMap
+	py      *live.Python
 	started sync.Once
 	self    int64
 	mem     *ringfile.Memory
@@ -66,6 +67,7 @@ func (f *Flight) prepare() (err error) {
 		return err
 	}
 	f.live.Preload()
+	f.py = f.live.FollowPython(f.rec.Capture)
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
@@ -172,6 +174,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	defer f.dumping.Unlock()
 	begin := time.Now()
 	f.rec.Recapture(f.jit.parts())
+	f.py.Tell()
 	f.rec.Stats(f.Stats())
 	c := f.rec.Copy(target.Now(), int64(f.keep))
 	// The clocks drift apart over days.
@@ -183,7 +186,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	}
 	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{Finder: f.finder(), FullNames: f.o.FullNames,
 		Captured: c.Captured, Cache: f.o.Cache})
-	out.Problems = append(out.Problems, f.jit.problems()...)
+	out.Problems = append(append(out.Problems, f.jit.problems()...), f.py.Problems()...)
 	return out, err
 }
 
@@ -271,6 +274,9 @@ func (r *renumbered) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error
 
 // Close lets go of everything. Run has returned.
 func (f *Flight) Close() {
+	if f.py != nil {
+		f.py.Close()
+	}
 	if f.jit != nil {
 		f.jit.settle()
 	}

@@ -92,6 +92,7 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 		rec, err = openRecording(f)
 	} else {
 		s.jit.look(false)
+		s.py.Tell()
 		var size int64
 		if size, err = growing.Flush(); err == nil {
 			rec, err = trace.Open(f, size)
@@ -129,5 +130,6 @@ func (s *Session) finder() symbol.Finder {
 
 func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Arch: runtime.GOARCH,
-		PerfMap: func() (io.ReadCloser, error) { return s.proc.PerfMap() }})
+		PerfMap: func() (io.ReadCloser, error) { return s.proc.PerfMap() },
+		Python:  func(addr uint64) (symbol.Frame, bool) { return s.py.Find(addr) }})
 }

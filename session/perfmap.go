@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/python"
 )
 
 const (
@@ -289,7 +290,7 @@ func (x *perfMap) problems() (out []string) {
 // madeCode reports whether the program has code that comes from no file.
 func madeCode(maps []stack.Mapping) bool {
 	for _, m := range maps {
-		if m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" {
+		if m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" && m.Path != python.Module {
 			return true
 		}
 	}

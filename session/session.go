@@ -67,6 +67,7 @@ type Session struct {
 	mods   *modules
 	waits  *waits
 	jit    *perfMap
+	py     *live.Python
 	names  *naming.Live
 	part   string // the recording's name while it grows
 	placed bool   // part is an output's final name by now
@@ -137,6 +138,7 @@ func (s *Session) prepare() (err error) {
 	}
 	s.live.Preload()
 	_ = mapped(nil)
+	s.py = s.live.FollowPython(s.recorder.Capture)
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
@@ -323,6 +325,9 @@ func (s *Session) Close() {
 	s.rec = nil
 	s.fileMu.Unlock()
 	s.readers.Wait()
+	if s.py != nil {
+		s.py.Close()
+	}
 	if s.jit != nil {
 		s.jit.settle()
 	}

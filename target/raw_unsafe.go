@@ -432,6 +432,22 @@ func seize(tid int) syscall.Errno {
 	return errno
 }
 
+// readSpans reads spans, at most maxVecs and not empty ones, into b, one after the
+// other: until the first byte that cannot be read.
+func readSpans(pid int, b []byte, spans []stack.Span) (int, error) {
+	var remote [maxVecs]remoteVec
+	for i, s := range spans {
+		remote[i] = remoteVec{s.Addr, uint64(s.Len)}
+	}
+	local := syscall.Iovec{Base: &b[0], Len: uint64(len(b))}
+	n, _, errno := syscall.Syscall6(unix.SYS_PROCESS_VM_READV, uintptr(pid), uintptr(unsafe.Pointer(&local)), 1,
+		uintptr(unsafe.Pointer(&remote)), uintptr(len(spans)), 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), nil
+}
+
 func readMemory(pid int, b []byte, addr uint64) (int, error) {
 	local := syscall.Iovec{Base: &b[0], Len: uint64(len(b))}
 	remote := remoteVec{addr, uint64(len(b))}

@@ -422,6 +422,36 @@ func ticksToTime(ticks uint64) stack.Time {
 	return stack.Time(int64(ticks)*(1e9/clockTicks) - (boot.Nano() - mono.Nano()))
 }
 
+// maxVecs is how many spans one call reads: half of the kernel's UIO_MAXIOV.
+const maxVecs = 512
+
+// ReadSpans copies spans of the process's memory into b, one after the other,
+// and gives how many bytes it has copied of them: all until the first that cannot
+// be read, or that b has no room for.
+func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
+	got := 0
+	for len(spans) > 0 {
+		n, size := 0, 0
+		for n < min(len(spans), maxVecs) && spans[n].Len > 0 && size+spans[n].Len <= len(b)-got {
+			size += spans[n].Len
+			n++
+		}
+		if n == 0 {
+			return got
+		}
+		k, err := readSpans(p.pid, b[got:got+size], spans[:n])
+		var line [64]byte
+		if _, e := unix.Pread(p.life, line[:], 0); err != nil || e != nil {
+			return got // as in ReadAt
+		}
+		if got += k; k < size {
+			return got
+		}
+		spans = spans[n:]
+	}
+	return got
+}
+
 // ReadAt copies memory of the process at addr into b. Fewer bytes than
 // len(b) come with a *MemoryError that holds the first address that could not
 // be read (to the page: the kernel copies whole pages).

@@ -8,7 +8,7 @@ import (
 
 // Limits and defaults of a Window.
 const (
-	MaxSpans     = 16        // small blocks per sample
+	MaxSpans     = 128       // small blocks per sample
 	MaxSpanBytes = 256 << 10 // of all small blocks together
 	MaxMoreBytes = 256 << 10 // of what More asks for, together
 	MaxStack     = 8 << 20   // bytes of stack per sample
@@ -206,12 +206,15 @@ func (w *Window) readMore(tid uintptr) {
 	w.moreBlocks(tid)
 }
 
+// maxRounds bounds how often More is asked.
+const maxRounds = 16
+
 func (w *Window) moreBlocks(tid uintptr) {
 	if w.extra == nil {
 		w.extra = make([]byte, MaxMoreBytes) // once, at the first sample
 	}
 	used := 0
-	for range MaxSpans {
+	for range maxRounds {
 		spans := w.More()
 		if len(spans) == 0 {
 			return

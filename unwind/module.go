@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -32,6 +33,12 @@ type module struct {
 	cfi    *cfi.Table       // nil: none
 	golang *gopcln.Table    // nil: no Go program
 	err    error            // why a table is missing
+
+	python struct { // see pythonImage
+		once sync.Once
+		img  *python.Image
+		err  error
+	}
 }
 
 func (m *module) load() {

@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"errors"
+	"strings"
 	"sync"
 
 	"github.com/sliverprof/sliver/stack"
@@ -10,11 +11,24 @@ import (
 
 // interpreter is the CPython of a process, with the threads that it knows.
 type interpreter struct {
-	rt  *python.Runtime
-	mem Memory
+	rt    *python.Runtime
+	mem   Memory
+	table *python.Table // where functions get their addresses; nil: they keep those of their code
 
 	mu     sync.Mutex
 	states map[stack.TID]python.State
+	codes  map[uint64]*held
+}
+
+// maxCodes bounds the code objects that are remembered; above it all are read
+// anew.
+const maxCodes = 1 << 17
+
+// held is a code object as it was when it was read.
+type held struct {
+	code *python.Code
+	addr uint64 // in the table
+	size uint64
 }
 
 // pyThread is what is known of one thread's Python.
@@ -24,6 +38,8 @@ type pyThread struct {
 	th    *python.Thread
 	stack python.Stack // of the copy that the next Walk is about
 	have  bool
+
+	plan pyPlan // with a table only
 }
 
 // maxTried bounds the pauses between two looks for a thread's State, in Plans.
@@ -32,8 +48,14 @@ const maxTried = 64
 // FollowPython has walks show the functions of CPython, if the process has it
 // mapped: after it, More reads the frames of Python, and Walk puts them among
 // those of C. It gives the interpreter, nil if there is none. An error says why
-// one that is there cannot be read; its stacks are those of C.
-func (s *Space) FollowPython() (*python.Runtime, error) {
+// one that is there cannot be read, now or ever (*python.VersionError); its stacks
+// are those of C.
+//
+// With a table, functions are told by their places in it (Func; PC is within
+// Size from there), and frames are read from what was copied of a thread: if that
+// lacks something, Thread.Lacks says that another copy will have more. Without,
+// Func and PC are those of code objects, and More reads all that it wants itself.
+func (s *Space) FollowPython(table *python.Table) (*python.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
 	}
@@ -41,7 +63,7 @@ func (s *Space) FollowPython() (*python.Runtime, error) {
 	seen := map[*module]bool{}
 	for i := range snap.regions {
 		r := &snap.regions[i]
-		if !r.exec || r.mod == nil || seen[r.mod] || r.mod.mapping.Inode == 0 {
+		if !r.exec || r.mod == nil || seen[r.mod] || r.mod.mapping.Inode == 0 || table != nil && !mayBePython(r.mod, i) {
 			continue
 		}
 		seen[r.mod] = true
@@ -50,7 +72,7 @@ func (s *Space) FollowPython() (*python.Runtime, error) {
 		if !ok {
 			continue
 		}
-		img, err := python.Load(r.mod.file)
+		img, err := r.mod.pythonImage()
 		var version *python.VersionError
 		switch {
 		case errors.As(err, &version):
@@ -62,13 +84,34 @@ func (s *Space) FollowPython() (*python.Runtime, error) {
 		if err != nil {
 			return nil, err
 		}
-		in := &interpreter{rt: rt, mem: s.mem}
+		in := &interpreter{rt: rt, mem: s.mem, table: table, codes: map[uint64]*held{}}
 		in.list()
 		s.python.Store(in)
 		return rt, nil
 	}
 	return nil, nil
 }
+
+// mayBePython reports whether a file is worth to be searched each time that
+// files were mapped: region is its first. A program without Python must not pay.
+func mayBePython(m *module, region int) bool {
+	return region < firstFile || strings.Contains(m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:], "python")
+}
+
+// pythonImage looks for the interpreter in a file, once.
+func (m *module) pythonImage() (*python.Image, error) {
+	m.python.once.Do(func() { m.python.img, m.python.err = python.Load(m.file) })
+	return m.python.img, m.python.err
+}
+
+// firstFile is how many regions may be the program's own file.
+const firstFile = 4
+
+// HasPython reports whether walks show the functions of CPython.
+func (s *Space) HasPython() bool { return s.python.Load() != nil }
+
+// ForgetPython ends FollowPython: the process became another program.
+func (s *Space) ForgetPython() { s.python.Store(nil) }
 
 // list reads which threads there are; what could be read counts.
 func (in *interpreter) list() {
@@ -102,6 +145,10 @@ func (in *interpreter) find(th *Thread) {
 	in.mu.Unlock()
 	if ok {
 		p.th, p.tried = in.rt.Thread(s), 0
+		if in.table != nil {
+			p.th.Objects = (*codeTypes)(in)
+			p.plan.chunks = p.th.Chunks(in.mem, p.plan.chunks[:0])
+		}
 	}
 }
 
@@ -109,6 +156,10 @@ func (in *interpreter) find(th *Thread) {
 func (in *interpreter) capture(th *Thread, mem *Copy) {
 	p := &th.python
 	if p.of != in || p.th == nil {
+		return
+	}
+	if in.table != nil {
+		in.captureAll(p, mem)
 		return
 	}
 	if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
@@ -125,19 +176,32 @@ type copied struct {
 // ReadAt implements io.ReaderAt.
 func (c *copied) ReadAt(b []byte, addr int64) (int, error) {
 	for i := len(c.mem.Blocks) - 1; i >= 0; i-- {
-		k := &c.mem.Blocks[i]
-		if o := uint64(addr) - k.Addr; o < uint64(len(k.Data)) && uint64(len(k.Data))-o >= uint64(len(b)) {
-			return copy(b, k.Data[o:]), nil
+		if n, ok := c.mem.Blocks[i].read(b, uint64(addr)); ok {
+			return n, nil
 		}
 	}
 	return c.live.ReadAt(b, addr)
 }
 
+// read fills b from addr, if the block has all of it.
+func (k *Block) read(b []byte, addr uint64) (int, bool) {
+	if o := addr - k.Addr; o < uint64(len(k.Data)) && uint64(len(k.Data))-o >= uint64(len(b)) {
+		return copy(b, k.Data[o:]), true
+	}
+	return 0, false
+}
+
 // withPython puts the frames of Python among w's.
 func (w *Walker) withPython(th *Thread) []stack.Frame {
-	in := w.space.python.Load()
-	if p := &th.python; in != nil && p.of == in && p.have && len(p.stack.Frames) > 0 {
-		w.merged = in.rt.Merge(w.merged[:0], w.frames, w.first, &p.stack)
+	in, p := w.space.python.Load(), &th.python
+	if in == nil || p.of != in {
+		return w.frames
+	}
+	if in.table != nil && p.th != nil && !p.have {
+		in.captureCopy(p, w.mem)
+	}
+	if p.have && (len(p.stack.Frames) > 0 || in.table != nil && p.stack.Reason != stack.ReasonNone) {
+		w.merged = in.rt.Merge(w.merged[:0], w.frames, w.first, &p.stack, in.table != nil)
 		return w.merged
 	}
 	return w.frames

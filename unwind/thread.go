@@ -78,12 +78,29 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 	if g := w.threadGo(th); g != nil {
 		th.spans = g.Plan(&th.regs, th.spans)
 	}
+	th.spans = append(th.spans, th.other...)
 	if in := w.space.python.Load(); in != nil {
 		in.find(th)
+		th.spans = in.spans(&th.python, th.spans)
 	}
-	th.spans = append(th.spans, th.other...)
 	return th.spans
 }
+
+// Asks reports whether More is to be called when th, for which Plan has just
+// been asked, is stopped: what is wanted cannot be told ahead. For a thread that
+// is read without a stop, it is in any case.
+func (w *Walker) Asks(th *Thread) bool {
+	return w.space.golang.Load() != nil || w.space.python.Load() != nil && th.python.asks()
+}
+
+// Lacks reports whether the last walk left frames of a managed runtime out for
+// want of memory that the next copy will have: then another copy at once is worth
+// it.
+func (th *Thread) Lacks() bool { return th.python.plan.lacks }
+
+// Gaps reports whether frames of a managed runtime are missing in the last walk,
+// which has a KindError frame in their place.
+func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps }
 
 // More gives what is to be copied besides, now that regs are known and mem
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks

@@ -51,6 +51,7 @@ type Feed struct {
 	vars  *live.Variables
 	known live.Descriptions
 	names *names
+	py    *live.Python
 
 	mu      sync.Mutex // guards what follows
 	model   *top.Model
@@ -91,7 +92,8 @@ func (f *Feed) prepare(o Options) (err error) {
 		return err
 	}
 	f.vars = f.live.Variables(o.DebugDirs)
-	f.names = newNames(f.proc, f.live, o.DebugDirs, o.FullNames)
+	f.py = f.live.FollowPython(nil)
+	f.names = newNames(f.proc, f.live, f.py, o.DebugDirs, o.FullNames)
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
@@ -243,6 +245,10 @@ func (f *Feed) Close() {
 	if f.rec != nil {
 		_, _ = f.rec.Close(trace.Stats{}, trace.End{}) // to nowhere
 		f.rec = nil
+	}
+	if f.py != nil {
+		f.py.Close()
+		f.py = nil
 	}
 	if f.names != nil {
 		f.names.close()

@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
@@ -55,9 +56,9 @@ type place struct {
 	word event.Word
 }
 
-func newNames(p *target.Process, t *live.Target, debugDirs []string, full bool) *names {
+func newNames(p *target.Process, t *live.Target, py *live.Python, debugDirs []string, full bool) *names {
 	n := &names{
-		r: resolver{p: p, t: t, full: full, files: map[fileKey]*file{},
+		r: resolver{p: p, t: t, py: py, full: full, files: map[fileKey]*file{},
 			dirs: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: debugDirs}},
 		waits: map[int]trace.Wait{}, places: map[place][]top.Frame{}, idle: make(chan struct{}),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -184,6 +185,7 @@ func (n *names) close() {
 type resolver struct {
 	p     *target.Process
 	t     *live.Target
+	py    *live.Python
 	dirs  symbol.Dirs
 	full  bool
 	files map[fileKey]*file
@@ -240,6 +242,10 @@ func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
 			continue
 		}
 		f := r.file(&maps[i])
+		if f.path == python.Module {
+			r.python(p, answer)
+			continue
+		}
 		if len(f.segs) == 0 {
 			r.made(p, f.path, answer)
 			continue
@@ -322,6 +328,16 @@ func (f *file) names(qs []question, answer func(place, []top.Frame)) {
 		}
 		answer(q.place, fs)
 	}
+}
+
+// python names a place of Python's functions.
+func (r *resolver) python(p place, answer func(place, []top.Frame)) {
+	f, ok := r.py.Find(p.word.Lookup())
+	if !ok {
+		answer(p, unnamed(python.Module, p.word.Lookup()))
+		return
+	}
+	answer(p, []top.Frame{{Func: f.Func, Module: python.Module, File: f.File, Line: f.Line}})
 }
 
 // made names code that the program made itself by its perf map. What that does

@@ -1,31 +1,48 @@
 package python
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"unicode/utf16"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // Code is what a code object says of itself.
 type Code struct {
 	Name  string // qualified from 3.11 on
 	File  string
-	First int // line of its beginning
+	First int    // line of its beginning
+	Size  uint64 // of its bytecode, in bytes
 	form  lineForm
 	lines []byte
+
+	head   []byte   // see Runtime.head
+	pieces []object // of which it is made besides
+}
+
+// object is a str or bytes object as it was read.
+type object struct {
+	addr uint64
+	skip uint64 // from its type to its data, in bytes
+	want []byte // type, length and data
 }
 
 const (
 	maxName  = 1 << 10 // characters of a function's or file's name that are kept
 	maxLines = 1 << 20 // bytes of a line table
+	maxProof = 1 << 9  // bytes of it by which code is told from other code
 )
 
 // ErrNoCode says that there is no code object where one was: it was freed.
 var ErrNoCode = errors.New("no code object is there any more")
 
-// Code reads the code object at addr.
+// Code reads the code object at addr. It must not be freed meanwhile: one that
+// is on the stack of a thread that cannot run is not.
 func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 	l := &r.l
 	b := make([]byte, min(l.coSize, maxCodeSize))
@@ -35,66 +52,140 @@ func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 	if le(b, obType) != r.types.code {
 		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
 	}
-	c := &Code{First: int(int32(binary.LittleEndian.Uint32(b[l.coFirst:]))), form: formOf(r.img.Minor)}
+	c := &Code{First: int(int32(binary.LittleEndian.Uint32(b[l.coFirst:]))), form: formOf(r.img.Minor), head: r.head(b)}
 	name := l.coName
 	if l.coQualname != none {
 		name = l.coQualname
 	}
 	var err error
-	if c.Name, err = r.text(mem, le(b, name)); err != nil {
+	if c.Name, err = r.textOf(mem, le(b, name), c); err != nil {
 		return nil, fmt.Errorf("name of the code at %#x: %w", addr, err)
 	}
-	if c.File, err = r.text(mem, le(b, l.coFile)); err != nil {
+	if c.File, err = r.textOf(mem, le(b, l.coFile), c); err != nil {
 		return nil, fmt.Errorf("file of the code at %#x: %w", addr, err)
 	}
 	if c.lines, err = r.byteString(mem, le(b, l.coLines), maxLines); err != nil {
 		return nil, fmt.Errorf("lines of the code at %#x: %w", addr, err)
 	}
+	c.pieces = append(c.pieces, object{le(b, l.coLines), bytesData - obType,
+		wanted(r.types.bytes, uint64(len(c.lines)), c.lines[:min(len(c.lines), maxProof)])})
+	if l.coCode != none {
+		c.Size = 2 * (le(b, obSize) & math.MaxUint32)
+	} else if c.Size, err = word(mem, le(b, coBytecode)+obSize); err != nil {
+		return nil, fmt.Errorf("bytecode of the code at %#x: %w", addr, err)
+	}
+	if c.Size == 0 || c.Size > maxBytecode {
+		return nil, fmt.Errorf("%d bytes of bytecode of the code at %#x", c.Size, addr)
+	}
 	// It may have been freed, and its memory be another's, since it was read.
-	var again [16]byte
-	if err := read(mem, again[:], addr); err != nil || le(again[:], obType) != r.types.code {
+	if err := read(mem, b, addr); err != nil || !bytes.Equal(r.head(b), c.head) {
 		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
 	}
 	return c, nil
 }
 
+// head is what another code object at the same place would differ in: b is one.
+func (r *Runtime) head(b []byte) []byte {
+	l := &r.l
+	out := make([]byte, 0, 64)
+	out = append(out, b[obType:obType+8]...)
+	for _, f := range [...]uint64{l.coName, l.coQualname, l.coFile, l.coLines} {
+		if f != none {
+			out = append(out, b[f:f+8]...)
+		}
+	}
+	out = append(out, b[l.coFirst:l.coFirst+4]...)
+	if l.coCode == none {
+		return append(out, b[coBytecode:coBytecode+8]...)
+	}
+	return append(out, b[obSize:obSize+8]...)
+}
+
+func wanted(typ, size uint64, data []byte) []byte {
+	return append(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, typ), size), data...)
+}
+
+// Spans appends what Is wants to see of the code object at addr.
+func (r *Runtime) Spans(addr uint64, c *Code, out []stack.Span) []stack.Span {
+	out = append(out, stack.Span{Addr: addr, Len: int(min(r.l.coSize, maxCodeSize))})
+	for i := range c.pieces {
+		p := &c.pieces[i]
+		out = append(out, stack.Span{Addr: p.addr + obType, Len: int(p.skip) + len(p.want) - 16})
+	}
+	return out
+}
+
+// Is reports whether the code object at addr is c still, by the memory of the
+// Spans; mem reads the i-th of them, whole.
+func (r *Runtime) Is(c *Code, mem func(i int) []byte) bool {
+	b := mem(0)
+	if uint64(len(b)) < min(r.l.coSize, maxCodeSize) || !bytes.Equal(r.head(b), c.head) {
+		return false
+	}
+	for i := range c.pieces {
+		p := &c.pieces[i]
+		b := mem(i + 1)
+		if len(b) < int(p.skip)+len(p.want)-16 || !bytes.Equal(b[:16], p.want[:16]) || !bytes.Equal(b[p.skip:], p.want[16:]) {
+			return false
+		}
+	}
+	return true
+}
+
+// textOf reads a str that c is made of.
+func (r *Runtime) textOf(mem io.ReaderAt, addr uint64, c *Code) (string, error) {
+	s, data, size, at, err := r.chars(mem, addr)
+	if err == nil {
+		c.pieces = append(c.pieces, object{addr, at - addr - obType, wanted(r.types.unicode, size, data)})
+	}
+	return s, err
+}
+
 // text reads a str.
 func (r *Runtime) text(mem io.ReaderAt, addr uint64) (string, error) {
+	s, _, _, _, err := r.chars(mem, addr)
+	return s, err
+}
+
+// chars reads a str, and gives besides its bytes, its length in characters and
+// where the bytes are.
+func (r *Runtime) chars(mem io.ReaderAt, addr uint64) (s string, data []byte, size, at uint64, err error) {
 	b := make([]byte, r.l.compact)
 	if err := read(mem, b[:r.l.ascii], addr); err != nil {
-		return "", err
+		return "", nil, 0, 0, err
 	}
 	if le(b, obType) != r.types.unicode {
-		return "", fmt.Errorf("no str at %#x", addr)
+		return "", nil, 0, 0, fmt.Errorf("no str at %#x", addr)
 	}
 	// interned 2 bits, kind 3, compact 1, ascii 1 (struct PyASCIIObject in
 	// Include/cpython/unicodeobject.h, 3.8 … 3.13).
 	state := binary.LittleEndian.Uint32(b[uniState:])
 	kind, compact, ascii := uint64(state>>2&7), state>>5&1 != 0, state>>6&1 != 0
-	n := min(le(b, obSize), maxName)
-	at := addr + r.l.compact
+	size = le(b, obSize)
+	n := min(size, maxName)
+	at = addr + r.l.compact
 	switch {
 	case !compact || kind != 1 && kind != 2 && kind != 4:
-		return "", fmt.Errorf("a str at %#x of a kind that is not known", addr)
+		return "", nil, 0, 0, fmt.Errorf("a str at %#x of a kind that is not known", addr)
 	case ascii:
 		at = addr + r.l.ascii
 	}
-	data := make([]byte, n*kind)
+	data = make([]byte, n*kind)
 	if n == 0 {
-		return "", nil
+		return "", data, size, at, nil
 	}
 	if err := read(mem, data, at); err != nil {
-		return "", err
+		return "", nil, 0, 0, err
 	}
 	switch {
 	case ascii:
-		return string(data), nil
+		return string(data), data, size, at, nil
 	case kind == 2: // the code points below 65536, surrogates standing for themselves
 		u := make([]uint16, n)
 		for i := range u {
 			u[i] = binary.LittleEndian.Uint16(data[2*i:])
 		}
-		return string(utf16.Decode(u)), nil
+		return string(utf16.Decode(u)), data, size, at, nil
 	}
 	out := make([]rune, n)
 	for i := range out {
@@ -104,7 +195,7 @@ func (r *Runtime) text(mem io.ReaderAt, addr uint64) (string, error) {
 			out[i] = rune(binary.LittleEndian.Uint32(data[4*i:]))
 		}
 	}
-	return string(out), nil
+	return string(out), data, size, at, nil
 }
 
 // byteString reads a bytes object of at most limit bytes.

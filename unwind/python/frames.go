@@ -20,6 +20,10 @@ type Frame struct {
 	Addr uint64 // of the interpreter's frame
 	Code uint64 // of the code object
 	Off  uint64 // bytes into its bytecode; 0 also where it has not begun
+	// Func is where the function stands in a Table; 0: it is told by Code alone.
+	Func uint64
+	// Lost: what code it runs could not be read while it did.
+	Lost bool
 }
 
 // Group is the frames that one C function, an evaluation, runs.
@@ -44,8 +48,13 @@ func (s *Stack) reset() {
 
 // Thread finds one thread's frames.
 type Thread struct {
+	// Objects, if not nil, is where Capture reads code objects, which hold as long
+	// as they are on the stack: its other memory may be a copy that lacks them.
+	Objects io.ReaderAt
+
 	r     *Runtime
 	state State
+	chunk uint64 // the data stack's newest chunk at the last Capture
 	buf   [maxThreadState]byte
 }
 
@@ -65,6 +74,9 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 		l.tsNative != none && int32(le(b, l.tsNative)) != t.state.Native {
 		return false
 	}
+	if t.chunk = 0; l.tsChunk != none {
+		t.chunk = le(b, l.tsChunk)
+	}
 	var at uint64
 	if l.tsCFrame != none {
 		at = t.cframes(mem, s, le(b, l.tsCFrame))
@@ -81,6 +93,52 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 		}
 	}
 	return true
+}
+
+// Span is the interpreter's account of the thread, which Capture begins with.
+func (t *Thread) Span() stack.Span {
+	return stack.Span{Addr: t.state.Addr, Len: int(min(t.r.l.tsSize, maxThreadState))}
+}
+
+// Chunk is where the newest chunk of the thread's data stack was at the last
+// Capture; 0: it has none.
+func (t *Thread) Chunk() uint64 { return t.chunk }
+
+const (
+	// maxChunks bounds the chunks of a data stack, of mostly 16 KiB, maxChunk
+	// the bytes that are wanted of one.
+	maxChunks = 12
+	maxChunk  = 64 << 10
+	moreChunk = 8 << 10 // how much further than now a data stack may have grown in its chunk
+)
+
+// Chunks appends where the thread's data stack is, the newest chunk first, as
+// it is now: frames of functions that are no generators lie there from 3.11 on.
+func (t *Thread) Chunks(mem io.ReaderAt, out []stack.Span) []stack.Span {
+	l := &t.r.l
+	if l.tsChunk == none {
+		return out
+	}
+	var b [chunkHead]byte
+	if read(mem, b[:16], t.state.Addr+l.tsChunk) != nil {
+		return out
+	}
+	at, top := le(b[:], 0), le(b[:], tsChunkTop)
+	for n := 0; at != 0 && n < maxChunks; n++ {
+		if at&7 != 0 || read(mem, b[:], at) != nil {
+			break
+		}
+		size, used := le(b[:], 8), chunkHead+8*le(b[:], 16)
+		if n == 0 { // its own account is that of when it was left
+			used = top - at + moreChunk
+		}
+		if used > size {
+			used = size
+		}
+		out = append(out, stack.Span{Addr: at, Len: int(min(used, maxChunk))})
+		at = le(b[:], 0)
+	}
+	return out
 }
 
 // cframes collects the evaluations of 3.10 to 3.12, whose CFrames lie on the C
@@ -119,7 +177,14 @@ func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) bool {
 		back := le(b[:], l.fBack)
 		return back == 0 || back&7 == 0 && back <= maxPointer
 	}
-	return t.r.isCode(mem, le(b[:], l.fCode)&^7)
+	return t.isCode(mem, le(b[:], l.fCode)&^7)
+}
+
+func (t *Thread) isCode(mem io.ReaderAt, addr uint64) bool {
+	if t.Objects != nil {
+		mem = t.Objects
+	}
+	return t.r.isCode(mem, addr)
 }
 
 func (r *Runtime) isCode(mem io.ReaderAt, addr uint64) bool {
@@ -152,7 +217,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			continue
 		}
 		code := le(b, l.fCode) &^ 7
-		if len(s.Frames) == 0 && !t.r.isCode(mem, code) {
+		if len(s.Frames) == 0 && !t.isCode(mem, code) {
 			s.Reason = stack.ReasonCorrupt
 			break
 		}
@@ -192,8 +257,13 @@ const maxBytecode = 1 << 30
 // out, innermost first, and gives it. sp is the stack pointer at the first C
 // frame. Python frames come before the C function that evaluates them. Where
 // the C stack ends early and Python's goes on, its last frame (KindError) stays
-// as the gap, and comes again at the end.
-func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack) []stack.Frame {
+// as the gap, and comes again at the end; such a frame also stands for those of
+// Python that could not be read.
+//
+// With fold, a C function that evaluates is at its beginning, whichever
+// instruction of Python's it is at: else each of these would be another place
+// from which all is called that Python runs.
+func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []stack.Frame {
 	if !r.Anchored() {
 		r.anchor(c, s)
 	}
@@ -201,17 +271,23 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack) []stack.Frame
 	if n := len(c); n > 0 && c[n-1].Kind == stack.KindError {
 		c, end = c[:n-1], c[n-1:]
 	}
+	if len(s.Groups) == 0 && s.Reason != stack.ReasonNone {
+		out = append(out, stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError})
+	}
 	g, next := 0, 0 // groups and frames that are written
 	put := func() {
 		for range s.Groups[g].N {
 			f := &s.Frames[next]
-			out = append(out, stack.Frame{Func: f.Code, PC: f.Code + f.Off, CFA: f.Addr, Kind: stack.KindPython, Trust: stack.TrustTable, Exact: true})
+			out = append(out, f.frame())
 			next++
 		}
-		g++
+		if g++; g == len(s.Groups) && s.Reason != stack.ReasonNone {
+			out = append(out, stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError})
+		}
 	}
 	low := sp
 	for i := range c {
+		was := g
 		if cfa := c[i].CFA; cfa > low {
 			for last := r.last(s, g, low, cfa); g < last; {
 				put()
@@ -219,6 +295,13 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack) []stack.Frame
 			low = cfa
 		}
 		out = append(out, c[i])
+		if fold && g > was && c[i].Func != 0 {
+			f := &out[len(out)-1]
+			if eval := r.Eval(); eval != 0 { // the compiler may have cut it in two
+				f.Func = eval
+			}
+			f.PC, f.Exact = f.Func, true
+		}
 	}
 	if g < len(s.Groups) {
 		gap := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
@@ -230,11 +313,18 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack) []stack.Frame
 			put()
 		}
 	}
-	if s.Reason != stack.ReasonNone && len(s.Frames) > 0 && len(end) == 0 {
-		// Outer Python frames are missing, their C functions are all there.
-		return out
-	}
 	return append(out, end...)
+}
+
+func (f *Frame) frame() stack.Frame {
+	if f.Lost {
+		return stack.Frame{PC: uint64(stack.ReasonMemory), CFA: f.Addr, Kind: stack.KindError}
+	}
+	fn := f.Code
+	if f.Func != 0 {
+		fn = f.Func
+	}
+	return stack.Frame{Func: fn, PC: fn + f.Off, CFA: f.Addr, Kind: stack.KindPython, Trust: stack.TrustTable, Exact: true}
 }
 
 // last gives the number of groups up to the last one from g on whose evaluation

@@ -77,7 +77,7 @@ func FuzzMemory(f *testing.F) {
 			}
 			c := []stack.Frame{{Func: 0x2000, CFA: 0x800}, {Func: 0x2000, CFA: 0x4000}, {Func: 1}, {PC: 3, Kind: stack.KindError}}
 			for n := range len(c) + 1 {
-				out := r.Merge(nil, c[:n], 0x10, &st)
+				out := r.Merge(nil, c[:n], 0x10, &st, n&1 != 0)
 				python := 0
 				for i := range out {
 					if out[i].Kind == stack.KindPython {

@@ -36,6 +36,9 @@ const (
 	obSize      = 16 // PyVarObject.ob_size, PyUnicodeObject.length, PyDictObject.ma_used
 	uniState    = 32
 	bytesData   = 32
+	coBytecode  = 48 // PyCodeObject.co_code, up to 3.10
+	tsChunkTop  = 8  // datastack_top, behind the pointer to the newest chunk, from 3.11
+	chunkHead   = 24 // _PyStackChunk: previous, size in bytes, top in words
 	moduleDict  = 16
 	dictKeys    = 32
 	dictValues  = 40

@@ -1,5 +1,7 @@
 package python
 
+import "math"
+
 // lineForm is how a version notes lines.
 type lineForm uint8
 
@@ -21,49 +23,64 @@ func formOf(minor int) lineForm {
 
 // Line is the source line of the instruction off bytes into the bytecode; 0:
 // it belongs to none.
-func (c *Code) Line(off uint64) int {
-	switch c.form {
-	case formLnotab:
-		return c.lnotab(off)
-	case formTable:
-		return c.table(off)
-	}
-	return c.location(off)
+func (c *Code) Line(off uint64) (line int) {
+	c.Each(func(end uint64, at int) bool {
+		line = at
+		return end <= off
+	})
+	return line
 }
 
-// lnotab: pairs of the bytes and the lines that each step adds.
-func (c *Code) lnotab(off uint64) int {
+// Each gives the lines of the code from its beginning on: each holds up to end,
+// in bytes from there; 0 is no line. It goes on while yield says so.
+func (c *Code) Each(yield func(end uint64, line int) bool) {
+	switch c.form {
+	case formLnotab:
+		c.lnotab(yield)
+	case formTable:
+		c.table(yield)
+	default:
+		c.location(yield)
+	}
+}
+
+// lnotab: pairs of the bytes and the lines that each step adds. The last line
+// goes on to the end.
+func (c *Code) lnotab(yield func(uint64, int) bool) {
 	line, at := c.First, uint64(0)
 	for b := c.lines; len(b) >= 2; b = b[2:] {
-		if at += uint64(b[0]); at > off {
-			break
+		if b[0] > 0 {
+			if at += uint64(b[0]); !yield(at, line) {
+				return
+			}
 		}
 		line += int(int8(b[1]))
 	}
-	return line
+	yield(math.MaxUint64, line)
 }
 
 // table: pairs of a range's bytes and the lines that are added before it; -128
 // is a range without a line.
-func (c *Code) table(off uint64) int {
+func (c *Code) table(yield func(uint64, int) bool) {
 	line, end := c.First, uint64(0)
 	for b := c.lines; len(b) >= 2; b = b[2:] {
 		d := int(int8(b[1]))
 		if d != -128 {
 			line += d
 		}
-		if end += uint64(b[0]); off < end {
-			if d == -128 {
-				return 0
-			}
-			return line
+		at := line
+		if d == -128 {
+			at = 0
+		}
+		if end += uint64(b[0]); b[0] > 0 && !yield(end, at) {
+			return
 		}
 	}
-	return 0
+	yield(math.MaxUint64, 0)
 }
 
 // location: entries of a byte with code and length, and what the code wants.
-func (c *Code) location(off uint64) int {
+func (c *Code) location(yield func(uint64, int) bool) {
 	line, end := c.First, uint64(0)
 	for b := c.lines; len(b) > 0; {
 		code := b[0] >> 3 & 15
@@ -86,14 +103,15 @@ func (c *Code) location(off uint64) int {
 		default:
 			b = b[min(1, len(b)):]
 		}
-		if off < end {
-			if !known {
-				return 0
-			}
-			return line
+		at := line
+		if !known {
+			at = 0
+		}
+		if !yield(end, at) {
+			return
 		}
 	}
-	return 0
+	yield(math.MaxUint64, 0)
 }
 
 // maxVarint is how many chunks of 6 bits a number may have.

@@ -66,6 +66,16 @@ func (r *Runtime) Eval() uint64 {
 	return r.addr(r.img.eval)
 }
 
+// IsCodeType reads the type of a code object into b, for a caller that knows of
+// one at addr: b is wanted from its type on. ok is false where it is not.
+func (r *Runtime) IsCodeType(b []byte, addr, code uint64) (ok bool) {
+	if len(b) != 8 || addr != code+obType {
+		return false
+	}
+	binary.LittleEndian.PutUint64(b, r.types.code)
+	return true
+}
+
 // Anchored reports whether Frames of this version say where on the C stack
 // their evaluation is; else Merge must be told which C frames evaluate.
 func (r *Runtime) Anchored() bool { return r.img.Minor >= 10 }

@@ -1,0 +1,387 @@
+package unwind
+
+import (
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	// maxHeap bounds the frames outside of the data stack (generators; all up to
+	// 3.10) that are copied ahead, maxProof what is copied of code that is not
+	// known yet, in spans, and maxAhead the bytes of all.
+	maxHeap  = 48
+	maxProof = 64
+	maxAhead = 192 << 10
+	// askAfter is after how many copies that lacked something the next is to be
+	// completed while the thread stands.
+	askAfter = 2
+)
+
+// pyPlan is what is copied of a thread's Python, and what became of it. Frames
+// move as soon as the thread runs, so they count as they were copied; which of
+// them are copied is guessed by those of the time before. Code stays where it
+// is as long as it is on a stack, so what is known of it is compared with live
+// memory after the copy; what is not known, or another by now, is copied with
+// the next stop, which proves that it belongs to the frames of that moment.
+type pyPlan struct {
+	chunks []rule.Span // of the data stack, the newest first
+	heap   []rule.Span // frames outside of it, those wanted last come first
+	proof  []rule.Span // of code that is not known yet
+	lacks  bool        // see Thread.Lacks
+	gaps   bool        // see Thread.Gaps
+	missed int         // copies in a row that lacked something
+
+	reader pyReader
+	spans  []rule.Span
+	off    []int
+	buf    []byte
+	codes  []seenCode
+	guess  python.Stack
+}
+
+// seenCode is one code object of a stack.
+type seenCode struct {
+	code  uint64
+	held  *held // nil: it is not known
+	first int   // of the spans that tell
+}
+
+func (p *pyThread) asks() bool {
+	return p.of != nil && (p.of.table == nil || p.plan.missed >= askAfter)
+}
+
+// spans appends what to copy of a thread.
+func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
+	if in.table == nil || p.th == nil {
+		return out
+	}
+	pl := &p.plan
+	left := maxAhead
+	add := func(s rule.Span) {
+		if s.Len <= left {
+			left -= s.Len
+			out = append(out, s)
+		}
+	}
+	add(p.th.Span())
+	for _, s := range pl.proof {
+		add(s)
+	}
+	for _, s := range pl.heap {
+		add(s)
+	}
+	for _, s := range pl.chunks {
+		add(s)
+	}
+	return out
+}
+
+// pyReader reads a Copy, and notes what was wanted besides the stacks.
+type pyReader struct {
+	mem    *Copy
+	live   Memory // for what is not in mem; nil: that is missing
+	fixed  []rule.Span
+	wanted []rule.Span
+	short  bool // something was missing
+}
+
+// ReadAt implements io.ReaderAt.
+func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
+	at := uint64(addr)
+	last := len(r.mem.Blocks) - 1
+	for i := last; i >= 0; i-- {
+		if n, ok := r.mem.Blocks[i].read(b, at); ok {
+			if i < last && !r.isFixed(r.mem.Blocks[i].Addr) {
+				r.want(at, len(b))
+			}
+			return n, nil
+		}
+	}
+	if r.live == nil {
+		r.short = true
+		return 0, io.ErrUnexpectedEOF
+	}
+	r.want(at, len(b))
+	return r.live.ReadAt(b, addr)
+}
+
+// isFixed reports whether the block at addr is copied each time.
+func (r *pyReader) isFixed(addr uint64) bool {
+	for i := range r.fixed {
+		if r.fixed[i].Addr == addr {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *pyReader) want(addr uint64, n int) {
+	if len(r.wanted) < maxHeap+maxProof {
+		r.wanted = append(r.wanted, rule.Span{Addr: addr, Len: n})
+	}
+}
+
+func (r *pyReader) begin(mem *Copy, live Memory, fixed []rule.Span) {
+	r.mem, r.live, r.short, r.wanted, r.fixed = mem, live, false, r.wanted[:0], fixed
+}
+
+// captureAll reads th's frames and code while the thread cannot run: what was
+// not copied from live memory.
+func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
+	pl := &p.plan
+	pl.reader.begin(mem, in.mem, pl.chunks)
+	p.have = p.th.Capture(&pl.reader, &p.stack)
+	if !p.have {
+		in.lost(p)
+		return
+	}
+	pl.keepHeap(p.th.Span())
+	if !in.known(p, &p.stack) {
+		for i := range pl.codes {
+			if c := &pl.codes[i]; c.held == nil {
+				c.held = in.read(in.mem, c.code)
+			}
+		}
+	}
+	in.settle(p, mem)
+	pl.lacks, pl.missed = false, 0
+}
+
+// captureCopy reads th's frames from what was copied; the thread runs again.
+func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
+	pl := &p.plan
+	pl.reader.begin(mem, nil, pl.chunks)
+	p.have = p.th.Capture(&pl.reader, &p.stack)
+	short := pl.reader.short
+	if !p.have && !short {
+		in.lost(p)
+		return
+	}
+	p.have = true
+	pl.keepHeap(p.th.Span())
+	pl.proof = pl.proof[:0]
+	unknown := false
+	if !in.known(p, &p.stack) {
+		for i := range pl.codes {
+			if c := &pl.codes[i]; c.held == nil {
+				pl.reader.begin(mem, nil, nil)
+				if c.held = in.read(&pl.reader, c.code); c.held == nil {
+					unknown = true
+				}
+			}
+		}
+	}
+	in.settle(p, mem)
+	if pl.lacks = short || unknown; !pl.lacks {
+		pl.missed = 0
+		return
+	}
+	pl.missed++
+	in.foresee(p, mem)
+}
+
+// lost forgets a State that is another thread's by now.
+func (in *interpreter) lost(p *pyThread) {
+	p.th, p.have = nil, false
+	p.plan.lacks, p.plan.gaps, p.plan.missed = false, false, 0
+}
+
+// foresee guesses what the next copy needs, by what the running thread's memory
+// holds now.
+func (in *interpreter) foresee(p *pyThread, mem *Copy) {
+	pl := &p.plan
+	none := Copy{}
+	pl.chunks = p.th.Chunks(in.mem, pl.chunks[:0])
+	// The C stack is as it was copied, or not there: it is copied anew anyway.
+	if n := len(mem.Blocks); n > 0 {
+		none.Blocks = append(none.Blocks, mem.Blocks[n-1])
+	}
+	pl.reader.begin(&none, in.mem, nil)
+	if !p.th.Capture(&pl.reader, &pl.guess) {
+		return
+	}
+	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool {
+		return slices.ContainsFunc(pl.chunks, func(c rule.Span) bool { return s.Addr-c.Addr < uint64(c.Len) })
+	})
+	pl.keepHeap(p.th.Span())
+	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
+		in.known(p, s)
+		for i := range pl.codes {
+			if c := &pl.codes[i]; c.held == nil {
+				pl.reader.begin(&Copy{}, in.mem, nil)
+				_, _ = in.rt.Code(&pl.reader, c.code) // what it wanted to read counts
+				pl.addProof()
+			}
+		}
+	}
+}
+
+// addProof has what the reader wanted copied the next time.
+func (pl *pyPlan) addProof() {
+	for _, s := range pl.reader.wanted {
+		if len(pl.proof) < maxProof && !slices.Contains(pl.proof, s) {
+			pl.proof = append(pl.proof, s)
+		}
+	}
+}
+
+// keepHeap moves what was wanted to the front of what is copied each time.
+func (pl *pyPlan) keepHeap(but rule.Span) {
+	for i := len(pl.reader.wanted) - 1; i >= 0; i-- {
+		s := pl.reader.wanted[i]
+		if s.Addr-but.Addr < uint64(but.Len) || s.Len > maxFrameBytes {
+			continue
+		}
+		at := slices.IndexFunc(pl.heap, func(h rule.Span) bool { return h.Addr == s.Addr })
+		switch {
+		case at >= 0:
+			s.Len = max(s.Len, pl.heap[at].Len)
+		case len(pl.heap) < maxHeap:
+			pl.heap = append(pl.heap, s)
+			at = len(pl.heap) - 1
+		default:
+			at = len(pl.heap) - 1
+		}
+		copy(pl.heap[1:at+1], pl.heap[:at])
+		pl.heap[0] = s
+	}
+}
+
+// maxFrameBytes is more than the head of one of Python's frames takes.
+const maxFrameBytes = 512
+
+// known looks up the code of s's frames, and compares what is known of it with
+// live memory. It reports whether all of it is known.
+func (in *interpreter) known(p *pyThread, s *python.Stack) bool {
+	pl := &p.plan
+	pl.codes, pl.spans = pl.codes[:0], pl.spans[:0]
+	in.mu.Lock()
+	for i := range s.Frames {
+		code := s.Frames[i].Code
+		if slices.ContainsFunc(pl.codes, func(c seenCode) bool { return c.code == code }) {
+			continue
+		}
+		c := seenCode{code: code, held: in.codes[code], first: len(pl.spans)}
+		if c.held != nil {
+			pl.spans = in.rt.Spans(code, c.held.code, pl.spans)
+		}
+		pl.codes = append(pl.codes, c)
+	}
+	in.mu.Unlock()
+	in.readSpans(pl)
+	all := true
+	for i := range pl.codes {
+		c := &pl.codes[i]
+		if c.held != nil && !in.rt.Is(c.held.code, func(i int) []byte { return pl.read(c.first + i) }) {
+			c.held = nil
+		}
+		all = all && c.held != nil
+	}
+	return all
+}
+
+// codeTypes answers whether there is a code object at an address: where one is
+// known it is taken to be there still, as known compares it anyway.
+type codeTypes interpreter
+
+// ReadAt implements io.ReaderAt.
+func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
+	code := uint64(addr) &^ 15 // objects are aligned to that
+	c.mu.Lock()
+	_, ok := c.codes[code]
+	c.mu.Unlock()
+	if ok && c.rt.IsCodeType(b, uint64(addr), code) {
+		return len(b), nil
+	}
+	return c.mem.ReadAt(b, addr)
+}
+
+// SpanReader is a Memory that reads many spans at once, one after the other into
+// b, and gives how many bytes it read until the first that could not be.
+type SpanReader interface {
+	ReadSpans(spans []rule.Span, b []byte) int
+}
+
+// readSpans reads the plan's spans into its buffer, each behind the one before; off says where
+// they are, -1 where one could not be read.
+func (in *interpreter) readSpans(pl *pyPlan) {
+	size := 0
+	pl.off = pl.off[:0]
+	for _, s := range pl.spans {
+		pl.off = append(pl.off, size)
+		size += s.Len
+	}
+	if size > len(pl.buf) {
+		pl.buf = make([]byte, size+size/2)
+	}
+	many, ok := in.mem.(SpanReader)
+	for i := 0; i < len(pl.spans); i++ { // the i-th could not be read with those before
+		if !ok {
+			if n, _ := in.mem.ReadAt(pl.read(i), int64(pl.spans[i].Addr)); n < pl.spans[i].Len {
+				pl.off[i] = -1
+			}
+			continue
+		}
+		got := many.ReadSpans(pl.spans[i:], pl.buf[pl.off[i]:size])
+		for i < len(pl.spans) && got >= pl.spans[i].Len {
+			got -= pl.spans[i].Len
+			i++
+		}
+		if i < len(pl.spans) {
+			pl.off[i] = -1
+		}
+	}
+}
+
+// read is what was read of the i-th span; nil: it could not be.
+func (pl *pyPlan) read(i int) []byte {
+	if pl.off[i] < 0 {
+		return nil
+	}
+	return pl.buf[pl.off[i] : pl.off[i]+pl.spans[i].Len]
+}
+
+// read reads the code object at addr and gives it its place; nil: it could not
+// be read.
+func (in *interpreter) read(mem io.ReaderAt, addr uint64) *held {
+	c, err := in.rt.Code(mem, addr)
+	if err != nil {
+		return nil
+	}
+	h := &held{code: c}
+	h.addr, h.size = in.table.Add(c)
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	if len(in.codes) >= maxCodes {
+		clear(in.codes)
+	}
+	in.codes[addr] = h
+	return h
+}
+
+// settle gives the frames of the stack their places, as far as their code is
+// known, and keeps the plan up with the data stack.
+func (in *interpreter) settle(p *pyThread, mem *Copy) {
+	pl, s := &p.plan, &p.stack
+	pl.gaps = s.Reason != stack.ReasonNone
+	for i := range s.Frames {
+		f := &s.Frames[i]
+		k := slices.IndexFunc(pl.codes, func(c seenCode) bool { return c.code == f.Code })
+		h := pl.codes[k].held
+		if h == nil {
+			f.Lost, pl.gaps = true, true
+			continue
+		}
+		f.Func, f.Lost = h.addr, false
+		if f.Off >= h.size {
+			f.Off = 0
+		}
+	}
+	if at := p.th.Chunk(); len(pl.chunks) == 0 && at != 0 || len(pl.chunks) > 0 && pl.chunks[0].Addr != at {
+		pl.chunks = p.th.Chunks(in.mem, pl.chunks[:0])
+	}
+}
