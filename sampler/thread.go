@@ -260,6 +260,9 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		if !th.again(g.sample.Reason, try) {
 			break
 		}
+		if th.walk.Torn() { // it may be let go and stopped again without an instruction in between
+			g.tracer.SleepUntil(g.tracer.Now() + tornFor)
+		}
 	}
 	g.stopped(th, c)
 	return nil
@@ -317,6 +320,9 @@ func (th *thread) stood(c *Counters, try int) bool {
 // walkTries is how many copies one sample may take: a walk that ran out of
 // what was copied tells what to copy.
 const walkTries = 4
+
+// tornFor, in ns, is how long a thread is left to itself that was between two frames.
+const tornFor = 20_000
 
 // again reports whether a walk that ended early is worth another copy at once.
 func (th *thread) again(why stack.Reason, try int) bool {

@@ -19,6 +19,9 @@ const (
 	// askAfter is after how many copies that lacked something the next is to be
 	// completed while the thread stands.
 	askAfter = 2
+	// maxMissed is how many copies in a row may lack something before it counts as
+	// what cannot be had.
+	maxMissed = 16
 )
 
 // pyPlan is what is copied of a thread's Python, and what became of it. Frames
@@ -51,7 +54,7 @@ type seenCode struct {
 }
 
 func (p *pyThread) asks() bool {
-	return p.of != nil && (p.of.table == nil || p.plan.missed >= askAfter)
+	return p.of != nil && (p.of.table == nil || p.plan.missed >= askAfter && p.plan.missed <= maxMissed)
 }
 
 // spans appends what to copy of a thread.
@@ -147,8 +150,12 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 			}
 		}
 	}
-	in.settle(p, mem)
-	pl.lacks, pl.missed = false, 0
+	in.settle(p)
+	if pl.lacks = false; !pl.gaps {
+		pl.missed = 0
+	} else if pl.missed++; pl.missed <= maxMissed {
+		pl.lacks = p.stack.Reason == stack.ReasonCorrupt // between two frames: a moment later it is not
+	}
 }
 
 // captureCopy reads th's frames from what was copied; the thread runs again.
@@ -156,31 +163,33 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = p.th.Capture(&pl.reader, &p.stack)
-	short := pl.reader.short
-	if !p.have && !short {
+	if !p.have && !pl.reader.short {
 		in.lost(p)
 		return
 	}
-	p.have = true
+	if !p.have {
+		p.have, p.stack.Reason = true, stack.ReasonMemory
+	}
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
-	unknown := false
 	if !in.known(p, &p.stack) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(mem, nil, nil)
-				if c.held = in.read(&pl.reader, c.code); c.held == nil {
-					unknown = true
-				}
+				c.held = in.read(&pl.reader, c.code)
 			}
 		}
 	}
-	in.settle(p, mem)
-	if pl.lacks = short || unknown; !pl.lacks {
-		pl.missed = 0
+	in.settle(p)
+	if !pl.gaps {
+		pl.lacks, pl.missed = false, 0
 		return
 	}
-	pl.missed++
+	if pl.missed++; pl.missed > maxMissed || p.stack.Reason == stack.ReasonShort {
+		pl.lacks = false
+		return
+	}
+	pl.lacks = true
 	in.foresee(p, mem)
 }
 
@@ -365,7 +374,7 @@ func (in *interpreter) read(mem io.ReaderAt, addr uint64) *held {
 
 // settle gives the frames of the stack their places, as far as their code is
 // known, and keeps the plan up with the data stack.
-func (in *interpreter) settle(p *pyThread, mem *Copy) {
+func (in *interpreter) settle(p *pyThread) {
 	pl, s := &p.plan, &p.stack
 	pl.gaps = s.Reason != stack.ReasonNone
 	for i := range s.Frames {

@@ -98,6 +98,10 @@ func (w *Walker) Asks(th *Thread) bool {
 // it.
 func (th *Thread) Lacks() bool { return th.python.plan.lacks }
 
+// Torn reports whether that is because the thread was just going from one frame
+// to the next: it has to run a little first.
+func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == stack.ReasonCorrupt }
+
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
 func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps }

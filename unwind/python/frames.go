@@ -227,6 +227,11 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			close(0)
 		}
 	}
+	if t.r.img.Minor >= 12 && n > 0 && s.Reason == stack.ReasonNone {
+		// A generator that is being entered or left hangs in the air for a moment:
+		// the outermost frame is an evaluation's.
+		s.Reason = stack.ReasonCorrupt
+	}
 	close(0)
 }
 

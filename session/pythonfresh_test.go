@@ -1,0 +1,137 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// freshLog holds what a timeline says of functions that exec made against the
+// program's own account.
+type freshLog struct {
+	n       *trace.Names
+	ran     map[string][2]stack.Time
+	at      stack.Time // last sample so far
+	open    []freshSlice
+	samples int // slices of such functions
+	wrong   []string
+	lost    int // error frames
+}
+
+type freshSlice struct {
+	name  string
+	first stack.Time
+}
+
+func (l *freshLog) fault(format string, args ...any) {
+	if len(l.wrong) < 10 {
+		l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
+	}
+}
+
+func (l *freshLog) Begin(t stack.Time, depth int, s *trace.Slice) {
+	f := l.n.Func(&s.Frame)
+	l.open = l.open[:depth]
+	x := freshSlice{first: t}
+	if s.Loc.Word.Kind() == stack.KindError {
+		l.lost++
+	}
+	if strings.HasPrefix(f.Name, "fresh_") && !strings.Contains(f.Name, "<") {
+		l.samples++
+		x.name = f.Name
+		ran, ok := l.ran[f.Name]
+		var thread, n int
+		fmt.Sscanf(f.Name, "fresh_%d_%d", &thread, &n)
+		switch {
+		case !ok:
+			l.fault("%s never ran", f.Name)
+		case t < ran[0] || t > ran[1]:
+			l.fault("%s is seen at %d, and ran %d…%d", f.Name, t, ran[0], ran[1])
+		case f.File != "<"+f.Name+">" || f.StartLine != 1+n%50000 || s.Frame.Line != 0 && (s.Frame.Line < f.StartLine || s.Frame.Line > f.StartLine+4):
+			l.fault("%s is in %s, from line %d on, at %d", f.Name, f.File, f.StartLine, s.Frame.Line)
+		}
+	}
+	l.open = append(l.open, x)
+}
+
+func (l *freshLog) End(_ stack.Time, depth int, _ *trace.Slice) {
+	if x := l.open[depth]; x.name != "" && l.at >= x.first && l.at > l.ran[x.name][1] {
+		l.fault("%s is still seen at %d, and ran %d…%d", x.name, l.at, l.ran[x.name][0], l.ran[x.name][1])
+	}
+	l.open = l.open[:depth]
+}
+
+func (l *freshLog) Other(e event.Event) {
+	if e.Kind() == event.Seen {
+		l.at = max(l.at, e.Time)
+	}
+}
+
+// TestPythonFresh: functions that take each other's places in memory have their
+// own names, files and lines, at the times at which they ran.
+func TestPythonFresh(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := "3"
+	if os.Getenv("SLIVER_LONG") != "" {
+		seconds = "75"
+	}
+	for _, v := range pythons {
+		t.Run(v.version, func(t *testing.T) {
+			if testing.Short() && !v.always {
+				t.Skip("the short form takes some versions only")
+			}
+			out := filepath.Join(t.TempDir(), "ran")
+			p := testprog.Start(t, testprog.Tool(t, v.version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "fresh.py"), seconds, "3", out)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			l := &freshLog{n: trace.NewNames(rec), ran: ranOf(t, out)}
+			for i := range rec.Threads {
+				l.at, l.open = 0, nil
+				rec.Replay(rec.Threads[i].Seq, l.n, l)
+			}
+			for _, w := range l.wrong {
+				t.Error(w)
+			}
+			total := rec.Stats.Total()
+			if l.samples < 300 || len(l.ran) < 1000 {
+				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
+			}
+			if total.Truncated*1000 > total.Samples {
+				t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Samples, errorFrames(rec))
+			}
+			t.Logf("%d slices of %d functions; %d samples, %d stops, %d with gaps (%d error frames)", l.samples, len(l.ran), total.Samples, total.Stops, total.Truncated, l.lost)
+		})
+	}
+}
+
+func ranOf(t *testing.T, path string) map[string][2]stack.Time {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	ran := map[string][2]stack.Time{}
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var name string
+		var from, to stack.Time
+		if n, _ := fmt.Sscan(sc.Text(), &name, &from, &to); n != 3 {
+			t.Fatalf("%q", sc.Text())
+		}
+		ran[name] = [2]stack.Time{from, to}
+	}
+	return ran
+}
