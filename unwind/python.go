@@ -147,7 +147,8 @@ func (in *interpreter) find(th *Thread) {
 		p.th, p.tried = in.rt.Thread(s), 0
 		if in.table != nil {
 			p.th.Objects = (*codeTypes)(in)
-			p.plan.chunks = p.th.Chunks(in.mem, p.plan.chunks[:0])
+			p.plan.chunks = p.plan.chunks[:0]
+			in.chunks(p)
 		}
 	}
 }

@@ -16,6 +16,8 @@ const (
 	maxHeap  = 48
 	maxProof = 64
 	maxAhead = 192 << 10
+	// maxChunks bounds the chunks of the data stack that are.
+	maxChunks = 12
 	// askAfter is after how many copies that lacked something the next is to be
 	// completed while the thread stands.
 	askAfter = 2
@@ -31,7 +33,8 @@ const (
 // memory after the copy; what is not known, or another by now, is copied with
 // the next stop, which proves that it belongs to the frames of that moment.
 type pyPlan struct {
-	chunks []rule.Span // of the data stack, the newest first
+	chunks []chunk     // of the data stack, the outermost first, behind them those that it left of late
+	newest uint64      // of the chunks that are part of it; 0: none is
 	heap   []rule.Span // frames outside of it, those wanted last come first
 	proof  []rule.Span // of code that is not known yet
 	lacks  bool        // see Thread.Lacks
@@ -45,6 +48,16 @@ type pyPlan struct {
 	codes  []seenCode
 	guess  python.Stack
 }
+
+// chunk is one of a data stack.
+type chunk struct {
+	rule.Span
+	left int // so many looks at the data stack ago; 0: it is part of it
+}
+
+// keepChunks is how many such looks a chunk is copied for that the data stack has
+// left: it comes back to it, or it is unmapped and costs another read.
+const keepChunks = 16
 
 // seenCode is one code object of a stack.
 type seenCode struct {
@@ -77,8 +90,8 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	for _, s := range pl.heap {
 		add(s)
 	}
-	for _, s := range pl.chunks {
-		add(s)
+	for i := range pl.chunks {
+		add(pl.chunks[i].Span)
 	}
 	return out
 }
@@ -87,7 +100,7 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 type pyReader struct {
 	mem    *Copy
 	live   Memory // for what is not in mem; nil: that is missing
-	fixed  []rule.Span
+	fixed  []chunk
 	wanted []rule.Span
 	short  bool // something was missing
 }
@@ -128,7 +141,7 @@ func (r *pyReader) want(addr uint64, n int) {
 	}
 }
 
-func (r *pyReader) begin(mem *Copy, live Memory, fixed []rule.Span) {
+func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 	r.mem, r.live, r.short, r.wanted, r.fixed = mem, live, false, r.wanted[:0], fixed
 }
 
@@ -170,6 +183,7 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	if !p.have {
 		p.have, p.stack.Reason = true, stack.ReasonMemory
 	}
+	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
 	if !in.known(p, &p.stack) {
@@ -204,7 +218,7 @@ func (in *interpreter) lost(p *pyThread) {
 func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	none := Copy{}
-	pl.chunks = p.th.Chunks(in.mem, pl.chunks[:0])
+	in.chunks(p)
 	// The C stack is as it was copied, or not there: it is copied anew anyway.
 	if n := len(mem.Blocks); n > 0 {
 		none.Blocks = append(none.Blocks, mem.Blocks[n-1])
@@ -213,8 +227,9 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	if !p.th.Capture(&pl.reader, &pl.guess) {
 		return
 	}
+	in.chunks(p) // it may have gone on meanwhile
 	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool {
-		return slices.ContainsFunc(pl.chunks, func(c rule.Span) bool { return s.Addr-c.Addr < uint64(c.Len) })
+		return slices.ContainsFunc(pl.chunks, func(c chunk) bool { return s.Addr-c.Addr < uint64(c.Len) })
 	})
 	pl.keepHeap(p.th.Span())
 	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
@@ -236,6 +251,13 @@ func (pl *pyPlan) addProof() {
 			pl.proof = append(pl.proof, s)
 		}
 	}
+}
+
+// dropHeap has what could not be read no more copied.
+func (pl *pyPlan) dropHeap(mem *Copy) {
+	pl.heap = slices.DeleteFunc(pl.heap, func(s rule.Span) bool {
+		return slices.ContainsFunc(mem.Blocks, func(b Block) bool { return b.Addr == s.Addr && len(b.Data) < s.Len })
+	})
 }
 
 // keepHeap moves what was wanted to the front of what is copied each time.
@@ -390,7 +412,26 @@ func (in *interpreter) settle(p *pyThread) {
 			f.Off = 0
 		}
 	}
-	if at := p.th.Chunk(); len(pl.chunks) == 0 && at != 0 || len(pl.chunks) > 0 && pl.chunks[0].Addr != at {
-		pl.chunks = p.th.Chunks(in.mem, pl.chunks[:0])
+	if at := p.th.Chunk(); at != pl.newest {
+		in.chunks(p)
 	}
+}
+
+// chunks looks where the data stack is now.
+func (in *interpreter) chunks(p *pyThread) {
+	pl := &p.plan
+	pl.newest = 0
+	pl.spans = p.th.Chunks(in.mem, pl.spans[:0])
+	pl.chunks = slices.DeleteFunc(pl.chunks, func(c chunk) bool {
+		return c.left >= keepChunks || slices.ContainsFunc(pl.spans, func(s rule.Span) bool { return s.Addr == c.Addr })
+	})
+	for i := range pl.chunks {
+		pl.chunks[i].left++
+	}
+	slices.Reverse(pl.spans)
+	for i, s := range pl.spans {
+		pl.chunks = slices.Insert(pl.chunks, i, chunk{Span: s})
+		pl.newest = s.Addr
+	}
+	pl.chunks = pl.chunks[:min(len(pl.chunks), maxChunks)]
 }

@@ -109,7 +109,6 @@ const (
 	// the bytes that are wanted of one.
 	maxChunks = 12
 	maxChunk  = 64 << 10
-	moreChunk = 8 << 10 // how much further than now a data stack may have grown in its chunk
 )
 
 // Chunks appends where the thread's data stack is, the newest chunk first, as
@@ -120,22 +119,12 @@ func (t *Thread) Chunks(mem io.ReaderAt, out []stack.Span) []stack.Span {
 		return out
 	}
 	var b [chunkHead]byte
-	if read(mem, b[:16], t.state.Addr+l.tsChunk) != nil {
-		return out
-	}
-	at, top := le(b[:], 0), le(b[:], tsChunkTop)
-	for n := 0; at != 0 && n < maxChunks; n++ {
+	at, err := word(mem, t.state.Addr+l.tsChunk)
+	for n := 0; err == nil && at != 0 && n < maxChunks; n++ {
 		if at&7 != 0 || read(mem, b[:], at) != nil {
 			break
 		}
-		size, used := le(b[:], 8), chunkHead+8*le(b[:], 16)
-		if n == 0 { // its own account is that of when it was left
-			used = top - at + moreChunk
-		}
-		if used > size {
-			used = size
-		}
-		out = append(out, stack.Span{Addr: at, Len: int(min(used, maxChunk))})
+		out = append(out, stack.Span{Addr: at, Len: int(min(le(b[:], 8), maxChunk))})
 		at = le(b[:], 0)
 	}
 	return out

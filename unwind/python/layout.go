@@ -37,8 +37,7 @@ const (
 	uniState    = 32
 	bytesData   = 32
 	coBytecode  = 48 // PyCodeObject.co_code, up to 3.10
-	tsChunkTop  = 8  // datastack_top, behind the pointer to the newest chunk, from 3.11
-	chunkHead   = 24 // _PyStackChunk: previous, size in bytes, top in words
+	chunkHead   = 16 // _PyStackChunk: previous, size in bytes
 	moduleDict  = 16
 	dictKeys    = 32
 	dictValues  = 40
