@@ -37,6 +37,7 @@ type Target struct {
 	table   *python.Table // see FollowPython; nil: nobody asked
 	ranged  bool          // maps have the range of the table's addresses
 	changed chan struct{} // told when there is other code than before
+	own     ownNames
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in
@@ -63,7 +64,13 @@ func (t *Target) Preload() { _ = t.space.Preload() }
 func (t *Target) Threads(buf []stack.TID) ([]stack.TID, error) { return t.proc.Threads(buf[:0]) }
 
 // Info implements sampler.Target.
-func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) { return Info(t.proc, tid) }
+func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) {
+	in, err := Info(t.proc, tid)
+	if name := t.ownName(&in); err == nil && name != "" {
+		in.Name, in.Comm = name, in.Name
+	}
+	return in, err
+}
 
 // Info is what is known of a thread of p.
 func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {

@@ -86,7 +86,7 @@ func (p *Python) run(again bool) {
 // look seeks the interpreter where none was found yet.
 func (p *Python) look() (again bool) {
 	t := p.t
-	if t.space.HasPython() {
+	if t.space.Python() != nil {
 		return false
 	}
 	rt, err := t.space.FollowPython(t.table)
@@ -161,4 +161,41 @@ func (p *Python) Close() {
 		<-p.done
 		p.Tell()
 	})
+}
+
+// ownNames are the names that Python's threads have in it, by the TIDs that the
+// process itself sees.
+type ownNames struct {
+	mu sync.Mutex // guards what follows
+	at time.Time
+	of map[int32]string
+}
+
+// Names are read again namesEach after the last time for a thread that had none, and
+// after namesLast for one that may have another.
+const (
+	namesEach = 100 * time.Millisecond
+	namesLast = time.Second
+)
+
+// ownName is what a thread of Python is called there; "" where that says nothing.
+func (t *Target) ownName(in *stack.ThreadInfo) string {
+	rt := t.space.Python()
+	if rt == nil || in.Main {
+		return ""
+	}
+	tid := int32(in.TID)
+	if in.NSTID > 0 {
+		tid = int32(in.NSTID)
+	}
+	o := &t.own
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	name, ok := o.of[tid]
+	if since := time.Since(o.at); since > namesLast || !ok && since > namesEach {
+		o.of = rt.NamesByTID((*memory)(t))
+		o.at = time.Now()
+		name = o.of[tid]
+	}
+	return name
 }

@@ -6,6 +6,7 @@
 package oneshot
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -396,7 +397,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 				others = append(others, graph.Thread{PID: w.p.PID(), TID: e.info.TID, Info: e.wait})
 				continue
 			}
-			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: e.info.Name, OwnName: v.own[own(&e.info)], State: e.State, CPU: e.cpu, Wait: e.wait,
+			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: cmp.Or(e.info.Comm, e.info.Name), OwnName: v.own[own(&e.info)], State: e.State, CPU: e.cpu, Wait: e.wait,
 				Frames: v.names.frames(e.frames), Truncated: e.reason})
 		}
 	}

@@ -59,23 +59,7 @@ func (in *interpreter) learn(frames []stack.Frame) {
 
 // names are the names of all threads as threading has them, by TID in the
 // process's own numbers.
-func (in *interpreter) names() map[int32]string {
-	out := map[int32]string{}
-	states, err := in.rt.Threads(in.mem)
-	if err != nil {
-		return out
-	}
-	of := map[uint64]map[uint64]string{}
-	for _, s := range states {
-		if of[s.Interp] == nil {
-			of[s.Interp], _ = in.rt.ThreadNames(in.mem, s.Interp) // a name more or less
-		}
-		if n := of[s.Interp][s.Ident]; n != "" && s.Native != 0 {
-			out[s.Native] = n
-		}
-	}
-	return out
-}
+func (in *interpreter) names() map[int32]string { return in.rt.NamesByTID(in.mem) }
 
 // gil makes a wait for a word inside a global interpreter lock one for that
 // lock. tid translates the numbers of the process's own.

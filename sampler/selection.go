@@ -154,9 +154,12 @@ func (m *term) matches(t *stack.ThreadInfo, position int, taken map[int]bool) bo
 	case m.number > 0:
 		return position == m.number
 	case m.re != nil:
-		return m.re.MatchString(t.Name)
+		return m.re.MatchString(t.Name) || t.Comm != "" && m.re.MatchString(t.Comm)
 	}
 	ok, _ := path.Match(m.glob, t.Name)
+	if !ok && t.Comm != "" {
+		ok, _ = path.Match(m.glob, t.Comm)
+	}
 	return ok
 }
 

@@ -8,6 +8,7 @@ import (
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // Namer tells the names of functions while their process runs. What it has
@@ -46,6 +47,12 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	key := place{id, vaddr}
 	if names, ok := n.known[key]; ok {
 		return names
+	}
+	if m.Path == python.Module {
+		if f, ok := n.f.py.Find(vaddr); ok {
+			return []string{f.Func}
+		}
+		return nil
 	}
 	file, ok := n.files[id]
 	if !ok {

@@ -67,7 +67,8 @@ func (p *Pauses) UnderShare() float64 {
 type ThreadInfo struct {
 	TID   TID
 	NSTID int // its number in the target's own PID namespace; 0 or TID where that is the same
-	Name  string
+	Name  string // that its runtime gives it, or else the kernel's
+	Comm  string // the kernel's, where that is not Name; else ""
 	Main  bool
 	Born  Time  // when it began
 	State State // when asked

@@ -107,8 +107,13 @@ func (m *module) pythonImage() (*python.Image, error) {
 // firstFile is how many regions may be the program's own file.
 const firstFile = 4
 
-// HasPython reports whether walks show the functions of CPython.
-func (s *Space) HasPython() bool { return s.python.Load() != nil }
+// Python is the CPython whose functions walks show; nil: there is none.
+func (s *Space) Python() *python.Runtime {
+	if in := s.python.Load(); in != nil {
+		return in.rt
+	}
+	return nil
+}
 
 // ForgetPython ends FollowPython: the process became another program.
 func (s *Space) ForgetPython() { s.python.Store(nil) }

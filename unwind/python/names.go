@@ -64,6 +64,25 @@ func (r *Runtime) ThreadNames(mem io.ReaderAt, interp uint64) (map[uint64]string
 	return names, nil
 }
 
+// NamesByTID gives the names of all threads that have one by State.Native.
+func (r *Runtime) NamesByTID(mem io.ReaderAt) map[int32]string {
+	out := map[int32]string{}
+	states, err := r.Threads(mem)
+	if err != nil {
+		return out
+	}
+	of := map[uint64]map[uint64]string{}
+	for _, s := range states {
+		if of[s.Interp] == nil {
+			of[s.Interp], _ = r.ThreadNames(mem, s.Interp) // a name more or less
+		}
+		if n := of[s.Interp][s.Ident]; n != "" && s.Native != 0 {
+			out[s.Native] = n
+		}
+	}
+	return out
+}
+
 // dict is a dict's entries in the order of their making.
 type dict struct {
 	b      []byte
