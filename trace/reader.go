@@ -33,6 +33,7 @@ type Recording struct {
 	r      io.ReaderAt
 	end    int64 // offset behind the last whole chunk
 	chunks map[int][]chunkRef
+	less   Kinds // of frames that are left out: see Only
 }
 
 type chunkRef struct {
@@ -229,6 +230,13 @@ func (rec *Recording) Count(seq int) (n uint64) {
 // Events yields the events of thread seq in the order they were written. A
 // chunk that is damaged shows as a Gap of stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
+	if rec.less != 0 {
+		return sift(rec.events(seq), ^rec.less)
+	}
+	return rec.events(seq)
+}
+
+func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
 		var buf []byte
 		last := stack.Time(0)

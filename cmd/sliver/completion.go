@@ -58,6 +58,10 @@ func choices(flag string) []string {
 		return []string{"auto", "running", "always"}
 	case "threads":
 		return []string{"main", "all"}
+	case "kinds":
+		return []string{"native", "go", "kernel", "java", "python", "js"}
+	case "native":
+		return []string{"on", "off"}
 	case "by":
 		return []string{"wall", "cpu"}
 	case "sort":

@@ -55,6 +55,7 @@ Examples:
   sliver export old.nanoscope.txt -o old.pftrace     traces of Nanoscope and Chrome
                                                      (.json, .json.gz) are read too
   sliver export run.sliver --focus '^handle_request$' -o requests.svg
+  sliver export run.sliver --native=off -o run.pb.gz   Python's functions alone
 
 A recording that was cut off (its recorder was killed) is read up to the tear,
 and gets its names from the files of this machine if they are the same.`,
@@ -74,7 +75,7 @@ and gets its names from the files of this machine if they are the same.`,
 			}
 			for _, o := range outs {
 				if o.Format.Recording() && part.any() {
-					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --on-cpu and --off-cpu are for the other formats")
+					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --native, --on-cpu and --off-cpu are for the other formats")
 				}
 			}
 			for _, o := range outs {
@@ -95,6 +96,7 @@ and gets its names from the files of this machine if they are the same.`,
 				o.Captured = rec.Captured
 				addNames(e.stderr, rec, o)
 			}
+			rec = part.frames(rec)
 			opts, err := part.options(rec)
 			if err != nil {
 				return err

@@ -69,6 +69,7 @@ Examples:
 			if rec.Symbols == nil {
 				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, Captured: rec.Captured})
 			}
+			rec = part.frames(rec)
 			opts, err := part.options(rec)
 			if err != nil {
 				return err

@@ -1,0 +1,132 @@
+package trace
+
+import (
+	"fmt"
+	"iter"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Kinds is a set of frames' kinds: a bit for each stack.Kind. Error frames are
+// always in it.
+type Kinds uint8
+
+// AllKinds has every kind.
+const AllKinds Kinds = 0xff
+
+var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS}
+
+// ParseKinds reads a comma list of kinds by their names.
+func ParseKinds(list string) (Kinds, error) {
+	k := Kinds(1 << stack.KindError)
+	for _, word := range strings.Split(list, ",") {
+		i := slices.IndexFunc(kindWords[:], func(x stack.Kind) bool { return x.String() == strings.TrimSpace(word) })
+		if i < 0 {
+			var all []string
+			for _, x := range kindWords {
+				all = append(all, x.String())
+			}
+			return 0, fmt.Errorf("%q is no kind of frames; use %s", strings.TrimSpace(word), strings.Join(all, ", "))
+		}
+		k |= 1 << kindWords[i]
+	}
+	return k, nil
+}
+
+// Without is k without one kind.
+func (k Kinds) Without(x stack.Kind) Kinds { return k &^ (1 << x) }
+
+// Has reports whether frames of kind x are in the set.
+func (k Kinds) Has(x stack.Kind) bool { return x == stack.KindError || k>>(x&7)&1 != 0 }
+
+// Only is the recording with frames of these kinds alone: those that the others
+// called stand on those that called the others. It shares all with rec.
+func (rec *Recording) Only(k Kinds) *Recording {
+	out := *rec
+	out.less |= ^k
+	return &out
+}
+
+// sieve leaves frames out of a thread's events.
+type sieve struct {
+	kinds Kinds
+	known bool   // a Sync came
+	kept  []bool // of the frames of the stack, outermost first
+	left  uint64 // frames of a Sync still to come
+	sync  []event.Event
+}
+
+// sift gives events without the frames that are not of kinds.
+func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
+	return func(yield func(event.Event) bool) {
+		s := sieve{kinds: kinds}
+		for e := range events {
+			if !s.apply(e, yield) {
+				return
+			}
+		}
+		s.flush(yield)
+	}
+}
+
+func (s *sieve) apply(e event.Event, yield func(event.Event) bool) bool {
+	keep := s.kinds.Has(event.Word(e.Payload()).Kind())
+	if s.left > 0 {
+		if e.Kind() == event.Enter {
+			s.left--
+			s.kept = append(s.kept, keep)
+			if keep {
+				s.sync = append(s.sync, e)
+			}
+			return s.left > 0 || s.flush(yield)
+		}
+		s.left = 0 // it announced more than there are
+		if !s.flush(yield) {
+			return false
+		}
+	}
+	switch e.Kind() {
+	case event.Sync:
+		s.known, s.left, s.kept = true, e.Payload(), s.kept[:0]
+		s.sync = append(s.sync[:0], e)
+		return s.left > 0 || s.flush(yield)
+	case event.Enter:
+		if s.known {
+			s.kept = append(s.kept, keep)
+		}
+		return !s.known || !keep || yield(e)
+	case event.Exit:
+		n := len(s.kept) - 1
+		if n < 0 {
+			return true
+		}
+		keep, s.kept = s.kept[n], s.kept[:n]
+		return !keep || yield(e)
+	case event.Move:
+		n := len(s.kept) - 1
+		return n < 0 || !s.kept[n] || yield(e)
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			s.known, s.kept = false, s.kept[:0]
+		}
+	}
+	return yield(e)
+}
+
+// flush hands on a Sync with the frames that are left of it.
+func (s *sieve) flush(yield func(event.Event) bool) bool {
+	if len(s.sync) == 0 {
+		return true
+	}
+	s.sync[0] = event.Make(s.sync[0].Time, event.Sync, uint64(len(s.sync)-1))
+	for _, e := range s.sync {
+		if !yield(e) {
+			return false
+		}
+	}
+	s.sync = s.sync[:0]
+	return true
+}

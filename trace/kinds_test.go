@@ -1,0 +1,95 @@
+package trace
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// wordsOf replays events and tells the words of the stack at each Seen, nil
+// where it is not known.
+type wordsOf struct {
+	stack []event.Word
+	out   [][]event.Word
+	times []stack.Time
+}
+
+func (w *wordsOf) Enter(_ stack.Time, depth int, f diff.Frame) {
+	w.stack = append(w.stack[:depth], f.Word)
+}
+func (w *wordsOf) Exit(_ stack.Time, depth int, _ diff.Frame) { w.stack = w.stack[:depth] }
+func (w *wordsOf) Move(_ stack.Time, depth int, f diff.Frame) { w.stack[depth] = f.Word }
+func (w *wordsOf) Other(e event.Event) {
+	if e.Kind() == event.Seen {
+		w.out, w.times = append(w.out, slices.Clone(w.stack)), append(w.times, e.Time)
+	}
+}
+
+// TestOnly: what is left of a thread's events is what is left of its stacks.
+func TestOnly(t *testing.T) {
+	kinds := []stack.Kind{stack.KindNative, stack.KindPython, stack.KindGo, stack.KindError}
+	only, err := ParseKinds("python, go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ParseKinds("python,cobol"); err == nil {
+		t.Error("a kind that is none is taken")
+	}
+	for seed := range uint64(200) {
+		rnd := rand.New(rand.NewPCG(seed, 1))
+		d := &diff.Differ{}
+		var events []event.Event
+		var st []stack.Frame // leaf first
+		for n := range 60 {
+			for range rnd.IntN(3) {
+				st = st[min(len(st), 1):]
+			}
+			for range rnd.IntN(4) {
+				f := stack.Frame{Func: uint64(1 + rnd.IntN(3)), CFA: uint64(1000 - 8*len(st)), Kind: kinds[rnd.IntN(len(kinds))], PC: uint64(1 + rnd.IntN(5))}
+				st = append([]stack.Frame{f}, st...)
+			}
+			if len(st) > 0 && rnd.IntN(2) == 0 && st[0].Kind != stack.KindError {
+				st[0].PC++
+			}
+			at := stack.Time(10 * (n + 1))
+			events = d.Step(&stack.Sample{Time: at, Stack: slices.Clone(st), State: stack.StateRunning, CPU: int64(n)}, events)
+			switch rnd.IntN(12) {
+			case 0:
+				events = d.Sync(events)
+			case 1:
+				events = append(d.Flush(events), event.Make(at, event.Gap, event.GapOf(stack.WhyLost, 5)))
+				events = d.Sync(events)
+			}
+		}
+		events = d.Flush(events)
+		if rnd.IntN(2) == 0 { // a reader that came late
+			events = events[rnd.IntN(len(events)):]
+		}
+		var whole, part wordsOf
+		play := func(h diff.Handler, es []event.Event) {
+			var r diff.Replayer
+			for _, e := range es {
+				r.Apply(e, h)
+			}
+		}
+		play(&whole, events)
+		var less []event.Event
+		for e := range sift(slices.Values(events), only) {
+			less = append(less, e)
+		}
+		play(&part, less)
+		if !slices.Equal(whole.times, part.times) {
+			t.Fatalf("seed %d: %d confirmations, not %d", seed, len(part.times), len(whole.times))
+		}
+		for i, want := range whole.out {
+			want = slices.DeleteFunc(want, func(w event.Word) bool { return !only.Has(w.Kind()) })
+			if !slices.Equal(want, part.out[i]) {
+				t.Fatalf("seed %d at %d: %x, not %x", seed, whole.times[i], part.out[i], want)
+			}
+		}
+	}
+}
