@@ -38,6 +38,7 @@ type Target struct {
 	ranged  bool          // maps have the range of the table's addresses
 	changed chan struct{} // told when there is other code than before
 	own     ownNames
+	gils    gils
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in

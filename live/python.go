@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/wait"
 )
 
 // Python has the functions of CPython in the samples of a process, from the time
@@ -198,4 +199,67 @@ func (t *Target) ownName(in *stack.ThreadInfo) string {
 		name = o.of[tid]
 	}
 	return name
+}
+
+// gils are where the locks of the process's interpreters are.
+type gils struct {
+	mu  sync.Mutex // guards what follows
+	at  time.Time
+	rt  *python.Runtime
+	all []gil
+}
+
+type gil struct {
+	interp    uint64
+	addr, end uint64
+}
+
+// gilsEach is how long the locks are taken to be where they were: interpreters
+// come and go rarely.
+const gilsEach = time.Second
+
+// gilTries is how often a lock is read that changes hands meanwhile.
+const gilTries = 3
+
+// GIL is wait.Config.GIL.
+func (t *Target) GIL(addr uint64) (wait.GIL, bool) {
+	rt := t.space.Python()
+	if rt == nil {
+		return wait.GIL{}, false
+	}
+	for _, x := range t.findGILs(rt) {
+		if addr < x.addr || addr >= x.end {
+			continue
+		}
+		var out wait.GIL
+		for range gilTries {
+			g, err := rt.GIL((*memory)(t), x.interp)
+			if err != nil || g.Addr != x.addr {
+				return wait.GIL{}, false
+			}
+			out = wait.GIL{Addr: g.Addr, Locked: g.Locked, Holder: rt.Owner((*memory)(t), x.interp, &g)}
+			if !out.Locked || out.Holder != 0 {
+				break
+			}
+		}
+		return out, true
+	}
+	return wait.GIL{}, false
+}
+
+func (t *Target) findGILs(rt *python.Runtime) []gil {
+	x := &t.gils
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rt == rt && time.Since(x.at) < gilsEach {
+		return x.all
+	}
+	x.rt, x.at, x.all = rt, time.Now(), nil
+	interps, _ := rt.Interpreters((*memory)(t)) // those that could be read
+	for _, in := range interps {
+		if g, err := rt.GIL((*memory)(t), in); err == nil {
+			x.all = append(x.all, gil{in, g.Addr, g.End})
+		}
+	}
+	return x.all
 }

@@ -20,7 +20,6 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
-	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // Options of Take.
@@ -133,7 +132,9 @@ func open(p *target.Process, debugDirs []string) (*view, error) {
 	}
 	v.vars = v.t.Variables(debugDirs)
 	v.names = newNames(p, v.t, debugDirs)
-	v.r = wait.New(v.w.Config(v.vars.Lookup))
+	c := v.w.Config(v.vars.Lookup)
+	c.GIL = v.t.GIL
+	v.r = wait.New(c)
 	// A runtime whose stacks go on elsewhere must be known before the first
 	// thread stands still.
 	v.t.Preload()
@@ -319,13 +320,6 @@ func (v *view) waits(e *eye, names func() []string) bool {
 		if e.wait == nil {
 			e.wait = info
 		}
-		return false
-	}
-	if v.py != nil {
-		info = v.py.gil(v.p.PID(), info, func(n int32) stack.TID { return v.tids[n] })
-	}
-	if info != nil && info.Lock != nil && info.Lock.Kind == lock.GIL && !e.still() {
-		e.wait = info
 		return false
 	}
 	e.wait, e.thread = info, th

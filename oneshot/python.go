@@ -3,14 +3,10 @@ package oneshot
 import (
 	"fmt"
 	"io"
-	"strings"
 
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind/python"
-	"github.com/sliverprof/sliver/wait"
-	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // interpreter is the CPython of a process that is looked at; nil: it has none.
@@ -60,45 +56,3 @@ func (in *interpreter) learn(frames []stack.Frame) {
 // names are the names of all threads as threading has them, by TID in the
 // process's own numbers.
 func (in *interpreter) names() map[int32]string { return in.rt.NamesByTID(in.mem) }
-
-// gil makes a wait for a word inside a global interpreter lock one for that
-// lock. tid translates the numbers of the process's own.
-func (in *interpreter) gil(pid int, info *wait.Info, tid func(int32) stack.TID) *wait.Info {
-	if info == nil || info.Lock == nil || strings.HasPrefix(string(info.Lock.Kind), "go ") {
-		return info
-	}
-	states, err := in.rt.Threads(in.mem)
-	if err != nil {
-		return info
-	}
-	seen := map[uint64]bool{}
-	for _, s := range states {
-		if seen[s.Interp] {
-			continue
-		}
-		seen[s.Interp] = true
-		g, err := in.rt.GIL(in.mem, s.Interp)
-		if err != nil || info.Lock.Word < g.Addr || info.Lock.Word >= g.End {
-			continue
-		}
-		out, l := *info, *info.Lock
-		l.Addr, l.Kind, l.Type, l.Impl, l.Basis, l.Mutex, l.Note = g.Addr, lock.GIL, "", "cpython", lock.ByLayout, 0, ""
-		l.Symbol, l.Module, l.Shared = "", "", false
-		l.Key = wait.Key{PID: pid, Addr: g.Addr}
-		l.Holder = lock.Holder{Why: "nobody holds it at the moment"}
-		if g.Locked {
-			l.Holder.Why = "its holder is no thread that lives"
-			for _, o := range states {
-				if o.Addr == g.Holder && tid(o.Native) != 0 {
-					l.Holder = lock.Holder{TID: tid(o.Native), NSTID: o.Native, By: event.KnownByRuntime}
-				}
-			}
-		}
-		out.Lock, out.Args = &l, l.String()
-		if out.Timeout != 0 {
-			out.Args += ", timeout " + out.Timeout.String()
-		}
-		return &out
-	}
-	return info
-}

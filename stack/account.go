@@ -66,7 +66,7 @@ func (p *Pauses) UnderShare() float64 {
 // ThreadInfo is what is known of a thread without looking at its stack.
 type ThreadInfo struct {
 	TID   TID
-	NSTID int // its number in the target's own PID namespace; 0 or TID where that is the same
+	NSTID int    // its number in the target's own PID namespace; 0 or TID where that is the same
 	Name  string // that its runtime gives it, or else the kernel's
 	Comm  string // the kernel's, where that is not Name; else ""
 	Main  bool

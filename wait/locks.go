@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/wait/lock"
 )
@@ -16,6 +17,12 @@ func (a *args) futex(f *lock.Futex) {
 		return // a waker; it is blocked by the kernel's own doing
 	}
 	r := a.r
+	if r.c.GIL != nil {
+		if g, ok := r.c.GIL(f.Word); ok {
+			a.gil(f, &g)
+			return
+		}
+	}
 	r.libc()
 	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Function: a.l.Function}
 	if a.l.Names != nil {
@@ -42,6 +49,40 @@ func (a *args) futex(f *lock.Futex) {
 	if f.Timeout != 0 {
 		a.until(f.Timeout, f.Clock)
 	}
+}
+
+// gil makes it a wait for an interpreter's lock.
+func (a *args) gil(f *lock.Futex, g *GIL) {
+	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: lock.GIL, Impl: "cpython", Basis: lock.ByLayout, Holder: a.r.holdsGIL(g)}
+	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: g.Addr}}
+	a.say("%s", a.info.Lock)
+	if f.Timeout != 0 {
+		a.until(f.Timeout, f.Clock)
+	}
+}
+
+func (r *Resolver) holdsGIL(g *GIL) lock.Holder {
+	if !g.Locked {
+		return lock.Holder{Why: "nobody holds it at the moment"}
+	}
+	if g.Holder != 0 {
+		if tid, ok := r.target.Thread(g.Holder, false); ok {
+			return lock.Holder{TID: tid, NSTID: g.Holder, By: event.KnownByRuntime}
+		}
+	}
+	return lock.Holder{Why: "it changed hands while it was read"}
+}
+
+func (r *Resolver) refreshGIL(l *lock.Lock) (changed bool) {
+	h := lock.Holder{Why: "the lock can no longer be read"}
+	if r.c.GIL != nil {
+		if g, ok := r.c.GIL(l.Word); ok {
+			h = r.holdsGIL(&g)
+		}
+	}
+	changed = h != l.Holder
+	l.Holder = h
+	return changed
 }
 
 // String is what to call the lock: "recursive mutex cache_lock", "rwlock

@@ -105,8 +105,18 @@ type Config struct {
 	Thread func(nstid int32, shared bool) (stack.TID, bool)
 	// Data names data of the target by address; nil: it stays without names.
 	Data func(addr uint64) (Symbol, bool)
+	// GIL tells of a managed runtime's lock that a thread sleeps for on the futex
+	// word at addr; ok is false where that is another lock. nil: there is none.
+	GIL func(addr uint64) (g GIL, ok bool)
 	// TTL: see files.Config.
 	TTL int64
+}
+
+// GIL is the lock of an interpreter at one moment.
+type GIL struct {
+	Addr   uint64 // of the lock
+	Locked bool
+	Holder int32 // TID as the target's PID namespace has it; 0: nobody, or not known
 }
 
 // Look is one look at a blocked thread. It is only read.
@@ -230,7 +240,7 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 }
 
 // Keeps reports whether who holds the lock can be asked again: Refresh.
-func (l *Lock) Keeps() bool { return l.Kind == lock.File || lock.Keeps(&l.Lock) }
+func (l *Lock) Keeps() bool { return l.Kind == lock.File || l.Kind == lock.GIL || lock.Keeps(&l.Lock) }
 
 // Tells reports whether a function's name, as Look.Names has them, says
 // something about a wait that it is on the stack of: others may be left out.
@@ -255,6 +265,9 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 			return false
 		}
 		return th.info.Lock.tell(ReadFileLocks(r.c.Sys))
+	}
+	if th.info.Lock.Kind == lock.GIL {
+		return r.refreshGIL(&th.info.Lock.Lock)
 	}
 	if b := th.info.Lock.Basis; (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
 		th.again++

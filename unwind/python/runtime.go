@@ -175,6 +175,37 @@ type GIL struct {
 	Holder uint64 // address of the State of who holds it or had it last; 0: nobody yet
 }
 
+// Interpreters lists them by address: see State.Interp.
+func (r *Runtime) Interpreters(mem io.ReaderAt) (all []uint64, err error) {
+	interp, err := word(mem, r.addr(r.img.runtime)+r.l.interpreters)
+	for err == nil && interp != 0 && len(all) < maxInterpreters {
+		all = append(all, interp)
+		interp, err = word(mem, interp+r.l.interpNext)
+	}
+	return all, err
+}
+
+// Owner is who holds g, by State.Native, while it is locked; 0: nobody, or it
+// changed hands while it was read. interp is that of the lock.
+func (r *Runtime) Owner(mem io.ReaderAt, interp uint64, g *GIL) (tid int32) {
+	if !g.Locked || g.Holder&7 != 0 {
+		return 0
+	}
+	b := make([]byte, min(r.l.tsSize, maxThreadState))
+	if read(mem, b, g.Holder) != nil {
+		return 0
+	}
+	if r.l.tsNative != none {
+		tid = int32(le(b, r.l.tsNative))
+	} else {
+		tid = tidOf(mem, le(b, r.l.tsThread))
+	}
+	if again, err := r.GIL(mem, interp); err != nil || again != *g {
+		return 0
+	}
+	return tid
+}
+
 // GIL reads the lock of an interpreter (see State).
 func (r *Runtime) GIL(mem io.ReaderAt, interp uint64) (GIL, error) {
 	at := r.addr(r.img.runtime) + r.l.gil

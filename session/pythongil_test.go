@@ -1,0 +1,132 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// held is a time in which a thread surely had the lock.
+type held struct {
+	tid      stack.TID
+	from, to stack.Time
+}
+
+// gilLog holds what a timeline says of one thread's waits for the lock against
+// who had it.
+type gilLog struct {
+	rec  *trace.Recording
+	tid  stack.TID
+	held []held // by time
+
+	gil    bool
+	holder stack.TID
+	known  stack.Time // when the holder was told
+	t      *testing.T
+
+	looks, none, wrong int
+}
+
+func (g *gilLog) Begin(stack.Time, int, *trace.Slice) {}
+func (g *gilLog) End(stack.Time, int, *trace.Slice)   {}
+func (g *gilLog) Other(e event.Event) {
+	switch e.Kind() {
+	case event.State:
+		g.gil, g.holder = false, 0
+	case event.Wait:
+		g.gil, g.holder = g.rec.Waits[int(e.Payload())].Lock == "GIL", 0
+	case event.Holder:
+		g.holder, _ = event.HolderFields(e.Payload())
+		g.known = e.Time
+		g.check(e.Time, g.holder)
+	case event.Seen:
+		g.check(e.Time, g.holder)
+	}
+}
+
+// check: at, the thread was told to wait for holder.
+func (g *gilLog) check(at stack.Time, holder stack.TID) {
+	const slack = stack.Time(1500 * time.Microsecond) // who holds it may be asked so much later
+	i, _ := slices.BinarySearchFunc(g.held, at, func(h held, t stack.Time) int {
+		if h.to < t {
+			return -1
+		}
+		return 1
+	})
+	if !g.gil || i == len(g.held) || at < g.held[i].from+slack || at > g.held[i].to-slack || g.held[i].tid == g.tid {
+		return
+	}
+	switch g.looks++; {
+	case holder == 0:
+		g.none++
+	case holder != g.held[i].tid && g.known > g.held[i].from:
+		if g.wrong++; g.wrong < 5 {
+			g.t.Errorf("TID %d at %d: %d holds the lock, and not %d", g.tid, at, g.held[i].tid, holder)
+		}
+	}
+}
+
+// TestPythonGIL: who waits for the global interpreter lock is told so, and who
+// holds it.
+func TestPythonGIL(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := "2"
+	if os.Getenv("SLIVER_LONG") != "" {
+		seconds = "60"
+	}
+	for _, v := range pythons {
+		t.Run(v.version, func(t *testing.T) {
+			if testing.Short() && !v.always {
+				t.Skip("the short form takes some versions only")
+			}
+			out := filepath.Join(t.TempDir(), "held")
+			p := testprog.Start(t, testprog.Tool(t, v.version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "hold.py"), seconds, out)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .1}, func(*Session) {
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			times := heldOf(t, out)
+			looks, none := 0, 0
+			n := trace.NewNames(rec)
+			for i := range rec.Threads {
+				g := &gilLog{rec: rec, tid: rec.Threads[i].TID, held: times, t: t}
+				rec.Replay(rec.Threads[i].Seq, n, g)
+				looks += g.looks
+				none += g.none
+			}
+			t.Logf("%d looks at waits for the lock, in %d without its holder; %d times of holding it", looks, none, len(times))
+			if looks < 300 || none*100 > looks {
+				t.Errorf("of %d looks at waits for the lock %d do not tell its holder", looks, none)
+			}
+		})
+	}
+}
+
+func heldOf(t *testing.T, path string) (all []held) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var h held
+		if n, _ := fmt.Sscan(sc.Text(), &h.tid, &h.from, &h.to); n != 3 {
+			t.Fatalf("%q", sc.Text())
+		}
+		all = append(all, h)
+	}
+	slices.SortFunc(all, func(a, b held) int { return int(a.from - b.from) })
+	return all
+}
