@@ -32,6 +32,7 @@ type interned struct {
 
 	lastName, lastFunction, lastString, lastMap, lastBuild uint32
 	annotations                                            bool
+	kinds                                                  [8]bool // categories that were described
 }
 
 // place is a line of a function.
@@ -67,7 +68,26 @@ var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.D
 const (
 	categorySliver = 1
 	categoryWait   = 2
+	categoryKinds  = 3 // and above: managed frames, by stack.Kind
 )
+
+// category is that of a frame: none for machine code.
+func (n *interned) category(s *trace.Slice) uint64 {
+	if s.Loc == nil {
+		return 0
+	}
+	kind := s.Loc.Word.Kind()
+	switch kind {
+	case stack.KindJava, stack.KindPython, stack.KindJS:
+	default:
+		return 0
+	}
+	if !n.kinds[kind] {
+		n.kinds[kind] = true
+		n.entry(internedCategory, categoryKinds+uint32(kind), kind.String())
+	}
+	return categoryKinds + uint64(kind)
+}
 
 func newInterned(v *view.View) *interned {
 	return &interned{

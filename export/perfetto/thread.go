@@ -76,12 +76,15 @@ func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	if depth >= maxDepth {
 		deeper = w.deeper(depth / maxDepth)
 	}
-	name, source, module := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s))
+	name, source, module, category := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s)), in.category(s)
 	at := w.slices.begin(t, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
 	o.uint(eventType, typeBegin)
 	o.uint(eventName, uint64(name))
+	if category > 0 {
+		o.uint(eventCategory, category)
+	}
 	if source > 0 {
 		o.uint(eventSource, uint64(source))
 	}
