@@ -50,8 +50,9 @@ func (rec *Recording) Only(k Kinds) *Recording {
 	return &out
 }
 
-// sieve leaves frames out of a thread's events.
-type sieve struct {
+// Sieve leaves frames out of a thread's events. The zero value takes out all but
+// error frames.
+type Sieve struct {
 	kinds Kinds
 	known bool   // a Sync came
 	kept  []bool // of the frames of the stack, outermost first
@@ -62,9 +63,9 @@ type sieve struct {
 // sift gives events without the frames that are not of kinds.
 func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
-		s := sieve{kinds: kinds}
+		s := NewSieve(kinds)
 		for e := range events {
-			if !s.apply(e, yield) {
+			if !s.Apply(e, yield) {
 				return
 			}
 		}
@@ -72,7 +73,17 @@ func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
 	}
 }
 
-func (s *sieve) apply(e event.Event, yield func(event.Event) bool) bool {
+// NewSieve makes one for a thread of which nothing is known.
+func NewSieve(kinds Kinds) *Sieve { return &Sieve{kinds: kinds} }
+
+// Lose says that events of the thread are missing before the next one.
+func (s *Sieve) Lose() {
+	s.known, s.left, s.kept, s.sync = false, 0, s.kept[:0], s.sync[:0]
+}
+
+// Apply hands what is left of the thread's next event to yield: nothing, the
+// event, or what was held back with it. It is false where yield was.
+func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 	keep := s.kinds.Has(event.Word(e.Payload()).Kind())
 	if s.left > 0 {
 		if e.Kind() == event.Enter {
@@ -117,7 +128,7 @@ func (s *sieve) apply(e event.Event, yield func(event.Event) bool) bool {
 }
 
 // flush hands on a Sync with the frames that are left of it.
-func (s *sieve) flush(yield func(event.Event) bool) bool {
+func (s *Sieve) flush(yield func(event.Event) bool) bool {
 	if len(s.sync) == 0 {
 		return true
 	}

@@ -22,29 +22,26 @@ type choice struct {
 	focus   string
 	onCPU   bool
 	offCPU  bool
-	kinds   string
-	native  string
+	kinds   kindFlags
 
 	from, to  *time.Duration // nil: open; below 0: counted from the end
 	selection *sampler.Selection
 	re        *regexp.Regexp
 	side      view.Side
-	only      trace.Kinds // 0: all
 }
 
 func (c *choice) register(fs *pflag.FlagSet) {
 	fs.StringVar(&c.span, "range", "", "only this time, both sides counted from the beginning: 1.5s..3s,\n2s.. or ..500ms; -1s.. is the last second")
 	fs.StringVarP(&c.threads, "threads", "t", "", "only these threads; as for record: main, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 	fs.StringVar(&c.focus, "focus", "", "only the time in which a function whose name matches this regular\nexpression is on the stack")
-	fs.StringVar(&c.kinds, "kinds", "", "only frames of these kinds, a comma list: native, go, kernel, java,\npython, js")
-	fs.StringVar(&c.native, "native", "on", "off leaves frames of native code out")
+	c.kinds.register(fs)
 	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads were seen to run")
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads were seen to wait, for a CPU too")
 }
 
 // any reports whether less than the whole is asked for.
 func (c *choice) any() bool {
-	return c.kinds != "" || c.native == "off" || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
+	return c.kinds.any() || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
 }
 
 // parse reads the flags; help is the command that has them.
@@ -64,20 +61,8 @@ func (c *choice) parse(help string) (err error) {
 			return usagef(help, "focus: %v", err)
 		}
 	}
-	if c.kinds != "" {
-		if c.only, err = trace.ParseKinds(c.kinds); err != nil {
-			return usagef(help, "kinds: %v", err)
-		}
-	}
-	switch c.native {
-	case "on":
-	case "off":
-		if c.only == 0 {
-			c.only = trace.AllKinds
-		}
-		c.only = c.only.Without(stack.KindNative)
-	default:
-		return usagef(help, "native: %q is neither on nor off", c.native)
+	if err := c.kinds.parse(help); err != nil {
+		return err
 	}
 	if c.side, err = view.ParseSide(c.onCPU, c.offCPU); err != nil {
 		return usagef(help, "%v", err)
@@ -111,10 +96,45 @@ func parseRange(s string) (from, to *time.Duration, err error) {
 
 // frames is rec with the frames alone that were chosen.
 func (c *choice) frames(rec *trace.Recording) *trace.Recording {
-	if c.only == 0 {
+	if c.kinds.only == 0 {
 		return rec
 	}
-	return rec.Only(c.only)
+	return rec.Only(c.kinds.only)
+}
+
+// kindFlags are the flags that choose kinds of frames.
+type kindFlags struct {
+	kinds  string
+	native string
+
+	only trace.Kinds // 0: all
+}
+
+func (k *kindFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, a comma list: native, go, kernel, java,\npython, js")
+	fs.StringVar(&k.native, "native", "on", "off leaves frames of native code out")
+}
+
+func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }
+
+// parse reads the flags; help is the command that has them.
+func (k *kindFlags) parse(help string) (err error) {
+	if k.only = 0; k.kinds != "" {
+		if k.only, err = trace.ParseKinds(k.kinds); err != nil {
+			return usagef(help, "kinds: %v", err)
+		}
+	}
+	switch k.native {
+	case "on":
+	case "off":
+		if k.only == 0 {
+			k.only = trace.AllKinds
+		}
+		k.only = k.only.Without(stack.KindNative)
+	default:
+		return usagef(help, "native: %q is neither on nor off", k.native)
+	}
+	return nil
 }
 
 // options finds what was chosen of rec, which must have its names by now.

@@ -37,6 +37,7 @@ type topFlags struct {
 	maxOverhead percent
 	debugDirs   []string
 	fullNames   bool
+	kinds       kindFlags
 
 	fs *pflag.FlagSet
 }
@@ -66,6 +67,7 @@ func topCommand() *command {
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			f.kinds.register(fs)
 			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
 		},
 		help: `
@@ -80,6 +82,7 @@ s sort, w wall or CPU, / filter, Space pause, ? help.
 Examples:
   sliver top 1234
   sliver top --by cpu -t 'worker-*' -d 5s $(pidof server)
+  sliver top --native=off 1234                Python's functions alone
   sliver top --once 1234                      one table, for scripts and logs
   sliver top --once --by cpu --sort total -n 5 1234
   sliver top --json -d 1s 1234 | jq -r '.threads[] | select(.waits_for) | .name + ": " + .waits_for'
@@ -175,6 +178,10 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	if o.Stop, err = sampler.ParseStopPolicy(f.stop); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}
+	if err = f.kinds.parse("top"); err != nil {
+		return o, l, err
+	}
+	o.Kinds = f.kinds.only
 	if l.By, err = top.ParseBy(f.by); err != nil {
 		return o, l, usagef("top", "%v", err)
 	}

@@ -33,6 +33,7 @@ type Options struct {
 	Window      time.Duration
 	DebugDirs   []string
 	FullNames   bool
+	Kinds       trace.Kinds // of frames that are shown; 0: all
 }
 
 const (
@@ -50,6 +51,7 @@ type Feed struct {
 	rec   *trace.Recorder
 	vars  *live.Variables
 	known live.Descriptions
+	kinds trace.Kinds
 	names *names
 	py    *live.Python
 
@@ -63,14 +65,24 @@ type Feed struct {
 
 // reader reads one thread's ring.
 type reader struct {
-	t   *top.Thread
-	cur *ringbuf.Cursor
+	t     *top.Thread
+	cur   *ringbuf.Cursor
+	sieve *trace.Sieve // nil: all frames are shown
+}
+
+// apply hands an event on.
+func (r *reader) apply(e event.Event) {
+	if r.sieve == nil {
+		r.t.Apply(e)
+		return
+	}
+	r.sieve.Apply(e, func(e event.Event) bool { r.t.Apply(e); return true })
 }
 
 // New prepares to look at p: its maps and unwind tables are read. The target is
 // not touched before Run. Close must be called in the end.
 func New(p *target.Process, o Options) (*Feed, error) {
-	f := &Feed{proc: p, model: top.New(o.Window), renamed: map[stack.TID]string{}}
+	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
 	if err := f.prepare(o); err != nil {
 		f.Close()
 		return nil, err
@@ -151,7 +163,11 @@ func (f *Feed) take() {
 	defer f.mu.Unlock()
 	for _, s := range f.rec.Sinks()[len(f.readers):] {
 		t := f.model.Thread(stack.ThreadInfo{TID: s.Thread.TID, NSTID: s.Thread.NSTID, Name: s.Thread.Name, Main: s.Thread.Main})
-		f.readers = append(f.readers, &reader{t, s.Ring().NewCursor()})
+		r := &reader{t: t, cur: s.Ring().NewCursor()}
+		if f.kinds != 0 {
+			r.sieve = trace.NewSieve(f.kinds)
+		}
+		f.readers = append(f.readers, r)
 	}
 	for tid, name := range f.renamed {
 		for i := len(f.readers) - 1; i >= 0; i-- {
@@ -174,9 +190,12 @@ func (f *Feed) take() {
 			}
 			if lost > 0 {
 				r.t.Lost(lost)
+				if r.sieve != nil {
+					r.sieve.Lose()
+				}
 			}
 			for _, e := range buf[:n] {
-				r.t.Apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
+				r.apply(event.Event{Time: stack.Time(e[0]), Value: e[1]})
 			}
 		}
 		if r.t.Ended() {

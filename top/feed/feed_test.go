@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // fed is a feed at work on a program until the test ends.
@@ -26,11 +29,16 @@ type fed struct {
 
 func feedOf(t *testing.T, p *testprog.Proc, window time.Duration) *fed {
 	t.Helper()
+	return feedKinds(t, p, window, 0)
+}
+
+func feedKinds(t *testing.T, p *testprog.Proc, window time.Duration, kinds trace.Kinds) *fed {
+	t.Helper()
 	proc, err := target.Open(p.PID)
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := New(proc, Options{Interval: 5 * time.Millisecond, Groups: 2, Window: window})
+	f, err := New(proc, Options{Interval: 5 * time.Millisecond, Groups: 2, Window: window, Kinds: kinds})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,4 +216,29 @@ func TestMadeCode(t *testing.T) {
 		}
 	}
 	r.close()
+}
+
+// TestPython: functions of Python are in the table among those of C, or alone.
+func TestPython(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, testprog.Tool(t, "python3"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "busy.py"), "objects")
+	p.Ready()
+	p.Go()
+	p.Line("busy")
+	there := func(tb *top.Table) bool {
+		f := find(tb, "objects")
+		return f.Module == python.Module && f.Total.Wall > int64(tb.Span)/2 && find(tb, "Shape.__hash__").Total.Wall > 0
+	}
+	tb := feedOf(t, p, 500*time.Millisecond).until("functions of both", func(tb *top.Table) bool {
+		return there(tb) && find(tb, "_PyEval_EvalFrameDefault").Total.Wall > 0
+	})
+	if !slices.ContainsFunc(tb.Threads, func(r top.Row) bool { return r.Name == "objects" }) {
+		t.Errorf("threads %+v", tb.Threads)
+	}
+	tb = feedKinds(t, p, 500*time.Millisecond, trace.AllKinds.Without(stack.KindNative)).until("functions of Python", there)
+	for _, f := range tb.Funcs {
+		if f.Module != python.Module && !strings.HasPrefix(f.Name, "[") {
+			t.Errorf("%+v is not left out", f)
+		}
+	}
 }
