@@ -17,13 +17,17 @@ usage: bench/watch.sh [PAIRS [SECONDS [SERVER…]]]
            threads (64 threads that take turns with requests, and want more than
            two CPUs), resting (64 threads that want a fifth of one); default: those
            whose tools are here
+
+environment:
+  SETTLE   seconds from the start of the recorder to the load (12): in them it finds
+           the interval at which it stays below --max-cpu
 EOF
 }
 [[ ${1:-} != -h && ${1:-} != --help ]] || {
 	usage
 	exit 0
 }
-pairs=${1:-5} seconds=${2:-4}
+pairs=${1:-5} seconds=${2:-4} settle=${SETTLE:-12}
 shift $(($# < 2 ? $# : 2))
 work=$(mktemp -d)
 pids=()
@@ -121,7 +125,7 @@ run() {
 		without=$("load_$name")
 		"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>>"$work/log" &
 		w=$! pids+=($!)
-		sleep 2
+		sleep "$settle"
 		cpu0=$(ticks $w) t0=$(date +%s%N)
 		with=$("load_$name")
 		cpu1=$(ticks $w) t1=$(date +%s%N)

@@ -135,7 +135,7 @@ func (f *Flight) tidy() {
 // Stats are the accounts so far of the threads that are kept.
 func (f *Flight) Stats() trace.Stats {
 	threads, pauses := f.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: target.SelfCPU() - f.self}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: f.live.SelfCPU() - f.self}
 }
 
 // Account is what it says of itself. Of Load there is Fill, the share of the
@@ -144,8 +144,15 @@ func (f *Flight) Account() Account {
 	_, p := f.smp.Accounts()
 	used, limit := f.mem.Used()
 	return Account{At: target.Now(), Threads: f.smp.Threads(), Roles: f.smp.Roles(), Pauses: p,
-		Load: trace.Load{Fill: float64(used) / float64(limit)}, SelfCPU: target.SelfCPU() - f.self}
+		Load: trace.Load{Fill: float64(used) / float64(limit)}, SelfCPU: f.live.SelfCPU() - f.self}
 }
+
+// StopCPU is the CPU time in ns of this target's stops, which the program's own
+// account does not have.
+func (f *Flight) StopCPU() int64 { return max(f.live.SelfCPU()-target.SelfCPU(), 0) }
+
+// SetInterval changes the time between two samples of a thread.
+func (f *Flight) SetInterval(d time.Duration) error { return f.smp.SetInterval(d) }
 
 // Threads is how many threads are sampled now.
 func (f *Flight) Threads() int { return f.smp.Threads() }

@@ -39,6 +39,7 @@ type Kept struct {
 	Fired                map[string]uint64
 	Dumps                map[string]uint64 // by reason
 	Failed               uint64
+	Interval             time.Duration // between two samples of a thread, now
 }
 
 // scope names the instruments and spans.
@@ -71,6 +72,7 @@ const (
 	Triggers    = "sliver.watch.triggers"      // {trigger}; kind
 	Dumps       = "sliver.watch.dumps"         // {dump}; reason
 	FailedDumps = "sliver.watch.dumps.failed"  // {dump}
+	Interval    = "sliver.watch.interval"      // s
 )
 
 // Names of attributes.
@@ -90,6 +92,7 @@ type instruments struct {
 
 	targets, ringBytes, ringLimit                  metric.Int64ObservableGauge
 	taken, ringShort, triggers, dumps, failedDumps metric.Int64ObservableCounter
+	interval                                       metric.Float64ObservableGauge
 }
 
 // Instruments makes m's instruments read src. The pauses are not among them,
@@ -143,6 +146,11 @@ func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 	keeper, isKeeper := src.(Keeper)
 	if isKeeper {
 		gauge(&in.targets, Targets, "{process}", "Processes that are watched now.")
+		i, err := m.Float64ObservableGauge(Interval, metric.WithUnit("s"), metric.WithDescription("Time between two samples of a thread now."))
+		if err != nil {
+			failed = err
+		}
+		in.interval, all = i, append(all, i)
 		counter(&in.taken, Taken, "{process}", "Processes that have been watched.")
 		gauge(&in.ringBytes, RingBytes, "By", "Memory that rings take now.")
 		gauge(&in.ringLimit, RingLimit, "By", "Memory that the rings may take.")
@@ -195,6 +203,7 @@ func (in *instruments) observe(o metric.Observer, a *session.Account) {
 }
 
 func (in *instruments) observeKept(o metric.Observer, k Kept) {
+	o.ObserveFloat64(in.interval, k.Interval.Seconds())
 	o.ObserveInt64(in.targets, int64(k.Targets))
 	o.ObserveInt64(in.taken, int64(k.Taken))
 	o.ObserveInt64(in.ringBytes, k.RingBytes)

@@ -3,6 +3,7 @@ package watch
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
@@ -20,11 +21,13 @@ type Kept struct {
 	Dumps     map[string]uint64 // by reason
 	DumpBytes int64             // written, all formats together
 	Failed    uint64            // dumps that could not be written
+	Interval  time.Duration     // between two samples of a thread, now
 }
 
 // ended are the accounts of targets that are gone.
 type ended struct {
 	account session.Account
+	stops   int64 // CPU time of stops, ns
 	short   uint64
 	taken   uint64
 	fired   map[string]uint64
@@ -37,13 +40,14 @@ type ended struct {
 func (w *Watcher) Account() session.Account {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := session.Account{At: target.Now(), SelfCPU: target.SelfCPU() - w.self}
+	sum := session.Account{At: target.Now(), SelfCPU: target.SelfCPU() - w.self + w.past.stops}
 	add(&sum, &w.past.account)
 	for _, t := range w.targets {
 		if f := t.flight.Load(); f != nil {
 			a := f.Account()
 			add(&sum, &a)
 			sum.Threads += a.Threads
+			sum.SelfCPU += f.StopCPU()
 			sum.Load.Fill = max(sum.Load.Fill, a.Load.Fill)
 		}
 	}
@@ -56,7 +60,7 @@ func (w *Watcher) Kept() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := Kept{Targets: len(w.targets), Taken: w.past.taken, Short: w.past.short, Fired: map[string]uint64{}, Dumps: map[string]uint64{},
-		DumpBytes: w.past.bytes, Failed: uint64(w.failed)}
+		DumpBytes: w.past.bytes, Failed: uint64(w.failed), Interval: w.governor.interval()}
 	for kind, n := range w.past.fired {
 		k.Fired[kind] = n
 	}
@@ -80,6 +84,7 @@ func (e *ended) close(f *session.Flight) {
 	a := f.Account()
 	add(&e.account, &a)
 	e.short += f.Recorder().Short()
+	e.stops += f.StopCPU()
 }
 
 // add adds what only grows.

@@ -81,6 +81,7 @@ func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 			a.answer <- answer{d, err}
 		}
 		t.w.shrink()
+		t.w.governor.disturbed()
 	}
 }
 

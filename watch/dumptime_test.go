@@ -24,7 +24,7 @@ func TestDumpInTime(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "c/requests", "O2"), "64", "12600")
 	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Groups = 5 })
 	r.samples(1)
-	time.Sleep(lasts) // that much is to be kept; no condition tells when it is
+	r.until("for so long a time to be kept", func(s *control.Status) bool { return time.Since(s.Targets[0].Since) > lasts })
 	count := func() (all, late uint64) {
 		s := r.Status().Targets[0]
 		return s.Samples + s.Late, s.Late
@@ -44,7 +44,7 @@ func TestDumpInTime(t *testing.T) {
 		}
 		took = append(took, d.Named)
 		open(t, d.Files[0])
-		time.Sleep(200 * time.Millisecond)
+		r.samples(r.Status().Targets[0].Samples + 65*8)
 	}
 	all1, late1 := count()
 	slices.Sort(took)

@@ -80,8 +80,15 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	if err := t.reload(); err != nil {
 		return err
 	}
+	w.governor.disturbed() // it has read tables and files
+	w.mu.Lock()
+	err = f.SetInterval(w.governor.interval())
 	t.mem.Store(mem)
 	t.flight.Store(f)
+	w.mu.Unlock()
+	if err != nil {
+		return err
+	}
 	w.log.Info("watching", "pid", t.pid, "name", t.name, "threads", w.o.Session.Selection.String(), "keep", w.o.Keep, "ring_file", mem.Path())
 
 	sampling, stop := context.WithCancel(ctx)

@@ -38,11 +38,14 @@ type Options struct {
 	KeepBytes int64
 	RingDir   string // where ring files go; "": no files
 	Rules     []*trigger.Rule
-	MemLimit  int64 // bytes that count as the limit where no control group has one; 0: the machine's
-	Store     *dumps.Store
-	Formats   []string // endings of further files of each dump, such as ".pb.gz"
-	Notify    Notify
-	Log       *slog.Logger
+	// MaxCPU bounds what the recorder itself takes, as a share of one CPU: where
+	// Session.Interval costs more, samples are further apart. 0: no bound.
+	MaxCPU   float64
+	MemLimit int64 // bytes that count as the limit where no control group has one; 0: the machine's
+	Store    *dumps.Store
+	Formats  []string // endings of further files of each dump, such as ".pb.gz"
+	Notify   Notify
+	Log      *slog.Logger
 }
 
 // Notify is who is told of a dump.
@@ -95,6 +98,8 @@ type Watcher struct {
 	log     *slog.Logger
 	telling sync.WaitGroup
 	self    int64 // CPU time of this program before, ns
+
+	governor governor
 }
 
 type refusedKey struct {
@@ -127,7 +132,8 @@ func New(o Options) (*Watcher, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(),
-		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU()}, nil
+		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU(),
+		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU}}, nil
 }
 
 // Reload replaces the rules and who is told; what runs goes on.
@@ -158,6 +164,11 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 	var wg sync.WaitGroup
 	defer w.telling.Wait()
 	defer wg.Wait()
+	if w.o.MaxCPU > 0 {
+		governed, stop := context.WithCancel(ctx)
+		wg.Go(func() { w.govern(governed) })
+		defer stop()
+	}
 	if len(s.Fixed) > 0 {
 		return w.watchAll(ctx, s)
 	}
@@ -267,7 +278,7 @@ func (w *Watcher) Status() control.Status {
 	w.mu.Lock()
 	targets := slices.Clone(w.targets)
 	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
-		Keep: w.o.Keep.String(), Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
+		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
 	if len(targets) == 0 {
 		s.Waiting = w.source.What
 	}

@@ -187,8 +187,8 @@ Examples:
 }
 
 func listRecorder(w io.Writer, s *control.Status) {
-	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s, dumps in %s\n", printable(s.Name), s.PID,
-		time.Since(s.Started).Round(time.Second), s.Keep, printable(s.Dir))
+	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s at %s, dumps in %s\n", printable(s.Name), s.PID,
+		time.Since(s.Started).Round(time.Second), s.Keep, s.Interval, printable(s.Dir))
 	if s.Waiting != "" {
 		fmt.Fprintf(w, "  waits for %s\n", printable(s.Waiting))
 	}

@@ -34,6 +34,7 @@ type watchFlags struct {
 	groups      int
 	stop        string
 	maxOverhead percent
+	maxCPU      percent
 	symbols     nameFlags
 
 	keep      time.Duration
@@ -99,6 +100,8 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
+	f.maxCPU = .03
+	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver itself may use: where it needs\nmore, samples are further apart, up to ten times; 0: no bound")
 	f.symbols.register(fs, "")
 
 	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
@@ -291,6 +294,8 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 		return bad("groups: %d is out of range; use 1 to 256", f.groups)
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:
 		return bad("max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
+	case f.maxCPU < 0:
+		return bad("max-cpu: %v is negative", &f.maxCPU)
 	case f.keep < 0 || f.keep > 24*time.Hour || f.keep > 0 && f.keep < time.Second:
 		return bad("keep: %v is out of range; use 1s to 24h, or 0 for what fits", f.keep)
 	case f.keepBytes < 1<<20 || f.keepBytes > 64<<30:
@@ -321,7 +326,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 		return o, fmt.Errorf("dir: %s is no folder: make it first", dir)
 	}
-	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit),
+	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit), MaxCPU: float64(f.maxCPU),
 		Store: &dumps.Store{Dir: dir, Max: f.maxDumps, MaxBytes: int64(f.maxBytes)}, Formats: f.outputs, Notify: f.notify()}
 	switch f.ringFile {
 	case "none":

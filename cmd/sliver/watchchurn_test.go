@@ -106,7 +106,7 @@ func TestWatchChurn(t *testing.T) {
 	if err := os.WriteFile(prog, b, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	cmd := slivercmd(t, dir, "watch", "--name", name, "--as", "churn", "--keep", "1s", "-i", "5ms", "--groups", "2", "--max-dumps", "10",
+	cmd := slivercmd(t, dir, "watch", "--name", name, "--as", "churn", "--keep", "1s", "-i", "5ms", "--groups", "2", "--max-cpu", "0%", "--max-dumps", "10",
 		"--max-bytes", "20MiB", "-o", ".folded", "--exec", "test -s $SLIVER_DUMP", "--stall", "100ms,threads=all,cool=3s", "--cpu", "90%,cool=3s")
 	var log strings.Builder
 	cmd.Stderr = &log

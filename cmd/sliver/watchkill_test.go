@@ -41,15 +41,13 @@ func TestWatchKilled(t *testing.T) {
 	const interval = 5 * time.Millisecond
 	var behind []time.Duration
 	for i := range times {
-		cmd := slivercmd(t, dir, "watch", "-p", pidOf(p), "-i", interval.String(), "--no-triggers", "--keep", "2s", "--as", "killed")
+		cmd := slivercmd(t, dir, "watch", "-p", pidOf(p), "-i", interval.String(), "--no-triggers", "--max-cpu", "0%", "--keep", "2s", "--as", "killed")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
 		ring := filepath.Join(run, "sliver", fmt.Sprintf("churn-%d.ring", p.PID))
 		waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
-		for end := time.Now().Add(time.Duration(rand.IntN(400_000_000))); time.Now().Before(end); {
-			time.Sleep(time.Duration(rand.IntN(1_000_000)))
-		}
+		<-time.After(time.Duration(rand.IntN(400_000_000))) // at any moment
 		at := target.Now()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()

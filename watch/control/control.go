@@ -46,6 +46,7 @@ type Status struct {
 	Started  time.Time `json:"started"`
 	Waiting  string    `json:"waiting,omitempty"` // for what, while there is no target
 	Keep     string    `json:"keep"`
+	Interval string    `json:"interval"` // between two samples of a thread, now
 	Dir      string    `json:"dir"`
 	Triggers []string  `json:"triggers"`
 	Targets  []Target  `json:"targets"`
