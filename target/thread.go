@@ -126,14 +126,23 @@ func (t *Thread) Counters(c *Counters) error {
 
 // Syscall reads what the thread is blocked in: one pread, no allocation. c.Nr
 // is -1 where it is blocked but in no system call (a page fault). For a
-// running thread everything else is zero and means nothing.
+// running thread everything else is zero and means nothing. One that has died, and
+// could not be stopped any more, is where it died as long as the kernel writes its
+// core dump.
 func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error) {
 	b, err := preadLocked(t.syscall, t.line[:])
 	if err != nil {
 		*c = stack.Call{Nr: -1}
 		return false, 0, 0, err
 	}
-	return parseSyscall(b, c)
+	running, pc, sp, err = parseSyscall(b, c)
+	if running && t.late.Load() {
+		if pc, sp, ok := t.dumping(); ok {
+			*c = stack.Call{Nr: -1}
+			return false, pc, sp, nil
+		}
+	}
+	return running, pc, sp, err
 }
 
 // absentMax is how often in a row a thread may seem to wait for a CPU before the

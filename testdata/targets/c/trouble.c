@@ -17,6 +17,7 @@
 //	mark         a worker is in marker_function for 100 ms
 //	write PATH   a file is written
 //	crash        main follows a null pointer, 100 ms into broken_handler
+//	die          main follows a null pointer at once, in fatal_step
 //	exit         it ends
 #include "prog.h"
 #include <sys/epoll.h>
@@ -138,6 +139,13 @@ FRAME void broken_handler(void) {
 	*p = 1;
 }
 
+FRAME void fatal_step(void) {
+	volatile int *p = NULL;
+	__asm__ volatile("" : "+r"(p));
+	*p = 1;
+	__asm__ volatile("" ::: "memory");
+}
+
 FRAME void handle_command(char *line) {
 	uint64_t begin = prog_now(), n = 0;
 	char *arg = strchr(line, ' ');
@@ -167,6 +175,7 @@ FRAME void handle_command(char *line) {
 		if (!f || fputs("written\n", f) < 0 || fclose(f))
 			die(arg);
 	} else if (!strcmp(line, "crash")) broken_handler();
+	else if (!strcmp(line, "die")) fatal_step();
 	else if (!strcmp(line, "exit")) exit(0);
 	else exit(2);
 	printf("%s %" PRIu64 "\n", line, begin);

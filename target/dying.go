@@ -1,0 +1,46 @@
+package target
+
+import (
+	"bytes"
+	"strconv"
+)
+
+// pfDumpcore is PF_DUMPCORE of linux/sched.h.
+const pfDumpcore = 0x00000200
+
+// dumping reports whether the kernel is writing a core dump of the thread, and
+// where it was when the fatal signal came: the kernel tells the stack and
+// instruction pointer of such a thread, which can be stopped no more, in stat
+// (fs/proc/array.c, do_task_stat; since 4.14).
+func (t *Thread) dumping() (pc, sp uint64, ok bool) {
+	b, err := pread(t.stat, t.line[:])
+	if err != nil {
+		return 0, 0, false
+	}
+	return parseDumping(b)
+}
+
+// parseDumping reads /proc/PID/task/TID/stat.
+func parseDumping(b []byte) (pc, sp uint64, ok bool) {
+	i := bytes.LastIndexByte(b, ')')
+	if i < 0 {
+		return 0, 0, false
+	}
+	f := bytes.Fields(b[i+1:])
+	const first, flags, kstkesp, kstkeip = 3, 9, 29, 30 // fields count from 1; the first one here is the state
+	if len(f) <= kstkeip-first {
+		return 0, 0, false
+	}
+	word := func(n int) uint64 {
+		v, err := strconv.ParseUint(string(f[n-first]), 10, 64)
+		if err != nil {
+			return 0
+		}
+		return v
+	}
+	if word(flags)&pfDumpcore == 0 {
+		return 0, 0, false
+	}
+	pc, sp = word(kstkeip), word(kstkesp)
+	return pc, sp, sp != 0
+}
