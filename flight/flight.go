@@ -10,6 +10,7 @@ package flight
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -172,6 +173,39 @@ func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module
 		}
 	}
 	return -1, m, 0, false
+}
+
+// EachModule calls yield with each module that is mapped now, until it returns
+// false: its number, and a function that tells where an address of its file is in
+// memory, where it is.
+func (r *Recorder) EachModule(yield func(id int, m *trace.Module, addr func(vaddr uint64) (uint64, bool)) bool) {
+	r.mu.Lock()
+	var last trace.Maps
+	if len(r.maps) > 0 {
+		last = r.maps[len(r.maps)-1]
+	}
+	mods := map[int]*trace.Module{}
+	for _, m := range last.Mappings {
+		if p := r.modules[m.Module]; p != nil {
+			mods[m.Module] = p
+		}
+	}
+	r.mu.Unlock()
+	ids := slices.Sorted(maps.Keys(mods))
+	for _, id := range ids {
+		addr := func(vaddr uint64) (uint64, bool) {
+			for _, m := range last.Mappings {
+				first, ok := mods[id].Vaddr(m.Off)
+				if m.Module == id && ok && vaddr >= first && vaddr-first < m.End-m.Start {
+					return m.Start + (vaddr - first), true
+				}
+			}
+			return 0, false
+		}
+		if !yield(id, mods[id], addr) {
+			return
+		}
+	}
 }
 
 // Capture keeps bytes of the target that may be gone later.

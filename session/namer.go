@@ -3,11 +3,14 @@ package session
 import (
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
@@ -54,14 +57,7 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 		}
 		return nil
 	}
-	file, ok := n.files[id]
-	if !ok {
-		if r, _, err := n.f.mods.Open(id, nil); err == nil {
-			file, _ = naming.File(r, m.Path, runtime.GOARCH, naming.Options{
-				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames})
-		}
-		n.files[id] = file // nil: it is not asked again
-	}
+	file := n.file(id, &m)
 	var names []string
 	if file != nil {
 		n.buf = file.Frames(vaddr, n.buf[:0])
@@ -74,6 +70,48 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	}
 	n.known[key] = names
 	return names
+}
+
+// file is module id's, nil where it cannot be read.
+func (n *Namer) file(id int, m *trace.Module) *symbol.File {
+	file, ok := n.files[id]
+	if !ok {
+		if r, _, err := n.f.mods.Open(id, nil); err == nil {
+			file, _ = naming.File(r, m.Path, runtime.GOARCH, naming.Options{
+				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames})
+		}
+		n.files[id] = file // nil: it is not asked again
+	}
+	return file
+}
+
+// Find are the addresses in memory, at most so many, at which functions begin
+// that want names, as is says; those that are nowhere but inside of others are
+// not found.
+func (n *Namer) Find(want string, is func(want, name string) bool, most int) (addrs []uint64) {
+	core := lastWord(want)
+	n.f.rec.EachModule(func(id int, m *trace.Module, addr func(vaddr uint64) (uint64, bool)) bool {
+		n.file(id, m).EachFunction(func(raw string, readable func() string, vaddr uint64) bool {
+			if strings.Contains(raw, core) && is(want, readable()) {
+				if a, ok := addr(vaddr); ok && !slices.Contains(addrs, a) {
+					addrs = append(addrs, a)
+				}
+			}
+			return len(addrs) < most
+		})
+		return len(addrs) < most
+	})
+	return addrs
+}
+
+// lastWord is the last identifier in a pattern, which the name of each function
+// that it means contains, mangled or not; "" if it has none without a wildcard.
+func lastWord(want string) string {
+	i := len(want)
+	for i > 0 && (want[i-1] == '_' || want[i-1] >= '0' && want[i-1] <= '9' || want[i-1]|0x20 >= 'a' && want[i-1]|0x20 <= 'z') {
+		i--
+	}
+	return want[i:]
 }
 
 // Name is the function at w, the one that others are inlined into, or its place

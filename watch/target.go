@@ -42,6 +42,7 @@ type watched struct {
 	maps    uint64
 	names   *session.Namer
 	tracks  map[int]*follower
+	calls   calls
 	buf     [512]ringbuf.Event
 }
 
@@ -77,6 +78,8 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	}
 	defer life.Close()
 	t.tracks = map[int]*follower{}
+	t.calls.t = t
+	defer t.calls.close()
 	if err := t.reload(); err != nil {
 		return err
 	}
@@ -187,6 +190,7 @@ func (t *watched) reload() error {
 	}
 	t.set, t.version = set, version
 	clear(t.tracks) // they begin anew, with what the rings hold
+	t.calls.find(rules)
 	return nil
 }
 
@@ -220,7 +224,9 @@ func (t *watched) look() {
 	if g := rec.Generations(); g != t.maps {
 		t.maps = g
 		t.set.Remapped()
+		t.calls.stale = true
 	}
+	t.calls.renew(target.Now())
 	l := &trigger.Look{Now: target.Now()}
 	byTrack := map[*trigger.Track]*follower{}
 	rec.Reading(func() {
@@ -239,6 +245,7 @@ func (t *watched) look() {
 			x.track.Name = rec.Info(s).Name // most threads get theirs after they have begun
 			t.follow(x)
 			l.Threads = append(l.Threads, x.track)
+			l.Hits = t.calls.look(s.Seq(), x.track, l.Hits)
 			byTrack[x.track] = x
 		}
 		for seq := range t.tracks {
@@ -246,7 +253,9 @@ func (t *watched) look() {
 				delete(t.tracks, seq)
 			}
 		}
+		t.calls.keep(there)
 	})
+	l.Counts, t.calls.last = t.calls.counts, l.Now
 	l.Tails = func(tr *trigger.Track) (event.Event, bool) {
 		x := byTrack[tr]
 		return x.tail, x.tail.Time != 0

@@ -76,7 +76,7 @@ var ruleFlags = []struct {
 	{trigger.Memory, "memory", "memory near its limit: auto, or a share such as 80%"},
 	{trigger.FDs, "fds", "descriptors near their limit: auto, or a share"},
 	{trigger.Threads, "thread-limit", "threads near their limit: auto, or a share"},
-	{trigger.Call, "on-call", "this function is called (and met by a sample)"},
+	{trigger.Call, "on-call", "this function is called"},
 	{trigger.File, "on-file", "this file is written"},
 	{trigger.Crash, "on-crash", "yes: a signal kills the program"},
 }

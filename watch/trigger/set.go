@@ -88,14 +88,12 @@ type Look struct {
 	Files func(path string) Written
 	// Tails are samples that no event tells of yet, by thread.
 	Tails func(*Track) (event.Event, bool)
+	// Hits are calls that were counted, and Counts tells of which rules they are:
+	// those need no samples that meet them. It may be nil.
+	Hits   []Hit
+	Counts func(*Rule) bool
 	// Name is what a frame is called in texts.
 	Name func(w event.Word, t stack.Time) string
-}
-
-// Written identifies the content of a file.
-type Written struct {
-	At   time.Time
-	Size int64
 }
 
 // NewSet makes a Set. polls reports whether a system call waits for events.
@@ -147,7 +145,7 @@ func (s *Set) mask(t *Track, w event.Word, at stack.Time) uint64 {
 		return 0
 	}
 	for bit := range s.functions {
-		if m>>bit&1 != 0 && !s.functions[bit].rule.picks(t) {
+		if m>>bit&1 != 0 && !s.functions[bit].rule.Picks(t) {
 			m &^= 1 << bit
 		}
 	}
@@ -158,8 +156,8 @@ func (s *Set) mask(t *Track, w event.Word, at stack.Time) uint64 {
 // may be wrong.
 func (s *Set) Remapped() { clear(s.masks) }
 
-// picks reports whether the rule is about t.
-func (r *Rule) picks(t *Track) bool {
+// Picks reports whether the rule is about t.
+func (r *Rule) Picks(t *Track) bool {
 	switch r.Threads {
 	case "", "all":
 		return true
@@ -270,7 +268,7 @@ func (r *state) forget(l *Look) {
 func (s *Set) calls(r *state, l *Look) (out []Fired) {
 	r.forget(l)
 	for _, t := range l.Threads {
-		if !r.picks(t) {
+		if !r.Picks(t) {
 			continue
 		}
 		var x run
@@ -370,7 +368,7 @@ func (s *Set) blocked(r *state, l *Look) (out []Fired) {
 	r.forget(l)
 	for _, t := range l.Threads {
 		lasts := time.Duration(l.Now - t.now.lockAt)
-		if !r.picks(t) || !r.edge(key{t.TID, t.now.lock}, t.waits() && lasts >= r.Limit) {
+		if !r.Picks(t) || !r.edge(key{t.TID, t.now.lock}, t.waits() && lasts >= r.Limit) {
 			continue
 		}
 		f := Fired{At: t.now.lockAt, TID: t.TID}
@@ -483,7 +481,7 @@ func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 		return out
 	}
 	for _, t := range l.Threads {
-		if !r.picks(t) || t.seen == 0 {
+		if !r.Picks(t) || t.seen == 0 {
 			continue
 		}
 		cpu := t.cpu
@@ -563,31 +561,4 @@ func (s *Set) near(r *state, l *Look) (out []Fired) {
 		amount(used), amount(limit), share*100, of, most*100, r.Checks),
 		Values: []Value{{"used", amount(used)}, {"limit", amount(limit)}, {"of", of}, {"share", fmt.Sprintf("%.1f%%", share*100)},
 			{"threshold", fmt.Sprintf("%.0f%%", most*100)}, {"checks", strconv.Itoa(r.Checks)}}}}
-}
-
-func (s *Set) called(r *state, l *Look) (out []Fired) {
-	for _, t := range l.Threads {
-		for _, c := range t.calls {
-			if c.bit != r.bit {
-				continue
-			}
-			fn := s.meant(r.Function, c.w, c.at)
-			out = append(out, Fired{At: c.at, TID: t.TID, Text: fmt.Sprintf("thread %s calls %s", t.label(), fn), Values: []Value{{"function", fn}}})
-		}
-	}
-	return out
-}
-
-func (s *Set) files(r *state, l *Look) (out []Fired) {
-	if l.Files == nil {
-		return nil
-	}
-	w := l.Files(r.Path)
-	before := r.written
-	r.written = &w
-	if before == nil || *before == w || w == (Written{}) {
-		return nil
-	}
-	return []Fired{{At: l.Now, Text: fmt.Sprintf("%s was written, %d bytes", r.Path, w.Size),
-		Values: []Value{{"file", r.Path}, {"bytes", strconv.FormatInt(w.Size, 10)}}}}
 }

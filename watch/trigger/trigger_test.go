@@ -485,3 +485,36 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// Calls that were counted fire, also where no sample met them, and only for the
+// threads and rule that they are of; samples that meet such a function then say
+// nothing new.
+func TestHits(t *testing.T) {
+	r, err := Parse(Call, "marker,cool=0s,threads=work*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := Parse(Call, "other,cool=0s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := NewSet([]*Rule{r, other}, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &Look{Now: 1000, Counts: func(x *Rule) bool { return x == r }}
+	tr := s.Add(7, "worker", false)
+	l.Threads = []*Track{tr}
+	if got := s.Check(l); len(got) != 0 {
+		t.Errorf("fires without a call: %+v", got)
+	}
+	l.Hits = []Hit{{Rule: r, TID: 7, Since: 900}, {Rule: r, TID: 8, Since: 900}}
+	got := s.Check(l)
+	if len(got) != 1 || got[0].Rule != r || got[0].TID != 7 || got[0].At != 900 || got[0].Text != "thread 7 (worker) calls marker" {
+		t.Errorf("%+v", got)
+	}
+	l.Hits = nil
+	if tr.calls = append(tr.calls, called{bit: 0, at: 950}); len(s.Check(l)) != 0 {
+		t.Error("a sample says again what was counted")
+	}
+}

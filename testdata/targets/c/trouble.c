@@ -15,6 +15,7 @@
 //	fds N        so many descriptors are opened
 //	threads N    so many threads are started
 //	mark         a worker is in marker_function for 100 ms
+//	touch        a worker calls empty_marker, which does nothing
 //	write PATH   a file is written
 //	crash        main follows a null pointer, 100 ms into broken_handler
 //	die          main follows a null pointer at once, in fatal_step
@@ -31,7 +32,7 @@ static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INIT
 static pthread_barrier_t both;
 
 // What the workers are to do besides their requests: taken by one of them.
-static volatile uint64_t slow_ms, lock_ms, mark_now;
+static volatile uint64_t slow_ms, lock_ms, mark_now, touch_now;
 static volatile uint64_t served;
 
 static void nap(uint64_t ns) {
@@ -50,6 +51,8 @@ FRAME void slow_request(uint64_t ms) {
 	__asm__ volatile("" ::: "memory");
 }
 FRAME void marker_function(void) { prog_spin(prog_now() + 100 * MS); }
+
+FRAME void empty_marker(void) { __asm__ volatile("" ::: "memory"); }
 
 FRAME void handle_request(unsigned k) {
 	prog_spin(prog_now() + (50 + 37 * k % 200) * 1000u);
@@ -81,6 +84,8 @@ static void *worker(void *arg) {
 			take_ledger();
 		if (mark_now && __sync_bool_compare_and_swap(&mark_now, 1, 0))
 			marker_function();
+		if (touch_now && __sync_bool_compare_and_swap(&touch_now, 1, 0))
+			empty_marker();
 		nap(4 * MS);
 	}
 	return NULL;
@@ -170,6 +175,7 @@ FRAME void handle_command(char *line) {
 		while (n--)
 			start(idler, 0);
 	} else if (!strcmp(line, "mark")) mark_now = 1;
+	else if (!strcmp(line, "touch")) touch_now = 1;
 	else if (!strcmp(line, "write") && arg) {
 		FILE *f = fopen(arg, "a");
 		if (!f || fputs("written\n", f) < 0 || fclose(f))
