@@ -283,6 +283,7 @@ func (w *Watcher) Status() control.Status {
 		s.Waiting = w.source.What
 	}
 	w.mu.Unlock()
+	s.Dumps = w.inFolder(s.Dumps)
 	if w.o.Keep == 0 {
 		s.Keep = fmt.Sprintf("%d bytes", w.o.KeepBytes)
 	}
@@ -293,6 +294,31 @@ func (w *Watcher) Status() control.Status {
 		s.Targets = append(s.Targets, t.status())
 	}
 	return s
+}
+
+// inFolder are the dumps that lie in the folder now, oldest first: of those that
+// were made by this Watcher all is known, of others what their names say.
+func (w *Watcher) inFolder(made []control.Dump) []control.Dump {
+	all, err := w.o.Store.List()
+	if err != nil {
+		return made
+	}
+	by := map[string]*control.Dump{}
+	for i := range made {
+		by[made[i].Files[0]] = &made[i]
+	}
+	out := make([]control.Dump, 0, len(all))
+	for i := range all {
+		d := &all[i]
+		if x := by[d.Stem+".sliver"]; x != nil {
+			out = append(out, *x)
+			continue
+		}
+		files := slices.DeleteFunc(slices.Clone(d.Files), func(f string) bool { return f == d.Stem+".sliver" })
+		out = append(out, control.Dump{Target: d.Target, At: d.At, Reason: d.Reason, Bytes: d.Bytes,
+			Files: append([]string{d.Stem + ".sliver"}, files...)})
+	}
+	return out[max(len(out)-maxHistory, 0):]
 }
 
 // pick are the targets that somebody means.

@@ -197,7 +197,9 @@ func listRecorder(w io.Writer, s *control.Status) {
 	}
 	for _, d := range s.Dumps {
 		fmt.Fprintf(w, "  %s  %-9s %s\n", d.At.Local().Format("2006-01-02 15:04:05"), d.Reason, printable(strings.Join(d.Files, " ")))
-		fmt.Fprintf(w, "      %s\n", printable(d.Text))
+		if d.Text != "" {
+			fmt.Fprintf(w, "      %s\n", printable(d.Text))
+		}
 	}
 	if s.Trouble != "" {
 		fmt.Fprintf(w, "  trouble: %s\n", printable(s.Trouble))

@@ -162,6 +162,10 @@ func TestWatchDumpRecover(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	checkDump(t, dir, got[0])
+	// It shows what lies in its folder: what the dead one dumped, too.
+	if r := sliver(t, dir, "ls"); strings.Count(r.out, "-signal.sliver") != 1 || strings.Count(r.out, "-request.sliver") != 1 || !strings.Contains(r.out, got[0]) {
+		t.Errorf("%+v", r)
+	}
 	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -50,7 +50,7 @@ type Status struct {
 	Dir      string    `json:"dir"`
 	Triggers []string  `json:"triggers"`
 	Targets  []Target  `json:"targets"`
-	Dumps    []Dump    `json:"dumps"` // the latest, oldest first
+	Dumps    []Dump    `json:"dumps"` // the latest in its folder, oldest first
 	Fired    int       `json:"fired"`
 	Failed   int       `json:"failed"` // dumps that could not be written
 	Trouble  string    `json:"trouble,omitempty"`
@@ -70,7 +70,8 @@ type Target struct {
 	Short    uint64    `json:"short"` // times that a ring could not have the memory it wanted
 }
 
-// Dump is one that was made.
+// Dump is one that was made; of those of earlier recorders the text, the process
+// and what was measured are missing.
 type Dump struct {
 	Target  string    `json:"target"`
 	PID     int       `json:"pid"`
