@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -395,10 +396,16 @@ func TestDumpsAndNotices(t *testing.T) {
 		hooked <- json.Unmarshal(b, &hook)
 	}))
 	defer srv.Close()
+	socket := filepath.Join(t.TempDir(), "journal")
+	journal, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer journal.Close()
 	r := begin(t, fixed(t, p.PID), func(o *Options) {
 		o.Formats = []string{".folded"}
 		o.Store.Max = 2
-		o.Notify = Notify{Exec: "echo $SLIVER_REASON $SLIVER_PID $SLIVER_DUMP >> " + out, Webhook: srv.URL}
+		o.Notify = Notify{Exec: "echo $SLIVER_REASON $SLIVER_PID $SLIVER_DUMP >> " + out, Webhook: srv.URL, Journal: socket}
 	})
 	r.samples(50)
 	for range 3 {
@@ -412,6 +419,10 @@ func TestDumpsAndNotices(t *testing.T) {
 		if hook.Recorder != "test" || hook.PID != p.PID || hook.Reason != "request" || hook.Text != "for the test" || len(hook.Files) != 2 ||
 			hook.Files[0] != ds[0].Files[0] || len(hook.Triggers) != 1 {
 			t.Errorf("the web hook got %+v", hook)
+		}
+		b := make([]byte, 4096)
+		if n, err := journal.Read(b); err != nil || !strings.Contains(string(b[:n]), "SLIVER_DUMP="+ds[0].Files[0]+"\n") || !strings.Contains(string(b[:n]), "MESSAGE=trouble") {
+			t.Errorf("the journal got %q, %v", b[:n], err)
 		}
 	}
 	all, err := r.o.Store.List()
