@@ -62,6 +62,7 @@ func (k *calls) find(rules []*trigger.Rule) {
 	if !slices.Equal(places, k.places) {
 		k.close()
 		k.places = places
+		k.t.w.log.Info("counts calls", "pid", k.t.pid, "places", len(places))
 	}
 }
 
