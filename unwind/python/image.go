@@ -1,6 +1,7 @@
 package python
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -50,6 +51,9 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 		return nil, fmt.Errorf("look for CPython: %w", err)
 	}
 	if s := f.SectionByType(elf.SHT_DYNSYM); s == nil || s.Size > maxSymbols*elf.Sym64Size || f.Class != elf.ELFCLASS64 {
+		return nil, ErrNotPython
+	}
+	if !mentions(f, "_PyRuntime") {
 		return nil, ErrNotPython
 	}
 	syms, err := f.DynamicSymbols()
@@ -103,6 +107,24 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 		return nil, &VersionError{img.Version}
 	}
 	return img, nil
+}
+
+// maxStrings bounds the names of a file's exported symbols, in bytes.
+const maxStrings = 256 << 20
+
+// mentions looks for a name among those of the exported symbols, which is far
+// quicker than to read the symbols of a large program.
+func mentions(f *elf.File, name string) bool {
+	symbols := f.SectionByType(elf.SHT_DYNSYM)
+	if int(symbols.Link) >= len(f.Sections) {
+		return false
+	}
+	s := f.Sections[symbols.Link]
+	if s.Type != elf.SHT_STRTAB || s.Size > maxStrings {
+		return false
+	}
+	b, err := s.Data()
+	return err == nil && bytes.Contains(b, append([]byte(name), 0))
 }
 
 // cold finds the part of the evaluating function that GCC put elsewhere, by the

@@ -25,7 +25,7 @@ const (
 
 const (
 	// maxFunctions bounds a Table.
-	maxFunctions = 1 << 18
+	maxFunctions = 1 << 17
 	// others is the size of the function that stands for all that have no room.
 	others = 16
 	// maxRuns bounds the lines of a function that are kept.
