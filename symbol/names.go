@@ -6,6 +6,7 @@ import (
 	"github.com/ianlancetaylor/demangle"
 
 	"github.com/sliverprof/sliver/symbol/dlang"
+	"github.com/sliverprof/sliver/symbol/swift"
 )
 
 // Bounds on hostile and merely absurd names, in bytes.
@@ -16,14 +17,14 @@ const (
 	maxFunc    = 1 << 14 // a name that is not demangled is cut here
 )
 
-// isMangled reports whether s looks like a mangled C++, Rust or D name.
+// isMangled reports whether s looks like a mangled C++, Rust, D or Swift name.
 func isMangled(s string) bool {
-	return dlang.Is(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
+	return dlang.Is(s) || swift.Is(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
 }
 
-// Demangle makes a C++, Rust or D name readable. Short leaves out parameters,
-// compilers' clone suffixes and, where a name is still very long, template
-// arguments. Other names, and those that cannot be read, come back as they are.
+// Demangle makes a C++, Rust, D or Swift name readable. Short leaves out
+// parameters, compilers' clone suffixes, modules of Swift and, where a name is
+// still very long, template arguments. Other names, and those that cannot be read, come back as they are.
 func Demangle(name string, short bool) string {
 	if s, ok := demangled(name, short); ok {
 		return s
@@ -49,8 +50,12 @@ func demangled(name string, short bool) (s string, ok bool) {
 			s, ok = "", false
 		}
 	}()
-	if dlang.Is(name) {
+	switch {
+	case dlang.Is(name):
 		return ofD(name, short)
+	case swift.Is(name):
+		s, err := swift.Demangle(name, swift.Options{Short: short})
+		return s, err == nil
 	}
 	if !short {
 		s, err := demangle.ToString(name, demangle.MaxLength(longLog))

@@ -28,7 +28,8 @@ func TestDemangle(t *testing.T) {
 		{"_Z", "_Z", "_Z"},
 		{"_ZN3", "_ZN3", "_ZN3"},
 		{"", "", ""},
-		{"$s4main3fooyyF", "$s4main3fooyyF", "$s4main3fooyyF"},
+		{"$s3app6EngineC3runyySiF", "Engine.run", "app.Engine.run(Swift.Int) -> ()"},
+		{"$s9apq", "$s9apq", "$s9apq"},
 	} {
 		if got := Demangle(c.in, true); got != c.short {
 			t.Errorf("short %q is %q, want %q", c.in, got, c.short)

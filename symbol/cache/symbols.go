@@ -24,7 +24,7 @@ type Table map[uint64][]symbol.Frame
 // bytes; n addresses, rising: difference to the one before, n frames: function,
 // linkage name, file, start's file (strings), line, start's line, start<<1 |
 // inlined.
-const magic = "sliver symbols 1\n"
+const magic = "sliver symbols 2\n"
 
 // maxTable bounds a file that is read, in bytes.
 const maxTable = 128 << 20
