@@ -177,6 +177,8 @@ var table = []row{
 		"the flight recorder: joins session to rules, dumps and those who ask"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},
+	{"bench/names", "event naming stack symbol trace", "",
+		"the names of a recording without a process, beside other tools"},
 	{"bench/peers", "", "",
 		"runs sliver as anybody would, beside others: it knows its command line alone"},
 	{"internal/agree", "*", "*",

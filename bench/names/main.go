@@ -1,0 +1,141 @@
+// Names measures how long it takes to name the places of a recording: 20,000
+// addresses in a C++ program of 100 MB with full DWARF, without and with
+// sliver's cache, beside addr2line, llvm-symbolizer and perf script on the same
+// addresses, one after the other in each of several rounds. It says how many
+// names and lines are the same, and prints Markdown. bench/names.sh starts it.
+package main
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+func main() {
+	sliver := flag.String("sliver", "", "the sliver program")
+	program := flag.String("program", "", "a program with DWARF, linked to fixed addresses; none: one is made of testdata/unit.cc")
+	source := flag.String("source", "bench/names/testdata/unit.cc", "of the program that is made")
+	dir := flag.String("dir", "", "folder for what is made, kept; none: a temporary one")
+	units := flag.Int("units", 26, "parts of the program, each 4 MB")
+	addrs := flag.Int("addrs", 20000, "addresses")
+	rounds := flag.Int("rounds", 3, "rounds; the table has the medians")
+	check := flag.Bool("check", false, "fail where a limit is missed or a tool is faster")
+	flag.Parse()
+	if *sliver == "" || flag.NArg() > 0 || *units < 1 || *addrs < 1 || *rounds < 1 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	err := func() error {
+		if *dir == "" {
+			tmp, err := os.MkdirTemp("", "names-")
+			if err != nil {
+				return err
+			}
+			defer os.RemoveAll(tmp)
+			*dir = tmp
+		}
+		if *program == "" {
+			var err error
+			if *program, err = build(*dir, *source, *units, 8); err != nil {
+				return err
+			}
+		}
+		return run(os.Stdout, *sliver, *program, *dir, *addrs, *rounds, *check)
+	}()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "names:", err)
+		os.Exit(1)
+	}
+}
+
+// row is one tool's line of the table.
+type row struct {
+	what  string
+	took  []time.Duration // of each round
+	same  string          // how its answers and sliver's compare
+	limit time.Duration   // 0: none
+}
+
+func (r *row) median() time.Duration {
+	s := slices.Sorted(slices.Values(r.took))
+	return s[len(s)/2]
+}
+
+// run measures, and writes the table.
+func run(w io.Writer, sliver, program, dir string, n, rounds int, check bool) error {
+	t, err := newTask(program, dir, n)
+	if err != nil {
+		return err
+	}
+	ours, err := t.own()
+	if err != nil {
+		return err
+	}
+	cacheDir := filepath.Join(dir, "cache")
+	rows := []*row{{what: "`sliver export`, nothing in its cache", limit: 2 * time.Second},
+		{what: "`sliver export`, from its cache", limit: 200 * time.Millisecond}}
+	export := func() error {
+		cmd := exec.Command(sliver, "export", t.recording, "-o", filepath.Join(dir, "out.folded"))
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cacheDir)
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
+		}
+		return nil
+	}
+	tools := t.tools()
+	for i := range tools {
+		rows = append(rows, &row{what: "`" + strings.Join(tools[i].shown, " ") + "`"})
+	}
+	for round := range rounds {
+		if err := os.RemoveAll(cacheDir); err != nil {
+			return err
+		}
+		for _, r := range rows[:2] {
+			start := time.Now()
+			if err := export(); err != nil {
+				return err
+			}
+			r.took = append(r.took, time.Since(start))
+		}
+		for i := range tools {
+			start := time.Now()
+			answers, err := tools[i].run()
+			if err != nil {
+				return err
+			}
+			r := rows[2+i]
+			r.took = append(r.took, time.Since(start))
+			if round == 0 {
+				if r.same, err = t.compare(ours, answers, tools[i].whole); err != nil {
+					return fmt.Errorf("%s: %w", r.what, err)
+				}
+			}
+		}
+	}
+	fi, err := os.Stat(program)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "%d addresses in a program of %d MB; medians of %d rounds.\n\n", len(t.addrs), fi.Size()/1e6, rounds)
+	fmt.Fprintf(w, "| | seconds | against sliver | answers |\n|---|---|---|---|\n")
+	var missed []string
+	cold := rows[0].median()
+	for i, r := range rows {
+		m := r.median()
+		if r.limit > 0 && m > r.limit || i >= 2 && m < cold {
+			missed = append(missed, r.what)
+		}
+		fmt.Fprintf(w, "| %s | %.2f | %.2f | %s |\n", r.what, m.Seconds(), m.Seconds()/cold.Seconds(), cmp.Or(r.same, "limit "+r.limit.String()))
+	}
+	if check && len(missed) > 0 {
+		return fmt.Errorf("missed: %s", strings.Join(missed, ", "))
+	}
+	return nil
+}

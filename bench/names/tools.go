@@ -1,0 +1,171 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/sliverprof/sliver/symbol"
+)
+
+// tool is another program that names the addresses.
+type tool struct {
+	shown []string
+	whole bool // it tells inlined calls too; else the outermost name and the innermost line
+	run   func() (answers, error)
+}
+
+// tools are those that are installed.
+func (t *task) tools() []tool {
+	var out []tool
+	have := func(name string) bool { _, err := exec.LookPath(name); return err == nil }
+	if have("addr2line") {
+		out = append(out, tool{[]string{"addr2line", "-fiae", "PROGRAM"}, true, func() (answers, error) {
+			return t.pairs("addr2line", "-fiae", t.program)
+		}})
+	}
+	if have("llvm-symbolizer") {
+		out = append(out, tool{[]string{"llvm-symbolizer", "--no-demangle", "-afe", "PROGRAM"}, true, func() (answers, error) {
+			return t.pairs("llvm-symbolizer", "--no-demangle", "--functions=linkage", "--output-style=GNU", "-iae", t.program)
+		}})
+	}
+	if have("perf") {
+		out = append(out, tool{[]string{"perf", "script", "--no-demangle", "-F", "ip,sym,srcline", "-i", "DATA"}, false, t.perfScript})
+	}
+	return out
+}
+
+var (
+	discriminator = regexp.MustCompile(` \(discriminator \d+\)$`)
+	column        = regexp.MustCompile(`^(.*:\d+):\d+$`)
+)
+
+// pairs runs a tool that reads addresses, and writes each with pairs of lines
+// behind it: a name, and a place.
+func (t *task) pairs(name string, args ...string) (answers, error) {
+	var in bytes.Buffer
+	for _, a := range t.addrs {
+		fmt.Fprintf(&in, "%#x\n", a)
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Stdin = &in
+	b, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	out := answers{}
+	var at uint64
+	lines := strings.Split(string(b), "\n")
+	for i := 0; i < len(lines); i++ {
+		if a, err := strconv.ParseUint(lines[i], 0, 64); err == nil && strings.HasPrefix(lines[i], "0x") {
+			at = a
+			continue
+		}
+		if lines[i] == "" || i+1 == len(lines) {
+			continue
+		}
+		out[at] = append(out[at], frame{lines[i], placed(lines[i+1])})
+		i++
+	}
+	return out, nil
+}
+
+// placed is a place as frame has it, of what a tool writes.
+func placed(s string) string {
+	s = discriminator.ReplaceAllString(strings.TrimSpace(s), "")
+	i := strings.LastIndexByte(s, ':')
+	if i < 0 || strings.HasPrefix(s, "??") {
+		return ""
+	}
+	line, err := strconv.Atoi(s[i+1:])
+	if err != nil || line == 0 {
+		return ""
+	}
+	return place(s[:i], line)
+}
+
+// perfScript writes lines such as " 401136 main" and "  app.c:12".
+func (t *task) perfScript() (answers, error) {
+	b, err := exec.Command("perf", "script", "-f", "--no-demangle", "-F", "ip,sym,srcline", "-i", t.perfData).Output()
+	if err != nil {
+		return nil, fmt.Errorf("perf script: %w", err)
+	}
+	out := answers{}
+	var at uint64
+	for _, l := range strings.Split(string(b), "\n") {
+		f := strings.Fields(l)
+		if len(f) >= 2 {
+			if a, err := strconv.ParseUint(f[0], 16, 64); err == nil && !strings.Contains(f[0], ":") {
+				at = a
+				out[at] = []frame{{name: strings.Join(f[1:], " ")}}
+				continue
+			}
+		}
+		if len(f) > 0 && len(out[at]) == 1 && out[at][0].line == "" {
+			out[at][0].line = placed(column.ReplaceAllString(strings.TrimSpace(l), "$1"))
+		}
+	}
+	return out, nil
+}
+
+// compare counts the addresses whose names and lines are ours. It is an error
+// if a tool answered for less than all of them.
+func (t *task) compare(ours, theirs answers, whole bool) (string, error) {
+	if len(theirs) < len(t.addrs)*99/100 {
+		return "", fmt.Errorf("%d answers for %d addresses", len(theirs), len(t.addrs))
+	}
+	names, lines := 0, 0
+	for _, a := range t.addrs {
+		o, h := ours[a], theirs[a]
+		if len(o) == 0 || len(h) == 0 {
+			continue
+		}
+		if whole {
+			if len(o) == len(h) {
+				n, l := true, true
+				for i := range o {
+					n = n && t.sameName(o[i].name, h[i].name)
+					l = l && o[i].line == h[i].line
+				}
+				names, lines = names+count(n), lines+count(l)
+			}
+			continue
+		}
+		names += count(t.sameName(o[len(o)-1].name, h[0].name))
+		lines += count(o[0].line == h[0].line)
+	}
+	share := func(n int) string { return fmt.Sprintf("%.2f %%", 100*float64(n)/float64(len(t.addrs))) }
+	what := "names and inlined calls"
+	if !whole {
+		what = "names"
+	}
+	return share(names) + " the same " + what + ", " + share(lines) + " the same lines", nil
+}
+
+func count(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// sameName reports whether two names are of one function: the same one, or
+// another of its symbols, or the one demangled.
+func (t *task) sameName(a, b string) bool {
+	a, b = plain(a), plain(b)
+	if a == b || symbol.Demangle(a, false) == b || symbol.Demangle(a, true) == b {
+		return true
+	}
+	// A constructor has several symbols, and no linkage name of its own in the DWARF.
+	return symbol.Demangle(a, true) == symbol.Demangle(b, true) || strings.HasSuffix(symbol.Demangle(a, true), "::"+b)
+}
+
+// plain leaves out what compilers append to the names of parts of a function.
+func plain(s string) string {
+	s, _, _ = strings.Cut(s, ".")
+	return filepath.Base(s)
+}
