@@ -26,6 +26,7 @@ func main() {
 	units := flag.Int("units", 26, "parts of the program, each 4 MB")
 	addrs := flag.Int("addrs", 20000, "addresses")
 	rounds := flag.Int("rounds", 3, "rounds; the table has the medians")
+	patience := flag.Duration("patience", time.Minute, "how long another tool may take")
 	check := flag.Bool("check", false, "fail where a limit is missed or a tool is faster")
 	flag.Parse()
 	if *sliver == "" || flag.NArg() > 0 || *units < 1 || *addrs < 1 || *rounds < 1 {
@@ -47,7 +48,7 @@ func main() {
 				return err
 			}
 		}
-		return run(os.Stdout, *sliver, *program, *dir, *addrs, *rounds, *check)
+		return run(os.Stdout, *sliver, *program, *dir, *addrs, *rounds, *patience, *check)
 	}()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "names:", err)
@@ -69,11 +70,12 @@ func (r *row) median() time.Duration {
 }
 
 // run measures, and writes the table.
-func run(w io.Writer, sliver, program, dir string, n, rounds int, check bool) error {
+func run(w io.Writer, sliver, program, dir string, n, rounds int, patience time.Duration, check bool) error {
 	t, err := newTask(program, dir, n)
 	if err != nil {
 		return err
 	}
+	t.patience = patience
 	ours, err := t.own()
 	if err != nil {
 		return err
@@ -107,13 +109,14 @@ func run(w io.Writer, sliver, program, dir string, n, rounds int, check bool) er
 		for i := range tools {
 			start := time.Now()
 			answers, err := tools[i].run()
-			if err != nil {
+			if err != nil && err != errLate {
 				return err
 			}
 			r := rows[2+i]
 			r.took = append(r.took, time.Since(start))
+			late := err == errLate
 			if round == 0 {
-				if r.same, err = t.compare(ours, answers, tools[i].whole); err != nil {
+				if r.same, err = t.compare(ours, answers, tools[i].whole, late); err != nil {
 					return fmt.Errorf("%s: %w", r.what, err)
 				}
 			}

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 )
@@ -25,7 +26,7 @@ func TestSameNames(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var b bytes.Buffer
-	if err := run(&b, sliver, program, dir, 2000, 1, false); err != nil {
+	if err := run(&b, sliver, program, dir, 2000, 1, time.Minute, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", b.String())

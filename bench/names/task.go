@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/naming"
@@ -71,6 +72,7 @@ type task struct {
 	aliases   map[uint64][]string
 	recording string // without names
 	perfData  string
+	patience  time.Duration // with the other tools
 }
 
 const pid = 4711 // that of nobody: no tool looks at a process
@@ -104,14 +106,14 @@ func newTask(program, dir string, n int) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	type span struct{ lo, hi uint64 }
+	type span struct{ lo, hi, before uint64 } // before: bytes of the spans before it
 	var spans []span
 	total := uint64(0)
 	for _, s := range syms {
 		if elf.ST_TYPE(s.Info) == elf.STT_FUNC && s.Size > 0 {
 			t.aliases[s.Value] = append(t.aliases[s.Value], s.Name)
 			if len(t.aliases[s.Value]) == 1 {
-				spans = append(spans, span{s.Value, s.Value + s.Size})
+				spans = append(spans, span{s.Value, s.Value + s.Size, total})
 				total += s.Size
 			}
 		}
@@ -123,15 +125,15 @@ func newTask(program, dir string, n int) (*task, error) {
 	seen := map[uint64]bool{}
 	for len(t.addrs) < n {
 		at := rnd.Uint64N(total)
-		for _, s := range spans {
-			if at < s.hi-s.lo {
-				if a := s.lo + at; !seen[a] {
-					seen[a] = true
-					t.addrs = append(t.addrs, a)
-				}
-				break
+		i, _ := slices.BinarySearchFunc(spans, at, func(s span, at uint64) int {
+			if s.before+s.hi-s.lo <= at {
+				return -1
 			}
-			at -= s.hi - s.lo
+			return 1
+		})
+		if a := spans[i].lo + at - spans[i].before; !seen[a] {
+			seen[a] = true
+			t.addrs = append(t.addrs, a)
 		}
 	}
 	slices.Sort(t.addrs)

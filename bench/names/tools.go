@@ -2,12 +2,16 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/sliverprof/sliver/symbol"
 )
@@ -15,8 +19,8 @@ import (
 // tool is another program that names the addresses.
 type tool struct {
 	shown []string
-	whole bool // it tells inlined calls too; else the outermost name and the innermost line
-	run   func() (answers, error)
+	whole bool                    // it tells inlined calls too; else the outermost name and the innermost line
+	run   func() (answers, error) // errLate: those until its time was over
 }
 
 // tools are those that are installed.
@@ -51,11 +55,9 @@ func (t *task) pairs(name string, args ...string) (answers, error) {
 	for _, a := range t.addrs {
 		fmt.Fprintf(&in, "%#x\n", a)
 	}
-	cmd := exec.Command(name, args...)
-	cmd.Stdin = &in
-	b, err := cmd.Output()
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	b, late := t.output(&in, name, args...)
+	if late != nil && late != errLate {
+		return nil, late
 	}
 	out := answers{}
 	var at uint64
@@ -71,7 +73,29 @@ func (t *task) pairs(name string, args ...string) (answers, error) {
 		out[at] = append(out[at], frame{lines[i], placed(lines[i+1])})
 		i++
 	}
-	return out, nil
+	if late != nil {
+		delete(out, at) // it may not be whole
+	}
+	return out, late
+}
+
+var errLate = errors.New("too slow")
+
+// output is what a command writes, errLate if it was stopped at its time.
+func (t *task) output(in io.Reader, name string, args ...string) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), t.patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Stdin = in
+	cmd.WaitDelay = time.Second // it may have left children
+	b, err := cmd.Output()
+	switch {
+	case ctx.Err() != nil:
+		return b, errLate
+	case err != nil:
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
 }
 
 // placed is a place as frame has it, of what a tool writes.
@@ -90,9 +114,9 @@ func placed(s string) string {
 
 // perfScript writes lines such as " 401136 main" and "  app.c:12".
 func (t *task) perfScript() (answers, error) {
-	b, err := exec.Command("perf", "script", "-f", "--no-demangle", "-F", "ip,sym,srcline", "-i", t.perfData).Output()
-	if err != nil {
-		return nil, fmt.Errorf("perf script: %w", err)
+	b, late := t.output(nil, "perf", "script", "-f", "--no-demangle", "-F", "ip,sym,srcline", "-i", t.perfData)
+	if late != nil && late != errLate {
+		return nil, late
 	}
 	out := answers{}
 	var at uint64
@@ -109,14 +133,20 @@ func (t *task) perfScript() (answers, error) {
 			out[at][0].line = placed(column.ReplaceAllString(strings.TrimSpace(l), "$1"))
 		}
 	}
-	return out, nil
+	if late != nil {
+		delete(out, at)
+	}
+	return out, late
 }
 
 // compare counts the addresses whose names and lines are ours. It is an error
-// if a tool answered for less than all of them.
-func (t *task) compare(ours, theirs answers, whole bool) (string, error) {
-	if len(theirs) < len(t.addrs)*99/100 {
+// if a tool that had the time answered for less than all of them.
+func (t *task) compare(ours, theirs answers, whole, late bool) (string, error) {
+	if !late && len(theirs) < len(t.addrs)*99/100 {
 		return "", fmt.Errorf("%d answers for %d addresses", len(theirs), len(t.addrs))
+	}
+	if len(theirs) == 0 {
+		return "stopped, without an answer", nil
 	}
 	names, lines := 0, 0
 	for _, a := range t.addrs {
@@ -138,12 +168,16 @@ func (t *task) compare(ours, theirs answers, whole bool) (string, error) {
 		names += count(t.sameName(o[len(o)-1].name, h[0].name))
 		lines += count(o[0].line == h[0].line)
 	}
-	share := func(n int) string { return fmt.Sprintf("%.2f %%", 100*float64(n)/float64(len(t.addrs))) }
+	share := func(n int) string { return fmt.Sprintf("%.2f %%", 100*float64(n)/float64(len(theirs))) }
 	what := "names and inlined calls"
 	if !whole {
 		what = "names"
 	}
-	return share(names) + " the same " + what + ", " + share(lines) + " the same lines", nil
+	out := share(names) + " the same " + what + ", " + share(lines) + " the same lines"
+	if late {
+		out = fmt.Sprintf("stopped; of its %d answers: %s", len(theirs), out)
+	}
+	return out, nil
 }
 
 func count(b bool) int {
