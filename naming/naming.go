@@ -16,6 +16,7 @@ import (
 
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
+	"github.com/sliverprof/sliver/symbol/dwarf"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/python"
@@ -107,21 +108,46 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	if c != nil {
 		defer c.Close()
 	}
-	f, err := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames,
-		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
+	// Many places of one file are looked up in parts, side by side: each part
+	// opens the file for itself, and neighbours stay together.
+	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
+	size := (len(missing) + parts - 1) / parts
+	var mu sync.Mutex
+	var problems []string
+	var wg sync.WaitGroup
+	for part := range slices.Chunk(missing, size) {
+		wg.Go(func() {
+			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts,
+				GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
+			if e != nil {
+				mu.Lock()
+				defer mu.Unlock()
+				err = e
+				return
+			}
+			defer f.Close()
+			symbol.ResolveModule(f, part, func(vaddr uint64, frames []symbol.Frame) {
+				g.set(id, vaddr, frames)
+				if known != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					known[vaddr] = slices.Clone(frames)
+				}
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			for _, p := range f.Problems() {
+				problems = append(problems, p.Error())
+			}
+		})
+	}
+	wg.Wait()
 	if err != nil {
 		return err
 	}
-	defer f.Close()
-	symbol.ResolveModule(f, missing, func(vaddr uint64, frames []symbol.Frame) {
-		g.set(id, vaddr, frames)
-		if known != nil {
-			known[vaddr] = slices.Clone(frames)
-		}
-	})
-	problems := f.Problems()
-	for _, p := range problems {
-		g.problem("%v", p)
+	slices.Sort(problems)
+	for _, p := range slices.Compact(problems) {
+		g.problem("%s", p)
 	}
 	// What a damaged or missing debug file cost is looked for anew.
 	if known != nil && len(problems) == 0 && len(known) <= maxCached {
@@ -131,6 +157,13 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	}
 	return nil
 }
+
+// A file with at least twice minPart places to name is opened up to maxParts
+// times.
+const (
+	minPart  = 2048
+	maxParts = 8
+)
 
 // maxCached is how many addresses of a file the cache keeps.
 const maxCached = 1 << 20

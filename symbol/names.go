@@ -61,14 +61,28 @@ func demangled(name string, short bool) (s string, ok bool) {
 		s, err := demangle.ToString(name, demangle.MaxLength(longLog))
 		return s, err == nil && s != ""
 	}
-	s, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
-	if err == nil && len(s) > maxShort {
-		if t, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams,
-			demangle.NoClones, demangle.MaxLength(longLog)); err == nil && t != "" {
+	if strings.HasPrefix(name, "_R") || strings.Contains(name, "17h") { // may be Rust's, which has no tree
+		s, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
+		if err == nil && len(s) > maxShort {
+			if t, err := demangle.ToString(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams,
+				demangle.NoClones, demangle.MaxLength(longLog)); err == nil && t != "" {
+				s = t
+			}
+		}
+		return s, err == nil && s != ""
+	}
+	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
+	if err != nil {
+		return "", false
+	}
+	s = demangle.ASTToString(tree, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(longLog))
+	if len(s) > maxShort {
+		if t := demangle.ASTToString(tree, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoTemplateParams,
+			demangle.MaxLength(longLog)); t != "" {
 			s = t
 		}
 	}
-	return s, err == nil && s != ""
+	return s, s != ""
 }
 
 // ofD is demangled for names of D.

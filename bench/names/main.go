@@ -23,7 +23,7 @@ func main() {
 	program := flag.String("program", "", "a program with DWARF, linked to fixed addresses; none: one is made of testdata/unit.cc")
 	source := flag.String("source", "bench/names/testdata/unit.cc", "of the program that is made")
 	dir := flag.String("dir", "", "folder for what is made, kept; none: a temporary one")
-	units := flag.Int("units", 26, "parts of the program, each 4 MB")
+	units := flag.Int("units", 19, "parts of the program, each 5 MB")
 	addrs := flag.Int("addrs", 20000, "addresses")
 	rounds := flag.Int("rounds", 3, "rounds; the table has the medians")
 	patience := flag.Duration("patience", time.Minute, "how long another tool may take")

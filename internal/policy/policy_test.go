@@ -74,7 +74,7 @@ var table = []row{
 		"a folder of bounded size; what symbol found out, by build ID"},
 	{"symbol/debuginfod", "symbol symbol/cache", "",
 		"debug files from servers, for who asks for it"},
-	{"naming", "stack symbol symbol/cache trace unwind/gopcln unwind/python unwind/rule", "",
+	{"naming", "stack symbol symbol/cache symbol/dwarf trace unwind/gopcln unwind/python unwind/rule", "",
 		"joins symbol to trace, which do not know each other"},
 	{"wait/syscalls", "", "",
 		"tables: system calls by number"},
