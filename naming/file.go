@@ -2,14 +2,87 @@ package naming
 
 import (
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 )
 
-// File opens one file of a module that lies at path in the target, on a machine
-// named as GOARCH does, for a few names now and then: it keeps little of what
-// it decoded. Close it in the end.
-func File(r io.ReaderAt, path, machine string, o Options) (*symbol.File, error) {
-	return symbol.Open(r, symbol.Options{Path: path, Finder: o.Finder, FullNames: o.FullNames, Budget: liveBudget,
+// Source names the places of one file for who asks for a few now and then: from
+// the cache what is known there, from the file the rest. It keeps little of what
+// it decoded. A Source belongs to one goroutine at a time; nil knows nothing.
+type Source struct {
+	f       *symbol.File
+	o       Options
+	buildID string
+	known   cache.Table
+	fresh   int // of known, those that the cache lacks
+}
+
+// Open makes a Source of the file in r, which lies at path in the target, on a
+// machine named as GOARCH does. Close it in the end, before r.
+func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
+	f, err := symbol.Open(r, symbol.Options{Path: path, Finder: o.Finder, FullNames: o.FullNames, Budget: liveBudget,
 		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, archOf(machine)) }})
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{f: f, o: o}
+	if o.Cache != nil {
+		if s.buildID, _ = symbol.BuildID(r); s.buildID != "" {
+			if s.known = o.Cache.Load(s.buildID, o.FullNames); s.known == nil {
+				s.known = cache.Table{}
+			}
+		}
+	}
+	return s, nil
+}
+
+// Frames is symbol.File.Frames.
+func (s *Source) Frames(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
+	if s == nil {
+		return buf
+	}
+	if frames, ok := s.known[vaddr]; ok {
+		return append(buf, frames...)
+	}
+	from := len(buf)
+	buf = s.f.Frames(vaddr, buf)
+	if s.known != nil && len(s.known) < maxCached {
+		s.known[vaddr] = slices.Clone(buf[from:])
+		s.fresh++
+	}
+	return buf
+}
+
+// EachFunction is symbol.File.EachFunction.
+func (s *Source) EachFunction(yield func(raw string, readable func() string, vaddr uint64) bool) {
+	if s != nil {
+		s.f.EachFunction(yield)
+	}
+}
+
+// Problems says what could not be read so far: each cost names.
+func (s *Source) Problems() []error {
+	if s == nil {
+		return nil
+	}
+	return s.f.Problems()
+}
+
+// Close lets go of the debug files. What was found out goes into the cache,
+// beside what others have put there meanwhile; a failure costs only time.
+func (s *Source) Close() error {
+	if s == nil {
+		return nil
+	}
+	if s.fresh > 0 && len(s.f.Problems()) == 0 {
+		if now := s.o.Cache.Load(s.buildID, s.o.FullNames); len(now)+len(s.known) <= maxCached {
+			maps.Copy(s.known, now)
+		}
+		_ = s.o.Cache.Store(s.buildID, s.o.FullNames, s.known)
+		s.fresh = 0
+	}
+	return s.f.Close()
 }

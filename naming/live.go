@@ -9,6 +9,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/python"
 )
@@ -17,7 +18,8 @@ import (
 type LiveOptions struct {
 	Finder    symbol.Finder
 	FullNames bool
-	Arch      string // GOARCH's name of the target's machine
+	Cache     *cache.Dir // of names; nil: none
+	Arch      string     // GOARCH's name of the target's machine
 	// PerfMap opens the program's own map of its JIT code as it is now; nil:
 	// it has none.
 	PerfMap func() (io.ReadCloser, error)
@@ -53,7 +55,7 @@ type Live struct {
 
 type openFile struct {
 	id int
-	f  *symbol.File
+	f  *Source
 	c  io.Closer
 }
 
@@ -200,7 +202,7 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 }
 
 // open finds a module's file among those that are open, or opens it.
-func (l *Live) open(id int, m *trace.Module) *symbol.File {
+func (l *Live) open(id int, m *trace.Module) *Source {
 	for i, x := range l.files {
 		if x.id == id {
 			l.files = append(append(l.files[:i:i], l.files[i+1:]...), x)
@@ -211,10 +213,9 @@ func (l *Live) open(id int, m *trace.Module) *symbol.File {
 		return nil
 	}
 	r, c, err := l.mods.Open(id, m)
-	var f *symbol.File
+	var f *Source
 	if err == nil {
-		f, err = symbol.Open(r, symbol.Options{Path: m.Path, Finder: l.o.Finder, FullNames: l.o.FullNames, Budget: liveBudget,
-			GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, archOf(l.o.Arch)) }})
+		f, err = Open(r, m.Path, l.o.Arch, Options{Finder: l.o.Finder, FullNames: l.o.FullNames, Cache: l.o.Cache})
 		if err != nil && c != nil {
 			c.Close()
 		}

@@ -19,7 +19,7 @@ import (
 type names struct {
 	p    *target.Process
 	t    *live.Target
-	dirs symbol.Dirs
+	o    naming.Options
 	mods map[moduleKey]*module
 	at   map[uint64]place // by lookup address
 	py   *interpreter     // nil: there is none
@@ -48,9 +48,12 @@ type place struct {
 	frames []symbol.Frame
 }
 
-func newNames(p *target.Process, t *live.Target, debugDirs []string) *names {
-	dirs := symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: debugDirs}
-	return &names{p: p, t: t, dirs: dirs, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
+func newNames(p *target.Process, t *live.Target, o *Options) *names {
+	no := naming.Options{Finder: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
+	if o.Finder != nil {
+		no.Finder = symbol.Finders{no.Finder, o.Finder}
+	}
+	return &names{p: p, t: t, o: no, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
 }
 
 func (n *names) close() {
@@ -152,7 +155,7 @@ func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 }
 
 // resolve names all that was asked for, the files side by side.
-func (n *names) resolve(full bool) (problems []string) {
+func (n *names) resolve() (problems []string) {
 	var mu sync.Mutex
 	tell := func(format string, args ...any) {
 		mu.Lock()
@@ -173,7 +176,7 @@ func (n *names) resolve(full bool) (problems []string) {
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots; wg.Done() }()
-			answers, err := m.names(n.dirs, full, tell)
+			answers, err := m.names(n.o, tell)
 			if err != nil {
 				tell("no names for %s: %v", m.path, err)
 			}
@@ -193,9 +196,8 @@ func (n *names) resolve(full bool) (problems []string) {
 }
 
 // names asks the module's file about its addresses.
-func (m *module) names(finder symbol.Finder, full bool, tell func(string, ...any)) (map[uint64][]symbol.Frame, error) {
-	f, err := symbol.Open(m.file, symbol.Options{Path: m.path, Finder: finder, FullNames: full,
-		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return naming.GoTable(r, runtime.GOARCH) }})
+func (m *module) names(o naming.Options, tell func(string, ...any)) (map[uint64][]symbol.Frame, error) {
+	f, err := naming.Open(m.file, m.path, runtime.GOARCH, o)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +209,9 @@ func (m *module) names(finder symbol.Finder, full bool, tell func(string, ...any
 	slices.Sort(vaddrs)
 	vaddrs = slices.Compact(vaddrs)
 	out := make(map[uint64][]symbol.Frame, len(vaddrs))
-	symbol.ResolveModule(f, vaddrs, func(v uint64, frames []symbol.Frame) { out[v] = slices.Clone(frames) })
+	for _, v := range vaddrs {
+		out[v] = f.Frames(v, nil)
+	}
 	for _, p := range f.Problems() {
 		tell("%v", p)
 	}

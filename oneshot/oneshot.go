@@ -17,6 +17,8 @@ import (
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
@@ -27,6 +29,8 @@ type Options struct {
 	Selection *sampler.Selection // threads whose stacks are shown; nil: all
 	DebugDirs []string           // where separate debug files may be besides
 	FullNames bool               // keep parameters and template arguments
+	Finder    symbol.Finder      // asked for debug files that are not on disk; nil: nobody
+	Cache     *cache.Dir         // of names; nil: none
 	Routines  bool               // the goroutines of Go programs too
 	Convoy    int                // waiters that make a convoy; 0: graph.DefaultConvoy
 }
@@ -56,7 +60,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 		}
 	}()
 	for i, p := range procs {
-		if views[i], err = open(p, o.DebugDirs); err != nil {
+		if views[i], err = open(p, &o); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -80,7 +84,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 			v.names.ask(maps, r.birth())
 		}
 		problems = append(problems, v.lacks...)
-		problems = append(problems, v.names.resolve(o.FullNames)...)
+		problems = append(problems, v.names.resolve()...)
 		v.again()
 	}
 	for _, v := range views {
@@ -121,7 +125,7 @@ type eye struct {
 	wait   *wait.Info
 }
 
-func open(p *target.Process, debugDirs []string) (*view, error) {
+func open(p *target.Process, o *Options) (*view, error) {
 	v := &view{p: p}
 	var err error
 	if v.t, err = live.New(p, nil); err != nil {
@@ -130,8 +134,8 @@ func open(p *target.Process, debugDirs []string) (*view, error) {
 	if v.w, err = live.OpenProc(p); err != nil {
 		return nil, err
 	}
-	v.vars = v.t.Variables(debugDirs)
-	v.names = newNames(p, v.t, debugDirs)
+	v.vars = v.t.Variables(o.DebugDirs)
+	v.names = newNames(p, v.t, o)
 	c := v.w.Config(v.vars.Lookup)
 	c.GIL = v.t.GIL
 	v.r = wait.New(c)

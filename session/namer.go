@@ -19,7 +19,7 @@ import (
 // Flight.
 type Namer struct {
 	f     *Flight
-	files map[int]*symbol.File // by number of the module; nil: it cannot be read
+	files map[int]*naming.Source // by number of the module; nil: it cannot be read
 	known map[place][]string
 	buf   []symbol.Frame
 }
@@ -34,7 +34,7 @@ const maxPlaces = 1 << 16
 
 // Namer makes one.
 func (f *Flight) Namer() *Namer {
-	return &Namer{f: f, files: map[int]*symbol.File{}, known: map[place][]string{}}
+	return &Namer{f: f, files: map[int]*naming.Source{}, known: map[place][]string{}}
 }
 
 // Funcs are the functions at w as of t, inlined ones included, innermost first.
@@ -73,12 +73,12 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 }
 
 // file is module id's, nil where it cannot be read.
-func (n *Namer) file(id int, m *trace.Module) *symbol.File {
+func (n *Namer) file(id int, m *trace.Module) *naming.Source {
 	file, ok := n.files[id]
 	if !ok {
 		if r, _, err := n.f.mods.Open(id, nil); err == nil {
-			file, _ = naming.File(r, m.Path, runtime.GOARCH, naming.Options{
-				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames})
+			file, _ = naming.Open(r, m.Path, runtime.GOARCH, naming.Options{
+				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames, Cache: n.f.o.Cache})
 		}
 		n.files[id] = file // nil: it is not asked again
 	}

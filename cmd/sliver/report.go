@@ -9,8 +9,6 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/report"
-	"github.com/sliverprof/sliver/naming"
-	"github.com/sliverprof/sliver/symbol"
 )
 
 // maxTop bounds the rows of a report's tables.
@@ -21,7 +19,7 @@ func reportCommand() *command {
 		asJSON, asHTML bool
 		output         string
 		top            int
-		debugDirs      []string
+		names          nameFlags
 		part           choice
 	)
 	return &command{
@@ -32,7 +30,7 @@ func reportCommand() *command {
 			fs.StringVarP(&output, "output", "o", "-", "write to this file; - is standard output")
 			fs.IntVar(&top, "top", report.DefaultTop, "rows of each table")
 			part.register(fs)
-			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
+			names.register(fs, ",\nwhere the recording has none yet")
 		},
 		help: `
 What was waited for: by lock with its holders, by call and file or peer, by
@@ -67,7 +65,12 @@ Examples:
 			}
 			defer file.Close()
 			if rec.Symbols == nil {
-				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, Captured: rec.Captured})
+				o, err := names.options("report", e.stderr)
+				if err != nil {
+					return err
+				}
+				o.Captured = rec.Captured
+				addNames(e.stderr, rec, o)
 			}
 			rec = part.frames(rec)
 			opts, err := part.options(rec)

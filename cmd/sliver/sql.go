@@ -11,8 +11,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export/ask"
-	"github.com/sliverprof/sliver/naming"
-	"github.com/sliverprof/sliver/symbol"
 )
 
 // maxQuestion bounds what is read of a question, in bytes.
@@ -22,12 +20,14 @@ func sqlCommand() *command {
 	var (
 		format string
 		part   choice
+		names  nameFlags
 	)
 	return &command{
 		name: "sql", args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&format, "format", "table", "of the answer: "+strings.Join(ask.Formats(), ", "))
 			part.register(fs)
+			names.register(fs, ",\nwhere the recording has none yet")
 		},
 		help: `
 The question comes from standard input where it is not given. SQLite's dialect.
@@ -68,7 +68,12 @@ Examples:
 			}
 			defer file.Close()
 			if rec.Symbols == nil {
-				addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{}, Captured: rec.Captured})
+				o, err := names.options("sql", e.stderr)
+				if err != nil {
+					return err
+				}
+				o.Captured = rec.Captured
+				addNames(e.stderr, rec, o)
 			}
 			rec = part.frames(rec)
 			opts, err := part.options(rec)

@@ -23,12 +23,11 @@ const maxStackPIDs = 64
 
 // stackFlags are the flags of stack.
 type stackFlags struct {
-	threads   string
-	json      bool
-	fail      bool
-	routines  bool
-	debugDirs []string
-	fullNames bool
+	threads  string
+	json     bool
+	fail     bool
+	routines bool
+	names    nameFlags
 }
 
 func stackCommand() *command {
@@ -40,8 +39,7 @@ func stackCommand() *command {
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
 			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
 			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
-			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
-			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+			f.names.register(fs, "")
 		},
 		help: `
 One look at every thread: its state, the system call with what its arguments
@@ -96,8 +94,12 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 		}
 		procs = append(procs, p)
 	}
-	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.debugDirs, FullNames: f.fullNames,
-		Routines: f.routines})
+	more, err := f.names.sources("stack", e.stderr)
+	if err != nil {
+		return err
+	}
+	snaps, problems, err := oneshot.Take(procs, oneshot.Options{Selection: sel, DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames,
+		Finder: more.finder, Cache: more.cache, Routines: f.routines})
 	if err != nil {
 		var none *oneshot.NoThreadsError
 		if errors.As(err, &none) {

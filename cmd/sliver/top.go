@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strconv"
@@ -35,8 +36,7 @@ type topFlags struct {
 	filter      string
 	stop        string
 	maxOverhead percent
-	debugDirs   []string
-	fullNames   bool
+	names       nameFlags
 	kinds       kindFlags
 
 	fs *pflag.FlagSet
@@ -66,9 +66,8 @@ func topCommand() *command {
 			fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
-			fs.StringArrayVar(&f.debugDirs, "debug-dir", nil, "look for separate debug files here too; repeatable")
 			f.kinds.register(fs)
-			fs.BoolVar(&f.fullNames, "full-names", false, "keep parameters and template arguments in names")
+			f.names.register(fs, "")
 		},
 		help: `
 Functions with the time on top (SELF) and anywhere on the stack (TOTAL), threads
@@ -111,6 +110,15 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	if !once && f.fs.Changed("rows") {
 		return usagef("top", "--rows goes with --once")
 	}
+	told := e.stderr
+	if !once {
+		told = io.Discard // the screen is drawn on
+	}
+	more, err := f.names.sources("top", told)
+	if err != nil {
+		return err
+	}
+	o.Finder, o.Cache = more.finder, more.cache
 	var scr tcell.Screen
 	if !once {
 		if scr, err = screen(); err != nil {
@@ -157,7 +165,7 @@ func screen() (tcell.Screen, error) {
 func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	l = &top.Layout{Rows: f.rows}
 	o = feed.Options{Interval: f.interval, Jitter: .1, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window,
-		DebugDirs: f.debugDirs, FullNames: f.fullNames}
+		DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames}
 	switch {
 	case f.window < top.MinWindow || f.window > top.MaxWindow:
 		return o, l, usagef("top", "duration: %v is out of range; use %v to %v", f.window, top.MinWindow, top.MaxWindow)

@@ -6,26 +6,22 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/sliverprof/sliver/naming"
-	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 )
 
 func viewCommand() *command {
 	var (
-		f         webFlags
-		compare   string
-		debugDirs []string
-		fullNames bool
+		f       webFlags
+		compare string
+		names   nameFlags
 	)
 	return &command{
 		name: "view", args: "REC.sliver [--compare OTHER.sliver]", short: "look at a recording in the browser",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&compare, "compare", "", "a second recording, to compare with")
 			f.register(fs, false)
-			fs.StringArrayVar(&debugDirs, "debug-dir", nil, "look for separate debug files here too, where the recording\nhas no names yet")
-			fs.BoolVar(&fullNames, "full-names", false, "keep parameters and template arguments, where the recording\nhas no names yet")
+			names.register(fs, ",\nwhere the recording has none yet")
 		},
 		help: `
 The page is served by this program until Ctrl-C; nothing leaves for another
@@ -42,12 +38,18 @@ Examples:
 			if _, err := f.wanted("view"); err != nil {
 				return err
 			}
+			where, err := names.options("view", e.stderr)
+			if err != nil {
+				return err
+			}
 			open := func(path string) (*trace.Recording, io.Closer, error) {
 				rec, c, err := openRecording(path)
 				if err == nil {
 					warnDamage(e.stderr, path, rec)
 					if rec.Symbols == nil {
-						addNames(e.stderr, rec, naming.Options{Finder: symbol.Dirs{Extra: debugDirs}, FullNames: fullNames, Captured: rec.Captured})
+						o := where
+						o.Captured = rec.Captured
+						addNames(e.stderr, rec, o)
 					}
 				}
 				return rec, c, err

@@ -17,6 +17,8 @@ import (
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
@@ -33,7 +35,9 @@ type Options struct {
 	Window      time.Duration
 	DebugDirs   []string
 	FullNames   bool
-	Kinds       trace.Kinds // of frames that are shown; 0: all
+	Kinds       trace.Kinds   // of frames that are shown; 0: all
+	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody
+	Cache       *cache.Dir    // of names; nil: none
 }
 
 const (
@@ -105,7 +109,7 @@ func (f *Feed) prepare(o Options) (err error) {
 	}
 	f.vars = f.live.Variables(o.DebugDirs)
 	f.py = f.live.FollowPython(nil)
-	f.names = newNames(f.proc, f.live, f.py, o.DebugDirs, o.FullNames)
+	f.names = newNames(f.proc, f.live, f.py, &o)
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,

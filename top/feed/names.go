@@ -56,10 +56,13 @@ type place struct {
 	word event.Word
 }
 
-func newNames(p *target.Process, t *live.Target, py *live.Python, debugDirs []string, full bool) *names {
+func newNames(p *target.Process, t *live.Target, py *live.Python, o *Options) *names {
+	no := naming.Options{Finder: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
+	if o.Finder != nil {
+		no.Finder = symbol.Finders{no.Finder, o.Finder}
+	}
 	n := &names{
-		r: resolver{p: p, t: t, py: py, full: full, files: map[fileKey]*file{},
-			dirs: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: debugDirs}},
+		r:     resolver{p: p, t: t, py: py, o: no, files: map[fileKey]*file{}},
 		waits: map[int]trace.Wait{}, places: map[place][]top.Frame{}, idle: make(chan struct{}),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -186,8 +189,7 @@ type resolver struct {
 	p     *target.Process
 	t     *live.Target
 	py    *live.Python
-	dirs  symbol.Dirs
-	full  bool
+	o     naming.Options
 	files map[fileKey]*file
 	prog  int
 	again map[uint64]int // addresses in no mapping: how often they were asked
@@ -206,7 +208,7 @@ type fileKey struct {
 type file struct {
 	path string
 	f    target.File
-	sym  *symbol.File
+	sym  *naming.Source
 	segs [][3]uint64
 }
 
@@ -282,8 +284,7 @@ func (r *resolver) file(m *stack.Mapping) *file {
 	if f.segs, err = live.Segments(f.f); err != nil {
 		return f // not ELF
 	}
-	f.sym, err = symbol.Open(f.f, symbol.Options{Path: f.path, Finder: r.dirs, FullNames: r.full,
-		GoTable: func(x io.ReaderAt) (symbol.GoTable, error) { return naming.GoTable(x, runtime.GOARCH) }})
+	f.sym, err = naming.Open(f.f, f.path, runtime.GOARCH, r.o)
 	if err != nil {
 		f.sym = nil // its code is called by its place
 	}

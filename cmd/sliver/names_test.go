@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/symbol"
+)
+
+// stack and top name a stripped program by what --debuginfod fetches; the next
+// time they ask nobody, and by the cache of names they do not even read the file.
+func TestNamesFromServer(t *testing.T) {
+	testprog.Need(t, "ptrace", "gcc", "objcopy", "strip")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	full := testprog.Build(t, "c/spin", "O0")
+	script := `objcopy --only-keep-debug "$1" debug && cp "$1" spin && strip -s spin`
+	cmd := exec.Command("sh", "-ec", script, "sh", full)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	f, err := os.Open(full)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	id, err := symbol.BuildID(f)
+	if err != nil || id == "" {
+		t.Fatal(id, err)
+	}
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/buildid/"+id+"/debuginfo" {
+			http.NotFound(w, r)
+			return
+		}
+		asked.Add(1)
+		http.ServeFile(w, r, filepath.Join(dir, "debug"))
+	}))
+	defer server.Close()
+	p := testprog.Start(t, filepath.Join(dir, "spin"), "--seconds", "120", "--wait-go")
+	p.Ready()
+	p.Go()
+	cacheHome := t.TempDir()
+	run := func(args ...string) string {
+		t.Helper()
+		cmd := slivercmd(t, dir, append(args, fmt.Sprint(p.PID))...)
+		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cacheHome, "DEBUGINFOD_URLS="+server.URL)
+		var out, errs bytes.Buffer
+		cmd.Stdout, cmd.Stderr = &out, &errs
+		if err := cmd.Run(); err != nil {
+			t.Fatalf("%v: %v\n%s", args, err, errs.String())
+		}
+		return out.String()
+	}
+	stack := []string{"stack", "--json"}
+	top := []string{"top", "--json", "-d", "500ms", "-i", "5ms"}
+	for _, args := range [][]string{stack, top} {
+		if out := run(args...); strings.Contains(out, "spin.c") || strings.Contains(out, `"main"`) {
+			t.Errorf("%v knows names that are nowhere:\n%s", args, out)
+		}
+	}
+	if asked.Load() != 0 {
+		t.Error("the server was asked by who was not to")
+	}
+	for _, args := range [][]string{stack, top} {
+		if out := run(append(args, "--debuginfod")...); !strings.Contains(out, `"main"`) {
+			t.Errorf("%v does not know main:\n%s", args, out)
+		}
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the server was asked %d times, want once", n)
+	}
+	server.Close()
+	if err := os.RemoveAll(filepath.Join(cacheHome, "sliver", "debuginfod")); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(stack...); !strings.Contains(out, `"main"`) {
+		t.Errorf("the cache lacks main:\n%s", out)
+	}
+	if out := run(append(stack, "--no-symbol-cache")...); strings.Contains(out, `"main"`) {
+		t.Errorf("without the cache, main is known:\n%s", out)
+	}
+	if out := run(append(stack, "--no-symbol-cache", "--debug-dir", dir)...); strings.Contains(out, `"main"`) {
+		t.Errorf("a folder without the debug file knows main:\n%s", out)
+	}
+	if err := os.Rename(filepath.Join(dir, "debug"), filepath.Join(dir, id+".debug")); err != nil {
+		t.Fatal(err)
+	}
+	if out := run(append(stack, "--no-symbol-cache", "--debug-dir", dir)...); !strings.Contains(out, `"main"`) {
+		t.Errorf("--debug-dir is not looked at:\n%s", out)
+	}
+}
