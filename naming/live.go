@@ -23,6 +23,8 @@ type LiveOptions struct {
 	// PerfMap opens the program's own map of its JIT code as it is now; nil:
 	// it has none.
 	PerfMap func() (io.ReadCloser, error)
+	// Objects reads the program's files for debuggers of its JIT code; nil: none.
+	Objects func() []*symbol.JITObject
 	// Python names a place of Python's functions; nil: there are none.
 	Python func(addr uint64) (symbol.Frame, bool)
 }
@@ -48,9 +50,7 @@ type Live struct {
 	closed bool
 	files  []openFile // the one used last comes last
 	broken map[int]bool
-	jit    *symbol.PerfMap
-	jitAt  time.Time
-	jitFor time.Duration // how long it took to read
+	made   Made
 }
 
 type openFile struct {
@@ -64,13 +64,11 @@ const (
 	maxLiveFiles = 12      // open at once
 	liveBudget   = 8 << 20 // bytes of decoded DWARF for each
 	mapsWait     = 500 * time.Millisecond
-	perfMapEvery = 2 * time.Second // and not more than a 20th of the time
-	maxLiveJIT   = 192 << 20
 )
 
 // NewLive makes one that opens files through mods.
 func NewLive(mods Modules, o LiveOptions) *Live {
-	return &Live{mods: mods, o: o, fresh: make(chan struct{}), broken: map[int]bool{}, jit: &symbol.PerfMap{}}
+	return &Live{mods: mods, o: o, fresh: make(chan struct{}), broken: map[int]bool{}, made: Made{PerfMap: o.PerfMap, Objects: o.Objects}}
 }
 
 // Maps adds a generation of the address space, with the modules that are new
@@ -183,7 +181,7 @@ func generation(ms []trace.Maps, t stack.Time) int {
 func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
 	id := places[0].key.Module
 	if len(m.Segments) == 0 && m.Path != "[vdso]" {
-		l.nameJIT(m, places, answer)
+		l.nameMade(m, places, answer)
 		return
 	}
 	f := l.open(id, m)
@@ -232,9 +230,10 @@ func (l *Live) open(id int, m *trace.Module) *Source {
 	return f
 }
 
-// nameJIT names run-time addresses outside files, reading the program's map
-// anew where it does not know one yet.
-func (l *Live) nameJIT(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
+// nameMade names run-time addresses outside files, asking the program anew where
+// it did not name one yet.
+func (l *Live) nameMade(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
+	var buf []symbol.Frame
 	for _, p := range places {
 		if m.Path == python.Module && l.o.Python != nil {
 			if f, ok := l.o.Python(p.key.Addr); ok {
@@ -242,27 +241,12 @@ func (l *Live) nameJIT(m *trace.Module, places []place, answer func(int, string,
 			}
 			continue
 		}
-		name, start, ok := l.jit.Lookup(p.key.Addr)
-		if !ok && l.readPerfMap() {
-			name, start, ok = l.jit.Lookup(p.key.Addr)
+		buf = l.made.Frames(p.key.Addr, buf[:0])
+		if len(buf) == 0 && l.made.Read() {
+			buf = l.made.Frames(p.key.Addr, buf[:0])
 		}
-		if ok {
-			answer(p.i, m.Path, p.key.Addr, []symbol.Frame{{Func: name, Start: start}})
+		if len(buf) > 0 {
+			answer(p.i, m.Path, p.key.Addr, buf)
 		}
 	}
-}
-
-func (l *Live) readPerfMap() bool {
-	if l.o.PerfMap == nil || !l.jitAt.IsZero() && time.Since(l.jitAt) < max(perfMapEvery, 20*l.jitFor) {
-		return false
-	}
-	begin := time.Now()
-	defer func() { l.jitAt, l.jitFor = time.Now(), time.Since(begin) }()
-	r, err := l.o.PerfMap()
-	if err != nil {
-		return false // most programs have none
-	}
-	defer r.Close()
-	l.jit, _ = symbol.ParsePerfMap(io.LimitReader(r, maxLiveJIT)) // what was read before an error counts
-	return true
 }

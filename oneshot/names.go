@@ -22,7 +22,8 @@ type names struct {
 	o    naming.Options
 	mods map[moduleKey]*module
 	at   map[uint64]place // by lookup address
-	py   *interpreter     // nil: there is none
+	made naming.Made
+	py   *interpreter // nil: there is none
 }
 
 type moduleKey struct {
@@ -53,7 +54,9 @@ func newNames(p *target.Process, t *live.Target, o *Options) *names {
 	if o.Finder != nil {
 		no.Finder = symbol.Finders{no.Finder, o.Finder}
 	}
-	return &names{p: p, t: t, o: no, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
+	made := naming.Made{PerfMap: func() (io.ReadCloser, error) { return p.PerfMap() },
+		Objects: func() []*symbol.JITObject { return t.GDBObjects(o.FullNames) }}
+	return &names{made: made, p: p, t: t, o: no, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
 }
 
 func (n *names) close() {
@@ -169,7 +172,7 @@ func (n *names) resolve() (problems []string) {
 			continue
 		}
 		if len(m.segs) == 0 {
-			n.jit(m, tell)
+			n.jit(m)
 			continue
 		}
 		wg.Add(1)
@@ -218,30 +221,16 @@ func (m *module) names(o naming.Options, tell func(string, ...any)) (map[uint64]
 	return out, nil
 }
 
-// jit names code that the program made itself by its perf map, if it has one.
-func (n *names) jit(m *module, tell func(string, ...any)) {
-	asked := m.asked
+// jit names code that the program made itself, by what it says of it.
+func (n *names) jit(m *module) {
+	n.made.Read() // the first time
+	for _, q := range m.asked {
+		pl := n.at[q.addr]
+		pl.frames = n.made.Frames(q.addr, nil)
+		n.at[q.addr] = pl
+	}
 	m.asked = nil
-	f, err := n.p.PerfMap()
-	if err != nil {
-		return // most programs have none
-	}
-	defer f.Close()
-	pm, err := symbol.ParsePerfMap(io.LimitReader(f, maxPerfMap))
-	if err != nil {
-		tell("perf map: %v", err)
-	}
-	for _, q := range asked {
-		if name, start, ok := pm.Lookup(q.addr); ok {
-			pl := n.at[q.addr]
-			pl.frames = []symbol.Frame{{Func: name, Start: start}}
-			n.at[q.addr] = pl
-		}
-	}
 }
-
-// maxPerfMap bounds what is read of a program's map of its own code.
-const maxPerfMap = 192 << 20
 
 // functions are the names of a stack's functions, leaf first; what has none is
 // left out.

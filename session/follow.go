@@ -131,5 +131,6 @@ func (s *Session) finder() symbol.Finder {
 func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
 		PerfMap: func() (io.ReadCloser, error) { return s.proc.PerfMap() },
+		Objects: func() []*symbol.JITObject { return s.live.GDBObjects(s.o.FullNames) },
 		Python:  func(addr uint64) (symbol.Frame, bool) { return s.py.Find(addr) }})
 }

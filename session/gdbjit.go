@@ -44,7 +44,7 @@ type gdbJIT struct {
 	last        map[uint64][24]byte
 	walked      stack.Time
 	walkNS      stack.Time
-	objects     map[jitEntry]*jitObject
+	objects     map[live.GDBEntry]*jitObject
 	bytes       int
 	long        bool // the list is longer than is read
 	dropped     int  // files that there was no room for
@@ -55,9 +55,6 @@ type gdbJIT struct {
 	kept  []*jitObject
 	reuse symbol.Reuse
 }
-
-// jitEntry is one entry of the list, with what it refers to.
-type jitEntry struct{ entry, addr, size uint64 }
 
 type jitObject struct {
 	captured trace.Captured
@@ -70,13 +67,13 @@ type jitObject struct {
 // newGDBJIT makes one. keep is how long files are kept here that are not in the
 // list any more; nil: they are the caller's.
 func newGDBJIT(p *target.Process, m *modules, keep *time.Duration) *gdbJIT {
-	return &gdbJIT{keep: keep, proc: p, mods: m, searched: map[[2]uint64]bool{}, last: map[uint64][24]byte{}, objects: map[jitEntry]*jitObject{}}
+	return &gdbJIT{keep: keep, proc: p, mods: m, searched: map[[2]uint64]bool{}, last: map[uint64][24]byte{}, objects: map[live.GDBEntry]*jitObject{}}
 }
 
 // look finds what is new in the list, and reports whether something took the
 // place of other code.
 func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
-	g.descriptors = append(g.descriptors, g.mods.variables("__jit_debug_descriptor", g.searched)...)
+	g.descriptors = append(g.descriptors, g.mods.variables(live.GDBDescriptor, g.searched)...)
 	if len(g.descriptors) == 0 {
 		return nil, false
 	}
@@ -145,12 +142,10 @@ func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh
 			g.long = true
 			return fresh, false
 		}
-		var b [32]byte
-		if n, _ := g.proc.ReadAt(b[:], entry); n < len(b) {
+		key, next, ok := live.ReadGDBEntry(g.proc, entry)
+		if !ok {
 			return fresh, false // the list changes just now: it is looked at again
 		}
-		le := binary.LittleEndian
-		key := jitEntry{entry, le.Uint64(b[16:]), le.Uint64(b[24:])}
 		o := g.objects[key]
 		switch {
 		case o == nil || o.tries > 0 && o.tries < maxTries || entry == relevant && o.tries == 0:
@@ -164,23 +159,23 @@ func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh
 		if o := g.objects[key]; o != nil {
 			o.seen = now
 		}
-		entry = le.Uint64(b[:])
+		entry = next
 	}
 	return fresh, true
 }
 
 // read reads one file; nil: it is no news.
-func (g *gdbJIT) read(key jitEntry, was *jitObject, now stack.Time) *jitObject {
-	if key.size == 0 || key.addr == 0 {
+func (g *gdbJIT) read(key live.GDBEntry, was *jitObject, now stack.Time) *jitObject {
+	if key.Size == 0 || key.Addr == 0 {
 		return nil
 	}
-	if (was == nil || was.tries > 0) && (key.size > maxJITObject || g.bytes+int(key.size) > maxJITBytes) {
+	if (was == nil || was.tries > 0) && (key.Size > maxJITObject || g.bytes+int(key.Size) > maxJITBytes) {
 		g.dropped++
 		g.objects[key] = &jitObject{tries: maxTries}
 		return nil
 	}
-	b := make([]byte, key.size)
-	n, err := g.proc.ReadAt(b, key.addr)
+	b := make([]byte, key.Size)
+	n, err := g.proc.ReadAt(b, key.Addr)
 	if err == nil && n < len(b) {
 		err = errors.New("short")
 	}

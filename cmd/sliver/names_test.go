@@ -103,3 +103,31 @@ func TestNamesFromServer(t *testing.T) {
 		t.Errorf("--debug-dir is not looked at:\n%s", out)
 	}
 }
+
+// stack and top have the names and lines of code that a program tells debuggers
+// of by GDB's JIT interface.
+func TestNamesOfGDBJIT(t *testing.T) {
+	testprog.Need(t, "ptrace", "gcc")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "made.o")
+	cmd := exec.Command("gcc", "-x", "c", "-c", "-O2", "-g", "-fno-omit-frame-pointer", "-fcf-protection=none", "-DNAME=made_here",
+		"-o", file, filepath.Join(testprog.Root(t), "testdata/targets/c/jitted.h"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	p := testprog.Start(t, testprog.Build(t, "c/gdbjit", "O2"), "120000", file)
+	p.Ready()
+	p.Go()
+	for _, args := range [][]string{{"stack", "--json"}, {"top", "--json", "-d", "500ms", "-i", "5ms"}} {
+		var last result
+		waitFor(t, func() bool {
+			last = sliver(t, t.TempDir(), append(args, fmt.Sprint(p.PID))...)
+			return last.status == 0 && strings.Contains(last.out, `"jitted_middle"`)
+		})
+		if !strings.Contains(last.out, `"made_here"`) || args[0] == "stack" && !strings.Contains(last.out, "jitted.h") {
+			t.Errorf("%v:\n%s%s", args, last.out, last.errors)
+		}
+	}
+}

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/live"
@@ -24,10 +23,6 @@ import (
 const (
 	// maxPlaces bounds the names that are kept; above it they are asked anew.
 	maxPlaces = 1 << 18
-	// maxPerfMap bounds what is read of a program's map of its JIT code.
-	maxPerfMap = 192 << 20
-	// perfMapEvery is how soon that map is read again for code that it did not name.
-	perfMapEvery = 5 * time.Second
 	// tries is how often an address in no mapping is looked up: the maps as the
 	// sampler last read them may be older than the code.
 	tries = 3
@@ -66,8 +61,15 @@ func newNames(p *target.Process, t *live.Target, py *live.Python, o *Options) *n
 		waits: map[int]trace.Wait{}, places: map[place][]top.Frame{}, idle: make(chan struct{}),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
+	n.r.made = n.r.madeOf()
 	go n.run()
 	return n
+}
+
+// madeOf asks the program that the target runs now.
+func (r *resolver) madeOf() naming.Made {
+	return naming.Made{PerfMap: func() (io.ReadCloser, error) { return r.p.PerfMap() },
+		Objects: func() []*symbol.JITObject { return r.t.GDBObjects(r.o.FullNames) }}
 }
 
 // wait is live.Descriptions.Put.
@@ -194,9 +196,8 @@ type resolver struct {
 	prog  int
 	again map[uint64]int // addresses in no mapping: how often they were asked
 
-	jit   *symbol.PerfMap
-	jitAt time.Time
-	later []place // that the perf map does not name yet
+	made  naming.Made
+	later []place // that the program does not name yet
 }
 
 type fileKey struct {
@@ -224,7 +225,7 @@ func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
 	for _, p := range asked {
 		if p.prog > r.prog { // the target became another program
 			r.close()
-			r.files, r.prog, r.jit, r.again, r.later = map[fileKey]*file{}, p.prog, nil, nil, nil
+			r.files, r.prog, r.made, r.again, r.later = map[fileKey]*file{}, p.prog, r.madeOf(), nil, nil
 		}
 		q := question{place: p, addr: p.word.Lookup()}
 		if p.prog < r.prog {
@@ -249,7 +250,7 @@ func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
 			continue
 		}
 		if len(f.segs) == 0 {
-			r.made(p, f.path, answer)
+			r.ask(p, f.path, answer)
 			continue
 		}
 		q.vaddr = f.vaddr(q.addr - maps[i].Start + maps[i].Off)
@@ -319,11 +320,7 @@ func (f *file) names(qs []question, answer func(place, []top.Frame)) {
 	var buf []symbol.Frame
 	for _, q := range qs {
 		buf = f.sym.Frames(q.vaddr, buf[:0])
-		fs := make([]top.Frame, 0, len(buf))
-		for i := range buf {
-			s := &buf[i]
-			fs = append(fs, top.Frame{Func: s.Func, Module: f.path, File: s.File, Line: s.Line, Inlined: s.Inlined})
-		}
+		fs := framesOf(f.path, buf)
 		if len(fs) == 0 {
 			fs = unnamed(f.path, q.vaddr)
 		}
@@ -341,9 +338,9 @@ func (r *resolver) python(p place, answer func(place, []top.Frame)) {
 	answer(p, []top.Frame{{Func: f.Func, Module: python.Module, File: f.File, Line: f.Line}})
 }
 
-// made names code that the program made itself by its perf map. What that does
-// not name is asked again when it has been read again.
-func (r *resolver) made(p place, path string, answer func(place, []top.Frame)) {
+// ask names code that the program made itself. What that does not name is asked
+// again when the program has been asked anew.
+func (r *resolver) ask(p place, path string, answer func(place, []top.Frame)) {
 	if r.named(p, answer) {
 		return
 	}
@@ -351,27 +348,26 @@ func (r *resolver) made(p place, path string, answer func(place, []top.Frame)) {
 	if len(r.later) < maxPlaces {
 		r.later = append(r.later, p)
 	}
-	if !r.jitAt.IsZero() && time.Since(r.jitAt) < perfMapEvery {
-		return
+	if r.made.Read() {
+		r.later = slices.DeleteFunc(r.later, func(p place) bool { return r.named(p, answer) })
 	}
-	f, err := r.p.PerfMap()
-	if err == nil {
-		r.jit, _ = symbol.ParsePerfMap(io.LimitReader(f, maxPerfMap)) // what it could read
-		f.Close()
-	}
-	r.jitAt = time.Now() // a large map takes a while: that does not count
-	r.later = slices.DeleteFunc(r.later, func(p place) bool { return r.named(p, answer) })
 }
 
 func (r *resolver) named(p place, answer func(place, []top.Frame)) bool {
-	if r.jit == nil {
-		return false
+	found := r.made.Frames(p.word.Lookup(), nil)
+	if len(found) > 0 {
+		answer(p, framesOf("[jit]", found))
 	}
-	name, _, ok := r.jit.Lookup(p.word.Lookup())
-	if ok {
-		answer(p, []top.Frame{{Func: name, Module: "[jit]"}})
+	return len(found) > 0
+}
+
+// framesOf are frames of a module as tables have them.
+func framesOf(module string, in []symbol.Frame) []top.Frame {
+	out := make([]top.Frame, 0, len(in))
+	for i := range in {
+		out = append(out, top.Frame{Func: in[i].Func, Module: module, File: in[i].File, Line: in[i].Line, Inlined: in[i].Inlined})
 	}
-	return ok
+	return out
 }
 
 func (r *resolver) close() {
