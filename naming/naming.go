@@ -112,12 +112,13 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	// opens the file for itself, and neighbours stay together.
 	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
 	size := (len(missing) + parts - 1) / parts
+	var shared symbol.Shared
 	var mu sync.Mutex
 	var problems []string
 	var wg sync.WaitGroup
 	for part := range slices.Chunk(missing, size) {
 		wg.Go(func() {
-			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts,
+			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
 				GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
 			if e != nil {
 				mu.Lock()

@@ -33,6 +33,40 @@ type image struct {
 	text []segment
 
 	whole uint64 // a section of at most so many bytes is read into memory
+	share *Shared
+}
+
+// Shared has what Files of one file that are used at the same time find out
+// only once: the sections of its DWARF, and readable names. Their options have
+// to be the same. The zero value is ready.
+type Shared struct {
+	mu       sync.Mutex
+	sections map[uint64]*sharedSection // by offset in the file
+	names    sync.Map                  // as File.names
+}
+
+type sharedSection struct {
+	once sync.Once
+	c    *dwarf.Section
+	err  error
+}
+
+func (s *Shared) section(off uint64, read func() (*dwarf.Section, error)) (*dwarf.Section, error) {
+	if s == nil {
+		return read()
+	}
+	s.mu.Lock()
+	x := s.sections[off]
+	if x == nil {
+		if s.sections == nil {
+			s.sections = map[uint64]*sharedSection{}
+		}
+		x = &sharedSection{}
+		s.sections[off] = x
+	}
+	s.mu.Unlock()
+	x.once.Do(func() { x.c, x.err = read() })
+	return x.c, x.err
 }
 
 type segment struct{ lo, hi uint64 }
@@ -261,9 +295,11 @@ func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
 
 // contained is content for a goroutine of its own, where a panic over broken
 // input has nobody else to stop it.
-func (m *image) contained(sec *elf.Section) (c *dwarf.Section, err error) {
-	defer recovered(&err, sec.Name)
-	return m.content(sec)
+func (m *image) contained(sec *elf.Section) (*dwarf.Section, error) {
+	return m.share.section(sec.Offset, func() (c *dwarf.Section, err error) {
+		defer recovered(&err, sec.Name)
+		return m.content(sec)
+	})
 }
 
 // link reads .gnu_debuglink or .gnu_debugaltlink: a name, NUL, and what follows.

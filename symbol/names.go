@@ -106,7 +106,7 @@ func (f *File) display(name, linkage string) (fn, raw string) {
 	}
 	fn, ok := f.names[key]
 	if !ok {
-		fn = f.readable(name, linkage)
+		fn = f.shown(key, name, linkage)
 		if len(f.names) >= maxDemangled {
 			clear(f.names)
 		}
@@ -116,6 +116,19 @@ func (f *File) display(name, linkage string) (fn, raw string) {
 		raw = linkage
 	}
 	return fn, raw
+}
+
+// shown is readable, or what another File of this one's Shared found.
+func (f *File) shown(key, name, linkage string) string {
+	if f.o.Shared == nil {
+		return f.readable(name, linkage)
+	}
+	if s, ok := f.o.Shared.names.Load(key); ok {
+		return s.(string)
+	}
+	s := f.readable(name, linkage)
+	f.o.Shared.names.Store(key, s)
+	return s
 }
 
 func (f *File) readable(name, linkage string) string {

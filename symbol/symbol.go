@@ -54,6 +54,9 @@ type Options struct {
 	FullNames bool
 	// Budget is how many bytes of decoded DWARF to keep, about; 0: dwarf.DefaultBudget.
 	Budget int
+	// Shared is that of all Files that are opened for the same file at a time;
+	// nil: this one is alone.
+	Shared *Shared
 }
 
 // Bounds on what is kept.
@@ -88,6 +91,7 @@ func Open(r io.ReaderAt, o Options) (f *File, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
+	m.share = o.Shared
 	f = &File{o: o, main: m, names: make(map[string]string)}
 	f.isGo = m.section(".go.buildinfo") != nil || m.section(".gopclntab") != nil || m.section(".note.go.buildid") != nil
 	return f, nil

@@ -60,12 +60,13 @@ func main() {
 type row struct {
 	what  string
 	took  []time.Duration // of each round
+	cpu   []time.Duration // of each round
 	same  string          // how its answers and sliver's compare
 	limit time.Duration   // 0: none
 }
 
-func (r *row) median() time.Duration {
-	s := slices.Sorted(slices.Values(r.took))
+func median(of []time.Duration) time.Duration {
+	s := slices.Sorted(slices.Values(of))
 	return s[len(s)/2]
 }
 
@@ -83,43 +84,45 @@ func run(w io.Writer, sliver, program, dir string, n, rounds int, patience time.
 	cacheDir := filepath.Join(dir, "cache")
 	rows := []*row{{what: "`sliver export`, nothing in its cache", limit: 2 * time.Second},
 		{what: "`sliver export`, from its cache", limit: 200 * time.Millisecond}}
-	export := func() error {
+	export := func(r *row) error {
 		cmd := exec.Command(sliver, "export", t.recording, "-o", filepath.Join(dir, "out.folded"))
 		cmd.Env = append(os.Environ(), "XDG_CACHE_HOME="+cacheDir)
-		if out, err := cmd.CombinedOutput(); err != nil {
+		start := time.Now()
+		out, err := cmd.CombinedOutput()
+		r.took = append(r.took, time.Since(start))
+		if err != nil {
 			return fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, out)
 		}
+		r.cpu = append(r.cpu, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
 		return nil
 	}
 	tools := t.tools()
 	for i := range tools {
-		rows = append(rows, &row{what: "`" + strings.Join(tools[i].shown, " ") + "`"})
+		r := &row{what: "`" + strings.Join(tools[i].shown, " ") + "`"}
+		rows = append(rows, r)
+		answers, err := tools[i].run(true)
+		if err != nil && err != errLate {
+			return err
+		}
+		if r.same, err = t.compare(ours, answers, tools[i].whole, err == errLate); err != nil {
+			return fmt.Errorf("%s: %w", r.what, err)
+		}
 	}
-	for round := range rounds {
+	for range rounds {
 		if err := os.RemoveAll(cacheDir); err != nil {
 			return err
 		}
 		for _, r := range rows[:2] {
-			start := time.Now()
-			if err := export(); err != nil {
+			if err := export(r); err != nil {
 				return err
 			}
-			r.took = append(r.took, time.Since(start))
 		}
 		for i := range tools {
-			start := time.Now()
-			answers, err := tools[i].run()
-			if err != nil && err != errLate {
+			if _, err := tools[i].run(false); err != nil && err != errLate {
 				return err
 			}
 			r := rows[2+i]
-			r.took = append(r.took, time.Since(start))
-			late := err == errLate
-			if round == 0 {
-				if r.same, err = t.compare(ours, answers, tools[i].whole, late); err != nil {
-					return fmt.Errorf("%s: %w", r.what, err)
-				}
-			}
+			r.took, r.cpu = append(r.took, t.took), append(r.cpu, t.cpu)
 		}
 	}
 	fi, err := os.Stat(program)
@@ -127,15 +130,15 @@ func run(w io.Writer, sliver, program, dir string, n, rounds int, patience time.
 		return err
 	}
 	fmt.Fprintf(w, "%d addresses in a program of %d MB; medians of %d rounds.\n\n", len(t.addrs), fi.Size()/1e6, rounds)
-	fmt.Fprintf(w, "| | seconds | against sliver | answers |\n|---|---|---|---|\n")
+	fmt.Fprintf(w, "| | seconds | against sliver | CPU seconds | answers |\n|---|---|---|---|---|\n")
 	var missed []string
-	cold := rows[0].median()
+	cold := median(rows[0].took)
 	for i, r := range rows {
-		m := r.median()
+		m := median(r.took)
 		if r.limit > 0 && m > r.limit || i >= 2 && m < cold {
 			missed = append(missed, r.what)
 		}
-		fmt.Fprintf(w, "| %s | %.2f | %.2f | %s |\n", r.what, m.Seconds(), m.Seconds()/cold.Seconds(), cmp.Or(r.same, "limit "+r.limit.String()))
+		fmt.Fprintf(w, "| %s | %.2f | %.2f | %.2f | %s |\n", r.what, m.Seconds(), m.Seconds()/cold.Seconds(), median(r.cpu).Seconds(), cmp.Or(r.same, "limit "+r.limit.String()))
 	}
 	if check && len(missed) > 0 {
 		return fmt.Errorf("missed: %s", strings.Join(missed, ", "))

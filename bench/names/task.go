@@ -73,6 +73,7 @@ type task struct {
 	recording string // without names
 	perfData  string
 	patience  time.Duration // with the other tools
+	took, cpu time.Duration // of the command that ran last
 }
 
 const pid = 4711 // that of nobody: no tool looks at a process

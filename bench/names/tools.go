@@ -19,8 +19,10 @@ import (
 // tool is another program that names the addresses.
 type tool struct {
 	shown []string
-	whole bool                    // it tells inlined calls too; else the outermost name and the innermost line
-	run   func() (answers, error) // errLate: those until its time was over
+	whole bool // it tells inlined calls too; else the outermost name and the innermost line
+	// run names the addresses, as the linker has names (raw) or for people.
+	// errLate: the answers are those until its time was over.
+	run func(raw bool) (answers, error)
 }
 
 // tools are those that are installed.
@@ -28,17 +30,23 @@ func (t *task) tools() []tool {
 	var out []tool
 	have := func(name string) bool { _, err := exec.LookPath(name); return err == nil }
 	if have("addr2line") {
-		out = append(out, tool{[]string{"addr2line", "-fiae", "PROGRAM"}, true, func() (answers, error) {
-			return t.pairs("addr2line", "-fiae", t.program)
+		out = append(out, tool{[]string{"addr2line", "-fiaCe", "PROGRAM"}, true, func(raw bool) (answers, error) {
+			if raw {
+				return t.pairs("addr2line", "-fiae", t.program)
+			}
+			return t.pairs("addr2line", "-fiaCe", t.program)
 		}})
 	}
 	if have("llvm-symbolizer") {
-		out = append(out, tool{[]string{"llvm-symbolizer", "--no-demangle", "-afe", "PROGRAM"}, true, func() (answers, error) {
-			return t.pairs("llvm-symbolizer", "--no-demangle", "--functions=linkage", "--output-style=GNU", "-iae", t.program)
+		out = append(out, tool{[]string{"llvm-symbolizer", "-iae", "PROGRAM"}, true, func(raw bool) (answers, error) {
+			if raw {
+				return t.pairs("llvm-symbolizer", "--no-demangle", "--functions=linkage", "--output-style=GNU", "-iae", t.program)
+			}
+			return t.pairs("llvm-symbolizer", "--output-style=GNU", "-iae", t.program)
 		}})
 	}
 	if have("perf") {
-		out = append(out, tool{[]string{"perf", "script", "--no-demangle", "-F", "ip,sym,srcline", "-i", "DATA"}, false, t.perfScript})
+		out = append(out, tool{[]string{"perf", "script", "-F", "ip,sym,srcline", "-i", "DATA"}, false, t.perfScript})
 	}
 	return out
 }
@@ -88,7 +96,12 @@ func (t *task) output(in io.Reader, name string, args ...string) ([]byte, error)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = in
 	cmd.WaitDelay = time.Second // it may have left children
+	start := time.Now()
 	b, err := cmd.Output()
+	t.took, t.cpu = time.Since(start), 0
+	if s := cmd.ProcessState; s != nil {
+		t.cpu = s.UserTime() + s.SystemTime()
+	}
 	switch {
 	case ctx.Err() != nil:
 		return b, errLate
@@ -113,8 +126,12 @@ func placed(s string) string {
 }
 
 // perfScript writes lines such as " 401136 main" and "  app.c:12".
-func (t *task) perfScript() (answers, error) {
-	b, late := t.output(nil, "perf", "script", "-f", "--no-demangle", "-F", "ip,sym,srcline", "-i", t.perfData)
+func (t *task) perfScript(raw bool) (answers, error) {
+	args := []string{"script", "-f", "-F", "ip,sym,srcline", "-i", t.perfData}
+	if raw {
+		args = append(args, "--no-demangle")
+	}
+	b, late := t.output(nil, "perf", args...)
 	if late != nil && late != errLate {
 		return nil, late
 	}
