@@ -26,7 +26,7 @@ func TestSameNames(t *testing.T) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	var b bytes.Buffer
-	if err := run(&b, sliver, program, dir, 2000, 1, time.Minute, false); err != nil {
+	if err := run(&b, sliver, program, dir, 500, 1, 20*time.Second, false); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("\n%s", b.String())
