@@ -1,0 +1,65 @@
+package diff
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestManagedIncomplete: a walk that ended early, with frames of Python whose
+// places between the missing ones nobody knows. Joined to the stack before, these
+// are where they were; else they stand between two errors, and nothing of the
+// stack before is claimed to be there still.
+func TestManagedIncomplete(t *testing.T) {
+	var (
+		start = stack.Frame{Func: 0x100, PC: 0x110, CFA: 0x1000}
+		eval  = stack.Frame{Func: 0x200, PC: 0x200, CFA: 0xf00, Exact: true}
+		py    = stack.Frame{Func: 0x8000_0000_0010, PC: 0x8000_0000_0012, CFA: 0x77_0000, Kind: stack.KindPython, Exact: true}
+		f     = stack.Frame{Func: 0x300, PC: 0x310, CFA: 0xe00}
+		leaf  = stack.Frame{Func: 0x400, PC: 0x404, CFA: 0xd00, Exact: true}
+		other = stack.Frame{Func: 0x500, PC: 0x504, CFA: 0xd80, Exact: true}
+		gap   = stack.Frame{PC: uint64(stack.ReasonRegister), Kind: stack.KindError}
+	)
+	d := &Differ{}
+	var r Replayer
+	for i, s := range []struct {
+		in, want []stack.Frame // leaf first
+	}{
+		{[]stack.Frame{leaf, f, py, eval, start}, nil},
+		{[]stack.Frame{other, f, gap, py, gap}, []stack.Frame{other, f, py, eval, start}},
+		{[]stack.Frame{leaf, gap, py, gap}, nil},
+		{[]stack.Frame{f, py, eval, start}, nil},
+		{[]stack.Frame{leaf, f, gap}, []stack.Frame{leaf, f, py, eval, start}},
+	} {
+		x := &stack.Sample{Time: stack.Time(10 * (i + 1)), Stack: s.in, State: stack.StateRunning}
+		if s.in[len(s.in)-1].Kind == stack.KindError {
+			x.Reason = stack.ReasonRegister
+		}
+		for _, e := range d.Step(x, nil) {
+			r.Apply(e, nothing{})
+		}
+		if s.want == nil {
+			s.want = s.in
+		}
+		var got, want []event.Word
+		for _, g := range r.Stack {
+			got = append(got, g.Word)
+		}
+		for k := range s.want {
+			want = append(want, event.WordOf(&s.want[len(s.want)-1-k]))
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("sample %d: %x, not %x", i, got, want)
+		}
+	}
+}
+
+// nothing is a Handler that does not care.
+type nothing struct{}
+
+func (nothing) Enter(stack.Time, int, Frame) {}
+func (nothing) Exit(stack.Time, int, Frame)  {}
+func (nothing) Move(stack.Time, int, Frame)  {}
+func (nothing) Other(event.Event)            {}
