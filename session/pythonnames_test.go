@@ -10,6 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -30,6 +31,15 @@ func TestPythonThreads(t *testing.T) {
 				t.Fatal(err)
 			}
 			rec := recordWith(t, p.PID, Options{Interval: 5 * time.Millisecond, Selection: sel}, func(s stack.ThreadStats) bool { return s.Samples > 50 })
+			tp, err := target.Open(p.PID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer tp.Close()
+			all, err := Threads(tp)
+			if err != nil || !slices.ContainsFunc(all, func(in stack.ThreadInfo) bool { return in.Name == "objects" && in.Comm != "" }) {
+				t.Errorf("threads %+v: %v", all, err)
+			}
 			var names []string
 			for i := range rec.Threads {
 				names = append(names, rec.Threads[i].Name)

@@ -29,6 +29,7 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // Options of a Session.
@@ -306,9 +307,15 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 	if err != nil {
 		return nil, err
 	}
+	info := func(tid stack.TID) (stack.ThreadInfo, error) { return live.Info(p, tid) }
+	if t, err := live.New(p, nil); err == nil { // threads of Python have names there
+		if _, err := t.Space().FollowPython(python.NewTable()); err == nil {
+			info = t.Info
+		}
+	}
 	var out []stack.ThreadInfo
 	for _, tid := range tids {
-		if in, err := live.Info(p, tid); err == nil {
+		if in, err := info(tid); err == nil {
 			out = append(out, in)
 		}
 	}
