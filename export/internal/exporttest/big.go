@@ -3,6 +3,7 @@ package exporttest
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
@@ -13,12 +14,26 @@ import (
 // Big is a recording of about n events: threads that wander through a program
 // of 300 functions, 10 to 40 frames deep, at 10 ms, four samples in five on a
 // CPU.
-func Big(tb testing.TB, n, threads int) *trace.Recording { return big(tb, n, threads, 0) }
+func Big(tb testing.TB, n, threads int) *trace.Recording {
+	_, rec := big(tb, n, threads, 0)
+	return rec
+}
+
+// BigFile writes Big to a file.
+func BigFile(tb testing.TB, path string, n, threads int) {
+	b, _ := big(tb, n, threads, 0)
+	if err := os.WriteFile(path, b.buf.Bytes(), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+}
 
 // Contended is Big, but every second wait is for one of eight locks.
-func Contended(tb testing.TB, n, threads int) *trace.Recording { return big(tb, n, threads, 2) }
+func Contended(tb testing.TB, n, threads int) *trace.Recording {
+	_, rec := big(tb, n, threads, 2)
+	return rec
+}
 
-func big(tb testing.TB, n, threads int, locked int32) *trace.Recording {
+func big(tb testing.TB, n, threads int, locked int32) (*Builder, *trace.Recording) {
 	b := New(tb)
 	end := int64(0)
 	var lock [8]uint64
@@ -77,5 +92,5 @@ func big(tb testing.TB, n, threads int, locked int32) *trace.Recording {
 		}
 		end = max(end, at)
 	}
-	return b.Finish(end)
+	return b, b.Finish(end)
 }

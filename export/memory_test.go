@@ -1,0 +1,67 @@
+package export_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+)
+
+// TestWriteBig is the other program of TestMemory.
+func TestWriteBig(t *testing.T) {
+	path := os.Getenv("SLIVER_WRITE_BIG")
+	if path == "" {
+		t.Skip("TestMemory runs it")
+	}
+	n, err := strconv.Atoi(os.Getenv("SLIVER_WRITE_EVENTS"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	exporttest.BigFile(t, path, n, 4)
+}
+
+// Exports stream: the program stays below 200 MB for ten million events
+// (SLIVER_LONG=1; else for one), in all formats but the two that hold a profile whole.
+func TestMemory(t *testing.T) {
+	n := 1_000_000
+	if os.Getenv("SLIVER_LONG") != "" {
+		n = 10_000_000
+	}
+	if testing.Short() {
+		n = 100_000
+	}
+	dir := t.TempDir()
+	sliver, rec := filepath.Join(dir, "sliver"), filepath.Join(dir, "big.sliver")
+	if out, err := exec.Command("go", "build", "-o", sliver, "../cmd/sliver").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// A program's own maximum begins with that of the one that started it: so
+	// another one makes the recording.
+	write := exec.Command(os.Args[0], "-test.run=^TestWriteBig$")
+	write.Env = append(os.Environ(), "SLIVER_WRITE_BIG="+rec, "SLIVER_WRITE_EVENTS="+strconv.Itoa(n))
+	if out, err := write.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, name := range []string{"a.pftrace", "a.pb.gz", "a.otlp", "a.nanoscope.txt", "a.firefox.json.gz", "a.speedscope.json", "a.chrome.json",
+		"a.folded", "a.cpu.folded", "a.off.folded", "a.flame.svg", "a.svg", "a.png"} {
+		cmd := exec.Command(sliver, "export", rec, "-o", filepath.Join(dir, name))
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+			continue
+		}
+		mb := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss / 1024
+		t.Logf("%-20s %4d MB, %v", name, mb, cmd.ProcessState.UserTime()+cmd.ProcessState.SystemTime())
+		limit := int64(200)
+		if profile := name == "a.pb.gz" || name == "a.otlp"; profile && n > 1_000_000 {
+			limit = 350 // held whole: docs/design.md, "What is not there yet"
+		}
+		if mb > limit {
+			t.Errorf("%s takes %d MB", name, mb)
+		}
+		os.Remove(filepath.Join(dir, name))
+	}
+}
