@@ -14,14 +14,33 @@ import (
 // each one, in order, with its value, and without an EINTR too many.
 func TestSignals(t *testing.T) {
 	const n = 2000
-	prog := start(t, build(t, "testdata/sigs.c"), fmt.Sprint(n))
+	var progs []*testTarget
+	for range 5 { // before this thread's signals are masked, which they would inherit
+		progs = append(progs, start(t, build(t, "testdata/sigs.c"), fmt.Sprint(n)))
+	}
+	tr := tracer(t)
+	passed, restarted := 0, 0
+	for _, prog := range progs { // both do not happen each time on a busy machine
+		p, r := signals(t, tr, prog, n)
+		if passed, restarted = passed+p, restarted+r; passed > 0 && restarted > 0 {
+			break
+		}
+	}
+	t.Logf("%d stops at a signal, %d calls put back", passed, restarted)
+	if passed == 0 || restarted == 0 {
+		t.Errorf("%d stops at a signal, %d calls put back: this test no longer tests them", passed, restarted)
+	}
+}
+
+// signals stops a program that gets n signals until its end, and says how many stops
+// were at a signal, and how many calls were put back.
+func signals(t *testing.T, tr *Tracer, prog *testTarget, n int) (passed, restarted int) {
+	t.Helper()
 	tid := atoi(t, prog.line())
 	p := openProcess(t, prog.pid())
 	th := openThread(t, p, tid)
-	tr := tracer(t)
 	w := NewWindow(0)
 	prog.tell("go")
-	passed, restarted := 0, 0
 	for {
 		w.Deadline = 10e9
 		err := tr.Capture(th, w)
@@ -46,10 +65,7 @@ func TestSignals(t *testing.T) {
 		t.Errorf("%d of %d queued signals, %d misordered, %d of %d plain ones, %d EINTR without a handler", got, n, misordered,
 			usr1, (n+6)/7, stray)
 	}
-	t.Logf("%d stops at a signal, %d calls put back", passed, restarted)
-	if passed == 0 || restarted == 0 {
-		t.Errorf("%d stops at a signal, %d calls put back: this test no longer tests them", passed, restarted)
-	}
+	return passed, restarted
 }
 
 // A process that its user has stopped stays stopped, and its parent hears of
