@@ -277,7 +277,7 @@ func TestFileLockSoon(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Close(keep)
-	if err := syscall.Dup2(int(null.Fd()), fd); err != nil {
+	if err := syscall.Dup3(int(null.Fd()), fd, 0); err != nil {
 		t.Fatal(err)
 	}
 	if known, _, _ := tell(); known {
