@@ -57,11 +57,17 @@ func TestAheadStops(t *testing.T) {
 		capture(t, tr, th, w)
 		return w.Regs.R[3] == 0x1111111111111103
 	})
-	for round := range 20 {
+	// A thread that is just being woken from the stop before does not count as running:
+	// on a busy machine a round may end before its end.
+	whole := 0
+	for round := 0; whole < 20 && round < 200; round++ {
 		a := soon(p, MaxAheadStops, runs(th, block))
 		goAhead(t, tr, a)
-		if a.Err != nil || a.Ticks != MaxAheadStops || a.Stops != MaxAheadStops || a.Done != 0 {
+		if a.Err != nil || a.Ticks != a.Stops || a.Done != 0 {
 			t.Fatalf("round %d: %d ticks, %d stops, %d of the next, %v", round, a.Ticks, a.Stops, a.Done, a.Err)
+		}
+		if a.Ticks == MaxAheadStops {
+			whole++
 		}
 		last := Counters{}
 		for i := range a.Stops {
@@ -76,6 +82,9 @@ func TestAheadStops(t *testing.T) {
 		}
 	}
 	untraced(t, prog.pid())
+	if whole < 20 {
+		t.Errorf("%d whole rounds", whole)
+	}
 
 	// Where the stack is not where it was foreseen, or not as long, it is the last one.
 	for _, it := range []AheadItem{runs(th, block-1<<30), runs(th, block+1<<30)} {

@@ -307,7 +307,8 @@ func TestTopResize(t *testing.T) {
 			return len(ls) >= size[1] && strings.HasPrefix(ls[size[1]-1], foot) && strings.HasPrefix(ls[0], "sliver"[:min(6, size[0]-1)])
 		})
 		if size[1] == 43 {
-			if _, _, names := funcsOn(t, s); len(names) < 18 {
+			// More than fit on the screen before; how many there are in half a second is chance.
+			if _, _, names := funcsOn(t, s); len(names) < 13 {
 				t.Errorf("%d functions on a large screen:\n%s", len(names), s)
 			}
 		}
