@@ -115,7 +115,8 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 // foresee writes down for the stopper what to do.
 func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 	x := &b.ahead
-	x.n, x.ticks, x.item, x.stops, x.runs, x.tried, x.woken = min(len(a.Due), MaxAhead), 0, 0, 0, 0, false, false
+	x.n, x.ticks, x.item, x.stops, x.runs = min(len(a.Due), MaxAhead), 0, 0, 0, 0
+	x.tried, x.woken, x.begun, x.over = false, false, false, false
 	x.items, x.threads = x.items[:0], x.threads[:0]
 	x.pause, x.long, x.age, x.last = a.Pause, a.Long, a.Age, 0
 	x.poll = unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}

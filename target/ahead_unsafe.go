@@ -33,6 +33,8 @@ type ahead struct {
 	stops int
 	tried bool  // the one in turn was asked to stop
 	last  int64 // when the tick before began
+	begun bool  // the tick in turn was
+	over  bool  // no further one is to be
 	woken bool  // somebody has woken the Tracer
 	at    [MaxAhead + 1]int64
 
@@ -57,47 +59,66 @@ type aheadItem struct {
 // that one with st_mode, which stays.
 const linksAt = 2
 
-// goAhead goes through the ticks. It returns how the last stop ended.
+// next goes on to the next thread that is to be stopped, and reports whether there is
+// one; else it is over. The stop itself is called for by stopperMain, since there is
+// little stack that such code may use.
 //
 //go:nosplit
 //go:norace
-func (b *stopBlock) goAhead() int {
+func (b *stopBlock) next() bool {
 	a := &b.ahead
-	for a.ticks < a.n {
-		if !b.begin() {
-			return endDone
+	for !a.over {
+		if !a.begun {
+			a.at[a.ticks] = 0
+			if a.ticks >= a.n || !b.begin() {
+				return false
+			}
+			a.begun = true
 		}
 		for a.item < len(a.items) {
 			it := &a.items[a.item]
 			if !a.asForeseen(it) {
-				return endDone
+				return false
 			}
-			enough := false
 			if it.runs {
-				w := a.windows[a.stops]
 				b.tid, b.pid, b.schedstat = it.tid, it.pid, it.schedstat
 				a.tried = true
-				if end := b.capture(w); end != endDone {
-					return end
-				}
-				a.tried = false
-				a.stops++
-				took := int64(w.Resumed - w.Asked)
-				a.pause -= took
-				enough = a.pause < 0 || took > a.long || w.Group || !w.whole()
+				return true
 			}
 			a.item++
-			if enough && a.item < len(a.items) {
-				return endDone
-			} else if enough {
-				a.n = a.ticks + 1
-			}
 		}
-		a.item = 0
-		a.ticks++
+		a.ends()
 	}
+	return false
+}
+
+// ends is the end of a tick.
+//
+//go:nosplit
+//go:norace
+func (a *ahead) ends() {
+	a.item, a.begun = 0, false
+	a.ticks++
 	a.at[a.ticks] = 0
-	return endDone
+}
+
+// took notes a stop that was as foreseen, if it was.
+//
+//go:nosplit
+//go:norace
+func (b *stopBlock) took(w *Window) {
+	if b.end != endDone {
+		return
+	}
+	a := &b.ahead
+	a.tried = false
+	a.stops++
+	took := int64(w.Resumed - w.Asked)
+	a.pause -= took
+	a.over = a.pause < 0 || took > a.long || w.Group || !w.whole()
+	if a.item++; a.item == len(a.items) {
+		a.ends()
+	}
 }
 
 // whole reports whether the stack was where it was foreseen, and copied to its end.
@@ -115,7 +136,6 @@ func (w *Window) whole() bool {
 //go:norace
 func (b *stopBlock) begin() bool {
 	a := &b.ahead
-	a.at[a.ticks] = 0
 	var now int64
 	for {
 		now = a.clock(1)

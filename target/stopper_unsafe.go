@@ -96,7 +96,12 @@ func stopperMain(b *stopBlock) {
 			if cmd == stopCapture {
 				b.end = b.capture(b.w)
 			} else {
-				b.end = b.goAhead()
+				b.end = endDone
+				for b.end == endDone && b.next() {
+					w := b.ahead.windows[b.ahead.stops]
+					b.end = b.capture(w)
+					b.took(w)
+				}
 			}
 			held := false
 			b.coming = false
