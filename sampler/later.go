@@ -33,8 +33,13 @@ func (g *group) later(th *thread, now stack.Time) bool {
 		return false
 	}
 	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
-		th.expectLater(now)
-		return true
+		// One that sleeps where it cannot be woken (vfork) cannot stop either, and is
+		// read without a stop.
+		var call stack.Call
+		if running, err := th.file.Call(&call); running && err == nil {
+			th.expectLater(now)
+			return true
+		}
 	}
 	g.giveUp(th)
 	return false

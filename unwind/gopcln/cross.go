@@ -78,6 +78,10 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return t.toC(regs, mem)
 	case k == gogo:
 		if g == 0 || !stk.has(sp) {
+			const most = 256 // bytes of gogo
+			if arch == rule.ARM64 && exact && regs.R[rule.ARM64RA]-r.Func < most {
+				return Base // it has called save_g: nobody knows any more where it came from
+			}
 			return Apply
 		}
 		// The frame is gone: SP is the goroutine's.
