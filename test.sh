@@ -272,7 +272,7 @@ race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
 # A walk at each instruction has nothing that races. Timelines are held against
 # clocks without the race detector only: with it, the
 # sampler itself is the busy neighbour.
-race_short() { go test -race -short -p=1 -timeout=10m -skip='^(TestTruth|TestTurnsTruth|TestWalkEachInstruction)$' "${both[@]}"; }
+race_short() { go test -race -short -p=1 -timeout=10m -skip='^(TestTruth|TestPythonTruth|TestTurnsTruth|TestWalkEachInstruction)$' "${both[@]}"; }
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {
