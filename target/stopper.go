@@ -53,9 +53,10 @@ func newStopper() (*stopper, error) {
 	s := &stopper{mem: mem, w: &Window{}, b: &stopBlock{spare: NewWindow(1), done: 1, parent: uintptr(os.Getpid())}}
 	s.b.spare.reset()
 	copy(s.b.name[:], stopperName)
+	top, tls := stackTop(mem)
 	old, err := setMask(^uint64(0))
 	if err == nil {
-		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES, stackTop(mem), s.b)
+		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES|unix.CLONE_SETTLS, top, tls, s.b)
 		_, err = setMask(old)
 		if s.proc = int(proc); s.proc < 0 {
 			err = syscall.Errno(-s.proc)

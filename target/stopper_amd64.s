@@ -1,19 +1,19 @@
 #include "textflag.h"
 
-// func cloneStopper(flags, stack uintptr, b *stopBlock) (pid uintptr)
+// func cloneStopper(flags, stack, tls uintptr, b *stopBlock) (pid uintptr)
 // The new process begins on a stack of its own in stopperMain, and ends with it.
-TEXT ·cloneStopper(SB),NOSPLIT,$0-32
+TEXT ·cloneStopper(SB),NOSPLIT,$0-40
 	MOVQ	flags+0(FP), DI
 	MOVQ	stack+8(FP), SI
-	MOVQ	b+16(FP), R12
+	MOVQ	tls+16(FP), R8
+	MOVQ	b+24(FP), R12
 	MOVQ	$0, DX
 	MOVQ	$0, R10
-	MOVQ	$0, R8
 	MOVQ	$56, AX	// clone
 	SYSCALL
 	CMPQ	AX, $0
 	JEQ	child
-	MOVQ	AX, pid+24(FP)
+	MOVQ	AX, pid+32(FP)
 	RET
 child:
 	MOVQ	$0, BP

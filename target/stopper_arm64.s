@@ -1,20 +1,21 @@
 #include "textflag.h"
 
-// func cloneStopper(flags, stack uintptr, b *stopBlock) (pid uintptr)
+// func cloneStopper(flags, stack, tls uintptr, b *stopBlock) (pid uintptr)
 // The new process begins on a stack of its own in stopperMain, and ends with it.
-TEXT ·cloneStopper(SB),NOSPLIT,$0-32
+TEXT ·cloneStopper(SB),NOSPLIT,$0-40
 	MOVD	flags+0(FP), R0
 	MOVD	stack+8(FP), R1
-	MOVD	b+16(FP), R19
+	MOVD	tls+16(FP), R3
+	MOVD	b+24(FP), R19
 	MOVD	ZR, R2
-	MOVD	ZR, R3
 	MOVD	ZR, R4
 	MOVD	$220, R8	// clone
 	SVC
 	CBZ	R0, child
-	MOVD	R0, pid+24(FP)
+	MOVD	R0, pid+32(FP)
 	RET
 child:
+	MOVD	ZR, g
 	MOVD	ZR, R29
 	MOVD	R19, 8(RSP)
 	CALL	·stopperMain(SB)

@@ -67,8 +67,10 @@ const (
 	holdEach = 50_000_000
 )
 
-// cloneStopper makes the process.
-func cloneStopper(flags, stack uintptr, b *stopBlock) (pid uintptr)
+// cloneStopper makes the process. The thread pointer is one of its own: compiled
+// Go reads the current goroutine by it, now and then, and the one of the thread
+// that called may be unmapped when that thread has ended. There is no goroutine.
+func cloneStopper(flags, stack, tls uintptr, b *stopBlock) (pid uintptr)
 
 // load32 and store32 are atomic, like those of sync/atomic, which call into the
 // runtime where the race detector is built in.
@@ -334,9 +336,11 @@ func (b *stopBlock) bury() bool {
 	return true
 }
 
-// stackTop is the end of a stopper's stack.
-func stackTop(mem []byte) uintptr {
-	return uintptr(unsafe.Pointer(&mem[len(mem)-1]))&^15 - 256
+// stackTop is the end of a stopper's stack, and where its thread pointer points:
+// in the zeroes above that.
+func stackTop(mem []byte) (top, tls uintptr) {
+	end := uintptr(unsafe.Pointer(&mem[len(mem)-1])) &^ 15
+	return end - 256, end - 128
 }
 
 // await sleeps until the command was carried out, for at most ns.
