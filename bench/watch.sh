@@ -94,8 +94,14 @@ start_postgres() {
 	server=$! pids+=($!) watched=(--name postgres)
 	until_tcp 7397
 	"$bin/pgbench" -h 127.0.0.1 -p 7397 -U bench -i -q postgres >/dev/null 2>&1
+	"$bin/pgbench" -h 127.0.0.1 -p 7397 -U bench -S -c 16 -j 2 -P 1 -T 100000 postgres >/dev/null 2>"$work/pgbench.out" &
+	pids+=($!)
+	sleep 3
 }
-load_postgres() { /usr/lib/postgresql/*/bin/pgbench -h 127.0.0.1 -p 7397 -U bench -S -c 16 -j 2 -T "$seconds" postgres 2>/dev/null | sed -n 's/^tps = \([0-9]*\).*/\1/p'; }
+load_postgres() { # its clients stay: each is a process to be watched
+	sleep "$seconds"
+	tail -n "$((seconds - 1))" "$work/pgbench.out" | awk '$1 == "progress:" {sum += $4; n++} END {print n ? sum / n : 0}'
+}
 
 start_threads() { # µs of rest between two requests
 	gcc -O2 -g -pthread -Itestdata/targets/include -o "$work/requests" testdata/targets/c/requests.c

@@ -33,6 +33,8 @@ type Target struct {
 	// tracers are all that were ever made: for their accounts.
 	tracers []*target.Tracer
 	locks   lockReader
+	rest    []*target.Thread // for RestCPU
+	restBuf []byte
 
 	table   *python.Table // see FollowPython; nil: nobody asked
 	ranged  bool          // maps have the range of the table's addresses
@@ -376,6 +378,19 @@ func (t *tracer) Taken(n int, v *sampler.View) {
 	w := t.Tracer.Taken(n)
 	v.Spans = w.Spans
 	t.show(w, v)
+}
+
+// RestCPU implements sampler.DozeTarget.
+func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) {
+	if !exactClocks() {
+		return 0, false
+	}
+	t.rest = t.rest[:0]
+	for _, th := range but {
+		t.rest = append(t.rest, th.(*thread).Thread)
+	}
+	ns, t.restBuf, ok = t.proc.RestCPU(t.rest, t.restBuf)
+	return ns, ok
 }
 
 // exactClocks reports whether the CPU time of processes is kept up to date at least

@@ -195,6 +195,7 @@ func (g *group) goAhead() (ok bool) {
 	}
 	if a.ByClock {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood
+		g.dozing.on = false
 		for _, th := range g.threads {
 			th.blind = a.Ticks > 0
 		}
@@ -307,6 +308,7 @@ func (g *group) catchUp(th *thread) {
 
 // settleAll is for where no look at the threads comes after it.
 func (g *group) settleAll() {
+	g.dozing.on = false
 	for _, th := range g.threads {
 		g.giveUp(th)
 		if th.blind {

@@ -44,6 +44,7 @@ type group struct {
 	turn    int        // index of the thread that comes first of those that sleep
 	held    stack.Time // since when Pause holds, 0: it does not
 	ahead   ahead
+	dozing  dozing
 	late    LateTracer // nil: there is none
 }
 
@@ -94,7 +95,7 @@ func (g *group) stop() {
 }
 
 // idle is how long a group without threads sleeps; a wake ends it.
-const idle = 1_000_000_000
+const idle = 60_000_000_000
 
 // reapEvery is how often a group looks for threads that stop after their
 // deadline, so that none of them stands still for long.
@@ -243,14 +244,25 @@ func (g *group) round(now stack.Time) {
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	g.visitAll(true, 0, end)
+	slept := g.tracer.Now()
+	byClock := g.dozeOn(slept)
+	var was dozed
+	known := false
+	if !byClock && g.dozing.rest == 0 {
+		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
+	}
 	// Those that sleep come in turn: the round goes on where time was up in the
 	// one before.
 	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
 	g.turn = g.visitAll(false, g.turn, until)
+	if !byClock {
+		g.dozeAgain(was, known)
+	}
 	kept := g.threads[:0]
 	for _, th := range g.threads {
 		th.done = false
 		if th.ended {
+			g.s.doze.drop(th)
 			th.file.Close()
 			g.size.Add(-1)
 			g.s.gone(th)
@@ -276,7 +288,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	for i := range n {
 		at := (from + i) % n
 		th := g.threads[at]
-		if th.active != active || th.done {
+		if th.active != active || th.done || active && g.sleeps(th) {
 			continue
 		}
 		if g.stopping.Load() {
@@ -289,6 +301,18 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		g.visit(th, late)
 	}
 	return next
+}
+
+// sleeps tells, of a thread that was never looked at, whether it is one of those that
+// sleep: of many that are new, those that run are not to wait for all others.
+func (g *group) sleeps(th *thread) bool {
+	if th.started || th.firstAt != 0 || len(g.threads) <= fewSleep {
+		return false
+	}
+	var call stack.Call
+	running, err := th.file.Call(&call)
+	th.active = err != nil || running
+	return !th.active
 }
 
 // next sets the clock to the next tick. Ticks that have passed whole meanwhile
@@ -332,6 +356,9 @@ func (g *group) visit(th *thread, late bool) {
 		g.failed(th, err)
 		return
 	}
+	if g.sample.Way != stack.WayUnrun {
+		g.wakes(th)
+	}
 	g.heldBy(th, th.state == stack.StateTraced)
 	th.steadily(&g.sample)
 }
@@ -343,6 +370,9 @@ func (g *group) failed(th *thread, err error) {
 	case errors.Is(err, ErrGone):
 		g.endThread(th, stack.WhyGone)
 		return
+	}
+	g.wakes(th)
+	switch {
 	case errors.Is(err, errUnsure):
 		g.miss(th, g.tracer.Now(), 1)
 		return
@@ -406,6 +436,7 @@ func (g *group) end() (free bool) {
 	g.tracer.Close()
 	g.takeIncoming()
 	for _, th := range g.threads {
+		g.s.doze.drop(th)
 		th.file.Close()
 	}
 	return free

@@ -32,6 +32,11 @@ func (g *group) later(th *thread, now stack.Time) bool {
 	if len(th.coming) == 0 {
 		return false
 	}
+	// It may have come since the round began, and run on: then it is asked anew.
+	g.tracer.Reap()
+	if g.arrivals(); len(th.coming) == 0 {
+		return false
+	}
 	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
 		// One that sleeps where it cannot be woken (vfork) cannot stop either, and is
 		// read without a stop.

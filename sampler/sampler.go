@@ -112,6 +112,7 @@ type Sampler struct {
 	ivl     atomic.Int64
 	execs   atomic.Uint64
 	yielded atomic.Bool // to another tracer
+	doze    doze
 
 	groupInit func(*group) error // group.init, but in tests
 	wall      func() time.Time   // time.Now, but in tests
@@ -149,6 +150,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s := &Sampler{cfg: cfg, target: t, threads: map[stack.TID]*thread{}, names: map[stack.TID]string{}, roles: map[string]bool{}, poke: make(chan struct{}, 1)}
 	s.ivl.Store(int64(cfg.Interval))
 	s.chosen.Store(cfg.Selection)
+	s.doze.target, _ = t.(DozeTarget)
 	s.groupInit, s.wall = (*group).init, time.Now
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
@@ -221,9 +223,9 @@ func (s *Sampler) Run(ctx context.Context) error {
 }
 
 // followEvery is how soon a new thread is seen: an interval, but not more
-// often than every 20 ms nor more rarely than every 100 ms.
+// often than every 20 ms nor more rarely than every 200 ms.
 func (s *Sampler) followEvery() time.Duration {
-	return min(max(s.cfg.Interval, 20*time.Millisecond), 100*time.Millisecond)
+	return min(max(s.Interval(), 20*time.Millisecond), 200*time.Millisecond)
 }
 
 // restFor is how many times followEvery the threads are left alone while the
@@ -237,9 +239,9 @@ func (s *Sampler) follow(ctx context.Context) error {
 	var tids, before []stack.TID
 	var was *Selection
 	var known roster
-	every := s.followEvery()
 	var whole time.Time // the last time that names were read
 	for {
+		every := s.followEvery()
 		if stamp, err := s.target.Stamp(); err == nil {
 			s.stamp.Store(stamp) // before the list: a change after this is seen
 		}
@@ -276,9 +278,9 @@ func (s *Sampler) follow(ctx context.Context) error {
 func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 	seen := s.peeks.Load()
 	for n := range restFor {
-		wait := every
+		wait := every/4 + background.Until(every)
 		if n > 0 {
-			wait = (restFor - 1) * every // somebody peeks
+			wait = (restFor-2)*every + background.Until(every) // somebody peeks
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -301,7 +303,7 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 // whether the list of threads has to be read.
 func (s *Sampler) peek(now stack.Time) {
 	last := s.peeked.Load()
-	if int64(now)-last < int64(s.followEvery()) || !s.peeked.CompareAndSwap(last, int64(now)) {
+	if int64(now)-last < int64(s.followEvery())*3/4 || !s.peeked.CompareAndSwap(last, int64(now)) {
 		return
 	}
 	s.peeks.Add(1)
@@ -375,6 +377,7 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	}
 	at := s.wall()
 	th := newThread(in, t, s.cfg.Start(in))
+	s.doze.add(th)
 	th.added = at // what passes until the first look is missing in the recording
 	g := s.groups[0]
 	if !in.Main {

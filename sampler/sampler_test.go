@@ -128,6 +128,8 @@ type fakeTarget struct {
 	traced  atomic.Bool
 	ahead   bool // its tracers can go ahead
 	queue   bool // its threads wait for CPUs
+	doze    bool // it has a clock of threads that doze
+	asked   int  // how often that was asked for
 
 	mu    sync.Mutex
 	taken []stack.TID

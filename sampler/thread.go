@@ -38,19 +38,21 @@ type thread struct {
 	counters Counters
 	// delayed: the timeout of a call was made to start anew by a stop, before
 	// which the thread had been given a CPU so many times. 0: it was not.
-	delayed uint64
-	firstAt stack.Time // of the first look that found it running and took no sample
-	state   stack.State
-	call    stack.Call
-	started bool
-	missed  bool         // what it waits for was not asked in the last round, for want of time
-	blind   bool         // ticks of Ahead.ByClock are still to be confirmed
-	coming  []stack.Time // ticks whose sample is still to come
-	behind  int64        // ticks left out since
-	steady  int          // how many samples in a row were had like the one before
-	way     stack.Way
-	owed    int64  // ns of waiting for a CPU that no sample has stood for yet
-	sp      uint64 // of a blocked thread, for Waits
+	delayed   uint64
+	firstAt   stack.Time // of the first look that found it running and took no sample
+	state     stack.State
+	call      stack.Call
+	started   bool
+	missed    bool         // what it waits for was not asked in the last round, for want of time
+	blind     bool         // ticks of Ahead.ByClock are still to be confirmed
+	coming    []stack.Time // ticks whose sample is still to come
+	behind    int64        // ticks left out since
+	steady    int          // how many samples in a row were had like the one before
+	dozes     bool         // see doze.go
+	dozeAfter int          // of steady; 0: that of all
+	way       stack.Way
+	owed      int64  // ns of waiting for a CPU that no sample has stood for yet
+	sp        uint64 // of a blocked thread, for Waits
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
@@ -106,7 +107,7 @@ func (f *Flight) Run(ctx context.Context) (ended bool, err error) {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- f.smp.Run(ctx) }()
-	tick := time.NewTicker(tidyEvery)
+	tick := time.NewTimer(background.Until(tidyEvery))
 	defer tick.Stop()
 	for {
 		select {
@@ -114,6 +115,7 @@ func (f *Flight) Run(ctx context.Context) (ended bool, err error) {
 			return ctx.Err() == nil, err
 		case <-tick.C:
 			f.tidy()
+			tick.Reset(background.Until(tidyEvery))
 		}
 	}
 }

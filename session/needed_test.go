@@ -13,13 +13,26 @@ import (
 // Threads that sleep are read once and then left alone: no stop, and nothing
 // read while they have not run. The ones beside them that run are stopped, and
 // in time. The recording says of each sample how it was had. SLIVER_LONG=1 has
-// 1,000 threads.
+// 1,000 threads, and wants less than 1 % of the ticks of those that run to be late in
+// one of three recordings: the machine may be busy with something else in the others.
 func TestOnlyWhenNeeded(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	sleepers, samples := 100, uint64(6_000)
-	if long() {
-		sleepers, samples = 1000, 500_000
+	if !long() {
+		onlyWhenNeeded(t, 100, 6_000)
+		return
 	}
+	least := 1.
+	for range 3 {
+		if least = min(least, onlyWhenNeeded(t, 1000, 1_500_000)); least < .01 {
+			return
+		}
+	}
+	t.Errorf("%.2f %% of the ticks of threads that run were late in the best of three recordings", 100*least)
+}
+
+// onlyWhenNeeded records so many threads of which eight run, for so many samples, and
+// returns which share of the ticks of the eight was late.
+func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	const running = 8
 	prog := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", fmt.Sprint(sleepers-running), "--running",
 		fmt.Sprint(running), "--seconds", "600", "--wait-go")
@@ -44,8 +57,9 @@ func TestOnlyWhenNeeded(t *testing.T) {
 		sum.Read += th.Read
 		sum.Late += th.Late
 	}
+	late = float64(run.Late) / float64(max(run.Samples+run.Late, 1))
 	t.Logf("%d threads that run: %d samples, %d late (%.2f %%); %d that sleep: %d stops, %d read, %d unrun, %d late; %.2f s of CPU time in %.2f s",
-		stopped, run.Samples, run.Late, 100*float64(run.Late)/float64(max(run.Samples+run.Late, 1)), len(st.Threads)-stopped, sleep.Stops,
+		stopped, run.Samples, run.Late, 100*late, len(st.Threads)-stopped, sleep.Stops,
 		sleep.Read, sleep.Unrun, sleep.Late, float64(st.SelfCPU)/1e9, float64(st.At-rec.Process.Clocks.Monotonic)/1e9)
 	if sleep.Stops > 2 { // a thread may be met on its way to sleep
 		t.Errorf("%d stops of threads that sleep", sleep.Stops)
@@ -67,4 +81,5 @@ func TestOnlyWhenNeeded(t *testing.T) {
 	if ways[stack.WayStop] == 0 || ways[stack.WayUnrun] == 0 || total.Stops+total.Unrun+total.Read != total.Samples {
 		t.Errorf("ways of the events %v, accounts %+v", ways, total)
 	}
+	return late
 }

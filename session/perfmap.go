@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -21,6 +22,8 @@ const (
 	// GDB's JIT interface looked at: an entry's time is known to that, and better
 	// where it was the last one written.
 	lookEvery = 50 * time.Millisecond
+	// beginEvery is how often it is looked whether there is any code of its own.
+	beginEvery = 500 * time.Millisecond
 	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
 	// of it is read and kept at once.
 	maxPerfMap = 192 << 20
@@ -82,9 +85,8 @@ func newPerfMap(p *target.Process, l *live.Target, m *modules, take func(trace.C
 
 func (x *perfMap) run() {
 	defer close(x.done)
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTimer(0)
 	defer tick.Stop()
-	x.look(false)
 	for {
 		select {
 		case <-x.stop:
@@ -92,6 +94,11 @@ func (x *perfMap) run() {
 		case <-tick.C:
 		}
 		x.look(false)
+		every := lookEvery
+		if !madeCode(x.live.Maps()) {
+			every = beginEvery
+		}
+		tick.Reset(background.Until(every))
 	}
 }
 

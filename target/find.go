@@ -17,12 +17,45 @@ type Found struct {
 	Start uint64   // clock ticks after boot
 }
 
-// Find returns the processes of the calling user that match wants, oldest first
-// (of all users for root, and for whoever has CAP_SYS_PTRACE); kernel threads,
-// zombies and this program itself are left out.
-func Find(match func(*Found) bool) ([]Found, error) {
+// Finder searches again and again for the same kind of process. One that it has seen
+// and does not want is looked at more and more rarely: there may be thousands of them.
+type Finder struct {
+	match func(*Found) bool
+	turn  int
+	seen  map[int]unwanted
+}
+
+// unwanted is when to look at such a process again, and after how many searches more
+// if it is unwanted then.
+type unwanted struct{ turn, gap int }
+
+// maxGap bounds how many searches long one that changes its name or group is missed.
+const maxGap = 16
+
+// NewFinder searches for processes that match wants.
+func NewFinder(match func(*Found) bool) *Finder {
+	return &Finder{match: match, seen: map[int]unwanted{}}
+}
+
+// Find returns those there are of the calling user, oldest first (of all users for
+// root, and for whoever has CAP_SYS_PTRACE); kernel threads, zombies and this program
+// itself are left out.
+func (x *Finder) Find() ([]Found, error) {
 	var out []Found
-	err := eachOwn(func(pid int, st *Stat) {
+	x.turn++
+	before := x.seen
+	x.seen = make(map[int]unwanted, len(before))
+	skip := func(pid int) bool {
+		u, ok := before[pid]
+		if ok && x.turn < u.turn {
+			x.seen[pid] = u
+			return true
+		}
+		gap := min(max(2*u.gap, 1), maxGap)
+		x.seen[pid] = unwanted{x.turn + gap, gap} // unless it is wanted
+		return false
+	}
+	err := eachOwn(skip, func(pid int, st *Stat) {
 		f := Found{PID: pid, Comm: st.Comm, Start: st.Start}
 		dir := "/proc/" + strconv.Itoa(pid)
 		if exe, err := os.Readlink(dir + "/exe"); err == nil {
@@ -31,7 +64,8 @@ func Find(match func(*Found) bool) ([]Found, error) {
 		if b, err := os.ReadFile(dir + "/cgroup"); err == nil {
 			f.Units = unitsOf(string(b))
 		}
-		if match(&f) {
+		if x.match(&f) {
+			delete(x.seen, pid)
 			out = append(out, f)
 		}
 	})

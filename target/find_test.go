@@ -1,7 +1,7 @@
 package target
 
 import (
-	"slices"
+	"os"
 	"testing"
 )
 
@@ -45,8 +45,55 @@ func TestNamed(t *testing.T) {
 	if _, err := Named("["); err == nil {
 		t.Error("a pattern that cannot be read is taken")
 	}
-	found, err := Find(func(f *Found) bool { return f.PID == 1 })
-	if err != nil || slices.ContainsFunc(found, func(f Found) bool { return f.PID != 1 || f.Comm == "" }) {
-		t.Errorf("%+v, %v", found, err)
+}
+
+// A process that is wanted is found each time; one that is not is looked at more and
+// more rarely, but is not forgotten.
+func TestFinder(t *testing.T) {
+	if os.Getpid() == 1 {
+		t.Skip("this is the process that is looked for")
+	}
+	looked, wanted := 0, false
+	x := NewFinder(func(f *Found) bool {
+		if f.PID != 1 {
+			return false
+		}
+		looked++
+		if f.Comm == "" || f.Start == 0 && f.Exe == "" {
+			t.Errorf("%+v", f)
+		}
+		return wanted
+	})
+	turns := 0
+	find := func() int {
+		turns++
+		found, err := x.Find()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	for range 4 * maxGap {
+		if find() != 0 {
+			t.Fatal("found what was not wanted")
+		}
+	}
+	if looked == 0 {
+		t.Skip("process 1 is another user's")
+	}
+	// At 1, 2, 4, 8, 16, and then each 16th time.
+	if looked < 5 || looked > 9 {
+		t.Errorf("%d looks in %d searches", looked, turns)
+	}
+	wanted = true
+	for n := 0; find() == 0; n++ {
+		if n == maxGap {
+			t.Fatal("not found any more")
+		}
+	}
+	for range 3 {
+		if find() != 1 {
+			t.Error("lost")
+		}
 	}
 }

@@ -19,13 +19,13 @@ type Running struct {
 func Own(window time.Duration) ([]Running, error) {
 	type before struct{ ticks uint64 }
 	first := map[int]before{}
-	if err := eachOwn(func(pid int, st *Stat) { first[pid] = before{st.UTime + st.STime} }); err != nil {
+	if err := eachOwn(nil, func(pid int, st *Stat) { first[pid] = before{st.UTime + st.STime} }); err != nil {
 		return nil, err
 	}
 	from := time.Now()
 	time.Sleep(window)
 	var out []Running
-	err := eachOwn(func(pid int, st *Stat) {
+	err := eachOwn(nil, func(pid int, st *Stat) {
 		b, ok := first[pid]
 		if !ok {
 			return
@@ -42,7 +42,8 @@ func Own(window time.Duration) ([]Running, error) {
 	return out, err
 }
 
-func eachOwn(visit func(pid int, st *Stat)) error {
+// eachOwn visits such processes; skip, if not nil, leaves some out at little cost.
+func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
 		return err
@@ -51,7 +52,7 @@ func eachOwn(visit func(pid int, st *Stat)) error {
 	all := uid == 0 || hasCap(capSysPtrace)
 	for _, n := range names {
 		pid, err := strconv.Atoi(n.Name())
-		if err != nil || pid == os.Getpid() {
+		if err != nil || pid == os.Getpid() || skip != nil && skip(pid) {
 			continue
 		}
 		dir := "/proc/" + n.Name()

@@ -56,11 +56,11 @@ func (g *governor) next(share float64) (d time.Duration, changed bool) {
 		return g.now, false
 	}
 	g.unsteady, g.passed = false, 0
-	const most, aim, least = 2, .9, .8 // of the budget; between least and 1 it stays as it is
+	const most, aim, least, over = 2, .8, .7, .9 // of the budget; between least and over it stays as it is
 	r := share / g.budget
 	d = g.now
 	switch {
-	case r > 1:
+	case r > over:
 		d = min(time.Duration(float64(d)*min(r/aim, most)), g.base*mostStretch)
 	case r < least && d > g.base:
 		d = max(time.Duration(float64(d)*max(r/aim, 1./most)), g.base)

@@ -14,7 +14,7 @@ func TestGovernor(t *testing.T) {
 		low, high   time.Duration
 	}{
 		{0, .01, 20 * ms, 20 * ms},
-		{.005, .024, 20 * ms, 20 * ms},
+		{.005, .021, 20 * ms, 20 * ms},
 		{0, .06, 40 * ms, 50 * ms},
 		{.005, .16, 120 * ms, 170 * ms},
 		{.02, .9, 200 * ms, 200 * ms},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
@@ -105,7 +106,7 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	}()
 	dumped := make(chan struct{})
 	go t.dumper(ctx, dumped)
-	tick := time.NewTicker(t.every())
+	tick := time.NewTimer(background.Until(t.every()))
 	defer tick.Stop()
 	for running := true; running; {
 		select {
@@ -117,8 +118,8 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 				if e := t.reload(); e != nil {
 					w.log.Error("cannot use the new triggers", "error", e)
 				}
-				tick.Reset(t.every())
 			}
+			tick.Reset(background.Until(t.every()))
 		}
 	}
 	if err == nil && ended {

@@ -402,11 +402,9 @@ func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command,
 		wanted, what = append(wanted, target.InUnit(unit)), append(what, "processes of unit "+unit)
 	}
 	s.What = strings.Join(what, ", ")
-	s.Find = func() ([]target.Found, error) {
-		return target.Find(func(f *target.Found) bool {
-			return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
-		})
-	}
+	s.Find = target.NewFinder(func(f *target.Found) bool {
+		return slices.ContainsFunc(wanted, func(is func(*target.Found) bool) bool { return is(f) })
+	}).Find
 	return s, nil, nil
 }
 

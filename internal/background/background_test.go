@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -103,4 +104,19 @@ func TestNotLowered(t *testing.T) {
 		return true
 	})
 	<-done
+}
+
+// Whoever waits for the next moment of the same kind wakes at the same time.
+func TestUntil(t *testing.T) {
+	const apart = time.Hour
+	a := time.Now().Add(Until(apart))
+	b := time.Now().Add(Until(apart))
+	if d := b.Sub(a).Abs(); d > time.Minute && d < apart-time.Minute {
+		t.Errorf("two moments %v apart", d)
+	}
+	for range 100 {
+		if d := Until(time.Millisecond); d <= 0 || d > time.Millisecond {
+			t.Errorf("%v until the next millisecond", d)
+		}
+	}
 }

@@ -1,0 +1,101 @@
+package sampler
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// RestCPU is what the kernel knows: see foreseer.clock.
+func (f *fakeTarget) RestCPU(but []Thread) (sum int64, ok bool) {
+	if !f.doze {
+		return 0, false
+	}
+	f.asked++
+	for _, th := range f.threads {
+		if slices.Contains(but, Thread(th)) {
+			continue
+		}
+		c, running, _ := th.at(th.tr.now)
+		if before, ran, _ := th.at(th.tr.now - 10*ms); running && !ran {
+			c = before
+		}
+		sum += c.CPU
+	}
+	return sum, true
+}
+
+// Of many threads that sleep beside some that run, most ticks are had by a clock. What
+// the samples say is true still, of those that run none is late for it, and of a thread
+// that wakes, ticks that are not known are counted as late.
+func TestDoze(t *testing.T) {
+	for seed := range uint64(40) {
+		r := rand.New(rand.NewPCG(seed, 3))
+		const until = 6000 * ms
+		f := &fakeTarget{until: until, doze: true}
+		scripts := map[stack.TID][]stack.Time{}
+		sleepers := fewSleep + 1 + r.IntN(30)
+		for i := range sleepers {
+			times := []stack.Time{0}
+			for t := stack.Time(0); r.IntN(4) == 0 && t < until; {
+				t += stack.Time(r.Int64N(int64(3000 * ms)))
+				times = append(times, t)
+				t += stack.Time(r.Int64N(int64(40 * ms)))
+				times = append(times, t)
+			}
+			scripts[stack.TID(i+2)] = times
+		}
+		runners := 1 + r.IntN(3)
+		for i := range runners {
+			scripts[stack.TID(sleepers+i+2)] = []stack.Time{0, 0} // without end
+		}
+		if r.IntN(2) == 0 { // and one that is always on its way from one to the other
+			runners++
+			times := []stack.Time{0}
+			for t := 7 * ms; t < until; t += 7 * ms {
+				times = append(times, t)
+			}
+			scripts[stack.TID(sleepers+runners+1)] = times
+		}
+		for tid := range stack.TID(len(scripts)) {
+			f.threads = append(f.threads, turns(tid+2, scripts[tid+2]))
+		}
+		cfg := Config{Interval: time.Duration(1+r.IntN(15)) * time.Millisecond}
+		_, sinks, accounts := sampleAll(t, f, cfg)
+		ticks := int64(until) / int64(cfg.Interval)
+		if f.asked*2 < int(ticks) {
+			t.Errorf("seed %d: the clock was asked in %d of %d ticks", seed, f.asked, ticks)
+		}
+		for _, th := range f.threads {
+			last := stack.Time(0)
+			for i, x := range sinks[th.tid].samples {
+				c, running, _ := th.at(x.Time)
+				if x.Time <= last {
+					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
+				}
+				last = x.Time
+				if x.Way == stack.WayUnrun && (running || c.Switches != x.Switches) {
+					t.Fatalf("seed %d: thread %d: at %v it is said not to have run", seed, th.tid, time.Duration(x.Time))
+				}
+			}
+			a := accounts[th.tid]
+			if got := int64(a.Samples + a.Late); got < ticks-1 || got > ticks+3 {
+				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
+			}
+			wakes := uint64(len(scripts[th.tid]) / 2)
+			if int(th.tid) > sleepers+1 {
+				wakes = 0
+			}
+			blind := uint64(blindFor/int64(cfg.Interval)) + 2
+			if a.Late > wakes*blind {
+				t.Errorf("seed %d: thread %d woke %d times, and %d ticks are late", seed, th.tid, wakes, a.Late)
+			}
+			if g := sinks[th.tid].gaps[stack.WhyLate]; g != int64(a.Late)*int64(cfg.Interval) {
+				t.Errorf("seed %d: thread %d: gaps of %d ns for %d late ticks", seed, th.tid, g, a.Late)
+			}
+		}
+	}
+}
