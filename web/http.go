@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"embed"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -15,18 +16,25 @@ import (
 	"net/http"
 	"path"
 	"strings"
+	"sync"
 	"time"
 )
 
 //go:embed dist
 var dist embed.FS
 
-// assets are the page's files, compressed once.
-type assets struct{ files map[string]*asset }
+// assets are the page's files, each compressed when it is first asked for.
+type assets struct {
+	files  map[string]*asset
+	policy string
+}
 
 type asset struct {
-	body, zipped []byte
-	etag, ctype  string
+	body  []byte
+	ctype string
+	etag  func() string
+	// zipped is nil where that is no shorter.
+	zipped func() []byte
 }
 
 var types = map[string]string{
@@ -45,16 +53,10 @@ func loadAssets() (*assets, error) {
 		if err != nil {
 			return err
 		}
-		sum := sha256.Sum256(b)
-		f := &asset{body: b, etag: `"` + hex.EncodeToString(sum[:12]) + `"`, ctype: types[path.Ext(p)]}
+		f := &asset{body: b, ctype: types[path.Ext(p)], etag: sync.OnceValue(func() string { return etagOf(b) }),
+			zipped: sync.OnceValue(func() []byte { return zip(b) })}
 		if f.ctype == "" {
 			f.ctype = "application/octet-stream"
-		}
-		var z bytes.Buffer
-		w, _ := gzip.NewWriterLevel(&z, gzip.BestSpeed) // the level is valid
-		_, _ = w.Write(b)
-		if w.Close() == nil && z.Len() < len(b) {
-			f.zipped = z.Bytes()
 		}
 		a.files["/"+strings.TrimPrefix(p, "dist/")] = f
 		return nil
@@ -65,14 +67,39 @@ func loadAssets() (*assets, error) {
 	if a.files["/index.html"] == nil {
 		return nil, errors.New("this program was built without its page")
 	}
+	a.policy = policyOf(a.files["/index.html"].body)
 	return a, nil
 }
 
-// policy of our own pages: nothing from elsewhere, nothing inline. Symbol
-// names are text to the page, and were one ever to reach HTML, it could run
-// nothing.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data: blob:; font-src 'self'; " +
-	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+func etagOf(b []byte) string {
+	sum := sha256.Sum256(b)
+	return `"` + hex.EncodeToString(sum[:12]) + `"`
+}
+
+func zip(b []byte) []byte {
+	var z bytes.Buffer
+	w, _ := gzip.NewWriterLevel(&z, gzip.BestSpeed) // the level is valid
+	_, _ = w.Write(b)
+	if w.Close() != nil || z.Len() >= len(b) {
+		return nil
+	}
+	return z.Bytes()
+}
+
+// policyOf is the policy of our own page: nothing from elsewhere, nothing inline
+// but the one style sheet that is in it, by its hash. Symbol names are text to
+// the page, and were one ever to reach HTML, it could run nothing.
+func policyOf(page []byte) string {
+	style := "'self'"
+	if _, rest, ok := bytes.Cut(page, []byte("<style>")); ok {
+		if css, _, ok := bytes.Cut(rest, []byte("</style>")); ok {
+			sum := sha256.Sum256(css)
+			style = "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+		}
+	}
+	return "default-src 'none'; script-src 'self'; style-src " + style + "; img-src 'self' data: blob:; font-src 'self'; " +
+		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+}
 
 // speedscopePolicy lets the embedded speedscope style itself.
 const speedscopePolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
@@ -94,7 +121,7 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /", s.servePage)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
-		p := policy
+		p := s.page.policy
 		if strings.HasPrefix(r.URL.Path, "/speedscope/") {
 			p = speedscopePolicy
 		}
@@ -165,17 +192,19 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 	}
 	h := w.Header()
 	h.Set("Content-Type", f.ctype)
-	h.Set("ETag", f.etag)
+	h.Set("ETag", f.etag())
 	h.Set("Cache-Control", "no-cache")
 	h.Set("Vary", "Accept-Encoding")
-	if r.Header.Get("If-None-Match") == f.etag {
+	if r.Header.Get("If-None-Match") == f.etag() {
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	body := f.body
-	if f.zipped != nil && strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
-		h.Set("Content-Encoding", "gzip")
-		body = f.zipped
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		if z := f.zipped(); z != nil {
+			h.Set("Content-Encoding", "gzip")
+			body = z
+		}
 	}
 	h.Set("Content-Length", fmt.Sprint(len(body)))
 	_, _ = w.Write(body)

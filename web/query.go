@@ -36,6 +36,7 @@ type query struct {
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
+	Kinds    string   `json:"kinds,omitempty"` // of the calls that count, a comma list; "": all
 }
 
 type where struct {
@@ -61,6 +62,21 @@ func (q *query) check() error {
 	return nil
 }
 
+// kinds are those that a query names.
+func (f *feed) kinds(q *query) (store.Kinds, error) {
+	if q.Kinds == "" {
+		return 0, nil
+	}
+	k, err := trace.ParseKinds(q.Kinds)
+	if err != nil {
+		return 0, err
+	}
+	if !f.st.Sift(store.Kinds(k)) {
+		return 0, fmt.Errorf("this has been looked at with %d sets of kinds already; use one of them", store.MaxSifted)
+	}
+	return store.Kinds(k), nil
+}
+
 func (f *feed) where(w *store.Where) *where {
 	if w == nil {
 		return nil
@@ -77,9 +93,13 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	if f == nil {
 		return nil, errors.New("there is no recording to compare with")
 	}
+	kinds, err := f.kinds(q)
+	if err != nil {
+		return nil, err
+	}
 	switch q.Op {
 	case "detail":
-		return f.detail(q)
+		return f.detail(q, kinds)
 	case "loads":
 		return f.loads(q), nil
 	case "names":
@@ -96,23 +116,23 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	t0, t1 := q.span(f)
 	switch q.Op {
 	case "slices":
-		return f.slices(q, t0, t1)
+		return f.slices(q, t0, t1, kinds)
 	case "tree":
-		t := f.st.Tree(t0, t1, q.Threads, store.TreeOptions{InTime: q.Mode == "time", ByThread: q.ByThread, Max: q.Max})
+		t := f.st.Tree(t0, t1, q.Threads, store.TreeOptions{InTime: q.Mode == "time", ByThread: q.ByThread, Max: q.Max, Kinds: kinds})
 		return newTree(f, t, q.Src > 0 || q.From != 0), nil
 	case "calls":
 		var near *store.Where
 		if q.Near != nil {
 			near = &store.Where{Seq: q.Near.Thread, Depth: q.Near.Depth, Start: clampTime(q.Near.Start) + f.base}
 		}
-		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near)
+		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near, kinds)
 		return callsReply{c.Count, c.Total, c.Min, c.Median, c.Max, c.Hist[:], f.where(c.Prev), f.where(c.Next), f.where(c.Longest)}, nil
 	case "hits":
 		fns := map[uint32]bool{}
 		for _, x := range q.Funcs {
 			fns[x] = true
 		}
-		h := f.st.HitsOf(fns, t0, t1, q.Threads)
+		h := f.st.HitsOf(fns, t0, t1, q.Threads, kinds)
 		return hitsReply{h.Count, h.Total, f.where(h.First), h.Funcs}, nil
 	case "waits":
 		return f.waits(q, t0, t1), nil
@@ -275,6 +295,7 @@ type callReply struct {
 	Line    int      `json:"line,omitempty"`
 	Addr    string   `json:"addr,omitempty"`
 	Inlined bool     `json:"inlined,omitempty"`
+	Kind    string   `json:"kind,omitempty"`  // "": native
 	Inner   []string `json:"inner,omitempty"` // inlined into it where it was last, outermost first
 	Start   float64  `json:"start"`
 	End     float64  `json:"end"`
@@ -305,13 +326,13 @@ type detailReply struct {
 	Gap      *laneReply  `json:"gap,omitempty"`
 }
 
-func (f *feed) detail(q *query) (*detailReply, error) {
+func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 	t := f.st.Lookup(q.Thread)
 	if t == nil {
 		return nil, fmt.Errorf("there is no thread %d", q.Thread)
 	}
 	at := clampTime(q.At) + f.base
-	calls, lanes := t.Stack(at, q.Depth)
+	calls, lanes := t.Stack(at, q.Depth, kinds)
 	r := &detailReply{Thread: q.Thread, At: q.At, Interval: t.Interval(at), Calls: []callReply{}}
 	if r.Interval == 0 {
 		r.Interval = f.src.Process().Interval
@@ -319,7 +340,7 @@ func (f *feed) detail(q *query) (*detailReply, error) {
 	for _, c := range calls {
 		p := f.st.Names.Place(c.Place)
 		fn := f.st.Names.FuncAt(p.Func)
-		x := callReply{Depth: c.Depth, Func: p.Func, Name: fn.Name, Module: fn.Module, File: p.File, Line: p.Line, Inlined: p.Inlined,
+		x := callReply{Depth: c.Depth, Func: p.Func, Name: fn.Name, Module: fn.Module, File: p.File, Line: p.Line, Inlined: p.Inlined, Kind: fn.Kind,
 			Start: float64(c.Start - f.base), End: float64(c.End - f.base), Running: c.Running, Samples: c.Samples, CPU: c.CPU,
 			Wait: c.Wait, Self: c.Self}
 		if x.File == "" {
@@ -431,7 +452,7 @@ type sliceRow struct {
 const maxSlices = 200_000
 
 // slices is a view in JSON, for programs without a websocket.
-func (f *feed) slices(q *query, t0, t1 stack.Time) (*sliceReply, error) {
+func (f *feed) slices(q *query, t0, t1 stack.Time, kinds store.Kinds) (*sliceReply, error) {
 	r := &sliceReply{Threads: []sliceThread{}}
 	funcOf := f.st.Names.FuncOf()
 	n := 0
@@ -439,7 +460,7 @@ func (f *feed) slices(q *query, t0, t1 stack.Time) (*sliceReply, error) {
 		if q.Threads != nil && !contains(q.Threads, in.Seq) {
 			continue
 		}
-		var p store.Position
+		p := store.Position{Kinds: kinds}
 		v := f.st.Lookup(in.Seq).View(t0, t1, int64(q.Bin), nil, &p)
 		w := wireThread(f, &v, funcOf)
 		t := sliceThread{Seq: in.Seq, Rows: []sliceRow{}}

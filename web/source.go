@@ -155,13 +155,22 @@ func (l *loader) place(s *trace.Slice) uint32 {
 	id, ok := l.places[k]
 	if !ok {
 		fn := l.names.Func(&s.Frame)
+		kind := s.Loc.Word.Kind()
 		id = l.st.Names.Add(store.Place{
-			Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module)}),
-			File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined,
+			Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module), Kind: kindWord(kind)}),
+			File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined, Kind: kind,
 		})
 		l.places[k] = id
 	}
 	return id
+}
+
+// kindWord is a kind as pages are told it.
+func kindWord(k stack.Kind) string {
+	if k == stack.KindNative {
+		return ""
+	}
+	return k.String()
 }
 
 func (l *loader) module(i int) string {
@@ -433,7 +442,7 @@ func (a *asks) place(w event.Word, at stack.Time) uint32 {
 	if w.Kind() == stack.KindError {
 		name = fmt.Sprintf("[%s]", stack.Reason(w.Addr()))
 	}
-	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name}), Addr: w.Addr()})
+	id = a.st.Names.Add(store.Place{Func: a.st.Names.Func(store.Func{Name: name, Kind: kindWord(w.Kind())}), Addr: w.Addr(), Kind: w.Kind()})
 	a.places[w] = id
 	if a.namer != nil && w.Kind() != stack.KindError {
 		a.fresh = append(a.fresh, Word{w, at})
@@ -531,10 +540,10 @@ func (a *asks) placeOf(w *Word, frames []NameFrame) store.Place {
 		if name == "" {
 			name = fmt.Sprintf("%s+%#x", path.Base(f.Module), w.Word.Lookup())
 		}
-		return a.st.Names.Func(store.Func{Name: name, File: f.Defined, Line: f.Start, Module: f.Module})
+		return a.st.Names.Func(store.Func{Name: name, File: f.Defined, Line: f.Start, Module: f.Module, Kind: kindWord(w.Word.Kind())})
 	}
 	out := &frames[len(frames)-1]
-	p := store.Place{Func: fn(out), File: out.File, Line: out.Line, Addr: w.Word.Addr()}
+	p := store.Place{Func: fn(out), File: out.File, Line: out.Line, Addr: w.Word.Addr(), Kind: w.Word.Kind()}
 	for i := len(frames) - 2; i >= 0; i-- {
 		p.Inner = append(p.Inner, fn(&frames[i]))
 	}

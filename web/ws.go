@@ -46,15 +46,17 @@ type client struct {
 	wake chan struct{}
 	ask  chan *query
 
-	mu      sync.Mutex
-	want    *query   // a view not yet sent
-	replies [][]byte // JSON, ready to be sent
-	poked   bool
+	mu        sync.Mutex
+	want      *query      // a view not yet sent
+	wantKinds store.Kinds // of its calls
+	replies   [][]byte    // JSON, ready to be sent
+	poked     bool
 
 	feed *feed // what was shown when it came
 
 	// The writer's own.
 	view      *query
+	kinds     store.Kinds // of the view's calls
 	at        map[int]*viewed
 	names     int
 	version   uint64
@@ -70,6 +72,9 @@ type viewed struct {
 	pos     store.Position
 	settled bool // nothing in the view can change any more
 }
+
+// viewed begins to read a thread for the view.
+func (c *client) viewed() *viewed { return &viewed{pos: store.Position{Kinds: c.kinds}} }
 
 var upgrader = websocket.Upgrader{
 	HandshakeTimeout: headTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 32 << 10, Subprotocols: []string{wire.Protocol},
@@ -168,12 +173,17 @@ func (c *client) read() {
 			continue
 		}
 		if q.Op == "view" {
-			if err := q.check(); err != nil || len(q.Threads) > maxViewed {
+			err := q.check()
+			var kinds store.Kinds
+			if err == nil {
+				kinds, err = c.feed.kinds(q)
+			}
+			if err != nil || len(q.Threads) > maxViewed {
 				c.fail(q.ID, errors.Join(err, errors.New("a view that cannot be")))
 				continue
 			}
 			c.mu.Lock()
-			c.want = q
+			c.want, c.wantKinds = q, kinds
 			c.mu.Unlock()
 			c.signal()
 			continue
@@ -268,7 +278,7 @@ func (c *client) write() {
 // turn sends what there is to send.
 func (c *client) turn() error {
 	c.mu.Lock()
-	replies, want, poked := c.replies, c.want, c.poked
+	replies, want, kinds, poked := c.replies, c.want, c.wantKinds, c.poked
 	c.replies, c.want, c.poked = nil, nil, false
 	c.mu.Unlock()
 	every := statusPeriod
@@ -282,7 +292,7 @@ func (c *client) turn() error {
 		}
 	}
 	if want != nil {
-		c.view, c.blocked = want, 0
+		c.view, c.kinds, c.blocked = want, kinds, 0
 		if err := c.sendView(); err != nil {
 			return err
 		}
@@ -362,7 +372,7 @@ func (c *client) sendView() error {
 		if t == nil {
 			continue
 		}
-		p := &viewed{}
+		p := c.viewed()
 		v := t.View(t0, t1, int64(c.view.Bin), lit, &p.pos)
 		p.settled = v.Last >= t1
 		c.at[seq] = p
@@ -422,7 +432,7 @@ func (c *client) more(f *feed, fr *wire.Frame) (n int, lost *wire.Frame) {
 		}
 		p := c.at[seq]
 		if p == nil { // a thread that began since
-			p = &viewed{}
+			p = c.viewed()
 			c.at[seq] = p
 			t0, _ := c.view.span(f)
 			views = append(views, t.View(t0, t1, int64(c.view.Bin), lit, &p.pos))

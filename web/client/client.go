@@ -97,6 +97,7 @@ type Query struct {
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
+	Kinds    string   `json:"kinds,omitempty"` // of the calls that count: native, go, python, …, separated by commas; "": all
 }
 
 // Ask sends q and puts the answer into out, which has the shape that
@@ -111,6 +112,7 @@ type Func struct {
 	File   string `json:"file"`
 	Line   int    `json:"line"`
 	Module string `json:"module"`
+	Kind   string `json:"kind"` // "": native code
 }
 
 // Tree is a merged call tree in columns; node 0 is the root, parents come

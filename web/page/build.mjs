@@ -25,8 +25,12 @@ const css = await build({
   minify: true,
   write: false,
 });
-await writeFile(join(out, 'style.css'), css.outputFiles[0].contents);
-await writeFile(join(out, 'index.html'), await readFile(join(here, 'src', 'index.html')));
+// The style is in the page itself: its frame is painted without another request.
+const html = await readFile(join(here, 'src', 'index.html'), 'utf8');
+const [before, after, more] = html.split('<style></style>');
+if (after === undefined || more !== undefined || css.outputFiles[0].text.includes('</')) throw new Error('the style has no place in index.html');
+await writeFile(join(out, 'index.html'), before + '<style>' + css.outputFiles[0].text.trim() + '</style>' + after);
+await rm(join(out, 'style.css'), { force: true });
 await writeFile(join(out, 'icon.svg'), await readFile(join(here, 'src', 'icon.svg')));
 
 // speedscope as its authors built it, but for its example and its reader of

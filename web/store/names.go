@@ -1,6 +1,10 @@
 package store
 
-import "sync"
+import (
+	"sync"
+
+	"github.com/sliverprof/sliver/stack"
+)
 
 // Func is a function as the timeline tells functions apart.
 type Func struct {
@@ -8,6 +12,8 @@ type Func struct {
 	File   string `json:"file,omitempty"`
 	Line   int    `json:"line,omitempty"` // where it begins, 0 unknown
 	Module string `json:"module,omitempty"`
+	// Kind is a word for stack.Kind, "" for native code.
+	Kind string `json:"kind,omitempty"`
 }
 
 // Place is somewhere in code.
@@ -17,6 +23,7 @@ type Place struct {
 	Line    int
 	Addr    uint64 // in the target; 0 unknown
 	Inlined bool   // Func was inlined into its caller
+	Kind    stack.Kind
 	Inner   []uint32
 	// Inner are functions inlined into Func at this place, outermost first,
 	// where they have no slices of their own.
@@ -30,7 +37,8 @@ type Names struct {
 	byFunc  map[Func]uint32
 	places  []Place
 	funcOf  []uint32 // by place; replaced, not changed, when a place is renamed
-	version uint64   // changes when a known place gets another function
+	kindOf  []stack.Kind
+	version uint64 // changes when a known place gets another function
 }
 
 func newNames() *Names { return &Names{byFunc: map[Func]uint32{}} }
@@ -58,6 +66,7 @@ func (n *Names) Add(p Place) uint32 {
 	defer n.mu.Unlock()
 	n.places = append(n.places, p)
 	n.funcOf = append(n.funcOf, p.Func)
+	n.kindOf = append(n.kindOf, p.Kind)
 	return uint32(len(n.places) - 1)
 }
 
@@ -123,4 +132,14 @@ func (n *Names) FuncOf() []uint32 {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.funcOf[:len(n.funcOf):len(n.funcOf)]
+}
+
+// KindOf is the kind of a place, which stays whatever it is renamed to.
+func (n *Names) KindOf(i uint32) stack.Kind {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	if int(i) >= len(n.kindOf) {
+		return stack.KindNative
+	}
+	return n.kindOf[i]
 }

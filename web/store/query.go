@@ -20,10 +20,10 @@ type Call struct {
 	Self    int64 // ns without callees
 }
 
-// Stack returns the calls of t at a time, outermost first, down to depth (-1:
-// all of them), and the lanes there.
-func (t *Thread) Stack(at stack.Time, depth int) (calls []Call, lanes [Lanes]*Slice) {
-	s := t.look()
+// Stack returns the calls of t of some kinds at a time, outermost first, down
+// to depth (-1: all of them), and the lanes there.
+func (t *Thread) Stack(at stack.Time, depth int, k Kinds) (calls []Call, lanes [Lanes]*Slice) {
+	s := t.look(k)
 	for d := range s.rows {
 		if depth >= 0 && d > depth {
 			break
@@ -110,13 +110,14 @@ type Calls struct {
 const maxMedian = 1 << 16
 
 // CallsOf sums up the calls of fn that touch [t0, t1) in threads (nil: all);
-// near, if not nil, is the call whose neighbours are looked for.
-func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where) Calls {
+// near, if not nil, is the call whose neighbours are looked for. Depths are those
+// among calls of kinds k.
+func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where, k Kinds) Calls {
 	var c Calls
 	funcOf := s.Names.FuncOf()
 	var durs []int64
 	step := 1
-	s.every(threads, func(t *Thread, sn *snapshot) {
+	s.every(threads, k, func(t *Thread, sn *snapshot) {
 		for d := range sn.rows {
 			sn.each(d, t0, t1, func(x *Slice) {
 				if int(x.Place) >= len(funcOf) || funcOf[x.Place] != fn {
@@ -165,16 +166,16 @@ func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where
 func later(a, b Where) bool { return a.Start > b.Start || a.Start == b.Start && a.Depth > b.Depth }
 
 // every calls f with a snapshot of each of the threads (nil: all).
-func (s *Store) every(threads []int, f func(*Thread, *snapshot)) {
+func (s *Store) every(threads []int, k Kinds, f func(*Thread, *snapshot)) {
 	if threads == nil {
 		for _, t := range s.all() {
-			f(t, t.look())
+			f(t, t.look(k))
 		}
 		return
 	}
 	for _, seq := range threads {
 		if t := s.Lookup(seq); t != nil {
-			f(t, t.look())
+			f(t, t.look(k))
 		}
 	}
 }
@@ -187,15 +188,15 @@ type Hits struct {
 	Funcs map[uint32]int
 }
 
-// HitsOf finds the calls of fns that touch [t0, t1).
-func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int) Hits {
+// HitsOf finds the calls of fns and of kinds k that touch [t0, t1).
+func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, k Kinds) Hits {
 	h := Hits{Funcs: map[uint32]int{}}
 	funcOf := s.Names.FuncOf()
 	is := make([]bool, len(funcOf))
 	for p, f := range funcOf {
 		is[p] = fns[f]
 	}
-	s.every(threads, func(t *Thread, sn *snapshot) {
+	s.every(threads, k, func(t *Thread, sn *snapshot) {
 		var outer [][2]stack.Time // times already covered by hits further out, by time
 		for d := range sn.rows {
 			var here [][2]stack.Time
@@ -261,7 +262,7 @@ func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
 		place uint32
 	}
 	sums := map[key]*WaitSum{}
-	s.every(threads, func(t *Thread, sn *snapshot) {
+	s.every(threads, 0, func(t *Thread, sn *snapshot) {
 		note := func(l Lane, x Slice) {
 			a, b := max(x.Start, t0), min(x.End, t1, max(sn.last, x.Start))
 			if b <= a {

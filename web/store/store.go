@@ -38,6 +38,7 @@ type Store struct {
 	changed uint64
 	states  []State
 	byState map[State]uint32
+	sets    []Kinds // that Sift was asked for
 	locks   []Lock
 	byLock  map[Lock]uint32
 	lost    atomic.Uint64
@@ -202,6 +203,11 @@ func (s *Store) DropBefore(t stack.Time) {
 		}
 		for i := range th.lanes {
 			n += th.lanes[i].drop(t)
+		}
+		for _, x := range th.sifted {
+			for i := range x.rows {
+				n += x.rows[i].drop(t)
+			}
 		}
 		th.held -= n
 		th.dropped = max(th.dropped, t)

@@ -331,7 +331,7 @@ func TestCallsHitsAndWaits(t *testing.T) {
 		x.End(1000, pg)
 		x.Close(1000)
 	})
-	c := st.CallsOf(f, 0, store.Open, nil, &store.Where{Seq: 5, Depth: 1, Start: 400})
+	c := st.CallsOf(f, 0, store.Open, nil, &store.Where{Seq: 5, Depth: 1, Start: 400}, 0)
 	if c.Count != 3 || c.Total != 650 || c.Min != 50 || c.Max != 500 || c.Median != 100 {
 		t.Errorf("calls %+v", c)
 	}
@@ -345,7 +345,7 @@ func TestCallsHitsAndWaits(t *testing.T) {
 	if n != 3 {
 		t.Errorf("histogram of %d calls", n)
 	}
-	if h := st.HitsOf(map[uint32]bool{f: true}, 0, store.Open, nil); h.Count != 3 || h.Total != 600 || h.First.Start != 200 {
+	if h := st.HitsOf(map[uint32]bool{f: true}, 0, store.Open, nil, 0); h.Count != 3 || h.Total != 600 || h.First.Start != 200 {
 		t.Errorf("hits %+v: time inside an outer hit counts once", h)
 	}
 	w := st.Waits(0, store.Open, nil)
@@ -357,14 +357,14 @@ func TestCallsHitsAndWaits(t *testing.T) {
 			t.Errorf("wait %+v", x)
 		}
 	}
-	calls, lanes := th.Stack(520, -1)
+	calls, lanes := th.Stack(520, -1, 0)
 	if len(calls) != 3 || calls[1].Self != 450 || calls[0].Self != 900-600 || calls[1].Samples != 4 || calls[1].CPU != 120 || calls[1].Wait != 200 {
 		t.Errorf("stack %+v", calls)
 	}
 	if s := lanes[store.LaneState]; s == nil || st.State(s.Place).State != stack.StateRunning {
 		t.Errorf("state %+v", s)
 	}
-	if _, l := th.Stack(700, 0); l[store.LaneLock] == nil || st.Lock(l[store.LaneLock].Place).Holder != 77 {
+	if _, l := th.Stack(700, 0, 0); l[store.LaneLock] == nil || st.Lock(l[store.LaneLock].Place).Holder != 77 {
 		t.Errorf("lock lane %+v", l)
 	}
 }
@@ -440,9 +440,9 @@ func TestReadersDoNotDisturb(t *testing.T) {
 	for {
 		th.More(64, nil, &p)
 		st.Tree(0, store.Open, nil, store.TreeOptions{})
-		st.CallsOf(0, 0, store.Open, nil, nil)
+		st.CallsOf(0, 0, store.Open, nil, nil, 0)
 		st.Loads(0, 100_000, 10)
-		th.Stack(500, -1)
+		th.Stack(500, -1, 0)
 		select {
 		case <-done:
 			return

@@ -74,6 +74,7 @@ type Thread struct {
 	cpu     hist
 	version uint64
 	held    int // slices
+	sifted  []*sifted
 	dropped stack.Time
 	ended   bool
 	samples uint64
@@ -165,8 +166,12 @@ func (f *Feed) End(at stack.Time, place uint32) {
 	}
 	c := f.open[n]
 	f.open = f.open[:n]
-	f.rows[n].add(Slice{Start: c.start, End: at, Place: place, Samples: c.samples, CPU: float32(c.cpu), Wait: float32(c.wait)})
+	s := Slice{Start: c.start, End: at, Place: place, Samples: c.samples, CPU: float32(c.cpu), Wait: float32(c.wait)}
+	f.rows[n].add(s)
 	f.held++
+	for _, x := range f.sifted {
+		f.held += x.ended(f.store.Names, f.open, s)
+	}
 	if n > 0 {
 		p := &f.open[n-1]
 		p.samples += c.samples
@@ -321,11 +326,16 @@ type snapshot struct {
 	seen   stack.Time
 }
 
-// look takes a snapshot. Totals of open calls include their callees.
-func (t *Thread) look() *snapshot {
+// look takes a snapshot of the calls of some kinds. Totals of open calls include
+// their callees.
+func (t *Thread) look(k Kinds) *snapshot {
 	t.mu.Lock()
+	rows := t.rows
+	if k != 0 {
+		rows = t.sift(k).rows
+	}
 	s := &snapshot{
-		rows: append([]row(nil), t.rows...), open: append([]openCall(nil), t.open...),
+		rows: append([]row(nil), rows...), open: append([]openCall(nil), t.open...),
 		lanes: t.lanes, inLane: t.inLane, last: t.last, seen: t.seen,
 	}
 	t.mu.Unlock()
@@ -333,6 +343,18 @@ func (t *Thread) look() *snapshot {
 		s.open[i-1].samples += s.open[i].samples
 		s.open[i-1].cpu += s.open[i].cpu
 		s.open[i-1].wait += s.open[i].wait
+	}
+	if k != 0 {
+		kept := s.open[:0]
+		for _, o := range s.open {
+			if k.Has(t.store.Names.KindOf(o.place)) {
+				kept = append(kept, o)
+			}
+		}
+		s.open = kept
+		for len(s.rows) < len(kept) {
+			s.rows = append(s.rows, row{})
+		}
 	}
 	return s
 }

@@ -22,7 +22,8 @@ type TreeOptions struct {
 	InTime bool
 	// ByThread puts the threads below the root, with Func = ThreadFunc+seq.
 	ByThread bool
-	Max      int // nodes, 0 for DefaultNodes
+	Max      int   // nodes, 0 for DefaultNodes
+	Kinds    Kinds // of the calls that are in it
 }
 
 // ThreadFunc and more are no functions but threads: see TreeOptions.
@@ -58,7 +59,7 @@ func (s *Store) Tree(t0, t1 stack.Time, threads []int, o TreeOptions) *Tree {
 	b := &treeBuilder{t: &Tree{}, o: o, child: map[treeKey]int32{}, thin: int64(t1-t0) / 4096}
 	b.node(-1, 0)
 	funcOf := s.Names.FuncOf()
-	s.every(threads, func(t *Thread, sn *snapshot) {
+	s.every(threads, o.Kinds, func(t *Thread, sn *snapshot) {
 		root := int32(0)
 		if o.ByThread {
 			root = b.get(0, ThreadFunc+uint32(t.seq), true)

@@ -17,6 +17,7 @@ func LaneRow(l Lane) int { return 0xffff - int(l) }
 // Position is how far a reader has got in a thread: see Thread.View. The zero
 // value has read nothing.
 type Position struct {
+	Kinds   Kinds // whose calls it reads; for the reader to set before the first View
 	version uint64
 	rows    []int
 	lanes   [Lanes]int
@@ -38,7 +39,7 @@ func (t *Thread) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) Vie
 	t.mu.Lock()
 	p.version = t.version
 	t.mu.Unlock()
-	s := t.look()
+	s := t.look(p.Kinds)
 	v := View{Seq: t.seq, Last: s.last, Seen: s.seen}
 	p.rows = append(p.rows[:0], make([]int, len(s.rows))...)
 	p.set = true
@@ -78,7 +79,7 @@ func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	if same || !p.set {
 		return View{}, false
 	}
-	s := t.look()
+	s := t.look(p.Kinds)
 	v = View{Seq: t.seq, Last: s.last, Seen: s.seen}
 	next := func(r *row, at *int, depth int, lit []bool, open Slice, isOpen bool) {
 		out := Row{Depth: depth, Lost: max(r.gone-*at, 0)}

@@ -25,6 +25,7 @@ type fn struct {
 	lock    bool
 	chance  float64 // of calling something rather than working itself
 	inlined string  // a function inlined into it
+	kind    stack.Kind
 }
 
 const (
@@ -48,7 +49,7 @@ var funcs = []fn{
 	{name: "timers::expire(Clock::time_point)", file: "src/timers.cc", calls: []int{11, 12}, dur: 3 * ms, chance: .5},
 	{name: "json::parse(std::basic_string_view<char>)", file: "src/json/parse.cc", calls: []int{13, 13, 14}, dur: 6 * ms, chance: .8, inlined: "json::skip_space"},
 	{name: "sql::Connection::query(std::string const&)", file: "src/sql/connection.cc", calls: []int{16, 17}, dur: 14 * ms, chance: .9},
-	{name: "template::render(Page const&, Context&)", file: "src/template.cc", calls: []int{18, 11, 12}, dur: 9 * ms, chance: .7},
+	{name: "template::render(Page const&, Context&)", file: "src/template.cc", calls: []int{18, 11, 12}, dur: 9 * ms, chance: .7, kind: stack.KindPython},
 	{name: "tls::Record::decrypt(Span<uint8_t>)", file: "src/tls/record.cc", calls: []int{19}, dur: 4 * ms, chance: .6},
 	{name: "log::write(Level, char const*, ...)", file: "src/log.cc", calls: []int{20, 21}, dur: 2 * ms, chance: .6},
 	{name: "std::vector<Item, std::allocator<Item> >::push_back(Item&&)", calls: []int{22}, dur: 1 * ms, chance: .5},
@@ -58,7 +59,7 @@ var funcs = []fn{
 	{name: Hostile, file: "src/weird.cc", dur: 2 * ms},
 	{name: "__libc_recv", module: 1, dur: 8 * ms, block: 45},
 	{name: "sql::Row::decode(Reader&)", file: "src/sql/row.cc", calls: []int{11, 14}, dur: 3 * ms, chance: .6},
-	{name: "template::Node::emit(Buffer&) const", file: "src/template.cc", calls: []int{18, 18, 12}, dur: 3 * ms, chance: .8},
+	{name: "template::Node::emit(Buffer&) const", file: "src/template.cc", calls: []int{18, 18, 12}, dur: 3 * ms, chance: .8, kind: stack.KindPython},
 	{name: "aes_gcm_decrypt", file: "src/tls/aes.S", dur: 2 * ms},
 	{name: "__lll_lock_wait", module: 1, dur: 5 * ms, block: 202, lock: true},
 	{name: "__libc_write", module: 1, dur: 1 * ms},
@@ -296,7 +297,7 @@ func (t *Thread) Sample(now stack.Time, x *stack.Sample) (l Lock) {
 	t.out = t.out[:0]
 	for i := len(t.open) - 1; i >= 0; i-- {
 		c := &t.open[i]
-		t.out = append(t.out, stack.Frame{Func: addr(c.fn), PC: c.pc, CFA: c.cfa, Exact: i == len(t.open)-1, Trust: stack.TrustCFI})
+		t.out = append(t.out, stack.Frame{Func: addr(c.fn), PC: c.pc, CFA: c.cfa, Exact: i == len(t.open)-1, Trust: stack.TrustCFI, Kind: funcs[c.fn].kind})
 	}
 	x.Stack = t.out
 	return l

@@ -3,6 +3,7 @@
 import { el, fill, h, menu, put, say } from './dom';
 import { count, dur, percent } from './format';
 import { Format, Status } from './proto';
+import { Look } from './look';
 import { recorders } from './recorders';
 import { Search } from './search';
 import { Timeline } from './timeline';
@@ -15,10 +16,16 @@ export class Bar {
   private controls = h('div', { class: 'controls' });
   private pause = h('button', { class: 'small' });
   private interval = h('select', { 'aria-label': 'Interval between samples' });
+  private offered = '';
+  private again = h('button', { class: 'small', title: 'Record this process again, into another file', onclick: () => void this.control('start') }, 'Start');
+  private stop = h('button', { class: 'small', onclick: () => void this.control('stop') }, 'Stop');
+  private spec = h('input', { class: 'spec', value: 'all', 'aria-label': 'Threads to sample', title: 'Threads to sample, as --threads takes them',
+    onchange: () => void this.control('threads', { threads: this.spec.value }) });
+  private kept = h('button', { class: 'small', title: 'Write the last 30 s to a file of their own', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s');
   private dumps = h('button', { class: 'small', hidden: true, title: 'Flight recorders and their dumps' }, 'Dumps');
   private key = '';
 
-  constructor(private v: Timeline, search: Search, help: () => void) {
+  constructor(private v: Timeline, search: Search, look: Look, help: () => void) {
     this.state.addEventListener('click', () => {
       if (this.v.follow) this.v.setFollow(false);
       else this.v.setFollow(true);
@@ -34,12 +41,27 @@ export class Bar {
     this.dumps.addEventListener('click', () => void recorders(v.conn));
     const more = h('button', { class: 'small', title: 'Keys and help (?)', 'aria-label': 'Help', onclick: help }, '?');
     this.pause.addEventListener('click', () => void this.control(v.model.status?.status?.paused ? 'resume' : 'pause'));
-    this.interval.addEventListener('change', () => void this.control('interval', { interval_ns: Number(this.interval.value) }));
-    put(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, this.dumps, save, more);
+    this.interval.addEventListener('change', () => void this.control('interval', { interval_ns: Number(this.interval.value) }).then(() => {
+      this.interval.value = String(v.model.status?.status?.interval_ns ?? this.interval.value);
+    }));
+    for (const e of [this.again, this.pause, this.stop, this.interval, this.spec, this.kept]) e.hidden = true;
+    put(this.controls, this.again, this.pause, this.stop, this.interval, this.spec, this.kept);
+    fill(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, look.button, this.dumps, save, more);
     this.save = save;
   }
 
   private save: HTMLButtonElement;
+
+  private intervals(now: number): void {
+    const all = [1e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8];
+    if (!all.includes(now)) all.push(now);
+    all.sort((a, b) => a - b);
+    if (all.join() !== this.offered) {
+      this.offered = all.join();
+      fill(this.interval, ...all.map((n) => h('option', { value: String(n) }, dur(n))));
+    }
+    if (document.activeElement !== this.interval) this.interval.value = String(now);
+  }
 
   formats(range: boolean): HTMLElement[] {
     const v = this.v;
@@ -183,30 +205,20 @@ export class Bar {
     this.state.disabled = !live;
     this.state.title = live ? (v.follow ? 'Follows the newest samples; Space freezes' : 'Follow again (End)') : '';
     fill(this.facts, facts.join(' · '));
-    const kids: HTMLElement[] = [];
     const can = (a: string): boolean => live && hello.control.includes(a);
-    if (hello.live && s?.done && m.up && hello.control.includes('start')) kids.push(h('button', { class: 'small', title: 'Record this process again, into another file', onclick: () => void this.control('start') }, 'Start'));
-    if (can('pause')) {
-      fill(this.pause, st?.paused ? 'Resume' : 'Pause');
-      this.pause.title = st?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on';
-      kids.push(this.pause);
-    }
-    if (can('stop')) kids.push(h('button', { class: 'small', onclick: () => void this.control('stop') }, 'Stop'));
-    if (can('interval')) {
-      const all = [1e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8];
-      const now = st?.interval_ns ?? hello.process.interval_ns;
-      if (!all.includes(now)) all.push(now);
-      all.sort((a, b) => a - b);
-      fill(this.interval, ...all.map((n) => h('option', { value: String(n), selected: n === now }, dur(n))));
-      this.interval.value = String(now);
-      kids.push(this.interval);
-    }
-    if (can('threads')) {
-      const f = h('input', { class: 'spec', value: st?.threads ?? 'all', 'aria-label': 'Threads to sample', title: 'Threads to sample, as --threads takes them', onchange: () => void this.control('threads', { threads: f.value }) });
-      kids.push(f);
-    }
-    if (can('keep')) kids.push(h('button', { class: 'small', title: 'Write the last 30 s to a file of their own', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s'));
-    fill(this.controls, ...kids);
+    // What is there stays the same element: somebody may be about to click on
+    // it, choose from it or write into it.
+    this.again.hidden = !(hello.live && s?.done && m.up && hello.control.includes('start'));
+    this.pause.hidden = !can('pause');
+    const pause = st?.paused ? 'Resume' : 'Pause';
+    if (this.pause.textContent !== pause) fill(this.pause, pause);
+    this.pause.title = st?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on';
+    this.stop.hidden = !can('stop');
+    this.interval.hidden = !can('interval');
+    this.intervals(st?.interval_ns ?? hello.process.interval_ns);
+    this.spec.hidden = !can('threads');
+    if (document.activeElement !== this.spec) this.spec.value = st?.threads ?? 'all';
+    this.kept.hidden = !can('keep');
     this.dumps.hidden = !hello.recorders;
     this.save.hidden = hello.formats.length === 0;
     document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;

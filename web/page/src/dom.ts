@@ -77,12 +77,12 @@ export function menu(button: HTMLButtonElement, items: () => HTMLElement[]): voi
     if (open.offsetHeight <= below || below >= above) open.style.top = r.bottom + 4 + 'px';
     else open.style.bottom = innerHeight - r.top + 4 + 'px';
     button.setAttribute('aria-expanded', 'true');
-    open.querySelector<HTMLElement>('[role=menuitem]')?.focus();
+    open.querySelector<HTMLElement>('[role^=menuitem]')?.focus();
     open.addEventListener('click', (e) => {
-      if ((e.target as HTMLElement).closest('[role=menuitem]')) close();
+      if ((e.target as HTMLElement).closest('[role^=menuitem]')) close();
     });
     open.addEventListener('keydown', (e) => {
-      const all = [...open!.querySelectorAll<HTMLElement>('[role=menuitem]')];
+      const all = [...open!.querySelectorAll<HTMLElement>('[role^=menuitem]')];
       const i = all.indexOf(document.activeElement as HTMLElement);
       if (e.key === 'Escape') {
         close();

@@ -22,6 +22,7 @@ export class Flame {
   weight: Weight = 'wall';
   match: ((func: number, name: string) => boolean) | null = null;
   onPick = (_: Node): void => {};
+  color = (k: Node): number => fillOf(k.name); // number of a function's colour, -1 none
 
   constructor() {
     this.box.append(this.canvas);
@@ -149,7 +150,7 @@ export class Flame {
       if (this.differs) f = this.change(k, c.dim, c.more, c.less);
       else if (!lit) f = c.dim;
       else {
-        const n = k.func < 0 ? -1 : fillOf(k.name);
+        const n = k.func < 0 ? -1 : this.color(k);
         f = n < 0 ? c.unknown : c.fills[n];
       }
       g.globalAlpha = faded ? 0.5 : 1;

@@ -4,8 +4,9 @@ import { el, fill, h, menu, say } from './dom';
 import { dur } from './format';
 import { pointers } from './input';
 import { Labels } from './labels';
+import { Look } from './look';
 import { Minimap } from './minimap';
-import { Model, Row } from './model';
+import { ColorBy, Model, Row } from './model';
 import { Conn, Where } from './proto';
 import { RangePanel } from './range';
 import { Search } from './search';
@@ -54,6 +55,7 @@ const conn = new Conn(state.token, {
   frame(f) {
     model.frame(f);
     if (f.type === 1) timeline.answered(f.id);
+    timeline.grown();
     timeline.wake();
   },
   state(isUp, why) {
@@ -71,7 +73,8 @@ const mini = new Minimap(timeline);
 const search = new Search(timeline);
 const side = new Side(timeline);
 const panel = new RangePanel(timeline);
-const bar = new Bar(timeline, search, help);
+const look = new Look(timeline);
+const bar = new Bar(timeline, search, look, help);
 let loading = true;
 let held: ReturnType<typeof setTimeout> | undefined;
 
@@ -102,7 +105,7 @@ timeline.onMoved = () => {
 };
 side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
-side.onClose = keep;
+side.onChange = keep;
 panel.onFunc = (f) => search.func(f);
 panel.onExport = (b) => menu(b, () => bar.formats(true));
 search.onChange = (m) => {
@@ -111,6 +114,16 @@ search.onChange = (m) => {
 };
 search.onNext = (w) => void side.go(w);
 labels.onChange = keep;
+look.onChange = (kinds) => {
+  if (kinds && !first) {
+    // Depths count among the calls that are shown: those of before are others.
+    if (timeline.selected) void side.select(null);
+    if (timeline.range) void panel.show(timeline.range);
+    if (search.input.value) void search.run();
+  }
+  panel.restyle();
+  keep();
+};
 onTheme(() => {
   timeline.wake();
   mini.draw();
@@ -126,6 +139,8 @@ function begin(): void {
   timeline.arranged = state.order ?? [];
   timeline.filter = state.filter ?? '';
   for (const [s, m] of state.modes ?? []) if (['full', 'compact', 'strip'].includes(m)) timeline.modes.set(s, m as Mode);
+  if (['module', 'kind'].includes(state.color ?? '')) look.color(state.color as ColorBy);
+  if (state.kinds) look.kinds(state.kinds);
   timeline.layout();
   const b = timeline.bounds();
   if (state.t0 !== undefined && state.t1 !== undefined && state.t1 > state.t0 && !state.follow) {
@@ -153,6 +168,7 @@ function keep(): void {
       token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
       call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
       pinned: timeline.pinned, order: timeline.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: timeline.range ? panel.tab : undefined, top: timeline.top,
+      color: model.colorBy, kinds: conn.kinds,
     });
   }, 250);
 }
@@ -311,7 +327,7 @@ Object.defineProperty(window, 'sliver', {
       return {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
-        gaps: model.gaps, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
+        gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
         arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0,
       };
     },

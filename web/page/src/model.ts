@@ -1,6 +1,6 @@
 // What the page knows of the recording.
 
-import { fillOf } from './color';
+import { fillOf, fills, hash } from './color';
 import { short } from './format';
 import { Frame, FrameThread, Func, GAP, Hello, LockInfo, MORE, Names, Status, ThreadInfo, VIEW } from './proto';
 
@@ -99,6 +99,13 @@ export class ThreadData {
   lit: number[] | undefined; // functions that merged blocks prefer to show
 }
 
+export type ColorBy = 'function' | 'module' | 'kind';
+
+// kindFill is the number of a kind's colour.
+export function kindFill(kind: string): number {
+  return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js'].indexOf(kind));
+}
+
 export interface FuncView extends Func { short: string; fill: number; full: number; shortWidth: number }
 
 export class Model {
@@ -108,6 +115,8 @@ export class Model {
   order: number[] = []; // as the server lists them
   data = new Map<number, ThreadData>();
   funcs: FuncView[] = [];
+  kinds = new Set<string>(); // of the functions
+  colorBy: ColorBy = 'function';
   locks: LockInfo[] = [];
   share = new Map<number, number>();
   views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean; funcs?: number[] }>();
@@ -122,6 +131,7 @@ export class Model {
 
   reset(): void {
     this.funcs = [];
+    this.kinds.clear();
     this.locks = [];
     this.data.clear();
     this.views.clear();
@@ -132,11 +142,31 @@ export class Model {
     const funcs = m.funcs ?? [];
     for (let i = 0; i < funcs.length; i++) {
       const f = funcs[i];
-      this.funcs[m.from + i] = { ...f, short: short(f.name), fill: fillOf(f.name), full: 0, shortWidth: 0 };
+      this.funcs[m.from + i] = { ...f, short: short(f.name), fill: this.colorOf(f), full: 0, shortWidth: 0 };
+      if (f.kind !== 'error') this.kinds.add(f.kind ?? 'native');
     }
     const locks = m.locks ?? [];
     for (let i = 0; i < locks.length; i++) this.locks[(m.locks_from ?? 0) + i] = locks[i];
     this.namesVersion++;
+  }
+
+  // colorOf is the number of a function's colour, -1 for what has none.
+  private colorOf(f: Func): number {
+    if (f.kind === 'error') return -1;
+    if (this.colorBy === 'kind') return kindFill(f.kind ?? 'native');
+    if (this.colorBy === 'module') return f.module ? hash(f.module) % fills : -1;
+    return fillOf(f.name);
+  }
+
+  recolor(by: ColorBy): void {
+    this.colorBy = by;
+    for (const f of this.funcs) if (f) f.fill = this.colorOf(f);
+  }
+
+  // forget drops what is shown, as it is to be asked for anew.
+  forget(): void {
+    this.data.clear();
+    this.views.clear();
   }
 
   setStatus(s: Status): void {

@@ -1,6 +1,6 @@
 // The server's interface, version 1: see docs/web-api.md.
 
-export interface Func { name: string; file?: string; line?: number; module?: string }
+export interface Func { name: string; file?: string; line?: number; module?: string; kind?: string }
 export interface LockInfo { addr: string; holder?: number; by?: string; name?: string; wait?: string; kind?: string }
 export interface Format { name: string; title: string; about?: string; ext: string; use?: string }
 export interface Hello {
@@ -20,7 +20,7 @@ export interface Status {
 export interface Names { op: 'names'; from: number; funcs: Func[] | null; locks_from?: number; locks?: LockInfo[] }
 export interface Where { thread: number; depth: number; start: number }
 export interface CallInfo {
-  depth: number; func: number; name: string; module?: string; file?: string; line?: number; addr?: string; inlined?: boolean;
+  depth: number; func: number; name: string; kind?: string; module?: string; file?: string; line?: number; addr?: string; inlined?: boolean;
   inner?: string[]; start: number; end: number; running?: boolean; samples: number; cpu: number; wait: number; self: number;
 }
 export interface LaneInfo { start: number; end: number; state?: string; call?: number; wait?: string; lock?: LockInfo; why?: string }
@@ -81,6 +81,7 @@ export interface Handlers {
 // Conn keeps a connection up and asks questions over it.
 export class Conn {
   up = false;
+  kinds = ''; // of the calls that everything is about; '' is all of them
   private ws: WebSocket | null = null;
   private next = 1;
   private waiting = new Map<number, { ok: (v: unknown) => void; bad: (e: Error) => void }>();
@@ -147,7 +148,7 @@ export class Conn {
   // view asks for frames; there is one view at a time.
   view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean; funcs?: number[] }): number {
     const id = this.next++;
-    this.ws?.send(JSON.stringify({ op: 'view', id, ...v }));
+    this.ws?.send(JSON.stringify({ op: 'view', id, kinds: this.kinds || undefined, ...v }));
     return id;
   }
 
@@ -156,7 +157,7 @@ export class Conn {
     const id = this.next++;
     return new Promise<T>((ok, bad) => {
       this.waiting.set(id, { ok: ok as (v: unknown) => void, bad });
-      this.ws!.send(JSON.stringify({ op, id, ...args }));
+      this.ws!.send(JSON.stringify({ op, id, kinds: this.kinds || undefined, ...args }));
     });
   }
 

@@ -42,6 +42,7 @@ export class RangePanel {
 
   constructor(private v: Timeline) {
     for (const f of [this.flame, this.lower]) {
+      f.color = (k) => v.model.funcs[k.func]?.fill ?? -1;
       f.onPick = (k) => {
         this.picked = k.name;
         this.order = 'sandwich';

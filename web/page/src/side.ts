@@ -25,8 +25,10 @@ export class Side {
   detail: Detail | null = null;
   call: CallInfo | null = null;
   stats: Calls | null = null;
+  private counted = h('div');
+  private said = h('p', { class: 'problem', role: 'status', hidden: true });
   onGo = (_: Where, _end: number): void => {};
-  onClose = (): void => {};
+  onChange = (): void => {};
   onFunc = (_: number): void => {};
 
   constructor(private v: Timeline) {}
@@ -137,9 +139,10 @@ export class Side {
     if (!w) {
       this.box.hidden = true;
       this.detail = this.call = this.stats = null;
-      this.onClose();
+      this.onChange();
       return;
     }
+    this.onChange();
     this.box.hidden = false;
     this.detail = this.call = this.stats = null;
     try {
@@ -153,7 +156,8 @@ export class Side {
       const stats = await v.conn.ask<Calls>('calls', { func: this.call.func, near: w });
       if (v.selected !== w) return;
       this.stats = stats;
-      this.draw(w);
+      // What stands there already stays: somebody may be about to click on it.
+      fill(this.counted, this.statsView(stats));
     } catch (e) {
       if (v.selected === w) fill(this.box, this.head('Selected call'), h('p', { class: 'problem' }, (e as Error).message));
     }
@@ -194,6 +198,7 @@ export class Side {
     const add = (k: string, ...val: (Node | string)[]): void => put(dl, h('dt', null, k), h('dd', null, ...val));
     add('Place', c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : '–');
     if (c.module) add('Module', c.module);
+    if (c.kind) add('Kind', c.kind);
     if (c.inner?.length) add('Inlined here', c.inner.join(' → '));
     add('Thread', `${v.model.threads.get(w.thread)?.name ?? ''} (${v.model.threads.get(w.thread)?.tid ?? ''})`);
     add('Begin', clock(c.start - v.model.from(), 1000));
@@ -205,10 +210,9 @@ export class Side {
     if (d.state) add('State at its begin', this.laneText(d.state));
     if (d.lock?.lock) {
       const holder = [...v.model.threads.values()].find((t) => t.tid === d.lock!.lock!.holder);
-      add('Lock', lockText(d.lock.lock, v) + ' ', holder ? h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start) }, 'Go to the holder') : '');
+      add('Lock', lockText(d.lock.lock, v) + ' ', holder ? h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()) }, 'Go to the holder') : '');
     }
     if (d.gap) add('Gap', d.gap.why ?? '');
-    const s = this.stats;
     const stack = h('ol', { class: 'stack', reversed: true });
     for (const x of [...d.calls].reverse()) {
       put(stack, h('li', { class: x.depth === c.depth ? 'here' : '' },
@@ -219,12 +223,14 @@ export class Side {
       await navigator.clipboard.writeText(this.stackText()).then(() => fill(copied, 'Copied'), () => fill(copied, 'Cannot copy here'));
       setTimeout(() => fill(copied, 'Copy as text'), 1500);
     } }, 'Copy as text');
-    fill(this.box, this.head(c.name), dl,
+    fill(this.counted, h('p', { class: 'soft' }, 'counting…'));
+    this.tell('');
+    fill(this.box, this.head(c.name), dl, this.said,
       h('div', { class: 'buttons' },
         h('button', { class: 'small', title: 'Zoom to this call (F)', onclick: () => this.zoom() }, 'Zoom to it'),
         h('button', { class: 'small', title: 'Select its time (M)', onclick: () => v.onRange({ t0: c.start, t1: c.end }, true) }, 'Select its time'),
         h('button', { class: 'small', title: 'Light up all its calls', onclick: () => this.onFunc(c.func) }, 'Find all')),
-      h('h3', null, 'All calls of this function'), s ? this.statsView(s) : h('p', { class: 'soft' }, 'counting…'),
+      h('h3', null, 'All calls of this function'), this.counted,
       h('h3', null, 'Stack ', copied), stack);
   }
 
@@ -232,13 +238,28 @@ export class Side {
     return `${l.state}${l.call !== undefined ? ' in ' + syscall(l.call, this.v.model.hello?.process.arch ?? '') : ''}${l.wait ? ': ' + l.wait : ''}`;
   }
 
-  private async holder(seq: number, at: number): Promise<void> {
-    const d = await this.v.conn.ask<Detail>('detail', { thread: seq, depth: -1, at });
-    const top = d.calls[d.calls.length - 1];
-    this.v.hidden.delete(seq);
-    this.v.layout();
-    if (top) await this.go({ thread: seq, depth: top.depth, start: top.start });
-    else say('nothing is known of the holder at that time');
+  // holder goes to what the holder of a lock did while it was waited for. Its
+  // first sample may be later than the wait's: then to the first that is known.
+  private async holder(seq: number, from: number, to: number): Promise<void> {
+    try {
+      for (const at of [from, (from + to) / 2, to]) {
+        const d = await this.v.conn.ask<Detail>('detail', { thread: seq, depth: -1, at });
+        const top = d.calls[d.calls.length - 1];
+        if (!top) continue;
+        this.v.hidden.delete(seq);
+        this.v.layout();
+        return await this.go({ thread: seq, depth: top.depth, start: top.start });
+      }
+      this.tell('Nothing is known of the holder at that time.');
+    } catch (e) {
+      this.tell((e as Error).message);
+    }
+  }
+
+  private tell(text: string): void {
+    this.said.hidden = !text;
+    fill(this.said, text);
+    if (text) say(text);
   }
 
   zoom(): void {

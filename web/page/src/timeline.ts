@@ -49,6 +49,7 @@ export class Timeline {
   onSelect = (_: Hit | null): void => {};
   onRange = (_: Range | null, _done: boolean): void => {};
 
+  private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
   private goal: Range | null = null;
   private dirty = true;
   private running = false;
@@ -107,7 +108,7 @@ export class Timeline {
     shown.forEach((seq, k) => {
       const t = m.threads.get(seq)!;
       const mode = this.modes.get(seq) ?? (k < 4 || shown.length <= 6 ? 'full' : 'compact');
-      const depth = Math.max(t.depth, m.data.get(seq)?.rows.length ?? 0, 1);
+      const depth = Math.max(this.conn.kinds ? 0 : t.depth, this.seen(seq), 1);
       const h = mode === 'strip' ? HEAD + 4 : HEAD + depth * (mode === 'full' ? ROW : MINI) + 8;
       this.tracks.push({ seq, y, h: Math.max(h, 34), mode, depth });
       y += Math.max(h, 34);
@@ -115,6 +116,28 @@ export class Timeline {
     this.space.style.height = Math.max(y + 60, this.height) + 'px';
     this.onLayout();
     this.wake();
+  }
+
+  // seen is how many rows of a thread have come so far.
+  private seen(seq: number): number {
+    const n = Math.max(this.deepest.get(seq) ?? 0, this.model.data.get(seq)?.rows.length ?? 0);
+    this.deepest.set(seq, n);
+    return n;
+  }
+
+  // grown lays the tracks out anew where calls have come for which there is no row.
+  grown(): void {
+    if (this.tracks.some((t) => this.seen(t.seq) > t.depth)) this.layout();
+  }
+
+  // sift shows calls of some kinds alone, '' all.
+  sift(kinds: string): void {
+    if (kinds === this.conn.kinds) return;
+    this.conn.kinds = kinds;
+    this.model.forget();
+    this.deepest.clear();
+    this.anew();
+    this.layout();
   }
 
   track(seq: number): Track | undefined {
@@ -337,9 +360,15 @@ export class Timeline {
     else this.running = false;
   }
 
+  private shown = false; // calls have been drawn
+
   draw(): void {
     drawTracks(fit(this.calls, this.width, this.height), this);
     drawAxis(fit(this.axis, this.width, 24), this);
+    if (!this.shown && this.tracks.some((t) => this.model.data.get(t.seq)?.rows.some((r) => r.n > 0))) {
+      this.shown = true;
+      performance.mark('sliver:calls'); // for those who measure
+    }
   }
 
   // answered is called when the frames of a view have come.

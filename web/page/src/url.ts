@@ -17,6 +17,8 @@ export interface State {
   filter?: string;
   tab?: string;
   top?: number;
+  color?: string;
+  kinds?: string;
 }
 
 const list = (s: string | null): number[] | undefined => (s ? s.split(',').map(Number).filter((n) => isFinite(n)) : undefined);
@@ -36,6 +38,7 @@ export function read(): State {
     q: p.get('q') ?? undefined, chosen: list(p.get('on')), hidden: list(p.get('hide')), pinned: list(p.get('pin')), order: list(p.get('order')),
     modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b]),
     filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
+    color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
   };
 }
 
@@ -60,6 +63,8 @@ export function write(s: State): void {
   put('rows', s.modes?.map((m) => m.join(':')).join(','));
   put('threads', s.filter);
   put('tab', s.tab);
+  put('color', s.color === 'function' ? undefined : s.color);
+  put('kinds', s.kinds);
   if (s.top) put('top', String(Math.round(s.top)));
   const hash = '#' + p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
   if (hash !== location.hash) history.replaceState(null, '', hash);

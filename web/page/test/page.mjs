@@ -5,6 +5,7 @@
 //
 // It prints a line for each case and fails with the first number of failures.
 import assert from 'node:assert/strict';
+import { build } from 'esbuild';
 import { browser, canvas, item, only, open, picture, pixels, ready, running, select, serve, settled, state, until } from './harness.mjs';
 
 const cases = [];
@@ -125,7 +126,20 @@ test('hover and side panel', async () => {
   await until(page, () => /Median/.test(document.getElementById('side').innerText));
   await page.keyboard.press('[');
   await until(page, (t) => window.sliver.state.selected.start === t, here.start);
-  await side.getByRole('button', { name: 'EventLoop::run()' }).click();
+  // What can be clicked stays while the counts of all calls come in: a press and
+  // its release meet the same button.
+  assert.ok(await page.evaluate(() => new Promise((ok) => {
+    const side = document.getElementById('side');
+    const go = [...side.querySelectorAll('.stack button')].find((b) => b.innerText === 'EventLoop::run()');
+    let first = null;
+    new MutationObserver((_, o) => {
+      first ??= side.querySelector('.stack button');
+      if (!/Median/.test(side.innerText)) return;
+      o.disconnect();
+      ok(first === side.querySelector('.stack button'));
+    }).observe(side, { childList: true, subtree: true });
+    go.click();
+  })), 'the panel was made anew when the counts came');
   await side.getByRole('heading', { name: 'EventLoop::run()' }).waitFor();
   await picture(page, 'side');
   await page.keyboard.press('Escape');
@@ -202,6 +216,108 @@ test('compare two ranges, and two recordings', async () => {
   await s.stop();
 });
 
+test('colours by module and kind, calls of one kind alone', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  const look = async (role, name) => {
+    await page.getByRole('button', { name: 'View', exact: true }).click();
+    await page.getByRole(role, { name }).click();
+  };
+  // The colour of each function's calls, as they are on the screen.
+  const colours = () => page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => {
+    const c = document.getElementById('calls');
+    const box = c.getBoundingClientRect();
+    const of = {};
+    for (const name of ['main', 'EventLoop::run()', 'template::render(Page const&, Context&)', 'http::Server::handle(Request const&)', '__libc_recv']) {
+      const it = window.sliver.item(name, 4);
+      if (!it) continue;
+      const d = c.getContext('2d').getImageData((it.x - box.left) * devicePixelRatio, (it.y - box.top - 7) * devicePixelRatio, 1, 1).data;
+      of[name] = [...d.slice(0, 3)];
+    }
+    ok(of);
+  }))));
+  await page.mouse.move((await canvas(page)).x + 400, (await canvas(page)).y + 100);
+  for (let i = 0; i < 4; i++) await page.mouse.wheel(0, -240);
+  await settled(page);
+  await until(page, () => window.sliver.item('template::render(Page const&, Context&)', 6) && window.sliver.item('__libc_recv', 6));
+  const same = (a, b) => a.every((v, k) => Math.abs(v - b[k]) < 8);
+  const byName = await colours();
+  assert.ok(!same(byName.main, byName['EventLoop::run()']));
+  await look('menuitemradio', 'module');
+  const byModule = await colours();
+  assert.ok(same(byModule.main, byModule['EventLoop::run()']));
+  assert.ok(!same(byModule.main, byModule.__libc_recv));
+  await look('menuitemradio', 'kind of code');
+  const byKind = await colours();
+  assert.ok(same(byKind.main, byKind.__libc_recv));
+  assert.ok(!same(byKind.main, byKind['template::render(Page const&, Context&)']));
+  await picture(page, 'kinds');
+  // Only Python: its calls close up, and everything else is about them alone.
+  await select(page, 0.1, 0.9);
+  await until(page, () => window.sliver.state.total > 0);
+  const all = (await state(page)).total;
+  await look('menuitemcheckbox', 'native code');
+  await until(page, () => window.sliver.state.kinds !== '' && window.sliver.item('template::render(Page const&, Context&)', 6)?.depth === 0);
+  await until(page, (all) => window.sliver.state.total > 0 && window.sliver.state.total < all / 2, all);
+  assert.equal(await page.evaluate(() => window.sliver.item('main', 4)), null);
+  assert.ok((await state(page)).tracks.every((t) => t.depth < 70), 'rows are kept free for calls that are not shown');
+  await page.getByRole('tab', { name: 'Functions' }).click();
+  assert.equal((await page.locator('#range tbody tr td:first-child').allInnerTexts()).filter((n) => !/^template::/.test(n)).length, 0);
+  await page.keyboard.press('Escape');
+  const it = await item(page, 'template::render(Page const&, Context&)', 6);
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side h2').filter({ hasText: 'template::render' }).waitFor();
+  assert.match(await page.locator('#side dl').innerText(), /Kind\s+python/);
+  assert.doesNotMatch(await page.locator('#side .stack').innerText(), /main/);
+  await picture(page, 'kinds-python');
+  // The address brings it back.
+  await until(page, () => /color=kind/.test(location.hash) && /kinds=/.test(location.hash) && /call=/.test(location.hash));
+  await page.reload();
+  await ready(page);
+  await page.locator('#side h2').filter({ hasText: 'template::render' }).waitFor();
+  assert.equal(await page.evaluate(() => window.sliver.item('main', 4)), null);
+  await look('menuitemcheckbox', 'native code');
+  await until(page, () => window.sliver.state.kinds === '' && window.sliver.item('main', 4) !== null);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('colours differ for the colour-blind too', async () => {
+  const { outputFiles } = await build({ entryPoints: ['src/color.ts'], bundle: true, write: false, format: 'esm' });
+  globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
+  const { light, dark, fillOf } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  assert.equal(fillOf('main'), 8, 'a function has another colour than on an earlier visit');
+  // Machado, Oliveira, Fernandes 2009: what is seen without cones for red, green, blue.
+  const eyes = [[1, 0, 0, 0, 1, 0, 0, 0, 1],
+    [0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998],
+    [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
+    [1.255528, -0.076749, -0.178779, -0.078411, 0.930809, 0.147602, 0.004733, 0.691367, 0.3039]];
+  const linear = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16) / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+  const lab = (hex, m) => {
+    const c = linear(hex);
+    const [r, g, b] = [0, 3, 6].map((k) => Math.min(1, Math.max(0, m[k] * c[0] + m[k + 1] * c[1] + m[k + 2] * c[2])));
+    const f = (t) => (t > 0.008856 ? Math.cbrt(t) : 7.787 * t + 16 / 116);
+    const [x, y, z] = [f((0.4124 * r + 0.3576 * g + 0.1805 * b) / 0.95047), f(0.2126 * r + 0.7152 * g + 0.0722 * b), f((0.0193 * r + 0.1192 * g + 0.9505 * b) / 1.08883)];
+    return [116 * y - 16, 500 * (x - y), 200 * (y - z)];
+  };
+  const bright = (hex) => { const [r, g, b] = linear(hex); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+  for (const t of [light, dark]) {
+    assert.equal(t.fills.length, 16);
+    const states = [1, 2, 3, 4, 6].map((s) => t.state[s]);
+    for (const [colours, least] of [[t.fills, 13], [t.fills.slice(0, 6), 18], [states, 18]]) {
+      for (const m of eyes) {
+        colours.forEach((a, i) => colours.slice(0, i).forEach((b) => {
+          const d = Math.hypot(...lab(a, m).map((v, k) => v - lab(b, m)[k]));
+          assert.ok(d > least, `${a} and ${b} are ${d.toFixed(1)} apart`);
+        }));
+      }
+    }
+    for (const f of t.fills) assert.ok((bright(f) + 0.05) / (bright(t.onFill) + 0.05) > 4.5 || (bright(t.onFill) + 0.05) / (bright(f) + 0.05) > 4.5, `text on ${f}`);
+  }
+});
+
 test('search: text, regular expression, next, hide', async () => {
   const s = await serve('-threads', '4', '-samples', '3000');
   const page = await open(s.url);
@@ -225,6 +341,20 @@ test('search: text, regular expression, next, hide', async () => {
   await picture(page, 'search');
   await page.keyboard.press('Enter');
   await page.locator('#side h2').filter({ hasText: 'json::' }).waitFor();
+  // What matches can be hidden instead.
+  const shade = () => page.evaluate(() => {
+    const c = document.getElementById('calls');
+    const b = c.getContext('2d').getImageData(0, 110 * devicePixelRatio, c.width, 80 * devicePixelRatio).data;
+    let n = 0;
+    for (let i = 0; i < b.length; i += 4) n += b[i] + b[i + 1] + b[i + 2];
+    return n;
+  });
+  const lit = await shade();
+  await page.getByRole('button', { name: 'Hide', exact: true }).click();
+  await until(page, () => document.querySelector('.search button').getAttribute('aria-pressed') === 'true');
+  await settled(page);
+  assert.notEqual(await shade(), lit);
+  await page.getByRole('button', { name: 'Hide', exact: true }).click();
   const box = page.getByRole('searchbox', { name: /Search/ });
   await box.fill('/^(main|_start)$/');
   await until(page, () => window.sliver.state.hits?.count < 10 && window.sliver.state.hits?.count > 0);
@@ -442,6 +572,11 @@ test('live: control', async () => {
   await page.getByRole('button', { name: 'Pause' }).waitFor();
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
+  // A control that somebody is about to use is not taken away by news from the recording.
+  await page.evaluate(() => { window.held = [...document.querySelectorAll('.controls > *')]; });
+  const later = (await state(page)).status.to + 2.5e9;
+  await until(page, (t) => window.sliver.state.status.to > t, later);
+  assert.ok(await page.evaluate(() => window.held.every((e, i) => e === document.querySelectorAll('.controls > *')[i])), 'the controls were made anew');
   await page.getByRole('button', { name: 'Stop' }).click();
   await page.getByText('ended: stopped on the page').waitFor();
   await page.getByRole('button', { name: 'Pause' }).waitFor({ state: 'detached' });
@@ -579,12 +714,14 @@ test('phone: touch pans, pinches and selects', async () => {
 let failed = 0;
 for (const [name, f] of cases) {
   if (only.length && !only.some((o) => name.includes(o))) continue;
+  const begin = Date.now();
   try {
     await f();
-    console.log('ok   ' + name);
+    console.log(`ok   ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
   } catch (e) {
     failed++;
     console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
+    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, 'failed-' + failed).catch(() => {});
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
   for (const p of running) {

@@ -171,7 +171,11 @@ test('live: control reaches the recorder', async () => {
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
   const spec = page.getByLabel('Threads to sample');
-  await spec.fill('nosuch');
+  // Slowly: the recording's news come meanwhile.
+  await spec.fill('nosu');
+  const to = (await state(page)).status.to;
+  await until(page, (t) => window.sliver.state.status.to > t, to);
+  await spec.pressSequentially('ch');
   await spec.press('Enter');
   await page.getByText('no thread matches "nosuch"').waitFor();
   await spec.fill('main');
@@ -350,7 +354,7 @@ test('a live view on a phone', async () => {
   await ready(page);
   await until(page, () => window.sliver.item('handle_order', 12) !== null);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
-  for (const b of await page.locator('.controls > *').all()) {
+  for (const b of await page.locator('.controls > :visible').all()) {
     const r = await b.boundingBox();
     assert.ok(r.x >= 0 && r.x + r.width <= 390, 'a control is cut off');
   }

@@ -1,0 +1,135 @@
+package store
+
+import "github.com/sliverprof/sliver/stack"
+
+// Kinds is a set of kinds of frames, a bit for each stack.Kind; 0 has them all.
+// Error frames are in every set.
+type Kinds uint8
+
+// KindsOf is the set of these kinds.
+func KindsOf(kinds ...stack.Kind) Kinds {
+	k := Kinds(1) << stack.KindError
+	for _, x := range kinds {
+		k |= 1 << (x & 7)
+	}
+	return k
+}
+
+// Has reports whether calls of kind x are in the set.
+func (k Kinds) Has(x stack.Kind) bool { return k == 0 || x == stack.KindError || k>>(x&7)&1 != 0 }
+
+// MaxSifted bounds how many sets of kinds one store can be looked at with.
+const MaxSifted = 8
+
+// Sift makes ready for being looked at with calls of these kinds alone; it is
+// false where that has been asked for with too many sets already.
+func (s *Store) Sift(k Kinds) bool {
+	if k == 0 {
+		return true
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, x := range s.sets {
+		if x == k {
+			return true
+		}
+	}
+	if len(s.sets) == MaxSifted {
+		return false
+	}
+	s.sets = append(s.sets, k)
+	return true
+}
+
+// sifted are a thread's calls of some kinds: those that the others called stand
+// on what called the others. Its rows hold copies of the thread's slices, as a
+// call's sums include its callees', whatever their kinds.
+type sifted struct {
+	kinds Kinds
+	rows  []row
+}
+
+// add notes a call that has ended with so many kept ones around it.
+func (x *sifted) add(around int, s Slice) {
+	for len(x.rows) <= around {
+		x.rows = append(x.rows, row{})
+	}
+	r := &x.rows[around]
+	if n := r.end(); n > r.gone {
+		// Only a call that changed its kind makes a difference here.
+		s.Start = max(s.Start, r.at(n-1).End)
+		s.End = max(s.End, s.Start)
+	}
+	r.add(s)
+}
+
+// ended is told a call that ended below the open ones, and returns how many
+// slices there are more.
+func (x *sifted) ended(n *Names, open []openCall, s Slice) int {
+	if !x.kinds.Has(n.KindOf(s.Place)) {
+		return 0
+	}
+	x.add(x.kept(n, open), s)
+	return 1
+}
+
+func (x *sifted) kept(n *Names, open []openCall) int {
+	k := 0
+	for i := range open {
+		if x.kinds.Has(n.KindOf(open[i].place)) {
+			k++
+		}
+	}
+	return k
+}
+
+// sift finds the rows of these kinds, or makes them of what has ended so far;
+// t.mu is held.
+func (t *Thread) sift(k Kinds) *sifted {
+	for _, x := range t.sifted {
+		if x.kinds == k {
+			return x
+		}
+	}
+	x := &sifted{kinds: k}
+	names := t.store.Names
+	at := make([]int, len(t.rows))
+	for d := range t.rows {
+		at[d] = t.rows[d].gone
+	}
+	n := 0
+	// walk takes what began before one time and ended up to another.
+	var walk func(d int, before, end stack.Time, kept int)
+	walk = func(d int, before, end stack.Time, kept int) {
+		if d == len(t.rows) {
+			return
+		}
+		r := &t.rows[d]
+		for at[d] < r.end() {
+			s := *r.at(at[d])
+			if s.Start >= before || s.End > end {
+				return
+			}
+			at[d]++
+			walk(d+1, s.Start, s.Start, kept) // whose callers are no longer held
+			if !k.Has(names.KindOf(s.Place)) {
+				walk(d+1, Open, s.End, kept)
+				continue
+			}
+			walk(d+1, Open, s.End, kept+1)
+			x.add(kept, s)
+			n++
+		}
+	}
+	kept := 0
+	for d := range t.rows {
+		walk(d, Open, Open, kept)
+		if d < len(t.open) && k.Has(names.KindOf(t.open[d].place)) {
+			kept++
+		}
+	}
+	t.sifted = append(t.sifted, x)
+	t.held += n
+	t.store.held.Add(int64(n))
+	return x
+}
