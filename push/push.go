@@ -26,8 +26,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/pprof/profile"
-
 	"github.com/sliverprof/sliver/export/otlp"
 	"github.com/sliverprof/sliver/export/pprof"
 	"github.com/sliverprof/sliver/export/view"
@@ -138,17 +136,13 @@ func New(o Options) *Pusher {
 // Window queues what o chooses of rec for every sink. A window in which
 // nothing was seen is not sent.
 func (p *Pusher) Window(rec *trace.Recording, o view.Options) error {
-	prof, err := pprof.Profile(rec, o)
-	if err != nil {
-		return err
-	}
-	if len(prof.Sample) == 0 {
-		return nil
-	}
-	resource := merge(otlp.Resource(rec), p.o.Resource)
+	w := &window{rec: rec, o: o, resource: merge(otlp.Resource(rec), p.o.Resource), version: p.o.Version, made: map[Kind][]byte{}}
 	var errs []error
 	for i, s := range p.o.Sinks {
-		it, err := s.item(prof, resource, p.o.Version)
+		it, err := w.item(s)
+		if err == nil && it == nil {
+			return nil
+		}
 		if err == nil {
 			it.At = time.Now()
 			err = p.o.Spool.Put(it)
@@ -180,30 +174,60 @@ func merge(a, b []otlp.Attribute) []otlp.Attribute {
 	return out
 }
 
-// item makes the request for a profile.
-func (s *Sink) item(p *profile.Profile, resource []otlp.Attribute, version string) (*Item, error) {
-	it := &Item{To: s.Key(), Type: "application/json"}
-	var body []byte
+// window is a part of a recording that goes to several sinks.
+type window struct {
+	rec      *trace.Recording
+	o        view.Options
+	resource []otlp.Attribute
+	version  string
+	made     map[Kind][]byte // profiles, by who takes such; pprof is Pyroscope's and Parca's
+}
+
+// profile is the window in the form that a kind of sink takes; nil: it is empty.
+func (w *window) profile(k Kind) ([]byte, error) {
+	if k != OTLP {
+		k = Pyroscope
+	}
+	if b, ok := w.made[k]; ok {
+		return b, nil
+	}
+	var b bytes.Buffer
+	var n int
 	var err error
-	if s.Kind == OTLP {
-		it.Type = "application/x-protobuf"
-		body = otlp.Encode(p, resource, version)
+	if k == OTLP {
+		n, err = otlp.Encode(&b, w.rec, w.o, w.resource, w.version)
 	} else {
-		var raw bytes.Buffer
-		if err := p.Write(&raw); err != nil {
-			return nil, err
-		}
-		body, err = s.rawProfile(raw.Bytes(), resource)
+		n, err = pprof.Encode(&b, w.rec, w.o)
 	}
 	if err != nil {
 		return nil, err
 	}
-	var z bytes.Buffer
-	w := gzip.NewWriter(&z)
-	if _, err := w.Write(body); err != nil {
+	w.made[k] = nil
+	if n > 0 {
+		w.made[k] = b.Bytes()
+	}
+	return w.made[k], nil
+}
+
+// item makes the request for a sink; nil: there is nothing to send.
+func (w *window) item(s *Sink) (*Item, error) {
+	body, err := w.profile(s.Kind)
+	if err != nil || body == nil {
 		return nil, err
 	}
-	if err := w.Close(); err != nil {
+	it := &Item{To: s.Key(), Type: "application/x-protobuf"}
+	if s.Kind != OTLP {
+		it.Type = "application/json"
+		if body, err = s.rawProfile(body, w.resource); err != nil {
+			return nil, err
+		}
+	}
+	var z bytes.Buffer
+	zip := gzip.NewWriter(&z)
+	if _, err := zip.Write(body); err != nil {
+		return nil, err
+	}
+	if err := zip.Close(); err != nil {
 		return nil, err
 	}
 	it.Body = z.Bytes()

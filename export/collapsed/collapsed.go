@@ -39,7 +39,7 @@ func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
 
 func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value func(*tally.Values) int64) error {
 	v := view.New(rec, o)
-	c := tally.ByCalls(v, waits)
+	c := tally.ByCalls(v, waits, value)
 	names := map[int32]string{}
 	name := func(label int32) string {
 		s, ok := names[label]
@@ -56,7 +56,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 	var path []int32
 	var line []byte
 	for n := 1; n < c.Len(); n++ {
-		ns := value(&c.Self[n])
+		ns := c.Self[n]
 		if ns <= 0 {
 			continue
 		}

@@ -8,10 +8,11 @@ package flame
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"io"
-	"sort"
+	"slices"
 	"strings"
 
 	"github.com/sliverprof/sliver/export/tally"
@@ -34,20 +35,22 @@ const (
 
 // box is a stack with the time of all that begin as it does.
 type box struct {
-	total    int64
-	children []int32
+	total int64
+	child int32 // one of those that it called; 0: there is none
+	next  int32 // another one of its caller's
 }
 
 // Write draws rec to w.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	v := view.New(rec, o)
-	c := tally.ByCalls(v, false)
+	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.Wall })
 	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
 	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than what they call
 		parent, _ := c.Node(int32(n))
-		g.boxes[n].total += c.Self[n].Wall
-		g.boxes[parent].total += g.boxes[n].total
-		g.boxes[parent].children = append(g.boxes[parent].children, int32(n))
+		b, caller := &g.boxes[n], &g.boxes[parent]
+		b.total += c.Self[n]
+		caller.total += b.total
+		b.next, caller.child = caller.child, int32(n)
 	}
 	g.all = g.boxes[0].total
 	g.rows = g.depth()
@@ -89,6 +92,7 @@ func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 		at    int64
 	}
 	stack := []item{{0, -1, 0}}
+	var children []int32
 	for len(stack) > 0 {
 		it := stack[len(stack)-1]
 		stack = stack[:len(stack)-1]
@@ -97,12 +101,16 @@ func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 			visit(it.n, it.depth, it.at)
 		}
 		if it.depth+1 >= maxRows {
-			g.cut = g.cut || len(b.children) > 0
+			g.cut = g.cut || b.child > 0
 			continue
 		}
-		sort.SliceStable(b.children, func(i, j int) bool { return g.name(b.children[i]) < g.name(b.children[j]) })
+		children = children[:0]
+		for n := b.child; n > 0; n = g.boxes[n].next {
+			children = append(children, n)
+		}
+		slices.SortFunc(children, func(i, j int32) int { return cmp.Or(strings.Compare(g.name(i), g.name(j)), cmp.Compare(i, j)) })
 		at := it.at
-		for _, n := range b.children {
+		for _, n := range children {
 			if g.scale(g.boxes[n].total) >= narrow {
 				stack = append(stack, item{n, it.depth + 1, at})
 			}

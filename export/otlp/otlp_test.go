@@ -92,7 +92,11 @@ func TestReceiverSeesTheProfile(t *testing.T) {
 		for _, o := range []view.Options{{}, {From: exporttest.Start + 12*exporttest.Ms, To: exporttest.Start + 70*exporttest.Ms, Threads: []int{0}}} {
 			t.Run(what, func(t *testing.T) {
 				b := received(t, r, rec, o)
-				p, err := pprof.Profile(rec, o)
+				var w bytes.Buffer
+				if err := pprof.Write(&w, rec, o); err != nil {
+					t.Fatal(err)
+				}
+				p, err := profile.Parse(&w)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -293,11 +293,11 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 
 // onCPU are the functions that were on a CPU, by the kernel's account.
 func onCPU(v *view.View, top int) ([]OnCPU, int) {
-	c := tally.ByCalls(v, false)
+	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
 	self, total := map[int32]int64{}, map[int32]int64{}
 	var path []int32
 	for n := 1; n < c.Len(); n++ {
-		ns := c.Self[n].CPU
+		ns := c.Self[n]
 		if ns <= 0 {
 			continue
 		}

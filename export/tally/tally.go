@@ -14,54 +14,59 @@ import (
 
 // Tree holds stacks that share their outer frames. Node 0 is the empty stack.
 type Tree struct {
-	nodes []node
-	child map[uint64]int32
+	nodes numbers // parent<<32 | label
 	// Folded counts stacks that were taken for their callers' because the tree
 	// was full.
 	Folded int
 }
 
-type node struct {
-	parent int32
-	label  int32
-}
-
-// MaxNodes bounds a tree: 1 M distinct stacks, some 60 MB. A recording with
-// more has its rarest, latest stacks counted for their callers.
+// MaxNodes bounds a tree: 1 M distinct stacks, 20 MB. A recording with more has
+// its rarest, latest stacks counted for their callers.
 const MaxNodes = 1 << 20
 
 // NewTree returns a tree with the empty stack alone.
 func NewTree() *Tree {
-	return &Tree{nodes: make([]node, 1, 1024), child: make(map[uint64]int32, 1024)}
+	t := &Tree{}
+	_, slot := t.nodes.find(emptyStack)
+	t.nodes.add(emptyStack, slot)
+	return t
 }
 
+// emptyStack is node 0's entry: no child has its parent.
+const emptyStack = uint64(1)<<63 - 1
+
 // Len is the number of nodes.
-func (t *Tree) Len() int { return len(t.nodes) }
+func (t *Tree) Len() int { return t.nodes.len() }
 
 // Child is the stack with a frame called label on top of the stack at.
 func (t *Tree) Child(at, label int32) int32 {
 	k := uint64(uint32(at))<<32 | uint64(uint32(label))
-	if n, ok := t.child[k]; ok {
+	n, slot := t.nodes.find(k)
+	if n >= 0 {
 		return n
 	}
-	if len(t.nodes) >= MaxNodes {
+	if t.Len() >= MaxNodes {
 		t.Folded++
 		return at
 	}
-	n := int32(len(t.nodes))
-	t.nodes = append(t.nodes, node{at, label})
-	t.child[k] = n
-	return n
+	return t.nodes.add(k, slot)
 }
 
 // Node is what a node holds: its caller's node and its own label.
-func (t *Tree) Node(n int32) (parent, label int32) { return t.nodes[n].parent, t.nodes[n].label }
+func (t *Tree) Node(n int32) (parent, label int32) {
+	if n == 0 {
+		return 0, 0
+	}
+	k := t.nodes.key(n)
+	return int32(k >> 32), int32(uint32(k))
+}
 
 // Path appends the labels of stack n to dst, innermost first.
 func (t *Tree) Path(n int32, dst []int32) []int32 {
 	for n > 0 {
-		dst = append(dst, t.nodes[n].label)
-		n = t.nodes[n].parent
+		k := t.nodes.key(n)
+		dst = append(dst, int32(uint32(k)))
+		n = int32(k >> 32)
 	}
 	return dst
 }
@@ -102,37 +107,52 @@ func (v *Values) Add(w *Values) {
 // not know, after a loss. Labels of real frames are the ID of their trace.Loc.
 const Unknown = -1
 
-// Tally is where the time of one thread went.
+// Tally is where the time of one thread went: what there is for each Key,
+// numbered in the order in which they first came.
 type Tally struct {
 	Tree *Tree // its labels are IDs of locations, or Unknown
-	// Order are the keys in the order in which they first came.
-	Order []Key
 
-	v      *view.View
-	values []Values // by the number that index gives a key
-	index  map[Key]int32
-	nodes  []int32 // nodes[i]: the stack's node with frames 0..i, as far as valid
-	valid  int
-	key    Key
-	cur    int32 // number of key; -1 not looked up
-	waits  bool  // key's thread is off the CPUs
-	locked bool  // it waits for a lock
+	v       *view.View
+	keys    numbers // node<<32 | number of the wait
+	values  [][]Values
+	waiting []diff.Waiting // by number
+	waitOf  map[diff.Waiting]int32
+	nodes   []int32 // nodes[i]: the stack's node with frames 0..i, as far as valid
+	valid   int
+	node    int32 // what time goes to now
+	wait    int32
+	cur     *Values // of that; nil: not looked up
+	waits   bool    // the thread is off the CPUs
+	locked  bool    // it waits for a lock
 }
 
 // Of adds up th, into a tree that may hold other threads' stacks already.
 func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
-	t := &Tally{Tree: tree, v: v, index: map[Key]int32{}, cur: -1}
+	t := &Tally{Tree: tree, v: v, waiting: make([]diff.Waiting, 1), waitOf: map[diff.Waiting]int32{{}: 0}}
 	v.Steps(th, t)
 	return t
 }
 
-// Values of a key of Order.
-func (t *Tally) Values(i int) *Values { return &t.values[i] }
+// Len is the number of keys.
+func (t *Tally) Len() int { return t.keys.len() }
+
+// Key of a number.
+func (t *Tally) Key(i int) Key {
+	k := t.keys.key(int32(i))
+	return Key{int32(k >> 32), t.waiting[uint32(k)]}
+}
+
+// Wait tells the waits of keys apart: those with one number have the same
+// Waiting. Numbers count from 0.
+func (t *Tally) Wait(i int) int { return int(uint32(t.keys.key(int32(i)))) }
+
+// Values of a key.
+func (t *Tally) Values(i int) *Values { return &t.values[i>>pageBits][i&(pageLen-1)] }
 
 // Total of all keys.
 func (t *Tally) Total() (sum Values) {
-	for i := range t.values {
-		sum.Add(&t.values[i])
+	for i := range t.Len() {
+		sum.Add(t.Values(i))
 	}
 	return sum
 }
@@ -145,7 +165,7 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 			n = t.Tree.Child(0, Unknown)
 		}
 		t.valid = 0
-		t.move(Key{n, t.key.Waiting})
+		t.move(n, t.wait)
 	} else if t.valid < len(real) {
 		n := int32(0)
 		if t.valid > 0 {
@@ -158,26 +178,30 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 			t.nodes = append(t.nodes, n)
 		}
 		t.valid = len(real)
-		t.move(Key{n, t.key.Waiting})
+		t.move(n, t.wait)
 	} else {
-		t.move(Key{t.nodes[len(real)-1], t.key.Waiting})
+		t.move(t.nodes[len(real)-1], t.wait)
 	}
-	if t.cur < 0 {
-		i, ok := t.index[t.key]
-		if !ok {
-			i = int32(len(t.values))
-			t.index[t.key] = i
-			t.values = append(t.values, Values{})
-			t.Order = append(t.Order, t.key)
+	if t.cur == nil {
+		k := uint64(uint32(t.node))<<32 | uint64(uint32(t.wait))
+		i, slot := t.keys.find(k)
+		if i < 0 {
+			i = t.keys.add(k, slot)
+			if i&(pageLen-1) == 0 {
+				// Threads of a few stacks are many: a page is whole from the second on.
+				t.values = append(t.values, make([]Values, 0, min(pageLen, max(64, int(i)))))
+			}
+			p := &t.values[i>>pageBits]
+			*p = append(*p, Values{})
 		}
-		t.cur = i
+		t.cur = t.Values(int(i))
 	}
-	return &t.values[t.cur]
+	return t.cur
 }
 
-func (t *Tally) move(k Key) {
-	if k != t.key {
-		t.key, t.cur = k, -1
+func (t *Tally) move(node, wait int32) {
+	if node != t.node || wait != t.wait {
+		t.node, t.wait, t.cur = node, wait, nil
 	}
 }
 
@@ -205,13 +229,20 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 		v.Samples += int64(n)
 		v.CPU += cpu
 	default:
-		w := t.key.Waiting
+		w := t.waiting[t.wait]
 		if !w.Apply(e) {
 			return
 		}
-		t.move(Key{t.key.Node, w})
+		n, ok := t.waitOf[w]
+		if !ok {
+			n = int32(len(t.waiting))
+			t.waiting = append(t.waiting, w)
+			t.waitOf[w] = n
+		}
+		t.move(t.node, n)
 		d := t.v.Wait(&w)
-		t.waits = view.Waits(t.key.State())
+		s, _ := w.State()
+		t.waits = view.Waits(s)
 		t.locked = t.waits && d.Excludes() && (w.Lock() != 0 || d != nil && d.Lock != "")
 	}
 }
@@ -221,7 +252,7 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 // below 0 (see Thread).
 type Calls struct {
 	*Tree
-	Self []Values // of the stack of each node itself
+	Self []int64 // what the stack of each node itself has
 
 	words   []string // what labels below 0 stand for
 	unknown int
@@ -236,10 +267,10 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 	return c.words[-1-label], true
 }
 
-// ByCalls adds up all threads of v. Threads of one name are added together.
-// waits puts on top of each stack that waited what it waited for, in brackets,
-// where that is known.
-func ByCalls(v *view.View, waits bool) *Calls {
+// ByCalls adds up value over all threads of v. Threads of one name are added
+// together. waits puts on top of each stack that waited what it waited for, in
+// brackets, where that is known.
+func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost)}
 	byName := map[string]int32{}
 	word := func(s string) int32 {
@@ -264,8 +295,10 @@ func ByCalls(v *view.View, waits bool) *Calls {
 		}
 		root := c.Child(0, label)
 		t := Of(v, th, locs)
-		for j, k := range t.Order {
-			if k.Node == 0 {
+		for j := range t.Len() {
+			k := t.Key(j)
+			x := value(t.Values(j))
+			if k.Node == 0 || x == 0 {
 				continue
 			}
 			for len(nodes) < locs.Len() {
@@ -298,13 +331,13 @@ func ByCalls(v *view.View, waits bool) *Calls {
 				at = c.Child(at, word("["+v.What(&w)+"]"))
 			}
 			for len(c.Self) < c.Len() {
-				c.Self = append(c.Self, Values{})
+				c.Self = append(c.Self, 0)
 			}
-			c.Self[at].Add(t.Values(j))
+			c.Self[at] += x
 		}
 	}
 	for len(c.Self) < c.Len() {
-		c.Self = append(c.Self, Values{})
+		c.Self = append(c.Self, 0)
 	}
 	c.Folded += locs.Folded
 	return c

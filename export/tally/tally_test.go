@@ -51,12 +51,20 @@ func TestTotal(t *testing.T) {
 	if want := (tally.Values{Samples: 50, CPU: 49 * 6 * ms, Wall: 490 * ms, Off: 90 * ms}); x != want {
 		t.Errorf("%+v, want %+v", x, want)
 	}
-	c := tally.ByCalls(v, false)
-	var y tally.Values
-	for i := range c.Self {
-		y.Add(&c.Self[i])
-	}
-	if y != x {
-		t.Errorf("by calls %+v, want %+v", y, x)
+	for what, value := range map[string]struct {
+		of   func(*tally.Values) int64
+		want int64
+	}{
+		"samples": {func(v *tally.Values) int64 { return v.Samples }, x.Samples}, "cpu": {func(v *tally.Values) int64 { return v.CPU }, x.CPU},
+		"wall": {func(v *tally.Values) int64 { return v.Wall }, x.Wall}, "off": {func(v *tally.Values) int64 { return v.Off }, x.Off},
+	} {
+		c := tally.ByCalls(v, false, value.of)
+		sum := int64(0)
+		for _, n := range c.Self {
+			sum += n
+		}
+		if sum != value.want {
+			t.Errorf("%s by calls %d, want %d", what, sum, value.want)
+		}
 	}
 }

@@ -15,13 +15,17 @@ import (
 // of 300 functions, 10 to 40 frames deep, at 10 ms, four samples in five on a
 // CPU.
 func Big(tb testing.TB, n, threads int) *trace.Recording {
-	_, rec := big(tb, n, threads, 0)
+	_, rec := big(tb, n, threads, 0, 40)
 	return rec
 }
 
-// BigFile writes Big to a file.
-func BigFile(tb testing.TB, path string, n, threads int) {
-	b, _ := big(tb, n, threads, 0)
+// BigFile writes Big to a file. In a varied one nearly all stacks differ.
+func BigFile(tb testing.TB, path string, n, threads int, varied bool) {
+	same := 40
+	if varied {
+		same = 1
+	}
+	b, _ := big(tb, n, threads, 0, same)
 	if err := os.WriteFile(path, b.buf.Bytes(), 0o600); err != nil {
 		tb.Fatal(err)
 	}
@@ -29,11 +33,12 @@ func BigFile(tb testing.TB, path string, n, threads int) {
 
 // Contended is Big, but every second wait is for one of eight locks.
 func Contended(tb testing.TB, n, threads int) *trace.Recording {
-	_, rec := big(tb, n, threads, 2)
+	_, rec := big(tb, n, threads, 2, 40)
 	return rec
 }
 
-func big(tb testing.TB, n, threads int, locked int32) (*Builder, *trace.Recording) {
+// big: one call in same is another one than is usual there.
+func big(tb testing.TB, n, threads int, locked int32, same int) (*Builder, *trace.Recording) {
 	b := New(tb)
 	end := int64(0)
 	var lock [8]uint64
@@ -49,7 +54,7 @@ func big(tb testing.TB, n, threads int, locked int32) (*Builder, *trace.Recordin
 		var st []string
 		push := func() {
 			// Each function calls a few others, at a few lines, mostly one.
-			turn := func(n int) int { return max(r.IntN(40*n)-39*n, 0) }
+			turn := func(n int) int { return max(r.IntN(same*n)-(same-1)*n, 0) }
 			at := len(st) * 7
 			if len(st) > 0 {
 				fmt.Sscanf(st[len(st)-1], "f%d", &at)

@@ -1,0 +1,375 @@
+// Package profile is a recording as a profile, which pprof and OTLP write on
+// different wires: for each stack of each thread, and for each state it was
+// seen in, how often it was sampled and where the time went.
+//
+// Samples come one thread after the other and are not kept. Places, functions
+// and files are numbered when a sample first needs them, and told afterwards.
+// A Profile is for one goroutine.
+package profile
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Type is what a value of a sample counts.
+type Type struct{ Name, Unit string }
+
+// Types of a sample's values, in their order.
+var Types = [...]Type{{"samples", "count"}, {"cpu", "nanoseconds"}, {"wall", "nanoseconds"}, {"lock_wait", "nanoseconds"}, {"off_cpu", "nanoseconds"}}
+
+// Wall is the index of the type that the profile is about.
+const Wall = 2
+
+// Sample is what was seen of one stack of a thread in one state.
+type Sample struct {
+	Values [len(Types)]int64
+	// Stack tells stacks apart: a number above 0, below StackLimit.
+	Stack int32
+	// Labels tells sets of labels apart, within a thread: a number from 0 on.
+	Labels int
+	Thread *view.Thread
+
+	waiting diff.Waiting
+}
+
+// StackLimit is above every Sample.Stack.
+const StackLimit = tally.MaxNodes
+
+// Label is a fact about a sample: Text, or Num where that is empty.
+type Label struct {
+	Key, Text string
+	Num       int64
+}
+
+// Location is a place in the code.
+type Location struct {
+	Mapping int    // its number; 0: none
+	Address uint64 // run time, inside the mapping
+	Lines   []Line // the innermost of inlined calls first
+}
+
+// Line is a function at a location.
+type Line struct {
+	Function int // its number
+	Line     int
+}
+
+// Function of a source file.
+type Function struct {
+	Name, System, File string
+	StartLine          int
+}
+
+// Mapping is a file in the target's memory.
+type Mapping struct {
+	Start, Limit, Offset uint64
+	File, BuildID        string // BuildID in hex
+	Named                bool   // the recording has names for it
+}
+
+// Profile is a recording's.
+type Profile struct {
+	Time     int64 // ns of the system's clock at its beginning; 0: not known
+	Duration int64 // ns
+	Period   int64 // ns between samples of a thread
+
+	v        *view.View
+	tree     *tally.Tree
+	numbers  []int32 // of locations, by their label in tree
+	below    []int32 // the same for labels below 0: of -1-i
+	places   []int32 // labels, by number - 1
+	path     []int32
+	function map[source]int
+	funcs    []int32 // numbers of functions with their own file, by number in Names.Funcs
+	sources  []source
+	mapped   []Mapping // by module; Limit is 0 where it never was
+	mapping  []int     // numbers, by module
+	modules  []int     // by number - 1
+	begun    bool
+}
+
+// source is a function as seen from one source file: code of one function can
+// come from several (macros, included bodies).
+type source struct {
+	fn   int
+	file string
+}
+
+// New begins a profile of v.
+func New(v *view.View) *Profile {
+	p := &Profile{v: v, tree: tally.NewTree(), function: map[source]int{}, Period: v.Rec.Process.Interval, Duration: int64(v.End() - v.Begin())}
+	if c := v.Rec.Process.Clocks; c.Realtime > 0 {
+		p.Time = c.Realtime + int64(v.Begin()-c.Monotonic)
+	}
+	p.mapAll()
+	return p
+}
+
+// Comments are the command on a line of its own, how it was recorded, and what
+// is missing. Complete once the samples were told.
+func (p *Profile) Comments() []string {
+	var out []string // pprof prints them above each of its answers: a few lines
+	line := ""
+	for _, f := range p.v.Facts() {
+		if f[0] == "command" {
+			out = append(out, f[0]+": "+f[1])
+			continue
+		}
+		if line != "" {
+			line += ", "
+		}
+		line += f[0] + ": " + f[1]
+	}
+	out = append(out, line)
+	for _, l := range p.v.Losses() {
+		out = append(out, "loss: "+l)
+	}
+	if p.tree.Folded > 0 {
+		out = append(out, fmt.Sprintf("loss: %d stacks counted for their callers: more than %d distinct ones", p.tree.Folded, tally.MaxNodes))
+	}
+	return out
+}
+
+// Samples tells all samples, in the order of threads and of time, until yield
+// fails. It may be called once. The Sample is the same one each time.
+func (p *Profile) Samples(yield func(*Sample) error) error {
+	if p.begun {
+		panic("profile: samples are told once")
+	}
+	p.begun = true
+	var s Sample
+	for i := range p.v.Threads {
+		s.Thread = &p.v.Threads[i]
+		t := tally.Of(p.v, s.Thread, p.tree)
+		for j := range t.Len() {
+			k, v := t.Key(j), t.Values(j)
+			if *v == (tally.Values{}) || k.Node == 0 {
+				continue // between stacks: the thread had ended, or its program was replaced
+			}
+			s.Values = [len(Types)]int64{v.Samples, v.CPU, v.Wall, v.Lock, v.Off}
+			s.Stack, s.Labels, s.waiting = k.Node, t.Wait(j), k.Waiting
+			if err := yield(&s); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Stack appends the numbers (1 is the first) of the locations of s to dst, the
+// innermost first.
+func (p *Profile) Stack(s *Sample, dst []int) []int {
+	p.path = p.tree.Path(s.Stack, p.path[:0])
+	for _, label := range p.path {
+		dst = append(dst, p.place(label))
+	}
+	return dst
+}
+
+func (p *Profile) place(label int32) int {
+	at, i := &p.numbers, int(label)
+	if label < 0 {
+		at, i = &p.below, int(-1-label)
+	}
+	if i >= len(*at) {
+		*at = append(*at, make([]int32, i+1-len(*at))...)
+	}
+	n := (*at)[i]
+	if n == 0 {
+		p.places = append(p.places, label)
+		n = int32(len(p.places))
+		(*at)[i] = n
+	}
+	return int(n)
+}
+
+// Labels of s: what its thread is, did and waited for, in the order of their keys.
+func (p *Profile) Labels(s *Sample) []Label {
+	out := []Label{{Key: "thread", Text: s.Thread.Label}, {Key: "tid", Num: int64(s.Thread.ID)}, {Key: "pid", Num: int64(p.v.PID())}}
+	add := func(k, v string) {
+		if v != "" {
+			out = append(out, Label{Key: k, Text: v})
+		}
+	}
+	w := &s.waiting
+	st, nr := w.State()
+	if st != stack.StateUnknown {
+		add("state", st.String())
+	}
+	add("call", p.v.Call(nr))
+	if d := p.v.Wait(w); d != nil {
+		add("wait", view.Text(d.Kind, 64))
+		add("file", view.Text(d.File, 512))
+		add("peer", view.Text(d.Peer, 512))
+	} else if w.Lock() != 0 {
+		add("wait", "lock")
+	}
+	add("lock", p.v.LockOf(w))
+	if a := w.Lock(); a != 0 {
+		add("lock_address", fmt.Sprintf("%#x", a))
+	}
+	if tid, by := w.Holder(); tid != 0 {
+		add("holder", p.v.ThreadName(tid))
+		add("holder_known_by", by.String())
+	}
+	slices.SortFunc(out, func(a, b Label) int {
+		if a.Key < b.Key {
+			return -1
+		}
+		return 1
+	})
+	return out
+}
+
+// Locations tells the locations that stacks had, in the order of their numbers,
+// until yield fails. The Location is the same one each time.
+func (p *Profile) Locations(yield func(number int, l *Location) error) error {
+	var l Location
+	for i, label := range p.places {
+		l = Location{Lines: l.Lines[:0]}
+		if label < 0 {
+			l.Lines = append(l.Lines, Line{Function: p.functionOf(p.v.GapFunc(stack.WhyLost), "")})
+		} else {
+			p.locate(&l, p.v.Names.Locs()[label])
+		}
+		if err := yield(i+1, &l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Profile) locate(l *Location, from *trace.Loc) {
+	if k := from.Word.Kind(); k != stack.KindError && k != stack.KindKernel {
+		l.Address = from.Addr
+		if m := from.Key.Module; m >= 0 && m < len(p.mapped) && p.mapped[m].Limit != 0 {
+			l.Mapping = p.mappingOf(m)
+			if at := &p.mapped[m]; l.Address < at.Start || l.Address >= at.Limit {
+				// Another generation of the address space, or the file is mapped
+				// twice: the address as the first mapping would have it.
+				l.Address = at.Start
+				if a, ok := p.inModule(from.Key); ok && a >= at.Start && a < at.Limit {
+					l.Address = a
+				}
+			}
+		}
+	}
+	for i := range from.Frames { // innermost first
+		f := &from.Frames[i]
+		l.Lines = append(l.Lines, Line{p.functionOf(f.Func, f.File), f.Line})
+	}
+}
+
+// inModule turns a place in a module's file into the run-time address that its
+// first mapping gives it.
+func (p *Profile) inModule(k trace.LocKey) (addr uint64, ok bool) {
+	m := &p.mapped[k.Module]
+	for _, s := range p.v.Rec.Modules[k.Module].Segments {
+		if k.Addr >= s.Vaddr && k.Addr-s.Vaddr < s.Size {
+			off := s.Off + (k.Addr - s.Vaddr)
+			return m.Start + (off - m.Offset), off >= m.Offset
+		}
+	}
+	return 0, false
+}
+
+// functionOf is the number of a function of Names.Funcs; file is "" for its own.
+func (p *Profile) functionOf(fn int, file string) int {
+	own := p.v.Names.Funcs[fn].File
+	if file == "" || file == own { // nearly always
+		if fn >= len(p.funcs) {
+			p.funcs = append(p.funcs, make([]int32, len(p.v.Names.Funcs)-len(p.funcs))...)
+		}
+		if p.funcs[fn] == 0 {
+			p.sources = append(p.sources, source{fn, own})
+			p.funcs[fn] = int32(len(p.sources))
+		}
+		return int(p.funcs[fn])
+	}
+	k := source{fn, file}
+	n, ok := p.function[k]
+	if !ok {
+		p.sources = append(p.sources, k)
+		n = len(p.sources)
+		p.function[k] = n
+	}
+	return n
+}
+
+// Functions tells the functions that locations had, in the order of their
+// numbers, until yield fails.
+func (p *Profile) Functions(yield func(number int, f *Function) error) error {
+	for i, s := range p.sources {
+		fn := &p.v.Names.Funcs[s.fn]
+		f := Function{Name: p.v.FuncName(s.fn), System: view.Text(fn.Linkage, view.MaxName), File: view.Text(s.file, view.MaxName), StartLine: fn.StartLine}
+		if f.System == "" {
+			f.System = f.Name
+		}
+		if err := yield(i+1, &f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// mapAll finds where each module was mapped last. The target's own program is
+// number 1, which readers expect, used or not.
+func (p *Profile) mapAll() {
+	rec := p.v.Rec
+	p.mapped, p.mapping = make([]Mapping, len(rec.Modules)), make([]int, len(rec.Modules))
+	for g := len(rec.Maps) - 1; g >= 0; g-- {
+		for _, m := range rec.Maps[g].Mappings {
+			if m.Module < 0 || m.Module >= len(p.mapped) || m.Start >= m.End {
+				continue
+			}
+			if at := &p.mapped[m.Module]; at.Limit == 0 {
+				at.Start, at.Limit, at.Offset = m.Start, m.End, m.Off
+			}
+		}
+	}
+	for i := range rec.Modules {
+		m := &p.mapped[i]
+		m.File = view.Text(rec.Modules[i].Path, view.MaxName)
+		m.BuildID = hex(rec.Modules[i].BuildID)
+		m.Named = rec.Symbols != nil
+		if m.Limit != 0 && len(p.modules) == 0 && m.File == view.Text(rec.Process.Exe, view.MaxName) {
+			p.mappingOf(i)
+		}
+	}
+}
+
+func (p *Profile) mappingOf(module int) int {
+	if p.mapping[module] == 0 {
+		p.modules = append(p.modules, module)
+		p.mapping[module] = len(p.modules)
+	}
+	return p.mapping[module]
+}
+
+// Mappings tells the files that locations lie in, in the order of their
+// numbers, until yield fails.
+func (p *Profile) Mappings(yield func(number int, m *Mapping) error) error {
+	for i, module := range p.modules {
+		if err := yield(i+1, &p.mapped[module]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hex lets only a build ID through that is one.
+func hex(s string) string {
+	for _, c := range []byte(s) {
+		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {
+			return ""
+		}
+	}
+	return s
+}
