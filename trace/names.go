@@ -29,6 +29,7 @@ type Names struct {
 	locs   []*Loc
 	byKey  map[locID]*Loc
 	byWord []map[event.Word]*Loc // for each generation of maps, by word
+	calls  map[event.Word]*Loc   // frames of the kernel, by word
 	made   map[string]int
 	gen    int
 }
@@ -56,6 +57,9 @@ func (n *Names) Func(f *LocFrame) *Func { return &n.Funcs[f.Func] }
 
 // Resolve finds the location of w in the address space as it was at t.
 func (n *Names) Resolve(w event.Word, t stack.Time) *Loc {
+	if l := n.calls[w]; l != nil && w.Kind() == stack.KindKernel {
+		return l
+	}
 	g := n.generation(t)
 	m := n.byWord[g]
 	if m == nil {
@@ -68,6 +72,20 @@ func (n *Names) Resolve(w event.Word, t stack.Time) *Loc {
 		m[w] = l
 	}
 	return l
+}
+
+// Call names frames of the kernel that a reader puts on stacks: w, of
+// stack.KindKernel, is what stands for them in events.
+func (n *Names) Call(w event.Word, name string) {
+	if n.calls[w] != nil {
+		return
+	}
+	if n.calls == nil {
+		n.calls = map[event.Word]*Loc{}
+	}
+	l := &Loc{ID: len(n.locs), Key: LocKey{Module: -1, Addr: w.Addr()}, Word: w, Frames: []LocFrame{{Func: n.make(name, -1)}}}
+	n.locs = append(n.locs, l)
+	n.calls[w] = l
 }
 
 // generation is the index of the maps in force at t: the newest that is not

@@ -22,6 +22,7 @@ type choice struct {
 	focus   string
 	onCPU   bool
 	offCPU  bool
+	kernel  bool
 	kinds   kindFlags
 
 	from, to  *time.Duration // nil: open; below 0: counted from the end
@@ -35,13 +36,14 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	fs.StringVarP(&c.threads, "threads", "t", "", "only these threads; as for record: main, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 	fs.StringVar(&c.focus, "focus", "", "only the time in which a function whose name matches this regular\nexpression is on the stack")
 	c.kinds.register(fs)
+	fs.BoolVar(&c.kernel, "kernel", false, "a frame for the kernel on top of threads that are blocked in a system\ncall or a page fault: [kernel] futex; as if it were named in --kinds")
 	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads were seen to run")
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads were seen to wait, for a CPU too")
 }
 
 // any reports whether less than the whole is asked for.
 func (c *choice) any() bool {
-	return c.kinds.any() || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
+	return c.kinds.any() || c.kernel || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
 }
 
 // parse reads the flags; help is the command that has them.
@@ -117,6 +119,9 @@ func (k *kindFlags) register(fs *pflag.FlagSet) {
 
 func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }
 
+// names reports whether --kinds has x in its list.
+func (k *kindFlags) names(x stack.Kind) bool { return k.kinds != "" && k.only.Has(x) }
+
 // parse reads the flags; help is the command that has them.
 func (k *kindFlags) parse(help string) (err error) {
 	if k.only = 0; k.kinds != "" {
@@ -143,6 +148,7 @@ func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 		return o, nil
 	}
 	o.Side = c.side
+	o.Kernel = c.kernel || c.kinds.names(stack.KindKernel)
 	whole := view.New(rec, export.Options{})
 	begin, end := whole.Begin(), whole.End()
 	at := func(d *time.Duration) stack.Time {

@@ -75,7 +75,7 @@ and gets its names from the files of this machine if they are the same.`,
 			}
 			for _, o := range outs {
 				if o.Format.Recording() && part.any() {
-					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --native, --on-cpu and --off-cpu are for the other formats")
+					return usagef("export", "a recording is copied whole; --range, --threads, --focus, --kinds, --native, --kernel, --on-cpu and --off-cpu are for the other formats")
 				}
 			}
 			for _, o := range outs {

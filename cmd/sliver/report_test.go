@@ -126,6 +126,12 @@ func TestReportNamesLocks(t *testing.T) {
 			if err != nil || !holder.Match(out) || !strings.Contains(string(out), want) {
 				t.Errorf("pprof %s: %v\n%s", focus, err, out)
 			}
+			call := map[string]string{"normal": ";[kernel] futex ", "flock": ";[kernel] flock "}[kind]
+			for _, flag := range []string{"--kernel", "--kinds=native,kernel"} {
+				if r := sliver(t, dir, "export", "r.sliver", "--format", "collapsed", "-o", "-", flag); r.status != 0 || !strings.Contains(r.out, call) {
+					t.Errorf("%s: %+v", flag, r)
+				}
+			}
 		})
 	}
 }

@@ -56,6 +56,23 @@ func TestReaderSeesTheReplay(t *testing.T) {
 	}
 }
 
+// A frame of the kernel stands on the calls for as long as the state says.
+func TestKernel(t *testing.T) {
+	rec := exporttest.Sample(t)
+	a := exporttest.Ask(t, export(t, rec, view.Options{Kernel: true}),
+		`select t.name thread, s.ts - 5000000000 ts, s.dur, s.depth, s.name from slice s join thread_track k on k.id = s.track_id join thread t using (utid)
+			where s.name glob '[[]kernel*' order by ts`,
+	)
+	var got []string
+	for _, r := range a[0] {
+		got = append(got, fmt.Sprintf("%s %d+%d %d %s", r.Text("thread"), r.Int("ts")/ms, r.Int("dur")/ms, r.Int("depth"), r.Text("name")))
+	}
+	want := "server 30+60 3 [kernel] epoll_wait, worker-1 65+10 3 [kernel] futex"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s\nwant %s", s, want)
+	}
+}
+
 func TestGolden(t *testing.T) {
 	rec := exporttest.Sample(t)
 	a := exporttest.Ask(t, export(t, rec, view.Options{}),

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"regexp"
 	"strings"
@@ -146,6 +147,41 @@ func TestValues(t *testing.T) {
 	}
 	for k, v := range got {
 		t.Errorf("%v: %v, want none", k, v)
+	}
+}
+
+// With frames of the kernel, the innermost frame of a sample says which call
+// its label says, and nothing else differs.
+func TestKernel(t *testing.T) {
+	rec := exporttest.Contended(t, 30_000, 3)
+	_, plain := export(t, rec, view.Options{})
+	_, p := export(t, rec, view.Options{Kernel: true})
+	flat := func(p *profile.Profile, kernel bool) map[string]string {
+		out := map[string]string{}
+		for _, s := range p.Sample {
+			key := fmt.Sprint(s.Label)
+			st := s.Location
+			if name := st[0].Line[0].Function.Name; strings.HasPrefix(name, "[kernel]") {
+				if call := s.Label["call"]; !kernel || len(call) != 1 || name != "[kernel] "+call[0] || st[0].Mapping != nil || len(st[0].Line) != 1 {
+					t.Fatalf("%s on top of a sample in %v", name, s.Label)
+				}
+				st = st[1:]
+			} else if kernel && s.Label["state"][0] == "blocked" && len(s.Label["call"]) > 0 {
+				t.Fatalf("no frame of the kernel in %v", s.Label)
+			}
+			for _, l := range st {
+				key += fmt.Sprintf(" %s:%d", l.Line[0].Function.Name, l.Line[0].Line)
+			}
+			out[key] = fmt.Sprint(s.Value)
+		}
+		return out
+	}
+	if a, b := flat(plain, false), flat(p, true); len(a) < 100 || !maps.Equal(a, b) {
+		t.Errorf("%d stacks with the kernel's frames, %d without, or other values", len(b), len(a))
+	}
+	f, _ := export(t, exporttest.Sample(t), view.Options{Kernel: true})
+	if out := exporttest.Run(t, "go", "tool", "pprof", "-top", f); !strings.Contains(out, "[kernel] futex") || !strings.Contains(out, "[kernel] epoll_wait") {
+		t.Errorf("go tool pprof shows no frames of the kernel:\n%s", out)
 	}
 }
 

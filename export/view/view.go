@@ -30,6 +30,9 @@ type Options struct {
 	Focus *regexp.Regexp
 	// Side leaves out what the threads did on the CPUs, or off them.
 	Side Side
+	// Kernel puts a frame on top of the stack of a thread that is blocked in a
+	// system call or a page fault, such as "[kernel] futex".
+	Kernel bool
 }
 
 // maxTime bounds the times of hostile recordings, so that sums and
@@ -44,6 +47,7 @@ type View struct {
 
 	from, to stack.Time
 	side     Side
+	kernel   bool
 	gaps     map[stack.Why]int // functions made up for gaps
 	focus    *matcher          // nil: everything
 	waits    map[int]*trace.Wait
@@ -66,7 +70,7 @@ const maxTID = 1 << 22
 
 // New looks at rec under o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side,
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side, kernel: o.Kernel,
 		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
@@ -155,7 +159,7 @@ func (v *View) Slices(th *Thread, h trace.SliceHandler) stack.Time { return v.Re
 // Replay is a replay of one thread.
 type Replay struct {
 	c   *clip
-	rec *trace.Recording
+	v   *View
 	seq int
 }
 
@@ -171,7 +175,7 @@ func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 		c.h = &half{h: c.h, side: v.side, c: c}
 	}
 	c.s = trace.NewSlices(v.Names, c)
-	return &Replay{c, v.Rec, th.Seq}
+	return &Replay{c, v, th.Seq}
 }
 
 // Stack is the stack as it is, outermost first: for reading, in calls of Other.
@@ -187,7 +191,7 @@ func (r *Replay) Run() stack.Time {
 	var first sync
 	var held []event.Event // the first Seen may be said before the stack that it confirms
 	known := false
-	for e := range r.rec.Events(r.seq) {
+	for e := range r.v.events(r.seq) {
 		if k := e.Kind(); !known && k == event.Seen {
 			held = append(held[:0], e)
 			continue
@@ -317,7 +321,7 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 		only = &focusSteps{h: h, m: v.focus}
 		s.h = only
 	}
-	for e := range v.Rec.Events(th.Seq) {
+	for e := range v.events(th.Seq) {
 		s.apply(e)
 	}
 	s.flushHeld()

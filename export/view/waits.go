@@ -265,7 +265,7 @@ func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 func (v *View) Asker(st []trace.Slice) int {
 	for i := len(st) - 1; i >= 0; i-- {
 		s := &st[i]
-		if s.Loc == nil || s.Loc.Word.Kind() == stack.KindError {
+		if s.Loc == nil || s.Loc.Word.Kind() == stack.KindError || s.Loc.Word.Kind() == stack.KindKernel {
 			continue
 		}
 		if m := v.ModuleOf(s); m >= 0 && library(v.Rec.Modules[m].Path) {

@@ -1,0 +1,145 @@
+package view
+
+import (
+	"iter"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// events are those of a thread, with frames of the kernel if they are asked for.
+func (v *View) events(seq int) iter.Seq[event.Event] {
+	if !v.kernel {
+		return v.Rec.Events(seq)
+	}
+	return func(yield func(event.Event) bool) {
+		k := &kernel{v: v, yield: yield}
+		for e := range v.Rec.Events(seq) {
+			if !k.apply(e) {
+				return
+			}
+		}
+		k.settle()
+	}
+}
+
+// kernel adds to a thread's events, while it is blocked in a system call or a
+// page fault, a frame for it on top of the stack: "[kernel] futex". Its events
+// are those that a sampler of kernel stacks would write.
+type kernel struct {
+	v     *View
+	yield func(event.Event) bool
+
+	synced bool
+	sync   uint64 // Enter events of a Sync still to come
+	depth  int    // of the stack, without the kernel's frame
+	tail   bool   // what follows may be the State that a Sync repeats
+	state  uint64 // payload in force; 0: none
+	want   event.Word
+	since  stack.Time // when want began
+	wanted bool       // want is to go on the stack once that is said whole
+	open   bool       // it is there
+}
+
+// apply hands on e. It is false where yield was.
+func (k *kernel) apply(e event.Event) bool {
+	tail := k.tail
+	k.tail = false
+	if k.sync > 0 {
+		k.sync--
+		if e.Kind() == event.Enter {
+			k.depth++
+			k.tail = k.sync == 0
+			return k.yield(e)
+		}
+		k.sync = 0 // it announced more than there are
+	}
+	switch e.Kind() {
+	case event.Enter, event.Exit, event.Move:
+		// The frames of a sample come behind its State, at its time.
+		if k.wanted && e.Time > k.since && !k.settle() || !k.leave(e.Time) {
+			return false
+		}
+		switch {
+		case !k.synced:
+		case e.Kind() == event.Enter:
+			k.depth++
+		case e.Kind() == event.Exit:
+			k.depth = max(k.depth-1, 0)
+		}
+	case event.Sync:
+		if k.synced {
+			if !k.settle() {
+				return false
+			}
+		} else {
+			k.synced = true
+			k.since = e.Time
+		}
+		k.depth, k.sync, k.tail = 0, e.Payload(), e.Payload() == 0
+	case event.State:
+		if tail && k.synced && e.Payload() == k.state {
+			break
+		}
+		if k.wanted && e.Time > k.since && !k.settle() || !k.leave(e.Time) {
+			return false
+		}
+		k.state, k.since = e.Payload(), e.Time
+		k.want, k.wanted = k.v.kernelFrame(e.Payload())
+	case event.Gap:
+		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+			if !k.leave(e.Time) {
+				return false
+			}
+			k.synced, k.wanted, k.state, k.depth = false, false, 0, 0
+			break
+		}
+		if !k.settle() {
+			return false
+		}
+	case event.Mark:
+		if why := stack.Why(e.Payload()); why == stack.WhyGone || why == stack.WhyExec {
+			k.wanted = false
+		}
+	default:
+		if !k.settle() {
+			return false
+		}
+	}
+	return k.yield(e)
+}
+
+// settle puts the frame on the stack that is whole now.
+func (k *kernel) settle() bool {
+	if !k.wanted || k.open || !k.synced || k.depth == 0 {
+		return true
+	}
+	k.open = true
+	return k.yield(event.Make(k.since, event.Enter, uint64(k.want)))
+}
+
+// leave takes it off before the stack changes at t. It goes on top again if the
+// thread still waits.
+func (k *kernel) leave(t stack.Time) bool {
+	if !k.open {
+		return true
+	}
+	k.open, k.since = false, max(k.since, t)
+	return k.yield(event.Event{Time: t})
+}
+
+// kernelFrame is the frame for what a State's payload tells; false where the
+// thread is not in the kernel, or not known to be.
+func (v *View) kernelFrame(payload uint64) (event.Word, bool) {
+	s, nr := event.StateFields(payload)
+	what := v.Call(nr)
+	if s == stack.StateFault {
+		nr, what = -1, "page fault"
+	}
+	if what == "" || s == stack.StateRunning || !Waits(s) {
+		return 0, false
+	}
+	w := event.WordOf(&stack.Frame{PC: uint64(nr + 2), Kind: stack.KindKernel, Trust: stack.TrustRegs, Exact: true, Func: 1})
+	v.Names.Call(w, "[kernel] "+Text(what, 64))
+	return w, true
+}
