@@ -18,7 +18,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/unwind"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -36,9 +36,8 @@ type Target struct {
 	rest    []*target.Thread // for RestCPU
 	restBuf []byte
 
-	table   *python.Table // see FollowPython; nil: nobody asked
-	ranged  bool          // maps have the range of the table's addresses
-	changed chan struct{} // told when there is other code than before
+	ranges  []managed.Range // whose addresses the maps have
+	changed chan struct{}   // told when there is other code than before
 	own     ownNames
 	gils    gils
 }
@@ -152,10 +151,10 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 	t.space.Update(maps)
 	if exec {
 		t.space.ForgetPython()
-		t.ranged = false
+		t.ranges = nil
 	}
-	if t.ranged {
-		maps = withRange(maps)
+	for _, r := range t.ranges {
+		maps = withRange(maps, r)
 	}
 	changed = exec || !sameCode(t.maps, maps)
 	t.maps = maps

@@ -1,167 +1,24 @@
 package live
 
 import (
-	"cmp"
 	"errors"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/symbol"
-	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/wait"
 )
 
-// Python has the functions of CPython in the samples of a process, from the time
-// on at which there is an interpreter that is ready. A process without one
-// costs a look at its files whenever code was mapped.
-type Python struct {
-	t    *Target
-	take func(trace.Captured)
-	stop chan struct{}
-	done chan struct{}
-	once sync.Once
-
-	mu      sync.Mutex // guards what follows
-	told    int        // functions that take was handed
-	problem error      // why the interpreter that is there cannot be read
-}
-
-const (
-	// An interpreter that is just starting is tried again after startEach, twice
-	// as long each time up to startMost.
-	startEach = 5 * time.Millisecond
-	startMost = time.Second
-	// tellEach is how long new functions are gathered.
-	tellEach = 20 * time.Millisecond
-)
-
-// FollowPython begins that. take, if not nil, is handed what is to be kept of
-// functions, so that they have names later; it may come from another goroutine.
-// It is to be called once.
-func (t *Target) FollowPython(take func(trace.Captured)) *Python {
-	p := &Python{t: t, take: take, stop: make(chan struct{}), done: make(chan struct{})}
-	t.mu.Lock()
-	t.table = python.NewTable()
-	t.mu.Unlock()
-	go p.run(p.look())
-	return p
-}
-
-// run looks again whenever that may bring something. again: an interpreter is
-// there that is not ready.
-func (p *Python) run(again bool) {
-	defer close(p.done)
-	wait := startEach
-	for {
-		var later, gather <-chan time.Time
-		if again {
-			later = time.After(wait)
-		}
-		select {
-		case <-p.stop:
-			return
-		case <-p.t.changed:
-			wait = startEach
-			again = p.look()
-		case <-later:
-			wait = min(2*wait, startMost)
-			again = p.look()
-		case <-p.t.table.Fresh():
-			gather = time.After(tellEach)
-		}
-		if gather != nil {
-			select {
-			case <-p.stop:
-				return
-			case <-gather:
-				p.Tell()
-			}
-		}
-	}
-}
-
-// look seeks the interpreter where none was found yet.
-func (p *Python) look() (again bool) {
-	t := p.t
+// seekPython is the seeker of CPython.
+func (t *Target) seekPython(table *managed.Table) (found, again bool, err error) {
 	if t.space.Python() != nil {
-		return false
+		return true, false, nil
 	}
-	rt, err := t.space.FollowPython(t.table)
+	rt, err := t.space.FollowPython(table)
 	var version *python.VersionError
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.problem = err
-	if rt == nil {
-		return err != nil && !errors.As(err, &version)
-	}
-	t.addRange()
-	return false
-}
-
-// addRange has the addresses of the table among the maps.
-func (t *Target) addRange() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.ranged {
-		return
-	}
-	t.ranged = true
-	t.maps = withRange(t.maps)
-	if t.onMap != nil {
-		t.onMap(t.maps, target.Now(), false)
-	}
-}
-
-// withRange adds the range of the table's addresses to maps, which stay as they are.
-func withRange(maps []stack.Mapping) []stack.Mapping {
-	i, _ := MappingAt(maps, python.TableBase)
-	return slices.Insert(slices.Clone(maps), i, stack.Mapping{Start: python.TableBase, End: python.TableEnd, Exec: true, Path: python.Module})
-}
-
-// Tell hands on what functions there are that were not handed on before.
-func (p *Python) Tell() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b, n := p.t.table.Since(p.told)
-	if n <= 1 || n == p.told {
-		return // the first stands for those that have no room
-	}
-	p.told = n
-	if p.take != nil {
-		p.take(trace.Captured{What: "python", At: target.Now(), Data: b})
-	}
-}
-
-// Find names the place at addr of the table's range.
-func (p *Python) Find(addr uint64) (symbol.Frame, bool) {
-	f := p.t.table.Find(addr)
-	if f == nil {
-		return symbol.Frame{}, false
-	}
-	return symbol.Frame{Func: cmp.Or(f.Name, "?"), File: f.File, Line: f.Line(addr), StartFile: f.File, StartLine: f.First, Start: f.Addr}, true
-}
-
-// Problems are why there are no functions of Python, where that is to be told.
-func (p *Python) Problems() []string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.problem == nil {
-		return nil
-	}
-	return []string{p.problem.Error()}
-}
-
-// Close ends it. What is not handed on yet is.
-func (p *Python) Close() {
-	p.once.Do(func() {
-		close(p.stop)
-		<-p.done
-		p.Tell()
-	})
+	return rt != nil, err != nil && !errors.As(err, &version), err
 }
 
 // ownNames are the names that Python's threads have in it, by the TIDs that the

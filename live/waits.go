@@ -385,8 +385,8 @@ func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, 
 	names = make([]string, 0, most)
 	for i := range frames[:min(len(frames), most)] {
 		f := &frames[i]
-		if f.Kind == stack.KindError || f.Kind == stack.KindPython {
-			break // what a C function called by Python waits in is above
+		if f.Kind == stack.KindError || f.Kind.Managed() {
+			break // what a C function called by a runtime waits in is above
 		}
 		pc := f.PC
 		if !f.Exact {

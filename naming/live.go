@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // LiveOptions of a Live.
@@ -25,8 +25,8 @@ type LiveOptions struct {
 	PerfMap func() (io.ReadCloser, error)
 	// Objects reads the program's files for debuggers of its JIT code; nil: none.
 	Objects func() []*symbol.JITObject
-	// Python names a place of Python's functions; nil: there are none.
-	Python func(addr uint64) (symbol.Frame, bool)
+	// Managed names a place of a managed.Range; nil: there are none.
+	Managed func(addr uint64) (symbol.Frame, bool)
 }
 
 // Place is an address on a stack.
@@ -235,8 +235,8 @@ func (l *Live) open(id int, m *trace.Module) *Source {
 func (l *Live) nameMade(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
 	var buf []symbol.Frame
 	for _, p := range places {
-		if m.Path == python.Module && l.o.Python != nil {
-			if f, ok := l.o.Python(p.key.Addr); ok {
+		if _, ok := managed.Named(m.Path); ok && l.o.Managed != nil {
+			if f, ok := l.o.Managed(p.key.Addr); ok {
 				answer(p.i, m.Path, p.key.Addr, []symbol.Frame{f})
 			}
 			continue

@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/symbol/dwarf"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/unwind/gopcln"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -37,7 +37,7 @@ type Options struct {
 	// Cache keeps the names of files by their build ID; nil: there is none.
 	Cache *cache.Dir
 	// Captured are pieces kept at recording time: "perf-map", "jitdump",
-	// "gdb-jit", "python" and "vdso". Each "perf-map" goes on where the one before ended, and is true
+	// "gdb-jit", "vdso" and the What of each managed.Range. Each "perf-map" goes on where the one before ended, and is true
 	// from its time on.
 	Captured []trace.Captured
 }
@@ -55,7 +55,6 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
 	jit := &jitNames{log: perfLog(o.Captured, g), dump: jitDump(o.Captured, g), ends: ends(rec)}
 	jit.readObjects(o, g)
-	functions := pythonFunctions(o.Captured, g)
 	arch := archOf(rec.Process.Arch)
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
@@ -63,12 +62,8 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		addrs := byModule[id]
 		slices.Sort(addrs)
 		m := &rec.Modules[id]
-		if m.Path == python.Module {
-			for _, a := range addrs {
-				if f, ok := pythonFrame(functions, a); ok {
-					g.set(id, a, []symbol.Frame{f})
-				}
-			}
+		if r, ok := managed.Named(m.Path); ok {
+			g.managed(id, addrs, managedFunctions(r, o.Captured, g))
 			continue
 		}
 		if len(m.Segments) == 0 && m.Path != "[vdso]" {

@@ -37,7 +37,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
 	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample()}
-	s.py.Close()
+	s.runtimes.Close()
 	s.jit.settle()
 	s.mods.settle()
 	s.waits.settle()
@@ -97,7 +97,7 @@ func (s *Session) addNames() (problems []string, err error) {
 		return nil, err
 	}
 	sym, problems := naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
-	problems = append(append(problems, s.jit.problems()...), s.py.Problems()...)
+	problems = append(append(problems, s.jit.problems()...), s.runtimes.Problems()...)
 	if _, err := s.temp.Seek(0, io.SeekEnd); err != nil {
 		return nil, writeError(s.part, err)
 	}

@@ -27,19 +27,19 @@ import (
 // while it goes on. Run is called once; the other methods may be called from
 // any goroutine from NewFlight until Close.
 type Flight struct {
-	o       Options
-	keep    time.Duration
-	proc    *target.Process
-	live    *live.Target
-	smp     *sampler.Sampler
-	rec     *flight.Recorder
-	mods    *modules
-	waits   *waits
-	jit     *perfMap
-	py      *live.Python
-	started sync.Once
-	self    int64
-	mem     *ringfile.Memory
+	o        Options
+	keep     time.Duration
+	proc     *target.Process
+	live     *live.Target
+	smp      *sampler.Sampler
+	rec      *flight.Recorder
+	mods     *modules
+	waits    *waits
+	jit      *perfMap
+	runtimes *live.Runtimes
+	started  sync.Once
+	self     int64
+	mem      *ringfile.Memory
 
 	// dumping is held by each dump: one at a time, and no file of the target
 	// is closed meanwhile.
@@ -68,7 +68,7 @@ func (f *Flight) prepare() (err error) {
 		return err
 	}
 	f.live.Preload()
-	f.py = f.live.FollowPython(f.rec.Capture)
+	f.runtimes = f.live.FollowRuntimes(f.rec.Capture)
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
@@ -183,7 +183,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	defer f.dumping.Unlock()
 	begin := time.Now()
 	f.rec.Recapture(f.jit.parts())
-	f.py.Tell()
+	f.runtimes.Tell()
 	f.rec.Stats(f.Stats())
 	c := f.rec.Copy(target.Now(), int64(f.keep))
 	// The clocks drift apart over days.
@@ -195,7 +195,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	}
 	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{Finder: f.finder(), FullNames: f.o.FullNames,
 		Captured: c.Captured, Cache: f.o.Cache})
-	out.Problems = append(append(out.Problems, f.jit.problems()...), f.py.Problems()...)
+	out.Problems = append(append(out.Problems, f.jit.problems()...), f.runtimes.Problems()...)
 	return out, err
 }
 
@@ -283,8 +283,8 @@ func (r *renumbered) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error
 
 // Close lets go of everything. Run has returned.
 func (f *Flight) Close() {
-	if f.py != nil {
-		f.py.Close()
+	if f.runtimes != nil {
+		f.runtimes.Close()
 	}
 	if f.jit != nil {
 		f.jit.settle()

@@ -92,7 +92,7 @@ func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(),
 		rec, err = openRecording(f)
 	} else {
 		s.jit.look(false)
-		s.py.Tell()
+		s.runtimes.Tell()
 		var size int64
 		if size, err = growing.Flush(); err == nil {
 			rec, err = trace.Open(f, size)
@@ -132,5 +132,5 @@ func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
 		PerfMap: func() (io.ReadCloser, error) { return s.proc.PerfMap() },
 		Objects: func() []*symbol.JITObject { return s.live.GDBObjects(s.o.FullNames) },
-		Python:  func(addr uint64) (symbol.Frame, bool) { return s.py.Find(addr) }})
+		Managed: func(addr uint64) (symbol.Frame, bool) { return s.runtimes.Find(addr) }})
 }

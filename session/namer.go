@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // Namer tells the names of functions while their process runs. What it has
@@ -51,8 +51,8 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	if names, ok := n.known[key]; ok {
 		return names
 	}
-	if m.Path == python.Module {
-		if f, ok := n.f.py.Find(vaddr); ok {
+	if _, ok := managed.Named(m.Path); ok {
+		if f, ok := n.f.runtimes.Find(vaddr); ok {
 			return []string{f.Func}
 		}
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 const (
@@ -297,7 +297,7 @@ func (x *perfMap) problems() (out []string) {
 // madeCode reports whether the program has code that comes from no file.
 func madeCode(maps []stack.Mapping) bool {
 	for _, m := range maps {
-		if m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" && m.Path != python.Module {
+		if _, ok := managed.Named(m.Path); !ok && m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" {
 			return true
 		}
 	}

@@ -29,7 +29,6 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
 )
 
 // Options of a Session.
@@ -61,21 +60,21 @@ type Options struct {
 
 // Session is one recording under way.
 type Session struct {
-	o      Options
-	proc   *target.Process
-	live   *live.Target
-	smp    *sampler.Sampler
-	mods   *modules
-	waits  *waits
-	jit    *perfMap
-	py     *live.Python
-	names  *naming.Live
-	part   string // the recording's name while it grows
-	placed bool   // part is an output's final name by now
-	phases *phases
-	opened stack.Time   // when New began
-	begin  atomic.Int64 // when Run began; 0: not yet
-	self   atomic.Int64 // CPU time of this program then
+	o        Options
+	proc     *target.Process
+	live     *live.Target
+	smp      *sampler.Sampler
+	mods     *modules
+	waits    *waits
+	jit      *perfMap
+	runtimes *live.Runtimes
+	names    *naming.Live
+	part     string // the recording's name while it grows
+	placed   bool   // part is an output's final name by now
+	phases   *phases
+	opened   stack.Time   // when New began
+	begin    atomic.Int64 // when Run began; 0: not yet
+	self     atomic.Int64 // CPU time of this program then
 
 	recorder *trace.Recorder
 	process  trace.Process
@@ -139,7 +138,7 @@ func (s *Session) prepare() (err error) {
 	}
 	s.live.Preload()
 	_ = mapped(nil)
-	s.py = s.live.FollowPython(s.recorder.Capture)
+	s.runtimes = s.live.FollowRuntimes(s.recorder.Capture)
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
@@ -308,10 +307,9 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 		return nil, err
 	}
 	info := func(tid stack.TID) (stack.ThreadInfo, error) { return live.Info(p, tid) }
-	if t, err := live.New(p, nil); err == nil { // threads of Python have names there
-		if _, err := t.Space().FollowPython(python.NewTable()); err == nil {
-			info = t.Info
-		}
+	if t, err := live.New(p, nil); err == nil { // threads of managed runtimes have names there
+		t.FindRuntimes()
+		info = t.Info
 	}
 	var out []stack.ThreadInfo
 	for _, tid := range tids {
@@ -332,8 +330,8 @@ func (s *Session) Close() {
 	s.rec = nil
 	s.fileMu.Unlock()
 	s.readers.Wait()
-	if s.py != nil {
-		s.py.Close()
+	if s.runtimes != nil {
+		s.runtimes.Close()
 	}
 	if s.jit != nil {
 		s.jit.settle()

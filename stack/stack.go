@@ -31,6 +31,10 @@ func (k Kind) String() string {
 	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error")
 }
 
+// Managed reports whether frames of the kind are activations of a runtime's own
+// functions, whose PC is none of machine code.
+func (k Kind) Managed() bool { return k == KindJava || k == KindPython || k == KindJS }
+
 // Trust says how a frame was found, from the surest down.
 type Trust uint8
 

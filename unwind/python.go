@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
@@ -13,7 +14,7 @@ import (
 type interpreter struct {
 	rt    *python.Runtime
 	mem   Memory
-	table *python.Table // where functions get their addresses; nil: they keep those of their code
+	table *managed.Table // where functions get their addresses; nil: they keep those of their code
 
 	mu     sync.Mutex
 	states map[stack.TID]python.State
@@ -55,7 +56,7 @@ const maxTried = 64
 // Size from there), and frames are read from what was copied of a thread: if that
 // lacks something, Thread.Lacks says that another copy will have more. Without,
 // Func and PC are those of code objects, and More reads all that it wants itself.
-func (s *Space) FollowPython(table *python.Table) (*python.Runtime, error) {
+func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
 	}

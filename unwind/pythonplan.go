@@ -384,7 +384,7 @@ func (in *interpreter) read(mem io.ReaderAt, addr uint64) *held {
 		return nil
 	}
 	h := &held{code: c}
-	h.addr, h.size = in.table.Add(c)
+	h.addr, h.size = c.In(in.table)
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if len(in.codes) >= maxCodes {

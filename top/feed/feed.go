@@ -49,15 +49,15 @@ const (
 
 // Feed is one process that is looked at.
 type Feed struct {
-	proc  *target.Process
-	live  *live.Target
-	smp   *sampler.Sampler
-	rec   *trace.Recorder
-	vars  *live.Variables
-	known live.Descriptions
-	kinds trace.Kinds
-	names *names
-	py    *live.Python
+	proc     *target.Process
+	live     *live.Target
+	smp      *sampler.Sampler
+	rec      *trace.Recorder
+	vars     *live.Variables
+	known    live.Descriptions
+	kinds    trace.Kinds
+	names    *names
+	runtimes *live.Runtimes
 
 	mu      sync.Mutex // guards what follows
 	model   *top.Model
@@ -108,8 +108,8 @@ func (f *Feed) prepare(o Options) (err error) {
 		return err
 	}
 	f.vars = f.live.Variables(o.DebugDirs)
-	f.py = f.live.FollowPython(nil)
-	f.names = newNames(f.proc, f.live, f.py, &o)
+	f.runtimes = f.live.FollowRuntimes(nil)
+	f.names = newNames(f.proc, f.live, f.runtimes, &o)
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
@@ -269,9 +269,9 @@ func (f *Feed) Close() {
 		_, _ = f.rec.Close(trace.Stats{}, trace.End{}) // to nowhere
 		f.rec = nil
 	}
-	if f.py != nil {
-		f.py.Close()
-		f.py = nil
+	if f.runtimes != nil {
+		f.runtimes.Close()
+		f.runtimes = nil
 	}
 	if f.names != nil {
 		f.names.close()

@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // fed is a feed at work on a program until the test ends.
@@ -230,7 +230,7 @@ func TestPython(t *testing.T) {
 	p.Line("busy")
 	there := func(tb *top.Table) bool {
 		f := find(tb, "objects")
-		return f.Module == python.Module && f.Total.Wall > int64(tb.Span)/2 && find(tb, "Shape.__hash__").Total.Wall > 0
+		return f.Module == managed.Python.Module && f.Total.Wall > int64(tb.Span)/2 && find(tb, "Shape.__hash__").Total.Wall > 0
 	}
 	tb := feedOf(t, p, 500*time.Millisecond).until("functions of both", func(tb *top.Table) bool {
 		return there(tb) && find(tb, "_PyEval_EvalFrameDefault").Total.Wall > 0
@@ -240,7 +240,7 @@ func TestPython(t *testing.T) {
 	}
 	tb = feedKinds(t, p, 500*time.Millisecond, trace.AllKinds.Without(stack.KindNative)).until("functions of Python", there)
 	for _, f := range tb.Funcs {
-		if f.Module != python.Module && !strings.HasPrefix(f.Name, "[") {
+		if f.Module != managed.Python.Module && !strings.HasPrefix(f.Name, "[") {
 			t.Errorf("%+v is not left out", f)
 		}
 	}

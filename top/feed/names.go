@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/top"
 	"github.com/sliverprof/sliver/trace"
-	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
@@ -51,13 +51,13 @@ type place struct {
 	word event.Word
 }
 
-func newNames(p *target.Process, t *live.Target, py *live.Python, o *Options) *names {
+func newNames(p *target.Process, t *live.Target, rts *live.Runtimes, o *Options) *names {
 	no := naming.Options{Finder: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", p.PID()), Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
 	if o.Finder != nil {
 		no.Finder = symbol.Finders{no.Finder, o.Finder}
 	}
 	n := &names{
-		r:     resolver{p: p, t: t, py: py, o: no, files: map[fileKey]*file{}},
+		r:     resolver{p: p, t: t, runtimes: rts, o: no, files: map[fileKey]*file{}},
 		waits: map[int]trace.Wait{}, places: map[place][]top.Frame{}, idle: make(chan struct{}),
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
@@ -188,13 +188,13 @@ func (n *names) close() {
 
 // resolver looks up addresses of a process, for one goroutine.
 type resolver struct {
-	p     *target.Process
-	t     *live.Target
-	py    *live.Python
-	o     naming.Options
-	files map[fileKey]*file
-	prog  int
-	again map[uint64]int // addresses in no mapping: how often they were asked
+	p        *target.Process
+	t        *live.Target
+	runtimes *live.Runtimes
+	o        naming.Options
+	files    map[fileKey]*file
+	prog     int
+	again    map[uint64]int // addresses in no mapping: how often they were asked
 
 	made  naming.Made
 	later []place // that the program does not name yet
@@ -245,8 +245,8 @@ func (r *resolver) resolve(asked []place, answer func(place, []top.Frame)) {
 			continue
 		}
 		f := r.file(&maps[i])
-		if f.path == python.Module {
-			r.python(p, answer)
+		if _, ok := managed.Named(f.path); ok {
+			r.managed(p, f.path, answer)
 			continue
 		}
 		if len(f.segs) == 0 {
@@ -328,14 +328,14 @@ func (f *file) names(qs []question, answer func(place, []top.Frame)) {
 	}
 }
 
-// python names a place of Python's functions.
-func (r *resolver) python(p place, answer func(place, []top.Frame)) {
-	f, ok := r.py.Find(p.word.Lookup())
+// managed names a place of a runtime's functions.
+func (r *resolver) managed(p place, module string, answer func(place, []top.Frame)) {
+	f, ok := r.runtimes.Find(p.word.Lookup())
 	if !ok {
-		answer(p, unnamed(python.Module, p.word.Lookup()))
+		answer(p, unnamed(module, p.word.Lookup()))
 		return
 	}
-	answer(p, []top.Frame{{Func: f.Func, Module: python.Module, File: f.File, Line: f.Line}})
+	answer(p, []top.Frame{{Func: f.Func, Module: module, File: f.File, Line: f.Line}})
 }
 
 // ask names code that the program made itself. What that does not name is asked

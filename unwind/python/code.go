@@ -10,6 +10,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // Code is what a code object says of itself.
@@ -82,6 +83,11 @@ func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
 	}
 	return c, nil
+}
+
+// In gives the function its place in t, and how many bytes it has there.
+func (c *Code) In(t *managed.Table) (addr, size uint64) {
+	return t.Add(managed.Key{Name: c.Name, File: c.File, First: c.First, Size: c.Size, Lines: t.Hash(c.lines)}, c.Each)
 }
 
 // head is what another code object at the same place would differ in: b is one.

@@ -20,7 +20,7 @@ type Frame struct {
 	Addr uint64 // of the interpreter's frame
 	Code uint64 // of the code object
 	Off  uint64 // bytes into its bytecode; 0 also where it has not begun
-	// Func is where the function stands in a Table; 0: it is told by Code alone.
+	// Func is where the function stands in a managed.Table; 0: it is told by Code alone.
 	Func uint64
 	// Lost: what code it runs could not be read while it did.
 	Lost bool

@@ -1,4 +1,4 @@
-package python
+package managed
 
 import (
 	"encoding/binary"
@@ -10,19 +10,6 @@ import (
 	"sync"
 )
 
-// Functions of a recording have addresses of their own, as if their bytecode
-// stood in one place one after the other: a function keeps its address whatever
-// becomes of its code object, and of another one at the same place. The range is
-// none of a program: above what it may use on amd64, and on arm64 between where
-// programs and libraries are put.
-const (
-	TableBase = 0x8000_0000_0000
-	TableEnd  = 0x8100_0000_0000
-
-	// Module is what the range is called among the files of a recording.
-	Module = "[python]"
-)
-
 const (
 	// maxFunctions bounds a Table.
 	maxFunctions = 1 << 17
@@ -30,6 +17,8 @@ const (
 	others = 16
 	// maxRuns bounds the lines of a function that are kept.
 	maxRuns = 1 << 16
+	// maxSize bounds one function, in bytes.
+	maxSize = 1 << 30
 )
 
 // Function is one function of a Table.
@@ -56,43 +45,34 @@ func (f *Function) Line(addr uint64) int {
 	return f.Runs[i].Line
 }
 
-// function is what c says, from addr on.
-func (c *Code) function(addr uint64) Function {
-	f := Function{Addr: addr, Size: c.Size, Name: c.Name, File: c.File, First: c.First}
-	c.Each(func(end uint64, line int) bool {
-		end = min(end, c.Size)
-		if n := len(f.Runs); n > 0 && f.Runs[n-1].Line == line {
-			f.Runs[n-1].End = end
-		} else {
-			f.Runs = append(f.Runs, Run{end, line})
-		}
-		return end < c.Size && len(f.Runs) < maxRuns
-	})
-	return f
-}
-
-// identity of a function: what it is called, where it stands, its lines.
-type identity struct {
-	name, file string
-	first      int
-	size       uint64
-	lines      uint64 // hash
+// Key is what tells a function from all others: what it is called, where it
+// stands, its lines.
+type Key struct {
+	Name, File string
+	First      int    // line of its beginning
+	Size       uint64 // bytes of its code
+	Lines      uint64 // of Table.Hash: what tells its lines
 }
 
 // Table gives functions their addresses, by what they are and not by where
 // their code is in memory. It may be used by several goroutines at once.
 type Table struct {
-	mu    sync.Mutex
+	rng   Range
 	seed  maphash.Seed
-	ids   map[identity]int
-	list  []Function
-	next  uint64
-	fresh chan struct{}
+	fresh chan<- struct{}
+
+	mu   sync.Mutex // guards what follows
+	ids  map[Key]int
+	list []Function
+	next uint64
 }
 
-// NewTable makes one that has nothing but the function of all that have no room.
-func NewTable() *Table {
-	t := &Table{seed: maphash.MakeSeed(), ids: map[identity]int{}, next: TableBase, fresh: make(chan struct{}, 1)}
+// NewTable makes one for the addresses of r that has nothing but the function of
+// all that have no room. fresh, if not nil, has something to receive when there are
+// functions that Since has not given; it is to have room for one, and may be that of
+// several tables.
+func NewTable(r Range, fresh chan<- struct{}) *Table {
+	t := &Table{rng: r, seed: maphash.MakeSeed(), fresh: fresh, ids: map[Key]int{}, next: r.Start}
 	t.add(Function{Size: others, Name: "(more functions than are kept)"})
 	return t
 }
@@ -104,28 +84,44 @@ func (t *Table) add(f Function) *Function {
 	return &t.list[len(t.list)-1]
 }
 
-// Add gives the function of c: where it stands, and how many bytes it has.
-func (t *Table) Add(c *Code) (addr, size uint64) {
-	id := identity{c.Name, c.File, c.First, c.Size, maphash.Bytes(t.seed, c.lines)}
+// Range is where the table's addresses are.
+func (t *Table) Range() Range { return t.rng }
+
+// Hash makes a Key's Lines.
+func (t *Table) Hash(b []byte) uint64 { return maphash.Bytes(t.seed, b) }
+
+// Add gives the function of k: where it stands, and how many bytes it has. each is
+// asked for its lines where the table does not have it yet: it calls yield with the
+// line (0: none) of the bytes up to end, in the order of their places, until that is
+// false.
+func (t *Table) Add(k Key, each func(yield func(end uint64, line int) bool)) (addr, size uint64) {
+	k.Size = min(max(k.Size, 1), maxSize)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if i, ok := t.ids[id]; ok {
+	if i, ok := t.ids[k]; ok {
 		return t.list[i].Addr, t.list[i].Size
 	}
-	if len(t.list) >= maxFunctions || t.next+c.Size+16 > TableEnd {
-		return TableBase, others
+	if len(t.list) >= maxFunctions || t.next+k.Size+16 > t.rng.End {
+		return t.rng.Start, others
 	}
-	t.ids[id] = len(t.list)
-	f := t.add(c.function(t.next))
+	t.ids[k] = len(t.list)
+	f := Function{Size: k.Size, Name: k.Name, File: k.File, First: k.First}
+	each(func(end uint64, line int) bool {
+		end = min(end, k.Size)
+		if n := len(f.Runs); n > 0 && f.Runs[n-1].Line == line {
+			f.Runs[n-1].End = end
+		} else {
+			f.Runs = append(f.Runs, Run{end, line})
+		}
+		return end < k.Size && len(f.Runs) < maxRuns
+	})
+	addr = t.add(f).Addr
 	select {
 	case t.fresh <- struct{}{}:
 	default:
 	}
-	return f.Addr, f.Size
+	return addr, k.Size
 }
-
-// Fresh has something to receive when there are functions that Since has not given.
-func (t *Table) Fresh() <-chan struct{} { return t.fresh }
 
 // Since encodes the functions from the n-th on, and gives how many there are by
 // now.
@@ -135,7 +131,7 @@ func (t *Table) Since(n int) ([]byte, int) {
 	t.mu.Unlock()
 	var b []byte
 	for i := range list {
-		b = list[i].append(b)
+		b = list[i].append(b, t.rng.Start)
 	}
 	return b, n + len(list)
 }
@@ -160,12 +156,12 @@ func Find(list []Function, addr uint64) *Function {
 
 // append encodes f: uvarints but for the strings, which follow their lengths.
 //
-//	address minus TableBase, size, name, file, first line
+//	address minus the beginning of the range, size, name, file, first line
 //	n runs: bytes, line
-func (f *Function) append(b []byte) []byte {
+func (f *Function) append(b []byte, base uint64) []byte {
 	put := func(v uint64) { b = binary.AppendUvarint(b, v) }
 	str := func(s string) { put(uint64(len(s))); b = append(b, s...) }
-	put(f.Addr - TableBase)
+	put(f.Addr - base)
 	put(f.Size)
 	str(f.Name)
 	str(f.File)
@@ -180,13 +176,13 @@ func (f *Function) append(b []byte) []byte {
 	return b
 }
 
-var errTable = errors.New("the table of Python's functions is damaged")
+var errTable = errors.New("a table of functions is damaged")
 
-// ParseTable decodes what Since gave, and appends it to list. What comes after
-// the first damage is left out.
-func ParseTable(b []byte, list []Function) ([]Function, error) {
+// Parse decodes what Since gave of a table of r, and appends it to list. What
+// comes after the first damage is left out.
+func Parse(r Range, b []byte, list []Function) ([]Function, error) {
 	size := len(b)
-	fail := func() error { return fmt.Errorf("%w at byte %d", errTable, size-len(b)) }
+	fail := func() error { return fmt.Errorf("%s: %w at byte %d", r.Module, errTable, size-len(b)) }
 	ok := true
 	next := func() uint64 {
 		v, n := binary.Uvarint(b)
@@ -208,9 +204,9 @@ func ParseTable(b []byte, list []Function) ([]Function, error) {
 		return s
 	}
 	for len(b) > 0 {
-		f := Function{Addr: TableBase + next(), Size: next(), Name: str(), File: str(), First: int(min(next(), math.MaxInt32))}
+		f := Function{Addr: r.Start + next(), Size: next(), Name: str(), File: str(), First: int(min(next(), math.MaxInt32))}
 		n := next()
-		if !ok || n > uint64(len(b))/2 || f.Size == 0 || f.Size > maxBytecode || f.Addr < TableBase || f.Addr >= TableEnd ||
+		if !ok || n > uint64(len(b))/2 || f.Size == 0 || f.Size > maxSize || f.Addr < r.Start || f.Addr >= r.End ||
 			len(list) > 0 && f.Addr < list[len(list)-1].Addr+list[len(list)-1].Size {
 			return list, fail()
 		}
