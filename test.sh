@@ -194,6 +194,12 @@ fi
 
 passed=0 failed=()
 began=$SECONDS
+module=$(go list -m) || exit 2
+
+# slowest lists the packages of a step that took 15 s and longer.
+slowest() {
+	awk -v module="$module/" '$1 == "ok" && $3 + 0 >= 15 {sub(module, "", $2); printf "        %-50s %4ds\n", $2, $3}' "$work/out" | sort -rnk2
+}
 
 # step runs a command under a title; its output is shown if it fails.
 step() {
@@ -202,6 +208,7 @@ step() {
 	if "$@" >"$work/out" 2>&1; then
 		passed=$((passed + 1))
 		printf 'ok    %-52s %4ds\n' "$title" $((SECONDS - start))
+		slowest
 	else
 		failed+=("$title")
 		printf 'FAIL  %-52s %4ds\n' "$title" $((SECONDS - start))
@@ -235,7 +242,6 @@ static() {
 }
 
 # short names of the packages, from the module's root
-module=$(go list -m) || exit 2
 mapfile -t packages < <(go list "${patterns[@]}" | sed "s|^$module/*||")
 if ((${#packages[@]} == 0)); then
 	echo "test.sh: no package matches ${patterns[*]}" >&2
