@@ -52,7 +52,7 @@ Examples:
   sliver export run.sliver -o run.nanoscope.txt      one file a thread
   sliver export run.sliver --format collapsed -o - | sort -k2 -n | tail
   sliver export run.sliver --range 2s..3s -t 'worker-*' -o second.pftrace
-  sliver export old.nanoscope.txt -o old.pftrace     traces of Nanoscope and Chrome
+  sliver export old.nanoscope.txt -o old.pftrace     traces of Nanoscope and Chrome, pprof profiles
                                                      (.json, .json.gz) are read too
   sliver export run.sliver --focus '^handle_request$' -o requests.svg
   sliver export run.sliver --native=off -o run.pb.gz   Python's functions alone
@@ -61,7 +61,7 @@ A recording that was cut off (its recorder was killed) is read up to the tear,
 and gets its names from the files of this machine if they are the same.`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
-				return usagef("export", "give one recording, or trace of Nanoscope or Chrome, and -o FILE for each output")
+				return usagef("export", "give one recording, or trace of Nanoscope or Chrome, or pprof profile, and -o FILE for each output")
 			}
 			if len(outputs) == 0 {
 				return usagef("export", "no output is given; add -o FILE")

@@ -28,7 +28,7 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 		return nil, nil, fmt.Errorf("cannot read %s: %w", path, ferr)
 	}
 	if report == nil {
-		return nil, nil, fmt.Errorf("%w, and no trace of Nanoscope or Chrome", err)
+		return nil, nil, fmt.Errorf("%w, and no trace of Nanoscope or Chrome, and no pprof profile", err)
 	}
 	for _, n := range report.Notes {
 		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, n)
@@ -70,7 +70,7 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 		}
 		in = z
 	}
-	if kind != foreign.Nanoscope && kind != foreign.Chrome {
+	if kind == foreign.Unknown || kind == foreign.Gzip {
 		return nil, nil, nil, nil
 	}
 	out, err := os.CreateTemp("", "sliver-import-")
@@ -86,14 +86,17 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 	}()
 	o := foreign.Options{Name: stem(path), Version: versionString()}
 	var report *foreign.Report
-	if kind == foreign.Nanoscope {
+	switch kind {
+	case foreign.Nanoscope:
 		var states io.Reader
 		if s, err := os.Open(path + ".state"); err == nil {
 			defer s.Close()
 			states = s
 		}
 		report, err = foreign.ReadNanoscope(in, states, out, o)
-	} else {
+	case foreign.Pprof:
+		report, err = foreign.ReadPprof(in, out, o)
+	default:
 		report, err = foreign.ReadChrome(in, out, o)
 	}
 	if err != nil {

@@ -1,8 +1,8 @@
 // Package foreign reads traces of other tools and writes them as recordings,
 // so that they can be exported in every format: Nanoscope's text, with the
-// thread states beside it, and Chrome's trace event JSON.
+// thread states beside it, Chrome's trace event JSON, and pprof's profiles.
 //
-// Both are read as a stream. What has no place in a recording (counters, flows,
+// The first two are read as a stream. What has no place in a recording (counters, flows,
 // asynchronous events) is passed over and counted. What a trace says of calls
 // that do not nest is made to nest: a call ends with its caller.
 //
@@ -28,17 +28,22 @@ const (
 	Unknown Kind = iota
 	Nanoscope
 	Chrome
+	Pprof
 	Gzip // something compressed: unpack it and look again
 )
 
 func (k Kind) String() string {
-	return [...]string{"unknown", "a Nanoscope trace", "Chrome JSON", "gzip"}[k]
+	return [...]string{"unknown", "a Nanoscope trace", "Chrome JSON", "a pprof profile", "gzip"}[k]
 }
 
 // Detect tells by the first bytes of a file what it is; 64 are enough.
 func Detect(head []byte) Kind {
 	if len(head) > 1 && head[0] == 0x1f && head[1] == 0x8b {
 		return Gzip
+	}
+	// A profile begins with its sample types: a message of one or two small numbers.
+	if len(head) > 2 && head[0] == 1<<3|2 && head[1] > 0 && head[1] <= 16 && (head[2] == 1<<3 || head[2] == 2<<3) {
+		return Pprof
 	}
 	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))
 	head = bytes.TrimLeft(head, " \t\r\n")

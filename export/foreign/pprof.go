@@ -1,0 +1,233 @@
+package foreign
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// maxProfile bounds an uncompressed profile, in bytes: it is in memory as a whole.
+const maxProfile = 256 << 20
+
+// ReadPprof reads a profile in pprof's format and writes it to w as a recording. A
+// profile says how long its stacks lasted, not when: they are laid one after another
+// in the order of their names, so that those that begin alike are one call. Threads
+// are told apart by the labels "thread" and "tid". Of several sample types it takes
+// the default one, else the last that is a time.
+func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
+	in := &io.LimitedReader{R: r, N: maxProfile + 1}
+	p, err := profile.Parse(in)
+	if in.N == 0 {
+		return nil, fmt.Errorf("it is longer than %d MiB", maxProfile>>20)
+	}
+	if err != nil {
+		return nil, err
+	}
+	kind, unit, isTime := valueOf(p)
+	if kind < 0 {
+		return nil, errors.New("it has no sample types")
+	}
+	x := &pprofReader{rep: &Report{}, kind: kind, unit: unit, byKey: map[string]*pprofThread{}}
+	for _, s := range p.Sample {
+		if err := x.sample(s, o.Name); err != nil {
+			return nil, err
+		}
+	}
+	if x.samples == 0 {
+		return nil, fmt.Errorf("it holds no sample of type %q", p.SampleType[kind].Type)
+	}
+	if x.b, err = newBuilder(w, trace.Process{PID: 1, Comm: o.Name, Sliver: o.Version, Clocks: trace.Clocks{Monotonic: 1}}, 1); err != nil {
+		return nil, err
+	}
+	end := stack.Time(1)
+	for i, t := range x.threads {
+		at, err := x.write(t, i)
+		if err != nil {
+			return nil, err
+		}
+		end = max(end, at)
+	}
+	st := p.SampleType[kind]
+	what := fmt.Sprintf("values are %q, the stacks lie one after another: a profile does not tell when they were", st.Type)
+	if !isTime {
+		what = fmt.Sprintf("values are %q in %q, shown as if they were ns; a profile does not tell when its stacks were", st.Type, st.Unit)
+	}
+	x.rep.Notes = append(x.rep.Notes, what)
+	note(x.rep, x.negative, "samples have values below 0, and are left out")
+	note(x.rep, x.deep, "stacks were too deep, and are cut")
+	x.rep.Threads, x.rep.Calls = len(x.threads), x.b.calls
+	return x.rep, x.b.finish(&x.names, end, "imported from a pprof profile")
+}
+
+// timeUnits are ns.
+var timeUnits = map[string]int64{"nanoseconds": 1, "ns": 1, "microseconds": 1e3, "us": 1e3, "milliseconds": 1e6, "ms": 1e6, "seconds": 1e9, "s": 1e9}
+
+// valueOf chooses a sample type: its index, and how many ns one of it is.
+func valueOf(p *profile.Profile) (kind int, unit int64, isTime bool) {
+	kind = -1
+	for i, t := range p.SampleType {
+		ns, ok := timeUnits[t.Unit]
+		if !ok {
+			ns = 1
+		}
+		if t.Type == p.DefaultSampleType && t.Type != "" {
+			return i, ns, ok
+		}
+		if kind < 0 || ok || !isTime {
+			kind, unit, isTime = i, ns, ok
+		}
+	}
+	return kind, unit, isTime
+}
+
+type pprofReader struct {
+	rep     *Report
+	kind    int
+	unit    int64
+	b       *builder
+	names   names
+	byKey   map[string]*pprofThread
+	threads []*pprofThread
+
+	samples, negative, deep int
+}
+
+// pprofThread has the samples of one thread.
+type pprofThread struct {
+	tid    int64
+	name   string
+	stacks []pprofStack
+}
+
+type pprofStack struct {
+	path []uint32 // names, the outermost one first
+	ns   int64
+}
+
+// sample takes one.
+func (x *pprofReader) sample(s *profile.Sample, name string) error {
+	v := s.Value[x.kind]
+	if v < 0 {
+		x.negative++
+		return nil
+	}
+	if v == 0 {
+		return nil
+	}
+	t, err := x.threadOf(s, name)
+	if err != nil {
+		return err
+	}
+	x.samples++
+	ns := maxTime
+	if v < maxTime/x.unit {
+		ns = v * x.unit
+	}
+	var path []uint32
+	for i := len(s.Location) - 1; i >= 0; i-- {
+		loc := s.Location[i]
+		if len(loc.Line) == 0 {
+			if path, err = x.frame(path, "0x"+strconv.FormatUint(loc.Address, 16)); err != nil {
+				return err
+			}
+		}
+		for j := len(loc.Line) - 1; j >= 0; j-- { // the first one is the innermost
+			fn := "?"
+			if f := loc.Line[j].Function; f != nil {
+				fn = f.Name
+			}
+			if path, err = x.frame(path, fn); err != nil {
+				return err
+			}
+		}
+	}
+	if len(path) > maxDepth {
+		path = path[:maxDepth]
+		x.deep++
+	}
+	t.stacks = append(t.stacks, pprofStack{path, ns})
+	return nil
+}
+
+func (x *pprofReader) frame(path []uint32, name string) ([]uint32, error) {
+	id, err := x.names.id(name)
+	return append(path, id), err
+}
+
+// threadOf is the thread that a sample's labels name; without any it is the
+// profile's only one.
+func (x *pprofReader) threadOf(s *profile.Sample, name string) (*pprofThread, error) {
+	t := &pprofThread{name: name}
+	for _, k := range []string{"thread", "thread_name"} {
+		if v := s.Label[k]; len(v) > 0 && v[0] != "" {
+			t.name = v[0]
+			break
+		}
+	}
+	for _, k := range []string{"tid", "thread_id"} {
+		if v := s.NumLabel[k]; len(v) > 0 && v[0] > 0 && v[0] <= 1<<31-1 {
+			t.tid = v[0]
+			break
+		}
+	}
+	key := strconv.FormatInt(t.tid, 10) + " " + t.name
+	if known := x.byKey[key]; known != nil {
+		return known, nil
+	}
+	if len(x.threads) >= maxThreads {
+		return nil, errThreads
+	}
+	x.byKey[key] = t
+	x.threads = append(x.threads, t)
+	return t, nil
+}
+
+// write lays the samples of a thread one after another, and returns where they end.
+func (x *pprofReader) write(t *pprofThread, seq int) (stack.Time, error) {
+	byName := func(a, b uint32) int {
+		if a == b {
+			return 0
+		}
+		if x.names.list[a] < x.names.list[b] {
+			return -1
+		}
+		return 1
+	}
+	slices.SortStableFunc(t.stacks, func(a, b pprofStack) int { return slices.CompareFunc(a.path, b.path, byName) })
+	tid := t.tid
+	if tid == 0 {
+		tid = int64(seq) + 1
+	}
+	th, err := x.b.thread(trace.Thread{TID: stack.TID(tid), Name: t.name, Main: seq == 0, Born: 1, Since: 1, Seq: seq})
+	if err != nil {
+		return 0, err
+	}
+	at := stack.Time(1)
+	var open []uint32
+	for _, s := range t.stacks {
+		same := 0
+		for same < len(open) && same < len(s.path) && open[same] == s.path[same] {
+			same++
+		}
+		for range open[same:] {
+			if err := th.exit(at); err != nil {
+				return 0, err
+			}
+		}
+		for _, name := range s.path[same:] {
+			if err := th.enter(at, name); err != nil {
+				return 0, err
+			}
+		}
+		open = s.path
+		at += stack.Time(min(s.ns, maxTime-int64(at)))
+	}
+	return at, th.close(at)
+}
