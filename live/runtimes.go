@@ -50,6 +50,7 @@ type seeker struct {
 func (t *Target) seekers() []seeker {
 	return []seeker{
 		{managed.Python, t.seekPython},
+		{managed.JS, t.seekV8},
 	}
 }
 

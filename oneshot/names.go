@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/stacks"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind/managed"
 )
 
 // names knows what lies where in one process. Each address is looked up once.
@@ -23,7 +24,8 @@ type names struct {
 	mods map[moduleKey]*module
 	at   map[uint64]place // by lookup address
 	made naming.Made
-	py   *interpreter // nil: there is none
+	py   *interpreter   // nil: there is none
+	js   *managed.Table // nil: there is no V8
 }
 
 type moduleKey struct {
@@ -111,12 +113,15 @@ func lookup(f *stack.Frame) uint64 {
 }
 
 // machine reports whether a frame is one of machine code.
-func machine(f *stack.Frame) bool { return f.Kind != stack.KindPython && f.Kind != stack.KindError }
+func machine(f *stack.Frame) bool { return !f.Kind.Managed() && f.Kind != stack.KindError }
 
 // managed is a frame of a runtime, or a gap.
 func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
 	if in.Kind == stack.KindError {
 		f.Addr, f.Func, f.NoOffset = 0, stack.Reason(in.PC).String(), true
+		return f
+	}
+	if f, ok := n.script(in, f); ok {
 		return f
 	}
 	if n.py == nil {

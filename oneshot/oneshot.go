@@ -143,6 +143,7 @@ func open(p *target.Process, o *Options) (*view, error) {
 	// thread stands still.
 	v.t.Preload()
 	v.python()
+	v.javascript()
 	return v, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,40 +150,6 @@ func TestAddressReuseKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	checkPhases(t, rec, prog.Output()[1:6], 3)
-}
-
-// What Node compiles has the names that it tells, while it compiles the same
-// functions anew.
-func TestNodeNames(t *testing.T) {
-	testprog.Need(t, "ptrace")
-	cmd := exec.Command(testprog.Tool(t, "node"), "--perf-basic-prof", "--no-turbo-inlining", "-e", `
-		function innermost(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }
-		function outermost() { let s = 0; for (let i = 0; i < 1000; i++) s += innermost(20000); return s; }
-		console.log("ready");
-		process.stdin.once("data", () => { const end = Date.now() + 800; while (Date.now() < end) outermost(); process.exit(0); });`)
-	cmd.Dir = t.TempDir() // it leaves a log there
-	prog := testprog.StartCmd(t, cmd)
-	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) })
-	prog.Line("ready")
-	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
-		prog.Go()
-		prog.Wait()
-	})
-	had := map[string]stack.Time{}
-	for _, c := range callsOf(rec, "JS:") {
-		for _, name := range []string{"innermost", "outermost"} {
-			if strings.Contains(c.name, name) {
-				had[name] += c.to - c.from
-			}
-		}
-	}
-	if ms := stack.Time(time.Millisecond); had["innermost"] < 300*ms || had["outermost"] < 100*ms {
-		all := map[string]stack.Time{}
-		for _, c := range callsOf(rec, "") {
-			all[c.name] += c.to - c.from
-		}
-		t.Errorf("%v of %v", had, all)
-	}
 }
 
 // A reuse that is known of only after the next change of the memory is noted

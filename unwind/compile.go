@@ -29,7 +29,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	}
 	r := w.snap.find(key)
 	e := entry{pc: key}
-	if key == 0 || r == nil || !r.exec {
+	if key == 0 || r == nil || !r.exec && !r.made {
 		// A trampoline may be the first thing in its mapping.
 		if r = w.snap.find(pc); key != 0 && r != nil && r.exec && w.trampoline(nil, 0, pc) {
 			e.op, e.fn = opSignal, pc

@@ -107,6 +107,8 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 		case ra == 0 && next == 0:
 			f.CFA = fp + 16
 			return step{end: true}
+		case w.mayBeMade(ra, next, fp):
+			return stop(stack.ReasonUnmapped) // in memory that is newer than the maps
 		}
 	}
 	if f.Exact {
@@ -127,7 +129,7 @@ func (w *Walker) isCode(ra uint64) bool {
 		return true
 	}
 	r := w.snap.find(ra - 1)
-	return r != nil && r.exec
+	return r != nil && (r.exec || r.made)
 }
 
 // byCode recognises the instructions around an exact PC at which the frame

@@ -14,6 +14,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
+	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 // maxImage bounds an image that is read from memory. The vDSO has two to four
@@ -34,6 +35,11 @@ type module struct {
 	golang *gopcln.Table    // nil: no Go program
 	err    error            // why a table is missing
 
+	v8 struct { // see v8Image
+		once sync.Once
+		img  *v8.Image
+		err  error
+	}
 	python struct { // see pythonImage
 		once sync.Once
 		img  *python.Image

@@ -190,6 +190,11 @@ func (s *scanner) accept(p *path, out *rule.Rule) bool {
 	if !ok || at < w.regs[w.sp] || !w.isCode(ra) || !w.called(ra) {
 		return false
 	}
+	// A tail call that leaves the frame by both registers.
+	if fp := p.regs[rule.AMD64FP]; sp.base == rule.AMD64SP && fp == (sym{kind: symWord, base: rule.AMD64FP}) &&
+		w.known>>rule.AMD64FP&1 != 0 && w.regs[rule.AMD64FP]+8 == at {
+		sp = sym{kind: symAddr, base: rule.AMD64FP, off: 8}
+	}
 	*out = rule.Rule{CFAReg: sp.base, CFAOff: int32(sp.off + 8), RA: rule.Loc{Kind: rule.Offset, Off: -8}, Exprs: out.Exprs[:0]}
 	for _, n := range followed {
 		if n == rule.AMD64SP {

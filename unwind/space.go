@@ -49,6 +49,7 @@ type Space struct {
 	snap   atomic.Pointer[snapshot]
 	golang atomic.Pointer[gopcln.Runtime] // nil: none seen
 	python atomic.Pointer[interpreter]    // nil: see FollowPython
+	v8     atomic.Pointer[engine]         // nil: see FollowV8
 
 	mu      sync.Mutex // held by Update only: guards modules
 	modules map[fileKey]*module
@@ -72,6 +73,7 @@ type snapshot struct {
 type region struct {
 	start, end, off uint64
 	exec, main      bool    // main: the main thread's stack
+	made            bool    // V8 may have code there: see markMade
 	mod             *module // nil for memory without a file
 }
 
@@ -111,6 +113,9 @@ func (s *Space) Update(maps []stack.Mapping) {
 		next.regions = append(next.regions, r)
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
+	if s.v8.Load() != nil {
+		next.markMade(old)
+	}
 	if !next.keeps(old) {
 		next.epoch++
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/rule"
+	"github.com/sliverprof/sliver/unwind/v8"
 )
 
 const (
@@ -69,6 +70,7 @@ type Thread struct {
 	golang  *gopcln.Thread
 	stack   goStack // of the goroutine it ran at the last walk that could tell
 	python  pyThread
+	v8      v8.Known
 }
 
 // Plan gives the small blocks to copy from th besides its stack. The result

@@ -39,8 +39,9 @@ type Walker struct {
 
 	frames []stack.Frame
 	merged []stack.Frame // the same with those of Python
-	addr   uint64        // of the stack's copy
-	data   []byte        // the stack's copy
+	v8     v8Walk
+	addr   uint64 // of the stack's copy
+	data   []byte // the stack's copy
 	mem    *Copy
 	leaf   *stack.Regs // the registers that the walk began with
 	golang *gopcln.Thread
@@ -122,6 +123,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if reason != stack.ReasonNone {
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
+	w.withV8(th)
 	return w.withPython(th), reason
 }
 

@@ -29,6 +29,9 @@ var tools = map[string][]string{
 	"ldc2":       {"ldc2"},
 	"go":         {"go"},
 	"node":       {"node"},
+	"node18":     nodes("18"),
+	"node22":     nodes("22"),
+	"node24":     nodes("24"),
 	"chromium":   {"chromium", "chromium-browser", "google-chrome"},
 	"gdb":        {"gdb"},
 	"eu-stack":   {"eu-stack"},
@@ -69,6 +72,22 @@ func pythons(version string) []string {
 	}
 	name := "python" + version
 	return []string{filepath.Join(root, "versions", version+".*", "bin", name), "/usr/bin/" + name, "/usr/local/bin/" + name}
+}
+
+// nodes are the places of one version of Node: where test.sh puts npm's package of
+// it, and where nvm does.
+func nodes(version string) []string {
+	home := os.Getenv("HOME")
+	cache := os.Getenv(CacheVar)
+	if cache == "" {
+		user, _ := os.UserCacheDir() // without one the next place may have it
+		cache = filepath.Join(user, "sliver-test")
+	}
+	nvm := os.Getenv("NVM_DIR")
+	if nvm == "" {
+		nvm = filepath.Join(home, ".nvm")
+	}
+	return []string{filepath.Join(cache, "node"+version, "bin", "node"), filepath.Join(nvm, "versions", "node", "v"+version+".*", "bin", "node")}
 }
 
 // Need skips the test unless all that the words stand for is there: a

@@ -1,0 +1,34 @@
+package oneshot
+
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/unwind/managed"
+)
+
+// javascript has the process's functions of JavaScript on its stacks, if it has V8.
+func (v *view) javascript() {
+	table := managed.NewTable(managed.JS, nil)
+	rt, err := v.t.Space().FollowV8(table)
+	if err != nil {
+		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
+	}
+	if rt != nil {
+		v.names.js = table
+	}
+}
+
+// script is a frame of JavaScript; ok is false where it is none.
+func (n *names) script(in *stack.Frame, f stacks.Frame) (out stacks.Frame, ok bool) {
+	if in.Kind != stack.KindJS || n.js == nil {
+		return f, false
+	}
+	if fn := n.js.Find(in.PC); fn != nil {
+		s := naming.ManagedFrame(fn, in.PC)
+		f.Func, f.NoOffset, f.File, f.Line = s.Func, true, s.File, s.Line
+	}
+	return f, true
+}

@@ -1,0 +1,134 @@
+package oneshot
+
+import (
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+)
+
+var nodes = []string{"node", "node18", "node22", "node24"}
+
+// at is a line of Error().stack.
+var at = regexp.MustCompile(`^ +at (?:(.*) \()?([^ ()]+):(\d+):\d+\)?$`)
+
+// errorStack is what Error().stack says of functions that stand in files of ours:
+// name and line. Names are without what V8 makes up of the receiver.
+func errorStack(s string) (out string, n int) {
+	for _, l := range strings.Split(s, "\n") {
+		// eval code says where it comes from, too
+		if i := strings.Index(l, "eval at "); i > 0 {
+			l = l[:i] + l[strings.LastIndex(l, ", ")+2:]
+		}
+		m := at.FindStringSubmatch(l)
+		if m == nil || strings.HasPrefix(m[2], "node:") {
+			continue
+		}
+		line, _ := strconv.Atoi(m[3])
+		out += fmt.Sprintf("%s %d\n", plainName(m[1]), line)
+		n++
+	}
+	return out, n
+}
+
+func plainName(s string) string {
+	if strings.HasPrefix(s, "(") {
+		return "" // it has none
+	}
+	for _, p := range []string{"new ", "async ", "get "} {
+		s = strings.TrimPrefix(s, p)
+	}
+	if i := strings.Index(s, " [as "); i >= 0 {
+		s = s[:i]
+	}
+	s = s[strings.LastIndexByte(s, '.')+1:]
+	s = strings.TrimPrefix(s, "#")
+	if s == "<anonymous>" || s == "eval" {
+		s = ""
+	}
+	return s
+}
+
+// ours is the same of a thread's stack.
+func ours(th *stacks.Thread) string {
+	out := ""
+	for _, f := range th.Frames {
+		if f.Kind == stack.KindJS && !strings.HasPrefix(f.File, "node:") {
+			out += fmt.Sprintf("%s %d\n", plainName(f.Func), f.Line)
+		}
+	}
+	return out
+}
+
+// TestNodeStacks: the functions of JavaScript on the stacks of threads that sleep
+// in them are those of Error().stack, with their lines, whatever V8 runs them
+// with, and no stack has a gap.
+func TestNodeStacks(t *testing.T) {
+	for _, v := range nodes {
+		t.Run(v, func(t *testing.T) {
+			testprog.Need(t, "ptrace")
+			args := []string{filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js")}
+			if v == "node24" { // its optimized code has no table of positions
+				args = append([]string{"--no-maglev", "--no-opt"}, args...)
+			}
+			p := testprog.Start(t, testprog.Tool(t, v), args...)
+			workers, err := strconv.Atoi(strings.TrimPrefix(p.Line("parked "), "parked "))
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]int{}
+			for _, l := range p.Output() {
+				if l, ok := strings.CutPrefix(l, "stack "); ok {
+					var s string
+					if err := json.Unmarshal([]byte(l), &s); err != nil {
+						t.Fatalf("%v in %s", err, l)
+					}
+					one, n := errorStack(s)
+					if n < 2 {
+						t.Fatalf("only %d frames in %s", n, s)
+					}
+					want[one]++
+				}
+			}
+			var got map[string]int
+			for until := time.Now().Add(10 * time.Second); ; { // the last one may not be asleep yet
+				s := take(t, Options{}, open1(t, p.PID))[0]
+				got = map[string]int{}
+				for i := range s.Threads {
+					th := &s.Threads[i]
+					if th.Truncated != stack.ReasonNone {
+						t.Errorf("thread %d ends early: %v", th.TID, th.Truncated)
+					}
+					if o := ours(th); strings.HasPrefix(o, "park ") {
+						got[o]++
+					}
+				}
+				n := 0
+				for _, k := range got {
+					n += k
+				}
+				if n == workers || time.Now().After(until) {
+					break
+				}
+			}
+			for s, n := range got {
+				if want[s] != n {
+					t.Errorf("%d threads, %d by Error().stack, have\n%s", n, want[s], s)
+				}
+			}
+			for s, n := range want {
+				if got[s] == 0 {
+					t.Errorf("%d by Error().stack, none by us, have\n%s", n, s)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,183 @@
+package session
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// nodes are the versions of Node that are recorded; the first is the system's.
+var nodes = []string{"node", "node18", "node22", "node24"}
+
+func nodeTarget(t *testing.T, program string) string {
+	return filepath.Join(testprog.Root(t), "testdata", "targets", "node", program)
+}
+
+// TestNodeFresh: functions that take each other's places in memory, which V8
+// collects and moves all the time, have their own names, files and lines, at the
+// times at which they ran.
+func TestNodeFresh(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := "3"
+	if long() {
+		seconds = "150"
+	}
+	for i, v := range nodes {
+		t.Run(v, func(t *testing.T) {
+			if !long() && i > 0 {
+				t.Skip("the short form takes the system's version only")
+			}
+			out := filepath.Join(t.TempDir(), "ran")
+			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "fresh.js"), seconds, "2", out)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			l := &freshLog{n: trace.NewNames(rec), ran: ranOf(t, out)}
+			for i := range rec.Threads {
+				l.at, l.open = 0, nil
+				rec.Replay(rec.Threads[i].Seq, l.n, l)
+			}
+			for _, w := range l.wrong {
+				t.Error(w)
+			}
+			total := rec.Stats.Total()
+			if l.samples < 100 || len(l.ran) < 300 {
+				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
+			}
+			if total.Truncated*1000 > 3*total.Stops+1000 {
+				t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Stops, errorFrames(rec))
+			}
+			t.Logf("%d slices of %d functions; %d samples, %d stops, %d with gaps (%d error frames)", l.samples, len(l.ran), total.Samples, total.Stops, total.Truncated, l.lost)
+		})
+	}
+}
+
+// made counts frames of JavaScript, and those of code that V8 made and that has no
+// name.
+type made struct {
+	n       *trace.Names
+	js, bad int
+	under   map[string]int
+}
+
+func (m *made) Begin(_ stack.Time, depth int, s *trace.Slice) {
+	name := m.n.Func(&s.Frame).Name
+	switch {
+	case s.Loc.Word.Kind() == stack.KindJS:
+		m.js++
+	case strings.Contains(name, "[anon]"):
+		m.bad++
+		m.under[name]++
+	}
+}
+
+func (m *made) End(stack.Time, int, *trace.Slice) {}
+func (m *made) Other(event.Event)                 {}
+
+// TestNodeBusy: of threads that run JavaScript and V8's own code in turns, 997 of
+// 1,000 samples have no gap, next to no code of V8's is without a name, and none
+// takes more than one stop.
+func TestNodeBusy(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	ways := []string{"json", "zlib", "recursion", "async", "regexp", "sorting", "making"}
+	want := uint64(1500)
+	if long() {
+		want = 20000
+	}
+	for i, v := range nodes {
+		t.Run(v, func(t *testing.T) {
+			if !long() && i > 0 {
+				t.Skip("the short form takes the system's version only")
+			}
+			p := testprog.Start(t, testprog.Tool(t, v), append([]string{nodeTarget(t, "busy.js")}, ways...)...)
+			p.Ready()
+			p.Go()
+			p.Line("busy")
+			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
+			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+			total := rec.Stats.Total()
+			m := &made{n: trace.NewNames(rec), under: map[string]int{}}
+			for i := range rec.Threads {
+				rec.Replay(rec.Threads[i].Seq, m.n, m)
+			}
+			if total.Truncated*1000 > 3*stopped(total)+1000 {
+				t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
+			}
+			if m.js < 1000 || m.bad*200 > m.js {
+				t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
+			}
+			per := float64(total.Stops) / float64(stopped(total))
+			t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps; %d slices of JavaScript, %d of code without a name; pauses %v mean, walks %v",
+				total.Samples, stopped(total), per, total.Truncated, m.js, m.bad, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+			if per > 1.1 {
+				t.Errorf("%.3f stops a sample", per)
+			}
+		})
+	}
+}
+
+// Where a V8 does not say where things are, what it compiles has the names that
+// --perf-basic-prof tells, also while it compiles the same functions anew, and a
+// line says why there are no others.
+func TestNodeNames(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	b, err := os.ReadFile(testprog.Tool(t, "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	mute := filepath.Join(dir, "node")
+	if err := os.WriteFile(mute, bytes.ReplaceAll(b, []byte("\x00v8dbg_"), []byte("\x00x8dbg_")), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(mute, "--perf-basic-prof", "--no-turbo-inlining", "-e", `
+		function innermost(n) { let s = 0; for (let i = 0; i < n; i++) s = (s * 31 + i) | 0; return s; }
+		function outermost() { let s = 0; for (let i = 0; i < 1000; i++) s += innermost(20000); return s; }
+		console.log("ready");
+		process.stdin.once("data", () => {
+			const used = () => process.cpuUsage().user / 1e3, end = used() + 800;
+			while (used() < end) outermost();
+			process.exit(0);
+		});`)
+	cmd.Dir = dir // it leaves a log there
+	prog := testprog.StartCmd(t, cmd)
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) })
+	prog.Line("ready")
+	var problems []string
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(s *Session) {
+		prog.Go()
+		prog.Wait()
+		problems = s.runtimes.Problems()
+	})
+	if len(problems) != 1 || !strings.Contains(problems[0], "V8 ") {
+		t.Errorf("problems: %q", problems)
+	}
+	had := map[string]stack.Time{}
+	for _, c := range callsOf(rec, "JS:") {
+		for _, name := range []string{"innermost", "outermost"} {
+			if strings.Contains(c.name, name) {
+				had[name] += c.to - c.from
+			}
+		}
+	}
+	if ms := stack.Time(time.Millisecond); had["innermost"] < 300*ms || had["outermost"] < 100*ms {
+		all := map[string]stack.Time{}
+		for _, c := range callsOf(rec, "") {
+			all[c.name] += c.to - c.from
+		}
+		t.Errorf("%v of %v", had, all)
+	}
+}

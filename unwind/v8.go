@@ -1,0 +1,215 @@
+package unwind
+
+import (
+	"encoding/binary"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/v8"
+)
+
+// engine is the V8 of a process.
+type engine struct {
+	rt    *v8.Runtime
+	table *managed.Table
+}
+
+// placed is where a function is in the table.
+type placed struct{ addr, size uint64 }
+
+// v8Walk is what a Walker needs for V8.
+type v8Walk struct {
+	of   *engine
+	walk *v8.Walker
+	out  []stack.Frame
+}
+
+// FollowV8 has walks show the functions of JavaScript, if the process has V8
+// mapped: by their places in table. It gives the engine, nil if there is none. An
+// error says why one that is there cannot be read (*v8.VersionError).
+func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
+	if s.mem == nil {
+		return nil, nil
+	}
+	snap := s.snap.Load()
+	seen := map[*module]bool{}
+	for i := range snap.regions {
+		r := &snap.regions[i]
+		if !r.exec || r.mod == nil || seen[r.mod] || r.mod.mapping.Inode == 0 || !mayBeV8(r.mod, i) {
+			continue
+		}
+		seen[r.mod] = true
+		r.mod.load()
+		if r.mod.file == nil {
+			continue
+		}
+		img, err := r.mod.v8Image()
+		var version *v8.VersionError
+		switch {
+		case errors.As(err, &version):
+			return nil, err
+		case err != nil:
+			continue // not V8, or not ELF
+		}
+		e := &engine{table: table}
+		e.rt = v8.New(img, e.place)
+		s.v8.Store(e)
+		s.mark()
+		return e.rt, nil
+	}
+	return nil, nil
+}
+
+// mark is markMade for the mappings that there are.
+func (s *Space) mark() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	old := s.snap.Load()
+	next := &snapshot{regions: slices.Clone(old.regions), epoch: old.epoch}
+	next.markMade(old)
+	s.snap.Store(next)
+}
+
+// markMade marks the memory that V8 makes code in. It has reserved it as a whole, and
+// takes the right to run what it just writes to from parts of it, so that maps that
+// were read in between say little: it is all the memory of no file that touches some
+// that may be run, or could be before.
+func (s *snapshot) markMade(old *snapshot) {
+	made := func(r *region) bool { return r.mod == nil && !r.main && (r.exec || r.made) }
+	for i := 0; i < len(s.regions); {
+		j, any := i, false
+		for ; j < len(s.regions) && s.regions[j].mod == nil && !s.regions[j].main && (j == i || s.regions[j-1].end == s.regions[j].start); j++ {
+			r := &s.regions[j]
+			any = any || made(r)
+			for k := old.after(r.start); !any && k < len(old.regions) && old.regions[k].start < r.end; k++ {
+				any = made(&old.regions[k])
+			}
+		}
+		for k := i; k < j; k++ {
+			s.regions[k].made = any
+		}
+		i = max(j, i+1)
+	}
+}
+
+// mayBeMade reports whether ra may be in code of V8's that no mapping is known of yet:
+// each thread with an isolate of its own has its own memory for it. next is the frame
+// pointer that was saved at fp.
+func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
+	return w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.snap.find(ra-1) == nil
+}
+
+// mayBeV8 reports whether a file is worth to be searched: region is its first.
+func mayBeV8(m *module, region int) bool {
+	name := m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:]
+	return region < firstFile || strings.Contains(name, "node") || strings.Contains(name, "v8")
+}
+
+// v8Image looks for V8 in a file, once.
+func (m *module) v8Image() (*v8.Image, error) {
+	m.v8.once.Do(func() { m.v8.img, m.v8.err = v8.Load(m.file) })
+	return m.v8.img, m.v8.err
+}
+
+// V8 is the engine whose functions walks show; nil: there is none.
+func (s *Space) V8() *v8.Runtime {
+	if e := s.v8.Load(); e != nil {
+		return e.rt
+	}
+	return nil
+}
+
+// ForgetV8 ends FollowV8: the process became another program.
+func (s *Space) ForgetV8() { s.v8.Store(nil) }
+
+// place gives a function its place in the table.
+func (e *engine) place(f *v8.Function) any {
+	lines := binary.AppendUvarint(nil, uint64(f.Start))
+	f.Each(func(end uint64, line int) bool {
+		lines = binary.AppendUvarint(lines, end)
+		return true
+	})
+	k := managed.Key{Name: f.Name, File: f.File, First: f.First, Size: uint64(f.Size()), Lines: e.table.Hash(lines)}
+	var p placed
+	p.addr, p.size = e.table.Add(k, f.Each)
+	return p
+}
+
+// withV8 puts the functions of JavaScript in the place of the machine code that
+// runs them.
+func (w *Walker) withV8(th *Thread) {
+	e := w.space.v8.Load()
+	if e == nil {
+		return
+	}
+	j := &w.v8
+	if j.of != e {
+		j.of, j.walk = e, e.rt.Walker()
+	}
+	begun := false
+	j.out = j.out[:0]
+	for i := range w.frames {
+		f := &w.frames[i]
+		p, ok := w.v8Place(i, f)
+		if !ok || i > v8.MaxFrames {
+			j.out = append(j.out, *f)
+			continue
+		}
+		if !begun {
+			begun = true
+			j.walk.Begin(w.space.mem, &th.v8)
+		}
+		js := j.walk.Frames(&p, (*frozenStack)(w))
+		if len(js) == 0 {
+			j.out = append(j.out, *f)
+		}
+		for k := range js {
+			at := js[k].Fn.Handle().(placed)
+			j.out = append(j.out, stack.Frame{Func: at.addr, PC: at.addr + min(uint64(js[k].Off), at.size-1), CFA: f.CFA,
+				Kind: stack.KindJS, Trust: stack.TrustTable, Exact: true, Order: uint8(min(len(js)-1-k, 255))})
+		}
+	}
+	if begun {
+		j.walk.End()
+		w.frames, j.out = j.out, w.frames
+	}
+}
+
+// v8Place is the frame as V8's walker takes it: code that no table describes.
+func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {
+	if f.Func != 0 || f.Kind != stack.KindNative || f.PC == 0 {
+		return p, false
+	}
+	p = v8.Place{PC: f.PC, Exact: f.Exact}
+	at := f.PC
+	if !f.Exact {
+		at--
+	}
+	r := w.snap.find(at)
+	if r == nil || !r.exec && !r.made {
+		return p, false
+	}
+	p.Made = r.mod == nil
+	if f.CFA > 16 {
+		p.FP = f.CFA - 16
+	}
+	if i == 0 {
+		const r9, r12 = 9, 12
+		if fp := w.leaf.R[w.fp&31]; !w.leaf.Has(w.fp) || fp != p.FP || fp < w.first+16 {
+			p.FP = 0
+		}
+		if w.leaf.Has(r9) && w.leaf.Has(r12) {
+			p.Array, p.Offset = w.leaf.R[r12], w.leaf.R[r9]
+		}
+	}
+	return p, p.Made || p.FP != 0
+}
+
+// frozenStack is a Walker's memory for what must not have moved since the copy.
+type frozenStack Walker
+
+// Word implements v8.Words.
+func (f *frozenStack) Word(addr uint64) (uint64, bool) { return (*Walker)(f).word(addr) }

@@ -1,0 +1,329 @@
+package v8
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"unicode/utf16"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+const (
+	// maxPointer is above all that a program may use.
+	maxPointer = 1 << 47
+	// maxName bounds a name, in characters.
+	maxName = 4096
+	// maxSource bounds a script's text that lines are counted in, in characters.
+	maxSource = 32 << 20
+	// maxNesting bounds the strings that one string is made of.
+	maxNesting = 64
+	// maxArray bounds one array, in bytes.
+	maxArray = 4 << 20
+)
+
+var (
+	errHeap   = errors.New("not what is expected in V8's heap")
+	errBudget = errors.New("more of V8's heap than is read for one stack")
+)
+
+// isObject reports whether v is a pointer to an object, as far as its bits tell.
+func isObject(v uint64) bool { return v&3 == tag && v > 4096 && v < maxPointer }
+
+// smi is the number that a tagged value is.
+func smi(v uint64) (int, bool) { return int(int32(v >> 32)), v&(1<<32-1) == 0 }
+
+// le is 8 bytes of b, 0 where there are none.
+func le(b []byte, at uint64) uint64 {
+	if at+8 > uint64(len(b)) {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b[at:])
+}
+
+// heap reads V8's objects. It gives what was read ahead first.
+type heap struct {
+	l      *layout
+	mem    io.ReaderAt
+	ahead  map[uint64]block // by address
+	spans  []stack.Span     // what was read since begin
+	budget int              // bytes that may still be read; scripts' text does not count
+	maps   map[uint64]uint16
+	buf    [256]byte
+}
+
+// block is memory that was read ahead, or before.
+type block struct {
+	data   []byte
+	wanted bool // it is among the spans
+}
+
+// maxMaps bounds the types that are remembered for one stack.
+const maxMaps = 4096
+
+func (h *heap) read(b []byte, addr uint64) error {
+	k, ok := h.ahead[addr]
+	ok = ok && len(k.data) >= len(b)
+	if !ok || !k.wanted {
+		if h.budget -= len(b); h.budget < 0 {
+			return errBudget
+		}
+		if len(h.spans) < maxSpans {
+			h.spans = append(h.spans, stack.Span{Addr: addr, Len: len(b)})
+		}
+	}
+	if ok {
+		copy(b, k.data)
+		if !k.wanted {
+			k.wanted = true
+			h.ahead[addr] = k
+		}
+		return nil
+	}
+	if err := h.raw(b, addr); err != nil {
+		return err
+	}
+	if h.ahead != nil && len(h.ahead) < 2*maxSpans {
+		h.ahead[addr] = block{append([]byte(nil), b...), true}
+	}
+	return nil
+}
+
+// raw reads memory without an account.
+func (h *heap) raw(b []byte, addr uint64) error {
+	if addr >= maxPointer || addr+uint64(len(b)) >= maxPointer {
+		return fmt.Errorf("at %#x: %w", addr, errHeap)
+	}
+	n, err := h.mem.ReadAt(b, int64(addr))
+	if n == len(b) {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("at %#x: %w", addr, err)
+}
+
+func (h *heap) word(addr uint64) (uint64, error) {
+	var b [8]byte
+	err := h.read(b[:], addr)
+	return binary.LittleEndian.Uint64(b[:]), err
+}
+
+// field is the word at off of an object.
+func (h *heap) field(obj, off uint64) (uint64, error) {
+	if !isObject(obj) {
+		return 0, errHeap
+	}
+	return h.word(obj - tag + off)
+}
+
+// object reads n bytes of an object.
+func (h *heap) object(obj uint64, n int) ([]byte, error) {
+	if !isObject(obj) {
+		return nil, errHeap
+	}
+	b := make([]byte, n)
+	return b, h.read(b, obj-tag)
+}
+
+// typ is the type of an object. The map's own map has to be a map's.
+func (h *heap) typ(obj uint64) (uint16, error) {
+	m, err := h.field(obj, 0)
+	if err != nil {
+		return 0, err
+	}
+	return h.typeOf(m)
+}
+
+// typeOf is the type of objects whose map is m.
+func (h *heap) typeOf(m uint64) (uint16, error) {
+	if t, ok := h.maps[m]; ok {
+		return t, nil
+	}
+	t, meta, err := h.instance(m)
+	if err != nil {
+		return 0, err
+	}
+	if mt, _, err := h.instance(meta); err != nil || mt != h.l.types.maps {
+		return 0, fmt.Errorf("map at %#x: %w", m, errHeap)
+	}
+	if len(h.maps) >= maxMaps {
+		clear(h.maps)
+	}
+	h.maps[m] = t
+	return t, nil
+}
+
+func (h *heap) instance(m uint64) (typ uint16, meta uint64, err error) {
+	if !isObject(m) {
+		return 0, 0, errHeap
+	}
+	b := h.buf[:16]
+	if at := h.l.mapInstanceType; at+2 > 16 {
+		return 0, 0, errHeap
+	}
+	if err := h.read(b, m-tag); err != nil {
+		return 0, 0, err
+	}
+	return binary.LittleEndian.Uint16(b[h.l.mapInstanceType:]), le(b, 0), nil
+}
+
+// is checks an object's type.
+func (h *heap) is(obj uint64, types ...uint16) error {
+	t, err := h.typ(obj)
+	if err != nil {
+		return err
+	}
+	for _, x := range types {
+		if x == t {
+			return nil
+		}
+	}
+	return fmt.Errorf("object of type %d at %#x: %w", t, obj, errHeap)
+}
+
+// array reads n bytes at most of an array's elements.
+func (h *heap) array(obj uint64, size, most int, types []uint16) ([]byte, error) {
+	if err := h.is(obj, types...); err != nil {
+		return nil, err
+	}
+	v, err := h.field(obj, arrayLength)
+	if err != nil {
+		return nil, err
+	}
+	n, ok := smi(v)
+	if !ok || n < 0 || n > maxArray/size {
+		return nil, fmt.Errorf("array at %#x: %w", obj, errHeap)
+	}
+	b := make([]byte, min(n, most)*size)
+	return b, h.read(b, obj-tag+arrayData)
+}
+
+// Strings: the low bits of their types (V8 src/objects/instance-type.h).
+const (
+	notString = 0x80
+	oneByte   = 0x08
+	shapeMask = 0x07
+	seqShape  = 0
+	consShape = 1
+	extShape  = 2
+	slice     = 3
+	thin      = 5
+)
+
+// text hands the characters of a string to f, piece by piece, most of them at
+// most: bytes of Latin-1, or UTF-16 where wide.
+func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error {
+	type part struct {
+		obj       uint64
+		from, len int // of it
+	}
+	todo := []part{{obj, 0, most}}
+	for n := 0; len(todo) > 0; n++ {
+		p := todo[len(todo)-1]
+		todo = todo[:len(todo)-1]
+		t, err := h.typ(p.obj)
+		if err != nil {
+			return err
+		}
+		if t&^(notString-1) != 0 || n > maxNesting*maxNesting {
+			return fmt.Errorf("string at %#x: %w", p.obj, errHeap)
+		}
+		var b [32]byte
+		if err := h.read(b[:], p.obj-tag); err != nil {
+			return err
+		}
+		length := int(int32(binary.LittleEndian.Uint32(b[stringLength:])))
+		p.len = min(p.len, length-p.from)
+		if length < 0 || p.from < 0 || p.len <= 0 {
+			continue
+		}
+		at := p.obj - tag + stringData
+		switch t & shapeMask {
+		case consShape:
+			first := le(b[:], stringData)
+			t, err := h.field(first, stringLength-4)
+			if err != nil {
+				return err
+			}
+			k := int(int32(t >> 32))
+			if k < 0 || len(todo) > maxNesting {
+				return errHeap
+			}
+			if second := le(b[:], stringSecond); p.from+p.len > k {
+				from := max(p.from-k, 0)
+				todo = append(todo, part{second, from, p.from + p.len - k - from})
+			}
+			if p.from < k {
+				todo = append(todo, part{first, p.from, min(p.len, k-p.from)})
+			}
+			continue
+		case thin:
+			todo = append(todo, part{le(b[:], stringData), p.from, p.len})
+			continue
+		case slice:
+			off, _ := smi(le(b[:], stringSecond))
+			todo = append(todo, part{le(b[:], stringData), p.from + off, p.len})
+			continue
+		case extShape:
+			at = le(b[:], stringSecond)
+		case seqShape:
+		default:
+			return fmt.Errorf("string of type %#x at %#x: %w", t, p.obj, errHeap)
+		}
+		size := 1
+		if t&oneByte == 0 {
+			size = 2
+		}
+		if err := h.pieces(at+uint64(p.from*size), p.len*size, func(piece []byte) { f(piece, size == 2) }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// pieceBytes is how much of a text is read at once.
+const pieceBytes = 64 << 10
+
+func (h *heap) pieces(at uint64, n int, f func([]byte)) error {
+	buf := make([]byte, min(n, pieceBytes))
+	for n > 0 {
+		b := buf[:min(n, len(buf))]
+		if err := h.raw(b, at); err != nil {
+			return err
+		}
+		f(b)
+		at += uint64(len(b))
+		n -= len(b)
+	}
+	return nil
+}
+
+// string reads a name.
+func (h *heap) string(obj uint64) (string, error) {
+	var out []byte
+	var units []uint16
+	err := h.text(obj, maxName, func(b []byte, wide bool) {
+		if !wide {
+			for _, c := range b {
+				out = appendLatin(out, rune(c))
+			}
+			return
+		}
+		units = units[:0]
+		for ; len(b) >= 2; b = b[2:] {
+			units = append(units, binary.LittleEndian.Uint16(b))
+		}
+		out = append(out, string(utf16.Decode(units))...)
+	})
+	return string(out), err
+}
+
+func appendLatin(b []byte, r rune) []byte {
+	if r < 0x80 {
+		return append(b, byte(r))
+	}
+	return append(b, byte(0xc0|r>>6), byte(0x80|r&0x3f))
+}

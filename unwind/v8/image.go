@@ -1,0 +1,167 @@
+package v8
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// ErrNotV8 says that a file has no V8 in it.
+var ErrNotV8 = errors.New("no V8 in this file")
+
+// VersionError says that there is a V8 whose data cannot be read.
+type VersionError struct {
+	Version string // of V8; "" where the file does not say it
+	Why     string
+}
+
+func (e *VersionError) Error() string {
+	v := "V8"
+	if e.Version != "" {
+		v += " " + e.Version
+	}
+	return fmt.Sprintf("%s: %s; its stacks are shown as machine code, with names where --perf-basic-prof has them", v, e.Why)
+}
+
+// Image is what a file says of the V8 in it.
+type Image struct {
+	Version string // "11.3.244"
+	layout  layout
+}
+
+const (
+	// maxTable bounds a file's tables of exported symbols and their names, in
+	// bytes: node's have 2 and 6 MB.
+	maxTable = 64 << 20
+	prefix   = "v8dbg_"
+	version  = "_ZN2v88internal7Version"
+	sizes    = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE"
+	// maxSizes bounds the table of bytecodes' lengths, in bytes.
+	maxSizes = 3 * 256
+)
+
+// symbol is an exported name's value and size.
+type symbol struct{ value, size uint64 }
+
+// Load looks for V8 in an ELF file. Errors are ErrNotV8 (wrapped), a
+// *VersionError, and those of a damaged file.
+func Load(r io.ReaderAt) (img *Image, err error) {
+	defer func() {
+		if x := recover(); x != nil { // debug/elf on damaged files
+			img, err = nil, fmt.Errorf("look for V8: damaged file: %v", x)
+		}
+	}()
+	f, err := elf.NewFile(r)
+	if err != nil {
+		return nil, fmt.Errorf("look for V8: %w", err)
+	}
+	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
+		return nil, ErrNotV8
+	}
+	syms, err := exported(f)
+	if err != nil {
+		return nil, err
+	}
+	if _, ok := syms[version+"6major_E"]; !ok {
+		return nil, ErrNotV8
+	}
+	num := func(name string) (int, bool) {
+		s, ok := syms[name]
+		if !ok {
+			return 0, false
+		}
+		v, err := word32(f, s.value)
+		return int(int32(v)), err == nil
+	}
+	major, ok1 := num(version + "6major_E")
+	minor, ok2 := num(version + "6minor_E")
+	build, ok3 := num(version + "6build_E")
+	if !ok1 || !ok2 || !ok3 {
+		return nil, &VersionError{Why: "the file does not say its version"}
+	}
+	img = &Image{Version: fmt.Sprintf("%d.%d.%d", major, minor, build)}
+	if f.Machine != elf.EM_X86_64 {
+		return nil, &VersionError{img.Version, "JavaScript is read on amd64 only"}
+	}
+	if err := img.layout.fill(major, minor, num); err != nil {
+		return nil, &VersionError{img.Version, err.Error()}
+	}
+	if s, ok := syms[sizes]; ok && s.size%3 == 0 && s.size <= maxSizes {
+		b := make([]byte, s.size)
+		if err := read(f, b, s.value); err == nil {
+			img.layout.bytecodeSizes = b
+		}
+	}
+	return img, nil
+}
+
+// exported gives the symbols that V8 says itself with, without reading the tens of
+// thousands of others.
+func exported(f *elf.File) (map[string]symbol, error) {
+	table := f.SectionByType(elf.SHT_DYNSYM)
+	if table == nil || table.Size > maxTable || int(table.Link) >= len(f.Sections) {
+		return nil, ErrNotV8
+	}
+	names := f.Sections[table.Link]
+	if names.Type != elf.SHT_STRTAB || names.Size > maxTable {
+		return nil, ErrNotV8
+	}
+	str, err := names.Data()
+	if err != nil {
+		return nil, fmt.Errorf("look for V8: names of symbols: %w", err)
+	}
+	at := map[uint32]string{}
+	for _, p := range [...]string{prefix, version, sizes} {
+		for from := 0; ; {
+			i := bytes.Index(str[from:], []byte(p))
+			if i < 0 {
+				break
+			}
+			i += from
+			n := bytes.IndexByte(str[i:], 0)
+			if n < 0 {
+				break
+			}
+			at[uint32(i)] = string(str[i : i+n])
+			from = i + n
+		}
+	}
+	if len(at) == 0 {
+		return nil, ErrNotV8
+	}
+	syms, err := table.Data()
+	if err != nil {
+		return nil, fmt.Errorf("look for V8: symbols: %w", err)
+	}
+	out := map[string]symbol{}
+	le := binary.LittleEndian
+	for ; len(syms) >= elf.Sym64Size; syms = syms[elf.Sym64Size:] {
+		if name, ok := at[le.Uint32(syms)]; ok && le.Uint16(syms[6:]) != uint16(elf.SHN_UNDEF) {
+			out[name] = symbol{le.Uint64(syms[8:]), le.Uint64(syms[16:])}
+		}
+	}
+	return out, nil
+}
+
+// read fills b from a vaddr of f.
+func read(f *elf.File, b []byte, vaddr uint64) error {
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
+			if _, err := p.ReadAt(b, int64(vaddr-p.Vaddr)); err != nil {
+				return fmt.Errorf("at %#x: %w", vaddr, err)
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("at %#x: no such address in the file", vaddr)
+}
+
+// word32 reads 4 bytes at a vaddr of f.
+func word32(f *elf.File, vaddr uint64) (uint32, error) {
+	var b [4]byte
+	err := read(f, b[:], vaddr)
+	return binary.LittleEndian.Uint32(b[:]), err
+}

@@ -1,0 +1,126 @@
+package v8
+
+import (
+	"sync"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+const (
+	// maxKnown bounds the functions, and the pieces of code, that are remembered;
+	// above it all are read anew.
+	maxKnown   = 1 << 17
+	maxScripts = 1 << 14
+	// maxBudget is the most that is read of V8's heap for one stack, in bytes, but
+	// for the text of scripts that are seen for the first time.
+	maxBudget = 256 << 10
+	// maxSpans bounds what is read ahead for one stack.
+	maxSpans = 512
+	// MaxFrames bounds the frames that one stack is asked about.
+	MaxFrames = 4096
+	// maxInline bounds the calls that one frame has compiled in.
+	maxInline = 64
+	// proofs is how many functions must have been read, and failures how many
+	// tries may have failed, until a version counts as one that can be read.
+	proofs   = 4
+	failures = 256
+)
+
+// Runtime is the V8 of a process. All isolates of it are alike.
+type Runtime struct {
+	l      *layout
+	img    *Image
+	make   func(*Function) any
+	regexp *Function // stands for the code of all regular expressions
+
+	mu        sync.Mutex // guards what follows
+	functions map[uint64]*Function
+	scripts   map[uint64]*script
+	codes     []*code // by start
+	read      int     // functions that were read
+	failed    int     // tries that did not bring one
+}
+
+// New makes one. make, which may be called from several goroutines, is called with
+// each function when it is first seen; Handle gives what it made.
+func New(img *Image, make func(*Function) any) *Runtime {
+	r := &Runtime{l: &img.layout, img: img, make: make}
+	r.regexp = &Function{Name: "(regular expression)", script: &script{first: -1, ends: []int32{0}}}
+	r.regexp.handle = make(r.regexp)
+	r.Forget()
+	return r
+}
+
+// Version is that of V8.
+func (r *Runtime) Version() string { return r.img.Version }
+
+// Forget drops what is known of the heap.
+func (r *Runtime) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.functions, r.scripts, r.codes = map[uint64]*Function{}, map[uint64]*script{}, nil
+}
+
+// Problem says why there are no functions, nil where there are or nothing is known
+// yet: this V8's data is not where it is looked for.
+func (r *Runtime) Problem() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.read < proofs && r.failed > failures {
+		return &VersionError{r.img.Version, "its data is not where it is in the versions that are known (Node 18, 20, 22, 24)"}
+	}
+	return nil
+}
+
+// proved reports whether functions may be shown: a version that was not tried must
+// first have been read several times.
+func (r *Runtime) proved() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.l.tried && (r.read > 0 || r.failed <= failures) || r.read >= proofs && r.read*4 > r.failed
+}
+
+func (r *Runtime) count(ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if ok {
+		r.read = min(r.read+1, 1<<30)
+	} else {
+		r.failed = min(r.failed+1, 1<<30)
+	}
+}
+
+// SpanReader reads many spans at once, one after the other into b, and gives how
+// many bytes it read until the first that could not be.
+type SpanReader interface {
+	ReadSpans(spans []stack.Span, b []byte) int
+}
+
+// readAhead reads what the last stack of the same thread wanted.
+func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
+	many, ok := h.mem.(SpanReader)
+	clear(h.ahead)
+	if !ok || len(spans) == 0 {
+		return buf
+	}
+	size := 0
+	for _, s := range spans {
+		size += s.Len
+	}
+	if size > len(buf) {
+		buf = make([]byte, size+size/2)
+	}
+	b := buf[:size]
+	for len(spans) > 0 {
+		got := many.ReadSpans(spans, b)
+		for len(spans) > 0 && got >= spans[0].Len {
+			n := spans[0].Len
+			h.ahead[spans[0].Addr] = block{data: b[:n]}
+			got, b, spans = got-n, b[n:], spans[1:]
+		}
+		if len(spans) > 0 { // that one is gone
+			b, spans = b[spans[0].Len:], spans[1:]
+		}
+	}
+	return buf
+}

@@ -1,0 +1,122 @@
+package v8
+
+import "sort"
+
+// script is a text that functions stand in.
+type script struct {
+	words [6]uint64 // of the object: source, name, lines before, their ends, number
+	file  string
+	first int     // lines before the text
+	ends  []int32 // of lines, in characters
+}
+
+const (
+	maxLines   = 1 << 22
+	scriptHead = 72 // bytes of a Script that are looked at
+)
+
+func (h *heap) scriptWords(obj uint64) (w [6]uint64, err error) {
+	b, err := h.object(obj, scriptHead)
+	if err != nil {
+		return w, err
+	}
+	l := h.l
+	return [6]uint64{le(b, 0), le(b, l.source), le(b, l.name), le(b, l.lineOffset), le(b, l.lineEnds), le(b, l.id)}, nil
+}
+
+// script reads one.
+func (h *heap) script(obj uint64) (*script, error) {
+	w, err := h.scriptWords(obj)
+	if err != nil {
+		return nil, err
+	}
+	if t, err := h.typeOf(w[0]); err != nil || t != h.l.types.script {
+		return nil, errHeap
+	}
+	s := &script{words: w}
+	s.first, _ = smi(w[3])
+	if s.file, err = h.nameAt(w[2]); err != nil {
+		return nil, err
+	}
+	if s.ends, err = h.ends(w[4]); err != nil || len(s.ends) == 0 {
+		if s.ends, err = h.countLines(w[1]); err != nil {
+			return nil, err
+		}
+	}
+	was := h.ahead
+	h.ahead = nil
+	now, err := h.scriptWords(obj)
+	if h.ahead = was; err != nil || now != w {
+		return nil, errHeap // it moved meanwhile
+	}
+	return s, nil
+}
+
+// ends reads a script's array of where its lines end, which V8 makes when it
+// needs one.
+func (h *heap) ends(obj uint64) ([]int32, error) {
+	t := h.l.types.fixed
+	if len(t) == 0 || !isObject(obj) {
+		return nil, errHeap
+	}
+	if err := h.is(obj, t...); err != nil {
+		return nil, err
+	}
+	v, err := h.field(obj, arrayLength)
+	n, ok := smi(v)
+	if err != nil || !ok || n < 0 || n > maxLines {
+		return nil, errHeap
+	}
+	out := make([]int32, 0, n)
+	last := -1
+	err = h.pieces(obj-tag+arrayData, 8*n, func(b []byte) {
+		for ; len(b) >= 8; b = b[8:] {
+			e, ok := smi(le(b, 0))
+			if !ok || e < last {
+				e = last
+			}
+			out = append(out, int32(e))
+			last = e
+		}
+	})
+	return out, err
+}
+
+// countLines finds where the lines of a text end.
+func (h *heap) countLines(source uint64) (ends []int32, err error) {
+	n, cr := int32(0), false
+	end := func(c uint16) {
+		// A line ends with \n, \r, \r\n, or the two of Unicode.
+		switch {
+		case cr && c != '\n':
+			ends = append(ends, n-1)
+		}
+		if cr = c == '\r'; c == '\n' || c == 0x2028 || c == 0x2029 {
+			ends = append(ends, n)
+		}
+		n++
+	}
+	err = h.text(source, maxSource, func(b []byte, wide bool) {
+		if len(ends) > maxLines {
+			return
+		}
+		if !wide {
+			for _, c := range b {
+				end(uint16(c))
+			}
+			return
+		}
+		for ; len(b) >= 2; b = b[2:] {
+			end(uint16(b[0]) | uint16(b[1])<<8)
+		}
+	})
+	if cr {
+		ends = append(ends, n-1)
+	}
+	return append(ends, n), err
+}
+
+// line is the line that the character at off is in, from 1 on.
+func (s *script) line(off int) int {
+	return s.first + 1 + sort.Search(len(s.ends), func(i int) bool { return int(s.ends[i]) >= off })
+}

@@ -1,0 +1,217 @@
+package v8
+
+import (
+	"io"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Words reads 8 bytes of what was copied of a stack.
+type Words interface {
+	Word(addr uint64) (uint64, bool)
+}
+
+// Place is a frame of machine code without unwinding tables: V8's own, or that of
+// a library of assembly.
+type Place struct {
+	PC    uint64
+	FP    uint64 // of its frame; 0: it has none yet, or none any more
+	Exact bool   // PC is the next instruction, not a return address
+	Made  bool   // it is in no file
+	// Array and Offset are the registers that interpreted code has its bytecode
+	// in (r12, r9), at the leaf; 0: unknown.
+	Array, Offset uint64
+}
+
+// Frame is a function of JavaScript, and where in its text it is.
+type Frame struct {
+	Fn  *Function
+	Off int // characters from its beginning
+}
+
+// Known is what one thread's last stack wanted. The zero value is for a thread that
+// was not looked at.
+type Known struct {
+	spans []stack.Span
+	buf   []byte
+}
+
+// Walker tells frames. Its memory is used again for the next stack.
+type Walker struct {
+	r   *Runtime
+	h   heap
+	out []Frame
+	k   *Known
+}
+
+// Walker makes one.
+func (r *Runtime) Walker() *Walker {
+	return &Walker{r: r, h: heap{l: r.l, maps: map[uint64]uint16{}, ahead: map[uint64]block{}}}
+}
+
+// Begin has mem read for a stack of the thread that known is of.
+func (w *Walker) Begin(mem io.ReaderAt, known *Known) {
+	h := &w.h
+	h.mem, h.budget, h.spans = mem, maxBudget, h.spans[:0]
+	clear(h.maps)
+	known.buf = h.readAhead(known.spans, known.buf)
+	w.k = known
+}
+
+// End keeps what the stack wanted for the thread's next one.
+func (w *Walker) End() {
+	w.k.spans = append(w.k.spans[:0], w.h.spans...)
+	w.h.mem = nil
+}
+
+// Slots of a frame, from its frame pointer (V8 src/execution/frame-constants.h,
+// x64).
+const (
+	slotContext  = 8 // below: context, or the frame's type
+	slotFunction = 16
+	slotBytecode = 32
+	slotOffset   = 40
+)
+
+// Frames gives the functions that p runs, the innermost first; none where it is not
+// JavaScript, or what it is cannot be told. They are valid until the next call.
+func (w *Walker) Frames(p *Place, mem Words) []Frame {
+	w.out = w.out[:0]
+	h, l := &w.h, w.r.l
+	var c *code
+	if p.Made {
+		if c = w.r.codeAt(h, p.PC-behind(p)); c != nil && c.kind > l.baseline {
+			w.optimized(p, c)
+			return w.shown(true)
+		}
+		if c != nil && c.kind == l.regexp {
+			w.add(w.r.regexp, 0)
+			return w.shown(true)
+		}
+	}
+	if p.FP == 0 {
+		return nil
+	}
+	context, ok1 := mem.Word(p.FP - slotContext)
+	fn, ok2 := mem.Word(p.FP - slotFunction)
+	array, ok3 := mem.Word(p.FP - slotBytecode)
+	if !ok1 || !ok2 || !ok3 || !isObject(context) || !isObject(fn) || !isObject(array) {
+		return nil
+	}
+	if h.is(array, l.types.bytecode) != nil {
+		return nil // a builtin's frame
+	}
+	f := w.closure(fn)
+	if f == nil || f.bytecode != array {
+		return w.shown(false)
+	}
+	off := 0
+	switch {
+	case c != nil && c.kind == l.baseline:
+		if h.load(c) != nil || c.bytecode != array {
+			return w.shown(false)
+		}
+		at := int(p.PC - c.start)
+		if p.Exact {
+			at++
+		}
+		off, _ = l.baselineOffset(c.table, f.code, at)
+	default:
+		v, ok := mem.Word(p.FP - slotOffset)
+		n, isSmi := smi(v)
+		if !ok || !isSmi {
+			return w.shown(false)
+		}
+		off = n - int(l.bytecodeData) + tag
+		if p.Exact && p.Array == array {
+			if o := int64(p.Offset) - int64(l.bytecodeData) + tag; o >= 0 && o < int64(len(f.code)) {
+				off = int(o)
+			}
+		}
+	}
+	pos, _ := text(at(f.places, off))
+	w.add(f, pos)
+	return w.shown(true)
+}
+
+// behind is what is to be taken off a return address to be in its call.
+func behind(p *Place) uint64 {
+	if p.Exact {
+		return 0
+	}
+	return 1
+}
+
+// shown is what was found, if the version has proved itself.
+func (w *Walker) shown(ok bool) []Frame {
+	w.r.count(ok && len(w.out) > 0)
+	if !w.r.proved() {
+		return nil
+	}
+	return w.out
+}
+
+// add appends a frame of f at an offset of its script.
+func (w *Walker) add(f *Function, pos int) {
+	off := 0
+	if pos >= f.Start && pos <= f.End {
+		off = pos - f.Start
+	}
+	w.out = append(w.out, Frame{f, off})
+}
+
+// closure is the function of a JSFunction.
+func (w *Walker) closure(obj uint64) *Function {
+	h, l := &w.h, w.r.l
+	if t, err := h.typ(obj); err != nil || t < l.types.function || t > l.types.lastFunction {
+		return nil
+	}
+	s, err := h.field(obj, l.shared)
+	if err != nil {
+		return nil
+	}
+	f, err := w.r.function(h, s)
+	if err != nil {
+		return nil
+	}
+	return f
+}
+
+// optimized appends the functions that optimized code runs at p.
+func (w *Walker) optimized(p *Place, c *code) {
+	h := &w.h
+	if h.load(c) != nil {
+		w.r.dropCode(c)
+		return
+	}
+	pos := at(c.places, int(p.PC-behind(p)-c.start))
+	for range maxInline {
+		off, id := text(pos)
+		shared := c.shared
+		last := id == 0 || id > len(c.inlined)
+		if !last {
+			in := c.inlined[id-1]
+			if in.fn >= len(c.literals) {
+				break
+			}
+			if in.fn >= 0 {
+				shared = c.literals[in.fn]
+			}
+			if _, outer := text(in.pos); outer >= id {
+				break // each is in one before it
+			}
+			pos = in.pos
+		}
+		f, err := w.r.function(h, shared)
+		if err != nil {
+			break
+		}
+		w.add(f, off)
+		if last {
+			return
+		}
+	}
+	// Some of it is not what it was: it will be read anew.
+	w.out = w.out[:0]
+	w.r.dropCode(c)
+}
