@@ -56,7 +56,7 @@ func newStopper() (*stopper, error) {
 	top, tls := stackTop(mem)
 	old, err := setMask(^uint64(0))
 	if err == nil {
-		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES|unix.CLONE_SETTLS, top, tls, s.b)
+		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES|unix.CLONE_SETTLS, top, tls, stopperEntry(), s.b)
 		_, err = setMask(old)
 		if s.proc = int(proc); s.proc < 0 {
 			err = syscall.Errno(-s.proc)

@@ -1,24 +1,26 @@
 #include "textflag.h"
 
-// func cloneStopper(flags, stack, tls uintptr, b *stopBlock) (pid uintptr)
-// The new process begins on a stack of its own in stopperMain, and ends with it.
-TEXT ·cloneStopper(SB),NOSPLIT,$0-40
+// func cloneStopper(flags, stack, tls, main uintptr, b *stopBlock) (pid uintptr)
+// The new process begins on a stack of its own in main, called as compiled Go
+// calls: argument in R0, no goroutine in R28.
+TEXT ·cloneStopper(SB),NOSPLIT,$0-48
 	MOVD	flags+0(FP), R0
 	MOVD	stack+8(FP), R1
 	MOVD	tls+16(FP), R3
-	MOVD	b+24(FP), R19
+	MOVD	main+24(FP), R20
+	MOVD	b+32(FP), R19
 	MOVD	ZR, R2
 	MOVD	ZR, R4
 	MOVD	$220, R8	// clone
 	SVC
 	CBZ	R0, child
-	MOVD	R0, pid+32(FP)
+	MOVD	R0, pid+40(FP)
 	RET
 child:
 	MOVD	ZR, g
 	MOVD	ZR, R29
-	MOVD	R19, 8(RSP)
-	CALL	·stopperMain(SB)
+	MOVD	R19, R0
+	CALL	(R20)
 	MOVD	$0, R0
 	MOVD	$93, R8	// exit
 	SVC

@@ -67,10 +67,12 @@ const (
 	holdEach = 50_000_000
 )
 
-// cloneStopper makes the process. The thread pointer is one of its own: compiled
+// cloneStopper makes the process, which begins in main: the address of stopperMain
+// itself. What the compiler puts before a Go function that assembly names tells the
+// race detector that the caller's thread is there, beside that thread. The thread pointer is one of its own: compiled
 // Go reads the current goroutine by it, now and then, and the one of the thread
 // that called may be unmapped when that thread has ended. There is no goroutine.
-func cloneStopper(flags, stack, tls uintptr, b *stopBlock) (pid uintptr)
+func cloneStopper(flags, stack, tls, main uintptr, b *stopBlock) (pid uintptr)
 
 // load32 and store32 are atomic, like those of sync/atomic, which call into the
 // runtime where the race detector is built in.
@@ -81,7 +83,11 @@ func load32(p *uint32) uint32
 //go:noescape
 func store32(p *uint32, v uint32)
 
-var _ = stopperMain // called by cloneStopper
+// stopperEntry is the address of stopperMain.
+func stopperEntry() uintptr {
+	f := stopperMain
+	return **(**uintptr)(unsafe.Pointer(&f))
+}
 
 // stopperMain is the life of a stopper. All signals are masked.
 //
