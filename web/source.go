@@ -107,18 +107,19 @@ type loader struct {
 	rec    *trace.Recording
 	st     *store.Store
 	names  *trace.Names
-	places map[placeKey]uint32
+	places [][]placeAt // by the number of the location
 	f      *store.Feed
 }
 
-type placeKey struct {
-	loc  *trace.Loc
-	fn   int
-	line int
+// placeAt is the number of a function's place at a location, which has one for
+// each function inlined there.
+type placeAt struct {
+	fn, line int
+	id       uint32
 }
 
 func newLoader(rec *trace.Recording, st *store.Store) *loader {
-	return &loader{rec: rec, st: st, names: trace.NewNames(rec), places: map[placeKey]uint32{}}
+	return &loader{rec: rec, st: st, names: trace.NewNames(rec)}
 }
 
 func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
@@ -151,17 +152,22 @@ func (l *loader) load(ctx context.Context, seq int, t *store.Thread) {
 }
 
 func (l *loader) place(s *trace.Slice) uint32 {
-	k := placeKey{s.Loc, s.Frame.Func, s.Frame.Line}
-	id, ok := l.places[k]
-	if !ok {
-		fn := l.names.Func(&s.Frame)
-		kind := s.Loc.Word.Kind()
-		id = l.st.Names.Add(store.Place{
-			Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module), Kind: kindWord(kind)}),
-			File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined, Kind: kind,
-		})
-		l.places[k] = id
+	for len(l.places) <= s.Loc.ID {
+		l.places = append(l.places, nil)
 	}
+	here := l.places[s.Loc.ID]
+	for i := range here {
+		if p := &here[i]; p.fn == s.Frame.Func && p.line == s.Frame.Line {
+			return p.id
+		}
+	}
+	fn := l.names.Func(&s.Frame)
+	kind := s.Loc.Word.Kind()
+	id := l.st.Names.Add(store.Place{
+		Func: l.st.Names.Func(store.Func{Name: fn.Name, File: fn.File, Line: fn.StartLine, Module: l.module(fn.Module), Kind: kindWord(kind)}),
+		File: s.Frame.File, Line: s.Frame.Line, Addr: s.Loc.Addr, Inlined: s.Frame.Inlined, Kind: kind,
+	})
+	l.places[s.Loc.ID] = append(here, placeAt{s.Frame.Func, s.Frame.Line, id})
 	return id
 }
 

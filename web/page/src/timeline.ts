@@ -371,6 +371,11 @@ export class Timeline {
     }
   }
 
+  // settled reports whether what is on the screen is what was asked for last.
+  settled(): boolean {
+    return this.asked === 0 && this.goal === null && !this.dirty && this.tracks.length > 0;
+  }
+
   // answered is called when the frames of a view have come.
   answered(id: number): void {
     if (id >= this.asked) this.asked = 0;
