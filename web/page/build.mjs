@@ -10,7 +10,7 @@ const out = process.argv[2] ?? join(here, '..', 'dist');
 await mkdir(out, { recursive: true });
 await rm(join(out, 'app.js'), { force: true });
 await build({
-  entryPoints: [join(here, 'src', 'main.ts')],
+  entryPoints: [join(here, 'src', 'boot.ts')],
   outfile: join(out, 'app.js'),
   bundle: true,
   minify: true,

@@ -353,6 +353,21 @@ Object.defineProperty(window, 'sliver', {
       }
       return null;
     },
+    // lane finds the screen position of a part of a lane, of one value if that is told.
+    lane(depth: number, value = -1, wide = 2) {
+      const r: DOMRect = el('calls').getBoundingClientRect();
+      for (const t of timeline.tracks) {
+        const row = model.data.get(t.seq)?.lanes.get(depth);
+        const y = t.y - timeline.top + ({ [0xffff]: 7, [0xfffe]: 15, [0xfffd]: 19, [0xfffc]: 5 } as Record<number, number>)[depth];
+        if (!row || y < 0 || y > timeline.height) continue;
+        for (let i = row.at(timeline.t0); i < row.n && row.start[i] < timeline.t1; i++) {
+          const a = Math.max(timeline.x(row.start[i]), 0);
+          const b = Math.min(timeline.x(Math.min(row.end[i], model.edge())), timeline.width);
+          if (row.count[i] === 1 && b - a >= wide && (value < 0 || (row.value[i] & 0xff) === value)) return { x: r.left + (a + b) / 2, y: r.top + y, seq: t.seq };
+        }
+      }
+      return null;
+    },
     // counted adds up the calls that are drawn, by thread and depth.
     counted(seq: number) {
       return model.data.get(seq)?.rows.map((r) => r.count.subarray(0, r.n).reduce((a, b) => a + b, 0)) ?? [];

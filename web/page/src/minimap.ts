@@ -84,6 +84,7 @@ export class Minimap {
     const b = this.v.bounds();
     const x = (t: number): number => ((t - b.t0) / (b.t1 - b.t0)) * w;
     const l = this.loads;
+    let most = ''; // what the height stands for
     if (l && l.t1 > l.t0) {
       const cpus = this.v.model.hello?.process.cpus ?? 1;
       let top = 0.2;
@@ -100,10 +101,7 @@ export class Minimap {
       }
       g.lineTo(x(l.t1), h);
       g.fill();
-      g.fillStyle = c.soft;
-      g.font = '10px ui-sans-serif, system-ui, sans-serif';
-      g.textBaseline = 'top';
-      g.fillText(`${top.toFixed(1)} CPUs`, 4, 3);
+      most = `${top.toFixed(1)} CPUs`;
     }
     const p = Math.max(0, x(this.v.t0));
     const q = Math.min(w, Math.max(x(this.v.t1), p + 2));
@@ -112,6 +110,10 @@ export class Minimap {
     g.fillRect(0, 0, p, h);
     g.fillRect(q, 0, w - q, h);
     g.globalAlpha = 1;
+    g.fillStyle = c.text;
+    g.font = '10px ui-sans-serif, system-ui, sans-serif';
+    g.textBaseline = 'top';
+    g.fillText(most, 4, 3);
     if (this.v.range) {
       g.fillStyle = c.accent;
       g.fillRect(x(this.v.range.t0), h - 3, Math.max(1, x(this.v.range.t1) - x(this.v.range.t0)), 3);

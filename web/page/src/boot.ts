@@ -1,0 +1,17 @@
+// The page's frame is painted before the rest of it is set up: what is behind
+// the import runs when it is asked for.
+
+let begun = false;
+
+function begin(): void {
+  if (begun) return;
+  begun = true;
+  void import('./main');
+}
+
+// A page that nobody sees gets no frames.
+if (document.visibilityState === 'hidden') begin();
+else {
+  requestAnimationFrame(() => setTimeout(begin));
+  setTimeout(begin, 150);
+}
