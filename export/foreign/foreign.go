@@ -41,8 +41,7 @@ func Detect(head []byte) Kind {
 	if len(head) > 1 && head[0] == 0x1f && head[1] == 0x8b {
 		return Gzip
 	}
-	// A profile begins with its sample types: a message of one or two small numbers.
-	if len(head) > 2 && head[0] == 1<<3|2 && head[1] > 0 && head[1] <= 16 && (head[2] == 1<<3 || head[2] == 2<<3) {
+	if isPprof(head) {
 		return Pprof
 	}
 	head = bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/google/pprof/profile"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -64,6 +65,27 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	note(x.rep, x.deep, "stacks were too deep, and are cut")
 	x.rep.Threads, x.rep.Calls = len(x.threads), x.b.calls
 	return x.rep, x.b.finish(&x.names, end, "imported from a pprof profile")
+}
+
+// isPprof tells a profile by its sample types, messages of one or two small numbers:
+// they come first, behind numbers such as its time at most.
+func isPprof(head []byte) bool {
+	for len(head) > 0 {
+		n, kind, size := protowire.ConsumeTag(head)
+		if size < 0 || n < 7 && kind != protowire.BytesType || n > 14 {
+			return false
+		}
+		head = head[size:]
+		if n == 1 {
+			m, size := protowire.ConsumeBytes(head)
+			return size > 0 && len(m) > 1 && len(m) <= 16 && (m[0] == 1<<3 || m[0] == 2<<3)
+		}
+		if size = protowire.ConsumeFieldValue(n, kind, head); size < 0 || kind != protowire.VarintType {
+			return false
+		}
+		head = head[size:]
+	}
+	return false
 }
 
 // timeUnits are ns.

@@ -2,6 +2,8 @@ package foreign_test
 
 import (
 	"bytes"
+	"compress/gzip"
+	"io"
 	"runtime/pprof"
 	"slices"
 	"strings"
@@ -110,6 +112,14 @@ func TestPprof(t *testing.T) {
 		p, err := profile.ParseData(b)
 		if err != nil {
 			t.Fatal(err)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := make([]byte, 64)
+		if _, err := io.ReadFull(z, head); err != nil || foreign.Detect(head) != foreign.Pprof {
+			t.Errorf("%s: %q is taken for %v, %v", what, head, foreign.Detect(head), err)
 		}
 		kind := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == p.DefaultSampleType })
 		if what == "of Go" {
