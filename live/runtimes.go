@@ -51,6 +51,7 @@ func (t *Target) seekers() []seeker {
 	return []seeker{
 		{managed.Python, t.seekPython},
 		{managed.JS, t.seekV8},
+		{managed.Java, t.seekJVM},
 	}
 }
 

@@ -26,6 +26,7 @@ type names struct {
 	made naming.Made
 	py   *interpreter   // nil: there is none
 	js   *managed.Table // nil: there is no V8
+	jvm  *managed.Table // of Java's functions; nil: there are none
 }
 
 type moduleKey struct {
@@ -113,7 +114,10 @@ func lookup(f *stack.Frame) uint64 {
 }
 
 // machine reports whether a frame is one of machine code.
-func machine(f *stack.Frame) bool { return !f.Kind.Managed() && f.Kind != stack.KindError }
+func machine(f *stack.Frame) bool {
+	_, made := managed.At(f.PC)
+	return !made && f.Kind != stack.KindPython && f.Kind != stack.KindError
+}
 
 // managed is a frame of a runtime, or a gap.
 func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
@@ -122,6 +126,12 @@ func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
 		return f
 	}
 	if f, ok := n.script(in, f); ok {
+		return f
+	}
+	if n.jvm != nil && managed.Java.Start <= in.PC && in.PC < managed.Java.End {
+		if fn := n.jvm.Find(in.PC); fn != nil {
+			f.Func, f.NoOffset, f.File, f.Line = fn.Name, true, fn.File, fn.Line(in.PC)
+		}
 		return f
 	}
 	if n.py == nil {

@@ -144,6 +144,7 @@ func open(p *target.Process, o *Options) (*view, error) {
 	v.t.Preload()
 	v.python()
 	v.javascript()
+	v.java()
 	return v, nil
 }
 

@@ -125,8 +125,11 @@ func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 		if f.File != "" {
 			fmt.Fprintf(b, " at %s:%d", plain(f.File), f.Line)
 		}
-		if f.Kind == stack.KindPython {
+		switch f.Kind {
+		case stack.KindPython:
 			b.WriteString(" (Python)")
+		case stack.KindJava:
+			b.WriteString(" (Java)")
 		}
 		if f.Module != "" {
 			fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))

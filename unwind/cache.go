@@ -13,6 +13,7 @@ const (
 	opFP                      // no table: by frame pointer
 	opSignal                  // in a signal trampoline: by the kernel's signal frame
 	opBad                     // the tables are damaged there
+	opJava                    // by HotSpot's own data
 )
 
 // maxFast is how many registers a fast entry restores: arm64 has eleven that

@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 	"github.com/sliverprof/sliver/unwind/v8"
@@ -43,6 +44,11 @@ type module struct {
 	python struct { // see pythonImage
 		once sync.Once
 		img  *python.Image
+		err  error
+	}
+	jvm struct { // see FollowJVM
+		once sync.Once
+		img  *jvm.Image
 		err  error
 	}
 }

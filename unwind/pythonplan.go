@@ -340,32 +340,39 @@ type SpanReader interface {
 // readSpans reads the plan's spans into its buffer, each behind the one before; off says where
 // they are, -1 where one could not be read.
 func (in *interpreter) readSpans(pl *pyPlan) {
+	pl.off, pl.buf = readAll(in.mem, pl.spans, pl.off, pl.buf)
+}
+
+// readAll reads spans into buf, each behind the one before; off says where they are, -1
+// where one could not be read. Both are made longer where they have no room.
+func readAll(mem Memory, spans []rule.Span, off []int, buf []byte) ([]int, []byte) {
 	size := 0
-	pl.off = pl.off[:0]
-	for _, s := range pl.spans {
-		pl.off = append(pl.off, size)
+	off = off[:0]
+	for _, s := range spans {
+		off = append(off, size)
 		size += s.Len
 	}
-	if size > len(pl.buf) {
-		pl.buf = make([]byte, size+size/2)
+	if size > len(buf) {
+		buf = make([]byte, size+size/2)
 	}
-	many, ok := in.mem.(SpanReader)
-	for i := 0; i < len(pl.spans); i++ { // the i-th could not be read with those before
+	many, ok := mem.(SpanReader)
+	for i := 0; i < len(spans); i++ { // the i-th could not be read with those before
 		if !ok {
-			if n, _ := in.mem.ReadAt(pl.read(i), int64(pl.spans[i].Addr)); n < pl.spans[i].Len {
-				pl.off[i] = -1
+			if n, _ := mem.ReadAt(buf[off[i]:off[i]+spans[i].Len], int64(spans[i].Addr)); n < spans[i].Len {
+				off[i] = -1
 			}
 			continue
 		}
-		got := many.ReadSpans(pl.spans[i:], pl.buf[pl.off[i]:size])
-		for i < len(pl.spans) && got >= pl.spans[i].Len {
-			got -= pl.spans[i].Len
+		got := many.ReadSpans(spans[i:], buf[off[i]:size])
+		for i < len(spans) && got >= spans[i].Len {
+			got -= spans[i].Len
 			i++
 		}
-		if i < len(pl.spans) {
-			pl.off[i] = -1
+		if i < len(spans) {
+			off[i] = -1
 		}
 	}
+	return off, buf
 }
 
 // read is what was read of the i-th span; nil: it could not be.

@@ -22,10 +22,15 @@ func stop(r stack.Reason) step { return step{reason: r} }
 // slow walks over a frame that no fast entry describes: it appends the frame
 // and leaves the caller's registers in w.
 func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) step {
-	w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact})
-	f := &w.frames[len(w.frames)-1]
 	var s step
+	var f *stack.Frame
+	if e.op != opJava {
+		w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact})
+		f = &w.frames[len(w.frames)-1]
+	}
 	switch e.op {
+	case opJava:
+		s = w.stepJava(pc, exact)
 	case opRule:
 		s = w.byRule(f, &w.rules[e.slow], e)
 	case opSignal:

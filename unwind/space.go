@@ -50,6 +50,7 @@ type Space struct {
 	golang atomic.Pointer[gopcln.Runtime] // nil: none seen
 	python atomic.Pointer[interpreter]    // nil: see FollowPython
 	v8     atomic.Pointer[engine]         // nil: see FollowV8
+	jvm    atomic.Pointer[hotspot]        // nil: see FollowJVM
 
 	mu      sync.Mutex // held by Update only: guards modules
 	modules map[fileKey]*module

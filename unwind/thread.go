@@ -71,6 +71,7 @@ type Thread struct {
 	stack   goStack // of the goroutine it ran at the last walk that could tell
 	python  pyThread
 	v8      v8.Known
+	java    javaThread
 }
 
 // Plan gives the small blocks to copy from th besides its stack. The result
@@ -84,6 +85,9 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 	if in := w.space.python.Load(); in != nil {
 		in.find(th)
 		th.spans = in.spans(&th.python, th.spans)
+	}
+	if h := w.space.jvm.Load(); h != nil {
+		th.spans = h.span(th, th.spans)
 	}
 	return th.spans
 }
@@ -106,7 +110,7 @@ func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == s
 
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
-func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps }
+func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps || th.java.gap }
 
 // More gives what is to be copied besides, now that regs are known and mem
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks

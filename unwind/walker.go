@@ -45,6 +45,7 @@ type Walker struct {
 	mem    *Copy
 	leaf   *stack.Regs // the registers that the walk began with
 	golang *gopcln.Thread
+	java   *javaWalk  // nil: no frame of Java was seen
 	regs   [64]uint64 // numRegs of them used; 64 so that no index is out of range
 	known  uint64
 	saved  [64]uint64
@@ -100,19 +101,21 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if n := len(mem.Blocks); n > 0 {
 		w.addr, w.data = mem.Blocks[n-1].Addr, mem.Blocks[n-1].Data
 	}
-	w.frames = w.frames[:0]
-	copy(w.regs[:], regs.R[:])
-	w.known = regs.Known & (1<<numRegs - 1)
 	th.knowTLS(regs)
 	w.leaf = regs
-	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
-
+	w.begin(regs)
 	if w.golang = w.threadGo(th); w.golang != nil {
 		w.golang.Begin(regs, (*live)(w))
 	}
 	reason := stack.ReasonEmpty
 	if w.known>>w.sp&1 != 0 {
-		reason = w.walk(regs.PC, exact)
+		for try := 1; ; try++ {
+			reason = w.resumeJava(th, w.walk(regs.PC, exact))
+			if w.javaHolds() || try == maxAgain {
+				break
+			}
+			w.begin(regs)
+		}
 	}
 	th.wiser = false
 	w.learn(th, reason)
@@ -125,6 +128,17 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	}
 	w.withV8(th)
 	return w.withPython(th), reason
+}
+
+// begin puts the walk where the thread is.
+func (w *Walker) begin(regs *stack.Regs) {
+	w.frames = w.frames[:0]
+	copy(w.regs[:], regs.R[:])
+	w.known = regs.Known & (1<<numRegs - 1)
+	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
+	if w.java != nil {
+		w.java.begun = false
+	}
 }
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it

@@ -48,6 +48,8 @@ var table = []row{
 		"reads bytes and memory through io.ReaderAt: the same code runs on a live process and under a fuzzer"},
 	{"unwind/v8", "stack", "",
 		"reads bytes and memory through io.ReaderAt: the same code runs on a live process and under a fuzzer"},
+	{"unwind/jvm", "stack unwind/managed", "golang.org/x/arch/x86/x86asm",
+		"reads bytes and memory through io.ReaderAt; decodes the few instructions around a method's entry and end"},
 	{"unwind", "stack unwind/*", "golang.org/x/arch/...",
 		"registers and memory in, frames out: no PID, no ptrace, no names; decodes instructions where no table helps"},
 	{"ringbuf", "", "",

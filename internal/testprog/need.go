@@ -61,6 +61,10 @@ var tools = map[string][]string{
 	"python3.11":      pythons("3.11"),
 	"python3.12":      pythons("3.12"),
 	"python3.13":      pythons("3.13"),
+	"java17":          javas("17"),
+	"java21":          javas("21"),
+	"java25":          javas("25"),
+	"javac":           {"javac"},
 }
 
 // pythons are the places of one version of Python. A "python3.8" on the path

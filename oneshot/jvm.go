@@ -1,0 +1,19 @@
+package oneshot
+
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/unwind/managed"
+)
+
+// java finds the process's Java virtual machine.
+func (v *view) java() {
+	table := managed.NewTable(managed.Java, nil)
+	rt, err := v.t.Space().FollowJVM(table)
+	if err != nil {
+		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
+	}
+	if rt != nil {
+		v.names.jvm = table
+	}
+}

@@ -1,0 +1,87 @@
+package session
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// methods counts slices of Java, and those that stand on nothing that could call them.
+type methods struct {
+	n     *trace.Names
+	kinds []stack.Kind
+	names []string
+	java  int
+	alone map[string]int
+}
+
+func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
+	kind, name := s.Loc.Word.Kind(), m.n.Func(&s.Frame).Name
+	m.kinds, m.names = append(m.kinds[:depth], kind), append(m.names[:depth], name)
+	if kind != stack.KindJava {
+		return
+	}
+	m.java++
+	if depth == 0 {
+		m.alone["nothing"]++
+		return
+	}
+	// Java is called by Java, by the call stub, and by code that is made beside it.
+	if k, on := m.kinds[depth-1], m.names[depth-1]; k == stack.KindNative && !strings.HasPrefix(on, "[") {
+		m.alone[on]++
+	}
+}
+
+func (m *methods) End(_ stack.Time, depth int, _ *trace.Slice) { m.kinds = m.kinds[:depth] }
+func (m *methods) Other(event.Event)                           {}
+
+// TestJavaBusy: of threads that run Java in several ways, at least 999 of 1,000 samples
+// have no gap, and methods are called by what can call them.
+func TestJavaBusy(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	want, ways := uint64(2500), [][]string{nil}
+	if os.Getenv("SLIVER_LONG") != "" {
+		want = 20000
+		ways = append(ways, []string{"-Xint"}, []string{"-Xcomp"}, []string{"-XX:+UseZGC"}, []string{"-XX:TieredStopAtLevel=1"})
+	}
+	sel, err := sampler.ParseSelection("recursion,sorting,maps,copying,objects")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, v := range []string{"java17", "java21", "java25"} {
+		for _, flags := range ways {
+			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
+				args := append(flags, "-Xmx128m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Work"), "Work")
+				p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, v), args...))
+				p.Line("busy")
+				stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
+				rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+				total := rec.Stats.Total()
+				m := &methods{n: trace.NewNames(rec), alone: map[string]int{}}
+				for i := range rec.Threads {
+					rec.Replay(rec.Threads[i].Seq, m.n, m)
+				}
+				if total.Truncated*1000 > total.Samples {
+					t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Samples, errorFrames(rec))
+				}
+				if m.java < 1000 || len(m.alone) > 0 {
+					t.Errorf("%d slices of Java, and some on %v", m.java, m.alone)
+				}
+				per := float64(total.Stops) / float64(stopped(total))
+				t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps%s; %d slices of Java; pauses %v mean, walks %v", total.Samples, stopped(total), per,
+					total.Truncated, errorFrames(rec), m.java, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+				if per > 1.1 {
+					t.Errorf("%.2f stops a sample", per)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package unwind
+
+import (
+	"errors"
+	"strings"
+	"sync"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/jvm"
+	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// hotspot is the Java virtual machine of a process, with the threads that it knows.
+type hotspot struct {
+	rt *jvm.Runtime
+
+	mu      sync.Mutex
+	threads map[stack.TID]uint64
+}
+
+// javaThread is what is known of one thread's Java.
+type javaThread struct {
+	of     *hotspot
+	thread uint64 // its JavaThread; 0: not found
+	tried  int    // Plans without one
+	gap    bool   // see Thread.Gaps
+}
+
+// javaWalk is what a Walker needs for frames of Java.
+type javaWalk struct {
+	state jvm.State
+	spans []rule.Span
+	off   []int
+	buf   []byte
+	begun bool // state is about the walk that is under way
+}
+
+// maxAgain bounds the walks of one copy: code that was thrown away between two looks
+// is read anew.
+const maxAgain = 3
+
+// FollowJVM has walks show the frames of HotSpot, if the process has it mapped, with
+// their functions' places in table. It gives the virtual machine, nil if there is
+// none. An error says why one that is there cannot be read, now or ever
+// (*jvm.VersionError); its stacks are those of machine code.
+func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
+	if s.mem == nil {
+		return nil, nil
+	}
+	snap := s.snap.Load()
+	for i := range snap.regions {
+		r := &snap.regions[i]
+		if !r.exec || r.mod == nil || !strings.HasSuffix(r.mod.mapping.Path, "/libjvm.so") {
+			continue
+		}
+		r.mod.load()
+		bias, ok := r.mod.bias(r)
+		if !ok {
+			continue
+		}
+		r.mod.jvm.once.Do(func() { r.mod.jvm.img, r.mod.jvm.err = jvm.Load(r.mod.file) })
+		if err := r.mod.jvm.err; err != nil {
+			if errors.Is(err, jvm.ErrNotJVM) {
+				return nil, &jvm.VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
+			}
+			return nil, err
+		}
+		if s.arch != rule.AMD64 {
+			return nil, &jvm.VersionError{Why: "on this machine they are not known"}
+		}
+		rt, err := jvm.New(r.mod.jvm.img, bias, s.mem, table)
+		if err != nil {
+			return nil, err
+		}
+		h := &hotspot{rt: rt}
+		h.list()
+		s.jvm.Store(h)
+		s.renew()
+		return rt, nil
+	}
+	return nil, nil
+}
+
+// renew has walkers forget rules that they made before something was known.
+func (s *Space) renew() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := *s.snap.Load()
+	next.epoch++
+	s.snap.Store(&next)
+}
+
+// JVM is the virtual machine whose frames walks show; nil: there is none.
+func (s *Space) JVM() *jvm.Runtime {
+	if h := s.jvm.Load(); h != nil {
+		return h.rt
+	}
+	return nil
+}
+
+// ForgetJVM ends FollowJVM: the process became another program.
+func (s *Space) ForgetJVM() { s.jvm.Store(nil) }
+
+// list reads which threads there are.
+func (h *hotspot) list() {
+	all, err := h.rt.Threads()
+	if err != nil {
+		return // the one before holds
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.threads = make(map[stack.TID]uint64, len(all))
+	for _, t := range all {
+		h.threads[stack.TID(t.TID)] = t.Addr
+	}
+}
+
+// span is what to copy of th besides its stack; it is for between two stops.
+func (h *hotspot) span(th *Thread, out []rule.Span) []rule.Span {
+	j := &th.java
+	if j.of != h {
+		*j = javaThread{of: h}
+	}
+	if j.thread == 0 {
+		// A thread that is none of Java's must not have the list read each time.
+		if j.tried++; j.tried > 1 && j.tried&(j.tried-1) == 0 || j.tried%maxTried == 0 {
+			h.list()
+		}
+		h.mu.Lock()
+		j.thread = h.threads[th.TID]
+		h.mu.Unlock()
+	}
+	if j.thread != 0 {
+		if addr, n := h.rt.AnchorSpan(j.thread); n > 0 {
+			out = append(out, rule.Span{Addr: addr, Len: n})
+		}
+	}
+	return out
+}
+
+// copiedWords is a Walker's memory: what was copied.
+type copiedWords Walker
+
+// Word implements jvm.Words.
+func (c *copiedWords) Word(addr uint64) (uint64, bool) { return (*Walker)(c).word(addr) }
+
+// stepJava walks over a frame of the code cache.
+func (w *Walker) stepJava(pc uint64, exact bool) step {
+	h := w.space.jvm.Load()
+	if h == nil {
+		return stop(stack.ReasonNoRule)
+	}
+	if w.java == nil {
+		w.java = &javaWalk{}
+	}
+	s := &w.java.state
+	if !w.java.begun {
+		s.Begin()
+		w.java.begun = true
+	}
+	s.PC, s.Exact, s.R, s.Known, s.Words = pc, exact, w.regs, w.known, (*copiedWords)(w)
+	var reason stack.Reason
+	w.frames, reason = h.rt.Step(s, w.frames)
+	if reason == stack.ReasonMemory {
+		return stop(w.lack(s.Missing))
+	}
+	if reason != stack.ReasonNone {
+		return stop(reason)
+	}
+	w.regs, w.known = s.R, s.Known
+	return step{pc: s.PC, exact: s.Exact, trust: stack.TrustTable}
+}
+
+// javaHolds reports whether all that the walk took for granted of Java's code and
+// methods is there still.
+func (w *Walker) javaHolds() bool {
+	h := w.space.jvm.Load()
+	if h == nil || w.java == nil || !w.java.begun {
+		return true
+	}
+	j := w.java
+	j.begun = false
+	j.state.Dedup()
+	j.spans = h.rt.Spans(&j.state, j.spans[:0])
+	j.off, j.buf = readAll(w.space.mem, j.spans, j.off, j.buf)
+	return h.rt.Still(&j.state, func(i int) []byte {
+		if j.off[i] < 0 {
+			return nil
+		}
+		return j.buf[j.off[i] : j.off[i]+j.spans[i].Len]
+	})
+}
+
+// resumeJava goes on where the thread left Java, after a walk that did not get so far
+// in the code between. The frame that tells why stands for what is missing.
+func (w *Walker) resumeJava(th *Thread, reason stack.Reason) stack.Reason {
+	h := w.space.jvm.Load()
+	th.java.gap = false
+	switch reason {
+	case stack.ReasonNone, stack.ReasonShort, stack.ReasonUnmapped, stack.ReasonEmpty:
+		return reason
+	}
+	if h == nil || th.java.of != h || th.java.thread == 0 {
+		return reason
+	}
+	pc, sp, fp, ok := h.rt.Anchor((*copiedWords)(w), th.java.thread)
+	if !ok || w.known>>w.sp&1 != 0 && sp <= w.regs[w.sp] && len(w.frames) > 1 || sp <= w.first {
+		return reason
+	}
+	w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
+	th.java.gap = true
+	w.regs[w.sp], w.known = sp, 1<<w.sp
+	if fp != 0 {
+		w.regs[w.fp] = fp
+		w.known |= 1 << w.fp
+	}
+	return w.walk(pc, false)
+}

@@ -1,0 +1,276 @@
+package jvm
+
+import (
+	"bytes"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/unwind/managed"
+)
+
+const (
+	// maxCode bounds the bytecode of a method: the class file format's limit.
+	maxCode = 1 << 16
+	// maxLineTable bounds a method's compressed table of lines, in bytes.
+	maxLineTable = 1 << 18
+	// maxName bounds the names of classes and methods that are kept, in bytes.
+	maxName = 1 << 10
+)
+
+// method is what a Method says of itself; immutable.
+type method struct {
+	addr, constMethod uint64
+	code              uint64 // where its bytecodes begin, as HotSpot has them
+	size              uint64 // of them, in bytes
+	name, file        string
+	fn, fnSize        uint64 // its place in the table
+
+	head []byte // of its ConstMethod, by which it is told from another at the same place
+	key  uint64 // address of its class's name
+	sym  []byte // that name's head: hash, length, the first letters
+}
+
+// place is the address in the table of the bytecode at bci.
+func (m *method) place(bci int) uint64 {
+	if bci < 0 || uint64(bci) >= m.fnSize {
+		return m.fn
+	}
+	return m.fn + uint64(bci)
+}
+
+// symHead is how much is compared of the name of a class.
+const symHead = 64
+
+// methodAt is the method at addr: what is kept of it, if that is still it.
+func (r *Runtime) methodAt(addr uint64) (*method, error) {
+	r.mu.Lock()
+	m := r.methods[addr]
+	r.mu.Unlock()
+	if m != nil {
+		return m, nil
+	}
+	m, err := r.readMethod(addr)
+	if err != nil {
+		return nil, fmt.Errorf("method at %#x: %w", addr, err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.methods) >= maxKept {
+		clear(r.methods)
+	}
+	r.methods[addr] = m
+	return m, nil
+}
+
+// freshMethod is the method that is at addr now.
+func (r *Runtime) freshMethod(addr uint64) (*method, error) {
+	r.mu.Lock()
+	m := r.methods[addr]
+	r.mu.Unlock()
+	if m != nil {
+		var ref [8]byte
+		head, sym := make([]byte, r.l.constMethod), make([]byte, len(m.sym))
+		if read(r.mem, ref[:], m.addr+r.l.methodConst) != nil || read(r.mem, head, m.constMethod) != nil ||
+			read(r.mem, sym, m.key+r.l.symbolLength) != nil || !m.same(ref[:], head, sym) {
+			r.forget(0, addr)
+		}
+	}
+	return r.methodAt(addr)
+}
+
+// constHead is how much is read of a ConstMethod at most.
+const constHead = 128
+
+func (r *Runtime) readMethod(addr uint64) (*method, error) {
+	l := r.l
+	m := &method{addr: addr}
+	var err error
+	if addr&7 != 0 {
+		return nil, fmt.Errorf("no address of one")
+	}
+	if m.constMethod, err = word(r.mem, addr+l.methodConst); err != nil {
+		return nil, err
+	}
+	if l.constMethod > constHead {
+		return nil, fmt.Errorf("a ConstMethod of %d bytes", l.constMethod)
+	}
+	m.head = make([]byte, l.constMethod+room)
+	if err := read(r.mem, m.head[:l.constMethod], m.constMethod); err != nil {
+		return nil, err
+	}
+	m.code, m.size = m.constMethod+l.constMethod, uint64(u16(m.head, l.cmCodeSize))
+	cp := u64(m.head, l.cmConstants)
+	pool := make([]byte, l.pool+room)
+	if err := read(r.mem, pool[:l.pool], cp); err != nil {
+		return nil, fmt.Errorf("constants: %w", err)
+	}
+	n := u32(pool, l.poolLength)
+	entry := func(i uint16) (string, error) {
+		if i == 0 || uint32(i) >= n {
+			return "", fmt.Errorf("entry %d of %d constants", i, n)
+		}
+		p, err := word(r.mem, cp+l.pool+8*uint64(i))
+		if err != nil {
+			return "", err
+		}
+		return r.symbol(p &^ 1)
+	}
+	if m.key, err = word(r.mem, u64(pool, l.poolHolder)+l.klassName); err != nil {
+		return nil, fmt.Errorf("class: %w", err)
+	}
+	class, err := r.symbol(m.key)
+	if err != nil {
+		return nil, fmt.Errorf("name of the class: %w", err)
+	}
+	// Without the count of those who use it, which stands before its length.
+	m.sym = make([]byte, min(symHead, int(l.symbolBody-l.symbolLength)+len(class)))
+	if err := read(r.mem, m.sym, m.key+l.symbolLength); err != nil {
+		return nil, err
+	}
+	name, err := entry(u16(m.head, l.cmName))
+	if err != nil {
+		return nil, fmt.Errorf("name: %w", err)
+	}
+	sig, err := entry(u16(m.head, l.cmSig))
+	if err != nil {
+		return nil, fmt.Errorf("signature: %w", err)
+	}
+	// What links method handles belongs to no file, and says so in several ways.
+	m.file, _ = entry(u16(pool, l.poolSource))
+	m.name = ClassName(class) + "." + name
+	var lines []lineRun
+	var raw []byte
+	if u16(m.head, l.cmFlags)&uint16(l.hasLines) != 0 {
+		if raw, lines, err = r.lines(m.code + m.size); err != nil {
+			return nil, fmt.Errorf("lines: %w", err)
+		}
+	}
+	first := 0
+	for _, x := range lines {
+		if first == 0 || x.line < first {
+			first = x.line
+		}
+	}
+	m.fn, m.fnSize = r.table.Add(managed.Key{Name: m.name, File: m.file, First: first, Size: max(m.size, 1),
+		Lines: r.table.Hash(append(append([]byte(sig), 0), raw...))}, func(yield func(uint64, int) bool) {
+		for i, x := range lines {
+			end := m.size
+			if i+1 < len(lines) {
+				end = lines[i+1].from
+			}
+			if !yield(end, x.line) {
+				return
+			}
+		}
+	})
+	return m, nil
+}
+
+// ClassName is the name of a class as Java programs know it, of its name inside of
+// the virtual machine. Those of hidden classes have a '+' before their address, which
+// Java shows as a '/'.
+func ClassName(s string) string {
+	plus := strings.LastIndex(s, "+0x")
+	s = strings.ReplaceAll(s, "/", ".")
+	if plus >= 0 {
+		s = s[:plus] + "/" + s[plus+1:]
+	}
+	return s
+}
+
+// symbol reads a Symbol.
+func (r *Runtime) symbol(addr uint64) (string, error) {
+	var b [constHead]byte
+	n, _ := r.mem.ReadAt(b[:], int64(addr&(1<<63-1)))
+	if l := r.l; uint64(n) < l.symbolBody || addr == 0 || l.symbolBody > 32 {
+		return "", fmt.Errorf("a name at %#x cannot be read", addr)
+	}
+	size := uint64(u16(b[:], r.l.symbolLength))
+	if size > maxName {
+		size = maxName
+	}
+	text := make([]byte, size)
+	k := copy(text, b[r.l.symbolBody:n])
+	if uint64(k) < size {
+		if err := read(r.mem, text[k:], addr+r.l.symbolBody+uint64(k)); err != nil {
+			return "", err
+		}
+	}
+	if bytes.IndexByte(text, 0) >= 0 {
+		return "", fmt.Errorf("no name at %#x", addr)
+	}
+	return string(text), nil
+}
+
+// lineRun is bytecode of one line, from from on.
+type lineRun struct {
+	from uint64
+	line int
+}
+
+// lines reads the compressed table of lines at addr, which says where a line begins;
+// it gives its bytes too.
+func (r *Runtime) lines(addr uint64) (raw []byte, out []lineRun, err error) {
+	for size := 256; ; size *= 4 {
+		raw = make([]byte, size)
+		n, err := r.mem.ReadAt(raw, int64(addr))
+		raw = raw[:max(n, 0)]
+		used, list, ok := decodeLines(raw, r.l.major < 20)
+		if ok {
+			return raw[:used], list, nil
+		}
+		if err != nil || n < size || size >= maxLineTable {
+			return nil, nil, fmt.Errorf("the table at %#x is damaged: %w", addr, io.ErrUnexpectedEOF)
+		}
+	}
+}
+
+// decodeLines decodes a table of lines (CompressedLineNumberReadStream in
+// src/hotspot/share/oops/method.cpp): pairs of differences in one byte, those that do
+// not fit behind a byte 255, 0 at the end. The list is by place.
+func decodeLines(raw []byte, plain bool) (used int, list []lineRun, ok bool) {
+	in := stream{b: raw, plain: plain}
+	bci, line := int64(0), int64(0)
+	for !in.bad && len(list) <= maxCode {
+		switch c := in.byte(); {
+		case in.bad:
+			return 0, nil, false
+		case c == 0:
+			return len(raw) - len(in.b), sortRuns(list), true
+		case c == 0xff:
+			bci += int64(in.signed())
+			line += int64(in.signed())
+		default:
+			bci += int64(c >> 3)
+			line += int64(c & 7)
+		}
+		if in.bad || bci < 0 || bci >= maxCode || line < 0 || line > 1<<24 {
+			return 0, nil, false
+		}
+		list = append(list, lineRun{uint64(bci), int(line)})
+	}
+	return 0, nil, false
+}
+
+// sortRuns puts runs in the order of their places, which they mostly are in; of two
+// at one place the first counts, as in Method::line_number_from_bci.
+func sortRuns(list []lineRun) []lineRun {
+	slices.SortStableFunc(list, func(a, b lineRun) int { return cmp.Compare(a.from, b.from) })
+	out := list[:0]
+	for _, x := range list {
+		if n := len(out); n > 0 && out[n-1].from == x.from {
+			continue
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// same reports whether the memory is still that of m: the address of its ConstMethod,
+// its head, the address of its class's name, and that name's.
+func (m *method) same(ref, head, sym []byte) bool {
+	return u64(ref, 0) == m.constMethod && bytes.Equal(head, m.head[:len(m.head)-room]) && bytes.Equal(sym, m.sym)
+}

@@ -1,0 +1,578 @@
+package jvm
+
+import (
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Registers of amd64 in DWARF's numbering.
+const (
+	rax, rbx, rbp, rsp, r12, r13, r14, r15 = 0, 3, 6, 7, 12, 13, 14, 15
+)
+
+// Slots of an interpreted frame, in words from its frame pointer (x86 of 17, 21 and
+// 25: src/hotspot/cpu/x86/frame_x86.hpp), and the registers that the call stub saves
+// (src/hotspot/cpu/x86/stubGenerator_x86_64.cpp, System V).
+const (
+	slotReturn = 8
+	slotSender = ^uint64(8) + 1
+	slotMethod = ^uint64(24) + 1
+	slotBCP    = ^uint64(64) + 1
+	savedRBX   = ^uint64(56) + 1
+	savedR12   = ^uint64(64) + 1
+	savedR13   = ^uint64(72) + 1
+	savedR14   = ^uint64(80) + 1
+	savedR15   = ^uint64(88) + 1
+)
+
+const (
+	// maxInterpreted bounds an interpreted frame, in bytes: a method has at most
+	// 65,535 locals and as many words of operands.
+	maxInterpreted = 1 << 20
+	// maxStubFrame bounds that of a stub, and maxScan the words that are looked
+	// through for a return address where nothing tells of one.
+	maxStubFrame = 4 << 10
+	maxScan      = 96
+	// The call stub stands around where it comes back from Java, in bytes.
+	stubBefore = 384
+	stubAfter  = 160
+)
+
+// Words reads 8 bytes of the stack that was copied.
+type Words interface {
+	Word(addr uint64) (uint64, bool)
+}
+
+// State is where a walk is: at first the thread's registers, then those of each
+// caller, as far as they are known.
+type State struct {
+	PC    uint64
+	Exact bool // PC is the next instruction, not a return address
+	R     [64]uint64
+	Known uint64 // bit i: R[i] is known
+	Words Words
+	// Missing is the address of the word that was wanted, after ReasonMemory.
+	Missing uint64
+
+	used  []use
+	chain []scope
+}
+
+// use is a blob or a method that a walk took for granted.
+type use struct {
+	b *blob
+	m *method
+}
+
+// Begin forgets the walk before.
+func (s *State) Begin() { s.used = s.used[:0] }
+
+func (s *State) has(r int) bool { return s.Known>>r&1 != 0 }
+
+func (s *State) word(addr uint64) (uint64, bool) {
+	v, ok := s.Words.Word(addr)
+	if !ok {
+		s.Missing = addr
+	}
+	return v, ok
+}
+
+// only says that of the registers these alone are known in the caller.
+func (s *State) only(pc, sp uint64) {
+	s.PC, s.Exact = pc, false
+	s.R[rsp] = sp
+	s.Known = s.Known&(1<<rbp) | 1<<rsp
+}
+
+// restore takes a register from memory.
+func (s *State) restore(r int, addr uint64) bool {
+	v, ok := s.word(addr)
+	if ok {
+		s.R[r] = v
+		s.Known |= 1 << r
+	}
+	return ok
+}
+
+// Step walks over the frame of the code cache's code that s is at: it appends the
+// activations of it, innermost first, and leaves s at the caller. A frame of code that
+// is no method's (a stub) is of KindNative, and has its place in the table too. Where it
+// fails, s is as it was, and what is known of the frame is appended all the same.
+func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	at := s.PC
+	if !s.Exact {
+		at-- // inside the call
+	}
+	b, err := r.find(at)
+	if err != nil {
+		return append(out, stack.Frame{PC: s.PC, Exact: s.Exact}), stack.ReasonNoRule
+	}
+	s.used = append(s.used, use{b: b})
+	if s.PC == r.callReturn && !s.Exact {
+		return r.callStub(s, b, out)
+	}
+	switch b.kind {
+	case kindInterpreter:
+		return r.interpreted(s, b, out)
+	case kindNmethod, kindNative:
+		return r.compiled(s, b, out)
+	}
+	return r.stub(s, b, out)
+}
+
+// callStub walks from Java to the function of the virtual machine that called it.
+func (r *Runtime) callStub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	fp := s.R[rbp]
+	f := r.machine(s, b, fp+16)
+	f.Func, f.PC = r.callStubFn, r.callStubFn
+	f.Exact = true
+	if !s.has(rbp) {
+		f.CFA = 0
+		return append(out, f), stack.ReasonRegister
+	}
+	out = append(out, f)
+	was := *s
+	ra, ok := s.word(fp + slotReturn)
+	for _, x := range [...]struct {
+		reg int
+		off uint64
+	}{{rbx, savedRBX}, {r12, savedR12}, {r13, savedR13}, {r14, savedR14}, {r15, savedR15}, {rbp, 0}} {
+		ok = ok && s.restore(x.reg, fp+x.off)
+	}
+	if !ok {
+		missing := s.Missing
+		*s = was
+		s.Missing = missing
+		return out, stack.ReasonMemory
+	}
+	s.PC, s.Exact = ra, false
+	s.R[rsp] = fp + 16
+	s.Known = 1<<rbx | 1<<r12 | 1<<r13 | 1<<r14 | 1<<r15 | 1<<rbp | 1<<rsp
+	return out, stack.ReasonNone
+}
+
+// machine is the frame of code that is no method's.
+func (r *Runtime) machine(s *State, b *blob, cfa uint64) stack.Frame {
+	f := stack.Frame{Func: b.code, PC: s.PC, CFA: cfa, Trust: stack.TrustTable, Exact: s.Exact}
+	if b.fn != 0 && s.PC-b.code < b.end-b.code {
+		f.Func, f.PC = b.fn, b.fn+(s.PC-b.code)
+	}
+	return f
+}
+
+// java is an activation of a method.
+func java(m *method, bci int, cfa uint64, order int) stack.Frame {
+	return stack.Frame{Func: m.fn, PC: m.place(bci), CFA: cfa, Kind: stack.KindJava, Trust: stack.TrustTable, Exact: true, Order: uint8(min(order, 255))}
+}
+
+// interpreted walks over an interpreted frame.
+func (r *Runtime) interpreted(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	fp, sp := s.R[rbp], s.R[rsp]
+	if !s.has(rbp) || !s.has(rsp) {
+		return append(out, r.machine(s, b, 0)), stack.ReasonRegister
+	}
+	if s.Exact {
+		if o, done := r.entering(s, b, out); done {
+			return o, stack.ReasonNone
+		}
+	}
+	if fp < sp || fp-sp > maxInterpreted {
+		if s.Exact && s.leave(r) {
+			return out, stack.ReasonNone
+		}
+		return append(out, r.machine(s, b, 0)), stack.ReasonNoRule
+	}
+	m, bci, reason := r.slots(s, fp)
+	if reason != stack.ReasonNone {
+		if s.Exact && s.leave(r) {
+			return out, stack.ReasonNone
+		}
+		return append(out, r.machine(s, b, 0)), reason
+	}
+	ra, ok1 := s.word(fp + slotReturn)
+	sender, ok2 := s.word(fp + slotSender)
+	up, ok3 := s.word(fp)
+	out = append(out, java(m, bci, fp+16, 0))
+	if !ok1 || !ok2 || !ok3 {
+		return out, stack.ReasonMemory
+	}
+	if sender <= fp || sender-fp > maxInterpreted {
+		return out, stack.ReasonCorrupt
+	}
+	s.used = append(s.used, use{m: m})
+	s.R[rbp] = up
+	s.Known |= 1 << rbp
+	s.only(ra, sender)
+	return out, stack.ReasonNone
+}
+
+// slots reads which method an interpreted frame runs, and where in it.
+func (r *Runtime) slots(s *State, fp uint64) (m *method, bci int, why stack.Reason) {
+	addr, ok := s.word(fp + slotMethod)
+	if !ok {
+		return nil, 0, stack.ReasonMemory
+	}
+	m, err := r.methodAt(addr)
+	if err != nil {
+		return nil, 0, stack.ReasonCorrupt
+	}
+	// While it runs, the place is in a register, which functions of the virtual machine
+	// keep.
+	if s.has(r13) && s.R[r13]-m.code < m.size {
+		return m, int(s.R[r13] - m.code), stack.ReasonNone
+	}
+	bcp, ok := s.word(fp + slotBCP)
+	if !ok {
+		return nil, 0, stack.ReasonMemory
+	}
+	if bcp-m.code < m.size {
+		bci = int(bcp - m.code)
+	}
+	return m, bci, stack.ReasonNone
+}
+
+// entering walks over a method that is being entered: its frame is not made yet, rbx
+// is the method, and r13 the caller's stack pointer. done: it was that.
+func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame, bool) {
+	fp, sp := s.R[rbp], s.R[rsp]
+	sender := s.R[r13]
+	if !s.has(r13) || !s.has(rbx) || !s.has(rax) || sender < sp || sender-sp > maxInterpreted || sender&7 != 0 {
+		return out, false
+	}
+	var ra uint64
+	up := fp
+	top, ok := s.Words.Word(sp)
+	if !ok {
+		return out, false
+	}
+	second, _ := s.Words.Word(sp + 8)
+	switch {
+	case fp >= sp && fp-sp < 24: // the frame pointer was pushed and set
+		v, ok1 := s.Words.Word(fp + slotReturn)
+		u, ok2 := s.Words.Word(fp)
+		if !ok1 || !ok2 {
+			return out, false
+		}
+		ra, up = v, u
+	case top == fp && r.returns(second): // it was pushed
+		ra = second
+	case r.returns(top):
+		ra = top
+	case r.returns(s.R[rax]): // the return address was popped to make room for locals
+		ra = s.R[rax]
+	default:
+		return out, false
+	}
+	if !r.returns(ra) {
+		return out, false
+	}
+	m, err := r.methodAt(s.R[rbx])
+	if err == nil {
+		out = append(out, java(m, 0, sender, 0))
+		s.used = append(s.used, use{m: m})
+	}
+	s.R[rbp] = up
+	s.only(ra, max(sender, sp+8))
+	return out, true
+}
+
+// leave walks over the end of an interpreted method: its frame is gone, the return
+// address is in r13, and the caller's stack pointer in rbx.
+func (s *State) leave(r *Runtime) bool {
+	if !s.has(r13) || !r.returns(s.R[r13]) {
+		return false
+	}
+	sp := s.R[rsp]
+	if s.has(rbx) && s.R[rbx] >= sp && s.R[rbx]-sp < maxInterpreted {
+		sp = s.R[rbx]
+	}
+	s.only(s.R[r13], sp)
+	return true
+}
+
+// returns reports whether addr is the return address of a call in the code cache.
+func (r *Runtime) returns(addr uint64) bool {
+	if !r.Covers(addr) {
+		return false
+	}
+	if addr == r.callReturn {
+		return true
+	}
+	b, err := r.find(addr - 1)
+	if err != nil || addr-1 < b.code {
+		return false
+	}
+	if b.kind == kindInterpreter {
+		return true // it is returned to where it never called from
+	}
+	var code [8]byte
+	return read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
+}
+
+// runs reports whether there is code of the code cache at addr.
+func (r *Runtime) runs(addr uint64) bool {
+	b, err := r.find(addr)
+	return err == nil && addr >= b.code
+}
+
+// compiled walks over a frame of a compiled method, or of a native one's wrapper.
+func (r *Runtime) compiled(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	sp := s.R[rsp]
+	pc, exact := s.PC, s.Exact
+	depth := max(b.frame, 8) - 8 // of the return address; what links method handles has no frame
+	n := b.nm
+	if !exact && n.deopt != 0 && (pc == n.deopt || pc == n.deoptMH) && n.origPC != 0 {
+		if v, ok := s.word(sp + n.origPC); ok && v > b.code && v <= b.end {
+			pc = v
+		}
+	}
+	if exact {
+		depth = r.entered(s, b, depth)
+	}
+	r.scopes(s, b, pc, exact)
+	cfa := sp + depth + 8
+	out = r.calls(s, b, cfa, out)
+	ra, ok := s.word(cfa - 8)
+	if !ok {
+		return out, stack.ReasonMemory
+	}
+	if depth >= 8 { // it was pushed right below the return address
+		if !s.restore(rbp, cfa-16) {
+			return out, stack.ReasonMemory
+		}
+	}
+	s.only(ra, cfa)
+	return out, stack.ReasonNone
+}
+
+// entered tells how far above the stack pointer the return address is, where code of a
+// compiled method was interrupted; whole is that of a frame that is made.
+func (r *Runtime) entered(s *State, b *blob, whole uint64) uint64 {
+	sp := s.R[rsp]
+	returns := func(depth uint64) bool {
+		v, ok := s.Words.Word(sp + depth)
+		return !ok || r.returns(v) // where the copy ends nothing speaks against it
+	}
+	d, ok := r.leafDepth(b, s.PC)
+	if ok && returns(d) {
+		return d
+	}
+	for _, d := range [...]uint64{whole, 0, 8} {
+		if returns(d) {
+			return d
+		}
+	}
+	return whole
+}
+
+// leafDepth tells how far above the stack pointer the return address is, where code of
+// a compiled method stopped at pc; not ok: its frame is made.
+func (r *Runtime) leafDepth(b *blob, pc uint64) (depth uint64, ok bool) {
+	if b.complete > 0 && pc < b.code+b.complete {
+		if n := pc - b.code; n <= maxPrologue*maxInst {
+			code := make([]byte, n)
+			if n == 0 {
+				return 0, true
+			}
+			if read(r.mem, code, b.code) == nil {
+				if d, ok := pushed(code); ok {
+					return d, true
+				}
+			}
+		}
+	}
+	return r.tail(b, pc)
+}
+
+// tail is how far above the stack pointer the return address is where pc leads to a
+// return without a jump.
+func (r *Runtime) tail(b *blob, pc uint64) (depth uint64, ok bool) {
+	var code [maxAhead * 8]byte
+	k := min(uint64(len(code)), b.end-pc)
+	if read(r.mem, code[:k], pc) != nil {
+		return 0, false
+	}
+	return popped(code[:k])
+}
+
+// stubDepth is leafDepth for code that is no method's.
+func (r *Runtime) stubDepth(b *blob, pc uint64) (depth uint64, ok bool) {
+	if d, ok := r.tail(b, pc); ok {
+		return d, true
+	}
+	if n := pc - b.code; b.kind == kindOther && n < 1<<8 {
+		code := make([]byte, n)
+		if read(r.mem, code, b.code) == nil {
+			return pushed(code)
+		}
+	}
+	return 0, false
+}
+
+// scopes finds the calls that are active at pc, for calls: exactly at a return address;
+// else, at most places, the next ones that the tables know.
+func (r *Runtime) scopes(s *State, b *blob, pc uint64, exact bool) {
+	n := b.nm
+	s.chain = s.chain[:0]
+	if n.load(r) == nil {
+		at, same, ok := n.at(int32(pc - b.code))
+		if ok && (exact || same) {
+			s.chain = n.chain(at, r.l.major < 20, s.chain)
+		}
+	}
+	if len(s.chain) == 0 {
+		s.chain = append(s.chain, scope{n.method, 0})
+	}
+}
+
+// calls appends the frames of what scopes found.
+func (r *Runtime) calls(s *State, b *blob, cfa uint64, out []stack.Frame) []stack.Frame {
+	for i, x := range s.chain {
+		order := len(s.chain) - 1 - i
+		m, err := b.nm.resolve(r, x.method)
+		if err != nil {
+			out = append(out, stack.Frame{Func: b.code, PC: uint64(stack.ReasonMemory), CFA: cfa, Kind: stack.KindError, Order: uint8(min(order, 255))})
+			continue
+		}
+		out = append(out, java(m, x.bci, cfa, order))
+	}
+	return out
+}
+
+// stub walks over code that is no method's.
+func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	sp, fp := s.R[rsp], s.R[rbp]
+	if s.Exact && b.kind == kindStub && s.PC-(r.callReturn-stubBefore) < stubBefore+stubAfter {
+		return r.callStub(s, b, out)
+	}
+	if b.kind == kindVtable && s.Exact {
+		if ra, ok := s.word(sp); ok { // it pushes nothing, and goes on in the method
+			s.only(ra, sp+8)
+			return out, stack.ReasonNone
+		}
+		return out, stack.ReasonMemory
+	}
+	ret := func(at uint64) (uint64, bool) {
+		v, ok := s.Words.Word(at)
+		return v, ok && r.returns(v)
+	}
+	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
+		f := r.machine(s, b, cfa)
+		f.Trust = trust
+		s.only(ra, cfa)
+		return append(out, f), stack.ReasonNone
+	}
+	if s.Exact {
+		if d, ok := r.stubDepth(b, s.PC); ok {
+			if ra, ok := s.Words.Word(sp + d); ok && (!r.Covers(ra) || r.returns(ra)) {
+				if up, ok := s.Words.Word(sp + d - 8); ok && d >= 8 {
+					s.R[rbp] = up
+				}
+				return done(sp+d+8, ra, stack.TrustTable)
+			}
+		}
+	}
+	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s.R[rax]) {
+		// It has popped the return address to move arguments; the caller's stack
+		// pointer is in r13 where that is to be another.
+		cfa := sp
+		if s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
+			cfa = s.R[r13]
+		}
+		return done(cfa, s.R[rax], stack.TrustTable)
+	}
+	if b.frame >= 16 {
+		ra, ok := s.Words.Word(sp + b.frame - 8)
+		// That of a safepoint or a deoptimization is where it happened, not a call.
+		if ok && (r.returns(ra) || !s.Exact && r.runs(ra)) {
+			s.restore(rbp, sp+b.frame-16)
+			return done(sp+b.frame, ra, stack.TrustTable)
+		}
+	}
+	if s.has(rbp) && fp >= sp && fp-sp < maxStubFrame {
+		if ra, ok := ret(fp + slotReturn); ok {
+			// A stub without a frame stands above this one.
+			if near, ok := ret(sp); ok && s.Exact && fp != sp {
+				return done(sp+8, near, stack.TrustScan)
+			}
+			s.restore(rbp, fp)
+			return done(fp+16, ra, stack.TrustFP)
+		}
+	}
+	for i := range uint64(maxScan) {
+		ra, ok := ret(sp + 8*i)
+		if !ok {
+			continue
+		}
+		return done(sp+8*i+8, ra, stack.TrustScan)
+	}
+	f := r.machine(s, b, 0)
+	if _, ok := s.word(sp + 8*maxScan); !ok {
+		return append(out, f), stack.ReasonMemory
+	}
+	return append(out, f), stack.ReasonNoRule
+}
+
+// Spans appends what Still wants to see of what the walk used.
+func (r *Runtime) Spans(s *State, out []stack.Span) []stack.Span {
+	l := r.l
+	for i := range s.used {
+		switch u := &s.used[i]; {
+		case u.b != nil && u.b.nm != nil:
+			out = append(out, stack.Span{Addr: u.b.addr + l.nmCompileID, Len: 4})
+		case u.b != nil:
+			out = append(out, stack.Span{Addr: u.b.addr + l.blobName, Len: 8})
+		default:
+			out = append(out, stack.Span{Addr: u.m.addr + l.methodConst, Len: 8},
+				stack.Span{Addr: u.m.constMethod, Len: int(l.constMethod)},
+				stack.Span{Addr: u.m.key + l.symbolLength, Len: len(u.m.sym)})
+		}
+	}
+	return out
+}
+
+// Still reports whether what the walk took for granted is there still, by the memory
+// of the Spans; mem reads the i-th of them, nil if it could not be read. What is not is
+// forgotten: another walk reads it anew.
+func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
+	all, i := true, 0
+	for k := range s.used {
+		u := &s.used[k]
+		if u.b != nil {
+			if head := mem(i); head == nil || !u.b.same(head) {
+				all = false
+				r.forget(u.b.addr, 0)
+			}
+			i++
+			continue
+		}
+		ref, head, sym := mem(i), mem(i+1), mem(i+2)
+		if ref == nil || head == nil || sym == nil || !u.m.same(ref, head, sym) {
+			all = false
+			r.forget(0, u.m.addr)
+		}
+		i += 3
+	}
+	return all
+}
+
+// forget drops a blob or a method.
+func (r *Runtime) forget(b, m uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.blobs, b)
+	delete(r.methods, m)
+}
+
+// Dedup has each blob and method of the walk once among what it used: a recursion
+// uses the same again and again.
+func (s *State) Dedup() {
+	out := s.used[:0]
+	for _, u := range s.used {
+		if !slices.Contains(out[max(0, len(out)-16):], u) {
+			out = append(out, u)
+		}
+	}
+	s.used = out
+}
