@@ -21,7 +21,7 @@ func (t *Target) seekPython(table *managed.Table) (found, again bool, err error)
 	return rt != nil, err != nil && !errors.As(err, &version), err
 }
 
-// ownNames are the names that Python's threads have in it, by the TIDs that the
+// ownNames are the names that threads have in their runtime, by the TIDs that the
 // process itself sees.
 type ownNames struct {
 	mu sync.Mutex // guards what follows
@@ -36,10 +36,10 @@ const (
 	namesLast = time.Second
 )
 
-// ownName is what a thread of Python is called there; "" where that says nothing.
+// ownName is what a thread is called in Python or Java; "" where that says nothing.
 func (t *Target) ownName(in *stack.ThreadInfo) string {
-	rt := t.space.Python()
-	if rt == nil || in.Main {
+	rt, vm := t.space.Python(), t.space.JVM()
+	if rt == nil && vm == nil || in.Main {
 		return ""
 	}
 	tid := int32(in.TID)
@@ -51,7 +51,11 @@ func (t *Target) ownName(in *stack.ThreadInfo) string {
 	defer o.mu.Unlock()
 	name, ok := o.of[tid]
 	if since := time.Since(o.at); since > namesLast || !ok && since > namesEach {
-		o.of = rt.NamesByTID((*memory)(t))
+		if vm != nil {
+			o.of = vm.NamesByTID()
+		} else {
+			o.of = rt.NamesByTID((*memory)(t))
+		}
 		o.at = time.Now()
 		name = o.of[tid]
 	}

@@ -199,6 +199,9 @@ func (v *view) look(sel *sampler.Selection) error {
 	if v.py != nil {
 		v.own = v.py.names()
 	}
+	if vm := v.t.Space().JVM(); vm != nil {
+		v.own = vm.NamesByTID()
+	}
 	if len(infos) == 0 {
 		return fmt.Errorf("process %d: %w", v.p.PID(), target.ErrGone)
 	}

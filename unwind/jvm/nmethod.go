@@ -8,7 +8,7 @@ import (
 
 const (
 	// maxTables bounds the tables of one compiled method, in bytes.
-	maxTables = 16 << 20
+	maxTables = 1 << 20
 	// maxInlined bounds the calls that are inlined into each other.
 	maxInlined = 256
 )

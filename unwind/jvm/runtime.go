@@ -40,6 +40,8 @@ type Runtime struct {
 	blobs   map[uint64]*blob
 	methods map[uint64]*method
 	names   map[uint64]string // of kinds of blobs, by address
+	oops    *oops
+	offsets map[string]uint64 // of fields of Java's classes
 }
 
 // heap is one part of the code cache.
@@ -76,7 +78,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	}
 	g := &lookup{s: s}
 	r := &Runtime{Major: major, l: l, s: s, mem: mem, table: table,
-		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}}
+		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}}
 	heaps, code := g.static("CodeCache._heaps"), g.static("AbstractInterpreter._code")
 	ret := g.static("StubRoutines._call_stub_return_address")
 	r.threadList = g.static("ThreadsSMRSupport._java_thread_list")

@@ -58,9 +58,9 @@ public class Park {
     static synchronized void own() throws Exception { Thread.sleep(1000000); }
 
     static void all(int times, String kind) {
-        start(kind + "-enter", times, Park::enter);
+        start(kind + "-enter-with-a-name-that-is-longer-than-the-kernel's", times, Park::enter);
         start(kind + "-wait", times, () -> { synchronized (waited) { waited.wait(); } });
-        start(kind + "-park", times, () -> LockSupport.park());
+        start(kind + "-p\u00e4rk-\u2603", times, () -> LockSupport.park());
         start(kind + "-lock", times, () -> lock.lock());
     }
 
@@ -80,7 +80,7 @@ public class Park {
                 StringBuilder b = new StringBuilder("stack " + e.getKey().getName().replace(' ', '_') + " ");
                 for (StackTraceElement f : e.getValue())
                     b.append(f.getClassName()).append('.').append(f.getMethodName()).append(':').append(f.getLineNumber()).append(',');
-                System.out.println(b);
+                System.out.write((b + "\n").getBytes(java.nio.charset.StandardCharsets.UTF_8));
             }
             System.out.println("parked");
             System.in.read();

@@ -1,0 +1,380 @@
+package jvm
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf16"
+)
+
+const (
+	// maxFlags bounds HotSpot's flags, of which there are some 1,500.
+	maxFlags = 1 << 13
+	// maxFields bounds the fields of a class, maxSupers the classes above it.
+	maxFields = 1 << 12
+	maxSupers = 64
+	// maxText bounds the characters of a string that are read.
+	maxText = 256
+)
+
+// oops is how references and objects' headers look in the process's heap.
+type oops struct {
+	narrow, narrowClass  bool
+	compact              bool // the class is in the object's first word (JEP 519)
+	colored              bool // references have to be decoded by the collector (generational ZGC)
+	base, classBase      uint64
+	shift, classShift    uint64
+	classAt              uint64 // of an object, where it is no part of the first word
+	constants, fields    uint64 // of an InstanceKlass
+	super                uint64
+	fieldCount           uint64 // of an InstanceKlass, up to 20; none: the list has it
+	arrayLength, content uint64 // of an array of bytes
+}
+
+var errColored = errors.New("references are coloured by the collector")
+
+// readOops reads the flags that tell of the heap. It is called once.
+func (r *Runtime) readOops() (*oops, error) {
+	g := &lookup{s: r.s}
+	flags, count, size := g.static("JVMFlag.flags"), g.static("JVMFlag.numFlags"), g.size("JVMFlag")
+	nameAt, addrAt := g.field("JVMFlag._name"), g.field("JVMFlag._addr")
+	o := &oops{constants: g.field("InstanceKlass._constants"), fields: g.field("InstanceKlass._fields", "InstanceKlass._fieldinfo_stream"),
+		super: g.field("Klass._super"), fieldCount: g.maybe("InstanceKlass._java_fields_count"),
+		classAt: g.field("oopDesc._metadata._compressed_klass")}
+	static := func(names ...string) uint64 {
+		for _, n := range names {
+			if a := r.s.static[n]; a != 0 {
+				return a
+			}
+		}
+		return g.static(names[0])
+	}
+	base, shift := static("CompressedOops._narrow_oop._base", "CompressedOops._base"), static("CompressedOops._narrow_oop._shift", "CompressedOops._shift")
+	cbase := static("CompressedKlassPointers._narrow_klass._base", "CompressedKlassPointers._base")
+	cshift := static("CompressedKlassPointers._narrow_klass._shift", "CompressedKlassPointers._shift")
+	if err := g.err(r.Major); err != nil {
+		return nil, err
+	}
+	fast := &pages{mem: r.mem, kept: map[uint64][]byte{}}
+	at, err := word(fast, flags)
+	if err != nil {
+		return nil, err
+	}
+	n, err := word(fast, count)
+	if err != nil {
+		return nil, err
+	}
+	on := map[string]bool{}
+	for i := range min(n, maxFlags) {
+		p, err1 := word(fast, at+i*size+nameAt)
+		v, err2 := word(fast, at+i*size+addrAt)
+		if err1 != nil || err2 != nil || p == 0 || v == 0 {
+			continue
+		}
+		name, err := cstring(fast, p)
+		if err != nil {
+			continue
+		}
+		switch name {
+		case "UseCompressedOops", "UseCompressedClassPointers", "UseCompactObjectHeaders", "UseZGC", "ZGenerational":
+			var b [1]byte
+			if err := read(r.mem, b[:], v); err != nil {
+				return nil, err
+			}
+			on[name] = b[0] != 0
+		}
+	}
+	o.narrow, o.narrowClass, o.compact = on["UseCompressedOops"], on["UseCompressedClassPointers"], on["UseCompactObjectHeaders"]
+	o.colored = on["UseZGC"] && (on["ZGenerational"] || r.Major >= 23)
+	var err1, err2, err3, err4 error
+	o.base, err1 = word(r.mem, base)
+	o.classBase, err2 = word(r.mem, cbase)
+	s, err3 := half(r.mem, shift)
+	cs, err4 := half(r.mem, cshift)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
+		return nil, err
+	}
+	o.shift, o.classShift = uint64(s)&31, uint64(cs)&31
+	switch { // arrayOopDesc in src/hotspot/share/oops/arrayOop.hpp
+	case o.compact:
+		o.arrayLength, o.content = 8, 12
+	case o.narrowClass:
+		o.arrayLength, o.content = 12, 16
+	case r.Major >= 23:
+		o.arrayLength, o.content = 16, 20
+	default:
+		o.arrayLength, o.content = 16, 24
+	}
+	return o, nil
+}
+
+// heapOf is what is known of the heap; it does not change once the process runs.
+func (r *Runtime) heapOf() (*oops, error) {
+	r.mu.Lock()
+	o := r.oops
+	r.mu.Unlock()
+	if o != nil {
+		return o, nil
+	}
+	o, err := r.readOops()
+	if err != nil {
+		return nil, fmt.Errorf("how objects look: %w", err)
+	}
+	if o.colored {
+		return nil, errColored
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.oops = o
+	return o, nil
+}
+
+// ref reads a reference in an object.
+func (r *Runtime) ref(o *oops, addr uint64) (uint64, error) {
+	if !o.narrow {
+		return word(r.mem, addr)
+	}
+	v, err := half(r.mem, addr)
+	if err != nil || v == 0 {
+		return 0, err
+	}
+	return o.base + uint64(v)<<o.shift, nil
+}
+
+// classOf is the class of the object at addr.
+func (r *Runtime) classOf(o *oops, addr uint64) (uint64, error) {
+	if o.compact {
+		v, err := word(r.mem, addr)
+		return o.classBase + v>>42<<o.classShift, err
+	}
+	if !o.narrowClass {
+		return word(r.mem, addr+o.classAt)
+	}
+	v, err := half(r.mem, addr+o.classAt)
+	return o.classBase + uint64(v)<<o.classShift, err
+}
+
+// classNamed is the class, or the one of those above it, that is called so inside of
+// the virtual machine; 0: there is none.
+func (r *Runtime) classNamed(o *oops, class uint64, name string) uint64 {
+	for range maxSupers {
+		p, err := word(r.mem, class+r.l.klassName)
+		if err != nil {
+			return 0
+		}
+		if s, err := r.symbol(p); err != nil {
+			return 0
+		} else if s == name {
+			return class
+		}
+		if class, err = word(r.mem, class+o.super); err != nil || class == 0 {
+			return 0
+		}
+	}
+	return 0
+}
+
+// fieldOf is where the field of a class is in its objects, in bytes: that of this name
+// and type. The classes above it are not looked through.
+func (r *Runtime) fieldOf(o *oops, class uint64, name, typ string) (uint64, error) {
+	key := fmt.Sprintf("%x.%s", class, name)
+	r.mu.Lock()
+	off, ok := r.offsets[key]
+	r.mu.Unlock()
+	if ok {
+		return off, nil
+	}
+	off, err := r.readField(o, class, name, typ)
+	if err != nil {
+		return 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.offsets) >= maxKept {
+		clear(r.offsets)
+	}
+	r.offsets[key] = off
+	return off, nil
+}
+
+func (r *Runtime) readField(o *oops, class uint64, name, typ string) (uint64, error) {
+	pool, err := word(r.mem, class+o.constants)
+	if err != nil {
+		return 0, err
+	}
+	n, err := half(r.mem, pool+r.l.poolLength)
+	if err != nil {
+		return 0, err
+	}
+	is := func(i uint32, want string) bool {
+		if i == 0 || i >= n {
+			return false
+		}
+		p, err := word(r.mem, pool+r.l.pool+8*uint64(i))
+		if err != nil {
+			return false
+		}
+		s, err := r.symbol(p &^ 1)
+		return err == nil && s == want
+	}
+	list, err := word(r.mem, class+o.fields)
+	if err != nil {
+		return 0, err
+	}
+	size, err := half(r.mem, list) // Array: length, and from 4 on what is in it
+	if err != nil {
+		return 0, err
+	}
+	if o.fieldCount != none {
+		var cb [2]byte
+		if err := read(r.mem, cb[:], class+o.fieldCount); err != nil {
+			return 0, err
+		}
+		count := min(uint64(u16(cb[:], 0)), maxFields, uint64(size)/6)
+		b := make([]byte, 12*count)
+		if count > 0 {
+			if err := read(r.mem, b, list+4); err != nil {
+				return 0, err
+			}
+		}
+		for i := uint64(0); i < count; i++ { // src/hotspot/share/oops/fieldInfo.hpp of 17
+			f := b[12*i:]
+			const isOffset = 1 // tag in the lowest two bits
+			packed := uint64(u16(f, 8)) | uint64(u16(f, 10))<<16
+			if packed&3 == isOffset && is(uint32(u16(f, 2)), name) && is(uint32(u16(f, 4)), typ) {
+				return packed >> 2, nil
+			}
+		}
+		return 0, fmt.Errorf("no field %s", name)
+	}
+	b := make([]byte, min(size, 16*maxFields))
+	if len(b) > 0 {
+		if err := read(r.mem, b, list+4); err != nil {
+			return 0, err
+		}
+	}
+	in := stream{b: b}
+	count := min(in.next(), maxFields)
+	in.next() // those that the virtual machine adds follow
+	for range count {
+		// src/hotspot/share/oops/fieldInfo.hpp of 21 and 25.
+		const initialized, generic, contended = 1 << 0, 1 << 2, 1 << 4
+		nameIndex, typIndex, off := in.next(), in.next(), in.next()
+		in.next() // access
+		flags := in.next()
+		for _, bit := range [...]uint32{initialized, generic, contended} {
+			if flags&bit != 0 {
+				in.next()
+			}
+		}
+		if in.bad {
+			break
+		}
+		if is(nameIndex, name) && is(typIndex, typ) {
+			return uint64(off), nil
+		}
+	}
+	return 0, fmt.Errorf("no field %s", name)
+}
+
+// text reads a java.lang.String.
+func (r *Runtime) text(o *oops, addr uint64) (string, error) {
+	class, err := r.classOf(o, addr)
+	if err != nil {
+		return "", err
+	}
+	if r.classNamed(o, class, "java/lang/String") != class || class == 0 {
+		return "", fmt.Errorf("no string at %#x", addr)
+	}
+	value, err := r.fieldOf(o, class, "value", "[B")
+	if err != nil {
+		return "", err
+	}
+	coder, err := r.fieldOf(o, class, "coder", "B")
+	if err != nil {
+		return "", err
+	}
+	array, err := r.ref(o, addr+value)
+	if err != nil {
+		return "", err
+	}
+	var wide [1]byte
+	if err := read(r.mem, wide[:], addr+coder); err != nil {
+		return "", err
+	}
+	n, err := half(r.mem, array+o.arrayLength)
+	if err != nil {
+		return "", err
+	}
+	if n > math.MaxInt32 {
+		return "", fmt.Errorf("a string of %d bytes", n)
+	}
+	b := make([]byte, min(n, 2*maxText)&^uint32(wide[0]&1))
+	if len(b) == 0 {
+		return "", nil
+	}
+	if err := read(r.mem, b, array+o.content); err != nil {
+		return "", err
+	}
+	if wide[0] == 0 { // Latin-1
+		out := make([]rune, len(b))
+		for i, c := range b {
+			out[i] = rune(c)
+		}
+		return string(out[:min(len(out), maxText)]), nil
+	}
+	u := make([]uint16, len(b)/2)
+	for i := range u {
+		u[i] = u16(b, uint64(2*i))
+	}
+	return string(utf16.Decode(u)), nil
+}
+
+// ThreadName is what the Java thread is called there.
+func (r *Runtime) ThreadName(thread uint64) (string, error) {
+	o, err := r.heapOf()
+	if err != nil {
+		return "", err
+	}
+	handle, err := word(r.mem, thread+r.l.threadObj)
+	if err != nil || handle == 0 {
+		return "", fmt.Errorf("no object of the thread: %w", err)
+	}
+	obj, err := word(r.mem, handle)
+	if err != nil || obj == 0 {
+		return "", fmt.Errorf("no object of the thread: %w", err)
+	}
+	class, err := r.classOf(o, obj)
+	if err != nil {
+		return "", err
+	}
+	if class = r.classNamed(o, class, "java/lang/Thread"); class == 0 {
+		return "", fmt.Errorf("no thread at %#x", obj)
+	}
+	off, err := r.fieldOf(o, class, "name", "Ljava/lang/String;")
+	if err != nil {
+		return "", err
+	}
+	// A collector may move what is read: a string is one before and after.
+	name, err := r.ref(o, obj+off)
+	if err != nil || name == 0 {
+		return "", fmt.Errorf("the thread has no name: %w", err)
+	}
+	return r.text(o, name)
+}
+
+// NamesByTID are the names of all Java threads, by the TIDs that the process itself
+// sees. Those that cannot be read are missing.
+func (r *Runtime) NamesByTID() map[int32]string {
+	all, err := r.Threads()
+	if err != nil {
+		return nil
+	}
+	out := make(map[int32]string, len(all))
+	for _, t := range all {
+		if name, err := r.ThreadName(t.Addr); err == nil && name != "" {
+			out[t.TID] = name
+		}
+	}
+	return out
+}
