@@ -30,6 +30,7 @@ machine. Only who has the printed URL can see it.
 Examples:
   sliver view run.sliver --open
   sliver view new.sliver --compare old.sliver
+  sliver view cpu.pb.gz                              what export reads: pprof, Chrome, Nanoscope
   sliver view run.sliver --web 127.0.0.1:8080`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
@@ -43,14 +44,11 @@ Examples:
 				return err
 			}
 			open := func(path string) (*trace.Recording, io.Closer, error) {
-				rec, c, err := openRecording(path)
-				if err == nil {
-					warnDamage(e.stderr, path, rec)
-					if rec.Symbols == nil {
-						o := where
-						o.Captured = rec.Captured
-						addNames(e.stderr, rec, o)
-					}
+				rec, c, err := openInput(e, path)
+				if err == nil && rec.Symbols == nil {
+					o := where
+					o.Captured = rec.Captured
+					addNames(e.stderr, rec, o)
 				}
 				return rec, c, err
 			}

@@ -300,6 +300,16 @@ func TestView(t *testing.T) {
 		t.Errorf("said %q", out)
 	}
 
+	// What other tools wrote is looked at as well.
+	if err := os.WriteFile(filepath.Join(dir, "old.nanoscope.txt"), []byte("1:+outside\n5:+inside\n900:POP\n1000:POP\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s = serve(t, dir, nil, "view", "old.nanoscope.txt")
+	if waitFor(t, func() bool { return s.status().Done }); !s.knows("inside") {
+		t.Error("a trace of Nanoscope has no names")
+	}
+	s.interrupt()
+
 	s = serve(t, dir, []string{"SSH_CONNECTION=192.0.2.7 50000 192.0.2.8 2222", "DISPLAY=", "WAYLAND_DISPLAY="}, "view", "a.sliver", "--open")
 	port := strings.Split(strings.Split(s.url, ":")[2], "/")[0]
 	out := s.interrupt()
