@@ -60,7 +60,7 @@ func TestCache(t *testing.T) {
 		half = append(half, addrs[i])
 	}
 	ask := func(from one, addrs []uint64, c *cache.Dir) (*trace.Symbols, error) {
-		g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
+		g := &gatherer{s: &trace.Symbols{}, ids: map[function]int{}}
 		err := g.module(0, &trace.Module{Path: path, BuildID: id}, addrs, from, Options{Cache: c}, archOf("amd64"))
 		return g.s, err
 	}

@@ -52,7 +52,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		ids = append(ids, m)
 	}
 	slices.Sort(ids)
-	g := &gatherer{s: &trace.Symbols{}, ids: map[trace.Func]int{}}
+	g := &gatherer{s: &trace.Symbols{}, ids: map[function]int{}}
 	jit := &jitNames{log: perfLog(o.Captured, g), dump: jitDump(o.Captured, g), ends: ends(rec)}
 	jit.readObjects(o, g)
 	arch := archOf(rec.Process.Arch)
@@ -185,8 +185,17 @@ func cached(buildID string, addrs []uint64, o Options) (known cache.Table, missi
 type gatherer struct {
 	mu       sync.Mutex
 	s        *trace.Symbols
-	ids      map[trace.Func]int // functions by everything but File
+	ids      map[function]int
 	problems []string
+}
+
+// function tells functions apart, but for their files: by one of two names, since
+// hashing both takes long.
+type function struct {
+	name         string // linkage; bare: as it is shown
+	bare         bool
+	line, module int
+	start        uint64
 }
 
 func (g *gatherer) problem(format string, args ...any) {
@@ -213,9 +222,12 @@ func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 		if !f.Inlined {
 			fn.Start = f.Start
 		}
-		id, ok := g.ids[fn]
-		if !ok {
-			key := fn
+		key := function{name: fn.Linkage, line: fn.StartLine, module: module, start: fn.Start}
+		if key.name == "" {
+			key.name, key.bare = fn.Name, true
+		}
+		id, ok := g.ids[key]
+		if !ok || g.s.Funcs[id].Name != fn.Name {
 			if fn.File = f.StartFile; fn.File == "" {
 				fn.File = f.File
 			}
