@@ -186,6 +186,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.runtimes.Tell()
 	f.rec.Stats(f.Stats())
 	c := f.rec.Copy(target.Now(), int64(f.keep))
+	f.mods.addJITDump(c, stack.Time(f.keep))
 	// The clocks drift apart over days.
 	mono, boot, real := target.Clocks()
 	c.Process.Clocks = trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real}

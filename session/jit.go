@@ -6,7 +6,9 @@ import (
 	"math"
 	"path"
 	"regexp"
+	"slices"
 
+	"github.com/sliverprof/sliver/flight"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/target"
@@ -59,6 +61,40 @@ func (m *modules) jitDump() {
 			for _, g := range reuses(m.kept, m.mods, d.Reused(maxDumpReuses)) {
 				m.rec.Maps(g.Maps, g.fresh)
 			}
+		}
+		return
+	}
+}
+
+// addJITDump puts the target's jitdump into a copy of what a flight recorder
+// holds, and the times at which code took the place of other code within it.
+func (m *modules) addJITDump(c *flight.Copy, keep stack.Time) {
+	for i := range c.Modules {
+		if !jitDumpName.MatchString(path.Base(c.Modules[i].Path)) {
+			continue
+		}
+		m.mu.Lock()
+		f := m.files[c.IDs[i]]
+		m.mu.Unlock()
+		if f == nil {
+			continue
+		}
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxPerfMap)
+		if err != nil && len(b) == 0 {
+			continue
+		}
+		c.Captured = append(c.Captured, trace.Captured{What: "jitdump", At: c.At, Data: b})
+		d, _ := symbol.ParseJITDump(bytes.NewReader(b))
+		if d == nil {
+			return
+		}
+		times := slices.DeleteFunc(d.Reused(math.MaxInt), func(t int64) bool { return keep > 0 && stack.Time(t) < c.At-keep })
+		for _, g := range reuses(c.Maps, c.Modules, times[max(0, len(times)-maxDumpReuses):]) {
+			c.Maps = append(c.Maps, g.Maps)
+			for range g.fresh {
+				c.IDs = append(c.IDs, -1) // no file
+			}
+			c.Modules = append(c.Modules, g.fresh...)
 		}
 		return
 	}

@@ -85,8 +85,13 @@ func checkPhases(t *testing.T, rec *trace.Recording, lines []string, first int) 
 // An address that a JIT compiler uses again has the name that it had at the
 // time, also when the program has ended and its map is gone.
 func TestAddressReuse(t *testing.T) {
+	t.Run("perf map", func(t *testing.T) { addressReuse(t) })
+	t.Run("jitdump", func(t *testing.T) { addressReuse(t, t.TempDir()) })
+}
+
+func addressReuse(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
-	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), "5", "300")
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5", "300"}, folder...)...)
 	prog.Ready()
 	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
 		prog.Go()
@@ -103,8 +108,13 @@ func TestAddressReuse(t *testing.T) {
 
 // The same of the last seconds, which end before the program does.
 func TestAddressReuseKept(t *testing.T) {
+	t.Run("perf map", func(t *testing.T) { addressReuseKept(t) })
+	t.Run("jitdump", func(t *testing.T) { addressReuseKept(t, t.TempDir()) })
+}
+
+func addressReuseKept(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
-	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), "6", "300")
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"6", "300"}, folder...)...)
 	prog.Ready()
 	p, err := target.Open(prog.PID)
 	if err != nil {

@@ -1,8 +1,8 @@
-// jitreuse PHASES MS: a compiler's memory, in small. It has one function at one
+// jitreuse PHASES MS [FOLDER]: a compiler's memory, in small. It has one function at one
 // address after the other code that was there: each runs for MS ms under a name
 // of its own, which is in /tmp/perf-PID.map just before. Prints "NAME FROM TO"
 // for each, ns of CLOCK_MONOTONIC between which it surely ran. The map is
-// removed in the end.
+// removed in the end. With a FOLDER, a jitdump there says it in place of the map.
 #include "prog.h"
 #include <sys/mman.h>
 
@@ -25,26 +25,65 @@ static void *bell(void *_) {
 	return NULL;
 }
 
+// A jitdump, as tools/perf/Documentation/jitdump-specification.txt of Linux has it.
+static void dump_begin(FILE *dump) {
+	struct {
+		uint32_t magic, version, size, machine, pad, pid;
+		uint64_t time, flags;
+	} head = {0x4A695444, 1, sizeof head, 62, 0, (uint32_t)getpid(), prog_now(), 0};
+#ifdef __aarch64__
+	head.machine = 183;
+#endif
+	fwrite(&head, sizeof head, 1, dump);
+	fflush(dump);
+	// By this a profiler finds the file.
+	if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, fileno(dump), 0) == MAP_FAILED)
+		die("mmap of the jitdump");
+}
+
+static void dump_load(FILE *dump, const char *name, const char *code, uint64_t size, uint64_t index) {
+	struct {
+		uint32_t id, size;
+		uint64_t time;
+		uint32_t pid, tid;
+		uint64_t vma, addr, bytes, index;
+	} load = {0, (uint32_t)(sizeof load + strlen(name) + 1 + size), prog_now(), (uint32_t)getpid(), (uint32_t)getpid(),
+		(uint64_t)code, (uint64_t)code, size, index};
+	fwrite(&load, sizeof load, 1, dump);
+	fwrite(name, strlen(name) + 1, 1, dump);
+	fwrite(code, size, 1, dump);
+}
+
 int main(int argc, char **argv) {
-	if (argc != 3)
+	if (argc != 3 && argc != 4)
 		return 2;
 	uint64_t phases = prog_number(argv[1]);
 	ns = prog_number(argv[2]) * 1000000u;
 	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (code == MAP_FAILED)
 		die("mmap");
-	char path[64];
-	snprintf(path, sizeof path, "/tmp/perf-%d.map", (int)getpid());
-	FILE *map = fopen(path, "w");
+	char path[4096];
+	snprintf(path, sizeof path, argc == 4 ? "%s/jit-%d.dump" : "%s/perf-%d.map", argc == 4 ? argv[3] : "/tmp", (int)getpid());
+	FILE *map = fopen(path, argc == 4 ? "w+" : "w");
 	if (!map)
 		die(path);
+	if (argc == 4)
+		dump_begin(map);
 	prog_ready(1);
 	for (uint64_t i = 0; i < phases; i++) {
 		memset(code, 0, 64);
 		memcpy(code + 16, loop, sizeof loop);
 		__builtin___clear_cache(code, code + 64);
 		// An entry of another length each time: it overlaps those before.
-		fprintf(map, "%lx %x phase%d\n", (unsigned long)code + (i & 1 ? 16 : 0), i & 1 ? 32 : 64, (int)i);
+		char *begin = code + (i & 1 ? 16 : 0);
+		unsigned size = i & 1 ? 32 : 64;
+		if (argc == 4) {
+			char name[32];
+			snprintf(name, sizeof name, "phase%d", (int)i);
+			dump_load(map, name, begin, size, i);
+		} else {
+			fprintf(map, "%lx %x phase%d\n", (unsigned long)begin, size, (int)i);
+		}
 		fflush(map);
 		stop = 0;
 		uint64_t from = prog_now();
