@@ -16,6 +16,7 @@ func seeds(t testing.TB) (files [][]byte) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		return nil
 	}
+	_, err := exec.LookPath("dwz")
 	const flags = "gcc -nostdlib -static -Wl,-e,main -O2 -g "
 	for _, script := range []string{
 		flags + "-gdwarf-5 chain.c -o a",
@@ -26,7 +27,12 @@ func seeds(t testing.TB) (files [][]byte) {
 		"gcc -nostdlib -static -Wl,-e,main -O2 chain.c -o full; objcopy -S --keep-symbol=outer full mini; xz -q mini; " +
 			"strip -o a full; objcopy --add-section .gnu_debugdata=mini.xz a",
 		flags + "-gsplit-dwarf chain.c -o b; cp *.dwo a",
+		flags + "chain.c -o a; " + flags + "twin.c -o b; dwz -m common.debug a b",
+		flags + "chain.c -o b; " + flags + "twin.c -o c; dwz -m a b c",
 	} {
+		if err != nil && strings.Contains(script, "dwz ") {
+			continue
+		}
 		if b, err := os.ReadFile(filepath.Join(fixture(t, script), "a")); err == nil {
 			files = append(files, b)
 		}

@@ -155,6 +155,22 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
+// Whatever a control group is called, the IDs are ones.
+func FuzzCgroup(f *testing.F) {
+	f.Add("/docker/" + strings.Repeat("f", 64))
+	f.Add("/kubepods.slice/kubepods-pod8d1d0e7c_1b2a_4a39_9d3c_0123456789ab.slice/crio-" + strings.Repeat("0a", 32) + ".scope")
+	f.Add("pod/\x00\xff")
+	f.Fuzz(func(t *testing.T, path string) {
+		id, pod := Cgroup(path)
+		if id != "" && (len(id) != 64 || strings.Trim(id, "0123456789abcdef") != "" || !strings.Contains(path, id)) {
+			t.Errorf("container %q", id)
+		}
+		if n := len(pod); n != 0 && n != 32 && n != 36 || strings.Trim(pod, "-0123456789abcdef") != "" {
+			t.Errorf("pod %q", pod)
+		}
+	})
+}
+
 func FuzzWrite(f *testing.F) {
 	exporttest.FuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
