@@ -277,12 +277,15 @@ export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): stri
   return g.measureText(s).width <= w ? s : f.short.slice(0, Math.max(2, Math.floor(n * 0.8))) + '…';
 }
 
+const fewArrows = 12;
+
 // arrows lead from a thread that waits to the one that holds the lock.
 function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track[], edge: number): void {
   const byTID = new Map<number, Track>();
   for (const t of v.tracks) byTID.set(v.model.threads.get(t.seq)?.tid ?? -1, t);
   const marked = v.hover?.lane && v.hover.depth === LOCKS ? v.hover : null;
   v.arrows.length = 0;
+  let hovered = -1;
   for (const t of shown) {
     const l = v.model.data.get(t.seq)?.lanes.get(LOCKS);
     if (!l) continue;
@@ -297,22 +300,28 @@ function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track
       const y0 = t.y - v.top + 15;
       const down = holder.y > t.y;
       const y1 = holder.y - v.top + (down ? 3 : 18);
+      if (is) hovered = v.arrows.length;
       v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, lock: lock.addr });
-      g.globalAlpha = is ? 1 : 0.85;
-      g.strokeStyle = g.fillStyle = c.lock;
-      g.lineWidth = is ? 2.5 : 1.5;
-      g.beginPath();
-      g.moveTo(x, y0);
-      const bend = Math.min(28, Math.abs(y1 - y0) / 3);
-      g.bezierCurveTo(x - bend, y0, x - bend, y1, x, y1);
-      g.stroke();
-      g.beginPath();
-      g.moveTo(x + 1, y1);
-      g.lineTo(x - 6, y1 - 4);
-      g.lineTo(x - 5, y1 + 4);
-      g.fill();
     }
   }
+  // Many of them would hide the calls: they are fainter, and the one that the
+  // pointer is on stands out.
+  const alpha = v.arrows.length > fewArrows ? Math.max(0.22, (0.85 * fewArrows) / v.arrows.length) : 0.85;
+  g.strokeStyle = g.fillStyle = c.lock;
+  v.arrows.forEach(({ x, y0, y1 }, k) => {
+    g.globalAlpha = k === hovered ? 1 : alpha;
+    g.lineWidth = k === hovered ? 2.5 : 1.5;
+    g.beginPath();
+    g.moveTo(x, y0);
+    const bend = Math.min(28, Math.abs(y1 - y0) / 3);
+    g.bezierCurveTo(x - bend, y0, x - bend, y1, x, y1);
+    g.stroke();
+    g.beginPath();
+    g.moveTo(x + 1, y1);
+    g.lineTo(x - 6, y1 - 4);
+    g.lineTo(x - 5, y1 + 4);
+    g.fill();
+  });
   g.globalAlpha = 1;
 }
 

@@ -327,7 +327,7 @@ Object.defineProperty(window, 'sliver', {
       return {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
-        whole: !!model.status?.done && timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
+        whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
         arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0,
       };
     },

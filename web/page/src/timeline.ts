@@ -373,7 +373,7 @@ export class Timeline {
 
   // settled reports whether what is on the screen is what was asked for last.
   settled(): boolean {
-    return this.asked === 0 && this.goal === null && !this.dirty && this.tracks.length > 0;
+    return this.asked === 0 && this.goal === null && this.tracks.length > 0;
   }
 
   // answered is called when the frames of a view have come.

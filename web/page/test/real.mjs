@@ -36,15 +36,17 @@ async function run(...args) {
 const live = (...args) => run('record', '-p', pid, '-i', '2ms', '--max-overhead', '0', '--web', ...args);
 const button = (page, name) => page.getByRole('button', { name, exact: true });
 // wide zooms in, at a wait for the lock, until an arrow can be seen.
-async function arrow(page) {
+async function arrow(page, lock) {
   await page.keyboard.press(' ');
   await settled(page);
   for (let i = 0; i < 12; i++) {
+    await until(page, () => window.sliver.state.fine);
     const s = await state(page);
     // The main thread waits for another one's end, which is no mutex.
-    const a = s.arrows.find((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
+    const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
       s.tracks.find((t) => t.seq === a.from).mode === 'full' && a.y0 < 500);
-    if (a) return a;
+    // Where samples are missing, the lane is hatched.
+    for (const a of some) if ((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20) return a;
     await page.keyboard.press('w');
     await settled(page);
     await page.waitForTimeout(150);
@@ -79,7 +81,7 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
     assert.equal((await state(page)).tracks.length, 7);
     assert.match(await page.locator('#labels li').first().innerText(), new RegExp(`kitchen[\\s\\S]*${pid} · CPU`));
     await picture(page, `real-live-${colorScheme}`);
-    const a = await arrow(page);
+    const a = await arrow(page, lock);
     assert.notEqual(a.from, a.to);
     assert.ok((await coloured(page, a.x - 8, a.y1 - 6, 10, 12, lock)) > 4, 'the arrow has no head at the holder');
     assert.ok((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20, 'the lock has no lane');
