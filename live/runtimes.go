@@ -197,6 +197,7 @@ func (r *Runtimes) Close() {
 	r.once.Do(func() {
 		close(r.stop)
 		<-r.done
+		r.look() // what is a problem by now
 		r.Tell()
 	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 	"github.com/sliverprof/sliver/symbol/cache"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind/v8"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
 )
@@ -83,7 +84,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 			v.names.ask(maps, r.frames)
 			v.names.ask(maps, r.birth())
 		}
-		problems = append(problems, v.lacks...)
+		problems = append(problems, append(v.lacks, v.doubts()...)...)
 		problems = append(problems, v.names.resolve()...)
 		v.again()
 	}
@@ -104,6 +105,7 @@ type view struct {
 	at    time.Time
 	eyes  []*eye // by TID
 	py    *interpreter
+	js    *v8.Runtime         // nil: there is none
 	own   map[int32]string    // names that a runtime gives threads, by NSTID
 	tids  map[int32]stack.TID // by NSTID
 	lacks []string            // what cannot be had of the process

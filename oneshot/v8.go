@@ -18,7 +18,18 @@ func (v *view) javascript() {
 	}
 	if rt != nil {
 		v.names.js = table
+		v.js = rt
 	}
+}
+
+// doubts are why functions of JavaScript are not on the stacks that were looked at.
+func (v *view) doubts() (out []string) {
+	if v.js != nil {
+		if err := v.js.Problem(); err != nil {
+			out = append(out, fmt.Sprintf("process %d: %v", v.p.PID(), err))
+		}
+	}
+	return out
 }
 
 // script is a frame of JavaScript; ok is false where it is none.

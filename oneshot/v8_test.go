@@ -1,8 +1,12 @@
 package oneshot
 
 import (
+	"bytes"
+	"debug/elf"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strconv"
@@ -13,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/target"
 )
 
 var nodes = []string{"node", "node18", "node22", "node24"}
@@ -130,5 +135,85 @@ func TestNodeStacks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// changed is a copy of the system's node with other bytes.
+func changed(t *testing.T, change func(b []byte)) string {
+	t.Helper()
+	b, err := os.ReadFile(testprog.Tool(t, "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(b)
+	}
+	path := filepath.Join(t.TempDir(), "node")
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// sleeper starts a program that sleeps in JavaScript, and looks at it.
+func sleeper(t *testing.T, node string) (js int, problems []string) {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	p := testprog.Start(t, node, "-e", `function sleeper() { console.log("asleep"); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600000); }
+		sleeper();`)
+	p.Line("asleep")
+	snaps, problems, err := Take([]*target.Process{open1(t, p.PID)}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range snaps[0].Threads {
+		for _, f := range snaps[0].Threads[i].Frames {
+			if f.Kind == stack.KindJS {
+				if js++; f.Func == "" || f.File == "" {
+					t.Errorf("a frame %+v", f)
+				}
+			}
+		}
+	}
+	return js, problems
+}
+
+// TestNodeStripped: a stripped node has its functions still.
+func TestNodeStripped(t *testing.T) {
+	path := changed(t, nil)
+	if out, err := exec.Command(testprog.Tool(t, "strip"), path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if js, problems := sleeper(t, path); js < 2 || len(problems) > 0 {
+		t.Errorf("%d functions; %q", js, problems)
+	}
+}
+
+// TestNodeMoved: of a V8 whose data is not where it is looked for no function is
+// shown, and a line says why.
+func TestNodeMoved(t *testing.T) {
+	path := changed(t, func(b []byte) {
+		f, err := elf.NewFile(bytes.NewReader(b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		syms, err := f.DynamicSymbols()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range syms {
+			if s.Name != "v8dbg_class_JSFunction__shared__SharedFunctionInfo" {
+				continue
+			}
+			for _, p := range f.Progs {
+				if p.Type == elf.PT_LOAD && s.Value >= p.Vaddr && s.Value < p.Vaddr+p.Filesz {
+					b[p.Off+s.Value-p.Vaddr] += 8
+				}
+			}
+		}
+	})
+	js, problems := sleeper(t, path)
+	if js > 0 || len(problems) != 1 || !strings.Contains(problems[0], "V8 ") || strings.Contains(problems[0], "\n") {
+		t.Errorf("%d functions; %q", js, problems)
 	}
 }

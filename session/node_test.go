@@ -88,7 +88,8 @@ func (m *made) End(stack.Time, int, *trace.Slice) {}
 func (m *made) Other(event.Event)                 {}
 
 // TestNodeBusy: of threads that run JavaScript and V8's own code in turns, 997 of
-// 1,000 samples have no gap, next to no code of V8's is without a name, and none
+// 1,000 samples have no gap, of 100 frames of JavaScript at most two have no name (what was
+// thrown away between the stop and the look), and none
 // takes more than one stop.
 func TestNodeBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -116,7 +117,7 @@ func TestNodeBusy(t *testing.T) {
 			if total.Truncated*1000 > 3*stopped(total)+1000 {
 				t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
 			}
-			if m.js < 1000 || m.bad*200 > m.js {
+			if m.js < 1000 || m.bad*50 > m.js {
 				t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
 			}
 			per := float64(total.Stops) / float64(stopped(total))

@@ -99,7 +99,14 @@ func (s *snapshot) markMade(old *snapshot) {
 // each thread with an isolate of its own has its own memory for it. next is the frame
 // pointer that was saved at fp.
 func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
-	return w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.snap.find(ra-1) == nil
+	return w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
+}
+
+// isNew reports whether an address is in no memory that is known, or in some that was
+// not for code.
+func (w *Walker) isNew(addr uint64) bool {
+	r := w.snap.find(addr - 1)
+	return r == nil || r.mod == nil && !r.main && !r.exec && !r.made
 }
 
 // mayBeV8 reports whether a file is worth to be searched: region is its first.

@@ -102,7 +102,7 @@ var table = []row{
 		"one look at all threads as text and JSON, from what it is given"},
 	{"live", "stack event naming sampler symbol target trace unwind unwind/* wait wait/data wait/lock wait/procdir", "",
 		"joins target to sampler, unwind and wait, which do not know each other"},
-	{"oneshot", "stack event sampler target unwind unwind/gopcln unwind/managed unwind/python live naming symbol symbol/cache stacks wait wait/graph wait/lock", "",
+	{"oneshot", "stack event sampler target unwind unwind/gopcln unwind/managed unwind/python unwind/v8 live naming symbol symbol/cache stacks wait wait/graph wait/lock", "",
 		"one look at a live process: joins sampler, goroutines, names and waits; what it reads like is stacks'"},
 	{"export/view", "stack event diff trace wait/syscalls", "",
 		"what all formats share; knows none of them"},

@@ -24,7 +24,7 @@ type Function struct {
 func (f *Function) Handle() any { return f.handle }
 
 // Each gives the lines of the function's text: each up to end, in characters from
-// its beginning.
+// its beginning. The last one is none: see Frame.
 func (f *Function) Each(yield func(end uint64, line int) bool) {
 	s := f.script
 	line := s.line(f.Start)
@@ -34,10 +34,12 @@ func (f *Function) Each(yield func(end uint64, line int) bool) {
 		}
 		line++
 	}
-	yield(uint64(f.Size()), line)
+	if n := uint64(f.Size()); n == 1 || yield(n-1, line) {
+		yield(n, 0)
+	}
 }
 
-// Size is how many characters the function has, and one more for its end.
+// Size is how many characters the function has, and one more for an unknown place.
 func (f *Function) Size() int { return max(f.End-f.Start, 0) + 1 }
 
 func (h *heap) sfiWords(obj uint64) (w [4]uint64, err error) {
@@ -103,8 +105,12 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	defer r.mu.Unlock()
 	if len(r.functions) >= maxKnown {
 		clear(r.functions)
+		clear(r.runs)
 	}
 	r.functions[obj] = f
+	if f.bytecode != 0 && len(r.runs) < maxKnown {
+		r.runs[f.bytecode] = obj
+	}
 	return f, nil
 }
 

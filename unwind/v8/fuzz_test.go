@@ -149,3 +149,20 @@ func TestMissing(t *testing.T) {
 		t.Errorf("an empty file: %v", err)
 	}
 }
+
+// A version that was not tried shows nothing before several functions have been read,
+// and says so until then.
+func TestUntried(t *testing.T) {
+	img := layouts(t)[3]
+	img.layout.tried = false
+	r := New(img, func(*Function) any { return nil })
+	for i := range proofs {
+		if r.proved() || r.Problem() == nil {
+			t.Fatalf("after %d functions it counts as one that is known", i)
+		}
+		r.count(true)
+	}
+	if !r.proved() || r.Problem() != nil {
+		t.Errorf("after %d it does not: %v", proofs, r.Problem())
+	}
+}

@@ -24,6 +24,8 @@ const (
 	// tries may have failed, until a version counts as one that can be read.
 	proofs   = 4
 	failures = 256
+	// doubt is how many tries without one function are enough to say so.
+	doubt = 6
 )
 
 // Runtime is the V8 of a process. All isolates of it are alike.
@@ -36,9 +38,10 @@ type Runtime struct {
 	mu        sync.Mutex // guards what follows
 	functions map[uint64]*Function
 	scripts   map[uint64]*script
-	codes     []*code // by start
-	read      int     // functions that were read
-	failed    int     // tries that did not bring one
+	runs      map[uint64]uint64 // bytecode to the function that it is of
+	codes     []*code           // by start
+	read      int               // functions that were read
+	failed    int               // tries that did not bring one
 }
 
 // New makes one. make, which may be called from several goroutines, is called with
@@ -58,15 +61,15 @@ func (r *Runtime) Version() string { return r.img.Version }
 func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.functions, r.scripts, r.codes = map[uint64]*Function{}, map[uint64]*script{}, nil
+	r.functions, r.scripts, r.runs, r.codes = map[uint64]*Function{}, map[uint64]*script{}, map[uint64]uint64{}, nil
 }
 
-// Problem says why there are no functions, nil where there are or nothing is known
-// yet: this V8's data is not where it is looked for.
+// Problem says why there are no functions, nil where there are: this V8's data is not
+// where it is looked for. A version that was not tried has it until it has proved itself.
 func (r *Runtime) Problem() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.read < proofs && r.failed > failures {
+	if r.read < proofs && (r.failed > failures || !r.l.tried) || r.read == 0 && r.failed >= doubt {
 		return &VersionError{r.img.Version, "its data is not where it is in the versions that are known (Node 18, 20, 22, 24)"}
 	}
 	return nil

@@ -26,7 +26,7 @@ type Place struct {
 // Frame is a function of JavaScript, and where in its text it is.
 type Frame struct {
 	Fn  *Function
-	Off int // characters from its beginning
+	Off int // characters from its beginning; the last of its Size: unknown
 }
 
 // Known is what one thread's last stack wanted. The zero value is for a thread that
@@ -89,6 +89,11 @@ func (w *Walker) Frames(p *Place, mem Words) []Frame {
 			return w.shown(true)
 		}
 	}
+	if c != nil && c.kind == l.baseline && p.Exact {
+		if done := w.building(p, c); done {
+			return w.shown(true)
+		}
+	}
 	if p.FP == 0 {
 		return nil
 	}
@@ -103,7 +108,10 @@ func (w *Walker) Frames(p *Place, mem Words) []Frame {
 	}
 	f := w.closure(fn)
 	if f == nil || f.bytecode != array {
-		return w.shown(false)
+		// The closure may have moved since the stop.
+		if f = w.owner(array); f == nil {
+			return w.shown(false)
+		}
 	}
 	off := 0
 	switch {
@@ -134,6 +142,38 @@ func (w *Walker) Frames(p *Place, mem Words) []Frame {
 	return w.shown(true)
 }
 
+// owner is the function that a bytecode array is of, if it was seen before; nil: it
+// was not, or is not its any more.
+func (w *Walker) owner(array uint64) *Function {
+	w.r.mu.Lock()
+	shared, ok := w.r.runs[array]
+	w.r.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	if f, err := w.r.function(&w.h, shared); err == nil && f.bytecode == array {
+		return f
+	}
+	return nil
+}
+
+// building has the function of baseline code whose frame is not there yet, or no
+// more, by its bytecode: done is false where there is a frame, or no function of it was
+// seen.
+func (w *Walker) building(p *Place, c *code) (done bool) {
+	if p.FP != 0 || w.h.load(c) != nil {
+		return false
+	}
+	f := w.owner(c.bytecode)
+	if f == nil {
+		return false
+	}
+	off, _ := w.r.l.baselineOffset(c.table, f.code, int(p.PC-c.start)+1)
+	pos, _ := text(at(f.places, off))
+	w.add(f, pos)
+	return true
+}
+
 // behind is what is to be taken off a return address to be in its call.
 func behind(p *Place) uint64 {
 	if p.Exact {
@@ -151,10 +191,10 @@ func (w *Walker) shown(ok bool) []Frame {
 	return w.out
 }
 
-// add appends a frame of f at an offset of its script.
+// add appends a frame of f at an offset of its script; -1: V8 does not say it.
 func (w *Walker) add(f *Function, pos int) {
-	off := 0
-	if pos >= f.Start && pos <= f.End {
+	off := f.Size() - 1
+	if pos >= f.Start && pos < f.End {
 		off = pos - f.Start
 	}
 	w.out = append(w.out, Frame{f, off})
