@@ -3,8 +3,10 @@ package live
 import (
 	"errors"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/wait"
 )
 
 // seekJVM is the seeker of HotSpot.
@@ -15,4 +17,26 @@ func (t *Target) seekJVM(table *managed.Table) (found, again bool, err error) {
 	rt, err := t.space.FollowJVM(table)
 	var version *jvm.VersionError
 	return rt != nil, err != nil && !errors.As(err, &version), err
+}
+
+// Monitor is wait.Config.Monitor.
+func (t *Target) Monitor(nstid int32) (wait.Monitor, bool) {
+	vm := t.space.JVM()
+	if vm == nil {
+		return wait.Monitor{}, false
+	}
+	thread := t.space.JavaThread(stack.TID(nstid))
+	if thread == 0 {
+		return wait.Monitor{}, false
+	}
+	m, ok := vm.Wanted(thread, nstid)
+	return wait.Monitor{Addr: m.Addr, Class: m.Class, Waiting: m.Waiting, Locked: m.Locked, Holder: m.Owner}, ok
+}
+
+// MonitorOwner is wait.Config.MonitorOwner.
+func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {
+	if vm := t.space.JVM(); vm != nil {
+		return vm.MonitorOwner(addr)
+	}
+	return false, 0
 }

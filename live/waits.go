@@ -96,7 +96,7 @@ func describe(in *wait.Info) trace.Wait {
 // why it has none is then true of a moment, not of the lock.
 func comesAndGoes(l *wait.Lock) bool {
 	switch l.Kind {
-	case lock.GIL:
+	case lock.GIL, lock.Monitor:
 		return true
 	case lock.Mutex, lock.RWLock, lock.Stdio:
 		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
@@ -199,7 +199,7 @@ func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Wa
 		return s, ok
 	})
 	c.LocksLater = true
-	c.GIL = t.GIL
+	c.GIL, c.Monitor, c.MonitorOwner = t.GIL, t.Monitor, t.MonitorOwner
 	w.r = wait.New(c)
 	return w
 }

@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 var javas = []string{"java17", "java21", "java25"}
@@ -85,6 +88,9 @@ func TestJavaStacks(t *testing.T) {
 						continue
 					}
 					seen++
+					if strings.Contains(th.OwnName, "-enter-") {
+						wantMain(t, s, th)
+					}
 					if got := javaOf(th.Frames); got != w {
 						t.Errorf("%s:\n%s\nnot\n%s", th.Name, strings.ReplaceAll(got, ",", "\n"), strings.ReplaceAll(w, ",", "\n"))
 					}
@@ -94,5 +100,46 @@ func TestJavaStacks(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// wantMain holds that th waits for a monitor of class Object that the thread main has.
+func wantMain(t *testing.T, s *stacks.Snapshot, th *stacks.Thread) {
+	t.Helper()
+	if th.Wait == nil || th.Wait.Lock == nil {
+		t.Errorf("%s waits for no lock: %+v", th.OwnName, th.Wait)
+		return
+	}
+	l := th.Wait.Lock
+	if l.Kind != lock.Monitor || l.Type != "java.lang.Object" || l.Holder.By != event.KnownByRuntime {
+		t.Errorf("%s waits for %v, holder %+v", th.OwnName, l, l.Holder)
+	}
+	for i := range s.Threads {
+		if s.Threads[i].TID == l.Holder.TID {
+			if s.Threads[i].OwnName != "main" {
+				t.Errorf("%s: its lock is held by %q", th.OwnName, s.Threads[i].OwnName)
+			}
+			return
+		}
+	}
+	t.Errorf("%s: its lock is held by no thread: %+v", th.OwnName, l.Holder)
+}
+
+// TestJavaDeadlock: two threads that want each other's monitor are a deadlock.
+func TestJavaDeadlock(t *testing.T) {
+	for _, v := range javas {
+		t.Run(v, func(t *testing.T) {
+			p := startJava(t, v, "Cross", "crossed")
+			s := take(t, Options{}, open1(t, p.PID))[0]
+			if len(s.Deadlocks) != 1 || len(s.Deadlocks[0].Threads) != 2 {
+				t.Fatalf("deadlocks: %+v", s.Deadlocks)
+			}
+			for _, x := range s.Deadlocks[0].Threads {
+				i := slices.IndexFunc(s.Threads, func(th stacks.Thread) bool { return th.TID == x.TID })
+				if i < 0 || !strings.HasPrefix(s.Threads[i].OwnName, "crossing-") {
+					t.Errorf("thread %d is in it", x.TID)
+				}
+			}
+		})
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/v8"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/graph"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // Options of Take.
@@ -139,7 +140,7 @@ func open(p *target.Process, o *Options) (*view, error) {
 	v.vars = v.t.Variables(o.DebugDirs)
 	v.names = newNames(p, v.t, o)
 	c := v.w.Config(v.vars.Lookup)
-	c.GIL = v.t.GIL
+	c.GIL, c.Monitor, c.MonitorOwner = v.t.GIL, v.t.Monitor, v.t.MonitorOwner
 	v.r = wait.New(c)
 	// A runtime whose stacks go on elsewhere must be known before the first
 	// thread stands still.
@@ -430,5 +431,9 @@ func (v *view) confirm(t *graph.Thread) bool {
 		return false
 	}
 	e := v.eyes[i]
+	if l := e.wait.Lock; l != nil && l.Kind == lock.Monitor {
+		m, ok := v.t.Monitor(own(&e.info)) // it runs now and then, to look
+		return ok && !m.Waiting && m.Addr == l.Addr && !v.r.Refresh(e.thread)
+	}
 	return e.still() && !v.r.Refresh(e.thread) && e.still()
 }

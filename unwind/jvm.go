@@ -102,6 +102,18 @@ func (s *Space) JVM() *jvm.Runtime {
 // ForgetJVM ends FollowJVM: the process became another program.
 func (s *Space) ForgetJVM() { s.jvm.Store(nil) }
 
+// JavaThread is the JavaThread of the thread with this number, as the process itself
+// sees it, as far as walks have found it; 0: there is none.
+func (s *Space) JavaThread(tid stack.TID) uint64 {
+	h := s.jvm.Load()
+	if h == nil {
+		return 0
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.threads[tid]
+}
+
 // list reads which threads there are.
 func (h *hotspot) list() {
 	all, err := h.rt.Threads()

@@ -23,6 +23,12 @@ func (a *args) futex(f *lock.Futex) {
 			return
 		}
 	}
+	if r.c.Monitor != nil && a.l.NSTID != 0 {
+		if m, ok := r.c.Monitor(a.l.NSTID); ok {
+			a.monitor(f, &m)
+			return
+		}
+	}
 	r.libc()
 	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Function: a.l.Function}
 	if a.l.Names != nil {

@@ -41,6 +41,7 @@ type Runtime struct {
 	methods map[uint64]*method
 	names   map[uint64]string // of kinds of blobs, by address
 	oops    *oops
+	owners  []owner           // threads as they were last listed
 	offsets map[string]uint64 // of fields of Java's classes
 }
 

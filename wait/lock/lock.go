@@ -41,6 +41,7 @@ const (
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
+	Monitor   Kind = "monitor"    // of a Java object
 	File      Kind = "file"       // flock, fcntl
 )
 
