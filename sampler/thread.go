@@ -200,7 +200,8 @@ const (
 	longCall = 20_000_000 // ns: a call that is shorter may start anew
 )
 
-// errUnsure: the thread waits for a CPU, perhaps to leave a call.
+// errUnsure: the thread waits for a CPU, perhaps to leave a call, or between two
+// frames of an interpreter.
 var errUnsure = errors.New("the thread waits for a CPU")
 
 // mayLeave reports whether a thread that runs may be on its way out of a call
@@ -265,6 +266,9 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		if th.walk.Torn() { // it may be let go and stopped again without an instruction in between
 			g.tracer.SleepUntil(g.tracer.Now() + tornFor)
 		}
+	}
+	if th.walk.Torn() { // it waits for a CPU there
+		return errUnsure
 	}
 	g.stopped(th, c)
 	return nil

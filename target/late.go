@@ -25,7 +25,7 @@ func (tr *Tracer) Free() bool { return len(tr.late) == 0 }
 func (tr *Tracer) arrive(s *stopper) {
 	w := s.kept
 	if w == s.w { // its own, of which it gets another one
-		s.w = &Window{}
+		s.w, s.spans = &Window{}, nil
 	}
 	if parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters) != nil {
 		return

@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"github.com/sliverprof/sliver/stack"
 	"os"
 	"sync/atomic"
 	"syscall"
@@ -27,11 +28,12 @@ import (
 type stopper struct {
 	proc   int
 	b      *stopBlock
-	mem    []byte  // its stack
-	w      *Window // that it writes to
-	thread *Thread // that it keeps
-	kept   *Window // where that one's sample is to come
-	cpu    int64   // ns, of what the Tracer has counted
+	mem    []byte       // its stack
+	w      *Window      // that it writes to
+	thread *Thread      // that it keeps
+	kept   *Window      // where that one's sample is to come
+	spans  []stack.Span // w's own: who asked may write to theirs before a late sample comes
+	cpu    int64        // ns, of what the Tracer has counted
 }
 
 const (
@@ -86,6 +88,8 @@ const awaitEach = 200_000_000
 func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
 	b := s.b
 	*s.w = *w
+	s.spans = append(s.spans[:0], w.Spans...)
+	s.w.Spans = s.spans
 	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), s.w
 	b.spare.raw.before = noCall
 	s.call(stopCapture)

@@ -155,6 +155,9 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 		in.lost(p)
 		return
 	}
+	if p.stack.Reason == stack.ReasonMemory { // all could be read: a link that is not made yet leads anywhere
+		p.stack.Reason = stack.ReasonCorrupt
+	}
 	pl.keepHeap(p.th.Span())
 	if !in.known(p, &p.stack) {
 		for i := range pl.codes {

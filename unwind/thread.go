@@ -62,7 +62,8 @@ type Thread struct {
 	base  uint64     // end of the stack: the outermost CFA seen; 0: unknown
 	guess uint64     // bytes to copy where base does not help; 0: unknown
 	regs  stack.Regs // TLS only
-	spans []rule.Span
+	spans []rule.Span // of Plan
+	more  []rule.Span // of More
 	other []rule.Span // stacks besides the C stack that the last walk wanted
 	wiser bool        // see Wiser
 
@@ -116,17 +117,17 @@ func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps || 
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks
 // before the stack, which stays last. It is quick, and fit to be called while
 // the thread is stopped; called again, it asks for more twice at most. The
-// result is valid until the next call, of Plan too.
+// result is valid until the next call; that of Plan stays as it is.
 func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
-	th.spans = th.spans[:0]
+	th.more = th.more[:0]
 	th.knowTLS(regs)
 	if g := w.threadGo(th); g != nil {
-		th.spans = g.More(regs, mem, th.spans)
+		th.more = g.More(regs, mem, th.more)
 	}
-	if in := w.space.python.Load(); in != nil && len(th.spans) == 0 {
+	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
 		in.capture(th, mem)
 	}
-	return th.spans
+	return th.more
 }
 
 // knowTLS completes registers that were had without a stop, which do not show

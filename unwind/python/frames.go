@@ -149,7 +149,17 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 		if t.r.img.Minor >= 12 && frame != 0 {
 			return frame // the frames themselves tell of evaluations
 		}
-		at = le(b[:], l.cfPrevious)
+		next := le(b[:], l.cfPrevious)
+		if next != root && next <= at { // the C stack grows down
+			at = 0
+			break
+		}
+		at = next
+	}
+	// The list ends in the thread's own. What was just pushed may not be linked yet:
+	// then nothing of it is to be trusted.
+	if at != root && len(s.anchors) > 0 && len(s.anchors) < maxEvals || l.cfCurrent != none && frame == 0 && len(s.anchors) > 1 {
+		s.Reason = stack.ReasonCorrupt
 	}
 	return frame
 }
@@ -216,12 +226,15 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			close(0)
 		}
 	}
-	if t.r.img.Minor >= 12 && n > 0 && s.Reason == stack.ReasonNone {
+	if t.r.img.Minor >= 11 && n > 0 && s.Reason == stack.ReasonNone {
 		// A generator that is being entered or left hangs in the air for a moment:
 		// the outermost frame is an evaluation's.
 		s.Reason = stack.ReasonCorrupt
 	}
 	close(0)
+	if at := len(s.anchors); s.Reason == stack.ReasonNone && (t.r.img.Minor == 10 || t.r.img.Minor == 11) && at-len(s.Groups) > 1 {
+		s.Reason = stack.ReasonCorrupt // one evaluation may lack its frame, not two
+	}
 }
 
 // offset is how far into its bytecode a frame is.
