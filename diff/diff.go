@@ -36,6 +36,7 @@ type Differ struct {
 	state     stack.State
 	call      stack.Call
 	waiting   Waiting // what was said of the wait since the last State
+	task      uint64  // payload of the last Task
 	switches  uint64
 	delay     int64
 	swSaid    uint64
@@ -325,6 +326,9 @@ func (d *Differ) sync(out []event.Event) []event.Event {
 	}
 	out = append(out, event.Make(d.seen, event.State, event.StateOf(d.state, d.call.Nr)))
 	out = d.waiting.appendWait(out, d.seen)
+	if d.task != 0 {
+		out = append(out, event.Make(d.seen, event.Task, d.task))
+	}
 	d.sinceSync = 0
 	return out
 }
@@ -338,15 +342,18 @@ func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) [
 	return out
 }
 
-// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait). A
-// Lock, Holder or Wait that says what is known already is left out.
+// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait, Task,
+// Parked). A Lock, Holder, Wait or Task that says what is known already is left out.
 func (d *Differ) Event(t stack.Time, k event.Kind, payload uint64, out []event.Event) []event.Event {
 	n := len(out)
 	e := event.Make(t, k, payload)
-	if d.waiting.repeats(e) {
+	if d.waiting.repeats(e) || k == event.Task && payload == d.task {
 		return out
 	}
 	d.waiting.Apply(e)
+	if k == event.Task {
+		d.task = payload
+	}
 	if t > d.seen {
 		out = d.say(out)
 	}
@@ -364,7 +371,7 @@ func (d *Differ) End(t stack.Time, why stack.Why, out []event.Event) []event.Eve
 		out = append(out, event.Event{Time: t})
 	}
 	out = append(out, event.Make(t, event.Mark, uint64(why)))
-	d.frames, d.waiting = d.frames[:0], Waiting{}
+	d.frames, d.waiting, d.task = d.frames[:0], Waiting{}, 0
 	d.sinceSync += len(out) - n
 	return out
 }

@@ -24,8 +24,8 @@ type Handler interface {
 	// Move: the frame on top goes on elsewhere; f is its new value.
 	Move(t stack.Time, depth int, f Frame)
 	// Other gets every event that is not about the stack's shape: Seen, State,
-	// Lock, Holder, Gap, Pause, Rate, Wait, Mark, Sched. State, Wait, Lock and
-	// Holder that a Sync repeats for others come only if they are news.
+	// Lock, Holder, Gap, Pause, Rate, Wait, Mark, Sched, Task, Parked. State, Wait,
+	// Lock, Holder and Task that a Sync repeats for others come only if they are news.
 	Other(e event.Event)
 }
 
@@ -41,6 +41,7 @@ type Replayer struct {
 	resume bool
 	tail   tail
 	now    Waiting
+	task   uint64     // payload of the Task in force
 	at     stack.Time // time of the running Sync
 	last   stack.Time
 }
@@ -50,8 +51,8 @@ type tail uint8
 
 const (
 	tailNone  tail = iota
-	tailState      // State, then Wait, Lock and Holder
-	tailWait       // Wait, Lock and Holder
+	tailState      // State, then Wait, Lock, Holder and Task
+	tailWait       // Wait, Lock, Holder and Task
 )
 
 // MaxDepth bounds a replayed stack against hostile recordings.
@@ -62,6 +63,9 @@ func (r *Replayer) Last() stack.Time { return r.last }
 
 // Waiting is what the thread does and waits for as of the newest event applied.
 func (r *Replayer) Waiting() Waiting { return r.now }
+
+// Task is what the thread runs as of the newest event applied; the zero Task: none.
+func (r *Replayer) Task() stack.Task { return event.TaskFields(r.task) }
 
 // Apply hands e's meaning to h.
 func (r *Replayer) Apply(e event.Event, h Handler) {
@@ -136,6 +140,12 @@ func (r *Replayer) pass(e event.Event, h Handler) {
 		}
 	}
 	r.now.Apply(e)
+	switch k := e.Kind(); {
+	case k == event.Task:
+		r.task = e.Payload()
+	case k == event.Mark && (stack.Why(e.Payload()) == stack.WhyGone || stack.Why(e.Payload()) == stack.WhyExec):
+		r.task = 0
+	}
 	h.Other(e)
 }
 
@@ -154,6 +164,8 @@ func (r *Replayer) repeated(e event.Event) bool {
 			r.tail = tailWait
 			return true
 		}
+	case event.Task:
+		return t == tailWait && e.Payload() == r.task
 	}
 	return false
 }
@@ -172,7 +184,7 @@ func (r *Replayer) syncFrame(e event.Event, h Handler) {
 func (r *Replayer) Desync(t stack.Time, h Handler) {
 	r.CloseAll(t, h)
 	r.synced, r.inSync, r.tail = false, 0, tailNone
-	r.now = Waiting{}
+	r.now, r.task = Waiting{}, 0
 }
 
 // CloseAll exits every open frame at t, innermost first.

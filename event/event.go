@@ -19,6 +19,8 @@
 //	Wait    id      number of a description of the wait in the recording
 //	Mark    why     something happened at this time (exec, …)
 //	Sched   sched   times switched in since the last such event, and ns waited for a CPU
+//	Task    task    the task (goroutine) that the thread runs from here on; 0: none
+//	Parked  task    what became of a task that the thread ran before
 //
 // The package imports package stack alone; all functions are pure.
 package event
@@ -44,11 +46,13 @@ const (
 	Wait
 	Mark
 	Sched
+	Task
+	Parked
 	kinds
 )
 
 var kindNames = [...]string{"exit", "enter", "move", "seen", "state", "lock", "holder", "sync", "gap", "pause", "rate",
-	"wait", "mark", "sched"}
+	"wait", "mark", "sched", "task", "parked"}
 
 func (k Kind) String() string {
 	if int(k) < len(kindNames) {
@@ -203,4 +207,17 @@ func HolderOf(tid stack.TID, by KnownBy) uint64 { return uint64(by)<<48 | uint64
 // HolderFields takes a Holder payload apart.
 func HolderFields(p uint64) (tid stack.TID, by KnownBy) {
 	return stack.TID(uint32(p)), KnownBy(p >> 48 & 0xff)
+}
+
+// MaxTask is the largest number of a task; a larger one is cut.
+const MaxTask = 1<<44 - 1
+
+// TaskOf packs a task: number in bits 0..43, state in 44..47, reason in 48..55.
+func TaskOf(t stack.Task) uint64 {
+	return t.ID&MaxTask | uint64(t.State&15)<<44 | uint64(t.Reason)<<48
+}
+
+// TaskFields takes a Task or Parked payload apart.
+func TaskFields(p uint64) stack.Task {
+	return stack.Task{ID: p & MaxTask, State: stack.TaskState(p >> 44 & 15), Reason: uint8(p >> 48)}
 }

@@ -20,6 +20,7 @@ type Copy struct {
 	Maps     []trace.Maps
 	Captured []trace.Captured
 	Waits    []trace.Wait
+	Tasks    []trace.Tasks
 	Stats    trace.Stats
 	// IDs are the numbers under which the Recorder got the Modules.
 	IDs []int
@@ -190,6 +191,11 @@ func (c *Copy) Write(out io.Writer, triggers []trace.Trigger, reason string) err
 	}
 	if len(c.Waits) > 0 {
 		if err := w.Waits(c.Waits); err != nil {
+			return err
+		}
+	}
+	for i := range c.Tasks {
+		if err := w.Tasks(&c.Tasks[i]); err != nil {
 			return err
 		}
 	}

@@ -1,14 +1,10 @@
 package oneshot
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
-	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/gopcln"
 )
 
@@ -33,55 +29,34 @@ type routine struct {
 	at     stack.Time
 	frames []stack.Frame
 	reason stack.Reason
+	birth  []stack.Frame // the go statement, as a frame
 }
 
-// rounds is how often goroutines that went on while they were read are read anew.
-const rounds = 3
-
 // census reads all goroutines, and the stacks of those that no thread runs. It
-// stops nobody: one that went on meanwhile is read again.
+// stops nobody.
 func (v *view) census() error {
-	space := v.t.Space()
-	c := space.Census()
-	if c == nil {
+	look := v.t.Routines()
+	if look == nil {
 		return &NoGoError{PID: v.p.PID()}
 	}
-	w := unwind.NewWalker(space)
-	read := map[uint64]*routine{}
-	for range rounds {
-		gs, err := c.Goroutines(nil)
-		if err != nil {
-			return &NoGoError{PID: v.p.PID(), Why: err}
-		}
-		at := target.Now()
-		now := make(map[uint64]*routine, len(gs))
-		same := true
-		for i := range gs {
-			r := read[gs[i].ID]
-			if r == nil || r.Goroutine != gs[i] {
-				same = false
-				r = &routine{Goroutine: gs[i], at: at}
-				if r.Status != gopcln.GoRunning {
-					frames, reason := w.Goroutine(&r.Goroutine)
-					if reason != stack.ReasonNone && len(frames) > 0 {
-						frames = frames[:len(frames)-1]
-					}
-					r.frames, r.reason = slices.Clone(frames), reason
-				}
-			}
-			now[r.ID] = r
-		}
-		if read = now; same {
-			break
-		}
+	all, err := look.Look()
+	if err != nil {
+		return &NoGoError{PID: v.p.PID(), Why: err}
 	}
-	for _, r := range read {
+	for i := range all {
+		g := &all[i]
+		r := &routine{Goroutine: g.Goroutine, at: g.At, reason: g.Reason}
+		if g.Stack >= 0 {
+			r.frames = look.Stacks[g.Stack]
+		}
+		if f, ok := g.Birth(); ok {
+			r.birth = []stack.Frame{f}
+		}
 		if r.Status == gopcln.GoRunning {
 			v.running(r)
 		}
 		v.routines = append(v.routines, r)
 	}
-	slices.SortFunc(v.routines, func(a, b *routine) int { return cmp.Compare(a.ID, b.ID) })
 	return nil
 }
 
@@ -106,14 +81,6 @@ func (v *view) eye(tid stack.TID) *eye {
 	return nil
 }
 
-// birth is the go statement, as a frame.
-func (r *routine) birth() []stack.Frame {
-	if r.Started == 0 || r.ID == 1 {
-		return nil // the runtime itself starts the first
-	}
-	return []stack.Frame{{PC: r.Started, Kind: stack.KindGo, Trust: stack.TrustTable}}
-}
-
 func (v *view) goroutines() []stacks.Goroutine {
 	var out []stacks.Goroutine
 	for _, r := range v.routines {
@@ -125,7 +92,7 @@ func (v *view) goroutines() []stacks.Goroutine {
 		if e := v.eye(r.Thread); e != nil {
 			g.Thread = e.info.TID
 		}
-		if fs := v.names.frames(r.birth()); len(fs) > 0 {
+		if fs := v.names.frames(r.birth); len(fs) > 0 {
 			g.CreatedBy = &fs[len(fs)-1]
 		}
 		out = append(out, g)

@@ -83,7 +83,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 		}
 		for _, r := range v.routines {
 			v.names.ask(maps, r.frames)
-			v.names.ask(maps, r.birth())
+			v.names.ask(maps, r.birth)
 		}
 		problems = append(problems, append(v.lacks, v.doubts()...)...)
 		problems = append(problems, v.names.resolve()...)

@@ -53,6 +53,7 @@ type thread struct {
 	way       stack.Way
 	owed      int64  // ns of waiting for a CPU that no sample has stood for yet
 	sp        uint64 // of a blocked thread, for Waits
+	task      uint64 // as last told: payload of event.Task
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.
@@ -84,7 +85,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID}
 	th.blocked, th.started, th.firstAt = false, false, 0
-	th.regsOf = 0
+	th.regsOf, th.task = 0, 0
 }
 
 var seed = maphash.MakeSeed()
@@ -535,6 +536,9 @@ func (g *group) write(th *thread) {
 	}
 	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
 		th.acc.truncated.Add(1)
+	}
+	if g.sample.Way != stack.WayUnrun {
+		g.tellTask(th)
 	}
 	th.acc.to.Store(int64(g.sample.Time))
 	if first := th.info.CPU; g.sample.CPU >= first {

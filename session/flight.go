@@ -37,6 +37,7 @@ type Flight struct {
 	waits    *waits
 	jit      *perfMap
 	runtimes *live.Runtimes
+	tasks    tasks
 	started  sync.Once
 	self     int64
 	mem      *ringfile.Memory
@@ -69,6 +70,7 @@ func (f *Flight) prepare() (err error) {
 	}
 	f.live.Preload()
 	f.runtimes = f.live.FollowRuntimes(f.rec.Capture)
+	f.tasks.t = f.live
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
@@ -187,6 +189,8 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.rec.Stats(f.Stats())
 	c := f.rec.Copy(target.Now(), int64(f.keep))
 	f.mods.addJITDump(c, stack.Time(f.keep))
+	f.tasks.note = func(t *trace.Tasks) { c.Tasks = append(c.Tasks, *t) }
+	_ = f.tasks.look() // a program that has none, or is gone
 	// The clocks drift apart over days.
 	mono, boot, real := target.Clocks()
 	c.Process.Clocks = trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real}

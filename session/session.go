@@ -68,6 +68,7 @@ type Session struct {
 	waits    *waits
 	jit      *perfMap
 	runtimes *live.Runtimes
+	tasks    *tasks
 	names    *naming.Live
 	part     string // the recording's name while it grows
 	placed   bool   // part is an output's final name by now
@@ -139,6 +140,7 @@ func (s *Session) prepare() (err error) {
 	s.live.Preload()
 	_ = mapped(nil)
 	s.runtimes = s.live.FollowRuntimes(s.recorder.Capture)
+	s.tasks = &tasks{t: s.live, note: s.recorder.Tasks}
 	s.waits = newWaits(s.live, s.rec, o.DebugDirs)
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
@@ -234,6 +236,18 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	}()
 	done := make(chan error, 1)
 	go func() { done <- s.smp.Run(ctx) }()
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		s.tasks.begin(ctx)
+	}()
+	defer func() {
+		cancel()
+		<-looked
+		if s.proc.Alive() {
+			_ = s.tasks.look() // of a program that has just ended there are none
+		}
+	}()
 	stats := time.NewTicker(5 * time.Second)
 	defer stats.Stop()
 	reason = "target ended"

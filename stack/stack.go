@@ -115,6 +115,31 @@ func (s State) String() string {
 		"stopped", "traced", "dead")
 }
 
+// TaskState is what a task of a runtime (a goroutine, an asyncio task) is doing.
+type TaskState uint8
+
+// States of a task.
+const (
+	TaskUnknown   TaskState = iota
+	TaskRunning             // a thread runs it
+	TaskRunnable            // it could run and waits for its turn
+	TaskCall                // its thread is in a system call for it
+	TaskWaiting             // it waits for something: see Task.Reason
+	TaskPreempted           // it was made to give way
+	TaskDone                // it is over
+)
+
+func (s TaskState) String() string {
+	return name(int(s), "task state", "unknown", "running", "runnable", "syscall", "waiting", "preempted", "done")
+}
+
+// Task is what a runtime's task was at one moment.
+type Task struct {
+	ID     uint64 // the runtime's number for it, less than 1<<44; 0: no task
+	State  TaskState
+	Reason uint8 // TaskWaiting: why, as the runtime numbers it; 0: not known
+}
+
 // Way is how a sample was had.
 type Way uint8
 

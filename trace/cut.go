@@ -45,6 +45,9 @@ func Cut(w io.Writer, rec *Recording, p Part) error {
 			return err
 		}
 	}
+	if err := cutTasks(tw, rec, p); err != nil {
+		return err
+	}
 	last := stack.Time(0)
 	tids := map[stack.TID]bool{}
 	for _, th := range rec.Threads {
@@ -125,9 +128,9 @@ type cutter struct {
 	replay diff.Replayer
 	known  bool // the stack is
 	begun  bool
-	seen   bool                    // there was an event of this thread at all
-	newest [event.Sched + 1]uint64 // payload of the newest event of a kind that lasts
-	sync   int                     // Enter events of a Sync still to come
+	seen   bool                   // there was an event of this thread at all
+	newest [event.Task + 1]uint64 // payload of the newest event of a kind that lasts
+	sync   int                    // Enter events of a Sync still to come
 	out    []event.Event
 	last   stack.Time
 	err    error
@@ -146,7 +149,7 @@ func (c *cutter) Other(event.Event) {}
 
 // lasting are the kinds that hold until the next of their kind, in the order
 // in which they are told.
-var lasting = [...]event.Kind{event.Rate, event.State, event.Wait, event.Lock, event.Holder}
+var lasting = [...]event.Kind{event.Rate, event.State, event.Wait, event.Lock, event.Holder, event.Task}
 
 func (c *cutter) event(e event.Event) {
 	c.seen = true
@@ -176,7 +179,7 @@ func (c *cutter) event(e event.Event) {
 	if k == event.State && c.newest[k] != e.Payload() {
 		c.newest[event.Wait], c.newest[event.Lock], c.newest[event.Holder] = 0, 0, 0
 	}
-	if k.Valid() {
+	if int(k) < len(c.newest) {
 		c.newest[k] = e.Payload()
 	}
 }

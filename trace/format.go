@@ -45,6 +45,7 @@ const (
 	chunkWait    = "wait" // JSON list of wait descriptions
 	chunkSymbols = "symb" // symbols, see symbols.go
 	chunkTrigger = "trig" // JSON Trigger: why a flight recorder kept this
+	chunkTasks   = "task" // JSON Tasks: a look at all goroutines
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
 )
 

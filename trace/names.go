@@ -185,23 +185,25 @@ func (rec *Recording) EachLoc(yield func(k LocKey)) {
 	seen := map[LocKey]bool{}
 	words := map[locWord]bool{}
 	n := NewNames(rec)
+	word := func(w event.Word, t stack.Time) {
+		g := n.generation(t)
+		if w.Kind() == stack.KindError || words[locWord{w, g}] {
+			return
+		}
+		words[locWord{w, g}] = true
+		if k, ok := rec.Locate(w.Lookup(), g); ok && !seen[k] {
+			seen[k] = true
+			yield(k)
+		}
+	}
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {
-			if k := e.Kind(); k != event.Enter && k != event.Move {
-				continue
-			}
-			w := event.Word(e.Payload())
-			g := n.generation(e.Time)
-			if w.Kind() == stack.KindError || words[locWord{w, g}] {
-				continue
-			}
-			words[locWord{w, g}] = true
-			if k, ok := rec.Locate(w.Lookup(), g); ok && !seen[k] {
-				seen[k] = true
-				yield(k)
+			if k := e.Kind(); k == event.Enter || k == event.Move {
+				word(event.Word(e.Payload()), e.Time)
 			}
 		}
 	}
+	rec.eachTaskWord(word)
 }
 
 type locWord struct {

@@ -27,6 +27,7 @@ type Recording struct {
 	Named    bool     // Symbols were looked up after Open: the file does not hold them
 	End      *End     // nil: the recorder was killed
 	Triggers []Trigger
+	Tasks    []Tasks // by time
 	// Problems are damages that were passed over, one line each.
 	Problems []string
 
@@ -97,6 +98,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		return nil, fmt.Errorf("%w: no process in it", ErrForeign)
 	}
 	sort.SliceStable(rec.Maps, func(i, j int) bool { return rec.Maps[i].At < rec.Maps[j].At })
+	sort.SliceStable(rec.Tasks, func(i, j int) bool { return rec.Tasks[i].At < rec.Tasks[j].At })
 	sort.SliceStable(rec.Threads, func(i, j int) bool {
 		a, b := &rec.Threads[i], &rec.Threads[j]
 		if a.Main != b.Main {
@@ -112,7 +114,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkEnd:
 		return true
 	}
 	return false
@@ -206,6 +208,8 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		if len(rec.Triggers) < maxTriggers {
 			rec.Triggers = append(rec.Triggers, t)
 		}
+	case chunkTasks:
+		return rec.takeTasks(b)
 	case chunkEnd:
 		var e End
 		if err := json.Unmarshal(b, &e); err != nil {

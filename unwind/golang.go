@@ -120,6 +120,7 @@ type goStack struct{ id, lo, hi, shift uint64 }
 // made to look different.
 func (w *Walker) settle(th *Thread) {
 	s := &th.stack
+	th.tasks.look(w.golang, (*frozen)(w))
 	if id, lo, hi, ok := w.golang.Goroutine((*frozen)(w)); ok {
 		switch {
 		case s.hi == 0:

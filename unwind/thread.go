@@ -59,9 +59,9 @@ type Thread struct {
 	// NSpid's), by which Go's data of a thread is proved; 0: unknown.
 	TID stack.TID
 
-	base  uint64     // end of the stack: the outermost CFA seen; 0: unknown
-	guess uint64     // bytes to copy where base does not help; 0: unknown
-	regs  stack.Regs // TLS only
+	base  uint64      // end of the stack: the outermost CFA seen; 0: unknown
+	guess uint64      // bytes to copy where base does not help; 0: unknown
+	regs  stack.Regs  // TLS only
 	spans []rule.Span // of Plan
 	more  []rule.Span // of More
 	other []rule.Span // stacks besides the C stack that the last walk wanted
@@ -70,6 +70,7 @@ type Thread struct {
 	runtime *gopcln.Runtime // that golang belongs to
 	golang  *gopcln.Thread
 	stack   goStack // of the goroutine it ran at the last walk that could tell
+	tasks   tasks
 	python  pyThread
 	v8      v8.Known
 	java    javaThread

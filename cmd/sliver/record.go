@@ -393,18 +393,24 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 }
 
 // signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at
-// a second one. With a command of ours, Ctrl-C is the command's alone: the
+// a second one; SIGUSR1 has all goroutines looked at. With a command of ours, Ctrl-C is the command's alone: the
 // recording ends when it does.
 func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 4)
-	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT)
+	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
 	done := make(chan struct{})
 	go func() {
 		n := 0
 		for {
 			select {
 			case sig := <-ch:
+				if sig == syscall.SIGUSR1 {
+					if err := s.LookAtTasks(); err != nil && !f.quiet {
+						fmt.Fprintf(e.stderr, "sliver: SIGUSR1: %v\n", err)
+					}
+					continue
+				}
 				if command && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
 					continue
 				}

@@ -73,6 +73,12 @@ func Tables() []Table {
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
 			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
+		{"tasks", "goroutines that were seen", []Column{
+			{"id", "INTEGER PRIMARY KEY", "the runtime's number"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
+			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}}},
+		{"task_spans", "where goroutines were and what they did", []Column{
+			{"task", "INTEGER", "tasks.id"}, ts, dur, {"thread", "INTEGER", "threads.id; NULL while no thread had it"},
+			{"state", "TEXT", "running, runnable, syscall, waiting, …"}, {"reason", "TEXT", "what it waited for, in the runtime's words"}}},
 	}
 }
 

@@ -80,6 +80,7 @@ func (f *filler) all() error {
 			return f.err
 		}
 	}
+	f.tasks()
 	f.functions()
 	return f.err
 }

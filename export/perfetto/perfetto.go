@@ -54,13 +54,14 @@ func writeBounded(w io.Writer, rec *trace.Recording, o view.Options, plain bool,
 	}
 	e.hasState = make([]bool, len(v.Threads))
 	e.process()
+	e.taskTracks()
 	for i := range v.Threads {
 		e.thread(&v.Threads[i])
 		if out.err != nil {
 			break
 		}
 	}
-	e.locks()
+	e.taskWaits(e.locks())
 	err := out.close()
 	return out.raw, err
 }
@@ -77,6 +78,10 @@ type exporter struct {
 
 	contention *contend.Contention // nil: nobody waited
 	hasState   []bool              // threads with a state track
+
+	tasks     *view.Tasks // nil: the recording has none
+	taskShown []*view.Task
+	taskRuns  [][]taskRun // by thread
 }
 
 // Tracks of a thread.
@@ -95,6 +100,8 @@ const (
 	kindLock
 	kindWaiters
 	kindFlow
+	kindTasks
+	kindTask
 )
 
 // uuid of a track: the same for the same recording, and not likely to be that

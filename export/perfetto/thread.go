@@ -20,6 +20,9 @@ func (e *exporter) thread(th *view.Thread) {
 		interval: max(e.v.Rec.Process.Interval, 1),
 		stateIn:  &interned{}, held: -1,
 	}
+	if e.taskRuns != nil {
+		w.tasks.runs = e.taskRuns[th.Index]
+	}
 	e.samples.rewind()
 	w.cuts.Yield = w.stateSlice
 	w.waits = e.waitsOf(th)
@@ -42,6 +45,7 @@ type writer struct {
 	frames   []frame
 	valid    int // frames[:valid] are as the stack is
 
+	tasks    taskSlices
 	cuts     view.Intervals
 	waits    []contend.Wait // those of the thread still to come
 	facts    []view.Detail
@@ -71,11 +75,18 @@ type frame struct {
 // Begin, End and Other are for the replay.
 func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	w.valid = min(w.valid, depth)
-	in, o := w.in, w.e.out
-	deeper := uint64(0)
+	track := uint64(0)
 	if depth >= maxDepth {
-		deeper = w.deeper(depth / maxDepth)
+		track = w.deeper(depth / maxDepth)
 	}
+	w.slice(t, s, track, true)
+	w.taskBegin(t, depth, s)
+}
+
+// slice begins a slice on a track; 0: that of the thread. own: it may carry the
+// thread's pause.
+func (w *writer) slice(t stack.Time, s *trace.Slice, track uint64, own bool) {
+	in, o := w.in, w.e.out
 	name, source, module, category := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s)), in.category(s)
 	at := w.slices.begin(t, true)
 	in.take(o)
@@ -88,8 +99,8 @@ func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	if source > 0 {
 		o.uint(eventSource, uint64(source))
 	}
-	if depth >= maxDepth {
-		o.uint(eventTrack, deeper)
+	if track != 0 {
+		o.uint(eventTrack, track)
 	}
 	if module > 0 {
 		a := o.open(eventAnnotation)
@@ -97,7 +108,9 @@ func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 		o.uint(annotationStrIID, uint64(module))
 		o.end(a)
 	}
-	w.withPause()
+	if own {
+		w.withPause()
+	}
 	o.end(ev)
 	o.done(at)
 }
@@ -115,6 +128,7 @@ func (w *writer) End(t stack.Time, depth int, _ *trace.Slice) {
 	w.withPause()
 	o.end(ev)
 	o.done(at)
+	w.taskLeave(t, depth)
 }
 
 // maxDepth is how many slices are stacked on one track. trace_processor takes

@@ -194,11 +194,11 @@ func (e *exporter) facts(w *diff.Waiting, lock *contend.Wait, out []view.Detail)
 const maxLanes = 256
 
 // locks writes what lies between threads: where waits led to, and the lanes.
-func (e *exporter) locks() {
-	if e.contention == nil || len(e.contention.Locks) == 0 {
-		return
-	}
+func (e *exporter) locks() (free uint64) {
 	id := uint64(firstSequence + 4*len(e.v.Threads)) // behind all of the threads
+	if e.contention == nil || len(e.contention.Locks) == 0 {
+		return id + 1
+	}
 	next := func(track, counter uint64) *sequence {
 		id++
 		return &sequence{out: e.out, track: track, extra: counter, base: e.base, id: id}
@@ -220,6 +220,7 @@ func (e *exporter) locks() {
 		e.child(kindWaiters, i, e.uuid(kindLock, i), "waiting for "+l.Name, "threads", "How many threads waited for it.", 1, false)
 		e.lane(l, next(e.uuid(kindLock, i), e.uuid(kindWaiters, i)), next(e.uuid(kindWaiters, i), 0))
 	}
+	return id + 1
 }
 
 // releases marks on the threads that held locks when they let go.

@@ -57,12 +57,32 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
+// State is s in the words that all runtimes share.
+func (s Status) State() stack.TaskState {
+	switch s {
+	case GoRunnable:
+		return stack.TaskRunnable
+	case GoRunning:
+		return stack.TaskRunning
+	case GoSyscall:
+		return stack.TaskCall
+	case GoWaiting, GoLeaked:
+		return stack.TaskWaiting
+	case GoDead, GoDeadExtra:
+		return stack.TaskDone
+	case GoPreempted:
+		return stack.TaskPreempted
+	}
+	return stack.TaskUnknown
+}
+
 // Goroutine is one goroutine at one moment.
 type Goroutine struct {
 	ID      uint64
 	Parent  uint64 // the goroutine that started it; 0: unknown (before 1.21)
 	Status  Status
 	Wait    string     // why it waits, in the runtime's words; "": it does not, or unknown
+	Reason  uint8      // the same as the runtime numbers it: see Census.Reasons
 	Since   stack.Time // it waits since; 0: unknown (the runtime notes it at a garbage collection)
 	Locked  bool       // to its thread, by runtime.LockOSThread
 	Thread  stack.TID  // that runs it, as the process itself sees it; 0: none
@@ -133,6 +153,10 @@ type Census struct {
 func (r *Runtime) NewCensus(mem io.ReaderAt) *Census {
 	return &Census{rt: r, mem: mem, f: fieldsOf(r.table.version, &r.layout)}
 }
+
+// Reasons are the runtime's words for what goroutines wait for, by number; nil
+// before Goroutines, or where they were not found.
+func (c *Census) Reasons() []string { return c.reasons }
 
 // Goroutines appends all goroutines that are not dead to buf, by number. What
 // changes meanwhile may be seen before or after; each goroutine is as it was
@@ -212,7 +236,8 @@ func (c *Census) goroutine(b []byte) Goroutine {
 	switch g.Status {
 	case GoWaiting, GoPreempted, GoLeaked:
 		g.Since = stack.Time(le(b, f.since))
-		if i := int(b[f.reason]); i < len(c.reasons) {
+		g.Reason = b[f.reason]
+		if i := int(g.Reason); i < len(c.reasons) {
 			g.Wait = c.reasons[i]
 		}
 	case GoSyscall:

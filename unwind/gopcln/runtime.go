@@ -464,6 +464,31 @@ func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
 	return id, s.lo, s.hi, ok
 }
 
+// Current is where the g of that goroutine is. g is 0 where the thread runs none;
+// ok is false where that could not be told.
+func (t *Thread) Current(mem rule.Words) (g uint64, ok bool) {
+	g, _, ok = t.current(mem)
+	return g, ok
+}
+
+// Task is the goroutine whose g is at addr, as it is in mem; ok is false where it
+// is not there. Its reason to wait is numbered as in Census.Reasons.
+func (t *Thread) Task(addr uint64, mem rule.Words) (task stack.Task, ok bool) {
+	// atomicstatus, stackLock, goid, schedlink, waitsince, waitreason: one after the
+	// other in 1.16 … 1.26.
+	id, ok0 := mem.Word(addr + t.layout.goid)
+	status, ok1 := mem.Word(addr + t.layout.goid - 8)
+	reason, ok2 := mem.Word(addr + t.layout.goid + 24)
+	if !ok0 || !ok1 || !ok2 || id == 0 {
+		return task, false
+	}
+	task = stack.Task{ID: id, State: Status(uint32(status) &^ scanBit).State()}
+	if task.State == stack.TaskWaiting {
+		task.Reason = uint8(reason)
+	}
+	return task, true
+}
+
 // locked is the goroutine that only this thread may run
 // (runtime.LockOSThread) and that waits to go on: its calls are the thread's
 // still. 0 where there is none.

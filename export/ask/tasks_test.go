@@ -1,0 +1,59 @@
+package ask
+
+import (
+	"context"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// TestTasks asks where a goroutine was that went from one thread to another.
+func TestTasks(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	look := func(th *exporttest.Thread, at int64, id uint64) {
+		th.Event(at, event.Task, event.TaskOf(stack.Task{ID: id, State: stack.TaskRunning}))
+		th.Look(exporttest.Look{At: at, State: stack.StateRunning, Stack: "main:1"})
+	}
+	x, y := b.Thread(11, "x"), b.Thread(12, "y")
+	look(x, 0, 7)
+	x.Event(20*ms, event.Parked, event.TaskOf(stack.Task{ID: 7, State: stack.TaskWaiting, Reason: 1}))
+	look(x, 20*ms, 0)
+	look(y, 0, 0)
+	look(y, 30*ms, 7)
+	look(y, 50*ms, 0)
+	rec := b.Finish(60 * ms)
+	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine", Reasons: []string{"", "chan receive"}}}
+	const question = "select thread, (ts)/1000000, dur/1000000, state, reason from task_spans s join tasks t on t.id = s.task where t.id = 7 order by ts"
+	d, err := Open(context.Background(), rec, view.Options{}, question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	rows, err := d.Rows(context.Background(), question)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rows.Close()
+	type row struct {
+		thread        any
+		ts, dur       int64
+		state, reason any
+	}
+	var got []row
+	for rows.Next() {
+		var r row
+		if err := rows.Scan(&r.thread, &r.ts, &r.dur, &r.state, &r.reason); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, r)
+	}
+	want := []row{{int64(0), 0, 20, "running", nil}, {nil, 20, 10, "waiting", "chan receive"}, {int64(1), 30, 20, "running", nil}}
+	if rows.Err() != nil || len(got) < 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
+		t.Errorf("%+v, want %+v (%v)", got, want, rows.Err())
+	}
+}

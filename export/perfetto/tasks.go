@@ -1,0 +1,162 @@
+package perfetto
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// maxTasks is how many tasks have a track: those that ran longest.
+const maxTasks = 1000
+
+// taskRun is a time in which a thread ran a task that has a track.
+type taskRun struct {
+	from, to stack.Time
+	track    uint64
+}
+
+// taskTracks describes the group of tracks of the runtime's tasks, one for each, and
+// finds out which thread had them when.
+func (e *exporter) taskTracks() {
+	if e.tasks = e.v.Tasks(); e.tasks == nil {
+		return
+	}
+	e.taskRuns = make([][]taskRun, len(e.v.Threads))
+	list := make([]*view.Task, len(e.tasks.List))
+	for i := range list {
+		list[i] = &e.tasks.List[i]
+	}
+	slices.SortStableFunc(list, func(a, b *view.Task) int { return cmp.Compare(b.Ran, a.Ran) })
+	about := "Each " + e.tasks.What + " with its calls, on whichever thread it ran, and what it waited for in between."
+	if n := len(list) - maxTasks; n > 0 {
+		list = list[:maxTasks]
+		about += fmt.Sprintf(" %d more ran less than these and have no track.", n)
+	}
+	if e.tasks.Lost > 0 {
+		about += fmt.Sprintf(" %d times on a thread are left out.", e.tasks.Lost)
+	}
+	e.child(kindTasks, 0, e.uuid(kindProcess, 0), e.tasks.What+"s", "", about, len(e.v.Threads)+1, false)
+	slices.SortFunc(list, func(a, b *view.Task) int { return cmp.Compare(a.ID, b.ID) })
+	for i, t := range list {
+		about := ""
+		if t.Parent != 0 {
+			about = fmt.Sprintf("Started by %s %d.", e.tasks.What, t.Parent)
+		}
+		e.child(kindTask, int(t.ID), e.uuid(kindTasks, 0), t.Label, "", about, i, false)
+		for _, s := range t.Spans {
+			if s.Thread >= 0 {
+				e.taskRuns[s.Thread] = append(e.taskRuns[s.Thread], taskRun{s.From, s.To, e.uuid(kindTask, int(t.ID))})
+			}
+		}
+	}
+	for i := range e.taskRuns {
+		slices.SortFunc(e.taskRuns[i], func(a, b taskRun) int { return cmp.Compare(a.from, b.from) })
+	}
+	e.taskShown = list
+}
+
+// taskWaits writes what tasks did while no thread had them. The reader puts events of
+// one time in the order of the file: these come behind those of the calls.
+func (e *exporter) taskWaits(id uint64) {
+	for _, t := range e.taskShown {
+		s := &sequence{out: e.out, id: id, track: e.uuid(kindTask, int(t.ID)), base: e.base}
+		in := newInterned(e.v)
+		for i := range t.Spans {
+			x := &t.Spans[i]
+			end := x.To
+			if i+1 < len(t.Spans) {
+				end-- // its calls begin then
+			}
+			if x.Thread >= 0 || end <= x.From {
+				continue
+			}
+			name := x.State.String()
+			if x.Reason != "" {
+				name += ": " + x.Reason
+			}
+			word := in.words(name)
+			in.annotation() // the category
+			at := s.begin(x.From, true)
+			in.take(e.out)
+			ev := e.out.open(packetTrackEvent)
+			e.out.uint(eventCategory, categoryWait)
+			e.out.uint(eventType, typeBegin)
+			e.out.uint(eventName, uint64(word))
+			e.out.end(ev)
+			e.out.done(at)
+			at = s.begin(end, false)
+			ev = e.out.open(packetTrackEvent)
+			e.out.uint(eventType, typeEnd)
+			e.out.end(ev)
+			e.out.done(at)
+		}
+		if s.begun {
+			id++
+		}
+	}
+}
+
+// taskSlices writes the calls of a thread once more on the tracks of the tasks that
+// it ran. Which frames are a task's is told by when they begin: a thread
+// leaves those of the one before in the same sample in which it has another.
+type taskSlices struct {
+	runs []taskRun // those of the thread still to come
+	on   taskRun   // the one that it runs; track 0: none
+	low  int       // frames of the thread's stack below this are not the task's
+	open int       // slices of the task that are open
+}
+
+// advance moves to t, at which depth frames are open on the thread.
+func (w *writer) taskAdvance(t stack.Time, depth int) {
+	s := &w.tasks
+	if s.on.track != 0 && t >= s.on.to {
+		for ; s.open > 0; s.open-- {
+			w.taskEnd(s.on.to)
+		}
+		s.on = taskRun{}
+	}
+	for len(s.runs) > 0 && s.runs[0].from <= t {
+		if s.on = (taskRun{}); s.runs[0].to > t {
+			s.on, s.low = s.runs[0], depth
+		}
+		s.runs = s.runs[1:]
+	}
+}
+
+// taskBegin has a slice that begins on the thread.
+func (w *writer) taskBegin(t stack.Time, depth int, x *trace.Slice) {
+	s := &w.tasks
+	w.taskAdvance(t, depth)
+	if s.on.track == 0 || s.open >= maxDepth {
+		return
+	}
+	s.open++
+	w.slice(t, x, s.on.track, false)
+}
+
+// taskLeave has one that ends; depth is its own.
+func (w *writer) taskLeave(t stack.Time, depth int) {
+	s := &w.tasks
+	w.taskAdvance(t, depth+1)
+	switch {
+	case depth < s.low:
+		s.low = depth // another's, or the thread's own
+	case s.open > 0 && depth-s.low < s.open:
+		s.open--
+		w.taskEnd(t)
+	}
+}
+
+func (w *writer) taskEnd(t stack.Time) {
+	o := w.e.out
+	at := w.slices.begin(t, false)
+	ev := o.open(packetTrackEvent)
+	o.uint(eventType, typeEnd)
+	o.uint(eventTrack, w.tasks.on.track)
+	o.end(ev)
+	o.done(at)
+}

@@ -1,0 +1,238 @@
+package view
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Tasks are the tasks of the target's runtime (goroutines) over the time of the
+// view: which thread ran each of them when, and what it did in between.
+type Tasks struct {
+	What string // "goroutine"
+	List []Task // by ID
+	Lost int    // stretches on a thread that found no room: MaxTaskSpans
+}
+
+// Task is one of them.
+type Task struct {
+	ID, Parent uint64
+	Label      string // "goroutine 17 main.worker", without control characters
+	Func       string // its first function; "" where that is not known
+	Ran        int64  // ns on threads
+	Spans      []TaskSpan
+}
+
+// TaskSpan is a time in which a task was on one thread, or on none. Those of a
+// task follow each other and do not overlap.
+type TaskSpan struct {
+	From, To stack.Time
+	Thread   int // index in View.Threads; -1: no thread of the view ran it
+	State    stack.TaskState
+	Reason   string // why it waited, in the runtime's words; "": not known
+}
+
+// MaxTaskSpans bounds the stretches on threads that are kept, of 40 bytes each.
+const MaxTaskSpans = 4 << 20
+
+// Tasks puts together what the recording tells of tasks; nil where it has none.
+func (v *View) Tasks() *Tasks {
+	if len(v.Rec.Tasks) == 0 {
+		return nil
+	}
+	g := &taskGatherer{v: v, looks: v.Rec.Tasks, of: map[uint64]*taskParts{}, end: v.End()}
+	for i := range v.Threads {
+		g.thread(&v.Threads[i])
+	}
+	for i := range g.looks {
+		g.look(&g.looks[i])
+	}
+	out := &Tasks{What: Text(g.looks[0].What, 64), Lost: g.lost}
+	ids := make([]uint64, 0, len(g.of))
+	for id := range g.of {
+		ids = append(ids, id)
+	}
+	slices.Sort(ids)
+	for _, id := range ids {
+		if t := g.task(id, out.What); len(t.Spans) > 0 {
+			out.List = append(out.List, t)
+		}
+	}
+	return out
+}
+
+// taskParts are what is known of a task: when threads had it, and what it did at
+// some moments in between.
+type taskParts struct {
+	on     []TaskSpan
+	facts  []taskFact
+	parent uint64
+	fn     string
+}
+
+type taskFact struct {
+	at     stack.Time
+	state  stack.TaskState
+	reason uint8
+	look   bool // seen in a look at all tasks
+}
+
+type taskGatherer struct {
+	v     *View
+	looks []trace.Tasks
+	of    map[uint64]*taskParts
+	spans int
+	lost  int
+	end   stack.Time
+}
+
+func (g *taskGatherer) parts(id uint64) *taskParts {
+	p := g.of[id]
+	if p == nil {
+		p = &taskParts{}
+		g.of[id] = p
+	}
+	return p
+}
+
+func (g *taskGatherer) reason(n uint8) string { return Text(g.looks[0].Reason(n), 64) }
+
+// thread takes in what a thread's events say of the tasks that it ran.
+func (g *taskGatherer) thread(th *Thread) {
+	var now stack.Task
+	var since, at stack.Time
+	end := func(t stack.Time) {
+		from, to := max(since, g.v.from), min(t, g.v.to)
+		if now.ID == 0 || to <= from {
+			return
+		}
+		if g.spans++; g.spans > MaxTaskSpans {
+			g.lost++
+			return
+		}
+		p := g.parts(now.ID)
+		p.on = append(p.on, TaskSpan{From: from, To: to, Thread: th.Index, State: now.State, Reason: g.reason(now.Reason)})
+	}
+	for e := range g.v.Rec.Events(th.Seq) {
+		switch e.Kind() {
+		case event.Enter, event.Sync: // a Sync's frames look back
+			continue
+		case event.Task:
+			next := event.TaskFields(e.Payload())
+			if next.ID != now.ID || (next.State == stack.TaskWaiting) != (now.State == stack.TaskWaiting) {
+				end(e.Time)
+				since = e.Time
+			}
+			now = next
+		case event.Parked:
+			if x := event.TaskFields(e.Payload()); x.ID != 0 && e.Time >= g.v.from && e.Time <= g.v.to {
+				p := g.parts(x.ID)
+				p.facts = append(p.facts, taskFact{at: e.Time, state: x.State, reason: x.Reason})
+			}
+		case event.Gap:
+			if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+				end(at)
+				now = stack.Task{}
+			}
+		case event.Mark:
+			if why := stack.Why(e.Payload()); why == stack.WhyGone || why == stack.WhyExec {
+				end(e.Time)
+				now = stack.Task{}
+			}
+		}
+		at = max(at, e.Time)
+	}
+	end(at)
+}
+
+// look takes in a look at all tasks.
+func (g *taskGatherer) look(l *trace.Tasks) {
+	if l.At < g.v.from || l.At > g.v.to {
+		return
+	}
+	for i := range l.List {
+		x := &l.List[i]
+		p := g.parts(x.ID)
+		p.facts = append(p.facts, taskFact{at: l.At, state: x.State, reason: x.Reason, look: true})
+		p.parent = cmp.Or(p.parent, x.Parent)
+		if p.fn == "" && x.Func != 0 {
+			fs := g.v.Names.Resolve(x.Func, l.At).Frames
+			p.fn = g.v.FuncName(fs[len(fs)-1].Func)
+		}
+		if p.fn == "" {
+			p.fn = Text(x.Name, MaxName)
+		}
+	}
+}
+
+// task makes a task's timeline.
+func (g *taskGatherer) task(id uint64, what string) Task {
+	p := g.of[id]
+	t := Task{ID: id, Parent: p.parent, Func: p.fn, Label: strings.TrimSpace(fmt.Sprintf("%s %d %s", what, id, p.fn))}
+	slices.SortStableFunc(p.on, func(a, b TaskSpan) int { return cmp.Compare(a.From, b.From) })
+	slices.SortStableFunc(p.facts, func(a, b taskFact) int { return cmp.Compare(a.at, b.at) })
+	// A thread is seen to have left a task at its next sample only, which may be
+	// after another one has it.
+	for i := range p.on {
+		if i+1 < len(p.on) {
+			p.on[i].To = min(p.on[i].To, p.on[i+1].From)
+		}
+		t.Ran += int64(p.on[i].To - p.on[i].From)
+	}
+	p.on = slices.DeleteFunc(p.on, func(s TaskSpan) bool { return s.To <= s.From })
+	facts := p.facts
+	off := func(from, to stack.Time, open bool) { // it was on no thread then
+		var in []taskFact
+		for len(facts) > 0 && facts[0].at <= to {
+			if f := facts[0]; f.at >= from && f.state != stack.TaskRunning && f.state != stack.TaskCall && f.state != stack.TaskUnknown {
+				in = append(in, f)
+			}
+			facts = facts[1:]
+		}
+		for i, f := range in {
+			end := to
+			if i+1 < len(in) {
+				end = in[i+1].at
+			} else if open && !f.look && len(t.Spans) > 0 && f.state == stack.TaskDone {
+				return // it has ended
+			}
+			begin := f.at
+			if i == 0 {
+				begin = from
+			}
+			if n := len(t.Spans) - 1; n >= 0 && t.Spans[n].Thread < 0 && t.Spans[n].To == begin && t.Spans[n].State == f.state && t.Spans[n].Reason == g.reason(f.reason) {
+				t.Spans[n].To = end
+			} else if end > begin && f.state != stack.TaskDone {
+				t.Spans = append(t.Spans, TaskSpan{From: begin, To: end, Thread: -1, State: f.state, Reason: g.reason(f.reason)})
+			}
+		}
+	}
+	at := stack.Time(0)
+	for _, s := range p.on {
+		if at == 0 { // where it was before a thread had it is known from a look on
+			if len(facts) > 0 && facts[0].at < s.From {
+				off(facts[0].at, s.From, false)
+			}
+		} else if s.From > at {
+			off(at, s.From, false)
+		}
+		t.Spans = append(t.Spans, s)
+		at = s.To
+	}
+	if n := len(facts); n > 0 {
+		last := max(facts[n-1].at, at)
+		if !facts[n-1].look { // what it was left at goes on
+			last = g.end
+		}
+		if at == 0 {
+			at = facts[0].at
+		}
+		off(at, last, true)
+	}
+	return t
+}

@@ -1,0 +1,184 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// goTurn is a time in which a goroutine surely had a thread.
+type goTurn struct {
+	tid      stack.TID
+	id       uint64
+	from, to stack.Time
+}
+
+func turnsOf(t *testing.T, path string) map[stack.TID][]goTurn {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := map[stack.TID][]goTurn{}
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var x goTurn
+		if n, _ := fmt.Sscan(sc.Text(), &x.tid, &x.id, &x.from, &x.to); n != 4 {
+			t.Fatalf("%q", sc.Text())
+		}
+		all[x.tid] = append(all[x.tid], x)
+	}
+	for _, x := range all {
+		slices.SortFunc(x, func(a, b goTurn) int { return int(a.from - b.from) })
+	}
+	return all
+}
+
+// at is the goroutine that surely had the thread at that time; 0: nobody knows.
+func at(turns []goTurn, when stack.Time) uint64 {
+	i, _ := slices.BinarySearchFunc(turns, when, func(x goTurn, t stack.Time) int {
+		if x.to <= t {
+			return -1
+		}
+		return 1
+	})
+	if i == len(turns) || when <= turns[i].from {
+		return 0
+	}
+	return turns[i].id
+}
+
+// around are the turns next to a time.
+func around(turns []goTurn, when stack.Time) string {
+	var out []string
+	for _, x := range turns {
+		if x.to > when-10_000_000 && x.from < when+10_000_000 {
+			out = append(out, fmt.Sprintf("%d from %d to %d µs", x.id, (x.from-when)/1000, (x.to-when)/1000))
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestTaskTruth holds which goroutine each sample says that a thread runs against the
+// program's own log.
+func TestTaskTruth(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds, least := "2", 300
+	if os.Getenv("SLIVER_LONG") != "" {
+		seconds, least = "150", 100_000
+	}
+	variants := []string{"default", "stripped", "external"}
+	looks := 0
+	for _, variant := range variants {
+		t.Run(variant, func(t *testing.T) {
+			log := filepath.Join(t.TempDir(), "log")
+			p := testprog.Start(t, testprog.Build(t, "go/ids", variant), "-log", log, "-seconds", seconds)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			turns := turnsOf(t, log)
+			n, none, wrong := 0, 0, 0
+			for i := range rec.Threads {
+				th := &rec.Threads[i]
+				var now stack.Task
+				check := func(at0 stack.Time) {
+					want := at(turns[th.TID], at0)
+					if want == 0 {
+						return
+					}
+					if now.ID == 0 {
+						none++
+						return
+					}
+					if n++; want != now.ID {
+						if wrong++; wrong < 10 {
+							t.Errorf("TID %d at %d: goroutine %d, want %d: %s", th.TID, at0, now.ID, want, around(turns[th.TID], at0))
+						}
+					}
+				}
+				for e := range rec.Events(th.Seq) {
+					switch e.Kind() {
+					case event.Task:
+						now = event.TaskFields(e.Payload())
+					case event.Seen:
+						check(e.Time)
+					}
+				}
+			}
+			looks += n
+			t.Logf("%d looks at threads that ran a known goroutine, %d wrong, %d could not tell", n, wrong, none)
+			if none*100 > n {
+				t.Errorf("%d of %d looks could not tell the goroutine", none, n)
+			}
+			checkTracks(t, rec, turns)
+		})
+	}
+	if looks < least {
+		t.Errorf("%d looks at threads that ran a known goroutine, want %d", looks, least)
+	}
+}
+
+// checkTracks: the view by goroutine has each turn on the goroutine's own track.
+func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTurn) {
+	t.Helper()
+	v := view.New(rec, view.Options{})
+	tasks := v.Tasks()
+	if tasks == nil || tasks.What != "goroutine" || len(rec.Tasks) < 2 {
+		t.Fatalf("tasks %+v of %d looks", tasks, len(rec.Tasks))
+	}
+	by := map[uint64]*view.Task{}
+	idle := 0
+	for i := range tasks.List {
+		x := &tasks.List[i]
+		by[x.ID] = x
+		last := stack.Time(0)
+		for _, s := range x.Spans {
+			if s.From < last || s.To <= s.From {
+				t.Fatalf("%s: spans %+v", x.Label, x.Spans)
+			}
+			last = s.To
+		}
+		if len(x.Spans) == 1 && x.Spans[0].Thread < 0 && x.Spans[0].Reason == "chan receive" && strings.Contains(x.Func, "main.main.func1") &&
+			x.Spans[0].To-x.Spans[0].From > stack.Time(time.Second) {
+			idle++
+		}
+	}
+	if idle != 100 {
+		t.Errorf("%d goroutines wait from beginning to end at a channel, want 100", idle)
+	}
+	seen, all := 0, 0
+	for tid, ts := range turns {
+		for _, x := range ts {
+			all++
+			task := by[x.id]
+			if task == nil {
+				continue
+			}
+			mid := (x.from + x.to) / 2
+			for _, s := range task.Spans {
+				if s.From <= mid && mid < s.To && s.Thread >= 0 && v.Threads[s.Thread].TID == tid {
+					seen++
+					break
+				}
+			}
+		}
+	}
+	if seen*100 < all*80 {
+		t.Errorf("%d of %d turns are on their goroutine's track", seen, all)
+	}
+	t.Logf("%d of %d turns of 3 ms are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
+}
