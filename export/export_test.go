@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"sort"
 	"strings"
 	"syscall"
@@ -202,4 +203,54 @@ func TestCheck(t *testing.T) {
 	if _, err := Write(output(t, "/dev/full", "perfetto"), exporttest.Sample(t), Options{}); !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("full: %v", err)
 	}
+}
+
+// The tests that docs/formats.md names are there.
+func TestDocs(t *testing.T) {
+	doc, err := os.ReadFile("../docs/formats.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := 0
+	for _, cell := range regexp.MustCompile("`([a-z/]+(?:`, `[a-z/]+)*): (Fuzz[A-Za-z, ]+)`").FindAllStringSubmatch(string(doc), -1) {
+		for _, pkg := range strings.Split(cell[1], "`, `") {
+			for _, name := range strings.Split(cell[2], ", ") {
+				if !declares(t, filepath.Join("..", pkg), regexp.MustCompile("(?m)^func "+name+"\\(")) {
+					t.Errorf("%s has no %s", pkg, name)
+				}
+				found++
+			}
+		}
+	}
+	for _, line := range strings.Split(string(doc), "\n") {
+		for _, run := range regexp.MustCompile("`(?:SLIVER_LONG=1 go test )?(\\./[^`]*) -run '?([^`']*)'?`").FindAllStringSubmatch(line, -1) {
+			pattern := regexp.MustCompile(`(?m)^func Test[A-Za-z0-9]*(` + strings.ReplaceAll(strings.ReplaceAll(run[2], `\|`, "|"), "Test", "") + ")")
+			for _, pkg := range strings.Fields(run[1]) {
+				if !declares(t, filepath.Join("..", pkg), pattern) {
+					t.Errorf("%s has no test %s", pkg, run[2])
+				}
+				found++
+			}
+		}
+	}
+	if found < 40 {
+		t.Errorf("only %d tests found", found)
+	}
+}
+
+func declares(t *testing.T, dir string, what *regexp.Regexp) bool {
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if what.Match(b) {
+			return true
+		}
+	}
+	return false
 }

@@ -324,6 +324,23 @@ func TestMs(t *testing.T) {
 	}
 }
 
+// The file as it is: a table to a line.
+func TestGolden(t *testing.T) {
+	var b bytes.Buffer
+	if err := Write(&b, exporttest.Sample(t), view.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	z, err := gzip.NewReader(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil || !json.Valid(text) {
+		t.Fatalf("%v: %.300s", err, text)
+	}
+	exporttest.Golden(t, "sample.json", strings.ReplaceAll(string(text), "},\"", "},\n\""))
+}
+
 func FuzzWrite(f *testing.F) {
 	exporttest.FuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) { export(t, exporttest.Raw(t, data), view.Options{}) })
