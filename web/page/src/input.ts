@@ -13,6 +13,10 @@ export function pointers(v: Timeline): void {
   let pinch = { d: 1, x: 0 };
   let speed = 0; // px/ms, for letting go while moving
   let at = 0;
+  // The last click and the one before: the panel that the first opens moves what
+  // lies below the pointer, and a double-click is meant for what was there first.
+  let last = { at: -1e9, x: 0, y: 0, t0: 0, t1: -1 };
+  let first = last;
 
   const local = (c: HTMLElement, e: { clientX: number; clientY: number }): { x: number; y: number } => {
     const r = c.getBoundingClientRect();
@@ -112,7 +116,13 @@ export function pointers(v: Timeline): void {
     if (!moved && e.type === 'pointerup') {
       if (c === axis) v.onRange(null, true);
       else {
+        first = last;
+        if (e.timeStamp - last.at < 500 && Math.hypot(e.clientX - last.x, e.clientY - last.y) < 6) {
+          mode = 'none';
+          return;
+        }
         const h = v.hit(p.x, p.y);
+        last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i] : 0, t1: h ? Math.min(h.row.end[h.i], v.model.edge()) : -1 };
         if (!h && v.range && !v.selectMode) v.onRange(null, true);
         v.onSelect(h);
       }
@@ -125,12 +135,10 @@ export function pointers(v: Timeline): void {
     c.addEventListener('pointercancel', (e) => end(c, e));
   }
 
-  calls.addEventListener('dblclick', (e) => {
-    const p = local(calls, e);
-    const h = v.hit(p.x, p.y);
-    if (!h) return;
-    const a = h.row.start[h.i];
-    const b = Math.min(h.row.end[h.i], v.model.edge());
+  calls.addEventListener('dblclick', () => {
+    const a = first.t0;
+    const b = first.t1;
+    if (b < a) return;
     const pad = Math.max((b - a) * 0.05, 25);
     v.setFollow(false);
     v.show(a - pad, b + pad);
