@@ -329,6 +329,8 @@ func (r *Runtime) compiled(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 	}
 	if exact {
 		depth = r.entered(s, b, depth)
+	} else {
+		sp += r.arguments(pc)
 	}
 	r.scopes(s, b, pc, exact)
 	cfa := sp + depth + 8
@@ -344,6 +346,23 @@ func (r *Runtime) compiled(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 	}
 	s.only(ra, cfa)
 	return out, stack.ReasonNone
+}
+
+// arguments is how much was pushed for the call that returns to pc, in bytes, by what is
+// taken back there: C1's code does that for a test of types.
+func (r *Runtime) arguments(pc uint64) (n uint64) {
+	var code [4]byte
+	if read(r.mem, code[:], pc) != nil {
+		return 0
+	}
+	const pop, popRBP = 0x58, 0x5d // with the register in the lowest three bits
+	for _, c := range code {
+		if c&^7 != pop || c == popRBP {
+			break
+		}
+		n += 8
+	}
+	return n
 }
 
 // entered tells how far above the stack pointer the return address is, where code of a
@@ -491,13 +510,17 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 		}
 	}
 	if s.has(rbp) && fp >= sp && fp-sp < maxStubFrame {
-		if ra, ok := ret(fp + slotReturn); ok {
+		at := fp + slotReturn
+		if v, ok := s.Words.Word(at); ok && v == ^uint64(0) {
+			at += 8 // the barrier at a method's entry has a place of its own below
+		}
+		if ra, ok := ret(at); ok {
 			// A stub without a frame stands above this one.
 			if near, ok := ret(sp); ok && s.Exact && fp != sp {
 				return done(sp+8, near, stack.TrustScan)
 			}
 			s.restore(rbp, fp)
-			return done(fp+16, ra, stack.TrustFP)
+			return done(at+8, ra, stack.TrustFP)
 		}
 	}
 	for i := range uint64(maxScan) {
