@@ -19,6 +19,9 @@ import (
 // ErrInUse says that the recorder of a ring file is running.
 var ErrInUse = errors.New("its recorder is running")
 
+// letGo is how long it may take until what a killed recorder left running has ended.
+const letGo = time.Second
+
 // Recover writes what a killed recorder left in the ring file at path as d
 // says; the file stays. Names come from this machine's files, if they are those
 // that were mapped, as o says; what was captured is the ring file's.
@@ -33,7 +36,7 @@ func Recover(path string, d Dump, o naming.Options) (*Dumped, *trace.Process, er
 	if err == nil && !fi.Mode().IsRegular() {
 		err = errors.New("it is not a regular file")
 	}
-	if err == nil && ringfile.InUse(f) {
+	if err == nil && ringfile.StaysInUse(f, begin.Add(letGo)) {
 		err = ErrInUse
 	}
 	var im *ringfile.Image

@@ -312,6 +312,10 @@ func (w *Watcher) tell(ctx context.Context, d control.Dump, ts []trace.Trigger) 
 	})
 }
 
+// letGo is how long the start waits, in all, for ring files whose recorders may just
+// have been killed: what they left running holds their files for a moment.
+const letGo = 300 * time.Millisecond
+
 // recoverLeft turns what killed recorders of the user left into dumps, and
 // removes their ring files.
 func (w *Watcher) recoverLeft() {
@@ -322,12 +326,13 @@ func (w *Watcher) recoverLeft() {
 	if err != nil {
 		return
 	}
+	until := time.Now().Add(letGo)
 	for _, path := range paths {
 		f, err := os.Open(path)
 		if err != nil {
 			continue
 		}
-		used := ringfile.InUse(f)
+		used := ringfile.StaysInUse(f, until)
 		f.Close()
 		if used {
 			continue

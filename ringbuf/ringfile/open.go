@@ -49,6 +49,19 @@ func InUse(f *os.File) bool {
 	return false
 }
 
+// StaysInUse is InUse of a file whose program may just have been killed: what that has
+// left running, a stopper that sleeps until its next look, holds its files as well. It
+// waits for that, at most until a time.
+func StaysInUse(f *os.File, until time.Time) bool {
+	for InUse(f) {
+		if time.Now().After(until) {
+			return true
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	return false
+}
+
 // maxLog bounds what is read of a log.
 const maxLog = 1 << 30
 
