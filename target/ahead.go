@@ -180,7 +180,8 @@ func (tr *Tracer) window(n, stack int) *Window {
 
 // foresee plans a stop, and reports whether the window has room for it.
 func (w *Window) foresee(it *AheadItem) bool {
-	w.Spans, w.StackLow, w.StackHigh, w.StackDefault, w.Deadline = it.Spans, it.StackLow, it.StackHigh, it.StackDefault, it.Deadline
+	w.own = append(w.own[:0], it.Spans...)
+	w.Spans, w.StackLow, w.StackHigh, w.StackDefault, w.Deadline = w.own, it.StackLow, it.StackHigh, it.StackDefault, it.Deadline
 	w.reset()
 	w.raw.before = noCall
 	w.raw.wantTLS, w.raw.gotTLS = !it.Thread.hasTLS, false

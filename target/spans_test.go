@@ -49,3 +49,17 @@ func TestReadSpans(t *testing.T) {
 		t.Errorf("of nothing %d bytes", n)
 	}
 }
+
+// What a stop is to copy stays as it was planned: it may come when whoever planned it
+// makes the next plan.
+func TestForeseenSpans(t *testing.T) {
+	it := AheadItem{Thread: &Thread{}, Spans: []stack.Span{{Addr: 0x1000, Len: 8}}}
+	w := newWindow(DefaultStack, maxAheadSpans)
+	if !w.foresee(&it) {
+		t.Fatal("there is no room")
+	}
+	it.Spans[0] = stack.Span{Addr: 0x2000, Len: 16}
+	if w.Spans[0] != (stack.Span{Addr: 0x1000, Len: 8}) {
+		t.Errorf("it copies %v", w.Spans)
+	}
+}

@@ -2,12 +2,13 @@ package target
 
 import (
 	"fmt"
-	"github.com/sliverprof/sliver/stack"
 	"os"
 	"sync/atomic"
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // A stop may have cut a system call short, and until the tracer has put that

@@ -53,6 +53,7 @@ type Window struct {
 	buf   []byte
 	max   int               // bytes of stack that fit
 	spans int               // of small blocks
+	own   []stack.Span      // Spans of a stop that was foreseen: whose they were may write to theirs before it comes
 	off   [MaxSpans + 2]int // where each block begins in buf, the stack being the last one
 	got   [MaxSpans + 1]int // bytes of each block that were read
 	n     int               // small blocks of this sample

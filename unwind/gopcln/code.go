@@ -3,8 +3,9 @@ package gopcln
 import (
 	"encoding/binary"
 
-	"github.com/sliverprof/sliver/unwind/rule"
 	"golang.org/x/arch/x86/x86asm"
+
+	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // maxCode bounds how much of an assembly function is read for where it saves
