@@ -123,7 +123,10 @@ func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 			b.WriteString("??")
 		}
 		if f.File != "" {
-			fmt.Fprintf(b, " at %s:%d", plain(f.File), f.Line)
+			b.WriteString(" at " + plain(f.File))
+			if f.Line > 0 { // a native method of Java has none
+				fmt.Fprintf(b, ":%d", f.Line)
+			}
 		}
 		switch f.Kind {
 		case stack.KindPython:
