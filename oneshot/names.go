@@ -180,14 +180,15 @@ func (n *names) resolve() (problems []string) {
 		defer mu.Unlock()
 		problems = append(problems, fmt.Sprintf(format, args...))
 	}
+	for _, m := range n.mods { // before anything runs beside it
+		if len(m.asked) > 0 && len(m.segs) == 0 {
+			n.jit(m)
+		}
+	}
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, m := range n.mods {
-		if len(m.asked) == 0 {
-			continue
-		}
-		if len(m.segs) == 0 {
-			n.jit(m)
+		if len(m.asked) == 0 || len(m.segs) == 0 {
 			continue
 		}
 		wg.Add(1)
