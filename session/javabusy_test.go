@@ -57,6 +57,9 @@ func TestJavaBusy(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, v := range []string{"java17", "java21", "java25"} {
+		if testing.Short() && v != "java17" {
+			continue
+		}
 		for _, flags := range ways {
 			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
 				args := append(flags, "-Xmx128m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Work"), "Work")
