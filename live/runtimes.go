@@ -44,14 +44,16 @@ type seeker struct {
 	// the process has it (found; also where they do already). again: it is there and
 	// not ready. It is called again when code was mapped, whatever it said.
 	seek func(table *managed.Table) (found, again bool, err error)
+	// slow: to look takes longer than the first sample may wait. It knows of no threads.
+	slow bool
 }
 
 // seekers are the kinds that there are.
 func (t *Target) seekers() []seeker {
 	return []seeker{
-		{managed.Python, t.seekPython},
-		{managed.JS, t.seekV8},
-		{managed.Java, t.seekJVM},
+		{managed.Python, t.seekPython, false},
+		{managed.JS, t.seekV8, true},
+		{managed.Java, t.seekJVM, false},
 	}
 }
 
@@ -72,13 +74,20 @@ func (t *Target) FollowRuntimes(take func(trace.Captured)) *Runtimes {
 	for _, s := range t.seekers() {
 		r.of = append(r.of, &followed{seeker: s, table: managed.NewTable(s.rng, r.fresh)})
 	}
-	go r.run(r.look())
+	again := r.look(false)
+	go func() {
+		again = r.look(true) || again
+		r.run(again)
+	}()
 	return r
 }
 
 // FindRuntimes looks once for the runtimes that are there, for what Info says of threads.
 func (t *Target) FindRuntimes() {
 	for _, s := range t.seekers() {
+		if s.slow {
+			continue
+		}
 		_, _, _ = s.seek(managed.NewTable(s.rng, nil)) // without it threads have the kernel's names
 	}
 }
@@ -98,10 +107,10 @@ func (r *Runtimes) run(again bool) {
 			return
 		case <-r.t.changed:
 			wait = startEach
-			again = r.look()
+			again = r.seek()
 		case <-later:
 			wait = min(2*wait, startMost)
-			again = r.look()
+			again = r.seek()
 		case <-r.fresh:
 			gather = time.After(tellEach)
 		}
@@ -116,9 +125,18 @@ func (r *Runtimes) run(again bool) {
 	}
 }
 
-// look seeks the runtimes that were not found yet.
-func (r *Runtimes) look() (again bool) {
+// seek looks for all that were not found yet.
+func (r *Runtimes) seek() (again bool) {
+	again = r.look(false)
+	return r.look(true) || again
+}
+
+// look seeks the slow ones of these, or the others.
+func (r *Runtimes) look(slow bool) (again bool) {
 	for _, f := range r.of {
+		if f.slow != slow {
+			continue
+		}
 		found, more, err := f.seek(f.table)
 		r.mu.Lock()
 		f.problem = err
@@ -197,7 +215,7 @@ func (r *Runtimes) Close() {
 	r.once.Do(func() {
 		close(r.stop)
 		<-r.done
-		r.look() // what is a problem by now
+		r.seek() // what is a problem by now
 		r.Tell()
 	})
 }

@@ -40,7 +40,8 @@ func TestNodeFresh(t *testing.T) {
 			out := filepath.Join(t.TempDir(), "ran")
 			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "fresh.js"), seconds, "2", out)
 			p.Ready()
-			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
+				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
 				p.Go()
 				p.Done()
 			})
@@ -105,10 +106,13 @@ func TestNodeBusy(t *testing.T) {
 			}
 			p := testprog.Start(t, testprog.Tool(t, v), append([]string{nodeTarget(t, "busy.js")}, ways...)...)
 			p.Ready()
-			p.Go()
-			p.Line("busy")
 			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+			rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
+				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+				p.Go()
+				p.Line("busy")
+				await(t, "samples", func() bool { return stopped(s.Status().Total) > want })
+			})
 			total := rec.Stats.Total()
 			m := &made{n: trace.NewNames(rec), under: map[string]int{}}
 			for i := range rec.Threads {
