@@ -248,7 +248,7 @@ func (g *group) round(now stack.Time) {
 	byClock := g.dozeOn(slept)
 	var was dozed
 	known := false
-	if !byClock && g.dozing.rest == 0 {
+	if !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep { // else nobody is to doze
 		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
 	}
 	// Those that sleep come in turn: the round goes on where time was up in the
