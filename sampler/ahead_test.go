@@ -69,13 +69,35 @@ func (tr *foreseer) Taken(n int, v *View) { *v = tr.views[n] }
 // began to run within the last 10 ms, and still runs, it has nothing yet.
 func (tr *foreseer) clock() (sum int64) {
 	for _, th := range tr.f.threads {
-		c, running, _ := th.at(tr.now)
-		if before, ran, _ := th.at(tr.now - 10*ms); running && !ran {
-			c = before
-		}
-		sum += c.CPU
+		sum += th.knownCPU(tr.now)
 	}
 	return sum
+}
+
+// knownCPU is a thread's part of that.
+func (t *fakeThread) knownCPU(now stack.Time) int64 {
+	c, running, _ := t.at(now)
+	if before, ran, _ := t.at(now - 10*ms); running && !ran {
+		c = before
+	}
+	return c.CPU
+}
+
+// holdTrue holds samples against what the thread did: at the time of each that says so
+// it slept, and had not run since the one before.
+func holdTrue(t *testing.T, seed uint64, th *fakeThread, samples []stack.Sample) {
+	t.Helper()
+	last := stack.Time(0)
+	for i, x := range samples {
+		c, running, _ := th.at(x.Time)
+		if x.Time <= last {
+			t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
+		}
+		last = x.Time
+		if x.Way == stack.WayUnrun && (running || c.Switches != x.Switches) {
+			t.Fatalf("seed %d: thread %d: at %v it is said not to have run", seed, th.tid, time.Duration(x.Time))
+		}
+	}
 }
 
 // turns is a thread that runs from times with an odd index to the next one, and
@@ -216,17 +238,7 @@ func TestAheadByClock(t *testing.T) {
 			t.Errorf("seed %d: ahead for %d ticks only", seed, went)
 		}
 		for _, th := range f.threads {
-			last := stack.Time(0)
-			for i, x := range sinks[th.tid].samples {
-				c, running, _ := th.at(x.Time)
-				if x.Time <= last {
-					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
-				}
-				last = x.Time
-				if x.Way == stack.WayUnrun && (running || c.Switches != x.Switches) {
-					t.Fatalf("seed %d: thread %d: at %v it is said not to have run", seed, th.tid, time.Duration(x.Time))
-				}
-			}
+			holdTrue(t, seed, th, sinks[th.tid].samples)
 			a := accounts[th.tid]
 			ticks := int64(until) / int64(cfg.Interval)
 			if got := int64(a.Samples + a.Late); got < ticks || got > ticks+3 { // it ends some ticks late

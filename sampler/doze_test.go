@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// RestCPU is what the kernel knows: see foreseer.clock.
+// RestCPU is what the kernel knows: see fakeThread.knownCPU.
 func (f *fakeTarget) RestCPU(but []Thread) (sum int64, ok bool) {
 	if !f.doze {
 		return 0, false
@@ -19,11 +19,7 @@ func (f *fakeTarget) RestCPU(but []Thread) (sum int64, ok bool) {
 		if slices.Contains(but, Thread(th)) {
 			continue
 		}
-		c, running, _ := th.at(th.tr.now)
-		if before, ran, _ := th.at(th.tr.now - 10*ms); running && !ran {
-			c = before
-		}
-		sum += c.CPU
+		sum += th.knownCPU(th.tr.now)
 	}
 	return sum, true
 }
@@ -70,17 +66,7 @@ func TestDoze(t *testing.T) {
 			t.Errorf("seed %d: the clock was asked in %d of %d ticks", seed, f.asked, ticks)
 		}
 		for _, th := range f.threads {
-			last := stack.Time(0)
-			for i, x := range sinks[th.tid].samples {
-				c, running, _ := th.at(x.Time)
-				if x.Time <= last {
-					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
-				}
-				last = x.Time
-				if x.Way == stack.WayUnrun && (running || c.Switches != x.Switches) {
-					t.Fatalf("seed %d: thread %d: at %v it is said not to have run", seed, th.tid, time.Duration(x.Time))
-				}
-			}
+			holdTrue(t, seed, th, sinks[th.tid].samples)
 			a := accounts[th.tid]
 			if got := int64(a.Samples + a.Late); got < ticks-1 || got > ticks+3 {
 				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
