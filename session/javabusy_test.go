@@ -21,17 +21,23 @@ type methods struct {
 	names []string
 	java  int
 	alone map[string]int
+	first string // the first stack with one, outermost first
+	open  bool   // first is still being told
 }
 
 func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
 	kind, name := s.Loc.Word.Kind(), m.n.Func(&s.Frame).Name
 	m.kinds, m.names = append(m.kinds[:depth], kind), append(m.names[:depth], name)
+	if m.open = m.open && depth > 0; m.open {
+		m.first = strings.Join(m.names, " > ")
+	}
 	if kind != stack.KindJava {
 		return
 	}
 	m.java++
 	if depth == 0 {
 		m.alone["nothing"]++
+		m.open, m.first = m.first == "", name
 		return
 	}
 	// Java is called by Java, by the call stub, and by code that is made beside it.
@@ -52,9 +58,22 @@ func TestJavaBusy(t *testing.T) {
 		want = 20000
 		ways = append(ways, []string{"-Xint"}, []string{"-Xcomp"}, []string{"-XX:+UseZGC"}, []string{"-XX:TieredStopAtLevel=1"})
 	}
+	if testing.Short() { // one Java only
+		want *= 2
+	}
 	sel, err := sampler.ParseSelection("recursion,sorting,maps,copying,objects")
 	if err != nil {
 		t.Fatal(err)
+	}
+	// Of few samples, four with a gap would be chance: those of short recordings are
+	// counted together.
+	var all, gaps uint64
+	var where string
+	gapless := func() {
+		if gaps*1000 > all {
+			t.Errorf("%d of %d samples have gaps%s", gaps, all, where)
+		}
+		all, gaps, where = 0, 0, ""
 	}
 	for _, v := range []string{"java17", "java21", "java25"} {
 		if testing.Short() && v != "java17" {
@@ -72,11 +91,13 @@ func TestJavaBusy(t *testing.T) {
 				for i := range rec.Threads {
 					rec.Replay(rec.Threads[i].Seq, m.n, m)
 				}
-				if total.Truncated*1000 > total.Samples {
-					t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Samples, errorFrames(rec))
+				all, gaps = all+total.Samples, gaps+total.Truncated
+				where += errorFrames(rec)
+				if want >= 20000 {
+					gapless()
 				}
 				if m.java < 1000 || len(m.alone) > 0 {
-					t.Errorf("%d slices of Java, and some on %v", m.java, m.alone)
+					t.Errorf("%d slices of Java, and some on %v: %s", m.java, m.alone, m.first)
 				}
 				per := float64(total.Stops) / float64(stopped(total))
 				t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps%s; %d slices of Java; pauses %v mean, walks %v", total.Samples, stopped(total), per,
@@ -87,4 +108,5 @@ func TestJavaBusy(t *testing.T) {
 			})
 		}
 	}
+	gapless()
 }

@@ -356,11 +356,11 @@ type errorLog struct {
 
 func (l *errorLog) Begin(_ stack.Time, depth int, s *trace.Slice) {
 	l.stack = append(l.stack[:depth], l.n.Func(&s.Frame).Name)
-	l.bad = strings.HasPrefix(l.stack[0], "[")
+	l.bad = l.bad || s.Loc.Word.Kind() == stack.KindError
 }
 
 func (l *errorLog) End(_ stack.Time, depth int, _ *trace.Slice) {
-	if l.bad && depth == len(l.stack)-1 && depth > 0 {
+	if l.bad && depth == len(l.stack)-1 {
 		l.count[strings.Join(l.stack, " > ")]++
 		l.bad = false
 	}

@@ -62,6 +62,9 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		return stop(stack.ReasonLoop)
 	}
 	if s.pc == 0 {
+		if e.op == opJava { // Java has a caller always: this was not the return address
+			return stop(stack.ReasonCorrupt)
+		}
 		return step{end: true}
 	}
 	return s
