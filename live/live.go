@@ -336,7 +336,8 @@ func (t *tracer) more() []stack.Span {
 // show has the view show what a window holds.
 func (t *tracer) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
-	v.Asked, v.Stopped, v.Resumed, v.Restarted, v.Group = w.Asked, w.Stopped, w.Resumed, w.Restarted, w.Group
+	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
+	v.Restarted, v.Group = w.Restarted, w.Group
 	t.blocks(w, v)
 }
 

@@ -84,9 +84,10 @@ func (g *group) arrived(th *thread) {
 	v := &g.view
 	ticks := th.coming
 	th.coming = nil
-	// It stood there since it was asked: that is when the sample was.
+	// It stood there since the request: that is when the sample was. Before, who asked
+	// may have waited for a CPU, too, with the clock read and the thread running.
 	stopped := v.Stopped
-	v.Stopped = v.Asked
+	v.Stopped = v.Halted
 	c := g.walkTaken(th)
 	if th.again(g.sample.Reason, 1) {
 		th.coming = ticks // another copy would be of another time

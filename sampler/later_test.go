@@ -16,6 +16,7 @@ type queuer struct {
 	*fakeTracer
 	coming map[*fakeThread]View
 	free   bool
+	r      *rand.Rand
 }
 
 func (tr *queuer) Stop(t Thread, v *View) error {
@@ -23,15 +24,22 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 	if _, ok := tr.coming[th]; ok {
 		return ErrTimeout
 	}
-	c, running, _ := th.at(tr.now)
+	// It may be held up itself: the clock is read, and the thread runs on.
+	asked := tr.now
+	held := tr.now + stack.Time(tr.r.Int64N(int64(ms)))
+	c, running, _ := th.at(held)
+	if running || tr.r.IntN(4) > 0 {
+		held = tr.now
+		c, running, _ = th.at(held)
+	}
+	tr.now = held
 	if running {
 		err := tr.fakeTracer.Stop(t, v)
 		v.Counters = c
 		return err
 	}
-	asked := tr.now
+	tr.coming[th] = View{Asked: asked, Halted: tr.now, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
 	tr.now += stack.Time(v.Deadline)
-	tr.coming[th] = View{Asked: asked, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
 	return ErrLater
 }
 
@@ -42,12 +50,12 @@ func (tr *queuer) Arrived(v *View) (Thread, bool) {
 		}
 		delete(tr.coming, th)
 		// It stopped at the moment when it had a CPU.
-		after := sort.Search(int(tr.now-x.Asked), func(ns int) bool {
-			c, _, _ := th.at(x.Asked + stack.Time(ns))
+		after := sort.Search(int(tr.now-x.Halted), func(ns int) bool {
+			c, _, _ := th.at(x.Halted + stack.Time(ns))
 			return c.Switches != x.Counters.Switches
 		})
 		*v = x
-		v.Stopped = x.Asked + stack.Time(after)
+		v.Stopped = x.Halted + stack.Time(after)
 		v.Resumed = v.Stopped + 1000
 		return th, true
 	}

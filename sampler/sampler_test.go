@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"context"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -162,7 +163,7 @@ func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
 func (f *fakeTarget) Tracer(int) (Tracer, error) {
 	tr := &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
 	if f.queue {
-		return &queuer{fakeTracer: tr, coming: map[*fakeThread]View{}, free: true}, nil
+		return &queuer{fakeTracer: tr, coming: map[*fakeThread]View{}, free: true, r: rand.New(rand.NewPCG(7, 7))}, nil
 	}
 	if f.ahead {
 		return &foreseer{fakeTracer: tr}, nil

@@ -85,6 +85,7 @@ type View struct {
 	Call      stack.Call
 	Counters  Counters // as of this look, where it took them itself (Read)
 	Asked     stack.Time
+	Halted    stack.Time // of a stop that came late: from then on the thread ran nothing of its own
 	Stopped   stack.Time
 	Resumed   stack.Time
 	Restarted bool

@@ -206,6 +206,9 @@ func (b *stopBlock) capture(w *Window) int {
 			return endGone
 		}
 		now := w.clock()
+		if w.Halted == 0 {
+			w.Halted = stack.Time(now)
+		}
 		left := w.Deadline - (now - asked)
 		if now-asked <= w.SpinFor {
 			continue

@@ -41,6 +41,7 @@ type Window struct {
 	Call      stack.Call // the call the thread was in; Nr -1: none
 	Counters  Counters   // right before the stop, or at the read
 	Asked     stack.Time // before the request to stop
+	Halted    stack.Time // of a stop that was late: after the request; the thread ran nothing of its own from then on
 	Stopped   stack.Time // when the stop was seen: the registers and memory are of this time or earlier
 	Resumed   stack.Time // after the thread was let go
 	Restarted bool       // a call that the stop had cut short was put back
@@ -149,7 +150,7 @@ func (w *Window) reset() {
 	w.Regs.Known, w.Regs.PC, w.Regs.TLS = 0, 0, 0
 	w.Call = stack.Call{Nr: -1}
 	w.Counters = Counters{}
-	w.Asked, w.Stopped, w.Resumed = 0, 0, 0
+	w.Asked, w.Halted, w.Stopped, w.Resumed = 0, 0, 0, 0
 	w.Extra = w.Extra[:0]
 	w.Restarted, w.Interrupt, w.Group, w.Sig, w.StackAddr = false, false, false, 0, 0
 	w.n, w.stack, w.errno = 0, 0, 0
