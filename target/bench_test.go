@@ -24,6 +24,7 @@ type series struct {
 	P99  int64   `json:"p99"`
 	P999 int64   `json:"p999"`
 	Max  int64   `json:"max"`
+	Net  int64   `json:"net999"` // P999 without what the thread waited for a CPU
 }
 
 func summarize(ns []int64) series {
@@ -71,7 +72,9 @@ func report(b *testing.B, name string, s series) {
 // BenchmarkAgainstLoop takes turns with the bare C loop of bench/cloop on one
 // running thread, 30 frames deep, and reports our mean against its two means, and
 // the 99.9th percentile of ours under a garbage collection every 10 ms against
-// that without. A round of each is 20 stops 10 ms apart, or 50 of 1 ms.
+// that without: as it is, without the time that the thread waited for a CPU (net),
+// and that of the C loop under the same collections. A round of each is 20 stops 10 ms apart, or 50
+// of 1 ms.
 func BenchmarkAgainstLoop(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -122,49 +125,58 @@ func againstLoop(b *testing.B, gap int64, stops int) {
 	if err := background.Lower(0, unix.Gettid()); err != nil {
 		b.Fatal(err)
 	}
-	var ours, underGC []int64
+	var ours, underGC, net, netGC []int64
 	collected := 0
-	round := func(to *[]int64, gc bool) {
+	// collecting has collections go on while f runs.
+	collecting := func(f func()) {
 		stop, done := make(chan struct{}), make(chan struct{})
-		if gc {
-			go func() {
-				defer close(done)
-				tick := time.NewTicker(10 * time.Millisecond)
-				defer tick.Stop()
-				for {
-					select {
-					case <-tick.C:
-						runtime.GC()
-						collected++
-					case <-stop:
-						return
-					}
+		go func() {
+			defer close(done)
+			tick := time.NewTicker(10 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					runtime.GC()
+					collected++
+				case <-stop:
+					return
 				}
-			}()
-		} else {
-			close(done)
-		}
-		for range stops {
-			tr.SleepUntil(monotonic() + stack.Time(gap))
-			capture(b, tr, th, w)
-			*to = append(*to, int64(w.Resumed-w.Asked))
-		}
+			}
+		}()
+		f()
 		close(stop)
 		<-done
 	}
-	for range b.N {
-		for _, how := range []string{"spin", "block"} {
-			fmt.Fprintf(in, "%s %d %d\n", how, stops, gap/1000)
-			if s, err := lines.ReadString('\n'); err != nil || s != "ok\n" {
-				b.Fatalf("loop: %q %v", s, err)
+	round := func(to, toNet *[]int64) {
+		for range stops {
+			tr.SleepUntil(monotonic() + stack.Time(gap))
+			capture(b, tr, th, w)
+			var after Counters
+			if err := th.Counters(&after); err != nil {
+				b.Fatal(err)
 			}
+			pause := int64(w.Resumed - w.Asked)
+			*to = append(*to, pause)
+			*toNet = append(*toNet, pause-min(max(after.Delay-w.Counters.Delay, 0), pause))
 		}
-		round(&ours, false)
-		round(&underGC, true)
+	}
+	loopRound := func(how string) {
+		fmt.Fprintf(in, "%s %d %d\n", how, stops, gap/1000)
+		if s, err := lines.ReadString('\n'); err != nil || s != "ok\n" {
+			b.Fatalf("loop: %q %v", s, err)
+		}
+	}
+	for range b.N {
+		loopRound("spin")
+		loopRound("block")
+		round(&ours, &net)
+		collecting(func() { round(&underGC, &netGC) })
+		collecting(func() { loopRound("under") })
 	}
 	runtime.KeepAlive(held)
 	in.Close()
-	var c struct{ Spin, Block series }
+	var c struct{ Spin, Block, Under series }
 	if err := json.NewDecoder(lines).Decode(&c); err != nil {
 		b.Fatal(err)
 	}
@@ -183,5 +195,9 @@ func againstLoop(b *testing.B, gap int64, stops int) {
 	b.ReportMetric(float64(s.P999)/1e3, "ours-p999-µs")
 	b.ReportMetric(float64(g.P999)/1e3, "gc-p999-µs")
 	b.ReportMetric(float64(g.P999)/float64(s.P999), "gc/ours-p999")
+	b.ReportMetric(float64(summarize(netGC).P999)/float64(summarize(net).P999), "gc/ours-net-p999")
+	b.ReportMetric(float64(c.Under.P999)/1e3, "gc-spin-p999-µs")
+	b.ReportMetric(float64(c.Under.P999)/float64(c.Spin.P999), "gc/spin-p999")
+	b.ReportMetric(float64(c.Under.Net)/float64(c.Spin.Net), "gc/spin-net-p999")
 	b.ReportMetric(float64(collected), "collections")
 }

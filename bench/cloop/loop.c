@@ -9,15 +9,18 @@
  *
  *   spin N GAP     N stops, GAP microseconds apart, waiting for each by spinning
  *   block N GAP    the same with a blocking wait
+ *   under N GAP    spin, while whoever asks for it keeps the CPUs busy
  *
  * The thread is attached at the start of a round and detached at its end, so
  * that another tracer can take turns. At the end of input it prints one JSON
- * object, {"spin": {...}, "block": {...}}, with n, mean, p50, p90, p99, p999
- * and max in nanoseconds, from before the request to stop to after the resume.
+ * object with a member for each of them, with n, mean, p50, p90, p99, p999 and max
+ * in nanoseconds, from before the request to stop to after the resume, and with
+ * net999: p999 without what the thread waited for a CPU in that time.
  */
 #define _GNU_SOURCE
 #include <elf.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,13 +30,14 @@
 #include <sys/user.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define STACK 4096
 #define MAXSTOPS 1000000
 
 struct series {
 	const char *name;
-	long *ns;
+	long *ns, *net;
 	size_t n;
 };
 
@@ -50,6 +54,20 @@ static long now(void)
 	struct timespec t;
 	clock_gettime(CLOCK_MONOTONIC, &t);
 	return t.tv_sec * 1000000000L + t.tv_nsec;
+}
+
+/* delay is how long the thread has waited for a CPU so far, in ns. */
+static long delay(int schedstat)
+{
+	char b[96];
+	long cpu, waited;
+	ssize_t n = pread(schedstat, b, sizeof b - 1, 0);
+	if (n <= 0)
+		die("schedstat");
+	b[n] = 0;
+	if (sscanf(b, "%ld %ld", &cpu, &waited) != 2)
+		die("schedstat");
+	return waited;
 }
 
 static void stopped(pid_t tid, int spin)
@@ -80,13 +98,14 @@ static unsigned long registers(pid_t tid)
 #endif
 }
 
-static void round_of(struct series *s, pid_t tid, int spin, long n, long gap)
+static void round_of(struct series *s, pid_t tid, int schedstat, int spin, long n, long gap)
 {
 	if (ptrace(PTRACE_SEIZE, tid, 0, 0))
 		die("SEIZE");
 	for (long i = 0; i < n && s->n < MAXSTOPS; i++) {
 		struct timespec t = {gap / 1000000, gap % 1000000 * 1000};
 		nanosleep(&t, 0);
+		long waited = delay(schedstat);
 		long from = now();
 		if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
 			die("INTERRUPT");
@@ -97,7 +116,10 @@ static void round_of(struct series *s, pid_t tid, int spin, long n, long gap)
 			die("process_vm_readv");
 		if (ptrace(PTRACE_CONT, tid, 0, 0))
 			die("CONT");
-		s->ns[s->n++] = now() - from;
+		s->ns[s->n] = now() - from;
+		waited = delay(schedstat) - waited;
+		s->net[s->n] = s->ns[s->n] - (waited < s->ns[s->n] ? waited : s->ns[s->n]);
+		s->n++;
 	}
 	/* Detaching takes one more stop, which counts for nothing. */
 	if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
@@ -113,34 +135,41 @@ static int order(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-static long quantile(const struct series *s, double q)
+static long quantile(const long *ns, size_t n, double q)
 {
-	size_t i = (size_t)(q * (double)s->n);
-	return s->n == 0 ? 0 : s->ns[i < s->n ? i : s->n - 1];
+	size_t i = (size_t)(q * (double)n);
+	return n == 0 ? 0 : ns[i < n ? i : n - 1];
 }
 
 static void print(struct series *s)
 {
 	double sum = 0;
-	qsort(s->ns, s->n, sizeof *s->ns, order);
+	const long *ns = s->ns;
+	qsort(s->ns, s->n, sizeof *ns, order);
+	qsort(s->net, s->n, sizeof *ns, order);
 	for (size_t i = 0; i < s->n; i++)
-		sum += (double)s->ns[i];
-	printf("\"%s\":{\"n\":%zu,\"mean\":%.0f,\"p50\":%ld,\"p90\":%ld,\"p99\":%ld,\"p999\":%ld,\"max\":%ld}", s->name, s->n,
-	       s->n ? sum / (double)s->n : 0, quantile(s, .5), quantile(s, .9), quantile(s, .99), quantile(s, .999),
-	       s->n ? s->ns[s->n - 1] : 0);
+		sum += (double)ns[i];
+	printf("\"%s\":{\"n\":%zu,\"mean\":%.0f,\"p50\":%ld,\"p90\":%ld,\"p99\":%ld,\"p999\":%ld,\"max\":%ld,\"net999\":%ld}", s->name,
+	       s->n, s->n ? sum / (double)s->n : 0, quantile(ns, s->n, .5), quantile(ns, s->n, .9), quantile(ns, s->n, .99),
+	       quantile(ns, s->n, .999), s->n ? ns[s->n - 1] : 0, quantile(s->net, s->n, .999));
 }
 
 int main(int argc, char **argv)
 {
-	struct series all[2] = {{"spin", 0, 0}, {"block", 0, 0}};
-	char line[128], how[16];
+	struct series all[] = {{"spin", 0, 0, 0}, {"block", 0, 0, 0}, {"under", 0, 0, 0}};
+	const int kinds = sizeof all / sizeof *all;
+	char line[128], how[16], path[64];
 	if (argc != 2) {
 		fprintf(stderr, "usage: loop TID\n");
 		return 2;
 	}
 	pid_t tid = atoi(argv[1]);
-	for (int i = 0; i < 2; i++)
-		if (!(all[i].ns = malloc(MAXSTOPS * sizeof(long))))
+	snprintf(path, sizeof path, "/proc/%d/schedstat", tid);
+	int schedstat = open(path, O_RDONLY | O_CLOEXEC);
+	if (schedstat < 0)
+		die(path);
+	for (int i = 0; i < kinds; i++)
+		if (!(all[i].ns = malloc(MAXSTOPS * sizeof(long))) || !(all[i].net = malloc(MAXSTOPS * sizeof(long))))
 			die("malloc");
 	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
 	while (fgets(line, sizeof line, stdin)) {
@@ -149,19 +178,21 @@ int main(int argc, char **argv)
 			fprintf(stderr, "loop: not a round: %s", line);
 			return 2;
 		}
-		int spin = strcmp(how, "spin") == 0;
-		if (!spin && strcmp(how, "block") != 0) {
-			fprintf(stderr, "loop: neither spin nor block: %s", line);
+		int kind = 0;
+		while (kind < kinds && strcmp(how, all[kind].name) != 0)
+			kind++;
+		if (kind == kinds) {
+			fprintf(stderr, "loop: neither spin, block nor under: %s", line);
 			return 2;
 		}
-		round_of(&all[!spin], tid, spin, n, gap);
+		round_of(&all[kind], tid, schedstat, kind != 1, n, gap);
 		puts("ok");
 		fflush(stdout);
 	}
-	putchar('{');
-	print(&all[0]);
-	putchar(',');
-	print(&all[1]);
+	for (int i = 0; i < kinds; i++) {
+		putchar(i == 0 ? '{' : ',');
+		print(&all[i]);
+	}
 	puts("}");
 	return 0;
 }
