@@ -7,6 +7,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
 )
 
 // seekJVM is the seeker of HotSpot.
@@ -30,8 +31,12 @@ func (t *Target) Monitor(nstid int32) (wait.Monitor, bool) {
 		return wait.Monitor{}, false
 	}
 	m, ok := vm.Wanted(thread, nstid)
-	return wait.Monitor{Addr: m.Addr, Class: m.Class, Waiting: m.Waiting, Locked: m.Locked, Holder: m.Owner}, ok
+	return wait.Monitor{Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}, ok
 }
+
+// sorts are how threads of Java wait, as kinds of locks.
+var sorts = [...]lock.Kind{jvm.Entering: lock.Monitor, jvm.Waiting: lock.Cond, jvm.Synchronizer: lock.Synchronizer, jvm.Semaphore: lock.Semaphore,
+	jvm.Condition: lock.Cond, jvm.Parked: lock.Park, jvm.Sleeping: lock.Sleep}
 
 // MonitorOwner is wait.Config.MonitorOwner.
 func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {

@@ -96,7 +96,7 @@ func describe(in *wait.Info) trace.Wait {
 // why it has none is then true of a moment, not of the lock.
 func comesAndGoes(l *wait.Lock) bool {
 	switch l.Kind {
-	case lock.GIL, lock.Monitor:
+	case lock.GIL, lock.Monitor, lock.Synchronizer:
 		return true
 	case lock.Mutex, lock.RWLock, lock.Stdio:
 		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"

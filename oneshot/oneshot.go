@@ -431,9 +431,9 @@ func (v *view) confirm(t *graph.Thread) bool {
 		return false
 	}
 	e := v.eyes[i]
-	if l := e.wait.Lock; l != nil && l.Kind == lock.Monitor {
+	if l := e.wait.Lock; l != nil && (l.Kind == lock.Monitor || l.Kind == lock.Synchronizer) {
 		m, ok := v.t.Monitor(own(&e.info)) // it runs now and then, to look
-		return ok && !m.Waiting && m.Addr == l.Addr && !v.r.Refresh(e.thread)
+		return ok && m.Kind == l.Kind && m.Addr == l.Addr && !v.r.Refresh(e.thread)
 	}
 	return e.still() && !v.r.Refresh(e.thread) && e.still()
 }

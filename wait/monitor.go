@@ -1,56 +1,113 @@
 package wait
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
+
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Monitor is a lock of a managed runtime that a thread waits for, at one moment.
+// Monitor is what a thread of a managed runtime waits for that has no lock word of its
+// own, at one moment.
 type Monitor struct {
-	Addr    uint64
-	Class   string // of the object; "": not known
-	Waiting bool   // for somebody to notify it, not for the lock
+	Kind    lock.Kind // Monitor, Synchronizer, Semaphore, Cond, Park or Sleep
+	Addr    uint64    // 0: it waits for no object
+	Class   string    // of the object; "": not known
+	Unknown bool      // what it is, or who has it, could not be read at that moment
 	Locked  bool
 	Holder  int32 // TID as the target's PID namespace has it; 0: nobody, or not known
+	Readers int
+	Why     string // what else there is to say of the holder, or why there is none
 }
 
 // monitor makes it a wait for a runtime's lock.
 func (a *args) monitor(f *lock.Futex, m *Monitor) {
-	l := lock.Lock{Addr: m.Addr, Word: m.Addr, Kind: lock.Monitor, Type: m.Class, Impl: "hotspot", Basis: lock.ByLayout, Holder: a.r.holdsMonitor(m.Locked, m.Holder)}
-	if m.Waiting {
-		l.Kind, l.Type = lock.Cond, ""
-		if l.Note = "Object.wait"; m.Class != "" {
-			l.Note += " of " + m.Class
+	limit := func() {
+		if f.Timeout != 0 {
+			a.until(f.Timeout, f.Clock)
 		}
-		l.Holder = lock.Holder{Why: "it is waited for a notification"}
 	}
-	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: m.Addr}}
+	if m.Kind == lock.Sleep {
+		a.info.Kind = KindSleep
+		a.say("Thread.sleep")
+		limit()
+		return
+	}
+	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: "hotspot", Basis: lock.ByLayout}
+	if m.Addr == 0 {
+		l.Addr = f.Word
+	}
+	switch m.Kind {
+	case lock.Monitor, lock.Synchronizer:
+		l.Holder = a.r.holdsMonitor(m)
+		if m.Why != "" && l.Holder.TID != 0 {
+			l.Note = m.Why
+		}
+	case lock.Cond:
+		l.Holder.Why = "it is waited for a notification"
+		if m.Class == "" || !strings.HasSuffix(m.Class, "$ConditionObject") {
+			l.Type = ""
+			if l.Note = "Object.wait"; m.Class != "" {
+				l.Note += " of " + m.Class
+			}
+		}
+	default:
+		l.Holder.Why = "a " + string(m.Kind) + " has no holder"
+	}
+	if m.Unknown {
+		l.Basis = lock.ByNothing // it is looked at again
+		l.Holder = lock.Holder{Why: "what it waits for cannot be read at the moment"}
+	}
+	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: l.Addr}}
 	a.say("%s", a.info.Lock)
-	// Who wants to enter wakes now and then to look, and gives up never.
-	if f.Timeout != 0 && m.Waiting {
-		a.until(f.Timeout, f.Clock)
+	// Who wants to enter a monitor wakes now and then to look, and gives up never.
+	if m.Kind != lock.Monitor {
+		limit()
 	}
 }
 
-func (r *Resolver) holdsMonitor(locked bool, holder int32) lock.Holder {
-	if !locked {
+func (r *Resolver) holdsMonitor(m *Monitor) lock.Holder {
+	switch {
+	case m.Readers > 0:
+		return lock.Holder{Readers: m.Readers, Why: fmt.Sprintf("%d have it for reading", m.Readers)}
+	case !m.Locked:
 		return lock.Holder{Why: "nobody holds it at the moment"}
-	}
-	if holder != 0 {
-		if tid, ok := r.target.Thread(holder, false); ok {
-			return lock.Holder{TID: tid, NSTID: holder, By: event.KnownByRuntime}
+	case m.Holder != 0:
+		if tid, ok := r.target.Thread(m.Holder, false); ok {
+			return lock.Holder{TID: tid, NSTID: m.Holder, By: event.KnownByRuntime}
 		}
 	}
-	return lock.Holder{Why: "its holder could not be found"}
+	return lock.Holder{Why: cmp.Or(m.Why, "its holder could not be found")}
 }
 
 // refreshMonitor reads who has it by now.
-func (r *Resolver) refreshMonitor(l *lock.Lock) (changed bool) {
+func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
+	l := &th.info.Lock.Lock
 	h := lock.Holder{Why: "the lock can no longer be read"}
-	if r.c.MonitorOwner != nil {
-		h = r.holdsMonitor(r.c.MonitorOwner(l.Word))
+	note := l.Note
+	switch {
+	case r.c.Monitor == nil:
+	case l.Kind == lock.Monitor:
+		locked, tid := r.c.MonitorOwner(l.Addr)
+		h = r.holdsMonitor(&Monitor{Locked: locked, Holder: tid})
+	default:
+		// Its object may have been moved: the thread knows where it is.
+		m, ok := r.c.Monitor(th.nstid)
+		switch {
+		case ok && m.Unknown:
+			return false
+		case ok && m.Kind == l.Kind && m.Class == l.Type:
+			h = r.holdsMonitor(&m)
+			if note = ""; h.TID != 0 {
+				note = m.Why
+			}
+		default:
+			h.Why = "it changed hands while it was read"
+		}
 	}
-	changed = h != l.Holder
-	l.Holder = h
+	changed = h != l.Holder || note != l.Note
+	l.Holder, l.Note = h, note
 	return changed
 }

@@ -108,10 +108,10 @@ type Config struct {
 	// GIL tells of a managed runtime's lock that a thread sleeps for on the futex
 	// word at addr; ok is false where that is another lock. nil: there is none.
 	GIL func(addr uint64) (g GIL, ok bool)
-	// Monitor tells of a managed runtime's lock that a thread, by the number that the
-	// target's PID namespace has for it, sleeps for on a futex; ok is false where it
-	// is another lock. MonitorOwner tells who has the one at addr by now. nil: there
-	// are none.
+	// Monitor tells what a thread of a managed runtime, by the number that the
+	// target's PID namespace has for it, waits for that it sleeps for on a futex; ok is
+	// false where it is another lock. MonitorOwner tells who has the monitor at addr by
+	// now. nil: there are none.
 	Monitor      func(nstid int32) (m Monitor, ok bool)
 	MonitorOwner func(addr uint64) (locked bool, holder int32)
 	// TTL: see files.Config.
@@ -247,7 +247,8 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 
 // Keeps reports whether who holds the lock can be asked again: Refresh.
 func (l *Lock) Keeps() bool {
-	return l.Kind == lock.File || l.Kind == lock.GIL || l.Kind == lock.Monitor || lock.Keeps(&l.Lock)
+	return l.Kind == lock.File || l.Kind == lock.GIL || l.Kind == lock.Monitor || l.Kind == lock.Synchronizer ||
+		l.Impl == "hotspot" && l.Basis == lock.ByNothing || lock.Keeps(&l.Lock)
 }
 
 // Tells reports whether a function's name, as Look.Names has them, says
@@ -277,10 +278,11 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 	if th.info.Lock.Kind == lock.GIL {
 		return r.refreshGIL(&th.info.Lock.Lock)
 	}
-	if th.info.Lock.Kind == lock.Monitor {
-		return r.refreshMonitor(&th.info.Lock.Lock)
+	b := th.info.Lock.Basis
+	if k := th.info.Lock.Kind; b != lock.ByNothing && (k == lock.Monitor || k == lock.Synchronizer) {
+		return r.refreshMonitor(th)
 	}
-	if b := th.info.Lock.Basis; (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
+	if (b == lock.Likely || b == lock.ByNothing) && th.again < maxAgain {
 		th.again++
 		return r.prove(th)
 	}

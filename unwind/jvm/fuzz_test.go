@@ -38,7 +38,7 @@ func someLayout(major int) *layout {
 		nmDeopt: 160, nmDeoptMH: 168, nmOSR: 176, pcOffset: 0, pcScope: 4, pcDesc: 16, methodConst: 8, cmConstants: 8, cmFlags: 32, cmCodeSize: 34, cmName: 36,
 		cmSig: 38, constMethod: 48, hasLines: 1, poolHolder: 24, poolLength: 60, poolSource: 56, pool: 72, klassName: 24, symbolLength: 4, symbolBody: 6,
 		listLength: 4, listThreads: 8, osThread: 8, osThreadID: 16, threadObj: 24, stackBase: 32, stackSize: 40, pending: 48, waiting: 56,
-		anchorSP: 64, anchorPC: 72, anchorFP: 80, monitorOwner: 8, ownerID: none, lockStack: none, lockStackTop: none,
+		anchorSP: 64, anchorPC: 72, anchorFP: 80, monitorOwner: 8, ownerID: none, lockStack: none, lockStackTop: none, osState: 24, condWait: 4, vthread: none, contEntry: none,
 		blobMutable: none, blobMutableSize: none, blobRelocation: none, nmImmutable: none, nmImmutableSize: none}
 	if major >= 23 {
 		l.blobMutable, l.blobMutableSize, l.blobRelocation, l.nmImmutable, l.nmImmutableSize = 56, 64, 68, 184, 192
@@ -56,7 +56,7 @@ func FuzzMemory(f *testing.F) {
 		for _, major := range []int{17, 25} {
 			mem := noise{b}
 			r := &Runtime{Major: major, l: someLayout(major), s: &structs{}, mem: mem, table: managed.NewTable(managed.Java, nil),
-				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, callReturn: 0x10800}
+				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}
 			r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
 			// What the walk meets, as if it had been read.
 			for i, k := range []kind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {

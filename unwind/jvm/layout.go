@@ -42,7 +42,8 @@ type layout struct {
 	klassName                                          uint64
 	symbolLength, symbolBody                           uint64
 	listLength, listThreads                            uint64
-	osThread, osThreadID                               uint64 // in Thread, in OSThread
+	osThread, osThreadID, osState                      uint64 // in Thread, in OSThread
+	condWait                                           uint32 // its state of a thread that is parked, or sleeps
 	threadObj, threadState, stackBase, stackSize       uint64
 	anchorSP, anchorPC, anchorFP                       uint64 // in JavaThread
 	pending, waiting, ownerID, lockStackTop, lockStack uint64
@@ -140,6 +141,7 @@ func newLayout(s *structs, major int) (*layout, error) {
 		symbolLength: f("Symbol._length"), symbolBody: f("Symbol._body", "Symbol._body[0]"),
 		listLength: f("ThreadsList._length"), listThreads: f("ThreadsList._threads"),
 		osThread: f("JavaThread._osthread", "Thread._osthread"), osThreadID: f("OSThread._thread_id"),
+		osState: g.maybe("OSThread._state"), condWait: uint32(g.s.value["CONDVAR_WAIT"]),
 		threadObj: f("JavaThread._threadObj"), threadState: f("JavaThread._thread_state"),
 		stackBase: f("JavaThread._stack_base"), stackSize: f("JavaThread._stack_size"),
 		pending: f("JavaThread._current_pending_monitor"), waiting: f("JavaThread._current_waiting_monitor"),

@@ -1,12 +1,31 @@
 package jvm
 
-// Monitor is one that a thread wants, at one moment.
+// Sort is how a thread waits.
+type Sort uint8
+
+// Sorts of waits.
+const (
+	Entering     Sort = iota // for a monitor
+	Waiting                  // in Object.wait: it does not want the monitor yet
+	Synchronizer             // parked, for a lock of java.util.concurrent that keeps its owner
+	Semaphore                // parked, for one of java.util.concurrent
+	Condition                // parked, for a condition of a lock of java.util.concurrent
+	Parked                   // for something else, or nothing that is known
+	Sleeping                 // in Thread.sleep
+)
+
+// Monitor is a lock that a thread wants, or what else it waits for, at one moment.
 type Monitor struct {
-	Addr    uint64 // of the ObjectMonitor
-	Class   string // of its object; "": it cannot be read
-	Waiting bool   // the thread is in Object.wait, and does not want it yet
+	Sort    Sort
+	Addr    uint64 // of the ObjectMonitor; of the object that it parked for, where that was met first; 0: none
+	Class   string // of the object; "": it cannot be read, or there is none
+	Unknown bool   // what it parked for, or who has it, cannot be read at the moment
 	Locked  bool   // somebody has it
 	Owner   int32  // TID of who has it, as the process sees it; 0: not known, or nobody
+	Readers int    // how many have it for reading
+	Why     string // what else there is to say of the owner, or why there is none
+
+	class uint64
 }
 
 // Values of ObjectMonitor._owner that are no owner (src/hotspot/share/runtime/objectMonitor.hpp
@@ -25,8 +44,8 @@ type owner struct {
 	tid      int32
 }
 
-// Wanted is the monitor that a Java thread wants to enter or waits in. ok is false where
-// there is none, where it changed while it was looked at, and where the JavaThread at
+// Wanted is what a Java thread waits for: the monitor that it wants to enter or waits in,
+// or what it parked for. ok is false where there is none, where it changed while it was looked at, and where the JavaThread at
 // that address is not that of tid any more.
 func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	l := r.l
@@ -38,9 +57,9 @@ func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	if m.Addr == 0 {
 		at = thread + l.waiting
 		if m.Addr, _ = word(r.mem, at); m.Addr == 0 {
-			return m, false
+			return r.parked(thread)
 		}
-		m.Waiting = true
+		m.Sort = Waiting
 	}
 	m.Class = r.monitorClass(m.Addr)
 	m.Locked, m.Owner = r.MonitorOwner(m.Addr)
@@ -48,34 +67,23 @@ func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	return m, err == nil && again == m.Addr
 }
 
-// objectOf is the object of a monitor.
-func (r *Runtime) objectOf(monitor uint64) uint64 {
-	handle, err := word(r.mem, monitor+r.l.monitorObject)
-	if err != nil || handle == 0 {
-		return 0
-	}
-	obj, _ := word(r.mem, handle)
-	return obj
-}
+// objectOf is the object of a monitor; 0: it cannot be read.
+func (v *look) objectOf(monitor uint64) uint64 { return v.handle(monitor + v.r.l.monitorObject) }
 
 func (r *Runtime) monitorClass(monitor uint64) string {
-	o, err := r.heapOf()
+	v, err := r.look()
 	if err != nil {
 		return ""
 	}
-	class, err := r.classOf(o, r.objectOf(monitor))
-	if err != nil || class == 0 {
+	obj := v.objectOf(monitor)
+	if obj == 0 {
 		return ""
 	}
-	p, err := word(r.mem, class+r.l.klassName)
-	if err != nil {
+	c := v.classAt(v.class(obj))
+	if v.err != nil {
 		return ""
 	}
-	name, err := r.symbol(p)
-	if err != nil {
-		return ""
-	}
-	return ClassName(name)
+	return c.text
 }
 
 // MonitorOwner tells who has a monitor now: locked without a TID is somebody who cannot
@@ -112,6 +120,27 @@ func (r *Runtime) ownerOf(v uint64) (owner, bool) {
 		return o, true
 	}
 	return find(r.listOwners())
+}
+
+// threadAt is the Java thread whose JavaThread is at addr.
+func (r *Runtime) threadAt(addr uint64) (owner, bool) {
+	if addr == 0 {
+		return owner{}, false
+	}
+	r.mu.Lock()
+	all := r.owners
+	r.mu.Unlock()
+	for _, o := range all {
+		if o.thread == addr && r.tidOf(addr) == o.tid {
+			return o, true
+		}
+	}
+	for _, o := range r.listOwners() {
+		if o.thread == addr {
+			return o, true
+		}
+	}
+	return owner{}, false
 }
 
 func (r *Runtime) tidOf(thread uint64) int32 {
@@ -155,9 +184,13 @@ const maxLockStack = 8
 // anonymous finds the owner of a monitor that does not know it: who has its object in
 // its lock stack.
 func (r *Runtime) anonymous(monitor uint64) int32 {
-	obj := r.objectOf(monitor)
-	if obj == 0 {
+	look, err := r.look()
+	if err != nil {
 		return 0
+	}
+	obj := look.place(look.objectOf(monitor))
+	if look.stale {
+		obj = 0
 	}
 	l := r.l
 	for _, o := range r.listOwners() {
@@ -166,7 +199,16 @@ func (r *Runtime) anonymous(monitor uint64) int32 {
 			continue
 		}
 		for i := range min((uint64(top)-l.lockStack)/8, maxLockStack) {
-			if v, err := word(r.mem, o.thread+l.lockStack+8*i); err == nil && v == obj {
+			v, err := word(r.mem, o.thread+l.lockStack+8*i)
+			if err != nil || v == 0 {
+				continue
+			}
+			if obj != 0 && look.place(look.plain(v)) == obj {
+				return o.tid
+			}
+			// An object's first word leads to its monitor, but where a table has them.
+			const hasMonitor = 2
+			if m, err := word(r.mem, v); err == nil && m == monitor|hasMonitor {
 				return o.tid
 			}
 		}

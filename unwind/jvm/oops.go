@@ -21,7 +21,6 @@ const (
 type oops struct {
 	narrow, narrowClass  bool
 	compact              bool // the class is in the object's first word (JEP 519)
-	colored              bool // references have to be decoded by the collector (generational ZGC)
 	base, classBase      uint64
 	shift, classShift    uint64
 	classAt              uint64 // of an object, where it is no part of the first word
@@ -29,9 +28,8 @@ type oops struct {
 	super                uint64
 	fieldCount           uint64 // of an InstanceKlass, up to 20; none: the list has it
 	arrayLength, content uint64 // of an array of bytes
+	gc                   collector
 }
-
-var errColored = errors.New("references are coloured by the collector")
 
 // readOops reads the flags that tell of the heap. It is called once.
 func (r *Runtime) readOops() (*oops, error) {
@@ -76,7 +74,7 @@ func (r *Runtime) readOops() (*oops, error) {
 			continue
 		}
 		switch name {
-		case "UseCompressedOops", "UseCompressedClassPointers", "UseCompactObjectHeaders", "UseZGC", "ZGenerational":
+		case "UseCompressedOops", "UseCompressedClassPointers", "UseCompactObjectHeaders", "UseZGC", "ZGenerational", "UseShenandoahGC":
 			var b [1]byte
 			if err := read(r.mem, b[:], v); err != nil {
 				return nil, err
@@ -85,7 +83,9 @@ func (r *Runtime) readOops() (*oops, error) {
 		}
 	}
 	o.narrow, o.narrowClass, o.compact = on["UseCompressedOops"], on["UseCompressedClassPointers"], on["UseCompactObjectHeaders"]
-	o.colored = on["UseZGC"] && (on["ZGenerational"] || r.Major >= 23)
+	if o.gc, err = r.readCollector(on); err != nil {
+		return nil, err
+	}
 	var err1, err2, err3, err4 error
 	o.base, err1 = word(r.mem, base)
 	o.classBase, err2 = word(r.mem, cbase)
@@ -120,25 +120,10 @@ func (r *Runtime) heapOf() (*oops, error) {
 	if err != nil {
 		return nil, fmt.Errorf("how objects look: %w", err)
 	}
-	if o.colored {
-		return nil, errColored
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.oops = o
 	return o, nil
-}
-
-// ref reads a reference in an object.
-func (r *Runtime) ref(o *oops, addr uint64) (uint64, error) {
-	if !o.narrow {
-		return word(r.mem, addr)
-	}
-	v, err := half(r.mem, addr)
-	if err != nil || v == 0 {
-		return 0, err
-	}
-	return o.base + uint64(v)<<o.shift, nil
 }
 
 // classOf is the class of the object at addr.
@@ -278,89 +263,62 @@ func (r *Runtime) readField(o *oops, class uint64, name, typ string) (uint64, er
 }
 
 // text reads a java.lang.String.
-func (r *Runtime) text(o *oops, addr uint64) (string, error) {
-	class, err := r.classOf(o, addr)
-	if err != nil {
-		return "", err
+func (v *look) text(addr uint64) string {
+	class := v.class(addr)
+	if v.err != nil {
+		return ""
 	}
-	if r.classNamed(o, class, "java/lang/String") != class || class == 0 {
-		return "", fmt.Errorf("no string at %#x", addr)
+	if class == 0 || v.r.classNamed(v.o, class, "java/lang/String") != class {
+		v.err = fmt.Errorf("no string at %#x", addr)
+		return ""
 	}
-	value, err := r.fieldOf(o, class, "value", "[B")
-	if err != nil {
-		return "", err
+	array := v.ref(addr + v.field(class, "value", "[B"))
+	wide := v.half(addr+v.field(class, "coder", "B")) & 1
+	n := v.half(array + v.o.arrayLength)
+	if v.err == nil && n > math.MaxInt32 {
+		v.err = fmt.Errorf("a string of %d bytes", n)
 	}
-	coder, err := r.fieldOf(o, class, "coder", "B")
-	if err != nil {
-		return "", err
+	if v.err != nil {
+		return ""
 	}
-	array, err := r.ref(o, addr+value)
-	if err != nil {
-		return "", err
-	}
-	var wide [1]byte
-	if err := read(r.mem, wide[:], addr+coder); err != nil {
-		return "", err
-	}
-	n, err := half(r.mem, array+o.arrayLength)
-	if err != nil {
-		return "", err
-	}
-	if n > math.MaxInt32 {
-		return "", fmt.Errorf("a string of %d bytes", n)
-	}
-	b := make([]byte, min(n, 2*maxText)&^uint32(wide[0]&1))
+	b := make([]byte, min(n, 2*maxText)&^wide)
 	if len(b) == 0 {
-		return "", nil
+		return ""
 	}
-	if err := read(r.mem, b, array+o.content); err != nil {
-		return "", err
+	if v.err = read(v.r.mem, b, array+v.o.content); v.err != nil {
+		return ""
 	}
-	if wide[0] == 0 { // Latin-1
+	if wide == 0 { // Latin-1
 		out := make([]rune, len(b))
 		for i, c := range b {
 			out[i] = rune(c)
 		}
-		return string(out[:min(len(out), maxText)]), nil
+		return string(out[:min(len(out), maxText)])
 	}
 	u := make([]uint16, len(b)/2)
 	for i := range u {
 		u[i] = u16(b, uint64(2*i))
 	}
-	return string(utf16.Decode(u)), nil
+	return string(utf16.Decode(u))
 }
 
 // ThreadName is what the Java thread is called there.
 func (r *Runtime) ThreadName(thread uint64) (string, error) {
-	o, err := r.heapOf()
+	v, err := r.look()
 	if err != nil {
 		return "", err
 	}
-	handle, err := word(r.mem, thread+r.l.threadObj)
-	if err != nil || handle == 0 {
-		return "", fmt.Errorf("no object of the thread: %w", err)
-	}
-	obj, err := word(r.mem, handle)
-	if err != nil || obj == 0 {
-		return "", fmt.Errorf("no object of the thread: %w", err)
-	}
-	class, err := r.classOf(o, obj)
-	if err != nil {
-		return "", err
-	}
-	if class = r.classNamed(o, class, "java/lang/Thread"); class == 0 {
-		return "", fmt.Errorf("no thread at %#x", obj)
-	}
-	off, err := r.fieldOf(o, class, "name", "Ljava/lang/String;")
-	if err != nil {
-		return "", err
+	obj := v.handle(thread + r.l.threadObj)
+	if v.err == nil && obj == 0 {
+		return "", fmt.Errorf("no object of the thread at %#x", thread)
 	}
 	// A collector may move what is read: a string is one before and after.
-	name, err := r.ref(o, obj+off)
-	if err != nil || name == 0 {
-		return "", fmt.Errorf("the thread has no name: %w", err)
+	at := v.threadFields(obj).name
+	s := v.ref(obj + at)
+	if v.err == nil && s == 0 {
+		return "", fmt.Errorf("the thread has no name")
 	}
-	return r.text(o, name)
+	return v.text(s), v.err
 }
 
 // NamesByTID are the names of all Java threads, by the TIDs that the process itself

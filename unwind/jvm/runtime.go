@@ -43,6 +43,9 @@ type Runtime struct {
 	oops    *oops
 	owners  []owner           // threads as they were last listed
 	offsets map[string]uint64 // of fields of Java's classes
+	classes map[uint64]class  // by address
+	thread  threadFields
+	parks   places
 }
 
 // heap is one part of the code cache.
@@ -79,7 +82,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	}
 	g := &lookup{s: s}
 	r := &Runtime{Major: major, l: l, s: s, mem: mem, table: table,
-		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}}
+		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}}
 	heaps, code := g.static("CodeCache._heaps"), g.static("AbstractInterpreter._code")
 	ret := g.static("StubRoutines._call_stub_return_address")
 	r.threadList = g.static("ThreadsSMRSupport._java_thread_list")

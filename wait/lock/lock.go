@@ -42,7 +42,9 @@ const (
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	Monitor   Kind = "monitor"    // of a Java object
-	File      Kind = "file"       // flock, fcntl
+	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
+	Synchronizer Kind = "synchronizer"
+	File         Kind = "file" // flock, fcntl
 )
 
 // Basis is how the kind of a lock is known.

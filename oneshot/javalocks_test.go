@@ -1,0 +1,125 @@
+package oneshot
+
+import (
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// javaWays are the collectors, and how references and objects' headers look.
+func javaWays(version string) [][]string {
+	ways := [][]string{nil, {"-XX:+UseZGC"}}
+	if version == "java21" {
+		ways = append(ways, []string{"-XX:+UseZGC", "-XX:+ZGenerational"})
+	}
+	if version == "java25" {
+		ways = append(ways, []string{"-XX:+UseCompactObjectHeaders"})
+	}
+	if os.Getenv("SLIVER_LONG") != "" {
+		ways = append(ways, []string{"-XX:+UseSerialGC"}, []string{"-XX:+UseParallelGC"}, []string{"-XX:+UseShenandoahGC"},
+			[]string{"-XX:-UseCompressedOops"}, []string{"-XX:-UseCompressedClassPointers"}, []string{"-Xmx40g"})
+		if version == "java25" {
+			for _, gc := range []string{"Serial", "Parallel", "Shenandoah", "Z"} {
+				ways = append(ways, []string{"-XX:+UseCompactObjectHeaders", "-XX:+Use" + gc + "GC"})
+			}
+		}
+	}
+	return ways
+}
+
+// TestJavaLocks: what threads wait for that parked, slept or wait to be notified, and
+// who has it, is what the program says, whatever collects its garbage; circles over
+// such locks are deadlocks.
+func TestJavaLocks(t *testing.T) {
+	for _, v := range javas {
+		for _, flags := range javaWays(v) {
+			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
+				p := startJava(t, v, "Locks", "ready", append([]string{"-Xmx64m"}, flags...)...)
+				// References that ZGC may have moved what they lead to cannot be followed.
+				stale := slices.Contains(flags, "-XX:+UseZGC")
+				s := take(t, Options{}, open1(t, p.PID))[0]
+				names := map[stack.TID]string{}
+				for i := range s.Threads {
+					names[s.Threads[i].TID] = s.Threads[i].OwnName
+				}
+				seen, unknown := 0, 0
+				for _, line := range p.Output() {
+					f := strings.Fields(line)
+					if len(f) != 5 || f[0] != "wait" {
+						continue
+					}
+					i := slices.IndexFunc(s.Threads, func(th stacks.Thread) bool { return th.OwnName == f[1] })
+					if i < 0 {
+						t.Errorf("no thread %s", f[1])
+						continue
+					}
+					seen++
+					w := s.Threads[i].Wait
+					got := waitOf(w, names)
+					if got == strings.Join(f[2:], " ") {
+						continue
+					}
+					if stale && w != nil && w.Lock != nil && (w.Lock.Basis == lock.ByNothing || w.Lock.Kind == lock.Monitor) && w.Lock.Holder.TID == 0 {
+						unknown++
+						continue
+					}
+					t.Errorf("%s: %s, not %s: %+v", f[1], got, strings.Join(f[2:], " "), w)
+				}
+				if seen != 17 {
+					t.Errorf("%d of 17 threads", seen)
+				}
+				if unknown > 0 {
+					t.Logf("of %d threads it is not known what they wait for", unknown)
+				}
+				if len(s.Deadlocks) != 2 && unknown == 0 {
+					t.Errorf("%d deadlocks: %+v", len(s.Deadlocks), s.Deadlocks)
+				}
+				for _, d := range s.Deadlocks {
+					var in []string
+					for _, x := range d.Threads {
+						in = append(in, names[x.TID])
+					}
+					if slices.Sort(in); !slices.Equal(in, []string{"cross-a", "cross-b"}) && !slices.Equal(in, []string{"mixed-a", "mixed-b"}) {
+						t.Errorf("a deadlock of %v", in)
+					}
+				}
+			})
+		}
+	}
+}
+
+// waitOf is what Locks says of a wait: "KIND CLASS HOLDER".
+func waitOf(w *wait.Info, names map[stack.TID]string) string {
+	if w == nil {
+		return "nothing"
+	}
+	if w.Kind == wait.KindSleep {
+		return "sleep - -"
+	}
+	if w.Lock == nil {
+		return string(w.Kind)
+	}
+	l := w.Lock
+	kind, class, holder := string(l.Kind), "-", "-"
+	if l.Kind == lock.Cond {
+		kind = "condition"
+	}
+	if l.Type != "" {
+		class = l.Type
+	}
+	switch {
+	case l.Holder.TID != 0 && l.Holder.By == event.KnownByRuntime:
+		holder = names[l.Holder.TID]
+	case l.Holder.Readers != 0:
+		holder = strconv.Itoa(l.Holder.Readers)
+	}
+	return kind + " " + class + " " + holder
+}

@@ -1,0 +1,335 @@
+package jvm
+
+import (
+	"fmt"
+	"math"
+)
+
+// Bits of java.lang.Thread's state (JavaThreadStatus in
+// src/hotspot/share/classfile/javaClasses.hpp, with JVMTI's numbers).
+const (
+	statusSleeping = 0x40
+	statusParked   = 0x200
+)
+
+// threadFields are where fields of java.lang.Thread are in its objects, in bytes.
+type threadFields struct {
+	name, blocker, eetop, id uint64
+	holder, status           uint64 // holder: of what has the status since 19; none up to 18
+	known                    bool
+}
+
+// threadFields finds them by their names, once: the class stays.
+func (v *look) threadFields(obj uint64) threadFields {
+	v.r.mu.Lock()
+	f := v.r.thread
+	v.r.mu.Unlock()
+	if f.known || v.err != nil {
+		return f
+	}
+	class := v.class(obj)
+	if v.err == nil {
+		if class = v.r.classNamed(v.o, class, "java/lang/Thread"); class == 0 {
+			v.err = fmt.Errorf("no thread at %#x", obj)
+		}
+	}
+	f = threadFields{name: v.field(class, "name", "Ljava/lang/String;"), blocker: v.field(class, "parkBlocker", "Ljava/lang/Object;"),
+		eetop: v.field(class, "eetop", "J"), id: v.field(class, "tid", "J"), holder: none}
+	if v.r.Major < 19 {
+		f.status = v.field(class, "threadStatus", "I")
+	} else {
+		f.holder = v.field(class, "holder", "Ljava/lang/Thread$FieldHolder;")
+		if h := v.ref(obj + f.holder); v.err == nil && h != 0 {
+			f.status = v.field(v.class(h), "threadStatus", "I")
+		} else {
+			return f // not remembered
+		}
+	}
+	if f.known = v.err == nil; f.known {
+		v.r.mu.Lock()
+		v.r.thread = f
+		v.r.mu.Unlock()
+	}
+	return f
+}
+
+// class is what is known of a Java class of an object that threads park for.
+type class struct {
+	name    uint64 // address of its name, by which it is known again
+	text    string // as people write it
+	sort    Sort
+	owner   uint64 // of exclusiveOwnerThread in its objects; none: it keeps no owner
+	state   uint64 // of state; none
+	long    bool   // it has 64 bits
+	readers bool   // its upper half counts readers
+	virtual bool   // it is java.lang.VirtualThread
+	carrier uint64 // of its carrierThread
+}
+
+// parkSorts are the classes of java.util.concurrent whose objects are something else
+// than a lock with an owner, though they may descend from one that has one.
+var parkSorts = map[string]Sort{
+	"java/util/concurrent/Semaphore$Sync":                                       Semaphore,
+	"java/util/concurrent/CountDownLatch$Sync":                                  Parked,
+	"java/util/concurrent/locks/AbstractQueuedSynchronizer$ConditionObject":     Condition,
+	"java/util/concurrent/locks/AbstractQueuedLongSynchronizer$ConditionObject": Condition,
+}
+
+// classAt is what is known of the class at addr.
+func (v *look) classAt(addr uint64) (c class) {
+	r := v.r
+	c.name = v.word(addr + r.l.klassName)
+	if v.err != nil {
+		return c
+	}
+	r.mu.Lock()
+	old, ok := r.classes[addr]
+	r.mu.Unlock()
+	if ok && old.name == c.name {
+		return old
+	}
+	c.sort, c.owner, c.state = Parked, none, none
+	special := false
+	at := addr
+	for i := range maxSupers {
+		p, err := word(r.mem, at+r.l.klassName)
+		if err != nil {
+			v.err = err
+			return c
+		}
+		name, err := r.symbol(p)
+		if err != nil {
+			v.err = err
+			return c
+		}
+		if i == 0 {
+			c.text = ClassName(name)
+		}
+		if s, ok := parkSorts[name]; ok {
+			c.sort, special = s, true
+		}
+		switch name {
+		case "java/util/concurrent/locks/ReentrantReadWriteLock$Sync":
+			c.readers = true
+		case "java/util/concurrent/locks/AbstractQueuedSynchronizer":
+			c.state = v.field(at, "state", "I")
+		case "java/util/concurrent/locks/AbstractQueuedLongSynchronizer":
+			c.state, c.long = v.field(at, "state", "J"), true
+		case "java/util/concurrent/locks/AbstractOwnableSynchronizer":
+			c.owner = v.field(at, "exclusiveOwnerThread", "Ljava/lang/Thread;")
+			if !special {
+				c.sort = Synchronizer
+			}
+		case "java/lang/VirtualThread":
+			c.virtual, c.carrier = true, v.field(at, "carrierThread", "Ljava/lang/Thread;")
+		}
+		if at, err = word(r.mem, at+v.o.super); err != nil || at == 0 {
+			break
+		}
+	}
+	if v.err == nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if len(r.classes) >= maxKept {
+			clear(r.classes)
+		}
+		r.classes[addr] = c
+	}
+	return c
+}
+
+// maxLooks bounds how often is looked anew because a collector was at work.
+const maxLooks = 3
+
+// parked is what a thread waits for that has no monitor: what it parked for, or time.
+// ok is false where it does something else.
+func (r *Runtime) parked(thread uint64) (m Monitor, ok bool) {
+	l := r.l
+	if l.osState == none || l.condWait == 0 {
+		return m, false
+	}
+	os, err := word(r.mem, thread+l.osThread)
+	if err != nil || os == 0 {
+		return m, false
+	}
+	if s, err := half(r.mem, os+l.osState); err != nil || s != l.condWait {
+		return m, false
+	}
+	unknown := Monitor{Sort: Parked, Unknown: true}
+	for range maxLooks {
+		v, err := r.look()
+		if err != nil || v.ep.active != 0 {
+			return unknown, true
+		}
+		m, ok := v.park(thread)
+		if v.err == nil && !ok {
+			return m, false
+		}
+		if !v.steady() {
+			continue
+		}
+		switch {
+		case v.err != nil:
+			return unknown, true
+		case v.stale:
+			m.Unknown, m.Locked, m.Owner, m.Readers = true, false, 0, 0
+		case m.Addr != 0:
+			m.Addr = r.parks.identify(r, m.Addr, m.class)
+		}
+		return m, true
+	}
+	return unknown, true
+}
+
+// park reads what the thread is parked for; ok is false where it is not.
+func (v *look) park(thread uint64) (m Monitor, ok bool) {
+	l := v.r.l
+	obj := v.handle(thread + l.threadObj)
+	if v.err == nil && obj == 0 {
+		return m, false
+	}
+	f := v.threadFields(obj)
+	at := obj
+	if f.holder != none {
+		at = v.ref(obj + f.holder)
+	}
+	status := v.half(at + f.status)
+	switch {
+	case v.err != nil:
+		return m, false
+	case status&statusSleeping != 0:
+		return Monitor{Sort: Sleeping}, true
+	case status&statusParked == 0:
+		return m, false
+	}
+	m.Sort = Parked
+	// A virtual thread that cannot leave its carrier parks that one.
+	if l.vthread != none {
+		if t := v.handle(thread + l.vthread); t != 0 && v.place(t) != v.place(obj) {
+			if c := v.classAt(v.class(t)); c.virtual {
+				obj = t
+			}
+		}
+	}
+	blocker := v.ref(obj + f.blocker)
+	if blocker == 0 {
+		return m, true
+	}
+	kl := v.class(blocker)
+	c := v.classAt(kl)
+	m.Addr, m.Class, m.Sort, m.class = v.place(blocker), c.text, c.sort, kl
+	if c.sort == Synchronizer && c.owner != none {
+		v.owner(&m, &c, blocker)
+	}
+	// What it all hangs on is still the same.
+	if again := v.ref(obj + f.blocker); v.err == nil && (again == 0 || v.place(again) != m.Addr || v.class(again) != kl) {
+		return m, false
+	}
+	return m, true
+}
+
+// owner reads who has the lock at addr.
+func (v *look) owner(m *Monitor, c *class, addr uint64) {
+	o := v.ref(addr + c.owner)
+	var state, readers uint64
+	switch {
+	case c.state == none:
+	case c.long:
+		state = v.word(addr + c.state)
+		readers = state >> 32
+	default:
+		state = uint64(v.half(addr + c.state))
+		readers = state >> 16
+	}
+	switch {
+	case v.err != nil:
+	case o != 0:
+		m.Locked = true
+		m.Owner, m.Why = v.threadOf(o)
+		if again := v.ref(addr + c.owner); again == 0 || v.place(again) != v.place(o) {
+			m.Owner, m.Why = 0, "it changed hands while it was read"
+		}
+	case c.readers && readers != 0:
+		m.Locked, m.Readers = true, int(min(readers, math.MaxInt32))
+	case state != 0:
+		m.Locked, m.Why = true, "it changed hands while it was read"
+	}
+}
+
+// threadOf is the TID of a java.lang.Thread; 0: why says why there is none.
+func (v *look) threadOf(obj uint64) (tid int32, why string) {
+	f := v.threadFields(obj)
+	var who string
+	if v.r.Major >= 21 {
+		if c := v.classAt(v.class(obj)); c.virtual {
+			who = v.virtualName(obj)
+			if obj = v.ref(obj + c.carrier); v.err == nil && obj == 0 {
+				return 0, who + " has it, which no thread runs now"
+			}
+		}
+	}
+	addr := v.word(obj + f.eetop)
+	if v.err != nil {
+		return 0, "its owner cannot be read"
+	}
+	if o, ok := v.r.threadAt(addr); ok {
+		return o.tid, who
+	}
+	return 0, "its owner has ended"
+}
+
+// virtualName is what a virtual thread is called.
+func (v *look) virtualName(obj uint64) string {
+	f := v.threadFields(obj)
+	s := fmt.Sprintf("virtual thread #%d", v.word(obj+f.id))
+	if name := v.ref(obj + f.name); name != 0 {
+		if t := v.text(name); t != "" {
+			s += fmt.Sprintf(" %q", t)
+		}
+	}
+	return s
+}
+
+// maxMoved bounds the locks that are known again after they were moved.
+const maxMoved = 256
+
+// places gives objects that threads park for an address that stays while a collector
+// moves them: that of the first time.
+type places struct {
+	list []moved // by their last use, the newest last
+}
+
+type moved struct{ first, now, class uint64 }
+
+// identify is the address that stands for the object of a class at addr. One that is
+// not known is another one's new place if that one's old place says so.
+func (p *places) identify(r *Runtime, addr, class uint64) uint64 {
+	r.mu.Lock()
+	list := append([]moved(nil), p.list...)
+	r.mu.Unlock()
+	found := moved{addr, addr, class}
+	for i := len(list) - 1; i >= 0; i-- {
+		if x := list[i]; x.now == addr && x.class == class {
+			found = x
+			break
+		} else if x.class == class && i >= len(list)-16 {
+			if m, err := word(r.mem, x.now); err == nil && m&3 == 3 && m&^3 == addr {
+				found = moved{x.first, addr, class}
+				break
+			}
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := p.list[:0]
+	for _, x := range p.list {
+		if x.first != found.first || x.class != found.class {
+			out = append(out, x)
+		}
+	}
+	if len(out) >= maxMoved {
+		out = out[1:]
+	}
+	p.list = append(out, found)
+	return found.first
+}

@@ -1,0 +1,274 @@
+package jvm
+
+import (
+	"errors"
+	"fmt"
+)
+
+// collector is what has to be known of the garbage collector, to tell references that
+// can be followed from those that cannot.
+type collector struct {
+	heap          uint64 // address of the CollectedHeap; 0: not known
+	active, count uint64 // in it: whether all threads stand still for it, and how often it ran
+	forwards      bool   // an object that was moved says in its first word where to (Shenandoah)
+	z             zKind
+	bad, shift    uint64 // addresses of ZGC's words
+	offset        uint64 // of its references: the bits that are the object's place
+}
+
+// zKind is how ZGC colours references.
+type zKind uint8
+
+const (
+	zNone        zKind = iota
+	zSingle            // in high bits, and memory is mapped for each colour
+	zGenerations       // in low bits, and the address is shifted
+)
+
+// readCollector reads where the collector says what it does. on are the flags.
+func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
+	c := collector{active: none, count: none, forwards: on["UseShenandoahGC"]}
+	if at := r.s.static["Universe._collectedHeap"]; at != 0 {
+		c.heap, _ = word(r.mem, at)
+	}
+	for _, n := range [...]string{"CollectedHeap._is_gc_active", "CollectedHeap._is_stw_gc_active"} {
+		if off, ok := r.s.offset[n]; ok {
+			c.active = off
+		}
+	}
+	if off, ok := r.s.offset["CollectedHeap._total_collections"]; ok {
+		c.count = off
+	}
+	if !on["UseZGC"] {
+		return c, nil
+	}
+	c.z = zSingle
+	if on["ZGenerational"] || r.Major >= 23 {
+		c.z = zGenerations
+	}
+	// In 21 both are there: the older one is called X.
+	p := "Z"
+	if _, ok := r.s.static["XGlobalsForVMStructs._instance_p"]; ok && c.z == zSingle {
+		p = "X"
+	}
+	base, err := word(r.mem, r.s.static[p+"GlobalsForVMStructs._instance_p"])
+	if err != nil {
+		return c, err
+	}
+	at := func(field string) uint64 {
+		off, ok := r.s.offset[p+"GlobalsForVMStructs._"+p+field]
+		if !ok {
+			err = errors.Join(err, fmt.Errorf("ZGC's tables lack %s", field))
+			return 0
+		}
+		v, e := word(r.mem, base+off)
+		err = errors.Join(err, e)
+		return v
+	}
+	if c.z == zSingle {
+		c.bad = at("AddressBadMask")
+		if mask := at("AddressOffsetMask"); err == nil {
+			c.offset, err = word(r.mem, mask)
+		}
+		return c, err
+	}
+	c.bad, c.shift, c.offset = at("PointerLoadBadMask"), at("PointerLoadShift"), ^uint64(0)
+	return c, err
+}
+
+// epoch is what the collector was at when references were followed: all that was read
+// in one is of one moment, as far as objects do not move by themselves.
+type epoch struct {
+	active byte
+	count  uint32
+	bad    uint64 // bits that a reference must not have to be followed (ZGC)
+	shift  uint64
+}
+
+// look follows references. What cannot be read is in err, and everything after it is 0.
+type look struct {
+	r     *Runtime
+	o     *oops
+	ep    epoch
+	stale bool // a reference was followed that the collector may have moved the object of
+	err   error
+	heads []head // of objects that were not moved when they were met
+}
+
+// head is an object's first word.
+type head struct{ addr, mark uint64 }
+
+func (r *Runtime) look() (*look, error) {
+	o, err := r.heapOf()
+	if err != nil {
+		return nil, err
+	}
+	v := &look{r: r, o: o}
+	v.ep, err = o.gc.now(r)
+	return v, err
+}
+
+// now reads what the collector is at.
+func (c *collector) now(r *Runtime) (e epoch, err error) {
+	if c.heap != 0 && c.active != none && c.count != none {
+		lo := min(c.active, c.count)
+		var b [64]byte
+		n := max(c.active, c.count) + 4 - lo
+		if n > uint64(len(b)) {
+			return e, fmt.Errorf("the collector's state is %d bytes long", n)
+		}
+		if err := read(r.mem, b[:n], c.heap+lo); err != nil {
+			return e, err
+		}
+		e.active, e.count = b[c.active-lo], u32(b[:], c.count-lo)
+	}
+	if c.z != zNone {
+		if e.bad, err = word(r.mem, c.bad); err != nil {
+			return e, err
+		}
+		if c.z == zGenerations {
+			e.shift, err = word(r.mem, c.shift)
+		}
+	}
+	return e, err
+}
+
+// steady reports whether nothing was moved while the look was under way, as far as the
+// collector tells.
+func (v *look) steady() bool {
+	for _, h := range v.heads {
+		if m, err := word(v.r.mem, h.addr); err != nil || m&3 == 3 && m != h.mark {
+			return false
+		}
+	}
+	now, err := v.o.gc.now(v.r)
+	return err == nil && now == v.ep && now.active == 0
+}
+
+// loadShift is how far generational ZGC shifts an address, by the bit of the reference
+// that tells when it was last looked at (src/hotspot/cpu/x86/gc/z/zAddress_x86.inline.hpp
+// of 21 and 25: one of bits 12 to 15, and the address begins above it).
+func loadShift(ref uint64) (shift uint64, ok bool) {
+	switch ref >> 12 & 15 {
+	case 1:
+		return 13, true
+	case 2:
+		return 14, true
+	case 4:
+		return 15, true
+	case 8:
+		return 16, true
+	}
+	return 0, false
+}
+
+// decode is the object that a reference of 8 bytes means.
+func (v *look) decode(ref uint64) uint64 {
+	switch c := &v.o.gc; {
+	case ref == 0 || v.err != nil:
+		return 0
+	case c.z == zSingle:
+		if ref&c.offset == 0 {
+			return 0
+		}
+		v.stale = v.stale || ref&v.ep.bad != 0
+		return ref
+	case c.z == zGenerations:
+		shift, ok := loadShift(ref)
+		good := ref&v.ep.bad == 0
+		if good && v.ep.shift < 32 {
+			shift, ok = v.ep.shift, true
+		}
+		if !ok {
+			v.err = fmt.Errorf("reference %#x has no colour", ref)
+			return 0
+		}
+		if ref>>shift == 0 {
+			return 0
+		}
+		v.stale = v.stale || !good
+		return ref >> shift
+	case c.forwards:
+		m, err := word(v.r.mem, ref)
+		if err != nil {
+			v.err = err
+			return 0
+		}
+		if m&3 == 3 && m > 3 {
+			return m &^ 3
+		}
+		v.heads = append(v.heads, head{ref, m})
+	}
+	return ref
+}
+
+// plain is the object that a word of a thread's own means: it has no colour where those
+// are in low bits.
+func (v *look) plain(ref uint64) uint64 {
+	if v.o.gc.z == zGenerations {
+		return ref
+	}
+	return v.decode(ref)
+}
+
+// ref follows the reference in an object at addr.
+func (v *look) ref(addr uint64) uint64 {
+	if v.err != nil {
+		return 0
+	}
+	if !v.o.narrow {
+		return v.decode(v.word(addr))
+	}
+	n := v.half(addr)
+	if n == 0 {
+		return 0
+	}
+	return v.decode(v.o.base + uint64(n)<<v.o.shift)
+}
+
+// handle follows the reference that is outside the heap, at the address that is at addr.
+func (v *look) handle(addr uint64) uint64 {
+	h := v.word(addr)
+	if h == 0 {
+		return 0
+	}
+	return v.decode(v.word(h))
+}
+
+func (v *look) word(addr uint64) (w uint64) {
+	if v.err == nil {
+		w, v.err = word(v.r.mem, addr)
+	}
+	return w
+}
+
+func (v *look) half(addr uint64) (w uint32) {
+	if v.err == nil {
+		w, v.err = half(v.r.mem, addr)
+	}
+	return w
+}
+
+// class is that of the object at addr.
+func (v *look) class(addr uint64) (c uint64) {
+	if v.err == nil {
+		c, v.err = v.r.classOf(v.o, addr)
+	}
+	return c
+}
+
+// field is where a field of a class is in its objects.
+func (v *look) field(class uint64, name, typ string) (off uint64) {
+	if v.err == nil {
+		off, v.err = v.r.fieldOf(v.o, class, name, typ)
+	}
+	return off
+}
+
+// place is what tells the object at addr from others until it is moved.
+func (v *look) place(addr uint64) uint64 {
+	if v.o.gc.z == zSingle {
+		return addr & v.o.gc.offset
+	}
+	return addr
+}
