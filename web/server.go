@@ -264,6 +264,8 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 		Handler: s.handler(), ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(logWriter(o.Logf), "", 0), BaseContext: func(net.Listener) context.Context { return s.ctx },
 	}
+	s.wg.Add(1)
+	go func() { defer s.wg.Done(); page.warm() }()
 	for _, f := range feeds {
 		s.wg.Add(1)
 		go func() { defer s.wg.Done(); f.run(s.ctx); s.poke() }()

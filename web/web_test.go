@@ -11,6 +11,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -531,7 +533,15 @@ func TestPageIsWhole(t *testing.T) {
 	s := serve(t, web.Options{})
 	base := "http://" + s.Addr().String()
 	total := 0
-	for _, p := range []string{"/", "/app.js", "/icon.svg"} {
+	html, err := os.ReadFile("dist/index.html")
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := regexp.MustCompile(`src="(app\.js\?[0-9a-f]{16})"`).FindSubmatch(html)
+	if script == nil {
+		t.Fatal("the page names no script by its hash")
+	}
+	for _, p := range []string{"/", "/" + string(script[1])} {
 		req := httptest.NewRequest("GET", base+p, nil)
 		req.RequestURI = ""
 		req.Header.Set("Accept-Encoding", "gzip")
@@ -545,6 +555,9 @@ func TestPageIsWhole(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes", p, r.StatusCode, len(b))
 		}
 		total += len(b)
+		if keep := strings.Contains(r.Header.Get("Cache-Control"), "immutable"); keep != strings.Contains(p, "?") {
+			t.Errorf("%s: Cache-Control is %q", p, r.Header.Get("Cache-Control"))
+		}
 		req.Header.Set("If-None-Match", r.Header.Get("ETag"))
 		if r, err = http.DefaultTransport.RoundTrip(req); err != nil || r.StatusCode != 304 {
 			t.Errorf("%s again: %v, %v", p, r, err)

@@ -1,6 +1,7 @@
 // Builds the page into ../dist, which the Go program embeds. Nothing of the
 // environment goes in, so that equal sources give equal bytes.
 import { build } from 'esbuild';
+import { createHash } from 'node:crypto';
 import { cp, mkdir, readFile, readdir, rm, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -25,13 +26,20 @@ const css = await build({
   minify: true,
   write: false,
 });
-// The style is in the page itself: its frame is painted without another request.
-const html = await readFile(join(here, 'src', 'index.html'), 'utf8');
-const [before, after, more] = html.split('<style></style>');
-if (after === undefined || more !== undefined || css.outputFiles[0].text.includes('</')) throw new Error('the style has no place in index.html');
-await writeFile(join(out, 'index.html'), before + '<style>' + css.outputFiles[0].text.trim() + '</style>' + after);
-await rm(join(out, 'style.css'), { force: true });
-await writeFile(join(out, 'icon.svg'), await readFile(join(here, 'src', 'icon.svg')));
+// The style and the picture are in the page itself: its frame is painted without
+// another request. The script's address has its hash, so that it is kept for good.
+let html = await readFile(join(here, 'src', 'index.html'), 'utf8');
+const put = (what, by) => {
+  const [before, after, more] = html.split(what);
+  if (after === undefined || more !== undefined) throw new Error(`index.html has no place, or two, for ${what}`);
+  html = before + by + after;
+};
+const style = css.outputFiles[0].text.trim();
+if (style.includes('</')) throw new Error('the style would end its element');
+put('<style></style>', '<style>' + style + '</style>');
+put('"icon.svg"', '"data:image/svg+xml,' + encodeURIComponent((await readFile(join(here, 'src', 'icon.svg'), 'utf8')).trim()) + '"');
+put('"app.js"', '"app.js?' + createHash('sha256').update(await readFile(join(out, 'app.js'))).digest('hex').slice(0, 16) + '"');
+await writeFile(join(out, 'index.html'), html);
 
 // speedscope as its authors built it, but for its example and its reader of
 // JFR files, which this page never gives it.

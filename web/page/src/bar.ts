@@ -46,7 +46,7 @@ export class Bar {
     }));
     for (const e of [this.again, this.pause, this.stop, this.interval, this.spec, this.kept]) e.hidden = true;
     put(this.controls, this.again, this.pause, this.stop, this.interval, this.spec, this.kept);
-    fill(this.bar, h('img', { src: 'icon.svg', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, look.button, this.dumps, save, more);
+    fill(this.bar, h('img', { src: document.querySelector<HTMLLinkElement>('link[rel=icon]')?.href ?? '', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, look.button, this.dumps, save, more);
     this.save = save;
   }
 

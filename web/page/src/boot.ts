@@ -1,5 +1,7 @@
 // The page's frame is painted before the rest of it is set up: what is behind
-// the import runs when it is asked for.
+// the import runs when it is asked for. The connection is made meanwhile.
+
+import { meet } from './early';
 
 let begun = false;
 
@@ -9,6 +11,7 @@ function begin(): void {
   void import('./main');
 }
 
+meet();
 // A page that nobody sees gets no frames.
 if (document.visibilityState === 'hidden') begin();
 else {

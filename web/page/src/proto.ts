@@ -1,5 +1,7 @@
 // The server's interface, version 1: see docs/web-api.md.
 
+import { socket, take } from './early';
+
 export interface Func { name: string; file?: string; line?: number; module?: string; kind?: string }
 export interface LockInfo { addr: string; holder?: number; by?: string; name?: string; wait?: string; kind?: string }
 export interface Format { name: string; title: string; about?: string; ext: string; use?: string }
@@ -92,14 +94,15 @@ export class Conn {
 
   open(): void {
     clearTimeout(this.timer);
-    const ws = new WebSocket(`${location.protocol === 'https:' ? 'wss' : 'ws'}://${location.host}/ws`, ['sliver.v1', 'sliver.v1.token.' + this.token]);
-    ws.binaryType = 'arraybuffer';
+    const met = take();
+    const ws = met?.ws ?? socket(this.token);
     this.ws = ws;
     ws.onmessage = (e) => {
       if (typeof e.data === 'string') this.text(JSON.parse(e.data));
       else this.h.frame(decode(e.data as ArrayBuffer));
     };
     ws.onclose = () => void this.closed();
+    for (const e of met?.came ?? []) ws.onmessage(e);
   }
 
   private async closed(): Promise<void> {
