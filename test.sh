@@ -298,17 +298,33 @@ mapfile -t plain < <(choose "$timed")
 mapfile -t race < <(choose -v "$timed")
 mapfile -t both < <(choose "$timed" | sed 's|^\./||' | grep -vE "$raced_only_plain" | sed 's|^|./|')
 
-# fuzz runs every fuzz target of the packages, two at a time: to build one takes
-# about as long as to run it. Where the time ends in the middle of an input, the
+# fuzz runs every fuzz target of the packages, two packages at a time. Each is linked
+# once for all its targets, and a target is fuzzed as go test would: in its folder, and
+# with the inputs that go keeps. Where the time ends in the middle of an input, the
 # fuzzer may call that a failure; a real one names its input.
 fuzz() {
-	fuzz_targets | xargs -P 2 -L 1 bash -c '
-		log=$(go test "$1" -run="^\$" -fuzz="^$2\$" -fuzztime="$0" -parallel=1 2>&1) || {
-			[[ $log == *"context deadline exceeded"* && $log != *"Failing input"* ]] || {
-				printf "%s %s\n%s\n" "$1" "$2" "$log"
-				exit 1
+	local kept
+	kept=$(go env GOCACHE)/fuzz/$module || return
+	mkdir -p "$work/fuzz" && fuzz_targets | cut -d' ' -f1 | uniq -c | sort -rn |
+		while read -r _ package; do
+			echo "$package" $(fuzz_targets | sed -n "s|^$package ||p")
+		done | xargs -P 2 -L 1 bash -c '
+		time=$0 work=$1 kept=$2 package=$3 failed=0
+		bin=$work/${package//\//_}.test
+		shift 3
+		go test -c -fuzz=. -o "$bin" "$package" || exit 1
+		cd "$package" || exit 1
+		for target in "${@}"; do
+			log=$("$bin" -test.run="^\$" -test.fuzz="^$target\$" -test.fuzztime="$time" -test.parallel=1 \
+				-test.fuzzcachedir="$kept/${package#./}" -test.timeout=10m 2>&1) || {
+				[[ $log == *"context deadline exceeded"* && $log != *"Failing input"* ]] || {
+					printf "%s %s\n%s\n" "$package" "$target" "$log"
+					failed=1
+				}
 			}
-		}' "$fuzztime"
+		done
+		rm -f "$bin"
+		exit "$failed"' "$fuzztime" "$work/fuzz" "$kept"
 }
 
 fuzz_targets() {
@@ -335,7 +351,8 @@ recorder() {
 	SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=80m \
 		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn' ./flight ./watch ./cmd/sliver
 }
-benchmarks() { go test -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
+# benchmarks shows that they run; the figures are had without -short.
+benchmarks() { go test -short -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 
 if [[ $whole == yes ]]; then
 	step "gofmt" format

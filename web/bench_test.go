@@ -22,8 +22,12 @@ import (
 
 // BenchmarkClients tells how late a feed's rounds are, in µs, and what its
 // recording loses, with nobody looking and with 100 clients of which 10 never
-// read.
+// read. A round takes 10 s, with -short 1 s.
 func BenchmarkClients(b *testing.B) {
+	lasts := 10 * time.Second
+	if testing.Short() {
+		lasts = time.Second
+	}
 	for _, n := range []struct {
 		name        string
 		read, stuck int
@@ -43,7 +47,7 @@ func BenchmarkClients(b *testing.B) {
 				for s.Clients() < n.read+n.stuck {
 					runtime.Gosched()
 				}
-				ctx, stop := context.WithTimeout(b.Context(), 10*time.Second)
+				ctx, stop := context.WithTimeout(b.Context(), lasts)
 				f.Run(ctx)
 				stop()
 				st, err := f.Rec.Close(trace.Stats{Threads: []stack.ThreadStats{{TID: 4242}}}, trace.End{At: f.Now()})
@@ -114,12 +118,16 @@ func TestClientsOfBenchmark(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// big is a recording of ten million events over 64 threads.
+// big is a recording of ten million events over 64 threads, with -short of a million.
 func big(b *testing.B) *trace.Recording {
 	b.Helper()
+	each := 156_250
+	if testing.Short() {
+		each /= 10
+	}
 	var w bytes.Buffer
-	n, err := synth.Write(&w, synth.Options{Seed: 1, Threads: 64, Interval: 1_000_000, Samples: 1 << 30, Events: 156_250})
-	if err != nil || n < 10_000_000 {
+	n, err := synth.Write(&w, synth.Options{Seed: 1, Threads: 64, Interval: 1_000_000, Samples: 1 << 30, Events: each})
+	if err != nil || n < 64*each {
 		b.Fatal(n, err)
 	}
 	rec, err := trace.Open(bytes.NewReader(w.Bytes()), int64(w.Len()))
@@ -129,7 +137,7 @@ func big(b *testing.B) *trace.Recording {
 	return rec
 }
 
-// BenchmarkOpen loads ten million events.
+// BenchmarkOpen loads the events of big.
 func BenchmarkOpen(b *testing.B) {
 	rec := big(b)
 	for b.Loop() {

@@ -23,12 +23,17 @@ import (
 // BenchmarkClients records a real program without a page, with a page that
 // nobody looks at, and with 100 clients of which 10 never read, and tells what
 // share of the ticks came too late, what the program lost of its time, and what
-// of the recording was overwritten. Times are by sliver's own accounts.
+// of the recording was overwritten. Times are by sliver's own accounts. A round
+// takes 10 s, with -short 1 s.
 func BenchmarkClients(b *testing.B) {
 	testprog.Need(b, "ptrace")
 	bin, err := build()
 	if err != nil {
 		b.Fatal(err)
+	}
+	lasts := "10s"
+	if testing.Short() {
+		lasts = "1s"
 	}
 	for _, n := range []struct {
 		name        string
@@ -40,7 +45,7 @@ func BenchmarkClients(b *testing.B) {
 				p := testprog.Start(b, testprog.Build(b, "locks/kitchen", "O2"), "--seconds", "600", "--cooks", "8", "--wait-go")
 				p.Ready()
 				p.Go()
-				args := []string{"record", "-p", pidOfProc(p), "-i", "10ms", "-d", "10s", "--json", "-o", filepath.Join(b.TempDir(), "b.sliver")}
+				args := []string{"record", "-p", pidOfProc(p), "-i", "10ms", "-d", lasts, "--json", "-o", filepath.Join(b.TempDir(), "b.sliver")}
 				if n.page {
 					args = append(args, "--web")
 				}
