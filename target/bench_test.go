@@ -25,6 +25,7 @@ type series struct {
 	P999 int64   `json:"p999"`
 	Max  int64   `json:"max"`
 	Net  int64   `json:"net999"` // P999 without what the thread waited for a CPU
+	CPU  int64   `json:"cpu"`    // of the one who stops, a stop
 }
 
 func summarize(ns []int64) series {
@@ -73,7 +74,8 @@ func report(b *testing.B, name string, s series) {
 // running thread, 30 frames deep, and reports our mean against its two means, and
 // the 99.9th percentile of ours under a garbage collection every 10 ms against
 // that without: as it is, without the time that the thread waited for a CPU (net),
-// and that of the C loop under the same collections. A round of each is 20 stops 10 ms apart, or 50
+// and that of the C loop under the same collections. The CPU time of that loop is what a
+// sample costs at least. A round of each is 20 stops 10 ms apart, or 50
 // of 1 ms.
 func BenchmarkAgainstLoop(b *testing.B) {
 	for _, c := range []struct {
@@ -188,6 +190,8 @@ func againstLoop(b *testing.B, gap int64, stops int) {
 	b.ReportMetric(s.Mean/1e3, "ours-mean-µs")
 	b.ReportMetric(c.Spin.Mean/1e3, "spin-mean-µs")
 	b.ReportMetric(c.Block.Mean/1e3, "block-mean-µs")
+	b.ReportMetric(float64(c.Spin.CPU)/1e3, "spin-cpu-µs")
+	b.ReportMetric(float64(c.Block.CPU)/1e3, "block-cpu-µs")
 	b.ReportMetric(s.Mean/c.Spin.Mean, "ours/spin")
 	b.ReportMetric(s.Mean/c.Block.Mean, "ours/block")
 	b.ReportMetric(float64(s.P50)/float64(c.Spin.P50), "ours/spin-p50")

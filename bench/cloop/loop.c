@@ -15,7 +15,8 @@
  * that another tracer can take turns. At the end of input it prints one JSON
  * object with a member for each of them, with n, mean, p50, p90, p99, p999 and max
  * in nanoseconds, from before the request to stop to after the resume, and with
- * net999: p999 without what the thread waited for a CPU in that time.
+ * net999: p999 without what the thread waited for a CPU in that time, and cpu: the
+ * CPU time of this program a stop, with the sleep before it.
  */
 #define _GNU_SOURCE
 #include <elf.h>
@@ -38,6 +39,7 @@
 struct series {
 	const char *name;
 	long *ns, *net;
+	long cpu;
 	size_t n;
 };
 
@@ -49,10 +51,10 @@ static void die(const char *what)
 	exit(1);
 }
 
-static long now(void)
+static long now(clockid_t clock)
 {
 	struct timespec t;
-	clock_gettime(CLOCK_MONOTONIC, &t);
+	clock_gettime(clock, &t);
 	return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
@@ -102,11 +104,12 @@ static void round_of(struct series *s, pid_t tid, int schedstat, int spin, long 
 {
 	if (ptrace(PTRACE_SEIZE, tid, 0, 0))
 		die("SEIZE");
+	long used = now(CLOCK_PROCESS_CPUTIME_ID);
 	for (long i = 0; i < n && s->n < MAXSTOPS; i++) {
 		struct timespec t = {gap / 1000000, gap % 1000000 * 1000};
 		nanosleep(&t, 0);
 		long waited = delay(schedstat);
-		long from = now();
+		long from = now(CLOCK_MONOTONIC);
 		if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
 			die("INTERRUPT");
 		stopped(tid, spin);
@@ -116,11 +119,12 @@ static void round_of(struct series *s, pid_t tid, int schedstat, int spin, long 
 			die("process_vm_readv");
 		if (ptrace(PTRACE_CONT, tid, 0, 0))
 			die("CONT");
-		s->ns[s->n] = now() - from;
+		s->ns[s->n] = now(CLOCK_MONOTONIC) - from;
 		waited = delay(schedstat) - waited;
 		s->net[s->n] = s->ns[s->n] - (waited < s->ns[s->n] ? waited : s->ns[s->n]);
 		s->n++;
 	}
+	s->cpu += now(CLOCK_PROCESS_CPUTIME_ID) - used;
 	/* Detaching takes one more stop, which counts for nothing. */
 	if (ptrace(PTRACE_INTERRUPT, tid, 0, 0))
 		die("INTERRUPT");
@@ -149,14 +153,14 @@ static void print(struct series *s)
 	qsort(s->net, s->n, sizeof *ns, order);
 	for (size_t i = 0; i < s->n; i++)
 		sum += (double)ns[i];
-	printf("\"%s\":{\"n\":%zu,\"mean\":%.0f,\"p50\":%ld,\"p90\":%ld,\"p99\":%ld,\"p999\":%ld,\"max\":%ld,\"net999\":%ld}", s->name,
+	printf("\"%s\":{\"n\":%zu,\"mean\":%.0f,\"p50\":%ld,\"p90\":%ld,\"p99\":%ld,\"p999\":%ld,\"max\":%ld,\"net999\":%ld,\"cpu\":%ld}", s->name,
 	       s->n, s->n ? sum / (double)s->n : 0, quantile(ns, s->n, .5), quantile(ns, s->n, .9), quantile(ns, s->n, .99),
-	       quantile(ns, s->n, .999), s->n ? ns[s->n - 1] : 0, quantile(s->net, s->n, .999));
+	       quantile(ns, s->n, .999), s->n ? ns[s->n - 1] : 0, quantile(s->net, s->n, .999), s->n ? s->cpu / (long)s->n : 0);
 }
 
 int main(int argc, char **argv)
 {
-	struct series all[] = {{"spin", 0, 0, 0}, {"block", 0, 0, 0}, {"under", 0, 0, 0}};
+	struct series all[] = {{.name = "spin"}, {.name = "block"}, {.name = "under"}};
 	const int kinds = sizeof all / sizeof *all;
 	char line[128], how[16], path[64];
 	if (argc != 2) {
