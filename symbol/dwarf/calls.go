@@ -14,7 +14,7 @@ type tree struct {
 }
 
 type call struct {
-	origin     *info
+	origin     ref    // the function; its u is nil where that is unknown
 	file, line uint64 // of the call, in the caller
 	parent     int32  // index of the caller, -1: the function itself
 	depth      int32
@@ -52,7 +52,8 @@ func (u *unit) lookup(vaddr uint64, buf []Call) []Call {
 	u.d.toil(len(t.spans))
 	for i := t.innermost(vaddr); i >= 0; i = t.calls[i].parent {
 		c := &t.calls[i]
-		buf = append(buf, Call{Name: c.origin.name, Linkage: c.origin.linkage, DeclFile: c.origin.file, DeclLine: c.origin.decl,
+		in := c.origin.info()
+		buf = append(buf, Call{Name: in.name, Linkage: in.linkage, DeclFile: in.file, DeclLine: in.decl,
 			File: file, Line: line, Start: t.start, Inlined: true, Lang: lang})
 		file, line = u.lines.file(c.file), int(min(c.line, 1<<31))
 	}
@@ -137,7 +138,7 @@ func (u *unit) tree(pos int) *tree {
 		}
 	}
 	u.d.toil(c.pos - pos)
-	u.spend(len(t.calls)*32 + len(t.spans)*32 + 64)
+	u.spend(len(t.calls)*48 + len(t.spans)*32 + 64)
 	return t
 }
 
@@ -162,9 +163,8 @@ func (u *unit) addCall(t *tree, c *cursor, a *abbrev, parent int32, depth int) i
 			k.line = v.u
 		}
 	}
-	k.origin = &info{}
 	if r, ok := u.ref(origin); ok && origin.set {
-		k.origin = r.info()
+		k.origin = r
 	}
 	t.calls = append(t.calls, k)
 	u.eachRange(&p, func(lo, hi uint64) { t.spans = append(t.spans, span{lo: lo, hi: hi, id: int(n)}) })
@@ -173,6 +173,9 @@ func (u *unit) addCall(t *tree, c *cursor, a *abbrev, parent int32, depth int) i
 
 // info finds the names of the function at r.
 func (r ref) info() *info {
+	if r.u == nil {
+		return &info{}
+	}
 	d, key := r.u.d, r.u.off+uint64(r.pos)
 	if in := d.names[key]; in != nil {
 		return in
