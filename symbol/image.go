@@ -37,12 +37,10 @@ type image struct {
 }
 
 // Shared has what Files of one file that are used at the same time find out
-// only once: the sections of its DWARF, and readable names. Their options have
-// to be the same. The zero value is ready.
+// only once: the sections of its DWARF. The zero value is ready.
 type Shared struct {
 	mu       sync.Mutex
 	sections map[uint64]*sharedSection // by offset in the file
-	names    sync.Map                  // as File.names
 }
 
 type sharedSection struct {

@@ -26,7 +26,7 @@ func isMangled(s string) bool {
 // parameters, compilers' clone suffixes, modules of Swift and, where a name is
 // still very long, template arguments. Other names, and those that cannot be read, come back as they are.
 func Demangle(name string, short bool) string {
-	if s, ok := demangled(name, short); ok {
+	if s, ok := demangled(name, short, new(itanium)); ok {
 		return s
 	}
 	return cut(name)
@@ -39,7 +39,8 @@ func cut(s string) string {
 	return s
 }
 
-func demangled(name string, short bool) (s string, ok bool) {
+// demangled is a mangled name made readable; cxx reads it where it can.
+func demangled(name string, short bool, cxx *itanium) (s string, ok bool) {
 	if !isMangled(name) || len(name) > maxMangled {
 		return "", false
 	}
@@ -71,6 +72,9 @@ func demangled(name string, short bool) (s string, ok bool) {
 		}
 		return s, err == nil && s != ""
 	}
+	if s, ok := cxx.shortest(name); ok {
+		return s, true
+	}
 	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
 	if err != nil {
 		return "", false
@@ -83,6 +87,18 @@ func demangled(name string, short bool) (s string, ok bool) {
 		}
 	}
 	return s, s != ""
+}
+
+// shortest is short, without template arguments where the name is still very long.
+func (s *itanium) shortest(name string) (string, bool) {
+	if !strings.HasPrefix(name, "_Z") {
+		return "", false
+	}
+	full, ok := s.short(name, true)
+	if ok && len(full) > maxShort {
+		return s.short(name, false)
+	}
+	return full, ok
 }
 
 // ofD is demangled for names of D.
@@ -106,7 +122,7 @@ func (f *File) display(name, linkage string) (fn, raw string) {
 	}
 	fn, ok := f.names[key]
 	if !ok {
-		fn = f.shown(key, name, linkage)
+		fn = f.readable(name, linkage)
 		if len(f.names) >= maxDemangled {
 			clear(f.names)
 		}
@@ -118,21 +134,8 @@ func (f *File) display(name, linkage string) (fn, raw string) {
 	return fn, raw
 }
 
-// shown is readable, or what another File of this one's Shared found.
-func (f *File) shown(key, name, linkage string) string {
-	if f.o.Shared == nil {
-		return f.readable(name, linkage)
-	}
-	if s, ok := f.o.Shared.names.Load(key); ok {
-		return s.(string)
-	}
-	s := f.readable(name, linkage)
-	f.o.Shared.names.Store(key, s)
-	return s
-}
-
 func (f *File) readable(name, linkage string) string {
-	if s, ok := demangled(linkage, !f.o.FullNames); ok {
+	if s, ok := demangled(linkage, !f.o.FullNames, &f.cxx); ok {
 		return s
 	}
 	if name != "" { // readable, and of other languages the only thing that is

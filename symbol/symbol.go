@@ -80,6 +80,7 @@ type File struct {
 	haveDwarf, haveSyms, haveGo, searched bool
 	calls                                 []dwarf.Call
 	names                                 map[string]string
+	cxx                                   itanium
 	problems                              []error
 }
 
