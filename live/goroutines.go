@@ -1,8 +1,10 @@
 package live
 
 import (
+	"cmp"
 	"encoding/binary"
 	"slices"
+	"sync"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -27,13 +29,20 @@ type Routines struct {
 	// no CFA. One with a Reason has no frame for it.
 	Stacks [][]stack.Frame
 
-	t      *Target
-	census *gopcln.Census
-	walker *unwind.Walker
-	byKey  map[string]int
-	key    []byte
-	now    []gopcln.Goroutine
-	at     map[uint64]int // in the last result, by ID
+	t       *Target
+	census  *gopcln.Census
+	readers [2]*stackReader
+	byKey   map[string]int // in Stacks
+	key     []byte
+	now     []gopcln.Goroutine
+	which   []int // of now: whose stacks are to be read
+}
+
+// stackReader reads the stacks of some of the goroutines.
+type stackReader struct {
+	parked *unwind.Parked
+	global []int // where its stacks are in Routines.Stacks
+	which  []int
 }
 
 // Routines makes one; nil: no runtime of Go was seen in the process.
@@ -42,18 +51,21 @@ func (t *Target) Routines() *Routines {
 	if c == nil {
 		return nil
 	}
-	return &Routines{t: t, census: c, walker: unwind.NewWalker(t.space)}
+	return &Routines{t: t, census: c}
 }
 
-// lookRounds is how often goroutines that went on while they were read are read anew.
-const lookRounds = 3
+const (
+	// lookRounds is how often goroutines that went on while they were read are read anew.
+	lookRounds = 3
+	// fewStacks are read by one goroutine of ours: to start another takes longer.
+	fewStacks = 500
+)
 
 // Look reads all goroutines, and the stacks of those that no thread runs, and
 // gives them by ID. One that went on meanwhile is read again. An error says why
 // there are none to be had.
 func (r *Routines) Look() ([]Routine, error) {
-	r.Stacks, r.byKey = nil, map[string]int{}
-	r.at = map[uint64]int{}
+	r.Stacks, r.byKey, r.readers = nil, map[string]int{}, [2]*stackReader{}
 	var last []Routine
 	for range lookRounds {
 		var err error
@@ -61,40 +73,92 @@ func (r *Routines) Look() ([]Routine, error) {
 			return nil, err
 		}
 		at := target.Now()
-		out := make([]Routine, len(r.now))
-		same := len(out) == len(last)
+		out := last
+		if !sameIDs(last, r.now) {
+			out = make([]Routine, len(r.now))
+		}
+		r.which = r.which[:0]
+		k := 0
 		for i := range r.now {
 			g := &r.now[i]
-			if k, ok := r.at[g.ID]; ok && last[k].Goroutine == *g {
-				out[i] = last[k]
+			for k < len(last) && last[k].ID < g.ID {
+				k++
+			}
+			if k < len(last) && last[k].Goroutine == *g {
+				if &out[i] != &last[k] {
+					out[i] = last[k]
+				}
 				continue
 			}
-			same = false
 			out[i] = Routine{Goroutine: *g, At: at, Stack: -1}
-			if g.Status != gopcln.GoRunning {
-				r.walk(&out[i])
-			}
+			r.which = append(r.which, i)
 		}
-		last = out
-		if same {
+		if last = out; len(r.which) == 0 {
 			break
 		}
-		clear(r.at)
-		for i := range last {
-			r.at[last[i].ID] = i
-		}
+		r.walk(out)
 	}
 	return last, nil
 }
 
-// walk reads the stack of g, which no thread runs.
-func (r *Routines) walk(g *Routine) {
-	frames, reason := r.walker.Goroutine(&g.Goroutine)
-	if reason != stack.ReasonNone && len(frames) > 0 {
-		frames = frames[:len(frames)-1]
+// sameIDs reports whether a and b are of the same goroutines.
+func sameIDs(a []Routine, b []gopcln.Goroutine) bool {
+	if len(a) != len(b) {
+		return false
 	}
-	g.Reason = reason
-	r.key = r.key[:0]
+	for i := range a {
+		if a[i].ID != b[i].ID {
+			return false
+		}
+	}
+	return true
+}
+
+// walk reads the stacks of those in r.which that no thread runs.
+func (r *Routines) walk(out []Routine) {
+	r.which = slices.DeleteFunc(r.which, func(i int) bool { return r.now[i].Status == gopcln.GoRunning })
+	slices.SortFunc(r.which, func(a, b int) int { return cmp.Compare(r.now[a].SP, r.now[b].SP) })
+	var wg sync.WaitGroup
+	parts := [2][]int{r.which}
+	if n := len(r.which); n > fewStacks {
+		parts = [2][]int{r.which[:n/2], r.which[n/2:]}
+	}
+	for i, part := range parts {
+		if len(part) == 0 {
+			continue
+		}
+		if r.readers[i] == nil {
+			r.readers[i] = &stackReader{parked: unwind.NewWalker(r.t.space).Parked()}
+		}
+		s := r.readers[i]
+		s.which = part
+		read := func() { s.parked.Walk(r.now, part, func(j, k int) { out[j].Stack = k }) }
+		if i+1 < len(parts) && len(parts[i+1]) > 0 {
+			wg.Go(read)
+		} else {
+			read()
+		}
+	}
+	wg.Wait()
+	for _, s := range r.readers {
+		if s == nil {
+			continue
+		}
+		for k := len(s.global); k < len(s.parked.Stacks); k++ {
+			s.global = append(s.global, r.place(s.parked.Stacks[k], s.parked.Reasons[k]))
+		}
+		for _, j := range s.which {
+			k := out[j].Stack
+			out[j].Stack, out[j].Reason = s.global[k], s.parked.Reasons[k]
+		}
+		s.which = nil
+	}
+}
+
+// place is where a stack is in r.Stacks. One that ends early is another than one that
+// ends there.
+func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
+	r.key = append(r.key[:0], byte(reason))
 	for i := range frames {
 		r.key = binary.LittleEndian.AppendUint64(r.key, uint64(event.WordOf(&frames[i])))
 	}
@@ -102,13 +166,9 @@ func (r *Routines) walk(g *Routine) {
 	if !ok {
 		k = len(r.Stacks)
 		r.byKey[string(r.key)] = k
-		own := slices.Clone(frames)
-		for i := range own {
-			own[i].CFA = 0
-		}
-		r.Stacks = append(r.Stacks, own)
+		r.Stacks = append(r.Stacks, frames)
 	}
-	g.Stack = k
+	return k
 }
 
 // Birth is the go statement that started g, as a frame; ok is false where that is
@@ -162,7 +222,7 @@ func (r *Routines) Tasks() (*trace.Tasks, error) {
 // numbers are the numbers of the threads as we see them by those that the process
 // sees itself; nil: they are the same.
 func (t *Target) numbers() map[stack.TID]stack.TID {
-	if t.proc.Facts().NSpid == 0 {
+	if !t.proc.Facts().Container {
 		return nil
 	}
 	out := map[stack.TID]stack.TID{}

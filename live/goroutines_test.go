@@ -1,36 +1,88 @@
 package live
 
 import (
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/gopcln"
 )
 
-// BenchmarkRoutines looks at 10,000 goroutines that wait, with their stacks: a program
-// is not stopped for it.
-func BenchmarkRoutines(b *testing.B) {
-	p := testprog.Start(b, testprog.Build(b, "go/routines", "default"), "-many", "10000")
+// routines starts a program whose goroutines wait, and gives what looks at it.
+func routines(tb testing.TB, variant, many string) *Target {
+	tb.Helper()
+	p := testprog.Start(tb, testprog.Build(tb, "go/routines", variant), "-many", many)
 	p.Line("{")
 	tp, err := target.Open(p.PID)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
-	defer tp.Close()
+	tb.Cleanup(func() { tp.Close() })
 	t, err := New(tp, nil)
 	if err != nil {
-		b.Fatal(err)
+		tb.Fatal(err)
 	}
 	t.Preload()
+	return t
+}
+
+// TestRoutines: a stack that is known again by its return addresses is the one that
+// a walk finds, and so for all of many goroutines, which two goroutines of ours read.
+func TestRoutines(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	const many = 2 * fewStacks
+	live := routines(t, "default", strconv.Itoa(many))
+	r := live.Routines()
+	if r == nil {
+		t.Fatal("no runtime of Go")
+	}
+	all, err := r.Look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := unwind.NewWalker(live.space)
+	same, deep := 0, 0
+	for i := range all {
+		g := &all[i]
+		if g.Status != gopcln.GoWaiting || g.ID == 1 {
+			continue // it may have gone on
+		}
+		want, reason := w.Goroutine(&g.Goroutine)
+		if reason != stack.ReasonNone || g.Reason != stack.ReasonNone || g.Stack < 0 {
+			t.Fatalf("goroutine %d: stack %d ends with %v, a walk with %v", g.ID, g.Stack, g.Reason, reason)
+		}
+		got := r.Stacks[g.Stack]
+		if !slices.EqualFunc(got, want, func(a, b stack.Frame) bool { b.CFA = 0; return a == b }) {
+			t.Fatalf("goroutine %d: %v, a walk finds %v", g.ID, got, want)
+		}
+		same++
+		deep = max(deep, len(got))
+	}
+	if same < many || deep < 200 || len(r.Stacks) > 40 {
+		t.Errorf("%d goroutines with %d stacks, the deepest of %d frames", same, len(r.Stacks), deep)
+	}
+}
+
+// BenchmarkRoutines looks at 10,000 goroutines that wait: at their states alone, with their
+// stacks, and with all that is only made at the first look. The program is not stopped for it.
+func BenchmarkRoutines(b *testing.B) {
+	t := routines(b, "default", "10000")
 	r := t.Routines()
 	if r == nil {
 		b.Fatal("no runtime of Go")
 	}
-	for _, part := range []string{"states", "stacks"} {
+	for _, part := range []string{"states", "stacks", "first"} {
 		b.Run(part, func(b *testing.B) {
 			worst := time.Duration(0)
 			for b.Loop() {
+				if part == "first" {
+					r = t.Routines()
+				}
 				begin := time.Now()
 				n := 0
 				if part == "states" {

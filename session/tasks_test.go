@@ -161,8 +161,19 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 		t.Errorf("%d goroutines wait from beginning to end at a channel, want 100", idle)
 	}
 	seen, all := 0, 0
+	looks := map[stack.TID][]stack.Time{}
+	for i := range rec.Threads {
+		th := &rec.Threads[i]
+		for e := range rec.Events(th.Seq) {
+			looks[th.TID] = append(looks[th.TID], e.Time)
+		}
+	}
 	for tid, ts := range turns {
 		for _, x := range ts {
+			// On a busy machine whole turns pass without a look.
+			if k, _ := slices.BinarySearch(looks[tid], x.from); k == len(looks[tid]) || looks[tid][k] >= (x.from+x.to)/2 {
+				continue
+			}
 			all++
 			task := by[x.id]
 			if task == nil {
@@ -177,8 +188,8 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 			}
 		}
 	}
-	if seen*100 < all*80 {
+	if seen*100 < all*80 || all < 100 {
 		t.Errorf("%d of %d turns are on their goroutine's track", seen, all)
 	}
-	t.Logf("%d of %d turns of 3 ms are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
+	t.Logf("%d of %d turns of 3 ms with a look in their first half are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
 }

@@ -106,7 +106,7 @@ func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
 	regs.Set(w.sp, g.SP)
 	regs.Set(w.fp, g.FP)
 	mem := Copy{Blocks: []Block{{Addr: g.SP, Data: b[:max(k, 0)]}}}
-	return w.walkFrom(&Thread{}, &regs, &mem, g.PC == g.Func) // it has not run yet
+	return w.walkFrom(&w.nobody, &regs, &mem, g.PC == g.Func) // it has not run yet
 }
 
 // goStack is where a goroutine's stack lies, and what settle adds to the CFAs

@@ -51,6 +51,7 @@ type Walker struct {
 	saved  [64]uint64
 
 	goStack  []byte // for Goroutine
+	nobody   Thread // for Goroutine: no thread runs it
 	first    uint64 // stack pointer at the leaf
 	end      uint64 // of StackEnd, where settle has moved the CFAs since; 0: they tell
 	turns    int    // how often the walk went on on another stack

@@ -1,6 +1,7 @@
 package gopcln
 
 import (
+	"bytes"
 	"cmp"
 	"debug/elf"
 	"encoding/binary"
@@ -10,6 +11,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/rule"
 )
 
 // Status is what a goroutine is at (the constants _Gidle and on of
@@ -102,8 +104,8 @@ const (
 	maxReasons    = 128       // the reasons to wait; 47 in 1.26
 	maxReason     = 64        // bytes of one
 	dataChunk     = 1 << 20
-	nearby        = 4 << 10 // bytes between two g's that are read in one go
-	maxRun        = 1 << 20 // bytes of such a read
+	nearby        = 4 << 10   // bytes between two g's that are read in one go
+	maxRun        = 256 << 10 // bytes of such a read, that they stay in a CPU's cache
 )
 
 // ErrNoGoroutines says that the runtime's list of goroutines was not found.
@@ -145,7 +147,13 @@ type Census struct {
 	f       goFields
 	allgs   uint64   // address of the slice; 0: not found yet
 	reasons []string // by number; nil: not found
-	buf     []byte
+
+	said, other []byte   // the list of goroutines as it was, and room for the next one
+	addrs       []uint64 // the same, sorted
+	spans       []rule.Span
+	runs        []int // how many g's are in each
+	threads     []thread
+	buf         []byte
 }
 
 // NewCensus makes one that reads the process through mem, whose offsets are
@@ -168,68 +176,118 @@ func (c *Census) Goroutines(buf []Goroutine) ([]Goroutine, error) {
 			return buf, err
 		}
 	}
-	var head [16]byte
-	if err := c.read(head[:], c.allgs); err != nil {
+	addrs, err := c.list()
+	if err != nil {
 		return buf, err
 	}
-	at, n := le(head[:], 0), le(head[:], 8)
-	if n > MaxGoroutines || !pointer(at) {
-		return buf, fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
-	}
-	list := make([]byte, 8*n)
-	if err := c.read(list, at); err != nil {
-		return buf, err
-	}
-	addrs := make([]uint64, 0, n)
-	for i := range n {
-		if g := le(list, 8*i); pointer(g) {
-			addrs = append(addrs, g)
-		}
-	}
-	slices.Sort(addrs)
 	first := len(buf)
-	for len(addrs) > 0 {
+	buf = slices.Grow(buf, len(addrs))
+	c.spans, c.runs, c.threads = c.spans[:0], c.runs[:0], c.threads[:0]
+	size, from := 0, 0
+	for i := 0; i < len(addrs); {
 		// They lie side by side in the heap.
-		k := 1
-		for k < len(addrs) && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[0] < maxRun {
+		k := i + 1
+		for k < len(addrs) && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[i] < maxRun {
 			k++
 		}
-		buf = c.some(buf, addrs[:k])
-		addrs = addrs[k:]
+		c.spans = append(c.spans, rule.Span{Addr: addrs[i], Len: int(addrs[k-1]-addrs[i]) + c.f.length})
+		c.runs = append(c.runs, k-i)
+		size += c.spans[len(c.spans)-1].Len
+		if i = k; size >= maxRun || i == len(addrs) {
+			buf = c.some(buf, addrs[from:i], size)
+			c.spans, c.runs, size, from = c.spans[:0], c.runs[:0], 0, i
+		}
 	}
-	slices.SortFunc(buf[first:], func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) })
+	c.numbers(buf[first:])
+	sortByID(buf[first:])
 	return buf, nil
 }
 
-// some reads the g's at addrs with one read; where that fails, one by one.
-func (c *Census) some(buf []Goroutine, addrs []uint64) []Goroutine {
-	size := int(addrs[len(addrs)-1]-addrs[0]) + c.f.length
-	if cap(c.buf) < size {
-		c.buf = make([]byte, size)
+// list gives the addresses of all g's in ascending order. It is valid until the
+// next call.
+func (c *Census) list() ([]uint64, error) {
+	var head [16]byte
+	if err := c.read(head[:], c.allgs); err != nil {
+		return nil, err
 	}
-	b := c.buf[:size]
-	if err := c.read(b, addrs[0]); err != nil {
-		if len(addrs) > 1 {
-			for i := range addrs {
-				buf = c.some(buf, addrs[i:i+1])
-			}
+	at, n := le(head[:], 0), le(head[:], 8)
+	if n > MaxGoroutines || !pointer(at) {
+		return nil, fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
+	}
+	list := c.other
+	if uint64(cap(list)) < 8*n {
+		list = make([]byte, 8*n+8*n/4)
+	}
+	list = list[:8*n]
+	if err := c.read(list, at); err != nil {
+		return nil, err
+	}
+	c.other = c.said
+	if c.said = list; bytes.Equal(list, c.other) {
+		return c.addrs, nil // nobody has come since
+	}
+	c.addrs = c.addrs[:0]
+	for i := range n {
+		if g := le(list, 8*i); pointer(g) {
+			c.addrs = append(c.addrs, g)
 		}
-		return buf
 	}
-	for _, a := range addrs {
-		if g := c.goroutine(b[a-addrs[0]:]); g.Status != GoDead && g.Status != GoDeadExtra && g.Status != GoIdle {
-			buf = append(buf, g)
+	slices.Sort(c.addrs)
+	return c.addrs, nil
+}
+
+// some reads the g's at addrs, which lie in c.spans, of size bytes in all, c.runs of them
+// in each. Those in a span that cannot be read are read one by one.
+func (c *Census) some(buf []Goroutine, addrs []uint64, size int) []Goroutine {
+	if len(c.buf) < size {
+		c.buf = make([]byte, size+size/4)
+	}
+	got := c.readSpans(c.spans, c.buf[:size])
+	at := 0
+	for i, s := range c.spans {
+		run := addrs[:c.runs[i]]
+		addrs = addrs[c.runs[i]:]
+		b := c.buf[at : at+s.Len]
+		at += s.Len
+		if at <= got {
+			for _, a := range run {
+				buf = c.add(buf, b[a-run[0]:])
+			}
+			continue
+		}
+		for _, a := range run {
+			if c.read(b[:c.f.length], a) == nil {
+				buf = c.add(buf, b)
+			}
 		}
 	}
 	return buf
 }
 
-func (c *Census) goroutine(b []byte) Goroutine {
+// add appends the goroutine whose g is in b, unless it is none.
+func (c *Census) add(buf []Goroutine, b []byte) []Goroutine {
+	switch Status(binary.LittleEndian.Uint32(b[c.f.status:]) &^ scanBit) {
+	case GoDead, GoDeadExtra, GoIdle:
+		return buf
+	}
+	buf = append(buf, Goroutine{})
+	g := &buf[len(buf)-1]
+	c.goroutine(g, b)
+	if g.Status == GoRunning || g.Status == GoSyscall {
+		if m := le(b, gM); pointer(m) {
+			c.threads = append(c.threads, thread{g.ID, m + c.rt.layout.procid})
+		}
+	}
+	return buf
+}
+
+func (c *Census) goroutine(g *Goroutine, b []byte) {
 	l, f := &c.rt.layout, &c.f
-	status := binary.LittleEndian.Uint32(b[f.status:])
-	g := Goroutine{ID: le(b, l.goid), Status: Status(status &^ scanBit), Lo: le(b, gStackLo), Hi: le(b, gStackHi),
-		Started: le(b, f.gopc), Func: le(b, f.startpc), Locked: le(b, l.lockedm) != 0,
-		PC: le(b, bufPC), SP: le(b, bufSP), FP: le(b, l.bufBP)}
+	b = b[:f.length]
+	g.Status = Status(binary.LittleEndian.Uint32(b[f.status:]) &^ scanBit)
+	g.ID, g.Lo, g.Hi = le(b, l.goid), le(b, gStackLo), le(b, gStackHi)
+	g.Started, g.Func, g.Locked = le(b, f.gopc), le(b, f.startpc), le(b, l.lockedm) != 0
+	g.PC, g.SP, g.FP = le(b, bufPC), le(b, bufSP), le(b, l.bufBP)
 	if f.parent != 0 {
 		g.Parent = le(b, f.parent)
 	}
@@ -242,16 +300,80 @@ func (c *Census) goroutine(b []byte) Goroutine {
 		}
 	case GoSyscall:
 		g.PC, g.SP, g.FP = le(b, f.sysPC), le(b, f.sysSP), 0
-		fallthrough
-	case GoRunning:
-		if m := le(b, gM); pointer(m) {
-			var id [8]byte
-			if c.read(id[:], m+l.procid) == nil {
-				g.Thread = stack.TID(le(id[:], 0))
-			}
+	}
+}
+
+// thread is where the number of the thread is that runs a goroutine.
+type thread struct{ id, procid uint64 }
+
+// numbers notes which threads run goroutines.
+func (c *Census) numbers(all []Goroutine) {
+	if len(c.threads) == 0 {
+		return
+	}
+	tids := make(map[uint64]stack.TID, len(c.threads))
+	var b [8]byte
+	for _, t := range c.threads {
+		if c.read(b[:], t.procid) == nil {
+			tids[t.id] = stack.TID(le(b[:], 0))
 		}
 	}
-	return g
+	for i := range all {
+		if s := all[i].Status; s == GoRunning || s == GoSyscall {
+			all[i].Thread = tids[all[i].ID]
+		}
+	}
+}
+
+// sortByID sorts by number. Numbers lie close together mostly, and each is there once.
+func sortByID(all []Goroutine) {
+	byID := func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) }
+	if slices.IsSortedFunc(all, byID) {
+		return
+	}
+	lo, hi := all[0].ID, all[0].ID
+	for i := range all {
+		lo, hi = min(lo, all[i].ID), max(hi, all[i].ID)
+	}
+	if hi-lo < 8*uint64(len(all)) {
+		places := make([]int32, hi-lo+1) // plus one
+		for i := range all {
+			places[all[i].ID-lo] = int32(i + 1)
+		}
+		old := slices.Clone(all)
+		n := 0
+		for _, p := range places {
+			if p > 0 {
+				all[n] = old[p-1]
+				n++
+			}
+		}
+		if n == len(all) {
+			return
+		}
+		copy(all, old) // one was seen twice
+	}
+	slices.SortFunc(all, byID)
+}
+
+// readSpans reads spans into b, one after the other, and gives how many bytes it
+// read until the first that could not be.
+func (c *Census) readSpans(spans []rule.Span, b []byte) (got int) {
+	if many, ok := c.mem.(spanReader); ok {
+		return many.ReadSpans(spans, b)
+	}
+	for _, s := range spans {
+		if c.read(b[got:got+s.Len], s.Addr) != nil {
+			break
+		}
+		got += s.Len
+	}
+	return got
+}
+
+// spanReader is memory that reads many spans at once.
+type spanReader interface {
+	ReadSpans(spans []rule.Span, b []byte) int
 }
 
 func (c *Census) read(b []byte, addr uint64) error {
