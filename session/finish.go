@@ -60,13 +60,17 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if err != nil {
 		return s.keep(res), err
 	}
+	shown := opened
+	if s.o.Kinds != 0 {
+		shown = opened.Only(s.o.Kinds)
+	}
 	for _, o := range s.o.Outputs {
 		exported := s.phases.begin("export", attribute.String("sliver.format", o.Format.Name))
 		var files []export.File
 		if o.Format.Recording() {
 			files, err = s.place(o.Path)
 		} else {
-			files, err = export.Write(o, opened, export.Options{})
+			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel})
 		}
 		if exported(err) != nil {
 			return s.keep(res), fmt.Errorf("write %s: %w", o.Path, err)

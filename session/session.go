@@ -43,6 +43,8 @@ type Options struct {
 	Yield       bool          // leave the process to another tracer that comes
 	Duration    time.Duration // 0: until stopped or the target ends
 	Outputs     []export.Output
+	Kinds       trace.Kinds // of frames that outputs other than recordings have; 0: all
+	Kernel      bool        // these have frames for the kernel too: see export.Options
 	DebugDirs   []string
 	FullNames   bool
 	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody

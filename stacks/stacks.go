@@ -103,4 +103,16 @@ func (s *Snapshot) Thread(tid stack.TID) *Thread {
 	return &s.Threads[i]
 }
 
+// Only takes the frames out of s whose kind keep has nothing of; gaps stay.
+func (s *Snapshot) Only(keep func(stack.Kind) bool) {
+	drop := func(f Frame) bool { return f.Kind != stack.KindError && !keep(f.Kind) }
+	for i := range s.Threads {
+		s.Threads[i].Frames = slices.DeleteFunc(s.Threads[i].Frames, drop)
+	}
+	for i := range s.Goroutines {
+		// Goroutines share stacks.
+		s.Goroutines[i].Frames = slices.DeleteFunc(slices.Clone(s.Goroutines[i].Frames), drop)
+	}
+}
+
 func hexa(v uint64) string { return "0x" + strconv.FormatUint(v, 16) }

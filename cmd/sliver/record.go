@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -36,6 +38,7 @@ type recordFlags struct {
 	stop        string
 	maxOverhead percent
 	yield       bool
+	kinds       kindFlags
 	names       nameFlags
 	quiet       bool
 	json        bool
@@ -62,6 +65,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
 	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
+	f.kinds.register(fs)
 	f.names.register(fs, "")
 	f.push.register(fs)
 	f.web.register(fs, true)
@@ -174,6 +178,13 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	}
 	if o.Outputs, err = outputsOf(f.outputs, f.format, "record"); err != nil {
 		return o, err
+	}
+	if err := f.kinds.parse("record"); err != nil {
+		return o, err
+	}
+	if o.Kinds, o.Kernel = f.kinds.only, f.kinds.names(stack.KindKernel); f.kinds.any() &&
+		!slices.ContainsFunc(o.Outputs, func(x export.Output) bool { return !x.Format.Recording() }) {
+		return o, usagef("record", "a recording has all kinds of frames; --kinds and --native are for outputs in the other formats")
 	}
 	if err := f.push.parse(f.fs); err != nil {
 		return o, err

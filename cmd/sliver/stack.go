@@ -27,6 +27,7 @@ type stackFlags struct {
 	json     bool
 	fail     bool
 	routines bool
+	kinds    kindFlags
 	names    nameFlags
 }
 
@@ -39,6 +40,7 @@ func stackCommand() *command {
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
 			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
 			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
+			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
 		help: `
@@ -70,6 +72,9 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 	sel, err := sampler.ParseSelection(f.threads)
 	if err != nil {
 		return usagef("stack", "%v", err)
+	}
+	if err := f.kinds.parse("stack"); err != nil {
+		return err
 	}
 	var pids []int
 	for _, a := range args {
@@ -110,6 +115,9 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 	deadlock := false
 	for i, s := range snaps {
 		deadlock = deadlock || len(s.Deadlocks) > 0
+		if f.kinds.any() {
+			s.Only(f.kinds.only.Has)
+		}
 		if f.json {
 			err = s.WriteJSON(e.stdout)
 		} else {

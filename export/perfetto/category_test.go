@@ -5,10 +5,26 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
+
+// TestCategoryRead: Perfetto's own reader tells the calls of a managed runtime from
+// those of machine code by their category.
+func TestCategoryRead(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1, "main")
+	for i := range int64(5) {
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 py.run:1 libeval:1 py.work:1 leaf:1"})
+	}
+	rows := exporttest.Ask(t, export(t, b.Finish(50*ms), view.Options{}),
+		`select name from slice where category = 'python' order by name`, `select name from slice where category is null and name in ('main', 'libeval', 'leaf', 'py.run')`)
+	if len(rows[0]) != 2 || rows[0][0].Text("name") != "py.run" || rows[0][1].Text("name") != "py.work" || len(rows[1]) != 3 {
+		t.Errorf("of Python: %v; without a category: %v", rows[0], rows[1])
+	}
+}
 
 // TestCategory: frames of a managed runtime are of a category of their own, which
 // is described once.

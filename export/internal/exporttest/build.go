@@ -23,7 +23,8 @@ const Start = stack.Time(5_000_000_000)
 
 // Builder makes a recording. Functions come into being when they are named:
 // the first to be named is in the main program, those whose names begin with
-// "lib" are in a library, others in the main program.
+// "lib" are in a library, others in the main program. Those that begin with "py." are
+// Python's.
 type Builder struct {
 	tb    testing.TB
 	buf   bytes.Buffer
@@ -151,6 +152,9 @@ func (b *Builder) frame(s string, depth int, leaf bool) stack.Frame {
 			frames = append([]trace.LocFrame{{Func: g.id, File: fileOf(in), Line: 7, Inlined: true}}, frames...)
 		}
 		b.syms.Set(trace.LocKey{Module: f.module, Addr: b.vaddr(f, at)}, frames)
+	}
+	if strings.HasPrefix(name, "py.") {
+		fr.Kind = stack.KindPython
 	}
 	fr.Func, fr.PC = f.start, at
 	if !leaf {
