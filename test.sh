@@ -198,6 +198,38 @@ install_javas() {
 	done
 }
 
+# Python 3.14, which Debian's testing has beside newer libraries: they and it go into a
+# folder of their own. Where else it is looked for: internal/testprog.
+have_python() {
+	compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$1.*/bin/python$1" >/dev/null ||
+		compgen -G "/usr/*bin/python$1" >/dev/null || [[ -x /usr/local/bin/python$1 || -x $cache/python$1/bin/python$1 ]]
+}
+
+install_python() {
+	local v=3.14 root=$cache/python3.14 uri d
+	have_python $v && return
+	uri=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | grep -v security | head -n 1)
+	[[ -n $uri && $(uname -m) == x86_64 ]] || return 0
+	echo "installing: python$v"
+	(
+		mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/python/root" && cd "$work/python" || exit 1
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri testing main" >"$work/apt/list"
+		testing=(-o "Dir::Etc::sourcelist=$work/apt/list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache")
+		apt "${testing[@]}" update && apt "${testing[@]}" download python$v-minimal libpython$v-minimal libpython$v-stdlib libc6 libgcc-s1 \
+			libexpat1 zlib1g libssl3t64 libsqlite3-0 libffi8 liblzma5 libbz2-1.0 libuuid1 libzstd1 || exit 1
+		for d in *.deb; do
+			dpkg-deb -x "$d" root || exit 1
+		done
+		mkdir root/bin
+		printf '#!/bin/sh\nexec %s/usr/lib64/ld-linux-x86-64.so.2 --library-path %s/usr/lib/x86_64-linux-gnu %s/usr/bin/python%s "$@"\n' \
+			"$root" "$root" "$root" $v >root/bin/python$v
+		chmod +x root/bin/python$v && rm -rf "$root" && mv root "$root" && "$root/bin/python$v" -c 'import json, sqlite3, asyncio'
+	) >"$work/apt.log" 2>&1 || {
+		echo "could not install python$v:"
+		tail -n 3 "$work/apt.log"
+	} >&2
+}
+
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
 	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
@@ -211,6 +243,7 @@ install_page() {
 if [[ $install == yes ]]; then
 	if [[ $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_packages
+		install_python
 	fi
 	install_tools
 	install_nodes
@@ -227,9 +260,8 @@ missing=$({
 	for v in 17 21 25; do
 		have_java "$v" || echo "java$v"
 	done
-	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13; do # the places of internal/testprog
-		compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$v.*/bin/python$v" >/dev/null ||
-			compgen -G "/usr/*bin/python$v" >/dev/null || [[ -x /usr/local/bin/python$v ]] || echo "python$v"
+	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
+		have_python $v || echo "python$v"
 	done
 } | paste -sd, | sed 's/,/, /g')
 if [[ -n $missing ]]; then

@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-var pythons = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3"}
+var pythons = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3"}
 
 func startPython(t *testing.T, version, program, ready string) *testprog.Proc {
 	t.Helper()

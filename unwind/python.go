@@ -19,6 +19,7 @@ type interpreter struct {
 	mu     sync.Mutex
 	states map[stack.TID]python.State
 	codes  map[uint64]*held
+	async  asyncTasks
 }
 
 // maxCodes bounds the code objects that are remembered; above it all are read
@@ -206,6 +207,9 @@ func (w *Walker) withPython(th *Thread) []stack.Frame {
 	}
 	if in.table != nil && p.th != nil && !p.have {
 		in.captureCopy(p, w.mem)
+	}
+	if p.have && in.table != nil && w.golang == nil {
+		in.lookTask(th)
 	}
 	if p.have && (len(p.stack.Frames) > 0 || in.table != nil && p.stack.Reason != stack.ReasonNone) {
 		w.merged = in.rt.Merge(w.merged[:0], w.frames, w.first, &p.stack, in.table != nil)

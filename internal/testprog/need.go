@@ -61,6 +61,7 @@ var tools = map[string][]string{
 	"python3.11":      pythons("3.11"),
 	"python3.12":      pythons("3.12"),
 	"python3.13":      pythons("3.13"),
+	"python3.14":      pythons("3.14"),
 	"java17":          javas("17"),
 	"java21":          javas("21"),
 	"java25":          javas("25"),
@@ -75,18 +76,23 @@ func pythons(version string) []string {
 		root = filepath.Join(os.Getenv("HOME"), ".pyenv")
 	}
 	name := "python" + version
-	return []string{filepath.Join(root, "versions", version+".*", "bin", name), "/usr/bin/" + name, "/usr/local/bin/" + name}
+	return []string{filepath.Join(root, "versions", version+".*", "bin", name), "/usr/bin/" + name, "/usr/local/bin/" + name,
+		filepath.Join(toolCache(), name, "bin", name)}
+}
+
+// toolCache is where test.sh puts what it installs for the tests alone.
+func toolCache() string {
+	if cache := os.Getenv(CacheVar); cache != "" {
+		return cache
+	}
+	user, _ := os.UserCacheDir() // without one another place may have it
+	return filepath.Join(user, "sliver-test")
 }
 
 // nodes are the places of one version of Node: where test.sh puts npm's package of
 // it, and where nvm does.
 func nodes(version string) []string {
-	home := os.Getenv("HOME")
-	cache := os.Getenv(CacheVar)
-	if cache == "" {
-		user, _ := os.UserCacheDir() // without one the next place may have it
-		cache = filepath.Join(user, "sliver-test")
-	}
+	home, cache := os.Getenv("HOME"), toolCache()
 	nvm := os.Getenv("NVM_DIR")
 	if nvm == "" {
 		nvm = filepath.Join(home, ".nvm")

@@ -164,7 +164,7 @@ func (r *Runtime) chars(mem io.ReaderAt, addr uint64) (s string, data []byte, si
 		return "", nil, 0, 0, fmt.Errorf("no str at %#x", addr)
 	}
 	// interned 2 bits, kind 3, compact 1, ascii 1 (struct PyASCIIObject in
-	// Include/cpython/unicodeobject.h, 3.8 … 3.13).
+	// Include/cpython/unicodeobject.h, 3.8 … 3.14).
 	state := binary.LittleEndian.Uint32(b[uniState:])
 	kind, compact, ascii := uint64(state>>2&7), state>>5&1 != 0, state>>6&1 != 0
 	size = le(b, obSize)

@@ -24,6 +24,8 @@ type Frame struct {
 	Func uint64
 	// Lost: what code it runs could not be read while it did.
 	Lost bool
+
+	gen bool // it is part of a generator or coroutine, from 3.11 on
 }
 
 // Group is the frames that one C function, an evaluation, runs.
@@ -39,11 +41,13 @@ type Stack struct {
 	Groups []Group
 	Reason stack.Reason // why outer frames are missing; ReasonNone: they are not
 
-	anchors []uint64
+	anchors    []uint64
+	generators bool // there is a frame of one
 }
 
 func (s *Stack) reset() {
 	s.Frames, s.Groups, s.anchors, s.Reason = s.Frames[:0], s.Groups[:0], s.anchors[:0], stack.ReasonNone
+	s.generators = false
 }
 
 // Thread finds one thread's frames.
@@ -55,6 +59,8 @@ type Thread struct {
 	r     *Runtime
 	state State
 	chunk uint64 // the data stack's newest chunk at the last Capture
+	task  uint64 // asyncio's running task at the last Capture; 0: none, or the version does not have it there
+	last  uint64 // asyncio's task that Task found last
 	buf   [maxThreadState]byte
 }
 
@@ -76,6 +82,9 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	}
 	if t.chunk = 0; l.tsChunk != none {
 		t.chunk = le(b, l.tsChunk)
+	}
+	if t.task = 0; l.tsTask != none {
+		t.task = le(b, l.tsTask)
 	}
 	var at uint64
 	if l.tsCFrame != none {
@@ -172,7 +181,7 @@ func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) bool {
 	if addr&7 != 0 || read(mem, b[:l.fSize], addr) != nil {
 		return false
 	}
-	if t.r.img.Minor >= 12 && b[l.fOwner] == ownerC {
+	if t.r.img.Minor >= 12 && b[l.fOwner] >= ownerC {
 		back := le(b[:], l.fBack)
 		return back == 0 || back&7 == 0 && back <= maxPointer
 	}
@@ -211,7 +220,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			s.Reason = stack.ReasonMemory
 			break
 		}
-		if t.r.img.Minor >= 12 && b[l.fOwner] == ownerC {
+		if t.r.img.Minor >= 12 && b[l.fOwner] >= ownerC {
 			close(at)
 			continue
 		}
@@ -220,7 +229,9 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 			s.Reason = stack.ReasonCorrupt
 			break
 		}
-		s.Frames = append(s.Frames, Frame{Addr: at, Code: code, Off: t.offset(b, code)})
+		gen := l.fOwner != none && b[l.fOwner] == ownerGen
+		s.generators = s.generators || gen
+		s.Frames = append(s.Frames, Frame{Addr: at, Code: code, Off: t.offset(b, code), gen: gen})
 		n++
 		if l.fEntry == none && t.r.img.Minor < 12 || l.fEntry != none && b[l.fEntry] != 0 {
 			close(0)

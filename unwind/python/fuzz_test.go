@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"io"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/stack"
@@ -153,12 +154,19 @@ func TestRefused(t *testing.T) {
 		t.Error("a table of nothing is taken")
 	}
 	copy(b, selfCookie)
-	binary.LittleEndian.PutUint64(b[selfVersion:], 0x030e00f0)
-	if _, err := described(b); err == nil || err.Error() != (&VersionError{"3.14"}).Error() {
-		t.Errorf("3.14: %v", err)
+	binary.LittleEndian.PutUint64(b[selfVersion:], 0x030f00f0)
+	if _, err := described(b); err == nil || err.Error() != (&VersionError{"3.15"}).Error() {
+		t.Errorf("3.15: %v", err)
 	}
-	binary.LittleEndian.PutUint64(b[selfVersion:], 0x030d00f0)
-	if _, err := described(b); err == nil {
-		t.Error("a table of zeros is taken")
+	for _, version := range []uint64{0x030d00f0, 0x030e08f0} {
+		binary.LittleEndian.PutUint64(b[selfVersion:], version)
+		binary.LittleEndian.PutUint64(b[selfThreaded:], 0)
+		if _, err := described(b); err == nil {
+			t.Errorf("%#x: a table of zeros is taken", version)
+		}
+		binary.LittleEndian.PutUint64(b[selfThreaded:], 1)
+		if _, err := described(b); err == nil || !strings.Contains(err.Error(), "without the global lock") {
+			t.Errorf("%#x without the lock: %v", version, err)
+		}
 	}
 }

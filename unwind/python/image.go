@@ -18,7 +18,7 @@ var ErrNotPython = errors.New("no CPython in this file")
 type VersionError struct{ Version string }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("Python %s is not known: its stacks are shown as C alone; 3.8 to 3.13 with the global lock are", e.Version)
+	return fmt.Sprintf("Python %s is not known: its stacks are shown as C alone; 3.8 to 3.14 with the global lock are", e.Version)
 }
 
 // Image is what a file says of the interpreter in it: libpython, or a program

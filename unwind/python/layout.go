@@ -7,7 +7,7 @@ import (
 )
 
 // newest is the last minor version whose data is known.
-const newest = 13
+const newest = 14
 
 // none stands for a field that a version lacks.
 const none = 0xffff
@@ -22,6 +22,7 @@ type layout struct {
 	tsCFrame, tsRootCFrame                       uint64
 	cfCurrent, cfPrevious                        uint64
 	tsChunk                                      uint64 // the data stack's newest chunk
+	tsTask                                       uint64 // asyncio's running task, from 3.14 on
 	fCode, fBack, fInstr, fOwner, fSize          uint64
 	fEntry                                       uint64 // is_entry, 3.11 alone
 	coFile, coName, coQualname, coFirst          uint64
@@ -51,67 +52,98 @@ const (
 	ownerThread = 0
 	ownerGen    = 1
 	ownerFrame  = 2
-	ownerC      = 3 // a frame on the C stack that stands for an evaluation, from 3.12
+	ownerC      = 3 // and above: a frame on the C stack that stands for an evaluation, from 3.12
 )
 
 var layouts = map[int]layout{
 	8: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 56, gil: 1152,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
 	9: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 864},
 	10: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none, tsTask: none,
 		fCode: 32, fBack: 24, fInstr: 96, fOwner: none, fSize: 112, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
 	11: {interpreters: 40, interpNext: 0, interpThreads: 16, interpModules: 888, gil: 360,
-		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296,
+		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296, tsTask: none,
 		fCode: 32, fBack: 48, fInstr: 56, fOwner: 69, fSize: 80, fEntry: 68,
 		coFile: 112, coName: 120, coQualname: 128, coFirst: 72, coLines: 136, coCode: 184, coSize: 192, ascii: 48, compact: 72, cachedKeys: 872},
 	12: {interpreters: 40, interpNext: 0, interpThreads: 72, interpModules: 944, gil: 384,
-		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232,
+		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232, tsTask: none,
 		fCode: 0, fBack: 8, fInstr: 56, fOwner: 70, fSize: 80, fEntry: none,
 		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, ascii: 40, compact: 56, cachedKeys: 880},
 }
 
-// Where struct _Py_DebugOffsets of 3.13 has them.
+// Where struct _Py_DebugOffsets has what it begins with, in all versions that have one.
 const (
 	selfCookie    = "xdebugpy"
 	selfVersion   = 8
-	selfThreaded  = 16 // free_threaded
-	selfSize      = 584
+	selfThreaded  = 16      // free_threaded
+	selfSize      = 768     // more than any of them has
 	maxSelfOffset = 1 << 20 // no structure is larger
 )
 
-// described makes the layout of 3.13 from the table at the beginning of
-// _PyRuntime.
+// self says where a version's table has each offset, in bytes: it grows in the
+// middle from version to version (Include/internal/pycore_debug_offsets.h;
+// pycore_runtime.h up to 3.13).
+type self struct {
+	interpreters, interpNext, interpThreads, interpModules, gil    int
+	tsSize, tsNext, tsInterp, tsFrame, tsThread, tsNative, tsChunk int
+	fSize, fBack, fCode, fInstr, fOwner                            int
+	coSize, coFile, coName, coQualname, coLines, coFirst, coCode   int
+	ascii                                                          int
+	// Those that are the same in all versions that are known.
+	obType, uniState, dictKeys, dictValues, bytesData int
+}
+
+var selves = map[int]self{
+	13: {40, 64, 72, 88, 112, 152, 168, 176, 184, 192, 200, 208, 224, 232, 240, 248, 264, 272, 280, 288, 296, 304, 312, 344, 560,
+		360, 544, 456, 464, 528},
+	14: {40, 64, 72, 96, 120, 176, 192, 200, 208, 216, 224, 232, 248, 256, 264, 272, 288, 312, 320, 328, 336, 344, 352, 384, 640,
+		408, 624, 536, 544, 608},
+}
+
+// described makes the layout of a version that describes itself from the table
+// at the beginning of _PyRuntime.
 func described(b []byte) (*layout, error) {
 	if len(b) < selfSize || !bytes.HasPrefix(b, []byte(selfCookie)) {
 		return nil, fmt.Errorf("the interpreter's description of itself is missing")
 	}
 	version := binary.LittleEndian.Uint64(b[selfVersion:])
-	if version>>16 != 0x030d {
+	at, known := selves[int(version>>16&0xff)]
+	if version>>24 != 3 || !known {
 		return nil, &VersionError{fmt.Sprintf("%d.%d", version>>24, version>>16&0xff)}
 	}
 	if binary.LittleEndian.Uint64(b[selfThreaded:]) != 0 {
-		return nil, &VersionError{"3.13 without the global lock"}
+		return nil, &VersionError{fmt.Sprintf("3.%d without the global lock", version>>16&0xff)}
 	}
 	l := layout{tsCFrame: none, tsRootCFrame: none, fEntry: none, cfCurrent: none, cachedKeys: 880}
 	for _, f := range [...]struct {
 		to *uint64
 		at int
 	}{
-		{&l.interpreters, 40}, {&l.interpNext, 64}, {&l.interpThreads, 72}, {&l.interpModules, 88}, {&l.gil, 112},
-		{&l.tsSize, 152}, {&l.tsNext, 168}, {&l.tsInterp, 176}, {&l.tsFrame, 184}, {&l.tsThread, 192}, {&l.tsNative, 200}, {&l.tsChunk, 208},
-		{&l.fSize, 224}, {&l.fBack, 232}, {&l.fCode, 240}, {&l.fInstr, 248}, {&l.fOwner, 264},
-		{&l.coSize, 272}, {&l.coFile, 280}, {&l.coName, 288}, {&l.coQualname, 296}, {&l.coLines, 304}, {&l.coFirst, 312}, {&l.coCode, 344},
-		{&l.ascii, 560},
+		{&l.interpreters, at.interpreters}, {&l.interpNext, at.interpNext}, {&l.interpThreads, at.interpThreads},
+		{&l.interpModules, at.interpModules}, {&l.gil, at.gil},
+		{&l.tsSize, at.tsSize}, {&l.tsNext, at.tsNext}, {&l.tsInterp, at.tsInterp}, {&l.tsFrame, at.tsFrame},
+		{&l.tsThread, at.tsThread}, {&l.tsNative, at.tsNative}, {&l.tsChunk, at.tsChunk},
+		{&l.fSize, at.fSize}, {&l.fBack, at.fBack}, {&l.fCode, at.fCode}, {&l.fInstr, at.fInstr}, {&l.fOwner, at.fOwner},
+		{&l.coSize, at.coSize}, {&l.coFile, at.coFile}, {&l.coName, at.coName}, {&l.coQualname, at.coQualname},
+		{&l.coLines, at.coLines}, {&l.coFirst, at.coFirst}, {&l.coCode, at.coCode}, {&l.ascii, at.ascii},
 	} {
 		if *f.to = binary.LittleEndian.Uint64(b[f.at:]); *f.to > maxSelfOffset {
 			return nil, fmt.Errorf("the interpreter's description of itself is damaged: %#x at byte %d", *f.to, f.at)
+		}
+	}
+	for _, f := range [...]struct {
+		want uint64
+		at   int
+	}{{obType, at.obType}, {uniState, at.uniState}, {dictKeys, at.dictKeys}, {dictValues, at.dictValues}, {bytesData, at.bytesData}} {
+		if is := binary.LittleEndian.Uint64(b[f.at:]); is != f.want {
+			return nil, fmt.Errorf("the interpreter's description of itself has %d at byte %d, where %d is known", is, f.at, f.want)
 		}
 	}
 	l.compact = l.ascii + 16
@@ -127,6 +159,10 @@ func described(b []byte) (*layout, error) {
 		!inside(l.fSize, maxFrameSize, l.fBack, l.fCode, l.fInstr) || l.fOwner >= l.fSize ||
 		!inside(l.coSize, maxCodeSize, l.coFile, l.coName, l.coQualname, l.coLines, l.coFirst) || l.coCode > l.coSize {
 		return nil, fmt.Errorf("the interpreter's description of itself is damaged: fields outside their structures")
+	}
+	if l.tsTask = none; version>>16&0xff >= 14 {
+		l.tsTask = l.tsSize + runningTask
+		l.tsSize = l.tsTask + 8
 	}
 	return &l, nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // versions are what the tests want of CPython; testprog says which are missing.
-var versions = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3"}
+var versions = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3"}
 
 // prog is a process that has CPython in it.
 type prog struct {

@@ -1,0 +1,121 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// asyncTurn is a time in which a thread surely ran a task, if the thread ran.
+type asyncTurn struct {
+	from, to stack.Time
+	name     string // of the task, and of its function
+}
+
+func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	all := map[stack.TID][]asyncTurn{}
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var tid stack.TID
+		var x asyncTurn
+		var fn string
+		if n, _ := fmt.Sscan(sc.Text(), &tid, &x.from, &x.to, &x.name, &fn); n != 5 {
+			t.Fatalf("%q", sc.Text())
+		}
+		x.name += " " + fn
+		all[tid] = append(all[tid], x)
+	}
+	for _, x := range all {
+		slices.SortFunc(x, func(a, b asyncTurn) int { return int(a.from - b.from) })
+	}
+	return all
+}
+
+// TestAsyncTruth: which of asyncio's tasks a thread runs, against the program's own log,
+// and each on a track of its own.
+func TestAsyncTruth(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := "1"
+	if long() {
+		seconds = "60"
+	}
+	for _, v := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
+		t.Run(v, func(t *testing.T) {
+			if testing.Short() && v != "python3.14" && v != "python3.12" {
+				t.Skip("the short form takes some versions only")
+			}
+			out := filepath.Join(t.TempDir(), "log")
+			p := testprog.Start(t, testprog.Tool(t, v), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), seconds, out)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			turns := asyncTurns(t, out)
+			tasks := view.New(rec, view.Options{}).Tasks()
+			if tasks == nil || tasks.What != "asyncio" {
+				t.Fatalf("tasks: %+v", tasks)
+			}
+			names := map[uint64]string{}
+			for i := range tasks.List {
+				names[tasks.List[i].ID] = tasks.List[i].Func
+			}
+			looks, none, wrong, seen := 0, 0, 0, map[string]bool{}
+			for i := range rec.Threads {
+				th := &rec.Threads[i]
+				ts := turns[th.TID]
+				var now stack.Task
+				for e := range rec.Events(th.Seq) {
+					switch e.Kind() {
+					case event.Task:
+						now = event.TaskFields(e.Payload())
+					case event.Seen:
+						k, _ := slices.BinarySearchFunc(ts, e.Time, func(x asyncTurn, at stack.Time) int {
+							if x.to <= at {
+								return -1
+							}
+							return 1
+						})
+						if k == len(ts) || e.Time <= ts[k].from {
+							continue
+						}
+						looks++
+						switch is := names[now.ID]; {
+						case now.ID == 0:
+							none++
+						case is != ts[k].name:
+							if wrong++; wrong < 10 {
+								t.Errorf("TID %d at %d runs %q, and not %q", th.TID, e.Time, ts[k].name, is)
+							}
+						default:
+							seen[is] = true
+						}
+					}
+				}
+			}
+			t.Logf("%d looks at threads that ran a known task, %d wrong, %d could not tell; %d tasks of %d", looks, wrong, none, len(seen), len(names))
+			// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
+			if looks < 100 || none*20 > looks || v == "python3.14" && none*100 > looks || len(seen) < 20 {
+				t.Errorf("of %d looks %d could not tell the task; %d tasks", looks, none, len(seen))
+			}
+			if len(names) > len(tasks.List) || !seen["named-0 worker"] {
+				t.Errorf("tasks: %v", names)
+			}
+		})
+	}
+}
