@@ -193,6 +193,8 @@ var table = []row{
 		"the names of a recording without a process, beside other tools"},
 	{"bench/peers", "", "",
 		"runs sliver as anybody would, beside others: it knows its command line alone"},
+	{"bench/runtimes", "", "",
+		"the same, beside profilers of Python and Node"},
 	{"internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",

@@ -1,0 +1,328 @@
+// Command runtimes measures sliver beside the profilers of Python and Node on the same
+// programs, in turn: how much slower the program becomes, how many stacks reach their
+// thread's start, and whether the same functions come out on top.
+//
+//	go run ./bench/runtimes -sliver ./sliver -py-spy PATH
+//
+// It prints a table. A tool or a version that is not there is left out.
+package main
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// program is one that is looked at.
+type program struct {
+	name string
+	argv []string // the counter's file is added
+	perf []string // the same, for perf to have names
+	kind string   // of its frames, as sliver calls it
+}
+
+// result is what one tool made of one program.
+type result struct {
+	rate    float64 // rounds a second, against those before and after with nobody
+	samples int
+	whole   int // stacks that reach the thread's start
+	self    map[string]int
+}
+
+// tool looks at a process for a while.
+type tool struct {
+	name string
+	does func(p *program) bool
+	perf bool // the program is to be started so that perf has names
+	look func(pid int, span time.Duration, dir string, r *result) error
+}
+
+func main() {
+	sliver := flag.String("sliver", "sliver", "the sliver program")
+	spy := flag.String("py-spy", "py-spy", "the py-spy program")
+	span := flag.Duration("span", 4*time.Second, "how long each tool looks")
+	rounds := flag.Int("rounds", 2, "how often all take turns")
+	flag.Parse()
+	if err := run(*sliver, *spy, *span, *rounds, flag.Args()); err != nil {
+		fmt.Fprintln(os.Stderr, "runtimes:", err)
+		os.Exit(1)
+	}
+}
+
+func run(sliver, spy string, span time.Duration, rounds int, paths []string) error {
+	var programs []*program
+	here := "bench/runtimes"
+	for _, path := range paths {
+		p := &program{name: filepath.Base(path), kind: "python", argv: []string{path, here + "/load.py"}, perf: []string{path, "-X", "perf", here + "/load.py"}}
+		v, err := exec.Command(path, "--version").Output()
+		if err != nil {
+			fmt.Fprintf(os.Stderr, "runtimes: %s: %v\n", path, err)
+			continue
+		}
+		p.name = strings.TrimSpace(string(v))
+		if strings.HasPrefix(p.name, "v") {
+			p.name, p.kind = "Node "+p.name[1:], "js"
+			p.argv, p.perf = []string{path, here + "/load.js"}, []string{path, "--perf-basic-prof", here + "/load.js"}
+		}
+		programs = append(programs, p)
+	}
+	all := func(*program) bool { return true }
+	python := func(p *program) bool { return p.kind == "python" }
+	tools := []tool{
+		{"`sliver record`", all, false, func(pid int, span time.Duration, dir string, r *result) error {
+			return bySliver(sliver, pid, span, dir, r)
+		}},
+		{"`py-spy record -r 100`", python, false, func(pid int, span time.Duration, dir string, r *result) error { return bySpy(spy, pid, span, dir, r) }},
+		{"`py-spy record -r 100 --native`", python, false, func(pid int, span time.Duration, dir string, r *result) error {
+			return bySpy(spy, pid, span, dir, r, "--native")
+		}},
+		{"`perf record -F 100 -g`", all, true, byPerf},
+	}
+	fmt.Println("| program | tool | rounds a second, against nobody | samples | stacks that are whole | of sliver's top ten |")
+	fmt.Println("|---|---|---|---|---|---|")
+	for _, p := range programs {
+		var top []string
+		for i := range tools {
+			t := &tools[i]
+			if !t.does(p) {
+				continue
+			}
+			r, err := turns(p, t, span, rounds)
+			if err != nil {
+				fmt.Fprintf(os.Stderr, "runtimes: %s, %s: %v\n", p.name, t.name, err)
+				continue
+			}
+			mine := r.top()
+			if top == nil {
+				top = mine
+			}
+			same := 0
+			for _, f := range mine {
+				if slices.Contains(top, f) {
+					same++
+				}
+			}
+			fmt.Printf("| %s | %s | %.3f | %d | %.2f %% | %d of %d |\n", p.name, t.name, r.rate, r.samples, 100*float64(r.whole)/float64(max(1, r.samples)), same, len(top))
+		}
+	}
+	return nil
+}
+
+// turns has a tool look several times, each between two times with nobody.
+func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error) {
+	dir, err := os.MkdirTemp("", "runtimes")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	counter := filepath.Join(dir, "rounds")
+	argv := p.argv
+	if t.perf {
+		argv = p.perf
+	}
+	cmd := exec.Command(argv[0], append(slices.Clone(argv[1:]), counter)...)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	defer func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		_ = os.Remove(fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid))
+	}()
+	time.Sleep(time.Second) // what is compiled at all is compiled by then
+	pid := cmd.Process.Pid
+	r := &result{self: map[string]int{}}
+	var ratios []float64
+	for range rounds {
+		before := rate(counter, span/2)
+		done := make(chan error, 1)
+		go func() { done <- t.look(pid, span, dir, r) }()
+		time.Sleep(span / 4) // it has begun
+		during := rate(counter, span/2)
+		if err := <-done; err != nil {
+			return nil, err
+		}
+		after := rate(counter, span/2)
+		ratios = append(ratios, 2*during/(before+after))
+	}
+	slices.Sort(ratios)
+	r.rate = (ratios[(len(ratios)-1)/2] + ratios[len(ratios)/2]) / 2
+	return r, nil
+}
+
+// rate is how many rounds a second the program makes.
+func rate(counter string, span time.Duration) float64 {
+	begin, from := time.Now(), count(counter)
+	time.Sleep(span)
+	return float64(count(counter)-from) / time.Since(begin).Seconds()
+}
+
+func count(counter string) uint64 {
+	b, err := os.ReadFile(counter)
+	if err != nil || len(b) < 8 {
+		return 0
+	}
+	return binary.LittleEndian.Uint64(b)
+}
+
+// top are the ten functions that were met most often as the innermost of the runtime's.
+func (r *result) top() []string {
+	names := make([]string, 0, len(r.self))
+	for n := range r.self {
+		names = append(names, n)
+	}
+	slices.SortFunc(names, func(a, b string) int {
+		if r.self[a] != r.self[b] {
+			return r.self[b] - r.self[a]
+		}
+		return strings.Compare(a, b)
+	})
+	return names[:min(len(names), 10)]
+}
+
+// last is the last part of a name, which is all that some tools have.
+func last(name string) string {
+	name, _, _ = strings.Cut(name, " (")
+	if i := strings.LastIndexByte(name, '.'); i >= 0 && !strings.HasSuffix(name, ">") {
+		name = name[i+1:]
+	}
+	if i := strings.LastIndex(name, ".<"); i >= 0 {
+		name = name[i+1:]
+	}
+	return name
+}
+
+func bySliver(path string, pid int, span time.Duration, dir string, r *result) error {
+	file, folded := filepath.Join(dir, "x.sliver"), filepath.Join(dir, "x.folded")
+	out, err := exec.Command(path, "record", "-p", strconv.Itoa(pid), "-d", span.String(), "--json", "-q", "-o", file).Output()
+	if err != nil {
+		return fmt.Errorf("sliver: %w: %s", err, stderrOf(err))
+	}
+	var sum struct{ Samples, Truncated int }
+	if err := json.Unmarshal(out, &sum); err != nil {
+		return err
+	}
+	r.samples += sum.Samples
+	r.whole += sum.Samples - sum.Truncated
+	if out, err := exec.Command(path, "export", file, "--native=off", "--on-cpu", "-t", "main", "-o", folded).CombinedOutput(); err != nil {
+		return fmt.Errorf("sliver export: %w: %s", err, out)
+	}
+	return eachFolded(folded, func(stack []string, n int) {
+		if f := stack[len(stack)-1]; !strings.HasPrefix(f, "[") {
+			r.self[last(f)] += n / 1000
+		}
+	})
+}
+
+var ofPython = regexp.MustCompile(`\.py(:\d+)?\)$|^<`)
+
+func bySpy(path string, pid int, span time.Duration, dir string, r *result, more ...string) error {
+	file := filepath.Join(dir, "spy.txt")
+	args := append([]string{"record", "-r", "100", "-d", strconv.Itoa(int(span.Seconds())), "-f", "raw", "-o", file, "-p", strconv.Itoa(pid)}, more...)
+	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("py-spy: %w: %s", err, out)
+	}
+	return eachFolded(file, func(stack []string, n int) {
+		r.samples += n
+		if root := stack[0]; strings.HasPrefix(root, "<module>") || strings.HasPrefix(root, "_start") || strings.Contains(root, "clone") {
+			r.whole += n
+		}
+		for i := len(stack) - 1; i >= 0; i-- {
+			if ofPython.MatchString(stack[i]) {
+				r.self[last(stack[i])] += n
+				break
+			}
+		}
+	})
+}
+
+// eachFolded tells the stacks of a file of collapsed ones, outermost first.
+func eachFolded(file string, each func(stack []string, n int)) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	for line := range strings.Lines(string(b)) {
+		line = strings.TrimSpace(line)
+		i := strings.LastIndexByte(line, ' ')
+		if i < 0 {
+			continue
+		}
+		if n, err := strconv.Atoi(line[i+1:]); err == nil {
+			each(strings.Split(line[:i], ";"), n)
+		}
+	}
+	return nil
+}
+
+var perfFrame = regexp.MustCompile(`^\s+[0-9a-f]+ (.*) \([^()]*\)$`)
+
+func byPerf(pid int, span time.Duration, dir string, r *result) error {
+	data := filepath.Join(dir, "perf.data")
+	if out, err := exec.Command("perf", "record", "-F", "100", "-g", "-p", strconv.Itoa(pid), "-o", data, "--", "sleep", strconv.FormatFloat(span.Seconds(), 'f', -1, 64)).CombinedOutput(); err != nil {
+		return fmt.Errorf("perf: %w: %s", err, out)
+	}
+	out, err := exec.Command("perf", "script", "-i", data, "-F", "ip,sym,dso").Output()
+	if err != nil {
+		return fmt.Errorf("perf script: %w: %s", err, stderrOf(err))
+	}
+	for sample := range bytes.SplitSeq(out, []byte("\n\n")) {
+		root, leaf := "", ""
+		for line := range strings.Lines(string(sample)) {
+			m := perfFrame.FindStringSubmatch(strings.TrimRight(line, "\n"))
+			if m == nil {
+				continue
+			}
+			root = m[1]
+			if leaf == "" {
+				leaf = managed(m[1])
+			}
+		}
+		if root == "" {
+			continue
+		}
+		r.samples++
+		if root == "_start" || strings.Contains(root, "clone") {
+			r.whole++
+		}
+		if leaf != "" {
+			r.self[last(leaf)]++
+		}
+	}
+	return nil
+}
+
+// managed is the function that an entry of a perf map is for; "": it is for none.
+func managed(sym string) string {
+	if name, ok := strings.CutPrefix(sym, "py::"); ok {
+		name, _, _ = strings.Cut(name, ":")
+		return name
+	}
+	for _, kind := range []string{"JS:", "LazyCompile:", "Function:"} {
+		if name, ok := strings.CutPrefix(sym, kind); ok {
+			name, _, _ = strings.Cut(strings.TrimLeft(name, "*~^+"), " ")
+			return name
+		}
+	}
+	return ""
+}
+
+func stderrOf(err error) string {
+	var e *exec.ExitError
+	if errors.As(err, &e) {
+		return string(e.Stderr)
+	}
+	return ""
+}
