@@ -137,7 +137,8 @@ type waits struct {
 type asked struct {
 	key  wait.Key
 	refs int
-	at   stack.Time
+	at   stack.Time // of the sample
+	read stack.Time // when that was; at most askSoon earlier
 	last wait.Lock
 }
 
@@ -226,8 +227,9 @@ func (w *waits) Forget(tid stack.TID) {
 	}
 }
 
-// join notes that x waits for a lock, as it was read at the time at.
-func (w *waits) join(x *waiting, l *wait.Lock, at stack.Time) {
+// join notes that x waits for a lock, as it was read at the time read, for a sample of
+// the time at.
+func (w *waits) join(x *waiting, l *wait.Lock, at, read stack.Time) {
 	w.leave(x)
 	if l == nil || !l.Keeps() || l.Kind == lock.File {
 		return
@@ -240,7 +242,7 @@ func (w *waits) join(x *waiting, l *wait.Lock, at stack.Time) {
 	a.refs++
 	x.at = a
 	if x.thread.Proven() {
-		a.at, a.last = at, *l
+		a.at, a.read, a.last = at, read, *l
 	}
 }
 
@@ -331,10 +333,10 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 			return
 		}
 		x.asked = at
-		changed := w.r.Refresh(x.thread)
-		w.join(x, x.thread.Info().Lock, at)
+		changed, read := w.ask(x.thread)
+		w.join(x, x.thread.Info().Lock, at, read)
 		if changed {
-			w.put(x, x.thread.Info(), at, target.Now(), to)
+			w.put(x, x.thread.Info(), at, read, to)
 		}
 		return
 	}
@@ -344,14 +346,31 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 			return
 		}
 		l.Holder, l.Note, l.Other = a.last.Holder, a.last.Note, a.last.Other
-		w.put(x, x.thread.Info(), at, at, to)
+		w.put(x, x.thread.Info(), at, a.read, to)
 		return
 	}
-	changed := w.r.Refresh(x.thread)
-	a.at, a.last = at, *l
+	changed, read := w.ask(x.thread)
+	a.at, a.read, a.last = at, read, *l
 	if changed {
-		w.put(x, x.thread.Info(), at, target.Now(), to)
+		w.put(x, x.thread.Info(), at, read, to)
 	}
+}
+
+// maxAsks bounds how often is asked anew because it took long.
+const maxAsks = 4
+
+// ask reads who holds the lock now; read is when that was, which may have been up to
+// askSoon earlier. On a busy machine ours may lose the CPU between the reading and the
+// look at the clock: then it is read anew.
+func (w *waits) ask(th *wait.Thread) (changed bool, read stack.Time) {
+	for range maxAsks {
+		begun := target.Now()
+		changed = w.r.Refresh(th) || changed
+		if read = target.Now(); read-begun <= askSoon {
+			break
+		}
+	}
+	return changed, read
 }
 
 // Busy implements sampler.Waits: somebody waits for a lock that has a holder, or for
@@ -427,8 +446,13 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	if x.woken {
 		look.Still = nil // it waited at the stop, and makes the same call again
 	}
+	begun := target.Now()
 	info, res := w.r.Resolve(th, &look)
 	asked := target.Now()
+	if l := info.Lock; res != wait.Torn && asked-begun > askSoon && l != nil && l.Keeps() && l.Kind != lock.File {
+		_, asked = w.ask(th)
+		info = th.Info()
+	}
 	if l := info.Lock; x.woken && l != nil && l.Holder.TID == in.TID {
 		res = wait.Torn // but now got what it waited for
 	}
@@ -448,7 +472,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	w.leave(x)
 	x.thread, x.switches, x.call, x.asked, x.pending, x.unnamed = th, s.Switches, g.Call, s.Time, 0, unnamed
 	l := info.Lock
-	w.join(x, l, s.Time)
+	w.join(x, l, s.Time, asked)
 	if l != nil && l.Kind == lock.File {
 		x.file = &fileWait{t: t, to: to, counters: g.Counters, sure: !x.woken, need: s.Time}
 		w.files[x] = struct{}{}

@@ -1,0 +1,212 @@
+package session
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/sampler"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// recordJavaTurns records testdata/targets/java/Turns.java for as long as it runs.
+func recordJavaTurns(t *testing.T, version, kind string, waits int, interval time.Duration, flags ...string) (*trace.Recording, *turnsLog) {
+	t.Helper()
+	args := append(flags, "-Xmx32m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Turns"), "Turns", kind, "5", fmt.Sprint(waits), "45")
+	p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, version), args...))
+	var said struct{ Threads []stack.TID }
+	if err := json.Unmarshal([]byte(p.Line("{")), &said); err != nil {
+		t.Fatal(err)
+	}
+	sel, err := sampler.ParseSelection("turn-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	going := false
+	rec := recordWith(t, p.PID, Options{Interval: interval, Jitter: .1, Selection: sel}, func(s stack.ThreadStats) bool {
+		if !going && s.Samples > 20*uint64(len(said.Threads)) {
+			going = true
+			p.Go()
+		}
+		select {
+		case <-p.Exited():
+			return true
+		default:
+			return false
+		}
+	})
+	if st := p.Wait(); !st.Success() {
+		t.Fatalf("ended with %v: %q", st, p.Errors())
+	}
+	var log struct{ Waits, Holds []turn }
+	if err := json.Unmarshal([]byte(p.Line(`{"waits"`)), &log); err != nil {
+		t.Fatal(err)
+	}
+	return rec, &turnsLog{threads: said.Threads, waits: log.Waits, holds: log.Holds}
+}
+
+// owners counts how a recording names those who have a lock.
+type owners struct {
+	waits, seen, known int // waits of 1 ms or longer; with a sample while somebody had the lock, who kept it for 1 ms more; with an owner
+	named, wrong       int // times that an owner was named; that cannot have had the lock
+	other              int // samples of a blocked thread in such waits for which another lock, or none, is told
+	causes             []string
+}
+
+func (o *owners) String() string {
+	return fmt.Sprintf("%d waits of 1 ms, %d seen, owner known in %d; named %d times, %d wrong; %d samples without the lock%s",
+		o.waits, o.seen, o.known, o.named, o.wrong, o.other, strings.Join(o.causes[:min(len(o.causes), 8)], ""))
+}
+
+// judgeOwners holds a recording against the log: a thread may have had the lock from
+// where the one before was about to give it back until the next one had it. is tells
+// whether a description is that of the lock.
+func judgeOwners(rec *trace.Recording, log *turnsLog, is func(*trace.Wait) bool) *owners {
+	const asked = stack.Time(time.Millisecond) // what is told was read within that before or after
+	o := &owners{}
+	holds := log.holds
+	slices.SortFunc(holds, func(a, b turn) int { return int(a.from - b.from) })
+	had := func(tid stack.TID, at stack.Time) bool {
+		i, _ := slices.BinarySearchFunc(holds, at, func(h turn, at stack.Time) int { return int(h.from - at) })
+		for k := max(0, i-8); k < len(holds) && (k == 0 || holds[k-1].to <= at+asked); k++ {
+			if holds[k].tid == tid && (k+1 == len(holds) || holds[k+1].from >= at-asked) {
+				return true
+			}
+		}
+		return false
+	}
+	// held: somebody had it all the time that an answer to a sample at that time takes.
+	held := func(at stack.Time) bool {
+		i, found := slices.BinarySearchFunc(holds, at, func(h turn, at stack.Time) int { return int(h.from - at) })
+		if !found {
+			i--
+		}
+		return i >= 0 && holds[i].to >= at+asked
+	}
+	for tid, k := range tracks(rec) {
+		if !slices.Contains(log.threads, tid) {
+			continue
+		}
+		for i := range k.pics {
+			p := &k.pics[i]
+			if p.holder == 0 || !is(&p.wait) || i > 0 && k.pics[i-1].holder == p.holder && !p.fresh {
+				continue
+			}
+			o.named++
+			if p.by != event.KnownByRuntime || !had(p.holder, p.from) {
+				o.wrong++
+				var near []string // what it had around then
+				for _, h := range holds {
+					if h.tid == p.holder && h.to > p.from-20*asked && h.from < p.from+20*asked {
+						near = append(near, fmt.Sprintf("%v to %v", time.Duration(h.from-p.from), time.Duration(h.to-p.from)))
+					}
+				}
+				o.causes = append(o.causes, fmt.Sprintf("\nthread %d at %d: holder %d, known by %v, who had it from %s", tid, p.from, p.holder, p.by, strings.Join(near, ", ")))
+			}
+		}
+		for i := range log.waits {
+			w := &log.waits[i]
+			if w.tid != tid || w.from < k.first || w.to-w.from < stack.Time(time.Millisecond) {
+				continue
+			}
+			o.waits++
+			seen, known := false, false
+			for j := range k.pics {
+				p := &k.pics[j]
+				if p.from > w.to {
+					break
+				}
+				if p.from < w.from || p.state != stack.StateBlocked || w.to-p.from < asked {
+					continue
+				}
+				if !seen && !is(&p.wait) && (j+1 == len(k.pics) || k.pics[j+1].from != p.from) {
+					o.other++
+				}
+				seen = seen || held(p.from)
+				known = known || p.holder != 0 && is(&p.wait)
+			}
+			if !seen {
+				continue
+			}
+			o.seen++
+			if known {
+				o.known++
+			} else {
+				o.causes = append(o.causes, fmt.Sprintf("\nthread %d from %d to %d: no owner", tid, w.from, w.to))
+			}
+		}
+	}
+	return o
+}
+
+// TestJavaTurns: threads take turns with a monitor, and with locks of java.util.concurrent,
+// whose objects move: no owner that is named is another thread than had it, and of the
+// waits of 1 ms or longer that were seen 99 in 100 have one.
+func TestJavaTurns(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	type way struct {
+		version, kind string
+		flags         []string
+	}
+	waits := 500
+	ways := []way{{"java17", "monitor", nil}, {"java25", "lock", nil}}
+	if os.Getenv("SLIVER_LONG") != "" {
+		waits = 10_000
+		ways = nil
+		for _, v := range []string{"java17", "java21", "java25"} {
+			for _, k := range []string{"monitor", "lock"} {
+				ways = append(ways, way{v, k, nil})
+			}
+			ways = append(ways, way{v, "fair", nil}, way{v, "write", nil}, way{v, "lock", []string{"-XX:+UseSerialGC"}}, way{v, "lock", []string{"-XX:+UseShenandoahGC"}},
+				way{v, "lock", []string{"-XX:+UseZGC"}})
+		}
+		ways = append(ways, way{"java21", "lock", []string{"-XX:+UseZGC", "-XX:+ZGenerational"}}, way{"java25", "lock", []string{"-XX:+UseCompactObjectHeaders"}},
+			way{"java25", "monitor", []string{"-XX:+UseCompactObjectHeaders"}})
+	}
+	for _, w := range ways {
+		t.Run(w.version+"/"+w.kind+strings.Join(w.flags, ""), func(t *testing.T) {
+			n := waits
+			if w.kind == "fair" || w.kind == "write" || len(w.flags) > 0 {
+				n = min(n, 2000)
+			}
+			rec, log := recordJavaTurns(t, w.version, w.kind, n, time.Millisecond, w.flags...)
+			want := "synchronizer"
+			if w.kind == "monitor" {
+				want = "monitor"
+			}
+			o := judgeOwners(rec, log, func(d *trace.Wait) bool { return d.Lock == want })
+			locks := map[string]map[uint64]bool{}
+			for _, k := range tracks(rec) {
+				for i := range k.pics {
+					if p := &k.pics[i]; p.wait.Lock == want && p.lock != 0 {
+						if locks[p.wait.LockType] == nil {
+							locks[p.wait.LockType] = map[uint64]bool{}
+						}
+						locks[p.wait.LockType][p.lock] = true
+					}
+				}
+			}
+			t.Log(o)
+			for name, l := range locks {
+				t.Logf("%s: %d addresses", name, len(l))
+			}
+			if o.seen < n/4 || o.named < o.known {
+				t.Errorf("%d of %d waits were seen", o.seen, o.waits)
+			}
+			if o.wrong > 0 {
+				t.Errorf("%d of %d owners are wrong", o.wrong, o.named)
+			}
+			if zgc := slices.Contains(w.flags, "-XX:+UseZGC"); !zgc && (o.seen-o.known-2)*100 > o.seen {
+				t.Errorf("the owner is known in %d of %d waits", o.known, o.seen)
+			}
+		})
+	}
+}
