@@ -3,6 +3,7 @@ package oneshot
 import (
 	"fmt"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
@@ -16,4 +17,15 @@ func (v *view) java() {
 	if rt != nil {
 		v.names.jvm = table
 	}
+}
+
+// carries is the virtual thread of Java that a thread runs; "": none.
+func (v *view) carries(e *eye) string {
+	space := v.t.Space()
+	if vm := space.JVM(); vm != nil {
+		if thread := space.JavaThread(stack.TID(own(&e.info))); thread != 0 {
+			return vm.Mounted(thread)
+		}
+	}
+	return ""
 }

@@ -403,7 +403,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 				others = append(others, graph.Thread{PID: w.p.PID(), TID: e.info.TID, Info: e.wait})
 				continue
 			}
-			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: cmp.Or(e.info.Comm, e.info.Name), OwnName: v.own[own(&e.info)], State: e.State, CPU: e.cpu, Wait: e.wait,
+			threads = append(threads, stacks.Thread{TID: e.info.TID, Name: cmp.Or(e.info.Comm, e.info.Name), OwnName: v.own[own(&e.info)], Carries: v.carries(e), State: e.State, CPU: e.cpu, Wait: e.wait,
 				Frames: v.names.frames(e.frames), Truncated: e.reason})
 		}
 	}

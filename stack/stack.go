@@ -66,11 +66,12 @@ const (
 	ReasonLoop            // the stack pointer did not rise, or the depth limit was hit
 	ReasonCorrupt         // the unwinding tables are damaged there
 	ReasonEmpty           // nothing could be had of this stack
+	ReasonHeap            // frames lie in the program's heap: those of a virtual thread that were not brought back to the stack
 )
 
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
-		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack")
+		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap")
 }
 
 // Frame is one activation of a function, real or inlined.

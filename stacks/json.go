@@ -43,6 +43,7 @@ type (
 		TID       stack.TID `json:"tid"`
 		Name      string    `json:"name"`
 		OwnName   *string   `json:"own_name"`
+		Carries   *string   `json:"carries"`
 		State     string    `json:"state"`
 		CPU       *int64    `json:"cpu_ns"`
 		Wait      *waitFor  `json:"wait"`
@@ -155,7 +156,7 @@ func (s *Snapshot) convoyOf(c *graph.Convoy) convoy {
 }
 
 func threadOf(t *Thread) thread {
-	o := thread{TID: t.TID, Name: t.Name, OwnName: some(t.OwnName), State: t.State.String(), Frames: framesOf(t.Frames)}
+	o := thread{TID: t.TID, Name: t.Name, OwnName: some(t.OwnName), Carries: some(t.Carries), State: t.State.String(), Frames: framesOf(t.Frames)}
 	if t.CPU >= 0 {
 		o.CPU = &t.CPU
 	}

@@ -36,6 +36,7 @@ type Thread struct {
 	TID       stack.TID
 	Name      string
 	OwnName   string // that its runtime gives it; "": none, or unknown
+	Carries   string // virtual thread of Java that it runs; "": none, or unknown
 	State     stack.State
 	CPU       int64        // ns on CPUs since it began; -1 unknown
 	Wait      *wait.Info   // nil: it does not wait, or it is not known for what

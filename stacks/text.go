@@ -56,6 +56,9 @@ func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
 	if t.OwnName != "" && t.OwnName != t.Name {
 		fmt.Fprintf(b, "called %q, ", plain(t.OwnName))
 	}
+	if t.Carries != "" {
+		fmt.Fprintf(b, "carries %s, ", plain(t.Carries))
+	}
 	b.WriteString(t.State.String())
 	if t.CPU >= 0 {
 		fmt.Fprintf(b, ", %v of CPU", time.Duration(t.CPU).Round(time.Millisecond))

@@ -208,7 +208,7 @@ func (w *Walker) javaHolds() bool {
 // in the code between. The frame that tells why stands for what is missing.
 func (w *Walker) resumeJava(th *Thread, reason stack.Reason) stack.Reason {
 	h := w.space.jvm.Load()
-	th.java.gap = false
+	th.java.gap = w.java != nil && w.java.begun && w.java.state.Heap
 	switch reason {
 	case stack.ReasonNone, stack.ReasonShort, stack.ReasonUnmapped, stack.ReasonEmpty:
 		return reason

@@ -278,6 +278,30 @@ func (v *look) threadOf(obj uint64) (tid int32, why string) {
 	return 0, "its owner has ended"
 }
 
+// Mounted is what the virtual thread that a Java thread carries is called; "": it
+// carries none, or that cannot be read.
+func (r *Runtime) Mounted(thread uint64) string {
+	if r.l.vthread == none {
+		return ""
+	}
+	v, err := r.look()
+	if err != nil {
+		return ""
+	}
+	obj, t := v.handle(thread+r.l.threadObj), v.handle(thread+r.l.vthread)
+	if v.err != nil || t == 0 || v.place(t) == v.place(obj) {
+		return ""
+	}
+	v.threadFields(obj)
+	if c := v.classAt(v.class(t)); !c.virtual {
+		return ""
+	}
+	if name := v.virtualName(t); v.err == nil {
+		return name
+	}
+	return ""
+}
+
 // virtualName is what a virtual thread is called.
 func (v *look) virtualName(obj uint64) string {
 	f := v.threadFields(obj)

@@ -243,6 +243,8 @@ type blob struct {
 	compileID uint32
 	fn        uint64 // its place in the table, where it is no method: for frames of its own
 	nm        *nmethod
+
+	continuation bool // stubs that bring frames of virtual threads from the heap, and there
 }
 
 var errNoBlob = errors.New("no code is there")
@@ -333,6 +335,8 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 		return nil, fmt.Errorf("code blob at %#x: name: %w", addr, err)
 	}
 	b.kind = kindOf(b.name)
+	// "(continuation stubs)" in 21, "(continuationstubs)" in 25.
+	b.continuation = b.kind == kindStub && strings.Contains(b.name, "ontinuation")
 	size := uint64(u32(head, l.blobSize))
 	if l.major >= 23 {
 		b.code, b.end = addr+uint64(u32(head, l.blobCode)), addr+uint64(u32(head, l.blobEnd))

@@ -50,6 +50,9 @@ type State struct {
 	Words Words
 	// Missing is the address of the word that was wanted, after ReasonMemory.
 	Missing uint64
+	// Heap says that frames of a virtual thread are in the heap: a frame of KindError
+	// stands for them.
+	Heap bool
 
 	used  []use
 	chain []scope
@@ -62,7 +65,7 @@ type use struct {
 }
 
 // Begin forgets the walk before.
-func (s *State) Begin() { s.used = s.used[:0] }
+func (s *State) Begin() { s.used, s.Heap = s.used[:0], false }
 
 func (s *State) has(r int) bool { return s.Known>>r&1 != 0 }
 
@@ -473,10 +476,20 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 		return v, ok && r.returns(v)
 	}
 	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
-		f := r.machine(s, b, cfa)
-		f.Trust = trust
+		// Java returns to the stubs of continuations where its callers were left in the
+		// heap; functions of the virtual machine, while these are moved.
+		heap := b.continuation && !s.Exact
+		if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
+			f := r.machine(s, b, cfa)
+			f.Trust = trust
+			out = append(out, f)
+		}
+		if heap {
+			s.Heap = true
+			out = append(out, stack.Frame{PC: uint64(stack.ReasonHeap), Kind: stack.KindError})
+		}
 		s.only(ra, cfa)
-		return append(out, f), stack.ReasonNone
+		return out, stack.ReasonNone
 	}
 	if s.Exact {
 		if d, ok := r.stubDepth(b, s.PC); ok {

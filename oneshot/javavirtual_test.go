@@ -1,0 +1,63 @@
+package oneshot
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// TestJavaVirtual: a thread that carries a virtual one says which, there is a gap in its
+// stack where frames were left in the heap, and a lock that a virtual thread has is
+// held by its carrier, if it has one.
+func TestJavaVirtual(t *testing.T) {
+	gcs := []string{"-XX:+UseG1GC"}
+	if os.Getenv("SLIVER_LONG") != "" {
+		gcs = append(gcs, "-XX:+UseZGC", "-XX:+UseShenandoahGC", "-XX:+UseSerialGC")
+	}
+	for _, v := range []string{"java21", "java25"} {
+		for _, gc := range gcs {
+			t.Run(v+gc, func(t *testing.T) {
+				p := startJava(t, v, "Virtual", "ready", "-Xmx64m", gc, "-Djdk.virtualThreadScheduler.parallelism=2")
+				s := take(t, Options{}, open1(t, p.PID))[0]
+				find := func(is func(*stacks.Thread) bool) *stacks.Thread {
+					t.Helper()
+					i := slices.IndexFunc(s.Threads, func(th stacks.Thread) bool { return is(&th) })
+					if i < 0 {
+						t.Fatal("there is no such thread")
+					}
+					return &s.Threads[i]
+				}
+				carrier := find(func(th *stacks.Thread) bool {
+					return strings.HasPrefix(th.Carries, "virtual thread #") && strings.HasSuffix(th.Carries, ` "spins"`)
+				})
+				f := carrier.Frames
+				gap := slices.IndexFunc(f, func(f stacks.Frame) bool { return f.Kind == stack.KindError })
+				if gap < 1 || gap+1 >= len(f) || !strings.Contains(f[gap].Func, stack.ReasonHeap.String()) || carrier.Truncated != stack.ReasonNone {
+					t.Fatalf("frame %d of %d is a gap: %+v, %v", gap, len(f), f, carrier.Truncated)
+				}
+				if f[gap-1].Kind != stack.KindJava || !strings.HasPrefix(f[gap-1].Func, "Virtual.") || !strings.HasSuffix(f[gap+1].Func, "Continuation.run") {
+					t.Errorf("the gap is between %s and %s", f[gap-1].Func, f[gap+1].Func)
+				}
+				for _, x := range []string{"spins", "sleeps"} {
+					w := find(func(th *stacks.Thread) bool { return th.OwnName == "wants-"+x }).Wait
+					if w == nil || w.Lock == nil || w.Lock.Kind != lock.Synchronizer {
+						t.Errorf("wants-%s waits for %+v", x, w)
+						continue
+					}
+					h := w.Lock.Holder
+					if x == "spins" && (h.TID != carrier.TID || w.Lock.Note != carrier.Carries) {
+						t.Errorf("what %q has is held by %+v, %q", x, h, w.Lock.Note)
+					}
+					if x == "sleeps" && (h.TID != 0 || !strings.Contains(h.Why, `"sleeps" has it`)) {
+						t.Errorf("what %q has is held by %+v", x, h)
+					}
+				}
+			})
+		}
+	}
+}
