@@ -236,7 +236,7 @@ func bySpy(path string, pid int, span time.Duration, dir string, r *result, more
 	}
 	return eachFolded(file, func(stack []string, n int) {
 		r.samples += n
-		if root := stack[0]; strings.HasPrefix(root, "<module>") || strings.HasPrefix(root, "_start") || strings.Contains(root, "clone") {
+		if root := stack[0]; isStart(root) || len(more) == 0 && strings.HasPrefix(root, "<module>") {
 			r.whole += n
 		}
 		for i := len(stack) - 1; i >= 0; i-- {
@@ -294,7 +294,7 @@ func byPerf(pid int, span time.Duration, dir string, r *result) error {
 			continue
 		}
 		r.samples++
-		if root == "_start" || strings.Contains(root, "clone") {
+		if isStart(root) {
 			r.whole++
 		}
 		if leaf != "" {
@@ -302,6 +302,12 @@ func byPerf(pid int, span time.Duration, dir string, r *result) error {
 		}
 	}
 	return nil
+}
+
+// isStart reports whether a function is one that a thread begins with, or that the C
+// library calls first.
+func isStart(name string) bool {
+	return strings.HasPrefix(name, "_start") || strings.HasPrefix(name, "__libc_start") || strings.Contains(name, "clone")
 }
 
 // managed is the function that an entry of a perf map is for; "": it is for none.
