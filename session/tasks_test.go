@@ -165,13 +165,16 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 	for i := range rec.Threads {
 		th := &rec.Threads[i]
 		for e := range rec.Events(th.Seq) {
-			looks[th.TID] = append(looks[th.TID], e.Time)
+			if e.Kind() == event.Seen {
+				looks[th.TID] = append(looks[th.TID], e.Time)
+			}
 		}
 	}
 	for tid, ts := range turns {
 		for _, x := range ts {
 			// On a busy machine whole turns pass without a look.
-			if k, _ := slices.BinarySearch(looks[tid], x.from); k == len(looks[tid]) || looks[tid][k] >= (x.from+x.to)/2 {
+			k, _ := slices.BinarySearch(looks[tid], x.from)
+			if k == len(looks[tid]) || looks[tid][k] >= x.to {
 				continue
 			}
 			all++
@@ -179,9 +182,9 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 			if task == nil {
 				continue
 			}
-			mid := (x.from + x.to) / 2
+			at := looks[tid][k]
 			for _, s := range task.Spans {
-				if s.From <= mid && mid < s.To && s.Thread >= 0 && v.Threads[s.Thread].TID == tid {
+				if s.From <= at && at <= s.To && s.Thread >= 0 && v.Threads[s.Thread].TID == tid {
 					seen++
 					break
 				}
@@ -191,5 +194,5 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 	if seen*100 < all*80 || all < 100 {
 		t.Errorf("%d of %d turns are on their goroutine's track", seen, all)
 	}
-	t.Logf("%d of %d turns of 3 ms with a look in their first half are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
+	t.Logf("%d of %d turns of 3 ms in which the thread was looked at are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
 }
