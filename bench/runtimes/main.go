@@ -307,7 +307,8 @@ func byPerf(pid int, span time.Duration, dir string, r *result) error {
 // isStart reports whether a function is one that a thread begins with, or that the C
 // library calls first.
 func isStart(name string) bool {
-	return strings.HasPrefix(name, "_start") || strings.HasPrefix(name, "__libc_start") || strings.Contains(name, "clone")
+	return strings.HasPrefix(name, "_start") || strings.HasPrefix(name, "__libc_start") || strings.Contains(name, "clone") ||
+		strings.HasSuffix(name, "(libc.so.6)") // py-spy has no name for it
 }
 
 // managed is the function that an entry of a perf map is for; "": it is for none.
