@@ -19,9 +19,16 @@ var javas = []string{"java17", "java21", "java25"}
 
 func startJava(t *testing.T, version, program, ready string, flags ...string) *testprog.Proc {
 	t.Helper()
+	return startJavaWith(t, version, program, ready, flags)
+}
+
+// startJavaWith is startJava for a program with arguments.
+func startJavaWith(t *testing.T, version, program, ready string, flags []string, more ...string) *testprog.Proc {
+	t.Helper()
 	testprog.Need(t, "ptrace")
 	java := testprog.Tool(t, version)
-	args := append(flags, "-Xmx64m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, program), program)
+	args := append(slices.Clone(flags), "-Xmx64m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, program), program)
+	args = append(args, more...)
 	cmd := exec.Command(java, args...)
 	cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
 	p := testprog.StartCmd(t, cmd)

@@ -97,7 +97,7 @@ func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 		m, ok := r.c.Monitor(th.nstid)
 		switch {
 		case ok && m.Unknown:
-			return false
+			h.Why, note = "it cannot be read at the moment", "" // whoever was named may have given it back
 		case ok && m.Kind == l.Kind && m.Class == l.Type:
 			h = r.holdsMonitor(&m)
 			if note = ""; h.TID != 0 {

@@ -83,6 +83,13 @@ func (r *Runtime) monitorClass(monitor uint64) string {
 	if v.err != nil {
 		return ""
 	}
+	if at := r.s.static["java_lang_Class._klass_offset"]; at != 0 && c.text == "java.lang.Class" {
+		if of := v.word(obj + uint64(v.half(at))); of != 0 { // what is locked by static methods
+			if c := v.classAt(of); v.err == nil {
+				return "java.lang.Class for " + c.text
+			}
+		}
+	}
 	return c.text
 }
 
