@@ -4,6 +4,7 @@
 #	live     first paint, frames and memory of a live page in Chromium
 #	big      ten million events: opening, panning and zooming, memory
 #	server   the same without a browser
+#	hours    two hours of 64 busy threads: opening, zooming, memory
 #	clients  what 100 clients, 10 of which never read, cost a recording
 #
 # bench/web.sh [-w] [PART…], all parts where none is named. Prints Markdown; with
@@ -18,7 +19,7 @@ if [ "${1:-}" = -w ]; then
 	write=1
 	shift
 fi
-[ $# -gt 0 ] || set -- live big server clients
+[ $# -gt 0 ] || set -- live big server hours clients
 chromium=$(command -v chromium || command -v chromium-browser || command -v google-chrome)
 tmp=$(mktemp -d)
 target=
@@ -59,11 +60,12 @@ benchmarks() { # PART PACKAGE NAMES TIMES
 	echo '```'
 }
 server() { benchmarks server ./web 'Open|View' 3x; }
-clients() { benchmarks clients ./cmd/sliver Clients 1x; }
+clients() { benchmarks clients ./cmd/sliver Clients 12x | tr '\t' '\n'; }
+hours() { benchmarks hours ./web TwoHours 1x | tr '\t' '\n'; }
 
 doc=docs/performance.md
 for part; do
-	case $part in live | big | server | clients) ;; *)
+	case $part in live | big | server | hours | clients) ;; *)
 		echo "bench/web.sh: there is no part $part" >&2
 		exit 2
 		;;

@@ -536,6 +536,8 @@ type statusMessage struct {
 	Reason  string          `json:"reason,omitempty"`
 	Error   string          `json:"error,omitempty"`
 	Held    int             `json:"held"`
+	InFile  int             `json:"in_file,omitempty"`
+	NoFile  string          `json:"no_file,omitempty"` // why no more goes into the file
 	Dropped uint64          `json:"dropped"`
 	Threads []threadMessage `json:"threads"`
 	Status  *Status         `json:"status,omitempty"`
@@ -564,6 +566,11 @@ func (s *Server) status() statusMessage {
 	m := statusMessage{Op: "status", Held: f.st.Held(), Dropped: f.st.Dropped(), Threads: []threadMessage{}}
 	if from != 0 {
 		m.From, m.To = float64(from-f.base), float64(to-f.base)
+	}
+	inFile, ferr := f.st.InFile()
+	m.InFile = inFile
+	if ferr != nil {
+		m.NoFile = ferr.Error()
 	}
 	done, reason, err := f.state()
 	m.Done, m.Reason = done, reason

@@ -57,6 +57,11 @@ type Options struct {
 	Export func(ctx context.Context, w io.Writer, format string, part Part) error
 	// MaxSlices bounds the timeline in memory; 0 is store.DefaultLimit.
 	MaxSlices int
+	// Overflow is a folder for a file, without a name, that holds what is beyond
+	// the first OverflowAt slices (0: store.InMemory), so that they need not be
+	// in memory; "" has none: the oldest are dropped at MaxSlices.
+	Overflow   string
+	OverflowAt int
 	// MaxClients bounds websockets; 0 is 128.
 	MaxClients int
 	Version    string // of the program, for the page
@@ -164,8 +169,12 @@ type feed struct {
 	err    error
 }
 
-func newFeed(src Source, limit int) *feed {
-	return &feed{src: src, st: store.New(limit), base: src.Process().Clocks.Monotonic, gone: make(chan struct{})}
+func newFeed(src Source, o *Options) *feed {
+	st := store.New(o.MaxSlices)
+	if o.Overflow != "" {
+		st.Overflow(o.Overflow, o.OverflowAt)
+	}
+	return &feed{src: src, st: st, base: src.Process().Clocks.Monotonic, gone: make(chan struct{})}
 }
 
 func (f *feed) cancel() { f.once.Do(func() { close(f.gone) }) }
@@ -254,10 +263,10 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
-	feeds := []*feed{newFeed(o.Source, o.MaxSlices)}
+	feeds := []*feed{newFeed(o.Source, &o)}
 	s.main.Store(feeds[0])
 	if o.Compare != nil {
-		s.compare = newFeed(o.Compare, o.MaxSlices)
+		s.compare = newFeed(o.Compare, &o)
 		feeds = append(feeds, s.compare)
 	}
 	s.http = &http.Server{
@@ -368,7 +377,7 @@ func (s *Server) Token() string { return s.token }
 // Replace ends the timeline shown and begins that of src, which is of the same
 // process. Pages find the new one by themselves.
 func (s *Server) Replace(src Source) {
-	f := newFeed(src, s.o.MaxSlices)
+	f := newFeed(src, &s.o)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"os/user"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -84,7 +85,11 @@ func (f *webFlags) takeAddress(args []string, dash int) ([]string, int) {
 
 // options are a server's, but for what it shows.
 func (f *webFlags) options(e *env) web.Options {
-	return web.Options{Addr: f.addr, Token: f.token, Hosts: f.hosts, Version: versionString(), Formats: webFormats(), Recorders: pageRecorders{},
+	overflow := ""
+	if cache, err := os.UserCacheDir(); err == nil {
+		overflow = filepath.Join(cache, "sliver")
+	}
+	return web.Options{Overflow: overflow, Addr: f.addr, Token: f.token, Hosts: f.hosts, Version: versionString(), Formats: webFormats(), Recorders: pageRecorders{},
 		Logf: func(format string, a ...any) {
 			fmt.Fprintf(e.stderr, "sliver: %s\n", oneLine(fmt.Errorf(format, a...)))
 		}}

@@ -265,6 +265,9 @@ type Status struct {
 	Reason string  `json:"reason"`
 	Error  string  `json:"error"`
 	Held   int     `json:"held"`
+	// InFile of the slices held are in a file of the server's, as there are many.
+	InFile  int    `json:"in_file"`
+	Dropped uint64 `json:"dropped"`
 
 	Threads []struct {
 		Seq     int    `json:"seq"`

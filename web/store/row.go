@@ -29,20 +29,22 @@ const (
 	blocks    = chunkLen / blockLen
 )
 
-// summary lets a query pass over a full chunk.
-type summary struct {
-	longest [blocks]uint16 // index of the longest slice of each block
-	busy    [blocks]int64  // sum of durations
-	top     uint16         // index of the longest of all
-	all     int64
+// chunk is a full one, with what lets a query pass over it.
+type chunk struct {
+	s        []Slice // chunkLen of them
+	from, to stack.Time
+	longest  [blocks]uint16 // index of the longest slice of each block
+	busy     [blocks]int64  // sum of durations
+	top      uint16         // index of the longest of all
+	all      int64
+	inFile   bool
 }
 
 // row holds disjoint slices in the order of time. What is in it never changes,
 // so that a copy of the struct is a snapshot that needs no lock.
 type row struct {
 	gone int // slices dropped at the front, whole chunks
-	full [][]Slice
-	sums []*summary
+	full []*chunk
 	last []Slice
 }
 
@@ -53,12 +55,13 @@ func (r *row) end() int { return r.gone + len(r.full)<<chunkBits + len(r.last) }
 func (r *row) at(i int) *Slice {
 	i -= r.gone
 	if c := i >> chunkBits; c < len(r.full) {
-		return &r.full[c][i&(chunkLen-1)]
+		return &r.full[c].s[i&(chunkLen-1)]
 	}
 	return &r.last[i-len(r.full)<<chunkBits]
 }
 
-func (r *row) add(s Slice) {
+// add appends a slice; st may move full chunks to its file.
+func (r *row) add(s Slice, st *Store) {
 	if len(r.last) == cap(r.last) {
 		n := make([]Slice, len(r.last), min(max(2*cap(r.last), 8), chunkLen))
 		copy(n, r.last)
@@ -66,61 +69,88 @@ func (r *row) add(s Slice) {
 	}
 	r.last = append(r.last, s)
 	if len(r.last) == chunkLen {
-		r.full = append(r.full, r.last)
-		r.sums = append(r.sums, summarize(r.last))
+		c := newChunk(r.last)
+		st.settle(c)
+		r.full = append(r.full, c)
 		r.last = nil
 	}
 }
 
-func summarize(c []Slice) *summary {
-	s := &summary{}
+func newChunk(s []Slice) *chunk {
+	c := &chunk{s: s, from: s[0].Start, to: s[len(s)-1].End}
 	for b := range blocks {
 		best := b << blockBits
 		for i := best; i < (b+1)<<blockBits; i++ {
-			s.busy[b] += c[i].Dur()
-			if c[i].Dur() > c[best].Dur() {
+			c.busy[b] += s[i].Dur()
+			if s[i].Dur() > s[best].Dur() {
 				best = i
 			}
 		}
-		s.longest[b] = uint16(best)
-		s.all += s.busy[b]
-		if c[best].Dur() > c[s.top].Dur() {
-			s.top = uint16(best)
+		c.longest[b] = uint16(best)
+		c.all += c.busy[b]
+		if s[best].Dur() > s[c.top].Dur() {
+			c.top = uint16(best)
 		}
 	}
-	return s
+	return c
 }
 
-// drop forgets whole chunks that end before t and returns how many slices went.
-func (r *row) drop(t stack.Time) int {
+// drop forgets whole chunks that end before t and returns how many slices went,
+// and how many of them were in the store's file.
+func (r *row) drop(t stack.Time) (slices, inFile int) {
 	n := 0
-	for n < len(r.full) && r.full[n][chunkLen-1].End <= t {
+	for n < len(r.full) && r.full[n].to <= t {
+		if r.full[n].inFile {
+			inFile += chunkLen
+		}
 		n++
 	}
-	// New headers: a snapshot goes on with the old ones.
-	r.full = append([][]Slice(nil), r.full[n:]...)
-	r.sums = append([]*summary(nil), r.sums[n:]...)
+	// A new header: a snapshot goes on with the old one.
+	r.full = append([]*chunk(nil), r.full[n:]...)
 	r.gone += n << chunkBits
-	return n << chunkBits
+	return n << chunkBits, inFile
 }
 
-// after is the number of the first slice that ends after t.
+// after is the number of the first slice that ends after t. Of the chunks it
+// reads one alone.
 func (r *row) after(t stack.Time) int {
-	return r.gone + sort.Search(r.end()-r.gone, func(i int) bool { return r.at(r.gone+i).End > t })
+	c := sort.Search(len(r.full), func(i int) bool { return r.full[i].to > t })
+	s := r.last
+	if c < len(r.full) {
+		s = r.full[c].s
+	}
+	return r.gone + c<<chunkBits + sort.Search(len(s), func(i int) bool { return s[i].End > t })
 }
 
 // starting is the number of the first slice from lo on that starts at t or later.
 func (r *row) starting(lo int, t stack.Time) int {
-	end := r.end()
-	step := 1
-	hi := lo
-	for hi < end && r.at(hi).Start < t {
-		lo = hi + 1
+	lo -= r.gone
+	c := lo >> chunkBits
+	// The chunk before the first that begins at t or later.
+	for step := 1; c+1 < len(r.full) && r.full[c+1].from < t; {
+		if next := c + step; next < len(r.full) && r.full[next].from < t {
+			c, step = next, 2*step
+		} else {
+			step = 1
+			c++
+		}
+	}
+	if c+1 >= len(r.full) && len(r.last) > 0 && r.last[0].Start < t {
+		c = len(r.full)
+	}
+	s := r.last
+	if c < len(r.full) {
+		s = r.full[c].s
+	}
+	i := max(lo-c<<chunkBits, 0)
+	hi, step := i, 1
+	for hi < len(s) && s[hi].Start < t {
+		i = hi + 1
 		hi += step
 		step *= 2
 	}
-	hi = min(hi, end)
-	return lo + sort.Search(hi-lo, func(i int) bool { return r.at(lo+i).Start >= t })
+	hi = min(hi, len(s))
+	return r.gone + c<<chunkBits + i + sort.Search(hi-i, func(k int) bool { return s[i+k].Start >= t })
 }
 
 // longest finds the longest of slices [i, j) and adds up their durations.
@@ -141,19 +171,19 @@ func (r *row) longest(i, j int) (best *Slice, busy int64) {
 			}
 			return best, busy
 		}
-		chunk, sum, k := r.full[c], r.sums[c], i&(chunkLen-1)
+		f, k := r.full[c], i&(chunkLen-1)
 		switch {
 		case k == 0 && j-i >= chunkLen:
-			take(&chunk[sum.top])
-			busy += sum.all
+			take(&f.s[f.top])
+			busy += f.all
 			i += chunkLen
 		case k&(blockLen-1) == 0 && j-i >= blockLen:
-			take(&chunk[sum.longest[k>>blockBits]])
-			busy += sum.busy[k>>blockBits]
+			take(&f.s[f.longest[k>>blockBits]])
+			busy += f.busy[k>>blockBits]
 			i += blockLen
 		default:
-			take(&chunk[k])
-			busy += chunk[k].Dur()
+			take(&f.s[k])
+			busy += f.s[k].Dur()
 			i++
 		}
 	}

@@ -47,6 +47,7 @@ func (s *Store) Sift(k Kinds) bool {
 type sifted struct {
 	kinds Kinds
 	rows  []row
+	store *Store
 }
 
 // add notes a call that has ended with so many kept ones around it.
@@ -60,7 +61,7 @@ func (x *sifted) add(around int, s Slice) {
 		s.Start = max(s.Start, r.at(n-1).End)
 		s.End = max(s.End, s.Start)
 	}
-	r.add(s)
+	r.add(s, x.store)
 }
 
 // ended is told a call that ended below the open ones, and returns how many
@@ -91,7 +92,7 @@ func (t *Thread) sift(k Kinds) *sifted {
 			return x
 		}
 	}
-	x := &sifted{kinds: k}
+	x := &sifted{kinds: k, store: t.store}
 	names := t.store.Names
 	at := make([]int, len(t.rows))
 	for d := range t.rows {

@@ -2,7 +2,8 @@
 // so that views of it are quick: for each thread and depth the calls in the
 // order of time, with what a reader wants summed up. One goroutine for each
 // thread feeds it; readers take snapshots and disturb neither it nor each
-// other. It holds a bounded number of slices and drops the oldest.
+// other. It holds a bounded number of slices in memory, what is beyond in a file
+// where it was given a folder (Overflow), and else drops the oldest.
 //
 // Where events and names come from is the business of others.
 package store
@@ -29,7 +30,8 @@ type Info struct {
 type Store struct {
 	Names *Names
 
-	limit int64 // slices
+	limit int64  // slices in memory
+	spill *spill // for what is beyond; nil: there is none
 	held  atomic.Int64
 
 	mu      sync.RWMutex
@@ -182,7 +184,7 @@ func (s *Store) Lock(i uint32) Lock {
 // calls it now and then.
 func (s *Store) Trim() {
 	for range 20 {
-		if s.held.Load() <= s.limit {
+		if s.over() <= 0 {
 			return
 		}
 		first, last := s.Span()
@@ -197,23 +199,26 @@ func (s *Store) Trim() {
 func (s *Store) DropBefore(t stack.Time) {
 	for _, th := range s.all() {
 		th.mu.Lock()
-		n := 0
-		for i := range th.rows {
-			n += th.rows[i].drop(t)
-		}
-		for i := range th.lanes {
-			n += th.lanes[i].drop(t)
-		}
-		for _, x := range th.sifted {
-			for i := range x.rows {
-				n += x.rows[i].drop(t)
+		n, inFile := 0, 0
+		drop := func(rows []row) {
+			for i := range rows {
+				a, b := rows[i].drop(t)
+				n, inFile = n+a, inFile+b
 			}
+		}
+		drop(th.rows)
+		drop(th.lanes[:])
+		for _, x := range th.sifted {
+			drop(x.rows)
 		}
 		th.held -= n
 		th.dropped = max(th.dropped, t)
 		th.first = max(th.first, min(t, th.last))
 		th.mu.Unlock()
 		s.held.Add(-int64(n))
+		if inFile > 0 {
+			s.spill.held.Add(-int64(inFile))
+		}
 		s.lost.Add(uint64(n))
 	}
 }

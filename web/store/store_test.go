@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"math"
 	"math/rand/v2"
+	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
@@ -40,6 +42,11 @@ func (c *counter) Other(event.Event) {}
 // loaded returns a store with one thread and the truth about it.
 func loaded(t *testing.T, seed uint64, samples int) (*store.Store, *store.Thread, *counter) {
 	t.Helper()
+	return loadedInto(t, store.New(0), seed, samples)
+}
+
+func loadedInto(t *testing.T, st *store.Store, seed uint64, samples int) (*store.Store, *store.Thread, *counter) {
+	t.Helper()
 	var b bytes.Buffer
 	if _, err := synth.Write(&b, synth.Options{Seed: seed, Threads: 1, Interval: 1_000_000, Samples: samples}); err != nil {
 		t.Fatal(err)
@@ -50,7 +57,6 @@ func loaded(t *testing.T, seed uint64, samples int) (*store.Store, *store.Thread
 	}
 	truth := &counter{}
 	rec.Replay(0, trace.NewNames(rec), truth)
-	st := store.New(0)
 	th := st.Thread(store.Info{Seq: 0, TID: 1, Main: true})
 	fill(rec, st, th)
 	return st, th, truth
@@ -79,12 +85,17 @@ func (f *feeder) Other(e event.Event)                       { f.f.Other(e) }
 func fill(rec *trace.Recording, st *store.Store, th *store.Thread) {
 	names := trace.NewNames(rec)
 	f := &feeder{p: map[int]uint32{}, n: st.Names, m: names}
+	s := trace.NewSlices(names, f)
+	for batch := range slices.Chunk(slices.Collect(rec.Events(0)), 1024) {
+		th.Feed(func(x *store.Feed) {
+			f.f = x
+			for _, e := range batch {
+				s.Apply(e)
+			}
+		})
+	}
 	th.Feed(func(x *store.Feed) {
 		f.f = x
-		s := trace.NewSlices(names, f)
-		for e := range rec.Events(0) {
-			s.Apply(e)
-		}
 		s.Close(0)
 		x.Close(x.Last())
 	})
@@ -93,7 +104,19 @@ func fill(rec *trace.Recording, st *store.Store, th *store.Thread) {
 // TestViewCountsAddUp holds every level of detail to the replay: no call is
 // lost in merging or counted twice, and what is shown singly is as it was.
 func TestViewCountsAddUp(t *testing.T) {
-	st, th, truth := loaded(t, 7, 20_000)
+	t.Run("memory", func(t *testing.T) { viewCountsAddUp(t, store.New(0)) })
+	t.Run("file", func(t *testing.T) {
+		st := store.New(0)
+		st.Overflow(filepath.Join(t.TempDir(), "made"), 2000)
+		viewCountsAddUp(t, st)
+		if n, err := st.InFile(); err != nil || n < st.Held()/2 {
+			t.Errorf("%d of %d slices are in the file: %v", n, st.Held(), err)
+		}
+	})
+}
+
+func viewCountsAddUp(t *testing.T, st *store.Store) {
+	st, th, truth := loadedInto(t, st, 7, 20_000)
 	from, to := st.Span()
 	rnd := rand.New(rand.NewPCG(1, 2))
 	byStart := map[trueCall]bool{}

@@ -167,7 +167,7 @@ func (f *Feed) End(at stack.Time, place uint32) {
 	c := f.open[n]
 	f.open = f.open[:n]
 	s := Slice{Start: c.start, End: at, Place: place, Samples: c.samples, CPU: float32(c.cpu), Wait: float32(c.wait)}
-	f.rows[n].add(s)
+	f.rows[n].add(s, f.store)
 	f.held++
 	for _, x := range f.sifted {
 		f.held += x.ended(f.store.Names, f.open, s)
@@ -197,7 +197,7 @@ func (f *Feed) addLane(l Lane, s Slice) {
 		s.Start = max(s.Start, r.at(n-1).End)
 	}
 	s.End = max(s.End, s.Start)
-	r.add(s)
+	r.add(s, f.store)
 	f.held++
 }
 

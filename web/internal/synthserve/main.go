@@ -127,16 +127,36 @@ func run() error {
 }
 
 func record(o synth.Options, save string) (*trace.Recording, int, error) {
+	if save != "" {
+		return saved(o, save)
+	}
 	var b bytes.Buffer
 	n, err := synth.Write(&b, o)
 	if err != nil {
 		return nil, 0, err
 	}
-	if save != "" {
-		if err := os.WriteFile(save, b.Bytes(), 0o666); err != nil {
-			return nil, 0, err
-		}
-	}
 	rec, err := trace.Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	return rec, n, err
+}
+
+// saved writes the recording to a file and reads it from there: it may be long.
+func saved(o synth.Options, path string) (*trace.Recording, int, error) {
+	f, err := os.Create(path)
+	if err != nil {
+		return nil, 0, err
+	}
+	w := bufio.NewWriterSize(f, 1<<20)
+	n, err := synth.Write(w, o)
+	if err == nil {
+		err = w.Flush()
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	size, err := f.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, 0, err
+	}
+	rec, err := trace.Open(f, size)
 	return rec, n, err
 }

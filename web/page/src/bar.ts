@@ -224,7 +224,7 @@ export class Bar {
     document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;
     const notes = [...hello.notes];
     if (s?.error) notes.unshift(`The recording could not be read to its end: ${s.error}`);
-    if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held in memory; the recording has them.`);
+    if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held; the recording has them.${s.no_file ? ` There is no file for them: ${s.no_file}.` : ''}`);
     fill(el('notes'), ...notes.slice(0, 3).map((n) => h('p', null, n)), notes.length > 3 ? h('p', null, `and ${notes.length - 3} more`) : null);
   }
 }

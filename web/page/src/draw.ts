@@ -1,7 +1,7 @@
 // How the tracks look.
 
 import { theme, Theme } from './color';
-import { clock, dur, syscall } from './format';
+import { clock, dur, syscall, ticks } from './format';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { HEAD, MINI, ROW, Timeline, Track } from './timeline';
@@ -24,12 +24,12 @@ export function drawAxis(g: CanvasRenderingContext2D, v: Timeline): void {
   g.font = font;
   g.textBaseline = 'middle';
   const step = gridStep(v.span, v.width);
-  for (let t = Math.ceil(v.t0 / step) * step; t < v.t1; t += step) {
+  for (const t of ticks(v.t0, v.t1, v.model.from(), step)) {
     const x = Math.round(v.x(t));
     g.fillStyle = c.line;
     g.fillRect(x, 16, 1, 8);
     g.fillStyle = c.soft;
-    g.fillText(clock(Math.round(t) - v.model.from(), step), x + 4, 12);
+    g.fillText(clock(Math.round(t - v.model.from()), step), x + 4, 12);
   }
   if (v.range) {
     const a = v.x(v.range.t0);
@@ -55,7 +55,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
   g.textBaseline = 'middle';
   const step = gridStep(v.span, v.width);
   g.fillStyle = c.faint;
-  for (let t = Math.ceil(v.t0 / step) * step; t < v.t1; t += step) g.fillRect(Math.round(v.x(t)), 0, 1, v.height);
+  for (const t of ticks(v.t0, v.t1, v.model.from(), step)) g.fillRect(Math.round(v.x(t)), 0, 1, v.height);
   const edge = v.model.live && v.follow ? Math.min(v.model.edge(), v.t1) : v.model.edge();
   const shown = v.tracks.filter((t) => t.y + t.h > v.top && t.y < v.top + v.height);
   for (const t of shown) {

@@ -52,6 +52,13 @@ export function clock(ns: number, step: number): string {
   return (neg ? '−' : '') + out;
 }
 
+// ticks are the times of grid lines in [t0, t1): round ones, counted from the recording's begin.
+export function ticks(t0: number, t1: number, from: number, step: number): number[] {
+  const out: number[] = [];
+  for (let k = Math.ceil((t0 - from) / step); from + k * step < t1; k++) out.push(from + k * step);
+  return out;
+}
+
 export function base(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
 }

@@ -16,7 +16,7 @@ export interface ThreadInfo {
 }
 export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; threads: string }
 export interface Status {
-  op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number;
+  op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number; in_file?: number; no_file?: string;
   threads: ThreadInfo[]; status?: RecStatus; kept?: string;
 }
 export interface Names { op: 'names'; from: number; funcs: Func[] | null; locks_from?: number; locks?: LockInfo[] }

@@ -289,6 +289,16 @@ test('colours by module and kind, calls of one kind alone', async () => {
   await s.stop();
 });
 
+test('the ruler says where its lines are', async () => {
+  const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
+  const { clock, ticks } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  for (const [t0, t1, step] of [[0.9e9, 5.9e9, 0.5e9], [84e6, 90e6, 1e6], [12e9, 30e9, 2e9]]) {
+    const lines = ticks(t0, t1, 84e6, step);
+    assert.ok(lines.length >= 6 && lines[0] >= t0 && lines.at(-1) < t1, `${lines.length} lines`);
+    for (const t of lines) assert.ok(Math.abs(parseFloat(clock(t - 84e6, step)) * 1e9 - (t - 84e6)) < 1, `a line at ${t - 84e6} ns says ${clock(t - 84e6, step)}`);
+  }
+});
+
 test('colours differ for the colour-blind too', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/color.ts'], bundle: true, write: false, format: 'esm' });
   globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });

@@ -1,0 +1,53 @@
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/sliverprof/sliver/web/store"
+)
+
+// What no file can take stays in memory, up to the limit there.
+func TestOverflowThatCannotBe(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "a file")
+	if err := os.WriteFile(in, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	st := store.New(0)
+	st.Overflow(in, 2000)
+	plain, _, _ := loaded(t, 7, 5000)
+	loadedInto(t, st, 7, 5000)
+	if n, err := st.InFile(); n != 0 || err == nil {
+		t.Errorf("%d slices are in a folder that cannot be, error %v", n, err)
+	}
+	if st.Held() != plain.Held() || st.Dropped() != 0 {
+		t.Errorf("%d slices are held, %d dropped, want %d", st.Held(), st.Dropped(), plain.Held())
+	}
+}
+
+// Dropping the oldest counts what was in the file too, and the rest is as it was.
+func TestDropFromFile(t *testing.T) {
+	st := store.New(0)
+	st.Overflow(t.TempDir(), 1000)
+	_, th, _ := loadedInto(t, st, 7, 20_000)
+	plain, same, _ := loaded(t, 7, 20_000)
+	from, to := st.Span()
+	middle := from + (to-from)/2
+	before, _ := st.InFile()
+	st.DropBefore(middle)
+	plain.DropBefore(middle)
+	after, err := st.InFile()
+	if err != nil || after >= before || before == 0 {
+		t.Errorf("%d slices in the file, then %d: %v", before, after, err)
+	}
+	if st.Held() != plain.Held() || st.Dropped() != plain.Dropped() || st.Dropped() == 0 {
+		t.Errorf("held %d, dropped %d; want %d and %d", st.Held(), st.Dropped(), plain.Held(), plain.Dropped())
+	}
+	var p, q store.Position
+	a, b := th.View(middle, to, 1, nil, &p), same.View(middle, to, 1, nil, &q)
+	if !reflect.DeepEqual(a, b) {
+		t.Error("what is left differs from a store without a file")
+	}
+}
