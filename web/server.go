@@ -143,7 +143,8 @@ type Server struct {
 	wg     sync.WaitGroup
 
 	heavy   chan struct{}
-	build   chan struct{} // who makes a frame; samplers in this program want CPUs too
+	build   chan struct{} // who does work for a page: see turns
+	told    told
 	exports chan struct{}
 
 	mu      sync.Mutex
@@ -259,7 +260,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	}
 	s := &Server{
 		o: o, ln: ln, token: o.Token, page: page, heavy: make(chan struct{}, heavyAtOnce),
-		build: make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)), exports: make(chan struct{}, exportAtOnce),
+		build: make(chan struct{}, max(1, runtime.NumCPU()/2)), exports: make(chan struct{}, exportAtOnce),
 		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)

@@ -93,7 +93,11 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusUpgradeRequired, "this is a websocket")
 		return
 	}
+	if !s.turns(r.Context().Done()) {
+		return
+	}
 	conn, err := upgrader.Upgrade(w, r, nil)
+	s.turned()
 	if err != nil {
 		return // Upgrade has replied
 	}
@@ -143,6 +147,9 @@ func (c *client) signal() {
 
 // poke has every client sent the status now.
 func (s *Server) poke() {
+	s.told.mu.Lock()
+	s.told.b = nil
+	s.told.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.clients {
@@ -249,7 +256,7 @@ func (c *client) period() time.Duration {
 
 func (c *client) write() {
 	defer c.close()
-	if c.json(c.s.hello()) != nil {
+	if c.json(func() any { return c.s.hello() }) != nil {
 		return
 	}
 	ping := time.NewTicker(pingEvery)
@@ -287,7 +294,7 @@ func (c *client) turn() error {
 	}
 	if poked || time.Since(c.statusAt) >= every {
 		c.statusAt = time.Now()
-		if err := c.json(c.s.status()); err != nil {
+		if err := c.send(websocket.TextMessage, c.s.toldStatus()); err != nil {
 			return err
 		}
 	}
@@ -314,8 +321,11 @@ func (c *client) turn() error {
 	return nil
 }
 
-func (c *client) json(v any) error {
-	b, err := json.Marshal(v)
+// json sends what v makes.
+func (c *client) json(v func() any) error {
+	c.s.turns(nil)
+	b, err := json.Marshal(v())
+	c.s.turned()
 	if err != nil {
 		return err
 	}
@@ -344,7 +354,7 @@ func (c *client) sendNames() error {
 	m := namesMessage{Op: "names", From: c.names, Funcs: funcs, LocksFrom: c.locksSent, Locks: lockMessages(f, locks)}
 	c.names += len(funcs)
 	c.locksSent += len(locks)
-	return c.json(m)
+	return c.json(func() any { return m })
 }
 
 func (c *client) threads() []int {
@@ -364,7 +374,7 @@ func (c *client) sendView() error {
 	c.version, c.anewAt = f.st.Names.Version(), time.Now()
 	clear(c.at)
 	fr := wire.Frame{Type: wire.TypeView, ID: c.view.ID, Bin: c.view.Bin}
-	c.s.build <- struct{}{}
+	c.s.turns(nil)
 	lit := c.view.lit(f)
 	var views []store.View
 	for _, seq := range c.threads() {
@@ -379,7 +389,7 @@ func (c *client) sendView() error {
 		views = append(views, v)
 	}
 	c.encode(f, &fr, views)
-	<-c.s.build
+	c.s.turned()
 	return c.frame()
 }
 
@@ -419,8 +429,8 @@ func (c *client) sendMore() error {
 
 // more makes the frame of what is new, and one of what was lost before.
 func (c *client) more(f *feed, fr *wire.Frame) (n int, lost *wire.Frame) {
-	c.s.build <- struct{}{}
-	defer func() { <-c.s.build }()
+	c.s.turns(nil)
+	defer c.s.turned()
 	lit := c.view.lit(f)
 	var views []store.View
 	lost = &wire.Frame{Type: wire.TypeGap, ID: c.view.ID}

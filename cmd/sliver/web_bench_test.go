@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -20,72 +21,106 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// BenchmarkClients records a real program without a page, with a page that
-// nobody looks at, and with 100 clients of which 10 never read, and tells what
-// share of the ticks came too late, what the program lost of its time, and what
-// of the recording was overwritten. Times are by sliver's own accounts. A round
-// takes 10 s, with -short 1 s.
+// BenchmarkClients records a real program with a page that nobody looks at and
+// with 100 clients of which 10 never read, in turns, b.N pairs of them after one
+// that does not count, and tells what share of the ticks came too late, what the
+// program lost of its time, and what of the recording was overwritten. Times are
+// by sliver's own accounts. "more" is by how much the 100 clients raise the share
+// of late ticks, on average over the pairs, with the standard error of that.
+//
+// The clients are at the lowest priority, as they would be on other machines. A
+// recording takes 6 s, with -short 1 s.
 func BenchmarkClients(b *testing.B) {
 	testprog.Need(b, "ptrace")
 	bin, err := build()
 	if err != nil {
 		b.Fatal(err)
 	}
-	lasts := "10s"
+	type sums struct {
+		late, samples, overwritten uint64
+		cpus, p50, p99             float64
+	}
+	kinds := []struct {
+		name        string
+		read, stuck int
+		sums
+	}{{name: "nobody"}, {name: "100", read: 90, stuck: 10}}
+	var more []float64
+	for round := range b.N + 1 {
+		var share [2]float64
+		for k := range kinds {
+			k = (k + round) % len(kinds) // neither is always the first
+			n := &kinds[k]
+			s := recordWatched(b, bin, n.read, n.stuck)
+			share[k] = 100 * float64(s.Late) / float64(s.Late+s.Samples)
+			if round == 0 {
+				continue
+			}
+			n.late, n.samples, n.overwritten = n.late+s.Late, n.samples+s.Samples, n.overwritten+s.Overwritten
+			n.cpus += float64(s.SelfCPUNS) / float64(s.DurationNS)
+			n.p50, n.p99 = n.p50+float64(s.Pause.P50)/1e3, n.p99+float64(s.Pause.P99)/1e3
+		}
+		if round > 0 {
+			more = append(more, share[1]-share[0])
+			b.Logf("late: %.4f %% with nobody, %.4f %% with 100 clients", share[0], share[1])
+		}
+	}
+	for _, n := range kinds {
+		b.ReportMetric(100*float64(n.late)/float64(n.late+n.samples), n.name+"-late-%")
+		b.ReportMetric(float64(n.samples), n.name+"-samples")
+		b.ReportMetric(float64(n.overwritten), n.name+"-overwritten")
+		b.ReportMetric(n.cpus/float64(b.N), n.name+"-CPUs")
+		b.ReportMetric(n.p50/float64(b.N), n.name+"-pause-p50-µs")
+		b.ReportMetric(n.p99/float64(b.N), n.name+"-pause-p99-µs")
+	}
+	mean, square := 0.0, 0.0
+	for _, d := range more {
+		mean += d / float64(len(more))
+	}
+	for _, d := range more {
+		square += (d - mean) * (d - mean)
+	}
+	b.ReportMetric(mean, "more-late-%")
+	if n := float64(len(more)); n > 1 {
+		b.ReportMetric(math.Sqrt(square/(n-1)/n), "±-%")
+	}
+}
+
+// recordWatched records a program for some seconds with so many clients.
+func recordWatched(b *testing.B, bin string, read, stuck int) summaryJSON {
+	p := testprog.Start(b, testprog.Build(b, "locks/kitchen", "O2"), "--seconds", "600", "--cooks", "8", "--wait-go")
+	defer p.Kill()
+	p.Ready()
+	p.Go()
+	lasts := "6s"
 	if testing.Short() {
 		lasts = "1s"
 	}
-	for _, n := range []struct {
-		name        string
-		page        bool
-		read, stuck int
-	}{{"no-page", false, 0, 0}, {"nobody", true, 0, 0}, {"100", true, 90, 10}} {
-		b.Run(n.name, func(b *testing.B) {
-			for range b.N {
-				p := testprog.Start(b, testprog.Build(b, "locks/kitchen", "O2"), "--seconds", "600", "--cooks", "8", "--wait-go")
-				p.Ready()
-				p.Go()
-				args := []string{"record", "-p", pidOfProc(p), "-i", "10ms", "-d", lasts, "--json", "-o", filepath.Join(b.TempDir(), "b.sliver")}
-				if n.page {
-					args = append(args, "--web")
-				}
-				cmd := exec.Command(bin, args...)
-				cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-				var out strings.Builder
-				cmd.Stdout = &out
-				errs, err := cmd.StderrPipe()
-				if err != nil {
-					b.Fatal(err)
-				}
-				if err := cmd.Start(); err != nil {
-					b.Fatal(err)
-				}
-				end := func() {}
-				if n.page {
-					var word, url string
-					if _, err := fmt.Fscan(errs, &word, &url); err != nil {
-						b.Fatal(err)
-					}
-					if n.read+n.stuck > 0 {
-						end = startClients(b, url, n.read, n.stuck)
-					}
-				}
-				go func() { _, _ = io.Copy(io.Discard, errs) }() // ends with the process
-				dec := json.NewDecoder(newTail(b, cmd, &out, end))
-				var s summaryJSON
-				if err := dec.Decode(&s); err != nil {
-					b.Fatal(err)
-				}
-				b.ReportMetric(100*float64(s.Late)/float64(s.Late+s.Samples), "late-%")
-				b.ReportMetric(float64(s.Overwritten), "overwritten")
-				b.ReportMetric(float64(s.Samples), "samples")
-				b.ReportMetric(float64(s.Pause.P50)/1e3, "pause-p50-µs")
-				b.ReportMetric(float64(s.Pause.P99)/1e3, "pause-p99-µs")
-				b.ReportMetric(float64(s.SelfCPUNS)/float64(s.DurationNS), "CPUs")
-				p.Kill()
-			}
-		})
+	cmd := exec.Command(bin, "record", "-p", pidOfProc(p), "-i", "10ms", "-d", lasts, "--json", "--web", "-o", filepath.Join(b.TempDir(), "b.sliver"))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var out strings.Builder
+	cmd.Stdout = &out
+	errs, err := cmd.StderrPipe()
+	if err != nil {
+		b.Fatal(err)
 	}
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	var word, url string
+	if _, err := fmt.Fscan(errs, &word, &url); err != nil {
+		b.Fatal(err)
+	}
+	end := func() {}
+	if read+stuck > 0 {
+		end = startClients(b, url, read, stuck)
+	}
+	go func() { _, _ = io.Copy(io.Discard, errs) }() // ends with the process
+	var s summaryJSON
+	if err := json.NewDecoder(newTail(b, cmd, &out, end)).Decode(&s); err != nil {
+		b.Fatal(err)
+	}
+	return s
 }
 
 // newTail waits for the summary, which comes when the recording ends, and then
@@ -106,7 +141,7 @@ func pidOfProc(p *testprog.Proc) string { return fmt.Sprint(p.PID) }
 // startClients starts readers, and some that never read, in a program of their
 // own, and returns what waits until the recording is over.
 func startClients(b *testing.B, url string, read, stuck int) (wait func()) {
-	cmd := exec.Command(os.Args[0], "-test.run", "^TestClientsOfBenchmark$")
+	cmd := exec.Command("nice", "-n", "19", os.Args[0], "-test.run", "^TestClientsOfBenchmark$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", clientsVar, url, read, stuck))
 	cmd.Stderr = os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
