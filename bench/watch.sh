@@ -10,7 +10,11 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 usage() {
 	cat <<'EOF'
 usage: bench/watch.sh [PAIRS [SECONDS [SERVER…]]]
+       bench/watch.sh --toggle [PAIRS [SERVER…]]
 
+  --toggle keeps one load and one recorder, and holds the recorder (SIGSTOP) in one half
+  of each pair, for a quarter of a second (bench/toggle): where pairs of seconds scatter by
+  more than what is to be measured. PAIRS is 200 then.
   PAIRS    how many (5)
   SECONDS  of load in each half of a pair (4)
   SERVER   redis (redis-benchmark), nginx (wrk), postgres (pgbench, 16 clients),
@@ -27,8 +31,19 @@ EOF
 	usage
 	exit 0
 }
-pairs=${1:-5} seconds=${2:-4} settle=${SETTLE:-12}
-shift $(($# < 2 ? $# : 2))
+toggle=
+[[ ${1:-} != --toggle ]] || {
+	toggle=1
+	shift
+}
+pairs=${1:-${toggle:+200}} seconds=${2:-4} settle=${SETTLE:-12}
+pairs=${pairs:-5}
+if [[ $toggle ]]; then
+	seconds=3600
+	shift $(($# < 1 ? $# : 1))
+else
+	shift $(($# < 2 ? $# : 2))
+fi
 work=$(mktemp -d)
 pids=()
 cleanup() {
@@ -38,6 +53,7 @@ cleanup() {
 }
 trap cleanup EXIT
 go build -o "$work/sliver" ./cmd/sliver
+[[ -z $toggle ]] || go build -o "$work/toggle" ./bench/toggle
 export XDG_RUNTIME_DIR=$work/run
 mkdir "$work/dumps" "$work/run"
 
@@ -56,8 +72,9 @@ start_redis() {
 	server=$! pids+=($!) watched=(-p "$server")
 	until_tcp 7399
 }
+drive_redis() { exec timeout "$seconds" redis-benchmark -p 7399 -t get -n 1000000000 -c 32 -P 4 --csv; }
 load_redis() { # requests in the time
-	timeout "$seconds" redis-benchmark -p 7399 -t get -n 100000000 -c 32 -P 4 --csv >/dev/null 2>&1 &
+	drive_redis >/dev/null 2>&1 &
 	local l=$! a b
 	sleep .3
 	a=$(redis-cli -p 7399 info stats | tr -d '\r' | sed -n 's/^total_commands_processed://p')
@@ -74,13 +91,14 @@ pid $work/nginx.pid;
 error_log $work/nginx.log;
 daemon off;
 events { worker_connections 1024; }
-http { access_log off; server { listen 127.0.0.1:7398; location / { return 200 'hello'; } } }
+http { access_log off; server { listen 127.0.0.1:7398; location / { return 200 'hello'; } location /status { stub_status; } } }
 EOF
 	/usr/sbin/nginx -c "$work/nginx.conf" &
 	server=$! pids+=($!) watched=(--name nginx)
 	until_tcp 7398
 }
-load_nginx() { wrk -t 2 -c 32 -d "$seconds" http://127.0.0.1:7398/ | sed -n 's/^Requests.sec: *\([0-9]*\).*/\1/p'; }
+drive_nginx() { exec wrk -t 2 -c 32 -d "$seconds" http://127.0.0.1:7398/; }
+load_nginx() { (drive_nginx) | sed -n 's/^Requests.sec: *\([0-9]*\).*/\1/p'; }
 
 start_postgres() {
 	local bin
@@ -151,6 +169,37 @@ run() {
 	wait "$server" 2>/dev/null || true
 }
 
+# toggled has one load for all pairs. The recorder's interval is the one that it would
+# have if it were never held: what it uses in half of the time does not tell.
+toggled() {
+	local name=$1 w every targets count load=
+	"start_$name"
+	targets=$server
+	case $name in
+	redis) count=redis:127.0.0.1:7399 ;;
+	nginx) count=nginx:http://127.0.0.1:7398/status targets=$(pgrep -d, -x nginx) ;;
+	postgres) count=pgbench:$work/pgbench.out targets=$(pgrep -d, -x postgres) ;;
+	*) count=lines:$work/requests.out ;;
+	esac
+	if declare -F "drive_$name" >/dev/null; then
+		"drive_$name" >/dev/null 2>&1 &
+		load=$! pids+=($!)
+	fi
+	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench 2>"$work/log" &
+	w=$! pids+=($!)
+	sleep "$settle"
+	every=$("$work/sliver" ls --json | sed -n 's/.*"interval": "\(.*\)".*/\1/p')
+	kill -TERM $w && wait $w || true
+	"$work/sliver" watch "${watched[@]}" --dir "$work/dumps" --as bench -i "$every" --max-cpu 0 2>"$work/log" &
+	w=$! pids+=($!)
+	sleep 4
+	printf '%-9s each %s  ' "$name" "$every"
+	"$work/toggle" -pid $w -targets "$targets" -count "$count" -pairs "$pairs"
+	kill -TERM $w && wait $w || true
+	kill $load "$server" 2>/dev/null || true
+	wait "$server" 2>/dev/null || true
+}
+
 servers=("$@")
 if ((${#servers[@]} == 0)); then
 	servers=(threads resting)
@@ -158,4 +207,6 @@ if ((${#servers[@]} == 0)); then
 	! { command -v wrk && [[ -x /usr/sbin/nginx ]]; } >/dev/null || servers+=(nginx)
 	! compgen -G '/usr/lib/postgresql/*/bin/pgbench' >/dev/null || servers+=(postgres)
 fi
-for s in "${servers[@]}"; do run "$s"; done
+for s in "${servers[@]}"; do
+	if [[ $toggle ]]; then toggled "$s"; else run "$s"; fi
+done

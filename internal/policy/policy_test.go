@@ -191,6 +191,8 @@ var table = []row{
 		"flags and wiring"},
 	{"bench/names", "event naming stack symbol trace", "",
 		"the names of a recording without a process, beside other tools"},
+	{"bench/toggle", "", "",
+		"holds a running recorder and lets it go on: it looks at it from outside, as at the server"},
 	{"bench/peers", "", "",
 		"runs sliver as anybody would, beside others: it knows its command line alone"},
 	{"bench/runtimes", "", "",

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// counter says how many requests a server served per second, over a time of about
+// this length that begins now or soon.
+type counter interface {
+	rate(span time.Duration) (float64, error)
+}
+
+func parseCounter(s string) (counter, error) {
+	kind, where, _ := strings.Cut(s, ":")
+	switch kind {
+	case "redis":
+		c, err := net.Dial("tcp", where)
+		if err != nil {
+			return nil, err
+		}
+		return differences(func() (float64, error) { return redisCount(c) }), nil
+	case "nginx":
+		return differences(func() (float64, error) { return nginxCount(where) }), nil
+	case "lines", "pgbench":
+		f, err := os.Open(where)
+		if err != nil {
+			return nil, err
+		}
+		if kind == "lines" {
+			return &lines{f: f}, nil
+		}
+		return &progress{lines{f: f}}, nil
+	}
+	return nil, fmt.Errorf("count: %q begins with none of redis:, nginx:, lines:, pgbench:", s)
+}
+
+// patience is how long a server may take to say its count.
+const patience = 10 * time.Second
+
+// differences is the counter of a server that tells its count when it is asked.
+type differences func() (float64, error)
+
+func (d differences) rate(span time.Duration) (float64, error) {
+	a, from, err := d.at()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(span)
+	b, to, err := d.at()
+	return (b - a) / to.Sub(from).Seconds(), err
+}
+
+// at is the count, and the middle of the time that it took to ask.
+func (d differences) at() (n float64, at time.Time, err error) {
+	begin := time.Now()
+	n, err = d()
+	return n, begin.Add(time.Since(begin) / 2), err
+}
+
+func redisCount(c net.Conn) (float64, error) {
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return 0, err
+	}
+	if _, err := io.WriteString(c, "INFO stats\r\n"); err != nil {
+		return 0, err
+	}
+	r := bufio.NewReader(c)
+	head, err := r.ReadString('\n') // $LENGTH
+	if err != nil {
+		return 0, err
+	}
+	n, err := strconv.Atoi(strings.TrimSpace(strings.TrimPrefix(head, "$")))
+	if err != nil || n < 0 || n > 1<<20 {
+		return 0, fmt.Errorf("redis said %q", head)
+	}
+	body := make([]byte, n+len("\r\n"))
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(body), "total_commands_processed:")
+	num, _, _ := strings.Cut(rest, "\r")
+	return strconv.ParseFloat(num, 64)
+}
+
+func nginxCount(url string) (float64, error) {
+	client := http.Client{Timeout: patience}
+	resp, err := client.Get(url)
+	if err != nil {
+		return 0, err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(resp.Body, 1<<16))
+	if err != nil {
+		return 0, err
+	}
+	// "… requests", and a line with as many numbers, the last of them the requests.
+	_, rest, _ := strings.Cut(string(b), "requests\n")
+	line, _, _ := strings.Cut(rest, "\n")
+	f := strings.Fields(line)
+	if len(f) == 0 {
+		return 0, fmt.Errorf("%s said %q", url, b)
+	}
+	return strconv.ParseFloat(f[len(f)-1], 64)
+}
+
+// lines is a file of counts that grows.
+type lines struct {
+	f    *os.File
+	rest string // of a line that is not whole yet
+}
+
+// next waits for a line that was not there before, and returns the last one.
+func (l *lines) next() (line string, at time.Time, err error) {
+	if _, err := l.f.Seek(0, io.SeekEnd); err != nil {
+		return "", at, err
+	}
+	l.rest = ""
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		b, err := io.ReadAll(l.f)
+		if err != nil {
+			return "", at, err
+		}
+		l.rest += string(b)
+		if i := strings.LastIndexByte(l.rest, '\n'); i >= 0 {
+			return l.rest[strings.LastIndexByte(l.rest[:i], '\n')+1 : i], time.Now(), nil
+		}
+		if time.Since(begin) > patience {
+			return "", at, fmt.Errorf("%s does not grow", l.f.Name())
+		}
+	}
+}
+
+func (l *lines) rate(span time.Duration) (float64, error) {
+	a, from, err := l.next()
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(span)
+	b, to, err := l.next()
+	if err != nil {
+		return 0, err
+	}
+	before, err := strconv.ParseFloat(strings.TrimSpace(a), 64)
+	if err != nil {
+		return 0, err
+	}
+	after, err := strconv.ParseFloat(strings.TrimSpace(b), 64)
+	return (after - before) / to.Sub(from).Seconds(), err
+}
+
+// progress is what 'pgbench -P 1' says of each second.
+type progress struct{ lines }
+
+func (p *progress) rate(time.Duration) (float64, error) {
+	if _, _, err := p.next(); err != nil {
+		return 0, err
+	}
+	line, _, err := p.next()
+	if err != nil {
+		return 0, err
+	}
+	f := strings.Fields(line) // progress: 5.0 s, 38001.2 tps, …
+	if len(f) < 5 || f[0] != "progress:" || f[4] != "tps," {
+		return 0, fmt.Errorf("pgbench said %q", line)
+	}
+	return strconv.ParseFloat(f[3], 64)
+}

@@ -1,0 +1,179 @@
+// Toggle tells what it costs a server under load to be watched, where pairs of
+// runs scatter by more than that: one load goes on, and the recorder is held
+// (SIGSTOP) and let go on (SIGCONT) again and again, in a random order of each
+// pair. It prints the throughput with and without, and the ratio with its error.
+//
+// A recorder that is held leaves no thread of the target held: stops are made by
+// processes of their own, which go on to the end of what they were asked for and
+// then rest. It is measured only when that is over, and a pair in whose held half
+// anything of the recorder ran, or a thread of the target was traced, is an error.
+// What it cannot be used for is a program whose stops the recorder makes itself
+// (one in Go).
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	pid := flag.Int("pid", 0, "the recorder")
+	targets := flag.String("targets", "", "the processes that it watches, with commas")
+	from := flag.String("count", "", "where the server's count is: redis:HOST:PORT, nginx:URL of its\nstub_status, lines:FILE (a growing file of counts), pgbench:FILE (its progress)")
+	pairs := flag.Int("pairs", 100, "how many pairs")
+	span := flag.Duration("span", 250*time.Millisecond, "of each half of a pair")
+	settle := flag.Duration("settle", 300*time.Millisecond, "from SIGSTOP to the measuring: the recorder's stoppers go through up to 250 ms by themselves")
+	flag.Parse()
+	watched, err := numbers(*targets)
+	if err != nil || *pid <= 0 || *pairs < 2 || *span <= 0 || flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	c, err := parseCounter(*from)
+	if err == nil {
+		err = run(&recorder{pid: *pid}, watched, c, *pairs, *span, *settle)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "toggle:", err)
+		os.Exit(1)
+	}
+}
+
+func numbers(s string) (out []int, err error) {
+	for _, f := range strings.Split(s, ",") {
+		n, err := strconv.Atoi(f)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, n)
+	}
+	return out, nil
+}
+
+func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Duration) error {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
+	defer r.signal(syscall.SIGCONT)
+	var with, without, ratios []float64
+	var spent usage // while it was let go on
+	var lasted time.Duration
+	for range pairs {
+		var on, off float64
+		first := rand.IntN(2) == 0
+		for _, held := range []bool{first, !first} {
+			select {
+			case <-interrupted:
+				return errors.New("interrupted")
+			default:
+			}
+			var err error
+			if held {
+				off, err = r.held(watched, c, span, settle)
+			} else {
+				var u usage
+				begin := time.Now()
+				on, u, err = r.going(c, span)
+				spent, lasted = spent.plus(u), lasted+time.Since(begin)-warm
+			}
+			if err != nil {
+				return err
+			}
+		}
+		with, without, ratios = append(with, on), append(without, off), append(ratios, on/off)
+	}
+	m, low, high := median(ratios)
+	s := lasted.Seconds()
+	fmt.Printf("without %9.0f/s  with %9.0f/s  of medians %.4f  of pairs %.4f (%.4f to %.4f)  mean %.4f ± %.4f  %d pairs of %v  sliver %.2f %% of a CPU, runs %.0f times/s\n",
+		middle(without), middle(with), middle(with)/middle(without), m, low, high, mean(ratios), spread(ratios)/math.Sqrt(float64(pairs)),
+		pairs, span, float64(spent.ns)/1e7/s, float64(spent.runs)/s)
+	return nil
+}
+
+// warm is how long the recorder goes on before it is measured: what it missed
+// while it was held, it looks at once.
+const warm = 100 * time.Millisecond
+
+// going is the throughput, per second, while the recorder goes on, and what that
+// one used meanwhile.
+func (r *recorder) going(c counter, span time.Duration) (rate float64, u usage, err error) {
+	if err := r.signal(syscall.SIGCONT); err != nil {
+		return 0, u, err
+	}
+	time.Sleep(warm)
+	before, err := r.usage()
+	if err != nil {
+		return 0, u, err
+	}
+	if rate, err = c.rate(span); err != nil {
+		return 0, u, err
+	}
+	after, err := r.usage()
+	return rate, after.minus(before), err
+}
+
+// held is the throughput while the recorder is held and looks at nothing.
+func (r *recorder) held(watched []int, c counter, span, settle time.Duration) (float64, error) {
+	if err := r.signal(syscall.SIGSTOP); err != nil {
+		return 0, err
+	}
+	time.Sleep(settle)
+	for _, pid := range watched {
+		if tids := traced(pid); len(tids) > 0 {
+			return 0, fmt.Errorf("threads %v of %d are traced while the recorder is held", tids, pid)
+		}
+	}
+	before, err := r.usage()
+	if err != nil {
+		return 0, err
+	}
+	rate, err := c.rate(span)
+	if err != nil {
+		return 0, err
+	}
+	after, err := r.usage()
+	if err == nil && after != before {
+		err = fmt.Errorf("the recorder ran %d times while it was held, %v after it was: -settle is too short", after.runs-before.runs, settle)
+	}
+	return rate, err
+}
+
+// median, and between what it lies with 95 %: by the order of the values, whatever
+// their distribution.
+func median(v []float64) (m, low, high float64) {
+	v = slices.Sorted(slices.Values(v))
+	n := float64(len(v))
+	d := 1.96 * math.Sqrt(n) / 2
+	at := func(i float64) float64 { return v[min(max(int(i), 0), len(v)-1)] }
+	return middle(v), at(n/2 - d), at(n/2 + d)
+}
+
+func middle(v []float64) float64 {
+	v = slices.Sorted(slices.Values(v))
+	return (v[len(v)/2] + v[(len(v)-1)/2]) / 2
+}
+
+func mean(v []float64) (m float64) {
+	for _, x := range v {
+		m += x / float64(len(v))
+	}
+	return m
+}
+
+// spread is the standard deviation.
+func spread(v []float64) float64 {
+	m, s := mean(v), 0.
+	for _, x := range v {
+		s += (x - m) * (x - m)
+	}
+	return math.Sqrt(s / float64(len(v)-1))
+}

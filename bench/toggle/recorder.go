@@ -1,0 +1,82 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// recorder is a running 'sliver watch'.
+type recorder struct{ pid int }
+
+func (r *recorder) signal(s syscall.Signal) error {
+	if err := syscall.Kill(r.pid, s); err != nil {
+		return fmt.Errorf("recorder %d: %w", r.pid, err)
+	}
+	return nil
+}
+
+// usage is CPU time in ns, and how often something got a CPU.
+type usage struct{ ns, runs int64 }
+
+func (u usage) plus(v usage) usage  { return usage{u.ns + v.ns, u.runs + v.runs} }
+func (u usage) minus(v usage) usage { return usage{u.ns - v.ns, u.runs - v.runs} }
+
+// usage of its threads and of the processes that it made: its stoppers.
+func (r *recorder) usage() (sum usage, err error) {
+	tids, err := tasks(r.pid)
+	if err != nil {
+		return sum, err
+	}
+	var files []string
+	for _, tid := range tids {
+		dir := fmt.Sprintf("/proc/%d/task/%s/", r.pid, tid)
+		files = append(files, dir+"schedstat")
+		b, err := os.ReadFile(dir + "children")
+		if os.IsNotExist(err) {
+			continue // it has ended
+		}
+		if err != nil {
+			return sum, err
+		}
+		for _, child := range strings.Fields(string(b)) {
+			files = append(files, "/proc/"+child+"/schedstat")
+		}
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		f := strings.Fields(string(b))
+		if err != nil || len(f) != 3 {
+			continue // it has ended
+		}
+		ns, _ := strconv.ParseInt(f[0], 10, 64)
+		runs, _ := strconv.ParseInt(f[2], 10, 64)
+		sum = sum.plus(usage{ns, runs})
+	}
+	return sum, nil
+}
+
+func tasks(pid int) (tids []string, err error) {
+	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))
+	for _, e := range all {
+		tids = append(tids, e.Name())
+	}
+	return tids, err
+}
+
+// traced are the threads of a process that somebody traces.
+func traced(pid int) (tids []string) {
+	all, _ := tasks(pid) // none: it has ended
+	for _, tid := range all {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, tid))
+		if err != nil {
+			continue // it has ended
+		}
+		if !strings.Contains(string(b), "\nTracerPid:\t0\n") {
+			tids = append(tids, tid)
+		}
+	}
+	return tids
+}
