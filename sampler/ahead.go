@@ -71,9 +71,9 @@ const (
 	blindFor = 11_000_000
 	// leastPurse is what stops must be able to take at least, in ns.
 	leastPurse = 200_000
-	// blindRest is for how many rounds nothing is foreseen after something else came
-	// at once.
-	blindRest = 16
+	// mostRest is for how many rounds nothing is foreseen after something else came at
+	// once, again and again: one after the first time, then twice as many each time.
+	mostRest = 16
 )
 
 // ahead is what a group needs for that.
@@ -82,6 +82,7 @@ type ahead struct {
 	plan   Ahead
 	order  []*thread // of the items
 	rest   int       // rounds for which nothing is foreseen
+	failed int       // for how many that was after the last failure; 0: it went well
 	// blind are the ticks in which only the process's clock was looked at. They count
 	// for a thread when it is seen not to have run since: see confirm.
 	blind []stack.Time
@@ -115,7 +116,7 @@ func (g *group) foresee(now stack.Time) bool {
 		if !th.active {
 			continue
 		}
-		if runs++; int64(g.tick.due)-th.acc.to.Load() > longCall {
+		if runs++; g.s.cfg.Delays != nil && int64(g.tick.due)-th.acc.to.Load() > longCall {
 			return false // see mayLeave
 		}
 		if limit := g.s.cfg.MaxOverhead; limit > 0 {
@@ -126,13 +127,13 @@ func (g *group) foresee(now stack.Time) bool {
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
 	n := sleepSpan / g.tick.every
 	if runs > 0 {
-		n = min(aheadSpan/g.tick.every, int64(aheadStops/runs))
+		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
 	}
-	if n = min(n, aheadTicks); n < 2 || a.Pause < leastPurse || runs > 0 && a.ByClock {
+	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastPurse || runs > 0 && a.ByClock {
 		return false
 	}
 	a.Long, a.Age = longStop, math.MaxInt64
-	if runs > 0 {
+	if runs > 0 && g.s.cfg.Delays != nil {
 		a.Age = longCall
 	}
 	a.Due, a.End = a.Due[:0], a.End[:0]
@@ -190,8 +191,12 @@ func (g *group) goAhead() (ok bool) {
 	g.s.away.Add(-1)
 	now := g.tracer.Now()
 	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && now >= g.tick.due {
-		f.rest = blindRest
+		f.failed = min(max(2*f.failed, 1), mostRest)
+		f.rest = f.failed
 		return false
+	}
+	if a.Ticks > 0 {
+		f.failed = 0
 	}
 	if a.ByClock {
 		f.blind, f.stood = append(f.blind[:0], a.At[:a.Ticks]...), a.Stood

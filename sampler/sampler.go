@@ -50,6 +50,7 @@ type Config struct {
 	Interval  time.Duration // between two samples of a thread; 10 ms
 	Jitter    float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
 	Groups    int           // goroutines for the threads other than main; 5
+	Together  int           // so many threads are looked at by one goroutine, main with them, before others take part
 	Selection *Selection    // nil: all
 	Stop      StopPolicy
 	// Yield leaves the whole process to another tracer as soon as one holds any of
@@ -380,7 +381,7 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	s.doze.add(th)
 	th.added = at // what passes until the first look is missing in the recording
 	g := s.groups[0]
-	if !in.Main {
+	if !in.Main && int(g.size.Load()) >= s.cfg.Together {
 		for _, x := range s.groups[1:] {
 			if g.main || x.size.Load() < g.size.Load() {
 				g = x

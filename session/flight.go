@@ -74,7 +74,7 @@ func (f *Flight) prepare() (err error) {
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Waits: f.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
@@ -92,6 +92,14 @@ func (f *Flight) prepare() (err error) {
 	}
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3)) // as in Session
 	return nil
+}
+
+// together is how many threads one goroutine looks at before others take part: to wake
+// up costs more than the sample, and most programs have few threads that run. So many
+// that it need not be late, though each may have to be waited for.
+func together(interval time.Duration) int {
+	const each, most = 2500 * time.Microsecond, 8
+	return int(min(interval/each, most))
 }
 
 // Recorder holds the rings.

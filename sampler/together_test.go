@@ -1,0 +1,42 @@
+package sampler
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// The first threads share main's group, so that a program of few threads wakes up one
+// goroutine alone; of more, main's gets none, and the others are spread evenly.
+func TestTogether(t *testing.T) {
+	for _, c := range []struct {
+		together, threads int
+		want              []int32
+	}{
+		{0, 7, []int32{1, 3, 3}},
+		{4, 3, []int32{3, 0, 0}},
+		{4, 4, []int32{4, 0, 0}},
+		{4, 9, []int32{4, 3, 2}},
+		{1, 3, []int32{1, 1, 1}},
+	} {
+		f := &fakeTarget{}
+		for tid := range stack.TID(c.threads) {
+			f.threads = append(f.threads, &fakeThread{tid: tid + 1})
+		}
+		s, err := New(f, Config{Groups: 2, Together: c.together, Start: func(in stack.ThreadInfo) Sink { return f.sink(in) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tid := range stack.TID(c.threads) {
+			s.add(stack.ThreadInfo{TID: tid + 1, Main: tid == 0})
+		}
+		var got []int32
+		for _, g := range s.groups {
+			got = append(got, g.size.Load())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%d threads, %d together: %d, want %d", c.threads, c.together, got, c.want)
+		}
+	}
+}
