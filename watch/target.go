@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"runtime"
@@ -160,26 +161,39 @@ func (t *watched) ended(life *target.Life) {
 
 // memory makes the rings' memory: in a file where that was asked for and can be had.
 func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
-	if w.o.RingDir != "" {
-		path := RingFile(w.o.RingDir, t.name, t.pid)
-		m, err := ringfile.Create(path, w.o.KeepBytes)
-		if errors.Is(err, fs.ErrExist) {
-			// What is left there is of a dead recorder (a living one has a lock on
-			// it) and was recovered when we began, or cannot be.
-			if f, e := os.Open(path); e == nil {
-				if !ringfile.InUse(f) {
-					os.Remove(path)
-					m, err = ringfile.Create(path, w.o.KeepBytes)
-				}
-				f.Close()
-			}
-		}
-		if err == nil {
-			return m, nil
-		}
-		w.log.Warn("no ring file: what is kept is lost if sliver is killed", "error", err)
+	if w.o.RingDir == "" {
+		return ringfile.New(w.o.KeepBytes)
 	}
+	m, err := createRing(RingFile(w.o.RingDir, t.name, t.pid), w.o.KeepBytes)
+	if errors.Is(err, fs.ErrExist) { // another recorder watches it too
+		m, err = createRing(RingFile(w.o.RingDir, fmt.Sprintf("%s-by-%d", t.name, os.Getpid()), t.pid), w.o.KeepBytes)
+	}
+	if err == nil {
+		return m, nil
+	}
+	w.log.Warn("no ring file: what is kept is lost if sliver is killed", "error", err)
 	return ringfile.New(w.o.KeepBytes)
+}
+
+// createRing makes a ring file. What is left there of a dead recorder (a living one has
+// a lock on it) was recovered when we began, or cannot be, and is replaced.
+func createRing(path string, size int64) (*ringfile.Memory, error) {
+	m, err := ringfile.Create(path, size)
+	if !errors.Is(err, fs.ErrExist) {
+		return m, err
+	}
+	f, e := os.Open(path)
+	if e != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if ringfile.InUse(f) {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil {
+		return nil, err
+	}
+	return ringfile.Create(path, size)
 }
 
 // reload takes the rules as they are now.

@@ -25,6 +25,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/dumps"
+	"github.com/sliverprof/sliver/watch/notify"
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
@@ -53,6 +54,16 @@ type Notify struct {
 	Exec    string // for the shell
 	Webhook string // URL
 	Journal string // socket
+}
+
+func (n *Notify) check() error {
+	if n.Webhook == "" {
+		return nil
+	}
+	if err := notify.CheckWebhook(n.Webhook); err != nil {
+		return fmt.Errorf("webhook: %w", err)
+	}
+	return nil
 }
 
 // Source says what is watched.
@@ -112,6 +123,9 @@ func New(o Options) (*Watcher, error) {
 	if _, err := trigger.NewSet(o.Rules, nil, nil); err != nil {
 		return nil, err
 	}
+	if err := o.Notify.check(); err != nil {
+		return nil, err
+	}
 	if o.KeepBytes == 0 {
 		o.KeepBytes = DefaultKeepBytes
 	}
@@ -131,6 +145,9 @@ func New(o Options) (*Watcher, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if _, err := os.Stat(o.Notify.Journal); o.Notify.Journal != "" && err != nil {
+		o.Log.Warn("cannot notify", "by", "journal", "error", notify.ErrNoJournal)
+	}
 	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(),
 		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU(),
 		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU}}, nil
@@ -139,6 +156,9 @@ func New(o Options) (*Watcher, error) {
 // Reload replaces the rules and who is told; what runs goes on.
 func (w *Watcher) Reload(rules []*trigger.Rule, n Notify) error {
 	if _, err := trigger.NewSet(rules, nil, nil); err != nil {
+		return err
+	}
+	if err := n.check(); err != nil {
 		return err
 	}
 	w.rulesMu.Lock()

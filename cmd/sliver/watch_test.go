@@ -49,6 +49,7 @@ func TestWatchBadInput(t *testing.T) {
 		{"watch -p " + pid + " --ring-file /nonexistent", 1, "is no folder"},
 		{"watch -p " + pid + " --log xml", 2, "text, json"},
 		{"watch -p " + pid + " --as a/b", 2, "file's name"},
+		{"watch -p " + pid + " --webhook example.org/hook", 1, "is no address of a web hook; write for example https://"},
 		{"watch -p " + pid + " --http 5", 2, "is no address"},
 		{"watch -p " + pid + " -t nosuch", 1, `no thread of process ` + pid + ` matches "nosuch"`},
 		{"watch --name [", 2, "cannot be read"},

@@ -13,6 +13,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -79,6 +80,15 @@ func Webhook(ctx context.Context, url string, body []byte) error {
 	_, _ = io.Copy(io.Discard, io.LimitReader(res.Body, 1<<20))
 	if res.StatusCode/100 != 2 {
 		return fmt.Errorf("web hook: the server answered %s", res.Status)
+	}
+	return nil
+}
+
+// CheckWebhook says what is wrong with the address of a web hook.
+func CheckWebhook(address string) error {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%q is no address of a web hook; write for example https://example.org/hook", address)
 	}
 	return nil
 }
