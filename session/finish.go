@@ -24,8 +24,11 @@ type Result struct {
 	FirstSample time.Duration
 	Stats       trace.Stats
 	Threads     int
-	Files       []export.File
-	Problems    []string // what cost names; the files are whole all the same
+	// Children is the CPU time of processes that the target started and waited for
+	// meanwhile: they are not in the recording.
+	Children time.Duration
+	Files    []export.File
+	Problems []string // what cost names; the files are whole all the same
 	// Left is the unfinished recording that was kept because the finished one
 	// could not be written; "" if there is none.
 	Left string
@@ -36,7 +39,8 @@ type Result struct {
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
-	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample()}
+	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample(),
+		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children))}
 	s.runtimes.Close()
 	s.jit.settle()
 	s.mods.settle()

@@ -81,6 +81,7 @@ type Session struct {
 
 	recorder *trace.Recorder
 	process  trace.Process
+	children int64 // ns that the target's children had used when it began
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
 	temp     *os.File        // the recording; guarded by fileMu, nil once it is not ours any more
@@ -227,6 +228,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		timeout = t.C
 	}
 	s.begin.Store(int64(target.Now()))
+	s.children = s.proc.ChildrenCPU()
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
 	began := time.Now()

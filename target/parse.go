@@ -23,6 +23,7 @@ type Stat struct {
 	STime      uint64 // and in the kernel
 	Threads    int
 	Ticks      uint64 // clock ticks on CPUs, user and kernel, of the whole process
+	Children   uint64 // those of its children that have ended and were waited for, and theirs
 	Start      uint64 // clock ticks after boot
 	StartCode  uint64 // 0 where the reader has no rights
 	EndCode    uint64
@@ -52,16 +53,16 @@ func ParseStat(b []byte) (Stat, error) {
 		return st, fmt.Errorf("stat: offset %d: %d fields behind the name, want at least %d", end+1, len(f), 28-first+1)
 	}
 	st.State = f[0][0]
-	var user, system uint64
+	var user, system, chUser, chSystem uint64
 	for _, x := range []struct {
 		field int
 		to    *uint64
-	}{{9, &st.Flags}, {14, &user}, {15, &system}, {14, &st.UTime}, {15, &st.STime}, {22, &st.Start}, {26, &st.StartCode}, {27, &st.EndCode}, {28, &st.StartStack}} {
+	}{{9, &st.Flags}, {14, &user}, {15, &system}, {14, &st.UTime}, {15, &st.STime}, {16, &chUser}, {17, &chSystem}, {22, &st.Start}, {26, &st.StartCode}, {27, &st.EndCode}, {28, &st.StartStack}} {
 		if *x.to, err = strconv.ParseUint(f[x.field-first], 10, 64); err != nil {
 			return st, fmt.Errorf("stat: field %d: %w", x.field, err)
 		}
 	}
-	st.Ticks = user + system
+	st.Ticks, st.Children = user+system, chUser+chSystem
 	for _, x := range []struct {
 		field int
 		to    *int

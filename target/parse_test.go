@@ -24,7 +24,7 @@ func TestParseStat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Stat{PID: 12, Comm: "a) (b\n c", State: 'S', PPID: 7, Flags: 4194560, UTime: 50, STime: 60, Threads: 3, Ticks: 110, Start: 12345,
+	want := Stat{PID: 12, Comm: "a) (b\n c", State: 'S', PPID: 7, Flags: 4194560, UTime: 50, STime: 60, Threads: 3, Ticks: 110, Children: 15, Start: 12345,
 		StartCode: 4198400, EndCode: 4202496, StartStack: 140737488347136, Exit: -1}
 	if st != want {
 		t.Errorf("got %+v\nwant %+v", st, want)

@@ -24,6 +24,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -40,6 +41,8 @@ type Process struct {
 	facts Facts
 	child bool // our own child: its exit status is its waiter's, not ours
 	time  processTime
+
+	children atomic.Int64 // see ChildrenCPU
 
 	mu   sync.Mutex
 	task int // /proc/PID/task, for getdents
@@ -232,7 +235,19 @@ func (p *Process) Image() (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("read stat of process %d: %w", p.pid, err)
 	}
+	p.children.Store(int64(st.Children))
 	return st.StartCode*31 ^ st.StartStack<<7 ^ st.EndCode, nil
+}
+
+// ChildrenCPU is the CPU time, in ns and steps of 10 ms, of children of the process that
+// have ended and were waited for. Of a process that is gone it is what Image saw last.
+func (p *Process) ChildrenCPU() int64 {
+	if b, err := p.read("stat", 4096); err == nil {
+		if st, err := ParseStat(b); err == nil {
+			p.children.Store(int64(st.Children))
+		}
+	}
+	return p.children.Load() * (1e9 / clockTicks)
 }
 
 // Stamp is a number that changes when Image does or when the number of threads

@@ -376,6 +376,24 @@ func TestCommandStatus(t *testing.T) {
 	}
 }
 
+// TestChildren: what the target's children used is told, for it is not recorded.
+func TestChildren(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	burn := "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
+	r := sliver(t, t.TempDir(), "record", "-o", "x.sliver", "--", "sh", "-c", "("+burn+"); ("+burn+"); true")
+	if r.status != 0 || !strings.Contains(r.errors, " of CPU in other programs that sh started") {
+		t.Errorf("%+v", r)
+	}
+	var sum struct {
+		Children int64 `json:"children_cpu_ns"`
+		Duration int64 `json:"duration_ns"`
+	}
+	r = sliver(t, t.TempDir(), "record", "--json", "-o", "x.sliver", "--", "sh", "-c", burn+"; (sleep 0.1)")
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || sum.Children > 20_000_000 || sum.Duration == 0 {
+		t.Errorf("%v: %+v, %+v", err, sum, r)
+	}
+}
+
 // TestInterrupt: Ctrl-C and SIGTERM end a recording properly.
 func TestInterrupt(t *testing.T) {
 	p := spin(t)

@@ -129,6 +129,9 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.4g MB", float64(n)/1e6)
 }
 
+// childrenTold is the least CPU time of the target's children that the summary tells.
+const childrenTold = 20 * time.Millisecond
+
 func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 	t := r.Stats.Total()
 	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Facts().Comm, p.PID(),
@@ -143,6 +146,10 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", us(ps.Mean), us(ps.P99), us(ps.Max),
 			share(session.Share(t)))
+	}
+	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
+		fmt.Fprintf(w, "  left out %.1f s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
+			r.Children.Seconds(), p.Facts().Comm)
 	}
 	for _, f := range r.Files {
 		fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
@@ -190,6 +197,7 @@ type summaryJSON struct {
 	Files        []fileJSON `json:"files"`
 	Problems     []string   `json:"problems"`
 	SelfCPUNS    int64      `json:"self_cpu_ns"`
+	ChildrenNS   int64      `json:"children_cpu_ns"`
 	FirstNS      int64      `json:"first_sample_ns"`
 }
 
@@ -218,7 +226,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
-		FirstNS:  int64(r.FirstSample),
+		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},
 		Problems: append([]string{}, r.Problems...),
