@@ -14,24 +14,20 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// maxValue bounds one value of the JSON: an event with its arguments, or
-// something else in the file that is passed over.
-const maxValue = 32 << 20
-
 // ReadChrome reads a trace in Chrome's trace event format, as an object with
 // traceEvents or as an array that may lack its end, and writes it to w as a
 // recording. Calls are its B and E and its X events.
 func ReadChrome(r io.Reader, w io.Writer, o Options) (*Report, error) {
-	c := &chrome{o: o, rep: &Report{}, in: &bounded{r: r}, byKey: map[string]int32{}, sort: &sorter{dir: o.TempDir}, first: maxTime}
+	c := &chrome{o: o, rep: &Report{}, byKey: map[string]int32{}, sort: &sorter{dir: o.TempDir}, first: maxTime}
 	defer c.sort.close()
 	// A byte order mark is none of JSON's.
-	b := bufio.NewReaderSize(c.in, 1<<16)
+	b := bufio.NewReaderSize(r, 1<<16)
 	if head, err := b.Peek(3); err == nil && string(head) == "\xef\xbb\xbf" {
 		b.Discard(3)
 	}
-	c.d = json.NewDecoder(b)
+	c.v = newValues(b)
 	if err := c.read(); err != nil {
-		return nil, fmt.Errorf("byte %d: %w", c.d.InputOffset(), err)
+		return nil, fmt.Errorf("byte %d: %w", c.v.offset(), err)
 	}
 	if c.calls == 0 {
 		return nil, errors.New("it holds no calls (B, E or X events): is it a trace of Chrome's format?")
@@ -42,8 +38,7 @@ func ReadChrome(r io.Reader, w io.Writer, o Options) (*Report, error) {
 type chrome struct {
 	o     Options
 	rep   *Report
-	in    *bounded
-	d     *json.Decoder
+	v     *values
 	sort  *sorter
 	names names
 
@@ -77,73 +72,83 @@ type process struct {
 	name string
 }
 
-// jsonEvent is an event; what may be a number or a text stays as it is.
-type jsonEvent struct {
-	Ph   string          `json:"ph"`
-	Name string          `json:"name"`
-	Ts   json.RawMessage `json:"ts"`
-	Dur  json.RawMessage `json:"dur"`
-	Pid  json.RawMessage `json:"pid"`
-	Tid  json.RawMessage `json:"tid"`
-	Args json.RawMessage `json:"args"`
-}
-
 func (c *chrome) read() error {
-	t, err := c.d.Token()
-	if err != nil {
-		return err
-	}
-	switch t {
-	case json.Delim('['):
+	switch got := c.v.peek(); {
+	case got == '[':
 		return c.events()
-	case json.Delim('{'):
-	default:
-		return fmt.Errorf("it begins with %v", t)
+	case c.v.atEnd():
+		return c.v.ended()
+	case got != '{':
+		return fmt.Errorf("it begins with %c", got)
 	}
-	for c.d.More() {
-		key, err := c.d.Token()
+	for between := byte('{'); ; between = ',' {
+		if err := c.v.want(between); err != nil {
+			return err
+		}
+		if between == '{' && c.v.peek() == '}' {
+			return nil
+		}
+		b, err := c.v.next()
 		if err != nil {
 			return err
 		}
-		c.in.left = maxValue
-		if key != "traceEvents" {
-			var skip json.RawMessage
-			if err := c.d.Decode(&skip); err != nil {
+		key := string(b)
+		if err := c.v.want(':'); err != nil {
+			return err
+		}
+		if key == `"traceEvents"` {
+			if c.v.peek() != '[' {
+				return errors.New("traceEvents is no array")
+			}
+			if err := c.events(); err != nil || c.cut {
 				return err
 			}
-			continue
-		}
-		if t, err := c.d.Token(); err != nil || t != json.Delim('[') {
-			return errors.New("traceEvents is no array")
-		}
-		if err := c.events(); err != nil || c.cut {
+		} else if _, err := c.v.next(); err != nil {
 			return err
 		}
-		if _, err := c.d.Token(); err != nil { // ]
-			return err
+		if got := c.v.peek(); got == '}' || c.v.atEnd() && c.v.err == io.EOF {
+			return nil
 		}
 	}
-	return nil
 }
 
 // events reads an array of events up to its end, or to the file's.
 func (c *chrome) events() error {
-	for {
-		c.in.left = maxValue
-		if !c.d.More() {
-			return nil // its end, or the file's
+	if err := c.v.want('['); err != nil {
+		return err
+	}
+	for n := 0; ; n++ {
+		switch got := c.v.peek(); {
+		case got == ']':
+			c.v.pos++
+			return nil
+		case c.v.atEnd():
+			if c.v.err == io.EOF {
+				return nil // an array may lack its end
+			}
+			return c.v.err
+		case n > 0:
+			if err := c.v.want(','); err != nil {
+				return err
+			}
+			if got := c.v.peek(); got == ']' || c.v.atEnd() {
+				continue // a comma too many, as those write that do not know the last event
+			}
 		}
-		var e jsonEvent
-		err := c.d.Decode(&e)
-		var wrong *json.UnmarshalTypeError
+		b, err := c.v.next()
 		switch {
-		case errors.As(err, &wrong):
-			c.odd++
-			continue
-		case errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF):
+		case errors.Is(err, io.ErrUnexpectedEOF):
 			c.cut = true
 			return nil
 		case err != nil:
+			return err
+		}
+		var e jsonEvent
+		if err := e.parse(b); isWrongType(err) {
+			c.odd++
+			continue
+		} else if err != nil {
+			c.v.pos -= len(b) // where it begins
 			return err
 		}
 		if err := c.event(&e); err != nil {
@@ -292,28 +297,6 @@ func digits(b []byte) bool {
 		}
 	}
 	return true
-}
-
-// bounded ends a stream that gives more than left bytes before left is set anew.
-type bounded struct {
-	r    io.Reader
-	left int
-}
-
-var errLarge = fmt.Errorf("a value is larger than %d bytes", maxValue)
-
-func (b *bounded) Read(p []byte) (int, error) {
-	if b.left == 0 {
-		b.left = maxValue // the beginning
-	}
-	if b.left < 0 {
-		return 0, errLarge
-	}
-	n, err := b.r.Read(p)
-	if b.left -= n; b.left == 0 {
-		b.left = -1
-	}
-	return n, err
 }
 
 func (c *chrome) write(w io.Writer) error {
