@@ -1,0 +1,44 @@
+package session
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestPythonPerf: functions of Python that tells profilers of its code come out
+// with the names that it gives them (python3 -X perf).
+func TestPythonPerf(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	prog := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3.12"), "-X", "perf", "-c", `
+import sys, time
+def innermost(n):
+    s = 0
+    for i in range(n): s = (s * 31 + i) & 0xffffffff
+    return s
+def outermost():
+    for i in range(20): innermost(20000)
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.process_time() + .5
+while time.process_time() < end: outermost()
+`))
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) })
+	prog.Line("ready")
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
+		prog.Go()
+		prog.Wait()
+	})
+	had := map[string]stack.Time{}
+	for _, c := range callsOf(rec, "py::") {
+		had[c.name] += c.to - c.from
+	}
+	if ms := stack.Time(time.Millisecond); had["py::innermost:<string>"] < 150*ms {
+		t.Errorf("%v", had)
+	}
+}
