@@ -39,7 +39,7 @@ func parseCounter(s string) (counter, error) {
 		}
 		return &progress{lines{f: f}}, nil
 	}
-	return nil, fmt.Errorf("count: %q begins with none of redis:, nginx:, lines:, pgbench:", s)
+	return nil, fmt.Errorf("count: %q is none of redis:HOST:PORT, nginx:URL, lines:FILE and pgbench:FILE", s)
 }
 
 // patience is how long a server may take to say its count.
