@@ -367,10 +367,15 @@ fuzz_targets() {
 }
 
 race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
-# A walk at each instruction has nothing that races. Timelines are held against
-# clocks without the race detector only: with it, the
-# sampler itself is the busy neighbour.
-race_short() { go test -race -short -p=1 -timeout=10m -skip='^(TestTruth|TestPythonTruth|TestTurnsTruth|TestWalkEachInstruction)$' "${both[@]}"; }
+# race_short leaves out what the race detector has nothing to say of, or says already of a
+# shorter test. Timelines, ticks and calls are held against clocks without it only: with it
+# the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
+# (TestConcurrent has), and the page's tests run a browser, node and a server of their own.
+race_short() {
+	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|Unseen|OnlyWhenNeeded|BlindFrames'
+	local walks='WalkEachInstruction|WalkLive|WalkARM64' page='Page|BundleIsFresh|PageTypes'
+	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$page)\$" "${both[@]}"
+}
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {

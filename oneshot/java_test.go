@@ -73,7 +73,7 @@ func TestJavaStacks(t *testing.T) {
 		ways = append(ways, []string{"-Xcomp"}, []string{"-XX:TieredStopAtLevel=1"}, []string{"-XX:-TieredCompilation"}, []string{"-XX:+UseSerialGC"},
 			[]string{"-XX:+UseParallelGC"}, []string{"-XX:+UseZGC"}, []string{"-XX:-UseCompressedOops"}, []string{"-XX:-UseCompressedClassPointers"})
 	}
-	for _, v := range javas {
+	for _, v := range versions(javas) {
 		for _, flags := range ways {
 			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
 				p := startJava(t, v, "Park", "parked", flags...)
@@ -134,7 +134,7 @@ func wantMain(t *testing.T, s *stacks.Snapshot, th *stacks.Thread) {
 
 // TestJavaDeadlock: two threads that want each other's monitor are a deadlock.
 func TestJavaDeadlock(t *testing.T) {
-	for _, v := range javas {
+	for _, v := range versions(javas) {
 		t.Run(v, func(t *testing.T) {
 			p := startJava(t, v, "Cross", "crossed")
 			s := take(t, Options{}, open1(t, p.PID))[0]

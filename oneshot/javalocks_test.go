@@ -39,7 +39,7 @@ func javaWays(version string) [][]string {
 // who has it, is what the program says, whatever collects its garbage; circles over
 // such locks are deadlocks.
 func TestJavaLocks(t *testing.T) {
-	for _, v := range javas {
+	for _, v := range versions(javas) {
 		for _, flags := range javaWays(v) {
 			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
 				p := startJava(t, v, "Locks", "ready", append([]string{"-Xmx64m"}, flags...)...)

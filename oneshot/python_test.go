@@ -16,7 +16,16 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-var pythons = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3"}
+var pythons = []string{"python3", "python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14"}
+
+// versions are those of all that a test takes: with -short the first alone, as they
+// differ in what is read and not in what runs beside what.
+func versions(all []string) []string {
+	if testing.Short() {
+		return all[:1]
+	}
+	return all
+}
 
 func startPython(t *testing.T, version, program, ready string) *testprog.Proc {
 	t.Helper()
@@ -49,7 +58,7 @@ func faults(lines []string) map[string]int {
 // faulthandler, each run of them stands right before the C function that
 // evaluates it, and no stack has a gap.
 func TestPythonStacks(t *testing.T) {
-	for _, v := range pythons {
+	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
 			p := startPython(t, v, "park.py", "parked")
 			want := faults(p.Output())
@@ -137,7 +146,7 @@ func between(t *testing.T, s *stacks.Snapshot) {
 // TestPythonGIL: of threads that fight for the lock, those that sleep for it
 // are told to, and a holder that is told is another thread of Python.
 func TestPythonGIL(t *testing.T) {
-	for _, v := range pythons {
+	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
 			p := startPython(t, v, "gil.py", "fighting")
 			pr := open1(t, p.PID)

@@ -77,7 +77,7 @@ func ours(th *stacks.Thread) string {
 // in them are those of Error().stack, with their lines, whatever V8 runs them
 // with, and no stack has a gap.
 func TestNodeStacks(t *testing.T) {
-	for _, v := range nodes {
+	for _, v := range versions(nodes) {
 		t.Run(v, func(t *testing.T) {
 			testprog.Need(t, "ptrace")
 			args := []string{filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js")}

@@ -46,7 +46,7 @@ func (m *misplaced) Other(event.Event)                           {}
 func TestPythonBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	ways := []string{"recursion", "generators", "encoding", "matching", "database", "waiting", "objects"}
-	want := uint64(1500)
+	want := uint64(1000)
 	if os.Getenv("SLIVER_LONG") != "" {
 		want = 20000
 	}

@@ -63,7 +63,7 @@ func (p *pieces) Other(event.Event) {}
 // stops come late.
 func TestPythonTight(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	want := uint64(500)
+	want := uint64(300)
 	if os.Getenv("SLIVER_LONG") != "" {
 		want = 20000
 	}

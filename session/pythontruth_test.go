@@ -13,7 +13,7 @@ import (
 var pythons = []struct {
 	version string
 	always  bool // part of the short form
-}{{"python3", true}, {"python3.8", false}, {"python3.9", false}, {"python3.10", true}, {"python3.11", false}, {"python3.12", true}, {"python3.13", true}, {"python3.14", true}}
+}{{"python3", true}, {"python3.8", false}, {"python3.9", false}, {"python3.10", true}, {"python3.11", false}, {"python3.12", false}, {"python3.13", false}, {"python3.14", false}}
 
 // TestPythonTruth is TestTruth for a program in Python: its functions, called in
 // all the ways that Python has, are on the timeline when they ran.

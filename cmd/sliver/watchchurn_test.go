@@ -84,7 +84,7 @@ func TestWatchChurn(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes long")
 	}
-	lasts := 20 * time.Second
+	lasts := 12 * time.Second
 	if s := os.Getenv("SLIVER_CHURN"); s != "" {
 		var err error
 		if lasts, err = time.ParseDuration(s); err != nil {

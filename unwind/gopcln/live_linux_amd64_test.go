@@ -330,7 +330,7 @@ func TestWalkLive(t *testing.T) {
 			modes = modes[:2]
 		}
 		for _, mode := range modes {
-			t.Run(c.build+"/"+mode, func(t *testing.T) { walkLive(t, build(t, builds[c.build]), mode) })
+			t.Run(c.build+"/"+mode, func(t *testing.T) { walkLive(t, build(t, builds[c.build]), mode, 600) })
 		}
 	}
 }
@@ -340,6 +340,10 @@ func TestWalkLive(t *testing.T) {
 func TestWalkLiveVersions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form takes this version of Go only")
+	}
+	samples := 300
+	if os.Getenv("SLIVER_LONG") != "" {
+		samples = 600
 	}
 	for v, name := range toolchains {
 		if name == "" {
@@ -351,13 +355,13 @@ func TestWalkLiveVersions(t *testing.T) {
 				if v >= 18 {
 					b = versionBuild(v, "-buildmode=pie", "-ldflags=-s -w")
 				}
-				walkLive(t, build(t, b), mode)
+				walkLive(t, build(t, b), mode, samples)
 			})
 		}
 		t.Run(name+"/deep", func(t *testing.T) {
 			b := versionBuild(v, "-ldflags=-linkmode=external")
 			b.prog = "cgo"
-			walkLive(t, build(t, b), "deep")
+			walkLive(t, build(t, b), "deep", samples)
 		})
 	}
 }
@@ -437,9 +441,9 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 	}
 }
 
-func walkLive(t *testing.T, path, mode string) {
+func walkLive(t *testing.T, path, mode string, samples int) {
 	p := start(t, path, mode, "locked")
-	const samples, shown = 600, 5
+	const shown = 5
 	bad, idle, lost, seen := 0, 0, 0, map[string]int{}
 	copies, asked, ids := 0, [3]int{}, map[uint64]bool{}
 	p.sample(t, samples, func(s sampled) {
