@@ -74,8 +74,12 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 // byFramePointer walks over code that no table describes.
 func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 	sp, fp := w.regs[w.sp], w.regs[w.fp]
-	if f.Exact && e.flags&flagLast == 0 {
-		if s, ok := w.byCode(f, sp); ok {
+	if e.flags&flagLast == 0 {
+		step := w.byCode
+		if !f.Exact {
+			step = w.byEnd
+		}
+		if s, ok := step(f, sp); ok {
 			return s
 		}
 	}
@@ -166,6 +170,26 @@ func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
 		return w.top(f, 0, sp, sp+8)
 	case before[7] == 0x55 && (bytes.HasPrefix(at, []byte{0x48, 0x89, 0xe5}) || bytes.HasPrefix(at, []byte{0x48, 0x8b, 0xec})):
 		// push %rbp; mov %rsp, %rbp
+		return w.top(f, sp, sp+8, sp+16)
+	}
+	return s, false
+}
+
+// byEnd recognises code of amd64 that ends right behind the call that it is in: what is
+// left of it tells where its return address is. CPython's trampolines for perf do, and have
+// no frame pointer. ok is false for all other.
+func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s step, ok bool) {
+	var buf [5]byte
+	if w.arch != rule.AMD64 {
+		return s, false
+	}
+	code := w.code(buf[:], nil, 0, f.PC)
+	switch {
+	case len(code) < len(buf):
+	case bytes.HasPrefix(code, []byte{0x48, 0x83, 0xc4}) && code[3] < 0x80 && code[4] == 0xc3: // add $n, %rsp; ret
+		at := sp + uint64(code[3])
+		return w.top(f, 0, at, at+8)
+	case code[0] == 0x5d && code[1] == 0xc3: // pop %rbp; ret
 		return w.top(f, sp, sp+8, sp+16)
 	}
 	return s, false
