@@ -360,11 +360,11 @@ func (t *tracer) GoAhead(a *sampler.Ahead) bool {
 		return false
 	}
 	x := &t.ahead
-	x.Process, x.ByClock, x.Fresh, x.Due, x.End, x.Pause, x.Long, x.Age = t.proc, a.ByClock, a.Fresh, a.Due, a.End, a.Pause, a.Long, a.Age
+	x.Process, x.ByClock, x.Fresh, x.Due, x.End, x.Pause, x.Long, x.Slept = t.proc, a.ByClock, a.Fresh, a.Due, a.End, a.Pause, a.Long, a.Slept
 	x.Items = x.Items[:0]
 	for i := range a.Items {
 		it := &a.Items[i]
-		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters),
+		x.Items = append(x.Items, target.AheadItem{Thread: it.Thread.(*thread).Thread, Runs: it.Runs, Counters: target.Counters(it.Counters), At: it.At,
 			Spans: it.Spans, StackLow: it.StackLow, StackHigh: it.StackHigh, StackDefault: it.StackDefault, Deadline: it.Deadline})
 	}
 	ok := t.Tracer.GoAhead(x, t.w.Cap())

@@ -33,7 +33,7 @@ type Ahead struct {
 	Fresh   int64 // ns for which another group's look at that clock will do
 	Pause   int64 // ns that all stops together may take
 	Long    int64 // a stop that takes longer, in ns, is the last one
-	Age     int64 // ns between two ticks, at most
+	Slept   int64 // ns that one that is to be stopped may have slept since it was looked at last; 0: any
 
 	// What came of it.
 	At    []stack.Time // when each tick was begun
@@ -47,8 +47,9 @@ type Ahead struct {
 // Foreseen is a thread of an Ahead.
 type Foreseen struct {
 	Thread   Thread
-	Runs     bool     // it is to be stopped
-	Counters Counters // of one that sleeps
+	Runs     bool       // it is to be stopped
+	Counters Counters   // of one that sleeps, or, for Slept, at the last look
+	At       stack.Time // when that was
 
 	// What to copy of one that runs: see View.
 	Spans               []stack.Span
@@ -116,9 +117,7 @@ func (g *group) foresee(now stack.Time) bool {
 		if !th.active {
 			continue
 		}
-		if runs++; g.s.cfg.Delays != nil && int64(g.tick.due)-th.acc.to.Load() > longCall {
-			return false // see mayLeave
-		}
+		runs++
 		if limit := g.s.cfg.MaxOverhead; limit > 0 {
 			th.broke(now, limit)
 			a.Pause = min(a.Pause, int64(th.purse))
@@ -132,9 +131,9 @@ func (g *group) foresee(now stack.Time) bool {
 	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastPurse || runs > 0 && a.ByClock {
 		return false
 	}
-	a.Long, a.Age = longStop, math.MaxInt64
-	if runs > 0 && g.s.cfg.Delays != nil {
-		a.Age = longCall
+	a.Long, a.Slept = longStop, 0
+	if g.s.cfg.Delays != nil { // see mayLeave
+		a.Slept = longCall
 	}
 	a.Due, a.End = a.Due[:0], a.End[:0]
 	for i := range n {
@@ -168,7 +167,7 @@ func (g *group) expect(th *thread) (ok bool) {
 	if len(a.Items) < cap(a.Items) {
 		it = a.Items[:len(a.Items)+1][len(a.Items)] // its memory
 	}
-	it.Thread, it.Runs, it.Counters, it.Spans = th.file, th.active, th.counters, it.Spans[:0]
+	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.active, th.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
 	if th.active {
 		v := &g.view
 		if g.plan(th); v.StackHigh == 0 {

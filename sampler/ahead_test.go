@@ -21,13 +21,12 @@ func (tr *foreseer) GoAhead(a *Ahead) bool {
 	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = a.At[:0], 0, 0, 0, tr.now, nil
 	tr.views = tr.views[:0]
 	cpu := tr.clock()
-	last := stack.Time(0)
 	for i, due := range a.Due {
 		if tr.now >= tr.f.until {
 			tr.SleepUntil(due) // until a wake
 			return true
 		}
-		if tr.now = max(tr.now, due); tr.now >= a.End[i] || last != 0 && int64(tr.now-last) > a.Age {
+		if tr.now = max(tr.now, due); tr.now >= a.End[i] {
 			return true
 		}
 		if a.ByClock {
@@ -36,16 +35,17 @@ func (tr *foreseer) GoAhead(a *Ahead) bool {
 			}
 			a.Stood = tr.now
 		}
-		last = tr.now
 		a.At = append(a.At, tr.now)
 		for j := range a.Items {
 			it := &a.Items[j]
 			th := it.Thread.(*fakeThread)
 			c, running, _ := th.at(tr.now)
-			if running != it.Runs || !running && c != it.Counters {
+			if running != it.Runs || !running && c != it.Counters || running && a.Slept > 0 &&
+				int64(tr.now-it.At)-(c.CPU-it.Counters.CPU)-(c.Delay-it.Counters.Delay) > a.Slept {
 				a.Done = j
 				return true
 			}
+			it.At, it.Counters = tr.now, c
 			if running {
 				v := View{Deadline: it.Deadline}
 				if a.Err = tr.Stop(th, &v); a.Err != nil {

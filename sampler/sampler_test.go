@@ -398,6 +398,40 @@ func TestMayStop(t *testing.T) {
 	}
 }
 
+// TestMayLeave: which threads that run may be on their way out of a call that a stop would
+// have start anew.
+func TestMayLeave(t *testing.T) {
+	const delays, other = 1, 2 // calls
+	g := &group{s: &Sampler{}}
+	g.s.cfg.Delays = func(c *stack.Call, _ uint64) bool { return c.Nr == delays }
+	for _, c := range []struct {
+		what    string
+		blocked int32 // in this call at the last look; 0: it ran
+		ago     stack.Time
+		since   Counters
+		want    bool
+	}{
+		{"woken from such a call", delays, 10 * ms, Counters{CPU: 10_000, Switches: 1}, true},
+		{"and went on", delays, 10 * ms, Counters{CPU: 300_000, Switches: 1}, false},
+		{"and went on, and may have slept again", delays, 50 * ms, Counters{CPU: 300_000, Switches: 2}, true},
+		{"woken from another call", other, 10 * ms, Counters{CPU: 10_000, Switches: 1}, false},
+		{"it ran, and may have slept for a moment", 0, 10 * ms, Counters{CPU: 1_000_000, Switches: 2}, false},
+		{"it ran, and may have slept for long", 0, 50 * ms, Counters{CPU: 1_000_000, Switches: 2}, true},
+		{"it ran all the time", 0, 50 * ms, Counters{CPU: 49_000_000, Switches: 2}, false},
+		{"it waited for a CPU", 0, 50 * ms, Counters{CPU: 1_000_000, Delay: 48_000_000, Switches: 2}, false},
+		{"it was not switched", 0, 50 * ms, Counters{}, false},
+	} {
+		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
+		th.started, th.blocked, th.call.Nr = true, c.blocked != 0, c.blocked
+		th.counters = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}
+		th.acc.to.Store(int64(1000 * ms))
+		now := Counters{CPU: 7_000_000 + c.since.CPU, Delay: 5_000_000 + c.since.Delay, Switches: 9 + c.since.Switches}
+		if got := g.mayLeave(th, &now, 1000*ms+c.ago); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
+
 // TestWakes: a thread that ran between two looks is looked at again.
 func TestWakes(t *testing.T) {
 	th := &fakeThread{tid: 1, cost: 1000, at: func(now stack.Time) (Counters, bool, stack.State) {

@@ -206,9 +206,8 @@ const (
 var errUnsure = errors.New("the thread waits for a CPU")
 
 // mayLeave reports whether a thread that runs may be on its way out of a call
-// with a timeout that has lasted for long: it was asleep in one at the last look,
-// or has slept since then without being looked at. One that has used a CPU for a
-// while since has left.
+// with a timeout that has lasted for long: it was asleep in one at the last look, and
+// has not used a CPU for a while since, or it has slept since then without being looked at.
 func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	if g.s.cfg.Delays == nil {
 		return false
@@ -219,11 +218,11 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 		}
 		return *c == th.counters
 	}
-	ran := c.CPU - th.counters.CPU
-	if c.Switches == th.counters.Switches || ran > 10*leaveFor {
+	if c.Switches == th.counters.Switches {
 		return false
 	}
-	if th.blocked {
+	ran := c.CPU - th.counters.CPU
+	if th.blocked && ran <= 10*leaveFor {
 		return g.s.cfg.Delays(&th.call, 0)
 	}
 	return int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) > longCall

@@ -33,7 +33,7 @@ type Ahead struct {
 	Fresh   int64 // ns for which another one's look at it will do
 	Pause   int64 // ns that all stops together may take
 	Long    int64 // a stop that takes longer, in ns, is the last one
-	Age     int64 // ns between two ticks, at most
+	Slept   int64 // ns that one that is to be stopped may have slept since it was looked at last; 0: any
 
 	// What came of it.
 	At    []stack.Time // when each tick was begun
@@ -47,8 +47,9 @@ type Ahead struct {
 // AheadItem is one thread of an Ahead.
 type AheadItem struct {
 	Thread   *Thread
-	Runs     bool     // to be stopped
-	Counters Counters // of one that sleeps
+	Runs     bool       // to be stopped
+	Counters Counters   // of one that sleeps, or, for Slept, at the last look
+	At       stack.Time // when that was
 
 	// What to copy of one that runs: see Window.
 	Spans               []stack.Span
@@ -118,7 +119,7 @@ func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 	x.n, x.ticks, x.item, x.stops, x.runs = min(len(a.Due), MaxAhead), 0, 0, 0, 0
 	x.tried, x.woken, x.begun, x.over = false, false, false, false
 	x.items, x.threads = x.items[:0], x.threads[:0]
-	x.pause, x.long, x.age, x.last = a.Pause, a.Long, a.Age, 0
+	x.pause, x.long, x.slept = a.Pause, a.Long, a.Slept
 	x.poll = unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}
 	x.task, x.byClock, x.process = uintptr(a.Process.task), a.ByClock, processClock(a.Process.pid)
 	for i := range x.n {
@@ -127,7 +128,8 @@ func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 	for i := range a.Items {
 		it := &a.Items[i]
 		t := it.Thread
-		y := aheadItem{tid: uintptr(t.tid), pid: uintptr(t.pid), schedstat: uintptr(t.schedstat), syscall: uintptr(t.syscall), runs: it.Runs}
+		y := aheadItem{tid: uintptr(t.tid), pid: uintptr(t.pid), schedstat: uintptr(t.schedstat), syscall: uintptr(t.syscall), runs: it.Runs,
+			cpu: it.Counters.CPU, delay: it.Counters.Delay, at: int64(it.At)}
 		if it.Runs {
 			if t.late.Load() {
 				return false

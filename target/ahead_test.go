@@ -15,7 +15,7 @@ import (
 
 // soon plans n ticks of 2 ms, from now on, that take their time.
 func soon(p *Process, n int, items ...AheadItem) *Ahead {
-	a := &Ahead{Process: p, Items: items, Pause: math.MaxInt64, Long: math.MaxInt64, Age: math.MaxInt64}
+	a := &Ahead{Process: p, Items: items, Pause: math.MaxInt64, Long: math.MaxInt64}
 	from := monotonic()
 	for i := range n {
 		a.Due = append(a.Due, from+stack.Time(i+1)*2_000_000)
@@ -108,13 +108,27 @@ func TestAheadStops(t *testing.T) {
 	if a.Ticks != 1 || a.Done != 0 {
 		t.Errorf("%d ticks where the second one was over", a.Ticks)
 	}
-	// Nor one that is too far from the one before.
-	a = soon(p, 3, runs(th, block))
-	a.Due[1], a.Due[2] = a.Due[0]+50_000_000, a.Due[0]+60_000_000
-	a.Age = 20_000_000
+	// Nor is one stopped that may have slept for too long since the last look, by its counters.
+	ran := func(ago stack.Time) AheadItem {
+		it := runs(th, block)
+		if err := th.Counters(&it.Counters); err != nil {
+			t.Fatal(err)
+		}
+		it.At = monotonic() - ago
+		return it
+	}
+	a = soon(p, 3, ran(200_000_000))
+	a.Slept = 100_000_000
 	goAhead(t, tr, a)
-	if a.Ticks != 1 {
-		t.Errorf("%d ticks where the second one was late", a.Ticks)
+	if a.Ticks != 0 || a.Stops != 0 {
+		t.Errorf("%d ticks after it may have slept", a.Ticks)
+	}
+	a = soon(p, 3, ran(0))
+	a.Slept = 100_000_000
+	a.Due[1], a.Due[2] = a.Due[0]+150_000_000, a.Due[0]+300_000_000 // in which it runs, or waits for a CPU
+	goAhead(t, tr, a)
+	if a.Ticks != 3 || a.Stops != 3 {
+		t.Errorf("%d ticks, %d stops of one that ran all the time", a.Ticks, a.Stops)
 	}
 	// A wake ends it, and is used up.
 	for range 3 {

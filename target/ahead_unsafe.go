@@ -10,32 +10,32 @@ import (
 // ahead is an Ahead as a stopper reads it, and what came of it. The rules of
 // stopper_unsafe.go hold for its methods.
 type ahead struct {
-	n                int // ticks
-	due, end         [MaxAhead]int64
-	items            []aheadItem
-	windows          []*Window
-	threads          []*Thread   // that run, in their order: for the Tracer
-	runs             int         // how many these are
-	poll             unix.PollFd // somebody wakes the Tracer
-	task             uintptr     // the process's list of threads
-	links            uint64      // how many there are, as stat shows it
-	process          uintptr     // the clock of its CPU time
-	byClock          bool
-	shared           *processTime // what stoppers know of it
-	cpu              int64        // what it showed, in ns, at the time start
-	start            int64
-	fresh            int64 // ns for which what another stopper has read will do
-	stood            int64 // when it was last seen to stand there
-	pause, long, age int64
+	n           int // ticks
+	due, end    [MaxAhead]int64
+	items       []aheadItem
+	windows     []*Window
+	threads     []*Thread   // that run, in their order: for the Tracer
+	runs        int         // how many these are
+	poll        unix.PollFd // somebody wakes the Tracer
+	task        uintptr     // the process's list of threads
+	links       uint64      // how many there are, as stat shows it
+	process     uintptr     // the clock of its CPU time
+	byClock     bool
+	shared      *processTime // what stoppers know of it
+	cpu         int64        // what it showed, in ns, at the time start
+	start       int64
+	fresh       int64 // ns for which what another stopper has read will do
+	stood       int64 // when it was last seen to stand there
+	pause, long int64
+	slept       int64
 
 	ticks int // that are done
 	item  int // the one that is in turn
 	stops int
-	tried bool  // the one in turn was asked to stop
-	last  int64 // when the tick before began
-	begun bool  // the tick in turn was
-	over  bool  // no further one is to be
-	woken bool  // somebody has woken the Tracer
+	tried bool // the one in turn was asked to stop
+	begun bool // the tick in turn was
+	over  bool // no further one is to be
+	woken bool // somebody has woken the Tracer
 	at    [MaxAhead + 1]int64
 
 	ts   [2]int64
@@ -51,6 +51,7 @@ type aheadItem struct {
 	tid, pid           uintptr
 	schedstat, syscall uintptr
 	runs               bool
+	cpu, delay, at     int64    // of one that runs: what it had used and waited, in ns, and when that was
 	line               [64]byte // what schedstat says of one that sleeps
 	lineLen            int
 }
@@ -150,13 +151,13 @@ func (b *stopBlock) begin() bool {
 			return false
 		}
 	}
-	if now >= a.end[a.ticks] || a.last != 0 && now-a.last > a.age || b.orphan() || !a.readLinks() || a.stat[linksAt] != a.links {
+	if now >= a.end[a.ticks] || b.orphan() || !a.readLinks() || a.stat[linksAt] != a.links {
 		return false
 	}
 	if a.byClock && !a.stands(now) {
 		return false
 	}
-	a.at[a.ticks], a.last = now, now
+	a.at[a.ticks] = now
 	return true
 }
 
@@ -188,6 +189,9 @@ func (a *ahead) stands(now int64) bool {
 func (a *ahead) asForeseen(it *aheadItem) bool {
 	file := it.schedstat
 	if it.runs {
+		if a.slept > 0 && !a.awake(it) {
+			return false
+		}
 		file = it.syscall
 	}
 	n, errno := raw6(syscall.SYS_PREAD64, file, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)), 0, 0, 0)
@@ -206,6 +210,30 @@ func (a *ahead) asForeseen(it *aheadItem) bool {
 		}
 	}
 	return true
+}
+
+// awake reports whether a thread has slept for less than is allowed since it was looked
+// at last: one that was woken by a call's timeout and waits for a CPU still must not be stopped.
+//
+//go:nosplit
+//go:norace
+func (a *ahead) awake(it *aheadItem) bool {
+	n, errno := raw6(syscall.SYS_PREAD64, it.schedstat, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)-1), 0, 0, 0)
+	if errno != 0 || n == 0 {
+		return false
+	}
+	var v [2]int64
+	at := 0
+	for i := range v {
+		for ; at < len(a.line)-1 && a.line[at]-'0' <= 9; at++ {
+			v[i] = v[i]*10 + int64(a.line[at]-'0')
+		}
+		at++ // a space
+	}
+	now := a.clock(1)
+	slept := now - it.at - (v[0] - it.cpu) - (v[1] - it.delay)
+	it.cpu, it.delay, it.at = v[0], v[1], now
+	return slept <= a.slept
 }
 
 // clock reads one of the kernel's clocks, in ns.
