@@ -119,7 +119,7 @@ func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
 	}
 	if r.live == nil {
 		r.short = true
-		return 0, io.ErrUnexpectedEOF
+		return 0, python.ErrMissing
 	}
 	r.want(at, len(b))
 	return r.live.ReadAt(b, addr)

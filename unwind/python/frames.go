@@ -2,6 +2,7 @@ package python
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
 
 	"github.com/sliverprof/sliver/stack"
@@ -49,6 +50,9 @@ func (s *Stack) reset() {
 	s.Frames, s.Groups, s.anchors, s.Reason = s.Frames[:0], s.Groups[:0], s.anchors[:0], stack.ReasonNone
 	s.generators = false
 }
+
+// ErrMissing is what a Thread's memory says of what it is only a copy of, and lacks.
+var ErrMissing = errors.New("it was not copied")
 
 // Thread finds one thread's frames.
 type Thread struct {
@@ -151,9 +155,15 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 			return frame
 		}
 		s.anchors = append(s.anchors, at)
-		// A CFrame that was just pushed is not filled yet.
-		if l.cfCurrent != none && frame == 0 && t.isFrame(mem, le(b[:], l.cfCurrent)) {
-			frame = le(b[:], l.cfCurrent)
+		if l.cfCurrent != none && frame == 0 {
+			is, err := t.isFrame(mem, le(b[:], l.cfCurrent))
+			if errors.Is(err, ErrMissing) { // a generator's frame
+				s.Reason = stack.ReasonMemory
+				return 0
+			}
+			if is { // else that CFrame was just pushed and is not filled yet
+				frame = le(b[:], l.cfCurrent)
+			}
 		}
 		if t.r.img.Minor >= 12 && frame != 0 {
 			return frame // the frames themselves tell of evaluations
@@ -174,18 +184,21 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 }
 
 // isFrame reports whether there is a frame at addr that runs a code object, or
-// stands for an evaluation.
-func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) bool {
+// stands for an evaluation. An error says that its memory cannot be read.
+func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) (bool, error) {
 	l := &t.r.l
 	var b [maxFrameSize]byte
-	if addr&7 != 0 || read(mem, b[:l.fSize], addr) != nil {
-		return false
+	if addr&7 != 0 {
+		return false, nil
+	}
+	if err := read(mem, b[:l.fSize], addr); err != nil {
+		return false, err
 	}
 	if t.r.img.Minor >= 12 && b[l.fOwner] >= ownerC {
 		back := le(b[:], l.fBack)
-		return back == 0 || back&7 == 0 && back <= maxPointer
+		return back == 0 || back&7 == 0 && back <= maxPointer, nil
 	}
-	return t.isCode(mem, le(b[:], l.fCode)&^7)
+	return t.isCode(mem, le(b[:], l.fCode)&^7), nil
 }
 
 func (t *Thread) isCode(mem io.ReaderAt, addr uint64) bool {
