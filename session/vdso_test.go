@@ -1,0 +1,48 @@
+package session
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestNamesOfTheVDSO: what the kernel maps into each program is in no file; its
+// functions have names, and callers, all the same.
+func TestNamesOfTheVDSO(t *testing.T) {
+	testprog.Need(t, "ptrace", "gcc")
+	dir := t.TempDir()
+	path, source := filepath.Join(dir, "ticks"), filepath.Join(dir, "ticks.c")
+	const program = `
+#include <stdio.h>
+#include <time.h>
+__attribute__((noinline)) void ticks(struct timespec *t) { for (;;) clock_gettime(CLOCK_MONOTONIC, t); }
+int main(void) { struct timespec t; puts("ready"); fflush(stdout); ticks(&t); }
+`
+	if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-g", "-O1", "-o", path, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	prog := testprog.StartCmd(t, exec.Command(path))
+	prog.Line("ready")
+	rec := recordWith(t, prog.PID, Options{Interval: 2 * time.Millisecond}, func(s stack.ThreadStats) bool { return s.Samples > 100 })
+	vdso := 0
+	for _, f := range rec.Symbols.Funcs {
+		if f.Module >= 0 && rec.Modules[f.Module].Path == "[vdso]" {
+			vdso++
+			if !strings.Contains(f.Name, "clock_gettime") && !strings.Contains(f.Name, "vdso") {
+				t.Errorf("function %+v", f)
+			}
+		}
+	}
+	if total := rec.Stats.Total(); vdso == 0 || len(callsOf(rec, "ticks")) == 0 || total.Truncated > 0 {
+		t.Errorf("%d functions of the vDSO, %d of %d samples with gaps%s", vdso, total.Truncated, total.Samples, errorFrames(rec))
+	}
+}
