@@ -309,7 +309,10 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"sync/atomic"
 )
+
+var spins atomic.Bool
 
 //go:noinline
 func deep(n int) int {
@@ -324,6 +327,8 @@ func deep(n int) int {
 
 //go:noinline
 func spin(c chan bool) {
+	runtime.LockOSThread() // nobody else takes its place
+	spins.Store(true)
 	x := 0
 	for {
 		x++
@@ -337,6 +342,9 @@ func main() {
 	runtime.GOMAXPROCS(4)
 	c := make(chan bool)
 	go spin(c)
+	for !spins.Load() {
+		runtime.Gosched()
+	}
 	println(deep(200))
 }
 `
