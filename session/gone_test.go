@@ -35,6 +35,17 @@ int main(int argc, char **argv) {
 }
 `
 
+// compile makes a program of C in a file of its own.
+func compile(t *testing.T, text, source, path string) {
+	t.Helper()
+	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command("gcc", "-g", "-O1", "-o", path, source).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
 // TestNamesOfGoneFiles: a program whose file is not to be found by its name has
 // names and lines all the same: it was deleted, another one is in its place, it
 // is on an overlay that only it sees, or in memory alone.
@@ -50,12 +61,7 @@ func TestNamesOfGoneFiles(t *testing.T) {
 				}
 			}
 			path, source := filepath.Join(lower, "gone"), filepath.Join(dir, "gone.c")
-			if err := os.WriteFile(source, []byte(goneSource), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if out, err := exec.Command("gcc", "-g", "-O1", "-o", path, source).CombinedOutput(); err != nil {
-				t.Fatalf("%v: %s", err, out)
-			}
+			compile(t, goneSource, source, path)
 			cmd := exec.Command(path)
 			switch how {
 			case "memfd":

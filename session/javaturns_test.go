@@ -30,27 +30,8 @@ func recordJavaTurns(t *testing.T, version, kind string, waits int, interval tim
 	if err != nil {
 		t.Fatal(err)
 	}
-	going := false
-	rec := recordWith(t, p.PID, Options{Interval: interval, Jitter: .1, Selection: sel}, func(s stack.ThreadStats) bool {
-		if !going && s.Samples > 20*uint64(len(said.Threads)) {
-			going = true
-			p.Go()
-		}
-		select {
-		case <-p.Exited():
-			return true
-		default:
-			return false
-		}
-	})
-	if st := p.Wait(); !st.Success() {
-		t.Fatalf("ended with %v: %q", st, p.Errors())
-	}
-	var log struct{ Waits, Holds []turn }
-	if err := json.Unmarshal([]byte(p.Line(`{"waits"`)), &log); err != nil {
-		t.Fatal(err)
-	}
-	return rec, &turnsLog{threads: said.Threads, waits: log.Waits, holds: log.Holds}
+	l := &turnsLog{threads: said.Threads}
+	return l.record(t, p, Options{Interval: interval, Jitter: .1, Selection: sel}), l
 }
 
 // owners counts how a recording names those who have a lock.

@@ -58,9 +58,20 @@ func recordTurns(t *testing.T, path string, interval time.Duration, args ...stri
 	if l.lock, err = strconv.ParseUint(said.Lock, 0, 64); err != nil {
 		t.Fatal(err)
 	}
+	rec := l.record(t, p, Options{Interval: interval, Jitter: .1})
+	if len(l.waits)+len(l.holds) == 0 {
+		t.Fatal("nobody waited")
+	}
+	return rec, l
+}
+
+// record records p, which begins when each of its threads has been seen, to its end, and
+// takes what it says of itself then.
+func (l *turnsLog) record(t *testing.T, p *testprog.Proc, o Options) *trace.Recording {
+	t.Helper()
 	going := false
-	rec := recordUntil(t, p.PID, interval, func(s stack.ThreadStats) bool {
-		if !going && s.Samples > 20*uint64(len(said.Threads)) {
+	rec := recordWith(t, p.PID, o, func(s stack.ThreadStats) bool {
+		if !going && s.Samples > 20*uint64(len(l.threads)) {
 			going = true
 			p.Go()
 		}
@@ -79,10 +90,7 @@ func recordTurns(t *testing.T, path string, interval time.Duration, args ...stri
 		t.Fatal(err)
 	}
 	l.waits, l.holds = log.Waits, log.Holds
-	if len(l.waits)+len(l.holds) == 0 {
-		t.Fatal("nobody waited")
-	}
-	return rec, l
+	return rec
 }
 
 // picture is what a recording says of a thread from a time on.

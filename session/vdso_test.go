@@ -1,7 +1,6 @@
 package session
 
 import (
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -24,12 +23,7 @@ func TestNamesOfTheVDSO(t *testing.T) {
 __attribute__((noinline)) void ticks(struct timespec *t) { for (;;) clock_gettime(CLOCK_MONOTONIC, t); }
 int main(void) { struct timespec t; puts("ready"); fflush(stdout); ticks(&t); }
 `
-	if err := os.WriteFile(source, []byte(program), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if out, err := exec.Command("gcc", "-g", "-O1", "-o", path, source).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	compile(t, program, source, path)
 	prog := testprog.StartCmd(t, exec.Command(path))
 	prog.Line("ready")
 	rec := recordWith(t, prog.PID, Options{Interval: 2 * time.Millisecond}, func(s stack.ThreadStats) bool { return s.Samples > 100 })
