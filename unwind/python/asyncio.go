@@ -99,7 +99,9 @@ func (s *Stack) CodeOf(task Task) uint64 {
 // maxGenHead is more than what stands before the frame in a generator.
 const maxGenHead = 96
 
-// proved is the task at addr, if its coroutine is on the stack.
+// proved is the task at addr, if its coroutine is on the stack. As memory is read after the
+// stop, the coroutine that was on the stack may have ended, and another task's have its place:
+// so it has to run the same code still.
 func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok bool) {
 	var b [16]byte
 	if addr == 0 || addr&7 != 0 || read(mem, b[:], addr+taskCoro[t.r.img.Minor]) != nil {
@@ -109,7 +111,8 @@ func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok b
 	frame := task.Coro + genFrame[t.r.img.Minor]
 	for i := range s.Frames {
 		if f := &s.Frames[i]; f.gen && f.Addr == frame {
-			return task, true
+			code, err := word(mem, frame+t.r.l.fCode)
+			return task, err == nil && code&^7 == f.Code
 		}
 	}
 	return task, false

@@ -1,0 +1,29 @@
+package python
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+)
+
+// A task is read after the stop. Where another one's coroutine has taken the place of one
+// that was on the stack by then, the task is not known.
+func TestTaskOfPlaceTakenAgain(t *testing.T) {
+	const minor, task, coro, code = 12, 0x1000, 0x2000, 0x3000
+	r := &Runtime{img: &Image{Minor: minor}, l: layouts[minor]}
+	th := &Thread{r: r, task: task}
+	r.l.tsTask = 0 // the thread says which
+	frame := coro + genFrame[minor]
+	mem := make([]byte, 0x4000)
+	put := func(at, v uint64) { binary.LittleEndian.PutUint64(mem[at:], v) }
+	put(task+taskCoro[minor], coro)
+	put(frame+r.l.fCode, code)
+	s := &Stack{generators: true, Frames: []Frame{{Addr: frame, Code: code, gen: true}}}
+	if got, ok := th.Task(bytes.NewReader(mem), 0, s); !ok || got.Addr != task || got.Coro != coro {
+		t.Errorf("%+v, %v", got, ok)
+	}
+	put(frame+r.l.fCode, code+0x100)
+	if got, ok := th.Task(bytes.NewReader(mem), 0, s); ok {
+		t.Errorf("taken again: %+v", got)
+	}
+}
