@@ -178,7 +178,7 @@ toggled() {
 	case $name in
 	redis) count=redis:127.0.0.1:7399 ;;
 	nginx) count=nginx:http://127.0.0.1:7398/status targets=$(pgrep -d, -x nginx) ;;
-	postgres) count=pgbench:$work/pgbench.out targets=$(pgrep -d, -x postgres) ;;
+	postgres) count=segments:7397 targets=$(pgrep -d, -x postgres) ;;
 	*) count=lines:$work/requests.out ;;
 	esac
 	if declare -F "drive_$name" >/dev/null; then

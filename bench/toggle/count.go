@@ -29,17 +29,16 @@ func parseCounter(s string) (counter, error) {
 		return differences(func() (float64, error) { return redisCount(c) }), nil
 	case "nginx":
 		return differences(func() (float64, error) { return nginxCount(where) }), nil
-	case "lines", "pgbench":
+	case "lines":
 		f, err := os.Open(where)
 		if err != nil {
 			return nil, err
 		}
-		if kind == "lines" {
-			return &lines{f: f}, nil
-		}
-		return &progress{lines{f: f}}, nil
+		return &lines{f: f}, nil
+	case "segments":
+		return parseSegments(where)
 	}
-	return nil, fmt.Errorf("count: %q is none of redis:HOST:PORT, nginx:URL, lines:FILE and pgbench:FILE", s)
+	return nil, fmt.Errorf("count: %q is none of redis:HOST:PORT, nginx:URL, lines:FILE and segments:PORT", s)
 }
 
 // patience is how long a server may take to say its count.
@@ -154,22 +153,4 @@ func (l *lines) rate(span time.Duration) (float64, error) {
 	}
 	after, err := strconv.ParseFloat(strings.TrimSpace(b), 64)
 	return (after - before) / to.Sub(from).Seconds(), err
-}
-
-// progress is what 'pgbench -P 1' says of each second.
-type progress struct{ lines }
-
-func (p *progress) rate(time.Duration) (float64, error) {
-	if _, _, err := p.next(); err != nil {
-		return 0, err
-	}
-	line, _, err := p.next()
-	if err != nil {
-		return 0, err
-	}
-	f := strings.Fields(line) // progress: 5.0 s, 38001.2 tps, …
-	if len(f) < 5 || f[0] != "progress:" || f[4] != "tps," {
-		return 0, fmt.Errorf("pgbench said %q", line)
-	}
-	return strconv.ParseFloat(f[3], 64)
 }

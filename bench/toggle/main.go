@@ -29,7 +29,7 @@ import (
 func main() {
 	pid := flag.Int("pid", 0, "the recorder")
 	targets := flag.String("targets", "", "the processes that it watches, with commas")
-	from := flag.String("count", "", "where the server's count is: redis:HOST:PORT, nginx:URL of its\nstub_status, lines:FILE (a growing file of counts), pgbench:FILE (its progress)")
+	from := flag.String("count", "", "where the server's count is: redis:HOST:PORT, nginx:URL of its\nstub_status, lines:FILE (a growing file of counts), segments:PORT (requests\nof one segment each, such as pgbench -S sends)")
 	pairs := flag.Int("pairs", 100, "how many pairs")
 	span := flag.Duration("span", 250*time.Millisecond, "of each half of a pair")
 	settle := flag.Duration("settle", 300*time.Millisecond, "from SIGSTOP to the measuring: the recorder's stoppers go through up to 250 ms by themselves")
