@@ -15,24 +15,36 @@ import (
 // means that there is none, or that it cannot be read; Known tells which uses
 // were read.
 type Usage struct {
-	CPU          int64 // ns of all threads, in steps of 10 ms
-	RSS          int64 // bytes in RAM
-	Group        int64 // bytes of its control group, without page cache that can go
-	GroupLimit   int64
-	RAM          int64 // bytes of the machine
-	FDs          int
-	FDLimit      int
-	Threads      int
-	ThreadsGroup int // tasks of its control group
-	ThreadLimit  int // of the control group, else of the user or the machine
-	Known        UsageKnown
+	CPU         int64 // ns of all threads, in steps of 10 ms
+	RSS         int64 // bytes in RAM
+	Group       int64 // bytes of its control group, without page cache that can go
+	GroupLimit  int64
+	RAM         int64 // bytes of the machine
+	FDs         int
+	FDLimit     int
+	Threads     int // that count for ThreadLimit: the process's own and others'
+	ThreadLimit int // the one that is nearest
+	ThreadOf    string
+	Known       UsageKnown
 }
 
 // UsageKnown says which fields of a Usage hold what was read.
-type UsageKnown struct{ CPU, RSS, Group, FDs, Threads, ThreadsGroup bool }
+type UsageKnown struct{ CPU, RSS, Group, FDs, Threads bool }
 
-// Usage reads it. ErrGone if the process is.
-func (p *Process) Usage() (u Usage, err error) {
+// A Resource is what a Usage may tell of; they can be or-ed.
+type Resource uint8
+
+// Resources.
+const (
+	ResourceCPU Resource = 1 << iota
+	ResourceMemory
+	ResourceFDs
+	ResourceThreads
+)
+
+// Usage reads what is asked for. ErrGone if the process is. users counts for the
+// limit of threads that a user has; nil: those of this process alone are counted.
+func (p *Process) Usage(of Resource, users *Users) (u Usage, err error) {
 	b, err := p.read("stat", 4096)
 	if err != nil {
 		return u, gone(err)
@@ -42,33 +54,35 @@ func (p *Process) Usage() (u Usage, err error) {
 		return u, err
 	}
 	u.CPU, u.Known.CPU = int64(st.Ticks)*(1e9/clockTicks), true
-	u.Threads, u.Known.Threads = st.Threads, true
-	if b, err := p.read("status", maxStatus); err == nil {
-		if kb, ok := lineValue(b, "VmRSS:"); ok {
-			u.RSS, u.Known.RSS = kb<<10, true
+	if of&ResourceMemory != 0 {
+		if b, err := p.read("status", maxStatus); err == nil {
+			if kb, ok := lineValue(b, "VmRSS:"); ok {
+				u.RSS, u.Known.RSS = kb<<10, true
+			}
+		}
+		if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+			if kb, ok := lineValue(b, "MemTotal:"); ok {
+				u.RAM = kb << 10
+			}
 		}
 	}
-	if n, err := p.countFDs(); err == nil {
-		u.FDs, u.Known.FDs = n, true
+	var limits []byte
+	if of&(ResourceFDs|ResourceThreads) != 0 {
+		limits, _ = p.read("limits", maxStatus)
 	}
-	nproc := 0
-	if b, err := p.read("limits", maxStatus); err == nil {
-		u.FDLimit = limit(b, "Max open files")
-		nproc = limit(b, "Max processes")
+	if of&ResourceFDs != 0 {
+		if n, err := p.countFDs(); err == nil {
+			u.FDs, u.Known.FDs = n, true
+		}
+		u.FDLimit = limit(limits, "Max open files")
 	}
-	if b, err := os.ReadFile("/proc/meminfo"); err == nil {
-		if kb, ok := lineValue(b, "MemTotal:"); ok {
-			u.RAM = kb << 10
-		}
+	if of&ResourceThreads != 0 {
+		u.Threads, u.Known.Threads = st.Threads, true
+		p.userThreads(&u, limit(limits, "Max processes"), users)
+		machineThreads(&u)
 	}
-	p.groupUsage(&u)
-	if u.ThreadLimit == 0 {
-		if b, err := os.ReadFile("/proc/sys/kernel/threads-max"); err == nil {
-			u.ThreadLimit, _ = strconv.Atoi(strings.TrimSpace(string(b)))
-		}
-		if nproc > 0 && (u.ThreadLimit == 0 || nproc < u.ThreadLimit) {
-			u.ThreadLimit = nproc
-		}
+	if of&(ResourceMemory|ResourceThreads) != 0 {
+		p.groupUsage(&u, of)
 	}
 	return u, nil
 }
@@ -121,11 +135,12 @@ func (p *Process) countFDs() (n int, err error) {
 
 // groupUsage reads the accounts of the process's control group, and the
 // tightest limits of it and those above.
-func (p *Process) groupUsage(u *Usage) {
+func (p *Process) groupUsage(u *Usage, of Resource) {
 	b, err := p.read("cgroup", maxStatus)
 	if err != nil {
 		return
 	}
+	memory, threads := of&ResourceMemory != 0, of&ResourceThreads != 0
 	for line := range strings.Lines(string(b)) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(f) != 3 {
@@ -134,12 +149,16 @@ func (p *Process) groupUsage(u *Usage) {
 		switch {
 		case f[0] == "0":
 			g := group{[]string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"}, f[2]}
-			g.memory(u, "memory.current", "memory.max", "inactive_file")
-			g.tasks(u)
-		case strings.Contains(","+f[1]+",", ",memory,"):
+			if memory {
+				g.memory(u, "memory.current", "memory.max", "inactive_file")
+			}
+			if threads {
+				g.tasks(u)
+			}
+		case memory && strings.Contains(","+f[1]+",", ",memory,"):
 			g := group{[]string{"/sys/fs/cgroup/memory"}, f[2]}
 			g.memory(u, "memory.usage_in_bytes", "memory.limit_in_bytes", "total_inactive_file")
-		case strings.Contains(","+f[1]+",", ",pids,"):
+		case threads && strings.Contains(","+f[1]+",", ",pids,"):
 			g := group{[]string{"/sys/fs/cgroup/pids"}, f[2]}
 			g.tasks(u)
 		}
@@ -200,18 +219,4 @@ func (g group) memory(u *Usage, current, limit, cache string) {
 		}
 	}
 	u.Group, u.GroupLimit, u.Known.Group = used, least, true
-}
-
-func (g group) tasks(u *Usage) {
-	least, dir := g.lowest("pids.max")
-	if least == 0 || least > 1<<30 {
-		return
-	}
-	b, err := g.read(dir, "pids.current")
-	if err != nil {
-		return
-	}
-	if n, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
-		u.ThreadsGroup, u.ThreadLimit, u.Known.ThreadsGroup = n, int(least), true
-	}
 }

@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pr.Close()
-	u, err := pr.Usage()
+	u, err := pr.Usage(ResourceCPU|ResourceMemory|ResourceFDs|ResourceThreads, new(Users))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,8 @@ func TestLimitsAndGroups(t *testing.T) {
 	var u Usage
 	g.memory(&u, "memory.current", "memory.max", "inactive_file")
 	g.tasks(&u)
-	if u.Group != 600000 || u.GroupLimit != 1000000 || u.ThreadsGroup != 42 || u.ThreadLimit != 100 {
+	u.nearest(300, 1000, "machine") // farther than the group's
+	if u.Group != 600000 || u.GroupLimit != 1000000 || u.Threads != 42 || u.ThreadLimit != 100 || u.ThreadOf != "control group" {
 		t.Errorf("%+v", u)
 	}
 }

@@ -1,7 +1,9 @@
 package watch
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -11,17 +13,17 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// limited puts a process into a control group of its own with a memory limit.
-func limited(t *testing.T, pid int, bytes int64) {
+// limited puts a process into a control group of its own with a limit: limits are
+// the files that may take it, the first version's below their controller's folder.
+func limited(t *testing.T, pid int, value int64, limits ...string) {
 	t.Helper()
 	var errs []string
-	for _, g := range []struct{ root, limit string }{
-		{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"}, {"/sys/fs/cgroup", "memory.max"}, {"/sys/fs/cgroup/unified", "memory.max"},
-	} {
-		dir := filepath.Join(g.root, "sliver-test-"+strconv.Itoa(pid))
+	for _, limit := range limits {
+		root, name := filepath.Split(limit)
+		dir := filepath.Join(root, "sliver-test-"+strconv.Itoa(pid))
 		err := os.Mkdir(dir, 0o755)
 		if err == nil {
-			if err = os.WriteFile(filepath.Join(dir, g.limit), []byte(strconv.FormatInt(bytes, 10)), 0o644); err == nil {
+			if err = os.WriteFile(filepath.Join(dir, name), []byte(strconv.FormatInt(value, 10)), 0o644); err == nil {
 				err = os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 			}
 			if err != nil {
@@ -33,14 +35,14 @@ func limited(t *testing.T, pid int, bytes int64) {
 			continue
 		}
 		t.Cleanup(func() {
-			_ = os.WriteFile(filepath.Join(g.root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
+			_ = os.WriteFile(filepath.Join(root, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0o644)
 			if err := os.Remove(dir); err != nil {
 				t.Error(err)
 			}
 		})
 		return
 	}
-	testprog.Lack(t, "cgroup", "no control group with a memory limit can be made: "+strings.Join(errs, "; "))
+	testprog.Lack(t, "cgroup", "no control group with a limit can be made: "+strings.Join(errs, "; "))
 }
 
 // The limit is that of the control group, and the threshold that of its size: a
@@ -48,7 +50,7 @@ func limited(t *testing.T, pid int, bytes int64) {
 func TestMemoryOfGroup(t *testing.T) {
 	testprog.Need(t, "ptrace", "root")
 	p := trouble(t)
-	limited(t, p.PID, 200<<20)
+	limited(t, p.PID, 200<<20, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/unified/memory.max")
 	r := begin(t, fixed(t, p.PID), nil, "memory auto,every=200ms,cool=0s")
 	p.Say("leak 150")
 	p.Line("leak ")
@@ -65,5 +67,74 @@ func TestMemoryOfGroup(t *testing.T) {
 	r.samples(s.Targets[0].Samples + 400)
 	if s := r.Status(); s.Fired != 1 {
 		t.Errorf("it fired %d times for one leak", s.Fired)
+	}
+}
+
+// A server that starts ever more threads is near the limit of its control group, or
+// of its user: once, and not before it is.
+func TestThreadsNearLimit(t *testing.T) {
+	testprog.Need(t, "ptrace", "root", "setpriv")
+	const limit = 100
+	for _, c := range []struct {
+		of    string
+		start func() *testprog.Proc
+	}{
+		{"control group", func() *testprog.Proc {
+			p := trouble(t)
+			limited(t, p.PID, limit, "/sys/fs/cgroup/pids/pids.max", "/sys/fs/cgroup/pids.max", "/sys/fs/cgroup/unified/pids.max")
+			return p
+		}},
+		{"user", func() *testprog.Proc {
+			// A user whom nobody else is, with two servers: both count, the kernel says.
+			uid := strconv.Itoa(1_600_000_000 + os.Getpid())
+			bin := filepath.Join(t.TempDir(), "trouble")
+			b, err := os.ReadFile(testprog.Build(t, "c/trouble", "O2"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(bin, b, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			for dir := filepath.Dir(bin); dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+				if err := os.Chmod(dir, 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			start := func() *testprog.Proc {
+				p := testprog.StartCmd(t, exec.Command("setpriv", "--reuid", uid, "--regid", uid, "--clear-groups", "--bounding-set", "-all",
+					"bash", "-c", fmt.Sprintf("ulimit -u %d && exec %s", limit, bin)))
+				p.Line("serving")
+				return p
+			}
+			other := start()
+			other.Say("threads 10")
+			other.Line("threads ")
+			return start()
+		}},
+	} {
+		t.Run(c.of, func(t *testing.T) {
+			p := c.start()
+			r := begin(t, fixed(t, p.PID), nil, "threads auto,every=200ms,cool=0s")
+			p.Say("threads 60")
+			p.Line("threads ")
+			r.samples(64 * 50) // a second, and some checks
+			if s := r.Status(); s.Fired > 0 {
+				t.Fatalf("at two thirds: %+v", s.Dumps)
+			}
+			p.Say("threads 17")
+			p.Line("threads ")
+			if c.of == "control group" { // where nobody else has a thread
+				p.Say("threads 12")
+				p.Line("threads ")
+			}
+			s := r.until("for a dump", func(s *control.Status) bool { return len(s.Dumps) > 0 })
+			if d := s.Dumps[0]; d.Reason != "threads" || !strings.Contains(d.Text, "of 100 in use") || !strings.Contains(d.Text, "of the "+c.of+"'s limit), over 90% at 3 checks") {
+				t.Errorf("%+v", d)
+			}
+			r.samples(s.Targets[0].Samples + 80*50)
+			if s := r.Status(); s.Fired != 1 {
+				t.Errorf("it fired %d times", s.Fired)
+			}
+		})
 	}
 }

@@ -308,12 +308,16 @@ func (t *watched) follow(x *follower) {
 	}
 }
 
-func (t *watched) usage() (trigger.Usage, bool) {
-	u, err := t.proc.Usage()
+// resources are what a rule has to know of.
+var resources = map[trigger.Kind]target.Resource{trigger.CPU: target.ResourceCPU, trigger.Memory: target.ResourceMemory,
+	trigger.FDs: target.ResourceFDs, trigger.Threads: target.ResourceThreads}
+
+func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
+	u, err := t.proc.Usage(resources[k], &t.w.users)
 	if err != nil {
 		return trigger.Usage{}, false
 	}
-	out := trigger.Usage{CPU: -1, Memory: -1, FDs: -1, Threads: -1, FDsMax: float64(u.FDLimit), ThreadsMax: float64(u.ThreadLimit)}
+	out := trigger.Usage{CPU: -1, Memory: -1, FDs: -1, Threads: -1, FDsMax: float64(u.FDLimit), ThreadsMax: float64(u.ThreadLimit), ThreadsOf: u.ThreadOf}
 	if u.Known.CPU {
 		out.CPU = u.CPU
 	}
@@ -328,9 +332,7 @@ func (t *watched) usage() (trigger.Usage, bool) {
 	if u.Known.FDs {
 		out.FDs = float64(u.FDs)
 	}
-	if u.Known.ThreadsGroup {
-		out.Threads = float64(u.ThreadsGroup)
-	} else if u.Known.Threads {
+	if u.Known.Threads {
 		out.Threads = float64(u.Threads)
 	}
 	return out, true

@@ -103,6 +103,7 @@ type Watcher struct {
 	failed  int
 	trouble string
 	past    ended
+	users   target.Users
 	shrunk  time.Time // when memory was given back last
 
 	o       Options

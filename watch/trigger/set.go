@@ -74,15 +74,16 @@ type Usage struct {
 	Memory, FDs, Threads          float64
 	MemoryMax, FDsMax, ThreadsMax float64
 	MemoryOf                      string // what the limit is: "control group", "RAM", "--mem-limit"
+	ThreadsOf                     string // whose limit that is: "control group", "user", "machine"
 }
 
 // Look is one moment.
 type Look struct {
 	Now     stack.Time
 	Threads []*Track
-	// Usage is asked when a rule is due that needs it; ok is false where the
-	// process is gone.
-	Usage func() (u Usage, ok bool)
+	// Usage is asked when a rule is due that needs it, and has to tell what that kind
+	// of rule is about alone; ok is false where the process is gone.
+	Usage func(k Kind) (u Usage, ok bool)
 	// Files tells of a file when it was written last and its size; the zero
 	// value where there is none.
 	Files func(path string) Written
@@ -475,7 +476,7 @@ func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 				{"checks", strconv.Itoa(r.Checks)}}})
 	}
 	if r.Process {
-		if u, ok := l.usage(); ok && u.CPU >= 0 {
+		if u, ok := l.usage(CPU); ok && u.CPU >= 0 {
 			check(key{}, u.CPU, "the process")
 		}
 		return out
@@ -494,11 +495,11 @@ func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 	return out
 }
 
-func (l *Look) usage() (Usage, bool) {
+func (l *Look) usage(k Kind) (Usage, bool) {
 	if l.Usage == nil {
 		return Usage{}, false
 	}
-	return l.Usage()
+	return l.Usage(k)
 }
 
 // threshold is the share of a limit from which on it is near: a small one
@@ -524,7 +525,7 @@ func (s *Set) near(r *state, l *Look) (out []Fired) {
 	if _, ok := r.due(l.Now); !ok {
 		return nil
 	}
-	u, ok := l.usage()
+	u, ok := l.usage(r.Kind)
 	if !ok {
 		return nil
 	}
@@ -534,7 +535,7 @@ func (s *Set) near(r *state, l *Look) (out []Fired) {
 	case FDs:
 		used, limit, unit, what, of = u.FDs, u.FDsMax, 1, "descriptors", "limit"
 	case Threads:
-		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", "limit"
+		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", u.ThreadsOf+"'s limit"
 	}
 	if r.Kind != Memory {
 		amount = func(v float64) string { return fmt.Sprintf("%.0f", v) }

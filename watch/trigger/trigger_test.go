@@ -120,7 +120,7 @@ func (w *world) tick() {
 }
 
 func (w *world) check() {
-	l := &Look{Now: w.now, Usage: func() (Usage, bool) { return w.usage, true }, Files: func(string) Written { return w.written },
+	l := &Look{Now: w.now, Usage: func(Kind) (Usage, bool) { return w.usage, true }, Files: func(string) Written { return w.written },
 		Tails: func(t *Track) (event.Event, bool) {
 			for _, th := range w.threads {
 				if th.track == t {
@@ -373,11 +373,11 @@ func TestNearALimit(t *testing.T) {
 		}
 	}
 	w := newWorld(t, 1, "threads 50%,checks=2,every=1s")
-	w.usage.Threads, w.usage.ThreadsMax = 60, 100
+	w.usage.Threads, w.usage.ThreadsMax, w.usage.ThreadsOf = 60, 100, "user"
 	for range 200 {
 		w.tick()
 	}
-	w.want(1, "threads: 60 of 100")
+	w.want(1, "threads: 60 of 100", "of the user's limit")
 }
 
 func TestCallsAndFiles(t *testing.T) {
