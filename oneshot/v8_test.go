@@ -80,11 +80,7 @@ func TestNodeStacks(t *testing.T) {
 	for _, v := range versions(nodes) {
 		t.Run(v, func(t *testing.T) {
 			testprog.Need(t, "ptrace")
-			args := []string{filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js")}
-			if v == "node24" { // its optimized code has no table of positions
-				args = append([]string{"--no-maglev", "--no-opt"}, args...)
-			}
-			p := testprog.Start(t, testprog.Tool(t, v), args...)
+			p := testprog.Start(t, testprog.Tool(t, v), filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js"))
 			workers, err := strconv.Atoi(strings.TrimPrefix(p.Line("parked "), "parked "))
 			if err != nil {
 				t.Fatal(err)

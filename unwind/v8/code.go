@@ -17,16 +17,25 @@ type code struct {
 	bytecode uint64 // that baseline code is of
 	table    []byte // bytecodes of its places
 
-	shared   uint64 // SharedFunctionInfo of the function that was optimized
-	places   []place
-	inlined  []inlined
-	literals []uint64 // SharedFunctionInfos of the functions that were compiled in
+	// Of optimized code:
+	head    [16]uint64 // deoptimization data: map, length, what comes before the places
+	shared  uint64     // SharedFunctionInfo of the function
+	places  []place
+	inlined []inlined
+	points  []point // by off
+	trans   []byte  // what they refer to
+}
+
+// same reports whether two looks at code were at the same: each compilation has a
+// number in its deoptimization data.
+func (c *code) same(o *code) bool {
+	return c.words == o.words && c.start == o.start && c.head == o.head && c.shared == o.shared
 }
 
 // inlined is a call that was compiled in.
 type inlined struct {
 	pos int64 // where the call stands
-	fn  int   // of literals; negative: the function itself
+	fn  int   // the literal that is the function; negative: the one that was optimized
 }
 
 const (
@@ -49,7 +58,7 @@ func (r *Runtime) codeAt(h *heap, pc uint64) *code {
 	}
 	r.mu.Unlock()
 	if c != nil {
-		if again := h.codeObject(c.stream); again != nil && again.words == c.words && again.start == c.start {
+		if again := h.codeObject(c.stream); again != nil && again.same(c) {
 			return c
 		}
 		r.dropCode(c)
@@ -157,7 +166,47 @@ func (h *heap) codeObject(stream uint64) *code {
 	flags := u32(b[min(l.flags, 68):])
 	c.kind = flags & l.kindMask
 	c.words = [6]uint64{m, c.obj, le(b, l.deopt), le(b, l.positions), uint64(size), uint64(c.kind)}
+	if c.kind > l.baseline && h.deopt(c) != nil {
+		return nil
+	}
 	return c
+}
+
+// deopt reads the head of optimized code's deoptimization data.
+func (h *heap) deopt(c *code) error {
+	l := h.l
+	if !isObject(c.words[2]) {
+		return errHeap
+	}
+	b := h.buf[:8*(2+l.deoptHead)]
+	if err := h.read(b, c.words[2]-tag); err != nil {
+		return err
+	}
+	for i := range 2 + l.deoptHead {
+		c.head[i] = le(b, 8*uint64(i))
+	}
+	if c.shared = c.at(l.deoptShared); !l.wrapped {
+		return nil
+	}
+	if err := h.is(c.shared, l.types.wrapper); err != nil {
+		return err
+	}
+	var err error
+	c.shared, err = h.field(c.shared, wrappedSFI)
+	return err
+}
+
+// at is a word of optimized code's deoptimization data.
+func (c *code) at(i uint64) uint64 { return c.head[2+i] }
+
+// literal is an object that optimized code refers to. The collector may move it, so
+// that it is read each time.
+func (h *heap) literal(c *code, i int) (uint64, error) {
+	if i < 0 || i >= maxLiterals {
+		return 0, errHeap
+	}
+	v, err := h.field(c.at(h.l.deoptLiterals), arrayData+8*uint64(i))
+	return v &^ 2, err // strong or weak
 }
 
 // load reads what tells the places of c.
@@ -181,41 +230,31 @@ func (h *heap) load(c *code) error {
 	if c.kind < l.baseline {
 		return errHeap
 	}
-	most := int(max(l.deoptCount, l.deoptLiterals, l.deoptShared, l.deoptInlining)) + 1
-	b, err := h.array(deopt, 8, most, l.types.fixed)
-	if err != nil {
+	if err := h.is(c.words[2], l.types.fixed...); err != nil {
 		return err
 	}
-	if len(b) < 8*most {
+	if n, ok := smi(c.head[1]); !ok || n < l.deoptHead {
 		return errHeap
 	}
-	c.shared = le(b, 8*l.deoptShared)
-	if l.wrapped {
-		if err := h.is(c.shared, l.types.wrapper); err != nil {
-			return err
-		}
-		if c.shared, err = h.field(c.shared, wrappedSFI); err != nil {
-			return err
-		}
-	}
-	n, ok := smi(le(b, 8*l.deoptCount))
+	n, ok := smi(c.at(l.deoptCount))
 	if !ok || n < 0 || n > maxLiterals {
 		return errHeap
 	}
 	if n > 0 {
-		lit, err := h.array(le(b, 8*l.deoptLiterals), 8, n, l.types.fixed)
-		if err != nil {
+		if err := h.is(c.at(l.deoptLiterals), l.types.fixed...); err != nil {
 			return err
 		}
-		for ; len(lit) >= 8; lit = lit[8:] {
-			c.literals = append(c.literals, le(lit, 0)&^2) // strong or weak
-		}
-		pos, err := h.table(le(b, 8*l.deoptInlining))
+		pos, err := h.table(c.at(l.deoptInlining))
 		if err != nil {
 			return err
 		}
 		for ; len(pos) >= 16; pos = pos[16:] {
 			c.inlined = append(c.inlined, inlined{int64(le(pos, 0)), int(int32(le(pos, 8)))})
+		}
+	}
+	if l.trans != nil {
+		if err := h.points(c); err != nil {
+			return err
 		}
 	}
 	c.places, c.loaded = places(table), true

@@ -14,6 +14,8 @@ type Function struct {
 	script     *script
 
 	words    [4]uint64 // of its SharedFunctionInfo: map, data, name, script
+	spanAt   uint64    // where its ScopeInfo says span, from its beginning
+	span     [2]uint64 // where its text begins and ends
 	bytecode uint64    // object that it is interpreted from; 0: none
 	places   []place   // of that
 	code     []byte    // of that; nil: not read
@@ -63,7 +65,7 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	r.mu.Lock()
 	f := r.functions[obj]
 	r.mu.Unlock()
-	if f != nil && f.words == w {
+	if f != nil && f.words == w && h.still(f) {
 		return f, nil
 	}
 	l := h.l
@@ -97,7 +99,7 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 			return nil, err
 		}
 	}
-	if again, err := h.fresh(obj); err != nil || again != w {
+	if again, err := h.fresh(obj); err != nil || again != w || !h.still(f) {
 		return nil, errHeap // it moved meanwhile
 	}
 	f.handle = r.make(f)
@@ -112,6 +114,21 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 		r.runs[f.bytecode] = obj
 	}
 	return f, nil
+}
+
+// still reports whether what f's words lead to is what it was: all of them can be used
+// again for another function, but no script has the number of another, or two functions
+// in one place.
+func (h *heap) still(f *Function) bool {
+	id, err := h.field(f.words[3], h.l.id)
+	if err != nil || id != f.script.words[5] {
+		return false
+	}
+	b := h.buf[:16]
+	if !isObject(f.words[2]) || h.read(b, f.words[2]-tag+f.spanAt) != nil {
+		return false
+	}
+	return [2]uint64{le(b, 0), le(b, 8)} == f.span
 }
 
 // fresh is sfiWords as memory is now.
@@ -254,9 +271,11 @@ func (h *heap) scope(obj uint64, f *Function) error {
 		i += 8
 	}
 	pos := rest[i:]
+	f.spanAt = at + i
 	if l.scopeFixed {
-		pos = head[scopeStart:]
+		pos, f.spanAt = head[scopeStart:], scopeStart
 	}
+	f.span = [2]uint64{le(pos, 0), le(pos, 8)}
 	var ok2 bool
 	f.Start, ok = smi(le(pos, 0))
 	f.End, ok2 = smi(le(pos, 8))

@@ -184,23 +184,6 @@ func (h *heap) is(obj uint64, types ...uint16) error {
 	return fmt.Errorf("object of type %d at %#x: %w", t, obj, errHeap)
 }
 
-// array reads n bytes at most of an array's elements.
-func (h *heap) array(obj uint64, size, most int, types []uint16) ([]byte, error) {
-	if err := h.is(obj, types...); err != nil {
-		return nil, err
-	}
-	v, err := h.field(obj, arrayLength)
-	if err != nil {
-		return nil, err
-	}
-	n, ok := smi(v)
-	if !ok || n < 0 || n > maxArray/size {
-		return nil, fmt.Errorf("array at %#x: %w", obj, errHeap)
-	}
-	b := make([]byte, min(n, most)*size)
-	return b, h.read(b, obj-tag+arrayData)
-}
-
 // Strings: the low bits of their types (V8 src/objects/instance-type.h).
 const (
 	notString = 0x80

@@ -33,8 +33,12 @@ type layout struct {
 	baseline  uint32 // kinds below are interpreted, those above optimized
 	regexp    uint32
 
-	deoptCount, deoptLiterals, deoptShared, deoptInlining uint64 // indexes
-	wrapped                                               bool   // deoptShared is a SharedFunctionInfoWrapper
+	// Indexes of the deoptimization data. Behind deoptExits, where exits begin in the
+	// code, come how many there are for checks and for calls, then their places.
+	deoptFrames, deoptCount, deoptLiterals, deoptShared, deoptInlining, deoptExits uint64
+	deoptHead                                                                      int           // words that are in front of the places
+	wrapped                                                                        bool          // deoptShared is a SharedFunctionInfoWrapper
+	trans                                                                          *translations // nil: not known
 
 	bytecodePositions, bytecodeData uint64
 
@@ -175,6 +179,14 @@ func (l *layout) fill(major, minor int, num func(string) (int, bool)) error {
 	_, l.wrapped = has("DeoptimizationDataWrappedSharedFunctionInfoIndex")
 	l.deoptShared = off(6, "DeoptimizationDataSharedFunctionInfoIndex", "DeoptimizationDataWrappedSharedFunctionInfoIndex")
 	l.deoptInlining = off(7, "DeoptimizationDataInliningPositionsIndex")
+	l.deoptExits = l.deoptInlining + 1
+	l.deoptHead = int(l.deoptExits) + 3
+	if l.deoptHead+2 > len(code{}.head) {
+		return fmt.Errorf("the symbol %sDeoptimizationDataInliningPositionsIndex says %d", prefix, l.deoptInlining)
+	}
+	if major == 13 {
+		l.trans = &translations13
+	}
 
 	l.bytecodeData = off(-1, "class_BytecodeArray__data__uintptr_t")
 	l.bytecodePositions = 32

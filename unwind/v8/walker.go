@@ -81,7 +81,7 @@ func (w *Walker) Frames(p *Place, mem Words) []Frame {
 	var c *code
 	if p.Made {
 		if c = w.r.codeAt(h, p.PC-behind(p)); c != nil && c.kind > l.baseline {
-			w.optimized(p, c)
+			w.optimized(p, c, mem)
 			return w.shown(true)
 		}
 		if c != nil && c.kind == l.regexp {
@@ -218,12 +218,47 @@ func (w *Walker) closure(obj uint64) *Function {
 }
 
 // optimized appends the functions that optimized code runs at p.
-func (w *Walker) optimized(p *Place, c *code) {
+func (w *Walker) optimized(p *Place, c *code, mem Words) {
 	h := &w.h
-	if h.load(c) != nil {
+	if h.load(c) != nil || !w.optimizedOf(p, c, mem) {
 		w.r.dropCode(c)
 		return
 	}
+	ok := false
+	if len(c.places) > 0 || w.r.l.trans == nil {
+		ok = w.inlined(p, c)
+	} else {
+		ok = w.levels(p, c)
+	}
+	if !ok {
+		// Some of it is not what it was: it will be read anew.
+		w.out = w.out[:0]
+		w.r.dropCode(c)
+	}
+}
+
+// optimizedOf reports whether the closure in the frame of optimized code is of its
+// function: what was there at the stop may have moved since, and other code be in its
+// place. Where there is no frame, or no closure in it any more, nothing contradicts it.
+func (w *Walker) optimizedOf(p *Place, c *code, mem Words) bool {
+	if p.FP == 0 {
+		return true
+	}
+	h, l := &w.h, w.r.l
+	fn, ok := mem.Word(p.FP - slotFunction)
+	if !ok || !isObject(fn) {
+		return true
+	}
+	if t, err := h.typ(fn); err != nil || t < l.types.function || t > l.types.lastFunction {
+		return true
+	}
+	s, err := h.field(fn, l.shared)
+	return err == nil && s == c.shared
+}
+
+// inlined appends the functions by the code's table of positions.
+func (w *Walker) inlined(p *Place, c *code) bool {
+	h := &w.h
 	pos := at(c.places, int(p.PC-behind(p)-c.start))
 	for range maxInline {
 		off, id := text(pos)
@@ -231,27 +266,53 @@ func (w *Walker) optimized(p *Place, c *code) {
 		last := id == 0 || id > len(c.inlined)
 		if !last {
 			in := c.inlined[id-1]
-			if in.fn >= len(c.literals) {
-				break
-			}
 			if in.fn >= 0 {
-				shared = c.literals[in.fn]
+				var err error
+				if shared, err = h.literal(c, in.fn); err != nil {
+					return false
+				}
 			}
 			if _, outer := text(in.pos); outer >= id {
-				break // each is in one before it
+				return false // each is in one before it
 			}
 			pos = in.pos
 		}
 		f, err := w.r.function(h, shared)
 		if err != nil {
-			break
+			return false
 		}
 		w.add(f, off)
 		if last {
-			return
+			return true
 		}
 	}
-	// Some of it is not what it was: it will be read anew.
-	w.out = w.out[:0]
-	w.r.dropCode(c)
+	return false
+}
+
+// levels appends the functions by what the code says of its frames.
+func (w *Walker) levels(p *Place, c *code) bool {
+	h := &w.h
+	if x := c.point(int(p.PC-c.start), p.Exact); x != nil {
+		if list, ok := c.levels(w.r.l.trans, x.index); ok {
+			for _, x := range list {
+				shared, err := h.literal(c, x.literal)
+				if err != nil {
+					return false
+				}
+				f, err := w.r.function(h, shared)
+				if err != nil || f.bytecode == 0 || x.bytecode >= len(f.code) {
+					return false
+				}
+				pos, _ := text(at(f.places, max(x.bytecode, 0)))
+				w.add(f, pos)
+			}
+			return true
+		}
+	}
+	f, err := w.r.function(h, c.shared)
+	if err != nil {
+		return false
+	}
+	w.add(f, f.Start)
+	return true
 }

@@ -1,0 +1,139 @@
+package session
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// turnOf is a time in which a function surely ran.
+type turnOf struct {
+	name     string
+	from, to stack.Time
+}
+
+// hotLog holds which functions of JavaScript a timeline has on a thread against the
+// program's own account.
+type hotLog struct {
+	n     *trace.Names
+	turns []turnOf // by time
+	stack []string // functions of JavaScript, "" where the frame is another; a line that is none of it has a "!"
+
+	looks, wrong int
+	of           map[string]int // wrong ones, by what ran and what was seen
+}
+
+// lines of hot.js at which each function begins and ends.
+var hotLines = map[string][2]int{"whole": {12, 17}, "arrays": {18, 25}, "roots": {26, 32}, "objects": {33, 40}, "lengths": {41, 46}, "turn": {48, 61}}
+
+func (l *hotLog) Begin(_ stack.Time, depth int, s *trace.Slice) {
+	name := ""
+	if s.Loc.Word.Kind() == stack.KindJS {
+		name = l.n.Func(&s.Frame).Name
+		if x, ok := hotLines[name]; ok && (s.Frame.Line < x[0] || s.Frame.Line > x[1]) {
+			name = fmt.Sprintf("%s!%d", name, s.Frame.Line)
+		}
+	}
+	l.stack = append(l.stack[:depth], name)
+}
+
+func (l *hotLog) End(_ stack.Time, depth int, _ *trace.Slice) { l.stack = l.stack[:depth] }
+
+func (l *hotLog) Other(e event.Event) {
+	if e.Kind() != event.Seen {
+		return
+	}
+	const slack = stack.Time(20 * time.Microsecond) // of the calls that tell the time
+	i, _ := slices.BinarySearchFunc(l.turns, e.Time, func(x turnOf, t stack.Time) int {
+		if x.to <= t {
+			return -1
+		}
+		return 1
+	})
+	if i == len(l.turns) || e.Time < l.turns[i].from+slack || e.Time > l.turns[i].to-slack {
+		return
+	}
+	want := "turn " + l.turns[i].name
+	var js []string
+	for _, name := range l.stack {
+		if name != "" {
+			js = append(js, name)
+		}
+	}
+	got := strings.Join(js[max(0, len(js)-2):], " ")
+	if strings.HasSuffix(got, " now") || strings.Contains(got, "now ") {
+		return // it waited for a CPU while it told the time
+	}
+	l.looks++
+	if got != want {
+		l.wrong++
+		l.of[want+", and not "+got]++
+	}
+}
+
+// TestNodeOptimized: of threads that run optimized code, also between its calls, the functions that
+// were compiled into it are those that run.
+func TestNodeOptimized(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := "2"
+	if long() {
+		seconds = "30"
+	}
+	for i, v := range nodes {
+		t.Run(v, func(t *testing.T) {
+			if !long() && i > 0 && v != "node24" { // which has no table of positions
+				t.Skip("the short form takes two versions only")
+			}
+			out := filepath.Join(t.TempDir(), "ran")
+			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "hot.js"), seconds, out)
+			p.Ready()
+			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
+				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+				p.Go()
+				p.Done()
+			})
+			p.Finish()
+			l := &hotLog{n: trace.NewNames(rec), turns: hotTurns(t, out), of: map[string]int{}}
+			for i := range rec.Threads {
+				if rec.Threads[i].TID == stack.TID(p.PID) {
+					rec.Replay(rec.Threads[i].Seq, l.n, l)
+				}
+			}
+			t.Logf("%d looks, in %d other functions: %v", l.looks, l.wrong, l.of)
+			most := 1 // of 100
+			if v == "node18" {
+				most = 3 // the calls that its table knows are fewer
+			}
+			if l.looks < 200 || l.wrong*100 > most*l.looks {
+				t.Errorf("of %d looks %d have other functions than ran: %v", l.looks, l.wrong, l.of)
+			}
+		})
+	}
+}
+
+func hotTurns(t *testing.T, path string) (all []turnOf) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for sc := bufio.NewScanner(f); sc.Scan(); {
+		var x turnOf
+		if n, _ := fmt.Sscan(sc.Text(), &x.name, &x.from, &x.to); n != 3 {
+			t.Fatalf("%q", sc.Text())
+		}
+		all = append(all, x)
+	}
+	return all
+}
