@@ -10,8 +10,9 @@ usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
 
   --short       the quick tests, without fuzzing and benchmarks
   --long        fuzz every target for a minute in place of seconds, and prove at
-                length that programs do not see that they are sampled, and that
-                the flight recorder keeps what it promises
+                length that programs do not see that they are sampled, that the
+                flight recorder keeps what it promises, and that timelines and
+                stacks agree with the programs' own account: some hours
   --no-install  install nothing; tests that lack a tool are skipped
   PACKAGE…      go package patterns in place of ./...
 
@@ -23,7 +24,7 @@ environment:
 EOF
 }
 
-short='' fuzztime=3s install=yes patterns=()
+short='' fuzztime=2s install=yes patterns=()
 while (($#)); do
 	case $1 in
 	--short) short=-short ;;
@@ -388,6 +389,13 @@ recorder() {
 	SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=80m \
 		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn' ./flight ./watch ./cmd/sliver
 }
+# agreement: timelines, locks, tasks and stacks of each runtime against the programs' own
+# account and other tools', over as many samples as is promised of them; large recordings.
+agreement() {
+	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=240m \
+		-run '^Test(Async|Task|Turns)?Truth$|^Test(Java|Python|Node)|TestCompare|TestRowsReadelf|TestWriteBig|TestMemory|TestThroughput' \
+		./session ./oneshot ./export ./internal/agree ./unwind/cfi
+}
 # benchmarks shows that they run; the figures are had without -short.
 benchmarks() { go test -short -run='^$' -bench=. -benchtime=1x -timeout=10m "${packages[@]/#/./}"; }
 
@@ -422,6 +430,7 @@ if [[ -z $short ]]; then
 	if [[ $whole == yes && $fuzztime == 60s ]]; then
 		step "unseen, at length" unseen
 		step "the flight recorder, at length" recorder
+		step "agreement, at length" agreement
 	fi
 	if [[ $whole == yes ]] && command -v gcc >/dev/null; then
 		step "bench/run.sh, one short round" bench/run.sh --short

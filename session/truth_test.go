@@ -394,7 +394,7 @@ func without(calls []testprog.Call, fn string) []testprog.Call {
 var truths = []struct {
 	program, variant string
 	args             []string
-	always           bool   // part of the short form
+	always           bool   // part of the short form, and at 1 ms of the usual one
 	hidden           string // function that the file keeps no name of
 }{
 	{program: "c/chain", variant: "O0", always: true},
@@ -444,8 +444,8 @@ func TestTruth(t *testing.T) {
 				name += "," + strings.TrimPrefix(x.args[0], "--")
 			}
 			t.Run(name, func(t *testing.T) {
-				if testing.Short() && !x.always {
-					t.Skip("the short form takes some variants only")
+				if (testing.Short() || rate.interval < 10*time.Millisecond && !long()) && !x.always {
+					t.Skip("this form takes some variants only")
 				}
 				if slices.Contains(x.args, "--deep") && rate.interval < 10*time.Millisecond {
 					t.Skip("a megabyte of stack takes longer than a tick: its samples are late, and counted so")

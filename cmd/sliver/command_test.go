@@ -40,7 +40,7 @@ func TestCommandStatus(t *testing.T) {
 // TestChildren: what the target's children used is told, for it is not recorded.
 func TestChildren(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	burn := "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done"
+	burn := "i=0; while [ $i -lt 80000 ]; do i=$((i+1)); done"
 	r := sliver(t, t.TempDir(), "record", "-o", "x.sliver", "--", "sh", "-c", "("+burn+"); ("+burn+"); true")
 	if r.status != 0 || !strings.Contains(r.errors, " of CPU in other programs that sh started") {
 		t.Errorf("%+v", r)
