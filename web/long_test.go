@@ -163,7 +163,7 @@ func BenchmarkTwoHours(b *testing.B) {
 			view(at, at+1e9)
 		}
 		took("view-100-seconds-ms")
-		st.HitsOf(map[uint32]bool{6: true}, from, to, nil, 0)
+		st.HitsOf(map[uint32]bool{6: true}, from, to, nil, nil, 0)
 		took("search-ms")
 		st.Tree(from, to, nil, store.TreeOptions{Max: 20_000})
 		took("flame-ms")

@@ -121,68 +121,27 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 		t := f.st.Tree(t0, t1, q.Threads, store.TreeOptions{InTime: q.Mode == "time", ByThread: q.ByThread, Max: q.Max, Kinds: kinds})
 		return newTree(f, t, q.Src > 0 || q.From != 0), nil
 	case "calls":
-		var near *store.Where
-		if q.Near != nil {
-			near = &store.Where{Seq: q.Near.Thread, Depth: q.Near.Depth, Start: clampTime(q.Near.Start) + f.base}
-		}
-		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near, kinds)
+		c := f.st.CallsOf(q.Func, t0, t1, q.Threads, near(q, f), kinds)
 		return callsReply{c.Count, c.Total, c.Min, c.Median, c.Max, c.Hist[:], f.where(c.Prev), f.where(c.Next), f.where(c.Longest)}, nil
 	case "hits":
 		fns := map[uint32]bool{}
 		for _, x := range q.Funcs {
 			fns[x] = true
 		}
-		h := f.st.HitsOf(fns, t0, t1, q.Threads, kinds)
-		return hitsReply{h.Count, h.Total, f.where(h.First), h.Funcs}, nil
+		h := f.st.HitsOf(fns, t0, t1, q.Threads, near(q, f), kinds)
+		return hitsReply{h.Count, h.Total, f.where(h.First), f.where(h.Last), f.where(h.Prev), f.where(h.Next), h.Funcs}, nil
 	case "waits":
 		return f.waits(q, t0, t1), nil
 	}
 	return nil, fmt.Errorf("unknown op %q", q.Op)
 }
 
-type callsReply struct {
-	Count   int    `json:"count"`
-	Total   int64  `json:"total"` // ns
-	Min     int64  `json:"min"`
-	Median  int64  `json:"median"`
-	Max     int64  `json:"max"`
-	Hist    []int  `json:"hist"` // bucket i: 2^(i/2) ns and more
-	Prev    *where `json:"prev"`
-	Next    *where `json:"next"`
-	Longest *where `json:"longest"`
-}
-
-type hitsReply struct {
-	Count int            `json:"count"`
-	Total int64          `json:"total"` // ns
-	First *where         `json:"first"`
-	Funcs map[uint32]int `json:"funcs"`
-}
-
-type treeReply struct {
-	Parent  []int32      `json:"parent"`
-	Func    []uint32     `json:"func"`
-	Count   []uint32     `json:"count"`
-	Samples []uint32     `json:"samples"`
-	Wall    []float64    `json:"wall"` // ns
-	CPU     []float64    `json:"cpu"`
-	Wait    []float64    `json:"wait"`
-	Folded  int          `json:"folded"`
-	Names   []store.Func `json:"names,omitempty"`
-}
-
-func newTree(f *feed, t *store.Tree, names bool) treeReply {
-	round := func(vs []float64) []float64 {
-		for i := range vs {
-			vs[i] = math.Round(vs[i])
-		}
-		return vs
+// near is the call whose neighbours are asked for, if one is.
+func near(q *query, f *feed) *store.Where {
+	if q.Near == nil {
+		return nil
 	}
-	r := treeReply{t.Parent, t.Func, t.Count, t.Samples, round(t.Wall), round(t.CPU), round(t.Wait), t.Folded, nil}
-	if names {
-		r.Names = f.st.Names.Since(0)
-	}
-	return r
+	return &store.Where{Seq: q.Near.Thread, Depth: q.Near.Depth, Start: clampTime(q.Near.Start) + f.base}
 }
 
 // loadsReply spreads CPU time over bins of [T0, T1).

@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"math/bits"
+	"slices"
 	"sort"
 
 	"github.com/sliverprof/sliver/stack"
@@ -98,11 +100,12 @@ type Where struct {
 
 // Calls sums up the calls of a function.
 type Calls struct {
-	Count                   int
-	Total, Min, Median, Max int64 // ns
-	Hist                    [HistLen]int
-	Prev, Next              *Where // the calls before and after one that was named
-	Longest                 *Where
+	Count       int
+	Total, Max  int64 // ns
+	Min, Median int64 // ns; with Hist, of those whose begin and end were seen, or of all where there are none
+	Hist        [HistLen]int
+	Prev, Next  *Where // the calls before and after one that was named
+	Longest     *Where
 }
 
 // maxMedian is how many durations are kept to find the median; of more, every
@@ -115,8 +118,7 @@ const maxMedian = 1 << 16
 func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where, k Kinds) Calls {
 	var c Calls
 	funcOf := s.Names.FuncOf()
-	var durs []int64
-	step := 1
+	var whole, cut durations
 	s.every(threads, k, func(t *Thread, sn *snapshot) {
 		for d := range sn.rows {
 			sn.each(d, t0, t1, func(x *Slice) {
@@ -128,22 +130,13 @@ func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where
 				if c.Count == 0 || ns > c.Max {
 					c.Max, c.Longest = ns, &w
 				}
-				if c.Count == 0 || ns < c.Min {
-					c.Min = ns
-				}
 				c.Total += ns
-				c.Hist[bucket(ns)]++
-				if c.Count%step == 0 {
-					durs = append(durs, ns)
-					if len(durs) >= maxMedian {
-						for i := range maxMedian / 2 {
-							durs[i] = durs[2*i]
-						}
-						durs = durs[:maxMedian/2]
-						step *= 2
-					}
-				}
 				c.Count++
+				if x.Start <= sn.first || x.End >= sn.last {
+					cut.add(ns) // it lasted longer
+				} else {
+					whole.add(ns)
+				}
 				if near != nil && near.Seq == t.seq && w != *near {
 					before := x.Start < near.Start || x.Start == near.Start && d < near.Depth
 					if before && (c.Prev == nil || later(w, *c.Prev)) {
@@ -156,11 +149,47 @@ func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where
 			})
 		}
 	})
-	if len(durs) > 0 {
-		sort.Slice(durs, func(i, j int) bool { return durs[i] < durs[j] })
-		c.Median = durs[len(durs)/2]
+	if whole.n == 0 {
+		whole = cut
 	}
+	c.Min, c.Median, c.Hist = whole.min, whole.median(), whole.hist
 	return c
+}
+
+// durations are those of several calls, ns.
+type durations struct {
+	n    int
+	min  int64
+	hist [HistLen]int
+	kept []int64 // every step-th
+	step int
+}
+
+func (d *durations) add(ns int64) {
+	if d.n == 0 {
+		d.min, d.step = ns, 1
+	}
+	d.min = min(d.min, ns)
+	d.hist[bucket(ns)]++
+	if d.n%d.step == 0 {
+		d.kept = append(d.kept, ns)
+		if len(d.kept) >= maxMedian {
+			for i := range maxMedian / 2 {
+				d.kept[i] = d.kept[2*i]
+			}
+			d.kept = d.kept[:maxMedian/2]
+			d.step *= 2
+		}
+	}
+	d.n++
+}
+
+func (d *durations) median() int64 {
+	if len(d.kept) == 0 {
+		return 0
+	}
+	slices.Sort(d.kept)
+	return d.kept[len(d.kept)/2]
 }
 
 func later(a, b Where) bool { return a.Start > b.Start || a.Start == b.Start && a.Depth > b.Depth }
@@ -183,13 +212,18 @@ func (s *Store) every(threads []int, k Kinds, f func(*Thread, *snapshot)) {
 // Hits counts the calls of some functions.
 type Hits struct {
 	Count int
-	Total int64 // ns, of the outermost where they call each other
-	First *Where
+	Total int64  // ns, of the outermost where they call each other
+	First *Where // the one that begins first, and last
+	Last  *Where
+	Prev  *Where // the ones before and after a call that was named
+	Next  *Where
 	Funcs map[uint32]int
 }
 
-// HitsOf finds the calls of fns and of kinds k that touch [t0, t1).
-func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, k Kinds) Hits {
+// HitsOf finds the calls of fns and of kinds k that touch [t0, t1). Their order is
+// that of the times at which they begin, then of threads and depths; near, if not
+// nil, has a place in it and need not be one of them.
+func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, near *Where, k Kinds) Hits {
 	h := Hits{Funcs: map[uint32]int{}}
 	funcOf := s.Names.FuncOf()
 	is := make([]bool, len(funcOf))
@@ -207,9 +241,7 @@ func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, k 
 				}
 				h.Count++
 				h.Funcs[funcOf[x.Place]]++
-				if h.First == nil || x.Start < h.First.Start {
-					h.First = &Where{t.seq, d, x.Start}
-				}
+				h.note(Where{t.seq, d, x.Start}, near)
 				for k < len(outer) && outer[k][1] <= x.Start {
 					k++
 				}
@@ -224,6 +256,30 @@ func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, k 
 		}
 	})
 	return h
+}
+
+// note takes w for the first, the last or a neighbour of near, if it is.
+func (h *Hits) note(w Where, near *Where) {
+	if h.First == nil || w.before(h.First) {
+		h.First = &w
+	}
+	if h.Last == nil || h.Last.before(&w) {
+		h.Last = &w
+	}
+	if near == nil {
+		return
+	}
+	if w.before(near) && (h.Prev == nil || h.Prev.before(&w)) {
+		h.Prev = &w
+	}
+	if near.before(&w) && (h.Next == nil || w.before(h.Next)) {
+		h.Next = &w
+	}
+}
+
+// before orders calls by the time at which they begin, then by thread and depth.
+func (w *Where) before(v *Where) bool {
+	return cmp.Or(cmp.Compare(w.Start, v.Start), cmp.Compare(w.Seq, v.Seq), cmp.Compare(w.Depth, v.Depth)) < 0
 }
 
 // union merges two lists of disjoint intervals, none of b touching one of a.

@@ -329,6 +329,40 @@ func TestTreeAddsUp(t *testing.T) {
 	}
 }
 
+// A call that the recording's end cut says nothing of how short calls are.
+func TestCutCallsAreNotShort(t *testing.T) {
+	st := store.New(0)
+	th := st.Thread(store.Info{Seq: 1})
+	f := st.Names.Func(store.Func{Name: "f"})
+	p := st.Names.Add(store.Place{Func: f})
+	th.Feed(func(x *store.Feed) {
+		x.Begin(100, p) // from before the first sample
+		x.End(130, p)
+		x.Begin(200, p)
+		x.End(400, p)
+		x.Begin(500, p)
+		x.End(900, p)
+		x.Begin(1000, p) // seen once, at the end
+	})
+	check := func() {
+		t.Helper()
+		c := st.CallsOf(f, 0, store.Open, nil, nil, 0)
+		n := 0
+		for _, b := range c.Hist {
+			n += b
+		}
+		if c.Count != 4 || c.Total != 630 || c.Max != 400 || c.Min != 200 || c.Median != 400 || n != 2 {
+			t.Errorf("%d calls in %d, %d to %d, median %d, %d in the histogram", c.Count, c.Total, c.Min, c.Max, c.Median, n)
+		}
+	}
+	check()
+	th.Feed(func(x *store.Feed) { x.Close(1000) })
+	check()
+	if c := st.CallsOf(f, 0, 150, nil, nil, 0); c.Count != 1 || c.Min != 30 || c.Median != 30 {
+		t.Errorf("only one that was cut: %+v", c)
+	}
+}
+
 func TestCallsHitsAndWaits(t *testing.T) {
 	st := store.New(0)
 	th := st.Thread(store.Info{Seq: 5})
@@ -368,8 +402,29 @@ func TestCallsHitsAndWaits(t *testing.T) {
 	if n != 3 {
 		t.Errorf("histogram of %d calls", n)
 	}
-	if h := st.HitsOf(map[uint32]bool{f: true}, 0, store.Open, nil, 0); h.Count != 3 || h.Total != 600 || h.First.Start != 200 {
+	if h := st.HitsOf(map[uint32]bool{f: true}, 0, store.Open, nil, nil, 0); h.Count != 3 || h.Total != 600 || h.First.Start != 200 {
 		t.Errorf("hits %+v: time inside an outer hit counts once", h)
+	}
+	at := func(near *store.Where) (prev, next stack.Time) {
+		h := st.HitsOf(map[uint32]bool{f: true}, 0, store.Open, nil, near, 0)
+		if h.First.Start != 200 || h.Last.Start != 500 {
+			t.Errorf("first %v, last %v", h.First, h.Last)
+		}
+		if h.Prev != nil {
+			prev = h.Prev.Start
+		}
+		if h.Next != nil {
+			next = h.Next.Start
+		}
+		return prev, next
+	}
+	for _, c := range []struct {
+		near       store.Where
+		prev, next stack.Time
+	}{{store.Where{Seq: 5, Depth: 1, Start: 400}, 200, 500}, {store.Where{Seq: -1, Depth: -1, Start: 400}, 200, 400}, {store.Where{Seq: 5, Depth: 2, Start: 500}, 400, 0}} {
+		if p, n := at(&c.near); p != c.prev || n != c.next {
+			t.Errorf("beside %v: %d and %d, want %d and %d", c.near, p, n, c.prev, c.next)
+		}
 	}
 	w := st.Waits(0, store.Open, nil)
 	if len(w) != 2 {

@@ -322,6 +322,7 @@ type snapshot struct {
 	open   []openCall
 	lanes  [Lanes]row
 	inLane [Lanes]Slice
+	first  stack.Time
 	last   stack.Time
 	seen   stack.Time
 }
@@ -336,7 +337,7 @@ func (t *Thread) look(k Kinds) *snapshot {
 	}
 	s := &snapshot{
 		rows: append([]row(nil), rows...), open: append([]openCall(nil), t.open...),
-		lanes: t.lanes, inLane: t.inLane, last: t.last, seen: t.seen,
+		lanes: t.lanes, inLane: t.inLane, first: t.first, last: t.last, seen: t.seen,
 	}
 	t.mu.Unlock()
 	for i := len(s.open) - 1; i > 0; i-- {

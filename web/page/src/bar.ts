@@ -12,7 +12,7 @@ export class Bar {
   private bar = el('bar');
   private title = h('div', { class: 'title' });
   private state = h('button', { class: 'state', id: 'follow' });
-  private facts = h('span', { class: 'soft facts' });
+  private facts = h('span', { class: 'soft facts', role: 'group', 'aria-label': 'What was sampled' });
   private controls = h('div', { class: 'controls' });
   private pause = h('button', { class: 'small' });
   private interval = h('select', { 'aria-label': 'Interval between samples' });
@@ -159,6 +159,11 @@ export class Bar {
   }
 
   async control(action: string, more: Record<string, unknown> = {}): Promise<void> {
+    const writes = action === 'keep';
+    if (writes) {
+      this.kept.disabled = true;
+      this.note('Writing the last 30 s…', 'done');
+    }
     try {
       const s = await this.v.conn.post<Status>('/api/control', { action, ...more });
       this.v.model.setStatus(s);
@@ -168,6 +173,7 @@ export class Bar {
     } catch (e) {
       this.note((e as Error).message);
     }
+    if (writes) this.kept.disabled = false;
   }
 
   private noteTimer = 0;
@@ -194,8 +200,9 @@ export class Bar {
     const text = !m.up ? 'offline' : !hello.live ? (s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
     const mode = live && m.up ? (st?.paused ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
-    if (st) facts.push(`${count(st.samples)} samples`, `held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
+    // Where there is no room for all of them, the last go.
     if (st?.lost) facts.push(`${count(st.lost)} lost`);
+    if (st) facts.push(`${count(st.samples)} samples`, `held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
     const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;
@@ -204,7 +211,8 @@ export class Bar {
     fill(this.state, h('i', { class: 'dot ' + mode }), text);
     this.state.disabled = !live;
     this.state.title = live ? (v.follow ? 'Follows the newest samples; Space freezes' : 'Follow again (End)') : '';
-    fill(this.facts, facts.join(' · '));
+    fill(this.facts, ...facts.map((f) => h('span', null, f)));
+    this.facts.title = facts.join(' · ') + (st?.lost ? '\nlost: ticks and events that left no sample; gaps on the tracks' : '');
     const can = (a: string): boolean => live && hello.control.includes(a);
     // What is there stays the same element: somebody may be about to click on
     // it, choose from it or write into it.

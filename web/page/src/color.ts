@@ -2,7 +2,8 @@
 // Any two of the sixteen lie further apart than 13 in CIE L*a*b*, also as seen
 // without red, green or blue cones (by the matrices of Machado, Oliveira and
 // Fernandes, 2009), and the first six, for the kinds of code, further than 18;
-// text on them keeps a contrast above 4.5. A test of the page holds them to it.
+// text on them keeps a contrast above 4.5. Light and dark ones stand in the order
+// in which they are most alike, so that a function looks about the same in both. A test of the page holds them to it.
 
 export const fills = 16; // colours that functions have
 
@@ -36,8 +37,8 @@ const lightFills = [
   '#3ea695', '#beac3b', '#fad8fb', '#67d2c6', '#f8b273', '#a488d8', '#f68f7c', '#cad0a6',
 ];
 const darkFills = [
-  '#b5d17a', '#6dd8cc', '#9c68b1', '#458963', '#a57209', '#9bbcf9', '#c86598', '#f0c057',
-  '#5277db', '#778145', '#d6c59e', '#ee617e', '#a49e48', '#529fed', '#a9a1c8', '#ed99ab',
+  '#ee617e', '#6dd8cc', '#9c68b1', '#529fed', '#a57209', '#b5d17a', '#c86598', '#778145',
+  '#458963', '#a49e48', '#a9a1c8', '#9bbcf9', '#f0c057', '#5277db', '#ed99ab', '#d6c59e',
 ];
 
 export const light: Theme = {

@@ -119,16 +119,17 @@ export class Labels {
       // Readers and the Tab key go through the list in the order on the screen.
       if (this.list.children[k] !== l.li) this.list.insertBefore(l.li, this.list.children[k] ?? null);
       const share = v.model.share.get(t.seq);
-      const cpu = share === undefined ? '' : ' · CPU ' + percent(share);
+      const cpu = share === undefined ? '' : 'CPU ' + percent(share);
       const state = !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
-      const sub = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}${cpu}${state ? ' · ' + state : ''}`;
-      const text = [i.name, sub, t.mode, v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
+      const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
+      const does = [cpu, state].filter(Boolean).join(' · ');
+      const text = [i.name, tid, does, t.mode, v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
       l.name.title = `${i.name} — TID ${i.tid}. Click to choose it for the selected range.`;
       l.name.setAttribute('aria-pressed', String(v.chosen.has(t.seq)));
-      fill(l.sub, sub);
+      fill(l.sub, h('span', { class: 'tid' }, tid, does ? ' · ' : ''), does);
       fill(l.fold, sign[t.mode]);
       l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
       l.fold.setAttribute('aria-label', l.fold.title);

@@ -103,6 +103,7 @@ timeline.onMoved = () => {
   void mini.refresh();
   keep();
 };
+timeline.onFollowed = () => mini.draw();
 side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
 side.onChange = keep;

@@ -30,7 +30,7 @@ export interface Detail { thread: number; at: number; interval: number; calls: C
 export interface Calls {
   count: number; total: number; min: number; median: number; max: number; hist: number[]; prev: Where | null; next: Where | null; longest: Where | null;
 }
-export interface Hits { count: number; total: number; first: Where | null; funcs: Record<string, number> }
+export interface Hits { count: number; total: number; first: Where | null; last: Where | null; prev: Where | null; next: Where | null; funcs: Record<string, number> }
 export interface Loads { t0: number; t1: number; bins: number[]; share: { seq: number; cpu: number }[] | null }
 export interface Tree {
   parent: number[]; func: number[]; count: number[]; samples: number[]; wall: number[]; cpu: number[]; wait: number[]; folded: number; names?: Func[];

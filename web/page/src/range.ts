@@ -21,6 +21,7 @@ export class RangePanel {
   tab: Tab = 'flame';
   order: Order = 'heavy';
   weight: Weight = 'wall';
+  private up = false; // flame instead of icicle
   private byThread = false;
   private share = true;
   private focusText = '';
@@ -230,10 +231,10 @@ export class RangePanel {
       if (o === 'time' && !this.inTime) void this.show(this.v.range!);
       else this.draw();
     });
-    const up = h('button', { class: 'small', 'aria-pressed': String(this.flame.up), onclick: () => {
-      this.flame.up = !this.flame.up;
+    const up = h('button', { class: 'small', hidden: this.order === 'sandwich', 'aria-pressed': String(this.up), onclick: () => {
+      this.up = !this.up;
       this.draw();
-    } }, this.flame.up ? 'Flame ▲' : 'Icicle ▼');
+    } }, this.up ? 'Flame ▲' : 'Icicle ▼');
     const by = h('button', { class: 'small', 'aria-pressed': String(this.byThread), onclick: () => {
       this.byThread = !this.byThread;
       void this.show(this.v.range!);
@@ -251,15 +252,18 @@ export class RangePanel {
       pick.classList.add('wide');
       this.flame.up = true;
       fill(this.body, tools, h('div', { class: 'tools' }, pick), h('div', { class: 'sandwich' },
-        h('h3', null, `Callers of it, the nearest first`), this.flame.box, h('h3', null, 'What it calls'), this.lower.box));
+        h('h3', null, 'Callers of it, the nearest at the bottom'), this.flame.box, h('h3', null, 'What it calls'), this.lower.box));
       this.flame.set(s.callers, 'Callers of ' + this.picked);
       this.lower.set(s.callees, 'Callees of ' + this.picked);
+      // It stands in the middle: what called it above, what it calls below.
+      this.body.scrollTop = this.lower.box.offsetTop - this.body.offsetTop - this.body.clientHeight * 0.6;
       return;
     }
+    this.flame.up = this.up;
     if (this.order === 'heavy') heavy(root);
     fill(this.body, tools, this.flame.box);
     this.flame.set(root, this.order === 'heavy' ? 'Flame graph, left-heavy' : 'Flame graph, in the order of time');
-    if (this.flame.up) this.body.scrollTop = this.body.scrollHeight;
+    this.body.scrollTop = this.up ? this.body.scrollHeight : 0;
   }
 
   private empty(): string {
@@ -274,7 +278,7 @@ export class RangePanel {
   }
 
   // sortable makes a table whose columns sort by a click on their head.
-  private sortable<T>(caption: string, rows: T[], cols: { key: string; title: string; num?: boolean; by: (r: T) => number | string; cell: (r: T) => Node_ }[], limit = 400): HTMLElement {
+  private sortable<T>(caption: string, rows: T[], cols: { key: string; title: string; num?: boolean; wide?: boolean; by: (r: T) => number | string; cell: (r: T) => Node_ }[], limit = 400): HTMLElement {
     const sort = this.sorts[this.tab] ?? { key: this.tab === 'compare' ? 'change' : 'self', down: true };
     const col = cols.find((c) => c.key === sort.key) ?? cols.find((c) => c.num)!;
     const sorted = [...rows].sort((a, b) => {
@@ -283,12 +287,13 @@ export class RangePanel {
       const o = typeof x === 'number' && typeof y === 'number' ? x - y : String(x).localeCompare(String(y));
       return sort.down ? -o : o;
     });
-    const head = h('tr', null, ...cols.map((c) => h('th', { scope: 'col', class: c.num ? 'num' : '', 'aria-sort': c === col ? (sort.down ? 'descending' : 'ascending') : 'none' },
+    const look = (c: { num?: boolean; wide?: boolean }): string => (c.num ? 'num' : '') + (c.wide ? ' less-wide' : ''); // the latter only where there is room
+    const head = h('tr', null, ...cols.map((c) => h('th', { scope: 'col', class: look(c), 'aria-sort': c === col ? (sort.down ? 'descending' : 'ascending') : 'none' },
       h('button', { class: 'link', onclick: () => {
         this.sorts[this.tab] = { key: c.key, down: c === col ? !sort.down : !!c.num };
         this.draw();
       } }, c.title, c === col ? (sort.down ? ' ▼' : ' ▲') : ''))));
-    const tb = h('tbody', null, ...sorted.slice(0, limit).map((r) => h('tr', null, ...cols.map((c) => h('td', { class: c.num ? 'num' : '' }, c.cell(r) as never)))));
+    const tb = h('tbody', null, ...sorted.slice(0, limit).map((r) => h('tr', null, ...cols.map((c) => h('td', { class: look(c) }, c.cell(r) as never)))));
     return h('div', { class: 'scroll' }, h('table', { class: 'grid' }, h('caption', { class: 'away' }, caption), h('thead', null, head), tb),
       rows.length > limit ? h('p', { class: 'soft pad' }, `${count(rows.length - limit)} more; narrow them down with the filter`) : null);
   }
@@ -320,12 +325,12 @@ export class RangePanel {
     const bar = (x: number): HTMLElement => h('span', { class: 'bar' }, h('i', { style: { width: Math.min(100, (100 * x) / total) + '%' } }), this.amount(x));
     fill(this.body, this.tools(this.find()), this.sortable<FuncRow>('Functions in the selected range', rows, [
       { key: 'name', title: 'Function', by: (r) => r.name, cell: (r) => this.nameCell(r.name, r.func) },
-      { key: 'module', title: 'Module', by: (r) => this.v.model.funcs[r.func]?.module ?? '', cell: (r) => (this.v.model.funcs[r.func]?.module ?? '').replace(/.*\//, '') },
+      { key: 'module', title: 'Module', wide: true, by: (r) => this.v.model.funcs[r.func]?.module ?? '', cell: (r) => (this.v.model.funcs[r.func]?.module ?? '').replace(/.*\//, '') },
       { key: 'self', title: 'Self', num: true, by: (r) => r.self, cell: (r) => bar(r.self) },
       { key: 'selfp', title: '%', num: true, by: (r) => r.self, cell: (r) => percent(r.self / total) },
       { key: 'total', title: 'Total', num: true, by: (r) => r.total, cell: (r) => bar(r.total) },
       { key: 'totalp', title: '%', num: true, by: (r) => r.total, cell: (r) => percent(r.total / total) },
-      { key: 'count', title: 'Calls', num: true, by: (r) => r.count, cell: (r) => count(r.count) },
+      { key: 'count', title: 'Calls', num: true, wide: true, by: (r) => r.count, cell: (r) => count(r.count) },
     ]));
   }
 
@@ -348,6 +353,8 @@ export class RangePanel {
     } else if (this.waitsBy === 'reason') {
       const sums = new Map<string, W>();
       for (const r of rows) {
+        // How long a sleep still has differs from one look to the next.
+        r.what = r.what.replace(/\(([\d.]+(ns|us|µs|ms|s|m|h))+\)$/, '');
         const s = sums.get(r.what + r.kind);
         if (!s) sums.set(r.what + r.kind, { ...r, thread: '' });
         else {
@@ -364,7 +371,7 @@ export class RangePanel {
     if (!rows.length) return fill(this.body, tools, h('p', { class: 'soft pad' }, 'Nothing waited in this range.'));
     fill(this.body, tools, this.sortable<W>('What threads waited for', rows, [
       { key: 'what', title: 'Waits for', by: (r) => r.what, cell: (r) => r.what },
-      { key: 'kind', title: 'State', by: (r) => r.kind, cell: (r) => r.kind },
+      { key: 'kind', title: 'State', wide: true, by: (r) => r.kind, cell: (r) => r.kind },
       { key: 'thread', title: 'Thread', by: (r) => r.thread, cell: (r) => r.thread },
       { key: 'self', title: 'Total', num: true, by: (r) => r.total, cell: (r) => dur(r.total) },
       { key: 'count', title: 'Times', num: true, by: (r) => r.count, cell: (r) => count(r.count) },
@@ -404,12 +411,13 @@ export class RangePanel {
     const delta = (now: number, was: number): string => (now >= was ? '+' : '−') + this.amount(Math.abs(now - was));
     const t = this.sortable<FuncRow>('What changed', rows, [
       { key: 'name', title: 'Function', by: (x) => x.name, cell: (x) => this.nameCell(x.name, x.func) },
-      { key: 'before', title: 'Self before', num: true, by: (x) => x.otherSelf, cell: (x) => this.amount(x.otherSelf) },
+      { key: 'before', title: 'Self before', num: true, wide: true, by: (x) => x.otherSelf, cell: (x) => this.amount(x.otherSelf) },
       { key: 'after', title: 'Self now', num: true, by: (x) => x.self, cell: (x) => this.amount(x.self) },
       { key: 'change', title: 'Change', num: true, by: (x) => Math.abs(x.self - x.otherSelf), cell: (x) => h('span', { class: x.self >= x.otherSelf ? 'more' : 'less' }, delta(x.self, x.otherSelf)) },
       { key: 'changep', title: 'of all', num: true, by: (x) => x.self - x.otherSelf, cell: (x) => (x.self >= x.otherSelf ? '+' : '−') + percent(Math.abs(x.self - x.otherSelf) / total) },
     ]);
     fill(this.body, tools, h('p', { class: 'soft pad' }, `Before: ${this.before.label}${this.share ? ', scaled to the same sum' : ''}. Orange takes more now, blue less.`), this.flame.box, t);
+    this.flame.up = this.up;
     this.flame.set(d, 'Differential flame graph');
   }
 

@@ -14,7 +14,6 @@ export class Search {
   onChange = (_: ((func: number, name: string) => boolean) | null): void => {};
   private timer = 0;
   private set = new Set<number>();
-  private at = 0;
   private only: number | null = null;
   private seen = 0;
 
@@ -86,7 +85,6 @@ export class Search {
     const p = this.pattern();
     this.set.clear();
     this.hits = null;
-    this.at = 0;
     if (!p) {
       v.hits = null;
       v.lit = undefined;
@@ -115,9 +113,7 @@ export class Search {
     if (threads.length) parts.push(`${count(threads.length)} thread${threads.length > 1 ? 's' : ''}`);
     if (this.set.size) {
       try {
-        const args: Record<string, unknown> = { funcs: [...this.set].slice(0, 60000) };
-        if (v.range) Object.assign(args, { t0: Math.round(v.range.t0), t1: Math.round(v.range.t1) });
-        this.hits = await v.conn.ask<Hits>('hits', args);
+        this.hits = await v.conn.ask<Hits>('hits', this.args());
         parts.unshift(`${count(this.hits.count)} call${this.hits.count === 1 ? '' : 's'}, ${dur(this.hits.total)}${v.range ? ' in the range' : ''}`);
       } catch (e) {
         parts.push((e as Error).message);
@@ -130,22 +126,25 @@ export class Search {
     }
   }
 
-  // next goes to the following hit.
-  private next(dir: number): void {
+  // next goes to the following hit (-1: the one before): after the call that is
+  // selected if that is one, else from where the view begins; round at the end.
+  private async next(dir: 1 | -1): Promise<void> {
     const v = this.v;
-    const list: { thread: number; depth: number; start: number }[] = [];
-    for (const t of v.tracks) {
-      const d = v.model.data.get(t.seq);
-      d?.rows.forEach((r, depth) => {
-        for (let i = r.at(v.t0); i < r.n && r.start[i] < v.t1; i++) if (this.set.has(r.value[i]) && r.count[i] === 1) list.push({ thread: t.seq, depth, start: r.start[i] });
-      });
+    if (!this.set.size || !this.hits) return;
+    const s = v.selected;
+    const here = s && v.near(s);
+    const near = s && here && this.set.has(here.row.value[here.i]) ? s : { thread: -1, depth: -1, start: Math.round(Math.max(v.t0, v.range?.t0 ?? v.t0)) };
+    try {
+      const h = await v.conn.ask<Hits>('hits', { ...this.args(), near, ...(v.tracks.length < v.model.order.length ? { threads: v.tracks.map((t) => t.seq) } : {}) });
+      const to = dir > 0 ? h.next ?? h.first : h.prev ?? h.last;
+      if (to) this.onNext({ ...to });
+    } catch (e) {
+      this.out.textContent = (e as Error).message;
     }
-    list.sort((a, b) => a.start - b.start);
-    if (!list.length) {
-      if (this.hits?.first) this.onNext({ ...this.hits.first });
-      return;
-    }
-    this.at = (this.at + (dir > 0 ? 1 : list.length - 1)) % list.length;
-    this.onNext(list[this.at]);
+  }
+
+  private args(): Record<string, unknown> {
+    const r = this.v.range;
+    return { funcs: [...this.set].slice(0, 60000), ...(r ? { t0: Math.round(r.t0), t1: Math.round(r.t1) } : {}) };
   }
 }

@@ -44,6 +44,7 @@ export class Timeline {
   frames: number[] = []; // ms between the last frames
   arrows: Arrow[] = []; // as drawn last
   onMoved = (): void => {};
+  onFollowed = (): void => {}; // ten times a second while the newest edge is followed
   onLayout = (): void => {};
   onHover = (_: Hit | null, _x: number, _y: number): void => {};
   onSelect = (_: Hit | null): void => {};
@@ -54,6 +55,7 @@ export class Timeline {
   private dirty = true;
   private running = false;
   private lastFrame = 0;
+  private followed = 0;
   private asked = 0; // number of the view that has not come yet
   private askedAt = 0;
   private calls = el<HTMLCanvasElement>('calls');
@@ -331,6 +333,10 @@ export class Timeline {
     }
     if (this.follow && this.model.live) {
       this.stickToEdge();
+      if (now - this.followed > 100) {
+        this.followed = now;
+        this.onFollowed();
+      }
       again = true;
       this.dirty = true;
     } else if (this.follow) {

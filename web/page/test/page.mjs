@@ -177,6 +177,9 @@ test('range: flame graphs, functions, waits', async () => {
   await page.getByRole('button', { name: /Flame ▲/ }).waitFor();
   await page.getByRole('combobox', { name: 'Order' }).selectOption('sandwich');
   await page.getByText('Callers of it').waitFor();
+  const pane = await page.locator('#range-body').boundingBox();
+  const middle = await page.getByText('What it calls').boundingBox();
+  assert.ok(middle.y > pane.y && middle.y + middle.height < pane.y + pane.height, 'the function stands outside of the panel');
   await picture(page, 'sandwich');
   await page.getByRole('tab', { name: 'Functions' }).click();
   const rows = page.locator('#range tbody tr');
@@ -356,6 +359,32 @@ test('search: text, regular expression, next, hide', async () => {
   await picture(page, 'search');
   await page.keyboard.press('Enter');
   await page.locator('#side h2').filter({ hasText: 'json::' }).waitFor();
+  // Enter goes on in the order of time, Shift and Enter back; in a selected range it stays there.
+  const at = async (key, not) => {
+    await page.getByRole('searchbox', { name: /Search/ }).press(key);
+    await until(page, (w) => JSON.stringify(window.sliver.state.selected) !== w, not);
+    const w = (await state(page)).selected;
+    return [w, JSON.stringify(w)];
+  };
+  const [one, key1] = await at('Enter', JSON.stringify((await state(page)).selected));
+  const [two, key2] = await at('Enter', key1);
+  assert.ok(two.start >= one.start, 'Enter went back');
+  assert.equal((await at('Shift+Enter', key2))[1], key1);
+  const shut = page.locator('#side').getByRole('button', { name: 'Close', exact: true });
+  await shut.click();
+  await page.keyboard.press('0');
+  await settled(page);
+  await select(page, 0.5, 0.52);
+  const r = (await state(page)).range;
+  let [w, key] = await at('Enter', 'null');
+  for (let i = 0; i < 3; i++) {
+    assert.ok(w.start < r.t1 && w.start > r.t0 - 0.1e9, `a hit at ${w.start} is not in ${r.t0} to ${r.t1}`);
+    [w, key] = await at('Enter', key);
+  }
+  await page.locator('#range').getByRole('button', { name: 'Close' }).click();
+  await shut.click();
+  await page.keyboard.press('0');
+  await settled(page);
   // What matches can be hidden instead.
   const shade = () => page.evaluate(() => {
     const c = document.getElementById('calls');
@@ -495,6 +524,16 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   await li('worker-1').locator('.name').focus();
   await page.keyboard.press('Alt+ArrowUp');
   assert.deepEqual((await names()).slice(0, 2), ['worker-1', 'shopd']);
+  // A name stays in sight while its track is scrolled past.
+  const first = (await state(page)).tracks[0];
+  await page.mouse.move(40, 400);
+  await page.mouse.wheel(0, -5000);
+  await until(page, () => window.sliver.state.top === 0);
+  await page.mouse.wheel(0, first.h - 60);
+  await until(page, (h) => window.sliver.state.top > h - 80, first.h);
+  const tracks = await page.locator('#tracks').boundingBox();
+  const name = await li(first.name).locator('.name').boundingBox();
+  assert.ok(name.y >= tracks.y && name.y < tracks.y + 40, `the name is at ${name.y}, the tracks begin at ${tracks.y}`);
   await page.getByPlaceholder('Threads…').fill('net');
   await until(page, () => window.sliver.state.tracks.length === 2);
   await page.getByPlaceholder('Threads…').fill('none of them');
@@ -651,6 +690,17 @@ test('live: control', async () => {
   await picture(page, 'paused');
   await page.getByRole('button', { name: 'Resume' }).click();
   await page.getByRole('button', { name: 'Pause' }).waitFor();
+  // What was sampled is told in whole words at each width.
+  for (const width of [1400, 1000, 390]) {
+    await page.setViewportSize({ width, height: 800 });
+    const told = await page.evaluate(() => {
+      const box = document.querySelector('.facts').getBoundingClientRect();
+      const seen = [...document.querySelectorAll('.facts > *')].filter((e) => e.getBoundingClientRect().top < box.bottom - 2);
+      return { wide: box.right <= innerWidth, whole: seen.every((e) => e.getBoundingClientRect().right <= box.right + 1), text: seen.map((e) => e.innerText) };
+    });
+    assert.ok(told.wide && told.whole && told.text.length >= 2 && /threads$/.test(told.text[1]), `at ${width}: ${JSON.stringify(told)}`);
+  }
+  await page.setViewportSize({ width: 1280, height: 800 });
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
   // A control that somebody is about to use is not taken away by news from the recording.
@@ -788,6 +838,18 @@ test('phone: touch pans, pinches and selects', async () => {
   await touch('touchEnd');
   await page.locator('#range .flame canvas').first().waitFor();
   await picture(page, 'phone-range');
+  // Tables show their numbers beside the names.
+  await page.getByRole('tab', { name: 'Functions' }).click();
+  const self = await page.locator('#range tbody tr').first().locator('.num').nth(1).boundingBox();
+  assert.ok(self.x + self.width <= 390, 'the share lies outside of the screen');
+  await picture(page, 'phone-functions');
+  await page.locator('#range').getByRole('button', { name: 'Close' }).tap();
+  const n = (await state(page)).tracks.length;
+  await page.locator('#labels li').first().getByRole('button', { name: 'Hide this thread' }).tap();
+  assert.equal((await state(page)).tracks.length, n - 1);
+  await page.getByRole('button', { name: '1 hidden' }).tap();
+  await page.locator('#labels li').first().getByRole('button', { name: 'Keep on top' }).tap();
+  await page.locator('#labels li').first().getByRole('button', { name: 'No longer keep on top' }).waitFor();
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
