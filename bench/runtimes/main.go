@@ -62,7 +62,10 @@ func main() {
 
 func run(sliver, spy string, span time.Duration, rounds int, paths []string) error {
 	var programs []*program
-	here := "bench/runtimes"
+	here, err := filepath.Abs("bench/runtimes")
+	if err != nil {
+		return err
+	}
 	for _, path := range paths {
 		p := &program{name: filepath.Base(path), kind: "python", argv: []string{path, here + "/load.py"}, perf: []string{path, "-X", "perf", here + "/load.py"}}
 		v, err := exec.Command(path, "--version").Output()
@@ -132,7 +135,7 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 		argv = p.perf
 	}
 	cmd := exec.Command(argv[0], append(slices.Clone(argv[1:]), counter)...)
-	cmd.Stderr = os.Stderr
+	cmd.Stderr, cmd.Dir = os.Stderr, dir // Node 18 writes a log where it stands
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
