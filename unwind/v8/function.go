@@ -1,6 +1,7 @@
 package v8
 
 import (
+	"bytes"
 	"encoding/binary"
 	"path"
 	"strings"
@@ -19,6 +20,7 @@ type Function struct {
 	bytecode uint64    // object that it is interpreted from; 0: none
 	places   []place   // of that
 	code     []byte    // of that; nil: not read
+	table    []byte    // that places are from
 	handle   any
 }
 
@@ -185,9 +187,19 @@ func (h *heap) bytecodes(f *Function) error {
 		return err
 	}
 	if table, err := h.table(p); err == nil { // it may not be made yet
-		f.places = places(table)
+		f.table, f.places = table, places(table)
 	}
 	return nil
+}
+
+// runs reports whether the bytecode of f is still where it was. What collectors threw
+// away looks as before until its memory is used again: bytecode may lie there that is of
+// another function, while all that leads there from f is as it was.
+func (h *heap) runs(f *Function) bool {
+	now := Function{bytecode: f.bytecode}
+	h.budget -= len(f.code) + len(f.table)
+	return h.budget > 0 && h.is(f.bytecode, h.l.types.bytecode) == nil && h.bytecodes(&now) == nil &&
+		bytes.Equal(now.code, f.code) && bytes.Equal(now.table, f.table)
 }
 
 // table reads an array of bytes.

@@ -151,7 +151,7 @@ func (w *Walker) owner(array uint64) *Function {
 	if !ok {
 		return nil
 	}
-	if f, err := w.r.function(&w.h, shared); err == nil && f.bytecode == array {
+	if f, err := w.r.function(&w.h, shared); err == nil && f.bytecode == array && w.h.runs(f) {
 		return f
 	}
 	return nil
