@@ -176,7 +176,7 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 			known = k
 			in = in[:last+1] // without the error frame, and those of Python that have no place
 		} else if whole {
-			known = d.intact(d.above(in[last].CFA), s.Word)
+			known = d.intact(d.above(in[last].CFA), s.Word, s.Way == stack.WayPart)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -229,8 +229,15 @@ func (d *Differ) above(cfa uint64) (n int) {
 }
 
 // intact counts how many of the first n frames can still be there: a call whose
-// return address was overwritten has returned, and so have those that it made.
-func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
+// return address was overwritten has returned, and so have those that it made. Of
+// functions of JavaScript, which have no return address here, that is not known; asleep, a
+// thread that has not left its call is taken to be in them still.
+func (d *Differ) intact(n int, word func(uint64) (uint64, bool), asleep bool) int {
+	for i := range n {
+		if d.frames[i].Kind == stack.KindJS && !asleep {
+			return i
+		}
+	}
 	if word == nil {
 		return n
 	}

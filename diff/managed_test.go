@@ -56,6 +56,44 @@ func TestManagedIncomplete(t *testing.T) {
 	}
 }
 
+// TestJSIncomplete: below a gap nothing is claimed of functions of JavaScript that were
+// there before: others may lie in the same place.
+func TestJSIncomplete(t *testing.T) {
+	var (
+		start = stack.Frame{Func: 0x100, PC: 0x110, CFA: 0x1000}
+		js    = stack.Frame{Func: 0x8200_0000_0010, PC: 0x8200_0000_0012, CFA: 0xf00, Kind: stack.KindJS, Exact: true}
+		leaf  = stack.Frame{Func: 0x400, PC: 0x404, CFA: 0xd00, Exact: true}
+		other = stack.Frame{Func: 0x500, PC: 0x504, CFA: 0xd80, Exact: true}
+		gap   = stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
+	)
+	for _, c := range []struct {
+		way  stack.Way
+		want []stack.Kind
+	}{
+		{stack.WayStop, []stack.Kind{stack.KindNative, stack.KindError, stack.KindNative}},
+		{stack.WayPart, []stack.Kind{stack.KindNative, stack.KindJS, stack.KindError, stack.KindNative}},
+	} {
+		d := &Differ{}
+		var r Replayer
+		for i, st := range [][]stack.Frame{{leaf, js, start}, {other, gap}} {
+			x := &stack.Sample{Time: stack.Time(10 * (i + 1)), Stack: st, State: stack.StateRunning}
+			if i == 1 {
+				x.Reason, x.Way = stack.ReasonNoRule, c.way
+			}
+			for _, e := range d.Step(x, nil) {
+				r.Apply(e, nothing{})
+			}
+		}
+		var got []stack.Kind
+		for _, g := range r.Stack {
+			got = append(got, g.Word.Kind())
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%v: %v, not %v", c.way, got, c.want)
+		}
+	}
+}
+
 // nothing is a Handler that does not care.
 type nothing struct{}
 

@@ -113,6 +113,17 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 			return step{end: true}
 		case w.mayBeMade(ra, next, fp):
 			return stop(stack.ReasonUnmapped) // in memory that is newer than the maps
+		case !f.Exact && w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame:
+			// V8's code that goes from the interpreter over to baseline code keeps a
+			// value between the return address and the frame that it makes
+			// (Generate_InterpreterOnStackReplacement_ToBaseline,
+			// src/builtins/x64/builtins-x64.cc).
+			if ra, ok := w.word(fp + 16); ok && w.isCode(ra) && w.called(ra) {
+				f.CFA = fp + 24
+				w.regs[w.fp], w.regs[w.sp] = next, fp+24
+				w.known = 1<<w.fp | 1<<w.sp
+				return step{pc: ra, trust: stack.TrustFP}
+			}
 		}
 	}
 	if f.Exact {

@@ -1,0 +1,86 @@
+package session
+
+import (
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// TestFirstManaged: how long it takes from the attaching to the first sample with a
+// function of Python (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy machine the
+// quickest of some tries decides.
+func TestFirstManaged(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	type one struct {
+		tool  string
+		args  []string
+		kind  stack.Kind
+		most  time.Duration
+		short bool
+	}
+	root := testprog.Root(t)
+	var all []one
+	for _, v := range pythons {
+		all = append(all, one{v.version, []string{filepath.Join(root, "testdata", "targets", "python", "busy.py"), "recursion"}, stack.KindPython, 150 * time.Millisecond, v.always})
+	}
+	for i, v := range nodes {
+		all = append(all, one{v, []string{nodeTarget(t, "busy.js"), "recursion"}, stack.KindJS, 500 * time.Millisecond, i == 0})
+	}
+	tries := 3
+	if long() {
+		tries = 15
+	}
+	for _, x := range all {
+		t.Run(x.tool, func(t *testing.T) {
+			if !x.short && !long() {
+				t.Skip("the short form takes some versions only")
+			}
+			p := testprog.Start(t, testprog.Tool(t, x.tool), x.args...)
+			p.Ready()
+			p.Go()
+			p.Line("busy")
+			var took []time.Duration
+			for range tries {
+				begun := target.Now()
+				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
+					time.Sleep(x.most / 3)
+					await(t, "its functions", func() bool { return s.live.Space().Python() != nil || s.live.Space().V8() != nil })
+					n := s.Status().Total.Samples
+					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })
+				})
+				if first := firstOf(rec, x.kind); first > 0 {
+					took = append(took, time.Duration(first-begun))
+				}
+			}
+			slices.Sort(took)
+			if len(took) == 0 {
+				t.Fatal("no sample has one")
+			}
+			t.Logf("%v at the least, %v median, %v at most of %d", took[0], took[len(took)/2], took[len(took)-1], len(took))
+			if took[0] > x.most {
+				t.Errorf("more than %v", x.most)
+			}
+		})
+	}
+}
+
+// firstOf is the time of the first frame of a kind; 0: there is none.
+func firstOf(rec *trace.Recording, kind stack.Kind) (first stack.Time) {
+	for i := range rec.Threads {
+		for e := range rec.Events(rec.Threads[i].Seq) {
+			if k := e.Kind(); k == event.Enter || k == event.Move {
+				if event.Word(e.Payload()).Kind() == kind && (first == 0 || e.Time < first) {
+					first = e.Time
+				}
+			}
+		}
+	}
+	return first
+}
