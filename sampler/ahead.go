@@ -92,8 +92,8 @@ type ahead struct {
 
 // steadily notes how often in a row the thread's samples were had alike.
 func (th *thread) steadily(s *stack.Sample) {
-	if s.Way == th.way && s.Reason == stack.ReasonNone && s.Pause < longStop && th.state != stack.StateStopped &&
-		(s.Way == stack.WayStop || s.Way == stack.WayUnrun) {
+	if s.Way == th.way && s.Reason == stack.ReasonNone && th.state != stack.StateStopped &&
+		(s.Way == stack.WayStop && !th.slow || s.Way == stack.WayUnrun) {
 		th.steady++
 	} else {
 		th.steady = 0

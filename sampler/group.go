@@ -21,6 +21,7 @@ type group struct {
 	walker *unwind.Walker
 	view   View
 	now    *thread // that the view is of
+	queued int64   // ns of that stop for which the thread waited for a CPU
 	sample stack.Sample
 	word   func(uint64) (uint64, bool) // Sample.Word
 	rnd    *rand.Rand

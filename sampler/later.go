@@ -94,6 +94,10 @@ func (g *group) arrived(th *thread) {
 		g.giveUp(th)
 		return
 	}
+	if s := &g.sample; s.State == stack.StateRunning && g.queued > int64(stopped-v.Halted)/2 {
+		s.State = stack.StateRunnable
+		th.owed -= g.queued // the next look need not make up for it
+	}
 	g.stopped(th, c)
 	for _, at := range ticks[1:] {
 		if at < stopped {

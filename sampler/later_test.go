@@ -77,6 +77,7 @@ func (tr *queuer) Free() bool { return tr.free }
 // A thread that waits for a CPU at a tick is sampled all the same: as it was at that
 // tick, when it gets one. The group's other threads do not wait for it.
 func TestLater(t *testing.T) {
+	stops, atOnce := 0, 0 // of these, of threads that wait for a CPU and are told to run
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		const until = 3000 * ms
@@ -93,6 +94,7 @@ func TestLater(t *testing.T) {
 			states := th.at
 			th.at = func(now stack.Time) (Counters, bool, stack.State) {
 				c, running, _ := states(now)
+				c.Delay = int64(now) - c.CPU + 1000 // it runs or waits for a CPU
 				return c, running, stack.StateRunning
 			}
 			th.queued = true
@@ -108,6 +110,15 @@ func TestLater(t *testing.T) {
 					t.Fatalf("seed %d: thread %d: sample %d at %d, after one at %d", seed, th.tid, i, x.Time, last)
 				}
 				last = x.Time
+				if x.Way == stack.WayStop && x.Pause > int64(ms)+longStop {
+					t.Fatalf("seed %d: thread %d: at %v it is told to have been held for %d ns: it waited for a CPU", seed, th.tid, time.Duration(x.Time), x.Pause)
+				}
+				if _, running, _ := th.at(x.Time); x.Way == stack.WayStop && !running && x.State == stack.StateRunning {
+					atOnce++
+				}
+				if x.Way == stack.WayStop {
+					stops++
+				}
 				if x.CPU != c.CPU || x.Switches != c.Switches {
 					t.Fatalf("seed %d: thread %d: at %v (%v) it had run for %d ns, the sample says %d", seed, th.tid, time.Duration(x.Time), x.Way, c.CPU, x.CPU)
 				}
@@ -124,6 +135,9 @@ func TestLater(t *testing.T) {
 				t.Errorf("seed %d: thread %d: %+v", seed, th.tid, a)
 			}
 		}
+	}
+	if stops < 1000 || atOnce*20 > stops {
+		t.Errorf("of %d stops %d were of threads that waited for a CPU and are told to have run", stops, atOnce)
 	}
 }
 

@@ -52,6 +52,7 @@ type thread struct {
 	dozeAfter int          // of steady; 0: that of all
 	way       stack.Way
 	owed      int64  // ns of waiting for a CPU that no sample has stood for yet
+	slow      bool   // the last stop was a long time coming
 	sp        uint64 // of a blocked thread, for Waits
 	task      uint64 // as last told: payload of event.Task
 
@@ -282,7 +283,7 @@ func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *
 	if v.Call.Nr < 0 && th.started && th.stood(c, try) {
 		st = stack.StateRunnable
 	}
-	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: int64(v.Resumed - v.Asked), Way: stack.WayStop, CPU: c.CPU,
+	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: max(int64(v.Resumed-v.Asked)-g.queued, 1), Way: stack.WayStop, CPU: c.CPU,
 		Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
 	if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
 		s.State, s.Call = stack.StateBlocked, v.Call
@@ -352,7 +353,9 @@ func (g *group) stopOnce(th *thread, c *Counters) error {
 func (g *group) charge(th *thread, c *Counters) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
-	taken := pause - th.queued(pause, c)
+	g.queued = th.queued(pause, c)
+	th.slow = pause >= longStop
+	taken := pause - g.queued
 	th.pauses.Add(taken)
 	th.acc.stops.Add(1)
 	th.acc.pause.Add(taken)

@@ -221,7 +221,7 @@ type Call struct {
 type Sample struct {
 	Time     Time  // when the stack was true
 	Begin    Time  // start of the stop, WayStop only
-	Pause    int64 // ns from the request to stop to the resume; 0 without a stop
+	Pause    int64 // ns that the stop took, without those for which the thread waited for a CPU before; 0 without a stop
 	CPU      int64 // ns the thread has spent on CPUs since it began; -1: unknown
 	Delay    int64 // ns it has waited for a CPU since it began; -1: unknown
 	Switches uint64
