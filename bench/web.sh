@@ -60,7 +60,7 @@ benchmarks() { # PART PACKAGE NAMES TIMES
 	echo '```'
 }
 server() { benchmarks server ./web 'Open|View' 3x; }
-clients() { benchmarks clients ./cmd/sliver Clients 12x | tr '\t' '\n'; }
+clients() { benchmarks clients ./cmd/sliver Clients 10x | tr '\t' '\n'; }
 hours() { benchmarks hours ./web TwoHours 1x | tr '\t' '\n'; }
 
 doc=docs/performance.md
