@@ -33,7 +33,7 @@ func (n noise) Word(addr uint64) (uint64, bool) {
 
 // someLayout is one as of 17 and of 25, for memory that nobody made.
 func someLayout(major int) *layout {
-	l := &layout{major: major, block: 16, blob: 104, nmethod: 352, blobName: 8, blobSize: 16, blobComplete: 24, blobFrame: 32, blobCode: 40, blobEnd: 48,
+	l := &layout{major: major, block: 16, blockUsed: 8, blob: 104, nmethod: 352, blobName: 8, blobSize: 16, blobComplete: 24, blobFrame: 32, blobCode: 40, blobEnd: 48,
 		nmMethod: 112, nmCompileID: 120, nmLevel: 124, nmOrigPC: 128, nmEntryBCI: 132, nmPcs: 136, nmData: 144, nmMetadata: 152, nmDependencies: 156,
 		nmDeopt: 160, nmDeoptMH: 168, nmOSR: 176, pcOffset: 0, pcScope: 4, pcDesc: 16, methodConst: 8, cmConstants: 8, cmFlags: 32, cmCodeSize: 34, cmName: 36,
 		cmSig: 38, constMethod: 48, hasLines: 1, poolHolder: 24, poolLength: 60, poolSource: 56, pool: 72, klassName: 24, symbolLength: 4, symbolBody: 6,
@@ -61,7 +61,7 @@ func FuzzMemory(f *testing.F) {
 			// What the walk meets, as if it had been read.
 			for i, k := range []kind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
 				at := 0x10000 + uint64(i)<<12
-				x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i), complete: 24}
+				x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i), complete: 24, head: string(make([]byte, 9))}
 				if k == kindNmethod {
 					x.nm = &nmethod{method: 0x1000, pcs: 0x2000, pcsEnd: 0x2100, scopes: 0x3000, scopesEnd: 0x3100, meta: 0x4000, metaEnd: 0x4040, origPC: 8, deopt: at + 64}
 				}

@@ -17,7 +17,7 @@ type layout struct {
 	// segments, HeapBlock before each CodeBlob.
 	heapMemory, heapSegmap, heapLog2             uint64
 	spaceLow, spaceHigh, spaceEnd                uint64 // committed, and the end of what is reserved
-	block                                        uint64 // size of HeapBlock
+	block, blockUsed                             uint64 // size of HeapBlock, and where it says whether it is in use
 	blobName, blobSize, blobComplete, blobFrame  uint64
 	blobCode, blobEnd                            uint64 // addresses up to 21, offsets of 4 bytes in 25
 	blobMutable, blobMutableSize, blobRelocation uint64 // 25
@@ -121,7 +121,7 @@ func newLayout(s *structs, major int) (*layout, error) {
 		major:      major,
 		heapMemory: f("CodeHeap._memory"), heapSegmap: f("CodeHeap._segmap"), heapLog2: f("CodeHeap._log2_segment_size"),
 		spaceLow: f("VirtualSpace._low"), spaceHigh: f("VirtualSpace._high"), spaceEnd: f("VirtualSpace._high_boundary"),
-		block:    g.size("HeapBlock"),
+		block:    g.size("HeapBlock"), blockUsed: f("HeapBlock::Header._used"),
 		blobName: f("CodeBlob._name"), blobSize: f("CodeBlob._size"), blobFrame: f("CodeBlob._frame_size"),
 		blobComplete: f("CodeBlob._frame_complete_offset"), blob: g.size("CodeBlob"),
 		blobMutable: none, blobMutableSize: none, blobRelocation: none,
@@ -195,7 +195,7 @@ func (l *layout) check() error {
 	if l.symbolLength+2 > l.symbolBody || l.symbolBody > 32 {
 		return &VersionError{fmt.Sprint(l.major), fmt.Sprintf("a Symbol's length at %d, its text at %d", l.symbolLength, l.symbolBody)}
 	}
-	if l.block == 0 || l.block > 64 || l.pcDesc < 12 || l.pcDesc > 64 {
+	if l.block == 0 || l.block > 64 || l.blockUsed >= l.block || l.pcDesc < 12 || l.pcDesc > 64 {
 		return &VersionError{fmt.Sprint(l.major), fmt.Sprintf("HeapBlock of %d bytes, PcDesc of %d", l.block, l.pcDesc)}
 	}
 	return nil

@@ -75,7 +75,7 @@ func (r *Runtime) freshMethod(addr uint64) (*method, error) {
 		head, sym := make([]byte, r.l.constMethod), make([]byte, len(m.sym))
 		if read(r.mem, ref[:], m.addr+r.l.methodConst) != nil || read(r.mem, head, m.constMethod) != nil ||
 			read(r.mem, sym, m.key+r.l.symbolLength) != nil || !m.same(ref[:], head, sym) {
-			r.forget(0, addr)
+			r.forgetMethod(addr)
 		}
 	}
 	return r.methodAt(addr)

@@ -1,7 +1,6 @@
 package jvm
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -231,7 +230,7 @@ func kindOf(name string) kind {
 	return kindOther
 }
 
-// blob is a piece of the code cache as it was when it was read; immutable.
+// blob is a piece of the code cache as it was when it was read; immutable but for gone.
 type blob struct {
 	addr      uint64
 	name      string
@@ -243,6 +242,9 @@ type blob struct {
 	compileID uint32
 	fn        uint64 // its place in the table, where it is no method: for frames of its own
 	nm        *nmethod
+	head      string // of its block: how long that is, and that it is in use
+
+	gone atomic.Bool // it was seen not to be there any more
 
 	continuation bool // stubs that bring frames of virtual threads from the heap, and there
 }
@@ -321,15 +323,20 @@ const maxBlob = 64 << 20
 func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 	l := r.l
 	var buf [maxStruct/8 + room]byte
-	head := buf[:min(max(l.blob, l.nmethod)+room, uint64(len(buf)))]
-	if err := read(r.mem, head, addr); err != nil {
+	size := min(l.block+max(l.blob, l.nmethod)+room, uint64(len(buf)))
+	if err := read(r.mem, buf[:size], addr-l.block); err != nil {
 		// A small blob at the end of what is mapped.
-		head = buf[:l.blob+room]
-		if err := read(r.mem, head[:l.blob], addr); err != nil {
+		size = l.block + l.blob
+		if err := read(r.mem, buf[:size], addr-l.block); err != nil {
 			return nil, fmt.Errorf("code blob: %w", err)
 		}
+		size += room
 	}
-	b := &blob{addr: addr, namePtr: u64(head, l.blobName)}
+	head := buf[l.block:size]
+	b := &blob{addr: addr, namePtr: u64(head, l.blobName), head: string(buf[:l.blockUsed+1])}
+	if buf[l.blockUsed] == 0 {
+		return nil, fmt.Errorf("code blob at %#x: %w any more", addr, errNoBlob)
+	}
 	var err error
 	if b.name, err = r.nameOf(b.namePtr); err != nil {
 		return nil, fmt.Errorf("code blob at %#x: name: %w", addr, err)
@@ -337,7 +344,7 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 	b.kind = kindOf(b.name)
 	// "(continuation stubs)" in 21, "(continuationstubs)" in 25.
 	b.continuation = b.kind == kindStub && strings.Contains(b.name, "ontinuation")
-	size := uint64(u32(head, l.blobSize))
+	size = uint64(u32(head, l.blobSize))
 	if l.major >= 23 {
 		b.code, b.end = addr+uint64(u32(head, l.blobCode)), addr+uint64(u32(head, l.blobEnd))
 		if c := int16(u16(head, l.blobComplete)); c > 0 {
@@ -388,13 +395,4 @@ func (r *Runtime) nameOf(addr uint64) (string, error) {
 	}
 	r.names[addr] = name
 	return name, nil
-}
-
-// same reports whether the blob's memory is still that of b; head holds what identify
-// asks for.
-func (b *blob) same(head []byte) bool {
-	if b.nm != nil {
-		return binary.LittleEndian.Uint32(head) == b.compileID
-	}
-	return binary.LittleEndian.Uint64(head) == b.namePtr
 }

@@ -54,8 +54,9 @@ type State struct {
 	// stands for them.
 	Heap bool
 
-	used  []use
-	chain []scope
+	used   []use
+	chain  []scope
+	places map[uint64]*place // by address, twice, and whether that is exact
 }
 
 // use is a blob or a method that a walk took for granted.
@@ -99,15 +100,12 @@ func (s *State) restore(r int, addr uint64) bool {
 // is no method's (a stub) is of KindNative, and has its place in the table too. Where it
 // fails, s is as it was, and what is known of the frame is appended all the same.
 func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason) {
-	at := s.PC
-	if !s.Exact {
-		at-- // inside the call
-	}
-	b, err := r.find(at)
+	p, err := s.placeOf(r, s.PC, s.Exact)
 	if err != nil {
 		return append(out, stack.Frame{PC: s.PC, Exact: s.Exact}), stack.ReasonNoRule
 	}
-	s.used = append(s.used, use{b: b})
+	b := p.b
+	s.uses(b)
 	if s.PC == r.callReturn && !s.Exact {
 		return r.callStub(s, b, out)
 	}
@@ -115,9 +113,9 @@ func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason
 	case kindInterpreter:
 		return r.interpreted(s, b, out)
 	case kindNmethod, kindNative:
-		return r.compiled(s, b, out)
+		return r.compiled(s, p, out)
 	}
-	return r.stub(s, b, out)
+	return r.stub(s, p, out)
 }
 
 // callStub walks from Java to the function of the virtual machine that called it.
@@ -254,16 +252,16 @@ func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 			return out, false
 		}
 		ra, up = v, u
-	case top == fp && r.returns(second): // it was pushed
+	case top == fp && r.returns(s, second): // it was pushed
 		ra = second
-	case r.returns(top):
+	case r.returns(s, top):
 		ra = top
-	case r.returns(s.R[rax]): // the return address was popped to make room for locals
+	case r.returns(s, s.R[rax]): // the return address was popped to make room for locals
 		ra = s.R[rax]
 	default:
 		return out, false
 	}
-	if !r.returns(ra) {
+	if !r.returns(s, ra) {
 		return out, false
 	}
 	m, err := r.methodAt(s.R[rbx])
@@ -279,7 +277,7 @@ func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 // leave walks over the end of an interpreted method: its frame is gone, the return
 // address is in r13, and the caller's stack pointer in rbx.
 func (s *State) leave(r *Runtime) bool {
-	if !s.has(r13) || !r.returns(s.R[r13]) {
+	if !s.has(r13) || !r.returns(s, s.R[r13]) {
 		return false
 	}
 	sp := s.R[rsp]
@@ -291,49 +289,57 @@ func (s *State) leave(r *Runtime) bool {
 }
 
 // returns reports whether addr is the return address of a call in the code cache.
-func (r *Runtime) returns(addr uint64) bool {
+func (r *Runtime) returns(s *State, addr uint64) bool {
 	if !r.Covers(addr) {
 		return false
 	}
 	if addr == r.callReturn {
 		return true
 	}
-	b, err := r.find(addr - 1)
-	if err != nil || addr-1 < b.code {
+	p, err := s.placeOf(r, addr, false)
+	if err != nil || addr-1 < p.b.code {
 		return false
 	}
-	if b.kind == kindInterpreter {
-		return true // it is returned to where it never called from
+	if p.known&knownCall == 0 {
+		var code [8]byte
+		p.call = p.b.kind == kindInterpreter || // it is returned to where it never called from
+			read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
+		p.known |= knownCall
 	}
-	var code [8]byte
-	return read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
+	if p.call {
+		s.uses(p.b)
+	}
+	return p.call
 }
 
 // runs reports whether there is code of the code cache at addr.
-func (r *Runtime) runs(addr uint64) bool {
-	b, err := r.find(addr)
-	return err == nil && addr >= b.code
+func (r *Runtime) runs(s *State, addr uint64) bool {
+	p, err := s.placeOf(r, addr, true)
+	return err == nil && addr >= p.b.code
 }
 
 // compiled walks over a frame of a compiled method, or of a native one's wrapper.
-func (r *Runtime) compiled(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	sp := s.R[rsp]
 	pc, exact := s.PC, s.Exact
+	b := p.b
 	depth := max(b.frame, 8) - 8 // of the return address; what links method handles has no frame
 	n := b.nm
 	if !exact && n.deopt != 0 && (pc == n.deopt || pc == n.deoptMH) && n.origPC != 0 {
 		if v, ok := s.word(sp + n.origPC); ok && v > b.code && v <= b.end {
-			pc = v
+			if q, err := s.placeOf(r, v, false); err == nil && q.b == b {
+				p, pc = q, v
+			}
 		}
 	}
 	if exact {
-		depth = r.entered(s, b, depth)
+		depth = r.entered(s, p, depth)
 	} else {
-		sp += r.arguments(pc)
+		sp += r.arguments(p, pc)
 	}
-	r.scopes(s, b, pc, exact)
+	r.active(s, p, pc, exact)
 	cfa := sp + depth + 8
-	out = r.calls(s, b, cfa, out)
+	out = p.frames(cfa, out)
 	ra, ok := s.word(cfa - 8)
 	if !ok {
 		return out, stack.ReasonMemory
@@ -349,30 +355,31 @@ func (r *Runtime) compiled(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 
 // arguments is how much was pushed for the call that returns to pc, in bytes, by what is
 // taken back there: C1's code does that for a test of types.
-func (r *Runtime) arguments(pc uint64) (n uint64) {
+func (r *Runtime) arguments(p *place, pc uint64) uint64 {
 	var code [4]byte
-	if read(r.mem, code[:], pc) != nil {
-		return 0
+	if p.known&knownArguments != 0 || read(r.mem, code[:], pc) != nil {
+		return p.arguments
 	}
 	const pop, popRBP = 0x58, 0x5d // with the register in the lowest three bits
 	for _, c := range code {
 		if c&^7 != pop || c == popRBP {
 			break
 		}
-		n += 8
+		p.arguments += 8
 	}
-	return n
+	p.known |= knownArguments
+	return p.arguments
 }
 
 // entered tells how far above the stack pointer the return address is, where code of a
 // compiled method was interrupted; whole is that of a frame that is made.
-func (r *Runtime) entered(s *State, b *blob, whole uint64) uint64 {
+func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 	sp := s.R[rsp]
 	returns := func(depth uint64) bool {
 		v, ok := s.Words.Word(sp + depth)
-		return !ok || r.returns(v) // where the copy ends nothing speaks against it
+		return !ok || r.returns(s, v) // where the copy ends nothing speaks against it
 	}
-	d, ok := r.leafDepth(b, s.PC)
+	d, ok := p.depthBy(r.leafDepth, s.PC)
 	if ok && returns(d) {
 		return d
 	}
@@ -428,13 +435,16 @@ func (r *Runtime) stubDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	return 0, false
 }
 
-// scopes finds the calls that are active at pc, for calls: exactly at a return address;
+// active finds the calls that are active at a place: exactly at a return address;
 // else, at most places, the next ones that the tables know.
-func (r *Runtime) scopes(s *State, b *blob, pc uint64, exact bool) {
-	n := b.nm
+func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
+	if p.known&knownCalls != 0 {
+		return
+	}
+	n := p.b.nm
 	s.chain = s.chain[:0]
 	if n.load(r) == nil {
-		at, same, ok := n.at(int32(pc - b.code))
+		at, same, ok := n.at(int32(pc - p.b.code))
 		if ok && (exact || same) {
 			s.chain = n.chain(at, r.l.major < 20, s.chain)
 		}
@@ -442,24 +452,19 @@ func (r *Runtime) scopes(s *State, b *blob, pc uint64, exact bool) {
 	if len(s.chain) == 0 {
 		s.chain = append(s.chain, scope{n.method, 0})
 	}
-}
-
-// calls appends the frames of what scopes found.
-func (r *Runtime) calls(s *State, b *blob, cfa uint64, out []stack.Frame) []stack.Frame {
+	p.calls, p.known = p.calls[:0], p.known|knownCalls
 	for i, x := range s.chain {
-		order := len(s.chain) - 1 - i
-		m, err := b.nm.resolve(r, x.method)
-		if err != nil {
-			out = append(out, stack.Frame{Func: b.code, PC: uint64(stack.ReasonMemory), CFA: cfa, Kind: stack.KindError, Order: uint8(min(order, 255))})
-			continue
+		c := active{bci: x.bci, order: len(s.chain) - 1 - i}
+		if c.m, _ = n.resolve(r, x.method); c.m == nil {
+			p.known &^= knownCalls // perhaps the next time
 		}
-		out = append(out, java(m, x.bci, cfa, order))
+		p.calls = append(p.calls, c)
 	}
-	return out
 }
 
 // stub walks over code that is no method's.
-func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+	b := p.b
 	sp, fp := s.R[rsp], s.R[rbp]
 	if s.Exact && b.kind == kindStub && s.PC-(r.callReturn-stubBefore) < stubBefore+stubAfter {
 		return r.callStub(s, b, out)
@@ -473,7 +478,7 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 	}
 	ret := func(at uint64) (uint64, bool) {
 		v, ok := s.Words.Word(at)
-		return v, ok && r.returns(v)
+		return v, ok && r.returns(s, v)
 	}
 	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
 		// Java returns to the stubs of continuations where its callers were left in the
@@ -492,8 +497,8 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 		return out, stack.ReasonNone
 	}
 	if s.Exact {
-		if d, ok := r.stubDepth(b, s.PC); ok {
-			if ra, ok := s.Words.Word(sp + d); ok && (!r.Covers(ra) || r.returns(ra)) {
+		if d, ok := p.depthBy(r.stubDepth, s.PC); ok {
+			if ra, ok := s.Words.Word(sp + d); ok && (!r.Covers(ra) || r.returns(s, ra)) {
 				if up, ok := s.Words.Word(sp + d - 8); ok && d >= 8 {
 					s.R[rbp] = up
 				}
@@ -501,7 +506,7 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 			}
 		}
 	}
-	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s.R[rax]) {
+	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s, s.R[rax]) {
 		// It has popped the return address to move arguments; the caller's stack
 		// pointer is in r13 where that is to be another.
 		cfa := sp
@@ -513,7 +518,7 @@ func (r *Runtime) stub(s *State, b *blob, out []stack.Frame) ([]stack.Frame, sta
 	if b.frame >= 16 {
 		ra, ok := s.Words.Word(sp + b.frame - 8)
 		// That of a safepoint or a deoptimization is where it happened, not a call.
-		if ok && (r.returns(ra) || !s.Exact && r.runs(ra)) {
+		if ok && (r.returns(s, ra) || !s.Exact && r.runs(s, ra)) {
 			s.restore(rbp, sp+b.frame-16)
 			return done(sp+b.frame, ra, stack.TrustTable)
 		}

@@ -6,20 +6,23 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Spans appends what Still wants to see of what the walk used.
+// Spans appends what Still wants to see of what the walk used. Of a method's blob and
+// of another's it is the head of its block with the beginning of the blob.
 func (r *Runtime) Spans(s *State, out []stack.Span) []stack.Span {
 	l := r.l
 	for i := range s.used {
-		switch u := &s.used[i]; {
-		case u.b != nil && u.b.nm != nil:
-			out = append(out, stack.Span{Addr: u.b.addr + l.nmCompileID, Len: 4})
-		case u.b != nil:
-			out = append(out, stack.Span{Addr: u.b.addr + l.blobName, Len: 8})
-		default:
-			out = append(out, stack.Span{Addr: u.m.addr + l.methodConst, Len: 8},
-				stack.Span{Addr: u.m.constMethod, Len: int(l.constMethod)},
-				stack.Span{Addr: u.m.key + l.symbolLength, Len: len(u.m.sym)})
+		u := &s.used[i]
+		if u.b != nil {
+			n := l.blobName + 8
+			if u.b.nm != nil {
+				n = l.nmCompileID + 4
+			}
+			out = append(out, stack.Span{Addr: u.b.addr - l.block, Len: int(l.block + n)})
+			continue
 		}
+		out = append(out, stack.Span{Addr: u.m.addr + l.methodConst, Len: 8},
+			stack.Span{Addr: u.m.constMethod, Len: int(l.constMethod)},
+			stack.Span{Addr: u.m.key + l.symbolLength, Len: len(u.m.sym)})
 	}
 	return out
 }
@@ -32,9 +35,9 @@ func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 	for k := range s.used {
 		u := &s.used[k]
 		if u.b != nil {
-			if head := mem(i); head == nil || !u.b.same(head) {
+			if head := mem(i); head == nil || !u.b.same(r.l, head) {
 				all = false
-				r.forget(u.b.addr, 0)
+				r.forgetBlob(u.b)
 			}
 			i++
 			continue
@@ -42,19 +45,44 @@ func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 		ref, head, sym := mem(i), mem(i+1), mem(i+2)
 		if ref == nil || head == nil || sym == nil || !u.m.same(ref, head, sym) {
 			all = false
-			r.forget(0, u.m.addr)
+			r.forgetMethod(u.m.addr)
 		}
 		i += 3
 	}
 	return all
 }
 
-// forget drops a blob or a method.
-func (r *Runtime) forget(b, m uint64) {
+// same reports whether the blob's memory is still that of b; head is that of its block,
+// with the beginning of the blob.
+func (b *blob) same(l *layout, head []byte) bool {
+	if string(head[:len(b.head)]) != b.head {
+		return false // it was given back, or is a part of what it was
+	}
+	head = head[l.block:]
+	if b.nm != nil {
+		return u32(head, l.nmCompileID) == b.compileID
+	}
+	return u64(head, l.blobName) == b.namePtr
+}
+
+// stays reports whether a blob is there as long as the virtual machine.
+func (b *blob) stays() bool {
+	return b.kind == kindInterpreter || b.kind == kindStub || b.kind == kindVtable
+}
+
+// forgetBlob drops a blob, and what walkers keep of its places.
+func (r *Runtime) forgetBlob(b *blob) {
+	b.gone.Store(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.blobs, b)
-	delete(r.methods, m)
+	delete(r.blobs, b.addr)
+}
+
+// forgetMethod drops the method at addr.
+func (r *Runtime) forgetMethod(addr uint64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.methods, addr)
 }
 
 // Dedup has each blob and method of the walk once among what it used: a recursion
