@@ -230,11 +230,11 @@ func (d *Differ) above(cfa uint64) (n int) {
 
 // intact counts how many of the first n frames can still be there: a call whose
 // return address was overwritten has returned, and so have those that it made. Of
-// functions of JavaScript, which have no return address here, that is not known; asleep, a
+// functions of JavaScript and Java, which have no return address here, that is not known; asleep, a
 // thread that has not left its call is taken to be in them still.
 func (d *Differ) intact(n int, word func(uint64) (uint64, bool), asleep bool) int {
 	for i := range n {
-		if d.frames[i].Kind == stack.KindJS && !asleep {
+		if k := d.frames[i].Kind; (k == stack.KindJS || k == stack.KindJava) && !asleep {
 			return i
 		}
 	}

@@ -15,20 +15,29 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// freshLog holds what a timeline says of functions that exec made against the
-// program's own account.
+// freshLog holds what a timeline says of functions that a program makes as it runs
+// against the program's own account.
 type freshLog struct {
-	n       *trace.Names
+	n *trace.Names
+	// key is the name under which the program tells of a function; "": it is none of these;
+	// nil: freshFunction.
+	key func(name string) string
+	// right reports whether a function of that name, at a line, is what the program made;
+	// nil: freshPlace.
+	right func(key string, f *trace.Func, line int) bool
+
 	ran     map[string][2]stack.Time
 	at      stack.Time // last sample so far
 	open    []freshSlice
 	samples int // slices of such functions
 	wrong   []string
-	lost    int // error frames
+	lost    int      // error frames
+	last    []string // the stack when a function was entered last, outermost first
 }
 
 type freshSlice struct {
-	name  string
+	name  string // key; "": another function
+	full  string
 	first stack.Time
 }
 
@@ -39,33 +48,39 @@ func (l *freshLog) fault(format string, args ...any) {
 }
 
 func (l *freshLog) Begin(t stack.Time, depth int, s *trace.Slice) {
+	key, right := l.key, l.right
+	if key == nil {
+		key, right = freshFunction, freshPlace
+	}
 	f := l.n.Func(&s.Frame)
 	l.open = l.open[:depth]
-	x := freshSlice{first: t}
+	x := freshSlice{full: f.Name, first: t}
 	if s.Loc.Word.Kind() == stack.KindError {
 		l.lost++
 	}
-	if strings.HasPrefix(f.Name, "fresh_") && !strings.Contains(f.Name, "<") {
+	if name := key(f.Name); name != "" {
 		l.samples++
-		x.name = f.Name
-		ran, ok := l.ran[f.Name]
-		var thread, n int
-		fmt.Sscanf(f.Name, "fresh_%d_%d", &thread, &n)
+		x.name = name
+		ran, ok := l.ran[name]
 		switch {
 		case !ok:
 			l.fault("%s never ran", f.Name)
 		case t < ran[0] || t > ran[1]:
 			l.fault("%s is seen at %d, and ran %d…%d", f.Name, t, ran[0], ran[1])
-		case f.File != "<"+f.Name+">" || f.StartLine != 1+n%50000 || s.Frame.Line != 0 && (s.Frame.Line < f.StartLine || s.Frame.Line > f.StartLine+4):
+		case !right(name, f, s.Frame.Line):
 			l.fault("%s is in %s, from line %d on, at %d", f.Name, f.File, f.StartLine, s.Frame.Line)
 		}
 	}
 	l.open = append(l.open, x)
+	l.last = l.last[:0]
+	for i := range l.open {
+		l.last = append(l.last, l.open[i].full)
+	}
 }
 
 func (l *freshLog) End(_ stack.Time, depth int, _ *trace.Slice) {
 	if x := l.open[depth]; x.name != "" && l.at >= x.first && l.at > l.ran[x.name][1] {
-		l.fault("%s is still seen at %d, and ran %d…%d", x.name, l.at, l.ran[x.name][0], l.ran[x.name][1])
+		l.fault("%s is still seen at %d, and ran %d…%d: %s", x.name, l.at, l.ran[x.name][0], l.ran[x.name][1], strings.Join(l.last, " > "))
 	}
 	l.open = l.open[:depth]
 }
@@ -74,6 +89,20 @@ func (l *freshLog) Other(e event.Event) {
 	if e.Kind() == event.Seen {
 		l.at = max(l.at, e.Time)
 	}
+}
+
+// freshFunction is one that a program of Python or Node made: fresh_THREAD_N.
+func freshFunction(name string) string {
+	if !strings.HasPrefix(name, "fresh_") || strings.Contains(name, "<") {
+		return ""
+	}
+	return name
+}
+
+func freshPlace(key string, f *trace.Func, line int) bool {
+	var thread, n int
+	fmt.Sscanf(key, "fresh_%d_%d", &thread, &n)
+	return f.File == "<"+key+">" && f.StartLine == 1+n%50000 && (line == 0 || line >= f.StartLine && line <= f.StartLine+4)
 }
 
 // TestPythonFresh: functions that take each other's places in memory have their

@@ -121,7 +121,7 @@ func newLayout(s *structs, major int) (*layout, error) {
 		major:      major,
 		heapMemory: f("CodeHeap._memory"), heapSegmap: f("CodeHeap._segmap"), heapLog2: f("CodeHeap._log2_segment_size"),
 		spaceLow: f("VirtualSpace._low"), spaceHigh: f("VirtualSpace._high"), spaceEnd: f("VirtualSpace._high_boundary"),
-		block:    g.size("HeapBlock"), blockUsed: f("HeapBlock::Header._used"),
+		block: g.size("HeapBlock"), blockUsed: f("HeapBlock::Header._used"),
 		blobName: f("CodeBlob._name"), blobSize: f("CodeBlob._size"), blobFrame: f("CodeBlob._frame_size"),
 		blobComplete: f("CodeBlob._frame_complete_offset"), blob: g.size("CodeBlob"),
 		blobMutable: none, blobMutableSize: none, blobRelocation: none,

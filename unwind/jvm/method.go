@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
@@ -28,9 +29,13 @@ type method struct {
 	name, file        string
 	fn, fnSize        uint64 // its place in the table
 
-	head []byte // of its ConstMethod, by which it is told from another at the same place
-	key  uint64 // address of its class's name
-	sym  []byte // that name's head: hash, length, the first letters
+	// By these it is told from another at the same place. Of classes that are made alike
+	// all may lie where another's lay before: only their names differ.
+	head   []byte // of its ConstMethod
+	pool   uint64 // address of its constants, which that leads to
+	holder uint64 // of its class, which those lead to
+	key    uint64 // of that one's name
+	sym    []byte // that name's head: hash, length, the first letters
 }
 
 // place is the address in the table of the bytecode at bci.
@@ -71,10 +76,14 @@ func (r *Runtime) freshMethod(addr uint64) (*method, error) {
 	m := r.methods[addr]
 	r.mu.Unlock()
 	if m != nil {
-		var ref [8]byte
-		head, sym := make([]byte, r.l.constMethod), make([]byte, len(m.sym))
-		if read(r.mem, ref[:], m.addr+r.l.methodConst) != nil || read(r.mem, head, m.constMethod) != nil ||
-			read(r.mem, sym, m.key+r.l.symbolLength) != nil || !m.same(ref[:], head, sym) {
+		parts := m.parts(r.l, nil)
+		if !m.same(func(i int) []byte {
+			b := make([]byte, parts[i].Len)
+			if read(r.mem, b, parts[i].Addr) != nil {
+				return nil
+			}
+			return b
+		}) {
 			r.forgetMethod(addr)
 		}
 	}
@@ -103,6 +112,7 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	}
 	m.code, m.size = m.constMethod+l.constMethod, uint64(u16(m.head, l.cmCodeSize))
 	cp := u64(m.head, l.cmConstants)
+	m.pool = cp
 	pool := make([]byte, l.pool+room)
 	if err := read(r.mem, pool[:l.pool], cp); err != nil {
 		return nil, fmt.Errorf("constants: %w", err)
@@ -118,7 +128,8 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 		}
 		return r.symbol(p &^ 1)
 	}
-	if m.key, err = word(r.mem, u64(pool, l.poolHolder)+l.klassName); err != nil {
+	m.holder = u64(pool, l.poolHolder)
+	if m.key, err = word(r.mem, m.holder+l.klassName); err != nil {
 		return nil, fmt.Errorf("class: %w", err)
 	}
 	class, err := r.symbol(m.key)
@@ -269,8 +280,40 @@ func sortRuns(list []lineRun) []lineRun {
 	return out
 }
 
-// same reports whether the memory is still that of m: the address of its ConstMethod,
-// its head, the address of its class's name, and that name's.
-func (m *method) same(ref, head, sym []byte) bool {
-	return u64(ref, 0) == m.constMethod && bytes.Equal(head, m.head[:len(m.head)-room]) && bytes.Equal(sym, m.sym)
+// methodParts is how many parts of memory tell a method.
+const methodParts = 5
+
+// parts appends where they are.
+func (m *method) parts(l *layout, out []stack.Span) []stack.Span {
+	return append(out, stack.Span{Addr: m.addr + l.methodConst, Len: 8},
+		stack.Span{Addr: m.constMethod, Len: int(l.constMethod)},
+		stack.Span{Addr: m.pool + l.poolHolder, Len: 8},
+		stack.Span{Addr: m.holder + l.klassName, Len: 8},
+		stack.Span{Addr: m.key + l.symbolLength, Len: len(m.sym)})
+}
+
+// same reports whether they are still those of m; mem reads the i-th, nil if it could
+// not be read.
+func (m *method) same(mem func(i int) []byte) bool {
+	for i := range methodParts {
+		b := mem(i)
+		if b == nil {
+			return false
+		}
+		switch i {
+		case 1:
+			if !bytes.Equal(b, m.head[:len(m.head)-room]) {
+				return false
+			}
+		case 4:
+			if !bytes.Equal(b, m.sym) {
+				return false
+			}
+		default:
+			if u64(b, 0) != [...]uint64{m.constMethod, 0, m.holder, m.key}[i] {
+				return false
+			}
+		}
+	}
+	return true
 }

@@ -20,9 +20,7 @@ func (r *Runtime) Spans(s *State, out []stack.Span) []stack.Span {
 			out = append(out, stack.Span{Addr: u.b.addr - l.block, Len: int(l.block + n)})
 			continue
 		}
-		out = append(out, stack.Span{Addr: u.m.addr + l.methodConst, Len: 8},
-			stack.Span{Addr: u.m.constMethod, Len: int(l.constMethod)},
-			stack.Span{Addr: u.m.key + l.symbolLength, Len: len(u.m.sym)})
+		out = u.m.parts(l, out)
 	}
 	return out
 }
@@ -42,12 +40,12 @@ func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 			i++
 			continue
 		}
-		ref, head, sym := mem(i), mem(i+1), mem(i+2)
-		if ref == nil || head == nil || sym == nil || !u.m.same(ref, head, sym) {
+		at := i
+		if !u.m.same(func(k int) []byte { return mem(at + k) }) {
 			all = false
 			r.forgetMethod(u.m.addr)
 		}
-		i += 3
+		i += methodParts
 	}
 	return all
 }
