@@ -13,6 +13,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 // asyncTurn is a time in which a thread surely ran a task, if the thread ran.
@@ -21,6 +22,7 @@ type asyncTurn struct {
 	name     string // of the task, and of its function
 }
 
+// asyncTurns reads the log of a program that runs tasks in turn.
 func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
 	t.Helper()
 	f, err := os.Open(path)
@@ -75,39 +77,7 @@ func TestAsyncTruth(t *testing.T) {
 			for i := range tasks.List {
 				names[tasks.List[i].ID] = tasks.List[i].Func
 			}
-			looks, none, wrong, seen := 0, 0, 0, map[string]bool{}
-			for i := range rec.Threads {
-				th := &rec.Threads[i]
-				ts := turns[th.TID]
-				var now stack.Task
-				for e := range rec.Events(th.Seq) {
-					switch e.Kind() {
-					case event.Task:
-						now = event.TaskFields(e.Payload())
-					case event.Seen:
-						k, _ := slices.BinarySearchFunc(ts, e.Time, func(x asyncTurn, at stack.Time) int {
-							if x.to <= at {
-								return -1
-							}
-							return 1
-						})
-						if k == len(ts) || e.Time <= ts[k].from {
-							continue
-						}
-						looks++
-						switch is := names[now.ID]; {
-						case now.ID == 0:
-							none++
-						case is != ts[k].name:
-							if wrong++; wrong < 10 {
-								t.Errorf("TID %d at %d runs %q, and not %q", th.TID, e.Time, ts[k].name, is)
-							}
-						default:
-							seen[is] = true
-						}
-					}
-				}
-			}
+			looks, none, wrong, seen := judgeTurns(t, rec, turns, names)
 			t.Logf("%d looks at threads that ran a known task, %d wrong, %d could not tell; %d tasks of %d", looks, wrong, none, len(seen), len(names))
 			// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
 			if looks < 100 || none*20 > looks || v == "python3.14" && none*100 > looks || len(seen) < 20 {
@@ -118,4 +88,45 @@ func TestAsyncTruth(t *testing.T) {
 			}
 		})
 	}
+}
+
+// judgeTurns holds which task threads ran by a recording against the program's log:
+// looks at a thread that ran a known task, those of which it could not be told, those in
+// which it was another one, and which tasks were told rightly.
+func judgeTurns(t *testing.T, rec *trace.Recording, turns map[stack.TID][]asyncTurn, names map[uint64]string) (looks, none, wrong int, seen map[string]bool) {
+	t.Helper()
+	seen = map[string]bool{}
+	for i := range rec.Threads {
+		th := &rec.Threads[i]
+		ts := turns[th.TID]
+		var now stack.Task
+		for e := range rec.Events(th.Seq) {
+			switch e.Kind() {
+			case event.Task:
+				now = event.TaskFields(e.Payload())
+			case event.Seen:
+				k, _ := slices.BinarySearchFunc(ts, e.Time, func(x asyncTurn, at stack.Time) int {
+					if x.to <= at {
+						return -1
+					}
+					return 1
+				})
+				if k == len(ts) || e.Time <= ts[k].from {
+					continue
+				}
+				looks++
+				switch is := names[now.ID]; {
+				case now.ID == 0:
+					none++
+				case is != ts[k].name:
+					if wrong++; wrong < 10 {
+						t.Errorf("TID %d at %d runs %q, and not %q", th.TID, e.Time, ts[k].name, is)
+					}
+				default:
+					seen[is] = true
+				}
+			}
+		}
+	}
+	return looks, none, wrong, seen
 }

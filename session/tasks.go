@@ -19,7 +19,7 @@ type tasks struct {
 }
 
 // ErrNoTasks says that the program has no runtime whose tasks can be looked at.
-var ErrNoTasks = errors.New("the program has no goroutines, and ran no task of asyncio")
+var ErrNoTasks = errors.New("the program has no goroutines, and ran no task of asyncio and no virtual thread of Java")
 
 // look takes in all tasks as they are now. It stops nobody.
 func (x *tasks) look() error {
@@ -27,7 +27,7 @@ func (x *tasks) look() error {
 	defer x.mu.Unlock()
 	r := x.t.Routines()
 	if r == nil {
-		if all := x.t.AsyncTasks(); all != nil {
+		if all := x.t.MetTasks(); all != nil {
 			x.note(all)
 			return nil
 		}

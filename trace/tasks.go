@@ -13,7 +13,7 @@ import (
 type Tasks struct {
 	At   stack.Time `json:"at"`
 	Took int64      `json:"took_ns"` // the look; nobody was stopped for it
-	What string     `json:"what"`    // "goroutine", "asyncio"
+	What string     `json:"what"`    // "goroutine", "asyncio", "virtual thread"
 	// Reasons are the runtime's words for what a task waits for, by the number
 	// that Task and Parked events have. The first one is for "not known".
 	Reasons []string `json:"reasons,omitempty"`

@@ -17,6 +17,7 @@ type hotspot struct {
 
 	mu      sync.Mutex
 	threads map[stack.TID]uint64
+	virtual map[uint64]string // virtual threads that walks met, by number
 }
 
 // javaThread is what is known of one thread's Java.
@@ -25,6 +26,8 @@ type javaThread struct {
 	thread uint64 // its JavaThread; 0: not found
 	tried  int    // Plans without one
 	gap    bool   // see Thread.Gaps
+
+	carrier carrier
 }
 
 // javaWalk is what a Walker needs for frames of Java.
@@ -147,6 +150,7 @@ func (h *hotspot) span(th *Thread, out []rule.Span) []rule.Span {
 		if addr, n := h.rt.AnchorSpan(j.thread); n > 0 {
 			out = append(out, rule.Span{Addr: addr, Len: n})
 		}
+		out = j.carrier.spans(h.rt, j.thread, out)
 	}
 	return out
 }

@@ -120,6 +120,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	}
 	th.wiser = false
 	w.learn(th, reason)
+	w.lookVirtual(th)
 	w.end = 0
 	if w.golang != nil {
 		w.settle(th)

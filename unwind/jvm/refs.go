@@ -5,6 +5,9 @@ import (
 	"fmt"
 )
 
+// errMoved says that an object may be elsewhere by now.
+var errMoved = errors.New("it was moved meanwhile")
+
 // collector is what has to be known of the garbage collector, to tell references that
 // can be followed from those that cannot.
 type collector struct {
