@@ -378,6 +378,7 @@ func (g *group) failed(th *thread, err error) {
 		g.miss(th, g.tracer.Now(), 1)
 		return
 	case errors.Is(err, ErrLater) && g.late != nil:
+		th.lates++
 		th.expectLater(g.tracer.Now())
 		th.blocked = false
 		return

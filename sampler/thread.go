@@ -46,6 +46,7 @@ type thread struct {
 	missed    bool         // what it waits for was not asked in the last round, for want of time
 	blind     bool         // ticks of Ahead.ByClock are still to be confirmed
 	coming    []stack.Time // ticks whose sample is still to come
+	lates     int          // how many stops in a row were late
 	behind    int64        // ticks left out since
 	steady    int          // how many samples in a row were had like the one before
 	dozes     bool         // see doze.go
@@ -340,11 +341,12 @@ func (th *thread) again(why stack.Reason, try int) bool {
 // planned, and accounts for it.
 func (g *group) stopOnce(th *thread, c *Counters) error {
 	v := &g.view
-	v.Deadline = g.deadline()
+	v.Deadline = g.deadline(th)
 	g.plan(th)
 	if err := g.tracer.Stop(th.file, v); err != nil {
 		return err
 	}
+	th.lates = 0
 	g.charge(th, c)
 	return nil
 }
@@ -489,13 +491,23 @@ func (g *group) mayDelay(th *thread, call *stack.Call) bool {
 
 // deadline of a stop: long enough for a thread that is on a CPU, and where its
 // sample is lost after it also for one that has to wait for one; short enough for
-// the group to be in time for its next tick.
-func (g *group) deadline() int64 {
+// the group to be in time for its next tick. One that was late again and again has no CPU:
+// it is left to its stopper at once.
+func (g *group) deadline(th *thread) int64 {
+	if g.late != nil && th.lates >= latesMost {
+		return lateAtOnce
+	}
 	if g.late != nil {
 		return min(max(g.tick.every/8, 1_000_000), 2_000_000)
 	}
 	return min(max(g.tick.every/2, 2_000_000), 10_000_000)
 }
+
+// A thread that was late for latesMost stops in a row is given lateAtOnce, in ns, for the next.
+const (
+	latesMost  = 3
+	lateAtOnce = 50_000
+)
 
 // plan says what to copy.
 func (g *group) plan(th *thread) {

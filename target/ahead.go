@@ -92,6 +92,7 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 			break
 		}
 		tr.done(x.threads[i%x.runs], w)
+		tr.spins.note(int64(w.Stopped-w.Asked), true)
 		a.Stops++
 	}
 	tr.taken = x.windows
@@ -101,6 +102,9 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 	}
 	if x.tried {
 		it := &a.Items[x.item]
+		if s.b.end == endLate {
+			tr.spins.note(0, false)
+		}
 		if s.keeps() || s.b.end == endLate {
 			tr.ahead = nil // that window is to be written to
 			tr.parted(s, it.Thread, x.windows[x.stops])
@@ -152,7 +156,8 @@ func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 		for n := 0; n < x.n*x.runs; {
 			for i := range a.Items {
 				if it := &a.Items[i]; it.Runs {
-					if !tr.window(n, window).foresee(it) {
+					w := tr.window(n, window)
+					if w.SpinFor = tr.spins.next(DefaultSpin); !w.foresee(it) {
 						return false
 					}
 					n++

@@ -85,12 +85,12 @@ func (s *stopper) call(cmd uint32) {
 // awaitEach is how often, in ns, it is made sure that the stopper lives.
 const awaitEach = 200_000_000
 
-// capture has it take one sample; false: it was killed.
-func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
+// capture has it take one sample, after a spin of at most so many ns; false: it was killed.
+func (s *stopper) capture(t *Thread, w *Window, spin int64) (end int, ok bool) {
 	b := s.b
 	*s.w = *w
 	s.spans = append(s.spans[:0], w.Spans...)
-	s.w.Spans = s.spans
+	s.w.Spans, s.w.SpinFor = s.spans, spin
 	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), s.w
 	b.spare.raw.before = noCall
 	s.call(stopCapture)
@@ -100,7 +100,9 @@ func (s *stopper) capture(t *Thread, w *Window) (end int, ok bool) {
 		}
 	}
 	if b.end != endLate {
+		spin = w.SpinFor
 		*w = *s.w
+		w.SpinFor = spin
 	}
 	return b.end, true
 }
@@ -153,12 +155,15 @@ func (tr *Tracer) stopper() *stopper {
 func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok bool) {
 	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
 	for try := 1; ; try++ {
-		end, lives := s.capture(t, w)
+		end, lives := s.capture(t, w, tr.spins.next(w.SpinFor))
 		if !lives {
 			tr.lost(s)
 			return ErrTimeout, true
 		}
 		tr.ran(s)
+		if end == endDone || end == endLate {
+			tr.spins.note(int64(w.Stopped-w.Asked), end == endDone)
+		}
 		if s.keeps() || end == endLate { // it may have stopped meanwhile
 			if end == endLate {
 				w.buf = tr.buffer(len(w.buf)) // the other one is to be written to

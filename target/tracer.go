@@ -31,6 +31,7 @@ type Tracer struct {
 	keeping []*stopper // each with a thread that has not stopped
 	alone   bool       // there are no stoppers: stops are made by this OS thread
 	cpu     atomic.Int64
+	spins   spins
 	ahead   []*Window // for GoAhead
 	taken   []*Window // of the last one
 	arrived []Arrival

@@ -1,0 +1,28 @@
+package target
+
+import "testing"
+
+// TestSpins: a spin is not tried again at once where it brought nothing several times,
+// but now and then, and after one that brought something always.
+func TestSpins(t *testing.T) {
+	var p spins
+	spun := func(after int64, inTime bool) bool {
+		ns := p.next(DefaultSpin)
+		p.note(after, inTime)
+		return ns == DefaultSpin
+	}
+	for i := range spinMisses {
+		if !spun(0, false) {
+			t.Fatalf("no spin after %d stops that were late", i)
+		}
+	}
+	for i := range 3 * spinAgain {
+		if got, want := spun(DefaultSpin+1, true), i%spinAgain == spinAgain-1; got != want {
+			t.Fatalf("stop %d: spun for %v, not %v", i, got, want)
+		}
+	}
+	p.note(DefaultSpin, true)
+	if !spun(DefaultSpin, true) || !spun(DefaultSpin, true) {
+		t.Fatal("no spin where it is worth while")
+	}
+}
