@@ -195,6 +195,8 @@ var table = []row{
 		"holds a running recorder and lets it go on: it looks at it from outside, as at the server"},
 	{"bench/peers", "", "",
 		"runs sliver as anybody would, beside others: it knows its command line alone"},
+	{"bench/busy", "", "",
+		"the same, on threads that all run, beside a C loop"},
 	{"bench/runtimes", "", "",
 		"the same, beside profilers of Python and Node"},
 	{"internal/agree", "*", "*",
