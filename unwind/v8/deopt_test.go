@@ -3,6 +3,7 @@ package v8
 import (
 	"encoding/hex"
 	"fmt"
+	"io"
 	"reflect"
 	"testing"
 )
@@ -84,4 +85,36 @@ func FuzzTranslations(f *testing.F) {
 			loopAt(b, min(max(index, 0), len(b)-2*maxLoopEnd))
 		}
 	})
+}
+
+// page is memory of one page.
+type page struct {
+	at uint64
+	b  [4096]byte
+}
+
+func (p *page) ReadAt(b []byte, at int64) (int, error) {
+	o := uint64(at) - p.at
+	if o >= uint64(len(p.b)) {
+		return 0, io.EOF
+	}
+	n := copy(b, p.b[o:])
+	if n < len(b) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// An object at the end of V8's memory is read as far as that goes.
+func TestSome(t *testing.T) {
+	h := &heap{mem: &page{at: 0x10000}, budget: maxBudget}
+	for _, x := range []struct {
+		addr        uint64
+		least, want int // 0: an error
+	}{{0x10000, 8, 64}, {0x10ff0, 8, 16}, {0x10ff8, 8, 8}, {0x10ff8, 16, 0}, {0x11000, 8, 0}} {
+		b, err := h.some(make([]byte, 64), x.addr, x.least)
+		if err == nil && len(b) != x.want || (err == nil) != (x.want > 0) {
+			t.Errorf("at %#x: %d bytes, %v, want %d", x.addr, len(b), err, x.want)
+		}
+	}
 }

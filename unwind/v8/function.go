@@ -262,30 +262,41 @@ func (h *heap) scope(obj uint64, f *Function) error {
 	if flags&flagSavedClass != 0 {
 		at += 8
 	}
-	var rest [8 * maxScopeVarying]byte
-	if err := h.read(rest[:], obj-tag+at); err != nil {
+	var buf [8 * maxScopeVarying]byte
+	rest, err := h.some(buf[:], obj-tag+at, 8)
+	if err != nil {
 		return err
 	}
 	i := uint64(0)
-	var err error
+	has := func(n uint64) bool { return i+n <= uint64(len(rest)) }
 	if flags>>shiftVariable&3 != 0 {
-		if f.Name, err = h.nameAt(le(rest[:], i)); err != nil {
+		if !has(16) {
+			return errHeap
+		}
+		if f.Name, err = h.nameAt(le(rest, i)); err != nil {
 			return err
 		}
 		i += 16
 	}
 	if flags&flagInferred != 0 {
+		if !has(8) {
+			return errHeap
+		}
 		if f.Name == "" {
-			if f.Name, err = h.nameAt(le(rest[:], i)); err != nil {
+			if f.Name, err = h.nameAt(le(rest, i)); err != nil {
 				return err
 			}
 		}
 		i += 8
 	}
-	pos := rest[i:]
-	f.spanAt = at + i
-	if l.scopeFixed {
+	var pos []byte
+	switch f.spanAt = at + i; {
+	case l.scopeFixed:
 		pos, f.spanAt = head[scopeStart:], scopeStart
+	case has(16):
+		pos = rest[i:]
+	default:
+		return errHeap
 	}
 	f.span = [2]uint64{le(pos, 0), le(pos, 8)}
 	var ok2 bool

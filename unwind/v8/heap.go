@@ -90,6 +90,22 @@ func (h *heap) read(b []byte, addr uint64) error {
 	return nil
 }
 
+// some reads an object that may be shorter than b: all of b, or what there is of it up to
+// the end of a page, at which V8's memory may end, but no less than least bytes.
+func (h *heap) some(b []byte, addr uint64, least int) ([]byte, error) {
+	const page = 4096
+	n := int(min(page-addr%page, uint64(len(b))))
+	if n < len(b) {
+		if h.read(b, addr) == nil {
+			return b, nil
+		}
+		if n < least {
+			return nil, fmt.Errorf("at %#x: %w", addr, errHeap)
+		}
+	}
+	return b[:n], h.read(b[:n], addr)
+}
+
 // raw reads memory without an account.
 func (h *heap) raw(b []byte, addr uint64) error {
 	if addr >= maxPointer || addr+uint64(len(b)) >= maxPointer {
@@ -214,8 +230,9 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 		if t&^(notString-1) != 0 || n > maxNesting*maxNesting {
 			return fmt.Errorf("string at %#x: %w", p.obj, errHeap)
 		}
-		var b [32]byte
-		if err := h.read(b[:], p.obj-tag); err != nil {
+		var buf [32]byte
+		b, err := h.some(buf[:], p.obj-tag, stringData)
+		if err != nil {
 			return err
 		}
 		length := int(int32(binary.LittleEndian.Uint32(b[stringLength:])))
@@ -226,7 +243,7 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 		at := p.obj - tag + stringData
 		switch t & shapeMask {
 		case consShape:
-			first := le(b[:], stringData)
+			first := le(b, stringData)
 			t, err := h.field(first, stringLength-4)
 			if err != nil {
 				return err
@@ -235,7 +252,7 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 			if k < 0 || len(todo) > maxNesting {
 				return errHeap
 			}
-			if second := le(b[:], stringSecond); p.from+p.len > k {
+			if second := le(b, stringSecond); p.from+p.len > k {
 				from := max(p.from-k, 0)
 				todo = append(todo, part{second, from, p.from + p.len - k - from})
 			}
@@ -244,14 +261,14 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 			}
 			continue
 		case thin:
-			todo = append(todo, part{le(b[:], stringData), p.from, p.len})
+			todo = append(todo, part{le(b, stringData), p.from, p.len})
 			continue
 		case slice:
-			off, _ := smi(le(b[:], stringSecond))
-			todo = append(todo, part{le(b[:], stringData), p.from + off, p.len})
+			off, _ := smi(le(b, stringSecond))
+			todo = append(todo, part{le(b, stringData), p.from + off, p.len})
 			continue
 		case extShape:
-			at = le(b[:], stringSecond)
+			at = le(b, stringSecond)
 		case seqShape:
 		default:
 			return fmt.Errorf("string of type %#x at %#x: %w", t, p.obj, errHeap)
