@@ -42,7 +42,8 @@ func modules(t *testing.T, pkg string) string {
 	return "page"
 }
 
-// TestPage drives the page in Chromium: see page/test/page.mjs. With
+// TestPage drives the page in Chromium, in the light colour scheme and, with
+// SLIVER_LONG=1, in the dark one as well: see page/test/page.mjs. With
 // SLIVER_PICTURES set to a folder, pictures of what was seen go there.
 func TestPage(t *testing.T) {
 	node := need(t, "node", "node")
@@ -56,12 +57,19 @@ func TestPage(t *testing.T) {
 	if pictures == "" {
 		pictures = "-"
 	}
-	cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
-	cmd.Dir = dir
-	out, err := cmd.CombinedOutput()
-	t.Logf("%s", out)
-	if err != nil || !bytes.Contains(out, []byte("ok   ")) {
-		t.Fatalf("the page's tests: %v", err)
+	schemes := []string{"light"}
+	if os.Getenv("SLIVER_LONG") != "" {
+		schemes = append(schemes, "dark")
+	}
+	for _, scheme := range schemes {
+		cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "SLIVER_SCHEME="+scheme)
+		out, err := cmd.CombinedOutput()
+		t.Logf("%s", out)
+		if err != nil || !bytes.Contains(out, []byte("ok   ")) {
+			t.Fatalf("the page's tests in the %s scheme: %v", scheme, err)
+		}
 	}
 }
 

@@ -5,6 +5,8 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 
 export const [, , program, executablePath, pictures, ...only] = process.argv;
+// Every case holds in both colour schemes.
+export const scheme = process.env.SLIVER_SCHEME === 'dark' ? 'dark' : 'light';
 export const running = new Set();
 
 export async function serve(...args) {
@@ -23,7 +25,7 @@ export const browser = await chromium.launch({ executablePath, args: ['--no-sand
 
 // open loads the page and watches for what must never happen.
 export async function open(url, o = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, ...o });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, colorScheme: scheme, ...o });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   page.problems = [];

@@ -3,10 +3,11 @@
 //
 //	node page.mjs SYNTHSERVE CHROMIUM [PICTURES] [NAME…]
 //
+// in the light colour scheme, or with SLIVER_SCHEME=dark in the dark one.
 // It prints a line for each case and fails with the first number of failures.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
-import { browser, canvas, item, only, open, picture, pixels, ready, running, select, serve, settled, state, until } from './harness.mjs';
+import { browser, canvas, item, only, open, picture, pixels, ready, running, scheme, select, serve, settled, state, until } from './harness.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -448,8 +449,8 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   // The colours of the states, on the screen.
   const at = await page.evaluate(() => [1, 3].map((v) => window.sliver.lane(0xffff, v, 3)));
   const colour = (p) => page.evaluate(([x, y]) => [...document.getElementById('calls').getContext('2d').getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].slice(0, 3).join(), [p.x - b.x, p.y - b.y]);
-  assert.equal(await colour(at[0]), '47,158,110');
-  assert.equal(await colour(at[1]), '185,198,210');
+  assert.equal(await colour(at[0]), scheme === 'dark' ? '53,178,124' : '47,158,110');
+  assert.equal(await colour(at[1]), scheme === 'dark' ? '70,83,95' : '185,198,210');
   // A call that waits says for what.
   const calls = { epoll_wait: 'epoll_wait', 'pthread_cond_wait@@GLIBC_2.3.2': 'futex', __libc_recv: 'recvfrom' };
   const it = await page.evaluate((names) => names.map((n) => window.sliver.item(n, 6)).find((x) => x), Object.keys(calls));
@@ -524,6 +525,10 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   await li('worker-1').locator('.name').focus();
   await page.keyboard.press('Alt+ArrowUp');
   assert.deepEqual((await names()).slice(0, 2), ['worker-1', 'shopd']);
+  // By dragging, too.
+  await li('worker-2').scrollIntoViewIfNeeded();
+  await li('worker-2').locator('.row2').dragTo(li('shopd').locator('.row2'));
+  await until(page, () => window.sliver.state.tracks.findIndex((t) => t.name === 'worker-2') < window.sliver.state.tracks.findIndex((t) => t.name === 'shopd'));
   // A name stays in sight while its track is scrolled past.
   const first = (await state(page)).tracks[0];
   await page.mouse.move(40, 400);
