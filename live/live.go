@@ -414,6 +414,23 @@ func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
 
 func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is let go of when the OS thread ends
 
+// NewSleeper is for sampler.NewHosts.
+func NewSleeper() (sampler.Sleeper, error) {
+	tr, err := target.NewTracer()
+	if err != nil {
+		return nil, err
+	}
+	return &sleeper{tr}, nil
+}
+
+type sleeper struct{ *target.Tracer }
+
+func (s *sleeper) Now() stack.Time { return target.Now() }
+
+func (s *sleeper) SleepUntil(at stack.Time) { s.Tracer.SleepUntil(at) }
+
+func (s *sleeper) Close() { _ = s.Tracer.Close() } // it held nobody
+
 // Harmless is sampler.Config.Harmless for this machine.
 func Harmless(c *stack.Call, sp uint64) bool { return target.StopRisk(c, sp) == target.RiskNone }
 

@@ -47,6 +47,7 @@ type group struct {
 	ahead   ahead
 	dozing  dozing
 	late    LateTracer // nil: there is none
+	hosted  *hosted    // nil: it has an OS thread to itself
 }
 
 // tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
@@ -80,13 +81,21 @@ func (g *group) add(th *thread) {
 	g.mu.Lock()
 	g.incoming = append(g.incoming, th)
 	g.mu.Unlock()
-	g.size.Add(1)
+	g.grow(1)
 	g.wake()
 }
 
 func (g *group) wake() {
-	if g.ready.Load() {
-		g.tracer.Wake()
+	h := g.hosted
+	if h == nil {
+		if g.ready.Load() {
+			g.tracer.Wake()
+		}
+		return
+	}
+	h.woken.Store(true)
+	if x := h.host.Load(); x != nil {
+		x.wake()
 	}
 }
 
@@ -106,49 +115,59 @@ const reapEvery = 200_000
 func (g *group) run() (free bool) {
 	defer func() { free = g.end() }() // on a panic too
 	for !g.stopping.Load() {
-		g.takeIncoming()
-		now := g.tracer.Now()
-		pending := g.tracer.Reap()
-		g.arrivals()
-		if g.every() != g.tick.every {
-			g.setRate(now)
-		}
-		if len(g.threads) == 0 || g.s.paused.Load() {
-			g.rest(now, pending)
-			continue
-		}
-		if g.held != 0 {
-			g.resumed(now)
-			g.rested = now
-		}
-		if g.waits != nil {
-			g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
-			now = g.tracer.Now()
-		}
-		if pending == 0 && g.foresee(now) && g.goAhead() {
-			g.rested = g.tracer.Now()
-			g.s.peek(g.rested)
-			continue
-		}
-		now = g.tracer.Now()
-		if now < g.tick.due {
-			until := g.tick.due
-			if pending > 0 && (g.late == nil || !g.late.Free()) {
-				until = min(until, now+reapEvery)
-			}
+		if until := g.step(); until > 0 {
 			g.tracer.SleepUntil(until)
-			continue
 		}
-		g.round(now)
-		g.rested = g.tracer.Now()
-		g.s.peek(now)
 	}
 	return
 }
 
-// rest sleeps while there is nothing to look at; the clock begins anew after it.
-func (g *group) rest(now stack.Time, pending int) {
-	until := now + idle
+// step does what is due, and says until when there is nothing to do; 0: it is not
+// known.
+func (g *group) step() (until stack.Time) {
+	g.takeIncoming()
+	now := g.tracer.Now()
+	pending := g.tracer.Reap()
+	g.arrivals()
+	if g.every() != g.tick.every {
+		g.setRate(now)
+	}
+	if len(g.threads) == 0 || g.s.paused.Load() {
+		return g.rest(now, pending)
+	}
+	if g.held != 0 {
+		g.resumed(now)
+		g.rested = now
+	}
+	if g.waits != nil {
+		g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
+		now = g.tracer.Now()
+	}
+	if pending == 0 && g.alone() && g.foresee(now) && g.goAhead() {
+		g.rested = g.tracer.Now()
+		g.s.peek(g.rested)
+		return 0
+	}
+	now = g.tracer.Now()
+	if now < g.tick.due {
+		until := g.tick.due
+		if pending > 0 && (g.late == nil || !g.late.Free()) {
+			until = min(until, now+reapEvery)
+		}
+		return until
+	}
+	g.round(now)
+	g.rested = g.tracer.Now()
+	g.s.peek(now)
+	if g.alone() || g.late == nil || !g.late.Free() {
+		return 0
+	}
+	return g.tick.due
+}
+
+// rest is while there is nothing to look at; the clock begins anew after it.
+func (g *group) rest(now stack.Time, pending int) (until stack.Time) {
+	until = now + idle
 	if pending > 0 {
 		until = now + reapEvery
 	} else if len(g.threads) > 0 {
@@ -158,8 +177,8 @@ func (g *group) rest(now stack.Time, pending int) {
 		g.settleAll()
 		g.held = now
 	}
-	g.tracer.SleepUntil(until)
 	g.tick.every = 0
+	return until
 }
 
 // resumed tells of the time that Pause held.
@@ -183,6 +202,9 @@ func (g *group) setRate(now stack.Time) {
 	// The groups take turns: tick 0 is on now, and the next one comes after a
 	// part of the interval that is another one for each.
 	g.tick.from = now - stack.Time(g.tick.every*int64(g.index)/int64(len(g.s.groups)))
+	if g.hosted != nil { // the guests of a host do not
+		g.tick.from = now - now%stack.Time(g.tick.every)
+	}
 	g.tick.due = g.dueOf(0)
 	g.rested = now
 	if changed {
@@ -196,6 +218,9 @@ func (g *group) setRate(now stack.Time) {
 func (g *group) dueOf(k int64) stack.Time {
 	t := g.tick.from + stack.Time(k*g.tick.every)
 	if j := int64(g.s.cfg.Jitter * float64(g.tick.every)); j > 0 && k > 0 {
+		if g.hosted != nil {
+			return t + stack.Time(g.hosted.host.Load().jitter(int64(t)/g.tick.every, j))
+		}
 		t += stack.Time(g.rnd.Int64N(j + 1))
 	}
 	return t
@@ -265,7 +290,7 @@ func (g *group) round(now stack.Time) {
 		if th.ended {
 			g.s.doze.drop(th)
 			th.file.Close()
-			g.size.Add(-1)
+			g.grow(-1)
 			g.s.gone(th)
 			continue
 		}
@@ -421,25 +446,47 @@ func (g *group) endThread(th *thread, why stack.Why) {
 func (g *group) end() (free bool) {
 	// A thread that has not stopped yet cannot be let go of: wait a little, also for
 	// its sample, then leave it to the kernel, which does so when this OS thread ends.
-	for limit := g.tracer.Now() + 100_000_000; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
+	for limit := g.tracer.Now() + lingers; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
 		g.arrivals()
 		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
 	}
+	g.finish()
+	free = g.tracer.Reap() == 0
+	g.tracer.Close()
+	return free
+}
+
+// finish is the end of all but the Tracer.
+func (g *group) finish() {
 	g.arrivals()
 	g.settleAll()
 	for _, th := range g.threads {
 		th.sink.Flush()
 	}
-	free = g.tracer.Reap() == 0
 	g.ready.Store(false)
 	if g.waits != nil {
 		g.waits.Close()
 	}
-	g.tracer.Close()
 	g.takeIncoming()
 	for _, th := range g.threads {
 		g.s.doze.drop(th)
 		th.file.Close()
+		g.grow(-1)
 	}
-	return free
+}
+
+// grow notes that it has n threads more.
+func (g *group) grow(n int32) {
+	g.size.Add(n)
+	if g.hosted != nil {
+		g.hosted.host.Load().size.Add(n)
+	}
+}
+
+// load is how many threads whoever looks at g looks at.
+func (g *group) load() int32 {
+	if g.hosted != nil {
+		return g.hosted.host.Load().size.Load()
+	}
+	return g.size.Load()
 }

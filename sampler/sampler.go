@@ -51,6 +51,7 @@ type Config struct {
 	Jitter    float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
 	Groups    int           // goroutines for the threads other than main; 5
 	Together  int           // so many threads are looked at by one goroutine, main with them, before others take part
+	Hosts     *Hosts        // looks at main's group beside those of other Samplers; nil: it has an OS thread to itself
 	Selection *Selection    // nil: all
 	Stop      StopPolicy
 	// Yield leaves the whole process to another tracer as soon as one holds any of
@@ -115,6 +116,7 @@ type Sampler struct {
 	yielded atomic.Bool // to another tracer
 	doze    doze
 
+	begin     func(*group) error // has a group look at threads; Run's, for its goroutine
 	groupInit func(*group) error // group.init, but in tests
 	wall      func() time.Time   // time.Now, but in tests
 }
@@ -156,6 +158,9 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
 	}
+	if cfg.Hosts != nil {
+		s.groups[0].hosted = &hosted{}
+	}
 	return s, nil
 }
 
@@ -190,34 +195,44 @@ func (s *Sampler) Run(ctx context.Context) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	failed := make(chan error, s.cfg.Groups+1)
-	ready := make(chan struct{}, s.cfg.Groups+1)
-	for _, g := range s.groups {
+	var begun []*group
+	// Groups begin with their first thread: most programs have few.
+	s.begin = func(g *group) error {
+		ready := make(chan error, 1)
 		wg.Add(1)
-		background.Go(func() (again bool) {
-			defer wg.Done()
-			if err := s.groupInit(g); err != nil {
-				failed <- err
-				return false
-			}
-			ready <- struct{}{}
-			// What the OS thread still traces, the kernel lets go of when it ends.
-			return g.run()
-		})
+		if g.main && s.cfg.Hosts != nil {
+			s.cfg.Hosts.take(g, func() { ready <- nil }, func(err error) {
+				if err != nil {
+					ready <- err
+				}
+				wg.Done()
+			})
+		} else {
+			background.Go(func() (again bool) {
+				defer wg.Done()
+				err := s.groupInit(g)
+				if ready <- err; err != nil {
+					return false
+				}
+				// What the OS thread still traces, the kernel lets go of when it ends.
+				return g.run()
+			})
+		}
+		err := <-ready
+		if err == nil {
+			begun = append(begun, g)
+		}
+		return err
+	}
+	if err := s.begin(s.groups[0]); err != nil {
+		wg.Wait()
+		return err
 	}
 	stop := func() {
-		for _, g := range s.groups {
+		for _, g := range begun {
 			g.stop()
 		}
 		wg.Wait()
-	}
-	for range s.groups {
-		select {
-		case err := <-failed:
-			stop()
-			return err
-		case <-ready:
-		}
 	}
 	defer stop()
 	return s.follow(ctx)
@@ -226,8 +241,10 @@ func (s *Sampler) Run(ctx context.Context) error {
 // followEvery is how soon a new thread is seen: an interval, but not more
 // often than every 20 ms nor more rarely than every 200 ms.
 func (s *Sampler) followEvery() time.Duration {
-	return min(max(s.Interval(), 20*time.Millisecond), 200*time.Millisecond)
+	return min(max(s.Interval(), 20*time.Millisecond), mostFollow)
 }
+
+const mostFollow = 200 * time.Millisecond
 
 // restFor is how many times followEvery the threads are left alone while the
 // groups' own peeks say that nothing changed: then names, and what a peek may
@@ -280,6 +297,9 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 	seen := s.peeks.Load()
 	for n := range restFor {
 		wait := every/4 + background.Until(every)
+		if every == mostFollow { // the peeks are farther apart than a part of that
+			wait += min(s.Interval(), time.Second)
+		}
 		if n > 0 {
 			wait = (restFor-2)*every + background.Until(every) // somebody peeks
 		}
@@ -381,12 +401,8 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	s.doze.add(th)
 	th.added = at // what passes until the first look is missing in the recording
 	g := s.groups[0]
-	if !in.Main && int(g.size.Load()) >= s.cfg.Together {
-		for _, x := range s.groups[1:] {
-			if g.main || x.size.Load() < g.size.Load() {
-				g = x
-			}
-		}
+	if !in.Main && int(g.load()) >= s.cfg.Together {
+		g = s.other()
 	}
 	s.mu.Lock()
 	s.threads[in.TID] = th
@@ -394,6 +410,21 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	s.assign(th, g)
 	s.mu.Unlock()
 	g.add(th)
+}
+
+// other is the group for a thread that is not to be in main's: the one with the
+// fewest, or main's if no other can begin.
+func (s *Sampler) other() *group {
+	var g *group
+	for _, x := range s.groups[1:] {
+		if g == nil || x.size.Load() < g.size.Load() {
+			g = x
+		}
+	}
+	if s.begin != nil && !g.ready.Load() && s.begin(g) != nil {
+		return s.groups[0]
+	}
+	return g
 }
 
 // gone is told by a group that a thread has ended.

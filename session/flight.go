@@ -74,7 +74,7 @@ func (f *Flight) prepare() (err error) {
 	f.waits = newWaits(f.live, f.rec, o.DebugDirs)
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
-		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Selection: o.Selection, Stop: o.Stop,
+		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Hosts: o.Hosts, Selection: o.Selection, Stop: o.Stop,
 		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Delays: live.Delays, Waits: f.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
@@ -100,6 +100,11 @@ func (f *Flight) prepare() (err error) {
 func together(interval time.Duration) int {
 	const each, most = 2500 * time.Microsecond, 8
 	return int(min(interval/each, most))
+}
+
+// NewHosts has the Flights that share it, as Options.Hosts, wake up together.
+func NewHosts(interval time.Duration) *sampler.Hosts {
+	return sampler.NewHosts(together(interval), live.NewSleeper)
 }
 
 // Recorder holds the rings.

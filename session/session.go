@@ -50,6 +50,8 @@ type Options struct {
 	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody
 	Cache       *cache.Dir    // of names; nil: none
 	RingCap     int           // events, 0: the recorder's default
+	// Hosts are OS threads that Flights share; nil: each has its own.
+	Hosts *sampler.Hosts
 	// Live has names found while the recording grows, for Names.
 	Live bool
 	// Renamed is told new names of threads; may be nil.

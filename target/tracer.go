@@ -21,6 +21,7 @@ import (
 type Tracer struct {
 	osThread int
 	mask     uint64 // of the OS thread before us
+	inner    bool   // another Tracer of the OS thread was there before, and will be after
 	wake     int    // eventfd
 	timer    int32
 	late     []late
@@ -64,7 +65,8 @@ func (l *late) status() bool { return l.child && l.tid == l.pid }
 // NewTracer prepares the calling OS thread for short windows: all signals but
 // those of its own faults are masked there, the Go runtime's preemption
 // (SIGURG) among them, and its sleeps are made exact. Children's stops no
-// longer send SIGCHLD to this process.
+// longer send SIGCHLD to this process. An OS thread may have several: the first one
+// is closed last.
 func NewTracer() (*Tracer, error) {
 	tr := &Tracer{osThread: unix.Gettid(), spare: NewWindow(1)}
 	var err error
@@ -80,6 +82,11 @@ func NewTracer() (*Tracer, error) {
 		deleteTimer(tr.timer)
 		unix.Close(tr.wake)
 		return nil, fmt.Errorf("mask signals: %w", err)
+	}
+	// Two signals cannot be masked, and the kernel says so.
+	const never = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
+	if tr.inner = tr.mask|never == maskInWindow|never; tr.inner {
+		return tr, nil
 	}
 	setSlice(shortSlice)
 	if err := errors.Join(
@@ -444,12 +451,14 @@ func (tr *Tracer) Close() error {
 		s.close()
 	}
 	tr.keeping, tr.spares = nil, nil
-	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
-	setSlice(0)
 	unix.Close(tr.wake)
 	deleteTimer(tr.timer)
-	if _, err := setMask(tr.mask); err != nil {
-		return fmt.Errorf("unmask signals: %w", err)
+	if !tr.inner {
+		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
+		setSlice(0)
+		if _, err := setMask(tr.mask); err != nil {
+			return fmt.Errorf("unmask signals: %w", err)
+		}
 	}
 	if len(tr.late) > 0 {
 		return ErrTimeout
