@@ -25,6 +25,8 @@ type modules struct {
 	once  sync.Once
 	whole bool                             // all generations are wanted in the end, for jitDump
 	noted func(trace.Maps, []trace.Module) // told what the recorder is; may be nil
+	// changed is told that there was a generation since it was last received from.
+	changed chan struct{}
 
 	vdso bool // the goroutine's own
 
@@ -64,7 +66,7 @@ type moduleKey struct {
 const backlog = 256
 
 func newModules(p *target.Process, r notebook) *modules {
-	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}}
+	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), changed: make(chan struct{}, 1), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}}
 }
 
 // generation is called with every change of the maps.
@@ -84,6 +86,10 @@ func (m *modules) send(g generation) {
 		m.recent = append(m.recent[:0], m.recent[maxRecent:]...)
 	}
 	m.queue <- g
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
 }
 
 // reused is called when code that the program made has taken the place of

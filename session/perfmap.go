@@ -22,8 +22,6 @@ const (
 	// GDB's JIT interface looked at: an entry's time is known to that, and better
 	// where it was the last one written.
 	lookEvery = 50 * time.Millisecond
-	// beginEvery is how often it is looked whether there is any code of its own.
-	beginEvery = 500 * time.Millisecond
 	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
 	// of it is read and kept at once.
 	maxPerfMap = 192 << 20
@@ -85,20 +83,19 @@ func newPerfMap(p *target.Process, l *live.Target, m *modules, take func(trace.C
 
 func (x *perfMap) run() {
 	defer close(x.done)
-	tick := time.NewTimer(0)
-	defer tick.Stop()
 	for {
+		x.look(false)
+		var next <-chan time.Time
+		changed := x.mods.changed
+		if madeCode(x.live.Maps()) {
+			next, changed = time.After(background.Until(lookEvery)), nil
+		}
 		select {
 		case <-x.stop:
 			return
-		case <-tick.C:
+		case <-next:
+		case <-changed: // there may be code of its own now
 		}
-		x.look(false)
-		every := lookEvery
-		if !madeCode(x.live.Maps()) {
-			every = beginEvery
-		}
-		tick.Reset(background.Until(every))
 	}
 }
 

@@ -25,7 +25,7 @@ type waits struct {
 }
 
 // waitsBacklog is how many new descriptions may wait to be written.
-const waitsBacklog = 4096
+const waitsBacklog = 512
 
 func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
 	w := &waits{live: t, rec: r, vars: t.Variables(debugDirs), queue: make(chan trace.Wait, waitsBacklog),

@@ -38,14 +38,17 @@ func NewFinder(match func(*Found) bool) *Finder {
 }
 
 // Find returns those there are of the calling user, oldest first (of all users for
-// root, and for whoever has CAP_SYS_PTRACE); kernel threads, zombies and this program
-// itself are left out.
-func (x *Finder) Find() ([]Found, error) {
+// root, and for whoever has CAP_SYS_PTRACE); kernel threads, zombies, this program
+// itself and those that are known already are left out. known may be nil.
+func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 	var out []Found
 	x.turn++
 	before := x.seen
 	x.seen = make(map[int]unwanted, len(before))
 	skip := func(pid int) bool {
+		if known != nil && known(pid) {
+			return true
+		}
 		u, ok := before[pid]
 		if ok && x.turn < u.turn {
 			x.seen[pid] = u

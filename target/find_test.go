@@ -67,7 +67,7 @@ func TestFinder(t *testing.T) {
 	turns := 0
 	find := func() int {
 		turns++
-		found, err := x.Find()
+		found, err := x.Find(nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -44,18 +44,23 @@ func Own(window time.Duration) ([]Running, error) {
 
 // eachOwn visits such processes; skip, if not nil, leaves some out at little cost.
 func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
-	names, err := os.ReadDir("/proc")
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
 	if err != nil {
 		return err
 	}
 	uid := os.Getuid()
 	all := uid == 0 || hasCap(capSysPtrace)
 	for _, n := range names {
-		pid, err := strconv.Atoi(n.Name())
+		pid, err := strconv.Atoi(n)
 		if err != nil || pid == os.Getpid() || skip != nil && skip(pid) {
 			continue
 		}
-		dir := "/proc/" + n.Name()
+		dir := "/proc/" + n
 		b, err := os.ReadFile(dir + "/stat")
 		if err != nil {
 			continue // it ended

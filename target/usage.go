@@ -42,9 +42,9 @@ const (
 	ResourceThreads
 )
 
-// Usage reads what is asked for. ErrGone if the process is. users counts for the
-// limit of threads that a user has; nil: those of this process alone are counted.
-func (p *Process) Usage(of Resource, users *Users) (u Usage, err error) {
+// Usage reads what is asked for, and takes from shared what another process has had
+// read. ErrGone if the process is.
+func (p *Process) Usage(of Resource, shared *Shared) (u Usage, err error) {
 	b, err := p.read("stat", 4096)
 	if err != nil {
 		return u, gone(err)
@@ -60,11 +60,7 @@ func (p *Process) Usage(of Resource, users *Users) (u Usage, err error) {
 				u.RSS, u.Known.RSS = kb<<10, true
 			}
 		}
-		if b, err := os.ReadFile("/proc/meminfo"); err == nil {
-			if kb, ok := lineValue(b, "MemTotal:"); ok {
-				u.RAM = kb << 10
-			}
-		}
+		u.RAM = shared.machineRAM()
 	}
 	var limits []byte
 	if of&(ResourceFDs|ResourceThreads) != 0 {
@@ -78,11 +74,21 @@ func (p *Process) Usage(of Resource, users *Users) (u Usage, err error) {
 	}
 	if of&ResourceThreads != 0 {
 		u.Threads, u.Known.Threads = st.Threads, true
-		p.userThreads(&u, limit(limits, "Max processes"), users)
+		p.userThreads(&u, limit(limits, "Max processes"), shared)
 		machineThreads(&u)
 	}
-	if of&(ResourceMemory|ResourceThreads) != 0 {
-		p.groupUsage(&u, of)
+	if of &= ResourceMemory | ResourceThreads; of == 0 {
+		return u, nil
+	}
+	if b, err := p.read("cgroup", maxStatus); err == nil {
+		text := string(b)
+		ram := u.RAM
+		g := shared.group(text, of, func(u *Usage) {
+			u.RAM = ram
+			groupUsage(u, text, of)
+		})
+		u.Group, u.GroupLimit, u.Known.Group = g.Group, g.GroupLimit, g.Known.Group
+		u.nearest(g.Threads, g.ThreadLimit, g.ThreadOf)
 	}
 	return u, nil
 }
@@ -133,15 +139,11 @@ func (p *Process) countFDs() (n int, err error) {
 	return n, nil
 }
 
-// groupUsage reads the accounts of the process's control group, and the
-// tightest limits of it and those above.
-func (p *Process) groupUsage(u *Usage, of Resource) {
-	b, err := p.read("cgroup", maxStatus)
-	if err != nil {
-		return
-	}
+// groupUsage reads the accounts of a process's control groups, and the tightest
+// limits of them and those above; cgroup is what /proc/PID/cgroup says.
+func groupUsage(u *Usage, cgroup string, of Resource) {
 	memory, threads := of&ResourceMemory != 0, of&ResourceThreads != 0
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(cgroup) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
 		if len(f) != 3 {
 			continue

@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer pr.Close()
-	u, err := pr.Usage(ResourceCPU|ResourceMemory|ResourceFDs|ResourceThreads, new(Users))
+	u, err := pr.Usage(ResourceCPU|ResourceMemory|ResourceFDs|ResourceThreads, new(Shared))
 	if err != nil {
 		t.Fatal(err)
 	}

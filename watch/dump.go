@@ -102,6 +102,30 @@ func (w *Watcher) shrink() {
 	}
 }
 
+// settleAfter is how long after a target was taken up, and none after it, memory is
+// given back: the tables and symbols of its files have been read then.
+const settleAfter = 3 * time.Second
+
+// settle gives back what it took to take up targets, once that is over.
+func (w *Watcher) settle() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settling == nil {
+		w.settling = time.AfterFunc(settleAfter, debug.FreeOSMemory)
+		return
+	}
+	w.settling.Reset(settleAfter)
+}
+
+// settled ends that: there are no more targets.
+func (w *Watcher) settled() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.settling != nil {
+		w.settling.Stop()
+	}
+}
+
 // Dump implements control.Recorder.
 func (w *Watcher) Dump(ctx context.Context, r control.Request, stream io.Writer) ([]control.Dump, error) {
 	ts, err := w.pick(r.Target)

@@ -94,6 +94,7 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	if err != nil {
 		return err
 	}
+	w.settle()
 	w.log.Info("watching", "pid", t.pid, "name", t.name, "threads", w.o.Session.Selection.String(), "keep", w.o.Keep, "ring_file", mem.Path())
 
 	sampling, stop := context.WithCancel(ctx)
@@ -219,14 +220,19 @@ func polls(nr int32) bool {
 }
 
 // every is how often the rules are looked at: a tenth of the shortest time that
-// one of them has.
+// one of them has, or a quarter of the time between two checks.
 func (t *watched) every() time.Duration {
-	const least, most = 20 * time.Millisecond, 100 * time.Millisecond
+	const least, most, soon = 20 * time.Millisecond, 500 * time.Millisecond, 100 * time.Millisecond
 	every := most
 	rules, _ := t.w.current()
 	for _, r := range rules {
-		if r.Limit > 0 {
+		switch {
+		case r.Limit > 0:
 			every = min(every, r.Limit/10)
+		case r.Every > 0:
+			every = min(every, r.Every/4)
+		case r.Kind != trigger.Crash: // which is told by itself
+			every = min(every, soon)
 		}
 	}
 	return max(every, least)
@@ -313,7 +319,7 @@ var resources = map[trigger.Kind]target.Resource{trigger.CPU: target.ResourceCPU
 	trigger.FDs: target.ResourceFDs, trigger.Threads: target.ResourceThreads}
 
 func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
-	u, err := t.proc.Usage(resources[k], &t.w.users)
+	u, err := t.proc.Usage(resources[k], &t.w.shared)
 	if err != nil {
 		return trigger.Usage{}, false
 	}

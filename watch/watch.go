@@ -71,7 +71,7 @@ type Source struct {
 	// Fixed are watched until all of them have ended; none: Find says what.
 	Fixed   []*target.Process
 	Release func() // lets a command of our own run; may be nil
-	Find    func() ([]target.Found, error)
+	Find    func(known func(pid int) bool) ([]target.Found, error)
 	What    string // it is called in messages: "a process named nginx"
 }
 
@@ -103,8 +103,10 @@ type Watcher struct {
 	failed  int
 	trouble string
 	past    ended
-	users   target.Users
+	shared  target.Shared
 	shrunk  time.Time // when memory was given back last
+	// settling gives it back after targets were taken up.
+	settling *time.Timer
 
 	o       Options
 	log     *slog.Logger
@@ -149,6 +151,7 @@ func New(o Options) (*Watcher, error) {
 	if _, err := os.Stat(o.Notify.Journal); o.Notify.Journal != "" && err != nil {
 		o.Log.Warn("cannot notify", "by", "journal", "error", notify.ErrNoJournal)
 	}
+	o.Session.Hosts = session.NewHosts(o.Session.Interval)
 	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(),
 		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU(),
 		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU}}, nil
@@ -184,6 +187,7 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 	w.recoverLeft()
 	var wg sync.WaitGroup
 	defer w.telling.Wait()
+	defer w.settled()
 	defer wg.Wait()
 	if w.o.MaxCPU > 0 {
 		governed, stop := context.WithCancel(ctx)
@@ -197,12 +201,14 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 	defer tick.Stop()
 	waiting := false
 	for {
-		found, err := s.Find()
-		if err != nil {
-			return fmt.Errorf("look for %s: %w", s.What, err)
-		}
-		for _, f := range found {
-			w.take(ctx, &wg, f)
+		if known := w.known(); len(known) < MaxTargets {
+			found, err := s.Find(func(pid int) bool { return known[pid] })
+			if err != nil {
+				return fmt.Errorf("look for %s: %w", s.What, err)
+			}
+			for _, f := range found {
+				w.take(ctx, &wg, f)
+			}
 		}
 		if n := w.count(); n == 0 && !waiting {
 			w.log.Info("waiting", "for", s.What)
@@ -216,6 +222,17 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// known are the processes that are watched.
+func (w *Watcher) known() map[int]bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	known := make(map[int]bool, len(w.targets))
+	for _, t := range w.targets {
+		known[t.pid] = true
+	}
+	return known
 }
 
 func (w *Watcher) count() int {

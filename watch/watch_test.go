@@ -212,7 +212,7 @@ func TestTriggers(t *testing.T) {
 		"cpu 8%,checks=2,every=400ms,threads=burner", "memory 50%,checks=3,every=200ms", "fds 60%,checks=2,every=200ms",
 		"call marker_function", "file " + file, "crash yes"}
 	src := fixed(t, p.PID)
-	u, err := src.Fixed[0].Usage(target.ResourceMemory|target.ResourceFDs, nil)
+	u, err := src.Fixed[0].Usage(target.ResourceMemory|target.ResourceFDs, new(target.Shared))
 	if err != nil {
 		t.Fatal(err)
 	}

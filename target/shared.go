@@ -9,33 +9,72 @@ import (
 	"time"
 )
 
-// Users counts the threads of users, for RLIMIT_NPROC: the kernel holds that against
-// all that a user has. It may be used by several goroutines at once.
-type Users struct {
+// Shared is what the Usage of several processes has in common, read once for all of
+// them that ask at about the same time. It may be used by several goroutines at once.
+type Shared struct {
 	mu      sync.Mutex
-	at      time.Time
-	threads map[int]int // by real user ID
+	threads struct {
+		at time.Time
+		of map[int]int // by real user ID
+	}
+	groups struct {
+		at time.Time
+		of map[string]*Usage // by what /proc/PID/cgroup says
+	}
+	ram int64
 }
 
-// usersEvery bounds how often all processes are looked at.
-const usersEvery = time.Second
+// sharedFor bounds how old that may be.
+const sharedFor = time.Second
 
-// count is how many threads a user has, as of about now, among the processes that
-// are seen from here.
-func (x *Users) count(uid int) int {
+// userThreads is how many threads a user has, as of about now, among the processes
+// that are seen from here: the kernel holds RLIMIT_NPROC against all of them.
+func (x *Shared) userThreads(uid int) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.threads == nil || time.Since(x.at) > usersEvery {
-		x.read()
+	if t := &x.threads; t.of == nil || time.Since(t.at) > sharedFor {
+		t.at, t.of = time.Now(), threadsByUser()
 	}
-	return x.threads[uid]
+	return x.threads.of[uid]
 }
 
-func (x *Users) read() {
-	x.at, x.threads = time.Now(), map[int]int{}
+// group is what the control group of a process uses, as read finds it.
+func (x *Shared) group(cgroup string, of Resource, read func(u *Usage)) Usage {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	g := &x.groups
+	if g.of == nil || time.Since(g.at) > sharedFor {
+		g.at, g.of = time.Now(), map[string]*Usage{}
+	}
+	key := cgroup + strconv.Itoa(int(of))
+	u := g.of[key]
+	if u == nil {
+		u = &Usage{}
+		read(u)
+		g.of[key] = u
+	}
+	return *u
+}
+
+// machineRAM is that of the machine in bytes; 0: it cannot be read.
+func (x *Shared) machineRAM() int64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.ram == 0 {
+		if b, err := os.ReadFile("/proc/meminfo"); err == nil {
+			if kb, ok := lineValue(b, "MemTotal:"); ok {
+				x.ram = kb << 10
+			}
+		}
+	}
+	return x.ram
+}
+
+func threadsByUser() map[int]int {
+	threads := map[int]int{}
 	dir, err := os.Open("/proc")
 	if err != nil {
-		return
+		return threads
 	}
 	defer dir.Close()
 	names, _ := dir.Readdirnames(-1)
@@ -50,9 +89,10 @@ func (x *Users) read() {
 		uid, ok := lineValue(b, "Uid:")
 		n, counted := lineValue(b, "Threads:")
 		if ok && counted {
-			x.threads[int(uid)] += int(n)
+			threads[int(uid)] += int(n)
 		}
 	}
+	return threads
 }
 
 // The capabilities with which a process may have more threads than its user's limit
@@ -64,7 +104,7 @@ const (
 
 // userThreads holds the threads of the process's user against RLIMIT_NPROC. Root, and
 // whoever has certain capabilities, has no such limit.
-func (p *Process) userThreads(u *Usage, nproc int, users *Users) {
+func (p *Process) userThreads(u *Usage, nproc int, shared *Shared) {
 	if nproc == 0 {
 		return
 	}
@@ -76,11 +116,7 @@ func (p *Process) userThreads(u *Usage, nproc int, users *Users) {
 	if !ok || uid == 0 || effective(b)&(capSysAdmin|capSysResource) != 0 {
 		return
 	}
-	n := u.Threads
-	if users != nil {
-		n = max(n, users.count(int(uid)))
-	}
-	u.nearest(n, nproc, "user")
+	u.nearest(max(u.Threads, shared.userThreads(int(uid))), nproc, "user")
 }
 
 // effective are the capabilities in force, of /proc/PID/status.
