@@ -396,7 +396,7 @@ unseen() {
 # recorder and 200 of its program, a day of churn at 50 times its speed (29 minutes).
 recorder() {
 	SLIVER_LONG=1 SLIVER_CHURN=1728s go test -count=1 -p=1 -timeout=80m \
-		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn' ./flight ./watch ./cmd/sliver
+		-run 'TestTriggers$|TestDumpInTime|TestKilled$|TestWatchKilled|TestWatchChurn|TestBelowSystemd' ./flight ./watch ./cmd/sliver
 }
 # agreement: timelines, locks, tasks and stacks of each runtime against the programs' own
 # account and other tools', over as many samples as is promised of them; large recordings.
