@@ -88,6 +88,9 @@ func (g *group) arrived(th *thread) {
 	// may have waited for a CPU, too, with the clock read and the thread running.
 	stopped := v.Stopped
 	v.Stopped = v.Halted
+	if int64(stopped-v.Halted) < g.patience() {
+		th.lates = 0 // it has a CPU again: the next stop is waited for
+	}
 	c := g.walkTaken(th)
 	if th.again(g.sample.Reason, 1) {
 		th.coming = ticks // another copy would be of another time

@@ -17,7 +17,11 @@ type queuer struct {
 	coming map[*fakeThread]View
 	free   bool
 	r      *rand.Rand
+	late   []stack.Time // when stops were left to be made later
 }
+
+// stopTakes is how long, in ns, the stop of a thread that runs is waited for.
+const stopTakes = 60_000
 
 func (tr *queuer) Stop(t Thread, v *View) error {
 	th := t.(*fakeThread)
@@ -33,11 +37,12 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 		c, running, _ = th.at(held)
 	}
 	tr.now = held
-	if running {
+	if running && v.Deadline >= stopTakes {
 		err := tr.fakeTracer.Stop(t, v)
 		v.Counters = c
 		return err
 	}
+	tr.late = append(tr.late, tr.now)
 	tr.coming[th] = View{Asked: asked, Halted: tr.now, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
 	tr.now += stack.Time(v.Deadline)
 	return ErrLater
@@ -45,6 +50,15 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 
 func (tr *queuer) Arrived(v *View) (Thread, bool) {
 	for th, x := range tr.coming {
+		if _, running, _ := th.at(x.Halted); running { // all that was wanting was time
+			if tr.now < x.Halted+stopTakes {
+				continue
+			}
+			delete(tr.coming, th)
+			*v = x
+			v.Stopped, v.Resumed = x.Halted+stopTakes, x.Halted+stopTakes+1000
+			return th, true
+		}
 		if c, _, _ := th.at(tr.now); c.Switches == x.Counters.Switches {
 			continue
 		}
@@ -138,6 +152,41 @@ func TestLater(t *testing.T) {
 	}
 	if stops < 1000 || atOnce*20 > stops {
 		t.Errorf("of %d stops %d were of threads that waited for a CPU and are told to have run", stops, atOnce)
+	}
+}
+
+// A thread that was late again and again is left to its stopper at once, until it is seen
+// to have a CPU: from then on its stops are waited for.
+func TestLateAtOnceEnds(t *testing.T) {
+	f := &fakeTarget{until: 1000 * ms, queue: true}
+	var times []stack.Time
+	for at := stack.Time(0); at < 300*ms; at += 15 * ms {
+		times = append(times, at, at+14*ms) // it runs in the last of 15 ms
+	}
+	th := turns(2, append(times, 300*ms, 301*ms))
+	states := th.at
+	th.at = func(now stack.Time) (Counters, bool, stack.State) {
+		c, running, _ := states(now)
+		c.Delay = int64(now) - c.CPU + 1000
+		return c, running, stack.StateRunning
+	}
+	th.queued = true
+	f.threads = []*fakeThread{th}
+	s, _, _ := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
+	before, after := 0, 0
+	for _, g := range s.groups {
+		if tr, ok := g.tracer.(*queuer); ok {
+			for _, at := range tr.late {
+				if at < 301*ms {
+					before++
+				} else {
+					after++
+				}
+			}
+		}
+	}
+	if before < 10 || after > 1 {
+		t.Errorf("%d stops were late while it had no CPU, %d after", before, after)
 	}
 }
 
