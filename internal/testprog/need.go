@@ -52,6 +52,8 @@ var tools = map[string][]string{
 	"psql":       {"psql"},
 	"sqlite3":    {"sqlite3"},
 	"setpriv":    {"setpriv"},
+	"py-spy":     {"py-spy", filepath.Join(toolCache(), "py-spy", "bin", "py-spy")},
+	"dlv":        {"dlv", filepath.Join(goPath(), "bin", "dlv")},
 
 	"systemd-analyze": {"systemd-analyze"},
 	"python3":         {"/usr/bin/python3", "python3"}, // the system's, before that of an environment
@@ -88,6 +90,14 @@ func toolCache() string {
 	}
 	user, _ := os.UserCacheDir() // without one another place may have it
 	return filepath.Join(user, "sliver-test")
+}
+
+// goPath is where go install puts programs, less its bin.
+func goPath() string {
+	if p := os.Getenv("GOPATH"); p != "" {
+		return p
+	}
+	return filepath.Join(os.Getenv("HOME"), "go")
 }
 
 // nodes are the places of one version of Node: where test.sh puts npm's package of

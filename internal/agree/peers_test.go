@@ -1,0 +1,256 @@
+package agree
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/oneshot"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/target"
+)
+
+// named are stacks by thread or goroutine, each frame "function file:line", leaf first.
+type named map[uint64][]string
+
+// peers holds named stacks of a program that is stopped again and again against those of
+// a tool that knows its runtime, and gives how many frames were compared and equal.
+// What we have of a stack before and after the tool is to be the same, else it ran.
+func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, theirs func(pid int) named) {
+	t.Helper()
+	var s score
+	said := 0
+	for range times {
+		from, until := worked(p.PID), time.Now().Add(time.Second/2)
+		for worked(p.PID) < from+5_000_000 && time.Now().Before(until) { // some do nothing
+			time.Sleep(time.Millisecond)
+		}
+		thaw, ok := freeze(t, p.PID)
+		if !ok {
+			t.Fatal("the program ended")
+		}
+		before, their, after := ours(p.PID), theirs(p.PID), ours(p.PID)
+		thaw()
+		for id, our := range before {
+			if !slices.Equal(our, after[id]) {
+				s.moved++
+				continue
+			}
+			n, eq := max(len(our), len(their[id])), equal(our, their[id])
+			s.threads++
+			s.frames, s.equal = s.frames+n, s.equal+eq
+			if n != eq && said < 20 {
+				said++
+				t.Logf("%d of %d: ours\n\t%s\ntheirs\n\t%s", eq, n, strings.Join(our, "\n\t"), strings.Join(their[id], "\n\t"))
+			}
+		}
+		for id, x := range their {
+			if before[id] == nil {
+				s.frames += len(x)
+				t.Logf("we lack %d", id)
+			}
+		}
+	}
+	t.Logf("%d stacks, %d frames, %d equal (%.2f %%); %d moved", s.threads, s.frames, s.equal, 100*s.share(), s.moved)
+	if s.threads < times || s.share() < least {
+		t.Errorf("%d of %d frames are equal", s.equal, s.frames)
+	}
+}
+
+// equal is the length of the longest common subsequence.
+func equal(a, b []string) int {
+	ids := map[string]uint64{}
+	number := func(fs []string) (out []uint64) {
+		for _, f := range fs {
+			if ids[f] == 0 {
+				ids[f] = uint64(len(ids) + 1)
+			}
+			out = append(out, ids[f])
+		}
+		return out
+	}
+	n, _ := common(number(a), number(b))
+	return n
+}
+
+func snapshot(t *testing.T, pid int, o oneshot.Options) *stacks.Snapshot {
+	t.Helper()
+	p, err := target.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	all, _, err := oneshot.Take([]*target.Process{p}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all[0]
+}
+
+func line(name, file string, line int) string {
+	return fmt.Sprintf("%s %s:%d", name, filepath.Base(file), line)
+}
+
+// TestPySpy: threads of CPython that are stopped have the frames of Python that
+// py-spy says, with their lines.
+func TestPySpy(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	spy := testprog.Tool(t, "py-spy")
+	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] } // it tells no classes
+	for i, v := range []string{"python3", "python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"} {
+		t.Run(v, func(t *testing.T) {
+			if i > 0 && os.Getenv("SLIVER_LONG") == "" {
+				t.Skip("the short form takes the system's version only")
+			}
+			p := testprog.Start(t, testprog.Tool(t, v), append([]string{filepath.Join(testprog.Root(t), "testdata", "targets", "python", "busy.py")},
+				"recursion", "generators", "encoding", "matching", "database", "waiting", "objects")...)
+			p.Ready()
+			p.Go()
+			p.Line("busy")
+			peers(t, p, 2*rounds(), func(pid int) named {
+				out := named{}
+				for _, th := range snapshot(t, pid, oneshot.Options{}).Threads {
+					for _, f := range th.Frames {
+						if f.Kind == stack.KindPython {
+							out[uint64(th.TID)] = append(out[uint64(th.TID)], line(last(f.Func), f.File, f.Line))
+						}
+					}
+				}
+				return out
+			}, func(pid int) named {
+				b, errs, err := tool(spy, "dump", "--json", "--nonblocking", "--pid", strconv.Itoa(pid))
+				if err != nil {
+					t.Fatal(err)
+				}
+				var threads []struct {
+					ID     uint64 `json:"thread_id"`
+					TID    uint64 `json:"os_thread_id"`
+					Frames []struct {
+						Name, Filename string
+						Line           int
+					}
+				}
+				if err := json.Unmarshal(b, &threads); err != nil {
+					t.Fatalf("%v: %s", err, errs)
+				}
+				out := named{}
+				for _, th := range threads {
+					for _, f := range th.Frames {
+						out[th.TID] = append(out[th.TID], line(last(f.Name), f.Filename, f.Line))
+					}
+				}
+				return out
+			})
+		})
+	}
+}
+
+var (
+	dlvRoutine = regexp.MustCompile(`^\*? *Goroutine (\d+) - `)
+	dlvFrame   = regexp.MustCompile(`^\s+\d+\s+0x([0-9a-f]+) in (.+)$`)
+	dlvPlace   = regexp.MustCompile(`^\s+at (.+):(\d+)$`)
+	colour     = regexp.MustCompile("\x1b\\[[0-9;]*m")
+)
+
+// dlvLine is one frame of a goroutine.
+type dlvLine struct {
+	pc          uint64
+	name, place string
+}
+
+// plain are the frames of a goroutine as they are compared. Where one is parked, delve
+// takes the place that it will go on at for the one that it is at, which may be another
+// line, and in no function that was compiled in there: of that frame the function counts
+// alone. (runtime.Stack has it as we do.)
+func plain(all []dlvLine, parked bool) (out []string) {
+	for i, f := range all {
+		switch {
+		case !parked || f.pc != all[0].pc:
+			out = append(out, f.place)
+		case i+1 == len(all) || all[i+1].pc != f.pc:
+			out = append(out, f.name)
+		}
+	}
+	return out
+}
+
+// TestDelve: goroutines of a program that is stopped have the frames that delve says,
+// with those that were compiled into their callers, and their lines.
+func TestDelve(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	dlv := testprog.Tool(t, "dlv")
+	commands := filepath.Join(t.TempDir(), "commands")
+	if err := os.WriteFile(commands, []byte("goroutines -t 1000\nquit\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	ids := testprog.Start(t, testprog.Build(t, "go/ids", "default"), "-log", filepath.Join(t.TempDir(), "log"), "-seconds", "600")
+	ids.Ready()
+	ids.Go()
+	routines := testprog.Start(t, testprog.Build(t, "go/routines", "default"))
+	routines.Line("{")
+	for _, x := range []struct {
+		name string
+		p    *testprog.Proc
+	}{{"ids", ids}, {"routines", routines}} {
+		t.Run(x.name, func(t *testing.T) {
+			peers(t, x.p, max(rounds()/2, 2), func(pid int) named {
+				s := snapshot(t, pid, oneshot.Options{Routines: true})
+				out := named{}
+				for i := range s.Goroutines {
+					g := &s.Goroutines[i]
+					frames := g.Frames
+					if th := s.Thread(g.Thread); th != nil {
+						frames = th.Frames // those of a system call, too, which runtime.Stack leaves out
+					}
+					var all []dlvLine
+					for _, f := range frames {
+						all = append(all, dlvLine{f.Addr, f.Func, line(f.Func, f.File, f.Line)})
+					}
+					out[g.ID] = plain(all, g.Thread == 0)
+				}
+				return out
+			}, func(pid int) named {
+				b, errs, err := tool(dlv, "attach", strconv.Itoa(pid), "--allow-non-terminal-interactive=true", "--init", commands)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out, id, parked := named{}, uint64(0), false
+				var all []dlvLine
+				end := func() {
+					if len(all) > 0 {
+						out[id], all = plain(all, parked), nil
+					}
+				}
+				for l := range strings.Lines(colour.ReplaceAllString(string(b), "")) {
+					l = strings.TrimRight(strings.ReplaceAll(l, "(dlv) ", ""), "\n")
+					if m := dlvRoutine.FindStringSubmatch(l); m != nil {
+						end()
+						id, _ = strconv.ParseUint(m[1], 10, 64)
+						parked = !strings.Contains(l, " (thread ")
+					} else if m := dlvFrame.FindStringSubmatch(l); m != nil {
+						pc, _ := strconv.ParseUint(m[1], 16, 64)
+						all = append(all, dlvLine{pc: pc, name: m[2]})
+					} else if m := dlvPlace.FindStringSubmatch(l); m != nil && len(all) > 0 {
+						n, _ := strconv.Atoi(m[2])
+						x := &all[len(all)-1]
+						x.place = line(x.name, m[1], n)
+					}
+				}
+				end()
+				if len(out) == 0 {
+					t.Fatalf("delve says nothing: %s %s", b, errs)
+				}
+				return out
+			})
+		})
+	}
+}
