@@ -30,6 +30,8 @@ const (
 	// through for a return address where nothing tells of one.
 	maxStubFrame = 4 << 10
 	maxScan      = 96
+	// maxPushed bounds the registers that compiled code keeps on the stack for a while.
+	maxPushed = 4
 	// The call stub stands around where it comes back from Java, in bytes.
 	stubBefore = 384
 	stubAfter  = 160
@@ -383,7 +385,18 @@ func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 	if ok && returns(d) {
 		return d
 	}
-	for _, d := range [...]uint64{whole, 0, 8} {
+	if returns(whole) {
+		return whole
+	}
+	// Some of C2's own code for loops over arrays keeps a register or more on the stack.
+	if b := p.b; b.complete > 0 && s.PC >= b.code+b.complete {
+		for d := whole + 8; d <= whole+8*maxPushed; d += 8 {
+			if returns(d) {
+				return d
+			}
+		}
+	}
+	for _, d := range [...]uint64{0, 8} {
 		if returns(d) {
 			return d
 		}
