@@ -1,0 +1,145 @@
+package oneshot
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/stacks"
+)
+
+var (
+	jhsdbThread = regexp.MustCompile(`^-{5,} (\d+) -{5,}$`)
+	jhsdbFrame  = regexp.MustCompile(`^0x([0-9a-f]{16})\t(.*)$`)
+	jhsdbJava   = regexp.MustCompile(`^\* ([^ (]+)\(.* bci:-?\d+(?: line:(\d+))? \((.*) frame`)
+)
+
+// jhsdbStacks are the stacks of a process that stands still as the JDK's own debugger
+// shows them, by thread: frames of Java as "method:line", innermost first. Of calls that
+// were compiled into another it shows some, and most threads that are in C it cannot walk.
+func jhsdbStacks(t *testing.T, java string, pid int) map[stack.TID][]string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(java), "jhsdb"), "jstack", "--mixed", "--pid", strconv.Itoa(pid))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("jhsdb: %v\n%s", err, out)
+	}
+	all := map[stack.TID][]string{}
+	tid := stack.TID(0)
+	for line := range strings.Lines(string(out)) {
+		line = strings.TrimRight(line, "\n")
+		if m := jhsdbThread.FindStringSubmatch(line); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			tid = stack.TID(n)
+			continue
+		}
+		m := jhsdbFrame.FindStringSubmatch(line)
+		if m == nil || tid == 0 {
+			continue
+		}
+		if j := jhsdbJava.FindStringSubmatch(m[2]); j != nil {
+			line := j[2]
+			if line == "" {
+				line = "-1"
+			}
+			all[tid] = append(all[tid], strings.Replace(j[1], "+0x", "/0x", 1)+":"+line) // of hidden classes
+		}
+	}
+	return all
+}
+
+// likeJhsdb are the frames of a stack as jhsdbStacks has them.
+func likeJhsdb(frames []stacks.Frame) (out []string) {
+	for _, f := range frames {
+		if f.Kind == stack.KindJava {
+			line := f.Line
+			if line == 0 {
+				line = -1
+			}
+			out = append(out, f.Func+":"+strconv.Itoa(line))
+		}
+	}
+	return out
+}
+
+// common is the length of the longest row of frames that both stacks have in this order.
+func common(a, b []string) int {
+	row := make([]int, len(b)+1)
+	for i := range a {
+		last := 0
+		for j := range b {
+			was := row[j+1]
+			if a[i] == b[j] {
+				row[j+1] = last + 1
+			} else {
+				row[j+1] = max(row[j+1], row[j])
+			}
+			last = was
+		}
+	}
+	return row[len(b)]
+}
+
+// TestJavaFrozen: of threads that run and are frozen, frames and lines are those that
+// the JDK's own debugger shows of the same moment.
+func TestJavaFrozen(t *testing.T) {
+	if os.Getenv("SLIVER_LONG") == "" {
+		t.Skip("SLIVER_LONG is not set")
+	}
+	for _, v := range []string{"java17", "java25"} { // those with jhsdb
+		for _, flags := range [][]string{nil, {"-Xint"}, {"-XX:TieredStopAtLevel=1"}} {
+			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
+				p := startJavaWith(t, v, "Work", "busy", flags)
+				pr := open1(t, p.PID)
+				all, same, whole := 0, 0, 0
+				for range 5 {
+					time.Sleep(200 * time.Millisecond) // for it to be elsewhere; nothing depends on it
+					if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
+						t.Fatal(err)
+					}
+					s := until(t, Options{}, "a process that stands still", func(s []*stacks.Snapshot) bool {
+						for i := range s[0].Threads {
+							if s[0].Threads[i].State != stack.StateStopped {
+								return false
+							}
+						}
+						return true
+					}, pr)[0]
+					want := jhsdbStacks(t, testprog.Tool(t, v), p.PID)
+					if err := syscall.Kill(p.PID, syscall.SIGCONT); err != nil {
+						t.Fatal(err)
+					}
+					for i := range s.Threads {
+						th := &s.Threads[i]
+						w, got := want[th.TID], likeJhsdb(th.Frames)
+						if len(w) == 0 {
+							continue
+						}
+						n := common(got, w)
+						all, same = all+len(w), same+n
+						if n == len(w) {
+							whole++
+						} else {
+							t.Logf("%d %s: %d of %d\n  sliver %s\n  jhsdb  %s", th.TID, th.OwnName, n, len(w), strings.Join(got, " "), strings.Join(w, " "))
+						}
+					}
+				}
+				t.Logf("%d of %d frames; of %d stacks all", same, all, whole)
+				if all < 20 || (all-same)*200 > all {
+					t.Errorf("%d of %d frames are the same", same, all)
+				}
+			})
+		}
+	}
+}
