@@ -81,7 +81,7 @@ type Control struct {
 	KeepLast func(time.Duration) (name string, err error)
 }
 
-// Status of a recording under way.
+// Status is a recording's accounts; Paused and Threads are of one under way.
 type Status struct {
 	Paused   bool          `json:"paused"`
 	Interval time.Duration `json:"interval_ns"`

@@ -195,15 +195,19 @@ func (v *liveView) start() error {
 // statusEvery bounds how often the accounts are added up, however many pages ask.
 const statusEvery = 300 * time.Millisecond
 
+// pageStatus is what the page tells of a recording's accounts.
+func pageStatus(t stack.ThreadStats, p stack.Pauses) web.Status {
+	return web.Status{Samples: t.Samples, Lost: t.Late + t.TimedOut + t.Denied + t.Stretched + t.Overwritten,
+		PauseP50: p.P50, PauseP99: p.P99, Overhead: session.Share(t)}
+}
+
 func (v *liveView) statusNow() web.Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.s != nil && time.Since(v.asked) > statusEvery {
 		st := v.s.Status()
-		t := st.Total
-		v.status = web.Status{Paused: v.s.Paused(), Interval: v.s.Interval(), Samples: t.Samples,
-			Lost:     t.Late + t.TimedOut + t.Denied + t.Stretched + t.Overwritten,
-			PauseP50: st.Pauses.P50, PauseP99: st.Pauses.P99, Overhead: session.Share(t), Threads: v.s.Selection().String()}
+		v.status = pageStatus(st.Total, st.Pauses)
+		v.status.Paused, v.status.Interval, v.status.Threads = v.s.Paused(), v.s.Interval(), v.s.Selection().String()
 		v.asked = time.Now()
 	}
 	return v.status

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -59,6 +60,11 @@ Examples:
 			defer c.Close()
 			o := f.options(e)
 			o.Source = web.NewRecording(rec)
+			if t := rec.Stats.Total(); t.Samples > 0 { // other formats have no accounts
+				st := pageStatus(t, rec.Stats.Pause)
+				st.Interval = time.Duration(rec.Process.Interval)
+				o.Status = func() web.Status { return st }
+			}
 			o.Export = func(_ context.Context, w io.Writer, format string, p web.Part) error {
 				return writePart(w, rec, format, p)
 			}

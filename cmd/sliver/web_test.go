@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/trace"
@@ -268,6 +269,9 @@ func TestView(t *testing.T) {
 	if !s.knows("spin_29") {
 		t.Error("the recording's names are not there")
 	}
+	if r := s.status().Recording; r == nil || r.Samples < 50 || r.Interval != 2*time.Millisecond || r.PauseP50 == 0 {
+		t.Errorf("its accounts: %+v", r)
+	}
 	in, err := s.client().Info(t.Context())
 	if err != nil || in.Live || len(in.Control) > 0 || in.Compare == "" {
 		t.Errorf("%+v, %v", in, err)
@@ -307,6 +311,9 @@ func TestView(t *testing.T) {
 	s = serve(t, dir, nil, "view", "old.nanoscope.txt")
 	if waitFor(t, func() bool { return s.status().Done }); !s.knows("inside") {
 		t.Error("a trace of Nanoscope has no names")
+	}
+	if r := s.status().Recording; r != nil {
+		t.Errorf("a trace of Nanoscope has accounts: %+v", r)
 	}
 	s.interrupt()
 

@@ -280,7 +280,7 @@ type Status struct {
 		Ended   bool   `json:"ended"`
 	} `json:"threads"`
 
-	// Recording is that of a recording under way or just ended; nil for a file.
+	// Recording has the accounts of a recording; nil where a file has none.
 	Recording *Recording `json:"status"`
 }
 
