@@ -106,6 +106,12 @@ func TestPySpy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	spy := testprog.Tool(t, "py-spy")
 	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] } // it tells no classes
+	key := func(name string) (id uint64) {                                                // threads are called by what they do
+		for _, c := range []byte(name) {
+			id = id*31 + uint64(c)
+		}
+		return id
+	}
 	for i, v := range []string{"python3", "python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"} {
 		t.Run(v, func(t *testing.T) {
 			if i > 0 && os.Getenv("SLIVER_LONG") == "" {
@@ -119,9 +125,14 @@ func TestPySpy(t *testing.T) {
 			peers(t, p, 2*rounds(), func(pid int) named {
 				out := named{}
 				for _, th := range snapshot(t, pid, oneshot.Options{}).Threads {
+					name := th.OwnName
+					if int(th.TID) == pid {
+						name = "MainThread"
+					}
 					for _, f := range th.Frames {
 						if f.Kind == stack.KindPython {
-							out[uint64(th.TID)] = append(out[uint64(th.TID)], line(last(f.Func), f.File, f.Line))
+							id := key(name)
+							out[id] = append(out[id], line(last(f.Func), f.File, f.Line))
 						}
 					}
 				}
@@ -132,8 +143,7 @@ func TestPySpy(t *testing.T) {
 					t.Fatal(err)
 				}
 				var threads []struct {
-					ID     uint64 `json:"thread_id"`
-					TID    uint64 `json:"os_thread_id"`
+					Name   string `json:"thread_name"` // up to 3.10 it tells no TIDs
 					Frames []struct {
 						Name, Filename string
 						Line           int
@@ -145,7 +155,8 @@ func TestPySpy(t *testing.T) {
 				out := named{}
 				for _, th := range threads {
 					for _, f := range th.Frames {
-						out[th.TID] = append(out[th.TID], line(last(f.Name), f.Filename, f.Line))
+						id := key(th.Name)
+						out[id] = append(out[id], line(last(f.Name), f.Filename, f.Line))
 					}
 				}
 				return out
