@@ -104,7 +104,17 @@ func TestJavaFrozen(t *testing.T) {
 				pr := open1(t, p.PID)
 				all, same, whole := 0, 0, 0
 				for range 5 {
-					time.Sleep(200 * time.Millisecond) // for it to be elsewhere; nothing depends on it
+					ran := int64(0) // until it is elsewhere
+					until(t, Options{}, "200 ms of work", func(s []*stacks.Snapshot) bool {
+						now := int64(0)
+						for i := range s[0].Threads {
+							now += max(s[0].Threads[i].CPU, 0)
+						}
+						if ran == 0 {
+							ran = now
+						}
+						return now >= ran+200_000_000
+					}, pr)
 					if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
 					}

@@ -112,3 +112,28 @@ func (g *group) arrived(th *thread) {
 	th.active, th.coming = true, ticks[:0]
 	g.catchUp(th)
 }
+
+// deadline of a stop. A thread that was late again and again has no CPU: it is left to
+// its stopper at once.
+func (g *group) deadline(th *thread) int64 {
+	if g.late != nil && th.lates >= latesMost {
+		return lateAtOnce
+	}
+	return g.patience()
+}
+
+// patience is the deadline, in ns, of one that is not: long enough for a thread that is on a
+// CPU, and where its sample is lost after it also for one that has to wait for one; short
+// enough for the group to be in time for its next tick.
+func (g *group) patience() int64 {
+	if g.late != nil {
+		return min(max(g.tick.every/8, 1_000_000), 2_000_000)
+	}
+	return min(max(g.tick.every/2, 2_000_000), 10_000_000)
+}
+
+// A thread that was late for latesMost stops in a row is given lateAtOnce, in ns, for the next.
+const (
+	latesMost  = 3
+	lateAtOnce = 50_000
+)

@@ -50,7 +50,6 @@ func TestFirstManaged(t *testing.T) {
 			for range tries {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
-					time.Sleep(x.most / 3)
 					await(t, "its functions", func() bool { return s.live.Space().Python() != nil || s.live.Space().V8() != nil })
 					n := s.Status().Total.Samples
 					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })

@@ -31,9 +31,7 @@ func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, 
 	said := 0
 	for range times {
 		from, until := worked(p.PID), time.Now().Add(time.Second/2)
-		for worked(p.PID) < from+5_000_000 && time.Now().Before(until) { // some do nothing
-			time.Sleep(time.Millisecond)
-		}
+		eventually(t, "work", func() bool { return worked(p.PID) >= from+5_000_000 || time.Now().After(until) }) // some do nothing
 		thaw, ok := freeze(t, p.PID)
 		if !ok {
 			t.Fatal("the program ended")
