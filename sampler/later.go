@@ -88,7 +88,7 @@ func (g *group) arrived(th *thread) {
 	// may have waited for a CPU, too, with the clock read and the thread running.
 	stopped := v.Stopped
 	v.Stopped = v.Halted
-	if int64(stopped-v.Halted) < g.patience() {
+	if int64(stopped-v.Halted) < onCPU {
 		th.lates = 0 // it has a CPU again: the next stop is waited for
 	}
 	c := g.walkTaken(th)
@@ -136,4 +136,7 @@ func (g *group) patience() int64 {
 const (
 	latesMost  = 3
 	lateAtOnce = 50_000
+	// onCPU is more, in ns, than a thread takes to stop that has a CPU, and less than most
+	// wait for one.
+	onCPU = 250_000
 )

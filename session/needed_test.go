@@ -36,6 +36,10 @@ func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	const running = 8
 	prog := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", fmt.Sprint(sleepers-running), "--running",
 		fmt.Sprint(running), "--seconds", "600", "--wait-go")
+	defer func() { // two of them have more inotify instances than a user may
+		prog.Kill()
+		prog.Wait()
+	}()
 	prog.Ready()
 	prog.Go()
 	await(t, "the threads", func() bool { return len(tracersOf(t, prog.PID)) > sleepers })
