@@ -412,7 +412,7 @@ recorder() {
 # account and other tools', over as many samples as is promised of them; large recordings.
 agreement() {
 	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=240m \
-		-run '^Test(Async|Task|Turns)?Truth$|^Test(Java|Python|Node)|TestCompare|TestRowsReadelf|TestWriteBig|TestMemory|TestThroughput' \
+		-run '^Test(Async|Task|Turns)?Truth$|^Test(Java|Python|Node)|TestCompare|TestPySpy|TestDelve|TestFirstManaged|TestRowsReadelf|TestWriteBig|TestMemory|TestThroughput' \
 		./session ./oneshot ./export ./internal/agree ./unwind/cfi
 }
 # benchmarks shows that they run; the figures are had without -short.
