@@ -221,7 +221,10 @@ func (g *group) leave(now stack.Time) bool {
 		g.finish()
 	}
 	if !pending {
-		h.host.Load().sole.Store(nil)
+		x := h.host.Load()
+		x.of.mu.Lock() // who wakes it holds this: nobody does from here on
+		x.sole.Store(nil)
+		x.of.mu.Unlock()
 		g.tracer.Close()
 		return true
 	}
