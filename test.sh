@@ -392,7 +392,7 @@ race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
 # the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
 # (TestConcurrent has), and the page's tests run a browser, node and a server of their own.
 race_short() {
-	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames'
+	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64' page='Page|BundleIsFresh|PageTypes'
 	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$page)\$" "${both[@]}"
 }

@@ -478,10 +478,13 @@ func TestOtherUsersProcess(t *testing.T) {
 			t.Errorf("with %s: %v, %q", c.caps, err, out)
 		}
 	}
-	if out, err := run("+sys_ptrace,+dac_read_search", "record", "-p", pidOf(p), "-d", "300ms", "-o", "x.sliver"); err != nil {
+	out, err := run("+sys_ptrace,+dac_read_search", "record", "-p", pidOf(p), "-d", "300ms", "--max-overhead", "0", "-o", "x.sliver")
+	if err != nil {
 		t.Errorf("with both: %v, %s", err, out)
 	}
-	checkDump(t, home, filepath.Join(home, "x.sliver"))
+	if checkDump(t, home, filepath.Join(home, "x.sliver")); t.Failed() {
+		t.Log(out)
+	}
 	if out, _ := run("+sys_ptrace", "doctor", pidOf(p)); !strings.Contains(out, "CAP_DAC_READ_SEARCH is needed as well") {
 		t.Errorf("doctor: %s", out)
 	}

@@ -35,21 +35,27 @@ async function run(...args) {
 }
 const live = (...args) => run('record', '-p', pid, '-i', '2ms', '--max-overhead', '0', '--web', ...args);
 const button = (page, name) => page.getByRole('button', { name, exact: true });
-// wide zooms in, at a wait for the lock, until an arrow can be seen.
+// arrow zooms in, at a wait for the lock, until an arrow can be seen; in another moment of the
+// program if there is none.
 async function arrow(page, lock) {
-  await page.keyboard.press(' ');
-  await settled(page);
-  for (let i = 0; i < 12; i++) {
-    await until(page, () => window.sliver.state.fine);
-    const s = await state(page);
-    // The main thread waits for another one's end, which is no mutex.
-    const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
-      s.tracks.find((t) => t.seq === a.from).mode === 'full' && a.y0 < 500);
-    // Where samples are missing, the lane is hatched.
-    for (const a of some) if ((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20) return a;
-    await page.keyboard.press('w');
+  for (let moment = 0; moment < 4; moment++) {
+    for (let i = 0; moment && i < 12; i++) await page.keyboard.press('s');
+    if (moment) await page.keyboard.press('End');
+    await page.waitForTimeout(moment * 500);
+    await page.keyboard.press(' ');
     await settled(page);
-    await page.waitForTimeout(150);
+    for (let i = 0; i < 12; i++) {
+      await until(page, () => window.sliver.state.fine);
+      const s = await state(page);
+      // The main thread waits for another one's end, which is no mutex.
+      const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
+        s.tracks.find((t) => t.seq === a.from).mode === 'full' && a.y0 < 500);
+      // Where samples are missing, the lane is hatched.
+      for (const a of some) if ((await coloured(page, a.x, a.y0 - 4, 14, 8, lock)) > 20) return a;
+      await page.keyboard.press('w');
+      await settled(page);
+      await page.waitForTimeout(150);
+    }
   }
   throw new Error('no arrow from a waiter to the holder');
 }
