@@ -1,9 +1,7 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -25,18 +23,13 @@ type asyncTurn struct {
 // asyncTurns reads the log of a program that runs tasks in turn.
 func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	all := map[stack.TID][]asyncTurn{}
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	for line := range logLines(t, path) {
 		var tid stack.TID
 		var x asyncTurn
 		var fn string
-		if n, _ := fmt.Sscan(sc.Text(), &tid, &x.from, &x.to, &x.name, &fn); n != 5 {
-			t.Fatalf("%q", sc.Text())
+		if n, _ := fmt.Sscan(line, &tid, &x.from, &x.to, &x.name, &fn); n != 5 {
+			t.Fatalf("%q", line)
 		}
 		x.name += " " + fn
 		all[tid] = append(all[tid], x)

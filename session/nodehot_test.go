@@ -1,9 +1,7 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -123,15 +121,10 @@ func TestNodeOptimized(t *testing.T) {
 
 func hotTurns(t *testing.T, path string) (all []turnOf) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	for line := range logLines(t, path) {
 		var x turnOf
-		if n, _ := fmt.Sscan(sc.Text(), &x.name, &x.from, &x.to); n != 3 {
-			t.Fatalf("%q", sc.Text())
+		if n, _ := fmt.Sscan(line, &x.name, &x.from, &x.to); n != 3 {
+			t.Fatalf("%q", line)
 		}
 		all = append(all, x)
 	}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -148,17 +147,12 @@ func TestPythonFresh(t *testing.T) {
 
 func ranOf(t *testing.T, path string) map[string][2]stack.Time {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	ran := map[string][2]stack.Time{}
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	for line := range logLines(t, path) {
 		var name string
 		var from, to stack.Time
-		if n, _ := fmt.Sscan(sc.Text(), &name, &from, &to); n != 3 {
-			t.Fatalf("%q", sc.Text())
+		if n, _ := fmt.Sscan(line, &name, &from, &to); n != 3 {
+			t.Fatalf("%q", line)
 		}
 		ran[name] = [2]stack.Time{from, to}
 	}

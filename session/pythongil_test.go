@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -125,15 +124,10 @@ func gilLooks(t *testing.T, version, seconds string) (looks, none int) {
 
 func heldOf(t *testing.T, path string) (all []held) {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	for line := range logLines(t, path) {
 		var h held
-		if n, _ := fmt.Sscan(sc.Text(), &h.tid, &h.from, &h.to); n != 3 {
-			t.Fatalf("%q", sc.Text())
+		if n, _ := fmt.Sscan(line, &h.tid, &h.from, &h.to); n != 3 {
+			t.Fatalf("%q", line)
 		}
 		all = append(all, h)
 	}

@@ -1,7 +1,6 @@
 package session
 
 import (
-	"bufio"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,16 +25,11 @@ type goTurn struct {
 
 func turnsOf(t *testing.T, path string) map[stack.TID][]goTurn {
 	t.Helper()
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
 	all := map[stack.TID][]goTurn{}
-	for sc := bufio.NewScanner(f); sc.Scan(); {
+	for line := range logLines(t, path) {
 		var x goTurn
-		if n, _ := fmt.Sscan(sc.Text(), &x.tid, &x.id, &x.from, &x.to); n != 4 {
-			t.Fatalf("%q", sc.Text())
+		if n, _ := fmt.Sscan(line, &x.tid, &x.id, &x.from, &x.to); n != 4 {
+			t.Fatalf("%q", line)
 		}
 		all[x.tid] = append(all[x.tid], x)
 	}
