@@ -96,8 +96,9 @@ func (v *liveView) hide() {
 }
 
 // stay keeps the page up after the end, and tells whether to record again. In a
-// terminal it stays until Ctrl-C, else until no page is open any more.
-func (v *liveView) stay() (again bool) {
+// terminal it stays until Ctrl-C, else until no page is open any more. wait is of
+// signalled.
+func (v *liveView) stay(wait func(done <-chan struct{})) (again bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
@@ -120,7 +121,7 @@ func (v *liveView) stay() (again bool) {
 			fmt.Fprintf(v.e.stderr, "           from your own machine: %s\n", l)
 		}
 	}
-	signalled()(done)
+	wait(done)
 	cancel()
 	<-done
 	return again

@@ -363,6 +363,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	}
 	ctx, stop := f.signals(e, s, command)
 	defer stop()
+	bySignal := func() bool { return errors.Is(context.Cause(ctx), errSignal) }
 	line := newStatusLine(e, s, f.quiet)
 	var full func() // ends a recording that grew large and that nobody keeps
 	if pushed != nil && len(o.Outputs) == 0 && o.Duration == 0 {
@@ -375,7 +376,8 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	reason, runErr := s.Run(ctx)
 	rest()
 	line.close()
-	again = again && ctx.Err() == nil
+	ended := bySignal() // and not on the page
+	again = again && !ended
 	if view != nil {
 		view.ended(reason)
 	}
@@ -399,43 +401,53 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	if view == nil {
 		return again, nil
 	}
-	stop() // from here on Ctrl-C takes the page down
-	return view.stay(), nil
+	// From here on Ctrl-C takes the page down, and so does one while the recording
+	// was written that had not ended it. None may fall between the two ways of taking it.
+	wait := signalled()
+	stop()
+	if bySignal() && !ended {
+		return false, nil
+	}
+	return view.stay(wait), nil
 }
+
+// errSignal is why the context of signals ended.
+var errSignal = errors.New("ended by a signal")
 
 // signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at
 // a second one; SIGUSR1 has all goroutines looked at. With a command of ours, Ctrl-C is the command's alone: the
 // recording ends when it does.
 func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context.Context, func()) {
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancelCause(context.Background())
 	ch := make(chan os.Signal, 4)
 	signal.Notify(ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1)
 	done := make(chan struct{})
 	go func() {
+		defer close(done)
 		n := 0
-		for {
-			select {
-			case sig := <-ch:
-				if sig == syscall.SIGUSR1 {
-					if err := s.LookAtTasks(); err != nil && !f.quiet {
-						fmt.Fprintf(e.stderr, "sliver: SIGUSR1: %v\n", err)
-					}
-					continue
+		for sig := range ch {
+			if sig == syscall.SIGUSR1 {
+				if err := s.LookAtTasks(); err != nil && !f.quiet {
+					fmt.Fprintf(e.stderr, "sliver: SIGUSR1: %v\n", err)
 				}
-				if command && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
-					continue
-				}
-				if n++; n > 1 {
-					s.Close() // nothing half-written stays
-					os.Exit(128 + int(sig.(syscall.Signal)))
-				}
-				cancel()
-			case <-done:
-				return
+				continue
 			}
+			if command && (sig == syscall.SIGINT || sig == syscall.SIGQUIT) {
+				continue
+			}
+			if n++; n > 1 {
+				s.Close() // nothing half-written stays
+				os.Exit(128 + int(sig.(syscall.Signal)))
+			}
+			cancel(errSignal)
 		}
 	}()
-	return ctx, sync.OnceFunc(func() { signal.Stop(ch); close(done); cancel() })
+	return ctx, sync.OnceFunc(func() {
+		signal.Stop(ch) // nothing is sent from here on, and what was is taken
+		close(ch)
+		<-done
+		cancel(nil)
+	})
 }
 
 // noThreads says which threads there are.

@@ -236,6 +236,31 @@ func TestRecordWebEnds(t *testing.T) {
 	free(t, p.PID)
 }
 
+// TestRecordWebEndsAnyTime: Ctrl-C that falls into the moment in which a
+// recording, ended on its page, is written takes the page down like any other.
+func TestRecordWebEndsAnyTime(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	for i := range 12 {
+		name := fmt.Sprintf("run%d.sliver", i)
+		s := serve(t, dir, nil, "record", "-p", pidOf(p), "-i", "2ms", "-o", name, "--web")
+		waitFor(t, func() bool { return s.status().Held > 0 })
+		if err := s.client().Control(t.Context(), "stop", nil); err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(time.Duration(i)*800*time.Microsecond, func() { _ = s.cmd.Process.Signal(syscall.SIGINT) })
+		if out := s.end(); !strings.Contains(out, "wrote    "+name) {
+			t.Errorf("round %d said %q", i, out)
+		}
+		if _, c, err := openRecording(filepath.Join(dir, name)); err != nil {
+			t.Error(err)
+		} else {
+			c.Close()
+		}
+	}
+	free(t, p.PID)
+}
+
 func openBytes(t *testing.T, b []byte) *trace.Recording {
 	t.Helper()
 	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
