@@ -24,7 +24,7 @@ environment:
 EOF
 }
 
-short='' fuzztime=2s install=yes patterns=()
+short='' fuzztime=1s install=yes patterns=()
 while (($#)); do
 	case $1 in
 	--short) short=-short ;;

@@ -108,7 +108,7 @@ func freshPlace(key string, f *trace.Func, line int) bool {
 // own names, files and lines, at the times at which they ran.
 func TestPythonFresh(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	seconds := "3"
+	seconds := "2"
 	if os.Getenv("SLIVER_LONG") != "" {
 		seconds = "75"
 	}
