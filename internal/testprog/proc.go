@@ -18,7 +18,7 @@ import (
 // patience is how long a program may take for what it is waited for: far
 // more than it needs, also on a busy machine; the long forms of tests run some of
 // them for minutes.
-var patience = map[bool]time.Duration{false: 2 * time.Minute, true: 10 * time.Minute}[os.Getenv("SLIVER_LONG") != ""]
+var patience = map[bool]time.Duration{false: 2 * time.Minute, true: 15 * time.Minute}[os.Getenv("SLIVER_LONG") != ""]
 
 // Proc is a running program. It is killed when the test ends. Its methods
 // fail the test if the program does not do what they wait for; they are for
