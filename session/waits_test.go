@@ -56,7 +56,11 @@ func recordWith(t *testing.T, pid int, o Options, ready func(stack.ThreadStats) 
 	<-started
 	tick := time.NewTicker(o.Interval)
 	defer tick.Stop()
-	for limit := time.Now().Add(time.Minute); !ready(s.Status().Total) && time.Now().Before(limit); <-tick.C {
+	most := time.Minute
+	if long() {
+		most = 3 * time.Minute
+	}
+	for limit := time.Now().Add(most); !ready(s.Status().Total) && time.Now().Before(limit); <-tick.C {
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -40,8 +40,8 @@ type javaWalk struct {
 }
 
 // maxAgain bounds the walks of one copy: code that was thrown away between two looks
-// is read anew.
-const maxAgain = 3
+// is read anew, before the last of them all code is.
+const maxAgain = 4
 
 // FollowJVM has walks show the frames of HotSpot, if the process has it mapped, with
 // their functions' places in table. It gives the virtual machine, nil if there is
@@ -206,6 +206,13 @@ func (w *Walker) javaHolds() bool {
 		}
 		return j.buf[j.off[i] : j.off[i]+j.spans[i].Len]
 	})
+}
+
+// forgetJava has the next walk read anew all that it meets of Java.
+func (w *Walker) forgetJava() {
+	if h := w.space.jvm.Load(); h != nil {
+		h.rt.Forget()
+	}
 }
 
 // resumeJava goes on where the thread left Java, after a walk that did not get so far

@@ -115,6 +115,9 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 			if w.javaHolds() || try == maxAgain {
 				break
 			}
+			if try == maxAgain-1 { // more was thrown away than one walk meets
+				w.forgetJava()
+			}
 			w.begin(regs)
 		}
 	}

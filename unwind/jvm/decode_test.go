@@ -122,6 +122,8 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		popped(b)
+		follow(b, uint64(at), maxRestored, true)
+		keeps(b)
 		pushed(b)
 		afterCall(b)
 	})

@@ -14,6 +14,10 @@ type place struct {
 	known     uint8  // which of these were asked for
 	call      bool   // it is behind a call: see Runtime.returns
 	arguments uint64 // see Runtime.arguments
+	back      uint64 // of code out of line: where it goes on
+	early     bool   // see Runtime.early
+	out       uint64 // see Runtime.leads; leaves: it is known
+	leaves    bool
 	depth     uint64 // of the return address; made: that of the whole frame. See leafDepth and stubDepth.
 	made      bool
 	calls     []active // see Runtime.active
@@ -24,6 +28,8 @@ const (
 	knownArguments
 	knownDepth
 	knownCalls
+	knownEarly
+	knownOut
 )
 
 // active is one of the calls that are active at a place of a compiled method.

@@ -246,6 +246,8 @@ type blob struct {
 
 	gone atomic.Bool // it was seen not to be there any more
 
+	rebuilds     bool // it makes frames for the interpreter
+	exception    bool // C2's code jumps there with an exception
 	continuation bool // stubs that bring frames of virtual threads from the heap, and there
 }
 
@@ -344,6 +346,8 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 	b.kind = kindOf(b.name)
 	// "(continuation stubs)" in 21, "(continuationstubs)" in 25.
 	b.continuation = b.kind == kindStub && strings.Contains(b.name, "ontinuation")
+	b.exception = b.name == "ExceptionBlob"
+	b.rebuilds = b.name == "DeoptimizationBlob" || b.name == "UncommonTrapBlob"
 	size = uint64(u32(head, l.blobSize))
 	if l.major >= 23 {
 		b.code, b.end = addr+uint64(u32(head, l.blobCode)), addr+uint64(u32(head, l.blobEnd))

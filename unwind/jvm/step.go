@@ -4,7 +4,7 @@ import "github.com/sliverprof/sliver/stack"
 
 // Registers of amd64 in DWARF's numbering.
 const (
-	rax, rbx, rbp, rsp, r12, r13, r14, r15 = 0, 3, 6, 7, 12, 13, 14, 15
+	rax, rdx, rbx, rbp, rsp, r12, r13, r14, r15 = 0, 1, 3, 6, 7, 12, 13, 14, 15
 )
 
 // Slots of an interpreted frame, in words from its frame pointer (x86 of 17, 21 and
@@ -56,9 +56,10 @@ type State struct {
 	// stands for them.
 	Heap bool
 
-	used   []use
-	chain  []scope
-	places map[uint64]*place // by address, twice, and whether that is exact
+	rebuilt bool // what comes next may be a frame that is not filled yet
+	used    []use
+	chain   []scope
+	places  map[uint64]*place // by address, twice, and whether that is exact
 }
 
 // use is a blob or a method that a walk took for granted.
@@ -68,7 +69,7 @@ type use struct {
 }
 
 // Begin forgets the walk before.
-func (s *State) Begin() { s.used, s.Heap = s.used[:0], false }
+func (s *State) Begin() { s.used, s.Heap, s.rebuilt = s.used[:0], false, false }
 
 func (s *State) has(r int) bool { return s.Known>>r&1 != 0 }
 
@@ -103,6 +104,8 @@ func (s *State) restore(r int, addr uint64) bool {
 // fails, s is as it was, and what is known of the frame is appended all the same.
 func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	p, err := s.placeOf(r, s.PC, s.Exact)
+	rebuilt := s.rebuilt
+	s.rebuilt = false
 	if err != nil {
 		return append(out, stack.Frame{PC: s.PC, Exact: s.Exact}), stack.ReasonNoRule
 	}
@@ -113,7 +116,7 @@ func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason
 	}
 	switch b.kind {
 	case kindInterpreter:
-		return r.interpreted(s, b, out)
+		return r.interpreted(s, b, rebuilt, out)
 	case kindNmethod, kindNative:
 		return r.compiled(s, p, out)
 	}
@@ -166,7 +169,7 @@ func java(m *method, bci int, cfa uint64, order int) stack.Frame {
 }
 
 // interpreted walks over an interpreted frame.
-func (r *Runtime) interpreted(s *State, b *blob, out []stack.Frame) ([]stack.Frame, stack.Reason) {
+func (r *Runtime) interpreted(s *State, b *blob, rebuilt bool, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	fp, sp := s.R[rbp], s.R[rsp]
 	if !s.has(rbp) || !s.has(rsp) {
 		return append(out, r.machine(s, b, 0)), stack.ReasonRegister
@@ -177,14 +180,19 @@ func (r *Runtime) interpreted(s *State, b *blob, out []stack.Frame) ([]stack.Fra
 		}
 	}
 	if fp < sp || fp-sp > maxInterpreted {
-		if s.Exact && s.leave(r) {
+		if s.leave(r) {
 			return out, stack.ReasonNone
 		}
 		return append(out, r.machine(s, b, 0)), stack.ReasonNoRule
 	}
 	m, bci, reason := r.slots(s, fp)
+	if reason == stack.ReasonCorrupt && rebuilt {
+		// Frames for the interpreter are made of a compiled one's: they are linked first, and
+		// filled then (src/hotspot/share/runtime/vframeArray.cpp).
+		m, reason = nil, stack.ReasonNone
+	}
 	if reason != stack.ReasonNone {
-		if s.Exact && s.leave(r) {
+		if s.leave(r) {
 			return out, stack.ReasonNone
 		}
 		return append(out, r.machine(s, b, 0)), reason
@@ -192,14 +200,21 @@ func (r *Runtime) interpreted(s *State, b *blob, out []stack.Frame) ([]stack.Fra
 	ra, ok1 := s.word(fp + slotReturn)
 	sender, ok2 := s.word(fp + slotSender)
 	up, ok3 := s.word(fp)
-	out = append(out, java(m, bci, fp+16, 0))
+	if m == nil {
+		out = append(out, r.machine(s, b, fp+16))
+	} else {
+		out = append(out, java(m, bci, fp+16, 0))
+	}
 	if !ok1 || !ok2 || !ok3 {
 		return out, stack.ReasonMemory
 	}
 	if sender <= fp || sender-fp > maxInterpreted {
 		return out, stack.ReasonCorrupt
 	}
-	s.used = append(s.used, use{m: m})
+	if m != nil {
+		s.used = append(s.used, use{m: m})
+	}
+	s.rebuilt = rebuilt
 	s.R[rbp] = up
 	s.Known |= 1 << rbp
 	s.only(ra, sender)
@@ -236,6 +251,9 @@ func (r *Runtime) slots(s *State, fp uint64) (m *method, bci int, why stack.Reas
 func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame, bool) {
 	fp, sp := s.R[rbp], s.R[rsp]
 	sender := s.R[r13]
+	if fp >= sp && fp-sp >= 8 && fp-sp < 24 { // it was pushed, and r13 is something else
+		sender, _ = s.Words.Word(fp + slotSender)
+	}
 	if !s.has(r13) || !s.has(rbx) || !s.has(rax) || sender < sp || sender-sp > maxInterpreted || sender&7 != 0 {
 		return out, false
 	}
@@ -277,12 +295,17 @@ func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 }
 
 // leave walks over the end of an interpreted method: its frame is gone, the return
-// address is in r13, and the caller's stack pointer in rbx.
+// address is in r13 or about to be taken from the stack, and the caller's stack pointer in
+// rbx.
 func (s *State) leave(r *Runtime) bool {
-	if !s.has(r13) || !r.returns(s, s.R[r13]) {
+	sp := s.R[rsp]
+	if ra, ok := s.Words.Word(sp); ok && s.has(rbx) && s.R[rbx] > sp && s.R[rbx]-sp < maxInterpreted && r.returns(s, ra) {
+		s.only(ra, s.R[rbx])
+		return true
+	}
+	if !s.Exact || !s.has(r13) || !r.returns(s, s.R[r13]) {
 		return false
 	}
-	sp := s.R[rsp]
 	if s.has(rbx) && s.R[rbx] >= sp && s.R[rbx]-sp < maxInterpreted {
 		sp = s.R[rbx]
 	}
@@ -346,7 +369,7 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 	if !ok {
 		return out, stack.ReasonMemory
 	}
-	if depth >= 8 { // it was pushed right below the return address
+	if depth >= 8 && !(exact && r.early(p, pc)) { // it was pushed right below the return address
 		if !s.restore(rbp, cfa-16) {
 			return out, stack.ReasonMemory
 		}
@@ -355,22 +378,56 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 	return out, stack.ReasonNone
 }
 
+// early reports whether code of a compiled method was interrupted where it had not stored
+// its caller's rbp yet, though its frame may be there.
+func (r *Runtime) early(p *place, pc uint64) bool {
+	b := p.b
+	if b.complete == 0 || pc >= b.code+b.complete {
+		return false
+	}
+	if p.known&knownEarly == 0 {
+		code := make([]byte, min(pc-b.code, maxPrologue*maxInst))
+		p.early = len(code) == 0 || read(r.mem, code, b.code) == nil && !keeps(code)
+		p.known |= knownEarly
+	}
+	return p.early
+}
+
 // arguments is how much was pushed for the call that returns to pc, in bytes, by what is
-// taken back there: C1's code does that for a test of types.
+// taken back there: C1's code does that for a test of types, and C2's, from 21 on, for calls
+// out of line (barriers of the collector), which keep the registers.
 func (r *Runtime) arguments(p *place, pc uint64) uint64 {
-	var code [4]byte
-	if p.known&knownArguments != 0 || read(r.mem, code[:], pc) != nil {
+	if p.known&knownArguments != 0 {
 		return p.arguments
 	}
+	b := p.b
+	code := make([]byte, min(maxRestored*maxInst, b.end-min(pc, b.end)))
+	if len(code) == 0 || read(r.mem, code, pc) != nil {
+		return 0
+	}
+	p.known |= knownArguments
 	const pop, popRBP = 0x58, 0x5d // with the register in the lowest three bits
-	for _, c := range code {
+	for _, c := range code[:min(4, len(code))] {
 		if c&^7 != pop || c == popRBP {
 			break
 		}
 		p.arguments += 8
 	}
-	p.known |= knownArguments
+	if p.arguments == 0 {
+		p.arguments, p.back = b.slow(code, pc, false)
+	}
 	return p.arguments
+}
+
+// slow tells how far code of a compiled method that stands out of line has the stack
+// pointer below where the rest of it has it, and where in that it goes on; 0: it is not
+// out of line, or that cannot be told.
+func (b *blob) slow(code []byte, pc uint64, through bool) (depth, back uint64) {
+	w := follow(code, pc, maxRestored, through)
+	if w.end != endsJump || w.target < b.code || w.target >= b.end || w.rise <= 0 || w.rise > maxStubFrame {
+		return 0, 0
+	}
+	return uint64(w.rise), w.target
 }
 
 // entered tells how far above the stack pointer the return address is, where code of a
@@ -387,6 +444,16 @@ func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 	}
 	if returns(whole) {
 		return whole
+	}
+	// Out of line, with registers kept on the stack.
+	if b := p.b; b.complete > 0 && s.PC >= b.code+b.complete {
+		code := make([]byte, min(maxRestored*maxInst, b.end-min(s.PC, b.end)))
+		if len(code) > 0 && read(r.mem, code, s.PC) == nil {
+			if d, back := b.slow(code, s.PC, true); d > 0 && returns(whole+d) {
+				p.back = back
+				return whole + d
+			}
+		}
 	}
 	// Some of C2's own code for loops over arrays keeps a register or more on the stack.
 	if b := p.b; b.complete > 0 && s.PC >= b.code+b.complete {
@@ -458,6 +525,10 @@ func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
 	s.chain = s.chain[:0]
 	if n.load(r) == nil {
 		at, same, ok := n.at(int32(pc - p.b.code))
+		if !same && p.back != 0 { // out of line: as of where that goes on
+			at, same, ok = n.at(int32(p.back - p.b.code))
+			same = same || ok
+		}
 		if ok && (exact || same) {
 			s.chain = n.chain(at, r.l.major < 20, s.chain)
 		}
@@ -473,93 +544,4 @@ func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
 		}
 		p.calls = append(p.calls, c)
 	}
-}
-
-// stub walks over code that is no method's.
-func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
-	b := p.b
-	sp, fp := s.R[rsp], s.R[rbp]
-	if s.Exact && b.kind == kindStub && s.PC-(r.callReturn-stubBefore) < stubBefore+stubAfter {
-		return r.callStub(s, b, out)
-	}
-	if b.kind == kindVtable && s.Exact {
-		if ra, ok := s.word(sp); ok { // it pushes nothing, and goes on in the method
-			s.only(ra, sp+8)
-			return out, stack.ReasonNone
-		}
-		return out, stack.ReasonMemory
-	}
-	ret := func(at uint64) (uint64, bool) {
-		v, ok := s.Words.Word(at)
-		return v, ok && r.returns(s, v)
-	}
-	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
-		// Java returns to the stubs of continuations where its callers were left in the
-		// heap; functions of the virtual machine, while these are moved.
-		heap := b.continuation && !s.Exact
-		if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
-			f := r.machine(s, b, cfa)
-			f.Trust = trust
-			out = append(out, f)
-		}
-		if heap {
-			s.Heap = true
-			out = append(out, stack.Frame{PC: uint64(stack.ReasonHeap), Kind: stack.KindError})
-		}
-		s.only(ra, cfa)
-		return out, stack.ReasonNone
-	}
-	if s.Exact {
-		if d, ok := p.depthBy(r.stubDepth, s.PC); ok {
-			if ra, ok := s.Words.Word(sp + d); ok && (!r.Covers(ra) || r.returns(s, ra)) {
-				if up, ok := s.Words.Word(sp + d - 8); ok && d >= 8 {
-					s.R[rbp] = up
-				}
-				return done(sp+d+8, ra, stack.TrustTable)
-			}
-		}
-	}
-	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s, s.R[rax]) {
-		// It has popped the return address to move arguments; the caller's stack
-		// pointer is in r13 where that is to be another.
-		cfa := sp
-		if s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
-			cfa = s.R[r13]
-		}
-		return done(cfa, s.R[rax], stack.TrustTable)
-	}
-	if b.frame >= 16 {
-		ra, ok := s.Words.Word(sp + b.frame - 8)
-		// That of a safepoint or a deoptimization is where it happened, not a call.
-		if ok && (r.returns(s, ra) || !s.Exact && r.runs(s, ra)) {
-			s.restore(rbp, sp+b.frame-16)
-			return done(sp+b.frame, ra, stack.TrustTable)
-		}
-	}
-	if s.has(rbp) && fp >= sp && fp-sp < maxStubFrame {
-		at := fp + slotReturn
-		if v, ok := s.Words.Word(at); ok && v == ^uint64(0) {
-			at += 8 // the barrier at a method's entry has a place of its own below
-		}
-		if ra, ok := ret(at); ok {
-			// A stub without a frame stands above this one.
-			if near, ok := ret(sp); ok && s.Exact && fp != sp {
-				return done(sp+8, near, stack.TrustScan)
-			}
-			s.restore(rbp, fp)
-			return done(at+8, ra, stack.TrustFP)
-		}
-	}
-	for i := range uint64(maxScan) {
-		ra, ok := ret(sp + 8*i)
-		if !ok {
-			continue
-		}
-		return done(sp+8*i+8, ra, stack.TrustScan)
-	}
-	f := r.machine(s, b, 0)
-	if _, ok := s.word(sp + 8*maxScan); !ok {
-		return append(out, f), stack.ReasonMemory
-	}
-	return append(out, f), stack.ReasonNoRule
 }

@@ -76,6 +76,17 @@ func (r *Runtime) forgetBlob(b *blob) {
 	delete(r.blobs, b.addr)
 }
 
+// Forget drops all that is kept of code and methods.
+func (r *Runtime) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, b := range r.blobs {
+		b.gone.Store(true)
+	}
+	clear(r.blobs)
+	clear(r.methods)
+}
+
 // forgetMethod drops the method at addr.
 func (r *Runtime) forgetMethod(addr uint64) {
 	r.mu.Lock()

@@ -7,40 +7,143 @@ const (
 	// maxPrologue those from a method's entry to a place.
 	maxAhead    = 32
 	maxPrologue = 64
+	// maxRestored bounds those that give back registers after a call of a slow path: 16
+	// of integers, 32 of vectors, 8 of masks.
+	maxRestored = 80
 	// maxInst is the most bytes of an instruction (Intel SDM volume 2, 2.3.11).
 	maxInst = 15
 )
+
+// vex is the length of an instruction with a VEX or EVEX prefix (Intel SDM volume 2, 2.3
+// and 2.7), which x86asm does not know; 0: it is none, or cut off. None of these moves the
+// stack pointer.
+func vex(code []byte) int {
+	var opcodes byte // which table the opcode is of: 1 for 0F, 3 for 0F 3A
+	at := 0
+	switch {
+	case len(code) > 4 && code[0] == 0xc4:
+		opcodes, at = code[1]&31, 3
+	case len(code) > 2 && code[0] == 0xc5:
+		opcodes, at = 1, 2
+	case len(code) > 5 && code[0] == 0x62:
+		opcodes, at = code[1]&7, 4
+	default:
+		return 0
+	}
+	op := code[at]
+	if at++; opcodes == 1 && op == 0x77 {
+		return at // vzeroupper and vzeroall have nothing more
+	}
+	if at >= len(code) {
+		return 0
+	}
+	m := code[at]
+	mod, rm := m>>6, m&7
+	if at++; mod != 3 && rm == 4 {
+		if at >= len(code) {
+			return 0
+		}
+		if code[at]&7 == 5 && mod == 0 {
+			at += 4
+		}
+		at++
+	}
+	switch {
+	case mod == 0 && rm == 5, mod == 2:
+		at += 4
+	case mod == 1:
+		at++
+	}
+	if opcodes == 3 || opcodes == 1 && (op >= 0x70 && op <= 0x73 || op == 0xc2 || op >= 0xc4 && op <= 0xc6) {
+		at++
+	}
+	if at > len(code) {
+		return 0
+	}
+	return at
+}
+
+// ending is where a piece of code leads to.
+type ending uint8
+
+const (
+	endsUnknown ending = iota
+	endsReturn
+	endsJump   // to way.target
+	endsBranch // to what a register or memory says
+)
+
+// way is what code does until it ends, where no jump under a condition is taken.
+type way struct {
+	end    ending
+	rise   int64  // of the stack pointer
+	popped int64  // the rise up to the last pop; -1: there is none
+	target uint64 // of endsJump
+}
+
+// follow tells where code leads to that stands at pc. Where through, calls are taken to
+// come back with the stack pointer that they were made with, and jumps ahead within code
+// are followed.
+func follow(code []byte, pc uint64, limit int, through bool) way {
+	w := way{popped: -1}
+	for range limit {
+		if n := vex(code); n > 0 {
+			code, pc = code[n:], pc+uint64(n)
+			continue
+		}
+		in, err := x86asm.Decode(code, 64)
+		if err != nil || in.Len == 0 || in.Op == 0 {
+			return w
+		}
+		switch in.Op {
+		case x86asm.RET:
+			if in.Args[0] == nil {
+				w.end = endsReturn
+			}
+			return w
+		case x86asm.JMP:
+			rel, direct := in.Args[0].(x86asm.Rel)
+			if !direct {
+				w.end = endsBranch
+				return w
+			}
+			if through && rel >= 0 && int(rel) < len(code)-in.Len {
+				skip := in.Len + int(rel)
+				code, pc = code[skip:], pc+uint64(skip)
+				continue
+			}
+			w.end, w.target = endsJump, pc+uint64(in.Len)+uint64(int64(rel))
+			return w
+		case x86asm.CALL:
+			if !through {
+				return w
+			}
+		case x86asm.LEAVE, x86asm.INT, x86asm.UD2, x86asm.HLT, x86asm.ENTER:
+			return w
+		default:
+			n, known := moves(&in)
+			if !known {
+				return w
+			}
+			if in.Op == x86asm.POP {
+				w.popped = w.rise
+			}
+			w.rise += n
+		}
+		code, pc = code[in.Len:], pc+uint64(in.Len)
+	}
+	return w
+}
 
 // popped tells how far above the stack pointer the return address is, where the code
 // at its argument leads to a return without a jump: an epilogue, or what stands right
 // before one. ok is false where it does not.
 func popped(code []byte) (depth uint64, ok bool) {
-	var d int64
-	for range maxAhead {
-		if len(code) >= 3 && code[0] == 0xc5 && code[1] == 0xf8 && code[2] == 0x77 {
-			code = code[3:] // vzeroupper, which the decoder does not know
-		}
-		in, err := x86asm.Decode(code, 64)
-		if err != nil || in.Len == 0 || in.Op == 0 {
-			return 0, false
-		}
-		switch in.Op {
-		case x86asm.RET:
-			if d < 0 || in.Args[0] != nil {
-				return 0, false
-			}
-			return uint64(d), true
-		case x86asm.JMP, x86asm.CALL, x86asm.LEAVE, x86asm.INT, x86asm.UD2, x86asm.HLT, x86asm.ENTER:
-			return 0, false
-		}
-		n, known := moves(&in)
-		if !known {
-			return 0, false
-		}
-		d += n
-		code = code[in.Len:]
+	w := follow(code, 0, maxAhead, false)
+	if w.end != endsReturn || w.rise < 0 {
+		return 0, false
 	}
-	return 0, false
+	return uint64(w.rise), true
 }
 
 // pushed tells how far above the stack pointer the return address is at the end of
@@ -49,6 +152,10 @@ func popped(code []byte) (depth uint64, ok bool) {
 func pushed(code []byte) (depth uint64, ok bool) {
 	var d int64
 	for n := 0; len(code) > 0; n++ {
+		if k := vex(code); k > 0 {
+			code = code[k:]
+			continue
+		}
 		in, err := x86asm.Decode(code, 64)
 		if err != nil || in.Len == 0 || in.Op == 0 || in.Len > len(code) || n == maxPrologue {
 			return 0, false
@@ -68,6 +175,24 @@ func pushed(code []byte) (depth uint64, ok bool) {
 		return 0, false
 	}
 	return uint64(d), true
+}
+
+// keeps reports whether code, from where a function is entered on, has stored rbp.
+func keeps(code []byte) bool {
+	for len(code) > 0 {
+		in, err := x86asm.Decode(code, 64)
+		if err != nil || in.Len == 0 || in.Len > len(code) {
+			return true
+		}
+		switch m, mem := in.Args[0].(x86asm.Mem); {
+		case in.Op == x86asm.PUSH && in.Args[0] == x86asm.RBP:
+			return true
+		case in.Op == x86asm.MOV && mem && m.Base == x86asm.RSP && in.Args[1] == x86asm.RBP:
+			return true
+		}
+		code = code[in.Len:]
+	}
+	return false
 }
 
 // moves is by how much an instruction raises the stack pointer; known is false where
