@@ -63,7 +63,12 @@ func (r *Runtime) codeAt(h *heap, pc uint64) *code {
 		}
 		r.dropCode(c)
 	}
-	if c = h.findCode(pc); c != nil {
+	if !r.mayFind(pc) {
+		return nil
+	}
+	c = h.findCode(pc)
+	r.found(pc, c != nil || h.looks < 0)
+	if c != nil {
 		r.addCode(c)
 	}
 	return c
@@ -102,6 +107,7 @@ func (r *Runtime) addCode(c *code) {
 // findCode looks for the object in front of pc whose instructions it is part of, a
 // page at a time.
 func (h *heap) findCode(pc uint64) *code {
+	defer h.firstLook()()
 	const page = 4096
 	var buf [page]byte
 	s := pc &^ (codeAlign - 1) // where instructions may begin
@@ -214,6 +220,7 @@ func (h *heap) load(c *code) error {
 	if c.loaded {
 		return nil
 	}
+	defer h.firstLook()()
 	l := h.l
 	deopt, positions := c.words[2], c.words[3]
 	table, err := h.table(positions)

@@ -213,9 +213,6 @@ func (h *heap) points(c *code) error {
 	}
 	c.points = c.points[:0]
 	b := make([]byte, 8*entryWords*(eager+lazy))
-	if h.budget -= len(b); h.budget < 0 {
-		return errBudget
-	}
 	if err := h.raw(b, c.words[2]-tag+arrayData+8*(l.deoptExits+3)); err != nil {
 		return err
 	}
@@ -283,9 +280,6 @@ func (h *heap) returns(c *code, exits map[int]int) error {
 		return errHeap
 	}
 	b := make([]byte, int(n)*size)
-	if h.budget -= len(b); h.budget < 0 {
-		return errBudget
-	}
 	if err := h.raw(b, c.end+safepointHead); err != nil {
 		return err
 	}
@@ -318,9 +312,6 @@ func (h *heap) checks(c *code, start int, exits map[int]int) error {
 		return nil
 	}
 	b := make([]byte, size)
-	if h.budget -= size; h.budget < 0 {
-		return errBudget
-	}
 	if err := h.raw(b, c.start); err != nil {
 		return err
 	}

@@ -70,6 +70,7 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	if f != nil && f.words == w && h.still(f) {
 		return f, nil
 	}
+	defer h.firstLook()()
 	l := h.l
 	if t, err := h.typeOf(w[0]); err != nil || t != l.types.shared {
 		return nil, errHeap
@@ -197,8 +198,7 @@ func (h *heap) bytecodes(f *Function) error {
 // another function, while all that leads there from f is as it was.
 func (h *heap) runs(f *Function) bool {
 	now := Function{bytecode: f.bytecode}
-	h.budget -= len(f.code) + len(f.table)
-	return h.budget > 0 && h.is(f.bytecode, h.l.types.bytecode) == nil && h.bytecodes(&now) == nil &&
+	return h.is(f.bytecode, h.l.types.bytecode) == nil && h.bytecodes(&now) == nil &&
 		bytes.Equal(now.code, f.code) && bytes.Equal(now.table, f.table)
 }
 

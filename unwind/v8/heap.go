@@ -48,7 +48,10 @@ type heap struct {
 	mem    io.ReaderAt
 	ahead  map[uint64]block // by address
 	spans  []stack.Span     // what was read since begin
-	budget int              // bytes that may still be read; scripts' text does not count
+	budget int              // bytes that may still be read: see charge
+	looks  int              // the same of what is seen for the first time: see firstLook
+	first  bool             // budget and looks have changed places
+	texts  int              // bytes of texts that were read
 	maps   map[uint64]uint16
 	buf    [256]byte
 }
@@ -65,13 +68,8 @@ const maxMaps = 4096
 func (h *heap) read(b []byte, addr uint64) error {
 	k, ok := h.ahead[addr]
 	ok = ok && len(k.data) >= len(b)
-	if !ok || !k.wanted {
-		if h.budget -= len(b); h.budget < 0 {
-			return errBudget
-		}
-		if len(h.spans) < maxSpans {
-			h.spans = append(h.spans, stack.Span{Addr: addr, Len: len(b)})
-		}
+	if (!ok || !k.wanted) && len(h.spans) < maxSpans {
+		h.spans = append(h.spans, stack.Span{Addr: addr, Len: len(b)})
 	}
 	if ok {
 		copy(b, k.data)
@@ -106,8 +104,35 @@ func (h *heap) some(b []byte, addr uint64, least int) ([]byte, error) {
 	return b[:n], h.read(b[:n], addr)
 }
 
-// raw reads memory without an account.
+// charge takes a read of n bytes from what one walk may read. A read costs leastRead at
+// least, so that a budget bounds their number as well, and by that the time.
+func (h *heap) charge(n int) error {
+	if h.budget -= max(n, leastRead); h.budget < 0 {
+		return errBudget
+	}
+	return nil
+}
+
+// firstLook has what is read until the function that it gives is called count as part of
+// looks at what was not seen before.
+func (h *heap) firstLook() (done func()) {
+	if h.first {
+		return func() {}
+	}
+	h.first, h.budget, h.looks = true, h.looks, h.budget
+	return func() { h.first, h.budget, h.looks = false, h.looks, h.budget }
+}
+
+// raw reads memory that was not read ahead.
 func (h *heap) raw(b []byte, addr uint64) error {
+	if err := h.charge(len(b)); err != nil {
+		return err
+	}
+	return h.direct(b, addr)
+}
+
+// direct reads memory without an account.
+func (h *heap) direct(b []byte, addr uint64) error {
 	if addr >= maxPointer || addr+uint64(len(b)) >= maxPointer {
 		return fmt.Errorf("at %#x: %w", addr, errHeap)
 	}
@@ -287,11 +312,17 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 // pieceBytes is how much of a text is read at once.
 const pieceBytes = 64 << 10
 
+// pieces hands n bytes to f, piece by piece. A text is read as a whole or not at all: it may
+// be longer than all budgets.
 func (h *heap) pieces(at uint64, n int, f func([]byte)) error {
+	if h.budget <= 0 || h.texts > maxLooks {
+		return errBudget
+	}
+	h.texts += n
 	buf := make([]byte, min(n, pieceBytes))
 	for n > 0 {
 		b := buf[:min(n, len(buf))]
-		if err := h.raw(b, at); err != nil {
+		if err := h.direct(b, at); err != nil {
 			return err
 		}
 		f(b)

@@ -11,9 +11,17 @@ const (
 	// above it all are read anew.
 	maxKnown   = 1 << 17
 	maxScripts = 1 << 14
-	// maxBudget is the most that is read of V8's heap for one stack, in bytes, but
-	// for the text of scripts that are seen for the first time.
+	// maxBudget is the most that is read of V8's heap for one stack, in bytes, of which a
+	// read takes leastRead at least: 2,048 reads, which are 2 ms where one takes 1 µs.
 	maxBudget = 256 << 10
+	leastRead = 128
+	// maxLooks is the most that is read besides for one stack of what was not seen before
+	// (functions, where code begins), in bytes, and of texts (names, and scripts, whose lines
+	// are counted), of which the last is read to its end. Of all stacks together both are
+	// lookShare for each, and maxCredit ahead.
+	maxLooks  = 1 << 20
+	lookShare = 128 << 10
+	maxCredit = 64 << 20
 	// maxSpans bounds what is read ahead for one stack.
 	maxSpans = 512
 	// MaxFrames bounds the frames that one stack is asked about.
@@ -40,6 +48,9 @@ type Runtime struct {
 	scripts   map[uint64]*script
 	runs      map[uint64]uint64 // bytecode to the function that it is of
 	codes     []*code           // by start
+	credit    int               // bytes that may be read of what was not seen before: see maxLooks
+	walks     uint64            // stacks so far
+	barren    map[uint64]barren // by page: where no code's beginning was found
 	read      int               // functions that were read
 	failed    int               // tries that did not bring one
 }
@@ -50,6 +61,7 @@ func New(img *Image, make func(*Function) any) *Runtime {
 	r := &Runtime{l: &img.layout, img: img, make: make}
 	r.regexp = &Function{Name: "(regular expression)", script: &script{first: -1, ends: []int32{0}}}
 	r.regexp.handle = make(r.regexp)
+	r.credit = maxCredit
 	r.Forget()
 	return r
 }
@@ -61,7 +73,7 @@ func (r *Runtime) Version() string { return r.img.Version }
 func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.functions, r.scripts, r.runs, r.codes = map[uint64]*Function{}, map[uint64]*script{}, map[uint64]uint64{}, nil
+	r.functions, r.scripts, r.runs, r.codes, r.barren = map[uint64]*Function{}, map[uint64]*script{}, map[uint64]uint64{}, nil, map[uint64]barren{}
 }
 
 // Problem says why there are no functions, nil where there are: this V8's data is not
@@ -107,9 +119,14 @@ func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
 		return buf
 	}
 	size := 0
-	for _, s := range spans {
+	for i, s := range spans {
+		if size+s.Len > maxBudget/2 {
+			spans = spans[:i]
+			break
+		}
 		size += s.Len
 	}
+	h.budget -= size
 	if size > len(buf) {
 		buf = make([]byte, size+size/2)
 	}
@@ -126,4 +143,57 @@ func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
 		}
 	}
 	return buf
+}
+
+// barren is a page in which code has no beginning that could be found, as code of
+// WebAssembly: it is sought again once in a while.
+type barren struct {
+	until, wait uint64 // in stacks
+}
+
+const (
+	maxBarren  = 1 << 14
+	leastWait  = 1
+	mostWait   = 1 << 12
+	barrenPage = 12 // bits
+)
+
+// mayFind reports whether it is worth to look for the code that pc is in.
+func (r *Runtime) mayFind(pc uint64) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	x, ok := r.barren[pc>>barrenPage]
+	return !ok || r.walks >= x.until
+}
+
+// found notes whether it was there.
+func (r *Runtime) found(pc uint64, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	page := pc >> barrenPage
+	if ok {
+		delete(r.barren, page)
+		return
+	}
+	if len(r.barren) >= maxBarren {
+		clear(r.barren)
+	}
+	wait := min(max(2*r.barren[page].wait, leastWait), mostWait)
+	r.barren[page] = barren{r.walks + wait, wait}
+}
+
+// begin gives the bytes that a stack may cost of what was not seen before.
+func (r *Runtime) begin() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.walks++
+	r.credit = min(r.credit+lookShare, maxCredit)
+	return min(r.credit, maxLooks)
+}
+
+// spent takes what it did cost.
+func (r *Runtime) spent(n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.credit -= n
 }

@@ -42,6 +42,8 @@ type Walker struct {
 	h   heap
 	out []Frame
 	k   *Known
+
+	looks int // bytes of first looks that this stack may cost
 }
 
 // Walker makes one.
@@ -52,7 +54,8 @@ func (r *Runtime) Walker() *Walker {
 // Begin has mem read for a stack of the thread that known is of.
 func (w *Walker) Begin(mem io.ReaderAt, known *Known) {
 	h := &w.h
-	h.mem, h.budget, h.spans = mem, maxBudget, h.spans[:0]
+	w.looks = w.r.begin()
+	h.mem, h.budget, h.looks, h.first, h.texts, h.spans = mem, maxBudget, w.looks, false, 0, h.spans[:0]
 	clear(h.maps)
 	known.buf = h.readAhead(known.spans, known.buf)
 	w.k = known
@@ -61,6 +64,7 @@ func (w *Walker) Begin(mem io.ReaderAt, known *Known) {
 // End keeps what the stack wanted for the thread's next one.
 func (w *Walker) End() {
 	w.k.spans = append(w.k.spans[:0], w.h.spans...)
+	w.r.spent(w.looks - w.h.looks + w.h.texts)
 	w.h.mem = nil
 }
 
