@@ -40,6 +40,18 @@ type Options struct {
 	// "gdb-jit", "vdso" and the What of each managed.Range. Each "perf-map" goes on where the one before ended, and is true
 	// from its time on.
 	Captured []trace.Captured
+	// Run calls its argument, one of several parts of the work, in whatever way suits
+	// the caller, and returns when that has; it is called from several goroutines at
+	// a time. nil: as it is.
+	Run func(part func())
+}
+
+func (o *Options) run(part func()) {
+	if o.Run == nil {
+		part()
+		return
+	}
+	o.Run(part)
 }
 
 // Symbols names all locations of rec. What could not be read is told in
@@ -74,9 +86,11 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots; wg.Done() }()
-			if err := g.module(id, m, addrs, mods, o, arch); err != nil {
-				g.problem("no names for %s: %v", m.Path, err)
-			}
+			o.run(func() {
+				if err := g.module(id, m, addrs, mods, o, arch); err != nil {
+					g.problem("no names for %s: %v", m.Path, err)
+				}
+			})
 		}()
 	}
 	jit.finish(g)
@@ -112,7 +126,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	var problems []string
 	var wg sync.WaitGroup
 	for part := range slices.Chunk(missing, size) {
-		wg.Go(func() {
+		look := func() {
 			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
 				GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
 			if e != nil {
@@ -135,7 +149,12 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 			for _, p := range f.Problems() {
 				problems = append(problems, p.Error())
 			}
-		})
+		}
+		if parts == 1 {
+			look()
+		} else {
+			wg.Go(func() { o.run(look) })
+		}
 	}
 	wg.Wait()
 	if err != nil {

@@ -192,11 +192,27 @@ type Dumped struct {
 	Problems []string      // what cost names
 }
 
-// Dump writes what the rings hold now. Sampling goes on meanwhile.
+// Dump writes what the rings hold now. Sampling goes on meanwhile. Where the program
+// that is watched keeps all CPUs busy, the dump is what has to be done by a time: it
+// goes before others for as long as it takes.
 func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.dumping.Lock()
 	defer f.dumping.Unlock()
 	begin := time.Now()
+	var c *flight.Copy
+	background.Urgent(func() { c = f.copy() })
+	out := &Dumped{Frozen: time.Since(begin), Threads: len(c.Threads)}
+	for i := range d.Triggers {
+		c.Mark(&d.Triggers[i])
+	}
+	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{Finder: f.finder(), FullNames: f.o.FullNames,
+		Captured: c.Captured, Cache: f.o.Cache, Run: background.Urgent})
+	out.Problems = append(append(out.Problems, f.jit.problems()...), f.runtimes.Problems()...)
+	return out, err
+}
+
+// copy is what the rings hold now, with what goes with it.
+func (f *Flight) copy() *flight.Copy {
 	f.rec.Recapture(f.jit.parts())
 	f.runtimes.Tell()
 	f.rec.Stats(f.Stats())
@@ -207,14 +223,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	// The clocks drift apart over days.
 	mono, boot, real := target.Clocks()
 	c.Process.Clocks = trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real}
-	out := &Dumped{Frozen: time.Since(begin), Threads: len(c.Threads)}
-	for i := range d.Triggers {
-		c.Mark(&d.Triggers[i])
-	}
-	err := writeDump(out, c, d, begin, &renumbered{f.mods, c.IDs}, naming.Options{Finder: f.finder(), FullNames: f.o.FullNames,
-		Captured: c.Captured, Cache: f.o.Cache})
-	out.Problems = append(append(out.Problems, f.jit.problems()...), f.runtimes.Problems()...)
-	return out, err
+	return c
 }
 
 // finder looks for debug files where the target sees them, where we do, and
@@ -249,43 +258,64 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 			os.Remove(temp.Name())
 		}
 	}()
-	if err := c.Write(temp, d.Triggers, d.Reason); err != nil {
-		return writeError(path, err)
+	run := o.Run
+	if run == nil {
+		run = func(f func()) { f() }
 	}
-	out.Written = time.Since(begin)
-	rec, err := openRecording(temp)
-	if err != nil {
+	place := func() error {
+		fi, err := temp.Stat()
+		if err != nil {
+			return err
+		}
+		if err := os.Rename(temp.Name(), path); err != nil {
+			return err
+		}
+		keep = true
+		out.Files = slices.Insert(out.Files, 0, export.File{Path: path, Format: d.Outputs[0].Format.Name, Bytes: fi.Size()})
+		out.Named = time.Since(begin)
+		return nil
+	}
+	more := d.Outputs[1:]
+	var rec *trace.Recording
+	run(func() {
+		if rec, err = writeNamed(out, temp, c, d, begin, mods, o); err != nil {
+			err = writeError(path, err)
+		} else if len(more) == 0 {
+			err = place()
+		}
+	})
+	if err != nil || len(more) == 0 {
 		return err
 	}
-	if out.Threads > 0 {
-		out.From, out.To = rec.Span()
-	}
-	var sym *trace.Symbols
-	sym, out.Problems = naming.Symbols(rec, mods, o)
-	if err := trace.AppendSymbols(temp, sym); err != nil {
-		return writeError(path, err)
-	}
-	if rec, err = openRecording(temp); err != nil {
-		return err
-	}
-	for _, x := range d.Outputs[1:] {
+	for _, x := range more {
 		files, err := export.Write(x, rec, export.Options{})
 		if err != nil {
 			return fmt.Errorf("write %s: %w", x.Path, err)
 		}
 		out.Files = append(out.Files, files...)
 	}
-	fi, err := temp.Stat()
+	return place()
+}
+
+// writeNamed is the recording itself.
+func writeNamed(out *Dumped, f *os.File, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) (*trace.Recording, error) {
+	if err := c.Write(f, d.Triggers, d.Reason); err != nil {
+		return nil, err
+	}
+	out.Written = time.Since(begin)
+	rec, err := openRecording(f)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := os.Rename(temp.Name(), path); err != nil {
-		return err
+	if out.Threads > 0 {
+		out.From, out.To = rec.Span()
 	}
-	keep = true
-	out.Files = slices.Insert(out.Files, 0, export.File{Path: path, Format: d.Outputs[0].Format.Name, Bytes: fi.Size()})
-	out.Named = time.Since(begin)
-	return nil
+	var sym *trace.Symbols
+	sym, out.Problems = naming.Symbols(rec, mods, o)
+	if err := trace.AppendSymbols(f, sym); err != nil {
+		return nil, err
+	}
+	return openRecording(f)
 }
 
 // renumbered are the files that a Flight keeps open, by the numbers of a Copy.

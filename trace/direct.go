@@ -16,14 +16,15 @@ const maxDirect = 1 << 14
 
 // Events writes es, events of thread seq, behind those written before.
 func (w *Writer) Events(seq int, es []event.Event) error {
-	var c eventEncoder
+	c := &w.events
 	for len(es) > 0 {
 		n := min(len(es), maxDirect)
 		c.reset(seq)
 		for _, e := range es[:n] {
 			c.add(e)
 		}
-		if err := w.chunk(chunkEvents, c.payload(nil)); err != nil {
+		w.payload = c.payload(w.payload)
+		if err := w.chunk(chunkEvents, w.payload); err != nil {
 			return err
 		}
 		es = es[n:]

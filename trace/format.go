@@ -85,6 +85,9 @@ type Writer struct {
 	buf   []byte
 	bytes int64
 	err   error
+
+	events  eventEncoder // of Events, for its memory
+	payload []byte
 }
 
 // NewWriter writes the file header to w and returns a Writer for the chunks.

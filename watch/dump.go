@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -85,33 +86,40 @@ func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// shrinkEvery bounds how often memory is given back, which takes a collection.
+// shrinkEvery bounds how often memory is given back for dumps, which takes a collection.
 const shrinkEvery = 5 * time.Second
 
-// shrink gives back what a dump took: a recorder that has dumped is not to be
-// larger ever after.
+// shrink gives back what a dump took, when it and what it shows are over: a recorder that
+// has dumped is not to be larger ever after.
 func (w *Watcher) shrink() {
 	w.mu.Lock()
-	due := w.shrunk.IsZero() || time.Since(w.shrunk) > shrinkEvery
-	if due {
+	defer w.mu.Unlock()
+	if w.shrunk.IsZero() || time.Since(w.shrunk) > shrinkEvery {
 		w.shrunk = time.Now()
-	}
-	w.mu.Unlock()
-	if due {
-		debug.FreeOSMemory()
+		w.giveBackLater()
 	}
 }
 
+// giveBack has a collection run, for which all of this program stops for a moment: it
+// is not to wait for a CPU in that.
+func giveBack() { background.Urgent(debug.FreeOSMemory) }
+
 // settleAfter is how long after a target was taken up, and none after it, memory is
-// given back: the tables and symbols of its files have been read then.
+// given back: the tables and symbols of its files have been read then. After a dump
+// it is a time in which nothing of what happens now is disturbed by it.
 const settleAfter = 3 * time.Second
 
 // settle gives back what it took to take up targets, once that is over.
 func (w *Watcher) settle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.giveBackLater()
+}
+
+// giveBackLater has memory given back settleAfter from now. The caller holds w.mu.
+func (w *Watcher) giveBackLater() {
 	if w.settling == nil {
-		w.settling = time.AfterFunc(settleAfter, debug.FreeOSMemory)
+		w.settling = time.AfterFunc(settleAfter, giveBack)
 		return
 	}
 	w.settling.Reset(settleAfter)

@@ -45,8 +45,8 @@ func (m *manager) say(lines ...string) {
 // serve runs the Watcher until a signal or its targets end it.
 func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *manager, command bool) error {
 	// Beyond so many targets at a time, samplers have a lower priority too.
-	const targets = 4
-	_ = background.Lower(targets * (o.Session.Groups + 1)) // where it is forbidden, sliver is less polite
+	const targets, dumping = 4, 3
+	_ = background.Lower(targets*(o.Session.Groups+1) + dumping) // where it is forbidden, sliver is less polite
 	w, err := watch.New(o)
 	if err != nil {
 		return err

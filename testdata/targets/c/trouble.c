@@ -17,7 +17,7 @@
 //	mark         a worker is in marker_function for 100 ms
 //	touch        a worker calls empty_marker, which does nothing
 //	write PATH   a file is written
-//	crash        main follows a null pointer, 100 ms into broken_handler
+//	crash        main follows a null pointer, 300 ms into broken_handler
 //	die          main follows a null pointer at once, in fatal_step
 //	exit         it ends
 #include "prog.h"
@@ -138,7 +138,7 @@ FRAME void leak_memory(uint64_t mib) {
 }
 
 FRAME void broken_handler(void) {
-	prog_spin(prog_now() + 100 * MS);
+	prog_spin(prog_now() + 300 * MS); // on a busy machine it may be without a CPU for a third of it
 	volatile int *p = NULL;
 	__asm__ volatile("" : "+r"(p));
 	*p = 1;
