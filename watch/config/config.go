@@ -111,7 +111,10 @@ func (f *File) triggers(v *yaml.Node) error {
 			options = append(options, k.Value+"="+x.Value)
 		}
 		if kind == "" {
-			return fmt.Errorf("line %d: no trigger is named; there are: %s", item.Line, names())
+			if len(item.Content) == 0 {
+				return fmt.Errorf("line %d: no trigger is named; there are: %s", item.Line, names())
+			}
+			return fmt.Errorf("line %d: %s is no trigger; there are: %s", item.Line, item.Content[0].Value, names())
 		}
 		if kind == trigger.Crash && value == "true" {
 			value = "yes"
