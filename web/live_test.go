@@ -2,9 +2,13 @@ package web_test
 
 import (
 	"context"
+	"maps"
 	"net"
 	"net/http"
+	"runtime"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -120,6 +124,105 @@ func TestLiveAddsUp(t *testing.T) {
 			t.Errorf("thread %d depth %d: %d calls were told of, there are %d", k[0], k[1], a.ended[k], n)
 		}
 	}
+}
+
+// TestSharedAddsUp has clients come one after the other and look at a live feed in
+// equal and in different ways. Frames are made once for those who have read equally
+// far; each of them must still be told of each call once, under its own number.
+func TestSharedAddsUp(t *testing.T) {
+	f, l, s := live(t, 4, web.Options{})
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { f.Run(ctx); close(done) }()
+	all := client.View{Follow: true, T0: -1e18, Bin: 5e6}
+	fine, two := all, all
+	fine.Bin = 1
+	two.Threads = []int{0, 2}
+	views := []client.View{all, all, fine, all, two, all, two, all}
+	tallies := make([]tally, len(views))
+	watches := make([]*client.Watch, len(views))
+	var more atomic.Int64 // frames that went on from others
+	var wg sync.WaitGroup
+	for i, v := range views {
+		w, err := dial(t, s).Watch(t.Context(), v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+		watches[i] = w
+		first := make(chan struct{})
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for n := 0; w.Status == nil || !w.Status.Done; n++ {
+				fr, err := w.Next()
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				tallies[i].take(fr)
+				if fr.Type == wire.TypeMore {
+					more.Add(1)
+				}
+				if n == 0 {
+					close(first)
+				}
+			}
+		}()
+		<-first
+	}
+	// Those of one view come into step, and share what is made.
+	for begin := time.Now(); ; {
+		n, made := more.Load(), s.Made()
+		for more.Load() < n+80 {
+			if runtime.Gosched(); time.Since(begin) > time.Minute {
+				t.Fatalf("for %d frames %d were made", more.Load()-n, s.Made()-made)
+			}
+		}
+		if s.Made()-made < 60 {
+			break
+		}
+	}
+	stop()
+	<-done
+	l.End("target ended")
+	wg.Wait()
+	var whole tally
+	w := watches[0]
+	if err := w.Show(client.View{T0: -1e18, T1: 1e18, Bin: 1}); err != nil {
+		t.Fatal(err)
+	}
+	for whole.ended == nil {
+		fr, err := w.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if fr.Type == wire.TypeView && fr.Bin == 1 {
+			whole.take(fr)
+		} else {
+			tallies[0].take(fr)
+		}
+	}
+	for i := range views {
+		// A frame that was under way when the end was told.
+		for n := 0; n < 100 && i > 0 && !tallies[i].same(&whole, views[i].Threads); n++ {
+			fr, err := watches[i].Next()
+			if err != nil {
+				t.Fatalf("client %d: %v", i, err)
+			}
+			tallies[i].take(fr)
+		}
+		if !tallies[i].same(&whole, views[i].Threads) || tallies[i].lost > 0 {
+			t.Errorf("client %d was told of %v, %d lost; there are %v", i, tallies[i].ended, tallies[i].lost, whole.ended)
+		}
+	}
+}
+
+// same reports whether a has what whole has of these threads, nil: all.
+func (a *tally) same(whole *tally, threads []int) bool {
+	want := maps.Clone(whole.ended)
+	maps.DeleteFunc(want, func(k [2]uint32, _ int) bool { return threads != nil && !slices.Contains(threads, int(k[0])) })
+	return maps.Equal(a.ended, want)
 }
 
 // TestSlowClients has some clients that never read. The others, and the

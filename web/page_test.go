@@ -43,8 +43,9 @@ func modules(t *testing.T, pkg string) string {
 }
 
 // TestPage drives the page in Chromium, in the light colour scheme and, with
-// SLIVER_LONG=1, in the dark one as well: see page/test/page.mjs. With
-// SLIVER_PICTURES set to a folder, pictures of what was seen go there.
+// SLIVER_LONG=1, in the dark one and on the screen of a phone as well: see
+// page/test/page.mjs. With SLIVER_PICTURES set to a folder, pictures of what was
+// seen go there.
 func TestPage(t *testing.T) {
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
@@ -57,18 +58,18 @@ func TestPage(t *testing.T) {
 	if pictures == "" {
 		pictures = "-"
 	}
-	schemes := []string{"light"}
+	forms := [][]string{{"SLIVER_SCHEME=light"}}
 	if os.Getenv("SLIVER_LONG") != "" {
-		schemes = append(schemes, "dark")
+		forms = append(forms, []string{"SLIVER_SCHEME=dark"}, []string{"SLIVER_SCREEN=phone"})
 	}
-	for _, scheme := range schemes {
+	for _, form := range forms {
 		cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
 		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), "SLIVER_SCHEME="+scheme)
+		cmd.Env = append(os.Environ(), form...)
 		out, err := cmd.CombinedOutput()
 		t.Logf("%s", out)
 		if err != nil || !bytes.Contains(out, []byte("ok   ")) {
-			t.Fatalf("the page's tests in the %s scheme: %v", scheme, err)
+			t.Fatalf("the page's tests with %v: %v", form, err)
 		}
 	}
 }

@@ -144,8 +144,11 @@ type Server struct {
 
 	heavy   chan struct{}
 	build   chan struct{} // who does work for a page: see turns
+	made    atomic.Int64  // frames
 	told    told
 	exports chan struct{}
+
+	began time.Time
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
@@ -168,6 +171,9 @@ type feed struct {
 	done   bool
 	reason string
 	err    error
+
+	beating sync.Mutex
+	last    *beat
 }
 
 func newFeed(src Source, o *Options) *feed {
@@ -261,7 +267,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	s := &Server{
 		o: o, ln: ln, token: o.Token, page: page, heavy: make(chan struct{}, heavyAtOnce),
 		build: make(chan struct{}, max(1, runtime.NumCPU()/2)), exports: make(chan struct{}, exportAtOnce),
-		clients: map[*client]struct{}{}, tickets: map[string]*ticket{},
+		clients: map[*client]struct{}{}, tickets: map[string]*ticket{}, began: time.Now(),
 	}
 	s.ctx, s.cancel = context.WithCancel(ctx)
 	feeds := []*feed{newFeed(o.Source, &o)}
@@ -441,36 +447,6 @@ func (s *Server) shut() {
 		c.close()
 	}
 	_ = s.http.Close()
-}
-
-// limitListener bounds open connections.
-type limitListener struct {
-	net.Listener
-	slots chan struct{}
-}
-
-func (l *limitListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case l.slots <- struct{}{}:
-		return &limitConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
-	default:
-		c.Close()
-		return &limitConn{Conn: c, free: func() {}}, nil // the server finds it closed
-	}
-}
-
-type limitConn struct {
-	net.Conn
-	free func()
-}
-
-func (c *limitConn) Close() error {
-	c.free()
-	return c.Conn.Close()
 }
 
 // hostAllowed defeats DNS rebinding: a page of another site can have its own

@@ -3,14 +3,12 @@ package web
 import (
 	"encoding/json"
 	"errors"
-	"math"
 	"net/http"
 	"sync"
 	"time"
 
 	"github.com/gorilla/websocket"
 
-	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
 )
@@ -55,26 +53,18 @@ type client struct {
 	feed *feed // what was shown when it came
 
 	// The writer's own.
-	view      *query
-	kinds     store.Kinds // of the view's calls
-	at        map[int]*viewed
-	names     int
-	version   uint64
-	anewAt    time.Time
-	sentAt    time.Time
-	statusAt  time.Time
-	blocked   time.Duration // that the last frames took
-	buf       []byte
-	locksSent int
+	out      *limitConn
+	view     *query
+	kinds    store.Kinds // of the view's calls
+	at       *positions
+	knows    known
+	version  uint64
+	anewAt   time.Time
+	sentAt   time.Time
+	statusAt time.Time
+	blocked  time.Duration // that the last frames took
+	buf      []byte
 }
-
-type viewed struct {
-	pos     store.Position
-	settled bool // nothing in the view can change any more
-}
-
-// viewed begins to read a thread for the view.
-func (c *client) viewed() *viewed { return &viewed{pos: store.Position{Kinds: c.kinds}} }
 
 var upgrader = websocket.Upgrader{
 	HandshakeTimeout: headTimeout, ReadBufferSize: 4 << 10, WriteBufferSize: 32 << 10, Subprotocols: []string{wire.Protocol},
@@ -108,7 +98,7 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	c := &client{s: s, conn: conn, done: make(chan struct{}), wake: make(chan struct{}, 1), ask: make(chan *query, maxPending),
-		at: map[int]*viewed{}}
+		out: conn.NetConn().(*limitConn)}
 	s.mu.Lock()
 	if s.closed || len(s.clients) >= s.o.MaxClients {
 		s.mu.Unlock()
@@ -127,7 +117,11 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 	wg.Wait()
 	s.mu.Lock()
 	delete(s.clients, c)
+	last := len(s.clients) == 0
 	s.mu.Unlock()
+	if last {
+		c.feed.rest()
+	}
 }
 
 // close ends a client from any goroutine.
@@ -245,13 +239,18 @@ func (c *client) reply(v any) {
 	c.signal()
 }
 
+// period is how often clients get frames, at most.
+func (s *Server) period() time.Duration {
+	return min(livePeriod*time.Duration(max(1, s.Clients()/fullClients)), slowPeriod)
+}
+
 // period is how often a client gets frames: a pixel's time is soon enough.
 func (c *client) period() time.Duration {
-	p := livePeriod * time.Duration(max(1, c.s.Clients()/fullClients))
+	p := c.s.period()
 	if c.view != nil {
 		p = max(p, min(time.Duration(c.view.Bin)/2, slowPeriod))
 	}
-	return min(p, slowPeriod)
+	return p
 }
 
 func (c *client) write() {
@@ -264,6 +263,7 @@ func (c *client) write() {
 	next := time.NewTimer(0)
 	defer next.Stop()
 	for {
+		timed := false
 		select {
 		case <-c.done:
 			return
@@ -274,16 +274,29 @@ func (c *client) write() {
 			continue
 		case <-c.wake:
 		case <-next.C:
+			timed = true
 		}
-		if c.turn() != nil {
+		if err := c.turn(timed); err != nil {
 			return
 		}
-		next.Reset(c.period())
+		// All clients' frames are due at the same moments, when what several
+		// of them see is made once: see beat.
+		p := c.period()
+		next.Reset(p - time.Since(c.s.began)%p)
 	}
 }
 
-// turn sends what there is to send.
-func (c *client) turn() error {
+// turn sends what there is to send; timed: a frame is due.
+func (c *client) turn(timed bool) error {
+	c.out.hold()
+	err := c.put(timed)
+	begin := time.Now()
+	err = errors.Join(err, c.conn.SetWriteDeadline(begin.Add(writeTimeout)), c.out.release())
+	c.blocked += time.Since(begin)
+	return err
+}
+
+func (c *client) put(timed bool) error {
 	c.mu.Lock()
 	replies, want, kinds, poked := c.replies, c.want, c.wantKinds, c.poked
 	c.replies, c.want, c.poked = nil, nil, false
@@ -303,13 +316,13 @@ func (c *client) turn() error {
 		if err := c.sendView(); err != nil {
 			return err
 		}
-	} else if c.view != nil && time.Since(c.sentAt) >= c.period()*9/10 {
+	} else if since, p := time.Since(c.sentAt), c.period(); c.view != nil && (timed && since >= p/2 || since >= p) {
 		if err := c.sendMore(); err != nil {
 			return err
 		}
 	}
 	if len(replies) > 0 {
-		if err := c.sendNames(); err != nil {
+		if err := c.sendNames(c.s.beat(c.feed), c.feed.known()); err != nil {
 			return err
 		}
 	}
@@ -342,65 +355,33 @@ func (c *client) send(typ int, b []byte) error {
 	return err
 }
 
-// sendNames tells the functions and locks that the client does not know yet;
-// what refers to them follows.
-func (c *client) sendNames() error {
-	f := c.feed
-	funcs := f.st.Names.Since(c.names)
-	locks := f.st.Locks(c.locksSent)
-	if len(funcs) == 0 && len(locks) == 0 {
-		return nil
+// sendNames tells the functions and locks that the client does not know yet,
+// need at least; what refers to them follows.
+func (c *client) sendNames(b *beat, need known) error {
+	t, err := b.names(c.s, c.knows, need)
+	if err != nil || t.json == nil {
+		return err
 	}
-	m := namesMessage{Op: "names", From: c.names, Funcs: funcs, LocksFrom: c.locksSent, Locks: lockMessages(f, locks)}
-	c.names += len(funcs)
-	c.locksSent += len(locks)
-	return c.json(func() any { return m })
-}
-
-func (c *client) threads() []int {
-	if c.view.Threads != nil {
-		return c.view.Threads
-	}
-	var out []int
-	for _, in := range c.feed.st.Infos() {
-		out = append(out, in.Seq)
-	}
-	return out
+	c.knows = t.known
+	return c.send(websocket.TextMessage, t.json)
 }
 
 func (c *client) sendView() error {
-	f := c.feed
-	t0, t1 := c.view.span(f)
-	c.version, c.anewAt = f.st.Names.Version(), time.Now()
-	clear(c.at)
-	fr := wire.Frame{Type: wire.TypeView, ID: c.view.ID, Bin: c.view.Bin}
-	c.s.turns(nil)
-	lit := c.view.lit(f)
-	var views []store.View
-	for _, seq := range c.threads() {
-		t := f.st.Lookup(seq)
-		if t == nil {
-			continue
-		}
-		p := c.viewed()
-		v := t.View(t0, t1, int64(c.view.Bin), lit, &p.pos)
-		p.settled = v.Last >= t1
-		c.at[seq] = p
-		views = append(views, v)
-	}
-	c.encode(f, &fr, views)
-	c.s.turned()
-	return c.frame()
+	c.anewAt = time.Now()
+	b := c.s.beat(c.feed)
+	m := b.frame(c.s, c.view, c.kinds, nil)
+	c.at, c.version = m.after, m.version
+	return c.sendFrame(b, m, m.frame)
 }
 
 func (c *client) sendMore() error {
 	f := c.feed
+	b := c.s.beat(f)
 	if c.blocked > tooSlow {
 		// It took too long to take the last frames: what it holds may be old.
-		gap := wire.Frame{Type: wire.TypeGap, ID: c.view.ID, Bin: float64(c.blocked)}
+		gap := wire.Frame{Type: wire.TypeGap, Bin: float64(c.blocked)}
 		c.blocked = 0
-		c.encode(f, &gap, nil)
-		if err := c.frame(); err != nil {
+		if err := c.sendFrame(b, &made{}, encode(f, &gap, nil)); err != nil {
 			return err
 		}
 		return c.sendView()
@@ -409,141 +390,26 @@ func (c *client) sendMore() error {
 	if f.st.Names.Version() != c.version && time.Since(c.anewAt) >= anewPeriod*time.Duration(max(1, c.s.Clients()/fullClients)) {
 		return c.sendView()
 	}
-	fr := wire.Frame{Type: wire.TypeMore, ID: c.view.ID, Bin: c.view.Bin}
-	views, lost := c.more(f, &fr)
-	if len(lost.Threads) > 0 {
-		// What was made stays in its buffer while the gap is told.
-		made := c.buf
-		c.buf = nil
-		c.encode(f, lost, nil)
-		if err := c.frame(); err != nil {
+	m := b.frame(c.s, c.view, c.kinds, c.at)
+	c.at = m.after
+	if m.gap != nil {
+		if err := c.sendFrame(b, m, m.gap); err != nil {
 			return err
 		}
-		c.buf = made
 	}
-	if views == 0 && !f.src.Live() {
+	if m.threads == 0 && !f.src.Live() {
 		return nil
 	}
-	return c.frame()
+	return c.sendFrame(b, m, m.frame)
 }
 
-// more makes the frame of what is new, and one of what was lost before.
-func (c *client) more(f *feed, fr *wire.Frame) (n int, lost *wire.Frame) {
-	c.s.turns(nil)
-	defer c.s.turned()
-	lit := c.view.lit(f)
-	var views []store.View
-	lost = &wire.Frame{Type: wire.TypeGap, ID: c.view.ID}
-	_, t1 := c.view.span(f)
-	for _, seq := range c.threads() {
-		t := f.st.Lookup(seq)
-		if t == nil {
-			continue
-		}
-		p := c.at[seq]
-		if p == nil { // a thread that began since
-			p = c.viewed()
-			c.at[seq] = p
-			t0, _ := c.view.span(f)
-			views = append(views, t.View(t0, t1, int64(c.view.Bin), lit, &p.pos))
-			continue
-		}
-		if p.settled {
-			continue
-		}
-		v, ok := t.More(int64(c.view.Bin), lit, &p.pos)
-		if !ok {
-			continue
-		}
-		p.settled = v.Last >= t1
-		n := 0
-		for i := range v.Rows {
-			n += v.Rows[i].Lost
-		}
-		if n > 0 {
-			lost.Threads = append(lost.Threads, wire.Thread{Seq: uint32(seq), Lost: uint32(n)})
-		}
-		views = append(views, v)
-	}
-	c.encode(f, fr, views)
-	return len(views), lost
-}
-
-// encode makes a frame's bytes.
-func (c *client) encode(f *feed, fr *wire.Frame, views []store.View) {
-	_, now := f.st.Span()
-	fr.Now = float64(now - f.base)
-	funcOf := f.st.Names.FuncOf()
-	for i := range views {
-		fr.Threads = append(fr.Threads, wireThread(f, &views[i], funcOf))
-	}
-	c.buf = wire.Append(c.buf[:0], fr)
-}
-
-// frame sends what was made; the names in it go first.
-func (c *client) frame() error {
-	if err := c.sendNames(); err != nil {
+// sendFrame sends a frame, with the number of the view; the names in it go first.
+func (c *client) sendFrame(b *beat, m *made, frame []byte) error {
+	if err := c.sendNames(b, m.names); err != nil {
 		return err
 	}
 	c.sentAt = time.Now()
+	c.buf = append(c.buf[:0], frame...)
+	wire.SetID(c.buf, c.view.ID)
 	return c.send(websocket.BinaryMessage, c.buf)
 }
-
-func wireThread(f *feed, v *store.View, funcOf []uint32) wire.Thread {
-	t := wire.Thread{Seq: uint32(v.Seq), Last: float64(v.Last - f.base), Seen: float64(v.Seen - f.base)}
-	for i := range v.Rows {
-		r := &v.Rows[i]
-		t.Lost += uint32(r.Lost)
-		out := wire.Row{Depth: uint32(r.Depth), Items: make([]wire.Item, len(r.Items))}
-		for k, x := range r.Items {
-			w := wire.Item{Start: float64(x.Start - f.base), End: float64(x.End - f.base), Busy: float32(x.Busy), Value: x.Place, Count: x.Count}
-			if x.End == store.Open {
-				w.End = math.Inf(1)
-			}
-			switch r.Depth {
-			case store.LaneRow(store.LaneState):
-				s := f.st.State(x.Place)
-				w.Value = uint32(s.State) | uint32(uint16(s.Call+1))<<8
-			case store.LaneRow(store.LaneLock), store.LaneRow(store.LanePause), store.LaneRow(store.LaneGap):
-			default:
-				if int(x.Place) < len(funcOf) {
-					w.Value = funcOf[x.Place]
-				}
-			}
-			out.Items[k] = w
-		}
-		t.Rows = append(t.Rows, out)
-	}
-	return t
-}
-
-// lit are the places of the functions that a view searches for; nil: none.
-func (q *query) lit(f *feed) []bool {
-	if len(q.Funcs) == 0 {
-		return nil
-	}
-	is := make(map[uint32]bool, len(q.Funcs))
-	for _, x := range q.Funcs {
-		is[x] = true
-	}
-	funcOf := f.st.Names.FuncOf()
-	lit := make([]bool, len(funcOf))
-	for p, fn := range funcOf {
-		lit[p] = is[fn]
-	}
-	return lit
-}
-
-// span is the time that a query is about.
-func (q *query) span(f *feed) (t0, t1 stack.Time) {
-	t0, t1 = clampTime(q.T0)+f.base, clampTime(q.T1)+f.base
-	if q.Follow || q.T1 <= q.T0 {
-		t1 = store.Open
-	}
-	if q.T1 <= q.T0 && !q.Follow {
-		t0 = math.MinInt64
-	}
-	return t0, t1
-}
-
-func clampTime(v float64) stack.Time { return stack.Time(min(max(v, -1e18), 1e18)) }

@@ -25,7 +25,7 @@ type Call struct {
 // Stack returns the calls of t of some kinds at a time, outermost first, down
 // to depth (-1: all of them), and the lanes there.
 func (t *Thread) Stack(at stack.Time, depth int, k Kinds) (calls []Call, lanes [Lanes]*Slice) {
-	s := t.look(k)
+	s := t.Look(k, nil)
 	for d := range s.rows {
 		if depth >= 0 && d > depth {
 			break
@@ -48,7 +48,7 @@ func (t *Thread) Stack(at stack.Time, depth int, k Kinds) (calls []Call, lanes [
 	return calls, lanes
 }
 
-func (s *snapshot) callAt(d int, at stack.Time) (c Call, ok bool) {
+func (s *Snapshot) callAt(d int, at stack.Time) (c Call, ok bool) {
 	r := &s.rows[d]
 	var x Slice
 	if i := r.after(at); i < r.end() && r.at(i).Start <= at {
@@ -61,7 +61,7 @@ func (s *snapshot) callAt(d int, at stack.Time) (c Call, ok bool) {
 	return s.call(d, &x), true
 }
 
-func (s *snapshot) call(d int, x *Slice) Call {
+func (s *Snapshot) call(d int, x *Slice) Call {
 	c := Call{Depth: d, Place: x.Place, Start: x.Start, End: x.End, Samples: x.Samples, CPU: int64(x.CPU), Wait: int64(x.Wait)}
 	if x.End == Open {
 		c.End, c.Running = max(s.last, x.Start), true
@@ -119,7 +119,7 @@ func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where
 	var c Calls
 	funcOf := s.Names.FuncOf()
 	var whole, cut durations
-	s.every(threads, k, func(t *Thread, sn *snapshot) {
+	s.every(threads, k, func(t *Thread, sn *Snapshot) {
 		for d := range sn.rows {
 			sn.each(d, t0, t1, func(x *Slice) {
 				if int(x.Place) >= len(funcOf) || funcOf[x.Place] != fn {
@@ -195,16 +195,16 @@ func (d *durations) median() int64 {
 func later(a, b Where) bool { return a.Start > b.Start || a.Start == b.Start && a.Depth > b.Depth }
 
 // every calls f with a snapshot of each of the threads (nil: all).
-func (s *Store) every(threads []int, k Kinds, f func(*Thread, *snapshot)) {
+func (s *Store) every(threads []int, k Kinds, f func(*Thread, *Snapshot)) {
 	if threads == nil {
 		for _, t := range s.all() {
-			f(t, t.look(k))
+			f(t, t.Look(k, nil))
 		}
 		return
 	}
 	for _, seq := range threads {
 		if t := s.Lookup(seq); t != nil {
-			f(t, t.look(k))
+			f(t, t.Look(k, nil))
 		}
 	}
 }
@@ -230,7 +230,7 @@ func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, ne
 	for p, f := range funcOf {
 		is[p] = fns[f]
 	}
-	s.every(threads, k, func(t *Thread, sn *snapshot) {
+	s.every(threads, k, func(t *Thread, sn *Snapshot) {
 		var outer [][2]stack.Time // times already covered by hits further out, by time
 		for d := range sn.rows {
 			var here [][2]stack.Time
@@ -318,7 +318,7 @@ func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
 		place uint32
 	}
 	sums := map[key]*WaitSum{}
-	s.every(threads, 0, func(t *Thread, sn *snapshot) {
+	s.every(threads, 0, func(t *Thread, sn *Snapshot) {
 		note := func(l Lane, x Slice) {
 			a, b := max(x.Start, t0), min(x.End, t1, max(sn.last, x.Start))
 			if b <= a {

@@ -211,6 +211,9 @@ func (s *Store) DropBefore(t stack.Time) {
 		for _, x := range th.sifted {
 			drop(x.rows)
 		}
+		if n > 0 {
+			th.version++ // older snapshots are not to be kept
+		}
 		th.held -= n
 		th.dropped = max(th.dropped, t)
 		th.first = max(th.first, min(t, th.last))
@@ -251,4 +254,11 @@ func (s *Store) Locks(i int) []Lock {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.locks[min(i, len(s.locks)):len(s.locks):len(s.locks)]
+}
+
+// LockCount is how many locks there are.
+func (s *Store) LockCount() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.locks)
 }

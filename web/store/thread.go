@@ -316,26 +316,35 @@ func (f *Feed) Close(at stack.Time) {
 // Last is the time of the newest event.
 func (f *Feed) Last() stack.Time { return f.last }
 
-// snapshot is a thread as it was at one moment, for reading without a lock.
-type snapshot struct {
-	rows   []row
-	open   []openCall
-	lanes  [Lanes]row
-	inLane [Lanes]Slice
-	first  stack.Time
-	last   stack.Time
-	seen   stack.Time
+// Snapshot is a thread as it was at one moment, for reading without a lock.
+type Snapshot struct {
+	seq     int
+	kinds   Kinds  // of the calls in it
+	version uint64 // of the thread
+	rows    []row
+	open    []openCall
+	lanes   [Lanes]row
+	inLane  [Lanes]Slice
+	first   stack.Time
+	last    stack.Time
+	seen    stack.Time
 }
 
-// look takes a snapshot of the calls of some kinds. Totals of open calls include
-// their callees.
-func (t *Thread) look(k Kinds) *snapshot {
+// Look takes a snapshot of the calls of some kinds. Totals of open calls include
+// their callees. It is before, a snapshot of the same calls or nil, if nothing
+// has changed since that was taken.
+func (t *Thread) Look(k Kinds, before *Snapshot) *Snapshot {
 	t.mu.Lock()
+	if before != nil && before.version == t.version {
+		t.mu.Unlock()
+		return before
+	}
 	rows := t.rows
 	if k != 0 {
 		rows = t.sift(k).rows
 	}
-	s := &snapshot{
+	s := &Snapshot{
+		seq: t.seq, kinds: k, version: t.version,
 		rows: append([]row(nil), rows...), open: append([]openCall(nil), t.open...),
 		lanes: t.lanes, inLane: t.inLane, first: t.first, last: t.last, seen: t.seen,
 	}
@@ -361,7 +370,7 @@ func (t *Thread) look(k Kinds) *snapshot {
 }
 
 // openSlice is the open call at depth, if there is one.
-func (s *snapshot) openSlice(depth int) (Slice, bool) {
+func (s *Snapshot) openSlice(depth int) (Slice, bool) {
 	if depth >= len(s.open) {
 		return Slice{}, false
 	}
@@ -371,7 +380,7 @@ func (s *snapshot) openSlice(depth int) (Slice, bool) {
 
 // each calls yield for every call at depth that touches [t0, t1), the open one
 // included, with its end cut to the newest event.
-func (s *snapshot) each(depth int, t0, t1 stack.Time, yield func(*Slice)) {
+func (s *Snapshot) each(depth int, t0, t1 stack.Time, yield func(*Slice)) {
 	r := &s.rows[depth]
 	for i, n := r.after(t0), r.end(); i < n; i++ {
 		x := r.at(i)

@@ -59,7 +59,7 @@ func (s *Store) Tree(t0, t1 stack.Time, threads []int, o TreeOptions) *Tree {
 	b := &treeBuilder{t: &Tree{}, o: o, child: map[treeKey]int32{}, thin: int64(t1-t0) / 4096}
 	b.node(-1, 0)
 	funcOf := s.Names.FuncOf()
-	s.every(threads, o.Kinds, func(t *Thread, sn *snapshot) {
+	s.every(threads, o.Kinds, func(t *Thread, sn *Snapshot) {
 		root := int32(0)
 		if o.ByThread {
 			root = b.get(0, ThreadFunc+uint32(t.seq), true)
@@ -121,7 +121,7 @@ func (b *treeBuilder) get(parent int32, fn uint32, merge bool) int32 {
 
 // thread walks a snapshot row by row; at holds the node of each call of the
 // row above, by its place in time.
-func (b *treeBuilder) thread(sn *snapshot, root int32, t0, t1 stack.Time, funcOf []uint32) {
+func (b *treeBuilder) thread(sn *Snapshot, root int32, t0, t1 stack.Time, funcOf []uint32) {
 	type span struct {
 		end  stack.Time
 		node int32

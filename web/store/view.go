@@ -1,6 +1,10 @@
 package store
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
 
 // Row is what a query gives for one depth or lane of a thread.
 type Row struct {
@@ -14,7 +18,7 @@ type Row struct {
 // LaneRow is the depth under which a lane goes.
 func LaneRow(l Lane) int { return 0xffff - int(l) }
 
-// Position is how far a reader has got in a thread: see Thread.View. The zero
+// Position is how far a reader has got in a thread: see Snapshot.View. The zero
 // value has read nothing.
 type Position struct {
 	Kinds   Kinds // whose calls it reads; for the reader to set before the first View
@@ -22,6 +26,18 @@ type Position struct {
 	rows    []int
 	lanes   [Lanes]int
 	set     bool
+}
+
+// Clone is a copy that can go on by itself.
+func (p *Position) Clone() Position {
+	q := *p
+	q.rows = append([]int(nil), p.rows...)
+	return q
+}
+
+// Equal reports whether p and q have read the same.
+func (p *Position) Equal(q *Position) bool {
+	return p.Kinds == q.Kinds && p.version == q.version && p.set == q.set && p.lanes == q.lanes && slices.Equal(p.rows, q.rows)
 }
 
 // View is a thread as a page of some zoom shows it.
@@ -32,15 +48,30 @@ type View struct {
 	Seen stack.Time // newest time at which the stack was confirmed
 }
 
-// View returns the slices of t that touch [t0, t1), merged where they are
-// thinner than bin ns, and sets p to what comes after. Merged slices have the
-// place of the longest, or of the longest that lit names, by place (nil: none).
+// View takes a snapshot and returns what its View does.
 func (t *Thread) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) View {
+	return t.Look(p.Kinds, nil).View(t0, t1, bin, lit, p)
+}
+
+// More returns what a new snapshot's More does; it takes none if nothing has
+// changed.
+func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	t.mu.Lock()
-	p.version = t.version
+	same := t.version == p.version
 	t.mu.Unlock()
-	s := t.look(p.Kinds)
-	v := View{Seq: t.seq, Last: s.last, Seen: s.seen}
+	if same {
+		return View{}, false
+	}
+	return t.Look(p.Kinds, nil).More(bin, lit, p)
+}
+
+// View returns the slices that touch [t0, t1), merged where they are thinner
+// than bin ns, and sets p, whose kinds are the snapshot's, to what comes after.
+// Merged slices have the place of the longest, or of the longest that lit names,
+// by place (nil: none).
+func (s *Snapshot) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) View {
+	p.version = s.version
+	v := View{Seq: s.seq, Last: s.last, Seen: s.seen}
 	p.rows = append(p.rows[:0], make([]int, len(s.rows))...)
 	p.set = true
 	for d := range s.rows {
@@ -70,17 +101,14 @@ func (t *Thread) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) Vie
 }
 
 // More returns what ended since p, and all that is open now: a reader forgets
-// what it knew as open, and adds this. ok is false if nothing has changed.
-func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
-	t.mu.Lock()
-	same := t.version == p.version
-	p.version = t.version
-	t.mu.Unlock()
-	if same || !p.set {
+// what it knew as open, and adds this. ok is false if nothing has changed since, or
+// the snapshot is the older one.
+func (s *Snapshot) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
+	if s.version <= p.version || !p.set {
 		return View{}, false
 	}
-	s := t.look(p.Kinds)
-	v = View{Seq: t.seq, Last: s.last, Seen: s.seen}
+	p.version = s.version
+	v = View{Seq: s.seq, Last: s.last, Seen: s.seen}
 	next := func(r *row, at *int, depth int, lit []bool, open Slice, isOpen bool) {
 		out := Row{Depth: depth, Lost: max(r.gone-*at, 0)}
 		*at = r.merge(max(*at, r.gone), r.end(), Open, bin, lit, func(i Item) { out.Items = append(out.Items, i) })

@@ -122,6 +122,9 @@ func Append(b []byte, f *Frame) []byte {
 	return b
 }
 
+// SetID changes the number of the view in an encoded frame.
+func SetID(frame []byte, id uint32) { binary.LittleEndian.PutUint32(frame[8:], id) }
+
 // ErrFrame says that bytes are no frame of this version.
 var ErrFrame = errors.New("not a frame of sliver.v1")
 

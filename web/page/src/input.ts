@@ -39,6 +39,8 @@ export function pointers(v: Timeline): void {
   const begin = (c: HTMLCanvasElement, e: PointerEvent): void => {
     if (e.button > 1) return;
     const p = local(c, e);
+    // The first finger to come down: of one before, the end was never told.
+    if (e.isPrimary) down.clear();
     c.setPointerCapture(e.pointerId);
     down.set(e.pointerId, p);
     if (down.size === 2) {
@@ -80,7 +82,8 @@ export function pointers(v: Timeline): void {
       pinch = { d, x: mid };
       return;
     }
-    if (!moved && Math.hypot(p.x - start.x, p.y - start.y) < 4) return;
+    // A finger rolls while it taps.
+    if (!moved && Math.hypot(p.x - start.x, p.y - start.y) < (e.pointerType === 'touch' ? 10 : 4)) return;
     if (!moved) {
       moved = true;
       v.onHover(null, 0, 0);
@@ -117,7 +120,7 @@ export function pointers(v: Timeline): void {
       if (c === axis) v.onRange(null, true);
       else {
         first = last;
-        if (e.timeStamp - last.at < 500 && Math.hypot(e.clientX - last.x, e.clientY - last.y) < 6) {
+        if (e.timeStamp - last.at < 500 && Math.hypot(e.clientX - last.x, e.clientY - last.y) < (e.pointerType === 'touch' ? 20 : 6)) {
           mode = 'none';
           return;
         }

@@ -5,8 +5,10 @@ import { spawn } from 'node:child_process';
 import { join } from 'node:path';
 
 export const [, , program, executablePath, pictures, ...only] = process.argv;
-// Every case holds in both colour schemes.
+// Every case holds in both colour schemes, and on a phone.
 export const scheme = process.env.SLIVER_SCHEME === 'dark' ? 'dark' : 'light';
+export const aPhone = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
+export const phone = process.env.SLIVER_SCREEN === 'phone';
 export const running = new Set();
 
 export async function serve(...args) {
@@ -25,7 +27,7 @@ export const browser = await chromium.launch({ executablePath, args: ['--no-sand
 
 // open loads the page and watches for what must never happen.
 export async function open(url, o = {}) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, colorScheme: scheme, ...o });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, colorScheme: scheme, ...(phone ? aPhone : {}), ...o });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
   page.problems = [];

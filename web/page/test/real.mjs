@@ -9,7 +9,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, until } from './harness.mjs';
+import { aPhone, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, until } from './harness.mjs';
 
 const [sliver, , , folder, pid] = process.argv.slice(2);
 const names = only.slice(2);
@@ -339,7 +339,7 @@ for (const colorScheme of ['light', 'dark']) {
 test('a recording on a phone', async () => {
   const s = await run('view', 'live-light.sliver');
   for (const colorScheme of ['light', 'dark']) {
-    const page = await open(s.url, { colorScheme, viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true });
+    const page = await open(s.url, { ...aPhone, colorScheme });
     await ready(page);
     await settled(page);
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
@@ -358,7 +358,7 @@ test('a recording on a phone', async () => {
 
 test('a live view on a phone', async () => {
   const s = await live('-o', 'phone.sliver');
-  const page = await open(s.url, { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true });
+  const page = await open(s.url, aPhone);
   await ready(page);
   await until(page, () => window.sliver.item('handle_order', 12) !== null);
   assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), 'the page is wider than the screen');
