@@ -197,12 +197,13 @@ export class Bar {
     const s = m.status;
     const st = s?.status;
     const live = m.live;
-    const text = !m.up ? 'offline' : !hello.live ? (s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
-    const mode = live && m.up ? (st?.paused ? 'paused' : v.follow ? 'live' : 'back') : 'done';
+    const text = !m.up ? 'offline' : !hello.live ? (s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
+    const mode = live && m.up ? (st?.paused || !s?.to ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
     // Where there is no room for all of them, the last go.
     if (st?.lost) facts.push(`${count(st.lost)} lost`);
-    if (st) facts.push(`${count(st.samples)} samples`, `held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
+    if (st) facts.push(`${count(st.samples)} samples`);
+    if (st?.samples) facts.push(`held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
     const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;

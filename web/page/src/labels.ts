@@ -129,7 +129,8 @@ export class Labels {
       fill(l.name, i.name || 'thread');
       l.name.title = `${i.name} — TID ${i.tid}. Click to choose it for the selected range.`;
       l.name.setAttribute('aria-pressed', String(v.chosen.has(t.seq)));
-      fill(l.sub, h('span', { class: 'tid' }, tid, does ? ' · ' : ''), does);
+      // On a narrow screen the first two are left out.
+      fill(l.sub, h('span', { class: 'tid' }, tid, does ? ' · ' : ''), cpu ? h('span', { class: 'unit' }, 'CPU ') : null, cpu ? does.slice(4) : does);
       fill(l.fold, sign[t.mode]);
       l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
       l.fold.setAttribute('aria-label', l.fold.title);

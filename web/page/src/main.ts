@@ -206,7 +206,7 @@ function empty(): void {
 
 const keys: [string, string][] = [
   ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the threads'], ['Wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'], ['Alt + wheel', 'scroll'],
-  ['Drag', 'move'], ['Shift + drag', 'select a time range (also: drag on the time axis)'], ['Double-click', 'zoom to a call'], ['0', 'show all'], ['Space', 'freeze or go on'],
+  ['Drag', 'move'], ['Shift + drag', 'select a time range (also: drag on the time axis)'], ['Double-click', 'zoom to a call'], ['Tap', 'select a call; Select above, and a finger selects a time range'], ['0', 'show all'], ['Space', 'freeze or go on'],
   ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'], ['↑ ↓ with a call selected', 'its caller, its callee'],
   ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
   ['Alt + ↑ ↓ on a thread', 'move it'], ['Esc', 'close, step by step'], ['?', 'this help'],

@@ -21,7 +21,7 @@ test('recording: tracks are drawn, main first', async () => {
   assert.equal(st.tracks[0].name, 'shopd');
   assert.equal(st.tracks.length, 8);
   assert.equal(await page.locator('#labels li').count(), 8);
-  assert.match(await page.locator('#labels li').first().innerText(), phone ? /shopd[\s\S]*CPU \d+/ : /shopd[\s\S]*4242 · CPU \d+/);
+  assert.match(await page.locator('#labels li').first().innerText(), phone ? /shopd[\s\S]*\d+ %/ : /shopd[\s\S]*4242 · CPU \d+/);
   const b = await canvas(page);
   assert.ok((await pixels(page, 'calls', 0, 0, b.width, 300)) > 10, 'hardly anything is drawn');
   assert.ok((await pixels(page, 'minimap', 0, 0, 600, 40)) > 2, 'the minimap is empty');
@@ -735,6 +735,8 @@ test('empty and broken states', async () => {
   const idle = await serve('-live', '-idle');
   const a = await open(idle.url);
   await a.getByText('No samples yet.').waitFor();
+  await a.getByRole('button', { name: 'waiting', exact: true }).waitFor();
+  assert.doesNotMatch(await a.locator('.facts').innerText(), /held/);
   await picture(a, 'empty');
   await idle.stop();
   await a.getByText(/Connection lost/).waitFor();
