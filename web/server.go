@@ -152,6 +152,7 @@ type Server struct {
 
 	mu      sync.Mutex
 	clients map[*client]struct{}
+	came    int // clients so far
 	tickets map[string]*ticket
 	closed  bool
 

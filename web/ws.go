@@ -26,6 +26,7 @@ const (
 	livePeriod   = 40 * time.Millisecond // between two frames, while few look
 	slowPeriod   = 500 * time.Millisecond
 	fullClients  = 8 // clients up to which livePeriod holds
+	phases       = 16
 	statusPeriod = time.Second
 	loadPeriod   = 200 * time.Millisecond // while a file is read
 	anewPeriod   = 500 * time.Millisecond // between views sent anew for their names
@@ -39,6 +40,9 @@ const (
 type client struct {
 	s    *Server
 	conn *websocket.Conn
+
+	number int // in the order of their coming
+
 	done chan struct{}
 	once sync.Once
 	wake chan struct{}
@@ -106,6 +110,8 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.clients[c] = struct{}{}
+	s.came++
+	c.number = s.came
 	c.feed = s.feed(0)
 	s.mu.Unlock()
 	var wg sync.WaitGroup
@@ -253,6 +259,18 @@ func (c *client) period() time.Duration {
 	return p
 }
 
+// next is how long it is until the next frame. Those of a few clients are due at
+// the same moment, when what several of them see is made once (see beat); many
+// take turns within the time of a period, so that they do not all want a CPU at once.
+func (c *client) next() time.Duration {
+	p := c.period()
+	at := time.Since(c.s.began) + p
+	if c.s.Clients() > fullClients {
+		at -= p * time.Duration(c.number%phases) / phases
+	}
+	return p - at%p
+}
+
 func (c *client) write() {
 	defer c.close()
 	if c.json(func() any { return c.s.hello() }) != nil {
@@ -279,10 +297,7 @@ func (c *client) write() {
 		if err := c.turn(timed); err != nil {
 			return
 		}
-		// All clients' frames are due at the same moments, when what several
-		// of them see is made once: see beat.
-		p := c.period()
-		next.Reset(p - time.Since(c.s.began)%p)
+		next.Reset(c.next())
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -26,7 +27,9 @@ import (
 // that does not count, and tells what share of the ticks came too late, what the
 // program lost of its time, and what of the recording was overwritten. Times are
 // by sliver's own accounts. "more" is by how much the 100 clients raise the share
-// of late ticks, on average over the pairs, with the standard error of that.
+// of late ticks, on average over the pairs, with the standard error of that, and
+// in the pair in the middle: on a virtual machine a moment that is not this
+// program's doing makes more late ticks than all the rest.
 //
 // The clients are at the lowest priority, as they would be on other machines. A
 // recording takes 6 s, with -short 1 s.
@@ -81,6 +84,8 @@ func BenchmarkClients(b *testing.B) {
 		square += (d - mean) * (d - mean)
 	}
 	b.ReportMetric(mean, "more-late-%")
+	slices.Sort(more)
+	b.ReportMetric((more[(len(more)-1)/2]+more[len(more)/2])/2, "more-late-median-%")
 	if n := float64(len(more)); n > 1 {
 		b.ReportMetric(math.Sqrt(square/(n-1)/n), "±-%")
 	}
