@@ -17,7 +17,8 @@ import (
 // freshLog holds what a timeline says of functions that a program makes as it runs
 // against the program's own account.
 type freshLog struct {
-	n *trace.Names
+	n   *trace.Names
+	who stack.TID // whose timeline it is
 	// key is the name under which the program tells of a function; "": it is none of these;
 	// nil: freshFunction.
 	key func(name string) string
@@ -65,7 +66,7 @@ func (l *freshLog) Begin(t stack.Time, depth int, s *trace.Slice) {
 		case !ok:
 			l.fault("%s never ran", f.Name)
 		case t < ran[0] || t > ran[1]:
-			l.fault("%s is seen at %d, and ran %d…%d", f.Name, t, ran[0], ran[1])
+			l.fault("%s is seen at %d on thread %d, and ran %d…%d", f.Name, t, l.who, ran[0], ran[1])
 		case !right(name, f, s.Frame.Line):
 			l.fault("%s is in %s, from line %d on, at %d", f.Name, f.File, f.StartLine, s.Frame.Line)
 		}
@@ -127,7 +128,7 @@ func TestPythonFresh(t *testing.T) {
 			p.Finish()
 			l := &freshLog{n: trace.NewNames(rec), ran: ranOf(t, out)}
 			for i := range rec.Threads {
-				l.at, l.open = 0, nil
+				l.at, l.open, l.who = 0, nil, rec.Threads[i].TID
 				rec.Replay(rec.Threads[i].Seq, l.n, l)
 			}
 			for _, w := range l.wrong {

@@ -19,6 +19,7 @@ type interpreter struct {
 	mu     sync.Mutex
 	states map[stack.TID]python.State
 	codes  map[uint64]*held
+	reads  uint64 // code objects that were read so far
 	async  asyncTasks
 }
 
@@ -31,6 +32,10 @@ type held struct {
 	code *python.Code
 	addr uint64 // in the table
 	size uint64
+	// It was the by-th read, for a copy of that thread. Of memory that is copied before
+	// that it says nothing: see pyThread.holds.
+	nr uint64
+	by *pyThread
 }
 
 // pyThread is what is known of one thread's Python.

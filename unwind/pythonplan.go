@@ -40,6 +40,7 @@ type pyPlan struct {
 	lacks  bool        // see Thread.Lacks
 	gaps   bool        // see Thread.Gaps
 	missed int         // copies in a row that lacked something
+	reads  uint64      // of the interpreter when it was last planned what to copy
 
 	reader pyReader
 	spans  []rule.Span
@@ -76,6 +77,9 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 		return out
 	}
 	pl := &p.plan
+	in.mu.Lock()
+	pl.reads = in.reads
+	in.mu.Unlock()
 	left := maxAhead
 	add := func(s rule.Span) {
 		if s.Len <= left {
@@ -159,10 +163,10 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 		p.stack.Reason = stack.ReasonCorrupt
 	}
 	pl.keepHeap(p.th.Span())
-	if !in.known(p, &p.stack) {
+	if !in.known(p, &p.stack, true) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
-				c.held = in.read(in.mem, c.code)
+				c.held = in.read(p, in.mem, c.code)
 			}
 		}
 	}
@@ -189,11 +193,11 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
-	if !in.known(p, &p.stack) {
+	if !in.known(p, &p.stack, false) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(mem, nil, nil)
-				c.held = in.read(&pl.reader, c.code)
+				c.held = in.read(p, &pl.reader, c.code)
 			}
 		}
 	}
@@ -236,7 +240,7 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	})
 	pl.keepHeap(p.th.Span())
 	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
-		in.known(p, s)
+		in.known(p, s, true) // it is not about this copy
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(&Copy{}, in.mem, nil)
@@ -288,9 +292,15 @@ func (pl *pyPlan) keepHeap(but rule.Span) {
 // maxFrameBytes is more than the head of one of Python's frames takes.
 const maxFrameBytes = 512
 
+// holds reports whether h can be what p's copy refers to: it was read before that was
+// made, or for an earlier copy of the same thread. Code that another thread's walk read
+// since may have been made only after what the copy refers to was freed.
+func (p *pyThread) holds(h *held) bool { return h.nr <= p.plan.reads || h.by == p }
+
 // known looks up the code of s's frames, and compares what is known of it with
-// live memory. It reports whether all of it is known.
-func (in *interpreter) known(p *pyThread, s *python.Stack) bool {
+// live memory. It reports whether all of it is known. Without stands, the thread runs
+// on since the copy.
+func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 	pl := &p.plan
 	pl.codes, pl.spans = pl.codes[:0], pl.spans[:0]
 	in.mu.Lock()
@@ -300,6 +310,9 @@ func (in *interpreter) known(p *pyThread, s *python.Stack) bool {
 			continue
 		}
 		c := seenCode{code: code, held: in.codes[code], first: len(pl.spans)}
+		if c.held != nil && !stands && !p.holds(c.held) {
+			c.held = nil
+		}
 		if c.held != nil {
 			pl.spans = in.rt.Spans(code, c.held.code, pl.spans)
 		}
@@ -386,17 +399,22 @@ func (pl *pyPlan) read(i int) []byte {
 	return pl.buf[pl.off[i] : pl.off[i]+pl.spans[i].Len]
 }
 
-// read reads the code object at addr and gives it its place; nil: it could not
+// read reads the code object at addr for p and gives it its place; nil: it could not
 // be read.
-func (in *interpreter) read(mem io.ReaderAt, addr uint64) *held {
+func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	c, err := in.rt.Code(mem, addr)
 	if err != nil {
 		return nil
 	}
-	h := &held{code: c}
+	h := &held{code: c, by: p}
 	h.addr, h.size = c.In(in.table)
 	in.mu.Lock()
 	defer in.mu.Unlock()
+	if was := in.codes[addr]; was != nil && was.code.Same(c) {
+		return was // it holds for copies that are older as well
+	}
+	in.reads++
+	h.nr = in.reads
 	if len(in.codes) >= maxCodes {
 		clear(in.codes)
 	}

@@ -27,6 +27,10 @@ var (
 // in _PyThreadStateImpl, from 3.14 on (Include/internal/pycore_tstate.h).
 const runningTask = 40
 
+// maxLoops bounds the entries of the dict that has an entry for each event loop: it is
+// read for each stack.
+const maxLoops = 1 << 12
+
 // ErrNoAsyncio says that a process has not imported asyncio.
 var ErrNoAsyncio = errors.New("asyncio is not there")
 
@@ -68,7 +72,7 @@ func (t *Thread) Task(mem io.ReaderAt, current uint64, s *Stack) (task Task, ok 
 	if t.r.l.tsTask != none {
 		return t.proved(mem, t.task, s)
 	}
-	d, err := t.r.dict(mem, current)
+	d, err := t.r.dictUpTo(mem, current, maxLoops)
 	if err != nil {
 		return task, false
 	}

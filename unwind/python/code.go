@@ -90,6 +90,20 @@ func (c *Code) In(t *managed.Table) (addr, size uint64) {
 	return t.Add(managed.Key{Name: c.Name, File: c.File, First: c.First, Size: c.Size, Lines: t.Hash(c.lines)}, c.Each)
 }
 
+// Same reports whether two looks at a place saw the same code object there.
+func (c *Code) Same(o *Code) bool {
+	if !bytes.Equal(c.head, o.head) || len(c.pieces) != len(o.pieces) || c.Size != o.Size || !bytes.Equal(c.lines, o.lines) {
+		return false
+	}
+	for i := range c.pieces {
+		p, q := &c.pieces[i], &o.pieces[i]
+		if p.addr != q.addr || p.skip != q.skip || !bytes.Equal(p.want, q.want) {
+			return false
+		}
+	}
+	return true
+}
+
 // head is what another code object at the same place would differ in: b is one.
 func (r *Runtime) head(b []byte) []byte {
 	l := &r.l

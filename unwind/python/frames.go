@@ -9,11 +9,14 @@ import (
 )
 
 const (
-	// MaxDepth is the most Python frames of one stack: with 80 bytes each they
-	// stay below 256 KiB.
+	// MaxDepth is the most Python frames of one stack, and maxRead the bytes that are read
+	// of them: a frame has 64 to 120, and a CFrame 24.
 	MaxDepth = 3000
+	maxRead  = 256<<10 - maxThreadState - maxEmpty*maxFrameSize - 8
 	// maxEvals bounds the evaluations on one C stack.
 	maxEvals = MaxDepth
+	// maxEmpty bounds the CFrames that have no frame yet.
+	maxEmpty = 8
 )
 
 // Frame is one activation of a Python function.
@@ -149,6 +152,7 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 	l := &t.r.l
 	root := t.state.Addr + l.tsRootCFrame
 	var b [24]byte
+	empty := 0
 	for at != 0 && at != root && len(s.anchors) < maxEvals {
 		if read(mem, b[:], at) != nil {
 			s.Reason = stack.ReasonMemory
@@ -163,6 +167,9 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 			}
 			if is { // else that CFrame was just pushed and is not filled yet
 				frame = le(b[:], l.cfCurrent)
+			} else if empty++; empty == maxEmpty {
+				s.Reason = stack.ReasonCorrupt
+				return 0
 			}
 		}
 		if t.r.img.Minor >= 12 && frame != 0 {
@@ -218,6 +225,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 	l := &t.r.l
 	b := t.buf[:l.fSize]
 	n := 0 // frames of the group so far
+	left := maxRead - 24*len(s.anchors)
 	close := func(anchor uint64) {
 		if n > 0 {
 			s.Groups = append(s.Groups, Group{anchor, n})
@@ -225,7 +233,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 		n = 0
 	}
 	for ; at != 0; at = le(b, l.fBack) {
-		if len(s.Frames) == MaxDepth || len(s.Groups) == maxEvals {
+		if left -= len(b); left < 0 || len(s.Frames) == MaxDepth || len(s.Groups) == maxEvals {
 			s.Reason = stack.ReasonShort
 			break
 		}

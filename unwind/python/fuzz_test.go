@@ -39,7 +39,8 @@ func images() []*Image {
 	return all
 }
 
-// FuzzMemory reads damaged interpreters: no panic, no endless chain.
+// FuzzMemory reads damaged interpreters: no panic, no endless chain, and no more than
+// 256 KiB for one thread.
 func FuzzMemory(f *testing.F) {
 	words := func(v ...uint64) []byte {
 		var b []byte
@@ -73,7 +74,7 @@ func FuzzMemory(f *testing.F) {
 				th.state.Native = int32(n)
 			}
 			th.Capture(mem, &st)
-			if len(st.Frames) > MaxDepth || mem.bytes > 2*MaxDepth*maxFrameSize {
+			if len(st.Frames) > MaxDepth || mem.bytes > 256<<10 {
 				t.Fatalf("%d frames, %d bytes", len(st.Frames), mem.bytes)
 			}
 			c := []stack.Frame{{Func: 0x2000, CFA: 0x800}, {Func: 0x2000, CFA: 0x4000}, {Func: 1}, {PC: 3, Kind: stack.KindError}}

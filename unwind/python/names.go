@@ -102,6 +102,11 @@ func (d *dict) entry(i int) (key, value uint64) {
 
 // dict reads one.
 func (r *Runtime) dict(mem io.ReaderAt, addr uint64) (*dict, error) {
+	return r.dictUpTo(mem, addr, maxEntries)
+}
+
+// dictUpTo reads one that is expected to have so many entries at most.
+func (r *Runtime) dictUpTo(mem io.ReaderAt, addr, most uint64) (*dict, error) {
 	var b [48]byte
 	if err := read(mem, b[:], addr); err != nil {
 		return nil, err
@@ -110,12 +115,12 @@ func (r *Runtime) dict(mem io.ReaderAt, addr uint64) (*dict, error) {
 	if values != 0 && r.img.Minor >= 13 {
 		values += 8 // they follow their count
 	}
-	return r.keys(mem, le(b[:], dictKeys), values)
+	return r.keys(mem, le(b[:], dictKeys), values, most)
 }
 
 // keys reads a table of keys, with the values of a dict that shares it (0: they
 // stand beside the keys).
-func (r *Runtime) keys(mem io.ReaderAt, addr, values uint64) (*dict, error) {
+func (r *Runtime) keys(mem io.ReaderAt, addr, values, most uint64) (*dict, error) {
 	var b [40]byte
 	if err := read(mem, b[:], addr); err != nil {
 		return nil, err
@@ -145,7 +150,7 @@ func (r *Runtime) keys(mem io.ReaderAt, addr, values uint64) (*dict, error) {
 			return nil, fmt.Errorf("no dict's keys at %#x", addr)
 		}
 	}
-	if n > maxEntries {
+	if n > most {
 		return nil, fmt.Errorf("a dict of %d entries at %#x", n, addr)
 	}
 	d.n = int(n)
@@ -230,7 +235,7 @@ func (r *Runtime) attribute(mem io.ReaderAt, obj uint64, name string) (uint64, e
 	if values == 0 {
 		return r.item(mem, at, name)
 	}
-	d, err := r.keys(mem, le(b, r.l.cachedKeys), values)
+	d, err := r.keys(mem, le(b, r.l.cachedKeys), values, maxEntries)
 	if err != nil {
 		return 0, err
 	}

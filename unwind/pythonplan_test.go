@@ -1,0 +1,33 @@
+package unwind
+
+import (
+	"testing"
+
+	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/python"
+)
+
+// TestHolds: code that another thread's walk has read since a copy was planned tells
+// nothing of that copy: it may lie where what the copy refers to was freed. For the next
+// copy, and for those of the thread that it was read for, it does.
+func TestHolds(t *testing.T) {
+	in := &interpreter{rt: &python.Runtime{}, table: managed.NewTable(managed.Python, nil)}
+	thread := func() *pyThread { return &pyThread{of: in, th: in.rt.Thread(python.State{Addr: 0x1000})} }
+	p, q := thread(), thread()
+	read := func(by *pyThread) *held {
+		in.reads++
+		return &held{nr: in.reads, by: by}
+	}
+	before := read(q)
+	in.spans(p, nil)
+	since, own := read(q), read(p)
+	if !p.holds(before) || !p.holds(own) {
+		t.Error("what was read before the copy, or for it, does not count")
+	}
+	if p.holds(since) {
+		t.Error("what another thread's walk read after the copy counts")
+	}
+	if in.spans(p, nil); !p.holds(since) {
+		t.Error("what was read before the next copy does not count")
+	}
+}
