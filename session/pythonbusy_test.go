@@ -60,13 +60,7 @@ func TestPythonBusy(t *testing.T) {
 			p.Go()
 			p.Line("busy")
 			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-			inStop := uint64(0)
-			rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
-				for n := uint64(0); n < want; n += 500 { // each in a minute, however busy the machine is
-					await(t, "samples", func() bool { return stopped(s.Status().Total) > min(n+500, want) })
-				}
-				inStop = s.live.Space().InStop()
-			})
+			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return stopped(s) > want })
 			total := rec.Stats.Total()
 			m := &misplaced{n: trace.NewNames(rec), wrong: map[string]int{}}
 			for i := range rec.Threads {
@@ -79,15 +73,10 @@ func TestPythonBusy(t *testing.T) {
 				t.Errorf("%d frames of Python, and some on %v", m.python, m.wrong)
 			}
 			per := float64(total.Stops) / float64(stopped(total))
-			reads := float64(total.Stops+inStop) / float64(total.Stops)
-			t.Logf("%d samples, %d by a stop, %.2f stops each, %.3f reads a stop; %d with gaps; %d slices of Python; pauses %v mean, walks %v",
-				total.Samples, stopped(total), per, reads, total.Truncated, m.python, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
-			older := v.version == "python3.8" || v.version == "python3.9" || v.version == "python3.10"
-			if most := map[bool]float64{false: 1.25, true: 3.5}[older]; per > most {
+			t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps; %d slices of Python; pauses %v mean, walks %v",
+				total.Samples, stopped(total), per, total.Truncated, m.python, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+			if most := map[bool]float64{false: 1.25, true: 3.5}[v.version < "python3.11" && len(v.version) > 9 || v.version == "python3.8" || v.version == "python3.9"]; per > most {
 				t.Errorf("%.2f stops a sample, more than %v", per, most)
-			}
-			if most := map[bool]float64{false: 1.1, true: 3.5}[older]; reads > most {
-				t.Errorf("%.3f reads a stop, more than %v", reads, most)
 			}
 		})
 	}
