@@ -361,14 +361,20 @@ const maxAsks = 4
 
 // ask reads who holds the lock now; read is when that was, which may have been up to
 // askSoon earlier. On a busy machine ours may lose the CPU between the reading and the
-// look at the clock: then it is read anew.
+// look at the clock: then it is read anew. Who is named after several such tries may
+// have given it back long ago, so nobody is.
 func (w *waits) ask(th *wait.Thread) (changed bool, read stack.Time) {
 	for range maxAsks {
 		begun := target.Now()
 		changed = w.r.Refresh(th) || changed
 		if read = target.Now(); read-begun <= askSoon {
-			break
+			return changed, read
 		}
+	}
+	if in := th.Info(); in != nil && in.Lock != nil && in.Lock.Holder.TID != 0 {
+		l := in.Lock
+		l.Holder, l.Note, l.Other = lock.Holder{Why: "it took too long to read"}, "", ""
+		changed = true
 	}
 	return changed, read
 }

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -14,7 +15,7 @@ import (
 )
 
 // TestFirstManaged: how long it takes from the attaching to the first sample with a
-// function of Python (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy machine the
+// function of Python or Java (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy machine the
 // quickest of some tries decides.
 func TestFirstManaged(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -33,6 +34,9 @@ func TestFirstManaged(t *testing.T) {
 	for i, v := range nodes {
 		all = append(all, one{v, []string{nodeTarget(t, "busy.js"), "recursion"}, stack.KindJS, 500 * time.Millisecond, i == 0})
 	}
+	for _, v := range []string{"java17", "java21", "java25"} {
+		all = append(all, one{v, []string{"-Xmx64m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Work"), "Work", "recursion"}, stack.KindJava, 150 * time.Millisecond, v == "java17"})
+	}
 	tries := 3
 	if long() {
 		tries = 15
@@ -42,15 +46,19 @@ func TestFirstManaged(t *testing.T) {
 			if !x.short && !long() {
 				t.Skip("the short form takes some versions only")
 			}
-			p := testprog.Start(t, testprog.Tool(t, x.tool), x.args...)
-			p.Ready()
-			p.Go()
+			p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, x.tool), x.args...))
+			if x.kind != stack.KindJava {
+				p.Ready()
+				p.Go()
+			}
 			p.Line("busy")
 			var took []time.Duration
 			for range tries {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
-					await(t, "its functions", func() bool { return s.live.Space().Python() != nil || s.live.Space().V8() != nil })
+					await(t, "its functions", func() bool {
+						return s.live.Space().Python() != nil || s.live.Space().V8() != nil || s.live.Space().JVM() != nil
+					})
 					n := s.Status().Total.Samples
 					await(t, "more samples", func() bool { return s.Status().Total.Samples >= n+20 })
 				})

@@ -49,12 +49,19 @@ func (o *owners) String() string {
 
 // judgeOwners holds a recording against the log: a thread may have had the lock from
 // where the one before was about to give it back until the next one had it. is tells
-// whether a description is that of the lock.
+// whether a description may be that of the lock. Until all have had it once, they wait for locks
+// of the virtual machine's own as well, while it links what they call: such waits do not count.
 func judgeOwners(rec *trace.Recording, log *turnsLog, is func(*trace.Wait) bool) *owners {
 	const asked = stack.Time(time.Millisecond) // what is told was read within that before or after
 	o := &owners{}
 	holds := log.holds
 	slices.SortFunc(holds, func(a, b turn) int { return int(a.from - b.from) })
+	begun, first := stack.Time(0), map[stack.TID]bool{}
+	for _, h := range holds {
+		if !first[h.tid] {
+			first[h.tid], begun = true, max(begun, h.to)
+		}
+	}
 	had := func(tid stack.TID, at stack.Time) bool {
 		i, _ := slices.BinarySearchFunc(holds, at, func(h turn, at stack.Time) int { return int(h.from - at) })
 		for k := max(0, i-8); k < len(holds) && (k == 0 || holds[k-1].to <= at+asked); k++ {
@@ -78,24 +85,24 @@ func judgeOwners(rec *trace.Recording, log *turnsLog, is func(*trace.Wait) bool)
 		}
 		for i := range k.pics {
 			p := &k.pics[i]
-			if p.holder == 0 || !is(&p.wait) || i > 0 && k.pics[i-1].holder == p.holder && !p.fresh {
+			if p.holder == 0 || p.from < begun || !is(&p.wait) || i > 0 && k.pics[i-1].holder == p.holder && !p.fresh {
 				continue
 			}
 			o.named++
 			if p.by != event.KnownByRuntime || !had(p.holder, p.from) {
 				o.wrong++
-				var near []string // what it had around then
+				var near []string // who had it around then
 				for _, h := range holds {
-					if h.tid == p.holder && h.to > p.from-20*asked && h.from < p.from+20*asked {
-						near = append(near, fmt.Sprintf("%v to %v", time.Duration(h.from-p.from), time.Duration(h.to-p.from)))
+					if h.to > p.from-20*asked && h.from < p.from+20*asked {
+						near = append(near, fmt.Sprintf("%d from %v to %v", h.tid, time.Duration(h.from-p.from), time.Duration(h.to-p.from)))
 					}
 				}
-				o.causes = append(o.causes, fmt.Sprintf("\nthread %d at %d: holder %d, known by %v, who had it from %s", tid, p.from, p.holder, p.by, strings.Join(near, ", ")))
+				o.causes = slices.Insert(o.causes, 0, fmt.Sprintf("\nthread %d at %d: holder %d, known by %v; had by %s", tid, p.from, p.holder, p.by, strings.Join(near, ", ")))
 			}
 		}
 		for i := range log.waits {
 			w := &log.waits[i]
-			if w.tid != tid || w.from < k.first || w.to-w.from < stack.Time(time.Millisecond) {
+			if w.tid != tid || w.from < max(k.first, begun) || w.to-w.from < stack.Time(time.Millisecond) {
 				continue
 			}
 			o.waits++
@@ -159,11 +166,13 @@ func TestJavaTurns(t *testing.T) {
 				n = min(n, 2000)
 			}
 			rec, log := recordJavaTurns(t, w.version, w.kind, n, time.Millisecond, w.flags...)
-			want := "synchronizer"
+			want, class := "synchronizer", "java.util.concurrent.locks.Reentrant"
 			if w.kind == "monitor" {
-				want = "monitor"
+				want, class = "monitor", "java.lang.StringBuilder"
 			}
-			o := judgeOwners(rec, log, func(d *trace.Wait) bool { return d.Lock == want })
+			o := judgeOwners(rec, log, func(d *trace.Wait) bool {
+				return d.Lock == want && (d.LockType == "" || strings.HasPrefix(d.LockType, class))
+			})
 			locks := map[string]map[uint64]bool{}
 			for _, k := range tracks(rec) {
 				for i := range k.pics {
@@ -185,7 +194,11 @@ func TestJavaTurns(t *testing.T) {
 			if o.wrong > 0 {
 				t.Errorf("%d of %d owners are wrong", o.wrong, o.named)
 			}
-			if zgc := slices.Contains(w.flags, "-XX:+UseZGC"); !zgc && (o.seen-o.known-2)*100 > o.seen {
+			least := 99
+			if w.version == "java25" && slices.Contains(w.flags, "-XX:+UseZGC") {
+				least = 98 // two generations that are collected all the time in so small a heap
+			}
+			if (o.seen-o.known-2)*100 > (100-least)*o.seen {
 				t.Errorf("the owner is known in %d of %d waits", o.known, o.seen)
 			}
 		})

@@ -196,7 +196,7 @@ func (r *Runtime) anonymous(monitor uint64) int32 {
 		return 0
 	}
 	obj := look.place(look.objectOf(monitor))
-	if look.stale {
+	if look.stale || !look.steady() {
 		obj = 0
 	}
 	l := r.l

@@ -139,7 +139,7 @@ func (v *look) classAt(addr uint64) (c class) {
 }
 
 // maxLooks bounds how often is looked anew because a collector was at work.
-const maxLooks = 3
+const maxLooks = 4
 
 // parked is what a thread waits for that has no monitor: what it parked for, or time.
 // ok is false where it does something else.

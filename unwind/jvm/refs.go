@@ -17,6 +17,7 @@ type collector struct {
 	z             zKind
 	bad, shift    uint64 // addresses of ZGC's words
 	offset        uint64 // of its references: the bits that are the object's place
+	forwarding    *forwarding
 }
 
 // zKind is how ZGC colours references.
@@ -69,13 +70,19 @@ func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
 		return v
 	}
 	if c.z == zSingle {
-		c.bad = at("AddressBadMask")
+		// A reference that was looked at since objects were last moved is good enough.
+		c.bad = at("AddressWeakBadMask")
 		if mask := at("AddressOffsetMask"); err == nil {
 			c.offset, err = word(r.mem, mask)
 		}
+		c.forwarding = r.readForwarding(&c, p)
 		return c, err
 	}
-	c.bad, c.shift, c.offset = at("PointerLoadBadMask"), at("PointerLoadShift"), ^uint64(0)
+	c.bad, c.shift = at("PointerLoadBadMask"), at("PointerLoadShift")
+	if mask := at("AddressOffsetMask"); err == nil {
+		c.offset, err = word(r.mem, mask)
+	}
+	c.forwarding = r.readForwarding(&c, p)
 	return c, err
 }
 
@@ -90,12 +97,13 @@ type epoch struct {
 
 // look follows references. What cannot be read is in err, and everything after it is 0.
 type look struct {
-	r     *Runtime
-	o     *oops
-	ep    epoch
-	stale bool // a reference was followed that the collector may have moved the object of
-	err   error
-	heads []head // of objects that were not moved when they were met
+	r        *Runtime
+	o        *oops
+	ep       epoch
+	stale    bool // a reference was followed that the collector may have moved the object of
+	err      error
+	heads    []head // of objects that were not moved when they were met
+	followed []followed
 }
 
 // head is an object's first word.
@@ -143,6 +151,9 @@ func (v *look) steady() bool {
 		if m, err := word(v.r.mem, h.addr); err != nil || m&3 == 3 && m != h.mark {
 			return false
 		}
+	}
+	if !v.unmoved() {
+		return false
 	}
 	now, err := v.o.gc.now(v.r)
 	return err == nil && now == v.ep && now.active == 0
@@ -220,7 +231,7 @@ func (v *look) ref(addr uint64) uint64 {
 		return 0
 	}
 	if !v.o.narrow {
-		return v.decode(v.word(addr))
+		return v.follow(addr, v.word(addr))
 	}
 	n := v.half(addr)
 	if n == 0 {
@@ -235,7 +246,7 @@ func (v *look) handle(addr uint64) uint64 {
 	if h == 0 {
 		return 0
 	}
-	return v.decode(v.word(h))
+	return v.follow(h, v.word(h))
 }
 
 func (v *look) word(addr uint64) (w uint64) {
