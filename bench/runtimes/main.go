@@ -1,10 +1,12 @@
-// Command runtimes measures sliver beside the profilers of Python and Node on the same
+// Command runtimes measures sliver beside the profilers of Python, Node and Java on the same
 // programs, in turn: how much slower the program becomes, how many stacks reach their
-// thread's start, and whether the same functions come out on top.
+// thread's start, and whether the same functions come out on top; then how long sliver
+// takes from attaching to the first sample with a function of the program's language.
 //
-//	go run ./bench/runtimes -sliver ./sliver -py-spy PATH
+//	go run ./bench/runtimes -sliver ./sliver -py-spy PATH -async-profiler PATH python3 node java
 //
-// It prints a table. A tool or a version that is not there is left out.
+// It prints two tables. A tool or a version that is not there is left out. The path of
+// async-profiler is that of its library (in tools.profiler:async-profiler of Maven Central).
 package main
 
 import (
@@ -30,6 +32,7 @@ type program struct {
 	argv []string // the counter's file is added
 	perf []string // the same, for perf to have names
 	kind string   // of its frames, as sliver calls it
+	warm time.Duration
 }
 
 // result is what one tool made of one program.
@@ -45,29 +48,30 @@ type tool struct {
 	name string
 	does func(p *program) bool
 	perf bool // the program is to be started so that perf has names
-	look func(pid int, span time.Duration, dir string, r *result) error
+	look func(p *program, pid int, span time.Duration, dir string, r *result) error
 }
 
 func main() {
 	sliver := flag.String("sliver", "sliver", "the sliver program")
 	spy := flag.String("py-spy", "py-spy", "the py-spy program")
+	async := flag.String("async-profiler", "", "the library of async-profiler")
 	span := flag.Duration("span", 4*time.Second, "how long each tool looks")
 	rounds := flag.Int("rounds", 2, "how often all take turns")
 	flag.Parse()
-	if err := run(*sliver, *spy, *span, *rounds, flag.Args()); err != nil {
+	if err := run(*sliver, *spy, *async, *span, *rounds, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "runtimes:", err)
 		os.Exit(1)
 	}
 }
 
-func run(sliver, spy string, span time.Duration, rounds int, paths []string) error {
+func run(sliver, spy, async string, span time.Duration, rounds int, paths []string) error {
 	var programs []*program
 	here, err := filepath.Abs("bench/runtimes")
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
-		p := &program{name: filepath.Base(path), kind: "python", argv: []string{path, here + "/load.py"}, perf: []string{path, "-X", "perf", here + "/load.py"}}
+		p := &program{name: filepath.Base(path), kind: "python", warm: time.Second, argv: []string{path, here + "/load.py"}, perf: []string{path, "-X", "perf", here + "/load.py"}}
 		v, err := exec.Command(path, "--version").Output()
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "runtimes: %s: %v\n", path, err)
@@ -78,19 +82,32 @@ func run(sliver, spy string, span time.Duration, rounds int, paths []string) err
 			p.name, p.kind = "Node "+p.name[1:], "js"
 			p.argv, p.perf = []string{path, here + "/load.js"}, []string{path, "--perf-basic-prof", here + "/load.js"}
 		}
+		if version, ok := strings.CutPrefix(p.name, "openjdk "); ok {
+			version, _, _ = strings.Cut(version, " ")
+			p.name, p.kind = "Java "+version, "java"
+			p.argv = []string{path, "-Xmx256m", here + "/Load.java"}
+			p.perf, p.warm = p.argv, 5*time.Second
+		}
 		programs = append(programs, p)
 	}
 	all := func(*program) bool { return true }
 	python := func(p *program) bool { return p.kind == "python" }
+	java := func(p *program) bool { return p.kind == "java" && async != "" }
+	mapped := func(p *program) bool { return p.kind != "java" } // Java has no map for perf but by an agent
 	tools := []tool{
-		{"`sliver record`", all, false, func(pid int, span time.Duration, dir string, r *result) error {
-			return bySliver(sliver, pid, span, dir, r)
+		{"`sliver record`", all, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
+			return bySliver(sliver, p.kind, pid, span, dir, r)
 		}},
-		{"`py-spy record -r 100`", python, false, func(pid int, span time.Duration, dir string, r *result) error { return bySpy(spy, pid, span, dir, r) }},
-		{"`py-spy record -r 100 --native`", python, false, func(pid int, span time.Duration, dir string, r *result) error {
+		{"`py-spy record -r 100`", python, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
+			return bySpy(spy, pid, span, dir, r)
+		}},
+		{"`py-spy record -r 100 --native`", python, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
 			return bySpy(spy, pid, span, dir, r, "--native")
 		}},
-		{"`perf record -F 100 -g`", all, true, byPerf},
+		{"`async-profiler -e wall`", java, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
+			return byAsync(async, pid, span, dir, r)
+		}},
+		{"`perf record -F 100 -g`", mapped, true, byPerf},
 	}
 	fmt.Println("| program | tool | rounds a second, against nobody | samples | stacks that are whole | of sliver's top ten |")
 	fmt.Println("|---|---|---|---|---|---|")
@@ -119,7 +136,7 @@ func run(sliver, spy string, span time.Duration, rounds int, paths []string) err
 			fmt.Printf("| %s | %s | %.3f | %d | %.2f %% | %d of %d |\n", p.name, t.name, r.rate, r.samples, 100*float64(r.whole)/float64(max(1, r.samples)), same, len(top))
 		}
 	}
-	return nil
+	return attached(sliver, programs, 3*rounds+1)
 }
 
 // turns has a tool look several times, each between two times with nobody.
@@ -144,14 +161,14 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 		_ = cmd.Wait()
 		_ = os.Remove(fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid))
 	}()
-	time.Sleep(time.Second) // what is compiled at all is compiled by then
+	time.Sleep(p.warm) // what is compiled at all is compiled by then
 	pid := cmd.Process.Pid
 	r := &result{self: map[string]int{}}
 	var ratios []float64
 	for range rounds {
 		before := rate(counter, span/2)
 		done := make(chan error, 1)
-		go func() { done <- t.look(pid, span, dir, r) }()
+		go func() { done <- t.look(p, pid, span, dir, r) }()
 		time.Sleep(span / 4) // it has begun
 		during := rate(counter, span/2)
 		if err := <-done; err != nil {
@@ -207,7 +224,7 @@ func last(name string) string {
 	return name
 }
 
-func bySliver(path string, pid int, span time.Duration, dir string, r *result) error {
+func bySliver(path, kind string, pid int, span time.Duration, dir string, r *result) error {
 	file, folded := filepath.Join(dir, "x.sliver"), filepath.Join(dir, "x.folded")
 	out, err := exec.Command(path, "record", "-p", strconv.Itoa(pid), "-d", span.String(), "--json", "-q", "-o", file).Output()
 	if err != nil {
@@ -219,7 +236,11 @@ func bySliver(path string, pid int, span time.Duration, dir string, r *result) e
 	}
 	r.samples += sum.Samples
 	r.whole += sum.Samples - sum.Truncated
-	if out, err := exec.Command(path, "export", file, "--native=off", "--on-cpu", "-t", "main", "-o", folded).CombinedOutput(); err != nil {
+	args := []string{"export", file, "--native=off", "--on-cpu", "-o", folded}
+	if kind != "java" { // whose main thread is not the process's first
+		args = append(args, "-t", "main")
+	}
+	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("sliver export: %w: %s", err, out)
 	}
 	return eachFolded(folded, func(stack []string, n int) {
@@ -272,7 +293,7 @@ func eachFolded(file string, each func(stack []string, n int)) error {
 
 var perfFrame = regexp.MustCompile(`^\s+[0-9a-f]+ (.*) \([^()]*\)$`)
 
-func byPerf(pid int, span time.Duration, dir string, r *result) error {
+func byPerf(_ *program, pid int, span time.Duration, dir string, r *result) error {
 	data := filepath.Join(dir, "perf.data")
 	if out, err := exec.Command("perf", "record", "-F", "100", "-g", "-p", strconv.Itoa(pid), "-o", data, "--", "sleep", strconv.FormatFloat(span.Seconds(), 'f', -1, 64)).CombinedOutput(); err != nil {
 		return fmt.Errorf("perf: %w: %s", err, out)

@@ -198,7 +198,7 @@ var table = []row{
 	{"bench/busy", "", "",
 		"the same, on threads that all run, beside a C loop"},
 	{"bench/runtimes", "", "",
-		"the same, beside profilers of Python and Node"},
+		"the same, beside profilers of Python, Node and Java"},
 	{"internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
