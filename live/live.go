@@ -296,16 +296,19 @@ func (t *tracer) failed(th sampler.Thread, err error) error {
 }
 
 // Arrived implements sampler.LateTracer.
-func (t *tracer) Arrived(v *sampler.View) (sampler.Thread, bool) {
+func (t *tracer) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool) {
 	a, ok := t.Tracer.Arrived()
 	if !ok {
-		return nil, false
+		return nil, nil, false
 	}
-	th := t.coming[a.Thread]
+	th = t.coming[a.Thread]
 	delete(t.coming, a.Thread)
+	if a.Window == nil {
+		return th, translate(a.Err), true
+	}
 	v.Spans = a.Window.Spans
 	t.show(a.Window, v)
-	return th, true
+	return th, nil, true
 }
 
 // Free implements sampler.LateTracer.
@@ -323,7 +326,7 @@ func (t *tracer) prepare(v *sampler.View, ask bool) {
 	if ask && v.More != nil && t.space.Managed() {
 		t.w.More = t.more
 	}
-	t.w.Spans, t.w.Deadline = v.Spans, v.Deadline
+	t.w.Spans, t.w.Deadline, t.w.Later = v.Spans, v.Deadline, v.Deadline == sampler.AtOnce
 	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
 }
 

@@ -174,7 +174,7 @@ func (g *group) expect(th *thread) (ok bool) {
 			return false
 		}
 		it.Spans = append(it.Spans, v.Spans...)
-		it.StackLow, it.StackHigh, it.StackDefault, it.Deadline = v.StackLow, v.StackHigh, v.StackDefault, g.deadline(th)
+		it.StackLow, it.StackHigh, it.StackDefault, it.Deadline = v.StackLow, v.StackHigh, v.StackDefault, g.patience()
 	}
 	a.Items = append(a.Items, it)
 	return true

@@ -1,17 +1,23 @@
 package sampler
 
-import "github.com/sliverprof/sliver/stack"
+import (
+	"errors"
+
+	"github.com/sliverprof/sliver/stack"
+)
 
 // On a machine whose CPUs are all taken a thread that is asked to stop may have to
 // wait for one, for longer than a tick. Its group does not wait with it: it goes on
 // with its other threads, and takes the sample when it comes. As the thread has run
 // nothing of its own since it was asked, it shows what it did at all ticks since.
 
-// LateTracer is what a Tracer may be besides: its Stop says ErrLater.
+// LateTracer is what a Tracer may be besides: its Stop says ErrLater, and with the
+// deadline AtOnce it says nothing else.
 type LateTracer interface {
 	// Arrived has the view show a stop that came after its deadline, until the next
-	// Reap. Its times are those of the request and of the stop.
-	Arrived(v *View) (t Thread, ok bool)
+	// Reap. Its times are those of the request and of the stop. err: as Stop's; there is
+	// none.
+	Arrived(v *View) (t Thread, err error, ok bool)
 	// Free reports whether threads that have not stopped yet are let go without Reap.
 	Free() bool
 }
@@ -66,17 +72,37 @@ func (g *group) arrivals() {
 		return
 	}
 	for {
-		file, ok := g.late.Arrived(&g.view)
+		file, err, ok := g.late.Arrived(&g.view)
 		if !ok {
 			return
 		}
 		for _, th := range g.threads {
-			if th.file == file && len(th.coming) > 0 {
-				g.arrived(th)
-				break
+			if th.file != file || len(th.coming) == 0 {
+				continue
 			}
+			if err != nil {
+				g.cameNot(th, err)
+			} else {
+				g.arrived(th)
+			}
+			break
 		}
 	}
+}
+
+// cameNot notes why a sample that was to come did not: the next stop is waited for.
+func (g *group) cameNot(th *thread, err error) {
+	th.insist = true
+	if errors.Is(err, ErrGone) { // the next look says so, too
+		g.giveUp(th)
+		return
+	}
+	n := len(th.coming)
+	th.coming = th.coming[:0]
+	for range n {
+		g.failed(th, err)
+	}
+	g.catchUp(th)
 }
 
 // arrived has the sample that the view shows, for all ticks that have waited for it.
@@ -87,13 +113,18 @@ func (g *group) arrived(th *thread) {
 	// It stood there since the request: that is when the sample was. Before, who asked
 	// may have waited for a CPU, too, with the clock read and the thread running.
 	stopped := v.Stopped
+	if v.Halted == 0 { // it was not late at all
+		v.Halted = stopped
+	}
 	v.Stopped = v.Halted
-	if int64(stopped-v.Halted) < onCPU {
-		th.lates = 0 // it has a CPU again: the next stop is waited for
+	onCPU := int64(stopped-v.Halted) < onCPU
+	if onCPU {
+		th.lates = 0 // the next stop is waited for
 	}
 	c := g.walkTaken(th)
 	if th.again(g.sample.Reason, 1) {
 		th.coming = ticks // another copy would be of another time
+		th.insist = true
 		g.giveUp(th)
 		return
 	}
@@ -103,23 +134,28 @@ func (g *group) arrived(th *thread) {
 	}
 	g.stopped(th, c)
 	for _, at := range ticks[1:] {
-		if at < stopped {
+		if at < stopped && !onCPU {
 			g.unrunAt(th, at)
 		} else {
-			g.miss(th, at, 1) // it may have run on before that
+			g.miss(th, at, 1) // it may have run before that
 		}
 	}
 	th.active, th.coming = true, ticks[:0]
 	g.catchUp(th)
 }
 
-// deadline of a stop. A thread that was late again and again has no CPU: it is left to
-// its stopper at once.
-func (g *group) deadline(th *thread) int64 {
-	if g.late != nil && th.lates >= latesMost {
-		return lateAtOnce
+// deadline of a stop of a thread whose counters are c. One that is likely to have no
+// CPU is left to its stopper at once, which spares the group a wait and costs no more: it
+// was late again and again, or since the last look it has waited for longer than it ran.
+func (g *group) deadline(th *thread, c *Counters) int64 {
+	if g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c)) {
+		return AtOnce
 	}
 	return g.patience()
+}
+
+func (th *thread) queues(c *Counters) bool {
+	return th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU
 }
 
 // patience is the deadline, in ns, of one that is not: long enough for a thread that is on a
@@ -132,10 +168,11 @@ func (g *group) patience() int64 {
 	return min(max(g.tick.every/2, 2_000_000), 10_000_000)
 }
 
-// A thread that was late for latesMost stops in a row is given lateAtOnce, in ns, for the next.
 const (
-	latesMost  = 3
-	lateAtOnce = 50_000
+	// AtOnce is the deadline of a stop that is not waited for at all.
+	AtOnce = 0
+	// latesMost is how many stops in a row may be late before the next ones are not waited for.
+	latesMost = 3
 	// onCPU is more, in ns, than a thread takes to stop that has a CPU, and less than most
 	// wait for one.
 	onCPU = 250_000

@@ -43,12 +43,12 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 		return err
 	}
 	tr.late = append(tr.late, tr.now)
-	tr.coming[th] = View{Asked: asked, Halted: tr.now, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
+	tr.coming[th] = View{Deadline: v.Deadline, Asked: asked, Halted: tr.now, Regs: &tr.regs, Call: stack.Call{Nr: -1}, Counters: c}
 	tr.now += stack.Time(v.Deadline)
 	return ErrLater
 }
 
-func (tr *queuer) Arrived(v *View) (Thread, bool) {
+func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 	for th, x := range tr.coming {
 		if _, running, _ := th.at(x.Halted); running { // all that was wanting was time
 			if tr.now < x.Halted+stopTakes {
@@ -57,7 +57,11 @@ func (tr *queuer) Arrived(v *View) (Thread, bool) {
 			delete(tr.coming, th)
 			*v = x
 			v.Stopped, v.Resumed = x.Halted+stopTakes, x.Halted+stopTakes+1000
-			return th, true
+			if v.Deadline == AtOnce && tr.r.IntN(2) == 0 { // it was looked at for the first time after that
+				c, _, _ := th.at(x.Halted)
+				v.Asked, v.Halted, v.Stopped, v.Counters = x.Halted, 0, x.Halted, c
+			}
+			return th, nil, true
 		}
 		if c, _, _ := th.at(tr.now); c.Switches == x.Counters.Switches {
 			continue
@@ -71,9 +75,9 @@ func (tr *queuer) Arrived(v *View) (Thread, bool) {
 		*v = x
 		v.Stopped = x.Halted + stack.Time(after)
 		v.Resumed = v.Stopped + 1000
-		return th, true
+		return th, nil, true
 	}
-	return nil, false
+	return nil, nil, false
 }
 
 // SleepUntil goes on after the end: somebody may wait for a stop.

@@ -72,7 +72,7 @@ type View struct {
 	StackHigh    uint64       // copy the stack from SP up to here …
 	StackLow     uint64       // … if SP lies between the two …
 	StackDefault int          // … or this many bytes where StackHigh is not above SP
-	Deadline     int64        // ns from the request to stop until it is given up
+	Deadline     int64        // ns from the request to stop until it is given up; AtOnce: see LateTracer
 	// More says what else is to be copied now that Regs and Mem are known,
 	// before the thread goes on. It is quick, and asked again until it says
 	// nothing.
@@ -85,7 +85,7 @@ type View struct {
 	Call      stack.Call
 	Counters  Counters // as of this look, where it took them itself (Read)
 	Asked     stack.Time
-	Halted    stack.Time // of a stop that came late: from then on the thread ran nothing of its own
+	Halted    stack.Time // of a stop that came late: from then on the thread ran nothing of its own; 0: it came at once
 	Stopped   stack.Time
 	Resumed   stack.Time
 	Restarted bool

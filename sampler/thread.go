@@ -47,6 +47,7 @@ type thread struct {
 	blind     bool         // ticks of Ahead.ByClock are still to be confirmed
 	coming    []stack.Time // ticks whose sample is still to come
 	lates     int          // how many stops in a row were late
+	insist    bool         // the next stop is waited for
 	behind    int64        // ticks left out since
 	steady    int          // how many samples in a row were had like the one before
 	dozes     bool         // see doze.go
@@ -301,7 +302,7 @@ func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *
 // stopped puts the sample of a stop.
 func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
-	th.active, th.blocked = true, false
+	th.active, th.blocked, th.insist = true, false, false
 	th.counters, th.state, th.call = c, g.sample.State, g.sample.Call
 	g.put(th)
 }
@@ -341,8 +342,8 @@ func (th *thread) again(why stack.Reason, try int) bool {
 // planned, and accounts for it.
 func (g *group) stopOnce(th *thread, c *Counters) error {
 	v := &g.view
-	v.Deadline = g.deadline(th)
 	g.plan(th)
+	v.Deadline = g.deadline(th, c)
 	if err := g.tracer.Stop(th.file, v); err != nil {
 		return err
 	}

@@ -209,14 +209,16 @@ func (tr *Tracer) ran(s *stopper) {
 // lost forgets a stopper that somebody killed.
 func (tr *Tracer) lost(s *stopper) {
 	_ = unix.Munmap(s.mem)
-	tr.resting = nil
+	if tr.resting == s {
+		tr.resting = nil
+	}
 }
 
 // parted notes that s keeps t, which has not stopped, and writes its sample to w when
 // it does.
 func (tr *Tracer) parted(s *stopper, t *Thread, w *Window) {
 	t.late.Store(true)
-	s.thread, s.kept, tr.resting = t, w, nil
+	s.thread, s.kept, s.since, tr.resting = t, w, monotonic(), nil
 	tr.keeping = append(tr.keeping, s)
 }
 

@@ -52,6 +52,8 @@ func captureLoop(args []string) {
 	w := NewWindow(0)
 	w.Deadline = 1e9
 	for round := 0; ; round++ {
+		w.Later = round%2 == 1
+		tr.Reap()
 		for _, th := range ths {
 			if err := tr.Capture(th, w); err != nil && !errors.Is(err, ErrTimeout) && err != ErrGone {
 				fail(err)

@@ -1,11 +1,14 @@
 package target
 
+import "slices"
+
 // Arrival is the sample of a thread that stopped after the deadline: a thread that
 // has no CPU stops when it gets one, without having run anything of its own in
 // between. So it shows the thread as it was when it was asked.
 type Arrival struct {
 	Thread *Thread
-	Window *Window // good until the next Reap
+	Window *Window // good until the next Reap; nil: there is Err
+	Err    error   // as Capture's
 }
 
 // Arrived hands out the samples that have arrived, one at a time.
@@ -14,7 +17,9 @@ func (tr *Tracer) Arrived() (a Arrival, ok bool) {
 		return a, false
 	}
 	a, tr.arrived = tr.arrived[0], tr.arrived[1:]
-	tr.used = append(tr.used, a.Window.buf)
+	if a.Window != nil {
+		tr.used = append(tr.used, a.Window)
+	}
 	return a, true
 }
 
@@ -31,23 +36,23 @@ func (tr *Tracer) arrive(s *stopper) {
 		return
 	}
 	tr.done(s.thread, w)
-	tr.arrived = append(tr.arrived, Arrival{s.thread, w})
+	tr.arrived = append(tr.arrived, Arrival{Thread: s.thread, Window: w})
 }
 
-// maxBuffers is how many are kept for windows.
-const maxBuffers = 8
+// maxWindows is how many are kept.
+const maxWindows = maxSpares
 
-// buffer is memory for a window.
-func (tr *Tracer) buffer(n int) []byte {
-	for i, b := range tr.buffers {
-		if len(b) == n {
-			last := len(tr.buffers) - 1
-			tr.buffers[i] = tr.buffers[last]
-			tr.buffers = tr.buffers[:last]
-			return b
+// another is a window with so many bytes of memory.
+func (tr *Tracer) another(n int) *Window {
+	for i, w := range tr.windows {
+		if len(w.buf) == n {
+			last := len(tr.windows) - 1
+			tr.windows[i], tr.windows[last] = tr.windows[last], nil
+			tr.windows = tr.windows[:last]
+			return w
 		}
 	}
-	return make([]byte, n)
+	return &Window{buf: make([]byte, n)}
 }
 
 // settle takes back what was handed out by Arrived. What nobody has asked for is
@@ -56,9 +61,10 @@ func (tr *Tracer) settle() {
 	for len(tr.arrived) > maxStoppers {
 		tr.Arrived()
 	}
-	tr.buffers = append(tr.buffers, tr.used...)
-	if n := len(tr.buffers) - maxBuffers; n > 0 {
-		tr.buffers = append(tr.buffers[:0], tr.buffers[n:]...)
+	tr.windows = append(tr.windows, tr.used...)
+	if n := len(tr.windows) - maxWindows; n > 0 {
+		tr.windows = slices.Delete(tr.windows, 0, n)
 	}
+	clear(tr.used)
 	tr.used = tr.used[:0]
 }

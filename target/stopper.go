@@ -35,6 +35,8 @@ type stopper struct {
 	kept   *Window      // where that one's sample is to come
 	spans  []stack.Span // w's own: who asked may write to theirs before a late sample comes
 	cpu    int64        // ns, of what the Tracer has counted
+	asked  bool         // nobody waits for what it was told to do
+	since  stack.Time   // when its thread was left to it
 }
 
 const (
@@ -43,7 +45,7 @@ const (
 	// while there are as many, no further one is stopped.
 	maxStoppers = 32
 	// maxSpares is how many are kept that were needed beside others.
-	maxSpares   = 8
+	maxSpares   = 16
 	stopperName = "sliver-stopper" // as ps shows it
 )
 
@@ -85,15 +87,21 @@ func (s *stopper) call(cmd uint32) {
 // awaitEach is how often, in ns, it is made sure that the stopper lives.
 const awaitEach = 200_000_000
 
+// begin has it take one sample.
+func (s *stopper) begin(t *Thread, w *Window) {
+	b := s.b
+	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), w
+	b.spare.raw.before = noCall
+	s.call(stopCapture)
+}
+
 // capture has it take one sample, after a spin of at most so many ns; false: it was killed.
 func (s *stopper) capture(t *Thread, w *Window, spin int64) (end int, ok bool) {
 	b := s.b
 	*s.w = *w
 	s.spans = append(s.spans[:0], w.Spans...)
 	s.w.Spans, s.w.SpinFor = s.spans, spin
-	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), s.w
-	b.spare.raw.before = noCall
-	s.call(stopCapture)
+	s.begin(t, s.w)
 	for !b.await(awaitEach) {
 		if s.ended() {
 			return endError, false
@@ -110,6 +118,10 @@ func (s *stopper) capture(t *Thread, w *Window, spin int64) (end int, ok bool) {
 // keeps reports whether it has a thread still that did not stop.
 func (s *stopper) keeps() bool { return atomic.LoadUint32(&s.b.late) == 1 }
 
+// busy reports whether it keeps one, or has not come so far as to know. It says that it
+// keeps one before it says that a command was carried out.
+func (s *stopper) busy() bool { return atomic.LoadUint32(&s.b.done) == 0 || s.keeps() }
+
 // ended reports whether the process is gone, and takes its status.
 func (s *stopper) ended() bool {
 	pid, err := unix.Wait4(s.proc, nil, unix.WALL|unix.WNOHANG, nil)
@@ -118,9 +130,10 @@ func (s *stopper) ended() bool {
 
 // close ends it: at once, or as soon as it has let its thread go.
 func (s *stopper) close() {
-	keeps := s.keeps()
-	s.call(stopExit)
-	if keeps {
+	busy := s.busy()
+	atomic.StoreUint32(&s.b.quit, 1)
+	_ = unix.Tgkill(s.proc, s.proc, callSignal)
+	if busy {
 		go s.bury() // the OS thread may end before
 		return
 	}
@@ -166,7 +179,7 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 		}
 		if s.keeps() || end == endLate { // it may have stopped meanwhile
 			if end == endLate {
-				w.buf = tr.buffer(len(w.buf)) // the other one is to be written to
+				w.buf = tr.another(len(w.buf)).buf // the other one is to be written to
 			}
 			tr.parted(s, t, s.w)
 		}
@@ -189,31 +202,65 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 				return err, true
 			}
 			tr.done(t, w)
+			tr.proved = true
 			return nil, true
 		}
 		return captureError(t, w, end), true
 	}
 }
 
+// captureLater is Capture by a stopper that nobody waits for. It looks once, and
+// goes on to wait for the thread as for any that is late.
+func (tr *Tracer) captureLater(s *stopper, t *Thread, w *Window) {
+	x := tr.another(len(w.buf))
+	buf, own := x.buf, append(x.own[:0], w.Spans...)
+	*x = *w
+	x.buf, x.own, x.Spans, x.Deadline, x.SpinFor = buf, own, own, 1, 1
+	x.raw.wantTLS, x.raw.gotTLS = !t.hasTLS, false
+	s.asked = true
+	s.begin(t, x)
+	tr.parted(s, t, x)
+}
+
+// came takes what became of the thread that s kept.
+func (tr *Tracer) came(s *stopper) {
+	t, b := s.thread, s.b
+	t.late.Store(false)
+	if s.asked {
+		tr.ran(s)
+	}
+	switch {
+	case b.arrived || s.asked && b.end == endDone:
+		tr.arrive(s)
+	case s.asked && b.end == endRefused:
+		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: t.refused(b.errno)})
+	case s.asked && b.end != endLate:
+		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: captureError(t, s.kept, b.end)})
+	}
+	s.thread, s.kept, s.asked, b.arrived = nil, nil, false, false
+}
+
 // recall takes back the stoppers whose threads have stopped.
 func (tr *Tracer) recall() {
 	for i := 0; i < len(tr.keeping); {
 		s := tr.keeping[i]
-		if s.keeps() {
+		busy := s.busy()
+		if busy && (monotonic()-s.since < awaitEach || !s.ended()) {
 			i++
 			continue
 		}
-		if s.thread != nil {
+		switch {
+		case busy: // somebody killed it
 			s.thread.late.Store(false)
-			if s.b.arrived {
-				tr.arrive(s)
-			}
-			s.thread, s.kept, s.b.arrived = nil, nil, false
+			tr.lost(s)
+		case s.thread != nil:
+			tr.came(s)
 		}
 		last := len(tr.keeping) - 1
 		tr.keeping[i], tr.keeping[last] = tr.keeping[last], nil
 		tr.keeping = tr.keeping[:last]
 		switch {
+		case busy:
 		case tr.resting == nil:
 			tr.resting = s
 		case len(tr.spares) < maxSpares:

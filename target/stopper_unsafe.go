@@ -20,6 +20,7 @@ type stopBlock struct {
 	cmd    uint32 // atomic: what to do
 	done   uint32 // atomic, a futex: the command was carried out
 	late   uint32 // atomic: a thread is held that has not stopped yet
+	quit   uint32 // atomic: there will be no further command
 	parent uintptr
 
 	tid, pid  uintptr // of the thread, and its process
@@ -46,7 +47,6 @@ const (
 	stopRest = iota
 	stopCapture
 	stopAhead
-	stopExit
 )
 
 const (
@@ -130,10 +130,8 @@ func stopperMain(b *stopBlock) {
 				b.hold(cmd == stopAhead)
 				store32(&b.late, 0)
 			}
-		case stopExit:
-			return
 		default:
-			if b.orphan() {
+			if load32(&b.quit) == 1 || b.orphan() {
 				return
 			}
 			b.rest(0)

@@ -31,13 +31,14 @@ type Tracer struct {
 	spares  []*stopper // the same, beside that one
 	keeping []*stopper // each with a thread that has not stopped
 	alone   bool       // there are no stoppers: stops are made by this OS thread
+	proved  bool       // stoppers may trace
 	cpu     atomic.Int64
 	spins   spins
 	ahead   []*Window // for GoAhead
 	taken   []*Window // of the last one
 	arrived []Arrival
-	used    [][]byte // of windows that were handed out
-	buffers [][]byte // for windows
+	used    []*Window // that were handed out
+	windows []*Window // for such stops
 
 	// guard reaps late threads that die while this OS thread may be waiting
 	// for the very exec that waits for them.
@@ -117,7 +118,7 @@ const maskInWindow = math.MaxUint64 &^ (1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1)
 // Capture takes one sample of t by stopping it: attach, stop, registers,
 // memory, let go. When it returns the thread runs on and is not traced, with
 // one exception: after ErrTimeout it is still attached, and let go once it stops,
-// with its sample where that was ErrLater (Arrived). Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
+// with its sample where that was ErrLater (Arrived, which may tell of an error as well). Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
 // it), ErrDenied; anything else is unexpected and comes with what failed. A
 // short read of memory is no error: see Window.
 func (tr *Tracer) Capture(t *Thread, w *Window) error {
@@ -137,6 +138,10 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 			return ErrTimeout // all keep threads that do not stop
 		}
 		if s != nil {
+			if w.Later && (tr.proved || !t.child) { // see captureBy
+				tr.captureLater(s, t, w)
+				return ErrLater
+			}
 			if err, ok := tr.captureBy(s, t, w); ok {
 				return err
 			}

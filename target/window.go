@@ -29,6 +29,9 @@ type Window struct {
 	StackDefault int          // … or this many bytes when StackHigh is not above SP; 0: DefaultStack
 	SpinFor      int64        // ns to wait for the stop by spinning, sleeping after that; 0: DefaultSpin
 	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
+	// Later has Capture not wait at all, where a stopper makes the stop: it says
+	// ErrLater, and the sample comes by Arrived. For a thread that has no CPU, it costs least.
+	Later bool
 	// More, if not nil, says what else to copy now that registers, blocks and
 	// stack are there; it is asked until it says nothing. It runs while the
 	// thread stands still and is ordinary code, which a garbage collection may
