@@ -258,7 +258,7 @@ func (g *group) takeStop(th *thread, now bool) {
 	c := g.walkTaken(th)
 	for try := 1; th.again(g.sample.Reason, try); try++ {
 		th.steady = 0
-		if !now || g.stopOnce(th, &c) != nil {
+		if !now || g.stopOnce(th, &c, true) != nil {
 			break
 		}
 		g.walkStop(th, &c, nil, try+1)

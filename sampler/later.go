@@ -144,21 +144,18 @@ func (g *group) arrived(th *thread) {
 	g.catchUp(th)
 }
 
-// deadline of a stop of a thread whose counters are c. One that is likely to have no
-// CPU is left to its stopper at once, which spares the group a wait and costs no more: it
-// was late again and again, or since the last look it has waited for longer than it ran.
-func (g *group) deadline(th *thread, c *Counters) int64 {
-	if g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c)) {
-		return AtOnce
-	}
-	return g.patience()
+// left reports whether a thread whose counters are c is likely to have no CPU. Then it is
+// left to its stopper at once, which spares the group a wait and costs no more: it was late
+// again and again, or since the last look it has waited for longer than it ran.
+func (g *group) left(th *thread, c *Counters) bool {
+	return g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c))
 }
 
 func (th *thread) queues(c *Counters) bool {
 	return th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU
 }
 
-// patience is the deadline, in ns, of one that is not: long enough for a thread that is on a
+// patience is the deadline, in ns, of a stop that is waited for: long enough for a thread that is on a
 // CPU, and where its sample is lost after it also for one that has to wait for one; short
 // enough for the group to be in time for its next tick.
 func (g *group) patience() int64 {

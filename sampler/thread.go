@@ -259,7 +259,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		return ErrTraced
 	}
 	for try := 1; ; try++ {
-		if err := g.stopOnce(th, &c); err != nil {
+		if err := g.stopOnce(th, &c, asleep != nil || try > 1); err != nil {
 			return err
 		}
 		asleep = g.walkStop(th, &c, asleep, try)
@@ -339,11 +339,15 @@ func (th *thread) again(why stack.Reason, try int) bool {
 }
 
 // stopOnce stops the thread, whose counters were c right before, copies what is
-// planned, and accounts for it.
-func (g *group) stopOnce(th *thread, c *Counters) error {
+// planned, and accounts for it. wait: the thread is likely to stop soon, as one does that
+// is asleep or was let go a moment ago.
+func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v := &g.view
 	g.plan(th)
-	v.Deadline = g.deadline(th, c)
+	v.Deadline = g.patience()
+	if !wait && g.left(th, c) {
+		v.Deadline = AtOnce
+	}
 	if err := g.tracer.Stop(th.file, v); err != nil {
 		return err
 	}
