@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/stack"
@@ -23,20 +22,7 @@ func atoi(t testing.TB, s string) int {
 
 // The registers and the stack of a thread that holds known values.
 func TestCaptureRegisters(t *testing.T) {
-	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
-	block, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "0x"), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := openProcess(t, prog.pid())
-	th := openThread(t, p, prog.pid())
-	tr := tracer(t)
-	w := NewWindow(64 << 10)
-	w.StackHigh = block + 4096
-	eventually(t, "the program's loop", func() bool {
-		capture(t, tr, th, w)
-		return w.Regs.R[7] == block && w.Regs.R[3] == 0x1111111111111103
-	})
+	prog, block, th, tr, w := knownRegs(t)
 	for i := range 300 {
 		w.Spans = []stack.Span{{Addr: block + 100, Len: 50}, {Addr: 8, Len: 16}, {Addr: block, Len: 8}}
 		w.StackHigh = block + 4096

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -241,4 +242,39 @@ func tgkill(t testing.TB, pid, tid int, sig syscall.Signal) {
 	if err := unix.Tgkill(pid, tid, sig); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// seizer is another tracer, which has the thread until its input ends.
+func seizer(t *testing.T, tid int) *testTarget {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv(loopVar, "seize "+strconv.Itoa(tid))
+	other := start(t, self)
+	if s := other.line(); s != "attached" {
+		t.Fatal(s)
+	}
+	return other
+}
+
+// knownRegs is a thread whose registers hold known values, as its stack does from block on,
+// and a window in which both were seen.
+func knownRegs(t *testing.T) (prog *testTarget, block uint64, th *Thread, tr *Tracer, w *Window) {
+	t.Helper()
+	prog = start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
+	block, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "0x"), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	th = openThread(t, openProcess(t, prog.pid()), prog.pid())
+	tr = tracer(t)
+	w = NewWindow(64 << 10)
+	w.StackHigh = block + 4096
+	eventually(t, "the program's loop", func() bool {
+		capture(t, tr, th, w)
+		return w.Regs.R[7] == block && w.Regs.R[3] == 0x1111111111111103
+	})
+	return prog, block, th, tr, w
 }

@@ -3,9 +3,6 @@ package target
 import (
 	"bytes"
 	"errors"
-	"os"
-	"strconv"
-	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -40,20 +37,7 @@ func arrival(t *testing.T, tr *Tracer) (a Arrival) {
 // A sample that nobody waits for is like any other: what it copies are the spans and the stack
 // of that call, whatever the caller does with its window meanwhile.
 func TestCaptureLater(t *testing.T) {
-	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
-	block, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "0x"), 16, 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := openProcess(t, prog.pid())
-	th := openThread(t, p, prog.pid())
-	tr := tracer(t)
-	w := NewWindow(64 << 10)
-	w.StackHigh = block + 4096
-	eventually(t, "the program's loop", func() bool {
-		capture(t, tr, th, w)
-		return w.Regs.R[7] == block && w.Regs.R[3] == 0x1111111111111103
-	})
+	prog, block, th, tr, w := knownRegs(t)
 	last := stack.Time(0)
 	for i := range 300 {
 		w.Spans = []stack.Span{{Addr: block + 100, Len: 50}}
@@ -97,15 +81,7 @@ func TestCaptureLaterNot(t *testing.T) {
 	tr := tracer(t)
 	w := NewWindow(0)
 	capture(t, tr, th, w)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(loopVar, "seize "+strconv.Itoa(tid))
-	other := start(t, self)
-	if s := other.line(); s != "attached" {
-		t.Fatal(s)
-	}
+	other := seizer(t, tid)
 	later(t, tr, th, w)
 	if a := arrival(t, tr); a.Thread != th || a.Err != ErrTraced || a.Window != nil {
 		t.Errorf("of a thread that another one traces: %+v", a)

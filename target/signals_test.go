@@ -3,7 +3,6 @@ package target
 import (
 	"fmt"
 	"os"
-	"strconv"
 	"syscall"
 	"testing"
 
@@ -141,15 +140,7 @@ func TestOtherTracer(t *testing.T) {
 	tr := tracer(t)
 	w := NewWindow(0)
 	capture(t, tr, th, w)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv(loopVar, "seize "+strconv.Itoa(tid))
-	other := start(t, self)
-	if s := other.line(); s != "attached" {
-		t.Fatal(s)
-	}
+	other := seizer(t, tid)
 	if err := tr.Capture(th, w); err != ErrTraced {
 		t.Errorf("capture of a thread that another one traces: %v", err)
 	}

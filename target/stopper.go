@@ -81,8 +81,10 @@ func newStopper() (*stopper, error) {
 func (s *stopper) call(cmd uint32) {
 	atomic.StoreUint32(&s.b.done, 0)
 	atomic.StoreUint32(&s.b.cmd, cmd)
-	_ = unix.Tgkill(s.proc, s.proc, callSignal)
+	s.wake()
 }
+
+func (s *stopper) wake() { _ = unix.Tgkill(s.proc, s.proc, callSignal) }
 
 // awaitEach is how often, in ns, it is made sure that the stopper lives.
 const awaitEach = 200_000_000
@@ -132,7 +134,7 @@ func (s *stopper) ended() bool {
 func (s *stopper) close() {
 	busy := s.busy()
 	atomic.StoreUint32(&s.b.quit, 1)
-	_ = unix.Tgkill(s.proc, s.proc, callSignal)
+	s.wake()
 	if busy {
 		go s.bury() // the OS thread may end before
 		return
@@ -249,18 +251,16 @@ func (tr *Tracer) recall() {
 			i++
 			continue
 		}
-		switch {
-		case busy: // somebody killed it
-			s.thread.late.Store(false)
-			tr.lost(s)
-		case s.thread != nil:
-			tr.came(s)
-		}
 		last := len(tr.keeping) - 1
 		tr.keeping[i], tr.keeping[last] = tr.keeping[last], nil
 		tr.keeping = tr.keeping[:last]
+		if busy { // somebody killed it
+			s.thread.late.Store(false)
+			tr.lost(s)
+			continue
+		}
+		tr.came(s)
 		switch {
-		case busy:
 		case tr.resting == nil:
 			tr.resting = s
 		case len(tr.spares) < maxSpares:
