@@ -16,10 +16,15 @@ type account struct {
 	from, to                                                                                   atomic.Int64
 }
 
+// snapshot reads while another writes. A sample is counted before what it is,
+// and its kinds are read before the samples, so that there are never more of a
+// kind than of all.
 func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
+	part := a.part.Load()
+	read, unrun, truncated := a.read.Load(), a.unrun.Load(), a.truncated.Load()
 	return stack.ThreadStats{
-		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), Unrun: a.unrun.Load(), Read: a.read.Load(),
-		Part: a.part.Load(), Late: a.late.Load(), Truncated: a.truncated.Load(), TimedOut: a.timedOut.Load(),
+		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), Unrun: unrun, Read: read,
+		Part: part, Late: a.late.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
 		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
 	}

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -119,5 +120,40 @@ func TestRoles(t *testing.T) {
 	}
 	if first := s.First(); first <= 0 || first > 10*ms {
 		t.Errorf("the first sample was at %d", first)
+	}
+}
+
+// TestAccountsHold: whoever reads the accounts while samples come never sees more
+// samples of a kind than of all.
+func TestAccountsHold(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 200_000 * ms}
+	var once sync.Once
+	stop, ended := make(chan struct{}), make(chan int)
+	f.steer = func(s *Sampler, _ stack.Time) {
+		once.Do(func() {
+			go func() {
+				n := 0
+				defer func() { ended <- n }()
+				for ; ; n++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					all, _ := s.Accounts()
+					for _, a := range all {
+						if a.Unrun+a.Read > a.Samples {
+							t.Errorf("%d had not run and %d were read, of %d samples", a.Unrun, a.Read, a.Samples)
+							return
+						}
+					}
+				}
+			}()
+		})
+	}
+	sample(t, f, Config{Interval: 10 * time.Millisecond})
+	close(stop)
+	if n := <-ended; n < 100 && !t.Failed() {
+		t.Errorf("they were read %d times only", n)
 	}
 }

@@ -248,7 +248,6 @@ func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	s := &g.sample
 	*s = stack.Sample{Time: at, Way: stack.WayUnrun, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: th.state, Call: th.call, Stack: s.Stack[:0]}
-	th.acc.unrun.Add(1)
 	th.active = false
 }
 
@@ -419,10 +418,6 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	s.State = inFault(s.State, &v.Call)
 	th.active, th.blocked = false, true
 	th.counters, th.state, th.call = v.Counters, s.State, s.Call
-	th.acc.read.Add(1)
-	if s.Way == stack.WayPart {
-		th.acc.part.Add(1)
-	}
 	g.put(th)
 	return true, nil
 }
@@ -532,6 +527,15 @@ func (g *group) write(th *thread) {
 	th.started = true
 	if th.acc.samples.Add(1) == 1 {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
+	}
+	switch g.sample.Way {
+	case stack.WayUnrun:
+		th.acc.unrun.Add(1)
+	case stack.WayPart:
+		th.acc.part.Add(1)
+		fallthrough
+	case stack.WayRead:
+		th.acc.read.Add(1)
 	}
 	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
 		th.acc.truncated.Add(1)

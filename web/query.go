@@ -93,6 +93,13 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	if f == nil {
 		return nil, errors.New("there is no recording to compare with")
 	}
+	if q.Src > 0 { // is compared with as a whole, and asked for once
+		select {
+		case <-f.read:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	kinds, err := f.kinds(q)
 	if err != nil {
 		return nil, err

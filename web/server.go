@@ -166,6 +166,7 @@ type feed struct {
 	st   *store.Store
 	base stack.Time
 	gone chan struct{} // closed when another took its place
+	read chan struct{} // closed when the source has been read to its end
 	once sync.Once
 
 	mu     sync.Mutex
@@ -182,7 +183,7 @@ func newFeed(src Source, o *Options) *feed {
 	if o.Overflow != "" {
 		st.Overflow(o.Overflow, o.OverflowAt)
 	}
-	return &feed{src: src, st: st, base: src.Process().Clocks.Monotonic, gone: make(chan struct{})}
+	return &feed{src: src, st: st, base: src.Process().Clocks.Monotonic, gone: make(chan struct{}), read: make(chan struct{})}
 }
 
 func (f *feed) cancel() { f.once.Do(func() { close(f.gone) }) }
@@ -201,6 +202,7 @@ func (f *feed) run(ctx context.Context) {
 	f.mu.Lock()
 	f.done, f.reason, f.err = true, reason, err
 	f.mu.Unlock()
+	close(f.read)
 }
 
 func (f *feed) state() (done bool, reason string, err error) {

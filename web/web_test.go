@@ -24,6 +24,7 @@ import (
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/client"
 	"github.com/sliverprof/sliver/web/internal/synth"
+	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
 )
 
@@ -499,8 +500,22 @@ func TestBigAndBadMessages(t *testing.T) {
 	}
 }
 
+// slow is a source whose reading begins when it is told to.
+type slow struct {
+	web.Source
+	begin chan struct{}
+}
+
+func (s *slow) Run(ctx context.Context, st *store.Store) (string, error) {
+	<-s.begin
+	return s.Source.Run(ctx, st)
+}
+
+// TestCompare: what is compared with is all of the other recording, also where
+// the question comes before that is read.
 func TestCompare(t *testing.T) {
-	s := serve(t, web.Options{Compare: web.NewRecording(recording(t, synth.Options{Seed: 9, Threads: 1, Interval: 1_000_000, Samples: 300}))})
+	other := &slow{web.NewRecording(recording(t, synth.Options{Seed: 9, Threads: 1, Interval: 1_000_000, Samples: 300})), make(chan struct{})}
+	s := serve(t, web.Options{Compare: other})
 	loaded(t, s)
 	conn, _, err := (&websocket.Dialer{Subprotocols: []string{wire.Protocol}}).DialContext(t.Context(), "ws://"+s.Addr().String()+"/ws", http.Header{"X-Sliver-Token": {s.Token()}})
 	if err != nil {
@@ -510,6 +525,8 @@ func TestCompare(t *testing.T) {
 	if err := conn.WriteMessage(websocket.TextMessage, []byte(`{"op":"tree","id":1,"src":1}`)); err != nil {
 		t.Fatal(err)
 	}
+	loaded(t, s) // asked on another connection, so that the first question has most likely come
+	close(other.begin)
 	for {
 		_, b, err := conn.ReadMessage()
 		if err != nil {
