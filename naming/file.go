@@ -18,6 +18,7 @@ type Source struct {
 	buildID string
 	known   cache.Table
 	fresh   int // of known, those that the cache lacks
+	fns     functions
 }
 
 // Open makes a Source of the file in r, which lies at path in the target, on a
@@ -28,7 +29,7 @@ func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Source{f: f, o: o}
+	s := &Source{f: f, o: o, fns: functions{path: path, r: r, arch: archOf(machine)}}
 	if o.Cache != nil {
 		if s.buildID, _ = symbol.BuildID(r); s.buildID != "" {
 			if s.known = o.Cache.Load(s.buildID, o.FullNames); s.known == nil {
@@ -39,11 +40,23 @@ func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Frames is symbol.File.Frames.
+// Frames is symbol.File.Frames, and names functions without a symbol by the place at
+// which they begin, as far as the file tells that.
 func (s *Source) Frames(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
 	if s == nil {
 		return buf
 	}
+	from := len(buf)
+	if buf = s.symbols(vaddr, buf); len(buf) == from {
+		if fr, ok := s.fns.frame(vaddr); ok {
+			buf = append(buf, fr)
+		}
+	}
+	return buf
+}
+
+// symbols is Frames of what has a symbol.
+func (s *Source) symbols(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
 	if frames, ok := s.known[vaddr]; ok {
 		return append(buf, frames...)
 	}

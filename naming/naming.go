@@ -102,16 +102,23 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 // module names the places of one file.
 func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
 	known, missing := cached(m.BuildID, addrs, o)
+	var nameless []uint64
 	for _, a := range addrs {
 		if frames, ok := known[a]; ok {
 			g.set(id, a, frames)
+			if len(frames) == 0 {
+				nameless = append(nameless, a)
+			}
 		}
 	}
-	if len(missing) == 0 {
+	if len(missing)+len(nameless) == 0 {
 		return nil // and the file need not even be there
 	}
 	r, c, err := open(mods, id, m, o.Captured)
 	if err != nil {
+		if len(missing) == 0 {
+			return nil
+		}
 		return err
 	}
 	if c != nil {
@@ -138,10 +145,13 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 			defer f.Close()
 			symbol.ResolveModule(f, part, func(vaddr uint64, frames []symbol.Frame) {
 				g.set(id, vaddr, frames)
+				mu.Lock()
+				defer mu.Unlock()
 				if known != nil {
-					mu.Lock()
-					defer mu.Unlock()
 					known[vaddr] = slices.Clone(frames)
+				}
+				if len(frames) == 0 {
+					nameless = append(nameless, vaddr)
 				}
 			})
 			mu.Lock()
@@ -159,6 +169,12 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	wg.Wait()
 	if err != nil {
 		return err
+	}
+	fns := functions{path: m.Path, r: r, arch: arch}
+	for _, a := range nameless {
+		if fr, ok := fns.frame(a); ok {
+			g.set(id, a, []symbol.Frame{fr})
+		}
 	}
 	slices.Sort(problems)
 	for _, p := range slices.Compact(problems) {

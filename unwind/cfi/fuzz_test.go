@@ -31,6 +31,9 @@ func FuzzLoad(f *testing.F) {
 		}
 		var out rule.Rule
 		for range 8 {
+			if lo, hi, ok := table.Func(vaddr); ok && (vaddr < lo || vaddr >= hi) {
+				t.Fatalf("function [%#x,%#x) for %#x", lo, hi, vaddr)
+			}
 			if err := table.Rule(vaddr, &out); err == nil {
 				checkRule(t, vaddr, &out)
 				vaddr = out.Hi
@@ -75,6 +78,9 @@ func FuzzFrames(f *testing.F) {
 				out = rule.Rule{}
 				if ok, err := fr.rule(e.lo, arch, &out); ok && err == nil {
 					checkRule(t, e.lo, &out)
+					if lo, hi, ok, err := fr.function(e.lo); !ok || err != nil || lo != out.Func || lo > out.Lo || hi < out.Hi {
+						t.Fatalf("function [%#x,%#x) for %#x (%v, %v), whose rule is of [%#x,%#x) in %#x", lo, hi, e.lo, ok, err, out.Lo, out.Hi, out.Func)
+					}
 				}
 			}
 		}

@@ -219,6 +219,19 @@ func (fr *frames) scan() {
 	sort.Slice(fr.index, func(i, j int) bool { return fr.index[i].lo < fr.index[j].lo })
 }
 
+// function is where the function at vaddr lies; ok is false if no FDE covers it.
+func (fr *frames) function(vaddr uint64) (lo, hi uint64, ok bool, err error) {
+	off, ok, err := fr.find(vaddr)
+	if !ok || err != nil {
+		return 0, 0, false, err
+	}
+	var f fde
+	if err := fr.parseFDE(off, &f); err != nil {
+		return 0, 0, false, err
+	}
+	return f.lo, f.hi, vaddr >= f.lo && vaddr < f.hi, nil
+}
+
 // rule compiles the row for vaddr; ok is false if no FDE covers it.
 func (fr *frames) rule(vaddr uint64, arch rule.Arch, out *rule.Rule) (ok bool, err error) {
 	off, ok, err := fr.find(vaddr)
@@ -290,6 +303,22 @@ func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 		return fmt.Errorf("rule for vaddr %#x: %w", vaddr, first)
 	}
 	return rule.ErrNoRule
+}
+
+// Func gives the vaddrs from lo up to hi of the function at vaddr, as far as one
+// entry of .eh_frame describes it: a part that a compiler put elsewhere (f.cold) is a
+// function of its own, and code written in assembly, or the stubs of a procedure
+// linkage table, may be one together. ok is false where nothing covers vaddr or the
+// tables are damaged there.
+func (t *Table) Func(vaddr uint64) (lo, hi uint64, ok bool) {
+	if t.eh == nil {
+		return 0, 0, false
+	}
+	lo, hi, ok, err := t.eh.function(vaddr)
+	if !ok || err != nil {
+		return 0, 0, false
+	}
+	return lo, hi, true
 }
 
 func reset(out *rule.Rule) { *out = rule.Rule{Exprs: out.Exprs[:0]} }

@@ -1,0 +1,40 @@
+package naming
+
+import (
+	"io"
+	"sync"
+
+	"github.com/sliverprof/sliver/symbol"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/unwind/cfi"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// functions tells where the functions of a file begin that have no symbol, by its
+// call frame information, which a stripped file has still. Several goroutines may ask.
+type functions struct {
+	path string // of the file, for the names
+	r    io.ReaderAt
+	arch rule.Arch
+
+	once sync.Once
+	t    *cfi.Table // nil: the file has none that can be read
+}
+
+// frame is the function at vaddr, named by its place in the file: one name for all of
+// its places.
+func (f *functions) frame(vaddr uint64) (fr symbol.Frame, ok bool) {
+	f.once.Do(func() {
+		if t, err := cfi.Load(f.r, f.arch); err == nil {
+			f.t = t
+		}
+	})
+	if f.t == nil {
+		return fr, false
+	}
+	lo, _, ok := f.t.Func(vaddr)
+	if !ok {
+		return fr, false
+	}
+	return symbol.Frame{Func: trace.PlaceName(f.path, lo), Start: lo}, true
+}
