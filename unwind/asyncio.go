@@ -70,15 +70,15 @@ func (in *interpreter) taskID(p *pyThread) uint64 {
 	if !p.stack.HasGenerators() {
 		return 0
 	}
-	at, ok := in.currentTasks(p.th.State().Interp)
+	at, ok := in.currentTasks(p.live, p.th.State().Interp)
 	if !ok {
 		return 0
 	}
-	task, ok := p.th.Task(in.mem, at, &p.stack)
+	task, ok := p.th.Task(p.live, at, &p.stack)
 	if !ok {
 		return 0
 	}
-	name, err := in.rt.TaskName(in.mem, task)
+	name, err := in.rt.TaskName(p.live, task)
 	if err != nil {
 		return 0
 	}
@@ -111,7 +111,7 @@ const maxTaskTries = 1 << 10
 
 // currentTasks is what python.Runtime.CurrentTasks gives; ok is false where asyncio is not
 // there yet.
-func (in *interpreter) currentTasks(interp uint64) (at uint64, ok bool) {
+func (in *interpreter) currentTasks(mem Memory, interp uint64) (at uint64, ok bool) {
 	in.mu.Lock()
 	a := &in.async
 	if a.dict == nil {
@@ -131,7 +131,7 @@ func (in *interpreter) currentTasks(interp uint64) (at uint64, ok bool) {
 	if !seek {
 		return at, ok
 	}
-	at, err := in.rt.CurrentTasks(in.mem, interp)
+	at, err := in.rt.CurrentTasks(mem, interp)
 	if err != nil {
 		return 0, false
 	}

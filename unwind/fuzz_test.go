@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -26,6 +28,18 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 	}
 	s := NewSpace(arch, hostFiles{}, mem)
 	s.Update(maps)
+	if arch == rule.AMD64 { // whose goroutines' data is what it finds
+		exe, err := os.Open("/proc/self/exe")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer exe.Close()
+		table, err := gopcln.Load(exe, arch)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.golang.Store(gopcln.NewRuntime(table, 0))
+	}
 	return s, maps
 }
 
@@ -106,16 +120,19 @@ func walkRandom(t *testing.T, w *Walker, arch rule.Arch, rnd *rand.Rand, data []
 		binary.LittleEndian.PutUint64(mem[i:], word())
 	}
 	copy(mem[rnd.IntN(size):], data)
-	regs := stack.Regs{PC: word(), Known: rnd.Uint64() | rnd.Uint64() | 1<<arch.SP()}
+	regs := stack.Regs{PC: word(), Known: rnd.Uint64() | rnd.Uint64() | 1<<arch.SP(), TLS: word() &^ 7}
 	for i := range regs.R {
 		regs.R[i] = word()
 	}
 	regs.R[arch.SP()] = lo + uint64(rnd.IntN(size/2))&^7
-	var th Thread
+	th := Thread{TID: stack.TID(rnd.IntN(4))}
 	w.Plan(&th)
 	mem = mem[:rnd.IntN(size)]
 	c := Copy{Blocks: []Block{{Addr: lo, Data: mem}}}
 	frames, reason := w.Walk(&th, &regs, &c)
+	if m := &w.meter; m.Bytes > meter.Budget || m.Reads > meter.Budget/meter.LeastRead {
+		t.Fatalf("%d bytes of memory in %d reads", m.Bytes, m.Reads)
+	}
 	if len(frames) > MaxDepth+1 {
 		t.Fatalf("%d frames", len(frames))
 	}

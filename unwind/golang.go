@@ -153,10 +153,7 @@ func (l *live) Word(addr uint64) (uint64, bool) {
 	if v, ok := w.word(addr); ok {
 		return v, true
 	}
-	if w.space.mem == nil {
-		return 0, false
-	}
-	return readWord(w.space.mem, w.buf[:8], addr)
+	return readWord(&w.meter, w.buf[:8], addr)
 }
 
 func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {

@@ -92,7 +92,7 @@ func (w *Walker) lookVirtual(th *Thread) {
 	pinned := aged && c.aged && age == c.age
 	c.age, c.aged = age, aged
 	if !pinned || mounted != c.last {
-		id, name, err := h.rt.Virtual(c.at, own, mounted, pinned)
+		id, name, err := w.javaOf(h).rt.Virtual(c.at, own, mounted, pinned)
 		if err == nil && h.meet(id, name) {
 			c.last, c.id = mounted, id
 		} else if c.last, c.id = 0, w.copiedID(c); c.id == 0 {

@@ -32,11 +32,14 @@ type javaThread struct {
 
 // javaWalk is what a Walker needs for frames of Java.
 type javaWalk struct {
+	of    *hotspot
+	rt    *jvm.Runtime // that of of, read through the walker's meter
 	state jvm.State
 	spans []rule.Span
 	off   []int
 	buf   []byte
 	begun bool // state is about the walk that is under way
+	spent bool // see Walker.javaSpent
 }
 
 // maxAgain bounds the walks of one copy: code that was thrown away between two looks
@@ -167,17 +170,14 @@ func (w *Walker) stepJava(pc uint64, exact bool) step {
 	if h == nil {
 		return stop(stack.ReasonNoRule)
 	}
-	if w.java == nil {
-		w.java = &javaWalk{}
-	}
-	s := &w.java.state
+	s := &w.javaOf(h).state
 	if !w.java.begun {
 		s.Begin()
 		w.java.begun = true
 	}
 	s.PC, s.Exact, s.R, s.Known, s.Words = pc, exact, w.regs, w.known, (*copiedWords)(w)
 	var reason stack.Reason
-	w.frames, reason = h.rt.Step(s, w.frames)
+	w.frames, reason = w.java.rt.Step(s, w.frames)
 	if reason == stack.ReasonMemory {
 		return stop(w.lack(s.Missing))
 	}
@@ -188,6 +188,14 @@ func (w *Walker) stepJava(pc uint64, exact bool) step {
 	return step{pc: s.PC, exact: s.Exact, trust: stack.TrustTable}
 }
 
+// javaOf is what the walker keeps for frames of h's.
+func (w *Walker) javaOf(h *hotspot) *javaWalk {
+	if w.java == nil || w.java.of != h {
+		w.java = &javaWalk{of: h, rt: h.rt.On(&w.meter)}
+	}
+	return w.java
+}
+
 // javaHolds reports whether all that the walk took for granted of Java's code and
 // methods is there still.
 func (w *Walker) javaHolds() bool {
@@ -195,11 +203,15 @@ func (w *Walker) javaHolds() bool {
 	if h == nil || w.java == nil || !w.java.begun {
 		return true
 	}
-	j := w.java
+	j := w.javaOf(h)
 	j.begun = false
 	j.state.Dedup()
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
-	j.off, j.buf = readAll(w.space.mem, j.spans, j.off, j.buf)
+	j.off, j.buf = readAll(&w.meter, j.spans, j.off, j.buf)
+	if j.spent = w.meter.Spent(); j.spent { // what is there may not have been read
+		j.state.Doubt()
+		return true
+	}
 	return h.rt.Still(&j.state, func(i int) []byte {
 		if j.off[i] < 0 {
 			return nil
@@ -207,6 +219,10 @@ func (w *Walker) javaHolds() bool {
 		return j.buf[j.off[i] : j.off[i]+j.spans[i].Len]
 	})
 }
+
+// javaSpent reports whether the walk met Java, and would have read more than one may: what
+// it found then may be wrong, and is not shown.
+func (w *Walker) javaSpent() bool { return w.java != nil && w.java.spent }
 
 // forgetJava has the next walk read anew all that it meets of Java.
 func (w *Walker) forgetJava() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
@@ -45,6 +46,7 @@ type pyThread struct {
 	th    *python.Thread
 	stack python.Stack // of the copy that the next Walk is about
 	have  bool
+	live  *meter.Meter // memory as it is now, for the Walk or More that is under way
 
 	plan pyPlan // with a table only
 }
@@ -158,24 +160,25 @@ func (in *interpreter) find(th *Thread) {
 	if ok {
 		p.th, p.tried = in.rt.Thread(s), 0
 		if in.table != nil {
-			p.th.Objects = (*codeTypes)(in)
+			p.th.Objects = (*codeTypes)(p)
 			p.plan.chunks = p.plan.chunks[:0]
-			in.chunks(p)
+			in.chunks(p, in.mem)
 		}
 	}
 }
 
 // capture reads th's frames of Python while the thread cannot run.
-func (in *interpreter) capture(th *Thread, mem *Copy) {
+func (in *interpreter) capture(th *Thread, mem *Copy, live *meter.Meter) {
 	p := &th.python
 	if p.of != in || p.th == nil {
 		return
 	}
+	p.live = live
 	if in.table != nil {
 		in.captureAll(p, mem)
 		return
 	}
-	if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
+	if p.have = p.th.Capture(&copied{mem, p.live}, &p.stack); !p.have {
 		p.th = nil // its State is another thread's by now
 	}
 }
@@ -210,6 +213,7 @@ func (w *Walker) withPython(th *Thread) []stack.Frame {
 	if in == nil || p.of != in {
 		return w.frames
 	}
+	p.live = &w.meter
 	if in.table != nil && p.th != nil && !p.have {
 		in.captureCopy(p, w.mem)
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/python"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -153,7 +154,7 @@ func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 // not copied from live memory.
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
-	pl.reader.begin(mem, in.mem, pl.chunks)
+	pl.reader.begin(mem, p.live, pl.chunks)
 	p.have = p.th.Capture(&pl.reader, &p.stack)
 	if !p.have {
 		in.lost(p)
@@ -166,7 +167,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	if !in.known(p, &p.stack, true) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
-				c.held = in.read(p, in.mem, c.code)
+				c.held = in.read(p, p.live, c.code)
 			}
 		}
 	}
@@ -225,16 +226,17 @@ func (in *interpreter) lost(p *pyThread) {
 func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	none := Copy{}
-	in.chunks(p)
+	in.chunks(p, p.live)
 	// The C stack is as it was copied, or not there: it is copied anew anyway.
 	if n := len(mem.Blocks); n > 0 {
 		none.Blocks = append(none.Blocks, mem.Blocks[n-1])
 	}
-	pl.reader.begin(&none, in.mem, nil)
+	none.Blocks = pl.readChunks(p.live, none.Blocks)
+	pl.reader.begin(&none, p.live, pl.chunks)
 	if !p.th.Capture(&pl.reader, &pl.guess) {
 		return
 	}
-	in.chunks(p) // it may have gone on meanwhile
+	in.chunks(p, p.live) // it may have gone on meanwhile
 	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool {
 		return slices.ContainsFunc(pl.chunks, func(c chunk) bool { return s.Addr-c.Addr < uint64(c.Len) })
 	})
@@ -243,13 +245,38 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 		in.known(p, s, true) // it is not about this copy
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
-				pl.reader.begin(&Copy{}, in.mem, nil)
+				pl.reader.begin(&Copy{}, p.live, nil)
+				done := p.live.FirstLook()
 				_, _ = in.rt.Code(&pl.reader, c.code) // what it wanted to read counts
+				done()
 				pl.addProof()
 			}
 		}
 	}
 }
+
+// readChunks puts the data stack as it is now before the blocks, in one read; what it lacks
+// or what is too much of it is read frame by frame.
+func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
+	pl.spans = pl.spans[:0]
+	size := 0
+	for i := range pl.chunks {
+		if c := &pl.chunks[i]; c.left == 0 && size+c.Len <= maxAheadChunks {
+			pl.spans = append(pl.spans, c.Span)
+			size += c.Len
+		}
+	}
+	pl.off, pl.buf = readAll(mem, pl.spans, pl.off, pl.buf)
+	for i := range pl.spans {
+		if b := pl.read(i); b != nil {
+			blocks = slices.Insert(blocks, 0, Block{Addr: pl.spans[i].Addr, Data: b})
+		}
+	}
+	return blocks
+}
+
+// maxAheadChunks bounds what is read of a data stack at once for a guess, in bytes.
+const maxAheadChunks = 128 << 10
 
 // addProof has what the reader wanted copied the next time.
 func (pl *pyPlan) addProof() {
@@ -319,7 +346,7 @@ func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 		pl.codes = append(pl.codes, c)
 	}
 	in.mu.Unlock()
-	in.readSpans(pl)
+	pl.off, pl.buf = readAll(p.live, pl.spans, pl.off, pl.buf)
 	all := true
 	for i := range pl.codes {
 		c := &pl.codes[i]
@@ -331,32 +358,28 @@ func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 	return all
 }
 
-// codeTypes answers whether there is a code object at an address: where one is
-// known it is taken to be there still, as known compares it anyway.
-type codeTypes interpreter
+// codeTypes answers whether there is a code object at an address, for the thread's Walk
+// that is under way: where one is known it is taken to be there still, as known compares
+// it anyway.
+type codeTypes pyThread
 
 // ReadAt implements io.ReaderAt.
 func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
+	in := c.of
 	code := uint64(addr) &^ 15 // objects are aligned to that
-	c.mu.Lock()
-	_, ok := c.codes[code]
-	c.mu.Unlock()
-	if ok && c.rt.IsCodeType(b, uint64(addr), code) {
+	in.mu.Lock()
+	_, ok := in.codes[code]
+	in.mu.Unlock()
+	if ok && in.rt.IsCodeType(b, uint64(addr), code) {
 		return len(b), nil
 	}
-	return c.mem.ReadAt(b, addr)
+	return c.live.ReadAt(b, addr)
 }
 
 // SpanReader is a Memory that reads many spans at once, one after the other into
 // b, and gives how many bytes it read until the first that could not be.
 type SpanReader interface {
 	ReadSpans(spans []rule.Span, b []byte) int
-}
-
-// readSpans reads the plan's spans into its buffer, each behind the one before; off says where
-// they are, -1 where one could not be read.
-func (in *interpreter) readSpans(pl *pyPlan) {
-	pl.off, pl.buf = readAll(in.mem, pl.spans, pl.off, pl.buf)
 }
 
 // readAll reads spans into buf, each behind the one before; off says where they are, -1
@@ -402,6 +425,7 @@ func (pl *pyPlan) read(i int) []byte {
 // read reads the code object at addr for p and gives it its place; nil: it could not
 // be read.
 func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
+	defer p.live.FirstLook()()
 	c, err := in.rt.Code(mem, addr)
 	if err != nil {
 		return nil
@@ -441,15 +465,15 @@ func (in *interpreter) settle(p *pyThread) {
 		}
 	}
 	if at := p.th.Chunk(); at != pl.newest {
-		in.chunks(p)
+		in.chunks(p, p.live)
 	}
 }
 
 // chunks looks where the data stack is now.
-func (in *interpreter) chunks(p *pyThread) {
+func (in *interpreter) chunks(p *pyThread, mem Memory) {
 	pl := &p.plan
 	pl.newest = 0
-	pl.spans = p.th.Chunks(in.mem, pl.spans[:0])
+	pl.spans = p.th.Chunks(mem, pl.spans[:0])
 	pl.chunks = slices.DeleteFunc(pl.chunks, func(c chunk) bool {
 		return c.left >= keepChunks || slices.ContainsFunc(pl.spans, func(s rule.Span) bool { return s.Addr == c.Addr })
 	})

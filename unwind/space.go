@@ -22,6 +22,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -51,6 +52,7 @@ type Space struct {
 	python atomic.Pointer[interpreter]    // nil: see FollowPython
 	v8     atomic.Pointer[engine]         // nil: see FollowV8
 	jvm    atomic.Pointer[hotspot]        // nil: see FollowJVM
+	credit meter.Credit                   // of what walks read of these
 
 	mu      sync.Mutex // held by Update only: guards modules
 	modules map[fileKey]*module

@@ -126,7 +126,9 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
 		th.more = g.More(regs, mem, th.more)
 	}
 	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
-		in.capture(th, mem)
+		w.meter.Begin(w.space.mem, &w.space.credit)
+		in.capture(th, mem, &w.meter)
+		w.meter.End()
 	}
 	return th.more
 }

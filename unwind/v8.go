@@ -167,7 +167,7 @@ func (w *Walker) withV8(th *Thread) {
 		}
 		if !begun {
 			begun = true
-			j.walk.Begin(w.space.mem, &th.v8)
+			j.walk.Begin(&w.meter, &th.v8)
 		}
 		js := j.walk.Frames(&p, (*frozenStack)(w))
 		if len(js) == 0 {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -37,6 +38,7 @@ type Walker struct {
 	rules []slowRule
 	tmp   slowRule
 
+	meter  meter.Meter // the target's memory as it is now, for what runtimes have there
 	frames []stack.Frame
 	merged []stack.Frame // the same with those of Python
 	v8     v8Walk
@@ -102,6 +104,8 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if n := len(mem.Blocks); n > 0 {
 		w.addr, w.data = mem.Blocks[n-1].Addr, mem.Blocks[n-1].Data
 	}
+	w.meter.Begin(w.space.mem, &w.space.credit)
+	defer w.meter.End()
 	th.knowTLS(regs)
 	w.leaf = regs
 	w.begin(regs)
@@ -112,7 +116,12 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if w.known>>w.sp&1 != 0 {
 		for try := 1; ; try++ {
 			reason = w.resumeJava(th, w.walk(regs.PC, exact))
-			if w.javaHolds() || try == maxAgain {
+			holds := w.javaHolds()
+			if w.javaSpent() {
+				w.frames, reason = w.frames[:0], stack.ReasonMemory
+				break
+			}
+			if holds || try == maxAgain {
 				break
 			}
 			if try == maxAgain-1 { // more was thrown away than one walk meets
@@ -142,7 +151,7 @@ func (w *Walker) begin(regs *stack.Regs) {
 	w.known = regs.Known & (1<<numRegs - 1)
 	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
 	if w.java != nil {
-		w.java.begun = false
+		w.java.begun, w.java.spent = false, false
 	}
 }
 

@@ -116,8 +116,8 @@ func FuzzDecode(f *testing.F) {
 			if used, list, ok := decodeLines(b, plain); ok && (used > len(b) || len(list) > len(b)) {
 				t.Fatalf("%d bytes, %d lines of %d bytes", used, len(list), len(b))
 			}
-			n := &nmethod{data: b, mds: []uint64{1, 2}, method: 3}
-			if c := n.chain(pcDesc{scope: at}, plain, nil); len(c) > maxInlined {
+			n := &scopes{data: b, mds: []uint64{1, 2}}
+			if c := n.chain(3, pcDesc{scope: at}, plain, nil); len(c) > maxInlined {
 				t.Fatalf("%d calls", len(c))
 			}
 		}

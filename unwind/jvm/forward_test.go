@@ -32,7 +32,7 @@ func TestForwarding(t *testing.T) {
 	}
 	put(5, 0x123450, 0)
 	put(77, 0x99990, 0)
-	r := &Runtime{mem: mem}
+	r := &Runtime{&known{}, mem}
 	find := func(addr uint64) (uint64, bool) {
 		to, met, err := f.find(r, tables, addr)
 		if err != nil {

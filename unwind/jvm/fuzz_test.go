@@ -5,16 +5,22 @@ import (
 	"errors"
 	"io"
 	"testing"
-	"time"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// noise is memory that says something else at each place, made of a few bytes.
-type noise struct{ b []byte }
+// noise is memory that says something else at each place, made of a few bytes. It
+// counts what is read.
+type noise struct {
+	b            []byte
+	bytes, reads int
+}
 
-func (n noise) ReadAt(p []byte, addr int64) (int, error) {
+func (n *noise) ReadAt(p []byte, addr int64) (int, error) {
+	n.bytes += len(p)
+	n.reads++
 	if len(n.b) == 0 || uint64(addr) >= 1<<47 {
 		return 0, io.EOF
 	}
@@ -25,7 +31,7 @@ func (n noise) ReadAt(p []byte, addr int64) (int, error) {
 }
 
 // Word implements Words.
-func (n noise) Word(addr uint64) (uint64, bool) {
+func (n *noise) Word(addr uint64) (uint64, bool) {
 	var b [8]byte
 	k, _ := n.ReadAt(b[:], int64(addr&(1<<63-1)))
 	return binary.LittleEndian.Uint64(b[:]), k == 8
@@ -47,16 +53,17 @@ func someLayout(major int) *layout {
 	return l
 }
 
-// FuzzMemory: whatever is in memory, a walk ends soon, and nothing panics.
+// FuzzMemory: whatever is in memory, a walk ends soon, and nothing panics: it reads
+// 256 KiB at most, in 2,048 reads, and what is bounded besides of what it sees for the first time.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint64(0x10000), uint64(0x20000))
 	f.Add([]byte{1, 0x10, 1, 0, 0, 0, 0, 0, 0x55, 0x48, 0x83, 0xec, 0x20, 0x5d, 0xc3, 0, 8, 0, 2}, uint64(0x11234), uint64(0x20008))
 	f.Add([]byte("nmethod\x00\x10\x00\x01\x00\x00\x00\x00\x00"), uint64(0x10100), uint64(0x10000))
 	f.Fuzz(func(t *testing.T, b []byte, pc, sp uint64) {
 		for _, major := range []int{17, 25} {
-			mem := noise{b}
-			r := &Runtime{Major: major, l: someLayout(major), s: &structs{}, mem: mem, table: managed.NewTable(managed.Java, nil),
-				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}
+			mem, account, credit := &noise{b: b}, &meter.Meter{}, &meter.Credit{}
+			r := &Runtime{&known{Major: major, l: someLayout(major), s: &structs{}, table: managed.NewTable(managed.Java, nil),
+				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}, account}
 			r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
 			// What the walk meets, as if it had been read.
 			for i, k := range []kind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
@@ -67,29 +74,43 @@ func FuzzMemory(f *testing.F) {
 				}
 				r.blobs[at+16] = x
 			}
-			began := time.Now()
-			s := &State{PC: pc, Exact: true, Words: mem, Known: 1<<rbp | 1<<rsp | 1<<r13 | 1<<rbx | 1<<rax}
-			s.R[rsp], s.R[rbp], s.R[r13], s.R[rbx], s.R[rax] = sp, sp+16, sp+64, 0x1000, pc
-			var frames []stack.Frame
-			for range 64 {
-				var why stack.Reason
-				if frames, why = r.Step(s, frames); why != stack.ReasonNone {
-					break
+			s := &State{Words: &noise{b: b}}
+			for _, looks := range []int{meter.MaxLooks, 0} {
+				if looks == 0 { // nothing new may be looked at any more
+					credit.Spend(meter.Ahead + meter.Share)
 				}
+				mem.bytes, mem.reads = 0, 0
+				account.Begin(mem, credit)
+				s.Begin()
+				s.PC, s.Exact, s.Known = pc, true, 1<<rbp|1<<rsp|1<<r13|1<<rbx|1<<rax
+				s.R[rsp], s.R[rbp], s.R[r13], s.R[rbx], s.R[rax] = sp, sp+16, sp+64, 0x1000, pc
+				var frames []stack.Frame
+				for range 64 {
+					var why stack.Reason
+					if frames, why = r.Step(s, frames); why != stack.ReasonNone {
+						break
+					}
+				}
+				if len(frames) > 64*(maxInlined+1) {
+					t.Fatalf("%d frames", len(frames))
+				}
+				s.Dedup()
+				spans := r.Spans(s, nil)
+				for _, x := range spans {
+					_, _ = account.ReadAt(make([]byte, x.Len), int64(x.Addr))
+				}
+				_, _, _ = r.Virtual(Carrier{Own: 0x6000, Mounted: 0x6008}, pc, sp, looks == 0)
+				account.End()
+				if most := meter.Budget + looks; mem.bytes > most || mem.reads > most/meter.LeastRead {
+					t.Fatalf("%d bytes in %d reads", mem.bytes, mem.reads)
+				}
+				r.Still(s, func(i int) []byte { return make([]byte, spans[i].Len) })
 			}
-			if len(frames) > 64*(maxInlined+1) {
-				t.Fatalf("%d frames", len(frames))
-			}
-			s.Dedup()
-			spans := r.Spans(s, nil)
-			r.Still(s, func(i int) []byte { return make([]byte, spans[i].Len) })
+			r = r.On(&noise{b: b})
 			_, _ = r.Threads()
 			r.Wanted(0x5000, int32(pc))
-			if d := time.Since(began); d > 2*time.Second { // of a machine that does other things too
-				t.Fatalf("it took %v", d)
-			}
 		}
-		if _, err := New(&Image{syms: map[string]uint64{"gHotSpotVMStructs": pc}}, 0, noise{b}, managed.NewTable(managed.Java, nil)); err == nil {
+		if _, err := New(&Image{syms: map[string]uint64{"gHotSpotVMStructs": pc}}, 0, &noise{b: b}, managed.NewTable(managed.Java, nil)); err == nil {
 			t.Fatal("noise is a virtual machine")
 		}
 	})

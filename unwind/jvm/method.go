@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 const (
@@ -94,6 +95,7 @@ func (r *Runtime) freshMethod(addr uint64) (*method, error) {
 const constHead = 128
 
 func (r *Runtime) readMethod(addr uint64) (*method, error) {
+	defer r.firstLook()()
 	l := r.l
 	m := &method{addr: addr}
 	var err error
@@ -151,6 +153,9 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	}
 	// What links method handles belongs to no file, and says so in several ways.
 	m.file, _ = entry(u16(pool, l.poolSource))
+	if r.spent() {
+		return nil, meter.ErrSpent
+	}
 	m.name = ClassName(class) + "." + name
 	var lines []lineRun
 	var raw []byte

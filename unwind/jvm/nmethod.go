@@ -1,14 +1,18 @@
 package jvm
 
 import (
+	"errors"
 	"fmt"
 	"sort"
 	"sync"
+
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 const (
-	// maxTables bounds the tables of one compiled method, in bytes.
-	maxTables = 1 << 20
+	// maxTables bounds the tables of one compiled method, in bytes: what one walk may read
+	// of what it sees for the first time.
+	maxTables = meter.MaxLooks
 	// maxInlined bounds the calls that are inlined into each other.
 	maxInlined = 256
 )
@@ -23,14 +27,10 @@ type nmethod struct {
 	scopes, scopesEnd uint64
 	meta, metaEnd     uint64
 
-	once sync.Once // reads what follows
-	err  error
-	desc []pcDesc // by offset
-	data []byte
-	mds  []uint64
-
 	mu      sync.Mutex // guards what follows
 	methods map[uint64]*method
+	tables  *scopes // nil: they were not read yet
+	err     error   // or why they cannot be
 }
 
 // resolve is the method at addr, one of the compiled method's own or of those that are
@@ -50,6 +50,14 @@ func (n *nmethod) resolve(r *Runtime, addr uint64) (*method, error) {
 	}
 	n.methods[addr] = m
 	return m, nil
+}
+
+// scopes are the tables of a compiled method that tell which calls are active where;
+// immutable.
+type scopes struct {
+	desc []pcDesc // by offset
+	data []byte
+	mds  []uint64
 }
 
 // pcDesc says which scopes are active where in the code.
@@ -83,9 +91,13 @@ func (r *Runtime) nmethodOf(b *blob, head []byte) (*nmethod, error) {
 		n.scopesEnd = n.pcs
 		n.meta, n.metaEnd = b.addr+uint64(u32(head, l.nmMetadata)), n.scopes
 	}
+	size := uint64(0)
 	for _, x := range [...][2]uint64{{n.pcs, n.pcsEnd}, {n.scopes, n.scopesEnd}, {n.meta, n.metaEnd}} {
 		if x[1] < x[0] || x[1]-x[0] > maxTables {
 			return nil, fmt.Errorf("compiled method at %#x: a table at %#x-%#x", b.addr, x[0], x[1])
+		}
+		if size += x[1] - x[0]; size > maxTables {
+			return nil, fmt.Errorf("compiled method at %#x: %d bytes of tables", b.addr, size)
 		}
 	}
 	return n, nil
@@ -99,53 +111,64 @@ func offset(base uint64, off uint32) uint64 {
 	return base + uint64(off)
 }
 
-// load reads the tables.
-func (n *nmethod) load(r *Runtime) error {
-	n.once.Do(func() { n.err = n.read(r) })
-	return n.err
+// load reads the tables, once.
+func (n *nmethod) load(r *Runtime) (*scopes, error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.tables != nil || n.err != nil {
+		return n.tables, n.err
+	}
+	t, err := n.read(r)
+	if errors.Is(err, meter.ErrSpent) { // the next walk may
+		return nil, err
+	}
+	n.tables, n.err = t, err
+	return t, err
 }
 
-func (n *nmethod) read(r *Runtime) error {
+func (n *nmethod) read(r *Runtime) (*scopes, error) {
+	defer r.firstLook()()
+	t := &scopes{}
 	l := r.l
 	b := make([]byte, n.pcsEnd-n.pcs)
 	if len(b) > 0 {
 		if err := read(r.mem, b, n.pcs); err != nil {
-			return fmt.Errorf("pc descriptors: %w", err)
+			return nil, fmt.Errorf("pc descriptors: %w", err)
 		}
 	}
 	for i := uint64(0); i+l.pcDesc <= uint64(len(b)); i += l.pcDesc {
 		d := pcDesc{int32(u32(b, i+l.pcOffset)), u32(b, i+l.pcScope)}
-		if k := len(n.desc); k > 0 && d.off < n.desc[k-1].off {
+		if k := len(t.desc); k > 0 && d.off < t.desc[k-1].off {
 			break // they are sorted: what follows is something else
 		}
-		n.desc = append(n.desc, d)
+		t.desc = append(t.desc, d)
 	}
-	n.data = make([]byte, n.scopesEnd-n.scopes)
-	if len(n.data) > 0 {
-		if err := read(r.mem, n.data, n.scopes); err != nil {
-			return fmt.Errorf("scopes: %w", err)
+	t.data = make([]byte, n.scopesEnd-n.scopes)
+	if len(t.data) > 0 {
+		if err := read(r.mem, t.data, n.scopes); err != nil {
+			return nil, fmt.Errorf("scopes: %w", err)
 		}
 	}
 	b = make([]byte, n.metaEnd-n.meta)
 	if len(b) > 0 {
 		if err := read(r.mem, b, n.meta); err != nil {
-			return fmt.Errorf("metadata: %w", err)
+			return nil, fmt.Errorf("metadata: %w", err)
 		}
 	}
 	for i := uint64(0); i+8 <= uint64(len(b)); i += 8 {
-		n.mds = append(n.mds, u64(b, i))
+		t.mds = append(t.mds, u64(b, i))
 	}
-	return nil
+	return t, nil
 }
 
 // at is the descriptor for a place in the code, in bytes from its beginning: that of
 // exactly there, which each return address has, else the next one.
-func (n *nmethod) at(off int32) (d pcDesc, exact, ok bool) {
-	i := sort.Search(len(n.desc), func(i int) bool { return n.desc[i].off >= off })
-	if i == len(n.desc) {
+func (t *scopes) at(off int32) (d pcDesc, exact, ok bool) {
+	i := sort.Search(len(t.desc), func(i int) bool { return t.desc[i].off >= off })
+	if i == len(t.desc) {
 		return pcDesc{}, false, false
 	}
-	return n.desc[i], n.desc[i].off == off, true
+	return t.desc[i], t.desc[i].off == off, true
 }
 
 // scope is one of the calls that are active at a place.
@@ -156,18 +179,18 @@ type scope struct {
 
 // chain appends the calls at a place of the code, innermost first: those that are
 // inlined, then that of the method itself.
-func (n *nmethod) chain(d pcDesc, plain bool, out []scope) []scope {
-	at, limit := d.scope, uint32(len(n.data))
+func (t *scopes) chain(method uint64, d pcDesc, plain bool, out []scope) []scope {
+	at, limit := d.scope, uint32(len(t.data))
 	for k := 0; at != 0 && at < limit && k < maxInlined; k++ {
 		limit = at // each refers to one before it
-		in := stream{b: n.data[at:], plain: plain}
+		in := stream{b: t.data[at:], plain: plain}
 		sender, index, bci := in.next(), in.next(), in.next()
-		if in.bad || index > uint32(len(n.mds)) {
+		if in.bad || index > uint32(len(t.mds)) {
 			break
 		}
-		m := n.method
+		m := method
 		if index > 0 {
-			m = n.mds[index-1]
+			m = t.mds[index-1]
 		}
 		out = append(out, scope{m, int(bci) - 1}) // -1: at the entry
 		at = sender

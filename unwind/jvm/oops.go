@@ -183,6 +183,7 @@ func (r *Runtime) fieldOf(o *oops, class uint64, name, typ string) (uint64, erro
 }
 
 func (r *Runtime) readField(o *oops, class uint64, name, typ string) (uint64, error) {
+	defer r.firstLook()()
 	pool, err := word(r.mem, class+o.constants)
 	if err != nil {
 		return 0, err

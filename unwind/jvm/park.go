@@ -88,6 +88,7 @@ func (v *look) classAt(addr uint64) (c class) {
 	if ok && old.name == c.name {
 		return old
 	}
+	defer r.firstLook()()
 	c.sort, c.owner, c.state = Parked, none, none
 	special := false
 	at := addr
@@ -123,7 +124,11 @@ func (v *look) classAt(addr uint64) (c class) {
 		case "java/lang/VirtualThread":
 			c.virtual, c.carrier = true, v.field(at, "carrierThread", "Ljava/lang/Thread;")
 		}
-		if at, err = word(r.mem, at+v.o.super); err != nil || at == 0 {
+		if at, err = word(r.mem, at+v.o.super); err != nil {
+			v.err = err
+			return c
+		}
+		if at == 0 {
 			break
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/sliverprof/sliver/unwind/managed"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 const (
@@ -20,13 +21,21 @@ const (
 	maxKept = 1 << 16
 )
 
-// Runtime is the HotSpot of a process.
+// Runtime is the HotSpot of a process, and the memory that it is read through.
 type Runtime struct {
+	*known
+	mem io.ReaderAt
+}
+
+// On is the same Runtime, read through other memory.
+func (r *Runtime) On(mem io.ReaderAt) *Runtime { return &Runtime{r.known, mem} }
+
+// known is what is known of a HotSpot.
+type known struct {
 	Major int // of its version
 
 	l     *layout
 	s     *structs
-	mem   io.ReaderAt
 	table *managed.Table
 	heaps atomic.Pointer[[]heap]
 
@@ -80,8 +89,8 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 		return nil, err
 	}
 	g := &lookup{s: s}
-	r := &Runtime{Major: major, l: l, s: s, mem: mem, table: table,
-		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}}
+	r := &Runtime{&known{Major: major, l: l, s: s, table: table,
+		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}}, mem}
 	heaps, code := g.static("CodeCache._heaps"), g.static("AbstractInterpreter._code")
 	ret := g.static("StubRoutines._call_stub_return_address")
 	r.threadList = g.static("ThreadsSMRSupport._java_thread_list")
@@ -321,8 +330,24 @@ func (h *heap) blockOf(mem io.ReaderAt, pc uint64) (uint64, error) {
 // maxBlob bounds one, in bytes.
 const maxBlob = 64 << 20
 
+// firstLook has what is read until done is called count as part of a look at what was
+// not seen before; spent reports whether the memory has refused a read for its cost: what
+// was found then says nothing.
+func (r *Runtime) firstLook() (done func()) {
+	if m, ok := r.mem.(*meter.Meter); ok {
+		return m.FirstLook()
+	}
+	return func() {}
+}
+
+func (r *Runtime) spent() bool {
+	m, ok := r.mem.(*meter.Meter)
+	return ok && m.Spent()
+}
+
 // readBlob reads the blob at addr.
 func (r *Runtime) readBlob(addr uint64) (*blob, error) {
+	defer r.firstLook()()
 	l := r.l
 	var buf [maxStruct/8 + room]byte
 	size := min(l.block+max(l.blob, l.nmethod)+room, uint64(len(buf)))

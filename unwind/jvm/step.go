@@ -58,6 +58,7 @@ type State struct {
 
 	rebuilt bool // what comes next may be a frame that is not filled yet
 	used    []use
+	seen    map[use]struct{} // of Dedup
 	chain   []scope
 	places  map[uint64]*place // by address, twice, and whether that is exact
 }
@@ -523,14 +524,14 @@ func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
 	}
 	n := p.b.nm
 	s.chain = s.chain[:0]
-	if n.load(r) == nil {
-		at, same, ok := n.at(int32(pc - p.b.code))
+	if t, err := n.load(r); err == nil {
+		at, same, ok := t.at(int32(pc - p.b.code))
 		if !same && p.back != 0 { // out of line: as of where that goes on
-			at, same, ok = n.at(int32(p.back - p.b.code))
+			at, same, ok = t.at(int32(p.back - p.b.code))
 			same = same || ok
 		}
 		if ok && (exact || same) {
-			s.chain = n.chain(at, r.l.major < 20, s.chain)
+			s.chain = t.chain(n.method, at, r.l.major < 20, s.chain)
 		}
 	}
 	if len(s.chain) == 0 {

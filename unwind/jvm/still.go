@@ -94,14 +94,33 @@ func (r *Runtime) forgetMethod(addr uint64) {
 	delete(r.methods, addr)
 }
 
+// fewUsed is how much of what a walk used is compared one by one.
+const fewUsed = 16
+
 // Dedup has each blob and method of the walk once among what it used: a recursion
 // uses the same again and again.
 func (s *State) Dedup() {
+	if len(s.used) > fewUsed && s.seen == nil {
+		s.seen = map[use]struct{}{}
+	}
 	out := s.used[:0]
 	for _, u := range s.used {
-		if !slices.Contains(out[max(0, len(out)-16):], u) {
-			out = append(out, u)
+		if len(s.used) <= fewUsed {
+			if slices.Contains(out, u) {
+				continue
+			}
+		} else {
+			if _, ok := s.seen[u]; ok {
+				continue
+			}
+			s.seen[u] = struct{}{}
 		}
+		out = append(out, u)
 	}
+	clear(s.seen)
 	s.used = out
 }
+
+// Doubt drops what the walker keeps of places in code, after a walk whose memory refused
+// reads for their cost: what was found of them then may not be so.
+func (s *State) Doubt() { clear(s.places) }

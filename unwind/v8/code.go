@@ -67,7 +67,7 @@ func (r *Runtime) codeAt(h *heap, pc uint64) *code {
 		return nil
 	}
 	c = h.findCode(pc)
-	r.found(pc, c != nil || h.looks < 0)
+	r.found(pc, c != nil || h.mem.Spent())
 	if c != nil {
 		r.addCode(c)
 	}
@@ -107,7 +107,7 @@ func (r *Runtime) addCode(c *code) {
 // findCode looks for the object in front of pc whose instructions it is part of, a
 // page at a time.
 func (h *heap) findCode(pc uint64) *code {
-	defer h.firstLook()()
+	defer h.mem.FirstLook()()
 	const page = 4096
 	var buf [page]byte
 	s := pc &^ (codeAlign - 1) // where instructions may begin
@@ -123,7 +123,7 @@ func (h *heap) findCode(pc uint64) *code {
 			if c := h.codeObject(s - h.l.header + tag); c != nil && pc >= c.start && pc < c.end {
 				return c
 			}
-			if h.budget < 0 {
+			if h.mem.Spent() {
 				return nil
 			}
 		}
@@ -220,7 +220,7 @@ func (h *heap) load(c *code) error {
 	if c.loaded {
 		return nil
 	}
-	defer h.firstLook()()
+	defer h.mem.FirstLook()()
 	l := h.l
 	deopt, positions := c.words[2], c.words[3]
 	table, err := h.table(positions)

@@ -6,6 +6,8 @@ import (
 	"io"
 	"reflect"
 	"testing"
+
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 // The translations that Node 24.9.0 made of a function with a loop in a function that was
@@ -107,7 +109,8 @@ func (p *page) ReadAt(b []byte, at int64) (int, error) {
 
 // An object at the end of V8's memory is read as far as that goes.
 func TestSome(t *testing.T) {
-	h := &heap{mem: &page{at: 0x10000}, budget: maxBudget}
+	h := &heap{mem: &meter.Meter{}}
+	h.mem.Begin(&page{at: 0x10000}, &meter.Credit{})
 	for _, x := range []struct {
 		addr        uint64
 		least, want int // 0: an error

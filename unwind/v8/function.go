@@ -70,7 +70,7 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	if f != nil && f.words == w && h.still(f) {
 		return f, nil
 	}
-	defer h.firstLook()()
+	defer h.mem.FirstLook()()
 	l := h.l
 	if t, err := h.typeOf(w[0]); err != nil || t != l.types.shared {
 		return nil, errHeap

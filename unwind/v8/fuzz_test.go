@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 // slab is memory that answers at every address, with the same bytes over and
@@ -100,14 +101,16 @@ func FuzzMemory(f *testing.F) {
 				f.Each(func(end uint64, line int) bool { n++; return n < 1000 })
 				return nil
 			})
-			w, known := r.Walker(), &Known{}
+			w, known, account, credit := r.Walker(), &Known{}, &meter.Meter{}, &meter.Credit{}
 			for turn := range 3 {
-				looks := maxLooks
+				looks := meter.MaxLooks
 				if turn == 2 { // nothing new may be looked at any more
-					looks, r.credit = 0, -lookShare
+					looks = 0
+					credit.Spend(meter.Ahead + meter.Share)
 				}
 				mem.bytes, mem.reads = 0, 0
-				w.Begin(mem, known)
+				account.Begin(mem, credit)
+				w.Begin(account, known)
 				for i := range uint64(8) {
 					p := Place{PC: pc + 4*i, FP: pc&^7 + 8*i, Exact: i == 0, Made: i&1 == 0, Array: 1, Offset: 60}
 					if n := len(w.Frames(&p, mem)); n > maxInline {
@@ -115,14 +118,15 @@ func FuzzMemory(f *testing.F) {
 					}
 				}
 				w.End()
-				most := maxBudget + looks
+				account.End()
+				most := meter.Budget + looks
 				if looks > 0 {
-					most += maxLooks + maxSource*2 // texts
+					most += meter.MaxLooks + maxSource*2 // texts
 				}
-				if mem.bytes > most || mem.reads > (maxBudget+looks)/leastRead+maxSpans+(most-maxBudget)/pieceBytes {
+				if mem.bytes > most || mem.reads > (meter.Budget+looks)/meter.LeastRead+(most-meter.Budget)/pieceBytes {
 					t.Fatalf("%d bytes in %d reads", mem.bytes, mem.reads)
 				}
-				if looks == 0 && mem.reads > maxBudget/leastRead+maxSpans {
+				if looks == 0 && mem.reads > meter.Budget/meter.LeastRead {
 					t.Fatalf("%d reads", mem.reads)
 				}
 			}

@@ -8,6 +8,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 const (
@@ -23,10 +24,7 @@ const (
 	maxArray = 4 << 20
 )
 
-var (
-	errHeap   = errors.New("not what is expected in V8's heap")
-	errBudget = errors.New("more of V8's heap than is read for one stack")
-)
+var errHeap = errors.New("not what is expected in V8's heap")
 
 // isObject reports whether v is a pointer to an object, as far as its bits tell.
 func isObject(v uint64) bool { return v&3 == tag && v > 4096 && v < maxPointer }
@@ -44,16 +42,12 @@ func le(b []byte, at uint64) uint64 {
 
 // heap reads V8's objects. It gives what was read ahead first.
 type heap struct {
-	l      *layout
-	mem    io.ReaderAt
-	ahead  map[uint64]block // by address
-	spans  []stack.Span     // what was read since begin
-	budget int              // bytes that may still be read: see charge
-	looks  int              // the same of what is seen for the first time: see firstLook
-	first  bool             // budget and looks have changed places
-	texts  int              // bytes of texts that were read
-	maps   map[uint64]uint16
-	buf    [256]byte
+	l     *layout
+	mem   *meter.Meter
+	ahead map[uint64]block // by address
+	spans []stack.Span     // what was read since begin
+	maps  map[uint64]uint16
+	buf   [256]byte
 }
 
 // block is memory that was read ahead, or before.
@@ -104,39 +98,17 @@ func (h *heap) some(b []byte, addr uint64, least int) ([]byte, error) {
 	return b[:n], h.read(b[:n], addr)
 }
 
-// charge takes a read of n bytes from what one walk may read. A read costs leastRead at
-// least, so that a budget bounds their number as well, and by that the time.
-func (h *heap) charge(n int) error {
-	if h.budget -= max(n, leastRead); h.budget < 0 {
-		return errBudget
-	}
-	return nil
-}
-
-// firstLook has what is read until the function that it gives is called count as part of
-// looks at what was not seen before.
-func (h *heap) firstLook() (done func()) {
-	if h.first {
-		return func() {}
-	}
-	h.first, h.budget, h.looks = true, h.looks, h.budget
-	return func() { h.first, h.budget, h.looks = false, h.looks, h.budget }
-}
-
 // raw reads memory that was not read ahead.
 func (h *heap) raw(b []byte, addr uint64) error {
-	if err := h.charge(len(b)); err != nil {
-		return err
-	}
-	return h.direct(b, addr)
+	return within(h.mem.ReadAt, b, addr)
 }
 
-// direct reads memory without an account.
-func (h *heap) direct(b []byte, addr uint64) error {
+// within reads memory where there can be some.
+func within(read func([]byte, int64) (int, error), b []byte, addr uint64) error {
 	if addr >= maxPointer || addr+uint64(len(b)) >= maxPointer {
 		return fmt.Errorf("at %#x: %w", addr, errHeap)
 	}
-	n, err := h.mem.ReadAt(b, int64(addr))
+	n, err := read(b, int64(addr))
 	if n == len(b) {
 		return nil
 	}
@@ -315,14 +287,13 @@ const pieceBytes = 64 << 10
 // pieces hands n bytes to f, piece by piece. A text is read as a whole or not at all: it may
 // be longer than all budgets.
 func (h *heap) pieces(at uint64, n int, f func([]byte)) error {
-	if h.budget <= 0 || h.texts > maxLooks {
-		return errBudget
+	if err := h.mem.Text(n); err != nil {
+		return err
 	}
-	h.texts += n
 	buf := make([]byte, min(n, pieceBytes))
 	for n > 0 {
 		b := buf[:min(n, len(buf))]
-		if err := h.direct(b, at); err != nil {
+		if err := within(h.mem.Direct, b, at); err != nil {
 			return err
 		}
 		f(b)

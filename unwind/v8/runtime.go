@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 const (
@@ -11,17 +12,6 @@ const (
 	// above it all are read anew.
 	maxKnown   = 1 << 17
 	maxScripts = 1 << 14
-	// maxBudget is the most that is read of V8's heap for one stack, in bytes, of which a
-	// read takes leastRead at least: 2,048 reads, which are 2 ms where one takes 1 µs.
-	maxBudget = 256 << 10
-	leastRead = 128
-	// maxLooks is the most that is read besides for one stack of what was not seen before
-	// (functions, where code begins), in bytes, and of texts (names, and scripts, whose lines
-	// are counted), of which the last is read to its end. Of all stacks together both are
-	// lookShare for each, and maxCredit ahead.
-	maxLooks  = 1 << 20
-	lookShare = 128 << 10
-	maxCredit = 64 << 20
 	// maxSpans bounds what is read ahead for one stack.
 	maxSpans = 512
 	// MaxFrames bounds the frames that one stack is asked about.
@@ -48,7 +38,6 @@ type Runtime struct {
 	scripts   map[uint64]*script
 	runs      map[uint64]uint64 // bytecode to the function that it is of
 	codes     []*code           // by start
-	credit    int               // bytes that may be read of what was not seen before: see maxLooks
 	walks     uint64            // stacks so far
 	barren    map[uint64]barren // by page: where no code's beginning was found
 	read      int               // functions that were read
@@ -61,7 +50,6 @@ func New(img *Image, make func(*Function) any) *Runtime {
 	r := &Runtime{l: &img.layout, img: img, make: make}
 	r.regexp = &Function{Name: "(regular expression)", script: &script{first: -1, ends: []int32{0}}}
 	r.regexp.handle = make(r.regexp)
-	r.credit = maxCredit
 	r.Forget()
 	return r
 }
@@ -105,34 +93,26 @@ func (r *Runtime) count(ok bool) {
 	}
 }
 
-// SpanReader reads many spans at once, one after the other into b, and gives how
-// many bytes it read until the first that could not be.
-type SpanReader interface {
-	ReadSpans(spans []stack.Span, b []byte) int
-}
-
 // readAhead reads what the last stack of the same thread wanted.
 func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
-	many, ok := h.mem.(SpanReader)
 	clear(h.ahead)
-	if !ok || len(spans) == 0 {
+	if len(spans) == 0 {
 		return buf
 	}
 	size := 0
 	for i, s := range spans {
-		if size+s.Len > maxBudget/2 {
+		if size+max(s.Len, meter.LeastSpan) > meter.Budget/2 {
 			spans = spans[:i]
 			break
 		}
 		size += s.Len
 	}
-	h.budget -= size
 	if size > len(buf) {
 		buf = make([]byte, size+size/2)
 	}
 	b := buf[:size]
 	for len(spans) > 0 {
-		got := many.ReadSpans(spans, b)
+		got := h.mem.ReadSpans(spans, b)
 		for len(spans) > 0 && got >= spans[0].Len {
 			n := spans[0].Len
 			h.ahead[spans[0].Addr] = block{data: b[:n]}
@@ -182,18 +162,9 @@ func (r *Runtime) found(pc uint64, ok bool) {
 	r.barren[page] = barren{r.walks + wait, wait}
 }
 
-// begin gives the bytes that a stack may cost of what was not seen before.
-func (r *Runtime) begin() int {
+// begin counts a stack.
+func (r *Runtime) begin() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.walks++
-	r.credit = min(r.credit+lookShare, maxCredit)
-	return min(r.credit, maxLooks)
-}
-
-// spent takes what it did cost.
-func (r *Runtime) spent(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.credit -= n
 }

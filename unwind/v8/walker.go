@@ -1,9 +1,8 @@
 package v8
 
 import (
-	"io"
-
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
 )
 
 // Words reads 8 bytes of what was copied of a stack.
@@ -42,8 +41,6 @@ type Walker struct {
 	h   heap
 	out []Frame
 	k   *Known
-
-	looks int // bytes of first looks that this stack may cost
 }
 
 // Walker makes one.
@@ -52,10 +49,10 @@ func (r *Runtime) Walker() *Walker {
 }
 
 // Begin has mem read for a stack of the thread that known is of.
-func (w *Walker) Begin(mem io.ReaderAt, known *Known) {
+func (w *Walker) Begin(mem *meter.Meter, known *Known) {
 	h := &w.h
-	w.looks = w.r.begin()
-	h.mem, h.budget, h.looks, h.first, h.texts, h.spans = mem, maxBudget, w.looks, false, 0, h.spans[:0]
+	w.r.begin()
+	h.mem, h.spans = mem, h.spans[:0]
 	clear(h.maps)
 	known.buf = h.readAhead(known.spans, known.buf)
 	w.k = known
@@ -64,7 +61,6 @@ func (w *Walker) Begin(mem io.ReaderAt, known *Known) {
 // End keeps what the stack wanted for the thread's next one.
 func (w *Walker) End() {
 	w.k.spans = append(w.k.spans[:0], w.h.spans...)
-	w.r.spent(w.looks - w.h.looks + w.h.texts)
 	w.h.mem = nil
 }
 

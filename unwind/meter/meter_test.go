@@ -1,0 +1,135 @@
+package meter
+
+import (
+	"errors"
+	"io"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// vast is memory that is everywhere but at addresses that end in 7, and counts what is
+// read.
+type vast struct{ bytes, reads int }
+
+func (v *vast) ReadAt(b []byte, addr int64) (int, error) {
+	v.reads++
+	if addr&7 == 7 {
+		return 0, io.EOF
+	}
+	v.bytes += len(b)
+	return len(b), nil
+}
+
+// batches is vast that reads spans at once.
+type batches struct{ vast }
+
+func (m *batches) ReadSpans(spans []stack.Span, b []byte) (got int) {
+	m.reads++
+	for _, s := range spans {
+		if s.Addr&7 == 7 {
+			break
+		}
+		got += s.Len
+	}
+	m.bytes += got
+	return got
+}
+
+// TestBounds: however it is read, no more than the budget is, and no more often.
+func TestBounds(t *testing.T) {
+	for _, size := range []int{1, 8, 128, 129, 4096, 100_000, Budget, Budget + 1} {
+		for name, read := range map[string]func(m *Meter, b []byte) bool{
+			"bytes": func(m *Meter, b []byte) bool { n, err := m.ReadAt(b, 64); return n == len(b) && err == nil },
+			"spans": func(m *Meter, b []byte) bool { return m.ReadSpans([]stack.Span{{Addr: 64, Len: len(b)}}, b) == len(b) },
+		} {
+			for _, look := range []bool{false, true} {
+				mem, m := &batches{}, &Meter{}
+				m.Begin(mem, &Credit{})
+				most := Budget
+				if look {
+					most = MaxLooks
+					m.FirstLook()
+				}
+				n := 0
+				for read(m, make([]byte, size)) {
+					n++
+				}
+				if want := most / max(size, LeastRead); n != want || mem.bytes != n*size || mem.reads != n || m.Bytes != mem.bytes || m.Reads != n || !m.Spent() {
+					t.Errorf("%s of %d bytes, first look %v: %d reads, want %d; %d bytes in %d reads", name, size, look, n, want, mem.bytes, mem.reads)
+				}
+			}
+		}
+	}
+}
+
+// TestSpans: of many spans in one reading each costs little, and what comes behind one
+// that fails costs nothing.
+func TestSpans(t *testing.T) {
+	spans := make([]stack.Span, 1000)
+	for i := range spans {
+		spans[i] = stack.Span{Addr: uint64(64 * i), Len: 8}
+	}
+	b := make([]byte, 8*len(spans))
+	m := &Meter{}
+	m.Begin(&batches{}, &Credit{})
+	if got := m.ReadSpans(spans, b); got != len(b) || m.Reads != 1 || m.Left() != Budget-LeastRead-999*LeastSpan {
+		t.Errorf("%d bytes in %d reads, %d left", got, m.Reads, m.Left())
+	}
+	spans[10].Addr = 7
+	m.Begin(&batches{}, &Credit{})
+	if got := m.ReadSpans(spans, b); got != 80 || m.Bytes != 88 || m.Left() != Budget-LeastRead-10*LeastSpan {
+		t.Errorf("%d bytes, %d asked for, %d left", got, m.Bytes, m.Left())
+	}
+	mem := &vast{}
+	m.Begin(mem, &Credit{}) // which reads them one by one
+	if got := m.ReadSpans(spans, b); got != 80 || mem.reads != 11 || m.Reads != 11 || m.Left() != Budget-11*LeastRead {
+		t.Errorf("%d bytes in %d reads, %d left", got, mem.reads, m.Left())
+	}
+	m.Begin(nil, &Credit{})
+	if got := m.ReadSpans(spans, b); got != 0 {
+		t.Errorf("%d bytes of nothing", got)
+	}
+}
+
+// TestCredit: first looks of all walks together cost Ahead and Share for each walk; texts
+// are read whole.
+func TestCredit(t *testing.T) {
+	credit, mem := &Credit{}, &vast{}
+	b := make([]byte, 1<<16)
+	for walk := range 2000 {
+		m := &Meter{}
+		m.Begin(mem, credit)
+		done := m.FirstLook()
+		again := m.FirstLook() // part of the first
+		for {
+			if _, err := m.ReadAt(b, 0); err != nil {
+				if !errors.Is(err, ErrSpent) {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+		again()
+		done()
+		if _, err := m.ReadAt(b, 0); err != nil {
+			t.Fatalf("walk %d: first looks took what the walk itself may read: %v", walk, err)
+		}
+		m.End()
+		if most := Ahead + (walk+1)*(Share+len(b)); mem.bytes > most {
+			t.Fatalf("after %d walks %d bytes were read, more than %d", walk+1, mem.bytes, most)
+		}
+	}
+	if mem.bytes < Ahead {
+		t.Errorf("%d bytes in all", mem.bytes)
+	}
+	m := &Meter{}
+	m.Begin(mem, &Credit{})
+	n := 0
+	for m.Text(300<<10) == nil {
+		n++
+	}
+	if n != 4 {
+		t.Errorf("%d texts of 300 KiB", n)
+	}
+}
