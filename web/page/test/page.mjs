@@ -846,9 +846,20 @@ test('phone: touch pans, pinches and selects', async () => {
   await touch('touchEnd');
   const p = await settled(page);
   assert.ok(p.t0 > z.t0, 'a finger did not move it');
-  const it = await item(page, '', 20);
-  await page.touchscreen.tap(it.x, it.y);
+  // A finger that rolls by less than 10 px while it is down has tapped, one that goes further drags.
+  const roll = async (far) => {
+    const it = await item(page, '', 40);
+    await touch('touchStart', [it.x, it.y]);
+    for (let i = 1; i <= 4; i++) await touch('touchMove', [it.x - (far * i) / 4, it.y]);
+    await touch('touchEnd');
+    return settled(page);
+  };
+  const dragged = await roll(11);
+  assert.ok(dragged.t0 > p.t0, 'a finger that went 11 px did not drag');
+  assert.equal(await page.locator('#side dl').count(), 0, 'a finger that dragged selected');
+  const tapped = await roll(9);
   await page.locator('#side dl').waitFor();
+  assert.equal(tapped.t0, dragged.t0, 'a finger that tapped dragged');
   await picture(page, 'phone-side');
   await page.locator('#side').getByRole('button', { name: 'Close' }).tap();
   await page.getByRole('button', { name: 'Select', exact: true }).tap();
