@@ -30,6 +30,7 @@ type liveView struct {
 	again bool // another recording can follow
 	srv   *web.Server
 	begin chan struct{} // asks for the next recording
+	held  *held         // from the end of one recording to the beginning of the next; nil during the first
 
 	mu     sync.Mutex
 	s      *session.Session // nil: there is nothing to ask
@@ -96,9 +97,9 @@ func (v *liveView) hide() {
 }
 
 // stay keeps the page up after the end, and tells whether to record again. In a
-// terminal it stays until Ctrl-C, else until no page is open any more. wait is of
-// signalled.
-func (v *liveView) stay(wait func(done <-chan struct{})) (again bool) {
+// terminal it stays until Ctrl-C, else until no page is open any more. One that comes
+// after this is for who begins the next recording.
+func (v *liveView) stay() (again bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	done := make(chan struct{})
@@ -121,10 +122,10 @@ func (v *liveView) stay(wait func(done <-chan struct{})) (again bool) {
 			fmt.Fprintf(v.e.stderr, "           from your own machine: %s\n", l)
 		}
 	}
-	wait(done)
+	v.held.wait(done)
 	cancel()
 	<-done
-	return again
+	return again && !v.held.got
 }
 
 func (v *liveView) close() {

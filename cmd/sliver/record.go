@@ -289,6 +289,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if f.page {
 		view = newLiveView(e, &f.web, p, o.Outputs)
 		defer view.close()
+		defer func() { view.held.release() }()
 		o.Live, o.Renamed = true, view.renamed
 	}
 	if c != nil {
@@ -363,6 +364,9 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	}
 	ctx, stop := f.signals(e, s, command)
 	defer stop()
+	if view != nil && view.held.release() {
+		return false, nil // after the recording before, of which all is written
+	}
 	bySignal := func() bool { return errors.Is(context.Cause(ctx), errSignal) }
 	line := newStatusLine(e, s, f.quiet)
 	var full func() // ends a recording that grew large and that nobody keeps
@@ -403,12 +407,12 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	}
 	// From here on Ctrl-C takes the page down, and so does one while the recording
 	// was written that had not ended it. None may fall between the two ways of taking it.
-	wait := signalled()
+	view.held = hold()
 	stop()
 	if bySignal() && !ended {
 		return false, nil
 	}
-	return view.stay(wait), nil
+	return view.stay(), nil
 }
 
 // errSignal is why the context of signals ended.

@@ -81,9 +81,10 @@ Examples:
 				return err
 			}
 			defer s.Close()
-			wait := signalled() // who sees the URL may press Ctrl-C at once
+			h := hold() // who sees the URL may press Ctrl-C at once
+			defer h.release()
 			f.announce(e, s)
-			wait(nil)
+			h.wait(nil)
 			return nil
 		},
 	}

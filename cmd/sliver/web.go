@@ -172,17 +172,40 @@ func startBrowser(s *web.Server, remote bool) error {
 	return nil
 }
 
-// signalled takes Ctrl-C and the like from now on: it returns what waits for one,
-// or until done is closed.
-func signalled() (wait func(done <-chan struct{})) {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	return func(done <-chan struct{}) {
-		defer stop()
-		select {
-		case <-ctx.Done():
-		case <-done:
-		}
+// held is Ctrl-C and the like, which end nothing from hold to release.
+type held struct {
+	ch  chan os.Signal
+	got bool
+}
+
+func hold() *held {
+	h := &held{ch: make(chan os.Signal, 1)}
+	signal.Notify(h.ch, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	return h
+}
+
+// wait returns at the first of them, or when done is closed.
+func (h *held) wait(done <-chan struct{}) {
+	select {
+	case <-h.ch:
+		h.got = true
+	case <-done:
 	}
+}
+
+// release has them end the program again, and tells whether there was one. A nil
+// held had none.
+func (h *held) release() bool {
+	if h == nil {
+		return false
+	}
+	signal.Stop(h.ch)
+	select {
+	case <-h.ch:
+		h.got = true
+	default:
+	}
+	return h.got
 }
 
 // noPages is closed once no page has been open for a while.

@@ -261,6 +261,37 @@ func TestRecordWebEndsAnyTime(t *testing.T) {
 	free(t, p.PID)
 }
 
+// TestRecordWebEndsBetween: Ctrl-C that falls between two recordings of one page
+// ends sliver as it does elsewhere, and what was recorded is there.
+func TestRecordWebEndsBetween(t *testing.T) {
+	p := spin(t)
+	for i := range 8 {
+		dir := t.TempDir()
+		s := serve(t, dir, nil, "record", "-p", pidOf(p), "-i", "2ms", "-o", "run.sliver", "--web")
+		waitFor(t, func() bool { return s.status().Held > 0 })
+		c := s.client()
+		if err := c.Control(t.Context(), "stop", nil); err != nil {
+			t.Fatal(err)
+		}
+		waitFor(t, func() bool { _, err := os.Stat(filepath.Join(dir, "run.sliver")); return err == nil })
+		time.AfterFunc(time.Duration(i)*1500*time.Microsecond, func() { _ = s.cmd.Process.Signal(syscall.SIGINT) })
+		_ = c.Control(t.Context(), "start", nil) // it may be gone by then
+		out := s.end()
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) == 0 || len(left) > 2 {
+			t.Errorf("round %d left %v (%v), said %q", i, left, err, out)
+		}
+		for _, f := range left {
+			if _, c, err := openRecording(filepath.Join(dir, f.Name())); err != nil || !strings.Contains(out, "wrote    "+f.Name()) {
+				t.Errorf("round %d: %s: %v; said %q", i, f.Name(), err, out)
+			} else {
+				c.Close()
+			}
+		}
+	}
+	free(t, p.PID)
+}
+
 func openBytes(t *testing.T, b []byte) *trace.Recording {
 	t.Helper()
 	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
@@ -294,8 +325,13 @@ func TestView(t *testing.T) {
 	if !s.knows("spin_29") {
 		t.Error("the recording's names are not there")
 	}
-	if r := s.status().Recording; r == nil || r.Samples < 50 || r.Interval != 2*time.Millisecond || r.PauseP50 == 0 {
-		t.Errorf("its accounts: %+v", r)
+	rec, closer, err := openRecording(filepath.Join(dir, "a.sliver"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	closer.Close()
+	if r, n := s.status().Recording, rec.Stats.Total().Samples; r == nil || n == 0 || r.Samples != n || r.Interval != 2*time.Millisecond || r.PauseP50 == 0 {
+		t.Errorf("its accounts: %+v, want %d samples", r, n)
 	}
 	in, err := s.client().Info(t.Context())
 	if err != nil || in.Live || len(in.Control) > 0 || in.Compare == "" {
