@@ -55,7 +55,9 @@ func TestNodeFresh(t *testing.T) {
 				t.Error(w)
 			}
 			total := rec.Stats.Total()
-			if l.samples < 100 || len(l.ran) < 300 {
+			// What two threads get done in three seconds, and how much of it is seen, is for a busy
+			// machine to say: a little of it is enough to tell.
+			if few := map[bool]int{false: 30, true: 1000}[long()]; l.samples < few || len(l.ran) < 3*few {
 				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
 			}
 			if total.Truncated*1000 > 3*total.Stops+1000 {
@@ -210,6 +212,13 @@ func TestNodeNames(t *testing.T) {
 		for _, c := range callsOf(rec, "") {
 			all[c.name] += c.to - c.from
 		}
-		t.Errorf("%v of %v", had, all)
+		fi, err := os.Stat(fmt.Sprintf("/tmp/perf-%d.map", prog.PID))
+		size := 0
+		for _, c := range rec.Captured {
+			if c.What == "perf-map" {
+				size += len(c.Data)
+			}
+		}
+		t.Errorf("%v of %v; %d bytes of a perf map are kept of %+v, %v", had, all, size, fi, err)
 	}
 }
