@@ -117,6 +117,9 @@ func (g *group) foresee(now stack.Time) bool {
 		if !th.active {
 			continue
 		}
+		if th.wary > 0 { // the stopper knows nothing of eve.go
+			return false
+		}
 		runs++
 		if limit := g.s.cfg.MaxOverhead; limit > 0 {
 			th.broke(now, limit)

@@ -46,6 +46,8 @@ type group struct {
 	held    stack.Time // since when Pause holds, 0: it does not
 	ahead   ahead
 	dozing  dozing
+	eves    int        // threads whose counters are to be read before the tick
+	eveOf   stack.Time // the tick before which they were
 	late    LateTracer // nil: there is none
 	hosted  *hosted    // nil: it has an OS thread to itself
 }
@@ -150,7 +152,7 @@ func (g *group) step() (until stack.Time) {
 	}
 	now = g.tracer.Now()
 	if now < g.tick.due {
-		until := g.tick.due
+		until := g.eve(now)
 		if pending > 0 && (g.late == nil || !g.late.Free()) {
 			until = min(until, now+reapEvery)
 		}

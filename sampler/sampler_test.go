@@ -49,6 +49,8 @@ func (t *fakeThread) OnCPU() (bool, error) { return true, nil }
 
 func (t *fakeThread) Close() error { return nil }
 
+func (t *fakeThread) fake() *fakeThread { return t }
+
 // fakeTracer has a clock of its own that jumps to wherever it sleeps to.
 type fakeTracer struct {
 	f     *fakeTarget
@@ -63,7 +65,7 @@ type fakeTracer struct {
 }
 
 func (tr *fakeTracer) Stop(t Thread, v *View) error {
-	th := t.(*fakeThread)
+	th := t.(interface{ fake() *fakeThread }).fake()
 	if th.err != nil {
 		if err := th.err(tr.now); err != nil {
 			tr.now += stack.Time(v.Deadline)
@@ -78,7 +80,7 @@ func (tr *fakeTracer) Stop(t Thread, v *View) error {
 }
 
 func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
-	c, running, _ := t.(*fakeThread).at(tr.now)
+	c, running, _ := t.(interface{ fake() *fakeThread }).fake().at(tr.now)
 	v.Counters, v.Regs, v.Stopped, v.Call = c, &tr.regs, tr.now, stack.Call{Nr: 7}
 	return !running, nil
 }
@@ -126,10 +128,11 @@ type fakeTarget struct {
 	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
 	cancel  context.CancelFunc
 	traced  atomic.Bool
-	ahead   bool // its tracers can go ahead
-	queue   bool // its threads wait for CPUs
-	doze    bool // it has a clock of threads that doze
-	asked   int  // how often that was asked for
+	open    func(stack.TID) Thread // nil: what is among threads
+	ahead   bool                   // its tracers can go ahead
+	queue   bool                   // its threads wait for CPUs
+	doze    bool                   // it has a clock of threads that doze
+	asked   int                    // how often that was asked for
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -151,6 +154,9 @@ func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
 }
 
 func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
+	if f.open != nil {
+		return f.open(tid), nil
+	}
 	for _, t := range f.threads {
 		if t.tid == tid {
 			return t, nil

@@ -51,7 +51,10 @@ type thread struct {
 	behind    int64        // ticks left out since
 	steady    int          // how many samples in a row were had like the one before
 	dozes     bool         // see doze.go
-	dozeAfter int          // of steady; 0: that of all
+	wary      int          // for how many samples its counters are read before (eve.go)
+	eve       Counters     // these, and when
+	eveAt     stack.Time
+	dozeAfter int // of steady; 0: that of all
 	way       stack.Way
 	owed      int64  // ns of waiting for a CPU that no sample has stood for yet
 	slow      bool   // the last stop was a long time coming
@@ -87,7 +90,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 // reset forgets what is known of the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID}
-	th.blocked, th.started, th.firstAt = false, false, 0
+	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
 	th.regsOf, th.task = 0, 0
 }
 
@@ -228,7 +231,11 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	if th.blocked && ran <= 10*leaveFor {
 		return g.s.cfg.Delays(&th.call, 0)
 	}
-	return int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) > longCall
+	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) <= longCall {
+		return false
+	}
+	g.warily(th)
+	return !th.wentOn(c, at)
 }
 
 // unrun reports whether the thread was blocked at the last look, and has not run
@@ -525,6 +532,7 @@ func (g *group) put(th *thread) {
 
 func (g *group) write(th *thread) {
 	th.started = true
+	th.wary = max(th.wary-1, 0)
 	if th.acc.samples.Add(1) == 1 {
 		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
 	}

@@ -85,15 +85,36 @@ func ParseStat(b []byte) (Stat, error) {
 // Status is what is used of /proc/PID/status (proc_pid_status(5)).
 type Status struct {
 	TGID      int
-	TracerPid int   // 0: nobody; also where the tracer is in a namespace that we do not see
-	UID       int   // real user
-	Switches  int64 // how often the thread left a CPU, of itself or not
+	TracerPid int // 0: nobody; also where the tracer is in a namespace that we do not see
+	UID       int // real user
 	NSpid     []int
 	CapPrm    uint64
 }
 
 // maxNS is MAX_PID_NS_LEVEL of linux/pid_namespace.h, and one for ours.
 const maxNS = 33
+
+// parseSwitches finds in /proc/PID/status how often the thread left a CPU: its last
+// two lines, of which nothing else is needed. No allocation.
+func parseSwitches(b []byte) (n int64, err error) {
+	rest := b
+	for _, key := range [...]string{"\nvoluntary_ctxt_switches:\t", "\nnonvoluntary_ctxt_switches:\t"} {
+		i := bytes.LastIndex(rest, []byte(key))
+		if i < 0 {
+			return 0, errors.New("status: no" + key[1:])
+		}
+		v := int64(0)
+		at := i + len(key)
+		for ; at < len(rest) && rest[at] >= '0' && rest[at] <= '9' && v < 1<<58; at++ {
+			v = v*10 + int64(rest[at]-'0')
+		}
+		if at == i+len(key) || at == len(rest) || rest[at] != '\n' {
+			return 0, fmt.Errorf("status: offset %d: %s is no number", at, key[1:len(key)-2])
+		}
+		n += v
+	}
+	return n, nil
+}
 
 // ParseStatus reads /proc/PID/status; lines that it does not know are passed over.
 func ParseStatus(b []byte) (Status, error) {
@@ -115,14 +136,6 @@ func ParseStatus(b []byte) (Status, error) {
 			err = number(f, &s.TracerPid)
 		case "Uid":
 			err = number(f, &s.UID)
-		case "voluntary_ctxt_switches", "nonvoluntary_ctxt_switches":
-			if len(f) == 0 {
-				err = errors.New("no value")
-				break
-			}
-			var n int64
-			n, err = strconv.ParseInt(f[0], 10, 64)
-			s.Switches += n
 		case "CapPrm":
 			if len(f) == 0 {
 				err = errors.New("no value")

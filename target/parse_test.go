@@ -43,6 +43,33 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
+// How often a thread left a CPU is read from where the kernel writes it, and nothing
+// is made of what is no number.
+func TestParseSwitches(t *testing.T) {
+	const good = "Name:\tvoluntary_ctxt_switches:\nCpus_allowed:\t3\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\nx86_Thread_features:\t\n"
+	if n, err := parseSwitches([]byte(good)); n != 695 || err != nil {
+		t.Errorf("%d, %v", n, err)
+	}
+	for _, c := range [][2]string{{"545\n", "545"}, {"545\nx", "545 x"}, {"\t150", "\tx150"}, {"\t150", "\t"}, {"nonvol", "nvol"}, {"\nvol", "\nVol"},
+		{"545", "5450000000000000000000"}} {
+		b := strings.Replace(good, c[0], c[1], 1)
+		if i := strings.Index(b, "x86"); c[0] == "545\n" {
+			b = b[:i]
+		}
+		if n, err := parseSwitches([]byte(b)); err == nil {
+			t.Errorf("%q: %d", b, n)
+		}
+	}
+	b := own(t, "status")
+	n, err := parseSwitches(b)
+	if err != nil || n <= 0 {
+		t.Errorf("own: %d, %v", n, err)
+	}
+	if got := testing.AllocsPerRun(10, func() { _, _ = parseSwitches(b) }); got > 0 {
+		t.Errorf("%v allocations", got)
+	}
+}
+
 func TestParseStatus(t *testing.T) {
 	s, err := ParseStatus([]byte("Name:\ta:b\nTgid:\t5\nTracerPid:\t9\nUid:\t1000\t0\t0\t0\nNSpid:\t5\t2\t1\nCapPrm:\t0000000000080000\nOdd line\n"))
 	if err != nil || s.TGID != 5 || s.TracerPid != 9 || s.UID != 1000 || len(s.NSpid) != 3 || s.NSpid[2] != 1 || s.CapPrm != 1<<19 {

@@ -172,11 +172,21 @@ func (t *Thread) OnCPU() (bool, error) {
 
 // switchesAhead is how often the thread was given a CPU, less how often it left one.
 func (t *Thread) switchesAhead() (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid))
+	name := fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid)
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, gone(err)
 	}
-	st, err := ParseStatus(b)
+	var buf [4096]byte
+	b, err := preadLocked(fd, buf[:])
+	unix.Close(fd)
+	if err == nil && len(b) == len(buf) { // of a user with many groups
+		b, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return 0, gone(err)
+	}
+	out, err := parseSwitches(b)
 	if err != nil {
 		return 0, err
 	}
@@ -184,7 +194,7 @@ func (t *Thread) switchesAhead() (int64, error) {
 	if err := t.Counters(&c); err != nil {
 		return 0, err
 	}
-	return int64(c.Switches) - st.Switches, nil
+	return int64(c.Switches) - out, nil
 }
 
 // State reads what the thread does: one pread. "R" in the kernel's account is

@@ -1,0 +1,81 @@
+package sampler
+
+import (
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// offCPU is a thread that never seems to be on a CPU when that is asked for.
+type offCPU struct {
+	*fakeThread
+	asked int
+}
+
+func (t *offCPU) OnCPU() (bool, error) { t.asked++; return false, nil }
+
+// Of a thread that sleeps often and for moments, samples far apart are had without
+// asking whether it is on a CPU; of one that may be on its way out of a long sleep, not.
+func TestEve(t *testing.T) {
+	for _, c := range []struct {
+		what        string
+		runs, rests stack.Time // in turn
+		least, most float64    // samples where it runs, of the ticks where it does
+	}{
+		{"moments", ms / 2, ms / 2, .97, 1},
+		{"ever shorter than what may start anew", 3 * ms, 7 * ms, .9, 1},
+		{"long sleeps", ms, 150 * ms, 0, .15},
+	} {
+		at := func(now stack.Time) (Counters, bool, stack.State) {
+			n, in := now/(c.runs+c.rests), now%(c.runs+c.rests)
+			return Counters{CPU: int64(n*c.runs + min(in, c.runs)), Switches: uint64(n + 1)}, in < c.runs, stack.StateRunning
+		}
+		const ticks = 2000
+		f := &fakeTarget{until: ticks * 200 * ms}
+		th := &offCPU{fakeThread: &fakeThread{tid: 2, cost: 10_000, at: at}}
+		f.threads = []*fakeThread{th.fakeThread}
+		f.open = func(stack.TID) Thread { return th }
+		sinks, acc := sample(t, f, Config{Interval: 200 * time.Millisecond, Jitter: .1,
+			Delays: func(*stack.Call, uint64) bool { return true }})
+		ran := 0
+		for _, s := range sinks[2].samples {
+			if s.Way == stack.WayStop {
+				ran++
+			}
+		}
+		all := float64(ticks) * float64(c.runs) / float64(c.runs+c.rests)
+		if got := float64(ran) / all; got < c.least*.9 || got > c.most*1.1 { // by chance
+			t.Errorf("%s: %d stops in some %.0f ticks at which it ran", c.what, ran, all)
+		}
+		if late := acc[2].Late; c.least > .5 && (late > ticks/20 || th.asked > ticks/20) {
+			t.Errorf("%s: %d late, asked %d times whether it is on a CPU", c.what, late, th.asked)
+		}
+	}
+}
+
+// What the look before a tick tells.
+func TestWentOn(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		ago   stack.Time
+		since Counters
+		want  bool
+	}{
+		{"it has not run", 10 * ms, Counters{}, false},
+		{"it has run for no longer than it takes to leave a call", 10 * ms, Counters{CPU: leaveFor, Switches: 1}, false},
+		{"it has run", 10 * ms, Counters{CPU: leaveFor + 1, Switches: 1}, true},
+		{"it has run, and may have slept for long since", 30 * ms, Counters{CPU: int64(ms), Switches: 1}, false},
+		{"it has run, and waited for a CPU", 30 * ms, Counters{CPU: int64(ms), Delay: 15 * int64(ms), Switches: 1}, true},
+	} {
+		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
+		if th.wentOn(&Counters{CPU: 1 << 40}, 1000*ms) {
+			t.Error("known though nobody looked")
+		}
+		th.eve, th.eveAt = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}, 1000*ms
+		now := Counters{CPU: 7_000_000 + c.since.CPU, Delay: 5_000_000 + c.since.Delay, Switches: 9 + c.since.Switches}
+		if got := th.wentOn(&now, 1000*ms+c.ago); got != c.want {
+			t.Errorf("%s: %v", c.what, got)
+		}
+	}
+}
