@@ -103,3 +103,16 @@ func (s *Sampler) assign(th *thread, g *group) {
 
 // First is when the first sample was had; 0: none yet.
 func (s *Sampler) First() stack.Time { return stack.Time(s.first.Load()) }
+
+// Held is for how long, in ns, stops have held threads, all together, without what
+// these waited for a CPU meanwhile.
+func (s *Sampler) Held() (ns int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.groups {
+		for _, h := range g.pauses {
+			ns += h.sum.Load()
+		}
+	}
+	return ns
+}

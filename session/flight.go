@@ -168,6 +168,10 @@ func (f *Flight) Account() Account {
 // account does not have.
 func (f *Flight) StopCPU() int64 { return max(f.live.SelfCPU()-target.SelfCPU(), 0) }
 
+// Held is for how long, in ns, stops have held threads, all together, without what
+// these waited for a CPU meanwhile.
+func (f *Flight) Held() int64 { return f.smp.Held() }
+
 // SetInterval changes the time between two samples of a thread.
 func (f *Flight) SetInterval(d time.Duration) error { return f.smp.SetInterval(d) }
 

@@ -28,6 +28,7 @@ type Kept struct {
 type ended struct {
 	account session.Account
 	stops   int64 // CPU time of stops, ns
+	held    int64 // for which they held threads, ns
 	short   uint64
 	taken   uint64
 	fired   map[string]uint64
@@ -85,6 +86,7 @@ func (e *ended) close(f *session.Flight) {
 	add(&e.account, &a)
 	e.short += f.Recorder().Short()
 	e.stops += f.StopCPU()
+	e.held += f.Held()
 }
 
 // add adds what only grows.

@@ -2,14 +2,25 @@ package watch
 
 import (
 	"context"
+	"fmt"
+	"runtime"
 	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// governor keeps what the recorder itself takes of the CPUs below a share of one:
-// where samples at the chosen interval cost more, they are taken further apart.
+// DefaultMaxCPU is what a recorder takes at most if nobody says it, as a share of one
+// CPU: 3 %, and on few CPUs 0.6 % of each. A server that wants them all lacks what is
+// taken there, and what it loses by being disturbed is up to half as much again.
+func DefaultMaxCPU() float64 {
+	// Affinity is in the first of them, a control group's quota in the other.
+	return min(.03, .006*float64(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))))
+}
+
+// governor keeps what the recorder takes of the CPUs below a share of one: where
+// samples at the chosen interval cost more, they are taken further apart.
 // Its methods may be called from any goroutine.
 type governor struct {
 	base   time.Duration
@@ -17,18 +28,30 @@ type governor struct {
 
 	mu       sync.Mutex
 	now      time.Duration
+	takes    float64 // share of one CPU, of late
+	looks    int
+	low      int  // looks in a row with much less than the budget
 	unsteady bool // something happened since the last look that is not sampling
 	passed   int  // looks in a row that were passed over for that
 }
 
 const (
-	// governEvery is how often it looks: long enough for an average.
+	// governEvery is how often it looks: long enough for an average. At its beginning,
+	// where it may have far to go, it looks more often.
 	governEvery = 2 * time.Second
-	// mostStretch bounds how much further apart samples get.
+	governSoon  = 500 * time.Millisecond
+	soonLooks   = 8
+	// mostStretch bounds how much further apart samples get, where a rule needs them;
+	// furthest, where none does: see furthest.
 	mostStretch = 10
+	farStretch  = 50
+	// ofLimit is how many samples at least fall into the time that a rule has.
+	ofLimit = 10
 	// mostPassed bounds how long dumps and new targets, which cost CPU time of
 	// another kind, can keep it from looking.
 	mostPassed = 5
+	// lowLooks is how often in a row it has to take little for samples to come closer.
+	lowLooks = 3
 )
 
 // interval is the one in force.
@@ -38,6 +61,23 @@ func (g *governor) interval() time.Duration {
 	return g.now
 }
 
+// share is what the recorder took at the last look.
+func (g *governor) share() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.takes
+}
+
+// every is when to look next.
+func (g *governor) every() time.Duration {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.looks < soonLooks {
+		return governSoon
+	}
+	return governEvery
+}
+
 // disturbed says that CPU time goes to something else than samples.
 func (g *governor) disturbed() {
 	g.mu.Lock()
@@ -45,28 +85,48 @@ func (g *governor) disturbed() {
 	g.unsteady = true
 }
 
-// next says at which interval to go on after a time in which the recorder used
+// furthest is how far apart samples may be, so that the rules can still tell what they
+// are to: ten times the interval asked for, and up to fifty times if as many samples fall into
+// the shortest time that a rule has.
+func furthest(base time.Duration, rules []*trigger.Rule) time.Duration {
+	most := base * farStretch
+	for _, r := range rules {
+		if r.Limit > 0 {
+			most = min(most, r.Limit/ofLimit)
+		}
+	}
+	return max(most, base*mostStretch)
+}
+
+// next says at which interval to go on after a time in which the recorder took
 // this share of a CPU. What it costs is taken to be in proportion to how often it
 // samples; small changes are left out.
-func (g *governor) next(share float64) (d time.Duration, changed bool) {
+func (g *governor) next(share float64, most time.Duration) (d time.Duration, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.looks++
 	if g.unsteady && g.passed < mostPassed {
 		g.unsteady, g.passed = false, g.passed+1
 		return g.now, false
 	}
-	g.unsteady, g.passed = false, 0
-	const most, aim, least, over = 2, .8, .7, .9 // of the budget; between least and over it stays as it is
+	g.unsteady, g.passed, g.takes = false, 0, share
+	const grow, shrink, aim, least, over = 5, 2, .8, .6, .95 // of the budget; between least and over it stays as it is
 	r := share / g.budget
 	d = g.now
+	if r >= least {
+		g.low = 0
+	}
 	switch {
 	case r > over:
-		d = min(time.Duration(float64(d)*min(r/aim, most)), g.base*mostStretch)
+		d = time.Duration(float64(d) * min(r/aim, grow))
 	case r < least && d > g.base:
-		d = max(time.Duration(float64(d)*max(r/aim, 1./most)), g.base)
+		if g.low++; g.low >= lowLooks { // a moment's rest is no reason
+			g.low = 0
+			d = time.Duration(float64(d) * max(r/aim, 1./shrink))
+		}
 	}
-	d = d.Round(g.base / 20)
-	changed = d != g.now && (d == g.base || max(d, g.now)-min(d, g.now) >= g.now/10)
+	d = max(min(d.Round(g.base/20), most), g.base)
+	changed = d != g.now && (d == g.base || d == most || max(d, g.now)-min(d, g.now) >= g.now/10)
 	if changed {
 		g.now = d
 	}
@@ -75,43 +135,70 @@ func (g *governor) next(share float64) (d time.Duration, changed bool) {
 
 // govern sets the interval of all targets until ctx ends.
 func (w *Watcher) govern(ctx context.Context) {
-	tick := time.NewTicker(governEvery)
+	g := &w.governor
+	tick := time.NewTimer(g.every())
 	defer tick.Stop()
-	cpu, at := w.cpu(), time.Now()
+	cpu, at := w.taken(), time.Now()
+	told := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		c, now := w.cpu(), time.Now()
+		c, now := w.taken(), time.Now()
 		share := float64(c-cpu) / float64(now.Sub(at))
 		cpu, at = c, now
-		was := w.governor.interval()
-		d, changed := w.governor.next(share)
-		if !changed {
-			continue
+		rules, _ := w.current()
+		was, most := g.interval(), furthest(g.base, rules)
+		d, changed := g.next(share, most)
+		tick.Reset(g.every())
+		switch {
+		case changed:
+			w.space(d)
+			w.log.Info("interval", "from", was, "to", d, "asked", g.base, "takes", inPercent(share), "limit", inPercent(g.budget), "why", why(was, d, most))
+			told = false
+		case d == most && g.share() > g.budget*1.2 && !told:
+			w.log.Warn("samples are as far apart as they get, and still take more than they are to", "interval", d, "takes", inPercent(share), "limit", inPercent(g.budget))
+			told = true
 		}
-		w.log.Info("interval", "from", was, "to", d, "cpu", share, "limit", w.governor.budget)
-		w.mu.Lock()
-		for _, t := range w.targets {
-			if f := t.flight.Load(); f != nil {
-				_ = f.SetInterval(d) // it is in range
-			}
-		}
-		w.mu.Unlock()
 	}
 }
 
-// cpu is the CPU time in ns that the recorder has used, stops included.
-func (w *Watcher) cpu() int64 {
+func inPercent(share float64) string { return fmt.Sprintf("%.2f%%", share*100) }
+
+// why says what a change of the interval is for.
+func why(was, d, most time.Duration) string {
+	switch {
+	case d < was:
+		return "samples cost less than they may"
+	case d == most:
+		return "samples cost more than they may; further apart the triggers could not tell"
+	}
+	return "samples cost more than they may"
+}
+
+// space has all targets sampled at an interval.
+func (w *Watcher) space(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	sum := target.SelfCPU() - w.self + w.past.stops
 	for _, t := range w.targets {
 		if f := t.flight.Load(); f != nil {
-			sum += f.StopCPU()
+			_ = f.SetInterval(d) // it is in range
 		}
 	}
-	return sum
+}
+
+// taken is what the recorder has taken of CPUs, in ns: what it used, stops included,
+// and of stops the time for which threads were held, if that is more.
+func (w *Watcher) taken() int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stops, held := w.past.stops, w.past.held
+	for _, t := range w.targets {
+		if f := t.flight.Load(); f != nil {
+			stops, held = stops+f.StopCPU(), held+f.Held()
+		}
+	}
+	return target.SelfCPU() - w.self + max(stops, held)
 }

@@ -1,8 +1,11 @@
 package watch
 
 import (
+	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/sliverprof/sliver/watch/trigger"
 )
 
 // Samples get as far apart as it takes to stay below the budget, and no further;
@@ -24,7 +27,7 @@ func TestGovernor(t *testing.T) {
 		cost := func() float64 { return c.fixed + c.each*float64(g.base)/float64(g.interval()) }
 		changes := 0
 		for range 30 {
-			if _, changed := g.next(cost()); changed {
+			if _, changed := g.next(cost(), 200*ms); changed {
 				changes++
 			}
 		}
@@ -33,22 +36,75 @@ func TestGovernor(t *testing.T) {
 		} else if d < 200*ms && cost() > .03*1.01 {
 			t.Errorf("%+v: %v costs %.3f of a CPU", c, d, cost())
 		}
-		for range 30 {
-			g.next(.0001)
+		for range 60 {
+			g.next(.0001, 200*ms)
 		}
 		if d := g.interval(); d != 20*ms {
 			t.Errorf("%+v: %v when there is nothing to do", c, d)
 		}
 	}
+	// It is far away soon, and what scatters about the budget does not move it to and fro.
+	g := &governor{base: 20 * ms, now: 20 * ms, budget: .012}
+	r := rand.New(rand.NewPCG(3, 4))
+	changes := 0
+	for i := range 100 {
+		cost := (.001 + .3*float64(g.base)/float64(g.interval())) * (.85 + .3*r.Float64())
+		if _, changed := g.next(cost, time.Second); changed {
+			changes++
+		}
+		if d := g.interval(); i == 3 && d < 400*ms {
+			t.Errorf("%v after four looks", d)
+		}
+	}
+	if d := g.interval(); d < 450*ms || d > 800*ms || changes > 8 {
+		t.Errorf("%v after %d changes", d, changes)
+	}
+	// A moment in which there is little to do is no reason to come back.
+	for range lowLooks - 1 {
+		if _, changed := g.next(.001, time.Second); changed {
+			t.Error("it came back for a moment's rest")
+		}
+	}
+	g.next(.01, time.Second)
+	if _, changed := g.next(.001, time.Second); changed {
+		t.Error("it came back for two moments' rest")
+	}
 	// A dump is no reason, unless there is one all the time.
-	g := &governor{base: 20 * ms, now: 20 * ms, budget: .03}
+	g = &governor{base: 20 * ms, now: 20 * ms, budget: .03}
 	passed := 0
 	for g.interval() == 20*ms && passed < 100 {
 		g.disturbed()
-		g.next(.06)
+		g.next(.06, 200*ms)
 		passed++
 	}
 	if passed != mostPassed+1 {
 		t.Errorf("it looked after %d times", passed)
+	}
+}
+
+// Samples are no further apart than the rules bear.
+func TestFurthest(t *testing.T) {
+	const ms = time.Millisecond
+	for _, c := range []struct {
+		rules []string
+		want  time.Duration
+	}{
+		{nil, time.Second},
+		{[]string{"5s"}, 500 * ms},
+		{[]string{"5s", "3s"}, 300 * ms},
+		{[]string{"100ms"}, 200 * ms}, // ten times at any rate
+		{[]string{"1h"}, time.Second},
+	} {
+		var rules []*trigger.Rule
+		for _, s := range c.rules {
+			r, err := trigger.Parse(trigger.Stall, s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rules = append(rules, r)
+		}
+		if d := furthest(20*ms, rules); d != c.want {
+			t.Errorf("%v: %v, want %v", c.rules, d, c.want)
+		}
 	}
 }

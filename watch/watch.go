@@ -39,8 +39,9 @@ type Options struct {
 	KeepBytes int64
 	RingDir   string // where ring files go; "": no files
 	Rules     []*trigger.Rule
-	// MaxCPU bounds what the recorder itself takes, as a share of one CPU: where
-	// Session.Interval costs more, samples are further apart. 0: no bound.
+	// MaxCPU bounds what the recorder takes, as a share of one CPU: what it uses itself,
+	// and the time for which it holds threads. Where Session.Interval costs more, samples are
+	// further apart. 0: no bound.
 	MaxCPU   float64
 	MemLimit int64 // bytes that count as the limit where no control group has one; 0: the machine's
 	Store    *dumps.Store
@@ -316,7 +317,8 @@ func (w *Watcher) Status() control.Status {
 	w.mu.Lock()
 	targets := slices.Clone(w.targets)
 	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
-		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
+		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Asked: w.governor.base.String(), Takes: w.governor.share(), MaxCPU: w.o.MaxCPU,
+		Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
 	if len(targets) == 0 {
 		s.Waiting = w.source.What
 	}

@@ -13,9 +13,10 @@ import (
 )
 
 // counter says how many requests a server served per second, over a time of about
-// this length that begins now or soon.
+// this length that begins now or soon. mark is called right after each of the two
+// looks at the count.
 type counter interface {
-	rate(span time.Duration) (float64, error)
+	rate(span time.Duration, mark func()) (float64, error)
 }
 
 func parseCounter(s string) (counter, error) {
@@ -47,13 +48,15 @@ const patience = 10 * time.Second
 // differences is the counter of a server that tells its count when it is asked.
 type differences func() (float64, error)
 
-func (d differences) rate(span time.Duration) (float64, error) {
+func (d differences) rate(span time.Duration, mark func()) (float64, error) {
 	a, from, err := d.at()
 	if err != nil {
 		return 0, err
 	}
+	mark()
 	time.Sleep(span)
 	b, to, err := d.at()
+	mark()
 	return (b - a) / to.Sub(from).Seconds(), err
 }
 
@@ -137,13 +140,15 @@ func (l *lines) next() (line string, at time.Time, err error) {
 	}
 }
 
-func (l *lines) rate(span time.Duration) (float64, error) {
+func (l *lines) rate(span time.Duration, mark func()) (float64, error) {
 	a, from, err := l.next()
 	if err != nil {
 		return 0, err
 	}
+	mark()
 	time.Sleep(span)
 	b, to, err := l.next()
+	mark()
 	if err != nil {
 		return 0, err
 	}

@@ -60,16 +60,28 @@ func numbers(s string) (out []int, err error) {
 	return out, nil
 }
 
+// half is what was measured in one half of a pair.
+type half struct {
+	rate float64 // requests a second
+	cpu  float64 // of the server's CPU time, s, in a second
+}
+
+// each is how many requests a second of the server's CPU time serves: what the machine's
+// other work takes of the CPUs is not in it.
+func (h half) each() float64 { return h.rate / max(h.cpu, 1e-9) }
+
 func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Duration) error {
 	interrupted := make(chan os.Signal, 1)
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	defer r.signal(syscall.SIGCONT)
-	var with, without, ratios []float64
+	var with, without, ratios, each []float64
 	var spent usage // while it was let go on
 	var lasted time.Duration
-	for range pairs {
-		var on, off float64
+	again := 0
+	for len(ratios) < pairs {
+		var on, off half
 		first := rand.IntN(2) == 0
+		whole := true
 		for _, held := range []bool{first, !first} {
 			select {
 			case <-interrupted:
@@ -82,20 +94,30 @@ func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Dur
 			} else {
 				var u usage
 				begin := time.Now()
-				on, u, err = r.going(c, span)
+				on, u, err = r.going(watched, c, span)
 				spent, lasted = spent.plus(u), lasted+time.Since(begin)-warm
+			}
+			if errors.Is(err, errRan) && again < pairs {
+				again, whole = again+1, false
+				break
 			}
 			if err != nil {
 				return err
 			}
 		}
-		with, without, ratios = append(with, on), append(without, off), append(ratios, on/off)
+		if whole {
+			with, without = append(with, on.rate), append(without, off.rate)
+			ratios, each = append(ratios, on.rate/off.rate), append(each, on.each()/off.each())
+		}
 	}
 	m, low, high := median(ratios)
 	s := lasted.Seconds()
 	fmt.Printf("without %9.0f/s  with %9.0f/s  of medians %.4f  of pairs %.4f (%.4f to %.4f)  mean %.4f ± %.4f  %d pairs of %v  sliver %.2f %% of a CPU, runs %.0f times/s\n",
 		middle(without), middle(with), middle(with)/middle(without), m, low, high, mean(ratios), spread(ratios)/math.Sqrt(float64(pairs)),
 		pairs, span, float64(spent.ns)/1e7/s, float64(spent.runs)/s)
+	m, low, high = median(each)
+	fmt.Printf("          for each second of the server's CPU time %.4f (%.4f to %.4f)  mean %.4f ± %.4f; %d pairs left out, in which it ran while it was held\n",
+		m, low, high, mean(each), spread(each)/math.Sqrt(float64(pairs)), again)
 	return nil
 }
 
@@ -105,46 +127,85 @@ const warm = 100 * time.Millisecond
 
 // going is the throughput, per second, while the recorder goes on, and what that
 // one used meanwhile.
-func (r *recorder) going(c counter, span time.Duration) (rate float64, u usage, err error) {
+func (r *recorder) going(watched []int, c counter, span time.Duration) (h half, u usage, err error) {
 	if err := r.signal(syscall.SIGCONT); err != nil {
-		return 0, u, err
+		return h, u, err
 	}
 	time.Sleep(warm)
 	before, err := r.usage()
 	if err != nil {
-		return 0, u, err
+		return h, u, err
 	}
-	if rate, err = c.rate(span); err != nil {
-		return 0, u, err
+	if h, err = measure(watched, c, span); err != nil {
+		return h, u, err
 	}
 	after, err := r.usage()
-	return rate, after.minus(before), err
+	return h, after.minus(before), err
 }
 
+// measure has the server's count and its CPU time.
+func measure(watched []int, c counter, span time.Duration) (h half, err error) {
+	var cpu []int64
+	var at []time.Time
+	h.rate, err = c.rate(span, func() {
+		at = append(at, time.Now())
+		sum := int64(0)
+		for _, pid := range watched {
+			u, _ := own(pid) // none: it has ended
+			sum += u.ns
+		}
+		cpu = append(cpu, sum)
+	})
+	if err == nil {
+		h.cpu = float64(cpu[1]-cpu[0]) / float64(at[1].Sub(at[0]))
+	}
+	return h, err
+}
+
+// errRan is a half that does not count.
+var errRan = errors.New("the recorder ran while it was held")
+
 // held is the throughput while the recorder is held and looks at nothing.
-func (r *recorder) held(watched []int, c counter, span, settle time.Duration) (float64, error) {
+func (r *recorder) held(watched []int, c counter, span, settle time.Duration) (h half, err error) {
 	if err := r.signal(syscall.SIGSTOP); err != nil {
-		return 0, err
+		return h, err
 	}
 	time.Sleep(settle)
+	before, err := r.resting()
+	if err != nil {
+		return h, err
+	}
 	for _, pid := range watched {
 		if tids := traced(pid); len(tids) > 0 {
-			return 0, fmt.Errorf("threads %v of %d are traced while the recorder is held", tids, pid)
+			return h, fmt.Errorf("threads %v of %d are traced while the recorder is held", tids, pid)
 		}
 	}
-	before, err := r.usage()
-	if err != nil {
-		return 0, err
-	}
-	rate, err := c.rate(span)
-	if err != nil {
-		return 0, err
+	if h, err = measure(watched, c, span); err != nil {
+		return h, err
 	}
 	after, err := r.usage()
 	if err == nil && after != before {
-		err = fmt.Errorf("the recorder ran %d times while it was held, %v after it was: -settle is too short", after.runs-before.runs, settle)
+		err = errRan
 	}
-	return rate, err
+	return h, err
+}
+
+// resting waits until nothing of the recorder has run for a while: where the CPUs are
+// taken, a thread that was asked to stop comes to that late.
+func (r *recorder) resting() (u usage, err error) {
+	const each, most = 100 * time.Millisecond, 40
+	if u, err = r.usage(); err != nil {
+		return u, err
+	}
+	for range most {
+		time.Sleep(each)
+		now, err := r.usage()
+		if err != nil || now == u {
+			return now, err
+		}
+		u = now
+	}
+	return u, errors.New("the recorder runs on though it is held")
 }
 
 // median, and between what it lies with 95 %: by the order of the values, whatever

@@ -24,6 +24,27 @@ type usage struct{ ns, runs int64 }
 func (u usage) plus(v usage) usage  { return usage{u.ns + v.ns, u.runs + v.runs} }
 func (u usage) minus(v usage) usage { return usage{u.ns - v.ns, u.runs - v.runs} }
 
+// own is the usage of a process's threads.
+func own(pid int) (sum usage, err error) {
+	tids, err := tasks(pid)
+	for _, tid := range tids {
+		sum = sum.plus(readUsage(fmt.Sprintf("/proc/%d/task/%s/schedstat", pid, tid)))
+	}
+	return sum, err
+}
+
+// readUsage of one that has ended is zero.
+func readUsage(name string) usage {
+	b, err := os.ReadFile(name)
+	f := strings.Fields(string(b))
+	if err != nil || len(f) != 3 {
+		return usage{}
+	}
+	ns, _ := strconv.ParseInt(f[0], 10, 64)
+	runs, _ := strconv.ParseInt(f[2], 10, 64)
+	return usage{ns, runs}
+}
+
 // usage of its threads and of the processes that it made: its stoppers.
 func (r *recorder) usage() (sum usage, err error) {
 	tids, err := tasks(r.pid)
@@ -46,14 +67,7 @@ func (r *recorder) usage() (sum usage, err error) {
 		}
 	}
 	for _, name := range files {
-		b, err := os.ReadFile(name)
-		f := strings.Fields(string(b))
-		if err != nil || len(f) != 3 {
-			continue // it has ended
-		}
-		ns, _ := strconv.ParseInt(f[0], 10, 64)
-		runs, _ := strconv.ParseInt(f[2], 10, 64)
-		sum = sum.plus(usage{ns, runs})
+		sum = sum.plus(readUsage(name))
 	}
 	return sum, nil
 }

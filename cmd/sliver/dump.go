@@ -189,6 +189,9 @@ Examples:
 func listRecorder(w io.Writer, s *control.Status) {
 	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s at %s, dumps in %s\n", printable(s.Name), s.PID,
 		time.Since(s.Started).Round(time.Second), s.Keep, s.Interval, printable(s.Dir))
+	if s.Asked != "" && s.Asked != s.Interval {
+		fmt.Fprintf(w, "  samples are %s apart in place of %s: it takes %.1f%% of a CPU, of %.1f%% that it may\n", s.Interval, s.Asked, 100*s.Takes, 100*s.MaxCPU)
+	}
 	if s.Waiting != "" {
 		fmt.Fprintf(w, "  waits for %s\n", printable(s.Waiting))
 	}

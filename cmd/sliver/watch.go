@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -101,8 +100,8 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
-	f.maxCPU = defaultMaxCPU(runtime.NumCPU())
-	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver itself may use: where it needs\nmore, samples are further apart, up to ten times; 0: no bound\n(3%, or 0.8% of each CPU of a machine with less than four)")
+	f.maxCPU = percent(watch.DefaultMaxCPU())
+	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver may take, held threads'\ntime included; where it needs more, samples are further\napart, as far as triggers allow: see 'sliver ls';\n0: no bound (3%, or 0.6% of each of less than five CPUs)")
 	f.symbols.register(fs, "")
 
 	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
@@ -136,10 +135,6 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus on this address")
 	fs.StringVar(&f.logFormat, "log", "text", "log lines as text or json, on standard error")
 }
-
-// defaultMaxCPU is 3 % of a CPU. Where there are few, and a busy server wants them all,
-// that would be more than 1 % of what it can do: then it is a share of all CPUs.
-func defaultMaxCPU(cpus int) percent { return percent(min(.03, .008*float64(cpus))) }
 
 // byteSize is a flag such as 64MiB.
 type byteSize int64

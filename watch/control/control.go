@@ -47,6 +47,9 @@ type Status struct {
 	Waiting  string    `json:"waiting,omitempty"` // for what, while there is no target
 	Keep     string    `json:"keep"`
 	Interval string    `json:"interval"` // between two samples of a thread, now
+	Asked    string    `json:"asked"`    // the one asked for; longer ones keep what it takes below MaxCPU
+	Takes    float64   `json:"takes"`    // share of one CPU, of late; 0 where nothing bounds it
+	MaxCPU   float64   `json:"max_cpu"`  // 0: no bound
 	Dir      string    `json:"dir"`
 	Triggers []string  `json:"triggers"`
 	Targets  []Target  `json:"targets"`
