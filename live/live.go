@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 	"github.com/sliverprof/sliver/unwind/managed"
 	"github.com/sliverprof/sliver/unwind/rule"
+	"github.com/sliverprof/sliver/wait"
 )
 
 // Target is a live process. Its methods may be called from any goroutine.
@@ -33,6 +34,7 @@ type Target struct {
 	// tracers are all that were ever made: for their accounts.
 	tracers []*target.Tracer
 	locks   lockReader
+	later   wait.Later
 	rest    []*target.Thread // for RestCPU
 	restBuf []byte
 
@@ -50,7 +52,7 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	if runtime.GOARCH == "arm64" {
 		arch = rule.ARM64
 	}
-	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}, changed: make(chan struct{}, 1)}
+	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
 	if _, err := t.remap(false); err != nil {
 		return nil, err

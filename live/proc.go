@@ -23,20 +23,27 @@ type Proc struct {
 // OpenProc opens it for a process.
 func OpenProc(p *target.Process) (*Proc, error) {
 	w := &Proc{p: p}
-	var err error
-	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(p.PID())); err != nil {
-		return nil, err
-	}
-	if !p.Alive() { // the number may have been another's when it was opened
-		w.Close()
-		return nil, target.ErrGone
-	}
-	if w.sys, err = procdir.Open("/proc"); err != nil {
-		w.Close()
+	if err := w.open(); err != nil {
 		return nil, err
 	}
 	w.diag, _ = procdir.OpenDiag(w.own) // other namespace, or refused
 	return w, nil
+}
+
+// open opens the directories.
+func (w *Proc) open() (err error) {
+	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(w.p.PID())); err != nil {
+		return err
+	}
+	if !w.p.Alive() { // the number may have been another's when it was opened
+		w.Close()
+		return target.ErrGone
+	}
+	if w.sys, err = procdir.Open("/proc"); err != nil {
+		w.Close()
+		return err
+	}
+	return nil
 }
 
 // Config is for wait.New; data names the target's variables, nil: nobody does.
@@ -47,6 +54,17 @@ func (w *Proc) Config(data func(addr uint64) (wait.Symbol, bool)) wait.Config {
 		c.Unix = w.diag
 	}
 	return c
+}
+
+// openLater is wait.Later.Open for a process.
+func openLater(p *target.Process) func() (own, sys wait.Dir, done func(), err error) {
+	return func() (own, sys wait.Dir, done func(), err error) {
+		w := &Proc{p: p}
+		if err := w.open(); err != nil {
+			return nil, nil, nil, err
+		}
+		return w.own, w.sys, w.Close, nil
+	}
 }
 
 // Close lets go of it.

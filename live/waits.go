@@ -126,6 +126,7 @@ type waits struct {
 	named stack.Time        // when funcs was begun
 
 	reader *lockReader
+	later  *wait.Later
 	wake   func()                // has Late called
 	files  map[*waiting]struct{} // those that wait for a file lock
 	told   *reading              // whom it concerns have been told of it
@@ -176,6 +177,7 @@ type waiting struct {
 	sp       uint64
 	pending  uint64 // address of a variable that is to be looked up again; 0: none
 	unnamed  uint64 // the same of a function
+	owed     bool   // of what it waits on, more will be known
 	asked    stack.Time
 	at       *asked    // nil: who holds it cannot be asked, or it is a file lock
 	file     *fileWait // nil: it is none
@@ -194,12 +196,12 @@ func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Wa
 		return nil
 	}
 	w := &waits{proc: p, d: d, vars: vars, by: map[stack.TID]*waiting{}, locks: map[wait.Key]*asked{}, words: map[word]known{},
-		funcs: map[uint64]string{}, reader: &t.locks, wake: wake, files: map[*waiting]struct{}{}}
+		funcs: map[uint64]string{}, reader: &t.locks, later: &t.later, wake: wake, files: map[*waiting]struct{}{}}
 	c := p.Config(func(addr uint64) (wait.Symbol, bool) {
 		s, ok, _ := vars.Known(addr)
 		return s, ok
 	})
-	c.LocksLater = true
+	c.LocksLater, c.Later = true, w.later
 	c.GIL, c.Monitor, c.MonitorOwner = t.GIL, t.Monitor, t.MonitorOwner
 	w.r = wait.New(c)
 	return w
@@ -288,7 +290,7 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 	if same && x.file != nil && !x.woken {
 		x.file.seen(&g.Counters, s.Time)
 	}
-	if same && x.pending == 0 && x.unnamed == 0 {
+	if same && x.pending == 0 && x.unnamed == 0 && !x.owed {
 		w.refresh(x, s.Time, to)
 		return
 	}
@@ -301,6 +303,9 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 
 // pending reports whether what is to be looked up again is not there yet.
 func (w *waits) pending(x *waiting) (p bool) {
+	if x.owed && w.later.Going() {
+		return true
+	}
 	if x.pending != 0 {
 		if _, _, p = w.vars.Known(x.pending); p {
 			return true
@@ -380,13 +385,13 @@ func (w *waits) ask(th *wait.Thread) (changed bool, read stack.Time) {
 }
 
 // Busy implements sampler.Waits: somebody waits for a lock that has a holder, or for
-// one whose name is being looked up.
+// what is being looked up.
 func (w *waits) Busy() bool {
 	if len(w.locks) > 0 || len(w.files) > 0 {
 		return true
 	}
 	for _, x := range w.by {
-		if x.pending != 0 || x.unnamed != 0 {
+		if x.pending != 0 || x.unnamed != 0 || x.owed {
 			return true
 		}
 	}
@@ -477,6 +482,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 	w.leave(x)
 	x.thread, x.switches, x.call, x.asked, x.pending, x.unnamed = th, s.Switches, g.Call, s.Time, 0, unnamed
+	x.owed = info.Owes
 	l := info.Lock
 	w.join(x, l, s.Time, asked)
 	if l != nil && l.Kind == lock.File {

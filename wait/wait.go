@@ -56,6 +56,7 @@ type Info struct {
 	Child   int           // PID of the child it waits for; 0: any, or none
 	Lock    *Lock         // nil: it waits for no lock
 	Why     string        // what could not be found out, and why; "" where nothing is missing
+	Owes    bool          // more will be known as soon as Config.Later has it
 }
 
 // Lock is a lock with its place among the target's data.
@@ -97,6 +98,9 @@ type Config struct {
 	// Tell: until then nobody is known to hold a file lock.
 	LocksLater bool
 	Unix       files.UnixPeers // nil: the other ends of UNIX sockets stay unknown
+	// Later reads what takes long of descriptors, for the Resolvers of one process;
+	// nil: a Resolver does it itself.
+	Later *Later
 	// Monotonic is CLOCK_MONOTONIC in ns, Realtime ns since 1970.
 	Monotonic func() int64
 	Realtime  func() int64
@@ -182,6 +186,12 @@ func (t *Thread) Info() *Info {
 	return &t.info
 }
 
+// Later is files.Later, Dir files.Dir.
+type (
+	Later = files.Later
+	Dir   = files.Dir
+)
+
 // Resolver finds out what the threads of one process wait for.
 type Resolver struct {
 	c       Config
@@ -197,7 +207,7 @@ type Resolver struct {
 // New makes a Resolver. It reads nothing yet.
 func New(c Config) *Resolver {
 	r := &Resolver{c: c, calls: map[int32]syscalls.Call{}}
-	r.files = files.New(files.Config{PID: c.PID, Proc: c.Proc, Sys: c.Sys, Peers: c.Unix, Now: c.Monotonic, TTL: c.TTL})
+	r.files = files.New(files.Config{PID: c.PID, Proc: c.Proc, Sys: c.Sys, Peers: c.Unix, Now: c.Monotonic, TTL: c.TTL, Later: c.Later})
 	r.threads = threads{proc: c.Proc, sys: c.Sys, now: c.Monotonic}
 	r.maps = maps{proc: c.Proc, now: c.Monotonic}
 	r.target = lock.Target{Arch: c.Arch, Mem: c.Mem, Thread: c.Thread}
@@ -235,7 +245,9 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 		// it: its arguments are still in the registers, its number is not.
 		call.Nr = th.gave.Nr
 	}
+	r.files.Owes()
 	info := r.resolve(l, &call)
+	info.Owes = r.files.Owes()
 	r.nameHolder(info.Lock)
 	if l.Still != nil && !l.Still() {
 		*th = Thread{}

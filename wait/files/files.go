@@ -60,6 +60,9 @@ type Config struct {
 	// TTL is how long, in ns, what may change is believed: the state of a
 	// connection, who is at a pipe's other end. 0: DefaultTTL.
 	TTL int64
+	// Later reads what takes long, for all Tables of the process; nil: the Table does
+	// it itself, when it is asked.
+	Later *Later
 }
 
 // DefaultTTL is 500 ms.
@@ -117,6 +120,8 @@ type Table struct {
 	fds     map[int]cached
 	sockets sockets
 	ends    ends
+	unsure  bool // an answer waits for Later
+	owed    bool // since Owes
 }
 
 // New returns an empty Table.
@@ -147,13 +152,26 @@ func (t *Table) Describe(fd int) Desc {
 	if c, ok := t.fds[fd]; ok && c.link == link && now < c.until {
 		return c.desc
 	}
+	t.unsure = false
 	d, until := t.describe(fd, link, now)
 	d.FD = fd
+	if t.unsure {
+		t.owed = true
+		return d
+	}
 	if len(t.fds) >= maxCached {
 		clear(t.fds)
 	}
 	t.fds[fd] = cached{link, d, until}
 	return d
+}
+
+// Owes reports whether more will be known of a descriptor that was described since
+// Owes was called last: what Config.Later reads was not there, or not new.
+func (t *Table) Owes() bool {
+	o := t.owed
+	t.owed = false
+	return o
 }
 
 // reason turns an error of /proc into words that fit in a table.

@@ -26,20 +26,34 @@ type ends struct {
 	cut   bool // a limit was hit
 }
 
-// scan reads the descriptors of all processes that may be seen.
+// scan has what is known of the descriptors of all processes be new enough; where that
+// is done later, it notes that more will be known.
 func (t *Table) scan() {
 	if t.c.Sys == nil {
 		return
 	}
-	now := t.c.Now()
-	if t.ends.until != 0 && now < t.ends.until {
+	const times = 4 // a scan costs more than a table: it is kept for longer
+	if l := t.c.Later; l != nil {
+		e, fresh := take(l, &l.ends, t.c.Now, times*t.c.TTL, func(_, sys Dir) *ends { return readEnds(sys) })
+		if e != nil {
+			t.ends = *e
+		}
+		t.unsure = t.unsure || !fresh
 		return
 	}
-	e := ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
-	pids, err := t.c.Sys.ReadDir(".", maxPIDs)
-	if err != nil {
-		t.ends.until = now + t.c.TTL
+	if t.ends.until != 0 && t.c.Now() < t.ends.until {
 		return
+	}
+	t.ends = *readEnds(t.c.Sys)
+	t.ends.until = t.c.Now() + times*t.c.TTL
+}
+
+// readEnds reads the descriptors of all processes that may be seen.
+func readEnds(sys Dir) *ends {
+	e := &ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
+	pids, err := sys.ReadDir(".", maxPIDs)
+	if err != nil {
+		return e
 	}
 	total := 0
 	for _, name := range pids {
@@ -47,7 +61,7 @@ func (t *Table) scan() {
 		if err != nil {
 			continue
 		}
-		fds, err := t.c.Sys.ReadDir(name+"/fd", maxFDs)
+		fds, err := sys.ReadDir(name+"/fd", maxFDs)
 		if err != nil {
 			continue // another user's, or gone
 		}
@@ -56,7 +70,7 @@ func (t *Table) scan() {
 			if err != nil {
 				continue
 			}
-			link, err := t.c.Sys.ReadLink(name + "/fd/" + f)
+			link, err := sys.ReadLink(name + "/fd/" + f)
 			if err != nil {
 				continue
 			}
@@ -80,9 +94,7 @@ func (t *Table) scan() {
 			break
 		}
 	}
-	// A scan costs more than a table: it is kept for longer.
-	e.until = t.c.Now() + 4*t.c.TTL
-	t.ends = e
+	return e
 }
 
 // access modes of open(2).
@@ -162,6 +174,8 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 		d.Text += word + d.Peer
 	case own:
 		d.Text += " within the process"
+	case t.unsure:
+		d.Why = "who has the other end is being looked up"
 	case t.ends.cut:
 		d.Why = "too many descriptors on this machine to search for the other end"
 	default:

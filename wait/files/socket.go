@@ -44,6 +44,15 @@ var tables = [...]struct {
 // find looks an inode up, reading as many tables as it takes.
 func (t *Table) find(inode uint64) (conn, bool) {
 	s := &t.sockets
+	if l := t.c.Later; l != nil {
+		last, fresh := take(l, &l.sockets, t.c.Now, t.c.TTL, readSockets)
+		if last != nil {
+			*s = *last
+		}
+		t.unsure = t.unsure || !fresh
+		c, ok := s.by[inode]
+		return c, ok
+	}
 	now := t.c.Now()
 	if s.by == nil || now >= s.until {
 		*s = sockets{by: map[uint64]conn{}, until: now + t.c.TTL}
@@ -55,23 +64,37 @@ func (t *Table) find(inode uint64) (conn, bool) {
 		if s.next == len(tables) {
 			return conn{}, false
 		}
-		tab := tables[s.next]
-		s.next++
-		b, err := t.c.Proc.ReadFile("net/"+tab.name, maxTable)
-		if err != nil {
-			s.why = reason("net/"+tab.name, err)
-			continue // not every kernel has all of them
-		}
-		switch {
-		case tab.kind == Unix:
-			parseUnix(b, s.by)
-		case tab.name == "netlink":
-			parseNetlink(b, s.by)
-		case tab.name == "packet":
-			parsePacket(b, s.by)
-		default:
-			parseInet(b, tab.kind, tab.name, tab.v6, s.by)
-		}
+		s.read(t.c.Proc)
+	}
+}
+
+// readSockets reads all tables.
+func readSockets(proc, _ Dir) *sockets {
+	s := &sockets{by: map[uint64]conn{}}
+	for s.next < len(tables) {
+		s.read(proc)
+	}
+	return s
+}
+
+// read reads the next table.
+func (s *sockets) read(proc Dir) {
+	tab := tables[s.next]
+	s.next++
+	b, err := proc.ReadFile("net/"+tab.name, maxTable)
+	if err != nil {
+		s.why = reason("net/"+tab.name, err)
+		return // not every kernel has all of them
+	}
+	switch {
+	case tab.kind == Unix:
+		parseUnix(b, s.by)
+	case tab.name == "netlink":
+		parseNetlink(b, s.by)
+	case tab.name == "packet":
+		parsePacket(b, s.by)
+	default:
+		parseInet(b, tab.kind, tab.name, tab.v6, s.by)
 	}
 }
 
@@ -90,6 +113,10 @@ func (t *Table) socket(fd int, link string) Desc {
 				}
 				return d
 			}
+		}
+		if t.unsure {
+			d.Why = "the kernel's tables of sockets are being read"
+			return d
 		}
 		d.Why = "the kernel's tables of sockets do not have it"
 		if t.sockets.why != "" {

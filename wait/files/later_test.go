@@ -1,0 +1,98 @@
+package files
+
+import (
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+)
+
+// TestLater holds a Table whose scans are done by a Later to what one says that waits
+// for them; as long as a scan lasts it says what it knows, and that there will be more.
+func TestLater(t *testing.T) {
+	proc, sys, whole, _ := fixture()
+	var now atomic.Int64
+	now.Store(1)
+	begun, gate := make(chan bool), make(chan bool)
+	var fails atomic.Bool
+	later := &Later{Open: func() (Dir, Dir, func(), error) {
+		begun <- true
+		<-gate
+		if fails.Load() {
+			return nil, nil, nil, errors.New("no /proc")
+		}
+		return proc, sys, func() {}, nil
+	}}
+	tab := New(Config{PID: 50, Proc: proc, Sys: sys, Peers: peers{22: 23}, Now: now.Load, TTL: 100, Later: later})
+	const last = 23
+	// What needs a scan begins one, and does not wait for it.
+	scans := map[int]bool{}
+	before := map[int]Desc{}
+	describe := func(fd int) (d Desc, owes bool) {
+		d = tab.Describe(fd)
+		return d, tab.Owes()
+	}
+	for fd := range last + 1 {
+		d, owes := describe(fd)
+		before[fd] = d
+		if owes {
+			scans[fd] = true
+			if d.Why == "" || d.Peer != "" {
+				t.Errorf("before a scan: %+v", d)
+			}
+		} else if want := whole.Describe(fd); d != want {
+			t.Errorf("without a scan: %+v, want %+v", d, want)
+		}
+	}
+	// The sockets and the two pipes.
+	if len(scans) != 12 {
+		t.Errorf("scans for %v", scans)
+	}
+	finish := func(n int) {
+		t.Helper()
+		for range n {
+			<-begun
+		}
+		for range n {
+			gate <- true
+		}
+		for later.Going() {
+			runtime.Gosched()
+		}
+	}
+	finish(2)
+	same := func(when string) {
+		t.Helper()
+		for fd := range last + 1 {
+			d, owes := describe(fd)
+			for owes && later.Going() { // the other end of a socket: who has that is the second scan
+				finish(1)
+				d, owes = describe(fd)
+			}
+			if want := whole.Describe(fd); d != want || owes {
+				t.Errorf("%s: %+v, owes %v, want %+v", when, d, owes, want)
+			}
+		}
+	}
+	same("after the scans")
+	// Old answers stand until there are new ones.
+	now.Add(1 << 60)
+	for fd := range scans {
+		if d, owes := describe(fd); !owes || d != whole.Describe(fd) && d.Why == "" { // what was not found may be now
+			t.Errorf("during the next scan: %+v, owes %v", d, owes)
+		}
+	}
+	sys.t["77/comm"], proc.t["net/unix"] = "sort2\n", unixTable
+	finish(2)
+	if d, owes := describe(14); owes || d.Peer != "PID 77 (sort2)" {
+		t.Errorf("after the next scan: %+v, owes %v", d, owes)
+	}
+	// A scan that fails is not begun again at once.
+	now.Add(1 << 60)
+	fails.Store(true)
+	describe(14)
+	finish(1)
+	if d, owes := describe(14); owes || d.Why == "" {
+		t.Errorf("after a scan that failed: %+v, owes %v", d, owes)
+	}
+}
