@@ -312,7 +312,7 @@ func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 		if x.File == "" {
 			x.File, x.Line = fn.File, fn.Line
 		}
-		if p.Addr != 0 {
+		if p.Addr != 0 && p.Kind <= stack.KindGo { // of the others it is no address in the target
 			x.Addr = fmt.Sprintf("%#x", p.Addr)
 		}
 		for _, i := range p.Inner {

@@ -98,7 +98,7 @@ export class Side {
     const line = (...t: string[]): HTMLElement => h('div', null, ...t);
     const rows = [
       h('b', null, c.name),
-      line([c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : '', c.module ? base(c.module) : ''].filter(Boolean).join(' · ') || c.addr || ''),
+      line([c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr, c.module ? base(c.module) : ''].filter(Boolean).join(' · ')),
       line(`${dur(c.end - c.start)} ± ${dur(d.interval)}${c.running ? ' so far' : ''}, self ${dur(c.self)}`),
       line(`${count(c.samples)} samples · CPU ${dur(c.cpu)} · waiting ${dur(c.wait)}`),
     ];
@@ -196,7 +196,7 @@ export class Side {
     const c = this.call!;
     const dl = h('dl');
     const add = (k: string, ...val: (Node | string)[]): void => put(dl, h('dt', null, k), h('dd', null, ...val));
-    add('Place', c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : '–');
+    add('Place', c.file ? `${c.file}${c.line ? ':' + c.line : ''}` : c.addr ?? '–');
     if (c.module) add('Module', c.module);
     if (c.kind) add('Kind', c.kind);
     if (c.inner?.length) add('Inlined here', c.inner.join(' → '));
