@@ -143,7 +143,9 @@ func TestWaitsAreRecorded(t *testing.T) {
 				if !ok || w.Kind != "lock" || w.Call != "futex" || variant == "O2" && w.Symbol != "own" || !strings.Contains(w.Args, "mutex") {
 					t.Errorf("%d: %+v", tid, w)
 				}
-				if x.stops > 4 || x.exits > 12 {
+				// More than one or two where the CPUs are wanted by many: until a thread that was woken
+				// for its stack has had one, it does not sleep. Taken for a wait each time, it would be 60.
+				if x.stops > 10 || x.exits > 12 {
 					t.Errorf("%d: stopped %d times, %d frames left, in one wait", tid, x.stops, x.exits)
 				}
 			}
