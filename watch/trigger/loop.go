@@ -120,15 +120,15 @@ func (l *loop) follow(t *Track) {
 
 // count books n samples: how often the thread is in calls from one site is
 // what a run in it is judged by.
-func (l *loop) count(n int, unrun bool, ns int64) {
+func (l *loop) count(n int, unrun, queued bool, ns int64) {
 	before := l.run.all
-	l.run.count(n, unrun, ns)
+	l.run.count(n, unrun, queued, ns)
 	if l.run.all < before { // older ones fade
 		for k := range l.shares {
 			l.shares[k] /= 2
 		}
 	}
-	if l.run.on && !unrun {
+	if l.run.on && !unrun && !queued {
 		if l.shares == nil || len(l.shares) >= maxPlaces && l.shares[l.site] == 0 {
 			l.shares = map[uint64]float64{}
 		}

@@ -272,6 +272,10 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 		if !r.Picks(t) {
 			continue
 		}
+		e, more := l.tail(t)
+		if more = more && e.Time > t.seen; more {
+			t.follow() // its events but for the last one are there
+		}
 		var x run
 		loopName := ""
 		switch {
@@ -288,9 +292,9 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 			}
 		}
 		seen := t.seen
-		if e, ok := l.tail(t); ok && e.Time > seen {
+		if more {
 			way, n, _ := event.SeenFields(e.Payload())
-			x.count(n, way == stack.WayUnrun, int64(e.Time-max(seen, t.now.at)))
+			x.count(n, way == stack.WayUnrun, t.now.state == stack.StateRunnable, int64(e.Time-max(seen, t.now.at)))
 			seen = e.Time
 		}
 		if !r.edge(key{t.TID, uint64(x.begin)}, x.longer(int64(r.Limit), seen)) {
@@ -338,14 +342,18 @@ func (s *Set) meant(want string, w event.Word, at stack.Time) string {
 // inner says where a thread is above the frame at depth.
 func (l *Look) inner(t *Track, depth int) string {
 	const most = 3
+	queued := ""
+	if t.now.state == stack.StateRunnable {
+		queued = "; it waits for a CPU"
+	}
 	if l.Name == nil || depth+1 >= len(t.frames) {
-		return ""
+		return queued
 	}
 	var names []string
 	for i := depth + 1; i < len(t.frames) && len(names) < most; i++ {
 		names = append(names, l.Name(t.frames[i].word, t.at))
 	}
-	return "; now in " + strings.Join(names, ", ")
+	return "; now in " + strings.Join(names, ", ") + queued
 }
 
 func (t *Track) label() string { return fmt.Sprintf("%d (%s)", t.TID, t.Name) }

@@ -61,16 +61,18 @@ type called struct {
 // two samples show the same frames at the same place is no proof of that if
 // the thread ran in between: it may have left and come back. So a run is
 // believed only if the other explanation has become absurd: that the thread is
-// there often, and happened to be there at every sample.
+// there often, and happened to be there at every sample. A sample that meets it waiting
+// for a CPU is none of these: on a machine that is busy of a sudden, that is where a thread
+// spends its time, wherever it was before.
 type run struct {
 	on    bool
 	begin stack.Time
 	depth int
-	sure  int64   // ns through which the thread did not run at all
+	sure  int64   // ns through which the thread has not run at all, of late
 	loose int     // samples before which it ran
 	odds  float64 // -ln of the chance of one sample to be there, as of begin
 
-	in, all float64 // samples there, and anywhere, before begin; old ones fade
+	in, all float64 // samples there, and anywhere, before begin, of those before which it ran; old ones fade
 }
 
 // absurd is -ln of one in a million.
@@ -84,13 +86,19 @@ func (r *run) start(t stack.Time, depth int) {
 	r.odds = -math.Log((r.in + 1) / (r.all + 2))
 }
 
-// count adds n samples.
-func (r *run) count(n int, unrun bool, ns int64) {
+// count adds n samples. queued: they met the thread waiting for a CPU.
+func (r *run) count(n int, unrun, queued bool, ns int64) {
 	switch {
 	case r.on && unrun:
 		r.sure += ns
-		r.all += float64(n)
+		return
+	case unrun:
+		return // where it is was not left to chance
+	case r.on && queued:
+		r.sure = 0
+		return
 	case r.on:
+		r.sure = 0
 		r.loose += n
 		r.in += float64(n)
 		r.all += float64(n)
@@ -102,7 +110,8 @@ func (r *run) count(n int, unrun bool, ns int64) {
 	}
 }
 
-// longer reports whether the run has surely been one call for limit ns, up to seen.
+// longer reports whether the run has surely been one call for limit ns, up to seen: the
+// thread has not run for so long, or may have left the call and come back too often.
 func (r *run) longer(limit int64, seen stack.Time) bool {
 	return r.on && int64(seen-r.begin) >= limit && (r.sure >= limit || float64(r.loose)*r.odds >= absurd)
 }
@@ -255,12 +264,13 @@ func (t *Track) account(way stack.Way, n int, cpu int64, at stack.Time) {
 	if t.seen == 0 || ns < 0 {
 		ns = 0
 	}
+	unrun, queued := way == stack.WayUnrun, t.now.state == stack.StateRunnable
 	for i := range t.runs {
-		t.runs[i].count(n, way == stack.WayUnrun, ns)
+		t.runs[i].count(n, unrun, queued, ns)
 	}
 	for i := range t.loops {
 		if l := &t.loops[i]; l.depth >= 0 {
-			l.count(n, way == stack.WayUnrun, ns)
+			l.count(n, unrun, queued, ns)
 		}
 	}
 	t.seen = max(t.seen, at)

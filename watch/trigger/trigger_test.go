@@ -77,12 +77,18 @@ func newWorld(t *testing.T, threads int, rules ...string) *world {
 // fn is a function on the stack, called from a place of its caller.
 type fn struct{ n, site int }
 
+// queued is a sample's nr of a thread that waits for a CPU.
+const queued = -2
+
 // sample has thread i seen with the functions of fs, outermost first. nr < 0: it runs.
 func (w *world) sample(i int, nr int32, unrun bool, fs ...fn) {
 	th := w.threads[i]
 	x := &stack.Sample{Time: w.now, State: stack.StateRunning, Call: stack.Call{Nr: nr}, CPU: th.cpu}
 	if nr >= 0 {
 		x.State = stack.StateBlocked
+	}
+	if nr == queued {
+		x.State, x.Call.Nr = stack.StateRunnable, -1
 	}
 	if !unrun {
 		th.runs++

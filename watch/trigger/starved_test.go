@@ -1,0 +1,66 @@
+package trigger
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// On a machine that is busy of a sudden an event loop is met waiting for a CPU in a
+// handler again and again, whatever it did before: that is no stall. Who gets none for so long
+// that it has not run at all is out of its loop, and it is said why.
+func TestStarvedIsNotStalled(t *testing.T) {
+	w := newWorld(t, 1, "stall 3s", "slow f5>2s", "stall f7>3s", "stall 3s,loop=f2")
+	rnd := rand.New(rand.NewPCG(5, 6))
+	w.serve(rnd, 600_000*ms, .01)
+	for begin := w.now; w.now < begin+60_000*ms; {
+		for i := range 6 { // it gets a CPU now and then, and is back here before it is seen elsewhere
+			w.sample(0, queued, i > 0, deepA...)
+			w.threads[0].cpu += int64(ms)
+			w.tick()
+		}
+	}
+	w.want(0)
+	w.serve(rnd, w.now+60_000*ms, .01)
+	for begin := w.now; w.now < begin+10_000*ms; {
+		w.sample(0, queued, w.now > begin, deepA...)
+		w.tick()
+	}
+	w.want(3, "it waits for a CPU")
+	w.serve(rnd, w.now+60_000*ms, .01)
+	// One that really stalls there is found, though it gets a CPU once in a while only.
+	for begin := w.now; w.now < begin+10_000*ms; {
+		for i := range 10 {
+			nr := int32(queued)
+			if i == 0 {
+				nr = -1
+			}
+			w.sample(0, nr, i > 1, deepA...)
+			w.tick()
+		}
+	}
+	w.want(6, "f5")
+}
+
+// Sleeps in one handler after the other do not add up to one call: each may be another's.
+func TestSleepsDoNotAddUp(t *testing.T) {
+	w := newWorld(t, 1, "stall 3s", "slow f5>3s")
+	rnd := rand.New(rand.NewPCG(7, 8))
+	learned := 0
+	for w.now < 700_000*ms {
+		if w.now < 100_000*ms { // in which it learns how often it is where
+			learned = len(w.fired)
+		}
+		for i := range 4 { // the loop is there for a moment only
+			w.sample(0, 230, i > 0, deepA...)
+			w.tick()
+		}
+		if rnd.IntN(20) == 0 {
+			w.sample(0, epoll, false, polling...)
+			w.tick()
+		}
+	}
+	if learned > 3 {
+		t.Errorf("%d fired before it knew", learned)
+	}
+	w.want(learned)
+}
