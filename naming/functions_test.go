@@ -86,7 +86,7 @@ func TestFunctionsWithoutSymbols(t *testing.T) {
 			t.Errorf("%s: %#x is in %q from %#x, want %q", what, a, name, start, w)
 		}
 	}
-	for _, c := range []*cache.Dir{nil, dir} {
+	for _, c := range []*cache.Dir{nil, dir, dir} { // the third time the cache has all of them
 		g := &gatherer{s: &trace.Symbols{}, ids: map[function]int{}}
 		if err := g.module(0, &trace.Module{Path: path, BuildID: id}, addrs, one{path}, Options{Cache: c}, archOf("amd64")); err != nil {
 			t.Fatal(err)

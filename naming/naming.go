@@ -127,7 +127,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	// Many places of one file are looked up in parts, side by side: each part
 	// opens the file for itself, and neighbours stay together.
 	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
-	size := (len(missing) + parts - 1) / parts
+	size := max(1, (len(missing)+parts-1)/parts) // there is nothing to look up where all that is wanting is names of the nameless
 	var shared symbol.Shared
 	var mu sync.Mutex
 	var problems []string

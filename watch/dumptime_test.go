@@ -3,6 +3,8 @@ package watch
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -15,36 +17,29 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// A dump of 64 busy threads is on disk within 300 ms, with its names, and costs
-// no sample: of the ticks while dumps are made, no more are late than in times as long
-// in between. SLIVER_LONG=1: of 30 seconds; else of a few. Where other work keeps the
+// A dump of 64 threads is on disk within 300 ms, with its names, and costs no sample: of
+// the ticks while dumps are made, no more are late than in times as long right before or after
+// one, in a random order. SLIVER_LONG=1: of 30 seconds, and so many pairs of such times that it is
+// told how large a difference could be; else of a few. Where other work keeps the
 // machine busy the times say nothing; they are held against the limit in the long form,
 // which is as much longer as other work is, of a thread that does nothing but compute.
 func TestDumpInTime(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	lasts, long := 3*time.Second, os.Getenv("SLIVER_LONG") != ""
+	lasts, pairs, long := 3*time.Second, 5, os.Getenv("SLIVER_LONG") != ""
 	if long {
-		lasts = 32 * time.Second
+		lasts, pairs = 32*time.Second, 60
 	}
 	p := testprog.Start(t, testprog.Build(t, "c/requests", "O2"), "64", "12600")
-	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Groups = 5 })
+	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Groups, o.Store.Max = 5, 8 })
 	r.samples(1)
 	r.until("for so long a time to be kept", func(s *control.Status) bool { return time.Since(s.Targets[0].Since) > lasts })
-	// window waits for so many samples and counts the late ones.
 	var all, late [2]uint64
-	window := func(which int, what func()) {
+	var took []float64
+	var files []string
+	// window waits for so many samples, and returns which share of the ticks was late, in percent.
+	window := func(which int) float64 {
 		s := r.Status().Targets[0]
-		what()
-		r.samples(s.Samples + 65*16)
-		e := r.Status().Targets[0]
-		all[which] += e.Samples + e.Late - s.Samples - s.Late
-		late[which] += e.Late - s.Late
-	}
-	const times = 5
-	var took, slower []float64
-	for range times {
-		window(0, func() { slower = append(slower, busy()) })
-		window(1, func() {
+		if which == 1 {
 			ds, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -54,17 +49,52 @@ func TestDumpInTime(t *testing.T) {
 				t.Errorf("a dump of %d threads and %.1f s", d.Threads, d.Seconds)
 			}
 			took = append(took, d.Named)
-			open(t, d.Files[0])
-		})
+			files = append(files, d.Files[0])
+		}
+		r.samples(s.Samples + 65*16)
+		e := r.Status().Targets[0]
+		n, missed := e.Samples+e.Late-s.Samples-s.Late, e.Late-s.Late
+		all[which], late[which] = all[which]+n, late[which]+missed
+		return share(missed, n)
+	}
+	var slower, more []float64
+	for range pairs {
+		slower = append(slower, busy())
+		first := rand.IntN(2)
+		var got [2]float64
+		got[first] = window(first)
+		got[1-first] = window(1 - first)
+		more = append(more, got[1]-got[0])
+	}
+	for i, f := range files {
+		if i >= len(files)-5 { // the earlier ones are gone
+			open(t, f)
+		}
 	}
 	slices.Sort(took)
 	slices.Sort(slower)
-	without, with := share(late[0], all[0]), share(late[1], all[1])
-	t.Logf("%d bytes of rings: whole after %.1f ms (median; %.1f to %.1f), where work takes %.1f times as long as it should; late %.2f%%, without dumps %.2f%%",
-		r.Status().Targets[0].Bytes, took[times/2], took[0], took[times-1], slower[times/2], with, without)
-	if long && (took[times/2] > 300*slower[times/2] || with > 2*without+2) {
-		t.Error("a dump takes too long, or costs samples")
+	mean, err := meanOf(more)
+	t.Logf("%d bytes of rings: whole after %.1f ms (median of %d; %.1f to %.1f), where work takes %.1f times as long as it should; "+
+		"late %.2f%%, without dumps %.2f%%; in pairs of times %+.2f %% ± %.2f (standard error)",
+		r.Status().Targets[0].Bytes, took[pairs/2], pairs, took[0], took[pairs-1], slower[pairs/2], share(late[1], all[1]), share(late[0], all[0]), mean, err)
+	if long && took[pairs/2] > 300*slower[pairs/2] {
+		t.Error("a dump takes too long")
 	}
+	if long && mean > 1+2*err {
+		t.Error("a dump costs samples")
+	}
+}
+
+// meanOf values, with its standard error.
+func meanOf(v []float64) (mean, err float64) {
+	n := float64(len(v))
+	for _, x := range v {
+		mean += x / n
+	}
+	for _, x := range v {
+		err += (x - mean) * (x - mean) / (n - 1) / n
+	}
+	return mean, math.Sqrt(err)
 }
 
 // busy is how many times as long as on a machine at rest some 30 ms of work take.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
@@ -315,8 +316,12 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 		if !strings.HasPrefix(ending, ".") {
 			return bad("output: %q is no ending; write for example .pftrace", ending)
 		}
-		if _, err := outputsOf([]string{"x" + ending}, "", "watch"); err != nil {
-			return o, err
+		if _, err := export.ByPath("x" + ending); err != nil {
+			var known []string
+			for _, f := range export.Formats() {
+				known = append(known, f.Extensions...)
+			}
+			return bad("output: %q is no format's ending; there are: %s", ending, strings.Join(known, ", "))
 		}
 	}
 	dir, err := filepath.Abs(f.dir)

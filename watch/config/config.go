@@ -69,6 +69,9 @@ func Parse(b []byte) (*File, error) {
 }
 
 func (f *File) setting(k, v *yaml.Node) error {
+	if k.Value == "trigger" {
+		return fmt.Errorf("line %d: trigger is no setting; it is triggers, and a list", k.Line)
+	}
 	items := []*yaml.Node{v}
 	if v.Kind == yaml.SequenceNode {
 		items = v.Content

@@ -46,6 +46,7 @@ func TestParse(t *testing.T) {
 		{"a: [b", "line 1"},
 		{"- a", "line 1: it is no list of names"},
 		{"keep: 1s\nkeep: 2s", `"keep" is there twice`},
+		{"trigger:\n  - stall: 1s", "line 1: trigger is no setting; it is triggers"},
 		{"keep: {a: b}", "line 1: keep has no plain value"},
 		{"triggers: 5", "line 1: triggers is no list"},
 		{"triggers:\n- stall", "line 2: a trigger is a name and a value"},
