@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -222,7 +223,22 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	for _, ending := range w.o.Formats {
 		outs = append(outs, stem+ending)
 	}
+	begun := t.report(a, now, &session.Dumped{})
+	begun.Files = outs[:1]
+	w.mu.Lock()
+	w.making = append(w.making, begun)
+	w.mu.Unlock()
 	res, err := t.write(a, outs)
+	w.mu.Lock()
+	w.making = slices.DeleteFunc(w.making, func(d control.Dump) bool { return d.Files[0] == outs[0] })
+	if err == nil {
+		d = t.report(a, now, res)
+		w.history = append(w.history, d)
+		w.history = w.history[max(len(w.history)-maxHistory, 0):]
+		w.past.dumps[d.Reason]++
+		w.past.bytes += d.Bytes
+	}
+	w.mu.Unlock()
 	if err != nil {
 		return d, err
 	}
@@ -233,15 +249,6 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	for _, r := range append(removed, more...) {
 		w.log.Info("removed", "dump", r.Stem, "bytes", r.Bytes)
 	}
-	d = t.report(a, now, res)
-	w.mu.Lock()
-	w.history = append(w.history, d)
-	if len(w.history) > maxHistory {
-		w.history = w.history[len(w.history)-maxHistory:]
-	}
-	w.past.dumps[d.Reason]++
-	w.past.bytes += d.Bytes
-	w.mu.Unlock()
 	w.log.Info("dumped", "pid", t.pid, "file", outs[0], "reason", d.Reason, "bytes", d.Bytes, "seconds", d.Seconds,
 		"threads", d.Threads, "written_ms", d.Written, "named_ms", d.Named)
 	w.tell(ctx, d, a.triggers())

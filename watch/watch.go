@@ -100,6 +100,7 @@ type Watcher struct {
 	targets []*watched
 	refused map[refusedKey]bool // processes that cannot be watched, told of once
 	history []control.Dump
+	making  []control.Dump // in the folder already, or soon: what is known of them before they are whole
 	fired   int
 	failed  int
 	trouble string
@@ -318,7 +319,7 @@ func (w *Watcher) Status() control.Status {
 	targets := slices.Clone(w.targets)
 	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
 		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Asked: w.governor.base.String(), Takes: w.governor.share(), MaxCPU: w.o.MaxCPU,
-		Dumps: slices.Clone(w.history), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
+		Dumps: slices.Concat(w.history, w.making), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
 	if len(targets) == 0 {
 		s.Waiting = w.source.What
 	}
@@ -351,6 +352,9 @@ func (w *Watcher) inFolder(made []control.Dump) []control.Dump {
 	for i := range all {
 		d := &all[i]
 		if x := by[d.Stem+".sliver"]; x != nil {
+			if x.Bytes == 0 { // it is being made
+				x.Bytes = d.Bytes
+			}
 			out = append(out, *x)
 			continue
 		}
