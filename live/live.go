@@ -342,7 +342,7 @@ func (t *tracer) more() []stack.Span {
 func (t *tracer) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
-	v.Restarted, v.Group = w.Restarted, w.Group
+	v.Restarted, v.Group, v.Reads = w.Restarted, w.Group, w.Reads
 	t.blocks(w, v)
 }
 

@@ -48,6 +48,7 @@ type group struct {
 	dozing  dozing
 	eves    int        // threads whose counters are to be read before the tick
 	eveOf   stack.Time // the tick before which they were
+	asked   int        // reads that More made in the stop that is under way
 	late    LateTracer // nil: there is none
 	hosted  *hosted    // nil: it has an OS thread to itself
 }
@@ -65,7 +66,11 @@ func (g *group) init() (err error) {
 		return err
 	}
 	g.walker = unwind.NewWalker(g.s.target.Space())
-	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return g.walker.More(&g.now.walk, regs, mem) }
+	g.view.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span {
+		spans, reads := g.walker.More(&g.now.walk, regs, mem)
+		g.asked += reads
+		return spans
+	}
 	g.ahead.tracer, _ = g.tracer.(AheadTracer)
 	g.late, _ = g.tracer.(LateTracer)
 	if g.s.cfg.Waits != nil {

@@ -88,6 +88,7 @@ type View struct {
 	Halted    stack.Time // of a stop that came late: from then on the thread ran nothing of its own; 0: it came at once
 	Stopped   stack.Time
 	Resumed   stack.Time
+	Reads     int // of the target's memory that this took
 	Restarted bool
 	Group     bool        // a signal has stopped the whole process
 	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended

@@ -354,9 +354,11 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	if !wait && g.left(th, c) {
 		v.Deadline = AtOnce
 	}
+	g.asked = 0
 	if err := g.tracer.Stop(th.file, v); err != nil {
 		return err
 	}
+	v.Reads += g.asked
 	th.lates = 0
 	g.charge(th, c)
 	return nil
@@ -371,6 +373,7 @@ func (g *group) charge(th *thread, c *Counters) {
 	taken := pause - g.queued
 	th.pauses.Add(taken)
 	th.acc.stops.Add(1)
+	th.acc.stopReads.Add(uint64(v.Reads))
 	th.acc.pause.Add(taken)
 	g.pay(th, taken)
 	if v.Restarted {

@@ -109,6 +109,7 @@ func TestJavaBusy(t *testing.T) {
 				if per > 1.1 {
 					t.Errorf("%.2f stops a sample", per)
 				}
+				checkReads(t, total, 1.1)
 			})
 		}
 	}

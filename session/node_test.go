@@ -161,6 +161,7 @@ func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	if per > 1.1 {
 		t.Errorf("%.3f stops a sample", per)
 	}
+	checkReads(t, total, 1.1)
 }
 
 // Where a V8 does not say where things are, what it compiles has the names that

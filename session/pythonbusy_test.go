@@ -40,6 +40,16 @@ func (m *misplaced) Begin(_ stack.Time, depth int, s *trace.Slice) {
 func (m *misplaced) End(_ stack.Time, depth int, _ *trace.Slice) { m.stack = m.stack[:depth] }
 func (m *misplaced) Other(event.Event)                           {}
 
+// checkReads holds the calls of process_vm_readv inside stops to so many a stop.
+func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
+	t.Helper()
+	per := float64(total.StopReads) / float64(total.Stops)
+	t.Logf("%.3f reads a stop, of %d", per, total.Stops)
+	if total.Stops == 0 || per < 1 || per > most {
+		t.Errorf("%d reads in %d stops, %.3f each, want 1 to %v", total.StopReads, total.Stops, per, most)
+	}
+}
+
 // TestPythonBusy: of threads that run Python and C in turns, 999 of 1,000 samples
 // have no gap, each frame of Python stands on the function that runs it, and
 // they hardly take more stops than one.
@@ -75,9 +85,11 @@ func TestPythonBusy(t *testing.T) {
 			per := float64(total.Stops) / float64(stopped(total))
 			t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps; %d slices of Python; pauses %v mean, walks %v",
 				total.Samples, stopped(total), per, total.Truncated, m.python, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
-			if most := map[bool]float64{false: 1.25, true: 3.5}[v.version < "python3.11" && len(v.version) > 9 || v.version == "python3.8" || v.version == "python3.9"]; per > most {
+			old := v.version < "python3.11" && len(v.version) > 9 || v.version == "python3.8" || v.version == "python3.9"
+			if most := map[bool]float64{false: 1.25, true: 3.5}[old]; per > most {
 				t.Errorf("%.2f stops a sample, more than %v", per, most)
 			}
+			checkReads(t, total, map[bool]float64{false: 1.1, true: 3.5}[old])
 		})
 	}
 }

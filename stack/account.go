@@ -5,6 +5,7 @@ type ThreadStats struct {
 	TID         TID    `json:"tid"`
 	Samples     uint64 `json:"samples"`
 	Stops       uint64 `json:"stops"`       // samples had by stopping the thread
+	StopReads   uint64 `json:"stop_reads"`  // reads of its memory while it was stopped: one a stop, mostly
 	Unrun       uint64 `json:"unrun"`       // it had not run: nothing read
 	Read        uint64 `json:"read"`        // read while blocked, without a stop
 	Part        uint64 `json:"part"`        // of these, with a stack that is not complete
@@ -25,6 +26,7 @@ type ThreadStats struct {
 func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Samples += x.Samples
 	s.Stops += x.Stops
+	s.StopReads += x.StopReads
 	s.Unrun += x.Unrun
 	s.Read += x.Read
 	s.Part += x.Part

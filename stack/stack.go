@@ -193,6 +193,8 @@ type Mapping struct {
 type Span struct {
 	Addr uint64 // in the target
 	Len  int    // bytes
+	// Maybe: it need not be there. Of several such, each is only if the one before is.
+	Maybe bool
 }
 
 // Regs is a thread's registers in DWARF's numbering for its machine:

@@ -84,7 +84,7 @@ type raw struct {
 	info   [16]uint64 // siginfo_t
 	regs   [regWords]uint64
 	regVec ownVec
-	local  ownVec
+	local  [3]ownVec
 	remote [MaxSpans + 1]remoteVec
 	ts     [2]int64
 	before callBefore // of the call, where the machine needs it to put the call back
@@ -324,28 +324,41 @@ func (w *Window) release(tid uintptr, why syscall.Errno) int {
 
 // readBlocks copies the small blocks and the stack above sp, if it can by one
 // system call. Where a block ends early the rest is read by another one: a
-// block that cannot be read costs itself alone.
+// block that cannot be read costs itself alone. What may be there comes last, and
+// costs no further call.
 //
 //go:nosplit
 //go:norace
 func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 	w.planStack(sp, redZone)
-	for i := 0; i < w.n; i++ {
-		w.raw.remote[i].addr = w.Spans[i].Addr
-		w.raw.remote[i].len = uint64(w.Spans[i].Len)
+	sure := w.n - w.maybe // the stack's place in the order of reading
+	for k := 0; k <= w.n; k++ {
+		i := w.inOrder(k)
+		if i == w.n {
+			w.raw.remote[k] = remoteVec{w.StackAddr, uint64(w.stack)}
+			continue
+		}
+		w.raw.remote[k] = remoteVec{w.Spans[i].Addr, uint64(w.Spans[i].Len)}
 	}
-	w.raw.remote[w.n].addr = w.StackAddr
-	w.raw.remote[w.n].len = uint64(w.stack)
 	var worst syscall.Errno
-	for first := 0; first <= w.n; {
-		from := w.off[first]
-		want := w.off[w.n+1] - from
-		if want == 0 {
+	for first := 0; first <= sure; {
+		locals := uintptr(0)
+		if first < sure {
+			end := w.end
+			if w.maybe > 0 {
+				end = w.off[sure]
+			}
+			locals += w.vector(locals, w.off[first], end-w.off[first])
+		}
+		locals += w.vector(locals, w.off[w.n], w.stack)
+		if w.maybe > 0 {
+			locals += w.vector(locals, w.off[sure], w.end-w.off[sure])
+		}
+		if locals == 0 {
 			break
 		}
-		w.raw.local.base = uintptr(unsafe.Pointer(&w.buf[from]))
-		w.raw.local.len = uint64(want)
-		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), 1,
+		w.Reads++
+		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), locals,
 			uintptr(unsafe.Pointer(&w.raw.remote[first])), uintptr(w.n+1-first), 0)
 		if errno != 0 {
 			n = 0
@@ -357,26 +370,25 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		}
 		left := int(n)
 		for first <= w.n {
-			size := w.off[first+1] - w.off[first]
+			i := w.inOrder(first)
+			first++
+			size := w.size(i)
 			if left < size {
-				w.got[first] = left
-				first++
+				w.got[i] = left
 				break
 			}
-			w.got[first] = size
+			w.got[i] = size
 			left -= size
-			first++
 		}
 	}
 	if below := sp & 4095; w.stack > 0 && w.got[w.n] == 0 && below < redZone {
 		// The page below SP's may not be there: once more without.
 		w.planStack(sp, below)
-		w.raw.remote[w.n].addr = w.StackAddr
-		w.raw.remote[w.n].len = uint64(w.stack)
-		w.raw.local.base = uintptr(unsafe.Pointer(&w.buf[w.off[w.n]]))
-		w.raw.local.len = uint64(w.stack)
+		w.raw.remote[sure] = remoteVec{w.StackAddr, uint64(w.stack)}
+		w.vector(0, w.off[w.n], w.stack)
+		w.Reads++
 		n, errno := raw6(unix.SYS_PROCESS_VM_READV, tid, uintptr(unsafe.Pointer(&w.raw.local)), 1,
-			uintptr(unsafe.Pointer(&w.raw.remote[w.n])), 1, 0)
+			uintptr(unsafe.Pointer(&w.raw.remote[sure])), 1, 0)
 		if errno != 0 {
 			w.errno = errno
 			return errno
@@ -384,6 +396,34 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		w.got[w.n] = int(n)
 	}
 	return worst
+}
+
+// inOrder is the k-th block in the order of reading: the stack comes before what may be
+// there.
+//
+//go:nosplit
+//go:norace
+func (w *Window) inOrder(k int) int {
+	switch sure := w.n - w.maybe; {
+	case k < sure:
+		return k
+	case k == sure:
+		return w.n
+	}
+	return k - 1
+}
+
+// vector makes n bytes of the buffer the i-th place to read to, and gives 1; none of no
+// bytes.
+//
+//go:nosplit
+//go:norace
+func (w *Window) vector(i uintptr, off, n int) uintptr {
+	if n == 0 {
+		return 0
+	}
+	w.raw.local[i] = ownVec{uintptr(unsafe.Pointer(&w.buf[off])), uint64(n)}
+	return 1
 }
 
 // readRaw copies memory of a thread behind the scheduler's back.

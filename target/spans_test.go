@@ -2,6 +2,7 @@ package target
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -61,5 +62,57 @@ func TestForeseenSpans(t *testing.T) {
 	it.Spans[0] = stack.Span{Addr: 0x2000, Len: 16}
 	if w.Spans[0] != (stack.Span{Addr: 0x1000, Len: 8}) {
 		t.Errorf("it copies %v", w.Spans)
+	}
+}
+
+// TestMaybe: what may be there is read behind the stack, up to the first that is not, and
+// that costs no further call; what has to be there costs one where it is not.
+func TestMaybe(t *testing.T) {
+	prog := start(t, build(t, "testdata/tall.c", "-O1"))
+	tid := 0
+	fmt.Sscan(prog.line(), &tid)
+	th := openThread(t, openProcess(t, prog.pid()), tid)
+	tr := tracer(t)
+	w := NewWindow(8192)
+	capture(t, tr, th, w)
+	at := w.StackAddr &^ 4095
+	there := func(k uint64) stack.Span { return stack.Span{Addr: at + 4096*k + 8*k, Len: 100} }
+	maybe := func(s stack.Span) stack.Span { s.Maybe = true; return s }
+	gone := stack.Span{Addr: 4096, Len: 64}
+	for _, x := range []struct {
+		spans []stack.Span
+		got   []int
+		reads int
+	}{
+		{nil, nil, 1},
+		{[]stack.Span{there(1), there(2)}, []int{100, 100}, 1},
+		{[]stack.Span{there(1), maybe(there(2))}, []int{100, 100}, 1},
+		{[]stack.Span{maybe(there(1)), maybe(there(2)), maybe(there(3))}, []int{100, 100, 100}, 1},
+		{[]stack.Span{maybe(gone), maybe(there(2))}, []int{0, 0}, 1},
+		{[]stack.Span{there(1), maybe(there(2)), maybe(gone), maybe(there(3))}, []int{100, 100, 0, 0}, 1},
+		{[]stack.Span{gone, there(1), maybe(gone)}, []int{0, 100, 0}, 2},
+		{[]stack.Span{there(1), gone, gone, there(2), maybe(there(3))}, []int{100, 0, 0, 100, 100}, 3},
+	} {
+		w.Spans = x.spans
+		capture(t, tr, th, w)
+		var got []int
+		for i := range x.spans {
+			got = append(got, len(w.Block(i)))
+		}
+		if !slices.Equal(got, x.got) || w.Reads != x.reads || len(w.Stack()) != w.StackAsked() {
+			t.Errorf("%v: got %v in %d reads, want %v in %d; %d of %d bytes of stack", x.spans, got, w.Reads, x.got, x.reads, len(w.Stack()), w.StackAsked())
+		}
+		same := make([]byte, 100)
+		for i, s := range x.spans {
+			if len(w.Block(i)) < 100 || s.Addr-w.StackAddr+100 > uint64(len(w.Stack())) {
+				continue
+			}
+			if copy(same, w.Stack()[s.Addr-w.StackAddr:]); !bytes.Equal(same, w.Block(i)) {
+				t.Errorf("%v: block %d is not what is there in the stack", x.spans, i)
+			}
+		}
+		if off := w.off[w.n] % pageBytes; uint64(off) != w.StackAddr%pageBytes {
+			t.Errorf("the copy begins %d bytes into a page, the stack %d", off, w.StackAddr%pageBytes)
+		}
 	}
 }

@@ -171,7 +171,7 @@ func (c *core) copyOf(w *Walker, th *Thread, regs *stack.Regs) *Copy {
 	top := read(w.StackSpan(th, regs.R[7]))
 	for range 3 {
 		mem.Blocks = append(mem.Blocks, top)
-		more := w.More(th, regs, mem)
+		more, _ := w.More(th, regs, mem)
 		if len(more) == 0 {
 			return mem
 		}

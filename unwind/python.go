@@ -178,7 +178,7 @@ func (in *interpreter) capture(th *Thread, mem *Copy, live *meter.Meter) {
 		in.captureAll(p, mem)
 		return
 	}
-	if p.have = p.th.Capture(&copied{mem, p.live}, &p.stack); !p.have {
+	if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
 		p.th = nil // its State is another thread's by now
 	}
 }

@@ -40,8 +40,11 @@ type pyPlan struct {
 	proof  []rule.Span // of code that is not known yet
 	lacks  bool        // see Thread.Lacks
 	gaps   bool        // see Thread.Gaps
-	missed int         // copies in a row that lacked something
-	reads  uint64      // of the interpreter when it was last planned what to copy
+	far    []uint64    // frames that stacks had when a copy lacked some, the last stack's first
+	was    []uint64    // what far was before
+	seen   map[uint64]struct{}
+	missed int    // copies in a row that lacked something
+	reads  uint64 // of the interpreter when it was last planned what to copy
 
 	reader pyReader
 	spans  []rule.Span
@@ -95,8 +98,10 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	for _, s := range pl.heap {
 		add(s)
 	}
-	for i := range pl.chunks {
-		add(pl.chunks[i].Span)
+	for i := range pl.chunks { // where one was given back since, those behind it were too
+		s := pl.chunks[i].Span
+		s.Maybe = i > 0
+		add(s)
 	}
 	return out
 }
@@ -106,7 +111,10 @@ type pyReader struct {
 	mem    *Copy
 	live   Memory // for what is not in mem; nil: that is missing
 	fixed  []chunk
+	near   map[uint64][]byte // frames that were read at once, by address
+	data   []Block           // the same of the data stack
 	wanted []rule.Span
+	most   int  // of wanted: what comes after them is missing; 0: there is no such bound
 	short  bool // something was missing
 }
 
@@ -122,7 +130,16 @@ func (r *pyReader) ReadAt(b []byte, addr int64) (int, error) {
 			return n, nil
 		}
 	}
-	if r.live == nil {
+	if k, ok := r.near[at]; ok && len(k) >= len(b) {
+		r.want(at, len(b))
+		return copy(b, k), nil
+	}
+	for i := range r.data {
+		if n, ok := r.data[i].read(b, at); ok {
+			return n, nil
+		}
+	}
+	if r.live == nil || r.most > 0 && len(r.wanted) >= r.most {
 		r.short = true
 		return 0, python.ErrMissing
 	}
@@ -147,15 +164,23 @@ func (r *pyReader) want(addr uint64, n int) {
 }
 
 func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
-	r.mem, r.live, r.short, r.wanted, r.fixed = mem, live, false, r.wanted[:0], fixed
+	r.mem, r.live, r.short, r.wanted, r.fixed, r.most = mem, live, false, r.wanted[:0], fixed, 0
 }
 
 // captureAll reads th's frames and code while the thread cannot run: what was
 // not copied from live memory.
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
-	pl.reader.begin(mem, p.live, pl.chunks)
+	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = p.th.Capture(&pl.reader, &p.stack)
+	if pl.reader.short { // what the copy lacks is read, as much as can be at once
+		pl.readFar(p)
+		pl.reader.begin(mem, p.live, pl.chunks)
+		p.have = p.th.Capture(&pl.reader, &p.stack)
+		pl.keepFar(&p.stack)
+		clear(pl.reader.near)
+		pl.reader.data = pl.reader.data[:0]
+	}
 	if !p.have {
 		in.lost(p)
 		return
@@ -167,7 +192,8 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	if !in.known(p, &p.stack, true) {
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
-				c.held = in.read(p, p.live, c.code)
+				pl.reader.begin(mem, p.live, nil)
+				c.held = in.read(p, &pl.reader, c.code)
 			}
 		}
 	}
@@ -212,6 +238,7 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 		return
 	}
 	pl.lacks = true
+	pl.keepFar(&p.stack)
 	in.foresee(p, mem)
 }
 
@@ -233,13 +260,13 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	}
 	none.Blocks = pl.readChunks(p.live, none.Blocks)
 	pl.reader.begin(&none, p.live, pl.chunks)
+	pl.reader.most = maxHeap + maxProof // more cannot be copied ahead
 	if !p.th.Capture(&pl.reader, &pl.guess) {
 		return
 	}
 	in.chunks(p, p.live) // it may have gone on meanwhile
-	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool {
-		return slices.ContainsFunc(pl.chunks, func(c chunk) bool { return s.Addr-c.Addr < uint64(c.Len) })
-	})
+	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool { return pl.inChunk(s.Addr) })
+	pl.keepFar(&pl.guess)
 	pl.keepHeap(p.th.Span())
 	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
 		in.known(p, s, true) // it is not about this copy
@@ -253,6 +280,63 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 			}
 		}
 	}
+}
+
+// maxFar bounds the frames that are read at once while a thread stands: some 200 KiB.
+const maxFar = 2500
+
+// readFar reads, at once, frames that the thread had of late, and where its data stack is
+// another than was copied, that.
+func (pl *pyPlan) readFar(p *pyThread) {
+	pl.spans = pl.spans[:0]
+	if at := p.th.Chunk(); at != 0 && at != pl.newest {
+		pl.spans = p.th.Chunks(p.live, pl.spans)
+	}
+	chunks, size := len(pl.spans), p.th.FrameSize()
+	for _, at := range pl.far {
+		pl.spans = append(pl.spans, rule.Span{Addr: at, Len: size})
+	}
+	pl.off, pl.buf = readAll(p.live, pl.spans, pl.off, pl.buf)
+	if pl.reader.near == nil {
+		pl.reader.near = map[uint64][]byte{}
+	}
+	for i := range pl.spans {
+		b := pl.read(i)
+		if b == nil {
+			continue
+		}
+		if i < chunks {
+			pl.reader.data = append(pl.reader.data, Block{Addr: pl.spans[i].Addr, Data: b})
+		} else {
+			pl.reader.near[pl.spans[i].Addr] = b
+		}
+	}
+}
+
+// keepFar notes the frames of a stack that a copy lacked some of.
+func (pl *pyPlan) keepFar(s *python.Stack) {
+	pl.was, pl.far = pl.far, pl.was[:0]
+	if pl.seen == nil {
+		pl.seen = map[uint64]struct{}{}
+	}
+	clear(pl.seen)
+	add := func(at uint64) {
+		if _, ok := pl.seen[at]; len(pl.far) < maxFar && !ok && !pl.inChunk(at) {
+			pl.seen[at] = struct{}{}
+			pl.far = append(pl.far, at)
+		}
+	}
+	for i := range s.Frames {
+		add(s.Frames[i].Addr)
+	}
+	for _, at := range pl.was {
+		add(at)
+	}
+}
+
+// inChunk reports whether addr is in the data stack, as far as that is copied.
+func (pl *pyPlan) inChunk(addr uint64) bool {
+	return slices.ContainsFunc(pl.chunks, func(c chunk) bool { return addr-c.Addr < uint64(c.Len) })
 }
 
 // readChunks puts the data stack as it is now before the blocks, in one read; what it lacks

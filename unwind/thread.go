@@ -118,8 +118,9 @@ func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps || 
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks
 // before the stack, which stays last. It is quick, and fit to be called while
 // the thread is stopped; called again, it asks for more twice at most. The
-// result is valid until the next call; that of Plan stays as it is.
-func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
+// result is valid until the next call; that of Plan stays as it is. It may read the
+// target's memory itself: so many times.
+func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Span, reads int) {
 	th.more = th.more[:0]
 	th.knowTLS(regs)
 	if g := w.threadGo(th); g != nil {
@@ -128,9 +129,10 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) []rule.Span {
 	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
 		w.meter.Begin(w.space.mem, &w.space.credit)
 		in.capture(th, mem, &w.meter)
+		reads = w.meter.Reads
 		w.meter.End()
 	}
-	return th.more
+	return th.more, reads
 }
 
 // knowTLS completes registers that were had without a stop, which do not show

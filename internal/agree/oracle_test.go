@@ -107,7 +107,10 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 	}
 	known := &unwind.Thread{TID: stack.TID(info.NSTID)}
 	v := &sampler.View{Deadline: patience.Nanoseconds()}
-	v.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span { return w.More(known, regs, mem) }
+	v.More = func(regs *stack.Regs, mem *unwind.Copy) []stack.Span {
+		spans, _ := w.More(known, regs, mem)
+		return spans
+	}
 	var (
 		frames []stack.Frame
 		why    stack.Reason

@@ -54,7 +54,7 @@ func someLayout(major int) *layout {
 }
 
 // FuzzMemory: whatever is in memory, a walk ends soon, and nothing panics: it reads
-// 256 KiB at most, in 2,048 reads, and what is bounded besides of what it sees for the first time.
+// 256 KiB at most, in 682 reads, and what is bounded besides of what it sees for the first time.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint64(0x10000), uint64(0x20000))
 	f.Add([]byte{1, 0x10, 1, 0, 0, 0, 0, 0, 0x55, 0x48, 0x83, 0xec, 0x20, 0x5d, 0xc3, 0, 8, 0, 2}, uint64(0x11234), uint64(0x20008))

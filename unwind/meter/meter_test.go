@@ -38,7 +38,7 @@ func (m *batches) ReadSpans(spans []stack.Span, b []byte) (got int) {
 
 // TestBounds: however it is read, no more than the budget is, and no more often.
 func TestBounds(t *testing.T) {
-	for _, size := range []int{1, 8, 128, 129, 4096, 100_000, Budget, Budget + 1} {
+	for _, size := range []int{1, 8, LeastRead, LeastRead + 1, 4096, 100_000, Budget, Budget + 1} {
 		for name, read := range map[string]func(m *Meter, b []byte) bool{
 			"bytes": func(m *Meter, b []byte) bool { n, err := m.ReadAt(b, 64); return n == len(b) && err == nil },
 			"spans": func(m *Meter, b []byte) bool { return m.ReadSpans([]stack.Span{{Addr: 64, Len: len(b)}}, b) == len(b) },

@@ -116,6 +116,9 @@ func (t *Thread) Span() stack.Span {
 	return stack.Span{Addr: t.state.Addr, Len: int(min(t.r.l.tsSize, maxThreadState))}
 }
 
+// FrameSize is how many bytes Capture reads of a frame.
+func (t *Thread) FrameSize() int { return int(t.r.l.fSize) }
+
 // Chunk is where the newest chunk of the thread's data stack was at the last
 // Capture; 0: it has none.
 func (t *Thread) Chunk() uint64 { return t.chunk }
