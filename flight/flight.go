@@ -100,6 +100,18 @@ func (r *Recorder) Thread(t trace.Thread) *Sink {
 	return s
 }
 
+// SetInterval notes that threads are sampled at another interval from now on, in ns: what
+// is copied, or left by a recorder that was killed, says the one that was last.
+func (r *Recorder) SetInterval(ns int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if p := &r.process; p.Interval > 0 {
+		p.Jitter = int64(float64(p.Jitter) / float64(p.Interval) * float64(ns))
+	}
+	r.process.Interval = ns
+	r.rewriteLog()
+}
+
 func (r *Recorder) publish() { r.all.Store(new(slices.Clone(r.sinks))) }
 
 // Renamed notes the new name of a thread, the one taken up last under tid.

@@ -368,3 +368,42 @@ func TestChurnLeavesNothing(t *testing.T) {
 		t.Errorf("recovered %d threads, want %d", len(left.Threads), len(c.Threads))
 	}
 }
+
+// A dump says how far apart samples were of late, and so does what is left of a
+// recorder that was killed.
+func TestIntervalIsTold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.ring")
+	mem, err := ringfile.Create(path, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := New(trace.Process{PID: 7, Interval: 20e6, Jitter: 2e6}, Options{Memory: mem})
+	r.Thread(trace.Thread{TID: 7, Name: "before"})
+	r.SetInterval(200e6)
+	check := func(what string, c *Copy) {
+		t.Helper()
+		if p := c.Process; p.Interval != 200e6 || p.Jitter != 20e6 || p.PID != 7 {
+			t.Errorf("%s: %+v", what, p)
+		}
+	}
+	check("a dump", r.Copy(1e9, 0))
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		t.Fatal(err)
+	}
+	im, err := ringfile.Open(f, fi.Size())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Recover(im)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check("what is left", c)
+	mem.Close(true)
+}

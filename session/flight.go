@@ -173,7 +173,16 @@ func (f *Flight) StopCPU() int64 { return max(f.live.SelfCPU()-target.SelfCPU(),
 func (f *Flight) Held() int64 { return f.smp.Held() }
 
 // SetInterval changes the time between two samples of a thread.
-func (f *Flight) SetInterval(d time.Duration) error { return f.smp.SetInterval(d) }
+func (f *Flight) SetInterval(d time.Duration) error {
+	if d == f.smp.Interval() {
+		return nil
+	}
+	if err := f.smp.SetInterval(d); err != nil {
+		return err
+	}
+	f.rec.SetInterval(int64(d))
+	return nil
+}
 
 // Threads is how many threads are sampled now.
 func (f *Flight) Threads() int { return f.smp.Threads() }

@@ -29,6 +29,7 @@ type watchFlags struct {
 	pids        []int
 	names       []string
 	units       []string
+	targeted    bool // the command line says what is to be watched
 	threads     string
 	interval    time.Duration
 	jitter      percent
@@ -218,7 +219,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	case d < 0 && len(args) > 0:
 		return usagef("watch", "unexpected %q; a command goes behind --", args[0])
 	}
-	given, err := f.configure()
+	given, err := f.configure(len(args) > 0)
 	if err != nil {
 		return err
 	}

@@ -55,6 +55,7 @@ func TestWatchBadInput(t *testing.T) {
 		{"watch --name [", 2, "cannot be read"},
 		{"watch -p " + pid + " --config /nonexistent", 1, "no such file"},
 		{"watch -p " + pid + " --config " + conf("frob: 1\n"), 1, `line 1: there is no setting "frob"`},
+		{"watch -p " + pid + " -t nosuch --config " + conf("name: frob\n"), 1, `no thread of process ` + pid + ` matches "nosuch"`}, // -p wins
 		{"watch -p " + pid + " --config " + conf("keep: 1s\nstall: 5s\n"), 1, "line 2: there is no setting \"stall\"; triggers go into the list"},
 		{"watch -p " + pid + " --config " + conf("keep: x\n"), 1, "line 1: keep:"},
 		{"watch -p " + pid + " --config " + conf("triggers:\n- stall: 5\n"), 1, "line 2: stall"},

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	"github.com/spf13/pflag"
 
@@ -31,7 +32,9 @@ func (f *watchFlags) readConfig() (*config.File, error) {
 
 // configure sets the flags that the file has and the command line has not, and
 // returns the file's triggers.
-func (f *watchFlags) configure() ([]*trigger.Rule, error) {
+// command: a command was given, which is what is watched then.
+func (f *watchFlags) configure(command bool) ([]*trigger.Rule, error) {
+	f.targeted = command
 	c, err := f.readConfig()
 	if err != nil {
 		return nil, err
@@ -39,10 +42,14 @@ func (f *watchFlags) configure() ([]*trigger.Rule, error) {
 	return c.Rules, f.apply(c)
 }
 
-// apply sets flags from a file; those of the command line stay.
+// apply sets flags from a file; those of the command line stay, and if they say what is to
+// be watched, the file does not.
 func (f *watchFlags) apply(c *config.File) error {
 	typed := map[string]bool{}
 	f.fs.Visit(func(x *pflag.Flag) { typed[x.Name] = true })
+	for _, key := range whoFlags {
+		f.targeted = f.targeted || typed[key]
+	}
 	for _, s := range c.Settings {
 		x := f.fs.Lookup(s.Key)
 		if x == nil || s.Key == "config" || s.Key == "help" || f.ruleFlag(s.Key) {
@@ -52,7 +59,7 @@ func (f *watchFlags) apply(c *config.File) error {
 			}
 			return fmt.Errorf("%s: line %d: there is no setting %q%s", f.config, s.Line, s.Key, more)
 		}
-		if typed[s.Key] {
+		if typed[s.Key] || f.targeted && slices.Contains(whoFlags, s.Key) {
 			continue
 		}
 		if err := f.fs.Set(s.Key, s.Value); err != nil {
@@ -64,6 +71,9 @@ func (f *watchFlags) apply(c *config.File) error {
 	}
 	return nil
 }
+
+// whoFlags say what is to be watched.
+var whoFlags = []string{"pid", "name", "unit"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
 	for _, r := range ruleFlags {

@@ -13,13 +13,13 @@ type loop struct {
 	bit    int // of the rule that names it; -1: it is found by itself
 	depth  int // of its frame; -1: not known
 	last   []frame
-	places map[uint64]int     // how often it polled from each place
-	chain  []event.Word       // the frames from the loop's to the one that polls, of the last poll from a known place
-	short  int                // the fewest that there were
-	run    run                // the time outside
-	key    stack.Time         // the call that run is of, by when it was entered
-	site   uint64             // where it was called from
-	shares map[uint64]float64 // samples in calls from each site: run.in of all
+	places map[uint64]int        // how often it polled from each place
+	chain  []event.Word          // the frames from the loop's to the one that polls, of the last poll from a known place
+	short  int                   // the fewest that there were
+	run    run                   // the time outside
+	key    stack.Time            // the call that run is of, by when it was entered
+	site   uint64                // where it was called from
+	shares map[uint64][2]float64 // samples in calls from each site: share.in of all
 }
 
 // A place to poll is known when the thread has polled there three times;
@@ -113,7 +113,9 @@ func (l *loop) follow(t *Track) {
 	}
 	if key := t.frames[handler].entered; !l.run.on || l.key != key || l.run.depth != handler {
 		l.key, l.site = key, t.frames[handler-1].word.Addr()
-		l.run.in = l.shares[l.site]
+		for q, in := range l.shares[l.site] {
+			l.run.share[q].in = in
+		}
 		l.run.start(t.at, handler)
 	}
 }
@@ -121,17 +123,21 @@ func (l *loop) follow(t *Track) {
 // count books n samples: how often the thread is in calls from one site is
 // what a run in it is judged by.
 func (l *loop) count(n int, unrun, queued bool, ns int64) {
-	before := l.run.all
+	q := index(queued)
+	before := l.run.share[q].all
 	l.run.count(n, unrun, queued, ns)
-	if l.run.all < before { // older ones fade
-		for k := range l.shares {
-			l.shares[k] /= 2
+	if l.run.share[q].all < before { // older ones fade
+		for k, v := range l.shares {
+			v[q] /= 2
+			l.shares[k] = v
 		}
 	}
-	if l.run.on && !unrun && !queued {
-		if l.shares == nil || len(l.shares) >= maxPlaces && l.shares[l.site] == 0 {
-			l.shares = map[uint64]float64{}
+	if l.run.on && !unrun {
+		v, known := l.shares[l.site]
+		if l.shares == nil || len(l.shares) >= maxPlaces && !known {
+			l.shares = map[uint64][2]float64{}
 		}
-		l.shares[l.site] += float64(n)
+		v[q] += float64(n)
+		l.shares[l.site] = v
 	}
 }

@@ -316,7 +316,7 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 			f.Text = fmt.Sprintf("thread %s is in %s for %s%s", t.label(), fn, short(lasts), l.inner(t, x.depth))
 		}
 		f.Values = append(f.Values, Value{"function", fn}, Value{"for", short(lasts)}, Value{"limit", short(r.Limit)},
-			Value{"samples", strconv.Itoa(x.loose)})
+			Value{"samples", strconv.Itoa(x.loose[0] + x.loose[1])})
 		out = append(out, f)
 	}
 	return out

@@ -13,8 +13,12 @@ func TestStarvedIsNotStalled(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(5, 6))
 	w.serve(rnd, 600_000*ms, .01)
 	for begin := w.now; w.now < begin+60_000*ms; {
-		for i := range 6 { // it gets a CPU now and then, and is back here before it is seen elsewhere
-			w.sample(0, queued, i > 0, deepA...)
+		where := deepA // it gets a CPU now and then, and is back here before it is seen elsewhere
+		if rnd.IntN(5) == 0 {
+			where = polling
+		}
+		for i := range 6 {
+			w.sample(0, queued, i > 0, where...)
 			w.threads[0].cpu += int64(ms)
 			w.tick()
 		}

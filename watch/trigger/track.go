@@ -61,18 +61,31 @@ type called struct {
 // two samples show the same frames at the same place is no proof of that if
 // the thread ran in between: it may have left and come back. So a run is
 // believed only if the other explanation has become absurd: that the thread is
-// there often, and happened to be there at every sample. A sample that meets it waiting
-// for a CPU is none of these: on a machine that is busy of a sudden, that is where a thread
-// spends its time, wherever it was before.
+// there often, and happened to be there at every sample. Samples that meet it waiting
+// for a CPU are held against such samples alone: on a machine that is busy of a sudden,
+// that is where a thread spends its time, wherever it was before.
 type run struct {
 	on    bool
 	begin stack.Time
 	depth int
-	sure  int64   // ns through which the thread has not run at all, of late
-	loose int     // samples before which it ran
-	odds  float64 // -ln of the chance of one sample to be there, as of begin
+	sure  int64      // ns through which the thread has not run at all, of late
+	loose [2]int     // samples before which it ran, by queued
+	odds  [2]float64 // -ln of the chance of one of these to be there, as of begin
 
-	in, all float64 // samples there, and anywhere, before begin, of those before which it ran; old ones fade
+	share [2]share // before begin
+}
+
+// share is how many samples were there, and anywhere, of those before which the thread
+// ran; old ones fade.
+type share struct{ in, all float64 }
+
+// chance of a sample to be there, as far as it is known. Of a thread that was never seen to wait
+// for a CPU, it takes it to be likely that it does that there.
+func (s share) chance(queued int) float64 {
+	if queued == 1 {
+		return (s.in + 3) / (s.all + 4)
+	}
+	return (s.in + 1) / (s.all + 2)
 }
 
 // absurd is -ln of one in a million.
@@ -82,38 +95,44 @@ const absurd = 14
 const fadeAt = 4096
 
 func (r *run) start(t stack.Time, depth int) {
-	r.on, r.begin, r.depth, r.sure, r.loose = true, t, depth, 0, 0
-	r.odds = -math.Log((r.in + 1) / (r.all + 2))
+	r.on, r.begin, r.depth, r.sure, r.loose = true, t, depth, 0, [2]int{}
+	for q := range r.odds {
+		r.odds[q] = -math.Log(r.share[q].chance(q))
+	}
 }
 
 // count adds n samples. queued: they met the thread waiting for a CPU.
 func (r *run) count(n int, unrun, queued bool, ns int64) {
-	switch {
-	case r.on && unrun:
-		r.sure += ns
+	if unrun { // where it is was not left to chance
+		if r.on {
+			r.sure += ns
+		}
 		return
-	case unrun:
-		return // where it is was not left to chance
-	case r.on && queued:
-		r.sure = 0
-		return
-	case r.on:
-		r.sure = 0
-		r.loose += n
-		r.in += float64(n)
-		r.all += float64(n)
-	default:
-		r.all += float64(n)
 	}
-	if r.all > fadeAt {
-		r.in, r.all = r.in/2, r.all/2
+	q := index(queued)
+	s := &r.share[q]
+	if r.on {
+		r.sure = 0
+		r.loose[q] += n
+		s.in += float64(n)
 	}
+	if s.all += float64(n); s.all > fadeAt {
+		s.in, s.all = s.in/2, s.all/2
+	}
+}
+
+func index(queued bool) int {
+	if queued {
+		return 1
+	}
+	return 0
 }
 
 // longer reports whether the run has surely been one call for limit ns, up to seen: the
 // thread has not run for so long, or may have left the call and come back too often.
 func (r *run) longer(limit int64, seen stack.Time) bool {
-	return r.on && int64(seen-r.begin) >= limit && (r.sure >= limit || float64(r.loose)*r.odds >= absurd)
+	return r.on && int64(seen-r.begin) >= limit &&
+		(r.sure >= limit || float64(r.loose[0])*r.odds[0]+float64(r.loose[1])*r.odds[1] >= absurd)
 }
 
 // Add makes a Track for a thread; feed it with all its events, from a Sync on.
