@@ -139,10 +139,13 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 		t.Fatalf("tasks %+v of %d looks", tasks, len(rec.Tasks))
 	}
 	by := map[uint64]*view.Task{}
-	idle := 0
+	idle, blank := 0, 0
 	for i := range tasks.List {
 		x := &tasks.List[i]
 		by[x.ID] = x
+		if x.Func == "" {
+			blank++
+		}
 		last := stack.Time(0)
 		for _, s := range x.Spans {
 			if s.From < last || s.To <= s.From {
@@ -154,6 +157,9 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 			x.Spans[0].To-x.Spans[0].From > stack.Time(time.Second) {
 			idle++
 		}
+	}
+	if blank*100 > len(tasks.List) { // those that were seen in the scheduler's functions alone
+		t.Errorf("%d of %d goroutines have no name", blank, len(tasks.List))
 	}
 	if idle != 100 {
 		t.Errorf("%d goroutines wait from beginning to end at a channel, want 100", idle)
@@ -192,5 +198,5 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 	if seen*100 < all*80 || all < 100 {
 		t.Errorf("%d of %d turns are on their goroutine's track", seen, all)
 	}
-	t.Logf("%d of %d turns of 3 ms in which the thread was looked at are on their goroutine's track; %d tracks; looks took %v", seen, all, len(tasks.List), time.Duration(rec.Tasks[0].Took))
+	t.Logf("%d of %d turns of 3 ms in which the thread was looked at are on their goroutine's track; %d tracks, %d without a name; looks took %v", seen, all, len(tasks.List), blank, time.Duration(rec.Tasks[0].Took))
 }

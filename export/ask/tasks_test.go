@@ -2,6 +2,7 @@ package ask
 
 import (
 	"context"
+	"maps"
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
@@ -55,5 +56,32 @@ func TestTasks(t *testing.T) {
 	want := []row{{int64(0), 0, 20, "running", nil}, {nil, 20, 10, "waiting", "chan receive"}, {int64(1), 30, 20, "running", nil}}
 	if rows.Err() != nil || len(got) < 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%+v, want %+v (%v)", got, want, rows.Err())
+	}
+}
+
+// TestTaskNames: goroutines that no look at all of them has met are called by the function
+// that they began with, each by its own where one comes right after another.
+func TestTaskNames(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	x := b.Thread(11, "x")
+	for i, look := range []struct {
+		id    uint64
+		stack string
+	}{{7, "runtime.goexit:1 worker:1 step:2"}, {7, "runtime.goexit:1 worker:2"}, {8, "runtime.goexit:1 other:3 step:2"}, {0, "runtime.mstart:1 schedule:1"},
+		{9, "runtime.mstart:1 schedule:1"}, {9, "runtime.goexit:1 late:1"}, {10, "runtime.mstart:1 runtime.mcall:1"}, {0, "runtime.mstart:1"}} {
+		at := int64(i) * 10 * ms
+		x.Event(at, event.Task, event.TaskOf(stack.Task{ID: look.id, State: stack.TaskRunning}))
+		x.Look(exporttest.Look{At: at, State: stack.StateRunning, Stack: look.stack})
+	}
+	rec := b.Finish(100 * ms)
+	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine"}}
+	tasks := view.New(rec, view.Options{}).Tasks()
+	got := map[uint64]string{}
+	for _, x := range tasks.List {
+		got[x.ID] = x.Func
+	}
+	if want := map[uint64]string{7: "worker", 8: "other", 9: "late", 10: ""}; !maps.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -52,6 +52,7 @@ func (v *View) Tasks() *Tasks {
 	for i := range g.looks {
 		g.look(&g.looks[i])
 	}
+	g.firsts()
 	out := &Tasks{What: Text(g.looks[0].What, 64), Lost: g.lost}
 	ids := make([]uint64, 0, len(g.of))
 	for id := range g.of {

@@ -1,0 +1,89 @@
+package view
+
+import (
+	"strings"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// firsts names goroutines that no look at all of them has met, because they came and went
+// between two: by the function that runtime.goexit is below on the stack of the thread
+// that ran them, which is the one that they began with.
+func (g *taskGatherer) firsts() {
+	if g.looks[0].What != "goroutine" {
+		return
+	}
+	blank := false
+	for _, p := range g.of {
+		blank = blank || p.fn == ""
+	}
+	for i := range g.v.Threads {
+		if !blank {
+			return
+		}
+		g.firstsOf(&g.v.Threads[i])
+	}
+}
+
+func (g *taskGatherer) firstsOf(th *Thread) {
+	var of *taskParts // of the goroutine that it runs; nil: it has a name, or there is none
+	var since stack.Time
+	s := trace.NewSlices(g.v.Names, nobody{})
+	name := func() {
+		if of != nil {
+			if of.fn = g.first(s.Real(), since); of.fn != "" {
+				of = nil
+			}
+		}
+	}
+	for e := range g.v.Rec.Events(th.Seq) {
+		if e.Time > since { // the stack is that of the sample that told the goroutine, or of a later one
+			name()
+		}
+		s.Apply(e)
+		switch e.Kind() {
+		case event.Task:
+			since = e.Time
+			if of = g.of[event.TaskFields(e.Payload()).ID]; of != nil && of.fn != "" {
+				of = nil
+			}
+		case event.Gap:
+			if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+				of = nil
+			}
+		case event.Mark:
+			if why := stack.Why(e.Payload()); why == stack.WhyGone || why == stack.WhyExec {
+				of = nil
+			}
+		}
+	}
+	name()
+}
+
+// first is the function that a goroutine began with, by its stack, outermost first; "":
+// the stack does not tell.
+func (g *taskGatherer) first(real []diff.Frame, at stack.Time) string {
+	if len(real) < 2 || real[1].Word.Kind() == stack.KindError {
+		return ""
+	}
+	if n := g.outer(real[0], at); !strings.HasPrefix(n, "runtime.goexit") {
+		return ""
+	}
+	return g.outer(real[1], at)
+}
+
+// outer is the function of a frame, that in which the others are inlined.
+func (g *taskGatherer) outer(f diff.Frame, at stack.Time) string {
+	fs := g.v.Names.Resolve(f.Word, at).Frames
+	return g.v.FuncName(fs[len(fs)-1].Func)
+}
+
+// nobody is told of slices.
+type nobody struct{}
+
+func (nobody) Begin(stack.Time, int, *trace.Slice) {}
+func (nobody) End(stack.Time, int, *trace.Slice)   {}
+func (nobody) Other(event.Event)                   {}
