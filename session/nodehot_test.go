@@ -108,11 +108,7 @@ func TestNodeOptimized(t *testing.T) {
 				}
 			}
 			t.Logf("%d looks, in %d other functions: %v", l.looks, l.wrong, l.of)
-			most := 1 // of 100
-			if v == "node18" {
-				most = 3 // the calls that its table knows are fewer
-			}
-			if l.looks < 200 || l.wrong*100 > most*l.looks {
+			if l.looks < 200 || l.wrong*100 > l.looks {
 				t.Errorf("of %d looks %d have other functions than ran: %v", l.looks, l.wrong, l.of)
 			}
 		})

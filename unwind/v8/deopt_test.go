@@ -83,6 +83,9 @@ func FuzzTranslations(f *testing.F) {
 		if list, ok := (&code{trans: b}).levels(&translations13, index); ok && (len(list) == 0 || len(list) > maxInline) {
 			t.Fatalf("%d frames", len(list))
 		}
+		if to, ok := afterSlowAlloc(b, uint64(max(index, 0))); ok && (to < 0 || to >= index) {
+			t.Fatalf("from %d to %d", index, to)
+		}
 		if len(b) >= 2*maxLoopEnd {
 			loopAt(b, min(max(index, 0), len(b)-2*maxLoopEnd))
 		}

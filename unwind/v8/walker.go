@@ -259,7 +259,7 @@ func (w *Walker) optimizedOf(p *Place, c *code, mem Words) bool {
 // inlined appends the functions by the code's table of positions.
 func (w *Walker) inlined(p *Place, c *code) bool {
 	h := &w.h
-	pos := at(c.places, int(p.PC-behind(p)-c.start))
+	pos := at(c.places, w.place(p, c))
 	for range maxInline {
 		off, id := text(pos)
 		shared := c.shared
