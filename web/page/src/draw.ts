@@ -80,7 +80,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
   if (v.range) {
     const a = v.x(v.range.t0);
     const b = v.x(v.range.t1);
-    g.globalAlpha = c.dark ? 0.5 : 0.4;
+    g.globalAlpha = c.dark ? 0.32 : 0.4; // names stay readable, whose colour is dark in both
     g.fillStyle = c.bg;
     g.fillRect(0, 0, a, v.height);
     g.fillRect(b, 0, v.width - b, v.height);
@@ -163,10 +163,10 @@ function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: 
   g.beginPath();
   g.rect(x, y, w, h);
   g.clip();
-  g.globalAlpha = 0.5;
+  g.globalAlpha = c.dark ? 0.3 : 0.5;
   g.fillStyle = c.faint;
   g.fillRect(x, y, w, h);
-  g.globalAlpha = 1;
+  g.globalAlpha = c.dark ? 0.6 : 1;
   g.strokeStyle = c.gap;
   g.lineWidth = 1;
   g.beginPath();

@@ -17,6 +17,12 @@ export function lockText(l: LockInfo, v: Timeline): string {
   return lockName(l) + who;
 }
 
+// Why samples are missing, by number (stack.Why): as the server calls it, and in words.
+const whyNames = ['none', 'late', 'stop timed out', 'held by another tracer', 'exec', 'overwritten', 'denied', 'recording paused', 'overhead budget', 'thread ended',
+  'stack unreadable', 'trigger'];
+const whyText = ['', 'ticks came too late', 'a stop timed out', 'another tracer holds the thread', 'the process became another program', 'events were lost',
+  'the kernel refused', 'the recording was paused', 'held back for the overhead budget', 'the thread ended', 'nothing could be read of the stack', 'a trigger fired'];
+
 export class Side {
   private box = el('side');
   private tip = el('tip');
@@ -78,9 +84,7 @@ export class Side {
       case PAUSES:
         return [h('b', null, 'Held by sliver'), line(many ? `${count(row.count[i])} pauses, ${dur(row.busy[i])} of ${dur(d)}` : `for ${dur(d)}`)];
       case GAPS: {
-        const why = ['', 'ticks came too late', 'a stop timed out', 'another tracer holds the thread', 'the process became another program', 'events were lost',
-          'the kernel refused', 'the recording was paused', 'held back for the overhead budget', 'the thread ended', 'nothing could be read of the stack', 'a trigger fired'];
-        return [h('b', null, row.value[i] & 1 ? 'Mark' : 'Samples are missing'), line(why[row.value[i] >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
+        return [h('b', null, row.value[i] & 1 ? 'Mark' : 'Samples are missing'), line(whyText[row.value[i] >> 1] ?? 'unknown reason'), d > 0 ? line(dur(d)) : line('')];
       }
     }
     const f = v.model.funcs[row.value[i]];
@@ -212,7 +216,7 @@ export class Side {
       const holder = [...v.model.threads.values()].find((t) => t.tid === d.lock!.lock!.holder);
       add('Lock', lockText(d.lock.lock, v) + ' ', holder ? h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()) }, 'Go to the holder') : '');
     }
-    if (d.gap) add('Gap', d.gap.why ?? '');
+    if (d.gap) add('Missing samples', whyText[whyNames.indexOf(d.gap.why ?? '')] || (d.gap.why ?? ''));
     const stack = h('ol', { class: 'stack', reversed: true });
     for (const x of [...d.calls].reverse()) {
       put(stack, h('li', { class: x.depth === c.depth ? 'here' : '' },
