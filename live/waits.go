@@ -85,6 +85,8 @@ func describe(in *wait.Info) trace.Wait {
 	switch {
 	case in.Kind == wait.KindSleep && w.Args == exact:
 		w.Args = t.String()
+	case in.Kind == wait.KindSleep: // a runtime's, which says so before
+		w.Args = strings.TrimSuffix(w.Args, ", "+exact)
 	default:
 		w.Args = strings.TrimPrefix(strings.TrimSuffix(w.Args, "timeout "+exact), ", ")
 		w.Args = strings.TrimSuffix(w.Args, ", ")

@@ -23,6 +23,8 @@ func TestDescribe(t *testing.T) {
 			trace.Wait{Kind: "poll", Call: "poll", Timeout: int64(time.Second)}},
 		{wait.Info{Kind: wait.KindSleep, Call: "clock_nanosleep", Args: "1m38.156204564s", Timeout: 98156204564},
 			trace.Wait{Kind: "sleep", Call: "clock_nanosleep", Args: "1m38s", Timeout: 98e9}},
+		{wait.Info{Kind: wait.KindSleep, Call: "futex", Args: "Thread.sleep, 1.576607ms", Timeout: 1576607},
+			trace.Wait{Kind: "sleep", Call: "futex", Args: "Thread.sleep", Timeout: 1600000}},
 	} {
 		if got := describe(&c.in); got != c.want {
 			t.Errorf("%+v: %+v, want %+v", c.in, got, c.want)

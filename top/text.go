@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -61,14 +62,15 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 		line("%7s %7s  %s", Share(l.By.Of(fs[i].Self), span), Share(l.By.Of(fs[i].Total), span), FuncText(&fs[i]))
 	}
 	line("")
-	line("%7s %7s  %-8s %-15s  %s", "TID", "CPU", "STATE", "NAME", "WAITS FOR, OR IS IN")
 	rows := SortThreads(slices.Clone(t.Threads), l.Threads)
+	width := NameWidth(rows)
+	line("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", width, "NAME", "WAITS FOR, OR IS IN")
 	for i := range rows {
 		if i == l.Rows && l.Rows > 0 {
 			line("and %d more", len(rows)-i)
 			break
 		}
-		line("%s", rows[i].Text(span))
+		line("%s", rows[i].Text(span, width))
 	}
 	return b.Flush()
 }
@@ -95,9 +97,20 @@ func FuncText(f *Func) string {
 	return f.Name + InModule(f.Module)
 }
 
-// Text is a thread's line.
-func (r *Row) Text(span int64) string {
-	return fmt.Sprintf("%7d %7s  %-8s %-15s  %s", r.TID, Share(r.CPU, span), StateText(r.State), r.Name, r.Doing())
+// NameWidth is how many columns the names of threads take: those of the kernel have 15
+// at most, those of runtimes more.
+func NameWidth(rows []Row) int {
+	const least, most = 15, 24
+	w := least
+	for i := range rows {
+		w = max(w, utf8.RuneCountInString(rows[i].Name))
+	}
+	return min(w, most)
+}
+
+// Text is a thread's line, its name in so many columns.
+func (r *Row) Text(span int64, name int) string {
+	return fmt.Sprintf("%7d %7s  %-8s %-*s  %s", r.TID, Share(r.CPU, span), StateText(r.State), name, Cut(r.Name, name), r.Doing())
 }
 
 // Cut shortens s to width columns (of runes); 0 is no bound.

@@ -169,7 +169,8 @@ func (u *ui) tables(from, to int) {
 	if u.filters[threadsPane] != nil {
 		title = "DOES" // the filter needs the room
 	}
-	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-15s  %s", "TID", "CPU", "STATE", "NAME", title), len(u.rows), len(u.table.Threads))
+	width := top.NameWidth(u.rows)
+	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", width, "NAME", title), len(u.rows), len(u.table.Threads))
 	y++
 	at := u.row()
 	first = top1(at, th)
@@ -185,7 +186,7 @@ func (u *ui) tables(from, to int) {
 		} else {
 			x.Top = u.shifted(r.Top)
 		}
-		u.fill(y+i, x.Text(span), st)
+		u.fill(y+i, x.Text(span, width), st)
 	}
 }
 
