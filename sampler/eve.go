@@ -21,7 +21,7 @@ const (
 // the group may sleep before its next tick.
 func (g *group) eve(now stack.Time) (until stack.Time) {
 	at := g.tick.due - eveFor
-	if g.s.cfg.Delays == nil || g.tick.every <= longCall || g.eves == 0 || g.eveOf == g.tick.due {
+	if g.tick.every <= longCall || g.eves == 0 || g.eveOf == g.tick.due {
 		return g.tick.due
 	}
 	if now < at {
@@ -41,8 +41,12 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 	return g.tick.due
 }
 
-// warily has the counters of a thread read before its next ticks.
+// warily has the counters of a thread read before its next ticks, where these are so far
+// apart that it tells.
 func (g *group) warily(th *thread) {
+	if g.tick.every <= longCall {
+		return
+	}
 	th.wary = waryFor
 	g.eves++
 }
