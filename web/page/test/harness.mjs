@@ -10,6 +10,7 @@ export const scheme = process.env.SLIVER_SCHEME === 'dark' ? 'dark' : 'light';
 export const aPhone = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
 export const phone = process.env.SLIVER_SCREEN === 'phone';
 export const running = new Set();
+const stopped = new Set(); // servers: who asks one may find its connection reset
 
 export async function serve(...args) {
   const p = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
@@ -20,7 +21,7 @@ export async function serve(...args) {
     p.once('exit', (c) => bad(new Error(`the server ended with ${c}`)));
   });
   const exit = new Promise((ok) => p.once('exit', ok));
-  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => { p.stdin.end(); running.delete(p); return exit; } };
+  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => { stopped.add(new URL(url).host); p.stdin.end(); running.delete(p); return exit; } };
 }
 
 export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
@@ -33,6 +34,7 @@ export async function open(url, o = {}) {
   page.problems = [];
   page.on('pageerror', (e) => page.problems.push('error: ' + e.message));
   page.on('console', (m) => {
+    if (m.type() === 'error' && stopped.has(new URL(url).host) && /ERR_CONNECTION_RESET|ERR_EMPTY_RESPONSE/.test(m.text())) return;
     if (m.type() === 'error' && !/ERR_CONNECTION_REFUSED|WebSocket connection|status of (400|401|500)/.test(m.text())) page.problems.push('console: ' + m.text());
   });
   page.on('request', (r) => {
