@@ -93,7 +93,8 @@ func addressReuse(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5", "300"}, folder...)...)
 	prog.Ready()
-	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(*Session) {
+	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(s *Session) {
+		await(t, "a first sample", func() bool { return s.Status().Total.Samples > 0 })
 		prog.Go()
 		if st := prog.Wait(); !st.Success() {
 			t.Errorf("ended with %v", st)

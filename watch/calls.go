@@ -32,6 +32,7 @@ type calledPlace struct {
 
 type counted struct {
 	rule  *trigger.Rule
+	tid   stack.TID
 	c     *target.CallCounter
 	calls uint64
 }
@@ -76,11 +77,13 @@ func (k *calls) renew(now stack.Time) {
 	k.find(rules)
 }
 
-// counts reports whether the rule's calls are counted.
-func (k *calls) counts(r *trigger.Rule) bool {
-	for _, p := range k.places {
-		if p.rule == r {
-			return true
+// counted reports whether calls of the rule by a thread have been counted.
+func (k *calls) counted(r *trigger.Rule, tid stack.TID) bool {
+	for _, cs := range k.threads {
+		for _, c := range cs {
+			if c.rule == r && c.tid == tid && c.calls > 0 {
+				return true
+			}
 		}
 	}
 	return false
@@ -106,7 +109,7 @@ func (k *calls) look(seq int, track *trigger.Track, hits []trigger.Hit) []trigge
 				k.stop(p.rule, err)
 				return hits
 			}
-			cs = append(cs, &counted{rule: p.rule, c: c})
+			cs = append(cs, &counted{rule: p.rule, tid: track.TID, c: c})
 		}
 		k.threads[seq] = cs
 	}

@@ -276,7 +276,7 @@ func (t *watched) look() {
 		}
 		t.calls.keep(there)
 	})
-	l.Counts, t.calls.last = t.calls.counts, l.Now
+	l.Counted, t.calls.last = t.calls.counted, l.Now
 	l.Tails = func(tr *trigger.Track) (event.Event, bool) {
 		x := byTrack[tr]
 		return x.tail, x.tail.Time != 0

@@ -31,12 +31,9 @@ func (s *Set) called(r *state, l *Look) (out []Fired) {
 		out = append(out, Fired{At: h.Since, TID: h.TID, Text: fmt.Sprintf("thread %s calls %s", l.Threads[i].label(), r.Function),
 			Values: []Value{{"function", r.Function}}})
 	}
-	if l.Counts != nil && l.Counts(r.Rule) {
-		return out
-	}
 	for _, t := range l.Threads {
 		for _, c := range t.calls {
-			if c.bit != r.bit {
+			if c.bit != r.bit || l.Counted != nil && l.Counted(r.Rule, t.TID) {
 				continue
 			}
 			fn := s.meant(r.Function, c.w, c.at)

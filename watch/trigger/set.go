@@ -89,10 +89,11 @@ type Look struct {
 	Files func(path string) Written
 	// Tails are samples that no event tells of yet, by thread.
 	Tails func(*Track) (event.Event, bool)
-	// Hits are calls that were counted, and Counts tells of which rules they are:
-	// those need no samples that meet them. It may be nil.
-	Hits   []Hit
-	Counts func(*Rule) bool
+	// Hits are calls that were counted. Counted tells whether any of a rule in a thread
+	// were, now or before: from then on samples that meet them tell nothing new. A
+	// call that had begun before they were counted is met by samples alone. It may be nil.
+	Hits    []Hit
+	Counted func(*Rule, stack.TID) bool
 	// Name is what a frame is called in texts.
 	Name func(w event.Word, t stack.Time) string
 }

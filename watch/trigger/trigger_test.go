@@ -494,7 +494,7 @@ func FuzzParse(f *testing.F) {
 
 // Calls that were counted fire, also where no sample met them, and only for the
 // threads and rule that they are of; samples that meet such a function then say
-// nothing new.
+// nothing new, but for a call that began before there was a count.
 func TestHits(t *testing.T) {
 	r, err := Parse(Call, "marker,cool=0s,threads=work*")
 	if err != nil {
@@ -504,16 +504,22 @@ func TestHits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := NewSet([]*Rule{r, other}, nil, nil)
+	s, err := NewSet([]*Rule{r, other}, &world{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := &Look{Now: 1000, Counts: func(x *Rule) bool { return x == r }}
+	counts := false
+	l := &Look{Now: 1000, Counted: func(x *Rule, tid stack.TID) bool { return x == r && tid == 7 && counts }}
 	tr := s.Add(7, "worker", false)
 	l.Threads = []*Track{tr}
 	if got := s.Check(l); len(got) != 0 {
 		t.Errorf("fires without a call: %+v", got)
 	}
+	tr.calls = append(tr.calls, called{bit: 0, at: 850})
+	if got := s.Check(l); len(got) != 1 || got[0].At != 850 {
+		t.Errorf("a call from before the first count: %+v", got)
+	}
+	counts = true
 	l.Hits = []Hit{{Rule: r, TID: 7, Since: 900}, {Rule: r, TID: 8, Since: 900}}
 	got := s.Check(l)
 	if len(got) != 1 || got[0].Rule != r || got[0].TID != 7 || got[0].At != 900 || got[0].Text != "thread 7 (worker) calls marker" {
