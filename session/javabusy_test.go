@@ -1,12 +1,8 @@
 package session
 
 import (
-	"archive/zip"
-	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,83 +110,4 @@ func TestJavaBusy(t *testing.T) {
 		}
 	}
 	gapless()
-}
-
-// javaTree unpacks the sources of a module from a JDK's src.zip, the newest that there
-// is, and gives the folder.
-func javaTree(t *testing.T, module string) string {
-	t.Helper()
-	zips, err := filepath.Glob("/usr/lib/jvm/*/lib/src.zip")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range slices.Backward(zips) {
-		z, err := zip.OpenReader(path)
-		if err != nil {
-			continue // a link to what is in a package of its own
-		}
-		defer z.Close()
-		dir := t.TempDir()
-		for _, f := range z.File {
-			name, ok := strings.CutPrefix(f.Name, module+"/")
-			if !ok || !filepath.IsLocal(name) || !strings.HasSuffix(name, ".java") {
-				continue
-			}
-			r, err := f.Open()
-			if err != nil {
-				t.Fatal(err)
-			}
-			b, err := io.ReadAll(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			to := filepath.Join(dir, name)
-			if err := os.MkdirAll(filepath.Dir(to), 0o777); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(to, b, 0o666); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return dir
-	}
-	t.Skip("no JDK here has its sources (Debian's package openjdk-17-source)")
-	return ""
-}
-
-// TestJavaCompiler: of a thread that compiles the 1,850 files of java.xml by javac, at
-// least 999 of 1,000 samples have no gap. SLIVER_LONG alone: it takes minutes.
-func TestJavaCompiler(t *testing.T) {
-	testprog.Need(t, "ptrace")
-	if os.Getenv("SLIVER_LONG") == "" {
-		t.Skip("SLIVER_LONG is not set")
-	}
-	tree := javaTree(t, "java.xml")
-	for _, v := range []string{"java17", "java25"} { // those with a compiler
-		t.Run(v, func(t *testing.T) {
-			p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, v), "-Xmx512m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Compile"), "Compile", "java.xml", tree, t.TempDir()))
-			p.Line("busy")
-			sel, err := sampler.ParseSelection("compiles")
-			if err != nil {
-				t.Fatal(err)
-			}
-			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return s.Samples-s.Unrun-s.Read > 20000 })
-			total := rec.Stats.Total()
-			m := &methods{n: trace.NewNames(rec), alone: map[string]int{}}
-			for i := range rec.Threads {
-				rec.Replay(rec.Threads[i].Seq, m.n, m)
-			}
-			t.Logf("%d samples, %d by a stop; %d with gaps%s; %d slices of Java", total.Samples, total.Stops, total.Truncated, errorFrames(rec), m.java)
-			alone := 0
-			for _, n := range m.alone {
-				alone += n
-			}
-			if total.Truncated*1000 > total.Samples {
-				t.Errorf("%d of %d samples have gaps", total.Truncated, total.Samples)
-			}
-			if m.java < 10000 || alone*10000 > m.java {
-				t.Errorf("%d slices of Java, and some on %v: %s", m.java, m.alone, m.first)
-			}
-		})
-	}
 }
