@@ -50,6 +50,7 @@ type group struct {
 	eveOf   stack.Time // the tick before which they were
 	asked   int        // reads that More made in the stop that is under way
 	late    LateTracer // nil: there is none
+	batches uint64     // of samples that came late, so far
 	hosted  *hosted    // nil: it has an OS thread to itself
 }
 

@@ -25,7 +25,9 @@ type LateTracer interface {
 // Limits of how long a sample is waited for: what takes longer does not wait for a
 // CPU alone.
 const (
-	comingFor   = 200_000_000 // ns
+	comingFor = 200_000_000 // ns
+	// queueFor is for how long, in ns, it is taken for granted that it waits for a CPU.
+	queueFor    = 25_000_000
 	comingTicks = 256
 )
 
@@ -44,6 +46,10 @@ func (g *group) later(th *thread, now stack.Time) bool {
 		return false
 	}
 	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
+		if now-th.coming[0] < queueFor {
+			th.expectLater(now)
+			return true
+		}
 		// One that sleeps where it cannot be woken (vfork) cannot stop either, and is
 		// read without a stop.
 		var call stack.Call
@@ -71,6 +77,9 @@ func (g *group) arrivals() {
 	if g.late == nil {
 		return
 	}
+	g.batches++
+	g.view.Mem.Batch = g.batches
+	defer func() { g.view.Mem.Batch = 0 }()
 	for {
 		file, err, ok := g.late.Arrived(&g.view)
 		if !ok {

@@ -412,12 +412,22 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	g.add(th)
 }
 
+// fillEach is how much of an interval, in ns, a group has for each of its threads before
+// another group begins: enough for most of them to be waited for in vain.
+const fillEach = 2_000_000
+
 // other is the group for a thread that is not to be in main's: the one with the
-// fewest, or main's if no other can begin.
+// fewest of those that have begun, another one if they are full, or main's if no other
+// can begin.
 func (s *Sampler) other() *group {
+	full := int32(s.Interval() / fillEach)
 	var g *group
 	for _, x := range s.groups[1:] {
-		if g == nil || x.size.Load() < g.size.Load() {
+		n := x.size.Load()
+		if !x.ready.Load() && g != nil && g.size.Load() < full {
+			continue
+		}
+		if g == nil || n < g.size.Load() {
 			g = x
 		}
 	}

@@ -8,17 +8,20 @@ import (
 )
 
 // The first threads share main's group, so that a program of few threads wakes up one
-// goroutine alone; of more, main's gets none, and the others are spread evenly.
+// goroutine alone; of more, main's gets none, another group begins when those before are
+// full, and when all are the threads are spread evenly.
 func TestTogether(t *testing.T) {
 	for _, c := range []struct {
 		together, threads int
 		want              []int32
 	}{
-		{0, 7, []int32{1, 3, 3}},
+		{0, 6, []int32{1, 5, 0}},
+		{0, 7, []int32{1, 5, 1}},
+		{0, 13, []int32{1, 6, 6}},
 		{4, 3, []int32{3, 0, 0}},
 		{4, 4, []int32{4, 0, 0}},
-		{4, 9, []int32{4, 3, 2}},
-		{1, 3, []int32{1, 1, 1}},
+		{4, 9, []int32{4, 5, 0}},
+		{1, 3, []int32{1, 2, 0}},
 	} {
 		f := &fakeTarget{}
 		for tid := range stack.TID(c.threads) {

@@ -205,7 +205,11 @@ func (w *Walker) javaHolds() bool {
 	}
 	j := w.javaOf(h)
 	j.begun = false
-	j.state.Dedup()
+	j.state.Dedup(w.mem.Batch)
+	if j.state.Held() && !w.meter.Spent() {
+		j.spent = false
+		return true
+	}
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
 	j.off, j.buf = readAll(&w.meter, j.spans, j.off, j.buf)
 	if j.spent = w.meter.Spent(); j.spent { // what is there may not have been read

@@ -39,6 +39,9 @@ type Copy struct {
 	// Live, if not nil, reads what is missing. It is for targets that cannot
 	// move during the walk: those that are held stopped.
 	Live Memory
+	// Batch is the same for copies that were all made before the first of them is walked;
+	// 0: nothing is known. What was seen to hold after one of them holds for the others.
+	Batch uint64
 }
 
 // Word reads 8 bytes. It implements rule.Words.

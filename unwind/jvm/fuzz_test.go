@@ -94,7 +94,7 @@ func FuzzMemory(f *testing.F) {
 				if len(frames) > 64*(maxInlined+1) {
 					t.Fatalf("%d frames", len(frames))
 				}
-				s.Dedup()
+				s.Dedup(0)
 				spans := r.Spans(s, nil)
 				for _, x := range spans {
 					_, _ = account.ReadAt(make([]byte, x.Len), int64(x.Addr))

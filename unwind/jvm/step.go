@@ -59,6 +59,8 @@ type State struct {
 	rebuilt bool // what comes next may be a frame that is not filled yet
 	used    []use
 	seen    map[use]struct{} // of Dedup
+	held    map[use]struct{} // of the walks of batch: see Dedup
+	batch   uint64
 	chain   []scope
 	places  map[uint64]*place // by address, twice, and whether that is exact
 }

@@ -47,6 +47,9 @@ func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 		}
 		i += methodParts
 	}
+	if all {
+		s.holds()
+	}
 	return all
 }
 
@@ -98,8 +101,13 @@ func (r *Runtime) forgetMethod(addr uint64) {
 const fewUsed = 16
 
 // Dedup has each blob and method of the walk once among what it used: a recursion
-// uses the same again and again.
-func (s *State) Dedup() {
+// uses the same again and again. What was seen to hold after another walk of the same
+// batch (not 0) is left out.
+func (s *State) Dedup(batch uint64) {
+	if s.batch != batch {
+		clear(s.held)
+		s.batch = batch
+	}
 	if len(s.used) > fewUsed && s.seen == nil {
 		s.seen = map[use]struct{}{}
 	}
@@ -115,6 +123,9 @@ func (s *State) Dedup() {
 			}
 			s.seen[u] = struct{}{}
 		}
+		if _, ok := s.held[u]; ok && (u.b == nil || !u.b.gone.Load()) {
+			continue
+		}
 		out = append(out, u)
 	}
 	clear(s.seen)
@@ -124,3 +135,19 @@ func (s *State) Dedup() {
 // Doubt drops what the walker keeps of places in code, after a walk whose memory refused
 // reads for their cost: what was found of them then may not be so.
 func (s *State) Doubt() { clear(s.places) }
+
+// Held reports whether nothing is left to look at.
+func (s *State) Held() bool { return len(s.used) == 0 }
+
+// holds notes that what the walk used was seen to hold.
+func (s *State) holds() {
+	if s.batch == 0 {
+		return
+	}
+	if s.held == nil {
+		s.held = map[use]struct{}{}
+	}
+	for _, u := range s.used {
+		s.held[u] = struct{}{}
+	}
+}
