@@ -26,13 +26,19 @@ type LateTracer interface {
 // CPU alone.
 const (
 	comingFor = 200_000_000 // ns
-	// queueFor is for how long, in ns, it is taken for granted that it waits for a CPU.
+	// queueFor is for how long, in ns, a thread that was seen to wait for a CPU is taken to
+	// do so still: when it has one, it stops.
 	queueFor    = 25_000_000
 	comingTicks = 256
 )
 
 // expectLater notes a tick whose sample is still to come.
-func (th *thread) expectLater(at stack.Time) { th.coming = append(th.coming, at) }
+func (th *thread) expectLater(at stack.Time) {
+	if len(th.coming) == 0 {
+		th.queuedUntil = 0
+	}
+	th.coming = append(th.coming, at)
+}
 
 // later has a tick of a thread whose sample is still to come. It reports whether it
 // is waited for still.
@@ -46,7 +52,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 		return false
 	}
 	if len(th.coming) < comingTicks && now-th.coming[0] < comingFor {
-		if now-th.coming[0] < queueFor {
+		if now < th.queuedUntil {
 			th.expectLater(now)
 			return true
 		}
@@ -54,6 +60,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 		// read without a stop.
 		var call stack.Call
 		if running, err := th.file.Call(&call); running && err == nil {
+			th.queuedUntil = now + queueFor
 			th.expectLater(now)
 			return true
 		}

@@ -38,28 +38,29 @@ type thread struct {
 	counters Counters
 	// delayed: the timeout of a call was made to start anew by a stop, before
 	// which the thread had been given a CPU so many times. 0: it was not.
-	delayed   uint64
-	firstAt   stack.Time // of the first look that found it running and took no sample
-	state     stack.State
-	call      stack.Call
-	started   bool
-	missed    bool         // what it waits for was not asked in the last round, for want of time
-	blind     bool         // ticks of Ahead.ByClock are still to be confirmed
-	coming    []stack.Time // ticks whose sample is still to come
-	lates     int          // how many stops in a row were late
-	insist    bool         // the next stop is waited for
-	behind    int64        // ticks left out since
-	steady    int          // how many samples in a row were had like the one before
-	dozes     bool         // see doze.go
-	wary      int          // for how many samples its counters are read before (eve.go)
-	eve       Counters     // these, and when
-	eveAt     stack.Time
-	dozeAfter int // of steady; 0: that of all
-	way       stack.Way
-	owed      int64  // ns of waiting for a CPU that no sample has stood for yet
-	slow      bool   // the last stop was a long time coming
-	sp        uint64 // of a blocked thread, for Waits
-	task      uint64 // as last told: payload of event.Task
+	delayed     uint64
+	firstAt     stack.Time // of the first look that found it running and took no sample
+	state       stack.State
+	call        stack.Call
+	started     bool
+	missed      bool         // what it waits for was not asked in the last round, for want of time
+	blind       bool         // ticks of Ahead.ByClock are still to be confirmed
+	coming      []stack.Time // ticks whose sample is still to come
+	queuedUntil stack.Time   // so long it is taken to wait for a CPU, having been seen to
+	lates       int          // how many stops in a row were late
+	insist      bool         // the next stop is waited for
+	behind      int64        // ticks left out since
+	steady      int          // how many samples in a row were had like the one before
+	dozes       bool         // see doze.go
+	wary        int          // for how many samples its counters are read before (eve.go)
+	eve         Counters     // these, and when
+	eveAt       stack.Time
+	dozeAfter   int // of steady; 0: that of all
+	way         stack.Way
+	owed        int64  // ns of waiting for a CPU that no sample has stood for yet
+	slow        bool   // the last stop was a long time coming
+	sp          uint64 // of a blocked thread, for Waits
+	task        uint64 // as last told: payload of event.Task
 
 	// The registers of the last stop, and what identifies the moment: while a
 	// later look without a stop shows the same PC, SP and stack, they hold.
