@@ -220,3 +220,48 @@ func TestLaterIsTooLate(t *testing.T) {
 		}
 	}
 }
+
+// TestLaterAsleep: a thread that falls asleep where it cannot be woken (vfork) right
+// before its stop is seen to sleep from the next tick on.
+func TestLaterAsleep(t *testing.T) {
+	left := 0 // stops that did not come
+	for seed := range uint64(20) {
+		r := rand.New(rand.NewPCG(seed, 4))
+		const until, every = 2000 * ms, 4 * ms
+		f := &fakeTarget{until: until, queue: true}
+		times := []stack.Time{0, 0}
+		type sleep struct{ from, to stack.Time }
+		var sleeps []sleep
+		for t := stack.Time(0); t < until; {
+			t += stack.Time(1 + r.Int64N(int64(10*ms)))
+			s := sleep{t, t + 16*ms}
+			times, sleeps, t = append(times, s.from, s.to), append(sleeps, s), s.to
+		}
+		th := turns(2, times)
+		states := th.at
+		th.at = func(now stack.Time) (Counters, bool, stack.State) {
+			c, running, _ := states(now)
+			if running {
+				return c, true, stack.StateRunning
+			}
+			return c, false, stack.StateDisk
+		}
+		f.threads = append(f.threads, th)
+		_, sinks, accounts := sampleAll(t, f, Config{Interval: time.Duration(every)})
+		left += int(accounts[2].TimedOut)
+		for _, s := range sleeps[:len(sleeps)-1] {
+			seen := 0
+			for _, x := range sinks[2].samples {
+				if x.Time > s.from && x.Time < s.to && x.State == stack.StateDisk {
+					seen++
+				}
+			}
+			if seen < 2 {
+				t.Errorf("seed %d: asleep from %v to %v, and in %d samples only", seed, time.Duration(s.from), time.Duration(s.to), seen)
+			}
+		}
+	}
+	if left == 0 {
+		t.Error("no thread fell asleep right before its stop")
+	}
+}
