@@ -101,7 +101,7 @@ func settled(many int) string {
 		s := string(b[:runtime.Stack(b, true)])
 		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") &&
 			strings.Count(s, "[syscall") == 1 && strings.Contains(s, "syscall.Read(") && strings.Contains(s, "[IO wait") &&
-			strings.Contains(s, "main.deep(0x0") {
+			strings.Contains(s, "main.deep(0x1, ") { // the one below is done with its argument, and may show anything
 			out, err := json.Marshal(map[string]string{"stack": s})
 			if err != nil {
 				panic(err)
