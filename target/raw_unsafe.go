@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Everything between the request to stop and the resume is in this file and
-// in the functions of regs_*.go that it calls. Such code may not allocate,
+// Everything between the request to stop and the resume is in this file, in
+// blocks_unsafe.go and in the functions of regs_*.go that they call. Such code may not allocate,
 // lock, call through an interface, grow the stack or tell the Go scheduler of
 // a system call: each of these can park the goroutine while a target stands
 // still. Hence nosplit (which also keeps preemption points out), RawSyscall6,
