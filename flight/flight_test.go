@@ -392,6 +392,14 @@ func TestIntervalIsTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
+	_, c := recovered(t, f)
+	check("what is left", c)
+	mem.Close(true)
+}
+
+// recovered is what a ring file holds.
+func recovered(t *testing.T, f *os.File) (*ringfile.Image, *Copy) {
+	t.Helper()
 	fi, err := f.Stat()
 	if err != nil {
 		t.Fatal(err)
@@ -404,6 +412,5 @@ func TestIntervalIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	check("what is left", c)
-	mem.Close(true)
+	return im, c
 }

@@ -181,18 +181,7 @@ func killOne(t *testing.T, path string, seed uint64, steps int) uint64 {
 	if ringfile.InUse(f) {
 		t.Error("the dead victim's file is in use")
 	}
-	fi, err := f.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	im, err := ringfile.Open(f, fi.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := Recover(im)
-	if err != nil {
-		t.Fatal(err)
-	}
+	im, c := recovered(t, f)
 	if len(im.Problems) > 0 {
 		t.Errorf("problems: %v", im.Problems)
 	}
