@@ -197,6 +197,10 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	return o, nil
 }
 
+// spareMemory is how much garbage, in bytes, may lie beside what a recording needs: few of
+// them are collected before they end.
+const spareMemory = 32 << 20
+
 const neither = "nothing to record: give a process (sliver record -p PID) or a command (sliver record -- CMD ARGS...)"
 
 func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
@@ -296,6 +300,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		o.Started = c.Release // it stands at its first instruction until then
 	}
 	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
+	background.CollectRarely(spareMemory)
 	src, err := f.names.sources("record", e.stderr)
 	if err != nil {
 		return err

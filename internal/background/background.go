@@ -143,6 +143,22 @@ func Urgent(f func()) {
 	<-done
 }
 
+// ballast is memory that nobody touches, so that it takes up addresses alone.
+//
+//lint:ignore U1000 that it is there is its use
+var ballast []byte
+
+// CollectRarely lets so many bytes of garbage more pile up before it is collected, for
+// good: memory that a program with little in it, which would collect each few megabytes,
+// may take on instead. A collection stops all of this program, samplers too, until each of
+// its threads has come to a point where it may; one that was lowered waits for a CPU first.
+// With much in use it changes nothing, as the garbage may then be as much as that anyway.
+func CollectRarely(bytes int) {
+	// Go collects once there is as much that is new as what the last collection left.
+	ballast = make([]byte, bytes)
+	runtime.GC() // which finds it
+}
+
 // mostGarbage is how much memory, in bytes, this program may take on before garbage is
 // collected in spite of what is urgent.
 const mostGarbage = 128 << 20

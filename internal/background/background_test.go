@@ -118,6 +118,55 @@ func TestNotLowered(t *testing.T) {
 	<-done
 }
 
+// TestCollectRarely makes garbage beside memory that nobody touches.
+func TestCollectRarely(t *testing.T) {
+	const spare = 32 << 20
+	if os.Getenv("SLIVER_GARBAGE") != "" {
+		resident := func() (pages int) {
+			b, err := os.ReadFile("/proc/self/statm")
+			if err == nil {
+				_, err = fmt.Sscan(string(b), new(int), &pages)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			return pages
+		}
+		before := resident()
+		if len(os.Getenv("SLIVER_GARBAGE")) > 1 {
+			CollectRarely(spare)
+		}
+		if more := (resident() - before) * os.Getpagesize(); more > spare/4 {
+			t.Errorf("%d bytes are taken at once", more)
+		}
+		var from, to runtime.MemStats
+		runtime.ReadMemStats(&from)
+		for range spare / 2 >> 10 {
+			garbageOf = make([]byte, 1<<10)
+		}
+		runtime.ReadMemStats(&to)
+		fmt.Println("collections", to.NumGC-from.NumGC)
+		return
+	}
+	count := func(which string) (n int) {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestCollectRarely$")
+		cmd.Env = append(os.Environ(), "SLIVER_GARBAGE="+which, "GOGC=100")
+		out, err := cmd.CombinedOutput()
+		if _, scan := fmt.Sscanf(string(out), "collections %d", &n); err != nil || scan != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return n
+	}
+	if n := count("0"); n < 2 {
+		t.Errorf("%d collections in a program without it: nothing is shown", n)
+	}
+	if n := count("more"); n != 0 {
+		t.Errorf("%d collections", n)
+	}
+}
+
+var garbageOf []byte
+
 // Whoever waits for the next moment of the same kind wakes at the same time.
 func TestUntil(t *testing.T) {
 	const apart = time.Hour
