@@ -2,18 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/pflag"
 
 	"github.com/sliverprof/sliver/export"
-	"github.com/sliverprof/sliver/naming"
-	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -83,24 +79,11 @@ and gets its names from the files of this machine if they are the same.`,
 					return err
 				}
 			}
-			rec, file, err := openInput(e, args[0])
+			rec, opts, file, err := openPart(e, "export", args[0], &names, &part)
 			if err != nil {
 				return err
 			}
 			defer file.Close()
-			if rec.Symbols == nil {
-				o, err := names.options("export", e.stderr)
-				if err != nil {
-					return err
-				}
-				o.Captured = rec.Captured
-				addNames(e.stderr, rec, o)
-			}
-			rec = part.frames(rec)
-			opts, err := part.options(rec)
-			if err != nil {
-				return err
-			}
 			for _, o := range outs {
 				files, err := writeOutput(o, rec, file, opts)
 				if err != nil {
@@ -129,49 +112,4 @@ func writeOutput(o export.Output, rec *trace.Recording, file io.ReaderAt, opts e
 		}
 		return trace.AppendSymbols(w, rec.Symbols)
 	})
-}
-
-// openRecording opens a recording for reading, with errors a user can use.
-func openRecording(path string) (*trace.Recording, *os.File, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
-	}
-	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
-	}
-	var rec *trace.Recording
-	if err == nil {
-		rec, err = trace.Open(f, fi.Size())
-	}
-	if err != nil {
-		f.Close()
-		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
-	}
-	return rec, f, nil
-}
-
-// warnDamage says what of a recording is missing.
-func warnDamage(w io.Writer, path string, rec *trace.Recording) {
-	if rec.End == nil {
-		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
-	}
-	for _, p := range rec.Problems {
-		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, p)
-	}
-}
-
-// addNames looks the names of a recording up on this machine.
-func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
-	var problems []string
-	rec.Symbols, problems = naming.Symbols(rec, session.SameFiles{}, o)
-	rec.Named = true
-	for i, p := range problems {
-		if i == 5 {
-			fmt.Fprintf(w, "sliver: and %d more problems with names\n", len(problems)-i)
-			break
-		}
-		fmt.Fprintf(w, "sliver: %s\n", oneLine(errors.New(p)))
-	}
 }

@@ -9,7 +9,10 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/foreign"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -34,6 +37,76 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, n)
 	}
 	return rec, closer, nil
+}
+
+// openPart opens a recording, or another tool's trace, with names and what is chosen of
+// it. It must be closed by the caller.
+func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec *trace.Recording, opts export.Options, file *os.File, err error) {
+	rec, f, err := openInput(e, path)
+	if err != nil {
+		return nil, opts, nil, err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+		}
+	}()
+	if rec.Symbols == nil {
+		o, err := names.options(command, e.stderr)
+		if err != nil {
+			return nil, opts, nil, err
+		}
+		o.Captured = rec.Captured
+		addNames(e.stderr, rec, o)
+	}
+	rec = part.frames(rec)
+	opts, err = part.options(rec)
+	return rec, opts, f, err
+}
+
+// openRecording opens a recording for reading, with errors a user can use.
+func openRecording(path string) (*trace.Recording, *os.File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
+	}
+	fi, err := f.Stat()
+	if err == nil && !fi.Mode().IsRegular() {
+		err = errors.New("it is not a regular file")
+	}
+	var rec *trace.Recording
+	if err == nil {
+		rec, err = trace.Open(f, fi.Size())
+	}
+	if err != nil {
+		f.Close()
+		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+	}
+	return rec, f, nil
+}
+
+// warnDamage says what of a recording is missing.
+func warnDamage(w io.Writer, path string, rec *trace.Recording) {
+	if rec.End == nil {
+		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
+	}
+	for _, p := range rec.Problems {
+		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, p)
+	}
+}
+
+// addNames looks the names of a recording up on this machine.
+func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
+	var problems []string
+	rec.Symbols, problems = naming.Symbols(rec, session.SameFiles{}, o)
+	rec.Named = true
+	for i, p := range problems {
+		if i == 5 {
+			fmt.Fprintf(w, "sliver: and %d more problems with names\n", len(problems)-i)
+			break
+		}
+		fmt.Fprintf(w, "sliver: %s\n", oneLine(errors.New(p)))
+	}
 }
 
 // importTrace turns a foreign trace into a recording. The report is nil where

@@ -59,24 +59,11 @@ Examples:
 			if err := part.parse("report"); err != nil {
 				return err
 			}
-			rec, file, err := openInput(e, args[0])
+			rec, opts, file, err := openPart(e, "report", args[0], &names, &part)
 			if err != nil {
 				return err
 			}
 			defer file.Close()
-			if rec.Symbols == nil {
-				o, err := names.options("report", e.stderr)
-				if err != nil {
-					return err
-				}
-				o.Captured = rec.Captured
-				addNames(e.stderr, rec, o)
-			}
-			rec = part.frames(rec)
-			opts, err := part.options(rec)
-			if err != nil {
-				return err
-			}
 			r := report.Of(rec, opts, top)
 			write := r.WriteText
 			switch {

@@ -62,24 +62,11 @@ Examples:
 			if strings.TrimSpace(question) == "" {
 				return usagef("sql", "the question is empty")
 			}
-			rec, file, err := openInput(e, args[0])
+			rec, opts, file, err := openPart(e, "sql", args[0], &names, &part)
 			if err != nil {
 				return err
 			}
 			defer file.Close()
-			if rec.Symbols == nil {
-				o, err := names.options("sql", e.stderr)
-				if err != nil {
-					return err
-				}
-				o.Captured = rec.Captured
-				addNames(e.stderr, rec, o)
-			}
-			rec = part.frames(rec)
-			opts, err := part.options(rec)
-			if err != nil {
-				return err
-			}
 			db, err := ask.Open(ctx, rec, opts, question)
 			if err != nil {
 				return err
