@@ -7,7 +7,9 @@ import "github.com/sliverprof/sliver/stack"
 // out of a call that a stop would have start anew (mayLeave). Whether it is on a CPU could
 // tell, but that is dear to find out, and on a busy machine it mostly waits for one. So
 // such threads have their counters read once more a moment before the tick: one that ran
-// since then has left the call that it was in, and no later one has lasted for long.
+// since then has left the call that it was in, and no later one has lasted for long. So do
+// the counters of a tick that was left out for that: else a thread that computes, and seldom
+// has a CPU at the very moment of a tick, would have no sample for as long as it does.
 
 const (
 	// eveFor, in ns, is how long before a tick that is: shorter than a call that may start anew,

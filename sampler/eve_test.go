@@ -83,3 +83,65 @@ func TestWentOn(t *testing.T) {
 		}
 	}
 }
+
+// A thread that may have slept for long before it began to compute, and that has no CPU
+// at any tick, is looked at from the second tick on, at every interval; one that waits for a CPU
+// to leave its call is not.
+func TestComputesOffCPU(t *testing.T) {
+	for _, c := range []struct {
+		what  string
+		every time.Duration
+		share stack.Time // of a CPU that it gets, in percent
+		want  bool
+	}{
+		{"computes", 20 * time.Millisecond, 10, true},
+		{"computes, samples far apart", 200 * time.Millisecond, 10, true},
+		{"waits for a CPU", 20 * time.Millisecond, 0, false},
+	} {
+		every := stack.Time(c.every)
+		begin := 10 * every
+		at := func(now stack.Time) (Counters, bool, stack.State) {
+			if now < begin { // nobody sees it: it is late
+				return Counters{CPU: 5, Switches: 3}, false, stack.StateBlocked
+			}
+			// It is given a CPU for a moment between two ticks.
+			n := (now - begin + every/2) / every
+			cpu := n * every * c.share / 100
+			delay := n * every * (100 - c.share) / 100
+			if c.share == 0 {
+				return Counters{CPU: 5 + int64(leaveFor)/2, Switches: 4}, true, stack.StateRunning
+			}
+			return Counters{CPU: 5 + int64(leaveFor) + int64(cpu), Delay: int64(delay), Switches: 4 + uint64(n)}, true, stack.StateRunning
+		}
+		f := &fakeTarget{until: 40 * every}
+		late := false
+		f.late = func(due stack.Time) stack.Time { // it may have slept for so long when it is seen to compute
+			if due < begin-every*2 || late {
+				return 0
+			}
+			late = true
+			return 2*every + 30*ms
+		}
+		th := &offCPU{fakeThread: &fakeThread{tid: 2, cost: 10_000, at: at}}
+		f.threads = []*fakeThread{th.fakeThread}
+		f.open = func(stack.TID) Thread { return th }
+		sinks, _ := sample(t, f, Config{Interval: c.every, Delays: func(*stack.Call, uint64) bool { return true }})
+		var first stack.Time
+		stops := 0
+		for _, s := range sinks[2].samples {
+			if s.Way == stack.WayStop {
+				if stops++; first == 0 {
+					first = s.Time
+				}
+			}
+		}
+		switch {
+		case th.asked == 0:
+			t.Errorf("%s: nobody asked whether it is on a CPU", c.what)
+		case !c.want && stops > 0:
+			t.Errorf("%s: stopped %d times", c.what, stops)
+		case c.want && (stops < 20 || first > begin+4*every+30*ms):
+			t.Errorf("%s: %d stops from %v on, it computes since %v", c.what, stops, time.Duration(first), time.Duration(begin))
+		}
+	}
+}

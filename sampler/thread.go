@@ -167,6 +167,7 @@ func (g *group) look(th *thread) error {
 				if on, err := th.file.OnCPU(); err != nil {
 					return err
 				} else if !on {
+					th.eve, th.eveAt = c, at // the next tick tells whether it went on from here
 					return errUnsure
 				}
 				if !left {
