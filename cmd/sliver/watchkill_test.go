@@ -1,13 +1,16 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,6 +89,51 @@ func TestWatchKilled(t *testing.T) {
 	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); len(left) > 1 { // the socket of the last
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// The name of a recorder that was killed is free at once: of two that are started right
+// after, one takes over, with what is left recovered, and the other one says that it does.
+func TestWatchTakesOver(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	run := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", run)
+	p := testprog.Start(t, testprog.Build(t, "c/churn", "O2"), "--live", "8", "--seconds", "3600")
+	dir := t.TempDir()
+	start := func() *exec.Cmd {
+		cmd := slivercmd(t, dir, "watch", "-p", pidOf(p), "-i", "5ms", "--no-triggers", "--as", "same")
+		cmd.Stderr = new(bytes.Buffer)
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		return cmd
+	}
+	said := func(cmd *exec.Cmd) string { return cmd.Stderr.(*bytes.Buffer).String() }
+	first := start()
+	waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
+	_ = first.Process.Kill() // nobody waits for it yet
+	ended := make(chan *exec.Cmd, 2)
+	both := []*exec.Cmd{start(), start()}
+	for _, cmd := range both {
+		go func() {
+			_ = cmd.Wait()
+			ended <- cmd
+		}()
+	}
+	loser := <-ended
+	winner := both[0]
+	if loser == winner {
+		winner = both[1]
+	}
+	if !strings.Contains(said(loser), "a recorder called same is running") {
+		t.Errorf("one of two ended with %q", said(loser))
+	}
+	waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
+	_ = winner.Process.Signal(syscall.SIGTERM)
+	<-ended
+	if !strings.Contains(said(winner), "msg=recovered") {
+		t.Errorf("it recovered nothing: %q", said(winner))
+	}
+	_ = first.Wait()
 }
 
 // sampled is how many samples the only recorder in dir has had.

@@ -31,14 +31,16 @@ func Clients(dir string) ([]*Client, error) {
 	slices.Sort(paths)
 	var out []*Client
 	for _, p := range paths {
-		c := &Client{Name: strings.TrimSuffix(filepath.Base(p), ".sock")}
-		c.http = &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", p)
-		}}}
-		out = append(out, c)
+		out = append(out, newClient(p))
 	}
 	return out, nil
+}
+
+func newClient(path string) *Client {
+	return &Client{Name: strings.TrimSuffix(filepath.Base(path), ".sock"),
+		http: &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return dial(ctx, path)
+		}}}}
 }
 
 const (
@@ -59,7 +61,7 @@ func (c *Client) do(ctx context.Context, method, path string, form url.Values) (
 	res, err := c.http.Do(req)
 	if err != nil {
 		var ne *net.OpError
-		if errors.As(err, &ne) && ne.Op == "dial" {
+		if errors.Is(err, ErrDead) || errors.As(err, &ne) && ne.Op == "dial" {
 			return nil, fmt.Errorf("%s: %w", c.Name, ErrDead)
 		}
 		return nil, fmt.Errorf("ask the recorder %s: %w", c.Name, err)
@@ -113,5 +115,14 @@ func (c *Client) Fetch(ctx context.Context, r Request, w io.Writer) (n int64, er
 	return io.Copy(w, res.Body)
 }
 
-// Remove takes a dead recorder's socket away.
-func (c *Client) Remove(dir string) { _ = os.Remove(socket(dir, c.Name)) }
+// Remove takes a dead recorder's socket away, if no other has taken the name since.
+func (c *Client) Remove(dir string) {
+	unlock, err := lock(dir)
+	if err != nil {
+		return
+	}
+	defer unlock()
+	if path := socket(dir, c.Name); !running(path) {
+		_ = os.Remove(path)
+	}
+}

@@ -124,20 +124,24 @@ func Dir() (string, error) {
 func socket(dir, name string) string { return filepath.Join(dir, name+".sock") }
 
 // Listen makes the socket of a recorder called name; one of that name that is
-// running is an error, what a dead one left is replaced.
+// running is an error, what a dead one left is replaced. Of several that want the
+// name of a dead one at the same time, one has it.
 func Listen(dir, name string) (net.Listener, error) {
+	unlock, err := lock(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
 	path := socket(dir, name)
-	l, err := net.Listen("unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if c, e := net.DialTimeout("unix", path, time.Second); e == nil {
-			c.Close()
+	if _, err := os.Lstat(path); err == nil {
+		if running(path) {
 			return nil, fmt.Errorf("a recorder called %s is running; give this one another name with --as", name)
 		}
-		if e := os.Remove(path); e != nil {
-			return nil, fmt.Errorf("remove what a dead recorder left: %w", e)
+		if err := os.Remove(path); err != nil {
+			return nil, fmt.Errorf("remove what a dead recorder left: %w", err)
 		}
-		l, err = net.Listen("unix", path)
 	}
+	l, err := net.Listen("unix", path)
 	if err != nil {
 		return nil, fmt.Errorf("listen at %s: %w", path, err)
 	}

@@ -1,15 +1,21 @@
 package control
 
 import (
+	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 )
 
 // fake answers.
@@ -97,6 +103,113 @@ func TestDeadSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
+}
+
+// TestListener is no test: it is a recorder that TestKilledSocket kills, and what it leaves
+// running for a while, with its files.
+func TestListener(t *testing.T) {
+	dir := os.Getenv("SLIVER_TEST_LISTENER")
+	if dir == "" {
+		return // it is one when it is run for the other
+	}
+	l, err := Listen(dir, "killed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := l.(*net.UnixListener).File()
+	if err != nil {
+		t.Fatal(err)
+	}
+	left := exec.Command("cat") // until the test closes our input
+	left.Stdin, left.ExtraFiles = os.Stdin, []*os.File{f}
+	if err := left.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println("listens")
+	_ = http.Serve(l, Handler(&fake{}))
+}
+
+// The socket of a recorder that was killed still takes connections as long as something
+// that it left running has its files: the name is free all the same, for one of those
+// that want it.
+func TestKilledSocket(t *testing.T) {
+	dir := t.TempDir()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestListener$")
+	cmd.Env = append(os.Environ(), "SLIVER_TEST_LISTENER="+dir)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	defer cmd.Process.Kill()
+	for line := bufio.NewScanner(out); line.Scan() && line.Text() != "listens"; {
+	}
+	ctx := context.Background()
+	all, err := Clients(dir)
+	if err != nil || len(all) != 1 {
+		t.Fatal(all, err)
+	}
+	if s, err := all[0].Status(ctx); err != nil || s.PID != 5 {
+		t.Fatalf("%+v, %v", s, err)
+	}
+	if _, err := Listen(dir, "killed"); err == nil {
+		t.Fatal("it takes the name of one that runs")
+	}
+	if all[0].Remove(dir); !there(dir, "killed") {
+		t.Error("the socket of one that runs is taken away")
+	}
+	_ = cmd.Process.Kill() // and nobody waits for it yet
+	all, _ = Clients(dir)  // which have no connection from before
+	for limit := time.Now().Add(time.Minute); ; {
+		_, err := all[0].Status(ctx)
+		if errors.Is(err, ErrDead) {
+			break
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("killed, and %v", err)
+		}
+	}
+	if c, err := net.Dial("unix", socket(dir, "killed")); err != nil {
+		t.Errorf("nothing is left that takes connections: %v", err)
+	} else {
+		c.Close()
+	}
+	var wg sync.WaitGroup
+	got := make(chan net.Listener, 16)
+	for range cap(got) {
+		wg.Go(func() {
+			l, err := Listen(dir, "killed")
+			switch {
+			case err == nil:
+				go http.Serve(l, Handler(&fake{}))
+				got <- l
+			case !strings.Contains(err.Error(), "is running"):
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if len(got) != 1 {
+		t.Fatalf("%d have the name", len(got))
+	}
+	all[0].Remove(dir)
+	if s, err := all[0].Status(ctx); err != nil || s.PID != 5 {
+		t.Errorf("%+v, %v", s, err)
+	}
+	(<-got).Close()
+}
+
+func there(dir, name string) bool {
+	_, err := os.Lstat(socket(dir, name))
+	return err == nil
 }
 
 func TestDirRefusesOthers(t *testing.T) {
