@@ -87,7 +87,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		go func() {
 			defer func() { <-slots; wg.Done() }()
 			o.run(func() {
-				if err := g.module(id, m, addrs, mods, o, arch); err != nil {
+				if err := contained(func() error { return g.module(id, m, addrs, mods, o, arch) }); err != nil {
 					g.problem("no names for %s: %v", m.Path, err)
 				}
 			})
@@ -133,14 +133,11 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	var problems []string
 	var wg sync.WaitGroup
 	for part := range slices.Chunk(missing, size) {
-		look := func() {
+		look := func() error {
 			f, e := symbol.Open(r, symbol.Options{Path: m.Path, Finder: o.Finder, FullNames: o.FullNames, Budget: dwarf.DefaultBudget / parts, Shared: &shared,
 				GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, arch) }})
 			if e != nil {
-				mu.Lock()
-				defer mu.Unlock()
-				err = e
-				return
+				return e
 			}
 			defer f.Close()
 			symbol.ResolveModule(f, part, func(vaddr uint64, frames []symbol.Frame) {
@@ -159,11 +156,20 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 			for _, p := range f.Problems() {
 				problems = append(problems, p.Error())
 			}
+			return nil
 		}
 		if parts == 1 {
-			look()
+			err = look()
 		} else {
-			wg.Go(func() { o.run(look) })
+			wg.Go(func() {
+				o.run(func() {
+					if e := contained(look); e != nil {
+						mu.Lock()
+						defer mu.Unlock()
+						err = e
+					}
+				})
+			})
 		}
 	}
 	wg.Wait()
@@ -187,6 +193,16 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 		}
 	}
 	return nil
+}
+
+// contained is f, whose panic costs the names of one file, not the recording.
+func contained(f func() error) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("panic: %v", x)
+		}
+	}()
+	return f()
 }
 
 // A file with at least twice minPart places to name is opened up to maxParts

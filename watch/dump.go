@@ -75,7 +75,12 @@ func (w *Watcher) lost(err error) {
 func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 	defer close(done)
 	for a := range t.asked {
-		d, err := t.dump(ctx, a)
+		var d control.Dump
+		var err error
+		// Whatever goes wrong in it costs this dump, and not the recording.
+		if fell := background.Contain(func() { d, err = t.dump(ctx, a) }); fell != nil {
+			err = fmt.Errorf("make a dump for %s of process %d: %w", a.reason(), t.pid, fell)
+		}
 		if err != nil {
 			t.w.lost(err)
 		}
@@ -228,20 +233,13 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	w.mu.Lock()
 	w.making = append(w.making, begun)
 	w.mu.Unlock()
+	defer w.made(outs[0], nil) // on a panic too
 	res, err := t.write(a, outs)
-	w.mu.Lock()
-	w.making = slices.DeleteFunc(w.making, func(d control.Dump) bool { return d.Files[0] == outs[0] })
-	if err == nil {
-		d = t.report(a, now, res)
-		w.history = append(w.history, d)
-		w.history = w.history[max(len(w.history)-maxHistory, 0):]
-		w.past.dumps[d.Reason]++
-		w.past.bytes += d.Bytes
-	}
-	w.mu.Unlock()
 	if err != nil {
 		return d, err
 	}
+	d = t.report(a, now, res)
+	w.made(outs[0], &d)
 	more, err := w.o.Store.Trim(0, 0)
 	if err != nil {
 		w.log.Error("cannot remove old dumps", "error", err)
@@ -253,6 +251,19 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 		"threads", d.Threads, "written_ms", d.Written, "named_ms", d.Named)
 	w.tell(ctx, d, a.triggers())
 	return d, nil
+}
+
+// made notes that the dump in a file is no longer being made; d: it was, and is this.
+func (w *Watcher) made(file string, d *control.Dump) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.making = slices.DeleteFunc(w.making, func(d control.Dump) bool { return d.Files[0] == file })
+	if d != nil {
+		w.history = append(w.history, *d)
+		w.history = w.history[max(len(w.history)-maxHistory, 0):]
+		w.past.dumps[d.Reason]++
+		w.past.bytes += d.Bytes
+	}
 }
 
 func (t *watched) write(a ask, paths []string) (*session.Dumped, error) {
@@ -383,7 +394,11 @@ func (w *Watcher) recoverLeft() {
 			continue
 		}
 		d := session.Dump{Outputs: []export.Output{out}, Reason: "recovered: the recorder was killed"}
-		res, _, err := w.o.Session.Recover(path, d)
+		var res *session.Dumped
+		if fell := background.Contain(func() { res, _, err = w.o.Session.Recover(path, d) }); fell != nil {
+			w.log.Error("cannot recover", "ring_file", path, "error", fell)
+			continue // it may tell what is wrong
+		}
 		if err != nil {
 			w.log.Warn("cannot recover", "ring_file", path, "error", err)
 			if errors.Is(err, syscall.ENOSPC) {

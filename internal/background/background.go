@@ -124,7 +124,7 @@ func Go(f func() (again bool)) {
 // Urgent runs f, which takes a moment and has a time by which it is to be done, on an
 // OS thread that was put aside, and with a higher priority than this program was
 // started with where there is the right to that (CAP_SYS_NICE, or a limit on nice). It
-// returns when f has; f may call it.
+// returns when f has; f may call it. A panic of f goes on in the caller, as a Panicked.
 //
 // No garbage is collected meanwhile, unless there is much of it: to begin and to end a
 // collection all of this program stops, until those of its threads that were at work
@@ -132,15 +132,19 @@ func Go(f func() (again bool)) {
 // get there, that has taken 300 ms.
 func Urgent(f func()) {
 	done := make(chan struct{})
+	var fell *Panicked
 	Go(func() (again bool) {
 		defer close(done)
 		raised := unix.Setpriority(unix.PRIO_PROCESS, 0, min(started, urgentNice)) == nil
 		garbage.keep()
-		f()
+		fell = Contain(f)
 		garbage.letGo()
 		return !raised || unix.Setpriority(unix.PRIO_PROCESS, 0, started) == nil
 	})
 	<-done
+	if fell != nil {
+		panic(fell)
+	}
 }
 
 // ballast is memory that nobody touches, so that it takes up addresses alone.
