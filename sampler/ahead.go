@@ -104,7 +104,7 @@ func (th *thread) steadily(s *stack.Sample) {
 // foresee plans the ticks to come, and reports whether they can be foreseen.
 func (g *group) foresee(now stack.Time) bool {
 	f := &g.ahead
-	if f.tracer == nil || f.rest > 0 || g.s.cfg.Yield || g.s.execs.Load() != g.execs || g.waits != nil && g.waits.Busy() {
+	if f.tracer == nil || f.rest > 0 || g.s.target.Space().Runtimes() != g.runtimes || g.s.cfg.Yield || g.s.execs.Load() != g.execs || g.waits != nil && g.waits.Busy() {
 		return false
 	}
 	a := &f.plan

@@ -40,18 +40,20 @@ type group struct {
 
 	threads []*thread
 	execs   uint64
-	tick    tick
-	rested  stack.Time // when the last round ended
-	turn    int        // index of the thread that comes first of those that sleep
-	held    stack.Time // since when Pause holds, 0: it does not
-	ahead   ahead
-	dozing  dozing
-	eves    int        // threads whose counters are to be read before the tick
-	eveOf   stack.Time // the tick before which they were
-	asked   int        // reads that More made in the stop that is under way
-	late    LateTracer // nil: there is none
-	batches uint64     // of samples that came late, so far
-	hosted  *hosted    // nil: it has an OS thread to itself
+	// runtimes is the Space's Runtimes: a thread's stack from before that number changed is stale.
+	runtimes uint32
+	tick     tick
+	rested   stack.Time // when the last round ended
+	turn     int        // index of the thread that comes first of those that sleep
+	held     stack.Time // since when Pause holds, 0: it does not
+	ahead    ahead
+	dozing   dozing
+	eves     int        // threads whose counters are to be read before the tick
+	eveOf    stack.Time // the tick before which they were
+	asked    int        // reads that More made in the stop that is under way
+	late     LateTracer // nil: there is none
+	batches  uint64     // of samples that came late, so far
+	hosted   *hosted    // nil: it has an OS thread to itself
 }
 
 // tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
@@ -273,6 +275,12 @@ func (g *group) round(now stack.Time) {
 			th.reset()
 		}
 	}
+	if n := g.s.target.Space().Runtimes(); n != g.runtimes {
+		g.runtimes, g.dozing.on = n, false
+		for _, th := range g.threads {
+			th.stale = true
+		}
+	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
 	g.waited = 0
 	g.behind, g.missed = g.missed, 0
@@ -391,6 +399,7 @@ func (g *group) visit(th *thread, late bool) {
 		return
 	}
 	if g.sample.Way != stack.WayUnrun {
+		th.stale = false
 		g.wakes(th)
 	}
 	g.heldBy(th, th.state == stack.StateTraced)

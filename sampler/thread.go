@@ -43,6 +43,7 @@ type thread struct {
 	state       stack.State
 	call        stack.Call
 	started     bool
+	stale       bool         // its stack is looked at again also if it has not run: see unwind.Space.Runtimes
 	missed      bool         // what it waits for was not asked in the last round, for want of time
 	blind       bool         // ticks of Ahead.ByClock are still to be confirmed
 	coming      []stack.Time // ticks whose sample is still to come
@@ -154,7 +155,7 @@ func (g *group) look(th *thread) error {
 	}
 	g.confirm(th, th.unrun(&c))
 	for try, left := 0, false; try < readTries; try++ {
-		if th.unrun(&c) {
+		if th.unrun(&c) && !th.stale {
 			return g.unrun(th, c, at)
 		}
 		var call stack.Call

@@ -2,7 +2,7 @@ package unwind
 
 import (
 	"errors"
-	"strings"
+	"path/filepath"
 	"sync"
 
 	"github.com/sliverprof/sliver/stack"
@@ -49,43 +49,77 @@ const maxAgain = 4
 // FollowJVM has walks show the frames of HotSpot, if the process has it mapped, with
 // their functions' places in table. It gives the virtual machine, nil if there is
 // none. An error says why one that is there cannot be read, now or ever
-// (*jvm.VersionError); its stacks are those of machine code.
+// (*jvm.VersionError: also OpenJ9, and native images of GraalVM that are the program or
+// were met on a stack); its stacks are those of machine code.
 func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
 	}
 	snap := s.snap.Load()
+	var other error // what is there in place of HotSpot
 	for i := range snap.regions {
 		r := &snap.regions[i]
-		if !r.exec || r.mod == nil || !strings.HasSuffix(r.mod.mapping.Path, "/libjvm.so") {
+		if !r.exec || r.mod == nil {
 			continue
 		}
-		r.mod.load()
-		bias, ok := r.mod.bias(r)
-		if !ok {
-			continue
-		}
-		r.mod.jvm.once.Do(func() { r.mod.jvm.img, r.mod.jvm.err = jvm.Load(r.mod.file) })
-		if err := r.mod.jvm.err; err != nil {
-			if errors.Is(err, jvm.ErrNotJVM) {
-				return nil, &jvm.VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
+		if name := filepath.Base(r.mod.mapping.Path); name != "libjvm.so" {
+			if jvm.IsOpenJ9(name) {
+				other = jvm.NoOpenJ9()
+			} else if vm, ok := r.mod.nativeImage(i); ok && other == nil {
+				other = jvm.NoNative(name, vm)
 			}
-			return nil, err
+			continue
 		}
-		if s.arch != rule.AMD64 {
-			return nil, &jvm.VersionError{Why: "on this machine they are not known"}
+		rt, err := s.followJVM(r, table)
+		if errors.Is(err, jvm.ErrNotJVM) {
+			// OpenJ9 has a library of this name too, which loads its own.
+			if other == nil {
+				other = &jvm.VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
+			}
+			continue
 		}
-		rt, err := jvm.New(r.mod.jvm.img, bias, s.mem, table)
-		if err != nil {
-			return nil, err
+		if rt != nil || err != nil {
+			return rt, err
 		}
-		h := &hotspot{rt: rt}
-		h.list()
-		s.jvm.Store(h)
-		s.renew()
-		return rt, nil
 	}
-	return nil, nil
+	return nil, other
+}
+
+// followJVM is FollowJVM for one mapping of libjvm.so; nil, nil: it is not of the file's code.
+func (s *Space) followJVM(r *region, table *managed.Table) (*jvm.Runtime, error) {
+	r.mod.load()
+	bias, ok := r.mod.bias(r)
+	if !ok {
+		return nil, nil
+	}
+	r.mod.jvm.once.Do(func() { r.mod.jvm.img, r.mod.jvm.err = jvm.Load(r.mod.file) })
+	if err := r.mod.jvm.err; err != nil {
+		return nil, err
+	}
+	if s.arch != rule.AMD64 {
+		return nil, &jvm.VersionError{Why: "on this machine they are not known"}
+	}
+	rt, err := jvm.New(r.mod.jvm.img, bias, s.mem, table)
+	if err != nil {
+		return nil, err
+	}
+	h := &hotspot{rt: rt}
+	h.list()
+	s.jvm.Store(h)
+	s.renew()
+	s.shown.Add(1)
+	return rt, nil
+}
+
+// nativeImage is what made a file that is a native image of GraalVM. To look into each
+// library would be paid by every program: the program's own file counts, and those
+// whose code was on a stack. region is the file's first.
+func (m *module) nativeImage(region int) (vm string, ok bool) {
+	if m.mapping.Inode == 0 || region >= firstFile && !m.loaded.Load() {
+		return "", false
+	}
+	m.load()
+	return m.native.vm, m.native.ok
 }
 
 // renew has walkers forget rules that they made before something was known.

@@ -51,6 +51,10 @@ type module struct {
 		img  *jvm.Image
 		err  error
 	}
+	native struct { // see jvm.NativeImage
+		vm string
+		ok bool
+	}
 }
 
 func (m *module) load() {
@@ -79,6 +83,7 @@ func (m *module) open() (err error) {
 		}
 	}
 	m.entry = f.Entry
+	m.native.vm, m.native.ok = jvm.NativeImage(f)
 	errGo := m.loadGo(f)
 	if m.cfi, err = cfi.Load(m.file, m.space.arch); err == nil {
 		err = errGo

@@ -96,6 +96,7 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 		in := &interpreter{rt: rt, mem: s.mem, table: table, codes: map[uint64]*held{}}
 		in.list()
 		s.python.Store(in)
+		s.shown.Add(1)
 		return rt, nil
 	}
 	return nil, nil

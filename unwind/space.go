@@ -53,6 +53,7 @@ type Space struct {
 	v8     atomic.Pointer[engine]         // nil: see FollowV8
 	jvm    atomic.Pointer[hotspot]        // nil: see FollowJVM
 	credit meter.Credit                   // of what walks read of these
+	shown  atomic.Uint32                  // see Runtimes
 
 	mu      sync.Mutex // held by Update only: guards modules
 	modules map[fileKey]*module
@@ -87,6 +88,10 @@ func NewSpace(arch rule.Arch, files Files, mem Memory) *Space {
 	s.snap.Store(&snapshot{epoch: 1})
 	return s
 }
+
+// Runtimes is a number that changes when walks begin to show another runtime's frames: a
+// stack that was walked before lacks them, also where its thread has not run since.
+func (s *Space) Runtimes() uint32 { return s.shown.Load() }
 
 // Arch is the machine that the target's code is for.
 func (s *Space) Arch() rule.Arch { return s.arch }

@@ -58,6 +58,7 @@ func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 		e.rt = v8.New(img, e.place)
 		s.v8.Store(e)
 		s.mark()
+		s.shown.Add(1)
 		return e.rt, nil
 	}
 	return nil, nil

@@ -25,6 +25,7 @@ type look struct {
 			Func string
 			File string
 			Line int
+			Kind string
 		}
 		Wait *struct {
 			Kind string

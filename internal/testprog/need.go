@@ -32,6 +32,7 @@ var tools = map[string][]string{
 	"node18":     nodes("18"),
 	"node22":     nodes("22"),
 	"node24":     nodes("24"),
+	"closure":    {filepath.Join(toolCache(), "closure", "compiler")},
 	"ncc":        {filepath.Join(toolCache(), "ncc", "dist", "ncc", "index.js")},
 	"chromium":   {"chromium", "chromium-browser", "google-chrome"},
 	"gdb":        {"gdb"},

@@ -19,9 +19,9 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	v := "V8"
+	v := "JavaScript"
 	if e.Version != "" {
-		v += " " + e.Version
+		v = "V8 " + e.Version
 	}
 	return fmt.Sprintf("%s: %s; its stacks are shown as machine code, with names where --perf-basic-prof has them", v, e.Why)
 }
@@ -39,6 +39,9 @@ const (
 	prefix   = "v8dbg_"
 	version  = "_ZN2v88internal7Version"
 	sizes    = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE"
+	// addons is a function that programs with Node's interface for addons have: node
+	// itself, and what has no symbols of V8's (Electron, Deno) or another engine (Bun).
+	addons = "napi_module_register"
 	// maxSizes bounds the table of bytecodes' lengths, in bytes.
 	maxSizes = 3 * 256
 )
@@ -66,6 +69,9 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 		return nil, err
 	}
 	if _, ok := syms[version+"6major_E"]; !ok {
+		if _, ok := syms[addons]; ok {
+			return nil, &VersionError{Why: "the program has Node's interface, and does not say where its engine's data is"}
+		}
 		return nil, ErrNotV8
 	}
 	num := func(name string) (int, bool) {
@@ -80,7 +86,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	minor, ok2 := num(version + "6minor_E")
 	build, ok3 := num(version + "6build_E")
 	if !ok1 || !ok2 || !ok3 {
-		return nil, &VersionError{Why: "the file does not say its version"}
+		return nil, &VersionError{Why: "the file does not say the version of its V8"}
 	}
 	img = &Image{Version: fmt.Sprintf("%d.%d.%d", major, minor, build)}
 	if f.Machine != elf.EM_X86_64 {
@@ -114,7 +120,7 @@ func exported(f *elf.File) (map[string]symbol, error) {
 		return nil, fmt.Errorf("look for V8: names of symbols: %w", err)
 	}
 	at := map[uint32]string{}
-	for _, p := range [...]string{prefix, version, sizes} {
+	for _, p := range [...]string{prefix, version, sizes, addons} {
 		for from := 0; ; {
 			i := bytes.Index(str[from:], []byte(p))
 			if i < 0 {

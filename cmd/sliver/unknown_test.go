@@ -1,0 +1,418 @@
+package main
+
+import (
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// unknowns are programs of runtimes whose data is not known, or not there.
+var unknowns = []struct {
+	name  string
+	start func(t *testing.T) *testprog.Proc
+	line  string // all that is said, a regular expression; "": nothing
+	deep  int    // frames that a thread has, at least
+	shown string // kinds of managed frames that are there all the same
+}{
+	{"native image", nativeImage, `no Java frames: compiler is a native image \(GraalVM CE 24\.[0-9.+]+\): its methods are shown as the machine code that they became`, 8, ""},
+	{"OpenJ9", openJ9, `no Java frames: OpenJ9 does not describe itself as HotSpot does: its stacks are shown as machine code`, 10, ""},
+	{"Java 99", java99, `no Java frames: HotSpot 99: 17, 21 and 25 are known`, 3, ""},
+	{"Python 3.7", func(t *testing.T) *testprog.Proc { return python(t, testprog.Tool(t, "python3.7")) },
+		`Python 3\.7 or older is not known: its stacks are shown as C alone; 3\.8 to 3\.14 with the global lock are`, 5, ""},
+	{"Python 3.99", python99, `Python 3\.99\.[0-9]+ is not known: its stacks are shown as C alone; 3\.8 to 3\.14 with the global lock are`, 5, ""},
+	{"stripped node", strippedNode, ``, 5, "js"},
+	{"node without V8's symbols", func(t *testing.T) *testprog.Proc {
+		if os.Getenv("SLIVER_LONG") == "" {
+			t.Skip("session's TestNodeNames has this program") // and to copy node takes a second
+		}
+		return node(t, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("\x00v8dbg_"), []byte("\x00x8dbg_")) })
+	}, `V8 [0-9.]+: the file lacks the symbol v8dbg_[a-zA-Z_]+; its stacks are shown as machine code, with names where --perf-basic-prof has them`, 5, ""},
+	{"node without any", func(t *testing.T) *testprog.Proc {
+		return node(t, func(b []byte) []byte {
+			b = bytes.ReplaceAll(b, []byte("\x00v8dbg_"), []byte("\x00x8dbg_"))
+			return bytes.ReplaceAll(b, []byte("\x00_ZN2v88internal7Version"), []byte("\x00_ZN2x88internal7Version"))
+		})
+	}, `JavaScript: the program has Node's interface, and does not say where its engine's data is; its stacks are shown as machine code, with names where --perf-basic-prof has them`, 5, ""},
+	{"unknown V8", func(t *testing.T) *testprog.Proc { return node(t, newerV8(t)) }, ``, 5, "js"},
+	{"unknown V8 with other data", func(t *testing.T) *testprog.Proc {
+		newer := newerV8(t)
+		return node(t, func(b []byte) []byte {
+			b = newer(b)
+			b[offsetOf(t, b, "v8dbg_class_JSFunction__shared__SharedFunctionInfo")] += 8
+			return b
+		})
+	}, `V8 [0-9]+\.99?\.[0-9]+: its data is not where it is in the versions that are known \(Node 18, 20, 22, 24\); its stacks are shown as machine code, with names where --perf-basic-prof has them`, 5, ""},
+}
+
+// TestUnknownRuntimes: what is not known costs one line that says it, and nothing else: stacks
+// are those of machine code, and sliver's status is 0. Data is not taken to be where a version that was tried
+// has it, unless that has proved right.
+func TestUnknownRuntimes(t *testing.T) {
+	for _, u := range unknowns {
+		t.Run(u.name, func(t *testing.T) {
+			testprog.Need(t, "ptrace")
+			p := u.start(t)
+			line := regexp.MustCompile(`^(?:sliver: process \d+: )?` + u.line + `$`)
+			said := func(what string, lines []string) {
+				t.Helper()
+				if u.line == "" && len(lines) > 0 || u.line != "" && (len(lines) != 1 || !line.MatchString(lines[0])) {
+					t.Errorf("%s says %q, not once %q", what, lines, u.line)
+				}
+			}
+
+			var l look
+			waitFor(t, func() bool { // a thread may be where its stack is not yet, or not any more, as deep
+				last := sliver(t, t.TempDir(), "stack", "--json", pidOf(p))
+				if last.status != 0 {
+					t.Fatalf("stack: %+v", last)
+				}
+				if l = (look{}); json.Unmarshal([]byte(last.out), &l) != nil {
+					t.Fatalf("%+v", last)
+				}
+				said("stack", split(last.errors))
+				deepest, managed := 0, 0
+				for i := range l.Threads {
+					deepest = max(deepest, len(l.Threads[i].Frames))
+					for _, f := range l.Threads[i].Frames {
+						if f.Kind == "js" || f.Kind == "java" || f.Kind == "python" {
+							managed++
+						}
+					}
+				}
+				if u.shown == "" && managed > 0 {
+					t.Fatalf("%d managed frames", managed)
+				}
+				return t.Failed() || deepest >= u.deep && (u.shown == "" || managed > 0)
+			})
+
+			dir := t.TempDir()
+			r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "400ms", "--json", "-q", "-o", "x.sliver")
+			var sum struct {
+				Samples  int
+				Problems []string
+			}
+			if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.status != 0 || r.errors != "" {
+				t.Fatalf("record: %v: %+v", err, r)
+			}
+			said("record", sum.Problems)
+			if e := sliver(t, dir, "export", "x.sliver", "-o", "x.folded"); e.status != 0 {
+				t.Fatalf("export: %+v", e)
+			}
+			folded, err := os.ReadFile(filepath.Join(dir, "x.folded"))
+			deepest := 0
+			for s := range bytes.Lines(folded) {
+				deepest = max(deepest, bytes.Count(s, []byte(";")))
+			}
+			if err != nil || sum.Samples < 10 || deepest < u.deep {
+				t.Errorf("%d samples, stacks of up to %d frames: %v", sum.Samples, deepest, err)
+			}
+			e := sliver(t, dir, "export", "x.sliver", "--kinds", "java,python,js", "-o", "y.folded")
+			y, _ := os.ReadFile(filepath.Join(dir, "y.folded"))
+			if shown := ofFrames.Match(y); e.status != 0 || shown != (u.shown != "") {
+				t.Errorf("managed frames of the recording:\n%s%s", y, e.errors)
+			}
+		})
+	}
+}
+
+// ofFrames is a stack that does not consist of gaps.
+var ofFrames = regexp.MustCompile(`(?m)^[^;\n]+;(.*;)?[^\[;]`)
+
+// split are the lines of s that are not empty.
+func split(s string) (lines []string) {
+	for l := range strings.Lines(s) {
+		if l = strings.TrimSpace(l); l != "" {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// nativeImage is Google's Closure Compiler, made by GraalVM, that reads a program.
+func nativeImage(t *testing.T) *testprog.Proc {
+	p := testprog.Start(t, testprog.Tool(t, "closure"), "--js", "-", "--js_output_file", os.DevNull)
+	return p
+}
+
+// openJ9 is not OpenJ9: see the source.
+func openJ9(t *testing.T) *testprog.Proc {
+	gcc, dir := testprog.Tool(t, "gcc"), t.TempDir()
+	source := filepath.Join(testprog.Root(t), "testdata", "targets", "java", "openj9", "vm.c")
+	for _, args := range [][]string{
+		{"-DVM", "-shared", "-fPIC", "-o", "libj9vm29.so"},
+		{"-DJVM", "-shared", "-fPIC", "-o", "libjvm.so"},
+		{"-o", "java"},
+	} {
+		cmd := exec.Command(gcc, append(append([]string{"-O1", "-Wall"}, args...), source, "-lpthread", "-ldl")...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	p := testprog.Start(t, filepath.Join(dir, "java"), dir)
+	p.Line("running")
+	return p
+}
+
+// java99 is a copy of Java 17 whose library says that it is of version 99.
+func java99(t *testing.T) *testprog.Proc {
+	java := testprog.Tool(t, "java17")
+	from, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(java)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	real := map[string]func([]byte) []byte{"bin/java": nil, "lib/libjli.so": nil, "lib/server/libjvm.so": func(b []byte) []byte {
+		at := hotspotVersion(t, b)
+		if is := binary.LittleEndian.Uint32(b[at:]); is != 17 {
+			t.Fatalf("the library's version is %d", is)
+		}
+		binary.LittleEndian.PutUint32(b[at:], 99)
+		return b
+	}}
+	for _, sub := range []string{"", "bin", "lib", "lib/server"} { // the rest stays where it is
+		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		all, err := os.ReadDir(filepath.Join(from, sub))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range all {
+			name := filepath.Join(sub, f.Name())
+			change, copied := real[name]
+			if name == "bin" || name == "lib" || name == "lib/server" {
+				continue
+			}
+			if !copied {
+				err = os.Symlink(filepath.Join(from, name), filepath.Join(dir, name))
+			} else {
+				err = patched(filepath.Join(from, name), filepath.Join(dir, name), change)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	cmd := exec.Command(filepath.Join(dir, "bin", "java"), "-Xmx64m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Park"), "Park")
+	cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
+	p := testprog.StartCmd(t, cmd)
+	p.Line("parked")
+	return p
+}
+
+// patched copies a program, with other bytes if there is a change.
+func patched(from, to string, change func([]byte) []byte) error {
+	b, err := os.ReadFile(from)
+	if err != nil {
+		return err
+	}
+	if change != nil {
+		b = change(b)
+	}
+	return os.WriteFile(to, b, 0o755)
+}
+
+// hotspotVersion is where a libjvm.so has the number that its tables give as the version's: an entry of
+// gHotSpotVMStructs (typeName, fieldName, typeString, isStatic, offset, address) is made by relocations.
+func hotspotVersion(t *testing.T, b []byte) int {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := bytes.Index(b, []byte("\x00_vm_major_version\x00")) + 1
+	relocations := f.Section(".rela.dyn")
+	if name == 0 || relocations == nil {
+		t.Fatal("no name, or no relocations")
+	}
+	words, err := relocations.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	addends := map[uint64]uint64{}
+	var entry uint64
+	for ; len(words) >= 24; words = words[24:] {
+		at, addend := binary.LittleEndian.Uint64(words), binary.LittleEndian.Uint64(words[16:])
+		if addends[at] = addend; inFile(f, addend) == name {
+			entry = at - 8
+		}
+	}
+	at := inFile(f, addends[entry+40])
+	if entry == 0 || at < 0 {
+		t.Fatal("no entry of the version")
+	}
+	return at
+}
+
+// inFile is where a file has what it is mapped at; -1: nowhere.
+func inFile(f *elf.File, vaddr uint64) int {
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
+			return int(vaddr - p.Vaddr + p.Off)
+		}
+	}
+	return -1
+}
+
+// offsetOf is where a file has what an exported symbol is for.
+func offsetOf(t *testing.T, b []byte, name string) int {
+	t.Helper()
+	f, err := elf.NewFile(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := f.DynamicSymbols()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range all {
+		if s.Name == name {
+			if at := inFile(f, s.Value); at >= 0 {
+				return at
+			}
+		}
+	}
+	t.Fatalf("no %s", name)
+	return 0
+}
+
+func python(t *testing.T, path string, env ...string) *testprog.Proc {
+	cmd := exec.Command(path, filepath.Join(testprog.Root(t), "testdata", "targets", "python", "gil.py"))
+	cmd.Env = append(os.Environ(), env...)
+	p := testprog.StartCmd(t, cmd)
+	p.Line("fighting")
+	return p
+}
+
+// python99 is Python 3.12 with a library that says that it is 3.99.
+func python99(t *testing.T) *testprog.Proc {
+	path := testprog.Tool(t, "python3.12")
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	home, dir := filepath.Dir(filepath.Dir(path)), t.TempDir()
+	newer := func(b []byte) []byte {
+		b[offsetOf(t, b, "Py_Version")+2] = 99 // 0x030c01f0, from its end
+		return b
+	}
+	if libs, _ := filepath.Glob(filepath.Join(home, "lib", "libpython3.12.so.1.0")); len(libs) > 0 {
+		err = patched(libs[0], filepath.Join(dir, "libpython3.12.so.1.0"), newer)
+	} else {
+		file := filepath.Join(dir, "python3.12")
+		err = patched(path, file, newer)
+		path = file
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return python(t, path, "LD_LIBRARY_PATH="+dir, "PYTHONHOME="+home)
+}
+
+// node sleeps in JavaScript; its program was changed.
+func node(t *testing.T, change func([]byte) []byte) *testprog.Proc {
+	path := filepath.Join(t.TempDir(), "node")
+	if err := patched(testprog.Tool(t, "node"), path, change); err != nil {
+		t.Fatal(err)
+	}
+	return sleeper(t, path)
+}
+
+func sleeper(t *testing.T, path string) *testprog.Proc {
+	p := testprog.Start(t, path, "-e", `
+		function a1(n) { return n ? a2(n - 1) : sleeper(); }
+		function a2(n) { return a3(n) + 1; }
+		function a3(n) { return a4(n) + 1; }
+		function a4(n) { return a1(n) + 1; }
+		function sleeper() { console.log("asleep"); Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 600000); return 1; }
+		a1(3);`)
+	p.Line("asleep")
+	return p
+}
+
+func strippedNode(t *testing.T) *testprog.Proc {
+	path := filepath.Join(t.TempDir(), "node")
+	if err := patched(testprog.Tool(t, "node"), path, nil); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.Command(testprog.Tool(t, "strip"), path).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	return sleeper(t, path)
+}
+
+// newerV8 has a Node say that its V8 is of a version that there is none of, also to its own snapshots, which
+// have the version in their first words, and before it the sum of all from there on (src/snapshot/snapshot.cc
+// of V8 11.3.244: Adler-32 that begins with 0).
+func newerV8(t *testing.T) func(b []byte) []byte {
+	return func(b []byte) []byte {
+		part := func(name string) []byte { return b[offsetOf(t, b, "_ZN2v88internal7Version6"+name+"_E"):][:4] }
+		number := binary.LittleEndian.Uint32
+		major, minor, build := number(part("major")), number(part("minor")), number(part("build"))
+		newer := uint32(9) // as many digits
+		if minor > 9 {
+			newer = 99
+		}
+		is, says := fmt.Appendf(nil, "%d.%d.%d.", major, minor, build), fmt.Appendf(nil, "%d.%d.%d.", major, newer, build)
+		snapshots := 0
+		for at := range indices(b, is) {
+			if length := summed(b[at:], number(b[at-4:])); length > 0 { // in a snapshot's text it stays
+				snapshots++
+				copy(b[at:], says)
+				binary.LittleEndian.PutUint32(b[at-4:], adler(b[at:at+length]))
+			}
+		}
+		if snapshots == 0 {
+			t.Fatalf("no snapshot of V8 %s has its sum before its version", is)
+		}
+		binary.LittleEndian.PutUint32(part("minor"), newer)
+		return b
+	}
+}
+
+// indices are where b has what.
+func indices(b, what []byte) func(yield func(int) bool) {
+	return func(yield func(int) bool) {
+		for at := 0; ; at++ {
+			i := bytes.Index(b[at:], what)
+			if i < 0 || !yield(at+i) {
+				return
+			}
+			at += i
+		}
+	}
+}
+
+const adlerBase = 65521
+
+func adler(b []byte) uint32 {
+	var low, high uint32
+	for _, c := range b {
+		low = (low + uint32(c)) % adlerBase
+		high = (high + low) % adlerBase
+	}
+	return high<<16 | low
+}
+
+// summed is how many bytes of b have this sum; 0: a snapshot's do not.
+func summed(b []byte, sum uint32) int {
+	var low, high uint32
+	for i, c := range b[:min(len(b), 8<<20)] {
+		low = (low + uint32(c)) % adlerBase
+		if high = (high + low) % adlerBase; high<<16|low == sum && i > 4096 {
+			return i + 1
+		}
+	}
+	return 0
+}
