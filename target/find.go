@@ -18,7 +18,9 @@ type Found struct {
 }
 
 // Finder searches again and again for the same kind of process. One that it has seen
-// and does not want is looked at more and more rarely: there may be thousands of them.
+// and does not want is looked at more and more rarely: there may be thousands of them. While it
+// is young it may still become another program, as what a shell or a service manager starts does, and is
+// looked at each time: on a busy machine there may be a second between its fork and its exec.
 type Finder struct {
 	match func(*Found) bool
 	turn  int
@@ -31,6 +33,9 @@ type unwanted struct{ turn, gap int }
 
 // maxGap bounds how many searches long one that changes its name or group is missed.
 const maxGap = 16
+
+// youth, in ns, is how old a process is from which on it is not looked at each time.
+const youth = 10_000_000_000
 
 // NewFinder searches for processes that match wants.
 func NewFinder(match func(*Found) bool) *Finder {
@@ -58,7 +63,11 @@ func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 		x.seen[pid] = unwanted{x.turn + gap, gap} // unless it is wanted
 		return false
 	}
+	now := monotonic()
 	err := eachOwn(skip, func(pid int, st *Stat) {
+		if now-ticksToTime(st.Start) < youth {
+			x.seen[pid] = unwanted{x.turn + 1, 0}
+		}
 		f := Found{PID: pid, Comm: st.Comm, Start: st.Start}
 		dir := "/proc/" + strconv.Itoa(pid)
 		if exe, err := os.Readlink(dir + "/exe"); err == nil {

@@ -1,8 +1,11 @@
 package target
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"testing"
+	"time"
 )
 
 // Where systemd names its units, in every layout of the control groups.
@@ -95,5 +98,42 @@ func TestFinder(t *testing.T) {
 		if find() != 1 {
 			t.Error("lost")
 		}
+	}
+}
+
+// A process that was seen before it became the program that is wanted is found at the next
+// search.
+func TestFinderSeesExec(t *testing.T) {
+	cmd := exec.Command("/bin/sh", "-c", "read x; exec cat")
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer in.Close()
+	pid := cmd.Process.Pid
+	x := NewFinder(func(f *Found) bool { return f.PID == pid && f.Comm == "cat" })
+	for range maxGap / 2 {
+		if found, err := x.Find(nil); err != nil || len(found) != 0 {
+			t.Fatalf("%+v, %v", found, err)
+		}
+	}
+	if _, err := in.Write([]byte("go\n")); err != nil {
+		t.Fatal(err)
+	}
+	for limit := time.Now().Add(time.Minute); ; {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid))
+		if err != nil || time.Now().After(limit) {
+			t.Fatalf("it is %q, %v", b, err)
+		}
+		if string(b) == "cat\n" {
+			break
+		}
+	}
+	if found, err := x.Find(nil); err != nil || len(found) != 1 {
+		t.Errorf("%+v, %v", found, err)
 	}
 }
