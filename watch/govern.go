@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -87,15 +88,36 @@ func (g *governor) disturbed() {
 
 // furthest is how far apart samples may be, so that the rules can still tell what they
 // are to: ten times the interval asked for, and up to fifty times if as many samples fall into
-// the shortest time that a rule has.
+// the shortest time that a rule has, and one between two checks of a thread's CPU time.
 func furthest(base time.Duration, rules []*trigger.Rule) time.Duration {
 	most := base * farStretch
 	for _, r := range rules {
 		if r.Limit > 0 {
 			most = min(most, r.Limit/ofLimit)
 		}
+		if r.Kind == trigger.CPU && !r.Process {
+			most = min(most, r.Every)
+		}
 	}
 	return max(most, base*mostStretch)
+}
+
+// leastSamples is how many it takes to tell one call from several, in a handler that is
+// entered rarely.
+const leastSamples = 5
+
+// blunt are the rules that cannot tell what lasts no longer than they say, of samples so
+// far apart: each with what they do tell.
+func blunt(d time.Duration, rules []*trigger.Rule) (out []string) {
+	for _, r := range rules {
+		switch least := leastSamples * d; {
+		case (r.Kind == trigger.Stall || r.Kind == trigger.Slow) && r.Limit < least:
+			out = append(out, fmt.Sprintf("%s from %v on", r, least))
+		case r.Kind == trigger.CPU && !r.Process && r.Every < d:
+			out = append(out, fmt.Sprintf("%s at checks %v apart", r, d))
+		}
+	}
+	return out
 }
 
 // next says at which interval to go on after a time in which the recorder took
@@ -140,6 +162,7 @@ func (w *Watcher) govern(ctx context.Context) {
 	defer tick.Stop()
 	cpu, at := w.taken(), time.Now()
 	told := false
+	dull := "" // what the log says of blunt rules
 	for {
 		select {
 		case <-ctx.Done():
@@ -158,6 +181,11 @@ func (w *Watcher) govern(ctx context.Context) {
 			w.space(d)
 			w.log.Info("interval", "from", was, "to", d, "asked", g.base, "takes", inPercent(share), "limit", inPercent(g.budget), "why", why(was, d, most))
 			told = false
+			now := strings.Join(blunt(d, rules), "; ")
+			if now != dull && now != "" {
+				w.log.Warn("samples are too far apart for some triggers: they tell only what lasts longer", "interval", d, "triggers", now)
+			}
+			dull = now
 		case d == most && g.share() > g.budget*1.2 && !told:
 			w.log.Warn("samples are as far apart as they get, and still take more than they are to", "interval", d, "takes", inPercent(share), "limit", inPercent(g.budget))
 			told = true

@@ -4,8 +4,6 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
-
-	"github.com/sliverprof/sliver/watch/trigger"
 )
 
 // Samples get as far apart as it takes to stay below the budget, and no further;
@@ -88,23 +86,26 @@ func TestFurthest(t *testing.T) {
 	for _, c := range []struct {
 		rules []string
 		want  time.Duration
+		blunt int // rules that cannot tell what they are to, samples being so far apart
 	}{
-		{nil, time.Second},
-		{[]string{"5s"}, 500 * ms},
-		{[]string{"5s", "3s"}, 300 * ms},
-		{[]string{"100ms"}, 200 * ms}, // ten times at any rate
-		{[]string{"1h"}, time.Second},
+		{nil, time.Second, 0},
+		{[]string{"stall 5s"}, 500 * ms, 0},
+		{[]string{"stall 5s", "stall 3s"}, 300 * ms, 0},
+		{[]string{"stall 100ms"}, 200 * ms, 1}, // ten times at any rate
+		{[]string{"stall 600ms", "slow f>50ms", "slow g>2s"}, 200 * ms, 2},
+		{[]string{"stall 1h"}, time.Second, 0},
+		{[]string{"deadlock 100ms", "blocked 100ms"}, 200 * ms, 0}, // one sample tells
+		{[]string{"cpu 30%,every=400ms"}, 400 * ms, 0},
+		{[]string{"cpu 30%,every=100ms"}, 200 * ms, 1},
+		{[]string{"cpu 30%,every=100ms,of=process"}, time.Second, 0},
 	} {
-		var rules []*trigger.Rule
-		for _, s := range c.rules {
-			r, err := trigger.Parse(trigger.Stall, s)
-			if err != nil {
-				t.Fatal(err)
-			}
-			rules = append(rules, r)
-		}
-		if d := furthest(20*ms, rules); d != c.want {
+		rules := rules(t, c.rules...)
+		d := furthest(20*ms, rules)
+		if d != c.want {
 			t.Errorf("%v: %v, want %v", c.rules, d, c.want)
+		}
+		if got := blunt(d, rules); len(got) != c.blunt {
+			t.Errorf("%v: %q, want %d", c.rules, got, c.blunt)
 		}
 	}
 }

@@ -44,7 +44,8 @@ type state struct {
 	// Checks.
 	checked  stack.Time
 	inRow    map[key]int
-	previous map[key]float64 // share, or CPU time
+	previous map[key]float64    // share, or CPU time
+	sampled  map[key]stack.Time // when that was, of CPU time
 	written  *Written
 }
 
@@ -105,7 +106,7 @@ func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error)
 	}
 	s := &Set{names: names, polls: polls, masks: map[maskKey]uint64{}}
 	for _, r := range rules {
-		x := &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}}
+		x := &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}, sampled: map[key]stack.Time{}}
 		switch {
 		case r.Function != "":
 			x.bit = len(s.functions)
@@ -261,6 +262,7 @@ func (r *state) forget(l *Look) {
 	for k := range r.previous {
 		if k.tid != 0 && !there[k.tid] {
 			delete(r.previous, k)
+			delete(r.sampled, k)
 			delete(r.inRow, k)
 		}
 	}
@@ -456,52 +458,6 @@ func (r *state) due(now stack.Time) (since int64, ok bool) {
 	}
 	r.checked = now
 	return since, true
-}
-
-func (s *Set) cpu(r *state, l *Look) (out []Fired) {
-	since, ok := r.due(l.Now)
-	if !ok {
-		return nil
-	}
-	r.forget(l)
-	check := func(k key, cpu int64, who string) {
-		before, known := r.previous[k]
-		r.previous[k] = float64(cpu)
-		if !known || since == 0 {
-			return
-		}
-		share := (float64(cpu) - before) / float64(since)
-		if share > r.Share {
-			r.inRow[k]++
-		} else {
-			r.inRow[k] = 0
-		}
-		if !r.edge(k, r.inRow[k] >= r.Checks) {
-			return
-		}
-		out = append(out, Fired{At: l.Now - stack.Time(since*int64(r.Checks)), TID: k.tid,
-			Text: fmt.Sprintf("%s uses %.0f%% of a CPU, over %.0f%% at %d checks in a row", who, share*100, r.Share*100, r.Checks),
-			Values: []Value{{"cpu", fmt.Sprintf("%.1f%%", share*100)}, {"limit", fmt.Sprintf("%.0f%%", r.Share*100)},
-				{"checks", strconv.Itoa(r.Checks)}}})
-	}
-	if r.Process {
-		if u, ok := l.usage(CPU); ok && u.CPU >= 0 {
-			check(key{}, u.CPU, "the process")
-		}
-		return out
-	}
-	for _, t := range l.Threads {
-		if !r.Picks(t) || t.seen == 0 {
-			continue
-		}
-		cpu := t.cpu
-		if e, ok := l.tail(t); ok && e.Time > t.seen {
-			_, _, more := event.SeenFields(e.Payload())
-			cpu += more
-		}
-		check(key{tid: t.TID}, cpu, "thread "+t.label())
-	}
-	return out
 }
 
 func (l *Look) usage(k Kind) (Usage, bool) {

@@ -345,6 +345,28 @@ func TestCPU(t *testing.T) {
 	w.want(2)
 }
 
+// A thread whose samples come rarely and at odd times is judged by what it used between
+// them: one over the share is told, one that bursts below it is not.
+func TestCPUOfRareSamples(t *testing.T) {
+	for _, c := range []struct {
+		share float64
+		fires int
+	}{{.5, 1}, {.2, 0}} {
+		w := newWorld(t, 2, "cpu 30%,checks=3,every=400ms,threads=worker-*")
+		r := rand.New(rand.NewPCG(1, 2))
+		next := w.now
+		for range 60 * 50 {
+			w.threads[1].cpu += int64(float64(interval) * c.share)
+			if w.now >= next {
+				w.sample(1, -1, false, handleA...)
+				next = w.now + stack.Time(40+r.IntN(1000))*ms
+			}
+			w.tick()
+		}
+		w.want(c.fires)
+	}
+}
+
 func TestNearALimit(t *testing.T) {
 	const mib = 1 << 20
 	for _, c := range []struct {

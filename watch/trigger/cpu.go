@@ -1,0 +1,62 @@
+package trigger
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// cpu are the rules about CPU time. That of a thread is as of its last sample: on a busy
+// machine, and where samples are far apart, that is some time before the check, and of a check
+// with no new sample nothing is known. So the share is that of the time between samples.
+func (s *Set) cpu(r *state, l *Look) (out []Fired) {
+	since, ok := r.due(l.Now)
+	if !ok {
+		return nil
+	}
+	r.forget(l)
+	check := func(k key, cpu int64, at stack.Time, who string) {
+		before, known := r.previous[k]
+		took := int64(at - r.sampled[k])
+		if known && took < int64(r.Every)/2 {
+			return // the next check tells
+		}
+		r.previous[k], r.sampled[k] = float64(cpu), at
+		if !known || since == 0 {
+			return
+		}
+		share := (float64(cpu) - before) / float64(took)
+		if share > r.Share {
+			r.inRow[k]++
+		} else {
+			r.inRow[k] = 0
+		}
+		if !r.edge(k, r.inRow[k] >= r.Checks) {
+			return
+		}
+		out = append(out, Fired{At: l.Now - stack.Time(since*int64(r.Checks)), TID: k.tid,
+			Text: fmt.Sprintf("%s uses %.0f%% of a CPU, over %.0f%% at %d checks in a row", who, share*100, r.Share*100, r.Checks),
+			Values: []Value{{"cpu", fmt.Sprintf("%.1f%%", share*100)}, {"limit", fmt.Sprintf("%.0f%%", r.Share*100)},
+				{"checks", strconv.Itoa(r.Checks)}}})
+	}
+	if r.Process {
+		if u, ok := l.usage(CPU); ok && u.CPU >= 0 {
+			check(key{}, u.CPU, l.Now, "the process")
+		}
+		return out
+	}
+	for _, t := range l.Threads {
+		if !r.Picks(t) || t.seen == 0 {
+			continue
+		}
+		cpu, at := t.cpu, t.seen
+		if e, ok := l.tail(t); ok && e.Time > t.seen {
+			_, _, more := event.SeenFields(e.Payload())
+			cpu, at = cpu+more, e.Time
+		}
+		check(key{tid: t.TID}, cpu, at, "thread "+t.label())
+	}
+	return out
+}
