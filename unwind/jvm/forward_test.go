@@ -67,3 +67,18 @@ func TestForwarding(t *testing.T) {
 		t.Error("a table of 7 entries is taken")
 	}
 }
+
+// TestWhole: two of ZGC's words of different moments are not taken for those of one.
+func TestWhole(t *testing.T) {
+	for good := range uint64(4) {
+		bad := uint64(0xf000) &^ (1 << (12 + good))
+		for shift := range uint64(20) {
+			if got := whole(bad, shift); got != (shift == 13+good) {
+				t.Errorf("bad bits %#x with an address from bit %d on: %v", bad, shift, got)
+			}
+		}
+	}
+	if whole(0xf000, 13) || whole(0, 13) {
+		t.Error("bits of which none, or all, are good")
+	}
+}

@@ -227,8 +227,12 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 		v.owner(&m, &c, blocker)
 	}
 	// What it all hangs on is still the same.
-	if again := v.ref(obj + f.blocker); v.err == nil && (again == 0 || v.place(again) != m.Addr || v.class(again) != kl) {
+	again := v.ref(obj + f.blocker)
+	if v.err == nil && again == 0 {
 		return m, false
+	}
+	if v.err == nil && (v.place(again) != m.Addr || v.class(again) != kl) {
+		v.err = errMoved // or it parks for something else by now
 	}
 	return m, true
 }

@@ -12,7 +12,7 @@ var errMoved = errors.New("it was moved meanwhile")
 // can be followed from those that cannot.
 type collector struct {
 	heap          uint64 // address of the CollectedHeap; 0: not known
-	active, count uint64 // in it: whether all threads stand still for it, and how often it ran
+	active, count uint64 // in it: whether all threads stand still for it (and objects may be moved: not ZGC's), and how often it ran
 	forwards      bool   // an object that was moved says in its first word where to (Shenandoah)
 	z             zKind
 	bad, shift    uint64 // addresses of ZGC's words
@@ -134,14 +134,29 @@ func (c *collector) now(r *Runtime) (e epoch, err error) {
 		e.active, e.count = b[c.active-lo], u32(b[:], c.count-lo)
 	}
 	if c.z != zNone {
-		if e.bad, err = word(r.mem, c.bad); err != nil {
-			return e, err
+		// While all threads stand still for it, ZGC changes what references are to look like, and
+		// moves nothing (gc/z/zGeneration.cpp of 21 and 25, zDriver.cpp and zHeap.cpp of 17):
+		// what was read in between is as good as at another time, if these words are the same.
+		e.active = 0
+		for range maxLooks {
+			if e.bad, err = word(r.mem, c.bad); err != nil || c.z == zSingle {
+				return e, err
+			}
+			if e.shift, err = word(r.mem, c.shift); err != nil || whole(e.bad, e.shift) {
+				return e, err
+			}
 		}
-		if c.z == zGenerations {
-			e.shift, err = word(r.mem, c.shift)
-		}
+		err = errMoved
 	}
 	return e, err
+}
+
+// whole reports whether two words of generational ZGC's belong together, which it writes
+// one after the other: of the four bits that tell when a reference was last looked at one
+// is not bad, and the address begins right above that.
+func whole(bad, shift uint64) bool {
+	bit := shift - zRemapped - 1
+	return bit < 4 && bad>>zRemapped&15 == 15&^(1<<bit)
 }
 
 // steady reports whether nothing was moved while the look was under way, as far as the
