@@ -2,7 +2,6 @@ package sampler
 
 import (
 	"errors"
-	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -95,51 +94,6 @@ func (th *thread) reset() {
 	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
 	th.regsOf, th.task = 0, 0
 }
-
-var seed = maphash.MakeSeed()
-
-// stackHash identifies n bytes of the stack from SP up; 0 if they were not copied.
-func (g *group) stackHash(n uint64) uint64 {
-	v := &g.view
-	if len(v.Mem.Blocks) == 0 {
-		return 0
-	}
-	b := &v.Mem.Blocks[len(v.Mem.Blocks)-1]
-	o := g.sp(v.Regs) - b.Addr
-	if o > uint64(len(b.Data)) || n > uint64(len(b.Data))-o {
-		return 0
-	}
-	return maphash.Bytes(seed, b.Data[o:o+n]) | 1
-}
-
-// keepRegs remembers the registers of a stop in a system call, or of one in a
-// process that a signal has stopped, for looks that show SP and PC alone.
-func (g *group) keepRegs(th *thread) {
-	th.regsOf = 0
-	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 && !g.view.Group {
-		return
-	}
-	end := g.walker.StackEnd()
-	if sp := g.sp(g.view.Regs); end > sp {
-		th.regs, th.regsLen = *g.view.Regs, end-sp
-		th.regsOf = g.stackHash(th.regsLen)
-	}
-}
-
-// borrowRegs completes the registers of a look without a stop by those of the
-// last stop, if the thread is at the same place with the same stack: its
-// callers' registers, which are what is asked for, are then the same too.
-func (g *group) borrowRegs(th *thread) bool {
-	r := g.view.Regs
-	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash(th.regsLen) != th.regsOf {
-		return false
-	}
-	*r = th.regs
-	return true
-}
-
-// sp is the stack pointer of the target's machine.
-func (g *group) sp(r *stack.Regs) uint64 { return r.R[g.s.target.Space().Arch().SP()] }
 
 // readTries is how often a thread that wakes up while it is read is read anew
 // before it counts as running.
