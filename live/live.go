@@ -228,6 +228,8 @@ func translate(err error) error {
 		return sampler.ErrLater
 	case errors.Is(err, target.ErrTimeout):
 		return sampler.ErrTimeout
+	case errors.Is(err, target.ErrStale):
+		return sampler.ErrUnsure
 	case errors.Is(err, target.ErrTraced):
 		return sampler.ErrTraced
 	case errors.Is(err, target.ErrDenied):

@@ -286,6 +286,7 @@ func (g *group) round(now stack.Time) {
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	g.visitAll(true, 0, end)
+	g.ask()
 	slept := g.tracer.Now()
 	byClock := g.dozeOn(slept)
 	var was dozed
@@ -297,6 +298,7 @@ func (g *group) round(now stack.Time) {
 	// one before.
 	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
 	g.turn = g.visitAll(false, g.turn, until)
+	g.ask()
 	if !byClock {
 		g.dozeAgain(was, known)
 	}
@@ -416,7 +418,7 @@ func (g *group) failed(th *thread, err error) {
 	}
 	g.wakes(th)
 	switch {
-	case errors.Is(err, errUnsure):
+	case errors.Is(err, ErrUnsure):
 		g.miss(th, g.tracer.Now(), 1)
 		return
 	case errors.Is(err, ErrLater) && g.late != nil:

@@ -12,8 +12,11 @@ import (
 // nothing of its own since it was asked, it shows what it did at all ticks since.
 
 // LateTracer is what a Tracer may be besides: its Stop says ErrLater, and with the
-// deadline AtOnce it says nothing else.
+// deadline AtOnce it says nothing else, and the thread need not be asked before Ask.
 type LateTracer interface {
+	// Ask has those threads asked to stop that were to be stopped AtOnce: all of a round
+	// together, since that costs little more than one.
+	Ask()
 	// Arrived has the view show a stop that came after its deadline, until the next
 	// Reap. Its times are those of the request and of the stop. err: as Stop's; there is
 	// none.
@@ -79,6 +82,13 @@ func (g *group) giveUp(th *thread) {
 	g.catchUp(th)
 }
 
+// ask has the threads asked to stop that nobody waits for.
+func (g *group) ask() {
+	if g.late != nil {
+		g.late.Ask()
+	}
+}
+
 // arrivals takes the samples that have come.
 func (g *group) arrivals() {
 	if g.late == nil {
@@ -108,7 +118,7 @@ func (g *group) arrivals() {
 
 // cameNot notes why a sample that was to come did not: the next stop is waited for.
 func (g *group) cameNot(th *thread, err error) {
-	th.insist = true
+	th.insist = !errors.Is(err, ErrUnsure)
 	if errors.Is(err, ErrGone) { // the next look says so, too
 		g.giveUp(th)
 		return

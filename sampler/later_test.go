@@ -91,6 +91,7 @@ func (tr *queuer) SleepUntil(t stack.Time) {
 
 func (tr *queuer) Reap() int  { return len(tr.coming) }
 func (tr *queuer) Free() bool { return tr.free }
+func (tr *queuer) Ask()       {}
 
 // A thread that waits for a CPU at a tick is sampled all the same: as it was at that
 // tick, when it gets one. The group's other threads do not wait for it.

@@ -14,6 +14,9 @@ import (
 var (
 	ErrGone    = errors.New("the thread is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
+	// ErrUnsure: the thread waits for a CPU, perhaps to leave a call, or between two
+	// frames of an interpreter; or it was a while ago that it was seen to run.
+	ErrUnsure = errors.New("the thread waits for a CPU")
 	// ErrLater is an ErrTimeout after which the sample is still to come: LateTracer.
 	ErrLater  = fmt.Errorf("%w yet", ErrTimeout)
 	ErrTraced = errors.New("another tracer holds the thread")

@@ -1,7 +1,6 @@
 package sampler
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
 
@@ -123,7 +122,7 @@ func (g *group) look(th *thread) error {
 					return err
 				} else if !on {
 					th.eve, th.eveAt = c, at // the next tick tells whether it went on from here
-					return errUnsure
+					return ErrUnsure
 				}
 				if !left {
 					left, try = true, try-1
@@ -163,10 +162,6 @@ const (
 	leaveFor = 20_000     // ns from being woken to being back in its program, and then some
 	longCall = 20_000_000 // ns: a call that is shorter may start anew
 )
-
-// errUnsure: the thread waits for a CPU, perhaps to leave a call, or between two
-// frames of an interpreter.
-var errUnsure = errors.New("the thread waits for a CPU")
 
 // mayLeave reports whether a thread that runs may be on its way out of a call
 // with a timeout that has lasted for long: it was asleep in one at the last look, and
@@ -234,7 +229,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		}
 	}
 	if th.walk.Torn() { // it waits for a CPU there
-		return errUnsure
+		return ErrUnsure
 	}
 	g.stopped(th, c)
 	return nil

@@ -12,7 +12,10 @@ var (
 	ErrGone    = errors.New("the thread or process is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
 	// ErrLater is an ErrTimeout after which the sample is still to come: Arrived.
-	ErrLater  = fmt.Errorf("%w yet", ErrTimeout)
+	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
+	// ErrStale says that a thread was not asked to stop, since it was a while ago that it
+	// was seen to run.
+	ErrStale  = errors.New("the thread was to stop, and was not asked in time")
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses to trace the thread")
 )

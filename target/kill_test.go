@@ -59,6 +59,7 @@ func captureLoop(args []string) {
 				fail(err)
 			}
 		}
+		tr.Ask()
 		if round == 2 {
 			fmt.Println("looping")
 		}

@@ -23,6 +23,7 @@ func later(t *testing.T, tr *Tracer, th *Thread, w *Window) {
 func arrival(t *testing.T, tr *Tracer) (a Arrival) {
 	t.Helper()
 	eventually(t, "the sample", func() bool {
+		tr.Ask()
 		tr.Reap()
 		var ok bool
 		a, ok = tr.Arrived()

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -58,22 +57,10 @@ func newStopper() (*stopper, error) {
 	s := &stopper{mem: mem, w: &Window{}, b: &stopBlock{spare: NewWindow(1), done: 1, parent: uintptr(os.Getpid())}}
 	s.b.spare.reset()
 	copy(s.b.name[:], stopperName)
-	top, tls := stackTop(mem)
-	old, err := setMask(^uint64(0))
-	if err == nil {
-		proc := cloneStopper(unix.CLONE_VM|unix.CLONE_FILES|unix.CLONE_SETTLS, top, tls, stopperEntry(), s.b)
-		_, err = setMask(old)
-		if s.proc = int(proc); s.proc < 0 {
-			err = syscall.Errno(-s.proc)
-		}
-	}
-	if err != nil {
+	if s.proc, err = startStopper(mem, stopperEntry(), s.b); err != nil {
 		_ = unix.Munmap(mem)
-		return nil, fmt.Errorf("start a stopper: %w", err)
+		return nil, err
 	}
-	// While it waits for a CPU, a thread of the target may be standing. It never
-	// runs for long: the spin is bounded, and then it sleeps.
-	_ = setFIFO(s.proc)
 	return s, nil
 }
 
@@ -125,10 +112,7 @@ func (s *stopper) keeps() bool { return atomic.LoadUint32(&s.b.late) == 1 }
 func (s *stopper) busy() bool { return atomic.LoadUint32(&s.b.done) == 0 || s.keeps() }
 
 // ended reports whether the process is gone, and takes its status.
-func (s *stopper) ended() bool {
-	pid, err := unix.Wait4(s.proc, nil, unix.WALL|unix.WNOHANG, nil)
-	return pid == s.proc || err == unix.ECHILD
-}
+func (s *stopper) ended() bool { return reaped(s.proc) }
 
 // close ends it: at once, or as soon as it has let its thread go.
 func (s *stopper) close() {
@@ -144,11 +128,7 @@ func (s *stopper) close() {
 
 // bury waits for the process's end and gives its stack back.
 func (s *stopper) bury() {
-	for {
-		if _, err := unix.Wait4(s.proc, nil, unix.WALL, nil); err != unix.EINTR {
-			break
-		}
-	}
+	awaitEnd(s.proc)
 	_ = unix.Munmap(s.mem)
 }
 
@@ -244,6 +224,7 @@ func (tr *Tracer) came(s *stopper) {
 
 // recall takes back the stoppers whose threads have stopped.
 func (tr *Tracer) recall() {
+	tr.gather()
 	for i := 0; i < len(tr.keeping); {
 		s := tr.keeping[i]
 		busy := s.busy()

@@ -41,3 +41,30 @@ TEXT ·store32(SB),NOSPLIT,$0-12
 	MOVL	v+8(FP), CX
 	XCHGL	CX, (AX)
 	RET
+
+// func herdCode() (handler, restorer uintptr)
+TEXT ·herdCode(SB),NOSPLIT,$0-16
+	LEAQ	herdSignal<>(SB), AX
+	MOVQ	AX, handler+0(FP)
+	LEAQ	herdReturn<>(SB), AX
+	MOVQ	AX, restorer+8(FP)
+	RET
+
+// A signal's handler, on the stack of a herd: what it calls, and for whom, is at the
+// beginning of that. Below the return address is room for what compiled Go spills.
+TEXT herdSignal<>(SB),NOSPLIT|NOFRAME,$0
+	MOVQ	SP, CX
+	ANDQ	$~0xffff, CX
+	SUBQ	$40, SP
+	MOVQ	$0, R14
+	XORPS	X15, X15
+	MOVQ	0(CX), AX
+	MOVQ	8(CX), CX
+	CALL	CX
+	ADDQ	$40, SP
+	RET
+
+TEXT herdReturn<>(SB),NOSPLIT|NOFRAME,$0
+	MOVQ	$15, AX	// rt_sigreturn
+	SYSCALL
+	INT	$3

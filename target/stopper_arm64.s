@@ -39,3 +39,27 @@ TEXT ·store32(SB),NOSPLIT,$0-12
 	MOVW	v+8(FP), R1
 	STLRW	R1, (R0)
 	RET
+
+// func herdCode() (handler, restorer uintptr)
+TEXT ·herdCode(SB),NOSPLIT,$0-16
+	MOVD	$herdSignal<>(SB), R0
+	MOVD	R0, handler+0(FP)
+	MOVD	$herdReturn<>(SB), R0
+	MOVD	R0, restorer+8(FP)
+	RET
+
+// A signal's handler, on the stack of a herd: what it calls, and for whom, is at the
+// beginning of that. The frame has room for what compiled Go spills.
+TEXT herdSignal<>(SB),NOSPLIT,$48-0
+	MOVD	RSP, R1
+	AND	$~0xffff, R1, R1
+	MOVD	ZR, g
+	MOVD	0(R1), R0
+	MOVD	8(R1), R2
+	CALL	(R2)
+	RET
+
+TEXT herdReturn<>(SB),NOSPLIT|NOFRAME,$0
+	MOVD	$139, R8	// rt_sigreturn
+	SVC
+	BRK

@@ -156,18 +156,23 @@ func (b *stopBlock) orphan() bool {
 }
 
 // rest sleeps until there is a command, a thread has stopped or ended, the
-// program has ended, or ns are over (0: no matter how long).
+// program has ended, or ns are over (0: no matter how long). It returns the signal
+// that says so, if one does.
 //
 //go:nosplit
 //go:norace
-func (b *stopBlock) rest(ns int64) {
+func (b *stopBlock) rest(ns int64) (sig uintptr) {
 	b.set = stopperSet
 	b.ts = [2]int64{ns / 1e9, ns % 1e9}
 	ts := uintptr(unsafe.Pointer(&b.ts))
 	if ns == 0 {
 		ts = 0
 	}
-	raw6(syscall.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&b.set)), 0, ts, 8, 0, 0)
+	sig, errno := raw6(syscall.SYS_RT_SIGTIMEDWAIT, uintptr(unsafe.Pointer(&b.set)), 0, ts, 8, 0, 0)
+	if errno != 0 {
+		return 0
+	}
+	return sig
 }
 
 // capture is one sample from attaching to letting go.

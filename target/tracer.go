@@ -30,6 +30,8 @@ type Tracer struct {
 	resting *stopper   // ready for the next stop; nil: none was started yet
 	spares  []*stopper // the same, beside that one
 	keeping []*stopper // each with a thread that has not stopped
+	herd    *herd      // nil: it was not needed yet
+	noHerd  bool       // there is none to be had
 	alone   bool       // there are no stoppers: stops are made by this OS thread
 	proved  bool       // stoppers may trace
 	cpu     atomic.Int64
@@ -139,7 +141,9 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		}
 		if s != nil {
 			if w.Later && (tr.proved || !t.child) { // see captureBy
-				tr.captureLater(s, t, w)
+				if !tr.herds(t, w) {
+					tr.captureLater(s, t, w)
+				}
 				return ErrLater
 			}
 			if err, ok := tr.captureBy(s, t, w); ok {
@@ -393,7 +397,13 @@ func (tr *Tracer) Reap() {
 func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }
 
 // Late is how many threads are still attached because they did not stop.
-func (tr *Tracer) Late() int { return len(tr.late) + len(tr.keeping) }
+func (tr *Tracer) Late() int {
+	n := len(tr.late) + len(tr.keeping)
+	if tr.herd != nil {
+		n += tr.herd.held
+	}
+	return n
+}
 
 // release reports whether there is nothing more to do for l.
 func (tr *Tracer) release(l *late) bool {
@@ -456,6 +466,10 @@ func (tr *Tracer) Close() error {
 		s.close()
 	}
 	tr.keeping, tr.spares = nil, nil
+	if tr.herd != nil {
+		tr.herd.close()
+		tr.herd = nil
+	}
 	unix.Close(tr.wake)
 	deleteTimer(tr.timer)
 	if !tr.inner {
@@ -474,6 +488,7 @@ func (tr *Tracer) Close() error {
 // SleepUntil sleeps until t. It returns earlier, with true, if Wake was called
 // since the last SleepUntil that returned true.
 func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
+	tr.Ask()
 	fd := unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}
 	for {
 		left := max(int64(t-monotonic()), 0)
