@@ -42,6 +42,7 @@ type Target struct {
 	changed chan struct{}   // told when there is other code than before
 	own     ownNames
 	gils    gils
+	deaths  *target.Deaths // nil: nobody notes them
 }
 
 // New reads the maps of p and loads the unwind tables of what has code in
@@ -59,6 +60,10 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	}
 	return t, nil
 }
+
+// NoteDeaths has the last sample of a thread that a signal kills show where it died. It is
+// called before sampling begins; d stays the caller's, and open until it ends.
+func (t *Target) NoteDeaths(d *target.Deaths) { t.deaths = d }
 
 // Preload opens the files with code in them. Problems are those of
 // unwind.Space.Errors: their code is walked by frame pointers.
@@ -92,7 +97,7 @@ func (t *Target) Open(tid stack.TID) (sampler.Thread, error) {
 	if err != nil {
 		return nil, translate(err)
 	}
-	return &thread{th}, nil
+	return &thread{th, t.deaths}, nil
 }
 
 // Tracer implements sampler.Target.
@@ -238,7 +243,24 @@ func translate(err error) error {
 	return err
 }
 
-type thread struct{ *target.Thread }
+type thread struct {
+	*target.Thread
+	deaths *target.Deaths // nil: nobody notes them
+}
+
+// Died implements sampler.Mortal.
+func (t *thread) Died(after stack.Time, v *sampler.View) bool {
+	if t.deaths == nil {
+		return false
+	}
+	x, ok := t.Thread.Died(t.deaths, after)
+	if !ok {
+		return false
+	}
+	*v = sampler.View{More: v.More, Regs: &x.Regs, Call: stack.Call{Nr: -1}, Asked: x.At, Stopped: x.At, Resumed: x.At}
+	v.Mem.Blocks = append(v.Mem.Blocks, unwind.Block{Addr: x.SP, Data: x.Stack})
+	return true
+}
 
 func (t *thread) Counters(c *sampler.Counters) error {
 	return translate(t.Thread.Counters((*target.Counters)(c)))

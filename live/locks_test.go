@@ -148,7 +148,7 @@ func newFlocked(t *testing.T, relatives bool) *flocked {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x.thread = &thread{th}
+	x.thread = &thread{Thread: th}
 	t.Cleanup(func() { x.thread.Close() })
 	return x
 }

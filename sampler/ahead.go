@@ -333,7 +333,13 @@ func (g *group) miss(th *thread, at stack.Time, n int64) {
 		return
 	}
 	th.acc.late.Add(uint64(n))
-	th.sink.Gap(at, stack.WhyLate, n*g.tick.every)
+	th.gap(at, stack.WhyLate, n*g.tick.every)
+}
+
+// gap writes that samples are missing before t.
+func (th *thread) gap(t stack.Time, why stack.Why, ns int64) {
+	th.told = t
+	th.sink.Gap(t, why, ns)
 }
 
 // replaced reports whether the target may be another program than the one whose

@@ -59,3 +59,30 @@ func (th *thread) wentOn(c *Counters, at stack.Time) bool {
 	ran := c.CPU - th.eve.CPU
 	return th.eveAt != 0 && ran > leaveFor && int64(at-th.eveAt)-ran-(c.Delay-th.eve.Delay) <= longCall
 }
+
+// mayLeave reports whether a thread that runs may be on its way out of a call
+// with a timeout that has lasted for long: it was asleep in one at the last look, and
+// has not used a CPU for a while since, or it has slept since then without being looked at.
+func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
+	if g.s.cfg.Delays == nil {
+		return false
+	}
+	if !th.started {
+		if th.firstAt == 0 {
+			th.firstAt, th.counters = at, *c
+		}
+		return *c == th.counters
+	}
+	if c.Switches == th.counters.Switches {
+		return false
+	}
+	ran := c.CPU - th.counters.CPU
+	if th.blocked && ran <= 10*leaveFor {
+		return g.s.cfg.Delays(&th.call, 0)
+	}
+	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) <= longCall {
+		return false
+	}
+	g.warily(th)
+	return !th.wentOn(c, at)
+}

@@ -428,17 +428,17 @@ func (g *group) failed(th *thread, err error) {
 		return
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)
-		th.sink.Gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
+		th.gap(g.tracer.Now(), stack.WhyTimeout, g.tick.every)
 	case errors.Is(err, ErrTraced):
 		th.acc.denied.Add(1)
 		if g.s.cfg.Yield {
 			g.s.yielded.Store(true)
 		}
 		g.heldBy(th, true)
-		th.sink.Gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
+		th.gap(g.tracer.Now(), stack.WhyTraced, g.tick.every)
 	default:
 		th.acc.denied.Add(1)
-		th.sink.Gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
+		th.gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
 	}
 	th.blocked = false // whatever was known of it is old
 }
@@ -452,6 +452,9 @@ func (g *group) heldBy(th *thread, other bool) {
 }
 
 func (g *group) endThread(th *thread, why stack.Why) {
+	if why == stack.WhyGone {
+		g.lastWords(th)
+	}
 	now := g.tracer.Now()
 	th.sink.End(now, why)
 	th.acc.to.Store(int64(now))
@@ -480,6 +483,7 @@ func (g *group) finish() {
 	g.arrivals()
 	g.settleAll()
 	for _, th := range g.threads {
+		g.lastWords(th) // the target may have ended
 		th.sink.Flush()
 	}
 	g.ready.Store(false)

@@ -76,7 +76,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 func (g *group) giveUp(th *thread) {
 	for _, at := range th.coming {
 		th.acc.timedOut.Add(1)
-		th.sink.Gap(at, stack.WhyTimeout, g.tick.every)
+		th.gap(at, stack.WhyTimeout, g.tick.every)
 	}
 	th.coming = th.coming[:0]
 	g.catchUp(th)

@@ -97,6 +97,12 @@ type View struct {
 	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended
 }
 
+// Mortal is what a Thread may be besides: where a signal has killed it after a time,
+// it has the view show registers and stack as they were then.
+type Mortal interface {
+	Died(after stack.Time, v *View) (ok bool)
+}
+
 // Tracer looks at threads from one OS thread.
 type Tracer interface {
 	// Stop suspends the thread, copies, and resumes it.

@@ -49,6 +49,7 @@ type thread struct {
 	lates       int          // how many stops in a row were late
 	insist      bool         // the next stop is waited for
 	behind      int64        // ticks left out since
+	told        stack.Time   // of the last gap that was
 	steady      int          // how many samples in a row were had like the one before
 	dozes       bool         // see doze.go
 	wary        int          // for how many samples its counters are read before (eve.go)
@@ -162,33 +163,6 @@ const (
 	leaveFor = 20_000     // ns from being woken to being back in its program, and then some
 	longCall = 20_000_000 // ns: a call that is shorter may start anew
 )
-
-// mayLeave reports whether a thread that runs may be on its way out of a call
-// with a timeout that has lasted for long: it was asleep in one at the last look, and
-// has not used a CPU for a while since, or it has slept since then without being looked at.
-func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
-	if g.s.cfg.Delays == nil {
-		return false
-	}
-	if !th.started {
-		if th.firstAt == 0 {
-			th.firstAt, th.counters = at, *c
-		}
-		return *c == th.counters
-	}
-	if c.Switches == th.counters.Switches {
-		return false
-	}
-	ran := c.CPU - th.counters.CPU
-	if th.blocked && ran <= 10*leaveFor {
-		return g.s.cfg.Delays(&th.call, 0)
-	}
-	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) <= longCall {
-		return false
-	}
-	g.warily(th)
-	return !th.wentOn(c, at)
-}
 
 // unrun reports whether the thread was blocked at the last look, and has not run
 // since.

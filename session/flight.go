@@ -68,6 +68,7 @@ func (f *Flight) prepare() (err error) {
 	if f.live, err = live.New(f.proc, f.mods.generation); err != nil {
 		return err
 	}
+	f.live.NoteDeaths(o.Deaths)
 	f.live.Preload()
 	f.runtimes = f.live.FollowRuntimes(f.rec.Capture)
 	f.tasks.t = f.live

@@ -52,6 +52,9 @@ type Options struct {
 	RingCap     int           // events, 0: the recorder's default
 	// Hosts are OS threads that Flights share; nil: each has its own.
 	Hosts *sampler.Hosts
+	// Deaths tell where a thread was that a signal killed; nil: the last sample does. A
+	// Flight's alone.
+	Deaths *target.Deaths
 	// Live has names found while the recording grows, for Names.
 	Live bool
 	// Renamed is told new names of threads; may be nil.

@@ -48,3 +48,22 @@ func (w *Window) putBack(tid uintptr) int {
 func (w *Window) fill() {
 	RegsAMD64(regBytes(&w.raw.regs), &w.Regs, &w.Call)
 }
+
+// perfRegsMask are the registers of a perf sample (arch/x86/include/uapi/asm/perf_regs.h):
+// ax, bx, cx, dx, si, di, bp, sp, ip, and, from 16 on, r8 to r15.
+const (
+	perfRegsMask = 0x1ff | 0xff<<16
+	perfRegsLen  = 17
+)
+
+// perfRegs fills in the registers of a perf sample.
+func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
+	for i, dwarf := range [...]int{0, 3, 2, 1, 4, 5, 6, 7} {
+		r.Set(dwarf, p[i])
+	}
+	for i := range 8 {
+		r.Set(8+i, p[9+i])
+	}
+	r.PC = p[8]
+	nativeRA(r, r.PC)
+}

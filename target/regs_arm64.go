@@ -55,3 +55,18 @@ func (w *Window) fill() {
 	RegsARM64(regBytes(&w.raw.regs), &w.Regs)
 	w.Call = callARM64(&w.Regs, &w.raw.before)
 }
+
+// perfRegsMask are the registers of a perf sample (arch/arm64/include/uapi/asm/perf_regs.h):
+// x0 to x30, sp, pc.
+const (
+	perfRegsMask = 1<<33 - 1
+	perfRegsLen  = 33
+)
+
+// perfRegs fills in the registers of a perf sample.
+func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
+	for i := range armSP + 1 {
+		r.Set(i, p[i])
+	}
+	r.PC = p[armPC]
+}

@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/watch/control"
 )
 
@@ -54,3 +57,54 @@ func TestCrashWithCore(t *testing.T) {
 		t.Errorf("event_loop, where it was all the time, is there for %v", loop.longest)
 	}
 }
+
+// A program that dies at once, without a core dump and long after its last sample: where the
+// kernel tells of fatal signals, the dump shows the stack at death, as what came last.
+func TestCrashBetweenSamples(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	d, err := target.OpenDeaths()
+	if err != nil {
+		t.Skipf("the kernel does not tell of fatal signals here: %v", err)
+	}
+	d.Close()
+	for _, spans := range []time.Duration{20 * time.Millisecond, time.Second} {
+		p := trouble(t)
+		r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Interval = spans }, "crash yes")
+		r.samples(4)
+		begun := target.Now()
+		p.Say("die")
+		s := r.until("for the end", func(s *control.Status) bool { return len(s.Targets) == 0 })
+		if kernelBefore(6, 15) && len(s.Dumps) == 0 {
+			t.Skip("the kernel does not tell how a process ended")
+		}
+		if len(s.Dumps) != 1 || s.Dumps[0].Reason != "crash" || !strings.Contains(s.Dumps[0].Text, "SIGSEGV") {
+			t.Fatalf("%+v", s.Dumps)
+		}
+		rec := open(t, s.Dumps[0].Files[0])
+		w := &atDeath{n: trace.NewNames(rec)}
+		for i := range rec.Threads {
+			if rec.Threads[i].Main {
+				rec.Replay(rec.Threads[i].Seq, w.n, w)
+			}
+		}
+		names := strings.Join(w.last, " ")
+		if !strings.HasSuffix(names, "main event_loop handle_input handle_command fatal_step") || w.at < begun {
+			t.Errorf("samples %v apart: the last stack is %q, %v after the command", spans, names, time.Duration(w.at-begun))
+		}
+	}
+}
+
+// atDeath is the last stack that was entered, outermost first.
+type atDeath struct {
+	n    *trace.Names
+	now  []string
+	last []string
+	at   stack.Time
+}
+
+func (w *atDeath) Begin(t stack.Time, depth int, s *trace.Slice) {
+	w.now = append(w.now[:depth], w.n.Func(&s.Frame).Name)
+	w.last, w.at = append(w.last[:0], w.now...), t
+}
+func (w *atDeath) End(_ stack.Time, depth int, _ *trace.Slice) { w.now = w.now[:depth] }
+func (w *atDeath) Other(event.Event)                           {}

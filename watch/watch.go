@@ -187,6 +187,12 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 	w.source = s
 	w.mu.Unlock()
 	w.recoverLeft()
+	if d, err := target.OpenDeaths(); err == nil {
+		w.o.Session.Deaths = d
+		defer d.Close()
+	} else {
+		w.log.Info("a crash shows the last sample, or what a core dump tells: where it was killed takes CAP_PERFMON and tracefs", "error", err)
+	}
 	var wg sync.WaitGroup
 	defer w.telling.Wait()
 	defer w.settled()

@@ -1,0 +1,253 @@
+package target
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Death is where a thread was when a signal of its own making killed it.
+type Death struct {
+	TID   stack.TID
+	PID   int
+	At    stack.Time
+	Regs  stack.Regs
+	SP    uint64
+	Stack []byte // from SP up; at most deathStack
+}
+
+// Deaths are those of all processes of this machine, as the kernel tells them at the
+// moment of the signal (tracepoint signal:signal_deliver, perf_event_open(2)): nobody is stopped,
+// and nothing is told of a signal that has a handler. That takes the right to look at all of the
+// machine's processes (CAP_PERFMON, or root) and tracefs. Its methods may be called from any goroutine.
+type Deaths struct {
+	rings []*perfRing
+	wake  int // eventfd
+	done  chan struct{}
+
+	mu    sync.Mutex // guards what follows, and reading rings
+	known []Death    // the last maxDeaths
+}
+
+const (
+	maxDeaths = 32
+	// deathStack is how much of a stack is copied: with all else it has to fit into a
+	// record, whose size has 16 bits.
+	deathStack = 48 << 10
+	// perfPages are a CPU's, of which two such records fit.
+	perfPages  = 32
+	maxCPUs    = 512
+	perfSample = unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME | unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER
+)
+
+// deathFilter are signals with which the kernel writes a core dump, where no handler is
+// (kernel/signal.c, SIG_KERNEL_COREDUMP_MASK): those of Ending.Crash but for SIGKILL, and SIGQUIT.
+const deathFilter = "sa_handler==0&&(sig==3||sig==4||sig==5||sig==6||sig==7||sig==8||sig==11||sig==24||sig==25||sig==31)"
+
+// OpenDeaths begins to note them.
+func OpenDeaths() (*Deaths, error) {
+	id, err := tracepoint("signal/signal_deliver")
+	if err != nil {
+		return nil, err
+	}
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	cpus, err := parseCPUs(strings.TrimSpace(string(b)))
+	if err != nil {
+		return nil, err
+	}
+	d := &Deaths{done: make(chan struct{})}
+	if d.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
+		return nil, fmt.Errorf("make an eventfd: %w", err)
+	}
+	for _, cpu := range cpus {
+		r, err := openPerf(id, cpu)
+		if err != nil {
+			d.release()
+			return nil, fmt.Errorf("watch fatal signals: %w", err)
+		}
+		d.rings = append(d.rings, r)
+	}
+	go d.follow()
+	return d, nil
+}
+
+func openPerf(id uint64, cpu int) (*perfRing, error) {
+	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_TRACEPOINT, Size: unix.PERF_ATTR_SIZE_VER5, Config: id, Sample: 1, Sample_type: perfSample,
+		Bits: unix.PerfBitUseClockID | unix.PerfBitDisabled, Wakeup: 1, Sample_regs_user: perfRegsMask, Sample_stack_user: deathStack, Clockid: unix.CLOCK_MONOTONIC}
+	fd, err := unix.PerfEventOpen(&attr, -1, cpu, -1, unix.PERF_FLAG_FD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	r := &perfRing{fd: fd}
+	if err := setFilter(fd, deathFilter); err != nil {
+		r.close()
+		return nil, fmt.Errorf("choose signals: %w", err)
+	}
+	if r.mem, err = unix.Mmap(fd, 0, (1+perfPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+		r.close()
+		return nil, fmt.Errorf("map a buffer: %w", err)
+	}
+	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
+		r.close()
+		return nil, err
+	}
+	return r, nil
+}
+
+// tracepoint is the number of one.
+func tracepoint(name string) (id uint64, err error) {
+	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
+		var b []byte
+		if b, err = os.ReadFile(dir + "/events/" + name + "/id"); err == nil {
+			return strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+		}
+	}
+	return 0, err
+}
+
+// parseCPUs reads a list such as 0-3,5.
+func parseCPUs(s string) (out []int, err error) {
+	for part := range strings.SplitSeq(s, ",") {
+		a, b, is := strings.Cut(part, "-")
+		if !is {
+			b = a
+		}
+		from, e1 := strconv.Atoi(a)
+		to, e2 := strconv.Atoi(b)
+		if e1 != nil || e2 != nil || from < 0 || to < from || to-from >= maxCPUs || len(out) >= maxCPUs {
+			return nil, fmt.Errorf("%q is no list of CPUs", s)
+		}
+		for i := from; i <= to; i++ {
+			out = append(out, i)
+		}
+	}
+	return out, nil
+}
+
+// follow empties the rings as they fill, so that there is room for the next. It sleeps
+// until somebody dies.
+func (d *Deaths) follow() {
+	defer close(d.done)
+	fds := []unix.PollFd{{Fd: int32(d.wake), Events: unix.POLLIN}}
+	for _, r := range d.rings {
+		fds = append(fds, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN})
+	}
+	for {
+		n, err := unix.Poll(fds, -1)
+		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 && fds[0].Revents != 0 {
+			return
+		}
+		d.mu.Lock()
+		d.read()
+		d.mu.Unlock()
+	}
+}
+
+// read takes what is new in the rings; d.mu is held.
+func (d *Deaths) read() {
+	for _, r := range d.rings {
+		r.read(func(b []byte) {
+			if x, ok := parseDeath(b); ok {
+				d.known = append(d.known, x)
+			}
+		})
+	}
+	if n := len(d.known) - maxDeaths; n > 0 {
+		clear(d.known[:n])
+		d.known = d.known[n:]
+	}
+}
+
+// Of is the death of a thread after a time; ok is false where none is known.
+func (d *Deaths) Of(pid int, tid stack.TID, after stack.Time) (x Death, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.read()
+	for i := range d.known {
+		if k := &d.known[i]; k.PID == pid && k.TID == tid && k.At > after {
+			return *k, true
+		}
+	}
+	return x, false
+}
+
+// Close ends it.
+func (d *Deaths) Close() {
+	_, _ = unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	<-d.done
+	d.release()
+}
+
+func (d *Deaths) release() {
+	for _, r := range d.rings {
+		r.close()
+	}
+	unix.Close(d.wake)
+}
+
+// parseDeath reads a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
+func parseDeath(b []byte) (x Death, ok bool) {
+	const header = 8
+	if len(b) < header || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_SAMPLE {
+		return x, false
+	}
+	b = b[header:]
+	word := func() (v uint64) {
+		if len(b) < 8 {
+			ok = false
+			return 0
+		}
+		v, b = binary.NativeEndian.Uint64(b), b[8:]
+		return v
+	}
+	ok = true
+	if len(b) < 8 {
+		return x, false
+	}
+	x.PID, x.TID = int(int32(binary.NativeEndian.Uint32(b))), stack.TID(int32(binary.NativeEndian.Uint32(b[4:])))
+	word()
+	x.At = stack.Time(word())
+	const abi64 = 2 // PERF_SAMPLE_REGS_ABI_64
+	if abi := word(); !ok || abi != abi64 {
+		return x, false
+	}
+	var regs [perfRegsLen]uint64
+	for i := range regs {
+		regs[i] = word()
+	}
+	size := word()
+	if !ok || size > uint64(len(b)) {
+		return x, false
+	}
+	copied, rest := b[:size], b[size:]
+	if b = rest; size > 0 {
+		copied = copied[:min(word(), size)]
+	}
+	if !ok {
+		return x, false
+	}
+	perfRegs(&regs, &x.Regs)
+	x.SP = x.Regs.R[nativeSP]
+	x.Stack = append([]byte(nil), copied...)
+	return x, true
+}
+
+// Died is how the thread died after a time, where d knows. Its registers are complete with
+// what is known of the thread.
+func (t *Thread) Died(d *Deaths, after stack.Time) (x Death, ok bool) {
+	if x, ok = d.Of(t.pid, t.tid, after); ok && x.Regs.TLS == 0 {
+		x.Regs.TLS = t.tls
+	}
+	return x, ok
+}
