@@ -29,6 +29,7 @@ type group struct {
 	waits  Waits                 // nil: nobody asks
 	glance Glance
 	waited int64 // ns that waits took in this round
+	vain   int64 // ns for which threads were waited for in this round that did not stop
 	missed int   // threads left out for that in this round, and in the one before
 	behind int
 
@@ -282,7 +283,7 @@ func (g *group) round(now stack.Time) {
 		}
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
-	g.waited = 0
+	g.waited, g.vain = 0, 0
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	g.visitAll(true, 0, end)

@@ -172,9 +172,10 @@ func (g *group) arrived(th *thread) {
 
 // left reports whether a thread whose counters are c is likely to have no CPU. Then it is
 // left to its stopper at once, which spares the group a wait and costs no more: it was late
-// again and again, or since the last look it has waited for longer than it ran.
+// again and again, or since the last look it has waited for longer than it ran, or others of
+// this round were waited for in vain for so long that the rest would be late for it.
 func (g *group) left(th *thread, c *Counters) bool {
-	return g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c))
+	return g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare)
 }
 
 func (th *thread) queues(c *Counters) bool {
@@ -194,6 +195,8 @@ func (g *group) patience() int64 {
 const (
 	// AtOnce is the deadline of a stop that is not waited for at all.
 	AtOnce = 0
+	// vainShare of a tick, as its divisor, may be waited in vain for threads that do not stop.
+	vainShare = 4
 	// latesMost is how many stops in a row may be late before the next ones are not waited for.
 	latesMost = 3
 	// onCPU is more, in ns, than a thread takes to stop that has a CPU, and less than most

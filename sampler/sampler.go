@@ -413,8 +413,8 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 }
 
 // fillEach is how much of an interval, in ns, a group has for each of its threads before
-// another group begins: enough for most of them to be waited for in vain.
-const fillEach = 2_000_000
+// another group begins: much more than a sample takes.
+const fillEach = 1_000_000
 
 // other is the group for a thread that is not to be in main's: the one with the
 // fewest of those that have begun, another one if they are full, or main's if no other

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -282,6 +283,9 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	}
 	g.asked = 0
 	if err := g.tracer.Stop(th.file, v); err != nil {
+		if errors.Is(err, ErrTimeout) {
+			g.vain += v.Deadline
+		}
 		return err
 	}
 	v.Reads += g.asked

@@ -26,8 +26,11 @@ func parseDumping(b []byte) (pc, sp uint64, ok bool) {
 	if i < 0 {
 		return 0, 0, false
 	}
-	f := bytes.Fields(b[i+1:])
 	const first, flags, kstkesp, kstkeip = 3, 9, 29, 30 // fields count from 1; the first one here is the state
+	if !dumpcore(b[i+1:], flags-first) {
+		return 0, 0, false
+	}
+	f := bytes.Fields(b[i+1:])
 	if len(f) <= kstkeip-first {
 		return 0, 0, false
 	}
@@ -38,9 +41,21 @@ func parseDumping(b []byte) (pc, sp uint64, ok bool) {
 		}
 		return v
 	}
-	if word(flags)&pfDumpcore == 0 {
-		return 0, 0, false
-	}
 	pc, sp = word(kstkeip), word(kstkesp)
 	return pc, sp, sp != 0
+}
+
+// dumpcore reads the n-th word behind the name, from 0: most threads that are looked at
+// are alive, and not worth more.
+func dumpcore(b []byte, n int) bool {
+	v := uint64(0)
+	for _, c := range b {
+		switch {
+		case c == ' ':
+			n--
+		case n == -1 && c-'0' <= 9:
+			v = v*10 + uint64(c-'0')
+		}
+	}
+	return v&pfDumpcore != 0
 }
