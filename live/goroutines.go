@@ -45,12 +45,14 @@ type stackReader struct {
 	which  []int
 }
 
-// Routines makes one; nil: no runtime of Go was seen in the process.
+// Routines makes one; nil: no runtime of Go was seen in the process. For the first of
+// them its list of goroutines is searched.
 func (t *Target) Routines() *Routines {
 	c := t.space.Census()
 	if c == nil {
 		return nil
 	}
+	_ = c.Find() // what it fails with, Look says too
 	return &Routines{t: t, census: c}
 }
 

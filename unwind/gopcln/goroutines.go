@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/rule"
@@ -150,16 +151,29 @@ type Census struct {
 
 	said, other []byte   // the list of goroutines as it was, and room for the next one
 	addrs       []uint64 // the same, sorted
-	spans       []rule.Span
-	runs        []int // how many g's are in each
-	threads     []thread
-	buf         []byte
+	halves      [2]half
+	raw         []Goroutine // in the order of their addresses
+	places      []int32     // in raw, plus one, by number
 }
 
+// half reads a part of all goroutines, beside the other one.
+type half struct {
+	c       *Census
+	spans   []rule.Span
+	runs    []int // how many g's are in each
+	threads []thread
+	buf     []byte
+}
+
+// fewGoroutines are read by one goroutine of ours: to start another takes longer.
+const fewGoroutines = 1000
+
 // NewCensus makes one that reads the process through mem, whose offsets are
-// addresses. It stops nobody.
+// addresses; two goroutines may read at once. It stops nobody.
 func (r *Runtime) NewCensus(mem io.ReaderAt) *Census {
-	return &Census{rt: r, mem: mem, f: fieldsOf(r.table.version, &r.layout)}
+	c := &Census{rt: r, mem: mem, f: fieldsOf(r.table.version, &r.layout)}
+	c.halves[0].c, c.halves[1].c = c, c
+	return c
 }
 
 // Reasons are the runtime's words for what goroutines wait for, by number; nil
@@ -171,18 +185,38 @@ func (c *Census) Reasons() []string { return c.reasons }
 // at one moment, as far as its fields are read at once. Errors are
 // ErrNoGoroutines, and what kept it from reading.
 func (c *Census) Goroutines(buf []Goroutine) ([]Goroutine, error) {
-	if c.allgs == 0 {
-		if err := c.find(); err != nil {
-			return buf, err
-		}
+	if err := c.Find(); err != nil {
+		return buf, err
 	}
 	addrs, err := c.list()
 	if err != nil {
+		c.allgs = 0
+		c.rt.list.Store(nil)
 		return buf, err
 	}
-	first := len(buf)
-	buf = slices.Grow(buf, len(addrs))
-	c.spans, c.runs, c.threads = c.spans[:0], c.runs[:0], c.threads[:0]
+	n := len(addrs)
+	if cap(c.raw) < n {
+		c.raw = make([]Goroutine, 0, n+n/4)
+	}
+	a, b := &c.halves[0], &c.halves[1]
+	b.threads = b.threads[:0]
+	if n < fewGoroutines {
+		c.raw = a.read(c.raw[:0], addrs)
+	} else {
+		var late []Goroutine
+		var wg sync.WaitGroup
+		wg.Go(func() { late = b.read(c.raw[n/2:n/2:n], addrs[n/2:]) })
+		soon := a.read(c.raw[:0:n/2], addrs[:n/2])
+		wg.Wait()
+		c.raw = append(c.raw[:len(soon)], late...) // to where they are, but for the dead
+	}
+	c.numbers(c.raw)
+	return c.byID(buf), nil
+}
+
+// read appends the goroutines at addrs that are not dead to out, which has room for all.
+func (h *half) read(out []Goroutine, addrs []uint64) []Goroutine {
+	h.spans, h.runs, h.threads = h.spans[:0], h.runs[:0], h.threads[:0]
 	size, from := 0, 0
 	for i := 0; i < len(addrs); {
 		// They lie side by side in the heap.
@@ -190,17 +224,15 @@ func (c *Census) Goroutines(buf []Goroutine) ([]Goroutine, error) {
 		for k < len(addrs) && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[i] < maxRun {
 			k++
 		}
-		c.spans = append(c.spans, rule.Span{Addr: addrs[i], Len: int(addrs[k-1]-addrs[i]) + c.f.length})
-		c.runs = append(c.runs, k-i)
-		size += c.spans[len(c.spans)-1].Len
+		h.spans = append(h.spans, rule.Span{Addr: addrs[i], Len: int(addrs[k-1]-addrs[i]) + h.c.f.length})
+		h.runs = append(h.runs, k-i)
+		size += h.spans[len(h.spans)-1].Len
 		if i = k; size >= maxRun || i == len(addrs) {
-			buf = c.some(buf, addrs[from:i], size)
-			c.spans, c.runs, size, from = c.spans[:0], c.runs[:0], 0, i
+			out = h.some(out, addrs[from:i], size)
+			h.spans, h.runs, size, from = h.spans[:0], h.runs[:0], 0, i
 		}
 	}
-	c.numbers(buf[first:])
-	sortByID(buf[first:])
-	return buf, nil
+	return out
 }
 
 // list gives the addresses of all g's in ascending order. It is valid until the
@@ -236,36 +268,37 @@ func (c *Census) list() ([]uint64, error) {
 	return c.addrs, nil
 }
 
-// some reads the g's at addrs, which lie in c.spans, of size bytes in all, c.runs of them
+// some reads the g's at addrs, which lie in h.spans, of size bytes in all, h.runs of them
 // in each. Those in a span that cannot be read are read one by one.
-func (c *Census) some(buf []Goroutine, addrs []uint64, size int) []Goroutine {
-	if len(c.buf) < size {
-		c.buf = make([]byte, size+size/4)
+func (h *half) some(out []Goroutine, addrs []uint64, size int) []Goroutine {
+	if len(h.buf) < size {
+		h.buf = make([]byte, size+size/4)
 	}
-	got := c.readSpans(c.spans, c.buf[:size])
+	got := h.c.readSpans(h.spans, h.buf[:size])
 	at := 0
-	for i, s := range c.spans {
-		run := addrs[:c.runs[i]]
-		addrs = addrs[c.runs[i]:]
-		b := c.buf[at : at+s.Len]
+	for i, s := range h.spans {
+		run := addrs[:h.runs[i]]
+		addrs = addrs[h.runs[i]:]
+		b := h.buf[at : at+s.Len]
 		at += s.Len
 		if at <= got {
 			for _, a := range run {
-				buf = c.add(buf, b[a-run[0]:])
+				out = h.add(out, b[a-run[0]:])
 			}
 			continue
 		}
 		for _, a := range run {
-			if c.read(b[:c.f.length], a) == nil {
-				buf = c.add(buf, b)
+			if h.c.read(b[:h.c.f.length], a) == nil {
+				out = h.add(out, b)
 			}
 		}
 	}
-	return buf
+	return out
 }
 
 // add appends the goroutine whose g is in b, unless it is none.
-func (c *Census) add(buf []Goroutine, b []byte) []Goroutine {
+func (h *half) add(buf []Goroutine, b []byte) []Goroutine {
+	c := h.c
 	switch Status(binary.LittleEndian.Uint32(b[c.f.status:]) &^ scanBit) {
 	case GoDead, GoDeadExtra, GoIdle:
 		return buf
@@ -275,7 +308,7 @@ func (c *Census) add(buf []Goroutine, b []byte) []Goroutine {
 	c.goroutine(g, b)
 	if g.Status == GoRunning || g.Status == GoSyscall {
 		if m := le(b, gM); pointer(m) {
-			c.threads = append(c.threads, thread{g.ID, m + c.rt.layout.procid})
+			h.threads = append(h.threads, thread{g.ID, m + c.rt.layout.procid})
 		}
 	}
 	return buf
@@ -308,15 +341,17 @@ type thread struct{ id, procid uint64 }
 
 // numbers notes which threads run goroutines.
 func (c *Census) numbers(all []Goroutine) {
-	if len(c.threads) == 0 {
-		return
-	}
-	tids := make(map[uint64]stack.TID, len(c.threads))
+	tids := map[uint64]stack.TID{}
 	var b [8]byte
-	for _, t := range c.threads {
-		if c.read(b[:], t.procid) == nil {
-			tids[t.id] = stack.TID(le(b[:], 0))
+	for i := range c.halves {
+		for _, t := range c.halves[i].threads {
+			if c.read(b[:], t.procid) == nil {
+				tids[t.id] = stack.TID(le(b[:], 0))
+			}
 		}
+	}
+	if len(tids) == 0 {
+		return
 	}
 	for i := range all {
 		if s := all[i].Status; s == GoRunning || s == GoSyscall {
@@ -325,35 +360,41 @@ func (c *Census) numbers(all []Goroutine) {
 	}
 }
 
-// sortByID sorts by number. Numbers lie close together mostly, and each is there once.
-func sortByID(all []Goroutine) {
-	byID := func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) }
-	if slices.IsSortedFunc(all, byID) {
-		return
+// byID appends what is in c.raw to buf, by number. Numbers lie close together mostly, and each is there once.
+func (c *Census) byID(buf []Goroutine) []Goroutine {
+	all := c.raw
+	if len(all) == 0 {
+		return buf
 	}
 	lo, hi := all[0].ID, all[0].ID
 	for i := range all {
 		lo, hi = min(lo, all[i].ID), max(hi, all[i].ID)
 	}
+	first := len(buf)
+	buf = slices.Grow(buf, len(all))
 	if hi-lo < 8*uint64(len(all)) {
-		places := make([]int32, hi-lo+1) // plus one
+		if n := int(hi - lo + 1); cap(c.places) < n {
+			c.places = make([]int32, n+n/4)
+		} else {
+			clear(c.places[:n])
+		}
+		places := c.places[:hi-lo+1]
 		for i := range all {
 			places[all[i].ID-lo] = int32(i + 1)
 		}
-		old := slices.Clone(all)
-		n := 0
 		for _, p := range places {
 			if p > 0 {
-				all[n] = old[p-1]
-				n++
+				buf = append(buf, all[p-1])
 			}
 		}
-		if n == len(all) {
-			return
+		if len(buf)-first == len(all) {
+			return buf
 		}
-		copy(all, old) // one was seen twice
+		buf = buf[:first] // one was seen twice
 	}
-	slices.SortFunc(all, byID)
+	buf = append(buf, all...)
+	slices.SortFunc(buf[first:], func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) })
+	return buf
 }
 
 // readSpans reads spans into b, one after the other, and gives how many bytes it
@@ -388,10 +429,31 @@ func (c *Census) read(b []byte, addr uint64) error {
 
 func le(b []byte, off uint64) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
 
-// find searches the program's data for the slice of all goroutines and for the
-// array of reasons to wait. Both prove themselves, so that no symbol is needed.
-func (c *Census) find() error {
+// found is where a runtime's list of goroutines is, and its words for what they wait for.
+type found struct {
+	allgs   uint64
+	reasons []string
+}
+
+// maxCandidates bounds the places of one piece of data that may be the list.
+const maxCandidates = 1 << 12
+
+// Find searches the program's data for the slice of all goroutines and for the array of
+// reasons to wait, unless somebody has found them already. Both prove themselves, so that
+// no symbol is needed. It fails with ErrNoGoroutines, as where the program has just begun;
+// Goroutines calls it where nobody did.
+func (c *Census) Find() error {
+	if c.allgs != 0 {
+		return nil
+	}
+	if l := c.rt.list.Load(); l != nil {
+		c.allgs, c.reasons = l.allgs, l.reasons
+		return nil
+	}
+	c.reasons = nil
 	b := make([]byte, dataChunk+reasonsLen)
+	var maybe []uint64 // where in b the list may be
+search:
 	for i := range c.rt.table.img.segs {
 		s := &c.rt.table.img.segs[i]
 		if s.Flags&elf.PF_X != 0 || s.Memsz > maxGoData {
@@ -403,44 +465,89 @@ func (c *Census) find() error {
 			if c.read(b[:n], at) != nil {
 				continue // a hole, or unmapped by now
 			}
+			maybe = maybe[:0]
 			for d := (8 - at%8) % 8; d+24 <= n; d += 8 {
-				if c.allgs == 0 && s.Flags&elf.PF_W != 0 && c.isAllgs(b[d:n]) {
-					c.allgs = at + d
+				if c.allgs == 0 && s.Flags&elf.PF_W != 0 && mayBeAllgs(b[d:n]) {
+					maybe = append(maybe, d)
 				}
 				if c.reasons == nil && d+reasonsLen <= n && isReasons(b[d:n]) {
 					c.reasons = c.readReasons(at + d)
 				}
 			}
+			for len(maybe) > 0 && c.allgs == 0 {
+				k := min(len(maybe), maxCandidates)
+				if d, ok := c.allgsOf(b, maybe[:k]); ok {
+					c.allgs = at + d
+				}
+				maybe = maybe[k:]
+			}
 			if c.allgs != 0 && c.reasons != nil {
-				return nil
+				break search
 			}
 		}
 	}
 	if c.allgs == 0 {
 		return ErrNoGoroutines
 	}
+	c.rt.list.Store(&found{c.allgs, c.reasons})
 	return nil
 }
 
-// isAllgs reports whether b begins with a slice of g's: the first is number
-// 1, runs runtime.main's program and never ends.
-func (c *Census) isAllgs(b []byte) bool {
+// mayBeAllgs reports whether b may begin with a slice of g's.
+func mayBeAllgs(b []byte) bool {
 	at, n, room := le(b, 0), le(b, 8), le(b, 16)
-	if !pointer(at) || n == 0 || n > room || room > 2*MaxGoroutines {
-		return false
+	return pointer(at) && n > 0 && n <= room && room <= 2*MaxGoroutines
+}
+
+// allgsOf tells which of some places in b is that of a slice of g's: the first is number
+// 1, runs runtime.main's program and never ends.
+func (c *Census) allgsOf(b []byte, at []uint64) (d uint64, ok bool) {
+	heads := make([]uint64, len(at))
+	for i, d := range at {
+		heads[i] = le(b, d)
 	}
-	var p [8]byte
-	if c.read(p[:], at) != nil || !pointer(le(p[:], 0)) {
-		return false
+	first := make([]uint64, len(at))
+	c.each(heads, 8, func(i int, b []byte) {
+		if p := le(b, 0); pointer(p) {
+			first[i] = p
+		}
+	})
+	var of []int
+	gs := heads[:0]
+	for i, g := range first {
+		if g != 0 {
+			of, gs = append(of, i), append(gs, g)
+		}
 	}
-	g := make([]byte, c.f.length)
-	if c.read(g, le(p[:], 0)) != nil || le(g, c.rt.layout.goid) != 1 {
-		return false
+	best := len(at)
+	c.each(gs, c.f.length, func(i int, g []byte) {
+		var f fn
+		lo, hi := le(g, gStackLo), le(g, gStackHi)
+		start := le(g, c.f.startpc) - c.rt.bias
+		if le(g, c.rt.layout.goid) == 1 && lo < hi && hi-lo <= maxStack && c.rt.table.find(start, &f) == nil && f.entry == start {
+			best = min(best, of[i])
+		}
+	})
+	if best == len(at) {
+		return 0, false
 	}
-	var f fn
-	lo, hi := le(g, gStackLo), le(g, gStackHi)
-	start := le(g, c.f.startpc) - c.rt.bias
-	return lo < hi && hi-lo <= maxStack && c.rt.table.find(start, &f) == nil && f.entry == start
+	return at[best], true
+}
+
+// each reads size bytes at each of addrs, and calls do for those that can be read.
+func (c *Census) each(addrs []uint64, size int, do func(i int, b []byte)) {
+	spans := make([]rule.Span, len(addrs))
+	for i, a := range addrs {
+		spans[i] = rule.Span{Addr: a, Len: size}
+	}
+	b := make([]byte, len(addrs)*size)
+	for from := 0; from < len(spans); from++ { // and over one that cannot be read
+		got := c.readSpans(spans[from:], b)
+		for k := 0; got >= size; k, got = k+1, got-size {
+			do(from, b[k*size:(k+1)*size])
+			from++
+		}
+	}
 }
 
 // Lengths of the first reasons: "", "GC assist marking" and "IO wait", the same

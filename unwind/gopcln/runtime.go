@@ -114,6 +114,7 @@ type Runtime struct {
 	layout layout
 	older  bool         // the version is unknown: try the layouts before 1.25 too
 	tls    atomic.Int64 // offset of g from the thread pointer, plus one; 0: not found yet
+	list   atomic.Pointer[found]
 }
 
 // NewRuntime makes the Runtime of a process that has the file of t mapped at

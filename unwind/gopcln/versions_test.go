@@ -242,7 +242,9 @@ func FuzzCensus(f *testing.F) {
 		if err == nil && len(gs) > MaxGoroutines {
 			t.Fatal(len(gs))
 		}
-		c.isAllgs(append(mem, make([]byte, 24)...))
+		if some := append(mem, make([]byte, 24)...); mayBeAllgs(some) {
+			c.allgsOf(some, []uint64{0, uint64(len(mem))})
+		}
 		if len(mem) >= reasonsLen && isReasons(mem) {
 			c.readReasons(at)
 		}
