@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/internal/synth"
+	"github.com/sliverprof/sliver/web/store"
 )
 
 func main() {
@@ -35,6 +36,7 @@ func run() error {
 	token := flag.String("token", "", "instead of a random one")
 	cut := flag.Bool("cut", false, "a recording without its end")
 	idle := flag.Bool("idle", false, "a feed of which no sample comes")
+	broken := flag.Bool("broken", false, "a recording that cannot be read")
 	control := flag.Bool("control", true, "let clients control the feed")
 	compare := flag.Bool("compare", false, "a second recording beside the first")
 	save := flag.String("save", "", "write the recording to a file too")
@@ -93,6 +95,9 @@ func run() error {
 		}
 		fmt.Fprintf(os.Stderr, "%d events\n", n)
 		o.Source = web.NewRecording(rec)
+		if *broken {
+			o.Source = unreadable{o.Source}
+		}
 		if *compare {
 			other, _, err := record(synth.Options{Seed: 2, Threads: *threads, Interval: int64(*interval), Samples: *samples / 2}, "")
 			if err != nil {
@@ -124,6 +129,13 @@ func run() error {
 		}
 	}
 	return nil
+}
+
+// unreadable is a recording of which nothing can be read.
+type unreadable struct{ web.Source }
+
+func (unreadable) Run(context.Context, *store.Store) (string, error) {
+	return "", errors.New("chunk at 4096: bad checksum")
 }
 
 func record(o synth.Options, save string) (*trace.Recording, int, error) {

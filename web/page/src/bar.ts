@@ -1,5 +1,6 @@
 // The bar on top: what is recorded, search, control, downloads.
 
+import { able } from './able';
 import { el, fill, h, menu, put, say } from './dom';
 import { count, dur, percent } from './format';
 import { Format, Status } from './proto';
@@ -17,25 +18,27 @@ export class Bar {
   private pause = h('button', { class: 'small' });
   private interval = h('select', { 'aria-label': 'Interval between samples' });
   private offered = '';
-  private again = h('button', { class: 'small', title: 'Record this process again, into another file', onclick: () => void this.control('start') }, 'Start');
+  private again = h('button', { class: 'small', onclick: () => void this.control('start') }, 'Start');
   private stop = h('button', { class: 'small', onclick: () => void this.control('stop') }, 'Stop');
-  private spec = h('input', { class: 'spec', value: 'all', 'aria-label': 'Threads to sample', title: 'Threads to sample, as --threads takes them',
+  private spec = h('input', { class: 'spec', value: 'all', 'aria-label': 'Threads to sample',
     onchange: () => void this.control('threads', { threads: this.spec.value }) });
-  private kept = h('button', { class: 'small', title: 'Write the last 30 s to a file of their own', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s');
-  private dumps = h('button', { class: 'small', hidden: true, title: 'Flight recorders and their dumps' }, 'Dumps');
+  private kept = h('button', { class: 'small', onclick: () => void this.control('keep', { last_ns: 30e9 }) }, 'Keep 30 s');
+  private dumps = h('button', { class: 'small', hidden: true }, 'Dumps');
+  private all = h('button', { class: 'small', onclick: () => this.v.all() }, 'All');
+  private range: HTMLButtonElement;
+  private writing = ''; // why nothing else can be kept at present
   private key = '';
 
-  constructor(private v: Timeline, search: Search, look: Look, help: () => void) {
+  constructor(private v: Timeline, private search: Search, look: Look, help: () => void) {
     this.state.addEventListener('click', () => {
       if (this.v.follow) this.v.setFollow(false);
       else this.v.setFollow(true);
       this.update();
     });
-    const range = h('button', { class: 'small touch', 'aria-pressed': 'false', title: 'Drag selects a range (else: Shift and drag, or drag on the time axis)', onclick: () => {
+    const range = this.range = h('button', { class: 'small touch', 'aria-pressed': 'false', onclick: () => {
       v.selectMode = !v.selectMode;
       range.setAttribute('aria-pressed', String(v.selectMode));
     } }, 'Select');
-    const all = h('button', { class: 'small', title: 'Show all (0)', onclick: () => v.all() }, 'All');
     const save = h('button', { class: 'small' }, 'Save');
     menu(save, () => this.formats(false));
     this.dumps.addEventListener('click', () => void recorders(v.conn));
@@ -46,7 +49,7 @@ export class Bar {
     }));
     for (const e of [this.again, this.pause, this.stop, this.interval, this.spec, this.kept]) e.hidden = true;
     put(this.controls, this.again, this.pause, this.stop, this.interval, this.spec, this.kept);
-    fill(this.bar, h('img', { src: document.querySelector<HTMLLinkElement>('link[rel=icon]')?.href ?? '', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, all, look.button, this.dumps, save, more);
+    fill(this.bar, h('img', { src: document.querySelector<HTMLLinkElement>('link[rel=icon]')?.href ?? '', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, this.all, look.button, this.dumps, save, more);
     this.save = save;
   }
 
@@ -67,7 +70,7 @@ export class Bar {
     const v = this.v;
     const hello = v.model.hello;
     const items: HTMLElement[] = [];
-    const add = (text: string, f: () => void, title = ''): void => void items.push(h('button', { role: 'menuitem', title, onclick: f }, text));
+    const add = (text: string, f: () => void, title = ''): void => void items.push(able(h('button', { role: 'menuitem', onclick: f }, text), title));
     const r = range || v.range ? v.range : null;
     if (r) items.push(h('div', { class: 'soft pad', role: 'presentation' }, `The selected ${dur(r.t1 - r.t0)} alone`));
     for (const f of hello?.formats ?? []) {
@@ -161,7 +164,8 @@ export class Bar {
   async control(action: string, more: Record<string, unknown> = {}): Promise<void> {
     const writes = action === 'keep';
     if (writes) {
-      this.kept.disabled = true;
+      this.writing = 'The last 30 s are being written';
+      this.settle();
       this.note('Writing the last 30 s…', 'done');
     }
     try {
@@ -173,7 +177,31 @@ export class Bar {
     } catch (e) {
       this.note((e as Error).message);
     }
-    if (writes) this.kept.disabled = false;
+    if (writes) {
+      this.writing = '';
+      this.settle();
+    }
+  }
+
+  // settle tells each control whether it can act, and if not, why.
+  private settle(): void {
+    const { v } = this;
+    const m = v.model;
+    const s = m.status;
+    const why = !m.hello?.live ? 'A finished recording: no more samples come' : s?.done ? 'The recording has ended: no more samples come' : '';
+    able(this.state, v.follow ? 'Follows the newest samples; Space freezes' : 'Follow again (End)', why);
+    able(this.again, 'Record this process again, into another file');
+    able(this.pause, s?.status?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on');
+    able(this.stop, 'End this recording; it stays on this page and in its file');
+    able(this.interval, 'Time between two samples of a thread');
+    able(this.spec, 'Threads to sample, as --threads takes them');
+    able(this.kept, 'Write the last 30 s to a file of their own', this.writing);
+    able(this.dumps, 'Flight recorders and their dumps');
+    const none = !s || s.to > 0 ? '' : s.error ? 'The recording cannot be read' : s.done ? 'There are no samples in this recording' : '';
+    able(this.save, 'Write the recording, or the selected range alone, in another format', none);
+    able(this.all, 'Show all (0)', none, false);
+    able(this.range, 'Drag selects a range (else: Shift and drag, or drag on the time axis)', none, false);
+    able(this.search.input, '', none, false);
   }
 
   private noteTimer = 0;
@@ -197,31 +225,28 @@ export class Bar {
     const s = m.status;
     const st = s?.status;
     const live = m.live;
-    const text = !m.up ? 'offline' : !hello.live ? (s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
+    const text = !m.up ? 'offline' : !hello.live ? (s?.error && !s.to ? 'unreadable' : s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
     const mode = live && m.up ? (st?.paused || !s?.to ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
     // Where there is no room for all of them, the last go.
     if (st?.lost) facts.push(`${count(st.lost)} lost`);
     if (st) facts.push(`${count(st.samples)} samples`);
     if (st?.samples) facts.push(`held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`);
-    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, m.up, hello.control.join(), m.gaps].join('|');
+    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, s?.error, !s?.to, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;
     fill(this.title, h('h1', null, hello.process.comm || 'sliver'), h('span', { class: 'soft' }, ` ${hello.process.pid || ''}`));
     this.title.title = (hello.process.cmdline ?? []).join(' ');
     fill(this.state, h('i', { class: 'dot ' + mode }), text);
-    this.state.disabled = !live;
-    this.state.title = live ? (v.follow ? 'Follows the newest samples; Space freezes' : 'Follow again (End)') : '';
     fill(this.facts, ...facts.map((f) => h('span', null, f)));
     this.facts.title = facts.join(' · ') + (st?.lost ? '\nlost: ticks and events that left no sample; gaps on the tracks' : '');
     const can = (a: string): boolean => live && hello.control.includes(a);
     // What is there stays the same element: somebody may be about to click on
     // it, choose from it or write into it.
-    this.again.hidden = !(hello.live && s?.done && m.up && hello.control.includes('start'));
+    this.again.hidden = !(hello.live && s?.done && hello.control.includes('start'));
     this.pause.hidden = !can('pause');
     const pause = st?.paused ? 'Resume' : 'Pause';
     if (this.pause.textContent !== pause) fill(this.pause, pause);
-    this.pause.title = st?.paused ? 'Sample again' : 'Take no samples for a while; the threads run on';
     this.stop.hidden = !can('stop');
     this.interval.hidden = !can('interval');
     this.intervals(st?.interval_ns ?? hello.process.interval_ns);
@@ -230,9 +255,10 @@ export class Bar {
     this.kept.hidden = !can('keep');
     this.dumps.hidden = !hello.recorders;
     this.save.hidden = hello.formats.length === 0;
+    this.settle();
     document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;
     const notes = [...hello.notes];
-    if (s?.error) notes.unshift(`The recording could not be read to its end: ${s.error}`);
+    if (s?.error && s.to) notes.unshift(`The recording could not be read to its end: ${s.error}`);
     if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held; the recording has them.${s.no_file ? ` There is no file for them: ${s.no_file}.` : ''}`);
     fill(el('notes'), ...notes.slice(0, 3).map((n) => h('p', null, n)), notes.length > 3 ? h('p', null, `and ${notes.length - 3} more`) : null);
   }

@@ -1,5 +1,6 @@
 // How calls look: what their colours tell, and which kinds of them are shown.
 
+import { able } from './able';
 import { h, menu, say } from './dom';
 import { theme } from './color';
 import { ColorBy, kindFill } from './model';
@@ -38,6 +39,7 @@ export class Look {
   }
 
   private toggle(kind: string): void {
+    if (!this.v.conn.up) return; // what is shown would be gone, and nothing come for it
     const now = kindWords.map(([k]) => k).filter((k) => this.shown(k) !== (k === kind));
     const there = now.filter((k) => this.v.model.kinds.has(k));
     if (!there.length) return say('one kind has to stay');
@@ -56,8 +58,8 @@ export class Look {
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Calls are shown that are'));
     for (const [k, word] of kinds) {
       const fill = theme().fills[kindFill(k)];
-      out.push(h('button', { role: 'menuitemcheckbox', 'aria-checked': String(this.shown(k)), onclick: () => this.toggle(k) },
-        m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: fill } }) : null, word));
+      out.push(able(h('button', { role: 'menuitemcheckbox', 'aria-checked': String(this.shown(k)), onclick: () => this.toggle(k) },
+        m.colorBy === 'kind' ? h('i', { class: 'swatch', style: { background: fill } }) : null, word), ''));
     }
     return out;
   }

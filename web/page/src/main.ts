@@ -1,3 +1,4 @@
+import { connected } from './able';
 import { Bar } from './bar';
 import { onTheme } from './color';
 import { el, fill, h, menu, say } from './dom';
@@ -28,6 +29,8 @@ const conn = new Conn(state.token, {
     if (other) first = true;
     timeline.anew();
     bar.update();
+    side.again();
+    panel.again();
   },
   status(m) {
     const was = model.status;
@@ -62,6 +65,8 @@ const conn = new Conn(state.token, {
     up = model.up = isUp;
     problem = why;
     document.body.classList.toggle('offline', !isUp);
+    connected(isUp ? '' : why);
+    if (model.hello) say(isUp ? 'connected again' : why);
     empty();
     bar.update();
   },
@@ -185,7 +190,7 @@ function empty(): void {
     more = 'Open the whole address that sliver printed, with what follows the #.';
   } else if (!up) text = problem;
   else if (!s) text = 'Connecting to sliver…';
-  else if (s.error) {
+  else if (s.error && !s.to) {
     text = 'The recording cannot be read.';
     more = s.error;
   } else if (!s.to && !s.done && model.hello?.live) {

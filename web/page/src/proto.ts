@@ -83,6 +83,7 @@ export interface Handlers {
 // Conn keeps a connection up and asks questions over it.
 export class Conn {
   up = false;
+  private met = false; // there has been a connection
   kinds = ''; // of the calls that everything is about; '' is all of them
   private ws: WebSocket | null = null;
   private next = 1;
@@ -106,11 +107,10 @@ export class Conn {
   }
 
   private async closed(): Promise<void> {
-    const was = this.up;
     this.up = false;
     for (const w of this.waiting.values()) w.bad(new Error('the connection was lost'));
     this.waiting.clear();
-    let why = was ? 'Connection lost. Trying again…' : 'No connection to sliver. Trying again…';
+    let why = this.met ? 'Connection lost. Trying again…' : 'No connection to sliver. Trying again…';
     let again = true;
     // A websocket does not say why it was refused; plain HTTP does.
     try {
@@ -129,7 +129,7 @@ export class Conn {
   private text(m: { op: string; id?: number; value?: unknown; error?: string }): void {
     switch (m.op) {
       case 'hello':
-        this.up = true;
+        this.up = this.met = true;
         this.tries = 0;
         this.h.state(true, '');
         this.h.hello(m as unknown as Hello);

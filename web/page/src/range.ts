@@ -1,5 +1,6 @@
 // The panel of a selected time range: flame graph, functions, waits, comparison.
 
+import { able } from './able';
 import { el, fill, h, put } from './dom';
 import { Flame } from './flame';
 import { clock, count, dur, percent, syscall } from './format';
@@ -107,6 +108,11 @@ export class RangePanel {
     this.frame();
   }
 
+  // again asks anew for what could not be had, when there is a connection.
+  again(): void {
+    if (this.shown && this.problem && this.v.range) void this.show(this.v.range);
+  }
+
   private name = (i: number): Func | undefined => {
     if (i >= 2 ** 31) {
       const t = this.v.model.threads.get(i - 2 ** 31);
@@ -150,7 +156,7 @@ export class RangePanel {
         this.tab = t;
         this.frame();
       } }, name)));
-    const save = h('button', { class: 'small', title: 'Write this range alone' }, 'Export range');
+    const save = able(h('button', { class: 'small' }, 'Export range'), 'Write this range alone');
     this.onExport(save);
     this.head = h('div', { class: 'head' }, tablist,
       h('span', { class: 'soft grow what' }, `${dur(r.t1 - r.t0)} from ${clock(r.t0 - v.model.from(), (r.t1 - r.t0) / 10)} · ${who}`),
@@ -235,10 +241,10 @@ export class RangePanel {
       this.up = !this.up;
       this.draw();
     } }, this.up ? 'Flame ▲' : 'Icicle ▼');
-    const by = h('button', { class: 'small', 'aria-pressed': String(this.byThread), onclick: () => {
+    const by = able(h('button', { class: 'small', 'aria-pressed': String(this.byThread), onclick: () => {
       this.byThread = !this.byThread;
       void this.show(this.v.range!);
-    } }, 'By thread');
+    } }, 'By thread'), 'A graph for each thread beside the others');
     const tools = this.tools(order, up, by);
     if (!root.value) return fill(this.body, tools, h('p', { class: 'soft pad' }, this.empty()));
     if (this.order === 'sandwich') {
@@ -394,7 +400,7 @@ export class RangePanel {
       this.before = { label: `${dur(r.t1 - r.t0)} from ${clock(r.t0 - v.model.from(), 1e6)}`, tree: this.tree!, span: r.t1 - r.t0, names: (i) => (i >= 2 ** 31 ? name(i) : funcs[i]) };
       this.draw();
     } }, 'Take this range as “before”');
-    const other = v.model.hello?.compare ? h('button', { class: 'small', onclick: () => void this.other() }, `Take ${v.model.hello.compare} as “before”`) : null;
+    const other = v.model.hello?.compare ? able(h('button', { class: 'small', onclick: () => void this.other() }, `Take ${v.model.hello.compare} as “before”`), '') : null;
     const tools = h('div', { class: 'tools' }, this.weightPick(), mark, other,
       h('button', { class: 'small', 'aria-pressed': String(this.share), title: 'Scale both to the same sum', onclick: () => {
         this.share = !this.share;

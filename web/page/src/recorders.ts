@@ -1,6 +1,7 @@
 // The user's flight recorders ('sliver watch'): what they watch, their dumps,
 // and a button that asks for one.
 
+import { able } from './able';
 import { el, fill, h, say } from './dom';
 import { bytes } from './format';
 import { Conn } from './proto';
@@ -21,19 +22,20 @@ export async function recorders(conn: Conn): Promise<void> {
       fill(list, h('p', { class: 'problem' }, (e as Error).message));
     }
   };
-  const dump = async (b: HTMLButtonElement, name: string): Promise<void> => {
-    b.disabled = true;
+  const dump = async (b: HTMLButtonElement, title: string, name: string): Promise<void> => {
+    able(b, title, 'It is being written');
     try {
       const r = await conn.post<{ files: string[] }>('/api/dump', { recorder: name });
       say(`dumped to ${r.files.join(', ')}`);
       await load();
     } catch (e) {
-      b.disabled = false;
+      able(b, title);
       b.after(h('span', { class: 'problem' }, (e as Error).message));
     }
   };
   const one = (r: Recorder): HTMLElement => {
-    const b = h('button', { class: 'small', title: `Have it write the last ${r.keep} to ${r.dir}`, onclick: () => void dump(b, r.name) }, 'Dump now');
+    const title = `Have it write the last ${r.keep} to ${r.dir}`;
+    const b = able(h('button', { class: 'small', onclick: () => void dump(b, title, r.name) }, 'Dump now'), title);
     return h('section', { 'aria-label': `Recorder ${r.name}` },
       h('div', { class: 'head' }, h('h3', null, r.name), h('span', { class: 'soft grow' }, r.waiting ? `waits for ${r.waiting}` : r.targets.join(' · ')), b),
       r.trouble ? h('p', { class: 'problem' }, r.trouble) : null,

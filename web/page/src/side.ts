@@ -1,5 +1,6 @@
 // The tooltip and the panel of a selected call.
 
+import { able } from './able';
 import { theme } from './color';
 import { stateText } from './draw';
 import { el, fill, fit, h, put, say } from './dom';
@@ -148,6 +149,7 @@ export class Side {
     }
     this.onChange();
     this.box.hidden = false;
+    this.failed = false;
     this.detail = this.call = this.stats = null;
     try {
       const d = await this.ask(w.thread, w.depth, w.start);
@@ -163,8 +165,17 @@ export class Side {
       // What stands there already stays: somebody may be about to click on it.
       fill(this.counted, this.statsView(stats));
     } catch (e) {
-      if (v.selected === w) fill(this.box, this.head('Selected call'), h('p', { class: 'problem' }, (e as Error).message));
+      if (v.selected !== w) return;
+      this.failed = true;
+      fill(this.box, this.head('Selected call'), h('p', { class: 'problem' }, (e as Error).message));
     }
+  }
+
+  private failed = false;
+
+  // again asks anew for what could not be had, when there is a connection.
+  again(): void {
+    if (this.failed && this.v.selected) void this.select(this.v.selected);
   }
 
   private head(title: string): HTMLElement {
@@ -214,13 +225,13 @@ export class Side {
     if (d.state) add('State at its begin', this.laneText(d.state));
     if (d.lock?.lock) {
       const holder = [...v.model.threads.values()].find((t) => t.tid === d.lock!.lock!.holder);
-      add('Lock', lockText(d.lock.lock, v) + ' ', holder ? h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()) }, 'Go to the holder') : '');
+      add('Lock', lockText(d.lock.lock, v) + ' ', holder ? able(h('button', { class: 'small', onclick: () => void this.holder(holder.seq, d.lock!.start, d.lock!.end > 0 ? d.lock!.end : v.model.edge()) }, 'Go to the holder'), '') : '');
     }
     if (d.gap) add('Missing samples', whyText[whyNames.indexOf(d.gap.why ?? '')] || (d.gap.why ?? ''));
     const stack = h('ol', { class: 'stack', reversed: true });
     for (const x of [...d.calls].reverse()) {
       put(stack, h('li', { class: x.depth === c.depth ? 'here' : '' },
-        h('button', { class: 'link', title: x.name, onclick: () => void this.go({ thread: w.thread, depth: x.depth, start: x.start }) }, x.name),
+        able(h('button', { class: 'link', onclick: () => void this.go({ thread: w.thread, depth: x.depth, start: x.start }) }, x.name), x.name),
         h('span', { class: 'soft' }, ` ${x.file ? base(x.file) + (x.line ? ':' + x.line : '') : x.module ? base(x.module) : ''}${x.inlined ? ' (inlined)' : ''}`)));
     }
     const copied = h('button', { class: 'small', onclick: async () => {
@@ -284,9 +295,9 @@ export class Side {
     row('Longest', dur(s.max));
     const c = h('canvas', { role: 'img', 'aria-label': this.histText(s) });
     const out = h('div', null, t, c, h('div', { class: 'buttons' },
-      h('button', { class: 'small', disabled: !s.prev, title: 'Previous call ([)', onclick: () => void this.step(-1) }, '← Previous'),
-      h('button', { class: 'small', disabled: !s.next, title: 'Next call (])', onclick: () => void this.step(1) }, 'Next →'),
-      s.longest ? h('button', { class: 'small', onclick: () => void this.go({ ...s.longest! }) }, 'Longest') : null));
+      able(h('button', { class: 'small', onclick: () => void this.step(-1) }, '← Previous'), 'Previous call ([)', s.prev ? '' : 'There is no earlier call of this function in this thread'),
+      able(h('button', { class: 'small', onclick: () => void this.step(1) }, 'Next →'), 'Next call (])', s.next ? '' : 'There is no later call of this function in this thread'),
+      s.longest ? able(h('button', { class: 'small', onclick: () => void this.go({ ...s.longest! }) }, 'Longest'), 'Go to its longest call') : null));
     requestAnimationFrame(() => this.hist(c, s));
     return out;
   }

@@ -745,7 +745,7 @@ test('empty and broken states', async () => {
   assert.doesNotMatch(await a.locator('.facts').innerText(), /held/);
   await picture(a, 'empty');
   await idle.stop();
-  await a.getByText(/Connection lost/).waitFor();
+  await a.getByRole('heading', { name: /Connection lost/ }).waitFor();
   const cut = await serve('-threads', '2', '-samples', '800', '-cut');
   const b = await open(cut.url);
   await b.getByText('the recording was cut off').waitFor();
@@ -766,17 +766,76 @@ test('empty and broken states', async () => {
   assert.deepEqual([a, b, c, d, e].flatMap((p) => p.problems), []);
 });
 
+// acting are the controls by name: what those say of themselves that cannot act, '' for the others.
+const acting = (page) => page.evaluate(() => Object.fromEntries([...document.querySelectorAll('#bar button, #bar select, #bar input, #side button, #range button, .menu button')]
+  .filter((e) => e.checkVisibility()).map((e) => [e.getAttribute('aria-label') || e.textContent, e.disabled ? `${e.title}/${e.getAttribute('aria-description')}` : ''])));
+
+test('controls that cannot act say why', async () => {
+  const broken = await serve('-threads', '2', '-samples', '100', '-broken');
+  const a = await open(broken.url);
+  await a.getByText('The recording cannot be read.').waitFor();
+  await a.getByText('chunk at 4096: bad checksum').waitFor();
+  await a.getByRole('button', { name: 'unreadable' }).waitFor();
+  const none = 'The recording cannot be read';
+  for (const name of ['Save', 'All', 'Search functions, files, modules and threads; text, or a regular expression between slashes']) {
+    assert.equal((await acting(a))[name], `${none}/${none}`, name);
+  }
+  await picture(a, 'unreadable');
+  await broken.stop();
+  const s = await serve('-live', '-threads', '3');
+  const page = await open(s.url);
+  await ready(page);
+  const all = await acting(page);
+  assert.deepEqual(Object.values(all).filter(Boolean), [], 'a control of a live page is disabled');
+  s.tell('end');
+  await page.getByText('ended: target ended').waitFor();
+  const ended = await acting(page);
+  const why = 'The recording has ended: no more samples come';
+  assert.equal(ended['ended: target ended'], `${why}/${why}`);
+  for (const name of ['Pause', 'Stop', 'Interval between samples']) assert.ok(name in all && !(name in ended), `${name} of an ended recording`);
+  assert.equal(ended.Save, '');
+  await s.stop();
+  assert.deepEqual([a, page].flatMap((p) => p.problems), []);
+});
+
 test('a lost connection comes back and catches up', async () => {
   const port = 20000 + Math.floor(Math.random() * 20000);
   const args = ['-live', '-threads', '3', '-addr', `127.0.0.1:${port}`, '-token', 'the-same-token-again'];
   const s = await serve(...args);
   const page = await open(s.url);
   await ready(page);
+  await page.keyboard.press('Space');
+  const it = await item(page, '', 6);
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side').getByRole('button', { name: 'Longest', exact: true }).waitFor();
+  await select(page, 0.4, 0.6);
+  await page.getByRole('button', { name: 'By thread', exact: true }).waitFor();
+  const needs = ['Pause', 'Stop', 'Interval between samples', 'Save', 'Longest', 'By thread', 'Export range'];
+  const before = await acting(page);
+  for (const name of needs) assert.equal(before[name], '', `${name}, connected`);
+  await page.getByRole('button', { name: 'Stop', exact: true }).focus();
   await s.stop();
-  await page.getByText(/Connection lost/).waitFor();
+  await page.getByRole('heading', { name: /Connection lost/ }).waitFor();
+  const now = await acting(page);
+  for (const name of needs) assert.equal(now[name], 'Connection lost. Trying again…/Connection lost. Trying again…', `${name}, offline`);
+  for (const name of ['All', 'Help']) assert.ok(!now[name], `${name} is disabled, although it can act`);
+  // What kinds are shown cannot change now; colours can.
+  await page.getByRole('button', { name: 'View', exact: true }).click();
+  const menu = await acting(page);
+  assert.ok(menu['native code'] && !menu.module, JSON.stringify(menu));
+  await page.keyboard.press('Escape');
   assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'what was known is gone from the screen');
   await picture(page, 'offline');
+  // What is asked for now is told when there is an answer.
+  await page.getByRole('button', { name: 'Close', exact: true }).last().click();
+  await select(page, 0.2, 0.5);
+  await page.locator('#range').getByText('no connection').waitFor();
   const t = await serve(...args);
+  await page.locator('#range').getByRole('button', { name: 'By thread', exact: true }).waitFor(); // a graph, or that nothing was called then
+  await until(page, () => window.sliver.state.up);
+  const back = await acting(page);
+  for (const name of needs) assert.equal(back[name], '', `${name}, connected again`);
+  await page.keyboard.press('End');
   await until(page, () => window.sliver.state.up);
   await until(page, () => window.sliver.state.follow && window.sliver.newest() > window.sliver.state.edge - 1e9);
   assert.ok(await page.locator('#empty').isHidden());
