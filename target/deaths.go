@@ -148,6 +148,11 @@ func (d *Deaths) follow() {
 		if err != nil && !errors.Is(err, unix.EINTR) || n > 0 && fds[0].Revents != 0 {
 			return
 		}
+		for i := range fds {
+			if fds[i].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
+				fds[i].Fd = -1 // its CPU was taken away: it would be told of for ever
+			}
+		}
 		d.mu.Lock()
 		d.read()
 		d.mu.Unlock()
