@@ -14,24 +14,26 @@ import (
 
 // group is some threads and the goroutine that looks at them.
 type group struct {
-	s      *Sampler
-	index  int  // of the Sampler's groups
-	main   bool // it has the main thread to itself
-	tracer Tracer
-	walker *unwind.Walker
-	view   View
-	now    *thread // that the view is of
-	queued int64   // ns of that stop for which the thread waited for a CPU
-	sample stack.Sample
-	word   func(uint64) (uint64, bool) // Sample.Word
-	rnd    *rand.Rand
-	pauses map[string]*Histogram // by role, guarded by s.mu
-	waits  Waits                 // nil: nobody asks
-	glance Glance
-	waited int64 // ns that waits took in this round
-	vain   int64 // ns for which threads were waited for in this round that did not stop
-	missed int   // threads left out for that in this round, and in the one before
-	behind int
+	s          *Sampler
+	index      int  // of the Sampler's groups
+	main       bool // it has the main thread to itself
+	tracer     Tracer
+	walker     *unwind.Walker
+	view       View
+	now        *thread // that the view is of
+	queued     int64   // ns of that stop for which the thread waited for a CPU
+	sample     stack.Sample
+	word       func(uint64) (uint64, bool) // Sample.Word
+	rnd        *rand.Rand
+	pauses     map[string]*Histogram // by role, guarded by s.mu
+	waits      Waits                 // nil: nobody asks
+	glance     Glance
+	waited     int64 // ns that waits took in this round
+	left       int   // threads that were left alone in this round, having no CPU, and in the one before
+	leftBefore int
+	vain       int64 // ns for which threads were waited for in this round that did not stop
+	missed     int   // threads left out for that in this round, and in the one before
+	behind     int
 
 	size     atomic.Int32
 	stopping atomic.Bool
@@ -284,6 +286,7 @@ func (g *group) round(now stack.Time) {
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
 	g.waited, g.vain = 0, 0
+	g.leftBefore, g.left = g.left, 0
 	g.behind, g.missed = g.missed, 0
 	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
 	g.visitAll(true, 0, end)

@@ -170,12 +170,21 @@ func (g *group) arrived(th *thread) {
 	g.catchUp(th)
 }
 
-// left reports whether a thread whose counters are c is likely to have no CPU. Then it is
+// leaves reports whether a thread whose counters are c is likely to have no CPU. Then it is
 // left to its stopper at once, which spares the group a wait and costs no more: it was late
 // again and again, or since the last look it has waited for longer than it ran, or others of
-// this round were waited for in vain for so long that the rest would be late for it.
-func (g *group) left(th *thread, c *Counters) bool {
-	return g.late != nil && !th.insist && !g.view.Ask && (th.lates >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare)
+// this round were waited for in vain for so long that the rest would be late for it. Where there
+// are such threads, in this round or the one before, the others are left as well: whoever asks those
+// has little more to do for these, and that is less than a wait.
+func (g *group) leaves(th *thread, c *Counters) bool {
+	if g.late == nil || th.insist || g.view.Ask {
+		return false
+	}
+	if th.lates >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {
+		g.left++
+		return true
+	}
+	return g.left+g.leftBefore > 1 // others than itself
 }
 
 func (th *thread) queues(c *Counters) bool {

@@ -278,7 +278,7 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v := &g.view
 	g.plan(th)
 	v.Deadline = g.patience()
-	if !wait && g.left(th, c) {
+	if !wait && g.leaves(th, c) {
 		v.Deadline = AtOnce
 	}
 	g.asked = 0

@@ -101,7 +101,8 @@ func herdMain(b *stopBlock) {
 	until := int64(0)
 	for {
 		// What has died by now is reaped before the herd attaches: its signal was taken.
-		for asked := false; ; asked = true {
+		asked := false
+		for ; ; asked = true {
 			for {
 				s, what := h.next()
 				if s == nil {
@@ -119,7 +120,9 @@ func herdMain(b *stopBlock) {
 				break
 			}
 		}
-		h.count()
+		if asked || h.held == 0 {
+			h.count()
+		}
 		ns := int64(0)
 		if h.held > 0 {
 			ns = holdEach

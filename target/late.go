@@ -16,7 +16,8 @@ func (tr *Tracer) Arrived() (a Arrival, ok bool) {
 	if len(tr.arrived) == 0 {
 		return a, false
 	}
-	a, tr.arrived = tr.arrived[0], tr.arrived[1:]
+	a = tr.arrived[0]
+	tr.arrived = slices.Delete(tr.arrived, 0, 1)
 	if a.Window != nil {
 		tr.used = append(tr.used, a.Window)
 	}
