@@ -4,7 +4,11 @@ import { theme, Theme } from './color';
 import { clock, dur, syscall, ticks } from './format';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
-import { HEAD, MINI, ROW, Timeline, Track } from './timeline';
+import { Thin } from './thin';
+import { HEAD, MINI, ROW, Track, View } from './track';
+
+const thin = new Thin();
+const few = 3; // CSS pixels: what is thinner is drawn together with the rest of its row
 
 const font = '11px ui-sans-serif, system-ui, sans-serif';
 
@@ -16,7 +20,7 @@ export function gridStep(span: number, width: number): number {
   return p * 10;
 }
 
-export function drawAxis(g: CanvasRenderingContext2D, v: Timeline): void {
+export function drawAxis(g: CanvasRenderingContext2D, v: View): void {
   const c = theme();
   g.fillStyle = c.panel;
   g.fillRect(0, 0, v.width, 24);
@@ -47,7 +51,7 @@ export function drawAxis(g: CanvasRenderingContext2D, v: Timeline): void {
   }
 }
 
-export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
+export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
   const c = theme();
   g.fillStyle = c.bg;
   g.fillRect(0, 0, v.width, v.height);
@@ -58,13 +62,22 @@ export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
   for (const t of ticks(v.t0, v.t1, v.model.from(), step)) g.fillRect(Math.round(v.x(t)), 0, 1, v.height);
   const edge = v.model.live && v.follow ? Math.min(v.model.edge(), v.t1) : v.model.edge();
   const shown = v.tracks.filter((t) => t.y + t.h > v.top && t.y < v.top + v.height);
+  const alpha = (t: Track): number => (v.chosen.size && !v.chosen.has(t.seq) ? 0.45 : 1);
+  thin.begin(v.width);
   for (const t of shown) {
     const y = t.y - v.top;
     g.fillStyle = c.line;
     g.fillRect(0, Math.round(y + t.h) - 1, v.width, 1);
-    if (v.chosen.size && !v.chosen.has(t.seq)) g.globalAlpha = 0.45;
+    g.globalAlpha = alpha(t);
     const d = v.model.data.get(t.seq);
     if (d) drawTrack(g, v, t, d, c, edge);
+    g.globalAlpha = 1;
+  }
+  thin.flush(g);
+  for (const t of shown) {
+    g.globalAlpha = alpha(t);
+    const gaps = v.model.data.get(t.seq)?.lanes.get(GAPS);
+    if (gaps) drawGaps(g, v, t, gaps, c);
     g.globalAlpha = 1;
   }
   // Before the recording, and after it.
@@ -93,7 +106,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: Timeline): void {
   outline(g, v, c, edge);
 }
 
-function shade(g: CanvasRenderingContext2D, v: Timeline, c: Theme, from: number, to: number): void {
+function shade(g: CanvasRenderingContext2D, v: View, c: Theme, from: number, to: number): void {
   const a = Math.max(0, v.x(from));
   const b = Math.min(v.width, v.x(to));
   if (b > a) {
@@ -102,7 +115,7 @@ function shade(g: CanvasRenderingContext2D, v: Timeline, c: Theme, from: number,
   }
 }
 
-function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: ThreadData, c: Theme, edge: number): void {
+function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
   const s = d.lanes.get(STATES);
   if (s) strip(g, v, s, y + 3, 8, edge, (i) => c.state[s.value[i] & 0xff] ?? c.unknown);
@@ -111,7 +124,7 @@ function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: Thread
   if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]]?.holder ? c.lock : c.park));
   const p = d.lanes.get(PAUSES);
   if (p) {
-    g.fillStyle = c.pause;
+    thin.band(y + 18, 2, g.globalAlpha);
     const from = p.at(v.t0);
     let until = -1;
     for (let i = from; i < p.n && p.start[i] < Math.min(v.t1, edge); i++) {
@@ -119,11 +132,9 @@ function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: Thread
       const b = Math.max(v.x(p.end[i]), a + 1);
       // What was merged is drawn as light as it is rare.
       if (b <= until) continue;
-      g.globalAlpha = p.count[i] > 1 ? Math.max(0.25, Math.min(1, p.busy[i] / Math.max(1, p.end[i] - p.start[i]))) : 1;
-      g.fillRect(a, y + 18, b - a, 2);
+      thin.put(a, b, c.pause, p.count[i] > 1 ? Math.max(0.25, Math.min(1, p.busy[i] / Math.max(1, p.end[i] - p.start[i]))) : 1);
       until = b;
     }
-    g.globalAlpha = 1;
   }
   if (t.mode !== 'strip') {
     const hgt = t.mode === 'full' ? ROW : MINI;
@@ -134,27 +145,28 @@ function drawTrack(g: CanvasRenderingContext2D, v: Timeline, t: Track, d: Thread
       if (r && r.n) calls(g, v, r, y + HEAD + k * hgt, hgt - 1, t.mode === 'full', d, edge, c);
     }
   }
-  const gaps = d.lanes.get(GAPS);
-  if (gaps) {
-    let until = -1;
-    for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i] < v.t1; i++) {
-      const a = v.x(gaps.start[i]);
-      const w = v.x(gaps.end[i]) - a;
-      g.fillStyle = c.gap;
-      if (w < 3 && !(gaps.value[i] & 1)) {
-        // Too short to be hatched: a tick above the state.
-        if (a < until) continue;
-        until = a + Math.max(w, 1);
-        g.fillRect(a, y, until - a, 3);
-      } else if (gaps.value[i] & 1) {
-        g.beginPath();
-        g.moveTo(a - 4, y + 1);
-        g.lineTo(a + 4, y + 1);
-        g.lineTo(a, y + 9);
-        g.fill();
-        g.fillRect(a - 0.5, y + 2, 1, HEAD - 4);
-      } else hatch(g, Math.max(0, a), y + 2, Math.min(w, v.width), t.h - 6, c);
-    }
+}
+
+function drawGaps(g: CanvasRenderingContext2D, v: View, t: Track, gaps: Row, c: Theme): void {
+  const y = t.y - v.top;
+  let until = -1;
+  for (let i = gaps.at(v.t0 - v.span / 50); i < gaps.n && gaps.start[i] < v.t1; i++) {
+    const a = v.x(gaps.start[i]);
+    const w = v.x(gaps.end[i]) - a;
+    g.fillStyle = c.gap;
+    if (w < 3 && !(gaps.value[i] & 1)) {
+      // Too short to be hatched: a tick above the state.
+      if (a < until) continue;
+      until = a + Math.max(w, 1);
+      g.fillRect(a, y, until - a, 3);
+    } else if (gaps.value[i] & 1) {
+      g.beginPath();
+      g.moveTo(a - 4, y + 1);
+      g.lineTo(a + 4, y + 1);
+      g.lineTo(a, y + 9);
+      g.fill();
+      g.fillRect(a - 0.5, y + 2, 1, HEAD - 4);
+    } else hatch(g, Math.max(0, a), y + 2, Math.min(w, v.width), t.h - 6, c);
   }
 }
 
@@ -185,19 +197,24 @@ export function stateText(v: { model: { hello: { process: { arch: string } } | n
   return nr >= 0 ? s + ' in ' + syscall(nr, v.model.hello?.process.arch ?? 'amd64') : s;
 }
 
-function strip(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: number, edge: number, color: (i: number) => string): void {
+function strip(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: number, edge: number, color: (i: number) => string): void {
   let last = '';
   let until = -1;
   const t1 = Math.min(v.t1, edge);
+  thin.band(y, h, g.globalAlpha);
   for (let i = r.at(v.t0); i < r.n && r.start[i] < t1; i++) {
     const a = Math.max(v.x(r.start[i]), 0);
     const b = Math.min(v.x(Math.min(r.end[i], edge)), v.width);
     if (b <= until && b - a < 0.5) continue;
     const f = color(i);
-    if (f !== last) g.fillStyle = last = f;
     const w = Math.max(b - a, 0.75);
-    g.fillRect(a, y, w, h);
     until = a + w;
+    if (w < few) {
+      thin.put(a, until, f, 1);
+      continue;
+    }
+    if (f !== last) g.fillStyle = last = f;
+    g.fillRect(a, y, w, h);
   }
 }
 
@@ -205,7 +222,7 @@ function fillFor(f: FuncView | undefined, c: Theme): string {
   return f && f.fill >= 0 ? c.fills[f.fill] : c.unknown;
 }
 
-function calls(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: number, text: boolean, d: ThreadData, edge: number, c: Theme): void {
+function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: number, text: boolean, d: ThreadData, edge: number, c: Theme): void {
   const funcs = v.model.funcs;
   const scale = v.width / v.span;
   const hits = v.hits;
@@ -214,6 +231,7 @@ function calls(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: n
   let last = '';
   let until = -1;
   const labels: number[] = [];
+  thin.band(y, h, alpha);
   for (let i = r.at(v.t0); i < r.n; i++) {
     const s = r.start[i];
     if (s >= t1) break;
@@ -227,13 +245,18 @@ function calls(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: n
     const lit = hits ? hits[id] === 1 : true;
     if (v.hideHits && hits && lit) continue;
     const f = !hits || lit || v.hideHits ? fillFor(funcs[id], c) : c.dim;
-    if (f !== last) g.fillStyle = last = f;
     let w = b - a;
-    const thin = r.count[i] > 1;
-    if (thin) {
-      // Merged calls: as dense as the time that they took.
-      const dense = r.busy[i] / Math.max(1, r.end[i] - s);
-      g.globalAlpha = alpha * (0.35 + 0.65 * Math.min(1, dense));
+    const many = r.count[i] > 1;
+    // Merged calls: as dense as the time that they took.
+    const dense = many ? 0.35 + 0.65 * Math.min(1, r.busy[i] / Math.max(1, r.end[i] - s)) : 1;
+    if (w < few && !open) {
+      thin.put(a, a + Math.max(w, 0.8), f, dense);
+      until = b;
+      continue;
+    }
+    if (f !== last) g.fillStyle = last = f;
+    if (many) {
+      g.globalAlpha = alpha * dense;
       g.fillRect(a, y, Math.max(w, 0.8), h);
       g.globalAlpha = alpha;
     } else if (open && end > d.last && w > 2) {
@@ -248,7 +271,7 @@ function calls(g: CanvasRenderingContext2D, v: Timeline, r: Row, y: number, h: n
       g.fillRect(a, y, Math.max(w, 0.8), h);
     }
     until = b;
-    if (text && w > 22 && !thin) labels.push(i);
+    if (text && w > 22 && !many) labels.push(i);
   }
   if (!labels.length) return;
   for (const i of labels) {
@@ -280,7 +303,7 @@ export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): stri
 const fewArrows = 12;
 
 // arrows lead from a thread that waits to the one that holds the lock.
-function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track[], edge: number): void {
+function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: Track[], edge: number): void {
   const byTID = new Map<number, Track>();
   for (const t of v.tracks) byTID.set(v.model.threads.get(t.seq)?.tid ?? -1, t);
   const marked = v.hover?.lane && v.hover.depth === LOCKS ? v.hover : null;
@@ -325,7 +348,7 @@ function arrows(g: CanvasRenderingContext2D, v: Timeline, c: Theme, shown: Track
   g.globalAlpha = 1;
 }
 
-function outline(g: CanvasRenderingContext2D, v: Timeline, c: Theme, edge: number): void {
+function outline(g: CanvasRenderingContext2D, v: View, c: Theme, edge: number): void {
   const box = (seq: number, depth: number, row: Row, i: number, w: number, color: string): void => {
     const t = v.track(seq);
     if (!t || t.mode === 'strip' || depth >= 0xff00) return;

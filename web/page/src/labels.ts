@@ -3,7 +3,8 @@
 
 import { el, fill, h, put, say } from './dom';
 import { percent } from './format';
-import { Mode, Timeline } from './timeline';
+import { Timeline } from './timeline';
+import { Mode } from './track';
 
 interface Label { li: HTMLLIElement; name: HTMLButtonElement; sub: HTMLElement; fold: HTMLButtonElement; pin: HTMLButtonElement; bar: HTMLElement; text: string }
 

@@ -12,7 +12,8 @@ import { Conn, Where } from './proto';
 import { RangePanel } from './range';
 import { Search } from './search';
 import { Side } from './side';
-import { Hit, Mode, Timeline } from './timeline';
+import { Timeline } from './timeline';
+import { Hit, Mode } from './track';
 import { read, write } from './url';
 
 const state = read();
@@ -377,6 +378,12 @@ Object.defineProperty(window, 'sliver', {
     // counted adds up the calls that are drawn, by thread and depth.
     counted(seq: number) {
       return model.data.get(seq)?.rows.map((r) => r.count.subarray(0, r.n).reduce((a, b) => a + b, 0)) ?? [];
+    },
+    // items is how many there are to draw in a span of time.
+    items(t0: number, t1: number) {
+      let n = 0;
+      for (const d of model.data.values()) for (const r of [...d.rows, ...d.lanes.values()]) for (let i = r.at(t0); i < r.n && r.start[i] < t1; i++) n++;
+      return n;
     },
     newest() {
       let t = 0;

@@ -6,7 +6,8 @@ import { Flame } from './flame';
 import { clock, count, dur, percent, syscall } from './format';
 import { Func, Tree, WaitRow, Where } from './proto';
 import { lockName, lockText } from './side';
-import { Range, Timeline } from './timeline';
+import { Timeline } from './timeline';
+import { Range } from './track';
 import { build, diff, Filter, FuncRow, heavy, Node, sandwich, table, Weight } from './tree';
 
 type Tab = 'flame' | 'functions' | 'waits' | 'compare';

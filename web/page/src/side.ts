@@ -6,7 +6,8 @@ import { stateText } from './draw';
 import { el, fill, fit, h, put, say } from './dom';
 import { base, clock, count, dur, syscall } from './format';
 import { CallInfo, Calls, Detail, GAPS, LaneInfo, LOCKS, LockInfo, PAUSES, STATES, Where } from './proto';
-import { Hit, Timeline } from './timeline';
+import { Timeline } from './timeline';
+import { Hit } from './track';
 
 export function lockName(l: LockInfo): string {
   return l.wait ? (l.wait.includes(l.addr) ? l.wait : `${l.wait} (${l.addr})`) : `${l.kind || 'lock'} ${l.addr}`;

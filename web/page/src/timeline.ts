@@ -6,20 +6,11 @@ import { Conn, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
+import { Arrow, HEAD, Hit, MINI, Mode, Range, ROW, Track, View } from './track';
 
-export const ROW = 17;
-export const MINI = 5;
-export const HEAD = 22; // above the calls: state, lock, pauses
 export const MINSPAN = 50;
 
-export type Mode = 'full' | 'compact' | 'strip';
-export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
-export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
-// An arrow leads from a thread that waits for a lock to its holder.
-export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; lock: string }
-export interface Range { t0: number; t1: number }
-
-export class Timeline {
+export class Timeline implements View {
   t0 = 0;
   t1 = 1e9;
   follow = false;

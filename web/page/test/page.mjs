@@ -43,6 +43,26 @@ test('merged blocks tell their true count', async () => {
     return r.json();
   });
   assert.equal(far.reduce((a, b) => a + b, 0), info.count.reduce((a, b) => a + b, 0));
+  // They are there to be seen, and are not put on the canvas one by one, which takes most of a frame.
+  const drawn = await page.evaluate(() => new Promise((ok) => {
+    const proto = CanvasRenderingContext2D.prototype;
+    const real = proto.fillRect;
+    let rects = 0;
+    proto.fillRect = function (...a) {
+      rects += this.canvas.id === 'calls';
+      return real.apply(this, a);
+    };
+    window.dispatchEvent(new Event('resize'));
+    document.getElementById('tracks').dispatchEvent(new Event('scroll')); // draws
+    requestAnimationFrame(() => requestAnimationFrame(() => {
+      proto.fillRect = real;
+      const { t0, t1, width } = window.sliver.state;
+      const there = window.sliver.items(t0, t1);
+      ok({ rects, there, width });
+    }));
+  }));
+  assert.ok(drawn.there > 2000 && drawn.rects > 0 && drawn.rects < drawn.there / 4, JSON.stringify(drawn));
+  assert.ok(await pixels(page, 'calls', 0, 60, drawn.width, 60) > 100, 'the blocks are not on the screen');
   assert.deepEqual(page.problems, []);
   await s.stop();
 });

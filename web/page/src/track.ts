@@ -1,0 +1,39 @@
+// What the tracks are to those who place, draw and point at them.
+
+import { Model, Row } from './model';
+import { Where } from './proto';
+
+export const ROW = 17;
+export const MINI = 5;
+export const HEAD = 22; // above the calls: state, lock, pauses
+
+export type Mode = 'full' | 'compact' | 'strip';
+export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
+export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
+// An arrow leads from a thread that waits for a lock to its holder.
+export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; lock: string }
+export interface Range { t0: number; t1: number }
+
+// View is what is to be drawn: a part of the time, and of the tracks.
+export interface View {
+  readonly model: Model;
+  readonly t0: number;
+  readonly t1: number;
+  readonly span: number;
+  readonly width: number;
+  readonly height: number;
+  readonly top: number; // scroll
+  readonly follow: boolean;
+  readonly tracks: Track[];
+  readonly chosen: Set<number>;
+  readonly range: Range | null;
+  readonly hover: Hit | null;
+  readonly selected: Where | null;
+  readonly hits: Uint8Array | null;
+  readonly hideHits: boolean;
+  readonly arrows: Arrow[]; // as drawn last
+  x(t: number): number;
+  rowY(t: Track, depth: number): number;
+  track(seq: number): Track | undefined;
+  near(w: Where): Hit | null;
+}
