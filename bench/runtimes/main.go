@@ -37,7 +37,7 @@ type program struct {
 
 // result is what one tool made of one program.
 type result struct {
-	rate    float64 // rounds a second, against those before and after with nobody
+	rate    float64 // rounds a second in which the program need not wait for a CPU, against those before and after with nobody
 	samples int
 	whole   int // stacks that reach the thread's start
 	self    map[string]int
@@ -109,7 +109,7 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 		}},
 		{"`perf record -F 100 -g`", mapped, true, byPerf},
 	}
-	fmt.Println("| program | tool | rounds a second, against nobody | samples | stacks that are whole | of sliver's top ten |")
+	fmt.Println("| program | tool | rounds a second on a CPU, against nobody | samples | stacks that are whole | of sliver's top ten |")
 	fmt.Println("|---|---|---|---|---|---|")
 	for _, p := range programs {
 		var top []string
@@ -166,15 +166,15 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 	r := &result{self: map[string]int{}}
 	var ratios []float64
 	for range rounds {
-		before := rate(counter, span/2)
+		before := rate(pid, counter, span/2)
 		done := make(chan error, 1)
 		go func() { done <- t.look(p, pid, span, dir, r) }()
 		time.Sleep(span / 4) // it has begun
-		during := rate(counter, span/2)
+		during := rate(pid, counter, span/2)
 		if err := <-done; err != nil {
 			return nil, err
 		}
-		after := rate(counter, span/2)
+		after := rate(pid, counter, span/2)
 		ratios = append(ratios, 2*during/(before+after))
 	}
 	slices.Sort(ratios)
@@ -182,11 +182,39 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 	return r, nil
 }
 
-// rate is how many rounds a second the program makes.
-func rate(counter string, span time.Duration) float64 {
+// rate is how many rounds a second the program makes, less the time for which the thread
+// that makes them was kept waiting for a CPU: others want the CPUs too.
+func rate(pid int, counter string, span time.Duration) float64 {
+	was := accounts(pid)
 	begin, from := time.Now(), count(counter)
 	time.Sleep(span)
-	return float64(count(counter)-from) / time.Since(begin).Seconds()
+	rounds, took := count(counter)-from, time.Since(begin)
+	var most, waited time.Duration
+	for tid, now := range accounts(pid) {
+		old, ok := was[tid]
+		if ran := now.ran - old.ran; ok && ran > most {
+			most, waited = ran, now.waited-old.waited
+		}
+	}
+	return float64(rounds) / max(took-waited, took/100).Seconds()
+}
+
+// account is for how long a thread had a CPU, and waited for one.
+type account struct{ ran, waited time.Duration }
+
+// accounts are those of a process's threads, by number. One that ends meanwhile is missing.
+func accounts(pid int) map[string]account {
+	out := map[string]account{}
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
+	for _, f := range files {
+		var a account
+		if b, err := os.ReadFile(f); err == nil {
+			if n, _ := fmt.Sscan(string(b), (*int64)(&a.ran), (*int64)(&a.waited)); n == 2 {
+				out[filepath.Base(filepath.Dir(f))] = a
+			}
+		}
+	}
+	return out
 }
 
 func count(counter string) uint64 {
