@@ -18,6 +18,9 @@ const (
 	maxBranches = 64   // places where the path forks
 	maxStores   = 64   // words of the frame that are followed
 	scanChunk   = 512  // bytes of code read at once
+	// nativeMore is how many times as far it goes in a native image of GraalVM: functions are
+	// long there for all that was compiled into them, and nothing else tells of their frames.
+	nativeMore = 8
 )
 
 // A sym is a value in terms of the registers at the PC.
@@ -109,6 +112,7 @@ type scanner struct {
 	code []byte
 	todo []path
 	seen map[uint64]bool
+	more int    // times the bounds
 	lack uint64 // address of a return address that could not be read; 0: none
 }
 
@@ -118,7 +122,11 @@ func (w *Walker) scan(m *module, r *region, bias, pc uint64) *scanner {
 	for _, n := range followed {
 		first.regs[n] = sym{kind: symAddr, base: n}
 	}
-	return &scanner{w: w, m: m, r: r, bias: bias, seen: map[uint64]bool{}, todo: []path{first}}
+	s := &scanner{w: w, m: m, r: r, bias: bias, seen: map[uint64]bool{}, todo: []path{first}, more: 1}
+	if m != nil && m.native.ok {
+		s.more = nativeMore
+	}
+	return s
 }
 
 // run takes every way that the code goes, each instruction once. It ends with true
@@ -128,7 +136,7 @@ func (s *scanner) run(at, ret func(p *path) bool) bool {
 	for steps := 0; len(s.todo) > 0; {
 		p := s.todo[len(s.todo)-1]
 		s.todo = s.todo[:len(s.todo)-1]
-		for ; steps < maxScan && !s.seen[p.pc]; steps++ {
+		for ; steps < s.more*maxScan && !s.seen[p.pc]; steps++ {
 			if at != nil && at(&p) {
 				return true
 			}
@@ -284,7 +292,7 @@ func (s *scanner) step(p *path) (ret, ok bool) {
 		p.set(in.Args[1], sym{})
 	}
 	if rel, ok := in.Args[0].(x86asm.Rel); ok { // a conditional jump
-		if len(s.todo) < maxBranches {
+		if len(s.todo) < s.more*maxBranches {
 			other := *p
 			other.pc += uint64(int64(rel))
 			other.stores = append([]store(nil), p.stores...)

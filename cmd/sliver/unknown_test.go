@@ -416,3 +416,35 @@ func summed(b []byte, sum uint32) int {
 	}
 	return 0
 }
+
+// TestNativeImageBusy: stacks of a native image that is at work are whole, though next to nothing in the
+// file tells of its frames.
+func TestNativeImageBusy(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	p := nativeImage(t)
+	var js strings.Builder
+	for i := range 60_000 {
+		fmt.Fprintf(&js, "function f%d(a, b) { var c = a * %d + b; for (var i = 0; i < c; i++) { if (i %% 3 == a) { b += f%d(i, c); } } return [a, b, c]; }\n", i, i, i/2)
+	}
+	p.Say(js.String())
+	p.CloseInput()
+	waitFor(t, func() bool {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/task", p.PID))
+		l, _ := stackUntil(t, func(*look) bool { return true }, pidOf(p))
+		for i := range l.Threads {
+			if l.Threads[i].State == "running" && len(l.Threads[i].Frames) > 10 {
+				return true
+			}
+		}
+		return err != nil
+	})
+	r := sliver(t, t.TempDir(), "record", "-p", pidOf(p), "-d", "1s", "-i", "2ms", "--json", "-q", "-o", "x.sliver")
+	var sum struct{ Stops, Truncated int }
+	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.status != 0 {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	t.Logf("%d stops, %d of the stacks with gaps", sum.Stops, sum.Truncated)
+	if sum.Stops < 30 || sum.Truncated*50 > sum.Stops {
+		t.Errorf("%d of %d stacks have gaps", sum.Truncated, sum.Stops)
+	}
+}
