@@ -46,7 +46,11 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	if h.Ended {
 		ended = ", ended"
 	}
-	line("PID %d (%s)%s: %d threads, CPU %s, %d samples, window %.2gs", h.PID, h.Comm, ended, len(t.Threads), Share(cpu, span),
+	threads := fmt.Sprintf("%d threads", len(t.Threads))
+	if len(t.Threads) == 1 {
+		threads = "1 thread"
+	}
+	line("PID %d (%s)%s: %s, CPU %s, %d samples, window %.2gs", h.PID, h.Comm, ended, threads, Share(cpu, span),
 		h.Samples, t.Span.Seconds())
 	if loss := t.Losses(h.Losses); loss != "" {
 		line("losses: %s", loss)

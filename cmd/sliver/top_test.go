@@ -393,7 +393,7 @@ func TestTopOnce(t *testing.T) {
 		!strings.Contains(names[0], "vdso") || !falling(self) || total[0] <= 0 {
 		t.Errorf("%q\n%s", names, r.out)
 	}
-	for _, want := range []string{"PID " + pidOf(p) + " (spin): 1 threads", "window 1s", "FUNCTION (by cpu)", "and ", "  spin  "} {
+	for _, want := range []string{"PID " + pidOf(p) + " (spin): 1 thread,", "window 1s", "FUNCTION (by cpu)", "and ", "  spin  "} {
 		if !strings.Contains(r.out, want) {
 			t.Errorf("no %q in\n%s", want, r.out)
 		}

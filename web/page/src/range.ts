@@ -258,7 +258,7 @@ export class RangePanel {
       });
       pick.classList.add('wide');
       this.flame.up = true;
-      fill(this.body, tools, h('div', { class: 'tools' }, pick), h('div', { class: 'sandwich' },
+      fill(this.body, h('div', { class: 'above' }, tools, h('div', { class: 'tools' }, pick)), h('div', { class: 'sandwich' },
         h('h3', null, 'Callers of it, the nearest at the bottom'), this.flame.box, h('h3', null, 'What it calls'), this.lower.box));
       this.flame.set(s.callers, 'Callers of ' + this.picked);
       this.lower.set(s.callees, 'Callees of ' + this.picked);
@@ -345,7 +345,7 @@ export class RangePanel {
     const m = this.v.model;
     const arch = m.hello?.process.arch ?? '';
     const what = (w: WaitRow): string => w.kind === 'lock' && w.lock ? (this.waitsBy === 'reason' ? lockName(w.lock) : lockText(w.lock, this.v))
-      : w.wait || (w.call >= 0 ? syscall(w.call, arch) : w.state ?? '');
+      : w.wait || (w.call >= 0 ? syscall(w.call, arch) : w.state === 'runnable' ? 'a CPU' : w.state ?? '');
     const by = this.select<string>('By', this.waitsBy, [['thread', 'thread and reason'], ['reason', 'lock, file or reason'], ['call', 'call']], (x) => {
       this.waitsBy = x;
       this.draw();

@@ -203,6 +203,17 @@ test('range: flame graphs, functions, waits', async () => {
   const pane = await page.locator('#range-body').boundingBox();
   const middle = await page.getByText('What it calls').boundingBox();
   assert.ok(middle.y > pane.y && middle.y + middle.height < pane.y + pane.height, 'the function stands outside of the panel');
+  // Where there is less room it begins scrolled to its middle; the way back to another order stays in sight.
+  const found = await page.evaluate(() => {
+    const panel = document.querySelector('#range');
+    panel.style.height = '190px';
+    document.querySelector('#range-body').scrollTop = 40;
+    const order = document.querySelector('#range select[aria-label=Order]').getBoundingClientRect();
+    const seen = { scrolled: document.querySelector('#range-body').scrollTop, there: document.elementFromPoint(order.x + 9, order.y + 9)?.ariaLabel };
+    panel.style.height = '';
+    return seen;
+  });
+  assert.ok(found.scrolled > 0 && found.there === 'Order', JSON.stringify(found));
   await picture(page, 'sandwich');
   await page.getByRole('tab', { name: 'Functions' }).click();
   const rows = page.locator('#range tbody tr');
