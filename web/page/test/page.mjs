@@ -760,9 +760,10 @@ test('live: control', async () => {
   await page.getByText('ended: stopped on the page').waitFor();
   await page.getByRole('button', { name: 'Pause' }).waitFor({ state: 'detached' });
   await s.stop();
-  const t = await serve('-live', '-threads', '2', '-control=false');
+  const t = await serve('-live', '-threads', '2', '-control=false', '-held', '0');
   const q = await open(t.url);
   await ready(q);
+  await until(q, () => /no thread was held/.test(document.querySelector('.facts').textContent)); // not "held 0 ns each"
   assert.equal(await q.getByRole('button', { name: /Pause|Stop/ }).count(), 0, 'control is offered where there is none');
   assert.deepEqual(page.problems.concat(q.problems), []);
   await t.stop();
