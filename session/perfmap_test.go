@@ -92,6 +92,7 @@ func TestAddressReuse(t *testing.T) {
 func addressReuse(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5", "300"}, folder...)...)
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
 	prog.Ready()
 	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(s *Session) {
 		await(t, "a first sample", func() bool { return s.Status().Total.Samples > 0 })
@@ -116,6 +117,7 @@ func TestAddressReuseKept(t *testing.T) {
 func addressReuseKept(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"6", "300"}, folder...)...)
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
 	prog.Ready()
 	p, err := target.Open(prog.PID)
 	if err != nil {

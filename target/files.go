@@ -165,7 +165,8 @@ func (memory) Close() error { return nil }
 // PerfMap opens the map of JIT code that the process writes for perf,
 // /tmp/perf-PID.map in its own mount and PID namespace. The error is an
 // fs.ErrNotExist where there is none. A file of another user than the
-// process's (or root, or ourselves) is refused: anyone may write to /tmp.
+// process's (or root, or ourselves) is refused: anyone may write to /tmp. So is one that
+// was last written before the process began: an earlier one of the same number left it.
 func (p *Process) PerfMap() (*os.File, error) {
 	name := fmt.Sprintf("/tmp/perf-%d.map", p.facts.NSpid)
 	fail := func(err error) (*os.File, error) {
@@ -188,9 +189,24 @@ func (p *Process) PerfMap() (*os.File, error) {
 		err = errors.New("not a regular file")
 	case int(st.Uid) != p.facts.UID && st.Uid != 0 && int(st.Uid) != os.Geteuid():
 		err = fmt.Errorf("it belongs to user %d, the process to user %d", st.Uid, p.facts.UID)
+	case st.Mtim.Nano() < p.began()-earlier:
+		err = errors.New("it is older than the process")
 	default:
 		return os.NewFile(uintptr(fd), name), nil
 	}
 	unix.Close(fd)
 	return fail(err)
+}
+
+// earlier is by how much, in ns, a file's time may be before that of its process's beginning,
+// which is known to a tick of the kernel's, by a clock that may have been set since.
+const earlier = 2_000_000_000
+
+// began is when the process began, in ns of CLOCK_REALTIME; 0: not known.
+func (p *Process) began() int64 {
+	var boot, now unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_REALTIME, &now) != nil {
+		return 0
+	}
+	return now.Nano() - (boot.Nano() - int64(p.facts.StartTicks)*(1e9/clockTicks))
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -270,10 +271,11 @@ func TestPerfMap(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	prog.line()
 	p := openProcess(t, prog.pid())
+	name := fmt.Sprintf("/tmp/perf-%d.map", p.NSpid())
+	os.Remove(name) // an earlier process of this number may have left one
 	if _, err := p.PerfMap(); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no map: %v", err)
 	}
-	name := fmt.Sprintf("/tmp/perf-%d.map", p.NSpid())
 	if err := os.WriteFile(name, []byte("1000 10 jitted\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -285,6 +287,22 @@ func TestPerfMap(t *testing.T) {
 	defer f.Close()
 	if b, err := io.ReadAll(f); err != nil || string(b) != "1000 10 jitted\n" {
 		t.Errorf("%q %v", b, err)
+	}
+	for age, mine := range map[time.Duration]bool{0: true, time.Hour: false} {
+		at := time.Unix(0, p.began()).Add(-age)
+		if err := os.Chtimes(name, at, at); err != nil {
+			t.Fatal(err)
+		}
+		f, err := p.PerfMap()
+		if (err == nil) != mine {
+			t.Errorf("a map that was written %v before the process began: %v", age, err)
+		}
+		if err == nil {
+			f.Close()
+		}
+	}
+	if err := os.Chtimes(name, time.Now(), time.Now()); err != nil {
+		t.Fatal(err)
 	}
 	if os.Getuid() == 0 {
 		if err := os.Chown(name, 12345, 12345); err != nil {
