@@ -96,8 +96,10 @@ export function pointers(v: Timeline): void {
       speed = 0.6 * speed + 0.4 * ((was.x - p.x) / dt);
       at = e.timeStamp;
     } else if (mode === 'range') {
-      const t = v.time(Math.min(Math.max(p.x, 0), v.width));
-      v.onRange({ t0: Math.min(start.t, t), t1: Math.max(start.t, t) }, false);
+      // There is nothing to choose before the recording's beginning or behind its end.
+      const b = v.bounds();
+      const [t, from] = [v.time(Math.min(Math.max(p.x, 0), v.width)), start.t].map((x) => Math.min(Math.max(x, b.t0), b.t1));
+      v.onRange({ t0: Math.min(from, t), t1: Math.max(from, t) }, false);
     }
   };
   calls.addEventListener('pointermove', (e) => move(calls, e));

@@ -181,6 +181,13 @@ test('range: flame graphs, functions, waits', async () => {
   const page = await open(s.url);
   await ready(page);
   await settled(page);
+  // A drag from before the beginning begins with the recording.
+  await page.keyboard.press('0');
+  await settled(page);
+  await select(page, 0.002, 0.5);
+  await until(page, () => / from 0/.test(document.querySelector('#range .what').innerText));
+  await page.keyboard.press('Escape');
+  await page.locator('#range').waitFor({ state: 'hidden' });
   await select(page, 0.3, 0.6);
   const r = (await state(page)).range;
   await until(page, () => window.sliver.state.total > 0);
