@@ -847,7 +847,7 @@ test('a lost connection comes back and catches up', async () => {
   const it = await item(page, '', 6);
   await page.mouse.click(it.x, it.y);
   await page.locator('#side').getByRole('button', { name: 'Longest', exact: true }).waitFor();
-  await select(page, 0.4, 0.6);
+  await select(page, 0.6, 0.9);
   await page.getByRole('button', { name: 'By thread', exact: true }).waitFor();
   const needs = ['Pause', 'Stop', 'Interval between samples', 'Save', 'Longest', 'By thread', 'Export range'];
   const before = await acting(page);
@@ -867,7 +867,7 @@ test('a lost connection comes back and catches up', async () => {
   await picture(page, 'offline');
   // What is asked for now is told when there is an answer.
   await page.getByRole('button', { name: 'Close', exact: true }).last().click();
-  await select(page, 0.2, 0.5);
+  await select(page, 0.7, 0.95); // a young recording begins in the middle of the screen
   await page.locator('#range').getByText('no connection').waitFor();
   const t = await serve(...args);
   await page.locator('#range').getByRole('button', { name: 'By thread', exact: true }).waitFor(); // a graph, or that nothing was called then
