@@ -29,11 +29,11 @@ type group struct {
 	waits      Waits                 // nil: nobody asks
 	glance     Glance
 	waited     int64 // ns that waits took in this round
-	left       int   // threads that were left alone in this round, having no CPU, and in the one before
-	leftBefore int
-	vain       int64 // ns for which threads were waited for in this round that did not stop
 	missed     int   // threads left out for that in this round, and in the one before
 	behind     int
+	left       int // threads that were left alone in this round, having no CPU, and in the one before
+	leftBefore int
+	vain       int64 // ns for which threads were waited for in this round that did not stop
 
 	size     atomic.Int32
 	stopping atomic.Bool
