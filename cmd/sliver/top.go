@@ -86,7 +86,8 @@ Examples:
   sliver top --once --by cpu --sort total -n 5 1234
   sliver top --json -d 1s 1234 | jq -r '.threads[] | select(.waits_for) | .name + ": " + .waits_for'
 
-NO_COLOR=1 leaves colours out. Nothing is recorded: 'sliver record' does that.`,
+NO_COLOR=1 leaves colours out; COLUMNS=120 cuts the lines of --once there, in pipes too.
+Nothing is recorded: 'sliver record' does that.`,
 		run: f.run,
 	}
 }
@@ -241,10 +242,20 @@ func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.P
 	if f.json {
 		return t.WriteJSON(e.stdout, h, l)
 	}
-	if out, ok := e.stdout.(*os.File); ok && isTerminal(out) {
-		if l.Width, _, err = term.GetSize(int(out.Fd())); err != nil {
-			l.Width = 0
+	l.Width = columns(e.stdout)
+	return t.WriteText(e.stdout, h, l)
+}
+
+// columns is how wide lines on w may be: what COLUMNS says, which shells export to nobody
+// who did not ask for it, or else as wide as the terminal is. 0: there is no bound.
+func columns(w io.Writer) int {
+	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	if out, ok := w.(*os.File); ok && isTerminal(out) {
+		if n, _, err := term.GetSize(int(out.Fd())); err == nil {
+			return n
 		}
 	}
-	return t.WriteText(e.stdout, h, l)
+	return 0
 }

@@ -434,6 +434,46 @@ func TestTopOnce(t *testing.T) {
 	free(t, p.PID)
 }
 
+// Lines of one table are as long as COLUMNS says, in a pipe and in a terminal, or as the
+// terminal is wide; where neither is there, or COLUMNS says nothing, they are whole.
+func TestTopColumns(t *testing.T) {
+	p := spin(t)
+	args := []string{"top", "--once", "-d", "200ms", pidOf(p)}
+	longest := func(out string) (n int) {
+		t.Helper()
+		if !strings.HasPrefix(out, "PID ") || !strings.Contains(out, "FUNCTION") {
+			t.Fatalf("no table: %q", out)
+		}
+		for _, line := range strings.Split(out, "\n") {
+			n = max(n, len([]rune(strings.TrimSuffix(line, "\r"))))
+		}
+		return n
+	}
+	for _, c := range []struct {
+		columns string
+		want    int
+	}{{"40", 40}, {"30", 30}, {"", 0}, {"-3", 0}, {"wide", 0}} {
+		cmd := slivercmd(t, t.TempDir(), args...)
+		cmd.Env = append(os.Environ(), "COLUMNS="+c.columns)
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := longest(string(out)); c.want > 0 && n != c.want || c.want == 0 && n <= 40 {
+			t.Errorf("COLUMNS=%q: %d columns\n%s", c.columns, n, out)
+		}
+		if c.columns == "30" || c.columns == "wide" {
+			want := cmp.Or(c.want, 44)
+			x := inTerminal(t, 44, 20, []string{"COLUMNS=" + c.columns}, args...)
+			<-x.done
+			if n := longest(x.written()); n != want {
+				t.Errorf("COLUMNS=%q, in a terminal: %d columns, want %d\n%s", c.columns, n, want, x.written())
+			}
+		}
+	}
+	free(t, p.PID)
+}
+
 func TestTopBadInput(t *testing.T) {
 	p := spin(t)
 	pid := pidOf(p)
