@@ -46,7 +46,8 @@ type Options struct {
 	Run func(part func())
 }
 
-func (o *Options) run(part func()) {
+// Do has part of the work done as Run says.
+func (o *Options) Do(part func()) {
 	if o.Run == nil {
 		part()
 		return
@@ -86,7 +87,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 		slots <- struct{}{}
 		go func() {
 			defer func() { <-slots; wg.Done() }()
-			o.run(func() {
+			o.Do(func() {
 				if err := contained(func() error { return g.module(id, m, addrs, mods, o, arch) }); err != nil {
 					g.problem("no names for %s: %v", m.Path, err)
 				}
@@ -162,7 +163,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 			err = look()
 		} else {
 			wg.Go(func() {
-				o.run(func() {
+				o.Do(func() {
 					if e := contained(look); e != nil {
 						mu.Lock()
 						defer mu.Unlock()

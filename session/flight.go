@@ -272,10 +272,6 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 			os.Remove(temp.Name())
 		}
 	}()
-	run := o.Run
-	if run == nil {
-		run = func(f func()) { f() }
-	}
 	place := func() error {
 		fi, err := temp.Stat()
 		if err != nil {
@@ -291,7 +287,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 	}
 	more := d.Outputs[1:]
 	var rec *trace.Recording
-	run(func() {
+	o.Do(func() {
 		if rec, err = writeNamed(out, temp, c, d, begin, mods, o); err != nil {
 			err = writeError(path, err)
 		} else if len(more) == 0 {
