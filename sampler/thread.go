@@ -276,6 +276,7 @@ func (th *thread) again(why stack.Reason, try int) bool {
 // is asleep or was let go a moment ago.
 func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v := &g.view
+	g.walker.Peek(&th.walk)
 	g.plan(th)
 	v.Deadline = g.patience()
 	if !wait && g.leaves(th, c) {

@@ -122,7 +122,7 @@ func TestTaskTruth(t *testing.T) {
 				t.Errorf("%d of %d looks could not tell the goroutine", none, n)
 			}
 			checkTracks(t, rec, turns)
-			checkReads(t, rec.Stats.Total(), 1.5) // each thread has another goroutine every 3 ms, whose data is another read
+			checkReads(t, rec.Stats.Total(), 1.1) // each thread has another goroutine every 3 ms: see gopcln.Thread.Peek
 		})
 	}
 	if looks < least {

@@ -79,6 +79,15 @@ type Thread struct {
 	java    javaThread
 }
 
+// Peek looks at th while it runs, for the Plan that follows: what it says then may lie
+// elsewhere than at the last sample. It reads the target's memory twice at most, and
+// only where that spares a read while th stands still.
+func (w *Walker) Peek(th *Thread) {
+	if g := w.threadGo(th); g != nil && w.space.mem != nil {
+		g.Peek(w.space.mem)
+	}
+}
+
 // Plan gives the small blocks to copy from th besides its stack. The result
 // is valid until the next call.
 func (w *Walker) Plan(th *Thread) []rule.Span {

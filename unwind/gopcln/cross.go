@@ -267,4 +267,5 @@ func (t *Thread) note(sp uint64, stk span) {
 	if t.parked.hi == 0 {
 		t.parked = span{(sp - min(sp-stk.lo, stackSlack)) &^ 7, min(stk.hi, sp+maxStackSpan)}
 	}
+	t.crosses = crossesFor
 }

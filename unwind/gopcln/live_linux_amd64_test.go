@@ -229,6 +229,7 @@ func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	regs := regsOf(r)
 	c := &copied{}
 	c.add(p, []rule.Span{{Addr: r.Rsp, Len: 256 << 10}})
+	th.Peek(p.mem)
 	c.add(p, th.Plan(&regs, nil))
 	for ; s.asked <= MaxMore; s.asked++ {
 		more := th.More(&regs, c, nil)

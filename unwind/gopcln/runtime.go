@@ -9,12 +9,10 @@ import (
 )
 
 const (
-	maxTLS       = 16 << 10  // bytes of thread-local storage searched for g
-	maxStackSpan = 32 << 10  // bytes of a goroutine's stack to copy on suspicion
-	maxStack     = 1 << 30   // largest stack of a goroutine (runtime.main)
-	stackSlack   = 8 << 10   // how much deeper than last time it may be
-	minPointer   = 64 << 10  // below lies nothing (vm.mmap_min_addr)
-	maxPointer   = 1<<56 - 1 // above lies the kernel
+	maxTLS     = 16 << 10  // bytes of thread-local storage searched for g
+	maxStack   = 1 << 30   // largest stack of a goroutine (runtime.main)
+	minPointer = 64 << 10  // below lies nothing (vm.mmap_min_addr)
+	maxPointer = 1<<56 - 1 // above lies the kernel
 )
 
 // Offsets in bytes of g: the same in 1.16 … 1.26 (src/runtime/runtime2.go; the
@@ -154,10 +152,12 @@ type Thread struct {
 	context uint64 // how far below its end a handler finds the interrupted SP; 0: not seen yet
 
 	// The last sample, on which Plan speculates.
-	curg   uint64
-	parked span   // what of a goroutine's stack was needed
-	native span   // what of g0's stack was needed
-	rest   uint64 // highest SP at which g0's stack was left
+	curg    uint64
+	parked  span   // what of a goroutine's stack was needed
+	native  span   // what of g0's stack was needed
+	rest    uint64 // highest SP at which g0's stack was left
+	crosses int    // for so many walks a goroutine's stack is still copied, since one was needed
+	next    peek
 
 	// The walk at hand.
 	g    uint64 // what the thread pointer says; 0: unknown
@@ -167,155 +167,6 @@ type Thread struct {
 type span struct{ lo, hi uint64 }
 
 func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
-
-// Plan appends what to copy while the thread is stopped, besides its stack
-// from SP: the thread's g, its m, g0, the goroutine that it ran at the last
-// sample, and that one's stack if it was needed then. regs is read for the
-// thread pointer (and R28 on arm64).
-func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
-	if at, ok := t.slot(regs); ok {
-		spans = append(spans, rule.Span{Addr: at, Len: 8})
-	}
-	if t.m == 0 {
-		return spans
-	}
-	spans = append(spans, rule.Span{Addr: t.m, Len: int(t.layout.curg + 8)},
-		rule.Span{Addr: t.g0, Len: bufPC})
-	if t.curg != 0 {
-		spans = append(spans, rule.Span{Addr: t.curg, Len: t.layout.gLen()})
-	}
-	for _, s := range [...]span{t.parked, t.native} {
-		if s.hi > s.lo {
-			spans = append(spans, rule.Span{Addr: s.lo, Len: int(s.hi - s.lo)})
-		}
-	}
-	return spans
-}
-
-// More appends what Plan guessed wrong: copied holds what was copied at this
-// stop, and nothing else. Called again with what it asked for, it may ask for
-// more, MaxMore times at most (at a thread's first sample; later once, seldom
-// twice). Where it appends nothing, the walk needs nothing of Go's that could
-// change after the resume, as far as that can be told before the walk.
-func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []rule.Span {
-	m := t.m
-	if m == 0 {
-		g, ok := uint64(0), false
-		if at, has := t.slot(regs); has {
-			g, ok = copied.Word(at)
-		} else if t.rt.table.tls.none && regs.Has(goReg) {
-			g, ok = regs.R[goReg], true
-		}
-		if !ok || !pointer(g) {
-			return spans
-		}
-		if m, ok = copied.Word(g + gM); !ok {
-			return append(spans, rule.Span{Addr: g, Len: t.layout.gLen()})
-		}
-	}
-	if !pointer(m) {
-		return spans
-	}
-	curg, ok := copied.Word(m + t.layout.curg)
-	g0, ok0 := copied.Word(m + mG0)
-	if !ok || !ok0 {
-		return append(spans, rule.Span{Addr: m, Len: int(t.layout.curg + 8)})
-	}
-	if !pointer(g0) {
-		return spans
-	}
-	if curg == 0 && t.m != 0 {
-		curg, _ = t.locked(copied)
-	}
-	before := len(spans)
-	system, ok0 := stackOf(g0, copied)
-	if _, ok = copied.Word(g0 + bufSP); !ok {
-		spans = append(spans, rule.Span{Addr: g0, Len: bufPC})
-	}
-	var user span
-	var sched uint64
-	if pointer(curg) {
-		var ok1 bool
-		user, _ = stackOf(curg, copied)
-		if sched, ok1 = copied.Word(curg + bufSP); !ok1 {
-			spans = append(spans, rule.Span{Addr: curg, Len: t.layout.gLen()})
-		}
-	}
-	if len(spans) > before {
-		return spans
-	}
-	arch := t.rt.table.arch
-	sp := regs.R[arch.SP()]
-	kept := [...]uint64{regs.R[keptSP(arch)[0]], regs.R[keptSP(arch)[1]]}
-	if t.signal.has(sp) { // in a signal handler: the interrupted stack too
-		at := t.signal.hi - t.context
-		if v, ok := copied.Word(at); ok && t.context != 0 {
-			sp = v
-			for i, d := range keptContext(arch) {
-				kept[i], _ = copied.Word(at - d)
-			}
-		} else {
-			sp = user.hi - min(user.hi-user.lo, maxStackSpan)
-			if at := system.hi - min(system.hi-system.lo, maxStackSpan); ok0 {
-				spans = want(at, system, copied, spans)
-			}
-		}
-		if user.has(sp) {
-			spans = want(sp, user, copied, spans)
-		} else if ok0 && system.has(sp) {
-			spans = want(sp, system, copied, spans)
-		}
-	}
-	if user.has(sp) {
-		// C below a callback. Where there is none, g0's stack is left at
-		// the same place always, near its end.
-		if at, ok := copied.Word(g0 + bufSP); ok && ok0 && at < t.rest {
-			spans = want(at, system, copied, spans)
-		}
-		return spans
-	}
-	for _, v := range kept {
-		if user.has(v) {
-			spans = want(v, user, copied, spans)
-		}
-	}
-	if user.has(sched) {
-		spans = want(sched, user, copied, spans)
-	}
-	return spans
-}
-
-// keptSP are the registers in which functions that call the vDSO keep the SP
-// of the goroutine's stack (see movedSP).
-func keptSP(arch rule.Arch) [2]int {
-	if arch == rule.ARM64 {
-		return [2]int{20, 19}
-	}
-	return [2]int{12, 3}
-}
-
-// keptContext is how far before SP they are in a signal's context.
-func keptContext(arch rule.Arch) [2]uint64 {
-	if arch == rule.ARM64 {
-		return [2]uint64{11 * 8, 12 * 8}
-	}
-	return [2]uint64{11 * 8, 4 * 8}
-}
-
-// MaxMore is how often More may ask for more at one stop.
-const MaxMore = 4
-
-// want appends the part of a stack above sp, unless it was copied.
-func want(sp uint64, stk span, copied rule.Words, spans []rule.Span) []rule.Span {
-	sp &^= 7
-	end := min(sp+maxStackSpan, stk.hi&^7)
-	_, ok1 := copied.Word(sp)
-	_, ok2 := copied.Word(end - 8)
-	if ok1 && ok2 || end < sp+8 {
-		return spans
-	}
-	return append(spans, rule.Span{Addr: sp, Len: int(end - sp)})
-}
 
 // slot is where the thread keeps its g.
 func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
@@ -329,7 +180,8 @@ func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
 // Begin starts the walk of a sample. mem has what was copied and may fall back
 // on live memory.
 func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
-	t.g, t.base, t.parked, t.native = 0, 0, span{}, span{}
+	t.g, t.base, t.parked, t.native, t.next.g = 0, 0, span{}, span{}, 0
+	t.crosses = max(t.crosses-1, 0)
 	if at, ok := t.slot(regs); ok {
 		t.g, _ = mem.Word(at)
 	} else if t.rt.table.tls.none {

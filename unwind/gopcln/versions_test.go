@@ -179,6 +179,7 @@ func FuzzCross(f *testing.F) {
 	f.Add(false, uint64(0x7f0000001000), uint8(1), []byte("0123456789abcdef"))
 	f.Add(true, uint64(0), uint8(4), []byte{0, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 0, 0, 0, 0, 0})
 	f.Add(false, uint64(1<<63), uint8(9), []byte{})
+	f.Add(false, uint64(0x7f0000001000), uint8(16+3), []byte("0123456789abcdef"))
 	f.Fuzz(func(t *testing.T, arm bool, sp uint64, k uint8, mem []byte) {
 		tab := tabs[arm]
 		rt := NewRuntime(tab, 0)
@@ -191,6 +192,9 @@ func FuzzCross(f *testing.F) {
 		regs.TLS = sp
 		const samples = 3
 		for range samples {
+			if k&16 != 0 {
+				th.Peek(arbitrary(mem))
+			}
 			th.Plan(&regs, nil)
 			if more := th.More(&regs, arbitrary(mem), nil); len(more) > 8 {
 				t.Fatalf("%d spans", len(more))
@@ -204,6 +208,7 @@ func FuzzCross(f *testing.F) {
 				}
 			}
 			th.Goroutine(arbitrary(mem))
+			th.Peek(arbitrary(mem))
 			for _, s := range th.Plan(&regs, nil) {
 				if s.Len < 0 || s.Len > maxStackSpan+stackSlack+8 {
 					t.Fatalf("span of %d bytes", s.Len)
