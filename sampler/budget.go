@@ -1,6 +1,8 @@
 package sampler
 
 import (
+	"errors"
+
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 )
@@ -9,10 +11,8 @@ import (
 // its time over this long (ns): what a burst may take.
 const purse = 200_000_000
 
-// broke reports whether the thread's stops have used up their share of its
-// time; then this tick is left out. Looks without a stop cost it nothing, but
-// whether one is needed is only known after the look begins: a thread that was
-// blocked at the last one is looked at all the same.
+// broke reports whether the thread's stops have used up their share of its time:
+// then this tick has a sample only if that can be had without a stop.
 func (th *thread) broke(now stack.Time, limit float64) bool {
 	if limit <= 0 {
 		return false
@@ -26,7 +26,22 @@ func (th *thread) broke(now stack.Time, limit float64) bool {
 	}
 	th.purse = min(th.purse+limit*part*float64(now-th.paidAt), limit*purse)
 	th.paidAt = now
-	return th.purse < 0 && th.active
+	return th.purse < 0
+}
+
+// errSpent: the thread runs, and its stops have used up their share of its time.
+var errSpent = errors.New("the thread's share of stops is used up")
+
+// stretch leaves out a tick of a thread for its budget. Of one whose last sample shows
+// it running, the new interval tells that. One that woke since is still shown asleep,
+// until its next stop: there samples are missing, and that is said.
+func (g *group) stretch(th *thread, now stack.Time) {
+	th.skipped++
+	th.acc.stretched.Add(1)
+	if th.blocked {
+		th.active = true
+		th.gap(now, stack.WhyBudget, g.tick.every)
+	}
 }
 
 // leastShare keeps a thread that hardly runs from never being stopped again.

@@ -33,6 +33,7 @@ type group struct {
 	behind     int
 	left       int // threads that were left alone in this round, having no CPU, and in the one before
 	leftBefore int
+	spent      bool  // the thread that is looked at has used up its share of stops
 	vain       int64 // ns for which threads were waited for in this round that did not stop
 
 	size     atomic.Int32
@@ -368,10 +369,16 @@ func (g *group) sleeps(th *thread) bool {
 func (g *group) next() {
 	now := g.tracer.Now()
 	g.tick.k++
-	if missed := int64(now-g.tick.from)/g.tick.every - g.tick.k; missed > 0 {
-		g.tick.k += missed
-		for _, th := range g.threads {
-			g.miss(th, now, missed)
+	missed := max(int64(now-g.tick.from)/g.tick.every-g.tick.k, 0)
+	g.tick.k += missed
+	for _, th := range g.threads {
+		n := missed
+		if th.tardy { // one gap for all of them: two that end at one time would hide each other
+			th.tardy = false
+			n++
+		}
+		if n > 0 {
+			g.miss(th, now, n)
 		}
 	}
 	g.tick.due = g.dueOf(g.tick.k)
@@ -390,17 +397,16 @@ func (g *group) visit(th *thread, late bool) {
 	if g.later(th, now) {
 		return
 	}
-	if th.broke(now, g.s.cfg.MaxOverhead) {
-		th.skipped++
-		th.acc.stretched.Add(1)
-		return
-	}
 	if late {
-		// The others of the group took so long that this tick is over.
-		g.miss(th, now, 1)
+		// The others of the group took so long that this tick is over, or the group came
+		// so late itself: next counts it with those that are over as well.
+		th.tardy = true
 		return
 	}
-	if err := g.look(th); err != nil {
+	g.spent = th.broke(now, g.s.cfg.MaxOverhead)
+	err := g.look(th)
+	g.spent = false
+	if err != nil {
 		g.failed(th, err)
 		return
 	}
@@ -422,6 +428,9 @@ func (g *group) failed(th *thread, err error) {
 	}
 	g.wakes(th)
 	switch {
+	case errors.Is(err, errSpent):
+		g.stretch(th, g.tracer.Now())
+		return
 	case errors.Is(err, ErrUnsure):
 		g.miss(th, g.tracer.Now(), 1)
 		return

@@ -187,6 +187,7 @@ type memorySink struct {
 	tid     stack.TID
 	samples []stack.Sample
 	gaps    map[stack.Why]int64
+	spans   [][2]stack.Time // of the gaps
 	events  []event.Event
 	ended   bool
 }
@@ -196,11 +197,12 @@ func (m *memorySink) Sample(s *stack.Sample) {
 	c.Stack = nil
 	m.samples = append(m.samples, c)
 }
-func (m *memorySink) Gap(_ stack.Time, why stack.Why, ns int64) {
+func (m *memorySink) Gap(t stack.Time, why stack.Why, ns int64) {
 	if m.gaps == nil {
 		m.gaps = map[stack.Why]int64{}
 	}
 	m.gaps[why] += ns
+	m.spans = append(m.spans, [2]stack.Time{t - stack.Time(ns), t})
 }
 func (m *memorySink) Event(t stack.Time, k event.Kind, p uint64) {
 	m.events = append(m.events, event.Make(t, k, p))

@@ -26,6 +26,7 @@ type thread struct {
 
 	active bool // it ran at the last look: it comes first in a round
 	done   bool // this round has been at it
+	tardy  bool // this round came to it too late
 	ended  bool
 	traced bool // another tracer held it at the last look
 	// dropped: a new selection does not have it.
@@ -119,6 +120,9 @@ func (g *group) look(th *thread) error {
 			return err
 		}
 		if running {
+			if g.spent {
+				return errSpent
+			}
 			if g.mayLeave(th, &c, at) {
 				if on, err := th.file.OnCPU(); err != nil {
 					return err
@@ -188,6 +192,9 @@ func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 // stopAndWalk stops the thread for its sample. asleep is the call that it was
 // blocked in right before; nil: it ran.
 func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
+	if g.spent {
+		return errSpent // it woke up while it was read
+	}
 	if g.s.yielded.Load() {
 		return ErrTraced
 	}
@@ -377,7 +384,7 @@ func inFault(st stack.State, c *stack.Call) stack.State {
 // on afterwards as if nothing had been.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
-		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() {
+		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() || g.spent {
 		return false
 	}
 	if st == stack.StateStopped {
