@@ -316,8 +316,10 @@ func (g *group) catchUp(th *thread) {
 // settleAll is for where no look at the threads comes after it.
 func (g *group) settleAll() {
 	g.dozing.on = false
+	g.again = 0
 	for _, th := range g.threads {
 		g.giveUp(th)
+		g.sure(th)
 		if th.blind {
 			var c Counters
 			g.confirm(th, th.file.Counters(&c) == nil && th.unrun(&c))

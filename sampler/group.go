@@ -33,8 +33,10 @@ type group struct {
 	behind     int
 	left       int // threads that were left alone in this round, having no CPU, and in the one before
 	leftBefore int
-	spent      bool  // the thread that is looked at has used up its share of stops
-	vain       int64 // ns for which threads were waited for in this round that did not stop
+	spent      bool       // the thread that is looked at has used up its share of stops
+	again      stack.Time // when threads are looked at again for this tick; 0: none is
+	unasked    stack.Time // since when threads are to be asked to stop; 0: there are none
+	vain       int64      // ns for which threads were waited for in this round that did not stop
 
 	size     atomic.Int32
 	stopping atomic.Bool
@@ -157,14 +159,14 @@ func (g *group) step() (until stack.Time) {
 		g.waits.Late(g.rested, now+stack.Time(g.tick.every/waitShare))
 		now = g.tracer.Now()
 	}
-	if pending == 0 && g.alone() && g.foresee(now) && g.goAhead() {
+	if pending == 0 && g.again == 0 && g.alone() && g.foresee(now) && g.goAhead() {
 		g.rested = g.tracer.Now()
 		g.s.peek(g.rested)
 		return 0
 	}
 	now = g.tracer.Now()
 	if now < g.tick.due {
-		until := g.eve(now)
+		until := min(g.eve(now), g.lookAgain(now))
 		if pending > 0 && (g.late == nil || !g.late.Free()) {
 			until = min(until, now+reapEvery)
 		}
@@ -176,7 +178,7 @@ func (g *group) step() (until stack.Time) {
 	if g.alone() || g.late == nil || !g.late.Free() {
 		return 0
 	}
-	return g.tick.due
+	return g.lookAgain(g.rested)
 }
 
 // rest is while there is nothing to look at; the clock begins anew after it.
@@ -321,6 +323,13 @@ func (g *group) round(now stack.Time) {
 	}
 	clear(g.threads[len(kept):])
 	g.threads = kept
+	g.again = 0
+	for _, th := range g.threads {
+		if th.unsure {
+			g.again = g.tracer.Now() + againEach
+			break
+		}
+	}
 	g.next()
 }
 
@@ -337,17 +346,18 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	for i := range n {
 		at := (from + i) % n
 		th := g.threads[at]
-		if th.active != active || th.done || active && g.sleeps(th) {
+		if th.active != active || th.done || th.ended || active && g.sleeps(th) {
 			continue
 		}
 		if g.stopping.Load() {
 			break
 		}
-		th.done = true
+		th.done, th.looks = true, 0
 		if !late && g.tracer.Now() >= until {
 			late, next = true, at
 		}
 		g.visit(th, late)
+		g.askSoon()
 	}
 	return next
 }
@@ -388,6 +398,7 @@ func (g *group) next() {
 // the tick is over.
 func (g *group) visit(th *thread, late bool) {
 	now := g.tracer.Now()
+	g.sure(th)
 	if th.dropped.Load() {
 		g.confirm(th, false)
 		g.giveUp(th)
@@ -432,12 +443,12 @@ func (g *group) failed(th *thread, err error) {
 		g.stretch(th, g.tracer.Now())
 		return
 	case errors.Is(err, ErrUnsure):
-		g.miss(th, g.tracer.Now(), 1)
+		if now := g.tracer.Now(); !g.unsure(th, now) {
+			g.miss(th, now, 1)
+		}
 		return
 	case errors.Is(err, ErrLater) && g.late != nil:
-		th.lates++
-		th.expectLater(g.tracer.Now())
-		th.blocked = false
+		g.leftAlone(th, g.tracer.Now())
 		return
 	case errors.Is(err, ErrTimeout):
 		th.acc.timedOut.Add(1)

@@ -82,12 +82,33 @@ func (g *group) giveUp(th *thread) {
 	g.catchUp(th)
 }
 
-// ask has the threads asked to stop that nobody waits for.
-func (g *group) ask() {
-	if g.late != nil {
-		g.late.Ask()
+// leftAlone notes that th is to be asked to stop by Ask.
+func (g *group) leftAlone(th *thread, now stack.Time) {
+	th.lates++
+	th.expectLater(now)
+	th.blocked = false
+	if g.unasked == 0 {
+		g.unasked = now
 	}
 }
+
+// ask has the threads asked to stop that nobody waits for.
+func (g *group) ask() {
+	if g.late != nil && g.unasked != 0 {
+		g.late.Ask()
+	}
+	g.unasked = 0
+}
+
+// askSoon is ask where some of them have waited for it since a while: what a look has found is
+// to be true still when they are asked.
+func (g *group) askSoon() {
+	if g.unasked != 0 && g.tracer.Now()-g.unasked > askWithin {
+		g.ask()
+	}
+}
+
+const askWithin = 1_000_000 // ns
 
 // arrivals takes the samples that have come.
 func (g *group) arrivals() {

@@ -57,7 +57,9 @@ type thread struct {
 	wary        int          // for how many samples its counters are read before (eve.go)
 	eve         Counters     // these, and when
 	eveAt       stack.Time
-	dozeAfter   int // of steady; 0: that of all
+	unsure      bool // it is looked at again for this tick (unsure.go)
+	looks       int  // how often it was
+	dozeAfter   int  // of steady; 0: that of all
 	way         stack.Way
 	owed        int64  // ns of waiting for a CPU that no sample has stood for yet
 	slow        bool   // the last stop was a long time coming

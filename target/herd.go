@@ -32,10 +32,11 @@ type herd struct {
 }
 
 // maxHerd is how many threads it takes.
-const maxHerd = 32
+const maxHerd = 64
 
 // askFor is how old, in ns, a look may be that found a thread running when it is asked to
-// stop: one that fell asleep since has not slept for longer.
+// stop: one that fell asleep since has not slept for longer. Nor has one that was given no CPU
+// since, however old the look is.
 const askFor = 5_000_000
 
 func newHerd() (*herd, error) {
@@ -73,15 +74,13 @@ func (tr *Tracer) herds(t *Thread, w *Window) bool {
 	for h.of[i] != nil {
 		i++
 	}
-	x := tr.another(len(w.buf))
-	buf, own := x.buf, append(x.own[:0], w.Spans...)
-	*x = *w
-	x.buf, x.own, x.Spans, x.Deadline, x.SpinFor = buf, own, own, 1, 1
+	x := tr.another(t, w)
+	x.Deadline, x.SpinFor = 1, 1
 	x.raw.wantTLS, x.raw.gotTLS = !t.hasTLS, false
 	h.of[i] = t
 	t.late.Store(true)
 	s := &h.b.slots[i]
-	*s = slot{tid: uintptr(t.tid), pid: uintptr(t.pid), schedstat: uintptr(t.schedstat), w: x, until: int64(monotonic()) + askFor}
+	*s = slot{tid: uintptr(t.tid), pid: uintptr(t.pid), schedstat: uintptr(t.schedstat), w: x, switches: t.switches, until: int64(monotonic()) + askFor}
 	if h.held == 0 {
 		h.alive = monotonic()
 	}
@@ -155,6 +154,9 @@ func (tr *Tracer) cameTo(t *Thread, s *slot) {
 		a.Err = ErrStale
 	default:
 		a.Err = captureError(t, w, s.end)
+	}
+	if a.Window == nil {
+		tr.used = append(tr.used, w)
 	}
 	tr.arrived = append(tr.arrived, a)
 }

@@ -119,6 +119,80 @@ func TestHerdStale(t *testing.T) {
 	}
 }
 
+// However long ago it was seen to run, one that has been given no CPU since is where it was.
+func TestHerdStands(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c"), "1")
+	tr := tracer(t)
+	th := herded(t, tr, openProcess(t, prog.pid()), atoi(t, prog.line()))[0]
+	stopped := func(sig unix.Signal, want stack.State) {
+		t.Helper()
+		if err := unix.Kill(prog.pid(), sig); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, sig.String(), func() bool {
+			st, err := th.State()
+			return err == nil && (st == want)
+		})
+	}
+	stopped(unix.SIGSTOP, stack.StateStopped)
+	t.Cleanup(func() { _ = unix.Kill(prog.pid(), unix.SIGCONT) })
+	var c Counters
+	if err := th.Counters(&c); err != nil {
+		t.Fatal(err)
+	}
+	s := &slot{tid: uintptr(th.tid), schedstat: uintptr(th.schedstat), switches: th.switches, w: NewWindow(0)}
+	if !s.stands() {
+		t.Errorf("a thread that was stopped all the time has run: %+v, %q", c, s.w.raw.line[:32])
+	}
+	if s.switches++; s.stands() {
+		t.Error("one that was given a CPU stands")
+	}
+	s.switches--
+	stopped(unix.SIGCONT, stack.StateRunning)
+	eventually(t, "it runs", func() bool { return !s.stands() })
+	if s.schedstat = ^uintptr(0); s.stands() {
+		t.Error("one of which nothing is known stands")
+	}
+}
+
+// Windows of threads that are waited for are used again, and are as large as what they are to
+// take.
+func TestLaterWindows(t *testing.T) {
+	tr := tracer(t)
+	w := NewWindow(MaxStack)
+	seen := map[*byte]bool{}
+	for round := range 20 {
+		for i := range maxHerd {
+			th := &Thread{want: 2000 * (i + 1)}
+			if i == 7 {
+				th.want = 0 // never seen: of its stack nothing is known
+			}
+			w.Spans = []stack.Span{{Addr: 1, Len: 100 * i}, {Addr: 2, Len: 17}}
+			x := tr.another(th, w)
+			x.reset()
+			if x.n != len(w.Spans) || x.spans < 100*i+17 || len(x.buf) < x.stackBase()+pageBytes+x.max {
+				t.Fatalf("thread %d: %d blocks, room for %d bytes of them, stack of %d in %d", i, x.n, x.spans, x.max, len(x.buf))
+			}
+			if want := max(leastLater, 2*th.want); i == 7 && x.max != MaxStack || i != 7 && (x.max < want || x.max >= want+pageBytes) {
+				t.Fatalf("thread %d: %d bytes of stack, after %d", i, x.max, th.want)
+			}
+			if i != 7 && round > 1 && !seen[&x.buf[0]] {
+				t.Fatalf("round %d: thread %d has new memory", round, i)
+			}
+			seen[&x.buf[0]] = true
+			tr.used = append(tr.used, x)
+		}
+		tr.settle()
+		bytes := 0
+		for _, x := range tr.windows {
+			bytes += len(x.buf)
+		}
+		if bytes > maxWindowBytes || len(tr.windows) > maxWindows {
+			t.Fatalf("%d windows with %d bytes are kept", len(tr.windows), bytes)
+		}
+	}
+}
+
 // One thread of a process that is in exec waits until the herd has reaped another one,
 // and the herd until it may attach to the first.
 func TestHerdAndExec(t *testing.T) {

@@ -37,8 +37,9 @@ type slot struct {
 	state               uint32 // atomic
 	tid, pid, schedstat uintptr
 	w                   *Window
-	until               int64 // CLOCK_MONOTONIC, ns: after that it is not asked any more
-	end                 int   // how it ended; endLate: it was not asked
+	switches            uint64 // how often it had been given a CPU when it was looked at
+	until               int64  // CLOCK_MONOTONIC, ns: after that it is not asked any more if it has been given one since
+	end                 int    // how it ended; endLate: it was not asked
 	errno               syscall.Errno
 	over                bool // there is no sample to come: it is only to be let go of
 }
@@ -172,7 +173,7 @@ func (h *herdBlock) ask(no bool) (any bool) {
 		if load32(&s.state) != slotNew {
 			continue
 		}
-		if no || now > s.until {
+		if no || now > s.until && !s.stands() {
 			s.ends(endLate)
 			continue
 		}
@@ -190,6 +191,26 @@ func (h *herdBlock) ask(no bool) (any bool) {
 		raw6(syscall.SYS_PTRACE, ptraceInterrupt, s.tid, 0, 0, 0, 0)
 	}
 	return true
+}
+
+// stands reports whether the thread has been given no CPU since it was looked at.
+//
+//go:noinline
+//go:nosplit
+//go:norace
+func (s *slot) stands() bool {
+	line := &s.w.raw.line
+	n, errno := raw6(syscall.SYS_PREAD64, s.schedstat, uintptr(unsafe.Pointer(line)), uintptr(len(line)), 0, 0, 0)
+	if errno != 0 || n > uintptr(len(line)) {
+		return false
+	}
+	i := int(n) - 1 // of the line's end
+	v, unit := uint64(0), uint64(1)
+	for i--; i >= 0 && line[i] != ' '; i-- {
+		v += uint64(line[i]-'0') * unit
+		unit *= 10
+	}
+	return i > 0 && v == s.switches
 }
 
 //go:noinline

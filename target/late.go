@@ -40,31 +40,80 @@ func (tr *Tracer) arrive(s *stopper) {
 	tr.arrived = append(tr.arrived, Arrival{Thread: s.thread, Window: w})
 }
 
-// maxWindows is how many are kept.
-const maxWindows = maxSpares
+// Limits of the windows that are kept.
+const (
+	maxWindows     = maxHerd + maxSpares
+	maxWindowBytes = 16 << 20
+)
 
-// another is a window with so many bytes of memory.
-func (tr *Tracer) another(n int) *Window {
+// leastLater is for how many bytes of stack there is room at least in a window of a thread
+// that is waited for; the others wait meanwhile with one each.
+const leastLater = 64 << 10
+
+// another is a window that copies of t what w is to copy, with little more memory than that
+// takes, by what it took the last time: there may be one for each thread that is waited for.
+func (tr *Tracer) another(t *Thread, w *Window) *Window {
+	spans := 0
+	for i := range min(len(w.Spans), MaxSpans) {
+		spans += max(w.Spans[i].Len, 0)
+	}
+	spans = min((spans+pageBytes-1)&^(pageBytes-1), w.spans)
+	most := w.max
+	if t.want > 0 {
+		most = min(most, max(leastLater, (2*t.want+pageBytes-1)&^(pageBytes-1)))
+	}
+	x := tr.withRoom(spans + pageBytes + most)
+	buf, own, extra := x.buf, append(x.own[:0], w.Spans...), x.extra
+	*x = *w
+	x.buf, x.max, x.spans, x.own, x.Spans, x.extra = buf, most, spans, own, own, extra
+	return x
+}
+
+// withRoom is a window with at least so many bytes of memory: the smallest that is kept.
+func (tr *Tracer) withRoom(n int) *Window {
+	best := -1
 	for i, w := range tr.windows {
-		if len(w.buf) == n {
-			last := len(tr.windows) - 1
-			tr.windows[i], tr.windows[last] = tr.windows[last], nil
-			tr.windows = tr.windows[:last]
-			return w
+		if have := len(w.buf); have >= n && (best < 0 || have < len(tr.windows[best].buf)) {
+			best = i
 		}
 	}
-	return &Window{buf: make([]byte, n)}
+	if best < 0 {
+		return &Window{buf: makeBuf(n)}
+	}
+	w := tr.windows[best]
+	tr.dropWindow(best)
+	return w
+}
+
+// dropWindow keeps a window no more.
+func (tr *Tracer) dropWindow(i int) {
+	last := len(tr.windows) - 1
+	tr.windows[i], tr.windows[last] = tr.windows[last], nil
+	tr.windows = tr.windows[:last]
 }
 
 // settle takes back what was handed out by Arrived. What nobody has asked for is
-// dropped at some time.
+// dropped at some time, and of the windows that are too many the largest.
 func (tr *Tracer) settle() {
-	for len(tr.arrived) > maxStoppers {
+	for len(tr.arrived) > maxHerd+maxStoppers {
 		tr.Arrived()
 	}
+	if len(tr.used) == 0 {
+		return
+	}
 	tr.windows = append(tr.windows, tr.used...)
-	if n := len(tr.windows) - maxWindows; n > 0 {
-		tr.windows = slices.Delete(tr.windows, 0, n)
+	for {
+		bytes, largest := 0, 0
+		for i, w := range tr.windows {
+			bytes += len(w.buf)
+			if len(w.buf) > len(tr.windows[largest].buf) {
+				largest = i
+			}
+		}
+		if bytes <= maxWindowBytes && len(tr.windows) <= maxWindows {
+			break
+		}
+		tr.dropWindow(largest)
 	}
 	clear(tr.used)
 	tr.used = tr.used[:0]

@@ -161,7 +161,7 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 		}
 		if s.keeps() || end == endLate { // it may have stopped meanwhile
 			if end == endLate {
-				w.buf = tr.another(len(w.buf)).buf // the other one is to be written to
+				w.buf = tr.withRoom(len(w.buf)).buf // the other one is to be written to
 			}
 			tr.parted(s, t, s.w)
 		}
@@ -194,10 +194,8 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 // captureLater is Capture by a stopper that nobody waits for. It looks once, and
 // goes on to wait for the thread as for any that is late.
 func (tr *Tracer) captureLater(s *stopper, t *Thread, w *Window) {
-	x := tr.another(len(w.buf))
-	buf, own := x.buf, append(x.own[:0], w.Spans...)
-	*x = *w
-	x.buf, x.own, x.Spans, x.Deadline, x.SpinFor = buf, own, own, 1, 1
+	x := tr.another(t, w)
+	x.Deadline, x.SpinFor = 1, 1
 	x.raw.wantTLS, x.raw.gotTLS = !t.hasTLS, false
 	s.asked = true
 	s.begin(t, x)
@@ -218,6 +216,9 @@ func (tr *Tracer) came(s *stopper) {
 		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: t.refused(b.errno)})
 	case s.asked && b.end != endLate:
 		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: captureError(t, s.kept, b.end)})
+	}
+	if n := len(tr.arrived); s.kept != s.w && (n == 0 || tr.arrived[n-1].Window != s.kept) {
+		tr.used = append(tr.used, s.kept) // there is nothing to show of it
 	}
 	s.thread, s.kept, s.asked, b.arrived = nil, nil, false, false
 }

@@ -33,6 +33,9 @@ type Thread struct {
 	known  bool
 	absent int
 
+	switches uint64 // of the last Counters
+	want     int    // bytes of stack, of the last stop
+
 	line  [512]byte // for the files above
 	again [128]byte // schedstat a second time
 }
@@ -121,7 +124,9 @@ func (t *Thread) Counters(c *Counters) error {
 	if err != nil {
 		return err
 	}
-	return parseSchedstat(b, c)
+	err = parseSchedstat(b, c)
+	t.switches = c.Switches
+	return err
 }
 
 // Syscall reads what the thread is blocked in: one pread, no allocation. c.Nr

@@ -204,6 +204,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 // done translates what a window brought.
 func (tr *Tracer) done(t *Thread, w *Window) {
 	w.fill()
+	t.want = w.want
 	if w.raw.gotTLS {
 		t.tls, t.hasTLS = w.raw.tls, true
 	}

@@ -97,7 +97,10 @@ func newWindow(maxStack, spans int) *Window {
 }
 
 // makeBuf makes room for the small blocks, and for the stack from any place in a page on.
-func (w *Window) makeBuf() { w.buf = make([]byte, max(w.stackBase()+pageBytes+w.max, leastBuf)) }
+func (w *Window) makeBuf() { w.buf = makeBuf(w.stackBase() + pageBytes + w.max) }
+
+// makeBuf makes n bytes that begin with a page.
+func makeBuf(n int) []byte { return make([]byte, max(n, leastBuf)) }
 
 // leastBuf is more than what Go's allocator puts side by side in pages of its own.
 const leastBuf = 40 << 10
