@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/event"
@@ -173,14 +174,11 @@ func killOne(t *testing.T, path string, seed uint64, steps int) uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.Open(path)
+	f, err := ringfile.Claim(path, time.Now())
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("the dead victim's file: %v", err)
 	}
 	defer f.Close()
-	if ringfile.InUse(f) {
-		t.Error("the dead victim's file is in use")
-	}
 	im, c := recovered(t, f)
 	if len(im.Problems) > 0 {
 		t.Errorf("problems: %v", im.Problems)

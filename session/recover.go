@@ -16,28 +16,14 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// ErrInUse says that the recorder of a ring file is running.
-var ErrInUse = errors.New("its recorder is running")
-
-// letGo is how long it may take until what a killed recorder left running has ended.
-const letGo = time.Second
-
-// Recover writes what a killed recorder left in the ring file at path as d
-// says; the file stays. Names come from this machine's files, if they are those
-// that were mapped, as o says; what was captured is the ring file's.
-func Recover(path string, d Dump, o naming.Options) (*Dumped, *trace.Process, error) {
+// Recover writes what a killed recorder left in the ring file f, which the caller has
+// claimed, as d says; the file stays. Names come from this machine's files, if they are
+// those that were mapped, as o says; what was captured is the ring file's.
+func Recover(f *os.File, d Dump, o naming.Options) (*Dumped, *trace.Process, error) {
 	begin := time.Now()
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
-	}
-	defer f.Close()
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
 		err = errors.New("it is not a regular file")
-	}
-	if err == nil && ringfile.StaysInUse(f, begin.Add(letGo)) {
-		err = ErrInUse
 	}
 	var im *ringfile.Image
 	if err == nil {
@@ -48,7 +34,7 @@ func Recover(path string, d Dump, o naming.Options) (*Dumped, *trace.Process, er
 		c, err = flight.Recover(im)
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("cannot read %s: %w", path, err)
+		return nil, nil, fmt.Errorf("cannot read %s: %w", f.Name(), err)
 	}
 	out := &Dumped{Threads: len(c.Threads), Frozen: time.Since(begin)}
 	out.Problems = append(out.Problems, im.Problems...)
@@ -61,12 +47,12 @@ func Recover(path string, d Dump, o naming.Options) (*Dumped, *trace.Process, er
 
 // Recover is the function of that name, with names as the options of a recording
 // say.
-func (o *Options) Recover(path string, d Dump) (*Dumped, *trace.Process, error) {
+func (o *Options) Recover(f *os.File, d Dump) (*Dumped, *trace.Process, error) {
 	n := naming.Options{Finder: symbol.Dirs{Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
 	if o.Finder != nil {
 		n.Finder = symbol.Finders{n.Finder, o.Finder}
 	}
-	return Recover(path, d, n)
+	return Recover(f, d, n)
 }
 
 // SameFiles are the modules of a recording as this machine has them: a file of

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -378,35 +379,43 @@ func (w *Watcher) recoverLeft() {
 	}
 	until := time.Now().Add(letGo)
 	for _, path := range paths {
-		f, err := os.Open(path)
-		if err != nil {
-			continue
-		}
-		used := ringfile.StaysInUse(f, until)
-		f.Close()
-		if used {
-			continue
-		}
-		now := time.Now()
-		name, _, _ := strings.Cut(filepath.Base(path), ringEnding)
-		out, err := export.ParseOutput(w.o.Store.Stem(name, now, "recovered")+".sliver", "")
-		if err != nil {
-			continue
-		}
-		d := session.Dump{Outputs: []export.Output{out}, Reason: "recovered: the recorder was killed"}
-		var res *session.Dumped
-		if fell := background.Contain(func() { res, _, err = w.o.Session.Recover(path, d) }); fell != nil {
-			w.log.Error("cannot recover", "ring_file", path, "error", fell)
-			continue // it may tell what is wrong
-		}
-		if err != nil {
-			w.log.Warn("cannot recover", "ring_file", path, "error", err)
-			if errors.Is(err, syscall.ENOSPC) {
-				continue // later, perhaps
-			}
-		} else {
-			w.log.Info("recovered", "ring_file", path, "file", res.Files[0].Path, "threads", res.Threads)
-		}
-		os.Remove(path)
+		w.recoverRing(path, until)
 	}
+}
+
+// recoverRing is recoverLeft for one file. Of several recorders that begin at once, one
+// claims it.
+func (w *Watcher) recoverRing(path string, until time.Time) {
+	f, err := ringfile.Claim(path, until)
+	if err != nil {
+		if !errors.Is(err, ringfile.ErrInUse) && !errors.Is(err, fs.ErrNotExist) {
+			w.log.Warn("cannot recover", "ring_file", path, "error", err)
+		}
+		return
+	}
+	defer f.Close()
+	if fi, err := f.Stat(); err == nil && fi.Size() == 0 { // killed when it had just made it
+		os.Remove(path)
+		return
+	}
+	name, _, _ := strings.Cut(filepath.Base(path), ringEnding)
+	out, err := export.ParseOutput(w.o.Store.Stem(name, time.Now(), "recovered")+".sliver", "")
+	if err != nil {
+		return
+	}
+	d := session.Dump{Outputs: []export.Output{out}, Reason: "recovered: the recorder was killed"}
+	var res *session.Dumped
+	if fell := background.Contain(func() { res, _, err = w.o.Session.Recover(f, d) }); fell != nil {
+		w.log.Error("cannot recover", "ring_file", path, "error", fell)
+		return // it may tell what is wrong
+	}
+	if err != nil {
+		w.log.Warn("cannot recover", "ring_file", path, "error", err)
+		if errors.Is(err, syscall.ENOSPC) {
+			return // later, perhaps
+		}
+	} else {
+		w.log.Info("recovered", "ring_file", path, "file", res.Files[0].Path, "threads", res.Threads)
+	}
+	os.Remove(path)
 }

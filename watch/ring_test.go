@@ -2,9 +2,58 @@ package watch
 
 import (
 	"log/slog"
+	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+
+	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/watch/dumps"
 )
+
+// Of recorders that begin at once, one recovers what a killed one left.
+func TestRecoveredOnce(t *testing.T) {
+	const rounds, many, left = 5, 6, 3
+	for range rounds {
+		rings := t.TempDir()
+		for pid := 1; pid <= left; pid++ {
+			m, err := ringfile.Create(RingFile(rings, "server", pid), ringfile.MinSize)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := flight.New(trace.Process{PID: pid, Comm: "server"}, flight.Options{Memory: m})
+			s := r.Thread(trace.Thread{TID: stack.TID(pid), Name: "server", Main: true})
+			s.Sample(&stack.Sample{Time: 1000})
+			s.Flush()
+			m.Close(false)
+		}
+		log := &lines{}
+		folder := t.TempDir()
+		begin := make(chan struct{})
+		var wg sync.WaitGroup
+		for range many {
+			w := &Watcher{o: Options{RingDir: rings, Store: &dumps.Store{Dir: folder}}, log: slog.New(slog.NewTextHandler(log, nil))}
+			wg.Go(func() {
+				<-begin
+				w.recoverLeft()
+			})
+		}
+		close(begin)
+		wg.Wait()
+		if got := log.with("msg="); len(got) != left || len(log.with("msg=recovered")) != left {
+			t.Errorf("the logs say %q", got)
+		}
+		if rest, _ := os.ReadDir(rings); len(rest) != 0 {
+			t.Errorf("ring files are left: %v", rest)
+		}
+		if got, _ := filepath.Glob(filepath.Join(folder, "*-recovered.sliver")); len(got) != left {
+			t.Errorf("dumps: %v", got)
+		}
+	}
+}
 
 // Two recorders of one process have a ring file each, and what a dead one left is
 // replaced.

@@ -176,23 +176,23 @@ func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	return ringfile.New(w.o.KeepBytes)
 }
 
-// createRing makes a ring file. What is left there of a dead recorder (a living one has
-// a lock on it) was recovered when we began, or cannot be, and is replaced.
+// createRing makes a ring file. What is left there of a dead recorder was recovered when we
+// began, or cannot be, and is replaced.
 func createRing(path string, size int64) (*ringfile.Memory, error) {
 	m, err := ringfile.Create(path, size)
 	if !errors.Is(err, fs.ErrExist) {
 		return m, err
 	}
-	f, e := os.Open(path)
-	if e != nil {
-		return nil, err
+	left, e := ringfile.Claim(path, time.Now())
+	if e == nil {
+		e = os.Remove(path)
+		left.Close()
 	}
-	defer f.Close()
-	if ringfile.InUse(f) {
+	switch {
+	case errors.Is(e, ringfile.ErrInUse):
 		return nil, err
-	}
-	if err := os.Remove(path); err != nil {
-		return nil, err
+	case e != nil && !errors.Is(e, fs.ErrNotExist): // it went by itself
+		return nil, e
 	}
 	return ringfile.Create(path, size)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/watch/control"
 )
@@ -255,10 +256,16 @@ Examples:
 }
 
 func recoverFile(e *env, path string, d session.Dump, o naming.Options, remove bool) error {
-	res, p, err := session.Recover(path, d, o)
-	if errors.Is(err, session.ErrInUse) {
+	const letGo = time.Second // may pass until what a killed recorder left running has ended
+	ring, err := ringfile.Claim(path, time.Now().Add(letGo))
+	if errors.Is(err, ringfile.ErrInUse) {
 		return fmt.Errorf("%s: its recorder is running; use 'sliver dump'", path)
 	}
+	if err != nil {
+		return fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
+	}
+	defer ring.Close()
+	res, p, err := session.Recover(ring, d, o)
 	if err != nil {
 		return err
 	}

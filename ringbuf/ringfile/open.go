@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"syscall"
 	"time"
 
 	"github.com/sliverprof/sliver/ringbuf"
@@ -39,28 +37,6 @@ type Left struct {
 
 // ErrForeign says that a file is no ring file.
 var ErrForeign = errors.New("not a ring file of sliver")
-
-// InUse reports whether the program that writes the ring file f is running.
-func InUse(f *os.File) bool {
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB); err != nil {
-		return errors.Is(err, syscall.EWOULDBLOCK)
-	}
-	_ = syscall.Flock(int(f.Fd()), syscall.LOCK_UN)
-	return false
-}
-
-// StaysInUse is InUse of a file whose program may just have been killed: what that has
-// left running, a stopper that sleeps until its next look, holds its files as well. It
-// waits for that, at most until a time.
-func StaysInUse(f *os.File, until time.Time) bool {
-	for InUse(f) {
-		if time.Now().After(until) {
-			return true
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return false
-}
 
 // maxLog bounds what is read of a log.
 const maxLog = 1 << 30

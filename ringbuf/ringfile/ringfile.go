@@ -122,19 +122,21 @@ func New(size int64) (*Memory, error) {
 }
 
 // Create makes a Memory of size bytes in a new file. The file is as long as
-// that from the start, but takes room only as rings need it.
+// that from the start, but takes room only as rings need it. Until the Memory is closed,
+// or this program ends, nobody can Claim it. The error wraps fs.ErrExist where there is a
+// file already.
 func Create(path string, size int64) (*Memory, error) {
 	total, arena, err := layout(size)
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
+	f, err := create(path)
 	if err != nil {
-		return nil, fmt.Errorf("create the ring file: %w", err)
+		return nil, err
 	}
 	fail := func(what string, err error) (*Memory, error) {
+		os.Remove(path) // while its lock is ours
 		f.Close()
-		os.Remove(path)
 		return nil, fmt.Errorf("%s ring file %s: %w", what, path, err)
 	}
 	if err := f.Truncate(total); err != nil {
@@ -143,11 +145,6 @@ func Create(path string, size int64) (*Memory, error) {
 	b, err := syscall.Mmap(int(f.Fd()), 0, int(total), syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err != nil {
 		return fail("map", err)
-	}
-	// The lock tells others that we live: the kernel lets go of it when we do not.
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
-		syscall.Munmap(b)
-		return fail("lock", err)
 	}
 	m := &Memory{b: b, file: f, path: path, arena: arena, end: total}
 	if err := m.back(0, headBytes); err != nil {
@@ -202,13 +199,13 @@ func (m *Memory) Close(remove bool) error {
 	err := syscall.Munmap(m.b)
 	m.b = nil
 	if m.file != nil {
-		if e := m.file.Close(); err == nil {
-			err = e
-		}
-		if remove {
+		if remove { // before others can claim it
 			if e := os.Remove(m.path); err == nil {
 				err = e
 			}
+		}
+		if e := m.file.Close(); err == nil {
+			err = e
 		}
 	}
 	return err

@@ -7,7 +7,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/sliverprof/sliver/ringbuf"
 )
@@ -207,31 +206,6 @@ func TestCreateRefuses(t *testing.T) {
 	b, _ := os.ReadFile(path)
 	if _, err := Open(bytes.NewReader(b), int64(len(b))); !errors.Is(err, ErrForeign) {
 		t.Errorf("open of something else: %v", err)
-	}
-}
-
-// What is in use stays so until its program, and what that left, has closed it.
-func TestStaysInUse(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "rings")
-	m, err := Create(path, MinSize)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	if !StaysInUse(f, time.Now().Add(20*time.Millisecond)) {
-		t.Error("a running program's file is free")
-	}
-	asked := make(chan bool)
-	go func() { asked <- StaysInUse(f, time.Now().Add(time.Minute)) }()
-	if err := m.Close(true); err != nil {
-		t.Fatal(err)
-	}
-	if <-asked {
-		t.Error("a closed file stays in use")
 	}
 }
 
