@@ -319,30 +319,31 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: Track[], 
       const lock = v.model.locks[l.value[i]];
       const holder = lock?.holder ? byTID.get(lock.holder) : undefined;
       if (!holder || holder === t || v.arrows.length > 400) continue;
-      const x = Math.max(v.x(l.start[i]), 2);
+      const x = Math.max(v.x(l.start[i]), 2); // of a wait that began before the view: at its edge
       const y0 = t.y - v.top + 15;
       const down = holder.y > t.y;
       const y1 = holder.y - v.top + (down ? 3 : 18);
       if (is) hovered = v.arrows.length;
-      v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, lock: lock.addr });
+      const far = Math.max(7, Math.min(28, Math.abs(y1 - y0) / 3)); // the head takes as much
+      v.arrows.push({ from: t.seq, to: holder.seq, x, y0, y1, bow: x < far ? -far : far, lock: lock.addr });
     }
   }
   // Many of them would hide the calls: they are fainter, and the one that the
   // pointer is on stands out.
   const alpha = v.arrows.length > fewArrows ? Math.max(0.22, (0.85 * fewArrows) / v.arrows.length) : 0.85;
   g.strokeStyle = g.fillStyle = c.lock;
-  v.arrows.forEach(({ x, y0, y1 }, k) => {
+  v.arrows.forEach(({ x, y0, y1, bow }, k) => {
     g.globalAlpha = k === hovered ? 1 : alpha;
     g.lineWidth = k === hovered ? 2.5 : 1.5;
     g.beginPath();
     g.moveTo(x, y0);
-    const bend = Math.min(28, Math.abs(y1 - y0) / 3);
-    g.bezierCurveTo(x - bend, y0, x - bend, y1, x, y1);
+    g.bezierCurveTo(x - bow, y0, x - bow, y1, x, y1);
     g.stroke();
     g.beginPath();
-    g.moveTo(x + 1, y1);
-    g.lineTo(x - 6, y1 - 4);
-    g.lineTo(x - 5, y1 + 4);
+    const back = Math.sign(bow);
+    g.moveTo(x + back, y1);
+    g.lineTo(x - 6 * back, y1 - 4);
+    g.lineTo(x - 5 * back, y1 + 4);
     g.fill();
   });
   g.globalAlpha = 1;

@@ -10,8 +10,9 @@ export const HEAD = 22; // above the calls: state, lock, pauses
 export type Mode = 'full' | 'compact' | 'strip';
 export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
 export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
-// An arrow leads from a thread that waits for a lock to its holder.
-export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; lock: string }
+// An arrow leads from a thread that waits for a lock to its holder. It bows to the left,
+// away from the wait, by so many pixels; to the right (below 0) where there is no room.
+export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; bow: number; lock: string }
 export interface Range { t0: number; t1: number }
 
 // View is what is to be drawn: a part of the time, and of the tracks.

@@ -123,6 +123,49 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   await s.stop();
 });
 
+// An arrow whose wait began before the view stands at its left edge, and whole.
+test('arrows at the left edge', async () => {
+  const s = await serve('-threads', '3', '-samples', '4000');
+  const first = await open(s.url);
+  await ready(first);
+  const { from } = await state(first);
+  const b = await canvas(first);
+  const at = (t0, span) => open(`${s.url}&t0=${Math.round(t0)}&t1=${Math.round(t0 + span)}`);
+  const found = async (page, ok) => {
+    await ready(page);
+    return (await settled(page)).arrows.find((a) => Math.abs(a.y1 - a.y0) > 60 && Math.max(a.y0, a.y1) < b.height - 20 && ok(a));
+  };
+  let page, arrow, t0;
+  for (let i = 0; i < 60 && !arrow; i++) {
+    await page?.context().close();
+    t0 = from + i * 60e6;
+    page = await at(t0, 60e6);
+    arrow = await found(page, (a) => a.x > 10);
+  }
+  assert.ok(arrow, 'no wait for a lock was met');
+  const began = t0 + (arrow.x / b.width) * 60e6;
+  page = await at(began + 0.2e6, 4e6);
+  arrow = await found(page, (a) => a.x < 4);
+  assert.ok(arrow, 'the wait that began before the view has no arrow');
+  // At its middle the curve is three quarters of the bow away, at its end is the head.
+  const n = await page.evaluate(([a, hex]) => {
+    const d = devicePixelRatio;
+    const g = document.getElementById('calls').getContext('2d');
+    const want = [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16));
+    const near = (x, y, w, h) => {
+      const b = g.getImageData(x * d, y * d, w * d, h * d).data;
+      let n = 0;
+      for (let i = 0; i < b.length; i += 4) n += want.every((v, k) => Math.abs(b[i + k] - v) < 100);
+      return n;
+    };
+    return { bow: near(a.x - a.bow * 0.75 - 3, (a.y0 + a.y1) / 2 - 3, 6, 6), head: near(a.x, a.y1 - 3, 6, 6) };
+  }, [arrow, scheme === 'dark' ? '#fb923c' : '#c2410c']);
+  assert.ok(n.bow > 4 && n.head > 8, `of the arrow ${JSON.stringify(arrow)} these pixels are drawn: ${JSON.stringify(n)}`);
+  await picture(page, 'arrow-edge');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('hover and side panel', async () => {
   const s = await serve('-threads', '4', '-samples', '4000');
   const page = await open(s.url);
