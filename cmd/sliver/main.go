@@ -195,9 +195,20 @@ Try:
 `)
 }
 
+// Columns of a help's flags: at most, and in a narrow terminal.
+const (
+	helpWidth = 100
+	helpLeast = 60
+)
+
 func (c *command) usage(w io.Writer, fs *pflag.FlagSet) {
-	fmt.Fprintf(w, "%s\n\nUsage: sliver %s %s\n", c.short, c.name, c.args)
-	if f := fs.FlagUsagesWrapped(100); strings.TrimSpace(f) != "" {
+	fmt.Fprintf(w, "%s\n\n%s\n", c.short, strings.TrimSpace("Usage: sliver "+c.name+" "+c.args))
+	fs.VisitAll(func(f *pflag.Flag) { f.Usage = strings.Join(strings.Fields(f.Usage), " ") }) // lines end where they have to
+	width := helpWidth
+	if n := columns(w); n > 0 {
+		width = min(max(n, helpLeast), helpWidth)
+	}
+	if f := fs.FlagUsagesWrapped(width); strings.TrimSpace(f) != "" {
 		fmt.Fprintf(w, "\nFlags:\n%s", f)
 	}
 	if c.help != "" {

@@ -479,6 +479,26 @@ func TestThreads(t *testing.T) {
 	}
 }
 
+// Lines of flags' help end where the width has them end, not where the source does.
+func TestHelpIsFilled(t *testing.T) {
+	for _, c := range commands() {
+		r := sliver(t, t.TempDir(), c.name, "--help")
+		_, flags, _ := strings.Cut(r.out, "\nFlags:\n")
+		flags, _, _ = strings.Cut(flags, "\n\n")
+		lines := strings.Split(flags, "\n")
+		for i, line := range lines[:len(lines)-1] {
+			next := strings.TrimLeft(lines[i+1], " ")
+			if goesOn := len(lines[i+1])-len(next) > 20; !goesOn {
+				continue
+			}
+			word, _, _ := strings.Cut(next, " ")
+			if n := len([]rune(line)) + 1 + len([]rune(word)); n < helpWidth-15 {
+				t.Errorf("%s --help: %q ends early, before %q", c.name, line, word)
+			}
+		}
+	}
+}
+
 func TestHelpAndCompletion(t *testing.T) {
 	for _, c := range commands() {
 		r := sliver(t, t.TempDir(), c.name, "--help")
