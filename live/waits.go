@@ -156,6 +156,7 @@ type word struct {
 type known struct {
 	id   int
 	lock uint64
+	key  wait.Key
 	at   stack.Time
 }
 
@@ -323,6 +324,9 @@ func (w *waits) pending(x *waiting) (p bool) {
 // rarely each is asked, so that all of them cost a bounded part of a CPU.
 const askEach = 150_000 // ns for each lock
 
+// every is for how long, in ns, who was found to hold a lock is not asked for again.
+func (w *waits) every() stack.Time { return stack.Time(len(w.locks)) * askEach }
+
 // refresh reads who holds the lock by now; threads that wait for the same one
 // have it read once.
 func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
@@ -334,7 +338,7 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	if a == nil {
 		return
 	}
-	every := stack.Time(len(w.locks)) * askEach
+	every := w.every()
 	if !x.thread.Proven() {
 		if at-x.asked < every {
 			return
@@ -472,13 +476,18 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	key := word{g.Call.Nr, g.Call.Args[0], g.Call.Args[1]}
 	if res == wait.Torn {
 		// It waited at the sample, but no longer by now. Which lock that was is
-		// known if one of the threads that wait for it was asked a moment ago;
-		// who held it is not.
+		// known if one of the threads that wait for it was asked a moment ago, and
+		// who held it if that was at this very sample.
 		w.end(x, s.Time, to)
 		if k, ok := w.words[key]; ok && s.Time-k.at < wordTTL {
 			x.id, x.lock = k.id, k.lock
 			to.Event(s.Time, event.Wait, uint64(k.id))
 			to.Event(s.Time, event.Lock, k.lock)
+			if a := w.locks[k.key]; a != nil && s.Time-a.at < w.every() && a.read-s.Time <= askSoon && a.last.Holder.TID != in.TID {
+				if x.holder = event.HolderOf(a.last.Holder.TID, a.last.Holder.By); x.holder != 0 {
+					to.Event(s.Time, event.Holder, x.holder)
+				}
+			}
 		}
 		return
 	}
@@ -504,6 +513,10 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		// holder because the one before had one.
 		held := x.holder
 		x.id, x.lock, x.holder = 0, 0, 0
+		if held != 0 && asked-s.Time > askSoon {
+			to.Event(s.Time, event.Holder, 0)
+			held = 0
+		}
 		w.put(x, info, s.Time, asked, to)
 		if held != 0 && x.holder == 0 {
 			to.Event(s.Time, event.Holder, 0)
@@ -518,7 +531,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		if len(w.words) >= maxWords {
 			clear(w.words)
 		}
-		w.words[key] = known{x.id, l.Addr, s.Time}
+		w.words[key] = known{x.id, l.Addr, l.Key, s.Time}
 	}
 }
 
@@ -538,7 +551,7 @@ func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.
 		return
 	}
 	if in.Lock.Addr != x.lock {
-		x.lock = in.Lock.Addr
+		x.lock, x.holder = in.Lock.Addr, 0 // a Lock forgets the holder of the one before
 		to.Event(at, event.Lock, x.lock)
 	}
 	if h := event.HolderOf(in.Lock.Holder.TID, in.Lock.Holder.By); h != x.holder {

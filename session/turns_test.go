@@ -158,8 +158,11 @@ func tracks(rec *trace.Recording) map[stack.TID]*track {
 				now.wait = rec.Waits[int(e.Payload())]
 				put(e.Time)
 			case event.Lock:
-				now.fresh = e.Payload() != 0 && (now.lock != 0 || e.Payload() != now.lock) // another sleep
-				now.lock = e.Payload()
+				if e.Payload() == now.lock {
+					continue // a Sync says it once more
+				}
+				now.fresh = e.Payload() != 0 // another sleep
+				now.lock, now.holder, now.by = e.Payload(), 0, 0
 				put(e.Time)
 				now.fresh = false
 			case event.Holder:

@@ -126,19 +126,6 @@ func (r *Runtime) heapOf() (*oops, error) {
 	return o, nil
 }
 
-// classOf is the class of the object at addr.
-func (r *Runtime) classOf(o *oops, addr uint64) (uint64, error) {
-	if o.compact {
-		v, err := word(r.mem, addr)
-		return o.classBase + v>>42<<o.classShift, err
-	}
-	if !o.narrowClass {
-		return word(r.mem, addr+o.classAt)
-	}
-	v, err := half(r.mem, addr+o.classAt)
-	return o.classBase + uint64(v)<<o.classShift, err
-}
-
 // classNamed is the class, or the one of those above it, that is called so inside of
 // the virtual machine; 0: there is none.
 func (r *Runtime) classNamed(o *oops, class uint64, name string) uint64 {

@@ -1,6 +1,7 @@
 package jvm
 
 import (
+	"errors"
 	"fmt"
 	"math"
 )
@@ -170,7 +171,7 @@ func (r *Runtime) parked(thread uint64) (m Monitor, ok bool) {
 		if v.err == nil && !ok {
 			return m, false
 		}
-		if !v.steady() {
+		if errors.Is(v.err, errMoved) || !v.steady() {
 			continue
 		}
 		switch {
@@ -227,6 +228,7 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 		v.owner(&m, &c, blocker)
 	}
 	// What it all hangs on is still the same.
+	v.anew()
 	again := v.ref(obj + f.blocker)
 	if v.err == nil && again == 0 {
 		return m, false
@@ -237,8 +239,22 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	return m, true
 }
 
-// owner reads who has the lock at addr.
+// owner reads who has the lock at addr. Ours may lose the CPU in the midst of it, and the
+// lock may change hands meanwhile: then it is read anew.
 func (v *look) owner(m *Monitor, c *class, addr uint64) {
+	links, followed := len(v.links), len(v.followed)
+	for range maxLooks {
+		if v.ownerOnce(m, c, addr) || v.err != nil {
+			return
+		}
+		v.anew()
+		v.links, v.followed = v.links[:links], v.followed[:followed]
+	}
+	m.Locked, m.Why = true, "it changed hands while it was read"
+}
+
+// ownerOnce reports whether nothing of it changed meanwhile.
+func (v *look) ownerOnce(m *Monitor, c *class, addr uint64) (same bool) {
 	o := v.ref(addr + c.owner)
 	var state, readers uint64
 	switch {
@@ -253,16 +269,18 @@ func (v *look) owner(m *Monitor, c *class, addr uint64) {
 	switch {
 	case v.err != nil:
 	case o != 0:
-		m.Locked = true
-		m.Owner, m.Why = v.threadOf(o)
-		if again := v.ref(addr + c.owner); again == 0 || v.place(again) != v.place(o) {
-			m.Owner, m.Why = 0, "it changed hands while it was read"
+		tid, why := v.threadOf(o)
+		v.anew()
+		if again := v.ref(addr + c.owner); v.err != nil || again == 0 || v.place(again) != v.place(o) {
+			return false
 		}
+		m.Locked, m.Owner, m.Why = true, tid, why
 	case c.readers && readers != 0:
 		m.Locked, m.Readers = true, int(min(readers, math.MaxInt32))
 	case state != 0:
-		m.Locked, m.Why = true, "it changed hands while it was read"
+		return false // who got it has not said so yet
 	}
+	return true
 }
 
 // threadOf is the TID of a java.lang.Thread; 0: why says why there is none.

@@ -102,12 +102,33 @@ type look struct {
 	ep       epoch
 	stale    bool // a reference was followed that the collector may have moved the object of
 	err      error
-	heads    []head // of objects that were not moved when they were met
+	links    []link // references that were followed, under a collector that moves objects while threads run and says so in them
 	followed []followed
+	near     [nearObjects]near // objects that were met last
+	met      int
 }
 
-// head is an object's first word.
-type head struct{ addr, mark uint64 }
+// link is a reference that was followed to an object: where it is, or where its address is.
+type link struct {
+	at, to uint64
+	handle bool
+}
+
+const (
+	// maxLinks bounds the references of one look that are looked at again.
+	maxLinks = 64
+	// nearObjects and nearBytes are how many objects, and how much of each, are had by one
+	// read: what is asked of a thread or of a lock are several of its fields.
+	nearObjects = 4
+	nearBytes   = 128
+)
+
+// near is the beginning of an object, as it was when it was met.
+type near struct {
+	addr uint64
+	n    int
+	b    [nearBytes]byte
+}
 
 func (r *Runtime) look() (*look, error) {
 	o, err := r.heapOf()
@@ -162,8 +183,10 @@ func whole(bad, shift uint64) bool {
 // steady reports whether nothing was moved while the look was under way, as far as the
 // collector tells.
 func (v *look) steady() bool {
-	for _, h := range v.heads {
-		if m, err := word(v.r.mem, h.addr); err != nil || m&3 == 3 && m != h.mark {
+	// A reference that leads to the same place as before, where the object is still that says
+	// that it is there, led there all the time: what was read of it was no copy left behind.
+	for _, l := range v.links {
+		if !v.leads(l) {
 			return false
 		}
 	}
@@ -172,6 +195,49 @@ func (v *look) steady() bool {
 	}
 	now, err := v.o.gc.now(v.r)
 	return err == nil && now == v.ep && now.active == 0
+}
+
+// leads reports whether a reference leads to the same place as when it was followed.
+func (v *look) leads(l link) bool {
+	w := look{r: v.r, o: v.o, ep: v.ep}
+	var to uint64
+	if l.handle {
+		to = w.handle(l.at)
+	} else {
+		to = w.ref(l.at)
+	}
+	return w.err == nil && to == l.to
+}
+
+// meet reads the beginning of the object at addr, so that its fields need no reads of
+// their own.
+func (v *look) meet(addr uint64) *near {
+	m := &v.near[v.met%nearObjects]
+	v.met++
+	m.addr, m.n = addr, 0
+	if addr == 0 || addr > 1<<63-1 {
+		return m
+	}
+	n, _ := v.r.mem.ReadAt(m.b[:], int64(addr)) // less at the heap's end: then word by word
+	m.n = max(n, 0)
+	return m
+}
+
+// anew has what follows read from memory again.
+func (v *look) anew() {
+	for i := range v.near {
+		v.near[i].n = 0
+	}
+}
+
+// kept is what is had of n bytes at addr; nil: nothing.
+func (v *look) kept(addr, n uint64) []byte {
+	for i := range v.near {
+		if m := &v.near[i]; addr >= m.addr && addr-m.addr+n <= uint64(m.n) {
+			return m.b[addr-m.addr:][:n]
+		}
+	}
+	return nil
 }
 
 // loadShift is how far generational ZGC shifts an address, by the bit of the reference
@@ -218,15 +284,13 @@ func (v *look) decode(ref uint64) uint64 {
 		v.stale = v.stale || !good
 		return ref >> shift
 	case c.forwards:
-		m, err := word(v.r.mem, ref)
-		if err != nil {
-			v.err = err
-			return 0
-		}
-		if m&3 == 3 && m > 3 {
+		v.meet(ref)
+		if m := v.word(ref); m&3 == 3 && m > 3 {
 			return m &^ 3
 		}
-		v.heads = append(v.heads, head{ref, m})
+		if v.err != nil {
+			return 0
+		}
 	}
 	return ref
 }
@@ -245,14 +309,28 @@ func (v *look) ref(addr uint64) uint64 {
 	if v.err != nil {
 		return 0
 	}
+	var to uint64
 	if !v.o.narrow {
-		return v.follow(addr, v.word(addr))
+		to = v.follow(addr, v.word(addr))
+	} else if n := v.half(addr); n != 0 {
+		to = v.decode(v.o.base + uint64(n)<<v.o.shift)
 	}
-	n := v.half(addr)
-	if n == 0 {
-		return 0
+	return v.linked(addr, to, false)
+}
+
+// linked notes that a reference was followed, and reads what it leads to.
+func (v *look) linked(at, to uint64, handle bool) uint64 {
+	if v.o.gc.forwards && v.err == nil {
+		if len(v.links) >= maxLinks {
+			v.err = fmt.Errorf("more than %d references", maxLinks)
+			return 0
+		}
+		v.links = append(v.links, link{at, to, handle})
 	}
-	return v.decode(v.o.base + uint64(n)<<v.o.shift)
+	if to != 0 && v.err == nil && v.kept(to, 8) == nil {
+		v.meet(to)
+	}
+	return to
 }
 
 // handle follows the reference that is outside the heap, at the address that is at addr.
@@ -261,27 +339,44 @@ func (v *look) handle(addr uint64) uint64 {
 	if h == 0 {
 		return 0
 	}
-	return v.follow(h, v.word(h))
+	return v.linked(addr, v.follow(h, v.word(h)), true)
 }
 
 func (v *look) word(addr uint64) (w uint64) {
-	if v.err == nil {
-		w, v.err = word(v.r.mem, addr)
+	if v.err != nil {
+		return 0
 	}
+	if b := v.kept(addr, 8); b != nil {
+		return u64(b, 0)
+	}
+	w, v.err = word(v.r.mem, addr)
 	return w
 }
 
 func (v *look) half(addr uint64) (w uint32) {
-	if v.err == nil {
-		w, v.err = half(v.r.mem, addr)
+	if v.err != nil {
+		return 0
 	}
+	if b := v.kept(addr, 4); b != nil {
+		return u32(b, 0)
+	}
+	w, v.err = half(v.r.mem, addr)
 	return w
 }
 
 // class is that of the object at addr.
 func (v *look) class(addr uint64) (c uint64) {
-	if v.err == nil {
-		c, v.err = v.r.classOf(v.o, addr)
+	o := v.o
+	switch {
+	case o.compact: // JEP 519: the upper 22 bits
+		c = o.classBase + v.word(addr)>>42<<o.classShift
+	case o.narrowClass:
+		c = o.classBase + uint64(v.half(addr+o.classAt))<<o.classShift
+	default:
+		c = v.word(addr + o.classAt)
+	}
+	if v.err != nil {
+		return 0
 	}
 	return c
 }

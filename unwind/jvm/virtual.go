@@ -26,8 +26,9 @@ func (r *Runtime) Carrier(thread uint64) (c Carrier, carries bool, err error) {
 	if v.err != nil || c.Own == 0 || c.Mounted == 0 {
 		return c, false, v.err
 	}
-	class := v.class(v.decode(v.word(c.Own)))
-	if v.err == nil && v.stale || !v.steady() {
+	own := v.decode(v.word(c.Own))
+	class := v.class(own)
+	if v.err == nil && (v.stale || v.decode(v.word(c.Own)) != own) || !v.steady() {
 		return c, false, errMoved
 	}
 	return c, v.err == nil && r.classNamed(v.o, class, carrierClass) != 0, v.err
@@ -66,7 +67,7 @@ func (r *Runtime) Virtual(c Carrier, own, mounted uint64, pinned bool) (id uint6
 		name = v.text(text)
 	}
 	// What the reference means is there as long as the thread runs it.
-	if now := v.word(c.Mounted); v.err == nil && (v.stale || now != mounted && !pinned) || !v.steady() {
+	if now := v.word(c.Mounted); v.err == nil && (v.stale || now != mounted && !pinned || v.decode(mounted) != m) || !v.steady() {
 		return 0, "", errMoved
 	}
 	return id, name, v.err
