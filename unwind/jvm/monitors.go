@@ -1,5 +1,7 @@
 package jvm
 
+import "github.com/sliverprof/sliver/stack"
+
 // Sort is how a thread waits.
 type Sort uint8
 
@@ -49,17 +51,22 @@ type owner struct {
 // that address is not that of tid any more.
 func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	l := r.l
-	if r.tidOf(thread) != tid {
+	v := &look{r: r} // follows none
+	v.ahead([]stack.Span{{Addr: thread + l.osThread, Len: 8}, {Addr: thread + l.pending, Len: 8}, {Addr: thread + l.waiting, Len: 8}})
+	os := v.word(thread + l.osThread)
+	if v.err != nil || os == 0 || int32(v.half(os+l.osThreadID)) != tid {
 		return m, false
 	}
 	at := thread + l.pending
-	m.Addr, _ = word(r.mem, at)
-	if m.Addr == 0 {
+	if m.Addr = v.word(at); m.Addr == 0 {
 		at = thread + l.waiting
-		if m.Addr, _ = word(r.mem, at); m.Addr == 0 {
-			return r.parked(thread)
+		if m.Addr = v.word(at); m.Addr == 0 && v.err == nil {
+			return r.parked(thread, os)
 		}
 		m.Sort = Waiting
+	}
+	if v.err != nil {
+		return m, false
 	}
 	m.Class = r.monitorClass(m.Addr)
 	m.Locked, m.Owner = r.MonitorOwner(m.Addr)

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // Bits of java.lang.Thread's state (JavaThreadStatus in
@@ -147,15 +149,15 @@ func (v *look) classAt(addr uint64) (c class) {
 // maxLooks bounds how often is looked anew because a collector was at work.
 const maxLooks = 4
 
-// parked is what a thread waits for that has no monitor: what it parked for, or time.
+// parked is what a thread whose OSThread is at os waits for that has no monitor: what it
+// parked for, or time.
 // ok is false where it does something else.
-func (r *Runtime) parked(thread uint64) (m Monitor, ok bool) {
+func (r *Runtime) parked(thread, os uint64) (m Monitor, ok bool) {
 	l := r.l
 	if l.osState == none || l.condWait == 0 {
 		return m, false
 	}
-	os, err := word(r.mem, thread+l.osThread)
-	if err != nil || os == 0 {
+	if os == 0 {
 		return m, false
 	}
 	if s, err := half(r.mem, os+l.osState); err != nil || s != l.condWait {
@@ -190,6 +192,11 @@ func (r *Runtime) parked(thread uint64) (m Monitor, ok bool) {
 // park reads what the thread is parked for; ok is false where it is not.
 func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	l := v.r.l
+	spans := []stack.Span{{Addr: thread + l.threadObj, Len: 8}}
+	if l.vthread != none {
+		spans = append(spans, stack.Span{Addr: thread + l.vthread, Len: 8})
+	}
+	v.ahead(spans)
 	obj := v.handle(thread + l.threadObj)
 	if v.err == nil && obj == 0 {
 		return m, false
@@ -224,11 +231,13 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	kl := v.class(blocker)
 	c := v.classAt(kl)
 	m.Addr, m.Class, m.Sort, m.class = v.place(blocker), c.text, c.sort, kl
-	if c.sort == Synchronizer && c.owner != none {
-		v.owner(&m, &c, blocker)
-	}
 	// What it all hangs on is still the same.
-	v.anew()
+	blocks := link{cell: obj + f.blocker, to: blocker}
+	if c.sort == Synchronizer && c.owner != none {
+		v.owner(&m, &c, blocker, blocks)
+	} else {
+		v.again(blocks)
+	}
 	again := v.ref(obj + f.blocker)
 	if v.err == nil && again == 0 {
 		return m, false
@@ -241,21 +250,23 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 
 // owner reads who has the lock at addr. Ours may lose the CPU in the midst of it, and the
 // lock may change hands meanwhile: then it is read anew.
-func (v *look) owner(m *Monitor, c *class, addr uint64) {
+// What blocks tells is had anew with it.
+func (v *look) owner(m *Monitor, c *class, addr uint64, blocks link) {
 	links, followed := len(v.links), len(v.followed)
 	for range maxLooks {
-		if v.ownerOnce(m, c, addr) || v.err != nil {
+		if v.ownerOnce(m, c, addr, blocks) || v.err != nil {
 			return
 		}
-		v.anew()
 		v.links, v.followed = v.links[:links], v.followed[:followed]
 	}
 	m.Locked, m.Why = true, "it changed hands while it was read"
 }
 
 // ownerOnce reports whether nothing of it changed meanwhile.
-func (v *look) ownerOnce(m *Monitor, c *class, addr uint64) (same bool) {
-	o := v.ref(addr + c.owner)
+func (v *look) ownerOnce(m *Monitor, c *class, addr uint64, blocks link) (same bool) {
+	owns := link{cell: addr + c.owner}
+	o := v.ref(owns.cell)
+	owns.to = o
 	var state, readers uint64
 	switch {
 	case c.state == none:
@@ -270,16 +281,19 @@ func (v *look) ownerOnce(m *Monitor, c *class, addr uint64) (same bool) {
 	case v.err != nil:
 	case o != 0:
 		tid, why := v.threadOf(o)
-		v.anew()
-		if again := v.ref(addr + c.owner); v.err != nil || again == 0 || v.place(again) != v.place(o) {
+		v.again(owns, blocks)
+		if again := v.ref(owns.cell); v.err != nil || again == 0 || v.place(again) != v.place(o) {
 			return false
 		}
 		m.Locked, m.Owner, m.Why = true, tid, why
+		return true
 	case c.readers && readers != 0:
 		m.Locked, m.Readers = true, int(min(readers, math.MaxInt32))
 	case state != 0:
+		v.anew()
 		return false // who got it has not said so yet
 	}
+	v.again(blocks)
 	return true
 }
 

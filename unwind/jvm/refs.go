@@ -104,30 +104,7 @@ type look struct {
 	err      error
 	links    []link // references that were followed, under a collector that moves objects while threads run and says so in them
 	followed []followed
-	near     [nearObjects]near // objects that were met last
-	met      int
-}
-
-// link is a reference that was followed to an object: where it is, or where its address is.
-type link struct {
-	at, to uint64
-	handle bool
-}
-
-const (
-	// maxLinks bounds the references of one look that are looked at again.
-	maxLinks = 64
-	// nearObjects and nearBytes are how many objects, and how much of each, are had by one
-	// read: what is asked of a thread or of a lock are several of its fields.
-	nearObjects = 4
-	nearBytes   = 128
-)
-
-// near is the beginning of an object, as it was when it was met.
-type near struct {
-	addr uint64
-	n    int
-	b    [nearBytes]byte
+	near     near
 }
 
 func (r *Runtime) look() (*look, error) {
@@ -185,59 +162,14 @@ func whole(bad, shift uint64) bool {
 func (v *look) steady() bool {
 	// A reference that leads to the same place as before, where the object is still that says
 	// that it is there, led there all the time: what was read of it was no copy left behind.
-	for _, l := range v.links {
-		if !v.leads(l) {
-			return false
-		}
+	if !v.lead(v.links) {
+		return false
 	}
 	if !v.unmoved() {
 		return false
 	}
 	now, err := v.o.gc.now(v.r)
 	return err == nil && now == v.ep && now.active == 0
-}
-
-// leads reports whether a reference leads to the same place as when it was followed.
-func (v *look) leads(l link) bool {
-	w := look{r: v.r, o: v.o, ep: v.ep}
-	var to uint64
-	if l.handle {
-		to = w.handle(l.at)
-	} else {
-		to = w.ref(l.at)
-	}
-	return w.err == nil && to == l.to
-}
-
-// meet reads the beginning of the object at addr, so that its fields need no reads of
-// their own.
-func (v *look) meet(addr uint64) *near {
-	m := &v.near[v.met%nearObjects]
-	v.met++
-	m.addr, m.n = addr, 0
-	if addr == 0 || addr > 1<<63-1 {
-		return m
-	}
-	n, _ := v.r.mem.ReadAt(m.b[:], int64(addr)) // less at the heap's end: then word by word
-	m.n = max(n, 0)
-	return m
-}
-
-// anew has what follows read from memory again.
-func (v *look) anew() {
-	for i := range v.near {
-		v.near[i].n = 0
-	}
-}
-
-// kept is what is had of n bytes at addr; nil: nothing.
-func (v *look) kept(addr, n uint64) []byte {
-	for i := range v.near {
-		if m := &v.near[i]; addr >= m.addr && addr-m.addr+n <= uint64(m.n) {
-			return m.b[addr-m.addr:][:n]
-		}
-	}
-	return nil
 }
 
 // loadShift is how far generational ZGC shifts an address, by the bit of the reference
@@ -315,21 +247,7 @@ func (v *look) ref(addr uint64) uint64 {
 	} else if n := v.half(addr); n != 0 {
 		to = v.decode(v.o.base + uint64(n)<<v.o.shift)
 	}
-	return v.linked(addr, to, false)
-}
-
-// linked notes that a reference was followed, and reads what it leads to.
-func (v *look) linked(at, to uint64, handle bool) uint64 {
-	if v.o.gc.forwards && v.err == nil {
-		if len(v.links) >= maxLinks {
-			v.err = fmt.Errorf("more than %d references", maxLinks)
-			return 0
-		}
-		v.links = append(v.links, link{at, to, handle})
-	}
-	if to != 0 && v.err == nil && v.kept(to, 8) == nil {
-		v.meet(to)
-	}
+	v.linked(link{cell: addr, to: to})
 	return to
 }
 
@@ -339,7 +257,9 @@ func (v *look) handle(addr uint64) uint64 {
 	if h == 0 {
 		return 0
 	}
-	return v.linked(addr, v.follow(h, v.word(h)), true)
+	to := v.follow(h, v.word(h))
+	v.linked(link{cell: h, to: to, from: addr})
+	return to
 }
 
 func (v *look) word(addr uint64) (w uint64) {
