@@ -31,18 +31,19 @@ type Routines struct {
 
 	t       *Target
 	census  *gopcln.Census
-	readers [2]*stackReader
+	readers [2]stackReader
 	byKey   map[string]int // in Stacks
 	key     []byte
 	now     []gopcln.Goroutine
 	which   []int // of now: whose stacks are to be read
 }
 
-// stackReader reads the stacks of some of the goroutines.
+// stackReader reads the stacks of some of the goroutines. What it knows of stacks it keeps from
+// look to look.
 type stackReader struct {
 	parked *unwind.Parked
-	global []int // where its stacks are in Routines.Stacks
-	which  []int
+	global []int // where its stacks are in Routines.Stacks; -1: not there yet
+	which  []int // of Routines.now
 }
 
 // Routines makes one; nil: no runtime of Go was seen in the process. For the first of
@@ -66,94 +67,118 @@ const (
 // Look reads all goroutines, and the stacks of those that no thread runs, and
 // gives them by ID. One that went on meanwhile is read again. An error says why
 // there are none to be had.
-func (r *Routines) Look() ([]Routine, error) {
-	r.Stacks, r.byKey, r.readers = nil, map[string]int{}, [2]*stackReader{}
-	var last []Routine
-	for range lookRounds {
-		var err error
-		if r.now, err = r.census.Goroutines(r.now[:0]); err != nil {
+func (r *Routines) Look() (all []Routine, err error) {
+	r.Stacks, r.byKey = nil, map[string]int{}
+	for i := range r.readers {
+		r.readers[i].begin(r.t.space)
+	}
+	for round := range lookRounds {
+		same := false
+		if r.which = r.which[:0]; round == 0 {
+			r.now, err = r.census.Goroutines(r.now[:0])
+		} else {
+			r.now, r.which, same, err = r.census.Again(r.now, r.which)
+		}
+		if err != nil {
 			return nil, err
 		}
 		at := target.Now()
-		out := last
-		if !sameIDs(last, r.now) {
-			out = make([]Routine, len(r.now))
+		if !same {
+			all = r.others(all)
 		}
-		r.which = r.which[:0]
-		k := 0
-		for i := range r.now {
-			g := &r.now[i]
-			for k < len(last) && last[k].ID < g.ID {
-				k++
-			}
-			if k < len(last) && last[k].Goroutine == *g {
-				if &out[i] != &last[k] {
-					out[i] = last[k]
-				}
-				continue
-			}
-			out[i] = Routine{Goroutine: *g, At: at, Stack: -1}
-			r.which = append(r.which, i)
-		}
-		if last = out; len(r.which) == 0 {
+		if len(r.which) == 0 {
 			break
 		}
-		r.walk(out)
+		for _, i := range r.which {
+			all[i] = Routine{Goroutine: r.now[i], At: at, Stack: -1}
+		}
+		r.walk(all)
 	}
-	return last, nil
+	return all, nil
 }
 
-// sameIDs reports whether a and b are of the same goroutines.
-func sameIDs(a []Routine, b []gopcln.Goroutine) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range a {
-		if a[i].ID != b[i].ID {
-			return false
+// others are as many as there are now: those of before that are as they were, and room for
+// the others, which r.which gets.
+func (r *Routines) others(before []Routine) []Routine {
+	all := make([]Routine, len(r.now))
+	k := 0
+	for i := range r.now {
+		g := &r.now[i]
+		for k < len(before) && before[k].ID < g.ID {
+			k++
+		}
+		if k < len(before) && before[k].Goroutine == *g {
+			all[i] = before[k]
+		} else {
+			r.which = append(r.which, i)
 		}
 	}
-	return true
+	return all
 }
 
 // walk reads the stacks of those in r.which that no thread runs.
-func (r *Routines) walk(out []Routine) {
-	r.which = slices.DeleteFunc(r.which, func(i int) bool { return r.now[i].Status == gopcln.GoRunning })
-	slices.SortFunc(r.which, func(a, b int) int { return cmp.Compare(r.now[a].SP, r.now[b].SP) })
+func (r *Routines) walk(all []Routine) {
+	r.share()
 	var wg sync.WaitGroup
-	parts := [2][]int{r.which}
-	if n := len(r.which); n > fewStacks {
-		parts = [2][]int{r.which[:n/2], r.which[n/2:]}
+	if s := &r.readers[1]; len(s.which) > 0 {
+		wg.Go(func() { s.read(r.now, all) })
 	}
-	for i, part := range parts {
-		if len(part) == 0 {
-			continue
-		}
-		if r.readers[i] == nil {
-			r.readers[i] = &stackReader{parked: unwind.NewWalker(r.t.space).Parked()}
-		}
-		s := r.readers[i]
-		s.which = part
-		read := func() { s.parked.Walk(r.now, part, func(j, k int) { out[j].Stack = k }) }
-		if i+1 < len(parts) && len(parts[i+1]) > 0 {
-			wg.Go(read)
-		} else {
-			read()
-		}
-	}
+	r.readers[0].read(r.now, all)
 	wg.Wait()
-	for _, s := range r.readers {
-		if s == nil {
-			continue
-		}
-		for k := len(s.global); k < len(s.parked.Stacks); k++ {
-			s.global = append(s.global, r.place(s.parked.Stacks[k], s.parked.Reasons[k]))
-		}
+	for i := range r.readers {
+		s := &r.readers[i]
 		for _, j := range s.which {
-			k := out[j].Stack
-			out[j].Stack, out[j].Reason = s.global[k], s.parked.Reasons[k]
+			k := all[j].Stack
+			if s.global[k] < 0 {
+				s.global[k] = r.place(s.parked.Stacks[k], s.parked.Reasons[k])
+			}
+			all[j].Stack, all[j].Reason = s.global[k], s.parked.Reasons[k]
 		}
-		s.which = nil
+	}
+}
+
+// share gives the readers those that no thread runs: the second has the stacks above a place, where there
+// are many.
+func (r *Routines) share() {
+	a, b := &r.readers[0].which, &r.readers[1].which
+	*a, *b = (*a)[:0], (*b)[:0]
+	above := ^uint64(0)
+	if n := len(r.which); n > fewStacks {
+		const samples = 63
+		var sp [samples]uint64
+		for i := range sp {
+			sp[i] = r.now[r.which[i*n/samples]].SP
+		}
+		slices.Sort(sp[:])
+		above = sp[samples/2]
+	}
+	for _, i := range r.which {
+		switch g := &r.now[i]; {
+		case g.Status == gopcln.GoRunning:
+		case g.SP > above:
+			*b = append(*b, i)
+		default:
+			*a = append(*a, i)
+		}
+	}
+}
+
+// begin begins a look.
+func (s *stackReader) begin(space *unwind.Space) {
+	if s.parked == nil || !s.parked.Holds() {
+		s.parked, s.global = unwind.NewWalker(space).Parked(), nil
+	}
+	for i := range s.global {
+		s.global[i] = -1
+	}
+}
+
+// read reads the stacks of those in s.which.
+func (s *stackReader) read(now []gopcln.Goroutine, all []Routine) {
+	slices.SortFunc(s.which, func(a, b int) int { return cmp.Compare(now[a].SP, now[b].SP) })
+	s.parked.Walk(now, s.which, func(j, k int) { all[j].Stack = k })
+	for len(s.global) < len(s.parked.Stacks) {
+		s.global = append(s.global, -1)
 	}
 }
 
@@ -177,6 +202,14 @@ func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
 // not known: the runtime itself starts the first.
 func (g *Routine) Birth() (f stack.Frame, ok bool) {
 	return stack.Frame{PC: g.Started, Kind: stack.KindGo, Trust: stack.TrustTable}, g.Started != 0 && g.ID != 1
+}
+
+// Wait is what g waits for, in the runtime's words; "": it does not, or that is not known.
+func (r *Routines) Wait(g *Routine) string {
+	if words := r.census.Reasons(); int(g.Goroutine.Reason) < len(words) {
+		return words[g.Goroutine.Reason]
+	}
+	return ""
 }
 
 // Tasks is Look as a recording keeps it.

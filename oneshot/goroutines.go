@@ -30,6 +30,7 @@ type routine struct {
 	frames []stack.Frame
 	reason stack.Reason
 	birth  []stack.Frame // the go statement, as a frame
+	wait   string        // what for
 }
 
 // census reads all goroutines, and the stacks of those that no thread runs. It
@@ -45,7 +46,7 @@ func (v *view) census() error {
 	}
 	for i := range all {
 		g := &all[i]
-		r := &routine{Goroutine: g.Goroutine, at: g.At, reason: g.Reason}
+		r := &routine{Goroutine: g.Goroutine, at: g.At, reason: g.Reason, wait: look.Wait(g)}
 		if g.Stack >= 0 {
 			r.frames = look.Stacks[g.Stack]
 		}
@@ -84,7 +85,7 @@ func (v *view) eye(tid stack.TID) *eye {
 func (v *view) goroutines() []stacks.Goroutine {
 	var out []stacks.Goroutine
 	for _, r := range v.routines {
-		g := stacks.Goroutine{ID: r.ID, Parent: r.Parent, Status: r.Status.String(), Wait: r.Wait, Locked: r.Locked, For: -1,
+		g := stacks.Goroutine{ID: r.ID, Parent: r.Parent, Status: r.Status.String(), Wait: r.wait, Locked: r.Locked, For: -1,
 			Frames: v.names.frames(r.frames), Truncated: r.reason}
 		if r.Since > 0 && r.at > r.Since {
 			g.For = int64(r.at - r.Since)

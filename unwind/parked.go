@@ -24,8 +24,7 @@ const (
 // Parked are the stacks of goroutines that no thread runs, each once. Where a
 // function of Go has its return address follows from the place in it alone; so a
 // stack whose return addresses are those of one that was walked before is that
-// stack, and is not walked. It holds as long as the program's maps are the same
-// and belongs to one goroutine of ours.
+// stack, and is not walked. It belongs to one goroutine of ours.
 type Parked struct {
 	// Stacks are leaf first; their frames have no CFA. Reasons say why each ends early;
 	// there is no frame for that.
@@ -33,6 +32,7 @@ type Parked struct {
 	Reasons []stack.Reason
 
 	w     *Walker
+	epoch uint64 // of the maps that its stacks are of
 	roots map[root]*place
 	byKey map[string]int
 	key   []byte
@@ -40,6 +40,10 @@ type Parked struct {
 	off   []int
 	buf   []byte
 	first []int // the goroutine that each span begins with
+	last  struct {
+		at   root
+		from *place // p.roots[at]
+	}
 }
 
 // root is where a parked goroutine goes on.
@@ -52,12 +56,48 @@ type root struct {
 type place struct {
 	off   uint64 // where the return address lies from there, in bytes above the leaf's SP
 	stack int    // in Parked.Stacks; -1: the walk goes on
+	first way    // where it goes on mostly: the one that was seen first
 	next  map[uint64]*place
+}
+
+// way is one way on, by the return address.
+type way struct {
+	ra uint64
+	to *place // nil: none is known
+}
+
+// by is where a walk goes on with that return address; nil: that is not known.
+func (x *place) by(ra uint64) *place {
+	if x.first.ra == ra {
+		return x.first.to
+	}
+	return x.next[ra]
+}
+
+// lead adds a way on.
+func (x *place) lead(ra uint64, to *place) {
+	switch {
+	case x.first.to == nil:
+		x.first = way{ra, to}
+	case x.next == nil:
+		x.next = map[uint64]*place{ra: to}
+	default:
+		x.next[ra] = to
+	}
 }
 
 // Parked makes an empty collection of stacks that w walks.
 func (w *Walker) Parked() *Parked {
-	return &Parked{w: w, roots: map[root]*place{}, byKey: map[string]int{}}
+	return &Parked{w: w, epoch: w.space.snap.Load().epoch, roots: map[root]*place{}, byKey: map[string]int{}}
+}
+
+// maxParked is how many stacks are remembered for later looks.
+const maxParked = 1 << 12
+
+// Holds reports whether what is known of stacks holds still, and is not too much: the
+// program's code is mapped where it was. Else another Parked is to take its place.
+func (p *Parked) Holds() bool {
+	return p.epoch == p.w.space.snap.Load().epoch && len(p.Stacks) <= maxParked
 }
 
 // Walk finds the stacks of the goroutines that all[i] for i in which are, from the
@@ -109,14 +149,17 @@ func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack in
 // find gives g's stack, whose top is in data.
 func (p *Parked) find(g *gopcln.Goroutine, data []byte) int {
 	at := root{g.PC, g.PC == g.Func}
-	for x := p.roots[at]; x != nil; {
+	if at != p.last.at || p.last.from == nil { // most are where the one before is
+		p.last.at, p.last.from = at, p.roots[at]
+	}
+	for x := p.last.from; x != nil; {
 		if x.stack >= 0 {
 			return x.stack
 		}
 		if x.off+8 > uint64(len(data)) {
 			break
 		}
-		x = x.next[binary.LittleEndian.Uint64(data[x.off:])]
+		x = x.by(binary.LittleEndian.Uint64(data[x.off:]))
 	}
 	frames, reason := p.w.Goroutine(g)
 	if reason != stack.ReasonNone && len(frames) > 0 {
@@ -181,20 +224,20 @@ func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
 		p.roots[at] = x
 	}
 	for i, off := range offs {
-		if x.next == nil {
-			x.off, x.next = off, map[uint64]*place{}
+		if x.first.to == nil {
+			x.off = off
 		}
 		if x.off != off {
 			return
 		}
-		y := x.next[frames[i+1].PC]
+		y := x.by(frames[i+1].PC)
 		if y == nil {
 			y = &place{stack: -1}
-			x.next[frames[i+1].PC] = y
+			x.lead(frames[i+1].PC, y)
 		}
 		x = y
 	}
-	if x.next == nil {
+	if x.first.to == nil {
 		x.stack = k
 	}
 }

@@ -3,9 +3,7 @@ package gopcln
 import (
 	"bytes"
 	"cmp"
-	"debug/elf"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -79,16 +77,15 @@ func (s Status) State() stack.TaskState {
 	return stack.TaskUnknown
 }
 
-// Goroutine is one goroutine at one moment.
+// Goroutine is one goroutine at one moment. There are many at once: it has no pointers.
 type Goroutine struct {
 	ID      uint64
 	Parent  uint64 // the goroutine that started it; 0: unknown (before 1.21)
 	Status  Status
-	Wait    string     // why it waits, in the runtime's words; "": it does not, or unknown
-	Reason  uint8      // the same as the runtime numbers it: see Census.Reasons
-	Since   stack.Time // it waits since; 0: unknown (the runtime notes it at a garbage collection)
+	Reason  uint8      // why it waits, as the runtime numbers it: see Census.Reasons; 0: it does not, or unknown
 	Locked  bool       // to its thread, by runtime.LockOSThread
 	Thread  stack.TID  // that runs it, as the process itself sees it; 0: none
+	Since   stack.Time // it waits since; 0: unknown (the runtime notes it at a garbage collection)
 	Started uint64     // PC of the go statement
 	Func    uint64     // entry of its first function
 
@@ -101,16 +98,9 @@ type Goroutine struct {
 const (
 	// MaxGoroutines bounds a census.
 	MaxGoroutines = 4 << 20
-	maxGoData     = 256 << 20 // data and bss of a program
-	maxReasons    = 128       // the reasons to wait; 47 in 1.26
-	maxReason     = 64        // bytes of one
-	dataChunk     = 1 << 20
 	nearby        = 4 << 10   // bytes between two g's that are read in one go
 	maxRun        = 256 << 10 // bytes of such a read, that they stay in a CPU's cache
 )
-
-// ErrNoGoroutines says that the runtime's list of goroutines was not found.
-var ErrNoGoroutines = errors.New("the Go runtime's list of goroutines was not found")
 
 // goFields are offsets in g that only a census needs; from the DWARF of the
 // versions that layoutOf was made from.
@@ -152,8 +142,9 @@ type Census struct {
 	said, other []byte   // the list of goroutines as it was, and room for the next one
 	addrs       []uint64 // the same, sorted
 	halves      [2]half
-	raw         []Goroutine // in the order of their addresses
+	raw         []Goroutine // those at addrs; ID 0: a dead one
 	places      []int32     // in raw, plus one, by number
+	again       bool        // what is not what it was in raw is noted
 }
 
 // half reads a part of all goroutines, beside the other one.
@@ -163,6 +154,13 @@ type half struct {
 	runs    []int // how many g's are in each
 	threads []thread
 	buf     []byte
+	changed []change // those that are not what they were in Census.raw
+}
+
+// change is a goroutine that is not what it was: in Census.raw, by its number then (0: it was dead).
+type change struct {
+	at int
+	id uint64
 }
 
 // fewGoroutines are read by one goroutine of ours: to start another takes longer.
@@ -188,63 +186,98 @@ func (c *Census) Goroutines(buf []Goroutine) ([]Goroutine, error) {
 	if err := c.Find(); err != nil {
 		return buf, err
 	}
-	addrs, err := c.list()
-	if err != nil {
-		c.allgs = 0
-		c.rt.list.Store(nil)
+	if _, err := c.list(); err != nil {
 		return buf, err
 	}
-	n := len(addrs)
-	if cap(c.raw) < n {
-		c.raw = make([]Goroutine, 0, n+n/4)
-	}
-	a, b := &c.halves[0], &c.halves[1]
-	b.threads = b.threads[:0]
-	if n < fewGoroutines {
-		c.raw = a.read(c.raw[:0], addrs)
-	} else {
-		var late []Goroutine
-		var wg sync.WaitGroup
-		wg.Go(func() { late = b.read(c.raw[n/2:n/2:n], addrs[n/2:]) })
-		soon := a.read(c.raw[:0:n/2], addrs[:n/2])
-		wg.Wait()
-		c.raw = append(c.raw[:len(soon)], late...) // to where they are, but for the dead
-	}
-	c.numbers(c.raw)
+	c.again = false
+	c.reads()
 	return c.byID(buf), nil
 }
 
-// read appends the goroutines at addrs that are not dead to out, which has room for all.
-func (h *half) read(out []Goroutine, addrs []uint64) []Goroutine {
-	h.spans, h.runs, h.threads = h.spans[:0], h.runs[:0], h.threads[:0]
-	size, from := 0, 0
-	for i := 0; i < len(addrs); {
+// Again reads all goroutines once more. all is what Goroutines, or Again, has given last,
+// and is brought up to date: changed gets the places of those that are not what
+// they were. same is false where some came or went: then all is another list.
+func (c *Census) Again(all []Goroutine, changed []int) (now []Goroutine, which []int, same bool, err error) {
+	same, err = c.list()
+	if err != nil {
+		return all, changed, false, err
+	}
+	c.again = true
+	c.reads()
+	for i := range c.halves {
+		for _, x := range c.halves[i].changed {
+			g := &c.raw[x.at]
+			if g.ID == 0 && x.id == 0 {
+				continue
+			}
+			k, ok := slices.BinarySearchFunc(all, x.id, func(g Goroutine, id uint64) int { return cmp.Compare(g.ID, id) })
+			if same = same && ok && g.ID == x.id; !same {
+				return c.byID(all[:0]), changed, false, nil
+			}
+			all[k] = *g
+			changed = append(changed, k)
+		}
+	}
+	if !same {
+		return c.byID(all[:0]), changed, false, nil
+	}
+	slices.Sort(changed)
+	return all, slices.Compact(changed), true, nil
+}
+
+// reads reads the goroutines at c.addrs to c.raw.
+func (c *Census) reads() {
+	n := len(c.addrs)
+	a, b := &c.halves[0], &c.halves[1]
+	b.threads, b.changed = b.threads[:0], b.changed[:0]
+	if n < fewGoroutines {
+		a.read(0, n)
+	} else {
+		var wg sync.WaitGroup
+		wg.Go(func() { b.read(n/2, n) })
+		a.read(0, n/2)
+		wg.Wait()
+	}
+	c.numbers()
+}
+
+// read reads the goroutines at c.addrs[from:to].
+func (h *half) read(from, to int) {
+	h.spans, h.runs, h.threads, h.changed = h.spans[:0], h.runs[:0], h.threads[:0], h.changed[:0]
+	addrs := h.c.addrs
+	size := 0
+	for i := from; i < to; {
 		// They lie side by side in the heap.
 		k := i + 1
-		for k < len(addrs) && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[i] < maxRun {
+		for k < to && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[i] < maxRun {
 			k++
 		}
 		h.spans = append(h.spans, rule.Span{Addr: addrs[i], Len: int(addrs[k-1]-addrs[i]) + h.c.f.length})
 		h.runs = append(h.runs, k-i)
 		size += h.spans[len(h.spans)-1].Len
-		if i = k; size >= maxRun || i == len(addrs) {
-			out = h.some(out, addrs[from:i], size)
+		if i = k; size >= maxRun || i == to {
+			h.some(from, size)
 			h.spans, h.runs, size, from = h.spans[:0], h.runs[:0], 0, i
 		}
 	}
-	return out
 }
 
-// list gives the addresses of all g's in ascending order. It is valid until the
-// next call.
-func (c *Census) list() ([]uint64, error) {
+// list reads the addresses of all g's: c.addrs is in ascending order. same is
+// false where others came. After an error the list has to be found anew.
+func (c *Census) list() (same bool, err error) {
+	defer func() {
+		if err != nil {
+			c.allgs = 0
+			c.rt.list.Store(nil)
+		}
+	}()
 	var head [16]byte
 	if err := c.read(head[:], c.allgs); err != nil {
-		return nil, err
+		return false, err
 	}
 	at, n := le(head[:], 0), le(head[:], 8)
 	if n > MaxGoroutines || !pointer(at) {
-		return nil, fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
+		return false, fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
 	}
 	list := c.other
 	if uint64(cap(list)) < 8*n {
@@ -252,11 +285,11 @@ func (c *Census) list() ([]uint64, error) {
 	}
 	list = list[:8*n]
 	if err := c.read(list, at); err != nil {
-		return nil, err
+		return false, err
 	}
 	c.other = c.said
 	if c.said = list; bytes.Equal(list, c.other) {
-		return c.addrs, nil // nobody has come since
+		return true, nil
 	}
 	c.addrs = c.addrs[:0]
 	for i := range n {
@@ -265,53 +298,66 @@ func (c *Census) list() ([]uint64, error) {
 		}
 	}
 	slices.Sort(c.addrs)
-	return c.addrs, nil
+	if cap(c.raw) < len(c.addrs) {
+		c.raw = make([]Goroutine, len(c.addrs), len(c.addrs)+len(c.addrs)/4)
+	}
+	c.raw = c.raw[:len(c.addrs)]
+	clear(c.raw)
+	return false, nil
 }
 
-// some reads the g's at addrs, which lie in h.spans, of size bytes in all, h.runs of them
-// in each. Those in a span that cannot be read are read one by one.
-func (h *half) some(out []Goroutine, addrs []uint64, size int) []Goroutine {
+// some reads the g's from the first-th on, which lie in h.spans, of size bytes in all,
+// h.runs of them in each. Those in a span that cannot be read are read one by one, and what cannot be
+// read so is dead.
+func (h *half) some(first, size int) {
 	if len(h.buf) < size {
 		h.buf = make([]byte, size+size/4)
 	}
 	got := h.c.readSpans(h.spans, h.buf[:size])
 	at := 0
 	for i, s := range h.spans {
-		run := addrs[:h.runs[i]]
-		addrs = addrs[h.runs[i]:]
+		run := h.c.addrs[first : first+h.runs[i]]
 		b := h.buf[at : at+s.Len]
 		at += s.Len
-		if at <= got {
-			for _, a := range run {
-				out = h.add(out, b[a-run[0]:])
+		for k, a := range run {
+			switch g := b[a-run[0]:]; {
+			case at <= got:
+				h.take(first+k, g)
+			case h.c.read(g[:h.c.f.length], a) == nil:
+				h.take(first+k, g)
+			default:
+				h.set(first+k, &Goroutine{})
 			}
-			continue
 		}
-		for _, a := range run {
-			if h.c.read(b[:h.c.f.length], a) == nil {
-				out = h.add(out, b)
-			}
-		}
+		first += len(run)
 	}
-	return out
 }
 
-// add appends the goroutine whose g is in b, unless it is none.
-func (h *half) add(buf []Goroutine, b []byte) []Goroutine {
+// take notes the i-th goroutine, whose g is in b.
+func (h *half) take(i int, b []byte) {
 	c := h.c
+	var g Goroutine
 	switch Status(binary.LittleEndian.Uint32(b[c.f.status:]) &^ scanBit) {
 	case GoDead, GoDeadExtra, GoIdle:
-		return buf
+	default:
+		c.goroutine(&g, b)
 	}
-	buf = append(buf, Goroutine{})
-	g := &buf[len(buf)-1]
-	c.goroutine(g, b)
 	if g.Status == GoRunning || g.Status == GoSyscall {
 		if m := le(b, gM); pointer(m) {
-			h.threads = append(h.threads, thread{g.ID, m + c.rt.layout.procid})
+			h.threads = append(h.threads, thread{i, m + c.rt.layout.procid})
+			g.Thread = c.raw[i].Thread // until numbers
 		}
 	}
-	return buf
+	h.set(i, &g)
+}
+
+func (h *half) set(i int, g *Goroutine) {
+	if x := &h.c.raw[i]; *x != *g {
+		if h.c.again {
+			h.changed = append(h.changed, change{i, x.ID})
+		}
+		*x = *g
+	}
 }
 
 func (c *Census) goroutine(g *Goroutine, b []byte) {
@@ -328,34 +374,29 @@ func (c *Census) goroutine(g *Goroutine, b []byte) {
 	case GoWaiting, GoPreempted, GoLeaked:
 		g.Since = stack.Time(le(b, f.since))
 		g.Reason = b[f.reason]
-		if i := int(g.Reason); i < len(c.reasons) {
-			g.Wait = c.reasons[i]
-		}
 	case GoSyscall:
 		g.PC, g.SP, g.FP = le(b, f.sysPC), le(b, f.sysSP), 0
 	}
 }
 
-// thread is where the number of the thread is that runs a goroutine.
-type thread struct{ id, procid uint64 }
+// thread is where the number of the thread is that runs a goroutine, the i-th of Census.raw.
+type thread struct {
+	i      int
+	procid uint64
+}
 
 // numbers notes which threads run goroutines.
-func (c *Census) numbers(all []Goroutine) {
-	tids := map[uint64]stack.TID{}
+func (c *Census) numbers() {
 	var b [8]byte
 	for i := range c.halves {
-		for _, t := range c.halves[i].threads {
+		h := &c.halves[i]
+		for _, t := range h.threads {
+			g := c.raw[t.i]
+			g.Thread = 0
 			if c.read(b[:], t.procid) == nil {
-				tids[t.id] = stack.TID(le(b[:], 0))
+				g.Thread = stack.TID(le(b[:], 0))
 			}
-		}
-	}
-	if len(tids) == 0 {
-		return
-	}
-	for i := range all {
-		if s := all[i].Status; s == GoRunning || s == GoSyscall {
-			all[i].Thread = tids[all[i].ID]
+			h.set(t.i, &g)
 		}
 	}
 }
@@ -363,16 +404,18 @@ func (c *Census) numbers(all []Goroutine) {
 // byID appends what is in c.raw to buf, by number. Numbers lie close together mostly, and each is there once.
 func (c *Census) byID(buf []Goroutine) []Goroutine {
 	all := c.raw
-	if len(all) == 0 {
+	lo, hi, n := ^uint64(0), uint64(0), 0
+	for i := range all {
+		if id := all[i].ID; id != 0 {
+			lo, hi, n = min(lo, id), max(hi, id), n+1
+		}
+	}
+	if n == 0 {
 		return buf
 	}
-	lo, hi := all[0].ID, all[0].ID
-	for i := range all {
-		lo, hi = min(lo, all[i].ID), max(hi, all[i].ID)
-	}
 	first := len(buf)
-	buf = slices.Grow(buf, len(all))
-	if hi-lo < 8*uint64(len(all)) {
+	buf = slices.Grow(buf, n)
+	if hi-lo < 8*uint64(n) {
 		if n := int(hi - lo + 1); cap(c.places) < n {
 			c.places = make([]int32, n+n/4)
 		} else {
@@ -380,19 +423,25 @@ func (c *Census) byID(buf []Goroutine) []Goroutine {
 		}
 		places := c.places[:hi-lo+1]
 		for i := range all {
-			places[all[i].ID-lo] = int32(i + 1)
+			if all[i].ID != 0 {
+				places[all[i].ID-lo] = int32(i + 1)
+			}
 		}
 		for _, p := range places {
 			if p > 0 {
 				buf = append(buf, all[p-1])
 			}
 		}
-		if len(buf)-first == len(all) {
+		if len(buf)-first == n {
 			return buf
 		}
 		buf = buf[:first] // one was seen twice
 	}
-	buf = append(buf, all...)
+	for i := range all {
+		if all[i].ID != 0 {
+			buf = append(buf, all[i])
+		}
+	}
 	slices.SortFunc(buf[first:], func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) })
 	return buf
 }
@@ -428,170 +477,3 @@ func (c *Census) read(b []byte, addr uint64) error {
 }
 
 func le(b []byte, off uint64) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
-
-// found is where a runtime's list of goroutines is, and its words for what they wait for.
-type found struct {
-	allgs   uint64
-	reasons []string
-}
-
-// maxCandidates bounds the places of one piece of data that may be the list.
-const maxCandidates = 1 << 12
-
-// Find searches the program's data for the slice of all goroutines and for the array of
-// reasons to wait, unless somebody has found them already. Both prove themselves, so that
-// no symbol is needed. It fails with ErrNoGoroutines, as where the program has just begun;
-// Goroutines calls it where nobody did.
-func (c *Census) Find() error {
-	if c.allgs != 0 {
-		return nil
-	}
-	if l := c.rt.list.Load(); l != nil {
-		c.allgs, c.reasons = l.allgs, l.reasons
-		return nil
-	}
-	c.reasons = nil
-	b := make([]byte, dataChunk+reasonsLen)
-	var maybe []uint64 // where in b the list may be
-search:
-	for i := range c.rt.table.img.segs {
-		s := &c.rt.table.img.segs[i]
-		if s.Flags&elf.PF_X != 0 || s.Memsz > maxGoData {
-			continue
-		}
-		for off := uint64(0); off < s.Memsz; off += dataChunk {
-			n := min(uint64(len(b)), s.Memsz-off)
-			at := s.Vaddr + off + c.rt.bias
-			if c.read(b[:n], at) != nil {
-				continue // a hole, or unmapped by now
-			}
-			maybe = maybe[:0]
-			for d := (8 - at%8) % 8; d+24 <= n; d += 8 {
-				if c.allgs == 0 && s.Flags&elf.PF_W != 0 && mayBeAllgs(b[d:n]) {
-					maybe = append(maybe, d)
-				}
-				if c.reasons == nil && d+reasonsLen <= n && isReasons(b[d:n]) {
-					c.reasons = c.readReasons(at + d)
-				}
-			}
-			for len(maybe) > 0 && c.allgs == 0 {
-				k := min(len(maybe), maxCandidates)
-				if d, ok := c.allgsOf(b, maybe[:k]); ok {
-					c.allgs = at + d
-				}
-				maybe = maybe[k:]
-			}
-			if c.allgs != 0 && c.reasons != nil {
-				break search
-			}
-		}
-	}
-	if c.allgs == 0 {
-		return ErrNoGoroutines
-	}
-	c.rt.list.Store(&found{c.allgs, c.reasons})
-	return nil
-}
-
-// mayBeAllgs reports whether b may begin with a slice of g's.
-func mayBeAllgs(b []byte) bool {
-	at, n, room := le(b, 0), le(b, 8), le(b, 16)
-	return pointer(at) && n > 0 && n <= room && room <= 2*MaxGoroutines
-}
-
-// allgsOf tells which of some places in b is that of a slice of g's: the first is number
-// 1, runs runtime.main's program and never ends.
-func (c *Census) allgsOf(b []byte, at []uint64) (d uint64, ok bool) {
-	heads := make([]uint64, len(at))
-	for i, d := range at {
-		heads[i] = le(b, d)
-	}
-	first := make([]uint64, len(at))
-	c.each(heads, 8, func(i int, b []byte) {
-		if p := le(b, 0); pointer(p) {
-			first[i] = p
-		}
-	})
-	var of []int
-	gs := heads[:0]
-	for i, g := range first {
-		if g != 0 {
-			of, gs = append(of, i), append(gs, g)
-		}
-	}
-	best := len(at)
-	c.each(gs, c.f.length, func(i int, g []byte) {
-		var f fn
-		lo, hi := le(g, gStackLo), le(g, gStackHi)
-		start := le(g, c.f.startpc) - c.rt.bias
-		if le(g, c.rt.layout.goid) == 1 && lo < hi && hi-lo <= maxStack && c.rt.table.find(start, &f) == nil && f.entry == start {
-			best = min(best, of[i])
-		}
-	})
-	if best == len(at) {
-		return 0, false
-	}
-	return at[best], true
-}
-
-// each reads size bytes at each of addrs, and calls do for those that can be read.
-func (c *Census) each(addrs []uint64, size int, do func(i int, b []byte)) {
-	spans := make([]rule.Span, len(addrs))
-	for i, a := range addrs {
-		spans[i] = rule.Span{Addr: a, Len: size}
-	}
-	b := make([]byte, len(addrs)*size)
-	for from := 0; from < len(spans); from++ { // and over one that cannot be read
-		got := c.readSpans(spans[from:], b)
-		for k := 0; got >= size; k, got = k+1, got-size {
-			do(from, b[k*size:(k+1)*size])
-			from++
-		}
-	}
-}
-
-// Lengths of the first reasons: "", "GC assist marking" and "IO wait", the same
-// in every version.
-var reasonLens = [...]uint64{0, 17, 7}
-
-const reasonsLen = 16 * 3
-
-func isReasons(b []byte) bool {
-	for i, n := range reasonLens {
-		if le(b, uint64(16*i+8)) != n || i > 0 && !pointerTo(le(b, uint64(16*i))) {
-			return false
-		}
-	}
-	return true
-}
-
-// pointerTo is pointer for what need not be aligned.
-func pointerTo(p uint64) bool { return p >= minPointer && p <= maxPointer }
-
-func (c *Census) readReasons(at uint64) (out []string) {
-	var h [16]byte
-	var s [maxReason]byte
-	for i := range uint64(maxReasons) {
-		if c.read(h[:], at+16*i) != nil {
-			break
-		}
-		p, n := le(h[:], 0), le(h[:], 8)
-		if n > maxReason || i > 0 && (n == 0 || !pointerTo(p)) || n > 0 && c.read(s[:n], p) != nil || !plainText(s[:n]) {
-			break
-		}
-		out = append(out, string(s[:n]))
-	}
-	if !slices.Contains(out, "chan receive") || out[1] != "GC assist marking" || out[2] != "IO wait" {
-		return nil
-	}
-	return out
-}
-
-func plainText(b []byte) bool {
-	for _, c := range b {
-		if c < ' ' || c > '~' {
-			return false
-		}
-	}
-	return true
-}
