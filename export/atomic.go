@@ -73,21 +73,22 @@ func cause(err error) error {
 
 // Atomic has fill write path, which exists afterwards complete, or as it was
 // before if there is an error. Pipes and devices are written as they are, and
-// so is standard output (-). It returns the number of bytes.
+// so is standard output (-). It returns the number of bytes; an error names the path.
 func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	if path == "-" {
-		return fillFile(os.Stdout, fill)
+		n, err := fillFile(os.Stdout, fill)
+		return n, cannot("standard output", err)
 	}
 	if fi, err := os.Stat(path); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
-			return 0, fmt.Errorf("cannot write %s: %w", path, cause(err))
+			return 0, cannot(path, err)
 		}
 		n, err := fillFile(f, fill)
 		if e := f.Close(); err == nil {
 			err = e
 		}
-		return n, err
+		return n, cannot(path, err)
 	}
 	final := path
 	if p, err := filepath.EvalSymlinks(path); err == nil {
@@ -106,9 +107,17 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	}
 	if err != nil {
 		os.Remove(f.Name())
-		return n, fmt.Errorf("cannot write %s: %w", path, cause(err))
+		return n, cannot(path, err)
 	}
 	return n, nil
+}
+
+// cannot says which file could not be written, once.
+func cannot(path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("cannot write %s: %w", path, cause(err))
 }
 
 func fillFile(f *os.File, fill func(io.Writer) error) (int64, error) {

@@ -200,7 +200,7 @@ func TestCheck(t *testing.T) {
 	if err != nil || len(files) != 1 || files[0].Bytes == 0 {
 		t.Errorf("%v, %v", files, err)
 	}
-	if _, err := Write(output(t, "/dev/full", "perfetto"), exporttest.Sample(t), Options{}); !errors.Is(err, syscall.ENOSPC) {
+	if _, err := Write(output(t, "/dev/full", "perfetto"), exporttest.Sample(t), Options{}); !errors.Is(err, syscall.ENOSPC) || strings.Count(err.Error(), "/dev/full") != 1 {
 		t.Errorf("full: %v", err)
 	}
 }

@@ -77,7 +77,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel})
 		}
 		if exported(err) != nil {
-			return s.keep(res), fmt.Errorf("write %s: %w", o.Path, err)
+			return s.keep(res), err
 		}
 		res.Files = append(res.Files, files...)
 	}

@@ -300,7 +300,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 	for _, x := range more {
 		files, err := export.Write(x, rec, export.Options{})
 		if err != nil {
-			return fmt.Errorf("write %s: %w", x.Path, err)
+			return err
 		}
 		out.Files = append(out.Files, files...)
 	}

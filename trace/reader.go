@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"maps"
+	"slices"
 	"sort"
 
 	"github.com/sliverprof/sliver/event"
@@ -43,6 +45,7 @@ type chunkRef struct {
 	crc    uint32
 	count  uint64
 	base   stack.Time
+	bad    bool // Verify found it damaged
 }
 
 // Bounds on what a hostile file can make a reader keep.
@@ -138,7 +141,7 @@ func (rec *Recording) noteEvents(off int64, length int, crc uint32) error {
 	if h.size == 0 {
 		return errors.New("event chunk: no head")
 	}
-	rec.chunks[h.seq] = append(rec.chunks[h.seq], chunkRef{off, length, crc, min(h.count, uint64(length)), h.base})
+	rec.chunks[h.seq] = append(rec.chunks[h.seq], chunkRef{off, length, crc, min(h.count, uint64(length)), h.base, false})
 	return nil
 }
 
@@ -255,11 +258,54 @@ func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 				})
 			}
 			if err != nil {
+				if last == 0 { // nothing came before it: it is not from the clock's beginning
+					last = rec.since(seq)
+				}
 				more = yield(event.Make(last, event.Gap, event.GapOf(stack.WhyLost, 0)))
 			}
 			if !more {
 				return
 			}
+		}
+	}
+}
+
+// since is when thread seq was taken up; 0 if that is not known.
+func (rec *Recording) since(seq int) stack.Time {
+	for i := range rec.Threads {
+		if rec.Threads[i].Seq == seq {
+			return rec.Threads[i].Since
+		}
+	}
+	return 0
+}
+
+// Verify reads all events' chunks, and names those that are damaged in Problems, which
+// Open leaves to who reads the events. It is to be called before that, by one goroutine.
+func (rec *Recording) Verify() {
+	var buf []byte
+	tids := map[int]stack.TID{}
+	for i := range rec.Threads {
+		tids[rec.Threads[i].Seq] = rec.Threads[i].TID
+	}
+	for _, seq := range slices.Sorted(maps.Keys(rec.chunks)) {
+		bad, first := 0, error(nil)
+		for i := range rec.chunks[seq] {
+			c := &rec.chunks[seq][i]
+			b, err := payloadAt(rec.r, c.off, chunkEvents, c.length, c.crc, buf)
+			if err == nil {
+				buf = b
+				continue
+			}
+			c.bad = true
+			if bad++; first == nil {
+				first = err
+			}
+		}
+		if tid, ok := tids[seq]; bad > 0 && ok {
+			rec.problem(fmt.Errorf("%d of %d pieces of thread %d are lost: %w", bad, len(rec.chunks[seq]), tid, first))
+		} else if bad > 0 {
+			rec.problem(fmt.Errorf("%d pieces of an unknown thread are lost: %w", bad, first))
 		}
 	}
 }
@@ -272,6 +318,9 @@ func (rec *Recording) Span() (from, to stack.Time) {
 			from = t.Since
 		}
 		for _, c := range rec.chunks[t.Seq] {
+			if c.bad {
+				continue
+			}
 			to = max(to, c.base)
 			from = min(from, c.base)
 		}

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/sliverprof/sliver/event"
@@ -172,11 +173,20 @@ func TestDamagedChunkIsPassedOver(t *testing.T) {
 		for e := range rec.Events(th.Seq) {
 			if e.Kind() == event.Gap {
 				gaps++
+				if e.Time < th.Since {
+					t.Errorf("the gap is at %d, before the thread was taken up at %d", e.Time, th.Since)
+				}
 			}
 		}
 	}
 	if gaps != 1 {
 		t.Fatalf("%d gaps", gaps)
+	}
+	if len(rec.Problems) != 0 {
+		t.Errorf("problems before they were looked for: %q", rec.Problems)
+	}
+	if rec.Verify(); len(rec.Problems) != 1 || !strings.Contains(rec.Problems[0], "checksum") {
+		t.Errorf("problems: %q", rec.Problems)
 	}
 }
 

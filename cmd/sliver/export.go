@@ -87,7 +87,7 @@ and gets its names from the files of this machine if they are the same.`,
 			for _, o := range outs {
 				files, err := writeOutput(o, rec, file, opts)
 				if err != nil {
-					return fmt.Errorf("write %s: %w", o.Path, err)
+					return err
 				}
 				for _, f := range files {
 					if f.Path != "-" {

@@ -87,6 +87,7 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 
 // warnDamage says what of a recording is missing.
 func warnDamage(w io.Writer, path string, rec *trace.Recording) {
+	rec.Verify()
 	if rec.End == nil {
 		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
 	}

@@ -437,6 +437,51 @@ func TestKilled(t *testing.T) {
 	}
 }
 
+// TestExportSaysWhatWasLost: a piece of a recording that is damaged is told in one line, and
+// is a gap where it was: the timeline begins where the recording did. So is a full disk told.
+func TestExportSaysWhatWasLost(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "1ms", "-d", "300ms", "-o", "x.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	path := filepath.Join(dir, "x.sliver")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[bytes.Index(b, []byte("EVNT"))+40] ^= 1
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := sliver(t, dir, "report", "x.sliver")
+	if r.status != 0 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "pieces of thread") {
+		t.Errorf("%+v", r)
+	}
+	_, span, _ := strings.Cut(r.out, "): ")
+	span, _, _ = strings.Cut(span, " ")
+	if d, err := time.ParseDuration(span); err != nil || d > 10*time.Second {
+		t.Errorf("%s of a recording of 300 ms: %v", span, err)
+	}
+	for _, name := range []string{"/dev/full", "-"} {
+		for _, format := range []string{"perfetto", "sliver"} {
+			cmd := slivercmd(t, dir, "export", "x.sliver", "-o", name, "--format", format)
+			full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer full.Close()
+			var said strings.Builder
+			cmd.Stdout, cmd.Stderr = full, &said
+			err = cmd.Run()
+			lines := strings.Split(strings.TrimSpace(said.String()), "\n")
+			if last := lines[len(lines)-1]; err == nil || len(lines) != 2 || !strings.Contains(last, "no space left") || strings.Count(last, "write") != 1 {
+				t.Errorf("%s to %s: %v: %q", format, name, err, said.String())
+			}
+		}
+	}
+}
+
 // TestFullDisk: the recording ends with one line, and what it held is kept.
 func TestFullDisk(t *testing.T) {
 	testprog.Need(t, "root")
