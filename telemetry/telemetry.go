@@ -39,6 +39,7 @@ type Kept struct {
 	Fired                map[string]uint64
 	Dumps                map[string]uint64 // by reason
 	Failed               uint64
+	Broken               uint64        // checks of triggers that ended in a panic
 	Interval             time.Duration // between two samples of a thread, now
 }
 
@@ -72,6 +73,7 @@ const (
 	Triggers    = "sliver.watch.triggers"      // {trigger}; kind
 	Dumps       = "sliver.watch.dumps"         // {dump}; reason
 	FailedDumps = "sliver.watch.dumps.failed"  // {dump}
+	Broken      = "sliver.watch.checks.failed" // {check}
 	Interval    = "sliver.watch.interval"      // s
 )
 
@@ -90,9 +92,9 @@ type instruments struct {
 	observed, unwinding, cpu                                           metric.Float64ObservableCounter
 	fill, peak                                                         metric.Float64ObservableGauge
 
-	targets, ringBytes, ringLimit                  metric.Int64ObservableGauge
-	taken, ringShort, triggers, dumps, failedDumps metric.Int64ObservableCounter
-	interval                                       metric.Float64ObservableGauge
+	targets, ringBytes, ringLimit                          metric.Int64ObservableGauge
+	taken, ringShort, triggers, dumps, failedDumps, broken metric.Int64ObservableCounter
+	interval                                               metric.Float64ObservableGauge
 }
 
 // Instruments makes m's instruments read src. The pauses are not among them,
@@ -158,6 +160,7 @@ func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 		counter(&in.triggers, Triggers, "{trigger}", "Triggers that fired.")
 		counter(&in.dumps, Dumps, "{dump}", "Dumps that were written.")
 		counter(&in.failedDumps, FailedDumps, "{dump}", "Dumps that could not be written.")
+		counter(&in.broken, Broken, "{check}", "Checks of triggers that ended in a panic.")
 	}
 	if failed != nil {
 		return nil, failed
@@ -210,6 +213,7 @@ func (in *instruments) observeKept(o metric.Observer, k Kept) {
 	o.ObserveInt64(in.ringLimit, k.RingLimit)
 	o.ObserveInt64(in.ringShort, int64(k.Short))
 	o.ObserveInt64(in.failedDumps, int64(k.Failed))
+	o.ObserveInt64(in.broken, int64(k.Broken))
 	for kind, n := range k.Fired {
 		o.ObserveInt64(in.triggers, int64(n), metric.WithAttributes(attribute.String(Kind, kind)))
 	}

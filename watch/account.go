@@ -21,6 +21,7 @@ type Kept struct {
 	Dumps     map[string]uint64 // by reason
 	DumpBytes int64             // written, all formats together
 	Failed    uint64            // dumps that could not be written
+	Broken    uint64            // checks of triggers that ended in a panic
 	Interval  time.Duration     // between two samples of a thread, now
 }
 
@@ -61,7 +62,7 @@ func (w *Watcher) Kept() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	k := Kept{Targets: len(w.targets), Taken: w.past.taken, Short: w.past.short, Fired: map[string]uint64{}, Dumps: map[string]uint64{},
-		DumpBytes: w.past.bytes, Failed: uint64(w.failed), Interval: w.governor.interval()}
+		DumpBytes: w.past.bytes, Failed: uint64(w.failed), Broken: uint64(w.broken), Interval: w.governor.interval()}
 	for kind, n := range w.past.fired {
 		k.Fired[kind] = n
 	}

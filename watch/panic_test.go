@@ -5,11 +5,15 @@ import (
 	"context"
 	"log/slog"
 	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/watch/control"
+	"github.com/sliverprof/sliver/watch/trigger"
 )
 
 // breaks is a reader of a dump that panics.
@@ -69,4 +73,76 @@ func TestDumpPanics(t *testing.T) {
 	if left, _ := os.ReadDir(r.dir); len(left) != 1 {
 		t.Errorf("left behind: %v", left)
 	}
+}
+
+// A panic where triggers are looked at costs that check, is one line in the log, and is
+// counted. A trigger of which three checks end so is off, until the triggers are loaded
+// anew; the others go on, and so does the recording.
+func TestCheckPanics(t *testing.T) {
+	p := trouble(t)
+	log := &lines{}
+	written := filepath.Join(t.TempDir(), "written")
+	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Log = slog.New(slog.NewTextHandler(log, nil)) })
+	r.samples(20)
+	r.mu.Lock()
+	f := r.targets[0].flight.Load()
+	r.mu.Unlock()
+	r.rulesMu.Lock()
+	r.rules = rules(t, "fds 99%,every=100ms", "file "+written)
+	r.rulesMu.Unlock()
+	// Another one who looks at the same rings, for a process that is not there: to ask what
+	// it uses is a panic.
+	x := &watched{w: r.Watcher, pid: p.PID, name: "trouble", asked: make(chan ask, 1), tracks: map[int]*follower{}, names: f.Namer()}
+	defer x.names.Close()
+	x.flight.Store(f)
+	x.calls.t = x
+	defer x.calls.close()
+	if err := x.reload(); err != nil {
+		t.Fatal(err)
+	}
+	until := func(ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); {
+			if time.Now().After(end) {
+				t.Fatalf("never; the log says %q", log.with("msg=trigger"))
+			}
+			x.contained()
+			runtime.Gosched()
+		}
+	}
+	until(func() bool { return r.Status().Broken == 3 })
+	got := log.with("msg=trigger")
+	if len(got) != 3 || !strings.Contains(got[0], "nil pointer") || !strings.Contains(got[0], "check fds") ||
+		strings.Contains(got[1], "is off") || !strings.Contains(got[2], "this trigger is off") {
+		t.Errorf("the log says %q", got)
+	}
+	if s, k := r.Status(), r.Kept(); !strings.Contains(s.Trouble, "is off") || k.Broken != 3 || k.Failed != 0 {
+		t.Errorf("%+v, %+v", s, k)
+	}
+	// The other one fires.
+	if err := os.WriteFile(written, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	until(func() bool { return len(x.asked) > 0 })
+	if a := <-x.asked; a.reason() != string(trigger.File) || r.Status().Broken != 3 {
+		t.Errorf("%+v", a)
+	}
+	// Loaded anew it is on again.
+	if err := x.reload(); err != nil {
+		t.Fatal(err)
+	}
+	until(func() bool { return r.Status().Broken == 4 })
+
+	// What is no trigger's own ends all of them, if it is three looks in a row.
+	x.set = nil
+	for n := range 5 {
+		x.contained()
+		if got, want := r.Status().Broken, 4+min(n+1, 3); got != want {
+			t.Errorf("%d after %d looks, want %d", got, n+1, want)
+		}
+	}
+	if got := log.with("they are off"); len(got) != 1 {
+		t.Errorf("the log says %q", got)
+	}
+	r.samples(r.Status().Targets[0].Samples + 20)
 }

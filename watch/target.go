@@ -46,6 +46,7 @@ type watched struct {
 	tracks  map[int]*follower
 	calls   calls
 	buf     [512]ringbuf.Event
+	falls   int // looks in a row that ended in a panic
 }
 
 // follower reads the ring of one thread.
@@ -115,7 +116,7 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 		case err = <-done:
 			running = false
 		case <-tick.C:
-			t.look()
+			t.contained()
 			if _, v := w.current(); v != t.version {
 				if e := t.reload(); e != nil {
 					w.log.Error("cannot use the new triggers", "error", e)
@@ -204,7 +205,7 @@ func (t *watched) reload() error {
 	if err != nil {
 		return err
 	}
-	t.set, t.version = set, version
+	t.set, t.version, t.falls = set, version, 0
 	clear(t.tracks) // they begin anew, with what the rings hold
 	t.calls.find(rules)
 	return nil
@@ -236,6 +237,38 @@ func (t *watched) every() time.Duration {
 		}
 	}
 	return max(every, least)
+}
+
+// maxFalls is how many looks in a row may end in a panic before there are no more, until
+// the rules are loaded anew.
+const maxFalls = 3
+
+// contained is look, whose panic costs that look alone: the recording goes on. The panic of
+// one rule's check does not come here.
+func (t *watched) contained() {
+	if t.falls >= maxFalls {
+		return
+	}
+	fell := background.Contain(t.look)
+	if fell == nil {
+		t.falls = 0
+		return
+	}
+	if t.falls++; t.falls >= maxFalls {
+		t.broke(fmt.Errorf("look at process %d for its triggers: %w; they are off", t.pid, fell))
+		return
+	}
+	t.broke(fmt.Errorf("look at process %d for its triggers: %w", t.pid, fell))
+	clear(t.tracks) // what they know may be half of something: they begin anew, with what the rings hold
+}
+
+// broke counts and tells a check that ended in a panic.
+func (t *watched) broke(err error) {
+	t.w.mu.Lock()
+	t.w.broken++
+	t.w.trouble = err.Error()
+	t.w.mu.Unlock()
+	t.w.log.Error("trigger", "pid", t.pid, "name", t.name, "error", err)
 }
 
 // look reads what is new in the rings and checks the rules.
@@ -289,6 +322,19 @@ func (t *watched) look() {
 		return out
 	}
 	l.Name = func(w event.Word, at stack.Time) string { return t.names.Name(w, at) }
+	l.Contain = func(check func()) error {
+		if fell := background.Contain(check); fell != nil {
+			return fell
+		}
+		return nil
+	}
+	l.Broken = func(r *trigger.Rule, err error, off bool) {
+		err = fmt.Errorf("check %s of process %d: %w", r, t.pid, err)
+		if off {
+			err = fmt.Errorf("%w; this trigger is off", err)
+		}
+		t.broke(err)
+	}
 	if fired := t.set.Check(l); len(fired) > 0 {
 		t.put(ask{fired: fired, at: l.Now})
 	}

@@ -103,6 +103,7 @@ type Watcher struct {
 	making  []control.Dump // in the folder already, or soon: what is known of them before they are whole
 	fired   int
 	failed  int
+	broken  int // checks of triggers that ended in a panic
 	trouble string
 	past    ended
 	shared  target.Shared
@@ -325,7 +326,7 @@ func (w *Watcher) Status() control.Status {
 	targets := slices.Clone(w.targets)
 	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
 		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Asked: w.governor.base.String(), Takes: w.governor.share(), MaxCPU: w.o.MaxCPU,
-		Dumps: slices.Concat(w.history, w.making), Fired: w.fired, Failed: w.failed, Trouble: w.trouble}
+		Dumps: slices.Concat(w.history, w.making), Fired: w.fired, Failed: w.failed, Broken: w.broken, Trouble: w.trouble}
 	if len(targets) == 0 {
 		s.Waiting = w.source.What
 	}

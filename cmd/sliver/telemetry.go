@@ -41,7 +41,7 @@ type watched struct{ *watch.Watcher }
 func (w watched) Kept() telemetry.Kept {
 	k := w.Watcher.Kept()
 	return telemetry.Kept{Targets: k.Targets, Taken: k.Taken, RingBytes: k.RingBytes, RingLimit: k.RingLimit, Short: k.Short,
-		Fired: k.Fired, Dumps: k.Dumps, Failed: k.Failed, Interval: k.Interval}
+		Fired: k.Fired, Dumps: k.Dumps, Failed: k.Failed, Broken: k.Broken, Interval: k.Interval}
 }
 
 // maxWarnings of telemetry in one recording.

@@ -56,6 +56,7 @@ type Status struct {
 	Dumps    []Dump    `json:"dumps"` // the latest in its folder, oldest first
 	Fired    int       `json:"fired"`
 	Failed   int       `json:"failed"` // dumps that could not be written
+	Broken   int       `json:"broken"` // checks of triggers that ended in a panic
 	Trouble  string    `json:"trouble,omitempty"`
 }
 

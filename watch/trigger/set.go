@@ -47,6 +47,8 @@ type state struct {
 	previous map[key]float64    // share, or CPU time
 	sampled  map[key]stack.Time // when that was, of CPU time
 	written  *Written
+
+	falls int // checks that ended in a panic
 }
 
 // key tells apart what a rule holds for: a thread, or the process.
@@ -97,7 +99,16 @@ type Look struct {
 	Counted func(*Rule, stack.TID) bool
 	// Name is what a frame is called in texts.
 	Name func(w event.Word, t stack.Time) string
+	// Contain runs the check of one rule and returns its panic, where it ends in one.
+	// That check is lost, the rule begins anew, and with maxFalls of them it is off.
+	// Broken is told of each. nil: a panic ends Check.
+	Contain func(check func()) error
+	Broken  func(r *Rule, err error, off bool)
 }
+
+// maxFalls is how many checks of a rule may end in a panic: what is wrong three times is
+// wrong for good, and would fill the log.
+const maxFalls = 3
 
 // NewSet makes a Set. polls reports whether a system call waits for events.
 func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error) {
@@ -106,7 +117,7 @@ func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error)
 	}
 	s := &Set{names: names, polls: polls, masks: map[maskKey]uint64{}}
 	for _, r := range rules {
-		x := &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}, sampled: map[key]stack.Time{}}
+		x := newState(r)
 		switch {
 		case r.Function != "":
 			x.bit = len(s.functions)
@@ -119,6 +130,10 @@ func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error)
 		s.rules = append(s.rules, x)
 	}
 	return s, nil
+}
+
+func newState(r *Rule) *state {
+	return &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}, sampled: map[key]stack.Time{}}
 }
 
 // maxMasks bounds what is remembered of places in the code.
@@ -174,24 +189,10 @@ func (r *Rule) Picks(t *Track) bool {
 // Check looks at all rules and returns those that fire.
 func (s *Set) Check(l *Look) (out []Fired) {
 	for _, r := range s.rules {
-		var found []Fired
-		switch r.Kind {
-		case Stall, Slow:
-			found = s.calls(r, l)
-		case Blocked:
-			found = s.blocked(r, l)
-		case Deadlock:
-			found = s.deadlocks(r, l)
-		case CPU:
-			found = s.cpu(r, l)
-		case Memory, FDs, Threads:
-			found = s.near(r, l)
-		case Call:
-			found = s.called(r, l)
-		case File:
-			found = s.files(r, l)
+		if r.falls >= maxFalls {
+			continue
 		}
-		for _, f := range found {
+		for _, f := range s.contained(r, l) {
 			if r.happened(l.Now) {
 				f.Rule, f.Kind = r.Rule, r.Kind
 				out = append(out, f)
@@ -203,6 +204,43 @@ func (s *Set) Check(l *Look) (out []Fired) {
 		t.calls = t.calls[:0]
 	}
 	return out
+}
+
+// contained is check, with its panics kept from other rules where l says how.
+func (s *Set) contained(r *state, l *Look) (found []Fired) {
+	if l.Contain == nil {
+		return s.check(r, l)
+	}
+	if err := l.Contain(func() { found = s.check(r, l) }); err != nil {
+		// What it remembers may be half of something; when it was checked and fired stays.
+		fresh := newState(r.Rule)
+		fresh.bit, fresh.checked, fresh.last, fresh.falls = r.bit, r.checked, r.last, r.falls+1
+		*r = *fresh
+		l.Broken(r.Rule, err, r.falls >= maxFalls)
+		return nil
+	}
+	return found
+}
+
+// check is one look at one rule.
+func (s *Set) check(r *state, l *Look) []Fired {
+	switch r.Kind {
+	case Stall, Slow:
+		return s.calls(r, l)
+	case Blocked:
+		return s.blocked(r, l)
+	case Deadlock:
+		return s.deadlocks(r, l)
+	case CPU:
+		return s.cpu(r, l)
+	case Memory, FDs, Threads:
+		return s.near(r, l)
+	case Call:
+		return s.called(r, l)
+	case File:
+		return s.files(r, l)
+	}
+	return nil // Crash, which is told by itself
 }
 
 // Crashed is Check for the end of the process.
