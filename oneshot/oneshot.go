@@ -383,11 +383,16 @@ func (v *view) settle(once *sampler.Once) {
 }
 
 // again resolves the locks anew, now with the names of the functions on the
-// stacks, where the threads have not gone on since.
+// stacks, where the threads have not gone on since. Where they have, the names still tell
+// what some waited for.
 func (v *view) again() {
 	for _, e := range v.eyes {
-		if e.chosen && e.wait != nil && e.wait.Lock != nil && e.still() {
-			v.waits(e, func() []string { return v.names.functions(e.frames) })
+		if !e.chosen || e.wait == nil || e.wait.Lock == nil {
+			continue
+		}
+		names := func() []string { return v.names.functions(e.frames) }
+		if !e.still() || !v.waits(e, names) {
+			e.wait.Name(names())
 		}
 	}
 }

@@ -42,11 +42,8 @@ func (a *args) futex(f *lock.Futex) {
 		a.miss("the lock word at %#x cannot be read: %v", f.Word, err)
 	}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: r.c.PID, Addr: l.Addr}}
-	if l.Kind == lock.Sleep || l.Kind == lock.Poll { // a goroutine's
-		a.info.Kind, a.info.Lock = KindSleep, nil
-		if l.Kind == lock.Poll {
-			a.info.Kind = KindPoll
-		}
+	if k := kindOfLock(l.Kind); k != KindLock {
+		a.info.Kind, a.info.Lock = k, nil
 		a.say("%s", l.Note)
 		return
 	}
@@ -55,6 +52,42 @@ func (a *args) futex(f *lock.Futex) {
 	if f.Timeout != 0 {
 		a.until(f.Timeout, f.Clock)
 	}
+}
+
+// kindOfLock is the kind of a wait on a word of that kind: what Go's threads sleep on is not always a lock.
+func kindOfLock(k lock.Kind) Kind {
+	switch k {
+	case lock.Sleep: // a goroutine's
+		return KindSleep
+	case lock.Poll: // a goroutine's
+		return KindPoll
+	case lock.Idle:
+		return KindIdle
+	}
+	return KindLock
+}
+
+// Name puts in what the functions on the stack, leaf first, say of a wait that was resolved
+// without them, and whose thread may have gone on since: what a thread of Go's runtime sleeps
+// for, they alone tell. It reports whether that is news.
+func (i *Info) Name(names []string) bool {
+	l := i.Lock
+	if l == nil || l.Kind != lock.GoRuntime || l.Note != "" {
+		return false
+	}
+	kind, note := lock.ByNames(names)
+	if note == "" {
+		return false
+	}
+	if k := kindOfLock(kind); k != KindLock {
+		i.Args = strings.Replace(i.Args, l.String(), note, 1)
+		i.Kind, i.Lock = k, nil
+		return true
+	}
+	old := l.String()
+	l.Note = note
+	i.Args = strings.Replace(i.Args, old, l.String(), 1)
+	return true
 }
 
 // gil makes it a wait for an interpreter's lock.

@@ -270,6 +270,22 @@ func TestGo(t *testing.T) {
 		if i.Lock == nil || i.Lock.Kind != lock.GoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%+v %+v", i, i.Lock)
 		}
+		// The names come later, and the thread has gone on.
+		late, bound := *i, *i
+		lock1, lock2 := *i.Lock, *i.Lock
+		lock1.Note, lock2.Note = "", ""
+		late.Lock, bound.Lock, late.Args, bound.Args = &lock1, &lock2, lock1.String(), lock2.String()
+		if late.Name([]string{"runtime.futex", "main.f"}) || late.Lock == nil {
+			t.Errorf("by names that say nothing: %+v", late)
+		}
+		if !late.Name([]string{"runtime.futex", "runtime.notesleep", "runtime.stopm"}) || late.Kind != wait.KindIdle || late.Lock != nil ||
+			late.Args != "idle: no goroutine to run" {
+			t.Errorf("an idle thread: %+v", late)
+		}
+		if !bound.Name([]string{"runtime.futex", "runtime.lock2"}) || bound.Kind != wait.KindLock || bound.Lock.Note != "a lock of the runtime" ||
+			bound.Args != bound.Lock.String() || bound.Name([]string{"runtime.futex", "runtime.stopm"}) {
+			t.Errorf("a lock of the runtime: %+v %+v", bound, bound.Lock)
+		}
 		th = wait.Thread{}
 		i = v.resolve(&th, tid, []string{"runtime.futex.abi0", "runtime.futexsleep", "runtime.notesleep", "runtime.mPark", "runtime.stoplockedm"}, "futex")
 		if i.Lock.Kind != lock.GoRuntime || !strings.Contains(i.Lock.Note, "bound to this thread") {

@@ -30,6 +30,7 @@ const (
 	KindLock     Kind = "lock"  // a lock: Info.Lock says which
 	KindSleep    Kind = "sleep" // for time to pass
 	KindPoll     Kind = "poll"  // for one of several descriptors
+	KindIdle     Kind = "idle"  // for something to do: a thread of Go's runtime
 	KindFile     Kind = "file"
 	KindSocket   Kind = "socket"
 	KindPipe     Kind = "pipe"

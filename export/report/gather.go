@@ -178,14 +178,19 @@ func (g *gatherer) addCall(k callKey, ns int64) {
 
 func (g *gatherer) addFunc(p pending, what string, ns int64) {
 	id := -1
-	if p.asker >= 0 {
+	switch {
+	case p.asker >= 0:
 		id = p.stack[p.asker].Frame.Func
+	case len(p.stack) > 0:
+		id = -2
 	}
 	row := g.byFunc[id]
 	if row == nil {
 		row = &funcRow{what: map[string]int64{}}
-		row.Name = "[unknown]"
-		if id >= 0 {
+		switch row.Name = "[unknown]"; {
+		case id == -2: // such as an idle thread of Go's
+			row.Name = "[runtimes and libraries alone]"
+		case id >= 0:
 			f := &g.v.Names.Funcs[id]
 			row.Name, row.File, row.Line = g.v.FuncName(id), view.Text(f.File, 512), f.StartLine
 		}

@@ -40,6 +40,7 @@ const (
 	WaitGroup Kind = "wait group" // Go's
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
+	Idle      Kind = "idle"       // no lock: a thread of Go's runtime that has nothing to do
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	Monitor   Kind = "monitor"    // of a Java object
 	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
@@ -162,7 +163,7 @@ func noOwner(l *Lock) string {
 	switch l.Kind {
 	case Unknown:
 		return "not a known kind of lock"
-	case Cond, Semaphore, Barrier, Park, Channel, Select, WaitGroup, Sleep, Poll:
+	case Cond, Semaphore, Barrier, Park, Channel, Select, WaitGroup, Sleep, Poll, Idle:
 		return "a " + string(l.Kind) + " has no holder"
 	case GoRuntime:
 		return "the Go runtime keeps no owner"
@@ -201,6 +202,9 @@ func (r *recogniser) found(k Kind, impl string, base uint64, b Basis) bool {
 
 func (r *recogniser) run() {
 	switch {
+	case r.h.kind == Idle:
+		r.l.fromNames(r.h, r.w)
+		return
 	case r.h.kind == GoRuntime || r.h.kind == "" && r.w.Go:
 		if !r.golang() {
 			r.l.fromNames(r.h, r.w)

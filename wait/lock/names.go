@@ -31,7 +31,10 @@ func hint(names []string) named {
 			low = h
 			continue
 		case h.kind == GoRuntime:
-			h.note = goReason(names)
+			var idle bool
+			if h.note, idle = goReason(names); idle {
+				h.kind = Idle
+			}
 		}
 		return h
 	}
@@ -41,7 +44,8 @@ func hint(names []string) named {
 // Tells reports whether a function's name says something about a wait that it
 // is on the stack of.
 func Tells(name string) bool {
-	return function(name).kind != "" || goReason([]string{name}) != "" || goFunction(name) != nil
+	note, _ := goReason([]string{name})
+	return function(name).kind != "" || note != "" || goFunction(name) != nil
 }
 
 // function reads one name. C names may have underscores before them, a
@@ -123,30 +127,40 @@ func qualified(name string) named {
 	return named{}
 }
 
-// goReason says in words why one of the Go runtime's threads sleeps.
-func goReason(names []string) string {
+// goReason says in words why one of the Go runtime's threads sleeps. idle: it has nothing to do.
+func goReason(names []string) (note string, idle bool) {
 	for i, n := range names {
 		if i == maxNames {
 			break
 		}
 		switch n {
 		case "runtime.stoplockedm":
-			return "its goroutine, which is bound to this thread, is blocked"
+			return "its goroutine, which is bound to this thread, is blocked", false
 		case "runtime.stopm", "runtime.findRunnable", "runtime.findrunnable", "runtime.schedule":
-			return "idle: no goroutine to run"
+			return "idle: no goroutine to run", true
 		case "runtime.lock2", "runtime.lock", "runtime.lockWithRank":
-			return "a lock of the runtime"
+			return "a lock of the runtime", false
 		case "runtime.sysmon":
-			return "the runtime's monitor, idle"
+			return "the runtime's monitor, idle", true
 		case "runtime.templateThread":
-			return "the runtime's template thread, idle"
+			return "the runtime's template thread, idle", true
 		case "runtime.stopTheWorldWithSema", "runtime.forEachP":
-			return "stops the world"
+			return "stops the world", false
 		case "runtime.signal_recv", "os/signal.signal_recv":
-			return "waits for signals"
+			return "waits for signals", false
 		case "runtime.gcstopm":
-			return "stopped for the garbage collector"
+			return "stopped for the garbage collector", false
 		}
 	}
-	return ""
+	return "", false
+}
+
+// ByNames is what a stack's function names, leaf first, say of a sleep on a word of the Go runtime's:
+// its kind, and a note; "": nothing.
+func ByNames(names []string) (Kind, string) {
+	h := hint(names)
+	if h.kind != Idle && h.kind != GoRuntime {
+		return "", ""
+	}
+	return h.kind, h.note
 }
