@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
@@ -100,9 +101,13 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 		enc.SetIndent("", "  ")
 		return enc.Encode(rows)
 	}
-	fmt.Fprintf(w, "%8s %4s  %-16s %-15s %6s %10s\n", "TID", "POS", "NAME", "STATE", "CPU", "CPU TIME")
+	wide := 16 // the kernel's names are shorter, those of Java and Python may be longer
+	for i := range rows {
+		wide = min(max(wide, utf8.RuneCountInString(rows[i].Name)), 40)
+	}
+	fmt.Fprintf(w, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%8d %4d  %-16s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, printable(r.Name), r.State, r.CPUShare*100,
+		fmt.Fprintf(w, "%8d %4d  %-*s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, wide, printable(r.Name), r.State, r.CPUShare*100,
 			float64(r.CPUNS)/1e9)
 	}
 	return nil

@@ -2,6 +2,7 @@ package view
 
 import (
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -261,14 +262,15 @@ func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 
 // Asker finds the call that asked for what a stack (outermost first) waits for:
 // the innermost one that is no part of the C library, of a language's or of
-// its way of locking. -1: there is none.
+// its way of locking. What Java called waits inside of its virtual machine. -1: there is none.
 func (v *View) Asker(st []trace.Slice) int {
+	java := slices.ContainsFunc(st, func(s trace.Slice) bool { return s.Loc != nil && s.Loc.Word.Kind() == stack.KindJava })
 	for i := len(st) - 1; i >= 0; i-- {
 		s := &st[i]
 		if s.Loc == nil || s.Loc.Word.Kind() == stack.KindError || s.Loc.Word.Kind() == stack.KindKernel {
 			continue
 		}
-		if m := v.ModuleOf(s); m >= 0 && library(v.Rec.Modules[m].Path) {
+		if m := v.ModuleOf(s); m >= 0 && (library(v.Rec.Modules[m].Path) || java && path.Base(v.Rec.Modules[m].Path) == "libjvm.so") {
 			continue
 		}
 		if !locking(v.Names.Func(&s.Frame).Name) {
@@ -292,10 +294,15 @@ func library(module string) bool {
 }
 
 // locks are how functions are called that only pass a wait on: of the C
-// library, C++'s, Rust's and Go's standard libraries and runtimes.
+// library, C++'s, Rust's, Go's and Java's standard libraries and runtimes; "[" begins the names of
+// the code that HotSpot makes for itself.
 var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "__futex", "futex", "sem_", "__new_sem", "__sem", "syscall", "__syscall",
 	"__clock_", "clock_nanosleep", "std::", "__gnu_cxx::", "__gthread", "<std::", "core::", "<core::", "alloc::", "parking_lot", "lock_api::", "sync.",
-	"internal/sync.", "runtime.", "internal/runtime/", "internal/poll.", "syscall.", "poll", "__poll", "epoll_", "read", "write", "__libc_", "__read", "__write"}
+	"internal/sync.", "runtime.", "internal/runtime/", "internal/poll.", "syscall.", "poll", "__poll", "epoll_", "read", "write", "__libc_", "__read", "__write",
+	"[", "Java_", "PosixSemaphore::", "os::Platform", "Parker::", "Mutex::", "Monitor::", "ObjectMonitor::", "LinuxWaitBarrier::", "jdk.internal.misc.Unsafe.",
+	"java.lang.Object.wait", "java.lang.Thread.sleep", "java.lang.Thread.join", "java.util.concurrent.locks.", "java.util.concurrent.Semaphore.",
+	"java.util.concurrent.CountDownLatch.", "java.util.concurrent.CompletableFuture", "java.util.concurrent.ForkJoinPool.managedBlock",
+	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch."}
 
 func locking(name string) bool {
 	for _, l := range locks {

@@ -24,7 +24,7 @@ const Start = stack.Time(5_000_000_000)
 // Builder makes a recording. Functions come into being when they are named:
 // the first to be named is in the main program, those whose names begin with
 // "lib" are in a library, others in the main program. Those that begin with "py." are
-// Python's.
+// Python's, with "java." or "app." Java's.
 type Builder struct {
 	tb    testing.TB
 	buf   bytes.Buffer
@@ -155,6 +155,8 @@ func (b *Builder) frame(s string, depth int, leaf bool) stack.Frame {
 	}
 	if strings.HasPrefix(name, "py.") {
 		fr.Kind = stack.KindPython
+	} else if strings.HasPrefix(name, "java.") || strings.HasPrefix(name, "app.") {
+		fr.Kind = stack.KindJava
 	}
 	fr.Func, fr.PC = f.start, at
 	if !leaf {

@@ -1,0 +1,48 @@
+package view_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// stackAt has the stack of a thread as it was at its end.
+type stackAt struct{ now []trace.Slice }
+
+func (s *stackAt) Begin(_ stack.Time, _ int, x *trace.Slice) { s.now = append(s.now, *x) }
+func (s *stackAt) End(stack.Time, int, *trace.Slice)         {}
+func (s *stackAt) Other(event.Event)                         {}
+
+// Who asked for a wait is who called what locks, of C, Go and Java: in Java that is neither the
+// virtual machine nor what java.util.concurrent makes locks of.
+func TestAsker(t *testing.T) {
+	for _, c := range []struct{ stack, want string }{
+		{"main serve pthread_mutex_lock __lll_lock_wait", "serve"},
+		{"main serve", "serve"},
+		{"main pool.(*P).take sync.(*Mutex).Lock sync.runtime_Semacquire", "pool.(*P).take"},
+		{"thread_native_entry java.lang.Thread.run app.Shop.reserve [complete_monitor_locking] ObjectMonitor::enter os::PlatformEvent::park pthread_cond_wait", "app.Shop.reserve"},
+		{"thread_native_entry java.lang.Thread.run app.Shop.book java.util.concurrent.locks.ReentrantLock.lock java.util.concurrent.locks.LockSupport.park Parker::park", "app.Shop.book"},
+		{"thread_native_entry java.lang.Thread.run java.util.concurrent.LinkedBlockingQueue.take java.util.concurrent.locks.LockSupport.park Parker::park",
+			"java.util.concurrent.LinkedBlockingQueue.take"},
+		{"thread_native_entry GangWorker::loop PosixSemaphore::wait __new_sem_wait_slow64", "GangWorker::loop"},
+		{"pthread_mutex_lock", ""},
+	} {
+		b := exporttest.New(t)
+		b.Thread(7, "one").Look(exporttest.Look{At: 1e6, Stack: c.stack})
+		v := view.New(b.Finish(2e6), view.Options{})
+		s := &stackAt{}
+		v.Replay(&v.Threads[0], s).Run()
+		got := ""
+		if i := v.Asker(s.now); i >= 0 {
+			got = v.Names.Func(&s.now[i].Frame).Name
+		}
+		if got != c.want {
+			t.Errorf("%s: %q asked, not %q", strings.ReplaceAll(c.stack, " ", " > "), got, c.want)
+		}
+	}
+}
