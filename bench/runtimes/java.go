@@ -69,7 +69,9 @@ func whole(stack []string) bool {
 		}
 	}
 	root, java := javaFrame(stack[0])
-	return isStart(stack[0]) || strings.HasPrefix(stack[0], "start_thread") || java && strings.HasSuffix(root, "Main.main")
+	// What java calls to compile a source and run it: launcher.Main in 17, launcher.SourceLauncher in 25.
+	return isStart(stack[0]) || strings.HasPrefix(stack[0], "start_thread") ||
+		java && strings.Contains(root, "/launcher/") && strings.HasSuffix(root, ".main")
 }
 
 // attached prints how long sliver takes from attaching to the first sample with a function
