@@ -73,6 +73,8 @@ func Tables() []Table {
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
 			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
+		{"gaps", "time of which samples are missing: what is shown there is as of the sample before", []Column{
+			thread, ts, dur, {"why", "TEXT", "late, stop timed out, overhead budget, overwritten, …"}}},
 		{"tasks", "goroutines that were seen", []Column{
 			{"id", "INTEGER PRIMARY KEY", "the runtime's number"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
 			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}}},

@@ -55,6 +55,30 @@ func TestGolden(t *testing.T) {
 	exporttest.Golden(t, "slices.json", must(t, rec, view.Options{}, "json", "select * from slices where depth < 2"))
 }
 
+// Of lost events nothing is known until the whole stack is told again; what other gaps
+// cover is cut at the range.
+func TestGaps(t *testing.T) {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	m := b.Thread(1234, "main")
+	m.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "main:1 hold:2"})
+	m.Gap(20*ms, stack.WhyBudget, 10*ms)
+	m.Lose(30 * ms)
+	m.Look(exporttest.Look{At: 50 * ms, CPU: 30 * ms, State: stack.StateRunning, Stack: "main:1 hold:2"})
+	m.Sync()
+	m.Gap(90*ms, stack.WhyLate, 30*ms)
+	m.Look(exporttest.Look{At: 90 * ms, CPU: 30 * ms, State: stack.StateRunning, Stack: "main:1"})
+	rec := b.Finish(100 * ms)
+	const question = "select ts/1000000 at, dur/1000000 ms, why from gaps order by ts"
+	want := "at,ms,why\n10,10,overhead budget\n30,20,overwritten\n60,30,late\n"
+	if got := must(t, rec, view.Options{}, "csv", question); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := must(t, rec, view.Options{From: exporttest.Start + 75*stack.Time(ms)}, "csv", question); got != "at,ms,why\n75,15,late\n" {
+		t.Errorf("from 75 ms on: %q", got)
+	}
+}
+
 // waiting has a thread that waits for a lock that another one holds.
 func waiting(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
@@ -75,6 +99,7 @@ func waiting(t testing.TB) *trace.Recording {
 	w.Look(exporttest.Look{At: 40 * ms, CPU: 5 * ms, State: stack.StateRunning, Stack: "main:1 work:2"})
 	w.Event(40*ms, event.Wait, 0)
 	w.Event(40*ms, event.Lock, 0)
+	w.Gap(55*ms, stack.WhyLate, 10*ms)
 	w.Look(exporttest.Look{At: 60 * ms, CPU: 25 * ms, State: stack.StateRunning, Stack: "main:1 work:2"})
 	return b.Finish(60 * ms)
 }

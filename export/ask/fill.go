@@ -72,7 +72,7 @@ func (f *filler) all() error {
 		st := f.v.Stats(th)
 		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stops),
 			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
-		if f.asked("slices", "samples", "states", "waits", "locks", "functions") {
+		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
 			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}
 			r.close(f.v.Slices(th, r))
 		}
@@ -132,6 +132,7 @@ type reader struct {
 	lockID int // description of the wait for addr
 	addr   uint64
 	holder uint64
+	lost   stack.Time // since when events are missing; 0: none are
 }
 
 // open is a slice that has not ended.
@@ -168,6 +169,7 @@ func (r *reader) leaf() any {
 // Begin, End and Other are those of trace.SliceHandler.
 func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
 	r.settle(t)
+	r.endLost(t)
 	r.f.slice++
 	r.open = append(r.open[:min(depth, len(r.open))], open{r.f.slice, t})
 }
@@ -224,9 +226,26 @@ func (r *reader) Other(e event.Event) {
 		}
 		r.holder = e.Payload()
 	case event.Gap:
-		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
+		why, ns := event.GapFields(e.Payload())
+		if why == stack.WhyLost {
 			r.close(e.Time)
+			r.lost = max(e.Time, 1)
+			return
 		}
+		r.gap(max(e.Time-stack.Time(ns), r.f.v.Begin()), e.Time, why)
+	}
+}
+
+// gap is a time of which samples are missing.
+func (r *reader) gap(from, to stack.Time, why stack.Why) {
+	r.f.row("gaps", r.seq, int64(from-r.start), int64(max(to-from, 0)), why.String())
+}
+
+// endLost ends at t what is missing since events were lost.
+func (r *reader) endLost(t stack.Time) {
+	if r.lost != 0 {
+		r.gap(r.lost, t, stack.WhyLost)
+		r.lost = 0
 	}
 }
 
@@ -236,6 +255,7 @@ func (r *reader) close(t stack.Time) {
 	r.endState(t)
 	r.endWait(t)
 	r.endLock(t)
+	r.endLost(t)
 	r.kind = stack.StateUnknown
 }
 
