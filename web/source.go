@@ -40,11 +40,17 @@ func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
 
 type recording struct{ rec *trace.Recording }
 
-// Process has a base for times even where the recording lost its clocks.
+// Process has a base for times even where the recording lost its clocks. A dump's were read
+// when it was made, at its end: they are put back to its beginning, since the page takes a
+// recording that ends before its base for one in which nothing is yet.
 func (r *recording) Process() trace.Process {
 	p := r.rec.Process
-	if p.Clocks.Monotonic == 0 {
-		p.Clocks.Monotonic, _ = r.rec.Span()
+	from, _ := r.rec.Span()
+	c := &p.Clocks
+	if c.Monotonic == 0 {
+		c.Monotonic = from
+	} else if before := int64(c.Monotonic - from); from > 0 && before > 0 {
+		c.Monotonic, c.Boottime, c.Realtime = from, c.Boottime-before, c.Realtime-before
 	}
 	return p
 }
