@@ -113,7 +113,7 @@ func worked(t *testing.T, pr *target.Process, span time.Duration) {
 // the JDK's own debugger shows of the same moment. It is not there for 21: the package that
 // has that lacks jdk.hotspot.agent, those of 17 and 25 do not understand 21 (also with their
 // check of the version off: they look for fields that it does not have), and neither Debian 12, npm,
-// PyPI nor Maven Central has another. TestJavaInterrupted stands in.
+// PyPI nor what was found of Maven Central has another. TestJavaInterrupted stands in.
 func TestJavaFrozen(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG is not set")

@@ -151,30 +151,50 @@ func (w *Watcher) Dump(ctx context.Context, r control.Request, stream io.Writer)
 		return nil, fmt.Errorf("there are %d targets: say which one", len(ts))
 	}
 	var out []control.Dump
+	var gone, failed error
 	for _, t := range ts {
-		c := make(chan answer, 1)
-		if err := t.offer(ask{at: target.Now(), req: &r, stream: stream, answer: c}); err != nil {
+		d, err := t.dumped(ctx, ask{at: target.Now(), req: &r, stream: stream})
+		switch {
+		case err == nil:
+			out = append(out, d)
+		case ctx.Err() != nil:
 			return out, err
-		}
-		select {
-		case a := <-c:
-			if a.err != nil {
-				return out, a.err
-			}
-			out = append(out, a.dump)
-		case <-ctx.Done():
-			return out, ctx.Err()
+		case errors.Is(err, errNotWatched): // of many targets some end meanwhile
+			gone = err
+		case failed == nil:
+			failed = err
 		}
 	}
-	return out, nil
+	if len(out) == 0 && failed == nil {
+		failed = gone
+	}
+	return out, failed
 }
+
+// dumped has a dump made and waits for it.
+func (t *watched) dumped(ctx context.Context, a ask) (control.Dump, error) {
+	c := make(chan answer, 1)
+	a.answer = c
+	if err := t.offer(a); err != nil {
+		return control.Dump{}, err
+	}
+	select {
+	case x := <-c:
+		return x.dump, x.err
+	case <-ctx.Done():
+		return control.Dump{}, ctx.Err()
+	}
+}
+
+// errNotWatched: there are no rings of a process.
+var errNotWatched = errors.New("is not watched yet, or has just ended")
 
 // offer is put for those who wait for an answer.
 func (t *watched) offer(a ask) error {
 	t.askMu.Lock()
 	defer t.askMu.Unlock()
 	if t.over || t.flight.Load() == nil {
-		return fmt.Errorf("process %d is not watched yet, or has just ended", t.pid)
+		return fmt.Errorf("process %d %w", t.pid, errNotWatched)
 	}
 	select {
 	case t.asked <- a:
@@ -213,10 +233,23 @@ func (a *ask) triggers() (out []trace.Trigger) {
 	return out
 }
 
+// moment is the time of a dump: now, and another one for each, as it is part of a name.
+// Processes of one name may have theirs at the same time.
+func (w *Watcher) moment() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now().Truncate(time.Millisecond)
+	if !now.After(w.latest) {
+		now = w.latest.Add(time.Millisecond)
+	}
+	w.latest = now
+	return now
+}
+
 // dump makes one.
 func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	w := t.w
-	now := time.Now()
+	now := w.moment()
 	stem := w.o.Store.Stem(t.name, now, a.reason())
 	if a.stream != nil {
 		return t.send(a, stem)
@@ -399,7 +432,7 @@ func (w *Watcher) recoverRing(path string, until time.Time) {
 		return
 	}
 	name, _, _ := strings.Cut(filepath.Base(path), ringEnding)
-	out, err := export.ParseOutput(w.o.Store.Stem(name, time.Now(), "recovered")+".sliver", "")
+	out, err := export.ParseOutput(w.o.Store.Stem(name, w.moment(), "recovered")+".sliver", "")
 	if err != nil {
 		return
 	}

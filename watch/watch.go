@@ -101,6 +101,7 @@ type Watcher struct {
 	refused map[refusedKey]bool // processes that cannot be watched, told of once
 	history []control.Dump
 	making  []control.Dump // in the folder already, or soon: what is known of them before they are whole
+	latest  time.Time      // when the last dump was, as its name says
 	fired   int
 	failed  int
 	broken  int // checks of triggers that ended in a panic

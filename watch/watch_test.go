@@ -3,6 +3,7 @@ package watch
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -368,6 +369,31 @@ func TestRestart(t *testing.T) {
 		if _, err := r.Dump(context.Background(), control.Request{Kind: "request", Target: "frob"}, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v", err)
 		}
+		// Of all targets, those that have just ended are left out.
+		all := func(want int) {
+			t.Helper()
+			ds, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil)
+			if err != nil || len(ds) != want || want == 2 && ds[0].Files[0] == ds[1].Files[0] {
+				t.Errorf("%d dumps for %d targets: %+v, %v", len(ds), want, ds, err)
+			}
+		}
+		ended := func(i int, yes bool) {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			x := r.targets[i]
+			x.askMu.Lock()
+			defer x.askMu.Unlock()
+			x.over = yes
+		}
+		all(2)
+		ended(0, true)
+		all(1)
+		ended(1, true)
+		if _, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil); !errors.Is(err, errNotWatched) {
+			t.Errorf("of none: %v", err)
+		}
+		ended(0, false)
+		ended(1, false)
 		p.Say("exit")
 		q.Say("exit")
 		r.until("for the end of both", func(s *control.Status) bool { return len(s.Targets) == 0 })
@@ -375,8 +401,26 @@ func TestRestart(t *testing.T) {
 			t.Error("the ring file stays")
 		}
 	}
-	if s := r.Status(); s.Fired != 0 || len(s.Dumps) != 2 {
+	if s := r.Status(); s.Fired != 0 || len(s.Dumps) != 2*4 {
 		t.Errorf("%+v", s)
+	}
+}
+
+// Dumps have a name each, also where processes of one name have them at once.
+func TestMoment(t *testing.T) {
+	w := &Watcher{}
+	w.o.Store = &dumps.Store{}
+	seen := map[string]bool{}
+	begun := time.Now().Add(-time.Millisecond)
+	for range 50 {
+		at := w.moment()
+		if at.Before(begun) {
+			t.Fatal("before now")
+		}
+		seen[w.o.Store.Stem("worker", at, "stall")] = true
+	}
+	if len(seen) != 50 {
+		t.Errorf("%d names for 50 dumps", len(seen))
 	}
 }
 
