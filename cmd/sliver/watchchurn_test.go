@@ -156,7 +156,12 @@ func TestWatchChurn(t *testing.T) {
 	})
 	tick := time.NewTicker(400 * time.Millisecond)
 	defer tick.Stop()
-	for begin := time.Now(); time.Since(begin) < lasts; <-tick.C {
+	// On a busy machine it takes longer until there were as many targets and dumps.
+	few := func() bool {
+		return restarts.Load() < int64(lasts/time.Second) || asked.Load() < int64(lasts/time.Second)/2
+	}
+	begin := time.Now()
+	for ; time.Since(begin) < lasts || few() && time.Since(begin) < 4*lasts; <-tick.C {
 		seen = append(seen, usedNow(t, cmd.Process.Pid, dir, run))
 	}
 	s, err := client.Status(ctx)
@@ -167,7 +172,7 @@ func TestWatchChurn(t *testing.T) {
 	// The first minute is as the last tenth is to be; of a short run, the first third.
 	first := min(len(seen)/3, 150)
 	early, late := most(seen[first/3:first]), most(seen[len(seen)-max(len(seen)/10, 5):])
-	t.Logf("%v: %d targets, %d dumps asked for, %d triggers; then %+v, in the end %+v", lasts, restarts.Load(), asked.Load(), s.Fired, early, late)
+	t.Logf("%v: %d targets, %d dumps asked for, %d triggers; then %+v, in the end %+v", time.Since(begin).Round(time.Second), restarts.Load(), asked.Load(), s.Fired, early, late)
 	if late.rss > early.rss*5/4+8<<20 {
 		t.Errorf("memory grew from %d to %d bytes", early.rss, late.rss)
 	}
@@ -177,7 +182,7 @@ func TestWatchChurn(t *testing.T) {
 	if late.blocks > 96<<20 {
 		t.Errorf("%d bytes on disk", late.blocks)
 	}
-	if restarts.Load() < int64(lasts/time.Second) || asked.Load() < int64(lasts/time.Second)/2 || s.Failed > int(asked.Load())/5 {
+	if few() || s.Failed > int(asked.Load())/5 {
 		t.Errorf("%d restarts, %d dumps, %d failed: %s", restarts.Load(), asked.Load(), s.Failed, s.Trouble)
 	}
 	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); slices.ContainsFunc(left, func(e os.DirEntry) bool { return strings.HasSuffix(e.Name(), ".ring") }) {
