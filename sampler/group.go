@@ -288,6 +288,7 @@ func (g *group) round(now stack.Time) {
 		}
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
+	g.again = 0 // all are looked at now
 	g.waited, g.vain = 0, 0
 	g.leftBefore, g.left = g.left, 0
 	g.behind, g.missed = g.missed, 0
@@ -323,13 +324,6 @@ func (g *group) round(now stack.Time) {
 	}
 	clear(g.threads[len(kept):])
 	g.threads = kept
-	g.again = 0
-	for _, th := range g.threads {
-		if th.unsure {
-			g.again = g.tracer.Now() + againEach
-			break
-		}
-	}
 	g.next()
 }
 

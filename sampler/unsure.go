@@ -31,13 +31,18 @@ func (g *group) unsure(th *thread, now stack.Time) bool {
 // lookAgain looks at those again where the time has come, and says until when the group may
 // sleep for them.
 func (g *group) lookAgain(now stack.Time) (until stack.Time) {
+	if g.again != 0 && now >= g.again {
+		g.again = 0
+		g.visitUnsure()
+	}
 	if g.again == 0 {
 		return g.tick.due
 	}
-	if now < g.again {
-		return min(g.again, g.tick.due)
-	}
-	g.again = 0
+	return min(g.again, g.tick.due)
+}
+
+// visitUnsure looks at all of them.
+func (g *group) visitUnsure() {
 	for _, th := range g.threads {
 		if !th.unsure || len(th.coming) > 0 || th.ended {
 			continue
@@ -55,10 +60,6 @@ func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 		g.askSoon()
 	}
 	g.ask()
-	if g.again == 0 {
-		return g.tick.due
-	}
-	return min(g.again, g.tick.due)
 }
 
 // sure counts the tick as left out for which a thread was still to be looked at again.

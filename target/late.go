@@ -27,17 +27,18 @@ func (tr *Tracer) Arrived() (a Arrival, ok bool) {
 // Free reports whether all late threads are let go by others than Reap.
 func (tr *Tracer) Free() bool { return len(tr.late) == 0 }
 
-// arrive has the sample of the thread that s kept.
-func (tr *Tracer) arrive(s *stopper) {
+// arrive has the sample of the thread that s kept. Not shown: there is none.
+func (tr *Tracer) arrive(s *stopper) (shown bool) {
 	w := s.kept
 	if w == s.w { // its own, of which it gets another one
 		s.w, s.spans = &Window{}, nil
 	}
 	if parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters) != nil {
-		return
+		return false
 	}
 	tr.done(s.thread, w)
 	tr.arrived = append(tr.arrived, Arrival{Thread: s.thread, Window: w})
+	return true
 }
 
 // Limits of the windows that are kept.
@@ -57,10 +58,10 @@ func (tr *Tracer) another(t *Thread, w *Window) *Window {
 	for i := range min(len(w.Spans), MaxSpans) {
 		spans += max(w.Spans[i].Len, 0)
 	}
-	spans = min((spans+pageBytes-1)&^(pageBytes-1), w.spans)
+	spans = min(pages(spans), w.spans)
 	most := w.max
 	if t.want > 0 {
-		most = min(most, max(leastLater, (2*t.want+pageBytes-1)&^(pageBytes-1)))
+		most = min(most, max(leastLater, pages(2*t.want)))
 	}
 	x := tr.withRoom(spans + pageBytes + most)
 	buf, own, extra := x.buf, append(x.own[:0], w.Spans...), x.extra

@@ -209,16 +209,17 @@ func (tr *Tracer) came(s *stopper) {
 	if s.asked {
 		tr.ran(s)
 	}
+	shown := false
 	switch {
 	case b.arrived || s.asked && b.end == endDone:
-		tr.arrive(s)
+		shown = tr.arrive(s)
 	case s.asked && b.end == endRefused:
 		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: t.refused(b.errno)})
 	case s.asked && b.end != endLate:
 		tr.arrived = append(tr.arrived, Arrival{Thread: t, Err: captureError(t, s.kept, b.end)})
 	}
-	if n := len(tr.arrived); s.kept != s.w && (n == 0 || tr.arrived[n-1].Window != s.kept) {
-		tr.used = append(tr.used, s.kept) // there is nothing to show of it
+	if !shown && s.kept != s.w {
+		tr.used = append(tr.used, s.kept)
 	}
 	s.thread, s.kept, s.asked, b.arrived = nil, nil, false, false
 }

@@ -106,7 +106,10 @@ func makeBuf(n int) []byte { return make([]byte, max(n, leastBuf)) }
 const leastBuf = 40 << 10
 
 // stackBase is where in buf, which begins with a page, the room for the stack does.
-func (w *Window) stackBase() int { return (w.spans + pageBytes - 1) &^ (pageBytes - 1) }
+func (w *Window) stackBase() int { return pages(w.spans) }
+
+// pages is n bytes, up to the end of the last one's page.
+func pages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
 const pageBytes = 4096 // of memory as caches see it, whatever the kernel's pages are
 

@@ -254,11 +254,11 @@ func (t *watched) contained() {
 		t.falls = 0
 		return
 	}
+	err := fmt.Errorf("look at process %d for its triggers: %w", t.pid, fell)
 	if t.falls++; t.falls >= maxFalls {
-		t.broke(fmt.Errorf("look at process %d for its triggers: %w; they are off", t.pid, fell))
-		return
+		err = fmt.Errorf("%w; they are off", err)
 	}
-	t.broke(fmt.Errorf("look at process %d for its triggers: %w", t.pid, fell))
+	t.broke(err)
 	clear(t.tracks) // what they know may be half of something: they begin anew, with what the rings hold
 }
 
