@@ -101,12 +101,18 @@ func TestHerd(t *testing.T) {
 	untraced(t, prog.pid())
 }
 
-// A thread that was seen to run a while ago may sleep by now, and is not asked.
+// A thread that was seen to run a while ago, and was given a CPU since, may sleep by now, and
+// is not asked.
 func TestHerdStale(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	tr := tracer(t)
 	th := herded(t, tr, openProcess(t, prog.pid()), atoi(t, prog.line()))[0]
 	w := NewWindow(0)
+	leave(t, tr, th, w) // a herd that begins asks at once
+	if a := arrival(t, tr); a.Err != nil && a.Err != ErrStale {
+		t.Fatal(a.Err)
+	}
+	th.switches = ^uint64(0) // another number than it has
 	leave(t, tr, th, w)
 	for end := monotonic() + askFor; monotonic() <= end; {
 	}
