@@ -155,13 +155,14 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("read the maps: %w", err)
 	}
-	t.space.Update(maps)
 	if exec {
 		t.space.ForgetPython()
 		t.space.ForgetV8()
 		t.space.ForgetJVM()
 		t.ranges = nil
 	}
+	maps = t.space.Copies(maps)
+	t.space.Update(maps)
 	for _, r := range t.ranges {
 		maps = withRange(maps, r)
 	}

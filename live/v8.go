@@ -8,7 +8,9 @@ import (
 func (t *Target) seekV8(table *managed.Table) (found, again bool, err error) {
 	rt := t.space.V8()
 	if rt == nil {
-		rt, err = t.space.FollowV8(table)
+		if rt, err = t.space.FollowV8(table); rt != nil {
+			_, _ = t.remap(false) // unwind.Space.Copies; without it functions of V8's own lack names
+		}
 	}
 	if rt == nil {
 		return false, false, err

@@ -19,6 +19,7 @@ func (v *view) javascript() {
 	if rt != nil {
 		v.names.js = table
 		v.js = rt
+		_, _ = v.t.Remap(false) // unwind.Space.Copies; without it functions of V8's own lack names
 	}
 }
 

@@ -76,6 +76,7 @@ type Thread struct {
 	tasks   tasks
 	python  pyThread
 	v8      v8.Known
+	lostJS  bool // frames of it are missing in the last walk: see Gaps
 	java    javaThread
 }
 
@@ -124,7 +125,9 @@ func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == s
 
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
-func (th *Thread) Gaps() bool { return th.python.have && th.python.plan.gaps || th.java.gap }
+func (th *Thread) Gaps() bool {
+	return th.python.have && th.python.plan.gaps || th.java.gap || th.lostJS
+}
 
 // More gives what is to be copied besides, now that regs are known and mem
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks

@@ -13,8 +13,9 @@ import (
 
 // engine is the V8 of a process.
 type engine struct {
-	rt    *v8.Runtime
-	table *managed.Table
+	rt     *v8.Runtime
+	table  *managed.Table
+	copies copies
 }
 
 // placed is where a function is in the table.
@@ -29,7 +30,8 @@ type v8Walk struct {
 
 // FollowV8 has walks show the functions of JavaScript, if the process has V8
 // mapped: by their places in table. It gives the engine, nil if there is none. An
-// error says why one that is there cannot be read (*v8.VersionError).
+// error says why one that is there cannot be read (*v8.VersionError). The maps are to be
+// read again then: see Copies.
 func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
@@ -54,7 +56,7 @@ func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 		case err != nil:
 			continue // not V8, or not ELF
 		}
-		e := &engine{table: table}
+		e := &engine{table: table, copies: copies{mod: r.mod}}
 		e.rt = v8.New(img, e.place)
 		s.v8.Store(e)
 		s.mark()
@@ -149,6 +151,7 @@ func (e *engine) place(f *v8.Function) any {
 // withV8 puts the functions of JavaScript in the place of the machine code that
 // runs them.
 func (w *Walker) withV8(th *Thread) {
+	th.lostJS = false
 	e := w.space.v8.Load()
 	if e == nil {
 		return
@@ -170,9 +173,16 @@ func (w *Walker) withV8(th *Thread) {
 			begun = true
 			j.walk.Begin(&w.meter, &th.v8)
 		}
-		js := j.walk.Frames(&p, (*frozenStack)(w))
-		if len(js) == 0 {
+		js, lost := j.walk.Frames(&p, (*frozenStack)(w))
+		switch n := len(j.out); {
+		case len(js) > 0:
+		case !lost:
 			j.out = append(j.out, *f)
+		case n == 0 || j.out[n-1].Kind != stack.KindError:
+			j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
+			fallthrough
+		default: // one gap stands for all that follow each other
+			th.lostJS = true
 		}
 		for k := range js {
 			at := js[k].Fn.Handle().(placed)

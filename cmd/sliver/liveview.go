@@ -207,9 +207,10 @@ func (v *liveView) statusNow() web.Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.s != nil && time.Since(v.asked) > statusEvery {
+		paused := v.s.Paused() // before: samples of a pause are all among those of its accounts
 		st := v.s.Status()
 		v.status = pageStatus(st.Total, st.Pauses)
-		v.status.Paused, v.status.Interval, v.status.Threads = v.s.Paused(), v.s.Interval(), v.s.Selection().String()
+		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()
 		v.asked = time.Now()
 	}
 	return v.status

@@ -110,10 +110,11 @@ func (h *heap) findCode(pc uint64) *code {
 	defer h.mem.FirstLook()()
 	const page = 4096
 	var buf [page]byte
+	least := h.mem.Left() / 4  // is for the functions of the frames below
 	s := pc &^ (codeAlign - 1) // where instructions may begin
 	for last := s - min(s, maxCodeBytes); s > last && s > h.l.header; {
 		from := (s - h.l.header) &^ (page - 1)
-		if h.raw(buf[:], from) != nil {
+		if h.mem.Left() < least || h.raw(buf[:], from) != nil {
 			return nil
 		}
 		for ; s > h.l.header && s-h.l.header >= from; s -= codeAlign {

@@ -113,8 +113,8 @@ func FuzzMemory(f *testing.F) {
 				w.Begin(account, known)
 				for i := range uint64(8) {
 					p := Place{PC: pc + 4*i, FP: pc&^7 + 8*i, Exact: i == 0, Made: i&1 == 0, Array: 1, Offset: 60}
-					if n := len(w.Frames(&p, mem)); n > maxInline {
-						t.Fatalf("%d frames in one", n)
+					if js, _ := w.Frames(&p, mem); len(js) > maxInline {
+						t.Fatalf("%d frames in one", len(js))
 					}
 				}
 				w.End()

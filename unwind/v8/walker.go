@@ -74,8 +74,27 @@ const (
 )
 
 // Frames gives the functions that p runs, the innermost first; none where it is not
-// JavaScript, or what it is cannot be told. They are valid until the next call.
-func (w *Walker) Frames(p *Place, mem Words) []Frame {
+// JavaScript, or what it is cannot be told: lost says that it may well be, and more of the
+// heap would have to be read for it than one walk may. They are valid until the next call.
+func (w *Walker) Frames(p *Place, mem Words) (frames []Frame, lost bool) {
+	frames = w.frames(p, mem)
+	return frames, len(frames) == 0 && w.h.mem.Spent() && (p.Made || hasFunction(p, mem))
+}
+
+// hasFunction reports whether there may be a function's frame at p, as far as its words tell.
+func hasFunction(p *Place, mem Words) bool {
+	if p.FP == 0 {
+		return false
+	}
+	for _, slot := range [...]uint64{slotContext, slotFunction, slotBytecode} {
+		if v, ok := mem.Word(p.FP - slot); !ok || !isObject(v) {
+			return false
+		}
+	}
+	return true
+}
+
+func (w *Walker) frames(p *Place, mem Words) []Frame {
 	w.out = w.out[:0]
 	h, l := &w.h, w.r.l
 	var c *code

@@ -1,5 +1,5 @@
-// Threads that sleep inside functions of each kind. Each says where it is as
-// Error().stack has it, all on one line, then that it is parked.
+// Threads that sleep inside functions of each kind, N of each (by default 1). Each says
+// where it is as Error().stack has it, all on one line, then that it is parked.
 'use strict';
 const { Worker, isMainThread, parentPort, workerData } = require('node:worker_threads');
 
@@ -91,7 +91,7 @@ const ways = {
 };
 
 if (isMainThread) {
-  const names = Object.keys(ways);
+  const names = Array(Number(process.argv[2] || 1)).fill(Object.keys(ways)).flat();
   let left = names.length;
   const parked = () => { if (--left === 0) say('parked ' + names.length); };
   for (const way of names) new Worker(__filename, { workerData: { word: word.buffer, way } }).on('message', parked);

@@ -1,0 +1,129 @@
+package unwind
+
+import (
+	"bytes"
+	"debug/elf"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// V8 has machine code of its own in its file: the interpreter, and what is built in. Where the
+// memory for a program's code cannot be near enough to the file for short calls, it copies
+// that whole piece beside it (CodeRange::RemapEmbeddedBuiltins, src/heap/code-range.cc, V8
+// 10.2). Its frames have no names there, and nothing says where a function of it begins.
+
+const (
+	// headBytes is how much of a copy is compared to know it again.
+	headBytes = 64
+	// V8's own code has 1.3 to 2 MB in the versions that are known; a piece of code that
+	// it makes seldom has a quarter of one.
+	leastCopy = 512 << 10
+	mostCopy  = 64 << 20
+	searchBuf = 1 << 20
+	// maxStrange bounds the beginnings that are remembered as those of no copy.
+	maxStrange = 256
+)
+
+// copies tells where copies of a file's code are.
+type copies struct {
+	mod     *module
+	off     uint64 // in the file, of what is copied
+	head    [headBytes]byte
+	found   bool
+	strange map[[headBytes]byte]bool // beginnings of memory that is no copy
+}
+
+// Copies gives the maps with the copies that V8 made of its own code as mappings of its file,
+// which they are as good as. maps stay as they are. Calls must not overlap.
+func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
+	e := s.v8.Load()
+	if e == nil {
+		return maps
+	}
+	shared := true
+	for i := range maps {
+		m := &maps[i]
+		if !m.Exec || m.Write || m.Inode != 0 || m.Path != "" || m.End-m.Start < leastCopy || m.End-m.Start > mostCopy {
+			continue
+		}
+		off, ok := e.copies.of(s.mem, m)
+		if !ok {
+			continue
+		}
+		if shared {
+			maps, shared = slices.Clone(maps), false
+			m = &maps[i]
+		}
+		file := &e.copies.mod.mapping
+		m.Off, m.Dev, m.Inode, m.Path, m.Deleted = off, file.Dev, file.Inode, file.Path, file.Deleted
+	}
+	return maps
+}
+
+// of gives the offset in the file of what m is a copy of.
+func (c *copies) of(mem Memory, m *stack.Mapping) (off uint64, ok bool) {
+	var head [headBytes]byte
+	if n, _ := mem.ReadAt(head[:], int64(m.Start)); n < len(head) || c.strange[head] {
+		return 0, false
+	}
+	if c.found && head == c.head {
+		return c.off, true
+	}
+	if !c.found && c.search(mem, m, head) {
+		return c.off, true
+	}
+	if len(c.strange) >= maxStrange || c.strange == nil {
+		c.strange = map[[headBytes]byte]bool{}
+	}
+	c.strange[head] = true
+	return 0, false
+}
+
+// search looks for m's content in the code of the file.
+func (c *copies) search(mem Memory, m *stack.Mapping, head [headBytes]byte) bool {
+	// The last page is only partly code.
+	content := make([]byte, m.End-m.Start-smallPage)
+	if n, _ := mem.ReadAt(content, int64(m.Start)); n < len(content) {
+		return false
+	}
+	buf := make([]byte, searchBuf)
+	for i := range c.mod.progs {
+		p := &c.mod.progs[i]
+		if p.Flags&elf.PF_X == 0 {
+			continue
+		}
+		for at := p.Off; at+uint64(len(content)) <= p.Off+p.Filesz; {
+			n, err := c.mod.file.ReadAt(buf[:min(uint64(len(buf)), p.Off+p.Filesz-at)], int64(at))
+			if err != nil && !errors.Is(err, io.EOF) || n < headBytes {
+				break
+			}
+			k := bytes.Index(buf[:n], head[:])
+			if k < 0 {
+				at += uint64(n - headBytes + 1)
+				continue
+			}
+			at += uint64(k)
+			if sameBytes(c.mod.file, content, int64(at), buf) {
+				c.off, c.head, c.found = at, head, true
+				return true
+			}
+			at++
+		}
+	}
+	return false
+}
+
+// sameBytes reports whether f has b at off.
+func sameBytes(f io.ReaderAt, b []byte, off int64, buf []byte) bool {
+	for len(b) > 0 {
+		n, _ := f.ReadAt(buf[:min(len(buf), len(b))], off)
+		if n == 0 || !bytes.Equal(buf[:n], b[:n]) {
+			return false
+		}
+		b, off = b[n:], off+int64(n)
+	}
+	return true
+}
