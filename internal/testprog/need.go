@@ -69,6 +69,9 @@ var tools = map[string][]string{
 	"java17":          javas("17"),
 	"java21":          javas("21"),
 	"java25":          javas("25"),
+	"jhsdb17":         jhsdbs("17"),
+	"jhsdb21":         jhsdbs("21"),
+	"jhsdb25":         jhsdbs("25"),
 	"javac":           {"javac"},
 }
 
