@@ -1,7 +1,6 @@
 package live
 
 import (
-	"cmp"
 	"encoding/binary"
 	"slices"
 	"sync"
@@ -28,22 +27,36 @@ type Routines struct {
 	// Stacks are those of the last Look, each once, leaf first; their frames have
 	// no CFA. One with a Reason has no frame for it.
 	Stacks [][]stack.Frame
+	// Lost is how many goroutines the last Look could not read.
+	Lost int
 
 	t       *Target
 	census  *gopcln.Census
 	readers [2]stackReader
 	byKey   map[string]int // in Stacks
 	key     []byte
-	now     []gopcln.Goroutine
-	which   []int // of now: whose stacks are to be read
+	all     []gopcln.Goroutine // by place
+	sights  []sight            // by place
+	which   []int              // places of those whose stacks are to be read
+	order   []int32            // places, by the goroutines' numbers
 }
+
+// sight is what a look found of a goroutine besides.
+type sight struct {
+	at     stack.Time
+	stack  int32 // in Routines.Stacks; noStack: a thread runs it
+	reason stack.Reason
+}
+
+const noStack = -1
 
 // stackReader reads the stacks of some of the goroutines. What it knows of stacks it keeps from
 // look to look.
 type stackReader struct {
 	parked *unwind.Parked
-	global []int // where its stacks are in Routines.Stacks; -1: not there yet
-	which  []int // of Routines.now
+	global []int32 // where its stacks are in Routines.Stacks; noStack: not there yet
+	which  []int   // places
+	keys   []uint64
 }
 
 // Routines makes one; nil: no runtime of Go was seen in the process. For the first of
@@ -67,72 +80,69 @@ const (
 // Look reads all goroutines, and the stacks of those that no thread runs, and
 // gives them by ID. One that went on meanwhile is read again. An error says why
 // there are none to be had.
-func (r *Routines) Look() (all []Routine, err error) {
+func (r *Routines) Look() ([]Routine, error) {
+	if err := r.look(); err != nil {
+		return nil, err
+	}
+	all := make([]Routine, len(r.order))
+	for i, at := range r.order {
+		s := &r.sights[at]
+		all[i] = Routine{Goroutine: r.all[at], At: s.at, Stack: int(s.stack), Reason: s.reason}
+	}
+	return all, nil
+}
+
+// look is Look: r.order has the places of those that were found.
+func (r *Routines) look() (err error) {
 	r.Stacks, r.byKey = nil, map[string]int{}
 	for i := range r.readers {
 		r.readers[i].begin(r.t.space)
 	}
 	for round := range lookRounds {
-		same := false
-		if r.which = r.which[:0]; round == 0 {
-			r.now, err = r.census.Goroutines(r.now[:0])
-		} else {
-			r.now, r.which, same, err = r.census.Again(r.now, r.which)
+		if r.all, r.which, err = r.census.Read(r.which[:0]); err != nil {
+			return err
 		}
-		if err != nil {
-			return nil, err
+		if n := len(r.all) - len(r.sights); n > 0 {
+			r.sights = append(r.sights, make([]sight, n)...)
+		}
+		if round == 0 {
+			r.which = slices.Grow(r.which[:0], len(r.all))
+			for i := range r.all {
+				r.which = append(r.which, i)
+			}
 		}
 		at := target.Now()
-		if !same {
-			all = r.others(all)
-		}
+		r.which = slices.DeleteFunc(r.which, func(i int) bool { return r.all[i].ID == 0 })
 		if len(r.which) == 0 {
 			break
 		}
 		for _, i := range r.which {
-			all[i] = Routine{Goroutine: r.now[i], At: at, Stack: -1}
+			r.sights[i] = sight{at: at, stack: noStack}
 		}
-		r.walk(all)
+		r.walk()
 	}
-	return all, nil
-}
-
-// others are as many as there are now: those of before that are as they were, and room for
-// the others, which r.which gets.
-func (r *Routines) others(before []Routine) []Routine {
-	all := make([]Routine, len(r.now))
-	k := 0
-	for i := range r.now {
-		g := &r.now[i]
-		for k < len(before) && before[k].ID < g.ID {
-			k++
-		}
-		if k < len(before) && before[k].Goroutine == *g {
-			all[i] = before[k]
-		} else {
-			r.which = append(r.which, i)
-		}
-	}
-	return all
+	r.Lost = r.census.Lost()
+	r.order = r.census.ByID(r.order[:0])
+	return nil
 }
 
 // walk reads the stacks of those in r.which that no thread runs.
-func (r *Routines) walk(all []Routine) {
+func (r *Routines) walk() {
 	r.share()
 	var wg sync.WaitGroup
 	if s := &r.readers[1]; len(s.which) > 0 {
-		wg.Go(func() { s.read(r.now, all) })
+		wg.Go(func() { s.read(r.all, r.sights) })
 	}
-	r.readers[0].read(r.now, all)
+	r.readers[0].read(r.all, r.sights)
 	wg.Wait()
 	for i := range r.readers {
 		s := &r.readers[i]
 		for _, j := range s.which {
-			k := all[j].Stack
+			k := r.sights[j].stack
 			if s.global[k] < 0 {
-				s.global[k] = r.place(s.parked.Stacks[k], s.parked.Reasons[k])
+				s.global[k] = int32(r.place(s.parked.Stacks[k], s.parked.Reasons[k]))
 			}
-			all[j].Stack, all[j].Reason = s.global[k], s.parked.Reasons[k]
+			r.sights[j].stack, r.sights[j].reason = s.global[k], s.parked.Reasons[k]
 		}
 	}
 }
@@ -147,13 +157,14 @@ func (r *Routines) share() {
 		const samples = 63
 		var sp [samples]uint64
 		for i := range sp {
-			sp[i] = r.now[r.which[i*n/samples]].SP
+			sp[i] = r.all[r.which[i*n/samples]].SP
 		}
 		slices.Sort(sp[:])
 		above = sp[samples/2]
+		*a, *b = slices.Grow(*a, n*5/8), slices.Grow(*b, n*5/8)
 	}
 	for _, i := range r.which {
-		switch g := &r.now[i]; {
+		switch g := &r.all[i]; {
 		case g.Status == gopcln.GoRunning:
 		case g.SP > above:
 			*b = append(*b, i)
@@ -169,16 +180,30 @@ func (s *stackReader) begin(space *unwind.Space) {
 		s.parked, s.global = unwind.NewWalker(space).Parked(), nil
 	}
 	for i := range s.global {
-		s.global[i] = -1
+		s.global[i] = noStack
 	}
 }
 
-// read reads the stacks of those in s.which.
-func (s *stackReader) read(now []gopcln.Goroutine, all []Routine) {
-	slices.SortFunc(s.which, func(a, b int) int { return cmp.Compare(now[a].SP, now[b].SP) })
-	s.parked.Walk(now, s.which, func(j, k int) { all[j].Stack = k })
+// stackUnit is the least size of a goroutine's stack, so that no two have the same SP in such
+// units. placeBits are as many as a place among them has.
+const (
+	stackUnit = 2 << 10
+	placeBits = 22
+)
+
+// read reads the stacks of those in s.which, in the order of their addresses.
+func (s *stackReader) read(all []gopcln.Goroutine, sights []sight) {
+	s.keys = slices.Grow(s.keys[:0], len(s.which))
+	for _, i := range s.which {
+		s.keys = append(s.keys, all[i].SP/stackUnit<<placeBits|uint64(i))
+	}
+	slices.Sort(s.keys)
+	for i, k := range s.keys {
+		s.which[i] = int(k & (1<<placeBits - 1))
+	}
+	s.parked.Walk(all, s.which, func(j, k int) { sights[j].stack = int32(k) })
 	for len(s.global) < len(s.parked.Stacks) {
-		s.global = append(s.global, -1)
+		s.global = append(s.global, noStack)
 	}
 }
 
@@ -200,7 +225,9 @@ func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
 
 // Birth is the go statement that started g, as a frame; ok is false where that is
 // not known: the runtime itself starts the first.
-func (g *Routine) Birth() (f stack.Frame, ok bool) {
+func (g *Routine) Birth() (f stack.Frame, ok bool) { return birth(&g.Goroutine) }
+
+func birth(g *gopcln.Goroutine) (f stack.Frame, ok bool) {
 	return stack.Frame{PC: g.Started, Kind: stack.KindGo, Trust: stack.TrustTable}, g.Started != 0 && g.ID != 1
 }
 
@@ -216,11 +243,10 @@ func (r *Routines) Wait(g *Routine) string {
 func (r *Routines) Tasks() (*trace.Tasks, error) {
 	begin := target.Now()
 	tids := r.t.numbers()
-	all, err := r.Look()
-	if err != nil {
+	if err := r.look(); err != nil {
 		return nil, err
 	}
-	t := &trace.Tasks{At: target.Now(), What: "goroutine", Reasons: r.census.Reasons()}
+	t := &trace.Tasks{At: target.Now(), What: "goroutine", Reasons: r.census.Reasons(), Lost: r.Lost}
 	for _, s := range r.Stacks {
 		words := make([]event.Word, len(s))
 		for i := range s {
@@ -228,30 +254,35 @@ func (r *Routines) Tasks() (*trace.Tasks, error) {
 		}
 		t.Stacks = append(t.Stacks, words)
 	}
-	if len(all) > trace.MaxTasks {
-		t.Lost = len(all) - trace.MaxTasks
-		all = all[:trace.MaxTasks]
+	order := r.order
+	if len(order) > trace.MaxTasks {
+		t.Lost += len(order) - trace.MaxTasks
+		order = order[:trace.MaxTasks]
 	}
-	t.List = make([]trace.Task, len(all))
-	for i := range all {
-		g := &all[i]
-		x := trace.Task{ID: g.ID & event.MaxTask, Parent: g.Parent & event.MaxTask, State: g.Status.State(), Reason: g.Goroutine.Reason, Since: g.Since,
-			Locked: g.Locked, Stack: g.Stack, Cut: g.Reason}
-		if g.Thread != 0 {
-			if x.TID = g.Thread; tids != nil {
-				x.TID = tids[g.Thread]
-			}
-		}
-		if g.Func != 0 {
-			x.Func = event.WordOf(&stack.Frame{Func: g.Func, PC: g.Func, Kind: stack.KindGo, Trust: stack.TrustTable, Exact: true})
-		}
-		if f, ok := g.Birth(); ok {
-			x.Born = event.WordOf(&f)
-		}
-		t.List[i] = x
+	t.List = make([]trace.Task, len(order))
+	for i, at := range order {
+		t.List[i] = task(&r.all[at], &r.sights[at], tids)
 	}
 	t.Took = int64(target.Now() - begin)
 	return t, nil
+}
+
+// task is g as a recording keeps it; tids are as in Target.numbers.
+func task(g *gopcln.Goroutine, s *sight, tids map[stack.TID]stack.TID) trace.Task {
+	x := trace.Task{ID: g.ID & event.MaxTask, Parent: g.Parent & event.MaxTask, State: g.Status.State(), Reason: g.Reason, Since: g.Since,
+		Locked: g.Locked, Stack: int(s.stack), Cut: s.reason}
+	if g.Thread != 0 {
+		if x.TID = g.Thread; tids != nil {
+			x.TID = tids[g.Thread]
+		}
+	}
+	if g.Func != 0 {
+		x.Func = event.WordOf(&stack.Frame{Func: g.Func, PC: g.Func, Kind: stack.KindGo, Trust: stack.TrustTable, Exact: true})
+	}
+	if f, ok := birth(g); ok {
+		x.Born = event.WordOf(&f)
+	}
+	return x
 }
 
 // numbers are the numbers of the threads as we see them by those that the process

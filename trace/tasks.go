@@ -20,7 +20,7 @@ type Tasks struct {
 	// Stacks are those of List, each once, innermost frame first.
 	Stacks [][]event.Word `json:"stacks"`
 	List   []Task         `json:"tasks"`          // by ID
-	Lost   int            `json:"lost,omitempty"` // tasks that were left out: there were more than MaxTasks
+	Lost   int            `json:"lost,omitempty"` // tasks that were left out: there were more than MaxTasks, or they could not be read
 }
 
 // Task is one of them.

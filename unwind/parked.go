@@ -18,7 +18,7 @@ const (
 	parkedNear = 4 << 10
 	// parkedBatch is about how much is copied at once, so that it is still in a CPU's
 	// cache when it is walked.
-	parkedBatch = 256 << 10
+	parkedBatch = 128 << 10
 )
 
 // Parked are the stacks of goroutines that no thread runs, each once. Where a

@@ -1,6 +1,7 @@
 package gopcln
 
 import (
+	"cmp"
 	"encoding/binary"
 	"io"
 	"math/rand"
@@ -57,7 +58,7 @@ func (x *crowd) born(i int) {
 	x.set(i, x.last, GoRunnable, 512)
 }
 
-// TestAgain: what is brought up to date is what a census of all anew finds, and what has changed
+// TestAgain: what is brought up to date is what a census of all anew finds, at the same places, and what has changed
 // is told.
 func TestAgain(t *testing.T) {
 	tab, _ := load(t, build(t, builds["stripped"]))
@@ -70,9 +71,9 @@ func TestAgain(t *testing.T) {
 		for i := range n {
 			x.born(i)
 		}
-		all, err := x.c.Goroutines(nil)
-		if err != nil || len(all) != n {
-			t.Fatalf("%d goroutines, %v; want %d", len(all), err, n)
+		all, which, err := x.c.Read(nil)
+		if err != nil || len(all) != n || len(which) != n {
+			t.Fatalf("%d goroutines, %d of them new, %v; want %d", len(all), len(which), err, n)
 		}
 		kept, others := 0, 0
 		for round := range 400 {
@@ -97,33 +98,64 @@ func TestAgain(t *testing.T) {
 					}
 				}
 			}
-			var which []int
-			var same bool
-			if all, which, same, err = x.c.Again(all, nil); err != nil {
+			if all, which, err = x.c.Read(which[:0]); err != nil {
 				t.Fatal(err)
 			}
 			anew := rt.NewCensus(x)
 			anew.allgs = crowdAt
-			want, err := anew.Goroutines(nil)
+			want, _, err := anew.Read(nil)
 			if err != nil || !slices.Equal(all, want) {
 				t.Fatalf("round %d of %d goroutines: %d goroutines, %v; want %d", round, n, len(all), err, len(want))
 			}
-			if !same {
+			if len(all) > len(before) {
 				others++
-				continue
-			}
-			kept++
-			if len(before) != len(all) {
-				t.Fatalf("round %d of %d goroutines: %d are %d the same", round, n, len(before), len(all))
+				before = append(before, make([]Goroutine, len(all)-len(before))...)
+			} else {
+				kept++
 			}
 			for i := range all {
-				if _, told := slices.BinarySearch(which, i); told != (all[i] != before[i]) || all[i].ID != before[i].ID {
+				if _, told := slices.BinarySearch(which, i); told != (all[i] != before[i]) {
 					t.Fatalf("round %d of %d goroutines: %+v was %+v, told %v", round, n, all[i], before[i], told)
 				}
 			}
+			order := x.c.ByID(nil)
+			there := 0
+			for _, g := range all {
+				if g.ID != 0 {
+					there++
+				}
+			}
+			if len(order) != there || !slices.IsSortedFunc(order, func(a, b int32) int { return cmp.Compare(all[a].ID, all[b].ID) }) {
+				t.Fatalf("round %d of %d goroutines: %d are %d by number", round, n, there, len(order))
+			}
 		}
-		if kept < 50 || others < 50 {
-			t.Errorf("%d goroutines: %d times the same ones, %d times others", n, kept, others)
+		if kept < 50 || x.n <= n {
+			t.Errorf("%d goroutines: %d times the same ones, %d times more, %d in the end", n, kept, others, x.n)
+		}
+	}
+}
+
+// TestLost: goroutines whose data cannot be read are counted, beside those that can.
+func TestLost(t *testing.T) {
+	tab, _ := load(t, build(t, builds["stripped"]))
+	for _, n := range []int{3, 2 * fewGoroutines} {
+		x := &crowd{mem: make([]byte, crowdGs+2*n*crowdG)}
+		x.c = NewRuntime(tab, 0).NewCensus(x)
+		x.c.allgs = crowdAt
+		for i := range n {
+			x.born(i)
+		}
+		if _, _, err := x.c.Read(nil); err != nil || x.c.Lost() != 0 {
+			t.Fatalf("%d of %d are lost, %v", x.c.Lost(), n, err)
+		}
+		x.put(crowdList+8*uint64(n/2), crowdAt+uint64(len(x.mem))-8)
+		x.put(crowdList+8*uint64(n-1), 1<<40)
+		if _, _, err := x.c.Read(nil); err != nil || x.c.Lost() != 2 || len(x.c.ByID(nil)) != n-2 {
+			t.Errorf("%d of %d are lost and %d there, %v; want 2 lost", x.c.Lost(), n, len(x.c.ByID(nil)), err)
+		}
+		x.put(crowdList+8*uint64(n-1), 0)
+		if _, _, err := x.c.Read(nil); err != nil || x.c.Lost() != 1 {
+			t.Errorf("%d of %d are lost, %v; want 1", x.c.Lost(), n, err)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const maxCandidates = 1 << 12
 // Find searches the program's data for the slice of all goroutines and for the array of
 // reasons to wait, unless somebody has found them already. Both prove themselves, so that
 // no symbol is needed. It fails with ErrNoGoroutines, as where the program has just begun;
-// Goroutines calls it where nobody did.
+// Read calls it where nobody did.
 func (c *Census) Find() error {
 	if c.allgs != 0 {
 		return nil

@@ -99,7 +99,7 @@ const (
 	// MaxGoroutines bounds a census.
 	MaxGoroutines = 4 << 20
 	nearby        = 4 << 10   // bytes between two g's that are read in one go
-	maxRun        = 256 << 10 // bytes of such a read, that they stay in a CPU's cache
+	maxRun        = 128 << 10 // bytes of such a read, that they stay in a CPU's cache
 )
 
 // goFields are offsets in g that only a census needs; from the DWARF of the
@@ -132,6 +132,9 @@ func fieldsOf(version int, l *layout) goFields {
 }
 
 // Census finds a process's goroutines. One goroutine at a time may use it.
+//
+// Each has a place, a number from 0 on, which is its for as long as it lives: the runtime's list of
+// all goroutines only grows, and where one ended another may begin.
 type Census struct {
 	rt      *Runtime
 	mem     io.ReaderAt
@@ -139,12 +142,11 @@ type Census struct {
 	allgs   uint64   // address of the slice; 0: not found yet
 	reasons []string // by number; nil: not found
 
-	said, other []byte   // the list of goroutines as it was, and room for the next one
-	addrs       []uint64 // the same, sorted
+	said, other []byte      // the list of goroutines as it was, and room for the next one
+	order       []uint64    // their places in the order of their addresses, below the address: see list
+	all         []Goroutine // by place; ID 0: there is none
 	halves      [2]half
-	raw         []Goroutine // those at addrs; ID 0: a dead one
-	places      []int32     // in raw, plus one, by number
-	again       bool        // what is not what it was in raw is noted
+	places      []int32 // by number, plus one
 }
 
 // half reads a part of all goroutines, beside the other one.
@@ -154,17 +156,18 @@ type half struct {
 	runs    []int // how many g's are in each
 	threads []thread
 	buf     []byte
-	changed []change // those that are not what they were in Census.raw
+	changed []int // places of those that are not what they were
+	lost    int   // those that could not be read
 }
 
-// change is a goroutine that is not what it was: in Census.raw, by its number then (0: it was dead).
-type change struct {
-	at int
-	id uint64
-}
-
-// fewGoroutines are read by one goroutine of ours: to start another takes longer.
-const fewGoroutines = 1000
+const (
+	// fewGoroutines are read by one goroutine of ours: to start another takes longer.
+	fewGoroutines = 1000
+	// placeBits are a place's in Census.order; above them is the address, in units that no
+	// two g's share.
+	placeBits = 22
+	placeUnit = 32
+)
 
 // NewCensus makes one that reads the process through mem, whose offsets are
 // addresses; two goroutines may read at once. It stops nobody.
@@ -175,96 +178,73 @@ func (r *Runtime) NewCensus(mem io.ReaderAt) *Census {
 }
 
 // Reasons are the runtime's words for what goroutines wait for, by number; nil
-// before Goroutines, or where they were not found.
+// before Read, or where they were not found.
 func (c *Census) Reasons() []string { return c.reasons }
 
-// Goroutines appends all goroutines that are not dead to buf, by number. What
-// changes meanwhile may be seen before or after; each goroutine is as it was
+// Read reads all goroutines as they are now. all has them by place, until the next Read, and
+// ID 0 where there is none; changed gets the places of those that are not what they were at the
+// Read before, or were not there. What changes meanwhile may be seen before or after; each goroutine is as it was
 // at one moment, as far as its fields are read at once. Errors are
 // ErrNoGoroutines, and what kept it from reading.
-func (c *Census) Goroutines(buf []Goroutine) ([]Goroutine, error) {
+func (c *Census) Read(changed []int) (all []Goroutine, which []int, err error) {
 	if err := c.Find(); err != nil {
-		return buf, err
+		return nil, changed, err
 	}
-	if _, err := c.list(); err != nil {
-		return buf, err
+	if err := c.list(); err != nil {
+		return nil, changed, err
 	}
-	c.again = false
-	c.reads()
-	return c.byID(buf), nil
-}
-
-// Again reads all goroutines once more. all is what Goroutines, or Again, has given last,
-// and is brought up to date: changed gets the places of those that are not what
-// they were. same is false where some came or went: then all is another list.
-func (c *Census) Again(all []Goroutine, changed []int) (now []Goroutine, which []int, same bool, err error) {
-	same, err = c.list()
-	if err != nil {
-		return all, changed, false, err
-	}
-	c.again = true
-	c.reads()
-	for i := range c.halves {
-		for _, x := range c.halves[i].changed {
-			g := &c.raw[x.at]
-			if g.ID == 0 && x.id == 0 {
-				continue
-			}
-			k, ok := slices.BinarySearchFunc(all, x.id, func(g Goroutine, id uint64) int { return cmp.Compare(g.ID, id) })
-			if same = same && ok && g.ID == x.id; !same {
-				return c.byID(all[:0]), changed, false, nil
-			}
-			all[k] = *g
-			changed = append(changed, k)
-		}
-	}
-	if !same {
-		return c.byID(all[:0]), changed, false, nil
-	}
-	slices.Sort(changed)
-	return all, slices.Compact(changed), true, nil
-}
-
-// reads reads the goroutines at c.addrs to c.raw.
-func (c *Census) reads() {
-	n := len(c.addrs)
+	n := len(c.order)
 	a, b := &c.halves[0], &c.halves[1]
-	b.threads, b.changed = b.threads[:0], b.changed[:0]
+	b.threads, b.changed, b.lost = b.threads[:0], b.changed[:0], 0
 	if n < fewGoroutines {
-		a.read(0, n)
+		a.read(c.order)
 	} else {
 		var wg sync.WaitGroup
-		wg.Go(func() { b.read(n/2, n) })
-		a.read(0, n/2)
+		wg.Go(func() { b.read(c.order[n/2:]) })
+		a.read(c.order[:n/2])
 		wg.Wait()
 	}
 	c.numbers()
+	from := len(changed)
+	changed = append(append(changed, a.changed...), b.changed...)
+	slices.Sort(changed[from:])
+	return c.all, changed[:from+len(slices.Compact(changed[from:]))], nil
 }
 
-// read reads the goroutines at c.addrs[from:to].
-func (h *half) read(from, to int) {
-	h.spans, h.runs, h.threads, h.changed = h.spans[:0], h.runs[:0], h.threads[:0], h.changed[:0]
-	addrs := h.c.addrs
-	size := 0
-	for i := from; i < to; {
+// Lost is how many of the runtime's list the last Read could not read: they may be goroutines.
+func (c *Census) Lost() int { return c.halves[0].lost + c.halves[1].lost }
+
+// read reads the goroutines at some places, in the order of their addresses.
+func (h *half) read(order []uint64) {
+	h.spans, h.runs, h.threads, h.changed, h.lost = h.spans[:0], h.runs[:0], h.threads[:0], h.changed[:0], 0
+	size, from := 0, 0
+	for i := 0; i < len(order); {
 		// They lie side by side in the heap.
-		k := i + 1
-		for k < to && addrs[k]-addrs[k-1] <= nearby && addrs[k]-addrs[i] < maxRun {
-			k++
+		first := h.c.at(order[i])
+		last, k := first, i+1
+		for ; k < len(order); k++ {
+			a := h.c.at(order[k])
+			if a < last || a-last > nearby || a-first >= maxRun {
+				break
+			}
+			last = a
 		}
-		h.spans = append(h.spans, rule.Span{Addr: addrs[i], Len: int(addrs[k-1]-addrs[i]) + h.c.f.length})
+		h.spans = append(h.spans, rule.Span{Addr: first, Len: int(last-first) + h.c.f.length})
 		h.runs = append(h.runs, k-i)
 		size += h.spans[len(h.spans)-1].Len
-		if i = k; size >= maxRun || i == to {
-			h.some(from, size)
+		if i = k; size >= maxRun || i == len(order) {
+			h.some(order[from:i], size)
 			h.spans, h.runs, size, from = h.spans[:0], h.runs[:0], 0, i
 		}
 	}
 }
 
-// list reads the addresses of all g's: c.addrs is in ascending order. same is
-// false where others came. After an error the list has to be found anew.
-func (c *Census) list() (same bool, err error) {
+// at is where the g at a place is, place is that place.
+func (c *Census) at(o uint64) uint64 { return le(c.said, 8*uint64(place(o))) }
+func place(o uint64) int             { return int(o & (1<<placeBits - 1)) }
+
+// list reads where all g's are. After an error the list has to be found anew.
+func (c *Census) list() (err error) {
 	defer func() {
 		if err != nil {
 			c.allgs = 0
@@ -273,67 +253,72 @@ func (c *Census) list() (same bool, err error) {
 	}()
 	var head [16]byte
 	if err := c.read(head[:], c.allgs); err != nil {
-		return false, err
+		return err
 	}
 	at, n := le(head[:], 0), le(head[:], 8)
 	if n > MaxGoroutines || !pointer(at) {
-		return false, fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
+		return fmt.Errorf("the Go runtime's list of goroutines is damaged: %d at %#x", n, at)
 	}
 	list := c.other
 	if uint64(cap(list)) < 8*n {
-		list = make([]byte, 8*n+8*n/4)
+		list = make([]byte, 8*n+n)
 	}
 	list = list[:8*n]
 	if err := c.read(list, at); err != nil {
-		return false, err
+		return err
 	}
 	c.other = c.said
 	if c.said = list; bytes.Equal(list, c.other) {
-		return true, nil
+		return nil
 	}
-	c.addrs = c.addrs[:0]
+	if !bytes.HasPrefix(list, c.other) {
+		clear(c.all) // it has not grown, it is another
+	}
+	if uint64(len(c.all)) > n {
+		c.all = c.all[:n]
+	}
+	c.all = append(c.all, make([]Goroutine, n-uint64(len(c.all)))...)
+	c.order = slices.Grow(c.order[:0], int(n))
 	for i := range n {
 		if g := le(list, 8*i); pointer(g) {
-			c.addrs = append(c.addrs, g)
+			c.order = append(c.order, g/placeUnit<<placeBits|i)
+		} else {
+			c.all[i] = Goroutine{}
 		}
 	}
-	slices.Sort(c.addrs)
-	if cap(c.raw) < len(c.addrs) {
-		c.raw = make([]Goroutine, len(c.addrs), len(c.addrs)+len(c.addrs)/4)
-	}
-	c.raw = c.raw[:len(c.addrs)]
-	clear(c.raw)
-	return false, nil
+	slices.Sort(c.order)
+	return nil
 }
 
-// some reads the g's from the first-th on, which lie in h.spans, of size bytes in all,
+// some reads the g's at some places, which lie in h.spans, of size bytes in all,
 // h.runs of them in each. Those in a span that cannot be read are read one by one, and what cannot be
-// read so is dead.
-func (h *half) some(first, size int) {
+// read so is not there, and counted.
+func (h *half) some(order []uint64, size int) {
 	if len(h.buf) < size {
-		h.buf = make([]byte, size+size/4)
+		h.buf = make([]byte, size+size/8)
 	}
 	got := h.c.readSpans(h.spans, h.buf[:size])
 	at := 0
 	for i, s := range h.spans {
-		run := h.c.addrs[first : first+h.runs[i]]
 		b := h.buf[at : at+s.Len]
 		at += s.Len
-		for k, a := range run {
-			switch g := b[a-run[0]:]; {
+		for _, o := range order[:h.runs[i]] {
+			a := h.c.at(o)
+			switch g := b[a-s.Addr:]; {
 			case at <= got:
-				h.take(first+k, g)
+				h.take(place(o), g)
 			case h.c.read(g[:h.c.f.length], a) == nil:
-				h.take(first+k, g)
+				h.take(place(o), g)
 			default:
-				h.set(first+k, &Goroutine{})
+				h.lost++
+				h.set(place(o), &Goroutine{})
 			}
 		}
-		first += len(run)
+		order = order[h.runs[i]:]
 	}
 }
 
-// take notes the i-th goroutine, whose g is in b.
+// take notes the goroutine at place i, whose g is in b.
 func (h *half) take(i int, b []byte) {
 	c := h.c
 	var g Goroutine
@@ -345,18 +330,16 @@ func (h *half) take(i int, b []byte) {
 	if g.Status == GoRunning || g.Status == GoSyscall {
 		if m := le(b, gM); pointer(m) {
 			h.threads = append(h.threads, thread{i, m + c.rt.layout.procid})
-			g.Thread = c.raw[i].Thread // until numbers
+			g.Thread = c.all[i].Thread // until numbers
 		}
 	}
 	h.set(i, &g)
 }
 
 func (h *half) set(i int, g *Goroutine) {
-	if x := &h.c.raw[i]; *x != *g {
-		if h.c.again {
-			h.changed = append(h.changed, change{i, x.ID})
-		}
+	if x := &h.c.all[i]; *x != *g {
 		*x = *g
+		h.changed = append(h.changed, i)
 	}
 }
 
@@ -379,7 +362,7 @@ func (c *Census) goroutine(g *Goroutine, b []byte) {
 	}
 }
 
-// thread is where the number of the thread is that runs a goroutine, the i-th of Census.raw.
+// thread is where the number of the thread is that runs a goroutine, the one at place i.
 type thread struct {
 	i      int
 	procid uint64
@@ -391,7 +374,7 @@ func (c *Census) numbers() {
 	for i := range c.halves {
 		h := &c.halves[i]
 		for _, t := range h.threads {
-			g := c.raw[t.i]
+			g := c.all[t.i]
 			g.Thread = 0
 			if c.read(b[:], t.procid) == nil {
 				g.Thread = stack.TID(le(b[:], 0))
@@ -401,9 +384,10 @@ func (c *Census) numbers() {
 	}
 }
 
-// byID appends what is in c.raw to buf, by number. Numbers lie close together mostly, and each is there once.
-func (c *Census) byID(buf []Goroutine) []Goroutine {
-	all := c.raw
+// ByID appends the places of all goroutines that the last Read found, by their numbers. Those lie close together
+// mostly, and each is there once.
+func (c *Census) ByID(buf []int32) []int32 {
+	all := c.all
 	lo, hi, n := ^uint64(0), uint64(0), 0
 	for i := range all {
 		if id := all[i].ID; id != 0 {
@@ -418,10 +402,9 @@ func (c *Census) byID(buf []Goroutine) []Goroutine {
 	if hi-lo < 8*uint64(n) {
 		if n := int(hi - lo + 1); cap(c.places) < n {
 			c.places = make([]int32, n+n/4)
-		} else {
-			clear(c.places[:n])
 		}
 		places := c.places[:hi-lo+1]
+		clear(places)
 		for i := range all {
 			if all[i].ID != 0 {
 				places[all[i].ID-lo] = int32(i + 1)
@@ -429,7 +412,7 @@ func (c *Census) byID(buf []Goroutine) []Goroutine {
 		}
 		for _, p := range places {
 			if p > 0 {
-				buf = append(buf, all[p-1])
+				buf = append(buf, p-1)
 			}
 		}
 		if len(buf)-first == n {
@@ -439,10 +422,10 @@ func (c *Census) byID(buf []Goroutine) []Goroutine {
 	}
 	for i := range all {
 		if all[i].ID != 0 {
-			buf = append(buf, all[i])
+			buf = append(buf, int32(i))
 		}
 	}
-	slices.SortFunc(buf[first:], func(a, b Goroutine) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(buf[first:], func(a, b int32) int { return cmp.Compare(all[a].ID, all[b].ID) })
 	return buf
 }
 

@@ -243,9 +243,9 @@ func FuzzCensus(f *testing.F) {
 		}
 		c := NewRuntime(tab, 0).NewCensus(arbitrary(mem))
 		c.allgs = at
-		gs, err := c.Goroutines(nil)
-		if err == nil && len(gs) > MaxGoroutines {
-			t.Fatal(len(gs))
+		gs, _, err := c.Read(nil)
+		if err == nil && (len(gs) > MaxGoroutines || len(c.ByID(nil)) > len(gs)) {
+			t.Fatal(len(gs), len(c.ByID(nil)))
 		}
 		if some := append(mem, make([]byte, 24)...); mayBeAllgs(some) {
 			c.allgsOf(some, []uint64{0, uint64(len(mem))})
