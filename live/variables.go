@@ -145,17 +145,9 @@ func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Map
 }
 
 // tells reports whether a function, by its name as in the file, tells what is
-// waited for. Of mangled names most are out before they are taken apart.
+// waited for.
 func tells(name string) bool {
-	if strings.HasPrefix(name, "_Z") || strings.HasPrefix(name, "_R") {
-		for _, part := range [...]string{"futex", "Futex", "park", "Once", "once", "Mutex"} {
-			if strings.Contains(name, part) {
-				return wait.Tells(symbol.Demangle(name, true))
-			}
-		}
-		return false
-	}
-	return wait.Tells(name)
+	return wait.MayTell(name) && wait.Tells(symbol.Demangle(name, true))
 }
 
 // search finds the first mapping that ends above addr.

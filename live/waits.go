@@ -165,6 +165,8 @@ const (
 	maxWords = 4096
 	// wordTTL is how long, in ns, a word is taken to belong to the same lock.
 	wordTTL = 1_000_000_000
+	// maxNamed is how many frames from the leaf are named: the calls of libraries around a wait are few.
+	maxNamed = 16
 	// maxFuncs bounds how many addresses' names are kept, funcsTTL how long, in
 	// ns: a library may be unloaded.
 	maxFuncs = 4096
@@ -181,9 +183,12 @@ type waiting struct {
 	pending  uint64 // address of a variable that is to be looked up again; 0: none
 	unnamed  uint64 // the same of a function
 	owed     bool   // of what it waits on, more will be known
-	asked    stack.Time
-	at       *asked    // nil: who holds it cannot be asked, or it is a file lock
-	file     *fileWait // nil: it is none
+	// frames are the stack, from the leaf, as long as anything is to be looked up again: samples of a thread
+	// that has not run have none.
+	frames []stack.Frame
+	asked  stack.Time
+	at     *asked    // nil: who holds it cannot be asked, or it is a file lock
+	file   *fileWait // nil: it is none
 
 	// What was put last.
 	id     int
@@ -413,13 +418,12 @@ func (w *waits) function(addr uint64) string {
 // functions names those functions of a stack that tell what is waited for. They
 // are missing where the file is still being read: then its address is returned.
 func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64) {
-	const most = 16 // frames from the leaf: the calls of libraries around a wait are few
 	if len(w.funcs) > maxFuncs || at-w.named > funcsTTL {
 		clear(w.funcs)
 		w.named = at
 	}
-	names = make([]string, 0, most)
-	for i := range frames[:min(len(frames), most)] {
+	names = make([]string, 0, maxNamed)
+	for i := range frames[:min(len(frames), maxNamed)] {
 		f := &frames[i]
 		if f.Kind == stack.KindError || f.Kind.Managed() {
 			break // what a C function called by a runtime waits in is above
@@ -448,18 +452,22 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		var c sampler.Counters
 		return t.Counters(&c) == nil && c.Switches == g.Counters.Switches && c.CPU == g.Counters.CPU
 	}
+	fresh := x.thread == nil || x.switches != s.Switches || x.call != g.Call
+	frames := s.Stack
+	if !fresh && len(frames) == 0 {
+		frames = x.frames
+	}
 	var unnamed uint64
 	names := func() (names []string) {
-		names, unnamed = w.functions(s.Stack, s.Time)
+		names, unnamed = w.functions(frames, s.Time)
 		return names
 	}
-	fresh := x.thread == nil || x.switches != s.Switches || x.call != g.Call
 	th := &wait.Thread{}
 	if fresh && x.thread != nil {
 		*th = *x.thread // a call that the kernel restarts is told by the one before
 	}
 	look := wait.Look{TID: in.TID, NSTID: int32(in.NSTID), State: g.State, Call: g.Call, SP: x.sp,
-		Switches: s.Switches, Frames: s.Stack, Names: names, Function: w.function, Still: still}
+		Switches: s.Switches, Frames: frames, Names: names, Function: w.function, Still: still}
 	if x.woken {
 		look.Still = nil // it waited at the stop, and makes the same call again
 	}
@@ -505,10 +513,16 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 			x.pending = l.Addr
 		}
 	}
+	if x.pending == 0 && x.unnamed == 0 && !x.owed {
+		x.frames = nil
+	} else if len(s.Stack) > 0 {
+		x.frames = append(x.frames[:0], s.Stack[:min(len(s.Stack), maxNamed)]...)
+	}
+	if x.lock != 0 && l == nil { // it is another wait, or no lock by what was looked up meanwhile
+		to.Event(s.Time, event.Lock, 0)
+		x.lock, x.holder = 0, 0
+	}
 	if fresh {
-		if x.lock != 0 && l == nil {
-			to.Event(s.Time, event.Lock, 0)
-		}
 		// Another wait, if for the same thing. Nobody is to be taken for its
 		// holder because the one before had one.
 		held := x.holder

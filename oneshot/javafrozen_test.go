@@ -121,7 +121,7 @@ func TestJavaFrozen(t *testing.T) {
 				p := startJavaWith(t, v, "Work", "busy", flags)
 				pr := open1(t, p.PID)
 				all, same, whole := 0, 0, 0
-				for range 5 {
+				for round := 0; round < 5 || all < 200 && round < 25; round++ { // jhsdb errs too, once in a while
 					worked(t, pr, 200*time.Millisecond)
 					if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
@@ -154,7 +154,7 @@ func TestJavaFrozen(t *testing.T) {
 					}
 				}
 				t.Logf("%d of %d frames; of %d stacks all", same, all, whole)
-				if all < 20 || (all-same)*200 > all {
+				if all < 200 || (all-same)*200 > all {
 					t.Errorf("%d of %d frames are the same", same, all)
 				}
 			})

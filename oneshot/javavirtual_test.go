@@ -23,7 +23,12 @@ func TestJavaVirtual(t *testing.T) {
 		for _, gc := range gcs {
 			t.Run(v+gc, func(t *testing.T) {
 				p := startJava(t, v, "Virtual", "ready", "-Xmx64m", gc, "-Djdk.virtualThreadScheduler.parallelism=2")
-				s := take(t, Options{}, open1(t, p.PID))[0]
+				spins := func(th *stacks.Thread) bool {
+					return strings.HasPrefix(th.Carries, "virtual thread #") && strings.HasSuffix(th.Carries, ` "spins"`)
+				}
+				s := until(t, Options{}, "the stack of who carries it", func(s []*stacks.Snapshot) bool { // on a busy machine a stop may come to nothing
+					return slices.ContainsFunc(s[0].Threads, func(th stacks.Thread) bool { return spins(&th) && len(th.Frames) > 0 })
+				}, open1(t, p.PID))[0]
 				find := func(is func(*stacks.Thread) bool) *stacks.Thread {
 					t.Helper()
 					i := slices.IndexFunc(s.Threads, func(th stacks.Thread) bool { return is(&th) })
@@ -32,9 +37,7 @@ func TestJavaVirtual(t *testing.T) {
 					}
 					return &s.Threads[i]
 				}
-				carrier := find(func(th *stacks.Thread) bool {
-					return strings.HasPrefix(th.Carries, "virtual thread #") && strings.HasSuffix(th.Carries, ` "spins"`)
-				})
+				carrier := find(spins)
 				f := carrier.Frames
 				gap := slices.IndexFunc(f, func(f stacks.Frame) bool { return f.Kind == stack.KindError })
 				if gap < 1 || gap+1 >= len(f) || !strings.Contains(f[gap].Func, stack.ReasonHeap.String()) || carrier.Truncated != stack.ReasonNone {

@@ -416,6 +416,9 @@ func TestWaits(t *testing.T) {
 		1: {Call: "futex", Kind: "lock", Symbol: "cache_lock"}, 2: {Call: "read", Kind: "file", File: "/tmp/x"},
 		3: {Call: "poll", Kind: "poll", Args: "2 descriptors", Timeout: 5e9}, 4: {Call: "clock_nanosleep", Kind: "sleep", Args: "2ms", Timeout: 2e6},
 		5: {Kind: "page fault"}, 6: {Call: "pause"},
+		11: {Call: "futex", Kind: "lock", Lock: "GIL"}, 12: {Call: "futex", Kind: "lock", Lock: "condition variable", LockType: "java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject"},
+		13: {Call: "futex", Kind: "lock", Lock: "synchronizer", LockType: "java.util.concurrent.locks.ReentrantLock$NonfairSync"},
+		14: {Call: "futex", Kind: "lock", Lock: "monitor", LockType: "app.Shop$Shelf"}, 15: {Call: "futex", Kind: "lock", Lock: "mutex", Symbol: "stdout_lock"},
 	}}
 	at := ms
 	check := func(want string, holder stack.TID) {
@@ -439,6 +442,10 @@ func TestWaits(t *testing.T) {
 	check("lock cache_lock, held by 23 (inferred)", 23)
 	r.event(at, event.Wait, 77) // not described yet
 	check("lock 0xabc, held by 23 (inferred)", 23)
+	for i, want := range []string{"GIL", "condition variable 0xabc", "ReentrantLock 0xabc", "Shop$Shelf monitor 0xabc", "mutex stdout_lock"} {
+		r.event(at, event.Wait, uint64(11+i))
+		check(want+", held by 23 (inferred)", 23)
+	}
 	r.event(at, event.Lock, 0)
 	for i, want := range []string{"read /tmp/x", "poll(2 descriptors), timeout 5s", "clock_nanosleep(2ms)", "page fault", "pause"} {
 		r.event(at, event.Wait, uint64(i+2))

@@ -35,15 +35,26 @@ func (t *Thread) waits(names Names) string {
 	return waitText(&w, call)
 }
 
-// lockText is "lock name (0xaddr), held by 12 worker-1".
+// lockText is "mutex name, held by 12 worker-1", the name being the address where there is none. What is
+// known of it is said in few words: "ReentrantLock 0xf017a150", "Shop monitor 0x7f…", "GIL".
 func (t *Thread) lockText(w *trace.Wait) string {
-	s := w.Kind
+	s := w.Lock
+	class := w.LockType[strings.LastIndexByte(w.LockType, '.')+1:]
+	switch {
+	case s == "":
+		s = w.Kind
+	case s == "synchronizer" && class != "":
+		s, _, _ = strings.Cut(class, "$") // less NonfairSync
+	case s == "monitor" && class != "":
+		s = class + " " + s
+	}
 	if s == "" {
 		s = "lock"
 	}
-	if w.Symbol != "" {
+	switch {
+	case w.Symbol != "":
 		s += " " + w.Symbol
-	} else {
+	case s != "GIL": // of which there is one
 		s += fmt.Sprintf(" %#x", t.lock)
 	}
 	if t.hold == 0 {

@@ -68,15 +68,15 @@ func kindOfLock(k lock.Kind) Kind {
 }
 
 // Name puts in what the functions on the stack, leaf first, say of a wait that was resolved
-// without them, and whose thread may have gone on since: what a thread of Go's runtime sleeps
+// without them, and whose thread may have gone on since: what a thread of a runtime's own sleeps
 // for, they alone tell. It reports whether that is news.
 func (i *Info) Name(names []string) bool {
 	l := i.Lock
-	if l == nil || l.Kind != lock.GoRuntime || l.Note != "" {
+	if l == nil || l.Note != "" && l.Kind == lock.GoRuntime {
 		return false
 	}
 	kind, note := lock.ByNames(names)
-	if note == "" {
+	if note == "" || kind != lock.Idle && l.Kind != lock.GoRuntime {
 		return false
 	}
 	if k := kindOfLock(kind); k != KindLock {

@@ -30,7 +30,7 @@ const (
 	KindLock     Kind = "lock"  // a lock: Info.Lock says which
 	KindSleep    Kind = "sleep" // for time to pass
 	KindPoll     Kind = "poll"  // for one of several descriptors
-	KindIdle     Kind = "idle"  // for something to do: a thread of Go's runtime
+	KindIdle     Kind = "idle"  // for something to do: a thread of a runtime's own
 	KindFile     Kind = "file"
 	KindSocket   Kind = "socket"
 	KindPipe     Kind = "pipe"
@@ -267,6 +267,9 @@ func (l *Lock) Keeps() bool {
 // Tells reports whether a function's name, as Look.Names has them, says
 // something about a wait that it is on the stack of: others may be left out.
 func Tells(name string) bool { return lock.Tells(name) }
+
+// MayTell reports whether a name, as it stands in a file and maybe mangled, may be one that Tells.
+func MayTell(name string) bool { return lock.MayTell(name) }
 
 // Refresh reads who holds the lock that th waits for by now. It costs one
 // read of a few bytes where the lock keeps an owner, one of /proc/locks for a

@@ -2,7 +2,6 @@ package view
 
 import (
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -262,22 +261,57 @@ func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 
 // Asker finds the call that asked for what a stack (outermost first) waits for:
 // the innermost one that is no part of the C library, of a language's or of
-// its way of locking. What Java called waits inside of its virtual machine. -1: there is none.
+// its way of locking. What Java, Python and JavaScript called waits inside of what runs them. -1: there is none.
 func (v *View) Asker(st []trace.Slice) int {
-	java := slices.ContainsFunc(st, func(s trace.Slice) bool { return s.Loc != nil && s.Loc.Word.Kind() == stack.KindJava })
+	var runs runtimes
+	for i := range st {
+		if st[i].Loc != nil {
+			runs.add(st[i].Loc.Word.Kind())
+		}
+	}
 	for i := len(st) - 1; i >= 0; i-- {
 		s := &st[i]
-		if s.Loc == nil || s.Loc.Word.Kind() == stack.KindError || s.Loc.Word.Kind() == stack.KindKernel {
+		if s.Loc == nil {
 			continue
 		}
-		if m := v.ModuleOf(s); m >= 0 && (library(v.Rec.Modules[m].Path) || java && path.Base(v.Rec.Modules[m].Path) == "libjvm.so") {
+		kind := s.Loc.Word.Kind()
+		if kind == stack.KindError || kind == stack.KindKernel {
 			continue
 		}
-		if !locking(v.Names.Func(&s.Frame).Name) {
+		if m := v.ModuleOf(s); m >= 0 && !kind.Managed() && (library(v.Rec.Modules[m].Path) || runs.has(v.Rec.Modules[m].Path)) {
+			continue
+		}
+		f := v.Names.Func(&s.Frame)
+		if kind == stack.KindPython && path.Base(f.File) == "threading.py" { // Condition.wait, Event.wait, Thread.join
+			continue
+		}
+		if !locking(f.Name) {
 			return i
 		}
 	}
 	return -1
+}
+
+// runtimes are those that have functions on a stack.
+type runtimes struct{ java, python, js bool }
+
+func (r *runtimes) add(k stack.Kind) {
+	switch k {
+	case stack.KindJava:
+		r.java = true
+	case stack.KindPython:
+		r.python = true
+	case stack.KindJS:
+		r.js = true
+	}
+}
+
+// has reports whether a module is what runs them: HotSpot, CPython with the modules that come with it, or Node.
+func (r *runtimes) has(module string) bool {
+	name := path.Base(module)
+	return r.java && name == "libjvm.so" ||
+		r.python && (strings.HasPrefix(name, "libpython") || strings.HasPrefix(name, "python") || strings.Contains(module, "/lib-dynload/")) ||
+		r.js && (name == "node" || strings.HasPrefix(name, "libnode.so"))
 }
 
 // libraries that lock for others, as their files are called.
@@ -294,7 +328,7 @@ func library(module string) bool {
 }
 
 // locks are how functions are called that only pass a wait on: of the C
-// library, C++'s, Rust's, Go's and Java's standard libraries and runtimes; "[" begins the names of
+// library, C++'s, Rust's, Go's and Java's standard libraries and runtimes, and libuv's; "[" begins the names of
 // the code that HotSpot makes for itself.
 var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "__futex", "futex", "sem_", "__new_sem", "__sem", "syscall", "__syscall",
 	"__clock_", "clock_nanosleep", "std::", "__gnu_cxx::", "__gthread", "<std::", "core::", "<core::", "alloc::", "parking_lot", "lock_api::", "sync.",
@@ -302,7 +336,7 @@ var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "_
 	"[", "Java_", "PosixSemaphore::", "os::Platform", "Parker::", "Mutex::", "Monitor::", "ObjectMonitor::", "LinuxWaitBarrier::", "jdk.internal.misc.Unsafe.",
 	"java.lang.Object.wait", "java.lang.Thread.sleep", "java.lang.Thread.join", "java.util.concurrent.locks.", "java.util.concurrent.Semaphore.",
 	"java.util.concurrent.CountDownLatch.", "java.util.concurrent.CompletableFuture", "java.util.concurrent.ForkJoinPool.managedBlock",
-	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch."}
+	"java.util.concurrent.ForkJoinPool.unmanagedBlock", "sun.nio.ch.", "uv_"}
 
 func locking(name string) bool {
 	for _, l := range locks {

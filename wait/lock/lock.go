@@ -40,7 +40,7 @@ const (
 	WaitGroup Kind = "wait group" // Go's
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
-	Idle      Kind = "idle"       // no lock: a thread of Go's runtime that has nothing to do
+	Idle      Kind = "idle"       // no lock: a thread of a runtime's own that has nothing to do
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	Monitor   Kind = "monitor"    // of a Java object
 	// Synchronizer is a lock of java.util.concurrent that keeps its owner.

@@ -200,6 +200,42 @@ func TestNames(t *testing.T) {
 	}
 }
 
+// A runtime's thread that waits for something to do is idle; one that waits for something in the middle of its work is not.
+func TestIdlers(t *testing.T) {
+	sem, cond := "__futex_abstimed_wait_common __new_sem_wait_slow64 ", "__futex_abstimed_wait_common __pthread_cond_wait pthread_cond_wait@@GLIBC_2.3.2 "
+	for _, c := range []struct {
+		names string
+		kind  Kind
+	}{
+		{sem + "PosixSemaphore::wait GangWorker::loop GangWorker::run Thread::call_run", Idle},
+		{sem + "PosixSemaphore::wait WorkerThread::run Thread::call_run", Idle},
+		{sem + "PosixSemaphore::wait WaitBarrier::wait G1Task::work WorkerThread::run", Semaphore},
+		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check WatcherThread::sleep WatcherThread::run", Idle},
+		{cond + "PlatformMonitor::wait Monitor::wait_without_safepoint_check SuspendibleThreadSet::yield G1ConcurrentMarkThread::run_service", Cond},
+		{cond + "os::PlatformMonitor::wait Monitor::wait_without_safepoint_check JVM_WaitForReferencePendingList", Idle},
+		{"__lll_lock_wait pthread_mutex_lock CompileQueue::get", Mutex},
+		{sem + "uv_sem_wait node::inspector::(anonymous+namespace)::StartIoThreadMain", Idle},
+		{cond + "uv_cond_wait node::(anonymous+namespace)::PlatformWorkerThread start_thread", Idle},
+		{cond + "uv_cond_wait worker start_thread", Cond},
+	} {
+		names := strings.Fields(c.names)
+		for i := range names {
+			names[i] = strings.ReplaceAll(names[i], "+", " ")
+		}
+		if h := hint(names); h.kind != c.kind || h.kind == Idle && h.note == "" {
+			t.Errorf("%s: %+v", c.names, h)
+		}
+	}
+	for _, n := range []string{"_ZN10GangWorker4loopEv", "_ZN2os11signal_waitEv", "_ZN4node9inspector12_GLOBAL__N_117StartIoThreadMainEPv", "JVM_WaitForReferencePendingList"} {
+		if !MayTell(n) {
+			t.Errorf("%s does not tell", n)
+		}
+	}
+	if MayTell("_ZN7Monitor4waitEl") {
+		t.Error("each name may tell")
+	}
+}
+
 func TestParseFutex(t *testing.T) {
 	f := ParseFutex(&[6]uint64{0x10, opWaitBitset | flagPrivate | flagRealtime, 7, 0x20})
 	if f != (Futex{Word: 0x10, Op: opWaitBitset, Val: 7, Private: true, Timeout: 0x20, Clock: Realtime, Words: 1}) || !f.Wait() || f.PI() {

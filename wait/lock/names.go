@@ -1,6 +1,9 @@
 package lock
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // named is what function names say.
 type named struct {
@@ -35,17 +38,90 @@ func hint(names []string) named {
 			if h.note, idle = goReason(names); idle {
 				h.kind = Idle
 			}
+		case h.kind == Cond || h.kind == Semaphore:
+			if note := idleIn(names[i:], h.kind); note != "" {
+				return named{kind: Idle, note: note}
+			}
 		}
 		return h
 	}
 	return low
 }
 
+// wrappers is how many functions of a runtime may be between the one that it sleeps in and the
+// one that has nothing to do: PlatformMonitor::wait, Monitor::wait_without_safepoint_check. One more,
+// and it is work that waits.
+const wrappers = 2
+
+// idleIn says what a runtime's own thread is that has nothing to do, whose stack's names begin with
+// those of a wait of that kind; "": it may be at something.
+func idleIn(names []string, k Kind) string {
+	last := 0
+	for i, n := range names[:min(len(names), maxNames)] {
+		switch h := function(n); {
+		case h.kind == k:
+			last = i
+		case i > last+wrappers+1:
+			return ""
+		case idlers[n] != "":
+			return idlers[n]
+		}
+	}
+	return ""
+}
+
+const (
+	collects = "idle: a thread of Java's garbage collector with nothing to do"
+	serves   = "idle: a thread of Java's virtual machine with nothing to do"
+	nodes    = "idle: a thread of Node's with nothing to do"
+)
+
+// idlers are the functions in which threads of HotSpot 17 to 25 and of Node 18 to 24 wait for something to
+// do. Elsewhere such a wait may be for something that is being done.
+var idlers = map[string]string{
+	"GangWorker::loop": collects, "WorkerThread::run": collects, "G1ConcurrentMarkThread::run_service": collects,
+	"G1ConcurrentMarkThread::wait_for_next_cycle": collects, "G1ConcurrentRefineThread::run_service": collects,
+	"G1PrimaryConcurrentRefineThread::wait_for_completed_buffers": collects, "G1ConcurrentRefineThread::wait_for_completed_buffers": collects,
+	"G1ServiceThread::sleep_before_next_cycle": collects, "G1ServiceThread::wait_for_task": collects,
+	"XDriver::run_service": collects, "XMetronome::wait_for_tick": collects, "XUncommitter::run_service": collects, "XUnmapper::run_service": collects,
+	"ZDirector::run_thread": collects, "ZDriver::run_service": collects, "ZDriverPort::receive": collects, "ZMetronome::wait_for_tick": collects,
+	"ZUncommitter::run_service": collects, "ZUncommitter::wait": collects, "ZUnmapper::run_service": collects,
+	"JVM_WaitForReferencePendingList": serves, "CompileQueue::get": serves, "MonitorDeflationThread::monitor_deflation_thread_entry": serves,
+	"NMethodSweeper::sweeper_loop": serves, "NotificationThread::notification_thread_entry": serves, "ServiceThread::service_thread_entry": serves,
+	"VMThread::wait_for_operation": serves, "WatcherThread::sleep": serves, "os::signal_wait": serves,
+	"node::inspector::(anonymous namespace)::StartIoThreadMain": nodes, "node::(anonymous namespace)::PlatformWorkerThread": nodes,
+}
+
+// idleParts has of each of them the longest part of its name, which the mangled name has as well.
+var idleParts = func() (parts []string) {
+	for n := range idlers {
+		longest := ""
+		for p := range strings.SplitSeq(n, "::") {
+			if len(p) > len(longest) && p[0] != '(' {
+				longest = p
+			}
+		}
+		parts = append(parts, longest)
+	}
+	slices.Sort(parts)
+	return slices.Compact(parts)
+}()
+
+// MayTell reports whether a function's name, as it stands in a file, may be one that Tells: of
+// mangled names, which take time to be taken apart, most are not.
+func MayTell(name string) bool {
+	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
+		return true
+	}
+	has := func(part string) bool { return strings.Contains(name, part) }
+	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || slices.ContainsFunc(idleParts, has)
+}
+
 // Tells reports whether a function's name says something about a wait that it
 // is on the stack of.
 func Tells(name string) bool {
 	note, _ := goReason([]string{name})
-	return function(name).kind != "" || note != "" || goFunction(name) != nil
+	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != ""
 }
 
 // function reads one name. C names may have underscores before them, a
@@ -155,7 +231,7 @@ func goReason(names []string) (note string, idle bool) {
 	return "", false
 }
 
-// ByNames is what a stack's function names, leaf first, say of a sleep on a word of the Go runtime's:
+// ByNames is what a stack's function names, leaf first, say of a sleep on a word of a runtime's:
 // its kind, and a note; "": nothing.
 func ByNames(names []string) (Kind, string) {
 	h := hint(names)
