@@ -1,0 +1,98 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// reported are the locks of a report.
+type reported struct {
+	Locks []struct {
+		Name    string
+		Kind    string
+		Waiters []struct{ Name string } `json:"waiter_functions"`
+		Holders []struct{ Name string } `json:"holder_functions"`
+	}
+	Functions []struct{ Name, For string }
+}
+
+// TestReportRuntimes: of a Java program and of one of Python a report has the locks that the program fights for, in its
+// functions; what the runtimes do to wait, and their own threads that have nothing to do, are no part of that.
+func TestReportRuntimes(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, c := range []struct {
+		name  string
+		start func(t *testing.T) *testprog.Proc
+		lock  string // the first one's name begins so
+		ours  string // of such functions of the program's it is wanted and held in
+		not   string // and in none of these
+		idle  string // what threads of the runtime wait for
+	}{
+		{"Java", func(t *testing.T) *testprog.Proc {
+			cmd := exec.Command(testprog.Tool(t, "java17"), "-Xmx64m", "-XX:+UseParallelGC", "-XX:ParallelGCThreads=2", "-cp", testprog.JavaClasses(t, "Convoy"), "Convoy", "120")
+			cmd.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
+			return testprog.StartCmd(t, cmd)
+		}, "java.lang.Object monitor", `^Convoy\.`, `::|pthread`, "Java's garbage collector"},
+		{"Python", func(t *testing.T) *testprog.Proc { return python(t, testprog.Tool(t, "python3.12")) },
+			"GIL", `^(deep|matching|encoding|JSONEncoder)\b`, `^(PyCOND_|take_gil|drop_gil|_?Py[A-Z]|pthread)`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, dir := c.start(t), t.TempDir()
+			ours, not := regexp.MustCompile(c.ours), regexp.MustCompile(c.not)
+			var last string
+			// What a file says of its functions is known some time after the recording began: a longer one has it.
+			for _, d := range []string{"2s", "4s", "8s", "16s", "32s"} {
+				if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-d", d, "-o", "r.sliver"); r.status != 0 {
+					t.Fatalf("%+v", r)
+				}
+				r := sliver(t, dir, "report", "r.sliver", "--json")
+				var doc reported
+				if err := json.Unmarshal([]byte(r.out), &doc); err != nil {
+					t.Fatalf("%v: %+v", err, r)
+				}
+				if last != "" {
+					t.Log(last)
+				}
+				if last = doc.lacks(c.lock, ours, not, c.idle); last == "" {
+					return
+				}
+			}
+			t.Error(last)
+		})
+	}
+}
+
+// lacks says what is not as it should be.
+func (r *reported) lacks(lock string, ours, not *regexp.Regexp, idle string) string {
+	if len(r.Locks) == 0 || !strings.HasPrefix(r.Locks[0].Name, lock) {
+		return "the first lock is not " + lock
+	}
+	seen := [2]bool{}
+	for i, names := range [][]struct{ Name string }{r.Locks[0].Waiters, r.Locks[0].Holders} {
+		for _, f := range names {
+			if not.MatchString(f.Name) {
+				return lock + " is wanted or held in " + f.Name
+			}
+			seen[i] = seen[i] || ours.MatchString(f.Name)
+		}
+	}
+	if seen != [2]bool{true, true} {
+		return lock + " is not wanted and held in the program's functions"
+	}
+	for _, l := range r.Locks {
+		if idle != "" && l.Kind == "semaphore" {
+			return "there is " + l.Name
+		}
+	}
+	if idle != "" && !slices.ContainsFunc(r.Functions, func(f struct{ Name, For string }) bool { return strings.Contains(f.For, idle) }) {
+		return "no thread is idle"
+	}
+	return ""
+}
