@@ -258,7 +258,7 @@ func (g *group) takeAhead(a *Ahead) {
 // takeStop has the sample of a thread that was stopped as foreseen. now: that was the
 // last one, so that another copy shows the thread as it is at this tick.
 func (g *group) takeStop(th *thread, now bool) {
-	c := g.walkTaken(th)
+	c := g.walkTaken(th, g.view.Stopped)
 	for try := 1; th.again(g.sample.Reason, try); try++ {
 		th.steady = 0
 		if !now || g.stopOnce(th, &c, true) != nil {
@@ -269,13 +269,13 @@ func (g *group) takeStop(th *thread, now bool) {
 	g.stopped(th, c)
 }
 
-// walkTaken walks a stop that came otherwise than by stopOnce.
-func (g *group) walkTaken(th *thread) (c Counters) {
+// walkTaken walks a stop that came otherwise than by stopOnce, and is charged as that is.
+func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 	v := &g.view
 	g.now = th
 	th.broke(v.Asked, g.s.cfg.MaxOverhead)
 	c = v.Counters
-	g.charge(th, &c)
+	g.charge(th, &c, stopped)
 	g.walkStop(th, &c, nil, 1)
 	return c
 }

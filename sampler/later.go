@@ -168,7 +168,7 @@ func (g *group) arrived(th *thread) {
 	if onCPU {
 		th.lates = 0 // the next stop is waited for
 	}
-	c := g.walkTaken(th)
+	c := g.walkTaken(th, stopped)
 	if th.again(g.sample.Reason, 1) {
 		th.coming = ticks // another copy would be of another time
 		th.insist = true

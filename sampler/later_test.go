@@ -57,6 +57,7 @@ func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 			delete(tr.coming, th)
 			*v = x
 			v.Stopped, v.Resumed = x.Halted+stopTakes, x.Halted+stopTakes+1000
+			th.stands(x.Halted)
 			if v.Deadline == AtOnce && tr.r.IntN(2) == 0 { // it was looked at for the first time after that
 				c, _, _ := th.at(x.Halted)
 				v.Asked, v.Halted, v.Stopped, v.Counters = x.Halted, 0, x.Halted, c
@@ -75,9 +76,18 @@ func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 		*v = x
 		v.Stopped = x.Halted + stack.Time(after)
 		v.Resumed = v.Stopped + 1000
+		th.stands(x.Halted)
 		return th, nil, true
 	}
 	return nil, nil, false
+}
+
+// stands notes since when a stop that came late held the thread, for 1000 ns.
+func (t *fakeThread) stands(since stack.Time) {
+	if t.stood == nil {
+		t.stood = map[stack.Time]bool{}
+	}
+	t.stood[since] = true
 }
 
 // SleepUntil goes on after the end: somebody may wait for a stop.
@@ -131,6 +141,9 @@ func TestLater(t *testing.T) {
 				last = x.Time
 				if x.Way == stack.WayStop && x.Pause > int64(ms)+longStop {
 					t.Fatalf("seed %d: thread %d: at %v it is told to have been held for %d ns: it waited for a CPU", seed, th.tid, time.Duration(x.Time), x.Pause)
+				}
+				if x.Way == stack.WayStop && th.stood[x.Time] && x.Pause < 1000 {
+					t.Fatalf("seed %d: thread %d: at %v it is told to have been held for %d ns: it stood for 1000", seed, th.tid, time.Duration(x.Time), x.Pause)
 				}
 				if _, running, _ := th.at(x.Time); x.Way == stack.WayStop && !running && x.State == stack.StateRunning {
 					atOnce++

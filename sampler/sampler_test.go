@@ -22,7 +22,8 @@ type fakeThread struct {
 	err func(now stack.Time) error // what a stop answers; nil: it works
 	// cost of a stop in ns.
 	cost   int64
-	queued bool // where it does not run it waits for a CPU
+	queued bool                // where it does not run it waits for a CPU
+	stood  map[stack.Time]bool // see stands
 	tr     *fakeTracer
 }
 
@@ -72,7 +73,8 @@ func (tr *fakeTracer) Stop(t Thread, v *View) error {
 			return err
 		}
 	}
-	v.Asked, v.Stopped = tr.now, tr.now+stack.Time(th.cost/2)
+	const stands = 25_000 // and before that it waits for a CPU
+	v.Asked, v.Stopped = tr.now, tr.now+stack.Time(th.cost-min(th.cost/2, stands))
 	tr.now += stack.Time(th.cost)
 	v.Resumed, v.Regs = tr.now, &tr.regs
 	v.Call = stack.Call{Nr: -1}

@@ -300,15 +300,15 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	}
 	v.Reads += g.asked
 	th.lates = 0
-	g.charge(th, c)
+	g.charge(th, c, v.Stopped)
 	return nil
 }
 
-// charge accounts for the stop that the view shows.
-func (g *group) charge(th *thread, c *Counters) {
+// charge accounts for the stop that the view shows; stopped is when it was seen to stand.
+func (g *group) charge(th *thread, c *Counters, stopped stack.Time) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
-	g.queued = th.queued(pause, c)
+	g.queued = th.queued(int64(stopped-v.Asked), c)
 	th.slow = pause >= longStop
 	taken := pause - g.queued
 	th.pauses.Add(taken)
@@ -324,15 +324,15 @@ func (g *group) charge(th *thread, c *Counters) {
 // longStop is more, in ns, than a thread takes to stop that has a CPU.
 const longStop = 200_000
 
-// queued is how much of a pause, in ns, the thread spent waiting for a CPU: it
-// can only stop on one, and would have waited without us as well. c is its
-// counters right before.
-func (th *thread) queued(pause int64, c *Counters) int64 {
+// queued is how much of the time until a thread stood, in ns, it spent waiting for a CPU: it
+// can only stop on one, and would have waited without us as well. c is its counters right
+// before. It may have waited again since it went on, which is no part of that time.
+func (th *thread) queued(until int64, c *Counters) int64 {
 	var now Counters
-	if pause < longStop || th.file.Counters(&now) != nil {
+	if until < longStop || th.file.Counters(&now) != nil {
 		return 0
 	}
-	return min(max(now.Delay-c.Delay, 0), pause)
+	return min(max(now.Delay-c.Delay, 0), until)
 }
 
 // readAndWalk reads a blocked thread without stopping it. Not done means that
