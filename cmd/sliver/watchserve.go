@@ -51,6 +51,9 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	if err != nil {
 		return err
 	}
+	// Before anybody can find it: from then on it ends in order, at a signal too.
+	ctx, stop := f.signals(w, o.Log, manager, command)
+	defer stop()
 	dir, err := control.Dir()
 	if err != nil {
 		return err
@@ -80,8 +83,6 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 		}
 		defer stop()
 	}
-	ctx, stop := f.signals(w, o.Log, manager, command)
-	defer stop()
 	manager.say("READY=1", "STATUS=keeps the last "+w.Status().Keep+" of "+f.watched(src))
 	defer manager.say("STOPPING=1")
 	if src.Fixed != nil {
