@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -75,6 +76,37 @@ func sliver(t *testing.T, dir string, args ...string) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
+// recordEnough records as args say, for a time that becomes longer until there were as many
+// samples by a stop: on a busy machine a short one may have few, or none.
+func recordEnough(t *testing.T, dir string, stops int, d time.Duration, args ...string) result {
+	t.Helper()
+	return recordUntil(t, dir, d, func(r result) bool {
+		var sum struct{ Stops int }
+		if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
+			t.Fatalf("%v: %q", err, r.out)
+		}
+		return sum.Stops >= stops
+	}, args...)
+}
+
+// recordUntil records as args say, for a time that becomes longer until what there is of it
+// is enough.
+func recordUntil(t *testing.T, dir string, d time.Duration, enough func(result) bool, args ...string) result {
+	t.Helper()
+	for begin := time.Now(); ; d *= 2 {
+		r := sliver(t, dir, slices.Concat([]string{"record", "--json", "-d", d.String()}, args)...)
+		if r.status != 0 {
+			t.Fatalf("%v: %+v", args, r)
+		}
+		if enough(r) {
+			return r
+		}
+		if time.Since(begin) > time.Minute {
+			t.Fatalf("too little in %v: %s", d, r.out)
+		}
+	}
+}
+
 // spin starts a program that computes until the test ends.
 func spin(t *testing.T) *testprog.Proc {
 	t.Helper()
@@ -82,7 +114,7 @@ func spin(t *testing.T) *testprog.Proc {
 	if _, err := build(); err != nil { // not in the time of the program
 		t.Fatal(err)
 	}
-	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "120", "--wait-go")
+	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "3600", "--wait-go")
 	p.Ready()
 	p.Go()
 	return p
@@ -281,11 +313,8 @@ func waitFor(t *testing.T, cond func() bool) {
 func TestEveryFormat(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
-	r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "400ms", "--json", "-o", "r.sliver", "-o", "r.pftrace", "-o", "r.pb.gz",
+	r := recordEnough(t, dir, 10, 400*time.Millisecond, "-p", pidOf(p), "-o", "r.sliver", "-o", "r.pftrace", "-o", "r.pb.gz",
 		"-o", "r.nanoscope.txt", "-o", "second.sliver")
-	if r.status != 0 {
-		t.Fatalf("%+v", r)
-	}
 	free(t, p.PID)
 	var sum map[string]any
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
@@ -442,9 +471,7 @@ func TestKilled(t *testing.T) {
 func TestExportSaysWhatWasLost(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
-	if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "1ms", "-d", "300ms", "-o", "x.sliver"); r.status != 0 {
-		t.Fatalf("%+v", r)
-	}
+	recordEnough(t, dir, 10, 300*time.Millisecond, "-q", "-p", pidOf(p), "-i", "1ms", "-o", "x.sliver")
 	path := filepath.Join(dir, "x.sliver")
 	b, err := os.ReadFile(path)
 	if err != nil {

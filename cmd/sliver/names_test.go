@@ -117,7 +117,7 @@ func TestNamesOfGDBJIT(t *testing.T) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	p := testprog.Start(t, testprog.Build(t, "c/gdbjit", "O2"), "120000", file)
+	p := testprog.Start(t, testprog.Build(t, "c/gdbjit", "O2"), file)
 	p.Ready()
 	p.Go()
 	for _, args := range [][]string{{"stack", "--json"}, {"top", "--json", "-d", "500ms", "-i", "5ms"}} {

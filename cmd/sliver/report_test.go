@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 )
@@ -18,9 +19,7 @@ import (
 func TestReport(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
-	if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver"); r.status != 0 {
-		t.Fatalf("%+v", r)
-	}
+	recordEnough(t, dir, 10, 300*time.Millisecond, "-p", pidOf(p), "-o", "r.sliver")
 	if r := sliver(t, dir, "report", "r.sliver"); r.status != 0 || !strings.Contains(r.out, "\nThreads\n") || !strings.Contains(r.out, "spin ("+pidOf(p)+")") ||
 		!strings.Contains(r.out, "\nWhat sliver took\n") {
 		t.Errorf("%+v", r)

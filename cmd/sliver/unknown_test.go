@@ -12,6 +12,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/internal/testprog"
 )
@@ -96,31 +97,38 @@ func TestUnknownRuntimes(t *testing.T) {
 			})
 
 			dir := t.TempDir()
-			r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "400ms", "--json", "-q", "-o", "x.sliver")
-			var sum struct {
-				Samples  int
-				Problems []string
+			folded := func(args ...string) []byte {
+				t.Helper()
+				file := filepath.Join(dir, "x.folded")
+				if e := sliver(t, dir, append([]string{"export", "x.sliver", "-o", file}, args...)...); e.status != 0 {
+					t.Fatalf("export %v: %+v", args, e)
+				}
+				b, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b
 			}
-			if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.status != 0 || r.errors != "" {
-				t.Fatalf("record: %v: %+v", err, r)
-			}
-			said("record", sum.Problems)
-			if e := sliver(t, dir, "export", "x.sliver", "-o", "x.folded"); e.status != 0 {
-				t.Fatalf("export: %+v", e)
-			}
-			folded, err := os.ReadFile(filepath.Join(dir, "x.folded"))
-			deepest := 0
-			for s := range bytes.Lines(folded) {
-				deepest = max(deepest, bytes.Count(s, []byte(";")))
-			}
-			if err != nil || sum.Samples < 10 || deepest < u.deep {
-				t.Errorf("%d samples, stacks of up to %d frames: %v", sum.Samples, deepest, err)
-			}
-			e := sliver(t, dir, "export", "x.sliver", "--kinds", "java,python,js", "-o", "y.folded")
-			y, _ := os.ReadFile(filepath.Join(dir, "y.folded"))
-			if shown := ofFrames.Match(y); e.status != 0 || shown != (u.shown != "") {
-				t.Errorf("managed frames of the recording:\n%s%s", y, e.errors)
-			}
+			recordUntil(t, dir, 400*time.Millisecond, func(r result) bool {
+				var sum struct {
+					Samples  int
+					Problems []string
+				}
+				if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.errors != "" {
+					t.Fatalf("record: %v: %+v", err, r)
+				}
+				said("record", sum.Problems)
+				deepest := 0
+				for s := range bytes.Lines(folded()) {
+					deepest = max(deepest, bytes.Count(s, []byte(";")))
+				}
+				managed := folded("--kinds", "java,python,js")
+				shown := ofFrames.Match(managed)
+				if shown && u.shown == "" {
+					t.Fatalf("managed frames of the recording:\n%s", managed)
+				}
+				return t.Failed() || sum.Samples >= 10 && deepest >= u.deep && (shown || u.shown == "")
+			}, "-p", pidOf(p), "-q", "-o", "x.sliver")
 		})
 	}
 }
@@ -442,7 +450,7 @@ func TestNativeImageBusy(t *testing.T) {
 		}
 		return err != nil
 	})
-	r := sliver(t, t.TempDir(), "record", "-p", pidOf(p), "-d", "1s", "-i", "2ms", "--json", "-q", "-o", "x.sliver")
+	r := recordEnough(t, t.TempDir(), 30, time.Second, "-p", pidOf(p), "-i", "2ms", "-q", "-o", "x.sliver")
 	var sum struct{ Stops, Truncated int }
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || r.status != 0 {
 		t.Fatalf("%v: %+v", err, r)

@@ -307,9 +307,7 @@ func TestView(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
 	for _, name := range []string{"a.sliver", "b.sliver"} {
-		if r := sliver(t, dir, "record", "-p", pidOf(p), "-i", "2ms", "-d", "400ms", "-q", "-o", name); r.status != 0 {
-			t.Fatal(r.errors)
-		}
+		recordEnough(t, dir, 10, 400*time.Millisecond, "-p", pidOf(p), "-i", "2ms", "-q", "-o", name)
 	}
 	// What stands in for the browser keeps the URL that it is given.
 	bin := t.TempDir()
