@@ -48,37 +48,81 @@ func callsOf(rec *trace.Recording, prefix string) []calledFunc {
 	return c.got
 }
 
-// checkPhases holds what a recording says of jitreuse against its own account:
-// each phase is there under its name, at its time, and nothing else is.
-func checkPhases(t *testing.T, rec *trace.Recording, lines []string, first int) {
+// reused are functions of jitreuse, one after the other at one address.
+var reused = []string{"phase0", "phase1", "phase2", "phase3", "phase4"}
+
+// counts are how many samples there have been, and how many of them by a stop.
+func (s *Session) counts() (samples, stops uint64) {
+	n := s.Status().Total
+	return n.Samples, n.Stops
+}
+
+// phase is a time between which a program surely ran a function; it had been sampled in it
+// by the time seen.
+type phase struct {
+	name           string
+	from, to, seen stack.Time
+}
+
+// runPhases has jitreuse or gdbjit go on from phase to phase, each of which is sampled, and after each
+// its rest, and that the map is looked at then: a call from the same place of code at the same
+// address is else taken for the one before, and what was written between two looks counts
+// from the first of them on.
+func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, counts func() (samples, stops uint64)) (out []phase) {
 	t.Helper()
-	// What is told between two looks counts from the first of them on.
-	const slack = stack.Time(lookEvery + 20*time.Millisecond)
-	calls := callsOf(rec, "phase")
-	for i, line := range lines {
-		var name string
-		var from, to stack.Time
-		if n, _ := fmt.Sscan(line, &name, &from, &to); n != 3 {
+	for _, name := range names {
+		prog.Go()
+		prog.Line("begins " + name)
+		stopped := func(more uint64) {
+			t.Helper()
+			_, was := counts()
+			await(t, "stops", func() bool { _, n := counts(); return n >= was+more })
+		}
+		stopped(2) // the first one may have been before it called
+		x := phase{seen: target.Now()}
+		stopped(20)
+		prog.Go()
+		line := prog.Line(name + " ")
+		if n, _ := fmt.Sscan(line, &x.name, &x.from, &x.to); n != 3 {
 			t.Fatalf("%q", line)
 		}
+		out = append(out, x)
+		rests := target.Now()
+		was, _ := counts()
+		await(t, "samples of its rest, and a look at the map", func() bool {
+			jit.mu.Lock()
+			defer jit.mu.Unlock()
+			samples, _ := counts()
+			return samples >= was+2 && jit.looked > rests
+		})
+	}
+	return out
+}
+
+// checkPhases holds what a recording says of such a program against its own account:
+// each phase is there under its name, at its time, and nothing else is.
+func checkPhases(t *testing.T, rec *trace.Recording, phases []phase, first int) {
+	t.Helper()
+	calls := callsOf(rec, "phase")
+	for i, x := range phases {
 		var had stack.Time
 		for _, c := range calls {
-			in := min(c.to, to) - max(c.from, from)
+			in := min(c.to, x.to) - max(c.from, x.from)
 			if in <= 0 {
 				continue
 			}
-			if c.name == name {
+			if c.name == x.name {
 				had += in
-			} else if in > slack {
-				t.Errorf("%v of %s are called %s", time.Duration(in), name, c.name)
+			} else {
+				t.Errorf("%v of %s are called %s", time.Duration(in), x.name, c.name)
 			}
 		}
-		if i >= first && had < (to-from)/2 {
-			t.Errorf("of %s's %v only %v are there", name, time.Duration(to-from), time.Duration(had))
+		if i >= first && had < x.to-x.seen {
+			t.Errorf("of %s's %v only %v are there", x.name, time.Duration(x.to-x.seen), time.Duration(had))
 		}
 	}
 	if t.Failed() {
-		t.Logf("calls: %v\n%d generations, %d parts\n%s", calls, len(rec.Maps), len(rec.Captured), strings.Join(lines, "\n"))
+		t.Logf("calls: %v\n%d generations, %d parts\n%v", calls, len(rec.Maps), len(rec.Captured), phases)
 	}
 }
 
@@ -91,21 +135,18 @@ func TestAddressReuse(t *testing.T) {
 
 func addressReuse(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
-	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5", "300"}, folder...)...)
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5"}, folder...)...)
 	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
 	prog.Ready()
+	var phases []phase
 	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(s *Session) {
-		await(t, "a first sample", func() bool { return s.Status().Total.Samples > 0 })
+		phases = runPhases(t, prog, reused, s.jit, s.counts)
 		prog.Go()
 		if st := prog.Wait(); !st.Success() {
 			t.Errorf("ended with %v", st)
 		}
 	})
-	if lines := prog.Output()[1:]; len(lines) != 5 {
-		t.Errorf("%q", lines)
-	} else {
-		checkPhases(t, rec, lines, 0)
-	}
+	checkPhases(t, rec, phases, 0)
 }
 
 // The same of the last seconds, which end before the program does.
@@ -116,7 +157,7 @@ func TestAddressReuseKept(t *testing.T) {
 
 func addressReuseKept(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
-	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"6", "300"}, folder...)...)
+	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"6"}, folder...)...)
 	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
 	prog.Ready()
 	p, err := target.Open(prog.PID)
@@ -142,8 +183,11 @@ func addressReuseKept(t *testing.T, folder ...string) {
 	}()
 	defer func() { cancel(); <-ended }()
 	await(t, "first samples", func() bool { return f.Stats().Pause.Count > 0 || f.Threads() > 0 })
-	prog.Go()
-	prog.Line("phase4")
+	phases := runPhases(t, prog, reused, f.jit, func() (uint64, uint64) {
+		st := f.Stats()
+		n := st.Total()
+		return n.Samples, n.Stops
+	})
 	file := filepath.Join(t.TempDir(), "run.sliver")
 	out, err := export.ParseOutput(file, "")
 	if err != nil {
@@ -162,7 +206,7 @@ func addressReuseKept(t *testing.T, folder ...string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checkPhases(t, rec, prog.Output()[1:6], 3)
+	checkPhases(t, rec, phases, 4)
 }
 
 // A reuse that is known of only after the next change of the memory is noted

@@ -1,7 +1,8 @@
-// gdbjit MS FILE...: has the code of each file, an ELF file that is not linked,
+// gdbjit FILE...: has the code of each file, an ELF file that is not linked,
 // in the same memory in turn, tells debuggers of it by GDB's JIT interface, and
-// calls the first global function in it for MS ms. Prints "NAME FROM TO" for
-// each, ns of CLOCK_MONOTONIC between which it surely ran.
+// calls the first global function in it until a line is read. Prints "begins NAME"
+// as it does, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it surely
+// ran; the next one begins at another line.
 #include "prog.h"
 #include <elf.h>
 #include <fcntl.h>
@@ -34,9 +35,8 @@ static uint64_t until;
 
 static void *bell(void *_) {
 	(void)_;
-	struct timespec t = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
-	}
+	prog_await();
+	until = prog_now();
 	stop = 1;
 	return NULL;
 }
@@ -55,14 +55,13 @@ static char *load(const char *path, size_t *size) {
 }
 
 int main(int argc, char **argv) {
-	if (argc < 3)
+	if (argc < 2)
 		return 2;
-	uint64_t ns = prog_number(argv[1]) * 1000000u;
 	char *code = mmap(NULL, 65536, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (code == MAP_FAILED)
 		die("mmap");
 	prog_ready(1);
-	for (int i = 2; i < argc; i++) {
+	for (int i = 1; i < argc; i++) {
 		size_t size;
 		char *file = load(argv[i], &size);
 		Elf64_Ehdr *h = (Elf64_Ehdr *)file;
@@ -97,16 +96,17 @@ int main(int argc, char **argv) {
 		e->symfile_size = size;
 		tell(1, e);
 		stop = 0;
+		printf("begins %s\n", name);
+		fflush(stdout);
 		uint64_t from = prog_now();
-		until = from + ns;
 		pthread_t t;
 		if (pthread_create(&t, NULL, bell, NULL))
 			die("pthread_create");
 		f(&stop);
+		pthread_join(t, NULL);
 		printf("%s %" PRIu64 " %" PRIu64 "\n", name, from, until);
 		fflush(stdout);
-		pthread_join(t, NULL);
-		usleep(20000); // long enough for the end of the call to be seen
+		prog_await(); // until the end of the call was seen
 		tell(2, e);
 		// The next one may be at the same places.
 		free(file);

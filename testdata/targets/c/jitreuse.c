@@ -1,8 +1,9 @@
-// jitreuse PHASES MS [FOLDER]: a compiler's memory, in small. It has one function at one
-// address after the other code that was there: each runs for MS ms under a name
-// of its own, which is in /tmp/perf-PID.map just before. Prints "NAME FROM TO"
-// for each, ns of CLOCK_MONOTONIC between which it surely ran. The map is
-// removed in the end. With a FOLDER, a jitdump there says it in place of the map.
+// jitreuse PHASES [FOLDER]: a compiler's memory, in small. It has one function at one
+// address after the other code that was there: each runs until a line is read, under a
+// name of its own, which is in /tmp/perf-PID.map just before. Prints "begins NAME" as it
+// does, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it surely ran; the
+// next one begins at another line. The map is removed in the end. With a FOLDER, a jitdump
+// there says it in place of the map.
 #include "prog.h"
 #include <sys/mman.h>
 
@@ -14,13 +15,12 @@ static const uint8_t loop[] = {0x8b, 0x07, 0x85, 0xc0, 0x74, 0xfa, 0xc3}; // mov
 #endif
 
 static volatile int stop;
-static uint64_t ns, until;
+static uint64_t until;
 
 static void *bell(void *_) {
 	(void)_;
-	struct timespec t = {.tv_sec = (time_t)(until / 1000000000u), .tv_nsec = (long)(until % 1000000000u)};
-	while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &t, NULL) == EINTR) {
-	}
+	prog_await();
+	until = prog_now();
 	stop = 1;
 	return NULL;
 }
@@ -55,19 +55,18 @@ static void dump_load(FILE *dump, const char *name, const char *code, uint64_t s
 }
 
 int main(int argc, char **argv) {
-	if (argc != 3 && argc != 4)
+	if (argc != 2 && argc != 3)
 		return 2;
 	uint64_t phases = prog_number(argv[1]);
-	ns = prog_number(argv[2]) * 1000000u;
 	char *code = mmap(NULL, 4096, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 	if (code == MAP_FAILED)
 		die("mmap");
 	char path[4096];
-	snprintf(path, sizeof path, argc == 4 ? "%s/jit-%d.dump" : "%s/perf-%d.map", argc == 4 ? argv[3] : "/tmp", (int)getpid());
-	FILE *map = fopen(path, argc == 4 ? "w+" : "w");
+	snprintf(path, sizeof path, argc == 3 ? "%s/jit-%d.dump" : "%s/perf-%d.map", argc == 3 ? argv[2] : "/tmp", (int)getpid());
+	FILE *map = fopen(path, argc == 3 ? "w+" : "w");
 	if (!map)
 		die(path);
-	if (argc == 4)
+	if (argc == 3)
 		dump_begin(map);
 	prog_ready(1);
 	for (uint64_t i = 0; i < phases; i++) {
@@ -77,7 +76,7 @@ int main(int argc, char **argv) {
 		// An entry of another length each time: it overlaps those before.
 		char *begin = code + (i & 1 ? 16 : 0);
 		unsigned size = i & 1 ? 32 : 64;
-		if (argc == 4) {
+		if (argc == 3) {
 			char name[32];
 			snprintf(name, sizeof name, "phase%d", (int)i);
 			dump_load(map, name, begin, size, i);
@@ -86,18 +85,19 @@ int main(int argc, char **argv) {
 		}
 		fflush(map);
 		stop = 0;
+		printf("begins phase%d\n", (int)i);
+		fflush(stdout);
 		uint64_t from = prog_now();
-		until = from + ns;
 		pthread_t t;
 		if (pthread_create(&t, NULL, bell, NULL))
 			die("pthread_create");
 		((void (*)(volatile int *))(code + 16))(&stop);
+		pthread_join(t, NULL);
 		printf("phase%d %" PRIu64 " %" PRIu64 "\n", (int)i, from, until);
 		fflush(stdout);
-		pthread_join(t, NULL);
-		// Long enough to be seen: a call from the same place of code at the same
+		// Until that was seen: a call from the same place of code at the same
 		// address would else be taken for the one before.
-		usleep(20000);
+		prog_await();
 	}
 	unlink(path);
 	return 0;
