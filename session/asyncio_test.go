@@ -44,43 +44,54 @@ func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
 // and each on a track of its own.
 func TestAsyncTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	seconds := "1"
+	seconds := 1
 	if long() {
-		seconds = "60"
+		seconds = 60
 	}
 	for _, v := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
 		t.Run(v, func(t *testing.T) {
 			if testing.Short() && v != "python3.14" && v != "python3.12" {
 				t.Skip("the short form takes some versions only")
 			}
-			out := filepath.Join(t.TempDir(), "log")
-			p := testprog.Start(t, testprog.Tool(t, v), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), seconds, out)
-			p.Ready()
-			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
-				p.Go()
-				p.Done()
-			})
-			p.Finish()
-			turns := asyncTurns(t, out)
-			tasks := view.New(rec, view.Options{}).Tasks()
-			if tasks == nil || tasks.What != "asyncio" {
-				t.Fatalf("tasks: %+v", tasks)
-			}
-			names := map[uint64]string{}
-			for i := range tasks.List {
-				names[tasks.List[i].ID] = tasks.List[i].Func
-			}
-			looks, none, wrong, seen := judgeTurns(t, rec, turns, names)
-			t.Logf("%d looks at threads that ran a known task, %d wrong, %d could not tell; %d tasks of %d", looks, wrong, none, len(seen), len(names))
-			// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
-			if looks < 100 || none*20 > looks || v == "python3.14" && none*100 > looks || len(seen) < 20 {
-				t.Errorf("of %d looks %d could not tell the task; %d tasks", looks, none, len(seen))
-			}
-			if len(names) > len(tasks.List) || !seen["named-0 worker"] {
-				t.Errorf("tasks: %v", names)
+			for try, seconds := 1, seconds; !asyncTruth(t, v, seconds, try == tries) && !t.Failed(); try, seconds = try+1, 2*seconds {
+				t.Log("on a busy machine a longer one decides")
 			}
 		})
 	}
+}
+
+// asyncTruth makes a recording of a program that goes on for so long, and reports whether
+// there is enough in it, and little enough that it cannot tell; the last one has to.
+func asyncTruth(t *testing.T, version string, seconds int, last bool) bool {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), "log")
+	p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), fmt.Sprint(seconds), out)
+	p.Ready()
+	rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
+		p.Go()
+		p.Done()
+	})
+	p.Finish()
+	turns := asyncTurns(t, out)
+	tasks := view.New(rec, view.Options{}).Tasks()
+	if tasks == nil || tasks.What != "asyncio" {
+		t.Fatalf("tasks: %+v", tasks)
+	}
+	names := map[uint64]string{}
+	for i := range tasks.List {
+		names[tasks.List[i].ID] = tasks.List[i].Func
+	}
+	looks, none, wrong, seen := judgeTurns(t, rec, turns, names)
+	t.Logf("%d looks at threads that ran a known task, %d wrong, %d could not tell; %d tasks of %d", looks, wrong, none, len(seen), len(names))
+	if len(names) > len(tasks.List) {
+		t.Errorf("tasks: %v", names)
+	}
+	// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
+	enough := looks >= 100 && none*20 <= looks && (version != "python3.14" || none*100 <= looks) && len(seen) >= 20 && seen["named-0 worker"]
+	if last && !enough {
+		t.Errorf("of %d looks %d could not tell the task; %d tasks: %v", looks, none, len(seen), names)
+	}
+	return enough
 }
 
 // judgeTurns holds which task threads ran by a recording against the program's log:
@@ -109,7 +120,7 @@ func judgeTurns(t *testing.T, rec *trace.Recording, turns map[stack.TID][]asyncT
 				}
 				looks++
 				switch is := names[now.ID]; {
-				case now.ID == 0:
+				case now.ID == 0 || is == "": // nobody could be asked, or not for its name
 					none++
 				case is != ts[k].name:
 					if wrong++; wrong < 10 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -21,16 +22,20 @@ func TestFileLockTicks(t *testing.T) {
 	for every, kinds := range map[time.Duration][]string{time.Millisecond: {"flock"}, 4 * time.Millisecond: {"flock", "fcntl"}} {
 		for _, kind := range kinds {
 			t.Run(fmt.Sprintf("%s/%v", kind, every), func(t *testing.T) {
-				mutex, file := 1., 1.
+				var mutex, file []float64
 				for range 2 * tries { // what else runs on the machine makes ticks late too
-					mutex, file = min(mutex, lateTicks(t, every, "normal")), min(file, lateTicks(t, every, kind))
+					mutex, file = append(mutex, lateTicks(t, every, "normal")), append(file, lateTicks(t, every, kind))
 					// The first reading alone, between two samples, made a hundredth late.
-					if file <= mutex+.004 {
+					if slices.Min(file) <= slices.Min(mutex)+.004 {
 						break
 					}
 				}
-				t.Logf("of the ticks %.1f %% are late, %.1f %% for a mutex", 100*file, 100*mutex)
-				if file > mutex+.004 {
+				slices.Sort(mutex)
+				slices.Sort(file)
+				t.Logf("parts of the ticks that are late: %.3f, %.3f for a mutex", file, mutex)
+				// Where that makes more of a difference than the lock does, their ranks decide: of
+				// eight each, by chance one time in 1430 all but one for the mutex lie below.
+				if n := len(mutex); file[0] > mutex[0]+.004 && file[0] > mutex[max(n-2, 0)] {
 					t.Error("a thread that waits for a file lock makes ticks late")
 				}
 			})

@@ -205,6 +205,13 @@ func (k *track) at(t stack.Time) picture {
 	return k.pics[i-1]
 }
 
+// awakeUntil reports whether a thread that is not blocked at a time is shown so up to another.
+func (k *track) awakeUntil(at, to stack.Time) bool {
+	return !slices.ContainsFunc(k.pics, func(p picture) bool {
+		return p.from > at && p.from <= to && p.state == stack.StateBlocked
+	})
+}
+
 // unseen reports whether no sample came between two times, as far as can be
 // told: the state changed at the next one, and the last one before was earlier.
 func (k *track) unseen(from, to stack.Time) bool {
@@ -227,7 +234,7 @@ type verdict struct {
 	waits, excused           int // waits of three intervals or longer; those of them at whose edges samples are missing
 	unseen                   int // intervals inside such waits without a sample
 	samples, right           int // inside such waits; with the lock right
-	awake                    int // samples of theirs at which the thread was not blocked
+	awake                    int // looks inside such waits at which the thread was not blocked; no sample up to their end
 	held, holder, wrong      int // samples at which one thread held the lock for long enough; that one named; another named
 	short, long, lost, split int // waits that are more than an interval shorter, longer than they were; neither found nor excused; seen as several
 	causes                   map[string]int
@@ -268,6 +275,9 @@ func judge(rec *trace.Recording, log *turnsLog, interval, told time.Duration, is
 				v.right++
 			case p.state != stack.StateBlocked:
 				v.awake++
+				if k.awakeUntil(at, w.to) {
+					v.samples-- // it was woken, and had no CPU yet: its log has the wait end when it had one
+				}
 				v.causes[fmt.Sprintf("%v, %v before the end", p.state, time.Duration(w.to-at).Round(interval))]++
 				continue
 			default:
