@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -264,14 +265,24 @@ func TestThousand(t *testing.T) {
 	best := time.Hour
 	for try := 0; try < 5 && best > time.Second; try++ {
 		proc := open1(t, p.PID)
-		began := time.Now()
+		before := used(t)
 		take(t, Options{}, proc)
-		best = min(best, time.Since(began))
+		best = min(best, used(t)-before)
 	}
-	t.Logf("a thousand threads in %v", best)
+	t.Logf("a thousand threads in %v of CPU", best)
 	if best > time.Second {
-		t.Errorf("a thousand threads take %v", best)
+		t.Errorf("a thousand threads take %v of CPU", best)
 	}
+}
+
+// used is the CPU time of this process: what a look costs on a busy machine as well.
+func used(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func TestNoThreads(t *testing.T) {

@@ -65,7 +65,8 @@ func TestDiskFull(t *testing.T) {
 	}, "call marker_function,cool=0s")
 	r.samples(100)
 	free := fill(t, disk)
-	for i, what := range []string{"by request", "by a trigger"} {
+	// More than one, since on a busy machine nobody may have looked while the function ran for once.
+	for i, what := range []string{"by request", "by a trigger", "by a second one", "by a third one", "by a fourth one"} {
 		if i == 0 {
 			if _, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil); !errors.Is(err, syscall.ENOSPC) {
 				t.Errorf("%s: %v", what, err)
