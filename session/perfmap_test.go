@@ -66,8 +66,8 @@ type phase struct {
 
 // runPhases has jitreuse or gdbjit go on from phase to phase, each of which is sampled, and after each
 // its rest, and that the map is looked at then: a call from the same place of code at the same
-// address is else taken for the one before, and what was written between two looks counts
-// from the first of them on.
+// address is else taken for the one before, what was written between two looks counts
+// from the first of them on, and so many reuses are told apart in a time.
 func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, counts func() (samples, stops uint64)) (out []phase) {
 	t.Helper()
 	for _, name := range names {
@@ -93,7 +93,7 @@ func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, 
 			jit.mu.Lock()
 			defer jit.mu.Unlock()
 			samples, _ := counts()
-			return samples >= was+2 && jit.looked > rests
+			return samples >= was+2 && jit.looked > rests && jit.looked >= jit.noted+stack.Time(jit.apart)
 		})
 	}
 	return out
