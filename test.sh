@@ -60,9 +60,10 @@ ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have N
 
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:
-# without the race detector, and one package at a time. Those that also have
-# concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|unwind/gopcln)$'
+# without the race detector, and one package at a time, but for those that compare no
+# times. Those that also have concurrency of their own run under the race detector too.
+timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|unwind/gopcln|symbol)$'
+beside='^(web|internal/testprog|unwind/gopcln|symbol)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog|internal/agree)$'
 
 if ! command -v go >/dev/null; then
@@ -408,7 +409,8 @@ fi
 choose() { # choose [-v] PATTERN: the packages that match (or do not), as paths for go
 	printf '%s\n' "${packages[@]}" | grep -E "$@" | sed 's|^|./|'
 }
-mapfile -t plain < <(choose "$timed")
+mapfile -t plain < <(choose "$timed" | sed 's|^\./||' | grep -vE "$beside" | sed 's|^|./|')
+mapfile -t together < <(choose "$beside")
 mapfile -t race < <(choose -v "$timed")
 mapfile -t both < <(choose "$timed" | sed 's|^\./||' | grep -vE "$raced_only_plain" | sed 's|^|./|')
 
@@ -452,13 +454,17 @@ race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
 # race_short leaves out what the race detector has nothing to say of, or says already of a
 # shorter test. Timelines, ticks and calls are held against clocks without it only: with it
 # the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
-# (TestConcurrent has), and the page's tests run a browser, node and a server of their own.
+# (TestConcurrent has), nor have tables that are read from one end to the other in one, and
+# the page's tests run a browser, node and a server of their own. Of threads that compute in
+# Python and node other tests make recordings.
 race_short() {
-	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth'
-	local walks='WalkEachInstruction|WalkLive|WalkARM64' page='Page|BundleIsFresh|PageTypes'
-	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$page)\$" "${both[@]}"
+	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy'
+	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
+	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
+	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
 }
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
+together_tests() { go test -p=2 -timeout=15m $short "${together[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {
 	SLIVER_LONG=1 go test -count=1 -p=1 -timeout=60m -run 'TestKilled$|TestSamplerStopped|TestStoppedTruth|TestUnseen|TestAsWithout|TestOnlyWhenNeeded|TestKilledOften|TestWalkEachInstruction' \
@@ -497,9 +503,10 @@ if ((${#race[@]})); then
 	if command -v gcc >/dev/null; then
 		step "go test -race, ${#race[@]} packages" race_tests
 	else
-		plain=("${race[@]}" "${plain[@]}") # the race detector needs a C compiler
+		together+=("${race[@]}") # the race detector needs a C compiler
 	fi
 fi
+((${#together[@]} == 0)) || step "go test, ${#together[@]} packages, two at a time" together_tests
 ((${#plain[@]} == 0)) || step "go test, ${#plain[@]} packages with live processes" plain_tests
 if [[ -z $short ]]; then
 	if ((${#both[@]})) && command -v gcc >/dev/null; then
