@@ -45,8 +45,8 @@ func (t *Target) Variables(debugDirs []string) *Variables {
 		files: map[fileKey]*variables{}}
 }
 
-// Preload begins to read the files that most waits are in: the program, and the
-// C library.
+// Preload begins to read the files that most waits are in: the program, the
+// C library, and what runs Java.
 func (v *Variables) Preload() {
 	program := false
 	for _, mp := range v.t.Maps() {
@@ -54,7 +54,7 @@ func (v *Variables) Preload() {
 			continue
 		}
 		base := path.Base(mp.Path)
-		if !program || strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libc-2.") ||
+		if !program || base == "libjvm.so" || strings.HasPrefix(base, "libc.so") || strings.HasPrefix(base, "libc-2.") ||
 			strings.HasPrefix(base, "ld-musl-") || strings.HasPrefix(base, "libpthread") {
 			v.file(&mp)
 			program = true // the kernel maps it below the libraries

@@ -37,7 +37,8 @@ func run() error {
 	cut := flag.Bool("cut", false, "a recording without its end")
 	idle := flag.Bool("idle", false, "a feed of which no sample comes")
 	broken := flag.Bool("broken", false, "a recording that cannot be read")
-	held := flag.Duration("held", 31*time.Microsecond, "how long a feed says that a thread is held, 0 for never")
+	held := flag.Duration("held", 31*time.Microsecond, "how long a feed says that a thread is held, in the middle")
+	heldMost := flag.Duration("held-most", 62*time.Microsecond, "how long it says that 99 of 100 are held at most, 0 for never")
 	control := flag.Bool("control", true, "let clients control the feed")
 	compare := flag.Bool("compare", false, "a second recording beside the first")
 	save := flag.String("save", "", "write the recording to a file too")
@@ -86,7 +87,7 @@ func run() error {
 			}
 		}
 		o.Status = func() web.Status {
-			return web.Status{Paused: f.Paused.Load(), Interval: f.Interval(), Samples: f.Samples.Load(), PauseP50: held.Nanoseconds(), PauseP99: 62_000,
+			return web.Status{Paused: f.Paused.Load(), Interval: f.Interval(), Samples: f.Samples.Load(), PauseP50: held.Nanoseconds(), PauseP99: heldMost.Nanoseconds(),
 				Overhead: .011, Threads: "all"}
 		}
 	} else {

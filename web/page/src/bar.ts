@@ -231,7 +231,8 @@ export class Bar {
     // Where there is no room for all of them, the last go.
     if (st?.lost) facts.push(`${count(st.lost)} lost`);
     if (st) facts.push(`${count(st.samples)} samples`);
-    if (st?.samples) facts.push(...(st.pause_p50 ? [`held ${dur(st.pause_p50)} each`, `${percent(st.overhead)} of their time`] : ['no thread was held']));
+    // Of most stops the median may be 0: they were of threads that had no CPU.
+    if (st?.samples) facts.push(...(st.pause_p99 ? [st.pause_p50 ? `held ${dur(st.pause_p50)} each` : `held up to ${dur(st.pause_p99)}`, `${percent(st.overhead)} of their time`] : ['no thread was held']));
     const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, s?.error, !s?.to, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;

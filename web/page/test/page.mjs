@@ -810,7 +810,11 @@ test('live: control', async () => {
   await page.getByText('ended: stopped on the page').waitFor();
   await page.getByRole('button', { name: 'Pause' }).waitFor({ state: 'detached' });
   await s.stop();
-  const t = await serve('-live', '-threads', '2', '-control=false', '-held', '0');
+  const most = await serve('-live', '-threads', '2', '-held', '0');
+  const half = await open(most.url);
+  await until(half, () => /held up to 62 µs/.test(document.querySelector('.facts')?.textContent)); // as most had no CPU when they were
+  await most.stop();
+  const t = await serve('-live', '-threads', '2', '-control=false', '-held', '0', '-held-most', '0');
   const q = await open(t.url);
   await ready(q);
   await until(q, () => /no thread was held/.test(document.querySelector('.facts').textContent)); // not "held 0 ns each"
