@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -125,11 +126,14 @@ func TestExecGoesOn(t *testing.T) {
 				}
 			})
 			var marks []stack.Time
-			last := stack.Time(0)
+			last, sampled := stack.Time(0), stack.Time(0)
 			for i := range rec.Threads {
 				for e := range rec.Events(rec.Threads[i].Seq) {
 					last = max(last, e.Time)
-					if e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyExec {
+					switch {
+					case e.Kind() == event.Seen:
+						sampled = max(sampled, e.Time)
+					case e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyExec:
 						marks = append(marks, e.Time)
 					}
 				}
@@ -137,8 +141,12 @@ func TestExecGoesOn(t *testing.T) {
 			if len(marks) < times-1 {
 				t.Fatalf("%d marks for %d execs", len(marks), times)
 			}
+			slices.Sort(marks)
 			if last-marks[0] < 400_000_000 {
 				t.Errorf("the recording ends %v after the first exec", time.Duration(last-marks[0]))
+			}
+			if sampled <= marks[len(marks)-1] {
+				t.Error("no sample after the last exec")
 			}
 		})
 	}

@@ -2,6 +2,8 @@ package session
 
 import (
 	"fmt"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,16 +44,28 @@ func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	}()
 	prog.Ready()
 	prog.Go()
-	await(t, "the threads", func() bool { return len(tracersOf(t, prog.PID)) > sleepers })
+	await(t, "the threads", func() bool {
+		named := 0
+		for tid := range tracersOf(t, prog.PID) {
+			if b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/comm", prog.PID, tid)); err == nil && strings.HasPrefix(string(b), "runner-") {
+				named++
+			}
+		}
+		return named == running
+	})
 	rec := recordWhole(t, prog.PID, Options{Interval: 10 * time.Millisecond, Jitter: .1, Groups: 5}, func(s *Session) {
 		await(t, "samples", func() bool { return s.Status().Total.Samples > samples })
 	})
 	st := rec.Stats
 	var run, sleep stack.ThreadStats
 	stopped := 0
+	names := map[stack.TID]string{}
+	for i := range rec.Threads {
+		names[rec.Threads[i].TID] = rec.Threads[i].Name
+	}
 	for _, th := range st.Threads {
 		sum := &sleep
-		if th.Stops > th.Unrun+th.Read {
+		if strings.HasPrefix(names[th.TID], "runner-") {
 			sum = &run
 			stopped++
 		}
@@ -65,6 +79,9 @@ func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	t.Logf("%d threads that run: %d samples, %d late (%.2f %%); %d that sleep: %d stops, %d read, %d unrun, %d late; %.2f s of CPU time in %.2f s",
 		stopped, run.Samples, run.Late, 100*late, len(st.Threads)-stopped, sleep.Stops,
 		sleep.Read, sleep.Unrun, sleep.Late, float64(st.SelfCPU)/1e9, float64(st.At-rec.Process.Clocks.Monotonic)/1e9)
+	if stopped != running {
+		t.Errorf("%d threads that run, want %d", stopped, running)
+	}
 	if sleep.Stops > 2 { // a thread may be met on its way to sleep
 		t.Errorf("%d stops of threads that sleep", sleep.Stops)
 	}

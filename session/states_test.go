@@ -32,9 +32,12 @@ func TestStatesTruth(t *testing.T) {
 		{"disk", func(p *picture) bool { return p.state == stack.StateDisk && p.wait.Call == "vfork" }, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), interval, c.name, "1", "20000")
-			v := judge(rec, log, interval, 2*interval, func(p *picture, w *turn) bool { return c.is(p) })
-			t.Log(v)
+			var v *verdict
+			for try := 0; try == 0 || try < tries && (v.waits < 2 || v.samples < 20); try++ { // on a busy machine another one decides
+				rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), interval, c.name, "1", "20000")
+				v = judge(rec, log, interval, 2*interval, func(p *picture, w *turn) bool { return c.is(p) })
+				t.Log(v)
+			}
 			if !c.exact {
 				v.short, v.long, v.lost = 0, 0, 0 // what lies between two is as short as an interval
 			}
