@@ -152,7 +152,7 @@ func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	if total.Truncated*1000 > most*stopped(total)+1000 {
 		t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
 	}
-	if m.js < 200 || m.bad*50 > m.js { // JSON alone is one call most of the time
+	if m.js < 50 || m.bad*50 > m.js+50 { // JSON alone is one call most of the time, the longer the busier the machine is
 		t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
 	}
 	per := float64(total.Stops) / float64(stopped(total))
