@@ -31,9 +31,10 @@ type governor struct {
 	now      time.Duration
 	takes    float64 // share of one CPU, of late
 	looks    int
-	low      int  // looks in a row with much less than the budget
-	unsteady bool // something happened since the last look that is not sampling
-	passed   int  // looks in a row that were passed over for that
+	low      int       // looks in a row with much less than the budget
+	unsteady bool      // something happened since the last look that is not sampling
+	passed   int       // looks in a row that were passed over for that
+	settled  time.Time // when the newest target's tables, maps and names have been read
 }
 
 const (
@@ -48,6 +49,9 @@ const (
 	farStretch  = 50
 	// ofLimit is how many samples at least fall into the time that a rule has.
 	ofLimit = 10
+	// settling is how long a new target's first samples take to be like those that follow:
+	// they read the tables and names of each file that is met for the first time.
+	settling = 2 * time.Second
 	// mostPassed bounds how long dumps and new targets, which cost CPU time of
 	// another kind, can keep it from looking.
 	mostPassed = 5
@@ -84,6 +88,13 @@ func (g *governor) disturbed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unsteady = true
+}
+
+// began says that a target's first samples are about to be taken.
+func (g *governor) began() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unsteady, g.settled = true, time.Now().Add(settling)
 }
 
 // furthest is how far apart samples may be, so that the rules can still tell what they
@@ -126,11 +137,12 @@ func blunt(d time.Duration, rules []*trigger.Rule) (out []string) {
 func (g *governor) next(share float64, most time.Duration) (d time.Duration, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.looks++
+	// The look that ends after the settling is of a time that was, in part, before its end.
 	if g.unsteady && g.passed < mostPassed {
-		g.unsteady, g.passed = false, g.passed+1
+		g.unsteady, g.passed = time.Now().Before(g.settled), g.passed+1
 		return g.now, false
 	}
+	g.looks++
 	g.unsteady, g.passed, g.takes = false, 0, share
 	const grow, shrink, aim, least, over = 5, 2, .8, .6, .95 // of the budget; between least and over it stays as it is
 	r := share / g.budget

@@ -3,6 +3,7 @@ package watch
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -78,6 +79,36 @@ func TestGovernor(t *testing.T) {
 	if passed != mostPassed+1 {
 		t.Errorf("it looked after %d times", passed)
 	}
+}
+
+// What a start costs is not taken for what samples cost, however much it is; what samples
+// cost from then on is.
+func TestGovernorSettles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &governor{base: 20 * time.Millisecond, now: 20 * time.Millisecond, budget: .012}
+		g.began()
+		begin := time.Now()
+		for time.Since(begin) < settling {
+			time.Sleep(g.every())
+			if _, changed := g.next(.9, time.Second); changed {
+				t.Fatalf("%v after %v", g.interval(), time.Since(begin))
+			}
+		}
+		time.Sleep(g.every())
+		if _, changed := g.next(.9, time.Second); !changed {
+			t.Errorf("%v after %v of work", g.interval(), time.Since(begin))
+		}
+		// Targets that begin all the time do not keep it from looking.
+		g = &governor{base: 20 * time.Millisecond, now: 20 * time.Millisecond, budget: .012}
+		for range mostPassed + 1 {
+			g.began()
+			time.Sleep(g.every())
+			g.next(.9, time.Second)
+		}
+		if g.interval() == g.base {
+			t.Error("it never looked")
+		}
+	})
 }
 
 // Samples are no further apart than the rules bear.

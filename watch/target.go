@@ -86,7 +86,7 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	if err := t.reload(); err != nil {
 		return err
 	}
-	w.governor.disturbed() // it has read tables and files
+	w.governor.began() // it has read tables and files, and its first samples read more
 	w.mu.Lock()
 	err = f.SetInterval(w.governor.interval())
 	t.mem.Store(mem)
