@@ -67,6 +67,7 @@ const (
 	maxLimit        = 24 * time.Hour
 	minEvery        = 100 * time.Millisecond
 	maxChecks       = 1000
+	mostCPU         = 100 * 8192 // in percent of one; as many as Linux has at most (CONFIG_NR_CPUS, arch/x86/Kconfig)
 	maxTimes        = 10_000
 	// MaxRules bounds a Set.
 	MaxRules = 64
@@ -84,6 +85,9 @@ const (
 //	call      FUNCTION           threads=
 //	file      PATH
 //	crash     yes
+//
+// The share of the CPUs is of one: of a thread below 100%, of a process up to as often
+// that as there are CPUs.
 //
 // All take times=3/1m (only when it happens that often in that time) and
 // cool=5m.
@@ -104,6 +108,9 @@ func Parse(kind Kind, text string) (*Rule, error) {
 		if err := r.option(strings.TrimSpace(key), strings.TrimSpace(val)); err != nil {
 			return fail("%s: %v", strings.TrimSpace(key), err)
 		}
+	}
+	if kind == CPU && !r.Process && r.Share >= 1 {
+		return fail("no thread uses more than 100%% of a CPU; use less, or add of=process for all threads together")
 	}
 	return r, nil
 }
@@ -151,7 +158,7 @@ func (r *Rule) value(v string) (err error) {
 		r.Limit, err = duration(v)
 	case CPU:
 		r.Every = time.Second
-		r.Share, err = Percent(v, 10_000)
+		r.Share, err = Percent(v, mostCPU)
 	case Memory, FDs, Threads:
 		r.Every = 5 * time.Second
 		if v != "auto" {
