@@ -57,6 +57,7 @@ const (
 	annotateCPU
 	annotateSwitches
 	annotateDelay
+	annotateGaps
 	annotateDetails // those of view.Detail, in the order of details
 )
 
@@ -151,7 +152,7 @@ func (n *interned) annotation() {
 		return
 	}
 	n.annotations = true
-	for i, s := range append([]string{"module", "why", "missing_ns", "interval_ns", "cpu_us", "switches", "runnable_us"}, details...) {
+	for i, s := range append([]string{"module", "why", "missing_ns", "interval_ns", "cpu_us", "switches", "runnable_us", "gaps"}, details...) {
 		n.entry(internedAnnotation, uint32(i+1), s)
 	}
 	n.entry(internedCategory, categorySliver, "sliver")

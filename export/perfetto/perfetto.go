@@ -94,6 +94,7 @@ const (
 	kindState
 	kindPauses
 	kindShare
+	kindGaps
 	kindSwitches
 	kindDeeper
 	kindLocks
@@ -124,7 +125,7 @@ func (e *exporter) uuid(k kind, index int) uint64 {
 func (e *exporter) sequence(k kind, th *view.Thread) *sequence {
 	s := &sequence{out: e.out, track: e.uuid(k, th.Index), base: e.base, extra: e.uuid(kindPauses, th.Index), id: uint64(firstSequence + th.Index)}
 	if k > kindSlices {
-		s.id = uint64(firstSequence + len(e.v.Threads) + 3*th.Index + int(k-kindState))
+		s.id = uint64(firstSequence + len(e.v.Threads) + 4*th.Index + int(k-kindState))
 	}
 	return s
 }

@@ -24,6 +24,7 @@ func (e *exporter) thread(th *view.Thread) {
 		w.tasks.runs = e.taskRuns[th.Index]
 	}
 	e.samples.rewind()
+	w.unseen = newUnseen(e, th)
 	w.cuts.Yield = w.stateSlice
 	w.waits = e.waitsOf(th)
 	w.replay = e.v.Replay(th, w)
@@ -45,6 +46,7 @@ type writer struct {
 	frames   []frame
 	valid    int // frames[:valid] are as the stack is
 
+	unseen   *unseen
 	tasks    taskSlices
 	cuts     view.Intervals
 	waits    []contend.Wait // those of the thread still to come
@@ -75,6 +77,7 @@ type frame struct {
 // Begin, End and Other are for the replay.
 func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	w.valid = min(w.valid, depth)
+	w.unseen.seen(t)
 	track := uint64(0)
 	if depth >= maxDepth {
 		track = w.deeper(depth / maxDepth)
@@ -150,6 +153,7 @@ func (w *writer) deeper(level int) uint64 {
 // Other: see Begin.
 func (w *writer) Other(e event.Event) {
 	w.cuts.Other(e)
+	w.unseen.other(e)
 	switch e.Kind() {
 	case event.Seen:
 		w.flushPause()
@@ -165,12 +169,9 @@ func (w *writer) Other(e event.Event) {
 		w.pause(e.Time, int64(e.Payload()))
 	case event.Rate:
 		w.interval = max(int64(e.Payload()), 1)
-		w.mark(e.Time, "interval", 0, annotateInterval, e.Payload())
-	case event.Gap:
-		why, ns := event.GapFields(e.Payload())
-		w.mark(e.Time, "gap: "+why.String(), why, annotateMissing, uint64(ns))
+		w.mark(e.Time, "interval", annotateInterval, e.Payload())
 	case event.Mark:
-		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0, 0)
+		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0)
 	}
 }
 
@@ -178,11 +179,12 @@ func (w *writer) Other(e event.Event) {
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
 	w.cuts.Close(t)
+	w.unseen.close(t)
 	w.window(t, true)
 }
 
 // mark puts an instant on the thread's track.
-func (w *writer) mark(t stack.Time, name string, why stack.Why, annotation int, value uint64) {
+func (w *writer) mark(t stack.Time, name string, annotation int, value uint64) {
 	in, o := w.in, w.e.out
 	in.annotation()
 	id := in.words(name)
@@ -192,12 +194,6 @@ func (w *writer) mark(t stack.Time, name string, why stack.Why, annotation int, 
 	o.uint(eventCategory, categorySliver)
 	o.uint(eventType, typeInstant)
 	o.uint(eventName, uint64(id))
-	if why != 0 {
-		a := o.open(eventAnnotation)
-		o.uint(annotationName, annotateWhy)
-		o.str(annotationString, why.String())
-		o.end(a)
-	}
 	if annotation != 0 {
 		a := o.open(eventAnnotation)
 		o.uint(annotationName, uint64(annotation))
