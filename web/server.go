@@ -215,8 +215,8 @@ func (f *feed) state() (done bool, reason string, err error) {
 }
 
 // CheckAddress finds out whether a server may listen on addr with the token
-// that the user chose, "" where none was.
-func CheckAddress(addr, token string) error {
+// that the user chose, "" where none was; how is where one chooses it.
+func CheckAddress(addr, token, how string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		return fmt.Errorf("%q is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080", addr)
@@ -229,7 +229,7 @@ func CheckAddress(addr, token string) error {
 	}
 	if token == "" && !loopback(host) {
 		return fmt.Errorf("%s can be reached by other machines: stacks and control of the recording would be open to them; "+
-			"choose a token with --web-token, or listen on 127.0.0.1 and forward the port", addr)
+			"choose a token with %s, or listen on 127.0.0.1 and forward the port", addr, how)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
 	}
-	if err := CheckAddress(o.Addr, o.Token); err != nil {
+	if err := CheckAddress(o.Addr, o.Token, "--web-token"); err != nil {
 		return nil, err
 	}
 	if o.MaxClients <= 0 {

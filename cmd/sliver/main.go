@@ -145,8 +145,20 @@ func (c *command) flagSet(e *env) *pflag.FlagSet {
 	return fs
 }
 
-// parsing is what the standard library adds to the errors of numbers.
-var parsing = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": |time: `)
+var (
+	// parsing is what the standard library adds to the errors of numbers.
+	parsing  = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": |time: `)
+	unitless = regexp.MustCompile(`missing unit in duration "([^"]*)"`)
+	// negative is what pflag says of a number below 0 where a process or thread is to stand.
+	negative = regexp.MustCompile(`^unknown shorthand flag: '\d' in (-\d+)$`)
+)
+
+// explainFlags says in words for users why flags could not be read.
+func explainFlags(err error) string {
+	s := parsing.ReplaceAllString(err.Error(), "")
+	s = unitless.ReplaceAllString(s, "a time needs its unit: write ${1}s or ${1}ms")
+	return negative.ReplaceAllString(s, "$1 is no process or thread number, nor a flag")
+}
 
 func (c *command) start(args []string, e *env) error {
 	fs := c.flagSet(e)
@@ -155,7 +167,7 @@ func (c *command) start(args []string, e *env) error {
 			c.usage(e.stdout, fs)
 			return nil
 		}
-		return usagef(c.name, "%s", parsing.ReplaceAllString(err.Error(), ""))
+		return usagef(c.name, "%s", explainFlags(err))
 	}
 	if help, _ := fs.GetBool("help"); help {
 		c.usage(e.stdout, fs)

@@ -180,7 +180,7 @@ func TestStackBadInput(t *testing.T) {
 	}{
 		{"stack", 2, "give a process number"},
 		{"stack x", 2, `"x" is no process number`},
-		{"stack -1", 2, "unknown shorthand flag"},
+		{"stack -1", 2, "-1 is no process or thread number"},
 		{"stack 0", 2, "no process number"},
 		{"stack " + pid + " y", 2, `"y" is no process number`},
 		{"stack 4194303", 1, "no process 4194303"},

@@ -133,7 +133,7 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 
 	fs.StringVar(&f.as, "as", "", "name of this recorder for 'sliver dump' and 'sliver ls'")
 	fs.StringVar(&f.http, "http", "", "answer at this address: POST /dump, GET /status, /healthz,\n/readyz, /metrics")
-	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status ($SLIVER_HTTP_TOKEN;\nelse one is made and shown in the log)")
+	fs.StringVar(&f.httpToken, "http-token", "", "file with the token for /dump and /status ($SLIVER_HTTP_TOKEN;\nelse one is made and shown in the log, but for addresses\nthat other machines reach)")
 	fs.StringVar(&f.metrics, "metrics", "", "serve metrics of sliver's own for Prometheus on this address")
 	fs.StringVar(&f.logFormat, "log", "text", "log lines as text or json, on standard error")
 }
@@ -306,6 +306,11 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 		return bad("max-dumps: %d is negative", f.maxDumps)
 	case f.logFormat != "text" && f.logFormat != "json":
 		return bad("log: %q is none of text, json", f.logFormat)
+	}
+	if f.http != "" || f.httpToken != "" {
+		if _, err := f.checkHTTP(); err != nil {
+			return o, err
+		}
 	}
 	if so.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return bad("%v", err)

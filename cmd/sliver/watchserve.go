@@ -20,6 +20,7 @@ import (
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/notify"
+	"github.com/sliverprof/sliver/web"
 )
 
 // manager is the service manager that started us, if one did.
@@ -95,25 +96,41 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	return explain(err)
 }
 
-// listen answers over TCP.
-func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Handler) (stop func(), err error) {
-	token := os.Getenv("SLIVER_HTTP_TOKEN")
-	made := false
-	switch {
-	case f.httpToken != "":
+// checkHTTP checks --http and --http-token, and reads the token that the user chose; "" if
+// none was.
+func (f *watchFlags) checkHTTP() (token string, err error) {
+	if f.http == "" {
+		return "", usagef("watch", "--http-token is for the HTTP interface: add --http")
+	}
+	token = os.Getenv("SLIVER_HTTP_TOKEN")
+	if f.httpToken != "" {
 		b, err := os.ReadFile(f.httpToken)
 		if err != nil {
-			return nil, fmt.Errorf("http-token: %w", err)
+			return "", fmt.Errorf("http-token: %w", err)
 		}
 		if token = strings.TrimSpace(string(b)); token == "" {
-			return nil, fmt.Errorf("http-token: %s is empty", f.httpToken)
+			return "", fmt.Errorf("http-token: %s is empty", f.httpToken)
 		}
-	case token == "":
-		token, made = control.Token(), true
+	}
+	if err := web.CheckAddress(f.http, token, "--http-token or $SLIVER_HTTP_TOKEN"); err != nil {
+		return "", usagef("watch", "http: %v", err)
+	}
+	return token, nil
+}
+
+// listen answers over TCP.
+func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Handler) (stop func(), err error) {
+	token, err := f.checkHTTP()
+	if err != nil {
+		return nil, err
+	}
+	made := token == ""
+	if made {
+		token = control.Token()
 	}
 	host, _, err := net.SplitHostPort(f.http)
 	if err != nil {
-		return nil, usagef("watch", "http: %q is no address; write for example 127.0.0.1:7777", f.http)
+		return nil, err
 	}
 	l, err := net.Listen("tcp", f.http)
 	if err != nil {

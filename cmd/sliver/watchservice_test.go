@@ -216,7 +216,7 @@ func TestKubernetesManifest(t *testing.T) {
 		args = append(args, strings.Replace(a, "/etc/sliver/watch.yaml", path, 1))
 	}
 	cmd := asUser("-all", args...)
-	cmd.Env = []string{"XDG_RUNTIME_DIR=" + home + "/run", "SLIVER_HTTP_TOKEN=secret"}
+	cmd.Env = []string{"XDG_RUNTIME_DIR=" + home + "/run", "SLIVER_HTTP_TOKEN=secret-of-the-test"}
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -306,7 +306,7 @@ func TestWatchAsService(t *testing.T) {
 		start[i] = strings.ReplaceAll(x, "%i", "served")
 	}
 	cmd := asUser(caps, start...)
-	cmd.Env = []string{"XDG_RUNTIME_DIR=" + filepath.Join(home, "run"), "NOTIFY_SOCKET=" + socket, "SLIVER_HTTP_TOKEN=secret", "PATH=" + os.Getenv("PATH")}
+	cmd.Env = []string{"XDG_RUNTIME_DIR=" + filepath.Join(home, "run"), "NOTIFY_SOCKET=" + socket, "SLIVER_HTTP_TOKEN=secret-of-the-test", "PATH=" + os.Getenv("PATH")}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	errs, err := cmd.StderrPipe()
 	if err != nil {
@@ -361,7 +361,7 @@ func TestWatchAsService(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		req.Header.Set("Authorization", "Bearer secret")
+		req.Header.Set("Authorization", "Bearer secret-of-the-test")
 		res, err := http.DefaultClient.Do(req)
 		if err != nil {
 			t.Fatal(err)

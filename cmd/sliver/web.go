@@ -64,7 +64,7 @@ func (f *webFlags) wanted(help string) (bool, error) {
 	if f.fs.Changed("web-token") && f.token == "" {
 		return false, usagef(help, "web-token: it is empty; use at least %d letters, digits, - and _", web.MinToken)
 	}
-	if err := web.CheckAddress(f.addr, f.token); err != nil {
+	if err := web.CheckAddress(f.addr, f.token, "--web-token"); err != nil {
 		return false, usagef(help, "web: %v", err)
 	}
 	return true, nil
