@@ -89,12 +89,12 @@ func TestGovernorSettles(t *testing.T) {
 		g.began()
 		begin := time.Now()
 		for time.Since(begin) < settling {
-			time.Sleep(g.every())
+			<-time.After(g.every()) // of the bubble's time
 			if _, changed := g.next(.9, time.Second); changed {
 				t.Fatalf("%v after %v", g.interval(), time.Since(begin))
 			}
 		}
-		time.Sleep(g.every())
+		<-time.After(g.every()) // of the bubble's time
 		if _, changed := g.next(.9, time.Second); !changed {
 			t.Errorf("%v after %v of work", g.interval(), time.Since(begin))
 		}
@@ -102,7 +102,7 @@ func TestGovernorSettles(t *testing.T) {
 		g = &governor{base: 20 * time.Millisecond, now: 20 * time.Millisecond, budget: .012}
 		for range mostPassed + 1 {
 			g.began()
-			time.Sleep(g.every())
+			<-time.After(g.every()) // of the bubble's time
 			g.next(.9, time.Second)
 		}
 		if g.interval() == g.base {
