@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
@@ -210,6 +211,7 @@ func dumpCore(t *testing.T, name string, args ...string) (*core, string) {
 	if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
 		t.Fatalf("%s: %q %v", name, line, err)
 	}
+	waits(cmd.Process.Pid)
 	path := filepath.Join(t.TempDir(), "core")
 	gdb := exec.Command("gdb", "-nx", "-batch", "-p", strconv.Itoa(cmd.Process.Pid), "-ex", "generate-core-file "+path)
 	b, err := gdb.CombinedOutput()
@@ -221,6 +223,19 @@ func dumpCore(t *testing.T, name string, args ...string) (*core, string) {
 		t.Fatalf("gdb: %v %v\n%s", err, err2, b)
 	}
 	return c, path
+}
+
+// waits returns when the main thread sleeps, as programs do soon after the line, or after a second: not
+// all do.
+func waits(pid int) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for began := time.Now(); time.Since(began) < time.Second; <-tick.C {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if k := bytes.LastIndexByte(b, ')'); err != nil || k > 0 && bytes.HasPrefix(b[k:], []byte(") S")) {
+			return
+		}
+	}
 }
 
 // euStack gives the PCs of every thread by elfutils' own unwinder.

@@ -43,16 +43,22 @@ type held struct {
 type pyThread struct {
 	of    *interpreter
 	tried int // Plans without a State for the thread
-	th    *python.Thread
-	stack python.Stack // of the copy that the next Walk is about
-	have  bool
-	live  *meter.Meter // memory as it is now, for the Walk or More that is under way
+	// unread: the last walk met functions that evaluate, and no State is known.
+	unread bool
+	th     *python.Thread
+	stack  python.Stack // of the copy that the next Walk is about
+	have   bool
+	live   *meter.Meter // memory as it is now, for the Walk or More that is under way
 
 	plan pyPlan // with a table only
 }
 
-// maxTried bounds the pauses between two looks for a thread's State, in Plans.
-const maxTried = 64
+// maxTried bounds the pauses between two looks for a thread's State, in Plans. One that was
+// seen to run Python is looked for at each of the first soonTried.
+const (
+	maxTried  = 64
+	soonTried = 8
+)
 
 // FollowPython has walks show the functions of CPython, if the process has it
 // mapped: after it, More reads the frames of Python, and Walk puts them among
@@ -151,8 +157,9 @@ func (in *interpreter) find(th *Thread) {
 	if p.th != nil {
 		return
 	}
-	// A thread that runs no Python must not have the list read each time.
-	if p.tried++; p.tried > 1 && p.tried&(p.tried-1) == 0 || p.tried%maxTried == 0 {
+	// A thread that runs no Python must not have the list read each time, nor one whose
+	// Python cannot be found.
+	if p.tried++; p.unread && p.tried <= soonTried || p.tried > 1 && p.tried&(p.tried-1) == 0 || p.tried%maxTried == 0 {
 		in.list()
 	}
 	in.mu.Lock()
@@ -180,7 +187,7 @@ func (in *interpreter) capture(th *Thread, mem *Copy, live *meter.Meter) {
 		return
 	}
 	if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
-		p.th = nil // its State is another thread's by now
+		in.lost(p)
 	}
 }
 
@@ -208,20 +215,34 @@ func (k *Block) read(b []byte, addr uint64) (int, bool) {
 	return 0, false
 }
 
-// withPython puts the frames of Python among w's.
+// gaps reports whether something was missing in the last walk.
+func (p *pyThread) gaps() bool {
+	return p.unread || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
+}
+
+// withPython puts the frames of Python among w's. A gap stands for those that could not be
+// read.
 func (w *Walker) withPython(th *Thread) []stack.Frame {
 	in, p := w.space.python.Load(), &th.python
-	if in == nil || p.of != in {
+	p.unread = false
+	if in == nil {
 		return w.frames
 	}
 	p.live = &w.meter
-	if in.table != nil && p.th != nil && !p.have {
+	if p.of == in && in.table != nil && p.th != nil && !p.have {
 		in.captureCopy(p, w.mem)
 	}
-	if p.have && in.table != nil && w.golang == nil {
+	if p.of != in || !p.have {
+		frames, unread := in.rt.Unread(w.merged[:0], w.frames, in.table != nil)
+		if p.unread = unread; unread {
+			w.merged = frames
+		}
+		return frames
+	}
+	if in.table != nil && w.golang == nil {
 		in.lookTask(th)
 	}
-	if p.have && (len(p.stack.Frames) > 0 || in.table != nil && p.stack.Reason != stack.ReasonNone) {
+	if len(p.stack.Frames) > 0 || p.stack.Reason != stack.ReasonNone {
 		w.merged = in.rt.Merge(w.merged[:0], w.frames, w.first, &p.stack, in.table != nil)
 		return w.merged
 	}

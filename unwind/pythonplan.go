@@ -242,8 +242,14 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	in.foresee(p, mem)
 }
 
-// lost forgets a State that is another thread's by now.
+// lost forgets a State that is another thread's by now, or cannot be read: the list is read
+// anew before one is found again.
 func (in *interpreter) lost(p *pyThread) {
+	in.mu.Lock()
+	if tid := stack.TID(p.th.State().Native); in.states[tid] == p.th.State() {
+		delete(in.states, tid)
+	}
+	in.mu.Unlock()
 	p.th, p.have = nil, false
 	p.plan.lacks, p.plan.gaps, p.plan.missed = false, false, 0
 }

@@ -126,7 +126,7 @@ func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == s
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
 func (th *Thread) Gaps() bool {
-	return th.python.have && th.python.plan.gaps || th.java.gap || th.lostJS
+	return th.python.gaps() || th.java.gap || th.lostJS
 }
 
 // More gives what is to be copied besides, now that regs are known and mem
@@ -143,6 +143,7 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Spa
 	}
 	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
 		w.meter.Begin(w.space.mem, &w.space.credit)
+		_ = w.meter.Charge(w.spare)
 		in.capture(th, mem, &w.meter)
 		reads = w.meter.Reads
 		w.meter.End()

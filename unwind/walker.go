@@ -39,6 +39,7 @@ type Walker struct {
 	tmp   slowRule
 
 	meter  meter.Meter // the target's memory as it is now, for what runtimes have there
+	spare  int         // bytes of meter.Budget that are left unread: tests have less of it
 	frames []stack.Frame
 	merged []stack.Frame // the same with those of Python
 	v8     v8Walk
@@ -105,6 +106,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 		w.addr, w.data = mem.Blocks[n-1].Addr, mem.Blocks[n-1].Data
 	}
 	w.meter.Begin(w.space.mem, &w.space.credit)
+	_ = w.meter.Charge(w.spare)
 	defer w.meter.End()
 	th.knowTLS(regs)
 	w.leaf = regs

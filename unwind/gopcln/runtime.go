@@ -156,6 +156,7 @@ type Thread struct {
 	parked  span   // what of a goroutine's stack was needed
 	native  span   // what of g0's stack was needed
 	rest    uint64 // highest SP at which g0's stack was left
+	seeks   int    // so often its locked goroutine is sought yet: see seek
 	crosses int    // for so many walks a goroutine's stack is still copied, since one was needed
 	next    peek
 
@@ -195,6 +196,9 @@ func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
 		t.learn(t.g, mem)
 	}
 	if t.m != 0 {
+		if t.seeks > 0 {
+			t.seek(mem)
+		}
 		t.current(mem) // for the time when it is locked and waits
 		if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
 			t.rest = sp
@@ -262,9 +266,10 @@ func (t *Thread) prove(g uint64, l layout, mem rule.Words) bool {
 	}
 	t.m, t.g0, t.gsignal, t.procid, t.layout = m, g0, gsignal, id, l
 	t.signal, _ = stackOf(gsignal, mem)
-	t.rest = 0
-	if g, ok := mem.Word(m + l.curg); ok && g == 0 {
-		t.curg = t.seekLocked(mem)
+	t.rest, t.seeks = 0, 0
+	if g, ok := mem.Word(m + l.curg); !ok || g == 0 {
+		t.seeks = maxSeeks
+		t.seek(mem)
 	}
 	return true
 }
@@ -288,10 +293,12 @@ func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 			s, ok = stackOf(g, mem)
 			return g, s, ok
 		}
+		ok = ok && t.seeks == 0
 	}
 	if !ok || g == 0 {
 		return 0, s, ok
 	}
+	t.seeks = 0
 	if !pointer(g) {
 		return 0, s, false
 	}
@@ -356,15 +363,31 @@ func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
 	return t.curg, true
 }
 
-// seekLocked finds the locked goroutine of a thread that has not been seen
-// running it. Where m keeps it differs from version to version, but there is
-// just one goroutine that says that it is locked to this m.
-func (t *Thread) seekLocked(mem rule.Words) uint64 {
+// maxSeeks is how often what could not be read keeps a thread's locked goroutine from being found:
+// after that there is none.
+const maxSeeks = 8
+
+// seek finds the locked goroutine of a thread that has not been seen
+// running it. Until that is had, or there is none, it is not known whose calls the thread's are.
+func (t *Thread) seek(mem rule.Words) {
+	g, ok := t.seekLocked(mem)
+	if t.seeks--; ok {
+		t.seeks = 0
+	}
+	if g != 0 {
+		t.curg = g
+	}
+}
+
+// seekLocked finds it: where m keeps it differs from version to version, but there is
+// just one goroutine that says that it is locked to this m. ok is false where m could not be read
+// and it was not found; what m's words lead to need not be memory.
+func (t *Thread) seekLocked(mem rule.Words) (g uint64, ok bool) {
 	const within = 1 << 10 // bytes of m, and then some: lockedg is at 400 to 600 in 1.16 to 1.26
 	for at := t.layout.curg + 8; at < within; at += 8 {
 		g, ok := mem.Word(t.m + at)
 		if !ok {
-			break
+			return 0, false
 		}
 		if !pointer(g) {
 			continue
@@ -374,10 +397,10 @@ func (t *Thread) seekLocked(mem rule.Words) uint64 {
 		}
 		s, ok := stackOf(g, mem)
 		if sp, ok2 := mem.Word(g + bufSP); ok && ok2 && s.has(sp) {
-			return g
+			return g, true
 		}
 	}
-	return 0
+	return 0, true
 }
 
 func stackOf(g uint64, mem rule.Words) (s span, ok bool) {

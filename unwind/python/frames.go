@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -300,7 +301,7 @@ const maxBytecode = 1 << 30
 // frame. Python frames come before the C function that evaluates them. Where
 // the C stack ends early and Python's goes on, its last frame (KindError) stays
 // as the gap, and comes again at the end; such a frame also stands for those of
-// Python that could not be read.
+// Python that could not be read, before each C function that runs some of them.
 //
 // With fold, a C function that evaluates is at its beginning, whichever
 // instruction of Python's it is at: else each of these would be another place
@@ -313,49 +314,81 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 	if n := len(c); n > 0 && c[n-1].Kind == stack.KindError {
 		c, end = c[:n-1], c[n-1:]
 	}
-	if len(s.Groups) == 0 && s.Reason != stack.ReasonNone {
-		out = append(out, stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError})
-	}
-	g, next := 0, 0 // groups and frames that are written
+	lost := stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError}
+	g, next := 0, 0        // groups and frames that are written
+	inner, gap := 0, false // where in out the frames end that could be read; whether a gap stands for the others
 	put := func() {
 		for range s.Groups[g].N {
 			f := &s.Frames[next]
 			out = append(out, f.frame())
 			next++
 		}
-		if g++; g == len(s.Groups) && s.Reason != stack.ReasonNone {
-			out = append(out, stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError})
-		}
+		g++
+		inner = len(out)
 	}
 	low := sp
 	for i := range c {
-		was := g
+		was, evals := g, r.evaluates(c[i].Func)
 		if cfa := c[i].CFA; cfa > low {
 			for last := r.last(s, g, low, cfa); g < last; {
 				put()
 			}
 			low = cfa
 		}
+		if evals && g == was && r.cut(s, g) { // what it runs was not read to the end
+			put()
+		}
+		if s.Reason != stack.ReasonNone && g == len(s.Groups) && evals && (g == was || r.cut(s, g-1)) {
+			gap = true
+			out = append(out, lost)
+		}
 		out = append(out, c[i])
-		if fold && g > was && c[i].Func != 0 {
-			f := &out[len(out)-1]
-			if eval := r.Eval(); eval != 0 { // the compiler may have cut it in two
-				f.Func = eval
-			}
-			f.PC, f.Exact = f.Func, true
+		if fold && (g > was || evals && s.Reason != stack.ReasonNone) && c[i].Func != 0 {
+			r.fold(&out[len(out)-1])
 		}
 	}
 	if g < len(s.Groups) {
-		gap := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
+		between := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
 		if len(end) > 0 {
-			gap = end[0]
+			between = end[0]
 		}
-		out = append(out, gap)
+		out = append(out, between)
 		for g < len(s.Groups) {
 			put()
 		}
 	}
+	if s.Reason != stack.ReasonNone && !gap {
+		out = slices.Insert(out, inner, lost)
+	}
 	return append(out, end...)
+}
+
+// cut reports whether the i-th group is the last one that was read, and not to its end, where
+// the frames themselves tell of evaluations: it is what the next one runs.
+func (r *Runtime) cut(s *Stack, i int) bool {
+	return i >= 0 && i == len(s.Groups)-1 && s.Groups[i].Anchor == 0 && s.Reason != stack.ReasonNone && r.img.Minor >= 12
+}
+
+func (r *Runtime) anyEvaluates(c []stack.Frame) bool {
+	return slices.ContainsFunc(c, func(f stack.Frame) bool { return r.evaluates(f.Func) })
+}
+
+// fold has a C function that evaluates be at its beginning.
+func (r *Runtime) fold(f *stack.Frame) {
+	if eval := r.Eval(); eval != 0 { // the compiler may have cut it in two
+		f.Func = eval
+	}
+	f.PC, f.Exact = f.Func, true
+}
+
+// Unread writes the C frames of a stack into out of whose Python nothing could be read, and
+// gives it: a gap stands in place of what each of those runs that evaluates. Where none does,
+// it gives c. fold is as in Merge.
+func (r *Runtime) Unread(out, c []stack.Frame, fold bool) (all []stack.Frame, gaps bool) {
+	if !r.anyEvaluates(c) {
+		return c, false
+	}
+	return r.Merge(out, c, 0, &Stack{Reason: stack.ReasonMemory}, fold), true
 }
 
 func (f *Frame) frame() stack.Frame {
