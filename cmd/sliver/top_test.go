@@ -209,7 +209,7 @@ func TestTopKeys(t *testing.T) {
 	if self, _, _ := funcsOn(t, s); !falling(self) {
 		t.Errorf("not by self: %v", self)
 	}
-	x.shows(`lock mutex, held by \d+ contend`)
+	x.shows(`mutex mutex, held by \d+ contend`)
 
 	x.types("s")
 	if _, total, _ := funcsOn(t, x.shows("by wall  sort total")); !falling(total) {
