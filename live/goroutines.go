@@ -185,21 +185,18 @@ func (s *stackReader) begin(space *unwind.Space) {
 }
 
 // stackUnit is the least size of a goroutine's stack, so that no two have the same SP in such
-// units. placeBits are as many as a place among them has.
-const (
-	stackUnit = 2 << 10
-	placeBits = 22
-)
+// units.
+const stackUnit = 2 << 10
 
 // read reads the stacks of those in s.which, in the order of their addresses.
 func (s *stackReader) read(all []gopcln.Goroutine, sights []sight) {
 	s.keys = slices.Grow(s.keys[:0], len(s.which))
 	for _, i := range s.which {
-		s.keys = append(s.keys, all[i].SP/stackUnit<<placeBits|uint64(i))
+		s.keys = append(s.keys, all[i].SP/stackUnit<<gopcln.PlaceBits|uint64(i))
 	}
 	slices.Sort(s.keys)
 	for i, k := range s.keys {
-		s.which[i] = int(k & (1<<placeBits - 1))
+		s.which[i] = int(k & (1<<gopcln.PlaceBits - 1))
 	}
 	s.parked.Walk(all, s.which, func(j, k int) { sights[j].stack = int32(k) })
 	for len(s.global) < len(s.parked.Stacks) {
@@ -221,14 +218,6 @@ func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
 		r.Stacks = append(r.Stacks, frames)
 	}
 	return k
-}
-
-// Birth is the go statement that started g, as a frame; ok is false where that is
-// not known: the runtime itself starts the first.
-func (g *Routine) Birth() (f stack.Frame, ok bool) { return birth(&g.Goroutine) }
-
-func birth(g *gopcln.Goroutine) (f stack.Frame, ok bool) {
-	return stack.Frame{PC: g.Started, Kind: stack.KindGo, Trust: stack.TrustTable}, g.Started != 0 && g.ID != 1
 }
 
 // Wait is what g waits for, in the runtime's words; "": it does not, or that is not known.
@@ -279,7 +268,7 @@ func task(g *gopcln.Goroutine, s *sight, tids map[stack.TID]stack.TID) trace.Tas
 	if g.Func != 0 {
 		x.Func = event.WordOf(&stack.Frame{Func: g.Func, PC: g.Func, Kind: stack.KindGo, Trust: stack.TrustTable, Exact: true})
 	}
-	if f, ok := birth(g); ok {
+	if f, ok := g.Birth(); ok {
 		x.Born = event.WordOf(&f)
 	}
 	return x

@@ -12,14 +12,13 @@ import (
 // javascript has the process's functions of JavaScript on its stacks, if it has V8.
 func (v *view) javascript() {
 	table := managed.NewTable(managed.JS, nil)
-	rt, err := v.t.Space().FollowV8(table)
+	rt, err := v.t.FollowV8(table)
 	if err != nil {
 		v.lacks = append(v.lacks, fmt.Sprintf("process %d: %v", v.p.PID(), err))
 	}
 	if rt != nil {
 		v.names.js = table
 		v.js = rt
-		_, _ = v.t.Remap(false) // unwind.Space.Copies; without it functions of V8's own lack names
 	}
 }
 

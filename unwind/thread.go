@@ -142,8 +142,7 @@ func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Spa
 		th.more = g.More(regs, mem, th.more)
 	}
 	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
-		w.meter.Begin(w.space.mem, &w.space.credit)
-		_ = w.meter.Charge(w.spare)
+		w.beginReads()
 		in.capture(th, mem, &w.meter)
 		reads = w.meter.Reads
 		w.meter.End()

@@ -174,15 +174,14 @@ func (w *Walker) withV8(th *Thread) {
 			j.walk.Begin(&w.meter, &th.v8)
 		}
 		js, lost := j.walk.Frames(&p, (*frozenStack)(w))
-		switch n := len(j.out); {
-		case len(js) > 0:
-		case !lost:
-			j.out = append(j.out, *f)
-		case n == 0 || j.out[n-1].Kind != stack.KindError:
-			j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
-			fallthrough
-		default: // one gap stands for all that follow each other
+		if lost {
 			th.lostJS = true
+			// One gap stands for all that follow each other.
+			if n := len(j.out); n == 0 || j.out[n-1].Kind != stack.KindError {
+				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
+			}
+		} else if len(js) == 0 {
+			j.out = append(j.out, *f)
 		}
 		for k := range js {
 			at := js[k].Fn.Handle().(placed)

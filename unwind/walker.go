@@ -105,8 +105,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	if n := len(mem.Blocks); n > 0 {
 		w.addr, w.data = mem.Blocks[n-1].Addr, mem.Blocks[n-1].Data
 	}
-	w.meter.Begin(w.space.mem, &w.space.credit)
-	_ = w.meter.Charge(w.spare)
+	w.beginReads()
 	defer w.meter.End()
 	th.knowTLS(regs)
 	w.leaf = regs
@@ -144,6 +143,12 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	}
 	w.withV8(th)
 	return w.withPython(th), reason
+}
+
+// beginReads begins what may be read of the target's memory as it is now.
+func (w *Walker) beginReads() {
+	w.meter.Begin(w.space.mem, &w.space.credit)
+	_ = w.meter.Charge(w.spare)
 }
 
 // begin puts the walk where the thread is.

@@ -58,6 +58,7 @@ type watchFlags struct {
 	as        string
 	http      string
 	httpToken string
+	token     string // that the user chose for it: see checkHTTP
 	metrics   string
 	logFormat string
 
@@ -307,10 +308,8 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	case f.logFormat != "text" && f.logFormat != "json":
 		return bad("log: %q is none of text, json", f.logFormat)
 	}
-	if f.http != "" || f.httpToken != "" {
-		if _, err := f.checkHTTP(); err != nil {
-			return o, err
-		}
+	if err := f.checkHTTP(); err != nil {
+		return o, err
 	}
 	if so.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return bad("%v", err)

@@ -96,35 +96,33 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	return explain(err)
 }
 
-// checkHTTP checks --http and --http-token, and reads the token that the user chose; "" if
-// none was.
-func (f *watchFlags) checkHTTP() (token string, err error) {
-	if f.http == "" {
-		return "", usagef("watch", "--http-token is for the HTTP interface: add --http")
+// checkHTTP checks --http and --http-token, and reads the token that the user chose.
+func (f *watchFlags) checkHTTP() error {
+	switch {
+	case f.http == "" && f.httpToken == "":
+		return nil
+	case f.http == "":
+		return usagef("watch", "--http-token is for the HTTP interface: add --http")
 	}
-	token = os.Getenv("SLIVER_HTTP_TOKEN")
+	f.token = os.Getenv("SLIVER_HTTP_TOKEN")
 	if f.httpToken != "" {
 		b, err := os.ReadFile(f.httpToken)
 		if err != nil {
-			return "", fmt.Errorf("http-token: %w", err)
+			return fmt.Errorf("http-token: %w", err)
 		}
-		if token = strings.TrimSpace(string(b)); token == "" {
-			return "", fmt.Errorf("http-token: %s is empty", f.httpToken)
+		if f.token = strings.TrimSpace(string(b)); f.token == "" {
+			return fmt.Errorf("http-token: %s is empty", f.httpToken)
 		}
 	}
-	if err := web.CheckAddress(f.http, token, "--http-token or $SLIVER_HTTP_TOKEN"); err != nil {
-		return "", usagef("watch", "http: %v", err)
+	if err := web.CheckAddress(f.http, f.token, "--http-token or $SLIVER_HTTP_TOKEN"); err != nil {
+		return usagef("watch", "http: %v", err)
 	}
-	return token, nil
+	return nil
 }
 
 // listen answers over TCP.
 func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Handler) (stop func(), err error) {
-	token, err := f.checkHTTP()
-	if err != nil {
-		return nil, err
-	}
-	made := token == ""
+	token, made := f.token, f.token == ""
 	if made {
 		token = control.Token()
 	}

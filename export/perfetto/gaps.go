@@ -1,7 +1,6 @@
 package perfetto
 
 import (
-	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 )
@@ -74,19 +73,7 @@ func (u *unseen) flush() {
 	o.number(annotateGaps, uint64(u.count))
 	o.end(ev)
 	o.done(at)
-	at = u.s.begin(u.to, false)
-	ev = o.open(packetTrackEvent)
-	o.uint(eventType, typeEnd)
-	o.end(ev)
-	o.done(at)
-}
-
-// other is told of all events that are neither a call nor a return.
-func (u *unseen) other(e event.Event) {
-	if e.Kind() == event.Gap {
-		why, ns := event.GapFields(e.Payload())
-		u.gap(e.Time, why, ns)
-	}
+	u.s.end(u.to)
 }
 
 // close ends what is open at t, the end of the thread.

@@ -88,11 +88,7 @@ func (e *exporter) taskWaits(id uint64) {
 			e.out.uint(eventName, uint64(word))
 			e.out.end(ev)
 			e.out.done(at)
-			at = s.begin(end, false)
-			ev = e.out.open(packetTrackEvent)
-			e.out.uint(eventType, typeEnd)
-			e.out.end(ev)
-			e.out.done(at)
+			s.end(end)
 		}
 		if s.begun {
 			id++

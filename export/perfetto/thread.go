@@ -153,7 +153,6 @@ func (w *writer) deeper(level int) uint64 {
 // Other: see Begin.
 func (w *writer) Other(e event.Event) {
 	w.cuts.Other(e)
-	w.unseen.other(e)
 	switch e.Kind() {
 	case event.Seen:
 		w.flushPause()
@@ -170,6 +169,9 @@ func (w *writer) Other(e event.Event) {
 	case event.Rate:
 		w.interval = max(int64(e.Payload()), 1)
 		w.mark(e.Time, "interval", annotateInterval, e.Payload())
+	case event.Gap:
+		why, ns := event.GapFields(e.Payload())
+		w.unseen.gap(e.Time, why, ns)
 	case event.Mark:
 		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0)
 	}

@@ -132,11 +132,7 @@ func (w *writer) waitSlice(x *view.Interval) {
 	}
 	o.end(ev)
 	o.done(at)
-	at = w.state.begin(x.End, false)
-	ev = o.open(packetTrackEvent)
-	o.uint(eventType, typeEnd)
-	o.end(ev)
-	o.done(at)
+	w.state.end(x.End)
 }
 
 // facts are what stands on the slice of a wait, in few annotations, as each

@@ -330,6 +330,15 @@ func (s *sequence) snapshot() {
 	s.at = s.base
 }
 
+// end writes the end of the slice that is open on the sequence's track.
+func (s *sequence) end(t stack.Time) {
+	at := s.begin(t, false)
+	ev := s.out.open(packetTrackEvent)
+	s.out.uint(eventType, typeEnd)
+	s.out.end(ev)
+	s.out.done(at)
+}
+
 // rewind lets times begin at base again.
 func (s *sequence) rewind() {
 	if s.begun && s.at > s.base {

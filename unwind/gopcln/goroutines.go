@@ -97,7 +97,7 @@ type Goroutine struct {
 
 const (
 	// MaxGoroutines bounds a census.
-	MaxGoroutines = 4 << 20
+	MaxGoroutines = 1 << PlaceBits
 	nearby        = 4 << 10   // bytes between two g's that are read in one go
 	maxRun        = 128 << 10 // bytes of such a read, that they stay in a CPU's cache
 )
@@ -163,11 +163,17 @@ type half struct {
 const (
 	// fewGoroutines are read by one goroutine of ours: to start another takes longer.
 	fewGoroutines = 1000
-	// placeBits are a place's in Census.order; above them is the address, in units that no
-	// two g's share.
-	placeBits = 22
+	// PlaceBits are as many as a place has, also in Census.order; above them is the address there, in
+	// units that no two g's share.
+	PlaceBits = 22
 	placeUnit = 32
 )
+
+// Birth is the go statement that started g, as a frame; ok is false where that is
+// not known: the runtime itself starts the first.
+func (g *Goroutine) Birth() (f stack.Frame, ok bool) {
+	return stack.Frame{PC: g.Started, Kind: stack.KindGo, Trust: stack.TrustTable}, g.Started != 0 && g.ID != 1
+}
 
 // NewCensus makes one that reads the process through mem, whose offsets are
 // addresses; two goroutines may read at once. It stops nobody.
@@ -241,7 +247,7 @@ func (h *half) read(order []uint64) {
 
 // at is where the g at a place is, place is that place.
 func (c *Census) at(o uint64) uint64 { return le(c.said, 8*uint64(place(o))) }
-func place(o uint64) int             { return int(o & (1<<placeBits - 1)) }
+func place(o uint64) int             { return int(o & (1<<PlaceBits - 1)) }
 
 // list reads where all g's are. After an error the list has to be found anew.
 func (c *Census) list() (err error) {
@@ -281,7 +287,7 @@ func (c *Census) list() (err error) {
 	c.order = slices.Grow(c.order[:0], int(n))
 	for i := range n {
 		if g := le(list, 8*i); pointer(g) {
-			c.order = append(c.order, g/placeUnit<<placeBits|i)
+			c.order = append(c.order, g/placeUnit<<PlaceBits|i)
 		} else {
 			c.all[i] = Goroutine{}
 		}

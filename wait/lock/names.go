@@ -93,7 +93,8 @@ var idlers = map[string]string{
 }
 
 // idleParts has of each of them the longest part of its name, which the mangled name has as well.
-var idleParts = func() (parts []string) {
+var idleParts = func() map[string]bool {
+	parts := map[string]bool{}
 	for n := range idlers {
 		longest := ""
 		for p := range strings.SplitSeq(n, "::") {
@@ -101,11 +102,29 @@ var idleParts = func() (parts []string) {
 				longest = p
 			}
 		}
-		parts = append(parts, longest)
+		parts[longest] = true
 	}
-	slices.Sort(parts)
-	return slices.Compact(parts)
+	return parts
 }()
+
+// hasIdlePart reports whether a mangled name has one of them. There each part stands behind its length.
+func hasIdlePart(name string) bool {
+	for i := 0; i < len(name); {
+		n := 0
+		for ; i < len(name) && name[i] >= '0' && name[i] <= '9' && n < len(name); i++ {
+			n = 10*n + int(name[i]-'0')
+		}
+		switch {
+		case n == 0 || n > len(name)-i:
+			i++
+		case idleParts[name[i:i+n]]:
+			return true
+		default:
+			i += n
+		}
+	}
+	return false
+}
 
 // MayTell reports whether a function's name, as it stands in a file, may be one that Tells: of
 // mangled names, which take time to be taken apart, most are not.
@@ -114,7 +133,7 @@ func MayTell(name string) bool {
 		return true
 	}
 	has := func(part string) bool { return strings.Contains(name, part) }
-	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || slices.ContainsFunc(idleParts, has)
+	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || hasIdlePart(name)
 }
 
 // Tells reports whether a function's name says something about a wait that it
