@@ -116,8 +116,16 @@ func losses(t *stack.ThreadStats) string {
 	return strings.Join(out, ", ")
 }
 
-// us prints ns as µs.
-func us(ns int64) string { return fmt.Sprintf("%.4g µs", float64(ns)/1e3) }
+// moment prints ns with three digits, in the unit that keeps them short.
+func moment(ns int64) string {
+	switch {
+	case ns < 999_500:
+		return fmt.Sprintf("%.3g µs", float64(ns)/1e3)
+	case ns < 999_500_000:
+		return fmt.Sprintf("%.3g ms", float64(ns)/1e6)
+	}
+	return fmt.Sprintf("%.3g s", float64(ns)/1e9)
+}
 
 func bytesText(n int64) string {
 	switch {
@@ -144,7 +152,7 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 	}
 	fmt.Fprintf(w, "  losses   %s\n", l)
 	if ps := r.Stats.Pause; ps.Count > 0 {
-		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", us(ps.Mean), us(ps.P99), us(ps.Max),
+		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))
 	}
 	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
