@@ -461,7 +461,7 @@ race_short() {
 	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
 	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
-	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
+	go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
 }
 plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
 together_tests() { go test -p=2 -timeout=15m $short "${together[@]}"; }
