@@ -81,7 +81,7 @@ var ruleFlags = []struct {
 	{trigger.Threads, "thread-limit", "threads near their limit: auto, or a share"},
 	{trigger.Call, "on-call", "this function is called"},
 	{trigger.File, "on-file", "this file is written"},
-	{trigger.Crash, "on-crash", "yes: a signal kills the program"},
+	{trigger.Crash, "on-crash", "a signal kills the program: yes, also where other triggers\nare given, or no"},
 }
 
 // defaultRules hold where none is given.
@@ -192,6 +192,7 @@ Triggers take options behind commas:
   times=3/1m               only when it happens that often in that time
   cool=5m                  silent for so long after it fired (1m)
 Without any trigger given: --stall 5s --deadlock 5s --memory auto --on-crash yes.
+With others, --on-crash yes stays; --on-crash no takes it away.
 
 Examples:
   sliver watch -p 1234

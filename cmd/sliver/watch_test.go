@@ -40,6 +40,7 @@ func TestWatchBadInput(t *testing.T) {
 		{"watch -p " + pid + " --slow f", 2, "FUNCTION>TIME"},
 		{"watch -p " + pid + " --cpu 90", 2, "write 90% for percent"},
 		{"watch -p " + pid + " --cpu 90% --no-triggers", 2, "choose one"},
+		{"watch -p " + pid + " --on-crash never", 2, "write yes or no"},
 		{"watch -p " + pid + " --keep 1ms", 2, "use 1s to 24h"},
 		{"watch -p " + pid + " --keep-bytes 5", 2, "use 1MiB to 64GiB"},
 		{"watch -p " + pid + " --keep-bytes x", 2, `"x" is no size; write for example 64MiB`},
@@ -211,9 +212,23 @@ func TestWatchCommand(t *testing.T) {
 	if r.status != 7 {
 		t.Errorf("%+v", r)
 	}
-	r = sliver(t, dir, "watch", "--dir", dir, "--on-crash", "yes", "--", "/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -SEGV $$")
-	got, err := filepath.Glob(filepath.Join(dir, "sh-*-crash.sliver"))
-	if r.status != 128+int(syscall.SIGSEGV) || err != nil || len(got) != 1 {
-		t.Errorf("status %d, %v: %s", r.status, fmt.Sprint(got, err), r.errors)
+	for _, c := range []struct {
+		triggers []string
+		dumps    int
+	}{
+		{nil, 1},
+		{[]string{"--on-crash", "yes"}, 1},
+		{[]string{"--slow", "f>1s"}, 1}, // it is kept whatever else is asked for
+		{[]string{"--slow", "f>1s", "--on-crash", "no"}, 0},
+		{[]string{"--no-triggers"}, 0},
+	} {
+		dir := t.TempDir()
+		args := append(append([]string{"watch", "--dir", dir}, c.triggers...),
+			"--", "/bin/sh", "-c", "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; kill -SEGV $$")
+		r := sliver(t, dir, args...)
+		got, err := filepath.Glob(filepath.Join(dir, "sh-*-crash.sliver"))
+		if r.status != 128+int(syscall.SIGSEGV) || err != nil || len(got) != c.dumps {
+			t.Errorf("%v: status %d, %v: %s", c.triggers, r.status, fmt.Sprint(got, err), r.errors)
+		}
 	}
 }

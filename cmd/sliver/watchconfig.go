@@ -84,7 +84,8 @@ func (f *watchFlags) ruleFlag(name string) bool {
 	return false
 }
 
-// allRules are those of the file and of the command line, or the default ones.
+// allRules are those of the file and of the command line, or the default ones. A crash is
+// kept in any case, but for who says no: what led to it cannot be had later.
 func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
 	for _, r := range ruleFlags {
 		for _, text := range *f.rules[r.kind] {
@@ -101,14 +102,17 @@ func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
 		}
 		return nil, nil
 	}
-	if len(rules) == 0 {
-		for _, d := range defaultRules {
-			x, err := trigger.Parse(d.kind, d.text)
-			if err != nil {
-				return nil, err
-			}
-			rules = append(rules, x)
+	some := slices.ContainsFunc(rules, func(r *trigger.Rule) bool { return !r.Off })
+	crash := slices.ContainsFunc(rules, func(r *trigger.Rule) bool { return r.Kind == trigger.Crash })
+	for _, d := range defaultRules {
+		if d.kind == trigger.Crash && crash || d.kind != trigger.Crash && some {
+			continue
 		}
+		x, err := trigger.Parse(d.kind, d.text)
+		if err != nil {
+			return nil, err
+		}
+		rules = append(rules, x)
 	}
 	return rules, nil
 }

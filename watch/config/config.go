@@ -119,8 +119,8 @@ func (f *File) triggers(v *yaml.Node) error {
 			}
 			return fmt.Errorf("line %d: %s is no trigger; there are: %s", item.Line, item.Content[0].Value, names())
 		}
-		if kind == trigger.Crash && value == "true" {
-			value = "yes"
+		if b, ok := map[string]string{"true": "yes", "false": "no"}[value]; ok && kind == trigger.Crash {
+			value = b
 		}
 		r, err := trigger.Parse(kind, strings.Join(append([]string{value}, options...), ","))
 		if err != nil {

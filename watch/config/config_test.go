@@ -21,6 +21,8 @@ triggers:
   - threads: 80%
     checks: 5
   - crash: true
+  - crash: no
+  - crash: false
 `
 
 func TestParse(t *testing.T) {
@@ -36,7 +38,7 @@ func TestParse(t *testing.T) {
 	for _, r := range f.Rules {
 		rules = append(rules, r.String())
 	}
-	if got, want := strings.Join(rules, " | "), "stall 5s,threads=all,cool=5m | slow handle_request>50ms,times=3/1m | threads 80%,checks=5 | crash yes"; got != want {
+	if got, want := strings.Join(rules, " | "), "stall 5s,threads=all,cool=5m | slow handle_request>50ms,times=3/1m | threads 80%,checks=5 | crash yes | crash no | crash no"; got != want {
 		t.Errorf("%s\nwant %s", got, want)
 	}
 	if f.Rules[0].Threads != "all" {

@@ -54,6 +54,7 @@ type Rule struct {
 	Times    int           // how often it must happen …
 	Within   time.Duration // … in this time
 	CoolDown time.Duration // how long it is silent after it fired
+	Off      bool          // Crash: never fires, and is not there by default either
 
 	text string
 }
@@ -84,7 +85,7 @@ const (
 //	fds, threads                 as memory
 //	call      FUNCTION           threads=
 //	file      PATH
-//	crash     yes
+//	crash     yes | no
 //
 // The share of the CPUs is of one: of a thread below 100%, of a process up to as often
 // that as there are CPUs.
@@ -173,8 +174,8 @@ func (r *Rule) value(v string) (err error) {
 			err = fmt.Errorf("write the path of a file")
 		}
 	case Crash:
-		if v != "yes" {
-			err = fmt.Errorf("write yes")
+		if r.Off = v == "no"; !r.Off && v != "yes" {
+			err = fmt.Errorf("write yes or no")
 		}
 	default:
 		err = fmt.Errorf("no such trigger")

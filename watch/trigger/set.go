@@ -246,7 +246,7 @@ func (s *Set) check(r *state, l *Look) []Fired {
 // Crashed is Check for the end of the process.
 func (s *Set) Crashed(now stack.Time, how string) (out []Fired) {
 	for _, r := range s.rules {
-		if r.Kind == Crash && r.happened(now) {
+		if r.Kind == Crash && !r.Off && r.happened(now) {
 			out = append(out, Fired{Rule: r.Rule, Kind: Crash, At: now, Text: "the process was " + how, Values: []Value{{"end", how}}})
 		}
 	}
