@@ -179,6 +179,10 @@ func (w *Wait) Excludes() bool {
 	return true
 }
 
+// Idle reports whether a thread of a runtime's own waits for something to do (the kind
+// that package wait calls so).
+func (w *Wait) Idle() bool { return w.Kind == "idle" }
+
 // fileLock is the kind of flock and fcntl locks, which have no address.
 const fileLock = "file"
 

@@ -520,11 +520,16 @@ type threadMessage struct {
 	Samples uint64    `json:"samples"`
 	Depth   int       `json:"depth"`
 	Ended   bool      `json:"ended,omitempty"`
+	Idle    bool      `json:"idle,omitempty"` // a runtime's own thread that has had next to nothing to do
 	State   string    `json:"state"`
 	Call    int32     `json:"call"`
 	Last    float64   `json:"last"`
 	Dropped *float64  `json:"dropped,omitempty"` // what ended before is no longer held
 }
+
+// idleShare is what a thread that waits for something to do takes of a CPU at most for
+// it to count as idle: a collector that works now and then is part of the picture.
+const idleShare = .01
 
 func (s *Server) status() statusMessage {
 	f := s.feed(0)
@@ -551,6 +556,9 @@ func (s *Server) status() statusMessage {
 		l := loads[in.Seq]
 		t := threadMessage{Seq: in.Seq, TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, CPU: l.CPU, Samples: l.Samples,
 			Depth: l.Depth, Ended: l.Ended, State: l.State.State.String(), Call: l.State.Call, Last: float64(l.Last - f.base)}
+		if w, ok := f.wait(l.State.Wait); ok && w.Idle() {
+			t.Idle = float64(l.CPU) < idleShare*float64(to-from)
+		}
 		if l.Dropped != 0 {
 			d := float64(l.Dropped - f.base)
 			t.Dropped = &d

@@ -34,7 +34,7 @@ func TestPageOfRealPrograms(t *testing.T) {
 	}
 	args := []string{filepath.Join("test", "real.mjs"), bin, testprog.Tool(t, "chromium"), pictures, t.TempDir(), pidOf(p)}
 	if os.Getenv("SLIVER_LONG") == "" {
-		args = append(args, "live, light", "control reaches", "flight recorders")
+		args = append(args, "live, light", "nothing to do", "control reaches", "flight recorders")
 	}
 	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), args...)
 	cmd.Dir = page

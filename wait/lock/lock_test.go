@@ -216,7 +216,9 @@ func TestIdlers(t *testing.T) {
 		{"__lll_lock_wait pthread_mutex_lock CompileQueue::get", Mutex},
 		{sem + "uv_sem_wait node::inspector::(anonymous+namespace)::StartIoThreadMain", Idle},
 		{cond + "uv_cond_wait node::(anonymous+namespace)::PlatformWorkerThread start_thread", Idle},
-		{cond + "uv_cond_wait worker start_thread", Cond},
+		{cond + "uv_cond_wait worker start_thread", Idle},
+		{cond + "worker start_thread", Cond},
+		{cond + "uv_cond_wait somebody worker start_thread", Cond},
 	} {
 		names := strings.Fields(c.names)
 		for i := range names {

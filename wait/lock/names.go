@@ -65,6 +65,8 @@ func idleIn(names []string, k Kind) string {
 			return ""
 		case idlers[n] != "":
 			return idlers[n]
+		case n == poolWorker && i > 0 && names[i-1] == poolWait:
+			return pools
 		}
 	}
 	return ""
@@ -74,6 +76,10 @@ const (
 	collects = "idle: a thread of Java's garbage collector with nothing to do"
 	serves   = "idle: a thread of Java's virtual machine with nothing to do"
 	nodes    = "idle: a thread of Node's with nothing to do"
+	pools    = "idle: a thread of libuv's pool with nothing to do"
+	// What each of those runs, and sleeps in (deps/uv/src/threadpool.c of Node 18 to 24): the
+	// name of the first says nothing without the other.
+	poolWorker, poolWait = "worker", "uv_cond_wait"
 )
 
 // idlers are the functions in which threads of HotSpot 17 to 25 and of Node 18 to 24 wait for something to
@@ -140,7 +146,7 @@ func MayTell(name string) bool {
 // is on the stack of.
 func Tells(name string) bool {
 	note, _ := goReason([]string{name})
-	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != ""
+	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait
 }
 
 // function reads one name. C names may have underscores before them, a

@@ -121,7 +121,7 @@ export class Labels {
       if (this.list.children[k] !== l.li) this.list.insertBefore(l.li, this.list.children[k] ?? null);
       const share = v.model.share.get(t.seq);
       const cpu = share === undefined ? '' : 'CPU ' + percent(share);
-      const state = !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
+      const state = i.idle ? 'idle' : !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
       const text = [i.name, tid, does, t.mode, v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');

@@ -35,10 +35,9 @@ const conn = new Conn(state.token, {
   },
   status(m) {
     const was = model.status;
-    const threads = was?.threads.map((t) => `${t.seq}:${t.depth}`).join();
     model.setStatus(m);
     if (first && m.to > 0) begin();
-    if (threads !== m.threads.map((t) => `${t.seq}:${t.depth}`).join()) timeline.layout();
+    if (timeline.stale()) timeline.layout();
     else labels.update();
     if (was && m.to > was.to && !m.done && !model.hello?.live && loading) timeline.all();
     if (m.done) loading = false;

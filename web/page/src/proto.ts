@@ -12,7 +12,7 @@ export interface Hello {
 }
 export interface ThreadInfo {
   seq: number; tid: number; ns_tid?: number; name: string; main?: boolean; cpu: number; samples: number; depth: number;
-  ended?: boolean; state: string; call: number; last: number; dropped?: number;
+  ended?: boolean; idle?: boolean; state: string; call: number; last: number; dropped?: number;
 }
 export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; threads: string }
 export interface Status {

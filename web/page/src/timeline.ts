@@ -9,6 +9,7 @@ import { el, fit } from './dom';
 import { Arrow, HEAD, Hit, MINI, Mode, Range, ROW, Track, View } from './track';
 
 export const MINSPAN = 50;
+const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
 
 export class Timeline implements View {
   t0 = 0;
@@ -41,6 +42,9 @@ export class Timeline implements View {
   onSelect = (_: Hit | null): void => {};
   onRange = (_: Range | null, _done: boolean): void => {};
 
+  private ran = new Set<number>(); // threads that were seen to run
+  private idle = new Set<number>(); // threads of a runtime's own that have nothing to do
+  private placed = ''; // what the tracks were placed by
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
   private goal: Range | null = null;
   private dirty = true;
@@ -83,13 +87,41 @@ export class Timeline implements View {
     this.wake();
   }
 
+  // stale reports whether the threads are other ones than the tracks were placed for, or do
+  // something else.
+  stale(): boolean {
+    const m = this.model;
+    const time = m.edge() - m.from();
+    let key = '';
+    for (const s of m.order) {
+      const t = m.threads.get(s)!;
+      if (t.cpu > RAN * time) this.ran.add(s);
+      if (t.idle) this.idle.add(s);
+      else if (this.idle.delete(s)) this.ran.add(s);
+      key += `${s}:${t.depth}:${this.ran.has(s)}:${this.idle.has(s)},`;
+    }
+    const other = key !== this.placed;
+    this.placed = key;
+    return other;
+  }
+
+  // ranks puts main first, then the threads that ran, which they do from then on, and last
+  // those of a runtime's own that have nothing to do. What the user arranged stays before that.
+  private ranks(): Map<number, number> {
+    const rank = new Map<number, number>();
+    for (const t of this.model.threads.values()) rank.set(t.seq, t.main ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
+    for (const s of this.arranged) rank.set(s, 0);
+    for (const s of this.pinned) rank.set(s, -1);
+    return rank;
+  }
+
   // layout places the tracks.
   layout(): void {
     const m = this.model;
-    const rank = new Map<number, number>();
+    this.stale();
+    const rank = this.ranks();
     const known = new Set(m.order);
     const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
-    for (const s of this.pinned) rank.set(s, -1);
     order.sort((a, b) => (rank.get(a) ?? 0) - (rank.get(b) ?? 0));
     const want = this.filter.trim().toLowerCase();
     const shown = order.filter((s) => {
@@ -98,9 +130,11 @@ export class Timeline implements View {
     });
     this.tracks = [];
     let y = 0;
-    shown.forEach((seq, k) => {
+    // Of many threads four have all of their rows: those that ran, if there are such.
+    const first = new Set([...shown.filter((s) => this.ran.has(s)), ...shown.filter((s) => !this.ran.has(s))].slice(0, shown.length <= 6 ? 6 : 4));
+    shown.forEach((seq) => {
       const t = m.threads.get(seq)!;
-      const mode = this.modes.get(seq) ?? (k < 4 || shown.length <= 6 ? 'full' : 'compact');
+      const mode = this.modes.get(seq) ?? (this.idle.has(seq) && !this.ran.has(seq) ? 'strip' : first.has(seq) ? 'full' : 'compact');
       const depth = Math.max(this.conn.kinds ? 0 : t.depth, this.seen(seq), 1);
       const h = mode === 'strip' ? HEAD + 4 : HEAD + depth * (mode === 'full' ? ROW : MINI) + 8;
       this.tracks.push({ seq, y, h: Math.max(h, 34), mode, depth });

@@ -250,6 +250,32 @@ test('flight recorders: their dumps, and a button for one', async () => {
   await s.stop();
 });
 
+test('live: threads of a runtime that have nothing to do come last, folded', async () => {
+  const node = spawn(process.execPath, ['-e', 'for (;;) Math.sqrt(2)'], { stdio: 'ignore' });
+  started.add(node);
+  node.once('exit', () => started.delete(node));
+  const s = await run('record', '-p', String(node.pid), '-i', '5ms', '--web', '-o', 'idle.sliver');
+  const page = await open(s.url);
+  await ready(page);
+  await until(page, () => window.sliver.state.status.threads.filter((t) => t.idle).length >= 4);
+  const { tracks, status } = await state(page);
+  const idle = new Map(status.threads.map((t) => [t.seq, !!t.idle]));
+  assert.ok(!idle.get(tracks[0].seq), 'the main thread is idle');
+  assert.equal(tracks[0].mode, 'full');
+  const first = tracks.findIndex((t) => idle.get(t.seq));
+  assert.ok(tracks.slice(first).every((t) => idle.get(t.seq) && t.mode === 'strip'), JSON.stringify(tracks));
+  const li = page.locator('#labels li').nth(first);
+  assert.match(await li.innerText(), /idle/);
+  await picture(page, 'real-idle');
+  const seq = tracks[first].seq;
+  await li.getByRole('button', { name: /Shown with/ }).click();
+  await until(page, (seq) => window.sliver.state.tracks.find((t) => t.seq === seq).mode === 'full', seq);
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await s.stop();
+  node.kill();
+});
+
 test('live: the target ends, the recording stays', async () => {
   const s = await run('record', '--web', '-i', '2ms', '-o', 'short.sliver', '--', 'sleep', '3');
   const page = await open(s.url);
