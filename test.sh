@@ -60,8 +60,7 @@ ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have N
 
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:
-# without the race detector, and one package at a time, but for those that compare no
-# times. Those that also have concurrency of their own run under the race detector too.
+# without the race detector. Those that also have concurrency of their own run under the race detector too.
 timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|unwind/gopcln|symbol)$'
 beside='^(web|internal/testprog|unwind/gopcln|symbol)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog|internal/agree)$'
@@ -461,9 +460,11 @@ race_short() {
 	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
 	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
-	go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
+	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
 }
-plain_tests() { go test -p=1 -timeout=15m $short "${plain[@]}"; }
+# Two at a time: what they hold against clocks they hold against what the machine gave, and
+# one after another they leave half of two CPUs idle.
+plain_tests() { go test -p=2 -timeout=15m $short "${plain[@]}"; }
 together_tests() { go test -p=2 -timeout=15m $short "${together[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {
