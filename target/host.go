@@ -1,7 +1,10 @@
 package target
 
 import (
+	"os"
 	"runtime"
+	"strconv"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -42,6 +45,35 @@ func SelfCPU() int64 {
 		return 0
 	}
 	return ru.Utime.Nano() + ru.Stime.Nano()
+}
+
+// IdleCPU is for how long the machine's CPUs were idle since it started, and how long that
+// was for all of them together, in clock ticks (/proc/stat, its first line: fs/proc/stat.c, show_stat;
+// what a virtual machine's host took is neither). 0, 0: the file cannot be read.
+func IdleCPU() (idle, all uint64) {
+	b, err := os.ReadFile("/proc/stat")
+	if err != nil {
+		return 0, 0
+	}
+	return idleOf(string(b))
+}
+
+func idleOf(stat string) (idle, all uint64) {
+	line, _, _ := strings.Cut(stat, "\n")
+	f := strings.Fields(line)
+	if len(f) < 6 || f[0] != "cpu" {
+		return 0, 0
+	}
+	for i, s := range f[1:min(len(f), 9)] { // guests' time is in user's
+		n, err := strconv.ParseUint(s, 10, 48)
+		if err != nil {
+			return 0, 0
+		}
+		if all += n; i == 3 || i == 4 { // idle, iowait
+			idle += n
+		}
+	}
+	return idle, all
 }
 
 // SetThreadName names the calling OS thread; the kernel keeps 15 bytes.

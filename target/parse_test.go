@@ -233,3 +233,24 @@ func FuzzDirectory(f *testing.F) {
 		}
 	})
 }
+
+func TestIdleCPU(t *testing.T) {
+	for _, c := range []struct {
+		stat      string
+		idle, all uint64
+	}{
+		{"cpu  10 2 30 400 50 6 7 8 9 10\ncpu0 1 2 3 4 5 6 7 8 9 10\n", 450, 513},
+		{"cpu 1 2 3 4 5\n", 9, 15},
+		{"cpu 1 2 3 4\n", 0, 0},
+		{"cpu 1 2 x 4 5\n", 0, 0},
+		{"intr 1 2 3 4 5\n", 0, 0},
+		{"", 0, 0},
+	} {
+		if idle, all := idleOf(c.stat); idle != c.idle || all != c.all {
+			t.Errorf("%q: %d of %d, want %d of %d", c.stat, idle, all, c.idle, c.all)
+		}
+	}
+	if idle, all := IdleCPU(); all == 0 || idle > all {
+		t.Errorf("this machine: %d of %d", idle, all)
+	}
+}

@@ -13,11 +13,18 @@ import (
 )
 
 // DefaultMaxCPU is what a recorder takes at most if nobody says it, as a share of one
-// CPU: 3 %, and on few CPUs 0.6 % of each. A server that wants them all lacks what is
-// taken there, and what it loses by being disturbed is up to half as much again.
-func DefaultMaxCPU() float64 {
+// CPU: 3 %, and where few CPUs are all in use 0.6 % of each. A server that wants them all lacks what is
+// taken there, and what it loses by being disturbed is up to half as much again. What is
+// taken of a CPU that is idle nobody lacks: at rest it is 3 %, but where a control group
+// has a quota, of which idle CPUs say nothing.
+func DefaultMaxCPU() (busy, rest float64) {
 	// Affinity is in the first of them, a control group's quota in the other.
-	return min(.03, .006*float64(min(runtime.NumCPU(), runtime.GOMAXPROCS(0))))
+	cpus, quota := runtime.NumCPU(), runtime.GOMAXPROCS(0)
+	busy = min(.03, .006*float64(min(cpus, quota)))
+	if quota < cpus {
+		return busy, busy
+	}
+	return busy, .03
 }
 
 // governor keeps what the recorder takes of the CPUs below a share of one: where
@@ -26,9 +33,11 @@ func DefaultMaxCPU() float64 {
 type governor struct {
 	base   time.Duration
 	budget float64 // of one CPU; 0: no bound
+	rest   float64 // the same while CPUs are idle
 
 	mu       sync.Mutex
 	now      time.Duration
+	idle     bool    // there are CPUs that nobody wants
 	takes    float64 // share of one CPU, of late
 	looks    int
 	low      int       // looks in a row with much less than the budget
@@ -57,7 +66,30 @@ const (
 	mostPassed = 5
 	// lowLooks is how often in a row it has to take little for samples to come closer.
 	lowLooks = 3
+	// CPUs count as idle from this share of them on, and until they fall below the other.
+	idleFrom, idleUntil = .4, .25
 )
+
+// bound is what it may take now, as a share of one CPU.
+func (g *governor) bound() float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.limit()
+}
+
+func (g *governor) limit() float64 {
+	if g.idle {
+		return max(g.budget, g.rest)
+	}
+	return g.budget
+}
+
+// room says which share of the machine's CPUs was idle since the last look.
+func (g *governor) room(idle float64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.idle = idle >= idleFrom || g.idle && idle >= idleUntil
+}
 
 // interval is the one in force.
 func (g *governor) interval() time.Duration {
@@ -145,7 +177,7 @@ func (g *governor) next(share float64, most time.Duration) (d time.Duration, cha
 	g.looks++
 	g.unsteady, g.passed, g.takes = false, 0, share
 	const grow, shrink, aim, least, over = 5, 2, .8, .6, .95 // of the budget; between least and over it stays as it is
-	r := share / g.budget
+	r := share / g.limit()
 	d = g.now
 	if r >= least {
 		g.low = 0
@@ -173,6 +205,7 @@ func (w *Watcher) govern(ctx context.Context) {
 	tick := time.NewTimer(g.every())
 	defer tick.Stop()
 	cpu, at := w.taken(), time.Now()
+	free, all := target.IdleCPU()
 	told := false
 	dull := "" // what the log says of blunt rules
 	for {
@@ -184,6 +217,11 @@ func (w *Watcher) govern(ctx context.Context) {
 		c, now := w.taken(), time.Now()
 		share := float64(c-cpu) / float64(now.Sub(at))
 		cpu, at = c, now
+		f, a := target.IdleCPU()
+		if a > all {
+			g.room(float64(f-free) / float64(a-all))
+		}
+		free, all = f, a
 		rules, _ := w.current()
 		was, most := g.interval(), furthest(g.base, rules)
 		d, changed := g.next(share, most)
@@ -191,15 +229,15 @@ func (w *Watcher) govern(ctx context.Context) {
 		switch {
 		case changed:
 			w.space(d)
-			w.log.Info("interval", "from", was, "to", d, "asked", g.base, "takes", inPercent(share), "limit", inPercent(g.budget), "why", why(was, d, most))
+			w.log.Info("interval", "from", was, "to", d, "asked", g.base, "takes", inPercent(share), "limit", inPercent(g.bound()), "why", why(was, d, most))
 			told = false
 			now := strings.Join(blunt(d, rules), "; ")
 			if now != dull && now != "" {
 				w.log.Warn("samples are too far apart for some triggers: they tell only what lasts longer", "interval", d, "triggers", now)
 			}
 			dull = now
-		case d == most && g.share() > g.budget*1.2 && !told:
-			w.log.Warn("samples are as far apart as they get, and still take more than they are to", "interval", d, "takes", inPercent(share), "limit", inPercent(g.budget))
+		case d == most && g.share() > g.bound()*1.2 && !told:
+			w.log.Warn("samples are as far apart as they get, and still take more than they are to", "interval", d, "takes", inPercent(share), "limit", inPercent(g.bound()))
 			told = true
 		}
 	}

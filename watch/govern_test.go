@@ -81,6 +81,37 @@ func TestGovernor(t *testing.T) {
 	}
 }
 
+// While CPUs are idle it may take more, if that was not said; and it gives that back once
+// they are wanted.
+func TestGovernorRest(t *testing.T) {
+	const ms = time.Millisecond
+	cost := func(g *governor) float64 { return .02 * float64(g.base) / float64(g.interval()) }
+	g := &governor{base: 20 * ms, now: 20 * ms, budget: .012, rest: .03}
+	looks := func(idle float64, n int) time.Duration {
+		for range n {
+			g.room(idle)
+			g.next(cost(g), time.Second)
+		}
+		return g.interval()
+	}
+	for i, c := range []struct {
+		idle  float64
+		looks int
+		near  bool // as close as asked for, but for little
+		bound float64
+	}{
+		{.8, 10, true, .03}, {.3, 5, true, .03}, {.1, 2, false, .012}, {.3, 5, false, .012}, {.5, 20, true, .03},
+	} {
+		if d := looks(c.idle, c.looks); (d < g.base*5/4) != c.near || g.bound() != c.bound || cost(g) > c.bound {
+			t.Errorf("%d: %v, %v of %v, with %v idle", i, d, cost(g), g.bound(), c.idle)
+		}
+	}
+	g = &governor{base: 20 * ms, now: 20 * ms, budget: .012} // --max-cpu 1.2%
+	if d := looks(.9, 10); d == g.base || g.bound() != .012 {
+		t.Errorf("%v, at most %v", d, g.bound())
+	}
+}
+
 // What a start costs is not taken for what samples cost, however much it is; what samples
 // cost from then on is.
 func TestGovernorSettles(t *testing.T) {

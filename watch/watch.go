@@ -41,8 +41,10 @@ type Options struct {
 	Rules     []*trigger.Rule
 	// MaxCPU bounds what the recorder takes, as a share of one CPU: what it uses itself,
 	// and the time for which it holds threads. Where Session.Interval costs more, samples are
-	// further apart. 0: no bound.
+	// further apart. 0: no bound. RestCPU is the same while some of the machine's CPUs are idle;
+	// less than MaxCPU: no other.
 	MaxCPU   float64
+	RestCPU  float64
 	MemLimit int64 // bytes that count as the limit where no control group has one; 0: the machine's
 	Store    *dumps.Store
 	Formats  []string // endings of further files of each dump, such as ".pb.gz"
@@ -158,7 +160,7 @@ func New(o Options) (*Watcher, error) {
 	o.Session.Hosts = session.NewHosts(o.Session.Interval)
 	return &Watcher{o: o, rules: o.Rules, notify: o.Notify, log: o.Log, started: time.Now(),
 		refused: map[refusedKey]bool{}, past: ended{fired: map[string]uint64{}, dumps: map[string]uint64{}}, self: target.SelfCPU(),
-		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU}}, nil
+		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU, rest: o.RestCPU}}, nil
 }
 
 // Reload replaces the rules and who is told; what runs goes on.
@@ -326,7 +328,7 @@ func (w *Watcher) Status() control.Status {
 	w.mu.Lock()
 	targets := slices.Clone(w.targets)
 	s := control.Status{Name: w.o.Name, PID: os.Getpid(), Version: w.o.Session.Version, Started: w.started, Dir: w.o.Store.Dir,
-		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Asked: w.governor.base.String(), Takes: w.governor.share(), MaxCPU: w.o.MaxCPU,
+		Keep: w.o.Keep.String(), Interval: w.governor.interval().String(), Asked: w.governor.base.String(), Takes: w.governor.share(), MaxCPU: w.governor.bound(),
 		Dumps: slices.Concat(w.history, w.making), Fired: w.fired, Failed: w.failed, Broken: w.broken, Trouble: w.trouble}
 	if len(targets) == 0 {
 		s.Waiting = w.source.What

@@ -103,8 +103,9 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; 0: no bound")
-	f.maxCPU = percent(watch.DefaultMaxCPU())
-	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver may take, held threads'\ntime included; where it needs more, samples are further\napart, as far as triggers allow: see 'sliver ls';\n0: no bound (3%, or 0.6% of each of less than five CPUs)")
+	busy, _ := watch.DefaultMaxCPU()
+	f.maxCPU = percent(busy)
+	fs.Var(&f.maxCPU, "max-cpu", "largest share of a CPU that sliver may take, held threads'\ntime included; where it needs more, samples are further\napart, as far as triggers allow: see 'sliver ls';\n0: no bound (3%, or 0.6% of each of less than five CPUs\nwhile these are all in use)")
 	f.symbols.register(fs, "")
 
 	fs.DurationVar(&f.keep, "keep", 30*time.Second, "how much is kept of each thread; 0: what fits")
@@ -339,6 +340,9 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	}
 	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit), MaxCPU: float64(f.maxCPU),
 		Store: &dumps.Store{Dir: dir, Max: f.maxDumps, MaxBytes: int64(f.maxBytes)}, Formats: f.outputs, Notify: f.notify()}
+	if !f.fs.Changed("max-cpu") {
+		_, o.RestCPU = watch.DefaultMaxCPU()
+	}
 	switch f.ringFile {
 	case "none":
 	case "auto":
