@@ -52,35 +52,39 @@ func (s *Space) AsyncTasks() []AsyncTask {
 // lookTask notes which task of asyncio th ran at the copy that was just read.
 func (in *interpreter) lookTask(th *Thread) {
 	t, p := &th.tasks, &th.python
-	id := uint64(0)
+	id, sure := uint64(0), true
 	if in.rt.HasTasks() {
-		id = in.taskID(p)
+		id, sure = in.taskID(p)
 	}
 	if id == 0 && !t.known {
 		return
 	}
-	t.known, t.sure, t.now = true, true, stack.Task{}
+	if t.known, t.sure = true, sure; !sure {
+		return
+	}
+	t.now = stack.Task{}
 	if id != 0 {
 		t.now = stack.Task{ID: id, State: stack.TaskRunning}
 	}
 }
 
-// taskID is the number of the task that p's last Capture has; 0: none.
-func (in *interpreter) taskID(p *pyThread) uint64 {
+// taskID is the number of the task that p's last Capture has; 0: none. Not sure: there may
+// have been one, which has ended since.
+func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	if !p.stack.HasGenerators() {
-		return 0
+		return 0, true
 	}
 	at, ok := in.currentTasks(p.live, p.th.State().Interp)
 	if !ok {
-		return 0
+		return 0, true
 	}
 	task, ok := p.th.Task(p.live, at, &p.stack)
 	if !ok {
-		return 0
+		return 0, false
 	}
 	name, err := in.rt.TaskName(p.live, task)
 	if err != nil {
-		return 0
+		return 0, false
 	}
 	if code := p.stack.CodeOf(task); code != 0 {
 		in.mu.Lock()
@@ -93,7 +97,7 @@ func (in *interpreter) taskID(p *pyThread) uint64 {
 	defer in.mu.Unlock()
 	a := &in.async
 	key := asyncKey{task.Addr, task.Coro, name}
-	id := a.ids[key]
+	id = a.ids[key]
 	if id == 0 && len(a.list) < MaxAsyncTasks {
 		if a.ids == nil {
 			a.ids = map[asyncKey]uint64{}
@@ -102,7 +106,7 @@ func (in *interpreter) taskID(p *pyThread) uint64 {
 		a.ids[key] = id
 		a.list = append(a.list, AsyncTask{ID: id, Name: name})
 	}
-	return id
+	return id, id != 0
 }
 
 // maxTaskTries bounds how rarely a program with generators and without asyncio is

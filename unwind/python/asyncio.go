@@ -124,12 +124,24 @@ func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok b
 
 // TaskName is what asyncio calls a task: Task.get_name.
 func (r *Runtime) TaskName(mem io.ReaderAt, task Task) (string, error) {
-	if s, err := r.text(mem, task.Name); err == nil {
-		return s, nil
-	}
-	n, err := r.integer(mem, task.Name) // it becomes a str when it is asked for, from 3.12 on
+	s, err := r.text(mem, task.Name)
 	if err != nil {
-		return "", fmt.Errorf("name of the task at %#x: %w", task.Addr, err)
+		var n uint64
+		if n, err = r.integer(mem, task.Name); err != nil { // it becomes a str when it is asked for, from 3.12 on
+			return "", fmt.Errorf("name of the task at %#x: %w", task.Addr, err)
+		}
+		s = "Task-" + strconv.FormatUint(n, 10)
 	}
-	return "Task-" + strconv.FormatUint(n, 10), nil
+	// A task that ended meanwhile has let go of its name, whose memory says something else then.
+	var b [16]byte
+	if err := read(mem, b[:], task.Addr+taskCoro[r.img.Minor]); err != nil {
+		return "", fmt.Errorf("the task at %#x: %w", task.Addr, err)
+	}
+	if binary.LittleEndian.Uint64(b[:]) != task.Coro || binary.LittleEndian.Uint64(b[8:]) != task.Name {
+		return "", fmt.Errorf("the task at %#x: %w", task.Addr, errTaskGone)
+	}
+	return s, nil
 }
+
+// errTaskGone: another task has the place of the one that was looked at, or none.
+var errTaskGone = errors.New("it has ended")
