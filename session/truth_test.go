@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -436,8 +437,8 @@ func TestTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, rate := range []struct {
 		interval time.Duration
-		unit     string // of the program's times, in sixths
-	}{{10 * time.Millisecond, "6"}, {time.Millisecond, "1"}} {
+		unit     int // of the program's times, in sixths
+	}{{10 * time.Millisecond, 6}, {time.Millisecond, 1}} {
 		for _, x := range truths {
 			name := fmt.Sprintf("%v/%s/%s", rate.interval, x.program, x.variant)
 			if len(x.args) > 0 {
@@ -450,14 +451,18 @@ func TestTruth(t *testing.T) {
 				if slices.Contains(x.args, "--deep") && rate.interval < 10*time.Millisecond {
 					t.Skip("a megabyte of stack takes longer than a tick: its samples are late, and counted so")
 				}
-				args := append([]string{"--seconds", "1", "--threads", "2", "--seed", "7", "--unit", rate.unit}, x.args...)
-				if i := slices.Index(args, "--library"); i >= 0 {
-					args[i+1] = testprog.Build(t, args[i+1], x.variant)
+				own := slices.Clone(x.args)
+				if i := slices.Index(own, "--library"); i >= 0 {
+					own[i+1] = testprog.Build(t, own[i+1], x.variant)
 				}
-				for range tries {
-					rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), rate.interval,
+				// A machine that is too busy for an interval has each further try at twice that, of
+				// a program that takes twice as long for everything.
+				for try := range tries {
+					interval := rate.interval << try
+					args := append([]string{"--seconds", strconv.Itoa(1 << try), "--threads", "2", "--seed", "7", "--unit", strconv.Itoa(rate.unit << try)}, own...)
+					rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), interval,
 						strings.HasPrefix(x.program, "go/"), args...) // reports of Go programs have its type arguments
-					telling, faults := checkTruth(t, rec, without(calls, x.hidden), rate.interval)
+					telling, faults := checkTruth(t, rec, without(calls, x.hidden), interval)
 					if telling && len(faults) == 0 || t.Failed() {
 						return
 					}
@@ -467,6 +472,7 @@ func TestTruth(t *testing.T) {
 					if len(faults) > 0 {
 						return
 					}
+					t.Logf("most samples at %v came too late", interval)
 				}
 				t.Errorf("most samples came too late, %d times", tries)
 			})
