@@ -116,11 +116,16 @@ func (w *Walker) copiedID(c *carrier) (id uint64) {
 	return id
 }
 
-// meet notes a virtual thread, and reports whether there is room for it.
+// meet notes a virtual thread, and reports whether there is room for it. Its name may have
+// been read where a collector had already cleared its old place, which looks as if it had none:
+// one without a name gets the first that is read of it later.
 func (h *hotspot) meet(id uint64, name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.virtual[id]; id == 0 || ok {
+	if was, ok := h.virtual[id]; id == 0 || ok && (was != "" || name == "") {
+		return true
+	} else if ok {
+		h.virtual[id] = name
 		return true
 	}
 	if len(h.virtual) >= MaxVirtualThreads || id > maxTaskID {
