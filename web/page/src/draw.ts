@@ -5,7 +5,7 @@ import { clock, dur, syscall, ticks } from './format';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { Thin } from './thin';
-import { HEAD, MINI, ROW, Track, View } from './track';
+import { deeper, firstRow, HEAD, ROW, rowHeight, Track, View } from './track';
 
 const thin = new Thin();
 const few = 3; // CSS pixels: what is thinner is drawn together with the rest of its row
@@ -137,14 +137,46 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData
     }
   }
   if (t.mode !== 'strip') {
-    const hgt = t.mode === 'full' ? ROW : MINI;
-    const first = Math.max(0, Math.floor((v.top - t.y - HEAD) / hgt));
-    const last = Math.min(d.rows.length, Math.ceil((v.top + v.height - t.y - HEAD) / hgt));
+    const hgt = rowHeight(t.mode);
+    const top = firstRow(t);
+    const first = t.skip + Math.max(0, Math.floor((v.top - t.y - top) / hgt));
+    const last = Math.min(d.rows.length, t.skip + t.rows, t.skip + Math.ceil((v.top + v.height - t.y - top) / hgt));
     for (let k = first; k < last; k++) {
       const r = d.rows[k];
-      if (r && r.n) calls(g, v, r, y + HEAD + k * hgt, hgt - 1, t.mode === 'full', d, edge, c);
+      if (r && r.n) calls(g, v, r, y + top + (k - t.skip) * hgt, hgt - 1, t.mode !== 'compact', d, edge, c);
     }
+    if (t.mode === 'part') folded(g, v, t, d, c, edge);
   }
+}
+
+// folded tells of the rows that are not drawn: which calls the stack begins with, and, as a
+// thin row, when it goes deeper.
+function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
+  const y = t.y - v.top;
+  const x = Math.max(0, v.x(v.model.from())) + 4; // what is before is shaded
+  if (t.skip) {
+    g.fillStyle = c.soft;
+    const names = d.rows.slice(0, t.skip).map((r) => (r.n ? v.model.funcs[r.lead]?.short ?? '' : '')).filter(Boolean);
+    // The innermost tell most: of many, those.
+    const head = `▸ ${t.skip} outer calls: `;
+    let text = '';
+    for (let i = names.length - 1; i >= 0; i--) {
+      const more = names[i].slice(0, 100) + (text && ' › ') + text;
+      if (g.measureText(head + '… › ' + more).width > v.width - x - 8) {
+        text = '… › ' + text;
+        break;
+      }
+      text = more;
+    }
+    g.fillText(head + text, x, y + HEAD + ROW / 2);
+  }
+  const more = deeper(t);
+  if (!more) return;
+  const at = y + firstRow(t) + t.rows * ROW;
+  const r = d.rows[t.skip + t.rows];
+  if (r?.n) calls(g, v, r, at, 3, false, d, edge, c);
+  g.fillStyle = c.soft;
+  g.fillText(`▸ ${more} deeper`, x, at + 11);
 }
 
 function drawGaps(g: CanvasRenderingContext2D, v: View, t: Track, gaps: Row, c: Theme): void {
@@ -357,7 +389,8 @@ function outline(g: CanvasRenderingContext2D, v: View, c: Theme, edge: number): 
     const b = Math.min(v.x(Math.min(row.end[i], edge)), v.width + 4);
     g.strokeStyle = color;
     g.lineWidth = w;
-    const h = t.mode === 'full' ? ROW : MINI;
+    if (depth < t.skip || depth >= t.skip + t.rows) return;
+    const h = rowHeight(t.mode);
     g.strokeRect(a - w / 2, v.rowY(t, depth) - v.top - w / 2, Math.max(b - a, 2) + w - 1, h - 1 + w);
   };
   const h = v.hover;

@@ -68,6 +68,7 @@ export function pointers(v: Timeline): void {
     if (!was) {
       if (c === calls && e.pointerType !== 'touch') {
         const h = v.hit(p.x, p.y);
+        calls.classList.toggle('opens', !h && !!v.folded(p.y));
         v.onHover(h, e.clientX, e.clientY);
       }
       return;
@@ -125,6 +126,11 @@ export function pointers(v: Timeline): void {
         if (e.timeStamp - last.at < 500 && Math.hypot(e.clientX - last.x, e.clientY - last.y) < (e.pointerType === 'touch' ? 20 : 6)) {
           mode = 'none';
           return;
+        }
+        const f = v.folded(p.y);
+        if (f) {
+          mode = 'none';
+          return v.unfold(f);
         }
         const h = v.hit(p.x, p.y);
         last = { at: e.timeStamp, x: e.clientX, y: e.clientY, t0: h ? h.row.start[h.i] : 0, t1: h ? Math.min(h.row.end[h.i], v.model.edge()) : -1 };

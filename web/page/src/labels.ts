@@ -4,13 +4,13 @@
 import { el, fill, h, put, say } from './dom';
 import { percent } from './format';
 import { Timeline } from './timeline';
-import { Mode } from './track';
+import { deeper, Mode } from './track';
 
-interface Label { li: HTMLLIElement; name: HTMLButtonElement; sub: HTMLElement; fold: HTMLButtonElement; pin: HTMLButtonElement; bar: HTMLElement; text: string }
+interface Label { li: HTMLLIElement; name: HTMLButtonElement; sub: HTMLElement; fold: HTMLButtonElement; pin: HTMLButtonElement; more: HTMLButtonElement; bar: HTMLElement; text: string }
 
-const next: Record<Mode, Mode> = { full: 'compact', compact: 'strip', strip: 'full' };
-const sign: Record<Mode, string> = { full: '▾', compact: '▿', strip: '▸' };
-const words: Record<Mode, string> = { full: 'all rows', compact: 'thin rows', strip: 'folded' };
+const next: Record<Mode, Mode> = { part: 'full', full: 'compact', compact: 'strip', strip: 'part' };
+const sign: Record<Mode, string> = { part: '▾', full: '▾', compact: '▿', strip: '▸' };
+const words: Record<Mode, string> = { part: 'the rows that there is room for', full: 'all rows', compact: 'thin rows', strip: 'folded' };
 
 export class Labels {
   private all = new Map<number, Label>();
@@ -55,7 +55,12 @@ export class Labels {
     } }, '×');
     const sub = h('span', { class: 'sub' });
     const bar = h('i', { class: 'share' });
-    const li = h('li', { draggable: 'true' }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), bar);
+    const more = h('button', { class: 'rows', onclick: () => {
+      v.modes.set(seq, mode() === 'part' ? 'full' : 'part');
+      change();
+      say(words[mode()]);
+    } });
+    const li = h('li', { draggable: 'true' }, h('div', { class: 'row1' }, fold, name, pin, hide), h('div', { class: 'row2' }, sub), more, bar);
     li.addEventListener('dragstart', (e) => {
       e.dataTransfer!.setData('text/x-sliver-thread', String(seq));
       e.dataTransfer!.effectAllowed = 'move';
@@ -82,7 +87,7 @@ export class Labels {
       name.focus();
     });
     this.list.append(li);
-    const l = { li, name, sub, fold, pin, bar, text: '' };
+    const l = { li, name, sub, fold, pin, more, bar, text: '' };
     this.all.set(seq, l);
     return l;
   }
@@ -124,7 +129,7 @@ export class Labels {
       const state = i.idle ? 'idle' : !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
-      const text = [i.name, tid, does, t.mode, v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
+      const text = [i.name, tid, does, t.mode, t.depth, t.rows, v.deep(t), v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
@@ -135,6 +140,10 @@ export class Labels {
       fill(l.fold, sign[t.mode]);
       l.fold.title = `Shown with ${words[t.mode]}; click for ${words[next[t.mode]]}`;
       l.fold.setAttribute('aria-label', l.fold.title);
+      l.more.hidden = t.mode !== 'part' && !(t.mode === 'full' && v.deep(t));
+      fill(l.more, t.mode === 'part' ? `+${t.depth - t.rows} rows` : 'fewer rows');
+      l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${[t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ')}` : 'Show the rows that there is room for';
+      l.more.setAttribute('aria-label', l.more.title);
       const pinned = v.pinned.includes(t.seq);
       fill(l.pin, pinned ? '★' : '☆');
       l.pin.title = pinned ? 'No longer keep on top' : 'Keep on top';

@@ -120,6 +120,7 @@ search.onChange = (m) => {
 };
 search.onNext = (w) => void side.go(w);
 labels.onChange = keep;
+timeline.onOpen = keep;
 look.onChange = (kinds) => {
   if (kinds && !first) {
     // Depths count among the calls that are shown: those of before are others.
@@ -144,7 +145,7 @@ function begin(): void {
   timeline.pinned = state.pinned ?? [];
   timeline.arranged = state.order ?? [];
   timeline.filter = state.filter ?? '';
-  for (const [s, m] of state.modes ?? []) if (['full', 'compact', 'strip'].includes(m)) timeline.modes.set(s, m as Mode);
+  for (const [s, m] of state.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(s, m as Mode);
   if (['module', 'kind'].includes(state.color ?? '')) look.color(state.color as ColorBy);
   if (state.kinds) look.kinds(state.kinds);
   timeline.layout();
@@ -160,6 +161,7 @@ function begin(): void {
   if (state.q) search.text(state.q);
   if (state.tab) panel.tab = state.tab as never;
   if (state.range) timeline.onRange({ t0: state.range[0], t1: state.range[1] }, true);
+  if (state.call) timeline.open({ thread: state.call[0], depth: state.call[1], start: state.call[2] });
   if (state.call) void side.select({ thread: state.call[0], depth: state.call[1], start: state.call[2] });
   timeline.resize();
 }
@@ -317,7 +319,7 @@ function middle(): Hit | null {
     const d = model.data.get(t.seq);
     if (!d) continue;
     const at = timeline.time(timeline.width / 2);
-    for (let depth = d.rows.length - 1; depth >= 0; depth--) {
+    for (let depth = Math.min(d.rows.length, t.skip + t.rows) - 1; depth >= t.skip; depth--) {
       const r: Row = d.rows[depth];
       const i: number = r.at(at);
       if (i < r.n && r.start[i] <= at && r.count[i] === 1) return { seq: t.seq, depth, row: r, i, lane: false };
@@ -342,8 +344,8 @@ Object.defineProperty(window, 'sliver', {
       const r: DOMRect = el('calls').getBoundingClientRect();
       for (const t of timeline.tracks) {
         const d = model.data.get(t.seq);
-        if (!d || t.mode !== 'full') continue;
-        for (let depth = d.rows.length - 1; depth >= 0; depth--) {
+        if (!d || (t.mode !== 'full' && t.mode !== 'part')) continue;
+        for (let depth = Math.min(d.rows.length, t.skip + t.rows) - 1; depth >= t.skip; depth--) {
           const row = d.rows[depth];
           const y = timeline.rowY(t, depth) - timeline.top + 8;
           if (y < 4 || y > timeline.height - 8) continue;

@@ -74,6 +74,29 @@ export class Row {
     this.count = grow(this.count, new Uint32Array(cap));
   }
 
+  lead = 0; // the value that has most of the time, as far as added up
+  private added = 0; // items that are
+  private all = 0;
+  private sums = new Map<number, number>();
+
+  // time is how long its items last, all and those of the value that has most, where an open
+  // one lasts to edge.
+  time(edge: number): [all: number, most: number] {
+    for (this.added = Math.min(this.added, this.n); this.added < this.n && this.end[this.added] !== Infinity; this.added++) {
+      const v = this.value[this.added];
+      const sum = (this.sums.get(v) ?? 0) + this.busy[this.added];
+      this.sums.set(v, sum);
+      this.all += this.busy[this.added];
+      if (sum > (this.sums.get(this.lead) ?? 0)) this.lead = v;
+    }
+    const most = this.sums.get(this.lead) ?? 0;
+    if (this.added === this.n) return [this.all, most];
+    const open = Math.max(0, edge - this.start[this.added]);
+    const sum = open + (this.sums.get(this.value[this.added]) ?? 0);
+    if (!most) this.lead = this.value[this.added];
+    return [this.all + open, Math.max(most, sum)];
+  }
+
   // at is the index of the first item that ends after t.
   at(t: number): number {
     let lo = 0;

@@ -6,10 +6,13 @@ import { Conn, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
-import { Arrow, HEAD, Hit, MINI, Mode, Range, ROW, Track, View } from './track';
+import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
 
 export const MINSPAN = 50;
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
+const steady = 0.95; // share of the time in which an outer call is always the same
+const fewest = 8; // rows that a deep track has at least
+const aroundTracks = 140; // pixels of the window's height that are not the tracks'
 
 export class Timeline implements View {
   t0 = 0;
@@ -38,6 +41,7 @@ export class Timeline implements View {
   onMoved = (): void => {};
   onFollowed = (): void => {}; // ten times a second while the newest edge is followed
   onLayout = (): void => {};
+  onOpen = (): void => {}; // rows were opened that were not shown
   onHover = (_: Hit | null, _x: number, _y: number): void => {};
   onSelect = (_: Hit | null): void => {};
   onRange = (_: Range | null, _done: boolean): void => {};
@@ -46,6 +50,8 @@ export class Timeline implements View {
   private idle = new Set<number>(); // threads of a runtime's own that have nothing to do
   private placed = ''; // what the tracks were placed by
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
+  private trunk = new Map<number, number>(); // outer rows that are nearly always one call
+  private tall = 0; // the window's height, as last laid out
   private goal: Range | null = null;
   private dirty = true;
   private running = false;
@@ -84,6 +90,7 @@ export class Timeline implements View {
     const label = parseFloat(getComputedStyle(document.documentElement).getPropertyValue('--label')) || 200;
     this.width = Math.max(50, this.scroller.clientWidth - label);
     this.height = this.scroller.clientHeight;
+    if (this.tall !== window.innerHeight && this.tracks.length) this.layout();
     this.wake();
   }
 
@@ -130,19 +137,68 @@ export class Timeline implements View {
     });
     this.tracks = [];
     let y = 0;
-    // Of many threads four have all of their rows: those that ran, if there are such.
+    const busy = shown.filter((s) => this.ran.has(s)).length;
+    this.tall = window.innerHeight;
+    this.most = Math.max(fewest, Math.floor(((this.tall - aroundTracks) / Math.max(1, busy) - HEAD) / ROW) - 2);
+    // Of many threads four have room for their rows: those that ran, if there are such.
     const first = new Set([...shown.filter((s) => this.ran.has(s)), ...shown.filter((s) => !this.ran.has(s))].slice(0, shown.length <= 6 ? 6 : 4));
     shown.forEach((seq) => {
-      const t = m.threads.get(seq)!;
-      const mode = this.modes.get(seq) ?? (this.idle.has(seq) && !this.ran.has(seq) ? 'strip' : first.has(seq) ? 'full' : 'compact');
-      const depth = Math.max(this.conn.kinds ? 0 : t.depth, this.seen(seq), 1);
-      const h = mode === 'strip' ? HEAD + 4 : HEAD + depth * (mode === 'full' ? ROW : MINI) + 8;
-      this.tracks.push({ seq, y, h: Math.max(h, 34), mode, depth });
-      y += Math.max(h, 34);
+      const info = m.threads.get(seq)!;
+      const idle = this.idle.has(seq) && !this.ran.has(seq);
+      const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
+      const t: Track = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
+      if (t.mode === 'part' && !this.deep(t)) t.mode = 'full';
+      if (t.mode === 'part') {
+        t.rows = this.most;
+        t.skip = Math.min(this.trunk.get(seq) ?? 0, depth - t.rows);
+        if (t.skip < 2) t.skip = 0; // the line that tells of it takes as much room
+      }
+      t.h = heightOf(t);
+      this.tracks.push(t);
+      y += t.h;
     });
     this.space.style.height = Math.max(y + 60, this.height) + 'px';
     this.onLayout();
     this.wake();
+  }
+
+  private most = 1; // rows that a track has room for
+
+  // deep reports whether a track has more rows than there is room for.
+  deep(t: Track): boolean {
+    return t.depth > this.most + 2;
+  }
+
+  // open has a call's row shown, if it is not.
+  open(w: Where): void {
+    const is = this.track(w.thread);
+    if (!is) return;
+    if (is.mode === 'strip') {
+      this.modes.set(w.thread, 'part');
+      this.layout();
+    }
+    const t = this.track(w.thread)!;
+    if (w.depth < t.skip || w.depth >= t.skip + t.rows) this.modes.set(w.thread, 'full');
+    else if (is === t) return;
+    this.layout();
+    this.onOpen();
+  }
+
+  // folded is the track of which a line at y of the canvas tells that rows are not shown.
+  folded(y: number): Track | undefined {
+    const Y = y + this.top;
+    return this.tracks.find((t) => {
+      const off = Y - t.y;
+      const end = firstRow(t) + t.rows * ROW;
+      return t.mode === 'part' && ((t.skip > 0 && off >= HEAD && off < HEAD + ROW) || (deeper(t) > 0 && off >= end && off < end + ROW));
+    });
+  }
+
+  // unfold shows all rows of a track.
+  unfold(t: Track): void {
+    this.modes.set(t.seq, 'full');
+    this.layout();
+    this.onOpen();
   }
 
   // seen is how many rows of a thread have come so far.
@@ -154,7 +210,25 @@ export class Timeline implements View {
 
   // grown lays the tracks out anew where calls have come for which there is no row.
   grown(): void {
-    if (this.tracks.some((t) => this.seen(t.seq) > t.depth)) this.layout();
+    let again = false;
+    for (const t of this.tracks) {
+      const rows = this.model.data.get(t.seq)?.rows;
+      if (!rows?.length) continue;
+      again ||= this.seen(t.seq) > t.depth;
+      if (t.mode !== 'part') continue;
+      // How many outer rows are nearly always the same call: of all that is recorded, or, where
+      // that grows or a part is shown, the fewest so far.
+      const edge = this.model.edge();
+      const d = this.model.data.get(t.seq)!;
+      const was = this.trunk.get(t.seq);
+      const whole = !this.model.live && d.t0 <= this.model.from() && d.t1 >= edge;
+      const [all] = rows[0].time(edge);
+      let n = 0;
+      while (n < rows.length && (whole || n < (was ?? n + 1)) && rows[n].time(edge)[1] >= steady * all) n++;
+      this.trunk.set(t.seq, n);
+      again ||= n !== was;
+    }
+    if (again) this.layout();
   }
 
   // sift shows calls of some kinds alone, '' all.
@@ -245,6 +319,7 @@ export class Timeline implements View {
 
   // reveal brings a call into view.
   reveal(w: Where, end: number): void {
+    this.open(w);
     const t = this.track(w.thread);
     if (t) {
       const y = this.rowY(t, w.depth);
@@ -261,7 +336,7 @@ export class Timeline implements View {
 
   rowY(t: Track, depth: number): number {
     if (depth < 0 || t.mode === 'strip') return t.y + 4;
-    return t.y + HEAD + depth * (t.mode === 'full' ? ROW : MINI);
+    return t.y + firstRow(t) + (depth - t.skip) * rowHeight(t.mode);
   }
 
   // hit finds what lies at a point of the canvas.
@@ -289,7 +364,9 @@ export class Timeline implements View {
       return find(d.lanes.get(0xfffd), 0xfffd, true);
     }
     if (tr.mode === 'strip') return null;
-    const depth = Math.floor((off - HEAD) / (tr.mode === 'full' ? ROW : MINI));
+    const row = Math.floor((off - firstRow(tr)) / rowHeight(tr.mode));
+    if (row < 0 || row >= tr.rows) return null;
+    const depth = tr.skip + row;
     return find(d.rows[depth], depth, false);
   }
 
@@ -416,6 +493,7 @@ export class Timeline implements View {
   // anew forgets what was asked, after a new connection.
   anew(): void {
     this.asked = 0;
+    this.trunk.clear();
     this.wake();
   }
 

@@ -7,8 +7,32 @@ export const ROW = 17;
 export const MINI = 5;
 export const HEAD = 22; // above the calls: state, lock, pauses
 
-export type Mode = 'full' | 'compact' | 'strip';
-export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number }
+// part is full with some of the rows: what a deep stack begins with, and what goes deeper than
+// the room that a track has, are told by a line each that opens them.
+export type Mode = 'part' | 'full' | 'compact' | 'strip';
+// Of depth rows, those from skip up to skip+rows are drawn.
+export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number; skip: number; rows: number }
+
+// rowHeight is that of a track's calls, in pixels.
+export function rowHeight(m: Mode): number {
+  return m === 'compact' ? MINI : ROW;
+}
+
+// firstRow is where a track's calls begin, below its top.
+export function firstRow(t: Track): number {
+  return HEAD + (t.skip ? ROW : 0);
+}
+
+// deeper is how many rows lie below those that are drawn.
+export function deeper(t: Track): number {
+  return t.mode === 'part' ? t.depth - t.skip - t.rows : 0;
+}
+
+// heightOf is that of a whole track.
+export function heightOf(t: Track): number {
+  if (t.mode === 'strip') return Math.max(HEAD + 4, 34);
+  return Math.max(firstRow(t) + t.rows * rowHeight(t.mode) + (deeper(t) ? ROW : 0) + 8, 34);
+}
 export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
 // An arrow leads from a thread that waits for a lock to its holder. It bows to the left,
 // away from the wait, by so many pixels; to the right (below 0) where there is no room.

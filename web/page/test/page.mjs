@@ -330,6 +330,7 @@ test('colours by module and kind, calls of one kind alone', async () => {
     }
     ok(of);
   }))));
+  await page.locator('#labels li').first().getByRole('button', { name: /Show all/ }).click();
   const b = await canvas(page);
   await page.mouse.move(b.x + Math.min(400, b.width * 0.4), b.y + 100);
   for (let i = 0; i < 4; i++) await page.mouse.wheel(0, -240);
@@ -590,6 +591,57 @@ test('names are text, never HTML', async () => {
   await s.stop();
 });
 
+test('deep tracks: what they begin with and what goes deeper is told, and opens', async () => {
+  const s = await serve('-threads', '8', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await settled(page);
+  const track = async (name = 'shopd') => (await state(page)).tracks.find((t) => t.name === name);
+  const first = page.locator('#labels li').first();
+  const was = await track();
+  assert.equal(was.mode, 'part');
+  assert.ok(was.skip >= 2 && was.rows >= 8 && was.skip + was.rows < was.depth, JSON.stringify(was));
+  // Each of its rows is drawn, or told of.
+  const more = first.getByRole('button', { name: `Show all ${was.depth} rows: ${was.skip} outer, ${was.depth - was.skip - was.rows} deeper` });
+  assert.equal(await more.innerText(), `+${was.depth - was.rows} rows`);
+  // By keyboard, there and back.
+  await more.focus();
+  await page.keyboard.press('Enter');
+  const all = await track();
+  assert.ok(all.mode === 'full' && all.skip === 0 && all.rows === was.depth && all.h > was.h, JSON.stringify(all));
+  await until(page, () => /rows=\d+(%3A|:)full/.test(location.hash)); // a reload keeps it
+  assert.equal(await page.evaluate(() => window.sliver.item('_start', 4)?.depth), 0);
+  await page.keyboard.press('Enter');
+  assert.deepEqual(await track(), was);
+  assert.equal(await page.evaluate(() => window.sliver.item('_start', 4)), null);
+  // By the lines on the track: those of the outer calls, and of the deeper.
+  const b = await canvas(page);
+  for (const y of [22 + 8, 22 + 17 * (was.rows + 1) + 8]) {
+    await page.mouse.move(b.x + 60, b.y + y);
+    assert.equal(await page.locator('#calls').evaluate((c) => getComputedStyle(c).cursor), 'pointer');
+    await page.mouse.click(b.x + 60, b.y + y);
+    assert.equal((await track()).mode, 'full');
+    await first.getByRole('button', { name: /room for/ }).last().click();
+    assert.deepEqual(await track(), was);
+  }
+  // A call of a row that is not drawn: going to it opens the track.
+  const it = await item(page, '', 20);
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side h2').waitFor();
+  await page.locator('#side .stack').getByRole('button', { name: '_start' }).click();
+  await until(page, () => window.sliver.state.selected?.depth === 0 && window.sliver.state.tracks[0].mode === 'full');
+  // A taller window has room for more of them.
+  await page.keyboard.press('Escape');
+  await first.getByRole('button', { name: /room for/ }).last().click();
+  if (!phone) {
+    await page.setViewportSize({ width: 1280, height: 2400 });
+    await until(page, (rows) => window.sliver.state.tracks[0].rows > rows, was.rows);
+  }
+  await picture(page, 'deep');
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('threads: fold, hide, pin, reorder, filter', async () => {
   const s = await serve('-threads', '8', '-samples', '1500');
   const page = await open(s.url);
@@ -598,8 +650,9 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   const li = (n) => page.locator('#labels li').filter({ hasText: n });
   const h = (await state(page)).tracks[0].h;
   await li('shopd').getByRole('button', { name: /Shown with/ }).click();
-  assert.ok((await state(page)).tracks[0].h < h);
-  await li('shopd').getByRole('button', { name: /Shown with/ }).click();
+  assert.ok((await state(page)).tracks[0].h > h);
+  assert.equal((await state(page)).tracks[0].mode, 'full');
+  for (let i = 0; i < 2; i++) await li('shopd').getByRole('button', { name: /Shown with/ }).click();
   assert.equal((await state(page)).tracks[0].mode, 'strip');
   await li('worker-2').hover();
   await li('worker-2').getByRole('button', { name: 'Hide this thread' }).click();
