@@ -194,12 +194,13 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	var got []*seen
 	since := map[int]int64{}
 	gaps := map[int][][2]stack.Time{}
+	newest := map[int]int64{} // sample
 	for i := range rec.Threads {
 		th := &rec.Threads[i]
 		w := &watcher{n: n, tid: int(th.TID), names: names}
 		rec.Replay(th.Seq, n, w)
 		got = append(got, w.out...)
-		since[int(th.TID)] = int64(th.Since)
+		since[int(th.TID)], newest[int(th.TID)] = int64(th.Since), int64(w.at)
 		gaps[int(th.TID)] = append(gaps[int(th.TID)], w.gaps...)
 	}
 	type place struct {
@@ -237,7 +238,8 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		if len(hits) == 1 {
 			continue
 		}
-		if len(hits) == 0 && lateDuring(gaps[c.TID], c) {
+		// On a busy machine the recording may end before another sample was had.
+		if len(hits) == 0 && (lateDuring(gaps[c.TID], c) || c.Begin > newest[c.TID]) {
 			excused++
 			continue
 		}
