@@ -242,6 +242,12 @@ func own(in *stack.ThreadInfo) int32 {
 // tries is how often a thread that goes on while its wait is read is looked at.
 const tries = 3
 
+// entryTries is how often one is looked at that wants a monitor and is awake, entryRest
+// ns apart: one of the threads that wait for a monitor of HotSpot's wakes now and then to
+// look whether it was forgotten (ObjectMonitor::_Responsible, up to 22), and all spin
+// before they sleep. Told as running, such a thread would be missing in a deadlock.
+const entryTries, entryRest = 10, 1_000_000
+
 // see has one thread's look. gone: it has ended.
 func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 	var err error
@@ -263,14 +269,32 @@ func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 			e.failed()
 			return false
 		}
-		if e.asleep || v.waits(e, nil) || try == tries {
-			break
+		switch {
+		case e.asleep:
+		case v.entering(e):
+			if try < entryTries {
+				once.Rest(entryRest)
+				continue
+			}
+			v.waits(e, nil)
+		case !v.waits(e, nil) && try < tries:
+			continue
 		}
+		break
 	}
 	if !e.asleep && (e.wait == nil || e.wait.Lock == nil) {
 		e.shut() // nothing more will be asked of it
 	}
 	return false
+}
+
+// entering reports whether e is awake and wants a monitor of Java's that a thread has.
+func (v *view) entering(e *eye) bool {
+	if e.State != stack.StateRunning && e.State != stack.StateRunnable {
+		return false
+	}
+	m, ok := v.t.Monitor(own(&e.info))
+	return ok && m.Kind == lock.Monitor && m.Locked
 }
 
 // failed is a thread of which nothing but its state can be had.

@@ -232,7 +232,9 @@ func TestUnreadable(t *testing.T) {
 		"pollfds":   func(l *wait.Look) { l.Call = stack.Call{Nr: number(t, "ppoll"), Args: [6]uint64{16, 3}} },
 		"fd":        func(l *wait.Look) { l.Call = stack.Call{Nr: number(t, "read"), Args: [6]uint64{9999}} },
 		"flock":     func(l *wait.Look) { l.Call = stack.Call{Nr: number(t, "fcntl"), Args: [6]uint64{0, 7, 16}} },
-		"restart":   func(l *wait.Look) { l.Call.Nr = number(t, "restart_syscall") },
+		"restart": func(l *wait.Look) {
+			l.Call = stack.Call{Nr: number(t, "restart_syscall"), Args: [6]uint64{17, 77, 16, 16}}
+		},
 	} {
 		bad := l
 		spoil(&bad)

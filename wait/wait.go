@@ -201,7 +201,7 @@ type Resolver struct {
 	threads threads
 	maps    maps
 	calls   map[int32]syscalls.Call
-	restart int32
+	restart restarts
 	others  map[stack.TID]other
 }
 
@@ -215,10 +215,7 @@ func New(c Config) *Resolver {
 	if c.Thread == nil {
 		r.target.Thread = r.threads.translate
 	}
-	r.restart = -1
-	if nr, ok := syscalls.Number(c.Arch, "restart_syscall"); ok {
-		r.restart = nr
-	}
+	r.restart = restartsOf(c.Arch)
 	r.Forget()
 	return r
 }
@@ -241,10 +238,14 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 		return &th.info, Unchanged
 	}
 	call := l.Call
-	if call.Nr == r.restart && call.Nr >= 0 && th.known && th.call.Args == call.Args && th.sp == l.SP {
+	if call.Nr == r.restart.self && call.Nr >= 0 {
 		// A signal or a tracer cut the call short and the kernel goes on with
 		// it: its arguments are still in the registers, its number is not.
-		call.Nr = th.gave.Nr
+		if th.known && th.call.Args == call.Args && th.sp == l.SP {
+			call.Nr = th.gave.Nr
+		} else if nr := r.restart.was(&call, r.c.Mem); nr >= 0 {
+			call.Nr = nr
+		}
 	}
 	r.files.Owes()
 	info := r.resolve(l, &call)
@@ -369,7 +370,7 @@ func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
 		}
 	}
 	a := args{r: r, l: l, call: call, info: Info{Nr: call.Nr, Call: c.Name, Kind: kindOf(c.Name)}}
-	if call.Nr == r.restart {
+	if call.Nr == r.restart.self {
 		a.info.Why = "the kernel restarted the call, and with that its number is gone"
 		return a.info
 	}
