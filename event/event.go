@@ -95,7 +95,7 @@ type Word uint64
 // WordOf packs f.
 func WordOf(f *stack.Frame) Word {
 	w := f.PC&(1<<48-1) | uint64(f.Kind&7)<<48 | uint64(f.Trust&7)<<52
-	if f.Func == 0 && f.Kind != stack.KindError {
+	if (f.Func == 0 || f.Part) && f.Kind != stack.KindError {
 		w |= 1 << 51
 	}
 	if f.Exact {

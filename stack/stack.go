@@ -82,6 +82,7 @@ type Frame struct {
 	Kind  Kind
 	Trust Trust
 	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address
+	Part  bool  // Func is where a part of a function begins that lies elsewhere (f.cold): which function's is not known
 	Order uint8 // tells apart logical frames that share PC and CFA; 0 is the outermost
 }
 
@@ -89,9 +90,9 @@ type Frame struct {
 // addresses into their callers (0 where there is none). PCs of the frames
 // themselves may differ: an activation moves. Where no table tells where the
 // function begins (frame pointers alone) two different functions called from
-// one place look the same; whoever has the names tells them apart.
+// one place look the same, as do a function's part and any other; whoever has the names tells them apart.
 func Same(f, g *Frame, fCaller, gCaller uint64) bool {
-	return f.CFA == g.CFA && f.Func == g.Func && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order &&
+	return f.CFA == g.CFA && (f.Func == g.Func || f.Part || g.Part) && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order &&
 		(f.Kind != KindError || f.PC == g.PC)
 }
 

@@ -99,7 +99,7 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 		// The outermost is the same activation whatever its part is called
 		// (a function's cold half may have a symbol of its own), unless only
 		// the names can tell.
-		if k == 0 && was.Func != is.Func && f.Word.Bare() || k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
+		if k == 0 && was.Func != is.Func && p.another(old[0].Loc.Word, f.Word, was, is) || k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
 			break
 		}
 		p.frames = append(p.frames[:k], old[k]) // the place as it was
@@ -112,6 +112,13 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 		p.push(t, Slice{Frame: l.Frames[i], Loc: l, Entered: t, first: i == len(l.Frames)-1})
 	}
 	p.ends[depth] = len(p.Stack)
+}
+
+// another reports whether the frame of word to is of another function than that of word from
+// was, where only the names can tell.
+func (p *physical) another(from, to event.Word, was, is *LocFrame) bool {
+	f, g := p.names.Func(was), p.names.Func(is)
+	return (from.Bare() || to.Bare()) && (f.Name != g.Name || f.Module != g.Module)
 }
 
 func samePlace(a, b *LocFrame) bool { return a.Line == b.Line && a.File == b.File }

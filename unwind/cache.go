@@ -48,6 +48,7 @@ const (
 	flagFile                     // opFP: the code comes from a file
 	flagScan                     // the rule comes from following the code
 	flagLast                     // opFP: a thread's first function, as it looks or by the file's header
+	flagPart                     // rule.Rule.Part
 )
 
 func (e *entry) kind() stack.Kind {

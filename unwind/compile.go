@@ -104,6 +104,9 @@ func (w *Walker) compileRule(e *entry, golang bool) {
 	if r.Signal {
 		e.flags |= flagSignal
 	}
+	if r.Part {
+		e.flags |= flagPart
+	}
 	if w.fast(e) {
 		e.op = opFast
 		return

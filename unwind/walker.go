@@ -248,7 +248,7 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			continue
 		}
 		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
-		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact})
+		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0})
 		if w.known>>(e.cfaReg&63)&1 == 0 {
 			fp, ok := w.frameBase(e, pc, sp)
 			if !ok {

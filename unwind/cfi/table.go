@@ -257,11 +257,27 @@ func (fr *frames) rule(vaddr uint64, arch rule.Arch, out *rule.Rule) (ok bool, e
 		return false, fr.sec.errorf(off, "FDE's instruction %d bytes in: %w", pos, err)
 	}
 	out.Lo, out.Hi, out.Func = m.lo, m.hi, f.lo
+	out.Part = fr.part(&f, &m, fr.vaddr(off, &f))
 	out.Signal = f.cie.signal
 	if err := m.rule(out, arch); err != nil {
 		return false, fr.sec.errorf(off, "row at vaddr %#x: %w", m.lo, err)
 	}
 	return true, nil
+}
+
+// part reports whether f begins as no function does, with a frame that is there already: what
+// it describes is then the part of a function that was put elsewhere, as f.cold is. m has run.
+func (fr *frames) part(f *fde, m *machine, at uint64) bool {
+	r := &m.row
+	if m.lo != f.lo {
+		b := machine{cie: &f.cie, b: &fr.bases, lo: f.lo, hi: f.hi, pc: f.lo, row: m.initial, initial: m.initial}
+		if _, _, err := b.run(f.instr, at, false); err != nil {
+			return false
+		}
+		r = &b.row
+	}
+	expr := r.cfaExpr != nil || m.row.cfaExpr != nil // a procedure linkage table begins so, too
+	return !expr && (r.cfaReg != m.initial.cfaReg || r.cfaOff != m.initial.cfaOff)
 }
 
 // vaddr is where f's first instruction stands: it matters to DW_CFA_set_loc.

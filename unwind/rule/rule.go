@@ -50,6 +50,7 @@ type Rule struct {
 	CFAOff    int32
 	CFAReg    uint8
 	CFAIsExpr bool
+	Part      bool    // Func is no function's beginning: there stands a part of one that a compiler put elsewhere, entered by a jump
 	Signal    bool    // the frame is a signal frame: the caller's PC is exact, not a return address
 	Special   Special // how the walk goes on, instead of by this rule
 	NSaved    uint8
