@@ -45,13 +45,9 @@ func TestJavaVirtualTruth(t *testing.T) {
 			}
 			looks, none, wrong, seen := judgeTurns(t, rec, asyncTurns(t, out), names)
 			t.Logf("%d looks at threads that ran a known virtual thread, %d wrong, %d could not tell; %d virtual threads of %d", looks, wrong, none, len(seen), len(names))
-			// Java 21 has the number in the heap alone, where it may have moved; this program
-			// has the collector at work all the time.
-			most := looks / 8
-			if w[0] == "java21" {
-				most = looks / 3
-			}
-			if looks < 50 || none > most || len(seen) < 10 {
+			// The collector is at work all the time, and moves them; in 21 the first few have to show
+			// where their number is besides in the heap.
+			if looks < 50 || none > 20+looks/100 || len(seen) < 10 {
 				t.Errorf("of %d looks %d could not tell the virtual thread; %d of them", looks, none, len(seen))
 			}
 		})

@@ -47,6 +47,13 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 	}
 	if c.is {
 		out = append(out, rule.Span{Addr: c.at.Own, Len: 8}, rule.Span{Addr: c.at.Mounted, Len: 8})
+		if off, sought := rt.NumberAt(); c.at.Near != 0 {
+			if c.at.ID = 0; off != 0 {
+				c.at.ID = c.at.Near + off
+			} else if sought {
+				out = append(out, rule.Span{Addr: c.at.Near, Len: jvm.NumberSpan})
+			}
+		}
 		if c.at.ID != 0 {
 			out = append(out, rule.Span{Addr: c.at.ID, Len: 8})
 		}
@@ -95,6 +102,7 @@ func (w *Walker) lookVirtual(th *Thread) {
 		id, name, err := w.javaOf(h).rt.Virtual(c.at, own, mounted, pinned)
 		if err == nil && h.meet(id, name) {
 			c.last, c.id = mounted, id
+			w.learnNumber(h, c)
 		} else if c.last, c.id = 0, w.copiedID(c); c.id == 0 {
 			return
 		}
@@ -103,6 +111,26 @@ func (w *Walker) lookVirtual(th *Thread) {
 	if c.id != 0 {
 		t.now = stack.Task{ID: c.id, State: stack.TaskRunning}
 	}
+}
+
+// learnNumber tells where numbers of virtual threads may be kept outside of the heap what
+// was there when c ran one whose number is known.
+func (w *Walker) learnNumber(h *hotspot, c *carrier) {
+	at, words := c.at.Near, w.numbers[:]
+	if at == 0 {
+		return
+	}
+	if c.at.ID != 0 {
+		at, words = c.at.ID, w.numbers[:1]
+	}
+	for i := range words {
+		v, ok := w.mem.Word(at + uint64(8*i)) // as it was copied
+		if !ok {
+			return
+		}
+		words[i] = v
+	}
+	h.rt.Number(words, c.id)
 }
 
 // copiedID is the number of the virtual thread as it was copied; 0: it was not.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/unwind/gopcln"
+	"github.com/sliverprof/sliver/unwind/jvm"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -37,6 +38,8 @@ type Walker struct {
 	cache cache
 	rules []slowRule
 	tmp   slowRule
+
+	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
 
 	meter  meter.Meter // the target's memory as it is now, for what runtimes have there
 	spare  int         // bytes of meter.Budget that are left unread: tests have less of it

@@ -54,6 +54,8 @@ type known struct {
 	classes map[uint64]class  // by address
 	thread  threadFields
 	parks   places
+
+	numbers numbers // has its own lock
 }
 
 // heap is one part of the code cache.

@@ -3,8 +3,9 @@ package jvm
 // Carrier is where a thread that carries virtual threads says whose turn it is: the
 // addresses of two references outside of the heap, to its own java.lang.Thread and to
 // that of the one that it runs. They stay as long as the thread. ID is that of the
-// number of the one that it runs (25; 0: it is not kept outside of the heap).
-type Carrier struct{ Own, Mounted, ID uint64 }
+// number of the one that it runs (25; 0: where that is kept outside of the heap is not known), Near where
+// that may be found out (0: it may not): see NumberAt.
+type Carrier struct{ Own, Mounted, ID, Near uint64 }
 
 // carrierClass is that of the threads that virtual threads are run by (21 and 25).
 const carrierClass = "jdk/internal/misc/CarrierThread"
@@ -22,6 +23,8 @@ func (r *Runtime) Carrier(thread uint64) (c Carrier, carries bool, err error) {
 	c = Carrier{Own: v.word(thread + r.l.threadObj), Mounted: v.word(thread + r.l.vthread)}
 	if r.l.ownerID != none { // it has monitors by that
 		c.ID = thread + r.l.ownerID
+	} else {
+		c.Near = thread
 	}
 	if v.err != nil || c.Own == 0 || c.Mounted == 0 {
 		return c, false, v.err
