@@ -121,7 +121,7 @@ func TestJavaFrozen(t *testing.T) {
 				p := startJavaWith(t, v, "Work", "busy", flags)
 				pr := open1(t, p.PID)
 				all, same, whole := 0, 0, 0
-				for round := 0; round < 5 || all < 200 && round < 25; round++ { // jhsdb errs too, once in a while
+				for round := 0; round < 5 || all < 200 && round < 80; round++ { // of compiled code jhsdb often shows a few frames a round
 					worked(t, pr, 200*time.Millisecond)
 					if err := syscall.Kill(p.PID, syscall.SIGSTOP); err != nil {
 						t.Fatal(err)
