@@ -16,7 +16,7 @@ import (
 // web/page/test/real.mjs. With SLIVER_PICTURES set to a folder, pictures of
 // what was seen go there. SLIVER_LONG=1 has all cases run.
 func TestPageOfRealPrograms(t *testing.T) {
-	testprog.Need(t, "ptrace", "node", "chromium", "npm")
+	testprog.Need(t, "ptrace", "node", "chromium", "npm", "java17")
 	page, err := filepath.Abs(filepath.Join("..", "..", "web", "page"))
 	if err != nil {
 		t.Fatal(err)
@@ -28,17 +28,21 @@ func TestPageOfRealPrograms(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600", "--wait-go")
 	p.Ready()
 	p.Go()
+	java := exec.Command(testprog.Tool(t, "java17"), "-Xmx64m", "-cp", testprog.JavaClasses(t, "Convoy"), "Convoy", "600")
+	java.Env = append(os.Environ(), "JAVA_TOOL_OPTIONS=")
+	convoy := testprog.StartCmd(t, java)
 	pictures := os.Getenv("SLIVER_PICTURES")
 	if pictures == "" {
 		pictures = "-"
 	}
 	args := []string{filepath.Join("test", "real.mjs"), bin, testprog.Tool(t, "chromium"), pictures, t.TempDir(), pidOf(p)}
 	if os.Getenv("SLIVER_LONG") == "" {
-		args = append(args, "live, light", "nothing to do", "control reaches", "flight recorders")
+		args = append(args, "live, light", "nothing to do", "Java", "control reaches", "flight recorders")
 	}
 	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), args...)
 	cmd.Dir = page
-	cmd.Env = append(os.Environ(), "XDG_RUNTIME_DIR="+t.TempDir()) // no recorders but its own
+	cmd.Env = append(os.Environ(), "SLIVER_CONVOY="+pidOf(convoy),
+		"XDG_RUNTIME_DIR="+t.TempDir()) // no recorders but its own
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)
@@ -46,4 +50,5 @@ func TestPageOfRealPrograms(t *testing.T) {
 		t.Fatalf("the page's tests: %v", err)
 	}
 	free(t, p.PID)
+	free(t, convoy.PID)
 }

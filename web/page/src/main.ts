@@ -380,6 +380,10 @@ Object.defineProperty(window, 'sliver', {
     counted(seq: number) {
       return model.data.get(seq)?.rows.map((r) => r.count.subarray(0, r.n).reduce((a, b) => a + b, 0)) ?? [];
     },
+    // steady is which function each row of a thread has most of the time.
+    steady(seq: number) {
+      return model.data.get(seq)?.rows.map((r) => (r.time(model.edge()), model.funcs[r.lead]?.name ?? '')) ?? [];
+    },
     // items is how many there are to draw in a span of time.
     items(t0: number, t1: number) {
       let n = 0;

@@ -97,6 +97,14 @@ export class Row {
     return [this.all + open, Math.max(most, sum)];
   }
 
+  // timeOf is how long the items last whose values are wanted, as time has it.
+  timeOf(want: (value: number) => boolean, edge: number): number {
+    this.time(edge);
+    let sum = 0;
+    for (const [v, ns] of this.sums) if (want(v)) sum += ns;
+    return sum + (this.added < this.n && want(this.value[this.added]) ? Math.max(0, edge - this.start[this.added]) : 0);
+  }
+
   // at is the index of the first item that ends after t.
   at(t: number): number {
     let lo = 0;

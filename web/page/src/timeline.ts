@@ -6,11 +6,11 @@ import { Conn, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
+import { owned, Rows, skipped, survey } from './rows';
 import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
 
 export const MINSPAN = 50;
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
-const steady = 0.95; // share of the time in which an outer call is always the same
 const fewest = 8; // rows that a deep track has at least
 const aroundTracks = 140; // pixels of the window's height that are not the tracks'
 
@@ -50,7 +50,7 @@ export class Timeline implements View {
   private idle = new Set<number>(); // threads of a runtime's own that have nothing to do
   private placed = ''; // what the tracks were placed by
   private deepest = new Map<number, number>(); // rows of a thread as far as seen, of the kinds that are shown
-  private trunk = new Map<number, number>(); // outer rows that are nearly always one call
+  private rows = new Map<number, Rows>(); // what a thread's rows are
   private tall = 0; // the window's height, as last laid out
   private goal: Range | null = null;
   private dirty = true;
@@ -113,7 +113,8 @@ export class Timeline implements View {
   }
 
   // ranks puts main first, then the threads that ran, which they do from then on, and last
-  // those of a runtime's own that have nothing to do. What the user arranged stays before that.
+  // those of a runtime's own that have nothing to do; of one rank they go by their TID. What the
+  // user arranged stays before that.
   private ranks(): Map<number, number> {
     const rank = new Map<number, number>();
     for (const t of this.model.threads.values()) rank.set(t.seq, t.main ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
@@ -129,7 +130,10 @@ export class Timeline implements View {
     const rank = this.ranks();
     const known = new Set(m.order);
     const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
-    order.sort((a, b) => (rank.get(a) ?? 0) - (rank.get(b) ?? 0));
+    order.sort((a, b) => {
+      const r = rank.get(a)!;
+      return r - rank.get(b)! || (r > 0 ? m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
+    });
     const want = this.filter.trim().toLowerCase();
     const shown = order.filter((s) => {
       const t = m.threads.get(s)!;
@@ -150,8 +154,7 @@ export class Timeline implements View {
       if (t.mode === 'part' && !this.deep(t)) t.mode = 'full';
       if (t.mode === 'part') {
         t.rows = this.most;
-        t.skip = Math.min(this.trunk.get(seq) ?? 0, depth - t.rows);
-        if (t.skip < 2) t.skip = 0; // the line that tells of it takes as much room
+        t.skip = skipped(this.rows.get(seq), depth, t.rows);
       }
       t.h = heightOf(t);
       this.tracks.push(t);
@@ -211,22 +214,16 @@ export class Timeline implements View {
   // grown lays the tracks out anew where calls have come for which there is no row.
   grown(): void {
     let again = false;
+    const own = owned(this.model);
+    const edge = this.model.edge();
     for (const t of this.tracks) {
-      const rows = this.model.data.get(t.seq)?.rows;
-      if (!rows?.length) continue;
+      const d = this.model.data.get(t.seq);
+      if (!d?.rows.length) continue;
       again ||= this.seen(t.seq) > t.depth;
       if (t.mode !== 'part') continue;
-      // How many outer rows are nearly always the same call: of all that is recorded, or, where
-      // that grows or a part is shown, the fewest so far.
-      const edge = this.model.edge();
-      const d = this.model.data.get(t.seq)!;
-      const was = this.trunk.get(t.seq);
       const whole = !this.model.live && d.t0 <= this.model.from() && d.t1 >= edge;
-      const [all] = rows[0].time(edge);
-      let n = 0;
-      while (n < rows.length && (whole || n < (was ?? n + 1)) && rows[n].time(edge)[1] >= steady * all) n++;
-      this.trunk.set(t.seq, n);
-      again ||= n !== was;
+      this.rows.set(t.seq, survey(d.rows, edge, own, whole ? undefined : this.rows.get(t.seq)));
+      again ||= skipped(this.rows.get(t.seq), t.depth, t.rows) !== t.skip;
     }
     if (again) this.layout();
   }
@@ -493,7 +490,7 @@ export class Timeline implements View {
   // anew forgets what was asked, after a new connection.
   anew(): void {
     this.asked = 0;
-    this.trunk.clear();
+    this.rows.clear();
     this.wake();
   }
 

@@ -4,7 +4,8 @@
 //
 //	node real.mjs SLIVER CHROMIUM PICTURES|- FOLDER PID [NAME…]
 //
-// PID is testdata/targets/locks/kitchen.c.
+// PID is testdata/targets/locks/kitchen.c, SLIVER_CONVOY in the environment that of
+// testdata/targets/java/Convoy.java.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
@@ -279,6 +280,29 @@ test('live: threads of a runtime that have nothing to do come last, folded', asy
   await page.context().close();
   await s.stop();
   node.kill();
+});
+
+test('Java: the calls of its methods stay before those of its virtual machine', async () => {
+  const s = await run('record', '-p', process.env.SLIVER_CONVOY, '-i', '5ms', '--web', '-o', 'convoy.sliver');
+  const page = await open(s.url);
+  await ready(page);
+  const workers = async () => (await state(page)).tracks.filter((t) => t.name.startsWith('worker-'));
+  // What they wait in is the virtual machine's, and goes deeper than there is room for.
+  await until(page, () => {
+    const s = window.sliver.state;
+    return s.edge - s.from > 3e9 && s.tracks.filter((t) => t.name.startsWith('worker-') && t.mode === 'part' && t.skip >= 2 && t.skip + t.rows < t.depth).length >= 3 && window.sliver.item('Convoy.handle', 12) !== null;
+  });
+  for (const w of (await workers()).filter((t) => t.mode === 'part')) {
+    const methods = await page.evaluate((seq) => window.sliver.steady(seq).map((name, i) => [i, name]).filter(([, name]) => /^(java\.lang\.Thread\.run|Convoy)/.test(name)), w.seq);
+    assert.ok(methods.length >= 3 && methods.every(([i]) => i >= w.skip && i < w.skip + w.rows), JSON.stringify([w, methods]));
+  }
+  // Threads of one kind go by their TID.
+  const names = (await workers()).map((w) => w.name);
+  assert.deepEqual(names, [...names].sort());
+  await picture(page, 'real-java');
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+  await s.stop();
 });
 
 test('live: the target ends, the recording stays', async () => {
