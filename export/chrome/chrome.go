@@ -1,7 +1,7 @@
 // Package chrome writes a recording in Chrome's trace event format, which
 // chrome://tracing, Perfetto, speedscope and the DevTools read: a call is a B
-// and an E event, a gap an instant, the thread's share of a CPU a counter, its
-// states are asynchronous events of the process. Times are in µs from the
+// and an E event, the thread's share of a CPU a counter; its states, and the times for
+// which samples are missing, are asynchronous events of the process. Times are in µs from the
 // beginning, with three decimals. A wait for a lock whose holder is known is
 // where an arrow begins; it ends at the call in which that thread let go.
 //
@@ -74,6 +74,7 @@ type writer struct {
 	line    []byte
 
 	cuts   view.Intervals
+	unseen *view.Unseens
 	facts  []view.Detail
 	winAt  stack.Time
 	winCPU int64
@@ -129,8 +130,10 @@ func (o *writer) head(ph byte, t stack.Time, tid int, name string, args []byte) 
 func (o *writer) thread(th *view.Thread) {
 	o.th, o.winAt, o.winCPU = th, 0, 0
 	o.cuts.Yield = o.state
+	o.unseen = view.NewUnseens(o.base, o.gap)
 	end := o.v.Slices(th, o)
 	o.cuts.Close(end)
+	o.unseen.Close(end)
 	if d := end - o.winAt; o.winAt > 0 && d > 0 {
 		o.share(end)
 		o.counter(end, 0)
@@ -160,6 +163,7 @@ func (o *writer) file(f string) []byte {
 }
 
 func (o *writer) Begin(t stack.Time, _ int, s *trace.Slice) {
+	o.unseen.Seen(t)
 	o.start('B', t, o.th.ID)
 	b := append(o.line, ",\"name\":"...)
 	b = append(b, o.name(s.Frame.Func)...)
@@ -200,9 +204,7 @@ func (o *writer) Other(e event.Event) {
 	o.cuts.Other(e)
 	switch e.Kind() {
 	case event.Gap:
-		why, ns := event.GapFields(e.Payload())
-		o.head('i', e.Time, o.th.ID, "gap: "+why.String(), fmt.Appendf(nil, `{"missing_ns":%d}`, ns))
-		o.print(`,"s":"t"}`)
+		o.unseen.Other(e)
 	case event.Mark:
 		o.head('i', e.Time, o.th.ID, stack.Why(e.Payload()).String(), nil)
 		o.print(`,"s":"t"}`)
@@ -245,13 +247,21 @@ func (o *writer) state(x *view.Interval) {
 			args = append(append(args, `,"`+d.Name+`":`...), view.JSON(d.Value, view.MaxName)...)
 		}
 	}
-	o.async('b', x.Begin, name, append(args, '}'))
-	o.async('e', x.End, name, nil)
+	o.async('b', x.Begin, "state", name, append(args, '}'))
+	o.async('e', x.End, "state", name, nil)
 }
 
-func (o *writer) async(ph byte, t stack.Time, name string, args []byte) {
+// gap writes a time for which samples are missing.
+func (o *writer) gap(x *view.Unseen) {
+	name := "gap: " + x.Why.String()
+	o.async('b', x.From, "not seen", name, fmt.Appendf(nil, `{"missing_ns":%d,"gaps":%d}`, x.Missing, x.Gaps))
+	o.async('e', x.To, "not seen", name, nil)
+}
+
+// async writes an end of an event of one of the thread's own kinds.
+func (o *writer) async(ph byte, t stack.Time, kind, name string, args []byte) {
 	o.head(ph, t, o.th.ID, name, args)
-	fmt.Fprintf(o.w, `,"id":"state %d"}`, o.th.Index)
+	fmt.Fprintf(o.w, `,"id":"%s %d"}`, kind, o.th.Index)
 }
 
 // arrows leads from each wait to the call in which its thread let go.

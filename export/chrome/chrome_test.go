@@ -10,6 +10,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -92,6 +93,41 @@ func TestGolden(t *testing.T) {
 	}
 	if r := a[4]; len(r) != 2 || r[0].Text("name") != "liblock" || r[1].Text("name") != "libpoll" {
 		t.Errorf("arrows %v", r)
+	}
+}
+
+// A time for which samples are missing is as long as it was; those that meet and have one
+// reason are one, and none overlaps another. They are not among the calls.
+func TestGapsHaveTheirLength(t *testing.T) {
+	const ms = 1_000_000
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	th.Look(exporttest.Look{At: 10 * ms, Stack: "main work"})
+	th.Gap(30*ms, stack.WhyLate, 10*ms)
+	th.Gap(40*ms, stack.WhyLate, 10*ms)
+	th.Gap(60*ms, stack.WhyLate, 10*ms)
+	th.Gap(65*ms, stack.WhyDenied, 30*ms) // goes back over the one before
+	th.Look(exporttest.Look{At: 70 * ms, Stack: "main work"})
+	other := b.Thread(1235, "other")
+	other.Look(exporttest.Look{At: 10 * ms, Stack: "start"})
+	other.Gap(20*ms, stack.WhyLate, 1<<46)
+	data, _ := export(t, b.Finish(80*ms), view.Options{})
+	a := exporttest.Ask(t, exporttest.File(t, "x.json", data),
+		`select s.ts / 1000000 ts, s.dur / 1000000 dur, s.name, extract_arg(s.arg_set_id, 'args.gaps') gaps, extract_arg(s.arg_set_id, 'args.missing_ns') / 1000000 missing
+			from slice s where s.name glob 'gap*' order by gaps is null, s.ts, s.id`,
+		`select count(*) n from slice s join thread_track k on k.id = s.track_id where s.name glob 'gap*'`,
+		`select count(*) n from slice s where s.name glob 'gap*' and s.dur <= 0`)
+	var got []string
+	for _, r := range a[0] {
+		got = append(got, fmt.Sprintf("%d+%d %s %d of %d", r.Int("ts"), r.Int("dur"), r.Text("name"), r.Int("gaps"), r.Int("missing")))
+	}
+	slices.Sort(got)
+	want := "0+20 gap: late 1 of 70368744, 20+20 gap: late 2 of 20, 50+10 gap: late 1 of 10, 60+5 gap: denied 1 of 30"
+	if s := strings.Join(got, ", "); s != want {
+		t.Errorf("%s\nwant %s", s, want)
+	}
+	if a[1][0].Int("n") != 0 || a[2][0].Int("n") != 0 {
+		t.Errorf("%d among the calls, %d without a length", a[1][0].Int("n"), a[2][0].Int("n"))
 	}
 }
 

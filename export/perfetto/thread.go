@@ -77,7 +77,7 @@ type frame struct {
 // Begin, End and Other are for the replay.
 func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	w.valid = min(w.valid, depth)
-	w.unseen.seen(t)
+	w.unseen.Seen(t)
 	track := uint64(0)
 	if depth >= maxDepth {
 		track = w.deeper(depth / maxDepth)
@@ -170,8 +170,7 @@ func (w *writer) Other(e event.Event) {
 		w.interval = max(int64(e.Payload()), 1)
 		w.mark(e.Time, "interval", annotateInterval, e.Payload())
 	case event.Gap:
-		why, ns := event.GapFields(e.Payload())
-		w.unseen.gap(e.Time, why, ns)
+		w.unseen.Other(e)
 	case event.Mark:
 		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0)
 	}
@@ -181,7 +180,7 @@ func (w *writer) Other(e event.Event) {
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
 	w.cuts.Close(t)
-	w.unseen.close(t)
+	w.unseen.Close(t)
 	w.window(t, true)
 }
 
