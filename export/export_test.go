@@ -1,6 +1,8 @@
 package export
 
 import (
+	"bytes"
+	"compress/gzip"
 	"errors"
 	"io"
 	"os"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
 )
 
 func list(t *testing.T, dir string) string {
@@ -90,6 +93,41 @@ func TestFormats(t *testing.T) {
 				t.Errorf("%s: %d files, %d are named", x, n, len(files))
 			}
 		}
+	}
+}
+
+// What looks at all goroutines could not read stands in each format that has the other losses.
+func TestLossesOfLooks(t *testing.T) {
+	rec := exporttest.Sample(t)
+	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine"}, {At: exporttest.Start + 1, What: "goroutine", Lost: 3}}
+	shown := 0
+	for _, f := range Formats() {
+		if f.Recording() || f.PerThread() {
+			continue
+		}
+		o := output(t, filepath.Join(t.TempDir(), "run"), f.Name)
+		if _, err := Write(o, rec, Options{}); err != nil {
+			t.Fatalf("%s: %v", f.Name, err)
+		}
+		data, err := os.ReadFile(o.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if z, err := gzip.NewReader(bytes.NewReader(data)); err == nil {
+			if data, err = io.ReadAll(z); err != nil {
+				t.Fatalf("%s: %v", f.Name, err)
+			}
+		}
+		has := func(s string) bool { return bytes.Contains(data, []byte(s)) }
+		if !has("1 stacks truncated") {
+			continue // it has no place for losses
+		}
+		if shown++; !has("3 goroutines missing in 1 of 2 looks at all of them") {
+			t.Errorf("%s shows other losses and not this one", f.Name)
+		}
+	}
+	if shown < 6 {
+		t.Errorf("%d formats show losses", shown)
 	}
 }
 

@@ -44,6 +44,7 @@ func (v *view) census() error {
 	if err != nil {
 		return &NoGoError{PID: v.p.PID(), Why: err}
 	}
+	v.unread = look.Lost
 	for i := range all {
 		g := &all[i]
 		r := &routine{Goroutine: g.Goroutine, at: g.At, reason: g.Reason, wait: look.Wait(g)}

@@ -112,6 +112,7 @@ type view struct {
 	lacks []string            // what cannot be had of the process
 
 	routines []*routine // by number
+	unread   int        // more that could not be read
 }
 
 // eye is one thread.
@@ -449,7 +450,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 		comm = v.p.Facts().Comm
 	}
 	s := stacks.New(v.p.PID(), comm, v.at, threads, others, confirm, convoy)
-	s.Goroutines = v.goroutines()
+	s.Goroutines, s.Unread = v.goroutines(), v.unread
 	return s
 }
 

@@ -24,6 +24,8 @@ type Result struct {
 	FirstSample time.Duration
 	Stats       trace.Stats
 	Threads     int
+	// Tasks is what looks at all tasks left out.
+	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
 	// meanwhile: they are not in the recording.
 	Children time.Duration
@@ -39,7 +41,7 @@ type Result struct {
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
-	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), FirstSample: s.FirstSample(),
+	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children))}
 	s.runtimes.Close()
 	s.jit.settle()

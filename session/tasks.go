@@ -16,6 +16,7 @@ type tasks struct {
 	t    *live.Target
 	note func(*trace.Tasks)
 	mu   sync.Mutex // one look at a time
+	lost trace.LostTasks
 }
 
 // ErrNoTasks says that the program has no runtime whose tasks can be looked at.
@@ -28,7 +29,7 @@ func (x *tasks) look() error {
 	r := x.t.Routines()
 	if r == nil {
 		if all := x.t.MetTasks(); all != nil {
-			x.note(all)
+			x.take(all)
 			return nil
 		}
 		return ErrNoTasks
@@ -37,8 +38,20 @@ func (x *tasks) look() error {
 	if err != nil {
 		return err
 	}
-	x.note(all)
+	x.take(all)
 	return nil
+}
+
+func (x *tasks) take(all *trace.Tasks) {
+	x.lost.Add(all)
+	x.note(all)
+}
+
+// left is what the looks left out so far.
+func (x *tasks) left() trace.LostTasks {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.lost
 }
 
 // A program that has just begun has no goroutines yet: it is looked at again after

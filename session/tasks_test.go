@@ -16,6 +16,18 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
+// What looks leave out is added up, and noted all the same.
+func TestTasksLeftOut(t *testing.T) {
+	var noted []int
+	x := &tasks{note: func(all *trace.Tasks) { noted = append(noted, all.Lost) }}
+	for _, lost := range []int{0, 2, 3} {
+		x.take(&trace.Tasks{What: "goroutine", Lost: lost})
+	}
+	if l := x.left(); l != (trace.LostTasks{What: "goroutine", N: 5, In: 2, Looks: 3}) || !slices.Equal(noted, []int{0, 2, 3}) {
+		t.Errorf("%+v, noted %v", l, noted)
+	}
+}
+
 // goTurn is a time in which a goroutine surely had a thread.
 type goTurn struct {
 	tid      stack.TID

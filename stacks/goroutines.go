@@ -50,10 +50,14 @@ func (s *Snapshot) group() []*alike {
 }
 
 func (s *Snapshot) goroutines(b *bufio.Writer) {
-	if s.Goroutines == nil {
+	if s.Goroutines == nil && s.Unread == 0 {
 		return
 	}
-	fmt.Fprintf(b, "\n%d %s\n", len(s.Goroutines), plural(len(s.Goroutines), "goroutine"))
+	fmt.Fprintf(b, "\n%d %s", len(s.Goroutines), plural(len(s.Goroutines), "goroutine"))
+	if s.Unread > 0 {
+		fmt.Fprintf(b, ", %d more could not be read", s.Unread)
+	}
+	b.WriteByte('\n')
 	for _, a := range s.group() {
 		g := a.first
 		if len(a.ids) == 1 {

@@ -26,6 +26,7 @@ type (
 		Convoys   []convoy   `json:"convoys"`
 
 		Goroutines []goroutine `json:"goroutines,omitempty"`
+		Unread     int         `json:"goroutines_unread,omitempty"`
 	}
 	goroutine struct {
 		ID        uint64     `json:"id"`
@@ -138,6 +139,7 @@ func (s *Snapshot) WriteJSON(w io.Writer) error {
 	for i := range s.Goroutines {
 		d.Goroutines = append(d.Goroutines, goroutineOf(&s.Goroutines[i]))
 	}
+	d.Unread = s.Unread
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	e.SetEscapeHTML(false)

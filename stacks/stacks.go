@@ -68,6 +68,7 @@ type Snapshot struct {
 	Convoys   []graph.Convoy
 
 	Goroutines []Goroutine // by ID; nil: not asked for
+	Unread     int         // goroutines, or what may be some, that could not be read
 }
 
 // New makes a Snapshot of threads, in any order. others are threads of other

@@ -2,6 +2,7 @@ package stacks
 
 import (
 	"encoding/json"
+	"errors"
 	"flag"
 	"os"
 	"slices"
@@ -78,6 +79,31 @@ func TestText(t *testing.T) {
 		t.Error("an escape character gets through")
 	}
 	golden(t, "snapshot.txt", b.String())
+}
+
+// Goroutines that could not be read are told of, also where no other is there.
+func TestUnread(t *testing.T) {
+	for _, c := range []struct {
+		s    Snapshot
+		text string
+		json string
+	}{
+		{Snapshot{}, "", ""},
+		{Snapshot{Goroutines: []Goroutine{{ID: 1, Status: "waiting", For: -1}}}, "1 goroutine\n", ""},
+		{Snapshot{Goroutines: []Goroutine{{ID: 1, Status: "waiting", For: -1}}, Unread: 2}, "1 goroutine, 2 more could not be read\n", `"goroutines_unread": 2`},
+		{Snapshot{Unread: 2}, "0 goroutines, 2 more could not be read\n", `"goroutines_unread": 2`},
+	} {
+		var text, doc strings.Builder
+		if err := errors.Join(c.s.WriteText(&text), c.s.WriteJSON(&doc)); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text.String(), c.text) || strings.Contains(text.String(), "goroutine") != (c.text != "") {
+			t.Errorf("%+v: %q", c.s, text.String())
+		}
+		if !strings.Contains(doc.String(), c.json) || strings.Contains(doc.String(), "unread") != (c.json != "") {
+			t.Errorf("%+v: %s", c.s, doc.String())
+		}
+	}
 }
 
 func TestJSON(t *testing.T) {

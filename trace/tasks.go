@@ -54,6 +54,55 @@ func (t *Tasks) Reason(n uint8) string {
 	return t.Reasons[n]
 }
 
+// LostTasks is what looks at all tasks left out. It is added up over looks: a task that none
+// of them could read counts in each.
+type LostTasks struct {
+	What  string // as Tasks has it
+	N     int
+	In    int // looks that left some out
+	Looks int
+}
+
+// LostTasks adds up what the recording's looks at all tasks left out.
+func (r *Recording) LostTasks() LostTasks {
+	var l LostTasks
+	for i := range r.Tasks {
+		l.Add(&r.Tasks[i])
+	}
+	return l
+}
+
+// Add counts a look.
+func (l *LostTasks) Add(t *Tasks) {
+	l.What = t.What
+	l.Looks++
+	if t.Lost > 0 {
+		l.In++
+		l.N += min(t.Lost, 1<<40) // so many looks, even of a hostile recording, do not overflow it
+	}
+}
+
+// String is such as "3 goroutines missing in 1 of 2 looks at all of them"; "" if none are.
+func (l LostTasks) String() string {
+	if l.N == 0 {
+		return ""
+	}
+	what, looks := "task", "looks"
+	switch l.What { // a hostile recording has others
+	case "goroutine", "virtual thread":
+		what = l.What
+	case "asyncio":
+		what = "asyncio task"
+	}
+	if l.N != 1 {
+		what += "s"
+	}
+	if l.Looks == 1 {
+		looks = "look"
+	}
+	return fmt.Sprintf("%d %s missing in %d of %d %s at all of them", l.N, what, l.In, l.Looks, looks)
+}
+
 // Tasks adds a look at all tasks.
 func (r *Recorder) Tasks(t *Tasks) { r.noteLocked(chunkTasks, t) }
 

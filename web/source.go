@@ -58,6 +58,9 @@ func (r *recording) Process() trace.Process {
 func (r *recording) Live() bool { return false }
 func (r *recording) Notes() []string {
 	notes := append([]string(nil), r.rec.Problems...)
+	if l := r.rec.LostTasks().String(); l != "" {
+		notes = append(notes, l)
+	}
 	if r.rec.End == nil {
 		notes = append(notes, "the recording was cut off: its end is not in the file")
 	}

@@ -1,11 +1,28 @@
 package web_test
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 	"github.com/sliverprof/sliver/web/internal/synth"
 )
+
+// What the recording is missing of looks at all goroutines stands among the page's notes.
+func TestNotesOfLooks(t *testing.T) {
+	rec := &trace.Recording{Tasks: []trace.Tasks{{What: "goroutine", Lost: 2}}}
+	if n := web.NewRecording(rec).Notes(); !slices.Contains(n, "2 goroutines missing in 1 of 1 look at all of them") {
+		t.Errorf("%q", n)
+	}
+	rec.Tasks[0].Lost = 0
+	for _, n := range web.NewRecording(rec).Notes() {
+		if strings.Contains(n, "goroutine") {
+			t.Errorf("%q", n)
+		}
+	}
+}
 
 // TestBaseOfADump: a flight recorder's dump has clocks that were read at its end. The times
 // that the page is given count from its beginning all the same, and mean the same moments.

@@ -320,7 +320,7 @@ func TestEveryFormat(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil {
 		t.Fatalf("%v: %q", err, r.out)
 	}
-	for _, k := range []string{"samples", "threads", "late", "truncated", "timed_out", "overwritten", "stops", "stopped_share",
+	for _, k := range []string{"samples", "threads", "late", "truncated", "timed_out", "overwritten", "tasks_lost", "stops", "stopped_share",
 		"pause_ns", "duration_ns", "files"} {
 		if _, ok := sum[k]; !ok {
 			t.Errorf("the summary has no %s: %s", k, r.out)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,6 +117,16 @@ func losses(t *stack.ThreadStats) string {
 	return strings.Join(out, ", ")
 }
 
+// lossesOf has those of looks at all tasks too; "none".
+func lossesOf(r *session.Result) string {
+	t := r.Stats.Total()
+	l := slices.DeleteFunc([]string{losses(&t), r.Tasks.String()}, func(s string) bool { return s == "" })
+	if len(l) == 0 {
+		return "none"
+	}
+	return strings.Join(l, ", ")
+}
+
 // moment prints ns with three digits, in the unit that keeps them short.
 func moment(ns int64) string {
 	switch {
@@ -146,11 +157,7 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 		r.Duration.Seconds(), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stops, t.Unrun, t.Read)
-	l := losses(&t)
-	if l == "" {
-		l = "none"
-	}
-	fmt.Fprintf(w, "  losses   %s\n", l)
+	fmt.Fprintf(w, "  losses   %s\n", lossesOf(r))
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))
@@ -195,6 +202,7 @@ type summaryJSON struct {
 	Denied       uint64     `json:"denied"`
 	Stretched    uint64     `json:"stretched"`
 	Overwritten  uint64     `json:"overwritten"`
+	TasksLost    int        `json:"tasks_lost"`
 	Stops        uint64     `json:"stops"`
 	Unrun        uint64     `json:"unrun"`
 	Read         uint64     `json:"read"`
@@ -232,7 +240,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
-		Stretched: t.Stretched, Overwritten: t.Overwritten, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
+		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},

@@ -455,6 +455,9 @@ func (v *View) Losses() []string {
 	add(t.Denied, "samples denied")
 	add(t.Stretched, "ticks left out for the overhead budget")
 	add(t.Overwritten, "events overwritten before they were written")
+	if l := v.Rec.LostTasks().String(); l != "" {
+		out = append(out, l)
+	}
 	if v.Rec.End == nil {
 		out = append(out, "the recording was cut off: its end is not in the file")
 	}
@@ -505,6 +508,7 @@ func (v *View) Facts() [][2]string {
 	add("restarted", count(t.Restarted))
 	add("stretched", count(t.Stretched))
 	add("overwritten", count(t.Overwritten))
+	add("tasks left out of looks", count(uint64(v.Rec.LostTasks().N)))
 	if e := v.Rec.End; e != nil {
 		add("ended", e.Reason)
 	} else {

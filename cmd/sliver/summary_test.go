@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// What looks at all goroutines left out stands beside the other losses, in text and JSON.
+func TestSummaryOfLooks(t *testing.T) {
+	lost := trace.LostTasks{What: "goroutine", N: 3, In: 1, Looks: 2}
+	late := trace.Stats{Threads: []stack.ThreadStats{{Late: 2}}}
+	for _, c := range []struct {
+		r    session.Result
+		want string
+	}{
+		{session.Result{}, "none"},
+		{session.Result{Tasks: lost}, "3 goroutines missing in 1 of 2 looks at all of them"},
+		{session.Result{Stats: late, Tasks: lost}, "2 late, 3 goroutines missing in 1 of 2 looks at all of them"},
+	} {
+		if got := lossesOf(&c.r); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+		var b bytes.Buffer
+		var doc struct {
+			Lost int `json:"tasks_lost"`
+		}
+		if err := writeSummaryJSON(&b, &c.r); err != nil || json.Unmarshal(b.Bytes(), &doc) != nil || doc.Lost != c.r.Tasks.N {
+			t.Errorf("%v: %s", err, b.Bytes())
+		}
+	}
+}
