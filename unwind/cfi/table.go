@@ -268,6 +268,9 @@ func (fr *frames) rule(vaddr uint64, arch rule.Arch, out *rule.Rule) (ok bool, e
 // part reports whether f begins as no function does, with a frame that is there already: what
 // it describes is then the part of a function that was put elsewhere, as f.cold is. m has run.
 func (fr *frames) part(f *fde, m *machine, at uint64) bool {
+	if len(f.instr) == 0 || f.instr[0]&0xc0 == cfaAdvance || f.instr[0] == cfaNop {
+		return false // nearly all begin with their first instructions
+	}
 	r := &m.row
 	if m.lo != f.lo {
 		b := machine{cie: &f.cie, b: &fr.bases, lo: f.lo, hi: f.hi, pc: f.lo, row: m.initial, initial: m.initial}
