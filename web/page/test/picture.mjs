@@ -28,7 +28,7 @@ await until(async () => { const s = await ask({ op: 'status' }); return s.to - s
 const span = 90e6;
 const st = await ask({ op: 'status' });
 const main = st.threads.find((t) => t.main).seq;
-const cooks = st.threads.filter((t) => /^cook/.test(t.name)).map((t) => t.seq);
+const cooks = st.threads.filter((t) => /^cook/.test(t.name)).sort((a, b) => a.tid - b.tid).map((t) => t.seq);
 let best = { score: -Infinity };
 for (let from = st.from + 2e9; from < st.to - 2e9; from += 2e9) {
   const r = await ask({ op: 'slices', t0: from, t1: from + 2e9, bin: 1, threads: [main, ...cooks] });
