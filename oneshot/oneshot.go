@@ -270,18 +270,16 @@ func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 			e.failed()
 			return false
 		}
-		switch {
-		case e.asleep:
-		case v.entering(e):
-			if try < entryTries {
-				once.Rest(entryRest)
-				continue
-			}
-			v.waits(e, nil)
-		case !v.waits(e, nil) && try < tries:
+		if e.asleep {
+			break
+		}
+		if try < entryTries && v.entering(e) {
+			once.Rest(entryRest)
 			continue
 		}
-		break
+		if v.waits(e, nil) || try >= tries {
+			break
+		}
 	}
 	if !e.asleep && (e.wait == nil || e.wait.Lock == nil) {
 		e.shut() // nothing more will be asked of it

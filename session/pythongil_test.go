@@ -137,13 +137,11 @@ func heldOf(t *testing.T, path string) (all []held) {
 	slices.SortFunc(all, func(a, b held) int { return int(a.from - b.from) })
 	said, to := 0, stack.Time(0) // so many of them, up to then
 	for i, h := range all {
-		if i+1 < len(all) && all[i+1].from < h.to || h.from < to {
-			to = max(to, h.to)
-			continue
+		alone := h.from >= to && (i+1 == len(all) || all[i+1].from >= h.to)
+		if to = max(to, h.to); alone {
+			all[said] = h
+			said++
 		}
-		to = max(to, h.to)
-		all[said] = h
-		said++
 	}
 	t.Logf("%d of %d times of holding the lock contradict each other", len(all)-said, len(all))
 	if said < len(all)*9/10 {

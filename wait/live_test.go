@@ -94,6 +94,14 @@ type said struct {
 	Waiters []stack.TID
 }
 
+// named is what those print that have one thread for each of several waits.
+type named struct {
+	Threads []struct {
+		Name string
+		TID  stack.TID
+	}
+}
+
 func hexa(t testing.TB, s string) uint64 {
 	t.Helper()
 	v, err := strconv.ParseUint(strings.TrimPrefix(s, "0x"), 16, 64)

@@ -26,13 +26,6 @@ func restartsOf(arch string) restarts {
 	return restarts{nr("restart_syscall"), nr("futex"), nr("clock_nanosleep"), nr("nanosleep"), nr("poll")}
 }
 
-// Operations of futex that wait and can be restarted, and the flags that are no part of them
-// (include/uapi/linux/futex.h).
-const (
-	futexWait, futexWaitBitset     = 0, 9
-	futexPrivate, futexClockIsReal = 128, 256
-)
-
 // lowestPage is below all that a process may map, as sysctl vm.mmap_min_addr is nearly everywhere.
 const lowestPage = 4096
 
@@ -55,21 +48,11 @@ func (s *restarts) was(call *stack.Call, mem lock.Memory) int32 {
 		b := read(at, 16)
 		return b != nil && int64(binary.LittleEndian.Uint64(b)) >= 0 && binary.LittleEndian.Uint64(b[8:]) < 1e9
 	}
-	word := func(at uint64) (uint32, bool) {
-		if at%4 != 0 {
-			return 0, false
-		}
-		b := read(at, 4)
-		if b == nil {
-			return 0, false
-		}
-		return binary.LittleEndian.Uint32(b), true
-	}
 	// Without a limit futex is restarted whole, with its own number.
-	if op := a[1] &^ (futexPrivate | futexClockIsReal); (op == futexWait || op == futexWaitBitset) && span(a[3]) {
+	if f, ok := lock.ParseRestarted(a); ok && span(f.Timeout) && f.Word%4 == 0 {
 		// A number of descriptors can look like an operation; their list does not hold the
 		// limit in milliseconds as its first descriptor.
-		if w, ok := word(a[0]); ok && (a[1]&futexPrivate != 0 || w == uint32(a[2])) {
+		if w := read(f.Word, 4); w != nil && (f.Private || binary.LittleEndian.Uint32(w) == f.Val) {
 			return s.futex
 		}
 	}

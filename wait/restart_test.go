@@ -16,12 +16,7 @@ import (
 // before the first look, so that the kernel says restart_syscall of it for the rest of the wait.
 func TestRestarted(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "restart.c"))
-	var s struct {
-		Threads []struct {
-			Name string
-			TID  stack.TID
-		}
-	}
+	var s named
 	say(t, p, &s)
 	v := look(t, p.PID)
 	for _, th := range s.Threads {

@@ -24,12 +24,7 @@ func TestMemoryIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := testprog.Start(t, build(t, "gcc", "gone.c"), fifo)
-	var s struct {
-		Threads []struct {
-			Name string
-			TID  stack.TID
-		}
-	}
+	var s named
 	say(t, p, &s)
 	v := look(t, p.PID)
 	for _, c := range s.Threads {

@@ -202,9 +202,8 @@ func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
 
 func (o *writer) Other(e event.Event) {
 	o.cuts.Other(e)
+	o.unseen.Other(e)
 	switch e.Kind() {
-	case event.Gap:
-		o.unseen.Other(e)
 	case event.Mark:
 		o.head('i', e.Time, o.th.ID, stack.Why(e.Payload()).String(), nil)
 		o.print(`,"s":"t"}`)

@@ -10,7 +10,6 @@ import (
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
-	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
 
@@ -99,19 +98,7 @@ func TestGolden(t *testing.T) {
 // A time for which samples are missing is as long as it was; those that meet and have one
 // reason are one, and none overlaps another. They are not among the calls.
 func TestGapsHaveTheirLength(t *testing.T) {
-	const ms = 1_000_000
-	b := exporttest.New(t)
-	th := b.Thread(1234, "main")
-	th.Look(exporttest.Look{At: 10 * ms, Stack: "main work"})
-	th.Gap(30*ms, stack.WhyLate, 10*ms)
-	th.Gap(40*ms, stack.WhyLate, 10*ms)
-	th.Gap(60*ms, stack.WhyLate, 10*ms)
-	th.Gap(65*ms, stack.WhyDenied, 30*ms) // goes back over the one before
-	th.Look(exporttest.Look{At: 70 * ms, Stack: "main work"})
-	other := b.Thread(1235, "other")
-	other.Look(exporttest.Look{At: 10 * ms, Stack: "start"})
-	other.Gap(20*ms, stack.WhyLate, 1<<46)
-	data, _ := export(t, b.Finish(80*ms), view.Options{})
+	data, _ := export(t, exporttest.Gaps(t), view.Options{})
 	a := exporttest.Ask(t, exporttest.File(t, "x.json", data),
 		`select s.ts / 1000000 ts, s.dur / 1000000 dur, s.name, extract_arg(s.arg_set_id, 'args.gaps') gaps, extract_arg(s.arg_set_id, 'args.missing_ns') / 1000000 missing
 			from slice s where s.name glob 'gap*' order by gaps is null, s.ts, s.id`,

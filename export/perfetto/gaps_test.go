@@ -7,24 +7,12 @@ import (
 
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
-	"github.com/sliverprof/sliver/stack"
 )
 
 // Gaps that meet and have one reason are one slice; no two overlap, whatever the
 // recording says of their lengths, and none begins before it.
 func TestGapsAreSlices(t *testing.T) {
-	b := exporttest.New(t)
-	th := b.Thread(1234, "main")
-	th.Look(exporttest.Look{At: 10 * ms, Stack: "main work"})
-	th.Gap(30*ms, stack.WhyLate, 10*ms)
-	th.Gap(40*ms, stack.WhyLate, 10*ms)
-	th.Gap(60*ms, stack.WhyLate, 10*ms)
-	th.Gap(65*ms, stack.WhyDenied, 30*ms) // goes back over the one before
-	th.Look(exporttest.Look{At: 70 * ms, Stack: "main work"})
-	other := b.Thread(1235, "other")
-	other.Look(exporttest.Look{At: 10 * ms, Stack: "start"})
-	other.Gap(20*ms, stack.WhyLate, 1<<46)
-	a := exporttest.Ask(t, export(t, b.Finish(80*ms), view.Options{}),
+	a := exporttest.Ask(t, export(t, exporttest.Gaps(t), view.Options{}),
 		`select t.tid, (s.ts - 5000000000) / 1000000 ts, s.dur / 1000000 dur, s.depth, s.name, extract_arg(s.arg_set_id, 'debug.gaps') gaps,
 			extract_arg(s.arg_set_id, 'debug.missing_ns') / 1000000 missing
 			from slice s join thread_track k on k.id = s.track_id join thread t using (utid) where k.name = 'not seen' order by t.tid, s.ts`,

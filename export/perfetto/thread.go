@@ -153,6 +153,7 @@ func (w *writer) deeper(level int) uint64 {
 // Other: see Begin.
 func (w *writer) Other(e event.Event) {
 	w.cuts.Other(e)
+	w.unseen.Other(e)
 	switch e.Kind() {
 	case event.Seen:
 		w.flushPause()
@@ -169,8 +170,6 @@ func (w *writer) Other(e event.Event) {
 	case event.Rate:
 		w.interval = max(int64(e.Payload()), 1)
 		w.mark(e.Time, "interval", annotateInterval, e.Payload())
-	case event.Gap:
-		w.unseen.Other(e)
 	case event.Mark:
 		w.mark(e.Time, stack.Why(e.Payload()).String(), 0, 0)
 	}

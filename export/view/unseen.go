@@ -21,7 +21,7 @@ type Unseen struct {
 // are for tracks of their own: among the calls they would have to be inside one of them, and
 // what was called meanwhile is just what is not known.
 type Unseens struct {
-	Yield func(*Unseen)
+	yield func(*Unseen)
 
 	open, lost bool
 	is         Unseen
@@ -29,10 +29,10 @@ type Unseens struct {
 
 // NewUnseens begins at base, the beginning of what is written.
 func NewUnseens(base stack.Time, yield func(*Unseen)) *Unseens {
-	return &Unseens{Yield: yield, is: Unseen{To: base}}
+	return &Unseens{yield: yield, is: Unseen{To: base}}
 }
 
-// Other takes in an event of a replay.
+// Other takes in an event of a replay; those that are no gaps do not matter.
 func (u *Unseens) Other(e event.Event) {
 	if e.Kind() != event.Gap {
 		return
@@ -69,6 +69,6 @@ func (u *Unseens) Close(t stack.Time) {
 func (u *Unseens) flush() {
 	if u.open {
 		u.open, u.lost = false, false
-		u.Yield(&u.is)
+		u.yield(&u.is)
 	}
 }

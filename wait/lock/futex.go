@@ -76,6 +76,14 @@ func ParseFutex(args *[6]uint64) Futex {
 	return f
 }
 
+// ParseRestarted is ParseFutex for what may be the arguments of a futex(2) that the kernel goes
+// on with as restart_syscall: a wait with a limit, which is not looked at here. ok is false where
+// they are not.
+func ParseRestarted(args *[6]uint64) (f Futex, ok bool) {
+	f = ParseFutex(args)
+	return f, args[1]&^(opMask|flagPrivate|flagRealtime) == 0 && (f.Op == opWait || f.Op == opWaitBitset)
+}
+
 // ParseFutex2 takes the arguments of futex_wait(2) apart: word, value, mask,
 // flags, timeout, clock.
 func ParseFutex2(args *[6]uint64) Futex {
