@@ -129,7 +129,8 @@ export class Labels {
       const state = i.idle ? 'idle' : !v.model.hello?.live ? '' : i.ended ? 'ended' : v.model.live ? i.state : '';
       const tid = `${i.tid}${i.ns_tid && i.ns_tid !== i.tid ? ` (${i.ns_tid} inside)` : ''}`;
       const does = [cpu, state].filter(Boolean).join(' · ');
-      const text = [i.name, tid, does, t.mode, t.depth, t.rows, v.deep(t), v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
+      const left = [t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ');
+      const text = [i.name, tid, does, t.mode, t.depth, t.rows, left, v.deep(t), v.chosen.has(t.seq), v.pinned.includes(t.seq)].join('|');
       if (text === l.text) return;
       l.text = text;
       fill(l.name, i.name || 'thread');
@@ -142,7 +143,7 @@ export class Labels {
       l.fold.setAttribute('aria-label', l.fold.title);
       l.more.hidden = t.mode !== 'part' && !(t.mode === 'full' && v.deep(t));
       fill(l.more, t.mode === 'part' ? `+${t.depth - t.rows} rows` : 'fewer rows');
-      l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${[t.skip ? `${t.skip} outer` : '', deeper(t) ? `${deeper(t)} deeper` : ''].filter(Boolean).join(', ')}` : 'Show the rows that there is room for';
+      l.more.title = t.mode === 'part' ? `Show all ${t.depth} rows: ${left}` : 'Show the rows that there is room for';
       l.more.setAttribute('aria-label', l.more.title);
       const pinned = v.pinned.includes(t.seq);
       fill(l.pin, pinned ? '★' : '☆');

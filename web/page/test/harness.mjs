@@ -26,8 +26,8 @@ export async function serve(...args) {
 
 export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
 
-// open loads the page and watches for what must never happen.
-export async function open(url, o = {}) {
+// open loads the page, after what before does in it, and watches for what must never happen.
+export async function open(url, { before, ...o } = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 800 }, reducedMotion: 'reduce', acceptDownloads: true, colorScheme: scheme, ...(phone ? aPhone : {}), ...o });
   const page = await context.newPage();
   page.setDefaultTimeout(60_000);
@@ -41,6 +41,7 @@ export async function open(url, o = {}) {
     const u = new URL(r.url());
     if (u.protocol !== 'blob:' && u.protocol !== 'data:' && u.host !== new URL(url).host) page.problems.push('a request left for ' + u.host);
   });
+  if (before) await page.addInitScript(before);
   await page.goto(url);
   return page;
 }
