@@ -499,6 +499,9 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		}
 		return
 	}
+	if l := info.Lock; unnamed != 0 && l != nil && l.MayBeIdle() {
+		info = &wait.Info{Nr: info.Nr, Call: info.Call, Timeout: info.Timeout, Owes: info.Owes, Why: unread}
+	}
 	w.leave(x)
 	x.thread, x.switches, x.call, x.asked, x.pending, x.unnamed = th, s.Switches, g.Call, s.Time, 0, unnamed
 	x.owed = info.Owes
@@ -552,6 +555,10 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 // askSoon is how long after a sample, in ns, an answer counts as of its time: a
 // lock word is read within some µs.
 const askSoon = 1_000_000
+
+// unread is why it is not told what a thread waits for that may have nothing to do: in a program with many
+// functions it would else be among the locks until they are named.
+const unread = "the functions that it waits in are still being read"
 
 // put tells what is new. What the thread waits for it did at the sample, at;
 // who has the lock is of the moment when that was asked, which on a busy machine

@@ -121,6 +121,16 @@ type Wait struct {
 	Function func(addr uint64) string
 }
 
+// MayBeIdle reports whether a thread that waits for l, as far as is known without the names of all
+// functions on its stack, may be one of a runtime's own that has nothing to do: see Idle.
+func (l *Lock) MayBeIdle() bool {
+	switch l.Kind {
+	case Unknown, Cond, Semaphore, GoRuntime:
+		return true
+	}
+	return false
+}
+
 // Recognise finds out what w waits for. It always has an answer, if only the
 // address; err says what could not be read.
 func Recognise(t *Target, w *Wait) (Lock, error) {
