@@ -37,6 +37,7 @@ type gatherer struct {
 	free   [][]trace.Slice
 	// closing says that the thread's last interval is cut off by the end.
 	closing bool
+	more    int64 // ns on a CPU or waiting for one for which the intervals so far had no room
 }
 
 // pending is what is noted of an interval while it lasts.
@@ -64,7 +65,7 @@ func newGatherer(v *view.View, top int) *gatherer {
 func (g *gatherer) thread(th *view.Thread) Thread {
 	g.th, g.open = th, g.open[:0]
 	st := g.v.Stats(th)
-	g.row = Thread{TID: th.TID, Name: th.Label, Held: st.PauseNS}
+	g.row, g.more = Thread{TID: th.TID, Name: th.Label, Held: st.PauseNS}, 0
 	g.cuts = view.Intervals{Yield: g.take}
 	g.replay = g.v.Replay(th, g)
 	end := g.replay.Run()
@@ -118,20 +119,25 @@ func (g *gatherer) take(x *view.Interval) {
 	r.Switches += x.Switches
 	s, nr := x.Waiting.State()
 	lock := g.v.LockOf(&x.Waiting) != ""
+	// A wait ends when the thread is seen to do something else: what it ran until then, and waited
+	// for a CPU, has its own columns. More of that than an interval has room for was in another one.
+	off := ns - x.CPU - x.Delay - g.more
+	g.more = max(-off, 0)
+	off = max(off, 0)
 	switch s {
 	case stack.StateBlocked:
-		r.Blocked += ns
+		r.Blocked += off
 	case stack.StateDisk, stack.StateFault:
-		r.Disk += ns
+		r.Disk += off
 	case stack.StateStopped, stack.StateTraced:
-		r.Stopped += ns
+		r.Stopped += off
 	default:
 		return
 	}
 	r.Waits++
 	d := g.v.Wait(&x.Waiting)
 	if lock && d.Excludes() {
-		r.Locks += ns
+		r.Locks += off
 	}
 	call, kind, what := g.v.Call(nr), "", ""
 	if call == "" {

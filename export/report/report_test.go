@@ -80,6 +80,26 @@ func TestTextAndJSON(t *testing.T) {
 	}
 }
 
+// On a machine without a free CPU, where looks are late, a thread's times are still no more than
+// there was: what it waited for a CPU is not counted as blocked as well.
+func TestSumsOfBusy(t *testing.T) {
+	b := exporttest.New(t)
+	w := b.Thread(1234, "sleeper")
+	look := func(at, delay int64, s stack.State, times int) {
+		w.Look(exporttest.Look{At: at * ms, CPU: at * ms / 100, Delay: delay * ms, Times: uint64(times), State: s, Call: 230, Stack: "main:1 nanosleep:1"})
+	}
+	look(0, 0, stack.StateBlocked, 0)
+	look(50, 40, stack.StateBlocked, 1) // 40 ms of this time
+	look(110, 90, stack.StateBlocked, 2)
+	look(120, 95, stack.StateRunning, 3) // more than this state lasts
+	look(125, 105, stack.StateBlocked, 4)
+	look(200, 105, stack.StateBlocked, 4)
+	th := report.Of(b.Finish(200*ms), view.Options{}, 0).Threads[0]
+	if th.Observed != 200*ms || th.Runnable != 105*ms || th.CPU != 2*ms || th.Blocked != 93*ms {
+		t.Errorf("observed %d, on CPU %d, runnable %d, blocked %d", th.Observed, th.CPU, th.Runnable, th.Blocked)
+	}
+}
+
 func TestSides(t *testing.T) {
 	rec := recording(t)
 	off := report.Of(rec, view.Options{Side: view.OffCPU}, 0)

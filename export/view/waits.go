@@ -21,7 +21,7 @@ type Interval struct {
 	Samples int
 	// CPU is the time on a CPU, Delay that of waiting for one, in ns, and
 	// Switches how often the thread got one. What a thread used up before it was
-	// first seen to wait counts for the running before that.
+	// first seen to wait counts for what was before that.
 	CPU, Delay int64
 	Switches   uint64
 	// Waiting is what was known at the end of it, when most is.
@@ -86,7 +86,7 @@ func (x *Intervals) Other(e event.Event) {
 
 // spent is the interval that the time up to now was spent in.
 func (x *Intervals) spent() *Interval {
-	if x.held && x.now.Waits() && !x.before.Waits() && x.before.End == x.now.Begin {
+	if x.held && x.now.Waits() && x.before.End == x.now.Begin {
 		return &x.before
 	}
 	return &x.now
