@@ -50,8 +50,8 @@ func TestUnread(t *testing.T) {
 	look := func() *told {
 		sink := &told{}
 		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); runtime.Gosched() {
-			g := &sampler.Glance{State: stack.StateBlocked, Sample: &stack.Sample{Time: target.Now(), Way: stack.WayRead,
-				Stack: []stack.Frame{{PC: at + 0x1000, Kind: stack.KindNative, Exact: true}}}}
+			g := &sampler.Glance{State: stack.StateBlocked, Sample: &stack.Sample{Time: target.Now(), Way: stack.WayRead},
+				Frames: []stack.Frame{{PC: at + 0x1000, Kind: stack.KindNative, Exact: true}}}
 			if th.Counters(&g.Counters) != nil {
 				continue
 			}

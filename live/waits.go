@@ -453,7 +453,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		return t.Counters(&c) == nil && c.Switches == g.Counters.Switches && c.CPU == g.Counters.CPU
 	}
 	fresh := x.thread == nil || x.switches != s.Switches || x.call != g.Call
-	frames := s.Stack
+	frames := g.Frames
 	if !fresh && len(frames) == 0 {
 		frames = x.frames
 	}
@@ -518,8 +518,8 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 	if x.pending == 0 && x.unnamed == 0 && !x.owed {
 		x.frames = nil
-	} else if len(s.Stack) > 0 {
-		x.frames = append(x.frames[:0], s.Stack[:min(len(s.Stack), maxNamed)]...)
+	} else if len(g.Frames) > 0 {
+		x.frames = append(x.frames[:0], g.Frames[:min(len(g.Frames), maxNamed)]...)
 	}
 	if x.lock != 0 && l == nil { // it is another wait, or no lock by what was looked up meanwhile
 		to.Event(s.Time, event.Lock, 0)

@@ -29,7 +29,7 @@ type group struct {
 	waits      Waits                 // nil: nobody asks
 	glance     Glance
 	waited     int64 // ns that waits took in this round
-	missed     int   // threads left out for that in this round, and in the one before
+	missed     int   // rounds for which the thread that waits longest was left out for that, by this round and by the one before
 	behind     int
 	left       int // threads that were left alone in this round, having no CPU, and in the one before
 	leftBefore int

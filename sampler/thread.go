@@ -43,19 +43,20 @@ type thread struct {
 	state       stack.State
 	call        stack.Call
 	started     bool
-	stale       bool         // its stack is looked at again also if it has not run: see unwind.Space.Runtimes
-	missed      bool         // what it waits for was not asked in the last round, for want of time
-	blind       bool         // ticks of Ahead.ByClock are still to be confirmed
-	coming      []stack.Time // ticks whose sample is still to come
-	queuedUntil stack.Time   // so long it is taken to wait for a CPU, having been seen to
-	lates       int          // how many stops in a row were late
-	insist      bool         // the next stop is waited for
-	behind      int64        // ticks left out since
-	told        stack.Time   // of the last gap that was
-	steady      int          // how many samples in a row were had like the one before
-	dozes       bool         // see doze.go
-	wary        int          // for how many samples its counters are read before (eve.go)
-	eve         Counters     // these, and when
+	stale       bool          // its stack is looked at again also if it has not run: see unwind.Space.Runtimes
+	missed      int           // in so many rounds what it waits for was not asked, for want of time
+	unasked     []stack.Frame // its stack, if that was left out then
+	blind       bool          // ticks of Ahead.ByClock are still to be confirmed
+	coming      []stack.Time  // ticks whose sample is still to come
+	queuedUntil stack.Time    // so long it is taken to wait for a CPU, having been seen to
+	lates       int           // how many stops in a row were late
+	insist      bool          // the next stop is waited for
+	behind      int64         // ticks left out since
+	told        stack.Time    // of the last gap that was
+	steady      int           // how many samples in a row were had like the one before
+	dozes       bool          // see doze.go
+	wary        int           // for how many samples its counters are read before (eve.go)
+	eve         Counters      // these, and when
 	eveAt       stack.Time
 	unsure      bool // it is looked at again for this tick (unsure.go)
 	looks       int  // how often it was
@@ -505,12 +506,18 @@ func (g *group) write(th *thread) {
 // undisturbed, and its sample is written.
 func (g *group) tellWait(th *thread) {
 	gl := &g.glance
-	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample}
+	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample, Frames: g.sample.Stack}
+	if g.sample.Way == stack.WayUnrun {
+		gl.Frames = th.unasked
+	}
 	if th.state != stack.StateRunning && th.state != stack.StateRunnable {
 		if g.sample.Way != stack.WayUnrun {
 			th.sp = stackPointer(g.s.target, g.view.Regs)
 		}
 		if g.tooLong(th) {
+			if g.sample.Way != stack.WayUnrun {
+				th.unasked = append(th.unasked[:0], gl.Frames...)
+			}
 			return // the next round goes on with it
 		}
 		gl.SP = th.sp
@@ -518,19 +525,20 @@ func (g *group) tellWait(th *thread) {
 	begin := g.tracer.Now()
 	g.waits.Look(th.file, &th.info, gl, th.sink)
 	g.waited += int64(g.tracer.Now() - begin)
+	th.unasked = th.unasked[:0]
 }
 
 // tooLong reports whether finding out what threads wait for has taken its share
 // of this round. Of what is left when a part of it is used, those have the rest
-// that were left out in the round before.
+// that were left out for longest.
 func (g *group) tooLong(th *thread) bool {
 	share := g.tick.every / waitShare
-	if g.waited > share || !th.missed && g.behind > 0 && g.waited > share/2 {
-		th.missed = true
-		g.missed++
+	if g.waited > share || th.missed < g.behind && g.waited > share/2 {
+		th.missed++
+		g.missed = max(g.missed, th.missed)
 		return true
 	}
-	th.missed = false
+	th.missed = 0
 	return false
 }
 

@@ -16,10 +16,13 @@ type slowWaits struct {
 	last  stack.Time // that an event may have
 	lates int
 	order int // of them, those that may put an event before one that was put
+	bare  int // threads without a stack when they were looked at first
 }
 
 func (w *slowWaits) Look(th Thread, in *stack.ThreadInfo, g *Glance, to Sink) {
-	w.looks[in.TID]++
+	if w.looks[in.TID]++; w.looks[in.TID] == 1 && len(g.Frames) == 0 {
+		w.bare++
+	}
 	tr := th.(*fakeThread).tr
 	s := g.Sample
 	if s.Way == stack.WayStop && tr.now < s.Begin+stack.Time(s.Pause) {
@@ -93,5 +96,16 @@ func TestWaitsCostNoStop(t *testing.T) {
 	}
 	if pauses[true] != pauses[false] || pauses[true] != cost {
 		t.Errorf("a stop takes %d ns, with waits asked for %d ns", pauses[false], pauses[true])
+	}
+}
+
+// A thread that a round had no time to ask for what it waits for has its stack looked at for that
+// later, also if it has not run since.
+func TestWaitsLeftOut(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{blocked(2), blocked(3), blocked(4), blocked(5), blocked(6)}, until: 500 * ms}
+	w := &slowWaits{takes: ms, looks: map[stack.TID]int{}}
+	sample(t, f, Config{Interval: 10 * time.Millisecond, Waits: func(func()) Waits { return w }})
+	if len(w.looks) != 5 || w.bare != 0 {
+		t.Errorf("%d of 5 threads looked at, %d without their stack", len(w.looks), w.bare)
 	}
 }
