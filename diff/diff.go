@@ -176,7 +176,7 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 			known = k
 			in = in[:last+1] // without the error frame, and those of Python that have no place
 		} else if whole {
-			known = d.intact(d.above(in[last].CFA), s.Word, s.Way == stack.WayPart)
+			known = d.intact(d.above(in[last].CFA), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -230,11 +230,10 @@ func (d *Differ) above(cfa uint64) (n int) {
 
 // intact counts how many of the first n frames can still be there: a call whose
 // return address was overwritten has returned, and so have those that it made. Of
-// functions of JavaScript and Java, which have no return address here, that is not known; asleep, a
-// thread that has not left its call is taken to be in them still.
-func (d *Differ) intact(n int, word func(uint64) (uint64, bool), asleep bool) int {
+// functions of JavaScript and Java, which have no return address here, that is not known.
+func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
 	for i := range n {
-		if k := d.frames[i].Kind; (k == stack.KindJS || k == stack.KindJava) && !asleep {
+		if k := d.frames[i].Kind; k == stack.KindJS || k == stack.KindJava {
 			return i
 		}
 	}
