@@ -45,3 +45,18 @@ func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {
 	}
 	return false, 0
 }
+
+// LockName is wait.Config.LockName.
+func (t *Target) LockName(l *lock.Lock) string {
+	vm := t.space.JVM()
+	if vm == nil || l.Impl != "glibc" && l.Impl != "musl" {
+		return ""
+	}
+	switch l.Kind {
+	case lock.Mutex:
+		return vm.MutexName(l.Addr)
+	case lock.Cond:
+		return vm.CondName(l.Addr)
+	}
+	return ""
+}

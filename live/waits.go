@@ -210,7 +210,7 @@ func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Wa
 		return s, ok
 	})
 	c.LocksLater, c.Later = true, w.later
-	c.GIL, c.Monitor, c.MonitorOwner = t.GIL, t.Monitor, t.MonitorOwner
+	c.GIL, c.Monitor, c.MonitorOwner, c.LockName = t.GIL, t.Monitor, t.MonitorOwner, t.LockName
 	w.r = wait.New(c)
 	return w
 }

@@ -141,7 +141,7 @@ func open(p *target.Process, o *Options) (*view, error) {
 	v.vars = v.t.Variables(o.DebugDirs)
 	v.names = newNames(p, v.t, o)
 	c := v.w.Config(v.vars.Lookup)
-	c.GIL, c.Monitor, c.MonitorOwner = v.t.GIL, v.t.Monitor, v.t.MonitorOwner
+	c.GIL, c.Monitor, c.MonitorOwner, c.LockName = v.t.GIL, v.t.Monitor, v.t.MonitorOwner, v.t.LockName
 	v.r = wait.New(c)
 	// A runtime whose stacks go on elsewhere must be known before the first
 	// thread stands still.

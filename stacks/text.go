@@ -52,9 +52,11 @@ func plain(s string) string {
 }
 
 func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
-	fmt.Fprintf(b, "\n%q TID %d, ", plain(t.Name), t.TID)
-	if t.OwnName != "" && t.OwnName != t.Name {
-		fmt.Fprintf(b, "called %q, ", plain(t.OwnName))
+	// The kernel keeps the beginning of a name alone.
+	if name := t.called(); strings.HasPrefix(name, t.Name) {
+		fmt.Fprintf(b, "\n%q TID %d, ", plain(name), t.TID)
+	} else {
+		fmt.Fprintf(b, "\n%q TID %d, called %q, ", plain(t.Name), t.TID, plain(name))
 	}
 	if t.Carries != "" {
 		fmt.Fprintf(b, "carries %s, ", plain(t.Carries))

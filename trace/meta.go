@@ -173,7 +173,7 @@ func (w *Wait) Excludes() bool {
 		return true
 	}
 	switch w.Lock {
-	case "condition variable", "barrier", "join", "park", "go runtime":
+	case "condition variable", "barrier", "join", "park", "go runtime", "safepoint":
 		return false
 	}
 	return true

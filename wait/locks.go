@@ -24,16 +24,14 @@ func (a *args) futex(f *lock.Futex) {
 		}
 	}
 	if r.c.Monitor != nil && a.l.NSTID != 0 {
-		if m, ok := r.c.Monitor(a.l.NSTID); ok {
+		// While its object cannot be read, a thread may as well be in what the runtime does for it.
+		if m, ok := r.c.Monitor(a.l.NSTID); ok && !(m.Unknown && lock.NativeMonitor(a.l.names())) {
 			a.monitor(f, &m)
 			return
 		}
 	}
 	r.libc()
-	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Function: a.l.Function}
-	if a.l.Names != nil {
-		w.Names = a.l.Names()
-	}
+	w := lock.Wait{Futex: *f, SP: a.l.SP, NSTID: a.l.NSTID, Names: a.l.names(), Function: a.l.Function}
 	if len(a.l.Frames) > 0 && a.l.Frames[0].Kind == stack.KindGo {
 		w.Go = true
 	}
@@ -171,6 +169,9 @@ func (a *args) place(l *Lock) {
 			}
 		}
 	}
+	if l.Symbol == "" && r.c.LockName != nil {
+		l.Symbol = r.c.LockName(&l.Lock)
+	}
 	if l.Symbol == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType {
 		l.Symbol = lock.ArenaType
 	}
@@ -254,4 +255,12 @@ func (r *Resolver) libc() {
 		r.target.Libc = r.maps.libc()
 		r.maps.libcKnown = true
 	}
+}
+
+// names of the functions on the stack, as far as they are known.
+func (l *Look) names() []string {
+	if l.Names == nil {
+		return nil
+	}
+	return l.Names()
 }

@@ -47,11 +47,8 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 		}
 	case lock.Cond:
 		l.Holder.Why = "it is waited for a notification"
-		if m.Class == "" || !strings.HasSuffix(m.Class, "$ConditionObject") {
-			l.Type = ""
-			if l.Note = "Object.wait"; m.Class != "" {
-				l.Note += " of " + m.Class
-			}
+		if !strings.HasSuffix(m.Class, "$ConditionObject") {
+			l.Note = "Object.wait"
 		}
 	default:
 		l.Holder.Why = "a " + string(m.Kind) + " has no holder"

@@ -72,7 +72,9 @@ const maxCell = 70
 
 func cell(s string) string {
 	if r := []rune(s); len(r) > maxCell {
-		return string(r[:maxCell-1]) + "…"
+		// What tells two of a kind apart is at the end: a place, an address, a method.
+		head := maxCell / 3
+		return string(r[:head]) + "…" + string(r[len(r)-(maxCell-1-head):])
 	}
 	if s == "" {
 		return "-"

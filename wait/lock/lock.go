@@ -41,6 +41,7 @@ const (
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
 	Idle      Kind = "idle"       // no lock: a thread of a runtime's own that has nothing to do
+	Safepoint Kind = "safepoint"  // Java's virtual machine has stopped its threads
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	Monitor   Kind = "monitor"    // of a Java object
 	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
@@ -177,6 +178,8 @@ func noOwner(l *Lock) string {
 		return "a " + string(l.Kind) + " has no holder"
 	case GoRuntime:
 		return "the Go runtime keeps no owner"
+	case Safepoint:
+		return "Java's virtual machine has stopped its threads"
 	}
 	who := l.Impl
 	if who != "" {
@@ -222,6 +225,9 @@ func (r *recogniser) run() {
 		return
 	case r.w.PI():
 		r.priorityInheritance()
+		return
+	case r.h.kind == Safepoint:
+		r.l.fromNames(r.h, r.w)
 		return
 	case r.h.impl == "rust" || r.h.kind == Once || r.h.kind == Park:
 		r.l.fromNames(r.h, r.w)

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"maps"
 	"slices"
 	"strings"
 )
@@ -98,10 +99,19 @@ var idlers = map[string]string{
 	"node::inspector::(anonymous namespace)::StartIoThreadMain": nodes, "node::(anonymous namespace)::PlatformWorkerThread": nodes,
 }
 
-// idleParts has of each of them the longest part of its name, which the mangled name has as well.
-var idleParts = func() map[string]bool {
+// Functions of HotSpot that tell of other waits: nativeWait, or the same of os, is how its own monitors are
+// waited for, unlike those of objects.
+const safepointWait, nativeWait = "LinuxWaitBarrier::wait", "PlatformMonitor::wait"
+
+// NativeMonitor reports whether a stack of these functions waits for a monitor of HotSpot's own.
+func NativeMonitor(names []string) bool { return slices.ContainsFunc(names, nativeMonitor) }
+
+func nativeMonitor(name string) bool { return strings.TrimPrefix(name, "os::") == nativeWait }
+
+// telling has of each of all these the longest part of its name, which the mangled name has as well.
+var telling = func() map[string]bool {
 	parts := map[string]bool{}
-	for n := range idlers {
+	for _, n := range append(slices.Collect(maps.Keys(idlers)), safepointWait, nativeWait) {
 		longest := ""
 		for p := range strings.SplitSeq(n, "::") {
 			if len(p) > len(longest) && p[0] != '(' {
@@ -113,8 +123,8 @@ var idleParts = func() map[string]bool {
 	return parts
 }()
 
-// hasIdlePart reports whether a mangled name has one of them. There each part stands behind its length.
-func hasIdlePart(name string) bool {
+// hasTelling reports whether a mangled name has one of them. There each part stands behind its length.
+func hasTelling(name string) bool {
 	for i := 0; i < len(name); {
 		n := 0
 		for ; i < len(name) && name[i] >= '0' && name[i] <= '9' && n < len(name); i++ {
@@ -123,7 +133,7 @@ func hasIdlePart(name string) bool {
 		switch {
 		case n == 0 || n > len(name)-i:
 			i++
-		case idleParts[name[i:i+n]]:
+		case telling[name[i:i+n]]:
 			return true
 		default:
 			i += n
@@ -139,14 +149,14 @@ func MayTell(name string) bool {
 		return true
 	}
 	has := func(part string) bool { return strings.Contains(name, part) }
-	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || hasIdlePart(name)
+	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || hasTelling(name)
 }
 
 // Tells reports whether a function's name says something about a wait that it
 // is on the stack of.
 func Tells(name string) bool {
 	note, _ := goReason([]string{name})
-	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait
+	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait || nativeMonitor(name)
 }
 
 // function reads one name. C names may have underscores before them, a
@@ -222,6 +232,8 @@ func qualified(name string) named {
 		case strings.Contains(name, "lock_shared_slow"), strings.Contains(name, "lock_exclusive_slow"):
 			return named{kind: Park, typ: "rwlock", impl: "rust", note: "parking_lot: the word is the thread's own, the lock elsewhere"}
 		}
+	case name == safepointWait:
+		return named{kind: Safepoint, impl: "hotspot"}
 	case strings.HasPrefix(name, "std::call_once"):
 		return named{kind: Once, note: "another thread runs the initialisation"}
 	}
