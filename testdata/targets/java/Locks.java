@@ -60,7 +60,7 @@ public class Locks {
         start("one-future", "park java.util.concurrent.CompletableFuture$Signaller -", () -> new CompletableFuture<Object>().get());
         start("one-blocker", "park java.lang.StringBuilder -", () -> LockSupport.park(blocker));
         start("one-park", "park - -", () -> LockSupport.park());
-        start("one-wait", "condition - -", () -> { synchronized (monitor) { monitor.wait(); } });
+        start("one-wait", "condition java.lang.Object -", () -> { synchronized (monitor) { monitor.wait(); } });
         start("one-sleep", "sleep - -", () -> Thread.sleep(3600_000));
         start("cross-a", "synchronizer " + locks + "ReentrantLock$NonfairSync cross-b", () -> both(other, first, third::lock));
         start("cross-b", "synchronizer " + locks + "ReentrantLock$NonfairSync cross-a", () -> both(third, first, other::lock));
