@@ -64,6 +64,9 @@ ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have N
 timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|unwind/gopcln|symbol)$'
 beside='^(web|internal/testprog|unwind/gopcln|symbol)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog|internal/agree)$'
+# Go starts tests in the order of their packages: the long ones first, so that none of
+# them is left to run alone at a step's end.
+longest='^(cmd/sliver|export/perfetto|session|unwind|watch|web)$'
 
 if ! command -v go >/dev/null; then
 	echo "test.sh: Go is missing: https://go.dev/dl (go.mod says which version)" >&2
@@ -400,7 +403,8 @@ static() {
 }
 
 # short names of the packages, from the module's root
-mapfile -t packages < <(go list "${patterns[@]}" | sed "s|^$module/*||")
+go list "${patterns[@]}" | sed "s|^$module/*||" >"$work/packages"
+mapfile -t packages < <(grep -E "$longest" "$work/packages"; grep -vE "$longest" "$work/packages")
 if ((${#packages[@]} == 0)); then
 	echo "test.sh: no package matches ${patterns[*]}" >&2
 	exit 2
