@@ -1,0 +1,280 @@
+package sampler
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+// fakeThread does what its script says at each time of its group's clock.
+type fakeThread struct {
+	tid stack.TID
+	// at tells what the thread does: its counters, and whether it runs.
+	at  func(now stack.Time) (c Counters, running bool, st stack.State)
+	err func(now stack.Time) error // what a stop answers; nil: it works
+	// cost of a stop in ns.
+	cost   int64
+	queued bool                // where it does not run it waits for a CPU
+	stood  map[stack.Time]bool // see stands
+	tr     *fakeTracer
+}
+
+func (t *fakeThread) Counters(c *Counters) error {
+	*c, _, _ = t.at(t.tr.now)
+	if c.CPU < 0 {
+		return ErrGone
+	}
+	return nil
+}
+
+func (t *fakeThread) Call(c *stack.Call) (bool, error) {
+	_, running, _ := t.at(t.tr.now)
+	*c = stack.Call{Nr: 7}
+	return running || t.queued, nil
+}
+
+func (t *fakeThread) State() (stack.State, error) {
+	_, _, st := t.at(t.tr.now)
+	return st, nil
+}
+
+func (t *fakeThread) OnCPU() (bool, error) { return true, nil }
+
+func (t *fakeThread) Close() error { return nil }
+
+func (t *fakeThread) fake() *fakeThread { return t }
+
+// fakeTracer has a clock of its own that jumps to wherever it sleeps to.
+type fakeTracer struct {
+	f     *fakeTarget
+	now   stack.Time
+	woken chan struct{}
+	late  func(due stack.Time) stack.Time // how much too late a sleep ends
+	regs  stack.Regs
+	done  bool
+	g     *group
+	want  int // threads that the group is to have before the clock runs
+	all   bool
+}
+
+func (tr *fakeTracer) Stop(t Thread, v *View) error {
+	th := t.(interface{ fake() *fakeThread }).fake()
+	if th.err != nil {
+		if err := th.err(tr.now); err != nil {
+			tr.now += stack.Time(v.Deadline)
+			return err
+		}
+	}
+	const stands = 25_000 // and before that it waits for a CPU
+	v.Asked, v.Stopped = tr.now, tr.now+stack.Time(th.cost-min(th.cost/2, stands))
+	tr.now += stack.Time(th.cost)
+	v.Resumed, v.Regs = tr.now, &tr.regs
+	v.Call = stack.Call{Nr: -1}
+	return nil
+}
+
+func (tr *fakeTracer) Read(t Thread, v *View) (bool, error) {
+	c, running, _ := t.(interface{ fake() *fakeThread }).fake().at(tr.now)
+	v.Counters, v.Regs, v.Stopped, v.Call = c, &tr.regs, tr.now, stack.Call{Nr: 7}
+	return !running, nil
+}
+
+func (tr *fakeTracer) Reap() int { return 0 }
+
+func (tr *fakeTracer) SleepUntil(t stack.Time) {
+	if !tr.all && tr.want > 0 && int(tr.g.size.Load()) >= tr.want {
+		tr.all = true // the clock runs from the first round on
+		return
+	}
+	if tr.now >= tr.f.until || !tr.all {
+		if tr.all && !tr.done {
+			tr.done = true
+			tr.f.cancel()
+		}
+		<-tr.woken
+		return
+	}
+	if tr.f.steer != nil {
+		tr.f.steer(tr.g.s, tr.now)
+	}
+	if tr.late != nil {
+		t += tr.late(t)
+	}
+	tr.now = max(tr.now, t)
+}
+
+func (tr *fakeTracer) Wake() {
+	select {
+	case tr.woken <- struct{}{}:
+	default:
+	}
+}
+
+func (tr *fakeTracer) Now() stack.Time   { return tr.now }
+func (tr *fakeTracer) fake() *fakeTracer { return tr }
+func (tr *fakeTracer) Close()            {}
+
+type fakeTarget struct {
+	threads []*fakeThread
+	until   stack.Time
+	late    func(stack.Time) stack.Time
+	name    func(stack.TID) string           // nil: all are t
+	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
+	cancel  context.CancelFunc
+	traced  atomic.Bool
+	open    func(stack.TID) Thread // nil: what is among threads
+	ahead   bool                   // its tracers can go ahead
+	queue   bool                   // its threads wait for CPUs
+	doze    bool                   // it has a clock of threads that doze
+	asked   int                    // how often that was asked for
+
+	mu    sync.Mutex
+	taken []stack.TID
+}
+
+func (f *fakeTarget) Threads([]stack.TID) (out []stack.TID, err error) {
+	for _, t := range f.threads {
+		out = append(out, t.tid)
+	}
+	return out, nil
+}
+
+func (f *fakeTarget) Info(tid stack.TID) (stack.ThreadInfo, error) {
+	in := stack.ThreadInfo{TID: tid, Name: "t", Main: tid == 1}
+	if f.name != nil {
+		in.Name = f.name(tid)
+	}
+	return in, nil
+}
+
+func (f *fakeTarget) Open(tid stack.TID) (Thread, error) {
+	if f.open != nil {
+		return f.open(tid), nil
+	}
+	for _, t := range f.threads {
+		if t.tid == tid {
+			return t, nil
+		}
+	}
+	return nil, ErrGone
+}
+
+func (f *fakeTarget) Tracer(int) (Tracer, error) {
+	tr := &fakeTracer{f: f, woken: make(chan struct{}, 1), late: f.late, now: 1000}
+	if f.queue {
+		return &queuer{fakeTracer: tr, coming: map[*fakeThread]View{}, free: true, r: rand.New(rand.NewPCG(7, 7))}, nil
+	}
+	if f.ahead {
+		return &foreseer{fakeTracer: tr}, nil
+	}
+	return tr, nil
+}
+func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
+func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f.threads)), nil }
+func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
+func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
+func (f *fakeTarget) Traced() bool                         { return f.traced.Load() }
+func (f *fakeTarget) Alive() bool                          { return true }
+func (f *fakeTarget) sink(in stack.ThreadInfo) *memorySink { return &memorySink{tid: in.TID} }
+
+type memorySink struct {
+	tid     stack.TID
+	samples []stack.Sample
+	gaps    map[stack.Why]int64
+	spans   [][2]stack.Time // of the gaps
+	events  []event.Event
+	ended   bool
+}
+
+func (m *memorySink) Sample(s *stack.Sample) {
+	c := *s
+	c.Stack = nil
+	m.samples = append(m.samples, c)
+}
+func (m *memorySink) Gap(t stack.Time, why stack.Why, ns int64) {
+	if m.gaps == nil {
+		m.gaps = map[stack.Why]int64{}
+	}
+	m.gaps[why] += ns
+	m.spans = append(m.spans, [2]stack.Time{t - stack.Time(ns), t})
+}
+func (m *memorySink) Event(t stack.Time, k event.Kind, p uint64) {
+	m.events = append(m.events, event.Make(t, k, p))
+}
+func (m *memorySink) End(stack.Time, stack.Why) { m.ended = true }
+func (m *memorySink) Flush()                    {}
+
+// sample runs a sampler over threads for a virtual time and returns their sinks
+// and accounts. All threads of a test are in one group.
+func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
+	t.Helper()
+	_, sinks, acc := sampleAll(t, f, cfg)
+	return sinks, acc
+}
+
+func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
+	t.Helper()
+	sinks := map[stack.TID]*memorySink{}
+	cfg.Groups = 1
+	cfg.Start = func(in stack.ThreadInfo) Sink {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		s := f.sink(in)
+		sinks[in.TID] = s
+		f.taken = append(f.taken, in.TID)
+		return s
+	}
+	s, err := New(f, cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	f.cancel = cancel
+	for _, g := range s.groups {
+		// The fake's clock is that of the group that has the threads.
+		if err := g.init(); err != nil {
+			t.Fatal(err)
+		}
+		tr := g.tracer.(interface{ fake() *fakeTracer }).fake()
+		tr.g = g
+		for _, th := range f.threads {
+			if g.main == (th.tid == 1) {
+				th.tr = tr
+				tr.want++
+			}
+		}
+		g.ready.Store(false)
+	}
+	s.wall = func() time.Time { return time.Time{} }
+	s.groupInit = func(g *group) error { g.ready.Store(true); return nil }
+	if err := s.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	acc, _ := s.Accounts()
+	by := map[stack.TID]stack.ThreadStats{}
+	for _, a := range acc {
+		by[a.TID] = a
+	}
+	return s, sinks, by
+}
+
+func running(cost int64) *fakeThread {
+	return &fakeThread{tid: 1, cost: cost, at: func(now stack.Time) (Counters, bool, stack.State) {
+		return Counters{CPU: int64(now), Switches: 1}, true, stack.StateRunning
+	}}
+}
+
+func blocked(tid stack.TID) *fakeThread {
+	return &fakeThread{tid: tid, at: func(stack.Time) (Counters, bool, stack.State) {
+		return Counters{CPU: 5, Switches: 3}, false, stack.StateBlocked
+	}}
+}
