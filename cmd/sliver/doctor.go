@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"strings"
 
 	"github.com/sliverprof/sliver/target"
@@ -25,9 +24,9 @@ Examples:
 			switch len(args) {
 			case 0:
 			case 1:
-				n, err := strconv.Atoi(args[0])
-				if err != nil || n <= 0 {
-					return usagef("doctor", "%q is no process number", args[0])
+				n, err := parsePID(args[0])
+				if err != nil {
+					return usagef("doctor", "%v", err)
 				}
 				pid = n
 			default:

@@ -155,6 +155,10 @@ var (
 
 // explainFlags says in words for users why flags could not be read.
 func explainFlags(err error) string {
+	var pid *pidError
+	if errors.As(err, &pid) {
+		return pid.msg
+	}
 	s := parsing.ReplaceAllString(err.Error(), "")
 	s = unitless.ReplaceAllString(s, "a time needs its unit: write ${1}s or ${1}ms")
 	return negative.ReplaceAllString(s, "$1 is no process or thread number, nor a flag")

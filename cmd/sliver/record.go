@@ -27,7 +27,7 @@ import (
 
 // recordFlags are the flags of record; demo uses some of them.
 type recordFlags struct {
-	pid         int
+	pid         onePID
 	threads     string
 	interval    time.Duration
 	jitter      percent
@@ -52,7 +52,7 @@ type recordFlags struct {
 
 func (f *recordFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.IntVarP(&f.pid, "pid", "p", 0, "record this running process")
+	fs.VarP(&f.pid, "pid", "p", "record this running process")
 	fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 	fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
 	f.jitter = .1
@@ -213,27 +213,31 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	switch {
 	case d > 0:
 		return usagef("record", "unexpected %q before --", args[0])
+	case d < 0 && len(args) > 0 && f.pid > 0:
+		if _, err := parsePID(args[0]); err == nil {
+			return usagef("record", "two processes are given, %d and %s: a recording is of one", f.pid, args[0])
+		}
+		fallthrough
 	case d < 0 && len(args) > 0:
 		return usagef("record", "unexpected %q; a command goes behind --", args[0])
 	}
 	if f.fs.Changed("pid") && len(cmd) > 0 {
 		return usagef("record", "both a process and a command are given; choose one")
 	}
-	if f.fs.Changed("pid") && f.pid <= 0 {
-		return usagef("record", "%d is no process number", f.pid)
-	}
 	if f.pid == 0 && len(cmd) == 0 {
 		if !term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stderr) {
 			return usagef("record", neither)
 		}
-		if f.pid, err = pickProcess(e); err != nil {
+		pid, err := pickProcess(e)
+		if err != nil {
 			return err
 		}
+		f.pid = onePID(pid)
 	}
 	if len(cmd) > 0 {
 		return f.recordCommand(e, o, cmd)
 	}
-	p, err := target.Open(f.pid)
+	p, err := target.Open(int(f.pid))
 	if err != nil {
 		return explain(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -78,9 +77,9 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 	}
 	var pids []int
 	for _, a := range args {
-		pid, err := strconv.Atoi(a)
-		if err != nil || pid <= 0 {
-			return usagef("stack", "%q is no process number", a)
+		pid, err := parsePID(a)
+		if err != nil {
+			return usagef("stack", "%v", err)
 		}
 		if !slices.Contains(pids, pid) {
 			pids = append(pids, pid)

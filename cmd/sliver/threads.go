@@ -43,9 +43,9 @@ Examples:
 			if len(args) != 1 {
 				return usagef("threads", "give one process number")
 			}
-			pid, err := strconv.Atoi(args[0])
-			if err != nil || pid <= 0 {
-				return usagef("threads", "%q is no process number", args[0])
+			pid, err := parsePID(args[0])
+			if err != nil {
+				return usagef("threads", "%v", err)
 			}
 			if window < 0 || window > time.Minute {
 				return usagef("threads", "for: %v is out of range; use 0s to 1m", window)

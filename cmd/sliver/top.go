@@ -96,9 +96,9 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	if len(args) != 1 {
 		return usagef("top", "give one process number")
 	}
-	pid, err := strconv.Atoi(args[0])
-	if err != nil || pid <= 0 {
-		return usagef("top", "%q is no process number", args[0])
+	pid, err := parsePID(args[0])
+	if err != nil {
+		return usagef("top", "%v", err)
 	}
 	o, l, err := f.options()
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 
 // watchFlags are the flags of watch.
 type watchFlags struct {
-	pids        []int
+	pids        somePIDs
 	names       []string
 	units       []string
 	targeted    bool // the command line says what is to be watched
@@ -92,7 +92,7 @@ var defaultRules = []struct {
 
 func (f *watchFlags) register(fs *pflag.FlagSet) {
 	f.fs = fs
-	fs.IntSliceVarP(&f.pids, "pid", "p", nil, "watch these running processes, until they end")
+	fs.VarP(&f.pids, "pid", "p", "watch these running processes, until they end")
 	fs.StringArrayVarP(&f.names, "name", "n", nil, "watch what has this name or pattern, now and when it comes again;\nrepeatable")
 	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, likewise; repeatable")
 	fs.StringVarP(&f.threads, "threads", "t", "all", "which threads, as for record")
@@ -384,20 +384,14 @@ func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command,
 	case len(f.pids) > 0:
 		s.What = "nothing more"
 		for _, pid := range f.pids {
-			if pid <= 0 {
-				err = usagef("watch", "%d is no process number", pid)
-			} else {
-				var p *target.Process
-				if p, err = target.Open(pid); err == nil {
-					s.Fixed = append(s.Fixed, p)
-				}
-			}
+			p, err := target.Open(pid)
 			if err != nil {
 				for _, p := range s.Fixed {
 					p.Close()
 				}
 				return s, nil, explain(err)
 			}
+			s.Fixed = append(s.Fixed, p)
 		}
 		return s, nil, nil
 	}

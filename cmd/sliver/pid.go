@@ -1,0 +1,86 @@
+package main
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// pidError says why something is no process number, in whole: pflag's words
+// before it would only repeat the argument.
+type pidError struct{ msg string }
+
+func (e *pidError) Error() string { return e.msg }
+
+// programName is what a program can be called, and pgrep takes as it is.
+var programName = regexp.MustCompile(`^[A-Za-z][\w-]+$`)
+
+// parsePID reads a process number as shells hand it over: nothing at all where
+// pidof found nothing, a few where it found a few, the next flag where a
+// variable was empty.
+func parsePID(s string) (int, error) {
+	pid, err := strconv.Atoi(s)
+	switch several := strings.Fields(s); {
+	case err == nil && pid > 0:
+		return pid, nil
+	case len(several) == 0:
+		return 0, &pidError{"the process number is empty: does the program run?"}
+	case err == nil:
+		return 0, &pidError{fmt.Sprintf("%q is no process number", s)}
+	case s[0] == '-':
+		return 0, &pidError{fmt.Sprintf("no process number is given, %q follows: does the program run?", s)}
+	case len(several) > 1:
+		return 0, &pidError{fmt.Sprintf("%q is no process number: give one process", s)}
+	case programName.MatchString(s):
+		return 0, &pidError{fmt.Sprintf("%q is no process number; 'pgrep -l %s' finds it", s, s)}
+	}
+	return 0, &pidError{fmt.Sprintf("%q is no process number", s)}
+}
+
+// onePID is a flag's value: one process number, given once; 0 before.
+type onePID int
+
+func (p *onePID) Type() string { return "int" }
+
+// String is empty while there is none, so that help shows no default.
+func (p *onePID) String() string {
+	if *p == 0 {
+		return ""
+	}
+	return strconv.Itoa(int(*p))
+}
+
+func (p *onePID) Set(s string) error {
+	pid, err := parsePID(s)
+	if err == nil && *p != 0 {
+		err = &pidError{"--pid is given twice: a recording is of one process"}
+	}
+	if err != nil {
+		return err
+	}
+	*p = onePID(pid)
+	return nil
+}
+
+// somePIDs is a flag's value: process numbers, each once; commas part them, and
+// the flag may be repeated.
+type somePIDs []int
+
+func (p *somePIDs) Type() string { return "ints" }
+
+func (p *somePIDs) String() string { return strings.Trim(fmt.Sprint([]int(*p)), "[]") }
+
+func (p *somePIDs) Set(s string) error {
+	for one := range strings.SplitSeq(s, ",") {
+		pid, err := parsePID(one)
+		if err != nil {
+			return err
+		}
+		if !slices.Contains(*p, pid) {
+			*p = append(*p, pid)
+		}
+	}
+	return nil
+}
