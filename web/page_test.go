@@ -2,6 +2,7 @@ package web_test
 
 import (
 	"bytes"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
@@ -44,8 +45,9 @@ func modules(t *testing.T, pkg string) string {
 
 // TestPage drives the page in Chromium, in the light colour scheme and, with
 // SLIVER_LONG=1, in the dark one and on the screen of a phone as well: see
-// page/test/page.mjs. With SLIVER_PICTURES set to a folder, pictures of what was
-// seen go there.
+// page/test/page.mjs. Its cases wait for the screen mostly, so they are run in two
+// parts at once, each with a browser and servers of its own. With SLIVER_PICTURES
+// set to a folder, pictures of what was seen go there.
 func TestPage(t *testing.T) {
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
@@ -58,18 +60,35 @@ func TestPage(t *testing.T) {
 	if pictures == "" {
 		pictures = "-"
 	}
-	forms := [][]string{{"SLIVER_SCHEME=light"}}
+	forms := []string{"SLIVER_SCHEME=light"}
 	if os.Getenv("SLIVER_LONG") != "" {
-		forms = append(forms, []string{"SLIVER_SCHEME=dark"}, []string{"SLIVER_SCREEN=phone"})
+		forms = append(forms, "SLIVER_SCHEME=dark", "SLIVER_SCREEN=phone")
 	}
+	const parts = 2
 	for _, form := range forms {
-		cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
-		cmd.Dir = dir
-		cmd.Env = append(os.Environ(), form...)
-		out, err := cmd.CombinedOutput()
-		t.Logf("%s", out)
-		if err != nil || !bytes.Contains(out, []byte("ok   ")) {
-			t.Fatalf("the page's tests with %v: %v", form, err)
+		var held, all [parts]int
+		t.Run(form, func(t *testing.T) {
+			for part := range parts {
+				t.Run(fmt.Sprint(part), func(t *testing.T) {
+					t.Parallel()
+					cmd := exec.CommandContext(t.Context(), node, filepath.Join("test", "page.mjs"), program, chromium, pictures)
+					cmd.Dir = dir
+					cmd.Env = append(os.Environ(), form, fmt.Sprintf("SLIVER_PART=%d/%d", part, parts))
+					out, err := cmd.CombinedOutput()
+					t.Logf("%s", out)
+					if err != nil {
+						t.Fatalf("the page's tests with %v: %v", form, err)
+					}
+					said := bytes.TrimSpace(out)
+					last := said[bytes.LastIndexByte(said, '\n')+1:]
+					if _, err := fmt.Sscanf(string(last), "%d of %d cases hold", &held[part], &all[part]); err != nil {
+						t.Fatalf("%q: %v", last, err)
+					}
+				})
+			}
+		})
+		if !t.Failed() && (held[0] == 0 || held[0]+held[1] != all[0] || all[0] != all[1]) {
+			t.Fatalf("with %v the parts ran %v of %v cases", form, held, all)
 		}
 	}
 }

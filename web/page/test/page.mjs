@@ -4,8 +4,9 @@
 //	node page.mjs SYNTHSERVE CHROMIUM [PICTURES] [NAME…]
 //
 // in the light colour scheme, or with SLIVER_SCHEME=dark in the dark one; with
-// SLIVER_SCREEN=phone on the screen of a phone.
-// It prints a line for each case and fails with the first number of failures.
+// SLIVER_SCREEN=phone on the screen of a phone. SLIVER_PART=0/2 takes every second
+// case, SLIVER_PART=1/2 the others.
+// It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
 import { aPhone, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, state, until } from './harness.mjs';
@@ -1089,16 +1090,20 @@ test('phone: touch pans, pinches and selects', async () => {
 });
 
 let failed = 0;
-for (const [name, f] of cases) {
+let held = 0;
+const [part, parts] = (process.env.SLIVER_PART ?? '0/1').split('/').map(Number);
+for (const [i, [name, f]] of cases.entries()) {
+  if (i % parts !== part) continue;
   if (only.length && !only.some((o) => name.includes(o))) continue;
   const begin = Date.now();
   try {
     await f();
+    held++;
     console.log(`ok   ${name} (${((Date.now() - begin) / 1000).toFixed(1)} s)`);
   } catch (e) {
     failed++;
     console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
-    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, 'failed-' + failed).catch(() => {});
+    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, `failed-${part}-${failed}`).catch(() => {});
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
   for (const p of running) {
@@ -1106,5 +1111,6 @@ for (const [name, f] of cases) {
     running.delete(p);
   }
 }
+console.log(`${held} of ${cases.length} cases hold`);
 await browser.close();
 process.exit(failed ? 1 : 0);
