@@ -56,7 +56,7 @@ func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
 func TestPythonBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	ways := []string{"recursion", "generators", "encoding", "matching", "database", "waiting", "objects"}
-	want := uint64(1000)
+	want := uint64(500)
 	if os.Getenv("SLIVER_LONG") != "" {
 		want = 20000
 	}

@@ -111,7 +111,7 @@ func TestPythonFresh(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for i, v := range pythons {
 		t.Run(v.version, func(t *testing.T) {
-			seconds := "2"
+			seconds := "1"
 			if os.Getenv("SLIVER_LONG") != "" {
 				seconds = map[bool]string{true: "600", false: "60"}[i == 0] // of one version ten minutes in one piece
 			}

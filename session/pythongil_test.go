@@ -78,7 +78,7 @@ func (g *gilLog) check(at stack.Time, holder stack.TID) {
 // holds it.
 func TestPythonGIL(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	seconds := "2"
+	seconds := "1"
 	if os.Getenv("SLIVER_LONG") != "" {
 		seconds = "60"
 	}
