@@ -20,7 +20,7 @@ import (
 // A dump of 64 threads is on disk within 300 ms, with its names, and costs no sample: of
 // the ticks while dumps are made, no more are late than in times as long right before or after
 // one, in a random order. SLIVER_LONG=1: of 30 seconds, and so many pairs of such times that it is
-// told how large a difference could be; else of a few. Where other work keeps the
+// told how large a difference could be; else of a few, with -short of two. Where other work keeps the
 // machine busy the times say nothing; they are held against the limit in the long form,
 // which is as much longer as other work is, of a thread that does nothing but compute.
 func TestDumpInTime(t *testing.T) {
@@ -28,6 +28,8 @@ func TestDumpInTime(t *testing.T) {
 	lasts, pairs, long := 3*time.Second, 5, os.Getenv("SLIVER_LONG") != ""
 	if long {
 		lasts, pairs = 32*time.Second, 60
+	} else if testing.Short() {
+		pairs = 2
 	}
 	p := testprog.Start(t, testprog.Build(t, "c/requests", "O2"), "64", "12600")
 	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Groups, o.Store.Max = 5, 8 })
