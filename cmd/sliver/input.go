@@ -66,6 +66,9 @@ func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec
 
 // openRecording opens a recording for reading, with errors a user can use.
 func openRecording(path string) (*trace.Recording, *os.File, error) {
+	if path == "" {
+		return nil, nil, errors.New("the recording's name is empty")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))

@@ -81,6 +81,7 @@ func TestBadInput(t *testing.T) {
 		{"record -p " + pid + " --open", 2, "--open is for the page: add --web"},
 		{"record -p " + pid + " --web-token 0123456789abcdef", 2, "add --web"},
 		{"record -p " + pid + " --web 192.0.2.1:1 --web-token 0123456789abcdef", 1, "listen for the page: "},
+		{"record -p " + pid + " --metrics=", 2, `metrics: "" is no address to listen on`},
 		{"view", 2, "give one recording"},
 		{"view a.sliver b.sliver", 2, "behind --compare"},
 		{"view a.sliver", 1, "cannot open a.sliver: no such file"},
@@ -357,6 +358,30 @@ func TestExportSaysWhatWasLost(t *testing.T) {
 }
 
 // TestFullDisk: the recording ends with one line, and what it held is kept.
+// An empty variable in place of a recording is told as that.
+func TestEmptyRecording(t *testing.T) {
+	for _, args := range [][]string{{"report", ""}, {"export", "", "-o", "x.folded"}, {"sql", "", "select 1"}, {"view", ""}} {
+		if r := sliver(t, t.TempDir(), args...); r.status != 1 || r.errors != "sliver: the recording's name is empty\n" {
+			t.Errorf("%q: status %d, %q", args, r.status, r.errors)
+		}
+	}
+}
+
+// A list of threads that could not be written is no success.
+func TestThreadsFullDisk(t *testing.T) {
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	defer full.Close()
+	cmd := slivercmd(t, t.TempDir(), "threads", "--for", "0s", pidOf(spin(t)))
+	var errs strings.Builder
+	cmd.Stdout, cmd.Stderr = full, &errs
+	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(errs.String(), "no space left") {
+		t.Errorf("%v: %q", err, errs.String())
+	}
+}
+
 func TestFullDisk(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)

@@ -105,12 +105,13 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 	for i := range rows {
 		wide = min(max(wide, utf8.RuneCountInString(rows[i].Name)), 40)
 	}
-	fmt.Fprintf(w, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
+	out := bufio.NewWriter(w) // which keeps the first error
+	fmt.Fprintf(out, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%8d %4d  %-*s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, wide, printable(r.Name), r.State, r.CPUShare*100,
+		fmt.Fprintf(out, "%8d %4d  %-*s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, wide, printable(r.Name), r.State, r.CPUShare*100,
 			float64(r.CPUNS)/1e9)
 	}
-	return nil
+	return out.Flush()
 }
 
 // printable keeps a thread's name from writing to the terminal.
