@@ -357,7 +357,6 @@ func TestExportSaysWhatWasLost(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the recording ends with one line, and what it held is kept.
 // An empty variable in place of a recording is told as that.
 func TestEmptyRecording(t *testing.T) {
 	for _, args := range [][]string{{"report", ""}, {"export", "", "-o", "x.folded"}, {"sql", "", "select 1"}, {"view", ""}} {
@@ -382,6 +381,7 @@ func TestThreadsFullDisk(t *testing.T) {
 	}
 }
 
+// TestFullDisk: the recording ends with one line, and what it held is kept.
 func TestFullDisk(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)
