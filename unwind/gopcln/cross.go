@@ -9,6 +9,9 @@ import (
 // what aligns it: 64 and 8 up to 1.21.
 const maxRoom = 80
 
+// maxMcall is more than arm64's mcall has of code, in bytes.
+const maxMcall = 256
+
 // Step says how Cross left the registers.
 type Step uint8
 
@@ -64,6 +67,11 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return inMorestack(regs)
 	case asmcgocall:
 		if !exact {
+			// Before it leaves the goroutine's stack it calls gosave (gosave_systemstack_switch
+			// from 1.17 on).
+			if g, stk, ok := t.current(mem); ok && g != 0 && stk.has(sp) {
+				return Apply
+			}
 			return t.fromC(regs, mem)
 		}
 	}
@@ -79,14 +87,22 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 	case k == gogo:
 		if g == 0 || !stk.has(sp) {
 			const most = 256 // bytes of gogo
-			if arch == rule.ARM64 && exact && regs.R[rule.ARM64RA]-r.Func < most {
+			if arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < most {
 				return Base // it has called save_g: nobody knows any more where it came from
 			}
 			return Apply
 		}
 		// The frame is gone: SP is the goroutine's.
+		lr := regs.R[rule.ARM64RA]
 		step := t.resume(g, stk, regs, mem)
 		regs.Set(arch.SP(), sp)
+		if arch == rule.ARM64 && step == Jump && lr != 0 {
+			// It loads LR, and then forgets what the goroutine was left with, SP first.
+			if left, ok := mem.Word(g + bufSP); ok && left == 0 {
+				regs.Set(rule.ARM64RA, lr)
+				return Exact
+			}
+		}
 		return step
 	case exact && (k == systemstack || k == asmcgocall) && !t.switched(sp, mem):
 		return Apply // called on g0's stack, or a signal's: stays there
@@ -95,6 +111,9 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 	case stk.has(sp):
 		if k == morestack && arch == rule.ARM64 {
 			return inMorestack(regs)
+		}
+		if k == mcall && arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < maxMcall {
+			break // it has called save_g, and before that saved where it came from
 		}
 		return Apply // not yet left it, or back again
 	case k == systemstack || k == asmcgocall:
@@ -163,6 +182,9 @@ func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) St
 		regs.Set(rule.ARM64RA, lr)
 	}
 	regs.PC = pc
+	if arch == rule.ARM64 && lr != 0 {
+		return Exact // a function that begins again, its stack having grown: its return address is still in LR
+	}
 	var f fn
 	if vaddr := pc - t.rt.bias; t.rt.table.find(vaddr, &f) == nil &&
 		(vaddr == f.entry || f.deferred != 0 && vaddr == f.entry+uint64(f.deferred)) {
