@@ -53,19 +53,41 @@ func TestAsyncTruth(t *testing.T) {
 			if testing.Short() && v != "python3.14" && v != "python3.12" {
 				t.Skip("the short form takes some versions only")
 			}
-			for try, seconds := 1, seconds; !asyncTruth(t, v, seconds, try == tries) && !t.Failed(); try, seconds = try+1, 2*seconds {
+			for try, seconds := 1, seconds; !asyncTruth(t, v, longTurn, seconds, try == tries) && !t.Failed(); try, seconds = try+1, 2*seconds {
 				t.Log("on a busy machine a longer one decides")
 			}
 		})
 	}
 }
 
-// asyncTruth makes a recording of a program that goes on for so long, and reports whether
+// longTurn is how long a task of the program goes on at a time.
+const longTurn = 4 * time.Millisecond
+
+// TestAsyncTruthShort is TestAsyncTruth for tasks so short that many end between the look at
+// their thread and that at themselves, and others are made in their places: those need not be
+// told, but none may be taken for another.
+func TestAsyncTruthShort(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	seconds := 1
+	if long() {
+		seconds = 20
+	}
+	for _, v := range []string{"python3.11", "python3.12", "python3.13", "python3.14"} {
+		t.Run(v, func(t *testing.T) {
+			if testing.Short() && v != "python3.14" && v != "python3.11" {
+				t.Skip("the short form takes some versions only")
+			}
+			asyncTruth(t, v, 100*time.Microsecond, seconds, false)
+		})
+	}
+}
+
+// asyncTruth makes a recording of a program that goes on for so long, in turns, and reports whether
 // there is enough in it, and little enough that it cannot tell; the last one has to.
-func asyncTruth(t *testing.T, version string, seconds int, last bool) bool {
+func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, last bool) bool {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "log")
-	p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), fmt.Sprint(seconds), out)
+	p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "tasks.py"), fmt.Sprint(seconds), out, fmt.Sprint(turn.Nanoseconds()))
 	p.Ready()
 	rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(*Session) {
 		p.Go()
@@ -89,7 +111,7 @@ func asyncTruth(t *testing.T, version string, seconds int, last bool) bool {
 	// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
 	enough := looks >= 100 && none*20 <= looks && (version != "python3.14" || none*100 <= looks) && len(seen) >= 20 && seen["named-0 worker"]
 	if last && !enough {
-		t.Errorf("of %d looks %d could not tell the task; %d tasks: %v", looks, none, len(seen), names)
+		t.Errorf("of %d looks %d could not tell the task; %d tasks of %d", looks, none, len(seen), len(names))
 	}
 	return enough
 }

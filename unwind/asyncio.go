@@ -19,7 +19,7 @@ const MaxAsyncTasks = 200_000
 // asyncTasks are the tasks of asyncio that walks met. The interpreter's lock guards
 // them.
 type asyncTasks struct {
-	ids  map[asyncKey]uint64
+	met  map[asyncKey]*metTask
 	list []AsyncTask
 	dict map[uint64]*currentTasks // by interpreter
 }
@@ -29,6 +29,12 @@ type asyncTasks struct {
 type asyncKey struct {
 	task, coro uint64
 	name       string
+}
+
+// metTask is a task that was read.
+type metTask struct {
+	id uint64 // 0: no copy was proved to be of it yet
+	nr uint64 // it was the nr-th thing that was read first: see pyPlan.reads
 }
 
 // currentTasks is where an interpreter has the tasks that its event loops run.
@@ -70,6 +76,10 @@ func (in *interpreter) lookTask(th *Thread) {
 
 // taskID is the number of the task that p's last Capture has; 0: none. Not sure: there may
 // have been one, which has ended since.
+//
+// A task is read after the stop, and what is read may be one that was made since, in the same
+// memory, by the same function. So it counts if it was there before the copy was made as well,
+// or if the thread is in the same step still.
 func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	if !p.stack.HasGenerators() {
 		return 0, true
@@ -86,27 +96,44 @@ func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	if err != nil {
 		return 0, false
 	}
-	if code := p.stack.CodeOf(task); code != 0 {
-		in.mu.Lock()
-		if h := in.codes[code]; h != nil {
-			name += " " + h.code.Name
-		}
-		in.mu.Unlock()
+	in.mu.Lock()
+	if h := in.codes[p.stack.CodeOf(task)]; h != nil {
+		name += " " + h.code.Name
+	}
+	x := in.meet(asyncKey{task.Addr, task.Coro, name})
+	sure = x != nil && x.id != 0 && x.nr <= p.plan.reads
+	in.mu.Unlock()
+	switch {
+	case sure:
+		return x.id, true
+	case x == nil:
+		return 0, false
+	case x.nr > p.plan.reads && !p.th.SameStep(p.live):
+		return 0, false
 	}
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	a := &in.async
-	key := asyncKey{task.Addr, task.Coro, name}
-	id = a.ids[key]
-	if id == 0 && len(a.list) < MaxAsyncTasks {
-		if a.ids == nil {
-			a.ids = map[asyncKey]uint64{}
-		}
-		id = uint64(len(a.list) + 1)
-		a.ids[key] = id
-		a.list = append(a.list, AsyncTask{ID: id, Name: name})
+	if a := &in.async; x.id == 0 && len(a.list) < MaxAsyncTasks {
+		x.id = uint64(len(a.list) + 1)
+		a.list = append(a.list, AsyncTask{ID: x.id, Name: name})
 	}
-	return id, id != 0
+	return x.id, x.id != 0
+}
+
+// meet is what is known of a task that was just read; nil: too many were. The interpreter's
+// lock is held.
+func (in *interpreter) meet(key asyncKey) *metTask {
+	a := &in.async
+	x := a.met[key]
+	if x == nil && len(a.met) < 2*MaxAsyncTasks {
+		if a.met == nil {
+			a.met = map[asyncKey]*metTask{}
+		}
+		in.reads++
+		x = &metTask{nr: in.reads}
+		a.met[key] = x
+	}
+	return x
 }
 
 // maxTaskTries bounds how rarely a program with generators and without asyncio is

@@ -20,7 +20,7 @@ type interpreter struct {
 	mu     sync.Mutex
 	states map[stack.TID]python.State
 	codes  map[uint64]*held
-	reads  uint64 // code objects that were read so far
+	reads  uint64 // code objects and tasks that were read for the first time so far
 	async  asyncTasks
 }
 

@@ -122,6 +122,20 @@ func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok b
 	return task, false
 }
 
+// SameStep reports whether the thread is in the same step of a task now as it was at the last
+// Capture: the task that it ran then is there still, if it ran one. A loop runs each step in a
+// context of its own, and the interpreter counts how often a thread enters and leaves one
+// (Python/context.c). mem is memory as it is now.
+func (t *Thread) SameStep(mem io.ReaderAt) bool {
+	l := &t.r.l
+	if l.tsContext == none {
+		return false
+	}
+	b := t.buf[:min(l.tsSize, maxThreadState)]
+	return read(mem, b, t.state.Addr) == nil && le(b, l.tsContext) == t.steps && le(b, l.tsInterp) == t.state.Interp &&
+		le(b, l.tsThread) == t.state.Ident && int32(le(b, l.tsNative)) == t.state.Native
+}
+
 // TaskName is what asyncio calls a task: Task.get_name.
 func (r *Runtime) TaskName(mem io.ReaderAt, task Task) (string, error) {
 	s, err := r.text(mem, task.Name)

@@ -27,3 +27,33 @@ func TestTaskOfPlaceTakenAgain(t *testing.T) {
 		t.Errorf("taken again: %+v", got)
 	}
 }
+
+// Where a thread has entered or left a context since the copy, or is another one, it is in
+// another step.
+func TestSameStep(t *testing.T) {
+	const minor, at = 12, 0x1000
+	r := &Runtime{img: &Image{Minor: minor}, l: layouts[minor]}
+	state := State{Addr: at, Interp: 0x5000, Ident: 7, Native: 9}
+	mem := make([]byte, 0x2000)
+	put := func(field, v uint64) { binary.LittleEndian.PutUint64(mem[at+field:], v) }
+	put(r.l.tsInterp, state.Interp)
+	put(r.l.tsThread, state.Ident)
+	put(r.l.tsNative, uint64(state.Native))
+	put(r.l.tsContext, 41)
+	th, s := r.Thread(state), &Stack{}
+	if !th.Capture(bytes.NewReader(mem), s) {
+		t.Fatal("the thread is not there")
+	}
+	is := func(want bool, why string) {
+		t.Helper()
+		if got := th.SameStep(bytes.NewReader(mem)); got != want {
+			t.Errorf("%s: %v", why, got)
+		}
+	}
+	is(true, "nothing has changed")
+	put(r.l.tsContext, 43)
+	is(false, "another step")
+	put(r.l.tsContext, 41)
+	put(r.l.tsNative, 10)
+	is(false, "another thread")
+}

@@ -69,6 +69,7 @@ type Thread struct {
 	chunk uint64 // the data stack's newest chunk at the last Capture
 	task  uint64 // asyncio's running task at the last Capture; 0: none, or the version does not have it there
 	last  uint64 // asyncio's task that Task found last
+	steps uint64 // tsContext at the last Capture
 	buf   [maxThreadState]byte
 }
 
@@ -93,6 +94,9 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	}
 	if t.task = 0; l.tsTask != none {
 		t.task = le(b, l.tsTask)
+	}
+	if l.tsContext != none {
+		t.steps = le(b, l.tsContext)
 	}
 	var at uint64
 	if l.tsCFrame != none {

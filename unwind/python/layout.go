@@ -23,6 +23,7 @@ type layout struct {
 	cfCurrent, cfPrevious                        uint64
 	tsChunk                                      uint64 // the data stack's newest chunk
 	tsTask                                       uint64 // asyncio's running task, from 3.14 on
+	tsContext                                    uint64 // context_ver, which each step of a task of asyncio begins and ends by raising; none up to 3.10
 	fCode, fBack, fInstr, fOwner, fSize          uint64
 	fEntry                                       uint64 // is_entry, 3.11 alone
 	coFile, coName, coQualname, coFirst          uint64
@@ -57,23 +58,23 @@ const (
 
 var layouts = map[int]layout{
 	8: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 56, gil: 1152,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
 	9: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 264, tsFrame: 24, tsCFrame: none, tsRootCFrame: none, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 104, fOwner: none, fSize: 120, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 864},
 	10: {interpreters: 32, interpNext: 0, interpThreads: 8, interpModules: 856, gil: 352,
-		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none, tsTask: none,
+		tsNext: 8, tsInterp: 16, tsThread: 176, tsNative: none, tsSize: 280, tsFrame: 24, tsCFrame: 48, tsRootCFrame: 264, cfCurrent: none, cfPrevious: 8, tsChunk: none, tsTask: none, tsContext: none,
 		fCode: 32, fBack: 24, fInstr: 96, fOwner: none, fSize: 112, fEntry: none,
 		coFile: 104, coName: 112, coQualname: none, coFirst: 40, coLines: 120, coCode: none, coSize: 176, ascii: 48, compact: 72, cachedKeys: 872},
 	11: {interpreters: 40, interpNext: 0, interpThreads: 16, interpModules: 888, gil: 360,
-		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296, tsTask: none,
+		tsNext: 8, tsInterp: 16, tsThread: 152, tsNative: 160, tsSize: 360, tsFrame: none, tsCFrame: 56, tsRootCFrame: 336, cfCurrent: 8, cfPrevious: 16, tsChunk: 296, tsTask: none, tsContext: 232,
 		fCode: 32, fBack: 48, fInstr: 56, fOwner: 69, fSize: 80, fEntry: 68,
 		coFile: 112, coName: 120, coQualname: 128, coFirst: 72, coLines: 136, coCode: 184, coSize: 192, ascii: 48, compact: 72, cachedKeys: 872},
 	12: {interpreters: 40, interpNext: 0, interpThreads: 72, interpModules: 944, gil: 384,
-		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232, tsTask: none,
+		tsNext: 8, tsInterp: 16, tsThread: 136, tsNative: 144, tsSize: 288, tsFrame: none, tsCFrame: 56, tsRootCFrame: 272, cfCurrent: 0, cfPrevious: 8, tsChunk: 232, tsTask: none, tsContext: 216,
 		fCode: 0, fBack: 8, fInstr: 56, fOwner: 70, fSize: 80, fEntry: none,
 		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, ascii: 40, compact: 56, cachedKeys: 880},
 }
@@ -159,6 +160,11 @@ func described(b []byte) (*layout, error) {
 		!inside(l.fSize, maxFrameSize, l.fBack, l.fCode, l.fInstr) || l.fOwner >= l.fSize ||
 		!inside(l.coSize, maxCodeSize, l.coFile, l.coName, l.coQualname, l.coLines, l.coFirst) || l.coCode > l.coSize {
 		return nil, fmt.Errorf("the interpreter's description of itself is damaged: fields outside their structures")
+	}
+	// Of what the description leaves out: context_ver and id stand before the data stack's
+	// chunk (Include/cpython/pystate.h).
+	if l.tsContext = l.tsChunk - 16; l.tsChunk < 16 {
+		return nil, fmt.Errorf("the interpreter's description of itself is damaged: no room before the data stack's chunk")
 	}
 	if l.tsTask = none; version>>16&0xff >= 14 {
 		l.tsTask = l.tsSize + runningTask

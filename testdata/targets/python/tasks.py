@@ -4,7 +4,8 @@ again.
 
 After "ready PID" and a line of input it runs for so many seconds as the first argument
 says, then writes lines "TID from to name function" to the second: surely the task of that
-name ran on TID all that time. Then it prints "done" and waits for another line.
+name ran on TID all that time. The third is how long a task goes on at a time, in ns. Then
+it prints "done" and waits for another line.
 """
 import asyncio
 import os
@@ -13,7 +14,7 @@ import threading
 import time
 
 now = time.monotonic_ns
-TURN = 4_000_000
+TURN = int(sys.argv[3])
 log = []
 
 
