@@ -84,8 +84,7 @@ func TestJavaBusy(t *testing.T) {
 				args := append(flags, "-Xmx128m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Work"), "Work")
 				p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, v), args...))
 				p.Line("busy")
-				stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-				rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+				rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return s.Stopped() > want })
 				total := rec.Stats.Total()
 				m := &methods{n: trace.NewNames(rec), alone: map[string]int{}}
 				for i := range rec.Threads {
@@ -99,8 +98,8 @@ func TestJavaBusy(t *testing.T) {
 				if m.java < 1000 || len(m.alone) > 0 {
 					t.Errorf("%d slices of Java, and some on %v: %s", m.java, m.alone, m.first)
 				}
-				per := float64(total.Stops) / float64(stopped(total))
-				t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps%s; %d slices of Java; pauses %v mean, walks %v", total.Samples, stopped(total), per,
+				per := float64(total.Stops) / float64(total.Stopped())
+				t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps%s; %d slices of Java; pauses %v mean, walks %v", total.Samples, total.Stopped(), per,
 					total.Truncated, errorFrames(rec), m.java, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
 				if per > 1.1 {
 					t.Errorf("%.2f stops a sample", per)

@@ -131,13 +131,12 @@ func TestNodeBusy(t *testing.T) {
 
 func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	p.Ready()
-	stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
 	rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
 		await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
 		p.Go()
 		p.Line("busy")
 		for n := uint64(0); n < want; n += 500 { // each in a minute, however busy the machine is
-			await(t, "samples", func() bool { return stopped(s.Status().Total) > min(n+500, want) })
+			await(t, "samples", func() bool { return s.Status().Total.Stopped() > min(n+500, want) })
 		}
 	})
 	total := rec.Stats.Total()
@@ -149,15 +148,15 @@ func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	if long() {
 		most = 1
 	}
-	if total.Truncated*1000 > most*stopped(total)+1000 {
-		t.Errorf("%d of %d samples have gaps%s", total.Truncated, stopped(total), errorFrames(rec))
+	if total.Truncated*1000 > most*total.Stopped()+1000 {
+		t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Stopped(), errorFrames(rec))
 	}
 	if m.js < 50 || m.bad*50 > m.js+50 { // JSON alone is one call most of the time, the longer the busier the machine is
 		t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
 	}
-	per := float64(total.Stops) / float64(stopped(total))
+	per := float64(total.Stops) / float64(total.Stopped())
 	t.Logf("%d samples, %d by a stop, %.3f stops each; %d with gaps; %d slices of JavaScript, %d of code without a name; pauses %v mean, walks %v",
-		total.Samples, stopped(total), per, total.Truncated, m.js, m.bad, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+		total.Samples, total.Stopped(), per, total.Truncated, m.js, m.bad, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
 	if per > 1.1 {
 		t.Errorf("%.3f stops a sample", per)
 	}

@@ -69,8 +69,7 @@ func TestPythonBusy(t *testing.T) {
 			p.Ready()
 			p.Go()
 			p.Line("busy")
-			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+			rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return s.Stopped() > want })
 			total := rec.Stats.Total()
 			m := &misplaced{n: trace.NewNames(rec), wrong: map[string]int{}}
 			for i := range rec.Threads {
@@ -82,9 +81,9 @@ func TestPythonBusy(t *testing.T) {
 			if m.python < 1000 || len(m.wrong) > 0 {
 				t.Errorf("%d frames of Python, and some on %v", m.python, m.wrong)
 			}
-			per := float64(total.Stops) / float64(stopped(total))
+			per := float64(total.Stops) / float64(total.Stopped())
 			t.Logf("%d samples, %d by a stop, %.2f stops each; %d with gaps; %d slices of Python; pauses %v mean, walks %v",
-				total.Samples, stopped(total), per, total.Truncated, m.python, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
+				total.Samples, total.Stopped(), per, total.Truncated, m.python, time.Duration(total.PauseNS/int64(total.Stops)), time.Duration(total.WalkNS/int64(total.Samples-total.Unrun)))
 			old := v.version < "python3.11" && len(v.version) > 9 || v.version == "python3.8" || v.version == "python3.9"
 			if most := map[bool]float64{false: 1.25, true: 3.5}[old]; per > most {
 				t.Errorf("%.2f stops a sample, more than %v", per, most)

@@ -83,8 +83,7 @@ func TestPythonTight(t *testing.T) {
 			p.Ready()
 			p.Go()
 			p.Line("busy")
-			stopped := func(s stack.ThreadStats) uint64 { return s.Samples - s.Unrun - s.Read }
-			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return stopped(s) > want })
+			rec := recordWith(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s stack.ThreadStats) bool { return s.Stopped() > want })
 			n := trace.NewNames(rec)
 			all := map[string]int{}
 			for i := range rec.Threads {

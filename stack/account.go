@@ -4,7 +4,7 @@ package stack
 type ThreadStats struct {
 	TID         TID    `json:"tid"`
 	Samples     uint64 `json:"samples"`
-	Stops       uint64 `json:"stops"`       // samples had by stopping the thread
+	Stops       uint64 `json:"stops"`       // how often it was stopped: some samples take two, and some stops lead to none
 	StopReads   uint64 `json:"stop_reads"`  // reads of its memory while it was stopped: one a stop, mostly
 	Unrun       uint64 `json:"unrun"`       // it had not run: nothing read
 	Read        uint64 `json:"read"`        // read while blocked, without a stop
@@ -21,6 +21,9 @@ type ThreadStats struct {
 	CPUNS       int64  `json:"cpu_ns"`      // time it ran, by the kernel's account
 	WalkNS      int64  `json:"walk_ns"`     // time sliver took to unwind its stacks
 }
+
+// Stopped is how many of the samples were had by stopping the thread.
+func (s ThreadStats) Stopped() uint64 { return s.Samples - min(s.Unrun+s.Read, s.Samples) }
 
 // Add adds up the accounts of two threads; TID stays.
 func (s *ThreadStats) Add(x *ThreadStats) {

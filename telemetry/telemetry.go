@@ -184,7 +184,7 @@ func (in *instruments) observe(o metric.Observer, a *session.Account) {
 			o.ObserveInt64(c, int64(n), metric.WithAttributes(append(as, role)...))
 		}
 		s := &r.Stats
-		count(in.samples, s.Stops, attribute.String(Way, "stop"))
+		count(in.samples, s.Stopped(), attribute.String(Way, "stop"))
 		count(in.samples, s.Unrun, attribute.String(Way, "unrun"))
 		count(in.samples, s.Read-min(s.Part, s.Read), attribute.String(Way, "read"))
 		count(in.samples, s.Part, attribute.String(Way, "part"))

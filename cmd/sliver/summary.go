@@ -156,7 +156,7 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Facts().Comm, p.PID(),
 		r.Duration.Seconds(), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
-		t.Samples, t.Stops, t.Unrun, t.Read)
+		t.Samples, t.Stopped(), t.Unrun, t.Read)
 	fmt.Fprintf(w, "  losses   %s\n", lossesOf(r))
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
@@ -240,7 +240,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
-		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stops, Unrun: t.Unrun, Read: t.Read,
+		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},

@@ -70,7 +70,7 @@ func (f *filler) all() error {
 	for i := range f.v.Threads {
 		th := &f.v.Threads[i]
 		st := f.v.Stats(th)
-		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stops),
+		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stopped()),
 			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
 			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}

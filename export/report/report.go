@@ -220,7 +220,7 @@ const maxThreads = 1000
 
 func (r *Report) cost(rec *trace.Recording) {
 	t, p := rec.Stats.Total(), &rec.Stats.Pause
-	r.Cost = Cost{Samples: t.Samples, Stops: t.Stops, Held: t.PauseNS, Mean: p.Mean, P99: p.P99, Max: p.Max, Restarted: t.Restarted,
+	r.Cost = Cost{Samples: t.Samples, Stops: t.Stopped(), Held: t.PauseNS, Mean: p.Mean, P99: p.P99, Max: p.Max, Restarted: t.Restarted,
 		Self: rec.Stats.SelfCPU}
 	if t.SpanNS > 0 {
 		r.Cost.Share = float64(t.PauseNS) / float64(t.SpanNS)

@@ -496,7 +496,7 @@ func (v *View) Facts() [][2]string {
 	}
 	add("shown", v.side.String())
 	add("samples", count(t.Samples))
-	add("stops", count(t.Stops))
+	add("stops", count(t.Stopped()))
 	add("time stopped", Duration(t.PauseNS))
 	add("pause mean", Duration(v.Rec.Stats.Pause.Mean))
 	add("pause p99", Duration(v.Rec.Stats.Pause.P99))

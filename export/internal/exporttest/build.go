@@ -216,6 +216,17 @@ func (t *Thread) LookAt(l Look, names ...string) {
 	st := &t.b.Stats.Threads[t.t.Seq]
 	st.Samples++
 	st.PauseNS += l.Pause
+	switch l.Way {
+	case stack.WayStop:
+		st.Stops++
+	case stack.WayUnrun:
+		st.Unrun++
+	case stack.WayPart:
+		st.Part++
+		fallthrough
+	case stack.WayRead:
+		st.Read++
+	}
 }
 
 // Gap, Event, End and Sync are those of a sink.
