@@ -118,6 +118,14 @@ func (v *Variables) function(addr uint64, patient bool) (name string, pending bo
 	return "", false
 }
 
+// path is that of the file that addr lies in; "": it lies in none.
+func (v *Variables) path(addr uint64) string {
+	if mp := behind(v.t.Maps(), addr); mp != nil {
+		return mp.Path
+	}
+	return ""
+}
+
 // find finds the file that addr lies in, and where in it; nil: there is none,
 // or (pending) it is still being read.
 func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Mapping, vaddr uint64, pending bool) {

@@ -1,119 +1,16 @@
 package live
 
 import (
-	"strconv"
+	"path"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
-	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/lock"
 )
-
-// Descriptions numbers what threads wait for, for event.Wait: equal waits have
-// one number. It may be used by several goroutines at once.
-type Descriptions struct {
-	// Put is handed each new one, and says whether it took it: it must not
-	// block.
-	Put func(trace.Wait) bool
-
-	mu  sync.Mutex
-	ids map[trace.Wait]int // by everything but the ID
-}
-
-// Limits of what is told apart: of programs that wait for something else each
-// time, above the first only calls and files, above the second nothing more.
-const (
-	maxDetailed = 1 << 14
-	maxCoarse   = 1 << 15
-)
-
-// id numbers a wait; 0: it has no description.
-func (d *Descriptions) id(in *wait.Info) int {
-	w := describe(in)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if id, ok := d.ids[w]; ok {
-		return id
-	}
-	if len(d.ids) >= maxDetailed {
-		w = trace.Wait{Call: w.Call, Kind: w.Kind, File: w.File, Symbol: w.Symbol, Lock: w.Lock, LockType: w.LockType, KnownBy: w.KnownBy}
-		if id, ok := d.ids[w]; ok {
-			return id
-		}
-	}
-	if len(d.ids) >= maxCoarse {
-		return 0
-	}
-	if d.ids == nil {
-		d.ids = map[trace.Wait]int{}
-	}
-	key := w
-	w.ID = len(d.ids) + 1
-	if !d.Put(w) {
-		return 0 // the next time
-	}
-	d.ids[key] = w.ID
-	return w.ID
-}
-
-// describe leaves out what differs each time though the wait is the same: how
-// long a timeout has still to go.
-func describe(in *wait.Info) trace.Wait {
-	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind), Peer: in.Peer, Why: in.Why}
-	if l := in.Lock; l != nil {
-		w.Lock, w.LockType, w.KnownBy = string(l.Kind), l.Type, string(l.Basis)
-		w.Symbol, w.Module, w.Shared = l.Symbol, l.Module, l.Shared
-		if l.Holder.TID == 0 && !comesAndGoes(l) {
-			w.NoHolder = l.Holder.Why
-		}
-		if l.Other != "" {
-			w.HolderTID, w.HolderName = l.Holder.TID, l.Other
-		}
-	}
-	if in.Timeout <= 0 {
-		return w
-	}
-	exact := in.Timeout.String()
-	t := round(in.Timeout)
-	w.Timeout = int64(t)
-	switch {
-	case in.Kind == wait.KindSleep && w.Args == exact:
-		w.Args = t.String()
-	case in.Kind == wait.KindSleep: // a runtime's, which says so before
-		w.Args = strings.TrimSuffix(w.Args, ", "+exact)
-	default:
-		w.Args = strings.TrimPrefix(strings.TrimSuffix(w.Args, "timeout "+exact), ", ")
-		w.Args = strings.TrimSuffix(w.Args, ", ")
-	}
-	return w
-}
-
-// comesAndGoes reports whether l has a holder at one time and none at another:
-// why it has none is then true of a moment, not of the lock.
-func comesAndGoes(l *wait.Lock) bool {
-	switch l.Kind {
-	case lock.GIL, lock.Monitor, lock.Synchronizer:
-		return true
-	case lock.Mutex, lock.RWLock, lock.Stdio:
-		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
-	}
-	return false
-}
-
-// round keeps two digits.
-func round(d time.Duration) time.Duration {
-	p := time.Duration(1)
-	for n := len(strconv.FormatInt(int64(d), 10)); n > 2; n-- {
-		p *= 10
-	}
-	return d.Round(p)
-}
 
 // waits implements sampler.Waits for one group.
 type waits struct {
@@ -126,6 +23,8 @@ type waits struct {
 	words map[word]known
 	funcs map[uint64]string // names of functions on stacks, by the addresses they are looked up by
 	named stack.Time        // when funcs was begun
+	// idlers is hasIdlers, but in tests.
+	idlers func(file string) bool
 
 	reader *lockReader
 	later  *wait.Later
@@ -204,7 +103,7 @@ func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Wa
 		return nil
 	}
 	w := &waits{proc: p, d: d, vars: vars, by: map[stack.TID]*waiting{}, locks: map[wait.Key]*asked{}, words: map[word]known{},
-		funcs: map[uint64]string{}, reader: &t.locks, later: &t.later, wake: wake, files: map[*waiting]struct{}{}}
+		funcs: map[uint64]string{}, idlers: hasIdlers, reader: &t.locks, later: &t.later, wake: wake, files: map[*waiting]struct{}{}}
 	c := p.Config(func(addr uint64) (wait.Symbol, bool) {
 		s, ok, _ := vars.Known(addr)
 		return s, ok
@@ -417,7 +316,8 @@ func (w *waits) function(addr uint64) string {
 
 // functions names those functions of a stack that tell what is waited for. They
 // are missing where the file is still being read: then its address is returned.
-func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64) {
+// idles: one of those may be of a runtime's thread that has nothing to do.
+func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64, idles bool) {
 	if len(w.funcs) > maxFuncs || at-w.named > funcsTTL {
 		clear(w.funcs)
 		w.named = at
@@ -436,14 +336,21 @@ func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, 
 		if !ok {
 			var pending bool
 			if name, pending = w.vars.KnownFunction(pc); pending {
-				unnamed = pc
+				unnamed, idles = pc, idles || w.idlers(w.vars.path(pc))
 			} else {
 				w.funcs[pc] = name
 			}
 		}
 		names = append(names, name)
 	}
-	return names, unnamed
+	return names, unnamed, idles
+}
+
+// hasIdlers reports whether a file, by its path, may have the functions in which threads of a
+// runtime wait for something to do: HotSpot's, Node's, or libuv's.
+func hasIdlers(file string) bool {
+	base := path.Base(file)
+	return base == "libjvm.so" || strings.HasPrefix(base, "node") || strings.HasPrefix(base, "libnode.") || strings.HasPrefix(base, "libuv.")
 }
 
 func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, x *waiting, to sampler.Sink) {
@@ -458,8 +365,9 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		frames = x.frames
 	}
 	var unnamed uint64
+	var idles bool
 	names := func() (names []string) {
-		names, unnamed = w.functions(frames, s.Time)
+		names, unnamed, idles = w.functions(frames, s.Time)
 		return names
 	}
 	th := &wait.Thread{}
@@ -499,7 +407,7 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		}
 		return
 	}
-	if l := info.Lock; unnamed != 0 && l != nil && l.MayBeIdle() {
+	if l := info.Lock; idles && l != nil && l.MayBeIdle() {
 		info = &wait.Info{Nr: info.Nr, Call: info.Call, Timeout: info.Timeout, Owes: info.Owes, Why: unread}
 	}
 	w.leave(x)

@@ -482,8 +482,11 @@ func TestTurnsTruth(t *testing.T) {
 // few reports whether a recording of a second says too little to judge by, or is
 // short of what is asked: on a busy machine another one decides.
 func (v *verdict) few(holder bool) bool {
-	return v.waits < 10 || v.samples < 50 || holder && (v.held-v.holder)*100 > v.held || v.short+v.long+v.lost > 1+v.waits/50
+	return v.waits < 10 || v.samples < 50 || v.unlike() || holder && (v.held-v.holder)*100 > v.held || v.short+v.long+v.lost > 1+v.waits/50
 }
+
+// unlike reports whether in more than one of a hundred samples the lock is not the right one.
+func (v *verdict) unlike() bool { return (v.samples-v.right-1)*100 > v.samples }
 
 func (v *verdict) check(t *testing.T, holder bool) {
 	t.Helper()
@@ -500,7 +503,7 @@ func (v *verdict) checkFew(t *testing.T, holder bool) {
 		t.Errorf("%d waits, %d samples in them, %d missing", v.waits, v.samples, v.unseen)
 	}
 	// One is free: of so few samples it may be more than a hundredth.
-	if (v.samples-v.right-1)*100 > v.samples {
+	if v.unlike() {
 		t.Errorf("the right lock in %d of %d samples", v.right, v.samples)
 	}
 	if holder && (v.held-v.holder-1)*100 > v.held || (v.wrong-1)*100 > v.held {

@@ -126,7 +126,7 @@ type Wait struct {
 // functions on its stack, may be one of a runtime's own that has nothing to do: see Idle.
 func (l *Lock) MayBeIdle() bool {
 	switch l.Kind {
-	case Unknown, Cond, Semaphore, GoRuntime:
+	case Unknown, Cond, Semaphore:
 		return true
 	}
 	return false

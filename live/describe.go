@@ -1,0 +1,112 @@
+package live
+
+import (
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait"
+	"github.com/sliverprof/sliver/wait/lock"
+)
+
+// Descriptions numbers what threads wait for, for event.Wait: equal waits have
+// one number. It may be used by several goroutines at once.
+type Descriptions struct {
+	// Put is handed each new one, and says whether it took it: it must not
+	// block.
+	Put func(trace.Wait) bool
+
+	mu  sync.Mutex
+	ids map[trace.Wait]int // by everything but the ID
+}
+
+// Limits of what is told apart: of programs that wait for something else each
+// time, above the first only calls and files, above the second nothing more.
+const (
+	maxDetailed = 1 << 14
+	maxCoarse   = 1 << 15
+)
+
+// id numbers a wait; 0: it has no description.
+func (d *Descriptions) id(in *wait.Info) int {
+	w := describe(in)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id, ok := d.ids[w]; ok {
+		return id
+	}
+	if len(d.ids) >= maxDetailed {
+		w = trace.Wait{Call: w.Call, Kind: w.Kind, File: w.File, Symbol: w.Symbol, Lock: w.Lock, LockType: w.LockType, KnownBy: w.KnownBy}
+		if id, ok := d.ids[w]; ok {
+			return id
+		}
+	}
+	if len(d.ids) >= maxCoarse {
+		return 0
+	}
+	if d.ids == nil {
+		d.ids = map[trace.Wait]int{}
+	}
+	key := w
+	w.ID = len(d.ids) + 1
+	if !d.Put(w) {
+		return 0 // the next time
+	}
+	d.ids[key] = w.ID
+	return w.ID
+}
+
+// describe leaves out what differs each time though the wait is the same: how
+// long a timeout has still to go.
+func describe(in *wait.Info) trace.Wait {
+	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind), Peer: in.Peer, Why: in.Why}
+	if l := in.Lock; l != nil {
+		w.Lock, w.LockType, w.KnownBy = string(l.Kind), l.Type, string(l.Basis)
+		w.Symbol, w.Module, w.Shared = l.Symbol, l.Module, l.Shared
+		if l.Holder.TID == 0 && !comesAndGoes(l) {
+			w.NoHolder = l.Holder.Why
+		}
+		if l.Other != "" {
+			w.HolderTID, w.HolderName = l.Holder.TID, l.Other
+		}
+	}
+	if in.Timeout <= 0 {
+		return w
+	}
+	exact := in.Timeout.String()
+	t := round(in.Timeout)
+	w.Timeout = int64(t)
+	switch {
+	case in.Kind == wait.KindSleep && w.Args == exact:
+		w.Args = t.String()
+	case in.Kind == wait.KindSleep: // a runtime's, which says so before
+		w.Args = strings.TrimSuffix(w.Args, ", "+exact)
+	default:
+		w.Args = strings.TrimPrefix(strings.TrimSuffix(w.Args, "timeout "+exact), ", ")
+		w.Args = strings.TrimSuffix(w.Args, ", ")
+	}
+	return w
+}
+
+// comesAndGoes reports whether l has a holder at one time and none at another:
+// why it has none is then true of a moment, not of the lock.
+func comesAndGoes(l *wait.Lock) bool {
+	switch l.Kind {
+	case lock.GIL, lock.Monitor, lock.Synchronizer:
+		return true
+	case lock.Mutex, lock.RWLock, lock.Stdio:
+		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"
+	}
+	return false
+}
+
+// round keeps two digits.
+func round(d time.Duration) time.Duration {
+	p := time.Duration(1)
+	for n := len(strconv.FormatInt(int64(d), 10)); n > 2; n-- {
+		p *= 10
+	}
+	return d.Round(p)
+}
