@@ -124,7 +124,7 @@ func bashCompletion(w io.Writer) {
 		switch {
 		case c.words != nil:
 			words += " " + strings.Join(c.words(), " ")
-		case c.name == "threads" || c.name == "stack" || c.name == "top" || c.name == "doctor":
+		case c.pids:
 			words += " $(ps -eo pid= 2>/dev/null)"
 		}
 		rest := ""
@@ -163,7 +163,7 @@ func fishCompletion(w io.Writer) {
 		if c.words != nil {
 			fmt.Fprintf(w, "complete -c sliver -n %s -f -a %s\n", on, quote(strings.Join(c.words(), " ")))
 		}
-		if c.name == "threads" || c.name == "stack" || c.name == "top" || c.name == "doctor" {
+		if c.pids {
 			fmt.Fprintf(w, "complete -c sliver -n %s -f -a '(__fish_complete_pids)'\n", on)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 func doctorCommand() *command {
 	return &command{
 		name: "doctor", args: "[PID]", short: "what this machine and user may do, and what to change where it may not",
+		pids: true,
 		help: `
 Checks what sliver needs: with a PID for that process, else in general, by
 recording a small program of its own. The exit status is 1 if something that

@@ -52,6 +52,8 @@ type command struct {
 	flags func(*pflag.FlagSet)
 	run   func(ctx context.Context, e *env, args []string) error
 	words func() []string // what completion offers for the first argument
+	pids  bool            // its arguments are process numbers, which -p may give as well, as record takes them
+	given somePIDs        // by -p
 }
 
 // env is where a command's output goes.
@@ -140,6 +142,9 @@ func (c *command) flagSet(e *env) *pflag.FlagSet {
 	if c.flags != nil {
 		c.flags(fs)
 	}
+	if c.pids {
+		fs.VarP(&c.given, "pid", "p", "the same as PID")
+	}
 	fs.BoolP("help", "h", false, "show this help")
 	fs.Usage = func() {}
 	return fs
@@ -178,7 +183,7 @@ func (c *command) start(args []string, e *env) error {
 		return nil
 	}
 	ctx := context.WithValue(context.Background(), dashKey{}, fs.ArgsLenAtDash())
-	return c.run(ctx, e, fs.Args())
+	return c.run(ctx, e, append(c.given.words(), fs.Args()...))
 }
 
 // dashKey is the context key of the number of arguments before "--", -1 without one.

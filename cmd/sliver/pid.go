@@ -72,6 +72,14 @@ func (p *somePIDs) Type() string { return "ints" }
 
 func (p *somePIDs) String() string { return strings.Trim(fmt.Sprint([]int(*p)), "[]") }
 
+// words are the numbers as arguments.
+func (p *somePIDs) words() (words []string) {
+	for _, pid := range *p {
+		words = append(words, strconv.Itoa(pid))
+	}
+	return words
+}
+
 func (p *somePIDs) Set(s string) error {
 	for one := range strings.SplitSeq(s, ",") {
 		pid, err := parsePID(one)

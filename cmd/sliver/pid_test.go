@@ -46,3 +46,18 @@ func TestSomePIDs(t *testing.T) {
 		t.Error("an empty number was taken")
 	}
 }
+
+// Where process numbers are arguments, -p gives one as well.
+func TestPIDFlag(t *testing.T) {
+	pid := pidOf(spin(t))
+	for _, args := range [][]string{{"stack", "-p", pid}, {"threads", "--pid=" + pid}, {"top", "--once", "-d", "200ms", "-p", pid}, {"doctor", "-p", pid}} {
+		if r := sliver(t, t.TempDir(), args...); r.status != 0 {
+			t.Errorf("%q: status %d, %q", args, r.status, r.errors)
+		}
+	}
+	for _, args := range [][]string{{"threads", "-p", pid, pid}, {"top", "--once", "-p", pid, "-p", "1"}} {
+		if r := sliver(t, t.TempDir(), args...); r.status != 2 || !strings.Contains(r.errors, "give one process number") {
+			t.Errorf("%q: status %d, %q", args, r.status, r.errors)
+		}
+	}
+}

@@ -34,6 +34,7 @@ func stackCommand() *command {
 	f := &stackFlags{}
 	return &command{
 		name: "stack", args: "[FLAGS] PID...", short: "print what each thread does now, what it waits for and who holds that",
+		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")

@@ -28,6 +28,7 @@ func threadsCommand() *command {
 	)
 	return &command{
 		name: "threads", args: "[FLAGS] PID", short: "list a process's threads, with the numbers and names that --threads takes",
+		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			fs.DurationVar(&window, "for", 200*time.Millisecond, "measure the CPU share over this time")
 			fs.BoolVar(&asJSON, "json", false, "print JSON")

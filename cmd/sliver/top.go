@@ -52,6 +52,7 @@ func topCommand() *command {
 	f := &topFlags{}
 	return &command{
 		name: "top", args: "[FLAGS] PID", short: "show live in the terminal what functions and threads take the time",
+		pids: true,
 		flags: func(fs *pflag.FlagSet) {
 			f.fs = fs
 			fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
