@@ -310,6 +310,8 @@ type Status struct {
 	Threads int // sampled now
 	Total   stack.ThreadStats
 	Pauses  stack.Pauses
+	// Tasks is what looks at all tasks left out.
+	Tasks trace.LostTasks
 }
 
 // Status may be called while Run is at work.
@@ -319,7 +321,7 @@ func (s *Session) Status() Status {
 	if begin := s.begin.Load(); begin != 0 {
 		elapsed = time.Duration(int64(st.At) - begin)
 	}
-	return Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause}
+	return Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left()}
 }
 
 // Threads are the threads there are now, in the order in which positions count

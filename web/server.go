@@ -86,8 +86,9 @@ type Status struct {
 	Paused   bool          `json:"paused"`
 	Interval time.Duration `json:"interval_ns"`
 	Samples  uint64        `json:"samples"`
-	Lost     uint64        `json:"lost"`      // ticks and events that left no sample
-	PauseP50 int64         `json:"pause_p50"` // ns a thread was held, median
+	Lost     uint64        `json:"lost"`             // ticks and events that left no sample
+	Losses   string        `json:"losses,omitempty"` // each kind of what is missing or incomplete, in words
+	PauseP50 int64         `json:"pause_p50"`        // ns a thread was held, median
 	PauseP99 int64         `json:"pause_p99"`
 	Overhead float64       `json:"overhead"` // share of the threads' time
 	Threads  string        `json:"threads"`  // the selection

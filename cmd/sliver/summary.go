@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/trace"
 )
 
 func isTerminal(w io.Writer) bool {
@@ -79,7 +81,7 @@ func statusText(st, last session.Status) string {
 	}
 	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
 		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
-	if l := losses(&st.Total); l != "" {
+	if l := allLosses(&st.Total, st.Tasks); l != "" {
 		s += ", " + l
 	}
 	return s
@@ -117,14 +119,9 @@ func losses(t *stack.ThreadStats) string {
 	return strings.Join(out, ", ")
 }
 
-// lossesOf has those of looks at all tasks too; "none".
-func lossesOf(r *session.Result) string {
-	t := r.Stats.Total()
-	l := slices.DeleteFunc([]string{losses(&t), r.Tasks.String()}, func(s string) bool { return s == "" })
-	if len(l) == 0 {
-		return "none"
-	}
-	return strings.Join(l, ", ")
+// allLosses has those of looks at all tasks too.
+func allLosses(t *stack.ThreadStats, tasks trace.LostTasks) string {
+	return strings.Join(slices.DeleteFunc([]string{losses(t), tasks.String()}, func(s string) bool { return s == "" }), ", ")
 }
 
 // moment prints ns with three digits, in the unit that keeps them short.
@@ -157,7 +154,7 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 		r.Duration.Seconds(), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
-	fmt.Fprintf(w, "  losses   %s\n", lossesOf(r))
+	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))

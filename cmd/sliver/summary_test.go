@@ -18,11 +18,12 @@ func TestSummaryOfLooks(t *testing.T) {
 		r    session.Result
 		want string
 	}{
-		{session.Result{}, "none"},
+		{session.Result{}, ""},
 		{session.Result{Tasks: lost}, "3 goroutines missing in 1 of 2 looks at all of them"},
 		{session.Result{Stats: late, Tasks: lost}, "2 late, 3 goroutines missing in 1 of 2 looks at all of them"},
 	} {
-		if got := lossesOf(&c.r); got != c.want {
+		total := c.r.Stats.Total()
+		if got := allLosses(&total, c.r.Tasks); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		var b bytes.Buffer

@@ -229,18 +229,18 @@ export class Bar {
     const mode = live && m.up ? (st?.paused || !s?.to ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
     // Where there is no room for all of them, the last go.
-    if (st?.lost) facts.push(`${count(st.lost)} lost`);
+    if (st?.lost || st?.losses) facts.push(st.lost ? `${count(st.lost)} lost` : 'incomplete');
     if (st) facts.push(`${count(st.samples)} samples`);
     // Of most stops the median may be 0: they were of threads that had no CPU.
     if (st?.samples) facts.push(...(st.pause_p99 ? [st.pause_p50 ? `held ${dur(st.pause_p50)} each` : `held up to ${dur(st.pause_p99)}`, `${percent(st.overhead)} of their time`] : ['no thread was held']));
-    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, s?.done, s?.error, !s?.to, m.up, hello.control.join(), m.gaps].join('|');
+    const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, st?.losses, s?.done, s?.error, !s?.to, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;
     fill(this.title, h('h1', null, hello.process.comm || 'sliver'), h('span', { class: 'soft' }, ` ${hello.process.pid || ''}`));
     this.title.title = (hello.process.cmdline ?? []).join(' ');
     fill(this.state, h('i', { class: 'dot ' + mode }), text);
     fill(this.facts, ...facts.map((f) => h('span', null, f)));
-    this.facts.title = facts.join(' · ') + (st?.lost ? '\nlost: ticks and events that left no sample; gaps on the tracks' : '');
+    this.facts.title = facts.join(' · ') + (st?.losses ? '\nlost: ' + st.losses : st?.lost ? '\nlost: ticks and events that left no sample; gaps on the tracks' : '');
     const can = (a: string): boolean => live && hello.control.includes(a);
     // What is there stays the same element: somebody may be about to click on
     // it, choose from it or write into it.

@@ -14,7 +14,7 @@ export interface ThreadInfo {
   seq: number; tid: number; ns_tid?: number; name: string; main?: boolean; cpu: number; samples: number; depth: number;
   ended?: boolean; idle?: boolean; state: string; call: number; last: number; dropped?: number;
 }
-export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; threads: string }
+export interface RecStatus { paused: boolean; interval_ns: number; samples: number; lost: number; losses?: string; pause_p50: number; pause_p99: number; overhead: number; threads: string }
 export interface Status {
   op: 'status'; from: number; to: number; done: boolean; reason?: string; error?: string; held: number; dropped: number; in_file?: number; no_file?: string;
   threads: ThreadInfo[]; status?: RecStatus; kept?: string;

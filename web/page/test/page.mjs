@@ -873,6 +873,9 @@ test('live: control', async () => {
   const most = await serve('-live', '-threads', '2', '-held', '0');
   const half = await open(most.url);
   await until(half, () => /held up to 62 µs/.test(document.querySelector('.facts')?.textContent)); // as most had no CPU when they were
+  // What was lost, and in the summary's words of which kind.
+  assert.match(await half.locator('.facts').innerText(), /\b3 lost\b/);
+  assert.match(await half.locator('.facts').getAttribute('title'), /lost: 2 late, 1 timed out$/);
   await most.stop();
   const t = await serve('-live', '-threads', '2', '-control=false', '-held', '0', '-held-most', '0');
   const q = await open(t.url);
