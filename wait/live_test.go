@@ -121,7 +121,10 @@ type view struct {
 	base time.Time
 }
 
-func look(t testing.TB, pid int) *view {
+func look(t testing.TB, pid int) *view { return lookAs(t, pid, func(*wait.Config) {}) }
+
+// lookAs is look with a Config that change has changed.
+func lookAs(t testing.TB, pid int, change func(*wait.Config)) *view {
 	t.Helper()
 	testprog.Need(t, "ptrace")
 	v := &view{t: t, base: time.Now()}
@@ -141,6 +144,7 @@ func look(t testing.TB, pid int) *view {
 		c.Unix = d
 		t.Cleanup(func() { d.Close() })
 	}
+	change(&c)
 	v.r = wait.New(c)
 	t.Cleanup(func() {
 		v.p.Close()

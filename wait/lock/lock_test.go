@@ -219,6 +219,7 @@ func TestIdlers(t *testing.T) {
 		{cond + "uv_cond_wait worker start_thread", Idle},
 		{cond + "worker start_thread", Cond},
 		{cond + "uv_cond_wait somebody worker start_thread", Cond},
+		{"syscall LinuxWaitBarrier::wait SafepointSynchronize::block", Safepoint},
 	} {
 		names := strings.Fields(c.names)
 		for i := range names {
@@ -228,7 +229,8 @@ func TestIdlers(t *testing.T) {
 			t.Errorf("%s: %+v", c.names, h)
 		}
 	}
-	for _, n := range []string{"_ZN10GangWorker4loopEv", "_ZN2os11signal_waitEv", "_ZN4node9inspector12_GLOBAL__N_117StartIoThreadMainEPv", "JVM_WaitForReferencePendingList"} {
+	for _, n := range []string{"_ZN10GangWorker4loopEv", "_ZN2os11signal_waitEv", "_ZN4node9inspector12_GLOBAL__N_117StartIoThreadMainEPv", "JVM_WaitForReferencePendingList",
+		"_ZN16LinuxWaitBarrier4waitEi", "_ZN15PlatformMonitor4waitEm", "_ZN2os15PlatformMonitor4waitEl"} {
 		if !MayTell(n) {
 			t.Errorf("%s does not tell", n)
 		}
