@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"math"
+	"slices"
 
 	"github.com/sliverprof/sliver/stack"
 )
@@ -295,6 +296,7 @@ func (g *group) confirm(th *thread, same bool) {
 	}
 	th.blind = false
 	for _, at := range g.ahead.blind {
+		g.catchUpTo(th, at)
 		if same || g.ahead.stood-at >= blindFor {
 			g.unrunAt(th, at)
 		} else {
@@ -307,10 +309,18 @@ func (g *group) confirm(th *thread, same bool) {
 // catchUp notes the ticks that were left out since others were to be confirmed, or to
 // come.
 func (g *group) catchUp(th *thread) {
-	if n := th.behind; n > 0 {
-		th.behind = 0
-		g.miss(th, g.tracer.Now(), n)
+	g.catchUpTo(th, math.MaxInt64)
+}
+
+// catchUpTo notes those of them that were over at a time. What comes after is of a later one:
+// a reader is to find the gap where the samples are missing.
+func (g *group) catchUpTo(th *thread, at stack.Time) {
+	n := 0
+	for n < len(th.behind) && th.behind[n].at <= at {
+		g.leftOut(th, th.behind[n])
+		n++
 	}
+	th.behind = slices.Delete(th.behind, 0, n)
 }
 
 // settleAll is for where no look at the threads comes after it.
@@ -327,15 +337,30 @@ func (g *group) settleAll() {
 	}
 }
 
+// missed are ticks that were left out, the last of them at a time.
+type missed struct {
+	at stack.Time
+	n  int64
+}
+
 // miss has n ticks left out, the last of them at a time. If earlier ones of the thread
-// are to be confirmed, or to come, these are noted after them.
+// are to be confirmed, or to come, these are noted when that is done.
 func (g *group) miss(th *thread, at stack.Time, n int64) {
-	if th.blind || len(th.coming) > 0 {
-		th.behind += n
+	if !th.blind && len(th.coming) == 0 {
+		g.leftOut(th, missed{at, n})
 		return
 	}
-	th.acc.late.Add(uint64(n))
-	th.gap(at, stack.WhyLate, n*g.tick.every)
+	// Of those that follow each other there is one gap.
+	if last := len(th.behind) - 1; last >= 0 && !th.blind && th.coming[len(th.coming)-1] <= th.behind[last].at {
+		th.behind[last] = missed{at, th.behind[last].n + n}
+		return
+	}
+	th.behind = append(th.behind, missed{at, n})
+}
+
+func (g *group) leftOut(th *thread, m missed) {
+	th.acc.late.Add(uint64(m.n))
+	th.gap(m.at, stack.WhyLate, m.n*g.tick.every)
 }
 
 // gap writes that samples are missing before t.

@@ -75,6 +75,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 // giveUp counts the ticks whose sample has not come as timed out.
 func (g *group) giveUp(th *thread) {
 	for _, at := range th.coming {
+		g.catchUpTo(th, at)
 		th.acc.timedOut.Add(1)
 		th.gap(at, stack.WhyTimeout, g.tick.every)
 	}
@@ -146,10 +147,10 @@ func (g *group) cameNot(th *thread, err error) {
 	}
 	n := len(th.coming)
 	th.coming = th.coming[:0]
+	g.catchUp(th)
 	for range n {
 		g.failed(th, err)
 	}
-	g.catchUp(th)
 }
 
 // arrived has the sample that the view shows, for all ticks that have waited for it.
@@ -179,8 +180,10 @@ func (g *group) arrived(th *thread) {
 		s.State = stack.StateRunnable
 		th.owed -= g.queued // the next look need not make up for it
 	}
+	g.catchUpTo(th, v.Stopped)
 	g.stopped(th, c)
 	for _, at := range ticks[1:] {
+		g.catchUpTo(th, at)
 		if at < stopped && !onCPU {
 			g.unrunAt(th, at)
 		} else {

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"math/rand/v2"
+	"slices"
 	"sort"
 	"testing"
 	"time"
@@ -277,5 +278,31 @@ func TestLaterAsleep(t *testing.T) {
 	}
 	if left == 0 {
 		t.Error("no thread fell asleep right before its stop")
+	}
+}
+
+// What was left out while a sample was waited for is told where it is missing, in the
+// order of time, and not when that sample has come.
+func TestLeftOutWhere(t *testing.T) {
+	m := &memorySink{}
+	g := &group{tracer: &fakeTracer{now: 100 * ms}}
+	g.tick.every = int64(ms)
+	th := &thread{sink: m}
+	th.coming = append(th.coming, 10*ms)
+	g.miss(th, 20*ms, 7)
+	th.coming = append(th.coming, 21*ms)
+	g.miss(th, 30*ms, 2)
+	g.miss(th, 31*ms, 1)
+	if len(m.spans) != 0 {
+		t.Fatalf("told already: %v", m.spans)
+	}
+	g.giveUp(th)
+	g.miss(th, 33*ms, 2)
+	want := [][2]stack.Time{{9 * ms, 10 * ms}, {13 * ms, 20 * ms}, {20 * ms, 21 * ms}, {28 * ms, 31 * ms}, {31 * ms, 33 * ms}}
+	if !slices.Equal(m.spans, want) {
+		t.Errorf("gaps %v, want %v", m.spans, want)
+	}
+	if late, timedOut := th.acc.late.Load(), th.acc.timedOut.Load(); late != 12 || timedOut != 2 {
+		t.Errorf("%d late and %d timed out, want 12 and 2", late, timedOut)
 	}
 }

@@ -51,7 +51,7 @@ type thread struct {
 	queuedUntil stack.Time    // so long it is taken to wait for a CPU, having been seen to
 	lates       int           // how many stops in a row were late
 	insist      bool          // the next stop is waited for
-	behind      int64         // ticks left out since
+	behind      []missed      // ticks left out since, in their order
 	told        stack.Time    // of the last gap that was
 	steady      int           // how many samples in a row were had like the one before
 	dozes       bool          // see doze.go
