@@ -176,13 +176,22 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 			known = k
 			in = in[:last+1] // without the error frame, and those of Python that have no place
 		} else if whole {
-			known = d.intact(d.above(in[last].CFA), s.Word)
+			known = d.intact(d.above(outermost(in[:last+1])), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
 		d.scratch = append(d.scratch, in[i])
 	}
 	return d.scratch, known
+}
+
+// outermost is the place on the stack of the outermost frame of an incomplete walk, or of
+// the one that it called: where registers are missing, the place of the last is not known.
+func outermost(in []stack.Frame) (cfa uint64) {
+	for i := len(in) - 1; i >= 0 && cfa == 0; i-- {
+		cfa = in[i].CFA
+	}
+	return cfa
 }
 
 // nativeEnd is the index of the outermost frame that an incomplete walk found on

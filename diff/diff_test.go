@@ -318,17 +318,23 @@ func TestTruncatedOverOthers(t *testing.T) {
 		name string
 		mem  map[uint64]uint64 // nil: none was copied
 		want []uint64          // outermost first
+		at   uint64            // CFA of the frame before the last, if that of the last is not known
 	}{
-		{"none was copied", nil, []uint64{10, 20, 30, 40, 50, 80, 90}},
-		{"all are there", map[uint64]uint64{392: 40, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}},
-		{"the leaf was not copied", map[uint64]uint64{492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}},
-		{"the leaf has returned", map[uint64]uint64{392: 7, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 80, 90}},
-		{"one in the middle has returned", map[uint64]uint64{392: 40, 492: 30, 592: 7, 692: 10}, []uint64{10, 20, 80, 90}},
+		{"none was copied", nil, []uint64{10, 20, 30, 40, 50, 80, 90}, 0},
+		{"all are there", map[uint64]uint64{392: 40, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}, 0},
+		{"the leaf was not copied", map[uint64]uint64{492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}, 0},
+		{"the leaf has returned", map[uint64]uint64{392: 7, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 80, 90}, 0},
+		{"one in the middle has returned", map[uint64]uint64{392: 40, 492: 30, 592: 7, 692: 10}, []uint64{10, 20, 80, 90}, 0},
+		{"what it called lies further out", nil, []uint64{10, 20, 80, 90}, 600},
 	} {
 		var d Differ
 		var r Replayer
 		rec := &recorder{}
-		s := stack.Sample{Time: 2, Stack: part, Reason: stack.ReasonRegister}
+		in := slices.Clone(part)
+		if c.at > 0 {
+			in[0].CFA, in[1].CFA = c.at, 0
+		}
+		s := stack.Sample{Time: 2, Stack: in, Reason: stack.ReasonRegister}
 		if c.mem != nil {
 			s.Word = func(a uint64) (uint64, bool) { v, ok := c.mem[a]; return v, ok }
 		}
