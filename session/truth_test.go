@@ -1,8 +1,10 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,17 +34,22 @@ type seen struct {
 
 // watcher picks the reported functions out of a thread's timeline.
 type watcher struct {
-	n     *trace.Names
-	tid   int
-	names map[string]bool
-	at    stack.Time // last sample so far
-	stack []*seen    // of all depths; nil for other functions
-	out   []*seen
-	gaps  [][2]stack.Time // no sample in between
-	lost  stack.Time      // since when events are missing; 0: none are
+	n       *trace.Names
+	tid     int
+	names   map[string]bool
+	at      stack.Time // last sample so far
+	samples []stack.Time
+	stack   []*seen // of all depths; nil for other functions
+	out     []*seen
+	gaps    [][2]stack.Time // no whole sample in between
+	lost    stack.Time      // since when events or whole stacks are missing; 0: none are
+	cut     []int           // depths at which the stack is not complete
 }
 
 func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
+	if s.Loc.Word.Kind() == stack.KindError {
+		w.cut = append(w.cut, depth)
+	}
 	var x *seen
 	if fn := plain(w.n.Func(&s.Frame).Name); w.names[fn] {
 		d := 0
@@ -58,6 +65,9 @@ func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
 }
 
 func (w *watcher) End(t stack.Time, depth int, _ *trace.Slice) {
+	if n := len(w.cut); n > 0 && w.cut[n-1] == depth {
+		w.cut = w.cut[:n-1]
+	}
 	if x := w.stack[depth]; x != nil {
 		x.last, x.gone = w.at, t
 		x.open = t == w.at // the recording ends in it
@@ -68,8 +78,16 @@ func (w *watcher) End(t stack.Time, depth int, _ *trace.Slice) {
 func (w *watcher) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
-		if way, _, _ := event.SeenFields(e.Payload()); way != stack.WayPart {
+		way, _, _ := event.SeenFields(e.Payload())
+		if len(w.cut) > 0 { // what is not in it may have been there all the same
+			if w.lost == 0 {
+				w.lost = cmp.Or(w.at, e.Time)
+			}
+			return
+		}
+		if way != stack.WayPart {
 			w.at = max(w.at, e.Time)
+			w.samples = append(w.samples, e.Time)
 		}
 		if w.lost > 0 {
 			w.gaps = append(w.gaps, [2]stack.Time{w.lost, e.Time})
@@ -195,14 +213,20 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	since := map[int]int64{}
 	gaps := map[int][][2]stack.Time{}
 	newest := map[int]int64{} // sample
+	samples := map[int][]stack.Time{}
 	for i := range rec.Threads {
 		th := &rec.Threads[i]
 		w := &watcher{n: n, tid: int(th.TID), names: names}
 		rec.Replay(th.Seq, n, w)
+		if w.lost > 0 {
+			w.gaps = append(w.gaps, [2]stack.Time{w.lost, math.MaxInt64})
+		}
 		got = append(got, w.out...)
 		since[int(th.TID)], newest[int(th.TID)] = int64(th.Since), int64(w.at)
 		gaps[int(th.TID)] = append(gaps[int(th.TID)], w.gaps...)
+		samples[int(th.TID)] = append(samples[int(th.TID)], w.samples...)
 	}
+	calls = joined(calls, samples)
 	type place struct {
 		tid, depth int
 		fn         string
@@ -213,6 +237,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		at[k] = append(at[k], s)
 	}
 	long, missing, wrong, excused := 0, 0, 0, 0
+	var shown *seen // of what does not agree, the first
 	report := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
 			faults = append(faults, fmt.Sprintf(format, args...))
@@ -247,12 +272,21 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		if missing <= 10 {
 			faults = append(faults, fmt.Sprintf("call of %s at depth %d, %v long, in thread %d at %d: %d slices%s", c.Func, c.Depth, c.Duration(), c.TID, c.Begin,
 				len(hits), near(got, c)))
+			if shown == nil {
+				shown = &seen{tid: c.TID, notYet: stack.Time(c.Begin), first: stack.Time(c.End)}
+			}
 		}
 	}
 	for _, s := range got {
 		if !s.matched && s.last > s.first && !lateDuring(gaps[s.tid], &testprog.Call{Begin: int64(s.notYet), End: int64(s.gone)}) {
 			report("slice of %s at depth %d, thread %d, %d…%d: no such call%s", s.fn, s.depth, s.tid, s.first, s.last, nearCalls(calls, s))
+			if shown == nil {
+				shown = s
+			}
 		}
+	}
+	if shown != nil {
+		faults = append(faults, fmt.Sprintf("thread %d from %d to %d:%s", shown.tid, shown.notYet, shown.first, samplesNear(rec, shown)))
 	}
 	if long == 0 {
 		t.Error("the program made no long call")
@@ -264,6 +298,39 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		t.Logf("%d of %d long calls fell into gaps of the sampling%s", excused, long, gapList(rec))
 	}
 	return excused*10 <= long, faults
+}
+
+// joined takes for one call what no sample can tell apart: where a handler ends when its
+// next signal has come already, it is called again at once at the same place.
+func joined(calls []testprog.Call, samples map[int][]stack.Time) []testprog.Call {
+	var out []testprog.Call
+	last := map[[2]int]int{} // by thread and function: in out
+	for i := range calls {
+		c := &calls[i]
+		handler := slices.Index([]string{"chain_on_signal", "chain_handler"}, c.Func)
+		if handler < 0 {
+			out = append(out, *c)
+			continue
+		}
+		k := [2]int{c.TID, handler}
+		if n, ok := last[k]; ok && out[n].Depth == c.Depth && !between(samples[c.TID], out[n].Return, c.Call) &&
+			!slices.ContainsFunc(calls, func(o testprog.Call) bool { // what was interrupted has gone on
+				return o.TID == c.TID && o.Func != "chain_on_signal" && o.Depth < c.Depth &&
+					(o.Begin > out[n].End && o.Begin < c.Begin || o.End > out[n].End && o.End < c.Begin)
+			}) {
+			out[n].End, out[n].Return = c.End, c.Return
+			continue
+		}
+		last[k] = len(out)
+		out = append(out, *c)
+	}
+	return out
+}
+
+// between reports whether one of the times, in their order, is not before from nor behind to.
+func between(times []stack.Time, from, to int64) bool {
+	i, _ := slices.BinarySearch(times, stack.Time(from))
+	return i < len(times) && int64(times[i]) <= to
 }
 
 // early is how long before its reported time a call may have begun. Nobody
@@ -286,10 +353,15 @@ func lateDuring(gaps [][2]stack.Time, c *testprog.Call) bool {
 	return false
 }
 
+// nearest is how many slices or samples are told of at most.
+const nearest = 12
+
 func near(got []*seen, c *testprog.Call) string {
 	var b strings.Builder
+	n := 0
 	for _, s := range got {
-		if s.tid == c.TID && int64(s.first) <= c.End+20e6 && int64(s.last) >= c.Begin-20e6 && s.fn == c.Func {
+		if n < nearest && s.tid == c.TID && int64(s.first) <= c.End+20e6 && int64(s.last) >= c.Begin-20e6 && s.fn == c.Func {
+			n++
 			fmt.Fprintf(&b, "\n  near: %s depth %d (%d,%d]…(%d,%d]", s.fn, s.depth, int64(s.notYet)-c.Begin, int64(s.first)-c.Begin,
 				int64(s.last)-c.Begin, int64(s.gone)-c.Begin)
 		}
@@ -307,70 +379,6 @@ func nearCalls(calls []testprog.Call, s *seen) string {
 	}
 	return b.String()
 }
-
-// errorFrames shows a few of the stacks that ended early.
-func errorFrames(rec *trace.Recording) string {
-	n := trace.NewNames(rec)
-	l := &errorLog{n: n, count: map[string]int{}}
-	for i := range rec.Threads {
-		l.stack = nil
-		rec.Replay(rec.Threads[i].Seq, n, l)
-	}
-	var keys []string
-	for k, c := range l.count {
-		keys = append(keys, fmt.Sprintf("\n  %4d %s", c, k))
-	}
-	slices.Sort(keys)
-	slices.Reverse(keys)
-	return strings.Join(keys[:min(len(keys), 8)], "")
-}
-
-// gapList shows where samples are missing, and why.
-func gapList(rec *trace.Recording) string {
-	var b strings.Builder
-	n := trace.NewNames(rec)
-	for i := range rec.Threads {
-		l := gapLog{}
-		rec.Replay(rec.Threads[i].Seq, n, &l)
-		for _, g := range l {
-			fmt.Fprintf(&b, "\n  thread %d: %s", rec.Threads[i].TID, g)
-		}
-	}
-	return b.String()
-}
-
-type gapLog []string
-
-func (l *gapLog) Begin(stack.Time, int, *trace.Slice) {}
-func (l *gapLog) End(stack.Time, int, *trace.Slice)   {}
-func (l *gapLog) Other(e event.Event) {
-	if e.Kind() == event.Gap && len(*l) < 10 {
-		why, ns := event.GapFields(e.Payload())
-		*l = append(*l, fmt.Sprintf("%v before %d: %s", time.Duration(ns), e.Time, why))
-	}
-}
-
-type errorLog struct {
-	n     *trace.Names
-	stack []string
-	bad   bool
-	count map[string]int
-}
-
-func (l *errorLog) Begin(_ stack.Time, depth int, s *trace.Slice) {
-	l.stack = append(l.stack[:depth], l.n.Func(&s.Frame).Name)
-	l.bad = l.bad || s.Loc.Word.Kind() == stack.KindError
-}
-
-func (l *errorLog) End(_ stack.Time, depth int, _ *trace.Slice) {
-	if l.bad && depth == len(l.stack)-1 {
-		l.count[strings.Join(l.stack, " > ")]++
-		l.bad = false
-	}
-	l.stack = l.stack[:depth]
-}
-
-func (l *errorLog) Other(event.Event) {}
 
 // without leaves out the calls of a function that cannot be named: those in
 // them are then less deep.
