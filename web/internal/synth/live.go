@@ -22,6 +22,7 @@ type Feed struct {
 	t0      stack.Time
 	Paused  atomic.Bool
 	ivl     atomic.Int64
+	Deeper  atomic.Bool // from now on calls go deeper than they went
 	Samples atomic.Uint64
 	// Lates are how late each round was, ns; to be read when Run has returned.
 	Lates []int64
@@ -64,6 +65,9 @@ func (f *Feed) Round() {
 	var x stack.Sample
 	for k, t := range f.threads {
 		now := f.Now()
+		if f.Deeper.Load() {
+			t.Dive(45, now+3*stack.Time(f.Interval()))
+		}
 		lock := t.Sample(now, &x)
 		f.sinks[k].Sample(&x)
 		if lock.Changed {

@@ -222,6 +222,14 @@ func (t *Thread) push(f int, end stack.Time) {
 	t.open = append(t.open, call{f, end, pc, cfa})
 }
 
+// Dive has the innermost function call itself down to a depth, until end.
+func (t *Thread) Dive(depth int, end stack.Time) {
+	for len(t.open) < depth {
+		top := t.open[len(t.open)-1]
+		t.push(top.fn, min(end, top.end))
+	}
+}
+
 const maxDepth = 70
 
 // Lock is a change of what the thread waits for, to be recorded before the

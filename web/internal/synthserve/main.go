@@ -62,7 +62,7 @@ func run() error {
 			format, p.From, p.To, len(p.Threads))
 		return err
 	}
-	end := func(string) {}
+	end, deeper := func(string) {}, func() {}
 	if *live {
 		n := *threads
 		if *idle {
@@ -77,6 +77,7 @@ func run() error {
 		fctx, stop := context.WithCancel(ctx)
 		done := make(chan struct{})
 		go func() { f.Run(fctx); close(done) }()
+		deeper = func() { f.Deeper.Store(true) }
 		end = func(reason string) { stop(); <-done; src.End(reason) }
 		if *control {
 			o.Control = web.Control{
@@ -126,8 +127,11 @@ func run() error {
 	// Whoever started this tells it by lines what to do, and ends it by closing.
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
-		if in.Text() == "end" {
+		switch in.Text() {
+		case "end":
 			end("target ended")
+		case "deeper":
+			deeper()
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ const conn = new Conn(state.token, {
     model.hello = m;
     model.reset();
     if (other) first = true;
-    timeline.anew();
+    timeline.anew(!!other);
     bar.update();
     side.again();
     panel.again();

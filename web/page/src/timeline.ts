@@ -99,9 +99,10 @@ export class Timeline implements View {
   stale(): boolean {
     const m = this.model;
     const time = m.edge() - m.from();
-    let key = '';
+    let key = this.still ? 'still,' : '';
     for (const s of m.order) {
       const t = m.threads.get(s)!;
+      if (this.met.has(s) && this.still) continue;
       if (t.cpu > RAN * time) this.ran.add(s);
       if (t.idle) this.idle.add(s);
       else if (this.idle.delete(s)) this.ran.add(s);
@@ -139,6 +140,8 @@ export class Timeline implements View {
       const t = m.threads.get(s)!;
       return !this.hidden.has(s) && (!want || t.name.toLowerCase().includes(want) || String(t.tid).includes(want));
     });
+    const before = new Map(this.tracks.map((t) => [t.seq, t]));
+    const resized = this.tall !== window.innerHeight;
     this.tracks = [];
     let y = 0;
     const busy = shown.filter((s) => this.ran.has(s)).length;
@@ -151,8 +154,16 @@ export class Timeline implements View {
       const idle = this.idle.has(seq) && !this.ran.has(seq);
       const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
       const t: Track = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
+      const was = this.still && this.met.has(seq) ? before.get(seq) : undefined;
+      if (was) {
+        t.mode = this.modes.get(seq) ?? was.mode;
+        t.depth = t.rows = Math.max(was.depth, this.inView(seq));
+      }
       if (t.mode === 'part' && !this.deep(t)) t.mode = 'full';
-      if (t.mode === 'part') {
+      if (t.mode === 'part' && was?.mode === 'part' && !resized) {
+        t.rows = was.rows;
+        t.skip = was.skip;
+      } else if (t.mode === 'part') {
         t.rows = this.most;
         t.skip = skipped(this.rows.get(seq), depth, t.rows);
       }
@@ -166,6 +177,13 @@ export class Timeline implements View {
   }
 
   private most = 1; // rows that a track has room for
+  private met = new Set<number>(); // threads whose calls have been on the screen
+
+  // still: somebody looks at one time of what is still recorded. What comes to be known
+  // of other times may not move what lies under the pointer.
+  private get still(): boolean {
+    return this.model.live && !this.follow;
+  }
 
   // deep reports whether a track has more rows than there is room for.
   deep(t: Track): boolean {
@@ -211,6 +229,18 @@ export class Timeline implements View {
     return n;
   }
 
+  // inView is how many of them have calls in the time on the screen.
+  private inView(seq: number): number {
+    const rows = this.model.data.get(seq)?.rows ?? [];
+    let n = rows.length;
+    for (; n > 0; n--) {
+      const r = rows[n - 1];
+      const i = r.at(this.t0);
+      if (i < r.n && r.start[i] < this.t1) break;
+    }
+    return n;
+  }
+
   // grown lays the tracks out anew where calls have come for which there is no row.
   grown(): void {
     let again = false;
@@ -219,8 +249,10 @@ export class Timeline implements View {
     for (const t of this.tracks) {
       const d = this.model.data.get(t.seq);
       if (!d?.rows.length) continue;
-      again ||= this.seen(t.seq) > t.depth;
-      if (t.mode !== 'part') continue;
+      const kept = this.still && this.met.has(t.seq);
+      this.met.add(t.seq);
+      again ||= (kept ? this.inView(t.seq) : this.seen(t.seq)) > t.depth;
+      if (t.mode !== 'part' || kept) continue;
       const whole = !this.model.live && d.t0 <= this.model.from() && d.t1 >= edge;
       this.rows.set(t.seq, survey(d.rows, edge, own, whole ? undefined : this.rows.get(t.seq)));
       again ||= skipped(this.rows.get(t.seq), t.depth, t.rows) !== t.skip;
@@ -310,6 +342,7 @@ export class Timeline implements View {
     this.follow = on;
     if (on) this.frozen = false;
     this.goal = null;
+    if (on) this.layout();
     this.onMoved();
     this.wake();
   }
@@ -488,8 +521,9 @@ export class Timeline implements View {
   }
 
   // anew forgets what was asked, after a new connection.
-  anew(): void {
+  anew(other = true): void {
     this.asked = 0;
+    if (other) this.met.clear();
     this.rows.clear();
     this.wake();
   }

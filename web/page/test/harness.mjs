@@ -87,3 +87,10 @@ export const select = async (page, from, to) => {
   await page.keyboard.up('Shift');
   await page.locator('#range [role=tab]').first().waitFor();
 };
+// shown is what a page says in words, for a case that failed.
+export const shown = async (page) => {
+  const of = (id) => page.locator(id).innerText({ timeout: 2000 }).then((s) => `     ${id}: ${s.replace(/\s+/g, ' ').slice(0, 500)}`, () => `     ${id}: –`);
+  const parts = await Promise.all(['header', '#side', '#range', '#empty'].map(of));
+  const { tracks, ...st } = await state(page);
+  return [...parts, '     ' + JSON.stringify(st).slice(0, 500), ...page.problems.map((p) => '     ' + p)].join('\n');
+};

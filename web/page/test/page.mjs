@@ -9,7 +9,7 @@
 // It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
-import { aPhone, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, state, until } from './harness.mjs';
+import { aPhone, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, shown, state, until } from './harness.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -947,6 +947,28 @@ test('controls that cannot act say why', async () => {
   assert.deepEqual([a, page].flatMap((p) => p.problems), []);
 });
 
+test('what is frozen stays where it is, although deeper calls come', async () => {
+  const s = await serve('-live', '-threads', '3');
+  const page = await open(s.url);
+  await ready(page);
+  await page.keyboard.press('Space');
+  const passed = (ns) => until(page, (ns) => window.sliver.state.edge > window.sliver.state.t1 + ns, ns);
+  await passed(5e8); // what has to be on the screen is
+  const it = await item(page, '', 6);
+  const placed = async () => (await state(page)).tracks.map(({ name, ...t }) => t);
+  const was = await placed();
+  s.tell('deeper');
+  await until(page, () => window.sliver.state.status.threads.every((t) => t.depth > 40));
+  await passed(((await state(page)).edge - (await state(page)).t1) + 5e8);
+  assert.deepEqual(await placed(), was);
+  await page.mouse.click(it.x, it.y);
+  await page.locator('#side h2').getByText(it.name, { exact: true }).waitFor();
+  await page.keyboard.press('End');
+  await until(page, () => window.sliver.state.tracks.some((t) => t.mode === 'part' && t.skip > 0));
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
 test('a lost connection comes back and catches up', async () => {
   const port = 20000 + Math.floor(Math.random() * 20000);
   const args = ['-live', '-threads', '3', '-addr', `127.0.0.1:${port}`, '-token', 'the-same-token-again'];
@@ -1106,7 +1128,10 @@ for (const [i, [name, f]] of cases.entries()) {
   } catch (e) {
     failed++;
     console.log('FAIL ' + name + '\n' + String(e.stack ?? e).replace(/^/gm, '     '));
-    for (const c of browser.contexts()) for (const p of c.pages()) await picture(p, `failed-${part}-${failed}`).catch(() => {});
+    for (const c of browser.contexts()) for (const p of c.pages()) {
+      await picture(p, `failed-${part}-${failed}`).catch(() => {});
+      console.log(await shown(p).catch((e) => '     ' + e.message.split('\n')[0]));
+    }
   }
   for (const c of browser.contexts()) await c.close().catch(() => {});
   for (const p of running) {
