@@ -362,6 +362,13 @@ slowest() {
 	awk -v module="$module/" '$1 == "ok" && $3 + 0 >= 15 {sub(module, "", $2); printf "        %-50s %4ds\n", $2, $3}' "$work/out" | sort -rnk2
 }
 
+# gist is what failed in a step, and the first lines that say why, for the end of a long log.
+gist() {
+	awk -v title="$1" 'BEGIN {print title ":"}
+		/^ *--- FAIL|^ *FAIL |^panic:|^WARNING: DATA RACE/ {print "  " substr($0, 1, 200); left = 3; next}
+		left > 0 && !/^ *(--- |ok )/ {print "  " substr($0, 1, 200); left--}' "$work/out" | head -n 40
+}
+
 # step runs a command under a title; its output is shown if it fails.
 step() {
 	local title=$1 start=$SECONDS
@@ -374,6 +381,7 @@ step() {
 		failed+=("$title")
 		printf 'FAIL  %-52s %4ds\n' "$title" $((SECONDS - start))
 		sed 's/^/      /' "$work/out"
+		gist "$title" >>"$work/failures"
 	fi
 }
 
@@ -459,12 +467,12 @@ race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
 # the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
 # (TestConcurrent has), nor have tables that are read from one end to the other in one, and
 # the page's tests run a browser, node and a server of their own. Of threads that compute in
-# Python and node other tests make recordings.
+# Python, node and Java other tests make recordings.
 race_short() {
-	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy'
+	local clocks='Truth|PythonTruth|TurnsTruth|StatesTruth|RunnableTruth|InferredTruth|PythonTight|FileLockTicks|JavaTurns|Unseen|OnlyWhenNeeded|BlindFrames|NodeOptimized|FirstManaged|JavaCompiler|JavaVirtualTruth|JavaFresh|AsyncTruth|Thousand|PythonBusy|NodeBusy|JavaBusy|PythonGIL'
 	local walks='WalkEachInstruction|WalkLive|WalkARM64|JavaInterrupted' page='Page|BundleIsFresh|PageTypes'
 	local tables='AgainstAddr2line|AgainstAddr2lineOnSystemLibraries|GoAgainstItsOwnTable|SplitIsTheSame|Unxz|Damage'
-	go test -race -short -p=1 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
+	go test -race -short -p=2 -timeout=10m -skip="^Test($clocks|$walks|$tables|$page)\$" "${both[@]}"
 }
 # Two at a time: what they hold against clocks they hold against what the machine gave, and
 # one after another they leave half of two CPUs idle.
@@ -533,6 +541,7 @@ fi
 echo
 took=$((SECONDS - began))
 if ((${#failed[@]})); then
+	cat "$work/failures"
 	printf 'FAILED: %d of %d steps in %dm%02ds: %s\n' "${#failed[@]}" $((passed + ${#failed[@]})) \
 		$((took / 60)) $((took % 60)) "$(printf '%s; ' "${failed[@]}" | sed 's/; $//')"
 	exit 1

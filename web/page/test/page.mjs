@@ -817,7 +817,8 @@ test('live: follows, scrolls back, freezes, is soon', async () => {
   const e = st.edge;
   await until(page, (e) => window.sliver.state.edge > e + 5e8, e);
   await until(page, () => window.sliver.state.t1 >= window.sliver.state.edge && window.sliver.state.t0 < window.sliver.state.edge);
-  await until(page, () => window.sliver.state.edge - window.sliver.newest() < 250e6);
+  // On a machine with nothing else to do it is some 50 ms (bench/web.sh tells); here the rest of the tests run beside it.
+  await until(page, () => window.sliver.state.edge - window.sliver.newest() < 600e6);
   await until(page, () => window.sliver.item('EventLoop::run()', 4) !== null); // names came
   await picture(page, 'live');
   await page.keyboard.press(' ');
