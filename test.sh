@@ -461,7 +461,16 @@ fuzz_targets() {
 	done
 }
 
-race_tests() { go test -race -timeout=10m $short "${race[@]}"; }
+# race_tests has what goes through big files, or sums up, in one goroutine without the race
+# detector.
+race_tests() {
+	local big='^Test(Memory|Bounds|SortsOnDisk)$' package of=()
+	for package in "${race[@]}"; do
+		grep -qsE "^func ${big:1:-1}\(" "$package"/*_test.go && of+=("$package")
+	done
+	go test -race -timeout=10m $short -skip="$big" "${race[@]}" &&
+		{ ((${#of[@]} == 0)) || go test -timeout=10m $short -run="$big" "${of[@]}"; }
+}
 # race_short leaves out what the race detector has nothing to say of, or says already of a
 # shorter test. Timelines, ticks and calls are held against clocks without it only: with it
 # the sampler itself is the busy neighbour. Walks in one goroutine have nothing that races
