@@ -134,9 +134,7 @@ func (p *Pipeline) Watch(src Source) error {
 	return nil
 }
 
-// serve begins to listen; who asks before Watch waits for it.
-func (p *Pipeline) serve() error {
-	addr := p.cfg.Listen
+func hostPort(addr string) (host, port string) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		host, port = "", addr // a port alone
@@ -144,7 +142,22 @@ func (p *Pipeline) serve() error {
 	if host == "" {
 		host = "127.0.0.1" // nothing is shown to the network that nobody asked to show
 	}
-	if p.listen, err = net.Listen("tcp", net.JoinHostPort(host, port)); err != nil {
+	return host, port
+}
+
+// Address reports, by an error that says so, what is no address to listen on.
+func Address(addr string) error {
+	_, port := hostPort(addr)
+	if _, err := net.LookupPort("tcp", port); addr == "" || err != nil {
+		return fmt.Errorf("%q is no address to listen on: write a port or HOST:PORT", addr)
+	}
+	return nil
+}
+
+// serve begins to listen; who asks before Watch waits for it.
+func (p *Pipeline) serve() error {
+	var err error
+	if p.listen, err = net.Listen("tcp", net.JoinHostPort(hostPort(p.cfg.Listen))); err != nil {
 		return fmt.Errorf("metrics: %w", err)
 	}
 	mux := http.NewServeMux()

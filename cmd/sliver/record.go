@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,6 +24,7 @@ import (
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/telemetry"
 )
 
 // recordFlags are the flags of record; demo uses some of them.
@@ -129,7 +131,10 @@ until Ctrl-C, else until no page is open any more.`,
 func outputsOf(paths []string, format, help string) ([]export.Output, error) {
 	var outs []export.Output
 	stdout := 0
-	for _, p := range paths {
+	for i, p := range paths {
+		if p != "-" && slices.ContainsFunc(paths[:i], func(o string) bool { return filepath.Clean(o) == filepath.Clean(p) }) {
+			return nil, usagef(help, "%s is given twice", p)
+		}
 		o, err := export.ParseOutput(p, format)
 		if err != nil {
 			return nil, usagef(help, "%v", err)
@@ -162,6 +167,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	}
 	if f.duration < 0 {
 		return o, usagef("record", "duration: %v is negative", f.duration)
+	}
+	if err := telemetry.Address(f.metrics); err != nil && f.fs.Changed("metrics") {
+		return o, usagef("record", "metrics: %v", err)
 	}
 	if f.page, err = f.web.wanted("record"); err != nil {
 		return o, err

@@ -62,6 +62,9 @@ Examples:
 			if strings.TrimSpace(question) == "" {
 				return usagef("sql", "the question is empty")
 			}
+			if !ask.One(question) {
+				return usagef("sql", "ask one question at a time: another statement follows the first")
+			}
 			rec, opts, file, err := openPart(e, "sql", args[0], &names, &part)
 			if err != nil {
 				return err

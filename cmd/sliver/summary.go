@@ -154,6 +154,9 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 		r.Duration.Seconds(), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
+	if t.Samples == 0 {
+		fmt.Fprintln(w, "           it was over before the first tick; a shorter interval (-i) sees more")
+	}
 	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
@@ -164,6 +167,10 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 			r.Children.Seconds(), p.Facts().Comm)
 	}
 	for _, f := range r.Files {
+		if f.Path == "-" {
+			fmt.Fprintf(w, "  wrote    standard output (%s, %s)\n", f.Format, bytesText(f.Bytes))
+			continue
+		}
 		fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
 	}
 	for i, s := range r.Problems {

@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/telemetry"
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 	"github.com/sliverprof/sliver/watch/dumps"
@@ -330,6 +331,9 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 			}
 			return bad("output: %q is no format's ending; there are: %s", ending, strings.Join(known, ", "))
 		}
+	}
+	if err := telemetry.Address(f.metrics); err != nil && f.fs.Changed("metrics") {
+		return bad("metrics: %v", err)
 	}
 	dir, err := filepath.Abs(f.dir)
 	if err != nil {
