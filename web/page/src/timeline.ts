@@ -165,7 +165,7 @@ export class Timeline implements View {
         t.skip = was.skip;
       } else if (t.mode === 'part') {
         t.rows = this.most;
-        t.skip = skipped(this.rows.get(seq), depth, t.rows);
+        t.skip = skipped(this.rows.get(seq), t.depth, t.rows);
       }
       t.h = heightOf(t);
       this.tracks.push(t);
