@@ -136,7 +136,7 @@ func TestPythonFresh(t *testing.T) {
 			}
 			total := rec.Stats.Total()
 			// What is seen in a few seconds is for a busy machine to say: a little of it is enough to tell.
-			if few := map[bool]int{false: 100, true: 3000}[long()]; l.samples < few || len(l.ran) < 3*few {
+			if few := map[bool]int{false: 30, true: 3000}[long()]; l.samples < few || len(l.ran) < 3*few {
 				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
 			}
 			if total.Truncated*1000 > total.Samples {

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -79,6 +80,40 @@ func TestOpenRefuses(t *testing.T) {
 			t.Errorf("traced by strace: %v", err)
 		}
 		traced.in.Close()
+	}
+}
+
+// Another sampler holds a process for a moment only: that is waited for.
+func TestOpenTracedForAMoment(t *testing.T) {
+	strace, err := exec.LookPath("strace")
+	if err != nil {
+		need(t, "strace", "it is the other tracer")
+	}
+	prog := start(t, build(t, "testdata/spin.c"), "1")
+	pid := prog.pid()
+	prog.line()
+	for try := 1; ; try++ {
+		other := exec.Command(strace, "-o", os.DevNull, "-p", strconv.Itoa(pid))
+		if err := other.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "strace has it", func() bool {
+			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+			s, bad := ParseStatus(b)
+			return err == nil && bad == nil && s.TracerPid == other.Process.Pid
+		})
+		leave := time.AfterFunc(tracedFor/10, func() { other.Process.Signal(os.Interrupt) })
+		p, err := Open(pid)
+		leave.Stop()
+		other.Process.Signal(os.Interrupt)
+		other.Wait()
+		if err == nil {
+			p.Close()
+			return
+		}
+		if try == 5 { // on a busy machine it may leave too late
+			t.Fatal(err)
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -126,6 +127,13 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
+// Who samples a process as this program does holds its threads for a moment each, or for
+// as long as they wait for a CPU; a debugger keeps what it has.
+const (
+	tracedFor  = 500 * time.Millisecond
+	tracedLook = time.Millisecond
+)
+
 func (p *Process) open() error {
 	var err error
 	st, status, err := p.status("")
@@ -135,6 +143,12 @@ func (p *Process) open() error {
 	if status.TGID != p.pid {
 		return refuse(p.pid, st.Comm, NotLeader, fmt.Sprintf("%d is a thread of process %d", p.pid, status.TGID),
 			fmt.Sprintf("use -p %d -t %d", status.TGID, p.pid))
+	}
+	for left := tracedFor; status.TracerPid != 0 && !ownThread(status.TracerPid) && left > 0; left -= tracedLook {
+		time.Sleep(tracedLook)
+		if st, status, err = p.status(""); err != nil {
+			return p.vanished(err)
+		}
 	}
 	if err := p.usable(&st, &status); err != nil {
 		return err

@@ -267,11 +267,19 @@ func TestTriggers(t *testing.T) {
 		p.Say(c.say)
 		word, _, _ := strings.Cut(c.say, " ")
 		said := p.Line(word + " ")
-		s := r.until("for a dump of "+c.say, func(s *control.Status) bool { return len(s.Dumps) > before })
-		d := s.Dumps[before]
-		if d.Reason != c.reason || len(s.Dumps) != before+1 {
+		of := func(d control.Dump) bool { return d.Reason == c.reason }
+		// The event loop has these troubles: on a machine that is busy for long enough it stalls in them, too.
+		more := func(d control.Dump) bool {
+			return d.Reason == "stall" && (c.reason == "memory" || c.reason == "fds")
+		}
+		s := r.until("for a dump of "+c.say, func(s *control.Status) bool {
+			return slices.ContainsFunc(s.Dumps[before:], func(d control.Dump) bool { return of(d) || !more(d) })
+		})
+		got := slices.DeleteFunc(slices.Clone(s.Dumps[before:]), more)
+		if len(got) != 1 || !of(got[0]) {
 			t.Fatalf("%s: %+v, want one for %s", c.say, s.Dumps[before:], c.reason)
 		}
+		d := got[0]
 		rec := open(t, d.Files[0])
 		if len(rec.Triggers) != 1 || rec.Triggers[0].Kind != c.reason || rec.Triggers[0].Text == "" || rec.Triggers[0].Rule == "" || len(rec.Triggers[0].Values) == 0 {
 			t.Errorf("%s: triggers %+v", c.say, rec.Triggers)

@@ -230,7 +230,11 @@ test('flight recorders: their dumps, and a button for one', async () => {
   const w = spawn(sliver, ['watch', '-p', pid, '--as', 'beside', '--no-triggers'], { cwd: folder, stdio: ['ignore', 'ignore', 'pipe'] });
   started.add(w);
   w.once('exit', () => started.delete(w));
-  await new Promise((ok) => w.stderr.on('data', (b) => /msg=watching/.test(b) && ok()));
+  let told = '';
+  await new Promise((ok, bad) => {
+    w.stderr.on('data', (b) => /msg=watching/.test(told += b) && ok());
+    w.once('exit', (c) => bad(new Error(`sliver watch ended with ${c}: ${told}`)));
+  });
   await page.waitForTimeout(500); // something to dump
   await button(page, 'Dumps').click();
   const one = dialog.getByLabel('Recorder beside');
