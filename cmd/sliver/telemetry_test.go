@@ -200,9 +200,11 @@ func TestTelemetry(t *testing.T) {
 func TestMetricsAddress(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
-	r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "1s", "--metrics", "127.0.0.1:70000", "-o", "x.sliver")
-	if r.status != 1 || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "metrics:") {
-		t.Errorf("%+v", r)
+	for address, status := range map[string]int{"127.0.0.1:70000": 2, "192.0.2.1:7000": 1} {
+		r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "1s", "--metrics", address, "-o", "x.sliver")
+		if r.status != status || strings.Count(r.errors, "\n") != 1 || !strings.Contains(r.errors, "metrics:") {
+			t.Errorf("%s: %+v", address, r)
+		}
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("%v %v", left, err)

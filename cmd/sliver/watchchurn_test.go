@@ -203,7 +203,7 @@ func TestWatchChurn(t *testing.T) {
 		t.Errorf("memory grew from %d to %d bytes", early.rss, late.rss)
 	}
 	// How many targets overlap, and how many threads they have then, differs: what stays is seen at rest.
-	if late.fds > early.fds*5/4+16 || late.threads > early.threads+8 || late.files > 2*10+3*2+4 {
+	if late.fds > early.fds*2+16 || late.threads > early.threads+8 || late.files > 2*10+3*2+4 {
 		t.Errorf("it takes more and more: %+v, in the end %+v", early, late)
 	}
 	if rest.fds > base.fds+2 || rest.threads > base.threads+4 || rest.rss > base.rss*5/4+8<<20 {
