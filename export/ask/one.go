@@ -5,33 +5,19 @@ import "strings"
 // One reports whether a text is one statement of SQL at most. The driver runs all of
 // several, and answers with the last.
 func One(text string) bool {
-	_, rest, more := strings.Cut(text[statement(text):], ";")
-	return !more || strings.TrimSpace(rest[blank(rest):]) == ""
-}
-
-// statement is the length of what comes before the semicolon that ends a statement, or
-// of all.
-func statement(s string) int {
-	for i := 0; i < len(s); {
-		if s[i] == ';' {
-			return i
-		}
-		i += token(s[i:])
-	}
-	return len(s)
-}
-
-// blank is the length of what says nothing: space, comments, semicolons.
-func blank(s string) int {
-	i := 0
-	for i < len(s) {
-		n := token(s[i:])
-		if n == 1 && !strings.ContainsRune(" \t\r\n\f;", rune(s[i])) || n > 1 && s[i] != '-' && s[i] != '/' {
-			break
+	ended := false
+	for i := 0; i < len(text); {
+		n := token(text[i:])
+		switch c := text[i]; {
+		case c == ';':
+			ended = true
+		case n == 1 && strings.IndexByte(" \t\r\n\f", c) >= 0, n > 1 && (c == '-' || c == '/'): // space, a comment
+		case ended:
+			return false
 		}
 		i += n
 	}
-	return i
+	return true
 }
 
 // token is the length of a quoted text or a comment, else 1: in these a semicolon is
