@@ -112,6 +112,14 @@ func (r *Recorder) SetInterval(ns int64) {
 	r.rewriteLog()
 }
 
+// Replaced notes that exec made another program of the process, as trace.Recorder does.
+func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.process.Replaced(comm, exe, cmdline)
+	r.log(func(w *trace.Writer) error { return w.Process(r.process) })
+}
+
 func (r *Recorder) publish() { r.all.Store(new(slices.Clone(r.sinks))) }
 
 // Renamed notes the new name of a thread, the one taken up last under tid.

@@ -369,9 +369,9 @@ func TestChurnLeavesNothing(t *testing.T) {
 	}
 }
 
-// A dump says how far apart samples were of late, and so does what is left of a
+// A dump says how far apart samples were of late and which program was last, and so does what is left of a
 // recorder that was killed.
-func TestIntervalIsTold(t *testing.T) {
+func TestChangesAreTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.ring")
 	mem, err := ringfile.Create(path, 1<<20)
 	if err != nil {
@@ -380,9 +380,10 @@ func TestIntervalIsTold(t *testing.T) {
 	r := New(trace.Process{PID: 7, Interval: 20e6, Jitter: 2e6}, Options{Memory: mem})
 	r.Thread(trace.Thread{TID: 7, Name: "before"})
 	r.SetInterval(200e6)
+	r.Replaced("java", "/bin/java", []string{"java", "Main"})
 	check := func(what string, c *Copy) {
 		t.Helper()
-		if p := c.Process; p.Interval != 200e6 || p.Jitter != 20e6 || p.PID != 7 {
+		if p := c.Process; p.Interval != 200e6 || p.Jitter != 20e6 || p.PID != 7 || p.Comm != "java" || p.Exe != "/bin/java" || len(p.Cmdline) != 2 {
 			t.Errorf("%s: %+v", what, p)
 		}
 	}

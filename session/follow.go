@@ -23,7 +23,7 @@ import (
 func (s *Session) Recorder() *trace.Recorder { return s.recorder }
 
 // Process is what the recording says of its target.
-func (s *Session) Process() trace.Process { return s.process }
+func (s *Session) Process() trace.Process { return s.recorder.Process() }
 
 // Dir is the folder that the recording is in.
 func (s *Session) Dir() string { return filepath.Dir(s.part) }

@@ -107,7 +107,7 @@ func TestAsWithout(t *testing.T) {
 }
 
 // A recording goes on over an exec, of the first thread or another one, with a
-// mark and with the new program's functions.
+// mark and with the new program's functions and command line.
 func TestExecGoesOn(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	const times = 3
@@ -144,6 +144,9 @@ func TestExecGoesOn(t *testing.T) {
 			slices.Sort(marks)
 			if last-marks[0] < 400_000_000 {
 				t.Errorf("the recording ends %v after the first exec", time.Duration(last-marks[0]))
+			}
+			if line := strings.Join(rec.Process.Cmdline, " "); !strings.Contains(line, " --times 0 ") {
+				t.Errorf("it is said to be of %q, and not of the last program", line)
 			}
 			if sampled <= marks[len(marks)-1] {
 				t.Error("no sample after the last exec")

@@ -45,6 +45,7 @@ type modules struct {
 // trace.Recorder or a flight.Recorder.
 type notebook interface {
 	Maps(trace.Maps, []trace.Module)
+	Replaced(comm, exe string, cmdline []string)
 	Capture(trace.Captured)
 	Waits([]trace.Wait)
 }
@@ -157,10 +158,29 @@ func (m *modules) note(g generation) {
 		}
 		out.Mappings = append(out.Mappings, trace.Mapping{Start: mp.Start, End: mp.End, Off: mp.Off, Module: id})
 	}
+	if g.exec {
+		m.replaced()
+	}
 	m.rec.Maps(out, fresh)
 	m.keep(out, fresh)
 	if m.noted != nil {
 		m.noted(out, fresh)
+	}
+}
+
+// replaced notes which program the process is now. What cannot be read, of one that is
+// gone again, is not noted.
+func (m *modules) replaced() {
+	comm, err := m.proc.Comm()
+	if err != nil {
+		return
+	}
+	exe, err := m.proc.Exe()
+	if err != nil {
+		return
+	}
+	if cmdline, err := m.proc.Cmdline(); err == nil {
+		m.rec.Replaced(comm, exe, cmdline)
 	}
 }
 

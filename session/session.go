@@ -85,7 +85,6 @@ type Session struct {
 	self     atomic.Int64 // CPU time of this program then
 
 	recorder *trace.Recorder
-	process  trace.Process
 	children int64 // ns that the target's children had used when it began
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
@@ -129,8 +128,7 @@ func (s *Session) prepare() (err error) {
 	if err != nil {
 		return writeError(s.part, err)
 	}
-	s.process = facts(s.proc, &s.o)
-	if s.rec, err = trace.NewRecorder(w, s.process, o.RingCap, s.fail); err != nil {
+	if s.rec, err = trace.NewRecorder(w, facts(s.proc, &s.o), o.RingCap, s.fail); err != nil {
 		return writeError(s.part, err)
 	}
 	s.recorder = s.rec

@@ -31,6 +31,11 @@ type Process struct {
 	Clocks     Clocks     `json:"clocks"`
 }
 
+// Replaced says that exec made another program of the process.
+func (p *Process) Replaced(comm, exe string, cmdline []string) {
+	p.Comm, p.Exe, p.Cmdline = comm, exe, cmdline
+}
+
 // Clocks are three clocks read at one moment, in ns.
 type Clocks struct {
 	Monotonic stack.Time `json:"monotonic"`

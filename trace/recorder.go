@@ -33,6 +33,7 @@ type Recorder struct {
 
 	mu      sync.Mutex // guards w, sinks' reading side, and modules
 	w       *Writer
+	process Process
 	sinks   []*Sink
 	nmod    int
 	failed  error
@@ -55,7 +56,7 @@ func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Record
 		ringCap = DefaultRingCap
 	}
 	r := &Recorder{
-		ringCap: ringCap, w: w, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		ringCap: ringCap, w: w, process: p, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		scratch: make([]ringbuf.Event, 1024), onFail: onFail,
 	}
 	r.all.Store(new([]*Sink))
@@ -78,6 +79,22 @@ func (r *Recorder) locked(typ string, v any) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.json(typ, v)
+}
+
+// Process is what the recording says of its target.
+func (r *Recorder) Process() Process {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.process
+}
+
+// Replaced notes that exec made another program of the process: the recording is of
+// the one that was last.
+func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.process.Replaced(comm, exe, cmdline)
+	r.note(r.json(chunkProcess, r.process))
 }
 
 // Thread begins the record of one thread. Seq is assigned here.

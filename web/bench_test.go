@@ -38,7 +38,7 @@ func BenchmarkClients(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				l := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Namer: synth.Namer{}})
+				l := web.NewLive(f.Rec, web.LiveOptions{Namer: synth.Namer{}})
 				s, err := web.Serve(b.Context(), web.Options{Source: l})
 				if err != nil {
 					b.Fatal(err)

@@ -55,7 +55,7 @@ func live(t *testing.T, threads int, o web.Options) (*synth.Feed, *web.Live, *we
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Namer: synth.Namer{}, Poll: 2 * time.Millisecond})
+	l := web.NewLive(f.Rec, web.LiveOptions{Namer: synth.Namer{}, Poll: 2 * time.Millisecond})
 	o.Source = l
 	return f, l, serve(t, o)
 }
@@ -301,7 +301,7 @@ func TestOverwrittenRing(t *testing.T) {
 		sink.Sample(&x)
 	}
 	sink.End(base+200_000*1_000_000, stack.WhyGone)
-	l := web.NewLive(f.Rec, web.LiveOptions{Process: f.Program.Proc, Poll: time.Hour})
+	l := web.NewLive(f.Rec, web.LiveOptions{Poll: time.Hour})
 	c := dial(t, serve(t, web.Options{Source: l}))
 	l.End("over")
 	var st client.Status

@@ -227,9 +227,8 @@ type Namer interface {
 
 // LiveOptions of a live source.
 type LiveOptions struct {
-	Process trace.Process
-	Namer   Namer                           // nil: addresses alone
-	Wait    func(id int) (trace.Wait, bool) // describes event.Wait; nil: nobody can
+	Namer Namer                           // nil: addresses alone
+	Wait  func(id int) (trace.Wait, bool) // describes event.Wait; nil: nobody can
 	// Poll is how often rings are read; 0 is 20 ms. A ring must not be
 	// overwritten between two reads.
 	Poll time.Duration
@@ -258,7 +257,7 @@ func NewLive(r *trace.Recorder, o LiveOptions) *Live {
 }
 
 // Process implements Source.
-func (l *Live) Process() trace.Process { return l.o.Process }
+func (l *Live) Process() trace.Process { return l.rec.Process() }
 
 // Live implements Source.
 func (l *Live) Live() bool { return true }

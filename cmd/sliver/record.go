@@ -417,7 +417,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 			return false, err
 		}
 	} else if !f.quiet {
-		writeSummary(e.stderr, res, p)
+		writeSummary(e.stderr, res, s.Process())
 	}
 	if view == nil {
 		return again, nil

@@ -15,12 +15,11 @@ import (
 
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/trace"
 )
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
@@ -148,9 +147,9 @@ func bytesText(n int64) string {
 // childrenTold is the least CPU time of the target's children that the summary tells.
 const childrenTold = 20 * time.Millisecond
 
-func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
+func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
-	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Facts().Comm, p.PID(),
+	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Comm, p.PID,
 		r.Duration.Seconds(), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
@@ -164,7 +163,7 @@ func writeSummary(w io.Writer, r *session.Result, p *target.Process) {
 	}
 	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
 		fmt.Fprintf(w, "  left out %.1f s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
-			r.Children.Seconds(), p.Facts().Comm)
+			r.Children.Seconds(), p.Comm)
 	}
 	for _, f := range r.Files {
 		if f.Path == "-" {
