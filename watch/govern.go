@@ -222,6 +222,10 @@ func (w *Watcher) govern(ctx context.Context) {
 			g.room(float64(f-free) / float64(a-all))
 		}
 		free, all = f, a
+		if w.count() == 0 { // it takes what the search for targets does, which no interval changes
+			tick.Reset(governEvery)
+			continue
+		}
 		rules, _ := w.current()
 		was, most := g.interval(), furthest(g.base, rules)
 		d, changed := g.next(share, most)

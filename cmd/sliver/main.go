@@ -59,8 +59,23 @@ type command struct {
 // env is where a command's output goes.
 type env struct {
 	stdin  *os.File
-	stdout io.Writer
+	stdout *output
 	stderr io.Writer
+}
+
+// output is standard output that keeps the first failure of a write, so that what
+// a command says is never lost with exit status 0.
+type output struct {
+	*os.File
+	lost error
+}
+
+func (o *output) Write(b []byte) (int, error) {
+	n, err := o.File.Write(b)
+	if o.lost == nil {
+		o.lost = err
+	}
+	return n, err
 }
 
 func commands() []*command {
@@ -70,17 +85,18 @@ func commands() []*command {
 }
 
 func main() {
-	os.Exit(run(os.Args[1:], &env{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr}))
+	os.Exit(run(os.Args[1:], &env{stdin: os.Stdin, stdout: &output{File: os.Stdout}, stderr: os.Stderr}))
 }
 
 func run(args []string, e *env) int {
 	err := dispatch(args, e)
+	if err == nil {
+		err = e.stdout.lost
+	}
 	var usage *usageError
 	var status exitStatus
 	switch {
 	case err == nil:
-		return exitOK
-	case errors.Is(err, pflag.ErrHelp):
 		return exitOK
 	case errors.As(err, &status):
 		return int(status)
@@ -169,6 +185,10 @@ func explainFlags(err error) string {
 	return negative.ReplaceAllString(s, "$1 is no process or thread number, nor a flag")
 }
 
+// mayBeEmpty are flags of texts that may be none, and those that tell themselves what
+// they want. Elsewhere, nothing as a value is a shell's variable that was never set.
+var mayBeEmpty = map[string]bool{"why": true, "filter": true, "web": true, "web-token": true, "metrics": true}
+
 func (c *command) start(args []string, e *env) error {
 	fs := c.flagSet(e)
 	if err := fs.Parse(args); err != nil {
@@ -181,6 +201,15 @@ func (c *command) start(args []string, e *env) error {
 	if help, _ := fs.GetBool("help"); help {
 		c.usage(e.stdout, fs)
 		return nil
+	}
+	var empty error
+	fs.Visit(func(f *pflag.Flag) {
+		if f.Value.Type() == "string" && f.Value.String() == "" && !mayBeEmpty[f.Name] {
+			empty = usagef(c.name, "--%s is empty: give it a value, or leave it out", f.Name)
+		}
+	})
+	if empty != nil {
+		return empty
 	}
 	ctx := context.WithValue(context.Background(), dashKey{}, fs.ArgsLenAtDash())
 	return c.run(ctx, e, append(c.given.words(), fs.Args()...))

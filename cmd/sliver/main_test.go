@@ -371,18 +371,30 @@ func TestEmptyRecording(t *testing.T) {
 	}
 }
 
-// A list of threads that could not be written is no success.
-func TestThreadsFullDisk(t *testing.T) {
+// What a command says and cannot write is no success.
+func TestFullOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
 	}
 	defer full.Close()
-	cmd := slivercmd(t, t.TempDir(), "threads", "--for", "0s", pidOf(spin(t)))
-	var errs strings.Builder
-	cmd.Stdout, cmd.Stderr = full, &errs
-	if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 || !strings.Contains(errs.String(), "no space left") {
-		t.Errorf("%v: %q", err, errs.String())
+	for _, args := range [][]string{{"threads", "--for", "0s", pidOf(spin(t))}, {"version"}, {"doctor"}, {"help"}, {"record", "--help"}, {"completion", "bash"}} {
+		cmd := slivercmd(t, t.TempDir(), args...)
+		var errs strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &errs
+		if err := cmd.Run(); cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 ||
+			!strings.Contains(errs.String(), "no space left") || strings.Count(errs.String(), "\n") != 1 {
+			t.Errorf("%q: %v: %q", args, err, errs.String())
+		}
+	}
+}
+
+// A flag with nothing for a value is said to have none, and not taken as left out.
+func TestEmptyFlags(t *testing.T) {
+	for _, args := range [][]string{{"export", "x.sliver", "-o", "x.pb.gz", "--format", ""}, {"stack", "--kinds=", "1"}, {"record", "-p", "1", "--threads", ""}} {
+		if r := sliver(t, t.TempDir(), args...); r.status != 2 || !strings.Contains(r.errors, " is empty: give it a value, or leave it out") || strings.Count(r.errors, "\n") != 1 {
+			t.Errorf("%q: %+v", args, r)
+		}
 	}
 }
 

@@ -105,6 +105,11 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	if err != nil {
 		return err
 	}
+	p, err := target.Open(pid)
+	if err != nil {
+		return explain(err)
+	}
+	defer p.Close()
 	once := f.once || f.json
 	if !once && (!term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stdout)) {
 		return usagef("top", "top draws in a terminal, and there is none; --once prints one table")
@@ -127,11 +132,6 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 			return fmt.Errorf("cannot draw in this terminal (TERM=%s): %w; --once prints one table", os.Getenv("TERM"), err)
 		}
 	}
-	p, err := target.Open(pid)
-	if err != nil {
-		return explain(err)
-	}
-	defer p.Close()
 	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
 	fd, err := feed.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
@@ -253,7 +253,7 @@ func columns(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	if out, ok := w.(*os.File); ok && isTerminal(out) {
+	if out, ok := w.(interface{ Fd() uintptr }); ok {
 		if n, _, err := term.GetSize(int(out.Fd())); err == nil {
 			return n
 		}

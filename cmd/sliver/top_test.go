@@ -486,6 +486,7 @@ func TestTopBadInput(t *testing.T) {
 		{"top 1 2", 2, "give one process number"},
 		{"top x", 2, `"x" is no process number`},
 		{"top 0", 2, "no process number"},
+		{"top 4194303", 1, "no process 4194303"}, // whatever else is wrong
 		{"top " + pid, 2, "there is none; --once prints one table"},
 		{"top --once 4194303", 1, "no process 4194303"},
 		{"top --once -d 0 " + pid, 2, "duration: 0s is out of range; use 200ms to 5m0s"},
