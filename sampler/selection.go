@@ -31,7 +31,8 @@ type term struct {
 // (worker-*), /regexp/, each with `!` in front to exclude. A number is a TID,
 // the target's own PID namespace included; where no thread has it, it is the
 // position in the list of threads by age, 1 being main. A list of exclusions
-// alone starts from all.
+// alone starts from all. main is the process's first thread, and one that is called so
+// where the first is not: Java's main method runs in a second thread.
 func ParseSelection(s string) (*Selection, error) {
 	sel := &Selection{text: s}
 	rest := s
@@ -120,35 +121,38 @@ func (s *Selection) Pick(all []stack.ThreadInfo) []stack.ThreadInfo {
 	sorted := append([]stack.ThreadInfo(nil), all...)
 	SortByAge(sorted)
 	taken := map[int]bool{} // numbers that are some thread's TID
+	// Threads of a program called main have all its name, and one alone is the main one.
+	called := true
 	for i := range sorted {
+		called = called && !(sorted[i].Main && sorted[i].Name == "main")
 		taken[int(sorted[i].TID)] = true
 		taken[sorted[i].NSTID] = true
 	}
 	var out []stack.ThreadInfo
 	for i := range sorted {
-		if s.match(&sorted[i], i+1, taken) {
+		if s.match(&sorted[i], i+1, taken, called) {
 			out = append(out, sorted[i])
 		}
 	}
 	return out
 }
 
-func (s *Selection) match(t *stack.ThreadInfo, position int, taken map[int]bool) bool {
+func (s *Selection) match(t *stack.ThreadInfo, position int, taken map[int]bool, called bool) bool {
 	in := s.terms[0].not // only exclusions so far: from all
 	for i := range s.terms {
-		if m := &s.terms[i]; m.matches(t, position, taken) {
+		if m := &s.terms[i]; m.matches(t, position, taken, called) {
 			in = !m.not
 		}
 	}
 	return in
 }
 
-func (m *term) matches(t *stack.ThreadInfo, position int, taken map[int]bool) bool {
+func (m *term) matches(t *stack.ThreadInfo, position int, taken map[int]bool, called bool) bool {
 	switch {
 	case m.all:
 		return true
 	case m.main:
-		return t.Main
+		return t.Main || called && t.Name == "main"
 	case m.number > 0 && taken[m.number]:
 		return int(t.TID) == m.number || t.NSTID == m.number
 	case m.number > 0:

@@ -2,6 +2,7 @@ package sampler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,26 @@ func TestSelection(t *testing.T) {
 		}
 		if g := strings.Join(got, " "); g != c.want {
 			t.Errorf("%s: %q, want %q", c.spec, g, c.want)
+		}
+	}
+	// Java's main thread is not the process's first, and a program may be called main.
+	for _, c := range []struct {
+		first, spec string
+		want        []stack.TID
+	}{
+		{"java", "main", []stack.TID{1, 2}}, {"java", "all,!main", []stack.TID{3}},
+		{"main", "main", []stack.TID{1}}, {"main", "!main", []stack.TID{2, 3}},
+	} {
+		s, err := ParseSelection(c.spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []stack.TID
+		for _, x := range s.Pick([]stack.ThreadInfo{{TID: 1, Name: c.first, Main: true}, {TID: 2, Name: "main", Born: 1}, {TID: 3, Name: "w", Born: 2}}) {
+			got = append(got, x.TID)
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s of a program called %s: %v, want %v", c.spec, c.first, got, c.want)
 		}
 	}
 	for _, bad := range []string{"", "a,,b", "!", "0", "-3", "/(/", "[", "main,"} {

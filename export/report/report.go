@@ -1,4 +1,4 @@
-// Package report says what the threads of a recording waited for, in tables:
+// Package report says what the threads of a recording did and waited for, in tables:
 // by lock, by call and what it was for, by function, the longest single waits
 // with their stacks, how each thread's time was spent, and what the recording
 // itself cost. It writes a Report as text, as JSON (docs/report-json.md) or as

@@ -30,7 +30,7 @@ func recording(t testing.TB) *trace.Recording {
 	run, wait := stack.StateRunning, stack.StateBlocked
 	main := b.Thread(1234, "main")
 	main.Look(exporttest.Look{At: 0, State: run, Times: 1, Stack: "main:1 fill:2"})
-	main.Look(exporttest.Look{At: 60 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Stack: "main:1 reply:3 recv:1"})
+	main.Look(exporttest.Look{At: 60 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Stack: "main:1 reply:3 recv:0"}) // without a line, as code that a runtime made
 	main.Event(60*ms, event.Wait, sock)
 	main.Look(exporttest.Look{At: 200 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Way: stack.WayUnrun})
 	for i, end := range []int64{50, 52} {

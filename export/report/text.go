@@ -269,8 +269,11 @@ func (r *Report) textLongest(w io.Writer) {
 		}
 		for _, f := range x.Stack {
 			at := ""
-			if f.File != "" {
+			switch {
+			case f.File != "" && f.Line > 0:
 				at = fmt.Sprintf(" (%s:%d)", f.File, f.Line)
+			case f.File != "": // code that the runtime made has no lines
+				at = fmt.Sprintf(" (%s)", f.File)
 			}
 			fmt.Fprintf(w, "      %s%s\n", f.Func, at)
 		}
