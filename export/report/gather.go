@@ -326,10 +326,11 @@ func onCPU(v *view.View, top int) ([]OnCPU, int) {
 	}
 	out := []OnCPU{}
 	for l, ns := range total {
-		out = append(out, OnCPU{Name: v.FuncName(int(l)), Self: self[l], Total: ns})
+		f := &v.Names.Funcs[l]
+		out = append(out, OnCPU{Name: v.FuncName(int(l)), File: view.Text(f.File, 512), Line: f.StartLine, Self: self[l], Total: ns})
 	}
 	slices.SortFunc(out, func(a, b OnCPU) int {
-		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name))
+		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))
 	})
 	return cut(out, top)
 }

@@ -126,6 +126,8 @@ type Function struct {
 // OnCPU is a function that was on a CPU itself.
 type OnCPU struct {
 	Name  string `json:"name"`
+	File  string `json:"file"`
+	Line  int    `json:"line"` // where the function begins; 0 unknown
 	Self  int64  `json:"self_ns"`
 	Total int64  `json:"total_ns"` // with all that it called
 }

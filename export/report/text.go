@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"path"
 	"strconv"
 	"strings"
 	"time"
@@ -82,6 +83,17 @@ func cell(s string) string {
 	return s
 }
 
+// at is the place behind a function's name, as far as it is known.
+func at(file string, line int) string {
+	switch {
+	case file == "" || file == ".":
+		return ""
+	case line <= 0: // code that a runtime made has no lines
+		return " (" + file + ")"
+	}
+	return fmt.Sprintf(" (%s:%d)", file, line)
+}
+
 // more says that a table has further rows.
 func more(n int) string {
 	if n == 0 {
@@ -115,7 +127,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		p("\nOn the CPUs, by function%s\n", more(r.More.OnCPU))
 		t := newTable(b, "self", "with calls", "function")
 		for _, f := range r.OnCPU {
-			t.row(duration(f.Self), duration(f.Total), cell(f.Name))
+			t.row(duration(f.Self), duration(f.Total), cell(f.Name+at(path.Base(f.File), f.Line)))
 		}
 		t.end()
 	}
@@ -245,7 +257,7 @@ func (r *Report) textFunctions(w io.Writer) {
 	t := newTable(w, "total", "longest", "waits", "function", "mostly for")
 	for i := range r.Functions {
 		x := &r.Functions[i]
-		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), cell(x.Name), cell(x.For))
+		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), cell(x.Name+at(path.Base(x.File), x.Line)), cell(x.For))
 	}
 	t.end()
 }
@@ -268,14 +280,7 @@ func (r *Report) textLongest(w io.Writer) {
 			}
 		}
 		for _, f := range x.Stack {
-			at := ""
-			switch {
-			case f.File != "" && f.Line > 0:
-				at = fmt.Sprintf(" (%s:%d)", f.File, f.Line)
-			case f.File != "": // code that the runtime made has no lines
-				at = fmt.Sprintf(" (%s)", f.File)
-			}
-			fmt.Fprintf(w, "      %s%s\n", f.Func, at)
+			fmt.Fprintf(w, "      %s%s\n", f.Func, at(f.File, f.Line))
 		}
 	}
 }
