@@ -269,13 +269,14 @@ func (s *Sampler) follow(ctx context.Context) error {
 			return nil // gone
 		}
 		due := time.Since(whole) >= restFor*every
+		// A process that is over has its first thread until its parent asks for it.
+		if (due || len(tids) == 1) && !s.target.Alive() {
+			return nil
+		}
 		if sel := s.chosen.Load(); due || sel != was || !sameTIDs(tids, before) {
 			was = sel
 			if due {
 				whole = time.Now()
-				if !s.target.Alive() {
-					return nil
-				}
 			}
 			s.update(&known, tids, due)
 			before = append(before[:0], tids...)
@@ -444,8 +445,12 @@ func (s *Sampler) gone(th *thread) {
 		delete(s.threads, th.info.TID)
 		delete(s.names, th.info.TID)
 	}
+	last := len(s.threads) == 0
 	th.over.Store(true)
 	s.mu.Unlock()
+	if last { // the process may be over, and nobody peeks
+		s.look()
+	}
 }
 
 // checkExec notices that the target became another program.

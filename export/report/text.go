@@ -127,7 +127,7 @@ func (r *Report) WriteText(w io.Writer) error {
 		p("\nOn the CPUs, by function%s\n", more(r.More.OnCPU))
 		t := newTable(b, "self", "with calls", "function")
 		for _, f := range r.OnCPU {
-			t.row(duration(f.Self), duration(f.Total), cell(f.Name+at(path.Base(f.File), f.Line)))
+			t.row(duration(f.Self), duration(f.Total), cell(f.Name)+at(cell(path.Base(f.File)), f.Line))
 		}
 		t.end()
 	}
@@ -257,7 +257,7 @@ func (r *Report) textFunctions(w io.Writer) {
 	t := newTable(w, "total", "longest", "waits", "function", "mostly for")
 	for i := range r.Functions {
 		x := &r.Functions[i]
-		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), cell(x.Name+at(path.Base(x.File), x.Line)), cell(x.For))
+		t.row(duration(x.Total), duration(x.Longest), strconv.Itoa(x.Waits), cell(x.Name)+at(cell(path.Base(x.File)), x.Line), cell(x.For))
 	}
 	t.end()
 }
