@@ -205,16 +205,26 @@ export class Bar {
   }
 
   private noteTimer = 0;
+  private noted: HTMLElement | null = null; // what note said, for as long as it stands
 
   note(text: string, kind = 'problem'): void {
-    const n = el('notes');
-    fill(n, h('p', { class: kind }, text));
+    this.noted = h('p', { class: kind }, text);
+    this.notes();
     clearTimeout(this.noteTimer);
     this.noteTimer = window.setTimeout(() => {
-      fill(n);
-      this.key = '';
-      this.update();
+      this.noted = null;
+      this.notes();
     }, 8000);
+  }
+
+  // notes shows what was noted last, else what the recording's reader has to know.
+  private notes(): void {
+    const { hello, status: s } = this.v.model;
+    if (this.noted || !hello) return fill(el('notes'), this.noted);
+    const notes = [...hello.notes];
+    if (s?.error && s.to) notes.unshift(`The recording could not be read to its end: ${s.error}`);
+    if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held; the recording has them.${s.no_file ? ` There is no file for them: ${s.no_file}.` : ''}`);
+    fill(el('notes'), ...notes.slice(0, 3).map((n) => h('p', null, n)), notes.length > 3 ? h('p', null, `and ${notes.length - 3} more`) : null);
   }
 
   update(): void {
@@ -258,9 +268,6 @@ export class Bar {
     this.save.hidden = hello.formats.length === 0;
     this.settle();
     document.title = `${hello.process.comm} ${hello.process.pid} — sliver`;
-    const notes = [...hello.notes];
-    if (s?.error && s.to) notes.unshift(`The recording could not be read to its end: ${s.error}`);
-    if (s?.dropped) notes.push(`The oldest ${count(s.dropped)} calls are no longer held; the recording has them.${s.no_file ? ` There is no file for them: ${s.no_file}.` : ''}`);
-    fill(el('notes'), ...notes.slice(0, 3).map((n) => h('p', null, n)), notes.length > 3 ? h('p', null, `and ${notes.length - 3} more`) : null);
+    if (!this.noted) this.notes();
   }
 }

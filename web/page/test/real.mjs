@@ -200,6 +200,10 @@ test('live: control reaches the recorder', async () => {
   await until(page, () => window.sliver.state.status.threads.filter((t) => !t.ended).length === 7);
   await button(page, 'Keep 30 s').click();
   await page.getByText(/^Kept in .*last30s\.sliver$/).waitFor();
+  // What is told stays to be read, whatever news come meanwhile.
+  const kept = (await state(page)).status.status.samples;
+  await until(page, (n) => window.sliver.state.status.status.samples > n + 100, kept);
+  assert.ok(await page.getByText(/^Kept in .*last30s\.sliver$/).isVisible(), 'what was told is gone');
   await picture(page, 'real-kept');
   assert.ok((await readdir(folder)).some((f) => /last30s\.sliver$/.test(f)), 'no file was kept');
   await button(page, 'Stop').click();
