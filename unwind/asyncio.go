@@ -46,7 +46,7 @@ type currentTasks struct {
 
 // AsyncTasks are all tasks of asyncio that walks met so far, by ID.
 func (s *Space) AsyncTasks() []AsyncTask {
-	in := s.python.Load()
+	in := s.runtimes.Load().python
 	if in == nil {
 		return nil
 	}

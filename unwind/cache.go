@@ -8,12 +8,12 @@ import (
 
 // How an entry is executed.
 const (
-	opFast   uint8 = iota + 1 // the fields of the entry say it all
-	opRule                    // by the full rule, rules[entry.slow]
-	opFP                      // no table: by frame pointer
-	opSignal                  // in a signal trampoline: by the kernel's signal frame
-	opBad                     // the tables are damaged there
-	opJava                    // by HotSpot's own data
+	opFast    uint8 = iota + 1 // the fields of the entry say it all
+	opRule                     // by the full rule, rules[entry.slow]
+	opFP                       // no table: by frame pointer
+	opSignal                   // in a signal trampoline: by the kernel's signal frame
+	opBad                      // the tables are damaged there
+	opRuntime                  // by a runtime's own data
 )
 
 // maxFast is how many registers a fast entry restores: arm64 has eleven that

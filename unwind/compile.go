@@ -29,9 +29,11 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	}
 	r := w.snap.find(key)
 	e := entry{pc: key}
-	if h := w.space.jvm.Load(); h != nil && h.rt.Covers(key) { // before the maps: it grows
-		e.op = opJava
-		return w.cache.put(&e), stack.ReasonNone
+	for _, s := range w.with.steppers {
+		if s.covers(key) { // before the maps: it grows
+			e.op = opRuntime
+			return w.cache.put(&e), stack.ReasonNone
+		}
 	}
 	if key == 0 || r == nil || !r.exec && !r.made {
 		// A trampoline may be the first thing in its mapping.

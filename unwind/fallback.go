@@ -113,7 +113,7 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 			return step{end: true}
 		case w.mayBeMade(ra, next, fp):
 			return stop(stack.ReasonUnmapped) // in memory that is newer than the maps
-		case !f.Exact && w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame:
+		case !f.Exact && w.with.v8 != nil && next > fp && next-fp <= maxFrame:
 			// V8's code that goes from the interpreter over to baseline code keeps a
 			// value between the return address and the frame that it makes
 			// (Generate_InterpreterOnStackReplacement_ToBaseline,

@@ -38,7 +38,7 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.golang.Store(gopcln.NewRuntime(table, 0))
+		s.setRuntimes(func(r *runtimes) { r.golang = &goRuntime{rt: gopcln.NewRuntime(table, 0)} })
 	}
 	return s, maps
 }

@@ -46,45 +46,71 @@ func (m *module) loadGo(f *elf.File) error {
 // (a program and a plugin in C form) the first is followed; stacks of the
 // others end where they cross over.
 func (s *Space) adoptGo(m *module, bias uint64) {
-	if m.golang != nil && s.golang.Load() == nil {
-		s.golang.CompareAndSwap(nil, gopcln.NewRuntime(m.golang, bias))
+	if m.golang == nil || s.runtimes.Load().golang != nil {
+		return
 	}
+	s.setRuntimes(func(r *runtimes) {
+		if r.golang == nil {
+			r.golang = &goRuntime{rt: gopcln.NewRuntime(m.golang, bias)}
+		}
+	})
 }
 
-// threadGo gives what is known of th's Go data; nil if the process has no Go
-// runtime, or none that was seen so far.
-func (w *Walker) threadGo(th *Thread) *gopcln.Thread {
-	rt := w.space.golang.Load()
-	if rt == nil {
-		return nil
-	}
-	if th.runtime != rt {
-		th.runtime, th.golang = rt, rt.Thread(th.TID)
+// goRuntime is the Go runtime of a process. Its code is walked by rules, which say where
+// a stack goes on elsewhere (Walker.cross).
+type goRuntime struct {
+	noPart
+	rt *gopcln.Runtime
+}
+
+// thread is what is known of th's Go data.
+func (p *goRuntime) thread(th *Thread) *gopcln.Thread {
+	if th.runtime != p.rt {
+		th.runtime, th.golang = p.rt, p.rt.Thread(th.TID)
 	}
 	return th.golang
+}
+
+func (p *goRuntime) plan(th *Thread, out []rule.Span) []rule.Span {
+	return p.thread(th).Plan(&th.regs, out)
+}
+
+func (p *goRuntime) asks(*Thread) bool { return true }
+
+func (p *goRuntime) more(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy) int {
+	th.more = p.thread(th).More(regs, mem, th.more)
+	return 0
+}
+
+func (p *goRuntime) begin(w *Walker, th *Thread, regs *stack.Regs) {
+	w.golang = p.thread(th)
+	w.golang.Begin(regs, (*live)(w))
 }
 
 // GoFunc names the function that pc lies in, if it is one of the process's Go
 // program.
 func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
-	if rt := s.golang.Load(); rt != nil {
-		return rt.Func(pc)
+	if p := s.runtimes.Load().golang; p != nil {
+		return p.rt.Func(pc)
 	}
 	return "", false
 }
 
 // Managed reports whether a runtime was seen in the process whose stacks go on
 // elsewhere than registers and tables say: More is to be called.
-func (s *Space) Managed() bool { return s.golang.Load() != nil || s.python.Load() != nil }
+func (s *Space) Managed() bool {
+	r := s.runtimes.Load()
+	return r.golang != nil || r.python != nil
+}
 
 // Census makes a census of the process's goroutines; nil: no Go runtime was
 // seen (see Preload), or the target's memory cannot be read.
 func (s *Space) Census() *gopcln.Census {
-	rt := s.golang.Load()
-	if rt == nil || s.mem == nil {
+	p := s.runtimes.Load().golang
+	if p == nil || s.mem == nil {
 		return nil
 	}
-	return rt.NewCensus(s.mem)
+	return p.rt.NewCensus(s.mem)
 }
 
 // Goroutine walks the stack of a goroutine that no thread runs, or that is in
@@ -118,7 +144,7 @@ type goStack struct{ id, lo, hi, shift uint64 }
 // shrinks, and its activations stay what they are, as far from its upper end
 // as before. Another goroutine may get the same stack: its activations are
 // made to look different.
-func (w *Walker) settle(th *Thread) {
+func (p *goRuntime) settle(w *Walker, th *Thread) {
 	s := &th.stack
 	th.tasks.look(w.golang, (*frozen)(w))
 	if id, lo, hi, ok := w.golang.Goroutine((*frozen)(w)); ok {

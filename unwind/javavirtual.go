@@ -63,7 +63,7 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 
 // VirtualThreads are all of Java's virtual threads that walks met so far, by ID.
 func (s *Space) VirtualThreads() []VirtualThread {
-	h := s.jvm.Load()
+	h := s.runtimes.Load().jvm
 	if h == nil {
 		return nil
 	}
@@ -77,11 +77,10 @@ func (s *Space) VirtualThreads() []VirtualThread {
 	return out
 }
 
-// lookVirtual notes which virtual thread th carried as it was copied.
-func (w *Walker) lookVirtual(th *Thread) {
-	h := w.space.jvm.Load()
+// settle notes which virtual thread th carried as it was copied.
+func (h *hotspot) settle(w *Walker, th *Thread) {
 	c := &th.java.carrier
-	if h == nil || th.java.of != h || !c.is {
+	if th.java.of != h || !c.is {
 		return
 	}
 	t := &th.tasks

@@ -13,6 +13,7 @@ import (
 
 // hotspot is the Java virtual machine of a process, with the threads that it knows.
 type hotspot struct {
+	noPart
 	rt *jvm.Runtime
 
 	mu      sync.Mutex
@@ -39,12 +40,8 @@ type javaWalk struct {
 	off   []int
 	buf   []byte
 	begun bool // state is about the walk that is under way
-	spent bool // see Walker.javaSpent
+	spent bool // more would have been read than one may: what was found may be wrong
 }
-
-// maxAgain bounds the walks of one copy: code that was thrown away between two looks
-// is read anew, before the last of them all code is.
-const maxAgain = 4
 
 // FollowJVM has walks show the frames of HotSpot, if the process has it mapped, with
 // their functions' places in table. It gives the virtual machine, nil if there is
@@ -105,7 +102,7 @@ func (s *Space) followJVM(r *region, table *managed.Table) (*jvm.Runtime, error)
 	}
 	h := &hotspot{rt: rt}
 	h.list()
-	s.jvm.Store(h)
+	s.setRuntimes(func(r *runtimes) { r.jvm = h })
 	s.renew()
 	s.shown.Add(1)
 	return rt, nil
@@ -133,19 +130,19 @@ func (s *Space) renew() {
 
 // JVM is the virtual machine whose frames walks show; nil: there is none.
 func (s *Space) JVM() *jvm.Runtime {
-	if h := s.jvm.Load(); h != nil {
+	if h := s.runtimes.Load().jvm; h != nil {
 		return h.rt
 	}
 	return nil
 }
 
 // ForgetJVM ends FollowJVM: the process became another program.
-func (s *Space) ForgetJVM() { s.jvm.Store(nil) }
+func (s *Space) ForgetJVM() { s.setRuntimes(func(r *runtimes) { r.jvm = nil }) }
 
 // JavaThread is the JavaThread of the thread with this number, as the process itself
 // sees it, as far as walks have found it; 0: there is none.
 func (s *Space) JavaThread(tid stack.TID) uint64 {
-	h := s.jvm.Load()
+	h := s.runtimes.Load().jvm
 	if h == nil {
 		return 0
 	}
@@ -168,8 +165,7 @@ func (h *hotspot) list() {
 	}
 }
 
-// span is what to copy of th besides its stack; it is for between two stops.
-func (h *hotspot) span(th *Thread, out []rule.Span) []rule.Span {
+func (h *hotspot) plan(th *Thread, out []rule.Span) []rule.Span {
 	j := &th.java
 	if j.of != h {
 		*j = javaThread{of: h}
@@ -198,20 +194,25 @@ type copiedWords Walker
 // Word implements jvm.Words.
 func (c *copiedWords) Word(addr uint64) (uint64, bool) { return (*Walker)(c).word(addr) }
 
-// stepJava walks over a frame of the code cache.
-func (w *Walker) stepJava(pc uint64, exact bool) step {
-	h := w.space.jvm.Load()
-	if h == nil {
-		return stop(stack.ReasonNoRule)
+func (h *hotspot) begin(w *Walker, _ *Thread, _ *stack.Regs) {
+	if w.java != nil {
+		w.java.begun, w.java.spent = false, false
 	}
-	s := &w.javaOf(h).state
-	if !w.java.begun {
+}
+
+// covers holds for all of the code cache, as far as it is reserved.
+func (h *hotspot) covers(pc uint64) bool { return h.rt.Covers(pc) }
+
+func (h *hotspot) step(w *Walker, pc uint64, exact bool) step {
+	j := w.javaOf(h)
+	s := &j.state
+	if !j.begun {
 		s.Begin()
-		w.java.begun = true
+		j.begun = true
 	}
 	s.PC, s.Exact, s.R, s.Known, s.Words = pc, exact, w.regs, w.known, (*copiedWords)(w)
 	var reason stack.Reason
-	w.frames, reason = w.java.rt.Step(s, w.frames)
+	w.frames, reason = j.rt.Step(s, w.frames)
 	if reason == stack.ReasonMemory {
 		return stop(w.lack(s.Missing))
 	}
@@ -230,25 +231,36 @@ func (w *Walker) javaOf(h *hotspot) *javaWalk {
 	return w.java
 }
 
-// javaHolds reports whether all that the walk took for granted of Java's code and
-// methods is there still.
-func (w *Walker) javaHolds() bool {
-	h := w.space.jvm.Load()
-	if h == nil || w.java == nil || !w.java.begun {
-		return true
+// holds is about Java's code and methods: code that was thrown away between two looks is read
+// anew, before the last of them all code is. Where a walk that met Java would have read more
+// than one may, what it found is not shown.
+func (h *hotspot) holds(w *Walker, try int) verdict {
+	if w.java == nil || w.java.of != h || !w.java.begun {
+		return valid
 	}
-	j := w.javaOf(h)
+	switch {
+	case h.still(w, w.java):
+		return valid
+	case w.java.spent:
+		return void
+	case try == maxAgain-1: // more was thrown away than one walk meets
+		h.rt.Forget()
+	}
+	return again
+}
+
+// still reports whether all that the walk took for granted is there still.
+func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	j.begun = false
 	j.state.Dedup(w.mem.Batch)
 	if j.state.Held() && !w.meter.Spent() {
-		j.spent = false
 		return true
 	}
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
 	j.off, j.buf = readAll(&w.meter, j.spans, j.off, j.buf)
 	if j.spent = w.meter.Spent(); j.spent { // what is there may not have been read
 		j.state.Doubt()
-		return true
+		return false
 	}
 	return h.rt.Still(&j.state, func(i int) []byte {
 		if j.off[i] < 0 {
@@ -258,34 +270,22 @@ func (w *Walker) javaHolds() bool {
 	})
 }
 
-// javaSpent reports whether the walk met Java, and would have read more than one may: what
-// it found then may be wrong, and is not shown.
-func (w *Walker) javaSpent() bool { return w.java != nil && w.java.spent }
-
-// forgetJava has the next walk read anew all that it meets of Java.
-func (w *Walker) forgetJava() {
-	if h := w.space.jvm.Load(); h != nil {
-		h.rt.Forget()
-	}
-}
-
-// resumeJava goes on where the thread left Java, after a walk that did not get so far
+// resume goes on where the thread left Java, after a walk that did not get so far
 // in the code between. The frame that tells why stands for what is missing.
-func (w *Walker) resumeJava(th *Thread, reason stack.Reason) stack.Reason {
-	h := w.space.jvm.Load()
+func (h *hotspot) resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
 	th.java.gap = w.java != nil && w.java.begun && w.java.state.Heap
-	switch reason {
+	switch why {
 	case stack.ReasonNone, stack.ReasonShort, stack.ReasonUnmapped, stack.ReasonEmpty:
-		return reason
+		return why
 	}
-	if h == nil || th.java.of != h || th.java.thread == 0 {
-		return reason
+	if th.java.of != h || th.java.thread == 0 {
+		return why
 	}
 	pc, sp, fp, ok := h.rt.Anchor((*copiedWords)(w), th.java.thread)
 	if !ok || w.known>>w.sp&1 != 0 && sp <= w.regs[w.sp] && len(w.frames) > 1 || sp <= w.first {
-		return reason
+		return why
 	}
-	w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
+	w.frames = append(w.frames, stack.Frame{PC: uint64(why), Kind: stack.KindError})
 	th.java.gap = true
 	w.regs[w.sp], w.known = sp, 1<<w.sp
 	if fp != 0 {
@@ -294,3 +294,5 @@ func (w *Walker) resumeJava(th *Thread, reason stack.Reason) stack.Reason {
 	}
 	return w.walk(pc, false)
 }
+
+func (h *hotspot) gap(th *Thread) bool { return th.java.gap }

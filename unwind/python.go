@@ -13,6 +13,7 @@ import (
 
 // interpreter is the CPython of a process, with the threads that it knows.
 type interpreter struct {
+	noPart
 	rt    *python.Runtime
 	mem   Memory
 	table *managed.Table // where functions get their addresses; nil: they keep those of their code
@@ -101,7 +102,7 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 		}
 		in := &interpreter{rt: rt, mem: s.mem, table: table, codes: map[uint64]*held{}}
 		in.list()
-		s.python.Store(in)
+		s.setRuntimes(func(r *runtimes) { r.python = in })
 		s.shown.Add(1)
 		return rt, nil
 	}
@@ -125,14 +126,14 @@ const firstFile = 4
 
 // Python is the CPython whose functions walks show; nil: there is none.
 func (s *Space) Python() *python.Runtime {
-	if in := s.python.Load(); in != nil {
+	if in := s.runtimes.Load().python; in != nil {
 		return in.rt
 	}
 	return nil
 }
 
 // ForgetPython ends FollowPython: the process became another program.
-func (s *Space) ForgetPython() { s.python.Store(nil) }
+func (s *Space) ForgetPython() { s.setRuntimes(func(r *runtimes) { r.python = nil }) }
 
 // list reads which threads there are; what could be read counts.
 func (in *interpreter) list() {
@@ -175,20 +176,23 @@ func (in *interpreter) find(th *Thread) {
 	}
 }
 
-// capture reads th's frames of Python while the thread cannot run.
-func (in *interpreter) capture(th *Thread, mem *Copy, live *meter.Meter) {
+func (in *interpreter) asks(th *Thread) bool { return th.python.asks() }
+
+// more reads th's frames of Python while the thread cannot run.
+func (in *interpreter) more(w *Walker, th *Thread, _ *stack.Regs, mem *Copy) (reads int) {
 	p := &th.python
 	if p.of != in || p.th == nil {
-		return
+		return 0
 	}
-	p.live = live
+	w.beginReads()
+	defer w.meter.End()
+	p.live = &w.meter
 	if in.table != nil {
 		in.captureAll(p, mem)
-		return
-	}
-	if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
+	} else if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
 		in.lost(p)
 	}
+	return w.meter.Reads
 }
 
 // copied is a Copy, and the target's memory for what is not in it.
@@ -215,36 +219,33 @@ func (k *Block) read(b []byte, addr uint64) (int, bool) {
 	return 0, false
 }
 
-// gaps reports whether something was missing in the last walk.
-func (p *pyThread) gaps() bool {
+func (in *interpreter) gap(th *Thread) bool {
+	p := &th.python
 	return p.unread || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
 }
 
-// withPython puts the frames of Python among w's. A gap stands for those that could not be
+// merge puts the frames of Python among those of C. A gap stands for those that could not be
 // read.
-func (w *Walker) withPython(th *Thread) []stack.Frame {
-	in, p := w.space.python.Load(), &th.python
+func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
+	p := &th.python
 	p.unread = false
-	if in == nil {
-		return w.frames
-	}
 	p.live = &w.meter
 	if p.of == in && in.table != nil && p.th != nil && !p.have {
 		in.captureCopy(p, w.mem)
 	}
 	if p.of != in || !p.have {
-		frames, unread := in.rt.Unread(w.merged[:0], w.frames, in.table != nil)
+		merged, unread := in.rt.Unread(w.merged[:0], frames, in.table != nil)
 		if p.unread = unread; unread {
-			w.merged = frames
+			w.merged = merged
 		}
-		return frames
+		return merged
 	}
 	if in.table != nil && w.golang == nil {
 		in.lookTask(th)
 	}
 	if len(p.stack.Frames) > 0 || p.stack.Reason != stack.ReasonNone {
-		w.merged = in.rt.Merge(w.merged[:0], w.frames, w.first, &p.stack, in.table != nil)
+		w.merged = in.rt.Merge(w.merged[:0], frames, w.first, &p.stack, in.table != nil)
 		return w.merged
 	}
-	return w.frames
+	return frames
 }

@@ -75,6 +75,11 @@ func (p *pyThread) asks() bool {
 	return p.of != nil && (p.of.table == nil || p.plan.missed >= askAfter && p.plan.missed <= maxMissed)
 }
 
+func (in *interpreter) plan(th *Thread, out []rule.Span) []rule.Span {
+	in.find(th)
+	return in.spans(&th.python, out)
+}
+
 // spans appends what to copy of a thread.
 func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	if in.table == nil || p.th == nil {
@@ -197,7 +202,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 			}
 		}
 	}
-	in.settle(p)
+	in.placeFrames(p)
 	if pl.lacks = false; !pl.gaps {
 		pl.missed = 0
 	} else if pl.missed++; pl.missed <= maxMissed {
@@ -228,7 +233,7 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 			}
 		}
 	}
-	in.settle(p)
+	in.placeFrames(p)
 	if !pl.gaps {
 		pl.lacks, pl.missed = false, 0
 		return
@@ -536,9 +541,9 @@ func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	return h
 }
 
-// settle gives the frames of the stack their places, as far as their code is
+// placeFrames gives the frames of the stack their places, as far as their code is
 // known, and keeps the plan up with the data stack.
-func (in *interpreter) settle(p *pyThread) {
+func (in *interpreter) placeFrames(p *pyThread) {
 	pl, s := &p.plan, &p.stack
 	pl.gaps = s.Reason != stack.ReasonNone
 	for i := range s.Frames {

@@ -24,13 +24,13 @@ func stop(r stack.Reason) step { return step{reason: r} }
 func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) step {
 	var s step
 	var f *stack.Frame
-	if e.op != opJava {
+	if e.op != opRuntime {
 		w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0})
 		f = &w.frames[len(w.frames)-1]
 	}
 	switch e.op {
-	case opJava:
-		s = w.stepJava(pc, exact)
+	case opRuntime:
+		s = w.stepRuntime(e.pc, pc, exact)
 	case opRule:
 		s = w.byRule(f, &w.rules[e.slow], e)
 	case opSignal:
@@ -62,7 +62,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		return stop(stack.ReasonLoop)
 	}
 	if s.pc == 0 {
-		if e.op == opJava { // Java has a caller always: this was not the return address
+		if e.op == opRuntime { // machine code called it: this was not the return address
 			return stop(stack.ReasonCorrupt)
 		}
 		return step{end: true}

@@ -21,7 +21,6 @@ import (
 	"sync/atomic"
 
 	"github.com/sliverprof/sliver/stack"
-	"github.com/sliverprof/sliver/unwind/gopcln"
 	"github.com/sliverprof/sliver/unwind/meter"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
@@ -47,15 +46,13 @@ type Space struct {
 	files Files
 	mem   Memory
 
-	snap   atomic.Pointer[snapshot]
-	golang atomic.Pointer[gopcln.Runtime] // nil: none seen
-	python atomic.Pointer[interpreter]    // nil: see FollowPython
-	v8     atomic.Pointer[engine]         // nil: see FollowV8
-	jvm    atomic.Pointer[hotspot]        // nil: see FollowJVM
-	credit meter.Credit                   // of what walks read of these
-	shown  atomic.Uint32                  // see Runtimes
+	snap     atomic.Pointer[snapshot]
+	runtimes atomic.Pointer[runtimes]
+	credit   meter.Credit  // of what walks read of runtimes' data
+	shown    atomic.Uint32 // see Runtimes
 
-	mu      sync.Mutex // held by Update only: guards modules
+	found   sync.Mutex // held to replace runtimes
+	mu      sync.Mutex // held to replace snap: guards modules
 	modules map[fileKey]*module
 }
 
@@ -86,6 +83,7 @@ type region struct {
 func NewSpace(arch rule.Arch, files Files, mem Memory) *Space {
 	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}}
 	s.snap.Store(&snapshot{epoch: 1})
+	s.runtimes.Store(&runtimes{})
 	return s
 }
 
@@ -121,7 +119,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		next.regions = append(next.regions, r)
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
-	if s.v8.Load() != nil {
+	if s.runtimes.Load().v8 != nil {
 		next.markMade(old)
 	}
 	if !next.keeps(old) {

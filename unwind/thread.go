@@ -76,16 +76,17 @@ type Thread struct {
 	tasks   tasks
 	python  pyThread
 	v8      v8.Known
-	lostJS  bool // frames of it are missing in the last walk: see Gaps
+	lostJS  bool // frames of it are missing in the last walk
 	java    javaThread
+	gap     bool // see Gaps
 }
 
 // Peek looks at th while it runs, for the Plan that follows: what it says then may lie
 // elsewhere than at the last sample. It reads the target's memory twice at most, and
 // only where that spares a read while th stands still.
 func (w *Walker) Peek(th *Thread) {
-	if g := w.threadGo(th); g != nil && w.space.mem != nil {
-		g.Peek(w.space.mem)
+	if p := w.space.runtimes.Load().golang; p != nil && w.space.mem != nil {
+		p.thread(th).Peek(w.space.mem)
 	}
 }
 
@@ -93,17 +94,11 @@ func (w *Walker) Peek(th *Thread) {
 // is valid until the next call.
 func (w *Walker) Plan(th *Thread) []rule.Span {
 	th.spans = th.spans[:0]
-	if g := w.threadGo(th); g != nil {
-		th.spans = g.Plan(&th.regs, th.spans)
+	for _, s := range w.space.runtimes.Load().steppers {
+		th.spans = s.plan(th, th.spans)
 	}
+	// Behind them: what cannot be read ends the read, and other stacks come and go.
 	th.spans = append(th.spans, th.other...)
-	if in := w.space.python.Load(); in != nil {
-		in.find(th)
-		th.spans = in.spans(&th.python, th.spans)
-	}
-	if h := w.space.jvm.Load(); h != nil {
-		th.spans = h.span(th, th.spans)
-	}
 	return th.spans
 }
 
@@ -111,7 +106,12 @@ func (w *Walker) Plan(th *Thread) []rule.Span {
 // been asked, is stopped: what is wanted cannot be told ahead. For a thread that
 // is read without a stop, it is in any case.
 func (w *Walker) Asks(th *Thread) bool {
-	return w.space.golang.Load() != nil || w.space.python.Load() != nil && th.python.asks()
+	for _, s := range w.space.runtimes.Load().steppers {
+		if s.asks(th) {
+			return true
+		}
+	}
+	return false
 }
 
 // Lacks reports whether the last walk left frames of a managed runtime out for
@@ -125,9 +125,7 @@ func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == s
 
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
-func (th *Thread) Gaps() bool {
-	return th.python.gaps() || th.java.gap || th.lostJS
-}
+func (th *Thread) Gaps() bool { return th.gap }
 
 // More gives what is to be copied besides, now that regs are known and mem
 // holds what Plan asked for and the stack; it is to be added to mem.Blocks
@@ -138,14 +136,11 @@ func (th *Thread) Gaps() bool {
 func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Span, reads int) {
 	th.more = th.more[:0]
 	th.knowTLS(regs)
-	if g := w.threadGo(th); g != nil {
-		th.more = g.More(regs, mem, th.more)
-	}
-	if in := w.space.python.Load(); in != nil && len(th.more) == 0 {
-		w.beginReads()
-		in.capture(th, mem, &w.meter)
-		reads = w.meter.Reads
-		w.meter.End()
+	for _, s := range w.space.runtimes.Load().steppers {
+		reads += s.more(w, th, regs, mem)
+		if len(th.more) > 0 {
+			break // it is called again when that is there
+		}
 	}
 	return th.more, reads
 }
@@ -184,7 +179,7 @@ func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	}
 	// Goroutines' stacks lie side by side in one mapping: there the end of
 	// the last one says nothing about this one.
-	if th.base > sp && th.base <= end && (w.space.golang.Load() == nil || r == nil || r.main) {
+	if th.base > sp && th.base <= end && (w.space.runtimes.Load().golang == nil || r == nil || r.main) {
 		hi = th.base
 	}
 	if hi = min(hi, end); hi < lo {
@@ -264,7 +259,7 @@ func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	if th.guess == 0 {
 		n = firstGuess
 	}
-	if th.base == 0 || w.space.golang.Load() != nil {
+	if th.base == 0 || w.space.runtimes.Load().golang != nil {
 		return 0, 0, n
 	}
 	low = th.base

@@ -13,6 +13,7 @@ import (
 
 // engine is the V8 of a process.
 type engine struct {
+	noPart
 	rt     *v8.Runtime
 	table  *managed.Table
 	copies copies
@@ -58,7 +59,7 @@ func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 		}
 		e := &engine{table: table, copies: copies{mod: r.mod}}
 		e.rt = v8.New(img, e.place)
-		s.v8.Store(e)
+		s.setRuntimes(func(r *runtimes) { r.v8 = e })
 		s.mark()
 		s.shown.Add(1)
 		return e.rt, nil
@@ -102,7 +103,7 @@ func (s *snapshot) markMade(old *snapshot) {
 // each thread with an isolate of its own has its own memory for it. next is the frame
 // pointer that was saved at fp.
 func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
-	return w.space.v8.Load() != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
+	return w.with.v8 != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
 }
 
 // isNew reports whether an address is in no memory that is known, or in some that was
@@ -126,14 +127,14 @@ func (m *module) v8Image() (*v8.Image, error) {
 
 // V8 is the engine whose functions walks show; nil: there is none.
 func (s *Space) V8() *v8.Runtime {
-	if e := s.v8.Load(); e != nil {
+	if e := s.runtimes.Load().v8; e != nil {
 		return e.rt
 	}
 	return nil
 }
 
 // ForgetV8 ends FollowV8: the process became another program.
-func (s *Space) ForgetV8() { s.v8.Store(nil) }
+func (s *Space) ForgetV8() { s.setRuntimes(func(r *runtimes) { r.v8 = nil }) }
 
 // place gives a function its place in the table.
 func (e *engine) place(f *v8.Function) any {
@@ -148,22 +149,18 @@ func (e *engine) place(f *v8.Function) any {
 	return p
 }
 
-// withV8 puts the functions of JavaScript in the place of the machine code that
+// merge puts the functions of JavaScript in the place of the machine code that
 // runs them.
-func (w *Walker) withV8(th *Thread) {
+func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
 	th.lostJS = false
-	e := w.space.v8.Load()
-	if e == nil {
-		return
-	}
 	j := &w.v8
 	if j.of != e {
 		j.of, j.walk = e, e.rt.Walker()
 	}
 	begun := false
 	j.out = j.out[:0]
-	for i := range w.frames {
-		f := &w.frames[i]
+	for i := range frames {
+		f := &frames[i]
 		p, ok := w.v8Place(i, f)
 		if !ok || i > v8.MaxFrames {
 			j.out = append(j.out, *f)
@@ -191,9 +188,12 @@ func (w *Walker) withV8(th *Thread) {
 	}
 	if begun {
 		j.walk.End()
-		w.frames, j.out = j.out, w.frames
+		w.frames, j.out = j.out, frames
 	}
+	return w.frames
 }
+
+func (e *engine) gap(th *Thread) bool { return th.lostJS }
 
 // v8Place is the frame as V8's walker takes it: code that no table describes.
 func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {

@@ -39,7 +39,7 @@ type copies struct {
 // Copies gives the maps with the copies that V8 made of its own code as mappings of its file,
 // which they are as good as. maps stay as they are. Calls must not overlap.
 func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
-	e := s.v8.Load()
+	e := s.runtimes.Load().v8
 	if e == nil {
 		return maps
 	}

@@ -35,6 +35,7 @@ type Walker struct {
 	sp, fp, ra int
 
 	snap  *snapshot
+	with  *runtimes // that take part in the walk
 	cache cache
 	rules []slowRule
 	tmp   slowRule
@@ -71,7 +72,7 @@ type Walker struct {
 
 // NewWalker makes a walker over a space.
 func NewWalker(s *Space) *Walker {
-	w := &Walker{space: s, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
+	w := &Walker{space: s, with: &runtimes{}, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
 	w.frames = make([]stack.Frame, 0, 256)
 	w.cache.reset()
 	return w
@@ -111,41 +112,32 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	w.beginReads()
 	defer w.meter.End()
 	th.knowTLS(regs)
-	w.leaf = regs
+	w.leaf, w.golang = regs, nil
 	w.begin(regs)
-	if w.golang = w.threadGo(th); w.golang != nil {
-		w.golang.Begin(regs, (*live)(w))
+	w.with = w.space.runtimes.Load()
+	for _, s := range w.with.steppers {
+		s.begin(w, th, regs)
 	}
 	reason := stack.ReasonEmpty
 	if w.known>>w.sp&1 != 0 {
-		for try := 1; ; try++ {
-			reason = w.resumeJava(th, w.walk(regs.PC, exact))
-			holds := w.javaHolds()
-			if w.javaSpent() {
-				w.frames, reason = w.frames[:0], stack.ReasonMemory
-				break
-			}
-			if holds || try == maxAgain {
-				break
-			}
-			if try == maxAgain-1 { // more was thrown away than one walk meets
-				w.forgetJava()
-			}
-			w.begin(regs)
-		}
+		reason = w.walkAll(th, regs, exact)
 	}
 	th.wiser = false
 	w.learn(th, reason)
-	w.lookVirtual(th)
 	w.end = 0
-	if w.golang != nil {
-		w.settle(th)
+	for _, s := range w.with.steppers {
+		s.settle(w, th)
 	}
 	if reason != stack.ReasonNone {
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
-	w.withV8(th)
-	return w.withPython(th), reason
+	frames := w.frames
+	th.gap = false
+	for _, s := range w.with.steppers {
+		frames = s.merge(w, th, frames)
+		th.gap = th.gap || s.gap(th)
+	}
+	return frames, reason
 }
 
 // beginReads begins what may be read of the target's memory as it is now.
@@ -160,9 +152,6 @@ func (w *Walker) begin(regs *stack.Regs) {
 	copy(w.regs[:], regs.R[:])
 	w.known = regs.Known & (1<<numRegs - 1)
 	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
-	if w.java != nil {
-		w.java.begun, w.java.spent = false, false
-	}
 }
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it
