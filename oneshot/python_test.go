@@ -2,6 +2,8 @@ package oneshot
 
 import (
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -29,8 +31,15 @@ func versions(all []string) []string {
 
 func startPython(t *testing.T, version, program, ready string) *testprog.Proc {
 	t.Helper()
+	return startPark(t, exec.Command(testprog.Tool(t, version)), program, ready)
+}
+
+// startPark runs a program with an interpreter, until it says that it is ready.
+func startPark(t *testing.T, python *exec.Cmd, program, ready string) *testprog.Proc {
+	t.Helper()
 	testprog.Need(t, "ptrace")
-	p := testprog.Start(t, testprog.Tool(t, version), filepath.Join(testprog.Root(t), "testdata", "targets", "python", program))
+	python.Args = append(python.Args, filepath.Join(testprog.Root(t), "testdata", "targets", "python", program))
+	p := testprog.StartCmd(t, python)
 	p.Line(ready)
 	return p
 }
@@ -60,48 +69,106 @@ func faults(lines []string) map[string]int {
 func TestPythonStacks(t *testing.T) {
 	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
-			p := startPython(t, v, "park.py", "parked")
-			want := faults(p.Output())
-			s := take(t, Options{}, open1(t, p.PID))[0]
-			seen := 0
-			for i := range s.Threads {
-				th := &s.Threads[i]
-				if th.Truncated != stack.ReasonNone {
-					t.Errorf("%s ends early: %v", th.OwnName, th.Truncated)
-				}
-				if int(th.TID) == p.PID {
-					if th.OwnName != "MainThread" {
-						t.Errorf("main is called %q", th.OwnName)
-					}
-					continue
-				}
-				got := ""
-				for j, f := range th.Frames {
-					switch f.Kind {
-					case stack.KindError:
-						t.Errorf("%s has a gap: %s", th.OwnName, f.Func)
-					case stack.KindPython:
-						got += fmt.Sprintf("%d %s\n", f.Line, f.Func[strings.LastIndexByte(f.Func, '.')+1:])
-						k := j + 1
-						for th.Frames[k].Inlined {
-							k++
-						}
-						if by := th.Frames[k]; by.Kind == stack.KindNative && !evaluates(by.Func) {
-							t.Errorf("%s: %s is run by %s", th.OwnName, f.Func, by.Func)
-						}
-					}
-				}
-				if want[got]--; want[got] < 0 {
-					t.Errorf("%s is not what faulthandler has:\n%s", th.OwnName, got)
-				}
-				seen++
-			}
-			if seen < 10 {
-				t.Errorf("only %d threads", seen)
-			}
-			between(t, s)
+			parked(t, startPython(t, v, "park.py", "parked"))
 		})
 	}
+}
+
+// parked holds the stacks of a park.py to those that it printed.
+func parked(t *testing.T, p *testprog.Proc) {
+	t.Helper()
+	want := faults(p.Output())
+	s := take(t, Options{}, open1(t, p.PID))[0]
+	seen := 0
+	for i := range s.Threads {
+		th := &s.Threads[i]
+		if th.Truncated != stack.ReasonNone {
+			t.Errorf("%s ends early: %v", th.OwnName, th.Truncated)
+		}
+		if int(th.TID) == p.PID {
+			if th.OwnName != "MainThread" {
+				t.Errorf("main is called %q", th.OwnName)
+			}
+			continue
+		}
+		got := ""
+		for j, f := range th.Frames {
+			switch f.Kind {
+			case stack.KindError:
+				t.Errorf("%s has a gap: %s", th.OwnName, f.Func)
+			case stack.KindPython:
+				got += fmt.Sprintf("%d %s\n", f.Line, f.Func[strings.LastIndexByte(f.Func, '.')+1:])
+				k := j + 1
+				for th.Frames[k].Inlined {
+					k++
+				}
+				if by := th.Frames[k]; by.Kind == stack.KindNative && !evaluates(by.Func) {
+					t.Errorf("%s: %s is run by %s", th.OwnName, f.Func, by.Func)
+				}
+			}
+		}
+		if want[got]--; want[got] < 0 {
+			t.Errorf("%s is not what faulthandler has:\n%s", th.OwnName, got)
+		}
+		seen++
+	}
+	if seen < 10 {
+		t.Errorf("only %d threads", seen)
+	}
+	between(t, s)
+}
+
+// TestPythonBuilds: so it is in a virtual environment, and where the interpreter has no
+// symbols but those that it exports, as distributions have it. (Debian's own are of that kind:
+// python3, which is one file without a library, and python3.14.)
+func TestPythonBuilds(t *testing.T) {
+	for _, v := range versions([]string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"}) {
+		python := testprog.Tool(t, v)
+		t.Run("venv/"+v, func(t *testing.T) {
+			dir := t.TempDir()
+			if out, err := exec.Command(python, "-m", "venv", "--without-pip", dir).CombinedOutput(); err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			parked(t, startPark(t, exec.Command(filepath.Join(dir, "bin", "python")), "park.py", "parked"))
+		})
+		t.Run("stripped/"+v, func(t *testing.T) {
+			parked(t, startPark(t, strippedPython(t, python), "park.py", "parked"))
+		})
+	}
+}
+
+// strippedPython is an interpreter whose program and library have no symbols but those
+// that they export.
+func strippedPython(t *testing.T, python string) *exec.Cmd {
+	t.Helper()
+	testprog.Need(t, "readelf") // strip is of the same package
+	const where = "import sys, sysconfig as s; print(sys._base_executable, sys.base_prefix, s.get_config_var('LDLIBRARY'), s.get_config_var('LIBDIR'))"
+	out, err := exec.Command(python, "-c", where).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := strings.Fields(string(out))
+	if len(said) != 4 {
+		t.Fatalf("%s says %q of where it is", python, out)
+	}
+	program, prefix, library := said[0], said[1], filepath.Join(said[3], said[2])
+	dir := t.TempDir()
+	strip := func(file string) {
+		if out, err := exec.Command("strip", "-o", filepath.Join(dir, filepath.Base(file)), file).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	strip(program)
+	cmd := exec.Command(filepath.Join(dir, filepath.Base(program)))
+	cmd.Env = append(os.Environ(), "PYTHONHOME="+prefix)
+	if strings.Contains(library, ".so") {
+		if library, err = filepath.EvalSymlinks(library); err != nil {
+			t.Fatal(err)
+		}
+		strip(library)
+		cmd.Env = append(cmd.Env, "LD_LIBRARY_PATH="+dir)
+	}
+	return cmd
 }
 
 // evaluates: a stripped program has no name for the part of the function that
