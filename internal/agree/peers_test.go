@@ -24,12 +24,14 @@ type named map[uint64][]string
 
 // peers holds named stacks of a program that is stopped again and again against those of
 // a tool that knows its runtime, and gives how many frames were compared and equal.
-// What we have of a stack before and after the tool is to be the same, else it ran.
+// What we have of a stack before and after the tool is to be the same, else it ran. A tool
+// that cannot say anything of a moment (theirs is nil, and has told why) is asked at another
+// one, now and then.
 func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, theirs func(pid int) named) {
 	t.Helper()
 	var s score
-	said := 0
-	for range times {
+	said, silent := 0, 0
+	for n := 0; n < times; n++ {
 		from, until := worked(p.PID), time.Now().Add(time.Second/2)
 		eventually(t, "work", func() bool { return worked(p.PID) >= from+5_000_000 || time.Now().After(until) }) // some do nothing
 		thaw, ok := freeze(t, p.PID)
@@ -38,6 +40,13 @@ func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, 
 		}
 		before, their, after := ours(p.PID), theirs(p.PID), ours(p.PID)
 		thaw()
+		if their == nil {
+			if silent++; silent > max(times/20, 2) {
+				t.Fatalf("the tool failed %d times in %d", silent, n+silent)
+			}
+			n--
+			continue
+		}
 		for id, our := range before {
 			if !slices.Equal(our, after[id]) {
 				s.moved++
@@ -148,7 +157,8 @@ func TestPySpy(t *testing.T) {
 					}
 				}
 				if err := json.Unmarshal(b, &threads); err != nil {
-					t.Fatalf("%v: %s", err, errs)
+					t.Logf("py-spy: %v: %s", err, errs) // where an interpreter's state is being changed it finds none
+					return nil
 				}
 				out := named{}
 				for _, th := range threads {
