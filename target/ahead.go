@@ -208,7 +208,7 @@ func (tr *Tracer) ran(s *stopper) {
 
 // lost forgets a stopper that somebody killed.
 func (tr *Tracer) lost(s *stopper) {
-	_ = unix.Munmap(s.mem)
+	s.b.free(s.mem)
 	if tr.resting == s {
 		tr.resting = nil
 	}

@@ -134,7 +134,7 @@ func (tr *Tracer) gather() {
 			t.late.Store(false)
 		}
 	}
-	_ = unix.Munmap(h.mem)
+	h.b.free(h.mem)
 	tr.herd = nil
 }
 
@@ -175,7 +175,7 @@ func (h *herd) close() {
 // bury waits for the process's end and gives its stack back.
 func (h *herd) bury() {
 	awaitEnd(h.proc)
-	_ = unix.Munmap(h.mem)
+	h.b.free(h.mem)
 }
 
 // awaitEnd takes the status of a process when it has ended.
@@ -211,6 +211,25 @@ func startStopper(stack []byte, main uintptr, b *stopBlock) (int, error) {
 	}
 	// While it waits for a CPU, a thread of the target may be standing. It never
 	// runs for long: the spin is bounded, and then it sleeps.
-	_ = setFIFO(pid)
+	if setFIFO(pid) != nil {
+		b.self = openWaited(fmt.Sprintf("/proc/%d/schedstat", pid))
+	}
 	return pid, nil
+}
+
+// openWaited opens the schedstat of one that makes stops; 0: there is none.
+func openWaited(name string) uintptr {
+	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return 0
+	}
+	return uintptr(fd)
+}
+
+// free gives back what a stopper had that has ended.
+func (b *stopBlock) free(mem []byte) {
+	if b.self != 0 {
+		unix.Close(int(b.self))
+	}
+	_ = unix.Munmap(mem)
 }

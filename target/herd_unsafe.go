@@ -236,7 +236,7 @@ func (s *slot) ends(end int) {
 //go:norace
 func (h *herdBlock) attach(s *slot) {
 	w := s.w
-	w.raw.lineLen = 0
+	w.raw.lineLen, w.raw.self = 0, h.self
 	if _, s.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, s.tid, 0, 0, 0, 0); s.errno != 0 {
 		s.ends(endRefused)
 		return

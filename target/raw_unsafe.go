@@ -100,6 +100,10 @@ type raw struct {
 	errno   syscall.Errno
 	line    [128]byte // schedstat right after a stopper has attached
 	lineLen int
+	// The schedstat of whoever makes the stop, if it is to be read (see waited), and what
+	// that said. 0: it is not.
+	self uintptr
+	own  [64]byte
 }
 
 // ownVec is an iovec whose memory somebody else keeps: writing a pointer could
@@ -307,8 +311,10 @@ func (w *Window) release(tid uintptr, why syscall.Errno) int {
 	if w.raw.status>>8 == 0 {
 		sig = uintptr(w.raw.status & 0x7f)
 	}
+	waited := w.waited()
 	_, errno := raw6(syscall.SYS_PTRACE, ptraceDetach, tid, 0, sig, 0, 0)
 	w.Resumed = stack.Time(w.clock())
+	w.resumed(waited)
 	if errno != 0 {
 		// Killed while it stood: it is on its way out, and ours to reap.
 		w.raw.errno = errno

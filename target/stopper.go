@@ -129,7 +129,7 @@ func (s *stopper) close() {
 // bury waits for the process's end and gives its stack back.
 func (s *stopper) bury() {
 	awaitEnd(s.proc)
-	_ = unix.Munmap(s.mem)
+	s.b.free(s.mem)
 }
 
 // stopper returns the one that is at rest; nil: none is to be had.

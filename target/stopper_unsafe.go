@@ -22,6 +22,7 @@ type stopBlock struct {
 	late   uint32 // atomic: a thread is held that has not stopped yet
 	quit   uint32 // atomic: there will be no further command
 	parent uintptr
+	self   uintptr // its schedstat, see resumed_unsafe.go; 0: it is not to be read
 
 	tid, pid  uintptr // of the thread, and its process
 	schedstat uintptr // the thread's file
@@ -180,7 +181,7 @@ func (b *stopBlock) rest(ns int64) (sig uintptr) {
 //go:nosplit
 //go:norace
 func (b *stopBlock) capture(w *Window) int {
-	w.raw.lineLen = 0
+	w.raw.lineLen, w.raw.self = 0, b.self
 	if _, b.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, b.tid, 0, 0, 0, 0); b.errno != 0 {
 		return endRefused
 	}

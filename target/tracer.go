@@ -20,9 +20,10 @@ import (
 // own (runtime.LockOSThread) and stays so until Close.
 type Tracer struct {
 	osThread int
-	mask     uint64 // of the OS thread before us
-	inner    bool   // another Tracer of the OS thread was there before, and will be after
-	wake     int    // eventfd
+	mask     uint64  // of the OS thread before us
+	inner    bool    // another Tracer of the OS thread was there before, and will be after
+	wake     int     // eventfd
+	self     uintptr // see resumed_unsafe.go
 	timer    int32
 	late     []late
 	spare    *Window
@@ -81,9 +82,11 @@ func NewTracer() (*Tracer, error) {
 		return nil, fmt.Errorf("make a timer: %w", err)
 	}
 	tr.spare.raw.timer = tr.timer
+	tr.self = openWaited("/proc/thread-self/schedstat")
 	if tr.mask, err = setMask(maskInWindow); err != nil {
 		deleteTimer(tr.timer)
 		unix.Close(tr.wake)
+		tr.closeSelf()
 		return nil, fmt.Errorf("mask signals: %w", err)
 	}
 	// Two signals cannot be masked, and the kernel says so.
@@ -167,7 +170,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		tr.abandon(t)
 		return err
 	}
-	w.raw.timer = tr.timer
+	w.raw.timer, w.raw.self = tr.timer, tr.self
 	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
 	end := w.stop(uintptr(tid))
 	if end == endLate {
@@ -472,6 +475,7 @@ func (tr *Tracer) Close() error {
 		tr.herd = nil
 	}
 	unix.Close(tr.wake)
+	tr.closeSelf()
 	deleteTimer(tr.timer)
 	if !tr.inner {
 		_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 0, 0, 0, 0) // 0: back to the default
@@ -484,6 +488,13 @@ func (tr *Tracer) Close() error {
 		return ErrTimeout
 	}
 	return nil
+}
+
+func (tr *Tracer) closeSelf() {
+	if tr.self != 0 {
+		unix.Close(int(tr.self))
+		tr.self = 0
+	}
 }
 
 // SleepUntil sleeps until t. It returns earlier, with true, if Wake was called
