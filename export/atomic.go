@@ -32,6 +32,22 @@ func (o Output) Check() error {
 	return os.Remove(name)
 }
 
+// Final is the file that is put in the output's place when it is whole: what links of its
+// name lead to. It is "" where nothing is replaced: standard output, pipes and devices are
+// written as they are.
+func (o Output) Final() string {
+	if o.Path == "-" {
+		return ""
+	}
+	if fi, err := os.Stat(o.Path); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
+		return ""
+	}
+	if p, err := filepath.EvalSymlinks(o.Path); err == nil {
+		return p
+	}
+	return o.Path
+}
+
 // maxBase is how much of a name stays in that of a temporary file: names have
 // 255 bytes at most.
 const maxBase = 200
@@ -79,7 +95,8 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		n, err := fillFile(os.Stdout, fill)
 		return n, cannot("standard output", err)
 	}
-	if fi, err := os.Stat(path); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
+	final := Output{Path: path}.Final()
+	if final == "" {
 		f, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			return 0, cannot(path, err)
@@ -89,10 +106,6 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 			err = e
 		}
 		return n, cannot(path, err)
-	}
-	final := path
-	if p, err := filepath.EvalSymlinks(path); err == nil {
-		final = p // what a link names is replaced, not the link
 	}
 	f, err := Temp(final)
 	if err != nil {

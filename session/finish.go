@@ -74,7 +74,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		exported := s.phases.begin("export", attribute.String("sliver.format", o.Format.Name))
 		var files []export.File
 		if o.Format.Recording() {
-			files, err = s.place(o.Path)
+			files, err = s.place(o)
 		} else {
 			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel})
 		}
@@ -127,28 +127,29 @@ func openRecording(f *os.File) (*trace.Recording, error) {
 
 // place gives the finished recording its name. The first output takes the file
 // itself, further ones a copy.
-func (s *Session) place(path string) ([]export.File, error) {
+func (s *Session) place(o export.Output) ([]export.File, error) {
 	fi, err := s.temp.Stat()
 	if err != nil {
 		return nil, err
 	}
-	file := export.File{Path: path, Format: "sliver", Bytes: fi.Size()}
-	if path == "-" {
-		_, err := io.Copy(os.Stdout, io.NewSectionReader(s.temp, 0, fi.Size()))
-		return []export.File{file}, err
-	}
-	if !s.placed && filepath.Dir(path) == filepath.Dir(s.part) {
-		if err := os.Rename(s.part, path); err != nil {
+	file := export.File{Path: o.Path, Format: "sliver", Bytes: fi.Size()}
+	if final := o.Final(); final != "" && !s.placed && filepath.Dir(final) == filepath.Dir(s.part) {
+		if err := os.Rename(s.part, final); err != nil {
 			return nil, err
 		}
-		s.part, s.placed = path, true
+		s.part, s.placed = final, true
 		return []export.File{file}, nil
 	}
-	_, err = export.Atomic(path, func(w io.Writer) error {
-		_, err := io.Copy(w, io.NewSectionReader(s.temp, 0, fi.Size()))
+	return []export.File{file}, copyTo(o.Path, s.temp, fi.Size())
+}
+
+// copyTo writes the first size bytes of a recording to path.
+func copyTo(path string, f *os.File, size int64) error {
+	_, err := export.Atomic(path, func(w io.Writer) error {
+		_, err := io.Copy(w, io.NewSectionReader(f, 0, size))
 		return err
 	})
-	return []export.File{file}, err
+	return err
 }
 
 // DefaultOutput names a recording of a process at a time.

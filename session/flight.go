@@ -1,10 +1,12 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"sync"
@@ -260,8 +262,8 @@ func (f *Flight) root() string {
 // writeDump writes c to a hidden file beside the first output, adds names, and
 // makes the outputs of it. Nothing half-written stays.
 func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) error {
-	path := d.Outputs[0].Path
-	temp, err := export.Temp(path)
+	path, final := d.Outputs[0].Path, d.Outputs[0].Final()
+	temp, err := export.Temp(cmp.Or(final, filepath.Join(os.TempDir(), "sliver")))
 	if err != nil {
 		return err
 	}
@@ -277,10 +279,15 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 		if err != nil {
 			return err
 		}
-		if err := os.Rename(temp.Name(), path); err != nil {
+		if final == "" { // a pipe or a device
+			err = copyTo(path, temp, fi.Size())
+		} else {
+			err = os.Rename(temp.Name(), final)
+		}
+		if err != nil {
 			return err
 		}
-		keep = true
+		keep = final != ""
 		out.Files = slices.Insert(out.Files, 0, export.File{Path: path, Format: d.Outputs[0].Format.Name, Bytes: fi.Size()})
 		out.Named = time.Since(begin)
 		return nil

@@ -390,10 +390,11 @@ func (s *Session) Close() {
 func tempFor(outs []export.Output) (*os.File, string, error) {
 	dir, base := os.TempDir(), "sliver"
 	for _, o := range outs {
-		if o.Path == "-" {
+		final := o.Final()
+		if final == "" {
 			continue
 		}
-		dir, base = filepath.Dir(o.Path), filepath.Base(o.Path)
+		dir, base = filepath.Dir(final), filepath.Base(final)
 		if o.Format.Recording() {
 			break
 		}
