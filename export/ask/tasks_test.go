@@ -1,6 +1,7 @@
 package ask
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"testing"
@@ -56,6 +57,55 @@ func TestTasks(t *testing.T) {
 	want := []row{{int64(0), 0, 20, "running", nil}, {nil, 20, 10, "waiting", "chan receive"}, {int64(1), 30, 20, "running", nil}}
 	if rows.Err() != nil || len(got) < 3 || got[0] != want[0] || got[1] != want[1] || got[2] != want[2] {
 		t.Errorf("%+v, want %+v (%v)", got, want, rows.Err())
+	}
+}
+
+// TestTasksGone: a goroutine that a later look at all of them does not meet has ended, and
+// does not wait until the recording does. Where that look left some out, it may be among these.
+func TestTasksGone(t *testing.T) {
+	const ms = exporttest.Ms
+	at := func(n int64) stack.Time { return exporttest.Start + stack.Time(n*ms) }
+	for _, c := range []struct {
+		name  string
+		looks []trace.Tasks
+		to    stack.Time
+		want  int64
+	}{
+		{"no look", nil, 0, 40},
+		{"gone", []trace.Tasks{{At: at(58), Took: ms}}, 0, 0},
+		{"there", []trace.Tasks{{At: at(58), Took: ms, List: []trace.Task{{ID: 7, State: stack.TaskWaiting, Reason: 1, Stack: -1}}}}, 0, 38},
+		{"left out", []trace.Tasks{{At: at(58), Took: ms, Lost: 1}}, 0, 40},
+		{"a look that had begun before", []trace.Tasks{{At: at(22), Took: 3 * ms}}, 0, 40},
+		{"asyncio", []trace.Tasks{{At: at(58), What: "asyncio"}}, 0, 40},
+		{"gone, in a part", []trace.Tasks{{At: at(58), Took: ms}}, at(40), 0},
+		{"there after a part", []trace.Tasks{{At: at(58), Took: ms, List: []trace.Task{{ID: 7, Stack: -1}}}}, at(40), 20},
+	} {
+		b := exporttest.New(t)
+		x := b.Thread(11, "x")
+		look := func(at int64, id uint64) {
+			x.Event(at, event.Task, event.TaskOf(stack.Task{ID: id, State: stack.TaskRunning}))
+			x.Look(exporttest.Look{At: at, State: stack.StateRunning, Stack: "main:1"})
+		}
+		look(0, 7)
+		x.Event(20*ms, event.Parked, event.TaskOf(stack.Task{ID: 7, State: stack.TaskWaiting, Reason: 1}))
+		look(20*ms, 8)
+		x.Look(exporttest.Look{At: 60 * ms, State: stack.StateRunning, Stack: "main:1"})
+		rec := b.Finish(60 * ms)
+		rec.Tasks = append([]trace.Tasks{{At: exporttest.Start - 1, Reasons: []string{"", "IO wait"}}}, c.looks...)
+		for i := range rec.Tasks {
+			rec.Tasks[i].What = cmp.Or(rec.Tasks[i].What, "goroutine")
+		}
+		got := int64(0)
+		for _, k := range view.New(rec, view.Options{To: c.to}).Tasks().List {
+			for _, s := range k.Spans {
+				if k.ID == 7 && s.State == stack.TaskWaiting {
+					got += int64(s.To-s.From) / ms
+				}
+			}
+		}
+		if got != c.want {
+			t.Errorf("%s: it waits for %d ms, want %d", c.name, got, c.want)
+		}
 	}
 }
 

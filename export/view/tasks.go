@@ -45,7 +45,7 @@ func (v *View) Tasks() *Tasks {
 	if len(v.Rec.Tasks) == 0 {
 		return nil
 	}
-	g := &taskGatherer{v: v, looks: v.Rec.Tasks, of: map[uint64]*taskParts{}, end: v.End()}
+	g := &taskGatherer{v: v, looks: v.Rec.Tasks, of: map[uint64]*taskParts{}, seen: map[uint64]stack.Time{}, end: v.End()}
 	for i := range v.Threads {
 		g.thread(&v.Threads[i])
 	}
@@ -90,6 +90,8 @@ type taskGatherer struct {
 	spans int
 	lost  int
 	end   stack.Time
+	seen  map[uint64]stack.Time // when a task was last told of, outside of the view too
+	whole stack.Time            // when the last look began that left none out
 }
 
 func (g *taskGatherer) parts(id uint64) *taskParts {
@@ -125,13 +127,19 @@ func (g *taskGatherer) thread(th *Thread) {
 			continue
 		case event.Task:
 			next := event.TaskFields(e.Payload())
+			g.saw(next.ID, e.Time)
+			if now.ID != next.ID {
+				g.saw(now.ID, e.Time)
+			}
 			if next.ID != now.ID || (next.State == stack.TaskWaiting) != (now.State == stack.TaskWaiting) {
 				end(e.Time)
 				since = e.Time
 			}
 			now = next
 		case event.Parked:
-			if x := event.TaskFields(e.Payload()); x.ID != 0 && e.Time >= g.v.from && e.Time <= g.v.to {
+			x := event.TaskFields(e.Payload())
+			g.saw(x.ID, e.Time)
+			if x.ID != 0 && e.Time >= g.v.from && e.Time <= g.v.to {
 				p := g.parts(x.ID)
 				p.facts = append(p.facts, taskFact{at: e.Time, state: x.State, reason: x.Reason})
 			}
@@ -151,8 +159,20 @@ func (g *taskGatherer) thread(th *Thread) {
 	end(at)
 }
 
+func (g *taskGatherer) saw(id uint64, at stack.Time) {
+	if id != 0 {
+		g.seen[id] = max(g.seen[id], at)
+	}
+}
+
 // look takes in a look at all tasks.
 func (g *taskGatherer) look(l *trace.Tasks) {
+	if l.What == "goroutine" && l.Lost == 0 { // of others only those that threads ran are looked at
+		g.whole = max(g.whole, l.At-stack.Time(l.Took))
+	}
+	for i := range l.List {
+		g.saw(l.List[i].ID, l.At)
+	}
 	if l.At < g.v.from || l.At > g.v.to {
 		return
 	}
@@ -227,7 +247,9 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 	}
 	if n := len(facts); n > 0 {
 		last := max(facts[n-1].at, at)
-		if !facts[n-1].look { // what it was left at goes on
+		// What it was left at goes on, but where a later look at all of them no longer
+		// met it: it has ended, nobody saw when.
+		if !facts[n-1].look && g.seen[id] >= g.whole {
 			last = g.end
 		}
 		if at == 0 {
