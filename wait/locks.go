@@ -157,20 +157,31 @@ func (l *Lock) String() string {
 // place names the lock and says which one it is among those of all processes.
 func (a *args) place(l *Lock) {
 	r := a.r
-	if r.c.Data != nil {
-		if s, ok := r.c.Data(l.Addr); ok {
-			l.Symbol, l.Module = s.Name, s.Module
-			switch {
-			case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // that says more
-			case s.Name == "":
-				l.Symbol = fmt.Sprintf("%s+%#x", path.Base(s.Module), s.Offset)
-			case s.Offset != 0:
-				l.Symbol += fmt.Sprintf("+%#x", s.Offset)
-			}
+	name := func() string {
+		if r.c.LockName == nil {
+			return ""
 		}
+		return r.c.LockName(&l.Lock)
 	}
-	if l.Symbol == "" && r.c.LockName != nil {
-		l.Symbol = r.c.LockName(&l.Lock)
+	if r.c.Data == nil {
+		l.Symbol = name()
+	} else if s, ok := r.c.Data(l.Addr); !ok {
+		l.Symbol = name()
+	} else {
+		l.Symbol, l.Module = s.Name, s.Module
+		own := ""
+		if s.Name == "" || s.Offset != 0 { // in something larger, that may be a runtime's
+			own = name()
+		}
+		switch {
+		case own != "":
+			l.Symbol = own
+		case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // that says more
+		case s.Name == "":
+			l.Symbol = fmt.Sprintf("%s+%#x", path.Base(s.Module), s.Offset)
+		case s.Offset != 0:
+			l.Symbol += fmt.Sprintf("+%#x", s.Offset)
+		}
 	}
 	if l.Symbol == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType {
 		l.Symbol = lock.ArenaType

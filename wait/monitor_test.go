@@ -45,3 +45,37 @@ func TestMonitorUnknown(t *testing.T) {
 		}
 	}
 }
+
+// HotSpot 25 has its mutexes in the data of libjvm.so, each inside of a larger variable: they have the
+// virtual machine's names for them there too. A lock that is a variable by itself keeps that one's.
+func TestLockNameInData(t *testing.T) {
+	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), "cond")
+	var at struct{ Waiters []stack.TID }
+	say(t, p, &at)
+	for _, c := range []struct {
+		symbol wait.Symbol
+		own    string
+		want   string
+	}{
+		{wait.Symbol{Name: "mutex_init()::Heap_lock_storage", Module: "/lib/libjvm.so", Offset: 48}, "Heap_lock", "condition variable Heap_lock"},
+		{wait.Symbol{Module: "/lib/libjvm.so", Offset: 0x1230}, "Heap_lock", "condition variable Heap_lock"},
+		{wait.Symbol{Module: "/lib/libjvm.so", Offset: 0x1230}, "", "condition variable libjvm.so+0x1230"},
+		{wait.Symbol{Name: "queue", Module: "/srv/app", Offset: 16}, "", "condition variable queue+0x10"},
+		{wait.Symbol{Name: "ready", Module: "/srv/app"}, "unlocked", "condition variable ready"},
+	} {
+		v := lookAs(t, p.PID, func(x *wait.Config) {
+			x.Data = func(uint64) (wait.Symbol, bool) { return c.symbol, true }
+			x.LockName = func(*lock.Lock) string { return c.own }
+		})
+		var info *wait.Info
+		for res := wait.Torn; res == wait.Torn; {
+			l := v.blocked(at.Waiters[0], "futex")
+			l.NSTID = int32(l.TID)
+			l.Names = func() []string { return []string{"", "pthread_cond_wait"} }
+			info, res = v.r.Resolve(&wait.Thread{}, &l)
+		}
+		if l := info.Lock; l == nil || l.String() != c.want {
+			t.Errorf("%+v, called %q: %+v, want %q", c.symbol, c.own, l, c.want)
+		}
+	}
+}

@@ -119,8 +119,8 @@ type Config struct {
 	// now. nil: there are none.
 	Monitor      func(nstid int32) (m Monitor, ok bool)
 	MonitorOwner func(addr uint64) (locked bool, holder int32)
-	// LockName names a lock of a runtime's own that lies in no file's data; "": it is not
-	// one. nil: there are none.
+	// LockName names a lock of a runtime's own, which has a better name than a place inside of
+	// a file's data; "": it is not one. nil: there are none.
 	LockName func(l *lock.Lock) string
 	// TTL: see files.Config.
 	TTL int64
