@@ -130,6 +130,10 @@ func TestHTML(t *testing.T) {
 		if bytes.Contains(b.Bytes(), []byte("ZgotmplZ")) {
 			t.Errorf("%s: something was not fit for its place", name)
 		}
+		// A stripe that set the whole background would take away the bars of every other row.
+		if m := regexp.MustCompile(`\btd *{[^}]*background:[^}]*}`).Find(b.Bytes()); m != nil {
+			t.Errorf("%s: no bars in the rows of %q", name, m)
+		}
 		d := xml.NewDecoder(&b)
 		d.Strict, d.AutoClose, d.Entity = false, xml.HTMLAutoClose, xml.HTMLEntity
 		for {
