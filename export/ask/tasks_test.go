@@ -110,7 +110,8 @@ func TestTasksGone(t *testing.T) {
 }
 
 // TestTaskNames: goroutines that no look at all of them has met are called by the function
-// that they began with, each by its own where one comes right after another.
+// that they began with, each by its own where one comes right after another. One that is at
+// its end has left that function.
 func TestTaskNames(t *testing.T) {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -119,7 +120,8 @@ func TestTaskNames(t *testing.T) {
 		id    uint64
 		stack string
 	}{{7, "runtime.goexit:1 worker:1 step:2"}, {7, "runtime.goexit:1 worker:2"}, {8, "runtime.goexit:1 other:3 step:2"}, {0, "runtime.mstart:1 schedule:1"},
-		{9, "runtime.mstart:1 schedule:1"}, {9, "runtime.goexit:1 late:1"}, {10, "runtime.mstart:1 runtime.mcall:1"}, {0, "runtime.mstart:1"}} {
+		{9, "runtime.mstart:1 schedule:1"}, {9, "runtime.goexit:1 late:1"}, {10, "runtime.mstart:1 runtime.mcall:1"}, {0, "runtime.mstart:1"},
+		{11, "runtime.goexit:1 runtime.goexit1:1"}, {0, "runtime.mstart:1"}} {
 		at := int64(i) * 10 * ms
 		x.Event(at, event.Task, event.TaskOf(stack.Task{ID: look.id, State: stack.TaskRunning}))
 		x.Look(exporttest.Look{At: at, State: stack.StateRunning, Stack: look.stack})
@@ -131,7 +133,22 @@ func TestTaskNames(t *testing.T) {
 	for _, x := range tasks.List {
 		got[x.ID] = x.Func
 	}
-	if want := map[uint64]string{7: "worker", 8: "other", 9: "late", 10: ""}; !maps.Equal(got, want) {
+	if want := map[uint64]string{7: "worker", 8: "other", 9: "late", 10: "", 11: ""}; !maps.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// TestTaskWords: tasks of asyncio are called so.
+func TestTaskWords(t *testing.T) {
+	b := exporttest.New(t)
+	x := b.Thread(11, "x")
+	x.Event(0, event.Task, event.TaskOf(stack.Task{ID: 1, State: stack.TaskRunning}))
+	x.Look(exporttest.Look{State: stack.StateRunning, Stack: "run:1"})
+	x.Look(exporttest.Look{At: 5 * exporttest.Ms, State: stack.StateRunning, Stack: "run:1"})
+	rec := b.Finish(10 * exporttest.Ms)
+	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "asyncio", List: []trace.Task{{ID: 1, State: stack.TaskRunning, Name: "poller", Stack: -1}}}}
+	tasks := view.New(rec, view.Options{}).Tasks()
+	if tasks.What != "asyncio task" || len(tasks.List) != 1 || tasks.List[0].Label != "asyncio task 1 poller" {
+		t.Errorf("%+v", tasks)
 	}
 }

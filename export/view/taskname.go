@@ -72,7 +72,11 @@ func (g *taskGatherer) first(real []diff.Frame, at stack.Time) string {
 	if n := g.outer(real[0], at); !strings.HasPrefix(n, "runtime.goexit") {
 		return ""
 	}
-	return g.outer(real[1], at)
+	fn := g.outer(real[1], at)
+	if strings.HasPrefix(fn, "runtime.goexit") { // its function has returned to goexit, which calls goexit1
+		return ""
+	}
+	return fn
 }
 
 // outer is the function of a frame, that in which the others are inlined.

@@ -14,7 +14,7 @@ import (
 // Tasks are the tasks of the target's runtime (goroutines) over the time of the
 // view: which thread ran each of them when, and what it did in between.
 type Tasks struct {
-	What string // "goroutine"
+	What string // "goroutine", "asyncio task" or "virtual thread"
 	List []Task // by ID
 	Lost int    // stretches on a thread that found no room: MaxTaskSpans
 }
@@ -54,6 +54,9 @@ func (v *View) Tasks() *Tasks {
 	}
 	g.firsts()
 	out := &Tasks{What: Text(g.looks[0].What, 64), Lost: g.lost}
+	if out.What == "asyncio" {
+		out.What = "asyncio task"
+	}
 	ids := make([]uint64, 0, len(g.of))
 	for id := range g.of {
 		ids = append(ids, id)
