@@ -352,54 +352,6 @@ func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 	return r, nil
 }
 
-type waitReply struct {
-	Thread int          `json:"thread"`
-	Kind   string       `json:"kind"`
-	State  string       `json:"state,omitempty"`
-	Call   int32        `json:"call"`
-	Wait   string       `json:"wait,omitempty"`
-	Lock   *lockMessage `json:"lock,omitempty"`
-	Count  int          `json:"count"`
-	Total  int64        `json:"total"` // ns
-	Max    int64        `json:"max"`
-	At     float64      `json:"at"`
-}
-
-// maxWaits bounds the table of waits that goes to a page.
-const maxWaits = 2000
-
-func (f *feed) waits(q *query, t0, t1 stack.Time) []waitReply {
-	out := []waitReply{}
-	all := f.st.Waits(t0, t1, q.Threads)
-	// A wait for a lock is in the lane of states too: it counts once, as a lock.
-	type told struct{ seq, wait int }
-	locks := map[told]bool{}
-	for i := range all {
-		if w := &all[i]; w.Kind == "lock" && w.Lock.Wait != 0 {
-			locks[told{w.Seq, w.Lock.Wait}] = true
-		}
-	}
-	for _, w := range all {
-		if len(out) == maxWaits {
-			break
-		}
-		if w.Kind == "call" && locks[told{w.Seq, w.State.Wait}] {
-			continue
-		}
-		x := waitReply{Thread: w.Seq, Kind: w.Kind, Call: -1, Count: w.Count, Total: w.Total, Max: w.Max, At: float64(w.At - f.base)}
-		if w.Kind == "lock" {
-			x.Lock = &lockMessages(f, []store.Lock{w.Lock})[0]
-		} else {
-			x.State, x.Call = w.State.State.String(), w.State.Call
-			if d, ok := f.wait(w.State.Wait); ok {
-				x.Wait = waitText(&d)
-			}
-		}
-		out = append(out, x)
-	}
-	return out
-}
-
 type sliceReply struct {
 	Threads []sliceThread `json:"threads"`
 }
