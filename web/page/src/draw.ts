@@ -1,7 +1,7 @@
 // How the tracks look.
 
 import { theme, Theme } from './color';
-import { clock, dur, syscall, ticks } from './format';
+import { clock, cut, dur, forms, syscall, ticks } from './format';
 import { FuncView, Row, ThreadData } from './model';
 import { GAPS, LOCKS, PAUSES, STATES } from './proto';
 import { Thin } from './thin';
@@ -320,16 +320,9 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
 
 // label is as much of a name as fits in w pixels.
 export function label(g: CanvasRenderingContext2D, f: FuncView, w: number): string {
-  if (!f.full) {
-    f.full = g.measureText(f.name.slice(0, 400)).width;
-    f.shortWidth = f.short === f.name ? f.full : g.measureText(f.short.slice(0, 400)).width;
-  }
-  if (f.full <= w) return f.name.slice(0, 400);
-  if (f.shortWidth <= w) return f.short;
-  const n = Math.floor((f.short.length * (w - 8)) / f.shortWidth);
-  if (n < 3) return '';
-  const s = f.short.slice(0, n) + '…';
-  return g.measureText(s).width <= w ? s : f.short.slice(0, Math.max(2, Math.floor(n * 0.8))) + '…';
+  const width = (s: string): number => g.measureText(s).width;
+  f.forms ??= forms(f.name).map((s) => [s, width(s)]);
+  return cut(f.forms, w, width);
 }
 
 const fewArrows = 12;

@@ -2,7 +2,7 @@
 
 import { fillOf, theme } from './color';
 import { el, fill, fit, h } from './dom';
-import { count, dur, percent, short } from './format';
+import { count, cut, dur, forms, percent } from './format';
 import { depth, Node, Weight } from './tree';
 
 const H = 18;
@@ -164,16 +164,9 @@ export class Flame {
       }
       if (wd > 26) {
         g.fillStyle = this.differs || lit ? (this.differs && f === c.dim ? c.text : c.onFill) : c.dimText;
-        let s = k.name;
-        const room = wd - 8;
-        if (g.measureText(s.slice(0, 300)).width > room) s = short(k.name);
-        const full = g.measureText(s.slice(0, 300)).width;
-        if (full > room) {
-          const n = Math.floor((Math.min(s.length, 300) * (room - 10)) / full);
-          s = n > 1 ? s.slice(0, n) + '…' : '';
-          if (s && g.measureText(s).width > room) s = n > 3 ? s.slice(0, n - 2) + '…' : '';
-        }
-        if (s) g.fillText(s.slice(0, 300), x + 4, y + H / 2);
+        const width = (s: string): number => g.measureText(s).width;
+        const s = cut(forms(k.name).map((s) => [s, width(s)]), wd - 8, width);
+        if (s) g.fillText(s, x + 4, y + H / 2);
       }
     };
     above.forEach((k, d) => paint(k, 0, w, d, true));

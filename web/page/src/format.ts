@@ -66,7 +66,8 @@ export function base(path: string): string {
 // short drops what is in parentheses and angle brackets, as far as they match,
 // for where there is little room.
 export function short(name: string): string {
-  if (!/[(<]/.test(name) || name.startsWith('[') || name.startsWith('<')) return name;
+  // <init> and <lambda> are names themselves.
+  if (!/[(<]/.test(name) || name.startsWith('[') || name.startsWith('<') || /\.<\w+>/.test(name)) return name;
   let out = '';
   let angle = 0;
   for (let i = 0; i < name.length; i++) {
@@ -81,6 +82,43 @@ export function short(name: string): string {
     } else if (angle === 0) out += c;
   }
   return out.trim() || name;
+}
+
+// forms are a name and shorter ones of it, the longest first: without what is in parentheses,
+// then without the package, namespace or class that it is in, whose beginning is all that
+// would be left of it where there is little room.
+export function forms(name: string): string[] {
+  const out = [name.slice(0, 400)];
+  const add = (s: string): void => void (s.length < out[out.length - 1].length && out.push(s));
+  let s = short(name);
+  add(s.slice(0, 400));
+  if (/^[[<]|\+0x[0-9a-f]+$|operator|[: ]\//.test(s)) return out;
+  s = s.replace(/\/0x[0-9a-f]+(?=\.|$)/, ''); // of a hidden class of Java's
+  add(s.slice(0, 400));
+  const end = s.search(/(\.(cold|part|constprop|isra|lto_priv)(\.\d+)*)*$/); // parts that the compiler made
+  const begins: number[] = []; // of the words, the outermost first
+  for (let i = 0, nested = 0; i < end; i++) {
+    const c = s[i];
+    if ('(<[{'.includes(c)) nested++;
+    else if (')>]}'.includes(c)) nested--;
+    else if (nested === 0 && '.:/'.includes(c)) begins.push(i + 1);
+  }
+  const words = begins.filter((b) => b < end && !'.:/'.includes(s[b]));
+  // What a compiler called is told with what it is in.
+  const least = words.length && /^(func|gowrap)?\d+$|^[<{]/.test(s.slice(words[words.length - 1], end)) ? 2 : 1;
+  for (let n = 2; n >= least; n--) if (words.length >= n) add(s.slice(words[words.length - n]).slice(0, 400));
+  return out;
+}
+
+// cut is the longest form that fits in w pixels, or as much as fits of the shortest; '' where
+// that would be a letter or two.
+export function cut(of: [string, number][], w: number, width: (s: string) => number): string {
+  for (const [s, is] of of) if (is <= w) return s;
+  const [s, is] = of[of.length - 1];
+  const n = Math.floor((s.length * (w - 8)) / is);
+  if (n < 3) return '';
+  const c = s.slice(0, n) + '…';
+  return width(c) <= w ? c : s.slice(0, Math.max(2, Math.floor(n * 0.8))) + '…';
 }
 
 // Names of the system calls that threads wait in most, for the two machines.

@@ -137,7 +137,7 @@ export function kindFill(kind: string): number {
   return Math.max(0, ['kernel', 'go', 'java', 'native', 'python', 'js'].indexOf(kind));
 }
 
-export interface FuncView extends Func { short: string; fill: number; full: number; shortWidth: number }
+export interface FuncView extends Func { short: string; fill: number; forms: [string, number][] | null /* of the name, with their widths, once it was drawn */ }
 
 export class Model {
   hello: Hello | null = null;
@@ -173,7 +173,7 @@ export class Model {
     const funcs = m.funcs ?? [];
     for (let i = 0; i < funcs.length; i++) {
       const f = funcs[i];
-      this.funcs[m.from + i] = { ...f, short: short(f.name), fill: this.colorOf(f), full: 0, shortWidth: 0 };
+      this.funcs[m.from + i] = { ...f, short: short(f.name), fill: this.colorOf(f), forms: null };
       if (f.kind !== 'error') this.kinds.add(f.kind ?? 'native');
     }
     const locks = m.locks ?? [];

@@ -389,6 +389,34 @@ test('the ruler says where its lines are', async () => {
   }
 });
 
+test('names are cut where they tell least', async () => {
+  const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
+  const { cut, forms } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  for (const want of [
+    ['java.util.concurrent.ForkJoinPool.awaitWork', 'ForkJoinPool.awaitWork', 'awaitWork'],
+    ['Convoy$$Lambda$1/0x00007fc878000a08.run', 'Convoy$$Lambda$1.run', 'run'],
+    ['net/http.(*conn).serve', '(*conn).serve', 'serve'],
+    ['net/http.(*Server).Serve.gowrap3', 'Serve.gowrap3'],
+    ['main.main.func1', 'main.func1'],
+    ['v8::internal::JsonStringifier::Serialize_<false>(Handle<Object>)', 'v8::internal::JsonStringifier::Serialize_<…>', 'JsonStringifier::Serialize_<…>', 'Serialize_<…>'],
+    ['_int_malloc.constprop.0'],
+    ['matching.<locals>.<lambda>', '<locals>.<lambda>'],
+    ['JSONEncoder.iterencode', 'iterencode'],
+    ['java.util.HashMap.<init>', 'HashMap.<init>'],
+    ['libjvm.so+0x1230'],
+    ['[call stub]'],
+    ['(anonymous)'],
+    ['LazyCompile:*render /srv/app/views.js:9'],
+    ['<module>'],
+    ['a::B::operator->()'],
+  ]) assert.deepEqual(forms(want[0]), want);
+  const at = (name, w) => cut(forms(name).map((s) => [s, s.length]), w, (s) => s.length);
+  assert.equal(at('java.util.concurrent.ForkJoinPool.awaitWork', 30), 'ForkJoinPool.awaitWork');
+  assert.equal(at('java.util.concurrent.ForkJoinPool.awaitWork', 12), 'awaitWork');
+  assert.equal(at('a_function_of_some_length', 20), 'a_function_o…');
+  assert.equal(at('a_function_of_some_length', 9), '');
+});
+
 test('colours differ for the colour-blind too', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/color.ts'], bundle: true, write: false, format: 'esm' });
   globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
