@@ -5,35 +5,49 @@ import { FuncView, Model, Row } from './model';
 const steady = 0.95; // share of the time in which an outer call is always the same
 const some = 0.05; // share of the time from which a row counts as one of the program's own calls
 
+// Part is from one row to another, last < first where there are none.
+interface Part { first: number; last: number }
+
 // Rows is what is known of a thread's rows: so many outer ones are nearly always one call, and
-// the program's own calls are from one row to another, last < first where there are none.
-export interface Rows { trunk: number; first: number; last: number }
+// where the program's own calls are, of its own files and of its language.
+export interface Rows { trunk: number; own: Part; wide: Part }
+
+type Told = (f: FuncView) => boolean;
+
+// library tells functions of a language that came with its runtime or were installed.
+const library: Told = (f) => f.kind === 'java' ? /^(java|javax|jdk|sun|com\.sun)\./.test(f.name)
+  : f.kind === 'python' ? !f.file || /\/lib\/python\d|^<frozen /.test(f.file)
+    : /^node:|\/node_modules\//.test(f.file ?? 'node:');
 
 // owned tells a program's own functions: of one in Java, Python or JavaScript those, not the
-// virtual machine's; else those of its executable, but for Go's runtime.
-export function owned(m: Model): (func: number) => boolean {
-  const managed = (f: FuncView): boolean => f.kind === 'java' || f.kind === 'python' || f.kind === 'js';
-  if (m.kinds.has('java') || m.kinds.has('python') || m.kinds.has('js')) return (i) => !!m.funcs[i] && managed(m.funcs[i]);
+// virtual machine's, and the narrower the choice is, those outside of libraries; else those of
+// its executable, but for Go's runtime.
+export function owned(m: Model): [own: (func: number) => boolean, wide: (func: number) => boolean] {
+  const of = (told: Told): ((i: number) => boolean) => (i) => !!m.funcs[i] && told(m.funcs[i]);
+  const managed: Told = (f) => f.kind === 'java' || f.kind === 'python' || f.kind === 'js';
+  if (m.kinds.has('java') || m.kinds.has('python') || m.kinds.has('js')) return [of((f) => managed(f) && !library(f)), of(managed)];
   const exe = m.hello?.process.exe;
-  return (i) => {
-    const f = m.funcs[i];
-    return !!f && !!exe && f.module === exe && !(f.kind === 'go' && /^(runtime|syscall|sync|internal)[./]/.test(f.name));
-  };
+  const own = of((f) => !!exe && f.module === exe && !(f.kind === 'go' && /^(runtime|syscall|sync|internal)[./]/.test(f.name)));
+  return [own, own];
 }
 
 // survey looks at rows up to edge. Unless they are of all that is recorded, it can but find
 // fewer outer rows that stay the same, and more that are the program's own, than was: what is
 // shown is not to jump about.
-export function survey(rows: Row[], edge: number, own: (func: number) => boolean, was?: Rows): Rows {
+export function survey(rows: Row[], edge: number, [own, wide]: ReturnType<typeof owned>, was?: Rows): Rows {
   const [all] = rows[0].time(edge);
-  const is: Rows = { trunk: 0, first: was?.first ?? Infinity, last: was?.last ?? -1 };
-  while (is.trunk < rows.length && is.trunk < (was?.trunk ?? Infinity) && rows[is.trunk].time(edge)[1] >= steady * all) is.trunk++;
-  rows.forEach((r, i) => {
-    if ((i >= is.first && i <= is.last) || !(r.timeOf(own, edge) > some * all)) return;
-    is.first = Math.min(is.first, i);
-    is.last = Math.max(is.last, i);
-  });
-  return is;
+  const part = (of: (func: number) => boolean, was: Part = { first: Infinity, last: -1 }): Part => {
+    const is = { ...was };
+    rows.forEach((r, i) => {
+      if ((i >= is.first && i <= is.last) || !(r.timeOf(of, edge) > some * all)) return;
+      is.first = Math.min(is.first, i);
+      is.last = Math.max(is.last, i);
+    });
+    return is;
+  };
+  let trunk = 0;
+  while (trunk < rows.length && trunk < (was?.trunk ?? Infinity) && rows[trunk].time(edge)[1] >= steady * all) trunk++;
+  return { trunk, own: part(own, was?.own), wide: part(wide, was?.wide) };
 }
 
 // skipped is how many outer rows are left out of depth, where there is room for fewer. Those
@@ -42,9 +56,10 @@ export function survey(rows: Row[], edge: number, own: (func: number) => boolean
 export function skipped(r: Rows | undefined, depth: number, room: number): number {
   if (!r) return 0;
   let skip = r.trunk;
-  if (r.first <= r.last) {
-    const most = r.last + 1 - room; // has the innermost of them in the last row
-    skip = Math.min(Math.max(skip, Math.min(r.first, most)), Math.max(r.first, most));
+  const { first, last } = r.own.first <= r.own.last ? r.own : r.wide;
+  if (first <= last) {
+    const most = last + 1 - room; // has the innermost of them in the last row
+    skip = Math.min(Math.max(skip, Math.min(first, most)), Math.max(first, most));
   }
   skip = Math.min(skip, depth - room);
   return skip < 2 ? 0 : skip; // the line that tells of it takes as much room

@@ -389,6 +389,24 @@ test('the ruler says where its lines are', async () => {
   }
 });
 
+test('the program stays before its libraries where there is no room for all rows', async () => {
+  const { outputFiles } = await build({ entryPoints: ['src/rows.ts'], bundle: true, write: false, format: 'esm' });
+  const { owned, skipped, survey } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  // One thread whose calls are these, outermost first, each a share of its time.
+  const skip = (kind, calls, room) => {
+    const funcs = calls.map(([name, , file, k]) => ({ name, file, kind: k ?? kind }));
+    const rows = calls.map(([, share], i) => ({ time: () => [100, 100 * share], timeOf: (of) => (of(i) ? 100 * share : 0) }));
+    return skipped(survey(rows, 100, owned({ funcs, kinds: new Set(funcs.map((f) => f.kind)), hello: null })), calls.length, room);
+  };
+  const jdk = ['Thread.run', 'ForkJoinPool.runWorker', 'ForkJoinPool.awaitWork', 'LockSupport.park', 'VirtualThread.run'].map((n, i) => ['java.util.' + n, i < 2 ? 1 : 0.5]);
+  assert.equal(skip('java', [['start_thread', 1, '', 'native'], ...jdk, ['Shop.handle', 0.1], ['Shop.render', 0.1], ['java.lang.String.format', 0.1], ['memcpy', 0.1, '', 'native']], 4), 4);
+  // A thread that has but libraries shows those.
+  assert.equal(skip('java', [['start_thread', 1, '', 'native'], ['call_helper', 1, '', 'native'], ...jdk, ['epoll_wait', 0.5, '', 'native']], 5), 2);
+  const main = [['_start', 1, '', 'native'], ['<module>', 1, '/srv/app.py'], ['run', 1, '/usr/lib/python3.12/asyncio/runners.py'], ['_run_once', 1, '/usr/lib/python3.12/asyncio/base_events.py']];
+  assert.equal(skip('python', [...main, ['on_request', 0.5, '/srv/app.py'], ['dumps', 0.5, '/usr/lib/python3.12/json/__init__.py'], ['send', 0.4, '', 'native']], 3), 2);
+  assert.equal(skip('js', [['Start', 1, '', 'native'], ['onread', 0.6, 'node:internal/streams'], ['emit', 0.6, 'node:events'], ['next', 0.6, '/srv/node_modules/express/lib/router.js'], ['slowReport', 0.6, '/srv/server.js'], ['digest', 0.5, '', 'native']], 2), 3);
+});
+
 test('names are cut where they tell least', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
   const { cut, forms } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
