@@ -79,8 +79,21 @@ export class RangePanel {
     const r = this.v.range!;
     const a: Record<string, unknown> = { t0: Math.round(r.t0), t1: Math.round(r.t1) };
     if (this.v.chosen.size) a.threads = [...this.v.chosen];
-    else if (this.v.tracks.length < this.v.model.order.length) a.threads = this.v.tracks.map((t) => t.seq);
+    else {
+      const some = this.v.tracks.map((t) => t.seq).filter((s) => this.idle || !this.resting.includes(s));
+      if (some.length < this.v.model.order.length) a.threads = some;
+    }
     return a;
+  }
+
+  private idle = false; // threads count that a runtime has for itself and that do nothing
+
+  // resting are those: a dozen of them wait all the time, which would be most of a graph. Where there
+  // are no others they count.
+  private get resting(): number[] {
+    const all = this.v.tracks.map((t) => t.seq);
+    const rest = this.v.chosen.size ? [] : all.filter((s) => this.v.rests(s));
+    return rest.length < all.length ? rest : [];
   }
 
   // show asks for everything about the range.
@@ -143,6 +156,11 @@ export class RangePanel {
     const r = v.range;
     if (!r) return;
     const who = v.chosen.size ? [...v.chosen].map((s) => v.model.threads.get(s)?.name ?? '').join(', ') : 'all threads shown';
+    const rest = this.resting.length;
+    const idle = rest ? able(h('button', { class: 'small', 'aria-pressed': String(this.idle), onclick: () => {
+      this.idle = !this.idle;
+      void this.show(v.range!);
+    } }, 'Idle threads'), 'Count the idle threads of the runtime too: they wait all the time') : null;
     const tabs: [Tab, string][] = [['flame', 'Flame graph'], ['functions', 'Functions'], ['waits', 'Waits'], ['compare', 'Compare']];
     const tablist = h('div', { role: 'tablist', class: 'tabs', onkeydown: (e: Event) => {
       const k = (e as KeyboardEvent).key;
@@ -160,7 +178,8 @@ export class RangePanel {
     const save = able(h('button', { class: 'small' }, 'Export range'), 'Write this range alone');
     this.onExport(save);
     this.head = h('div', { class: 'head' }, tablist,
-      h('span', { class: 'soft grow what' }, `${dur(r.t1 - r.t0)} from ${clock(r.t0 - v.model.from(), (r.t1 - r.t0) / 10)} · ${who}`),
+      h('span', { class: 'soft grow what' }, `${dur(r.t1 - r.t0)} from ${clock(r.t0 - v.model.from(), (r.t1 - r.t0) / 10)} · ${who}${rest && !this.idle ? ` but ${count(rest)} idle` : ''}`),
+      idle,
       h('button', { class: 'small', onclick: () => v.show(r.t0 - (r.t1 - r.t0) * 0.02, r.t1 + (r.t1 - r.t0) * 0.02) }, 'Zoom to range'),
       v.model.hello?.formats.length ? save : null,
       h('button', { class: 'icon', 'aria-label': 'Close', title: 'Close (Esc)', onclick: () => v.onRange(null, true) }, '×'));

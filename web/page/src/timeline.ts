@@ -124,6 +124,11 @@ export class Timeline implements View {
     return rank;
   }
 
+  // rests tells a thread of a runtime's own that has had nothing to do so far.
+  rests(seq: number): boolean {
+    return this.idle.has(seq) && !this.ran.has(seq);
+  }
+
   // layout places the tracks.
   layout(): void {
     const m = this.model;
@@ -151,7 +156,7 @@ export class Timeline implements View {
     const first = new Set([...shown.filter((s) => this.ran.has(s)), ...shown.filter((s) => !this.ran.has(s))].slice(0, shown.length <= 6 ? 6 : 4));
     shown.forEach((seq) => {
       const info = m.threads.get(seq)!;
-      const idle = this.idle.has(seq) && !this.ran.has(seq);
+      const idle = this.rests(seq);
       const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
       const t: Track = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
       const was = this.still && this.met.has(seq) ? before.get(seq) : undefined;

@@ -284,6 +284,14 @@ test('live: threads of a runtime that have nothing to do come last, folded', asy
   const seq = tracks[first].seq;
   await li.getByRole('button', { name: /Shown with/ }).click();
   await until(page, (seq) => window.sliver.state.tracks.find((t) => t.seq === seq).mode !== 'strip', seq);
+  // In a range they count if asked for.
+  await page.locator('#follow').click();
+  await settled(page);
+  await select(page, 0.3, 0.6);
+  await until(page, () => window.sliver.state.total > 0 && / but \d+ idle/.test(document.querySelector('#range .what').innerText));
+  const without = (await state(page)).total;
+  await button(page, 'Idle threads').click();
+  await until(page, (was) => window.sliver.state.total > 2 * was && !/idle/.test(document.querySelector('#range .what').innerText), without);
   assert.deepEqual(page.problems, []);
   await page.context().close();
   await s.stop();
