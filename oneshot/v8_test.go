@@ -79,10 +79,21 @@ func ours(th *stacks.Thread) string {
 // code near its own, and copies that (unwind.Space.Copies): functions of V8's have their names
 // there too.
 func TestNodeStacks(t *testing.T) {
+	type way struct{ node, flag string }
+	// Of the others functions are in baseline code that are called often, and in Maglev's those
+	// that Turbofan has not got to.
+	ways := []way{{"node24", "--always-sparkplug"}, {"node24", "--no-turbofan"}}
 	for _, v := range versions(nodes) {
-		t.Run(v, func(t *testing.T) {
+		ways = append(ways, way{node: v})
+	}
+	for _, way := range ways {
+		v, args := way.node, []string{filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js"), "2"}
+		if way.flag != "" {
+			args = append([]string{way.flag}, args...)
+		}
+		t.Run(v+way.flag, func(t *testing.T) {
 			testprog.Need(t, "ptrace")
-			p := testprog.Start(t, testprog.Tool(t, v), filepath.Join(testprog.Root(t), "testdata", "targets", "node", "park.js"), "2")
+			p := testprog.Start(t, testprog.Tool(t, v), args...)
 			workers, err := strconv.Atoi(strings.TrimPrefix(p.Line("parked "), "parked "))
 			if err != nil {
 				t.Fatal(err)

@@ -402,6 +402,12 @@ func loopAt(b []byte, i int) (l loop, ok bool) {
 	return l, false
 }
 
+// returnsTo reports whether a call whose frames are told returns to off.
+func (c *code) returnsTo(off int) bool {
+	p := c.point(off, false)
+	return p != nil && p.call && p.off == off
+}
+
 // point is the place that tells the frames of c at off: of a return address that of
 // its call, else the last one before. nil: it is in front of all of them.
 func (c *code) point(off int, exact bool) *point {

@@ -33,8 +33,8 @@ type Image struct {
 }
 
 const (
-	// maxTable bounds a file's tables of exported symbols and their names, in
-	// bytes: node's have 2 and 6 MB.
+	// maxTable bounds a file's tables of symbols and their names, in bytes: node's have 2 and
+	// 6 MB of exported ones, 3 and 12 MB of all.
 	maxTable = 64 << 20
 	prefix   = "v8dbg_"
 	version  = "_ZN2v88internal7Version"
@@ -64,7 +64,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
 		return nil, ErrNotV8
 	}
-	syms, err := exported(f)
+	syms, err := symbols(f, elf.SHT_DYNSYM, prefix, version, sizes, addons)
 	if err != nil {
 		return nil, err
 	}
@@ -95,7 +95,12 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	if err := img.layout.fill(major, minor, num); err != nil {
 		return nil, &VersionError{img.Version, err.Error()}
 	}
-	if s, ok := syms[sizes]; ok && s.size%3 == 0 && s.size <= maxSizes {
+	if _, ok := syms[sizes]; !ok { // Node 24 does not export it
+		if all, err := symbols(f, elf.SHT_SYMTAB, sizes); err == nil {
+			syms[sizes] = all[sizes]
+		}
+	}
+	if s := syms[sizes]; s.size%3 == 0 && s.size <= maxSizes {
 		b := make([]byte, s.size)
 		if err := read(f, b, s.value); err == nil {
 			img.layout.bytecodeSizes = b
@@ -104,10 +109,10 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	return img, nil
 }
 
-// exported gives the symbols that V8 says itself with, without reading the tens of
-// thousands of others.
-func exported(f *elf.File) (map[string]symbol, error) {
-	table := f.SectionByType(elf.SHT_DYNSYM)
+// symbols gives those of a table whose names begin in one of these ways, without reading
+// the tens of thousands of others.
+func symbols(f *elf.File, of elf.SectionType, beginnings ...string) (map[string]symbol, error) {
+	table := f.SectionByType(of)
 	if table == nil || table.Size > maxTable || int(table.Link) >= len(f.Sections) {
 		return nil, ErrNotV8
 	}
@@ -120,7 +125,7 @@ func exported(f *elf.File) (map[string]symbol, error) {
 		return nil, fmt.Errorf("look for V8: names of symbols: %w", err)
 	}
 	at := map[uint32]string{}
-	for _, p := range [...]string{prefix, version, sizes, addons} {
+	for _, p := range beginnings {
 		for from := 0; ; {
 			i := bytes.Index(str[from:], []byte(p))
 			if i < 0 {

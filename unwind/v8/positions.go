@@ -97,7 +97,8 @@ func (l *layout) bytecodeLength(b []byte) int {
 }
 
 // baselineOffset is the bytecode that baseline code at off is of, by its table. off
-// is behind the instruction, as a return address is.
+// is behind the instruction, as a return address is. It is false where the table ends before,
+// or bytecodes' lengths are not known.
 func (l *layout) baselineOffset(table, bytecode []byte, off int) (int, bool) {
 	end, at, next := uint64(0), 0, 0
 	for first := true; ; first = false {

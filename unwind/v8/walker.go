@@ -132,7 +132,7 @@ func (w *Walker) frames(p *Place, mem Words) []Frame {
 			return w.shown(false)
 		}
 	}
-	off := 0
+	off, known := 0, true
 	switch {
 	case c != nil && c.kind == l.baseline:
 		if h.load(c) != nil || c.bytecode != array {
@@ -142,7 +142,7 @@ func (w *Walker) frames(p *Place, mem Words) []Frame {
 		if p.Exact {
 			at++
 		}
-		off, _ = l.baselineOffset(c.table, f.code, at)
+		off, known = l.baselineOffset(c.table, f.code, at)
 	default:
 		v, ok := mem.Word(p.FP - slotOffset)
 		n, isSmi := smi(v)
@@ -156,9 +156,17 @@ func (w *Walker) frames(p *Place, mem Words) []Frame {
 			}
 		}
 	}
-	pos, _ := text(at(f.places, off))
-	w.add(f, pos)
+	w.add(f, f.at(off, known))
 	return w.shown(true)
+}
+
+// at is where the bytecode at off is in the script's text; -1: that is not known.
+func (f *Function) at(off int, known bool) int {
+	if !known {
+		return -1
+	}
+	pos, _ := text(at(f.places, off))
+	return pos
 }
 
 // owner is the function that a bytecode array is of, if it was seen before; nil: it
@@ -187,9 +195,7 @@ func (w *Walker) building(p *Place, c *code) (done bool) {
 	if f == nil {
 		return false
 	}
-	off, _ := w.r.l.baselineOffset(c.table, f.code, int(p.PC-c.start)+1)
-	pos, _ := text(at(f.places, off))
-	w.add(f, pos)
+	w.add(f, f.at(w.r.l.baselineOffset(c.table, f.code, int(p.PC-c.start)+1)))
 	return true
 }
 
@@ -244,10 +250,12 @@ func (w *Walker) optimized(p *Place, c *code, mem Words) {
 		return
 	}
 	ok := false
-	if len(c.places) > 0 || w.r.l.trans == nil {
-		ok = w.inlined(p, c)
-	} else {
+	// Of a call that was compiled in, a table of positions may say the end of the loop that it is
+	// in; what V8 makes of a return address, and Error().stack of that, is the call itself.
+	if w.r.l.trans != nil && (len(c.places) == 0 || !p.Exact && c.returnsTo(int(p.PC-c.start))) {
 		ok = w.levels(p, c)
+	} else {
+		ok = w.inlined(p, c)
 	}
 	if !ok {
 		// Some of it is not what it was: it will be read anew.

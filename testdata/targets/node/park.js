@@ -39,6 +39,24 @@ function optimized() {
   return hot(park);
 }
 
+// Compiled in from a loop, whose end is on another line.
+function loop(f) {
+  let s = 0;
+  while (s <
+      1) {
+    s += turn(f);
+  }
+  return s;
+}
+function turn(f) {
+  const s = f();
+  return s + 1;
+}
+function looped() {
+  for (let i = 0; i < 300000; i++) loop(others[i % others.length]);
+  return loop(park);
+}
+
 // Called often enough for baseline code.
 function often(f, n) {
   let s = 0;
@@ -75,6 +93,7 @@ function script() {
 
 const ways = {
   optimized,
+  looped,
   baseline,
   recursion() { return recursion(50); },
   callbacks() { return [[3, 1]].map((a) => a.sort(function compare(x, y) { return park(); })); },
