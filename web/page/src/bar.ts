@@ -235,14 +235,14 @@ export class Bar {
     const s = m.status;
     const st = s?.status;
     const live = m.live;
-    const text = !m.up ? 'offline' : !hello.live ? (s?.error && !s.to ? 'unreadable' : s?.done ? 'recording' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
+    const text = !m.up ? 'offline' : !hello.live ? (s?.error && !s.to ? 'unreadable' : s?.done ? 'recorded' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
     const mode = live && m.up ? (st?.paused || !s?.to ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
     // Where there is no room for all of them, the last go.
     if (st?.lost || st?.losses) facts.push(st.lost ? `${count(st.lost)} lost` : 'incomplete');
     if (st) facts.push(`${count(st.samples)} samples`);
     // Of most stops the median may be 0: they were of threads that had no CPU.
-    if (st?.samples) facts.push(...(st.pause_p99 ? [st.pause_p50 ? `held ${dur(st.pause_p50)} each` : `held up to ${dur(st.pause_p99)}`, `${percent(st.overhead)} of their time`] : ['no thread was held']));
+    if (st?.samples) facts.push(...(st.pause_p99 ? [st.pause_p50 ? `held ${dur(st.pause_p50)} each` : `held up to ${dur(st.pause_p99)}`, `${st.overhead > 0 && st.overhead < 0.0005 ? 'less than 0.1 %' : percent(st.overhead)} of their time`] : ['no thread was held']));
     const key = [text, mode, facts.join(), st?.paused, st?.interval_ns, st?.threads, st?.losses, s?.done, s?.error, !s?.to, m.up, hello.control.join(), m.gaps].join('|');
     if (key === this.key) return;
     this.key = key;

@@ -226,9 +226,10 @@ function help(): void {
   fill(d, h('div', { class: 'head' }, h('h2', null, 'Keys'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
     h('dl', { class: 'keys' }, ...keys.flatMap(([k, t]) => [h('dt', null, h('kbd', null, k)), h('dd', null, t)])),
     h('h2', null, 'What the strips mean'),
-    h('ul', { class: 'legend' }, c('s1', 'running'), c('s2', 'runnable: waits for a CPU'), c('s3', 'blocked'), c('s4', 'uninterruptible'), c('lock', 'waits for a lock; the arrow leads to its holder'),
+    h('ul', { class: 'legend' }, c('s1', 'running'), c('s2', 'runnable: waits for a CPU'), c('s3', 'blocked'), c('s4', 'uninterruptible'), c('lock', 'waits for a lock; the arrow leads to its holder'), c('park', 'waits for what nobody is known to hold'),
       c('pause', 'held by sliver for a sample'), c('gap', 'samples are missing')),
     h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover tells how many.'),
+    ['go', 'java', 'python'].some((k) => model.kinds.has(k)) ? h('p', { class: 'soft' }, 'Tracks are threads. Goroutines, tasks of asyncio and virtual threads have tracks of their own in the file for Perfetto (Save), and tables in sliver sql.') : null,
     h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`));
   d.showModal();
 }

@@ -370,7 +370,8 @@ export class RangePanel {
       this.draw();
     });
     interface W { what: string; thread: string; kind: string; count: number; total: number; max: number; at: number; seq: number }
-    let rows: W[] = (this.waits ?? []).map((w) => ({ what: what(w), thread: m.threads.get(w.thread)?.name ?? '', kind: w.kind === 'lock' ? 'lock' : w.state ?? '', count: w.count, total: w.total,
+    const who = (seq: number): string => this.name(2 ** 31 + seq)!.name; // of Go's and Node's threads all have one name
+    let rows: W[] = (this.waits ?? []).map((w) => ({ what: what(w), thread: who(w.thread), kind: w.kind === 'lock' ? 'lock' : w.state ?? '', count: w.count, total: w.total,
       max: w.max, at: w.at, seq: w.thread }));
     if (this.waitsBy === 'call') {
       // By the function that waited: the tree knows.

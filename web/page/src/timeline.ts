@@ -99,7 +99,7 @@ export class Timeline implements View {
   stale(): boolean {
     const m = this.model;
     const time = m.edge() - m.from();
-    let key = this.still ? 'still,' : '';
+    let key = (this.still ? 'still,' : '') + m.kinds.has('java') + ',';
     for (const s of m.order) {
       const t = m.threads.get(s)!;
       if (this.met.has(s) && this.still) continue;
@@ -113,12 +113,13 @@ export class Timeline implements View {
     return other;
   }
 
-  // ranks puts main first, then the threads that ran, which they do from then on, and last
+  // ranks puts main first (not Java's launcher, which does nothing), then the threads that ran, which they do from then on, and last
   // those of a runtime's own that have nothing to do; of one rank they go by their TID. What the
   // user arranged stays before that.
   private ranks(): Map<number, number> {
     const rank = new Map<number, number>();
-    for (const t of this.model.threads.values()) rank.set(t.seq, t.main ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
+    const launched = this.model.kinds.has('java'); // by a first thread that waits for another one's end
+    for (const t of this.model.threads.values()) rank.set(t.seq, t.main && !(launched && !this.ran.has(t.seq)) ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
     for (const s of this.arranged) rank.set(s, 0);
     for (const s of this.pinned) rank.set(s, -1);
     return rank;

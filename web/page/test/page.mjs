@@ -20,6 +20,7 @@ test('recording: tracks are drawn, main first', async () => {
   await ready(page);
   const st = await state(page);
   assert.equal(st.tracks[0].name, 'shopd');
+  assert.equal((await page.locator('#follow').innerText()).trim(), 'recorded');
   assert.equal(st.tracks.length, 8);
   assert.equal(await page.locator('#labels li').count(), 8);
   assert.match(await page.locator('#labels li').first().innerText(), phone ? /shopd[\s\S]*\d+ %/ : /shopd[\s\S]*4242 · CPU \d+/);
@@ -280,6 +281,7 @@ test('range: flame graphs, functions, waits', async () => {
   await until(page, (w) => window.sliver.state.total < w / 2, wall);
   await page.getByRole('tab', { name: 'Waits' }).click();
   assert.match(await page.locator('#range tbody').innerText(), /lock 0x[\s\S]*held by/);
+  assert.match(await page.locator('#range tbody').innerText(), /worker-1 \(\d+\)/);
   await picture(page, 'waits');
   await page.locator('#labels .name').nth(1).click();
   await until(page, () => /worker-1/.test(document.querySelector('#range .what').innerText));
@@ -782,6 +784,8 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await page.keyboard.press('?');
   const help = page.getByRole('dialog');
   await help.getByText('follow the newest samples').waitFor();
+  await help.getByText('nobody is known to hold').waitFor();
+  await help.getByText('virtual threads have tracks of their own').waitFor();
   await picture(page, 'help');
   await page.keyboard.press('Escape');
   assert.ok(await help.isHidden());

@@ -312,6 +312,8 @@ test('Java: the calls of its methods stay before those of its virtual machine', 
     const methods = await page.evaluate((seq) => window.sliver.steady(seq).map((name, i) => [i, name]).filter(([, name]) => /^Convoy/.test(name)), w.seq);
     assert.ok(methods.length >= 3 && methods.every(([i]) => i >= w.skip && i < w.skip + w.rows), JSON.stringify([w, methods]));
   }
+  // The launcher's thread, which waits for main's end, is not the first.
+  assert.match((await state(page)).tracks[0].name, /^(worker-|main$)/);
   // Threads of one kind go by their TID.
   const names = (await workers()).map((w) => w.name);
   assert.deepEqual(names, [...names].sort());
