@@ -58,7 +58,8 @@ func Tables() []Table {
 		{"slices", "calls: what a timeline shows as bars", []Column{
 			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
 			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
-			{"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"}}},
+			{"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
+			{"kind", "TEXT", "what runs it: native, go, java, python, js; error: frames are missing there"}}},
 		{"samples", "looks at a thread that confirmed a stack; a row stands for several that were the same", []Column{
 			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part"},
 			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},

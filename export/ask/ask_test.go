@@ -55,6 +55,19 @@ func TestGolden(t *testing.T) {
 	exporttest.Golden(t, "slices.json", must(t, rec, view.Options{}, "json", "select * from slices where depth < 2"))
 }
 
+// Calls say what runs them, so that a question can be about those of one language.
+func TestKinds(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(11, "x")
+	for at := int64(0); at < 40; at += 10 {
+		th.Look(exporttest.Look{At: at * exporttest.Ms, State: stack.StateRunning, Stack: "main:1 py.run:2 native_call:3 java.Shop.handle:4"})
+	}
+	got := must(t, b.Finish(40*exporttest.Ms), view.Options{}, "csv", "select name, kind from slices s join functions f on f.id = s.function order by depth")
+	if want := "name,kind\nmain,native\npy.run,python\nnative_call,native\njava.Shop.handle,java\n"; strings.ReplaceAll(got, "\r", "") != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // Of lost events nothing is known until the whole stack is told again; what other gaps
 // cover is cut at the range.
 func TestGaps(t *testing.T) {

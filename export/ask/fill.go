@@ -186,7 +186,7 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 		parent = r.open[depth-1].id
 	}
 	r.open = r.open[:depth]
-	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined)
+	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
 }
 
 // Other: see Begin.
