@@ -39,18 +39,23 @@ function optimized() {
   return hot(park);
 }
 
-// Compiled in from a loop, whose end is on another line.
+// Compiled in from a loop, whose end is on another line, and not as one that is small.
 function loop(f) {
-  let s = 0;
-  while (s <
-      1) {
-    s += turn(f);
+  let i = 0, s = 0;
+  while (i <
+      9) {
+    i += 1;
+    s += turn(f, i);
   }
   return s;
 }
-function turn(f) {
-  const s = f();
-  return s + 1;
+function turn(f, i) {
+  let s = 1;
+  s += f.length;
+  s += f.length * 2;
+  s += f.length * 3;
+  if (i === 9) s += f() * 4;
+  return s > 0 ? s : 1;
 }
 function looped() {
   for (let i = 0; i < 300000; i++) loop(others[i % others.length]);
