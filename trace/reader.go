@@ -81,18 +81,18 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 			break
 		}
 		if typ == chunkEvents {
-			err = rec.noteEvents(off, length, crc)
+			err = at(off, rec.noteEvents(off, length, crc))
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
-				err = rec.take(typ, buf, seen)
+				err = at(off, rec.take(typ, buf, seen))
 				process = process || typ == chunkProcess && err == nil
 			}
 		} else if typ[0] < 'a' {
 			return nil, fmt.Errorf("%w: it holds a chunk %q", ErrNewer, typ)
 		}
 		if err != nil {
-			rec.problem(fmt.Errorf("offset %d: %w", off, err))
+			rec.problem(err)
 		}
 		off += chunkHead + int64(length)
 		rec.end = off
@@ -113,6 +113,14 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		return a.Seq < b.Seq
 	})
 	return rec, nil
+}
+
+// at is err with the offset of its chunk.
+func at(off int64, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("offset %d: %w", off, err)
 }
 
 func knownChunk(typ string) bool {

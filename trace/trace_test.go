@@ -190,6 +190,17 @@ func TestDamagedChunkIsPassedOver(t *testing.T) {
 	}
 }
 
+// A problem says the offset of its chunk once.
+func TestProblemOffset(t *testing.T) {
+	b, _ := record(t, 3000, true)
+	i := bytes.Index(b, []byte(chunkMaps))
+	b[i+chunkHead+4] ^= 1
+	rec := open(t, b)
+	if len(rec.Problems) == 0 || rec.Problems[0] != fmt.Sprintf("offset %d: chunk %s is damaged (checksum)", i, chunkMaps) {
+		t.Errorf("problems: %q", rec.Problems)
+	}
+}
+
 func TestForeignAndNewer(t *testing.T) {
 	for _, s := range []string{"", "x", "\x7fELF", Magic} {
 		if _, err := Open(bytes.NewReader([]byte(s)), int64(len(s))); !errors.Is(err, ErrForeign) {
