@@ -147,10 +147,18 @@ func bytesText(n int64) string {
 // childrenTold is the least CPU time of the target's children that the summary tells.
 const childrenTold = 20 * time.Millisecond
 
+// span is a time to a tenth of a second, and shorter ones to three digits.
+func span(d time.Duration) string {
+	if d < 100*time.Millisecond {
+		return moment(int64(d))
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
 func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
-	fmt.Fprintf(w, "recorded %s of %s (%d) for %.1f s, until %s\n", plural(r.Threads, "thread"), p.Comm, p.PID,
-		r.Duration.Seconds(), r.Reason)
+	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", plural(r.Threads, "thread"), p.Comm, p.PID,
+		span(r.Duration), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
 	if t.Samples == 0 {
@@ -162,8 +170,8 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 			share(session.Share(t)))
 	}
 	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
-		fmt.Fprintf(w, "  left out %.1f s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
-			r.Children.Seconds(), p.Comm)
+		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
+			span(r.Children), p.Comm)
 	}
 	for _, f := range r.Files {
 		if f.Path == "-" {

@@ -3,7 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -32,6 +34,25 @@ func TestSummaryOfLooks(t *testing.T) {
 		}
 		if err := writeSummaryJSON(&b, &c.r); err != nil || json.Unmarshal(b.Bytes(), &doc) != nil || doc.Lost != c.r.Tasks.N {
 			t.Errorf("%v: %s", err, b.Bytes())
+		}
+	}
+}
+
+// Of a program that was over soon the time is not zero.
+func TestSummaryOfShort(t *testing.T) {
+	for _, c := range []struct {
+		d    time.Duration
+		want string
+	}{
+		{45_678 * time.Microsecond, " for 45.7 ms, until target ended\n"},
+		{120 * time.Millisecond, " for 0.1 s, until target ended\n"},
+		{3 * time.Second, " for 3.0 s, until target ended\n"},
+	} {
+		var b bytes.Buffer
+		r := session.Result{Duration: c.d, Children: c.d, Reason: "target ended"}
+		writeSummary(&b, &r, trace.Process{Comm: "gcc"})
+		if s := b.String(); !strings.Contains(s, c.want) || strings.Contains(s, " 0.0 s") {
+			t.Errorf("%v: %s", c.d, s)
 		}
 	}
 }
