@@ -96,7 +96,7 @@ func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, l
 	p.Finish()
 	turns := asyncTurns(t, out)
 	tasks := view.New(rec, view.Options{}).Tasks()
-	if tasks == nil || tasks.What != "asyncio" {
+	if tasks == nil || tasks.What != "asyncio task" {
 		t.Fatalf("tasks: %+v", tasks)
 	}
 	names := map[uint64]string{}
