@@ -227,6 +227,7 @@ func (h *hotspot) step(w *Walker, pc uint64, exact bool) step {
 func (w *Walker) javaOf(h *hotspot) *javaWalk {
 	if w.java == nil || w.java.of != h {
 		w.java = &javaWalk{of: h, rt: h.rt.On(&w.meter)}
+		w.java.state.Native = w.isCode
 	}
 	return w.java
 }

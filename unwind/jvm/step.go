@@ -50,6 +50,9 @@ type State struct {
 	R     [64]uint64
 	Known uint64 // bit i: R[i] is known
 	Words Words
+	// Native reports whether code outside of the code cache may return to an address; nil:
+	// none does.
+	Native func(uint64) bool
 	// Missing is the address of the word that was wanted, after ReasonMemory.
 	Missing uint64
 	// Heap says that frames of a virtual thread are in the heap: a frame of KindError

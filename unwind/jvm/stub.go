@@ -44,7 +44,7 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 	}
 	if s.Exact {
 		if d, ok := p.depthBy(r.stubDepth, s.PC); ok {
-			if ra, ok := s.Words.Word(sp + d); ok && (!r.Covers(ra) || r.returns(s, ra)) {
+			if ra, ok := s.Words.Word(sp + d); ok && r.came(s, ra) {
 				if up, ok := s.Words.Word(sp + d - 8); ok && d >= 8 {
 					s.R[rbp] = up
 				}
@@ -121,14 +121,15 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 // push anything.
 func (r *Runtime) assembly(s *State) (ra, up, depth uint64, ok bool) {
 	sp, fp := s.R[rsp], s.R[rbp]
-	came := func(at uint64) bool {
-		ra, ok = s.Words.Word(at)
-		return ok && (r.returns(s, ra) || r.native(ra))
-	}
 	if !s.has(rbp) {
 		return 0, 0, 0, false
 	}
-	if came(sp) {
+	came := func(at uint64) bool {
+		ra, ok = s.Words.Word(at)
+		return ok && r.came(s, ra)
+	}
+	// Where rbp is set, the top of the stack is the caller's, which may be any number.
+	if sp != fp && came(sp) {
 		return ra, fp, 8, true
 	}
 	top, _ := s.Words.Word(sp)
@@ -139,14 +140,20 @@ func (r *Runtime) assembly(s *State) (ra, up, depth uint64, ok bool) {
 		if up, ok = s.Words.Word(fp); ok {
 			return ra, up, fp - sp + 16, true
 		}
+	case sp == fp && came(sp):
+		return ra, fp, 8, true
 	}
 	return 0, 0, 0, false
 }
 
-// native reports whether addr is the return address of a call outside of the code cache.
-func (r *Runtime) native(addr uint64) bool {
+// came reports whether addr is the return address of a call of Java, or of one outside of
+// the code cache: the virtual machine itself calls some stubs.
+func (r *Runtime) came(s *State, addr uint64) bool {
+	if r.Covers(addr) {
+		return r.returns(s, addr)
+	}
 	var code [8]byte
-	return !r.Covers(addr) && addr > 1<<16 && addr < 1<<47 && read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
+	return s.Native != nil && s.Native(addr) && read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
 }
 
 // leads tells how far above the stack pointer the return address is in a stub that has no
