@@ -198,6 +198,9 @@ type Span struct {
 	Maybe bool
 }
 
+// MaxSpans is the most spans that one read may have: UIO_MAXIOV of process_vm_readv(2).
+const MaxSpans = 1024
+
 // Regs is a thread's registers in DWARF's numbering for its machine:
 // amd64 0..16 (16 is the return address column), arm64 x0..x30, 31 is SP.
 type Regs struct {

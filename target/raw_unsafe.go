@@ -374,10 +374,10 @@ func seize(tid int) syscall.Errno {
 	return errno
 }
 
-// readSpans reads spans, at most maxVecs and not empty ones, into b, one after the
+// readSpans reads spans, at most stack.MaxSpans and not empty ones, into b, one after the
 // other: until the first byte that cannot be read.
 func readSpans(pid int, b []byte, spans []stack.Span) (int, error) {
-	var remote [maxVecs]remoteVec
+	var remote [stack.MaxSpans]remoteVec
 	for i, s := range spans {
 		remote[i] = remoteVec{s.Addr, uint64(s.Len)}
 	}

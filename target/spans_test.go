@@ -30,7 +30,7 @@ func TestReadSpans(t *testing.T) {
 	}
 	var spans []stack.Span
 	var want []byte
-	for n := range 2*maxVecs + 5 {
+	for n := range 2*stack.MaxSpans + 5 {
 		o := n % 512
 		spans = append(spans, stack.Span{Addr: at + uint64(o), Len: 1 + o%7})
 		want = append(want, whole[o:o+1+o%7]...)

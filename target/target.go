@@ -451,17 +451,14 @@ func ticksToTime(ticks uint64) stack.Time {
 	return stack.Time(int64(ticks)*(1e9/clockTicks) - (boot.Nano() - mono.Nano()))
 }
 
-// maxVecs is how many spans one call reads: half of the kernel's UIO_MAXIOV.
-const maxVecs = 512
-
 // ReadSpans copies spans of the process's memory into b, one after the other,
 // and gives how many bytes it has copied of them: all until the first that cannot
-// be read, or that b has no room for.
+// be read, or that b has no room for. It takes one call for each stack.MaxSpans of them.
 func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
 	got := 0
 	for len(spans) > 0 {
 		n, size := 0, 0
-		for n < min(len(spans), maxVecs) && spans[n].Len > 0 && size+spans[n].Len <= len(b)-got {
+		for n < min(len(spans), stack.MaxSpans) && spans[n].Len > 0 && size+spans[n].Len <= len(b)-got {
 			size += spans[n].Len
 			n++
 		}

@@ -49,6 +49,7 @@ type pyThread struct {
 	th     *python.Thread
 	stack  python.Stack // of the copy that the next Walk is about
 	have   bool
+	read   bool         // stack was read while the thread stood, and its code is to be compared
 	live   *meter.Meter // memory as it is now, for the Walk or More that is under way
 
 	plan pyPlan // with a table only
@@ -154,7 +155,7 @@ func (in *interpreter) find(th *Thread) {
 	if p.of != in {
 		*p = pyThread{of: in}
 	}
-	p.have = false
+	p.have, p.read = false, false
 	if p.th != nil {
 		return
 	}

@@ -173,15 +173,14 @@ func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 }
 
 // captureAll reads th's frames and code while the thread cannot run: what was
-// not copied from live memory.
+// not copied from live memory. Where the frames are there and all of their code is known,
+// captureCopy has the rest, when the thread runs again.
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = p.th.Capture(&pl.reader, &p.stack)
 	if pl.reader.short { // what the copy lacks is read, as much as can be at once
-		pl.readFar(p)
-		pl.reader.begin(mem, p.live, pl.chunks)
-		p.have = p.th.Capture(&pl.reader, &p.stack)
+		in.readFar(p, mem)
 		pl.keepFar(&p.stack)
 		clear(pl.reader.near)
 		pl.reader.data = pl.reader.data[:0]
@@ -192,6 +191,10 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	}
 	if p.stack.Reason == stack.ReasonMemory { // all could be read: a link that is not made yet leads anywhere
 		p.stack.Reason = stack.ReasonCorrupt
+	}
+	if p.stack.Reason == stack.ReasonNone && in.holdsAll(p) {
+		p.have, p.read = false, true
+		return
 	}
 	pl.keepHeap(p.th.Span())
 	if !in.known(p, &p.stack, true) {
@@ -210,18 +213,40 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	}
 }
 
+// holdsAll reports whether all code of p's frames can be what is known of it: that can be
+// compared with live memory later.
+func (in *interpreter) holdsAll(p *pyThread) bool {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	last := uint64(0)
+	for i := range p.stack.Frames {
+		code := p.stack.Frames[i].Code
+		if code == last { // of a recursion
+			continue
+		}
+		if h := in.codes[code]; h == nil || !p.holds(h) {
+			return false
+		}
+		last = code
+	}
+	return true
+}
+
 // captureCopy reads th's frames from what was copied; the thread runs again.
 func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl := &p.plan
-	pl.reader.begin(mem, nil, pl.chunks)
-	p.have = p.th.Capture(&pl.reader, &p.stack)
-	if !p.have && !pl.reader.short {
-		in.lost(p)
-		return
+	if !p.read { // not by captureAll
+		pl.reader.begin(mem, nil, pl.chunks)
+		p.have = p.th.Capture(&pl.reader, &p.stack)
+		if !p.have && !pl.reader.short {
+			in.lost(p)
+			return
+		}
+		if !p.have {
+			p.stack.Reason = stack.ReasonMemory
+		}
 	}
-	if !p.have {
-		p.have, p.stack.Reason = true, stack.ReasonMemory
-	}
+	p.have, p.read = true, false
 	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
@@ -290,58 +315,6 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 				pl.addProof()
 			}
 		}
-	}
-}
-
-// maxFar bounds the frames that are read at once while a thread stands: some 200 KiB.
-const maxFar = 2500
-
-// readFar reads, at once, frames that the thread had of late, and where its data stack is
-// another than was copied, that.
-func (pl *pyPlan) readFar(p *pyThread) {
-	pl.spans = pl.spans[:0]
-	if at := p.th.Chunk(); at != 0 && at != pl.newest {
-		pl.spans = p.th.Chunks(p.live, pl.spans)
-	}
-	chunks, size := len(pl.spans), p.th.FrameSize()
-	for _, at := range pl.far {
-		pl.spans = append(pl.spans, rule.Span{Addr: at, Len: size})
-	}
-	pl.off, pl.buf = readAll(p.live, pl.spans, pl.off, pl.buf)
-	if pl.reader.near == nil {
-		pl.reader.near = map[uint64][]byte{}
-	}
-	for i := range pl.spans {
-		b := pl.read(i)
-		if b == nil {
-			continue
-		}
-		if i < chunks {
-			pl.reader.data = append(pl.reader.data, Block{Addr: pl.spans[i].Addr, Data: b})
-		} else {
-			pl.reader.near[pl.spans[i].Addr] = b
-		}
-	}
-}
-
-// keepFar notes the frames of a stack that a copy lacked some of.
-func (pl *pyPlan) keepFar(s *python.Stack) {
-	pl.was, pl.far = pl.far, pl.was[:0]
-	if pl.seen == nil {
-		pl.seen = map[uint64]struct{}{}
-	}
-	clear(pl.seen)
-	add := func(at uint64) {
-		if _, ok := pl.seen[at]; len(pl.far) < maxFar && !ok && !pl.inChunk(at) {
-			pl.seen[at] = struct{}{}
-			pl.far = append(pl.far, at)
-		}
-	}
-	for i := range s.Frames {
-		add(s.Frames[i].Addr)
-	}
-	for _, at := range pl.was {
-		add(at)
 	}
 }
 

@@ -171,7 +171,7 @@ func (m *Meter) ReadSpans(spans []stack.Span, b []byte) int {
 	}
 	got := 0
 	if many, ok := m.mem.(SpanReader); ok {
-		m.Reads++
+		m.Reads += (n + stack.MaxSpans - 1) / stack.MaxSpans
 		got = many.ReadSpans(spans[:n], b[:size])
 	} else {
 		for _, s := range spans[:n] {

@@ -1,0 +1,131 @@
+package unwind
+
+import (
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/meter"
+	"github.com/sliverprof/sliver/unwind/python"
+	"github.com/sliverprof/sliver/unwind/rule"
+)
+
+const (
+	// maxFar bounds the frames that are read at once while a thread stands: some 200 KiB.
+	// The first atOnce of them are read before the others: they often do.
+	maxFar = 2500
+	atOnce = 512
+	// maxHoles is how often that is tried where something is not there any more: what it
+	// was given back with, mostly an arena of this many bytes (ARENA_SIZE in
+	// Objects/obmalloc.c of 3.8), is not tried again.
+	maxHoles = 6
+	arena    = 256 << 10
+)
+
+// readFar reads frames that the thread had of late, as many at once as may be, and where its
+// data stack is another than was copied, that; then the stack with these, and what is still
+// missing one by one.
+func (in *interpreter) readFar(p *pyThread, mem *Copy) {
+	pl := &p.plan
+	if pl.reader.near == nil {
+		pl.reader.near = map[uint64][]byte{}
+	}
+	pl.spans, pl.buf = pl.spans[:0], pl.buf[:0]
+	if at := p.th.Chunk(); at != 0 && at != pl.newest {
+		pl.spans = p.th.Chunks(p.live, pl.spans)
+	}
+	have := pl.eachFar(p.live, p.th.FrameSize(), func() bool {
+		pl.reader.begin(mem, nil, pl.chunks)
+		p.have = p.th.Capture(&pl.reader, &p.stack)
+		return !pl.reader.short
+	})
+	if !have {
+		pl.reader.begin(mem, p.live, pl.chunks)
+		p.have = p.th.Capture(&pl.reader, &p.stack)
+	}
+}
+
+// eachFar reads pl's spans, which are chunks of the data stack, and frames of size bytes that
+// the thread had of late, until enough says so. It reports whether it did.
+func (pl *pyPlan) eachFar(live *meter.Meter, size int, enough func() bool) bool {
+	chunks := len(pl.spans)
+	for at, n, holes := 0, atOnce, 0; at < len(pl.far)+chunks && holes <= maxHoles; {
+		n = min(n, len(pl.far)-at)
+		read := pl.readNear(live, chunks, pl.far[at:at+n], size) - chunks
+		chunks = 0
+		if live.Spent() {
+			break
+		}
+		if read < n {
+			holes++
+			at += max(read, 0)
+			if read >= 0 {
+				pl.far = gaveBack(pl.far, at)
+			}
+			continue
+		}
+		at, n = at+n, stack.MaxSpans
+		if enough() {
+			return true
+		}
+	}
+	return false
+}
+
+// gaveBack takes from far the frame at i, which is not there any more, and those behind it
+// that lay in the same arena.
+func gaveBack(far []uint64, i int) []uint64 {
+	lost := far[i] / arena
+	kept := slices.DeleteFunc(far[i:], func(at uint64) bool { return at/arena == lost })
+	return far[:i+len(kept)]
+}
+
+// readNear reads the first chunks of pl's spans, and frames of each bytes, for pl's reader,
+// and gives how many of both it read before what could not be.
+func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each int) int {
+	pl.spans = pl.spans[:chunks]
+	size := 0
+	for _, s := range pl.spans {
+		size += s.Len
+	}
+	for _, at := range frames {
+		pl.spans = append(pl.spans, rule.Span{Addr: at, Len: each})
+	}
+	size += len(frames) * each
+	used := len(pl.buf) // by what was read before
+	pl.buf = slices.Grow(pl.buf, size)[:used+size]
+	b := pl.buf[used:]
+	got := live.ReadSpans(pl.spans, b)
+	for i, s := range pl.spans {
+		if s.Len > got {
+			return i
+		}
+		if i < chunks {
+			pl.reader.data = append(pl.reader.data, Block{Addr: s.Addr, Data: b[:s.Len]})
+		} else {
+			pl.reader.near[s.Addr] = b[:s.Len]
+		}
+		b, got = b[s.Len:], got-s.Len
+	}
+	return len(pl.spans)
+}
+
+// keepFar notes the frames of a stack that a copy lacked some of.
+func (pl *pyPlan) keepFar(s *python.Stack) {
+	pl.was, pl.far = pl.far, pl.was[:0]
+	if pl.seen == nil {
+		pl.seen = map[uint64]struct{}{}
+	}
+	clear(pl.seen)
+	add := func(at uint64) {
+		if _, ok := pl.seen[at]; len(pl.far) < maxFar && !ok && !pl.inChunk(at) {
+			pl.seen[at] = struct{}{}
+			pl.far = append(pl.far, at)
+		}
+	}
+	for i := range s.Frames {
+		add(s.Frames[i].Addr)
+	}
+	for _, at := range pl.was {
+		add(at)
+	}
+}
