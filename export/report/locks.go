@@ -107,33 +107,77 @@ func holders(v *view.View, c *contend.Contention) []string {
 		f := &finder{v: v, c: c, waits: waits, out: out}
 		f.replay = v.Replay(&v.Threads[i], f)
 		f.replay.Run()
+		f.answer(f.before) // no sample is behind these
 	}
 	return out
 }
 
-// finder looks at the stack of one thread at given times.
+// finder looks at the stack of one thread at given times. A lock that is held for less than
+// an interval may have been taken after the sample before, and given back before the next
+// one: of these two samples the one counts that lies within the wait, the nearer one where
+// both do; where none does, only the calls that both have.
 type finder struct {
 	v      *view.View
 	c      *contend.Contention
 	replay *view.Replay
 	waits  []int // those still to come
 	out    []string
+
+	at     stack.Time    // the stack is as of then
+	asked  []int         // waits that are to be answered as of the sample before that, or of it
+	before []trace.Slice // the stack as of the sample before
+	seen   stack.Time    // when that was
 }
 
-// to answers for the times before t, in which the stack is as it is now.
+// to goes on to an event at t; before it the stack was so deep.
 func (f *finder) to(t stack.Time, depth int) {
-	for len(f.waits) > 0 && f.c.Waits[f.waits[0]].HeldAt < t {
-		st := f.replay.Stack()
-		st = st[:min(depth, len(st))]
-		i := f.v.Asker(st)
-		if i < 0 {
-			i = len(st) - 1
-		}
-		if i >= 0 {
-			f.out[f.waits[0]] = f.v.FuncName(st[i].Frame.Func)
-		}
-		f.waits = f.waits[1:]
+	if t <= f.at {
+		return // of the same sample
 	}
+	st := f.replay.Stack()
+	st = st[:min(depth, len(st))]
+	f.answer(st)
+	n := 0
+	for n < len(f.waits) && f.c.Waits[f.waits[n]].HeldAt < t {
+		n++
+	}
+	if f.asked, f.waits = f.waits[:n], f.waits[n:]; n > 0 {
+		f.before, f.seen = append(f.before[:0], st...), f.at
+	}
+	f.at = t
+}
+
+// answer says where the thread was, of the waits that were asked for; st is its stack as of
+// the sample behind them.
+func (f *finder) answer(st []trace.Slice) {
+	for _, i := range f.asked {
+		w := &f.c.Waits[i]
+		within := func(t stack.Time) bool { return t >= w.Begin && t <= w.End }
+		in := f.before
+		switch old, next := within(f.seen), within(f.at); {
+		case next && (!old || f.at-w.HeldAt < w.HeldAt-f.seen):
+			in = st
+		case !old && !next:
+			in = in[:both(in, st)]
+		}
+		at := f.v.Asker(in)
+		if at < 0 {
+			at = len(in) - 1
+		}
+		if at >= 0 {
+			f.out[i] = f.v.FuncName(in[at].Frame.Func)
+		}
+	}
+	f.asked = nil
+}
+
+// both is how many calls, from the outermost on, two stacks of a thread have in common.
+func both(a, b []trace.Slice) int {
+	n := 0
+	for n < len(a) && n < len(b) && a[n].Entered == b[n].Entered && a[n].Frame.Func == b[n].Frame.Func {
+		n++
+	}
+	return n
 }
 
 func (f *finder) Begin(t stack.Time, depth int, _ *trace.Slice) { f.to(t, depth) }

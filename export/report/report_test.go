@@ -30,6 +30,7 @@ func recording(t testing.TB) *trace.Recording {
 	run, wait := stack.StateRunning, stack.StateBlocked
 	main := b.Thread(1234, "main")
 	main.Look(exporttest.Look{At: 0, State: run, Times: 1, Stack: "main:1 fill:2"})
+	main.Look(exporttest.Look{At: 50 * ms, CPU: 49 * ms, Times: 1, State: run, Stack: "main:1 fill:2"})
 	main.Look(exporttest.Look{At: 60 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Stack: "main:1 reply:3 recv:0"}) // without a line, as code that a runtime made
 	main.Event(60*ms, event.Wait, sock)
 	main.Look(exporttest.Look{At: 200 * ms, CPU: 58 * ms, Times: 2, Delay: ms, State: wait, Call: 46, Way: stack.WayUnrun})
@@ -97,6 +98,44 @@ func TestSumsOfBusy(t *testing.T) {
 	th := report.Of(b.Finish(200*ms), view.Options{}, 0).Threads[0]
 	if th.Observed != 200*ms || th.Runnable != 105*ms || th.CPU != 2*ms || th.Blocked != 93*ms {
 		t.Errorf("observed %d, on CPU %d, runnable %d, blocked %d", th.Observed, th.CPU, th.Runnable, th.Blocked)
+	}
+}
+
+// Where a lock is held for less than an interval, "held in" is where its holder was while
+// somebody waited, if it was looked at then; else where it was before and after.
+func TestHeldIn(t *testing.T) {
+	cases := []struct {
+		name           string
+		from, held, to int64 // of the wait, and when the holder was seen, in ms
+		want           string
+	}{
+		{"a sample of the holder before", 9, 12, 14, "parse"},
+		{"one after", 16, 16, 24, "fill"},
+		{"two, the one after is nearer to when the holder was seen", 5, 18, 29, "fill"},
+		{"two, the one before is nearer", 5, 11, 29, "parse"},
+		{"none", 12, 12, 18, "main"},
+		{"none, and it stays where it is", 32, 32, 38, "fill"},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			b := exporttest.New(t)
+			lock := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock"})
+			h := b.Thread(1234, "main")
+			for i, s := range []string{"main:1 parse:2", "main:1 parse:3", "main:1 fill:2", "main:1 fill:2", "main:1 fill:2"} {
+				h.Look(exporttest.Look{At: int64(i) * 10 * ms, CPU: int64(i) * 9 * ms, Times: uint64(i), State: stack.StateRunning, Stack: s})
+			}
+			w := b.Thread(1240, "worker")
+			w.Look(exporttest.Look{At: 0, State: stack.StateRunning, Stack: "start:1 work:1"})
+			w.Look(exporttest.Look{At: c.from * ms, CPU: ms, Times: 1, State: stack.StateBlocked, Call: 203, Stack: "start:1 find:2 pthread_mutex_lock:1"})
+			w.Event(c.from*ms, event.Wait, lock)
+			w.Event(c.from*ms, event.Lock, 0x8000)
+			w.Event(c.held*ms, event.Holder, event.HolderOf(1234, event.KnownByWord))
+			w.Look(exporttest.Look{At: c.to * ms, CPU: ms, Times: 2, State: stack.StateRunning, Stack: "start:1 find:3"})
+			l := report.Of(b.Finish(50*ms), view.Options{}, 0).Locks
+			if len(l) != 1 || len(l[0].HolderIn) != 1 || l[0].HolderIn[0].Name != c.want {
+				t.Errorf("%+v, want %s", l, c.want)
+			}
+		})
 	}
 }
 
