@@ -1,6 +1,7 @@
 package live
 
 import (
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -33,8 +34,11 @@ type followed struct {
 	seeker
 	table *managed.Table
 
-	told    int   // functions that take was handed
-	problem error // why the runtime that is there cannot be read
+	told    int           // functions that take was handed
+	problem error         // why the runtime that is there cannot be read
+	found   bool          // it was
+	took    time.Duration // to find it, where it is a slow one
+	late    bool          // that was as all ended
 }
 
 // seeker looks for one kind of runtime.
@@ -45,6 +49,7 @@ type seeker struct {
 	// not ready. It is called again when code was mapped, whatever it said.
 	seek func(table *managed.Table) (found, again bool, err error)
 	// slow: to look takes longer than the first sample may wait. It knows of no threads.
+	// V8 alone is so.
 	slow bool
 }
 
@@ -64,6 +69,9 @@ const (
 	startMost = time.Second
 	// tellEach is how long new functions are gathered.
 	tellEach = 20 * time.Millisecond
+	// lateFind is how long a slow runtime may take to be found before that is told: more
+	// than on a machine with time for it.
+	lateFind = 500 * time.Millisecond
 )
 
 // FollowRuntimes begins that. take, if not nil, is handed what is to be kept of
@@ -137,9 +145,13 @@ func (r *Runtimes) look(slow bool) (again bool) {
 		if f.slow != slow {
 			continue
 		}
+		began := time.Now()
 		found, more, err := f.seek(f.table)
 		r.mu.Lock()
 		f.problem = err
+		if found && !f.found {
+			f.found, f.took, f.late = true, time.Since(began), r.ending()
+		}
 		r.mu.Unlock()
 		if found {
 			r.t.addRange(f.rng)
@@ -147,6 +159,16 @@ func (r *Runtimes) look(slow bool) (again bool) {
 		again = again || more
 	}
 	return again
+}
+
+// ending reports whether Close was called.
+func (r *Runtimes) ending() bool {
+	select {
+	case <-r.stop:
+		return true
+	default:
+		return false
+	}
 }
 
 // addRange has the addresses of a table among the maps.
@@ -203,8 +225,14 @@ func (r *Runtimes) Problems() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.of {
-		if f.problem != nil {
+		switch {
+		case f.problem != nil:
 			out = append(out, f.problem.Error())
+		case !f.slow || !f.found:
+		case f.late:
+			out = append(out, "JavaScript's functions have no names: the recording was over before V8 was found")
+		case f.took > lateFind:
+			out = append(out, fmt.Sprintf("JavaScript's functions have no names in the first %.1f s: so long it took to find V8", f.took.Seconds()))
 		}
 	}
 	return out

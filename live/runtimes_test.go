@@ -1,0 +1,54 @@
+package live
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/unwind/managed"
+)
+
+// TestLateRuntime: functions that have no names since their runtime was found late are told
+// of, and those of one that was found in time are not.
+func TestLateRuntime(t *testing.T) {
+	found, problem := false, error(nil)
+	begin := func(slow bool) (*Runtimes, *followed) {
+		found, problem = false, nil
+		f := &followed{seeker: seeker{managed.JS, func(*managed.Table) (bool, bool, error) { return found, false, problem }, slow}}
+		return &Runtimes{t: &Target{}, stop: make(chan struct{}), of: []*followed{f}}, f
+	}
+	told := func(r *Runtimes, want string) {
+		t.Helper()
+		if p := r.Problems(); len(p) != min(len(want), 1) || len(p) == 1 && p[0] != want {
+			t.Errorf("%q, want %q", p, want)
+		}
+	}
+
+	r, f := begin(true)
+	r.look(true)
+	told(r, "")
+	found = true
+	r.look(true)
+	told(r, "")
+	f.took = 1234 * time.Millisecond
+	const first = "JavaScript's functions have no names in the first 1.2 s: so long it took to find V8"
+	told(r, first)
+	close(r.stop)
+	r.look(true) // it was found before
+	told(r, first)
+	problem = errors.New("no version that is known")
+	r.look(true)
+	told(r, "no version that is known")
+
+	r, _ = begin(true)
+	found = true
+	close(r.stop)
+	r.look(true)
+	told(r, "JavaScript's functions have no names: the recording was over before V8 was found")
+
+	r, _ = begin(false)
+	found = true
+	close(r.stop)
+	r.look(false)
+	told(r, "")
+}
