@@ -447,9 +447,11 @@ func (s *Server) shut() {
 		clients = append(clients, c)
 	}
 	s.mu.Unlock()
+	var all sync.WaitGroup
 	for _, c := range clients {
-		c.close()
+		all.Go(func() { c.leave() })
 	}
+	all.Wait()
 	_ = s.http.Close()
 }
 

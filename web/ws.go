@@ -19,6 +19,7 @@ const (
 	maxPending   = 32        // queries of a client that wait
 	maxViewed    = 4096      // threads of a view
 	writeTimeout = 15 * time.Second
+	leaveTimeout = 200 * time.Millisecond
 	pingEvery    = 20 * time.Second
 	pongTimeout  = 60 * time.Second
 	queryTimeout = 20 * time.Second
@@ -136,6 +137,12 @@ func (c *client) close() {
 		close(c.done)
 		c.conn.Close()
 	})
+}
+
+// leave ends a client as the server ends: it is told so, if it takes that soon.
+func (c *client) leave() {
+	_ = c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, "sliver ends"), time.Now().Add(leaveTimeout))
+	c.close()
 }
 
 func (c *client) signal() {

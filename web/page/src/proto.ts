@@ -80,10 +80,13 @@ export interface Handlers {
   state(up: boolean, problem: string): void;
 }
 
+const goingAway = 1001; // RFC 6455, 7.4.1: of a server that ends
+
 // Conn keeps a connection up and asks questions over it.
 export class Conn {
   up = false;
   private met = false; // there has been a connection
+  private ended = false; // the server said that it ends
   kinds = ''; // of the calls that everything is about; '' is all of them
   private ws: WebSocket | null = null;
   private next = 1;
@@ -102,21 +105,28 @@ export class Conn {
       if (typeof e.data === 'string') this.text(JSON.parse(e.data));
       else this.h.frame(decode(e.data as ArrayBuffer));
     };
-    ws.onclose = () => void this.closed();
+    ws.onclose = (e) => void this.closed(e.code);
     for (const e of met?.came ?? []) ws.onmessage(e);
   }
 
-  private async closed(): Promise<void> {
+  private async closed(code: number): Promise<void> {
     this.up = false;
+    this.ended ||= code === goingAway;
     for (const w of this.waiting.values()) w.bad(new Error('the connection was lost'));
     this.waiting.clear();
-    let why = this.met ? 'Connection lost. Trying again…' : 'No connection to sliver. Trying again…';
+    let why = this.ended
+      ? 'sliver has ended. What it sent stays here.'
+      : this.met
+        ? 'Connection lost. Trying again…'
+        : 'No connection to sliver. Trying again…';
     let again = true;
     // A websocket does not say why it was refused; plain HTTP does.
     try {
       const r = await fetch('/api/info', { headers: { 'X-Sliver-Token': this.token } });
       if (r.status === 401 || r.status === 403) {
-        why = 'The token in this address is missing or wrong. Open the address that sliver printed.';
+        why = this.ended
+          ? 'That sliver has ended, and another one is here now. Open the address that it printed.'
+          : 'The token in this address is missing or wrong. Open the address that sliver printed.';
         again = false;
       } else if (!r.ok) why = ((await r.json()) as { error?: string }).error ?? why;
     } catch {
@@ -130,6 +140,7 @@ export class Conn {
     switch (m.op) {
       case 'hello':
         this.up = this.met = true;
+        this.ended = false;
         this.tries = 0;
         this.h.state(true, '');
         this.h.hello(m as unknown as Hello);

@@ -21,7 +21,8 @@ export async function serve(...args) {
     p.once('exit', (c) => bad(new Error(`the server ended with ${c}`)));
   });
   const exit = new Promise((ok) => p.once('exit', ok));
-  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => { stopped.add(new URL(url).host); p.stdin.end(); running.delete(p); return exit; } };
+  const away = (how) => { stopped.add(new URL(url).host); running.delete(p); how(); return exit; };
+  return { url, tell: (s) => p.stdin.write(s + '\n'), stop: () => away(() => p.stdin.end()), kill: () => away(() => p.kill('SIGKILL')) };
 }
 
 export const browser = await chromium.launch({ executablePath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });

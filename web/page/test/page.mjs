@@ -945,7 +945,7 @@ test('empty and broken states', async () => {
   assert.doesNotMatch(await a.locator('.facts').innerText(), /held/);
   await picture(a, 'empty');
   await idle.stop();
-  await a.getByRole('heading', { name: /Connection lost/ }).waitFor();
+  await a.getByRole('heading', { name: 'sliver has ended. What it sent stays here.' }).waitFor();
   const cut = await serve('-threads', '2', '-samples', '800', '-cut');
   const b = await open(cut.url);
   await b.getByText('the recording was cut off').waitFor();
@@ -1036,7 +1036,7 @@ test('a lost connection comes back and catches up', async () => {
   const before = await acting(page);
   for (const name of needs) assert.equal(before[name], '', `${name}, connected`);
   await page.getByRole('button', { name: 'Stop', exact: true }).focus();
-  await s.stop();
+  await s.kill();
   await page.getByRole('heading', { name: /Connection lost/ }).waitFor();
   const now = await acting(page);
   for (const name of needs) assert.equal(now[name], 'Connection lost. Trying again…/Connection lost. Trying again…', `${name}, offline`);
