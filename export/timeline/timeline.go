@@ -3,6 +3,10 @@
 // sliver's stops, and below them its calls, outermost on top. WriteSVG and
 // WritePNG draw the same picture.
 //
+// Threads that waited for one and the same thing all the time come behind the others, with
+// few rows, and those of a runtime's own that had next to nothing to do last, without any. Where a stack is deeper than there is room, what it begins with
+// all the time is told in one line: what a program does is further in.
+//
 // Calls narrower than a pixel are drawn together, so what is kept does not
 // grow with the recording but with the picture. What does not fit is left out,
 // and said below it, as is what the recording is missing.
@@ -16,6 +20,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/sliverprof/sliver/event"
@@ -46,6 +51,15 @@ const (
 	maxRows  = 320
 	maxDepth = 48
 	minDepth = 12
+	// stillRows are those of a thread that stood still.
+	stillRows = 6
+	// maxRead bounds the rows of a thread before it is cut to what there is room for.
+	maxRead = 256
+	// A call that takes this much of a thread's time is one that it is always in.
+	steady = .95
+	// idleShare is what a thread that waits for something to do takes of a CPU at most
+	// for it to count as idle.
+	idleShare = .01
 )
 
 // box is a call, or several that are too narrow to be told apart.
@@ -72,8 +86,13 @@ type lane struct {
 	rows   [][]box
 	states []span
 	pauses []float64
-	deeper bool // calls below maxDepth are left out
+	idle   bool
+	outer  []string // calls that it was always in, the outermost first, told in one line
+	deeper bool     // there are calls below those in rows
 }
+
+// height is that of its calls, in rows.
+func (l *lane) height() int { return len(l.rows) + min(len(l.outer), 1) }
 
 type picture struct {
 	v          *view.View
@@ -95,19 +114,27 @@ type canvas interface {
 func drawOn(w io.Writer, rec *trace.Recording, o view.Options, c canvas) error {
 	v := view.New(rec, o)
 	p := &picture{v: v, begin: v.Begin(), end: v.End()}
-	rows, share := 0, min(maxDepth, max(minDepth, maxRows/max(len(v.Threads), 1)-2))
+	var by [3][]*view.Thread
 	for i := range v.Threads {
+		w := p.work(&v.Threads[i])
+		by[w] = append(by[w], &v.Threads[i])
+	}
+	rows, share := 0, min(maxDepth, max(minDepth, (maxRows-(stillRows+2)*len(by[still]))/max(len(by[busy]), 1)-2))
+	for i, th := range slices.Concat(by[busy], by[still], by[idle]) {
 		if rows+2 > maxRows {
 			p.leftOut = len(v.Threads) - i
 			break
 		}
-		l := &lane{th: &v.Threads[i]}
-		r := &reader{p: p, l: l, most: min(share, maxRows-rows-2)}
-		g := v.WithGaps(r)
-		end := v.Slices(l.th, g)
-		g.Close(end)
-		r.endState(end)
-		rows += len(l.rows) + 2
+		l := &lane{th: th}
+		most := share
+		switch i -= len(by[busy]); {
+		case i >= len(by[still]):
+			l.idle = true
+		case i >= 0:
+			most = stillRows
+		}
+		p.read(l, min(most, maxRows-rows-2))
+		rows += l.height() + 2
 		p.lanes = append(p.lanes, l)
 	}
 	p.draw(c)
@@ -115,6 +142,75 @@ func drawOn(w io.Writer, rec *trace.Recording, o view.Options, c canvas) error {
 		return fmt.Errorf("write timeline: %w", err)
 	}
 	return nil
+}
+
+// work is what a thread had to do: its place in the picture.
+type work int
+
+const (
+	busy  work = iota
+	still      // it waited for one and the same thing all the time
+	idle       // it is one of a runtime's own, and had next to nothing to do
+)
+
+func (p *picture) work(th *view.Thread) work {
+	n, last, cpu := 0, view.Interval{}, int64(0)
+	in := &view.Intervals{Yield: func(i *view.Interval) { n, last, cpu = n+1, *i, cpu+i.CPU }}
+	in.Close(p.v.Slices(th, others{in}))
+	w := p.v.Rec.Waits[last.Waiting.Wait()]
+	switch little := float64(cpu) < idleShare*float64(p.end-p.begin); {
+	case little && w.Idle():
+		return idle
+	case little && n == 1 && last.Waits():
+		return still
+	}
+	return busy
+}
+
+// others hands on what is not about a stack's shape.
+type others struct{ *view.Intervals }
+
+func (others) Begin(stack.Time, int, *trace.Slice) {}
+func (others) End(stack.Time, int, *trace.Slice)   {}
+
+// read takes in a lane, of at most so many rows.
+func (p *picture) read(l *lane, most int) {
+	r := &reader{p: p, l: l}
+	g := p.v.WithGaps(r)
+	end := p.v.Slices(l.th, g)
+	g.Close(end)
+	r.endState(end)
+	if l.idle {
+		l.rows = nil
+	}
+	// Of what is deeper than there is room, the calls that it is always in give way first.
+	out := 0
+	if over := len(l.rows) - most; over > 0 {
+		for most > 1 && out < len(l.rows)-(most-1) && r.steady(l.rows[out]) {
+			out++
+		}
+	}
+	if out > 0 {
+		for _, row := range l.rows[:out] {
+			l.outer = append(l.outer, p.v.FuncName(longest(row).fn))
+		}
+		l.rows = l.rows[out:]
+		most--
+	}
+	if len(l.rows) > most {
+		l.rows, l.deeper = l.rows[:most:most], true
+	}
+}
+
+// longest is the call of a row that took most.
+func longest(row []box) *box {
+	at := &row[0]
+	for i := range row {
+		if row[i].longNS > at.longNS {
+			at = &row[i]
+		}
+	}
+	return at
 }
 
 // x is where t lies.
@@ -126,8 +222,10 @@ func (p *picture) x(t stack.Time) float64 {
 type reader struct {
 	p       *picture
 	l       *lane
-	most    int
 	began   []stack.Time
+	first   stack.Time // of its outermost calls
+	last    stack.Time
+	ever    bool
 	inState bool
 	state   span
 	stateAt stack.Time
@@ -145,7 +243,13 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	}
 	from := r.began[depth]
 	r.began = r.began[:depth]
-	if depth >= r.most {
+	if depth == 0 {
+		if !r.ever {
+			r.first, r.ever = from, true
+		}
+		r.last = t
+	}
+	if depth >= maxRead {
 		r.l.deeper = true
 		return
 	}
@@ -167,6 +271,11 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 		}
 	}
 	r.l.rows[depth] = append(boxes, b)
+}
+
+// steady reports whether a call of a row takes all of the thread's time, or nearly so.
+func (r *reader) steady(row []box) bool {
+	return len(row) > 0 && float64(longest(row).longNS) >= steady*float64(r.last-r.first)
 }
 
 // Other: see Begin.
@@ -253,7 +362,7 @@ func (p *picture) draw(c canvas) {
 	notes := p.notes()
 	height := heading + axis + margin + float64(len(notes))*row
 	for _, l := range p.lanes {
-		height += above + below + float64(len(l.rows))*row
+		height += above + below + float64(l.height())*row
 	}
 	proc := &p.v.Rec.Process
 	title := fmt.Sprintf("%s (%d): %s", view.Text(proc.Comm, 64), proc.PID, short(int64(p.end-p.begin)))
@@ -301,6 +410,9 @@ func (p *picture) legend(c canvas) {
 
 func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	name := fmt.Sprintf("%s (%d)", l.th.Label, l.th.ID)
+	if l.idle {
+		name += ": idle"
+	}
 	c.text(margin, y+12, 12, ink, view.Fit(name, 150))
 	for _, s := range l.states {
 		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), short(s.ns))
@@ -310,12 +422,39 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 		c.rect(x-.5, y+14, 1, strip+4, alarm, "")
 	}
 	y += above
+	if n := len(l.outer); n > 0 {
+		c.text(margin, y+row-4, 11, faint, within(n, l.outer))
+		y += row
+	}
 	for d, boxes := range l.rows {
 		for i := range boxes {
 			p.box(c, &boxes[i], y+float64(d)*row)
 		}
 	}
 	return y + float64(len(l.rows))*row + below
+}
+
+// within says what a thread is always in, as far as there is room: of that the innermost.
+func within(n int, outer []string) string {
+	text := fmt.Sprintf("always in %d calls: ", n)
+	if n == 1 {
+		text = "always in "
+	}
+	names := ""
+	for i := n - 1; i >= 0; i-- {
+		next := outer[i]
+		if names != "" {
+			next += " › " + names
+		}
+		if len([]rune(text+next)) > lineLetters-4 {
+			if names == "" {
+				return text + view.Fit(next, lineLetters-len(text))
+			}
+			return text + "… › " + names
+		}
+		names = next
+	}
+	return text + names
 }
 
 func (p *picture) box(c canvas, b *box, y float64) {

@@ -227,12 +227,13 @@ func TestBounds(t *testing.T) {
 	b := exporttest.New(t)
 	for i := range 200 {
 		th := b.Thread(1234+i, fmt.Sprint("worker-", i))
-		var st []string
-		for d := range 100 {
-			st = append(st, fmt.Sprintf("f%d:1", d))
+		for k, name := range []string{"f", "g", "g"} {
+			var st []string
+			for d := range 100 {
+				st = append(st, fmt.Sprintf("%s%d:1", name, d))
+			}
+			th.LookAt(exporttest.Look{At: int64(k) * 5 * ms, State: stack.StateRunning}, st...)
 		}
-		th.LookAt(exporttest.Look{State: stack.StateRunning}, st...)
-		th.LookAt(exporttest.Look{At: 10 * ms, State: stack.StateRunning}, st...)
 	}
 	rec := b.Finish(10 * ms)
 	_, p := asSVG(t, rec, view.Options{})
@@ -249,6 +250,43 @@ func TestBounds(t *testing.T) {
 	}
 	if _, p := asSVG(t, rec, view.Options{Threads: []int{199}}); !strings.Contains(strings.Join(p.Texts, "\n"), "worker-199 (1433)") {
 		t.Errorf("the chosen thread is not there")
+	}
+}
+
+// What a deep stack begins with all the time gives way to what is further in, and threads
+// that had nothing to do come last, without their calls.
+func TestOuterAndIdle(t *testing.T) {
+	b := exporttest.New(t)
+	idle := b.Wait(trace.Wait{Call: "futex", Kind: "idle", Lock: "idle"})
+	compiler := b.Thread(1234, "C2 CompilerThread0")
+	compiler.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 202, Stack: "start:1 compile_loop:1 wait:1"})
+	compiler.Event(0, event.Wait, idle)
+	compiler.Look(exporttest.Look{At: 100 * ms, Times: 2, State: stack.StateBlocked, Call: 202, Way: stack.WayUnrun})
+	var outer []string
+	for d := range 100 {
+		outer = append(outer, fmt.Sprintf("outer%d:1", d))
+	}
+	worker := b.Thread(1240, "worker")
+	for i := range 10 {
+		worker.LookAt(exporttest.Look{At: int64(i) * 10 * ms, CPU: int64(i) * 10 * ms, Times: uint64(i), State: stack.StateRunning}, append(outer, fmt.Sprintf("work%d:1", i%2), "sum:1")...)
+	}
+	small := b.Thread(1241, "small")
+	small.LookAt(exporttest.Look{At: 0, State: stack.StateRunning}, "start:1", "little:1")
+	small.LookAt(exporttest.Look{At: 90 * ms, CPU: 90 * ms, Times: 2, State: stack.StateRunning}, "start:1", "little:1")
+	_, p := asSVG(t, b.Finish(100*ms), view.Options{})
+	said := strings.Join(p.Texts, "\n")
+	for _, want := range []string{"always in 55 calls: … › ", "› outer54", "outer55", "work1", "sum", "little", "C2 CompilerThread0 (1234): idle"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("no %q in\n%s", want, said)
+		}
+	}
+	for _, no := range []string{"compile_loop", "deepest", "left out", "always in 1"} {
+		if strings.Contains(said, no) {
+			t.Errorf("%q in\n%s", no, said)
+		}
+	}
+	if a, b := strings.Index(said, "small (1241)"), strings.Index(said, "CompilerThread0"); a < 0 || a > b {
+		t.Errorf("the idle thread is not last:\n%s", said)
 	}
 }
 
