@@ -138,7 +138,7 @@ func (g *graph) draw() {
 	bottom := top + g.rows*row
 	height := bottom + margin + len(notes)*row
 	p := &g.v.Rec.Process
-	title := fmt.Sprintf("%s (%d): %s elapsed in %d threads", p.Comm, p.PID, view.Duration(g.all), len(g.v.Threads))
+	title := fmt.Sprintf("%s (%d): %s elapsed in %d threads", p.Comm, p.PID, view.Short(g.all), len(g.v.Threads))
 	fmt.Fprintf(g.w, `<?xml version="1.0" encoding="UTF-8"?>
 <svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="monospace" font-size="11">
 <title>%s</title>
@@ -152,7 +152,7 @@ func (g *graph) draw() {
 		y := bottom - (depth+1)*row
 		name := g.name(n)
 		fmt.Fprintf(g.w, "<g><title>%s %s %.2f%%</title><rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\"/>",
-			escape(name), view.Duration(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.color(n))
+			escape(name), view.Short(b.total), 100*float64(b.total)/float64(g.all), x, y, wide-narrow/2, row-1, g.color(n))
 		if s := view.Fit(name, int((wide-6)/letter)); s != "" {
 			fmt.Fprintf(g.w, "<text x=\"%.2f\" y=\"%d\" fill=\"#111\">%s</text>", x+3, y+row-5, escape(s))
 		}

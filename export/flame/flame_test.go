@@ -92,8 +92,8 @@ func TestBoxes(t *testing.T) {
 			t.Errorf("row %g is %.1f wide", y, rows[y])
 		}
 	}
-	if !strings.Contains(fmt.Sprint(p.Texts), view.Duration(all)) {
-		t.Errorf("%v does not say %s", p.Texts[:1], view.Duration(all))
+	if !strings.Contains(fmt.Sprint(p.Texts), view.Short(all)) {
+		t.Errorf("%v does not say %s", p.Texts[:1], view.Short(all))
 	}
 }
 

@@ -365,7 +365,7 @@ func (p *picture) draw(c canvas) {
 		height += above + below + float64(l.height())*row
 	}
 	proc := &p.v.Rec.Process
-	title := fmt.Sprintf("%s (%d): %s", view.Text(proc.Comm, 64), proc.PID, short(int64(p.end-p.begin)))
+	title := fmt.Sprintf("%s (%d): %s", view.Text(proc.Comm, 64), proc.PID, view.Short(int64(p.end-p.begin)))
 	var about strings.Builder
 	for _, f := range p.v.Facts() {
 		about.WriteString(f[0] + ": " + f[1] + ". ")
@@ -415,7 +415,7 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	}
 	c.text(margin, y+12, 12, ink, view.Fit(name, 150))
 	for _, s := range l.states {
-		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), short(s.ns))
+		title := fmt.Sprintf("%s %s", p.v.StateName(s.state, s.nr), view.Short(s.ns))
 		c.rect(s.x0, y+16, max(s.x1-s.x0, .3), strip, stateColor(s.state), title)
 	}
 	for _, x := range l.pauses {
@@ -460,9 +460,9 @@ func within(n int, outer []string) string {
 func (p *picture) box(c canvas, b *box, y float64) {
 	name := p.v.FuncName(b.fn)
 	wide := max(b.x1-b.x0, .3)
-	title := fmt.Sprintf("%s %s", name, short(b.ns))
+	title := fmt.Sprintf("%s %s", name, view.Short(b.ns))
 	if b.calls > 1 {
-		title = fmt.Sprintf("%d calls, %s; the longest: %s", b.calls, short(b.ns), name)
+		title = fmt.Sprintf("%d calls, %s; the longest: %s", b.calls, view.Short(b.ns), name)
 	}
 	gap := 0.0
 	if wide > 3 {
@@ -518,19 +518,4 @@ func clock(ns int64) string {
 		return "0"
 	}
 	return view.Duration(ns)
-}
-
-// short is ns to three digits or so.
-func short(ns int64) string {
-	switch {
-	case ns == 0:
-		return "0"
-	case ns >= 1e9:
-		return fmt.Sprintf("%.4gs", float64(ns)/1e9)
-	case ns >= 1e6:
-		return fmt.Sprintf("%.4gms", float64(ns)/1e6)
-	case ns >= 1e3:
-		return fmt.Sprintf("%.4gµs", float64(ns)/1e3)
-	}
-	return fmt.Sprintf("%dns", ns)
 }

@@ -143,7 +143,7 @@ func TestBoxesAreTheCalls(t *testing.T) {
 		}
 	}
 	for _, c := range exporttest.Calls(rec) {
-		k := key{fmt.Sprintf("%s %s", c.Name, short(c.End-c.Begin)), int(math.Round(margin + float64(c.Begin-int64(begin))*px)),
+		k := key{fmt.Sprintf("%s %s", c.Name, view.Short(c.End-c.Begin)), int(math.Round(margin + float64(c.Begin-int64(begin))*px)),
 			int(math.Round(max(float64(c.End-c.Begin)*px, .3)))}
 		if got[k]--; got[k] < 0 {
 			t.Errorf("no box for %v: %v", c, k)

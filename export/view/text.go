@@ -1,6 +1,7 @@
 package view
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
@@ -95,6 +96,21 @@ func Duration(ns int64) string {
 		return f(1e6, "ms")
 	}
 	return f(1e9, "s")
+}
+
+// Short is ns to four digits, for people to read.
+func Short(ns int64) string {
+	switch {
+	case ns == 0:
+		return "0"
+	case ns >= 1e9:
+		return fmt.Sprintf("%.4gs", float64(ns)/1e9)
+	case ns >= 1e6:
+		return fmt.Sprintf("%.4gms", float64(ns)/1e6)
+	case ns >= 1e3:
+		return fmt.Sprintf("%.4gµs", float64(ns)/1e3)
+	}
+	return fmt.Sprintf("%dns", ns)
 }
 
 // FuncName is the name of function i as an export shows it.
