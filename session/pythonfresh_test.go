@@ -139,7 +139,13 @@ func TestPythonFresh(t *testing.T) {
 			if few := map[bool]int{false: 30, true: 3000}[long()]; l.samples < few || len(l.ran) < 3*few {
 				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
 			}
-			if total.Truncated*1000 > total.Samples {
+			// In one second a few are chance: it has one or two under the race detector, of functions that
+			// were gone before the next look at their thread.
+			most := total.Samples / 1000
+			if !long() {
+				most += 4
+			}
+			if total.Truncated > most {
 				t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Samples, errorFrames(rec))
 			}
 			t.Logf("%d slices of %d functions; %d samples, %d stops, %d with gaps (%d error frames)", l.samples, len(l.ran), total.Samples, total.Stops, total.Truncated, l.lost)

@@ -49,7 +49,6 @@ type pyThread struct {
 	th     *python.Thread
 	stack  python.Stack // of the copy that the next Walk is about
 	have   bool
-	read   bool         // stack was read while the thread stood, and its code is to be compared
 	live   *meter.Meter // memory as it is now, for the Walk or More that is under way
 
 	plan pyPlan // with a table only
@@ -155,7 +154,7 @@ func (in *interpreter) find(th *Thread) {
 	if p.of != in {
 		*p = pyThread{of: in}
 	}
-	p.have, p.read = false, false
+	p.have = false
 	if p.th != nil {
 		return
 	}

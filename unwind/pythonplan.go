@@ -173,8 +173,7 @@ func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 }
 
 // captureAll reads th's frames and code while the thread cannot run: what was
-// not copied from live memory. Where the frames are there and all of their code is known,
-// captureCopy has the rest, when the thread runs again.
+// not copied from live memory.
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
@@ -191,10 +190,6 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	}
 	if p.stack.Reason == stack.ReasonMemory { // all could be read: a link that is not made yet leads anywhere
 		p.stack.Reason = stack.ReasonCorrupt
-	}
-	if p.stack.Reason == stack.ReasonNone && in.holdsAll(p) {
-		p.have, p.read = false, true
-		return
 	}
 	pl.keepHeap(p.th.Span())
 	if !in.known(p, &p.stack, true) {
@@ -213,40 +208,18 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	}
 }
 
-// holdsAll reports whether all code of p's frames can be what is known of it: that can be
-// compared with live memory later.
-func (in *interpreter) holdsAll(p *pyThread) bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	last := uint64(0)
-	for i := range p.stack.Frames {
-		code := p.stack.Frames[i].Code
-		if code == last { // of a recursion
-			continue
-		}
-		if h := in.codes[code]; h == nil || !p.holds(h) {
-			return false
-		}
-		last = code
-	}
-	return true
-}
-
 // captureCopy reads th's frames from what was copied; the thread runs again.
 func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl := &p.plan
-	if !p.read { // not by captureAll
-		pl.reader.begin(mem, nil, pl.chunks)
-		p.have = p.th.Capture(&pl.reader, &p.stack)
-		if !p.have && !pl.reader.short {
-			in.lost(p)
-			return
-		}
-		if !p.have {
-			p.stack.Reason = stack.ReasonMemory
-		}
+	pl.reader.begin(mem, nil, pl.chunks)
+	p.have = p.th.Capture(&pl.reader, &p.stack)
+	if !p.have && !pl.reader.short {
+		in.lost(p)
+		return
 	}
-	p.have, p.read = true, false
+	if !p.have {
+		p.have, p.stack.Reason = true, stack.ReasonMemory
+	}
 	pl.dropHeap(mem)
 	pl.keepHeap(p.th.Span())
 	pl.proof = pl.proof[:0]
