@@ -109,6 +109,9 @@ func worked(t *testing.T, pr *target.Process, span time.Duration) {
 	}, pr)
 }
 
+// workThreads are the threads of Work, each in the method of its name.
+var workThreads = []string{"recursion", "sorting", "maps", "copying", "objects"}
+
 // TestJavaFrozen: of threads that run and are frozen, frames and lines are those that
 // the JDK's own debugger shows of the same moment. Each thread is in the method that has its
 // name: what differs in a stack that the debugger shows without that one is its own error.
@@ -147,7 +150,7 @@ func TestJavaFrozen(t *testing.T) {
 							continue
 						}
 						n := common(got, w)
-						if own := "Work." + th.OwnName; slices.Contains([]string{"recursion", "sorting", "maps", "copying", "objects"}, th.OwnName) {
+						if own := "Work." + th.OwnName; slices.Contains(workThreads, th.OwnName) {
 							runs := func(frame string) bool { return method(frame) == own }
 							if !slices.ContainsFunc(got, runs) {
 								t.Errorf("%d %s: its method is not in %s", th.TID, th.OwnName, strings.Join(got, " "))

@@ -110,15 +110,14 @@ func TestJavaInterrupted(t *testing.T) {
 				for k := range rounds {
 					worked(t, pr, 20*time.Millisecond)
 					order(fmt.Sprintf("frozen %d:", k))
-					names := []string{"recursion", "sorting", "maps", "copying", "objects"}
 					s := until(t, Options{}, "five threads that stand in the handler", func(s []*stacks.Snapshot) bool {
 						n := 0
 						for i := range s[0].Threads {
-							if th := &s[0].Threads[i]; slices.Contains(names, th.OwnName) && th.State == stack.StateBlocked {
+							if th := &s[0].Threads[i]; slices.Contains(workThreads, th.OwnName) && th.State == stack.StateBlocked {
 								n++
 							}
 						}
-						return n == len(names)
+						return n == len(workThreads)
 					}, pr)[0]
 					order(fmt.Sprintf("told %d:", k))
 					want := map[string]string{}

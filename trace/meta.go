@@ -188,6 +188,14 @@ func (w *Wait) Excludes() bool {
 // that package wait calls so).
 func (w *Wait) Idle() bool { return w.Kind == "idle" }
 
+// idleShare is what a thread that waits for something to do takes of a CPU at most for
+// it to count as idle: a collector that works now and then is part of the picture.
+const idleShare = .01
+
+// Idled reports whether a thread that waits so in the end, and was on a CPU for cpu of span
+// ns, is one of a runtime's own that has had next to nothing to do.
+func (w *Wait) Idled(cpu, span int64) bool { return w.Idle() && float64(cpu) < idleShare*float64(span) }
+
 // fileLock is the kind of flock and fcntl locks, which have no address.
 const fileLock = "file"
 

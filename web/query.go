@@ -479,10 +479,6 @@ type threadMessage struct {
 	Dropped *float64  `json:"dropped,omitempty"` // what ended before is no longer held
 }
 
-// idleShare is what a thread that waits for something to do takes of a CPU at most for
-// it to count as idle: a collector that works now and then is part of the picture.
-const idleShare = .01
-
 func (s *Server) status() statusMessage {
 	f := s.feed(0)
 	from, to := f.st.Span()
@@ -508,8 +504,8 @@ func (s *Server) status() statusMessage {
 		l := loads[in.Seq]
 		t := threadMessage{Seq: in.Seq, TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, CPU: l.CPU, Samples: l.Samples,
 			Depth: l.Depth, Ended: l.Ended, State: l.State.State.String(), Call: l.State.Call, Last: float64(l.Last - f.base)}
-		if w, ok := f.wait(l.State.Wait); ok && w.Idle() {
-			t.Idle = float64(l.CPU) < idleShare*float64(to-from)
+		if w, ok := f.wait(l.State.Wait); ok {
+			t.Idle = w.Idled(int64(l.CPU), int64(to-from))
 		}
 		if l.Dropped != 0 {
 			d := float64(l.Dropped - f.base)

@@ -168,7 +168,6 @@ func (f *finder) answer(st []trace.Slice) {
 			f.out[i] = f.v.FuncName(in[at].Frame.Func)
 		}
 	}
-	f.asked = nil
 }
 
 // both is how many calls, from the outermost on, two stacks of a thread have in common.

@@ -4,8 +4,9 @@
 // WritePNG draw the same picture.
 //
 // Threads that waited for one and the same thing all the time come behind the others, with
-// few rows, and those of a runtime's own that had next to nothing to do last, without any. Where a stack is deeper than there is room, what it begins with
-// all the time is told in one line: what a program does is further in.
+// few rows, and those of a runtime's own that had next to nothing to do last, without any.
+// Where a stack is deeper than there is room, what it begins with all the time is told in
+// one line: what a program does is further in.
 //
 // Calls narrower than a pixel are drawn together, so what is kept does not
 // grow with the recording but with the picture. What does not fit is left out,
@@ -57,9 +58,8 @@ const (
 	maxRead = 256
 	// A call that takes this much of a thread's time is one that it is always in.
 	steady = .95
-	// idleShare is what a thread that waits for something to do takes of a CPU at most
-	// for it to count as idle.
-	idleShare = .01
+	// stillShare is what a thread that waited for one thing takes of a CPU at most.
+	stillShare = .01
 )
 
 // box is a call, or several that are too narrow to be told apart.
@@ -158,10 +158,10 @@ func (p *picture) work(th *view.Thread) work {
 	in := &view.Intervals{Yield: func(i *view.Interval) { n, last, cpu = n+1, *i, cpu+i.CPU }}
 	in.Close(p.v.Slices(th, others{in}))
 	w := p.v.Rec.Waits[last.Waiting.Wait()]
-	switch little := float64(cpu) < idleShare*float64(p.end-p.begin); {
-	case little && w.Idle():
+	switch span := int64(p.end - p.begin); {
+	case w.Idled(cpu, span):
 		return idle
-	case little && n == 1 && last.Waits():
+	case n == 1 && last.Waits() && float64(cpu) < stillShare*float64(span):
 		return still
 	}
 	return busy
@@ -185,7 +185,7 @@ func (p *picture) read(l *lane, most int) {
 	}
 	// Of what is deeper than there is room, the calls that it is always in give way first.
 	out := 0
-	if over := len(l.rows) - most; over > 0 {
+	if len(l.rows) > most {
 		for most > 1 && out < len(l.rows)-(most-1) && r.steady(l.rows[out]) {
 			out++
 		}
