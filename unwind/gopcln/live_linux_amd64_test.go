@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand"
@@ -445,7 +446,7 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 func walkLive(t *testing.T, path, mode string, samples int) {
 	p := start(t, path, mode, "locked")
 	const shown = 5
-	bad, idle, lost, seen := 0, 0, 0, map[string]int{}
+	bad, bare, idle, lost, seen := 0, 0, 0, 0, map[string]int{}
 	copies, asked, ids := 0, [3]int{}, map[uint64]bool{}
 	p.sample(t, samples, func(s sampled) {
 		if s.copied != "" {
@@ -462,6 +463,10 @@ func walkLive(t *testing.T, path, mode string, samples int) {
 			t.Errorf("%d calls to C, %d back:%v", in, out, s)
 		}
 		switch {
+		case errors.Is(s.err, rule.ErrNoRule) && len(s.frames) == 1:
+			// C that Go's own linker has put in has no call frame information,
+			// and no frame pointer yet in its first instructions.
+			bare++
 		case s.err != nil:
 			if bad++; bad <= shown {
 				t.Logf("walk fails:%v", s)
@@ -477,8 +482,8 @@ func walkLive(t *testing.T, path, mode string, samples int) {
 			seen[f.name]++
 		}
 	})
-	t.Logf("%d walks, %d fail, %d miss the caller, %d idle; systemstack %d, mcall %d, morestack %d, asmcgocall %d, cgocallback %d, sigtramp %d",
-		samples, bad, lost, idle, seen["runtime.systemstack"], seen["runtime.mcall"], seen["runtime.morestack"],
+	t.Logf("%d walks, %d fail, %d in C without rules, %d miss the caller, %d idle; systemstack %d, mcall %d, morestack %d, asmcgocall %d, cgocallback %d, sigtramp %d",
+		samples, bad, bare, lost, idle, seen["runtime.systemstack"], seen["runtime.mcall"], seen["runtime.morestack"],
 		seen["runtime.asmcgocall"], seen["runtime.cgocallback"], seen["runtime.sigtramp"])
 	t.Logf("%d walks over a copy differ, %d needed a second read, %d more", copies, asked[1], asked[2])
 	if copies > samples/50 && mode != "grow" { // stacks of 600 KB are for others to complete
@@ -487,7 +492,7 @@ func walkLive(t *testing.T, path, mode string, samples int) {
 	if delete(ids, 1); len(ids) > 0 {
 		t.Errorf("goroutines %v on the main thread, want 1", ids)
 	}
-	if bad+lost > samples/200 {
-		t.Errorf("%d of %d walks are not complete", bad+lost, samples)
+	if bad+lost > samples/200 || bare > samples/50 {
+		t.Errorf("%d of %d walks are not complete, and %d in C without rules", bad+lost, samples, bare)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/unwind/cfi"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -142,10 +143,19 @@ func (m *module) rule(vaddr uint64) (*rule.Rule, error) {
 
 // apply takes the registers from a frame to its caller.
 func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
-	if r.CFAIsExpr || !regs.Has(int(r.CFAReg)) {
+	var cfa uint64
+	switch {
+	case r.CFAIsExpr: // a linkage table, between a call and its function
+		v, err := cfi.Eval(r.Exprs[r.CFAOff], exprState{w, &regs}, 0)
+		if err != nil {
+			return regs, fmt.Errorf("CFA: %w", err)
+		}
+		cfa = v
+	case regs.Has(int(r.CFAReg)):
+		cfa = regs.R[r.CFAReg] + uint64(int64(r.CFAOff))
+	default:
 		return regs, fmt.Errorf("no CFA from R%d", r.CFAReg)
 	}
-	cfa := regs.R[r.CFAReg] + uint64(int64(r.CFAOff))
 	value := func(l rule.Loc) (uint64, bool) {
 		switch l.Kind {
 		case rule.Offset:
@@ -175,6 +185,24 @@ func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
 	}
 	next.PC = pc
 	return next, nil
+}
+
+// exprState is where expressions of call frame information are evaluated.
+type exprState struct {
+	w    *walker
+	regs *stack.Regs
+}
+
+func (p exprState) Register(n uint64) (uint64, bool) {
+	if p.w.arch == rule.AMD64 && n == 16 { // the return address's column
+		return p.regs.PC, true
+	}
+	return p.regs.R[n&31], n < 32 && p.regs.Has(int(n))
+}
+
+func (p exprState) Read(addr uint64, size int) (uint64, bool) {
+	v, ok := p.w.mem.Word(addr)
+	return v & (1<<(8*size-1)<<1 - 1), ok
 }
 
 // sampled is one walk.
