@@ -10,6 +10,7 @@ package profile
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/export/tally"
@@ -63,6 +64,8 @@ type Line struct {
 
 // Function of a source file.
 type Function struct {
+	// System is the name in the symbol table, "" where that is not to be
+	// demangled or there is none.
 	Name, System, File string
 	StartLine          int
 }
@@ -309,7 +312,10 @@ func (p *Profile) Functions(yield func(number int, f *Function) error) error {
 	for i, s := range p.sources {
 		fn := &p.v.Names.Funcs[s.fn]
 		f := Function{Name: p.v.FuncName(s.fn), System: view.Text(fn.Linkage, view.MaxName), File: view.Text(s.file, view.MaxName), StartLine: fn.StartLine}
-		if f.System == "" {
+		// Readers take a name that is the system's as well for one to be
+		// demangled, and pprof then drops what is in <> or (): Python's
+		// "<module>" would have no name left.
+		if f.System == "" && !strings.ContainsAny(f.Name, "<>[]") && !strings.Contains(f.Name, "::") {
 			f.System = f.Name
 		}
 		if err := yield(i+1, &f); err != nil {

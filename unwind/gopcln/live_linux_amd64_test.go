@@ -229,7 +229,8 @@ func (c *copied) Word(addr uint64) (uint64, bool) {
 func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	regs := regsOf(r)
 	c := &copied{}
-	c.add(p, []rule.Span{{Addr: r.Rsp, Len: 256 << 10}})
+	const redZone = 128 // a caller's rbp may just have been popped: its rule still reads it there
+	c.add(p, []rule.Span{{Addr: r.Rsp - redZone, Len: 256 << 10}})
 	th.Peek(p.mem)
 	c.add(p, th.Plan(&regs, nil))
 	for ; s.asked <= MaxMore; s.asked++ {
