@@ -53,7 +53,7 @@ func TestFirstManaged(t *testing.T) {
 			}
 			p.Line("busy")
 			var took []time.Duration
-			for range tries {
+			for try := 0; try < tries || try < 15 && len(took) > 0 && slices.Min(took) > x.most; try++ {
 				begun := target.Now()
 				rec := recordWhole(t, p.PID, Options{}, func(s *Session) {
 					await(t, "its functions", func() bool {

@@ -28,6 +28,7 @@ type seen struct {
 	depth int // among such functions
 	// Its start lies in (notYet, first], its end in (last, gone].
 	notYet, first, last, gone stack.Time
+	stood                     stack.Time // up to here from first, it had no CPU
 	open                      bool
 	matched                   bool
 }
@@ -58,7 +59,7 @@ func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
 				d++
 			}
 		}
-		x = &seen{tid: w.tid, fn: fn, depth: d, notYet: w.at, first: t, open: true}
+		x = &seen{tid: w.tid, fn: fn, depth: d, notYet: w.at, first: t, stood: t, open: true}
 		w.out = append(w.out, x)
 	}
 	w.stack = append(w.stack[:depth], x)
@@ -84,6 +85,11 @@ func (w *watcher) Other(e event.Event) {
 				w.lost = cmp.Or(w.at, e.Time)
 			}
 			return
+		}
+		for _, x := range w.stack {
+			if x != nil && way == stack.WayUnrun && x.stood == w.at {
+				x.stood = e.Time
+			}
 		}
 		if way != stack.WayPart {
 			w.at = max(w.at, e.Time)
@@ -248,7 +254,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		var hits []*seen
 		for _, s := range at[place{c.TID, c.Depth, c.Func}] {
 			// The call's edges lie between the samples that enclose the slice's.
-			if int64(s.notYet) <= c.Begin && int64(s.first) >= c.Call-early(c, interval) && int64(s.last) <= c.Return &&
+			if int64(s.notYet) <= c.Begin && int64(entered(s, c)) >= c.Call-early(c, interval) && int64(s.last) <= c.Return &&
 				(int64(s.gone) >= c.End || s.open) {
 				hits = append(hits, s)
 			}
@@ -340,6 +346,15 @@ func early(c *testprog.Call, interval time.Duration) int64 {
 		return int64(interval)
 	}
 	return 0
+}
+
+// entered is by when c was seen to be entered: a handler that had no CPU then
+// reads its clock when it has one.
+func entered(s *seen, c *testprog.Call) stack.Time {
+	if c.Func == "chain_on_signal" {
+		return s.stood
+	}
+	return s.first
 }
 
 // lateDuring reports whether the sampler itself says that it missed samples
