@@ -59,7 +59,7 @@ func export(t testing.TB, rec *trace.Recording, o view.Options) (string, *pictur
 func TestGolden(t *testing.T) {
 	s, p := export(t, exporttest.Sample(t), view.Options{})
 	exporttest.Golden(t, "sample.golden.svg", s)
-	if notes := fmt.Sprint(p.Texts); !strings.Contains(notes, "2 ticks late") || !strings.Contains(notes, "1 stacks truncated") {
+	if notes := fmt.Sprint(p.Texts); !strings.Contains(notes, "2 ticks late") || !strings.Contains(notes, "1 stack truncated") {
 		t.Errorf("losses are not in the picture: %s", notes)
 	}
 }

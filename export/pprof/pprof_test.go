@@ -205,7 +205,7 @@ func TestProfile(t *testing.T) {
 		t.Error("fields are set that readers trip over")
 	}
 	comments := strings.Join(p.Comments, "\n")
-	for _, want := range []string{`command: /opt/app/server --port "80 80"`, "loss: 2 ticks late", "loss: 1 stacks truncated", "interval: 10ms, jitter: 1ms"} {
+	for _, want := range []string{`command: /opt/app/server --port "80 80"`, "loss: 2 ticks late", "loss: 1 stack truncated", "interval: 10ms, jitter: 1ms"} {
 		if !strings.Contains(comments, want) {
 			t.Errorf("no %q in comments:\n%s", want, comments)
 		}

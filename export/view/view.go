@@ -444,17 +444,20 @@ func (s *steps) other(e event.Event) {
 func (v *View) Losses() []string {
 	t := v.Rec.Stats.Total()
 	var out []string
-	add := func(n uint64, what string) {
+	add := func(n uint64, what, how string) {
+		if n > 1 {
+			what += "s"
+		}
 		if n > 0 {
-			out = append(out, count(n)+" "+what)
+			out = append(out, count(n)+" "+what+" "+how)
 		}
 	}
-	add(t.Late, "ticks late and left out")
-	add(t.Truncated, "stacks truncated")
-	add(t.TimedOut, "stops not confirmed in time")
-	add(t.Denied, "samples denied")
-	add(t.Stretched, "ticks left out for the overhead budget")
-	add(t.Overwritten, "events overwritten before they were written")
+	add(t.Late, "tick", "late and left out")
+	add(t.Truncated, "stack", "truncated")
+	add(t.TimedOut, "stop", "not confirmed in time")
+	add(t.Denied, "sample", "denied")
+	add(t.Stretched, "tick", "left out for the overhead budget")
+	add(t.Overwritten, "event", "overwritten before being written")
 	if l := v.Rec.LostTasks().String(); l != "" {
 		out = append(out, l)
 	}
