@@ -394,3 +394,36 @@ func FuzzItem(f *testing.F) {
 		}
 	})
 }
+
+// An item that is claimed and given back all the time is counted all the time.
+func TestWaitingWhileClaimed(t *testing.T) {
+	sp, err := OpenSpool(t.TempDir(), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sp.Put(&Item{To: "here", Body: []byte("body")}); err != nil {
+		t.Fatal(err)
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			if it, _ := sp.Claim("here"); it != nil {
+				sp.Release(it)
+			}
+		}
+	}()
+	for range 2000 {
+		if n := sp.Waiting("here"); n != 1 {
+			t.Errorf("%d are waiting, want 1", n)
+			break
+		}
+	}
+	close(stop)
+	<-done
+}

@@ -28,6 +28,10 @@ type Spool struct {
 	mu      sync.Mutex
 	seq     int
 	dropped int
+
+	// names is held while an item is renamed, and while they are counted: a
+	// folder read at that moment may list neither name, or one that is gone.
+	names sync.Mutex
 }
 
 // Item is one request that is to be made.
@@ -156,7 +160,7 @@ func (s *Spool) Claim(to string) (*Item, error) {
 			}
 			continue
 		}
-		if os.Rename(path, path+claimed) != nil {
+		if s.rename(path, path+claimed) != nil {
 			continue // another one was faster
 		}
 		now := time.Now()
@@ -184,10 +188,18 @@ func (s *Spool) damaged(path string) {
 func (s *Spool) Done(it *Item) { os.Remove(it.name + claimed) }
 
 // Release gives a claimed item back.
-func (s *Spool) Release(it *Item) { _ = os.Rename(it.name+claimed, it.name) }
+func (s *Spool) Release(it *Item) { _ = s.rename(it.name+claimed, it.name) }
+
+func (s *Spool) rename(from, to string) error {
+	s.names.Lock()
+	defer s.names.Unlock()
+	return os.Rename(from, to)
+}
 
 // Waiting counts the items that are for one of the sinks.
 func (s *Spool) Waiting(to ...string) int {
+	s.names.Lock()
+	defer s.names.Unlock()
 	es, err := os.ReadDir(s.dir)
 	if err != nil {
 		return 0
