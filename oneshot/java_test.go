@@ -12,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/stacks"
+	"github.com/sliverprof/sliver/wait"
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
@@ -89,6 +90,10 @@ func TestJavaStacks(t *testing.T) {
 						if f.Kind == stack.KindError {
 							t.Errorf("%s: a gap: %s", th.Name, f.Func)
 						}
+					}
+					// Java 21's Common-Cleaner waits on a lock like any other.
+					if n := th.OwnName; (n == "Finalizer" || n == "Common-Cleaner" && v != "java21") && (th.Wait == nil || th.Wait.Kind != wait.KindIdle) {
+						t.Errorf("%s is not idle: %+v", n, th.Wait)
 					}
 					w, ok := want[th.OwnName]
 					if !ok || !strings.HasPrefix(th.OwnName, "cold-") && !strings.HasPrefix(th.OwnName, "warm-") {

@@ -22,6 +22,11 @@ type Monitor struct {
 	Why     string // what else there is to say of the holder, or why there is none
 }
 
+// These are the classes of what threads wait on that clean up what the garbage collector
+// found dead (java.lang.ref.ReferenceQueue.remove of 17 to 25; 21 has the second, and a lock of java.util.concurrent
+// where Java itself makes the queue): Finalizer, Common-Cleaner and libraries' own.
+const referenceQueue, nativeReferenceQueue = "java.lang.ref.ReferenceQueue$Lock", "java.lang.ref.NativeReferenceQueue$Lock"
+
 // monitor makes it a wait for a runtime's lock.
 func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	limit := func() {
@@ -33,6 +38,11 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 		a.info.Kind = KindSleep
 		a.say("Thread.sleep")
 		limit()
+		return
+	}
+	if m.Kind == lock.Cond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue) {
+		a.info.Kind = KindIdle
+		a.say("idle: no object of Java's is to be cleaned up")
 		return
 	}
 	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: "hotspot", Basis: lock.ByLayout}
