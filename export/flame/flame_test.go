@@ -9,10 +9,14 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
+
+const ms = 1_000_000
 
 // picture is what an XML reader finds.
 type picture struct {
@@ -125,3 +129,29 @@ func FuzzWrite(f *testing.F) {
 }
 
 func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }
+
+// Threads of a runtime's own that had nothing to do are left out, and counted, where there are
+// others.
+func TestIdle(t *testing.T) {
+	for _, busy := range []bool{true, false} {
+		b := exporttest.New(t)
+		idle := b.Wait(trace.Wait{Call: "futex", Kind: "idle", Lock: "idle"})
+		compiler := b.Thread(1234, "C2 CompilerThread0")
+		compiler.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 202, Stack: "start:1 compile_loop:1 wait:1"})
+		compiler.Event(0, event.Wait, idle)
+		compiler.Look(exporttest.Look{At: 100 * ms, Times: 2, State: stack.StateBlocked, Call: 202, Way: stack.WayUnrun})
+		if busy {
+			worker := b.Thread(1240, "worker")
+			worker.LookAt(exporttest.Look{At: 0, State: stack.StateRunning}, "start:1", "work:1")
+			worker.LookAt(exporttest.Look{At: 90 * ms, CPU: 90 * ms, Times: 2, State: stack.StateRunning}, "start:1", "work:1")
+		}
+		s, p := export(t, b.Finish(100*ms), view.Options{})
+		title := strings.Join(p.Texts, "\n")
+		if said := strings.Contains(title, "in 1 thread, without 1 idle one of its runtime"); said != busy {
+			t.Errorf("busy %v: %s", busy, title)
+		}
+		if drawn := strings.Contains(s, "compile_loop"); drawn == busy {
+			t.Errorf("busy %v: the idle thread is drawn: %v", busy, drawn)
+		}
+	}
+}

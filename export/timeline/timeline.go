@@ -154,24 +154,15 @@ const (
 )
 
 func (p *picture) work(th *view.Thread) work {
-	n, last, cpu := 0, view.Interval{}, int64(0)
-	in := &view.Intervals{Yield: func(i *view.Interval) { n, last, cpu = n+1, *i, cpu+i.CPU }}
-	in.Close(p.v.Slices(th, others{in}))
-	w := p.v.Rec.Waits[last.Waiting.Wait()]
-	switch span := int64(p.end - p.begin); {
-	case w.Idled(cpu, span):
+	n, last, cpu := p.v.Sum(th)
+	switch {
+	case p.v.Idled(&last, cpu):
 		return idle
-	case n == 1 && last.Waits() && float64(cpu) < stillShare*float64(span):
+	case n == 1 && last.Waits() && float64(cpu) < stillShare*float64(p.end-p.begin):
 		return still
 	}
 	return busy
 }
-
-// others hands on what is not about a stack's shape.
-type others struct{ *view.Intervals }
-
-func (others) Begin(stack.Time, int, *trace.Slice) {}
-func (others) End(stack.Time, int, *trace.Slice)   {}
 
 // read takes in a lane, of at most so many rows.
 func (p *picture) read(l *lane, most int) {

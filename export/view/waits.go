@@ -37,6 +37,26 @@ func (i *Interval) Waits() bool {
 	return Waits(s)
 }
 
+// Sum is how many intervals a thread had, the last of them, and for how many ns it was on a CPU.
+func (v *View) Sum(th *Thread) (n int, last Interval, cpu int64) {
+	in := &Intervals{Yield: func(i *Interval) { n, last, cpu = n+1, *i, cpu+i.CPU }}
+	in.Close(v.Slices(th, others{in}))
+	return n, last, cpu
+}
+
+// Idled reports whether a thread that was on a CPU for cpu ns, and did last at last, is one of a
+// runtime's own that had next to nothing to do.
+func (v *View) Idled(last *Interval, cpu int64) bool {
+	w := v.Rec.Waits[last.Waiting.Wait()]
+	return w.Idled(cpu, int64(v.End()-v.Begin()))
+}
+
+// others hands on what is not about a stack's shape.
+type others struct{ *Intervals }
+
+func (others) Begin(stack.Time, int, *trace.Slice) {}
+func (others) End(stack.Time, int, *trace.Slice)   {}
+
 // Intervals cuts what a replay hands on into intervals. An interval is yielded
 // when the next one ends, or by Close; they come in order, and are the
 // yielder's own. Times in which the state is not known are in none.
