@@ -143,10 +143,10 @@ func (g *group) foresee(now stack.Time) bool {
 	for i := range n {
 		due := g.tick.due
 		if i > 0 {
-			due = g.dueOf(g.tick.k + i)
+			due = g.tick.dueOf(g.tick.k + i)
 		}
 		a.Due = append(a.Due, due)
-		a.End = append(a.End, g.tick.from+stack.Time((g.tick.k+i+1)*g.tick.every))
+		a.End = append(a.End, g.tick.dueOf(g.tick.k+i+1))
 	}
 	f.order, a.Items = f.order[:0], a.Items[:0]
 	if a.ByClock {
@@ -214,7 +214,7 @@ func (g *group) goAhead() (ok bool) {
 	if a.Ticks < len(a.Due) {
 		g.tick.due = a.Due[a.Ticks]
 	} else {
-		g.tick.due = g.dueOf(g.tick.k)
+		g.tick.due = g.tick.dueOf(g.tick.k)
 	}
 	if a.Done > 0 || a.Err != nil {
 		g.round(now)

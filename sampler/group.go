@@ -24,9 +24,8 @@ type group struct {
 	queued     int64   // ns of that stop for which the thread waited for a CPU
 	sample     stack.Sample
 	word       func(uint64) (uint64, bool) // Sample.Word
-	rnd        *rand.Rand
-	pauses     map[string]*Histogram // by role, guarded by s.mu
-	waits      Waits                 // nil: nobody asks
+	pauses     map[string]*Histogram       // by role, guarded by s.mu
+	waits      Waits                       // nil: nobody asks
 	glance     Glance
 	waited     int64 // ns that waits took in this round
 	missed     int   // rounds for which the thread that waits longest was left out for that, by this round and by the one before
@@ -50,7 +49,8 @@ type group struct {
 	runtimes uint32
 	tick     tick
 	rested   stack.Time // when the last round ended
-	turn     int        // index of the thread that comes first of those that sleep
+	first    int        // index of the thread that comes first of those that ran
+	turn     int        // the same of those that sleep
 	held     stack.Time // since when Pause holds, 0: it does not
 	ahead    ahead
 	dozing   dozing
@@ -60,14 +60,6 @@ type group struct {
 	late     LateTracer // nil: there is none
 	batches  uint64     // of samples that came late, so far
 	hosted   *hosted    // nil: it has an OS thread to itself
-}
-
-// tick is the clock of a group: tick k lies in [from+k·every, from+(k+1)·every).
-type tick struct {
-	from  stack.Time
-	every int64
-	k     int64
-	due   stack.Time // of tick k, moved by jitter
 }
 
 func (g *group) init() (err error) {
@@ -88,7 +80,6 @@ func (g *group) init() (err error) {
 	if g.s.target.Space().Arch() == rule.AMD64 {
 		g.word = g.view.Mem.Word
 	}
-	g.rnd = rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64()))
 	g.ready.Store(true)
 	return nil
 }
@@ -172,6 +163,7 @@ func (g *group) step() (until stack.Time) {
 		}
 		return until
 	}
+	g.skip(now)
 	g.round(now)
 	g.rested = g.tracer.Now()
 	g.s.peek(now)
@@ -214,32 +206,19 @@ func (g *group) every() int64 { return g.s.ivl.Load() }
 func (g *group) setRate(now stack.Time) {
 	g.settleAll()
 	changed := g.tick.every != 0
-	g.tick = tick{every: g.every()}
-	// The groups take turns: tick 0 is on now, and the next one comes after a
-	// part of the interval that is another one for each.
-	g.tick.from = now - stack.Time(g.tick.every*int64(g.index)/int64(len(g.s.groups)))
-	if g.hosted != nil { // the guests of a host do not
-		g.tick.from = now - now%stack.Time(g.tick.every)
+	g.tick = tick{every: g.every(), jitter: g.s.cfg.Jitter, seed: rand.Uint64()}
+	if g.hosted != nil { // guests of one host have their ticks together
+		g.tick.seed = g.hosted.host.Load().seed
+		g.tick.join(now)
+	} else { // without jitter the groups take turns
+		g.tick.begin(now, float64(g.index)/float64(len(g.s.groups)))
 	}
-	g.tick.due = g.dueOf(0)
 	g.rested = now
 	if changed {
 		for _, th := range g.threads {
 			th.sink.Event(now, event.Rate, uint64(g.tick.every))
 		}
 	}
-}
-
-// dueOf is when tick k is to be, somewhere in the first part of its interval.
-func (g *group) dueOf(k int64) stack.Time {
-	t := g.tick.from + stack.Time(k*g.tick.every)
-	if j := int64(g.s.cfg.Jitter * float64(g.tick.every)); j > 0 && k > 0 {
-		if g.hosted != nil {
-			return t + stack.Time(g.hosted.host.Load().jitter(int64(t)/g.tick.every, j))
-		}
-		t += stack.Time(g.rnd.Int64N(j + 1))
-	}
-	return t
 }
 
 func (g *group) takeIncoming() {
@@ -292,8 +271,8 @@ func (g *group) round(now stack.Time) {
 	g.waited, g.vain = 0, 0
 	g.leftBefore, g.left = g.left, 0
 	g.behind, g.missed = g.missed, 0
-	end := g.tick.from + stack.Time((g.tick.k+1)*g.tick.every)
-	g.visitAll(true, 0, end)
+	end := max(g.tick.dueOf(g.tick.k+1), g.tick.due+stack.Time(g.tick.every))
+	g.first = g.visitAll(true, g.first, end)
 	g.ask()
 	slept := g.tracer.Now()
 	byClock := g.dozeOn(slept)
@@ -368,13 +347,26 @@ func (g *group) sleeps(th *thread) bool {
 	return !th.active
 }
 
+// skip leaves out ticks that were over before their round could begin, and counts them.
+func (g *group) skip(now stack.Time) {
+	n := g.tick.at(now) - g.tick.k
+	if n <= 0 {
+		return
+	}
+	g.tick.k += n
+	g.tick.due = g.tick.dueOf(g.tick.k)
+	for _, th := range g.threads {
+		g.miss(th, now, n)
+	}
+}
+
 // next sets the clock to the next tick. Ticks that have passed whole meanwhile
 // are left out and counted: they are never made up for in a burst.
 func (g *group) next() {
 	now := g.tracer.Now()
-	g.tick.k++
-	missed := max(int64(now-g.tick.from)/g.tick.every-g.tick.k, 0)
-	g.tick.k += missed
+	k := max(g.tick.at(now), g.tick.k+1)
+	missed := k - g.tick.k - 1
+	g.tick.k = k
 	for _, th := range g.threads {
 		n := missed
 		if th.tardy { // one gap for all of them: two that end at one time would hide each other
@@ -385,7 +377,7 @@ func (g *group) next() {
 			g.miss(th, now, n)
 		}
 	}
-	g.tick.due = g.dueOf(g.tick.k)
+	g.tick.due = g.tick.dueOf(g.tick.k)
 }
 
 // visit has one thread's tick: a look, or the reason why there is none, as that

@@ -76,7 +76,7 @@ func (h *Hosts) take(g *group, ready func(), ended func(err error)) {
 		}
 	}
 	if x == nil {
-		x = &host{of: h, seed: uint64(len(h.all)+1) * 0x9e3779b97f4a7c15}
+		x = &host{of: h, seed: uint64(len(h.all)+1) * golden}
 		h.all = append(h.all, x)
 	}
 	g.hosted.began, g.hosted.ended = ready, ended
@@ -243,11 +243,3 @@ const idleReap = 5_000_000
 // alone reports whether g may sleep as it likes: nobody else is looked at by its OS
 // thread.
 func (g *group) alone() bool { return g.hosted == nil || g.hosted.host.Load().sole.Load() == g }
-
-// jitter moves tick n of all guests alike, so that they are looked at in one go.
-func (x *host) jitter(n, most int64) int64 {
-	z := x.seed + uint64(n)*0x9e3779b97f4a7c15 // splitmix64
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return int64((z ^ z>>31) % uint64(most+1))
-}

@@ -48,7 +48,7 @@ func (p StopPolicy) String() string { return stopNames[p] }
 // Config of a Sampler. Zero values mean the defaults named.
 type Config struct {
 	Interval  time.Duration // between two samples of a thread; 10 ms
-	Jitter    float64       // how far a tick moves inside its own interval, as a share of it: 0 … 0.2
+	Jitter    float64       // how much the time between two ticks varies, as a share of the interval: 0 … 0.5
 	Groups    int           // goroutines for the threads other than main; 5
 	Together  int           // so many threads are looked at by one goroutine, main with them, before others take part
 	Hosts     *Hosts        // looks at main's group beside those of other Samplers; nil: it has an OS thread to itself
@@ -129,8 +129,8 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	if cfg.Interval < MinInterval || cfg.Interval > MaxInterval {
 		return nil, fmt.Errorf("interval: %v is out of range; use %v to %v", cfg.Interval, MinInterval, MaxInterval)
 	}
-	if cfg.Jitter < 0 || cfg.Jitter > .2 {
-		return nil, fmt.Errorf("jitter: %.0f%% is out of range; use 0%% to 20%%", cfg.Jitter*100)
+	if cfg.Jitter < 0 || cfg.Jitter > .5 {
+		return nil, fmt.Errorf("jitter: %.0f%% is out of range; use 0%% to 50%%", cfg.Jitter*100)
 	}
 	if cfg.Groups == 0 {
 		cfg.Groups = 5

@@ -45,7 +45,7 @@ func TestBadInput(t *testing.T) {
 		{"record -p 4194303", 1, "no process 4194303"},
 		{"record -p " + pid + " -i 0", 2, "interval: 0s is out of range; use 100µs"},
 		{"record -p " + pid + " -i 1us", 2, "out of range"},
-		{"record -p " + pid + " --jitter 50%", 2, "out of range"},
+		{"record -p " + pid + " --jitter 60%", 2, "out of range"},
 		{"record -p " + pid + " --groups 0", 2, "out of range"},
 		{"record -p " + pid + " --max-overhead 100%", 2, "out of range"},
 		{"record -p " + pid + " -d -1s", 2, "negative"},

@@ -57,8 +57,8 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.VarP(&f.pid, "pid", "p", "record this running process")
 	fs.StringVarP(&f.threads, "threads", "t", "all", "comma list of threads: main, all, TIDs or positions, names\nand globs (worker-*), /regexp/, ! in front to exclude")
 	fs.DurationVarP(&f.interval, "interval", "i", 10*time.Millisecond, "time between two samples of a thread")
-	f.jitter = .1
-	fs.Var(&f.jitter, "jitter", "how far a sample moves inside its interval, against lockstep\nwith periodic work; 0 for exact spacing")
+	f.jitter = .5
+	fs.Var(&f.jitter, "jitter", "how much the time between two samples varies (50%: from 0.5\nto 1.5 intervals), so that no periodic work is met in phase;\n0 for exact spacing")
 	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the target ends)")
 	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output (see below)")
@@ -156,8 +156,8 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval {
 		return o, usagef("record", "interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
 	}
-	if f.jitter < 0 || f.jitter > .2 {
-		return o, usagef("record", "jitter: %v is out of range; use 0%% to 20%%", &f.jitter)
+	if f.jitter < 0 || f.jitter > .5 {
+		return o, usagef("record", "jitter: %v is out of range; use 0%% to 50%%", &f.jitter)
 	}
 	if f.groups < 1 || f.groups > 256 {
 		return o, usagef("record", "groups: %d is out of range; use 1 to 256", f.groups)

@@ -166,7 +166,7 @@ func screen() (tcell.Screen, error) {
 
 func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	l = &top.Layout{Rows: f.rows}
-	o = feed.Options{Interval: f.interval, Jitter: .1, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window,
+	o = feed.Options{Interval: f.interval, Jitter: .5, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window,
 		DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames}
 	switch {
 	case f.window < top.MinWindow || f.window > top.MaxWindow:

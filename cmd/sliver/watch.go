@@ -98,8 +98,8 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 	fs.StringArrayVar(&f.units, "unit", nil, "watch the processes of this systemd unit, likewise; repeatable")
 	fs.StringVarP(&f.threads, "threads", "t", "all", "which threads, as for record")
 	fs.DurationVarP(&f.interval, "interval", "i", 20*time.Millisecond, "time between two samples of a thread")
-	f.jitter = .1
-	fs.Var(&f.jitter, "jitter", "how far a sample moves inside its interval")
+	f.jitter = .5
+	fs.Var(&f.jitter, "jitter", "how much the time between two samples varies, at most 50%")
 	fs.IntVar(&f.groups, "groups", 5, "sampler goroutines for the threads other than main")
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto, running, always")
 	f.maxOverhead = .01
@@ -294,8 +294,8 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	switch {
 	case f.interval < sampler.MinInterval || f.interval > sampler.MaxInterval:
 		return bad("interval: %v is out of range; use %v to %v", f.interval, sampler.MinInterval, sampler.MaxInterval)
-	case f.jitter < 0 || f.jitter > .2:
-		return bad("jitter: %v is out of range; use 0%% to 20%%", &f.jitter)
+	case f.jitter < 0 || f.jitter > .5:
+		return bad("jitter: %v is out of range; use 0%% to 50%%", &f.jitter)
 	case f.groups < 1 || f.groups > 256:
 		return bad("groups: %d is out of range; use 1 to 256", f.groups)
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:

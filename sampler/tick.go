@@ -1,0 +1,95 @@
+package sampler
+
+import "github.com/sliverprof/sliver/stack"
+
+// tick is the clock of a group: tick k is due at dueOf(k), and over when the next one is
+// due.
+//
+// Gaps between ticks are drawn at random, and each gap is independent of where the
+// program is in its own period. Neither a fixed gap nor a grid with some jitter does:
+// a stop delays a periodic program by what it takes, which pulls its phase towards the
+// ticks (lock-in), and on a jittered grid the time from a sample to the next one depends
+// on the phase. Slices last from sample to sample, so an independent gap is what makes
+// the time of a slice an unbiased estimate for programs of any period.
+//
+// The gaps of blockTicks ticks are a random permutation of as many equally spaced values
+// in [1-jitter, 1+jitter] intervals. They sum up to the block's length exactly, so the
+// rate holds, and dueOf is a function of seed and number: groups that share both have the
+// same ticks.
+type tick struct {
+	every  int64
+	k      int64
+	due    stack.Time // of tick k
+	jitter float64
+	seed   uint64
+	origin stack.Time // when tick -first was due
+	first  int64      // the number that tick 0 has in the row of all ticks
+	block  int64      // that ends was made for, plus 1; 0: none
+	ends   [blockTicks + 1]int64
+}
+
+const blockTicks = 64
+
+// begin starts the clock: tick 0 is due now, tick 1 comes early by a share of the
+// shortest gap.
+func (t *tick) begin(now stack.Time, share float64) {
+	t.origin = now - stack.Time((1-t.jitter)*float64(t.every)*share)
+	t.first, t.k, t.due = 0, 0, now
+}
+
+// join starts the clock with tick 0 due now, and the others those that all clocks of the
+// same seed, interval and jitter have.
+func (t *tick) join(now stack.Time) {
+	t.origin, t.first = 0, 0
+	t.first = t.at(now)
+	t.k, t.due = 0, now
+}
+
+// at is the number, from first, of the last tick that is due at a time.
+func (t *tick) at(now stack.Time) (k int64) {
+	// Ticks of a block are early or late by less than a quarter of the block.
+	k = max(int64(now-t.origin)/t.every-t.first-blockTicks/4-1, -t.first)
+	for t.dueOf(k+1) <= now {
+		k++
+	}
+	return k
+}
+
+// dueOf is when tick k is due.
+func (t *tick) dueOf(k int64) stack.Time {
+	n := t.first + k
+	if t.jitter == 0 {
+		return t.origin + stack.Time(n*t.every)
+	}
+	b, i := n/blockTicks, n%blockTicks
+	if b+1 != t.block {
+		t.draw(b)
+	}
+	return t.origin + stack.Time(b*blockTicks*t.every+t.ends[i])
+}
+
+// draw makes the gaps of block b.
+func (t *tick) draw(b int64) {
+	x := t.seed + uint64(b)*golden
+	var order [blockTicks]int64
+	for i := range order {
+		x += golden
+		j := int(mix(x) % uint64(i+1))
+		order[i], order[j] = order[j], int64(i)
+	}
+	t.block = b + 1
+	for i, v := range order {
+		gap := t.every + int64(t.jitter*float64(t.every)*float64(2*v+1-blockTicks)/blockTicks)
+		t.ends[i+1] = t.ends[i] + gap
+	}
+	t.ends[blockTicks] = blockTicks * t.every
+}
+
+const golden = 0x9e3779b97f4a7c15
+
+// mix is the output function of splitmix64.
+func mix(z uint64) uint64 {
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
