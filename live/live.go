@@ -236,6 +236,10 @@ func translate(err error) error {
 		return sampler.ErrTimeout
 	case errors.Is(err, target.ErrStale):
 		return sampler.ErrUnsure
+	case errors.Is(err, target.ErrLeft):
+		return sampler.ErrLeft
+	case errors.Is(err, target.ErrAsleep):
+		return sampler.ErrAsleep
 	case errors.Is(err, target.ErrTraced):
 		return sampler.ErrTraced
 	case errors.Is(err, target.ErrDenied):
@@ -353,6 +357,7 @@ func (t *tracer) prepare(v *sampler.View, ask bool) {
 	if ask && v.More != nil && t.space.Managed() {
 		t.w.More = t.more
 	}
+	t.w.Check, t.w.Woke = v.Check, v.Woke
 	t.w.Spans, t.w.Deadline, t.w.Later = v.Spans, v.Deadline, v.Deadline == sampler.AtOnce
 	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
 }
@@ -367,7 +372,7 @@ func (t *tracer) more() []stack.Span {
 func (t *tracer) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
-	v.Restarted, v.Group, v.Reads = w.Restarted, w.Group, w.Reads
+	v.Restarted, v.Group, v.Reads, v.Found = w.Restarted, w.Group, w.Reads, sampler.Activity(w.Found)
 	t.blocks(w, v)
 }
 
@@ -399,6 +404,7 @@ func (t *tracer) GoAhead(a *sampler.Ahead) bool {
 	}
 	ok := t.Tracer.GoAhead(x, t.w.Cap())
 	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = x.At, x.Ticks, x.Done, x.Stops, x.Stood, nil
+	a.Asleep, a.Left = x.Asleep, x.Left
 	if x.Err != nil {
 		a.Err = t.failed(a.Items[a.Done].Thread, x.Err)
 	}

@@ -41,8 +41,11 @@ type Ahead struct {
 	Ticks int          // that are done
 	Done  int          // items of the next one that are done
 	Stops int          // that were taken
-	Stood stack.Time   // when the process's clock was last seen not to have moved
-	Err   error        // of the item after those; nil: it was not tried
+	// Asleep: the next item should have been stopped, but was blocked.
+	Asleep bool
+	Left   bool       // a moment before, it was on a CPU
+	Stood  stack.Time // when the process's clock was last seen not to have moved
+	Err    error      // of the item after those; nil: it was not tried
 }
 
 // Foreseen is a thread of an Ahead.
@@ -112,14 +115,16 @@ func (g *group) foresee(now stack.Time) bool {
 	runs := 0
 	a.Pause = math.MaxInt64
 	for _, th := range g.threads {
-		if th.steady < steadyFor || th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
+		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
 			return false
 		}
-		if !th.active {
+		steady := th.steady >= steadyFor
+		th.mayRun = steady && th.active || g.atOnce(th)
+		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper knows nothing of eve.go
+			return false
+		}
+		if !th.mayRun {
 			continue
-		}
-		if th.wary > 0 { // the stopper knows nothing of eve.go
-			return false
 		}
 		runs++
 		if limit := g.s.cfg.MaxOverhead; limit > 0 {
@@ -152,14 +157,22 @@ func (g *group) foresee(now stack.Time) bool {
 	if a.ByClock {
 		return true
 	}
-	for _, active := range []bool{true, false} {
+	for _, runs := range []bool{true, false} {
 		for _, th := range g.threads {
-			if th.active == active && !g.expect(th) {
+			if th.mayRun == runs && !g.expect(th) {
 				return false
 			}
 		}
 	}
 	return true
+}
+
+// atOnce reports whether the stopper decides at the next tick whether th runs: th uses CPUs and did
+// not sleep through the last tick. The later that decision, the more the start of each burst of work
+// is missed. Threads that may be leaving a call with a timeout are excluded (mayLeave).
+func (g *group) atOnce(th *thread) bool {
+	return th.started && !th.stale && th.way != stack.WayUnrun && th.busy >= busyShare && th.lates == 0 &&
+		!(th.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.call))
 }
 
 // expect adds what is foreseen of a thread. Not ok: where the stack of one that runs
@@ -171,8 +184,8 @@ func (g *group) expect(th *thread) (ok bool) {
 	if len(a.Items) < cap(a.Items) {
 		it = a.Items[:len(a.Items)+1][len(a.Items)] // its memory
 	}
-	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.active, th.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
-	if th.active {
+	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.mayRun, th.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
+	if th.mayRun {
 		v := &g.view
 		if g.plan(th); v.StackHigh == 0 {
 			return false
@@ -193,7 +206,7 @@ func (g *group) goAhead() (ok bool) {
 	ok = f.tracer.GoAhead(a)
 	g.s.away.Add(-1)
 	now := g.tracer.Now()
-	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && now >= g.tick.due {
+	if !ok || a.Ticks == 0 && a.Done == 0 && a.Err == nil && !a.Asleep && now >= g.tick.due {
 		f.failed = min(max(2*f.failed, 1), mostRest)
 		f.rest = f.failed
 		return false
@@ -216,7 +229,11 @@ func (g *group) goAhead() (ok bool) {
 	} else {
 		g.tick.due = g.tick.dueOf(g.tick.k)
 	}
-	if a.Done > 0 || a.Err != nil {
+	if a.Asleep {
+		th := g.ahead.order[a.Done]
+		th.asleep, th.left = true, a.Left
+	}
+	if a.Done > 0 || a.Err != nil || a.Asleep {
 		g.round(now)
 	}
 	return true
@@ -259,6 +276,7 @@ func (g *group) takeAhead(a *Ahead) {
 // takeStop has the sample of a thread that was stopped as foreseen. now: that was the
 // last one, so that another copy shows the thread as it is at this tick.
 func (g *group) takeStop(th *thread, now bool) {
+	th.uses(&g.view.Counters, g.view.Asked)
 	c := g.walkTaken(th, g.view.Stopped)
 	for try := 1; th.again(g.sample.Reason, try); try++ {
 		th.steady = 0

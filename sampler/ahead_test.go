@@ -18,7 +18,7 @@ type foreseer struct {
 }
 
 func (tr *foreseer) GoAhead(a *Ahead) bool {
-	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err = a.At[:0], 0, 0, 0, tr.now, nil
+	a.At, a.Ticks, a.Done, a.Stops, a.Stood, a.Err, a.Asleep = a.At[:0], 0, 0, 0, tr.now, nil, false
 	tr.views = tr.views[:0]
 	cpu := tr.clock()
 	for i, due := range a.Due {
@@ -42,7 +42,7 @@ func (tr *foreseer) GoAhead(a *Ahead) bool {
 			c, running, _ := th.at(tr.now)
 			if running != it.Runs || !running && c != it.Counters || running && a.Slept > 0 &&
 				int64(tr.now-it.At)-(c.CPU-it.Counters.CPU)-(c.Delay-it.Counters.Delay) > a.Slept {
-				a.Done = j
+				a.Done, a.Asleep = j, it.Runs && !running
 				return true
 			}
 			it.At, it.Counters = tr.now, c

@@ -78,7 +78,7 @@ func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	}
 	ran := c.CPU - th.counters.CPU
 	if th.blocked && ran <= 10*leaveFor {
-		return g.s.cfg.Delays(&th.call, 0)
+		return th.file.TimesOut(&th.call)
 	}
 	if int64(at)-th.acc.to.Load()-ran-(c.Delay-th.counters.Delay) <= longCall {
 		return false

@@ -13,7 +13,8 @@ type offCPU struct {
 	asked int
 }
 
-func (t *offCPU) OnCPU() (bool, error) { t.asked++; return false, nil }
+func (t *offCPU) OnCPU() (bool, error)      { t.asked++; return false, nil }
+func (t *offCPU) TimesOut(*stack.Call) bool { return true }
 
 // Of a thread that sleeps often and for moments, samples far apart are had without
 // asking whether it is on a CPU; of one that may be on its way out of a long sleep, not.

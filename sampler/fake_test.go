@@ -22,8 +22,9 @@ type fakeThread struct {
 	err func(now stack.Time) error // what a stop answers; nil: it works
 	// cost of a stop in ns.
 	cost   int64
-	queued bool                // where it does not run it waits for a CPU
-	stood  map[stack.Time]bool // see stands
+	queued bool                   // where it does not run it waits for a CPU
+	stood  map[stack.Time]bool    // see stands
+	times  func(*stack.Call) bool // what TimesOut answers; nil: yes
 	tr     *fakeTracer
 }
 
@@ -46,7 +47,8 @@ func (t *fakeThread) State() (stack.State, error) {
 	return st, nil
 }
 
-func (t *fakeThread) OnCPU() (bool, error) { return true, nil }
+func (t *fakeThread) OnCPU() (bool, error)        { return true, nil }
+func (t *fakeThread) TimesOut(c *stack.Call) bool { return t.times == nil || t.times(c) }
 
 func (t *fakeThread) Close() error { return nil }
 
@@ -67,6 +69,11 @@ type fakeTracer struct {
 
 func (tr *fakeTracer) Stop(t Thread, v *View) error {
 	th := t.(interface{ fake() *fakeThread }).fake()
+	if v.Check && th.at != nil {
+		if _, running, _ := th.at(tr.now); !running {
+			return ErrAsleep
+		}
+	}
 	if th.err != nil {
 		if err := th.err(tr.now); err != nil {
 			tr.now += stack.Time(v.Deadline)

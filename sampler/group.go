@@ -32,6 +32,7 @@ type group struct {
 	behind     int
 	left       int // threads that were left alone in this round, having no CPU, and in the one before
 	leftBefore int
+	woke       bool       // the thread that is looked at was blocked at first
 	spent      bool       // the thread that is looked at has used up its share of stops
 	again      stack.Time // when threads are looked at again for this tick; 0: none is
 	unasked    stack.Time // since when threads are to be asked to stop; 0: there are none
@@ -132,6 +133,7 @@ func (g *group) run() (free bool) {
 // step does what is due, and says until when there is nothing to do; 0: it is not
 // known.
 func (g *group) step() (until stack.Time) {
+	g.view.Woke = g.tracer.Now()
 	g.takeIncoming()
 	now := g.tracer.Now()
 	pending := g.tracer.Reap()

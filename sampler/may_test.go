@@ -81,7 +81,7 @@ func TestMayLeave(t *testing.T) {
 		{"it waited for a CPU", 0, 50 * ms, Counters{CPU: 1_000_000, Delay: 48_000_000, Switches: 2}, false},
 		{"it was not switched", 0, 50 * ms, Counters{}, false},
 	} {
-		th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
+		th := newThread(stack.ThreadInfo{TID: 1}, &fakeThread{times: func(c *stack.Call) bool { return c.Nr == delays }}, nil)
 		th.started, th.blocked, th.call.Nr = true, c.blocked != 0, c.blocked
 		th.counters = Counters{CPU: 7_000_000, Delay: 5_000_000, Switches: 9}
 		th.acc.to.Store(int64(1000 * ms))

@@ -18,7 +18,11 @@ var (
 	// frames of an interpreter; or it was a while ago that it was seen to run.
 	ErrUnsure = errors.New("the thread waits for a CPU")
 	// ErrLater is an ErrTimeout after which the sample is still to come: LateTracer.
-	ErrLater  = fmt.Errorf("%w yet", ErrTimeout)
+	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
+	// ErrAsleep: the thread is blocked, and was not asked to stop: View.Check.
+	ErrAsleep = errors.New("the thread is blocked")
+	// ErrLeft is ErrAsleep of a thread that was on a CPU a moment before.
+	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses")
 )
@@ -63,10 +67,23 @@ type Thread interface {
 	Call(c *stack.Call) (running bool, err error)
 	// OnCPU tells apart the ways to run: on a CPU now, or waiting for one.
 	OnCPU() (bool, error)
+	// TimesOut reports whether a stop may restart a timeout of the call c that it is blocked in.
+	TimesOut(c *stack.Call) bool
 	// State tells apart the ways not to run.
 	State() (stack.State, error)
 	Close() error
 }
+
+// Activity is what a thread did at a moment.
+type Activity uint8
+
+// Activities. They are those of package target, in its order.
+const (
+	ActivityUnknown Activity = iota
+	ActivityOnCPU            // it was on a CPU
+	ActivityQueued           // it waited for a CPU
+	ActivityAsleep           // it was blocked
+)
 
 // View is what is to be copied of a thread, and what was. One View serves all
 // threads of a group; what it holds is good until it is used again.
@@ -75,7 +92,11 @@ type View struct {
 	StackHigh    uint64       // copy the stack from SP up to here …
 	StackLow     uint64       // … if SP lies between the two …
 	StackDefault int          // … or this many bytes where StackHigh is not above SP
-	Deadline     int64        // ns from the request to stop until it is given up; AtOnce: see LateTracer
+	// Check makes Stop return ErrAsleep for a blocked thread. The check, like Found, is made
+	// right before the request: see package target.
+	Check    bool
+	Woke     stack.Time // when the group woke up for this tick
+	Deadline int64      // ns from the request to stop until it is given up; AtOnce: see LateTracer
 	// More says what else is to be copied now that Regs and Mem are known,
 	// before the thread goes on. It is quick, and asked again until it says
 	// nothing.
@@ -93,6 +114,7 @@ type View struct {
 	Resumed   stack.Time
 	Reads     int // of the target's memory that this took
 	Restarted bool
+	Found     Activity    // what the thread did right before it was asked to stop
 	Group     bool        // a signal has stopped the whole process
 	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended
 }

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"cmp"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -82,6 +83,13 @@ type thread struct {
 	share   float64    // part of the time that it ran, of late; 0: not to be counted
 	ran     int64      // CPU time as of ranAt
 	ranAt   stack.Time // of the last stop
+
+	busy   float64    // recent share of its time on CPUs, as of usedAt
+	used   int64      // CPU time then
+	usedAt stack.Time // of the last look
+	mayRun bool       // the stopper stops it ahead if it runs
+	asleep bool       // it was blocked when this tick was due
+	left   bool       // it had been on a CPU right before, and left it for that
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
@@ -113,14 +121,23 @@ func (g *group) look(th *thread) error {
 		return err
 	}
 	g.confirm(th, th.unrun(&c))
+	th.uses(&c, at)
+	// woke: it was blocked when its state was decided; what follows only finds its stack.
+	woke := th.asleep
+	th.asleep = false
 	for try, left := 0, false; try < readTries; try++ {
 		if th.unrun(&c) && !th.stale {
 			return g.unrun(th, c, at)
 		}
+		// For a thread that uses CPUs, the Tracer decides right before the stop whether it runs.
+		// Two checks that must agree would miss the start of each burst of work.
 		var call stack.Call
-		running, err := th.file.Call(&call)
-		if err != nil {
-			return err
+		running := !woke && g.decidesLate(th, &c, at)
+		if !running {
+			var err error
+			if running, err = th.file.Call(&call); err != nil {
+				return err
+			}
 		}
 		if running {
 			if g.spent {
@@ -143,7 +160,13 @@ func (g *group) look(th *thread) error {
 					continue
 				}
 			}
-			return g.stopAndWalk(th, c, nil)
+			g.view.Check, g.woke = !woke, woke
+			err := g.stopAndWalk(th, c, nil)
+			g.view.Check, g.woke = false, false
+			if !errors.Is(err, ErrAsleep) {
+				return err
+			}
+			woke, th.left = true, errors.Is(err, ErrLeft)
 		}
 		st, err := th.file.State()
 		if err != nil {
@@ -156,12 +179,37 @@ func (g *group) look(th *thread) error {
 		if done || err != nil {
 			return err
 		}
+		woke = true
 		at = g.tracer.Now()
 		if err := th.file.Counters(&c); err != nil {
 			return err
 		}
 	}
-	return g.stopAndWalk(th, c, nil)
+	g.woke = true
+	err := g.stopAndWalk(th, c, nil)
+	g.woke = false
+	return err
+}
+
+// busyShare is the least recent share of CPU time for which the Tracer decides whether a thread
+// runs. Below it the group decides, which spares waking a stopper for a blocked thread.
+const busyShare = 1.0 / 64
+
+// decidesLate reports whether the Tracer decides whether th, with counters c, runs. It does not if
+// the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a herd may
+// make the stop, which does not check.
+func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
+	return !g.spent && th.busy >= busyShare && th.lates == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
+}
+
+// uses updates the recent share of CPU time. It covers the past only, so that it does not depend
+// on the position in the current burst of work.
+func (th *thread) uses(c *Counters, at stack.Time) {
+	if th.usedAt != 0 && at > th.usedAt {
+		share := float64(c.CPU-th.used) / float64(at-th.usedAt)
+		th.busy += (min(max(share, 0), 1) - th.busy) / 8
+	}
+	th.used, th.usedAt = c.CPU, at
 }
 
 // A thread that was woken by its call's timeout and has not left the kernel yet
@@ -224,12 +272,9 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 // the thread goes back to, if that is the one that it was asleep in.
 func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *stack.Call {
 	s, v := &g.sample, &g.view
-	st := stack.StateRunning
-	if v.Call.Nr < 0 && th.started && th.stood(c, try) {
-		st = stack.StateRunnable
-	}
+	st, call := g.didAt(th, c, try)
 	*s = stack.Sample{Time: v.Stopped, Begin: v.Asked, Pause: max(int64(v.Resumed-v.Asked)-g.queued, 1), Way: stack.WayStop, CPU: c.CPU,
-		Delay: c.Delay, Switches: c.Switches, State: st, Call: stack.Call{Nr: -1}}
+		Delay: c.Delay, Switches: c.Switches, State: st, Call: call}
 	if asleep != nil && asleep.Nr >= 0 && *asleep == v.Call {
 		s.State, s.Call = stack.StateBlocked, v.Call
 	} else {
@@ -240,6 +285,23 @@ func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *
 	}
 	g.walkView(th, s)
 	return asleep
+}
+
+// didAt returns the thread's state at the decision to stop it, and the system call that it was
+// blocked in.
+func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call) {
+	v, none := &g.view, stack.Call{Nr: -1}
+	switch {
+	case g.woke:
+		return stack.StateRunnable, none // it was blocked, and woke before it could be read
+	case v.Found == ActivityAsleep && v.Call.Nr >= 0:
+		return stack.StateBlocked, v.Call
+	case v.Found == ActivityAsleep, v.Found == ActivityQueued:
+		return stack.StateRunnable, none
+	case v.Found == ActivityUnknown && v.Call.Nr < 0 && th.started && th.stood(c, try):
+		return stack.StateRunnable, none
+	}
+	return stack.StateRunning, none
 }
 
 // stopped puts the sample of a stop.
@@ -291,6 +353,12 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v.Deadline = g.patience()
 	if !wait && g.leaves(th, c) {
 		v.Deadline = AtOnce
+		if v.Check { // a herd does not check
+			var call stack.Call
+			if running, err := th.file.Call(&call); err != nil || !running {
+				return cmp.Or(err, ErrAsleep)
+			}
+		}
 	}
 	g.asked = 0
 	if err := g.tracer.Stop(th.file, v); err != nil {
@@ -369,6 +437,13 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	s.State = inFault(s.State, &v.Call)
 	th.active, th.blocked = false, true
 	th.counters, th.state, th.call = v.Counters, s.State, s.Call
+	if th.left { // at the tick it was on a CPU, entering the call
+		th.left = false
+		s.State, s.Call = stack.StateRunning, stack.Call{Nr: -1}
+		g.write(th)
+		th.unasked = append(th.unasked[:0], s.Stack...) // the next sample resolves its wait
+		return true, nil
+	}
 	g.put(th)
 	return true, nil
 }

@@ -40,8 +40,11 @@ type Ahead struct {
 	Ticks int          // that are done
 	Done  int          // items of the next one that are done
 	Stops int          // that were taken
-	Stood stack.Time   // when the clock was last seen not to have moved
-	Err   error        // of the item after those: as Capture's; nil: it was not tried
+	// Asleep: the next item should have been stopped, but was blocked.
+	Asleep bool
+	Left   bool       // a moment before, it was on a CPU
+	Stood  stack.Time // when the clock was last seen not to have moved
+	Err    error      // of the item after those: as Capture's; nil: it was not tried
 }
 
 // AheadItem is one thread of an Ahead.
@@ -65,7 +68,7 @@ func (tr *Tracer) Taken(n int) *Window { return tr.taken[n] }
 // GoAhead goes through the ticks of a, with room for so many bytes of stack in each
 // stop. It reports whether it could be begun.
 func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
-	a.At, a.Ticks, a.Done, a.Stops, a.Err = a.At[:0], 0, 0, 0, nil
+	a.At, a.Ticks, a.Done, a.Stops, a.Err, a.Asleep = a.At[:0], 0, 0, 0, nil, false
 	tr.recall()
 	if tr.Late() > 0 || tr.alone {
 		return false
@@ -94,6 +97,9 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 		tr.done(x.threads[i%x.runs], w)
 		tr.spins.note(int64(w.Stopped-w.Asked), true)
 		a.Stops++
+	}
+	if a.Asleep = s.b.end == endAsleep; a.Asleep {
+		a.Left = x.windows[x.stops].raw.found.left
 	}
 	tr.taken = x.windows
 	tr.ran(s)

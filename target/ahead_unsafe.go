@@ -5,6 +5,8 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
 )
 
 // ahead is an Ahead as a stopper reads it, and what came of it. The rules of
@@ -82,7 +84,8 @@ func (b *stopBlock) next() bool {
 				return false
 			}
 			if it.runs {
-				b.tid, b.pid, b.schedstat = it.tid, it.pid, it.schedstat
+				b.tid, b.pid, b.schedstat, b.syscall, b.check = it.tid, it.pid, it.schedstat, it.syscall, true
+				a.windows[a.stops].Woke = stack.Time(a.at[a.ticks])
 				a.tried = true
 				return true
 			}
@@ -108,10 +111,13 @@ func (a *ahead) ends() {
 //go:nosplit
 //go:norace
 func (b *stopBlock) took(w *Window) {
+	a := &b.ahead
+	if b.end == endAsleep {
+		a.tried = false // not as foreseen
+	}
 	if b.end != endDone {
 		return
 	}
-	a := &b.ahead
 	a.tried = false
 	a.stops++
 	took := int64(w.Resumed - w.Asked)
@@ -187,19 +193,12 @@ func (a *ahead) stands(now int64) bool {
 //go:nosplit
 //go:norace
 func (a *ahead) asForeseen(it *aheadItem) bool {
-	file := it.schedstat
-	if it.runs {
-		if a.slept > 0 && !a.awake(it) {
-			return false
-		}
-		file = it.syscall
+	if it.runs { // whether it does is seen at the stop
+		return a.slept <= 0 || a.awake(it)
 	}
-	n, errno := raw6(syscall.SYS_PREAD64, file, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)), 0, 0, 0)
+	n, errno := raw6(syscall.SYS_PREAD64, it.schedstat, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)), 0, 0, 0)
 	if errno != 0 || n == 0 {
 		return false
-	}
-	if it.runs {
-		return a.line[0] == 'r' // "running"
 	}
 	if int(n) != it.lineLen {
 		return false

@@ -15,7 +15,11 @@ var (
 	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
 	// ErrStale says that a thread was not asked to stop, since it was a while ago that it
 	// was seen to run.
-	ErrStale  = errors.New("the thread was to stop, and was not asked in time")
+	ErrStale = errors.New("the thread was to stop, and was not asked in time")
+	// ErrAsleep: the thread was blocked and Window.Check was set.
+	ErrAsleep = errors.New("the thread is blocked")
+	// ErrLeft is ErrAsleep of a thread that was on a CPU a moment before.
+	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses to trace the thread")
 )

@@ -77,6 +77,7 @@ const (
 	endGone           // no such tracee
 	endError          // w.raw.errno says what failed; the thread was let go if it could be
 	endRefused        // it could not be attached
+	endAsleep         // it was blocked, and Window.Check is set: no request was made
 )
 
 // raw is the memory that the kernel writes to and reads from.
@@ -102,8 +103,9 @@ type raw struct {
 	lineLen int
 	// The schedstat of whoever makes the stop, if it is to be read (see waited), and what
 	// that said. 0: it is not.
-	self uintptr
-	own  [64]byte
+	self  uintptr
+	own   [64]byte
+	found found
 }
 
 // ownVec is an iovec whose memory somebody else keeps: writing a pointer could
@@ -217,6 +219,7 @@ func (w *Window) stop(tid uintptr) int {
 		case passed <= w.SpinFor:
 			seen = w.look(tid)
 		case passed >= w.SpinFor+blockFor || passed >= w.Deadline:
+			w.raw.found.looks = false // it waited for a CPU, and its file may be closed when it stops
 			return endLate
 		default:
 			w.alarm(min(w.SpinFor+blockFor, w.Deadline) - passed)
@@ -245,6 +248,7 @@ func (w *Window) finish(tid uintptr) int {
 	if errno := w.getRegs(tid); errno != 0 {
 		return w.release(tid, errno)
 	}
+	w.lookAt()
 	w.restore(tid)
 	sp := nativeStackPointer(&w.raw.regs)
 	errno := w.readBlocks(tid, sp)

@@ -67,3 +67,19 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	r.PC = p[8]
 	nativeRA(r, r.PC)
 }
+
+// nativeMayHaveSlept reports whether the thread stopped at the end of a system call, not at an
+// interrupt of its own code.
+//
+//go:nosplit
+//go:norace
+func nativeMayHaveSlept(r *[regWords]uint64) bool { return r[amdOrigRAX] <= maxCall }
+
+// nativeCut reports whether the stop cut a system call short: its result is EINTR, or one of the kernel's ERESTART codes, 512 to 516 (include/linux/errno.h).
+//
+//go:nosplit
+//go:norace
+func nativeCut(r *[regWords]uint64) bool {
+	code := -r[amdRAX]
+	return nativeMayHaveSlept(r) && (r[amdRAX] == minusEINTR || code >= 512 && code <= 516)
+}

@@ -70,3 +70,17 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	}
 	r.PC = p[armPC]
 }
+
+// nativeMayHaveSlept: the registers do not show whether the thread stopped at the end of a system
+// call.
+//
+//go:nosplit
+//go:norace
+func nativeMayHaveSlept(*[regWords]uint64) bool { return true }
+
+// nativeCut reports whether the stop cut a system call short. A call that the kernel restarts
+// does not show: the program counter is back at the call before the stop.
+//
+//go:nosplit
+//go:norace
+func nativeCut(r *[regWords]uint64) bool { return r[0] == minusEINTR }

@@ -79,7 +79,8 @@ const awaitEach = 200_000_000
 // begin has it take one sample.
 func (s *stopper) begin(t *Thread, w *Window) {
 	b := s.b
-	b.tid, b.pid, b.schedstat, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), w
+	b.tid, b.pid, b.schedstat, b.syscall, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), uintptr(t.syscall), w
+	b.check = w.Check
 	b.spare.raw.before = noCall
 	s.call(stopCapture)
 }
@@ -179,6 +180,8 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 				return err, true
 			}
 			continue
+		case endAsleep:
+			return w.asleep(), true
 		case endDone:
 			if err := parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters); err != nil {
 				return err, true
@@ -195,7 +198,7 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 // goes on to wait for the thread as for any that is late.
 func (tr *Tracer) captureLater(s *stopper, t *Thread, w *Window) {
 	x := tr.another(t, w)
-	x.Deadline, x.SpinFor = 1, 1
+	x.Deadline, x.SpinFor, x.Check = 1, 1, false
 	x.raw.wantTLS, x.raw.gotTLS = !t.hasTLS, false
 	s.asked = true
 	s.begin(t, x)

@@ -26,6 +26,8 @@ type stopBlock struct {
 
 	tid, pid  uintptr // of the thread, and its process
 	schedstat uintptr // the thread's file
+	syscall   uintptr // another one
+	check     bool    // do not stop a blocked thread
 	w         *Window
 	spare     *Window // for the late thread: w is the Tracer's again by then
 
@@ -182,6 +184,9 @@ func (b *stopBlock) rest(ns int64) (sig uintptr) {
 //go:norace
 func (b *stopBlock) capture(w *Window) int {
 	w.raw.lineLen, w.raw.self = 0, b.self
+	if !w.lookBefore(b.schedstat, b.syscall) && b.check {
+		return endAsleep
+	}
 	if _, b.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, b.tid, 0, 0, 0, 0); b.errno != 0 {
 		return endRefused
 	}
@@ -218,6 +223,7 @@ func (b *stopBlock) capture(w *Window) int {
 			continue
 		}
 		if left <= 0 {
+			w.raw.found.looks = false // see Window.stop
 			return endLate
 		}
 		if now-checked > recheckEach {

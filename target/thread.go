@@ -33,8 +33,9 @@ type Thread struct {
 	known  bool
 	absent int
 
-	switches uint64 // of the last Counters
-	want     int    // bytes of stack, of the last stop
+	file     lastFile // see TimesOut
+	switches uint64   // of the last Counters
+	want     int      // bytes of stack, of the last stop
 
 	line  [512]byte // for the files above
 	again [128]byte // schedstat a second time

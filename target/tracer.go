@@ -155,6 +155,9 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		}
 	}
 	tid := int(t.tid)
+	if !w.lookBefore(uintptr(t.schedstat), uintptr(t.syscall)) && w.Check {
+		return w.asleep()
+	}
 	for try := 1; ; try++ {
 		errno := seize(tid)
 		if errno == 0 {
@@ -207,6 +210,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 // done translates what a window brought.
 func (tr *Tracer) done(t *Thread, w *Window) {
 	w.fill()
+	w.Found = w.found()
 	t.want = w.want
 	if w.raw.gotTLS {
 		t.tls, t.hasTLS = w.raw.tls, true

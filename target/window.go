@@ -32,6 +32,10 @@ type Window struct {
 	// Later has Capture not wait at all, where a stopper makes the stop: it says
 	// ErrLater, and the sample comes by Arrived. For a thread that has no CPU, it costs least.
 	Later bool
+	// Check makes Capture return ErrAsleep for a blocked thread, without a stop.
+	Check bool
+	// Woke is when the caller got a CPU for this sample; 0: unknown.
+	Woke stack.Time
 	// More, if not nil, says what else to copy now that registers, blocks and
 	// stack are there; it is asked until it says nothing. It runs while the
 	// thread stands still and is ordinary code, which a garbage collection may
@@ -50,6 +54,7 @@ type Window struct {
 	Restarted bool       // a call that the stop had cut short was put back
 	Interrupt bool       // a call was cut short and could not be put back: the target sees EINTR
 	Sig       int        // signal that was on its way in and was passed on; 0: none
+	Found     Activity   // what the thread did right before the request
 	Group     bool       // the process was stopped by a signal, and still is
 	StackAddr uint64     // where the copy of the stack begins
 	Extra     []Extra    // what More asked for
@@ -187,6 +192,7 @@ func (w *Window) reset() {
 	w.Call = stack.Call{Nr: -1}
 	w.Counters = Counters{}
 	w.Asked, w.Halted, w.Stopped, w.Resumed = 0, 0, 0, 0
+	w.Found, w.raw.found.looks = ActivityUnknown, false
 	w.Extra = w.Extra[:0]
 	w.Restarted, w.Interrupt, w.Group, w.Sig, w.StackAddr = false, false, false, 0, 0
 	w.n, w.stack, w.errno, w.Reads = 0, 0, 0, 0

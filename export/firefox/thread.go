@@ -100,6 +100,13 @@ func (r *reader) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	r.last = at + stack.Time(ns)
 }
 
+// Ran: see Spent. The format has a time for each sample, and its CPU time is what the
+// thread used up to then.
+func (r *reader) Ran([]diff.Frame, bool, stack.Time, int64) {}
+
+// Unseen: see Ran.
+func (r *reader) Unseen(int64) {}
+
 // Changed: see Spent.
 func (r *reader) Changed(depth int) { r.valid = min(r.valid, depth) }
 

@@ -133,11 +133,11 @@ func TestValues(t *testing.T) {
 		}
 	}
 	want := map[key][]int64{ // samples, cpu, wall, lock_wait, off_cpu
-		{"server", "running", ""}:                   {6, 52 * ms, 60 * ms, 0, 0},
-		{"server", "blocked", ""}:                   {3, 8 * ms, 60 * ms, 0, 60 * ms}, // it ran until it blocked
-		{"worker-1", "running", ""}:                 {3, 10 * ms, 35 * ms, 0, 0},
+		{"server", "running", ""}:                   {6, 60 * ms, 60 * ms, 0, 0},
+		{"server", "blocked", ""}:                   {3, 0, 60 * ms, 0, 60 * ms}, // what it ran until it blocked goes to where it was seen to run
+		{"worker-1", "running", ""}:                 {3, 30 * ms, 35 * ms, 0, 0},
 		{"worker-1", "blocked", "mutex cache_lock"}: {1, 0, 10 * ms, 10 * ms, 10 * ms},
-		{"worker-1", "", ""}:                        {2, 40 * ms, 30 * ms, 0, 0}, // nobody knows where
+		{"worker-1", "", ""}:                        {2, 20 * ms, 30 * ms, 0, 0}, // after the loss the stack is not known
 	}
 	for k, v := range want {
 		if fmt.Sprint(got[k]) != fmt.Sprint(v) {

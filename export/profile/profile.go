@@ -238,7 +238,11 @@ func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 	for i, label := range p.places {
 		l = Location{Lines: l.Lines[:0]}
 		if label < 0 {
-			l.Lines = append(l.Lines, Line{Function: p.functionOf(p.v.GapFunc(stack.WhyLost), "")})
+			fn := p.v.UnseenFunc()
+			if label == tally.Unknown {
+				fn = p.v.GapFunc(stack.WhyLost)
+			}
+			l.Lines = append(l.Lines, Line{Function: p.functionOf(fn, "")})
 		} else {
 			p.locate(&l, p.v.Names.Locs()[label])
 		}

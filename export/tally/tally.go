@@ -88,7 +88,7 @@ func (k *Key) State() stack.State {
 // Values of a key. Times are in ns.
 type Values struct {
 	Samples int64 // times that sliver looked and it was so
-	CPU     int64 // on a CPU, by the kernel's account
+	CPU     int64 // on a CPU: the scheduler's account, shared among the samples that found the thread there
 	Wall    int64 // elapsed
 	Lock    int64 // elapsed while waiting for a lock: see trace.Wait.Excludes
 	Off     int64 // elapsed while seen to be off the CPUs: blocked, or waiting for one
@@ -103,9 +103,12 @@ func (v *Values) Add(w *Values) {
 	v.Off += w.Off
 }
 
-// Unknown is the label of the only frame of a stack that the recording does
-// not know, after a loss. Labels of real frames are the ID of their trace.Loc.
-const Unknown = -1
+// Labels of stacks that the recording does not know. Labels of real frames are the ID of
+// their trace.Loc.
+const (
+	Unknown    = -1 // after a loss
+	NotSampled = -2 // CPU time of a thread that no sample found running
+)
 
 // Tally is where the time of one thread went: what there is for each Key,
 // numbered in the order in which they first came.
@@ -182,6 +185,11 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 	} else {
 		t.move(t.nodes[len(real)-1], t.wait)
 	}
+	return t.current()
+}
+
+// current finds the values of what time goes to now.
+func (t *Tally) current() *Values {
 	if t.cur == nil {
 		k := uint64(uint32(t.node))<<32 | uint64(uint32(t.wait))
 		i, slot := t.keys.find(k)
@@ -205,7 +213,7 @@ func (t *Tally) move(node, wait int32) {
 	}
 }
 
-// Spent, Changed and Other are for View.Steps.
+// Spent, Ran, Unseen, Changed and Other are for View.Steps.
 func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	v := t.at(real, known, at)
 	v.Wall += ns
@@ -217,6 +225,18 @@ func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	}
 }
 
+// Ran: see Spent.
+func (t *Tally) Ran(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	t.at(real, known, at).CPU += ns
+}
+
+// Unseen: see Spent. That time has passed elsewhere already.
+func (t *Tally) Unseen(ns int64) {
+	t.valid = 0
+	t.move(t.Tree.Child(0, NotSampled), 0)
+	t.current().CPU += ns
+}
+
 // Changed: see Spent.
 func (t *Tally) Changed(depth int) { t.valid = min(t.valid, depth) }
 
@@ -224,10 +244,8 @@ func (t *Tally) Changed(depth int) { t.valid = min(t.valid, depth) }
 func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 	switch e.Kind() {
 	case event.Seen:
-		_, n, cpu := event.SeenFields(e.Payload())
-		v := t.at(real, known, e.Time)
-		v.Samples += int64(n)
-		v.CPU += cpu
+		_, n, _ := event.SeenFields(e.Payload())
+		t.at(real, known, e.Time).Samples += int64(n)
 	default:
 		w := t.waiting[t.wait]
 		if !w.Apply(e) {
@@ -256,6 +274,7 @@ type Calls struct {
 
 	words   []string // what labels below 0 stand for
 	unknown int
+	unseen  int
 }
 
 // Word is what a label below 0 stands for: the outermost frame of every stack
@@ -271,7 +290,7 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 // together. waits puts on top of each stack that waited what it waited for, in
 // brackets, where that is known.
 func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
-	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost)}
+	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost), unseen: v.UnseenFunc()}
 	byName := map[string]int32{}
 	word := func(s string) int32 {
 		l, ok := byName[s]
@@ -316,9 +335,12 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 			}
 			for x := len(path) - 1; x >= 0; x-- {
 				_, l := locs.Node(path[x])
-				if l == Unknown {
+				switch l {
+				case Unknown:
 					at = c.Child(at, int32(c.unknown))
-				} else {
+				case NotSampled:
+					at = c.Child(at, int32(c.unseen))
+				default:
 					fs := v.Names.Locs()[l].Frames
 					for y := len(fs) - 1; y >= 0; y-- {
 						at = c.Child(at, int32(fs[y].Func))

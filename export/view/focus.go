@@ -163,6 +163,16 @@ func (f *focusSteps) Other(e event.Event, real []diff.Frame, known bool) {
 	}
 }
 
+// Ran: see Spent.
+func (f *focusSteps) Ran(real []diff.Frame, known bool, at stack.Time, ns int64) {
+	if f.on(real, known, at) {
+		f.h.Ran(real, known, at, ns)
+	}
+}
+
+// Unseen: such time has no stack, so it is not in focus.
+func (f *focusSteps) Unseen(int64) {}
+
 // Found are the threads of v, by Seq, in which there is anything to show.
 func (v *View) Found() []int {
 	out := []int{}

@@ -33,6 +33,15 @@ func (v *View) GapFunc(why stack.Why) int {
 	return id
 }
 
+// UnseenFunc is the function in v.Names.Funcs that represents CPU time without a sample.
+func (v *View) UnseenFunc() int {
+	if v.unseen == 0 {
+		v.unseen = len(v.Names.Funcs) + 1
+		v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: "(not sampled)", Module: -1})
+	}
+	return v.unseen - 1
+}
+
 // Close ends an open gap at t, the end of the thread's replay.
 func (g *Gaps) Close(t stack.Time) { g.known(max(t, g.at)) }
 

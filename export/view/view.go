@@ -49,6 +49,7 @@ type View struct {
 	side     Side
 	kernel   bool
 	gaps     map[stack.Why]int // functions made up for gaps
+	unseen   int               // 1 + the function made up for CPU time that was not sampled; 0: none yet
 	focus    *matcher          // nil: everything
 	waits    map[int]*trace.Wait
 	tids     map[stack.TID]int    // threads, by TID
@@ -308,6 +309,11 @@ type Steps interface {
 	// Other gets the events that are not about the stack's shape; for Seen,
 	// real is the stack that it confirms, if that is known.
 	Other(e event.Event, real []diff.Frame, known bool)
+	// Ran: the samples of the last Seen found the thread on a CPU; ns is their share of its CPU
+	// time.
+	Ran(real []diff.Frame, known bool, at stack.Time, ns int64)
+	// Unseen: ns of its CPU time, over the whole range, have no sample.
+	Unseen(ns int64)
 }
 
 // Steps replays th into h as a stack that lasts: every nanosecond between the
@@ -315,7 +321,7 @@ type Steps interface {
 // over it, and with it to a Spent, but for stacks out of focus. It returns the ns
 // handed out.
 func (v *View) Steps(th *Thread, h Steps) int64 {
-	s := &steps{v: v, h: h}
+	s := &steps{v: v, h: h, account: v.account(th.Seq)}
 	var only *focusSteps
 	if v.focus != nil {
 		only = &focusSteps{h: h, m: v.focus}
@@ -325,6 +331,9 @@ func (v *View) Steps(th *Thread, h Steps) int64 {
 		s.apply(e)
 	}
 	s.flushHeld()
+	if ns := s.account.unseen(); ns > 0 && v.side != OffCPU && v.focus == nil {
+		h.Unseen(ns)
+	}
 	if only != nil {
 		return only.ns
 	}
@@ -342,6 +351,9 @@ type steps struct {
 	sync  int           // Enter events that a Sync still has to come
 	held  []event.Event // Seen events that wait for the stack they confirm
 	last  diff.Waiting  // in force before the range
+
+	account *account
+	credit  int64 // ns, the share of the held ones in the CPU time
 }
 
 func (s *steps) apply(e event.Event) {
@@ -354,18 +366,24 @@ func (s *steps) apply(e event.Event) {
 		s.flushHeld()
 		s.advance(e.Time)
 	}
+	s.account.told.note(e)
 	switch k {
 	case event.Sync:
 		s.sync = int(min(e.Payload(), diff.MaxDepth))
 		s.r.Apply(e, s)
 		s.known, s.ever = true, true
 	case event.Seen:
+		w := s.r.Waiting()
+		state, _ := w.State()
+		ns := s.account.credit(e, state, s.v)
 		if !s.ever {
 			// The sampler's first look is said before the stack itself is.
 			s.held = append(s.held[:0], e)
+			s.credit += ns
 			return
 		}
 		s.r.Apply(e, s)
+		s.ran(ns)
 	case event.Gap:
 		s.r.Apply(e, s)
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
@@ -384,6 +402,18 @@ func (s *steps) flushHeld() {
 		s.other(e)
 	}
 	s.held = s.held[:0]
+	s.ran(s.credit)
+	s.credit = 0
+}
+
+// ran passes on the share of the current stack in the CPU time.
+func (s *steps) ran(ns int64) {
+	if ns == 0 || s.v.side == OffCPU {
+		return
+	}
+	at := max(min(s.at, s.v.to), s.v.from)
+	s.began(at)
+	s.h.Ran(s.r.Stack, s.known, at, ns)
 }
 
 // advance accounts the time up to t.

@@ -1,0 +1,92 @@
+package tally_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/tally"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// byFunc is the CPU time of each function's own stacks, in ns.
+func byFunc(v *view.View) map[string]int64 {
+	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
+	out := map[string]int64{}
+	for n, ns := range c.Self {
+		if _, l := c.Node(int32(n)); ns != 0 {
+			name, word := c.Word(l)
+			if !word {
+				name = v.FuncName(int(l))
+			}
+			out[name] += ns
+		}
+	}
+	return out
+}
+
+// A thread works in two functions and sleeps. Its CPU time goes to the two as their samples do, none to
+// the sleep, and the sum is what the scheduler counted.
+func TestCPUOfSleeper(t *testing.T) {
+	const ticks = 4000
+	r := rand.New(rand.NewPCG(1, 2))
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	cpu, total := int64(0), int64(0)
+	for i := range int64(ticks) {
+		look := exporttest.Look{At: i * 10 * ms, CPU: cpu, Stack: "main:1 nap:1", State: stack.StateBlocked, Call: 36, Way: stack.WayRead, Times: uint64(i)}
+		switch x := r.IntN(10); {
+		case x == 0:
+			look.Stack, look.State, look.Way = "main:1 write:1", stack.StateRunning, stack.WayStop
+		case x < 4:
+			look.Stack, look.State, look.Way = "main:1 burn:1", stack.StateRunning, stack.WayStop
+		}
+		th.Look(look)
+		total = cpu
+		cpu += 3*ms + r.Int64N(2*ms) // whatever it was seen to do at the tick
+	}
+	got := byFunc(view.New(b.Finish(ticks*10*ms), view.Options{}))
+	if got["nap"] != 0 || len(got) != 2 {
+		t.Errorf("CPU time %v", got)
+	}
+	if sum := got["burn"] + got["write"]; sum != total {
+		t.Errorf("%d ns in all, the scheduler counted %d", sum, total)
+	}
+	// 1,600 samples ran: a share has a standard deviation of 1.1 points.
+	if share := float64(got["burn"]) / float64(total); math.Abs(share-.75) > .05 {
+		t.Errorf("burn has %.3f of the CPU time, truth 0.75", share)
+	}
+}
+
+// CPU time that no sample found the thread running for is shown as that, and moves to no other.
+func TestNotSampled(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range int64(2000) { // 1 ms of CPU time in each tick of 10 ms, in bursts that no tick meets
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * ms, State: stack.StateBlocked, Call: 36, Way: stack.WayRead, Times: uint64(i), Stack: "main:1 nap:1"})
+	}
+	got := byFunc(view.New(b.Finish(20_000*ms), view.Options{}))
+	if want := map[string]int64{"(not sampled)": 1999 * ms}; fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("CPU time %v, want %v", got, want)
+	}
+}
+
+// The CPU time of a range is what the thread used in it, also where one long stack crosses
+// its edges.
+func TestCPUOfRange(t *testing.T) {
+	b := exporttest.New(t)
+	th := b.Thread(1234, "main")
+	for i := range int64(100) {
+		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 5 * ms, State: stack.StateRunning, Stack: "main:1 burn:1", Times: uint64(i)})
+	}
+	rec := b.Finish(1000 * ms)
+	for _, c := range []struct{ from, to, want int64 }{{100, 900, 400}, {120, 140, 10}, {333, 351, 9}, {1, 990, 490}} {
+		v := view.New(rec, view.Options{From: exporttest.Start + stack.Time(c.from*ms), To: exporttest.Start + stack.Time(c.to*ms)})
+		if got := byFunc(v)["burn"]; math.Abs(float64(got-c.want*ms)) > float64(6*ms) { // a tick
+			t.Errorf("%d to %d ms: %d ns, want %d ms", c.from, c.to, got, c.want)
+		}
+	}
+}
