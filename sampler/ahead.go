@@ -145,10 +145,17 @@ func (g *group) foresee(now stack.Time) bool {
 		a.Slept = longCall
 	}
 	a.Due, a.End = a.Due[:0], a.End[:0]
+	end := g.s.end.Load()
 	for i := range n {
 		due := g.tick.due
 		if i > 0 {
 			due = g.tick.dueOf(g.tick.k + i)
+		}
+		if end > 0 && int64(due) >= end {
+			if i == 0 {
+				return false
+			}
+			break
 		}
 		a.Due = append(a.Due, due)
 		a.End = append(a.End, g.tick.dueOf(g.tick.k+i+1))
@@ -348,6 +355,7 @@ func (g *group) settleAll() {
 	for _, th := range g.threads {
 		g.giveUp(th)
 		g.sure(th)
+		g.letIn(th, g.tracer.Now())
 		if th.blind {
 			var c Counters
 			g.confirm(th, th.file.Counters(&c) == nil && th.unrun(&c))

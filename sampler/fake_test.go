@@ -142,6 +142,7 @@ type fakeTarget struct {
 	queue   bool                   // its threads wait for CPUs
 	doze    bool                   // it has a clock of threads that doze
 	asked   int                    // how often that was asked for
+	wrap    func(*memorySink) Sink // the sink of a thread; nil: the memorySink itself
 
 	mu    sync.Mutex
 	taken []stack.TID
@@ -237,6 +238,9 @@ func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID
 		s := f.sink(in)
 		sinks[in.TID] = s
 		f.taken = append(f.taken, in.TID)
+		if f.wrap != nil {
+			return f.wrap(s)
+		}
 		return s
 	}
 	s, err := New(f, cfg)
@@ -262,6 +266,7 @@ func sampleAll(t *testing.T, f *fakeTarget, cfg Config) (*Sampler, map[stack.TID
 		g.ready.Store(false)
 	}
 	s.wall = func() time.Time { return time.Time{} }
+	s.cpus = 64
 	s.groupInit = func(g *group) error { g.ready.Store(true); return nil }
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)

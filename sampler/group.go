@@ -50,6 +50,7 @@ type group struct {
 	runtimes uint32
 	tick     tick
 	rested   stack.Time // when the last round ended
+	breath   breath
 	first    int        // index of the thread that comes first of those that ran
 	turn     int        // the same of those that sleep
 	held     stack.Time // since when Pause holds, 0: it does not
@@ -75,6 +76,7 @@ func (g *group) init() (err error) {
 	}
 	g.ahead.tracer, _ = g.tracer.(AheadTracer)
 	g.late, _ = g.tracer.(LateTracer)
+	g.breath.tracer, _ = g.tracer.(SpentTracer)
 	if g.s.cfg.Waits != nil {
 		g.waits = g.s.cfg.Waits(g.wake)
 	}
@@ -82,6 +84,7 @@ func (g *group) init() (err error) {
 		g.word = g.view.Mem.Word
 	}
 	g.ready.Store(true)
+	g.s.working.Add(1)
 	return nil
 }
 
@@ -112,6 +115,17 @@ func (g *group) stop() {
 	g.wake()
 }
 
+// over reports whether the group has nothing more to do: stop was called, or the time
+// for that has come. The group checks its clock itself: where all CPUs are taken, the goroutine
+// that calls stop may have to wait for one.
+func (g *group) over() bool {
+	if g.stopping.Load() {
+		return true
+	}
+	end := g.s.end.Load()
+	return end > 0 && g.hosted == nil && int64(g.tracer.Now()) >= end
+}
+
 // idle is how long a group without threads sleeps; a wake ends it.
 const idle = 60_000_000_000
 
@@ -122,8 +136,11 @@ const reapEvery = 200_000
 // run samples until it is told to stop; free says that nothing is held.
 func (g *group) run() (free bool) {
 	defer func() { free = g.end() }() // on a panic too
-	for !g.stopping.Load() {
+	for !g.over() {
 		if until := g.step(); until > 0 {
+			if end := stack.Time(g.s.end.Load()); end > 0 {
+				until = min(until, end)
+			}
 			g.tracer.SleepUntil(until)
 		}
 	}
@@ -247,6 +264,17 @@ func (g *group) takeIncoming() {
 	}
 }
 
+// dropIncoming closes what came when the group had ended.
+func (g *group) dropIncoming() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, th := range g.incoming {
+		g.s.doze.drop(th)
+		th.file.Close()
+	}
+	g.incoming = nil
+}
+
 // round looks at every thread of the group once. Those that were running come
 // first, so that many sleeping ones do not make them late.
 func (g *group) round(now stack.Time) {
@@ -324,7 +352,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		if th.active != active || th.done || th.ended || active && g.sleeps(th) {
 			continue
 		}
-		if g.stopping.Load() {
+		if g.over() {
 			break
 		}
 		th.done, th.looks = true, 0
@@ -333,6 +361,7 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 		}
 		g.visit(th, late)
 		g.askSoon()
+		g.breathe()
 	}
 	return next
 }
@@ -393,7 +422,7 @@ func (g *group) visit(th *thread, late bool) {
 		g.endThread(th, stack.WhyStopped)
 		return
 	}
-	if g.later(th, now) {
+	if g.later(th, now) || g.holdBack(th, now) {
 		return
 	}
 	if late {
@@ -415,6 +444,28 @@ func (g *group) visit(th *thread, late bool) {
 	}
 	g.heldBy(th, th.state == stack.StateTraced)
 	th.steadily(&g.sample)
+}
+
+// holdBack leaves out a tick of a thread whose sink is full, as it is where the file is
+// written more slowly than samples come.
+func (g *group) holdBack(th *thread, now stack.Time) bool {
+	if th.full != nil && th.full.Full() {
+		th.held++
+		th.steady = 0
+		return true
+	}
+	g.letIn(th, now)
+	return false
+}
+
+// letIn counts the ticks that were left out since the sink was full.
+func (g *group) letIn(th *thread, now stack.Time) {
+	if th.held == 0 {
+		return
+	}
+	th.acc.behind.Add(uint64(th.held))
+	g.miss(th, now, th.held)
+	th.held = 0
 }
 
 // failed notes why there is no sample of a thread.
@@ -492,6 +543,11 @@ func (g *group) end() (free bool) {
 
 // finish is the end of all but the Tracer.
 func (g *group) finish() {
+	for now := int64(g.tracer.Now()); ; {
+		if last := g.s.ended.Load(); now <= last || g.s.ended.CompareAndSwap(last, now) {
+			break
+		}
+	}
 	g.arrivals()
 	g.settleAll()
 	for _, th := range g.threads {
@@ -499,6 +555,7 @@ func (g *group) finish() {
 		th.sink.Flush()
 	}
 	g.ready.Store(false)
+	g.s.working.Add(-1)
 	if g.waits != nil {
 		g.waits.Close()
 	}

@@ -32,8 +32,8 @@ const (
 )
 
 // list returns the threads of tids that live. due: it is time to look for
-// changed names.
-func (r *roster) list(t Target, tids []stack.TID, due bool) []stack.ThreadInfo {
+// changed names. The list is cut short as soon as over says so.
+func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []stack.ThreadInfo {
 	if r.known == nil {
 		r.known = map[stack.TID]*known{}
 	}
@@ -42,6 +42,9 @@ func (r *roster) list(t Target, tids []stack.TID, due bool) []stack.ThreadInfo {
 	whole := due && begin.After(r.next)
 	r.all = r.all[:0]
 	for _, tid := range tids {
+		if over() {
+			return r.all
+		}
 		k := r.known[tid]
 		if k == nil || whole || due && k.reads < youth {
 			in, err := t.Info(tid)

@@ -30,7 +30,7 @@ func TestRoster(t *testing.T) {
 	l := &listed{names: map[stack.TID]string{1: "a", 2: "b"}, reads: map[stack.TID]int{}}
 	var r roster
 	names := func(due bool, tids ...stack.TID) (out []string) {
-		for _, in := range r.list(l, tids, due) {
+		for _, in := range r.list(l, tids, due, func() bool { return false }) {
 			out = append(out, in.Name)
 		}
 		return out
@@ -54,7 +54,7 @@ func TestRoster(t *testing.T) {
 		t.Errorf("read %d times, want %d", l.reads[1], youth)
 	}
 	// The number of one that was taken up is another one's.
-	in := r.list(l, []stack.TID{1, 2}, false)[1]
+	in := r.list(l, []stack.TID{1, 2}, false, func() bool { return false })[1]
 	if !r.taken(l, &in) || l.reads[2] != youth {
 		t.Errorf("read %d times to be taken up, want none more than %d", l.reads[2], youth)
 	}

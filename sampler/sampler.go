@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -101,6 +102,11 @@ type Sampler struct {
 	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
 	first   atomic.Int64 // time of the first sample
+	end     atomic.Int64 // when all groups stop by themselves; 0: never
+	ending  atomic.Bool  // the context of Run has ended
+	working atomic.Int32 // groups that have begun and not ended
+	ended   atomic.Int64 // when the last group stopped looking at threads
+	untaken atomic.Int64 // selected threads that were not taken up when Run ended
 
 	// What groups know of the list of threads: see peek.
 	poke    chan struct{}
@@ -119,6 +125,7 @@ type Sampler struct {
 	begin     func(*group) error // has a group look at threads; Run's, for its goroutine
 	groupInit func(*group) error // group.init, but in tests
 	wall      func() time.Time   // time.Now, but in tests
+	cpus      int                // of the machine
 }
 
 // New checks cfg.
@@ -154,7 +161,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s.ivl.Store(int64(cfg.Interval))
 	s.chosen.Store(cfg.Selection)
 	s.doze.target, _ = t.(DozeTarget)
-	s.groupInit, s.wall = (*group).init, time.Now
+	s.groupInit, s.wall, s.cpus = (*group).init, time.Now, runtime.NumCPU()
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
 	}
@@ -181,7 +188,7 @@ func (s *Sampler) pick() ([]stack.ThreadInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.chosen.Load().Pick(new(roster).list(s.target, tids, true)), nil
+	return s.chosen.Load().Pick(new(roster).list(s.target, tids, true, s.over)), nil
 }
 
 // Run samples until ctx ends or the target does (then it returns nil too). On
@@ -195,7 +202,6 @@ func (s *Sampler) Run(ctx context.Context) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	var begun []*group
 	// Groups begin with their first thread: most programs have few.
 	s.begin = func(g *group) error {
 		ready := make(chan error, 1)
@@ -218,25 +224,43 @@ func (s *Sampler) Run(ctx context.Context) error {
 				return g.run()
 			})
 		}
-		err := <-ready
-		if err == nil {
-			begun = append(begun, g)
-		}
-		return err
+		return <-ready
 	}
+	// Groups stop as soon as ctx ends, whatever follow is at.
+	stop := func() {
+		s.ending.Store(true)
+		for _, g := range s.groups {
+			g.stop()
+		}
+	}
+	defer context.AfterFunc(ctx, stop)()
 	if err := s.begin(s.groups[0]); err != nil {
 		wg.Wait()
 		return err
 	}
-	stop := func() {
-		for _, g := range begun {
-			g.stop()
-		}
+	defer func() {
+		stop()
 		wg.Wait()
-	}
-	defer stop()
+		for _, g := range s.groups {
+			g.dropIncoming()
+		}
+	}()
 	return s.follow(ctx)
 }
+
+// EndAt has sampling end at a time of the target's clock, if it is called before Run:
+// no thread is stopped after it. Run still goes on until its context ends.
+func (s *Sampler) EndAt(t stack.Time) { s.end.Store(int64(t)) }
+
+// Ended is when the last look at a thread was over, once Run has returned.
+func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
+
+// Untaken is how many selected threads had not been taken up when sampling ended. It may
+// be too low where it ended while the first list of threads was being read.
+func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
+
+// over reports whether Run ends and takes up no more threads.
+func (s *Sampler) over() bool { return s.ending.Load() }
 
 // followEvery is how soon a new thread is seen: an interval, but not more
 // often than every 20 ms nor more rarely than every 200 ms.
@@ -356,9 +380,13 @@ func sameTIDs(a, b []stack.TID) bool {
 
 // update takes up selected threads that are new and notes new names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
-	picked := s.chosen.Load().Pick(r.list(s.target, tids, due))
+	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	s.release(picked)
-	for _, in := range picked {
+	for i, in := range picked {
+		if s.over() {
+			s.leave(picked[i:])
+			return
+		}
 		s.mu.Lock()
 		th := s.threads[in.TID]
 		renamed := th != nil && s.names[in.TID] != in.Name
@@ -369,6 +397,17 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 		}
 		if th == nil && r.taken(s.target, &in) {
 			s.add(in)
+		}
+	}
+}
+
+// leave counts those of some threads that were never sampled.
+func (s *Sampler) leave(rest []stack.ThreadInfo) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range rest {
+		if s.threads[rest[i].TID] == nil {
+			s.untaken.Add(1)
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package sampler
 
 import (
+	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -437,3 +439,78 @@ func TestTicks(t *testing.T) {
 		}
 	}
 }
+
+// TestEndAt: a group ends at the time given to EndAt by itself, though its context goes on.
+func TestEndAt(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
+	f.steer = func(s *Sampler, now stack.Time) {
+		if s.end.Load() == 0 {
+			s.EndAt(500*ms + 3_000_000)
+		}
+	}
+	f.late = func(due stack.Time) stack.Time {
+		if due > 502*ms {
+			f.cancel() // it has stopped by itself
+		}
+		return 0
+	}
+	s, sinks, _ := sampleAll(t, f, Config{Interval: 10 * time.Millisecond})
+	got := sinks[1].samples
+	if last := got[len(got)-1].Time; last < 490*ms || last > 504*ms || s.Ended() > 504*ms {
+		t.Errorf("the last sample is of %d ms; it ended at %d ms", last/ms, s.Ended()/ms)
+	}
+}
+
+// TestStopBesideBlockedStart: while new threads cannot be taken up, as the file that they
+// go into takes nothing, the end of the context stops those that are sampled all the same.
+func TestStopBesideBlockedStart(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	block, ended := make(chan struct{}), make(chan error, 1)
+	f := &guestTarget{fakeTarget: fakeTarget{threads: []*fakeThread{{tid: 1}, {tid: 2}}},
+		tr: &guestTracer{realSleeper: &realSleeper{sleeps: new(atomic.Int64), woken: make(chan struct{}, 1), begun: time.Now()}}}
+	s, err := New(f, Config{Interval: time.Millisecond, Groups: 1, Start: func(in stack.ThreadInfo) Sink {
+		if in.TID == 2 {
+			<-block
+		}
+		return &countingSink{}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { ended <- s.Run(ctx) }()
+	waitUntil(t, "samples", func() bool {
+		all, _ := s.Accounts()
+		return len(all) == 1 && all[0].Samples > 3
+	})
+	cancel()
+	waitUntil(t, "the end of sampling", func() bool { return s.Ended() > 0 })
+	close(block)
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestFullSink: ticks of a thread whose sink is full are left out, counted once, and shown as
+// a gap when it is not full any more.
+func TestFullSink(t *testing.T) {
+	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
+	var now stack.Time
+	f.steer = func(_ *Sampler, at stack.Time) { now = at }
+	full := func() bool { return now > 300*ms && now < 500*ms }
+	f.wrap = func(m *memorySink) Sink { return &fullSink{m, full} }
+	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
+	a := acc[1]
+	if a.Behind < 18 || a.Behind > 21 || a.Late != a.Behind || a.Samples+a.Late < 99 || a.Samples+a.Late > 101 {
+		t.Errorf("%+v", a)
+	}
+	if g := sinks[1].gaps[stack.WhyLate]; g != int64(a.Late)*int64(10*ms) || len(sinks[1].spans) != 1 {
+		t.Errorf("gaps %v for %d ticks", sinks[1].spans, a.Late)
+	}
+}
+
+type fullSink struct {
+	*memorySink
+	full func() bool
+}
+
+func (f *fullSink) Full() bool { return f.full() }

@@ -152,6 +152,10 @@ type Sink interface {
 	Flush()
 }
 
+// FullSink is an optional interface of a Sink: while Full holds, ticks of its thread are left
+// out, and counted as late.
+type FullSink interface{ Full() bool }
+
 // A Glance is what was seen of a thread.
 type Glance struct {
 	State    stack.State

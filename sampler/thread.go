@@ -15,6 +15,7 @@ type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
+	full FullSink // sink, where it may be; nil: it is never full
 	acc  account
 	over atomic.Bool // no group has it any more
 	role string
@@ -25,9 +26,10 @@ type thread struct {
 	added time.Time
 	walk  unwind.Thread
 
-	active bool // it ran at the last look: it comes first in a round
-	done   bool // this round has been at it
-	tardy  bool // this round came to it too late
+	active bool  // it ran at the last look: it comes first in a round
+	done   bool  // this round has been at it
+	tardy  bool  // this round came to it too late
+	held   int64 // ticks left out because its sink is full, not written yet
 	ended  bool
 	traced bool // another tracer held it at the last look
 	// dropped: a new selection does not have it.
@@ -94,6 +96,7 @@ type thread struct {
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	th := &thread{info: in, file: f, sink: sink, active: true, rate: 1}
+	th.full, _ = sink.(FullSink)
 	th.walk.TID = in.TID
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)

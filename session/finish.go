@@ -20,6 +20,13 @@ import (
 type Result struct {
 	Reason   string
 	Duration time.Duration
+	// Asked is Options.Duration, 0 if there was none. Sampled is how long
+	// threads were looked at.
+	Asked, Sampled time.Duration
+	// Writing is how long Finish took.
+	Writing time.Duration
+	// Untaken is how many selected threads had not been sampled when sampling ended.
+	Untaken int
 	// FirstSample is how long it took from New to the first sample; 0: none.
 	FirstSample time.Duration
 	Stats       trace.Stats
@@ -42,7 +49,10 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
 	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
-		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children))}
+		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
+		Asked:    s.o.Duration, Sampled: max(time.Duration(int64(s.smp.Ended())-s.begin.Load()), 0), Untaken: s.smp.Untaken()}
+	began := time.Now()
+	defer func() { res.Writing = time.Since(began) }()
 	s.runtimes.Close()
 	s.jit.settle()
 	s.mods.settle()
@@ -98,6 +108,55 @@ func (s *Session) keep(res *Result) *Result {
 		res.Left = s.part
 	}
 	return res
+}
+
+// abandonWithin is how long Abandon waits at most for what holds the recording.
+const abandonWithin = 100 * time.Millisecond
+
+// Abandon is for a program that is about to exit in the middle of a recording or of
+// Finish: it writes out what samplers have recorded so far, if that can be done at once,
+// and says where the unfinished recording is, whose chunks are whole. "" where there is
+// none.
+func (s *Session) Abandon() (path string) {
+	done := make(chan string, 1)
+	go func() {
+		s.fileMu.Lock()
+		rec, f := s.rec, s.temp
+		s.fileMu.Unlock()
+		if rec != nil {
+			_, _ = rec.Flush()
+		}
+		if f == nil {
+			done <- ""
+			return
+		}
+		done <- s.leaveAt()
+	}()
+	select {
+	case path = <-done:
+		return path
+	case <-time.After(abandonWithin):
+		return s.part
+	}
+}
+
+// leaveAt gives an unfinished recording the name of the first output that is one, in
+// the same folder.
+func (s *Session) leaveAt() string {
+	if s.placed {
+		return s.part
+	}
+	for _, o := range s.o.Outputs {
+		final := o.Final()
+		if !o.Format.Recording() || final == "" || filepath.Dir(final) != filepath.Dir(s.part) {
+			continue
+		}
+		if os.Rename(s.part, final) == nil {
+			return final
+		}
+		break
+	}
+	return s.part
 }
 
 // addNames looks up everything the recording visited and appends it.

@@ -231,6 +231,9 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		timeout = t.C
 	}
 	s.begin.Store(int64(target.Now()))
+	if s.o.Duration > 0 {
+		s.smp.EndAt(target.Now() + stack.Time(s.o.Duration))
+	}
 	s.children = s.proc.ChildrenCPU()
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")

@@ -10,6 +10,7 @@ type ThreadStats struct {
 	Read        uint64 `json:"read"`        // read while blocked, without a stop
 	Part        uint64 `json:"part"`        // of these, with a stack that is not complete
 	Late        uint64 `json:"late"`        // ticks that came too late and were left out
+	Behind      uint64 `json:"behind"`      // of these, left out because the file did not keep up
 	Truncated   uint64 `json:"truncated"`   // samples whose stack is not complete
 	TimedOut    uint64 `json:"timed_out"`   // stops not confirmed in time
 	Denied      uint64 `json:"denied"`      // samples another tracer or the kernel forbade
@@ -34,6 +35,7 @@ func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Read += x.Read
 	s.Part += x.Part
 	s.Late += x.Late
+	s.Behind += x.Behind
 	s.Truncated += x.Truncated
 	s.TimedOut += x.TimedOut
 	s.Denied += x.Denied

@@ -404,6 +404,16 @@ func (tr *Tracer) Reap() {
 // beside SelfCPU. It may be called from any goroutine.
 func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }
 
+// Spent is the CPU time in ns of the calling OS thread, which is the Tracer's, and of its
+// stoppers.
+func (tr *Tracer) Spent() int64 {
+	var ts unix.Timespec
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &ts) != nil {
+		return tr.CPU()
+	}
+	return ts.Nano() + tr.CPU()
+}
+
 // Late is how many threads are still attached because they did not stop.
 func (tr *Tracer) Late() int {
 	n := len(tr.late) + len(tr.keeping)

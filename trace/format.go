@@ -83,6 +83,7 @@ func chunkCRC(head []byte, payload []byte) uint32 {
 type Writer struct {
 	w     io.Writer
 	buf   []byte
+	held  bool // see hold
 	bytes int64
 	err   error
 
@@ -113,18 +114,41 @@ func (w *Writer) write(b []byte) {
 	w.err = err
 }
 
-// chunk writes one chunk with a single call, so that a kill tears one at most.
+// chunk writes one chunk with a single call, so that a kill tears one at most; held ones
+// are written together.
 func (w *Writer) chunk(typ string, payload []byte) error {
 	if len(payload) > MaxChunk {
 		return fmt.Errorf("chunk %s of %d bytes is over the limit of %d", typ, len(payload), MaxChunk)
 	}
-	b := append(w.buf[:0], typ...)
+	at := len(w.buf)
+	b := append(w.buf, typ...)
 	b = binary.LittleEndian.AppendUint32(b, uint32(len(payload)))
-	b = binary.LittleEndian.AppendUint32(b, chunkCRC(b, payload))
-	b = append(b, payload...)
-	w.buf = b[:0]
-	w.write(b)
+	b = binary.LittleEndian.AppendUint32(b, chunkCRC(b[at:], payload))
+	w.buf = append(b, payload...)
+	if w.held && len(w.buf) < holdMost {
+		return w.err
+	}
+	return w.writeBuf()
+}
+
+func (w *Writer) writeBuf() error {
+	w.write(w.buf)
+	w.buf = w.buf[:0]
 	return w.err
+}
+
+// holdMost is how many bytes of chunks wait at most while they are held.
+const holdMost = 64 << 10
+
+// hold has small chunks written together, with one call for many, until release.
+func (w *Writer) hold() { w.held = true }
+
+func (w *Writer) release() error {
+	w.held = false
+	if len(w.buf) == 0 {
+		return w.err
+	}
+	return w.writeBuf()
 }
 
 // chunkAt reads the head of the chunk at off.

@@ -27,20 +27,28 @@ const (
 
 // Recorder takes the samples of all threads through rings into a file. Its
 // methods may be called from any goroutine; each Sink belongs to the goroutine
-// that samples its thread. The sampling side never waits for the file.
+// that samples its thread. The sampling side never waits for the file: where that is
+// too slow, Sink.Full says so.
+//
+// Lock order: drainMu, then mu, which the drain holds for a few chunks at a time.
 type Recorder struct {
-	ringCap int
+	ringCap int // as given; 0: by the number of threads
 
-	mu      sync.Mutex // guards w, sinks' reading side, and modules
+	mu      sync.Mutex // guards w, process, sinks, nmod and failed
 	w       *Writer
 	process Process
 	sinks   []*Sink
 	nmod    int
 	failed  error
-	peak    float64 // the fullest that any ring was when it was emptied, as a share
+
+	drainMu sync.Mutex // guards sinks' reading side, and these
 	scratch []ringbuf.Event
 	buf     []byte
+	pending []*Sink // with events that are encoded and not written
+	swept   time.Time
 
+	dirty  atomic.Pointer[Sink]    // the first of those with events that were not read; then Sink.next
+	memory atomic.Int64            // events that the newest rings of all sinks have room for
 	all    atomic.Pointer[[]*Sink] // for live readers
 	wake   chan struct{}
 	stop   chan struct{}
@@ -49,12 +57,10 @@ type Recorder struct {
 }
 
 // NewRecorder writes p and begins to drain rings into w every 50 ms, or
-// earlier when one is half full. ringCap is in events, 0 for DefaultRingCap.
+// earlier when one is half full. ringCap is in events; 0: DefaultRingCap, less for
+// each of many threads.
 // onFail, if any, is called once when the file can no longer be written.
 func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
-	if ringCap == 0 {
-		ringCap = DefaultRingCap
-	}
 	r := &Recorder{
 		ringCap: ringCap, w: w, process: p, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 		scratch: make([]ringbuf.Event, 1024), onFail: onFail,
@@ -102,12 +108,12 @@ func (r *Recorder) Thread(t Thread) *Sink {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	t.Seq = len(r.sinks)
-	s := &Sink{Thread: t, rec: r, first: ringbuf.New(r.ringCap)}
+	s := &Sink{Thread: t, rec: r, first: ringbuf.New(r.ringFor(len(r.sinks)))}
 	s.ring, s.cursor = s.first, s.first.NewCursor()
 	s.enc.reset(t.Seq)
-	s.lastFlush = time.Now()
+	r.memory.Add(int64(s.ring.Cap()))
 	r.sinks = append(r.sinks, s)
-	all := append([]*Sink(nil), r.sinks...)
+	all := r.sinks[:len(r.sinks):len(r.sinks)]
 	r.all.Store(&all)
 	r.note(r.json(chunkThread, t))
 	return s
@@ -166,112 +172,19 @@ func (r *Recorder) note(err error) {
 	}
 }
 
-func (r *Recorder) addOverwritten(s *Stats) {
-	for i := range s.Threads {
-		for _, k := range r.sinks {
-			if k.Thread.TID == s.Threads[i].TID {
-				s.Threads[i].Overwritten += k.overwritten
-			}
-		}
-	}
-}
-
-// Load is how the way from the rings to the file is doing.
-type Load struct {
-	Bytes       int64   // written to the file
-	Overwritten uint64  // events lost between ring and file
-	Fill        float64 // of the fullest ring now, as a share of its size: at 1 the next event overwrites
-	Peak        float64 // the most that Fill has been when rings were emptied
-}
-
-// Load may be called at any time; it waits while rings are being emptied.
-func (r *Recorder) Load() Load {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	l := Load{Bytes: r.w.Bytes(), Peak: r.peak}
-	for _, s := range r.sinks {
-		l.Overwritten += s.overwritten
-		l.Fill = max(l.Fill, s.fill())
-	}
-	l.Peak = max(l.Peak, l.Fill)
-	return l
-}
-
-// Flush writes out everything that sinks have told so far. It returns the
-// length of the recording, whole chunks all of it: what is before can be read
-// with Open while more is written behind.
-func (r *Recorder) Flush() (size int64, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.drain(true)
-	return r.w.Bytes(), r.failed
-}
-
 // Close drains what is left, writes the last accounts and the end, and stops.
 // All sinks must be at rest. It returns the first error of the whole recording
 // and the accounts with their overwritten events.
 func (r *Recorder) Close(s Stats, e End) (Stats, error) {
 	close(r.stop)
 	<-r.done
+	r.drain(true)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.drain(true)
 	r.addOverwritten(&s)
 	r.note(r.json(chunkStats, s))
 	r.note(r.json(chunkEnd, e))
 	return s, r.failed
-}
-
-func (r *Recorder) drainLoop() {
-	defer close(r.done)
-	tick := time.NewTicker(drainEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-		case <-r.wake:
-		case <-r.stop:
-			return
-		}
-		r.mu.Lock()
-		r.drain(false)
-		r.mu.Unlock()
-	}
-}
-
-// drain moves what the rings hold into chunks; all of it into the file if end
-// is set, else when there is enough or it has waited long enough.
-func (r *Recorder) drain(end bool) {
-	now := time.Now()
-	for _, s := range r.sinks {
-		r.peak = max(r.peak, s.fill())
-		for {
-			n, lost := s.cursor.Read(r.scratch)
-			if n == 0 && lost == 0 {
-				break
-			}
-			s.take(r.scratch[:n], lost)
-			if len(s.enc.buf) >= flushBytes {
-				r.flush(s, now)
-			}
-		}
-		if s.enc.n > 0 && (end || now.Sub(s.lastFlush) >= flushEvery) {
-			r.flush(s, now)
-		}
-	}
-}
-
-func (r *Recorder) flush(s *Sink, now time.Time) {
-	r.buf = s.enc.payload(r.buf)
-	r.note(r.w.chunk(chunkEvents, r.buf))
-	s.enc.reset(s.Thread.Seq)
-	s.lastFlush = now
-}
-
-// fill is the share of the ring that the drain has not been at. rec.mu is held.
-func (s *Sink) fill() float64 {
-	waiting, size := s.cursor.Waiting()
-	return min(float64(waiting)/float64(size), 1)
 }
 
 // Sink takes the samples of one thread. Sample, Gap, Mark, Event and End are
@@ -288,13 +201,19 @@ type Sink struct {
 	lastSync stack.Time
 	sinceAsk uint64
 
-	// The drain's side, under rec.mu.
+	next  *Sink         // behind it in Recorder.dirty
+	noted atomic.Bool   // it is there
+	read  atomic.Uint64 // number of the first event that the drain has not read
+
+	// The drain's side, under rec.drainMu.
 	cursor      *ringbuf.Cursor
 	enc         eventEncoder
-	lastFlush   time.Time
+	queued      bool      // it is in Recorder.pending
+	oldest      time.Time // when it came there
 	lastTime    stack.Time
 	skipping    bool
-	overwritten uint64
+	peak        float64 // the fullest that the ring was when it was emptied, as a share
+	overwritten atomic.Uint64
 }
 
 // Ring is where a live reader begins: cursors on it follow its successors.
@@ -306,7 +225,7 @@ func (s *Sink) Sample(x *stack.Sample) {
 	depth := s.differ.Depth()
 	// A ring holds several whole stacks, or its readers find nothing to begin at.
 	if 4*depth > s.ring.Cap() {
-		s.ring = s.ring.Grow(8 * depth)
+		s.grow(8 * depth)
 	}
 	if s.lastSync == 0 {
 		s.lastSync = x.Time // the first step wrote one
@@ -351,7 +270,11 @@ func (s *Sink) put() {
 	for _, e := range s.events {
 		s.batch = append(s.batch, ringbuf.Event{uint64(e.Time), e.Value})
 	}
+	if s.waiting() > s.ring.Cap()/2 {
+		s.makeRoom()
+	}
 	s.ring.AppendAll(s.batch)
+	s.note()
 	s.sinceAsk += uint64(len(s.batch))
 	if s.sinceAsk > uint64(s.ring.Cap()/4) {
 		s.sinceAsk = 0
@@ -366,7 +289,7 @@ func (s *Sink) put() {
 // cannot be understood, up to the next Sync.
 func (s *Sink) take(es []ringbuf.Event, lost uint64) {
 	if lost > 0 {
-		s.overwritten += lost
+		s.overwritten.Add(lost)
 		if !s.skipping {
 			s.skipping = true
 			s.enc.add(event.Make(s.lastTime, event.Gap, event.GapOf(stack.WhyLost, 0)))
@@ -376,7 +299,7 @@ func (s *Sink) take(es []ringbuf.Event, lost uint64) {
 		ev := event.Event{Time: stack.Time(e[0]), Value: e[1]}
 		if s.skipping {
 			if ev.Kind() != event.Sync {
-				s.overwritten++
+				s.overwritten.Add(1)
 				continue
 			}
 			s.skipping = false

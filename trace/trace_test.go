@@ -234,12 +234,12 @@ func TestOverwrittenIsCounted(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := r.Thread(Thread{TID: 1, Since: 1})
-	r.mu.Lock() // the drain waits
+	r.drainMu.Lock()
 	for i := range 10_000 {
 		pc := uint64(0x1000 + i%7*0x100)
 		s.Sample(&stack.Sample{Time: stack.Time(1000 * (i + 1)), Stack: []stack.Frame{{Func: pc, PC: pc, CFA: 8, Exact: true}}})
 	}
-	r.mu.Unlock()
+	r.drainMu.Unlock()
 	st, err := r.Close(Stats{Threads: []ThreadStats{{TID: 1}}}, End{At: 1})
 	if err != nil {
 		t.Fatal(err)

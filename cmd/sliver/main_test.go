@@ -255,6 +255,36 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
+// TestInterruptTwice: a second signal leaves at once, and what was recorded until then is in a
+// file that can be read, even if the first one had ended the recording by then.
+func TestInterruptTwice(t *testing.T) {
+	p := spin(t)
+	for range 3 {
+		dir := t.TempDir()
+		cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "x.sliver")
+		var out bytes.Buffer
+		cmd.Stderr = &out
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		growing(t, dir)
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		_ = cmd.Process.Signal(syscall.SIGTERM) // another one: two alike may count as one
+		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) && cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
+			t.Errorf("%v, %s", err, out.String())
+		}
+		b, err := os.ReadFile(filepath.Join(dir, "x.sliver"))
+		if err != nil {
+			t.Fatalf("%v; %s", err, out.String())
+		}
+		rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
+		if err != nil || len(rec.Threads) == 0 || rec.Count(rec.Threads[0].Seq) == 0 {
+			t.Errorf("%v: nothing is in the recording; %s", err, out.String())
+		}
+		free(t, p.PID)
+	}
+}
+
 // growing waits until a recording under way has written some of its events.
 func growing(t *testing.T, dir string) string {
 	t.Helper()

@@ -457,7 +457,9 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 				continue
 			}
 			if n++; n > 1 {
-				s.Close() // nothing half-written stays
+				if path := s.Abandon(); path != "" && !f.quiet {
+					fmt.Fprintf(e.stderr, "sliver: left at once; what was recorded until then is in %s ('sliver export' reads it)\n", path)
+				}
 				os.Exit(128 + int(sig.(syscall.Signal)))
 			}
 			cancel(errSignal)

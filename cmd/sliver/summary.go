@@ -108,7 +108,7 @@ func losses(t *stack.ThreadStats) string {
 		n    uint64
 		what string
 	}{
-		{t.Late, "late"}, {t.Truncated, "truncated"}, {t.TimedOut, "timed out"}, {t.Denied, "denied"},
+		{t.Late, late(t)}, {t.Truncated, "truncated"}, {t.TimedOut, "timed out"}, {t.Denied, "denied"},
 		{t.Stretched, "left out for the overhead bound"}, {t.Overwritten, "events overwritten"},
 	} {
 		if l.n > 0 {
@@ -116,6 +116,14 @@ func losses(t *stack.ThreadStats) string {
 		}
 	}
 	return strings.Join(out, ", ")
+}
+
+// late names ticks that were left out, and how many of them for the file's sake.
+func late(t *stack.ThreadStats) string {
+	if t.Behind == 0 {
+		return "late"
+	}
+	return fmt.Sprintf("late (%d of them because the file was written too slowly)", t.Behind)
 }
 
 // allLosses has those of looks at all tasks too.
@@ -165,6 +173,12 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		fmt.Fprintln(w, "           it was over before the first tick; a shorter interval (-i) sees more")
 	}
 	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
+	if r.Untaken > 0 {
+		fmt.Fprintf(w, "           %s had not been looked at when it ended: list fewer with -t, or record longer\n", plural(r.Untaken, "thread"))
+	}
+	for _, l := range overruns(r) {
+		fmt.Fprintf(w, "  ended    %s\n", l)
+	}
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))
@@ -189,6 +203,24 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	}
 }
 
+// overruns say why a recording took more than a twentieth longer than it was to.
+func overruns(r *session.Result) (out []string) {
+	if r.Asked == 0 || r.Reason != "duration" {
+		return nil
+	}
+	least := r.Asked / 20
+	if late := r.Sampled - r.Asked; late > least {
+		out = append(out, fmt.Sprintf("%s late: the samplers had to wait for a CPU, or for threads that did not stop", span(late)))
+	}
+	if late := r.Duration - max(r.Sampled, r.Asked); late > least {
+		out = append(out, fmt.Sprintf("%s after the last sample: it took so long to let go of %s", span(late), plural(r.Threads, "thread")))
+	}
+	if r.Writing > least && r.Writing > time.Second {
+		out = append(out, fmt.Sprintf("%s later with the file: names were looked up and outputs written", span(r.Writing)))
+	}
+	return out
+}
+
 // openHint says how a format is looked at.
 func openHint(format, path string) string {
 	switch format {
@@ -208,6 +240,8 @@ type summaryJSON struct {
 	Samples      uint64     `json:"samples"`
 	Threads      int        `json:"threads"`
 	Late         uint64     `json:"late"`
+	Behind       uint64     `json:"behind"`
+	Untaken      int        `json:"untaken"`
 	Truncated    uint64     `json:"truncated"`
 	TimedOut     uint64     `json:"timed_out"`
 	Denied       uint64     `json:"denied"`
@@ -220,6 +254,9 @@ type summaryJSON struct {
 	StoppedShare float64    `json:"stopped_share"`
 	Pause        pauseJSON  `json:"pause_ns"`
 	DurationNS   int64      `json:"duration_ns"`
+	AskedNS      int64      `json:"asked_ns"`
+	SampledNS    int64      `json:"sampled_ns"`
+	WritingNS    int64      `json:"writing_ns"`
 	Reason       string     `json:"reason"`
 	Files        []fileJSON `json:"files"`
 	Problems     []string   `json:"problems"`
@@ -250,9 +287,9 @@ type fileJSON struct {
 func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
-		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
+		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
-		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
+		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Sampled), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},

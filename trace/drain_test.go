@@ -1,0 +1,135 @@
+package trace
+
+import (
+	"bytes"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sliverprof/sliver/ringbuf"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// slowFile blocks its writers while it is locked.
+type slowFile struct {
+	sync.Mutex
+	bytes.Buffer
+}
+
+func (f *slowFile) Write(b []byte) (int, error) {
+	f.Lock()
+	defer f.Unlock()
+	return f.Buffer.Write(b)
+}
+
+// sampleOf is one of some that all differ.
+func sampleOf(i int) *stack.Sample {
+	pc := uint64(0x1000 + i%7*0x100)
+	return &stack.Sample{Time: stack.Time(1000 * (i + 1)), Stack: []stack.Frame{{Func: pc, PC: pc, CFA: 8, Exact: true}}}
+}
+
+// TestFull: while the file takes nothing, rings grow up to a bound; a sampler that heeds Full loses
+// no event, and what it recorded is in the file in the end.
+func TestFull(t *testing.T) {
+	file := &slowFile{}
+	w, _ := NewWriter(file)
+	r, err := NewRecorder(w, Process{PID: 1}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sinks []*Sink
+	for i := range largeRings + mediumRings + 8 {
+		sinks = append(sinks, r.Thread(Thread{TID: stack.TID(i + 1), Since: 1}))
+	}
+	if c := sinks[0].ring.Cap(); c != DefaultRingCap {
+		t.Errorf("the first thread's ring has room for %d events", c)
+	}
+	last := sinks[len(sinks)-1]
+	if c := last.ring.Cap(); c != smallRing {
+		t.Errorf("the last thread's ring has room for %d events", c)
+	}
+	file.Lock()
+	n := 0
+	for ; !last.Full(); n++ {
+		last.Sample(sampleOf(n))
+		if n > 1<<20 {
+			t.Fatal("its ring is never full")
+		}
+	}
+	if c := last.ring.Cap(); c != DefaultRingCap {
+		t.Errorf("a ring that is not read has grown to %d events", c)
+	}
+	file.Unlock()
+	st, err := r.Close(Stats{Threads: []ThreadStats{{TID: last.Thread.TID}}}, End{At: 1})
+	if err != nil || st.Threads[0].Overwritten != 0 {
+		t.Fatalf("%v, %d events overwritten", err, st.Threads[0].Overwritten)
+	}
+	rec := open(t, file.Bytes())
+	if got := rec.Count(last.Thread.Seq); got != last.ring.Written() {
+		t.Errorf("%d of %d events are in the file", got, last.ring.Written())
+	}
+}
+
+// TestRingMemory: all rings together stop growing at a bound.
+func TestRingMemory(t *testing.T) {
+	r := &Recorder{}
+	r.memory.Store(mostMemory - 2*smallRing)
+	var grown int
+	for range 8 {
+		s := &Sink{rec: r}
+		s.ring = ringbuf.New(smallRing)
+		for range smallRing {
+			s.ring.Append(1, 1)
+		}
+		if was := s.ring.Cap(); !s.Full() || s.ring.Cap() > was {
+			grown++
+		}
+	}
+	if grown != 2 || r.memory.Load() != mostMemory {
+		t.Errorf("%d rings have grown, to %d events in all", grown, r.memory.Load())
+	}
+}
+
+// TestDrainEnds: a drain takes what is there when it comes to a ring, and returns however
+// fast samplers go on, and new threads begin meanwhile.
+func TestDrainEnds(t *testing.T) {
+	file := &slowFile{}
+	w, _ := NewWriter(file)
+	r, err := NewRecorder(w, Process{PID: 1}, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop atomic.Bool
+	var wg sync.WaitGroup
+	for i := range 4 {
+		s := r.Thread(Thread{TID: stack.TID(i + 1), Since: 1})
+		wg.Add(1)
+		go func() {
+			defer wg.Done()
+			for n := 0; !stop.Load(); n++ {
+				s.Sample(sampleOf(n))
+			}
+		}()
+	}
+	for i := range 100 {
+		if _, err := r.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		r.Thread(Thread{TID: stack.TID(100 + i), Since: 1})
+	}
+	stop.Store(true)
+	wg.Wait()
+	if _, err := r.Close(Stats{}, End{At: 1}); err != nil {
+		t.Fatal(err)
+	}
+	var kept, lost, written uint64
+	rec := open(t, file.Bytes())
+	for _, s := range r.sinks {
+		lost += s.overwritten.Load()
+		written += s.ring.Written()
+		kept += rec.Count(s.Thread.Seq)
+	}
+	if kept+lost < written {
+		t.Errorf("kept %d + lost %d of %d", kept, lost, written)
+	}
+}
