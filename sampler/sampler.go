@@ -255,8 +255,8 @@ func (s *Sampler) EndAt(t stack.Time) { s.end.Store(int64(t)) }
 // Ended is when the last look at a thread was over, once Run has returned.
 func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
 
-// Untaken is how many selected threads had not been taken up when sampling ended. It may
-// be too low where it ended while the first list of threads was being read.
+// Untaken is how many selected threads had not been taken up when sampling ended, with those of which
+// nothing had been read yet.
 func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
 
 // over reports whether Run ends and takes up no more threads.
@@ -382,9 +382,12 @@ func sameTIDs(a, b []stack.TID) bool {
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	s.release(picked)
+	if len(picked) == 0 && s.over() {
+		s.leave(nil, len(tids)-len(r.all))
+	}
 	for i, in := range picked {
 		if s.over() {
-			s.leave(picked[i:])
+			s.leave(picked[i:], len(tids)-len(r.all))
 			return
 		}
 		s.mu.Lock()
@@ -401,10 +404,12 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	}
 }
 
-// leave counts those of some threads that were never sampled.
-func (s *Sampler) leave(rest []stack.ThreadInfo) {
+// leave counts those of some threads that were never sampled, and unread ones, of which it is not
+// known whether they are selected.
+func (s *Sampler) leave(rest []stack.ThreadInfo, unread int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.untaken.Add(int64(unread))
 	for i := range rest {
 		if s.threads[rest[i].TID] == nil {
 			s.untaken.Add(1)

@@ -174,7 +174,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	}
 	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
 	if r.Untaken > 0 {
-		fmt.Fprintf(w, "           %s had not been looked at when it ended: list fewer with -t, or record longer\n", plural(r.Untaken, "thread"))
+		fmt.Fprintf(w, "           %s had not been looked at when it ended: choose fewer with -t, or record longer\n", plural(r.Untaken, "thread"))
 	}
 	for _, l := range overruns(r) {
 		fmt.Fprintf(w, "  ended    %s\n", l)
