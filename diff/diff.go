@@ -88,7 +88,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	changed := !d.started || moved || common < len(d.frames) || common < total
 	stateChanged := s.State != d.state || s.Call.Nr != d.call.Nr || again
 
-	if d.unsaid > 0 && (changed || stateChanged || s.Way != d.way || d.unsaid >= event.MaxSeen ||
+	if d.unsaid > 0 && (changed || stateChanged || s.Way != d.way || d.unsaid+s.Again >= event.MaxSeen ||
 		int64(s.Time-d.saidAt) >= d.seenEvery() || s.CPU-d.cpuSaid > event.MaxSeenCPU/2) {
 		out = d.say(out)
 	}
@@ -122,7 +122,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	}
 	d.seen, d.way, d.cpu = s.Time, s.Way, s.CPU
 	d.switches, d.delay, d.call = s.Switches, s.Delay, s.Call
-	d.unsaid++
+	d.unsaid += 1 + s.Again
 	d.sinceSync += len(out) - first
 	if fresh {
 		out = d.sync(out) // what this sample saw is said after its stack

@@ -32,11 +32,12 @@ type Target struct {
 	maps  []stack.Mapping
 	onMap func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all that were ever made: for their accounts.
-	tracers []*target.Tracer
-	locks   lockReader
-	later   wait.Later
-	rest    []*target.Thread // for RestCPU
-	restBuf []byte
+	tracers         []*target.Tracer
+	cpuIdle, cpuAll uint64 // of the last Costs, in clock ticks; guarded by mu
+	locks           lockReader
+	later           wait.Later
+	rest            []*target.Thread // for RestCPU
+	restBuf         []byte
 
 	ranges  []managed.Range // whose addresses the maps have
 	changed chan struct{}   // told when there is other code than before
@@ -121,6 +122,21 @@ func (t *Target) SelfCPU() int64 {
 		sum += tr.CPU()
 	}
 	return sum
+}
+
+// Costs implements sampler.CostTarget.
+func (t *Target) Costs() (c sampler.Costs) {
+	c.Own = t.SelfCPU()
+	c.Target, _ = t.proc.CPU()
+	idle, all := target.IdleCPU()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	c.Idle = -1
+	if all > t.cpuAll {
+		c.Idle = float64(idle-t.cpuIdle) / float64(all-t.cpuAll)
+	}
+	t.cpuIdle, t.cpuAll = idle, all
+	return c
 }
 
 // Image implements sampler.Target.

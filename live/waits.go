@@ -193,6 +193,11 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 		x.switches = s.Switches // being switched in was the stop's doing
 	}
 	x.woken = s.Way == stack.WayStop
+	if g.Again && x.again(g, s) {
+		x.switches = s.Switches
+		to.Event(s.Time, event.Wait, uint64(x.id))
+		return
+	}
 	same := x.thread != nil && x.switches == s.Switches && x.call == g.Call
 	if same && x.file != nil && !x.woken {
 		x.file.seen(&g.Counters, s.Time)
@@ -206,6 +211,13 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 		return
 	}
 	w.resolve(t, in, g, x, to)
+}
+
+// again reports whether a thread that went back to the same sleep waits for what it
+// waited for before: no lock, whose holder may be another one by now.
+func (x *waiting) again(g *sampler.Glance, s *stack.Sample) bool {
+	return x.thread != nil && x.call == g.Call && x.switches != s.Switches && x.id != 0 && x.lock == 0 && x.holder == 0 && x.at == nil && x.file == nil &&
+		x.pending == 0 && x.unnamed == 0 && !x.owed && !x.woken
 }
 
 // pending reports whether what is to be looked up again is not there yet.

@@ -11,9 +11,9 @@ import (
 // account counts what became of one thread's ticks. Its group's goroutine
 // writes, anyone reads.
 type account struct {
-	samples, stops, stopReads, unrun, read, part, late, behind, truncated, timedOut, denied, restarted, stretched atomic.Uint64
-	pause, cpu, walk                                                                                              atomic.Int64
-	from, to                                                                                                      atomic.Int64
+	samples, stops, stopReads, unrun, read, part, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
+	pause, cpu, walk                                                                                                      atomic.Int64
+	from, to                                                                                                              atomic.Int64
 }
 
 // snapshot reads while another writes. A sample is counted before what it is,
@@ -24,7 +24,7 @@ func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 	read, unrun, truncated := a.read.Load(), a.unrun.Load(), a.truncated.Load()
 	return stack.ThreadStats{
 		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), StopReads: a.stopReads.Load(), Unrun: unrun, Read: read,
-		Part: part, Late: a.late.Load(), Behind: a.behind.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
+		Part: part, Late: a.late.Load(), Behind: a.behind.Load(), Rested: a.rested.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
 		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -112,12 +113,13 @@ func (g *group) foresee(now stack.Time) bool {
 		return false
 	}
 	a := &f.plan
-	runs := 0
+	runs, naps := 0, false
 	a.Pause = math.MaxInt64
 	for _, th := range g.threads {
 		if th.traced || th.blind || len(th.coming) > 0 || th.dropped.Load() {
 			return false
 		}
+		naps = naps || th.nap.skips > 0
 		steady := th.steady >= steadyFor
 		th.mayRun = steady && th.active || g.atOnce(th)
 		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper knows nothing of eve.go
@@ -133,6 +135,9 @@ func (g *group) foresee(now stack.Time) bool {
 		}
 	}
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
+	if naps {
+		return false // it is not known that they have slept until now
+	}
 	n := sleepSpan / g.tick.every
 	if runs > 0 {
 		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
@@ -312,6 +317,17 @@ func (g *group) unrunAt(th *thread, at stack.Time) {
 	g.write(th)
 }
 
+// unrunMany records the samples of n ticks of a thread that slept on, the last of them at a time.
+func (g *group) unrunMany(th *thread, at stack.Time, n int) {
+	for n > 0 {
+		some := min(n, event.MaxSeen)
+		g.unrunSample(th, th.counters, at)
+		g.sample.Again = some - 1
+		g.write(th)
+		n -= some
+	}
+}
+
 // confirm has the samples of the ticks in which only the process's clock was looked
 // at, now that the thread is known to have slept until now (same) or not: then those
 // of the last blindFor before that clock moved are not known to be true, and are left out.
@@ -320,6 +336,10 @@ func (g *group) confirm(th *thread, same bool) {
 		return
 	}
 	th.blind = false
+	if n := len(g.ahead.blind); same && n > 0 && len(th.behind) == 0 {
+		g.unrunMany(th, g.ahead.blind[n-1], n)
+		return
+	}
 	for _, at := range g.ahead.blind {
 		g.catchUpTo(th, at)
 		if same || g.ahead.stood-at >= blindFor {
@@ -356,9 +376,11 @@ func (g *group) settleAll() {
 		g.giveUp(th)
 		g.sure(th)
 		g.letIn(th, g.tracer.Now())
-		if th.blind {
+		if th.blind || th.nap.skips > 0 {
 			var c Counters
-			g.confirm(th, th.file.Counters(&c) == nil && th.unrun(&c))
+			same := th.file.Counters(&c) == nil && th.unrun(&c)
+			g.awake(th, same)
+			g.confirm(th, same)
 		}
 	}
 }

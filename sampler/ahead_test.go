@@ -234,14 +234,14 @@ func TestAheadByClock(t *testing.T) {
 		for _, g := range s.groups {
 			went += g.tracer.(*foreseer).ticks
 		}
-		if went*2 < int(until)/int(cfg.Interval) {
+		if went*3 < int(until)/int(cfg.Interval) {
 			t.Errorf("seed %d: ahead for %d ticks only", seed, went)
 		}
 		for _, th := range f.threads {
 			holdTrue(t, seed, th, sinks[th.tid].samples)
 			a := accounts[th.tid]
 			ticks := int64(until) / int64(cfg.Interval)
-			if got := int64(a.Samples + a.Late); got < ticks || got > ticks+3 { // it ends some ticks late
+			if got := int64(a.Samples + a.Late + a.Rested); got < ticks || got > ticks+3 { // it ends some ticks late
 				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
 			}
 			// So many ticks are as long as the clock may be blind, and one more for each end of it.

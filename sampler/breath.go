@@ -41,6 +41,7 @@ func (g *group) account(now stack.Time) (rest float64) {
 	spent := b.tracer.Spent()
 	worked, all := float64(spent-b.spent), float64(now-b.at)
 	b.spent, b.at = spent, now
+	g.spentAll.Store(spent)
 	rest = g.s.restShare()
 	if rest == 0 {
 		b.debt = 0
@@ -53,14 +54,14 @@ func (g *group) account(now stack.Time) (rest float64) {
 // breathe sleeps if the group has worked too much of late.
 func (g *group) breathe() {
 	b := &g.breath
-	if b.tracer == nil || g.hosted != nil {
+	if b.tracer == nil {
 		return
 	}
 	now := g.tracer.Now()
 	if now-b.at < breathEach {
 		return
 	}
-	if rest := g.account(now); b.debt > breathAfter {
+	if rest := g.account(now); b.debt > breathAfter && g.hosted == nil {
 		until := now + stack.Time(b.debt*rest)
 		if end := stack.Time(g.s.end.Load()); end > 0 {
 			until = min(until, end)

@@ -113,6 +113,32 @@ type dozing struct {
 	since int64
 	on    bool
 	rest  int // rounds for which the clock is not asked
+	// whole: this round looks at all threads, napping ones too, because the state of a
+	// clock proves something only if all were seen to sleep after it was read.
+	whole  bool
+	failed int // for how many rounds that was not tried again after the last failure
+}
+
+// mostDozeRest is for how many rounds a whole round is not tried after many in vain.
+const mostDozeRest = 64
+
+// tried notes whether the whole round that has ended showed that the next ticks can be sampled
+// by a clock. Where it did not, the next one comes twice as late.
+func (z *dozing) tried(threads []*thread) {
+	if !z.whole {
+		return
+	}
+	quiet, naps := true, false
+	for _, th := range threads {
+		quiet = quiet && th.way == stack.WayUnrun && th.steady > 0
+		naps = naps || th.nap.level > 0
+	}
+	if z.on || quiet || !naps {
+		z.failed = 0
+		return
+	}
+	z.failed = min(max(2*z.failed, 1), mostDozeRest)
+	z.rest = z.failed
 }
 
 // dozeOn has this tick of all threads that doze by the clock, if it can.

@@ -68,7 +68,7 @@ func TestDoze(t *testing.T) {
 		for _, th := range f.threads {
 			holdTrue(t, seed, th, sinks[th.tid].samples)
 			a := accounts[th.tid]
-			if got := int64(a.Samples + a.Late); got < ticks-1 || got > ticks+3 {
+			if got := int64(a.Samples + a.Late + a.Rested); got < ticks-1 || got > ticks+3 {
 				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
 			}
 			wakes := uint64(len(scripts[th.tid]) / 2)

@@ -38,6 +38,9 @@ type group struct {
 	unasked    stack.Time // since when threads are to be asked to stop; 0: there are none
 	vain       int64      // ns for which threads were waited for in this round that did not stop
 
+	spentAll atomic.Int64  // CPU time as last read, see breath
+	asleep   atomic.Uint64 // looks at threads that slept at the last look
+	awakes   atomic.Uint64 // looks at the others
 	size     atomic.Int32
 	stopping atomic.Bool
 	ready    atomic.Bool
@@ -51,6 +54,7 @@ type group struct {
 	tick     tick
 	rested   stack.Time // when the last round ended
 	breath   breath
+	calls    halted
 	first    int        // index of the thread that comes first of those that ran
 	turn     int        // the same of those that sleep
 	held     stack.Time // since when Pause holds, 0: it does not
@@ -219,7 +223,9 @@ func (g *group) resumed(now stack.Time) {
 	g.held = 0
 }
 
-func (g *group) every() int64 { return g.s.ivl.Load() }
+func (g *group) every() int64 {
+	return int64(float64(g.s.ivl.Load()) * g.s.gov.factor())
+}
 
 // setRate starts the clock anew at now.
 func (g *group) setRate(now stack.Time) {
@@ -236,6 +242,9 @@ func (g *group) setRate(now stack.Time) {
 	if changed {
 		for _, th := range g.threads {
 			th.sink.Event(now, event.Rate, uint64(g.tick.every))
+			if g.s.gov.factor() > 1 {
+				th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
+			}
 		}
 	}
 }
@@ -298,6 +307,7 @@ func (g *group) round(now stack.Time) {
 	}
 	g.ahead.rest = max(g.ahead.rest-1, 0)
 	g.again = 0 // all are looked at now
+	g.calls.read = false
 	g.waited, g.vain = 0, 0
 	g.leftBefore, g.left = g.left, 0
 	g.behind, g.missed = g.missed, 0
@@ -308,7 +318,7 @@ func (g *group) round(now stack.Time) {
 	byClock := g.dozeOn(slept)
 	var was dozed
 	known := false
-	if !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep { // else nobody is to doze
+	if g.dozing.whole = !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep; g.dozing.whole { // else nobody is to doze
 		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
 	}
 	// Those that sleep come in turn: the round goes on where time was up in the
@@ -319,6 +329,7 @@ func (g *group) round(now stack.Time) {
 	if !byClock {
 		g.dozeAgain(was, known)
 	}
+	g.dozing.tried(g.threads)
 	kept := g.threads[:0]
 	for _, th := range g.threads {
 		th.done = false
@@ -346,16 +357,29 @@ const sleepShare = 2
 func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	n := len(g.threads)
 	late := false
+	looks := uint64(0)
+	defer func() {
+		if active {
+			g.awakes.Add(looks)
+		} else {
+			g.asleep.Add(looks)
+		}
+	}()
 	for i := range n {
 		at := (from + i) % n
 		th := g.threads[at]
 		if th.active != active || th.done || th.ended || active && g.sleeps(th) {
 			continue
 		}
+		if !active && g.naps(th) {
+			th.done = true
+			continue
+		}
 		if g.over() {
 			break
 		}
 		th.done, th.looks = true, 0
+		looks++
 		if !late && g.tracer.Now() >= until {
 			late, next = true, at
 		}
@@ -417,6 +441,7 @@ func (g *group) visit(th *thread, late bool) {
 	now := g.tracer.Now()
 	g.sure(th)
 	if th.dropped.Load() {
+		g.awake(th, false)
 		g.confirm(th, false)
 		g.giveUp(th)
 		g.endThread(th, stack.WhyStopped)
@@ -444,28 +469,6 @@ func (g *group) visit(th *thread, late bool) {
 	}
 	g.heldBy(th, th.state == stack.StateTraced)
 	th.steadily(&g.sample)
-}
-
-// holdBack leaves out a tick of a thread whose sink is full, as it is where the file is
-// written more slowly than samples come.
-func (g *group) holdBack(th *thread, now stack.Time) bool {
-	if th.full != nil && th.full.Full() {
-		th.held++
-		th.steady = 0
-		return true
-	}
-	g.letIn(th, now)
-	return false
-}
-
-// letIn counts the ticks that were left out since the sink was full.
-func (g *group) letIn(th *thread, now stack.Time) {
-	if th.held == 0 {
-		return
-	}
-	th.acc.behind.Add(uint64(th.held))
-	g.miss(th, now, th.held)
-	th.held = 0
 }
 
 // failed notes why there is no sample of a thread.

@@ -60,7 +60,8 @@ type Config struct {
 	Yield       bool
 	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
 	// OverheadOfCPU takes that share of the time that the thread ran, not of all:
-	// many threads that share few CPUs are then looked at more rarely.
+	// many threads that share few CPUs are then looked at more rarely. What this program
+	// itself takes is bounded by the caller then.
 	OverheadOfCPU bool
 	MaxStack      int // bytes of stack copied at most; 8 MiB
 	// Harmless tells whether a thread blocked in this call, its stack pointer
@@ -70,6 +71,9 @@ type Config struct {
 	// Delays tells whether all that a stop does to a thread blocked in this call
 	// is to make its timeout start anew. nil: no call is of that kind.
 	Delays func(c *stack.Call, sp uint64) bool
+	// Sleeps reports whether the sleep of a thread blocked in this call is one that signals
+	// interrupt. nil: it is not known of any.
+	Sleeps func(c *stack.Call) bool
 	// Start is called for each thread that is taken up and returns its sink.
 	Start func(stack.ThreadInfo) Sink
 	// Waits makes one for each group; may be nil, and may return nil. wake has the
@@ -121,6 +125,9 @@ type Sampler struct {
 	execs   atomic.Uint64
 	yielded atomic.Bool // to another tracer
 	doze    doze
+	gov     governor
+	// napLeast is the least level of threads that sleep, for the bound of overhead.
+	napLeast atomic.Int32
 
 	begin     func(*group) error // has a group look at threads; Run's, for its goroutine
 	groupInit func(*group) error // group.init, but in tests
@@ -161,6 +168,7 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	s.ivl.Store(int64(cfg.Interval))
 	s.chosen.Store(cfg.Selection)
 	s.doze.target, _ = t.(DozeTarget)
+	s.gov.target, _ = t.(CostTarget)
 	s.groupInit, s.wall, s.cpus = (*group).init, time.Now, runtime.NumCPU()
 	for i := range cfg.Groups + 1 {
 		s.groups = append(s.groups, &group{s: s, index: i, main: i == 0, pauses: map[string]*Histogram{}})
@@ -348,6 +356,7 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 // peek is called by a group between two rounds: at times one of them looks
 // whether the list of threads has to be read.
 func (s *Sampler) peek(now stack.Time) {
+	s.govern(now)
 	last := s.peeked.Load()
 	if int64(now)-last < int64(s.followEvery())*3/4 || !s.peeked.CompareAndSwap(last, int64(now)) {
 		return

@@ -164,6 +164,9 @@ type Glance struct {
 	Counters Counters   // as long as they stay, a blocked thread has not gone on
 	// Sample, nil where no stack was looked at, is good until the next look.
 	Sample *stack.Sample
+	// Again: it went on since the look before, back to the same call with the same bytes on
+	// its stack.
+	Again bool
 	// Frames are the stack of Sample; where that has none, as the thread has not run, of the one
 	// before it if that was left out of what Waits looked at.
 	Frames []stack.Frame

@@ -26,9 +26,11 @@ type thread struct {
 	added time.Time
 	walk  unwind.Thread
 
-	active bool  // it ran at the last look: it comes first in a round
-	done   bool  // this round has been at it
-	tardy  bool  // this round came to it too late
+	active bool // it ran at the last look: it comes first in a round
+	done   bool // this round has been at it
+	tardy  bool // this round came to it too late
+	nap    nap
+	kept   kept
 	held   int64 // ticks left out because its sink is full, not written yet
 	ended  bool
 	traced bool // another tracer held it at the last look
@@ -109,6 +111,7 @@ func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID}
 	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
 	th.regsOf, th.task = 0, 0
+	th.kept.ok = false
 }
 
 // readTries is how often a thread that wakes up while it is read is read anew
@@ -120,14 +123,23 @@ func (g *group) look(th *thread) error {
 	var c Counters
 	at := g.tracer.Now() // before the counters: what they say to be so is so at this time too
 	if err := th.file.Counters(&c); err != nil {
+		g.awake(th, false)
 		g.confirm(th, false)
 		return err
 	}
-	g.confirm(th, th.unrun(&c))
+	same := th.unrun(&c)
+	g.awake(th, same)
+	g.confirm(th, same)
+	g.calmly(th, &c, at)
 	th.uses(&c, at)
 	// woke: it was blocked when its state was decided; what follows only finds its stack.
 	woke := th.asleep
 	th.asleep = false
+	if !same && th.kept.ok && th.busy < busyShare {
+		if done, err := g.asKept(th); done || err != nil {
+			return err
+		}
+	}
 	for try, left := 0, false; try < readTries; try++ {
 		if th.unrun(&c) && !th.stale {
 			return g.unrun(th, c, at)
@@ -311,6 +323,7 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
 	th.active, th.blocked, th.insist = true, false, false
+	th.kept.ok = false
 	th.counters, th.state, th.call = c, g.sample.State, g.sample.Call
 	g.put(th)
 }
@@ -440,6 +453,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	s.State = inFault(s.State, &v.Call)
 	th.active, th.blocked = false, true
 	th.counters, th.state, th.call = v.Counters, s.State, s.Call
+	g.keep(th)
 	if th.left { // at the tick it was on a CPU, entering the call
 		th.left = false
 		s.State, s.Call = stack.StateRunning, stack.Call{Nr: -1}
@@ -543,82 +557,3 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 	}
 	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }
-
-// put writes the sample, and has it found out what the thread waits for.
-func (g *group) put(th *thread) {
-	g.write(th)
-	if g.waits != nil {
-		g.tellWait(th)
-	}
-}
-
-func (g *group) write(th *thread) {
-	th.started = true
-	th.wary = max(th.wary-1, 0)
-	if th.acc.samples.Add(1) == 1 {
-		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
-	}
-	switch g.sample.Way {
-	case stack.WayUnrun:
-		th.acc.unrun.Add(1)
-	case stack.WayPart:
-		th.acc.part.Add(1)
-		fallthrough
-	case stack.WayRead:
-		th.acc.read.Add(1)
-	}
-	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
-		th.acc.truncated.Add(1)
-	}
-	if g.sample.Way != stack.WayUnrun {
-		g.tellTask(th)
-	}
-	th.acc.to.Store(int64(g.sample.Time))
-	if first := th.info.CPU; g.sample.CPU >= first {
-		th.acc.cpu.Store(g.sample.CPU - first)
-	}
-	th.sink.Sample(&g.sample)
-}
-
-// tellWait has it found out what th waits for: the thread runs, or sleeps
-// undisturbed, and its sample is written.
-func (g *group) tellWait(th *thread) {
-	gl := &g.glance
-	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample, Frames: g.sample.Stack}
-	if g.sample.Way == stack.WayUnrun {
-		gl.Frames = th.unasked
-	}
-	if th.state != stack.StateRunning && th.state != stack.StateRunnable {
-		if g.sample.Way != stack.WayUnrun {
-			th.sp = stackPointer(g.s.target, g.view.Regs)
-		}
-		if g.tooLong(th) {
-			if g.sample.Way != stack.WayUnrun {
-				th.unasked = append(th.unasked[:0], gl.Frames...)
-			}
-			return // the next round goes on with it
-		}
-		gl.SP = th.sp
-	}
-	begin := g.tracer.Now()
-	g.waits.Look(th.file, &th.info, gl, th.sink)
-	g.waited += int64(g.tracer.Now() - begin)
-	th.unasked = th.unasked[:0]
-}
-
-// tooLong reports whether finding out what threads wait for has taken its share
-// of this round. Of what is left when a part of it is used, those have the rest
-// that were left out for longest.
-func (g *group) tooLong(th *thread) bool {
-	share := g.tick.every / waitShare
-	if g.waited > share || th.missed < g.behind && g.waited > share/2 {
-		th.missed++
-		g.missed = max(g.missed, th.missed)
-		return true
-	}
-	th.missed = 0
-	return false
-}
-
-// waitShare of a tick, as its divisor, may go to finding out what threads wait for.
-const waitShare = 8

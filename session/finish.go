@@ -12,6 +12,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
@@ -25,6 +26,10 @@ type Result struct {
 	Asked, Sampled time.Duration
 	// Writing is how long Finish took.
 	Writing time.Duration
+	// Interval is the one that was chosen.
+	Interval time.Duration
+	// Cost is the cost to the target, and the measures taken to bound it.
+	Cost sampler.Cost
 	// Untaken is how many selected threads had not been sampled when sampling ended.
 	Untaken int
 	// FirstSample is how long it took from New to the first sample; 0: none.
@@ -50,7 +55,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	st := s.stats()
 	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
-		Asked:    s.o.Duration, Sampled: max(time.Duration(int64(s.smp.Ended())-s.begin.Load()), 0), Untaken: s.smp.Untaken()}
+		Asked:    s.o.Duration, Sampled: max(time.Duration(int64(s.smp.Ended())-s.begin.Load()), 0), Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
 	began := time.Now()
 	defer func() { res.Writing = time.Since(began) }()
 	s.runtimes.Close()

@@ -78,7 +78,7 @@ func (f *Flight) prepare() (err error) {
 	f.jit = newPerfMap(f.proc, f.live, f.mods, nil, f.keep)
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Together: together(o.Interval), Hosts: o.Hosts, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Delays: live.Delays, Waits: f.waits.group,
+		MaxOverhead: o.MaxOverhead, OverheadOfCPU: true, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Waits: f.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				f.started.Do(o.Started)

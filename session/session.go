@@ -151,7 +151,7 @@ func (s *Session) prepare() (err error) {
 	s.jit = newPerfMap(p, s.live, s.mods, s.recorder.Capture, 0)
 	s.smp, err = sampler.New(s.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Yield: o.Yield, Waits: s.waits.group,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps, Yield: o.Yield, Waits: s.waits.group,
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			if o.Started != nil {
 				s.started.Do(o.Started)

@@ -11,6 +11,7 @@ type ThreadStats struct {
 	Part        uint64 `json:"part"`        // of these, with a stack that is not complete
 	Late        uint64 `json:"late"`        // ticks that came too late and were left out
 	Behind      uint64 `json:"behind"`      // of these, left out because the file did not keep up
+	Rested      uint64 `json:"rested"`      // ticks left out of a thread that mostly slept, and had run by its next look
 	Truncated   uint64 `json:"truncated"`   // samples whose stack is not complete
 	TimedOut    uint64 `json:"timed_out"`   // stops not confirmed in time
 	Denied      uint64 `json:"denied"`      // samples another tracer or the kernel forbade
@@ -36,6 +37,7 @@ func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Part += x.Part
 	s.Late += x.Late
 	s.Behind += x.Behind
+	s.Rested += x.Rested
 	s.Truncated += x.Truncated
 	s.TimedOut += x.TimedOut
 	s.Denied += x.Denied

@@ -231,6 +231,7 @@ type Sample struct {
 	CPU      int64 // ns the thread has spent on CPUs since it began; -1: unknown
 	Delay    int64 // ns it has waited for a CPU since it began; -1: unknown
 	Switches uint64
+	Again    int // of WayUnrun: ticks before this one at which the thread was the same, and which have no sample of their own
 	Way      Way
 	State    State
 	Call     Call

@@ -5,6 +5,16 @@ import "golang.org/x/sys/unix"
 // restTries is how often RestCPU begins anew where the scheduler's tick came between.
 const restTries = 3
 
+// CPU is the CPU time in ns of all threads of the process that there are and were. Not ok: it
+// is not known.
+func (p *Process) CPU() (ns int64, ok bool) {
+	var ts unix.Timespec
+	if unix.ClockGettime(int32(processClock(p.pid)), &ts) != nil {
+		return 0, false
+	}
+	return ts.Nano(), true
+}
+
 // RestCPU is the CPU time, in ns, that a process has used, with its ended threads, but
 // for some of its threads. The kernel keeps it up to date at each scheduler's tick and
 // when a thread sleeps: of one that runs, what it has used since may be missing. For one

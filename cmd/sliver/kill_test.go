@@ -36,7 +36,7 @@ func TestKilledOften(t *testing.T) {
 		if i%4 == 3 {
 			pid = spinning.PID
 		}
-		cmd := slivercmd(t, dir, "record", "-p", fmt.Sprint(pid), "-i", "1ms", "-q", "--stop", policies[i%3], "-o", "x.sliver")
+		cmd := slivercmd(t, dir, "record", "-p", fmt.Sprint(pid), "-i", "1ms", "--max-overhead", "0", "-q", "--stop", policies[i%3], "-o", "x.sliver")
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

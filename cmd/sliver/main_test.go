@@ -437,7 +437,7 @@ func TestFullDisk(t *testing.T) {
 		t.Skipf("no tmpfs can be mounted here: %v", err)
 	}
 	defer syscall.Unmount(dir, syscall.MNT_DETACH)
-	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "100us", "-d", "100s", "-o", "x.sliver")
+	r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-i", "100us", "--max-overhead", "0", "-d", "100s", "-o", "x.sliver")
 	if r.status != 1 || !strings.Contains(r.errors, "disk is full") || strings.Count(r.errors, "\n") != 1 {
 		t.Errorf("%+v", r)
 	}

@@ -65,7 +65,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where only that tells their stack and does no harm),\nrunning, always (sleeping ones too whose timeout starts anew)")
 	f.maxOverhead = .01
-	fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+	fs.Var(&f.maxOverhead, "max-overhead", "most that the recording may cost: the time of stops, and of\nsliver's own work as far as it takes CPUs from the process;\nthe interval is stretched to hold it; 0: no bound")
 	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
 	f.kinds.register(fs)
 	f.names.register(fs, "")
@@ -173,10 +173,6 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	}
 	if f.page, err = f.web.wanted("record"); err != nil {
 		return o, err
-	}
-	// Who asks for an interval gets it.
-	if f.fs.Changed("interval") && !f.fs.Changed("max-overhead") {
-		o.MaxOverhead = 0
 	}
 	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return o, usagef("record", "%v", err)

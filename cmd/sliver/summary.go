@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
@@ -109,7 +110,7 @@ func losses(t *stack.ThreadStats) string {
 		what string
 	}{
 		{t.Late, late(t)}, {t.Truncated, "truncated"}, {t.TimedOut, "timed out"}, {t.Denied, "denied"},
-		{t.Stretched, "left out for the overhead bound"}, {t.Overwritten, "events overwritten"},
+		{t.Rested, "left out of threads that mostly slept"}, {t.Stretched, "left out for the overhead bound"}, {t.Overwritten, "events overwritten"},
 	} {
 		if l.n > 0 {
 			out = append(out, fmt.Sprintf("%d %s", l.n, l.what))
@@ -183,6 +184,9 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))
 	}
+	if l := costText(&r.Cost, r.Interval); l != "" {
+		fmt.Fprintf(w, "  cost     %s\n", l)
+	}
 	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
 		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
 			span(r.Children), p.Comm)
@@ -221,6 +225,31 @@ func overruns(r *session.Result) (out []string) {
 	return out
 }
 
+// costText describes the cost of a recording and the measures taken to hold the bound.
+func costText(c *sampler.Cost, interval time.Duration) string {
+	if !c.Measured {
+		return ""
+	}
+	s := fmt.Sprintf("%s of the CPUs for sliver itself", share(c.Own))
+	if c.Stops > 0 {
+		s += fmt.Sprintf(", %s of the process's time in stops", share(c.Stops))
+	}
+	if c.Bound <= 0 {
+		return s
+	}
+	var did []string
+	if c.Naps > 1 {
+		did = append(did, fmt.Sprintf("sleeping threads were looked at each %dth tick at least", c.Naps))
+	}
+	if c.Factor > 1 {
+		did = append(did, fmt.Sprintf("the interval was stretched from %s to %s", moment(int64(interval)), moment(int64(float64(interval)*c.Factor))))
+	}
+	if len(did) > 0 {
+		s += fmt.Sprintf("; to hold --max-overhead %s, %s", share(c.Bound), strings.Join(did, " and "))
+	}
+	return s
+}
+
 // openHint says how a format is looked at.
 func openHint(format, path string) string {
 	switch format {
@@ -242,6 +271,7 @@ type summaryJSON struct {
 	Late         uint64     `json:"late"`
 	Behind       uint64     `json:"behind"`
 	Untaken      int        `json:"untaken"`
+	Rested       uint64     `json:"rested"`
 	Truncated    uint64     `json:"truncated"`
 	TimedOut     uint64     `json:"timed_out"`
 	Denied       uint64     `json:"denied"`
@@ -257,12 +287,21 @@ type summaryJSON struct {
 	AskedNS      int64      `json:"asked_ns"`
 	SampledNS    int64      `json:"sampled_ns"`
 	WritingNS    int64      `json:"writing_ns"`
+	Cost         *costJSON  `json:"cost,omitempty"`
 	Reason       string     `json:"reason"`
 	Files        []fileJSON `json:"files"`
 	Problems     []string   `json:"problems"`
 	SelfCPUNS    int64      `json:"self_cpu_ns"`
 	ChildrenNS   int64      `json:"children_cpu_ns"`
 	FirstNS      int64      `json:"first_sample_ns"`
+}
+
+type costJSON struct {
+	Bound   float64 `json:"bound"`
+	Own     float64 `json:"own"`
+	Stops   float64 `json:"stops"`
+	Stretch float64 `json:"stretch"`
+	Naps    int     `json:"naps"`
 }
 
 type pauseJSON struct {
@@ -287,13 +326,16 @@ type fileJSON struct {
 func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
-		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
+		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Rested: t.Rested, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Sampled), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},
 		Problems: append([]string{}, r.Problems...),
+	}
+	if c := r.Cost; c.Measured {
+		out.Cost = &costJSON{c.Bound, c.Own, c.Stops, c.Factor, c.Naps}
 	}
 	for _, f := range r.Files {
 		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes})

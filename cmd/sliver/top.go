@@ -66,7 +66,7 @@ func topCommand() *command {
 			fs.StringVar(&f.filter, "filter", "", "only functions with this in their name, or /regexp/")
 			fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
 			f.maxOverhead = .01
-			fs.Var(&f.maxOverhead, "max-overhead", "largest share of a thread's time to take; its interval is\nstretched to hold it; 0: no bound (the default with -i)")
+			fs.Var(&f.maxOverhead, "max-overhead", "most that it may cost: the time of stops, and of sliver's own\nwork as far as it takes CPUs from the process; the interval\nis stretched to hold it; 0: no bound")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -177,10 +177,6 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 		return o, l, usagef("top", "rows: %d is negative", f.rows)
 	case f.maxOverhead < 0 || f.maxOverhead >= 1:
 		return o, l, usagef("top", "max-overhead: %v is out of range; use 0%% (no bound) to 99%%", &f.maxOverhead)
-	}
-	// Who asks for an interval gets it.
-	if f.fs.Changed("interval") && !f.fs.Changed("max-overhead") {
-		o.MaxOverhead = 0
 	}
 	if o.Selection, err = sampler.ParseSelection(f.threads); err != nil {
 		return o, l, usagef("top", "%v", err)

@@ -113,7 +113,7 @@ func (f *Feed) prepare(o Options) (err error) {
 	f.known.Put = f.names.wait
 	f.smp, err = sampler.New(f.live, sampler.Config{
 		Interval: o.Interval, Jitter: o.Jitter, Groups: o.Groups, Selection: o.Selection, Stop: o.Stop,
-		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays,
+		MaxOverhead: o.MaxOverhead, Harmless: live.Harmless, Delays: live.Delays, Sleeps: target.Sleeps,
 		Waits: func(wake func()) sampler.Waits { return f.live.Waits(&f.known, f.vars, wake) },
 		Start: func(in stack.ThreadInfo) sampler.Sink {
 			return f.rec.Thread(trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born})

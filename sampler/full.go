@@ -1,0 +1,25 @@
+package sampler
+
+import "github.com/sliverprof/sliver/stack"
+
+// holdBack leaves out a tick of a thread whose sink is full, as it is where the file is
+// written more slowly than samples come.
+func (g *group) holdBack(th *thread, now stack.Time) bool {
+	if th.full != nil && th.full.Full() {
+		th.held++
+		th.steady = 0
+		return true
+	}
+	g.letIn(th, now)
+	return false
+}
+
+// letIn counts the ticks that were left out since the sink was full.
+func (g *group) letIn(th *thread, now stack.Time) {
+	if th.held == 0 {
+		return
+	}
+	th.acc.behind.Add(uint64(th.held))
+	g.miss(th, now, th.held)
+	th.held = 0
+}

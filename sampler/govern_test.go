@@ -1,0 +1,78 @@
+package sampler
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// TestGovern: sleeping threads are looked at more rarely before the interval is stretched, the
+// cost comes below the bound, and both are undone when the cost ends.
+func TestGovern(t *testing.T) {
+	for _, c := range []struct {
+		name                  string
+		asleep, awake, always float64 // cost of looks at each tick, and of what does not depend on ticks
+		stretched             bool
+	}{
+		{"many sleepers", .3, .002, .001, false},
+		{"runners", 0, .08, .001, true},
+		{"both", .2, .05, .001, true},
+		{"cheap", .001, .002, .001, false},
+	} {
+		s, err := New(&fakeTarget{}, Config{Interval: 10 * time.Millisecond, MaxOverhead: .01, Start: func(stack.ThreadInfo) Sink { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		cost := func() (all, sleepers float64) {
+			asleep := c.asleep / math.Exp2(float64(s.napLeast.Load())) / s.gov.factor()
+			awake := c.awake / s.gov.factor()
+			return asleep + awake + c.always, asleep / max(asleep+awake, 1e-9)
+		}
+		early := 1.
+		for range 60 {
+			all, sleepers := cost()
+			s.gov.steer(s, all, sleepers)
+			if s.napLeast.Load() == 0 && sleepers > .25 {
+				early = max(early, s.gov.factor())
+			}
+		}
+		if all, _ := cost(); all > .01 {
+			t.Errorf("%s: costs %.4f; sleepers nap %d, the interval is stretched by %.2f", c.name, all, s.napLeast.Load(), s.gov.factor())
+		}
+		if early > 1 || (s.gov.factor() > 1) != c.stretched {
+			t.Errorf("%s: the interval is stretched by %.2f, by %.2f before sleepers napped", c.name, s.gov.factor(), early)
+		}
+		for range 200 {
+			s.gov.steer(s, .0001, 0)
+		}
+		if s.gov.factor() != 1 || s.napLeast.Load() != 0 {
+			t.Errorf("%s: afterwards sleepers nap %d, and the interval is stretched by %.2f", c.name, s.napLeast.Load(), s.gov.factor())
+		}
+	}
+}
+
+// TestGovernCost: own work counts whole where no CPU is idle and a fifth where some are; what is
+// not made for samples counts at most as much as what is, and less; stops count as a share of the target's time.
+func TestGovernCost(t *testing.T) {
+	const second = 1_000_000_000
+	for _, c := range []struct {
+		idle             float64
+		own, spent, held int64
+		ran              int64
+		want, wantAsleep float64
+	}{
+		{0, second / 10, second / 10, 0, second, .05, .75},
+		{.5, second / 10, second / 10, 0, second, .01, .75},
+		{-1, second / 10, second / 10, second / 100, second, .06, .75},
+		{0, second, second / 100, 0, second, .00625, .75},
+		{0, 0, 0, second / 10, second / 100, 0, .75}, // it hardly runs
+	} {
+		v := &governor{}
+		l := ledger{at: second, costs: Costs{Own: c.own, Target: c.ran, Idle: c.idle}, spent: c.spent, held: c.held, asleep: 30, awake: 10}
+		if cost, asleep := v.cost(&l, 2); math.Abs(cost-c.want) > 1e-9 || asleep != c.wantAsleep {
+			t.Errorf("%+v: %v, %v", c, cost, asleep)
+		}
+	}
+}

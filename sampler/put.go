@@ -1,0 +1,83 @@
+package sampler
+
+import "github.com/sliverprof/sliver/stack"
+
+// put writes the sample, and has it found out what the thread waits for.
+func (g *group) put(th *thread) {
+	g.write(th)
+	if g.waits != nil {
+		g.tellWait(th)
+	}
+}
+
+func (g *group) write(th *thread) {
+	th.started = true
+	th.wary = max(th.wary-1, 0)
+	n := uint64(1 + g.sample.Again)
+	if th.acc.samples.Add(n) == n {
+		g.s.first.CompareAndSwap(0, int64(g.sample.Time))
+	}
+	switch g.sample.Way {
+	case stack.WayUnrun:
+		th.acc.unrun.Add(n)
+	case stack.WayPart:
+		th.acc.part.Add(1)
+		fallthrough
+	case stack.WayRead:
+		th.acc.read.Add(1)
+	}
+	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
+		th.acc.truncated.Add(n)
+	}
+	if g.sample.Way != stack.WayUnrun {
+		g.tellTask(th)
+	}
+	th.acc.to.Store(int64(g.sample.Time))
+	if first := th.info.CPU; g.sample.CPU >= first {
+		th.acc.cpu.Store(g.sample.CPU - first)
+	}
+	th.sink.Sample(&g.sample)
+}
+
+// tellWait has it found out what th waits for: the thread runs, or sleeps
+// undisturbed, and its sample is written.
+func (g *group) tellWait(th *thread) {
+	gl := &g.glance
+	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample, Frames: g.sample.Stack, Again: gl.Again}
+	if g.sample.Way == stack.WayUnrun {
+		gl.Frames = th.unasked
+	}
+	if th.state != stack.StateRunning && th.state != stack.StateRunnable {
+		if g.sample.Way != stack.WayUnrun {
+			th.sp = stackPointer(g.s.target, g.view.Regs)
+		}
+		if g.tooLong(th) {
+			if g.sample.Way != stack.WayUnrun {
+				th.unasked = append(th.unasked[:0], gl.Frames...)
+			}
+			return // the next round goes on with it
+		}
+		gl.SP = th.sp
+	}
+	begin := g.tracer.Now()
+	g.waits.Look(th.file, &th.info, gl, th.sink)
+	g.waited += int64(g.tracer.Now() - begin)
+	th.unasked = th.unasked[:0]
+}
+
+// tooLong reports whether finding out what threads wait for has taken its share
+// of this round. Of what is left when a part of it is used, those have the rest
+// that were left out for longest.
+func (g *group) tooLong(th *thread) bool {
+	share := g.tick.every / waitShare
+	if g.waited > share || th.missed < g.behind && g.waited > share/2 {
+		th.missed++
+		g.missed = max(g.missed, th.missed)
+		return true
+	}
+	th.missed = 0
+	return false
+}
+
+// waitShare of a tick, as its divisor, may go to finding out what threads wait for.
+const waitShare = 8
