@@ -40,10 +40,10 @@ func TestSpacing(t *testing.T) {
 // TestNoLockIn: a stop delays a program that works and sleeps in turn, so that its
 // phase hangs on when it was stopped. Its share of time at work is right all the same,
 // whatever its period, in time as slices have it and in samples. With some 20,000
-// samples a share has a standard deviation of less than 0.4 points: one of the 18
-// is off by 2.5 by chance in less than 1 of 10^8 runs.
+// samples a share has a standard deviation of less than 0.4 points, and stops change it by less than 1: one of the 18
+// is off by 3 in less than 1 of 10^5 runs.
 func TestNoLockIn(t *testing.T) {
-	const every, share, cost = 10 * ms, .42, 400_000
+	const every, share, cost = 10 * ms, .42, 100_000
 	for _, periods := range []float64{.2, .4, .5, .7, 1, 1.04, 1.5, 2, 3} {
 		period := stack.Time(periods * float64(every))
 		work := stack.Time(share * float64(period))
@@ -74,10 +74,10 @@ func TestNoLockIn(t *testing.T) {
 		all := got[len(got)-1].Time - got[0].Time
 		truth := share*float64(all-held)/float64(all) + float64(held)/float64(all)
 		byTime, byCount := float64(at)/float64(all), float64(n)/float64(len(got))
-		if d := byTime - truth; d > .035 || d < -.035 {
+		if d := byTime - truth; d > .03 || d < -.03 {
 			t.Errorf("a period of %v intervals: %.3f of the time at work, truth %.3f", periods, byTime, truth)
 		}
-		if d := byCount - truth; d > .035 || d < -.035 {
+		if d := byCount - truth; d > .03 || d < -.03 {
 			t.Errorf("a period of %v intervals: %.3f of the samples at work, truth %.3f", periods, byCount, truth)
 		}
 	}
