@@ -96,6 +96,9 @@ const (
 func (w *Window) found() Activity {
 	f := &w.raw.found
 	if !f.looks {
+		if f.inCall = w.Call.Nr >= 0; f.inCall && w.mayHaveSlept() {
+			return ActivityQueued // it waited for a CPU to leave its call
+		}
 		return ActivityUnknown
 	}
 	if !f.ran {
