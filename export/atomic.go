@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Check finds out whether the output can be written, before anything is done
@@ -97,7 +98,7 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	}
 	final := Output{Path: path}.Final()
 	if final == "" {
-		f, err := os.OpenFile(path, os.O_WRONLY, 0)
+		f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0)
 		if err != nil {
 			return 0, cannot(path, err)
 		}

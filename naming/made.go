@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/symbol"
 )
 
@@ -13,8 +14,20 @@ const (
 	// for a place that it did not name; and not more than a 20th of the time.
 	madeEvery = 2 * time.Second
 	// maxPerfMap bounds what is read of a program's perf map, in bytes.
-	maxPerfMap = 192 << 20
+	maxPerfMap = 48 << 20
 )
+
+// PerfMapOf is a program's perf map as Made and LiveOptions read it, without its
+// holes.
+func PerfMapOf(open func() (*safefile.File, error)) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) {
+		f, err := open()
+		if err != nil {
+			return nil, err
+		}
+		return f.Data(), nil
+	}
+}
 
 // Made names code that a running program made itself, by what the program says
 // of it now: files that it has in its memory for debuggers, then its perf map.

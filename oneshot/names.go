@@ -2,7 +2,6 @@ package oneshot
 
 import (
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -57,7 +56,7 @@ func newNames(p *target.Process, t *live.Target, o *Options) *names {
 	if o.Finder != nil {
 		no.Finder = symbol.Finders{no.Finder, o.Finder}
 	}
-	made := naming.Made{PerfMap: func() (io.ReadCloser, error) { return p.PerfMap() },
+	made := naming.Made{PerfMap: naming.PerfMapOf(p.PerfMap),
 		Objects: func() []*symbol.JITObject { return t.GDBObjects(o.FullNames) }}
 	return &names{made: made, p: p, t: t, o: no, mods: map[moduleKey]*module{}, at: map[uint64]place{}}
 }

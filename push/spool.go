@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Spool keeps what is to be sent as files in a folder, so that what could not
@@ -216,7 +218,7 @@ func (s *Spool) Waiting(to ...string) int {
 }
 
 func readHead(path string) (*Item, error) {
-	f, err := os.Open(path)
+	f, err := safefile.Named(path)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +228,7 @@ func readHead(path string) (*Item, error) {
 }
 
 func readItem(path string) (*Item, error) {
-	f, err := os.Open(path)
+	f, err := safefile.Named(path)
 	if err != nil {
 		return nil, err
 	}

@@ -3,7 +3,6 @@ package session
 import (
 	"errors"
 	"fmt"
-	"io"
 	"path/filepath"
 	"runtime"
 	"time"
@@ -130,7 +129,7 @@ func (s *Session) finder() symbol.Finder {
 
 func (s *Session) newLiveNames() *naming.Live {
 	return naming.NewLive(s.mods, naming.LiveOptions{Finder: s.finder(), FullNames: s.o.FullNames, Cache: s.o.Cache, Arch: runtime.GOARCH,
-		PerfMap: func() (io.ReadCloser, error) { return s.proc.PerfMap() },
+		PerfMap: naming.PerfMapOf(s.proc.PerfMap),
 		Objects: func() []*symbol.JITObject { return s.live.GDBObjects(s.o.FullNames) },
 		Managed: func(addr uint64) (symbol.Frame, bool) { return s.runtimes.Find(addr) }})
 }

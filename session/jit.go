@@ -52,7 +52,7 @@ func (m *modules) jitDump() {
 		if f == nil || !jitDumpName.MatchString(path.Base(m.mods[i].Path)) {
 			continue
 		}
-		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxPerfMap)
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxDumpBytes)
 		if err != nil && len(b) == 0 {
 			continue
 		}
@@ -79,7 +79,7 @@ func (m *modules) addJITDump(c *flight.Copy, keep stack.Time) {
 		if f == nil {
 			continue
 		}
-		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxPerfMap)
+		b, err := symbol.StripJITDump(io.NewSectionReader(f, 0, math.MaxInt64), maxDumpBytes)
 		if err != nil && len(b) == 0 {
 			continue
 		}

@@ -4,11 +4,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/live"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/symbol"
@@ -24,8 +24,13 @@ const (
 	lookEvery = 50 * time.Millisecond
 	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
 	// of it is read and kept at once.
-	maxPerfMap = 192 << 20
+	maxPerfMap = 48 << 20
 	perfPart   = 256 << 10
+	// maxPerfLines bounds the entries that are kept: the shortest has six bytes,
+	// and takes more than ten times that where names are looked up.
+	maxPerfLines = 1 << 20
+	// maxDumpBytes bounds what is kept of a jitdump, in bytes.
+	maxDumpBytes = 192 << 20
 	// maxReuses is at how many times, each lookEvery after the one before or
 	// later, the code of a JIT compiler is told apart from what was at its
 	// addresses before; when they are used up, so many more are had at twice the
@@ -56,10 +61,12 @@ type perfMap struct {
 
 	mu      sync.Mutex // guards what follows
 	ended   bool
-	f       *os.File
+	f       *safefile.File
 	size    int64      // up to which f has been read
 	looked  stack.Time // when
 	kept    int        // bytes
+	lines   int        // entries in them
+	bad     int        // lines that are none
 	dropped int64      // bytes that there was no room for
 	reuse   symbol.Reuse
 	noted   stack.Time // the last reuse's generation
@@ -142,18 +149,18 @@ func (x *perfMap) look(last bool) {
 	if err != nil {
 		return
 	}
-	if fi.Size() < x.size {
+	if fi.Size < x.size {
 		x.anew() // what was true before is known
 	}
-	if fi.Size() > x.size {
+	if fi.Size > x.size {
 		at := since + 1
 		// A line that came alone is as of the last write, if that is what the
 		// clocks say. The time of a file is that of the last tick.
 		mono, _, real := target.Clocks()
-		if w := stack.Time(mono - (real - fi.ModTime().UnixNano())); w > since && w < now {
+		if w := stack.Time(mono - (real - fi.Modified)); w > since && w < now {
 			at = w
 		}
-		x.read(fi.Size(), since+1, at, last)
+		x.read(fi.Size, since+1, at, last)
 	}
 }
 
@@ -181,9 +188,7 @@ func (x *perfMap) open() {
 		return // most programs have none
 	}
 	if x.f != nil {
-		old, err1 := x.f.Stat()
-		now, err2 := f.Stat()
-		if err1 == nil && err2 == nil && os.SameFile(old, now) {
+		if old, now := x.f.Opened(), f.Opened(); old.Dev == now.Dev && old.Inode == now.Inode {
 			f.Close()
 			return
 		}
@@ -197,7 +202,7 @@ func (x *perfMap) open() {
 func (x *perfMap) anew() {
 	x.size = 0
 	if x.take == nil {
-		x.marks, x.kept = nil, 0
+		x.marks, x.kept, x.lines = nil, 0, 0
 	}
 }
 
@@ -205,6 +210,10 @@ func (x *perfMap) anew() {
 // on where it is one line.
 func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 	for x.size < size {
+		if at := min(x.f.NextData(x.size), size); at > x.size {
+			x.size = at
+			continue
+		}
 		b := make([]byte, min(perfPart, size-x.size))
 		n, err := x.f.ReadAt(b, x.size)
 		b = b[:n]
@@ -220,17 +229,24 @@ func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 		if len(b) == 0 {
 			return
 		}
-		if x.kept+len(b) > maxPerfMap {
+		step := int64(len(b))
+		kept, bad := symbol.PerfLines(b)
+		lines := bytes.Count(kept, []byte{'\n'})
+		if x.kept+len(kept) > maxPerfMap || x.lines+lines > maxPerfLines {
 			x.dropped += size - x.size
 			x.size = size
 			return
 		}
-		x.size += int64(len(b))
-		x.kept += len(b)
-		if x.size >= size && bytes.Count(b, []byte{'\n'}) == 1 {
+		x.size += step
+		x.kept += len(kept)
+		x.lines += lines
+		x.bad += bad
+		if x.size >= size && lines == 1 {
 			at = max(at, alone)
 		}
-		at = x.part(at, b)
+		if len(kept) > 0 {
+			at = x.part(at, kept)
+		}
 		if err != nil && err != io.EOF {
 			return
 		}
@@ -280,7 +296,10 @@ func (x *perfMap) problems() (out []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.dropped > 0 {
-		out = append(out, fmt.Sprintf("perf map: %d bytes are left out, it is larger than %d", x.dropped, maxPerfMap))
+		out = append(out, fmt.Sprintf("perf map: %d bytes are left out, it is larger than %d bytes or %d entries", x.dropped, maxPerfMap, maxPerfLines))
+	}
+	if x.bad > 0 {
+		out = append(out, fmt.Sprintf("perf map: %d lines are no entries and are left out", x.bad))
 	}
 	if x.reuse.Dropped > 0 {
 		out = append(out, fmt.Sprintf("perf map: of %d pieces of code it is not known what took their place when", x.reuse.Dropped))
@@ -333,14 +352,42 @@ func (x *perfMap) parts() (out []trace.Captured) {
 	if x.f == nil {
 		return out
 	}
+	room := maxPerfMap
 	for _, m := range x.marks {
-		b := make([]byte, m.end-from)
-		n, err := x.f.ReadAt(b, from)
-		out = append(out, trace.Captured{What: "perf-map", At: m.at, Data: b[:n]})
+		data, err := x.entries(from, m.end, &room)
+		out = append(out, trace.Captured{What: "perf-map", At: m.at, Data: data})
 		if err != nil {
 			break // it is being written anew
 		}
 		from = m.end
 	}
 	return out
+}
+
+// entries are those of a part of the map, at most room bytes of them.
+func (x *perfMap) entries(from, end int64, room *int) (out []byte, err error) {
+	for from < end {
+		if from = x.f.NextData(from); from >= end {
+			break
+		}
+		b := make([]byte, min(perfPart, end-from))
+		n, err := x.f.ReadAt(b, from)
+		b = b[:n]
+		if from+int64(n) < end {
+			if i := bytes.LastIndexByte(b, '\n'); i >= 0 {
+				b = b[:i+1]
+			}
+		}
+		from += int64(len(b))
+		kept, _ := symbol.PerfLines(b)
+		if len(kept) > *room {
+			return out, nil
+		}
+		*room -= len(kept)
+		out = append(out, kept...)
+		if err != nil || n == 0 {
+			return out, err
+		}
+	}
+	return out, nil
 }

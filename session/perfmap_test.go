@@ -11,6 +11,7 @@ import (
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/stack"
@@ -257,19 +258,35 @@ func TestPerfMapBounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	fmt.Fprintf(f, "1000 40 whole\n2000 40 unfinished")
+	fmt.Fprintf(f, "1000 40 whole\n2000 40 unfinished\nno entry\n3000 40 last\n")
+	const size = 32 + 1 + 9 + 13
+	// A hole of 100 GB, and an entry behind it.
+	const far = 100 << 30
+	if _, err := f.WriteAt([]byte("4000 40 far\n"), far); err != nil {
+		t.Fatal(err)
+	}
+	file, err := safefile.Root("").Open(f.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
 	var got []string
-	x.take, x.f = func(c trace.Captured) { got = append(got, string(c.Data)) }, f
+	x.take, x.f = func(c trace.Captured) { got = append(got, string(c.Data)) }, file
 	x.read(30, at, at, false)
 	x.read(31, at, at, false)
 	x.read(31, at, at, true)
-	x.kept = maxPerfMap
-	x.read(32, at, at, true)
-	if s := fmt.Sprintf("%q", got); s != `["1000 40 whole\n" "2000 40 unfinishe"]` || x.dropped != 1 {
-		t.Errorf("%s, %d dropped", s, x.dropped)
+	x.read(42, at, at, false) // the rest of a line, and one that is no entry
+	x.read(size, at, at, false)
+	x.read(far+12, at, at, false)
+	kept := x.kept
+	x.size, x.kept = 42, maxPerfMap
+	x.read(size, at, at, true)
+	if s := fmt.Sprintf("%q", got); s != `["1000 40 whole\n" "2000 40 unfinishe" "3000 40 last\n" "4000 40 far\n"]` ||
+		x.dropped != 13 || x.bad != 2 || kept != 14+17+13+12 || x.lines != 3 {
+		t.Errorf("%s, %d dropped, %d kept, %d lines, %d are none", s, x.dropped, kept, x.lines, x.bad)
 	}
 	x.reuse.Dropped = 3
-	if p := x.problems(); len(p) != 3 {
+	if p := x.problems(); len(p) != 4 {
 		t.Errorf("%q", p)
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/symbol"
@@ -61,7 +61,7 @@ type SameFiles struct{}
 
 // Open implements naming.Modules.
 func (SameFiles) Open(_ int, m *trace.Module) (io.ReaderAt, io.Closer, error) {
-	f, err := os.OpenFile(m.Path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	f, err := safefile.Root("").Open(m.Path)
 	if err != nil {
 		var pe *fs.PathError
 		if errors.As(err, &pe) {

@@ -3,10 +3,10 @@ package symbol
 import (
 	"encoding/hex"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Kind is what sort of file is looked for.
@@ -79,12 +79,13 @@ type Dirs struct {
 // Find implements Finder.
 func (d Dirs) Find(q Query, try func(name string, src Source) bool) {
 	seen := make(map[string]bool)
-	for _, p := range d.paths(q) {
-		if p = filepath.Clean(p); seen[p] {
+	for _, c := range d.places(q) {
+		p := c.name()
+		if seen[p] {
 			continue
 		}
 		seen[p] = true
-		src, err := openRegular(p)
+		src, err := c.place(d.Root).Open(c.path)
 		if err != nil {
 			continue
 		}
@@ -95,26 +96,35 @@ func (d Dirs) Find(q Query, try func(name string, src Source) bool) {
 	}
 }
 
-// openRegular opens p if it is a plain file. A pipe in its place must not
-// block, so it is opened without waiting.
-func openRegular(p string) (*os.File, error) {
-	f, err := os.OpenFile(p, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	st, err := f.Stat()
-	if err != nil || !st.Mode().IsRegular() {
-		f.Close()
-		return nil, os.ErrInvalid
-	}
-	return f, nil
+// candidate is a path in a root or in a folder of the user's.
+type candidate struct {
+	root, extra string // at most one of them
+	path        string
 }
 
-// paths lists the places for q, the likeliest first. Places that a hostile file
+// name is how messages call it, and a Query that begins at it.
+func (c candidate) name() string {
+	if c.extra != "" {
+		return filepath.Join(c.extra, c.path)
+	}
+	return filepath.Clean(c.root + "/" + c.path)
+}
+
+// place is where the candidate is looked up. A file system that hangs costs the
+// target alone whose root it is in.
+func (c candidate) place(owner string) safefile.Place {
+	p := safefile.Root(c.root)
+	if c.extra != "" {
+		p = safefile.Under(c.extra)
+	}
+	return p.For(owner)
+}
+
+// places lists the places for q, the likeliest first. Places that a hostile file
 // makes up are harmless: what is there is taken only if its build ID or
 // checksum is the one asked for, and is used for names alone.
-func (d Dirs) paths(q Query) []string {
-	var out []string
+func (d Dirs) places(q Query) []candidate {
+	var out []candidate
 	roots := []string{""}
 	if d.Root != "" {
 		roots = []string{d.Root, ""}
@@ -122,7 +132,13 @@ func (d Dirs) paths(q Query) []string {
 	// under adds a path as the target names it.
 	under := func(p string) {
 		for _, r := range roots {
-			out = append(out, r+p)
+			out = append(out, candidate{root: r, path: p})
+		}
+	}
+	// in adds paths in a folder of the user's, which they do not leave by "..".
+	in := func(extra string, paths ...string) {
+		for _, p := range paths {
+			out = append(out, candidate{extra: extra, path: filepath.Clean("/" + p)})
 		}
 	}
 	base := filepath.Base(q.Path)
@@ -138,8 +154,7 @@ func (d Dirs) paths(q Query) []string {
 	if id != "" {
 		byID := filepath.Join(id[:2], id[2:]+".debug")
 		for _, e := range d.Extra {
-			out = append(out, filepath.Join(e, ".build-id", byID), filepath.Join(e, byID), filepath.Join(e, id, "debuginfo"),
-				filepath.Join(e, id+".debug"))
+			in(e, filepath.Join(".build-id", byID), byID, filepath.Join(id, "debuginfo"), id+".debug")
 		}
 		under(filepath.Join(SystemDir, ".build-id", byID))
 	}
@@ -147,10 +162,9 @@ func (d Dirs) paths(q Query) []string {
 	case KindDebug:
 		for _, e := range d.Extra {
 			if link != "" {
-				out = append(out, filepath.Join(e, dir, link), filepath.Join(e, link))
+				in(e, filepath.Join(dir, link), link)
 			}
-			out = append(out, filepath.Join(e, q.Path+".debug"), filepath.Join(e, q.Path), filepath.Join(e, base+".debug"),
-				filepath.Join(e, base))
+			in(e, q.Path+".debug", q.Path, base+".debug", base)
 		}
 		if link != "" {
 			under(filepath.Join(dir, link))
@@ -162,16 +176,20 @@ func (d Dirs) paths(q Query) []string {
 		under(filepath.Join(SystemDir, q.Path+".debug"))
 	case KindAlt:
 		for _, e := range d.Extra {
-			out = append(out, filepath.Join(e, link), filepath.Join(e, ".dwz", link))
+			in(e, link, filepath.Join(".dwz", link))
 		}
 		if filepath.IsAbs(q.Link) {
 			under(q.Link)
 		} else {
-			from := q.From
-			if real, err := filepath.EvalSymlinks(from); err == nil {
-				out = append(out, filepath.Join(filepath.Dir(real), q.Link))
+			from := d.candidate(q.From)
+			if real, err := from.place(d.Root).Real(from.path); err == nil {
+				if from.extra != "" {
+					from.extra = "" // what Real returns begins at the root
+				}
+				out = append(out, candidate{root: from.root, path: filepath.Join(filepath.Dir(real), q.Link)})
 			}
-			out = append(out, filepath.Join(filepath.Dir(from), q.Link))
+			from = d.candidate(filepath.Join(filepath.Dir(q.From), q.Link))
+			out = append(out, from)
 			under(filepath.Join(dir, q.Link))
 		}
 		under(filepath.Join(SystemDir, ".dwz", link))
@@ -181,24 +199,37 @@ func (d Dirs) paths(q Query) []string {
 			full = filepath.Join(q.Dir, full)
 		}
 		for _, e := range d.Extra {
-			out = append(out, filepath.Join(e, full))
+			in(e, full)
 			if rel := filepath.Clean(q.Link); !filepath.IsAbs(rel) && !strings.HasPrefix(rel, "..") {
-				out = append(out, filepath.Join(e, rel))
+				in(e, rel)
 			}
-			out = append(out, filepath.Join(e, link))
+			in(e, link)
 		}
 		under(full)
 		under(filepath.Join(dir, q.Link))
 		under(filepath.Join(dir, link))
 	case KindPackage:
 		for _, e := range d.Extra {
-			out = append(out, filepath.Join(e, q.Path+".dwp"), filepath.Join(e, base+".dwp"))
+			in(e, q.Path+".dwp", base+".dwp")
 		}
 		under(q.Path + ".dwp")
 		if q.From != "" && q.From != q.Path {
-			out = append(out, q.From+".dwp", strings.TrimSuffix(q.From, ".debug")+".dwp")
+			out = append(out, d.candidate(q.From+".dwp"), d.candidate(strings.TrimSuffix(q.From, ".debug")+".dwp"))
 		}
 		under(filepath.Join(SystemDir, q.Path+".dwp"))
 	}
 	return out
+}
+
+// candidate is the place of a file that Find named, or of one beside it.
+func (d Dirs) candidate(name string) candidate {
+	for _, e := range d.Extra {
+		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(e, "/")+"/"); ok && e != "" {
+			return candidate{extra: e, path: "/" + rest}
+		}
+	}
+	if rest, ok := strings.CutPrefix(name, d.Root+"/"); ok && d.Root != "" {
+		return candidate{root: d.Root, path: "/" + rest}
+	}
+	return candidate{path: name}
 }

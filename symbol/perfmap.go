@@ -2,6 +2,7 @@ package symbol
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -13,8 +14,8 @@ import (
 
 // Bounds on hostile maps.
 const (
-	maxPerfEntries = 1 << 23
-	maxPerfMap     = 1 << 30 // bytes
+	maxPerfEntries = 1 << 20
+	maxPerfMap     = 1 << 28 // bytes
 	maxPerfLine    = 1 << 16 // bytes; what is longer is cut
 )
 
@@ -83,6 +84,35 @@ func eachPerfLine(r io.Reader, yield func(perfEntry) bool) (bad int, err error) 
 			return bad, fmt.Errorf("perf map: %w", err)
 		}
 	}
+}
+
+// PerfLines returns the lines of b that are entries of a perf map, in b's memory,
+// and how many others there were: empty ones do not count. It is for who keeps a
+// map as it is: anything may be in a target's file.
+func PerfLines(b []byte) (kept []byte, bad int) {
+	kept = b[:0]
+	for len(b) > 0 {
+		line := b
+		if i := bytes.IndexByte(b, '\n'); i >= 0 {
+			line = b[:i+1]
+		}
+		b = b[len(line):]
+		line = bytes.TrimLeft(line, "\x00") // the end of a hole
+		text := bytes.TrimRight(line, "\r\n")
+		if len(text) == 0 {
+			continue
+		}
+		if len(text) > maxPerfLine {
+			bad++
+			continue
+		}
+		if _, ok := parsePerfLine(string(text)); !ok {
+			bad++
+			continue
+		}
+		kept = append(kept, line...)
+	}
+	return kept, bad
 }
 
 func parsePerfLine(s string) (e perfEntry, ok bool) {

@@ -9,6 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -39,68 +40,44 @@ func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 		return nil, fmt.Errorf("open mapping %#x-%#x %s: %w", m.Start, m.End, m.Path, ErrNoFile)
 	}
 	var errs []error
-	for _, open := range []func(stack.Mapping) (int, error){p.openByRange, p.openExe, p.openByPath} {
-		fd, err := open(m)
-		if err != nil {
-			errs = append(errs, err)
-			continue
+	for _, open := range []func(stack.Mapping) (*safefile.File, error){p.openByRange, p.openExe, p.openByPath} {
+		f, err := open(m)
+		if err == nil {
+			return f, nil
 		}
-		var st unix.Stat_t
-		if err := unix.Fstat(fd, &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
-			unix.Close(fd)
-			errs = append(errs, fmt.Errorf("not a regular file (%v)", err))
-			continue
+		errs = append(errs, err)
+		if errors.Is(err, safefile.ErrHung) {
+			break // so would the others be
 		}
-		return &regular{os.NewFile(uintptr(fd), m.Path), st.Size}, nil
 	}
 	return nil, fmt.Errorf("open mapping %#x-%#x %s: %w: %w", m.Start, m.End, m.Path, ErrNoFile, errors.Join(errs...))
 }
 
-type regular struct {
-	*os.File
-	size int64
+// place is the process's root, for package safefile: see there for what is opened.
+func (p *Process) place() safefile.Place {
+	return safefile.Process(p.dir, fmt.Sprintf("/proc/%d/root", p.pid))
 }
 
-func (f *regular) Size() int64 { return f.size }
-
 // openByRange goes by the kernel's own link to the mapped file.
-func (p *Process) openByRange(m stack.Mapping) (int, error) {
-	return p.openat(fmt.Sprintf("map_files/%x-%x", m.Start, m.End), unix.O_RDONLY|unix.O_NONBLOCK)
+func (p *Process) openByRange(m stack.Mapping) (*safefile.File, error) {
+	return p.place().OpenLink(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
 // openExe serves the program itself, deleted or not, with no rights beyond
 // those of a tracer.
-func (p *Process) openExe(m stack.Mapping) (int, error) {
-	return p.openChecked("exe", p.dir, m)
+func (p *Process) openExe(m stack.Mapping) (*safefile.File, error) {
+	f, err := p.place().OpenLink("exe")
+	return checked(f, err, m, false)
 }
 
 // openByPath looks the path up in the target's root. Links in it are followed
 // there too, never out of it.
-func (p *Process) openByPath(m stack.Mapping) (int, error) {
+func (p *Process) openByPath(m stack.Mapping) (*safefile.File, error) {
 	if m.Deleted {
-		return -1, errors.New("deleted")
+		return nil, errors.New("deleted")
 	}
-	root, err := p.openat("root", unix.O_PATH|unix.O_DIRECTORY)
-	if err != nil {
-		return -1, err
-	}
-	defer unix.Close(root)
-	return p.openChecked(m.Path, root, m)
-}
-
-// openInRoot opens path below the target's root.
-func openInRoot(root int, path string, flags int) (int, error) {
-	for {
-		fd, err := unix.Openat2(root, path, &unix.OpenHow{
-			Flags: uint64(flags | unix.O_CLOEXEC), Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS})
-		switch err {
-		case unix.EINTR, unix.EAGAIN: // a rename at the same moment
-			continue
-		case unix.ENOSYS, unix.EPERM: // before Linux 5.6, or filtered
-			return unix.Openat(root, strings.TrimLeft(path, "/"), flags|unix.O_CLOEXEC, 0)
-		}
-		return fd, err
-	}
+	f, err := p.place().Open(m.Path)
+	return checked(f, err, m, true)
 }
 
 // File systems whose files show another device (btrfs, bcachefs) or another
@@ -112,28 +89,16 @@ const (
 	overlayMagic  = 0x794c7630
 )
 
-func (p *Process) openChecked(name string, at int, m stack.Mapping) (fd int, err error) {
-	if at == p.dir {
-		fd, err = p.openat(name, unix.O_RDONLY|unix.O_NONBLOCK)
-	} else {
-		fd, err = openInRoot(at, name, unix.O_RDONLY|unix.O_NONBLOCK)
-	}
+// checked closes f if it is not the file of the mapping.
+func checked(f *safefile.File, err error, m stack.Mapping, byPath bool) (*safefile.File, error) {
 	if err != nil {
-		return -1, err
+		return nil, err
 	}
-	var st unix.Stat_t
-	var fs unix.Statfs_t
-	if err = unix.Fstat(fd, &st); err == nil {
-		err = unix.Fstatfs(fd, &fs)
+	if in := f.Opened(); !sameFile(m, in.Dev, in.Inode, in.FS, byPath) {
+		f.Close()
+		return nil, fmt.Errorf("%s is another file now (device %#x inode %d, mapped is %#x %d)", f.Name(), in.Dev, in.Inode, m.Dev, m.Inode)
 	}
-	if err == nil && !sameFile(m, uint64(st.Dev), st.Ino, int64(fs.Type), at != p.dir) {
-		err = fmt.Errorf("%s is another file now (device %#x inode %d, mapped is %#x %d)", name, st.Dev, st.Ino, m.Dev, m.Inode)
-	}
-	if err != nil {
-		unix.Close(fd)
-		return -1, err
-	}
-	return fd, nil
+	return f, nil
 }
 
 func sameFile(m stack.Mapping, dev, ino uint64, fs int64, byPath bool) bool {
@@ -167,35 +132,23 @@ func (memory) Close() error { return nil }
 // fs.ErrNotExist where there is none. A file of another user than the
 // process's (or root, or ourselves) is refused: anyone may write to /tmp. So is one that
 // was last written before the process began: an earlier one of the same number left it.
-func (p *Process) PerfMap() (*os.File, error) {
+func (p *Process) PerfMap() (*safefile.File, error) {
 	name := fmt.Sprintf("/tmp/perf-%d.map", p.facts.NSpid)
-	fail := func(err error) (*os.File, error) {
-		return nil, &os.PathError{Op: "open", Path: name, Err: err}
-	}
-	root, err := p.openat("root", unix.O_PATH|unix.O_DIRECTORY)
+	f, err := p.place().OpenNoFollow(name)
 	if err != nil {
-		return fail(err)
+		return nil, err
 	}
-	defer unix.Close(root)
-	fd, err := openInRoot(root, name, unix.O_RDONLY|unix.O_NONBLOCK|unix.O_NOFOLLOW)
-	if err != nil {
-		return fail(err)
-	}
-	var st unix.Stat_t
-	err = unix.Fstat(fd, &st)
+	in := f.Opened()
 	switch {
-	case err != nil:
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
-		err = errors.New("not a regular file")
-	case int(st.Uid) != p.facts.UID && st.Uid != 0 && int(st.Uid) != os.Geteuid():
-		err = fmt.Errorf("it belongs to user %d, the process to user %d", st.Uid, p.facts.UID)
-	case st.Mtim.Nano() < p.began()-earlier:
+	case in.UID != p.facts.UID && in.UID != 0 && in.UID != os.Geteuid():
+		err = fmt.Errorf("it belongs to user %d, the process to user %d", in.UID, p.facts.UID)
+	case in.Modified < p.began()-earlier:
 		err = errors.New("it is older than the process")
 	default:
-		return os.NewFile(uintptr(fd), name), nil
+		return f, nil
 	}
-	unix.Close(fd)
-	return fail(err)
+	f.Close()
+	return nil, &os.PathError{Op: "open", Path: name, Err: err}
 }
 
 // earlier is by how much, in ns, a file's time may be before that of its process's beginning,

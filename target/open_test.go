@@ -264,23 +264,23 @@ func TestMappings(t *testing.T) {
 			continue
 		}
 		m.Deleted = false
-		if fd, err := p.openByPath(m); err == nil {
-			syscall.Close(fd)
+		if f, err := p.openByPath(m); err == nil {
+			f.Close()
 			t.Error("another file was opened for the mapping")
 		}
-		if fd, err := p.openExe(m); err != nil {
+		if f, err := p.openExe(m); err != nil {
 			t.Errorf("exe: %v", err)
 		} else {
-			syscall.Close(fd)
+			f.Close()
 		}
 	}
 	for _, m := range maps {
 		if strings.HasPrefix(filepath.Base(m.Path), "libc.so") {
-			fd, err := p.openByPath(m)
+			f, err := p.openByPath(m)
 			if err != nil {
-				t.Errorf("by path: %v", err)
+				t.Fatalf("by path: %v", err)
 			}
-			syscall.Close(fd)
+			f.Close()
 			break
 		}
 	}
@@ -320,7 +320,7 @@ func TestPerfMap(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if b, err := io.ReadAll(f); err != nil || string(b) != "1000 10 jitted\n" {
+	if b, err := io.ReadAll(f.Data()); err != nil || string(b) != "1000 10 jitted\n" {
 		t.Errorf("%q %v", b, err)
 	}
 	for age, mine := range map[time.Duration]bool{0: true, time.Hour: false} {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -325,7 +326,7 @@ func (t *watched) send(a ask, stem string) (d control.Dump, err error) {
 		return d, err
 	}
 	defer os.Remove(path)
-	f, err := os.Open(path)
+	f, err := safefile.Named(path)
 	if err != nil {
 		return d, err
 	}

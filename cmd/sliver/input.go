@@ -11,6 +11,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/export/foreign"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/trace"
@@ -69,14 +70,11 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 	if path == "" {
 		return nil, nil, errors.New("the recording's name is empty")
 	}
-	f, err := os.Open(path)
+	f, err := safefile.Named(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot open %s: %w", path, errors.Unwrap(err))
 	}
 	fi, err := f.Stat()
-	if err == nil && !fi.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
-	}
 	var rec *trace.Recording
 	if err == nil {
 		rec, err = trace.Open(f, fi.Size())
@@ -116,7 +114,7 @@ func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 // importTrace turns a foreign trace into a recording. The report is nil where
 // the file is nothing known.
 func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, error) {
-	f, err := os.Open(path)
+	f, err := safefile.Named(path)
 	if err != nil {
 		return nil, nil, nil, errors.Unwrap(err)
 	}
@@ -166,7 +164,7 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 	switch kind {
 	case foreign.Nanoscope:
 		var states io.Reader
-		if s, err := os.Open(path + ".state"); err == nil {
+		if s, err := safefile.Named(path + ".state"); err == nil {
 			defer s.Close()
 			states = s
 		}

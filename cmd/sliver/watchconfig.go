@@ -4,22 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"slices"
 
 	"github.com/spf13/pflag"
 
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/config"
 	"github.com/sliverprof/sliver/watch/trigger"
 )
+
+// maxConfig bounds the file of --config, in bytes.
+const maxConfig = 1 << 20
 
 // readConfig reads the file of --config.
 func (f *watchFlags) readConfig() (*config.File, error) {
 	if f.config == "" {
 		return &config.File{}, nil
 	}
-	b, err := os.ReadFile(f.config)
+	b, err := safefile.ReadNamed(f.config, maxConfig)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/target"
 	"github.com/sliverprof/sliver/telemetry"
@@ -96,6 +97,9 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	return explain(err)
 }
 
+// maxToken bounds a file with a token, in bytes.
+const maxToken = 4 << 10
+
 // checkHTTP checks --http and --http-token, and reads the token that the user chose.
 func (f *watchFlags) checkHTTP() error {
 	switch {
@@ -106,7 +110,7 @@ func (f *watchFlags) checkHTTP() error {
 	}
 	f.token = os.Getenv("SLIVER_HTTP_TOKEN")
 	if f.httpToken != "" {
-		b, err := os.ReadFile(f.httpToken)
+		b, err := safefile.ReadNamed(f.httpToken, maxToken)
 		if err != nil {
 			return fmt.Errorf("http-token: %w", err)
 		}

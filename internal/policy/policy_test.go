@@ -62,7 +62,9 @@ var table = []row{
 		"no clock and no target, so that Replay can be its inverse"},
 	{"internal/background", "", "golang.org/x/sys/unix",
 		"the priorities of this program's own threads: it knows no other process"},
-	{"target", "stack internal/background", "golang.org/x/sys/unix",
+	{"internal/safefile", "", "golang.org/x/sys/unix",
+		"opens the files that a target or a recording names, with a helper process: it knows neither"},
+	{"target", "stack internal/background internal/safefile", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
 	{"sampler", "stack event unwind unwind/* internal/background", "",
 		"declares the target that it drives and the sink that it feeds: tests fake both"},
@@ -76,13 +78,13 @@ var table = []row{
 		"names of D's linker symbols, from strings alone"},
 	{"symbol/swift", "", "",
 		"names of Swift's linker symbols, from strings alone"},
-	{"symbol", "stack symbol/dlang symbol/dwarf symbol/swift unwind/gopcln", "github.com/ianlancetaylor/demangle github.com/klauspost/compress/... github.com/ulikunitz/xz/...",
+	{"symbol", "stack internal/safefile symbol/dlang symbol/dwarf symbol/swift unwind/gopcln", "github.com/ianlancetaylor/demangle github.com/klauspost/compress/... github.com/ulikunitz/xz/...",
 		"files in, names out: what a recording is, is not its business"},
-	{"symbol/cache", "symbol", "",
+	{"symbol/cache", "internal/safefile symbol", "",
 		"a folder of bounded size; what symbol found out, by build ID"},
 	{"symbol/debuginfod", "symbol symbol/cache", "",
 		"debug files from servers, for who asks for it"},
-	{"naming", "stack symbol symbol/cache symbol/dwarf trace unwind/cfi unwind/gopcln unwind/managed unwind/rule", "",
+	{"naming", "stack internal/safefile symbol symbol/cache symbol/dwarf trace unwind/cfi unwind/gopcln unwind/managed unwind/rule", "",
 		"joins symbol to trace, which do not know each other, and hands symbol what it may not read: Go's table, and where functions without a symbol begin"},
 	{"wait/syscalls", "", "",
 		"tables: system calls by number"},
@@ -90,7 +92,7 @@ var table = []row{
 		"reads what it is handed of /proc: a test hands it a folder of its own"},
 	{"wait/lock", "stack event wait/syscalls", "",
 		"reads a target's memory through what it is handed: no PID, no ptrace"},
-	{"wait/procdir", "stack wait/files", "",
+	{"wait/procdir", "stack internal/safefile wait/files", "",
 		"hands wait/files the live system's /proc"},
 	{"wait", "stack event wait/files wait/lock wait/syscalls", "",
 		"what a thread waits for, from memory and /proc through interfaces: it knows no process"},
@@ -148,7 +150,7 @@ var table = []row{
 		"what threads waited for, as text, JSON and a page; what a recording is made of, exports know too"},
 	{"export", "stack event diff trace export/*", "",
 		"chooses the format; a format is a function from a recording to a writer"},
-	{"push", "stack trace export/view export/pprof export/otlp", "",
+	{"push", "stack internal/safefile trace export/view export/pprof export/otlp", "",
 		"windows of a recording to backends; what is recorded, and when, is not its business"},
 	{"web/wire", "", "",
 		"what stands on the wire: a client in Go needs nothing else"},
@@ -162,7 +164,7 @@ var table = []row{
 		"a server for the page's tests"},
 	{"web", "stack event diff trace ringbuf export export/* web/*", "github.com/gorilla/websocket",
 		"reads through the recorder: it cannot reach the sampler, so it cannot slow it"},
-	{"session", "internal/background stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
+	{"session", "internal/background internal/safefile stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
 		"go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/codes go.opentelemetry.io/otel/trace go.opentelemetry.io/otel/trace/noop",
 		"one recording from process to files; command lines and terminals are cmd's, and so is who takes its spans"},
 	{"top", "stack event diff trace", "",
@@ -173,7 +175,7 @@ var table = []row{
 		"draws what it is handed; the terminal library stays here and in cmd"},
 	{"telemetry/prom", "", "go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/sdk/metric/metricdata",
 		"collected metrics to text: what they count is not its business"},
-	{"telemetry/otlp", "", "go.opentelemetry.io/otel/... google.golang.org/protobuf/encoding/protowire",
+	{"telemetry/otlp", "internal/safefile", "go.opentelemetry.io/otel/... google.golang.org/protobuf/encoding/protowire",
 		"metrics and spans to a collector: what they count is not its business"},
 	{"telemetry", "session telemetry/*", "go.opentelemetry.io/otel/...",
 		"reads a session's accounts when somebody asks: no sampler calls it"},
@@ -187,7 +189,7 @@ var table = []row{
 		"questions and answers of a recorder, on both sides of a socket"},
 	{"watch/config", "watch/trigger", "go.yaml.in/yaml/v3",
 		"a file's settings and triggers; what a setting means is cmd's business"},
-	{"watch", "internal/background stack event flight ringbuf ringbuf/ringfile trace sampler target session export wait/syscalls watch/trigger watch/dumps watch/notify watch/control", "",
+	{"watch", "internal/background internal/safefile stack event flight ringbuf ringbuf/ringfile trace sampler target session export wait/syscalls watch/trigger watch/dumps watch/notify watch/control", "",
 		"the flight recorder: joins session to rules, dumps and those who ask"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},
@@ -406,8 +408,8 @@ func TestTheKernelIsTargetsBusiness(t *testing.T) {
 		if f.dir == "target" || f.test {
 			continue
 		}
-		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" {
-			t.Errorf("%s imports x/sys/unix: only package target, internal/background and cmd may", f.path)
+		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" && f.dir != "internal/safefile" {
+			t.Errorf("%s imports x/sys/unix: only package target, internal/background, internal/safefile and cmd may", f.path)
 		}
 		if f.dir == "internal/testprog" {
 			continue // finds out whether tests may trace

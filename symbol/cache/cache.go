@@ -19,6 +19,8 @@ import (
 	"sort"
 	"strings"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Dir is a folder of files.
@@ -53,13 +55,12 @@ func (d *Dir) File(name string) (*os.File, error) {
 		return nil, fs.ErrNotExist
 	}
 	p := filepath.Join(d.path, name)
-	f, err := os.Open(p)
+	f, err := safefile.Named(p)
+	if errors.Is(err, safefile.ErrNotRegular) {
+		err = fs.ErrNotExist
+	}
 	if err != nil {
 		return nil, err
-	}
-	if fi, err := f.Stat(); err != nil || !fi.Mode().IsRegular() {
-		f.Close()
-		return nil, fs.ErrNotExist
 	}
 	now := time.Now()
 	_ = os.Chtimes(p, now, now) // only the order of eviction suffers

@@ -5,10 +5,11 @@ import (
 	"crypto/x509"
 	"fmt"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Signal is what is sent: metrics or traces.
@@ -138,6 +139,10 @@ func headers(s string) (map[string]string, error) {
 	return out, nil
 }
 
+// maxPEM bounds a file of certificates, in bytes: the largest stores of all authorities
+// have half a megabyte.
+const maxPEM = 4 << 20
+
 func tlsConfig(look func(string) (string, string)) (*tls.Config, error) {
 	ca, caFrom := look("CERTIFICATE")
 	cert, certFrom := look("CLIENT_CERTIFICATE")
@@ -147,7 +152,7 @@ func tlsConfig(look func(string) (string, string)) (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if ca != "" {
-		pem, err := os.ReadFile(ca)
+		pem, err := safefile.ReadNamed(ca, maxPEM)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", caFrom, err)
 		}

@@ -3,7 +3,6 @@ package feed
 import (
 	"context"
 	"fmt"
-	"io"
 	"runtime"
 	"slices"
 	"sync"
@@ -68,7 +67,7 @@ func newNames(p *target.Process, t *live.Target, rts *live.Runtimes, o *Options)
 
 // madeOf asks the program that the target runs now.
 func (r *resolver) madeOf() naming.Made {
-	return naming.Made{PerfMap: func() (io.ReadCloser, error) { return r.p.PerfMap() },
+	return naming.Made{PerfMap: naming.PerfMapOf(r.p.PerfMap),
 		Objects: func() []*symbol.JITObject { return r.t.GDBObjects(r.o.FullNames) }}
 }
 

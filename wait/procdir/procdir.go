@@ -5,7 +5,6 @@
 package procdir
 
 import (
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -13,6 +12,8 @@ import (
 	"slices"
 	"strconv"
 	"syscall"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Dir is an open directory below /proc.
@@ -80,17 +81,10 @@ func (d *Dir) ReadDir(name string, limit int) ([]string, error) {
 	return names, err
 }
 
-// Stat follows the link and returns what it leads to.
+// Stat follows the link and returns what it leads to, as far as the kernel knows that
+// without asking the file system.
 func (d *Dir) Stat(name string) (mode fs.FileMode, dev, inode uint64, err error) {
-	st, err := os.Stat(d.path(name))
-	if err != nil {
-		return 0, 0, 0, err
-	}
-	sys, ok := st.Sys().(*syscall.Stat_t)
-	if !ok {
-		return st.Mode(), 0, 0, fmt.Errorf("stat %s: no system data", name)
-	}
-	return st.Mode(), sys.Dev, sys.Ino, nil
+	return safefile.Stat(d.path(name))
 }
 
 // Protocol returns the kernel's name for a socket's protocol, its extended

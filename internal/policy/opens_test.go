@@ -1,0 +1,67 @@
+package policy
+
+import (
+	"go/token"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// opens are the files that may open others by themselves. A path that a target, a
+// recording or the network chose is none of theirs: package internal/safefile opens
+// those, and the ones that the user named.
+var opens = []struct{ file, why string }{
+	{"internal/safefile/", "the one place"},
+	{"target/", "/proc, /sys and their like, below the directory of one process that is held open"},
+	{"live/live.go", "/sys/devices/system/cpu/nohz_full"},
+	{"wait/procdir/procdir.go", "/proc"},
+	{"watch/control/alive.go", "/proc, and the folder of this user's sockets"},
+	{"ringbuf/ringfile/claim.go", "ring files: no links, no waiting, no terminal"},
+	{"symbol/cache/cache.go", "makes files in a folder of its own"},
+	{"push/spool.go", "makes files in a folder of its own"},
+	{"export/atomic.go", "makes the user's outputs"},
+	{"export/internal/spill/spill.go", "a file without a name"},
+	{"export/foreign/sort.go", "a file without a name"},
+	{"web/store/spill.go", "a file without a name"},
+	{"cmd/sliver/input.go", "a file without a name"},
+	{"cmd/sliver/demo.go", "the program that is looked at"},
+	{"wait/syscalls/gen.go", "writes the package's tables"},
+	// Nothing of these is in the program.
+	{"bench/", ""}, {"internal/testprog/", ""}, {"internal/otelreceiver/", ""},
+	{"export/internal/exporttest/", ""}, {"web/internal/", ""},
+}
+
+// openers are the functions that open files, or create them, by path.
+var openers = map[string][]string{
+	"os":      {"Open", "OpenFile", "ReadFile", "WriteFile", "Create", "CreateTemp", "OpenRoot", "OpenInRoot", "DirFS", "CopyFS", "Truncate"},
+	"unix":    {"Open", "Openat", "Openat2", "Creat", "OpenTree", "OpenByHandleAt", "Mknod", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2"},
+	"syscall": {"Open", "Openat", "Creat", "Mknod", "SYS_OPEN", "SYS_OPENAT", "SYS_CREAT"},
+	"ioutil":  {"ReadFile", "WriteFile", "TempFile"},
+	"elf":     {"Open"},
+}
+
+func TestOnlySafefileOpensPathsOfOthers(t *testing.T) {
+	used := make([]bool, len(opens))
+	for _, f := range files(t) {
+		if f.test {
+			continue
+		}
+		i := slices.IndexFunc(opens, func(o struct{ file, why string }) bool {
+			return f.path == o.file || strings.HasSuffix(o.file, "/") && strings.HasPrefix(f.path, o.file)
+		})
+		f.selectors(func(at token.Position, pkg, name string) {
+			switch {
+			case !slices.Contains(openers[pkg], name):
+			case i < 0:
+				t.Errorf("%v: %s.%s: open what others chose with package internal/safefile, or say in the table what this opens", at, pkg, name)
+			default:
+				used[i] = true
+			}
+		})
+	}
+	for i, o := range opens {
+		if !used[i] {
+			t.Errorf("%s opens nothing: take it out of the table", o.file)
+		}
+	}
+}

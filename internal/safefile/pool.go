@@ -1,0 +1,420 @@
+package safefile
+
+import (
+	"errors"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// patience is how long a file system may take for one request.
+	patience = 2 * time.Second
+	// hurried is how long once the program was told to end.
+	hurried = 200 * time.Millisecond
+	// maxHelpers is how many helpers are at work at once: as many targets may hang
+	// at the same time before others wait for them.
+	maxHelpers = 4
+	// maxStuck bounds the helpers that were given up and do not end: a process
+	// in a request to a dead file system cannot be killed. With so many, no
+	// other is risked.
+	maxStuck = 32
+	// idle is how long a helper without open files stays.
+	idle = 5 * time.Second
+	// hangFirst is how long an owner's files are refused after its file system
+	// missed a deadline; it doubles up to hangMost.
+	hangFirst = 10 * time.Second
+	hangMost  = 5 * time.Minute
+	// maxHangs bounds what is remembered of them.
+	maxHangs = 1024
+)
+
+// errReplaced says that the helper that had a file open is gone.
+var errReplaced = errors.New("the helper was replaced")
+
+// helpers are this process's. They are one for all, so that their number is
+// bounded whatever number of targets there is.
+var helpers = pool{hangs: map[string]*hang{}}
+
+type pool struct {
+	mu     sync.Mutex
+	live   []*helper
+	stuck  int
+	hangs  map[string]*hang
+	rushed bool
+	wait   time.Duration // patience, if not 0: for tests
+}
+
+type hang struct {
+	since, until time.Time
+	apart        time.Duration
+}
+
+// helper is one process. turn is taken by who talks to it.
+type helper struct {
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+	turn chan struct{} // capacity 1
+
+	// Guarded by the pool's mu.
+	dead  bool
+	files int // handles that are open
+	used  int // counts requests, to know whether it was idle
+}
+
+// ask makes one request at any helper. fd is the descriptor that came back; -1: none.
+func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
+	key := at.key(q.Path)
+	for try := 0; ; try++ {
+		if err := p.refused(key); err != nil {
+			return a, -1, err
+		}
+		h, err := p.take(key)
+		if err != nil {
+			return a, -1, err
+		}
+		if h == nil { // none can be started: without the deadline, then
+			return direct(at, q)
+		}
+		a, fd, err = p.exchange(h, at, key, q)
+		if !errors.Is(err, errReplaced) || try > 0 {
+			return a, fd, err
+		}
+	}
+}
+
+// askOf makes a request at the helper that has a file open; the caller has its turn not.
+func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error) {
+	key := at.key(path)
+	if err := p.refused(key); err != nil {
+		return answer{}, err
+	}
+	deadline := time.NewTimer(p.patience())
+	defer deadline.Stop()
+	select {
+	case h.turn <- struct{}{}:
+	case <-deadline.C:
+		return answer{}, hungError(p.patience()) // another file's request is in the way
+	}
+	if p.isDead(h) {
+		<-h.turn
+		return answer{}, errReplaced
+	}
+	a, _, err := p.exchange(h, at, key, q)
+	return a, err
+}
+
+func (p *pool) isDead(h *helper) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return h.dead
+}
+
+// forget closes a handle; what became of the helper does not matter.
+func (p *pool) forget(h *helper, handle uint64) {
+	go func() {
+		h.turn <- struct{}{}
+		defer p.release(h)
+		if p.isDead(h) {
+			return
+		}
+		if b, err := pack(&request{Op: opClose, Handle: handle}, nil); err == nil {
+			_ = h.conn.SetWriteDeadline(time.Now().Add(p.patience()))
+			if _, err := h.conn.Write(b); err == nil {
+				p.mu.Lock()
+				h.files--
+				p.mu.Unlock()
+			}
+		}
+	}()
+}
+
+func (p *pool) patience() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.rushed:
+		return hurried
+	case p.wait > 0:
+		return p.wait
+	}
+	return patience
+}
+
+func (p *pool) hurry() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rushed = true
+	for _, h := range p.live {
+		_ = h.conn.SetDeadline(time.Now().Add(hurried))
+	}
+}
+
+// refused says why an owner's files are not asked for now.
+func (p *pool) refused(key string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.hangs[key]; h != nil && time.Now().Before(h.until) {
+		return ErrHung
+	}
+	if p.stuck >= maxStuck {
+		return ErrHung
+	}
+	return nil
+}
+
+func (p *pool) hungNow() map[string]time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := map[string]time.Time{}
+	for k, h := range p.hangs {
+		if time.Now().Before(h.until) {
+			out[k] = h.since
+		}
+	}
+	return out
+}
+
+// take returns a helper whose turn the caller has; nil: there are none on this system.
+func (p *pool) take(key string) (*helper, error) {
+	end := time.Now().Add(p.patience())
+	for {
+		h, full := p.free()
+		if h != nil {
+			return h, nil
+		}
+		if !full {
+			return p.start()
+		}
+		if time.Now().After(end) {
+			return nil, hungError(p.patience())
+		}
+		if err := p.refused(key); err != nil {
+			return nil, err
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
+
+// free takes the turn of a helper that nobody talks to.
+func (p *pool) free() (h *helper, full bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, h := range p.live {
+		select {
+		case h.turn <- struct{}{}:
+			h.used++
+			return h, false
+		default:
+		}
+	}
+	return nil, len(p.live) >= maxHelpers
+}
+
+// start starts a helper, and takes its turn.
+func (p *pool) start() (*helper, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h, err := newHelper()
+	if err != nil {
+		return nil, nil
+	}
+	h.turn <- struct{}{}
+	p.live = append(p.live, h)
+	go func() {
+		_ = h.cmd.Wait()
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if h.dead {
+			p.stuck--
+		} else {
+			p.drop(h) // somebody killed it
+		}
+	}()
+	return h, nil
+}
+
+func newHelper() (*helper, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "files"), os.NewFile(uintptr(fds[1]), "files")
+	defer ours.Close()
+	defer theirs.Close()
+	conn, err := net.FileConn(ours)
+	if err != nil {
+		return nil, err
+	}
+	for _, caps := range [][]uintptr{ambient(), nil} { // securebits(7) may forbid them
+		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{helperName}, ExtraFiles: []*os.File{theirs},
+			Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
+			// A session of its own: no terminal's signals, and no terminal.
+			SysProcAttr: &syscall.SysProcAttr{Setsid: true, AmbientCaps: caps}}
+		if err = cmd.Start(); err == nil {
+			return &helper{cmd: cmd, conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}, nil
+		}
+		if len(caps) == 0 {
+			break
+		}
+	}
+	conn.Close()
+	return nil, err
+}
+
+// drop takes a helper out; mu is held.
+func (p *pool) drop(h *helper) {
+	h.dead = true
+	h.conn.Close()
+	for i, x := range p.live {
+		if x == h {
+			p.live = append(p.live[:i], p.live[i+1:]...)
+			return
+		}
+	}
+}
+
+// abandon ends a helper that missed its deadline. Where the kernel cannot end it
+// before the file system answers, it counts as stuck until then.
+func (p *pool) abandon(h *helper, key string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !h.dead {
+		p.stuck++
+		p.drop(h)
+	}
+	_ = h.cmd.Process.Kill()
+	if key == "" {
+		return // no file system's fault
+	}
+	now := time.Now()
+	x := p.hangs[key]
+	if x == nil {
+		if len(p.hangs) >= maxHangs {
+			clear(p.hangs)
+		}
+		x = &hang{since: now, apart: hangFirst}
+		p.hangs[key] = x
+	} else {
+		x.apart = min(2*x.apart, hangMost)
+	}
+	x.until = now.Add(x.apart)
+}
+
+// release gives the turn back. A helper without files ends after a while.
+func (p *pool) release(h *helper) {
+	<-h.turn
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h.dead || h.files > 0 {
+		return
+	}
+	used := h.used
+	time.AfterFunc(idle, func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if h.dead || h.used != used || h.files > 0 {
+			return
+		}
+		select {
+		case h.turn <- struct{}{}:
+		default:
+			return // it is being used
+		}
+		p.stuck++ // until it has ended, which is soon
+		p.drop(h)
+		<-h.turn
+	})
+}
+
+// exchange sends a request and waits for the answer; the caller has the turn,
+// which is given back.
+func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, fd int, err error) {
+	defer p.release(h)
+	b, err := pack(&q, nil)
+	if err != nil {
+		return a, -1, err
+	}
+	var oob []byte
+	if q.HasProc {
+		oob = unix.UnixRights(at.proc)
+	}
+	wait := p.patience()
+	_ = h.conn.SetDeadline(time.Now().Add(wait))
+	if _, _, err = h.conn.WriteMsgUnix(b, oob, nil); err != nil {
+		p.abandon(h, "")
+		return a, -1, errReplaced
+	}
+	buf, in := make([]byte, maxMessage), make([]byte, unix.CmsgSpace(4))
+	n, on, _, _, err := h.conn.ReadMsgUnix(buf, in)
+	fd = received(in[:on])
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		p.abandon(h, key)
+		return a, -1, hungError(wait)
+	case err != nil || n == 0:
+		p.abandon(h, "")
+		return a, -1, errReplaced
+	}
+	a.data, err = unpack(buf[:n], &a)
+	if err == nil {
+		err = a.err()
+	}
+	if err != nil && fd >= 0 {
+		unix.Close(fd)
+		fd = -1
+	}
+	p.mu.Lock()
+	delete(p.hangs, key)
+	if a.Handle != 0 {
+		h.files++
+	}
+	p.mu.Unlock()
+	a.helper = h
+	return a, fd, err
+}
+
+// direct makes a request without a helper.
+func direct(at Place, q request) (a answer, fd int, err error) {
+	proc := -1
+	if q.HasProc {
+		proc = at.proc
+	}
+	switch q.Op {
+	case opOpen:
+		a.Info, _, err = find(&q, proc, func(path int) (err error) {
+			fd, err = reopen(path)
+			return err
+		})
+	case opReal:
+		a.Real, err = real(&q, proc)
+		return a, -1, err
+	default:
+		err = unix.EPROTO
+	}
+	if err != nil {
+		return a, -1, err
+	}
+	return a, fd, nil
+}
+
+// ambient are the capabilities of this process that a program which it starts would
+// otherwise lose: those that it has from its file.
+func ambient() (caps []uintptr) {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if os.Geteuid() == 0 || unix.Capget(&hdr, &data[0]) != nil {
+		return nil
+	}
+	for i := range uintptr(64) {
+		if data[i/32].Permitted&(1<<(i%32)) != 0 {
+			caps = append(caps, i)
+		}
+	}
+	return caps
+}
