@@ -207,6 +207,8 @@ var table = []row{
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
 		"for tests: what it knew of the product, it could not test"},
+	{"internal/hungfs", "internal/testprog", "github.com/hanwen/go-fuse/v2/...",
+		"for tests: a file system that stops answering"},
 	{"internal/otelreceiver", "internal/testprog", "",
 		"for tests: the Collector's receiver, a module of its own"},
 	{"internal/policy", "", "",
@@ -214,7 +216,7 @@ var table = []row{
 }
 
 // onlyTests are packages that no code but tests may import.
-var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "export/internal/exporttest"}
+var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest"}
 
 // file is one Go file of the module, with its package's folder from the root.
 type file struct {

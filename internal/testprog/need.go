@@ -117,7 +117,7 @@ func nodes(version string) []string {
 
 // Need skips the test unless all that the words stand for is there: a
 // program ("gcc", "rustc", "gdb", …), the right to trace ("ptrace"), to be
-// root ("root"), Perfetto's own reader ("perfetto"), or the packages
+// root ("root"), to mount ("fuse"), Perfetto's own reader ("perfetto"), or the packages
 // that the page is tested with ("npm"). If one is missing
 // that the environment variable SLIVER_REQUIRE names, the test fails.
 func Need(t testing.TB, words ...string) {
@@ -186,6 +186,11 @@ func lacks(t testing.TB, word string) string {
 	case "root":
 		if os.Geteuid() != 0 {
 			return "not root"
+		}
+		return ""
+	case "fuse":
+		if _, err := os.Stat("/dev/fuse"); err != nil || os.Geteuid() != 0 {
+			return "a file system of a test's own takes root and /dev/fuse"
 		}
 		return ""
 	case "npm":

@@ -1,0 +1,154 @@
+package safefile
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/internal/hungfs"
+)
+
+// quick gives the pool a short patience, and takes back what a test did to it.
+func quick(t *testing.T) {
+	t.Helper()
+	helpers.mu.Lock()
+	defer helpers.mu.Unlock()
+	helpers.wait = 300 * time.Millisecond
+	t.Cleanup(func() {
+		helpers.mu.Lock()
+		defer helpers.mu.Unlock()
+		helpers.wait, helpers.rushed = 0, false
+		clear(helpers.hangs)
+	})
+}
+
+// A file system that hangs at any point costs its owner an error, and others
+// nothing: their files are opened and read all the while.
+func TestHungFileSystem(t *testing.T) {
+	big := bytes.Repeat([]byte("0123456789abcdef"), 3*blockSize/16)
+	other := filepath.Join(t.TempDir(), "fine")
+	if err := os.WriteFile(other, []byte("fine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, op := range []string{"lookup", "getattr", "open", "read"} {
+		t.Run(op, func(t *testing.T) {
+			fs := hungfs.Mount(t, map[string][]byte{"a": big, "b": big, "c": big})
+			quick(t)
+			mine := Root("").For("hung " + op)
+			f, err := mine.Open(filepath.Join(fs.Dir, "a"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			if f.local != nil {
+				t.Error("a file of FUSE is read without the helper")
+			}
+			b := make([]byte, 100)
+			if _, err := f.ReadAt(b, blockSize); err != nil || !bytes.Equal(b, big[blockSize:][:100]) {
+				t.Fatalf("before it hangs: %v", err)
+			}
+			fs.Hang(op)
+			// Only a read of the page cache does not ask the file system.
+			_, err = mine.Open(filepath.Join(fs.Dir, "b"))
+			if op == "read" && err == nil {
+				var g *File
+				if g, err = mine.Open(filepath.Join(fs.Dir, "c")); err == nil {
+					_, err = g.ReadAt(b, 0)
+					g.Close()
+				}
+			}
+			if !errors.Is(err, ErrHung) {
+				t.Fatalf("the file system hangs in %s: %v", op, err)
+			}
+			if _, ok := Hung()["hung "+op]; !ok {
+				t.Errorf("not told as hung: %v", Hung())
+			}
+			// What is known to hang is not asked again.
+			before := helpers.stuckNow()
+			for range 100 {
+				if _, err := mine.Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, ErrHung) {
+					t.Fatalf("asked again: %v", err)
+				}
+			}
+			if now := helpers.stuckNow(); now > before {
+				t.Errorf("%d helpers were stuck, now %d", before, now)
+			}
+			g, err := Root("").For("fine").Open(other)
+			if got := content(t, g, err); got != "fine" {
+				t.Errorf("another owner's file: %q", got)
+			}
+			fs.Held()
+			fs.Resume()
+			helpers.settled(t)
+			helpers.mu.Lock()
+			clear(helpers.hangs)
+			helpers.mu.Unlock()
+			// The helper that had it open is gone: it is opened again.
+			f.blocks = nil
+			if _, err := f.ReadAt(b, 2*blockSize); err != nil || !bytes.Equal(b, big[2*blockSize:][:100]) {
+				t.Errorf("after it went on: %v", err)
+			}
+		})
+	}
+}
+
+func (p *pool) stuckNow() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stuck
+}
+
+// settled waits until no helper is stuck.
+func (p *pool) settled(t *testing.T) {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); p.stuckNow() > 0; {
+		if time.Now().After(end) {
+			t.Fatalf("%d helpers have not ended", p.stuckNow())
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}
+
+// A program that was told to end does not wait for its patience.
+func TestHurry(t *testing.T) {
+	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
+	quick(t)
+	helpers.mu.Lock()
+	helpers.wait = time.Hour
+	helpers.mu.Unlock()
+	fs.Hang("all")
+	failed := make(chan error)
+	go func() {
+		_, err := Root("").For("slow").Open(filepath.Join(fs.Dir, "a"))
+		failed <- err
+	}()
+	fs.Held()
+	Hurry()
+	if err := <-failed; !errors.Is(err, ErrHung) {
+		t.Errorf("%v", err)
+	}
+}
+
+// However many file systems hang, the number of helpers is bounded.
+func TestManyHang(t *testing.T) {
+	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
+	quick(t)
+	fs.Hang("all")
+	helpers.mu.Lock()
+	helpers.wait = 20 * time.Millisecond
+	helpers.mu.Unlock()
+	for i := range maxStuck + 10 {
+		if _, err := Root("").For(strings.Repeat("x", i+1)).Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, ErrHung) {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+	if n := helpers.stuckNow(); n > maxStuck {
+		t.Errorf("%d helpers are stuck", n)
+	}
+	fs.Resume()
+	helpers.settled(t)
+}
