@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"go.opentelemetry.io/otel/attribute"
 
@@ -219,10 +221,11 @@ func copyTo(path string, f *os.File, size int64) error {
 // DefaultOutput names a recording of a process at a time.
 func DefaultOutput(comm string, pid int, at time.Time) string {
 	comm = strings.Map(func(r rune) rune {
-		if r == '/' || r <= ' ' || r == 0x7f {
-			return '_'
+		// What neither a terminal nor a shell takes for anything but a name.
+		if unicode.IsLetter(r) && r != utf8.RuneError || unicode.IsDigit(r) || strings.ContainsRune("-._+@:", r) {
+			return r
 		}
-		return r
+		return '_'
 	}, comm)
 	return fmt.Sprintf("%s-%d-%s.sliver", strings.TrimLeft(comm, "-."), pid, at.Format("20060102-150405"))
 }

@@ -209,7 +209,7 @@ func recordedThreads(rec *trace.Recording) string {
 			names = append(names, fmt.Sprintf("and %d more", len(rec.Threads)-most))
 			break
 		}
-		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, rec.Threads[i].Name, rec.Threads[i].TID))
+		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, printable(rec.Threads[i].Name), rec.Threads[i].TID))
 	}
 	return strings.Join(names, ", ")
 }

@@ -35,7 +35,7 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 		return nil, nil, fmt.Errorf("%w, and no trace of Nanoscope or Chrome, and no pprof profile", err)
 	}
 	for _, n := range report.Notes {
-		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, n)
+		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, printable(n))
 	}
 	return rec, closer, nil
 }
@@ -93,7 +93,7 @@ func warnDamage(w io.Writer, path string, rec *trace.Recording) {
 		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
 	}
 	for _, p := range rec.Problems {
-		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, p)
+		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, printable(p))
 	}
 }
 

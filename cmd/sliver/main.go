@@ -114,15 +114,7 @@ func run(args []string, e *env) int {
 
 // oneLine keeps an error on a line, whatever names of the target are in it.
 func oneLine(err error) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\r' {
-			return ' '
-		}
-		if r < ' ' || r == 0x7f {
-			return '?'
-		}
-		return r
-	}, err.Error())
+	return printable(strings.NewReplacer("\n", " ", "\r", " ").Replace(err.Error()))
 }
 
 func dispatch(args []string, e *env) error {

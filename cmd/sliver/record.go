@@ -20,6 +20,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -445,7 +446,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 		for sig := range ch {
 			if sig == syscall.SIGUSR1 {
 				if err := s.LookAtTasks(); err != nil && !f.quiet {
-					fmt.Fprintf(e.stderr, "sliver: SIGUSR1: %v\n", err)
+					fmt.Fprintf(e.stderr, "sliver: SIGUSR1: %s\n", oneLine(err))
 				}
 				continue
 			}
@@ -459,6 +460,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 				os.Exit(128 + int(sig.(syscall.Signal)))
 			}
 			cancel(errSignal)
+			safefile.Hurry() // no file system is worth waiting for now
 		}
 	}()
 	return ctx, sync.OnceFunc(func() {
@@ -482,7 +484,7 @@ func noThreads(spec string, p *target.Process) error {
 			names = append(names, fmt.Sprintf("and %d more ('sliver threads %d' lists all)", len(ts)-most, p.PID()))
 			break
 		}
-		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, t.Name, t.TID))
+		names = append(names, fmt.Sprintf("%d=%s (TID %d)", i+1, printable(t.Name), t.TID))
 	}
 	return fmt.Errorf("no thread of process %d matches %q; there are: %s", p.PID(), spec, strings.Join(names, ", "))
 }

@@ -166,7 +166,7 @@ func span(d time.Duration) string {
 
 func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
-	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", plural(r.Threads, "thread"), p.Comm, p.PID,
+	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", plural(r.Threads, "thread"), printable(p.Comm), p.PID,
 		span(r.Duration), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
@@ -189,7 +189,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	}
 	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
 		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
-			span(r.Children), p.Comm)
+			span(r.Children), printable(p.Comm))
 	}
 	for _, f := range r.Files {
 		if f.Path == "-" {

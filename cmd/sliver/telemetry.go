@@ -11,7 +11,7 @@ import (
 // newTelemetry publishes metrics of sliver's own as --metrics and the standard
 // OTEL_* variables say. What telemetry cannot do costs one line, each kind once.
 func (f *recordFlags) newTelemetry(e *env) (*telemetry.Pipeline, error) {
-	p, err := newTelemetry(telemetry.Config{Listen: f.metrics}, func(s string) { fmt.Fprintf(e.stderr, "sliver: telemetry: %s\n", s) })
+	p, err := newTelemetry(telemetry.Config{Listen: f.metrics}, func(s string) { fmt.Fprintf(e.stderr, "sliver: telemetry: %s\n", printable(s)) })
 	if err == nil && p.Addr() != "" && !f.quiet {
 		fmt.Fprintf(e.stderr, "metrics: http://%s/metrics\n", p.Addr())
 	}

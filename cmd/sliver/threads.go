@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/pflag"
@@ -115,10 +116,12 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 	return out.Flush()
 }
 
-// printable keeps a thread's name from writing to the terminal.
+// printable keeps names that a target or a recording chose from writing to the
+// terminal: control characters of all kinds (the C1 set too), bytes that are no UTF-8, and
+// what changes the direction of the text are "?".
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
+		if !unicode.IsPrint(r) || r == utf8.RuneError {
 			return '?'
 		}
 		return r

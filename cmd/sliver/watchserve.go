@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/sampler"
@@ -176,7 +178,9 @@ func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manage
 				manager.say("READY=1")
 			case sig == syscall.SIGINT && command: // it is the command's
 			default:
+				log.Info("ended by a signal", "signal", unix.SignalName(sig.(syscall.Signal)))
 				cancel()
+				safefile.Hurry() // no file system is worth waiting for now
 			}
 		}
 	}()
@@ -187,7 +191,7 @@ func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manage
 func (f *watchFlags) watched(s watch.Source) string {
 	var names []string
 	for _, p := range s.Fixed {
-		names = append(names, fmt.Sprintf("%s (%d)", p.Facts().Comm, p.PID()))
+		names = append(names, fmt.Sprintf("%s (%d)", printable(p.Facts().Comm), p.PID()))
 	}
 	if len(names) == 0 {
 		return s.What

@@ -1,8 +1,10 @@
 package policy
 
 import (
+	"go/ast"
 	"go/token"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -63,5 +65,32 @@ func TestOnlySafefileOpensPathsOfOthers(t *testing.T) {
 		if !used[i] {
 			t.Errorf("%s opens nothing: take it out of the table", o.file)
 		}
+	}
+}
+
+// The links in a process's directory lead to files of the target: package target opens
+// none of them itself.
+func TestTargetOpensNoLinks(t *testing.T) {
+	for _, f := range files(t) {
+		if f.dir != "target" || f.test {
+			continue
+		}
+		ast.Inspect(f.ast, func(n ast.Node) bool {
+			c, ok := n.(*ast.CallExpr)
+			if !ok || len(c.Args) == 0 {
+				return true
+			}
+			sel, ok := c.Fun.(*ast.SelectorExpr)
+			lit, isText := c.Args[0].(*ast.BasicLit)
+			if !ok || !isText || !slices.Contains([]string{"openat", "file", "read"}, sel.Sel.Name) {
+				return true
+			}
+			name, _ := strconv.Unquote(lit.Value)
+			switch first, _, _ := strings.Cut(name, "/"); first {
+			case "exe", "root", "cwd", "map_files":
+				t.Errorf("%v: %s is opened: leave that to package internal/safefile", f.fset.Position(c.Pos()), name)
+			}
+			return true
+		})
 	}
 }

@@ -16,7 +16,7 @@ const (
 	// patience is how long a file system may take for one request.
 	patience = 2 * time.Second
 	// hurried is how long once the program was told to end.
-	hurried = 200 * time.Millisecond
+	hurried = 500 * time.Millisecond
 	// maxHelpers is how many helpers are at work at once: as many targets may hang
 	// at the same time before others wait for them.
 	maxHelpers = 4

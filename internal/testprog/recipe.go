@@ -135,9 +135,13 @@ var goVariants = map[string]recipe{
 
 // programs are all that can be built, by folder and name below testdata/targets.
 var programs = map[string]map[string]recipe{
-	"c/chain":     cVariants,
-	"c/chainlib":  cVariants,
-	"c/spin":      cVariants,
+	"c/chain":    cVariants,
+	"c/chainlib": cVariants,
+	"c/spin":     cVariants,
+	"hostile/nasty": {
+		"O2":        gcc("-O2", "-g"),
+		"debuglink": gcc("-O2", "-g", "-Wl,--build-id=none").with("", "debuglink"),
+	},
 	"c/sleepers":  cVariants,
 	"c/churn":     cVariants,
 	"c/exec":      cVariants,

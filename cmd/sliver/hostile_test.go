@@ -1,0 +1,210 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/creack/pty"
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/hungfs"
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// nasty starts a program of testdata/targets/hostile, from a folder of its own.
+func nasty(t *testing.T, variant string, args ...string) (p *testprog.Proc, path string) {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	built := testprog.Build(t, "hostile/nasty", variant)
+	b, err := os.ReadFile(built)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = filepath.Join(t.TempDir(), filepath.Base(built))
+	if err := os.WriteFile(path, b, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	p = testprog.Start(t, path, append(args, "--wait-go")...)
+	p.Ready()
+	p.Go()
+	return p, path
+}
+
+// opened counts the opens of files, as the kernel tells them (inotify(7)). Looking at
+// one without opening it (O_PATH) is none.
+type opened struct{ fd int }
+
+func watchOpens(t *testing.T, paths ...string) *opened {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	for _, p := range paths {
+		if _, err := unix.InotifyAddWatch(fd, p, unix.IN_OPEN); err != nil {
+			t.Fatalf("watch %s: %v", p, err)
+		}
+	}
+	return &opened{fd}
+}
+
+func (o *opened) count(t *testing.T) (n int) {
+	t.Helper()
+	b := make([]byte, 64<<10)
+	for {
+		got, err := unix.Read(o.fd, b)
+		if err == unix.EAGAIN {
+			return n
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for off := 0; off < got; n++ {
+			off += unix.SizeofInotifyEvent + int(b[off+12]) + int(b[off+13])<<8
+		}
+	}
+}
+
+// Beside the program are pipes, devices, terminals and links to them under the names
+// that debug files have. None is opened, no terminal becomes the controlling one,
+// and the recording is as good as without them.
+func TestHostileDebugFiles(t *testing.T) {
+	master, slave, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer slave.Close()
+	for _, c := range []struct{ name, kind string }{{"pipe", ""}, {"terminal", slave.Name()}, {"device", "/dev/urandom"}, {"kernel", "/proc/kmsg"}} {
+		t.Run(c.name, func(t *testing.T) {
+			p, path := nasty(t, "debuglink")
+			dir, link := filepath.Dir(path), filepath.Base(path)+".debug"
+			if err := os.Mkdir(filepath.Join(dir, ".debug"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			var bait []string
+			for _, place := range []string{filepath.Join(dir, link), filepath.Join(dir, ".debug", link)} {
+				if c.kind == "" {
+					err = unix.Mkfifo(place, 0o666)
+					bait = append(bait, place)
+				} else {
+					err = os.Symlink(c.kind, place)
+					bait = []string{c.kind}
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			opens := watchOpens(t, bait...)
+			opens.count(t)
+			// A session without a terminal, as a service has.
+			for _, args := range [][]string{{"record", "-q", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver"}, {"stack", pidOf(p)}} {
+				cmd := slivercmd(t, t.TempDir(), args...)
+				cmd.SysProcAttr.Setsid = true
+				if out, err := cmd.CombinedOutput(); err != nil {
+					t.Fatalf("%v: %v: %s", args, err, out)
+				}
+				if n := opens.count(t); n != 0 {
+					t.Errorf("%s: what was beside the program was opened %d times", args[0], n)
+				}
+			}
+			free(t, p.PID)
+		})
+	}
+}
+
+// Whatever a process and its threads are called, what sliver prints moves no cursor
+// and begins no line.
+func TestHostileNames(t *testing.T) {
+	p, _ := nasty(t, "O2", "--name")
+	dir := t.TempDir()
+	for _, args := range [][]string{
+		{"record", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver"},
+		{"record", "-p", pidOf(p), "-d", "100ms"}, // names its file by the process
+		{"record", "-p", pidOf(p), "-t", "none-such"},
+		{"threads", pidOf(p)}, {"stack", pidOf(p)}, {"top", "--once", pidOf(p)},
+		{"report", "r.sliver"}, {"export", "-t", "none-such", "r.sliver", "-o", "x.pftrace"},
+		{"sql", "r.sliver", "select name from threads"}, {"view", "--none", "r.sliver"},
+	} {
+		r := sliver(t, dir, args...)
+		if r.out+r.errors == "" {
+			t.Errorf("%v: nothing was printed", args)
+		}
+		for i, s := range r.out + r.errors {
+			// Where the width of a table's column is counted, bytes of no rune are too.
+			if s != '\n' && s != '\t' && (s < ' ' || s >= 0x7f && s < 0xa0) {
+				t.Errorf("%v: control character %#x at %d: %q", args, s, i, r.out+r.errors)
+				break
+			}
+		}
+		if !utf8.ValidString(r.out + r.errors) {
+			t.Errorf("%v: no UTF-8: %q", args, r.out+r.errors)
+		}
+	}
+	if files, _ := filepath.Glob(filepath.Join(dir, "*")); len(files) < 2 {
+		t.Errorf("files: %q", files)
+	}
+}
+
+// The file system of a program's code stops answering: a recording is made all the
+// same, and a signal ends it.
+func TestHungFilesRecord(t *testing.T) {
+	testprog.Need(t, "ptrace", "fuse")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(testprog.Build(t, "hostile/nasty", "O2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := hungfs.Mount(t, map[string][]byte{"nasty": b})
+	p := testprog.Start(t, filepath.Join(fs.Dir, "nasty"), "--wait-go")
+	p.Ready()
+	p.Go()
+	fs.Hang("all")
+	t.Cleanup(fs.Resume)
+	for _, sig := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		dir := t.TempDir()
+		cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-o", "r.sliver")
+		var errs safeBuffer
+		cmd.Stderr = &errs
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		fs.Held()
+		waitFor(t, func() bool { return recordedSome(dir) })
+		sent := time.Now()
+		if err := cmd.Process.Signal(sig); err != nil {
+			t.Fatal(err)
+		}
+		if err := cmd.Wait(); err != nil {
+			t.Fatalf("%v: %v: %s", sig, err, errs.String())
+		}
+		t.Logf("%v: ended after %v", sig, time.Since(sent))
+		if !strings.Contains(errs.String(), "recorded 2 threads of nasty") {
+			t.Errorf("%s", errs.String())
+		}
+	}
+	// Its helpers wait for the file system. Whatever asks it itself would too.
+	free(t, p.PID)
+}
+
+// recordedSome reports whether a recording in dir has more than its head.
+func recordedSome(dir string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, ".*.partial"))
+	for _, f := range files {
+		if fi, err := os.Stat(f); err == nil && fi.Size() > 512 {
+			return true
+		}
+	}
+	return false
+}
