@@ -208,3 +208,51 @@ func recordedSome(dir string) bool {
 	}
 	return false
 }
+
+// One of two programs that are watched is on a file system that hangs: the other is
+// recorded and dumped, and SIGTERM ends the recorder, which says so.
+func TestHungFilesWatch(t *testing.T) {
+	testprog.Need(t, "ptrace", "fuse")
+	if _, err := build(); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	b, err := os.ReadFile(testprog.Build(t, "hostile/nasty", "O2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fs := hungfs.Mount(t, map[string][]byte{"nasty-hung": b})
+	hung := testprog.Start(t, filepath.Join(fs.Dir, "nasty-hung"), "--wait-go")
+	hung.Ready()
+	hung.Go()
+	fs.Hang("all")
+	t.Cleanup(fs.Resume)
+	dir := t.TempDir()
+	w := slivercmd(t, dir, "watch", "--name", "nasty*", "--no-triggers", "--as", "both", "--dir", dir)
+	var errs safeBuffer
+	w.Stderr = &errs
+	if err := w.Start(); err != nil {
+		t.Fatal(err)
+	}
+	fs.Held()
+	fine, _ := nasty(t, "O2") // comes when the recorder waits already
+	var r result
+	waitFor(t, func() bool {
+		r = sliver(t, dir, "dump", pidOf(fine), "-o", "fine.sliver")
+		return r.status == 0
+	})
+	if r := sliver(t, dir, "report", "fine.sliver"); r.status != 0 || !strings.Contains(r.out, "nasty") {
+		t.Errorf("%+v", r)
+	}
+	if err := w.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Wait(); err != nil {
+		t.Errorf("%v: %s", err, errs.String())
+	}
+	if !strings.Contains(errs.String(), "signal=SIGTERM") {
+		t.Errorf("the signal is not told: %s", errs.String())
+	}
+	free(t, hung.PID)
+	free(t, fine.PID)
+}
