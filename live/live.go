@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/sampler"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -500,7 +501,7 @@ func Segments(r io.ReaderAt) (out [][3]uint64, err error) {
 			err = fmt.Errorf("read program headers: %v", x)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
 	}

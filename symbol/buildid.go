@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sliverprof/sliver/internal/elffile"
 )
 
 // ErrNoBuildID says that a file is readable and has no build ID.
@@ -29,7 +31,7 @@ const (
 // else Go's, which is text ("abc/def/…"), as it is.
 func BuildID(r io.ReaderAt) (id string, err error) {
 	defer recovered(&err, "ELF headers")
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return "", fmt.Errorf("build ID: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"hash/crc32"
 	"io"
 
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/symbol/dwarf"
 )
 
@@ -36,7 +37,7 @@ func (f *File) search() {
 		return
 	}
 	f.o.Finder.Find(Query{Kind: KindDebug, Path: f.o.Path, BuildID: id, Link: link}, func(name string, src Source) bool {
-		m, err := openForeign(name, src)
+		m, err := openForeign(name, src, f.main.mem)
 		if err != nil {
 			f.problem(name, err)
 			return false
@@ -56,9 +57,9 @@ func (f *File) search() {
 	})
 }
 
-func openForeign(name string, src Source) (m *image, err error) {
+func openForeign(name string, src Source, mem *limits.Budget) (m *image, err error) {
 	defer recovered(&err, "ELF headers")
-	if m, err = openImage(name, src); err == nil {
+	if m, err = openImage(name, src, mem); err == nil {
 		m.src = src
 	}
 	return m, err
@@ -133,7 +134,7 @@ func (f *File) openAlt(m *image) (d *dwarf.Data) {
 		return nil
 	}
 	f.o.Finder.Find(Query{Kind: KindAlt, Path: f.o.Path, From: m.name, BuildID: want, Link: link}, func(name string, src Source) bool {
-		a, err := openForeign(name, src)
+		a, err := openForeign(name, src, f.main.mem)
 		if err != nil {
 			f.problem(name, err)
 			return false
@@ -162,7 +163,7 @@ func (f *File) openPackage(m *image) (out *dwarf.Sections) {
 		return nil
 	}
 	f.o.Finder.Find(Query{Kind: KindPackage, Path: f.o.Path, From: m.name}, func(name string, src Source) bool {
-		p, err := openForeign(name, src)
+		p, err := openForeign(name, src, f.main.mem)
 		if err != nil {
 			f.problem(name, err)
 			return false
@@ -186,7 +187,7 @@ func (f *File) openObject(name, dir string, try func(*dwarf.Sections) bool) {
 		return
 	}
 	f.o.Finder.Find(Query{Kind: KindObject, Path: f.o.Path, Link: name, Dir: dir}, func(path string, src Source) bool {
-		m, err := openForeign(path, src)
+		m, err := openForeign(path, src, f.main.mem.New(path, maxFileMemory)) // given back with its sections
 		if err != nil {
 			f.problem(path, err)
 			return false

@@ -100,7 +100,7 @@ func (m *image) dynamicCount(tags map[elf.DynTag]uint64) (uint64, error) {
 func (m *image) memory(vaddr, n uint64) ([]byte, error) {
 	for _, p := range m.f.Progs {
 		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz && n <= p.Filesz-(vaddr-p.Vaddr) {
-			return readSome(io.NewSectionReader(p, int64(vaddr-p.Vaddr), int64(n)))
+			return m.readSome(io.NewSectionReader(p, int64(vaddr-p.Vaddr), int64(n)))
 		}
 	}
 	return nil, errors.New("dynamic section points outside the file")

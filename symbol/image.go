@@ -14,6 +14,8 @@ import (
 	"github.com/klauspost/compress/zlib"
 	"github.com/klauspost/compress/zstd"
 
+	"github.com/sliverprof/sliver/internal/elffile"
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/symbol/dwarf"
 )
 
@@ -21,7 +23,13 @@ import (
 const (
 	maxWhole    = 64 << 20 // a section larger than this is read piecewise
 	maxInflated = 2 << 30  // bytes of one section after decompression
-	maxRatio    = 64       // of decompression that is believed before it is seen
+	// maxFileMemory bounds what all sections of a file and its debug files take in memory.
+	maxFileMemory = 4 << 30
+	// maxRatio bounds compression: sections of DWARF shrink to a third or a tenth, those that
+	// repeat to a fiftieth. Small ones may be anything.
+	maxRatio  = 256
+	anyRatio  = 1 << 20 // bytes
+	maxWindow = 64 << 20
 )
 
 // image is one ELF file: the one that was asked about or one that belongs to it.
@@ -34,6 +42,7 @@ type image struct {
 
 	whole uint64 // a section of at most so many bytes is read into memory
 	share *Shared
+	mem   *limits.Budget // what its sections may take
 }
 
 // Shared has what Files of one file that are used at the same time find out
@@ -41,7 +50,23 @@ type image struct {
 type Shared struct {
 	mu       sync.Mutex
 	sections map[uint64]*sharedSection // by offset in the file
+	mem      *limits.Budget
 }
+
+// budget is what all Files of the same file may take.
+func (s *Shared) budget(path string) *limits.Budget {
+	if s == nil {
+		return newBudget(path)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mem == nil {
+		s.mem = newBudget(path)
+	}
+	return s.mem
+}
+
+func newBudget(path string) *limits.Budget { return limits.Process().New(path, maxFileMemory) }
 
 type sharedSection struct {
 	once sync.Once
@@ -69,15 +94,16 @@ func (s *Shared) section(off uint64, read func() (*dwarf.Section, error)) (*dwar
 
 type segment struct{ lo, hi uint64 }
 
-func openImage(name string, r io.ReaderAt) (*image, error) {
-	f, err := elf.NewFile(r)
+// openImage opens a file whose sections may take what mem allows.
+func openImage(name string, r io.ReaderAt, mem *limits.Budget) (*image, error) {
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, err
 	}
 	if f.Class != elf.ELFCLASS64 || f.ByteOrder != binary.LittleEndian {
 		return nil, fmt.Errorf("%v %v: only 64-bit little-endian files are read", f.Class, f.Data)
 	}
-	m := &image{name: name, r: r, f: f, whole: maxWhole}
+	m := &image{name: name, r: r, f: f, whole: maxWhole, mem: mem}
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && p.Flags&elf.PF_X != 0 && p.Vaddr+p.Memsz > p.Vaddr {
 			m.text = append(m.text, segment{p.Vaddr, p.Vaddr + p.Memsz})
@@ -118,16 +144,16 @@ func (m *image) content(s *elf.Section) (*dwarf.Section, error) {
 	case s == nil:
 		return nil, nil
 	case s.Flags&elf.SHF_COMPRESSED != 0:
-		b, err := inflateELF(m.raw(s))
-		return dwarf.Bytes(b), named(s.Name, err)
+		b, err := m.inflateELF(m.raw(s))
+		return dwarf.Bytes(b).With(m.mem), named(s.Name, err)
 	case strings.HasPrefix(s.Name, ".zdebug_"):
-		b, err := inflateGNU(m.raw(s))
-		return dwarf.Bytes(b), named(s.Name, err)
+		b, err := m.inflateGNU(m.raw(s))
+		return dwarf.Bytes(b).With(m.mem), named(s.Name, err)
 	case s.FileSize > m.whole && reaches(m.raw(s)):
 		return dwarf.At(m.raw(s), s.FileSize), nil
 	}
-	b, err := readSome(m.raw(s))
-	return dwarf.Bytes(b), named(s.Name, err)
+	b, err := m.readSome(m.raw(s))
+	return dwarf.Bytes(b).With(m.mem), named(s.Name, err)
 }
 
 func named(name string, err error) error {
@@ -152,10 +178,10 @@ func (m *image) sectionBytes(s *elf.Section) ([]byte, error) {
 		return nil, nil
 	}
 	if s.Flags&elf.SHF_COMPRESSED != 0 {
-		b, err := inflateELF(m.raw(s))
+		b, err := m.inflateELF(m.raw(s))
 		return b, named(s.Name, err)
 	}
-	b, err := readSome(m.raw(s))
+	b, err := m.readSome(m.raw(s))
 	return b, named(s.Name, err)
 }
 
@@ -168,15 +194,22 @@ func reaches(r *io.SectionReader) bool {
 }
 
 // readSome reads all of r; where it ends early, what there is, with an error.
-func readSome(r *io.SectionReader) ([]byte, error) {
+func (m *image) readSome(r *io.SectionReader) ([]byte, error) {
 	n := uint64(r.Size())
 	if n > maxInflated {
 		return nil, fmt.Errorf("%d bytes are too many", n)
 	}
 	if n <= 1<<20 || reaches(r) {
+		if err := m.mem.Take(int64(n)); err != nil {
+			return nil, err
+		}
 		return grow(r, n, n)
 	}
-	return grow(r, n, 1<<20)
+	b, err := grow(r, n, 1<<20)
+	if e := m.mem.Take(int64(len(b))); e != nil {
+		return nil, e
+	}
+	return b, err
 }
 
 // grow reads exactly n bytes, with an allocation of at most first to begin with.
@@ -203,18 +236,18 @@ func grow(r io.Reader, n, first uint64) ([]byte, error) {
 
 // inflateELF reads a SHF_COMPRESSED section: Elf64_Chdr {type, reserved u32,
 // size, align u64}, then the stream (gABI, "Section Compression").
-func inflateELF(r *io.SectionReader) ([]byte, error) {
+func (m *image) inflateELF(r *io.SectionReader) ([]byte, error) {
 	var h [24]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return nil, err
 	}
 	size := binary.LittleEndian.Uint64(h[8:])
-	return inflate(elf.CompressionType(binary.LittleEndian.Uint32(h[:])), r, size, uint64(r.Size())-24)
+	return m.inflate(elf.CompressionType(binary.LittleEndian.Uint32(h[:])), r, size, uint64(r.Size())-24)
 }
 
 // inflateGNU reads a .zdebug_ section: "ZLIB", the size in 8 bytes, big-endian,
 // then the stream.
-func inflateGNU(r *io.SectionReader) ([]byte, error) {
+func (m *image) inflateGNU(r *io.SectionReader) ([]byte, error) {
 	var h [12]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return nil, err
@@ -222,12 +255,18 @@ func inflateGNU(r *io.SectionReader) ([]byte, error) {
 	if string(h[:4]) != "ZLIB" {
 		return nil, errors.New("not compressed as its name says")
 	}
-	return inflate(elf.COMPRESS_ZLIB, r, binary.BigEndian.Uint64(h[4:]), uint64(r.Size())-12)
+	return m.inflate(elf.COMPRESS_ZLIB, r, binary.BigEndian.Uint64(h[4:]), uint64(r.Size())-12)
 }
 
-func inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte, error) {
+func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte, error) {
 	if size > maxInflated {
 		return nil, fmt.Errorf("%d bytes are too many", size)
+	}
+	if size > anyRatio && size/maxRatio > packed {
+		return nil, fmt.Errorf("%d bytes are packed into %d: more than %d to one is not believed", size, packed, maxRatio)
+	}
+	if err := m.mem.Take(int64(size)); err != nil {
+		return nil, err
 	}
 	switch how {
 	case elf.COMPRESS_ZLIB:
@@ -236,14 +275,14 @@ func inflate(how elf.CompressionType, r io.Reader, size, packed uint64) ([]byte,
 			return nil, err
 		}
 		defer z.Close()
-		return grow(z, size, packed*maxRatio)
+		return grow(z, size, size)
 	case elf.COMPRESS_ZSTD:
-		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflated))
+		z, err := zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxInflated), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, err
 		}
 		defer z.Close()
-		return grow(z, size, packed*maxRatio)
+		return grow(z, size, size)
 	}
 	return nil, fmt.Errorf("compression %v", how)
 }

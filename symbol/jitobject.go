@@ -23,7 +23,7 @@ type JITObject struct {
 func OpenJITObject(b []byte, fullNames bool) (o *JITObject, err error) {
 	defer recovered(&err, "an ELF file in memory")
 	b = slices.Clone(b)
-	m, err := openImage("JIT code", bytes.NewReader(b))
+	m, err := openImage("JIT code", bytes.NewReader(b), newBudget("JIT code"))
 	if err != nil {
 		return nil, err
 	}
@@ -124,7 +124,7 @@ func (o *JITObject) Frames(addr uint64, buf []Frame) []Frame { return o.f.Frames
 func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 	var err error
 	defer recovered(&err, "symbols") // then there is none
-	m, err := openImage("", r)
+	m, err := openImage("", r, newBudget("JIT code"))
 	if err != nil {
 		return 0, false
 	}

@@ -88,7 +88,7 @@ type File struct {
 // is needed. r must stay open as long as the File is used.
 func Open(r io.ReaderAt, o Options) (f *File, err error) {
 	defer recovered(&err, "ELF headers")
-	m, err := openImage(o.Path, r)
+	m, err := openImage(o.Path, r, o.Shared.budget(o.Path))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", o.Path, err)
 	}
@@ -112,6 +112,9 @@ func (f *File) Close() error {
 		}
 	}
 	f.others, f.debug, f.dw, f.syms, f.plt = nil, nil, nil, nil, nil
+	if f.o.Shared == nil {
+		f.main.mem.Close()
+	}
 	f.haveDwarf, f.haveSyms, f.haveGo, f.searched = true, true, true, true
 	return first
 }

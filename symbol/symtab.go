@@ -22,6 +22,9 @@ const (
 
 const symSize = 24 // Elf64_Sym
 
+// symMemory is what a symbol takes in memory, in bytes.
+const symMemory = 40
+
 // symtab is all function symbols of a file, one for each address.
 type symtab struct {
 	names [][]byte // string tables
@@ -125,6 +128,9 @@ func (t *symtab) add(b, names, versions []byte, sections []*elf.Section, text *i
 	if len(t.names) >= 1<<8 {
 		return fmt.Errorf("too many string tables")
 	}
+	if err := text.mem.Take(int64(min(len(b)/symSize, maxSymbols)) * symMemory); err != nil {
+		return err
+	}
 	tab := uint8(len(t.names))
 	t.names = append(t.names, names)
 	t.syms = slices.Grow(t.syms, min(len(b)/symSize, 1<<20)/2)
@@ -183,11 +189,16 @@ func (t *symtab) readDebugdata(m *image) error {
 	if b == nil {
 		return err
 	}
-	out, err := unxz(b, maxDebugdata)
+	limit := min(maxDebugdata, max(anyRatio, int64(len(b))*maxRatio))
+	if err := m.mem.Take(limit + maxDict); err != nil {
+		return err
+	}
+	out, err := unxz(b, limit)
+	m.mem.Give(limit + maxDict - int64(len(out)))
 	if err != nil {
 		return err
 	}
-	in, err := openImage(".gnu_debugdata", bytes.NewReader(out))
+	in, err := openImage(".gnu_debugdata", bytes.NewReader(out), m.mem)
 	if err != nil {
 		return err
 	}

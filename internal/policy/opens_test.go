@@ -14,10 +14,12 @@ import (
 // those, and the ones that the user named.
 var opens = []struct{ file, why string }{
 	{"internal/safefile/", "the one place"},
+	{"internal/elffile/", "ELF files with bounds on what their headers say"},
 	{"target/", "/proc, /sys and their like, below the directory of one process that is held open"},
 	{"live/live.go", "/sys/devices/system/cpu/nohz_full"},
 	{"wait/procdir/procdir.go", "/proc"},
 	{"watch/control/alive.go", "/proc, and the folder of this user's sockets"},
+	{"internal/limits/", "/proc and /sys/fs/cgroup, of this process"},
 	{"ringbuf/ringfile/claim.go", "ring files: no links, no waiting, no terminal"},
 	{"symbol/cache/cache.go", "makes files in a folder of its own"},
 	{"push/spool.go", "makes files in a folder of its own"},
@@ -39,7 +41,7 @@ var openers = map[string][]string{
 	"unix":    {"Open", "Openat", "Openat2", "Creat", "OpenTree", "OpenByHandleAt", "Mknod", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2"},
 	"syscall": {"Open", "Openat", "Creat", "Mknod", "SYS_OPEN", "SYS_OPENAT", "SYS_CREAT"},
 	"ioutil":  {"ReadFile", "WriteFile", "TempFile"},
-	"elf":     {"Open"},
+	"elf":     {"Open", "NewFile"},
 }
 
 func TestOnlySafefileOpensPathsOfOthers(t *testing.T) {

@@ -19,10 +19,17 @@ type Section struct {
 	data []byte
 	r    io.ReaderAt
 	size uint64
+	with any // lives as long as the section does
 }
 
 // Bytes makes a Section of b, which must not change.
 func Bytes(b []byte) *Section { return &Section{data: b, size: uint64(len(b))} }
+
+// With keeps x alive for as long as s is: the account that its memory is taken from.
+func (s *Section) With(x any) *Section {
+	s.with = x
+	return s
+}
 
 // At makes a Section of the first size bytes of r, read as they are needed.
 func At(r io.ReaderAt, size uint64) *Section { return &Section{r: r, size: size} }
@@ -77,7 +84,7 @@ func (s *Section) sub(off, n uint64) *Section {
 	}
 	n = min(n, s.size-off)
 	if s.r == nil {
-		return Bytes(s.data[off : off+n : off+n])
+		return Bytes(s.data[off : off+n : off+n]).With(s.with)
 	}
 	return At(io.NewSectionReader(s.r, int64(off), int64(n)), n)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 
+	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -14,11 +15,11 @@ import (
 // section headers are damaged or cut off opens without sections, as the
 // kernel runs it: programs are loaded by program headers alone.
 func OpenELF(r io.ReaderAt) (*elf.File, error) {
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err == nil {
 		return f, nil
 	}
-	f, err2 := elf.NewFile(sectionless{r})
+	f, err2 := elffile.Open(sectionless{r})
 	if err2 != nil {
 		return nil, err
 	}
@@ -160,6 +161,9 @@ func loadDebug(s *elf.Section, r io.ReaderAt) (*frames, error) {
 	if s.Name != ".zdebug_frame" && s.Flags&elf.SHF_COMPRESSED == 0 {
 		fr.sec, err = fileSection(s.Name, r, 0, s.Offset, s.Size)
 		return fr, err
+	}
+	if s.Size > anyRatio && s.Size/maxRatio > s.FileSize {
+		return nil, fmt.Errorf("%s: %#x bytes are packed into %#x: more than %d to one is not believed", s.Name, s.Size, s.FileSize, maxRatio)
 	}
 	var b bytes.Buffer
 	n, err := io.Copy(&b, io.LimitReader(s.Open(), maxInflated+1))

@@ -12,8 +12,11 @@ const (
 	pageSize = 16 << 10
 	// maxSection bounds a section that is read page by page.
 	maxSection = 4 << 30
-	// maxInflated bounds what a compressed section may grow to.
-	maxInflated = 1 << 30
+	// maxInflated bounds what a compressed section may grow to, maxRatio by how much if
+	// that is more than anyRatio bytes.
+	maxInflated = 256 << 20
+	maxRatio    = 256
+	anyRatio    = 1 << 20
 )
 
 // A section is a stretch of a file that is read page by page when it is first

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
@@ -82,7 +83,7 @@ func (t *Table) Bounds() (lo, hi uint64) { return t.first, t.last }
 // never the table itself. An error that wraps ErrNotGo means that there is
 // none, every other one that it cannot be used.
 func Load(r io.ReaderAt, arch rule.Arch) (*Table, error) {
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("load pclntab: %w", err)
 	}
@@ -236,7 +237,7 @@ func (t *Table) place(f *elf.File) error {
 	found := t.module(f)
 	if !found && t.magic != magic116 {
 		guesses := []uint64{t.text}
-		if syms, err := f.Symbols(); err == nil {
+		if syms, err := elffile.Symbols(f); err == nil {
 			for i := range syms {
 				if syms[i].Name == "runtime.text" {
 					guesses = []uint64{syms[i].Value, t.text}

@@ -1,10 +1,11 @@
 package jvm
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sliverprof/sliver/internal/elffile"
 )
 
 // ErrNotJVM says that a file is no HotSpot.
@@ -42,11 +43,11 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 			img, err = nil, fmt.Errorf("%w: %v", ErrNotJVM, x)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotJVM, err)
 	}
-	all, err := f.DynamicSymbols()
+	all, err := elffile.DynamicSymbols(f)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotJVM, err)
 	}

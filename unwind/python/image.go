@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/sliverprof/sliver/internal/elffile"
 )
 
 // ErrNotPython says that a file is no CPython interpreter.
@@ -46,7 +48,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 			img, err = nil, fmt.Errorf("look for CPython: damaged file: %v", x)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("look for CPython: %w", err)
 	}
@@ -56,7 +58,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	if !mentions(f, "_PyRuntime") {
 		return nil, ErrNotPython
 	}
-	syms, err := f.DynamicSymbols()
+	syms, err := elffile.DynamicSymbols(f)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotPython, err)
 	}
@@ -123,7 +125,7 @@ func mentions(f *elf.File, name string) bool {
 	if s.Type != elf.SHT_STRTAB || s.Size > maxStrings {
 		return false
 	}
-	b, err := s.Data()
+	b, err := elffile.Data(s, maxStrings)
 	return err == nil && bytes.Contains(b, append([]byte(name), 0))
 }
 
@@ -133,7 +135,7 @@ func cold(f *elf.File) uint64 {
 	if s := f.SectionByType(elf.SHT_SYMTAB); s == nil || s.Size > maxSymbols*elf.Sym64Size {
 		return 0
 	}
-	syms, err := f.Symbols()
+	syms, err := elffile.Symbols(f)
 	if err != nil {
 		return 0
 	}

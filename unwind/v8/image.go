@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+
+	"github.com/sliverprof/sliver/internal/elffile"
 )
 
 // ErrNotV8 says that a file has no V8 in it.
@@ -57,7 +59,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 			img, err = nil, fmt.Errorf("look for V8: damaged file: %v", x)
 		}
 	}()
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("look for V8: %w", err)
 	}
@@ -120,7 +122,7 @@ func symbols(f *elf.File, of elf.SectionType, beginnings ...string) (map[string]
 	if names.Type != elf.SHT_STRTAB || names.Size > maxTable {
 		return nil, ErrNotV8
 	}
-	str, err := names.Data()
+	str, err := elffile.Data(names, maxTable)
 	if err != nil {
 		return nil, fmt.Errorf("look for V8: names of symbols: %w", err)
 	}
@@ -143,7 +145,7 @@ func symbols(f *elf.File, of elf.SectionType, beginnings ...string) (map[string]
 	if len(at) == 0 {
 		return nil, ErrNotV8
 	}
-	syms, err := table.Data()
+	syms, err := elffile.Data(table, maxTable)
 	if err != nil {
 		return nil, fmt.Errorf("look for V8: symbols: %w", err)
 	}

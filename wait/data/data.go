@@ -12,6 +12,8 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/sliverprof/sliver/internal/elffile"
 )
 
 // MaxTable bounds what is read of a file's symbols or their names, in bytes:
@@ -46,7 +48,7 @@ type symbol struct {
 // keep wants; nil: none.
 func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 	defer recovered(&err)
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("read symbols: %w", err)
 	}
@@ -59,10 +61,10 @@ func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 		}
 	}
 	t = &Table{}
-	all, err := f.Symbols()
+	all, err := elffile.Symbols(f)
 	if err != nil || len(all) == 0 {
 		t.exported = true
-		if all, err = f.DynamicSymbols(); err != nil {
+		if all, err = elffile.DynamicSymbols(f); err != nil {
 			if errors.Is(err, elf.ErrNoSymbols) {
 				return nil, ErrNoSymbols
 			}
@@ -168,7 +170,7 @@ type seg struct {
 // ReadLoad reads the program headers of the ELF file in r.
 func ReadLoad(r io.ReaderAt) (l *Load, err error) {
 	defer recovered(&err)
-	f, err := elf.NewFile(r)
+	f, err := elffile.Open(r)
 	if err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
 	}

@@ -1,0 +1,141 @@
+// Package elffile opens ELF files that may be hostile with the standard
+// library's debug/elf, which trusts a file's headers: it reads a table of as many
+// sections as a header claims, of a sparse file too, and unpacks the table of their names
+// whatever its size. Bounds are met here before any of that is read. All functions
+// may be called concurrently.
+package elffile
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// Bounds on what is read of a file's headers and symbols. The largest programs
+// with a section for each function have some 100,000 sections; Chromium with
+// all symbols has two million of them.
+const (
+	maxSections = 1 << 19
+	maxNames    = 64 << 20  // bytes of the sections' names
+	maxSymtab   = 96 << 20  // bytes of one table of symbols, 24 each
+	maxStrtab   = 512 << 20 // bytes of their names
+)
+
+// ErrTooLarge says that a file's headers ask for more than is read.
+var ErrTooLarge = errors.New("too large")
+
+// Open is elf.NewFile with bounds.
+func Open(r io.ReaderAt) (*elf.File, error) {
+	if err := check(r); err != nil {
+		return nil, err
+	}
+	return elf.NewFile(r)
+}
+
+// check looks at the file header, at the first section's, which may hold the number of
+// sections (gABI, "Section Header"), and at that of the table of names.
+func check(r io.ReaderAt) error {
+	var h [64]byte
+	if n, err := r.ReadAt(h[:], 0); n < len(h) || string(h[:4]) != elf.ELFMAG ||
+		elf.Class(h[elf.EI_CLASS]) != elf.ELFCLASS64 || elf.Data(h[elf.EI_DATA]) != elf.ELFDATA2LSB {
+		if n == len(h) && string(h[:4]) == elf.ELFMAG {
+			return fmt.Errorf("%v %v: only 64-bit little-endian files are read", elf.Class(h[elf.EI_CLASS]), elf.Data(h[elf.EI_DATA]))
+		}
+		if n == len(h) || err == io.EOF {
+			return errors.New("not an ELF file")
+		}
+		return err
+	}
+	le := binary.LittleEndian
+	shoff, size := le.Uint64(h[40:]), uint64(le.Uint16(h[58:]))
+	num, names := uint64(le.Uint16(h[60:])), uint64(le.Uint16(h[62:]))
+	if shoff == 0 || shoff > 1<<62 {
+		return nil // elf.NewFile reads none, or refuses it
+	}
+	var s [64]byte
+	if num == 0 {
+		if _, err := r.ReadAt(s[:], int64(shoff)); err != nil {
+			return nil
+		}
+		num = le.Uint64(s[32:])
+		if names == uint64(elf.SHN_XINDEX) {
+			names = uint64(le.Uint32(s[40:]))
+		}
+	}
+	if num > maxSections {
+		return fmt.Errorf("%d sections: %w", num, ErrTooLarge)
+	}
+	if names == 0 || names >= num {
+		return nil
+	}
+	at := shoff + names*size
+	if _, err := r.ReadAt(s[:], int64(at)); err != nil {
+		return nil
+	}
+	flags, length := elf.SectionFlag(le.Uint64(s[8:])), le.Uint64(s[32:])
+	if flags&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("the names of sections, at %#x, are compressed", at)
+	}
+	if length > maxNames {
+		return fmt.Errorf("%d bytes of names of sections: %w", length, ErrTooLarge)
+	}
+	return nil
+}
+
+// Symbols is f.Symbols with bounds.
+func Symbols(f *elf.File) ([]elf.Symbol, error) {
+	if err := symbols(f, elf.SHT_SYMTAB); err != nil {
+		return nil, err
+	}
+	return f.Symbols()
+}
+
+// DynamicSymbols is f.DynamicSymbols with bounds.
+func DynamicSymbols(f *elf.File) ([]elf.Symbol, error) {
+	if err := symbols(f, elf.SHT_DYNSYM); err != nil {
+		return nil, err
+	}
+	return f.DynamicSymbols()
+}
+
+// symbols checks the tables that debug/elf reads for symbols of a kind: all of them in
+// memory, with those of versions.
+func symbols(f *elf.File, kind elf.SectionType) error {
+	for _, s := range f.Sections {
+		switch s.Type {
+		case kind, elf.SHT_GNU_VERSYM, elf.SHT_GNU_VERNEED, elf.SHT_GNU_VERDEF:
+		default:
+			continue
+		}
+		if err := small(s, maxSymtab); err != nil {
+			return err
+		}
+		if int(s.Link) < len(f.Sections) && s.Link > 0 && s.Type != elf.SHT_GNU_VERSYM {
+			if err := small(f.Sections[s.Link], maxStrtab); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func small(s *elf.Section, most uint64) error {
+	if s.Flags&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("%s is compressed", s.Name)
+	}
+	if s.Type != elf.SHT_NOBITS && s.FileSize > most {
+		return fmt.Errorf("%s has %d bytes: %w", s.Name, s.FileSize, ErrTooLarge)
+	}
+	return nil
+}
+
+// Data is the content of a section of at most so many bytes. One that is compressed
+// is refused: runtimes' own tables are not.
+func Data(s *elf.Section, most uint64) ([]byte, error) {
+	if err := small(s, most); err != nil {
+		return nil, err
+	}
+	return s.Data()
+}
