@@ -82,7 +82,8 @@ const (
 	maxNames     = 1 << 21
 	maxNameBytes = 128 << 20 // all names together
 	maxName      = 1 << 20   // one name; what is longer is cut
-	maxDepth     = 1 << 16   // open calls of a thread
+	maxDepth     = 1 << 13   // open calls of a thread: a format of whole stacks has so many of each
+	maxMemory    = 1 << 30   // bytes of all that is kept of a file
 	maxTime      = int64(1) << 61
 )
 

@@ -7,15 +7,12 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/google/pprof/profile"
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 )
-
-// maxProfile bounds an uncompressed profile, in bytes: it is in memory as a whole.
-const maxProfile = 256 << 20
 
 // ReadPprof reads a profile in pprof's format and writes it to w as a recording. A
 // profile says how long its stacks lasted, not when: they are laid one after another
@@ -23,11 +20,9 @@ const maxProfile = 256 << 20
 // are told apart by the labels "thread" and "tid". Of several sample types it takes
 // the default one, else the last that is a time.
 func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
-	in := &io.LimitedReader{R: r, N: maxProfile + 1}
-	p, err := profile.Parse(in)
-	if in.N == 0 {
-		return nil, fmt.Errorf("it is longer than %d MiB", maxProfile>>20)
-	}
+	mem := limits.Process().New("the profile", maxMemory)
+	defer mem.Close()
+	p, err := readProfile(r, mem)
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +30,13 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	if kind < 0 {
 		return nil, errors.New("it has no sample types")
 	}
-	x := &pprofReader{rep: &Report{}, kind: kind, unit: unit, byKey: map[string]*pprofThread{}}
-	for _, s := range p.Sample {
-		if err := x.sample(s, o.Name); err != nil {
-			return nil, err
-		}
+	x := &pprofReader{p: p, rep: &Report{}, kind: kind, unit: unit, byKey: map[string]*pprofThread{}}
+	if err := p.samples(func(s *pbSample) error { return x.sample(s, o.Name) }); err != nil {
+		return nil, err
 	}
+	typ, unitName := p.text(p.types[kind].kind), p.text(p.types[kind].unit)
 	if x.samples == 0 {
-		return nil, fmt.Errorf("it holds no sample of type %q", p.SampleType[kind].Type)
+		return nil, fmt.Errorf("it holds no sample of type %q", typ)
 	}
 	if x.b, err = newBuilder(w, trace.Process{PID: 1, Comm: o.Name, Sliver: o.Version, Clocks: trace.Clocks{Monotonic: 1}}, 1); err != nil {
 		return nil, err
@@ -55,10 +49,9 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 		}
 		end = max(end, at)
 	}
-	st := p.SampleType[kind]
-	what := fmt.Sprintf("values are %q, the stacks lie one after another: a profile does not tell when they were", st.Type)
+	what := fmt.Sprintf("values are %q, the stacks lie one after another: a profile does not tell when they were", typ)
 	if !isTime {
-		what = fmt.Sprintf("values are %q in %q, shown as if they were ns; a profile does not tell when its stacks were", st.Type, st.Unit)
+		what = fmt.Sprintf("values are %q in %q, shown as if they were ns; a profile does not tell when its stacks were", typ, unitName)
 	}
 	x.rep.Notes = append(x.rep.Notes, what)
 	note(x.rep, x.negative, "samples have values below 0, and are left out")
@@ -92,14 +85,14 @@ func isPprof(head []byte) bool {
 var timeUnits = map[string]int64{"nanoseconds": 1, "ns": 1, "microseconds": 1e3, "us": 1e3, "milliseconds": 1e6, "ms": 1e6, "seconds": 1e9, "s": 1e9}
 
 // valueOf chooses a sample type: its index, and how many ns one of it is.
-func valueOf(p *profile.Profile) (kind int, unit int64, isTime bool) {
+func valueOf(p *pbProfile) (kind int, unit int64, isTime bool) {
 	kind = -1
-	for i, t := range p.SampleType {
-		ns, ok := timeUnits[t.Unit]
+	for i, t := range p.types {
+		ns, ok := timeUnits[p.text(t.unit)]
 		if !ok {
 			ns = 1
 		}
-		if t.Type == p.DefaultSampleType && t.Type != "" {
+		if typ := p.text(t.kind); typ == p.text(p.def) && typ != "" {
 			return i, ns, ok
 		}
 		if kind < 0 || ok || !isTime {
@@ -110,6 +103,7 @@ func valueOf(p *profile.Profile) (kind int, unit int64, isTime bool) {
 }
 
 type pprofReader struct {
+	p       *pbProfile
 	rep     *Report
 	kind    int
 	unit    int64
@@ -119,6 +113,7 @@ type pprofReader struct {
 	threads []*pprofThread
 
 	samples, negative, deep int
+	frames                  int // of all samples
 }
 
 // pprofThread has the samples of one thread.
@@ -134,8 +129,11 @@ type pprofStack struct {
 }
 
 // sample takes one.
-func (x *pprofReader) sample(s *profile.Sample, name string) error {
-	v := s.Value[x.kind]
+func (x *pprofReader) sample(s *pbSample, name string) error {
+	if len(s.values) != len(x.p.types) {
+		return fmt.Errorf("it is broken: a sample has %d values, there are %d types", len(s.values), len(x.p.types))
+	}
+	v := s.values[x.kind]
 	if v < 0 {
 		x.negative++
 		return nil
@@ -153,26 +151,40 @@ func (x *pprofReader) sample(s *profile.Sample, name string) error {
 		ns = v * x.unit
 	}
 	var path []uint32
-	for i := len(s.Location) - 1; i >= 0; i-- {
-		loc := s.Location[i]
-		if len(loc.Line) == 0 {
-			if path, err = x.frame(path, "0x"+strconv.FormatUint(loc.Address, 16)); err != nil {
+	for i := len(s.locations) - 1; i >= 0 && len(path) <= maxDepth; i-- {
+		loc, ok := x.p.locations[s.locations[i]]
+		if !ok {
+			return fmt.Errorf("it is broken: there is no location %d", s.locations[i])
+		}
+		if loc.many == 0 {
+			if path, err = x.frame(path, "0x"+strconv.FormatUint(loc.addr, 16)); err != nil {
 				return err
 			}
 		}
-		for j := len(loc.Line) - 1; j >= 0; j-- { // the first one is the innermost
+		lines := x.p.lines[loc.first:][:loc.many]
+		for j := len(lines) - 1; j >= 0 && len(path) <= maxDepth; j-- { // the first one is the innermost
 			fn := "?"
-			if f := loc.Line[j].Function; f != nil {
-				fn = f.Name
+			if lines[j] != 0 {
+				name, ok := x.p.functions[lines[j]]
+				if !ok {
+					return fmt.Errorf("it is broken: there is no function %d", lines[j])
+				}
+				fn = x.p.text(name)
 			}
 			if path, err = x.frame(path, fn); err != nil {
 				return err
 			}
 		}
 	}
-	if len(path) > maxDepth {
-		path = path[:maxDepth]
+	if len(path) > maxDepth || s.deep {
+		path = path[:min(len(path), maxDepth)]
 		x.deep++
+	}
+	if x.frames += len(path); x.frames > maxFrames {
+		return fmt.Errorf("it has more than %d frames", maxFrames)
+	}
+	if err := x.p.mem.Take(int64(4*cap(path) + perStackMemory)); err != nil {
+		return err
 	}
 	t.stacks = append(t.stacks, pprofStack{path, ns})
 	return nil
@@ -185,18 +197,16 @@ func (x *pprofReader) frame(path []uint32, name string) ([]uint32, error) {
 
 // threadOf is the thread that a sample's labels name; without any it is the
 // profile's only one.
-func (x *pprofReader) threadOf(s *profile.Sample, name string) (*pprofThread, error) {
+func (x *pprofReader) threadOf(s *pbSample, name string) (*pprofThread, error) {
 	t := &pprofThread{name: name}
-	for _, k := range []string{"thread", "thread_name"} {
-		if v := s.Label[k]; len(v) > 0 && v[0] != "" {
-			t.name = v[0]
-			break
+	for _, k := range []string{"thread_name", "thread"} { // the latter counts
+		if l := x.label(s, k); l != nil && l.str != 0 && x.p.text(l.str) != "" {
+			t.name = x.p.text(l.str)
 		}
 	}
-	for _, k := range []string{"tid", "thread_id"} {
-		if v := s.NumLabel[k]; len(v) > 0 && v[0] > 0 && v[0] <= 1<<31-1 {
-			t.tid = v[0]
-			break
+	for _, k := range []string{"thread_id", "tid"} {
+		if l := x.label(s, k); l != nil && l.str == 0 && l.num > 0 && l.num <= 1<<31-1 {
+			t.tid = l.num
 		}
 	}
 	key := strconv.FormatInt(t.tid, 10) + " " + t.name
@@ -209,6 +219,16 @@ func (x *pprofReader) threadOf(s *profile.Sample, name string) (*pprofThread, er
 	x.byKey[key] = t
 	x.threads = append(x.threads, t)
 	return t, nil
+}
+
+// label is the first one of that name.
+func (x *pprofReader) label(s *pbSample, name string) *pbLabel {
+	for i := range s.labels {
+		if x.p.text(s.labels[i].key) == name {
+			return &s.labels[i]
+		}
+	}
+	return nil
 }
 
 // write lays the samples of a thread one after another, and returns where they end.

@@ -146,7 +146,7 @@ var table = []row{
 		"a format: a recording in, bytes out; the fonts of the PNG"},
 	{"export/otlp", "trace export/view export/profile export/internal/*", "google.golang.org/protobuf/...",
 		"the contents of pprof's profile on another wire"},
-	{"export/foreign", "stack event trace", "github.com/google/pprof/profile google.golang.org/protobuf/...",
+	{"export/foreign", "internal/limits stack event trace", "google.golang.org/protobuf/...",
 		"foreign traces in, a recording out: the way back of some formats"},
 	{"export/ask", "stack event diff trace export/view wait/syscalls", "modernc.org/sqlite",
 		"a recording as tables, in a database that lives as long as a question"},
