@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -255,4 +256,33 @@ func TestHungFilesWatch(t *testing.T) {
 	}
 	free(t, hung.PID)
 	free(t, fine.PID)
+}
+
+// A perf map of millions of entries, of lines that are none, or of a hundred gigabytes
+// that are a hole costs a bounded recording and bounded memory, which is told.
+func TestHostilePerfMaps(t *testing.T) {
+	for kind, says := range map[string]string{"lines": "bytes are left out", "junk": "1000000 lines are no entries", "sparse": ""} {
+		t.Run(kind, func(t *testing.T) {
+			p, _ := nasty(t, "O2", "--perf-map", kind)
+			t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", p.PID)) })
+			dir := t.TempDir()
+			cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "-d", "500ms", "-o", "r.sliver")
+			out, err := cmd.CombinedOutput()
+			if err != nil {
+				t.Fatalf("%v: %s", err, out)
+			}
+			if !strings.Contains(string(out), says) {
+				t.Errorf("it does not say %q: %s", says, out)
+			}
+			fi, err := os.Stat(filepath.Join(dir, "r.sliver"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kB := cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss
+			t.Logf("%d kB of recording, %d MB of memory", fi.Size()/1000, kB>>10)
+			if fi.Size() > 64<<20 || kB > 600<<10 {
+				t.Errorf("%d bytes of recording, %d kB of memory", fi.Size(), kB)
+			}
+		})
+	}
 }
