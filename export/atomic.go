@@ -18,13 +18,17 @@ func (o Output) Check() error {
 	if o.Path == "-" {
 		return nil
 	}
-	if fi, err := os.Stat(o.Path); err == nil && !fi.Mode().IsRegular() {
+	final, err := resolve(o.Path)
+	if err != nil {
+		return err
+	}
+	if fi, err := os.Lstat(final); err == nil && !fi.Mode().IsRegular() {
 		if fi.IsDir() {
 			return fmt.Errorf("cannot write %s: it is a directory", o.Path)
 		}
 		return nil // a pipe or device: opened when it is written
 	}
-	f, err := Temp(o.Path)
+	f, err := Temp(final)
 	if err != nil {
 		return err
 	}
@@ -40,27 +44,65 @@ func (o Output) Final() string {
 	if o.Path == "-" {
 		return ""
 	}
-	if fi, err := os.Stat(o.Path); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
+	final, err := resolve(o.Path)
+	if err != nil {
+		return o.Path // Check refuses it; a link would be replaced itself
+	}
+	if fi, err := os.Lstat(final); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
 		return ""
 	}
-	if p, err := filepath.EvalSymlinks(o.Path); err == nil {
-		return p
+	return final
+}
+
+// maxLinks bounds the links that are followed, as the kernel does.
+const maxLinks = 40
+
+// resolve follows the links of the path's last part. The folder is the kernel's to look up,
+// which protects what it follows there (proc(5), protected_symlinks); a link that is
+// read by a program is protected by nobody. So another user's, root's aside, is refused: it
+// would have a file written or replaced that its owner chose.
+func resolve(path string) (string, error) {
+	for range maxLinks {
+		fi, err := os.Lstat(path)
+		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
+			return path, nil // what is wrong with it shows when it is written
+		}
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
+			return "", fmt.Errorf("cannot write %s: it is a link of user %d; give the path that it leads to, or remove it", path, st.Uid)
+		}
+		to, err := os.Readlink(path)
+		if err != nil {
+			return "", cannot(path, err)
+		}
+		if !filepath.IsAbs(to) {
+			dir, _ := filepath.Split(path)
+			to = dir + to // no Join: ".." behind a link is not the folder above it
+		}
+		path = to
 	}
-	return o.Path
+	return "", fmt.Errorf("cannot write %s: %w", path, syscall.ELOOP)
 }
 
 // maxBase is how much of a name stays in that of a temporary file: names have
 // 255 bytes at most.
 const maxBase = 200
 
-// Temp makes a file beside path, with a hidden name and the rights that a new
-// file of the user's has, to be renamed to path when it is whole.
+// Temporary files are called .NAME.XXXXXXXX.partial.
+const (
+	partialEnding = ".partial"
+	partialRandom = 8 // hexadecimal digits
+)
+
+// Temp makes a file beside path, with a hidden name, to be renamed to path when it is
+// whole. Nobody else may read it: a recording has addresses in it that
+// /proc/PID/maps keeps from other users. It is locked (flock(2)) until it is closed, so
+// that others see that it is being written.
 func Temp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	base = base[:min(len(base), maxBase)]
 	for range 100 {
-		name := filepath.Join(dir, fmt.Sprintf(".%s.%08x.partial", base, rand.Uint32()))
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+		name := filepath.Join(dir, fmt.Sprintf(".%s.%0*x%s", base, partialRandom, rand.Uint32(), partialEnding))
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 		switch {
 		case errors.Is(err, fs.ErrExist):
 			continue
@@ -70,9 +112,23 @@ func Temp(path string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("cannot write in %s: %w", dir, cause(err))
 		}
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // some file systems have no locks
 		return f, nil
 	}
 	return nil, fmt.Errorf("cannot write in %s: no free name for a temporary file", dir)
+}
+
+// Place renames a temporary file to final. Where that replaces a file of the same user, its
+// mode is kept.
+func Place(f *os.File, final string) error {
+	if fi, err := os.Lstat(final); err == nil && fi.Mode().IsRegular() {
+		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
+			if err := f.Chmod(fi.Mode().Perm()); err != nil {
+				return err
+			}
+		}
+	}
+	return os.Rename(f.Name(), final)
 }
 
 // cause is an error without the path that the caller names anyway.
@@ -96,9 +152,12 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		n, err := fillFile(os.Stdout, fill)
 		return n, cannot("standard output", err)
 	}
-	final := Output{Path: path}.Final()
-	if final == "" {
-		f, err := os.OpenFile(path, os.O_WRONLY|syscall.O_NOCTTY, 0)
+	final, err := resolve(path)
+	if err != nil {
+		return 0, err
+	}
+	if (Output{Path: path}).Final() == "" {
+		f, err := os.OpenFile(final, os.O_WRONLY|syscall.O_NOCTTY|syscall.O_NOFOLLOW, 0)
 		if err != nil {
 			return 0, cannot(path, err)
 		}
@@ -113,11 +172,11 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 		return 0, err
 	}
 	n, err := fillFile(f, fill)
+	if err == nil {
+		err = Place(f, final)
+	}
 	if e := f.Close(); err == nil {
 		err = e
-	}
-	if err == nil {
-		err = os.Rename(f.Name(), final)
 	}
 	if err != nil {
 		os.Remove(f.Name())

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -72,12 +73,12 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	res.Stats, err = rec.Close(st, trace.End{At: st.At, Reason: reason})
 	s.settleAccount()
 	if err != nil {
-		return s.keep(res), writeError(s.part, err)
+		return s.salvage(res, writeError(s.part, err))
 	}
 	named := s.phases.begin("symbolize")
 	res.Problems, err = s.addNames()
 	if named(err) != nil {
-		return s.keep(res), err
+		return s.salvage(res, err)
 	}
 	opened, err := openRecording(s.temp)
 	if err != nil {
@@ -87,6 +88,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if s.o.Kinds != 0 {
 		shown = opened.Only(s.o.Kinds)
 	}
+	var failed []error
 	for _, o := range s.o.Outputs {
 		exported := s.phases.begin("export", attribute.String("sliver.format", o.Format.Name))
 		var files []export.File
@@ -95,12 +97,54 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		} else {
 			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel})
 		}
-		if exported(err) != nil {
-			return s.keep(res), err
-		}
 		res.Files = append(res.Files, files...)
+		if exported(err) != nil {
+			failed = append(failed, err) // the others are written all the same
+		}
+	}
+	if len(failed) > 0 {
+		return s.keep(res), errors.Join(failed...)
 	}
 	return res, nil
+}
+
+// salvage makes the outputs of a recording that could not be written to its end, such as on
+// a full disk, of what there is. Those in the folder of the recording are left out; it stays
+// as it is.
+func (s *Session) salvage(res *Result, cause error) (*Result, error) {
+	rec, err := openRecording(s.temp)
+	if err != nil {
+		return s.keep(res), cause
+	}
+	if rec.Symbols == nil {
+		rec.Symbols, res.Problems = naming.Symbols(rec, s.mods, s.namingOptions(rec.Captured))
+		rec.Named = true
+	}
+	shown := rec
+	if s.o.Kinds != 0 {
+		shown = rec.Only(s.o.Kinds)
+	}
+	for _, o := range s.o.Outputs {
+		if final := o.Final(); final != "" && filepath.Dir(final) == filepath.Dir(s.part) {
+			continue
+		}
+		var files []export.File
+		if o.Format.Recording() {
+			files, err = copyNamed(o, rec, res.Reason)
+		} else {
+			files, err = export.Write(o, shown, export.Options{Kernel: s.o.Kernel})
+		}
+		res.Files = append(res.Files, files...)
+		if err != nil {
+			cause = errors.Join(cause, err)
+		}
+	}
+	return s.keep(res), cause
+}
+
+// copyNamed writes an unfinished recording to o, with names and an end.
+func copyNamed(o export.Output, rec *trace.Recording, reason string) ([]export.File, error) {
+	return export.WriteRecording(o, func(w io.Writer) error { return trace.Cut(w, rec, trace.Part{Reason: reason}) })
 }
 
 // keep leaves the growing file where it is.
@@ -112,7 +156,9 @@ func (s *Session) keep(res *Result) *Result {
 	if f != nil {
 		s.readers.Wait()
 		f.Close()
-		res.Left = s.part
+		if !s.placed {
+			res.Left = s.part
+		}
 	}
 	return res
 }
@@ -200,7 +246,7 @@ func (s *Session) place(o export.Output) ([]export.File, error) {
 	}
 	file := export.File{Path: o.Path, Format: "sliver", Bytes: fi.Size()}
 	if final := o.Final(); final != "" && !s.placed && filepath.Dir(final) == filepath.Dir(s.part) {
-		if err := os.Rename(s.part, final); err != nil {
+		if err := export.Place(s.temp, final); err != nil {
 			return nil, err
 		}
 		s.part, s.placed = final, true

@@ -282,7 +282,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 		if final == "" { // a pipe or a device
 			err = copyTo(path, temp, fi.Size())
 		} else {
-			err = os.Rename(temp.Name(), final)
+			err = export.Place(temp, final)
 		}
 		if err != nil {
 			return err

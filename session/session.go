@@ -88,6 +88,7 @@ type Session struct {
 	children int64 // ns that the target's children had used when it began
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
+	held     []*os.File      // take the names of the other outputs until Close
 	temp     *os.File        // the recording; guarded by fileMu, nil once it is not ours any more
 	closing  bool            // guarded by fileMu
 	readers  sync.WaitGroup  // of temp
@@ -121,7 +122,7 @@ func (s *Session) prepare() (err error) {
 			return err
 		}
 	}
-	if s.temp, s.part, err = tempFor(o.Outputs); err != nil {
+	if err := s.reserve(o.Outputs); err != nil {
 		return err
 	}
 	w, err := trace.NewWriter(s.temp)
@@ -386,25 +387,47 @@ func (s *Session) Close() {
 			os.Remove(s.part)
 		}
 	}
+	for _, f := range s.held {
+		os.Remove(f.Name())
+		f.Close()
+	}
+	s.held = nil
 }
 
-// tempFor makes the file that the recording grows in: beside the first output
-// that is a file, so that a rename is all that is left to do in the end.
-func tempFor(outs []export.Output) (*os.File, string, error) {
-	dir, base := os.TempDir(), "sliver"
-	for _, o := range outs {
-		final := o.Final()
+// reserve makes the file that the recording grows in: beside the first output that is a
+// file, so that a rename is all that is left to do in the end. The names of all others
+// are taken too: no other recording is to be written to them meanwhile.
+func (s *Session) reserve(outs []export.Output) error {
+	finals := make([]string, len(outs))
+	first := -1
+	for i, o := range outs {
+		if finals[i] = o.Final(); finals[i] == "" {
+			continue
+		}
+		if first < 0 || !outs[first].Format.Recording() {
+			first = i
+		}
+	}
+	if first < 0 {
+		f, err := export.Temp(filepath.Join(os.TempDir(), "sliver"))
+		if err == nil {
+			s.temp, s.part = f, f.Name()
+		}
+		return err
+	}
+	for i, final := range finals {
 		if final == "" {
 			continue
 		}
-		dir, base = filepath.Dir(final), filepath.Base(final)
-		if o.Format.Recording() {
-			break
+		f, err := export.Reserve(final)
+		switch {
+		case err != nil:
+			return err
+		case i == first:
+			s.temp, s.part = f, f.Name()
+		default:
+			s.held = append(s.held, f)
 		}
 	}
-	f, err := export.Temp(filepath.Join(dir, base))
-	if err != nil {
-		return nil, "", err
-	}
-	return f, f.Name(), nil
+	return nil
 }

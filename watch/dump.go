@@ -401,7 +401,7 @@ func (w *Watcher) tell(ctx context.Context, d control.Dump, ts []trace.Trigger) 
 // have been killed: what they left running holds their files for a moment.
 const letGo = 300 * time.Millisecond
 
-// recoverLeft turns what killed recorders of the user left into dumps, and
+// recoverLeft turns what killed recorders like this one left into dumps, and
 // removes their ring files.
 func (w *Watcher) recoverLeft() {
 	if w.o.RingDir == "" {
@@ -413,7 +413,9 @@ func (w *Watcher) recoverLeft() {
 	}
 	until := time.Now().Add(letGo)
 	for _, path := range paths {
-		w.recoverRing(path, until)
+		if w.mine(path) {
+			w.recoverRing(path, until)
+		}
 	}
 }
 
@@ -429,6 +431,7 @@ func (w *Watcher) recoverRing(path string, until time.Time) {
 	}
 	defer f.Close()
 	if fi, err := f.Stat(); err == nil && fi.Size() == 0 { // killed when it had just made it
+		ForgetRing(path)
 		os.Remove(path)
 		return
 	}
@@ -451,5 +454,6 @@ func (w *Watcher) recoverRing(path string, until time.Time) {
 	} else {
 		w.log.Info("recovered", "ring_file", path, "file", res.Files[0].Path, "threads", res.Threads)
 	}
+	ForgetRing(path)
 	os.Remove(path)
 }

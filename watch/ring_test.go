@@ -18,7 +18,7 @@ import (
 func TestRecoveredOnce(t *testing.T) {
 	const rounds, many, left = 5, 6, 3
 	for range rounds {
-		rings := t.TempDir()
+		rings, folder := t.TempDir(), t.TempDir()
 		for pid := 1; pid <= left; pid++ {
 			m, err := ringfile.Create(RingFile(rings, "server", pid), ringfile.MinSize)
 			if err != nil {
@@ -29,9 +29,23 @@ func TestRecoveredOnce(t *testing.T) {
 			s.Sample(&stack.Sample{Time: 1000})
 			s.Flush()
 			m.Close(false)
+			if err := (&Watcher{o: Options{Store: &dumps.Store{Dir: folder}}}).owner().note(m.Path()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// Another's, one of another folder, and one that does not say whose it is.
+		others := []string{RingFile(rings, "other", 1), RingFile(rings, "unknown", 1)}
+		for _, path := range others {
+			m, err := ringfile.Create(path, ringfile.MinSize)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Close(false)
+		}
+		if err := (&Watcher{o: Options{Store: &dumps.Store{Dir: t.TempDir()}}}).owner().note(others[0]); err != nil {
+			t.Fatal(err)
 		}
 		log := &lines{}
-		folder := t.TempDir()
 		begin := make(chan struct{})
 		var wg sync.WaitGroup
 		for range many {
@@ -46,7 +60,7 @@ func TestRecoveredOnce(t *testing.T) {
 		if got := log.with("msg="); len(got) != left || len(log.with("msg=recovered")) != left {
 			t.Errorf("the logs say %q", got)
 		}
-		if rest, _ := os.ReadDir(rings); len(rest) != 0 {
+		if rest, _ := os.ReadDir(rings); len(rest) != 3 {
 			t.Errorf("ring files are left: %v", rest)
 		}
 		if got, _ := filepath.Glob(filepath.Join(folder, "*-recovered.sliver")); len(got) != left {
@@ -77,7 +91,7 @@ func TestRingFiles(t *testing.T) {
 		first.Close(false)
 		second.Close(false)
 	}
-	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 2 {
+	if left, _ := filepath.Glob(filepath.Join(dir, "*.ring")); len(left) != 2 {
 		t.Errorf("left: %v", left)
 	}
 }

@@ -65,7 +65,12 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 		return err
 	}
 	// Whatever is left of the rings has been dumped by then, or nobody wanted it.
-	defer mem.Close(true)
+	defer func() {
+		if mem.Path() != "" {
+			ForgetRing(mem.Path()) // while the ring file is still ours
+		}
+		mem.Close(true)
+	}()
 	o := w.o.Session
 	o.Started = release
 	f, err := session.NewFlight(t.proc, o, w.o.Keep, mem)
@@ -166,9 +171,9 @@ func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	if w.o.RingDir == "" {
 		return ringfile.New(w.o.KeepBytes)
 	}
-	m, err := createRing(RingFile(w.o.RingDir, t.name, t.pid), w.o.KeepBytes)
+	m, err := w.createRing(RingFile(w.o.RingDir, t.name, t.pid))
 	if errors.Is(err, fs.ErrExist) { // another recorder watches it too
-		m, err = createRing(RingFile(w.o.RingDir, fmt.Sprintf("%s-by-%d", t.name, os.Getpid()), t.pid), w.o.KeepBytes)
+		m, err = w.createRing(RingFile(w.o.RingDir, fmt.Sprintf("%s-by-%d", t.name, os.Getpid()), t.pid))
 	}
 	if err == nil {
 		return m, nil
@@ -177,25 +182,31 @@ func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	return ringfile.New(w.o.KeepBytes)
 }
 
-// createRing makes a ring file. What is left there of a dead recorder was recovered when we
-// began, or cannot be, and is replaced.
-func createRing(path string, size int64) (*ringfile.Memory, error) {
-	m, err := ringfile.Create(path, size)
-	if !errors.Is(err, fs.ErrExist) {
-		return m, err
+// createRing makes a ring file. What a dead recorder like this one left there was recovered when
+// we began, or cannot be, and is replaced; what another's left stays (fs.ErrExist).
+func (w *Watcher) createRing(path string) (*ringfile.Memory, error) {
+	m, err := ringfile.Create(path, w.o.KeepBytes)
+	if errors.Is(err, fs.ErrExist) && w.mine(path) {
+		left, e := ringfile.Claim(path, time.Now())
+		if e == nil {
+			e = os.Remove(path)
+			left.Close()
+		}
+		switch {
+		case errors.Is(e, ringfile.ErrInUse):
+			return nil, err
+		case e != nil && !errors.Is(e, fs.ErrNotExist): // it went by itself
+			return nil, e
+		}
+		m, err = ringfile.Create(path, w.o.KeepBytes)
 	}
-	left, e := ringfile.Claim(path, time.Now())
-	if e == nil {
-		e = os.Remove(path)
-		left.Close()
-	}
-	switch {
-	case errors.Is(e, ringfile.ErrInUse):
+	if err != nil {
 		return nil, err
-	case e != nil && !errors.Is(e, fs.ErrNotExist): // it went by itself
-		return nil, e
 	}
-	return ringfile.Create(path, size)
+	if err := w.owner().note(path); err != nil {
+		w.log.Warn("a ring file without its owner's name is recovered by hand alone", "ring_file", path, "error", err)
+	}
+	return m, nil
 }
 
 // reload takes the rules as they are now.

@@ -32,6 +32,7 @@ import (
 // Options of a Watcher.
 type Options struct {
 	Name    string          // of this recorder
+	Named   bool            // the user gave it the name
 	Session session.Options // Outputs, Duration and RingCap are not used
 	// Keep is how much is kept of each thread, KeepBytes the memory that the
 	// rings of one target may take. Keep 0 keeps what fits in KeepBytes.

@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/naming"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
 	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/watch"
 	"github.com/sliverprof/sliver/watch/control"
 )
 
@@ -152,17 +153,30 @@ func fetch(ctx context.Context, e *env, c *control.Client, r control.Request, pa
 }
 
 func lsCommand() *command {
-	var asJSON bool
+	var asJSON, onlyLeft bool
 	return &command{
-		name: "ls", args: "[FLAGS]", short: "list running recorders and their dumps",
-		flags: func(fs *pflag.FlagSet) { fs.BoolVar(&asJSON, "json", false, "print JSON") },
+		name: "ls", args: "[FLAGS] [FOLDER...]", short: "list running recorders, their dumps, and what killed ones left",
+		flags: func(fs *pflag.FlagSet) {
+			fs.BoolVar(&asJSON, "json", false, "print JSON")
+			fs.BoolVar(&onlyLeft, "left", false, "list only what was left, by 'sliver watch' and 'sliver record'")
+		},
 		help: `
+A recording grows in a hidden file beside its output, .NAME.XXXXXXXX.partial. Of a
+sliver that was killed it stays: ls shows those of the folders that are given, or of
+this one, and the rings that a killed 'sliver watch' left. 'sliver recover' makes
+recordings of both.
+
 Examples:
   sliver ls
-  sliver ls --json | jq '.[].targets[].pid'`,
+  sliver ls --json | jq '.[].targets[].pid'
+  sliver ls --left /var/lib/sliver`,
 		run: func(ctx context.Context, e *env, args []string) error {
-			if len(args) > 0 {
-				return usagef("ls", "ls takes no arguments")
+			left, err := leftIn(args)
+			if err != nil {
+				return err
+			}
+			if onlyLeft {
+				return listLeft(e, left, asJSON)
 			}
 			_, says, err := recorders(ctx)
 			if err != nil {
@@ -182,7 +196,10 @@ Examples:
 			for i := range says {
 				listRecorder(e.stdout, &says[i])
 			}
-			return nil
+			if len(left) == 0 {
+				return nil
+			}
+			return listLeft(e, left, false)
 		},
 	}
 }
@@ -215,23 +232,33 @@ func recoverCommand() *command {
 	var names nameFlags
 	var remove bool
 	return &command{
-		name: "recover", args: "[FLAGS] FILE.ring", short: "turn what a killed 'sliver watch' left into a recording",
+		name: "recover", args: "[FLAGS] FILE", short: "turn what a killed sliver left into a recording",
 		flags: func(fs *pflag.FlagSet) {
-			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, with .sliver\nin place of .ring")
+			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, under the name\nthat it was to have")
 			names.register(fs, "")
 			fs.BoolVar(&remove, "remove", false, "remove FILE when the recording is written")
 		},
 		help: `
-'sliver watch' keeps its rings in files in $XDG_RUNTIME_DIR/sliver (else in
-/dev/shm/sliver-UID). When it is killed, they stay; the next 'sliver watch'
-recovers them by itself.
+FILE is what a killed 'sliver watch' or 'sliver record' left ('sliver ls' lists it):
+
+- rings, in $XDG_RUNTIME_DIR/sliver (else in /dev/shm/sliver-UID). The next 'sliver
+  watch' with the same folder for its dumps recovers them by itself.
+- a recording that was growing: .NAME.XXXXXXXX.partial, beside NAME.
 
 Examples:
   sliver recover $XDG_RUNTIME_DIR/sliver/server-1234.ring
-  sliver recover --remove -o last.sliver server-1234.ring`,
+  sliver recover --remove -o last.sliver server-1234.ring
+  sliver recover --remove .run.sliver.0a1b2c3d.partial`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
-				return usagef("recover", "give one ring file")
+				return usagef("recover", "give one ring file or unfinished recording; %s", leftNames())
+			}
+			unfinished, isPartial := export.IsPartial(args[0])
+			if output == "" && isPartial {
+				output = recoveredName(unfinished)
+				if _, err := os.Lstat(output); err == nil {
+					return fmt.Errorf("%s is there already; give another name with -o", output)
+				}
 			}
 			if output == "" {
 				output = strings.TrimSuffix(args[0], ".ring") + ".sliver"
@@ -249,6 +276,9 @@ Examples:
 			o, err := names.options("recover", e.stderr)
 			if err != nil {
 				return err
+			}
+			if isPartial {
+				return recoverPartial(e, args[0], outs[0], o, remove)
 			}
 			return recoverFile(e, args[0], session.Dump{Outputs: outs, Reason: "recovered: the recorder was killed"}, o, remove)
 		},
@@ -276,6 +306,7 @@ func recoverFile(e *env, path string, d session.Dump, o naming.Options, remove b
 	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", f.Path, bytesText(f.Bytes), res.Threads, printable(p.Comm), p.PID,
 		float64(res.To-res.From)/1e9)
 	if remove {
+		watch.ForgetRing(path)
 		return os.Remove(path)
 	}
 	return nil

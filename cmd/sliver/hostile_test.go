@@ -200,8 +200,11 @@ func TestHungFilesRecord(t *testing.T) {
 }
 
 // recordedSome reports whether a recording in dir has more than its head.
-func recordedSome(dir string) bool {
-	files, _ := filepath.Glob(filepath.Join(dir, ".*.partial"))
+func recordedSome(dir string) bool { return grown(dir, ".*.partial") }
+
+// grown reports whether one of some files in dir has more than a recording's head.
+func grown(dir, pattern string) bool {
+	files, _ := filepath.Glob(filepath.Join(dir, pattern))
 	for _, f := range files {
 		if fi, err := os.Stat(f); err == nil && fi.Size() > 512 {
 			return true

@@ -296,6 +296,10 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		if err != nil {
 			return err
 		}
+		named := out
+		for n := 2; export.Taken(out.Path); n++ {
+			out = numbered(named, n)
+		}
 		o.Outputs = []export.Output{out}
 	}
 	var view *liveView
@@ -404,8 +408,13 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		err = runErr
 	}
 	if err != nil {
+		if res != nil && !f.quiet {
+			for _, w := range res.Files {
+				fmt.Fprintf(e.stderr, "wrote %s (%s, %s)\n", w.Path, w.Format, bytesText(w.Bytes))
+			}
+		}
 		if res != nil && res.Left != "" {
-			return false, fmt.Errorf("%w; what was recorded until then is in %s ('sliver export' reads it)", err, res.Left)
+			return false, fmt.Errorf("%w; what was recorded until then is in %s ('sliver recover' finishes it, 'sliver export' reads it)", err, res.Left)
 		}
 		return false, err
 	}

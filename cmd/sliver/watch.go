@@ -263,7 +263,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 			p.Close()
 		}
 	}()
-	if o.Name = f.as; o.Name == "" {
+	if o.Name, o.Named = f.as, f.as != ""; o.Name == "" {
 		o.Name = f.defaultName(src)
 	}
 	if o.Name = dumps.Clean(o.Name); f.as != "" && o.Name != f.as {

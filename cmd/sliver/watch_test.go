@@ -74,7 +74,7 @@ func TestWatchBadInput(t *testing.T) {
 		{"recover /nonexistent/x.ring", 1, "no such file"},
 		{"recover /bin/sh -o x.sliver", 1, "not a ring file"},
 		{"recover x.ring -o x.pftrace", 2, "ends in .sliver"},
-		{"ls x", 2, "no arguments"},
+		{"ls /nonexistent", 1, "no such file"},
 	} {
 		dir := t.TempDir()
 		r := sliver(t, dir, strings.Fields(c.args)...)

@@ -24,6 +24,8 @@ var opens = []struct{ file, why string }{
 	{"symbol/cache/cache.go", "makes files in a folder of its own"},
 	{"push/spool.go", "makes files in a folder of its own"},
 	{"export/atomic.go", "makes the user's outputs"},
+	{"export/partial.go", "this user's unfinished outputs: no links, no waiting, no terminal"},
+	{"watch/owner.go", "makes a file beside a ring file"},
 	{"export/internal/spill/spill.go", "a file without a name"},
 	{"export/foreign/sort.go", "a file without a name"},
 	{"web/store/spill.go", "a file without a name"},

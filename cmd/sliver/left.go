@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/export"
+	"github.com/sliverprof/sliver/naming"
+	"github.com/sliverprof/sliver/ringbuf/ringfile"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/watch"
+	"github.com/sliverprof/sliver/watch/control"
+)
+
+// left is a file that a sliver which was killed left, or one that runs is writing.
+type left struct {
+	Kind    string    `json:"kind"` // "ring" or "recording"
+	Path    string    `json:"path"`
+	Bytes   int64     `json:"bytes"`
+	At      time.Time `json:"at"` // when it was written last
+	Writing bool      `json:"writing"`
+	Dir     string    `json:"dir,omitempty"` // rings: where their recorder put its dumps
+}
+
+// leftIn are the rings of this user's recorders that were killed, and the unfinished
+// recordings of some folders, by default the working one.
+func leftIn(folders []string) ([]left, error) {
+	if len(folders) == 0 {
+		folders = []string{"."}
+	}
+	var out []left
+	for _, dir := range folders {
+		all, err := export.Partials(dir)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range all {
+			out = append(out, left{Kind: "recording", Path: p.Path, Bytes: p.Bytes, At: p.At, Writing: p.Writing})
+		}
+	}
+	dir, err := control.Dir()
+	if err != nil {
+		return out, nil // then there are no rings
+	}
+	paths, err := filepath.Glob(filepath.Join(dir, "*.ring"))
+	if err != nil {
+		return nil, err
+	}
+	for _, path := range paths {
+		f, err := ringfile.Claim(path, time.Time{})
+		if err != nil {
+			continue // it is in use, or went
+		}
+		if fi, err := f.Stat(); err == nil && fi.Size() > 0 {
+			out = append(out, left{Kind: "ring", Path: path, Bytes: fi.Size(), At: fi.ModTime(), Dir: watch.RingFolder(path)})
+		}
+		f.Close()
+	}
+	return out, nil
+}
+
+// leftNames names them in an error.
+func leftNames() string {
+	all, _ := leftIn(nil)
+	var names []string
+	for _, l := range all {
+		if !l.Writing {
+			names = append(names, l.Path)
+		}
+	}
+	if len(names) == 0 {
+		return "there are none here"
+	}
+	return "there are: " + strings.Join(names, ", ")
+}
+
+func listLeft(e *env, all []left, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(e.stdout)
+		enc.SetIndent("", "  ")
+		if all == nil {
+			all = []left{}
+		}
+		return enc.Encode(all)
+	}
+	for _, l := range all {
+		state := "left: 'sliver recover' makes a recording of it"
+		if l.Writing {
+			state = "being written"
+		}
+		if l.Dir != "" {
+			state += "; its recorder had its dumps in " + printable(l.Dir)
+		}
+		fmt.Fprintf(e.stdout, "%s  %-9s %s (%s, %s)\n", l.At.Local().Format("2006-01-02 15:04:05"), l.Kind, printable(l.Path), bytesText(l.Bytes), state)
+	}
+	return nil
+}
+
+// recoveredName is the recording that an unfinished one becomes: the output that it was
+// for, if that is a recording, else one beside it.
+func recoveredName(output string) string {
+	o, err := export.ParseOutput(output, "")
+	if err == nil && o.Format.Recording() {
+		return output
+	}
+	if err == nil {
+		for _, ext := range o.Format.Extensions {
+			if stem, ok := strings.CutSuffix(output, ext); ok {
+				return stem + ".sliver"
+			}
+		}
+	}
+	return output + ".sliver"
+}
+
+// recoverPartial writes an unfinished recording, with names, to out.
+func recoverPartial(e *env, path string, out export.Output, o naming.Options, remove bool) error {
+	rec, f, err := openRecording(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if export.Writing(f) {
+		return fmt.Errorf("%s is being written: its sliver is running", path)
+	}
+	if rec.Symbols == nil {
+		o.Captured = rec.Captured
+		addNames(e.stderr, rec, o)
+	}
+	warnDamage(e.stderr, path, rec)
+	files, err := export.WriteRecording(out, func(w io.Writer) error { return trace.Cut(w, rec, trace.Part{Reason: "recovered: the recorder was killed"}) })
+	if err != nil {
+		return err
+	}
+	from, to := rec.Span()
+	fmt.Fprintf(e.stderr, "wrote %s (%s): %d threads of %s (%d), %.1f s\n", files[0].Path, bytesText(files[0].Bytes), len(rec.Threads),
+		printable(rec.Process.Comm), rec.Process.PID, float64(to-from)/1e9)
+	if remove {
+		return os.Remove(path)
+	}
+	return nil
+}
