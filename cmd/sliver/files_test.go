@@ -2,8 +2,11 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -256,4 +259,55 @@ func TestFullDiskOfOneOutput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Ctrl-C and the time that an answer may take end a question.
+func TestSQLEnds(t *testing.T) {
+	p := spin(t)
+	dir := t.TempDir()
+	if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-d", "100ms", "-o", "r.sliver"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	const forever = "with recursive r(n) as (select 1 union all select n+1 from r) select "
+	if r := sliver(t, dir, "sql", "--timeout", "200ms", "r.sliver", forever+"sum(n) from r"); r.status != 1 || !strings.Contains(r.errors, "longer than 200ms; --timeout") {
+		t.Errorf("%+v", r)
+	}
+	for _, what := range []string{"sum(n) from r", "n from r"} {
+		c := slivercmd(t, dir, "sql", "--timeout", "0", "r.sliver", forever+what)
+		var errs safeBuffer
+		c.Stderr = &errs
+		out, err := c.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		if what == "n from r" {
+			if _, err := io.ReadFull(out, make([]byte, 1<<16)); err != nil {
+				t.Fatal(err)
+			}
+		} else {
+			waitFor(t, func() bool { return cpuTicks(t, c.Process.Pid) > 20 })
+		}
+		go io.Copy(io.Discard, out)
+		if err := c.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		if c.Wait(); c.ProcessState.ExitCode() != 1 || !strings.Contains(errs.String(), "ended by a signal") {
+			t.Errorf("%s: %v: %s", what, c.ProcessState, errs.String())
+		}
+	}
+}
+
+// cpuTicks is how much CPU time a process has used, in ticks of the kernel's.
+func cpuTicks(t *testing.T, pid int) int {
+	t.Helper()
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := strings.Fields(string(b[strings.LastIndexByte(string(b), ')')+2:]))
+	user, _ := strconv.Atoi(f[11])
+	return user
 }

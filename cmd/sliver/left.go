@@ -133,7 +133,9 @@ func recoverPartial(e *env, path string, out export.Output, o naming.Options, re
 		addNames(e.stderr, rec, o)
 	}
 	warnDamage(e.stderr, path, rec)
-	files, err := export.WriteRecording(out, func(w io.Writer) error { return trace.Cut(w, rec, trace.Part{Reason: "recovered: the recorder was killed"}) })
+	files, err := export.WriteRecording(out, func(w io.Writer) error {
+		return trace.Cut(w, rec, trace.Part{Reason: "recovered: the recorder was killed"})
+	})
 	if err != nil {
 		return err
 	}

@@ -2,11 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"os/signal"
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -21,11 +25,13 @@ func sqlCommand() *command {
 		format string
 		part   choice
 		names  nameFlags
+		most   time.Duration
 	)
 	return &command{
 		name: "sql", args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&format, "format", "table", "of the answer: "+strings.Join(ask.Formats(), ", "))
+			fs.DurationVar(&most, "timeout", time.Minute, "how long an answer may take; 0: any time")
 			part.register(fs)
 			names.register(fs, ",\nwhere the recording has none yet")
 		},
@@ -45,6 +51,9 @@ Examples:
 			}
 			if !slices.Contains(ask.Formats(), format) {
 				return usagef("sql", "unknown format %q; there are: %s", format, strings.Join(ask.Formats(), ", "))
+			}
+			if most < 0 {
+				return usagef("sql", "timeout: %v is negative", most)
 			}
 			if err := part.parse("sql"); err != nil {
 				return err
@@ -70,19 +79,44 @@ Examples:
 				return err
 			}
 			defer file.Close()
+			// A second signal ends the program at once.
+			ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			context.AfterFunc(ctx, stop)
 			db, err := ask.Open(ctx, rec, opts, question)
 			if err != nil {
-				return err
+				return endedSQL(ctx, err, most)
 			}
 			defer db.Close()
+			if most > 0 {
+				var done func()
+				ctx, done = context.WithTimeout(ctx, most)
+				defer done()
+			}
 			rows, err := db.Rows(ctx, question)
 			if err != nil {
+				if err := endedSQL(ctx, nil, most); err != nil {
+					return err
+				}
 				return usagef("sql", "%s; tables: %s", plainSQL.ReplaceAllString(err.Error(), ""), tableNames())
 			}
 			_, err = ask.Write(e.stdout, rows, format)
-			return err
+			return endedSQL(ctx, err, most)
 		},
 	}
+}
+
+// endedSQL says why an answer ended early: err, unless ctx ended.
+func endedSQL(ctx context.Context, err error, most time.Duration) error {
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("the answer took longer than %v; --timeout gives it more", most)
+	case ctx.Err() != nil:
+		return errors.New("ended by a signal")
+	case err != nil:
+		return errors.New(plainSQL.ReplaceAllString(err.Error(), ""))
+	}
+	return nil
 }
 
 // plainSQL is what SQLite adds to its messages.

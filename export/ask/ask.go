@@ -111,6 +111,9 @@ type DB struct {
 // Open prepares the part of rec that o chooses for a question. Close must
 // follow.
 func Open(ctx context.Context, rec *trace.Recording, o view.Options, question string) (*DB, error) {
+	if err := countMemory(); err != nil {
+		return nil, err
+	}
 	db, err := sql.Open("sqlite", "")
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
@@ -171,10 +174,10 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 			return err
 		}
 	}
-	return d.closeDoors()
+	return d.closeDoors(ctx)
 }
 
-// Rows asks the question.
+// Rows asks the question. It ends early where ctx does.
 func (d *DB) Rows(ctx context.Context, question string) (*sql.Rows, error) {
 	return d.conn.QueryContext(ctx, question)
 }

@@ -3,22 +3,58 @@ package ask
 import (
 	"context"
 	"database/sql"
+	"fmt"
+	"sync"
 
+	"modernc.org/libc"
 	"modernc.org/sqlite"
+	lib "modernc.org/sqlite/lib"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// limitAttached is SQLITE_LIMIT_ATTACHED of sqlite3.h.
-const limitAttached = 7
+// Limits of sqlite3.h (SQLITE_LIMIT_…).
+const (
+	limitLength   = 0
+	limitAttached = 7
+)
 
-// closeDoors forbids ATTACH, with which a question could write files.
-func (d *DB) closeDoors() error {
-	_, err := sqlite.Limit(d.conn, limitAttached, 0)
+// Bounds on what a question may take.
+const (
+	maxValue = 16 << 20  // bytes of one text or blob
+	maxHeap  = 256 << 20 // bytes of SQLite's, of which the database keeps 32 MB; the rest is on disk
+	minHeap  = 64 << 20
+)
+
+// countMemory has SQLite count what it allocates, without which its limit of memory has no
+// effect. It is to be called before the first database is opened, and an
+// error says that it was not.
+var countMemory = sync.OnceValue(func() error {
+	tls := libc.NewTLS()
+	defer tls.Close()
+	list := libc.NewVaList(int32(1))
+	defer libc.Xfree(tls, list)
+	if rc := lib.Xsqlite3_config(tls, lib.SQLITE_CONFIG_MEMSTATUS, list); rc != lib.SQLITE_OK {
+		return fmt.Errorf("bound the memory of SQLite: error %d", rc)
+	}
+	return nil
+})
+
+// closeDoors forbids ATTACH, with which a question could write files, and bounds the
+// memory that it may take.
+func (d *DB) closeDoors(ctx context.Context) error {
+	for id, n := range map[int]int{limitAttached: 0, limitLength: maxValue} {
+		if _, err := sqlite.Limit(d.conn, id, n); err != nil {
+			return err
+		}
+	}
+	heap := min(maxHeap, max(minHeap, limits.Process().Most()/2))
+	_, err := d.conn.ExecContext(ctx, fmt.Sprintf("PRAGMA hard_heap_limit=%d", heap))
 	return err
 }
 

@@ -29,7 +29,7 @@ const again = 5 * time.Millisecond
 // where another claimed and removed it meanwhile (fs.ErrNotExist).
 func Claim(path string, until time.Time) (*os.File, error) {
 	for {
-		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
 		if err != nil {
 			return nil, err
 		}
