@@ -19,6 +19,9 @@ usage: ./test.sh [--short | --long] [--no-install] [PACKAGE…]
 environment:
   SLIVER_REQUIRE     comma list of tools, or "all": where one of them is
                      missing, tests fail in place of being skipped
+  SLIVER_HPROF_CORPUS
+                     folder of real heap dumps, which are not in the repository
+                     (default: ../shared/corpus, where it is there)
   SLIVER_TEST_CACHE  folder for compiled test programs and downloaded tools
                      (default: sliver-test in the user's cache folder)
 EOF
@@ -76,6 +79,10 @@ PATH=$PATH:$(go env GOPATH)/bin
 cache=${SLIVER_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-test}
 mkdir -p "$cache" || exit 2
 export SLIVER_TEST_CACHE=$cache
+if [[ -z ${SLIVER_HPROF_CORPUS-} && -d ../shared/corpus ]]; then
+	SLIVER_HPROF_CORPUS=$(realpath ../shared/corpus) || exit 2
+	export SLIVER_HPROF_CORPUS
+fi
 work=$(mktemp -d) || exit 2
 made_policy=no
 cleanup() {

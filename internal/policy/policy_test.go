@@ -112,6 +112,8 @@ var table = []row{
 		"joins target to sampler, unwind and wait, which do not know each other"},
 	{"oneshot", "stack event sampler target unwind unwind/gopcln unwind/managed unwind/python unwind/v8 live naming symbol symbol/cache stacks wait wait/graph wait/lock", "",
 		"one look at a live process: joins sampler, goroutines, names and waits; what it reads like is stacks'"},
+	{"heap/hprof", "", "github.com/klauspost/compress/...",
+		"heap dumps: bytes in, bytes out; no process, no graph of objects, memory that no dump's size changes"},
 	{"export/view", "stack event diff trace wait/syscalls", "",
 		"what all formats share; knows none of them"},
 	{"export/contend", "stack event diff trace export/view wait/infer", "",
