@@ -61,7 +61,13 @@ const (
 	SubObjectArray    = 0x22 // {id, u4 trace, u4 n, id class, id[n]}
 	SubPrimitiveArray = 0x23 // {id, u4 trace, u4 n, u1 type, values}
 	SubPrimitiveBare  = 0xC3 // ART, as SubPrimitiveArray but without values
+	subKeptArray      = 0xC4 // after mark only: a SubPrimitiveArray whose values KOOM's rule has left in
 )
+
+// mark is the content of a string record with the identifier 0, the first record
+// of a dump that this package has stripped by KOOM's rule. Readers of other tools
+// take it for a string that nothing refers to.
+const mark = "sliver: stripped by KOOM's rule, fill before use"
 
 // Heaps of ART, as SubHeapInfo numbers them. HotSpot's objects are in HeapDefault.
 const (

@@ -106,16 +106,14 @@ func (d *File) Close() error { return d.file.Close() }
 // spool writes src into a file without a name. If src fails, the file has what
 // came before, and damage is why.
 func spool(src io.Reader, temp string) (f *os.File, damage, err error) {
-	if f, err = os.CreateTemp(temp, "sliver-*.hprof"); err != nil {
+	if f, err = nameless(temp); err != nil {
 		return nil, nil, err
 	}
-	if err = os.Remove(f.Name()); err == nil {
-		buf := make([]byte, 256<<10)
-		for damage == nil && err == nil {
-			var n int
-			n, damage = src.Read(buf)
-			_, err = f.Write(buf[:n])
-		}
+	buf := make([]byte, 256<<10)
+	for damage == nil && err == nil {
+		var n int
+		n, damage = src.Read(buf)
+		_, err = f.Write(buf[:n])
 	}
 	if err != nil {
 		f.Close()

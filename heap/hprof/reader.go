@@ -83,7 +83,10 @@ type Reader struct {
 	item   Item
 	left   int64 // of the current item's body
 	dump   dumpState
-	tap    *tap // takes what has been consumed, for who rewrites; else nil
+	cut    bool  // KOOM's strip left arrays without content: see mark
+	forced bool  // it did, though there is no mark
+	wrote  error // of the tap
+	tap    *tap  // takes what has been consumed, for who rewrites; else nil
 }
 
 // dumpState is where the Reader is among heap dump records.
@@ -98,6 +101,7 @@ type dumpState struct {
 	crossed  int64 // first sub-record that crosses the declared end, else -1
 	heap     uint32
 	wrap     int64 // lengths are written modulo this
+	gap      int64 // bytes that lengths count and the stream lacks, since start
 }
 
 // NewReader reads the header of the first dump. If src has a method Size() int64,
@@ -127,6 +131,11 @@ func NewReader(src io.Reader) (*Reader, error) {
 // Item that of the first dump.
 func (r *Reader) Header() Header { return r.header }
 
+// Cut reports whether the dump is one of KOOM's strip: its primitive arrays have a
+// Count but no body. It is known of dumps that were stripped by this package,
+// from the Item after the header.
+func (r *Reader) Cut() bool { return r.cut }
+
 // IDSize returns the bytes of an identifier.
 func (r *Reader) IDSize() int { return r.header.IDSize }
 
@@ -147,7 +156,8 @@ func (r *Reader) fill(n int) bool {
 		return false
 	}
 	if r.tap != nil {
-		if r.err = r.tap.flush(r.buf, r.pos); r.err != nil {
+		if r.wrote = r.tap.flush(r.buf, r.pos); r.wrote != nil {
+			r.err = r.wrote
 			return false
 		}
 	}
@@ -190,6 +200,9 @@ func (r *Reader) fill(n int) bool {
 
 // short returns the error of an item that begins at offset and is not whole.
 func (r *Reader) short(offset int64, inside string) error {
+	if r.wrote != nil {
+		return r.wrote
+	}
 	if r.err != nil && !errors.Is(r.err, io.EOF) && !errors.Is(r.err, io.ErrUnexpectedEOF) {
 		return &Error{offset, fmt.Sprintf("read %s: %v", inside, r.err), r.err}
 	}
@@ -234,6 +247,9 @@ func (r *Reader) Next() (*Item, error) {
 			return nil, err
 		}
 	}
+	if r.tap != nil && r.tap.drop {
+		r.tap.drop, r.tap.from = false, r.pos
+	}
 	it := &r.item
 	if r.dump.inside {
 		more, err := r.inDump()
@@ -262,7 +278,7 @@ func (r *Reader) Next() (*Item, error) {
 		if at > 0 && r.dump.tag != 0 {
 			r.dump.ended = true
 		}
-		r.header = head
+		r.header, r.cut = head, r.forced
 		r.dump.heap = 0
 		n := len(magic) + len(head.Version) + 13
 		*it = Item{Kind: KindHeader, Offset: at, Head: r.buf[r.pos : r.pos+n], Dump: r.upcoming()}
@@ -324,6 +340,10 @@ func (r *Reader) record(it *Item, at int64) error {
 	switch tag {
 	case TagString:
 		it.ID = ID(b[9:], ids)
+		if it.ID == 0 && length == int64(ids+len(mark)) && r.need(head+len(mark)) {
+			b = r.buf[r.pos : r.pos+head]
+			r.cut = r.cut || string(r.buf[r.pos+head:r.pos+head+len(mark)]) == mark
+		}
 	case TagLoadClass:
 		it.Serial = binary.BigEndian.Uint32(b[9:])
 		it.ID = ID(b[13:], ids)

@@ -16,7 +16,7 @@ func (r *Reader) begin(it *Item, start, length int64) {
 		d.heap = HeapDefault
 	}
 	d.ended = it.Tag == TagHeapDump
-	d.tag, d.inside, d.start, d.declared, d.crossed = it.Tag, true, start, length, -1
+	d.tag, d.inside, d.start, d.declared, d.crossed, d.gap = it.Tag, true, start, length, -1, 0
 	d.stop = start + length
 	if length == 0 {
 		d.stop = -1
@@ -27,20 +27,21 @@ func (r *Reader) begin(it *Item, start, length int64) {
 // inDump reports whether another sub-record follows in the current record.
 //
 // A length of 0 is of a writer that could not go back to fill it in: the record
-// ends where something follows that only a record begins with. A length that was
+// ends where something follows that only a record begins with. A segment of
+// length 0 may also be empty, as strips leave them, and then a record follows. A length that was
 // written modulo 2³² is recognised at the sub-record that crosses the end it
 // gives, or by a sub-record's tag where a record's head is due.
 func (r *Reader) inDump() (bool, error) {
 	d := &r.dump
 	at := r.Offset()
-	if d.stop >= 0 && at < d.stop {
+	if d.stop >= 0 && at+d.gap < d.stop {
 		return true, nil
 	}
 	if !r.need(1) {
 		if r.err != io.EOF {
 			return false, r.short(at, recordName(d.tag))
 		}
-		if d.crossed >= 0 && at != d.stop {
+		if d.crossed >= 0 && at+d.gap != d.stop {
 			return false, r.overrun()
 		}
 		d.inside = false
@@ -48,7 +49,7 @@ func (r *Reader) inDump() (bool, error) {
 	}
 	tag := r.buf[r.pos]
 	if d.stop < 0 {
-		if subHead(tag, r.header.IDSize) == 0 || r.atHeader() || at == d.start && r.atRecord() {
+		if subHead(tag, r.header.IDSize) == 0 || r.atHeader() || at == d.start && d.tag == TagHeapSegment && knownRecord(tag) {
 			d.inside = false
 			return false, nil
 		}
@@ -66,7 +67,7 @@ func (r *Reader) inDump() (bool, error) {
 // modulo 2³². Of a stream of unknown size only the one record of old writers,
 // which hold the whole heap, is taken for one.
 func (r *Reader) mayWrap() bool {
-	if r.size >= 0 {
+	if r.size >= 0 && !r.cut {
 		return r.size-r.dump.stop >= r.dump.wrap
 	}
 	return r.dump.tag == TagHeapDump
@@ -78,19 +79,6 @@ func (r *Reader) overrun() error {
 
 func (r *Reader) atHeader() bool {
 	return r.buf[r.pos] == magic[0] && r.need(len(magic)) && string(r.buf[r.pos:r.pos+len(magic)]) == magic
-}
-
-// atRecord reports whether a heap dump record of length 0 is really empty: a
-// record that leaves no doubt follows.
-func (r *Reader) atRecord() bool {
-	if !r.need(recordHeadBytes) {
-		return false
-	}
-	switch r.buf[r.pos] {
-	case TagHeapDump, TagHeapSegment, TagHeapDumpEnd:
-		return true
-	}
-	return false
 }
 
 // knownRecord reports whether a tag is one of a record.
@@ -130,6 +118,9 @@ func (r *Reader) sub(it *Item) error {
 	}
 	tag := r.buf[r.pos]
 	head := subHead(tag, ids)
+	if tag == subKeptArray && r.cut {
+		head = subHead(SubPrimitiveArray, ids)
+	}
 	if head == 0 {
 		return r.damaged(at, "unknown sub-record 0x%02x", tag)
 	}
@@ -152,7 +143,7 @@ func (r *Reader) sub(it *Item) error {
 		it.Ref = ID(b[9+ids:], ids)
 		it.Type = TypeObject
 		it.Body = int64(it.Count) * int64(ids)
-	case SubPrimitiveArray, SubPrimitiveBare:
+	case SubPrimitiveArray, SubPrimitiveBare, subKeptArray:
 		it.ID = ID(b[1:], ids)
 		it.Trace = binary.BigEndian.Uint32(b[1+ids:])
 		it.Count = binary.BigEndian.Uint32(b[5+ids:])
@@ -161,8 +152,13 @@ func (r *Reader) sub(it *Item) error {
 		if size == 0 || it.Type == TypeObject {
 			return r.damaged(at, "a primitive array of invalid type %d", b[9+ids])
 		}
-		if tag == SubPrimitiveArray {
-			it.Body = int64(it.Count) * int64(size)
+		switch body := int64(it.Count) * int64(size); {
+		case tag == subKeptArray:
+			it.Tag, it.Body = SubPrimitiveArray, body
+		case tag == SubPrimitiveArray && r.cut:
+			r.dump.gap += body
+		case tag == SubPrimitiveArray:
+			it.Body = body
 		}
 	case SubClass:
 		n, err := r.classHead(at, head)
@@ -206,7 +202,7 @@ func (r *Reader) enter(it *Item, end int64, head int) error {
 	if r.size >= 0 && end > r.size {
 		return &Error{it.Offset, fmt.Sprintf("ends inside %s: %d of its %d bytes are there", subName(it.Tag), r.size-it.Offset, end-it.Offset), io.ErrUnexpectedEOF}
 	}
-	if d.stop >= 0 && end > d.stop {
+	if end += d.gap; d.stop >= 0 && end > d.stop {
 		if d.crossed < 0 {
 			d.crossed = it.Offset
 		}
@@ -248,7 +244,7 @@ func subName(tag uint8) string {
 		return "an instance"
 	case SubObjectArray:
 		return "an object array"
-	case SubPrimitiveArray, SubPrimitiveBare:
+	case SubPrimitiveArray, SubPrimitiveBare, subKeptArray:
 		return "a primitive array"
 	case SubHeapInfo:
 		return "a heap's name"

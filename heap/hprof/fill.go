@@ -1,0 +1,64 @@
+package hprof
+
+import (
+	"errors"
+	"io"
+)
+
+// ErrNotCut is the error of Fill for a dump that has the values of its primitive
+// arrays.
+var ErrNotCut = errors.New("no gaps to fill: the dump was not stripped by KOOM's rule")
+
+// Fill puts zeros where a strip by KOOM's rule has left out the values of
+// primitive arrays, of this package or KOOM's own. The result is the original
+// with zeros in its arrays, without ART's zygote and image heaps.
+//
+// If the dump is damaged, w has what came before, and the error is an *Error.
+func Fill(w io.Writer, src io.Reader) error {
+	r, err := newRewriter(w, src)
+	if err != nil {
+		return err
+	}
+	r.forced = true
+	marked := false
+	for err == nil {
+		var it *Item
+		if it, err = r.Next(); err != nil {
+			break
+		}
+		switch {
+		case it.Kind == KindRecord && it.Tag == TagString && it.ID == 0 && it.Body == int64(len(mark)):
+			var text []byte
+			head := len(it.Head)
+			if text, err = r.Bytes(); err == nil && string(text) == mark {
+				err = r.tap.flush(r.buf, r.pos-head-len(text))
+				r.tap.from = r.pos
+				marked = true
+			}
+		case it.Kind == KindSub && it.Tag == SubPrimitiveArray:
+			if it.Head[0] == subKeptArray {
+				it.Head[0] = SubPrimitiveArray
+				break
+			}
+			err = r.zeros(int64(it.Count) * int64(it.Type.Size(r.header.IDSize)))
+		}
+	}
+	var damage *Error
+	if errors.As(err, &damage) && !marked && damage.Err == nil {
+		_ = r.finish(err)
+		return &Error{damage.Offset, damage.What + " (" + ErrNotCut.Error() + ")", ErrNotCut}
+	}
+	return r.finish(err)
+}
+
+// zeros writes n zeros after what has been consumed.
+func (r *Reader) zeros(n int64) error {
+	for n > 0 {
+		b := zeros[:min(n, int64(len(zeros)))]
+		if err := r.insert(b); err != nil {
+			return err
+		}
+		n -= int64(len(b))
+	}
+	return nil
+}
