@@ -148,7 +148,7 @@ const (
 // the middle of a segment, two bitmaps with the same pixels, and one without.
 func (b *builder) content(tag uint8, art bool) {
 	name := map[bool]string{true: "java.lang.", false: "java/lang/"}[art]
-	for id, s := range map[uint64]string{nameObject: name + "Object", nameString: name + "String", nameInteger: name + "Integer",
+	for id, s := range map[uint64]string{0x10: "constant", nameObject: name + "Object", nameString: name + "String", nameInteger: name + "Integer",
 		nameBitmap: "android.graphics.Bitmap", nameValue: "value", nameBuffer: "mBuffer", nameRecycled: "mRecycled",
 		nameApp: "app", nameZygote: "zygote", nameSecret: "the password is 1234"} {
 		b.str(id, s)

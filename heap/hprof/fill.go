@@ -1,6 +1,7 @@
 package hprof
 
 import (
+	"bytes"
 	"errors"
 	"io"
 )
@@ -62,3 +63,40 @@ func (r *Reader) zeros(n int64) error {
 	}
 	return nil
 }
+
+// LooksCut reports whether a stream begins like one that KOOM has stripped: its
+// first objects can be read if the values of primitive arrays are not there, and
+// cannot if they are.
+func LooksCut(src io.Reader) bool {
+	start, err := io.ReadAll(io.LimitReader(src, looksBytes))
+	if err != nil {
+		return false
+	}
+	try := func(cut bool) (ok bool, arrays int) {
+		r, err := NewReader(onlyRead{bytes.NewReader(start)})
+		if err != nil {
+			return false, 0
+		}
+		r.forced = cut
+		for {
+			it, err := r.Next()
+			if err != nil {
+				return err == io.EOF || errors.Is(err, io.ErrUnexpectedEOF), arrays
+			}
+			if it.Kind == KindSub && it.Tag == SubPrimitiveArray && it.Count > 0 {
+				arrays++
+			}
+		}
+	}
+	if whole, _ := try(false); whole {
+		return false
+	}
+	ok, arrays := try(true)
+	return ok && arrays > 0
+}
+
+// looksBytes is what LooksCut reads: several segments with arrays.
+const looksBytes = 8 << 20
+
+// onlyRead hides the size of a stream, of which there is more.
+type onlyRead struct{ io.Reader }

@@ -127,6 +127,7 @@ func (r *Reader) sub(it *Item) error {
 	if !r.need(head) {
 		return r.short(at, subName(tag))
 	}
+	var gap int64
 	b := r.buf[r.pos : r.pos+head]
 	*it = Item{Kind: KindSub, Tag: tag, Dump: r.dump.number, Offset: at, Head: b}
 	switch tag {
@@ -156,7 +157,7 @@ func (r *Reader) sub(it *Item) error {
 		case tag == subKeptArray:
 			it.Tag, it.Body = SubPrimitiveArray, body
 		case tag == SubPrimitiveArray && r.cut:
-			r.dump.gap += body
+			gap = body
 		case tag == SubPrimitiveArray:
 			it.Body = body
 		}
@@ -193,16 +194,17 @@ func (r *Reader) sub(it *Item) error {
 		}
 	}
 	it.Heap = r.dump.heap
-	return r.enter(it, at+int64(head)+it.Body, head)
+	return r.enter(it, at+int64(head)+it.Body, head, gap)
 }
 
-// enter checks where a sub-record ends and consumes its head.
-func (r *Reader) enter(it *Item, end int64, head int) error {
+// enter checks where a sub-record ends and consumes its head. The stream lacks gap
+// bytes of it.
+func (r *Reader) enter(it *Item, end int64, head int, gap int64) error {
 	d := &r.dump
 	if r.size >= 0 && end > r.size {
 		return &Error{it.Offset, fmt.Sprintf("ends inside %s: %d of its %d bytes are there", subName(it.Tag), r.size-it.Offset, end-it.Offset), io.ErrUnexpectedEOF}
 	}
-	if end += d.gap; d.stop >= 0 && end > d.stop {
+	if end += d.gap + gap; d.stop >= 0 && end > d.stop {
 		if d.crossed < 0 {
 			d.crossed = it.Offset
 		}
@@ -213,6 +215,7 @@ func (r *Reader) enter(it *Item, end int64, head int) error {
 			d.stop += d.wrap
 		}
 	}
+	d.gap += gap
 	r.pos += head
 	r.left = it.Body
 	return nil

@@ -1,0 +1,85 @@
+package hprof
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+)
+
+// Output is a file that is being written. It has its name only once it is whole.
+type Output struct {
+	path string
+	file *os.File
+	z    io.WriteCloser
+}
+
+// Create begins a file. A path that ends in .gz or .zst is compressed.
+func Create(path string) (*Output, error) {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		f, err := os.OpenFile(path, os.O_WRONLY, 0) // a FIFO or a device
+		if err != nil {
+			return nil, err
+		}
+		return &Output{file: f}, nil
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return nil, err
+	}
+	o := &Output{path: path, file: f}
+	switch {
+	case strings.HasSuffix(path, ".gz"):
+		o.z = gzip.NewWriter(f)
+	case strings.HasSuffix(path, ".zst"):
+		z, err := zstd.NewWriter(f, zstd.WithEncoderConcurrency(1), zstd.WithWindowSize(4<<20), zstd.WithLowerEncoderMem(true))
+		if err != nil {
+			o.Abort()
+			return nil, err
+		}
+		o.z = z
+	}
+	return o, nil
+}
+
+func (o *Output) Write(b []byte) (int, error) {
+	if o.z != nil {
+		return o.z.Write(b)
+	}
+	return o.file.Write(b)
+}
+
+// Abort removes what has been written.
+func (o *Output) Abort() {
+	o.file.Close()
+	if o.path != "" {
+		os.Remove(o.file.Name())
+	}
+}
+
+// Close ends the file and gives it its name.
+func (o *Output) Close() error {
+	if o.z != nil {
+		if err := o.z.Close(); err != nil {
+			o.Abort()
+			return err
+		}
+	}
+	if o.path == "" {
+		return o.file.Close()
+	}
+	err := o.file.Chmod(0o600)
+	if e := o.file.Close(); err == nil {
+		err = e
+	}
+	if err == nil {
+		err = os.Rename(o.file.Name(), o.path)
+	}
+	if err != nil {
+		os.Remove(o.file.Name())
+	}
+	return err
+}
