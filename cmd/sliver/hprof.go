@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -40,6 +41,10 @@ func hprofActions() []hprofAction {
 			}},
 		{name: "fill", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Fill(w, in.src) }},
+		{name: "pack", writes: true,
+			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Pack(w, in.src) }},
+		{name: "unpack", writes: true,
+			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Unpack(w, in.src) }},
 		{name: "copy", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Copy(w, in.src) }},
 	}
@@ -77,6 +82,8 @@ gzip, zstd or bzip2; - is standard input. Memory stays below 64 MB for any dump.
   check    whether it can be read, and whether its parts agree
   strip    remove contents by the rule of Shark, Matrix or KOOM
   fill     put zeros where strip --rule koom, or KOOM itself, left gaps
+  pack     about half of what gzip makes of it, without loss
+  unpack   the dump again
   copy     write it again, byte for byte: to compress, or with --partial
 
 Examples:
@@ -116,6 +123,9 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 		}
 		return usagef("hprof", "unknown rule %q; there are: shark, matrix, koom", f.rule)
 	}
+	// The tables of compression are most of what is allowed. Garbage is collected
+	// before it adds much to them.
+	debug.SetGCPercent(10)
 	in, err := openHprof(e, args[1], f)
 	if err != nil {
 		return err

@@ -68,10 +68,16 @@ func (r *Reader) zeros(n int64) error {
 // first objects can be read if the values of primitive arrays are not there, and
 // cannot if they are.
 func LooksCut(src io.Reader) bool {
-	start, err := io.ReadAll(io.LimitReader(src, looksBytes))
-	if err != nil {
+	start := make([]byte, looksBytes)
+	n, err := io.ReadFull(src, start)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
 		return false
 	}
+	return looksCut(start[:n])
+}
+
+// looksCut is LooksCut of a stream that begins with start.
+func looksCut(start []byte) bool {
 	try := func(cut bool) (ok bool, arrays int) {
 		r, err := NewReader(onlyRead{bytes.NewReader(start)})
 		if err != nil {
@@ -88,7 +94,8 @@ func LooksCut(src io.Reader) bool {
 			}
 		}
 	}
-	if whole, _ := try(false); whole {
+	whole, _ := try(false)
+	if whole {
 		return false
 	}
 	ok, arrays := try(true)
@@ -96,7 +103,7 @@ func LooksCut(src io.Reader) bool {
 }
 
 // looksBytes is what LooksCut reads: several segments with arrays.
-const looksBytes = 8 << 20
+const looksBytes = 2 << 20
 
 // onlyRead hides the size of a stream, of which there is more.
 type onlyRead struct{ io.Reader }

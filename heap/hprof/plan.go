@@ -38,7 +38,7 @@ type planner struct {
 	words     map[uint64]string // of the words below, by string record
 	strings   map[uint64]int    // where bodies of the String classes have their value; -1: not known yet
 	recycled  int               // where a bitmap's body says that it has no pixels any more
-	bitmaps   map[uint64]bool   // buffers of bitmaps
+	bitmaps   map[uint64]int    // buffers of bitmaps, with their number in sums from 1
 	sums      []bitmapSum
 	arrayseen int64
 	ids       int
@@ -95,7 +95,7 @@ func (f failing) Read([]byte) (int, error) {
 // makePlan reads a dump twice, and three times if it has bitmaps. A damaged dump
 // is planned as far as it can be read: the strip then says where it ends.
 func makePlan(again func() (io.Reader, error), o StripOptions) (plan, error) {
-	p := &planner{plan: &plan{pixels: -1}, o: o, words: map[uint64]string{}, strings: map[uint64]int{}, recycled: -1, bitmaps: map[uint64]bool{}}
+	p := &planner{plan: &plan{pixels: -1}, o: o, words: map[uint64]string{}, strings: map[uint64]int{}, recycled: -1, bitmaps: map[uint64]int{}}
 	fail := func(err error) (plan, error) {
 		p.close()
 		return plan{}, err
@@ -307,7 +307,7 @@ func (p *planner) values(r *Reader, it *Item) error {
 			return nil
 		}
 		if id := ID(b[p.pixels:], ids); id != 0 {
-			if p.bitmaps[id] = true; len(p.bitmaps) > maxBitmaps {
+			if p.bitmaps[id] = 0; len(p.bitmaps) > maxBitmaps {
 				return fmt.Errorf("more than %d bitmaps: too many to compare", maxBitmaps)
 			}
 		}
@@ -322,7 +322,8 @@ func (p *planner) sum(r *Reader, it *Item) error {
 	}
 	p.arrayseen++
 	p.ids = r.header.IDSize
-	if !p.bitmaps[it.ID] {
+	n, ok := p.bitmaps[it.ID]
+	if !ok {
 		return nil
 	}
 	id, h := it.ID, md5.New()
@@ -338,10 +339,12 @@ func (p *planner) sum(r *Reader, it *Item) error {
 	}
 	s := bitmapSum{id: id, at: p.arrayseen}
 	h.Sum(s.sum[:0])
-	p.sums = append(p.sums, s)
-	if len(p.sums) > maxBitmaps {
-		return fmt.Errorf("more than %d bitmaps: too many to compare", maxBitmaps)
+	if n > 0 { // the array of another dump in the stream
+		p.sums[n-1].sum = s.sum
+		return nil
 	}
+	p.sums = append(p.sums, s)
+	p.bitmaps[id] = len(p.sums)
 	return nil
 }
 

@@ -59,7 +59,7 @@ func (it *Item) HasSubs() bool {
 }
 
 const (
-	windowBytes = 512 << 10
+	windowBytes = 256 << 10
 	// maxWhole bounds what is held in one piece: a class is at most 65,535
 	// constants, static fields and fields, which are 2.4 MB.
 	maxWhole = 4 << 20

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"testing"
 )
 
@@ -201,4 +203,292 @@ func difference(got, want []byte) string {
 		}
 	}
 	return fmt.Sprintf("one ends before the other: %d and %d", len(got), len(want))
+}
+
+// stringArrays returns the arrays that hold the values of strings, and the bitmaps'
+// buffers with the class of bitmaps, by reading the whole dump into memory.
+func stringArrays(t testing.TB, dump []byte) (values, buffers map[uint64]bool) {
+	t.Helper()
+	names := map[uint64]string{}
+	classes := map[uint64]string{}
+	layout := map[uint64]*Class{}
+	values, buffers = map[uint64]bool{}, map[uint64]bool{}
+	for pass := range 2 {
+		r, err := NewReader(bytes.NewReader(dump))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for {
+			it, err := r.Next()
+			if err == io.EOF {
+				break
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := dump[it.BodyOffset() : it.BodyOffset()+it.Body]
+			switch {
+			case it.Kind == KindRecord && it.Tag == TagString:
+				names[it.ID] = string(body)
+			case it.Kind == KindRecord && it.Tag == TagLoadClass:
+				classes[it.ID] = names[it.Ref]
+			case it.Kind == KindSub && it.Tag == SubClass:
+				c := &Class{}
+				if err := r.Class(c); err != nil {
+					t.Fatal(err)
+				}
+				layout[c.ID] = c
+			case it.Kind == KindSub && it.Tag == SubInstance && pass == 1:
+				field := map[string]string{"java/lang/String": "value", "java.lang.String": "value", "android.graphics.Bitmap": "mBuffer"}[classes[it.Ref]]
+				at := 0
+				for _, f := range layout[it.Ref].Fields {
+					if field != "" && names[f.Name] == field {
+						if id := ID(body[at:], r.IDSize()); id != 0 && field == "value" {
+							values[id] = true
+						} else if id != 0 {
+							buffers[id] = true
+						}
+					}
+					at += f.Type.Size(r.IDSize())
+				}
+			}
+		}
+	}
+	return values, buffers
+}
+
+func TestMatrix(t *testing.T) {
+	eachDump(t, func(t *testing.T, dump []byte) {
+		values, buffers := stringArrays(t, dump)
+		got := strip(t, dump, StripOptions{Rule: Matrix})
+		before, after := map[uint64][]byte{}, map[uint64][]byte{}
+		for _, side := range []struct {
+			dump   []byte
+			arrays map[uint64][]byte
+		}{{dump, before}, {got, after}} {
+			r, err := NewReader(onlyReader{bytes.NewReader(side.dump)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for {
+				it, err := r.Next()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if it.Kind == KindSub && it.Tag == SubPrimitiveArray {
+					side.arrays[it.ID] = side.dump[it.BodyOffset() : it.BodyOffset()+it.Body]
+				}
+			}
+		}
+		equal := map[string]int{}
+		for id := range buffers {
+			equal[string(before[id])]++
+		}
+		for id, b := range after {
+			if !bytes.Equal(b, before[id]) {
+				t.Fatalf("array %#x has other values", id)
+			}
+			if !values[id] {
+				if !buffers[id] || equal[string(b)] < 2 {
+					t.Fatalf("array %#x is left and holds no string and no duplicated bitmap", id)
+				}
+				equal[string(b)] = 0 // one of them
+			}
+		}
+		for id := range before {
+			if values[id] && after[id] == nil && len(before[id]) > 0 {
+				t.Fatalf("the value of a string, %#x, is gone", id)
+			}
+		}
+		for b, n := range equal {
+			if n > 1 {
+				t.Fatalf("%d bitmaps have the same %d bytes, and none of them is left", n, len(b))
+			}
+		}
+	})
+}
+
+// Duplicates refer to the bitmap that is kept.
+func TestMatrixBitmaps(t *testing.T) {
+	b := newBuilder("1.0.3", 4)
+	b.content(TagHeapSegment, true)
+	got := strip(t, b.Bytes(), StripOptions{Rule: Matrix})
+	r, err := NewReader(bytes.NewReader(got))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs, arrays []uint64
+	for {
+		it, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if it.Kind == KindSub && it.Tag == SubInstance && it.Ref == 0x1200 {
+			refs = append(refs, ID(got[it.BodyOffset()+1:], 4))
+		}
+		if it.Kind == KindSub && it.Tag == SubPrimitiveArray {
+			arrays = append(arrays, it.ID)
+		}
+	}
+	// Of 0x3200 and 0x3300, a HashMap with 16 buckets comes to one first: their hash
+	// codes are 31⁴ + 31·0x32 and 31⁴ + 31·0x33, in buckets 2 and 1.
+	hash := func(id uint32) uint32 {
+		h := int32(1)
+		for i := 3; i >= 0; i-- {
+			h = 31*h + int32(int8(id>>(8*i)))
+		}
+		return (uint32(h) ^ uint32(h)>>16) & 15
+	}
+	kept := uint64(0x3200)
+	if hash(0x3300) < hash(0x3200) {
+		kept = 0x3300
+	}
+	if want := []uint64{kept, kept, 0x3400}; !slices.Equal(refs, want) {
+		t.Errorf("bitmaps refer to %x, want %x", refs, want)
+	}
+	if want := []uint64{0x3000, kept}; !slices.Equal(arrays, want) {
+		t.Errorf("arrays %x are left, want %x", arrays, want)
+	}
+}
+
+func TestKeepStrings(t *testing.T) {
+	eachDump(t, func(t *testing.T, dump []byte) {
+		values, _ := stringArrays(t, dump)
+		// By Shark's rule the rest becomes ? and 0, by KOOM's and fill 0.
+		system := false
+		for _, rule := range []Rule{Shark, Koom} {
+			want := rewritten(t, strip(t, dump, StripOptions{Rule: Shark}), func(r *Reader, it *Item, head, body []byte) ([]byte, int) {
+				if it.Kind != KindSub || it.Tag != SubPrimitiveArray || !values[it.ID] {
+					return same(r, it, head, body)
+				}
+				return same(r, it, head, dump[it.BodyOffset():it.BodyOffset()+it.Body])
+			})
+			got := strip(t, dump, StripOptions{Rule: rule, KeepStrings: true})
+			if rule == Koom {
+				var filled bytes.Buffer
+				if err := Fill(&filled, bytes.NewReader(got)); err != nil {
+					t.Fatal(err)
+				}
+				got = filled.Bytes()
+				want = rewritten(t, dump, func(r *Reader, it *Item, head, body []byte) ([]byte, int) {
+					if it.Kind == KindSub {
+						switch it.Tag {
+						case SubHeapInfo:
+							system = it.Heap == HeapZygote || it.Heap == HeapImage
+							if system {
+								return nil, 0
+							}
+						case SubInstance, SubObjectArray, SubPrimitiveArray:
+							if system {
+								return nil, 0
+							}
+							if it.Tag == SubPrimitiveArray && !values[it.ID] {
+								body = make([]byte, len(body))
+							}
+						}
+					}
+					return same(r, it, head, body)
+				})
+			}
+			if !bytes.Equal(got, want) {
+				t.Fatal(rule, difference(got, want))
+			}
+		}
+	})
+}
+
+// What is redacted is what no class, field, method, thread or heap is called.
+func TestRedactConstants(t *testing.T) {
+	eachDump(t, func(t *testing.T, dump []byte) {
+		used := map[uint64]bool{}
+		{
+			r, err := NewReader(bytes.NewReader(dump))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for {
+				it, err := r.Next()
+				if err == io.EOF {
+					break
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				switch {
+				case it.Kind == KindRecord && it.Tag == TagLoadClass, it.Kind == KindSub && it.Tag == SubHeapInfo:
+					used[it.Ref] = true
+				case it.Kind == KindRecord && it.Tag == TagFrame:
+					f, err := r.Frame()
+					if err != nil {
+						t.Fatal(err)
+					}
+					used[f.Method], used[f.Signature], used[f.Source] = true, true, true
+				case it.Kind == KindRecord && it.Tag == TagStartThread:
+					f, err := r.Thread()
+					if err != nil {
+						t.Fatal(err)
+					}
+					used[f.Name], used[f.Group], used[f.Parent] = true, true, true
+				case it.Kind == KindSub && it.Tag == SubClass:
+					var c Class
+					if err := r.Class(&c); err != nil {
+						t.Fatal(err)
+					}
+					for _, f := range c.Fields {
+						used[f.Name] = true
+					}
+					for _, f := range c.Statics {
+						used[f.Name] = true
+					}
+				}
+			}
+		}
+		redacted := 0
+		want := rewritten(t, strip(t, dump, StripOptions{Rule: Shark}), func(r *Reader, it *Item, head, body []byte) ([]byte, int) {
+			if it.Kind == KindRecord && it.Tag == TagString && !used[it.ID] {
+				redacted++
+				body = bytes.Repeat([]byte("?"), len(body))
+			}
+			return same(r, it, head, body)
+		})
+		got := strip(t, dump, StripOptions{Rule: Shark, RedactConstants: true})
+		if !bytes.Equal(got, want) {
+			t.Fatal(difference(got, want))
+		}
+		t.Logf("%d strings are redacted", redacted)
+		if strings.Contains(t.Name(), "/own") && (redacted != 3 || bytes.Contains(got, []byte("the password"))) {
+			t.Errorf("%d strings are redacted", redacted)
+		}
+	})
+}
+
+// Sorted runs that do not fit into memory give what a sort in memory gives.
+func TestMembersSpill(t *testing.T) {
+	m := newMembers(t.TempDir())
+	defer m.close()
+	const n = 3*sortEntries + 17
+	for i := range uint64(n) {
+		if err := m.item(i * 0x9E3779B97F4A7C15); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 0 {
+			if err := m.has((n - i - 1) / 3 * 3 * 0x9E3779B97F4A7C15); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := m.join(); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		if got := m.next(); got != (i%3 == 0) {
+			t.Fatalf("item %d of %d: %t", i, n, got)
+		}
+	}
 }

@@ -1,0 +1,262 @@
+package hprof
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"hash"
+	"io"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// The packed format: docs/spack.md.
+const (
+	packMagic   = "\x89SPACK\r\n"
+	packVersion = 1
+
+	blockEnd   = 0 // the sum of the dump follows
+	blockItems = 1
+	blockRaw   = 2
+
+	// packedBlock is how much of a dump is packed at once, about.
+	packedBlock = 2 << 20
+	// maxBlock bounds a block: an item's head or a piece more than packedBlock.
+	maxBlock = packedBlock + maxWhole + maxPiece
+	// maxBlockItems bounds the items of a block: the smallest has 2 bytes.
+	maxBlockItems = maxBlock
+)
+
+// Pack writes a dump in a form that takes about half of what gzip makes of it.
+// Unpack gives the same bytes again, whatever they are: what is damaged, or not a
+// dump any more, is kept as it is.
+func Pack(w io.Writer, src io.Reader) error {
+	start := make([]byte, looksBytes)
+	n, err := io.ReadFull(src, start)
+	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
+		return err
+	}
+	start = start[:n]
+	cut := looksCut(start)
+	sum := sha256.New()
+	r, err := NewReader(io.TeeReader(io.MultiReader(bytes.NewReader(start), src), sum))
+	if err != nil {
+		return err
+	}
+	start = nil
+	r.forced = cut
+	p := &packer{Reader: r, model: newModel(true), out: bufio.NewWriterSize(w, 64<<10)}
+	if p.zip, err = newZip(); err != nil {
+		return err
+	}
+	defer p.zip.Close()
+	r.tap = &tap{w: &p.raw}
+	if _, err := p.out.WriteString(packMagic + string([]byte{packVersion})); err != nil {
+		return err
+	}
+	for err == nil {
+		var it *Item
+		if it, err = r.Next(); err == nil {
+			err = p.pack(it)
+		}
+		if err == nil && (r.Offset()-p.blockStart >= packedBlock || p.model.held >= packedBlock) {
+			err = p.flush()
+		}
+	}
+	return p.finish(err, sum)
+}
+
+func newZip() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1),
+		zstd.WithWindowSize(2<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
+}
+
+type packer struct {
+	*Reader
+	model      *model
+	out        *bufio.Writer
+	zip        *zstd.Encoder
+	x          rec
+	raw        bytes.Buffer // what has been read and is not in a block: part of an item
+	items      uint64
+	blockStart int64 // offset of the current block in the dump
+	packed     int64 // offset of what is not in blocks yet
+	data       []byte
+	lengths    []byte
+	frame      []byte
+	zipped     []byte
+}
+
+// pack codes an item with its body.
+func (p *packer) pack(it *Item) error {
+	x := &p.x
+	if err := p.describe(it, x); err != nil {
+		return err
+	}
+	p.model.head(x)
+	p.coded()
+	for x.at < x.body {
+		b, err := p.next(x.piece())
+		if err != nil {
+			return err
+		}
+		p.model.content(x, b)
+		p.coded()
+		if x.at < x.body && p.Offset()-p.blockStart >= packedBlock {
+			if err := p.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return p.model.err
+}
+
+// next returns the next n bytes of the body.
+func (p *packer) next(n int) ([]byte, error) {
+	if !p.need(n) {
+		return nil, p.short(p.item.Offset, p.item.name())
+	}
+	b := p.buf[p.pos : p.pos+n]
+	p.pos += n
+	p.left -= int64(n)
+	return b, nil
+}
+
+// coded notes that all that has been read is in the block.
+func (p *packer) coded() {
+	p.items++
+	p.tap.from = p.pos
+	p.raw.Reset()
+	p.packed = p.Offset()
+}
+
+// describe fills x with an item's head.
+func (p *packer) describe(it *Item, x *rec) error {
+	class, version := x.class, x.version
+	*x = rec{class: class, version: version[:0], typ: it.Type, id: it.ID, ref: it.Ref, trace: it.Trace, count: it.Count, a: it.Serial, b: it.Count, micros: it.Micros}
+	switch it.Kind {
+	case KindHeader:
+		x.op = opHeader
+		b := it.Head[len(magic):]
+		n := bytes.IndexByte(b, 0)
+		x.version = append(x.version, b[:n]...)
+		x.idSize = binary.BigEndian.Uint32(b[n+1:])
+		x.millis = binary.BigEndian.Uint64(b[n+5:])
+	case KindRecord:
+		x.length = binary.BigEndian.Uint32(it.Head[5:])
+		x.a = it.Serial
+		switch tag := it.Tag; {
+		case tag == TagHeapSegment:
+			x.op = opSegment
+		case tag == TagHeapDumpEnd:
+			x.op = opDumpEnd
+		case tag >= TagString && tag <= TagControl:
+			x.op = opRecord + tag
+		default:
+			x.op, x.tag = opOther, tag
+		}
+	default:
+		x.op = it.Tag
+		switch it.Tag {
+		case SubClass:
+			ids := p.header.IDSize
+			x.reserved = [2]uint64{ID(it.Head[1+5*ids+4:], ids), ID(it.Head[1+6*ids+4:], ids)}
+			return p.Class(&x.class)
+		case SubPrimitiveArray:
+			if it.Head[0] == subKeptArray {
+				x.op = opKept
+			} else if p.cut {
+				x.op = opBare
+			}
+		case SubRootThread:
+			x.b = it.Trace
+		case SubHeapInfo:
+			x.a = it.Heap
+		}
+	}
+	return nil
+}
+
+// flush writes the block.
+func (p *packer) flush() error {
+	if p.items == 0 {
+		return nil
+	}
+	p.frame = append(p.frame[:0], blockItems)
+	p.frame = binary.AppendUvarint(p.frame, uint64(p.packed-p.blockStart))
+	p.frame = binary.AppendUvarint(p.frame, p.items)
+	if _, err := p.out.Write(p.frame); err != nil {
+		return err
+	}
+	for g := range groups {
+		p.data, p.lengths = p.model.gather(g, p.data[:0], p.lengths[:0])
+		for _, b := range [][]byte{p.lengths, p.data} {
+			if err := p.part(b); err != nil {
+				return err
+			}
+		}
+	}
+	p.model.next()
+	p.items, p.blockStart = 0, p.packed
+	return nil
+}
+
+// part writes bytes compressed, behind their sizes before and after.
+func (p *packer) part(b []byte) error {
+	p.frame = binary.AppendUvarint(p.frame[:0], uint64(len(b)))
+	p.zipped = p.zipped[:0]
+	if len(b) > 0 {
+		p.zipped = p.zip.EncodeAll(b, p.zipped)
+		p.frame = binary.AppendUvarint(p.frame, uint64(len(p.zipped)))
+	}
+	if _, err := p.out.Write(p.frame); err != nil {
+		return err
+	}
+	_, err := p.out.Write(p.zipped)
+	return err
+}
+
+// finish writes what is left: the last block, and as it is what is no item.
+func (p *packer) finish(err error, sum hash.Hash) error {
+	var damage *Error
+	if err != io.EOF && !errors.As(err, &damage) {
+		return err
+	}
+	if err := p.flush(); err != nil {
+		return err
+	}
+	if err != io.EOF {
+		if err := p.tap.flush(p.buf, p.Reader.end); err != nil {
+			return err
+		}
+		rest := io.MultiReader(&p.raw, p.src)
+		b := make([]byte, packedBlock)
+		for {
+			n, err := io.ReadFull(rest, b)
+			if n > 0 {
+				if err := p.writeRaw(b[:n]); err != nil {
+					return err
+				}
+			}
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+	if _, err = p.out.Write(sum.Sum([]byte{blockEnd})); err != nil {
+		return err
+	}
+	return p.out.Flush()
+}
+
+func (p *packer) writeRaw(b []byte) error {
+	if _, err := p.out.Write([]byte{blockRaw}); err != nil {
+		return err
+	}
+	return p.part(b)
+}

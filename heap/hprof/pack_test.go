@@ -1,0 +1,55 @@
+package hprof
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"testing"
+)
+
+func packed(t testing.TB, dump []byte) []byte {
+	t.Helper()
+	var b, back bytes.Buffer
+	if err := Pack(&b, onlyReader{bytes.NewReader(dump)}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Unpack(&back, onlyReader{bytes.NewReader(b.Bytes())}); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(back.Bytes(), dump) {
+		t.Fatal(difference(back.Bytes(), dump))
+	}
+	return b.Bytes()
+}
+
+func gzipped(t testing.TB, dump []byte) int64 {
+	t.Helper()
+	var n counting
+	z, err := gzip.NewWriterLevel(&n, 6)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := z.Write(dump); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return int64(n)
+}
+
+type counting int64
+
+func (c *counting) Write(b []byte) (int, error) { *c += counting(len(b)); return len(b), nil }
+
+func TestPack(t *testing.T) {
+	eachDump(t, func(t *testing.T, dump []byte) {
+		cut := strip(t, dump, StripOptions{Rule: Koom})
+		p, k := packed(t, dump), packed(t, cut)
+		z, zk := gzipped(t, dump), gzipped(t, cut)
+		t.Logf("%d bytes, gzip %d, packed %d: %.3f; KOOM's content %d bytes, gzip %d, packed %d: %.3f, %.3f of the whole's gzip",
+			len(dump), z, len(p), float64(len(p))/float64(z), len(cut), zk, len(k), float64(len(k))/float64(zk), float64(len(k))/float64(z))
+	})
+}
+
+var _ io.Reader
