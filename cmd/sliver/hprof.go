@@ -20,6 +20,7 @@ import (
 type hprofFlags struct {
 	output, rule, to, temp string
 	strings, constants     bool
+	names                  bool
 	partial, json          bool
 }
 
@@ -41,6 +42,10 @@ func hprofActions() []hprofAction {
 			}},
 		{name: "fill", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Fill(w, in.src) }},
+		{name: "convert", writes: true, flags: []string{"to", "class-names"},
+			run: func(f *hprofFlags, w io.Writer, in *hprofInput) error {
+				return hprof.Convert(w, in.src, hprof.ConvertOptions{To: hprof.Form(f.to), ClassNames: f.names, Temp: f.temp})
+			}},
 		{name: "pack", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Pack(w, in.src) }},
 		{name: "unpack", writes: true,
@@ -70,6 +75,8 @@ func hprofCommand() *command {
 			fs.StringVar(&f.rule, "rule", "", "of strip: shark (values of primitive arrays become ? and 0, the size stays),\nmatrix (primitive arrays but strings are removed),\nkoom (values and system heaps are removed; fill puts zeros there)")
 			fs.BoolVar(&f.strings, "keep-strings", false, "of strip: leave the values of strings as they are")
 			fs.BoolVar(&f.constants, "redact-constants", false, "of strip: overwrite string records that are not names,\nwhich of a JVM have the constants of its code")
+			fs.StringVar(&f.to, "to", "", "of convert: hotspot or art (default: the other form)")
+			fs.BoolVar(&f.names, "class-names", false, "of convert to hotspot: rewrite java.lang.String[] to [Ljava/lang/String;")
 			fs.BoolVar(&f.partial, "partial", false, "of a damaged dump, use what comes before the damage")
 			fs.BoolVar(&f.json, "json", false, "of info and check: print JSON")
 			fs.StringVar(&f.temp, "temp", "", "folder for temporary files (default: the system's)")
@@ -82,6 +89,7 @@ gzip, zstd or bzip2; - is standard input. Memory stays below 64 MB for any dump.
   check    whether it can be read, and whether its parts agree
   strip    remove contents by the rule of Shark, Matrix or KOOM
   fill     put zeros where strip --rule koom, or KOOM itself, left gaps
+  convert  from Android's form to HotSpot's, as hprof-conv does, and back
   pack     about half of what gzip makes of it, without loss
   unpack   the dump again
   copy     write it again, byte for byte: to compress, or with --partial
@@ -126,6 +134,9 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 	// The tables of compression are most of what is allowed. Garbage is collected
 	// before it adds much to them.
 	debug.SetGCPercent(10)
+	if a.name == "convert" && !slices.Contains([]string{"", "hotspot", "art"}, f.to) {
+		return usagef("hprof", "unknown form %q; there are: hotspot, art", f.to)
+	}
 	in, err := openHprof(e, args[1], f)
 	if err != nil {
 		return err

@@ -49,6 +49,7 @@ func Check(src io.Reader, temp string) ([]*Info, []Finding, error) {
 		}
 	}
 	c.counts.finish(r)
+	c.counts.settle()
 	c.verdict(true)
 	if err == io.EOF {
 		err = c.failed

@@ -30,6 +30,7 @@ type Info struct {
 	Arrays  [12]Amount  // primitive arrays by Type
 	Heaps   []HeapInfo  // ART's, in order of appearance
 	Roots   Amount      // all kinds of roots
+	own     bool        // it has a header of its own
 }
 
 // HeapInfo is one of ART's heaps.
@@ -79,6 +80,7 @@ func ReadInfo(src io.Reader) ([]*Info, error) {
 		}
 		if err != nil {
 			c.finish(r)
+			c.settle()
 			if err == io.EOF {
 				err = nil
 			}
@@ -109,11 +111,29 @@ func (c *counter) finish(r *Reader) {
 	}
 }
 
+// settle counts records behind the last heap dump as part of it: no other came.
+func (c *counter) settle() {
+	n := len(c.infos)
+	if n < 2 || c.infos[n-1].Records[TagHeapDump].Count+c.infos[n-1].Records[TagHeapSegment].Count > 0 {
+		return
+	}
+	last := c.infos[n-1]
+	if last.own {
+		return
+	}
+	c.infos = c.infos[:n-1]
+	for tag, a := range last.Records {
+		c.infos[n-2].Records[tag].Count += a.Count
+		c.infos[n-2].Records[tag].Bytes += a.Bytes
+	}
+}
+
 func (c *counter) count(r *Reader, it *Item) error {
 	i := c.current(r, it)
 	n := int64(len(it.Head)) + it.Body
 	switch it.Kind {
 	case KindHeader:
+		i.own = true
 		return nil
 	case KindRecord:
 		i.Records[it.Tag].add(n)

@@ -253,6 +253,12 @@ func resize[T any](s []T, n int, m *model) []T {
 	if m.packing {
 		return s
 	}
+	if m.types.block != m.block {
+		m.open(&m.types)
+	}
+	if n > len(m.types.buf) { // each has a type there
+		m.fail()
+	}
 	if m.err != nil {
 		return s[:0]
 	}
@@ -261,4 +267,3 @@ func resize[T any](s []T, n int, m *model) []T {
 	}
 	return s[:n]
 }
-

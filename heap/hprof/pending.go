@@ -51,9 +51,15 @@ func (p *pending) spill() error {
 	return err
 }
 
-// beginSegment holds the record that it begins back.
-func (s *stripper) beginSegment(it *Item) error {
-	s.pending.temp = s.o.Temp
+// segmented is a rewriter that holds heap dump records back until their length is
+// known.
+type segmented struct {
+	*rewriter
+	pending pending
+}
+
+// beginSegment holds back the record that it begins.
+func (s *segmented) beginSegment(it *Item) error {
 	copy(s.pending.head[:], it.Head)
 	if err := s.dropItem(); err != nil {
 		return err
@@ -65,7 +71,7 @@ func (s *stripper) beginSegment(it *Item) error {
 
 // endSegment writes the record that was held back with its length. The last head
 // bytes that were read are not part of it.
-func (s *stripper) endSegment(head int) error {
+func (s *segmented) endSegment(head int) error {
 	p := &s.pending
 	if !p.open {
 		return nil

@@ -162,13 +162,7 @@ func (r *Reader) fill(n int) bool {
 		}
 	}
 	rest := r.end - r.pos
-	if n > len(r.buf) {
-		grown := make([]byte, max(n, min(2*len(r.buf), maxWhole)))
-		copy(grown, r.buf[r.pos:r.end])
-		r.buf = grown
-	} else {
-		copy(r.buf, r.buf[r.pos:r.end])
-	}
+	copy(r.buf, r.buf[r.pos:r.end])
 	r.base += int64(r.pos)
 	r.pos, r.end = 0, rest
 	if r.tap != nil {
@@ -176,6 +170,9 @@ func (r *Reader) fill(n int) bool {
 	}
 	idle := 0
 	for r.end < n {
+		if r.end == len(r.buf) { // it grows with what is there, not with what is claimed
+			r.buf = append(r.buf, make([]byte, len(r.buf))...)
+		}
 		got, err := r.src.Read(r.buf[r.end:])
 		if got < 0 || got > len(r.buf)-r.end {
 			r.err = errors.New("hprof: a Read returned an invalid count")

@@ -66,7 +66,7 @@ func Strip(w io.Writer, src io.Reader, o StripOptions) error {
 	if err != nil {
 		return err
 	}
-	s := &stripper{rewriter: r, o: o, plan: &plan, wrappers: map[uint64]wrapper{}}
+	s := &stripper{segmented: segmented{r, pending{temp: o.Temp}}, o: o, plan: &plan, wrappers: map[uint64]wrapper{}}
 	defer s.pending.close()
 	for err == nil {
 		var it *Item
@@ -87,14 +87,12 @@ func Strip(w io.Writer, src io.Reader, o StripOptions) error {
 }
 
 type stripper struct {
-	*rewriter
+	segmented
 	o        StripOptions
 	plan     *plan
 	wrappers map[uint64]wrapper // by class, and by string until the class is loaded
 	objects  bool               // the heap dump has begun
 	system   bool               // in ART's zygote or image heap
-	pending  pending
-	id       [8]byte
 }
 
 // wrapper is a class whose instances hold one primitive value.
