@@ -172,11 +172,11 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 	in := s.Stack
 	if s.Reason != stack.ReasonNone && len(in) > 1 {
 		last, whole := nativeEnd(in)
-		if k := d.join(in, last); k >= 0 {
+		if k := d.join(in, last, s.Word); k >= 0 {
 			known = k
 			in = in[:last+1] // without the error frame, and those of Python that have no place
 		} else if whole {
-			known = d.intact(d.above(outermost(in[:last+1])), s.Word)
+			known = d.intact(d.above(outermost(in[:last+1]), s.Reach), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -209,8 +209,10 @@ func nativeEnd(in []stack.Frame) (last int, whole bool) {
 }
 
 // join finds the frame of the last stack that is the outermost frame found by
-// an incomplete walk, in[last], and returns its index, or -1.
-func (d *Differ) join(in []stack.Frame, last int) int {
+// an incomplete walk, in[last], and returns its index, or -1. The callers of that frame
+// are those of the sample before unless one of their return addresses has changed: a
+// coroutine's stack may have been copied over another's.
+func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, bool)) int {
 	f := &in[last]
 	if f.Func == 0 || f.Exact || f.Kind == stack.KindError {
 		return -1
@@ -218,6 +220,9 @@ func (d *Differ) join(in []stack.Frame, last int) int {
 	for i := len(d.frames) - 1; i >= 0; i-- {
 		g := &d.frames[i]
 		if g.CFA == f.CFA && g.Func == f.Func && g.PC == f.PC && g.Kind == f.Kind && g.Order == f.Order {
+			if !d.unchanged(i, word) {
+				return -1
+			}
 			return i
 		}
 		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython {
@@ -227,11 +232,14 @@ func (d *Differ) join(in []stack.Frame, last int) int {
 	return -1
 }
 
-// above counts the frames, from the outermost on, that lie further out than an
-// incomplete walk got: their place on the stack does not speak against them. A
-// Seen of stack.WayPart does not confirm them.
-func (d *Differ) above(cfa uint64) (n int) {
-	for n < len(d.frames) && (d.frames[n].CFA > cfa || d.frames[n].Kind == stack.KindPython) && d.frames[n].Kind != stack.KindError {
+// above counts the frames, from the outermost on, that lie on the same stack as an
+// incomplete walk and further out than it got: on another stack (a coroutine's, a
+// signal's) a higher address says nothing. A Seen of stack.WayPart does not confirm them.
+func (d *Differ) above(cfa, reach uint64) (n int) {
+	on := func(f *frame) bool {
+		return f.CFA > cfa && f.CFA <= reach || f.Kind == stack.KindPython
+	}
+	for reach != 0 && n < len(d.frames) && on(&d.frames[n]) && d.frames[n].Kind != stack.KindError {
 		n++
 	}
 	return n
@@ -246,19 +254,32 @@ func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
 			return i
 		}
 	}
-	if word == nil {
-		return n
-	}
-	for i := 1; i < n; i++ {
-		f, caller := &d.frames[i], &d.frames[i-1]
-		if f.Kind != stack.KindNative || caller.Kind != stack.KindNative || caller.Exact {
-			continue // not a call that pushed its return address there
-		}
-		if ra, ok := word(f.CFA - 8); ok && ra != caller.PC {
+	for i := 1; i < n && word != nil; i++ {
+		if d.returned(i, word) {
 			return i
 		}
 	}
 	return n
+}
+
+// unchanged reports whether none of the frames up to the n-th is known to have returned.
+func (d *Differ) unchanged(n int, word func(uint64) (uint64, bool)) bool {
+	for i := 1; i <= n && word != nil; i++ {
+		if d.returned(i, word) {
+			return false
+		}
+	}
+	return true
+}
+
+// returned reports whether the return address of the i-th frame was overwritten.
+func (d *Differ) returned(i int, word func(uint64) (uint64, bool)) bool {
+	f, caller := &d.frames[i], &d.frames[i-1]
+	if f.Kind != stack.KindNative || caller.Kind != stack.KindNative || caller.Exact {
+		return false // not a call that pushed its return address there
+	}
+	ra, ok := word(f.CFA - 8)
+	return ok && ra != caller.PC
 }
 
 // common counts the frames, from the outermost on, that are the same

@@ -288,7 +288,7 @@ func TestTruncatedGoesOn(t *testing.T) {
 	var r Replayer
 	rec := &recorder{}
 	step := func(i int, st []stack.Frame, why stack.Reason) []event.Word {
-		for _, e := range d.Step(&stack.Sample{Time: stack.Time(i), Stack: st, Reason: why}, nil) {
+		for _, e := range d.Step(&stack.Sample{Time: stack.Time(i), Stack: st, Reason: why, Reach: 100}, nil) {
 			r.Apply(e, rec)
 		}
 		return words(r.Stack)
@@ -334,7 +334,7 @@ func TestTruncatedOverOthers(t *testing.T) {
 		if c.at > 0 {
 			in[0].CFA, in[1].CFA = c.at, 0
 		}
-		s := stack.Sample{Time: 2, Stack: in, Reason: stack.ReasonRegister}
+		s := stack.Sample{Time: 2, Stack: in, Reason: stack.ReasonRegister, Reach: 800}
 		if c.mem != nil {
 			s.Word = func(a uint64) (uint64, bool) { v, ok := c.mem[a]; return v, ok }
 		}
@@ -346,6 +346,47 @@ func TestTruncatedOverOthers(t *testing.T) {
 			if w.Kind() != stack.KindError {
 				got = append(got, w.Addr())
 			}
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestOtherStack: of an incomplete stack nothing is taken to go on that lies on another
+// one, or whose return address another call's has replaced.
+func TestOtherStack(t *testing.T) {
+	errf := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
+	main := []stack.Frame{{Func: 3, PC: 30, CFA: 780, Exact: true}, {Func: 2, PC: 20, CFA: 790}, {Func: 1, PC: 10, CFA: 800}}
+	below := []stack.Frame{{Func: 9, PC: 90, CFA: 100, Exact: true}, {Func: 8, PC: 80, CFA: 200}, errf}
+	same := []stack.Frame{{Func: 9, PC: 90, CFA: 770, Exact: true}, {Func: 2, PC: 20, CFA: 790}, errf}
+	for _, c := range []struct {
+		name  string
+		now   []stack.Frame
+		reach uint64
+		mem   map[uint64]uint64
+		want  []uint64 // outermost first; 0: an error
+	}{
+		{"a coroutine's stack below", below, 256, nil, []uint64{0, 80, 90}},
+		{"nothing is known of the stack", below, 0, nil, []uint64{0, 80, 90}},
+		{"deeper calls of the same stack", below, 800, nil, []uint64{10, 20, 30, 0, 80, 90}},
+		{"the caller's return address is there", same, 0, map[uint64]uint64{782: 10}, []uint64{10, 20, 90}},
+		{"another stack was copied over the caller's", same, 0, map[uint64]uint64{782: 77}, []uint64{0, 20, 90}},
+	} {
+		var d Differ
+		var r Replayer
+		s := stack.Sample{Time: 2, Stack: c.now, Reason: stack.ReasonNoRule, Reach: c.reach,
+			Word: func(a uint64) (uint64, bool) { v, ok := c.mem[a]; return v, ok }}
+		for _, e := range append(d.Step(&stack.Sample{Time: 1, Stack: main}, nil), d.Step(&s, nil)...) {
+			r.Apply(e, nothing{})
+		}
+		var got []uint64
+		for _, w := range words(r.Stack) {
+			a := w.Addr()
+			if w.Kind() == stack.KindError {
+				a = 0
+			}
+			got = append(got, a)
 		}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)

@@ -73,7 +73,7 @@ func TestJSIncomplete(t *testing.T) {
 		for i, st := range [][]stack.Frame{{leaf, js, start}, {other, gap}} {
 			x := &stack.Sample{Time: stack.Time(10 * (i + 1)), Stack: st, State: stack.StateRunning}
 			if i == 1 {
-				x.Reason, x.Way = stack.ReasonNoRule, way
+				x.Reason, x.Way, x.Reach = stack.ReasonNoRule, way, 0x1000
 			}
 			for _, e := range d.Step(x, nil) {
 				r.Apply(e, nothing{})

@@ -551,9 +551,9 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
-	s.Word = nil
+	s.Word, s.Reach = nil, 0
 	if s.Reason != stack.ReasonNone {
-		s.Word = g.word
+		s.Word, s.Reach = g.word, g.walker.Reach()
 	}
 	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }

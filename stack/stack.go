@@ -63,15 +63,18 @@ const (
 	ReasonUnmapped        // the address lies in no known mapping
 	ReasonRegister        // a register is needed that is not known
 	ReasonMemory          // a needed word could not be read
-	ReasonLoop            // the stack pointer did not rise, or the depth limit was hit
+	ReasonLoop            // the stack pointer did not rise
 	ReasonCorrupt         // the unwinding tables are damaged there
 	ReasonEmpty           // nothing could be had of this stack
 	ReasonHeap            // frames lie in the program's heap: those of a virtual thread that were not brought back to the stack
+	ReasonNull            // a return address of 0 where the thread's stack does not end
+	ReasonDeep            // more frames than one stack may have
 )
 
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
-		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap")
+		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",
+		"return address is 0", "more than 65536 frames")
 }
 
 // Frame is one activation of a function, real or inlined.
@@ -241,6 +244,10 @@ type Sample struct {
 	// they were copied. It is good while the sample is handed on, and there only
 	// where the stack ends early and calls push their return addresses (amd64).
 	Word func(addr uint64) (uint64, bool)
+	// Reach is set where the stack ends early: frames of earlier samples whose CFA is
+	// beyond the last frame found and at most Reach lie on the same stack. 0: it is not
+	// known where the stack ends on which the walk ended.
+	Reach uint64
 }
 
 func name(i int, what string, names ...string) string {

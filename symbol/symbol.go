@@ -306,7 +306,13 @@ func (f *File) symbolAt(vaddr uint64) (name string, start uint64, ok bool) {
 	if s := findStub(f.plt, vaddr); s != nil {
 		return s.name, s.lo, true
 	}
-	return f.syms.find(vaddr)
+	name, start, sized, ok := f.syms.covering(vaddr)
+	if !ok || !sized { // a label reaches to the next one
+		if lo, is := f.main.trampolineAt(vaddr); is {
+			return restorer, lo, true
+		}
+	}
+	return name, start, ok
 }
 
 // symbolStart is the symbol that begins at vaddr.

@@ -341,16 +341,22 @@ func underscores[T string | []byte](name T) int {
 
 // find returns the innermost symbol that covers vaddr.
 func (t *symtab) find(vaddr uint64) (name string, start uint64, ok bool) {
+	name, start, _, ok = t.covering(vaddr)
+	return name, start, ok
+}
+
+// covering is find. Not sized: the symbol says where it begins and not where it ends.
+func (t *symtab) covering(vaddr uint64) (name string, start uint64, sized, ok bool) {
 	if t == nil {
-		return "", 0, false
+		return "", 0, false, false
 	}
 	i := sort.Search(len(t.syms), func(i int) bool { return t.syms[i].lo > vaddr }) - 1
 	for back := 0; i >= 0 && t.syms[i].maxHi > vaddr && back < maxBack; i, back = i-1, back+1 {
 		if s := &t.syms[i]; vaddr < s.hi {
 			if n := t.name(s); n != "" {
-				return n, s.lo, true
+				return n, s.lo, s.sized, true
 			}
 		}
 	}
-	return "", 0, false
+	return "", 0, false, false
 }

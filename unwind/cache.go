@@ -14,6 +14,7 @@ const (
 	opSignal                   // in a signal trampoline: by the kernel's signal frame
 	opBad                      // the tables are damaged there
 	opRuntime                  // by a runtime's own data
+	opStart                    // a context's last return address: the first byte of a function that nothing has called
 )
 
 // maxFast is how many registers a fast entry restores: arm64 has eleven that

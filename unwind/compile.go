@@ -80,6 +80,9 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 			}
 		}
 	}
+	if e.op != opSignal && key != pc && (errors.Is(err, rule.ErrNoRule) || err == nil && w.tmp.Hi == pc-bias) && w.startsAt(m, bias, pc) {
+		e = entry{pc: key, op: opStart, fn: pc}
+	}
 	if e.op == opFP && w.arch == rule.AMD64 {
 		w.tmp.bias = bias
 		found, lack := w.ahead(m, r, bias, pc, &w.tmp.Rule)

@@ -67,7 +67,9 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 	copy(w.regs[:numRegs], w.saved[:numRegs])
 	w.known = 1<<n - 1
 	w.known &^= 1 << pcReg
-	f.CFA = w.regs[w.sp]
+	// Nothing called the trampoline: its address is where the handler returns to, not
+	// where a call ends.
+	f.CFA, f.Exact = w.regs[w.sp], true
 	return step{pc: w.regs[pcReg], exact: true, trust: stack.TrustCFI}
 }
 
@@ -109,7 +111,7 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 			w.known = 1<<w.fp | 1<<w.sp
 			return step{pc: ra, trust: stack.TrustFP}
 		case ra == 0 && next == 0:
-			f.CFA = fp + 16
+			f.CFA, w.null = fp+16, true
 			return step{end: true}
 		case w.mayBeMade(ra, next, fp):
 			return stop(stack.ReasonUnmapped) // in memory that is newer than the maps
@@ -252,7 +254,7 @@ func (w *Walker) byScan(f *stack.Frame, sp uint64) step {
 	return step{pc: ra, trust: stack.TrustScan}
 }
 
-// called reports whether a call instruction of amd64 ends at ra.
+// called reports whether a call instruction ends at ra.
 func (w *Walker) called(ra uint64) bool {
 	r := w.snap.find(ra - 1)
 	if r == nil {
@@ -264,6 +266,14 @@ func (w *Walker) called(ra uint64) bool {
 		bias, _ = r.mod.bias(r)
 	}
 	var buf [7]byte
+	if w.arch == rule.ARM64 {
+		c := w.code(buf[:4], r.mod, bias, ra-4)
+		if len(c) < 4 {
+			return false
+		}
+		i := binary.LittleEndian.Uint32(c)
+		return i>>26 == 0x25 || i&0xfffff000 == 0xd63f0000 // bl; blr and its forms with authentication
+	}
 	c := w.code(buf[:], r.mod, bias, ra-7)
 	if len(c) < len(buf) {
 		return false

@@ -158,6 +158,9 @@ func (p *goRuntime) settle(w *Walker, th *Thread) {
 			s.lo, s.hi = lo, hi
 		}
 	}
+	if sp := w.regs[w.sp]; sp >= s.lo && sp < s.hi {
+		w.reach = s.hi + s.shift
+	}
 	if s.shift == 0 {
 		return
 	}

@@ -37,6 +37,9 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		s = w.bySignalFrame(f)
 	case opFP:
 		s = w.byFramePointer(f, e)
+	case opStart:
+		f.Exact, f.CFA = true, sp
+		s = step{end: true}
 	default:
 		return stop(stack.ReasonCorrupt)
 	}
@@ -65,6 +68,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		if e.op == opRuntime { // machine code called it: this was not the return address
 			return stop(stack.ReasonCorrupt)
 		}
+		w.null = true
 		return step{end: true}
 	}
 	return s
@@ -119,6 +123,7 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
 	if known>>w.sp&1 == 0 {
 		return stop(stack.ReasonRegister)
 	}
+	f.Exact = f.Exact || r.Signal // see bySignalFrame
 	return step{pc: pc, exact: r.Signal, trust: e.trust()}
 }
 

@@ -64,6 +64,7 @@ type Thread struct {
 
 	base  uint64      // end of the stack: the outermost CFA seen; 0: unknown
 	guess uint64      // bytes to copy where base does not help; 0: unknown
+	homes []home      // where walks ended that reached a first function, the latest last
 	regs  stack.Regs  // TLS only
 	spans []rule.Span // of Plan
 	more  []rule.Span // of More

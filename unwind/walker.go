@@ -60,6 +60,8 @@ type Walker struct {
 	goStack  []byte // for Goroutine
 	nobody   Thread // for Goroutine: no thread runs it
 	first    uint64 // stack pointer at the leaf
+	null     bool   // the walk ended at a return address of 0
+	reach    uint64 // see Reach
 	end      uint64 // of StackEnd, where settle has moved the CFAs since; 0: they tell
 	turns    int    // how often the walk went on on another stack
 	turn     uint64 // stack pointer after the last turn
@@ -123,6 +125,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 		reason = w.walkAll(th, regs, exact)
 	}
 	th.wiser = false
+	reason = w.judge(th, reason)
 	w.learn(th, reason)
 	w.end = 0
 	for _, s := range w.with.steppers {
@@ -151,7 +154,7 @@ func (w *Walker) begin(regs *stack.Regs) {
 	w.frames = w.frames[:0]
 	copy(w.regs[:], regs.R[:])
 	w.known = regs.Known & (1<<numRegs - 1)
-	w.turns, w.turn, w.first, w.wanted = 0, 0, w.regs[w.sp], 0
+	w.turns, w.turn, w.first, w.wanted, w.missing, w.null = 0, 0, w.regs[w.sp], 0, 0, false
 }
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it
@@ -292,7 +295,7 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			ra &= pacMask
 		}
 		if ra == 0 {
-			w.frames = frames
+			w.frames, w.null = frames, true
 			return stack.ReasonNone
 		}
 		if ra == pc && e.raOff == 0 && !exact {
@@ -302,7 +305,7 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 		pc, exact, trust = ra, false, e.trust()
 	}
 	w.frames = frames
-	return stack.ReasonLoop
+	return stack.ReasonDeep
 }
 
 // word reads 8 bytes of the copy.
