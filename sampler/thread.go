@@ -99,7 +99,7 @@ type thread struct {
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	th := &thread{info: in, file: f, sink: sink, active: true, rate: 1}
 	th.full, _ = sink.(FullSink)
-	th.walk.TID = in.TID
+	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
 		th.walk.TID = stack.TID(in.NSTID)
 	}
@@ -108,7 +108,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 
 // reset forgets what is known of the thread's memory: an exec replaced it.
 func (th *thread) reset() {
-	th.walk = unwind.Thread{TID: th.walk.TID}
+	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
 	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
 	th.regsOf, th.task = 0, 0
 	th.kept.ok = false

@@ -61,6 +61,8 @@ type Thread struct {
 	// TID is the thread's number as the target itself sees it (the last of
 	// NSpid's), by which Go's data of a thread is proved; 0: unknown.
 	TID stack.TID
+	// Main: it is the process's first thread, whose own stack the kernel made.
+	Main bool
 
 	base  uint64      // end of the stack: the outermost CFA seen; 0: unknown
 	guess uint64      // bytes to copy where base does not help; 0: unknown

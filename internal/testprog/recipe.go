@@ -156,6 +156,7 @@ var programs = map[string]map[string]recipe{
 	"c/naps":      {"O0": cVariants["O0"], "O2fp": gcc("-O2", "-g", "-fno-omit-frame-pointer")},
 	"c/siblings":  {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/gdbjit":    {"O2": cVariants["O2"]},
+	"c/contexts":  {"O2": cVariants["O2"], "static": cVariants["static"]},
 	"cpp/chain":   cppVariants,
 
 	"locks/contend":  lockVariants,
