@@ -27,9 +27,13 @@ var opens = []struct{ file, why string }{
 	{"export/partial.go", "this user's unfinished outputs: no links, no waiting, no terminal"},
 	{"watch/owner.go", "makes a file beside a ring file"},
 	{"export/internal/spill/spill.go", "a file without a name"},
+	{"heap/hprof/open.go", "dumps that the user named, and a file without a name"},
+	{"heap/hprof/join.go", "a file without a name"},
+	{"heap/hprof/output.go", "makes the user's outputs"},
 	{"export/foreign/sort.go", "a file without a name"},
 	{"web/store/spill.go", "a file without a name"},
 	{"cmd/sliver/input.go", "a file without a name"},
+	{"cmd/sliver/hprof.go", "dumps that the user named"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},
 	{"wait/syscalls/gen.go", "writes the package's tables"},
 	// Nothing of these is in the program.
