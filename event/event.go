@@ -129,6 +129,12 @@ func (w Word) Lookup() uint64 {
 	return w.Addr() - 1
 }
 
+// Ran reports whether a sample of a thread in state s found it on a CPU. Imported recordings have
+// no states.
+func Ran(s stack.State, w stack.Way) bool {
+	return s == stack.StateRunning || s == stack.StateUnknown && w == stack.WayStop
+}
+
 // Limits of Seen's fields: a writer emits one before either overflows.
 const (
 	MaxSeen    = 1<<13 - 1 // samples

@@ -77,7 +77,19 @@ type key struct {
 
 type bucket struct {
 	no  int64 // time of its begin, in widths
-	sum map[key]Values
+	sum map[key]spent
+}
+
+// spent is what one thread's events say of a key. CPU is where it was told, mostly of the call that the
+// thread blocks in next; runs is where it was seen on a CPU: see spent.share.
+type spent struct {
+	Values
+	runs float64 // samples that found the thread on a CPU
+}
+
+func (x *spent) add(y spent) {
+	x.Values.add(y.Values)
+	x.runs += y.runs
 }
 
 // Thread is one thread of a Model.
@@ -151,7 +163,7 @@ func (t *Thread) spend(at stack.Time) {
 		return
 	}
 	if len(t.nodes) > 0 && !t.ended {
-		t.spread(t.at, at, func(b *bucket, ns int64) { b.add(t.key, Values{Wall: ns}) })
+		t.spread(t.at, at, func(b *bucket, ns int64) { b.add(t.key, spent{Values: Values{Wall: ns}}) })
 	}
 	t.at = at
 }
@@ -188,29 +200,29 @@ func (t *Thread) bucket(no int64) *bucket {
 		clear(b.sum)
 	}
 	if b.sum == nil {
-		b.sum = map[key]Values{}
+		b.sum = map[key]spent{}
 	}
 	return b
 }
 
-func (b *bucket) add(k key, v Values) {
+func (b *bucket) add(k key, v spent) {
 	s := b.sum[k]
 	s.add(v)
 	b.sum[k] = s
 }
 
 // ran puts CPU time where it was spent: between the last time that it was told
-// of and now, on the stack of that time. A change of the stack is told of after
-// the CPU time before it (diff.Differ).
-func (t *Thread) ran(at stack.Time, cpu int64) {
+// of and now. runs of the samples since then found the thread on a CPU in the stack of that time: a change of
+// the stack is told of after the CPU time before it (diff.Differ).
+func (t *Thread) ran(at stack.Time, cpu int64, runs int) {
 	from := t.said
 	t.said = max(t.said, at)
-	if cpu <= 0 || len(t.nodes) == 0 {
+	if cpu <= 0 && runs == 0 || len(t.nodes) == 0 {
 		return
 	}
 	if from >= at {
 		if b := t.bucket(int64(at) / t.m.width); b != nil {
-			b.add(t.key, Values{CPU: cpu})
+			b.add(t.key, spent{Values{CPU: cpu}, float64(runs)})
 		}
 		return
 	}
@@ -218,7 +230,7 @@ func (t *Thread) ran(at stack.Time, cpu int64) {
 	t.spread(from, at, func(b *bucket, ns int64) {
 		part := min(int64(float64(cpu)*float64(ns)/span+.5), left)
 		left -= part
-		b.add(t.key, Values{CPU: part})
+		b.add(t.key, spent{Values{CPU: part}, float64(runs) * float64(ns) / span})
 	})
 }
 
@@ -263,8 +275,11 @@ func (h *handler) Other(e event.Event) {
 	t := (*Thread)(h)
 	switch e.Kind() {
 	case event.Seen:
-		_, _, cpu := event.SeenFields(e.Payload())
-		t.ran(e.Time, cpu)
+		way, n, cpu := event.SeenFields(e.Payload())
+		if !event.Ran(t.key.state, way) {
+			n = 0
+		}
+		t.ran(e.Time, cpu, n)
 	case event.State:
 		s, nr := event.StateFields(e.Payload())
 		if s != t.key.state || nr != t.call {
@@ -340,7 +355,7 @@ func (m *Model) compact(from stack.Time) {
 				clear(b.sum)
 				continue
 			}
-			sum := make(map[key]Values, len(b.sum))
+			sum := make(map[key]spent, len(b.sum))
 			for k, v := range b.sum {
 				k.node = fresh.move(old, k.node, moved)
 				s := sum[k]

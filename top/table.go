@@ -113,12 +113,7 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		}
 		row := Row{Seq: t.seq, TID: t.info.TID, Name: t.info.Name, Main: t.info.Main, State: t.key.state, Since: t.since,
 			Holder: t.hold, Waits: t.waits(names)}
-		for k, v := range s.keys {
-			row.Values.add(v)
-			x := s.stacks[k.node]
-			x.add(v)
-			s.stacks[k.node] = x
-		}
+		row.Values = s.share()
 		if fs := s.top(t.key.node); len(fs) > 0 {
 			row.Top = s.funcs[fs[0]].Name
 		}
@@ -126,6 +121,10 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 	}
 	for n, v := range s.stacks {
 		s.stack(n, v)
+	}
+	if s.unseen > 0 {
+		v := Values{CPU: s.unseen}
+		tb.Funcs = append(tb.Funcs, Func{Name: trace.NotSampled, Self: v, Total: v})
 	}
 	for i := range s.funcs {
 		// A function that was looked up for a thread's top alone has no time.
@@ -140,13 +139,40 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 type summer struct {
 	m      *Model
 	names  Names
-	keys   map[key]Values   // of one thread
+	keys   map[key]spent    // of one thread
 	stacks map[int32]Values // of all: threads of one kind share them
 	funcs  []Func
 	ids    map[funcKey]int32
 	places map[placeKey][]int32 // functions, innermost first
 	stamp  []uint32             // by function: the last stack that had it
 	round  uint32
+	unseen int64 // ns of CPU time of threads that no sample found on a CPU
+}
+
+// share adds one thread to the stacks, and returns its sums. Its CPU time goes to the stacks in which
+// samples found it on a CPU, as exports do it (view.Steps).
+func (s *summer) share() (sum Values) {
+	runs := 0.
+	for _, v := range s.keys {
+		sum.add(v.Values)
+		runs += v.runs
+	}
+	seen, given := 0., int64(0) // of runs, and of the CPU time
+	for k, v := range s.keys {
+		v.CPU = 0
+		if runs > 0 {
+			seen += v.runs
+			v.CPU = int64(float64(sum.CPU)*seen/runs+.5) - given
+			given += v.CPU
+		}
+		x := s.stacks[k.node]
+		x.add(v.Values)
+		s.stacks[k.node] = x
+	}
+	if runs == 0 {
+		s.unseen += sum.CPU
+	}
+	return sum
 }
 
 type funcKey struct{ name, module string }
@@ -157,7 +183,7 @@ type placeKey struct {
 }
 
 func newSummer(m *Model, names Names) *summer {
-	return &summer{m: m, names: names, keys: map[key]Values{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
+	return &summer{m: m, names: names, keys: map[key]spent{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
 }
 
 func (s *summer) stack(n int32, v Values) {

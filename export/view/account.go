@@ -25,12 +25,6 @@ const (
 	unseenAfter = 10_000_000_000
 )
 
-// Ran reports whether a sample of a thread in state s found it on a CPU. Imported recordings have
-// no states.
-func Ran(s stack.State, way stack.Way) bool {
-	return s == stack.StateRunning || s == stack.StateUnknown && way == stack.WayStop
-}
-
 // window is a stretch of a thread's samples that share its CPU time.
 type window struct {
 	end  int     // number of the first Seen event behind it
@@ -80,7 +74,7 @@ func (r *accountant) apply(e event.Event) {
 	w := &r.window
 	way, n, cpu := event.SeenFields(e.Payload())
 	part := r.told.part(e.Time, r.v)
-	if s, _ := r.now.State(); Ran(s, way) {
+	if s, _ := r.now.State(); event.Ran(s, way) {
 		w.runs += float64(n) * part
 	}
 	w.cpu += float64(cpu) * part
@@ -122,7 +116,7 @@ func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
 	way, n, _ := event.SeenFields(e.Payload())
 	part := a.told.part(e.Time, v)
 	w := &a.windows[a.at]
-	if !Ran(s, way) || w.runs == 0 {
+	if !event.Ran(s, way) || w.runs == 0 {
 		return 0
 	}
 	a.credited += w.cpu * float64(n) * part / w.runs

@@ -37,7 +37,7 @@ func (v *View) GapFunc(why stack.Why) int {
 func (v *View) UnseenFunc() int {
 	if v.unseen == 0 {
 		v.unseen = len(v.Names.Funcs) + 1
-		v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: "(not sampled)", Module: -1})
+		v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: trace.NotSampled, Module: -1})
 	}
 	return v.unseen - 1
 }

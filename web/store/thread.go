@@ -79,6 +79,7 @@ type Thread struct {
 	ended   bool
 	samples uint64
 	cpuNS   int64
+	owed    int64 // ns of CPU time since a sample found the thread on a CPU last: the next one gets it
 }
 
 type rate struct {
@@ -222,13 +223,17 @@ func (f *Feed) Other(e event.Event) {
 	at := f.to(e.Time)
 	switch e.Kind() {
 	case event.Seen:
-		_, n, cpu := event.SeenFields(e.Payload())
+		way, n, cpu := event.SeenFields(e.Payload())
 		f.samples += uint64(n)
 		f.cpuNS += cpu
+		f.owed += cpu
 		if len(f.open) > 0 {
 			o := &f.open[len(f.open)-1]
 			o.samples += uint32(n)
-			o.cpu += cpu
+			if event.Ran(f.state.State, way) { // never a call that sleeps
+				o.cpu += f.owed
+				f.owed = 0
+			}
 		}
 		if cpu > 0 {
 			// It was spent since the last account, but nobody knows when if that
