@@ -209,6 +209,8 @@ var table = []row{
 		"the same, on threads that all run, beside a C loop"},
 	{"bench/runtimes", "", "",
 		"the same, beside profilers of Python, Node and Java"},
+	{"internal/truth", "*", "*",
+		"holds recordings against programs that know their own CPU time; nothing imports it"},
 	{"internal/agree", "*", "*",
 		"holds the unwinder against gdb and elfutils; nothing imports it"},
 	{"internal/testprog", "", "",
