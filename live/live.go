@@ -374,7 +374,7 @@ func (t *tracer) prepare(v *sampler.View, ask bool) {
 	if ask && v.More != nil && t.space.Managed() {
 		t.w.More = t.more
 	}
-	t.w.Check, t.w.Woke = v.Check, v.Woke
+	t.w.Check = v.Check
 	t.w.Spans, t.w.Deadline, t.w.Later = v.Spans, v.Deadline, v.Deadline == sampler.AtOnce
 	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
 }

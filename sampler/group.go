@@ -154,7 +154,6 @@ func (g *group) run() (free bool) {
 // step does what is due, and says until when there is nothing to do; 0: it is not
 // known.
 func (g *group) step() (until stack.Time) {
-	g.view.Woke = g.tracer.Now()
 	g.takeIncoming()
 	now := g.tracer.Now()
 	pending := g.tracer.Reap()

@@ -95,8 +95,7 @@ type View struct {
 	// Check makes Stop return ErrAsleep for a blocked thread. The check, like Found, is made
 	// right before the request: see package target.
 	Check    bool
-	Woke     stack.Time // when the group woke up for this tick
-	Deadline int64      // ns from the request to stop until it is given up; AtOnce: see LateTracer
+	Deadline int64 // ns from the request to stop until it is given up; AtOnce: see LateTracer
 	// More says what else is to be copied now that Regs and Mem are known,
 	// before the thread goes on. It is quick, and asked again until it says
 	// nothing.

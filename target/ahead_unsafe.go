@@ -5,8 +5,6 @@ import (
 	"unsafe"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/sliverprof/sliver/stack"
 )
 
 // ahead is an Ahead as a stopper reads it, and what came of it. The rules of
@@ -85,7 +83,6 @@ func (b *stopBlock) next() bool {
 			}
 			if it.runs {
 				b.tid, b.pid, b.schedstat, b.syscall, b.check = it.tid, it.pid, it.schedstat, it.syscall, true
-				a.windows[a.stops].Woke = stack.Time(a.at[a.ticks])
 				a.tried = true
 				return true
 			}

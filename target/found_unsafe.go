@@ -11,6 +11,8 @@ import (
 //
 //	/proc/TID/syscall before the request   running (or runnable), or blocked
 //	schedstat before it and at the stop    equal switch counts: the thread was on a CPU throughout
+//
+// A check before the thread is attached spares a blocked thread the stop.
 
 // Activity is what a thread did right before it was asked to stop.
 type Activity uint8
@@ -28,15 +30,14 @@ type found struct {
 	looks   bool      // evidence is being collected
 	ran     bool      // the thread was in no sleep before the request
 	left    bool      // it fell asleep during the check, and was on a CPU before
-	inCall  bool      // it stopped at the end of a system call, and may have slept in it
 	cut     bool      // the stop cut that call short
 	first   [64]byte  // schedstat before the request
 	after   [64]byte  // schedstat at the stop
 	call    [128]byte // /proc/TID/syscall before the request
 	nfirst  int
 	nafter  int
-	counted uintptr  // the thread's schedstat, open
-	woke    [2]int64 // when the deciding and the stopping thread of sliver got a CPU
+	counted uintptr // the thread's schedstat, open
+	calls   uintptr // its syscall file, open
 }
 
 // lookBefore reports whether the thread runs or waits for a CPU. If it is blocked, left says
@@ -46,15 +47,13 @@ type found struct {
 //go:norace
 func (w *Window) lookBefore(schedstat, call uintptr) bool {
 	f := &w.raw.found
-	f.looks, f.counted, f.nafter, f.cut = true, schedstat, 0, false
-	f.woke[0], f.woke[1] = int64(w.Woke), w.clock()
+	f.looks, f.counted, f.calls, f.nafter, f.cut = true, schedstat, call, 0, false
 	n, errno := raw6(syscall.SYS_PREAD64, schedstat, uintptr(unsafe.Pointer(&f.first)), uintptr(len(f.first)), 0, 0, 0)
 	if errno != 0 {
 		n = 0
 	}
 	f.nfirst = int(n)
-	n, errno = raw6(syscall.SYS_PREAD64, call, uintptr(unsafe.Pointer(&f.call)), uintptr(len(f.call)), 0, 0, 0)
-	f.ran = errno != 0 || n == 0 || f.call[0] == 'r' // "running"; in doubt the stop decides
+	f.check()
 	f.left = false
 	if !f.ran && f.nfirst > 0 {
 		// The kernel sets the state of a thread before it gives up its CPU, and answers this file
@@ -67,6 +66,16 @@ func (w *Window) lookBefore(schedstat, call uintptr) bool {
 	return f.ran
 }
 
+// check reads whether the thread runs or waits for a CPU. The last check before the request, once the
+// thread is attached, decides: what the thread does until the stop is as short as can be.
+//
+//go:nosplit
+//go:norace
+func (f *found) check() {
+	n, errno := raw6(syscall.SYS_PREAD64, f.calls, uintptr(unsafe.Pointer(&f.call)), uintptr(len(f.call)), 0, 0, 0)
+	f.ran = errno != 0 || n == 0 || f.call[0] == 'r' // "running"; in doubt the stop decides
+}
+
 // lookAt reads the counters at the stop: the thread may have got a CPU only to stop. It costs
 // one pread.
 //
@@ -77,26 +86,21 @@ func (w *Window) lookAt() {
 	if !f.looks {
 		return
 	}
-	f.inCall, f.cut = nativeMayHaveSlept(&w.raw.regs), nativeCut(&w.raw.regs)
+	f.cut = nativeCut(&w.raw.regs)
 	n, errno := raw6(syscall.SYS_PREAD64, f.counted, uintptr(unsafe.Pointer(&f.after)), uintptr(len(f.after)), 0, 0, 0)
 	if errno == 0 {
 		f.nafter = int(n)
 	}
 }
 
-// A stopper goes before other threads, so it may take the CPU of the thread that it samples. Then
-// the thread's wait for a CPU began when one of sliver's threads woke, which separates it from a
-// thread that woke from a sleep at another time.
-const (
-	preemptedBefore = 15_000 // ns
-	preemptedAfter  = 40_000 // ns: until the call that it was in has ended
-)
-
-// found weighs the evidence of a stop.
+// found weighs the evidence of a stop. A thread that got a CPU after the check was waiting for one
+// then. It may have lost it to sliver's own stopper, which goes before others. But it may as well have
+// been asleep until the timer interrupt that woke the stopper, and the two cannot be told apart for all
+// calls alike. So none of them counts as running: which function is met does not depend on it.
 func (w *Window) found() Activity {
 	f := &w.raw.found
 	if !f.looks {
-		if f.inCall = w.Call.Nr >= 0; f.inCall && w.mayHaveSlept() {
+		if nr, result := nativeResult(&w.raw.regs); nr >= 0 && timedOut(nativeKind(nr), nr, result) {
 			return ActivityQueued // it waited for a CPU to leave its call
 		}
 		return ActivityUnknown
@@ -104,37 +108,39 @@ func (w *Window) found() Activity {
 	if !f.ran {
 		return ActivityAsleep
 	}
-	var first, after Counters
-	if parseSchedstat(f.first[:f.nfirst], &first) != nil || parseSchedstat(f.after[:f.nafter], &after) != nil {
+	var after Counters
+	if parseSchedstat(f.after[:f.nafter], &after) != nil {
 		return ActivityUnknown
 	}
-	got := after.Switches - first.Switches
-	if got == 0 || got == 1 && f.cut { // cut: it fell asleep between the request and the stop
+	switch after.Switches - w.Counters.Switches {
+	case 0:
 		return ActivityOnCPU
-	}
-	since := int64(w.Stopped) - (after.Delay - first.Delay) // when its wait for a CPU began
-	if !f.inCall && since >= min(f.woke[0], f.woke[1])-preemptedBefore {
-		return ActivityOnCPU // it has not slept
-	}
-	for _, woke := range f.woke {
-		if since >= woke-preemptedBefore && since <= woke+preemptedAfter && !w.mayHaveSlept() {
+	case 1:
+		if f.cut { // it fell asleep between the check and the stop
 			return ActivityOnCPU
 		}
 	}
 	return ActivityQueued
 }
 
-// mayHaveSlept reports whether the thread stopped at the end of a call of a kind that mostly
-// waits, or of an unknown kind.
-func (w *Window) mayHaveSlept() bool {
-	if !w.raw.found.inCall || w.Call.Nr < 0 {
-		return w.raw.found.inCall
+// timedOut reports whether a call that ended with a result slept until a timer went off. Such sleeps
+// end together with sliver's own: a timer interrupt expires all timers whose slack has begun.
+func timedOut(k kind, nr int32, result int64) bool {
+	const again, timeout = -11, -110 // EAGAIN, ETIMEDOUT
+	switch k {
+	case kindEpoll, kindEpoll2, kindSelect, kindEvents:
+		return result == 0
+	case kindSemTimed, kindSigWait:
+		return result == again
+	case kindExact:
+		switch nr {
+		case nativeNanosleep, nativeClockNanosleep, nativePoll:
+			return result == 0
+		case nativeFutex:
+			return result == timeout
+		}
 	}
-	switch nativeKind(w.Call.Nr) {
-	case kindOther, kindWrite, kindMove:
-		return false
-	}
-	return true
+	return false
 }
 
 // asleep is the error for a blocked thread that was not stopped.

@@ -68,18 +68,28 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	nativeRA(r, r.PC)
 }
 
-// nativeMayHaveSlept reports whether the thread stopped at the end of a system call, not at an
-// interrupt of its own code.
-//
-//go:nosplit
-//go:norace
-func nativeMayHaveSlept(r *[regWords]uint64) bool { return r[amdOrigRAX] <= maxCall }
-
 // nativeCut reports whether the stop cut a system call short: its result is EINTR, or one of the kernel's ERESTART codes, 512 to 516 (include/linux/errno.h).
 //
 //go:nosplit
 //go:norace
 func nativeCut(r *[regWords]uint64) bool {
 	code := -r[amdRAX]
-	return nativeMayHaveSlept(r) && (r[amdRAX] == minusEINTR || code >= 512 && code <= 516)
+	return r[amdOrigRAX] <= maxCall && (r[amdRAX] == minusEINTR || code >= 512 && code <= 516)
 }
+
+// nativeResult returns the number of the system call that the thread stopped at the end of (-1:
+// none) and its result.
+func nativeResult(r *[regWords]uint64) (nr int32, result int64) {
+	if r[amdOrigRAX] > maxCall {
+		return -1, 0
+	}
+	return int32(r[amdOrigRAX]), int64(r[amdRAX])
+}
+
+// Numbers of system calls that sleep until a time.
+const (
+	nativeNanosleep      = 35
+	nativeClockNanosleep = 230
+	nativePoll           = 7
+	nativeFutex          = 202
+)

@@ -71,16 +71,26 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	r.PC = p[armPC]
 }
 
-// nativeMayHaveSlept: the registers do not show whether the thread stopped at the end of a system
-// call.
-//
-//go:nosplit
-//go:norace
-func nativeMayHaveSlept(*[regWords]uint64) bool { return true }
-
 // nativeCut reports whether the stop cut a system call short. A call that the kernel restarts
 // does not show: the program counter is back at the call before the stop.
 //
 //go:nosplit
 //go:norace
 func nativeCut(r *[regWords]uint64) bool { return r[0] == minusEINTR }
+
+// nativeResult returns the number of the system call that the thread may have stopped at the end of,
+// as x8 has it, and its result.
+func nativeResult(r *[regWords]uint64) (nr int32, result int64) {
+	if r[8] > maxCall {
+		return -1, 0
+	}
+	return int32(r[8]), int64(r[0])
+}
+
+// Numbers of system calls that sleep until a time. There is no poll(2).
+const (
+	nativeNanosleep      = 101
+	nativeClockNanosleep = 115
+	nativePoll           = -2
+	nativeFutex          = 98
+)

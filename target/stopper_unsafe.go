@@ -198,6 +198,7 @@ func (b *stopBlock) capture(w *Window) int {
 		return endGone
 	}
 	w.raw.lineLen = int(n)
+	w.raw.found.check()
 	b.spare.raw.before = w.raw.before
 	asked := w.clock()
 	w.Asked = stack.Time(asked)

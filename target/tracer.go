@@ -173,6 +173,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		tr.abandon(t)
 		return err
 	}
+	w.raw.found.check()
 	w.raw.timer, w.raw.self = tr.timer, tr.self
 	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
 	end := w.stop(uintptr(tid))

@@ -34,8 +34,6 @@ type Window struct {
 	Later bool
 	// Check makes Capture return ErrAsleep for a blocked thread, without a stop.
 	Check bool
-	// Woke is when the caller got a CPU for this sample; 0: unknown.
-	Woke stack.Time
 	// More, if not nil, says what else to copy now that registers, blocks and
 	// stack are there; it is asked until it says nothing. It runs while the
 	// thread stands still and is ordinary code, which a garbage collection may
