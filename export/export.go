@@ -7,6 +7,7 @@
 package export
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -134,6 +135,9 @@ type File struct {
 	Bytes  int64
 }
 
+// ErrNothing says that a part of a recording has nothing that a format could show.
+var ErrNothing = errors.New("there is nothing to write")
+
 // Write writes rec to o. Every file is complete under its name or is not there.
 func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 	f := o.Format
@@ -162,7 +166,7 @@ func (o Output) single(fill func(io.Writer) error) ([]File, error) {
 func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error) {
 	v := view.New(rec, opts)
 	if len(v.Threads) == 0 {
-		return nil, fmt.Errorf("the recording holds no thread: there is nothing to write")
+		return nil, fmt.Errorf("the recording holds no thread: %w", ErrNothing)
 	}
 	stem, ext := o.Path, ""
 	for _, e := range o.Format.Extensions {

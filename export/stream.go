@@ -28,7 +28,7 @@ func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 	}
 	v := view.New(rec, o)
 	if len(v.Threads) == 0 {
-		return fmt.Errorf("no thread is chosen: there is nothing to write")
+		return fmt.Errorf("no thread is chosen: %w", ErrNothing)
 	}
 	z := zip.NewWriter(w)
 	for i := range v.Threads {

@@ -3,12 +3,13 @@ package web
 import (
 	"net"
 	"sync"
+
+	"github.com/sliverprof/sliver/internal/netlimit"
 )
 
 // limitListener bounds open connections.
 type limitListener struct {
-	net.Listener
-	slots chan struct{}
+	*netlimit.Listener
 }
 
 func (l *limitListener) Accept() (net.Conn, error) {
@@ -16,20 +17,16 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case l.slots <- struct{}{}:
-		return &limitConn{Conn: c, free: sync.OnceFunc(func() { <-l.slots })}, nil
-	default:
-		c.Close()
-		return &limitConn{Conn: c, free: func() {}}, nil // the server finds it closed
-	}
+	return &limitConn{Conn: c}, nil
 }
 
-// limitConn is a connection that counts. While it is held, writes gather: a
+// NetConn is the connection below, for package netlimit.
+func (c *limitConn) NetConn() net.Conn { return c.Conn }
+
+// limitConn is a connection of the server's. While it is held, writes gather: a
 // packet each would wake up its reader as often.
 type limitConn struct {
 	net.Conn
-	free func()
 
 	mu   sync.Mutex // while writing
 	held bool
@@ -75,9 +72,4 @@ func (c *limitConn) flush() error {
 	_, err := c.Conn.Write(c.buf)
 	c.buf = c.buf[:0]
 	return err
-}
-
-func (c *limitConn) Close() error {
-	c.free()
-	return c.Conn.Close()
 }

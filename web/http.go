@@ -13,11 +13,15 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"net/http"
 	"path"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/netlimit"
 )
 
 //go:embed dist
@@ -121,17 +125,26 @@ const speedscopePolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eva
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /ws", s.guard(s.serveWS))
-	mux.HandleFunc("GET /api/info", s.guard(s.serveInfo))
-	mux.HandleFunc("POST /api/query", s.guard(s.serveQuery))
-	mux.HandleFunc("POST /api/control", s.guard(s.serveControl))
-	mux.HandleFunc("GET /api/recorders", s.guard(s.serveRecorders))
-	mux.HandleFunc("POST /api/dump", s.guard(s.serveDump))
-	mux.HandleFunc("POST /api/ticket", s.guard(s.serveNewTicket))
-	mux.HandleFunc("POST /api/perfetto", s.guard(s.servePerfetto))
-	mux.HandleFunc("GET /t/{ticket}/{name}", s.serveTicket)
-	mux.HandleFunc("GET /open/{id}", s.serveOpen)
-	mux.HandleFunc("GET /", s.servePage)
+	// Each path answers to one method (a GET to HEAD as well) and says so to all others: the
+	// page's files are below "/", where else a question by GET would be looked for.
+	for _, x := range []struct {
+		method, path string
+		serve        http.HandlerFunc
+	}{
+		{http.MethodGet, "/ws", s.guard(s.serveWS)},
+		{http.MethodGet, "/api/info", s.guard(s.serveInfo)},
+		{http.MethodPost, "/api/query", s.guard(s.serveQuery)},
+		{http.MethodPost, "/api/control", s.guard(s.serveControl)},
+		{http.MethodGet, "/api/recorders", s.guard(s.serveRecorders)},
+		{http.MethodPost, "/api/dump", s.guard(s.serveDump)},
+		{http.MethodPost, "/api/ticket", s.guard(s.serveNewTicket)},
+		{http.MethodPost, "/api/perfetto", s.guard(s.servePerfetto)},
+		{http.MethodGet, "/t/{ticket}/{name}", s.serveTicket},
+		{http.MethodGet, "/open/{id}", s.serveOpen},
+		{http.MethodGet, "/", s.servePage},
+	} {
+		mux.HandleFunc(x.path, only(x.method, x.serve))
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		p := s.page.policy
@@ -150,6 +163,22 @@ func (s *Server) handler() http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// only refuses requests by another method.
+func only(method string, serve http.HandlerFunc) http.HandlerFunc {
+	allow := method
+	if method == http.MethodGet {
+		allow = "GET, HEAD"
+	}
+	return func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == method || method == http.MethodGet && r.Method == http.MethodHead {
+			serve(w, r)
+			return
+		}
+		w.Header().Set("Allow", allow)
+		fail(w, http.StatusMethodNotAllowed, "this answers to "+allow)
+	}
 }
 
 func asciiOnly(s string) string {
@@ -173,6 +202,7 @@ func (s *Server) guard(f http.HandlerFunc) http.HandlerFunc {
 			fail(w, http.StatusUnauthorized, "the token is missing or wrong: open the URL that sliver printed")
 			return
 		}
+		netlimit.Keep(r.Context())
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 		f(w, r)
 	}
@@ -239,7 +269,15 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), queryTimeout)
 	defer cancel()
+	if err := q.checkBody(); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
 	v, err := s.answer(ctx, &q)
+	if errors.Is(err, errNoCompare) {
+		fail(w, http.StatusNotFound, err.Error())
+		return
+	}
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
@@ -247,13 +285,65 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) {
 	reply(w, http.StatusOK, v)
 }
 
+// decode reads the body of a request: one value, without fields that are not known. A whole
+// number may be written with decimals, as JSON Schema has it: 5.0.
 func decode(r io.Reader, v any) error {
 	d := json.NewDecoder(r)
+	d.UseNumber()
+	var any any
+	if err := d.Decode(&any); err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("read the request: something follows the value")
+	}
+	any, err := whole(any)
+	if err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	b, err := json.Marshal(any)
+	if err != nil {
+		return fmt.Errorf("read the request: %w", err)
+	}
+	d = json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	if err := d.Decode(v); err != nil {
 		return fmt.Errorf("read the request: %w", err)
 	}
 	return nil
+}
+
+// maxWhole is from where on a float64 does not tell all whole numbers apart.
+const maxWhole = 1 << 53
+
+// whole writes whole numbers in a decoded value without decimals, and refuses null, which no
+// field may be.
+func whole(v any) (any, error) {
+	var err error
+	switch x := v.(type) {
+	case nil:
+		return nil, errors.New("null is no value of anything")
+	case map[string]any:
+		for k, e := range x {
+			if x[k], err = whole(e); err != nil {
+				return nil, err
+			}
+		}
+	case []any:
+		for i, e := range x {
+			if x[i], err = whole(e); err != nil {
+				return nil, err
+			}
+		}
+	case json.Number:
+		if !strings.ContainsAny(string(x), ".eE") {
+			return v, nil
+		}
+		if f, err := x.Float64(); err == nil && f == math.Trunc(f) && math.Abs(f) < maxWhole {
+			return json.Number(strconv.FormatInt(int64(f), 10)), nil
+		}
+	}
+	return v, nil
 }
 
 // control is the body of /api/control.

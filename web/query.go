@@ -47,12 +47,14 @@ type where struct {
 
 const (
 	maxBins  = 8192
+	maxIndex = math.MaxInt32
+	maxTime  = 1e18 // ns
 	maxFuncs = 1 << 16
 )
 
 func (q *query) check() error {
 	for _, v := range []float64{q.T0, q.T1, q.Bin, q.At} {
-		if math.IsNaN(v) || math.Abs(v) > 1e18 {
+		if math.IsNaN(v) || math.Abs(v) > maxTime {
 			return fmt.Errorf("%g is no time", v)
 		}
 	}
@@ -61,6 +63,33 @@ func (q *query) check() error {
 	}
 	return nil
 }
+
+// checkBody is check for a question by HTTP, which is held to docs/openapi.yaml.
+func (q *query) checkBody() error {
+	// A depth of -1 is the innermost call.
+	numbers := []int{q.Thread, q.Depth + 1, q.From}
+	if q.Near != nil {
+		numbers = append(numbers, q.Near.Thread, q.Near.Depth+1)
+		if math.IsNaN(q.Near.Start) || math.Abs(q.Near.Start) > maxTime {
+			return fmt.Errorf("%g is no time", q.Near.Start)
+		}
+	}
+	for _, n := range append(numbers, q.Threads...) {
+		if n < 0 || n > maxIndex {
+			return fmt.Errorf("%d is out of range; use 0 to %d", n, maxIndex)
+		}
+	}
+	if q.Mode != "" && q.Mode != "time" || q.Src != 0 && q.Src != 1 {
+		return fmt.Errorf("mode is empty or \"time\", src 0 or 1, not %.20q and %d", q.Mode, q.Src)
+	}
+	if q.Max < 0 || q.Max > maxSlices || q.N < 0 || q.N > maxBins {
+		return fmt.Errorf("max or n is out of range; use up to %d and %d", maxSlices, maxBins)
+	}
+	return nil
+}
+
+// errNoCompare says that there is one recording only.
+var errNoCompare = errors.New("there is no recording to compare with")
 
 // kinds are those that a query names.
 func (f *feed) kinds(q *query) (store.Kinds, error) {
@@ -91,7 +120,7 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	}
 	f := s.feed(q.Src)
 	if f == nil {
-		return nil, errors.New("there is no recording to compare with")
+		return nil, errNoCompare
 	}
 	if q.Src > 0 { // is compared with as a whole, and asked for once
 		select {

@@ -2,6 +2,7 @@ package web
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 )
@@ -11,9 +12,13 @@ import (
 type Recorders interface {
 	// List tells of those that run.
 	List(ctx context.Context) ([]Recorder, error)
-	// Dump has the one of this name write what it keeps, and returns the files.
+	// Dump has the one of this name write what it keeps, and returns the files. The error
+	// wraps ErrNoRecorder where there is none.
 	Dump(ctx context.Context, name string) ([]string, error)
 }
+
+// ErrNoRecorder says that no recorder of a name is running.
+var ErrNoRecorder = errors.New("no such recorder is running")
 
 // Recorder is a flight recorder that runs.
 type Recorder struct {
@@ -65,6 +70,10 @@ func (s *Server) serveDump(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	files, err := s.o.Recorders.Dump(r.Context(), x.Recorder)
+	if errors.Is(err, ErrNoRecorder) {
+		fail(w, http.StatusNotFound, err.Error())
+		return
+	}
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, err.Error())
 		return

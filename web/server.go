@@ -26,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/sliverprof/sliver/internal/netlimit"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/web/store"
 	"github.com/sliverprof/sliver/web/wire"
@@ -283,6 +284,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	s.http = &http.Server{
 		Handler: s.handler(), ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ErrorLog: log.New(logWriter(o.Logf), "", 0), BaseContext: func(net.Listener) context.Context { return s.ctx },
+		ConnContext: netlimit.Context, ConnState: netlimit.State,
 	}
 	s.wg.Add(1)
 	go func() { defer s.wg.Done(); page.warm() }()
@@ -293,7 +295,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	s.wg.Add(1)
 	go func() {
 		defer s.wg.Done()
-		if err := s.http.Serve(&limitListener{Listener: ln, slots: make(chan struct{}, maxConns)}); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(&limitListener{netlimit.New(ln, maxConns)}); !errors.Is(err, http.ErrServerClosed) {
 			o.Logf("web server: %v", err)
 		}
 	}()
@@ -372,7 +374,7 @@ func (s *Server) serveOpen(w http.ResponseWriter, r *http.Request) {
 	}
 	s.mu.Unlock()
 	if !ok {
-		http.Error(w, "This link has been used or is too old. Open the URL that sliver printed.", http.StatusGone)
+		http.Error(w, "This link has been used or is too old. Open the URL that sliver printed.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Location", "/#token="+s.token)

@@ -7,11 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
+	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -40,6 +43,12 @@ func (s *Server) part(r *http.Request) (*ticket, error) {
 	}
 	if s.o.Export == nil {
 		return nil, errors.New("this server offers no downloads")
+	}
+	if slices.ContainsFunc(q.Threads, func(seq int) bool { return seq < 0 || seq > maxIndex }) {
+		return nil, fmt.Errorf("threads: a number is out of range; use 0 to %d", maxIndex)
+	}
+	if math.Abs(q.From) > maxTime || math.Abs(q.To) > maxTime {
+		return nil, errors.New("from or to is no time")
 	}
 	for _, f := range s.o.Formats {
 		if f.Name != q.Format {
@@ -111,7 +120,7 @@ func (s *Server) serveTicket(w http.ResponseWriter, r *http.Request) {
 	delete(s.tickets, id)
 	s.mu.Unlock()
 	if t == nil || time.Now().After(t.until) || t.name != r.PathValue("name") {
-		http.Error(w, "This link has been used or is too old. Ask for the download again on the page.", http.StatusGone)
+		http.Error(w, "This link has been used or is too old. Ask for the download again on the page.", http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Disposition", `attachment; filename="`+t.name+`"`)
@@ -133,7 +142,11 @@ func (s *Server) export(w http.ResponseWriter, r *http.Request, t *ticket) {
 		s.o.Logf("export as %s: %v", t.format.Name, err)
 		if cw.n == 0 {
 			w.Header().Del("Content-Disposition")
-			fail(w, http.StatusInternalServerError, "export as "+t.format.Name+": "+err.Error())
+			code := http.StatusInternalServerError
+			if errors.Is(err, export.ErrNothing) {
+				code = http.StatusNotFound
+			}
+			fail(w, code, "export as "+t.format.Name+": "+err.Error())
 			return
 		}
 		panic(http.ErrAbortHandler)

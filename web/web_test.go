@@ -107,10 +107,10 @@ func TestRefusals(t *testing.T) {
 		{"our own page", "GET", "/api/info", map[string]string{"X-Sliver-Token": good, "Origin": base}, 200},
 		{"control without a token", "POST", "/api/control", nil, 401},
 		{"control from another site", "POST", "/api/control", map[string]string{"X-Sliver-Token": good, "Origin": "https://evil.example"}, 403},
-		{"control by GET", "GET", "/api/control", map[string]string{"X-Sliver-Token": good}, 404},
+		{"control by GET", "GET", "/api/control", map[string]string{"X-Sliver-Token": good}, 405},
 		{"websocket without a token", "GET", "/ws", map[string]string{"Connection": "Upgrade", "Upgrade": "websocket"}, 401},
 		{"token of a protocol elsewhere", "GET", "/api/info", map[string]string{"Sec-WebSocket-Protocol": wire.Protocol + ".token." + good}, 401},
-		{"ticket that was never given", "GET", "/t/0123/x.json", nil, 410},
+		{"ticket that was never given", "GET", "/t/0123/x.json", nil, 404},
 		{"outside of the page", "GET", "/../../etc/passwd", nil, 404},
 	} {
 		req, err := http.NewRequest(c.method, base+c.path, strings.NewReader(`{"action":"pause"}`))
@@ -363,7 +363,7 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []int{200, 410} {
+	for _, want := range []int{200, 404} {
 		resp, err := http.Get("http://" + s.Addr().String() + ticket.URL)
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ Examples:
 }
 
 // takesFile are the flags whose value is a file or folder.
-var takesFile = map[string]bool{"output": true, "debug-dir": true, "compare": true}
+var takesFile = map[string]bool{"output": true, "debug-dir": true, "compare": true, "web-token-file": true, "push-header-file": true, "http-token": true, "config": true, "spool": true}
 
 // choices are the values of flags with a fixed set.
 func choices(flag string) []string {

@@ -40,7 +40,7 @@ func (pageRecorders) Dump(ctx context.Context, name string) ([]string, error) {
 	}
 	i := slices.IndexFunc(clients, func(c *control.Client) bool { return c.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("no recorder called %q is running", name)
+		return nil, fmt.Errorf("%w: %q", web.ErrNoRecorder, name)
 	}
 	ds, err := clients[i].Dump(ctx, control.Request{Text: "somebody asked for it on a page"})
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sliverprof/sliver/export/otlp"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/push"
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/stack"
@@ -27,6 +28,7 @@ type pushFlags struct {
 	service                string
 	resource               []string
 	headers                []string
+	headerFile             string
 	spool                  string
 	spoolMB                int
 
@@ -54,7 +56,8 @@ func (f *pushFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.window, "window", 10*time.Second, "how long a pushed window is")
 	fs.StringVar(&f.service, "service", "", "service.name of what is pushed (default: the program's name)")
 	fs.StringArrayVar(&f.resource, "resource", nil, "further attribute of what is pushed, as deployment.environment=test")
-	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the pushing requests, as 'Authorization: Bearer …'")
+	fs.StringArrayVar(&f.headers, "push-header", nil, "header of the pushing requests, as 'Authorization: Bearer …'; other\nusers see it in the list of processes: see --push-header-file")
+	fs.StringVar(&f.headerFile, "push-header-file", "", "file with such headers, one a line; so does $SLIVER_PUSH_HEADERS\ngive them")
 	fs.StringVar(&f.spool, "spool", "", "folder for windows that could not be sent yet (default:\nsliver/spool in the user's cache)")
 	fs.IntVar(&f.spoolMB, "spool-max", 64, "the most that folder may hold, in MB; the oldest go first")
 }
@@ -63,7 +66,7 @@ func (f *pushFlags) any() bool { return len(f.otlp)+len(f.pyroscope)+len(f.parca
 
 func (f *pushFlags) parse(fs *pflag.FlagSet) error {
 	if !f.any() {
-		for _, name := range []string{"window", "service", "resource", "push-header", "spool", "spool-max"} {
+		for _, name := range []string{"window", "service", "resource", "push-header", "push-header-file", "spool", "spool-max"} {
 			if fs.Changed(name) {
 				return usagef("record", "--%s is for what is pushed: add --otlp, --pyroscope or --parca", name)
 			}
@@ -98,15 +101,49 @@ func (f *pushFlags) parse(fs *pflag.FlagSet) error {
 		}
 		f.attrs = append(f.attrs, otlp.Attribute{Key: view.Text(k, 256), Value: view.Text(v, 1024)})
 	}
+	return f.parseHeaders()
+}
+
+// maxHeaders bounds the file of --push-header-file, in bytes.
+const maxHeaders = 64 << 10
+
+// parseHeaders reads the headers: those of the environment, of the file and of the command line,
+// of which the later ones count.
+func (f *pushFlags) parseHeaders() error {
 	f.head = http.Header{}
+	hidden := os.Getenv("SLIVER_PUSH_HEADERS")
+	if f.headerFile != "" {
+		b, err := safefile.ReadNamed(f.headerFile, maxHeaders)
+		if err != nil {
+			return fmt.Errorf("push-header-file: %w", err)
+		}
+		hidden += "\n" + string(b)
+	}
+	n := 0
+	for line := range strings.Lines(hidden) {
+		if line = strings.TrimSpace(line); line == "" {
+			continue
+		}
+		n++
+		if !f.header(line) { // which may be a secret: it is not shown
+			return usagef("record", "push-header-file or $SLIVER_PUSH_HEADERS: header %d is not 'NAME: VALUE'", n)
+		}
+	}
 	for _, h := range f.headers {
-		k, v, ok := strings.Cut(h, ":")
-		if !ok || strings.TrimSpace(k) == "" || strings.ContainsAny(h, "\r\n") {
+		if !f.header(h) {
 			return usagef("record", "push-header: write 'NAME: VALUE'")
 		}
-		f.head.Set(strings.TrimSpace(k), strings.TrimSpace(v))
 	}
 	return nil
+}
+
+func (f *pushFlags) header(h string) bool {
+	k, v, ok := strings.Cut(h, ":")
+	if !ok || strings.TrimSpace(k) == "" || strings.ContainsAny(h, "\r\n") {
+		return false
+	}
+	f.head.Set(strings.TrimSpace(k), strings.TrimSpace(v))
+	return true
 }
 
 // windows pushes the windows of one recording after the other.

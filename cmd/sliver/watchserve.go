@@ -112,12 +112,9 @@ func (f *watchFlags) checkHTTP() error {
 	}
 	f.token = os.Getenv("SLIVER_HTTP_TOKEN")
 	if f.httpToken != "" {
-		b, err := safefile.ReadNamed(f.httpToken, maxToken)
-		if err != nil {
+		var err error
+		if f.token, err = readSecret(f.httpToken); err != nil {
 			return fmt.Errorf("http-token: %w", err)
-		}
-		if f.token = strings.TrimSpace(string(b)); f.token == "" {
-			return fmt.Errorf("http-token: %s is empty", f.httpToken)
 		}
 	}
 	if err := web.CheckAddress(f.http, f.token, "--http-token or $SLIVER_HTTP_TOKEN"); err != nil {
@@ -141,8 +138,8 @@ func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Han
 		return nil, fmt.Errorf("http: %w", err)
 	}
 	own, _ := os.Hostname()
-	srv := &http.Server{Handler: control.Web(w, token, []string{"localhost", host, own}, metrics), ReadHeaderTimeout: 10 * time.Second}
-	go srv.Serve(l)
+	srv := control.Server(control.Web(w, token, []string{"localhost", host, own}, metrics))
+	go srv.Serve(control.Limit(l))
 	if made {
 		log.Info("http", "address", l.Addr().String(), "token", token)
 	} else {

@@ -19,6 +19,7 @@ import (
 
 	"github.com/sliverprof/sliver/export"
 	"github.com/sliverprof/sliver/internal/background"
+	"github.com/sliverprof/sliver/internal/safefile"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/web"
 )
@@ -27,6 +28,7 @@ import (
 type webFlags struct {
 	addr  string
 	token string
+	file  string // that the token is in
 	hosts []string
 	open  bool
 
@@ -43,7 +45,8 @@ func (f *webFlags) register(fs *pflag.FlagSet, optional bool) {
 	} else {
 		fs.StringVar(&f.addr, "web", webDefault, "serve on this address (0: a free port)")
 	}
-	fs.StringVar(&f.token, "web-token", "", "token that the page's URL carries, in place of a random one;\naddresses that other machines reach demand one")
+	fs.StringVar(&f.token, "web-token", "", "token that the page's URL carries, in place of a random one;\naddresses that other machines reach demand one; other users see\nit in the list of processes: see --web-token-file")
+	fs.StringVar(&f.file, "web-token-file", "", "file with that token; so does $SLIVER_WEB_TOKEN give it")
 	fs.StringArrayVar(&f.hosts, "web-host", nil, "name under which a proxy or other machines ask for the page;\nrepeatable")
 	fs.BoolVar(&f.open, "open", false, "start the browser")
 }
@@ -54,7 +57,7 @@ func (f *webFlags) wanted(help string) (bool, error) {
 		if f.fs.Changed("web") {
 			return false, usagef(help, `web: "" is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080`)
 		}
-		for _, name := range []string{"web-token", "web-host", "open"} {
+		for _, name := range []string{"web-token", "web-token-file", "web-host", "open"} {
 			if f.fs.Changed(name) {
 				return false, usagef(help, "--%s is for the page: add --web", name)
 			}
@@ -64,10 +67,43 @@ func (f *webFlags) wanted(help string) (bool, error) {
 	if f.fs.Changed("web-token") && f.token == "" {
 		return false, usagef(help, "web-token: it is empty; use at least %d letters, digits, - and _", web.MinToken)
 	}
-	if err := web.CheckAddress(f.addr, f.token, "--web-token"); err != nil {
+	if err := f.readToken(); err != nil {
+		return false, usagef(help, "%v", err)
+	}
+	if err := web.CheckAddress(f.addr, f.token, "--web-token-file or $SLIVER_WEB_TOKEN"); err != nil {
 		return false, usagef(help, "web: %v", err)
 	}
 	return true, nil
+}
+
+// readToken reads the token from where other users do not see it.
+func (f *webFlags) readToken() error {
+	switch {
+	case f.file != "" && f.token != "":
+		return errors.New("both --web-token and --web-token-file are given; choose one")
+	case f.file != "":
+		token, err := readSecret(f.file)
+		if err != nil {
+			return fmt.Errorf("web-token-file: %w", err)
+		}
+		f.token = token
+	case f.token == "":
+		f.token = os.Getenv("SLIVER_WEB_TOKEN")
+	}
+	return nil
+}
+
+// readSecret reads a file with a token.
+func readSecret(path string) (string, error) {
+	b, err := safefile.ReadNamed(path, maxToken)
+	if err != nil {
+		return "", err
+	}
+	token := strings.TrimSpace(string(b))
+	if token == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return token, nil
 }
 
 // takeAddress lets an address follow --web with a space: such a thing is

@@ -22,6 +22,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/netlimit"
 )
 
 // Recorder answers. Its methods are called concurrently.
@@ -213,9 +215,29 @@ func Web(r Recorder, token string, hosts []string, metrics http.Handler) http.Ha
 	})
 }
 
+// Limits of the server over TCP, as the page has them.
+const (
+	maxConns    = 128
+	maxHeader   = 16 << 10
+	maxForm     = 64 << 10
+	headTimeout = 5 * time.Second
+	readTimeout = 30 * time.Second // of a request
+	idleTimeout = 60 * time.Second
+)
+
+// Server is one for Web, with bounds on time and size, for what Limit listens at.
+func Server(h http.Handler) *http.Server {
+	return &http.Server{Handler: h, ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
+		ConnContext: netlimit.Context, ConnState: netlimit.State}
+}
+
+// Limit bounds the connections of a listener: those without the token give way.
+func Limit(l net.Listener) net.Listener { return netlimit.New(l, maxConns) }
+
 func allowed(w http.ResponseWriter, q *http.Request, token string) bool {
 	given := strings.TrimPrefix(q.Header.Get("Authorization"), "Bearer ")
 	if subtle.ConstantTimeCompare([]byte(given), []byte(token)) == 1 {
+		netlimit.Keep(q.Context())
 		return true
 	}
 	w.Header().Set("WWW-Authenticate", "Bearer")
@@ -232,6 +254,11 @@ func answer(w http.ResponseWriter, v any) {
 const recording = "application/x-sliver"
 
 func dump(w http.ResponseWriter, q *http.Request, r Recorder, kind string) {
+	q.Body = http.MaxBytesReader(w, q.Body, maxForm)
+	if err := q.ParseForm(); err != nil {
+		http.Error(w, "the form cannot be read: "+err.Error(), http.StatusBadRequest)
+		return
+	}
 	ask := Request{Target: q.FormValue("target"), Kind: kind, Text: q.FormValue("text")}
 	if q.FormValue("stream") == "" {
 		ds, err := r.Dump(q.Context(), ask, nil)
