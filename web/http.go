@@ -274,15 +274,16 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	v, err := s.answer(ctx, &q)
-	if errors.Is(err, errNoCompare) {
+	switch {
+	case errors.Is(err, errUnknown):
 		fail(w, http.StatusNotFound, err.Error())
-		return
-	}
-	if err != nil {
+	case errors.Is(err, errTooMany):
+		fail(w, http.StatusTooManyRequests, err.Error())
+	case err != nil:
 		fail(w, http.StatusBadRequest, err.Error())
-		return
+	default:
+		reply(w, http.StatusOK, v)
 	}
-	reply(w, http.StatusOK, v)
 }
 
 // decode reads the body of a request: one value, without fields that are not known. A whole

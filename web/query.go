@@ -88,8 +88,13 @@ func (q *query) checkBody() error {
 	return nil
 }
 
-// errNoCompare says that there is one recording only.
-var errNoCompare = errors.New("there is no recording to compare with")
+var (
+	// errUnknown says that what is asked about is not there.
+	errUnknown   = errors.New("there is no")
+	errNoCompare = fmt.Errorf("%w recording to compare with", errUnknown)
+	// errTooMany says that too much has been asked for already.
+	errTooMany = errors.New("use one of them")
+)
 
 // kinds are those that a query names.
 func (f *feed) kinds(q *query) (store.Kinds, error) {
@@ -101,7 +106,7 @@ func (f *feed) kinds(q *query) (store.Kinds, error) {
 		return 0, err
 	}
 	if !f.st.Sift(store.Kinds(k)) {
-		return 0, fmt.Errorf("this has been looked at with %d sets of kinds already; use one of them", store.MaxSifted)
+		return 0, fmt.Errorf("this has been looked at with %d sets of kinds already; %w", store.MaxSifted, errTooMany)
 	}
 	return store.Kinds(k), nil
 }
@@ -324,7 +329,7 @@ type detailReply struct {
 func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 	t := f.st.Lookup(q.Thread)
 	if t == nil {
-		return nil, fmt.Errorf("there is no thread %d", q.Thread)
+		return nil, fmt.Errorf("%w thread %d", errUnknown, q.Thread)
 	}
 	at := clampTime(q.At) + f.base
 	calls, lanes := t.Stack(at, q.Depth, kinds)
