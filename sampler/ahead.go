@@ -389,26 +389,32 @@ func (g *group) settleAll() {
 type missed struct {
 	at stack.Time
 	n  int64
+	ns int64 // from when the first of them was due until it was the turn of the next one
 }
 
 // miss has n ticks left out, the last of them at a time. If earlier ones of the thread
 // are to be confirmed, or to come, these are noted when that is done.
 func (g *group) miss(th *thread, at stack.Time, n int64) {
+	g.missFor(th, at, n, n*g.tick.every)
+}
+
+// missFor is miss where the time of these ticks is known.
+func (g *group) missFor(th *thread, at stack.Time, n, ns int64) {
 	if !th.blind && len(th.coming) == 0 {
-		g.leftOut(th, missed{at, n})
+		g.leftOut(th, missed{at, n, ns})
 		return
 	}
 	// Of those that follow each other there is one gap.
 	if last := len(th.behind) - 1; last >= 0 && !th.blind && th.coming[len(th.coming)-1] <= th.behind[last].at {
-		th.behind[last] = missed{at, th.behind[last].n + n}
+		th.behind[last] = missed{at, th.behind[last].n + n, th.behind[last].ns + ns}
 		return
 	}
-	th.behind = append(th.behind, missed{at, n})
+	th.behind = append(th.behind, missed{at, n, ns})
 }
 
 func (g *group) leftOut(th *thread, m missed) {
 	th.acc.late.Add(uint64(m.n))
-	th.gap(m.at, stack.WhyLate, m.n*g.tick.every)
+	th.gap(m.at, stack.WhyLate, m.ns)
 }
 
 // gap writes that samples are missing before t.

@@ -407,10 +407,11 @@ func (g *group) skip(now stack.Time) {
 	if n <= 0 {
 		return
 	}
+	due := g.tick.due
 	g.tick.k += n
 	g.tick.due = g.tick.dueOf(g.tick.k)
 	for _, th := range g.threads {
-		g.miss(th, now, n)
+		g.missFor(th, now, n, int64(g.tick.due-due))
 	}
 }
 
@@ -419,18 +420,18 @@ func (g *group) skip(now stack.Time) {
 func (g *group) next() {
 	now := g.tracer.Now()
 	k := max(g.tick.at(now), g.tick.k+1)
-	missed := k - g.tick.k - 1
-	g.tick.k = k
+	missed, due, after := k-g.tick.k-1, g.tick.dueOf(k), g.tick.dueOf(g.tick.k+1)
 	for _, th := range g.threads {
-		n := missed
+		n, ns := missed, int64(due-after)
 		if th.tardy { // one gap for all of them: two that end at one time would hide each other
 			th.tardy = false
-			n++
+			n, ns = n+1, int64(due-g.tick.due)
 		}
 		if n > 0 {
-			g.miss(th, now, n)
+			g.missFor(th, now, n, ns)
 		}
 	}
+	g.tick.k = k
 	g.tick.due = g.tick.dueOf(g.tick.k)
 }
 

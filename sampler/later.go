@@ -201,7 +201,7 @@ func (g *group) arrived(th *thread) {
 // are such threads, in this round or the one before, the others are left as well: whoever asks those
 // has little more to do for these, and that is less than a wait.
 func (g *group) leaves(th *thread, c *Counters) bool {
-	if g.late == nil || th.insist || g.view.Ask {
+	if g.late == nil || th.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
 		return false
 	}
 	if th.lates >= latesMost || th.queues(c) || g.vain > g.tick.every/vainShare {

@@ -13,6 +13,7 @@ type roster struct {
 	known map[stack.TID]*known
 	round uint64
 	next  time.Time // when all are read again
+	young time.Time // when new ones are
 	all   []stack.ThreadInfo
 }
 
@@ -29,6 +30,9 @@ const (
 	youth = 5
 	// rosterShare bounds what reading all takes, as a divisor of the time.
 	rosterShare = 200
+	// youngShare is the same for new ones, where there are more than fewYoung.
+	youngShare = 50
+	fewYoung   = 256
 )
 
 // list returns the threads of tids that live. due: it is time to look for
@@ -40,13 +44,15 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 	r.round++
 	begin := time.Now()
 	whole := due && begin.After(r.next)
+	young := due && begin.After(r.young)
+	reads := 0
 	r.all = r.all[:0]
 	for _, tid := range tids {
 		if over() {
-			return r.all
+			return r.all // what is known of the others stays
 		}
 		k := r.known[tid]
-		if k == nil || whole || due && k.reads < youth {
+		if k == nil || whole || young && k.reads < youth {
 			in, err := t.Info(tid)
 			if err != nil || in.State == stack.StateDead {
 				continue
@@ -57,6 +63,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 			}
 			k.info = in
 			k.reads++
+			reads++
 		}
 		k.round = r.round
 		r.all = append(r.all, k.info)
@@ -69,7 +76,20 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 	if whole {
 		r.next = time.Now().Add(rosterShare * time.Since(begin))
 	}
+	if reads > fewYoung {
+		r.young = time.Now().Add(youngShare * time.Since(begin))
+	}
 	return r.all
+}
+
+// unread is how many threads nothing is known of.
+func (r *roster) unread(tids []stack.TID) (n int) {
+	for _, tid := range tids {
+		if r.known[tid] == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // taken notes that a thread is taken up. If one of its number was before, that

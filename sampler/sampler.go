@@ -392,11 +392,11 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	s.release(picked)
 	if len(picked) == 0 && s.over() {
-		s.leave(nil, len(tids)-len(r.all))
+		s.leave(nil, r.unread(tids))
 	}
 	for i, in := range picked {
 		if s.over() {
-			s.leave(picked[i:], len(tids)-len(r.all))
+			s.leave(picked[i:], r.unread(tids))
 			return
 		}
 		s.mu.Lock()

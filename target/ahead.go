@@ -95,6 +95,7 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 			break
 		}
 		tr.done(x.threads[i%x.runs], w)
+		tr.spins.spun = w.SpinFor > 1
 		tr.spins.note(int64(w.Stopped-w.Asked), true)
 		a.Stops++
 	}

@@ -4,8 +4,9 @@ package target
 // CPUs are all taken, a thread that has none stops when it gets one, which may be the
 // one that is spun on.
 type spins struct {
-	missed int // stops in a row that came later than a spin lasts
-	slept  int // stops without a spin since the last one with
+	missed int  // stops in a row that came later than a spin lasts
+	slept  int  // stops without a spin since the last one with
+	spun   bool // the stop under way is spun for
 }
 
 const (
@@ -15,6 +16,7 @@ const (
 
 // next is for how long, in ns, to spin for the next stop, where it would be want.
 func (p *spins) next(want int64) int64 {
+	p.spun = true
 	if p.missed < spinMisses {
 		return want
 	}
@@ -22,11 +24,17 @@ func (p *spins) next(want int64) int64 {
 		p.slept = 0
 		return want
 	}
+	p.spun = false
 	return 1
 }
 
-// note takes in how a stop went: after so many ns, or not in time.
+// note records how a stop went: after so many ns, or not in time. A thread that shares its
+// CPU with its stopper stops as soon as that sleeps: a stop that was slept for and came soon does not
+// show that a spin would do.
 func (p *spins) note(after int64, inTime bool) {
+	if !p.spun {
+		return
+	}
 	if inTime && after <= DefaultSpin {
 		p.missed, p.slept = 0, 0
 	} else {

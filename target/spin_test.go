@@ -21,6 +21,19 @@ func TestSpins(t *testing.T) {
 			t.Fatalf("stop %d: spun for %v, not %v", i, got, want)
 		}
 	}
+	for i := range 3 * spinAgain { // which come soon if they are slept for: both are on one CPU
+		ns := p.next(DefaultSpin)
+		after := int64(DefaultSpin + 1)
+		if ns < DefaultSpin {
+			after = DefaultSpin / 3
+		}
+		p.note(after, true)
+		if got, want := ns == DefaultSpin, i%spinAgain == spinAgain-1; got != want {
+			t.Fatalf("stop %d on the stopper's CPU: spun for %v, not %v", i, got, want)
+		}
+	}
+	for p.next(DefaultSpin) < DefaultSpin {
+	}
 	p.note(DefaultSpin, true)
 	for range 2 {
 		if !spun(DefaultSpin, true) {

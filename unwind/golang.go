@@ -72,18 +72,59 @@ func (p *goRuntime) thread(th *Thread) *gopcln.Thread {
 }
 
 func (p *goRuntime) plan(th *Thread, out []rule.Span) []rule.Span {
+	th.guessed.asked = false
 	return p.thread(th).Plan(&th.regs, out)
 }
 
-func (p *goRuntime) asks(*Thread) bool { return true }
+// goGuess is how well Plan foresees what a walk of a thread needs. To ask More while the
+// thread is stopped takes several times as long as the stop itself, since no stopper does it. So
+// a stop is made without it, and what it copied is checked before the walk: where it lacks
+// something, another stop is made that asks, and so are the next ones, more of them the more
+// often the plan was wrong.
+type goGuess struct {
+	asked   bool // More was called for the copy of the last Plan
+	lacks   bool // that copy lacks something that another stop would have
+	tried   bool // a thread's first stop asks
+	wait    int  // number of stops that ask before the plan is trusted again
+	penalty int
+}
+
+// mostPenalty is how many stops ask after a plan was wrong again and again.
+const mostPenalty = 64
+
+// checked notes whether the plan was right at a stop that did not ask.
+func (x *goGuess) checked(lacks bool) {
+	if x.lacks = lacks; lacks {
+		x.penalty = min(max(2*x.penalty, 2), mostPenalty)
+		x.wait = x.penalty
+	} else {
+		x.penalty /= 2
+	}
+}
+
+func (p *goRuntime) asks(th *Thread) bool {
+	x := &th.guessed
+	return !x.tried || x.lacks || x.wait > 0
+}
+
+// Guesses reports whether a stop of th without More may turn out to lack something, and
+// another one would be needed.
+func (w *Walker) Guesses(*Thread) bool { return w.space.runtimes.Load().golang != nil }
 
 func (p *goRuntime) more(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy) int {
+	th.guessed.asked = true
 	th.more = p.thread(th).More(regs, mem, th.more)
 	return 0
 }
 
 func (p *goRuntime) begin(w *Walker, th *Thread, regs *stack.Regs) {
 	w.golang = p.thread(th)
+	if x := &th.guessed; x.asked {
+		x.tried, x.lacks, x.wait = true, false, max(x.wait-1, 0)
+	} else {
+		th.more = w.golang.More(regs, w.mem, th.more[:0])
+		x.checked(len(th.more) > 0)
+	}
 	w.golang.Begin(regs, (*live)(w))
 }
 

@@ -75,6 +75,7 @@ type Thread struct {
 
 	runtime *gopcln.Runtime // that golang belongs to
 	golang  *gopcln.Thread
+	guessed goGuess
 	stack   goStack // of the goroutine it ran at the last walk that could tell
 	tasks   tasks
 	python  pyThread
@@ -120,11 +121,13 @@ func (w *Walker) Asks(th *Thread) bool {
 // Lacks reports whether the last walk left frames of a managed runtime out for
 // want of memory that the next copy will have: then another copy at once is worth
 // it.
-func (th *Thread) Lacks() bool { return th.python.plan.lacks }
+func (th *Thread) Lacks() bool { return th.python.plan.lacks || th.guessed.lacks }
 
 // Torn reports whether that is because the thread was just going from one frame
 // to the next: it has to run a little first.
-func (th *Thread) Torn() bool { return th.Lacks() && th.python.stack.Reason == stack.ReasonCorrupt }
+func (th *Thread) Torn() bool {
+	return th.python.plan.lacks && th.python.stack.Reason == stack.ReasonCorrupt
+}
 
 // Gaps reports whether frames of a managed runtime are missing in the last walk,
 // which has a KindError frame in their place.
