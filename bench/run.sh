@@ -7,6 +7,7 @@
 #   bench/run.sh -w           and puts the result into docs/performance.md
 #   bench/run.sh --short      one short round of the C target: what tests run
 #   bench/run.sh --check …    fails where a limit is missed
+#   bench/run.sh --rows       only how true and how dear a recording is: a minute a round
 #   bench/run.sh --rounds N --span 5s
 #
 # Peers: perf, gdb and eu-stack where they are installed; py-spy from PyPI, and
@@ -29,6 +30,7 @@ while (($#)); do
 	--short) short=yes install=no flags+=(-short -rounds 1 -span 1s) ;;
 	--no-install) install=no ;;
 	--check) flags+=(-check) ;;
+	--rows) install=no flags+=(-rows) ;;
 	--rounds | --span)
 		(($# > 1)) || {
 			echo "run.sh: $1 wants a value" >&2
@@ -78,9 +80,11 @@ done
 CGO_ENABLED=0 go build -trimpath -o "$work/sliver" ./cmd/sliver
 go build -o "$work/peers" ./bench/peers
 gcc -O2 -pthread -o "$work/clock" bench/clock/clock.c
+gcc -O1 -o "$work/turns" bench/clock/turns.c
+gcc -O1 -pthread -o "$work/herd" bench/clock/herd.c
 
 measure() {
-	"$work/peers" -sliver "$work/sliver" -clock "$work/clock" -script bench/clock/clock.py "${flags[@]}"
+	"$work/peers" -sliver "$work/sliver" -clock "$work/clock" -turns "$work/turns" -herd "$work/herd" -script bench/clock/clock.py "${flags[@]}"
 }
 if [[ -z $write ]]; then
 	measure

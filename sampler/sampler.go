@@ -310,7 +310,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 			if due {
 				whole = time.Now()
 			}
-			s.update(&known, tids, due)
+			s.updateAll(&known, tids, due)
 			before = append(before[:0], tids...)
 		}
 		s.checkExec()
@@ -390,10 +390,11 @@ func sameTIDs(a, b []stack.TID) bool {
 // update takes up selected threads that are new and notes new names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
-	s.release(picked)
-	if len(picked) == 0 && s.over() {
-		s.leave(nil, r.unread(tids))
+	if s.over() {
+		s.leave(picked, r.unread(tids))
+		return
 	}
+	s.release(picked)
 	for i, in := range picked {
 		if s.over() {
 			s.leave(picked[i:], r.unread(tids))
@@ -411,6 +412,20 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 			s.add(in)
 		}
 	}
+}
+
+// updateEach is how many threads are read before those that are selected are taken up.
+const updateEach = 256
+
+// updateAll is update, in parts where very many threads are new and all are selected: reading
+// thousands takes a while, on a busy machine seconds, in which the first ones can be sampled.
+func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
+	if s.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
+		for n := updateEach; n < len(tids) && !s.over(); n += updateEach {
+			s.update(r, tids[:n], false)
+		}
+	}
+	s.update(r, tids, due)
 }
 
 // leave counts those of some threads that were never sampled, and unread ones, of which it is not

@@ -27,6 +27,16 @@ type term struct {
 	text   string
 }
 
+// All reports whether every thread is selected, whatever it is called.
+func (s *Selection) All() bool {
+	for _, t := range s.terms {
+		if t.not || !t.all {
+			return false
+		}
+	}
+	return true
+}
+
 // ParseSelection reads a comma list of `main`, `all`, a number, a name or glob
 // (worker-*), /regexp/, each with `!` in front to exclude. A number is a TID,
 // the target's own PID namespace included; where no thread has it, it is the

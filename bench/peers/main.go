@@ -22,6 +22,8 @@ type bench struct {
 	ctx    context.Context
 	dir    string // scratch
 	clock  string // the C target
+	turner string
+	herd   string
 	script string // the Python target
 	python string
 	rounds int
@@ -36,6 +38,9 @@ func main() {
 	var b bench
 	sliver := flag.String("sliver", "", "the sliver program")
 	flag.StringVar(&b.clock, "clock", "", "clock.c, compiled")
+	flag.StringVar(&b.turner, "turns", "", "turns.c, compiled; none: its rows are left out")
+	flag.StringVar(&b.herd, "herd", "", "herd.c, compiled")
+	rowsOnly := flag.Bool("rows", false, "the table of limits alone")
 	flag.StringVar(&b.script, "script", "", "clock.py")
 	pyspy := flag.String("py-spy", "", "the py-spy program; none: looked for")
 	samply := flag.String("samply", "", "the samply program; none: looked for")
@@ -51,7 +56,7 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	missed, err := b.run(*sliver, *pyspy, *samply, *short)
+	missed, err := b.run(*sliver, *pyspy, *samply, *short, *rowsOnly)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "peers:", err)
 		os.Exit(1)
@@ -62,7 +67,7 @@ func main() {
 	}
 }
 
-func (b *bench) run(sliver, pyspy, samply string, short bool) (missed int, err error) {
+func (b *bench) run(sliver, pyspy, samply string, short, rowsOnly bool) (missed int, err error) {
 	if b.dir, err = os.MkdirTemp("", "sliver-peers-"); err != nil {
 		return 0, err
 	}
@@ -73,6 +78,11 @@ func (b *bench) run(sliver, pyspy, samply string, short bool) (missed int, err e
 	}
 	b.findTools(sliver, pyspy, samply)
 	b.heading()
+	if rowsOnly {
+		missed, err = b.limits(sliver, b.turner, b.herd)
+		b.listLeft()
+		return missed, err
+	}
 	if err := b.c(); err != nil {
 		return 0, fmt.Errorf("the C target: %w", err)
 	}
@@ -89,10 +99,20 @@ func (b *bench) run(sliver, pyspy, samply string, short bool) (missed int, err e
 	if missed, err = b.own(sliver, short); err != nil {
 		return 0, err
 	}
+	if !short && b.turner != "" && b.herd != "" {
+		more, err := b.limits(sliver, b.turner, b.herd)
+		if missed += more; err != nil {
+			return missed, err
+		}
+	}
+	b.listLeft()
+	return missed, b.ctx.Err()
+}
+
+func (b *bench) listLeft() {
 	if len(b.left) > 0 {
 		fmt.Printf("\nLeft out: %s.\n", strings.Join(b.left, "; "))
 	}
-	return missed, b.ctx.Err()
 }
 
 func (b *bench) heading() {

@@ -50,6 +50,10 @@ type summary struct {
 	Share float64 `json:"stopped_share"`
 	CPU   int64   `json:"self_cpu_ns"`
 	First int64   `json:"first_sample_ns"`
+
+	Duration int64 `json:"duration_ns"`
+	Asked    int64 `json:"asked_ns"`
+	Untaken  int   `json:"untaken"`
 }
 
 // ran runs a tool's command to its end.
