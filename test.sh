@@ -115,7 +115,7 @@ redis-cli redis-tools
 /usr/sbin/nginx nginx-light
 /usr/lib/postgresql/*/bin/postgres postgresql
 sqlite3 sqlite3
-hprof-conv hprof-conv
+/usr/lib/android-sdk/platform-tools/hprof-conv hprof-conv
 setpriv util-linux
 systemd-analyze systemd
 python3 python3

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -24,24 +23,9 @@ func convert(t testing.TB, dump []byte, o ConvertOptions) []byte {
 	return got.Bytes()
 }
 
-// need skips a test for want of a program, and fails it where SLIVER_REQUIRE names it.
-func need(t testing.TB, program string) string {
-	t.Helper()
-	path, err := exec.LookPath(program)
-	if err != nil {
-		for name := range strings.SplitSeq(os.Getenv("SLIVER_REQUIRE"), ",") {
-			if slices.Contains([]string{"all", program}, strings.TrimSpace(name)) {
-				t.Fatal(err)
-			}
-		}
-		t.Skip(err)
-	}
-	return path
-}
-
 // From ART's form to HotSpot's, Convert writes what hprof-conv writes.
 func TestConvertAsHprofConv(t *testing.T) {
-	conv := need(t, "hprof-conv")
+	conv := program(t, "hprof-conv")
 	eachDump(t, func(t *testing.T, dump []byte) {
 		r, err := NewReader(bytes.NewReader(dump))
 		if err != nil {
