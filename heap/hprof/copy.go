@@ -1,17 +1,12 @@
 package hprof
 
-import (
-	"bufio"
-	"io"
-)
-
-const outBytes = 256 << 10
+import "io"
 
 // rewriter is a Reader whose bytes go to a writer, as they are unless an item is
 // changed, dropped or added to.
 type rewriter struct {
 	*Reader
-	out *bufio.Writer
+	out *behind
 }
 
 func newRewriter(w io.Writer, src io.Reader) (*rewriter, error) {
@@ -19,17 +14,17 @@ func newRewriter(w io.Writer, src io.Reader) (*rewriter, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := bufio.NewWriterSize(w, outBytes)
+	out := newBehind(w)
 	r.tap = &tap{w: out}
 	return &rewriter{r, out}, nil
 }
 
-// finish writes what is left. The error is that of Next; io.EOF is none.
+// finish writes what is left, and has to be called. The error is that of Next; io.EOF is none.
 func (r *rewriter) finish(err error) error {
 	if e := r.tap.flush(r.buf, r.pos); e != nil && err == io.EOF {
 		err = e
 	}
-	if e := r.out.Flush(); e != nil && (err == nil || err == io.EOF) {
+	if e := r.out.Close(); e != nil && (err == nil || err == io.EOF) {
 		err = e
 	}
 	if err == io.EOF {

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"math"
 )
 
 // Rule says what a strip removes from a dump.
@@ -91,6 +92,7 @@ type stripper struct {
 	o        StripOptions
 	plan     *plan
 	wrappers map[uint64]wrapper // by class, and by string until the class is loaded
+	lo, hi   uint64             // smallest and largest class of them
 	objects  bool               // the heap dump has begun
 	system   bool               // in ART's zygote or image heap
 }
@@ -148,6 +150,7 @@ func (s *stripper) item(it *Item) error {
 			return err
 		}
 		clear(s.wrappers)
+		s.lo, s.hi = math.MaxUint64, 0
 		s.objects, s.system = false, false
 		if s.o.Rule == Koom {
 			return s.insert(markRecord(s.header.IDSize))
@@ -212,6 +215,7 @@ func (s *stripper) record(it *Item) error {
 			return s.damaged(it.Offset, "a wrapper class is loaded after the first objects: their values would be left in")
 		}
 		s.wrappers[it.ID] = wrapper{t: w.t}
+		s.lo, s.hi = min(s.lo, it.ID), max(s.hi, it.ID)
 	case TagHeapDump, TagHeapSegment:
 		s.objects = true
 		if s.o.Rule == Matrix || s.o.Rule == Koom && s.header.Version == "1.0.3" {
@@ -227,6 +231,9 @@ func (s *stripper) shark(it *Item) error {
 	case SubPrimitiveArray:
 		return s.overwrite(it.Body, replacement(it.Type))
 	case SubInstance:
+		if it.Ref < s.lo || it.Ref > s.hi {
+			return nil
+		}
 		if w, ok := s.wrappers[it.Ref]; ok && !w.name {
 			return s.overwrite(min(it.Body, int64(w.t.Size(s.header.IDSize))), zeros)
 		}
