@@ -66,6 +66,16 @@ func (w *Window) lookBefore(schedstat, call uintptr) bool {
 	return f.ran
 }
 
+// attached is for a thread that was seen to run or to wait for a CPU, and may stop at any time later. Its
+// files may be closed by then; what is read in their place is no account of a thread, or at
+// worst makes one sample of a thread that has ended wrong.
+//
+//go:nosplit
+//go:norace
+func (f *found) attached(schedstat uintptr) {
+	f.looks, f.ran, f.counted, f.nafter, f.cut = true, true, schedstat, 0, false
+}
+
 // check reads whether the thread runs or waits for a CPU. The last check before the request, once the
 // thread is attached, decides: what the thread does until the stop is as short as can be.
 //

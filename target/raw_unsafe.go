@@ -219,7 +219,6 @@ func (w *Window) stop(tid uintptr) int {
 		case passed <= w.SpinFor:
 			seen = w.look(tid)
 		case passed >= w.SpinFor+blockFor || passed >= w.Deadline:
-			w.raw.found.looks = false // it waited for a CPU, and its file may be closed when it stops
 			return endLate
 		default:
 			w.alarm(min(w.SpinFor+blockFor, w.Deadline) - passed)

@@ -224,7 +224,6 @@ func (b *stopBlock) capture(w *Window) int {
 			continue
 		}
 		if left <= 0 {
-			w.raw.found.looks = false // see Window.stop
 			return endLate
 		}
 		if now-checked > recheckEach {

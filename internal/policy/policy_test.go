@@ -209,6 +209,8 @@ var table = []row{
 		"runs sliver as anybody would, beside others: it knows its command line alone"},
 	{"bench/busy", "", "",
 		"the same, on threads that all run, beside a C loop"},
+	{"bench/accuracy", "", "",
+		"the same, on programs that count their own CPU time"},
 	{"bench/runtimes", "", "",
 		"the same, beside profilers of Python, Node and Java"},
 	{"internal/truth", "*", "*",

@@ -1,0 +1,49 @@
+#!/usr/bin/env bash
+# Measures the accuracy of CPU shares: sliver and other profilers on the same programs, which count
+# their own CPU time. Prints a Markdown table, the least accurate tool first.
+#
+#   bench/accuracy.sh [--rounds N] [--span 10s]
+#
+# Peers: perf where it is installed; py-spy and austin from PyPI and async-profiler from Maven
+# Central, into a folder of their own (SLIVER_BENCH_CACHE). What is missing is left out. Figures mean
+# something on a machine that does nothing else.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cache=${SLIVER_BENCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-bench}
+async=4.1
+mkdir -p "$cache"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+flags=()
+while (($#)); do
+	case $1 in
+	--rounds | --span) flags+=("-${1#--}" "${2:?}") && shift ;;
+	*)
+		sed -n '2,/^set /{/^set /d;s/^# \{0,1\}//;p}' "${BASH_SOURCE[0]}" >&2
+		exit 2
+		;;
+	esac
+	shift
+done
+pip() { python3 -m pip install --quiet --disable-pip-version-check --target "$cache/$1" "$2" >&2 || echo "$2 is left out" >&2; }
+[[ -x $cache/py-spy/bin/py-spy ]] || pip py-spy py-spy==0.4.3
+[[ -x $cache/austin/bin/austin ]] || pip austin austin-dist==4.0.0
+if [[ ! -e $cache/async-$async/libasyncProfiler.so ]] && command -v mvn >/dev/null; then
+	mvn -q dependency:get "-Dartifact=tools.profiler:async-profiler:$async" >&2 &&
+		python3 - "$async" "$cache/async-$async" <<-'PY' || echo "async-profiler is left out" >&2
+			import os, sys, zipfile
+			version, out = sys.argv[1:]
+			jar = os.path.expanduser(f"~/.m2/repository/tools/profiler/async-profiler/{version}/async-profiler-{version}.jar")
+			os.makedirs(out, exist_ok=True)
+			open(f"{out}/libasyncProfiler.so", "wb").write(zipfile.ZipFile(jar).read("linux-x64/libasyncProfiler.so"))
+		PY
+fi
+CGO_ENABLED=0 go build -o "$work/sliver" ./cmd/sliver
+go build -o "$work/accuracy" ./bench/accuracy
+gcc -O1 -g -pthread -o "$work/duty" testdata/targets/c/duty.c
+command -v javac >/dev/null && javac -d "$work/java" testdata/targets/java/Duty.java && flags+=(-java "$work/java")
+[[ -x $cache/py-spy/bin/py-spy ]] && flags+=(-py-spy "$cache/py-spy/bin/py-spy")
+[[ -x $cache/austin/bin/austin ]] && flags+=(-austin "$cache/austin/bin/austin")
+[[ -e $cache/async-$async/libasyncProfiler.so ]] && flags+=(-async-profiler "$cache/async-$async/libasyncProfiler.so")
+"$work/accuracy" -sliver "$work/sliver" -duty "$work/duty" -python testdata/targets/python/duty.py "${flags[@]}"
