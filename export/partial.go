@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // Partial is a file that was being written when its program was killed, or that one is
@@ -47,7 +49,9 @@ const maxPartials = 1 << 12
 
 // Partials lists the unfinished files of a folder that are this user's.
 func Partials(dir string) ([]Partial, error) {
-	d, err := os.Open(dir)
+	var d *os.File
+	var err error
+	caps.AsUser(func() { d, err = os.Open(dir) })
 	if err != nil {
 		return nil, fmt.Errorf("cannot list %s: %w", dir, cause(err))
 	}
@@ -69,7 +73,11 @@ func Partials(dir string) ([]Partial, error) {
 }
 
 func partial(path, name string) (Partial, bool) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	var f *os.File
+	var err error
+	caps.AsUser(func() {
+		f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
+	})
 	if err != nil {
 		return Partial{}, false
 	}

@@ -88,15 +88,25 @@ func (p *Process) files(who string, status *Status) error {
 	euid := os.Geteuid()
 	if status.UID != euid {
 		return refuse(p.pid, p.facts.Comm, OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d: its files in /proc are not yours to read, for which CAP_SYS_PTRACE is not enough", who, status.UID, euid),
-			"run as that user, or with CAP_DAC_READ_SEARCH as well: setcap "+bothCaps+" "+program())
+			"run as that user, or with CAP_DAC_READ_SEARCH as well: "+giveCaps(bothCaps, program()))
 	}
 	return refuse(p.pid, p.facts.Comm, NotDumpable, who+" is not dumpable (it has changed its user, or asked for that): its files in /proc are root's, for which CAP_SYS_PTRACE is not enough",
-		"run with sudo, or with CAP_DAC_READ_SEARCH as well: setcap "+bothCaps+" "+program())
+		"run with sudo, or with CAP_DAC_READ_SEARCH as well: "+giveCaps(bothCaps, program()))
 }
 
 // bothCaps are what it takes for processes of other users: to trace them, and to
 // read their files in /proc.
-const bothCaps = "cap_sys_ptrace,cap_dac_read_search+ep"
+const (
+	bothCaps  = "cap_sys_ptrace,cap_dac_read_search+ep"
+	ptraceCap = "cap_sys_ptrace+ep"
+)
+
+// giveCaps says how to give a program capabilities for one group of users: who may run it
+// may look into every process. The group comes first, since to change it takes
+// capabilities away (chown(2)).
+func giveCaps(caps, program string) string {
+	return "chgrp GROUP " + program + " && chmod 0750 " + program + " && setcap " + caps + " " + program + " (for GROUP alone: it may look into every process then)"
+}
 
 // denial is all that bears on why a process may not be traced.
 type denial struct {
@@ -124,22 +134,22 @@ func (d *denial) reason() error {
 	switch {
 	case d.status.UID != d.euid:
 		return no(OtherUser, fmt.Sprintf("%s belongs to user %d, you are user %d", d.who, d.status.UID, d.euid),
-			fmt.Sprintf("run as that user, or with sudo, or give the program the capabilities: setcap %s %s", bothCaps, program()))
+			"run as that user, or with sudo, or give the program the capabilities: "+giveCaps(bothCaps, program()))
 	case d.status.CapPrm&^d.me.CapPrm != 0:
 		return no(NoCapability, d.who+" has capabilities that you lack",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+			"run with sudo, or: "+giveCaps(ptraceCap, program()))
 	case d.yama == 3:
 		return no(YamaScope, "the Yama security module forbids all tracing until the next boot (kernel.yama.ptrace_scope is 3)",
 			"set kernel.yama.ptrace_scope to 1 in /etc/sysctl.d and reboot")
 	case d.yama == 2:
 		return no(YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
-			fmt.Sprintf("run with sudo, or: setcap cap_sys_ptrace+ep %s", program()))
+			"run with sudo, or: "+giveCaps(ptraceCap, program()))
 	case d.yama == 1 && !d.child:
 		return no(YamaScope, d.who+" is no child of this program, and the Yama security module lets you trace nothing else (kernel.yama.ptrace_scope is 1)",
-			fmt.Sprintf("run with sudo, or start the program with it (record -- CMD), or: setcap cap_sys_ptrace+ep %s, or: sysctl kernel.yama.ptrace_scope=0", program()))
+			"run with sudo, or start the program with it (record -- CMD), or: "+giveCaps(ptraceCap, program())+", or: sysctl kernel.yama.ptrace_scope=0")
 	case d.hidden:
 		return no(NotDumpable, d.who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
-			fmt.Sprintf("run with sudo, or: setcap %s %s", bothCaps, program()))
+			"run with sudo, or: "+giveCaps(bothCaps, program()))
 	}
 	return d.policy()
 }

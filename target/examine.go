@@ -11,6 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/limits"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -35,7 +38,7 @@ type Check struct {
 // Examine tries what sampling needs on this machine, for process pid, or (0)
 // in general, on a child of its own.
 func Examine(pid int) []Check {
-	out := []Check{checkKernel(), checkProcfs(), checkYama(), checkSeccomp(), checkCapabilities(), checkSchedstats()}
+	out := []Check{checkKernel(), checkProcfs(), checkYama(), checkSeccomp(), checkCapabilities(), checkProgram(), checkLimits(), checkSchedstats()}
 	if pid == 0 {
 		return append(out, tryChild(), checkPerfParanoid())
 	}
@@ -57,12 +60,71 @@ func checkProcfs() Check {
 	if _, err := os.Stat("/proc/self/task"); err != nil {
 		return Check{Name: "/proc", Verdict: Missing, Found: "not mounted", Advice: "mount it: mount -t proc proc /proc"}
 	}
-	if b, err := os.ReadFile("/proc/self/mountinfo"); err == nil {
-		for _, l := range strings.Split(string(b), "\n") {
-			if strings.Contains(l, " /proc ") && (strings.Contains(l, "hidepid=2") || strings.Contains(l, "hidepid=invisible")) {
-				c.Verdict, c.Found = Limited, "mounted with hidepid: other users' processes cannot be seen"
+	if hidesProcesses() {
+		c.Verdict, c.Found = Limited, "mounted with hidepid: other users' processes cannot be seen"
+		c.Advice = "for those: sudo, or the group that /proc's option gid names"
+	}
+	return c
+}
+
+// hidesProcesses reports whether /proc shows this user its own processes alone (proc(5),
+// hidepid).
+func hidesProcesses() bool {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return false
+	}
+	hides := false
+	for l := range strings.Lines(string(b)) {
+		if f := strings.Fields(l); len(f) > 4 && f[4] == "/proc" { // the last one is on top
+			hides = false
+			for _, o := range []string{"hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"} {
+				hides = hides || strings.Contains(l, o)
 			}
 		}
+	}
+	return hides && !hasCap(capSysPtrace)
+}
+
+// checkLimits looks at what this process may use.
+func checkLimits() Check {
+	c := Check{Name: "limits"}
+	n, name := limits.Memory()
+	c.Found = fmt.Sprintf("%d open files; %d MB of memory (%s)", limits.Descriptors(), n>>20, name)
+	const fewFiles, littleMemory, fewTasks = 1024, 512 << 20, 64
+	var advice []string
+	if limits.Descriptors() < fewFiles {
+		advice = append(advice, "raise ulimit -n: each thread takes three open files")
+	}
+	if n < littleMemory {
+		advice = append(advice, "with more memory, names come from large debug files too")
+	}
+	if left, limit := limits.Tasks(); left >= 0 && left < fewTasks {
+		c.Found += fmt.Sprintf("; %d more threads or processes (%s)", left, limit)
+		advice = append(advice, "let it start more threads and processes: a recording takes some 20")
+	}
+	if len(advice) > 0 {
+		c.Verdict, c.Advice = Limited, strings.Join(advice, "; ")
+	}
+	return c
+}
+
+// checkProgram looks at who may run this program with its capabilities.
+func checkProgram() Check {
+	c := Check{Name: "program", Found: "has no capabilities of its own"}
+	path := program()
+	if n, err := unix.Getxattr(path, "security.capability", nil); err != nil || n == 0 {
+		return c
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return c
+	}
+	c.Found = fmt.Sprintf("has capabilities; mode %04o, group %d", st.Mode&0o7777, st.Gid)
+	if st.Mode&unix.S_IXOTH != 0 {
+		c.Verdict = Limited
+		c.Found += ": every user may look into every process with it"
+		c.Advice = "let one group run it: chgrp GROUP " + path + " && chmod 0750 " + path + ", and setcap once more"
 	}
 	return c
 }
@@ -82,10 +144,10 @@ func yamaCheck(scope string, capable bool) Check {
 		c.Found = "ptrace_scope is 0: one's own processes may be traced"
 	case "1":
 		c.Verdict, c.Found = Limited, "ptrace_scope is 1: only what sliver itself starts may be traced"
-		c.Advice = "for running processes: sudo sysctl kernel.yama.ptrace_scope=0, or give sliver the right: sudo setcap cap_sys_ptrace+ep $(which sliver)"
+		c.Advice = "for running processes: sudo sysctl kernel.yama.ptrace_scope=0, or give sliver the right, as root: " + giveCaps(ptraceCap, program())
 	case "2":
 		c.Verdict, c.Found = Limited, "ptrace_scope is 2: only CAP_SYS_PTRACE may trace"
-		c.Advice = "sudo setcap cap_sys_ptrace+ep $(which sliver), or run it with sudo"
+		c.Advice = "run it with sudo, or as root: " + giveCaps(ptraceCap, program())
 	default:
 		c.Verdict, c.Found = Missing, "ptrace_scope is "+scope+": nobody may trace"
 		c.Advice = "it can be lowered by a reboot only: see /etc/sysctl.d/10-ptrace.conf"
@@ -132,12 +194,12 @@ func checkCapabilities() Check {
 	switch {
 	case hasCap(capSysPtrace) && !hasCap(capDACReadSearch) && !hasCap(capDACOverride):
 		return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: one's own processes, also those with capabilities", uid),
-			Advice: "for those of others CAP_DAC_READ_SEARCH is needed as well: sudo setcap " + bothCaps + " $(which sliver)"}
+			Advice: "for those of others CAP_DAC_READ_SEARCH is needed as well: as root: " + giveCaps(bothCaps, program())}
 	case hasCap(capSysPtrace):
 		return Check{Name: "rights", Found: fmt.Sprintf("user %d with CAP_SYS_PTRACE: processes of all users", uid)}
 	}
 	return Check{Name: "rights", Verdict: Limited, Found: fmt.Sprintf("user %d without CAP_SYS_PTRACE: one's own processes only", uid),
-		Advice: "for those of others: sudo, or sudo setcap " + bothCaps + " $(which sliver)"}
+		Advice: "for those of others: sudo, or as root: " + giveCaps(bothCaps, program())}
 }
 
 func checkSchedstats() Check {

@@ -116,6 +116,10 @@ func Open(pid int) (*Process, error) {
 		if _, e := os.Stat("/proc/self/stat"); e != nil {
 			return nil, fmt.Errorf("open process %d: /proc is not mounted: %w", pid, e)
 		}
+		if e := unix.Kill(pid, 0); (e == nil || e == unix.EPERM) && hidesProcesses() {
+			return nil, refuse(pid, "", OtherUser, fmt.Sprintf("process %d is another user's, and /proc is mounted with hidepid, which hides it", pid),
+				"run with sudo, or as a user of the group that /proc's option gid names")
+		}
 		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid),
 			"give the number of a running process, as this PID namespace shows it")
 	}

@@ -51,7 +51,7 @@ func dumpCommand() *command {
 	var output, text string
 	var asJSON bool
 	return &command{
-		name: "dump", args: "[FLAGS] [RECORDER | PID | NAME]", short: "have a running 'sliver watch' write what it keeps",
+		name: "dump", files: true, args: "[FLAGS] [RECORDER | PID | NAME]", short: "have a running 'sliver watch' write what it keeps",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it, it goes where watch puts\nits dumps")
 			fs.StringVar(&text, "why", "", "a note for the recording")
@@ -155,7 +155,7 @@ func fetch(ctx context.Context, e *env, c *control.Client, r control.Request, pa
 func lsCommand() *command {
 	var asJSON, onlyLeft bool
 	return &command{
-		name: "ls", args: "[FLAGS] [FOLDER...]", short: "list running recorders, their dumps, and what killed ones left",
+		name: "ls", files: true, args: "[FLAGS] [FOLDER...]", short: "list running recorders, their dumps, and what killed ones left",
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&asJSON, "json", false, "print JSON")
 			fs.BoolVar(&onlyLeft, "left", false, "list only what was left, by 'sliver watch' and 'sliver record'")
@@ -232,7 +232,7 @@ func recoverCommand() *command {
 	var names nameFlags
 	var remove bool
 	return &command{
-		name: "recover", args: "[FLAGS] FILE", short: "turn what a killed sliver left into a recording",
+		name: "recover", files: true, args: "[FLAGS] FILE", short: "turn what a killed sliver left into a recording",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVarP(&output, "output", "o", "", "write the recording here; without it beside FILE, under the name\nthat it was to have")
 			names.register(fs, "")

@@ -32,7 +32,7 @@ func exportCommand() *command {
 		part    choice
 	)
 	return &command{
-		name: "export", args: "IN -o FILE... [--format F]", short: "turn a recording, or another tool's trace, into other formats",
+		name: "export", files: true, args: "IN -o FILE... [--format F]", short: "turn a recording, or another tool's trace, into other formats",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringArrayVarP(&outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output")
 			fs.StringVar(&format, "format", "", "format of the outputs, whatever their names")

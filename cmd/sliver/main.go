@@ -14,6 +14,8 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // Exit statuses.
@@ -54,6 +56,7 @@ type command struct {
 	words func() []string // what completion offers for the first argument
 	pids  bool            // its arguments are process numbers, which -p may give as well, as record takes them
 	given somePIDs        // by -p
+	files bool            // it needs no other process: capabilities are given up before it begins
 }
 
 // env is where a command's output goes.
@@ -92,6 +95,9 @@ func run(args []string, e *env) int {
 	err := dispatch(args, e)
 	if err == nil {
 		err = e.stdout.lost
+	}
+	if err != nil {
+		err = underLimits(err)
 	}
 	var usage *usageError
 	var status exitStatus
@@ -202,6 +208,11 @@ func (c *command) start(args []string, e *env) error {
 	})
 	if empty != nil {
 		return empty
+	}
+	if c.files {
+		if err := caps.Drop(); err != nil {
+			return fmt.Errorf("give up capabilities: %w", err)
+		}
 	}
 	ctx := context.WithValue(context.Background(), dashKey{}, fs.ArgsLenAtDash())
 	return c.run(ctx, e, append(c.given.words(), fs.Args()...))

@@ -312,6 +312,9 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if c != nil {
 		o.Started = c.Release // it stands at its first instruction until then
 	}
+	if err := checkDescriptors(e, p); err != nil {
+		return err
+	}
 	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
 	background.CollectRarely(spareMemory)
 	src, err := f.names.sources("record", e.stderr)

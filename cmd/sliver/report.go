@@ -23,7 +23,7 @@ func reportCommand() *command {
 		part           choice
 	)
 	return &command{
-		name: "report", args: "IN [--json | --html] [-o FILE]", short: "what the threads of a recording did and waited for, in tables",
+		name: "report", files: true, args: "IN [--json | --html] [-o FILE]", short: "what the threads of a recording did and waited for, in tables",
 		flags: func(fs *pflag.FlagSet) {
 			fs.BoolVar(&asJSON, "json", false, "write JSON (docs/report-json.md)")
 			fs.BoolVar(&asHTML, "html", false, "write a page of HTML that needs no other file")

@@ -28,7 +28,7 @@ func sqlCommand() *command {
 		most   time.Duration
 	)
 	return &command{
-		name: "sql", args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
+		name: "sql", files: true, args: `IN.sliver ["select …"]`, short: "ask a recording questions in SQL",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&format, "format", "table", "of the answer: "+strings.Join(ask.Formats(), ", "))
 			fs.DurationVar(&most, "timeout", time.Minute, "how long an answer may take; 0: any time")

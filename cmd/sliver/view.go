@@ -18,7 +18,7 @@ func viewCommand() *command {
 		names   nameFlags
 	)
 	return &command{
-		name: "view", args: "REC.sliver [--compare OTHER.sliver]", short: "look at a recording in the browser",
+		name: "view", files: true, args: "REC.sliver [--compare OTHER.sliver]", short: "look at a recording in the browser",
 		flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&compare, "compare", "", "a second recording, to compare with")
 			f.register(fs, false)

@@ -32,13 +32,17 @@ type row struct {
 // table goes from left to right in the picture of docs/design.md: no package
 // may import one that stands below it.
 var table = []row{
+	{"internal/caps", "", "golang.org/x/sys/unix",
+		"this process's own rights, for less than it has: it knows no other process"},
 	{"internal/elffile", "", "",
 		"opens ELF files with the standard library's reader, which trusts their headers"},
 	{"internal/limits", "", "",
 		"how much memory this process may use: it knows no other"},
+	{"internal/limits/early", "internal/limits", "",
+		"for its effect: a clear line where a limit is too low to begin"},
 	{"internal/netlimit", "", "",
 		"bounds on the connections of a server: what it answers is not its business"},
-	{"internal/safefile", "", "golang.org/x/sys/unix",
+	{"internal/safefile", "internal/caps", "golang.org/x/sys/unix",
 		"opens the files that a target or a recording names, with a helper process: it knows neither"},
 	{"stack", "", "",
 		"the words that all share: whoever imports it gets nothing else"},
@@ -70,7 +74,7 @@ var table = []row{
 		"no clock and no target, so that Replay can be its inverse"},
 	{"internal/background", "", "golang.org/x/sys/unix",
 		"the priorities of this program's own threads: it knows no other process"},
-	{"target", "stack internal/background internal/safefile", "golang.org/x/sys/unix",
+	{"target", "stack internal/background internal/limits internal/safefile", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
 	{"sampler", "stack event unwind unwind/* internal/background", "",
 		"declares the target that it drives and the sink that it feeds: tests fake both"},
@@ -156,7 +160,7 @@ var table = []row{
 		"a recording as tables, in a database that lives as long as a question"},
 	{"export/report", "stack event trace export/view export/tally export/contend", "",
 		"what threads waited for, as text, JSON and a page; what a recording is made of, exports know too"},
-	{"export", "stack event diff trace export/*", "",
+	{"export", "internal/caps stack event diff trace export/*", "",
 		"chooses the format; a format is a function from a recording to a writer"},
 	{"push", "stack internal/safefile trace export/view export/pprof export/otlp", "",
 		"windows of a recording to backends; what is recorded, and when, is not its business"},
@@ -422,8 +426,8 @@ func TestTheKernelIsTargetsBusiness(t *testing.T) {
 		if f.dir == "target" || f.test {
 			continue
 		}
-		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" && f.dir != "internal/safefile" {
-			t.Errorf("%s imports x/sys/unix: only package target, internal/background, internal/safefile and cmd may", f.path)
+		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" && f.dir != "internal/safefile" && f.dir != "internal/caps" {
+			t.Errorf("%s imports x/sys/unix: only package target, internal/background, internal/safefile, internal/caps and cmd may", f.path)
 		}
 		if f.dir == "internal/testprog" {
 			continue // finds out whether tests may trace

@@ -26,6 +26,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 var (
@@ -338,9 +340,11 @@ func (f *File) Close() error {
 const flags = syscall.O_NONBLOCK | syscall.O_NOCTTY | syscall.O_CLOEXEC
 
 // Named opens the regular file at a path that the user named; it follows links
-// as the user would.
+// as the user would, with no rights but the user's.
 func Named(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|flags, 0)
+	var f *os.File
+	var err error
+	caps.AsUser(func() { f, err = os.OpenFile(path, os.O_RDONLY|flags, 0) })
 	if err != nil {
 		return nil, err
 	}
@@ -354,7 +358,9 @@ func Named(path string) (*os.File, error) {
 // ReadNamed reads a small file that the user named, which may be a pipe (<(pass …)).
 // A file of more than limit bytes is an error.
 func ReadNamed(path string, limit int) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOCTTY, 0)
+	var f *os.File
+	var err error
+	caps.AsUser(func() { f, err = os.OpenFile(path, os.O_RDONLY|syscall.O_NOCTTY, 0) })
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/internal/caps"
 )
 
 // helperName is how the program is called (argv[0]) when it is to be a helper.
@@ -204,6 +206,13 @@ func find(q *request, proc int, use func(path int) error) (in Info, ours func() 
 	switch {
 	case q.Magic:
 		fd, err = unix.Open(dir+"/"+q.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
+	case q.Base != "": // a folder that the user named: with the user's rights
+		inner := use
+		caps.AsUser(func() { fd, err = q.lookup(dir) })
+		use = func(path int) (err error) {
+			caps.AsUser(func() { err = inner(path) })
+			return err
+		}
 	default:
 		fd, err = q.lookup(dir)
 	}

@@ -1,0 +1,52 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"syscall"
+
+	"github.com/sliverprof/sliver/internal/limits"
+	_ "github.com/sliverprof/sliver/internal/limits/early" // says which limit is too low to begin
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+)
+
+// Descriptors that a recording takes: some of its own, and three for each thread.
+const (
+	ownDescriptors    = 64
+	threadDescriptors = 3
+)
+
+// checkDescriptors finds out whether the threads of a process can be recorded with as many
+// descriptors as there may be.
+func checkDescriptors(e *env, p *target.Process) error {
+	most := limits.Descriptors()
+	if most < ownDescriptors {
+		return fmt.Errorf("ulimit -n allows %d open files; a recording takes %d, and %d for each thread", most, ownDescriptors, threadDescriptors)
+	}
+	ts, err := session.Threads(p)
+	if err != nil {
+		return nil // that shows later
+	}
+	if need := int64(ownDescriptors + threadDescriptors*len(ts)); need > most {
+		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %d threads take some %d: those that there is no room for are not recorded\n",
+			most, len(ts), need)
+	}
+	return nil
+}
+
+// underLimits adds to an error which limit of this process is behind it.
+func underLimits(err error) error {
+	switch {
+	case errors.Is(err, syscall.EMFILE):
+		return fmt.Errorf("%w (ulimit -n is %d)", err, limits.Descriptors())
+	case errors.Is(err, syscall.EAGAIN):
+		if left, limit := limits.Tasks(); left >= 0 && left < 64 {
+			return fmt.Errorf("%w (%s, which leaves %d more threads or processes)", err, limit, left)
+		}
+	case errors.Is(err, syscall.ENOMEM):
+		n, limit := limits.Memory()
+		return fmt.Errorf("%w (%s is %d MB)", err, limit, n>>20)
+	}
+	return err
+}

@@ -1,0 +1,40 @@
+// Package early ends a program whose limits are too low for it with a line that says
+// so, before the Go runtime ends it with a stack trace. It is imported for its
+// effect, by the command alone. It comes too late where not even the runtime can
+// begin: below some 700 MB of address space, or half a dozen threads.
+package early
+
+import (
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/sliverprof/sliver/internal/limits"
+)
+
+const (
+	// minAddresses is the address space that it takes, most of which is only reserved.
+	minAddresses = 1000 << 20
+	// minTasks is how many threads and processes it starts at least: those of the
+	// runtime, of the samplers, and the processes that make stops.
+	minTasks = 16
+)
+
+func init() {
+	if why := short(); why != "" {
+		fmt.Fprintln(os.Stderr, "sliver: "+why)
+		os.Exit(1)
+	}
+}
+
+// short says which limit is too low; "": none.
+func short() string {
+	var l syscall.Rlimit
+	if syscall.Getrlimit(syscall.RLIMIT_AS, &l) == nil && l.Cur < minAddresses {
+		return fmt.Sprintf("ulimit -v allows %d MB of address space; sliver takes %d MB, most of it only reserved", l.Cur>>20, minAddresses>>20)
+	}
+	if left, limit := limits.Tasks(); left >= 0 && left < minTasks {
+		return fmt.Sprintf("%s, which leaves %d more threads or processes; sliver takes %d at least", limit, left, minTasks)
+	}
+	return ""
+}
