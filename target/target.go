@@ -116,9 +116,8 @@ func Open(pid int) (*Process, error) {
 		if _, e := os.Stat("/proc/self/stat"); e != nil {
 			return nil, fmt.Errorf("open process %d: /proc is not mounted: %w", pid, e)
 		}
-		if e := unix.Kill(pid, 0); (e == nil || e == unix.EPERM) && hidesProcesses() {
-			return nil, refuse(pid, "", OtherUser, fmt.Sprintf("process %d is another user's, and /proc is mounted with hidepid, which hides it", pid),
-				"run with sudo, or as a user of the group that /proc's option gid names")
+		if err := hidden(pid); err != nil {
+			return nil, err
 		}
 		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid),
 			"give the number of a running process, as this PID namespace shows it")
@@ -183,10 +182,22 @@ func (p *Process) open() error {
 	return p.access(&status)
 }
 
+// hidden is the refusal of a process that there is, but that /proc hides.
+func hidden(pid int) error {
+	if e := unix.Kill(pid, 0); e != nil && e != unix.EPERM || !hidesProcesses() {
+		return nil
+	}
+	return refuse(pid, "", OtherUser, fmt.Sprintf("process %d is another user's, and /proc is mounted with hidepid, which hides it", pid),
+		"run with sudo, or as a user of the group that /proc's option gid names")
+}
+
 // vanished turns an error of a file under /proc/PID into the answer that the
 // user needs when it means that the process ended.
 func (p *Process) vanished(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
+		if err := hidden(p.pid); err != nil {
+			return err
+		}
 		return refuse(p.pid, "", NoProcess, fmt.Sprintf("process %d has just ended", p.pid), "")
 	}
 	return fmt.Errorf("open process %d: %w", p.pid, err)
