@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -112,13 +113,14 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 		if s.b.end == endLate {
 			tr.spins.note(0, false)
 		}
+		w := x.windows[x.stops]
 		if s.keeps() || s.b.end == endLate {
-			tr.ahead = nil // that window is to be written to
-			tr.parted(s, it.Thread, x.windows[x.stops])
+			tr.ahead = slices.Delete(slices.Clone(tr.ahead), x.stops, x.stops+1) // that window is to be written to
+			tr.parted(s, it.Thread, w)
 		}
 		// Why it could not be attached is found out by trying again.
 		if s.b.end != endRefused {
-			a.Err = captureError(it.Thread, x.windows[x.stops], s.b.end)
+			a.Err = captureError(it.Thread, w, s.b.end)
 		}
 	}
 	return true
@@ -186,10 +188,19 @@ func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 // window is the one for stop n, with room for so many bytes of stack.
 func (tr *Tracer) window(n, stack int) *Window {
 	if n == len(tr.ahead) {
-		tr.ahead = append(tr.ahead, newWindow(stack, maxAheadSpans))
+		tr.ahead = append(tr.ahead, tr.renewed(stack, maxAheadSpans))
 	}
 	tr.ahead[n].Grow(stack)
 	return tr.ahead[n]
+}
+
+// renewed is newWindow, in memory that is kept where there is some.
+func (tr *Tracer) renewed(stack, spans int) *Window {
+	x := Window{max: min(stack, MaxStack), spans: spans}
+	w := tr.withRoom(x.stackBase() + pageBytes + x.max)
+	x.buf = w.buf
+	*w = x
+	return w
 }
 
 // foresee plans a stop, and reports whether the window has room for it.
