@@ -240,7 +240,7 @@ func (g *group) setRate(now stack.Time) {
 	g.rested = now
 	if changed {
 		for _, th := range g.threads {
-			th.sink.Event(now, event.Rate, uint64(g.tick.every))
+			th.sink.Event(now, event.Rate, uint64(g.tick.every<<th.nap.level))
 			if g.s.gov.factor() > 1 {
 				th.sink.Event(now, event.Mark, uint64(stack.WhyBudget))
 			}

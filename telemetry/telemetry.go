@@ -189,6 +189,7 @@ func (in *instruments) observe(o metric.Observer, a *session.Account) {
 		count(in.samples, s.Read-min(s.Part, s.Read), attribute.String(Way, "read"))
 		count(in.samples, s.Part, attribute.String(Way, "part"))
 		count(in.missed, s.Late, attribute.String(Reason, "late"))
+		count(in.missed, s.Rested, attribute.String(Reason, "rested"))
 		count(in.missed, s.TimedOut, attribute.String(Reason, "timed_out"))
 		count(in.missed, s.Denied, attribute.String(Reason, "denied"))
 		count(in.missed, s.Stretched, attribute.String(Reason, "stretched"))

@@ -199,7 +199,7 @@ const statusEvery = 300 * time.Millisecond
 
 // pageStatus is what the page tells of a recording's accounts.
 func pageStatus(t stack.ThreadStats, tasks trace.LostTasks, p stack.Pauses) web.Status {
-	return web.Status{Samples: t.Samples, Lost: t.Late + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks),
+	return web.Status{Samples: t.Samples, Lost: t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks),
 		PauseP50: p.P50, PauseP99: p.P99, Overhead: session.Share(t)}
 }
 

@@ -483,6 +483,7 @@ func (v *View) Losses() []string {
 		}
 	}
 	add(t.Late, "tick", "late and left out")
+	add(t.Rested, "tick", "left out of threads that mostly slept")
 	add(t.Truncated, "stack", "truncated")
 	add(t.TimedOut, "stop", "not confirmed in time")
 	add(t.Denied, "sample", "denied")
@@ -535,6 +536,8 @@ func (v *View) Facts() [][2]string {
 	add("pause p99", Duration(v.Rec.Stats.Pause.P99))
 	add("pause max", Duration(v.Rec.Stats.Pause.Max))
 	add("late", count(t.Late))
+	add("late for the file", count(t.Behind))
+	add("rested", count(t.Rested))
 	add("truncated", count(t.Truncated))
 	add("timed out", count(t.TimedOut))
 	add("denied", count(t.Denied))
