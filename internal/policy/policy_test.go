@@ -205,6 +205,8 @@ var table = []row{
 		"the flight recorder: joins session to rules, dumps and those who ask"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},
+	{"bench/hprof", "", "",
+		"runs sliver hprof as anybody would, beside other programs: it knows its command line alone"},
 	{"bench/names", "event naming stack symbol trace", "",
 		"the names of a recording without a process, beside other tools"},
 	{"bench/toggle", "", "",
