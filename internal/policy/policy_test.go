@@ -120,6 +120,10 @@ var table = []row{
 		"one look at a live process: joins sampler, goroutines, names and waits; what it reads like is stacks'"},
 	{"heap/hprof", "", "github.com/klauspost/compress/...",
 		"heap dumps: bytes in, bytes out; no process, no graph of objects, memory that no dump's size changes"},
+	{"internal/dumptest", "heap/hprof", "",
+		"for tests: small dumps from classes and objects that a test names"},
+	{"heap/graph", "heap/hprof", "",
+		"the objects of a dump and what holds what: bytes in, no process; what of it is a leak is not its business"},
 	{"export/view", "stack event diff trace wait/syscalls", "",
 		"what all formats share; knows none of them"},
 	{"export/contend", "stack event diff trace export/view wait/infer", "",
@@ -234,7 +238,7 @@ var table = []row{
 }
 
 // onlyTests are packages that no code but tests may import.
-var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest"}
+var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest", "internal/dumptest"}
 
 // file is one Go file of the module, with its package's folder from the root.
 type file struct {

@@ -74,6 +74,11 @@ var tools = map[string][]string{
 	"jhsdb21":         jhsdbs("21"),
 	"jhsdb25":         jhsdbs("25"),
 	"javac":           {"javac"},
+	"jcmd17":          jdks("17", "jcmd"),
+	"visualvm":        {"/usr/share/visualvm/visualvm/modules/org-graalvm-visualvm-lib-jfluid-heap.jar"},
+	"hprof-slurp":     {"hprof-slurp", filepath.Join(toolCache(), "hprof-slurp", "bin", "hprof-slurp")},
+	"hprof-conv":      {"hprof-conv", "/usr/lib/android-sdk/platform-tools/hprof-conv"},
+	"shark":           {filepath.Join(toolCache(), "shark", "shark-android-*.jar")},
 }
 
 // pythons are the places of one version of Python. A "python3.8" on the path

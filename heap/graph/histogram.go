@@ -1,0 +1,134 @@
+package graph
+
+import "github.com/sliverprof/sliver/heap/hprof"
+
+// Line is what a histogram says of a class.
+type Line struct {
+	Class    *Class
+	Count    uint64
+	Bytes    int64
+	Retained int64 // by all of its objects together; -1 where the level has no tree
+}
+
+// modelWithoutIndex is the size model where no address of an object was kept.
+func (g *Graph) modelWithoutIndex() sizeModel {
+	m := g.defaultModel()
+	for _, c := range g.classes.all {
+		if !c.array {
+			c.size = uint32(m.instance(c))
+		}
+	}
+	return m
+}
+
+// modelFromSample is the size model where lengths were not kept.
+func (g *Graph) modelFromSample() sizeModel { return g.modelWithoutIndex() }
+
+// Histogram returns a line for each class that has objects, in no order.
+func (g *Graph) Histogram() []Line {
+	lines := make([]Line, len(g.classes.all))
+	if g.size != nil {
+		for o := uint32(1); o <= g.n; o++ {
+			l := &lines[g.lineOf(o)]
+			l.Count++
+			l.Bytes += int64(g.size[o]) * alignment
+		}
+	} else {
+		g.countFromTallies(lines)
+	}
+	var retained []int64
+	if g.tree != nil {
+		retained = g.retainedByClass()
+	}
+	out := lines[:0]
+	for i, l := range lines {
+		if l.Count == 0 {
+			continue
+		}
+		l.Class, l.Retained = g.classes.all[i], -1
+		if retained != nil {
+			l.Retained = retained[i]
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// lineOf returns the number of the class that an object is counted with: class objects
+// are java.lang.Class.
+func (g *Graph) lineOf(o uint32) uint32 {
+	if Kind(g.meta[o]>>kindShift) != KindClass {
+		return g.meta[o] & numberMask
+	}
+	if c := g.classes.byName["java.lang.Class"]; c != nil {
+		return c.number
+	}
+	return g.meta[o] & numberMask
+}
+
+func (g *Graph) countFromTallies(lines []Line) {
+	m := &g.sizes
+	for i := range g.survey.tallies {
+		y := &g.survey.tallies[i]
+		var c *Class
+		var bytes int64
+		switch y.kind {
+		case KindPrimitiveArray:
+			c = g.classes.prim[y.id&15]
+			bytes = m.arrays(c.elem, y)
+		case KindObjectArray:
+			c = g.classes.find(y.id)
+			bytes = m.arrays(hprof.TypeObject, y)
+		default:
+			c = g.classes.find(y.id)
+			bytes = int64(y.count) * int64(c.size)
+		}
+		lines[c.number].Count += y.count
+		lines[c.number].Bytes += bytes
+	}
+	class := g.classes.byName["java.lang.Class"]
+	for _, c := range g.classes.all {
+		if c.record == nil {
+			continue
+		}
+		l := &lines[c.number]
+		if class != nil {
+			l = &lines[class.number]
+		}
+		l.Count++
+		l.Bytes += m.classObject(c)
+	}
+}
+
+// arrays returns the bytes of all arrays of a tally: what each loses to alignment is half
+// of that on average.
+func (m *sizeModel) arrays(t hprof.Type, y *tally) int64 {
+	e := int64(t.Size(int(m.ref)))
+	sum := int64(y.count)*m.base[e] + int64(y.elements)*e
+	if e < alignment {
+		sum += int64(y.count) * (alignment - e) / 2
+	}
+	return sum
+}
+
+// retainedByClass returns what all objects of each class retain together: the sum of
+// those that none of the same class dominates.
+func (g *Graph) retainedByClass() []int64 {
+	sums := make([]int64, len(g.classes.all))
+	inside := make([]uint32, len(g.classes.all)) // objects of the class on the way down
+	g.walkTree(0, func(o Object) bool {
+		if uint32(o) <= g.n && o != 0 {
+			l := g.lineOf(uint32(o))
+			if inside[l] == 0 {
+				sums[l] += g.Retained(o)
+			}
+			inside[l]++
+		}
+		return true
+	}, func(o Object) {
+		if uint32(o) <= g.n && o != 0 {
+			inside[g.lineOf(uint32(o))]--
+		}
+	})
+	return sums
+}

@@ -1,0 +1,228 @@
+package graph
+
+import (
+	"math"
+
+	"github.com/sliverprof/sliver/heap/hprof"
+)
+
+// alignment is the least of objects in the heap, and the unit of Graph.size.
+const alignment = 8
+
+// A sizeModel says how many bytes of the VM's heap an object takes.
+//
+// HPROF has no such sizes: HotSpot writes the sum of the fields, with references as wide
+// as its pointers, whatever they are in the heap. But IDs are addresses, and the next
+// object begins no sooner than this one ends. So the least distance of the objects of a
+// class to their successors is its size, if one of them has its successor right behind,
+// and head and references are as wide as most arrays agree with. ART writes the sizes of
+// instances as they are.
+type sizeModel struct {
+	head   int64    // of an instance
+	ref    int64    // a reference in the heap
+	base   [9]int64 // of an array, by the bytes of an element: where they begin
+	align  int64 // of objects: 8, or what -XX:ObjectAlignmentInBytes made it
+	art    bool
+	mirror int64 // of a class object without its static fields
+}
+
+// defaultModel is the usual layout of VMs with identifiers of that width.
+func (g *Graph) defaultModel() sizeModel {
+	m := sizeModel{align: alignment}
+	if shift := g.survey.span.shift(); g.addresses() && shift <= 8 && g.survey.span.n > 1000 {
+		m.align = max(m.align, 1<<shift)
+	}
+	switch {
+	case g.header.Version == "1.0.3":
+		m.art, m.head, m.ref = true, 8, 4
+		m.base = [9]int64{1: 12, 2: 12, 4: 12, 8: 16}
+	case g.header.IDSize == 4:
+		m.head, m.ref = 8, 4
+		m.base = [9]int64{1: 12, 2: 12, 4: 12, 8: 16}
+	default: // compressed, as all heaps below 32 GB are since JDK 7
+		m.head, m.ref = 12, 4
+		m.base = [9]int64{1: 16, 2: 16, 4: 16, 8: 16}
+	}
+	m.mirror = 96
+	return m
+}
+
+func (m *sizeModel) up(n int64) int64 { return (n + m.align - 1) / m.align * m.align }
+
+// array returns the bytes of an array of n elements.
+func (m *sizeModel) array(t hprof.Type, n int64) int64 {
+	e := int64(t.Size(int(m.ref)))
+	return m.up(m.base[e] + n*e)
+}
+
+// bases are where an array's elements may begin: behind a compact head, one with a
+// compressed class pointer, one without, and that rounded.
+var bases = [...]int64{12, 16, 20, 24}
+
+// model finds the size model from the addresses of all objects. Until then g.size has
+// arrays' lengths.
+func (g *Graph) model() sizeModel {
+	m := g.defaultModel()
+	if m.art || g.header.IDSize == 4 || !g.addresses() {
+		return m
+	}
+	var votes [9][len(bases)]uint64 // by the bytes of a primitive
+	var refVotes [2][len(bases)]uint64
+	gap := make([]uint32, len(g.classes.all)) // least of the class's instances
+	times := make([]uint32, len(gap))         // how often it was seen
+	g.eachGap(func(o uint32, distance uint64) {
+		c := g.meta[o] & numberMask
+		switch Kind(g.meta[o] >> kindShift) {
+		case KindInstance:
+			if d := uint32(min(distance, math.MaxUint32)); gap[c] == 0 || d < gap[c] {
+				gap[c], times[c] = d, 1
+			} else if d == gap[c] {
+				times[c]++
+			}
+		case KindPrimitiveArray:
+			e := uint64(g.classes.all[c].elem.Size(8))
+			for i, b := range bases {
+				if e == 8 && b%8 != 0 {
+					continue // values of 8 bytes are aligned
+				}
+				if uint64(m.up(b+int64(g.size[o])*int64(e))) == distance {
+					votes[e][i]++
+				}
+			}
+		case KindObjectArray:
+			for r := range refVotes {
+				for i, b := range bases {
+					if r == 1 && b%8 != 0 {
+						continue
+					}
+					if uint64(m.up(b+int64(g.size[o])*int64(4+4*r))) == distance {
+						refVotes[r][i]++
+					}
+				}
+			}
+		}
+	})
+	m.fromVotes(&votes, &refVotes)
+	for i, c := range g.classes.all {
+		if c.array || c.record == nil {
+			continue
+		}
+		c.size = uint32(m.instance(c))
+		// More than half of a class's objects with the same distance, or three, are no
+		// accident; fewer are an upper bound.
+		if gap[i] != 0 && (gap[i] < c.size || times[i] >= 3 && gap[i] < c.size+64) {
+			c.size = gap[i]
+		}
+	}
+	return m
+}
+
+// addresses reports whether IDs are likely addresses: multiples of 8.
+func (g *Graph) addresses() bool {
+	return g.survey.span.shift() >= 3 && g.survey.span.min&7 == 0
+}
+
+// fromVotes chooses what most arrays agree with.
+func (m *sizeModel) fromVotes(votes *[9][len(bases)]uint64, refs *[2][len(bases)]uint64) {
+	best, which := uint64(0), 0
+	for r := range refs {
+		for i, n := range refs[r] {
+			if n > best {
+				best, which, m.ref = n, i, int64(4+4*r)
+			}
+		}
+	}
+	if best == 0 {
+		return
+	}
+	base := bases[which]
+	for e, v := range votes {
+		m.base[e] = base
+		if e == 8 {
+			m.base[e] = (base + 7) / 8 * 8
+		}
+		var most uint64
+		for i, n := range v {
+			if n > most {
+				most, m.base[e] = n, bases[i]
+			}
+		}
+	}
+	if m.ref == 4 {
+		m.base[4] = min(m.base[4], base)
+	}
+	m.base[m.ref] = base
+	m.head = base - 4 // the length is the last of an array's head
+	if m.head > 16 {
+		m.head = 16
+	}
+}
+
+// instance returns the size of a class's instances by its fields.
+func (m *sizeModel) instance(c *Class) int64 {
+	if m.art {
+		return m.up(max(int64(c.raw), m.head))
+	}
+	sum := m.head
+	for k := range c.Supers {
+		if k.record == nil {
+			break
+		}
+		for _, f := range k.record.Fields {
+			sum += int64(f.Type.Size(int(m.ref)))
+		}
+	}
+	return m.up(sum)
+}
+
+// classObject returns the size of a class object, which has the static fields.
+func (m *sizeModel) classObject(c *Class) int64 {
+	sum := m.mirror
+	if c.record != nil {
+		for _, f := range c.record.Statics {
+			sum += int64(f.Type.Size(int(m.ref)))
+		}
+	}
+	return m.up(sum)
+}
+
+// eachGap calls f with the distance of each object but the last to the next one.
+func (g *Graph) eachGap(f func(o uint32, distance uint64)) {
+	var last uint64
+	o := uint32(0)
+	for id := range g.index.all {
+		if o > 0 {
+			f(o, id-last)
+		}
+		last = id
+		o++
+	}
+}
+
+// fillSizes turns lengths into sizes.
+func (g *Graph) fillSizes() {
+	m := &g.sizes
+	for _, c := range g.classes.all {
+		if c.size == 0 && !c.array {
+			c.size = uint32(m.instance(c))
+		}
+	}
+	for o := uint32(1); o <= g.n; o++ {
+		c := g.classes.all[g.meta[o]&numberMask]
+		var bytes int64
+		switch Kind(g.meta[o] >> kindShift) {
+		case KindInstance:
+			bytes = int64(c.size)
+		case KindObjectArray:
+			bytes = m.array(hprof.TypeObject, int64(g.size[o]))
+		case KindPrimitiveArray:
+			bytes = m.array(c.elem, int64(g.size[o]))
+		case KindClass:
+			bytes = m.classObject(c)
+		}
+		g.size[o] = uint32(min(bytes/alignment, math.MaxUint32))
+	}
+}
+
+// RefBytes returns what a reference takes of the VM's heap.
+func (g *Graph) RefBytes() int64 { return g.sizes.ref }

@@ -1,0 +1,361 @@
+package graph
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"io"
+	"slices"
+
+	"github.com/sliverprof/sliver/heap/hprof"
+)
+
+// A chunk is a run of sub-records that can be read by itself.
+type chunk struct {
+	offset, bytes int64
+	heap          uint32 // ART's heap of the first one
+	objects       uint32
+}
+
+// chunkBytes is where a chunk ends at the next sub-record.
+const chunkBytes = 2 << 20
+
+// A tally counts the objects of one class.
+type tally struct {
+	id       uint64 // the class's; of primitive arrays their type
+	count    uint64
+	elements uint64 // of arrays: all elements; of instances: all bytes of fields
+	kind     Kind
+}
+
+// classRecord is a class as a dump has it.
+type classRecord struct {
+	hprof.Class
+	offset int64
+}
+
+// root is a reference from outside of the heap.
+type root struct {
+	id     uint64
+	kind   RootKind
+	thread uint32 // serial number, 0: none
+	frame  int32  // number in the thread's trace, -1: none
+}
+
+// text is where a string record has its bytes.
+type text struct {
+	id     uint64
+	offset int64
+	bytes  uint32
+}
+
+// loaded is a class's name.
+type loaded struct {
+	id, name uint64
+	serial   uint32
+}
+
+// A survey is what one pass over a dump finds out: all of it but the objects
+// themselves, and how many these are.
+type survey struct {
+	header  hprof.Header
+	dump    int // number of the dump within the stream
+	dumps   int // in the stream
+	chunks  []chunk
+	span    span
+	ids     []uint64 // of all objects, where asked for
+	heaps   []heapAt
+	classes []classRecord
+	roots   []root
+	tallies []tally
+	byClass [3]table // of tallies, by kind
+	damage  error    // why the stream was not read to its end
+
+	texts   []text // sorted by id
+	loaded  []loaded
+	frames  []hprof.Frame
+	traces  []hprof.Trace
+	threads []hprof.Thread
+	// threadRoots are the objects of thread serials.
+	threadRoots map[uint32]threadRoot
+}
+
+type threadRoot struct {
+	id    uint64
+	trace uint32
+}
+
+// heapAt says that objects behind offset are of one of ART's heaps.
+type heapAt struct {
+	offset int64
+	heap   uint32
+	name   uint64
+}
+
+// table finds small numbers by an ID: open addressing, so that a pass over millions of
+// objects pays one probe for each.
+type table struct {
+	keys   []uint64
+	values []uint32
+	n      int
+}
+
+func (t *table) slot(key uint64) uint64 {
+	return (key * 0x9E3779B97F4A7C15) >> 32 & uint64(len(t.keys)-1)
+}
+
+// get returns the value of key plus one, 0 where there is none.
+func (t *table) get(key uint64) uint32 {
+	if t.n == 0 {
+		return 0
+	}
+	for i := t.slot(key); ; i = (i + 1) & uint64(len(t.keys)-1) {
+		if v := t.values[i]; v == 0 || t.keys[i] == key {
+			return v
+		}
+	}
+}
+
+// put sets the value of a key that is not there yet.
+func (t *table) put(key uint64, value uint32) {
+	if t.n*2 >= len(t.keys) {
+		old := *t
+		size := max(1024, 2*len(old.keys))
+		*t = table{keys: make([]uint64, size), values: make([]uint32, size)}
+		for i, v := range old.values {
+			if v != 0 {
+				t.put(old.keys[i], v-1)
+			}
+		}
+	}
+	i := t.slot(key)
+	for t.values[i] != 0 {
+		i = (i + 1) & uint64(len(t.keys)-1)
+	}
+	t.keys[i], t.values[i] = key, value+1
+	t.n++
+}
+
+// restart forgets what belongs to one dump: another one of the stream begins.
+func (s *survey) restart(number int) {
+	s.dump = number
+	s.chunks, s.span, s.ids, s.heaps = nil, span{}, s.ids[:0], nil
+	s.classes, s.roots, s.tallies, s.byClass = nil, nil, nil, [3]table{}
+	s.threadRoots = map[uint32]threadRoot{}
+}
+
+// Kind is what an object is.
+type Kind uint8
+
+const (
+	KindInstance Kind = iota
+	KindObjectArray
+	KindPrimitiveArray
+	KindClass
+)
+
+func (k Kind) String() string {
+	return [...]string{"instance", "object array", "primitive array", "class"}[k&3]
+}
+
+// surveyOptions are what a caller wants of a survey.
+type surveyOptions struct {
+	want    int // number of the dump from 1; 0: the last one
+	ids     bool
+	partial bool
+	step    func(done int64)
+}
+
+// take reads the stream once. Memory grows with classes, strings' records, roots and
+// frames, and where IDs are asked for with the objects.
+func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) {
+	r, err := hprof.NewReader(src)
+	if err != nil {
+		return nil, err
+	}
+	s := &survey{header: r.Header()}
+	s.restart(0)
+	open := false // the last chunk grows
+	var class hprof.Class
+	var last *tally
+	for n := 0; ; n++ {
+		if n&0xffff == 0 {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			if o.step != nil {
+				o.step(r.Offset())
+			}
+		}
+		it, err := r.Next()
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			if !o.partial {
+				return nil, err
+			}
+			s.damage = err
+			break
+		}
+		if it.Kind != hprof.KindSub {
+			open = false
+			if err := s.record(r, it); err != nil {
+				if !o.partial {
+					return nil, err
+				}
+				s.damage = err
+				break
+			}
+			continue
+		}
+		s.dumps = max(s.dumps, it.Dump+1)
+		if o.want != 0 && it.Dump != o.want-1 {
+			continue
+		}
+		if it.Dump != s.dump {
+			s.restart(it.Dump)
+			open, last = false, nil
+		}
+		s.header = r.Header()
+		if !open || it.Offset-s.chunks[len(s.chunks)-1].offset >= chunkBytes {
+			s.chunks = append(s.chunks, chunk{offset: it.Offset, heap: it.Heap})
+			open = true
+		}
+		c := &s.chunks[len(s.chunks)-1]
+		c.bytes = it.BodyOffset() + it.Body - c.offset
+		kind, key := KindInstance, it.Ref
+		switch it.Tag {
+		case hprof.SubInstance:
+		case hprof.SubObjectArray:
+			kind = KindObjectArray
+		case hprof.SubPrimitiveArray, hprof.SubPrimitiveBare:
+			kind, key = KindPrimitiveArray, uint64(it.Type)
+		case hprof.SubClass:
+			if err := r.Class(&class); err != nil {
+				return nil, err
+			}
+			k := class
+			k.Constants, k.Statics, k.Fields = slices.Clone(k.Constants), slices.Clone(k.Statics), slices.Clone(k.Fields)
+			s.classes = append(s.classes, classRecord{k, it.Offset})
+			kind = KindClass
+		case hprof.SubHeapInfo:
+			s.heaps = append(s.heaps, heapAt{it.Offset, it.Heap, it.Ref})
+			continue
+		default:
+			s.addRoot(it)
+			continue
+		}
+		c.objects++
+		s.span.add(it.ID)
+		if o.ids {
+			s.ids = append(s.ids, it.ID)
+		}
+		if kind == KindClass {
+			continue
+		}
+		if last == nil || last.id != key || last.kind != kind {
+			last = s.tally(kind, key)
+		}
+		last.count++
+		last.elements += uint64(it.Count)
+	}
+	if o.step != nil {
+		o.step(r.Offset())
+	}
+	slices.SortStableFunc(s.texts, func(a, b text) int { return cmp.Compare(a.id, b.id) })
+	if s.span.n > maxObjects {
+		return nil, errors.New("more than 2,147,483,632 objects: only the histogram can be made of so many")
+	}
+	return s, nil
+}
+
+// tally returns the counts of a class. The pointer is valid until the next call.
+func (s *survey) tally(kind Kind, id uint64) *tally {
+	if i := s.byClass[kind].get(id); i != 0 {
+		return &s.tallies[i-1]
+	}
+	s.byClass[kind].put(id, uint32(len(s.tallies)))
+	s.tallies = append(s.tallies, tally{id: id, kind: kind})
+	return &s.tallies[len(s.tallies)-1]
+}
+
+func (s *survey) record(r *hprof.Reader, it *hprof.Item) error {
+	switch it.Tag {
+	case hprof.TagString:
+		s.texts = append(s.texts, text{it.ID, it.BodyOffset(), uint32(min(it.Body, maxText))})
+	case hprof.TagLoadClass:
+		s.loaded = append(s.loaded, loaded{it.ID, it.Ref, it.Serial})
+	case hprof.TagFrame:
+		f, err := r.Frame()
+		if err != nil {
+			return err
+		}
+		s.frames = append(s.frames, f)
+	case hprof.TagTrace:
+		var t hprof.Trace
+		if err := r.Trace(&t); err != nil {
+			return err
+		}
+		s.traces = append(s.traces, t)
+	case hprof.TagStartThread:
+		t, err := r.Thread()
+		if err != nil {
+			return err
+		}
+		s.threads = append(s.threads, t)
+	}
+	return nil
+}
+
+// maxText is how much of a string record is used as a name.
+const maxText = 64 << 10
+
+func (s *survey) addRoot(it *hprof.Item) {
+	kind, ok := rootKinds[it.Tag]
+	if !ok {
+		return
+	}
+	g := root{id: it.ID, kind: kind, thread: it.Serial, frame: -1}
+	switch it.Tag {
+	case hprof.SubRootThread:
+		s.threadRoots[it.Serial] = threadRoot{it.ID, it.Trace}
+	case hprof.SubRootJavaFrame, hprof.SubRootJNILocal:
+		g.frame = int32(it.Count)
+	}
+	s.roots = append(s.roots, g)
+}
+
+// RootKind says why an object is a root.
+type RootKind uint8
+
+const (
+	RootUnknown RootKind = iota
+	RootJNIGlobal
+	RootJNILocal
+	RootJavaFrame
+	RootNativeStack
+	RootStickyClass
+	RootThreadBlock
+	RootMonitor
+	RootThread
+	RootInterned
+	RootFinalizing
+	RootDebugger
+	RootCleanup
+	RootVMInternal
+	RootJNIMonitor
+)
+
+var rootKinds = map[uint8]RootKind{
+	hprof.SubRootUnknown: RootUnknown, hprof.SubRootJNIGlobal: RootJNIGlobal, hprof.SubRootJNILocal: RootJNILocal,
+	hprof.SubRootJavaFrame: RootJavaFrame, hprof.SubRootNative: RootNativeStack, hprof.SubRootSticky: RootStickyClass,
+	hprof.SubRootBlock: RootThreadBlock, hprof.SubRootMonitor: RootMonitor, hprof.SubRootThread: RootThread,
+	hprof.SubRootInterned: RootInterned, hprof.SubRootFinalizing: RootFinalizing, hprof.SubRootDebugger: RootDebugger,
+	hprof.SubRootCleanup: RootCleanup, hprof.SubRootVMInternal: RootVMInternal, hprof.SubRootJNIMonitor: RootJNIMonitor,
+}
+
+func (k RootKind) String() string {
+	return [...]string{"unknown root", "JNI global", "JNI local", "Java frame", "native stack", "system class", "thread block",
+		"monitor", "thread", "interned string", "finalizing", "debugger", "reference cleanup", "VM internal", "JNI monitor"}[k]
+}
