@@ -21,7 +21,7 @@ type sizeModel struct {
 	head   int64    // of an instance
 	ref    int64    // a reference in the heap
 	base   [9]int64 // of an array, by the bytes of an element: where they begin
-	align  int64 // of objects: 8, or what -XX:ObjectAlignmentInBytes made it
+	align  int64    // of objects: 8, or what -XX:ObjectAlignmentInBytes made it
 	art    bool
 	mirror int64 // of a class object without its static fields
 }

@@ -1,0 +1,284 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/heap/graph"
+	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/leak"
+)
+
+// heapFlags are those of all actions of sliver heap.
+type heapFlags struct {
+	memory, level, temp, output, format string
+	json, html, partial, quiet          bool
+	koom, top, dump                     int
+	share                               string
+
+	notes []string // summary lines for standard error
+}
+
+// heapAction is one word behind sliver heap.
+type heapAction struct {
+	name  string
+	args  int
+	takes string
+	flags []string // in addition to the common ones
+	run   func(ctx context.Context, e *env, f *heapFlags, args []string) error
+}
+
+func heapActions() []heapAction {
+	return []heapAction{
+		{"leaks", 1, "one dump", []string{"koom", "json", "html", "format", "output", "share"}, heapLeaks},
+		{"histo", 1, "one dump", []string{"json", "top"}, heapHisto},
+		{"diff", 2, "an old and a new dump", []string{"json"}, heapDiff},
+		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "top"}, heapShow},
+		{"path", 2, "a dump, and an object's ID", []string{"json"}, heapPath},
+	}
+}
+
+func heapNames() []string {
+	var names []string
+	for _, a := range heapActions() {
+		names = append(names, a.name)
+	}
+	return names
+}
+
+func heapCommand() *command {
+	f := &heapFlags{}
+	var set *pflag.FlagSet
+	return &command{
+		name: "heap", args: strings.Join(heapNames(), "|") + " FILE …", short: "find what holds the memory of a Java heap dump",
+		words: heapNames,
+		flags: func(fs *pflag.FlagSet) {
+			set = fs
+			fs.StringVar(&f.memory, "memory", "", "most memory for the analysis, for example 2GB: larger dumps are\nanalyzed in a file, or for chosen objects, or by class alone (default: no bound)")
+			fs.StringVar(&f.level, "level", "", "full, mapped, paths or histogram, in place of the best that --memory allows")
+			fs.StringVar(&f.temp, "temp", "", "folder for temporary files (default: the system's)")
+			fs.BoolVar(&f.partial, "partial", false, "of a damaged dump, use what comes before the damage")
+			fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not print what was done to standard error")
+			fs.IntVar(&f.dump, "dump", 0, "number of the dump in a file of several, from 1 (default: the last one)")
+			fs.BoolVar(&f.json, "json", false, "print JSON")
+			fs.BoolVar(&f.html, "html", false, "of leaks: write one HTML file with a tree map, paths and a search")
+			fs.StringVar(&f.format, "format", "", "of leaks: text, json, html or pprof")
+			fs.StringVarP(&f.output, "output", "o", "", "of leaks: file for the report (default: standard output)")
+			fs.IntVar(&f.koom, "koom", 0, "of leaks: KOOM's report of version 1 or 2, by KOOM's rules")
+			fs.StringVar(&f.share, "share", "10%", "of leaks: part of the heap from which on something is a suspect")
+			fs.IntVar(&f.top, "top", 30, "lines of histo, objects of show")
+		},
+		help: `
+FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed.
+
+  leaks FILE               suspects with the way from a root that holds them
+  histo FILE               objects, bytes and retained bytes by class
+  diff OLD NEW             what grew between two dumps, by class and by path
+  show FILE OBJECT|CLASS   fields, elements, holders and retained size of an
+                           object (0x…), or a class and its largest objects
+  path FILE OBJECT         the shortest way from a root to an object
+
+Examples:
+  sliver heap leaks app.hprof
+  sliver heap leaks app.hprof.gz --html -o report.html
+  sliver heap leaks app.hprof --format pprof -o heap.pb.gz && go tool pprof -http : heap.pb.gz
+  sliver heap leaks android.hprof --koom 2
+  sliver heap show app.hprof com.example.Session`,
+		run: func(ctx context.Context, e *env, args []string) error { return runHeap(ctx, e, f, set, args) },
+	}
+}
+
+func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args []string) error {
+	if len(args) == 0 {
+		return usagef("heap", "say what to do: %s", strings.Join(heapNames(), ", "))
+	}
+	i := slices.IndexFunc(heapActions(), func(a heapAction) bool { return a.name == args[0] })
+	if i < 0 {
+		return usagef("heap", "unknown action %q; there are: %s", args[0], strings.Join(heapNames(), ", "))
+	}
+	a := heapActions()[i]
+	if len(args)-1 != a.args {
+		return usagef("heap", "%s takes %s", a.name, a.takes)
+	}
+	var wrong error
+	set.Visit(func(g *pflag.Flag) {
+		if !slices.Contains([]string{"memory", "level", "temp", "partial", "dump", "quiet", "help"}, g.Name) && !slices.Contains(a.flags, g.Name) && wrong == nil {
+			wrong = usagef("heap", "%s has no --%s", a.name, g.Name)
+		}
+	})
+	if wrong != nil {
+		return wrong
+	}
+	if f.top < 0 || f.dump < 0 {
+		return usagef("heap", "--top and --dump cannot be negative")
+	}
+	if err := a.run(ctx, e, f, args[1:]); err != nil {
+		return err
+	}
+	for _, n := range f.notes {
+		if !f.quiet {
+			fmt.Fprintln(e.stderr, n)
+		}
+	}
+	return nil
+}
+
+// parseBytes reads a size as "2GB", "512MiB" or "1000000".
+func parseBytes(s string) (int64, error) {
+	number := strings.TrimRight(s, "kKmMgGtTiIbB")
+	v, err := strconv.ParseFloat(number, 64)
+	if err != nil || v <= 0 || math.IsInf(v, 0) {
+		return 0, fmt.Errorf("invalid size %q (example: 2GB)", s)
+	}
+	unit, ok := map[string]float64{"": 1, "b": 1, "k": 1e3, "kb": 1e3, "kib": 1 << 10, "m": 1e6, "mb": 1e6, "mib": 1 << 20,
+		"g": 1e9, "gb": 1e9, "gib": 1 << 30, "t": 1e12, "tb": 1e12, "tib": 1 << 40}[strings.ToLower(s[len(number):])]
+	if v *= unit; !ok || v > math.MaxInt64/2 {
+		return 0, fmt.Errorf("invalid size %q (example: 2GB)", s)
+	}
+	return int64(v), nil
+}
+
+// runtimeBytes is what of --memory is left to Go's own heap.
+const runtimeBytes = 64 << 20
+
+// open opens a dump as the flags say.
+func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph, error) {
+	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial}
+	if f.memory != "" {
+		n, err := parseBytes(f.memory)
+		if err != nil {
+			return nil, usagef("heap", "--memory: %v", err)
+		}
+		if n < runtimeBytes*2 {
+			return nil, usagef("heap", "--memory %s: at least 128MiB are needed", f.memory)
+		}
+		o.Memory = n - runtimeBytes
+		debug.SetMemoryLimit(n)
+	}
+	levels := []string{"", "full", "mapped", "paths", "histogram"}
+	i := slices.Index(levels, f.level)
+	if i < 0 {
+		return nil, usagef("heap", "unknown level %q; there are: %s", f.level, strings.Join(levels[1:], ", "))
+	}
+	o.Level = graph.Level(i)
+	begin := time.Now()
+	g, err := graph.Open(ctx, path, o)
+	if err != nil {
+		return nil, (&hprofInput{path: path, name: path}).explain(plainPath(err))
+	}
+	note := fmt.Sprintf("sliver: %s: %d objects, level %s; %.2f s", path, g.Len(), g.Level(), time.Since(begin).Seconds())
+	if g.Len() >= 100_000 && g.PeakBytes() > 0 {
+		note += fmt.Sprintf(", %d bytes an object", g.PeakBytes()/int64(g.Len()))
+	}
+	f.notes = append(f.notes, note)
+	if g.Damage != nil {
+		fmt.Fprintf(e.stderr, "sliver: %s: damaged, so only what comes before is used: %v\n", path, g.Damage)
+	}
+	return g, nil
+}
+
+func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
+	share, err := parseShare(f.share)
+	if err != nil {
+		return usagef("heap", "--share: %v", err)
+	}
+	if f.koom < 0 || f.koom > 2 {
+		return usagef("heap", "--koom takes 1 or 2")
+	}
+	var formats []string // that were asked for
+	if f.format != "" {
+		formats = append(formats, f.format)
+	}
+	if f.html {
+		formats = append(formats, "html")
+	}
+	if f.koom != 0 {
+		formats = append(formats, "koom") // which is JSON
+	} else if f.json {
+		formats = append(formats, "json")
+	}
+	formats = slices.Compact(formats)
+	if len(formats) > 1 {
+		return usagef("heap", "choose one of --json, --html, --koom and --format")
+	}
+	format := "text"
+	if len(formats) == 1 {
+		format = formats[0]
+	}
+	if f.koom == 0 && !slices.Contains([]string{"text", "json", "html", "pprof"}, format) {
+		return usagef("heap", "unknown format %q; there are: text, json, html, pprof", f.format)
+	}
+	if format == "pprof" && f.output == "" && isTerminal(e.stdout.File) {
+		return usagef("heap", "a profile is not for a terminal: name a file with -o")
+	}
+	g, err := f.open(ctx, e, args[0])
+	if err != nil {
+		return err
+	}
+	defer g.Close()
+	var write func(io.Writer) error
+	switch {
+	case format == "koom":
+		r, err := leak.FindKOOM(ctx, g, f.koom)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		write = r.WriteJSON
+	case format == "pprof":
+		if !g.HasTree() {
+			return fmt.Errorf("%s: a profile needs the dominator tree: more --memory, or --level mapped", args[0])
+		}
+		tree := leak.Tree(g)
+		write = func(w io.Writer) error { return tree.WriteProfile(w, strings.HasSuffix(f.output, ".gz")) }
+	default:
+		r, err := leak.Find(ctx, g, filepath.Base(args[0]), leak.Options{Share: share})
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		write = map[string]func(io.Writer) error{"text": r.WriteText, "json": r.WriteJSON, "html": r.WriteHTML}[format]
+	}
+	return writeReport(e, f.output, write)
+}
+
+// writeReport writes to a file, which has its name only when it is whole, or to standard
+// output.
+func writeReport(e *env, path string, write func(io.Writer) error) (err error) {
+	if path == "" || path == "-" {
+		return write(e.stdout)
+	}
+	out, err := hprof.Create(path)
+	if err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, plainPath(err))
+	}
+	if err = write(out); err != nil {
+		out.Abort()
+		return err
+	}
+	if err = out.Close(); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, plainPath(err))
+	}
+	return nil
+}
+
+// parseShare reads "10%" or "0.1".
+func parseShare(s string) (float64, error) {
+	number, percent := strings.CutSuffix(s, "%")
+	v, err := strconv.ParseFloat(number, 64)
+	if percent {
+		v /= 100
+	}
+	if err != nil || !(v > 0 && v <= 1) {
+		return 0, fmt.Errorf("invalid part %q (example: 10%%)", s)
+	}
+	return v, nil
+}
