@@ -167,14 +167,11 @@ func (g *Graph) build(ctx context.Context) (err error) {
 	g.weak, g.Dangled, g.Twice, g.refs = b.weak, b.dangled, b.twice, b.refs
 	g.resolveRoots()
 	if full {
-		g.sizes = g.model()
 		g.fillSizes()
 		if err := b.holdLocals(); err != nil {
 			return err
 		}
 		g.arena.shrink32(&g.to, int64(min(b.next.Load(), b.limit)))
-	} else {
-		g.sizes = g.modelFromSample()
 	}
 	return nil
 }

@@ -231,9 +231,9 @@ func (g *Graph) take(ctx context.Context) (err error) {
 	if s.span.n == 0 {
 		return errNoObjects
 	}
-	g.level = g.choose()
-	if g.level == LevelHistogram {
-		g.sizes = g.modelWithoutIndex()
+	g.sizes = g.model()
+	s.near = nearby{}
+	if g.level = g.choose(); g.level == LevelHistogram {
 		return nil
 	}
 	begin = time.Now()

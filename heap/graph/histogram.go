@@ -10,20 +10,6 @@ type Line struct {
 	Retained int64 // by all of its objects together; -1 where the level has no tree
 }
 
-// modelWithoutIndex is the size model where no address of an object was kept.
-func (g *Graph) modelWithoutIndex() sizeModel {
-	m := g.defaultModel()
-	for _, c := range g.classes.all {
-		if !c.array {
-			c.size = uint32(m.instance(c))
-		}
-	}
-	return m
-}
-
-// modelFromSample is the size model where lengths were not kept.
-func (g *Graph) modelFromSample() sizeModel { return g.modelWithoutIndex() }
-
 // Histogram returns a line for each class that has objects, in no order.
 func (g *Graph) Histogram() []Line {
 	lines := make([]Line, len(g.classes.all))

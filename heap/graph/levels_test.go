@@ -94,12 +94,11 @@ func TestLevelsAgree(t *testing.T) {
 			if full.Strength(o) != Strong {
 				continue
 			}
-			// What keeps how many objects depends on no size model.
-			_, n := full.RetainedBy(o)
-			if _, m := paths.RetainedBy(o); n != m {
-				t.Fatalf("seed %d: object %d keeps %d objects, level paths %d", seed, o, n, m)
+			kept, n := full.RetainedBy(o)
+			if k, m := paths.RetainedBy(o); n != m || k != kept {
+				t.Fatalf("seed %d: object %d keeps %d bytes in %d objects, level paths %d in %d", seed, o, kept, n, k, m)
 			}
-			if kept, _ := full.RetainedBy(o); kept != full.Retained(o) {
+			if kept != full.Retained(o) {
 				t.Fatalf("seed %d: object %d: tree %d, search %d", seed, o, full.Retained(o), kept)
 			}
 		}

@@ -55,63 +55,103 @@ func (m *sizeModel) array(t hprof.Type, n int64) int64 {
 	return m.up(m.base[e] + n*e)
 }
 
+// maxPadding is what HotSpot pads two groups of fields by at most, with
+// -XX:ContendedPaddingWidth at its default.
+const maxPadding = 3 * 128
+
 // bases are where an array's elements may begin: behind a compact head, one with a
 // compressed class pointer, one without, and that rounded.
 var bases = [...]int64{12, 16, 20, 24}
 
-// model finds the size model from the addresses of all objects. Until then g.size has
-// arrays' lengths.
+// nearby is what a survey knows of the object before, and of arrays' distances. Dumps have
+// most objects in the order of their addresses.
+type nearby struct {
+	known  bool
+	id     uint64
+	tally  int
+	length uint32
+	// arrays has samples by the bytes of an element, object arrays at 0.
+	arrays [9][]sample
+}
+
+// sample is an array with the distance to the next object.
+type sample struct{ length, distance uint32 }
+
+// maxSamples bounds the arrays of one size of elements that are sampled.
+const maxSamples = 32 << 10
+
+// measure notes how far the object before is from this one.
+func (s *survey) measure(it *hprof.Item, tally int) {
+	n := &s.near
+	if n.known && it.ID > n.id && it.ID-n.id <= math.MaxUint32 {
+		d := uint32(it.ID - n.id)
+		switch y := &s.tallies[n.tally]; y.kind {
+		case KindInstance:
+			if y.gap == 0 || d < y.gap {
+				y.gap, y.agree = d, 1
+			} else if d == y.gap {
+				y.agree++
+			}
+		default:
+			e := 0
+			if y.kind == KindPrimitiveArray {
+				e = hprof.Type(y.id).Size(8)
+			}
+			if a := &n.arrays[e]; len(*a) < maxSamples {
+				*a = append(*a, sample{n.length, d})
+			}
+		}
+	}
+	n.known, n.id, n.tally, n.length = true, it.ID, tally, it.Count
+}
+
+// model finds the size model from the distances that the survey measured, and with it the
+// sizes of all classes' instances.
 func (g *Graph) model() sizeModel {
 	m := g.defaultModel()
 	if m.art || g.header.IDSize == 4 || !g.addresses() {
+		for _, c := range g.classes.all {
+			c.size = uint32(m.instance(c))
+		}
 		return m
 	}
 	var votes [9][len(bases)]uint64 // by the bytes of a primitive
 	var refVotes [2][len(bases)]uint64
-	gap := make([]uint32, len(g.classes.all)) // least of the class's instances
-	times := make([]uint32, len(gap))         // how often it was seen
-	g.eachGap(func(o uint32, distance uint64) {
-		c := g.meta[o] & numberMask
-		switch Kind(g.meta[o] >> kindShift) {
-		case KindInstance:
-			if d := uint32(min(distance, math.MaxUint32)); gap[c] == 0 || d < gap[c] {
-				gap[c], times[c] = d, 1
-			} else if d == gap[c] {
-				times[c]++
-			}
-		case KindPrimitiveArray:
-			e := uint64(g.classes.all[c].elem.Size(8))
+	for e, samples := range g.survey.near.arrays {
+		for _, a := range samples {
 			for i, b := range bases {
-				if e == 8 && b%8 != 0 {
-					continue // values of 8 bytes are aligned
+				fits := func(e int64) bool { // values of 8 bytes are aligned
+					return (e != 8 || b%8 == 0) && m.up(b+int64(a.length)*e) == int64(a.distance)
 				}
-				if uint64(m.up(b+int64(g.size[o])*int64(e))) == distance {
+				switch {
+				case e > 0 && fits(int64(e)):
 					votes[e][i]++
+				case e == 0 && fits(4):
+					refVotes[0][i]++
 				}
-			}
-		case KindObjectArray:
-			for r := range refVotes {
-				for i, b := range bases {
-					if r == 1 && b%8 != 0 {
-						continue
-					}
-					if uint64(m.up(b+int64(g.size[o])*int64(4+4*r))) == distance {
-						refVotes[r][i]++
-					}
+				if e == 0 && fits(8) {
+					refVotes[1][i]++
 				}
 			}
 		}
-	})
+	}
 	m.fromVotes(&votes, &refVotes)
-	for i, c := range g.classes.all {
-		if c.array || c.record == nil {
+	for _, c := range g.classes.all {
+		c.size = uint32(m.instance(c))
+	}
+	for i := range g.survey.tallies {
+		y := &g.survey.tallies[i]
+		c := g.classes.find(y.id)
+		if y.kind != KindInstance || c == nil || c.record == nil || c.array {
 			continue
 		}
-		c.size = uint32(m.instance(c))
-		// More than half of a class's objects with the same distance, or three, are no
-		// accident; fewer are an upper bound.
-		if gap[i] != 0 && (gap[i] < c.size || times[i] >= 3 && gap[i] < c.size+64) {
-			c.size = gap[i]
+		// A distance is an upper bound. Where three objects have the same one it is the
+		// size: fields that the VM adds by itself are not in the dump. Padding of fields
+		// that are apart for the caches (jdk.internal.vm.annotation.Contended) is more than
+		// one would expect, so most of the objects have to agree.
+		if agree := y.agree >= 3; y.gap != 0 && (y.gap < c.size || agree && y.gap < c.size+64 ||
+			agree && uint64(y.agree)*2 >= c.Count && y.gap <= c.size+maxPadding) {
+			c.size = y.gap
 		}
 	}
 	return m
@@ -186,27 +226,9 @@ func (m *sizeModel) classObject(c *Class) int64 {
 	return m.up(sum)
 }
 
-// eachGap calls f with the distance of each object but the last to the next one.
-func (g *Graph) eachGap(f func(o uint32, distance uint64)) {
-	var last uint64
-	o := uint32(0)
-	for id := range g.index.all {
-		if o > 0 {
-			f(o, id-last)
-		}
-		last = id
-		o++
-	}
-}
-
 // fillSizes turns lengths into sizes.
 func (g *Graph) fillSizes() {
 	m := &g.sizes
-	for _, c := range g.classes.all {
-		if c.size == 0 && !c.array {
-			c.size = uint32(m.instance(c))
-		}
-	}
 	for o := uint32(1); o <= g.n; o++ {
 		c := g.classes.all[g.meta[o]&numberMask]
 		var bytes int64

@@ -26,6 +26,8 @@ type tally struct {
 	count    uint64
 	elements uint64 // of arrays: all elements; of instances: all bytes of fields
 	kind     Kind
+	gap      uint32 // of instances: the least distance to the next object, 0: none
+	agree    uint32 // how many had that
 }
 
 // classRecord is a class as a dump has it.
@@ -69,7 +71,8 @@ type survey struct {
 	roots   []root
 	tallies []tally
 	byClass [3]table // of tallies, by kind
-	damage  error    // why the stream was not read to its end
+	near    nearby
+	damage  error // why the stream was not read to its end
 
 	texts   []text // sorted by id
 	loaded  []loaded
@@ -141,6 +144,7 @@ func (s *survey) restart(number int) {
 	s.dump = number
 	s.chunks, s.span, s.ids, s.heaps = nil, span{}, s.ids[:0], nil
 	s.classes, s.roots, s.tallies, s.byClass = nil, nil, nil, [3]table{}
+	s.near = nearby{}
 	s.threadRoots = map[uint32]threadRoot{}
 }
 
@@ -177,7 +181,7 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 	s.restart(0)
 	open := false // the last chunk grows
 	var class hprof.Class
-	var last *tally
+	last := -1 // the object before's tally
 	for n := 0; ; n++ {
 		if n&0xffff == 0 {
 			if err := ctx.Err(); err != nil {
@@ -215,7 +219,7 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 		}
 		if it.Dump != s.dump {
 			s.restart(it.Dump)
-			open, last = false, nil
+			open, last = false, -1
 		}
 		s.header = r.Header()
 		if !open || it.Offset-s.chunks[len(s.chunks)-1].offset >= chunkBytes {
@@ -252,13 +256,16 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 			s.ids = append(s.ids, it.ID)
 		}
 		if kind == KindClass {
+			s.near.known = false
 			continue
 		}
-		if last == nil || last.id != key || last.kind != kind {
+		if last < 0 || s.tallies[last].id != key || s.tallies[last].kind != kind {
 			last = s.tally(kind, key)
 		}
-		last.count++
-		last.elements += uint64(it.Count)
+		y := &s.tallies[last]
+		y.count++
+		y.elements += uint64(it.Count)
+		s.measure(it, last)
 	}
 	if o.step != nil {
 		o.step(r.Offset())
@@ -270,14 +277,14 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 	return s, nil
 }
 
-// tally returns the counts of a class. The pointer is valid until the next call.
-func (s *survey) tally(kind Kind, id uint64) *tally {
+// tally returns the place of a class's counts.
+func (s *survey) tally(kind Kind, id uint64) int {
 	if i := s.byClass[kind].get(id); i != 0 {
-		return &s.tallies[i-1]
+		return int(i - 1)
 	}
 	s.byClass[kind].put(id, uint32(len(s.tallies)))
 	s.tallies = append(s.tallies, tally{id: id, kind: kind})
-	return &s.tallies[len(s.tallies)-1]
+	return len(s.tallies) - 1
 }
 
 func (s *survey) record(r *hprof.Reader, it *hprof.Item) error {

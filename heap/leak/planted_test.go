@@ -29,7 +29,12 @@ func planted(t *testing.T, version, kinds string, flags ...string) *testprog.Pro
 // dumpHeap lets jcmd write a dump of the process.
 func dumpHeap(t *testing.T, p *testprog.Proc) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "heap.hprof")
+	dir, err := os.MkdirTemp("", "sliver-heap-") // a test's own folder may have characters in its name that jcmd takes for an option
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	path := filepath.Join(dir, "heap.hprof")
 	if out, err := exec.Command(testprog.Tool(t, "jcmd17"), fmt.Sprint(p.PID), "GC.heap_dump", path).CombinedOutput(); err != nil {
 		t.Fatalf("jcmd: %v\n%s", err, out)
 	}
