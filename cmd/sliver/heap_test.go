@@ -101,6 +101,23 @@ func TestHeapProfile(t *testing.T) {
 	}
 }
 
+// Perfetto's trace_processor reads the profile, with the same sums.
+func TestHeapProfileInPerfetto(t *testing.T) {
+	tp, node := testprog.Perfetto(t), testprog.Tool(t, "node")
+	dir := t.TempDir()
+	path, _ := leakyDump(t, dir, "x.hprof", 400)
+	if r := sliver(t, dir, "heap", "leaks", path, "--format", "pprof", "-o", "heap.pb.gz"); r.status != 0 {
+		t.Fatal(r.errors)
+	}
+	cmd := exec.Command(node, filepath.Join(testprog.Root(t), "testdata", "verify", "perfetto_query.mjs"), filepath.Join(dir, "heap.pb.gz"),
+		"select 'sum of ' || sample_type_type || ' ' || sum(value) s from __intrinsic_aggregate_sample a join __intrinsic_aggregate_profile p on p.id = aggregate_profile_id group by sample_type_type")
+	cmd.Env = append(os.Environ(), "TP_DIR="+tp)
+	out, err := cmd.CombinedOutput()
+	if err != nil || !bytes.Contains(out, []byte("sum of inuse_objects 405")) || !bytes.Contains(out, []byte("sum of inuse_space 80")) {
+		t.Errorf("trace_processor: %v\n%s", err, out)
+	}
+}
+
 // The page shows the tree map, the suspects and their paths, and its search finds them. No
 // name of the dump can end its script.
 func TestHeapPage(t *testing.T) {

@@ -208,6 +208,9 @@ func (s *search) suspectsWithoutTree() error {
 	}
 	var most []big
 	err := g.Arrays(s.ctx, 0, func(a *graph.Array) {
+		if a.Size < leastArray && a.Size*10_000 < s.total {
+			return
+		}
 		if len(most) < chosen || a.Size > most[len(most)-1].size {
 			most = append(most, big{a.Object, a.Size})
 			slices.SortFunc(most, func(x, y big) int { return cmp.Compare(y.size, x.size) })
@@ -246,3 +249,7 @@ func (s *search) suspectsWithoutTree() error {
 
 // chosen is how many objects are examined without a tree. Each costs a pass over the heap.
 const chosen = 4
+
+// leastArray is the size below which an array is no start for a search, unless the heap is
+// small.
+const leastArray = 64 << 10
