@@ -148,6 +148,48 @@ func TestHeapPage(t *testing.T) {
 	}
 }
 
+// A stripped dump of Android has the same leaks; one that KOOM's rule cut has to be filled
+// before, and the error says so.
+func TestHeapOfStrippedDumps(t *testing.T) {
+	folder := os.Getenv("SLIVER_HPROF_CORPUS")
+	if folder == "" {
+		testprog.Lack(t, "corpus", "SLIVER_HPROF_CORPUS is not set: no real dumps")
+	}
+	dir := t.TempDir()
+	dump := filepath.Join(folder, "hprof-android.bin")
+	paths := func(file string) string {
+		r := sliver(t, dir, "heap", "leaks", "-q", file, "--koom", "1")
+		var doc struct{ GcPaths any }
+		if err := json.Unmarshal([]byte(r.out), &doc); err != nil || r.status != 0 {
+			t.Fatalf("%s: %v %s", file, err, r.errors)
+		}
+		return fmt.Sprint(doc.GcPaths)
+	}
+	want := paths(dump)
+	if !strings.Contains(want, "com.example.leakcanary.MainActivity") {
+		t.Fatalf("no leak of an activity: %s", want)
+	}
+	for _, rule := range []string{"shark", "matrix", "koom"} {
+		if r := sliver(t, dir, "hprof", "strip", dump, "--rule", rule, "-o", rule); r.status != 0 {
+			t.Fatal(r.errors)
+		}
+		file := rule
+		if rule == "koom" {
+			r := sliver(t, dir, "heap", "leaks", rule)
+			if r.status != 1 || !strings.Contains(r.errors, "'sliver hprof fill' first") || strings.Count(r.errors, "\n") != 1 {
+				t.Errorf("not filled: status %d: %s", r.status, r.errors)
+			}
+			if r := sliver(t, dir, "hprof", "fill", rule, "-o", "filled"); r.status != 0 {
+				t.Fatal(r.errors)
+			}
+			file = "filled"
+		}
+		if got := paths(file); got != want {
+			t.Errorf("%s:\n%s\nwant\n%s", rule, got, want)
+		}
+	}
+}
+
 // Wrong usage is status 2 and a line; a dump that cannot be read is status 1 and a line.
 func TestHeapErrors(t *testing.T) {
 	dir := t.TempDir()

@@ -54,6 +54,20 @@ func TestCorpusRetained(t *testing.T) {
 			if g.Retained(0) != sum || g.Total() != sum {
 				t.Errorf("the root retains %d, the histogram has %d, all objects are %d", g.Retained(0), g.Total(), sum)
 			}
+			counts, err := Open(t.Context(), path, Options{Temp: t.TempDir(), Level: LevelHistogram})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer counts.Close()
+			bytes := map[*Class]int64{}
+			for _, l := range counts.Histogram() {
+				bytes[l.Class] = l.Bytes
+			}
+			for i, l := range g.Histogram() {
+				if b := bytes[counts.classes.all[l.Class.number]]; b != l.Bytes && g.Twice == 0 {
+					t.Errorf("line %d: %d bytes of %s, counts alone say %d", i, l.Bytes, l.Class.Name, b)
+				}
+			}
 			slices.SortFunc(most, func(a, b Object) int { return int(g.Retained(b) - g.Retained(a)) })
 			for _, o := range most[:min(8, len(most))] {
 				if got, _ := g.RetainedBy(o); got != g.Retained(o) {
@@ -63,20 +77,5 @@ func TestCorpusRetained(t *testing.T) {
 			t.Logf("%d objects, %d references, %d roots (%d lost), dangled %d, twice %d, %d bytes, garbage %d, weak %d, soft %d; model %+v; %v",
 				g.Len(), g.Refs(), len(g.Roots()), g.LostRoots, g.Dangled, g.Twice, sum, g.Held(Garbage), g.Held(Weak), g.Held(Soft), g.sizes, g.Took)
 		})
-	}
-}
-
-func TestOpenFile(t *testing.T) {
-	path := os.Getenv("BIG")
-	if path == "" {
-		t.Skip()
-	}
-	for range 3 {
-		g, err := Open(t.Context(), path, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Logf("%d objects, %d refs; peak %d B/object; %v, nodes %d folded %d, model %+v", g.Len(), g.Refs(), g.PeakBytes()/int64(g.Len()), g.Took, g.tree.nodes, g.tree.folded, g.sizes)
-		g.Close()
 	}
 }

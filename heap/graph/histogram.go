@@ -86,13 +86,13 @@ func (g *Graph) countFromTallies(lines []Line) {
 	}
 }
 
-// arrays returns the bytes of all arrays of a tally: what each loses to alignment is half
-// of that on average.
+// arrays returns the bytes of all arrays of a tally.
 func (m *sizeModel) arrays(t hprof.Type, y *tally) int64 {
 	e := int64(t.Size(int(m.ref)))
 	sum := int64(y.count)*m.base[e] + int64(y.elements)*e
-	if e < alignment {
-		sum += int64(y.count) * (alignment - e) / 2
+	for r, n := range y.lengths {
+		bytes := m.base[e] + int64(r)*e
+		sum += int64(n) * (m.up(bytes) - bytes)
 	}
 	return sum
 }

@@ -102,14 +102,15 @@ func TestLevelsAgree(t *testing.T) {
 				t.Fatalf("seed %d: object %d: tree %d, search %d", seed, o, full.Retained(o), kept)
 			}
 		}
-		counts := map[string]uint64{}
+		counts, bytes := map[string]uint64{}, map[string]int64{}
 		for _, l := range full.Histogram() {
 			counts[l.Class.Name] += l.Count
+			bytes[l.Class.Name] += l.Bytes
 		}
 		for _, g := range []*Graph{mapped, paths, histogram} {
 			for _, l := range g.Histogram() {
-				if counts[l.Class.Name] != l.Count {
-					t.Fatalf("seed %d, %v: %d of %s, want %d", seed, g.Level(), l.Count, l.Class.Name, counts[l.Class.Name])
+				if counts[l.Class.Name] != l.Count || bytes[l.Class.Name] != l.Bytes {
+					t.Fatalf("seed %d, %v: %d of %s, want %d; %d bytes, want %d", seed, g.Level(), l.Count, l.Class.Name, counts[l.Class.Name], l.Bytes, bytes[l.Class.Name])
 				}
 			}
 		}

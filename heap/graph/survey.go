@@ -28,6 +28,8 @@ type tally struct {
 	kind     Kind
 	gap      uint32 // of instances: the least distance to the next object, 0: none
 	agree    uint32 // how many had that
+	// lengths counts arrays by their elements modulo 16, which is what padding depends on.
+	lengths *[16]uint64
 }
 
 // classRecord is a class as a dump has it.
@@ -170,6 +172,9 @@ type surveyOptions struct {
 	step    func(done int64)
 }
 
+// ErrCut is of a dump whose arrays have lengths and no contents, as KOOM's strip leaves it.
+var ErrCut = errors.New("KOOM's strip left gaps: 'sliver hprof fill' first")
+
 // take reads the stream once. Memory grows with classes, strings' records, roots and
 // frames, and where IDs are asked for with the objects.
 func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) {
@@ -221,6 +226,9 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 			s.restart(it.Dump)
 			open, last = false, -1
 		}
+		if r.Cut() {
+			return nil, ErrCut
+		}
 		s.header = r.Header()
 		if !open || it.Offset-s.chunks[len(s.chunks)-1].offset >= chunkBytes {
 			s.chunks = append(s.chunks, chunk{offset: it.Offset, heap: it.Heap})
@@ -265,6 +273,9 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 		y := &s.tallies[last]
 		y.count++
 		y.elements += uint64(it.Count)
+		if y.lengths != nil {
+			y.lengths[it.Count%16]++
+		}
 		s.measure(it, last)
 	}
 	if o.step != nil {
@@ -283,7 +294,11 @@ func (s *survey) tally(kind Kind, id uint64) int {
 		return int(i - 1)
 	}
 	s.byClass[kind].put(id, uint32(len(s.tallies)))
-	s.tallies = append(s.tallies, tally{id: id, kind: kind})
+	y := tally{id: id, kind: kind}
+	if kind != KindInstance {
+		y.lengths = new([16]uint64)
+	}
+	s.tallies = append(s.tallies, y)
 	return len(s.tallies) - 1
 }
 

@@ -48,7 +48,17 @@ func TestAndroidAgainstShark(t *testing.T) {
 				want = append(want, string(m[1]))
 			}
 			var got []string
-			_, r := analyze(t, path, graph.Options{}, 0)
+			g, r := analyze(t, path, graph.Options{}, 0)
+			kinds := map[graph.Kind]int{}
+			for o := graph.Object(1); int(o) <= g.Len(); o++ {
+				kinds[g.Kind(o)]++
+			}
+			for kind, name := range map[graph.Kind]string{graph.KindClass: "Class", graph.KindInstance: "Instance",
+				graph.KindPrimitiveArray: "Primitive array", graph.KindObjectArray: "Object array"} {
+				if want := fmt.Sprintf("%s count: %d\n", name, kinds[kind]); !bytes.Contains(out, []byte(want)) {
+					t.Errorf("%d of kind %v, which Shark does not have", kinds[kind], kind)
+				}
+			}
 			for _, f := range r.Findings {
 				if f.Kind == KindInspector {
 					got = append(got, f.Signature)

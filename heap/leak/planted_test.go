@@ -110,6 +110,36 @@ func TestPlantedLeaks(t *testing.T) {
 	}
 }
 
+// Leaks of other shapes: links of a list, wrappers around wrappers, a concurrent queue, inner
+// classes, a pool's threads, a local variable of a method that runs.
+func TestPlantedShapes(t *testing.T) {
+	java := testprog.Tool(t, "java21")
+	for _, c := range []struct{ kind, finding, want string }{
+		{"chain", KindDominator, `"one HeapMore$Registry keeps`},
+		{"deep", KindDominator, `"one HeapMore$Registry keeps`},
+		{"queue", KindDominator, `HeapMore$Registry.queue`},
+		{"inner", KindDominator, `"field":"HeapMore$Registry.hooks"`},
+		{"sessions", KindDominator, `"field":"HeapMore$Registry.sessions"`},
+		{"pool", KindThreadLocals, `"40 threads keep 2.4`},
+		{"pool", KindThreadLocals, `the thread local HeapMore.builder`},
+		{"local", KindDominator, `local variable in HeapMore.main (HeapMore.java`},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			p := testprog.StartCmd(t, exec.Command(java, "-Xmx256m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "HeapMore"), "HeapMore", c.kind))
+			p.Line("READY")
+			_, r := analyze(t, dumpHeap(t, p), graph.Options{}, 0)
+			for _, f := range r.Findings {
+				if text, _ := json.Marshal(f); f.Kind == c.finding && strings.Contains(string(text), c.want) {
+					return
+				}
+			}
+			var out bytes.Buffer
+			r.WriteText(&out)
+			t.Errorf("no %s with %s in:\n%s", c.finding, c.want, out.Bytes())
+		})
+	}
+}
+
 // Parked virtual threads are reported with the objects that their frames hold, if the dump
 // has frames: from JDK 25 on.
 func TestPlantedVirtualThreads(t *testing.T) {

@@ -103,7 +103,26 @@ func (s *search) interned(o graph.Object) bool {
 // is the one, those of its children that are suspects by themselves.
 func (s *search) points(o graph.Object, limit int64) (all []graph.Object) {
 	g := s.g
-	for depth := 0; depth < 1<<20; depth++ {
+	type run struct {
+		first graph.Object
+		count int
+	}
+	runs := map[*graph.Class]*run{}
+	for {
+		// Along a list each link keeps nearly as much as the one before: memory gathers in
+		// what holds the list.
+		r := runs[g.Class(o)]
+		if r == nil {
+			r = &run{first: o}
+			runs[g.Class(o)] = r
+		}
+		if r.count++; r.count >= minChain {
+			holder := g.Dominator(r.first)
+			if _, no := g.Holder(holder); holder == 0 || no {
+				holder = r.first
+			}
+			return []graph.Object{holder}
+		}
 		var big []graph.Object
 		var most graph.Object
 		for _, c := range g.Dominated(o) {
@@ -129,6 +148,9 @@ func (s *search) points(o graph.Object, limit int64) (all []graph.Object) {
 	}
 	return append(all, o)
 }
+
+// minChain is how many objects of a class on the way down make it a list.
+const minChain = 16
 
 // suspect adds the accumulation point o.
 func (s *search) suspect(o graph.Object) {
