@@ -148,13 +148,6 @@ func (a *arena) release(p *byte) {
 	}
 }
 
-func (a *arena) freeBytes(b *[]byte) {
-	if len(*b) > 0 {
-		a.release(&(*b)[0])
-	}
-	*b = nil
-}
-
 func (a *arena) free32(arrays ...*[]uint32) {
 	for _, s := range arrays {
 		if len(*s) > 0 {

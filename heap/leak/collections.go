@@ -40,13 +40,9 @@ var fills = [...]struct {
 // collections finds capacity that is not used.
 func (s *search) collections() error {
 	g := s.g
-	type use struct {
-		Class
-		capacity, elements int64
-	}
 	type kind struct {
 		class string
-		fill  [len(fills)]use
+		fill  [len(fills)]Class
 		waste int64
 		best  graph.Object // with most waste
 		most  int64

@@ -49,7 +49,6 @@ func (s *search) content() error {
 		bytes int64
 		best  uint64
 		most  int64
-		value string
 	}
 	constants := map[string]*constant{}
 	type nulls struct {

@@ -39,7 +39,6 @@ func (s *search) instances(name string, f func(o graph.Object)) error {
 func (s *search) threadLocals() error {
 	g := s.g
 	type local struct {
-		name    string
 		key     graph.Object
 		value   *graph.Class
 		threads map[graph.Object]bool
