@@ -28,6 +28,7 @@ var opens = []struct{ file, why string }{
 	{"watch/owner.go", "makes a file beside a ring file"},
 	{"export/internal/spill/spill.go", "a file without a name"},
 	{"heap/hprof/open.go", "dumps that the user named, and a file without a name"},
+	{"heap/graph/arena_unsafe.go", "a file without a name"},
 	{"heap/hprof/join.go", "a file without a name"},
 	{"heap/hprof/output.go", "makes the user's outputs"},
 	{"export/foreign/sort.go", "a file without a name"},
