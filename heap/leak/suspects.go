@@ -272,6 +272,6 @@ func (s *search) suspectsWithoutTree() error {
 // chosen is how many objects are examined without a tree. Each costs a pass over the heap.
 const chosen = 4
 
-// leastArray is the size below which an array is no start for a search, unless the heap is
+// leastArray is the least size of an array that a search starts from, unless the heap is
 // small.
 const leastArray = 64 << 10
