@@ -4,7 +4,7 @@
 //
 //	go run ./bench/hprof -sliver ./sliver -slurp hprof-slurp -shark DIR app.hprof
 //
-// DIR has the jars of com.squareup.leakcanary:shark-hprof and what it depends on.
+// DIR holds the jars of com.squareup.leakcanary:shark-hprof with its dependencies.
 package main
 
 import (

@@ -27,8 +27,8 @@ type hprofFlags struct {
 // hprofAction is one word behind sliver hprof.
 type hprofAction struct {
 	name   string
-	writes bool     // it has an output
-	flags  []string // besides those of all
+	writes bool     // needs an output
+	flags  []string // in addition to the common ones
 	run    func(f *hprofFlags, w io.Writer, in *hprofInput) error
 }
 
@@ -131,8 +131,7 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 		}
 		return usagef("hprof", "unknown rule %q; there are: shark, matrix, koom", f.rule)
 	}
-	// The tables of compression are most of what is allowed. Garbage is collected
-	// before it adds much to them.
+	// Buffers and the tables of compression live long; garbage is little.
 	debug.SetGCPercent(10)
 	if a.name == "convert" && !slices.Contains([]string{"", "hotspot", "art"}, f.to) {
 		return usagef("hprof", "unknown form %q; there are: hotspot, art", f.to)

@@ -15,7 +15,7 @@ import (
 	"testing"
 )
 
-// heapDump writes a heap dump of about so many bytes: objects in segments, as
+// heapDump writes a heap dump of about size bytes: objects in segments, as
 // HotSpot writes them, with strings, references and arrays.
 func heapDump(w io.Writer, size int) error {
 	var b []byte

@@ -61,7 +61,7 @@ func (b *behind) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// Close writes what is left and waits for it.
+// Close writes the rest and waits for it.
 func (b *behind) Close() error {
 	b.full <- b.buf
 	close(b.full)

@@ -17,13 +17,13 @@ type Finding struct {
 const (
 	// maxClasses bounds the classes whose instances are checked.
 	maxClasses = 1 << 18
-	// maxFindings bounds what is reported.
+	// maxFindings bounds the findings that are reported.
 	maxFindings = 100
 )
 
 // Check reads a stream of dumps and compares what it says in several places:
 // sizes of instances with the fields of their classes, classes and names that are
-// referred to with those that are there. It needs memory for the classes, not for
+// referred to with those in the dump. It needs memory for the classes, not for
 // the objects. References between objects are not followed.
 //
 // If the stream is damaged, the results are of what came before, and the error is
@@ -58,7 +58,7 @@ func Check(src io.Reader, temp string) ([]*Info, []Finding, error) {
 	return c.counts.infos, c.findings, err
 }
 
-// checkedClass is what is known of a class while its dump is read.
+// checkedClass collects facts about a class while its dump is read.
 type checkedClass struct {
 	super   uint64
 	own     int64 // bytes of its own fields' values
@@ -260,7 +260,7 @@ func (c *checker) lengthless(it *Item) bool {
 	return subHead(tag, c.header.IDSize) != 0 && !(it.Tag == TagHeapSegment && knownRecord(tag))
 }
 
-// verdict reports what is wrong in the dump that has been read.
+// verdict reports the findings that take the whole dump.
 func (c *checker) verdict(names bool) {
 	for _, k := range c.classes {
 		if !k.defined {

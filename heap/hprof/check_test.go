@@ -118,7 +118,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// What comes before the damage is a dump that is whole.
+// The part before the damage is read as a whole dump.
 func TestSalvage(t *testing.T) {
 	whole := sample(t)
 	cut := strip(t, whole, StripOptions{Rule: Koom})

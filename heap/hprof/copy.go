@@ -19,7 +19,7 @@ func newRewriter(w io.Writer, src io.Reader) (*rewriter, error) {
 	return &rewriter{r, out}, nil
 }
 
-// finish writes what is left, and has to be called. The error is that of Next; io.EOF is none.
+// finish writes the rest and must be called. err is that of Next; io.EOF means success.
 func (r *rewriter) finish(err error) error {
 	if e := r.tap.flush(r.buf, r.pos); e != nil && err == io.EOF {
 		err = e

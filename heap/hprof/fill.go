@@ -52,7 +52,7 @@ func Fill(w io.Writer, src io.Reader) error {
 	return r.finish(err)
 }
 
-// zeros writes n zeros after what has been consumed.
+// zeros writes n zeros behind the consumed bytes.
 func (r *Reader) zeros(n int64) error {
 	for n > 0 {
 		b := zeros[:min(n, int64(len(zeros)))]

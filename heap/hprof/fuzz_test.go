@@ -164,7 +164,7 @@ func FuzzFill(f *testing.F) {
 	})
 }
 
-// bounded takes so much output and no more: a fill may write 16 GB for an array.
+// bounded fails after 1 MiB of output: a fill may write 16 GB for an array.
 type bounded struct{ n int }
 
 var errBounded = errors.New("enough")

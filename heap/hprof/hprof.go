@@ -129,7 +129,7 @@ type Header struct {
 // returned before it is whole.
 type Error struct {
 	Offset int64  // bytes from the start of the decompressed stream
-	What   string // what is wrong there
+	What   string // the problem found there
 	Err    error  // the cause, or nil: io.ErrUnexpectedEOF for a truncated dump
 }
 

@@ -30,7 +30,7 @@ type Info struct {
 	Arrays  [12]Amount  // primitive arrays by Type
 	Heaps   []HeapInfo  // ART's, in order of appearance
 	Roots   Amount      // all kinds of roots
-	own     bool        // it has a header of its own
+	own     bool        // a header precedes it
 }
 
 // HeapInfo is one of ART's heaps.
@@ -65,7 +65,7 @@ func heapName(id uint32) string {
 	return fmt.Sprintf("heap %d", id)
 }
 
-// ReadInfo counts what is in a stream of dumps: one Info for each. If the stream is
+// ReadInfo counts the items of a stream of dumps: one Info for each dump. If the stream is
 // damaged, the Infos have what came before, and the error is an *Error.
 func ReadInfo(src io.Reader) ([]*Info, error) {
 	r, err := NewReader(src)
@@ -167,5 +167,5 @@ func (c *counter) count(r *Reader, it *Item) error {
 	return nil
 }
 
-// maxHeaps bounds the heaps that are told apart. ART has four.
+// maxHeaps bounds the heaps that are counted separately. ART has four.
 const maxHeaps = 64

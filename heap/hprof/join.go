@@ -160,8 +160,8 @@ func (m *merge) next() (entry, bool, error) {
 	return top.head, true, m.push(top)
 }
 
-// members tells of each item of a stream, in the stream's order, whether its
-// identifier is one of a set. Items and set may come in any order, and need the
+// members reports for each item of a stream, in the stream's order, whether its
+// identifier is in a set. Items and set may come in any order, and need the
 // same memory for any number of them.
 type members struct {
 	temp             string

@@ -57,8 +57,7 @@ type File struct {
 	file   *os.File
 }
 
-// Open opens a dump in a file. What cannot be read at any offset, a compressed
-// file or a pipe, is first written decompressed into a file without a name in the
+// Open opens a dump in a file. A compressed file or a pipe is first written decompressed into a file without a name in the
 // folder temp ("" is the system's), whose space the kernel frees at Close.
 func Open(path, temp string) (*File, error) {
 	f, err := os.Open(path)

@@ -52,7 +52,7 @@ func (o *Output) Write(b []byte) (int, error) {
 	return o.file.Write(b)
 }
 
-// Abort removes what has been written.
+// Abort removes the partial file.
 func (o *Output) Abort() {
 	o.file.Close()
 	if o.path != "" {

@@ -30,8 +30,8 @@ const (
 )
 
 // Pack writes a dump in a form that takes about half of what gzip makes of it.
-// Unpack gives the same bytes again, whatever they are: what is damaged, or not a
-// dump any more, is kept as it is.
+// Unpack returns exactly the same bytes: damaged parts, and bytes behind the dump,
+// are stored raw.
 func Pack(w io.Writer, src io.Reader) error {
 	start := make([]byte, looksBytes)
 	n, err := io.ReadFull(src, start)
@@ -79,10 +79,10 @@ type packer struct {
 	out        *bufio.Writer
 	zip        *zstd.Encoder
 	x          rec
-	raw        bytes.Buffer // what has been read and is not in a block: part of an item
+	raw        bytes.Buffer // bytes read but not in a block yet: part of an item
 	items      uint64
 	blockStart int64 // offset of the current block in the dump
-	packed     int64 // offset of what is not in blocks yet
+	packed     int64 // offset of the first byte that is not in a block
 	data       []byte
 	lengths    []byte
 	frame      []byte
@@ -218,7 +218,7 @@ func (p *packer) part(b []byte) error {
 	return err
 }
 
-// finish writes what is left: the last block, and as it is what is no item.
+// finish writes the last block, and the bytes that form no item as raw blocks.
 func (p *packer) finish(err error, sum hash.Hash) error {
 	var damage *Error
 	if err != io.EOF && !errors.As(err, &damage) {

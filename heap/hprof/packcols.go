@@ -17,7 +17,7 @@ const (
 	groupValues               // values of primitive fields
 	groupText
 	groupBytes                    // values of byte[] and boolean[]
-	groupOther                    // what has no model
+	groupOther                    // bytes without a model
 	groupPlane0                   // of references and deltas that were not predicted: the lowest byte, and so on
 	groupWide   = groupPlane0 + 8 // values of other primitive arrays, by type and byte
 	groups      = groupWide + 1
@@ -25,7 +25,7 @@ const (
 
 var errColumns = errors.New("a column ends too soon")
 
-// column is a sequence of bytes in a block: what is written while packing, what is
+// column is a sequence of bytes in a block: bytes written so far while packing, bytes
 // left to read while unpacking.
 type column struct {
 	buf   []byte
@@ -38,8 +38,8 @@ type columns struct {
 	packing bool
 	block   uint64
 	used    [groups][]*column // in the order of their first use in the block
-	data    [groups][]byte    // unpacking: what is left of a group
-	lengths [groups][]byte    // unpacking: what is left of the columns' lengths
+	data    [groups][]byte    // unpacking: rest of a group
+	lengths [groups][]byte    // unpacking: rest of the columns' lengths
 	held    int               // packing: bytes in columns
 	err     error
 }

@@ -1,7 +1,7 @@
 package hprof
 
 const (
-	// maxSymbols bounds the kinds of items that a model tells apart: tags, with the
+	// maxSymbols bounds the kinds of items that a model distinguishes: tags, with the
 	// class of instances and object arrays and the type of primitive arrays.
 	maxSymbols = 1 << 16
 	// maxSlots bounds the fields that have predictions of their own.
@@ -47,7 +47,7 @@ type symbol struct {
 	count   slot
 	content [8]column // values of arrays, by byte where they have several
 	step    uint64    // of an instance: how far behind it the next object was
-	base    uint64    // of an array: what its size in the heap has besides elements
+	base    uint64    // of an array: size of its header in the heap
 	scale   uint64    // bytes of an element in the heap
 }
 

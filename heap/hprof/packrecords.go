@@ -83,7 +83,7 @@ type idSet struct {
 	sorted bool
 }
 
-// maxSet bounds an idSet. What comes after has no rank.
+// maxSet bounds an idSet. Later ones have no rank.
 const maxSet = 1 << 18
 
 // add adds an identifier, unless ranks have been asked for.
@@ -113,7 +113,7 @@ func (s *idSet) above(id uint64) uint64 {
 }
 
 // ranked codes an identifier of a set of known size: by pred, by its rank in
-// so many bytes, or by its distance from the last one.
+// as many bytes as the size takes, or by its distance from the last one.
 func (m *model) ranked(s *slot, set *idSet, v, pred uint64) uint64 {
 	const (
 		isPred  = 0
@@ -256,7 +256,7 @@ func resize[T any](s []T, n int, m *model) []T {
 	if m.types.block != m.block {
 		m.open(&m.types)
 	}
-	if n > len(m.types.buf) { // each has a type there
+	if n > len(m.types.buf) { // every element has a type in that column
 		m.fail()
 	}
 	if m.err != nil {

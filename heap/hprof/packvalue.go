@@ -152,7 +152,7 @@ const (
 	numDelta = 11 // + 1…8: bytes of its distance from the last one
 )
 
-// num codes a value of a field of so many bytes.
+// num codes a value of a field of size bytes.
 func (m *model) num(s *slot, v uint64, size int) uint64 {
 	c := &m.columns
 	mask := ^uint64(0) >> (64 - 8*size)

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// maxPending bounds what is held of a segment until its length is known. More
-// waits in a temporary file.
+// maxPending bounds the memory for a segment whose length is not known yet. A longer
+// one goes to a temporary file.
 const maxPending = 8 << 20
 
 // pending is a record whose length is not known yet: a rewriter may drop some of

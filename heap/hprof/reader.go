@@ -60,7 +60,7 @@ func (it *Item) HasSubs() bool {
 
 const (
 	windowBytes = 256 << 10
-	// maxWhole bounds what is held in one piece: a class is at most 65,535
+	// maxWhole bounds an item that is read in one piece: a class is at most 65,535
 	// constants, static fields and fields, which are 2.4 MB.
 	maxWhole = 4 << 20
 	// maxVersion bounds the header's text.
@@ -84,9 +84,9 @@ type Reader struct {
 	left   int64 // of the current item's body
 	dump   dumpState
 	cut    bool  // KOOM's strip left arrays without content: see mark
-	forced bool  // it did, though there is no mark
+	forced bool  // the caller says so: the dump has no mark
 	wrote  error // of the tap
-	tap    *tap  // takes what has been consumed, for who rewrites; else nil
+	tap    *tap  // receives the consumed bytes for a rewriter, or nil
 }
 
 // dumpState is where the Reader is among heap dump records.
@@ -97,7 +97,7 @@ type dumpState struct {
 	tag      uint8 // of the record
 	start    int64 // of the record's content
 	declared int64 // its length as written
-	stop     int64 // where it ends by what is known; -1: where no sub-record follows
+	stop     int64 // its known end; -1: it ends where no sub-record follows
 	crossed  int64 // first sub-record that crosses the declared end, else -1
 	heap     uint32
 	wrap     int64 // lengths are written modulo this
@@ -170,7 +170,7 @@ func (r *Reader) fill(n int) bool {
 	}
 	idle := 0
 	for r.end < n {
-		if r.end == len(r.buf) { // it grows with what is there, not with what is claimed
+		if r.end == len(r.buf) { // grow by the bytes received, not by the claimed length
 			r.buf = append(r.buf, make([]byte, len(r.buf))...)
 		}
 		got, err := r.src.Read(r.buf[r.end:])
@@ -353,7 +353,7 @@ func (r *Reader) record(it *Item, at int64) error {
 	return nil
 }
 
-// skip consumes what is left of the body.
+// skip consumes the rest of the body.
 func (r *Reader) skip() error {
 	for r.left > 0 {
 		if n := int64(r.end - r.pos); n > 0 {
@@ -385,7 +385,7 @@ func (r *Reader) Chunk() ([]byte, error) {
 	return b, nil
 }
 
-// Bytes returns what is left of the current Item's body in one piece. It is valid
+// Bytes returns the rest of the current Item's body in one piece. It is valid
 // until the next call. More than 4 MiB is an error: use Chunk.
 func (r *Reader) Bytes() ([]byte, error) {
 	if r.left > maxWhole {

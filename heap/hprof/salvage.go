@@ -14,7 +14,7 @@ type Salvaged struct {
 	src    io.ReaderAt
 	head   int64 // offset of the changed record's head, or the end
 	patch  [recordHeadBytes]byte
-	end    int64 // of what is used of src
+	end    int64 // end of the used part of src
 	tail   []byte
 	at     int64 // of the next Read
 }

@@ -37,7 +37,7 @@ type StripOptions struct {
 }
 
 // Strip writes a dump without its contents, by a rule. It reads src once if it
-// need not know what comes later: by the rules Shark and Koom without KeepStrings
+// needs no look ahead: by the rules Shark and Koom without KeepStrings
 // and RedactConstants. Otherwise src is read two or three times; one that is not
 // an io.ReadSeeker is first written to a temporary file.
 //

@@ -10,9 +10,8 @@ import (
 	"testing"
 )
 
-// rewritten returns a dump as f changes it: the tests' own account of what a
-// strip does, on a dump that is in memory as a whole. f returns what is written
-// for an item and the bytes that its segment's length counts for it.
+// rewritten returns a dump as f changes it: the tests' own model of a strip, on a
+// dump that is in memory as a whole. f returns the output for an item and the bytes that its segment's length counts for it.
 func rewritten(t testing.TB, dump []byte, f func(r *Reader, it *Item, head, body []byte) (out []byte, counted int)) []byte {
 	t.Helper()
 	r, err := NewReader(bytes.NewReader(dump))
@@ -403,7 +402,7 @@ func TestKeepStrings(t *testing.T) {
 	})
 }
 
-// What is redacted is what no class, field, method, thread or heap is called.
+// Every string is redacted unless a class, field, method, thread or heap has it as its name.
 func TestRedactConstants(t *testing.T) {
 	eachDump(t, func(t *testing.T, dump []byte) {
 		used := map[uint64]bool{}

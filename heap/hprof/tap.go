@@ -8,7 +8,7 @@ import "io"
 type tap struct {
 	w    io.Writer
 	from int  // start in the window of the run that is not written yet
-	drop bool // what is consumed until the next item is left out
+	drop bool // drop the bytes consumed until the next item
 }
 
 // flush writes the run up to the position upto.
@@ -40,7 +40,7 @@ func (r *Reader) dropBody() error {
 	return nil
 }
 
-// insert writes b after what has been consumed.
+// insert writes b behind the consumed bytes.
 func (r *Reader) insert(b []byte) error {
 	if err := r.tap.flush(r.buf, r.pos); err != nil {
 		return err

@@ -77,7 +77,7 @@ func (u *unpacker) frame(size int) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	var packed bytes.Buffer // grows with what is there, not with what is promised
+	var packed bytes.Buffer // grows with the input, not with the claimed size
 	if _, err := io.CopyN(&packed, u.in, int64(n)); err != nil {
 		return nil, io.ErrUnexpectedEOF
 	}
