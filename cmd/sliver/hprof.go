@@ -49,7 +49,13 @@ func hprofActions() []hprofAction {
 		{name: "pack", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Pack(w, in.src) }},
 		{name: "unpack", writes: true,
-			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Unpack(w, in.src) }},
+			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error {
+				if in.how != hprof.Packed {
+					return hprof.ErrPacked
+				}
+				_, err := io.CopyBuffer(struct{ io.Writer }{w}, in.src, make([]byte, 256<<10))
+				return err
+			}},
 		{name: "copy", writes: true,
 			run: func(_ *hprofFlags, w io.Writer, in *hprofInput) error { return hprof.Copy(w, in.src) }},
 	}
@@ -83,7 +89,7 @@ func hprofCommand() *command {
 		},
 		help: `
 FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed by
-gzip, zstd or bzip2; - is standard input. Memory stays below 64 MB for any dump.
+gzip, zstd, bzip2 or pack; - is standard input. Memory stays below 64 MB for any dump.
 
   info     what the dump consists of
   check    whether it can be read, and whether its parts agree

@@ -206,6 +206,7 @@ func TestHprof(t *testing.T) {
 		{"info art.hprof", 0, "HPROF 1.0.3"},
 		{"pack x.hprof -o p.spack", 0, ""},
 		{"unpack p.spack -o u.hprof", 0, ""},
+		{"check p.spack", 0, "objects, 2 classes"},
 		{"unpack x.hprof -o no", 1, "sliver: x.hprof: not packed by sliver"},
 		{"info text", 1, "no HPROF dump"},
 		{"info missing", 1, "cannot read missing: no such file"},

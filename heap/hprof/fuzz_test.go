@@ -215,7 +215,7 @@ func FuzzPack(f *testing.F) {
 	seeds(f, func(b []byte) []byte { return b })
 	f.Fuzz(func(t *testing.T, dump []byte) {
 		var out, back bytes.Buffer
-		if err := Pack(&out, bytes.NewReader(dump)); err != nil {
+		if err := pack(&out, bytes.NewReader(dump), int64(1+len(dump)%200)); err != nil {
 			if !known(err) {
 				t.Fatal(err)
 			}

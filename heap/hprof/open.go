@@ -19,6 +19,8 @@ const (
 	Gzip  Compression = "gzip" // also of several members, as HotSpot's -gz writes it
 	Zstd  Compression = "zstd"
 	Bzip2 Compression = "bzip2"
+	// Packed is what Pack writes. Its checksum is compared at its end.
+	Packed Compression = "spack"
 )
 
 // maxZstdWindow bounds the memory of decompression: frames with a larger window
@@ -29,7 +31,7 @@ const maxZstdWindow = 32 << 20
 // it is compressed. A stream that is not compressed is returned as it is.
 func Decompress(src io.Reader) (io.Reader, Compression, error) {
 	b := bufio.NewReaderSize(src, 64<<10)
-	start, err := b.Peek(4)
+	start, err := b.Peek(len(packMagic))
 	if err != nil && err != io.EOF {
 		return nil, Plain, err
 	}
@@ -42,6 +44,12 @@ func Decompress(src io.Reader) (io.Reader, Compression, error) {
 		return z, Zstd, err
 	case bytes.HasPrefix(start, []byte("BZh")):
 		return bzip2.NewReader(b), Bzip2, nil
+	}
+	if string(start) == packMagic {
+		// A caller that stops reading leaves the goroutine behind, until it ends.
+		out, in := io.Pipe()
+		go func() { in.CloseWithError(Unpack(in, b)) }()
+		return out, Packed, nil
 	}
 	return b, Plain, nil
 }

@@ -32,7 +32,10 @@ const (
 // Pack writes a dump in a form that takes about half of what gzip makes of it.
 // Unpack returns exactly the same bytes: damaged parts, and bytes behind the dump,
 // are stored raw.
-func Pack(w io.Writer, src io.Reader) error {
+func Pack(w io.Writer, src io.Reader) error { return pack(w, src, packedBlock) }
+
+// pack is Pack with blocks of about block bytes of the dump.
+func pack(w io.Writer, src io.Reader, block int64) error {
 	start := make([]byte, looksBytes)
 	n, err := io.ReadFull(src, start)
 	if err != nil && err != io.EOF && err != io.ErrUnexpectedEOF {
@@ -47,7 +50,7 @@ func Pack(w io.Writer, src io.Reader) error {
 	}
 	start = nil
 	r.forced = cut
-	p := &packer{Reader: r, model: newModel(true), out: bufio.NewWriterSize(w, 64<<10)}
+	p := &packer{block: block, Reader: r, model: newModel(true), out: bufio.NewWriterSize(w, 64<<10)}
 	if p.zip, err = newZip(); err != nil {
 		return err
 	}
@@ -61,7 +64,7 @@ func Pack(w io.Writer, src io.Reader) error {
 		if it, err = r.Next(); err == nil {
 			err = p.pack(it)
 		}
-		if err == nil && (r.Offset()-p.blockStart >= packedBlock || p.model.held >= packedBlock) {
+		if err == nil && (r.Offset()-p.blockStart >= block || int64(p.model.held) >= block) {
 			err = p.flush()
 		}
 	}
@@ -81,6 +84,7 @@ type packer struct {
 	x          rec
 	raw        bytes.Buffer // bytes read but not in a block yet: part of an item
 	items      uint64
+	block      int64 // how much of the dump is packed at once
 	blockStart int64 // offset of the current block in the dump
 	packed     int64 // offset of the first byte that is not in a block
 	data       []byte
@@ -104,7 +108,7 @@ func (p *packer) pack(it *Item) error {
 		}
 		p.model.content(x, b)
 		p.coded()
-		if x.at < x.body && p.Offset()-p.blockStart >= packedBlock {
+		if x.at < x.body && p.Offset()-p.blockStart >= p.block {
 			if err := p.flush(); err != nil {
 				return err
 			}

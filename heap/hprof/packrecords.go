@@ -253,10 +253,13 @@ func resize[T any](s []T, n int, m *model) []T {
 	if m.packing {
 		return s
 	}
-	if m.types.block != m.block {
-		m.open(&m.types)
+	// Every element has a type in a column, which is opened when it is used and not
+	// before: the packer opened it then.
+	left := len(m.data[m.types.group])
+	if m.types.block == m.block {
+		left = len(m.types.buf)
 	}
-	if n > len(m.types.buf) { // every element has a type in that column
+	if n > left {
 		m.fail()
 	}
 	if m.err != nil {
