@@ -232,19 +232,27 @@ func (p *packer) finish(err error, sum hash.Hash) error {
 		return err
 	}
 	if err != io.EOF {
+		if e := p.Reader.err; e != nil && e != io.EOF {
+			return err
+		}
 		if err := p.tap.flush(p.buf, p.Reader.end); err != nil {
 			return err
 		}
 		rest := io.MultiReader(&p.raw, p.src)
 		b := make([]byte, packedBlock)
 		for {
-			n, err := io.ReadFull(rest, b)
+			n, err := 0, error(nil)
+			for n < len(b) && err == nil { // io.ReadFull hides a source that was cut short
+				var got int
+				got, err = rest.Read(b[n:])
+				n += got
+			}
 			if n > 0 {
 				if err := p.writeRaw(b[:n]); err != nil {
 					return err
 				}
 			}
-			if err == io.EOF || err == io.ErrUnexpectedEOF {
+			if err == io.EOF {
 				break
 			}
 			if err != nil {

@@ -3,6 +3,7 @@ package hprof
 import (
 	"bytes"
 	"compress/gzip"
+	"io"
 	"testing"
 )
 
@@ -35,6 +36,30 @@ func packed(t testing.TB, dump []byte) []byte {
 		}
 	}
 	return b.Bytes()
+}
+
+// A damaged dump comes back as it was. A source that fails does not pass for one.
+func TestPackDamaged(t *testing.T) {
+	dump := sample(t)
+	for n := 40; n < len(dump); n += 1 + n/9 {
+		packed(t, dump[:n])
+	}
+	packed(t, append(bytes.Clone(dump), "and what is not a dump"...))
+	var z bytes.Buffer
+	w := gzip.NewWriter(&z)
+	if _, err := w.Write(dump); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	src, how, err := Decompress(bytes.NewReader(z.Bytes()[:z.Len()-9]))
+	if err != nil || how != Gzip {
+		t.Fatal(how, err)
+	}
+	if err := Pack(io.Discard, src); err == nil {
+		t.Error("a gzip that is cut short is packed without an error")
+	}
 }
 
 func gzipped(t testing.TB, dump []byte) int64 {
