@@ -160,6 +160,13 @@ var ErrNoThreads = errors.New("no thread is selected")
 
 // Check fails with ErrNoThreads when the selection matches nothing now.
 func (s *Sampler) Check() error {
+	if s.chosen.Load().All() { // their names need not be read
+		tids, err := s.target.Threads(nil)
+		if err == nil && len(tids) == 0 {
+			err = ErrNoThreads
+		}
+		return err
+	}
 	picked, err := s.pick()
 	if err == nil && len(picked) == 0 {
 		err = ErrNoThreads
