@@ -58,14 +58,14 @@ func (o Output) Final() string {
 const maxLinks = 40
 
 // resolve follows the links of the path's last part. The folder is the kernel's to look up,
-// which protects what it follows there (proc(5), protected_symlinks); a link that is
-// read by a program is protected by nobody. So another user's, root's aside, is refused: it
-// would have a file written or replaced that its owner chose.
+// which applies protected_symlinks (proc(5)) to it. That does not cover a link that a program
+// reads itself, so a link of another user except root is refused: its owner would choose
+// which file is written or replaced.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		fi, err := os.Lstat(path)
 		if err != nil || fi.Mode()&fs.ModeSymlink == 0 {
-			return path, nil // what is wrong with it shows when it is written
+			return path, nil // the write reports the error
 		}
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) != os.Geteuid() && st.Uid != 0 {
 			return "", fmt.Errorf("cannot write %s: it is a link of user %d; give the path that it leads to, or remove it", path, st.Uid)
@@ -94,8 +94,8 @@ const (
 )
 
 // Temp makes a file beside path, with a hidden name, to be renamed to path when it is
-// whole. Nobody else may read it: a recording has addresses in it that
-// /proc/PID/maps keeps from other users. It is locked (flock(2)) until it is closed, so
+// complete. Its mode is 0600: a recording contains addresses that
+// /proc/PID/maps hides from other users. It is locked (flock(2)) until it is closed, so
 // that others see that it is being written.
 func Temp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)

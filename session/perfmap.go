@@ -29,7 +29,7 @@ const (
 	// maxPerfLines bounds the entries that are kept: the shortest has six bytes,
 	// and takes more than ten times that where names are looked up.
 	maxPerfLines = 1 << 20
-	// maxDumpBytes bounds what is kept of a jitdump, in bytes.
+	// maxDumpBytes bounds the stored part of a jitdump, in bytes.
 	maxDumpBytes = 192 << 20
 	// maxReuses is at how many times, each lookEvery after the one before or
 	// later, the code of a JIT compiler is told apart from what was at its

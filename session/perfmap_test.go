@@ -275,7 +275,7 @@ func TestPerfMapBounds(t *testing.T) {
 	x.read(30, at, at, false)
 	x.read(31, at, at, false)
 	x.read(31, at, at, true)
-	x.read(42, at, at, false) // the rest of a line, and one that is no entry
+	x.read(42, at, at, false) // the rest of a line, and an invalid line
 	x.read(size, at, at, false)
 	x.read(far+12, at, at, false)
 	kept := x.kept

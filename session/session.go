@@ -395,8 +395,8 @@ func (s *Session) Close() {
 }
 
 // reserve makes the file that the recording grows in: beside the first output that is a
-// file, so that a rename is all that is left to do in the end. The names of all others
-// are taken too: no other recording is to be written to them meanwhile.
+// file, so that a rename is all that is left to do in the end. It also reserves
+// the names of the other outputs, so that no other recording is written to them.
 func (s *Session) reserve(outs []export.Output) error {
 	finals := make([]string, len(outs))
 	first := -1

@@ -166,7 +166,7 @@ func (d *denial) policy() error {
 func (p *Process) machine(who string) error {
 	f, err := p.place().OpenLink("exe")
 	if err != nil {
-		return nil // no rights over the file alone, or its file system hangs: the first registers will tell
+		return nil // no rights to read the file, or its file system hangs: the first registers will show it
 	}
 	defer f.Close()
 	const classAt, class32 = 4, 1 // EI_CLASS, ELFCLASS32

@@ -53,7 +53,7 @@ func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 	return nil, fmt.Errorf("open mapping %#x-%#x %s: %w: %w", m.Start, m.End, m.Path, ErrNoFile, errors.Join(errs...))
 }
 
-// place is the process's root, for package safefile: see there for what is opened.
+// place is the process's root for package safefile.
 func (p *Process) place() safefile.Place {
 	return safefile.Process(p.dir, fmt.Sprintf("/proc/%d/root", p.pid))
 }

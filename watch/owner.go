@@ -86,5 +86,5 @@ func RingFolder(ring string) string {
 	return of.dir
 }
 
-// ForgetRing removes what is beside a ring file that is removed.
+// ForgetRing removes the owner file of a ring file that is removed.
 func ForgetRing(ring string) { _ = os.Remove(ring + ownerEnding) }

@@ -314,7 +314,7 @@ func decode(r io.Reader, v any) error {
 	return nil
 }
 
-// maxWhole is from where on a float64 does not tell all whole numbers apart.
+// maxWhole is where a float64 no longer holds every whole number.
 const maxWhole = 1 << 53
 
 // whole writes whole numbers in a decoded value without decimals, and refuses null, which no

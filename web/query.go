@@ -89,7 +89,7 @@ func (q *query) checkBody() error {
 }
 
 var (
-	// errUnknown says that what is asked about is not there.
+	// errUnknown reports an unknown thread or recording.
 	errUnknown   = errors.New("there is no")
 	errNoCompare = fmt.Errorf("%w recording to compare with", errUnknown)
 	// errTooMany says that too much has been asked for already.

@@ -12,8 +12,8 @@ import (
 type Recorders interface {
 	// List tells of those that run.
 	List(ctx context.Context) ([]Recorder, error)
-	// Dump has the one of this name write what it keeps, and returns the files. The error
-	// wraps ErrNoRecorder where there is none.
+	// Dump makes the recorder of this name write a dump, and returns the files. The error
+	// wraps ErrNoRecorder if no recorder has the name.
 	Dump(ctx context.Context, name string) ([]string, error)
 }
 

@@ -136,7 +136,7 @@ func TestTwoRecordingsToOneFile(t *testing.T) {
 			t.Errorf("%s: %+v", out, r)
 		}
 	}
-	// A running one's files are told as such, and left alone.
+	// The files of a recording in progress are marked as such and not touched.
 	if r := sliver(t, dir, "ls", "--left"); r.status != 0 || strings.Count(r.out, "being written") != 2 {
 		t.Errorf("ls: %+v", r)
 	}
@@ -222,7 +222,7 @@ func TestPartialRecordings(t *testing.T) {
 	}
 }
 
-// One of two outputs is on a disk that is full: the other is written, and what is lost is told.
+// The disk of one output is full: the other outputs are written, and the error is reported.
 func TestFullDiskOfOneOutput(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)

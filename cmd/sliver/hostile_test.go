@@ -39,8 +39,7 @@ func nasty(t *testing.T, variant string, args ...string) (p *testprog.Proc, path
 	return p, path
 }
 
-// opened counts the opens of files, as the kernel tells them (inotify(7)). Looking at
-// one without opening it (O_PATH) is none.
+// opened counts opens of files with inotify(7), which does not count opens with O_PATH.
 type opened struct{ fd int }
 
 func watchOpens(t *testing.T, paths ...string) *opened {

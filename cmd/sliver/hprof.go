@@ -73,7 +73,7 @@ func hprofCommand() *command {
 	f := &hprofFlags{}
 	var set *pflag.FlagSet
 	return &command{
-		name: "hprof", args: strings.Join(hprofNames(), "|") + " FILE [-o OUT]", short: "read, check, strip and pack Java heap dumps",
+		name: "hprof", files: true, args: strings.Join(hprofNames(), "|") + " FILE [-o OUT]", short: "read, check, strip and pack Java heap dumps",
 		words: hprofNames,
 		flags: func(fs *pflag.FlagSet) {
 			set = fs

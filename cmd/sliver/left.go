@@ -45,7 +45,7 @@ func leftIn(folders []string) ([]left, error) {
 	}
 	dir, err := control.Dir()
 	if err != nil {
-		return out, nil // then there are no rings
+		return out, nil // no ring files either
 	}
 	paths, err := filepath.Glob(filepath.Join(dir, "*.ring"))
 	if err != nil {

@@ -66,7 +66,7 @@ func TestCapabilitiesOpenNoFiles(t *testing.T) {
 	}
 }
 
-// What hides a process, or is too low for a recording, is told as what it is.
+// Errors name hidepid and the limit that is too low.
 func TestLimitsByTheirNames(t *testing.T) {
 	p := spin(t)
 	out := shell(t, `

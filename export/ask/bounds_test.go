@@ -53,14 +53,13 @@ func TestMemoryOfQuestions(t *testing.T) {
 			t.Errorf("%s: took %d MB", q, (after-before)>>10)
 		}
 	}
-	// What is large but may be asked for.
+	// A large value below the limit works.
 	if got := must(t, rec, view.Options{}, "csv", "select length(zeroblob(10000000)) n"); got != "n\n10000000\n" {
 		t.Error(got)
 	}
 }
 
-// A question that never ends does when it is told to, while it runs and while its rows
-// are read.
+// Canceling the context ends a query, both while it runs and while its rows are read.
 func TestQuestionsEnd(t *testing.T) {
 	rec := waiting(t)
 	for _, q := range []string{

@@ -32,8 +32,7 @@ const (
 )
 
 // countMemory has SQLite count what it allocates, without which its limit of memory has no
-// effect. It is to be called before the first database is opened, and an
-// error says that it was not.
+// effect. Call it before the first database is opened; otherwise it returns an error.
 var countMemory = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()

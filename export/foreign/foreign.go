@@ -82,7 +82,7 @@ const (
 	maxNames     = 1 << 21
 	maxNameBytes = 128 << 20 // all names together
 	maxName      = 1 << 20   // one name; what is longer is cut
-	maxDepth     = 1 << 13   // open calls of a thread: a format of whole stacks has so many of each
+	maxDepth     = 1 << 13   // open calls of a thread; formats with whole stacks write all of them for each sample
 	maxMemory    = 1 << 30   // bytes of all that is kept of a file
 	maxTime      = int64(1) << 61
 )

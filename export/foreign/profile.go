@@ -23,7 +23,7 @@ const (
 	maxFrames      = 1 << 25 // of all samples
 	maxValues      = 64      // sample types
 	profileStarts  = 1 << 20 // bytes that are allocated first
-	perStackMemory = 64      // bytes that a sample takes besides its frames
+	perStackMemory = 64      // bytes of one sample without its frames
 	perLocation    = 96      // bytes that a location or function takes
 )
 
@@ -45,7 +45,7 @@ type pbText struct{ from, to uint32 }
 
 type valueType struct{ kind, unit uint64 }
 
-// pbLocation is an address with the functions that are there, the innermost first.
+// pbLocation is an address and its functions, innermost first.
 type pbLocation struct {
 	addr        uint64
 	first, many uint32 // of lines
@@ -201,7 +201,7 @@ const (
 	fieldDefaultSample = 14
 )
 
-// table takes a field that is no sample.
+// table reads one field that is not a sample.
 func (p *pbProfile) table(n protowire.Number, body []byte, value uint64) error {
 	switch {
 	case n == fieldDefaultSample:

@@ -13,7 +13,7 @@ import (
 	"io"
 )
 
-// Bounds on what is read of a file's headers and symbols. The largest programs
+// Bounds on headers and symbols. The largest programs
 // with a section for each function have some 100,000 sections; Chromium with
 // all symbols has two million of them.
 const (
@@ -131,8 +131,8 @@ func small(s *elf.Section, most uint64) error {
 	return nil
 }
 
-// Data is the content of a section of at most so many bytes. One that is compressed
-// is refused: runtimes' own tables are not.
+// Data reads a section of at most most bytes. It refuses compressed sections: the tables of
+// runtimes are not compressed.
 func Data(s *elf.Section, most uint64) ([]byte, error) {
 	if err := small(s, most); err != nil {
 		return nil, err

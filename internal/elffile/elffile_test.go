@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// sparse is a file of any size: what is not in it reads as zero.
+// sparse is a file of any size; offsets outside its parts read as zero.
 type sparse struct {
 	parts map[int64][]byte
 	size  int64
@@ -59,7 +59,7 @@ func section(kind elf.SectionType, flags elf.SectionFlag, off, size uint64, link
 func TestHostileHeaders(t *testing.T) {
 	le := binary.LittleEndian
 	for name, f := range map[string]*sparse{
-		// Two thousand million sections, told by the first one.
+		// The first section header claims two billion sections.
 		"sections": {parts: map[int64][]byte{0: header(func(h []byte) { le.PutUint64(h[40:], 64) }), 64: section(elf.SHT_NULL, 0, 0, 1<<31, 0)}},
 		"names": {parts: map[int64][]byte{
 			0:   header(func(h []byte) { le.PutUint64(h[40:], 64); le.PutUint16(h[60:], 2); le.PutUint16(h[62:], 1) }),

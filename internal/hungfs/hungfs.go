@@ -1,7 +1,7 @@
-// Package hungfs is a file system for tests that stops answering when it is told
-// to, as one of a server that is gone does (FUSE): what asks it then waits, in the
-// kernel, also through SIGKILL once the request was read. It goes on when it is
-// told to or the test ends. Only tests import it.
+// Package hungfs is a FUSE file system for tests that can stop answering, like a file
+// system whose server is gone. Callers then wait in the kernel, even through SIGKILL
+// once the request was read. Resume, or the end of the test, releases them. Only
+// tests import it.
 package hungfs
 
 import (
@@ -141,7 +141,7 @@ func Mount(t testing.TB, files map[string][]byte) *FS {
 	return MountAt(t, t.TempDir(), files)
 }
 
-// MountAt is Mount on a folder that is there.
+// MountAt is Mount on an existing folder.
 func MountAt(t testing.TB, at string, files map[string][]byte) *FS {
 	t.Helper()
 	testprog.Need(t, "fuse")

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A Budget bounds the memory that is taken for something, such as what a target's
-// files ask for. What is taken from a budget is taken from the one above it too.
+// A Budget bounds memory for one purpose, such as a target's file. Taking from a budget
+// also takes from its parent.
 type Budget struct {
 	of    string
 	most  int64
@@ -32,9 +32,9 @@ var Process = sync.OnceValue(func() *Budget {
 		mu: new(sync.Mutex), used: new(int64)}
 })
 
-// New makes a budget for a file, a trace or the like, of at most so many bytes, or half of what
-// b has if that is less. What was taken is given back when Close is called, or nobody
-// refers to the budget any more.
+// New makes a child budget for a file or trace: most bytes, or half of b if that is less.
+// Close returns the memory taken; the garbage collector does the same for an unreachable
+// budget.
 func (b *Budget) New(of string, most int64) *Budget {
 	n := &Budget{of: of, most: min(most, b.most/2), above: b, mu: new(sync.Mutex), used: new(int64)}
 	type rest struct {
@@ -62,7 +62,7 @@ func (b *Budget) Used() int64 {
 	return *b.used
 }
 
-// An Error says that a budget does not allow what was asked for.
+// An Error reports that a request exceeds a budget.
 type Error struct {
 	Asked, Most int64
 	Of          string
@@ -81,7 +81,7 @@ func (b *Budget) Take(n int64) error {
 	if err == nil || n < 0 || n > b.most {
 		return err
 	}
-	// What others no longer use may not have been collected yet.
+	// Unreachable budgets may not have been collected yet.
 	for range collections {
 		runtime.GC()
 		time.Sleep(time.Millisecond)

@@ -78,7 +78,7 @@ func TestBudget(t *testing.T) {
 	}
 	runtime.KeepAlive(b)
 	runtime.KeepAlive(c)
-	// What nobody refers to gives its part back.
+	// Unreachable budgets return their memory.
 	b, c = nil, nil
 	for end := time.Now().Add(time.Minute); all.Used() != 0; {
 		if runtime.GC(); time.Now().After(end) {

@@ -1,7 +1,6 @@
-// Package netlimit bounds the connections of a server so that none who may ask is locked
-// out by those who do not: where there are as many as there may be, the oldest one
-// that has not shown that it may ask gives way to the next. What shows that is the
-// server's business (Keep). All functions and methods may be called concurrently.
+// Package netlimit bounds the connections of a server so that unauthenticated peers cannot
+// lock out authenticated ones: at the bound, it closes the oldest unauthenticated
+// connection for the next one. The server marks authenticated connections (Keep). All functions and methods may be called concurrently.
 package netlimit
 
 import (
@@ -12,7 +11,7 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener of at most so many connections.
+// Listener is a net.Listener with a bound on its connections.
 type Listener struct {
 	net.Listener
 	most int
@@ -35,8 +34,7 @@ type Conn struct {
 	kept bool          // guarded by the listener's mu
 }
 
-// Accept implements net.Listener. A connection that there is no room for is closed; the server
-// finds it so.
+// Accept implements net.Listener. At the bound it returns a closed connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// However many connections are begun and not used, who may ask is answered, and what is being
-// answered is not cut off.
+// Half-open connections, however many, neither lock out authenticated requests nor interrupt
+// one in progress.
 func TestHalfOpenConnections(t *testing.T) {
 	const most = 20
 	inner, err := net.Listen("tcp", "127.0.0.1:0")

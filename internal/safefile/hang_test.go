@@ -67,7 +67,7 @@ func TestHungFileSystem(t *testing.T) {
 			if _, ok := Hung()["hung "+op]; !ok {
 				t.Errorf("not told as hung: %v", Hung())
 			}
-			// What is known to hang is not asked again.
+			// A file system that is known to hang gets no further requests.
 			before := helpers.stuckNow()
 			for range 100 {
 				if _, err := mine.Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, ErrHung) {
@@ -113,7 +113,7 @@ func (p *pool) settled(t *testing.T) {
 	}
 }
 
-// A program that was told to end does not wait for its patience.
+// After Hurry the deadlines are short.
 func TestHurry(t *testing.T) {
 	fs := hungfs.Mount(t, map[string][]byte{"a": []byte("a")})
 	quick(t)

@@ -15,14 +15,14 @@ import (
 const (
 	// patience is how long a file system may take for one request.
 	patience = 2 * time.Second
-	// hurried is how long once the program was told to end.
+	// hurried is the same after Hurry.
 	hurried = 500 * time.Millisecond
 	// maxHelpers is how many helpers are at work at once: as many targets may hang
 	// at the same time before others wait for them.
 	maxHelpers = 4
 	// maxStuck bounds the helpers that were given up and do not end: a process
-	// in a request to a dead file system cannot be killed. With so many, no
-	// other is risked.
+	// in a request to a dead file system cannot be killed. At this number, all
+	// further requests fail.
 	maxStuck = 32
 	// idle is how long a helper without open files stays.
 	idle = 5 * time.Second
@@ -30,7 +30,7 @@ const (
 	// missed a deadline; it doubles up to hangMost.
 	hangFirst = 10 * time.Second
 	hangMost  = 5 * time.Minute
-	// maxHangs bounds what is remembered of them.
+	// maxHangs bounds the remembered hangs.
 	maxHangs = 1024
 )
 
@@ -201,7 +201,7 @@ func (p *pool) take(key string) (*helper, error) {
 	}
 }
 
-// free takes the turn of a helper that nobody talks to.
+// free takes the turn of an idle helper.
 func (p *pool) free() (h *helper, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,7 +233,7 @@ func (p *pool) start() (*helper, error) {
 		if h.dead {
 			p.stuck--
 		} else {
-			p.drop(h) // somebody killed it
+			p.drop(h) // it was killed from outside
 		}
 	}()
 	return h, nil

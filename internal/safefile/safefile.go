@@ -107,7 +107,7 @@ func (p Place) request(q request) request {
 	return q
 }
 
-// key is what is remembered of a file system that hung.
+// key identifies the file systems that a hang is charged to.
 func (p Place) key(path string) string {
 	if p.owner != "" {
 		return p.owner
@@ -141,7 +141,7 @@ type File struct {
 	info   Info
 	helper *helper
 	handle uint64
-	blocks []block // what was read last, newest at the end
+	blocks []block // recently read blocks, newest last
 	closed bool
 }
 
@@ -372,8 +372,7 @@ func ReadNamed(path string, limit int) ([]byte, error) {
 	return b, err
 }
 
-// Hurry shortens all deadlines, those of requests under way too: the program was
-// told to end.
+// Hurry shortens all deadlines, also those of pending requests: the program is ending.
 func Hurry() { helpers.hurry() }
 
 // Hung lists the owners of file systems that do not answer, each since when.

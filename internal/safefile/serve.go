@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/internal/caps"
 )
 
-// helperName is how the program is called (argv[0]) when it is to be a helper.
+// helperName is argv[0] of a helper.
 const helperName = "sliver-files"
 
 // helperFD is the helper's socket.
@@ -127,7 +127,7 @@ func (s *server) handle(q *request, proc int) error {
 		}
 		data = data[:n]
 		if n > 0 {
-			err = nil // what was read counts; the error comes again
+			err = nil // a short read; the next one reports the error
 		}
 	default:
 		err = unix.EPROTO
@@ -162,8 +162,8 @@ func (s *server) file(h uint64) int {
 	return -1
 }
 
-// open opens a file. It returns the descriptor if who asks may read it himself,
-// else -1 and a handle.
+// open opens a file. It returns a descriptor if the file system is local, else -1 and
+// a handle in a.
 func (s *server) open(q *request, proc int, a *answer) (int, error) {
 	var fd int
 	info, ours, err := find(q, proc, func(path int) (err error) {

@@ -47,7 +47,7 @@ var kernelFS = map[int64]bool{
 
 // localFS are the file systems that are served by this machine's kernel from its
 // own disks and memory. All others (NFS, CIFS, 9p, Ceph, FUSE) may wait for
-// somebody: they are read by the helper. An overlay is as good as what it lies on.
+// a server, so the helper reads them. An overlay depends on its layers.
 var localFS = map[int64]bool{
 	0xef53:     true, // ext2, ext3, ext4
 	0x58465342: true, // XFS
@@ -71,8 +71,7 @@ var localFS = map[int64]bool{
 	0x3434:     true, // NILFS
 }
 
-// retries bounds how often a path is looked up again because it was renamed
-// meanwhile, or a signal came.
+// retries bounds the lookups that are repeated after a rename or a signal.
 const retries = 64
 
 // lookup finds path below the directory root without opening it: the descriptor
@@ -232,8 +231,8 @@ func split(path string) (parts []string) {
 	return parts
 }
 
-// describe says what is open as fd, which may be one of O_PATH, and refuses what
-// is not a file of a disk.
+// describe stats fd, which may be an O_PATH descriptor, and refuses files that are not
+// regular files of a disk.
 func describe(fd int) (Info, error) {
 	var st unix.Stat_t
 	var sys unix.Statfs_t
