@@ -4,8 +4,11 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Where systemd names its units, in every layout of the control groups.
@@ -135,5 +138,39 @@ func TestFinderSeesExec(t *testing.T) {
 	}
 	if found, err := x.Find(nil); err != nil || len(found) != 1 {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// The helper that opens files is part of this program, not a process to look at.
+func TestFinderLeavesHelpersOut(t *testing.T) {
+	f, err := safefile.Root("").Open("/bin/sh")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	helpers := 0
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range procs {
+		b, err := os.ReadFile("/proc/" + p.Name() + "/stat")
+		if st, e := ParseStat(b); err == nil && e == nil && st.PPID == os.Getpid() && st.Comm == safefile.HelperName {
+			helpers++
+		}
+	}
+	if helpers == 0 {
+		t.Fatal("there is no helper")
+	}
+	found, err := NewFinder(func(f *Found) bool { return f.Comm == safefile.HelperName }).Find(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, x := range found {
+		if b, err := os.ReadFile("/proc/" + strconv.Itoa(x.PID) + "/stat"); err == nil {
+			if st, err := ParseStat(b); err == nil && st.PPID == os.Getpid() {
+				t.Errorf("process %d is found", x.PID)
+			}
+		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/sliverprof/sliver/internal/safefile"
 )
 
 // Running is a process that could be recorded.
@@ -68,6 +70,9 @@ func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 		st, err := ParseStat(b)
 		if err != nil || st.Flags&pfKthread != 0 || st.State == 'Z' {
 			continue
+		}
+		if st.PPID == os.Getpid() && st.Comm == safefile.HelperName {
+			continue // part of this program
 		}
 		if !all {
 			b, err := os.ReadFile(dir + "/status")

@@ -252,7 +252,7 @@ func newHelper() (*helper, error) {
 		return nil, err
 	}
 	for _, caps := range [][]uintptr{ambient(), nil} { // securebits(7) may forbid them
-		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{helperName}, ExtraFiles: []*os.File{theirs},
+		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{HelperName}, ExtraFiles: []*os.File{theirs},
 			Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
 			// A session of its own: no terminal's signals, and no terminal.
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true, AmbientCaps: caps}}

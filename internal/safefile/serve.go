@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/internal/caps"
 )
 
-// helperName is argv[0] of a helper.
-const helperName = "sliver-files"
+// HelperName is argv[0] and the name of a helper process.
+const HelperName = "sliver-files"
 
 // helperFD is the helper's socket.
 const helperFD = 3
@@ -25,7 +25,7 @@ const maxHandles = 4096
 // Whoever links this package can be its own helper, test programs too: the
 // program is started again under the helper's name, and does not get to main.
 func init() {
-	if len(os.Args) > 0 && os.Args[0] == helperName {
+	if len(os.Args) > 0 && os.Args[0] == HelperName {
 		os.Exit(serve(helperFD))
 	}
 }
@@ -39,7 +39,7 @@ type server struct {
 
 func serve(sock int) (status int) {
 	if kind, err := unix.GetsockoptInt(sock, unix.SOL_SOCKET, unix.SO_TYPE); err != nil || kind != unix.SOCK_SEQPACKET {
-		os.Stderr.WriteString(helperName + ": this is a helper of sliver: it cannot be started by itself\n")
+		os.Stderr.WriteString(HelperName + ": this is a helper of sliver: it cannot be started by itself\n")
 		return 2
 	}
 	// It ends when its socket does, and not because a terminal or a service
