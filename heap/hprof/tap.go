@@ -49,13 +49,6 @@ func (r *Reader) insert(b []byte) error {
 	return err
 }
 
-// redirect writes what follows to w.
-func (r *Reader) redirect(w io.Writer) error {
-	err := r.tap.flush(r.buf, r.pos)
-	r.tap.w = w
-	return err
-}
-
 // overwrite replaces n bytes of the current body by repetitions of pattern, which
 // begin in phase with the body. Its length is a power of two.
 func (r *Reader) overwrite(n int64, pattern []byte) error {
