@@ -374,13 +374,13 @@ func sameTIDs(a, b []stack.TID) bool {
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	if s.over() {
-		s.leave(picked, r.unread(tids))
+		s.leave(r, tids)
 		return
 	}
 	s.release(picked)
-	for i, in := range picked {
+	for _, in := range picked {
 		if s.over() {
-			s.leave(picked[i:], r.unread(tids))
+			s.leave(r, tids)
 			return
 		}
 		s.mu.Lock()
@@ -411,17 +411,24 @@ func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 	s.update(r, tids, due)
 }
 
-// leave counts those of some threads that were never sampled, and unread ones, of which it is not
-// known whether they are selected.
-func (s *Sampler) leave(rest []stack.ThreadInfo, unread int) {
+// leave counts the threads of tids that are selected and were never sampled, with those of which
+// nothing is known yet.
+func (s *Sampler) leave(r *roster, tids []stack.TID) {
+	n := 0
+	var rest []stack.ThreadInfo
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.untaken.Add(int64(unread))
-	for i := range rest {
-		if s.threads[rest[i].TID] == nil {
-			s.untaken.Add(1)
+	for _, tid := range tids {
+		if s.threads[tid] != nil {
+			continue
+		}
+		if k := r.known[tid]; k == nil {
+			n++
+		} else if !k.taken {
+			rest = append(rest, k.info)
 		}
 	}
+	s.mu.Unlock()
+	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
 }
 
 // release lets go of threads that a new selection no longer has.

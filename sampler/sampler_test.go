@@ -490,6 +490,34 @@ func TestStopBesideBlockedStart(t *testing.T) {
 	}
 }
 
+// TestUntaken: at the end those count that are selected and were never sampled, and those of
+// which nothing was read, each once.
+func TestUntaken(t *testing.T) {
+	for spec, want := range map[string]int{"all": 3, "worker": 2} {
+		f := &fakeTarget{threads: []*fakeThread{{tid: 1}, {tid: 2}, {tid: 3}, {tid: 4}, {tid: 5}}, name: func(tid stack.TID) string {
+			return map[stack.TID]string{1: "main", 2: "worker", 3: "other", 4: "worker", 5: "worker"}[tid]
+		}}
+		sel, err := ParseSelection(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := New(f, Config{Selection: sel, Start: func(stack.ThreadInfo) Sink { return nil }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		tids, _ := f.Threads(nil)
+		var r roster
+		r.list(f, tids[:4], true, s.over) // of 5 nothing is known
+		s.threads[1], s.threads[2] = &thread{}, &thread{}
+		for range 2 {
+			s.leave(&r, tids)
+		}
+		if got := s.Untaken(); got != want {
+			t.Errorf("%s: %d threads", spec, got)
+		}
+	}
+}
+
 // TestFullSink: ticks of a thread whose sink is full are left out, counted once, and shown as
 // a gap when it is not full any more.
 func TestFullSink(t *testing.T) {
