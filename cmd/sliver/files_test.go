@@ -124,13 +124,13 @@ func TestLinksOfOthers(t *testing.T) {
 func TestTwoRecordingsToOneFile(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
-	first := slivercmd(t, dir, "record", "-p", pidOf(p), "-o", "one.sliver", "-o", "two.pftrace")
+	first := slivercmd(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "one.sliver", "-o", "two.pftrace")
 	var errs safeBuffer
 	first.Stderr = &errs
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	waitFor(t, func() bool { return recordedSome(dir) })
+	waitFor(t, func() bool { return grown(dir, ".*.partial", 3000) })
 	for _, out := range []string{"one.sliver", "two.pftrace", "./one.sliver"} {
 		if r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "100ms", "-o", out); r.status != 1 || !strings.Contains(r.errors, "another sliver is writing it") {
 			t.Errorf("%s: %+v", out, r)
@@ -181,7 +181,7 @@ func TestPartialRecordings(t *testing.T) {
 		if err := c.Start(); err != nil {
 			t.Fatal(err)
 		}
-		waitFor(t, func() bool { return grown(dir, "."+out+".*.partial") })
+		waitFor(t, func() bool { return grown(dir, "."+out+".*.partial", 512) })
 		c.Process.Kill()
 		c.Wait()
 	}
@@ -237,7 +237,7 @@ func TestFullDiskOfOneOutput(t *testing.T) {
 				testprog.Lack(t, "root", "no file system can be mounted: "+err.Error())
 			}
 			t.Cleanup(func() { syscall.Unmount(small, syscall.MNT_DETACH) })
-			r := sliver(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-d", "5s", "-o", "small/a.sliver", "-o", "good.pb.gz", "-o", "good.sliver")
+			r := sliver(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-o", "small/a.sliver", "-o", "good.pb.gz", "-o", "good.sliver")
 			if r.status != 1 || !strings.Contains(r.errors, "the disk is full") {
 				t.Errorf("%+v", r)
 			}

@@ -290,15 +290,16 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 // record runs one session to its end. c is the command that is the target, nil
 // for a process that was there before.
 func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *target.Command) error {
+	var chosen export.Output // the name that sliver chooses
 	if len(o.Outputs) == 0 && !f.push.any() {
 		name := session.DefaultOutput(p.Facts().Comm, p.PID(), time.Now())
 		out, err := export.ParseOutput(name, "")
 		if err != nil {
 			return err
 		}
-		named := out
+		chosen = out
 		for n := 2; export.Taken(out.Path); n++ {
-			out = numbered(named, n)
+			out = numbered(chosen, n)
 		}
 		o.Outputs = []export.Output{out}
 	}
@@ -345,6 +346,11 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	first := o.Outputs
 	for n := 2; ; n++ {
 		again, err := f.recordOnce(e, o, p, c != nil, view, watch, pushed)
+		if chosen.Path != "" && errors.Is(err, export.ErrTaken) && n < maxNumbers {
+			first = []export.Output{numbered(chosen, n)} // another one began at the same moment
+			o.Outputs = first
+			continue
+		}
 		if err != nil || !again {
 			return err
 		}
@@ -354,6 +360,9 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		}
 	}
 }
+
+// maxNumbers bounds the names that are tried.
+const maxNumbers = 1000
 
 // current is the session that metrics are of.
 type current struct {
