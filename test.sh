@@ -56,6 +56,7 @@ staticcheck=honnef.co/go/tools/cmd/staticcheck@v0.8.2
 delve=github.com/go-delve/delve/cmd/dlv@v1.27.2
 pyspy=0.4.3
 schemathesis=4.32.5
+greenlet='greenlet<4'
 benchstat=golang.org/x/perf/cmd/benchstat@v0.0.0-20260908200009-22c9c6c9d4da
 slurp=0.10.0
 shark=2.14
@@ -347,6 +348,18 @@ install_heap() {
 	fi
 }
 
+# The greenlet module for those versions of Python that keep frames in different ways.
+install_greenlets() {
+	local v python
+	for v in 3.8 3.10 3.11 3.12; do
+		[[ -e $cache/greenlet$v/greenlet/__init__.py ]] && continue
+		python=$(compgen -G "${PYENV_ROOT:-$HOME/.pyenv}/versions/$v.*/bin/python$v" | tail -n 1) || continue
+		echo "installing: greenlet for python$v"
+		"$python" -m pip install --quiet --disable-pip-version-check --target "$cache/greenlet$v" "$greenlet" >"$work/pip" 2>&1 ||
+			echo "could not install greenlet: $(tail -n 1 "$work/pip")" >&2
+	done
+}
+
 # The page's own tools, as web/page/package-lock.json pins them.
 install_page() {
 	[[ ! -d web/page/node_modules ]] && command -v npm >/dev/null || return 0
@@ -365,6 +378,7 @@ if [[ $install == yes ]]; then
 	install_tools
 	install_closure
 	install_nodes
+	install_greenlets
 	install_javas
 	if [[ $long == yes && $(id -u) == 0 ]] && command -v apt-get >/dev/null; then
 		install_jhsdb
@@ -391,6 +405,9 @@ missing=$({
 	done
 	for v in 3.7 3.8 3.9 3.10 3.11 3.12 3.13 3.14; do
 		have_python $v || echo "python$v"
+	done
+	for v in 3.8 3.10 3.11 3.12; do
+		[[ -e $cache/greenlet$v/greenlet/__init__.py ]] || echo "greenlet$v"
 	done
 } | paste -sd, | sed 's/,/, /g')
 if [[ -n $missing ]]; then

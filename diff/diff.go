@@ -176,7 +176,7 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 			known = k
 			in = in[:last+1] // without the error frame, and those of Python that have no place
 		} else if whole {
-			known = d.intact(d.above(outermost(in[:last+1]), s.Reach), s.Word)
+			known = d.intact(d.above(outermost(in[:last+1]), s), s.Word)
 		}
 	}
 	for i := len(in) - 1; i >= 0; i-- {
@@ -235,11 +235,11 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 // above counts the frames, from the outermost on, that lie on the same stack as an
 // incomplete walk and further out than it got: on another stack (a coroutine's, a
 // signal's) a higher address says nothing. A Seen of stack.WayPart does not confirm them.
-func (d *Differ) above(cfa, reach uint64) (n int) {
+func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 	on := func(f *frame) bool {
-		return f.CFA > cfa && f.CFA <= reach || f.Kind == stack.KindPython
+		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind == stack.KindPython) && (s.Here == nil || s.Here(&f.Frame))
 	}
-	for reach != 0 && n < len(d.frames) && on(&d.frames[n]) && d.frames[n].Kind != stack.KindError {
+	for s.Reach != 0 && n < len(d.frames) && on(&d.frames[n]) && d.frames[n].Kind != stack.KindError {
 		n++
 	}
 	return n

@@ -29,9 +29,10 @@ type Target struct {
 	proc  *target.Process
 	space *unwind.Space
 
-	mu    sync.Mutex // one Remap at a time
-	maps  []stack.Mapping
-	onMap func(maps []stack.Mapping, at stack.Time, exec bool)
+	mu     sync.Mutex // one Remap at a time
+	maps   []stack.Mapping
+	mapped stack.Time // when the last maps were told to onMap
+	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all that were ever made: for their accounts.
 	tracers         []*target.Tracer
 	cpuIdle, cpuAll uint64 // of the last Costs, in clock ticks; guarded by mu
@@ -57,7 +58,7 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	}
 	t := &Target{proc: p, onMap: onMap, locks: lockReader{pid: p.PID()}, later: wait.Later{Open: openLater(p)}, changed: make(chan struct{}, 1)}
 	t.space = unwind.NewSpace(arch, (*files)(t), (*memory)(t))
-	if _, err := t.remap(false); err != nil {
+	if _, err := t.remap(false, 0); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -163,9 +164,13 @@ func (t *Target) Maps() []stack.Mapping {
 }
 
 // Remap implements sampler.Target.
-func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exec) }
+func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exec, 0) }
 
-func (t *Target) remap(exec bool) (changed bool, err error) {
+// Replaced implements sampler.Target.
+func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
+
+// remap reads the maps. They are true from the time at on; 0: from now on.
+func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	maps, err := t.proc.Maps()
@@ -178,7 +183,8 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 		t.space.ForgetJVM()
 		t.ranges = nil
 	}
-	maps = t.space.Copies(maps)
+	t.stamp(maps)
+	maps = t.space.Gathered(t.space.Copies(maps))
 	t.space.Update(maps)
 	for _, r := range t.ranges {
 		maps = withRange(maps, r)
@@ -192,7 +198,11 @@ func (t *Target) remap(exec bool) (changed bool, err error) {
 		}
 	}
 	if changed && t.onMap != nil {
-		t.onMap(maps, target.Now(), exec)
+		if at == 0 || at < t.mapped {
+			at = target.Now()
+		}
+		t.mapped = at
+		t.onMap(maps, at, exec)
 	}
 	return changed, nil
 }

@@ -21,7 +21,7 @@ func (t *Target) seekV8(table *managed.Table) (found, again bool, err error) {
 func (t *Target) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 	rt, err := t.space.FollowV8(table)
 	if rt != nil {
-		_, _ = t.remap(false) // unwind.Space.Copies; without it functions of V8's own lack names
+		_, _ = t.remap(false, 0) // unwind.Space.Copies; without it functions of V8's own lack names
 	}
 	return rt, err
 }

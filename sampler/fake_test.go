@@ -189,6 +189,7 @@ func (f *fakeTarget) Image() (uint64, error)               { return 1, nil }
 func (f *fakeTarget) Stamp() (uint64, error)               { return uint64(len(f.threads)), nil }
 func (f *fakeTarget) Space() *unwind.Space                 { return unwind.NewSpace(rule.AMD64, nil, nil) }
 func (f *fakeTarget) Remap(bool) (bool, error)             { return false, nil }
+func (f *fakeTarget) Replaced(stack.Time) (bool, error)    { return false, nil }
 func (f *fakeTarget) Traced() bool                         { return f.traced.Load() }
 func (f *fakeTarget) Alive() bool                          { return true }
 func (f *fakeTarget) sink(in stack.ThreadInfo) *memorySink { return &memorySink{tid: in.TID} }

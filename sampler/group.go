@@ -24,6 +24,7 @@ type group struct {
 	queued     int64   // ns of that stop for which the thread waited for a CPU
 	sample     stack.Sample
 	word       func(uint64) (uint64, bool) // Sample.Word
+	here       func(*stack.Frame) bool     // Sample.Here
 	pauses     map[string]*Histogram       // by role, guarded by s.mu
 	waits      Waits                       // nil: nobody asks
 	glance     Glance
@@ -87,6 +88,7 @@ func (g *group) init() (err error) {
 	if g.s.target.Space().Arch() == rule.AMD64 {
 		g.word = g.view.Mem.Word
 	}
+	g.here = g.walker.Here
 	g.ready.Store(true)
 	g.s.working.Add(1)
 	return nil

@@ -546,14 +546,20 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 	v := &g.view
 	begin := g.tracer.Now()
 	s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
-	if s.Reason == stack.ReasonUnmapped {
-		if changed, _ := g.s.target.Remap(false); changed {
+	if g.walker.Replaced() {
+		if changed, _ := g.s.target.Replaced(s.Time); changed || !g.walker.Current() {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}
 	}
-	s.Word, s.Reach = nil, 0
+	if s.Reason == stack.ReasonUnmapped {
+		// Another group may have read them meanwhile.
+		if changed, _ := g.s.target.Remap(false); changed || !g.walker.Current() {
+			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
+		}
+	}
+	s.Word, s.Reach, s.Here = nil, 0, nil
 	if s.Reason != stack.ReasonNone {
-		s.Word, s.Reach = g.word, g.walker.Reach()
+		s.Word, s.Reach, s.Here = g.word, g.walker.Reach(), g.here
 	}
 	th.acc.walk.Add(int64(g.tracer.Now() - begin))
 }

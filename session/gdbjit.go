@@ -234,7 +234,7 @@ func (m *modules) variables(name string, searched map[[2]uint64]bool) (out []uin
 			continue
 		}
 		m.mu.Lock()
-		id, ok := m.byKey[moduleKey{mp.Dev, mp.Inode, mp.Path}]
+		id, ok := m.byKey[moduleKey{mp.Dev, mp.Inode, mp.Path, mp.Gen}]
 		f := m.files[id]
 		m.mu.Unlock()
 		if !ok || searched[[2]uint64{uint64(id), mp.Start}] {

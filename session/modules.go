@@ -37,6 +37,7 @@ type modules struct {
 	byKey map[moduleKey]int
 	next  int                 // number of the next module
 	files map[int]target.File // by number of the module
+	times map[int]int64       // when each of these was last written before it was opened
 	mods  []trace.Module
 	kept  []trace.Maps // generations, by time
 }
@@ -60,6 +61,7 @@ type generation struct {
 type moduleKey struct {
 	dev, inode uint64
 	path       string
+	gen        uint32 // stack.Mapping.Gen
 }
 
 // backlog is how many generations may wait; maps change in the rhythm of
@@ -67,7 +69,7 @@ type moduleKey struct {
 const backlog = 256
 
 func newModules(p *target.Process, r notebook) *modules {
-	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), changed: make(chan struct{}, 1), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}}
+	return &modules{proc: p, rec: r, queue: make(chan generation, backlog), changed: make(chan struct{}, 1), done: make(chan struct{}), byKey: map[moduleKey]int{}, files: map[int]target.File{}, times: map[int]int64{}}
 }
 
 // generation is called with every change of the maps.
@@ -140,7 +142,7 @@ func (m *modules) note(g generation) {
 		if !mp.Exec {
 			continue
 		}
-		key := moduleKey{mp.Dev, mp.Inode, mp.Path}
+		key := moduleKey{mp.Dev, mp.Inode, mp.Path, mp.Gen}
 		m.mu.Lock()
 		id, ok := m.byKey[key]
 		m.mu.Unlock()
@@ -150,7 +152,7 @@ func (m *modules) note(g generation) {
 			id = m.next
 			m.next++
 			if f != nil {
-				m.files[id] = f
+				m.files[id], m.times[id] = f, target.Modified(f)
 			}
 			m.byKey[key] = id
 			m.mu.Unlock()
@@ -256,6 +258,9 @@ func (m *modules) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
 	f := m.files[i]
 	if f == nil {
 		return nil, nil, fmt.Errorf("its file could not be opened")
+	}
+	if target.Modified(f) != m.times[i] {
+		return nil, nil, fmt.Errorf("its file was overwritten while it was recorded")
 	}
 	return f, nil, nil
 }

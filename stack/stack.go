@@ -69,12 +69,13 @@ const (
 	ReasonHeap            // frames lie in the program's heap: those of a virtual thread that were not brought back to the stack
 	ReasonNull            // a return address of 0 where the thread's stack does not end
 	ReasonDeep            // more frames than one stack may have
+	ReasonParent          // the stack is a coroutine's that runs on its thread's own, and here are those of the one that started it
 )
 
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
 		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",
-		"return address is 0", "more than 65536 frames")
+		"return address is 0", "more than 65536 frames", "frames of the parent greenlet")
 }
 
 // Frame is one activation of a function, real or inlined.
@@ -87,6 +88,7 @@ type Frame struct {
 	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address
 	Part  bool  // Func is where a part of a function begins that lies elsewhere (f.cold): which function's is not known
 	Order uint8 // tells apart logical frames that share PC and CFA; 0 is the outermost
+	Era   uint8 // tells apart mappings that lay at the same addresses one after the other
 }
 
 // Same reports whether f and g are the same activation, given the return
@@ -95,7 +97,7 @@ type Frame struct {
 // function begins (frame pointers alone) two different functions called from
 // one place look the same, as do a function's part and any other; whoever has the names tells them apart.
 func Same(f, g *Frame, fCaller, gCaller uint64) bool {
-	return f.CFA == g.CFA && (f.Func == g.Func || f.Part || g.Part) && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order &&
+	return f.CFA == g.CFA && (f.Func == g.Func || f.Part || g.Part) && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order && f.Era == g.Era &&
 		(f.Kind != KindError || f.PC == g.PC)
 }
 
@@ -191,6 +193,7 @@ type Mapping struct {
 	Write      bool
 	Path       string // as the kernel shows it, without " (deleted)"; "[vdso]", "[stack]" or "" for what is no file
 	Deleted    bool
+	Gen        uint32 // tells apart files that had the same Dev, Inode and Path one after the other
 }
 
 // Span is a piece of the target's memory.
@@ -248,6 +251,10 @@ type Sample struct {
 	// beyond the last frame found and at most Reach lie on the same stack. 0: it is not
 	// known where the stack ends on which the walk ended.
 	Reach uint64
+	// Here, if not nil, reports whether the code that a frame of an earlier sample is in is
+	// mapped still. It is good while the sample is handed on, and there only where the
+	// stack ends early.
+	Here func(*Frame) bool
 }
 
 func name(i int, what string, names ...string) string {

@@ -58,9 +58,40 @@ func (p *Process) place() safefile.Place {
 	return safefile.Process(p.dir, fmt.Sprintf("/proc/%d/root", p.pid))
 }
 
+// Written is a number for the content of the file that m shows, derived from its size and
+// modification time; 0: unknown.
+func (p *Process) Written(m stack.Mapping) uint32 {
+	for _, open := range []func(stack.Mapping) (*safefile.File, error){p.openExe, p.openByPath, p.openByRange} {
+		f, err := open(m)
+		if errors.Is(err, safefile.ErrHung) {
+			break
+		}
+		if err != nil {
+			continue
+		}
+		in := f.Opened()
+		f.Close()
+		x := uint64(in.Modified)*0x9e3779b97f4a7c15 + uint64(in.Size)
+		return uint32(x>>32) | 1
+	}
+	return 0
+}
+
+// Modified is when a mapping's file was last written, in ns since 1970, as of now; 0: unknown.
+func Modified(f File) int64 {
+	if s, ok := f.(*safefile.File); ok {
+		if in, err := s.Stat(); err == nil {
+			return in.Modified
+		}
+	}
+	return 0
+}
+
 // openByRange goes by the kernel's own link to the mapped file.
 func (p *Process) openByRange(m stack.Mapping) (*safefile.File, error) {
-	return p.place().OpenLink(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
+	// Code that was copied to huge pages has its file's mapping; the link leads elsewhere.
+	f, err := p.place().OpenLink(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
+	return checked(f, err, m, true)
 }
 
 // openExe serves the program itself, deleted or not, with no rights beyond

@@ -38,7 +38,7 @@ type entry struct {
 	raOff  uint16
 	off    [maxFast]uint16
 	reg    [maxFast]uint8
-	_      uint8
+	era    uint8 // of the mapping: see snapshot.turns
 }
 
 // Flags of an entry.
@@ -50,6 +50,7 @@ const (
 	flagScan                     // the rule comes from following the code
 	flagLast                     // opFP: a thread's first function, as it looks or by the file's header
 	flagPart                     // rule.Rule.Part
+	flagLoose                    // the file may be unloaded: see replaced.go
 )
 
 func (e *entry) kind() stack.Kind {

@@ -38,11 +38,12 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	if key == 0 || r == nil || !r.exec && !r.made {
 		// A trampoline may be the first thing in its mapping.
 		if r = w.snap.find(pc); key != 0 && r != nil && r.exec && w.trampoline(nil, 0, pc) {
-			e.op, e.fn = opSignal, pc
+			e.op, e.fn, e.era = opSignal, pc, r.era
 			return w.cache.put(&e), stack.ReasonNone
 		}
 		return nil, stack.ReasonUnmapped
 	}
+	e.era = r.era
 	if r.mod == nil {
 		e.op = opFP
 		if w.trampoline(nil, 0, pc) {
@@ -52,9 +53,13 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	}
 	m := r.mod
 	m.load()
+	var loose uint8
+	if m.loose() {
+		loose = flagLoose
+	}
 	bias, ok := m.bias(r)
 	if !ok {
-		e.op, e.flags = opFP, flagFile
+		e.op, e.flags = opFP, flagFile|loose
 		return w.cache.put(&e), stack.ReasonNone
 	}
 	w.space.adoptGo(m, bias)
@@ -74,14 +79,14 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	// the first are wrong where they exist, the others have none.
 	if err != nil || w.tmp.Signal || key != pc && w.tmp.Hi == pc-bias || m.mapping.Inode == 0 {
 		if !(w.arch == rule.AMD64 && err == nil && w.tmp.Signal) && w.trampoline(m, bias, pc) {
-			e = entry{pc: key, op: opSignal, fn: pc}
+			e = entry{pc: key, op: opSignal, fn: pc, era: r.era}
 			if golang {
 				e.flags |= flagGo
 			}
 		}
 	}
 	if e.op != opSignal && key != pc && (errors.Is(err, rule.ErrNoRule) || err == nil && w.tmp.Hi == pc-bias) && w.startsAt(m, bias, pc) {
-		e = entry{pc: key, op: opStart, fn: pc}
+		e = entry{pc: key, op: opStart, fn: pc, era: r.era}
 	}
 	if e.op == opFP && w.arch == rule.AMD64 {
 		w.tmp.bias = bias
@@ -96,6 +101,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 			e.flags |= flagLast
 		}
 	}
+	e.flags |= loose
 	return w.cache.put(&e), stack.ReasonNone
 }
 

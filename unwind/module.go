@@ -32,9 +32,16 @@ type module struct {
 	file   io.ReaderAt
 	progs  []elf.ProgHeader // PT_LOAD
 	entry  uint64           // vaddr at which a process begins
-	cfi    *cfi.Table       // nil: none
-	golang *gopcln.Table    // nil: no Go program
-	err    error            // why a table is missing
+	notes  []elf.ProgHeader // PT_NOTE
+	mark   mark             // what tells it from other files; see replaced.go
+	fixed  bool             // it is the program itself
+	soname string
+	// gone: where it was mapped, another one is. trusted: what is mapped differs from the
+	// file, and the mappings say that it is the file.
+	gone, trusted atomic.Bool
+	cfi           *cfi.Table    // nil: none
+	golang        *gopcln.Table // nil: no Go program
+	err           error         // why a table is missing
 
 	v8 struct { // see v8Image
 		once sync.Once
@@ -83,6 +90,7 @@ func (m *module) open() (err error) {
 		}
 	}
 	m.entry = f.Entry
+	m.link(f)
 	m.native.vm, m.native.ok = jvm.NativeImage(f)
 	errGo := m.loadGo(f)
 	if m.cfi, err = cfi.Load(m.file, m.space.arch); err == nil {

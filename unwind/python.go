@@ -243,6 +243,12 @@ func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stac
 	if in.table != nil && w.golang == nil {
 		in.lookTask(th)
 	}
+	if n := in.greenlet(w, frames, &p.stack); n > 0 {
+		w.merged = in.rt.Merge(w.merged[:0], frames[:n], w.first, &p.stack, in.table != nil)
+		w.merged = append(w.merged, stack.Frame{PC: uint64(stack.ReasonParent), Kind: stack.KindError})
+		w.ended = true
+		return w.merged
+	}
 	if len(p.stack.Frames) > 0 || p.stack.Reason != stack.ReasonNone {
 		w.merged = in.rt.Merge(w.merged[:0], frames, w.first, &p.stack, in.table != nil)
 		return w.merged

@@ -25,7 +25,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 	var s step
 	var f *stack.Frame
 	if e.op != opRuntime {
-		w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0})
+		w.frames = append(w.frames, stack.Frame{Func: e.fn, PC: pc, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0, Era: e.era})
 		f = &w.frames[len(w.frames)-1]
 	}
 	switch e.op {

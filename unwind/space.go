@@ -54,13 +54,18 @@ type Space struct {
 	found   sync.Mutex // held to replace runtimes
 	mu      sync.Mutex // held to replace snap: guards modules
 	modules map[fileKey]*module
+
+	linkMu sync.Mutex          // guards what follows
+	linked map[string]bool     // names of files that stay mapped: the program's own and what that is linked with
+	needs  map[string][]string // what other files are linked with
 }
 
-// fileKey tells files apart. A mapped inode is not reused; the path is there
-// for file systems that show one number for several files.
+// fileKey tells files apart. A mapped inode is not reused, but one that was mapped is; the
+// path is there for file systems that show one number for several files.
 type fileKey struct {
 	dev, inode uint64
 	path       string
+	gen        uint32 // stack.Mapping.Gen
 	start      uint64 // of an image in memory: the vDSO
 }
 
@@ -68,6 +73,9 @@ type fileKey struct {
 type snapshot struct {
 	regions []region // by address
 	epoch   uint64   // a cached rule holds as long as this does not change
+	era     uint8    // of the mappings that came last: see turns
+
+	greenlets bool // Python's module for them is mapped
 }
 
 // A region is one mapping.
@@ -75,6 +83,7 @@ type region struct {
 	start, end, off uint64
 	exec, main      bool    // main: the main thread's stack
 	made            bool    // V8 may have code there: see markMade
+	era             uint8   // see turns
 	mod             *module // nil for memory without a file
 }
 
@@ -110,12 +119,13 @@ func (s *Space) Update(maps []stack.Mapping) {
 		r := region{start: m.Start, end: m.End, off: m.Off, exec: m.Exec, main: m.Path == "[stack]"}
 		if key, ok := keyOf(m); ok {
 			if r.mod = used[key]; r.mod == nil {
-				if r.mod = s.modules[key]; r.mod == nil {
+				if r.mod = s.modules[key]; r.mod == nil || r.mod.gone.Load() {
 					r.mod = &module{space: s, mapping: *m}
 				}
 				used[key] = r.mod
 			}
 		}
+		next.greenlets = next.greenlets || m.Exec && isGreenlet(m.Path)
 		next.regions = append(next.regions, r)
 	}
 	slices.SortFunc(next.regions, func(a, b region) int { return cmp.Compare(a.start, b.start) })
@@ -125,6 +135,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 	if !next.keeps(old) {
 		next.epoch++
 	}
+	next.turns(old)
 	// Modules that are gone stay with the walks that use them.
 	s.modules = used
 	s.snap.Store(next)
@@ -133,7 +144,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 func keyOf(m *stack.Mapping) (fileKey, bool) {
 	switch {
 	case m.Inode != 0:
-		return fileKey{dev: m.Dev, inode: m.Inode, path: m.Path}, true
+		return fileKey{dev: m.Dev, inode: m.Inode, path: m.Path, gen: m.Gen}, true
 	case m.Path == "[vdso]":
 		return fileKey{path: m.Path, start: m.Start}, true
 	}

@@ -60,6 +60,9 @@ type Walker struct {
 	goStack  []byte // for Goroutine
 	nobody   Thread // for Goroutine: no thread runs it
 	first    uint64 // stack pointer at the leaf
+	ended    bool   // a runtime knows that the stack ends earlier than machine code shows
+	seen     uint8  // flags of all entries
+	stale    bool   // see Replaced
 	null     bool   // the walk ended at a return address of 0
 	reach    uint64 // see Reach
 	end      uint64 // of StackEnd, where settle has moved the CFAs since; 0: they tell
@@ -68,8 +71,14 @@ type Walker struct {
 	crossing stack.Regs
 	buf      [8]byte
 	bases    map[uint64]base // by pc; see frameBase
-	missing  uint64          // address of the word that could not be read
-	wanted   uint64          // the same of a word that Go's runtime data wanted; 0: none
+
+	marked    []*module // see replaced
+	markSpans []stack.Span
+	markOff   []int
+	markBuf   []byte
+
+	missing uint64 // address of the word that could not be read
+	wanted  uint64 // the same of a word that Go's runtime data wanted; 0: none
 }
 
 // NewWalker makes a walker over a space.
@@ -125,6 +134,14 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 		reason = w.walkAll(th, regs, exact)
 	}
 	th.wiser = false
+	if again := w.stale; w.seen&flagLoose != 0 {
+		w.stale = w.replaced(again)
+	} else {
+		w.stale = false
+	}
+	if w.stale {
+		w.forget() // what was compiled for it is another file's
+	}
 	reason = w.judge(th, reason)
 	w.learn(th, reason)
 	w.end = 0
@@ -135,10 +152,13 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 		w.frames = append(w.frames, stack.Frame{PC: uint64(reason), Kind: stack.KindError})
 	}
 	frames := w.frames
-	th.gap = false
+	th.gap, w.ended = false, false
 	for _, s := range w.with.steppers {
 		frames = s.merge(w, th, frames)
 		th.gap = th.gap || s.gap(th)
+	}
+	if w.ended {
+		reason = stack.ReasonNone
 	}
 	return frames, reason
 }
@@ -154,7 +174,7 @@ func (w *Walker) begin(regs *stack.Regs) {
 	w.frames = w.frames[:0]
 	copy(w.regs[:], regs.R[:])
 	w.known = regs.Known & (1<<numRegs - 1)
-	w.turns, w.turn, w.first, w.wanted, w.missing, w.null = 0, 0, w.regs[w.sp], 0, 0, false
+	w.turns, w.turn, w.first, w.wanted, w.missing, w.null, w.seen = 0, 0, w.regs[w.sp], 0, 0, false, 0
 }
 
 // StackEnd is the outermost CFA of the last walk that lies on the stack that it
@@ -234,6 +254,7 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 		}
 		if e.op != opFast {
 			w.frames = frames
+			w.seen |= e.flags
 			s := w.slow(e, pc, sp, exact, trust)
 			frames = w.frames
 			if s.end || s.reason != stack.ReasonNone {
@@ -243,7 +264,8 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 			continue
 		}
 		cfa := w.regs[e.cfaReg&63] + uint64(int64(e.cfaOff))
-		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0})
+		frames = append(frames, stack.Frame{Func: e.fn, PC: pc, CFA: cfa, Kind: e.kind(), Trust: trust, Exact: exact, Part: e.flags&flagPart != 0, Era: e.era})
+		w.seen |= e.flags
 		if w.known>>(e.cfaReg&63)&1 == 0 {
 			fp, ok := w.frameBase(e, pc, sp)
 			if !ok {

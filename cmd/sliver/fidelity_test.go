@@ -3,7 +3,9 @@ package main
 import (
 	"bufio"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -100,6 +102,120 @@ func TestFidelityContexts(t *testing.T) {
 				if sum, gaps := timeOf(stacks, f); sum == 0 || gaps > sum/10 {
 					t.Errorf("%s: %d ns, %d ns of it below a gap: %v", f, sum, gaps, stacks)
 				}
+			}
+		})
+	}
+}
+
+// TestFidelityReload: code is named after the file that was mapped at the time of the
+// sample, also where another one came to lie at the same addresses.
+func TestFidelityReload(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, id := range []string{"", "-noid"} {
+		for _, mode := range []string{"swap", "rename", "overwrite"} {
+			t.Run(mode+id, func(t *testing.T) {
+				dir := t.TempDir()
+				args := []string{mode}
+				for _, v := range []string{"a", "b"} { // beside each other, where the program may write
+					b, err := os.ReadFile(testprog.Build(t, "c/pluginlib", v+id))
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := os.WriteFile(filepath.Join(dir, v+".so"), b, 0o755); err != nil {
+						t.Fatal(err)
+					}
+					args = append(args, filepath.Join(dir, v+".so"))
+				}
+				p := testprog.Start(t, testprog.Build(t, "c/reload", "O2"), args...)
+				p.Ready()
+				stacks := recordFolded(t, p, 200)
+				a, _ := timeOf(stacks, "work_a")
+				b, _ := timeOf(stacks, "work_b")
+				var all int64
+				for _, n := range stacks {
+					all += n
+				}
+				// Each runs for 60 ms in turn, 16 times a second: over a second or more half of
+				// all to within a turn or two. Of a file that was overwritten the names are
+				// lost, unless they are known from before.
+				if max(a, b) > all*7/10 || mode != "overwrite" && min(a, b) < all*3/10 {
+					t.Errorf("work_a %d ns, work_b %d ns: %v", a, b, stacks)
+				}
+				for s := range stacks {
+					if has(s, "work_a") && has(s, "work_b") {
+						t.Errorf("both on one stack: %s", s)
+					}
+				}
+			})
+		}
+	}
+}
+
+// TestFidelityMovedText: code that a program copied to memory without a file is that of
+// its file.
+func TestFidelityMovedText(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, variant := range []string{"O2", "nopie", "onesegment"} {
+		for _, mode := range []string{"all", "middle", "named", "late"} {
+			t.Run(variant+"/"+mode, func(t *testing.T) {
+				p := testprog.Start(t, testprog.Build(t, "c/moved", variant), mode)
+				p.Ready()
+				stacks := recordFolded(t, p, 150)
+				var all int64
+				for _, n := range stacks {
+					all += n
+				}
+				whole := int64(0)
+				for s, n := range stacks {
+					if has(s, "_start") && strings.HasSuffix(s, ";main;outer_entry;middle_work;leaf_spin") {
+						whole += n
+					}
+				}
+				if whole < all*9/10 {
+					t.Errorf("%d of %d ns are whole: %v", whole, all, stacks)
+				}
+			})
+		}
+	}
+}
+
+// TestFidelityGreenlets: Python's functions stand with the greenlet that runs them, where its
+// stack ends, and what belongs to the one that started it is told as missing.
+func TestFidelityGreenlets(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "greenlets.py")
+	for _, v := range []string{"3.8", "3.10", "3.11", "3.12"} {
+		t.Run(v, func(t *testing.T) {
+			module := testprog.Tool(t, "greenlet"+v)
+			cmd := exec.Command(testprog.Tool(t, "python"+v), program)
+			cmd.Env = append(os.Environ(), "PYTHONPATH="+filepath.Dir(filepath.Dir(module)))
+			p := testprog.StartCmd(t, cmd)
+			p.Ready()
+			dir := t.TempDir()
+			recordEnough(t, dir, 200, time.Second, "-p", pidOf(p), "-o", "x.sliver")
+			stacks := folded(t, dir, "x.sliver", "--kinds", "python")
+			var all, good int64
+			for s, n := range stacks {
+				all += n
+				parts := strings.Split(s, ";")
+				inner := parts[min(2, len(parts)):]
+				if len(parts) < 3 || parts[1] != "[frames of the parent greenlet]" {
+					continue
+				}
+				want := []string{"one", "crunch"}
+				if inner[0] == "two" {
+					want = []string{"two", "nested", "nested", "nested", "nested", "crunch"}
+				}
+				// Callers come first; the innermost may be just entered or left.
+				if len(inner) <= len(want) && slices.Equal(inner, want[:len(inner)]) {
+					good += n
+				}
+			}
+			one, _ := timeOf(stacks, "one")
+			two, _ := timeOf(stacks, "two")
+			// Each runs for 20 ms in turn. A sample of a frame that is being made has a gap.
+			if good < all*95/100 || min(one, two) < all*3/10 {
+				t.Errorf("%d of %d ns are right, one() has %d, two() %d: %v", good, all, one, two, stacks)
 			}
 		})
 	}

@@ -67,6 +67,10 @@ var tools = map[string][]string{
 	"python3.12":      pythons("3.12"),
 	"python3.13":      pythons("3.13"),
 	"python3.14":      pythons("3.14"),
+	"greenlet3.8":     greenlets("3.8"),
+	"greenlet3.10":    greenlets("3.10"),
+	"greenlet3.11":    greenlets("3.11"),
+	"greenlet3.12":    greenlets("3.12"),
 	"java17":          javas("17"),
 	"java21":          javas("21"),
 	"java25":          javas("25"),
@@ -91,6 +95,11 @@ func pythons(version string) []string {
 	name := "python" + version
 	return []string{filepath.Join(root, "versions", version+".*", "bin", name), "/usr/bin/" + name, "/usr/local/bin/" + name,
 		filepath.Join(toolCache(), name, "bin", name)}
+}
+
+// greenlets is where test.sh puts the greenlet module for one version of Python.
+func greenlets(version string) []string {
+	return []string{filepath.Join(toolCache(), "greenlet"+version, "greenlet", "__init__.py")}
 }
 
 // toolCache is where test.sh puts what it installs for the tests alone.

@@ -158,7 +158,11 @@ var programs = map[string]map[string]recipe{
 	"c/siblings":  {"O2": gcc("-O2", "-g", "-fno-optimize-sibling-calls")},
 	"c/gdbjit":    {"O2": cVariants["O2"]},
 	"c/contexts":  {"O2": cVariants["O2"], "static": cVariants["static"]},
-	"cpp/chain":   cppVariants,
+	"c/reload":    {"O2": cVariants["O2"]},
+	"c/moved":     {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "onesegment": gcc("-O2", "-g", "-Wl,-z,noseparate-code")},
+	"c/pluginlib": {"a": gcc("-O2", "-g"), "b": gcc("-O2", "-g", "-DWORK=work_b"),
+		"a-noid": gcc("-O2", "-g", "-Wl,--build-id=none"), "b-noid": gcc("-O2", "-g", "-DWORK=work_b", "-Wl,--build-id=none")},
+	"cpp/chain": cppVariants,
 
 	"locks/contend":  lockVariants,
 	"locks/deadlock": lockVariants,

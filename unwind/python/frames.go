@@ -109,11 +109,21 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	if t.r.img.Minor == 10 || t.r.img.Minor == 11 {
 		// The innermost evaluation may not have its frame yet, so pairs are made
 		// from the outermost on.
-		for i := 1; i <= min(len(s.Groups), len(s.anchors)) && s.Reason == stack.ReasonNone; i++ {
-			s.Groups[len(s.Groups)-i].Anchor = s.anchors[len(s.anchors)-i]
+		if s.Reason == stack.ReasonNone {
+			s.pair()
 		}
 	}
 	return true
+}
+
+// pair gives groups the CFrames of their evaluations, from the outermost on.
+func (s *Stack) pair() {
+	for i := range s.Groups {
+		s.Groups[i].Anchor = 0
+	}
+	for i := 1; i <= min(len(s.Groups), len(s.anchors)); i++ {
+		s.Groups[len(s.Groups)-i].Anchor = s.anchors[len(s.anchors)-i]
+	}
 }
 
 // Span is the interpreter's account of the thread, which Capture begins with.
@@ -435,6 +445,34 @@ func (r *Runtime) anchor(c []stack.Frame, s *Stack) {
 		}
 	}
 }
+
+// WithoutCFrame pairs groups and evaluations anew if the outermost CFrame is in [lo, hi): the
+// greenlet module makes one for each greenlet, of 3.10 and 3.11, that no evaluation has
+// (g_initialstub, src/greenlet/TUserGreenlet.cpp of python-greenlet/greenlet 3.0).
+func (r *Runtime) WithoutCFrame(s *Stack, lo, hi uint64) {
+	n := len(s.anchors)
+	if n == 0 || s.anchors[n-1] < lo || s.anchors[n-1] >= hi || r.img.Minor != 10 && r.img.Minor != 11 {
+		return
+	}
+	s.anchors = s.anchors[:n-1]
+	s.pair()
+}
+
+// Outermost reports whether all that s runs is inside of a C frame: of that many C functions
+// inside of it that evaluate, or, where evaluations say themselves where they are, below cfa.
+func (r *Runtime) Outermost(s *Stack, evals int, cfa uint64) bool {
+	n := len(s.Groups)
+	if n == 0 {
+		return false
+	}
+	if r.Anchored() {
+		return cfa != 0 && s.Groups[n-1].Anchor != 0 && s.Groups[n-1].Anchor < cfa
+	}
+	return evals == n || evals == n+1 // one is being entered
+}
+
+// Evaluates reports whether the function at fn runs Python code.
+func (r *Runtime) Evaluates(fn uint64) bool { return r.evaluates(fn) }
 
 // evaluates reports whether the function at fn runs Python code.
 func (r *Runtime) evaluates(fn uint64) bool {

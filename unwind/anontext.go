@@ -1,0 +1,117 @@
+package unwind
+
+import (
+	"debug/elf"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Programs copy their own code to memory without a file, to have it on huge pages (HHVM,
+// ClickHouse, BOLT's hugify, iodlr). It is still their file's: the rest of the file is mapped
+// around it, and where it was loaded tells which of its segments lies there.
+
+// Gathered gives the maps with code that is of no file as mappings of the file into whose
+// place it was put. maps stay as they are. Calls must not overlap.
+func (s *Space) Gathered(maps []stack.Mapping) []stack.Mapping {
+	var out []stack.Mapping // nil: nothing was found yet
+	for i := range maps {
+		parts := s.ownText(maps, i)
+		switch {
+		case out == nil && parts == nil:
+		case out == nil:
+			out = append(slices.Clone(maps[:i]), parts...)
+		case parts == nil:
+			out = append(out, maps[i])
+		default:
+			out = append(out, parts...)
+		}
+	}
+	if out == nil {
+		return maps
+	}
+	return out
+}
+
+// noFile reports whether m is memory without a file in which code may have been put: plain
+// memory, huge pages, or either with a name of the program's (PR_SET_VMA_ANON_NAME).
+func noFile(m *stack.Mapping) bool {
+	return m.Inode == 0 && (m.Path == "" || strings.HasPrefix(m.Path, "[anon:")) || strings.HasPrefix(m.Path, "/anon_hugepage")
+}
+
+// isFile reports whether m shows a file that may be a program or library.
+func isFile(m *stack.Mapping) bool {
+	return m.Inode != 0 && strings.HasPrefix(m.Path, "/") && !noFile(m)
+}
+
+// maxApart is how many mappings may lie between code and its file's.
+const maxApart = 64
+
+// ownText is what is to stand for the i-th mapping: nil, if it is not a file's code.
+func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
+	m := &maps[i]
+	if !m.Exec || !noFile(m) {
+		return nil
+	}
+	for _, step := range [...]int{-1, 1} {
+		j := i + step
+		for n := 0; j >= 0 && j < len(maps) && n < maxApart && !isFile(&maps[j]); n++ {
+			j += step
+		}
+		if j < 0 || j >= len(maps) || !isFile(&maps[j]) {
+			continue
+		}
+		if parts := s.inside(m, &maps[j]); parts != nil {
+			return parts
+		}
+	}
+	return nil
+}
+
+// inside cuts m into what lies in a code segment of the file of near, as that is loaded, and
+// the rest; nil: nothing does.
+func (s *Space) inside(m, near *stack.Mapping) (parts []stack.Mapping) {
+	key, _ := keyOf(near)
+	s.mu.Lock()
+	mod := s.modules[key]
+	if mod == nil {
+		mod = &module{space: s, mapping: *near}
+		s.modules[key] = mod
+	}
+	s.mu.Unlock()
+	mod.load()
+	bias, ok := mod.bias(&region{start: near.Start, end: near.End, off: near.Off, exec: near.Exec})
+	if !ok {
+		return nil
+	}
+	at := m.Start
+	for i := range mod.progs {
+		p := &mod.progs[i]
+		if p.Flags&elf.PF_X == 0 {
+			continue
+		}
+		skip := p.Vaddr & (smallPage - 1)
+		lo, hi := p.Vaddr-skip+bias, (p.Vaddr+p.Filesz+smallPage-1)&^(smallPage-1)+bias
+		from, to := max(lo, at), min(hi, m.End)
+		if from >= to {
+			continue
+		}
+		if from > at {
+			rest := *m
+			rest.Start, rest.End = at, from
+			parts = append(parts, rest)
+		}
+		part := *m
+		part.Start, part.End, part.Off = from, to, p.Off-skip+(from-lo)
+		part.Dev, part.Inode, part.Path, part.Deleted, part.Gen = near.Dev, near.Inode, near.Path, near.Deleted, near.Gen
+		parts = append(parts, part)
+		at = to
+	}
+	if parts != nil && at < m.End {
+		rest := *m
+		rest.Start = at
+		parts = append(parts, rest)
+	}
+	return parts
+}
