@@ -32,7 +32,7 @@ func OpenProc(p *target.Process) (*Proc, error) {
 
 // open opens the directories.
 func (w *Proc) open() (err error) {
-	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(w.p.PID())); err != nil {
+	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(w.p.Directory())); err != nil {
 		return err
 	}
 	if !w.p.Alive() { // the number may have been another's when it was opened

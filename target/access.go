@@ -47,7 +47,10 @@ func (p *Process) access(status *Status) error {
 			"run it with --cap-add=SYS_PTRACE or --security-opt seccomp=unconfined, or on the host")
 	}
 	var b [1]byte
-	_, err := readMemory(p.pid, b[:], 0)
+	_, err := readMemory(p.memoryOf(), b[:], 0)
+	if err == unix.ESRCH && p.elect() {
+		_, err = readMemory(p.memoryOf(), b[:], 0)
+	}
 	if err == nil || errors.Is(err, unix.EFAULT) {
 		if err := p.files(who, status); err != nil {
 			return err
@@ -58,9 +61,7 @@ func (p *Process) access(status *Status) error {
 		if !p.Alive() {
 			return p.vanished(unix.ESRCH)
 		}
-		// The first thread has ended and with it this number's memory; the
-		// other threads have it still.
-		return nil
+		return p.vanished(unix.ESRCH)
 	}
 	if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("read memory of %s: %w", who, err)

@@ -110,8 +110,13 @@ func (p *Process) Maps() ([]stack.Mapping, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
+	if len(b) == 0 && p.elect() { // the first thread has ended, and has no address space any more
+		if b, err = p.read("maps", maxMaps); err != nil {
+			return nil, gone(err)
+		}
+	}
 	if len(b) == 0 {
-		return nil, ErrGone // a zombie has no address space
+		return nil, ErrGone // a zombie has none
 	}
 	m, err := ParseMaps(b)
 	if err != nil {

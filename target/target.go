@@ -45,6 +45,10 @@ type Process struct {
 
 	children atomic.Int64 // see ChildrenCPU
 
+	deputy   atomic.Pointer[deputy] // nil: the first thread lives
+	electing sync.Mutex             // one elect at a time; guards retired
+	retired  []int                  // directories of deputies
+
 	mu   sync.Mutex
 	task int // /proc/PID/task, for getdents
 	stat int // /proc/PID/task/PID/stat
@@ -226,6 +230,13 @@ func (p *Process) cgroup() string {
 
 // Close lets go of the descriptors. Threads opened from p stay usable.
 func (p *Process) Close() error {
+	p.electing.Lock()
+	p.deputy.Store(nil)
+	for _, fd := range p.retired {
+		unix.Close(fd)
+	}
+	p.retired = nil
+	p.electing.Unlock()
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, fd := range []*int{&p.dir, &p.life, &p.task, &p.stat} {
@@ -296,10 +307,12 @@ func (p *Process) Stamp() (uint64, error) {
 
 func (p *Process) openat(name string, flags int) (int, error) {
 	for {
-		fd, err := unix.Openat(p.dir, name, flags|unix.O_CLOEXEC, 0)
-		if err != unix.EINTR {
-			return fd, err
+		dir := p.dirOf(name)
+		fd, err := unix.Openat(dir, name, flags|unix.O_CLOEXEC, 0)
+		if err == unix.EINTR || err != nil && p.retry(name, dir, err) {
+			continue
 		}
+		return fd, err
 	}
 }
 
@@ -342,7 +355,11 @@ func (p *Process) read(name string, limit int) ([]byte, error) {
 
 func (p *Process) link(name string) (string, error) {
 	b := make([]byte, 4097)
-	n, err := unix.Readlinkat(p.dir, name, b)
+	dir := p.dirOf(name)
+	n, err := unix.Readlinkat(dir, name, b)
+	if err != nil && p.retry(name, dir, err) {
+		n, err = unix.Readlinkat(p.dirOf(name), name, b)
+	}
 	if err != nil {
 		return "", &os.PathError{Op: "readlink", Path: fmt.Sprintf("/proc/%d/%s", p.pid, name), Err: err}
 	}
@@ -480,7 +497,10 @@ func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
 		if n == 0 {
 			return got
 		}
-		k, err := readSpans(p.pid, b[got:got+size], spans[:n])
+		k, err := readSpans(p.memoryOf(), b[got:got+size], spans[:n])
+		if err == unix.ESRCH && p.elect() {
+			k, err = readSpans(p.memoryOf(), b[got:got+size], spans[:n])
+		}
 		var line [64]byte
 		if _, e := unix.Pread(p.life, line[:], 0); err != nil || e != nil {
 			return got // as in ReadAt
@@ -500,7 +520,10 @@ func (p *Process) ReadAt(b []byte, addr uint64) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
 	}
-	n, err := readMemory(p.pid, b, addr)
+	n, err := readMemory(p.memoryOf(), b, addr)
+	if err == unix.ESRCH && p.elect() {
+		n, err = readMemory(p.memoryOf(), b, addr)
+	}
 	// The kernel goes by number here: what was read is the target's only if
 	// the number still was the target's afterwards.
 	var line [64]byte

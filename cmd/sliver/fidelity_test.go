@@ -220,3 +220,25 @@ func TestFidelityGreenlets(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityDeadMain: a process whose first thread has ended is looked at as any other.
+func TestFidelityDeadMain(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, mode := range []string{"long", "short"} {
+		t.Run(mode, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "c/deadmain", "O2"), mode)
+			p.Ready()
+			waitFor(t, func() bool {
+				b, err := os.ReadFile("/proc/" + pidOf(p) + "/stat")
+				return err == nil && strings.Contains(string(b), ") Z ")
+			})
+			if r := sliver(t, t.TempDir(), "stack", "-p", pidOf(p)); r.status != 0 || !strings.Contains(r.out, "outlives") || !strings.Contains(r.out, "pause") {
+				t.Errorf("stack: %+v", r)
+			}
+			stacks := recordFolded(t, p, 150) // beyond the end of the thread that ends
+			if sum, gaps := timeOf(stacks, "outlives"); sum == 0 || gaps > sum/10 {
+				t.Errorf("%v", stacks)
+			}
+		})
+	}
+}
