@@ -19,7 +19,7 @@ const (
 
 // isMangled reports whether s looks like a mangled C++, Rust, D or Swift name.
 func isMangled(s string) bool {
-	return dlang.Is(s) || swift.Is(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
+	return dlang.Is(s) || swift.Is(s) || isOCaml(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
 }
 
 // Demangle makes a C++, Rust, D or Swift name readable. Short leaves out
@@ -54,6 +54,8 @@ func demangled(name string, short bool, cxx *itanium) (s string, ok bool) {
 	switch {
 	case dlang.Is(name):
 		return ofD(name, short)
+	case isOCaml(name):
+		return cut(ofOCaml(name)), true
 	case swift.Is(name):
 		s, err := swift.Demangle(name, swift.Options{Short: short})
 		return s, err == nil
@@ -138,7 +140,7 @@ func (f *File) readable(name, linkage string) string {
 	if s, ok := demangled(linkage, !f.o.FullNames, &f.cxx); ok {
 		return s
 	}
-	if name != "" { // readable, and of other languages the only thing that is
+	if name != "" && !qualifies(linkage, name) { // readable, and of other languages the only thing that is
 		linkage = name
 	}
 	if f.isGo {
@@ -148,6 +150,12 @@ func (f *File) readable(name, linkage string) string {
 		linkage = unclone(linkage)
 	}
 	return cut(linkage)
+}
+
+// qualifies reports whether a linker's name says more than the source's, and is as readable:
+// Zig's generic.Queue(u64).push for push.
+func qualifies(linkage, name string) bool {
+	return len(linkage) > len(name)+1 && linkage[len(linkage)-len(name)-1] == '.' && strings.HasSuffix(linkage, name)
 }
 
 // unclone cuts the suffixes that compilers give to parts and variants of a C

@@ -221,8 +221,8 @@ func (f *File) frameOf(c *dwarf.Call) (fr Frame, ok bool) {
 		// gives no linkage name, and where it gives a library's inner name
 		// (__libc_malloc for malloc).
 		switch {
-		case linkage == "" && c.Lang != langGo && (name == "" || cplus(c.Lang)):
-			if s, ok := f.symbolStart(c.Start); ok && (name == "" || isMangled(s)) {
+		case linkage == "" && c.Lang != langGo && (name == "" || name[0] != '_' || cplus(c.Lang)):
+			if s, ok := f.symbolStart(c.Start); ok && (name == "" || cplus(c.Lang) && isMangled(s) || qualifies(s, name)) {
 				linkage = s
 			}
 		case (linkage == "" || linkage == name || !isMangled(linkage)) && len(name) > 0 && name[0] == '_':

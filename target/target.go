@@ -58,7 +58,7 @@ type Process struct {
 // Facts are what is known of a process when it is opened.
 type Facts struct {
 	PID        int
-	Comm       string
+	Comm       string // its program's name, as the kernel has it, or that of its file where its first thread is called otherwise
 	Cmdline    []string
 	Exe        string // as the kernel shows it, may end in " (deleted)"; "" if unreadable
 	StartTicks uint64 // clock ticks after boot
@@ -85,10 +85,15 @@ func (p *Process) UID() int { return p.facts.UID }
 // Exe is what the process runs now.
 func (p *Process) Exe() (string, error) { return p.link("exe") }
 
-// Comm is the name of the process's first thread now.
+// Comm is what the process is called now: see Facts.
 func (p *Process) Comm() (string, error) {
 	b, err := p.read("comm", 256)
-	return strings.TrimSuffix(string(b), "\n"), err
+	if err != nil {
+		return "", err
+	}
+	exe, _ := p.Exe()
+	args, _ := p.Cmdline()
+	return programName(strings.TrimSuffix(string(b), "\n"), exe, args), nil
 }
 
 // Cmdline is the command line as the process left it, without empty arguments at
@@ -179,6 +184,7 @@ func (p *Process) open() error {
 	}
 	p.facts.Cmdline, _ = p.Cmdline()
 	p.facts.Exe, _ = p.Exe()
+	p.facts.Comm = programName(st.Comm, p.facts.Exe, p.facts.Cmdline)
 	p.facts.Cgroup = p.cgroup()
 	ours, e1 := os.Readlink("/proc/self/ns/pid")
 	theirs, e2 := p.link("ns/pid")
