@@ -14,6 +14,7 @@ type account struct {
 	samples, stops, stopReads, unrun, read, part, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
 	pause, cpu, walk                                                                                                      atomic.Int64
 	from, to                                                                                                              atomic.Int64
+	cuts                                                                                                                  [stack.MaxReason]atomic.Uint64
 }
 
 // snapshot reads while another writes. A sample is counted before what it is,
@@ -21,9 +22,14 @@ type account struct {
 // kind than of all.
 func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 	part := a.part.Load()
+	var cuts [stack.MaxReason]uint64
+	for i := range cuts {
+		cuts[i] = a.cuts[i].Load()
+	}
 	read, unrun, truncated := a.read.Load(), a.unrun.Load(), a.truncated.Load()
 	return stack.ThreadStats{
-		TID: tid, Samples: a.samples.Load(), Stops: a.stops.Load(), StopReads: a.stopReads.Load(), Unrun: unrun, Read: read,
+		Cuts: cuts,
+		TID:  tid, Samples: a.samples.Load(), Stops: a.stops.Load(), StopReads: a.stopReads.Load(), Unrun: unrun, Read: read,
 		Part: part, Late: a.late.Load(), Behind: a.behind.Load(), Rested: a.rested.Load(), Truncated: truncated, TimedOut: a.timedOut.Load(),
 		Denied: a.denied.Load(), Restarted: a.restarted.Load(), Stretched: a.stretched.Load(),
 		PauseNS: a.pause.Load(), WalkNS: a.walk.Load(), CPUNS: a.cpu.Load(), SpanNS: max(a.to.Load()-a.from.Load(), 0),

@@ -22,6 +22,8 @@ type ThreadStats struct {
 	SpanNS      int64  `json:"span_ns"`     // time the thread was under observation
 	CPUNS       int64  `json:"cpu_ns"`      // time it ran, by the kernel's account
 	WalkNS      int64  `json:"walk_ns"`     // time sliver took to unwind its stacks
+	// Cuts are the truncated samples by the Reason that their stack was cut for.
+	Cuts [MaxReason]uint64 `json:"cuts,omitzero"`
 }
 
 // Stopped is how many of the samples were had by stopping the thread.
@@ -48,6 +50,9 @@ func (s *ThreadStats) Add(x *ThreadStats) {
 	s.SpanNS += x.SpanNS
 	s.CPUNS += x.CPUNS
 	s.WalkNS += x.WalkNS
+	for i := range s.Cuts {
+		s.Cuts[i] += x.Cuts[i]
+	}
 }
 
 // Pauses sum up the distribution of stops, in ns.

@@ -72,6 +72,9 @@ const (
 	ReasonParent          // the stack is a coroutine's that runs on its thread's own, and here are those of the one that started it
 )
 
+// MaxReason is more than any Reason.
+const MaxReason = 16
+
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
 		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",

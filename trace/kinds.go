@@ -52,13 +52,29 @@ func (rec *Recording) Only(k Kinds) *Recording {
 
 // Sieve leaves frames out of a thread's events. The zero value takes out all but
 // error frames.
+//
+// An error frame stands for frames that could not be found. Without those of native code
+// it is shown only below another frame: as the innermost one it would look like a function
+// that does all that was left out.
 type Sieve struct {
-	kinds Kinds
-	known bool   // a Sync came
-	kept  []bool // of the frames of the stack, outermost first
-	left  uint64 // frames of a Sync still to come
-	sync  []event.Event
+	kinds  Kinds
+	known  bool     // a Sync came
+	frames []sifted // of the stack, outermost first
+	left   uint64   // frames of a Sync still to come
+	sync   []event.Event
 }
+
+// sifted is what became of a frame.
+type sifted struct {
+	word  uint64 // payload of its Enter
+	state uint8
+}
+
+const (
+	leftOut  uint8 = iota
+	shown          // it was handed on
+	heldBack       // an error frame that nothing is shown above of
+)
 
 // sift gives events without the frames that are not of kinds.
 func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
@@ -78,20 +94,16 @@ func NewSieve(kinds Kinds) *Sieve { return &Sieve{kinds: kinds} }
 
 // Lose says that events of the thread are missing before the next one.
 func (s *Sieve) Lose() {
-	s.known, s.left, s.kept, s.sync = false, 0, s.kept[:0], s.sync[:0]
+	s.known, s.left, s.frames, s.sync = false, 0, s.frames[:0], s.sync[:0]
 }
 
 // Apply hands what is left of the thread's next event to yield: nothing, the
 // event, or what was held back with it. It is false where yield was.
 func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
-	keep := s.kinds.Has(event.Word(e.Payload()).Kind())
 	if s.left > 0 {
 		if e.Kind() == event.Enter {
 			s.left--
-			s.kept = append(s.kept, keep)
-			if keep {
-				s.sync = append(s.sync, e)
-			}
+			s.enter(e, func(e event.Event) bool { s.sync = append(s.sync, e); return true })
 			return s.left > 0 || s.flush(yield)
 		}
 		s.left = 0 // it announced more than there are
@@ -101,30 +113,86 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 	}
 	switch e.Kind() {
 	case event.Sync:
-		s.known, s.left, s.kept = true, e.Payload(), s.kept[:0]
+		s.known, s.left, s.frames = true, e.Payload(), s.frames[:0]
 		s.sync = append(s.sync[:0], e)
 		return s.left > 0 || s.flush(yield)
 	case event.Enter:
-		if s.known {
-			s.kept = append(s.kept, keep)
-		}
-		return !s.known || !keep || yield(e)
+		return !s.known || s.enter(e, yield)
 	case event.Exit:
-		n := len(s.kept) - 1
-		if n < 0 {
-			return true
-		}
-		keep, s.kept = s.kept[n], s.kept[:n]
-		return !keep || yield(e)
+		return s.exit(e, yield)
 	case event.Move:
-		n := len(s.kept) - 1
-		return n < 0 || !s.kept[n] || yield(e)
+		n := len(s.frames) - 1
+		return n < 0 || s.frames[n].state != shown || yield(e)
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
-			s.known, s.kept = false, s.kept[:0]
+			s.known, s.frames = false, s.frames[:0]
 		}
 	}
 	return yield(e)
+}
+
+// enter puts a frame on the stack, and hands it on with the error frames below that were
+// held back until there was one.
+func (s *Sieve) enter(e event.Event, yield func(event.Event) bool) bool {
+	kind := event.Word(e.Payload()).Kind()
+	f := sifted{word: e.Payload()}
+	switch {
+	case !s.kinds.Has(kind):
+	case s.holds(kind):
+		f.state = heldBack
+	default:
+		f.state = shown
+		from := len(s.frames)
+		for from > 0 && s.frames[from-1].state != shown {
+			from--
+		}
+		for i := from; i < len(s.frames); i++ {
+			if s.frames[i].state == heldBack {
+				s.frames[i].state = shown
+				if !yield(event.Make(e.Time, event.Enter, s.frames[i].word)) {
+					return false
+				}
+			}
+		}
+	}
+	s.frames = append(s.frames, f)
+	return f.state != shown || yield(e)
+}
+
+// exit takes the innermost frame off, and the error frames that nothing is shown above of
+// any more.
+func (s *Sieve) exit(e event.Event, yield func(event.Event) bool) bool {
+	n := len(s.frames) - 1
+	if n < 0 {
+		return true
+	}
+	was := s.frames[n].state
+	s.frames = s.frames[:n]
+	if was != shown {
+		return true
+	}
+	if !yield(e) {
+		return false
+	}
+	for i := n - 1; i >= 0; i-- {
+		f := &s.frames[i]
+		if f.state != shown {
+			continue
+		}
+		if !s.holds(event.Word(f.word).Kind()) {
+			break
+		}
+		f.state = heldBack
+		if !yield(event.Event{Time: e.Time}) {
+			return false
+		}
+	}
+	return true
+}
+
+// holds reports whether frames of the kind are shown below others alone.
+func (s *Sieve) holds(k stack.Kind) bool {
+	return k == stack.KindError && !s.kinds.Has(stack.KindNative)
 }
 
 // flush hands on a Sync with the frames that are left of it.

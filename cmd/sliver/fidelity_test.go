@@ -242,3 +242,41 @@ func TestFidelityDeadMain(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityCuts: a stack that is cut says so, and why; the summary says it too.
+func TestFidelityCuts(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	for _, c := range []struct{ mode, leaf, reason string }{
+		{"hollow", "hollow", "return address is 0"},
+		{"deep", "dive", "more than 65536 frames"},
+	} {
+		t.Run(c.mode, func(t *testing.T) {
+			p := testprog.Start(t, testprog.Build(t, "c/cuts", "O1"), c.mode)
+			p.Ready()
+			dir := t.TempDir()
+			var stacks map[string]int64
+			for d := time.Second; d < 30*time.Second; d *= 2 {
+				r := sliver(t, dir, "record", "-p", pidOf(p), "-d", d.String(), "-o", "x.sliver")
+				if r.status != 0 {
+					t.Fatalf("%+v", r)
+				}
+				if stacks = folded(t, dir, "x.sliver"); !strings.Contains(r.errors, "cut ") {
+					continue
+				}
+				if !strings.Contains(r.errors, c.reason) {
+					t.Errorf("the summary does not say why: %s", r.errors)
+				}
+				break
+			}
+			if r := sliver(t, dir, "stack", "-p", pidOf(p)); c.mode == "deep" && !strings.Contains(r.out, c.reason) {
+				t.Errorf("stack: %.2000s", r.out)
+			}
+			for s := range stacks {
+				if has(s, c.leaf) && strings.Contains(s, "["+c.reason+"]") {
+					return
+				}
+			}
+			t.Errorf("no stack of %s has a gap for that: %.2000v", c.leaf, stacks)
+		})
+	}
+}

@@ -180,6 +180,9 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	for _, l := range overruns(r) {
 		fmt.Fprintf(w, "  ended    %s\n", l)
 	}
+	if s := cutText(&t); s != "" {
+		fmt.Fprintf(w, "  cut      %s\n", s)
+	}
 	if ps := r.Stats.Pause; ps.Count > 0 {
 		fmt.Fprintf(w, "  pauses   mean %s, p99 %s, max %s; %s of the threads' time\n", moment(ps.Mean), moment(ps.P99), moment(ps.Max),
 			share(session.Share(t)))

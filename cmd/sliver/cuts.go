@@ -1,0 +1,52 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// cures say what can be done about stacks that end early.
+var cures = [stack.MaxReason]string{
+	stack.ReasonShort:    "the next samples of such a thread copy more",
+	stack.ReasonNoRule:   "that code has neither unwind tables nor frame pointers; build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer",
+	stack.ReasonUnmapped: "that code was unloaded or replaced before its stack was walked",
+	stack.ReasonRegister: "blocked threads were not stopped for their registers; --stop=always does",
+	stack.ReasonMemory:   "it changed or was given back while it was read",
+	stack.ReasonLoop:     "the stack was being switched, or its unwind tables are wrong",
+	stack.ReasonCorrupt:  "the thread was between two frames, or the unwind tables are damaged",
+	stack.ReasonHeap:     "virtual threads keep their outer frames in the heap, which is not read",
+	stack.ReasonNull:     "code wrote a frame without a return address, as LuaJIT's interpreter does",
+	stack.ReasonDeep:     "nothing beyond is kept of one stack",
+}
+
+// cutText says why stacks end early, the most frequent reason first, and what can be done
+// about that one.
+func cutText(t *stack.ThreadStats) string {
+	type cut struct {
+		why stack.Reason
+		n   uint64
+	}
+	var cuts []cut
+	for i, n := range t.Cuts {
+		if n > 0 && stack.Reason(i) != stack.ReasonNone {
+			cuts = append(cuts, cut{stack.Reason(i), n})
+		}
+	}
+	if len(cuts) == 0 {
+		return ""
+	}
+	slices.SortStableFunc(cuts, func(a, b cut) int { return cmp.Compare(b.n, a.n) })
+	var out []string
+	for _, c := range cuts {
+		out = append(out, fmt.Sprintf("%d %s", c.n, c.why))
+	}
+	s := "stacks that end early: " + strings.Join(out, ", ")
+	if cure := cures[cuts[0].why]; cure != "" {
+		s += " (" + cure + ")"
+	}
+	return s
+}
