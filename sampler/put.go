@@ -27,6 +27,7 @@ func (g *group) write(th *thread) {
 		th.acc.read.Add(1)
 	}
 	if g.sample.Reason != stack.ReasonNone || g.sample.Way != stack.WayUnrun && th.walk.Gaps() {
+		th.acc.cuts[cutBy(&g.sample)%stack.MaxReason].Add(n)
 		th.acc.truncated.Add(n)
 	}
 	if g.sample.Way != stack.WayUnrun {
@@ -81,3 +82,16 @@ func (g *group) tooLong(th *thread) bool {
 
 // waitShare of a tick, as its divisor, may go to finding out what threads wait for.
 const waitShare = 8
+
+// cutBy is why a sample's stack is not complete.
+func cutBy(s *stack.Sample) stack.Reason {
+	if s.Reason != stack.ReasonNone {
+		return s.Reason
+	}
+	for i := range s.Stack {
+		if f := &s.Stack[i]; f.Kind == stack.KindError && stack.Reason(f.PC) != stack.ReasonParent {
+			return stack.Reason(f.PC)
+		}
+	}
+	return stack.ReasonNone
+}

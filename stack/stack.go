@@ -70,6 +70,7 @@ const (
 	ReasonNull            // a return address of 0 where the thread's stack does not end
 	ReasonDeep            // more frames than one stack may have
 	ReasonParent          // the stack is a coroutine's that runs on its thread's own, and here are those of the one that started it
+	ReasonBound           // more frames of a runtime than are read of one stack
 )
 
 // MaxReason is more than any Reason.
@@ -78,7 +79,8 @@ const MaxReason = 16
 func (r Reason) String() string {
 	return name(int(r), "reason", "none", "stack copy too short", "no unwind rule", "unmapped address",
 		"unknown register", "unreadable memory", "stack does not rise", "damaged unwind table", "no stack", "frames in the heap",
-		"return address is 0", "more than 65536 frames", "frames of the parent greenlet")
+		"return address is 0", "more than 65536 frames", "frames of the parent greenlet",
+		"more frames than are read of one stack")
 }
 
 // Frame is one activation of a function, real or inlined.

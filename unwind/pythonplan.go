@@ -236,7 +236,7 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 		pl.lacks, pl.missed = false, 0
 		return
 	}
-	if pl.missed++; pl.missed > maxMissed || p.stack.Reason == stack.ReasonShort {
+	if pl.missed++; pl.missed > maxMissed || p.stack.Reason == stack.ReasonBound {
 		pl.lacks = false
 		return
 	}

@@ -162,7 +162,14 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 	for i := range frames {
 		f := &frames[i]
 		p, ok := w.v8Place(i, f)
-		if !ok || i > v8.MaxFrames {
+		if ok && i > v8.MaxFrames {
+			if n := len(j.out); j.out[n-1].Kind != stack.KindError {
+				th.lostJS = true
+				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonBound), Kind: stack.KindError})
+			}
+			continue
+		}
+		if !ok {
 			j.out = append(j.out, *f)
 			continue
 		}

@@ -21,6 +21,7 @@ var cures = [stack.MaxReason]string{
 	stack.ReasonHeap:     "virtual threads keep their outer frames in the heap, which is not read",
 	stack.ReasonNull:     "code wrote a frame without a return address, as LuaJIT's interpreter does",
 	stack.ReasonDeep:     "nothing beyond is kept of one stack",
+	stack.ReasonBound:    "calls that deep are mostly a recursion; those further in are shown",
 }
 
 // cutText says why stacks end early, the most frequent reason first, and what can be done

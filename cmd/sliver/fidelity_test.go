@@ -280,3 +280,44 @@ func TestFidelityCuts(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityDeep: deep recursions of runtimes are whole, or have a gap that says why.
+func TestFidelityDeep(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	root := testprog.Root(t)
+	for _, c := range []struct {
+		tool, kind string
+		args       []string
+		n          int  // calls of dive()
+		whole      bool // else there is a gap
+	}{
+		{"node18", "js", []string{"--stack-size=7000", "node/deep.js", "9000"}, 9000, true},
+		{"node22", "js", []string{"--stack-size=7000", "node/deep.js", "9000"}, 9000, true},
+		{"node24", "js", []string{"--stack-size=7000", "node/deep.js", "9000"}, 9000, true},
+		{"python3.8", "python", []string{"python/deep.py", "5000"}, 5000, false},
+		{"python3.12", "python", []string{"python/deep.py", "5000"}, 5000, false},
+		{"python3.12", "python", []string{"python/deep.py", "2500"}, 2500, true},
+	} {
+		t.Run(c.tool+"/"+strconv.Itoa(c.n), func(t *testing.T) {
+			cmd := exec.Command(testprog.Tool(t, c.tool), c.args...)
+			cmd.Dir = filepath.Join(root, "testdata", "targets")
+			p := testprog.StartCmd(t, cmd)
+			p.Ready()
+			dir := t.TempDir()
+			found, gap := 0, false
+			for d := 2 * time.Second; d < 30*time.Second && found == 0; d *= 2 { // V8 may be found late
+				if r := sliver(t, dir, "record", "-p", pidOf(p), "-t", "main", "-d", d.String(), "-o", "x.sliver"); r.status != 0 {
+					t.Fatalf("%+v", r)
+				}
+				for s := range folded(t, dir, "x.sliver", "--kinds", c.kind) {
+					if n := strings.Count(s, ";dive"); n > found {
+						found, gap = n, strings.Contains(s, ";[more frames than are read of one stack]")
+					}
+				}
+			}
+			if c.whole && (found != c.n+1 || gap) || !c.whole && (found < 1000 || !gap) {
+				t.Errorf("%d calls, gap %v", found, gap)
+			}
+		})
+	}
+}

@@ -252,7 +252,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 	}
 	for ; at != 0; at = le(b, l.fBack) {
 		if left -= len(b); left < 0 || len(s.Frames) == MaxDepth || len(s.Groups) == maxEvals {
-			s.Reason = stack.ReasonShort
+			s.Reason = stack.ReasonBound
 			break
 		}
 		if at&7 != 0 || read(mem, b, at) != nil {

@@ -15,7 +15,7 @@ const (
 	// maxSpans bounds what is read ahead for one stack.
 	maxSpans = 512
 	// MaxFrames bounds the frames that one stack is asked about.
-	MaxFrames = 4096
+	MaxFrames = 1 << 16
 	// maxInline bounds the calls that one frame has compiled in.
 	maxInline = 64
 	// proofs is how many functions must have been read, and failures how many
