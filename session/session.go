@@ -59,6 +59,8 @@ type Options struct {
 	Live bool
 	// Renamed is told new names of threads; may be nil.
 	Renamed func(tid stack.TID, name string)
+	// Await: it is no error that the selection matches no thread yet.
+	Await bool
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
 	// Tracer takes the spans of the recording's phases; nil: nobody does.
@@ -93,6 +95,7 @@ type Session struct {
 	closing  bool            // guarded by fileMu
 	readers  sync.WaitGroup  // of temp
 
+	awaits   bool // no thread was selected at first
 	started  sync.Once
 	failed   atomic.Pointer[error]
 	cancel   context.CancelFunc
@@ -169,7 +172,8 @@ func (s *Session) prepare() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := s.smp.Check(); err != nil {
+	err = s.smp.Check()
+	if s.awaits = o.Await && errors.Is(err, sampler.ErrNoThreads); err != nil && !s.awaits {
 		return err
 	}
 	// A sampler that waits for a stop keeps its place in the Go scheduler for
@@ -247,6 +251,9 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	}()
 	done := make(chan error, 1)
 	go func() { done <- s.smp.Run(ctx) }()
+	if s.awaits && s.o.Started != nil { // a thread that is to be sampled can only come if the program runs
+		s.started.Do(s.o.Started)
+	}
 	looked := make(chan struct{})
 	go func() {
 		defer close(looked)
@@ -314,6 +321,8 @@ type Status struct {
 	Pauses  stack.Pauses
 	// Tasks is what looks at all tasks left out.
 	Tasks trace.LostTasks
+	// Awaits is the selection that no thread has matched so far; "": one has.
+	Awaits string
 }
 
 // Status may be called while Run is at work.
@@ -323,7 +332,11 @@ func (s *Session) Status() Status {
 	if begin := s.begin.Load(); begin != 0 {
 		elapsed = time.Duration(int64(st.At) - begin)
 	}
-	return Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left()}
+	out := Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left()}
+	if s.awaits && len(s.recorder.Sinks()) == 0 {
+		out.Awaits = s.o.Selection.String()
+	}
+	return out
 }
 
 // Threads are the threads there are now, in the order in which positions count

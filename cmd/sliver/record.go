@@ -311,6 +311,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 		o.Live, o.Renamed = true, view.renamed
 	}
 	if c != nil {
+		o.Await = true
 		o.Started = c.Release // it stands at its first instruction until then
 	}
 	if err := checkDescriptors(e, p); err != nil {

@@ -79,6 +79,9 @@ func statusText(st, last session.Status) string {
 	if secs <= 0 {
 		secs = 1
 	}
+	if st.Awaits != "" {
+		return fmt.Sprintf("recording %s, waits for a thread that matches %s", st.Elapsed.Round(time.Second), st.Awaits)
+	}
 	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
 		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
 	if l := allLosses(&st.Total, st.Tasks); l != "" {
@@ -170,7 +173,9 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		span(r.Duration), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
-	if t.Samples == 0 {
+	if r.Threads == 0 && p.ThreadSpec != "" {
+		fmt.Fprintf(w, "           no thread matched %s while it ran\n", p.ThreadSpec)
+	} else if t.Samples == 0 {
 		fmt.Fprintln(w, "           it was over before the first tick; a shorter interval (-i) sees more")
 	}
 	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
