@@ -263,7 +263,9 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		cancel()
 		<-looked
 		if s.proc.Alive() {
-			_ = s.tasks.look() // of a program that has just ended there are none
+			_ = s.tasks.look()
+		} else {
+			s.tasks.met() // goroutines cannot be read any more
 		}
 	}()
 	stats := time.NewTicker(5 * time.Second)

@@ -42,6 +42,16 @@ func (x *tasks) look() error {
 	return nil
 }
 
+// met takes in what walks met of a program that has ended: tasks of asyncio and virtual
+// threads are known by then, with their names.
+func (x *tasks) met() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if all := x.t.MetTasks(); all != nil {
+		x.take(all)
+	}
+}
+
 func (x *tasks) take(all *trace.Tasks) {
 	x.lost.Add(all)
 	x.note(all)

@@ -321,3 +321,23 @@ func TestFidelityDeep(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityTasksAtEnd: tasks are there also where the program ended before its recording.
+func TestFidelityTasksAtEnd(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "ends.py")
+	for _, v := range []string{"python3.11", "python3.12", "python3.13"} {
+		t.Run(v, func(t *testing.T) {
+			dir := t.TempDir()
+			if r := sliver(t, dir, "record", "-o", "x.sliver", "--", testprog.Tool(t, v), program); r.status != 0 {
+				t.Fatalf("%+v", r)
+			}
+			r := sliver(t, dir, "sql", "x.sliver", "select name from tasks")
+			for _, name := range []string{"one worker", "two worker"} {
+				if !strings.Contains(r.out, name) {
+					t.Errorf("no task %q: %+v", name, r)
+				}
+			}
+		})
+	}
+}
