@@ -308,6 +308,10 @@ func (e *eye) failed() {
 
 func (v *view) sample(once *sampler.Once, e *eye) error {
 	g, err := once.Look(e.file, &e.info)
+	for n := 1; n < emptyTries && (errors.Is(err, sampler.ErrUnsure) || err == nil && empty(g.Sample)); n++ {
+		once.Rest(entryRest)
+		g, err = once.Look(e.file, &e.info)
+	}
 	if err != nil {
 		return err
 	}
@@ -326,6 +330,16 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 		e.runnable(s)
 	}
 	return nil
+}
+
+// emptyTries is how often a thread that runs is looked at that gave no stack: between two
+// frames, or in code that no table describes, it is for a moment only.
+const emptyTries = 4
+
+// empty reports whether a running thread's stack is as good as none: a place, and why it
+// cannot be followed.
+func empty(s *stack.Sample) bool {
+	return s.Way == stack.WayStop && s.State != stack.StateBlocked && s.Reason != stack.ReasonNone && len(s.Stack) <= 2
 }
 
 // shortWait is how long, in ns, a running thread may take to stop.

@@ -50,10 +50,6 @@ const (
 	// lateFor is how long, in ns, a thread that did not stop in time is waited
 	// for before it is tried again.
 	lateFor = 50_000_000
-	// fewFrames, the reason among them, are those of a stack that is as good as none: it
-	// is taken again after onceRest ns.
-	fewFrames = 2
-	onceRest  = 1_000_000
 )
 
 // Look takes one sample of th, which in says is what.
@@ -64,12 +60,6 @@ func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 		err := o.g.look(t)
 		if errors.Is(err, ErrTimeout) && try < onceTries {
 			o.settle()
-			continue
-		}
-		// Between two frames, or in code that no table describes, a thread that runs is
-		// for a moment only.
-		if s := o.sink.s; try < onceTries && (errors.Is(err, ErrUnsure) || err == nil && s.Way == stack.WayStop && s.Reason != stack.ReasonNone && len(s.Stack) <= fewFrames) {
-			o.Rest(onceRest)
 			continue
 		}
 		if err != nil {
