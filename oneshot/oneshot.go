@@ -323,7 +323,7 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 		e.frames = e.frames[:len(e.frames)-1] // the last one is no frame but the reason
 	}
 	if v.py != nil {
-		v.py.learn(e.frames)
+		e.frames = v.py.learn(e.frames)
 	}
 	e.asleep = s.Way == stack.WayStop && s.State == stack.StateBlocked
 	if s.Way == stack.WayStop && !e.asleep {

@@ -3,6 +3,7 @@ package oneshot
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
@@ -44,13 +45,16 @@ func (in *interpreter) code(addr uint64) *python.Code {
 	return c
 }
 
-// learn reads what frames of Python are, which may be gone soon.
-func (in *interpreter) learn(frames []stack.Frame) {
-	for i := range frames {
-		if frames[i].Kind == stack.KindPython {
-			in.code(frames[i].Func)
+// learn reads what frames of Python are, which may be gone soon, and leaves out those that
+// are no functions of a program's.
+func (in *interpreter) learn(frames []stack.Frame) []stack.Frame {
+	return slices.DeleteFunc(frames, func(f stack.Frame) bool {
+		if f.Kind != stack.KindPython {
+			return false
 		}
-	}
+		c := in.code(f.Func)
+		return c != nil && c.Shim()
+	})
 }
 
 // names are the names of all threads as threading has them, by TID in the

@@ -148,6 +148,22 @@ func (in *interpreter) list() {
 	}
 }
 
+// forked is python.Runtime.Forked for the states that are known.
+func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
+	in.mu.Lock()
+	all := make([]python.State, 0, min(len(in.states), maxForked))
+	for _, s := range in.states {
+		if len(all) < maxForked {
+			all = append(all, s)
+		}
+	}
+	in.mu.Unlock()
+	return in.rt.Forked(in.mem, all, int32(tid))
+}
+
+// maxForked bounds the threads that a process may have had before it was forked.
+const maxForked = 64
+
 // find looks up th's Python thread; it is for between two stops.
 func (in *interpreter) find(th *Thread) {
 	p := &th.python
@@ -160,12 +176,17 @@ func (in *interpreter) find(th *Thread) {
 	}
 	// A thread that runs no Python must not have the list read each time, nor one whose
 	// Python cannot be found.
+	listed := false
 	if p.tried++; p.unread && p.tried <= soonTried || p.tried > 1 && p.tried&(p.tried-1) == 0 || p.tried%maxTried == 0 {
 		in.list()
+		listed = true
 	}
 	in.mu.Lock()
 	s, ok := in.states[th.TID]
 	in.mu.Unlock()
+	if !ok && (listed || p.tried == 1) {
+		s, ok = in.forked(th.TID)
+	}
 	if ok {
 		p.th, p.tried = in.rt.Thread(s), 0
 		if in.table != nil {

@@ -500,7 +500,7 @@ func (in *interpreter) placeFrames(p *pyThread) {
 			f.Lost, pl.gaps = true, true
 			continue
 		}
-		f.Func, f.Lost = h.addr, false
+		f.Func, f.Lost, f.Hidden = h.addr, false, h.code.Shim()
 		if f.Off >= h.size {
 			f.Off = 0
 		}

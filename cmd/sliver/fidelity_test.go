@@ -341,3 +341,52 @@ func TestFidelityTasksAtEnd(t *testing.T) {
 		})
 	}
 }
+
+// TestFidelityPlainFork: a process that was forked without telling Python is read all the
+// same, and what 3.13 calls __init__ through is not shown.
+func TestFidelityPlainFork(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "plainfork.py")
+	for _, v := range []string{"python3.11", "python3.12", "python3.13"} {
+		t.Run(v, func(t *testing.T) {
+			p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, v), program))
+			child := strings.TrimSpace(strings.TrimPrefix(p.Line("child "), "child "))
+			dir := t.TempDir()
+			var got string
+			for d := time.Second; d < 20*time.Second && !strings.Contains(got, "leaf"); d *= 2 { // it may not be in leaf() yet
+				if r := sliver(t, dir, "record", "-p", child, "-d", d.String(), "-o", "x.sliver"); r.status != 0 {
+					t.Fatalf("%+v", r)
+				}
+				for s := range folded(t, dir, "x.sliver", "--kinds", "python") {
+					got = s[strings.IndexByte(s, ';')+1:]
+				}
+			}
+			if want := "<module>;handle;Conn.__init__;leaf"; got != want {
+				t.Errorf("record: %s, want %s", got, want)
+			}
+			r := sliver(t, dir, "stack", "-p", child)
+			if !strings.Contains(r.out, "leaf at ") || strings.Contains(r.out, "__init__ at __init__") {
+				t.Errorf("stack: %+v", r)
+			}
+		})
+	}
+}
+
+// TestFidelityLateNames: a selection that no thread of a command matches at its beginning
+// records those that come to match, and says where none did.
+func TestFidelityLateNames(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	bin := testprog.Build(t, "c/latenames", "O2")
+	dir := t.TempDir()
+	for _, spec := range []string{"io-*", "all,!latenames,!db-*", "/^io/"} {
+		if r := sliver(t, dir, "record", "-t", spec, "-o", "x.sliver", "--", bin); r.status != 0 {
+			t.Fatalf("%s: %+v", spec, r)
+		}
+		if sum, _ := timeOf(folded(t, dir, "x.sliver"), "work"); sum == 0 {
+			t.Errorf("%s: nothing of work()", spec)
+		}
+	}
+	if r := sliver(t, dir, "record", "-t", "nobody", "-o", "y.sliver", "--", bin); !strings.Contains(r.errors, "no thread matched nobody") {
+		t.Errorf("%+v", r)
+	}
+}

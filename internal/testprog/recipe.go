@@ -159,6 +159,7 @@ var programs = map[string]map[string]recipe{
 	"c/gdbjit":    {"O2": cVariants["O2"]},
 	"c/contexts":  {"O2": cVariants["O2"], "static": cVariants["static"]},
 	"c/reload":    {"O2": cVariants["O2"]},
+	"c/latenames": {"O2": cVariants["O2"]},
 	"c/cuts":      {"O1": gcc("-O1", "-g", "-fno-optimize-sibling-calls")},
 	"c/deadmain":  {"O2": cVariants["O2"]},
 	"c/moved":     {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "onesegment": gcc("-O2", "-g", "-Wl,-z,noseparate-code")},

@@ -26,6 +26,10 @@ type Code struct {
 	pieces []object // of which it is made besides
 }
 
+// Shim reports whether the code is no function of a program's: what 3.13 and later call
+// __init__ through, which no traceback shows (_Py_InitCleanup, Python/codegen.c).
+func (c *Code) Shim() bool { return c.Name == "__init__" && c.File == "__init__" }
+
 // object is a str or bytes object as it was read.
 type object struct {
 	addr uint64

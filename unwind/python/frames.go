@@ -29,6 +29,8 @@ type Frame struct {
 	Func uint64
 	// Lost: what code it runs could not be read while it did.
 	Lost bool
+	// Hidden: it is no function of a program's, and not shown.
+	Hidden bool
 
 	gen bool // it is part of a generator or coroutine, from 3.11 on
 }
@@ -333,8 +335,9 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 	inner, gap := 0, false // where in out the frames end that could be read; whether a gap stands for the others
 	put := func() {
 		for range s.Groups[g].N {
-			f := &s.Frames[next]
-			out = append(out, f.frame())
+			if f := &s.Frames[next]; !f.Hidden {
+				out = append(out, f.frame())
+			}
 			next++
 		}
 		g++

@@ -146,6 +146,18 @@ const (
 	selfPtr = 0x10    // tcbhead_t.self, amd64
 )
 
+// Forked finds the State of the thread tid whose account has another thread's number: that of
+// the parent, in a process that was forked without telling the interpreter
+// (PyOS_AfterFork_Child), as uWSGI does. What the C library notes is right.
+func (r *Runtime) Forked(mem io.ReaderAt, states []State, tid int32) (State, bool) {
+	for _, s := range states {
+		if s.Native != tid && tidOf(mem, s.Ident) == tid {
+			return s, true
+		}
+	}
+	return State{}, false
+}
+
 // tidOf is the number of the thread whose pthread_self is ident; 0: unknown.
 func tidOf(mem io.ReaderAt, ident uint64) int32 {
 	if self, err := word(mem, ident+selfPtr); ident&7 != 0 || err != nil {
