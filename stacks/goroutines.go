@@ -88,7 +88,7 @@ func (s *Snapshot) goroutines(b *bufio.Writer) {
 		if g.Truncated == stack.ReasonEmpty && len(g.Frames) == 0 {
 			b.WriteString("  its stack was not to be had: it runs\n")
 		} else {
-			frames(b, g.Frames, g.Truncated)
+			s.frames(b, g.Frames, g.Truncated)
 		}
 		if g.CreatedBy != nil {
 			fmt.Fprintf(b, "  created by %s", plain(g.CreatedBy.Func))

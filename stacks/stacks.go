@@ -69,6 +69,8 @@ type Snapshot struct {
 
 	Goroutines []Goroutine // by ID; nil: not asked for
 	Unread     int         // goroutines, or what may be some, that could not be read
+
+	Full bool // WriteText shows each call of a recursion
 }
 
 // New makes a Snapshot of threads, in any order. others are threads of other

@@ -69,7 +69,7 @@ func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
 	if t.Wait != nil {
 		s.wait(b, t.Wait)
 	}
-	frames(b, t.Frames, t.Truncated)
+	s.frames(b, t.Frames, t.Truncated)
 }
 
 func (s *Snapshot) wait(b *bufio.Writer, w *wait.Info) {
@@ -109,9 +109,36 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 	return who + " (known by: " + h.By.String() + ")"
 }
 
-func frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
+// leastFold is how many calls of a function by itself are put into one line: the first and
+// the last stay.
+const leastFold = 5
+
+// recursion gives how many frames from fs[0] on are calls of one function by itself.
+func recursion(fs []Frame) int {
+	n := 1
+	for f := &fs[0]; n < len(fs) && f.Func != "" && f.Kind != stack.KindError; n++ {
+		if g := &fs[n]; g.Func != f.Func || g.Module != f.Module || g.Kind != f.Kind || g.Inlined || f.Inlined {
+			break
+		}
+	}
+	return n
+}
+
+func (s *Snapshot) frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
+	fold := 0 // frames still to be left out
 	for i := range fs {
 		f := &fs[i]
+		if fold > 0 {
+			fold--
+			continue
+		}
+		if !s.Full && i > 0 {
+			if n := recursion(fs[i-1:]); n >= leastFold && (i == 1 || recursion(fs[i-2:]) == 1) {
+				fmt.Fprintf(b, "  … %d more of %s\n", n-2, plain(f.Func))
+				fold = n - 3
+				continue
+			}
+		}
 		if f.Kind == stack.KindError {
 			fmt.Fprintf(b, "  ... frames are missing here: %s\n", plain(f.Func))
 			continue
@@ -191,7 +218,7 @@ func (s *Snapshot) convoy(b *bufio.Writer, c *graph.Convoy) {
 	fmt.Fprintf(b, "\nCONVOY of %d %s behind %s\n", len(c.Waiters), plural(len(c.Waiters), "thread"), plain(c.Lock.String()))
 	fmt.Fprintf(b, "    %s\n", s.holder(c.Lock))
 	if t := s.Thread(c.Lock.Holder.TID); t != nil {
-		frames(b, t.Frames, t.Truncated)
+		s.frames(b, t.Frames, t.Truncated)
 	}
 	b.WriteString("    waiting:")
 	for i := range c.Waiters {

@@ -26,6 +26,7 @@ type stackFlags struct {
 	json     bool
 	fail     bool
 	routines bool
+	full     bool
 	kinds    kindFlags
 	names    nameFlags
 }
@@ -40,6 +41,7 @@ func stackCommand() *command {
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
 			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
 			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
+			fs.BoolVar(&f.full, "full", false, "show each call of a recursion, which is else put into one line")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -118,6 +120,7 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 		if f.kinds.any() {
 			s.Only(f.kinds.only.Has)
 		}
+		s.Full = f.full
 		if f.json {
 			err = s.WriteJSON(e.stdout)
 		} else {
