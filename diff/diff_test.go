@@ -353,8 +353,8 @@ func TestTruncatedOverOthers(t *testing.T) {
 	}
 }
 
-// TestOtherStack: of an incomplete stack nothing is taken to go on that lies on another
-// one, or whose return address another call's has replaced.
+// TestOtherStack: an incomplete walk keeps no frame of another stack, and none whose return
+// address was overwritten.
 func TestOtherStack(t *testing.T) {
 	errf := stack.Frame{PC: uint64(stack.ReasonNoRule), Kind: stack.KindError}
 	main := []stack.Frame{{Func: 3, PC: 30, CFA: 780, Exact: true}, {Func: 2, PC: 20, CFA: 790}, {Func: 1, PC: 10, CFA: 800}}

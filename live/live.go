@@ -31,7 +31,7 @@ type Target struct {
 
 	mu     sync.Mutex // one Remap at a time
 	maps   []stack.Mapping
-	mapped stack.Time // when the last maps were told to onMap
+	mapped stack.Time // the time that onMap got with the last maps
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
 	// tracers are all that were ever made: for their accounts.
 	tracers         []*target.Tracer

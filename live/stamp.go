@@ -2,10 +2,10 @@ package live
 
 import "github.com/sliverprof/sliver/stack"
 
-// stamp tells files apart that had the same name and number one after the other: one that
-// was written anew, or that got the number of a deleted one. Each file that came to be
-// mapped is known by when it was written; one that stays where it was stays what it was,
-// unless a walk found another in its place.
+// stamp sets Mapping.Gen, which distinguishes files that had the same path and inode number
+// in turn: a file that was rewritten, or that got the number of a deleted one. Gen comes from
+// the modification time when the file was first mapped. A mapping that did not move keeps its
+// Gen unless a walk found another file there.
 func (t *Target) stamp(maps []stack.Mapping) {
 	type key struct {
 		dev, inode uint64

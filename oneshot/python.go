@@ -45,8 +45,8 @@ func (in *interpreter) code(addr uint64) *python.Code {
 	return c
 }
 
-// learn reads what frames of Python are, which may be gone soon, and leaves out those that
-// are no functions of a program's.
+// learn reads the code objects of Python's frames, which may be freed soon, and drops the
+// frames of shims.
 func (in *interpreter) learn(frames []stack.Frame) []stack.Frame {
 	return slices.DeleteFunc(frames, func(f stack.Frame) bool {
 		if f.Kind != stack.KindPython {

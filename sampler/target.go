@@ -47,8 +47,8 @@ type Target interface {
 	// anything changed.
 	Space() *unwind.Space
 	Remap(exec bool) (changed bool, err error)
-	// Replaced reads the maps again after a sample, of that time, showed that a file was
-	// replaced by another one at the same place: what lies there now did so then.
+	// Replaced reads the maps again after a sample taken at that time showed another file
+	// in the place of a mapped one. The new maps hold from that time on.
 	Replaced(at stack.Time) (changed bool, err error)
 	Alive() bool
 	// Traced reports whether another tracer holds a thread of the process.

@@ -552,7 +552,7 @@ func (g *group) walkView(th *thread, s *stack.Sample) {
 		}
 	}
 	if s.Reason == stack.ReasonUnmapped {
-		// Another group may have read them meanwhile.
+		// Another group may have read the maps since the walk.
 		if changed, _ := g.s.target.Remap(false); changed || !g.walker.Current() {
 			s.Stack, s.Reason = g.walker.Walk(&th.walk, v.Regs, &v.Mem)
 		}

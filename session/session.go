@@ -59,7 +59,7 @@ type Options struct {
 	Live bool
 	// Renamed is told new names of threads; may be nil.
 	Renamed func(tid stack.TID, name string)
-	// Await: it is no error that the selection matches no thread yet.
+	// Await allows a selection that matches no thread yet.
 	Await bool
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
@@ -251,7 +251,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	}()
 	done := make(chan error, 1)
 	go func() { done <- s.smp.Run(ctx) }()
-	if s.awaits && s.o.Started != nil { // a thread that is to be sampled can only come if the program runs
+	if s.awaits && s.o.Started != nil { // selected threads appear only once the program runs
 		s.started.Do(s.o.Started)
 	}
 	looked := make(chan struct{})

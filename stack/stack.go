@@ -93,7 +93,7 @@ type Frame struct {
 	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address
 	Part  bool  // Func is where a part of a function begins that lies elsewhere (f.cold): which function's is not known
 	Order uint8 // tells apart logical frames that share PC and CFA; 0 is the outermost
-	Era   uint8 // tells apart mappings that lay at the same addresses one after the other
+	Era   uint8 // distinguishes mappings that had the same addresses in turn
 }
 
 // Same reports whether f and g are the same activation, given the return
@@ -198,7 +198,7 @@ type Mapping struct {
 	Write      bool
 	Path       string // as the kernel shows it, without " (deleted)"; "[vdso]", "[stack]" or "" for what is no file
 	Deleted    bool
-	Gen        uint32 // tells apart files that had the same Dev, Inode and Path one after the other
+	Gen        uint32 // distinguishes files that had the same Dev, Inode and Path in turn
 }
 
 // Span is a piece of the target's memory.

@@ -10,7 +10,7 @@ func isOCaml(s string) bool {
 }
 
 // ofOCaml is a linker's name as a program has it: Stdlib.List.map for
-// camlStdlib__List__map_265. Other characters than letters and digits stand there as "$" and
+// camlStdlib__List__map_265. Characters other than letters and digits are encoded as "$" and
 // two hexadecimal digits.
 func ofOCaml(s string) string {
 	s = s[len("caml"):]

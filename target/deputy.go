@@ -27,7 +27,7 @@ func ofMemory(name string) bool {
 	return false
 }
 
-// deputy is a thread that stands in for the first one.
+// deputy is a thread whose directory replaces that of the ended first thread.
 type deputy struct {
 	tid stack.TID
 	dir int // /proc/TID, O_PATH
@@ -45,8 +45,8 @@ func (p *Process) memoryOf() int {
 // files: that of its first thread, unless that has ended.
 func (p *Process) Directory() int { return p.memoryOf() }
 
-// elect looks for a thread to stand in for the first one, which has no memory any more, or
-// for the deputy that has ended. It reports whether there is another one now.
+// elect chooses a living thread as deputy if the first thread, or the last deputy, has ended.
+// It reports whether there is a living deputy now.
 func (p *Process) elect() bool {
 	p.electing.Lock()
 	defer p.electing.Unlock()
@@ -82,8 +82,8 @@ func (p *Process) elect() bool {
 	return false
 }
 
-// stands reports whether dir is that of a living thread of the process: its number may have
-// become another process's since the threads were listed.
+// stands reports whether dir belongs to a living thread of the process: the kernel may have
+// given its number to another process since the threads were listed.
 func (p *Process) stands(dir int, tid stack.TID) bool {
 	fd, err := unix.Openat(dir, "status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -55,7 +55,7 @@ func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 
 // place is the process's root for package safefile.
 func (p *Process) place() safefile.Place {
-	return safefile.Process(p.dir, fmt.Sprintf("/proc/%d/root", p.pid))
+	return safefile.Process(p.dirOf("root"), fmt.Sprintf("/proc/%d/root", p.pid))
 }
 
 // Written is a number for the content of the file that m shows, derived from its size and

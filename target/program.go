@@ -20,8 +20,8 @@ func programName(comm, exe string, args []string) string {
 	if exe == "." || exe == "/" || is(exe) {
 		return comm
 	}
-	// The file may be a link's, and a script's name stands behind its interpreter's and the
-	// options of that.
+	// The file may be the target of a link, and a script's name follows its interpreter's
+	// name and options.
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
 			continue

@@ -53,9 +53,9 @@ func (rec *Recording) Only(k Kinds) *Recording {
 // Sieve leaves frames out of a thread's events. The zero value takes out all but
 // error frames.
 //
-// An error frame stands for frames that could not be found. Without those of native code
-// it is shown only below another frame: as the innermost one it would look like a function
-// that does all that was left out.
+// An error frame marks frames that could not be found. If native frames are left out, it is
+// shown only below another frame: as the innermost frame it would look like a function that
+// used all of their time.
 type Sieve struct {
 	kinds  Kinds
 	known  bool     // a Sync came

@@ -87,7 +87,7 @@ func TestOnly(t *testing.T) {
 		}
 		for i, want := range whole.out {
 			want = slices.DeleteFunc(want, func(w event.Word) bool { return !only.Has(w.Kind()) })
-			for len(want) > 0 && want[len(want)-1].Kind() == stack.KindError { // it is no function
+			for len(want) > 0 && want[len(want)-1].Kind() == stack.KindError { // it is not a function
 				want = want[:len(want)-1]
 			}
 			if !slices.Equal(want, part.out[i]) {

@@ -10,7 +10,7 @@ import (
 
 // Programs copy their own code to memory without a file, to have it on huge pages (HHVM,
 // ClickHouse, BOLT's hugify, iodlr). It is still their file's: the rest of the file is mapped
-// around it, and where it was loaded tells which of its segments lies there.
+// around it, and the load address determines which of its segments belongs there.
 
 // Gathered gives the maps with code that is of no file as mappings of the file into whose
 // place it was put. maps stay as they are. Calls must not overlap.
@@ -48,7 +48,7 @@ func isFile(m *stack.Mapping) bool {
 // maxApart is how many mappings may lie between code and its file's.
 const maxApart = 64
 
-// ownText is what is to stand for the i-th mapping: nil, if it is not a file's code.
+// ownText returns the mappings that replace the i-th one; nil: it does not hold a file's code.
 func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
 	m := &maps[i]
 	if !m.Exec || !noFile(m) {
@@ -69,8 +69,8 @@ func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
 	return nil
 }
 
-// inside cuts m into what lies in a code segment of the file of near, as that is loaded, and
-// the rest; nil: nothing does.
+// inside splits m into the parts inside and outside of the code segments of near's file at
+// its load address; nil: no part is inside.
 func (s *Space) inside(m, near *stack.Mapping) (parts []stack.Mapping) {
 	key, _ := keyOf(near)
 	s.mu.Lock()

@@ -8,9 +8,9 @@ import (
 )
 
 // A greenlet runs on its thread's own stack: what others had there is copied away and back.
-// So beyond its first function lies whatever the one that is deeper has left: frames of the
-// greenlet that started it, as they were then, or something else. Its stack ends there, and
-// so does its chain of Python frames. That function is the first outside of Python's
+// Memory beyond its first function is left over from other greenlets: old frames of the one
+// that started it, or anything else. Its stack ends there, and so does its chain of Python
+// frames. That function is the first outside of Python's
 // evaluations that belongs to the greenlet module and has called something else.
 
 // isGreenlet reports whether a file is the module, as its releases have called it.

@@ -21,7 +21,7 @@ const (
 	lastWords = 256
 )
 
-// homeAt gives what is known of the mapping r; nil: no walk has ended in it.
+// homeAt returns the home in the mapping r; nil: no walk has ended in it.
 func (th *Thread) homeAt(r *region) *home {
 	for i := range th.homes {
 		if h := &th.homes[i]; h.lo == r.start && h.hi == r.end {
@@ -97,7 +97,7 @@ func (w *Walker) coroutineEnd(th *Thread, r *region, sp uint64, reason stack.Rea
 		return false
 	}
 	switch {
-	case w.missing >= r.end && w.missing-r.end < lastWords: // nothing lies above
+	case w.missing >= r.end && w.missing-r.end < lastWords: // the mapping ends here
 	case r.end-sp <= lastWords && reason != stack.ReasonShort:
 	case !last.Exact && !w.called(last.PC): // an address that no call has pushed
 		last.Exact = true

@@ -33,11 +33,11 @@ type module struct {
 	progs  []elf.ProgHeader // PT_LOAD
 	entry  uint64           // vaddr at which a process begins
 	notes  []elf.ProgHeader // PT_NOTE
-	mark   mark             // what tells it from other files; see replaced.go
+	mark   mark             // bytes that identify the file; see replaced.go
 	fixed  bool             // it is the program itself
 	soname string
-	// gone: where it was mapped, another one is. trusted: what is mapped differs from the
-	// file, and the mappings say that it is the file.
+	// gone: another file is mapped in its place. trusted: memory differs from the file
+	// although the mappings show this file.
 	gone, trusted atomic.Bool
 	cfi           *cfi.Table    // nil: none
 	golang        *gopcln.Table // nil: no Go program

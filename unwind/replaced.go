@@ -10,9 +10,9 @@ import (
 )
 
 // A library that is unloaded leaves room for another one, which may come to lie at the same
-// addresses, and a plugin that was rebuilt is loaded again under its old name. Nothing
-// tells of it: no address is unknown. So each walk that has been through a file which can
-// be unloaded compares a few bytes of it, where they are mapped, with the file's: its build
+// addresses, and a plugin that was rebuilt is loaded again under its old name. No
+// address is unknown then. So each walk through a file that can be unloaded compares a few
+// bytes in memory with the file's: its build
 // ID, or its first bytes where it has none. Files that a program is linked with stay, and
 // are not looked at, so that only programs that load code while they run pay for it: one
 // more read a sample, after the stop.
@@ -28,7 +28,7 @@ const (
 	maxLinked = 1 << 16
 )
 
-// mark is what tells a file from others where it is mapped.
+// mark holds bytes that identify a file where it is mapped.
 type mark struct {
 	vaddr uint64
 	data  []byte // nil: nothing does
@@ -128,9 +128,9 @@ func (m *module) loose() bool {
 	return !s.linked[m.soname]
 }
 
-// replaced compares the files that the walk has been through with what is mapped where
-// they were, and reports whether one of them is another by now. What still differs after
-// the mappings were read again (twice) is not looked at any more.
+// replaced compares the marks of the files that the walk went through with memory, and
+// reports whether one of the files was replaced. A file that still differs after the
+// mappings were read again (twice) is not compared any more.
 func (w *Walker) replaced(twice bool) (yes bool) {
 	if w.space.mem == nil {
 		return false
@@ -180,8 +180,8 @@ func contains(spans []stack.Span, addr uint64) bool {
 	return false
 }
 
-// Replaced reports whether the last walk met a file that is no longer what is mapped
-// there: the mappings are to be read again (Update), and the copy is to be walked anew.
+// Replaced reports whether the last walk met a file that was replaced. The caller reads the
+// mappings again (Update) and repeats the walk.
 func (w *Walker) Replaced() bool { return w.stale }
 
 // Current reports whether the mappings are still those of the last walk.
@@ -208,8 +208,8 @@ func (s *Space) Gone(m *stack.Mapping) bool {
 	return mod != nil && mod.gone.Load()
 }
 
-// turns gives the regions their eras: one that is not the continuation of what was there
-// before begins another.
+// turns sets the regions' eras: a region that does not continue an earlier one begins
+// another era.
 func (s *snapshot) turns(old *snapshot) {
 	if s.era = old.era; s.epoch != old.epoch {
 		if s.era++; s.era == 0 {

@@ -60,7 +60,7 @@ type Space struct {
 	needs  map[string][]string // what other files are linked with
 }
 
-// fileKey tells files apart. A mapped inode is not reused, but one that was mapped is; the
+// fileKey identifies a file. Inode numbers are reused only after the file is unmapped; the
 // path is there for file systems that show one number for several files.
 type fileKey struct {
 	dev, inode uint64

@@ -140,7 +140,7 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 		w.stale = false
 	}
 	if w.stale {
-		w.forget() // what was compiled for it is another file's
+		w.forget() // the rules belong to another file
 	}
 	reason = w.judge(th, reason)
 	w.learn(th, reason)

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// cures say what can be done about stacks that end early.
+// cures suggest a remedy for each reason that stacks end early for.
 var cures = [stack.MaxReason]string{
 	stack.ReasonShort:    "the next samples of such a thread copy more",
 	stack.ReasonNoRule:   "that code has neither unwind tables nor frame pointers; build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer",
@@ -24,8 +24,8 @@ var cures = [stack.MaxReason]string{
 	stack.ReasonBound:    "calls that deep are mostly a recursion; those further in are shown",
 }
 
-// cutText says why stacks end early, the most frequent reason first, and what can be done
-// about that one.
+// cutText reports why stacks end early, the most frequent reason first, and suggests a
+// remedy for that one.
 func cutText(t *stack.ThreadStats) string {
 	type cut struct {
 		why stack.Reason

@@ -47,7 +47,7 @@ func folded(t *testing.T, dir, recording string, args ...string) map[string]int6
 	return sum
 }
 
-// recordFolded records a process until so many samples were taken by a stop.
+// recordFolded records a process until at least stops samples were taken by a stop.
 func recordFolded(t *testing.T, p *testprog.Proc, stops int, args ...string) map[string]int64 {
 	t.Helper()
 	dir := t.TempDir()
@@ -74,8 +74,8 @@ func timeOf(stacks map[string]int64, function string) (sum, gaps int64) {
 	return sum, gaps
 }
 
-// TestFidelityContexts: what a coroutine does stands on its own stack and not on another
-// one's, and where a coroutine's stack ends nothing is missing.
+// TestFidelityContexts: work of a coroutine appears on its own stack only, and the end of
+// a coroutine's stack is not a gap.
 func TestFidelityContexts(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct{ variant, mode string }{
@@ -179,8 +179,8 @@ func TestFidelityMovedText(t *testing.T) {
 	}
 }
 
-// TestFidelityGreenlets: Python's functions stand with the greenlet that runs them, where its
-// stack ends, and what belongs to the one that started it is told as missing.
+// TestFidelityGreenlets: Python's functions appear with the greenlet that runs them; a frame
+// marks the missing functions of the greenlet that started it.
 func TestFidelityGreenlets(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "greenlets.py")

@@ -26,8 +26,8 @@ type Code struct {
 	pieces []object // of which it is made besides
 }
 
-// Shim reports whether the code is no function of a program's: what 3.13 and later call
-// __init__ through, which no traceback shows (_Py_InitCleanup, Python/codegen.c).
+// Shim reports whether the code is the interpreter's own wrapper through which 3.13 and later
+// call __init__, and which no traceback shows (_Py_InitCleanup, Python/codegen.c).
 func (c *Code) Shim() bool { return c.Name == "__init__" && c.File == "__init__" }
 
 // object is a str or bytes object as it was read.

@@ -29,7 +29,7 @@ type Frame struct {
 	Func uint64
 	// Lost: what code it runs could not be read while it did.
 	Lost bool
-	// Hidden: it is no function of a program's, and not shown.
+	// Hidden: it is a shim of the interpreter and not shown; see Code.Shim.
 	Hidden bool
 
 	gen bool // it is part of a generator or coroutine, from 3.11 on
