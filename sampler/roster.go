@@ -108,3 +108,23 @@ func (r *roster) taken(t Target, in *stack.ThreadInfo) bool {
 	k.taken = true
 	return true
 }
+
+// leave counts the threads of tids that are selected and were never sampled, with those of which
+// nothing is known yet.
+func (s *Sampler) leave(r *roster, tids []stack.TID) {
+	n := 0
+	var rest []stack.ThreadInfo
+	s.mu.Lock()
+	for _, tid := range tids {
+		if s.threads[tid] != nil {
+			continue
+		}
+		if k := r.known[tid]; k == nil {
+			n++
+		} else if !k.taken {
+			rest = append(rest, k.info)
+		}
+	}
+	s.mu.Unlock()
+	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
+}

@@ -411,26 +411,6 @@ func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 	s.update(r, tids, due)
 }
 
-// leave counts the threads of tids that are selected and were never sampled, with those of which
-// nothing is known yet.
-func (s *Sampler) leave(r *roster, tids []stack.TID) {
-	n := 0
-	var rest []stack.ThreadInfo
-	s.mu.Lock()
-	for _, tid := range tids {
-		if s.threads[tid] != nil {
-			continue
-		}
-		if k := r.known[tid]; k == nil {
-			n++
-		} else if !k.taken {
-			rest = append(rest, k.info)
-		}
-	}
-	s.mu.Unlock()
-	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
-}
-
 // release lets go of threads that a new selection no longer has.
 func (s *Sampler) release(picked []stack.ThreadInfo) {
 	if s.chosen.Load() == s.cfg.Selection {
