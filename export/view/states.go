@@ -1,0 +1,195 @@
+package view
+
+import (
+	"math/bits"
+
+	"github.com/sliverprof/sliver/diff"
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// States is how a thread spent its time, in ns. Running and Runnable are the scheduler's
+// account; the rest of the observed time is split in proportion to the time between samples
+// that found the thread in each of the other states. Running, Runnable, Blocked, Disk, Fault
+// and Stopped add up to Observed.
+type States struct {
+	Observed int64 // from the first sample to the last one, without times of lost events
+	Running  int64 // on a CPU
+	Runnable int64 // waiting for a CPU
+	Blocked  int64 // sleeping until something happens
+	Disk     int64 // in uninterruptible sleep
+	Fault    int64 // waiting for memory
+	Stopped  int64 // stopped by a signal, or traced
+	// Parts of Blocked.
+	Locks    int64  // for a lock that another thread may have: see trace.Wait.Excludes
+	Switches uint64 // times that it got a CPU
+}
+
+// States computes how th spent its time in the range, with the side and the focus of v applied.
+// Every export takes these numbers from here.
+func (v *View) States(th *Thread) States {
+	s := &stateSum{v: v}
+	if v.focus != nil {
+		w := *v
+		w.side = BothSides
+		w.Steps(th, s)
+	} else {
+		s.read(th.Seq)
+	}
+	return s.states(v.side)
+}
+
+// stateSum adds up what the events of a thread say.
+type stateSum struct {
+	v        *View
+	now      diff.Waiting
+	cpu      int64
+	delay    int64
+	switches uint64
+	seen     States // by the samples alone; Observed is their sum
+}
+
+// read reads all events of a thread.
+func (s *stateSum) read(seq int) {
+	var told seenAt
+	var at stack.Time
+	part, cpu, delay, switches := 0.0, 0.0, 0.0, 0.0
+	for e := range s.v.Rec.Events(seq) {
+		if e.Kind() != event.Enter && e.Time > at { // the frames of a Sync were entered earlier
+			t := min(e.Time, maxTime)
+			s.spent(int64(max(min(t, s.v.to)-max(at, s.v.from), 0)))
+			at = t
+		}
+		switch e.Kind() {
+		case event.Seen:
+			_, _, ns := event.SeenFields(e.Payload())
+			part = told.part(e.Time, s.v)
+			cpu += part * float64(ns)
+		case event.Sched: // it follows the Seen that it belongs to
+			n, ns := event.SchedFields(e.Payload())
+			delay += part * float64(ns)
+			switches += part * float64(n)
+		default:
+			told.note(e)
+			s.apply(e)
+		}
+	}
+	s.cpu, s.delay, s.switches = whole(cpu), whole(delay), uint64(whole(switches))
+}
+
+// whole rounds x, which is 0 or more.
+func whole(x float64) int64 { return int64(min(x, float64(maxTime)) + .5) }
+
+// apply takes in what the thread does from now on.
+func (s *stateSum) apply(e event.Event) {
+	s.now.Apply(e)
+	if e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyGone {
+		s.now = diff.Waiting{}
+	}
+}
+
+// spent adds ns in the state that the thread is in.
+func (s *stateSum) spent(ns int64) {
+	x := &s.seen
+	state, _ := s.now.State()
+	switch state {
+	case stack.StateUnknown, stack.StateDead:
+		return
+	case stack.StateRunning:
+		x.Running += ns
+	case stack.StateRunnable:
+		x.Runnable += ns
+	case stack.StateDisk:
+		x.Disk += ns
+	case stack.StateFault:
+		x.Fault += ns
+	case stack.StateStopped, stack.StateTraced:
+		x.Stopped += ns
+	default:
+		x.Blocked += ns
+		if d := s.v.Wait(&s.now); d.Excludes() && s.v.LockOf(&s.now) != "" {
+			x.Locks += ns
+		}
+	}
+	x.Observed += ns
+}
+
+// Spent, Changed, Other, Ran and Unseen are those of Steps, for a view with a focus.
+func (s *stateSum) Spent(_ []diff.Frame, known bool, _ stack.Time, ns int64) {
+	if known {
+		s.spent(ns)
+	}
+}
+
+// Changed: see Spent.
+func (s *stateSum) Changed(int) {}
+
+// Other: see Spent.
+func (s *stateSum) Other(e event.Event, _ []diff.Frame, _ bool) {
+	if e.Kind() == event.Sched {
+		n, ns := event.SchedFields(e.Payload())
+		s.delay = min(s.delay+ns, int64(maxTime))
+		s.switches += n
+	}
+	s.apply(e)
+}
+
+// Ran: see Spent.
+func (s *stateSum) Ran(_ []diff.Frame, _ bool, _ stack.Time, ns int64) { s.cpu += ns }
+
+// Unseen: see Spent.
+func (s *stateSum) Unseen(ns int64) { s.cpu += ns }
+
+// states splits the observed time.
+func (s *stateSum) states(side Side) States {
+	x := s.seen
+	x.Switches = s.switches
+	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no account
+		s.cpu, s.delay = s.seen.Running, s.seen.Runnable
+	}
+	x.Running = min(s.cpu, x.Observed)
+	x.Runnable = min(s.delay, x.Observed-x.Running) // the kernel counts a wait for a CPU when it ends, maybe in a later range
+	split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
+	if s.seen.Blocked > 0 {
+		x.Locks = share(x.Blocked, s.seen.Locks, s.seen.Blocked)
+	}
+	switch side {
+	case OnCPU:
+		x = States{Observed: x.Running, Running: x.Running, Switches: x.Switches}
+	case OffCPU:
+		x.Observed -= x.Running
+		x.Running = 0
+	}
+	return x
+}
+
+// split shares whole among the parts in proportion to what they hold. The last
+// one that holds something gets the rounding; the first one gets all if none holds anything.
+func split(whole int64, parts ...*int64) {
+	sum := int64(0)
+	for _, p := range parts {
+		sum += *p
+	}
+	if sum == 0 {
+		*parts[0] = whole
+		return
+	}
+	for _, p := range parts {
+		if *p == 0 {
+			continue
+		}
+		part := share(whole, *p, sum)
+		sum -= *p
+		whole -= part
+		*p = part
+	}
+}
+
+// share is whole*part/sum, where part is not above sum and sum is above 0.
+func share(whole, part, sum int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(whole, 0)), uint64(part))
+	q, _ := bits.Div64(hi, lo, uint64(sum))
+	return int64(q)
+}
+
+var _ Steps = (*stateSum)(nil)
