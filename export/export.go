@@ -24,6 +24,7 @@ import (
 	"github.com/sliverprof/sliver/export/timeline"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Options choose what of a recording is written.
@@ -133,6 +134,8 @@ type File struct {
 	Path   string
 	Format string
 	Bytes  int64
+	// Left reports omitted idle waits in words: see idle.Left; "" if there are none.
+	Left string
 }
 
 // ErrNothing says that a part of a recording has nothing that a format could show.
@@ -147,7 +150,13 @@ func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 	if f.write == nil {
 		return nil, fmt.Errorf("format %s is not made from a recording", f.Name)
 	}
-	return o.single(func(w io.Writer) error { return f.write(w, rec, opts) })
+	var left idle.Left
+	opts.Left = func(l idle.Left) { left = l }
+	files, err := o.single(func(w io.Writer) error { return f.write(w, rec, opts) })
+	for i := range files {
+		files[i].Left = left.String()
+	}
+	return files, err
 }
 
 // WriteRecording writes a recording to o as fill makes it.

@@ -45,6 +45,7 @@ type Options struct {
 	Outputs     []export.Output
 	Kinds       trace.Kinds // of frames that outputs other than recordings have; 0: all
 	Kernel      bool        // these have frames for the kernel too: see export.Options
+	Idle        bool        // these rank idle waits too: see export.Options
 	DebugDirs   []string
 	FullNames   bool
 	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody

@@ -50,6 +50,7 @@ type Model struct {
 	lost    uint64
 	begin   stack.Time // of the first event
 	told    int        // stacks that Fresh was at
+	idle    bool       // idle waits and threads are in tables
 }
 
 // New makes a Model that adds up over window, which is cut to the bounds above.
@@ -57,6 +58,9 @@ func New(window time.Duration) *Model {
 	w := int64(min(max(window, MinWindow), MaxWindow)) / perWindow
 	return &Model{width: w, buckets: perWindow + maxLag/w + 2, tree: newTree()}
 }
+
+// ShowIdle keeps idle waits and threads in tables, or leaves them out: see package wait/idle.
+func (m *Model) ShowIdle(on bool) { m.idle = on }
 
 // Program counts the execs that the events told of: Names are asked with it.
 func (m *Model) Program() int { return int(m.gen) }
@@ -72,6 +76,8 @@ func (v *Values) add(w Values) { v.Wall += w.Wall; v.CPU += w.CPU }
 // key is what values are kept for.
 type key struct {
 	node  int32
+	call  int32 // system call that it is in, plus 1; 0: none
+	wait  int32 // number of a description
 	state stack.State
 }
 
@@ -286,9 +292,11 @@ func (h *handler) Other(e event.Event) {
 			t.since = e.Time
 		}
 		t.key.state, t.call = s, nr
+		t.key.call, t.key.wait = max(nr, -1)+1, 0
 		t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 	case event.Wait:
-		t.wait = int(e.Payload())
+		t.wait = int(e.Payload() & (1<<31 - 1))
+		t.key.wait = int32(t.wait)
 	case event.Lock:
 		t.lock, t.hold, t.by = e.Payload(), 0, 0
 	case event.Holder:
@@ -298,6 +306,7 @@ func (h *handler) Other(e event.Event) {
 	case event.Gap:
 		if why, _ := event.GapFields(e.Payload()); why == stack.WhyLost {
 			t.key.state, t.call = stack.StateUnknown, -1
+			t.key.call, t.key.wait = 0, 0
 			t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 		}
 	case event.Mark:
@@ -313,6 +322,7 @@ func (h *handler) Other(e event.Event) {
 func (t *Thread) end() {
 	t.ended = true
 	t.key.state, t.call = stack.StateDead, -1
+	t.key.call, t.key.wait = 0, 0
 	t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Frame is one function at a place in code.
@@ -38,6 +39,7 @@ type Table struct {
 	Threads  []Row         // in the order in which they were taken up
 	Lost     uint64        // events overwritten before they were counted, since the beginning
 	Folded   uint64        // frames left out because there were too many stacks
+	Left     idle.Left     // left out because it was idle
 }
 
 // Func is what is known of one function.
@@ -114,10 +116,18 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		row := Row{Seq: t.seq, TID: t.info.TID, Name: t.info.Name, Main: t.info.Main, State: t.key.state, Since: t.since,
 			Holder: t.hold, Waits: t.waits(names)}
 		row.Values = s.share()
+		out := false
+		if !m.idle {
+			ns, observed := s.idle()
+			tb.Left.Add(ns, observed)
+			out = idle.Thread(ns, observed)
+		}
 		if fs := s.top(t.key.node); len(fs) > 0 {
 			row.Top = s.funcs[fs[0]].Name
 		}
-		tb.Threads = append(tb.Threads, row)
+		if !out {
+			tb.Threads = append(tb.Threads, row)
+		}
 	}
 	for n, v := range s.stacks {
 		s.stack(n, v)
@@ -140,6 +150,7 @@ type summer struct {
 	m      *Model
 	names  Names
 	keys   map[key]spent    // of one thread
+	idles  map[key]bool     // those looked at
 	stacks map[int32]Values // of all: threads of one kind share them
 	funcs  []Func
 	ids    map[funcKey]int32
@@ -165,6 +176,9 @@ func (s *summer) share() (sum Values) {
 			v.CPU = int64(float64(sum.CPU)*seen/runs+.5) - given
 			given += v.CPU
 		}
+		if !s.m.idle && s.isIdle(k) {
+			v.Wall = 0
+		}
 		x := s.stacks[k.node]
 		x.add(v.Values)
 		s.stacks[k.node] = x
@@ -183,7 +197,56 @@ type placeKey struct {
 }
 
 func newSummer(m *Model, names Names) *summer {
-	return &summer{m: m, names: names, keys: map[key]spent{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
+	return &summer{m: m, names: names, keys: map[key]spent{}, idles: map[key]bool{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
+}
+
+// idle is for how many ns the thread at hand had nothing to do, and for how many it was seen, without
+// times of waiting for a CPU.
+func (s *summer) idle() (ns, observed int64) {
+	for k, v := range s.keys {
+		if k.state != stack.StateRunnable {
+			observed += v.Wall
+		}
+		if s.isIdle(k) {
+			ns += v.Wall
+		}
+	}
+	return ns, observed
+}
+
+// isIdle reports whether a thread of this key has nothing to do.
+func (s *summer) isIdle(k key) bool {
+	if k.state != stack.StateBlocked {
+		return false
+	}
+	in, ok := s.idles[k]
+	if ok {
+		return in
+	}
+	call := ""
+	if k.call > 0 {
+		call = s.names.Call(k.call - 1)
+	}
+	var w *trace.Wait
+	if k.wait != 0 {
+		if d, ok := s.names.Wait(int(k.wait)); ok {
+			w = &d
+		}
+	}
+	if idle.May(w, call) {
+		var frames []idle.Frame
+		s.m.tree.walk(k.node, func(gen int32, at event.Word) {
+			if len(frames) >= idle.MaxFrames {
+				return
+			}
+			for _, f := range framesAt(s.names, int(gen), at) {
+				frames = append(frames, idle.Frame{Name: f.Func, Kind: at.Kind(), Module: f.Module, File: f.File})
+			}
+		})
+		in = idle.Of(w, call, frames)
+	}
+	s.idles[k] = in
+	return in
 }
 
 func (s *summer) stack(n int32, v Values) {

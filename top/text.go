@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Head is what a printed table says of the process.
@@ -46,14 +47,18 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	if h.Ended {
 		ended = ", ended"
 	}
-	threads := fmt.Sprintf("%d threads", len(t.Threads))
-	if len(t.Threads) == 1 {
+	n := len(t.Threads) + t.Left.Threads
+	threads := fmt.Sprintf("%d threads", n)
+	if n == 1 {
 		threads = "1 thread"
 	}
 	line("PID %d (%s)%s: %s, CPU %s, %d samples, window %.2gs", h.PID, h.Comm, ended, threads, Share(cpu, span),
 		h.Samples, t.Span.Seconds())
 	if loss := t.Losses(h.Losses); loss != "" {
 		line("losses: %s", loss)
+	}
+	if left := t.Left.String(); left != "" {
+		line("left out: %s", left)
 	}
 	fs := SortFuncs(l.Filter.Funcs(slices.Clone(t.Funcs)), l.By, l.Funcs)
 	line("")
@@ -138,6 +143,7 @@ type tableJSON struct {
 	Window  int64        `json:"window_ns"`
 	Samples uint64       `json:"samples"`
 	Losses  string       `json:"losses"`
+	Idle    idle.Left    `json:"idle"`
 	Funcs   []funcJSON   `json:"functions"`
 	Threads []threadJSON `json:"threads"`
 }
@@ -165,7 +171,7 @@ type threadJSON struct {
 // WriteJSON prints a table as one JSON document.
 func (t *Table) WriteJSON(w io.Writer, h *Head, l *Layout) error {
 	out := tableJSON{Version: 1, PID: h.PID, Name: h.Comm, Ended: h.Ended, Window: int64(t.Span), Samples: h.Samples,
-		Losses: t.Losses(h.Losses), Funcs: []funcJSON{}, Threads: []threadJSON{}}
+		Losses: t.Losses(h.Losses), Idle: t.Left, Funcs: []funcJSON{}, Threads: []threadJSON{}}
 	for _, f := range SortFuncs(l.Filter.Funcs(slices.Clone(t.Funcs)), l.By, l.Funcs) {
 		if l.Rows > 0 && len(out.Funcs) == l.Rows {
 			break

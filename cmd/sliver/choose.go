@@ -23,6 +23,7 @@ type choice struct {
 	onCPU   bool
 	offCPU  bool
 	kernel  bool
+	idle    bool
 	kinds   kindFlags
 
 	from, to  *time.Duration // nil: open; below 0: counted from the end
@@ -39,6 +40,12 @@ func (c *choice) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&c.kernel, "kernel", false, "a frame for the kernel on top of threads that are blocked in a system\ncall or a page fault: [kernel] futex; as if it were named in --kinds")
 	fs.BoolVar(&c.onCPU, "on-cpu", false, "only the time in which threads were seen to run")
 	fs.BoolVar(&c.offCPU, "off-cpu", false, "only the time in which threads were seen to wait, for a CPU too")
+	registerIdle(fs, &c.idle)
+}
+
+// registerIdle adds --idle.
+func registerIdle(fs *pflag.FlagSet, idle *bool) {
+	fs.BoolVar(idle, "idle", false, "keep idle waits in what is ranked (reports, flame graphs, collapsed\nstacks): those of pools', runtimes' and event loops' threads that\nhave nothing to do")
 }
 
 // any reports whether less than the whole is asked for.
@@ -144,6 +151,7 @@ func (k *kindFlags) parse(help string) (err error) {
 
 // options finds what was chosen of rec, which must have its names by now.
 func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
+	o.Idle = c.idle
 	if !c.any() {
 		return o, nil
 	}

@@ -93,6 +93,9 @@ and gets its names from the files of this machine if they are the same.`,
 					if f.Path != "-" {
 						fmt.Fprintf(e.stderr, "wrote %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
 					}
+					if f.Left != "" {
+						fmt.Fprintf(e.stderr, "left out: %s\n", f.Left)
+					}
 				}
 			}
 			return nil

@@ -37,6 +37,7 @@ type recordFlags struct {
 	groups      int
 	duration    time.Duration
 	outputs     []string
+	idle        bool
 	format      string
 	stop        string
 	maxOverhead percent
@@ -64,6 +65,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the target ends)")
 	fs.StringArrayVarP(&f.outputs, "output", "o", nil, "write to this file; the format follows the name; repeatable;\n- is standard output (see below)")
 	fs.StringVar(&f.format, "format", "", "format of the outputs, whatever their names")
+	registerIdle(fs, &f.idle)
 	fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where only that tells their stack and does no harm),\nrunning, always (sleeping ones too whose timeout starts anew)")
 	f.maxOverhead = .01
 	fs.Var(&f.maxOverhead, "max-overhead", "most that the recording may cost: the time of stops, and of\nsliver's own work as far as it takes CPUs from the process;\nthe interval is stretched to hold it; 0: no bound")
@@ -187,6 +189,7 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	if err := f.kinds.parse("record"); err != nil {
 		return o, err
 	}
+	o.Idle = f.idle
 	if o.Kinds, o.Kernel = f.kinds.only, f.kinds.names(stack.KindKernel); f.kinds.any() &&
 		!slices.ContainsFunc(o.Outputs, func(x export.Output) bool { return !x.Format.Recording() }) {
 		return o, usagef("record", "a recording has all kinds of frames; --kinds and --native are for outputs in the other formats")

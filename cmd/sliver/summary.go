@@ -202,9 +202,12 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	for _, f := range r.Files {
 		if f.Path == "-" {
 			fmt.Fprintf(w, "  wrote    standard output (%s, %s)\n", f.Format, bytesText(f.Bytes))
-			continue
+		} else {
+			fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
 		}
-		fmt.Fprintf(w, "  wrote    %s (%s, %s)%s\n", f.Path, f.Format, bytesText(f.Bytes), openHint(f.Format, f.Path))
+		if f.Left != "" {
+			fmt.Fprintf(w, "           without %s\n", f.Left)
+		}
 	}
 	for i, s := range r.Problems {
 		if i == 5 {
@@ -329,6 +332,7 @@ type fileJSON struct {
 	Path   string `json:"path"`
 	Format string `json:"format"`
 	Bytes  int64  `json:"bytes"`
+	Left   string `json:"left_out,omitempty"`
 }
 
 func writeSummaryJSON(w io.Writer, r *session.Result) error {
@@ -346,7 +350,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 		out.Cost = &costJSON{c.Bound, c.Own, c.Stops, c.Factor, c.Naps}
 	}
 	for _, f := range r.Files {
-		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes})
+		out.Files = append(out.Files, fileJSON{f.Path, f.Format, f.Bytes, f.Left})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

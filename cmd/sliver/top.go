@@ -34,6 +34,7 @@ type topFlags struct {
 	by          string
 	sort        string
 	filter      string
+	idle        bool
 	stop        string
 	maxOverhead percent
 	names       nameFlags
@@ -64,6 +65,7 @@ func topCommand() *command {
 			fs.StringVar(&f.by, "by", "wall", "functions by wall or cpu time")
 			fs.StringVar(&f.sort, "sort", "self", "functions by self, total or name")
 			fs.StringVar(&f.filter, "filter", "", "only functions with this in their name, or /regexp/")
+			fs.BoolVar(&f.idle, "idle", false, "show idle threads and idle waits too: those of pools', runtimes' and\nevent loops' threads that have nothing to do")
 			fs.StringVar(&f.stop, "stop", "auto", "when a thread may be stopped: auto (running ones, and sleeping\nones where it does no harm), running, always")
 			f.maxOverhead = .01
 			fs.Var(&f.maxOverhead, "max-overhead", "most that it may cost: the time of stops, and of sliver's own\nwork as far as it takes CPUs from the process; the interval\nis stretched to hold it; 0: no bound")
@@ -74,7 +76,7 @@ func topCommand() *command {
 Functions with the time on top (SELF) and anywhere on the stack (TOTAL), threads
 with state, CPU and what they wait for, drawn anew each second. 100% is one
 thread, or one CPU, all the time. By wall time sleeping threads count too; w
-changes to CPU time.
+changes to CPU time. Idle threads are left out and counted; --idle shows them.
 
 Keys: q quit, Tab other table, arrows move, Enter stack of the chosen thread,
 s sort, w wall or CPU, / filter, Space pause, ? help.
@@ -166,7 +168,7 @@ func screen() (tcell.Screen, error) {
 
 func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	l = &top.Layout{Rows: f.rows}
-	o = feed.Options{Interval: f.interval, Jitter: .5, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window,
+	o = feed.Options{Interval: f.interval, Jitter: .5, Groups: topGroups, MaxOverhead: float64(f.maxOverhead), Window: f.window, Idle: f.idle,
 		DebugDirs: f.names.debugDirs, FullNames: f.names.fullNames}
 	switch {
 	case f.window < top.MinWindow || f.window > top.MaxWindow:

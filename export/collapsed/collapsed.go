@@ -3,6 +3,8 @@
 // CPU, or off the CPUs. Flame graph scripts, speedscope, inferno and Perfetto
 // read it.
 //
+// Idle waits are omitted unless Options.Idle is set; Options.Left reports them.
+//
 // There is no place for what is missing but among the stacks: error frames and
 // "[gap: overwritten]" stand in brackets.
 //
@@ -40,6 +42,7 @@ func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
 func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value func(*tally.Values) int64) error {
 	v := view.New(rec, o)
 	c := tally.ByCalls(v, waits, value)
+	v.Left(c.Left)
 	names := map[int32]string{}
 	name := func(label int32) string {
 		s, ok := names[label]

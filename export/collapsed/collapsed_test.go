@@ -3,6 +3,7 @@ package collapsed
 import (
 	"bytes"
 	"io"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 const ms = exporttest.Ms
@@ -17,7 +19,7 @@ const ms = exporttest.Ms
 func export(t testing.TB, rec *trace.Recording, write func(io.Writer, *trace.Recording, view.Options) error) string {
 	t.Helper()
 	var b bytes.Buffer
-	if err := write(&b, rec, view.Options{}); err != nil {
+	if err := write(&b, rec, view.Options{Idle: true}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()
@@ -84,6 +86,25 @@ func TestWallIsTheReplays(t *testing.T) {
 func TestGolden(t *testing.T) {
 	rec := exporttest.Sample(t)
 	exporttest.Golden(t, "sample.golden", "== wall\n"+export(t, rec, Wall)+"== cpu\n"+export(t, rec, CPU)+"== off\n"+export(t, rec, Off))
+}
+
+// Idle waits are omitted, and Options.Left reports them.
+func TestIdle(t *testing.T) {
+	rec := exporttest.Sample(t)
+	all, left := read(t, export(t, rec, Wall)), idle.Left{}
+	var out strings.Builder
+	if err := Wall(&out, rec, view.Options{Left: func(l idle.Left) { left = l }}); err != nil {
+		t.Fatal(err)
+	}
+	for k, ns := range read(t, out.String()) {
+		if all[k] != ns {
+			t.Errorf("%q: %d ns, with idle waits %d", k, ns, all[k])
+		}
+		delete(all, k)
+	}
+	if want := map[string]int64{"server;main;serve;libpoll": 60 * ms}; !maps.Equal(all, want) || left.Others != 1 || left.Other != 60*ms {
+		t.Errorf("left out %v, said %+v; want %v", all, left, want)
+	}
 }
 
 // Perfetto's reader finds the same sums.

@@ -64,6 +64,7 @@ type Wait struct {
 	Waiting    diff.Waiting
 	Asker      int  // number in Names.Funcs of the function that asked; -1 unknown
 	Cut        bool // the recording ends in it
+	Idle       bool // see view.View.Idle
 	// Holder is who had the lock when the wait ended, and so let go of it; 0:
 	// not known, Why says why not, if that is known.
 	Holder stack.TID
@@ -112,6 +113,7 @@ type pending struct {
 	asker     int
 	sightings []Sighting
 	blocked   bool
+	idle      bool
 }
 
 func (b *builder) thread(th *view.Thread) {
@@ -147,6 +149,11 @@ func (b *builder) Other(e event.Event) {
 				b.open[n].asker = b.replay.Stack()[i].Frame.Func
 			}
 		}
+	case event.Wait:
+		if n := len(b.open) - 1; n >= 0 && b.open[n].blocked {
+			w := b.replay.Waiting()
+			b.open[n].idle = b.v.Idle(&w, b.replay.Stack())
+		}
 	case event.Holder:
 		if n := len(b.open) - 1; n >= 0 {
 			tid, by := event.HolderFields(e.Payload())
@@ -179,7 +186,7 @@ func (b *builder) take(x *view.Interval) {
 	ns := int64(x.End - x.Begin)
 	l.Total += ns
 	l.Longest = max(l.Longest, ns)
-	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker})
+	b.c.Waits = append(b.c.Waits, Wait{Thread: b.th.Index, Lock: n, Begin: x.Begin, End: x.End, Edge: x.Edge(), Waiting: *w, Asker: p.asker, Idle: p.idle})
 }
 
 func (b *builder) lock(w *diff.Waiting, d *trace.Wait) int {

@@ -1,8 +1,8 @@
 // Package flame draws where the elapsed time of a recording went as a flame
 // graph in SVG: for a document, so it is a still picture without a script.
 // Each box names its function, time and share when it is pointed at. Threads
-// of one name are one tree; a runtime's own that had nothing to do are left
-// out, and counted. What the recording is missing stands below.
+// of one name are one tree. Idle waits are left out and counted, unless the options
+// keep them. What the recording is missing stands below.
 //
 // Write may run for several recordings at once.
 package flame
@@ -44,9 +44,15 @@ type box struct {
 // Write draws rec to w.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	v := view.New(rec, o)
-	idle := leaveIdle(v)
-	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.Wall })
-	g := &graph{v: v, c: c, idle: idle, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
+	wall := func(x *tally.Values) int64 { return x.Wall }
+	c := tally.ByCalls(v, false, wall)
+	if c.Left.Any() && !slices.ContainsFunc(c.Self, func(ns int64) bool { return ns > 0 }) { // the picture would be empty
+		o.Idle = true
+		v = view.New(rec, o)
+		c = tally.ByCalls(v, false, wall)
+	}
+	v.Left(c.Left)
+	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
 	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than what they call
 		parent, _ := c.Node(int32(n))
 		b, caller := &g.boxes[n], &g.boxes[parent]
@@ -63,31 +69,12 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return nil
 }
 
-// leaveIdle leaves out of v the threads of a runtime's own that had nothing to do, and says how
-// many: a Java server has thirty of them, and its own would be a sliver at the edge. Where there are
-// no others, they stay.
-func leaveIdle(v *view.View) int {
-	busy := make([]view.Thread, 0, len(v.Threads))
-	for i := range v.Threads {
-		if _, last, cpu := v.Sum(&v.Threads[i]); !v.Idled(&last, cpu) {
-			busy = append(busy, v.Threads[i])
-		}
-	}
-	n := len(v.Threads) - len(busy)
-	if len(busy) == 0 {
-		return 0
-	}
-	v.Threads = busy
-	return n
-}
-
 type graph struct {
 	v     *view.View
 	c     *tally.Calls
 	boxes []box
 	all   int64
 	rows  int
-	idle  int  // threads that are left out
 	cut   bool // something is deeper than maxRows
 	w     *bufio.Writer
 }
@@ -159,15 +146,13 @@ func (g *graph) draw() {
 	bottom := top + g.rows*row
 	height := bottom + margin + len(notes)*row
 	p := &g.v.Rec.Process
-	threads := fmt.Sprintf("%d threads", len(g.v.Threads))
-	if len(g.v.Threads) == 1 {
+	n := len(g.v.Threads) - g.c.Left.Threads
+	threads := fmt.Sprintf("%d threads", n)
+	if n == 1 {
 		threads = "1 thread"
 	}
-	switch {
-	case g.idle == 1:
-		threads += ", without 1 idle one of its runtime"
-	case g.idle > 1:
-		threads += fmt.Sprintf(", without %d idle ones of its runtime", g.idle)
+	if left := g.c.Left.String(); left != "" {
+		threads += ", without " + left
 	}
 	title := fmt.Sprintf("%s (%d): %s elapsed in %s", p.Comm, p.PID, view.Short(g.all), threads)
 	fmt.Fprintf(g.w, `<?xml version="1.0" encoding="UTF-8"?>

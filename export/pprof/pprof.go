@@ -5,7 +5,8 @@
 // Sample types: samples/count; cpu, by the kernel's account of the thread;
 // wall, the time that elapsed (over a thread, it adds up to the time it was
 // observed); lock_wait and off_cpu, the parts of wall in which it was seen to
-// wait for a lock, or to be off the CPUs. Labels: thread and state; of a wait
+// wait for a lock, or to be off the CPUs. The default type is cpu: of wall, threads that
+// sleep have the most. Labels: thread and state; of a wait
 // its kind (wait), the system call (call), what it is for (file, peer, lock,
 // lock_address) and who held the lock (holder, holder_known_by) as strings; tid
 // and pid as numbers. What the recording is missing stands in the
@@ -173,7 +174,7 @@ func (e *encoder) profile() error {
 	for _, c := range e.p.Comments() {
 		b = pb.Number(b, profileComment, e.str(c))
 	}
-	b = pb.Number(b, profileDefault, e.str(wall.Name))
+	b = pb.Number(b, profileDefault, e.str(profile.Types[profile.CPU].Name))
 	e.w.Write(b)
 	for _, s := range e.table {
 		e.head = protowire.AppendVarint(protowire.AppendTag(e.head[:0], profileString, protowire.BytesType), uint64(len(s)))

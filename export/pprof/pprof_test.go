@@ -180,7 +180,7 @@ func TestKernel(t *testing.T) {
 		t.Errorf("%d stacks with the kernel's frames, %d without, or other values", len(b), len(a))
 	}
 	f, _ := export(t, exporttest.Sample(t), view.Options{Kernel: true})
-	if out := exporttest.Run(t, "go", "tool", "pprof", "-top", f); !strings.Contains(out, "[kernel] futex") || !strings.Contains(out, "[kernel] epoll_wait") {
+	if out := exporttest.Run(t, "go", "tool", "pprof", "-sample_index=wall", "-top", f); !strings.Contains(out, "[kernel] futex") || !strings.Contains(out, "[kernel] epoll_wait") {
 		t.Errorf("go tool pprof shows no frames of the kernel:\n%s", out)
 	}
 }
@@ -191,7 +191,7 @@ func TestProfile(t *testing.T) {
 	for _, s := range p.SampleType {
 		types += s.Type + "/" + s.Unit + " "
 	}
-	if types != "samples/count cpu/nanoseconds wall/nanoseconds lock_wait/nanoseconds off_cpu/nanoseconds " || p.DefaultSampleType != "wall" {
+	if types != "samples/count cpu/nanoseconds wall/nanoseconds lock_wait/nanoseconds off_cpu/nanoseconds " || p.DefaultSampleType != "cpu" {
 		t.Errorf("sample types %s, default %s", types, p.DefaultSampleType)
 	}
 	if p.Period != 10*ms || p.PeriodType.Type != "wall" || p.DurationNanos != 125*ms+40_000 || p.TimeNanos != 1_700_000_000_000_000_000-40_000 {

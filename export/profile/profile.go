@@ -25,8 +25,11 @@ type Type struct{ Name, Unit string }
 // Types of a sample's values, in their order.
 var Types = [...]Type{{"samples", "count"}, {"cpu", "nanoseconds"}, {"wall", "nanoseconds"}, {"lock_wait", "nanoseconds"}, {"off_cpu", "nanoseconds"}}
 
-// Wall is the index of the type that the profile is about.
-const Wall = 2
+// Indexes of types: CPU is the one to show first, Wall the one of which a period is sampled.
+const (
+	CPU  = 1
+	Wall = 2
+)
 
 // Sample is what was seen of one stack of a thread in one state.
 type Sample struct {
@@ -38,6 +41,7 @@ type Sample struct {
 	Thread *view.Thread
 
 	waiting diff.Waiting
+	idle    bool
 }
 
 // StackLimit is above every Sample.Stack.
@@ -157,7 +161,10 @@ func (p *Profile) Samples(yield func(*Sample) error) error {
 				continue // between stacks: the thread had ended, or its program was replaced
 			}
 			s.Values = [len(Types)]int64{v.Samples, v.CPU, v.Wall, v.Lock, v.Off}
-			s.Stack, s.Labels, s.waiting = k.Node, t.Wait(j), k.Waiting
+			s.Stack, s.Labels, s.waiting, s.idle = k.Node, 2*t.Wait(j), k.Waiting, t.Idle(j)
+			if s.idle {
+				s.Labels++
+			}
 			if err := yield(&s); err != nil {
 				return err
 			}
@@ -208,7 +215,11 @@ func (p *Profile) Labels(s *Sample) []Label {
 	}
 	add("call", p.v.Call(nr))
 	if d := p.v.Wait(w); d != nil {
-		add("wait", view.Text(d.Kind, 64))
+		if s.idle {
+			add("wait", "idle")
+		} else {
+			add("wait", view.Text(d.Kind, 64))
+		}
 		add("file", view.Text(d.File, 512))
 		add("peer", view.Text(d.Peer, 512))
 	} else if w.Lock() != 0 {

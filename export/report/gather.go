@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"container/heap"
+	"fmt"
 	"slices"
 
 	"github.com/sliverprof/sliver/event"
@@ -11,6 +12,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // maxRows bounds what is counted apart in one table; what comes later counts
@@ -37,7 +39,9 @@ type gatherer struct {
 	free   [][]trace.Slice
 	// closing says that the thread's last interval is cut off by the end.
 	closing bool
-	more    int64 // ns on a CPU or waiting for one for which the intervals so far had no room
+	idle    int64 // ns of idle waits
+	blocked int64 // ns of intervals in which it was blocked, the idle ones too
+	left    idle.Left
 }
 
 // pending is what is noted of an interval while it lasts.
@@ -46,7 +50,7 @@ type pending struct {
 	asker int           // in it; -1
 }
 
-type callKey struct{ call, kind, what string }
+type callKey struct{ call, group, what string }
 
 type callRow struct {
 	Call
@@ -55,24 +59,38 @@ type callRow struct {
 
 type funcRow struct {
 	Function
-	what map[string]int64
+	groups map[string]int64   // ns by group
+	what   map[view.For]int64 // ns, at most maxWhat of them
 }
+
+// maxWhat bounds the locks, files and peers counted separately for one function.
+const maxWhat = 256
 
 func newGatherer(v *view.View, top int) *gatherer {
 	return &gatherer{v: v, top: top, byCall: map[callKey]*callRow{}, byFunc: map[int]*funcRow{}}
 }
 
-func (g *gatherer) thread(th *view.Thread) Thread {
+// thread takes in a thread; listed is false for one that is left out of the tables.
+func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	g.th, g.open = th, g.open[:0]
-	st := g.v.Stats(th)
-	g.row, g.more = Thread{TID: th.TID, Name: th.Label, Held: st.PauseNS}, 0
+	s := g.v.States(th)
+	g.row = Thread{TID: th.TID, Name: th.Label, Held: g.v.Stats(th).PauseNS, Observed: s.Observed, CPU: s.Running, Runnable: s.Runnable,
+		Blocked: s.Blocked, Locks: s.Locks, Disk: s.Disk + s.Fault, Stopped: s.Stopped, Switches: s.Switches}
+	g.idle, g.blocked = 0, 0
 	g.cuts = view.Intervals{Yield: g.take}
 	g.replay = g.v.Replay(th, g)
 	end := g.replay.Run()
 	g.closing = g.cuts.Open()
 	g.cuts.Close(end)
 	g.closing = false
-	return g.row
+	if g.blocked > 0 {
+		g.row.Idle = int64(float64(s.Blocked)*(float64(g.idle)/float64(g.blocked)) + .5)
+	}
+	if g.v.ShowsIdle() {
+		return g.row, true
+	}
+	g.left.Add(g.row.Idle, s.Observed-s.Runnable)
+	return g.row, !idle.Thread(g.row.Idle, s.Observed-s.Runnable)
 }
 
 // Begin, End and Other are for the replay.
@@ -112,52 +130,37 @@ func (g *gatherer) take(x *view.Interval) {
 	g.open = append(g.open[:0], g.open[1:]...)
 	defer func() { g.free = append(g.free, p.stack[:0]) }()
 	ns := int64(x.End - x.Begin)
-	r := &g.row
-	r.Observed += ns
-	r.CPU += x.CPU
-	r.Runnable += x.Delay
-	r.Switches += x.Switches
 	s, nr := x.Waiting.State()
-	lock := g.v.LockOf(&x.Waiting) != ""
-	// A wait ends when the thread is seen to do something else: what it ran until then, and waited
-	// for a CPU, has its own columns. More of that than an interval has room for was in another one.
-	off := ns - x.CPU - x.Delay - g.more
-	g.more = max(-off, 0)
-	off = max(off, 0)
 	switch s {
-	case stack.StateBlocked:
-		r.Blocked += off
-	case stack.StateDisk, stack.StateFault:
-		r.Disk += off
-	case stack.StateStopped, stack.StateTraced:
-		r.Stopped += off
+	case stack.StateBlocked, stack.StateDisk, stack.StateFault, stack.StateStopped, stack.StateTraced:
 	default:
 		return
 	}
-	r.Waits++
-	d := g.v.Wait(&x.Waiting)
-	if lock && d.Excludes() {
-		r.Locks += off
+	idle := g.v.Idle(&x.Waiting, p.stack)
+	if s == stack.StateBlocked {
+		g.blocked += ns
 	}
-	call, kind, what := g.v.Call(nr), "", ""
+	if idle {
+		if g.idle += ns; !g.v.ShowsIdle() {
+			return
+		}
+	}
+	g.row.Waits++
+	call := g.v.Call(nr)
 	if call == "" {
 		call = s.String()
 	}
-	if d != nil {
-		kind, what = d.Kind, d.File
-		if d.Peer != "" && d.File == "" {
-			what = d.Peer
-		}
+	f := g.v.For(&x.Waiting, idle)
+	what := f.What
+	if f.Group == view.GroupLock || f.Group == view.GroupCall { // locks have a table of their own
+		what = ""
 	}
-	if lock {
-		kind = "lock"
-	}
-	g.addCall(callKey{call, kind, view.Text(what, 512)}, ns)
+	g.addCall(callKey{call, f.Group, what}, ns)
+	g.addFunc(p, f, ns)
 	full := g.v.What(&x.Waiting)
 	if full == "" {
 		full = call
 	}
-	g.addFunc(p, full, ns)
 	g.single(x, &p, s, full, ns)
 }
 
@@ -169,7 +172,7 @@ func (g *gatherer) addCall(k callKey, ns int64) {
 			row = g.byCall[k]
 		}
 		if row == nil {
-			row = &callRow{Call: Call{Call: k.call, Kind: k.kind, For: k.what}}
+			row = &callRow{Call: Call{Call: k.call, Kind: k.group, For: k.what}}
 			g.byCall[k] = row
 		}
 	}
@@ -182,7 +185,7 @@ func (g *gatherer) addCall(k callKey, ns int64) {
 	}
 }
 
-func (g *gatherer) addFunc(p pending, what string, ns int64) {
+func (g *gatherer) addFunc(p pending, what view.For, ns int64) {
 	id := -1
 	switch {
 	case p.asker >= 0:
@@ -192,7 +195,7 @@ func (g *gatherer) addFunc(p pending, what string, ns int64) {
 	}
 	row := g.byFunc[id]
 	if row == nil {
-		row = &funcRow{what: map[string]int64{}}
+		row = &funcRow{groups: map[string]int64{}, what: map[view.For]int64{}}
 		switch row.Name = "[unknown]"; {
 		case id == -2: // such as an idle thread of Go's
 			row.Name = "[runtimes and libraries alone]"
@@ -205,8 +208,32 @@ func (g *gatherer) addFunc(p pending, what string, ns int64) {
 	row.Waits++
 	row.Total += ns
 	row.Longest = max(row.Longest, ns)
-	if _, ok := row.what[what]; ok || len(row.what) < 256 {
-		row.what[what] += ns
+	row.groups[what.Group] += ns
+	if _, ok := row.what[what]; !ok && len(row.what) >= maxWhat {
+		what.What = ""
+	}
+	row.what[what] += ns
+}
+
+// mostly sets what a function waited for longest: first by group, then in that by thing.
+func (r *funcRow) mostly() {
+	for group, ns := range r.groups {
+		if ns > r.KindTotal || ns == r.KindTotal && group < r.Kind {
+			r.Kind, r.KindTotal = group, ns
+		}
+	}
+	best, all := int64(-1), 0
+	var most view.For
+	for f, ns := range r.what {
+		if f.Group != r.Kind {
+			continue
+		}
+		if all++; ns > best || ns == best && f.What < most.What {
+			most, best = f, ns
+		}
+	}
+	if r.For = most.String(); all > 1 {
+		r.For += fmt.Sprintf(" and %d more", all-1)
 	}
 }
 
@@ -289,11 +316,7 @@ func (g *gatherer) calls(top int) ([]Call, int) {
 func (g *gatherer) functions(top int) ([]Function, int) {
 	out := []Function{}
 	for _, r := range g.byFunc {
-		for what, ns := range r.what {
-			if best := r.what[r.For]; r.For == "" || ns > best || ns == best && what < r.For {
-				r.For = what
-			}
-		}
+		r.mostly()
 		out = append(out, r.Function)
 	}
 	slices.SortFunc(out, func(a, b Function) int {

@@ -19,7 +19,7 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	out := []Lock{}
 	for i := range c.Locks {
 		l := &c.Locks[i]
-		row := Lock{Name: l.Name, Kind: l.Kind, Excludes: l.Excludes, Waits: len(l.Waits), Total: l.Total, Longest: l.Longest}
+		row := Lock{Name: l.Name, Kind: l.Kind, Excludes: l.Excludes}
 		if l.Addr != 0 {
 			row.Addr = fmt.Sprintf("%#x", l.Addr)
 		}
@@ -27,7 +27,13 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 		var by, held, asked shares
 		for _, j := range l.Waits {
 			w := &c.Waits[j]
+			if w.Idle && !v.ShowsIdle() {
+				continue
+			}
 			ns := int64(w.End - w.Begin)
+			row.Waits++
+			row.Total += ns
+			row.Longest = max(row.Longest, ns)
 			if w.Holder != 0 {
 				by.add(v.ThreadName(w.Holder)+" ("+w.By.String()+")", ns)
 			} else if w.Why != "" {
@@ -39,6 +45,9 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 			if w.Asker >= 0 {
 				asked.add(v.FuncName(w.Asker), ns)
 			}
+		}
+		if row.Waits == 0 {
+			continue
 		}
 		row.Holders, row.HolderIn, row.WaiterIn = by.sorted(), held.sorted(), asked.sorted()
 		if len(row.Holders) > 0 {

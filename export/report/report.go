@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // DefaultTop is how many rows a table has, unless told otherwise.
@@ -34,6 +35,7 @@ type Report struct {
 	Longest   []Wait     `json:"longest"`
 	Cost      Cost       `json:"cost"`
 	Losses    []string   `json:"losses"`
+	Idle      idle.Left  `json:"idle"` // left out of the tables
 	// Left out of the tables for want of rows.
 	More More `json:"more"`
 }
@@ -64,18 +66,20 @@ type Recording struct {
 
 // Thread is how one thread's time was spent.
 type Thread struct {
-	TID      stack.TID `json:"tid"`
-	Name     string    `json:"name"`
-	Observed int64     `json:"observed_ns"`
-	CPU      int64     `json:"cpu_ns"`      // on a CPU, by the kernel's account
-	Runnable int64     `json:"runnable_ns"` // waiting for one, by the kernel's account
-	Blocked  int64     `json:"blocked_ns"`  // seen to be blocked
-	Locks    int64     `json:"lock_ns"`     // of that, for a lock that others may have
-	Disk     int64     `json:"disk_ns"`     // seen in uninterruptible sleep or a page fault
-	Stopped  int64     `json:"stopped_ns"`  // stopped by a signal, or traced
-	Switches uint64    `json:"switches"`    // times that it was put on a CPU
-	Waits    int       `json:"waits"`
-	Held     int64     `json:"held_by_sliver_ns"`
+	TID  stack.TID `json:"tid"`
+	Name string    `json:"name"`
+	// Observed is the sum of CPU, Runnable, Blocked, Disk and Stopped: see view.States.
+	Observed int64  `json:"observed_ns"`
+	CPU      int64  `json:"cpu_ns"`      // on a CPU, by the kernel's account
+	Runnable int64  `json:"runnable_ns"` // waiting for one, by the kernel's account
+	Blocked  int64  `json:"blocked_ns"`
+	Locks    int64  `json:"lock_ns"`    // of that, for a lock that others may have
+	Idle     int64  `json:"idle_ns"`    // of that, with nothing to do
+	Disk     int64  `json:"disk_ns"`    // in uninterruptible sleep or a page fault
+	Stopped  int64  `json:"stopped_ns"` // stopped by a signal, or traced
+	Switches uint64 `json:"switches"`   // times that it was put on a CPU
+	Waits    int    `json:"waits"`
+	Held     int64  `json:"held_by_sliver_ns"`
 }
 
 // Share is a name with what part it had in something.
@@ -120,7 +124,10 @@ type Function struct {
 	Waits   int    `json:"waits"`
 	Total   int64  `json:"total_ns"`
 	Longest int64  `json:"longest_ns"`
-	For     string `json:"for"` // what it waited for longest in all
+	// Kind is the group of waits (see view.For) that took longest in all, For what of it did.
+	Kind      string `json:"kind"`
+	KindTotal int64  `json:"kind_ns"`
+	For       string `json:"for"`
 }
 
 // OnCPU is a function that was on a CPU itself.
@@ -197,9 +204,11 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	r.cost(rec)
 	g := newGatherer(v, top)
 	for i := range v.Threads {
-		t := g.thread(&v.Threads[i])
-		r.Threads = append(r.Threads, t)
+		if t, listed := g.thread(&v.Threads[i]); listed {
+			r.Threads = append(r.Threads, t)
+		}
 	}
+	r.Idle = g.left
 	slices.SortStableFunc(r.Threads, func(a, b Thread) int { return cmp.Compare(b.CPU, a.CPU) })
 	if len(r.Threads) > maxThreads {
 		r.More.Threads = len(r.Threads) - maxThreads

@@ -75,8 +75,11 @@ func TestTextAndJSON(t *testing.T) {
 		t.Errorf("longest %+v", w)
 	}
 	for _, th := range r.Threads {
-		if th.TID == 1234 && (th.CPU != 58*ms || th.Blocked != 140*ms || th.Runnable != ms || th.Locks != 0) || th.TID == 1240 && (th.Locks != 40*ms || th.Blocked != 130*ms) {
+		if th.TID == 1234 && (th.CPU != 58*ms || th.Blocked != 141*ms || th.Runnable != ms || th.Locks != 0) || th.TID == 1240 && (th.Locks != 150*ms*40/130 || th.Blocked != 150*ms) {
 			t.Errorf("thread %+v", th)
+		}
+		if th.CPU+th.Runnable+th.Blocked+th.Disk+th.Stopped != th.Observed {
+			t.Errorf("times of thread %+v do not add up", th)
 		}
 	}
 }

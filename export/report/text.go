@@ -118,6 +118,9 @@ func (r *Report) WriteText(w io.Writer) error {
 		p("; %s", x.Shown)
 	}
 	p("\n%s\n", x.Command)
+	if left := r.Idle.String(); left != "" {
+		p("left out: %s\n", left)
+	}
 	r.textThreads(b)
 	r.textLocks(b)
 	r.textCalls(b)
@@ -197,11 +200,11 @@ func left(head string) bool {
 
 func (r *Report) textThreads(w io.Writer) {
 	fmt.Fprintf(w, "\nThreads%s\n", more(r.More.Threads))
-	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "uninterruptible", "stopped", "switches", "waits", "held by sliver", "thread")
+	t := newTable(w, "observed", "on CPU", "runnable", "blocked", "for locks", "idle", "uninterruptible", "stopped", "switches", "waits", "held by sliver", "thread")
 	for i := range r.Threads {
 		x := &r.Threads[i]
 		t.row(duration(x.Observed), duration(x.CPU)+percent(x.CPU, x.Observed), duration(x.Runnable), duration(x.Blocked)+percent(x.Blocked, x.Observed),
-			duration(x.Locks), duration(x.Disk), duration(x.Stopped), strconv.FormatUint(x.Switches, 10), strconv.Itoa(x.Waits), duration(x.Held),
+			duration(x.Locks), duration(x.Idle), duration(x.Disk), duration(x.Stopped), strconv.FormatUint(x.Switches, 10), strconv.Itoa(x.Waits), duration(x.Held),
 			fmt.Sprintf("%s (%d)", cell(x.Name), x.TID))
 	}
 	t.end()

@@ -10,6 +10,8 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Tree holds stacks that share their outer frames. Node 0 is the empty stack.
@@ -152,6 +154,22 @@ func (t *Tally) Wait(i int) int { return int(uint32(t.keys.key(int32(i)))) }
 // Values of a key.
 func (t *Tally) Values(i int) *Values { return &t.values[i>>pageBits][i&(pageLen-1)] }
 
+// Idle reports whether a key is for idle waits.
+func (t *Tally) Idle(i int) bool {
+	k := t.Key(i)
+	n := k.Node
+	return t.v.IdleAt(&k.Waiting, func() *trace.Loc {
+		label := int32(-1)
+		if n > 0 {
+			n, label = t.Tree.Node(n)
+		}
+		if label < 0 {
+			return nil
+		}
+		return t.v.Names.Locs()[label]
+	})
+}
+
 // Total of all keys.
 func (t *Tally) Total() (sum Values) {
 	for i := range t.Len() {
@@ -272,6 +290,9 @@ type Calls struct {
 	*Tree
 	Self []int64 // what the stack of each node itself has
 
+	// Left counts omitted idle waits: see view.View.ShowsIdle.
+	Left idle.Left
+
 	words   []string // what labels below 0 stand for
 	unknown int
 	unseen  int
@@ -286,8 +307,8 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 	return c.words[-1-label], true
 }
 
-// ByCalls adds up value over all threads of v. Threads of one name are added
-// together. waits puts on top of each stack that waited what it waited for, in
+// ByCalls adds up value over all threads of v, without idle waits unless v shows
+// them. Threads of one name are added together. waits puts on top of each stack that waited what it waited for, in
 // brackets, where that is known.
 func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost), unseen: v.UnseenFunc()}
@@ -314,10 +335,19 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 		}
 		root := c.Child(0, label)
 		t := Of(v, th, locs)
+		left, observed := int64(0), int64(0)
 		for j := range t.Len() {
 			k := t.Key(j)
 			x := value(t.Values(j))
+			if k.State() != stack.StateRunnable {
+				observed += t.Values(j).Wall
+			}
 			if k.Node == 0 || x == 0 {
+				continue
+			}
+			idle := t.Idle(j)
+			if idle && !v.ShowsIdle() {
+				left += x
 				continue
 			}
 			for len(nodes) < locs.Len() {
@@ -350,13 +380,14 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 			}
 			if waits && k.Waiting.Wait() != 0 {
 				w := k.Waiting
-				at = c.Child(at, word("["+v.What(&w)+"]"))
+				at = c.Child(at, word("["+v.For(&w, idle).String()+"]"))
 			}
 			for len(c.Self) < c.Len() {
 				c.Self = append(c.Self, 0)
 			}
 			c.Self[at] += x
 		}
+		c.Left.Add(left, observed)
 	}
 	for len(c.Self) < c.Len() {
 		c.Self = append(c.Self, 0)

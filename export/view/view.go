@@ -15,6 +15,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
 )
 
 // Options choose what of a recording goes into an export. The zero value
@@ -33,6 +34,10 @@ type Options struct {
 	// Kernel puts a frame on top of the stack of a thread that is blocked in a
 	// system call or a page fault, such as "[kernel] futex".
 	Kernel bool
+	// Idle includes idle waits (see package wait/idle) in rankings.
+	Idle bool
+	// Left, unless nil, is called with the idle waits that an export omitted.
+	Left func(idle.Left)
 }
 
 // maxTime bounds the times of hostile recordings, so that sums and
@@ -48,6 +53,10 @@ type View struct {
 	from, to stack.Time
 	side     Side
 	kernel   bool
+	idle     bool
+	left     func(idle.Left)
+	idles    map[idleKey]bool
+	frames   []idle.Frame      // made use of again
 	gaps     map[stack.Why]int // functions made up for gaps
 	unseen   int               // 1 + the function made up for CPU time that was not sampled; 0: none yet
 	focus    *matcher          // nil: everything
@@ -71,7 +80,7 @@ const maxTID = 1 << 22
 
 // New looks at rec under o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side, kernel: o.Kernel,
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side, kernel: o.Kernel, idle: o.Idle, left: o.Left, idles: map[idleKey]bool{},
 		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)

@@ -33,6 +33,7 @@ type Options struct {
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
 	Window      time.Duration
+	Idle        bool // idle waits and threads are in tables: see top.Model.ShowIdle
 	DebugDirs   []string
 	FullNames   bool
 	Kinds       trace.Kinds   // of frames that are shown; 0: all
@@ -87,6 +88,7 @@ func (r *reader) apply(e event.Event) {
 // not touched before Run. Close must be called in the end.
 func New(p *target.Process, o Options) (*Feed, error) {
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
+	f.model.ShowIdle(o.Idle)
 	if err := f.prepare(o); err != nil {
 		f.Close()
 		return nil, err

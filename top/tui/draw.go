@@ -89,7 +89,7 @@ func (u *ui) head() {
 	t := u.table
 	w, _ := u.scr.Size()
 	var cpu int64
-	live := 0
+	live := t.Left.Threads
 	for i := range t.Threads {
 		cpu += t.Threads[i].CPU
 		if t.Threads[i].State != stack.StateDead {
@@ -118,11 +118,14 @@ func (u *ui) head() {
 	case u.paused:
 		u.put(len(line)+2, 1, "PAUSED", warning)
 	}
+	losses := "no losses"
 	if l := t.Losses(u.o.Losses(&u.stats)); l != "" {
-		u.put(0, 2, "losses: "+l, plain)
-	} else {
-		u.put(0, 2, "no losses", plain)
+		losses = "losses: " + l
 	}
+	if l := t.Left.String(); l != "" {
+		losses += "; left out: " + l
+	}
+	u.put(0, 2, losses, plain)
 }
 
 func (u *ui) foot(y int, keys string) {

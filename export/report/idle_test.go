@@ -1,0 +1,109 @@
+package report_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/report"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// pool is a recording of a thread that reads a file, two threads of a pool without work, and one of the
+// pool that works half of the time.
+func pool(t testing.TB) *trace.Recording {
+	b := exporttest.New(t)
+	disk := b.Wait(trace.Wait{Call: "read", Args: "3 /var/db, 4096 bytes", File: "/var/db", Kind: "file"})
+	cond := b.Wait(trace.Wait{Call: "futex", Args: "condition variable work_cv", Kind: "lock", Lock: "condition variable", KnownBy: "function", Symbol: "work_cv"})
+	const waits = "clone3:1 start_thread:1 work:1 pthread_cond_wait:1"
+	main := b.Thread(1234, "main")
+	main.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 1, Times: 1, Stack: "main:1 load:2 read:1"})
+	main.Event(0, event.Wait, disk)
+	main.Look(exporttest.Look{At: 1000 * ms, State: stack.StateBlocked, Call: 1, Times: 1, Way: stack.WayUnrun})
+	for i := range 3 {
+		th := b.Thread(1240+i, "pool")
+		th.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 203, Times: 1, Stack: waits})
+		th.Event(0, event.Wait, cond)
+		th.Event(0, event.Lock, 0x9000)
+		if i == 2 {
+			th.Look(exporttest.Look{At: 500 * ms, State: stack.StateRunning, Times: 2, Stack: "clone3:1 start_thread:1 work:1 crunch:1"})
+			th.Look(exporttest.Look{At: 1000 * ms, State: stack.StateRunning, CPU: 500 * ms, Times: 2, Stack: "clone3:1 start_thread:1 work:1 crunch:1"})
+			continue
+		}
+		th.Look(exporttest.Look{At: 1000 * ms, State: stack.StateBlocked, Call: 203, Times: 1, Way: stack.WayUnrun})
+	}
+	return b.Finish(1000 * ms)
+}
+
+// A pool's idle threads are in no table unless they are asked for, and the report says how much it
+// left out.
+func TestIdle(t *testing.T) {
+	r := report.Of(pool(t), view.Options{}, 0)
+	if r.Idle.Threads != 2 || r.Idle.Wait != 2000*ms || r.Idle.Others != 1 || r.Idle.Other != 500*ms {
+		t.Errorf("left out %+v", r.Idle)
+	}
+	if len(r.Threads) != 2 || len(r.Locks) != 0 || len(r.Calls) != 1 || len(r.Functions) != 1 || len(r.Longest) != 1 {
+		t.Errorf("%d threads, locks %+v, calls %+v, functions %+v, longest %+v", len(r.Threads), r.Locks, r.Calls, r.Functions, r.Longest)
+	}
+	if th := r.Threads[0]; th.TID != 1242 || th.CPU != 500*ms || th.Idle != 500*ms || th.Blocked != 500*ms || th.Waits != 0 {
+		t.Errorf("thread %+v", th)
+	}
+	var text, page strings.Builder
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	for _, doc := range []string{text.String(), page.String()} {
+		if !strings.Contains(doc, "2 idle threads, 2.00 s, and idle waits of 1 other thread, 500 ms; --idle shows them") {
+			t.Errorf("it does not say what was left out:\n%s", doc)
+		}
+	}
+	r = report.Of(pool(t), view.Options{Idle: true}, 0)
+	if r.Idle.Any() || len(r.Threads) != 4 || len(r.Locks) != 1 || r.Locks[0].Total != 2500*ms || len(r.Longest) != 4 {
+		t.Errorf("with idle waits: left out %+v, %d threads, locks %+v", r.Idle, len(r.Threads), r.Locks)
+	}
+	if f := r.Functions[0]; f.Kind != view.GroupIdle || f.KindTotal != 2500*ms {
+		t.Errorf("function %+v", f)
+	}
+}
+
+// What a function waited for is counted by thing: sleeps of 300 lengths are one sleep.
+func TestMostlyFor(t *testing.T) {
+	b := exporttest.New(t)
+	gil := b.Wait(trace.Wait{Call: "futex", Args: "GIL", Kind: "lock", Lock: "GIL", KnownBy: "layout"})
+	th := b.Thread(1234, "main")
+	at, times := int64(0), uint64(1)
+	wait := func(ms_, call int64, id, lock uint64) {
+		th.Look(exporttest.Look{At: at * ms, State: stack.StateBlocked, Call: int32(call), Times: times, Stack: fmt.Sprintf("main:1 step:1 call%d:1", call)})
+		th.Event(at*ms, event.Wait, id)
+		if lock != 0 {
+			th.Event(at*ms, event.Lock, lock)
+		}
+		at, times = at+ms_, times+1
+	}
+	for i := range int64(300) {
+		length := fmt.Sprintf("%d.%dms", 10, i)
+		wait(10, 36, b.Wait(trace.Wait{Call: "nanosleep", Args: length, Kind: "sleep"}), 0)
+		if i%2 == 0 {
+			wait(11, 203, gil, 0x7000)
+		}
+	}
+	th.Look(exporttest.Look{At: at * ms, State: stack.StateRunning, Times: times, Stack: "main:1 step:1"})
+	r := report.Of(b.Finish(at*ms), view.Options{}, 0)
+	kinds := map[string]int64{}
+	for _, c := range r.Calls {
+		kinds[c.Kind] += c.Total
+	}
+	if kinds[view.GroupSleep] != 3000*ms || kinds[view.GroupGIL] != 1650*ms {
+		t.Errorf("calls %+v", r.Calls)
+	}
+	if f := r.Functions[0]; f.Kind != view.GroupSleep || f.For != "sleep" || f.KindTotal != 3000*ms {
+		t.Errorf("functions %+v", r.Functions)
+	}
+}

@@ -1,0 +1,429 @@
+// Package idle decides whether a wait is idle: a thread of a runtime or of a pool, or an event loop,
+// that has nothing to do until work arrives. Views that rank waits leave such waits out.
+//
+// The decision is made from what the thread waits for and from its stack, so a pool that no list
+// names is recognized by its shape: its threads wait for a condition variable in the function that they
+// were started with, or in one that takes work from a queue. A wait in a function that asked for
+// something (a lock, an answer, a result) is not idle.
+//
+// All functions are pure.
+package idle
+
+import (
+	"path"
+	"strings"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Frame is one call of a thread's stack.
+type Frame struct {
+	Name   string
+	Kind   stack.Kind
+	Module string // path; "" unknown
+	File   string // of the source; "" unknown
+}
+
+// MaxFrames bounds how much of a stack is looked at.
+const MaxFrames = 256
+
+// May reports whether a wait can be idle at all: without its stack. call is the name of
+// the system call, "" if it is in none; w may be nil.
+func May(w *trace.Wait, call string) bool { return classOf(w, call) != never }
+
+// Of reports whether a wait is idle. frames are the thread's stack, innermost first.
+func Of(w *trace.Wait, call string, frames []Frame) bool {
+	c := classOf(w, call)
+	if c == never {
+		return false
+	}
+	if c == always {
+		return true
+	}
+	if len(frames) > MaxFrames {
+		frames = frames[:MaxFrames]
+	}
+	for i := range frames {
+		if fetches(&frames[i]) {
+			return true
+		}
+	}
+	switch c {
+	case events:
+		return !asked(frames)
+	case several:
+		return inLoop(frames)
+	case told, signaled, counted:
+		return pooled(frames, c)
+	}
+	return false
+}
+
+// class is how a call is judged.
+type class uint8
+
+const (
+	never    class = iota // it waits for something particular
+	always                // whatever the stack
+	events                // for any of a set of events: an event loop, unless an asker is on the stack
+	several               // for one of several descriptors, some of which may have been asked for something
+	told                  // for a notification: a condition variable or the like
+	counted               // for a semaphore, or a futex of unknown kind: either may as well be a lock
+	signaled              // on a descriptor that another thread writes to to wake this one
+	sleeping              // for time to pass
+)
+
+func classOf(w *trace.Wait, call string) class {
+	kind, lock := "", ""
+	if w != nil {
+		kind, lock = w.Kind, w.Lock
+		if w.Call != "" {
+			call = w.Call
+		}
+	}
+	switch kind {
+	case "idle", "signal":
+		return always
+	case "event":
+		return signaled
+	}
+	switch lock {
+	case "condition variable", "park", "go runtime":
+		return told
+	case "semaphore", "futex":
+		return counted
+	case "":
+	default:
+		return never
+	}
+	switch call {
+	case "epoll_wait", "epoll_pwait", "epoll_pwait2", "io_uring_enter":
+		return events
+	case "accept", "accept4", "pause", "rt_sigsuspend", "rt_sigtimedwait":
+		return always
+	case "poll", "ppoll", "select", "pselect6":
+		if w != nil && kind == "poll" && w.File == "" {
+			return several
+		}
+		if w != nil && strings.HasSuffix(w.File, " listening") {
+			return always
+		}
+		return loopOnly(kind)
+	case "nanosleep", "clock_nanosleep":
+		return sleeping
+	case "futex", "futex_wait", "futex_waitv":
+		return counted
+	}
+	return never
+}
+
+// loopOnly is the class of a poll of one descriptor.
+func loopOnly(kind string) class {
+	switch kind {
+	case "", "poll", "socket", "pipe", "terminal":
+		return several
+	case "sleep": // of none
+		return sleeping
+	}
+	return never
+}
+
+// fetchers are functions that do nothing but wait for work.
+var fetchers = map[string]bool{
+	// Java
+	"java.util.concurrent.ThreadPoolExecutor.getTask": true, "java.util.concurrent.ForkJoinPool.awaitWork": true,
+	"java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.take": true,
+	"java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.poll": true,
+	"java.lang.ref.ReferenceQueue.remove":                                    true, "java.lang.ref.ReferenceQueue.remove0": true,
+	"java.lang.ref.Reference.waitForReferencePendingList": true, "JVM_WaitForReferencePendingList": true,
+	"sun.nio.ch.EPollPort$EventHandlerTask.poll": true,
+	// Go
+	"runtime.findRunnable": true, "runtime.findrunnable": true, "runtime.stopm": true, "runtime.sysmon": true,
+	"runtime.templateThread": true, "runtime.bgsweep": true, "runtime.bgscavenge": true, "runtime.forcegchelper": true,
+	"runtime.runfinq": true, "runtime.runFinalizers": true, "runtime.runCleanups": true, "runtime.gcBgMarkWorker": true,
+	// C
+	"je_background_thread_entry": true, "background_thread_entry": true, "background_work_sleep_once": true,
+	"g_thread_pool_wait_for_new_task": true,
+}
+
+func fetches(f *Frame) bool {
+	if fetchers[f.Name] {
+		return true
+	}
+	n := f.Name
+	return f.Kind == stack.KindNative &&
+		(strings.Contains(n, "tokio::runtime::") && strings.Contains(n, "::park") || strings.Contains(n, "rayon_core::sleep::"))
+}
+
+// loops are functions that run an event loop, by the last part of their names.
+var loops = map[string]bool{
+	"uv_run": true, "uv__io_poll": true, "event_base_loop": true, "event_base_dispatch": true, "ev_run": true, "ev_loop": true,
+	"aeMain": true, "g_main_loop_run": true, "g_application_run": true, "gtk_main": true, "QEventLoop::exec": true,
+	"run_forever": true, "serve_forever": true, "_run_once": true, "mainloop": true, "pa_mainloop_run": true, "sd_event_loop": true,
+	"ServerLoop": true,
+}
+
+// inLoop reports whether a stack is that of an event loop.
+func inLoop(frames []Frame) bool {
+	for i := range frames {
+		n := frames[i].Name
+		if loops[n] || loops[base(n)] {
+			return true
+		}
+	}
+	return false
+}
+
+// askers are functions that wait for something that they asked for, with an event loop's means.
+var askers = map[string]bool{
+	// PostgreSQL: a lock, a standby, another server's answer
+	"ProcSleep": true, "WaitOnLock": true, "LWLockAcquire": true, "SyncRepWaitForLSN": true, "ConditionVariableTimedSleep": true,
+	"WaitForReplicationWorkerAttach": true, "libpqsrv_get_result": true, "libpqrcv_PQgetResult": true, "pgfdw_get_result": true,
+	// libcurl
+	"curl_easy_perform": true, "curl_multi_poll": true, "curl_multi_wait": true,
+}
+
+// asked reports whether such a function is on a stack.
+func asked(frames []Frame) bool {
+	for i := range frames {
+		if askers[frames[i].Name] {
+			return true
+		}
+	}
+	return false
+}
+
+// base is the last part of a qualified name: "get" of "Queue.get", "run" of "a::b::run".
+func base(n string) string {
+	if i := strings.LastIndexAny(n, ".:"); i >= 0 {
+		return n[i+1:]
+	}
+	return n
+}
+
+// managed are the kinds of frames of languages whose calls have native ones around them.
+func managed(k stack.Kind) bool {
+	return k == stack.KindJava || k == stack.KindPython || k == stack.KindJS
+}
+
+// pooled reports whether a stack has the shape of a pool's: between the functions that wait and
+// those that start a thread there is nothing but the thread's own function, and such as take
+// work from a queue.
+func pooled(frames []Frame, c class) bool {
+	if py := innermost(frames, stack.KindPython); py >= 0 {
+		// CPython makes its condition variables of locks: the kind of lock says nothing.
+		if !pythonWaits(&frames[py]) {
+			return false
+		}
+		c = told
+	}
+	if c == counted && conditional(frames) {
+		c = told
+	}
+	rooted, mid := middle(frames)
+	if !rooted {
+		return false
+	}
+	queued, nameless := false, 0
+	for i := range mid {
+		q := takes(mid[i])
+		queued = queued || q
+		switch {
+		case i == len(mid)-1 || q:
+		case unnamed(&mid[i]) && unnamed(&mid[len(mid)-1]): // a library without symbols
+			nameless++
+		default:
+			return false
+		}
+	}
+	if nameless > maxNameless {
+		return false
+	}
+	if len(mid) == 1 && threadLoops[mid[0].Name] {
+		return true
+	}
+	if c == counted { // the thread's own function may as well use it as a lock
+		return queued
+	}
+	return len(mid) <= maxMiddle
+}
+
+// maxNameless bounds the functions without a name that a library may have between its thread's own
+// function and the wait.
+const maxNameless = 1
+
+// unnamed reports whether a function has no name but its place: "libx.so+0x40".
+func unnamed(f *Frame) bool {
+	return strings.Contains(f.Name, "+0x") || strings.HasPrefix(f.Name, "0x")
+}
+
+// conditional reports whether the innermost functions are those of a condition variable.
+func conditional(frames []Frame) bool {
+	const near = 6
+	for i := range frames[:min(near, len(frames))] {
+		n := strings.TrimLeft(frames[i].Name, "_")
+		if strings.HasPrefix(n, "pthread_cond_") && strings.Contains(n, "wait") || n == "cnd_wait" || n == "cnd_timedwait" {
+			return true
+		}
+	}
+	return false
+}
+
+// maxMiddle bounds the functions between a pool's thread and its wait.
+const maxMiddle = 5
+
+// innermost is the innermost frame of a kind, -1 if there is none.
+func innermost(frames []Frame, k stack.Kind) int {
+	for i := range frames {
+		if frames[i].Kind == k {
+			return i
+		}
+	}
+	return -1
+}
+
+func pythonWaits(f *Frame) bool {
+	switch path.Base(f.File) {
+	case "threading.py":
+		b := base(f.Name)
+		return b == "wait" || b == "wait_for"
+	case "queue.py", "queues.py":
+		return true
+	case "thread.py":
+		return base(f.Name) == "_worker"
+	}
+	return false
+}
+
+// middle are the frames between a wait and a thread's beginning, innermost first. rooted is false
+// where the stack does not reach down to the beginning of a thread other than the main one.
+func middle(frames []Frame) (rooted bool, mid []Frame) {
+	lang := stack.KindNative
+	for i := range frames {
+		if managed(frames[i].Kind) {
+			lang = frames[i].Kind
+			break
+		}
+	}
+	waits := true
+	for i := range frames {
+		f := &frames[i]
+		if f.Kind == stack.KindError {
+			return false, nil
+		}
+		if f.Kind == stack.KindKernel {
+			continue
+		}
+		if starts(f) {
+			rooted = true
+			continue
+		}
+		if lang != stack.KindNative && f.Kind != lang {
+			continue
+		}
+		if waits && waiting(f) || glue(f) {
+			continue
+		}
+		waits = false
+		mid = append(mid, *f)
+		if len(mid) > maxMiddle {
+			return false, nil
+		}
+	}
+	return rooted, mid
+}
+
+// starts reports whether a function is where threads begin.
+func starts(f *Frame) bool {
+	switch f.Kind {
+	case stack.KindJava:
+		return f.Name == "java.lang.Thread.run" || f.Name == "java.lang.Thread.runWith"
+	case stack.KindPython:
+		b := base(f.Name)
+		return path.Base(f.File) == "threading.py" && (b == "_bootstrap" || b == "_bootstrap_inner")
+	}
+	n := strings.TrimLeft(f.Name, "_")
+	switch n {
+	case "start_thread", "clone", "clone3", "start", "start_c", "thread_start", "pthread_create", "libc_start_main":
+		return n != "start" && n != "start_c" && n != "libc_start_main" || strings.Contains(path.Base(f.Module), "musl")
+	}
+	return false
+}
+
+// waiting reports whether a function does nothing but pass on a wait.
+func waiting(f *Frame) bool {
+	n := f.Name
+	switch f.Kind {
+	case stack.KindJava:
+		return hasPrefix(n, "java.util.concurrent.locks.", "jdk.internal.misc.Unsafe.", "sun.misc.Unsafe.", "java.lang.Object.wait") ||
+			strings.HasPrefix(n, "java.util.concurrent.") && (strings.Contains(n, "ManagedBlock") || strings.Contains(n, "managedBlock")) ||
+			strings.HasPrefix(n, "java.util.concurrent.") && (strings.Contains(n, "Queue") || strings.Contains(n, "Deque"))
+	case stack.KindPython:
+		return pythonWaits(f)
+	}
+	if library(f.Module) {
+		return true
+	}
+	n = strings.TrimLeft(n, "_")
+	return n == "read" || n == "poll" || hasPrefix(n, "pthread_cond_", "futex", "lll_", "syscall", "cnd_", "sem_", "new_sem_", "uv_cond_", "uv_sem_", "g_cond_",
+		"absl::CondVar", "absl::lts_", "boost::condition_variable", "parking_lot", "os::PlatformMonitor", "PlatformMonitor::", "Monitor::")
+}
+
+// glue reports whether a function only calls what it was given.
+func glue(f *Frame) bool {
+	n := f.Name
+	switch f.Kind {
+	case stack.KindJava:
+		return hasPrefix(n, "java.util.concurrent.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ThreadPoolExecutor.runWorker", "java.lang.VirtualThread.",
+			"java.util.concurrent.ForkJoinWorkerThread.run", "java.util.concurrent.ForkJoinPool.runWorker", "java.util.concurrent.Executors$RunnableAdapter.call",
+			"java.util.concurrent.FutureTask.run", "[")
+	case stack.KindPython:
+		return path.Base(f.File) == "threading.py" && base(f.Name) == "run"
+	}
+	if library(f.Module) {
+		return true
+	}
+	return hasPrefix(n, "std::", "<std::", "core::", "<core::", "alloc::", "<alloc::", "__rust_", "rust_", "__gnu_cxx::", "decltype", "boost::detail::", "boost::thread",
+		"execute_native_thread_routine", "uv__thread_start", "g_thread_proxy", "void std::", "thread_proxy") ||
+		strings.Contains(n, "{{closure}}") || strings.Contains(n, "{closure#") || strings.Contains(n, "{lambda") || strings.Contains(n, "::operator()") ||
+		strings.Contains(n, "$_") || strings.HasPrefix(n, "void* std::")
+}
+
+// threadLoops are functions of threads that wait for work on a word of their own kind.
+var threadLoops = map[string]bool{"gomp_thread_start": true, "blas_thread_server": true, "__kmp_launch_worker": true, "worker_thread": true}
+
+// words of names of functions that take work from a queue, or wait until there is some.
+var words = []string{"queue", "pop", "deq", "idle", "getjob", "get_job", "gettask", "get_task", "getwork", "get_work", "nextjob", "next_job", "nexttask", "next_task",
+	"nextwork", "next_work", "fetchjob", "fetch_job", "fetchtask", "fetch_task", "fetchwork", "fetch_work", "take", "waitforwork", "wait_for_work", "waitfortask", "wait_for_task",
+	"waitforjob", "wait_for_job", "wait_for_new", "waitfornew", "until_new", "until_work", "recv", "receive"}
+
+// takes reports whether a function, by its name, takes work from a queue.
+func takes(f Frame) bool {
+	n := f.Name
+	if i := strings.IndexAny(n, "<("); i > 0 { // arguments and parameters of templates say other things
+		n = n[:i]
+	}
+	n = strings.ToLower(n)
+	b := base(n)
+	for _, w := range words {
+		if strings.Contains(b, w) {
+			return true
+		}
+	}
+	return strings.Contains(n, "queue") // of a class
+}
+
+func hasPrefix(n string, prefixes ...string) bool {
+	for _, p := range prefixes {
+		if strings.HasPrefix(n, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// library reports whether a module is the C library or C++'s.
+func library(module string) bool {
+	return hasPrefix(path.Base(module), "libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libc.musl", "libstdc++", "libc++", "[vdso]")
+}

@@ -1,0 +1,137 @@
+package idle_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/wait/idle"
+)
+
+// frames reads a stack, innermost first: "name" in the program, "name@module", "j:name" of Java,
+// "p:name@file" of Python, "g:name" of Go.
+func frames(s string) (out []idle.Frame) {
+	for line := range strings.Lines(s) {
+		line = strings.TrimSpace(line)
+		if line == "" {
+			continue
+		}
+		f := idle.Frame{Module: "/opt/app/server"}
+		name, at, ok := strings.Cut(line, "@")
+		switch {
+		case strings.HasPrefix(name, "j:"):
+			f.Kind, f.Name, f.Module = stack.KindJava, name[2:], ""
+		case strings.HasPrefix(name, "p:"):
+			f.Kind, f.Name, f.File, f.Module = stack.KindPython, name[2:], at, ""
+		case strings.HasPrefix(name, "g:"):
+			f.Kind, f.Name = stack.KindGo, name[2:]
+		default:
+			if f.Name = name; ok {
+				f.Module = at
+			}
+		}
+		out = append(out, f)
+	}
+	return out
+}
+
+const (
+	libc  = "@/usr/lib/libc.so.6\n"
+	cond  = "__futex_abstimed_wait_common64" + libc + "__futex_abstimed_wait_common" + libc + "pthread_cond_wait" + libc
+	begun = "start_thread" + libc + "clone3" + libc
+	main_ = "main\n__libc_start_call_main" + libc + "__libc_start_main" + libc + "_start\n"
+	park  = "pthread_cond_wait" + libc + "Parker::park@/jvm/libjvm.so\nUnsafe_Park@/jvm/libjvm.so\nj:jdk.internal.misc.Unsafe.park\nj:java.util.concurrent.locks.LockSupport.park\n"
+	await = park + "j:java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionNode.block\nj:java.util.concurrent.ForkJoinPool.unmanagedBlock\n" +
+		"j:java.util.concurrent.ForkJoinPool.managedBlock\nj:java.util.concurrent.locks.AbstractQueuedSynchronizer$ConditionObject.await\n"
+	java   = "j:java.lang.Thread.runWith\nj:java.lang.Thread.run\nJavaCalls::call_helper@/jvm/libjvm.so\nthread_native_entry@/jvm/libjvm.so\n" + begun
+	python = "p:Thread.run@/usr/lib/python3.12/threading.py\np:Thread._bootstrap_inner@/usr/lib/python3.12/threading.py\np:Thread._bootstrap@/usr/lib/python3.12/threading.py\n" +
+		"thread_run@/usr/bin/python3.12\n" + begun
+	pywait = "do_futex_wait" + libc + "PyThread_acquire_lock_timed@/usr/bin/python3.12\np:Condition.wait@/usr/lib/python3.12/threading.py\n"
+)
+
+func TestOf(t *testing.T) {
+	cv := &trace.Wait{Call: "futex", Kind: "lock", Lock: "condition variable"}
+	sem := &trace.Wait{Call: "futex", Kind: "lock", Lock: "semaphore"}
+	for _, c := range []struct {
+		name  string
+		w     *trace.Wait
+		call  string
+		stack string
+		want  bool
+	}{
+		{"redis bio", cv, "", cond + "bioProcessBackgroundJobs\n" + begun, true},
+		{"jemalloc", cv, "", cond + "background_work_sleep\nbackground_thread_entry\n" + begun, true},
+		{"jemalloc in redis", cv, "", cond + "je_background_thread_entry\n" + begun, true},
+		{"getaddrinfo_a", cv, "", cond + "handle_requests" + libc + begun, true},
+		{"getaddrinfo_a, stripped", cv, "", cond + "[libc.so.6+0x12345]" + libc + begun, true},
+		{"jemalloc, stripped", cv, "", cond + "libjemalloc.so.2+0x39940@/usr/lib/libjemalloc.so.2\nlibjemalloc.so.2+0x39c30@/usr/lib/libjemalloc.so.2\n" + begun, true},
+		{"deep in a stripped library", cv, "", cond + "libx.so+0x39940\nlibx.so+0x39c30\nlibx.so+0x30\n" + begun, false},
+		{"libuv", cv, "", cond + "uv_cond_wait\nworker\n" + begun, true},
+		{"a C pool", cv, "", cond + "work\n" + begun, true},
+		{"a C pool with a queue", cv, "", cond + "queue_pop\nwork\n" + begun, true},
+		{"a C++ pool", cv, "", cond + "std::condition_variable::wait(std::unique_lock<std::mutex>&)@/usr/lib/libstdc++.so.6\nThreadPool::run()::{lambda()#1}::operator()() const\n" +
+			"std::__invoke_impl<void, X>\nstd::thread::_Invoker<X>::_M_invoke\nexecute_native_thread_routine@/usr/lib/libstdc++.so.6\n" + begun, true},
+		{"a pool with semaphores", sem, "", "do_futex_wait" + libc + "sem_wait" + libc + "pool_get_job\nwork\n" + begun, true},
+		{"a semaphore that is a lock", sem, "", "do_futex_wait" + libc + "sem_wait" + libc + "work\n" + begun, false},
+		{"not yet known", nil, "futex", cond + "work\n" + begun, true},
+		{"a mutex", &trace.Wait{Call: "futex", Lock: "mutex"}, "", "__lll_lock_wait" + libc + "pthread_mutex_lock" + libc + "work\n" + begun, false},
+		{"the main thread's result", cv, "", cond + main_, false},
+		{"a thread's answer", cv, "", cond + "call_server\nwork\n" + begun, false},
+		{"stack cut off", cv, "", cond + "work\n", false},
+		{"tokio", cv, "", "syscall" + libc + "tokio::runtime::scheduler::multi_thread::park::Inner::park_condvar\ntokio::runtime::scheduler::multi_thread::worker::Context::park_timeout\n", true},
+		{"tokio's blocking pool", cv, "", "syscall" + libc + "std::sys::sync::condvar::futex::Condvar::wait_timeout\ntokio::runtime::blocking::pool::Inner::run\n" +
+			"std::sys::backtrace::__rust_begin_short_backtrace\ncore::ops::function::FnOnce::call_once{{vtable.shim}}\nstd::sys::pal::unix::thread::Thread::new::thread_start\n" + begun, true},
+		{"executor", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:java.util.concurrent.ThreadPoolExecutor.getTask\nj:java.util.concurrent.ThreadPoolExecutor.runWorker\n" +
+			"j:java.util.concurrent.ThreadPoolExecutor$Worker.run\n" + java, true},
+		{"scheduler", cv, "", await + "j:java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.take\n" + java, true},
+		{"fork join", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.ForkJoinPool.awaitWork\nj:java.util.concurrent.ForkJoinPool.runWorker\n", true},
+		{"own worker", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Worker.run\n" + java, true},
+		{"a future", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.CompletableFuture$Signaller.block\nj:java.util.concurrent.CompletableFuture.get\n" +
+			"j:app.Client.ask\nj:app.Worker.run\n" + java, false},
+		{"a queue of answers", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Client.ask\nj:app.Worker.run\n" + java, false},
+		{"a Java lock", &trace.Wait{Call: "futex", Lock: "synchronizer"}, "", park + "j:java.util.concurrent.locks.ReentrantLock.lock\nj:app.Worker.run\n" + java, false},
+		{"Python's executor", sem, "", "do_futex_wait" + libc + "p:_worker@/usr/lib/python3.12/concurrent/futures/thread.py\n" + python, true},
+		{"Python's queue", sem, "", pywait + "p:Queue.get@/usr/lib/python3.12/queue.py\np:consume@/srv/app.py\n" + python, true},
+		{"Python's answer", sem, "", pywait + "p:ask@/srv/app.py\np:consume@/srv/app.py\n" + python, false},
+		{"a Python lock", sem, "", "do_futex_wait" + libc + "p:consume@/srv/app.py\n" + python, false},
+		{"GIL", &trace.Wait{Call: "futex", Lock: "GIL"}, "", pywait + python, false},
+		{"a P of Go's", &trace.Wait{Call: "futex", Lock: "go runtime"}, "", "g:runtime.futex\ng:runtime.mPark\ng:runtime.stopm\ng:runtime.findRunnable\ng:runtime.schedule\n", true},
+		{"sysmon", &trace.Wait{Call: "nanosleep", Kind: "sleep"}, "", "g:runtime.usleep\ng:runtime.sysmon\ng:runtime.mstart1\n", true},
+		{"Go's netpoll", &trace.Wait{Call: "epoll_pwait", Kind: "poll"}, "", "g:runtime.netpoll\ng:runtime.findRunnable\n", true},
+		{"a goroutine's own thread", &trace.Wait{Call: "futex", Lock: "go runtime"}, "", "g:runtime.futex\ng:runtime.mPark\ng:runtime.stoplockedm\ng:runtime.schedule\n", false},
+		{"event loop", &trace.Wait{Call: "epoll_wait", Kind: "poll"}, "", "epoll_wait" + libc + "aeApiPoll\naeProcessEvents\naeMain\n" + main_, true},
+		{"PostgreSQL's lock", &trace.Wait{Call: "epoll_wait", Kind: "poll"}, "", "epoll_wait" + libc + "WaitEventSetWait\nWaitLatch\nProcSleep\nLockAcquireExtended\n" + main_, false},
+		{"poll of one socket", &trace.Wait{Call: "poll", Kind: "poll", File: "tcp 10.0.0.5:5432 established"}, "", "poll" + libc + "pqWait\nquery\n" + main_, false},
+		{"poll of a listening socket", &trace.Wait{Call: "poll", Kind: "poll", File: "tcp 0.0.0.0:80 listening"}, "", "poll" + libc + "serve\n" + main_, true},
+		{"a main loop", &trace.Wait{Call: "poll", Kind: "poll"}, "", "poll" + libc + "g_main_context_iterate\ng_main_loop_run\n" + main_, true},
+		{"accept", &trace.Wait{Call: "accept4", Kind: "socket"}, "", "accept4" + libc + "serve\n" + main_, true},
+		{"a signal", &trace.Wait{Call: "rt_sigtimedwait", Kind: "signal"}, "", begun, true},
+		{"a sleep", &trace.Wait{Call: "clock_nanosleep", Kind: "sleep"}, "", "clock_nanosleep" + libc + "work\n" + begun, false},
+		{"a read", &trace.Wait{Call: "read", Kind: "pipe"}, "", "read" + libc + "work\n" + begun, false},
+		{"a child", &trace.Wait{Call: "wait4", Kind: "child"}, "", "wait4" + libc + "work\n" + begun, false},
+		{"a join", &trace.Wait{Call: "futex", Lock: "join"}, "", "pthread_join" + libc + "work\n" + begun, false},
+		{"HotSpot's own", &trace.Wait{Call: "futex", Kind: "idle"}, "", "", true},
+		{"an eventfd", &trace.Wait{Call: "read", Kind: "event"}, "", "read" + libc + "work\n" + begun, true},
+		{"OpenMP", &trace.Wait{Call: "futex", Lock: "futex"}, "", "gomp_team_barrier_wait_end\n", false},
+	} {
+		if got := idle.Of(c.w, c.call, frames(c.stack)); got != c.want {
+			t.Errorf("%s: idle %v, want %v", c.name, got, c.want)
+		}
+		if c.want && !idle.May(c.w, c.call) {
+			t.Errorf("%s: it may not be idle", c.name)
+		}
+	}
+}
+
+// FuzzOf holds Of to an answer whatever the names.
+func FuzzOf(f *testing.F) {
+	f.Add("futex", "lock", "condition variable", cond+"work\n"+begun)
+	f.Add("epoll_wait", "poll", "", "a::b::\n.\n:")
+	f.Fuzz(func(t *testing.T, call, kind, lock, s string) {
+		w := &trace.Wait{Call: call, Kind: kind, Lock: lock}
+		if idle.Of(w, "", frames(s)) && !idle.May(w, "") {
+			t.Error("idle, but it may not be")
+		}
+	})
+}
