@@ -27,6 +27,7 @@ const DefaultTop = 15
 type Report struct {
 	Version   int        `json:"version"`
 	Recording Recording  `json:"recording"`
+	Tasks     *Tasks     `json:"goroutines,omitempty"` // nil: not a program of Go
 	Threads   []Thread   `json:"threads"`
 	Locks     []Lock     `json:"locks"`
 	Calls     []Call     `json:"calls"`
@@ -50,6 +51,8 @@ type More struct {
 	Calls     int `json:"calls"`
 	Functions int `json:"functions"`
 	OnCPU     int `json:"on_cpu"`
+	TaskWaits int `json:"goroutine_waits"`
+	TaskFuncs int `json:"goroutine_functions"`
 	Waits     int `json:"waits"` // for locks, not taken in at all: there were too many
 }
 
@@ -202,6 +205,9 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 		r.Recording.Begin = c.Wall(begin).UTC()
 	}
 	r.cost(rec)
+	if len(rec.Tasks) > 0 && rec.Tasks[0].What == "goroutine" {
+		r.Tasks = r.tasks(v, top)
+	}
 	g := newGatherer(v, top)
 	for i := range v.Threads {
 		if t, listed := g.thread(&v.Threads[i]); listed {

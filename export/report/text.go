@@ -121,6 +121,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if left := r.Idle.String(); left != "" {
 		p("left out: %s\n", left)
 	}
+	r.textTasks(b)
 	r.textThreads(b)
 	r.textLocks(b)
 	r.textCalls(b)
@@ -192,10 +193,39 @@ func (t *table) end() {
 // left reports whether a column holds words.
 func left(head string) bool {
 	switch head {
-	case "call", "thread", "function":
+	case "call", "thread", "function", "for":
 		return true
 	}
 	return false
+}
+
+func (r *Report) textTasks(w io.Writer) {
+	x := r.Tasks
+	if x == nil {
+		return
+	}
+	fmt.Fprintf(w, "\nGoroutines: %d, on threads for %s, ready to run for %s", x.Count, duration(x.Ran), duration(x.Ready))
+	if x.Idle > 0 {
+		fmt.Fprintf(w, "; %s of the runtime left out, --idle shows them", count(uint64(x.Idle), "goroutine"))
+	}
+	fmt.Fprintln(w)
+	t := newTable(w, "ran", "ready", "waited", "goroutines", "function")
+	for i := range x.Funcs {
+		f := &x.Funcs[i]
+		t.row(duration(f.Ran), duration(f.Ready), duration(f.Waited), strconv.Itoa(f.Tasks), cell(f.Name))
+	}
+	t.end()
+	fmt.Fprintf(w, "\nWaits of goroutines%s\n", more(r.More.TaskWaits))
+	t = newTable(w, "total", "longest", "waits", "goroutines", "for", "function")
+	for i := range x.Waits {
+		f := &x.Waits[i]
+		in := cell(f.Func) + at(cell(path.Base(f.File)), f.Line)
+		if len(f.Holders) > 0 {
+			in += ", held by " + strings.Join(f.Holders, ", ")
+		}
+		t.row(duration(f.Total), duration(f.Longest), strconv.Itoa(f.Waits), strconv.Itoa(f.Tasks), f.For, in)
+	}
+	t.end()
 }
 
 func (r *Report) textThreads(w io.Writer) {

@@ -375,7 +375,7 @@ func glue(f *Frame) bool {
 	n := f.Name
 	switch f.Kind {
 	case stack.KindJava:
-		return hasPrefix(n, "java.util.concurrent.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ThreadPoolExecutor.runWorker", "java.lang.VirtualThread.",
+		return strings.Contains(n, "$$Lambda") || strings.Contains(n, ".lambda$") || hasPrefix(n, "java.util.concurrent.ThreadPoolExecutor$Worker.run", "java.util.concurrent.ThreadPoolExecutor.runWorker", "java.lang.VirtualThread.",
 			"java.util.concurrent.ForkJoinWorkerThread.run", "java.util.concurrent.ForkJoinPool.runWorker", "java.util.concurrent.Executors$RunnableAdapter.call",
 			"java.util.concurrent.FutureTask.run", "[")
 	case stack.KindPython:

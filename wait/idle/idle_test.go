@@ -87,6 +87,8 @@ func TestOf(t *testing.T) {
 		{"scheduler", cv, "", await + "j:java.util.concurrent.ScheduledThreadPoolExecutor$DelayedWorkQueue.take\n" + java, true},
 		{"fork join", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.ForkJoinPool.awaitWork\nj:java.util.concurrent.ForkJoinPool.runWorker\n", true},
 		{"own worker", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Worker.run\n" + java, true},
+		{"own worker of lambdas", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Idle.lambda$main$4\nj:app.Idle$$Lambda/0x123.take\n" +
+			"j:app.Idle.lambda$worker$5\nj:app.Idle$$Lambda/0x456.run\n" + java, true},
 		{"a future", &trace.Wait{Call: "futex", Lock: "park"}, "", park + "j:java.util.concurrent.CompletableFuture$Signaller.block\nj:java.util.concurrent.CompletableFuture.get\n" +
 			"j:app.Client.ask\nj:app.Worker.run\n" + java, false},
 		{"a queue of answers", cv, "", await + "j:java.util.concurrent.LinkedBlockingQueue.take\nj:app.Client.ask\nj:app.Worker.run\n" + java, false},

@@ -14,7 +14,7 @@ type Left struct {
 }
 
 // mostly is the share of its time that a thread waits idly for to count as idle.
-const mostly = .98
+const mostly = .99
 
 // Add takes in a thread that waited idly for idle of observed ns, in which times of waiting for a CPU
 // do not count.
