@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/sliverprof/sliver/internal/elffile"
 	"github.com/sliverprof/sliver/sampler"
@@ -271,6 +272,8 @@ func translate(err error) error {
 		return sampler.ErrTraced
 	case errors.Is(err, target.ErrDenied):
 		return sampler.ErrDenied
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE):
+		return sampler.ErrFiles
 	}
 	return err
 }

@@ -1,6 +1,7 @@
 package sampler
 
 import (
+	"errors"
 	"time"
 
 	"github.com/sliverprof/sliver/stack"
@@ -15,6 +16,8 @@ type roster struct {
 	next  time.Time // when all are read again
 	young time.Time // when new ones are
 	all   []stack.ThreadInfo
+	// refused is called for threads that are read for the first time, with the error; may be nil.
+	refused func(stack.TID, error)
 }
 
 type known struct {
@@ -54,7 +57,13 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 		k := r.known[tid]
 		if k == nil || whole || young && k.reads < youth {
 			in, err := t.Info(tid)
-			if err != nil || in.State == stack.StateDead {
+			if k == nil && r.refused != nil {
+				r.refused(tid, err)
+			}
+			switch {
+			case err != nil && k != nil && !errors.Is(err, ErrGone):
+				in = k.info // it lives, as was known of it
+			case err != nil || in.State == stack.StateDead:
 				continue
 			}
 			if k == nil {
@@ -107,24 +116,4 @@ func (r *roster) taken(t Target, in *stack.ThreadInfo) bool {
 	}
 	k.taken = true
 	return true
-}
-
-// leave counts the threads of tids that are selected and were never sampled, with those of which
-// nothing is known yet.
-func (s *Sampler) leave(r *roster, tids []stack.TID) {
-	n := 0
-	var rest []stack.ThreadInfo
-	s.mu.Lock()
-	for _, tid := range tids {
-		if s.threads[tid] != nil {
-			continue
-		}
-		if k := r.known[tid]; k == nil {
-			n++
-		} else if !k.taken {
-			rest = append(rest, k.info)
-		}
-	}
-	s.mu.Unlock()
-	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
 }

@@ -101,6 +101,7 @@ type Sampler struct {
 	execs   atomic.Uint64
 	yielded atomic.Bool // to another tracer
 	doze    doze
+	refused refusals
 	gov     governor
 	// napLeast is the least level of threads that sleep, for the bound of overhead.
 	napLeast atomic.Int32
@@ -246,10 +247,6 @@ func (s *Sampler) EndAt(t stack.Time) { s.end.Store(int64(t)) }
 // Ended is when the last look at a thread was over, once Run has returned.
 func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
 
-// Untaken is how many selected threads had not been taken up when sampling ended, with those of which
-// nothing had been read yet.
-func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
-
 // over reports whether Run ends and takes up no more threads.
 func (s *Sampler) over() bool { return s.ending.Load() }
 
@@ -372,6 +369,7 @@ func sameTIDs(a, b []stack.TID) bool {
 
 // update takes up selected threads that are new and notes new names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
+	r.refused = s.refused.note
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
 	if s.over() {
 		s.leave(r, tids)
@@ -403,6 +401,7 @@ const updateEach = 256
 // updateAll is update, in parts where very many threads are new and all are selected: reading
 // thousands takes a while, on a busy machine seconds, in which the first ones can be sampled.
 func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
+	s.refused.listed(tids)
 	if s.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
 		for n := updateEach; n < len(tids) && !s.over(); n += updateEach {
 			s.update(r, tids[:n], false)
@@ -432,8 +431,8 @@ func (s *Sampler) release(picked []stack.ThreadInfo) {
 
 func (s *Sampler) add(in stack.ThreadInfo) {
 	t, err := s.target.Open(in.TID)
-	if err != nil {
-		return // it is gone again
+	if s.refused.note(in.TID, err); err != nil {
+		return
 	}
 	at := s.wall()
 	th := newThread(in, t, s.cfg.Start(in))

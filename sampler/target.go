@@ -25,6 +25,8 @@ var (
 	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses")
+	// ErrFiles: sliver has no descriptor left for the thread's files.
+	ErrFiles = errors.New("sliver has too many open files; raise its limit (ulimit -n)")
 )
 
 // Target is the process whose threads are sampled. Its methods may be called

@@ -155,7 +155,7 @@ func (f *Flight) tidy() {
 // Stats are the accounts so far of the threads that are kept.
 func (f *Flight) Stats() trace.Stats {
 	threads, pauses := f.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: f.live.SelfCPU() - f.self}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: f.live.SelfCPU() - f.self, Unrecorded: unrecorded(f.smp)}
 }
 
 // Account is what it says of itself. Of Load there is Fill, the share of the

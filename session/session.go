@@ -313,7 +313,15 @@ func (s *Session) Stop() {
 
 func (s *Session) stats() trace.Stats {
 	threads, pauses := s.smp.Accounts()
-	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self.Load()}
+	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self.Load(), Unrecorded: unrecorded(s.smp)}
+}
+
+// unrecorded are the threads that smp does not record.
+func unrecorded(smp *sampler.Sampler) (out []trace.Unrecorded) {
+	for _, r := range smp.Refused() {
+		out = append(out, trace.Unrecorded{Threads: r.Threads, Why: r.Why})
+	}
+	return out
 }
 
 // Status is what a status line shows.
@@ -326,6 +334,8 @@ type Status struct {
 	Tasks trace.LostTasks
 	// Awaits is the selection that no thread has matched so far; "": one has.
 	Awaits string
+	// Unrecorded are threads without a sample.
+	Unrecorded []trace.Unrecorded
 }
 
 // Status may be called while Run is at work.
@@ -335,7 +345,7 @@ func (s *Session) Status() Status {
 	if begin := s.begin.Load(); begin != 0 {
 		elapsed = time.Duration(int64(st.At) - begin)
 	}
-	out := Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left()}
+	out := Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left(), Unrecorded: st.Unrecorded}
 	if s.awaits && len(s.recorder.Sinks()) == 0 {
 		out.Awaits = s.o.Selection.String()
 	}

@@ -257,7 +257,9 @@ func (p *Process) Close() error {
 // Alive reports whether the process still exists and is not a zombie. A
 // process whose first thread ended while others go on is alive.
 func (p *Process) Alive() bool {
-	b, err := p.read("stat", 4096)
+	// The file is open: a process is not gone because sliver has no descriptor left.
+	var buf [1024]byte
+	b, err := pread(p.stat, buf[:])
 	if err != nil {
 		return false
 	}

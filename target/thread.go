@@ -48,7 +48,11 @@ type Counters struct {
 	Switches uint64 // times it got one
 }
 
-// Thread opens thread tid of the process. ErrGone when there is none.
+// spareFiles is how many descriptors Thread leaves for everything else: names, waits, outputs.
+const spareFiles = 16
+
+// Thread opens thread tid of the process. ErrGone when there is none; EMFILE when less than
+// spareFiles descriptors are left.
 func (p *Process) Thread(tid stack.TID) (*Thread, error) {
 	t := &Thread{tid: tid, pid: p.pid, child: p.child, schedstat: -1, syscall: -1, stat: -1}
 	sub := "task/" + strconv.Itoa(int(tid)) + "/"
@@ -65,6 +69,11 @@ func (p *Process) Thread(tid stack.TID) (*Thread, error) {
 			}
 			return nil, fmt.Errorf("open %s of thread %d: %w", f.name, tid, err)
 		}
+	}
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err == nil && uint64(t.syscall)+spareFiles >= limit.Cur {
+		t.Close()
+		return nil, fmt.Errorf("open thread %d: %w", tid, unix.EMFILE)
 	}
 	return t, nil
 }

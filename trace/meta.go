@@ -229,7 +229,34 @@ type Stats struct {
 	Threads []ThreadStats `json:"threads"`
 	Pause   Pauses        `json:"pauses"`
 	SelfCPU int64         `json:"self_cpu_ns"` // what sliver itself used
+	// Unrecorded are threads without a sample, by reason.
+	Unrecorded []Unrecorded `json:"unrecorded,omitempty"`
 }
+
+// Unrecorded counts threads that were not recorded for one reason.
+type Unrecorded struct {
+	Threads int    `json:"threads"`
+	Why     string `json:"why"`
+}
+
+// String is such as "3 threads not recorded: the kernel refuses".
+func (u Unrecorded) String() string {
+	if u.Threads == 1 {
+		return "1 thread not recorded: " + u.Why
+	}
+	return fmt.Sprintf("%d threads not recorded: %s", u.Threads, u.Why)
+}
+
+// Missing is how many threads were not recorded.
+func (s *Stats) Missing() (n int) {
+	for _, u := range s.Unrecorded {
+		n += min(max(u.Threads, 0), maxUnrecorded)
+	}
+	return n
+}
+
+// maxUnrecorded bounds what a hostile recording can say: more threads than Linux can have.
+const maxUnrecorded = 1 << 30
 
 // Total adds up the threads.
 func (s *Stats) Total() (t ThreadStats) {

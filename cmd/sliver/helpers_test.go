@@ -62,7 +62,11 @@ func slivercmd(t *testing.T, dir string, args ...string) *exec.Cmd {
 
 func sliver(t *testing.T, dir string, args ...string) result {
 	t.Helper()
-	cmd := slivercmd(t, dir, args...)
+	return runCmd(t, slivercmd(t, dir, args...))
+}
+
+func runCmd(t *testing.T, cmd *exec.Cmd) result {
+	t.Helper()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -198,8 +198,8 @@ func (v *liveView) start() error {
 const statusEvery = 300 * time.Millisecond
 
 // pageStatus is what the page tells of a recording's accounts.
-func pageStatus(t stack.ThreadStats, tasks trace.LostTasks, p stack.Pauses) web.Status {
-	return web.Status{Samples: t.Samples, Lost: t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks),
+func pageStatus(t stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unrecorded, p stack.Pauses) web.Status {
+	return web.Status{Samples: t.Samples, Lost: t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks, missing),
 		PauseP50: p.P50, PauseP99: p.P99, Overhead: session.Share(t)}
 }
 
@@ -209,7 +209,7 @@ func (v *liveView) statusNow() web.Status {
 	if v.s != nil && time.Since(v.asked) > statusEvery {
 		paused := v.s.Paused() // before: samples of a pause are all among those of its accounts
 		st := v.s.Status()
-		v.status = pageStatus(st.Total, st.Tasks, st.Pauses)
+		v.status = pageStatus(st.Total, st.Tasks, st.Unrecorded, st.Pauses)
 		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()
 		v.asked = time.Now()
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -84,7 +83,7 @@ func statusText(st, last session.Status) string {
 	}
 	s := fmt.Sprintf("recording %s, %s, %.0f samples/s, stopped %s", st.Elapsed.Round(time.Second),
 		plural(st.Threads, "thread"), float64(st.Total.Samples-last.Total.Samples)/secs, share(session.Share(st.Total)))
-	if l := allLosses(&st.Total, st.Tasks); l != "" {
+	if l := allLosses(&st.Total, st.Tasks, st.Unrecorded); l != "" {
 		s += ", " + l
 	}
 	return s
@@ -130,9 +129,18 @@ func late(t *stack.ThreadStats) string {
 	return fmt.Sprintf("late (%d of them because the file was written too slowly)", t.Behind)
 }
 
-// allLosses has those of looks at all tasks too.
-func allLosses(t *stack.ThreadStats, tasks trace.LostTasks) string {
-	return strings.Join(slices.DeleteFunc([]string{losses(t), tasks.String()}, func(s string) bool { return s == "" }), ", ")
+// allLosses adds those of looks at all tasks, and the threads that are not recorded.
+func allLosses(t *stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unrecorded) string {
+	all := []string{losses(t), tasks.String()}
+	for _, u := range missing {
+		all = append(all, u.String())
+	}
+	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ", ")
+}
+
+// lossesOf adds the threads that fd does not sample to what its samplers lost.
+func lossesOf(fd interface{ Unrecorded() []trace.Unrecorded }) func(*stack.ThreadStats) string {
+	return func(t *stack.ThreadStats) string { return allLosses(t, trace.LostTasks{}, fd.Unrecorded()) }
 }
 
 // moment prints ns with three digits, in the unit that keeps them short.
@@ -169,7 +177,7 @@ func span(d time.Duration) string {
 
 func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	t := r.Stats.Total()
-	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", plural(r.Threads, "thread"), printable(p.Comm), p.PID,
+	fmt.Fprintf(w, "recorded %s of %s (%d) for %s, until %s\n", threadsText(r), printable(p.Comm), p.PID,
 		span(r.Duration), r.Reason)
 	fmt.Fprintf(w, "  samples  %d: %d by a stop, %d of threads that had not run, %d read while blocked\n",
 		t.Samples, t.Stopped(), t.Unrun, t.Read)
@@ -178,10 +186,17 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	} else if t.Samples == 0 {
 		fmt.Fprintln(w, "           it was over before the first tick; a shorter interval (-i) sees more")
 	}
-	fmt.Fprintf(w, "  losses   %s\n", cmp.Or(allLosses(&t, r.Tasks), "none"))
-	if r.Untaken > 0 {
-		fmt.Fprintf(w, "           %s had not been looked at when it ended: choose fewer with -t, or record longer\n", plural(r.Untaken, "thread"))
+	lost := []string{}
+	if l := allLosses(&t, r.Tasks, nil); l != "" {
+		lost = append(lost, l)
 	}
+	for _, u := range r.Stats.Unrecorded {
+		lost = append(lost, u.String())
+	}
+	if len(lost) == 0 {
+		lost = append(lost, "none")
+	}
+	fmt.Fprintf(w, "  losses   %s\n", strings.Join(lost, "\n           "))
 	for _, l := range overruns(r) {
 		fmt.Fprintf(w, "  ended    %s\n", l)
 	}
@@ -216,6 +231,14 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 		}
 		fmt.Fprintf(w, "  names    %s\n", oneLine(fmt.Errorf("%s", s)))
 	}
+}
+
+// threadsText is how many threads were recorded, and of how many where some were not.
+func threadsText(r *session.Result) string {
+	if n := r.Stats.Missing(); n > 0 {
+		return fmt.Sprintf("%d of %d threads", r.Threads, r.Threads+n)
+	}
+	return plural(r.Threads, "thread")
 }
 
 // overruns say why a recording took more than a twentieth longer than it was to.
@@ -282,6 +305,7 @@ type summaryJSON struct {
 	Late         uint64     `json:"late"`
 	Behind       uint64     `json:"behind"`
 	Untaken      int        `json:"untaken"`
+	Unrecorded   int        `json:"unrecorded"`
 	Rested       uint64     `json:"rested"`
 	Truncated    uint64     `json:"truncated"`
 	TimedOut     uint64     `json:"timed_out"`
@@ -338,14 +362,18 @@ type fileJSON struct {
 func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	t, ps := r.Stats.Total(), r.Stats.Pause
 	out := summaryJSON{
-		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Rested: t.Rested, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
+		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Unrecorded: r.Stats.Missing(), Rested: t.Rested, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
 		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Sampled), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},
-		Problems: append([]string{}, r.Problems...),
+		Problems: []string{},
 	}
+	for _, u := range r.Stats.Unrecorded {
+		out.Problems = append(out.Problems, u.String())
+	}
+	out.Problems = append(out.Problems, r.Problems...)
 	if c := r.Cost; c.Measured {
 		out.Cost = &costJSON{c.Bound, c.Own, c.Stops, c.Factor, c.Naps}
 	}

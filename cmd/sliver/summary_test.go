@@ -25,7 +25,7 @@ func TestSummaryOfLooks(t *testing.T) {
 		{session.Result{Stats: late, Tasks: lost}, "2 late, 3 goroutines missing in 1 of 2 looks at all of them"},
 	} {
 		total := c.r.Stats.Total()
-		if got := allLosses(&total, c.r.Tasks); got != c.want {
+		if got := allLosses(&total, c.r.Tasks, nil); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 		var b bytes.Buffer

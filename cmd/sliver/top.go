@@ -152,7 +152,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	ran := make(chan error, 1)
 	go func() { ran <- fd.Run(looking) }()
 	err = tui.Run(ctx, scr, fd, tui.Options{PID: pid, Comm: p.Facts().Comm, Window: f.window, By: l.By, Funcs: l.Funcs,
-		Filter: l.Filter, Losses: losses})
+		Filter: l.Filter, Losses: lossesOf(fd)})
 	done()
 	return errors.Join(err, <-ran)
 }
@@ -237,7 +237,7 @@ func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.P
 	defer named()
 	fd.Settle(naming)
 	t, st := fd.Table(), fd.Stats()
-	h := &top.Head{PID: p.PID(), Comm: p.Facts().Comm, Ended: !fd.Ended().IsZero(), Losses: losses(&st), Samples: st.Samples}
+	h := &top.Head{PID: p.PID(), Comm: p.Facts().Comm, Ended: !fd.Ended().IsZero(), Losses: lossesOf(fd)(&st), Samples: st.Samples}
 	if f.json {
 		return t.WriteJSON(e.stdout, h, l)
 	}

@@ -61,7 +61,7 @@ Examples:
 			o := f.options(e)
 			o.Source = web.NewRecording(rec)
 			if t := rec.Stats.Total(); t.Samples > 0 { // other formats have no accounts
-				st := pageStatus(t, rec.LostTasks(), rec.Stats.Pause)
+				st := pageStatus(t, rec.LostTasks(), rec.Stats.Unrecorded, rec.Stats.Pause)
 				st.Interval = time.Duration(rec.Process.Interval)
 				o.Status = func() web.Status { return st }
 			}

@@ -478,6 +478,9 @@ func (s *steps) other(e event.Event) {
 	s.h.Other(e, s.r.Stack, s.known)
 }
 
+// maxReasons bounds the reasons for which threads are missing in a hostile recording.
+const maxReasons = 20
+
 // Losses are what the recording is missing or has cut, one line each, such as
 // "3 ticks late"; none if it is whole.
 func (v *View) Losses() []string {
@@ -498,6 +501,14 @@ func (v *View) Losses() []string {
 	add(t.Denied, "sample", "denied")
 	add(t.Stretched, "tick", "left out for the overhead budget")
 	add(t.Overwritten, "event", "overwritten before being written")
+	for i, u := range v.Rec.Stats.Unrecorded {
+		if i == maxReasons {
+			break
+		}
+		if u.Threads > 0 {
+			out = append(out, Text(u.String(), 300))
+		}
+	}
 	if l := v.Rec.LostTasks().String(); l != "" {
 		out = append(out, l)
 	}

@@ -262,6 +262,14 @@ func (f *Feed) Stats() stack.ThreadStats {
 	return s.Total()
 }
 
+// Unrecorded are the threads that are not sampled, by reason.
+func (f *Feed) Unrecorded() (out []trace.Unrecorded) {
+	for _, r := range f.smp.Refused() {
+		out = append(out, trace.Unrecorded{Threads: r.Threads, Why: r.Why})
+	}
+	return out
+}
+
 // Settle waits until the names asked for so far are known, or ctx ends.
 func (f *Feed) Settle(ctx context.Context) { f.names.settle(ctx) }
 

@@ -1,0 +1,135 @@
+package sampler
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Refused counts threads that are not recorded for one reason.
+type Refused struct {
+	Threads int
+	Why     string
+}
+
+// untakenWhy is the reason of threads for which there was no time.
+const untakenWhy = "not looked at yet when it ended; choose fewer with -t, or record longer"
+
+// refusals are the threads that could not be opened. The map holds no more threads than live.
+type refusals struct {
+	mu   sync.Mutex
+	now  map[stack.TID]string // the newest reason, of threads that are listed
+	past map[string]int       // threads by reason, of those that have ended
+}
+
+// note records that tid could not be read or opened, or, where err is nil, that it could. Threads that
+// have ended do not count.
+func (r *refusals) note(tid stack.TID, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil || errors.Is(err, ErrGone) {
+		delete(r.now, tid)
+		return
+	}
+	if r.now == nil {
+		r.now = map[stack.TID]string{}
+	}
+	r.now[tid] = refusal(err)
+}
+
+// has reports whether tid is counted.
+func (r *refusals) has(tid stack.TID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.now[tid] != ""
+}
+
+// listed records which threads live: the others keep their last reason.
+func (r *refusals) listed(tids []stack.TID) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.now) == 0 {
+		return
+	}
+	live := make(map[stack.TID]bool, len(tids))
+	for _, t := range tids {
+		live[t] = true
+	}
+	for tid, why := range r.now {
+		if !live[tid] {
+			if r.past == nil {
+				r.past = map[string]int{}
+			}
+			r.past[why]++
+			delete(r.now, tid)
+		}
+	}
+}
+
+// counts are the refused threads by reason, most frequent first.
+func (r *refusals) counts() []Refused {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := map[string]int{}
+	for why, k := range r.past {
+		n[why] += k
+	}
+	for _, why := range r.now {
+		n[why]++
+	}
+	var out []Refused
+	for why, k := range n {
+		out = append(out, Refused{k, why})
+	}
+	slices.SortFunc(out, func(a, b Refused) int { return cmp.Or(cmp.Compare(b.Threads, a.Threads), cmp.Compare(a.Why, b.Why)) })
+	return out
+}
+
+// refusal is the reason in err without the thread's number, so that one reason has one text. There are
+// as many as error numbers at most.
+func refusal(err error) string {
+	for {
+		next := errors.Unwrap(err)
+		if next == nil {
+			return err.Error()
+		}
+		err = next
+	}
+}
+
+// Refused are the threads that are not recorded so far, by reason: those that could not be opened, and,
+// once Run has returned, those for which there was no time.
+func (s *Sampler) Refused() []Refused {
+	out := s.refused.counts()
+	if n := s.Untaken(); n > 0 {
+		out = append(out, Refused{n, untakenWhy})
+	}
+	return out
+}
+
+// Untaken is how many selected threads had not been taken up when sampling ended, with those of which
+// nothing had been read yet.
+func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
+
+// leave counts the threads of tids that are selected and were never sampled, with those of which
+// nothing is known yet. Those that were refused count for that.
+func (s *Sampler) leave(r *roster, tids []stack.TID) {
+	n := 0
+	var rest []stack.ThreadInfo
+	s.mu.Lock()
+	for _, tid := range tids {
+		if s.threads[tid] != nil || s.refused.has(tid) {
+			continue
+		}
+		if k := r.known[tid]; k == nil {
+			n++
+		} else if !k.taken {
+			rest = append(rest, k.info)
+		}
+	}
+	s.mu.Unlock()
+	s.untaken.Store(int64(n + len(s.chosen.Load().Pick(rest))))
+}
