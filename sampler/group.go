@@ -262,6 +262,7 @@ func (g *group) takeIncoming() {
 		g.tick.every = 0 // the first one's first sample comes at once
 	}
 	now := g.tracer.Now()
+	g.s.begins(now)
 	for _, th := range in {
 		th.acc.from.Store(int64(now))
 		th.acc.to.Store(int64(now))

@@ -82,7 +82,9 @@ type Sampler struct {
 	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
 	first   atomic.Int64 // time of the first sample
-	end     atomic.Int64 // when all groups stop by themselves; 0: never
+	began   atomic.Int64 // when the first thread had its first tick
+	lasts   atomic.Int64 // ns from then on until all groups stop by themselves; 0: they do not
+	end     atomic.Int64 // when they do; 0: not known
 	ending  atomic.Bool  // the context of Run has ended
 	working atomic.Int32 // groups that have begun and not ended
 	ended   atomic.Int64 // when the last group stopped looking at threads
@@ -240,9 +242,28 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return s.follow(ctx)
 }
 
-// EndAt has sampling end at a time of the target's clock, if it is called before Run:
-// no thread is stopped after it. Run still goes on until its context ends.
-func (s *Sampler) EndAt(t stack.Time) { s.end.Store(int64(t)) }
+// EndAfter ends sampling d after Began: no thread is stopped after that. Run still goes on until its
+// context ends.
+func (s *Sampler) EndAfter(d time.Duration) {
+	s.lasts.Store(int64(d))
+	s.setEnd()
+}
+
+func (s *Sampler) setEnd() {
+	if began, lasts := s.began.Load(), s.lasts.Load(); began > 0 && lasts > 0 {
+		s.end.Store(began + lasts)
+	}
+}
+
+// Began is when the first thread had its first tick; 0: none had one yet.
+func (s *Sampler) Began() stack.Time { return stack.Time(s.began.Load()) }
+
+// begins notes the first tick of a thread.
+func (s *Sampler) begins(now stack.Time) {
+	if s.began.CompareAndSwap(0, int64(now)) {
+		s.setEnd()
+	}
+}
 
 // Ended is when the last look at a thread was over, once Run has returned.
 func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }

@@ -440,12 +440,12 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestEndAt: a group ends at the time given to EndAt by itself, though its context goes on.
-func TestEndAt(t *testing.T) {
+// TestEndAfter: a group ends by itself as long after its first tick as EndAfter says, though its context goes on.
+func TestEndAfter(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
 	f.steer = func(s *Sampler, now stack.Time) {
 		if s.end.Load() == 0 {
-			s.EndAt(500*ms + 3_000_000)
+			s.EndAfter(time.Duration(500*ms + 3_000_000 - s.Began()))
 		}
 	}
 	f.late = func(due stack.Time) stack.Time {

@@ -22,11 +22,13 @@ import (
 
 // Result is what came of a recording.
 type Result struct {
-	Reason   string
+	Reason string
+	// Duration is the recording's, from the first tick to the last: every output shows this one.
 	Duration time.Duration
-	// Asked is Options.Duration, 0 if there was none. Sampled is how long
-	// threads were looked at.
-	Asked, Sampled time.Duration
+	// Asked is Options.Duration, 0 if there was none.
+	Asked time.Duration
+	// Releasing is how long it took after the last tick until no thread was held or followed.
+	Releasing time.Duration
 	// Writing is how long Finish took.
 	Writing time.Duration
 	// Interval is the one that was chosen.
@@ -56,11 +58,13 @@ type Result struct {
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
-	res = &Result{Reason: reason, Duration: time.Duration(int64(st.At) - s.begin.Load()), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
+	began, released := s.smp.Began(), st.At
+	st.At = max(s.smp.Ended(), began)
+	res = &Result{Reason: reason, Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
-		Asked:    s.o.Duration, Sampled: max(time.Duration(int64(s.smp.Ended())-s.begin.Load()), 0), Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
-	began := time.Now()
-	defer func() { res.Writing = time.Since(began) }()
+		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
+	finishing := time.Now()
+	defer func() { res.Writing = time.Since(finishing) }()
 	s.runtimes.Close()
 	s.jit.settle()
 	s.mods.settle()
@@ -84,6 +88,8 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	if err != nil {
 		return s.keep(res), err
 	}
+	from, to := opened.Span()
+	res.Duration = time.Duration(to - from)
 	shown := opened
 	if s.o.Kinds != 0 {
 		shown = opened.Only(s.o.Kinds)

@@ -231,14 +231,12 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	s.cancel = cancel
 	s.cancelMu.Unlock()
 	var timeout <-chan time.Time
-	if s.o.Duration > 0 {
-		t := time.NewTimer(s.o.Duration)
-		defer t.Stop()
-		timeout = t.C
-	}
+	timer := time.NewTimer(s.o.Duration)
+	defer timer.Stop()
 	s.begin.Store(int64(target.Now()))
 	if s.o.Duration > 0 {
-		s.smp.EndAt(target.Now() + stack.Time(s.o.Duration))
+		timeout = timer.C
+		s.smp.EndAfter(s.o.Duration)
 	}
 	s.children = s.proc.ChildrenCPU()
 	s.self.Store(s.live.SelfCPU())
@@ -285,6 +283,10 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			}
 			return s.settle(reason, done)
 		case <-timeout:
+			if left := s.left(); left > 0 {
+				timer.Reset(left)
+				continue
+			}
 			reason = "duration"
 			cancel()
 			return s.settle(reason, done)
@@ -292,6 +294,24 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 			s.recorder.Stats(s.stats())
 		}
 	}
+}
+
+// Limits of a wait for the first tick.
+const (
+	beginWithin = 5 * time.Second // beyond the duration
+	beginLook   = 10 * time.Millisecond
+)
+
+// left is how much of the duration is left: it begins with the first tick.
+func (s *Session) left() time.Duration {
+	now := int64(target.Now())
+	if began := int64(s.smp.Began()); began > 0 {
+		return time.Duration(began + int64(s.o.Duration) - now)
+	}
+	if time.Duration(now-s.begin.Load()) < s.o.Duration+beginWithin {
+		return beginLook
+	}
+	return 0
 }
 
 func (s *Session) settle(reason string, done <-chan error) (string, error) {
@@ -342,8 +362,8 @@ type Status struct {
 func (s *Session) Status() Status {
 	st := s.stats()
 	var elapsed time.Duration
-	if begin := s.begin.Load(); begin != 0 {
-		elapsed = time.Duration(int64(st.At) - begin)
+	if began := int64(s.smp.Began()); began != 0 {
+		elapsed = time.Duration(int64(st.At) - began)
 	}
 	out := Status{Elapsed: elapsed, Threads: s.smp.Threads(), Total: st.Total(), Pauses: st.Pause, Tasks: s.tasks.left(), Unrecorded: st.Unrecorded}
 	if s.awaits && len(s.recorder.Sinks()) == 0 {

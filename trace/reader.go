@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"sort"
 
@@ -318,19 +319,38 @@ func (rec *Recording) Verify() {
 	}
 }
 
-// Span is the time from the first to the last thing known of the recording.
-func (rec *Recording) Span() (from, to stack.Time) {
+// Begin is when the recording begins: at the first tick of any thread, or, where there are no events, when
+// the first thread was taken up. Every output counts its times from here. 0: there are no threads.
+func (rec *Recording) Begin() stack.Time {
+	begin, since := stack.Time(math.MaxInt64), stack.Time(math.MaxInt64)
 	for i := range rec.Threads {
 		t := &rec.Threads[i]
-		if from == 0 || t.Since < from {
-			from = t.Since
-		}
-		for _, c := range rec.chunks[t.Seq] {
-			if c.bad {
-				continue
+		since = min(since, t.Since)
+		for e := range rec.Events(t.Seq) {
+			if e.Kind() != event.Sync && e.Kind() != event.Enter { // a Sync's frames look back
+				begin = min(begin, e.Time)
+				break
 			}
-			to = max(to, c.base)
-			from = min(from, c.base)
+		}
+	}
+	if begin == math.MaxInt64 {
+		begin = since
+	}
+	if len(rec.Threads) == 0 {
+		return 0
+	}
+	return max(begin, 0)
+}
+
+// Span is the time from Begin to the last thing known of the recording: its duration.
+func (rec *Recording) Span() (from, to stack.Time) {
+	from = rec.Begin()
+	for i := range rec.Threads {
+		t := &rec.Threads[i]
+		for _, c := range rec.chunks[t.Seq] {
+			if !c.bad {
+				to = max(to, c.base)
+			}
 		}
 		to = max(to, t.Since)
 	}

@@ -40,17 +40,16 @@ func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
 
 type recording struct{ rec *trace.Recording }
 
-// Process has a base for times even where the recording lost its clocks. A dump's were read
-// when it was made, at its end: they are put back to its beginning, since the page takes a
-// recording that ends before its base for one in which nothing is yet.
+// Process has its clocks as of the beginning of the recording, from which the page counts its times. Those of
+// the file were read before the first tick, those of a dump after the last one.
 func (r *recording) Process() trace.Process {
 	p := r.rec.Process
-	from, _ := r.rec.Span()
 	c := &p.Clocks
-	if c.Monotonic == 0 {
+	if from := r.rec.Begin(); from > 0 {
+		if since := int64(from - c.Monotonic); c.Monotonic > 0 {
+			c.Boottime, c.Realtime = c.Boottime+since, c.Realtime+since
+		}
 		c.Monotonic = from
-	} else if before := int64(c.Monotonic - from); from > 0 && before > 0 {
-		c.Monotonic, c.Boottime, c.Realtime = from, c.Boottime-before, c.Realtime-before
 	}
 	return p
 }

@@ -164,7 +164,8 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.4g MB", float64(n)/1e6)
 }
 
-// childrenTold is the least CPU time of the target's children that the summary tells.
+// childrenTold is the least CPU time of the target's children that the summary shows; it must also be a tenth
+// of the CPU time of the target itself.
 const childrenTold = 20 * time.Millisecond
 
 // span is a time to a tenth of a second, and shorter ones to three digits.
@@ -210,7 +211,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	if l := costText(&r.Cost, r.Interval); l != "" {
 		fmt.Fprintf(w, "  cost     %s\n", l)
 	}
-	if r.Children >= childrenTold && r.Children*10 >= r.Duration {
+	if r.Children >= childrenTold && int64(r.Children)*10 >= t.CPUNS {
 		fmt.Fprintf(w, "  left out %s of CPU in other programs that %s started; 'sliver watch --name NAME' waits for one of them\n",
 			span(r.Children), printable(p.Comm))
 	}
@@ -247,10 +248,10 @@ func overruns(r *session.Result) (out []string) {
 		return nil
 	}
 	least := r.Asked / 20
-	if late := r.Sampled - r.Asked; late > least {
+	if late := r.Duration - r.Asked; late > least {
 		out = append(out, fmt.Sprintf("%s late: the samplers had to wait for a CPU, or for threads that did not stop", span(late)))
 	}
-	if late := r.Duration - max(r.Sampled, r.Asked); late > least {
+	if late := r.Releasing; late > least {
 		out = append(out, fmt.Sprintf("%s after the last sample: it took so long to let go of %s", span(late), plural(r.Threads, "thread")))
 	}
 	if r.Writing > least && r.Writing > time.Second {
@@ -321,6 +322,7 @@ type summaryJSON struct {
 	DurationNS   int64      `json:"duration_ns"`
 	AskedNS      int64      `json:"asked_ns"`
 	SampledNS    int64      `json:"sampled_ns"`
+	ReleasingNS  int64      `json:"releasing_ns"`
 	WritingNS    int64      `json:"writing_ns"`
 	Cost         *costJSON  `json:"cost,omitempty"`
 	Reason       string     `json:"reason"`
@@ -364,7 +366,7 @@ func writeSummaryJSON(w io.Writer, r *session.Result) error {
 	out := summaryJSON{
 		Samples: t.Samples, Threads: r.Threads, Late: t.Late, Behind: t.Behind, Untaken: r.Untaken, Unrecorded: r.Stats.Missing(), Rested: t.Rested, Truncated: t.Truncated, TimedOut: t.TimedOut, Denied: t.Denied,
 		Stretched: t.Stretched, Overwritten: t.Overwritten, TasksLost: r.Tasks.N, Stops: t.Stopped(), Unrun: t.Unrun, Read: t.Read,
-		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Sampled), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
+		StoppedShare: session.Share(t), DurationNS: int64(r.Duration), AskedNS: int64(r.Asked), SampledNS: int64(r.Duration), ReleasingNS: int64(r.Releasing), WritingNS: int64(r.Writing), Reason: r.Reason, SelfCPUNS: r.Stats.SelfCPU,
 		FirstNS: int64(r.FirstSample), ChildrenNS: int64(r.Children),
 		Pause:    pauseJSON{ps.Mean, ps.P50, ps.P90, ps.P99, ps.P999, ps.Max, int64(ps.Under), ps.UnderShare(), ps.P9999},
 		Files:    []fileJSON{},

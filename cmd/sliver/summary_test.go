@@ -38,6 +38,46 @@ func TestSummaryOfLooks(t *testing.T) {
 	}
 }
 
+// The hint at children compares with the CPU time of the program, however long it took.
+func TestSummaryOfChildren(t *testing.T) {
+	for _, c := range []struct {
+		children, cpu time.Duration
+		hint          bool
+	}{
+		{childrenTold, 0, true}, // gcc waits for cc1
+		{childrenTold - 1, 0, false},
+		{time.Second, 10 * time.Second, true},
+		{time.Second, 11 * time.Second, false},
+	} {
+		var b bytes.Buffer
+		r := session.Result{Duration: time.Minute, Children: c.children, Stats: trace.Stats{Threads: []stack.ThreadStats{{CPUNS: int64(c.cpu)}}}}
+		writeSummary(&b, &r, trace.Process{Comm: "gcc"})
+		if got := strings.Contains(b.String(), "in other programs that gcc started"); got != c.hint {
+			t.Errorf("%v of children, %v of its own: hint %v", c.children, c.cpu, got)
+		}
+	}
+}
+
+// A recording that was overrun by more than a twentieth has the reason in its summary.
+func TestSummaryOfOverruns(t *testing.T) {
+	for _, c := range []struct {
+		r    session.Result
+		want string
+	}{
+		{session.Result{Duration: 5200 * time.Millisecond}, ""},
+		{session.Result{Duration: 5300 * time.Millisecond}, "the samplers had to wait for a CPU"},
+		{session.Result{Duration: 5 * time.Second, Releasing: 300 * time.Millisecond}, "to let go of"},
+		{session.Result{Duration: 5 * time.Second, Writing: 3 * time.Second}, "outputs written"},
+	} {
+		var b bytes.Buffer
+		c.r.Asked, c.r.Reason = 5*time.Second, "duration"
+		writeSummary(&b, &c.r, trace.Process{})
+		if _, line, found := strings.Cut(b.String(), "  ended "); found != (c.want != "") || !strings.Contains(line, c.want) {
+			t.Errorf("%+v: %s, want %q", c.r, b.String(), c.want)
+		}
+	}
+}
+
 // Of a program that was over soon the time is not zero.
 func TestSummaryOfShort(t *testing.T) {
 	for _, c := range []struct {

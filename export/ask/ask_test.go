@@ -145,7 +145,7 @@ func TestSlicesAreTheCalls(t *testing.T) {
 
 func TestRange(t *testing.T) {
 	o := view.Options{From: exporttest.Start + 10*exporttest.Ms, To: exporttest.Start + 30*exporttest.Ms, Threads: []int{1}}
-	if s := must(t, waiting(t), o, "csv", "select t.name, s.ts, dur, lock, symbol, holder, known_by from locks s join threads t on t.id=thread"); s != "name,ts,dur,lock,symbol,holder,known_by\nworker,10000000,20000000,831456,cache_lock,1234,word\n" {
+	if s := must(t, waiting(t), o, "csv", "select t.name, s.ts, dur, lock, symbol, holder, known_by from locks s join threads t on t.id=thread"); s != "name,ts,dur,lock,symbol,holder,known_by\nworker,10001000,20000000,831456,cache_lock,1234,word\n" {
 		t.Error(s)
 	}
 }

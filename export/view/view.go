@@ -51,6 +51,7 @@ type View struct {
 	Threads []Thread // in the order in which they are shown: main first
 
 	from, to stack.Time
+	start    stack.Time // see Start; -1: not known yet
 	side     Side
 	kernel   bool
 	idle     bool
@@ -80,7 +81,7 @@ const maxTID = 1 << 22
 
 // New looks at rec under o.
 func New(rec *trace.Recording, o Options) *View {
-	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, side: o.Side, kernel: o.Kernel, idle: o.Idle, left: o.Left, idles: map[idleKey]bool{},
+	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, left: o.Left, idles: map[idleKey]bool{},
 		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
 	if o.To > 0 {
 		v.to = min(o.To, maxTime)
@@ -124,27 +125,16 @@ func (v *View) PID() int {
 // that count from the beginning.
 func (v *View) Begin() stack.Time { return max(v.Start(), v.from) }
 
-// Start is Begin, whatever the range.
+// Start is when the recording begins, whatever the range and the threads.
 func (v *View) Start() stack.Time {
-	t := maxTime
-	if m := v.Rec.Process.Clocks.Monotonic; m > 0 {
-		t = min(t, m)
-	}
-	for _, th := range v.Threads {
-		if th.Since > 0 {
-			t = min(t, th.Since)
+	if v.start < 0 {
+		v.start = v.Rec.Begin()
+		if len(v.Rec.Threads) == 0 {
+			v.start = max(v.Rec.Process.Clocks.Monotonic, 0)
 		}
-		for e := range v.Rec.Events(th.Seq) {
-			if e.Kind() != event.Sync && e.Kind() != event.Enter { // Sync's frames look back
-				t = min(t, e.Time)
-				break
-			}
-		}
+		v.start = min(v.start, maxTime)
 	}
-	if t == maxTime {
-		t = 0
-	}
-	return max(t, 0)
+	return v.start
 }
 
 // End is the time of the last event of the view, or of the recording's end.
