@@ -40,10 +40,13 @@ The question comes from standard input where it is not given. SQLite's dialect.
 Tables (times in ns, ts counts from the beginning):
 ` + tableHelp() + `
 Examples:
-  sliver sql run.sliver "select name, count(*) calls, sum(dur)/1e6 ms
-      from slices join functions f on f.id = function group by f.id order by ms desc limit 10"
+  sliver sql run.sliver "select function, self_cpu/1e6 ms, total_cpu/1e6 total
+      from profile order by self_cpu desc limit 10"
+  sliver sql run.sliver "select kind, file, symbol, count, dur/1e6 ms from hot_waits limit 10"
+  sliver sql run.sliver "select name, running/1e6 ran, runnable/1e6 waited, blocked/1e6 slept
+      from thread_states order by 2 desc" --format csv
   sliver sql run.sliver "select t.name, state, sum(dur)/1e6 ms
-      from states join threads t on t.id = thread group by 1, 2" --format csv
+      from states join threads t on t.id = thread group by 1, 2"
   sliver sql run.sliver "select * from recording"`,
 		run: func(ctx context.Context, e *env, args []string) error {
 			if len(args) < 1 || len(args) > 2 {
@@ -127,6 +130,9 @@ func tableNames() string {
 	for _, t := range ask.Tables() {
 		names = append(names, t.Name)
 	}
+	for _, v := range ask.Views() {
+		names = append(names, v.Name)
+	}
 	return strings.Join(names, ", ")
 }
 
@@ -138,6 +144,13 @@ func tableHelp() string {
 			cols = append(cols, c.Name)
 		}
 		fmt.Fprintf(&b, "  %s (%s)\n", t.Name, strings.Join(cols, ", "))
+	}
+	for _, v := range ask.Views() {
+		var cols []string
+		for _, c := range v.Columns {
+			cols = append(cols, c.Name)
+		}
+		fmt.Fprintf(&b, "  %s (%s)\n", v.Name, strings.Join(cols, ", "))
 	}
 	return b.String()
 }

@@ -58,13 +58,23 @@ func Tables() []Table {
 		{"slices", "calls: what a timeline shows as bars", []Column{
 			{"id", "INTEGER PRIMARY KEY", ""}, {"parent", "INTEGER", "slices.id of the caller; NULL for the outermost"}, thread,
 			{"depth", "INTEGER", "0 is outermost"}, {"function", "INTEGER", "functions.id"}, ts, dur,
-			{"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
+			{"self", "INTEGER", "ns without the calls that it made"}, {"line", "INTEGER", "where in the function it was last"}, {"inlined", "INTEGER", "1 for an inlined call"},
 			{"kind", "TEXT", "what runs it: native, go, java, python, js; error: frames are missing there"}}},
+		{"profile", "time of each function, over all chosen threads; recursion counts once", []Column{
+			{"function", "TEXT", "its name"}, {"file", "TEXT", "source file"}, {"line", "INTEGER", "of its beginning"},
+			{"self_cpu", "INTEGER", "ns of CPU time in itself"}, {"total_cpu", "INTEGER", "ns of CPU time in itself and what it called"},
+			{"self_wall", "INTEGER", "ns that it was on top of a stack"}, {"total_wall", "INTEGER", "ns that it was on a stack"},
+			{"samples", "INTEGER", "samples that found it on a stack"}}},
+		{"thread_states", "how threads spent their time, by the scheduler's account; the states add up to observed", []Column{
+			thread, {"name", "TEXT", "of the thread"}, {"observed", "INTEGER", "ns"}, {"running", "INTEGER", "ns on a CPU"},
+			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"blocked", "INTEGER", "ns asleep"}, {"uninterruptible", "INTEGER", "ns in uninterruptible sleep"},
+			{"fault", "INTEGER", "ns waiting for memory"}, {"stopped", "INTEGER", "ns stopped by a signal, or traced"},
+			{"locks", "INTEGER", "of blocked, ns for locks"}, {"switches", "INTEGER", "times that it got a CPU"}}},
 		{"samples", "looks at a thread that confirmed a stack; a row stands for several that were the same", []Column{
 			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part"},
 			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},
 			{"state", "TEXT", ""}}},
-		{"states", "what threads did", []Column{
+		{"states", "what threads did, with the running and runnable time of the scheduler's account", []Column{
 			thread, ts, dur, {"state", "TEXT", "running, runnable, blocked, uninterruptible, …"},
 			{"call", "TEXT", "system call that it was in"}, {"slice", "INTEGER", "slices.id of the innermost call at its beginning"}}},
 		{"waits", "what blocked threads waited for, as far as that was found out", []Column{
@@ -85,14 +95,41 @@ func Tables() []Table {
 	}
 }
 
-// Schema are the tables as SQLite takes them.
+// A View is a question that has a name, and can be asked like a table.
+type View struct {
+	Table
+	of    []string // tables that it asks
+	query string
+}
+
+// Views are all views.
+func Views() []View {
+	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns"}, {"threads", "INTEGER", "threads that waited"}}
+	return []View{
+		{Table{"hot_waits", "what threads waited for, longest in all first", append([]Column{
+			{"kind", "TEXT", ""}, {"call", "TEXT", "system call"}, {"file", "TEXT", "file, socket or pipe"}, {"symbol", "TEXT", "name of the lock"}}, times...)},
+			[]string{"waits"}, `SELECT kind, call, file, symbol, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
+				count(DISTINCT thread) AS threads FROM waits GROUP BY 1, 2, 3, 4 ORDER BY dur DESC`},
+		{Table{"hot_locks", "locks that threads waited for, longest in all first", append([]Column{
+			{"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"}}, times...)},
+			[]string{"locks"}, `SELECT lock, max(symbol) AS symbol, holder, count(*) AS count, sum(dur) AS dur, max(dur) AS longest,
+				count(DISTINCT thread) AS threads FROM locks GROUP BY lock, holder ORDER BY dur DESC`},
+	}
+}
+
+// Schema are the tables and views as SQLite takes them.
 func Schema() string {
 	var b strings.Builder
 	for _, t := range Tables() {
 		b.WriteString(t.create() + ";\n")
 	}
+	for _, v := range Views() {
+		b.WriteString(v.create() + ";\n")
+	}
 	return b.String()
 }
+
+func (v *View) create() string { return "CREATE VIEW " + v.Name + " AS " + v.query }
 
 func (t *Table) create() string {
 	var cols []string
@@ -146,6 +183,11 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 	for _, w := range word.FindAllString(question, -1) {
 		asked[strings.ToLower(w)] = true
 	}
+	for _, v := range Views() {
+		for _, t := range v.of {
+			asked[t] = asked[t] || asked[v.Name]
+		}
+	}
 	for _, q := range []string{"PRAGMA journal_mode=off", "PRAGMA synchronous=off", "PRAGMA temp_store=file", "PRAGMA cache_size=-32768", "BEGIN"} {
 		if _, err := d.conn.ExecContext(ctx, q); err != nil {
 			return err
@@ -167,6 +209,11 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 	}
 	if err := f.all(); err != nil {
 		return err
+	}
+	for _, v := range Views() {
+		if _, err := d.conn.ExecContext(ctx, v.create()); err != nil {
+			return err
+		}
 	}
 	// The question cannot change what it asks about, nor other files.
 	for _, q := range []string{"COMMIT", "PRAGMA query_only=on"} {

@@ -210,7 +210,12 @@ func TestDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, x := range Tables() {
+	all := Tables()
+	for _, v := range Views() {
+		v.About += " (a view of `" + v.of[0] + "`)"
+		all = append(all, v.Table)
+	}
+	for _, x := range all {
 		var w strings.Builder
 		fmt.Fprintf(&w, "## %s\n\n%s.\n\n| column | type | |\n|---|---|---|\n", x.Name, strings.ToUpper(x.About[:1])+x.About[1:])
 		for _, c := range x.Columns {

@@ -107,15 +107,18 @@ func (f *filler) all() error {
 		st := f.v.Stats(th)
 		f.row("threads", th.Seq, th.ID, th.Label, th.Main, f.ts(th.Born), f.ts(th.Since), int64(st.Samples), int64(st.Stopped()),
 			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
+		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
-			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}
+			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch, whole: f.v.Whole()}
 			r.close(f.v.Slices(th, r))
+			r.putStates()
 		}
 		if f.err != nil {
 			return f.err
 		}
 	}
 	f.tasks()
+	f.profile()
 	f.functions()
 	return f.err
 }
@@ -167,13 +170,19 @@ type reader struct {
 	lockID int // description of the wait for addr
 	addr   uint64
 	holder uint64
+	runs   []view.StateRun
+	rows   [][2]any   // call and slice of each
+	cpu    int64      // ns by the scheduler in the time of runs
+	delay  int64      // the same for waiting for a CPU
+	whole  bool       // the replay has all that the account is of: no side, focus or range was chosen
 	lost   stack.Time // since when events are missing; 0: none are
 }
 
 // open is a slice that has not ended.
 type open struct {
-	id    int64
-	began stack.Time
+	id     int64
+	began  stack.Time
+	called int64 // ns in calls that it made
 }
 
 // lasting is something that goes on since a time.
@@ -206,7 +215,7 @@ func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
 	r.settle(t)
 	r.endLost(t)
 	r.f.slice++
-	r.open = append(r.open[:min(depth, len(r.open))], open{r.f.slice, t})
+	r.open = append(r.open[:min(depth, len(r.open))], open{id: r.f.slice, began: t})
 }
 
 // End: see Begin.
@@ -219,9 +228,10 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	var parent any
 	if depth > 0 {
 		parent = r.open[depth-1].id
+		r.open[depth-1].called += int64(t - o.began)
 	}
 	r.open = r.open[:depth]
-	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
+	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
 }
 
 // Other: see Begin.
@@ -230,7 +240,11 @@ func (r *reader) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		w, n, cpu := event.SeenFields(e.Payload())
+		r.cpu += cpu
 		r.f.row("samples", r.seq, int64(e.Time-r.start), n, w.String(), cpu, r.leaf(), r.kind.String())
+	case event.Sched:
+		_, ns := event.SchedFields(e.Payload())
+		r.delay += ns
 	case event.State:
 		r.endState(e.Time)
 		r.endLock(e.Time)
@@ -312,11 +326,30 @@ func (r *reader) endState(t stack.Time) {
 		if r.call >= 0 {
 			call = syscalls.Name(r.arch, r.call)
 		}
-		r.f.row("states", r.seq, ts, dur, r.kind.String(), call, r.state.slice)
+		r.runs = append(r.runs, view.StateRun{At: stack.Time(ts), NS: dur, State: r.kind})
+		r.rows = append(r.rows, [2]any{call, r.state.slice})
+	}
+	if len(r.runs) >= runsTogether {
+		r.putStates()
 	}
 	// A wait ends with the state that it is the reason of; the next one that
 	// is the same is told anew.
 	r.endWait(t)
+}
+
+// runsTogether bounds how many states are held in memory: the account of so many is made to agree at a time.
+const runsTogether = 1024
+
+// putStates writes the states since it was called last.
+func (r *reader) putStates() {
+	if r.whole && r.cpu+r.delay > 0 {
+		view.Agree(r.runs, r.cpu, r.delay, r.f.v.Rec.Process.Interval)
+	}
+	for i := range r.runs {
+		x, row := &r.runs[i], &r.rows[i]
+		r.f.row("states", r.seq, int64(x.At), x.NS, x.State.String(), row[0], row[1])
+	}
+	r.runs, r.rows, r.cpu, r.delay = r.runs[:0], r.rows[:0], 0, 0
 }
 
 func (r *reader) endWait(t stack.Time) {

@@ -153,6 +153,11 @@ func (v *View) Stats(th *Thread) trace.ThreadStats {
 	return trace.ThreadStats{TID: th.TID}
 }
 
+// Whole reports whether all that threads did is shown: no range, side or focus was chosen.
+func (v *View) Whole() bool {
+	return v.side == BothSides && v.focus == nil && v.from <= 0 && v.to >= maxTime
+}
+
 // Slices replays th into h: see Replay.
 func (v *View) Slices(th *Thread, h trace.SliceHandler) stack.Time { return v.Replay(th, h).Run() }
 

@@ -164,7 +164,7 @@ var table = []row{
 		"the contents of pprof's profile on another wire"},
 	{"export/foreign", "internal/limits stack event trace", "google.golang.org/protobuf/...",
 		"foreign traces in, a recording out: the way back of some formats"},
-	{"export/ask", "internal/limits stack event diff trace export/view wait/syscalls", "modernc.org/libc modernc.org/sqlite/...",
+	{"export/ask", "internal/limits stack event diff trace export/tally export/view wait/syscalls", "modernc.org/libc modernc.org/sqlite/...",
 		"a recording as tables, in a database that lives as long as a question"},
 	{"export/report", "stack event trace export/view export/tally export/contend wait/idle", "",
 		"what threads waited for, as text, JSON and a page; what a recording is made of, exports know too"},

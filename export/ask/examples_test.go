@@ -1,0 +1,112 @@
+package ask
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/internal/exporttest"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for its lock, and a
+// goroutine. Of the 4 s it was on a CPU for 3.9 s.
+func recursive(t testing.TB) *trace.Recording {
+	const ms = exporttest.Ms
+	b := exporttest.New(t)
+	lock := b.Wait(trace.Wait{Call: "futex", Kind: "lock", Symbol: "cache_lock", Args: "mutex"})
+	nap := b.Wait(trace.Wait{Call: "clock_nanosleep", Kind: "sleep", Args: "1s"})
+	m := b.Thread(1234, "main")
+	deep := [...]string{"main:1 fib:2", "main:1 fib:2 fib:3", "main:1 fib:2 fib:3 fib:3"}
+	for i := range int64(401) {
+		m.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 975 * ms / 100, State: stack.StateRunning, Stack: deep[i%3]})
+	}
+	m.Look(exporttest.Look{At: 4010 * ms, CPU: 3900 * ms, State: stack.StateBlocked, Call: 230, Stack: "main:1 nap:4"})
+	m.Event(4010*ms, event.Wait, nap)
+	m.Look(exporttest.Look{At: 5000 * ms, CPU: 3900 * ms, State: stack.StateBlocked, Call: 230, Stack: "main:1 nap:4"})
+	w := b.Thread(1235, "worker-1")
+	w.Look(exporttest.Look{At: 0, State: stack.StateBlocked, Call: 202, Stack: "main:1 lock:4"})
+	w.Event(0, event.Wait, lock)
+	w.Event(0, event.Lock, 0xcafe0)
+	w.Event(0, event.Holder, event.HolderOf(1234, event.KnownByWord))
+	w.Look(exporttest.Look{At: 4000 * ms, State: stack.StateBlocked, Call: 202, Stack: "main:1 lock:4"})
+	w.Event(4500*ms, event.Task, event.TaskOf(stack.Task{ID: 7, State: stack.TaskRunning}))
+	w.Look(exporttest.Look{At: 4500 * ms, State: stack.StateRunning, Stack: "main:1"})
+	w.Event(4600*ms, event.Parked, event.TaskOf(stack.Task{ID: 7, State: stack.TaskWaiting, Reason: 1}))
+	w.Event(4600*ms, event.Task, event.TaskOf(stack.Task{}))
+	w.Look(exporttest.Look{At: 4600 * ms, CPU: 40 * ms, State: stack.StateRunning, Stack: "main:1"})
+	w.Event(4800*ms, event.Task, event.TaskOf(stack.Task{ID: 7, State: stack.TaskRunning}))
+	w.Look(exporttest.Look{At: 5000 * ms, CPU: 200 * ms, State: stack.StateRunning, Stack: "main:1"})
+	rec := b.Finish(5000 * ms)
+	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine", Reasons: []string{"", "chan receive"}}}
+	return rec
+}
+
+var (
+	quoted = regexp.MustCompile(`sliver sql \S+ "([^"]*)"`)
+	inline = regexp.MustCompile("`(select [^`]*)`")
+	block  = regexp.MustCompile(`(?m)^    select .*\n(?:    .*\n)*`)
+)
+
+// Every question in the documents and the help is asked of a recording of which the answers are known.
+func TestExamples(t *testing.T) {
+	rec := recursive(t)
+	var out strings.Builder
+	for _, doc := range []string{"README.md", "docs/sql.md", "cmd/sliver/sql.go"} {
+		b, err := os.ReadFile("../../" + doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var questions []string
+		for _, re := range []*regexp.Regexp{quoted, inline} {
+			for _, m := range re.FindAllStringSubmatch(string(b), -1) {
+				if !strings.Contains(m[1], "…") {
+					questions = append(questions, m[1])
+				}
+			}
+		}
+		if strings.HasSuffix(doc, "sql.md") {
+			questions = append(questions, block.FindAllString(string(b), -1)...)
+		}
+		if len(questions) < 2 {
+			t.Errorf("%s: %d questions found", doc, len(questions))
+		}
+		for _, q := range questions {
+			a, err := answer(t, rec, view.Options{}, "table", q)
+			if err != nil {
+				t.Errorf("%s: %s: %v", doc, q, err)
+				continue
+			}
+			if strings.Count(a, "\n") < 3 {
+				t.Errorf("%s: %s: no answer", doc, q)
+			}
+			out.WriteString("-- " + doc + ": " + strings.Join(strings.Fields(q), " ") + "\n" + a + "\n")
+		}
+	}
+	exporttest.Golden(t, "examples.txt", out.String())
+}
+
+// A function that recurses for 4 s has 4 s, not the sum over its levels, and the states of its thread
+// are those of the scheduler.
+func TestKnownAnswers(t *testing.T) {
+	for q, want := range map[string]string{
+		"select total_wall/1000000, self_wall/1000000, total_cpu/1000000, self_cpu/1000000 from profile where function = 'fib'":                                                                   "4010,4010,3900,3900",
+		"select self_cpu, total_wall/1000000 from profile where function = 'nap'":                                                                                                                 "0,990",
+		"select sum(self) = 4010000000 from slices join functions f on f.id = function where name = 'fib'":                                                                                        "1",
+		"select sum(dur)/1000000 from states where thread = 0 and state = 'running'":                                                                                                              "3900",
+		"select sum(dur)/1000000 from states where thread = 0":                                                                                                                                    "5000",
+		"select running/1000000, blocked/1000000, observed/1000000 from thread_states where thread = 0":                                                                                           "3900,1100,5000",
+		"select symbol, holder, count, dur/1000000, threads from hot_locks":                                                                                                                       "cache_lock,1234,1,4500,1",
+		"select kind, count, dur/1000000 from hot_waits where kind = 'sleep'":                                                                                                                     "sleep,1,990",
+		"select count(*) from (select sum(dur) d, (select running from thread_states x where x.thread = s.thread) r from states s where state = 'running' group by thread) where abs(d-r) > r/50": "0",
+	} {
+		got := strings.ReplaceAll(must(t, recursive(t), view.Options{}, "csv", q), "\r", "")
+		if _, row, _ := strings.Cut(got, "\n"); row != want+"\n" {
+			t.Errorf("%s: %q, want %q", q, row, want)
+		}
+	}
+}
