@@ -71,7 +71,8 @@ func TestDescriptors(t *testing.T) {
 				}
 			}
 			r := limited(t, dir, c.limit, "record", "-p", pid, "-d", "1s", "-o", "text.sliver")
-			if first, _, _ := strings.Cut(r.errors, "\n"); !strings.Contains(first, " of ") || !strings.Contains(r.errors, "too many open files") || r.status != 0 {
+			_, line, _ := strings.Cut(r.errors, "recorded ")
+			if line, _, _ = strings.Cut(line, " threads"); !strings.Contains(line, " of ") || !strings.Contains(r.errors, "too many open files") || r.status != 0 {
 				t.Errorf("status %d: %s", r.status, r.errors)
 			}
 		})
