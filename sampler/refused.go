@@ -15,7 +15,7 @@ type Refused struct {
 	Why     string
 }
 
-// untakenWhy is the reason of threads for which there was no time.
+// untakenWhy is the reason for threads that were not reached in time.
 const untakenWhy = "not looked at yet when it ended; choose fewer with -t, or record longer"
 
 // refusals are the threads that could not be opened. The map holds no more threads than live.
@@ -101,7 +101,7 @@ func refusal(err error) string {
 }
 
 // Refused are the threads that are not recorded so far, by reason: those that could not be opened, and,
-// once Run has returned, those for which there was no time.
+// once Run has returned, those that were not reached in time.
 func (s *Sampler) Refused() []Refused {
 	out := s.refused.counts()
 	if n := s.Untaken(); n > 0 {

@@ -242,29 +242,6 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return s.follow(ctx)
 }
 
-// EndAfter ends sampling d after Began: no thread is stopped after that. Run still goes on until its
-// context ends.
-func (s *Sampler) EndAfter(d time.Duration) {
-	s.lasts.Store(int64(d))
-	s.setEnd()
-}
-
-func (s *Sampler) setEnd() {
-	if began, lasts := s.began.Load(), s.lasts.Load(); began > 0 && lasts > 0 {
-		s.end.Store(began + lasts)
-	}
-}
-
-// Began is when the first thread had its first tick; 0: none had one yet.
-func (s *Sampler) Began() stack.Time { return stack.Time(s.began.Load()) }
-
-// begins notes the first tick of a thread.
-func (s *Sampler) begins(now stack.Time) {
-	if s.began.CompareAndSwap(0, int64(now)) {
-		s.setEnd()
-	}
-}
-
 // Ended is when the last look at a thread was over, once Run has returned.
 func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
 

@@ -319,8 +319,8 @@ func (rec *Recording) Verify() {
 	}
 }
 
-// Begin is when the recording begins: at the first tick of any thread, or, where there are no events, when
-// the first thread was taken up. Every output counts its times from here. 0: there are no threads.
+// Begin is the time of the first tick of any thread. Without events it is the time at which the first thread
+// was added, without threads 0. Every output counts its times from it.
 func (rec *Recording) Begin() stack.Time {
 	begin, since := stack.Time(math.MaxInt64), stack.Time(math.MaxInt64)
 	for i := range rec.Threads {

@@ -40,8 +40,8 @@ func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
 
 type recording struct{ rec *trace.Recording }
 
-// Process has its clocks as of the beginning of the recording, from which the page counts its times. Those of
-// the file were read before the first tick, those of a dump after the last one.
+// Process returns clocks at the beginning of the recording, from which the page counts its times. A
+// recording reads its clocks before the first tick, a dump after the last one.
 func (r *recording) Process() trace.Process {
 	p := r.rec.Process
 	c := &p.Clocks

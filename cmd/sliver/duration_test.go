@@ -41,7 +41,7 @@ func TestOneDuration(t *testing.T) {
 	if int64(to-from) != s.Duration {
 		t.Errorf("the file has %d ns, the summary %d", to-from, s.Duration)
 	}
-	first := stack.Time(math.MaxInt64) // of what is known about any thread
+	first := stack.Time(math.MaxInt64)
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {
 			first = min(first, e.Time)

@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for its lock, and a
+// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for a lock of the first, and a
 // goroutine. Of the 4 s it was on a CPU for 3.9 s.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms

@@ -337,7 +337,7 @@ func (r *reader) endState(t stack.Time) {
 	r.endWait(t)
 }
 
-// runsTogether bounds how many states are held in memory: the account of so many is made to agree at a time.
+// runsTogether is the number of states in memory, for which Agree is called at once.
 const runsTogether = 1024
 
 // putStates writes the states since it was called last.
