@@ -308,7 +308,7 @@ func (s *Session) left() time.Duration {
 	if began := int64(s.smp.Began()); began > 0 {
 		return time.Duration(began + int64(s.o.Duration) - now)
 	}
-	if time.Duration(now-s.begin.Load()) < s.o.Duration+beginWithin {
+	if !s.awaits && time.Duration(now-s.begin.Load()) < s.o.Duration+beginWithin {
 		return beginLook
 	}
 	return 0
