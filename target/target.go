@@ -324,14 +324,6 @@ func (p *Process) openat(name string, flags int) (int, error) {
 	}
 }
 
-func (p *Process) file(name string) (*os.File, error) {
-	fd, err := p.openat(name, unix.O_RDONLY)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: fmt.Sprintf("/proc/%d/%s", p.pid, name), Err: err}
-	}
-	return os.NewFile(uintptr(fd), fmt.Sprintf("/proc/%d/%s", p.pid, name)), nil
-}
-
 // read returns the whole of a small file of the process's directory.
 func (p *Process) read(name string, limit int) ([]byte, error) {
 	fd, err := p.openat(name, unix.O_RDONLY)

@@ -49,7 +49,7 @@ type tool struct {
 
 type config struct {
 	sliver, pyspy, austin, async string
-	duty, python, java, node     string
+	duty, python, java           string
 	rounds                       int
 	span                         time.Duration
 }

@@ -13,7 +13,6 @@ import (
 // sparse is a file of any size; offsets outside its parts read as zero.
 type sparse struct {
 	parts map[int64][]byte
-	size  int64
 	read  int64 // bytes
 }
 
