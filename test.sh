@@ -68,7 +68,7 @@ ncc=@vercel/ncc@0.38.4            # webpack and terser in one package, to have N
 # Packages whose tests hold real threads of other processes, compare times, or
 # take minutes under the race detector:
 # without the race detector. Those that also have concurrency of their own run under the race detector too.
-timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|internal/truth|unwind/gopcln|symbol)$'
+timed='^(target|live|sampler|session|oneshot|web|watch|top/feed|cmd/.*|internal/testprog|internal/agree|internal/truth|heap/.*|unwind/gopcln|symbol)$'
 beside='^(web|internal/testprog|unwind/gopcln|symbol)$'
 raced_only_plain='^(target|live|cmd/.*|internal/testprog|internal/agree|internal/truth)$'
 # Go starts tests in the order of their packages: the long ones first, so that none of
