@@ -109,7 +109,7 @@ func TestGapsHaveTheirLength(t *testing.T) {
 		got = append(got, fmt.Sprintf("%d+%d %s %d of %d", r.Int("ts"), r.Int("dur"), r.Text("name"), r.Int("gaps"), r.Int("missing")))
 	}
 	slices.Sort(got)
-	want := "0+20 gap: late 1 of 70368744, 20+20 gap: late 2 of 20, 50+10 gap: late 1 of 10, 60+5 gap: denied 1 of 30"
+	want := "0+10 gap: late 1 of 70368744, 10+20 gap: late 2 of 20, 40+10 gap: late 1 of 10, 50+5 gap: denied 1 of 30" // from the first tick, at 10 ms
 	if s := strings.Join(got, ", "); s != want {
 		t.Errorf("%s\nwant %s", s, want)
 	}
