@@ -299,9 +299,11 @@ func TestQueries(t *testing.T) {
 		}
 	}
 	var e *client.Error
-	for _, q := range []client.Query{{Op: "nonsense"}, {Op: "detail", Thread: 99}, {Op: "loads", N: 1 << 20}, {Op: "tree", T0: 1e300}} {
-		if err := c.Ask(t.Context(), q, nil); !errors.As(err, &e) || e.Status != 400 {
-			t.Errorf("%+v: %v", q, err)
+	for status, queries := range map[int][]client.Query{400: {{Op: "nonsense"}, {Op: "loads", N: 1 << 20}, {Op: "tree", T0: 1e300}}, 404: {{Op: "detail", Thread: 99}}} {
+		for _, q := range queries {
+			if err := c.Ask(t.Context(), q, nil); !errors.As(err, &e) || e.Status != status {
+				t.Errorf("%+v: %v, want status %d", q, err, status)
+			}
 		}
 	}
 }
