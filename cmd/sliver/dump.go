@@ -59,11 +59,12 @@ func dumpCommand() *command {
 		},
 		help: `
 The argument is the name of a recorder ('sliver ls' lists them), or the number or
-name of a process that one of them watches. It can be left out where there is
-only one.
+name of a process that one of them watches. Without it, the recorder is the one that
+has its dumps in this folder (watch --dir); recorders with other folders must be named.
 
 Examples:
   sliver dump
+  sliver dump server
   sliver dump 1234 -o before-restart.sliver`,
 		run: func(ctx context.Context, e *env, args []string) error {
 			if len(args) > 1 {
@@ -123,10 +124,36 @@ func chooseRecorder(clients []*control.Client, says []control.Status, who string
 		return nil, control.Request{}, errors.New("no recorder of yours is running; start one with 'sliver watch'")
 	case who != "":
 		return nil, control.Request{}, fmt.Errorf("no recorder and no process of one is called %q; there are: %s", who, strings.Join(names, ", "))
-	case len(clients) > 1:
-		return nil, control.Request{}, fmt.Errorf("several recorders are running; say which one: %s", strings.Join(names, ", "))
 	}
-	return clients[0], control.Request{}, nil
+	c, err := recorderHere(clients, says)
+	return c, control.Request{}, err
+}
+
+// recorderHere is the only recorder that has its dumps in the working folder. A
+// recorder with another folder may be another service's: it is named in the error, for
+// the user to decide.
+func recorderHere(clients []*control.Client, says []control.Status) (*control.Client, error) {
+	here, err := os.Stat(".")
+	if err != nil {
+		return nil, err
+	}
+	var found []*control.Client
+	var names, elsewhere []string
+	for i, c := range clients {
+		// The same folder can have several paths.
+		if fi, err := os.Stat(says[i].Dir); err == nil && os.SameFile(fi, here) {
+			found, names = append(found, c), append(names, printable(c.Name))
+			continue
+		}
+		elsewhere = append(elsewhere, fmt.Sprintf("'sliver dump %s' (dumps in %s)", printable(c.Name), printable(says[i].Dir)))
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) > 1:
+		return nil, fmt.Errorf("several recorders have their dumps in this folder; give one of them: %s", strings.Join(names, ", "))
+	}
+	return nil, fmt.Errorf("no recorder has its dumps in this folder; name the recorder: %s", strings.Join(elsewhere, ", "))
 }
 
 // fetch has the recorder send a dump, and writes it with our own rights.
