@@ -6,7 +6,8 @@
 // Idle waits are omitted unless Options.Idle is set; Options.Left reports them.
 //
 // There is no place for what is missing but among the stacks: error frames and
-// "[gap: overwritten]" stand in brackets.
+// "[gap: overwritten]" are in brackets, as is "[N frames left out]" in stacks that
+// tally.Cutter cuts.
 //
 // The functions may run for several recordings at once.
 package collapsed
@@ -56,6 +57,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		return s
 	}
 	out := bufio.NewWriterSize(w, 1<<16)
+	stacks := c.Cutter()
 	var path []int32
 	var line []byte
 	for n := 1; n < c.Len(); n++ {
@@ -63,9 +65,13 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		if ns <= 0 {
 			continue
 		}
-		path = c.Path(int32(n), path[:0])
+		var inner, omitted int
+		path, inner, omitted = stacks.Path(int32(n), path[:0])
 		line = line[:0]
 		for i := len(path) - 1; i >= 0; i-- {
+			if omitted > 0 && i == inner-1 {
+				line = append(append(line, tally.Omitted(omitted)...), ';')
+			}
 			line = append(line, name(path[i])...)
 			if i > 0 {
 				line = append(line, ';')

@@ -89,6 +89,9 @@ type Profile struct {
 
 	v        *view.View
 	tree     *tally.Tree
+	stacks   *tally.Cutter
+	omitted  []int // frames left out, by label: firstOmitted - i
+	labelOf  map[int]int32
 	numbers  []int32 // of locations, by their label in tree
 	below    []int32 // the same for labels below 0: of -1-i
 	places   []int32 // labels, by number - 1
@@ -102,6 +105,9 @@ type Profile struct {
 	begun    bool
 }
 
+// firstOmitted and the labels below it represent frames that are left out.
+const firstOmitted = tally.NotSampled - 1
+
 // source is a function as seen from one source file: code of one function can
 // come from several (macros, included bodies).
 type source struct {
@@ -111,7 +117,8 @@ type source struct {
 
 // New begins a profile of v.
 func New(v *view.View) *Profile {
-	p := &Profile{v: v, tree: tally.NewTree(), function: map[source]int{}, Period: v.Rec.Process.Interval, Duration: int64(v.End() - v.Begin())}
+	tree := tally.NewTree()
+	p := &Profile{v: v, tree: tree, stacks: tree.Cutter(), labelOf: map[int]int32{}, function: map[source]int{}, Period: v.Rec.Process.Interval, Duration: int64(v.End() - v.Begin())}
 	if c := v.Rec.Process.Clocks; c.Realtime > 0 {
 		p.Time = c.Realtime + int64(v.Begin()-c.Monotonic)
 	}
@@ -140,6 +147,9 @@ func (p *Profile) Comments() []string {
 	}
 	if p.tree.Folded > 0 {
 		out = append(out, fmt.Sprintf("loss: %d stacks counted for their callers: more than %d distinct ones", p.tree.Folded, tally.MaxNodes))
+	}
+	if l := p.stacks.Loss(); l != "" {
+		out = append(out, "loss: "+l)
 	}
 	return out
 }
@@ -174,13 +184,29 @@ func (p *Profile) Samples(yield func(*Sample) error) error {
 }
 
 // Stack appends the numbers (1 is the first) of the locations of s to dst, the
-// innermost first.
+// innermost first. In a deep stack one location may represent frames that are left out: see
+// tally.Cutter.
 func (p *Profile) Stack(s *Sample, dst []int) []int {
-	p.path = p.tree.Path(s.Stack, p.path[:0])
-	for _, label := range p.path {
+	var inner, omitted int
+	p.path, inner, omitted = p.stacks.Path(s.Stack, p.path[:0])
+	for i, label := range p.path {
+		if omitted > 0 && i == inner {
+			dst = append(dst, p.place(p.omit(omitted)))
+		}
 		dst = append(dst, p.place(label))
 	}
 	return dst
+}
+
+// omit is the label of n frames left out.
+func (p *Profile) omit(n int) int32 {
+	l, ok := p.labelOf[n]
+	if !ok {
+		l = firstOmitted - int32(len(p.omitted))
+		p.omitted = append(p.omitted, n)
+		p.labelOf[n] = l
+	}
+	return l
 }
 
 func (p *Profile) place(label int32) int {
@@ -249,11 +275,7 @@ func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 	for i, label := range p.places {
 		l = Location{Lines: l.Lines[:0]}
 		if label < 0 {
-			fn := p.v.UnseenFunc()
-			if label == tally.Unknown {
-				fn = p.v.GapFunc(stack.WhyLost)
-			}
-			l.Lines = append(l.Lines, Line{Function: p.functionOf(fn, "")})
+			l.Lines = append(l.Lines, Line{Function: p.functionOf(p.standIn(label), "")})
 		} else {
 			p.locate(&l, p.v.Names.Locs()[label])
 		}
@@ -262,6 +284,17 @@ func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 		}
 	}
 	return nil
+}
+
+// standIn is the function of a label below 0.
+func (p *Profile) standIn(label int32) int {
+	switch {
+	case label == tally.Unknown:
+		return p.v.GapFunc(stack.WhyLost)
+	case label <= firstOmitted:
+		return p.v.OmittedFunc(tally.Omitted(p.omitted[firstOmitted-label]))
+	}
+	return p.v.UnseenFunc()
 }
 
 func (p *Profile) locate(l *Location, from *trace.Loc) {

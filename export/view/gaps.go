@@ -42,6 +42,12 @@ func (v *View) UnseenFunc() int {
 	return v.unseen - 1
 }
 
+// OmittedFunc adds a function to v.Names.Funcs for frames that an export leaves out.
+func (v *View) OmittedFunc(name string) int {
+	v.Names.Funcs = append(v.Names.Funcs, trace.Func{Name: name, Module: -1})
+	return len(v.Names.Funcs) - 1
+}
+
 // Close ends an open gap at t, the end of the thread's replay.
 func (g *Gaps) Close(t stack.Time) { g.known(max(t, g.at)) }
 
