@@ -1,7 +1,9 @@
 // Package early ends a program whose limits are too low for it with a line that says
 // so, before the Go runtime ends it with a stack trace. It is imported for its
 // effect, by the command alone. It comes too late where not even the runtime can
-// begin: below some 700 MB of address space, or half a dozen threads.
+// begin: below 745 MiB of address space on amd64, at times below 830 MiB, or half a
+// dozen threads. The runtime's reservations come before any init function and are not
+// configurable (runtime/mpagealloc_64bit.go, sysInit).
 package early
 
 import (
