@@ -546,7 +546,7 @@ race_short() {
 }
 # Two at a time: what they hold against clocks they hold against what the machine gave, and
 # one after another they leave half of two CPUs idle.
-plain_tests() { go test -p=2 -timeout=15m $short "${plain[@]}"; }
+plain_tests() { go test -p=2 -timeout=30m $short "${plain[@]}"; }
 together_tests() { go test -p=2 -timeout=15m $short "${together[@]}"; }
 # unseen: a thousand kills, ten thousand signals, ten seconds of each policy.
 unseen() {
