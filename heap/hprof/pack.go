@@ -8,8 +8,6 @@ import (
 	"errors"
 	"hash"
 	"io"
-
-	"github.com/klauspost/compress/zstd"
 )
 
 // The packed format: docs/spack.md.
@@ -51,10 +49,10 @@ func pack(w io.Writer, src io.Reader, block int64) error {
 	start = nil
 	r.forced = cut
 	p := &packer{block: block, Reader: r, model: newModel(true), out: bufio.NewWriterSize(w, 64<<10)}
-	if p.zip, err = newZip(); err != nil {
+	if p.zip, err = newZipper(); err != nil {
 		return err
 	}
-	defer p.zip.Close()
+	defer p.zip.enc.Close()
 	r.tap = &tap{w: &p.raw}
 	if _, err := p.out.WriteString(packMagic + string([]byte{packVersion})); err != nil {
 		return err
@@ -71,16 +69,11 @@ func pack(w io.Writer, src io.Reader, block int64) error {
 	return p.finish(err, sum)
 }
 
-func newZip() (*zstd.Encoder, error) {
-	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedBetterCompression), zstd.WithEncoderConcurrency(1),
-		zstd.WithWindowSize(2<<20), zstd.WithLowerEncoderMem(true), zstd.WithEncoderCRC(false))
-}
-
 type packer struct {
 	*Reader
 	model      *model
 	out        *bufio.Writer
-	zip        *zstd.Encoder
+	zip        *zipper
 	x          rec
 	raw        bytes.Buffer // bytes read but not in a block yet: part of an item
 	items      uint64
@@ -89,8 +82,8 @@ type packer struct {
 	packed     int64 // offset of the first byte that is not in a block
 	data       []byte
 	lengths    []byte
+	ends       []int // of a group's columns
 	frame      []byte
-	zipped     []byte
 }
 
 // pack codes an item with its body.
@@ -196,29 +189,40 @@ func (p *packer) flush() error {
 	}
 	for g := range groups {
 		p.data, p.lengths = p.model.gather(g, p.data[:0], p.lengths[:0])
-		for _, b := range [][]byte{p.lengths, p.data} {
-			if err := p.part(b); err != nil {
-				return err
-			}
+		if err := p.part(p.lengths, nil); err != nil {
+			return err
+		}
+		p.ends = p.ends[:0]
+		for at, rest := 0, p.lengths; len(rest) > 0; {
+			n, size := binary.Uvarint(rest)
+			at, rest = at+int(n), rest[size:]
+			p.ends = append(p.ends, at)
+		}
+		if err := p.part(p.data, p.ends); err != nil {
+			return err
 		}
 	}
 	p.model.next()
 	p.items, p.blockStart = 0, p.packed
+	p.zip.once = p.packed >= packedTrials
 	return nil
 }
 
-// part writes bytes compressed, behind their sizes before and after.
-func (p *packer) part(b []byte) error {
+// part writes bytes compressed, behind their sizes before and after. Columns end at ends.
+func (p *packer) part(b []byte, ends []int) error {
 	p.frame = binary.AppendUvarint(p.frame[:0], uint64(len(b)))
-	p.zipped = p.zipped[:0]
+	var zipped []byte
 	if len(b) > 0 {
-		p.zipped = p.zip.EncodeAll(b, p.zipped)
-		p.frame = binary.AppendUvarint(p.frame, uint64(len(p.zipped)))
+		var err error
+		if zipped, err = p.zip.frame(b, ends); err != nil {
+			return err
+		}
+		p.frame = binary.AppendUvarint(p.frame, uint64(len(zipped)))
 	}
 	if _, err := p.out.Write(p.frame); err != nil {
 		return err
 	}
-	_, err := p.out.Write(p.zipped)
+	_, err := p.out.Write(zipped)
 	return err
 }
 
@@ -270,5 +274,5 @@ func (p *packer) writeRaw(b []byte) error {
 	if _, err := p.out.Write([]byte{blockRaw}); err != nil {
 		return err
 	}
-	return p.part(b)
+	return p.part(b, nil)
 }

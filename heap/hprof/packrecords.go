@@ -182,7 +182,7 @@ func (m *model) name(s *slot, v uint64) uint64 {
 // maxPrefix is how much of the last string the next one can share.
 const (
 	maxPrefix = 255
-	minPrefix = 4 // less costs more than it saves
+	minPrefix = 12 // less costs more than it saves
 )
 
 func (m *model) headClass(x *rec) {
