@@ -185,7 +185,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 		t.ranges = nil
 	}
 	t.stamp(maps)
-	maps = t.space.Gathered(t.space.Copies(maps))
+	maps = t.space.Copies(t.space.Gathered(maps)) // beside a copy lies other code
 	t.space.Update(maps)
 	for _, r := range t.ranges {
 		maps = withRange(maps, r)

@@ -54,16 +54,33 @@ func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
 	if !m.Exec || !noFile(m) {
 		return nil
 	}
-	for _, step := range [...]int{-1, 1} {
-		j := i + step
-		for n := 0; j >= 0 && j < len(maps) && n < maxApart && !isFile(&maps[j]); n++ {
-			j += step
+	before, after := nearest(maps, i, -1), nearest(maps, i, 1)
+	if before == nil || after == nil || before.Dev != after.Dev || before.Inode != after.Inode || before.Path != after.Path {
+		// The first segment of an image may have been moved with its code. Code that a runtime made lies
+		// anywhere else.
+		if after != nil && after.Start == m.End {
+			return s.inside(m, after)
 		}
-		if j < 0 || j >= len(maps) || !isFile(&maps[j]) {
-			continue
+		return nil
+	}
+	// Both belong to one image: they are as far apart as in the file, but for the alignment of segments.
+	if apart := after.Start - before.Start - (after.Off - before.Off); after.Off < before.Off || apart > maxAlign {
+		return nil
+	}
+	return s.inside(m, before)
+}
+
+// maxAlign bounds, in bytes, how much further apart two segments lie in memory than in the file.
+const maxAlign = 16 << 20
+
+// nearest returns the mapping of a file that comes first in a direction; nil: none is near.
+func nearest(maps []stack.Mapping, i, step int) *stack.Mapping {
+	for n := 0; n < maxApart; n++ {
+		if i += step; i < 0 || i >= len(maps) {
+			return nil
 		}
-		if parts := s.inside(m, &maps[j]); parts != nil {
-			return parts
+		if isFile(&maps[i]) {
+			return &maps[i]
 		}
 	}
 	return nil

@@ -58,7 +58,7 @@ func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
 			m = &maps[i]
 		}
 		file := &e.copies.mod.mapping
-		m.Off, m.Dev, m.Inode, m.Path, m.Deleted = off, file.Dev, file.Inode, file.Path, file.Deleted
+		m.Off, m.Dev, m.Inode, m.Path, m.Deleted, m.Gen = off, file.Dev, file.Inode, file.Path, file.Deleted, file.Gen
 	}
 	return maps
 }
