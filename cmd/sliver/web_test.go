@@ -349,7 +349,7 @@ func TestView(t *testing.T) {
 		t.Fatalf("the browser's command line has the token: %s, %v", b, err)
 	}
 	once := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
-	for _, want := range []int{http.StatusFound, http.StatusGone} {
+	for _, want := range []int{http.StatusFound, http.StatusNotFound} {
 		r, err := once.Get(strings.TrimSpace(string(b)))
 		if err != nil {
 			t.Fatal(err)

@@ -257,9 +257,9 @@ test('flight recorders: their dumps, and a button for one', async () => {
   w.kill('SIGTERM');
   await gone;
   await button(one, 'Dump now').click();
-  await one.getByText('no recorder called "beside" is running').waitFor();
+  await one.getByText('no such recorder is running: "beside"').waitFor();
   await shut();
-  assert.deepEqual(page.problems.filter((p) => !/503/.test(p)), []);
+  assert.deepEqual(page.problems.filter((p) => !/404/.test(p)), []);
   await page.context().close();
   await s.stop();
 });
