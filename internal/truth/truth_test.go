@@ -207,7 +207,7 @@ func TestDuty(t *testing.T) {
 			if limit := bias + 4.5*m.noise(); m.off() > limit {
 				t.Errorf("more than %.1f points off", limit)
 			}
-			if m.ran < 10 {
+			if m.ran < 3 { // with three, CPU time in the wrong call is still out of bounds
 				t.Errorf("%.0f samples found the thread on a CPU", m.ran)
 			}
 		})
