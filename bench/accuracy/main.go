@@ -220,11 +220,10 @@ func folded(file string) (s shares, err error) {
 	}
 	sum := 0.
 	for line := range strings.Lines(string(data)) {
-		stack, count, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if i := strings.LastIndexByte(strings.TrimSpace(line), ' '); i >= 0 {
-			stack, count = line[:i], strings.TrimSpace(line[i:])
-		}
-		n, err := strconv.ParseFloat(count, 64)
+		line = strings.TrimSpace(line)
+		i := strings.LastIndexByte(line, ' ') // names have spaces, too
+		stack := line[:max(i, 0)]
+		n, err := strconv.ParseFloat(line[i+1:], 64)
 		if err != nil || n == 0 {
 			continue
 		}
