@@ -83,6 +83,7 @@ func (b *stopBlock) next() bool {
 			}
 			if it.runs {
 				b.tid, b.pid, b.schedstat, b.syscall, b.check = it.tid, it.pid, it.schedstat, it.syscall, true
+				b.since = a.at[a.ticks]
 				a.tried = true
 				return true
 			}

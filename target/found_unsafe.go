@@ -36,17 +36,21 @@ type found struct {
 	call    [128]byte // /proc/TID/syscall before the request
 	nfirst  int
 	nafter  int
+	since   int64   // when the stopper began this tick, or this look (clock_gettime, monotonic)
 	counted uintptr // the thread's schedstat, open
 	calls   uintptr // its syscall file, open
 }
 
 // lookBefore reports whether the thread runs or waits for a CPU. If it is blocked, left says
-// whether it was on a CPU at the start of the check.
+// whether it was on a CPU at the start of the check. since is when the tick began; 0: now.
 //
 //go:nosplit
 //go:norace
-func (w *Window) lookBefore(schedstat, call uintptr) bool {
+func (w *Window) lookBefore(schedstat, call uintptr, since int64) bool {
 	f := &w.raw.found
+	if f.since = since; since == 0 {
+		f.since = w.clock()
+	}
 	f.looks, f.counted, f.calls, f.nafter, f.cut = true, schedstat, call, 0, false
 	n, errno := raw6(syscall.SYS_PREAD64, schedstat, uintptr(unsafe.Pointer(&f.first)), uintptr(len(f.first)), 0, 0, 0)
 	if errno != 0 {
@@ -72,8 +76,9 @@ func (w *Window) lookBefore(schedstat, call uintptr) bool {
 //
 //go:nosplit
 //go:norace
-func (f *found) attached(schedstat uintptr) {
+func (f *found) attached(schedstat uintptr, since int64) {
 	f.looks, f.ran, f.counted, f.nafter, f.cut = true, true, schedstat, 0, false
+	f.since = since
 }
 
 // check reads whether the thread runs or waits for a CPU. The last check before the request, once the
@@ -104,9 +109,7 @@ func (w *Window) lookAt() {
 }
 
 // found weighs the evidence of a stop. A thread that got a CPU after the check was waiting for one
-// then. It may have lost it to sliver's own stopper, which goes before others. But it may as well have
-// been asleep until the timer interrupt that woke the stopper, and the two cannot be told apart for all
-// calls alike. So none of them counts as running: which function is met does not depend on it.
+// then. It counts as on a CPU if it lost that CPU to sliver's own stopper: see preempted.
 func (w *Window) found() Activity {
 	f := &w.raw.found
 	if !f.looks {
@@ -126,11 +129,37 @@ func (w *Window) found() Activity {
 	case 0:
 		return ActivityOnCPU
 	case 1:
-		if f.cut { // it fell asleep between the check and the stop
+		if f.cut || w.preempted(&after) { // cut: it fell asleep between the check and the stop
 			return ActivityOnCPU
 		}
 	}
 	return ActivityQueued
+}
+
+const (
+	// preemptSlack is the error, in ns, of the moment since which a thread waited for a CPU: the
+	// stopper's own wake-up, and the switch to it at the stop.
+	preemptSlack = 30_000
+	// aheadSlack is the same for a thread outside of system calls. It did not wake from a sleep in
+	// one, so it was preempted, if not by the stopper, then by the thread that woke it.
+	aheadSlack = 100_000
+)
+
+// preempted reports whether the thread lost its CPU to sliver at this tick. The time that it waited
+// for a CPU ends when it got one to stop, so the difference of its counters says when that wait
+// began. A sleep that a timer ended at the tick looks the same, since a timer interrupt expires all
+// timers whose slack has begun; timedOut excludes it. On a single CPU, each sample of a running
+// thread is of this kind.
+func (w *Window) preempted(after *Counters) bool {
+	slack := int64(aheadSlack)
+	if nr, result := nativeResult(&w.raw.regs); nr >= 0 {
+		if timedOut(nativeKind(nr), nr, result) {
+			return false
+		}
+		slack = preemptSlack
+	}
+	queued := int64(w.Stopped) - (after.CPU - w.Counters.CPU) - (after.Delay - w.Counters.Delay)
+	return queued >= w.raw.found.since-slack
 }
 
 // timedOut reports whether a call that ended with a result slept until a timer went off. Such sleeps

@@ -237,7 +237,7 @@ func (s *slot) ends(end int) {
 func (h *herdBlock) attach(s *slot) {
 	w := s.w
 	w.raw.lineLen, w.raw.self = 0, h.self
-	w.raw.found.attached(s.schedstat)
+	w.raw.found.attached(s.schedstat, w.clock())
 	if _, s.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, s.tid, 0, 0, 0, 0); s.errno != 0 {
 		s.ends(endRefused)
 		return

@@ -28,6 +28,7 @@ type stopBlock struct {
 	schedstat uintptr // the thread's file
 	syscall   uintptr // another one
 	check     bool    // do not stop a blocked thread
+	since     int64   // when the tick began that the sample is of (clock_gettime, monotonic); 0: not known
 	w         *Window
 	spare     *Window // for the late thread: w is the Tracer's again by then
 
@@ -104,6 +105,7 @@ func stopperMain(b *stopBlock) {
 		cmd := load32(&b.cmd)
 		switch cmd {
 		case stopCapture, stopAhead:
+			b.since = 0
 			if cmd == stopCapture {
 				b.end = b.capture(b.w)
 			} else {
@@ -184,7 +186,7 @@ func (b *stopBlock) rest(ns int64) (sig uintptr) {
 //go:norace
 func (b *stopBlock) capture(w *Window) int {
 	w.raw.lineLen, w.raw.self = 0, b.self
-	if !w.lookBefore(b.schedstat, b.syscall) && b.check {
+	if !w.lookBefore(b.schedstat, b.syscall, b.since) && b.check {
 		return endAsleep
 	}
 	if _, b.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, b.tid, 0, 0, 0, 0); b.errno != 0 {

@@ -155,7 +155,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		}
 	}
 	tid := int(t.tid)
-	if !w.lookBefore(uintptr(t.schedstat), uintptr(t.syscall)) && w.Check {
+	if !w.lookBefore(uintptr(t.schedstat), uintptr(t.syscall), 0) && w.Check {
 		return w.asleep()
 	}
 	for try := 1; ; try++ {
