@@ -8,14 +8,14 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Programs copy their own code to memory without a file, to have it on huge pages (HHVM,
-// ClickHouse, BOLT's hugify, iodlr). It is still their file's: the rest of the file is mapped
-// around it, and the load address determines which of its segments belongs there.
+// Some programs copy their own code to anonymous memory to get huge pages (HHVM, ClickHouse, BOLT's
+// hugify, iodlr). The code still belongs to the file: the rest of the file is mapped around it, and
+// the load address determines which segment belongs there.
 
-// Gathered gives the maps with code that is of no file as mappings of the file into whose
-// place it was put. maps stay as they are. Calls must not overlap.
+// Gathered returns maps with every anonymous mapping of a file's code presented as a mapping of
+// that file. It does not modify maps. Calls must not overlap.
 func (s *Space) Gathered(maps []stack.Mapping) []stack.Mapping {
-	var out []stack.Mapping // nil: nothing was found yet
+	var out []stack.Mapping // nil: nothing found yet
 	for i := range maps {
 		parts := s.ownText(maps, i)
 		switch {
@@ -34,21 +34,21 @@ func (s *Space) Gathered(maps []stack.Mapping) []stack.Mapping {
 	return out
 }
 
-// noFile reports whether m is memory without a file in which code may have been put: plain
-// memory, huge pages, or either with a name of the program's (PR_SET_VMA_ANON_NAME).
+// noFile reports whether m is memory without a file that may hold copied code: plain memory, huge
+// pages, or either with a name set by the program (PR_SET_VMA_ANON_NAME).
 func noFile(m *stack.Mapping) bool {
 	return m.Inode == 0 && (m.Path == "" || strings.HasPrefix(m.Path, "[anon:")) || strings.HasPrefix(m.Path, "/anon_hugepage")
 }
 
-// isFile reports whether m shows a file that may be a program or library.
+// isFile reports whether m maps a file that may be a program or library.
 func isFile(m *stack.Mapping) bool {
 	return m.Inode != 0 && strings.HasPrefix(m.Path, "/") && !noFile(m)
 }
 
-// maxApart is how many mappings may lie between code and its file's.
+// maxApart bounds the number of mappings between copied code and its file's mappings.
 const maxApart = 64
 
-// ownText returns the mappings that replace the i-th one; nil: it does not hold a file's code.
+// ownText returns the mappings that replace the i-th one, or nil if it holds no file's code.
 func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
 	m := &maps[i]
 	if !m.Exec || !noFile(m) {
@@ -56,24 +56,25 @@ func (s *Space) ownText(maps []stack.Mapping, i int) []stack.Mapping {
 	}
 	before, after := nearest(maps, i, -1), nearest(maps, i, 1)
 	if before == nil || after == nil || before.Dev != after.Dev || before.Inode != after.Inode || before.Path != after.Path {
-		// The first segment of an image may have been moved with its code. Code that a runtime made lies
-		// anywhere else.
+		// The first segment of an image may have been moved with its code. A runtime puts generated
+		// code elsewhere.
 		if after != nil && after.Start == m.End {
 			return s.inside(m, after)
 		}
 		return nil
 	}
-	// Both belong to one image: they are as far apart as in the file, but for the alignment of segments.
+	// Both mappings belong to one image if their distance matches the file's, except for segment
+	// alignment.
 	if apart := after.Start - before.Start - (after.Off - before.Off); after.Off < before.Off || apart > maxAlign {
 		return nil
 	}
 	return s.inside(m, before)
 }
 
-// maxAlign bounds, in bytes, how much further apart two segments lie in memory than in the file.
+// maxAlign bounds how much further apart two segments are in memory than in the file, in bytes.
 const maxAlign = 16 << 20
 
-// nearest returns the mapping of a file that comes first in a direction; nil: none is near.
+// nearest returns the first mapping of a file in a direction, or nil if none is near.
 func nearest(maps []stack.Mapping, i, step int) *stack.Mapping {
 	for n := 0; n < maxApart; n++ {
 		if i += step; i < 0 || i >= len(maps) {
@@ -86,8 +87,8 @@ func nearest(maps []stack.Mapping, i, step int) *stack.Mapping {
 	return nil
 }
 
-// inside splits m into the parts inside and outside of the code segments of near's file at
-// its load address; nil: no part is inside.
+// inside splits m into the parts inside and outside of the code segments of near's file at its load
+// address. It returns nil if no part is inside.
 func (s *Space) inside(m, near *stack.Mapping) (parts []stack.Mapping) {
 	key, _ := keyOf(near)
 	s.mu.Lock()

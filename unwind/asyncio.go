@@ -6,26 +6,24 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// AsyncTask is one of asyncio's tasks that a walk met.
+// AsyncTask is an asyncio task that a walk found.
 type AsyncTask struct {
-	ID   uint64 // as Thread.Task has it; tasks are numbered as they are met
-	Name string // asyncio's own for it, and that of the function that it runs
+	ID   uint64 // as in Thread.Task; numbered in order of discovery
+	Name string // asyncio's task name and the name of its function
 }
 
-// MaxAsyncTasks bounds the tasks that are told apart; those that come later are not
-// told at all.
+// MaxAsyncTasks bounds the tasks with an ID. Tasks found after that are not reported.
 const MaxAsyncTasks = 200_000
 
-// asyncTasks are the tasks of asyncio that walks met. The interpreter's lock guards
-// them.
+// asyncTasks holds the asyncio tasks that walks found. The interpreter's lock guards it.
 type asyncTasks struct {
 	met  map[asyncKey]*metTask
 	list []AsyncTask
 	dict map[uint64]*currentTasks // by interpreter
 }
 
-// asyncKey tells tasks apart. A task's memory is taken by another one after its end,
-// which has another name, unless the program gives the same name to several.
+// asyncKey identifies a task. After a task ends, another may reuse its memory; the name
+// distinguishes them unless the program gives both the same name.
 type asyncKey struct {
 	task, coro uint64
 	name       string
@@ -33,18 +31,18 @@ type asyncKey struct {
 
 // metTask is a task that was read.
 type metTask struct {
-	id uint64 // 0: no copy was proved to be of it yet
-	nr uint64 // it was the nr-th thing that was read first: see pyPlan.reads
+	id uint64 // 0: no copy was proved to belong to it yet
+	nr uint64 // sequence number of the first read: see pyPlan.reads
 }
 
-// currentTasks is where an interpreter has the tasks that its event loops run.
+// currentTasks locates the tasks that an interpreter's event loops run.
 type currentTasks struct {
 	at    uint64
 	found bool
-	tries int // in vain
+	tries int // failed attempts
 }
 
-// AsyncTasks are all tasks of asyncio that walks met so far, by ID.
+// AsyncTasks returns all asyncio tasks that walks found so far, by ID.
 func (s *Space) AsyncTasks() []AsyncTask {
 	in := s.runtimes.Load().python
 	if in == nil {
@@ -55,7 +53,7 @@ func (s *Space) AsyncTasks() []AsyncTask {
 	return slices.Clone(in.async.list)
 }
 
-// lookTask notes which task of asyncio th ran at the copy that was just read.
+// lookTask records which asyncio task th ran in the copy that was just read.
 func (in *interpreter) lookTask(th *Thread) {
 	t, p := &th.tasks, &th.python
 	id, sure := uint64(0), true
@@ -74,12 +72,12 @@ func (in *interpreter) lookTask(th *Thread) {
 	}
 }
 
-// taskID is the number of the task that p's last Capture has; 0: none. Not sure: there may
-// have been one, which has ended since.
+// taskID returns the number of the task in p's last Capture, or 0 if there is none. If sure is
+// false, there may have been a task that has ended since.
 //
-// A task is read after the stop, and what is read may be one that was made since, in the same
-// memory, by the same function. So it counts if it was there before the copy was made as well,
-// or if the thread is in the same step still.
+// A task is read after the stop. By then its memory may hold a newer task that runs the same
+// function. The task is therefore accepted only if it was known before the copy was made, or if the
+// thread is still in the same step.
 func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	if !p.stack.HasGenerators() {
 		return 0, true
@@ -120,8 +118,8 @@ func (in *interpreter) taskID(p *pyThread) (id uint64, sure bool) {
 	return x.id, x.id != 0
 }
 
-// meet is what is known of a task that was just read; nil: too many were. The interpreter's
-// lock is held.
+// meet returns the entry of a task that was just read, or nil if there are too many tasks. The
+// caller holds the interpreter's lock.
 func (in *interpreter) meet(key asyncKey) *metTask {
 	a := &in.async
 	x := a.met[key]
@@ -136,12 +134,12 @@ func (in *interpreter) meet(key asyncKey) *metTask {
 	return x
 }
 
-// maxTaskTries bounds how rarely a program with generators and without asyncio is
-// looked at for it, in samples that have generators.
+// maxTaskTries bounds the backoff of the search for asyncio in a program that has generators. It
+// counts samples with generators.
 const maxTaskTries = 1 << 10
 
-// currentTasks is what python.Runtime.CurrentTasks gives; ok is false where asyncio is not
-// there yet.
+// currentTasks returns the result of python.Runtime.CurrentTasks. ok is false if asyncio is not
+// loaded yet.
 func (in *interpreter) currentTasks(mem Memory, interp uint64) (at uint64, ok bool) {
 	in.mu.Lock()
 	a := &in.async

@@ -41,8 +41,7 @@ func BenchmarkWarmStep(b *testing.B) {
 	b.Run("realigned", func(b *testing.B) { benchmarkWarm(b, "realigned", "-O2") })
 }
 
-// BenchmarkColdRule compiles every rule of a walk anew: what an address costs
-// when it is first seen.
+// BenchmarkColdRule compiles every rule of a walk: the cost of an address that is seen first.
 func BenchmarkColdRule(b *testing.B) {
 	tc := toolchain{cc: "gcc", arch: rule.AMD64, flags: []string{"-O2"}}
 	d := runDump(b, tc, compile(b, tc, "chain.c"), "sorted")
@@ -70,7 +69,7 @@ func (c *counter) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// BenchmarkLoad opens a file and asks for one rule: nothing else may be read.
+// BenchmarkLoad opens a file and looks up one rule. Nothing else may be read.
 func BenchmarkLoad(b *testing.B) {
 	for _, path := range []string{"/usr/bin/node", "/lib/x86_64-linux-gnu/libc.so.6"} {
 		b.Run(path, func(b *testing.B) {

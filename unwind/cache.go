@@ -6,29 +6,29 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// How an entry is executed.
+// Execution methods of an entry.
 const (
-	opFast    uint8 = iota + 1 // the fields of the entry say it all
-	opRule                     // by the full rule, rules[entry.slow]
-	opFP                       // no table: by frame pointer
-	opSignal                   // in a signal trampoline: by the kernel's signal frame
-	opBad                      // the tables are damaged there
-	opRuntime                  // by a runtime's own data
+	opFast    uint8 = iota + 1 // the entry's fields are the whole rule
+	opRule                     // full rule, in rules[entry.slow]
+	opFP                       // no table: frame pointer
+	opSignal                   // signal trampoline: the kernel's signal frame
+	opBad                      // damaged tables
+	opRuntime                  // a runtime's own data
 	opStart                    // a context's last return address: the first byte of a function that nothing has called
 )
 
-// maxFast is how many registers a fast entry restores: arm64 has eleven that
-// a callee must keep (x19 to x29).
+// maxFast is the maximum number of registers that a fast entry restores. On arm64 a callee
+// preserves eleven (x19 to x29).
 const maxFast = 11
 
-// An entry is a compiled rule for one lookup address, one cache line:
+// An entry is the compiled rule of one lookup address. It fills one cache line:
 //
 //	CFA = R[cfaReg] + cfaOff
 //	RA  = *(CFA - 8*raOff), or R[30] if raOff is 0
 //	R[reg[i]] = *(CFA - 8*off[i])
 type entry struct {
-	pc     uint64 // lookup address; 0: no entry
-	fn     uint64 // the function's start, run time
+	pc     uint64 // lookup address; 0: empty
+	fn     uint64 // run-time address of the function's start
 	cfaOff int32
 	slow   int32
 	op     uint8
@@ -43,12 +43,12 @@ type entry struct {
 
 // Flags of an entry.
 const (
-	flagGo     uint8 = 1 << iota // the function is Go's
-	flagTable                    // the rule comes from pclntab, not from CFI
+	flagGo     uint8 = 1 << iota // Go function
+	flagTable                    // rule from pclntab, not CFI
 	flagSignal                   // the caller was interrupted: its PC is exact
 	flagFile                     // opFP: the code comes from a file
-	flagScan                     // the rule comes from following the code
-	flagLast                     // opFP: a thread's first function, as it looks or by the file's header
+	flagScan                     // rule from scanning the code
+	flagLast                     // opFP: a thread's first function, by its code or the file's header
 	flagPart                     // rule.Rule.Part
 	flagLoose                    // the file may be unloaded: see replaced.go
 )
@@ -66,13 +66,13 @@ func (e *entry) trust() stack.Trust {
 
 const (
 	firstEntries = 1 << 11
-	// maxEntries bounds a cache: 64 bytes each. Real programs use some
-	// thousand different return addresses.
+	// maxEntries bounds a cache; an entry takes 64 bytes. Real programs use a few thousand different
+	// return addresses.
 	maxEntries = 1 << 16
 )
 
-// A cache finds entries by lookup address: open addressing, at most half full.
-// An entry's place is good until the next put.
+// A cache finds entries by lookup address, with open addressing and a load factor of at most one
+// half. A pointer to an entry is valid until the next put.
 type cache struct {
 	slots []entry
 	shift uint8
@@ -86,8 +86,8 @@ func (c *cache) reset() {
 	}
 }
 
-// golden is 2^64 divided by the golden ratio: multiplying spreads addresses
-// that are close together (Knuth, volume 3, section 6.4).
+// golden is 2^64 divided by the golden ratio. Multiplying by it spreads adjacent addresses (Knuth,
+// volume 3, section 6.4).
 const golden = 0x9e3779b97f4a7c15
 
 func (c *cache) find(pc uint64) *entry {
@@ -99,16 +99,16 @@ func (c *cache) find(pc uint64) *entry {
 			return e
 		}
 		if e.pc == 0 {
-			return nil // an empty slot: no code is at address 0
+			return nil // an empty slot: address 0 never holds code
 		}
 		i++
 	}
 }
 
-// full reports that the cache is to be emptied before another put.
+// full reports whether the cache must be emptied before the next put.
 func (c *cache) full() bool { return c.used >= maxEntries/2 }
 
-// put adds an entry for a pc that find does not know.
+// put adds an entry whose pc is not in the cache.
 func (c *cache) put(e *entry) *entry {
 	if 2*(c.used+1) > len(c.slots) {
 		old := c.slots

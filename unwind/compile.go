@@ -8,11 +8,11 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// A slow rule is one that no entry can hold.
+// A slowRule is a rule that does not fit into an entry.
 type slowRule struct {
 	rule.Rule
 	bias   uint64
-	linear []linear // for each of Exprs
+	linear []linear // one per element of Exprs
 }
 
 type linear struct {
@@ -20,9 +20,8 @@ type linear struct {
 	ok bool
 }
 
-// compile makes the entry for a lookup address that the cache does not know.
-// pc is the address that it stands for: key itself or key+1. The reason is
-// ReasonUnmapped if no code is known there.
+// compile makes the entry for a lookup address that is not in the cache. pc is the code address
+// that the rule describes: key or key+1. The reason is ReasonUnmapped if no code is known there.
 func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	if w.cache.full() {
 		w.forget()
@@ -30,7 +29,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	r := w.snap.find(key)
 	e := entry{pc: key}
 	for _, s := range w.with.steppers {
-		if s.covers(key) { // before the maps: it grows
+		if s.covers(key) { // before the maps: the runtime's code grows
 			e.op = opRuntime
 			return w.cache.put(&e), stack.ReasonNone
 		}
@@ -73,10 +72,9 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 	default:
 		w.compileRule(&e, golang)
 	}
-	// A handler's return address is the trampoline's first byte, and the byte
-	// before it belongs to something else. arm64's vDSO and Go's and musl's
-	// trampolines are told by their code, as gdb and libgcc do: the tables of
-	// the first are wrong where they exist, the others have none.
+	// Signal trampolines are recognized by their code, as gdb and libgcc do. A handler returns to
+	// the trampoline's first byte, and the byte before it belongs to other code. The tables of
+	// arm64's vDSO are wrong where they exist; the trampolines of Go and musl have none.
 	if err != nil || w.tmp.Signal || key != pc && w.tmp.Hi == pc-bias || m.mapping.Inode == 0 {
 		if !(w.arch == rule.AMD64 && err == nil && w.tmp.Signal) && w.trampoline(m, bias, pc) {
 			e = entry{pc: key, op: opSignal, fn: pc, era: r.era}
@@ -95,7 +93,7 @@ func (w *Walker) compile(key, pc uint64) (*entry, stack.Reason) {
 		case found:
 			w.compileRule(&e, false)
 			e.fn, e.flags = 0, flagScan
-		case lack != 0: // a longer copy may tell
+		case lack != 0: // a longer copy may have the missing word
 			return nil, w.lack(lack)
 		case key != pc && w.last(m, bias, pc), key == pc && pc-bias == m.entry:
 			e.flags |= flagLast
@@ -135,7 +133,7 @@ func (w *Walker) compileRule(e *entry, golang bool) {
 	}
 }
 
-// fast fills e from w.tmp if that can say it all.
+// fast fills e from w.tmp and reports whether an entry can hold the rule.
 func (w *Walker) fast(e *entry) bool {
 	r := &w.tmp
 	if r.CFAIsExpr || r.Special != rule.None || r.Signal || int(r.CFAReg) >= numRegs {
@@ -181,8 +179,8 @@ func (w *Walker) fast(e *entry) bool {
 	return true
 }
 
-// code reads bytes of code at an address: from memory, where it cannot be
-// anything but what runs, else from the file.
+// code reads code bytes at an address. It reads memory if that certainly holds the code that runs,
+// and the file otherwise.
 func (w *Walker) code(b []byte, m *module, bias, addr uint64) []byte {
 	if w.space.mem != nil {
 		if n, _ := w.space.mem.ReadAt(b, int64(addr)); n > 0 {

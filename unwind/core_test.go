@@ -23,7 +23,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// A core is a core dump of amd64: what gdb wrote of a stopped process.
+// A core is an amd64 core dump that gdb wrote of a stopped process.
 type core struct {
 	file  *elf.File
 	maps  []stack.Mapping
@@ -65,7 +65,7 @@ func readCore(path string) (*core, error) {
 		}
 		c.maps = append(c.maps, m)
 	}
-	// gdb leaves out mappings that are as in their files: code.
+	// gdb leaves out mappings that equal their files: code.
 	for start, m := range files {
 		if slices.ContainsFunc(c.maps, func(o stack.Mapping) bool { return o.Start == start }) {
 			continue
@@ -73,7 +73,7 @@ func readCore(path string) (*core, error) {
 		m.Start = start
 		if f, err := elf.Open(m.Path); err == nil {
 			for _, p := range f.Progs {
-				// V8 maps a part of the code once more.
+				// V8 maps a part of the code a second time.
 				if p.Type == elf.PT_LOAD && m.Off >= p.Off&^4095 && m.Off < p.Off+p.Filesz {
 					m.Exec = p.Flags&elf.PF_X != 0
 				}
@@ -137,7 +137,7 @@ func (c *core) ReadAt(b []byte, addr int64) (int, error) {
 			return p.ReadAt(b, int64(o))
 		}
 	}
-	// gdb leaves out what it can find in the files.
+	// gdb leaves out what the files hold.
 	for _, m := range c.maps {
 		if o := uint64(addr) - m.Start; uint64(addr) >= m.Start && uint64(addr) < m.End && m.Path != "" && m.Inode != 0 {
 			f, err := os.Open(m.Path)
@@ -151,7 +151,7 @@ func (c *core) ReadAt(b []byte, addr int64) (int, error) {
 	return 0, fmt.Errorf("%#x is not in the core", addr)
 }
 
-// copyOf does what a stop does: Plan, the stack, More.
+// copyOf copies what a stop does: Plan, the stack, More.
 func (c *core) copyOf(w *Walker, th *Thread, regs *stack.Regs) *Copy {
 	mem := &Copy{}
 	read := func(s rule.Span) Block {
@@ -185,8 +185,7 @@ func (c *core) copyOf(w *Walker, th *Thread, regs *stack.Regs) *Copy {
 	return mem
 }
 
-// dumpCore starts a program, waits until it prints a line, and has gdb write
-// its core.
+// dumpCore starts a program, waits for a line of its output, and makes gdb write its core.
 func dumpCore(t *testing.T, name string, args ...string) (*core, string) {
 	t.Helper()
 	_, err := exec.LookPath("gdb")
@@ -225,8 +224,8 @@ func dumpCore(t *testing.T, name string, args ...string) (*core, string) {
 	return c, path
 }
 
-// waits returns when the main thread sleeps, as programs do soon after the line, or after a second: not
-// all do.
+// waits returns when the main thread sleeps, as most programs do soon after the line, or after a
+// second.
 func waits(pid int) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -238,7 +237,7 @@ func waits(pid int) {
 	}
 }
 
-// euStack gives the PCs of every thread by elfutils' own unwinder.
+// euStack returns the PCs of every thread from elfutils' own unwinder.
 func euStack(t *testing.T, path string) map[int][]uint64 {
 	t.Helper()
 	_, err := exec.LookPath("eu-stack")
@@ -364,8 +363,8 @@ func main() {
 }
 `
 
-// TestGoCore walks every thread of a Go program: each one ends at its first
-// function, and the goroutines' functions are there in order.
+// TestGoCore walks every thread of a Go program. Each stack ends at its first function, and the
+// goroutines' functions appear in order.
 func TestGoCore(t *testing.T) {
 	dir := t.TempDir()
 	src := filepath.Join(dir, "main.go")
@@ -400,7 +399,7 @@ func TestGoCore(t *testing.T) {
 				th := Thread{TID: stack.TID(core.tids[i])}
 				var frames []stack.Frame
 				var reason stack.Reason
-				for range 2 { // the first walk learns where the thread's data is
+				for range 2 { // the first walk finds the thread's data
 					frames, reason = w.Walk(&th, &core.regs[i], core.copyOf(w, &th, &core.regs[i]))
 				}
 				var names []string

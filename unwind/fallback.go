@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// Code of the signal trampolines: the system call rt_sigreturn.
+// Code of signal trampolines: the system call rt_sigreturn.
 var (
 	// mov $15, %rax (7 bytes; gas and musl) or mov $15, %eax (5; Go); syscall
 	sigreturnAMD64   = []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}
@@ -17,8 +17,8 @@ var (
 	sigreturnARM64 = []byte{0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}
 )
 
-// trampoline reports whether the code at pc is a signal trampoline: pc is at
-// its first instruction, or at the system call.
+// trampoline reports whether pc is in a signal trampoline, at its first instruction or at the
+// system call.
 func (w *Walker) trampoline(m *module, bias, pc uint64) bool {
 	var buf [9]byte
 	is := func(want []byte, at uint64) bool {
@@ -30,23 +30,22 @@ func (w *Walker) trampoline(m *module, bias, pc uint64) bool {
 	return is(sigreturnAMD64, pc) || is(sigreturnAMD64Go, pc) || is(sigreturnAMD64, pc-7) || is(sigreturnAMD64Go, pc-5)
 }
 
-// Where the kernel saves registers, from the stack pointer in a trampoline.
+// Offset of the saved registers from the stack pointer in a trampoline.
 const (
-	// struct rt_sigframe of Linux arch/x86/include/asm/sigframe.h, its first
-	// word popped: ucontext begins at SP, its sigcontext 40 bytes on
-	// (include/uapi/asm-generic/ucontext.h), registers first (struct
-	// sigcontext_64 of arch/x86/include/uapi/asm/sigcontext.h).
+	// struct rt_sigframe of Linux arch/x86/include/asm/sigframe.h with its first word popped. SP
+	// points to ucontext. Its sigcontext is at offset 40 (include/uapi/asm-generic/ucontext.h) and
+	// starts with the registers (struct sigcontext_64 of arch/x86/include/uapi/asm/sigcontext.h).
 	contextAMD64 = 40
-	// struct rt_sigframe of Linux arch/arm64/kernel/signal.c: siginfo (128
-	// bytes), ucontext, whose sigcontext begins 176 bytes on with the fault
-	// address; then x0 to x30, SP and PC (arch/arm64/include/uapi/asm).
+	// struct rt_sigframe of Linux arch/arm64/kernel/signal.c: siginfo (128 bytes), then ucontext.
+	// Its sigcontext is at offset 176 and holds the fault address, x0 to x30, SP and PC
+	// (arch/arm64/include/uapi/asm).
 	contextARM64 = 128 + 176 + 8
 )
 
-// orderAMD64 is the DWARF numbers of the registers in struct sigcontext_64.
+// orderAMD64 lists the DWARF numbers of the registers in struct sigcontext_64.
 var orderAMD64 = [17]uint8{8, 9, 10, 11, 12, 13, 14, 15, 5, 4, 6, 3, 1, 0, 2, 7, 16}
 
-// bySignalFrame takes the interrupted registers from the kernel's frame.
+// bySignalFrame restores the interrupted registers from the kernel's frame.
 func (w *Walker) bySignalFrame(f *stack.Frame) step {
 	sp := w.regs[w.sp]
 	pcReg, at, n := rule.AMD64RA, sp+contextAMD64, uint64(len(orderAMD64))
@@ -67,13 +66,13 @@ func (w *Walker) bySignalFrame(f *stack.Frame) step {
 	copy(w.regs[:numRegs], w.saved[:numRegs])
 	w.known = 1<<n - 1
 	w.known &^= 1 << pcReg
-	// Nothing called the trampoline: its address is where the handler returns to, not
-	// where a call ends.
+	// No call led to the trampoline. Its address is the handler's return target, not the end of a
+	// call.
 	f.CFA, f.Exact = w.regs[w.sp], true
 	return step{pc: w.regs[pcReg], exact: true, trust: stack.TrustCFI}
 }
 
-// byFramePointer walks over code that no table describes.
+// byFramePointer steps over code without tables.
 func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 	sp, fp := w.regs[w.sp], w.regs[w.fp]
 	if e.flags&flagLast == 0 {
@@ -92,8 +91,8 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 		return stop(stack.ReasonRegister)
 	}
 	if fp == 0 && e.flags&flagFile != 0 && !f.Exact {
-		// The ABI's mark of the outermost frame: start code of libraries
-		// without tables (musl) sets it.
+		// The ABI marks the outermost frame this way. Start code of libraries without tables (musl)
+		// sets it.
 		return step{end: true}
 	}
 	if fp >= sp && fp-sp <= maxFrame && fp%8 == 0 {
@@ -107,18 +106,17 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 		case w.isCode(ra):
 			f.CFA = fp + 16
 			w.regs[w.fp], w.regs[w.sp] = next, fp+16
-			// Any other register may have been saved and changed.
+			// The function may have saved and changed any other register.
 			w.known = 1<<w.fp | 1<<w.sp
 			return step{pc: ra, trust: stack.TrustFP}
 		case ra == 0 && next == 0:
 			f.CFA, w.null = fp+16, true
 			return step{end: true}
 		case w.mayBeMade(ra, next, fp):
-			return stop(stack.ReasonUnmapped) // in memory that is newer than the maps
+			return stop(stack.ReasonUnmapped) // in memory newer than the maps
 		case !f.Exact && w.with.v8 != nil && next > fp && next-fp <= maxFrame:
-			// V8's code that goes from the interpreter over to baseline code keeps a
-			// value between the return address and the frame that it makes
-			// (Generate_InterpreterOnStackReplacement_ToBaseline,
+			// V8's transition from the interpreter to baseline code keeps a value between the return
+			// address and its own frame (Generate_InterpreterOnStackReplacement_ToBaseline,
 			// src/builtins/x64/builtins-x64.cc).
 			if ra, ok := w.word(fp + 16); ok && w.isCode(ra) && w.called(ra) {
 				f.CFA = fp + 24
@@ -134,7 +132,7 @@ func (w *Walker) byFramePointer(f *stack.Frame, e *entry) step {
 	return stop(stack.ReasonNoRule)
 }
 
-// isCode reports whether a return address leads into mapped code.
+// isCode reports whether a return address points into mapped code.
 func (w *Walker) isCode(ra uint64) bool {
 	if w.arch == rule.ARM64 {
 		ra &= pacMask
@@ -149,9 +147,9 @@ func (w *Walker) isCode(ra uint64) bool {
 	return r != nil && (r.exec || r.made)
 }
 
-// byCode recognises the instructions around an exact PC at which the frame
-// pointer still is, or is again, the caller's: walking by it would leave the
-// caller out. ok is false everywhere else.
+// byCode recognizes the instructions around an exact PC at which the frame pointer is still, or
+// again, the caller's. Walking by frame pointer would skip the caller there. ok is false for other
+// code.
 func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
 	var buf [16]byte
 	code := w.code(buf[:], nil, 0, f.PC-8)
@@ -171,7 +169,7 @@ func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
 		case i == ret, i&pushMask == push:
 			return w.byLink(f, sp, stack.TrustFP)
 		case i == setFP && j&pushMask == push:
-			// N is 8 times a signed number of 7 bits.
+			// N is 8 times a signed 7-bit number.
 			n := uint64(-(int64(j) << 42 >> 57) * 8)
 			return w.top(f, sp, sp+8, sp+n)
 		}
@@ -188,9 +186,9 @@ func (w *Walker) byCode(f *stack.Frame, sp uint64) (s step, ok bool) {
 	return s, false
 }
 
-// byEnd recognises code of amd64 that ends right behind the call that it is in: what is
-// left of it tells where its return address is. CPython's trampolines for perf do, and have
-// no frame pointer. ok is false for all other.
+// byEnd recognizes amd64 code that ends right after the call that it is in. The remaining
+// instructions show where the return address is. CPython's trampolines for perf have this form and
+// no frame pointer. ok is false for other code.
 func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s step, ok bool) {
 	var buf [5]byte
 	if w.arch != rule.AMD64 {
@@ -208,8 +206,8 @@ func (w *Walker) byEnd(f *stack.Frame, sp uint64) (s step, ok bool) {
 	return s, false
 }
 
-// top steps out of a function whose return address is at raAt, and its
-// caller's frame pointer at fpAt, or unchanged if that is 0.
+// top steps out of a function. Its return address is at raAt, and its caller's frame pointer at
+// fpAt; fpAt 0 means that the frame pointer is unchanged.
 func (w *Walker) top(f *stack.Frame, fpAt, raAt, cfa uint64) (step, bool) {
 	ra, ok := w.word(raAt)
 	if !ok || !w.isCode(ra) {
@@ -233,8 +231,8 @@ func (w *Walker) byLink(f *stack.Frame, sp uint64, trust stack.Trust) (step, boo
 	return step{pc: ra, trust: trust}, true
 }
 
-// byScan takes the only place where a return address is likely at a leaf whose
-// frame pointer leads nowhere: the top of the stack, or the link register.
+// byScan handles a leaf whose frame pointer is not usable. It tries the only likely place of a
+// return address: the top of the stack, or the link register.
 func (w *Walker) byScan(f *stack.Frame, sp uint64) step {
 	if w.arch == rule.ARM64 {
 		if s, ok := w.byLink(f, sp, stack.TrustScan); ok {
@@ -272,7 +270,7 @@ func (w *Walker) called(ra uint64) bool {
 			return false
 		}
 		i := binary.LittleEndian.Uint32(c)
-		return i>>26 == 0x25 || i&0xfffff000 == 0xd63f0000 // bl; blr and its forms with authentication
+		return i>>26 == 0x25 || i&0xfffff000 == 0xd63f0000 // bl; blr and its variants with pointer authentication
 	}
 	c := w.code(buf[:], r.mod, bias, ra-7)
 	if len(c) < len(buf) {

@@ -10,8 +10,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// TestWalkARM64 walks dumps of programs for arm64 that are kept in testdata,
-// with nothing but what is kept there.
+// TestWalkARM64 walks arm64 dumps in testdata without any other file.
 func TestWalkARM64(t *testing.T) {
 	for _, name := range []string{"plain", "nofp", "pac"} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +67,7 @@ func TestWalkARM64(t *testing.T) {
 			}
 		})
 	}
-	// The fixture does hold a signed address, or pac shows nothing.
+	// Check that the fixture holds a signed address; otherwise pac tests nothing.
 	f, err := os.Open("testdata/arm64/pac.dump")
 	if err != nil {
 		t.Fatal(err)

@@ -4,21 +4,20 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// maxBases bounds what is remembered of frameBase's answers.
+// maxBases bounds the cached results of frameBase.
 const maxBases = 1 << 12
 
-// A base is how far the frame pointer lies above the stack pointer at a place.
+// A base is the distance from the stack pointer up to the frame pointer at one PC.
 type base struct {
 	delta uint64
 	ok    bool
 }
 
-// frameBase gives the frame pointer of a function of amd64 whose stack pointer
-// is sp at pc. Of a blocked thread no other register is known, and those that
-// it called have not saved this one. The code from the function's start to pc
-// says how far apart the two are, unless it moves SP by what only the run tells
-// (alloca). It is right only if a return address lies where e finds it then, so
-// that is asked for: behind a call, in known code.
+// frameBase computes the frame pointer of an amd64 function whose stack pointer is sp at pc. Of a
+// blocked thread only pc and sp are known, and its callees have not saved the frame pointer. The
+// code from the function's start to pc gives the distance between both registers, unless it moves
+// SP by a run-time amount (alloca). The result is accepted only if e then finds a return address:
+// after a call, in known code.
 func (w *Walker) frameBase(e *entry, pc, sp uint64) (fp uint64, ok bool) {
 	if w.arch != rule.AMD64 || int(e.cfaReg) != w.fp || e.raOff == 0 || e.fn == 0 || pc <= e.fn {
 		return 0, false
@@ -41,9 +40,8 @@ func (w *Walker) frameBase(e *entry, pc, sp uint64) (fp uint64, ok bool) {
 	return fp, ok && w.isCode(ra) && w.called(ra)
 }
 
-// follow runs the code from a function's start to pc on every way there is, and
-// gives how far the frame pointer then lies above the stack pointer. known is
-// false where the code could not be looked at now.
+// follow scans every path from a function's start to pc and returns the distance from the stack
+// pointer up to the frame pointer there. known is false if the code could not be read now.
 func (w *Walker) follow(fn, pc uint64) (delta uint64, ok, known bool) {
 	r := w.snap.find(fn)
 	if r == nil || r.mod == nil || pc >= r.end {

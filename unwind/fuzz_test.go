@@ -13,8 +13,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// fuzzSpace has a C library mapped, which has many kinds of rules, and code
-// without a file.
+// fuzzSpace maps a C library, which has many kinds of rules, and code without a file.
 func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mapping) {
 	t.Helper()
 	path := map[rule.Arch]string{rule.AMD64: "/lib/x86_64-linux-gnu/libc.so.6", rule.ARM64: "/usr/aarch64-linux-gnu/lib/libc.so.6"}[arch]
@@ -28,7 +27,7 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 	}
 	s := NewSpace(arch, hostFiles{}, mem)
 	s.Update(maps)
-	if arch == rule.AMD64 { // whose goroutines' data is what it finds
+	if arch == rule.AMD64 { // whose goroutines' data is the noise
 		exe, err := os.Open("/proc/self/exe")
 		if err != nil {
 			t.Fatal(err)
@@ -43,8 +42,8 @@ func fuzzSpace(t testing.TB, arch rule.Arch, mem Memory) (*Space, []stack.Mappin
 	return s, maps
 }
 
-// FuzzWalk walks over memory and registers that mean nothing: it must end,
-// within the depth limit, and say why.
+// FuzzWalk walks over random memory and registers. The walk must end within the depth limit and
+// give a reason.
 func FuzzWalk(f *testing.F) {
 	f.Add(uint64(1), []byte("abc"), false)
 	f.Add(uint64(2), []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), true)
@@ -65,7 +64,7 @@ func FuzzWalk(f *testing.F) {
 	})
 }
 
-// TestWalkRandom is FuzzWalk over many seeds.
+// TestWalkRandom runs FuzzWalk over many seeds.
 func TestWalkRandom(t *testing.T) {
 	for _, arch := range []rule.Arch{rule.AMD64, rule.ARM64} {
 		t.Run(arch.String(), func(t *testing.T) {
@@ -86,7 +85,7 @@ func TestWalkRandom(t *testing.T) {
 	}
 }
 
-// noise is memory that reads as the same bytes everywhere.
+// noise is memory that repeats the same bytes everywhere.
 type noise struct{}
 
 func (noise) ReadAt(p []byte, addr int64) (int, error) {

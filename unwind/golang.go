@@ -10,10 +10,9 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// mayBeGo reports whether a file can hold Go's tables: to search it all for
-// them takes tens of milliseconds. Go's linker leaves some of these sections
-// (src/cmd/link/internal/ld/data.go), also where an external linker does the
-// rest, and strip keeps them; a file without any sections is searched.
+// mayBeGo reports whether a file may have Go's tables. Searching a whole file for them takes tens
+// of milliseconds. Go's linker writes some of these sections (src/cmd/link/internal/ld/data.go),
+// also with an external linker, and strip keeps them. A file without sections is searched.
 func mayBeGo(f *elf.File) bool {
 	if len(f.Sections) == 0 {
 		return true
@@ -27,7 +26,7 @@ func mayBeGo(f *elf.File) bool {
 	return false
 }
 
-// loadGo opens the tables of Go's linker where the file has them.
+// loadGo opens the tables of Go's linker if the file has them.
 func (m *module) loadGo(f *elf.File) error {
 	if !mayBeGo(f) {
 		return nil
@@ -42,9 +41,9 @@ func (m *module) loadGo(f *elf.File) error {
 	return err
 }
 
-// adoptGo makes m's Go runtime the process's, if it has none yet. Of several
-// (a program and a plugin in C form) the first is followed; stacks of the
-// others end where they cross over.
+// adoptGo makes m's Go runtime the process's if it has none yet. If there are several (a program
+// and a plugin built as C library), the first one is followed. Stacks of the others end where they
+// cross into another runtime's code.
 func (s *Space) adoptGo(m *module, bias uint64) {
 	if m.golang == nil || s.runtimes.Load().golang != nil {
 		return
@@ -56,14 +55,14 @@ func (s *Space) adoptGo(m *module, bias uint64) {
 	})
 }
 
-// goRuntime is the Go runtime of a process. Its code is walked by rules, which say where
-// a stack goes on elsewhere (Walker.cross).
+// goRuntime is the Go runtime of a process. Its code is walked by rules. They mark the frames where
+// a stack continues elsewhere (Walker.cross).
 type goRuntime struct {
 	noPart
 	rt *gopcln.Runtime
 }
 
-// thread is what is known of th's Go data.
+// thread returns the Go data of th.
 func (p *goRuntime) thread(th *Thread) *gopcln.Thread {
 	if th.runtime != p.rt {
 		th.runtime, th.golang = p.rt, p.rt.Thread(th.TID)
@@ -76,23 +75,23 @@ func (p *goRuntime) plan(th *Thread, out []rule.Span) []rule.Span {
 	return p.thread(th).Plan(&th.regs, out)
 }
 
-// goGuess is how well Plan foresees what a walk of a thread needs. To ask More while the
-// thread is stopped takes several times as long as the stop itself, since no stopper does it. So
-// a stop is made without it, and what it copied is checked before the walk: where it lacks
-// something, another stop is made that asks, and so are the next ones, more of them the more
-// often the plan was wrong.
+// goGuess records how well Plan predicts the memory that a walk of a thread needs. Calling More
+// while the thread is stopped takes several times as long as a stop that a stopper does alone.
+// Stops are therefore made without More, and the copy is checked before the walk. If it lacks
+// something, another stop is made that calls More, and so do the next ones; their number grows with
+// the number of wrong plans.
 type goGuess struct {
 	asked   bool // More was called for the copy of the last Plan
-	lacks   bool // that copy lacks something that another stop would have
-	tried   bool // a thread's first stop asks
-	wait    int  // number of stops that ask before the plan is trusted again
+	lacks   bool // that copy lacks something that another stop would get
+	tried   bool // a thread's first stop calls More
+	wait    int  // number of stops with More before the plan is trusted again
 	penalty int
 }
 
-// mostPenalty is how many stops ask after a plan was wrong again and again.
+// mostPenalty is the number of stops with More after repeated wrong plans.
 const mostPenalty = 64
 
-// checked notes whether the plan was right at a stop that did not ask.
+// checked records whether the plan was right at a stop without More.
 func (x *goGuess) checked(lacks bool) {
 	if x.lacks = lacks; lacks {
 		x.penalty = min(max(2*x.penalty, 2), mostPenalty)
@@ -107,8 +106,8 @@ func (p *goRuntime) asks(th *Thread) bool {
 	return !x.tried || x.lacks || x.wait > 0
 }
 
-// Guesses reports whether a stop of th without More may turn out to lack something, and
-// another one would be needed.
+// Guesses reports whether a stop of th without More may lack something, which then requires another
+// stop.
 func (w *Walker) Guesses(*Thread) bool { return w.space.runtimes.Load().golang != nil }
 
 func (p *goRuntime) more(_ *Walker, th *Thread, regs *stack.Regs, mem *Copy) int {
@@ -128,8 +127,8 @@ func (p *goRuntime) begin(w *Walker, th *Thread, regs *stack.Regs) {
 	w.golang.Begin(regs, (*live)(w))
 }
 
-// GoFunc names the function that pc lies in, if it is one of the process's Go
-// program.
+// GoFunc returns the name of the Go function that contains pc. ok is false if pc is not in the
+// process's Go program.
 func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
 	if p := s.runtimes.Load().golang; p != nil {
 		return p.rt.Func(pc)
@@ -137,15 +136,15 @@ func (s *Space) GoFunc(pc uint64) (name string, ok bool) {
 	return "", false
 }
 
-// Managed reports whether a runtime was seen in the process whose stacks go on
-// elsewhere than registers and tables say: More is to be called.
+// Managed reports whether the process has a runtime whose stacks continue at places that registers
+// and tables do not show. If so, call More.
 func (s *Space) Managed() bool {
 	r := s.runtimes.Load()
 	return r.golang != nil || r.python != nil
 }
 
-// Census makes a census of the process's goroutines; nil: no Go runtime was
-// seen (see Preload), or the target's memory cannot be read.
+// Census makes a census of the process's goroutines. It returns nil if no Go runtime was found (see
+// Preload), or if the target's memory cannot be read.
 func (s *Space) Census() *gopcln.Census {
 	p := s.runtimes.Load().golang
 	if p == nil || s.mem == nil {
@@ -154,10 +153,9 @@ func (s *Space) Census() *gopcln.Census {
 	return p.rt.NewCensus(s.mem)
 }
 
-// Goroutine walks the stack of a goroutine that no thread runs, or that is in
-// a system call, from the target's memory as it is now; it is Walk for those.
-// What moves meanwhile ends the stack early or shows as it was: the caller
-// compares g with a later look.
+// Goroutine is Walk for a goroutine that no thread runs, or that is in a system call. It reads the
+// target's memory as it is now. If the goroutine moves during the walk, the stack ends early or
+// shows its state before the move; the caller compares g with a later look.
 func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
 	w.frames = w.frames[:0]
 	n := min(g.Hi-g.SP, MaxStack)
@@ -173,18 +171,16 @@ func (w *Walker) Goroutine(g *gopcln.Goroutine) ([]stack.Frame, stack.Reason) {
 	regs.Set(w.sp, g.SP)
 	regs.Set(w.fp, g.FP)
 	mem := Copy{Blocks: []Block{{Addr: g.SP, Data: b[:max(k, 0)]}}}
-	return w.walkFrom(&w.nobody, &regs, &mem, g.PC == g.Func) // it has not run yet
+	return w.walkFrom(&w.nobody, &regs, &mem, g.PC == g.Func) // it has not started yet
 }
 
-// goStack is where a goroutine's stack lies, and what settle adds to the CFAs
-// in it.
+// goStack holds the bounds of a goroutine's stack and the offset that settle adds to CFAs in it.
 type goStack struct{ id, lo, hi, shift uint64 }
 
-// settle keeps the CFAs of frames on a goroutine's stack what they were at the
-// first look at it. The stack is copied to another place when it grows or
-// shrinks, and its activations stay what they are, as far from its upper end
-// as before. Another goroutine may get the same stack: its activations are
-// made to look different.
+// settle makes the CFAs of frames on a goroutine's stack independent of the stack's address. A
+// stack that grows or shrinks is copied to another place, and its activations keep their distance
+// from the upper end; settle maps their CFAs to those of the first look. If another goroutine gets
+// the same stack, settle makes the CFAs differ from the previous owner's.
 func (p *goRuntime) settle(w *Walker, th *Thread) {
 	s := &th.stack
 	th.tasks.look(w.golang, (*frozen)(w))
@@ -213,8 +209,8 @@ func (p *goRuntime) settle(w *Walker, th *Thread) {
 	}
 }
 
-// live is a Walker's memory for what proves itself: the copy, else the
-// target's memory as it is now.
+// live is a Walker's memory for self-validating data: the copy, or the target's current memory if
+// the copy lacks it.
 type live Walker
 
 // Word implements rule.Words.
@@ -236,7 +232,7 @@ func readWord(m Memory, b []byte, addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b), true
 }
 
-// frozen is a Walker's memory for what must not have moved since the copy.
+// frozen is a Walker's memory for data that must come from the copy.
 type frozen Walker
 
 // Word implements rule.Words.
@@ -248,8 +244,8 @@ func (f *frozen) Word(addr uint64) (uint64, bool) {
 	return v, ok
 }
 
-// cross lets Go's runtime data say where the walk goes on. apply reports that
-// w's registers are ready for the rule itself.
+// cross continues the walk where Go's runtime data says. If apply is true, w's registers are ready
+// for the rule itself.
 func (w *Walker) cross(f *stack.Frame, r *rule.Rule) (s step, apply bool) {
 	if w.golang == nil {
 		return stop(stack.ReasonNoRule), false

@@ -7,25 +7,25 @@ import (
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
-// A greenlet runs on its thread's own stack: what others had there is copied away and back.
-// Memory beyond its first function is left over from other greenlets: old frames of the one
-// that started it, or anything else. Its stack ends there, and so does its chain of Python
-// frames. That function is the first outside of Python's
-// evaluations that belongs to the greenlet module and has called something else.
+// All greenlets of a thread run on the thread's own stack: a switch copies the memory of others
+// away and back. Memory above a greenlet's first function is stale: old frames of the greenlet that
+// started it, or anything else. The stack and the chain of Python frames end at that function. It
+// is the outermost function that belongs to the greenlet module, has called another one, and is not
+// inside a Python evaluation.
 
-// isGreenlet reports whether a file is the module, as its releases have called it.
+// isGreenlet reports whether a file has one of the module's names in its releases.
 func isGreenlet(path string) bool {
 	name := path[strings.LastIndexByte(path, '/')+1:]
 	return strings.HasPrefix(name, "_greenlet.") || strings.HasPrefix(name, "greenlet.c") // greenlet.cpython-38-…
 }
 
-// greenlet gives how many of the frames, innermost first, are the running greenlet's; 0: the
-// thread runs its main one, or that is not known.
+// greenlet returns the number of frames, innermost first, of the running greenlet. 0 means that the
+// thread runs its main greenlet, or that the number is unknown.
 func (in *interpreter) greenlet(w *Walker, frames []stack.Frame, s *python.Stack) int {
 	if !w.snap.greenlets || s.Reason != stack.ReasonNone {
 		return 0
 	}
-	evals, inside := 0, false // inside: of the module's code
+	evals, inside := 0, false // inside: in the module's code
 	for i := range frames {
 		f := &frames[i]
 		if f.Kind != stack.KindNative {

@@ -2,26 +2,26 @@ package unwind
 
 import "github.com/sliverprof/sliver/stack"
 
-// A home is a mapping in which walks of a thread ended at a first function: the thread's
-// own stack, or one that a coroutine has.
+// A home is a mapping in which a thread's walks ended at a first function: the thread's own stack,
+// or a coroutine's.
 type home struct {
 	lo, hi uint64
-	base   uint64 // where the last such walk ended: its outermost CFA
-	many   bool   // they ended at several places: there are several stacks in it
+	base   uint64 // outermost CFA of the last such walk
+	many   bool   // they ended at several places: the mapping holds several stacks
 }
 
 const (
-	// maxHomes bounds the mappings that are remembered for a thread.
+	// maxHomes bounds the mappings recorded per thread.
 	maxHomes = 8
-	// sameBase is how far apart two walks may end on one stack: a thread's first
-	// function moves its stack pointer by some words.
+	// sameBase is the maximum distance between the ends of two walks on one stack. A thread's first
+	// function moves its stack pointer by a few words.
 	sameBase = 512
-	// lastWords is how much is left of a coroutine's stack above its first frame: what
-	// makes one puts a few words there, aligned.
+	// lastWords bounds the bytes between a coroutine's first frame and the end of its stack.
+	// Whatever creates the coroutine puts a few aligned words there.
 	lastWords = 256
 )
 
-// homeAt returns the home in the mapping r; nil: no walk has ended in it.
+// homeAt returns the home in the mapping r, or nil if no walk has ended in it.
 func (th *Thread) homeAt(r *region) *home {
 	for i := range th.homes {
 		if h := &th.homes[i]; h.lo == r.start && h.hi == r.end {
@@ -31,14 +31,14 @@ func (th *Thread) homeAt(r *region) *home {
 	return nil
 }
 
-// settleAt learns that a walk came to a first function at base, in the mapping r.
+// settleAt records that a walk reached a first function at base, in the mapping r.
 func (th *Thread) settleAt(r *region, base uint64) {
 	if h := th.homeAt(r); h != nil {
 		h.many = h.many || base-h.base+sameBase > 2*sameBase
 		h.base = base
 		return
 	}
-	// Mappings grow, and others come to lie where one was.
+	// Drop overlapping homes: mappings grow, and addresses are reused.
 	for i := 0; i < len(th.homes); i++ {
 		if h := th.homes[i]; h.lo < r.end && r.start < h.hi {
 			th.homes = append(th.homes[:i], th.homes[i+1:]...)
@@ -51,13 +51,13 @@ func (th *Thread) settleAt(r *region, base uint64) {
 	th.homes = append(th.homes, home{lo: r.start, hi: r.end, base: base})
 }
 
-// Reach is the end of the stack on which the last walk ended early: frames of earlier
-// walks that lie below it are on the same stack. 0: that is not known.
+// Reach returns the end of the stack on which the last walk ended early. Frames of earlier walks
+// below it are on the same stack. It returns 0 if the end is unknown.
 func (w *Walker) Reach() uint64 { return w.reach }
 
-// judge says what the end of a walk is. A coroutine's stack has no caller at its end, and
-// what is there is made by hand: that it cannot be walked further is no loss. Where a
-// thread's own stack is known to go on, a return address of 0 is one.
+// judge corrects the reason for which a walk ended. A coroutine's stack has no caller at its end,
+// only words put there when it was created; ending there loses nothing. A return address of 0 is an
+// error if the thread's own stack is known to continue.
 func (w *Walker) judge(th *Thread, reason stack.Reason) stack.Reason {
 	w.reach = 0
 	sp := w.regs[w.sp]
@@ -84,8 +84,8 @@ func (w *Walker) judge(th *Thread, reason stack.Reason) stack.Reason {
 	return reason
 }
 
-// coroutineEnd reports whether a walk that could not go on at sp, in the mapping r, is at
-// the end of a stack that is not the thread's own.
+// coroutineEnd reports whether a walk that could not continue at sp, in the mapping r, is at the
+// end of a stack that is not the thread's own.
 func (w *Walker) coroutineEnd(th *Thread, r *region, sp uint64, reason stack.Reason) bool {
 	if len(th.homes) == 0 && !th.Main || w.golang != nil {
 		return false
@@ -107,9 +107,9 @@ func (w *Walker) coroutineEnd(th *Thread, r *region, sp uint64, reason stack.Rea
 	return true
 }
 
-// startsAt reports whether a function begins at pc that no call returns to: the address
-// was put on the stack by hand, as makecontext(3) does with what is to run when a context's
-// function returns.
+// startsAt reports whether pc is the start of a function and not a call's return address. Such an
+// address was written to the stack by hand: makecontext(3) does so for the function that runs when
+// a context's function returns.
 func (w *Walker) startsAt(m *module, bias, pc uint64) bool {
 	if m.cfi == nil || m.golang != nil || m.mapping.Inode == 0 {
 		return false

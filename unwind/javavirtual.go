@@ -9,36 +9,35 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// VirtualThread is one of Java's virtual threads that a walk met.
+// VirtualThread is a Java virtual thread that a walk found.
 type VirtualThread struct {
-	ID   uint64 // Java's own number for it, as Thread.Task has it
+	ID   uint64 // Java's number, as in Thread.Task
 	Name string // may be empty
 }
 
-// MaxVirtualThreads bounds those that are told apart; those that come later are not
-// told at all.
+// MaxVirtualThreads bounds the virtual threads with an ID. Those found after that are not reported.
 const MaxVirtualThreads = 200_000
 
-// carrier is what is known of a thread's carrying virtual threads.
+// carrier holds what walks learned about a thread that carries virtual threads.
 type carrier struct {
 	at    jvm.Carrier
 	is    bool
-	asked int  // how often it could not be told
-	done  bool // it was
+	asked int  // failed lookups
+	done  bool // no more lookups are needed
 
-	last uint64 // the reference to the one that it had at the last walk that could tell
-	id   uint64 // that one's number
-	age  uint32 // of the heap then
+	last uint64 // reference to the virtual thread of the last successful walk
+	id   uint64 // its number
+	age  uint32 // the heap's age at that walk
 	aged bool
 }
 
-// maxTaskID is the largest number that a task can have.
+// maxTaskID is the largest possible number of a task.
 const maxTaskID = 1<<44 - 1
 
-// maxCarrierTries is how often it is asked of a thread whether it carries others.
+// maxCarrierTries bounds the lookups of whether a thread carries virtual threads.
 const maxCarrierTries = 16
 
-// spans appends what to copy of the thread.
+// spans appends the thread's memory to copy.
 func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.Span {
 	if !c.done {
 		at, is, err := rt.Carrier(thread)
@@ -61,7 +60,7 @@ func (c *carrier) spans(rt *jvm.Runtime, thread uint64, out []rule.Span) []rule.
 	return out
 }
 
-// VirtualThreads are all of Java's virtual threads that walks met so far, by ID.
+// VirtualThreads returns all Java virtual threads that walks found so far, by ID.
 func (s *Space) VirtualThreads() []VirtualThread {
 	h := s.runtimes.Load().jvm
 	if h == nil {
@@ -77,7 +76,7 @@ func (s *Space) VirtualThreads() []VirtualThread {
 	return out
 }
 
-// settle notes which virtual thread th carried as it was copied.
+// settle records which virtual thread th carried when it was copied.
 func (h *hotspot) settle(w *Walker, th *Thread) {
 	c := &th.java.carrier
 	if th.java.of != h || !c.is {
@@ -112,8 +111,8 @@ func (h *hotspot) settle(w *Walker, th *Thread) {
 	}
 }
 
-// learnNumber tells where numbers of virtual threads may be kept outside of the heap what
-// was there when c ran one whose number is known.
+// learnNumber helps to find where virtual threads keep their numbers outside of the heap. It
+// records the words seen there while c ran a virtual thread with a known number.
 func (w *Walker) learnNumber(h *hotspot, c *carrier) {
 	at, words := c.at.Near, w.numbers[:]
 	if at == 0 {
@@ -123,7 +122,7 @@ func (w *Walker) learnNumber(h *hotspot, c *carrier) {
 		at, words = c.at.ID, w.numbers[:1]
 	}
 	for i := range words {
-		v, ok := w.mem.Word(at + uint64(8*i)) // as it was copied
+		v, ok := w.mem.Word(at + uint64(8*i)) // from the copy
 		if !ok {
 			return
 		}
@@ -132,7 +131,7 @@ func (w *Walker) learnNumber(h *hotspot, c *carrier) {
 	h.rt.Number(words, c.id)
 }
 
-// copiedID is the number of the virtual thread as it was copied; 0: it was not.
+// copiedID returns the number of the virtual thread from the copy, or 0 if it was not copied.
 func (w *Walker) copiedID(c *carrier) (id uint64) {
 	if c.at.ID != 0 {
 		id, _ = w.word(c.at.ID)
@@ -143,9 +142,9 @@ func (w *Walker) copiedID(c *carrier) (id uint64) {
 	return id
 }
 
-// meet notes a virtual thread, and reports whether there is room for it. Its name may have
-// been read where a collector had already cleared its old place, which looks as if it had none:
-// one without a name gets the first that is read of it later.
+// meet records a virtual thread and reports whether there was room for it. If a collector has
+// already cleared the name's old place, the name reads as empty; the first name that a later read
+// finds replaces it.
 func (h *hotspot) meet(id uint64, name string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()

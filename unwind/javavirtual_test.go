@@ -2,8 +2,8 @@ package unwind
 
 import "testing"
 
-// TestMeetNameLater: a virtual thread whose name was read as empty has the one that is read
-// of it next, and keeps that.
+// TestMeetNameLater: a virtual thread with an empty name gets the first name that a later read
+// finds, and keeps it.
 func TestMeetNameLater(t *testing.T) {
 	h := &hotspot{}
 	for _, x := range []struct{ name, want string }{{"", ""}, {"named-21", "named-21"}, {"", "named-21"}, {"other", "named-21"}} {

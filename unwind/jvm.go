@@ -11,49 +11,48 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// hotspot is the Java virtual machine of a process, with the threads that it knows.
+// hotspot is the Java virtual machine of a process with its known threads.
 type hotspot struct {
 	noPart
 	rt *jvm.Runtime
 
 	mu      sync.Mutex
 	threads map[stack.TID]uint64
-	virtual map[uint64]string // virtual threads that walks met, by number
+	virtual map[uint64]string // virtual threads that walks found, by number
 }
 
-// javaThread is what is known of one thread's Java.
+// javaThread holds the Java state of one thread.
 type javaThread struct {
 	of     *hotspot
 	thread uint64 // its JavaThread; 0: not found
-	tried  int    // Plans without one
+	tried  int    // Plans without a JavaThread
 	gap    bool   // see Thread.Gaps
 
 	carrier carrier
 }
 
-// javaWalk is what a Walker needs for frames of Java.
+// javaWalk is a Walker's state for frames of Java.
 type javaWalk struct {
 	of    *hotspot
-	rt    *jvm.Runtime // that of of, read through the walker's meter
+	rt    *jvm.Runtime // of's runtime, read through the walker's meter
 	state jvm.State
 	spans []rule.Span
 	off   []int
 	buf   []byte
-	begun bool // state is about the walk that is under way
-	spent bool // more would have been read than one may: what was found may be wrong
+	begun bool // state belongs to the current walk
+	spent bool // the limit on reads was reached: the frames found may be wrong
 }
 
-// FollowJVM has walks show the frames of HotSpot, if the process has it mapped, with
-// their functions' places in table. It gives the virtual machine, nil if there is
-// none. An error says why one that is there cannot be read, now or ever
-// (*jvm.VersionError: also OpenJ9, and native images of GraalVM that are the program or
-// were met on a stack); its stacks are those of machine code.
+// FollowJVM makes walks show the frames of HotSpot if the process has it mapped. It puts their
+// functions into table. It returns the virtual machine, or nil if there is none. An error says why
+// the virtual machine cannot be read, now or ever; its stacks then show machine code. A *jvm.VersionError
+// also covers OpenJ9 and GraalVM native images (the program itself, or code seen on a stack).
 func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
 	}
 	snap := s.snap.Load()
-	var other error // what is there in place of HotSpot
+	var other error // another virtual machine than HotSpot
 	for i := range snap.regions {
 		r := &snap.regions[i]
 		if !r.exec || r.mod == nil {
@@ -69,7 +68,7 @@ func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
 		}
 		rt, err := s.followJVM(r, table)
 		if errors.Is(err, jvm.ErrNotJVM) {
-			// OpenJ9 has a library of this name too, which loads its own.
+			// OpenJ9 also ships a libjvm.so, which loads the real one.
 			if other == nil {
 				other = &jvm.VersionError{Why: "this virtual machine does not describe itself as HotSpot does"}
 			}
@@ -82,7 +81,8 @@ func (s *Space) FollowJVM(table *managed.Table) (*jvm.Runtime, error) {
 	return nil, other
 }
 
-// followJVM is FollowJVM for one mapping of libjvm.so; nil, nil: it is not of the file's code.
+// followJVM is FollowJVM for one mapping of libjvm.so. It returns nil, nil if the mapping does not
+// hold the file's code.
 func (s *Space) followJVM(r *region, table *managed.Table) (*jvm.Runtime, error) {
 	r.mod.load()
 	bias, ok := r.mod.bias(r)
@@ -108,9 +108,9 @@ func (s *Space) followJVM(r *region, table *managed.Table) (*jvm.Runtime, error)
 	return rt, nil
 }
 
-// nativeImage is what made a file that is a native image of GraalVM. To look into each
-// library would be paid by every program: the program's own file counts, and those
-// whose code was on a stack. region is the file's first.
+// nativeImage returns the virtual machine of a file that is a GraalVM native image. Searching every
+// library would cost all programs time, so only the program's own file and files seen on a stack
+// are searched. region is the file's first.
 func (m *module) nativeImage(region int) (vm string, ok bool) {
 	if m.mapping.Inode == 0 || region >= firstFile && !m.loaded.Load() {
 		return "", false
@@ -119,7 +119,7 @@ func (m *module) nativeImage(region int) (vm string, ok bool) {
 	return m.native.vm, m.native.ok
 }
 
-// renew has walkers forget rules that they made before something was known.
+// renew makes walkers drop cached rules that predate newly found facts.
 func (s *Space) renew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *Space) renew() {
 	s.snap.Store(&next)
 }
 
-// JVM is the virtual machine whose frames walks show; nil: there is none.
+// JVM returns the virtual machine whose frames walks show, or nil.
 func (s *Space) JVM() *jvm.Runtime {
 	if h := s.runtimes.Load().jvm; h != nil {
 		return h.rt
@@ -136,11 +136,11 @@ func (s *Space) JVM() *jvm.Runtime {
 	return nil
 }
 
-// ForgetJVM ends FollowJVM: the process became another program.
+// ForgetJVM undoes FollowJVM, for a process that has become another program.
 func (s *Space) ForgetJVM() { s.setRuntimes(func(r *runtimes) { r.jvm = nil }) }
 
-// JavaThread is the JavaThread of the thread with this number, as the process itself
-// sees it, as far as walks have found it; 0: there is none.
+// JavaThread returns the address of the JavaThread of a thread, or 0 if walks have found none. tid
+// is the thread's number as the process itself sees it.
 func (s *Space) JavaThread(tid stack.TID) uint64 {
 	h := s.runtimes.Load().jvm
 	if h == nil {
@@ -151,11 +151,11 @@ func (s *Space) JavaThread(tid stack.TID) uint64 {
 	return h.threads[tid]
 }
 
-// list reads which threads there are.
+// list reads the list of threads.
 func (h *hotspot) list() {
 	all, err := h.rt.Threads()
 	if err != nil {
-		return // the one before holds
+		return // the previous list stays valid
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -171,7 +171,7 @@ func (h *hotspot) plan(th *Thread, out []rule.Span) []rule.Span {
 		*j = javaThread{of: h}
 	}
 	if j.thread == 0 {
-		// A thread that is none of Java's must not have the list read each time.
+		// Back off: a thread outside of Java must not cause a read of the list each time.
 		if j.tried++; j.tried > 1 && j.tried&(j.tried-1) == 0 || j.tried%maxTried == 0 {
 			h.list()
 		}
@@ -188,7 +188,7 @@ func (h *hotspot) plan(th *Thread, out []rule.Span) []rule.Span {
 	return out
 }
 
-// copiedWords is a Walker's memory: what was copied.
+// copiedWords is a Walker's memory restricted to the copy.
 type copiedWords Walker
 
 // Word implements jvm.Words.
@@ -200,7 +200,7 @@ func (h *hotspot) begin(w *Walker, _ *Thread, _ *stack.Regs) {
 	}
 }
 
-// covers holds for all of the code cache, as far as it is reserved.
+// covers reports whether pc is in the reserved range of the code cache.
 func (h *hotspot) covers(pc uint64) bool { return h.rt.Covers(pc) }
 
 func (h *hotspot) step(w *Walker, pc uint64, exact bool) step {
@@ -223,7 +223,7 @@ func (h *hotspot) step(w *Walker, pc uint64, exact bool) step {
 	return step{pc: s.PC, exact: s.Exact, trust: stack.TrustTable}
 }
 
-// javaOf is what the walker keeps for frames of h's.
+// javaOf returns the walker's state for frames of h.
 func (w *Walker) javaOf(h *hotspot) *javaWalk {
 	if w.java == nil || w.java.of != h {
 		w.java = &javaWalk{of: h, rt: h.rt.On(&w.meter)}
@@ -232,9 +232,9 @@ func (w *Walker) javaOf(h *hotspot) *javaWalk {
 	return w.java
 }
 
-// holds is about Java's code and methods: code that was thrown away between two looks is read
-// anew, before the last of them all code is. Where a walk that met Java would have read more
-// than one may, what it found is not shown.
+// holds validates Java's code and methods after a walk. Code that was discarded between two looks
+// is read again; before the last try all code is. If a walk through Java reached the limit on
+// reads, its frames are not shown.
 func (h *hotspot) holds(w *Walker, try int) verdict {
 	if w.java == nil || w.java.of != h || !w.java.begun {
 		return valid
@@ -244,13 +244,13 @@ func (h *hotspot) holds(w *Walker, try int) verdict {
 		return valid
 	case w.java.spent:
 		return void
-	case try == maxAgain-1: // more was thrown away than one walk meets
+	case try == maxAgain-1: // more code was discarded than one walk detects
 		h.rt.Forget()
 	}
 	return again
 }
 
-// still reports whether all that the walk took for granted is there still.
+// still reports whether everything that the walk relied on is still in memory.
 func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	j.begun = false
 	j.state.Dedup(w.mem.Batch)
@@ -259,7 +259,7 @@ func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	}
 	j.spans = h.rt.Spans(&j.state, j.spans[:0])
 	j.off, j.buf = readAll(&w.meter, j.spans, j.off, j.buf)
-	if j.spent = w.meter.Spent(); j.spent { // what is there may not have been read
+	if j.spent = w.meter.Spent(); j.spent { // spans may be unread although they exist
 		j.state.Doubt()
 		return false
 	}
@@ -271,8 +271,8 @@ func (h *hotspot) still(w *Walker, j *javaWalk) bool {
 	})
 }
 
-// resume goes on where the thread left Java, after a walk that did not get so far
-// in the code between. The frame that tells why stands for what is missing.
+// resume continues a walk that stopped in machine code at the frame where the thread left Java. An
+// error frame with the reason replaces the missing frames.
 func (h *hotspot) resume(w *Walker, th *Thread, why stack.Reason) stack.Reason {
 	th.java.gap = w.java != nil && w.java.begun && w.java.state.Heap
 	switch why {

@@ -18,11 +18,10 @@ import (
 	"github.com/sliverprof/sliver/unwind/v8"
 )
 
-// maxImage bounds an image that is read from memory. The vDSO has two to four
-// pages.
+// maxImage bounds the size of an image that is read from memory. The vDSO has two to four pages.
 const maxImage = 1 << 20
 
-// A module is the tables of one file, loaded at the first use.
+// A module holds the tables of one file, loaded on first use.
 type module struct {
 	space   *Space
 	mapping stack.Mapping // the first one seen
@@ -31,16 +30,16 @@ type module struct {
 	loaded atomic.Bool
 	file   io.ReaderAt
 	progs  []elf.ProgHeader // PT_LOAD
-	entry  uint64           // vaddr at which a process begins
+	entry  uint64           // vaddr of the process's entry point
 	notes  []elf.ProgHeader // PT_NOTE
-	mark   mark             // bytes that identify the file; see replaced.go
-	fixed  bool             // it is the program itself
+	mark   mark             // bytes that identify the file: see replaced.go
+	fixed  bool             // the program itself
 	soname string
-	// gone: another file is mapped in its place. trusted: memory differs from the file
-	// although the mappings show this file.
+	// gone: another file is mapped in its place. trusted: memory differs from the file, but the
+	// mappings still show this file.
 	gone, trusted atomic.Bool
 	cfi           *cfi.Table    // nil: none
-	golang        *gopcln.Table // nil: no Go program
+	golang        *gopcln.Table // nil: not a Go program
 	err           error         // why a table is missing
 
 	v8 struct { // see v8Image
@@ -99,7 +98,7 @@ func (m *module) open() (err error) {
 	return err
 }
 
-// image copies an ELF image that is no file from the target's memory.
+// image copies an ELF image without a file from the target's memory.
 func (m *module) image() (io.ReaderAt, error) {
 	if m.space.mem == nil {
 		return nil, errors.New("no access to the target's memory")
@@ -115,15 +114,15 @@ func (m *module) image() (io.ReaderAt, error) {
 	return bytes.NewReader(b), nil
 }
 
-// The kernel maps segments from the page that they begin in. Pages are 4 KiB,
-// or up to 64 KiB on arm64.
+// The kernel maps a segment from the page that contains its start. Pages have 4 KiB, or up to 64
+// KiB on arm64.
 const (
 	smallPage = 4 << 10
 	largePage = 64 << 10
 )
 
-// bias gives what is to be added to vaddrs of the file to get addresses in r.
-// One file may be mapped several times, each with a bias of its own.
+// bias returns the offset from the file's vaddrs to addresses in r. A file that is mapped several
+// times has one bias per mapping.
 func (m *module) bias(r *region) (uint64, bool) {
 	var best *elf.ProgHeader
 	score := -1
@@ -141,8 +140,8 @@ func (m *module) bias(r *region) (uint64, bool) {
 		default:
 			continue
 		}
-		// Segments share pages of a file: of several that fit, the code one
-		// holds code, and the one that begins here is meant.
+		// Segments may share a page of the file. Of several that fit, take the one that is executable
+		// like r, and then the one that begins here.
 		if (p.Flags&elf.PF_X != 0) == r.exec {
 			n += 4
 		}
@@ -159,7 +158,7 @@ func (m *module) bias(r *region) (uint64, bool) {
 	return r.start - r.off + best.Off - best.Vaddr, true
 }
 
-// code reads the bytes at vaddr from the file.
+// code reads bytes at vaddr from the file.
 func (m *module) code(b []byte, vaddr uint64) int {
 	for i := range m.progs {
 		if p := &m.progs[i]; vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
@@ -171,9 +170,9 @@ func (m *module) code(b []byte, vaddr uint64) int {
 	return 0
 }
 
-// rule compiles the rule for vaddr: pclntab where it covers it, since Go's
-// own CFI is left out of many programs; call frame information elsewhere (C
-// code in the same file).
+// rule computes the rule for vaddr. It uses pclntab where it covers vaddr, because many programs
+// are linked without Go's CFI. It uses call frame information for the rest (C code in the same
+// file).
 func (m *module) rule(vaddr uint64, out *rule.Rule) (golang bool, err error) {
 	if m.golang != nil {
 		if err := m.golang.Rule(vaddr, out); err == nil || !errors.Is(err, rule.ErrNoRule) {

@@ -10,63 +10,63 @@ import (
 )
 
 const (
-	// parkedGuess is copied of a parked goroutine's stack at first: most wait a few
-	// calls deep.
+	// parkedGuess is the first number of bytes to copy from a parked goroutine's stack. Most wait a
+	// few calls deep.
 	parkedGuess = 512
-	// parkedNear is how far apart two stacks may lie that are read as one: what it takes
-	// to read goes by pages.
+	// parkedNear is the maximum distance between two stacks that are read together. The cost of a
+	// read depends on the number of pages.
 	parkedNear = 4 << 10
-	// parkedBatch is about how much is copied at once, so that it is still in a CPU's
+	// parkedBatch is the approximate number of bytes copied at once. A batch is still in the CPU's
 	// cache when it is walked.
 	parkedBatch = 128 << 10
 )
 
-// Parked are the stacks of goroutines that no thread runs, each once. Where a
-// function of Go has its return address follows from the place in it alone; so a
-// stack whose return addresses are those of one that was walked before is that
-// stack, and is not walked. It belongs to one goroutine of ours.
+// Parked collects the distinct stacks of goroutines that no thread runs. The position of a return
+// address in a Go frame depends on the PC alone. So a stack with the same return addresses as one
+// that was walked before is equal to it and is not walked again. A Parked must be used by one
+// goroutine.
 type Parked struct {
-	// Stacks are leaf first; their frames have no CFA. Reasons say why each ends early;
-	// there is no frame for that.
+	// Stacks are leaf first. Their frames have no CFA. Reasons holds why each stack ends early;
+	// Stacks has no frame for that.
 	Stacks  [][]stack.Frame
 	Reasons []stack.Reason
 
 	w     *Walker
-	epoch uint64 // of the maps that its stacks are of
+	epoch uint64 // of the maps when Stacks were walked
 	roots map[root]*place
 	byKey map[string]int
 	key   []byte
 	spans []rule.Span
 	off   []int
 	buf   []byte
-	first []int // the goroutine that each span begins with
+	first []int // index of the first goroutine of each span
 	last  struct {
 		at   root
 		from *place // p.roots[at]
 	}
 }
 
-// root is where a parked goroutine goes on.
+// root is the position at which a parked goroutine continues.
 type root struct {
 	pc    uint64
-	fresh bool // it has not run yet
+	fresh bool // it has not started yet
 }
 
-// place is a place that a walk came to.
+// place is a position that a walk reached.
 type place struct {
-	off   uint64 // where the return address lies from there, in bytes above the leaf's SP
-	stack int    // in Parked.Stacks; -1: the walk goes on
-	first way    // where it goes on mostly: the one that was seen first
+	off   uint64 // distance of the return address from the leaf's SP, in bytes
+	stack int    // index in Parked.Stacks; -1: the walk continues
+	first way    // the way seen first, usually the most frequent
 	next  map[uint64]*place
 }
 
-// way is one way on, by the return address.
+// way is one continuation, selected by the return address.
 type way struct {
 	ra uint64
-	to *place // nil: none is known
+	to *place // nil: unknown
 }
 
-// by is where a walk goes on with that return address; nil: that is not known.
+// by returns the place that a return address leads to, or nil if it is unknown.
 func (x *place) by(ra uint64) *place {
 	if x.first.ra == ra {
 		return x.first.to
@@ -74,7 +74,7 @@ func (x *place) by(ra uint64) *place {
 	return x.next[ra]
 }
 
-// lead adds a way on.
+// lead adds a way to a place.
 func (x *place) lead(ra uint64, to *place) {
 	switch {
 	case x.first.to == nil:
@@ -86,24 +86,24 @@ func (x *place) lead(ra uint64, to *place) {
 	}
 }
 
-// Parked makes an empty collection of stacks that w walks.
+// Parked returns an empty collection of stacks that w walks.
 func (w *Walker) Parked() *Parked {
 	return &Parked{w: w, epoch: w.space.snap.Load().epoch, roots: map[root]*place{}, byKey: map[string]int{}}
 }
 
-// maxParked is how many stacks are remembered for later looks.
+// maxParked bounds the number of stacks kept for later looks.
 const maxParked = 1 << 12
 
-// Holds reports whether what is known of stacks holds still, and is not too much: the
-// program's code is mapped where it was. Else another Parked is to take its place.
+// Holds reports whether p is still usable: the program's code is mapped where it was, and p is not
+// too large. If not, use a new Parked.
 func (p *Parked) Holds() bool {
 	return p.epoch == p.w.space.snap.Load().epoch && len(p.Stacks) <= maxParked
 }
 
-// Walk finds the stacks of the goroutines that all[i] for i in which are, from the
-// target's memory as it is now, and tells take of each where in p.Stacks it is. What
-// moves meanwhile ends a stack early or shows as it was, as with Walker.Goroutine.
-// In the order of their stacks' addresses they are read fastest.
+// Walk finds the stacks of the goroutines all[i] for each i in which, from the target's current
+// memory. It calls take with each i and the index of its stack in p.Stacks. A goroutine that moves
+// during the walk gets a stack that ends early or shows its previous state, as with
+// Walker.Goroutine. Reads are fastest if which is sorted by stack address.
 func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack int)) {
 	for from := 0; from < len(which); {
 		p.spans, p.first = p.spans[:0], p.first[:0]
@@ -111,7 +111,7 @@ func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack in
 		for ; k < len(which) && size < parkedBatch; k++ {
 			g := &all[which[k]]
 			if g.SP < g.Lo || g.SP >= g.Hi {
-				p.spans = append(p.spans, rule.Span{Len: 1}) // brings nothing
+				p.spans = append(p.spans, rule.Span{Len: 1}) // an empty span
 				p.first = append(p.first, k)
 				end = 0
 				continue
@@ -146,10 +146,10 @@ func (p *Parked) Walk(all []gopcln.Goroutine, which []int, take func(i, stack in
 	}
 }
 
-// find gives g's stack, whose top is in data.
+// find returns the index of g's stack, whose top is in data.
 func (p *Parked) find(g *gopcln.Goroutine, data []byte) int {
 	at := root{g.PC, g.PC == g.Func}
-	if at != p.last.at || p.last.from == nil { // most are where the one before is
+	if at != p.last.at || p.last.from == nil { // most continue where the previous one does
 		p.last.at, p.last.from = at, p.roots[at]
 	}
 	for x := p.last.from; x != nil; {
@@ -172,7 +172,7 @@ func (p *Parked) find(g *gopcln.Goroutine, data []byte) int {
 	return k
 }
 
-// add gives a stack its place in p.Stacks.
+// add appends a stack to p.Stacks and returns its index.
 func (p *Parked) add(frames []stack.Frame, reason stack.Reason) int {
 	p.key = append(p.key[:0], byte(reason))
 	for i := range frames {
@@ -192,14 +192,14 @@ func (p *Parked) add(frames []stack.Frame, reason stack.Reason) int {
 	return k
 }
 
-// learn notes how the walk from at found the stack k, if every step of it was by
-// Go's tables, on one stack: those know a return address by the stack pointer alone.
+// learn records how the walk from at found the stack k. It requires that every step used Go's
+// tables on one stack: only those find a return address by the stack pointer alone.
 func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
 	if p.w.turns > 0 || len(frames) == 0 {
 		return
 	}
 	offs := make([]uint64, len(frames)-1)
-	below := sp // the stack pointer in the frame
+	below := sp // SP inside the frame
 	for i := range offs {
 		f := &frames[i]
 		if f.Kind != stack.KindGo || frames[i+1].Trust != stack.TrustTable || f.CFA < sp+8 {
@@ -242,7 +242,7 @@ func (p *Parked) learn(at root, sp uint64, frames []stack.Frame, k int) {
 	}
 }
 
-// isWord reports whether the last walk had v at addr.
+// isWord reports whether the last walk's copy has v at addr.
 func (w *Walker) isWord(addr, v uint64) bool {
 	got, ok := w.word(addr)
 	return ok && got == v

@@ -10,9 +10,9 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// TestPoppedReturnAddress stands where syscall.rawVforkSyscall, which is in
-// this very program, has popped its return address to keep it in R12, for the
-// child overwrites it: the CFA is the stack pointer.
+// TestPoppedReturnAddress stops where syscall.rawVforkSyscall, which is part of this program, has
+// popped its return address into R12, because the child overwrites the stack slot. The CFA is the
+// stack pointer there.
 func TestPoppedReturnAddress(t *testing.T) {
 	path, err := os.Executable()
 	if err != nil {

@@ -11,66 +11,64 @@ import (
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
-// interpreter is the CPython of a process, with the threads that it knows.
+// interpreter is the CPython of a process with its known threads.
 type interpreter struct {
 	noPart
 	rt    *python.Runtime
 	mem   Memory
-	table *managed.Table // where functions get their addresses; nil: they keep those of their code
+	table *managed.Table // assigns addresses to functions; nil: they keep their code's
 
 	mu     sync.Mutex
 	states map[stack.TID]python.State
 	codes  map[uint64]*held
-	reads  uint64 // code objects and tasks that were read for the first time so far
+	reads  uint64 // number of first reads of code objects and tasks so far
 	async  asyncTasks
 }
 
-// maxCodes bounds the code objects that are remembered; above it all are read
-// anew.
+// maxCodes bounds the cached code objects. The cache is cleared when it is full.
 const maxCodes = 1 << 17
 
-// held is a code object as it was when it was read.
+// held is a cached code object.
 type held struct {
 	code *python.Code
 	addr uint64 // in the table
 	size uint64
-	// It was the by-th read, for a copy of that thread. Of memory that is copied before
-	// that it says nothing: see pyThread.holds.
+	// nr is the sequence number of the read, by the thread whose copy needed it. The read does not
+	// validate memory that was copied earlier: see pyThread.holds.
 	nr uint64
 	by *pyThread
 }
 
-// pyThread is what is known of one thread's Python.
+// pyThread holds the Python state of one thread.
 type pyThread struct {
 	of    *interpreter
 	tried int // Plans without a State for the thread
-	// unread: the last walk met functions that evaluate, and no State is known.
+	// unread: the last walk saw evaluation functions, but no State is known.
 	unread bool
 	th     *python.Thread
-	stack  python.Stack // of the copy that the next Walk is about
+	stack  python.Stack // of the copy that the next Walk uses
 	have   bool
-	live   *meter.Meter // memory as it is now, for the Walk or More that is under way
+	live   *meter.Meter // current memory, for the Walk or More in progress
 
-	plan pyPlan // with a table only
+	plan pyPlan // only with a table
 }
 
-// maxTried bounds the pauses between two looks for a thread's State, in Plans. One that was
-// seen to run Python is looked for at each of the first soonTried.
+// maxTried bounds the backoff between two searches for a thread's State, in Plans. A thread that
+// was seen to run Python is searched for at each of the first soonTried Plans.
 const (
 	maxTried  = 64
 	soonTried = 8
 )
 
-// FollowPython has walks show the functions of CPython, if the process has it
-// mapped: after it, More reads the frames of Python, and Walk puts them among
-// those of C. It gives the interpreter, nil if there is none. An error says why
-// one that is there cannot be read, now or ever (*python.VersionError); its stacks
-// are those of C.
+// FollowPython makes walks show the functions of CPython if the process has it mapped. More then
+// reads the Python frames, and Walk puts them between those of C. It returns the interpreter, or
+// nil if there is none. An error says why the interpreter cannot be read, now or ever
+// (*python.VersionError); its stacks then show C only.
 //
-// With a table, functions are told by their places in it (Func; PC is within
-// Size from there), and frames are read from what was copied of a thread: if that
-// lacks something, Thread.Lacks says that another copy will have more. Without,
-// Func and PC are those of code objects, and More reads all that it wants itself.
+// With a table, Func is a function's place in the table, PC is within Size of it, and frames are
+// read from the copy. If the copy lacks something, Thread.Lacks reports that another copy will have
+// more. Without a table, Func and PC are addresses of code objects, and More reads everything
+// itself.
 func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
@@ -109,22 +107,22 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 	return nil, nil
 }
 
-// mayBePython reports whether a file is worth to be searched each time that
-// files were mapped: region is its first. A program without Python must not pay.
+// mayBePython reports whether a file is worth searching each time that files are mapped. region is
+// its first. Programs without Python must not pay for the search.
 func mayBePython(m *module, region int) bool {
 	return region < firstFile || strings.Contains(m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:], "python")
 }
 
-// pythonImage looks for the interpreter in a file, once.
+// pythonImage searches a file for the interpreter, once.
 func (m *module) pythonImage() (*python.Image, error) {
 	m.python.once.Do(func() { m.python.img, m.python.err = python.Load(m.file) })
 	return m.python.img, m.python.err
 }
 
-// firstFile is how many regions may be the program's own file.
+// firstFile is the number of regions that may belong to the program's own file.
 const firstFile = 4
 
-// Python is the CPython whose functions walks show; nil: there is none.
+// Python returns the CPython whose functions walks show, or nil.
 func (s *Space) Python() *python.Runtime {
 	if in := s.runtimes.Load().python; in != nil {
 		return in.rt
@@ -132,10 +130,10 @@ func (s *Space) Python() *python.Runtime {
 	return nil
 }
 
-// ForgetPython ends FollowPython: the process became another program.
+// ForgetPython undoes FollowPython, for a process that has become another program.
 func (s *Space) ForgetPython() { s.setRuntimes(func(r *runtimes) { r.python = nil }) }
 
-// list reads which threads there are; what could be read counts.
+// list reads the list of threads. It uses whatever could be read.
 func (in *interpreter) list() {
 	states, _ := in.rt.Threads(in.mem)
 	in.mu.Lock()
@@ -148,7 +146,7 @@ func (in *interpreter) list() {
 	}
 }
 
-// forked is python.Runtime.Forked for the states that are known.
+// forked is python.Runtime.Forked for the known states.
 func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
 	in.mu.Lock()
 	all := make([]python.State, 0, min(len(in.states), maxForked))
@@ -161,10 +159,10 @@ func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
 	return in.rt.Forked(in.mem, all, int32(tid))
 }
 
-// maxForked bounds the threads that a process may have had before it was forked.
+// maxForked bounds the threads that a process may have had before a fork.
 const maxForked = 64
 
-// find looks up th's Python thread; it is for between two stops.
+// find looks up th's Python thread. Call it between two stops.
 func (in *interpreter) find(th *Thread) {
 	p := &th.python
 	if p.of != in {
@@ -174,8 +172,8 @@ func (in *interpreter) find(th *Thread) {
 	if p.th != nil {
 		return
 	}
-	// A thread that runs no Python must not have the list read each time, nor one whose
-	// Python cannot be found.
+	// Back off: a thread that runs no Python, or whose Python cannot be found, must not cause a read
+	// of the list each time.
 	listed := false
 	if p.tried++; p.unread && p.tried <= soonTried || p.tried > 1 && p.tried&(p.tried-1) == 0 || p.tried%maxTried == 0 {
 		in.list()
@@ -199,7 +197,7 @@ func (in *interpreter) find(th *Thread) {
 
 func (in *interpreter) asks(th *Thread) bool { return th.python.asks() }
 
-// more reads th's frames of Python while the thread cannot run.
+// more reads th's Python frames while the thread cannot run.
 func (in *interpreter) more(w *Walker, th *Thread, _ *stack.Regs, mem *Copy) (reads int) {
 	p := &th.python
 	if p.of != in || p.th == nil {
@@ -216,7 +214,7 @@ func (in *interpreter) more(w *Walker, th *Thread, _ *stack.Regs, mem *Copy) (re
 	return w.meter.Reads
 }
 
-// copied is a Copy, and the target's memory for what is not in it.
+// copied reads a Copy, and the target's memory for what the Copy lacks.
 type copied struct {
 	mem  *Copy
 	live Memory
@@ -232,7 +230,7 @@ func (c *copied) ReadAt(b []byte, addr int64) (int, error) {
 	return c.live.ReadAt(b, addr)
 }
 
-// read fills b from addr, if the block has all of it.
+// read fills b from addr if the block has all of it.
 func (k *Block) read(b []byte, addr uint64) (int, bool) {
 	if o := addr - k.Addr; o < uint64(len(k.Data)) && uint64(len(k.Data))-o >= uint64(len(b)) {
 		return copy(b, k.Data[o:]), true
@@ -245,7 +243,7 @@ func (in *interpreter) gap(th *Thread) bool {
 	return p.unread || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
 }
 
-// merge puts the frames of Python among those of C. A gap stands for those that could not be
+// merge puts the Python frames between those of C. An error frame replaces frames that could not be
 // read.
 func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
 	p := &th.python

@@ -10,20 +10,19 @@ import (
 )
 
 const (
-	// maxFar bounds the frames that are read at once while a thread stands: some 200 KiB.
-	// The first atOnce of them are read before the others: they often do.
+	// maxFar bounds the frames that are read at once during a stop: some 200 KiB. The first atOnce
+	// of them are read first, because they often suffice.
 	maxFar = 2500
 	atOnce = 512
-	// maxHoles is how often that is tried where something is not there any more: what it
-	// was given back with, mostly an arena of this many bytes (ARENA_SIZE in
-	// Objects/obmalloc.c of 3.8), is not tried again.
+	// maxHoles bounds the retries after a frame turned out to be unmapped. Each retry skips the
+	// frames that were freed with it, usually an arena of this many bytes (ARENA_SIZE in
+	// Objects/obmalloc.c of 3.8).
 	maxHoles = 6
 	arena    = 256 << 10
 )
 
-// readFar reads frames that the thread had of late, as many at once as may be, and where its
-// data stack is another than was copied, that; then the stack with these, and what is still
-// missing one by one.
+// readFar reads frames from recent stacks in batches, and the data stack if it is not the one that
+// was copied. It then captures the stack from these, and reads any remaining frames one by one.
 func (in *interpreter) readFar(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	if pl.reader.near == nil {
@@ -44,8 +43,8 @@ func (in *interpreter) readFar(p *pyThread, mem *Copy) {
 	}
 }
 
-// eachFar reads pl's spans, which are chunks of the data stack, and frames of size bytes that
-// the thread had of late, until enough says so. It reports whether it did.
+// eachFar reads pl's spans, which are chunks of the data stack, and recent frames of size bytes,
+// until enough returns true. It reports whether enough did.
 func (pl *pyPlan) eachFar(live *meter.Meter, size int, enough func() bool) bool {
 	chunks := len(pl.spans)
 	for at, n, holes := 0, atOnce, 0; at < len(pl.far)+chunks && holes <= maxHoles; {
@@ -71,16 +70,16 @@ func (pl *pyPlan) eachFar(live *meter.Meter, size int, enough func() bool) bool 
 	return false
 }
 
-// gaveBack takes from far the frame at i, which is not there any more, and those behind it
-// that lay in the same arena.
+// gaveBack removes from far the frame at i, which is unmapped, and the later frames in the same
+// arena.
 func gaveBack(far []uint64, i int) []uint64 {
 	lost := far[i] / arena
 	kept := slices.DeleteFunc(far[i:], func(at uint64) bool { return at/arena == lost })
 	return far[:i+len(kept)]
 }
 
-// readNear reads the first chunks of pl's spans, and frames of each bytes, for pl's reader,
-// and gives how many of both it read before what could not be.
+// readNear reads the first chunks of pl's spans, and frames of each bytes, for pl's reader. It
+// returns how many spans and frames it read before the first failure.
 func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each int) int {
 	pl.spans = pl.spans[:chunks]
 	size := 0
@@ -91,7 +90,7 @@ func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each 
 		pl.spans = append(pl.spans, rule.Span{Addr: at, Len: each})
 	}
 	size += len(frames) * each
-	used := len(pl.buf) // by what was read before
+	used := len(pl.buf) // by earlier reads
 	pl.buf = slices.Grow(pl.buf, size)[:used+size]
 	b := pl.buf[used:]
 	got := live.ReadSpans(pl.spans, b)
@@ -109,7 +108,7 @@ func (pl *pyPlan) readNear(live *meter.Meter, chunks int, frames []uint64, each 
 	return len(pl.spans)
 }
 
-// keepFar notes the frames of a stack that a copy lacked some of.
+// keepFar records the frames of a stack whose copy lacked some.
 func (pl *pyPlan) keepFar(s *python.Stack) {
 	pl.was, pl.far = pl.far, pl.was[:0]
 	if pl.seen == nil {

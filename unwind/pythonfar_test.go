@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// arenas is memory of which some arenas were given back. It counts what is read of it.
+// arenas is memory with some arenas unmapped. It counts reads.
 type arenas struct {
 	gone  map[uint64]bool
 	calls int
@@ -29,13 +29,13 @@ func (a *arenas) ReadSpans(spans []stack.Span, b []byte) (got int) {
 	return got
 }
 
-// TestEachFar: frames of late are read in few calls, also where some of their memory was
-// given back, and what that took with it is not asked for again.
+// TestEachFar: frames of recent stacks are read in few calls, even if some of their memory was
+// unmapped. Frames of unmapped arenas are not read again.
 func TestEachFar(t *testing.T) {
 	const size = 80
 	var all, there []uint64
 	mem := &arenas{gone: map[uint64]bool{101: true, 103: true}}
-	for i := range uint64(1500) { // in turns of five arenas
+	for i := range uint64(1500) { // across five arenas in turn
 		at := (100+i%5)*arena + i/5*512
 		all = append(all, at)
 		if !mem.gone[at/arena] {
@@ -54,7 +54,7 @@ func TestEachFar(t *testing.T) {
 	if look(pl, func() bool { return false }) {
 		t.Error("never enough, and enough")
 	}
-	if !slices.Equal(pl.far, there) || mem.calls != 4 { // one for each arena that is gone, 512, the rest
+	if !slices.Equal(pl.far, there) || mem.calls != 4 { // one per unmapped arena, 512, the rest
 		t.Errorf("%d frames of late, want %d; %d calls", len(pl.far), len(there), mem.calls)
 	}
 	for _, at := range there {
@@ -69,7 +69,7 @@ func TestEachFar(t *testing.T) {
 		t.Errorf("%d frames in %d calls where the first are enough", len(pl.reader.near), mem.calls)
 	}
 
-	// More holes than it is worth.
+	// More unmapped arenas than maxHoles.
 	mem.gone = map[uint64]bool{}
 	pl.far = pl.far[:0]
 	for i := range uint64(100) {

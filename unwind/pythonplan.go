@@ -11,40 +11,39 @@ import (
 )
 
 const (
-	// maxHeap bounds the frames outside of the data stack (generators; all up to
-	// 3.10) that are copied ahead, maxProof what is copied of code that is not
-	// known yet, in spans, and maxAhead the bytes of all.
+	// maxHeap bounds the frames outside of the data stack (generators; all frames up to 3.10) that
+	// are copied ahead. maxProof bounds the copied spans of unknown code. maxAhead bounds the total
+	// in bytes.
 	maxHeap  = 48
 	maxProof = 64
 	maxAhead = 192 << 10
-	// maxChunks bounds the chunks of the data stack that are.
+	// maxChunks bounds the copied chunks of the data stack.
 	maxChunks = 12
-	// askAfter is after how many copies that lacked something the next is to be
-	// completed while the thread stands.
+	// askAfter is the number of incomplete copies after which the next one is completed during the
+	// stop.
 	askAfter = 2
-	// maxMissed is how many copies in a row may lack something before it counts as
-	// what cannot be had.
+	// maxMissed is the number of consecutive incomplete copies after which the missing part counts
+	// as unreadable.
 	maxMissed = 16
 )
 
-// pyPlan is what is copied of a thread's Python, and what became of it. Frames
-// move as soon as the thread runs, so they count as they were copied; which of
-// them are copied is guessed by those of the time before. Code stays where it
-// is as long as it is on a stack, so what is known of it is compared with live
-// memory after the copy; what is not known, or another by now, is copied with
-// the next stop, which proves that it belongs to the frames of that moment.
+// pyPlan predicts what to copy of a thread's Python, and records how well it worked. Frames move as
+// soon as the thread runs, so only copied frames are valid; the plan guesses them from the previous
+// stack. Code objects do not move while they are on a stack, so cached ones are compared with live
+// memory after the copy. Unknown or changed code objects are copied at the next stop, which proves
+// that they belong to the frames of that moment.
 type pyPlan struct {
-	chunks []chunk     // of the data stack, the outermost first, behind them those that it left of late
-	newest uint64      // of the chunks that are part of it; 0: none is
-	heap   []rule.Span // frames outside of it, those wanted last come first
-	proof  []rule.Span // of code that is not known yet
+	chunks []chunk     // of the data stack, outermost first, then those that it left recently
+	newest uint64      // the newest chunk of the data stack; 0: none
+	heap   []rule.Span // frames outside of the data stack, recently read ones first
+	proof  []rule.Span // spans of unknown code
 	lacks  bool        // see Thread.Lacks
 	gaps   bool        // see Thread.Gaps
-	far    []uint64    // frames that stacks had when a copy lacked some, the last stack's first
-	was    []uint64    // what far was before
+	far    []uint64    // frames of stacks whose copy lacked some, the last stack's first
+	was    []uint64    // previous value of far
 	seen   map[uint64]struct{}
-	missed int    // copies in a row that lacked something
-	reads  uint64 // of the interpreter when it was last planned what to copy
+	missed int    // consecutive incomplete copies
+	reads  uint64 // the interpreter's reads when the last copy was planned
 
 	reader pyReader
 	spans  []rule.Span
@@ -54,21 +53,21 @@ type pyPlan struct {
 	guess  python.Stack
 }
 
-// chunk is one of a data stack.
+// chunk is one chunk of a data stack.
 type chunk struct {
 	rule.Span
-	left int // so many looks at the data stack ago; 0: it is part of it
+	left int // looks at the data stack since the chunk left it; 0: part of it
 }
 
-// keepChunks is how many such looks a chunk is copied for that the data stack has
-// left: it comes back to it, or it is unmapped and costs another read.
+// keepChunks is the number of looks for which a chunk is still copied after the data stack left it.
+// The stack may come back to it. If it is unmapped instead, copying it costs another read.
 const keepChunks = 16
 
 // seenCode is one code object of a stack.
 type seenCode struct {
 	code  uint64
-	held  *held // nil: it is not known
-	first int   // of the spans that tell
+	held  *held // nil: unknown
+	first int   // index of its first span to compare
 }
 
 func (p *pyThread) asks() bool {
@@ -80,7 +79,7 @@ func (in *interpreter) plan(th *Thread, out []rule.Span) []rule.Span {
 	return in.spans(&th.python, out)
 }
 
-// spans appends what to copy of a thread.
+// spans appends the thread's memory to copy.
 func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	if in.table == nil || p.th == nil {
 		return out
@@ -103,7 +102,7 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	for _, s := range pl.heap {
 		add(s)
 	}
-	for i := range pl.chunks { // where one was given back since, those behind it were too
+	for i := range pl.chunks { // if one was unmapped since, so were those after it
 		s := pl.chunks[i].Span
 		s.Maybe = i > 0
 		add(s)
@@ -111,16 +110,16 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 	return out
 }
 
-// pyReader reads a Copy, and notes what was wanted besides the stacks.
+// pyReader reads a Copy and records reads outside of the stacks.
 type pyReader struct {
 	mem    *Copy
-	live   Memory // for what is not in mem; nil: that is missing
+	live   Memory // for reads that mem lacks; nil: they fail
 	fixed  []chunk
-	near   map[uint64][]byte // frames that were read at once, by address
-	data   []Block           // the same of the data stack
+	near   map[uint64][]byte // batch of frames read at once, by address
+	data   []Block           // chunks of the data stack read at once
 	wanted []rule.Span
-	most   int  // of wanted: what comes after them is missing; 0: there is no such bound
-	short  bool // something was missing
+	most   int  // limit on len(wanted), further reads fail; 0: no limit
+	short  bool // a read failed
 }
 
 // ReadAt implements io.ReaderAt.
@@ -172,13 +171,13 @@ func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 	r.mem, r.live, r.short, r.wanted, r.fixed, r.most = mem, live, false, r.wanted[:0], fixed, 0
 }
 
-// captureAll reads th's frames and code while the thread cannot run: what was
-// not copied from live memory.
+// captureAll reads th's frames and code while the thread cannot run. It uses live memory for what
+// the copy lacks.
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
 	p.have = p.th.Capture(&pl.reader, &p.stack)
-	if pl.reader.short { // what the copy lacks is read, as much as can be at once
+	if pl.reader.short { // read what the copy lacks, in batches
 		in.readFar(p, mem)
 		pl.keepFar(&p.stack)
 		clear(pl.reader.near)
@@ -188,7 +187,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 		in.lost(p)
 		return
 	}
-	if p.stack.Reason == stack.ReasonMemory { // all could be read: a link that is not made yet leads anywhere
+	if p.stack.Reason == stack.ReasonMemory { // all memory was readable: a link under construction points anywhere
 		p.stack.Reason = stack.ReasonCorrupt
 	}
 	pl.keepHeap(p.th.Span())
@@ -204,11 +203,11 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	if pl.lacks = false; !pl.gaps {
 		pl.missed = 0
 	} else if pl.missed++; pl.missed <= maxMissed {
-		pl.lacks = p.stack.Reason == stack.ReasonCorrupt // between two frames: a moment later it is not
+		pl.lacks = p.stack.Reason == stack.ReasonCorrupt // between two frames: it ends a moment later
 	}
 }
 
-// captureCopy reads th's frames from what was copied; the thread runs again.
+// captureCopy reads th's frames from the copy, after the thread was resumed.
 func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
@@ -245,8 +244,8 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	in.foresee(p, mem)
 }
 
-// lost forgets a State that is another thread's by now, or cannot be read: the list is read
-// anew before one is found again.
+// lost forgets a State that cannot be read or belongs to another thread by now. The list is read
+// again before another State is found.
 func (in *interpreter) lost(p *pyThread) {
 	in.mu.Lock()
 	if tid := stack.TID(p.th.State().Native); in.states[tid] == p.th.State() {
@@ -257,33 +256,32 @@ func (in *interpreter) lost(p *pyThread) {
 	p.plan.lacks, p.plan.gaps, p.plan.missed = false, false, 0
 }
 
-// foresee guesses what the next copy needs, by what the running thread's memory
-// holds now.
+// foresee predicts what the next copy needs from the current memory of the running thread.
 func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	none := Copy{}
 	in.chunks(p, p.live)
-	// The C stack is as it was copied, or not there: it is copied anew anyway.
+	// Keep the copied C stack, if any: the next stop copies it again anyway.
 	if n := len(mem.Blocks); n > 0 {
 		none.Blocks = append(none.Blocks, mem.Blocks[n-1])
 	}
 	none.Blocks = pl.readChunks(p.live, none.Blocks)
 	pl.reader.begin(&none, p.live, pl.chunks)
-	pl.reader.most = maxHeap + maxProof // more cannot be copied ahead
+	pl.reader.most = maxHeap + maxProof // no more can be copied ahead
 	if !p.th.Capture(&pl.reader, &pl.guess) {
 		return
 	}
-	in.chunks(p, p.live) // it may have gone on meanwhile
+	in.chunks(p, p.live) // the thread may have moved on
 	pl.reader.wanted = slices.DeleteFunc(pl.reader.wanted, func(s rule.Span) bool { return pl.inChunk(s.Addr) })
 	pl.keepFar(&pl.guess)
 	pl.keepHeap(p.th.Span())
 	for _, s := range [...]*python.Stack{&p.stack, &pl.guess} {
-		in.known(p, s, true) // it is not about this copy
+		in.known(p, s, true) // not about this copy
 		for i := range pl.codes {
 			if c := &pl.codes[i]; c.held == nil {
 				pl.reader.begin(&Copy{}, p.live, nil)
 				done := p.live.FirstLook()
-				_, _ = in.rt.Code(&pl.reader, c.code) // what it wanted to read counts
+				_, _ = in.rt.Code(&pl.reader, c.code) // only for the reads that it records
 				done()
 				pl.addProof()
 			}
@@ -291,13 +289,13 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	}
 }
 
-// inChunk reports whether addr is in the data stack, as far as that is copied.
+// inChunk reports whether addr is in a copied chunk of the data stack.
 func (pl *pyPlan) inChunk(addr uint64) bool {
 	return slices.ContainsFunc(pl.chunks, func(c chunk) bool { return addr-c.Addr < uint64(c.Len) })
 }
 
-// readChunks puts the data stack as it is now before the blocks, in one read; what it lacks
-// or what is too much of it is read frame by frame.
+// readChunks reads the current data stack at once and puts it before the blocks. Chunks that exceed
+// the bound or cannot be read are left to reads of single frames.
 func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
 	pl.spans = pl.spans[:0]
 	size := 0
@@ -316,10 +314,10 @@ func (pl *pyPlan) readChunks(mem *meter.Meter, blocks []Block) []Block {
 	return blocks
 }
 
-// maxAheadChunks bounds what is read of a data stack at once for a guess, in bytes.
+// maxAheadChunks bounds the bytes of a data stack that are read at once for a prediction.
 const maxAheadChunks = 128 << 10
 
-// addProof has what the reader wanted copied the next time.
+// addProof adds the reader's recorded reads to the next copy.
 func (pl *pyPlan) addProof() {
 	for _, s := range pl.reader.wanted {
 		if len(pl.proof) < maxProof && !slices.Contains(pl.proof, s) {
@@ -328,14 +326,14 @@ func (pl *pyPlan) addProof() {
 	}
 }
 
-// dropHeap has what could not be read no more copied.
+// dropHeap removes frames that could not be read from future copies.
 func (pl *pyPlan) dropHeap(mem *Copy) {
 	pl.heap = slices.DeleteFunc(pl.heap, func(s rule.Span) bool {
 		return slices.ContainsFunc(mem.Blocks, func(b Block) bool { return b.Addr == s.Addr && len(b.Data) < s.Len })
 	})
 }
 
-// keepHeap moves what was wanted to the front of what is copied each time.
+// keepHeap moves the reader's recorded reads to the front of the frames that are copied each time.
 func (pl *pyPlan) keepHeap(but rule.Span) {
 	for i := len(pl.reader.wanted) - 1; i >= 0; i-- {
 		s := pl.reader.wanted[i]
@@ -357,17 +355,16 @@ func (pl *pyPlan) keepHeap(but rule.Span) {
 	}
 }
 
-// maxFrameBytes is more than the head of one of Python's frames takes.
+// maxFrameBytes exceeds the size of the head of any Python frame.
 const maxFrameBytes = 512
 
-// holds reports whether h can be what p's copy refers to: it was read before that was
-// made, or for an earlier copy of the same thread. Code that another thread's walk read
-// since may have been made only after what the copy refers to was freed.
+// holds reports whether h is valid for p's copy: it was read before the copy was made, or for an
+// earlier copy of the same thread. Code that another thread's walk read later may have been created
+// after the code in the copy was freed.
 func (p *pyThread) holds(h *held) bool { return h.nr <= p.plan.reads || h.by == p }
 
-// known looks up the code of s's frames, and compares what is known of it with
-// live memory. It reports whether all of it is known. Without stands, the thread runs
-// on since the copy.
+// known looks up the code of s's frames and compares the cached objects with live memory. It
+// reports whether all code is known. The last argument says whether the thread has not run since the copy.
 func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 	pl := &p.plan
 	pl.codes, pl.spans = pl.codes[:0], pl.spans[:0]
@@ -399,15 +396,14 @@ func (in *interpreter) known(p *pyThread, s *python.Stack, stands bool) bool {
 	return all
 }
 
-// codeTypes answers whether there is a code object at an address, for the thread's Walk
-// that is under way: where one is known it is taken to be there still, as known compares
-// it anyway.
+// codeTypes answers whether an address holds a code object, for the thread's Walk in progress. It
+// assumes that cached objects are still there, because known compares them anyway.
 type codeTypes pyThread
 
 // ReadAt implements io.ReaderAt.
 func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
 	in := c.of
-	code := uint64(addr) &^ 15 // objects are aligned to that
+	code := uint64(addr) &^ 15 // alignment of objects
 	in.mu.Lock()
 	_, ok := in.codes[code]
 	in.mu.Unlock()
@@ -417,14 +413,14 @@ func (c *codeTypes) ReadAt(b []byte, addr int64) (int, error) {
 	return c.live.ReadAt(b, addr)
 }
 
-// SpanReader is a Memory that reads many spans at once, one after the other into
-// b, and gives how many bytes it read until the first that could not be.
+// SpanReader is a Memory that reads many spans at once, packed into b. It returns the number of
+// bytes read before the first failure.
 type SpanReader interface {
 	ReadSpans(spans []rule.Span, b []byte) int
 }
 
-// readAll reads spans into buf, each behind the one before; off says where they are, -1
-// where one could not be read. Both are made longer where they have no room.
+// readAll reads spans into buf, packed. off[i] is the offset of span i in buf, or -1 if it could
+// not be read. Both slices grow as needed.
 func readAll(mem Memory, spans []rule.Span, off []int, buf []byte) ([]int, []byte) {
 	size := 0
 	off = off[:0]
@@ -436,7 +432,7 @@ func readAll(mem Memory, spans []rule.Span, off []int, buf []byte) ([]int, []byt
 		buf = make([]byte, size+size/2)
 	}
 	many, ok := mem.(SpanReader)
-	for i := 0; i < len(spans); i++ { // the i-th could not be read with those before
+	for i := 0; i < len(spans); i++ { // span i failed in the batch before
 		if !ok {
 			if n, _ := mem.ReadAt(buf[off[i]:off[i]+spans[i].Len], int64(spans[i].Addr)); n < spans[i].Len {
 				off[i] = -1
@@ -455,7 +451,7 @@ func readAll(mem Memory, spans []rule.Span, off []int, buf []byte) ([]int, []byt
 	return off, buf
 }
 
-// read is what was read of the i-th span; nil: it could not be.
+// read returns the bytes of the i-th span, or nil if it could not be read.
 func (pl *pyPlan) read(i int) []byte {
 	if pl.off[i] < 0 {
 		return nil
@@ -463,8 +459,8 @@ func (pl *pyPlan) read(i int) []byte {
 	return pl.buf[pl.off[i] : pl.off[i]+pl.spans[i].Len]
 }
 
-// read reads the code object at addr for p and gives it its place; nil: it could not
-// be read.
+// read reads the code object at addr for p and assigns its place. It returns nil if the object
+// could not be read.
 func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	defer p.live.FirstLook()()
 	c, err := in.rt.Code(mem, addr)
@@ -476,7 +472,7 @@ func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	if was := in.codes[addr]; was != nil && was.code.Same(c) {
-		return was // it holds for copies that are older as well
+		return was // also valid for older copies
 	}
 	in.reads++
 	h.nr = in.reads
@@ -487,8 +483,8 @@ func (in *interpreter) read(p *pyThread, mem io.ReaderAt, addr uint64) *held {
 	return h
 }
 
-// placeFrames gives the frames of the stack their places, as far as their code is
-// known, and keeps the plan up with the data stack.
+// placeFrames sets the places of the stack's frames whose code is known, and updates the plan to
+// the data stack.
 func (in *interpreter) placeFrames(p *pyThread) {
 	pl, s := &p.plan, &p.stack
 	pl.gaps = s.Reason != stack.ReasonNone
@@ -510,7 +506,7 @@ func (in *interpreter) placeFrames(p *pyThread) {
 	}
 }
 
-// chunks looks where the data stack is now.
+// chunks locates the current data stack.
 func (in *interpreter) chunks(p *pyThread, mem Memory) {
 	pl := &p.plan
 	pl.newest = 0

@@ -7,9 +7,9 @@ import (
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
-// TestHolds: code that another thread's walk has read since a copy was planned tells
-// nothing of that copy: it may lie where what the copy refers to was freed. For the next
-// copy, and for those of the thread that it was read for, it does.
+// TestHolds: code that another thread's walk read after a copy was planned does not validate that
+// copy, because it may occupy freed memory of the code in the copy. It validates the next copy, and
+// copies of the thread that it was read for.
 func TestHolds(t *testing.T) {
 	in := &interpreter{rt: &python.Runtime{}, table: managed.NewTable(managed.Python, nil)}
 	thread := func() *pyThread { return &pyThread{of: in, th: in.rt.Thread(python.State{Addr: 0x1000})} }

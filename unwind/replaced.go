@@ -9,32 +9,31 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A library that is unloaded leaves room for another one, which may come to lie at the same
-// addresses, and a plugin that was rebuilt is loaded again under its old name. No
-// address is unknown then. So each walk through a file that can be unloaded compares a few
-// bytes in memory with the file's: its build
-// ID, or its first bytes where it has none. Files that a program is linked with stay, and
-// are not looked at, so that only programs that load code while they run pay for it: one
-// more read a sample, after the stop.
+// After a library is unloaded, another one may be mapped at the same addresses, or a rebuilt plugin
+// may be loaded under the old name. No address is unknown then, so the change goes unnoticed. Each
+// walk through a file that can be unloaded therefore compares a few bytes in memory with the file:
+// its build ID, or its first bytes if it has none. Files that a program is linked with stay mapped
+// and are not compared. So only programs that load code at run time pay: one more read per sample,
+// after the stop.
 
 const (
-	// maxMark bounds the bytes that are compared of a file.
+	// maxMark bounds the bytes that are compared per file.
 	maxMark = 1024
-	// maxMarked bounds the files that are looked at after one walk.
+	// maxMarked bounds the files that are compared after one walk.
 	maxMarked = 8
-	// maxNoteBytes bounds a segment of notes that may hold a build ID.
+	// maxNoteBytes bounds a notes segment that is searched for a build ID.
 	maxNoteBytes = 4096
-	// maxLinked bounds the names that programs are linked with.
+	// maxLinked bounds the recorded names of linked files.
 	maxLinked = 1 << 16
 )
 
 // mark holds bytes that identify a file where it is mapped.
 type mark struct {
 	vaddr uint64
-	data  []byte // nil: nothing does
+	data  []byte // nil: nothing identifies the file
 }
 
-// markOf finds the build ID of a file, or takes its beginning.
+// markOf returns the build ID of a file, or its first bytes.
 func (m *module) markOf() mark {
 	for i := range m.notes {
 		p := &m.notes[i]
@@ -66,8 +65,8 @@ func (m *module) markOf() mark {
 	return mark{}
 }
 
-// link notes what a file says of the program: one that names its loader is the program
-// itself, and what it is linked with stays as long as it runs.
+// link records a file's dependencies. A file that names an interpreter is the program itself. The
+// files that it is linked with stay mapped as long as it runs.
 func (m *module) link(f *elf.File) {
 	if m.mapping.Inode == 0 {
 		return
@@ -89,7 +88,7 @@ func (m *module) link(f *elf.File) {
 	s.linkMu.Lock()
 	defer s.linkMu.Unlock()
 	if !m.fixed && !s.linked[m.soname] {
-		// The program may be opened later.
+		// The program may be opened after its libraries.
 		if s.needs == nil {
 			s.needs = map[string][]string{}
 		}
@@ -101,7 +100,7 @@ func (m *module) link(f *elf.File) {
 	s.keepLinked(append(needed, m.soname))
 }
 
-// keepLinked notes that files of these names stay, and what they are linked with.
+// keepLinked records that files with these names, and their dependencies, stay mapped.
 func (s *Space) keepLinked(names []string) {
 	if s.linked == nil {
 		s.linked = map[string]bool{}
@@ -128,9 +127,9 @@ func (m *module) loose() bool {
 	return !s.linked[m.soname]
 }
 
-// replaced compares the marks of the files that the walk went through with memory, and
-// reports whether one of the files was replaced. A file that still differs after the
-// mappings were read again (twice) is not compared any more.
+// replaced compares the marks of the files on the walk with memory, and reports whether one of them
+// was replaced. twice means that the mappings were already read again. A file that still differs
+// then is not compared any more.
 func (w *Walker) replaced(twice bool) (yes bool) {
 	if w.space.mem == nil {
 		return false
@@ -180,14 +179,14 @@ func contains(spans []stack.Span, addr uint64) bool {
 	return false
 }
 
-// Replaced reports whether the last walk met a file that was replaced. The caller reads the
-// mappings again (Update) and repeats the walk.
+// Replaced reports whether the last walk met a replaced file. The caller then reads the mappings
+// again (Update) and repeats the walk.
 func (w *Walker) Replaced() bool { return w.stale }
 
-// Current reports whether the mappings are still those of the last walk.
+// Current reports whether the last walk used the current mappings.
 func (w *Walker) Current() bool { return w.snap == w.space.snap.Load() }
 
-// Here reports whether the code that a frame is in is still mapped where it was.
+// Here reports whether the code of a frame is still mapped at the same place.
 func (w *Walker) Here(f *stack.Frame) bool {
 	if f.Kind.Managed() || f.Kind == stack.KindError {
 		return true
@@ -196,7 +195,7 @@ func (w *Walker) Here(f *stack.Frame) bool {
 	return r != nil && r.era == f.Era && (r.exec || r.made)
 }
 
-// Gone reports whether a file that is or was mapped as m says was found to be another one.
+// Gone reports whether the file that is or was mapped as m was replaced by another one.
 func (s *Space) Gone(m *stack.Mapping) bool {
 	key, ok := keyOf(m)
 	if !ok {
@@ -208,8 +207,8 @@ func (s *Space) Gone(m *stack.Mapping) bool {
 	return mod != nil && mod.gone.Load()
 }
 
-// turns sets the regions' eras: a region that does not continue an earlier one begins
-// another era.
+// turns sets the eras of the regions. A region that does not continue an earlier one starts a new
+// era.
 func (s *snapshot) turns(old *snapshot) {
 	if s.era = old.era; s.epoch != old.epoch {
 		if s.era++; s.era == 0 {

@@ -8,22 +8,22 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// Code without tables that keeps no frame pointer (musl, hand-written
-// assembly) is followed ahead instead: from the PC to the function's return,
-// to see where it will find its return address and what it will restore.
+// Code without tables and without frame pointer (musl, hand-written assembly) is unwound by
+// symbolic execution: from the PC to the function's return, to find where the return address is and
+// which registers are restored.
 
-// Bounds of that search.
+// Limits of the scan.
 const (
 	maxScan     = 4096 // instructions
-	maxBranches = 64   // places where the path forks
-	maxStores   = 64   // words of the frame that are followed
-	scanChunk   = 512  // bytes of code read at once
-	// nativeMore is how many times as far it goes in a native image of GraalVM: functions are
-	// long there for all that was compiled into them, and nothing else tells of their frames.
+	maxBranches = 64   // pending branches
+	maxStores   = 64   // tracked words of the frame
+	scanChunk   = 512  // bytes of code per read
+	// nativeMore multiplies the limits in a GraalVM native image. Inlining makes its functions long,
+	// and no other data describes their frames.
 	nativeMore = 8
 )
 
-// A sym is a value in terms of the registers at the PC.
+// A sym is a value relative to the registers at the PC.
 type sym struct {
 	kind uint8
 	base uint8 // DWARF number of a register
@@ -40,7 +40,7 @@ type store struct {
 	at, val sym
 }
 
-// path is the state of one way through the code.
+// path is the state of one path through the code.
 type path struct {
 	pc     uint64
 	regs   [16]sym
@@ -61,7 +61,7 @@ func (p *path) load(at sym) sym {
 
 func (p *path) store(at, v sym) bool {
 	if at.kind != symAddr {
-		return true // not in the frame, as far as one can tell
+		return true // not in the frame, as far as known
 	}
 	for i := range p.stores {
 		if p.stores[i].at == at {
@@ -73,10 +73,10 @@ func (p *path) store(at, v sym) bool {
 	return len(p.stores) <= maxStores
 }
 
-// followed are the registers that a function of amd64 must keep.
+// followed lists the registers that an amd64 function must preserve.
 var followed = [...]uint8{3, 6, rule.AMD64SP, 12, 13, 14, 15}
 
-// number is the DWARF number of a 64-bit register.
+// number returns the DWARF number of a 64-bit register.
 func number(r x86asm.Reg) (uint8, bool) {
 	if r < x86asm.RAX || r > x86asm.R15 {
 		return 0, false
@@ -84,7 +84,7 @@ func number(r x86asm.Reg) (uint8, bool) {
 	return [...]uint8{0, 2, 1, 3, 7, 6, 4, 5, 8, 9, 10, 11, 12, 13, 14, 15}[r-x86asm.RAX], true
 }
 
-// widest is the DWARF number of the 64-bit register that r is a part of.
+// widest returns the DWARF number of the 64-bit register that contains r.
 func widest(r x86asm.Reg) (uint8, bool) {
 	switch {
 	case r >= x86asm.EAX && r <= x86asm.R15L:
@@ -101,7 +101,7 @@ func widest(r x86asm.Reg) (uint8, bool) {
 	return number(r)
 }
 
-// scanner reads code and holds the paths that are still to be taken.
+// scanner reads code and holds the pending paths.
 type scanner struct {
 	w    *Walker
 	m    *module
@@ -112,11 +112,11 @@ type scanner struct {
 	code []byte
 	todo []path
 	seen map[uint64]bool
-	more int    // times the bounds
-	lack uint64 // address of a return address that could not be read; 0: none
+	more int    // factor on the limits
+	lack uint64 // address of an unreadable return address; 0: none
 }
 
-// scan is a scanner that begins at pc, with registers as they are there.
+// scan returns a scanner that starts at pc with unchanged registers.
 func (w *Walker) scan(m *module, r *region, bias, pc uint64) *scanner {
 	first := path{pc: pc}
 	for _, n := range followed {
@@ -129,9 +129,9 @@ func (w *Walker) scan(m *module, r *region, bias, pc uint64) *scanner {
 	return s
 }
 
-// run takes every way that the code goes, each instruction once. It ends with true
-// as soon as at, which is asked before an instruction, or ret, which is asked behind
-// a return, says so; nil is not asked.
+// run follows all paths through the code and visits each instruction once. It calls at before each
+// instruction and ret after each return, if they are not nil. It returns true as soon as one of
+// them does.
 func (s *scanner) run(at, ret func(p *path) bool) bool {
 	for steps := 0; len(s.todo) > 0; {
 		p := s.todo[len(s.todo)-1]
@@ -168,11 +168,10 @@ func (s *scanner) bytes(pc uint64) []byte {
 	return s.code[pc-s.at:]
 }
 
-// ahead makes a rule for code of amd64 that no table describes, by following
-// it to its return. It is right only if the word that is found is a return
-// address, so that is asked for: behind a call, in known code. The registers
-// and the memory of the walk are used for nothing else. Without a rule, lack
-// is the address of a word that might have made one, and could not be read.
+// ahead makes a rule for amd64 code without tables by following it to its return. The rule is
+// accepted only if the word that it finds is a return address: after a call, in known code. Apart
+// from this check it does not use the walk's registers and memory. Without a rule, lack is the
+// address of an unreadable word that might have given one, or 0.
 func (w *Walker) ahead(m *module, r *region, bias, pc uint64, out *rule.Rule) (ok bool, lack uint64) {
 	s := w.scan(m, r, bias, pc)
 	ok = s.run(nil, func(p *path) bool { return s.accept(p, out) })
@@ -182,7 +181,7 @@ func (w *Walker) ahead(m *module, r *region, bias, pc uint64, out *rule.Rule) (o
 	return false, s.lack
 }
 
-// accept makes out of a path that came to its return instruction.
+// accept makes a rule from a path that reached its return instruction.
 func (s *scanner) accept(p *path, out *rule.Rule) bool {
 	w := s.w
 	sp := p.regs[rule.AMD64SP]
@@ -221,7 +220,7 @@ func (s *scanner) accept(p *path, out *rule.Rule) bool {
 	return true
 }
 
-// step executes one instruction; ret reports that it is a return.
+// step executes one instruction. ret reports that it is a return.
 func (s *scanner) step(p *path) (ret, ok bool) {
 	code := s.bytes(p.pc)
 	if bytes.HasPrefix(code, []byte{0xf3, 0x0f, 0x1e, 0xfa}) { // endbr64
@@ -291,7 +290,7 @@ func (s *scanner) step(p *path) (ret, ok bool) {
 	case x86asm.XCHG, x86asm.XADD:
 		p.set(in.Args[1], sym{})
 	}
-	if rel, ok := in.Args[0].(x86asm.Rel); ok { // a conditional jump
+	if rel, ok := in.Args[0].(x86asm.Rel); ok { // conditional jump
 		if len(s.todo) < s.more*maxBranches {
 			other := *p
 			other.pc += uint64(int64(rel))
@@ -300,12 +299,12 @@ func (s *scanner) step(p *path) (ret, ok bool) {
 		}
 		return false, true
 	}
-	// Whatever else it does, its first operand is not what it was.
+	// The first operand of any other instruction becomes unknown.
 	p.set(in.Args[0], sym{})
 	return false, true
 }
 
-// address is what a memory operand points to.
+// address returns the address of a memory operand.
 func (p *path) address(m x86asm.Mem) sym {
 	n, ok := number(m.Base)
 	if !ok || m.Index != 0 || m.Segment != 0 {
@@ -331,7 +330,7 @@ func (p *path) value(a x86asm.Arg) sym {
 	return sym{}
 }
 
-// set changes a register, or a word of memory that is no part of the frame.
+// set changes a register. Memory outside of the frame is ignored.
 func (p *path) set(a x86asm.Arg, v sym) {
 	switch a := a.(type) {
 	case x86asm.Reg:
@@ -346,9 +345,9 @@ func (p *path) set(a x86asm.Arg, v sym) {
 	}
 }
 
-// last reports whether the code at a return address hands on what it got to a
-// function: exit(main(…)), pthread_exit(start(…)). Where that code has no way
-// to return besides, it is a thread's first function.
+// last reports whether the code at a return address passes the result on to another function:
+// exit(main(…)), pthread_exit(start(…)). If that code has no other way to return, it is a thread's
+// first function.
 func (w *Walker) last(m *module, bias, ra uint64) bool {
 	var buf [8]byte
 	c := w.code(buf[:], m, bias, ra)

@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// A step is where a walk goes on after a frame.
+// A step is the position at which a walk continues after a frame.
 type step struct {
 	pc     uint64
 	exact  bool
@@ -19,8 +19,8 @@ type step struct {
 
 func stop(r stack.Reason) step { return step{reason: r} }
 
-// slow walks over a frame that no fast entry describes: it appends the frame
-// and leaves the caller's registers in w.
+// slow walks over a frame that no fast entry describes. It appends the frame and leaves the
+// caller's registers in w.
 func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) step {
 	var s step
 	var f *stack.Frame
@@ -55,7 +55,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		return stop(stack.ReasonLoop) // it would return to itself
 	case now > sp && !(s.exact && now-w.addr >= uint64(len(w.data))):
 	case s.exact, e.op == opRule && w.rules[e.slow].Special != rule.None:
-		// An interrupted function may stand on another stack.
+		// A signal handler may run on another stack than the function it interrupted.
 		if w.turns++; w.turns > maxTurns {
 			return stop(stack.ReasonLoop)
 		}
@@ -65,7 +65,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 		return stop(stack.ReasonLoop)
 	}
 	if s.pc == 0 {
-		if e.op == opRuntime { // machine code called it: this was not the return address
+		if e.op == opRuntime { // called by machine code: this was not the return address
 			return stop(stack.ReasonCorrupt)
 		}
 		w.null = true
@@ -76,7 +76,7 @@ func (w *Walker) slow(e *entry, pc, sp uint64, exact bool, trust stack.Trust) st
 
 // byRule executes a rule in full.
 func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
-	if w.arch == rule.AMD64 { // the column of the return address: the PC in expressions
+	if w.arch == rule.AMD64 { // column of the return address: the PC in expressions
 		w.regs[rule.AMD64RA] = f.PC
 		w.known |= 1 << rule.AMD64RA
 	}
@@ -97,8 +97,7 @@ func (w *Walker) byRule(f *stack.Frame, r *slowRule, e *entry) step {
 	if reason != stack.ReasonNone {
 		return stop(reason)
 	}
-	// Rules speak of the callee's registers: none is changed before all are
-	// computed.
+	// Rules use the callee's registers: compute all values before changing any register.
 	w.saved = w.regs
 	known := w.known &^ (1 << w.sp)
 	w.saved[w.sp] = cfa
@@ -137,7 +136,7 @@ func (w *Walker) cfa(r *slowRule) (uint64, stack.Reason) {
 	return w.regs[r.CFAReg] + uint64(int64(r.CFAOff)), stack.ReasonNone
 }
 
-// locate finds a register of the caller.
+// locate computes the value of a caller's register.
 func (w *Walker) locate(r *slowRule, l rule.Loc, reg uint8, cfa uint64) (uint64, stack.Reason) {
 	at := cfa + uint64(int64(l.Off))
 	switch l.Kind {
@@ -202,7 +201,7 @@ func (w *Walker) eval(r *slowRule, i int32, cfa *uint64) (v uint64, reason stack
 	return 0, stack.ReasonCorrupt
 }
 
-// state is a Walker as expressions see it.
+// state is a Walker in the form that expressions use.
 type state Walker
 
 func (s *state) Register(n uint64) (uint64, bool) {
@@ -217,7 +216,7 @@ func (s *state) Read(addr uint64, size int) (uint64, bool) {
 	if v, ok := w.word(addr); ok {
 		return v & (1<<(8*size) - 1), true
 	}
-	// The last bytes of a block may hold a smaller number still.
+	// The last bytes of a block may still hold a smaller number.
 	if size < 8 {
 		if v, ok := w.word(addr + uint64(size) - 8); ok {
 			return v >> (64 - 8*size), true

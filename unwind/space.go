@@ -1,14 +1,12 @@
-// Package unwind turns a thread's registers and a copy of its stack into
-// frames. It knows address spaces (which file is mapped where), compiles the
-// files' unwind tables to rules, caches and executes them.
+// Package unwind turns a thread's registers and a copy of its stack into frames. It tracks address
+// spaces (which file is mapped where), compiles the files' unwind tables into rules, caches the
+// rules and executes them.
 //
-// It leaves to others where registers and memory come from (package sampler
-// and package target: nothing here knows a process), what the functions are
-// called (package symbol), and what the tables look like (unwind/cfi and
-// unwind/gopcln).
+// It does not read registers or memory of a process (packages sampler and target do), name
+// functions (package symbol), or parse tables (unwind/cfi and unwind/gopcln).
 //
-// A Space may be used by any number of goroutines at once. A Walker belongs to
-// one goroutine, and so does a Thread.
+// Any number of goroutines may use a Space at once. A Walker must be used by one goroutine, and so
+// must a Thread.
 package unwind
 
 import (
@@ -25,22 +23,21 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// Files opens the files that a target has mapped. Open is called once for a
-// file, when its first address is seen or by Preload. What it returns stays in
-// use as long as the file is mapped; it is left to the garbage collector then.
-// It must not hang: device files are to be refused.
+// Files opens the files that a target has mapped. Open is called once per file: when its first
+// address is seen, or by Preload. The result is used as long as the file is mapped and is then left
+// to the garbage collector. Open must not block; it must refuse device files.
 type Files interface {
 	Open(m stack.Mapping) (io.ReaderAt, error)
 }
 
-// Memory reads a target's memory: the offset is the address. It is used for
-// what does not change while it is mapped: the vDSO, and code.
+// Memory reads a target's memory at an offset that is the address. It is used for content that does
+// not change while it is mapped: the vDSO and code.
 type Memory interface {
 	ReadAt(p []byte, addr int64) (n int, err error)
 }
 
-// A Space is a target's address space. Its mappings are replaced as a whole
-// by Update; walks that run meanwhile finish on the old ones.
+// A Space is a target's address space. Update replaces all mappings at once. Concurrent walks
+// finish with the old ones.
 type Space struct {
 	arch  rule.Arch
 	files Files
@@ -48,20 +45,20 @@ type Space struct {
 
 	snap     atomic.Pointer[snapshot]
 	runtimes atomic.Pointer[runtimes]
-	credit   meter.Credit  // of what walks read of runtimes' data
+	credit   meter.Credit  // for walks' reads of runtimes' data
 	shown    atomic.Uint32 // see Runtimes
 
 	found   sync.Mutex // held to replace runtimes
 	mu      sync.Mutex // held to replace snap: guards modules
 	modules map[fileKey]*module
 
-	linkMu sync.Mutex          // guards what follows
-	linked map[string]bool     // names of files that stay mapped: the program's own and what that is linked with
-	needs  map[string][]string // what other files are linked with
+	linkMu sync.Mutex          // guards linked and needs
+	linked map[string]bool     // names of files that stay mapped: the program and its dependencies
+	needs  map[string][]string // dependencies of other files
 }
 
-// fileKey identifies a file. Inode numbers are reused only after the file is unmapped; the
-// path is there for file systems that show one number for several files.
+// fileKey identifies a file. Inode numbers are reused only after the file is unmapped. The path
+// distinguishes files on file systems that report one number for several.
 type fileKey struct {
 	dev, inode uint64
 	path       string
@@ -69,26 +66,26 @@ type fileKey struct {
 	start      uint64 // of an image in memory: the vDSO
 }
 
-// A snapshot is one state of an address space, immutable.
+// A snapshot is one immutable state of an address space.
 type snapshot struct {
 	regions []region // by address
-	epoch   uint64   // a cached rule holds as long as this does not change
-	era     uint8    // of the mappings that came last: see turns
+	epoch   uint64   // a cached rule is valid as long as epoch is unchanged
+	era     uint8    // of the most recent mappings: see turns
 
-	greenlets bool // Python's module for them is mapped
+	greenlets bool // Python's greenlet module is mapped
 }
 
 // A region is one mapping.
 type region struct {
 	start, end, off uint64
 	exec, main      bool    // main: the main thread's stack
-	made            bool    // V8 may have code there: see markMade
+	made            bool    // V8 may have code here: see markMade
 	era             uint8   // see turns
 	mod             *module // nil for memory without a file
 }
 
-// NewSpace makes an address space without mappings. mem may be nil: the vDSO
-// and signal trampolines without unwind tables are not walked through then.
+// NewSpace returns an address space without mappings. mem may be nil; walks then stop at the vDSO
+// and at signal trampolines without unwind tables.
 func NewSpace(arch rule.Arch, files Files, mem Memory) *Space {
 	s := &Space{arch: arch, files: files, mem: mem, modules: map[fileKey]*module{}}
 	s.snap.Store(&snapshot{epoch: 1})
@@ -96,15 +93,14 @@ func NewSpace(arch rule.Arch, files Files, mem Memory) *Space {
 	return s
 }
 
-// Runtimes is a number that changes when walks begin to show another runtime's frames: a
-// stack that was walked before lacks them, also where its thread has not run since.
+// Runtimes returns a number that changes when walks start to show another runtime's frames. Earlier
+// stacks lack these frames, even of threads that have not run since.
 func (s *Space) Runtimes() uint32 { return s.shown.Load() }
 
-// Arch is the machine that the target's code is for.
+// Arch returns the architecture of the target's code.
 func (s *Space) Arch() rule.Arch { return s.arch }
 
-// Update replaces the mappings. Files that are mapped still keep what is
-// loaded of them.
+// Update replaces the mappings. Files that are still mapped keep their loaded tables.
 func (s *Space) Update(maps []stack.Mapping) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +132,7 @@ func (s *Space) Update(maps []stack.Mapping) {
 		next.epoch++
 	}
 	next.turns(old)
-	// Modules that are gone stay with the walks that use them.
+	// Walks in progress keep using modules that are unmapped now.
 	s.modules = used
 	s.snap.Store(next)
 }
@@ -151,8 +147,8 @@ func keyOf(m *stack.Mapping) (fileKey, bool) {
 	return fileKey{}, false
 }
 
-// keeps reports whether every rule that was cached for old holds for s:
-// code may have been added, but none replaced.
+// keeps reports whether every rule that was cached for old is valid for s: code may have been
+// added, but not replaced.
 func (s *snapshot) keeps(old *snapshot) bool {
 	for i := range old.regions {
 		o := &old.regions[i]
@@ -175,12 +171,12 @@ func (s *snapshot) keeps(old *snapshot) bool {
 	return true
 }
 
-// after is the index of the first region that ends after addr.
+// after returns the index of the first region that ends after addr.
 func (s *snapshot) after(addr uint64) int {
 	return sort.Search(len(s.regions), func(i int) bool { return s.regions[i].end > addr })
 }
 
-// find gives the region that holds addr, nil if there is none.
+// find returns the region that contains addr, or nil.
 func (s *snapshot) find(addr uint64) *region {
 	if i := s.after(addr); i < len(s.regions) && s.regions[i].start <= addr {
 		return &s.regions[i]
@@ -188,8 +184,8 @@ func (s *snapshot) find(addr uint64) *region {
 	return nil
 }
 
-// Preload opens every file that has code mapped, so that the first walk need
-// not. It gives the first error; all of them are in Errors.
+// Preload opens every file with mapped code, so that the first walk does not have to. It returns
+// the first error; Errors returns all.
 func (s *Space) Preload() error {
 	snap := s.snap.Load()
 	for i := range snap.regions {
@@ -206,8 +202,8 @@ func (s *Space) Preload() error {
 	return nil
 }
 
-// Errors says which of the files that were opened so far cannot be unwound by
-// tables, and why. Their code is walked by frame pointers.
+// Errors returns why files that were opened so far cannot be unwound by tables. Their code is
+// walked by frame pointers.
 func (s *Space) Errors() []error {
 	var errs []error
 	seen := map[*module]bool{}

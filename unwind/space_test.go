@@ -41,7 +41,7 @@ const (
 	stackAt = 0x800000
 )
 
-// jit walks code without a file: code is put at jitAt+0x10, pc is an offset in it.
+// jit walks code without a file. The code is at jitAt+0x10, and pc is an offset into it.
 func jit(t *testing.T, arch rule.Arch, code []byte, pc uint64, regs map[int]uint64, stk ...uint64) ([]stack.Frame, stack.Reason) {
 	t.Helper()
 	image := make([]byte, 0x1000)
@@ -67,8 +67,8 @@ func pcs(frames []stack.Frame) (p []uint64) {
 	return p
 }
 
-// TestFramePointer walks code that no table describes, at places where the
-// frame pointer is the function's own and where it is not.
+// TestFramePointer walks code without tables, at PCs where the frame pointer is the function's own
+// and where it is not.
 func TestFramePointer(t *testing.T) {
 	fp := uint64(stackAt + 0x20)
 	chain := []uint64{0, 0, 0, 0, stackAt + 0x40, jitAt + 0x200, 0, 0, 0, 0}
@@ -105,7 +105,7 @@ func TestFramePointer(t *testing.T) {
 		{"short", rule.AMD64, []byte{0x90, 0x90}, 1, map[int]uint64{6: stackAt + 0x1000}, chain, nil, stack.ReasonShort},
 		{"data", rule.AMD64, []byte{0x90, 0x90}, 1, map[int]uint64{6: fp}, with(5, stackAt), nil, stack.ReasonNoRule},
 		{"cycle", rule.AMD64, []byte{0x90, 0x90}, 1, map[int]uint64{6: fp}, with(4, fp), []uint64{0x200}, stack.ReasonNoRule},
-		// Behind "call rel32" at 0x10: a return address that was looked for.
+		// After "call rel32" at 0x10: a return address that the scan finds.
 		{"scan", rule.AMD64, []byte{0xe8, 0, 0, 0, 0, 0x90, 0x90}, 6, map[int]uint64{6: 1}, with(0, jitAt+0x15), []uint64{0x15}, stack.ReasonNoRule},
 		{"noscan", rule.AMD64, []byte{0x90, 0x90, 0, 0, 0, 0x90, 0x90}, 6, map[int]uint64{6: 1}, with(0, jitAt+0x15), nil, stack.ReasonNoRule},
 		{"body", rule.ARM64, le(0xd503201f, 0xd503201f), 4, map[int]uint64{29: fp}, chain, []uint64{0x200}, stack.ReasonNone},
@@ -117,8 +117,8 @@ func TestFramePointer(t *testing.T) {
 	} {
 		t.Run(c.arch.String()+"/"+c.name, func(t *testing.T) {
 			frames, reason := jit(t, c.arch, c.code, c.pc, c.regs, c.stack...)
-			// The chain's end, a frame of zeros, is no code with a file: it
-			// ends there, or as having no rule.
+			// The chain ends in a frame of zeros, which has no code in a file. The walk ends there, or
+			// reports that it has no rule.
 			if got := pcs(frames); !slices.Equal(got, c.want) || reason != c.reason {
 				t.Errorf("got %#x, %v; want %#x, %v", got, reason, c.want, c.reason)
 			}
@@ -132,8 +132,8 @@ func TestFramePointer(t *testing.T) {
 	}
 }
 
-// TestNullCall walks a thread that called address 0: there is no code, and
-// nothing must be made up.
+// TestNullCall walks a thread that called address 0. No code is mapped there, and the walk must not
+// invent frames.
 func TestNullCall(t *testing.T) {
 	frames, reason := jit(t, rule.AMD64, nil, ^uint64(jitAt+0x10)+1, map[int]uint64{6: stackAt + 0x20}, jitAt+0x100)
 	if len(frames) != 2 || reason != stack.ReasonUnmapped || !frames[0].Exact || frames[0].PC != 0 {
@@ -166,7 +166,7 @@ func TestBias(t *testing.T) {
 	}
 }
 
-// counting counts how often files are opened.
+// counting counts calls of Open.
 type counting struct {
 	mu sync.Mutex
 	n  map[string]int
@@ -182,8 +182,8 @@ func (c *counting) Open(m stack.Mapping) (io.ReaderAt, error) {
 	return hostFiles{}.Open(m)
 }
 
-// TestUpdate replaces mappings: files stay loaded, rules are forgotten only
-// where code was replaced, and code that came later is walked at the second try.
+// TestUpdate replaces mappings. Files stay loaded, rules are dropped only where code was replaced,
+// and code that was mapped later is walked at the second try.
 func TestUpdate(t *testing.T) {
 	tc := toolchain{cc: "gcc", arch: rule.AMD64, flags: []string{"-O2"}}
 	d := runDump(t, tc, compile(t, tc, "chain.c"), "sorted")
@@ -233,7 +233,7 @@ func TestUpdate(t *testing.T) {
 	s.Update(d.maps)
 	frames, _ = w.Walk(&th, &d.regs, &d.mem)
 	changed := false
-	for i := range frames { // they are none of the calls that there were before
+	for i := range frames { // none of the previous calls
 		changed = changed || frames[i].Era != whole[i].Era
 		frames[i].Era = whole[i].Era
 	}
@@ -324,8 +324,8 @@ func TestGuess(t *testing.T) {
 	t.Error("never whole")
 }
 
-// TestEntry walks a process that has not run an instruction yet: it is in the
-// loader's first function, which has no table, and nothing called it.
+// TestEntry walks a process that has not executed an instruction yet. It is in the loader's first
+// function, which has no table and no caller.
 func TestEntry(t *testing.T) {
 	const path, base = "/lib64/ld-linux-x86-64.so.2", 0x10000000
 	f, err := elf.Open(path)
@@ -338,7 +338,7 @@ func TestEntry(t *testing.T) {
 			s.Update([]stack.Mapping{{Start: at, End: at + p.Filesz, Off: p.Off &^ (smallPage - 1), Inode: 1, Exec: true, Path: path}})
 		}
 	}
-	for _, known := range []bool{true, false} { // read without a stop, only SP and PC are known
+	for _, known := range []bool{true, false} { // without a stop, only SP and PC are known
 		regs := stack.Regs{PC: base + f.Entry}
 		regs.Set(rule.AMD64.SP(), stackAt)
 		if known {

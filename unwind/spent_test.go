@@ -16,10 +16,10 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// failing is a core whose memory cannot be read any more after some reads.
+// failing is a core whose memory becomes unreadable after some reads.
 type failing struct {
 	*core
-	left  int // reads; below 0: all can be read
+	left  int // reads; below 0: no limit
 	reads int
 }
 
@@ -32,7 +32,7 @@ func (f *failing) ReadAt(b []byte, addr int64) (int, error) {
 	return f.core.ReadAt(b, addr)
 }
 
-// follows reports whether got is full with frames left out, and each time a gap in their place.
+// follows reports whether got is full with frames left out, each time with a gap instead.
 func follows(full, got []stack.Frame) bool {
 	same := func(a, b *stack.Frame) bool {
 		return a.Kind == b.Kind && a.Func == b.Func && (a.Func != 0 || a.PC == b.PC)
@@ -46,7 +46,7 @@ func follows(full, got []stack.Frame) bool {
 		}
 		k := slices.IndexFunc(full, func(f stack.Frame) bool { return same(&f, g) })
 		if k < 0 && i+1 < len(got) && got[i+1].Kind == stack.KindError {
-			continue // a place in what is left out
+			continue // a position in the omitted frames
 		}
 		if k < 0 || k > 0 && !gap {
 			return false
@@ -56,15 +56,15 @@ func follows(full, got []stack.Frame) bool {
 	return len(full) == 0 || gap
 }
 
-// bare is a stack without frames that stand for others.
+// bare returns the stack without gap frames.
 func bare(frames []stack.Frame) []stack.Frame {
 	return slices.DeleteFunc(slices.Clone(frames), func(f stack.Frame) bool { return f.Kind == stack.KindError })
 }
 
-// shrink walks the threads of a core with ever less memory that can be read, and with ever less
-// that a walk may read. What is missing must have a gap in its place, and be told as Gaps or as the walk's
-// reason. Without order, a gap anywhere is enough. not says why a thread does not show it; shown is
-// false where none does.
+// shrink walks the threads of a core while reducing the readable memory, and then the read budget.
+// Missing frames must be replaced by a gap and reported by Gaps or as the walk's reason. If order
+// is false, a gap anywhere is enough. not returns why a thread cannot show a gap; shown is false if
+// no thread does.
 func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s *Space), not func(full []stack.Frame) string) (shown bool) {
 	t.Helper()
 	mem := &failing{core: core, left: -1}
@@ -73,7 +73,7 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 	if err := s.Preload(); err != nil {
 		t.Fatal(err)
 	}
-	setup := func() *Walker { // one that knows nothing of what the runtime has in memory
+	setup := func() *Walker { // a walker without cached runtime data
 		mem.left = -1
 		follow(s)
 		return NewWalker(s)
@@ -85,7 +85,7 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 		th := Thread{TID: stack.TID(core.tids[i])}
 		var full []stack.Frame
 		var reason stack.Reason
-		for range 3 { // the first ones learn what is to be copied
+		for range 3 { // the first walks improve the plan
 			full, reason = w.Walk(&th, &core.regs[i], core.copyOf(w, &th, &core.regs[i]))
 		}
 		full = slices.Clone(full)
@@ -101,7 +101,7 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 			key += fmt.Sprintln(f.Kind, f.PC)
 		}
 		if seen[key] {
-			continue // as another thread that waits
+			continue // like any other waiting thread
 		}
 		seen[key] = true
 		if why := not(full); why != "" {
@@ -162,8 +162,8 @@ func shrink(t *testing.T, core *core, kind stack.Kind, order bool, follow func(s
 	return true
 }
 
-// TestGapPython: frames of Python that could not be read have a gap in their place, in stacks
-// from a copy and in those that are read as they are.
+// TestGapPython: a gap replaces Python frames that could not be read, in stacks from a copy and in
+// stacks read from live memory.
 func TestGapPython(t *testing.T) {
 	const program = "import threading,sys\n" +
 		"e=threading.Event()\n[threading.Thread(target=e.wait,daemon=True).start() for _ in range(1)]\n" +
@@ -175,7 +175,7 @@ func TestGapPython(t *testing.T) {
 			core, _ := dumpCore(t, exe, "-c", program)
 			var rt *python.Runtime
 			for _, table := range []*managed.Table{managed.NewTable(managed.Python, nil), nil} {
-				order := version == "3.12" || version == "3.13" // before, frames do not tell of evaluations
+				order := version == "3.12" || version == "3.13" // older versions do not mark evaluations in their frames
 				shown := shrink(t, core, stack.KindPython, order, func(s *Space) {
 					var err error
 					if rt, err = s.FollowPython(table); rt == nil || err != nil {
@@ -187,8 +187,8 @@ func TestGapPython(t *testing.T) {
 					}
 					return ""
 				})
-				// Of 3.14 as it is installed for tests, a look without a table has the second part of the function
-				// that evaluates under a name of its own.
+				// In the 3.14 build used for tests, the second part of the evaluation function has a
+				// symbol of its own, so a walk without a table shows no gap.
 				if !shown && (table != nil || version != "3.14") {
 					t.Error("no thread shows it")
 				}
@@ -197,7 +197,7 @@ func TestGapPython(t *testing.T) {
 	}
 }
 
-// TestGapJava: the same of Java's frames.
+// TestGapJava is TestGapPython for Java frames.
 func TestGapJava(t *testing.T) {
 	exe := testprog.Tool(t, "java17")
 	dir := t.TempDir()

@@ -5,58 +5,59 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// A stepper is one runtime's part in walks. Machine code is walked by rules, whatever table
-// they come from; a stepper says which of a runtime's data is copied with a thread's
-// stack, steps over frames that no rule describes, and puts the runtime's functions among
-// those of machine code. Of a process that has several runtimes each takes part.
+// A stepper is one runtime's part in walks. Machine code is walked by rules from any kind of table.
+// Each adds its runtime's data to the copy of a thread's stack, steps over frames that
+// no rule describes, and puts the runtime's functions between those of machine code. If a process
+// has several runtimes, all of them take part.
 //
-// For one copy of a thread's memory the order is plan and asks before the stop, more inside
-// of it, and for the walk of the copy begin, covers and step at each frame, resume, holds, settle,
-// merge, gap. What a thread's runtime needs to know from one walk to the next is in its Thread. A
-// runtime without a part in one of these embeds noPart.
+// The calls for one copy of a thread's memory are, in order: plan and asks before the stop; more
+// during the stop; then for the walk begin, covers and step at each frame, resume, holds, settle,
+// merge, gap. State that a runtime keeps between walks of a thread is in its Thread. A runtime
+// embeds noPart for the calls that it does not implement.
 type stepper interface {
-	// plan appends the blocks to copy of th besides its stack: guesses by what its last
-	// walk wanted.
+	// plan appends the blocks to copy of th in addition to its stack, predicted from the reads of
+	// its last walk.
 	plan(th *Thread, out []rule.Span) []rule.Span
-	// asks reports whether more is to be called while th stands, for what plan could not tell.
+	// asks reports whether more must be called during the stop, because plan could not predict the
+	// blocks.
 	asks(th *Thread) bool
-	// more is for while th stands. It adds to th.more what is to be copied besides, or reads
-	// the target's memory itself, so many times.
+	// more runs during the stop. It adds to th.more further blocks to copy, or reads the target's
+	// memory itself and returns the number of reads.
 	more(w *Walker, th *Thread, regs *stack.Regs, mem *Copy) (reads int)
-	// begin is for the start of each walk.
+	// begin is called at the start of each walk.
 	begin(w *Walker, th *Thread, regs *stack.Regs)
-	// covers reports whether frames of the code at pc are stepped over by step, and not by rules.
+	// covers reports whether step, and not rules, handles frames of the code at pc.
 	covers(pc uint64) bool
-	// step appends the frames of the code at pc, and leaves the registers of their caller in w.
+	// step appends the frames of the code at pc and leaves their caller's registers in w.
 	step(w *Walker, pc uint64, exact bool) step
-	// resume may go on with a walk that ended early, for that reason, where the runtime
-	// knows a place further out.
+	// resume may continue a walk that ended early, for the reason why, at a frame further out that
+	// the runtime knows.
 	resume(w *Walker, th *Thread, why stack.Reason) stack.Reason
-	// holds reports whether what the walk read of the runtime's data is there still. try
-	// counts the walks of this copy, the first being 1.
+	// holds reports whether the runtime data that the walk read is still valid. try counts the walks
+	// of this copy from 1.
 	holds(w *Walker, try int) verdict
-	// settle is for the walk's end: frames that were found get their final places, and
-	// th.tasks what the thread ran.
+	// settle runs at the walk's end. It moves the found frames to their final places and records
+	// what the thread ran in th.tasks.
 	settle(w *Walker, th *Thread)
 	// merge puts the runtime's frames into a whole stack.
 	merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame
-	// gap reports whether frames of the runtime are missing in what merge gave.
+	// gap reports whether merge's result lacks frames of the runtime.
 	gap(th *Thread) bool
 }
 
-// A verdict says what is to become of a walk.
+// A verdict decides what happens to a walk.
 type verdict uint8
 
 const (
 	valid verdict = iota
-	again         // the copy is walked once more
-	void          // what was found may be wrong, and is not shown
+	again         // walk the copy once more
+	void          // drop the frames: they may be wrong
 )
 
 // maxAgain bounds the walks of one copy.
 const maxAgain = 4
 
-// noPart is a stepper that changes nothing.
+// noPart is a stepper without effect.
 type noPart struct{}
 
 func (noPart) plan(_ *Thread, out []rule.Span) []rule.Span                    { return out }
@@ -71,16 +72,16 @@ func (noPart) settle(*Walker, *Thread)                                        {}
 func (noPart) merge(_ *Walker, _ *Thread, frames []stack.Frame) []stack.Frame { return frames }
 func (noPart) gap(*Thread) bool                                               { return false }
 
-// runtimes are those that were found in a process so far, immutable.
+// runtimes holds the runtimes found in a process so far. It is immutable.
 type runtimes struct {
-	golang   *goRuntime   // nil: none was seen
+	golang   *goRuntime   // nil: none found
 	jvm      *hotspot     // nil: see FollowJVM
 	v8       *engine      // nil: see FollowV8
 	python   *interpreter // nil: see FollowPython
-	steppers []stepper    // those above that there are, in the order in which they take part
+	steppers []stepper    // the runtimes found, in the order in which they take part
 }
 
-// setRuntimes replaces the runtimes of the process by what change makes of them.
+// setRuntimes replaces the runtimes of the process by a copy that change has modified.
 func (s *Space) setRuntimes(change func(*runtimes)) {
 	s.found.Lock()
 	defer s.found.Unlock()
@@ -102,7 +103,7 @@ func (s *Space) setRuntimes(change func(*runtimes)) {
 	s.runtimes.Store(&next)
 }
 
-// walkAll is the walk of a copy until all runtimes agree that it holds.
+// walkAll walks a copy until all runtimes accept the result.
 func (w *Walker) walkAll(th *Thread, regs *stack.Regs, exact bool) (reason stack.Reason) {
 	for try := 1; ; try++ {
 		reason = w.walk(regs.PC, exact)
@@ -131,5 +132,5 @@ func (w *Walker) stepRuntime(key, pc uint64, exact bool) step {
 			return s.step(w, pc, exact)
 		}
 	}
-	return stop(stack.ReasonNoRule) // it was another program's
+	return stop(stack.ReasonNoRule) // it belonged to another program
 }

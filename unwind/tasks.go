@@ -6,17 +6,17 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// tasks is which goroutine a thread was seen to run, and what became of the one
-// before: its data is copied at each stop, because it is the one that is expected.
+// tasks records which goroutine a thread was seen to run, and what became of the previous one. The
+// previous goroutine's data is in each copy, because plans expect it to run again.
 type tasks struct {
-	known bool   // some walk could tell
-	sure  bool   // the last one could
+	known bool   // some walk found out
+	sure  bool   // the last walk found out
 	g     uint64 // address of the goroutine's data; 0: the thread runs none
 	now   stack.Task
 	left  stack.Task
 }
 
-// look takes in what was copied of the thread. Seen again, a copy says no more.
+// look updates t from the thread's copy. Looking at the same copy again changes nothing.
 func (t *tasks) look(th *gopcln.Thread, mem rule.Words) {
 	t.sure = false
 	g, ok := th.Current(mem)
@@ -34,7 +34,7 @@ func (t *tasks) look(th *gopcln.Thread, mem rule.Words) {
 		switch left, ok := th.Task(t.g, mem); {
 		case !ok:
 			t.left = stack.Task{ID: t.now.ID}
-		case left.ID != t.now.ID: // its data is another goroutine's by now
+		case left.ID != t.now.ID: // another goroutine uses its data by now
 			t.left = stack.Task{ID: t.now.ID, State: stack.TaskDone}
 		default:
 			t.left = left
@@ -43,9 +43,9 @@ func (t *tasks) look(th *gopcln.Thread, mem rule.Words) {
 	t.known, t.g, t.now = true, g, now
 }
 
-// Task is the task that th ran as of its last Walk (ID 0: none, or it could not be
-// told), and what has become of the one that it ran before, once (ID 0: nothing is
-// known). ok is false where no walk could ever tell: the program has no tasks.
+// Task returns the task that th ran as of its last Walk; ID 0 means none or unknown. left is the
+// new state of the task that it ran before, reported once; ID 0 means unknown. ok is false if no
+// walk ever found a task: the program has none.
 func (th *Thread) Task() (now, left stack.Task, ok bool) {
 	t := &th.tasks
 	now, left, ok = t.now, t.left, t.known

@@ -10,37 +10,36 @@ import (
 )
 
 const (
-	// MaxStack is the most that is copied of one stack.
+	// MaxStack bounds the copied bytes of one stack.
 	MaxStack = 4 << 20
-	// firstGuess is copied of a stack of which nothing is known.
+	// firstGuess is the number of bytes to copy from a stack without history.
 	firstGuess = 256 << 10
-	// leastGuess is the least that is copied of a stack whose end is not known.
+	// leastGuess is the minimum to copy from a stack with unknown end.
 	leastGuess = 32 << 10
-	// redZone is what a function may use below its stack pointer (System V
-	// ABI for amd64, section 3.2.2). Registers that were just popped are
-	// still found there by rules that have not caught up.
+	// redZone is the size of the area below its stack pointer that a function may use (System V ABI
+	// for amd64, section 3.2.2). Imprecise rules still find registers there that were just popped.
 	redZone = 128
 	// maxExtra bounds the other stacks that are copied with a thread's own.
 	maxExtra = 4
-	// otherStack is how much is copied of another stack at first.
+	// otherStack is the first number of bytes to copy from another stack.
 	otherStack = 16 << 10
 )
 
-// A Block is memory of a target, copied.
+// A Block is a copy of target memory.
 type Block struct {
 	Addr uint64
-	Data []byte // shorter than what was asked for where the read fell short
+	Data []byte // shorter than requested if the read was incomplete
 }
 
-// Copy is what was copied of a thread's memory while it could not change: the
-// blocks of Plan, and the stack (StackSpan) as the last one.
+// Copy holds a copy of a thread's memory from a time when it could not change: the blocks of Plan,
+// then the stack (StackSpan) as the last one.
 type Copy struct {
 	Blocks []Block
-	// Live, if not nil, reads what is missing. It is for targets that cannot
-	// move during the walk: those that are held stopped.
+	// Live, if not nil, reads missing memory. Use it only for targets that are held stopped during
+	// the walk.
 	Live Memory
-	// Batch is the same for copies that were all made before the first of them is walked;
-	// 0: nothing is known. What was seen to hold after one of them holds for the others.
+	// Batch is the same for copies that were all made before the first of them is walked; 0: no
+	// batch. A check that passed after one of them is not repeated for the others.
 	Batch uint64
 }
 
@@ -55,60 +54,58 @@ func (c *Copy) Word(addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// A Thread is what walks learn about one thread for the next one. The zero
-// value knows nothing.
+// A Thread holds what walks of one thread learn for the next walk. The zero value is ready to use.
 type Thread struct {
-	// TID is the thread's number as the target itself sees it (the last of
-	// NSpid's), by which Go's data of a thread is proved; 0: unknown.
+	// TID is the thread's number in the target's own PID namespace (the last of NSpid), which
+	// identifies the thread in Go's data; 0: unknown.
 	TID stack.TID
-	// Main: it is the process's first thread, whose own stack the kernel made.
+	// Main: the process's first thread, whose stack the kernel made.
 	Main bool
 
 	base  uint64      // end of the stack: the outermost CFA seen; 0: unknown
-	guess uint64      // bytes to copy where base does not help; 0: unknown
-	homes []home      // where walks ended that reached a first function, the latest last
+	guess uint64      // bytes to copy if base does not help; 0: unknown
+	homes []home      // where walks ended at a first function, latest last
 	regs  stack.Regs  // TLS only
 	spans []rule.Span // of Plan
 	more  []rule.Span // of More
-	other []rule.Span // stacks besides the C stack that the last walk wanted
+	other []rule.Span // stacks other than the C stack that the last walk needed
 	wiser bool        // see Wiser
 
 	runtime *gopcln.Runtime // that golang belongs to
 	golang  *gopcln.Thread
 	guessed goGuess
-	stack   goStack // of the goroutine it ran at the last walk that could tell
+	stack   goStack // of the goroutine in the last walk that found it
 	tasks   tasks
 	python  pyThread
 	v8      v8.Known
-	lostJS  bool // frames of it are missing in the last walk
+	lostJS  bool // the last walk lacks frames of JavaScript
 	java    javaThread
 	gap     bool // see Gaps
 }
 
-// Peek looks at th while it runs, for the Plan that follows: what it says then may lie
-// elsewhere than at the last sample. It reads the target's memory twice at most, and
-// only where that spares a read while th stands still.
+// Peek reads th's data while it runs, for the Plan that follows, since pointers may have changed
+// since the last sample. It makes at most two reads of the target's memory, and only if that saves
+// a read during the stop.
 func (w *Walker) Peek(th *Thread) {
 	if p := w.space.runtimes.Load().golang; p != nil && w.space.mem != nil {
 		p.thread(th).Peek(w.space.mem)
 	}
 }
 
-// Plan gives the small blocks to copy from th besides its stack. The result
-// is valid until the next call.
+// Plan returns the small blocks to copy from th in addition to its stack. The result is valid until
+// the next call.
 func (w *Walker) Plan(th *Thread) []rule.Span {
 	th.spans = th.spans[:0]
 	for _, s := range w.space.runtimes.Load().steppers {
 		th.spans = s.plan(th, th.spans)
 	}
-	// Behind them: what cannot be read ends the read, and other stacks come and go.
+	// Other stacks go last: they come and go, and a failed span ends the read.
 	th.spans = append(th.spans, th.other...)
 	return th.spans
 }
 
-// Asks reports whether More is to be called when th, for which Plan has just
-// been asked, is stopped: what is wanted cannot be told ahead. For a thread that
-// is read without a stop, it is in any case.
+// Asks reports whether More must be called when th is stopped, because Plan could not predict
+// everything. Call it after Plan. For a thread that is read without a stop, always call More.
 func (w *Walker) Asks(th *Thread) bool {
 	for _, s := range w.space.runtimes.Load().steppers {
 		if s.asks(th) {
@@ -118,41 +115,39 @@ func (w *Walker) Asks(th *Thread) bool {
 	return false
 }
 
-// Lacks reports whether the last walk left frames of a managed runtime out for
-// want of memory that the next copy will have: then another copy at once is worth
-// it.
+// Lacks reports whether the last walk lacks frames of a managed runtime whose memory the next copy
+// will include. Another copy at once is worthwhile then.
 func (th *Thread) Lacks() bool { return th.python.plan.lacks || th.guessed.lacks }
 
-// Torn reports whether that is because the thread was just going from one frame
-// to the next: it has to run a little first.
+// Torn reports whether Lacks holds because the thread was switching between two frames. It has to
+// run a little before another copy helps.
 func (th *Thread) Torn() bool {
 	return th.python.plan.lacks && th.python.stack.Reason == stack.ReasonCorrupt
 }
 
-// Gaps reports whether frames of a managed runtime are missing in the last walk,
-// which has a KindError frame in their place.
+// Gaps reports whether the last walk lacks frames of a managed runtime. It has a KindError frame in
+// their place.
 func (th *Thread) Gaps() bool { return th.gap }
 
-// More gives what is to be copied besides, now that regs are known and mem
-// holds what Plan asked for and the stack; it is to be added to mem.Blocks
-// before the stack, which stays last. It is quick, and fit to be called while
-// the thread is stopped; called again, it asks for more twice at most. The
-// result is valid until the next call; that of Plan stays as it is. It may read the
-// target's memory itself: so many times.
+// More returns further spans to copy, given regs and a mem that holds Plan's blocks and the stack.
+// Add them to mem.Blocks before the stack, which must stay last. More is fast enough to be called
+// during a stop. If called again, it returns more spans at most twice. The result is valid until
+// the next call and does not invalidate Plan's. More may read the target's memory itself; reads is
+// the number of reads.
 func (w *Walker) More(th *Thread, regs *stack.Regs, mem *Copy) (spans []rule.Span, reads int) {
 	th.more = th.more[:0]
 	th.knowTLS(regs)
 	for _, s := range w.space.runtimes.Load().steppers {
 		reads += s.more(w, th, regs, mem)
 		if len(th.more) > 0 {
-			break // it is called again when that is there
+			break // called again once these are copied
 		}
 	}
 	return th.more, reads
 }
 
-// knowTLS completes registers that were had without a stop, which do not show
-// the TLS base: a thread keeps its own for life.
+// knowTLS adds the TLS base to registers that were taken without a stop and lack it. A thread keeps
+// its TLS base for life.
 func (th *Thread) knowTLS(regs *stack.Regs) {
 	if regs.TLS != 0 {
 		th.regs.TLS = regs.TLS
@@ -161,12 +156,12 @@ func (th *Thread) knowTLS(regs *stack.Regs) {
 	}
 }
 
-// Blind reports whether a runtime's data of the thread hangs on a register that
-// only a stop shows, and no stop has shown it yet.
+// Blind reports whether the thread's runtime data depends on a register that only a stop shows, and
+// no stop has happened yet.
 func (th *Thread) Blind() bool { return th.golang != nil && th.regs.TLS == 0 }
 
-// StackSpan says what to copy of th's stack now that its stack pointer is
-// known. It is quick, and fit to be called while the thread is stopped.
+// StackSpan returns what to copy of th's stack, given its stack pointer. It is fast enough to be
+// called during a stop.
 func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	r := w.space.snap.Load().find(sp)
 	lo, end := sp-redZone, sp+MaxStack
@@ -183,8 +178,8 @@ func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	if th.guess == 0 {
 		hi = sp + firstGuess
 	}
-	// Goroutines' stacks lie side by side in one mapping: there the end of
-	// the last one says nothing about this one.
+	// Goroutines' stacks are adjacent in one mapping, so the end of the last one says nothing about
+	// this one.
 	if th.base > sp && th.base <= end && (w.space.runtimes.Load().golang == nil || r == nil || r.main) {
 		hi = th.base
 	}
@@ -194,7 +189,7 @@ func (w *Walker) StackSpan(th *Thread, sp uint64) rule.Span {
 	return rule.Span{Addr: lo, Len: int(hi - lo)}
 }
 
-// complete learns from a walk that reached the thread's first function.
+// complete updates the guess from a walk that reached the thread's first function.
 func (th *Thread) complete(sp, cfa uint64, switched bool) {
 	if switched || cfa <= sp {
 		return
@@ -203,26 +198,25 @@ func (th *Thread) complete(sp, cfa uint64, switched bool) {
 	th.guess = min(MaxStack, max(leastGuess, 2*(cfa-sp), th.guess-th.guess/8))
 }
 
-// Wiser reports whether the last walk ended for want of memory that the next
-// copy will have: then another copy at once may do.
+// Wiser reports whether the last walk ended at memory that the next copy will include. Another copy
+// at once may be complete then.
 func (th *Thread) Wiser() bool { return th.wiser }
 
-// short learns from a walk that needed addr, which the copy did not reach.
+// short updates the guess from a walk that needed addr, outside of the copy.
 func (th *Thread) short(sp, end, addr uint64) {
 	guess, base := th.guess, th.base
 	defer func() { th.wiser = th.guess > guess || th.base != base }()
 	if addr >= th.base {
-		th.base = 0 // it was not the end
+		th.base = 0 // not the end after all
 	}
 	th.guess = min(MaxStack, max(firstGuess, 2*(end-sp), addr-sp+leastGuess))
 }
 
-// elsewhere learns that a walk went on on another stack, at sp, and which
-// address of it was missing; r is the mapping of that address, nil if unknown. A span that
-// left its mapping would come back empty: the kernel reads all of it or none
-// (process_vm_readv in Linux mm/process_vm_access.c).
+// elsewhere records that a walk continued on another stack at sp and lacked addr there. r is the
+// mapping of addr, nil if unknown. The span is cut to the mapping, because the kernel reads all of
+// a span or none of it (process_vm_readv in Linux mm/process_vm_access.c).
 func (th *Thread) elsewhere(sp, addr uint64, r *region) {
-	if r == nil { // mapped since: of its page at least all is there
+	if r == nil { // mapped since: its page at least is readable
 		page := addr &^ (smallPage - 1)
 		r = &region{start: page, end: page + smallPage}
 	}
@@ -230,8 +224,8 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	if addr-sp >= otherStack && addr-sp < MaxStack {
 		want.Len = int(addr-sp)*2 + otherStack
 	}
-	// A signal stack's walk goes on on the thread's own, whose end is known. Of
-	// a thread that runs goroutines, no stack is its own.
+	// The walk of a signal stack continues on the thread's own stack, whose end is known. A thread
+	// that runs goroutines has no stack of its own.
 	if th.golang == nil && th.base > sp && th.base-sp < MaxStack {
 		want.Len = int(th.base - want.Addr)
 	}
@@ -258,8 +252,8 @@ func (th *Thread) elsewhere(sp, addr uint64, r *region) {
 	th.other = append(th.other, want)
 }
 
-// StackPlan is StackSpan for a thread whose stack pointer is not known yet:
-// copy up to high if SP lies in [low, high), else n bytes.
+// StackPlan is StackSpan for a thread with an unknown stack pointer: copy up to high if SP is in
+// [low, high), and n bytes otherwise.
 func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	n = int(max(th.guess, leastGuess))
 	if th.guess == 0 {
@@ -271,7 +265,7 @@ func (w *Walker) StackPlan(th *Thread) (low, high uint64, n int) {
 	low = th.base
 	if r := w.space.snap.Load().find(th.base - 8); r != nil {
 		low = r.start
-		if r.main { // it grows downwards
+		if r.main { // grows downwards
 			low -= min(low, MaxStack)
 		}
 	}

@@ -19,20 +19,19 @@ type engine struct {
 	copies copies
 }
 
-// placed is where a function is in the table.
+// placed is a function's place in the table.
 type placed struct{ addr, size uint64 }
 
-// v8Walk is what a Walker needs for V8.
+// v8Walk is a Walker's state for V8.
 type v8Walk struct {
 	of   *engine
 	walk *v8.Walker
 	out  []stack.Frame
 }
 
-// FollowV8 has walks show the functions of JavaScript, if the process has V8
-// mapped: by their places in table. It gives the engine, nil if there is none. An
-// error says why one that is there cannot be read (*v8.VersionError). The maps are to be
-// read again then: see Copies.
+// FollowV8 makes walks show the functions of JavaScript, by their places in table, if the process
+// has V8 mapped. It returns the engine, or nil if there is none. An error says why the engine
+// cannot be read (*v8.VersionError). Read the maps again afterwards: see Copies.
 func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 	if s.mem == nil {
 		return nil, nil
@@ -67,7 +66,7 @@ func (s *Space) FollowV8(table *managed.Table) (*v8.Runtime, error) {
 	return nil, nil
 }
 
-// mark is markMade for the mappings that there are.
+// mark is markMade for the current mappings.
 func (s *Space) mark() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,10 +76,9 @@ func (s *Space) mark() {
 	s.snap.Store(next)
 }
 
-// markMade marks the memory that V8 makes code in. It has reserved it as a whole, and
-// takes the right to run what it just writes to from parts of it, so that maps that
-// were read in between say little: it is all the memory of no file that touches some
-// that may be run, or could be before.
+// markMade marks the memory in which V8 generates code. V8 reserves it as a whole and makes parts
+// of it non-executable while it writes to them, so a single read of the maps is not conclusive.
+// markMade marks all adjacent anonymous memory if any part of it is executable, or was before.
 func (s *snapshot) markMade(old *snapshot) {
 	made := func(r *region) bool { return r.mod == nil && !r.main && (r.exec || r.made) }
 	for i := 0; i < len(s.regions); {
@@ -99,33 +97,32 @@ func (s *snapshot) markMade(old *snapshot) {
 	}
 }
 
-// mayBeMade reports whether ra may be in code of V8's that no mapping is known of yet:
-// each thread with an isolate of its own has its own memory for it. next is the frame
-// pointer that was saved at fp.
+// mayBeMade reports whether ra may be in V8 code whose mapping is not known yet. Each thread with
+// its own isolate has its own code memory. next is the frame pointer saved at fp.
 func (w *Walker) mayBeMade(ra, next, fp uint64) bool {
 	return w.with.v8 != nil && next > fp && next-fp <= maxFrame && ra>>47 == 0 && ra > smallPage && w.isNew(ra)
 }
 
-// isNew reports whether an address is in no memory that is known, or in some that was
-// not for code.
+// isNew reports whether an address is outside of all known mappings, or in one that did not hold
+// code.
 func (w *Walker) isNew(addr uint64) bool {
 	r := w.snap.find(addr - 1)
 	return r == nil || r.mod == nil && !r.main && !r.exec && !r.made
 }
 
-// mayBeV8 reports whether a file is worth to be searched: region is its first.
+// mayBeV8 reports whether a file is worth searching. region is its first.
 func mayBeV8(m *module, region int) bool {
 	name := m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:]
 	return region < firstFile || strings.Contains(name, "node") || strings.Contains(name, "v8")
 }
 
-// v8Image looks for V8 in a file, once.
+// v8Image searches a file for V8, once.
 func (m *module) v8Image() (*v8.Image, error) {
 	m.v8.once.Do(func() { m.v8.img, m.v8.err = v8.Load(m.file) })
 	return m.v8.img, m.v8.err
 }
 
-// V8 is the engine whose functions walks show; nil: there is none.
+// V8 returns the engine whose functions walks show, or nil.
 func (s *Space) V8() *v8.Runtime {
 	if e := s.runtimes.Load().v8; e != nil {
 		return e.rt
@@ -133,10 +130,10 @@ func (s *Space) V8() *v8.Runtime {
 	return nil
 }
 
-// ForgetV8 ends FollowV8: the process became another program.
+// ForgetV8 undoes FollowV8, for a process that has become another program.
 func (s *Space) ForgetV8() { s.setRuntimes(func(r *runtimes) { r.v8 = nil }) }
 
-// place gives a function its place in the table.
+// place assigns a function its place in the table.
 func (e *engine) place(f *v8.Function) any {
 	lines := binary.AppendUvarint(nil, uint64(f.Start))
 	f.Each(func(end uint64, line int) bool {
@@ -149,8 +146,7 @@ func (e *engine) place(f *v8.Function) any {
 	return p
 }
 
-// merge puts the functions of JavaScript in the place of the machine code that
-// runs them.
+// merge replaces the machine code that runs JavaScript by the JavaScript functions.
 func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Frame {
 	th.lostJS = false
 	j := &w.v8
@@ -180,7 +176,7 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 		js, lost := j.walk.Frames(&p, (*frozenStack)(w))
 		if lost {
 			th.lostJS = true
-			// One gap stands for all that follow each other.
+			// One error frame covers consecutive missing frames.
 			if n := len(j.out); n == 0 || j.out[n-1].Kind != stack.KindError {
 				j.out = append(j.out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
 			}
@@ -202,7 +198,7 @@ func (e *engine) merge(w *Walker, th *Thread, frames []stack.Frame) []stack.Fram
 
 func (e *engine) gap(th *Thread) bool { return th.lostJS }
 
-// v8Place is the frame as V8's walker takes it: code that no table describes.
+// v8Place returns the frame in the form that V8's walker takes: code without tables.
 func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {
 	if f.Func != 0 || f.Kind != stack.KindNative || f.PC == 0 {
 		return p, false
@@ -232,7 +228,7 @@ func (w *Walker) v8Place(i int, f *stack.Frame) (p v8.Place, ok bool) {
 	return p, p.Made || p.FP != 0
 }
 
-// frozenStack is a Walker's memory for what must not have moved since the copy.
+// frozenStack is a Walker's memory restricted to the copy.
 type frozenStack Walker
 
 // Word implements v8.Words.

@@ -10,34 +10,34 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// V8 has machine code of its own in its file: the interpreter, and what is built in. Where the
-// memory for a program's code cannot be near enough to the file for short calls, it copies
-// that whole piece beside it (CodeRange::RemapEmbeddedBuiltins, src/heap/code-range.cc, V8
-// 10.2). Its frames have no names there, and nothing says where a function of it begins.
+// V8's file contains machine code: the interpreter and the built-in functions. If the memory for
+// generated code cannot be close enough to the file for short calls, V8 copies this code next to it
+// (CodeRange::RemapEmbeddedBuiltins, src/heap/code-range.cc, V8 10.2). Frames in the copy have no
+// names, and no data shows where its functions begin.
 
 const (
-	// headBytes is how much of a copy is compared to know it again.
+	// headBytes is the length of the prefix that identifies a copy.
 	headBytes = 64
-	// V8's own code has 1.3 to 2 MB in the versions that are known; a piece of code that
-	// it makes seldom has a quarter of one.
+	// V8's own code has 1.3 to 2 MB in the known versions. Generated code rarely has a quarter of a
+	// MB in one piece.
 	leastCopy = 512 << 10
 	mostCopy  = 64 << 20
 	searchBuf = 1 << 20
-	// maxStrange bounds the beginnings that are remembered as those of no copy.
+	// maxStrange bounds the recorded prefixes of other memory.
 	maxStrange = 256
 )
 
-// copies tells where copies of a file's code are.
+// copies finds the copies of a file's code.
 type copies struct {
 	mod     *module
-	off     uint64 // in the file, of what is copied
+	off     uint64 // file offset of the copied code
 	head    [headBytes]byte
 	found   bool
-	strange map[[headBytes]byte]bool // beginnings of memory that is no copy
+	strange map[[headBytes]byte]bool // prefixes of memory that does not hold a copy
 }
 
-// Copies gives the maps with the copies that V8 made of its own code as mappings of its file,
-// which they are as good as. maps stay as they are. Calls must not overlap.
+// Copies returns maps with V8's copies of its own code presented as mappings of its file. It does
+// not modify maps. Calls must not overlap.
 func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
 	e := s.runtimes.Load().v8
 	if e == nil {
@@ -63,7 +63,7 @@ func (s *Space) Copies(maps []stack.Mapping) []stack.Mapping {
 	return maps
 }
 
-// of gives the offset in the file of what m is a copy of.
+// of returns the file offset of the code that m is a copy of.
 func (c *copies) of(mem Memory, m *stack.Mapping) (off uint64, ok bool) {
 	var head [headBytes]byte
 	if n, _ := mem.ReadAt(head[:], int64(m.Start)); n < len(head) || c.strange[head] {
@@ -82,9 +82,9 @@ func (c *copies) of(mem Memory, m *stack.Mapping) (off uint64, ok bool) {
 	return 0, false
 }
 
-// search looks for m's content in the code of the file.
+// search looks for m's content in the file's code.
 func (c *copies) search(mem Memory, m *stack.Mapping, head [headBytes]byte) bool {
-	// The last page is only partly code.
+	// Only part of the last page is code.
 	content := make([]byte, m.End-m.Start-smallPage)
 	if n, _ := mem.ReadAt(content, int64(m.Start)); n < len(content) {
 		return false
@@ -116,7 +116,7 @@ func (c *copies) search(mem Memory, m *stack.Mapping, head [headBytes]byte) bool
 	return false
 }
 
-// sameBytes reports whether f has b at off.
+// sameBytes reports whether f holds b at off.
 func sameBytes(f io.ReaderAt, b []byte, off int64, buf []byte) bool {
 	for len(b) > 0 {
 		n, _ := f.ReadAt(buf[:min(len(buf), len(b))], off)

@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// need skips a test that lacks something of this machine, or fails it where
-// SLIVER_REQUIRE says that the machine has it.
+// need skips a test whose requirement is missing on this machine. It fails the test instead if
+// SLIVER_REQUIRE lists the requirement.
 func need(t testing.TB, word string, err error) {
 	t.Helper()
 	if err == nil {
@@ -32,7 +32,7 @@ func need(t testing.TB, word string, err error) {
 	t.Skipf("needs %s: %v", word, err)
 }
 
-// A dump is what testdata/dump.h writes.
+// A dump is the output of testdata/dump.h.
 type dump struct {
 	maps []stack.Mapping
 	regs stack.Regs
@@ -40,7 +40,7 @@ type dump struct {
 	code Copy
 }
 
-// ReadAt reads code that is in no file. It makes a dump a Memory.
+// ReadAt reads code without a file. It makes a dump a Memory.
 func (d *dump) ReadAt(p []byte, addr int64) (int, error) {
 	for _, b := range d.code.Blocks {
 		if o := uint64(addr) - b.Addr; o < uint64(len(b.Data)) {
@@ -116,7 +116,7 @@ func parseDump(r io.Reader, arch rule.Arch) (*dump, error) {
 	}
 }
 
-// hostFiles opens files by their paths here.
+// hostFiles opens files by their host paths.
 type hostFiles struct{ rename map[string]string }
 
 func (h hostFiles) Open(m stack.Mapping) (io.ReaderAt, error) {
@@ -134,7 +134,7 @@ func (h hostFiles) Open(m stack.Mapping) (io.ReaderAt, error) {
 	return strings.NewReader(string(b)), nil
 }
 
-// names resolves frames by the symbol tables of the files that are mapped.
+// names resolves frames by the symbol tables of the mapped files.
 type names struct {
 	syms map[string]map[uint64]string
 }
@@ -176,8 +176,8 @@ type toolchain struct {
 	cc    string
 	arch  rule.Arch
 	flags []string
-	run   []string // what runs the program, if not this machine itself
-	bare  bool     // the library has no tables: the CFA of its start code is not known
+	run   []string // command that runs the program; empty: run it directly
+	bare  bool     // the library has no tables: the CFA of its start code is unknown
 }
 
 func compile(t testing.TB, tc toolchain, source string) string {
@@ -230,8 +230,8 @@ var chains = map[string][]string{
 	"thread":    {"leaf", "plain2", "plain1", "started", "*"},
 }
 
-// match compares names with a pattern, in which * is any number of names;
-// behind main come the library's start functions.
+// match compares names with a pattern, in which * matches any number of names. After main come the
+// library's start functions.
 func match(got, want []string) bool {
 	if len(want) == 0 {
 		return true
@@ -300,7 +300,7 @@ func checkDump(t *testing.T, tc toolchain, d *dump, files Files, chain string) {
 		if again, r := w.Walk(&th, &d.regs, &cut); r != reason || !slices.Equal(again, whole) {
 			t.Errorf("%s: from the exact copy: %v, %d frames of %d", chain, r, len(again), len(whole))
 		}
-		// What lies below the stack pointer is visibly not enough.
+		// Memory below the stack pointer alone is not enough.
 		cut.Blocks[0].Data = cut.Blocks[0].Data[:redZone]
 		if again, r := w.Walk(&th, &d.regs, &cut); r == stack.ReasonNone {
 			t.Errorf("%s: from next to nothing: %v, %d frames of %d", chain, r, len(again), len(whole))

@@ -11,63 +11,63 @@ import (
 )
 
 const (
-	// MaxDepth is the most frames of one stack.
+	// MaxDepth bounds the frames of one stack.
 	MaxDepth = 65536
-	// maxTurns bounds how often one walk may go on on another stack (signal
-	// handlers, goroutines), where the stack pointer need not rise.
+	// maxTurns bounds the switches to another stack in one walk (signal handlers, goroutines),
+	// because the stack pointer need not rise there.
 	maxTurns = 64
-	// maxFrame bounds a frame that is found by frame pointer alone.
+	// maxFrame bounds a frame that is found by its frame pointer alone.
 	maxFrame = 256 << 10
-	// numRegs is how many registers are followed: those of stack.Regs.
+	// numRegs is the number of tracked registers: those of stack.Regs.
 	numRegs = 33
-	// pacMask is what stays of a code address on arm64. Above it are the
-	// signature of pointer authentication and the tag: user addresses have
-	// 48 bits unless a program asks for more with a hint to mmap, which no
-	// loader does for code (Linux Documentation/arch/arm64/memory.rst).
+	// pacMask selects the address bits of a code pointer on arm64. The bits above hold the pointer
+	// authentication signature and the tag. User addresses have 48 bits unless a program requests
+	// more with a hint to mmap, which no loader does for code (Linux
+	// Documentation/arch/arm64/memory.rst).
 	pacMask = 1<<48 - 1
 )
 
-// A Walker turns copied registers and memory into frames. It holds a cache of
-// compiled rules and belongs to one goroutine.
+// A Walker turns copied registers and memory into frames. It has a cache of compiled rules and must
+// be used by one goroutine.
 type Walker struct {
 	space      *Space
 	arch       rule.Arch
 	sp, fp, ra int
 
 	snap  *snapshot
-	with  *runtimes // that take part in the walk
+	with  *runtimes // taking part in the walk
 	cache cache
 	rules []slowRule
 	tmp   slowRule
 
 	numbers [jvm.NumberSpan / 8]uint64 // see learnNumber
 
-	meter  meter.Meter // the target's memory as it is now, for what runtimes have there
-	spare  int         // bytes of meter.Budget that are left unread: tests have less of it
+	meter  meter.Meter // the target's current memory, for runtimes' data
+	spare  int         // bytes of meter.Budget to leave unread; tests set it
 	frames []stack.Frame
-	merged []stack.Frame // the same with those of Python
+	merged []stack.Frame // the same with frames of Python
 	v8     v8Walk
 	addr   uint64 // of the stack's copy
 	data   []byte // the stack's copy
 	mem    *Copy
-	leaf   *stack.Regs // the registers that the walk began with
+	leaf   *stack.Regs // registers at the start of the walk
 	golang *gopcln.Thread
-	java   *javaWalk  // nil: no frame of Java was seen
-	regs   [64]uint64 // numRegs of them used; 64 so that no index is out of range
+	java   *javaWalk  // nil: no Java frame was seen
+	regs   [64]uint64 // the first numRegs are used; 64 makes every index valid
 	known  uint64
 	saved  [64]uint64
 
 	goStack  []byte // for Goroutine
-	nobody   Thread // for Goroutine: no thread runs it
+	nobody   Thread // for Goroutine, whose stacks have no thread
 	first    uint64 // stack pointer at the leaf
-	ended    bool   // a runtime knows that the stack ends earlier than machine code shows
+	ended    bool   // a runtime ended the stack earlier than machine code shows
 	seen     uint8  // flags of all entries
 	stale    bool   // see Replaced
 	null     bool   // the walk ended at a return address of 0
 	reach    uint64 // see Reach
-	end      uint64 // of StackEnd, where settle has moved the CFAs since; 0: they tell
-	turns    int    // how often the walk went on on another stack
-	turn     uint64 // stack pointer after the last turn
+	end      uint64 // StackEnd, if settle has moved the CFAs since; 0: use the CFAs
+	turns    int    // number of switches to another stack
+	turn     uint64 // stack pointer after the last switch
 	crossing stack.Regs
 	buf      [8]byte
 	bases    map[uint64]base // by pc; see frameBase
@@ -77,11 +77,11 @@ type Walker struct {
 	markOff   []int
 	markBuf   []byte
 
-	missing uint64 // address of the word that could not be read
-	wanted  uint64 // the same of a word that Go's runtime data wanted; 0: none
+	missing uint64 // address of the unreadable word
+	wanted  uint64 // the same for a word that Go's runtime data needs; 0: none
 }
 
-// NewWalker makes a walker over a space.
+// NewWalker returns a walker over a space.
 func NewWalker(s *Space) *Walker {
 	w := &Walker{space: s, with: &runtimes{}, arch: s.arch, sp: s.arch.SP(), fp: s.arch.FP(), ra: s.arch.RA()}
 	w.frames = make([]stack.Frame, 0, 256)
@@ -97,18 +97,17 @@ func (w *Walker) forget() {
 	w.rules = w.rules[:0]
 }
 
-// Walk gives th's stack, leaf first, from its registers and what was copied of
-// its memory. Where the stack cannot be followed to the thread's first
-// function, the last frame is a KindError frame with the reason as its PC. A
-// caller that gets ReasonUnmapped re-reads the mappings (Space.Update) and
-// walks the same copy again: the target may have loaded code since.
+// Walk returns th's stack, leaf first, from its registers and the copy of its memory. If the stack
+// cannot be followed to the thread's first function, the last frame is a KindError frame with the
+// reason as its PC. After ReasonUnmapped, re-read the mappings (Space.Update) and walk the same
+// copy again: the target may have loaded code since.
 //
-// The frames are valid until the next call. Warm, it allocates nothing.
+// The frames are valid until the next call. With warm caches, Walk does not allocate.
 func (w *Walker) Walk(th *Thread, regs *stack.Regs, mem *Copy) ([]stack.Frame, stack.Reason) {
 	return w.walkFrom(th, regs, mem, true)
 }
 
-// walkFrom is Walk; exact is false where the PC is a return address.
+// walkFrom is Walk. exact is false if the PC is a return address.
 func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) ([]stack.Frame, stack.Reason) {
 	if s := w.space.snap.Load(); s != w.snap {
 		if w.snap != nil && w.snap.epoch != s.epoch {
@@ -163,13 +162,13 @@ func (w *Walker) walkFrom(th *Thread, regs *stack.Regs, mem *Copy, exact bool) (
 	return frames, reason
 }
 
-// beginReads begins what may be read of the target's memory as it is now.
+// beginReads starts the budget for reads of the target's current memory.
 func (w *Walker) beginReads() {
 	w.meter.Begin(w.space.mem, &w.space.credit)
 	_ = w.meter.Charge(w.spare)
 }
 
-// begin puts the walk where the thread is.
+// begin sets the walk to the thread's registers.
 func (w *Walker) begin(regs *stack.Regs) {
 	w.frames = w.frames[:0]
 	copy(w.regs[:], regs.R[:])
@@ -177,8 +176,8 @@ func (w *Walker) begin(regs *stack.Regs) {
 	w.turns, w.turn, w.first, w.wanted, w.missing, w.null, w.seen = 0, 0, w.regs[w.sp], 0, 0, false, 0
 }
 
-// StackEnd is the outermost CFA of the last walk that lies on the stack that it
-// began on; 0: none is known.
+// StackEnd returns the outermost CFA of the last walk on the stack where it started, or 0 if none
+// is known.
 func (w *Walker) StackEnd() uint64 {
 	if w.end != 0 {
 		return w.end
@@ -202,7 +201,7 @@ func (w *Walker) learn(th *Thread, reason stack.Reason) {
 	switch reason {
 	case stack.ReasonNone:
 		for i := len(w.frames) - 1; i >= 0; i-- {
-			// Of start code without tables, the CFA is not known.
+			// The CFA of start code without tables is unknown.
 			if cfa := w.frames[i].CFA; cfa != 0 {
 				th.complete(w.first, cfa, w.turns > 0)
 				break
@@ -244,7 +243,7 @@ func (w *Walker) walk(pc uint64, exact bool) stack.Reason {
 		if e == nil {
 			var reason stack.Reason
 			if e, reason = w.compile(key, pc); e == nil {
-				// A leaf's PC is a fact even where no code is known.
+				// Keep a leaf's PC even if no code is known there.
 				if reason != stack.ReasonUnmapped || len(frames) == 0 {
 					frames = append(frames, stack.Frame{PC: pc, Trust: trust, Exact: exact})
 				}
@@ -341,8 +340,8 @@ func (w *Walker) word(addr uint64) (uint64, bool) {
 	return readWord(w.mem.Live, w.buf[:8], addr)
 }
 
-// load restores a register from memory; where that fails it is not known any
-// more, which matters only if it is needed.
+// load restores a register from memory. If that fails, the register becomes unknown, which matters
+// only if it is needed.
 func (w *Walker) load(reg uint8, addr uint64) {
 	v, ok := w.word(addr)
 	if !ok {
@@ -353,7 +352,7 @@ func (w *Walker) load(reg uint8, addr uint64) {
 	w.known |= 1 << (reg & 63)
 }
 
-// lack says why the word at addr could not be had.
+// lack returns why the word at addr is missing from the copy.
 func (w *Walker) lack(addr uint64) stack.Reason {
 	w.missing = addr
 	if w.turned() {
@@ -366,15 +365,14 @@ func (w *Walker) lack(addr uint64) stack.Reason {
 	if len(w.mem.Blocks) == 0 || addr+8 < addr || addr+8 <= end || addr-w.addr >= 2*MaxStack {
 		return stack.ReasonMemory
 	}
-	// What lies above the copy is more of the stack if it is in its mapping.
+	// Memory above the copy is more of the stack if it is in the same mapping.
 	if r := w.snap.find(w.addr); r != nil && addr >= r.end {
 		return stack.ReasonMemory
 	}
 	return stack.ReasonShort
 }
 
-// turned reports whether the walk is on another stack than the one that was
-// copied as the thread's own.
+// turned reports whether the walk has left the stack that was copied as the thread's own.
 func (w *Walker) turned() bool {
 	return w.turns > 0 && w.turn-w.addr >= uint64(max(len(w.data), 1))
 }
