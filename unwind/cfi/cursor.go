@@ -10,12 +10,11 @@ var (
 	errLEB   = errors.New("LEB128 number of more than 64 bits")
 )
 
-// maxLEB is the longest LEB128 number that is read: 64 bits need 10 bytes,
-// and assemblers may pad.
+// maxLEB bounds a LEB128 number, in bytes: 64 bits need 10, and assemblers may pad.
 const maxLEB = 16
 
-// A cursor reads little-endian values. After the first error it stays where
-// it is, and every value is zero: callers check err before they use any.
+// A cursor reads little-endian values. After the first error it stops advancing, and every value is
+// zero. Callers check err before they use any value.
 type cursor struct {
 	b   []byte
 	pos int

@@ -11,9 +11,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// OpenELF reads the headers of an ELF file, and nothing else. A file whose
-// section headers are damaged or cut off opens without sections, as the
-// kernel runs it: programs are loaded by program headers alone.
+// OpenELF reads only the headers of an ELF file. A file with damaged or missing section headers
+// opens without sections, because the kernel loads programs by program headers alone.
 func OpenELF(r io.ReaderAt) (*elf.File, error) {
 	f, err := elffile.Open(r)
 	if err == nil {
@@ -26,7 +25,7 @@ func OpenELF(r io.ReaderAt) (*elf.File, error) {
 	return f, nil
 }
 
-// sectionless shows an ELF64 file as if it had no section headers.
+// sectionless hides the section headers of an ELF64 file.
 type sectionless struct{ r io.ReaderAt }
 
 func (s sectionless) ReadAt(p []byte, off int64) (int, error) {
@@ -41,10 +40,9 @@ func (s sectionless) ReadAt(p []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Load opens the call frame information of an ELF file for arch. It reads the
-// file's headers; tables are read when they are first needed, through r, which
-// must stay readable. A file without any tables loads too: every Rule is
-// ErrNoRule then.
+// Load opens the call frame information of an ELF file for arch. It reads the file's headers.
+// Tables are read on first use through r, which must stay readable. A file without tables also
+// loads; Rule then always returns ErrNoRule.
 func Load(r io.ReaderAt, arch rule.Arch) (*Table, error) {
 	f, err := OpenELF(r)
 	if err != nil {
@@ -77,8 +75,7 @@ func vaddrOf(f *elf.File, name string) uint64 {
 	return 0
 }
 
-// ehFrames finds .eh_frame and its search table; nil without error where there
-// is none.
+// ehFrames finds .eh_frame and its search table. It returns nil and no error if there is none.
 func ehFrames(f *elf.File, r io.ReaderAt) (*frames, error) {
 	fr := &frames{eh: true}
 	fr.bases.text = vaddrOf(f, ".text")
@@ -154,7 +151,7 @@ func debugSection(f *elf.File) *elf.Section {
 	return section64(f, ".zdebug_frame")
 }
 
-// loadDebug reads .debug_frame, inflated where it is compressed.
+// loadDebug reads .debug_frame and inflates it if necessary.
 func loadDebug(s *elf.Section, r io.ReaderAt) (*frames, error) {
 	fr := &frames{}
 	var err error

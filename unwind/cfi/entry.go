@@ -22,17 +22,17 @@ const (
 	peOmit    = 0xff
 )
 
-// maxEntry bounds one CIE or FDE.
+// maxEntry bounds one CIE or FDE, in bytes.
 const maxEntry = 16 << 20
 
-// bases are what encoded pointers may be relative to.
+// bases holds the base addresses of encoded pointers.
 type bases struct {
 	text, data uint64
 	// indirect reads a pointer at a vaddr of the file.
 	indirect func(vaddr uint64) (uint64, error)
 }
 
-// pointer reads one encoded pointer; at is the vaddr of c.b[0].
+// pointer reads one encoded pointer. at is the vaddr of c.b[0].
 func (c *cursor) pointer(enc byte, at uint64, b *bases) uint64 {
 	if enc == peOmit || c.err != nil {
 		return 0
@@ -87,33 +87,33 @@ func (c *cursor) pointer(enc byte, at uint64, b *bases) uint64 {
 	return v
 }
 
-// A cie is a common information entry, decoded.
+// A cie is a decoded common information entry.
 type cie struct {
 	off       uint64
 	codeAlign uint64
 	dataAlign int64
 	ra        uint64
-	enc       byte // of an FDE's addresses
+	enc       byte // encoding of an FDE's addresses
 	lsda      byte
 	augData   bool // FDEs carry the length of their augmentation data
 	signal    bool
 	instr     []byte
 }
 
-// A fde is a frame description entry, decoded: it covers [lo, hi).
+// An fde is a decoded frame description entry. It covers [lo, hi).
 type fde struct {
 	cie    cie
 	lo, hi uint64
 	instr  []byte
 }
 
-// head is what every entry begins with.
+// head is the header of an entry.
 type head struct {
-	off   uint64 // of the entry in its section
-	next  uint64 // of the one after it
-	body  uint64 // of what follows the id
+	off   uint64 // offset of the entry in its section
+	next  uint64 // offset of the next entry
+	body  uint64 // offset after the id
 	isCIE bool
-	cie   uint64 // offset of the CIE that an FDE names
+	cie   uint64 // offset of the CIE that an FDE references
 	end   bool   // the zero length that terminates .eh_frame
 }
 
@@ -218,14 +218,14 @@ func (f *frames) parseCIE(off uint64, out *cie) error {
 			case 'L':
 				out.lsda = data.u8()
 			case 'P':
-				// The routine itself is of no use here, and where it
-				// stands may not be mapped from the file.
+				// The address of the personality routine is not needed, and an indirect one may be
+				// outside of the file's mappings.
 				data.pointer(data.u8()&^peIndir, at, &f.bases)
 			case 'S':
 				out.signal = true
 			case 'B', 'G': // arm64: key B signs return addresses; the stack is tagged
 			default:
-				break letters // its data has a length: skip what is not known
+				break letters // the augmentation data has a length: skip unknown letters
 			}
 		}
 		if data.err != nil && c.err == nil {
@@ -249,7 +249,7 @@ func (f *frames) parseCIE(off uint64, out *cie) error {
 	return nil
 }
 
-// rng reads the addresses that the FDE at off covers, and leaves c behind them.
+// rng reads the address range of the FDE at off and leaves c after it.
 func (f *frames) rng(h *head, c *cursor, enc byte, b *bases) (lo, hi uint64) {
 	lo = c.pointer(enc, f.sec.addr+h.body, b)
 	n := c.pointer(enc&0x0f, 0, b)

@@ -18,11 +18,11 @@ const (
 	maxExprStack = 64
 )
 
-// State is what an expression works on.
+// State is the input of an expression.
 type State interface {
-	// Register gives the value of a register by its DWARF number.
+	// Register returns the value of a register by its DWARF number.
 	Register(n uint64) (uint64, bool)
-	// Read gives size (1, 2, 4 or 8) bytes at an address of the target.
+	// Read returns size (1, 2, 4 or 8) bytes at an address of the target.
 	Read(addr uint64, size int) (uint64, bool)
 }
 
@@ -81,15 +81,15 @@ const (
 	opNop        = 0x96
 )
 
-// A Linear is an expression of the form that signal frames' tables are made of:
-// a register plus an offset, or what memory holds there.
+// A Linear is an expression as in signal frames' tables: a register plus an offset, or the word in
+// memory at that address.
 type Linear struct {
 	Reg   uint8
 	Deref bool
 	Off   int64
 }
 
-// LinearOf recognizes a Linear; ok is false for any other expression.
+// LinearOf recognizes a Linear. ok is false for any other expression.
 func LinearOf(expr []byte) (l Linear, ok bool) {
 	c := cursor{b: expr}
 	op := c.u8()
@@ -104,11 +104,10 @@ func LinearOf(expr []byte) (l Linear, ok bool) {
 	return l, c.err == nil && c.rest() == 0
 }
 
-// Eval evaluates a DWARF expression as call frame information uses it: push
-// holds the values that are on the stack at first (the CFA, except for an
-// expression that computes the CFA). bias is added to addresses of the file.
-// It allocates only when it fails by damage. The error is ErrRegister,
-// ErrMemory, or says at which byte the expression is damaged.
+// Eval evaluates a DWARF expression of call frame information. push is the initial stack: the CFA,
+// except for an expression that computes the CFA. bias is added to addresses of the file. Eval
+// allocates only for an error about damage. The error is ErrRegister, ErrMemory, or names the byte
+// at which the expression is damaged.
 func Eval(expr []byte, s State, bias uint64, push ...uint64) (uint64, error) {
 	var st [maxExprStack]uint64
 	n := copy(st[:], push)
@@ -122,7 +121,7 @@ func Eval(expr []byte, s State, bias uint64, push ...uint64) (uint64, error) {
 		if n < needs(op) || n == maxExprStack {
 			return 0, bad()
 		}
-		var v uint64 // what is pushed, if push
+		var v uint64 // the value to push, if push is set
 		push := true
 		switch {
 		case op >= opLit0 && op <= opLit31:
@@ -139,8 +138,7 @@ func Eval(expr []byte, s State, bias uint64, push ...uint64) (uint64, error) {
 			}
 			v = r + uint64(off)
 		case op >= opReg0 && op <= opReg31, op == opRegx:
-			// Not allowed by DWARF in these expressions; libgcc takes the
-			// register's value.
+			// DWARF forbids this in these expressions; libgcc uses the register's value.
 			reg := uint64(op - opReg0)
 			if op == opRegx {
 				reg = c.uleb()
@@ -261,7 +259,7 @@ func Eval(expr []byte, s State, bias uint64, push ...uint64) (uint64, error) {
 	return st[n-1], nil
 }
 
-// needs is how many values op takes from the stack, or looks at.
+// needs returns the number of stack values that op reads.
 func needs(op byte) int {
 	switch op {
 	case opDup, opDrop, opDeref, opDerefSize, opAbs, opNeg, opNot, opPlusUconst, opBra:
@@ -288,7 +286,7 @@ func apply(op byte, a, b uint64) (uint64, bool) {
 	switch op {
 	case opAnd:
 		return a & b, true
-	case opDiv: // signed, all others of this kind work on unsigned values
+	case opDiv: // signed, unlike the others
 		if b == 0 || (b == ^uint64(0) && a == 1<<63) {
 			return 0, false
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// FuzzLoad opens damaged ELF files and asks for rules all over them.
+// FuzzLoad opens damaged ELF files and looks up rules all over them.
 func FuzzLoad(f *testing.F) {
 	for _, flags := range [][]string{
 		{"-O2", "-nostdlib", "-static", "-Wl,-z,noseparate-code", "-s"},
@@ -44,7 +44,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// checkRule holds what every rule promises.
+// checkRule checks the invariants of every rule.
 func checkRule(t *testing.T, vaddr uint64, r *rule.Rule) {
 	t.Helper()
 	if vaddr < r.Lo || vaddr >= r.Hi {

@@ -12,8 +12,8 @@ import (
 
 var archs = map[elf.Machine]rule.Arch{elf.EM_X86_64: rule.AMD64, elf.EM_AARCH64: rule.ARM64}
 
-// TestPart: the parts of functions that a compiler put elsewhere are known by their entry in
-// .eh_frame, by each of their instructions, and no function is taken for one.
+// TestPart: a part of a function that the compiler moved elsewhere is recognized by its entry in
+// .eh_frame, at each of its instructions. No whole function is mistaken for a part.
 func TestPart(t *testing.T) {
 	parts, functions := 0, 0
 	for _, program := range []string{"cpp/chain"} {

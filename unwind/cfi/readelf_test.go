@@ -15,8 +15,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// need skips a test that lacks something of this machine, or fails it where
-// SLIVER_REQUIRE says that the machine has it.
+// need skips a test whose requirement is missing on this machine. It fails the test instead if
+// SLIVER_REQUIRE lists the requirement.
 func need(t testing.TB, word string, err error) {
 	t.Helper()
 	if err == nil {
@@ -37,7 +37,7 @@ var registerNames = map[rule.Arch][]string{
 		"x16", "x17", "x18", "x19", "x20", "x21", "x22", "x23", "x24", "x25", "x26", "x27", "x28", "x29", "x30", "sp"},
 }
 
-// shown prints a rule as readelf's columns do: the CFA, and each register.
+// shown formats a rule like readelf's columns: the CFA, and each register.
 func shown(arch rule.Arch, r *rule.Rule) (cfa string, cols map[string]string) {
 	names := registerNames[arch]
 	cfa = "exp"
@@ -65,7 +65,7 @@ func shown(arch rule.Arch, r *rule.Rule) (cfa string, cols map[string]string) {
 	}
 	cols["ra"] = col(r.RA)
 	if arch == rule.ARM64 {
-		if cols["ra"] == "x30" { // "unchanged": readelf calls that u
+		if cols["ra"] == "x30" { // "unchanged": readelf prints u
 			cols["ra"] = "u"
 		}
 		delete(cols, "x30")
@@ -73,8 +73,8 @@ func shown(arch rule.Arch, r *rule.Rule) (cfa string, cols map[string]string) {
 	return cfa, cols
 }
 
-// compareReadelf asks readelf for every row of a file's section and compares
-// each stride-th FDE. It gives the number of rows compared.
+// compareReadelf runs readelf on a file's section and compares every row of each stride-th FDE. It
+// returns the number of rows compared.
 func compareReadelf(t *testing.T, readelf, path string, arch rule.Arch, section string, stride int, rule_ func(uint64, *rule.Rule) error) int {
 	t.Helper()
 	cmd := exec.Command(readelf, "--debug-dump=frames-interp", path)
@@ -103,7 +103,7 @@ func compareReadelf(t *testing.T, readelf, path string, arch rule.Arch, section 
 		last     uint64
 		out      rule.Rule
 		failures int
-		pending  []string // the row for which the next one is awaited: of rows at one address the last holds
+		pending  []string // row waiting for the next one: of rows at one address the last holds
 	)
 	check := func(f []string, next uint64) {
 		loc, err := strconv.ParseUint(f[0], 16, 64)
@@ -196,8 +196,8 @@ func compareReadelf(t *testing.T, readelf, path string, arch rule.Arch, section 
 	return rows
 }
 
-// TestRowsReadelf compares every row's CFA, return address and registers with
-// binutils'. SLIVER_LONG=1 takes every FDE of many large files.
+// TestRowsReadelf compares every row's CFA, return address and registers with binutils'.
+// SLIVER_LONG=1 checks every FDE of many large files.
 func TestRowsReadelf(t *testing.T) {
 	readelf, err := exec.LookPath("readelf")
 	need(t, "readelf", err)
@@ -247,7 +247,7 @@ func TestRowsReadelf(t *testing.T) {
 					t.Errorf("only %d rows compared", rows)
 				}
 				t.Logf("%d rows agree", rows)
-				// The same by scan, as if there were no search table.
+				// The same by scan, without the search table.
 				if table.eh.hdr == nil {
 					t.Fatal("no search table")
 				}
@@ -301,8 +301,8 @@ __attribute__((noinline)) int many(int a, int b, int c, int d, int e, int f) {
 int main(int argc, char **argv) { return realigned(argc + 20) + many(argc, 2, 3, 4, 5, 6); }
 `
 
-// TestDebugFrame reads programs that have .debug_frame only, plain and
-// compressed, of both machines.
+// TestDebugFrame reads programs that have only .debug_frame, plain and compressed, for both
+// architectures.
 func TestDebugFrame(t *testing.T) {
 	for _, m := range []struct {
 		cc, readelf string
@@ -339,8 +339,7 @@ func TestDebugFrame(t *testing.T) {
 	}
 }
 
-// TestSectionless reads a program whose section headers were cut off, and one
-// where they are damaged.
+// TestSectionless reads one program with removed section headers and one with damaged ones.
 func TestSectionless(t *testing.T) {
 	path := build(t, "gcc", program, "-O2")
 	whole, err := os.ReadFile(path)
@@ -382,7 +381,7 @@ func TestNoTables(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// objcopy leaves the program header, of no size.
+	// objcopy keeps the program header, with size 0.
 	table, err := Load(strings.NewReader(string(b)), rule.AMD64)
 	if err != nil {
 		t.Fatal(err)

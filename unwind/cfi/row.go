@@ -16,7 +16,7 @@ var (
 	errNoRA     = errors.New("no return address")
 )
 
-// Call frame instructions: DWARF 5, table 7.29, and GNU's and Arm's additions.
+// Call frame instructions: DWARF 5, table 7.29, with GNU's and Arm's additions.
 const (
 	cfaAdvance       = 0x40
 	cfaOffset        = 0x80
@@ -52,23 +52,23 @@ const (
 )
 
 const (
-	regs      = 33 // registers that are followed; others (vectors, flags) are of no use for a walk
+	regs      = 33 // tracked registers; a walk does not need the others (vectors, flags)
 	maxStates = 64 // depth of DW_CFA_remember_state
 )
 
-// A col is what a row says of one register.
+// A col is a row's entry for one register.
 type col struct {
 	kind uint8 // rule.Same … rule.Undef
 	off  int64
 	expr []byte
 }
 
-// A row of the table that an FDE's instructions build.
+// A row is one row of the table that an FDE's instructions define.
 type row struct {
 	cfaReg  uint64
 	cfaOff  int64
 	cfaExpr []byte // instead of register and offset, if not nil
-	set     uint64 // bit i: regs[i] says something else than "same"
+	set     uint64 // bit i: regs[i] is not "same"
 	regs    [regs]col
 }
 
@@ -82,19 +82,19 @@ func (r *row) put(reg uint64, c col) {
 	}
 }
 
-// A machine runs instructions up to the row that holds at one address.
+// A machine executes instructions until it has the row for one address.
 type machine struct {
 	row     row
 	initial row // after the CIE's instructions
 	cie     *cie
 	b       *bases
-	lo, hi  uint64 // the row's range so far: lo is where it begins
-	pc      uint64 // the address that is looked for
+	lo, hi  uint64 // the row's range so far; lo is its start
+	pc      uint64 // the address to look up
 	states  []row
 }
 
-// run executes instr, whose first byte has vaddr at. done reports that the
-// row for m.pc is complete; the row ends at m.hi then.
+// run executes instr, whose first byte is at vaddr at. done reports that the row for m.pc is
+// complete and ends at m.hi.
 func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, err error) {
 	c := cursor{b: instr}
 	r := &m.row
@@ -158,9 +158,8 @@ func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, 
 				}
 				m.states = append(m.states, *r)
 			case cfaRestoreState:
-				// The CFA comes back too: DWARF 5, section 6.4.2.4, says
-				// "the set of rules for every register", and compilers
-				// count on it.
+				// The CFA is restored too: DWARF 5, section 6.4.2.4, says "the set of rules for every
+				// register", and compilers rely on it.
 				if len(m.states) == 0 {
 					return false, start, errStack
 				}
@@ -188,11 +187,10 @@ func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, 
 				}
 			case cfaDefExpr:
 				if r.cfaExpr = c.take(c.uleb()); r.cfaExpr == nil {
-					r.cfaExpr = []byte{} // an error, or an expression that yields nothing
+					r.cfaExpr = []byte{} // an error, or an expression without a result
 				}
 			case cfaNegateRA, cfaNegateRAPC:
-				// Whether return addresses are signed: the signature is
-				// always cut off, so that nothing is to be remembered.
+				// Whether return addresses are signed. Ignore it: the signature is always removed.
 			case cfaGNUArgsSize:
 				c.uleb() // for landing pads only
 			default:
@@ -206,8 +204,8 @@ func (m *machine) run(instr []byte, at uint64, inCIE bool) (done bool, pos int, 
 			if inCIE {
 				continue // a CIE has no locations
 			}
-			// A location that goes back is taken as it is: binutils and
-			// libgcc do so too, and hi bounds the row in any case.
+			// Accept a location that goes back, as binutils and libgcc do; hi bounds the row in any
+			// case.
 			if next > m.pc {
 				m.hi = min(m.hi, next)
 				return true, c.pos, nil
@@ -264,14 +262,14 @@ func (m *machine) rule(out *rule.Rule, arch rule.Arch) error {
 	}
 	if l.Kind == rule.Same {
 		if arch == rule.AMD64 && ra == rule.AMD64RA {
-			return errNoRA // the column is no register, nothing could hold it
+			return errNoRA // a column beyond the registers cannot hold it
 		}
 		l.Kind, l.Off = rule.Register, int32(ra)
 	}
 	out.RA = l
 	if arch == rule.ARM64 && l.Kind != rule.Undef && l.Kind != rule.Register {
-		// The link register is a register besides: a caller that is left
-		// by it (interrupted by a signal, say) needs its value.
+		// Also restore the link register: a caller that returns by it (one interrupted by a signal,
+		// for example) needs its value.
 		if int(out.NSaved) < len(out.Saved) {
 			out.Saved[out.NSaved] = l
 			out.NSaved++
@@ -289,7 +287,7 @@ func loc(reg uint8, c *col, out *rule.Rule) (rule.Loc, error) {
 			return l, errRange
 		}
 	case rule.Register:
-		if c.off < 0 || c.off >= regs { // in a vector register, say
+		if c.off < 0 || c.off >= regs { // for example, in a vector register
 			l.Kind = rule.Undef
 			return l, nil
 		}

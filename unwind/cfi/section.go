@@ -7,26 +7,26 @@ import (
 )
 
 const (
-	// pageSize is how much of a file is read at once. A look-up touches a
-	// few far-apart places (binary search) and then neighbours.
+	// pageSize is the number of bytes per read. A lookup touches a few distant places (binary
+	// search) and then neighbours.
 	pageSize = 16 << 10
 	// maxSection bounds a section that is read page by page.
 	maxSection = 4 << 30
-	// maxInflated bounds what a compressed section may grow to, maxRatio by how much if
-	// that is more than anyRatio bytes.
+	// maxInflated bounds the inflated size of a compressed section. maxRatio bounds the compression
+	// ratio if that size exceeds anyRatio bytes.
 	maxInflated = 256 << 20
 	maxRatio    = 256
 	anyRatio    = 1 << 20
 )
 
-// A section is a stretch of a file that is read page by page when it is first
-// touched, or bytes that are in memory already. Methods may be called
-// concurrently: two that miss the same page read it twice, to the same bytes.
+// A section is a part of a file that is read page by page on first access, or bytes that are
+// already in memory. Methods may be called concurrently: two calls that miss the same page both
+// read it.
 type section struct {
 	name  string
-	addr  uint64 // vaddr of its first byte
+	addr  uint64 // vaddr of the first byte
 	size  uint64
-	open  bool // the true end is not known: a terminator ends it
+	open  bool // the end is unknown: a terminator marks it
 	data  []byte
 	file  io.ReaderAt
 	off   int64
@@ -45,8 +45,7 @@ func bytesSection(name string, addr uint64, b []byte) *section {
 	return &section{name: name, addr: addr, size: uint64(len(b)), data: b}
 }
 
-// bytes gives n bytes at offset off. The result must not be changed, and stays
-// valid.
+// bytes returns n bytes at offset off. The result must not be modified and stays valid.
 func (s *section) bytes(off, n uint64) ([]byte, error) {
 	if off > s.size || n > s.size-off {
 		return nil, s.errorf(off, "%d bytes wanted, the section ends at %#x", n, s.size)
@@ -62,7 +61,7 @@ func (s *section) bytes(off, n uint64) ([]byte, error) {
 		i := off % pageSize
 		return p[i : i+n : i+n], nil
 	}
-	// n is at most s.size, but the file may be shorter: grow with what is read.
+	// n is at most s.size, but the file may be shorter: grow while reading.
 	var out []byte
 	for n > 0 {
 		p, err := s.page(off / pageSize)

@@ -1,11 +1,9 @@
-// Package cfi reads call frame information (DWARF 5, section 6.4, and
-// .eh_frame as the Linux Standard Base describes it) of ELF files and compiles
-// what it says of one address to a rule.Rule. It also evaluates the DWARF
-// expressions that such rules hold.
+// Package cfi reads call frame information (DWARF 5, section 6.4, and .eh_frame of the Linux
+// Standard Base) from ELF files and compiles the information for one address into a rule.Rule. It
+// also evaluates the DWARF expressions in such rules.
 //
-// It knows files and bytes only: which file is mapped where, what is cached
-// and how a rule is executed is package unwind's business. A Table may be used
-// by several goroutines at once.
+// It handles files and bytes only. Package unwind maps files to addresses, caches rules and
+// executes them. A Table may be used by several goroutines at once.
 package cfi
 
 import (
@@ -18,21 +16,20 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// maxSteps bounds the binary search in damaged tables: 2^48 entries.
+// maxSteps bounds the binary search in damaged tables, which allows 2^48 entries.
 const maxSteps = 48
 
 // A Table is the call frame information of one file.
 type Table struct {
 	arch  rule.Arch
-	eh    *frames // nil: there is none
+	eh    *frames // nil: none
 	debug lazyFrames
 }
 
-// lazyFrames is .debug_frame, which is only read where .eh_frame lacks an
-// address: it is not loaded by the target, may be compressed, has no search
-// table, and mostly repeats what .eh_frame says.
+// lazyFrames is .debug_frame. It is read only for addresses that .eh_frame lacks, because it is not
+// loaded by the target, may be compressed, has no search table, and mostly repeats .eh_frame.
 type lazyFrames struct {
-	sec  *elf.Section // nil: there is none
+	sec  *elf.Section // nil: none
 	file io.ReaderAt
 	once sync.Once
 	fr   *frames
@@ -48,7 +45,7 @@ func (l *lazyFrames) frames() (*frames, error) {
 	return l.fr, l.err
 }
 
-// frames is one section of CIEs and FDEs and how to search it.
+// frames is one section of CIEs and FDEs with its index.
 type frames struct {
 	sec   *section
 	eh    bool // .eh_frame, not .debug_frame
@@ -56,7 +53,7 @@ type frames struct {
 	hdr   *search
 
 	once  sync.Once
-	index []entry // by scan, sorted by lo
+	index []entry // from scan, sorted by lo
 	err   error
 }
 
@@ -74,8 +71,8 @@ type search struct {
 	size  uint64 // of each number
 }
 
-// readHeader decodes .eh_frame_hdr (LSB Core, section 10.6.2) and gives the
-// vaddr of .eh_frame. fr.hdr stays nil if it has no table that can be searched.
+// readHeader decodes .eh_frame_hdr (LSB Core, section 10.6.2) and returns the vaddr of .eh_frame.
+// fr.hdr stays nil if the header has no searchable table.
 func (fr *frames) readHeader(s *section) (eh uint64, err error) {
 	b, err := s.bytes(0, min(s.size, 32))
 	if err != nil {
@@ -118,7 +115,7 @@ func (fr *frames) readHeader(s *section) (eh uint64, err error) {
 	return eh, nil
 }
 
-// entry gives the i-th pair of the search table.
+// entry returns the i-th pair of the search table.
 func (h *search) entry(i uint64, b *bases) (lo, fde uint64, err error) {
 	off := h.first + i*2*h.size
 	p, err := h.sec.bytes(off, 2*h.size)
@@ -135,7 +132,7 @@ func (h *search) entry(i uint64, b *bases) (lo, fde uint64, err error) {
 	return lo, fde, nil
 }
 
-// find gives the offset of the FDE that may cover vaddr.
+// find returns the offset of the FDE that may cover vaddr.
 func (fr *frames) find(vaddr uint64) (off uint64, ok bool, err error) {
 	if fr.hdr == nil {
 		return fr.findByScan(vaddr)
@@ -172,8 +169,8 @@ func (fr *frames) findByScan(vaddr uint64) (off uint64, ok bool, err error) {
 	return 0, false, fr.err
 }
 
-// scan builds the index. What comes after a damaged entry is lost: lengths
-// lead from one entry to the next.
+// scan builds the index. Entries after a damaged one are lost, because the length of each entry
+// leads to the next.
 func (fr *frames) scan() {
 	var c cie
 	have := false
@@ -211,7 +208,7 @@ func (fr *frames) scan() {
 			fr.err = fr.sec.errorf(off, "FDE: %w", cur.err)
 			continue
 		}
-		// Functions that the linker dropped are left at 0 in .debug_frame.
+		// The linker leaves dropped functions at address 0 in .debug_frame.
 		if lo < hi && (lo != 0 || fr.eh) {
 			fr.index = append(fr.index, entry{lo, hi, off})
 		}
@@ -219,7 +216,7 @@ func (fr *frames) scan() {
 	sort.Slice(fr.index, func(i, j int) bool { return fr.index[i].lo < fr.index[j].lo })
 }
 
-// function is where the function at vaddr lies; ok is false if no FDE covers it.
+// function returns the range of the function at vaddr. ok is false if no FDE covers it.
 func (fr *frames) function(vaddr uint64) (lo, hi uint64, ok bool, err error) {
 	off, ok, err := fr.find(vaddr)
 	if !ok || err != nil {
@@ -265,11 +262,11 @@ func (fr *frames) rule(vaddr uint64, arch rule.Arch, out *rule.Rule) (ok bool, e
 	return true, nil
 }
 
-// part reports whether f begins as no function does, with a frame that is there already: what
-// it describes is then the part of a function that was put elsewhere, as f.cold is. m has run.
+// part reports whether f starts with a frame that already exists, as no whole function does. f then
+// describes a part that the compiler moved elsewhere (f.cold). m must have run.
 func (fr *frames) part(f *fde, m *machine, at uint64) bool {
 	if len(f.instr) == 0 || f.instr[0]&0xc0 == cfaAdvance || f.instr[0] == cfaNop {
-		return false // nearly all begin with their first instructions
+		return false // nearly all others begin with their first instructions
 	}
 	r := &m.row
 	if m.lo != f.lo {
@@ -279,11 +276,11 @@ func (fr *frames) part(f *fde, m *machine, at uint64) bool {
 		}
 		r = &b.row
 	}
-	expr := r.cfaExpr != nil || m.row.cfaExpr != nil // a procedure linkage table begins so, too
+	expr := r.cfaExpr != nil || m.row.cfaExpr != nil // a procedure linkage table begins like this too
 	return !expr && (r.cfaReg != m.initial.cfaReg || r.cfaOff != m.initial.cfaOff)
 }
 
-// vaddr is where f's first instruction stands: it matters to DW_CFA_set_loc.
+// vaddr returns the vaddr of f's first instruction byte, for DW_CFA_set_loc.
 func (fr *frames) vaddr(off uint64, f *fde) uint64 {
 	h, err := fr.head(off)
 	if err != nil {
@@ -292,10 +289,10 @@ func (fr *frames) vaddr(off uint64, f *fde) uint64 {
 	return fr.sec.addr + h.next - uint64(len(f.instr))
 }
 
-// Rule compiles what the file says of the instruction at vaddr. The rule holds
-// for vaddr itself: for a return address, ask for the byte before it. It is
-// written to out, whose Exprs slice is reused. The error is rule.ErrNoRule if
-// nothing covers vaddr, and any other one if the tables are damaged there.
+// Rule compiles the rule for the instruction at vaddr into out, whose Exprs slice is reused. The
+// rule is valid for vaddr itself: for a return address, pass the address of the byte before it. The
+// error is rule.ErrNoRule if nothing covers vaddr. Any other error means that the tables are
+// damaged there.
 func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 	reset(out)
 	var first error
@@ -324,11 +321,10 @@ func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 	return rule.ErrNoRule
 }
 
-// Func gives the vaddrs from lo up to hi of the function at vaddr, as far as one
-// entry of .eh_frame describes it: a part that a compiler put elsewhere (f.cold) is a
-// function of its own, and code written in assembly, or the stubs of a procedure
-// linkage table, may be one together. ok is false where nothing covers vaddr or the
-// tables are damaged there.
+// Func returns the vaddrs [lo, hi) of the function at vaddr, as one entry of .eh_frame describes
+// it. A part that the compiler moved elsewhere (f.cold) counts as a function of its own. One entry
+// may cover several assembly functions, or the stubs of a procedure linkage table. ok is false if
+// nothing covers vaddr or the tables are damaged there.
 func (t *Table) Func(vaddr uint64) (lo, hi uint64, ok bool) {
 	if t.eh == nil {
 		return 0, 0, false

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// maxFunctions bounds a Table.
+	// maxFunctions bounds the functions of a Table.
 	maxFunctions = 1 << 17
-	// others is the size of the function that stands for all that have no room.
+	// others is the size of the function that represents all functions beyond the bounds.
 	others = 16
-	// maxRuns bounds the lines of a function that are kept.
+	// maxRuns bounds the recorded lines of a function.
 	maxRuns = 1 << 16
 	// maxSize bounds one function, in bytes.
 	maxSize = 1 << 30
@@ -23,19 +23,19 @@ const (
 
 // Function is one function of a Table.
 type Function struct {
-	Addr, Size uint64 // where its bytecode stands in the range, in bytes
+	Addr, Size uint64 // address in the range and size, in bytes
 	Name, File string
-	First      int   // line of its beginning
+	First      int   // first line
 	Runs       []Run // by End
 }
 
-// Run is bytecode of one line.
+// Run is a run of bytecode of one line.
 type Run struct {
-	End  uint64 // where it ends, in bytes from the function's beginning
-	Line int    // 0: it belongs to none
+	End  uint64 // end, in bytes from the function's beginning
+	Line int    // 0: no line
 }
 
-// Line is the line of the instruction at addr; 0: it belongs to none.
+// Line returns the line of the instruction at addr, or 0 if it has none.
 func (f *Function) Line(addr uint64) int {
 	off := addr - f.Addr
 	i := sort.Search(len(f.Runs), func(i int) bool { return f.Runs[i].End > off })
@@ -45,32 +45,30 @@ func (f *Function) Line(addr uint64) int {
 	return f.Runs[i].Line
 }
 
-// Key is what tells a function from all others: what it is called, where it
-// stands, its lines.
+// Key identifies a function: its name, file and lines.
 type Key struct {
 	Name, File string
-	First      int    // line of its beginning
+	First      int    // first line
 	Size       uint64 // bytes of its code
-	Lines      uint64 // of Table.Hash: what tells its lines
+	Lines      uint64 // Table.Hash of the lines
 }
 
-// Table gives functions their addresses, by what they are and not by where
-// their code is in memory. It may be used by several goroutines at once.
+// Table assigns addresses to functions by their identity, independent of where their code is in
+// memory. It may be used by several goroutines at once.
 type Table struct {
 	rng   Range
 	seed  maphash.Seed
 	fresh chan<- struct{}
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards ids, list and next
 	ids  map[Key]int
 	list []Function
 	next uint64
 }
 
-// NewTable makes one for the addresses of r that has nothing but the function of
-// all that have no room. fresh, if not nil, has something to receive when there are
-// functions that Since has not given; it is to have room for one, and may be that of
-// several tables.
+// NewTable returns a table for the addresses of r that holds only the function for those without
+// room. If fresh is not nil, it receives a value when there are functions that Since has not
+// returned. fresh must have a buffer of one. Several tables may share it.
 func NewTable(r Range, fresh chan<- struct{}) *Table {
 	t := &Table{rng: r, seed: maphash.MakeSeed(), fresh: fresh, ids: map[Key]int{}, next: r.Start}
 	t.add(Function{Size: others, Name: "(more functions than are kept)"})
@@ -84,16 +82,15 @@ func (t *Table) add(f Function) *Function {
 	return &t.list[len(t.list)-1]
 }
 
-// Range is where the table's addresses are.
+// Range returns the range of the table's addresses.
 func (t *Table) Range() Range { return t.rng }
 
-// Hash makes a Key's Lines.
+// Hash computes Key.Lines.
 func (t *Table) Hash(b []byte) uint64 { return maphash.Bytes(t.seed, b) }
 
-// Add gives the function of k: where it stands, and how many bytes it has. each is
-// asked for its lines where the table does not have it yet: it calls yield with the
-// line (0: none) of the bytes up to end, in the order of their places, until that is
-// false.
+// Add returns the address and size of the function k. If the function is new, Add calls each for
+// its lines. each calls yield with the line (0: none) of the bytes up to end, in address order,
+// until yield returns false.
 func (t *Table) Add(k Key, each func(yield func(end uint64, line int) bool)) (addr, size uint64) {
 	k.Size = min(max(k.Size, 1), maxSize)
 	t.mu.Lock()
@@ -123,8 +120,7 @@ func (t *Table) Add(k Key, each func(yield func(end uint64, line int) bool)) (ad
 	return addr, k.Size
 }
 
-// Since encodes the functions from the n-th on, and gives how many there are by
-// now.
+// Since encodes the functions from index n on, and returns the current number of functions.
 func (t *Table) Since(n int) ([]byte, int) {
 	t.mu.Lock()
 	list := t.list[n:len(t.list):len(t.list)]
@@ -136,7 +132,7 @@ func (t *Table) Since(n int) ([]byte, int) {
 	return b, n + len(list)
 }
 
-// Find is the function at addr; nil: there is none.
+// Find returns the function at addr, or nil.
 func (t *Table) Find(addr uint64) *Function {
 	t.mu.Lock()
 	list := t.list[:len(t.list):len(t.list)]
@@ -144,8 +140,7 @@ func (t *Table) Find(addr uint64) *Function {
 	return Find(list, addr)
 }
 
-// Find is the function at addr of functions in the order of their addresses;
-// nil: there is none.
+// Find returns the function at addr from a list sorted by address, or nil.
 func Find(list []Function, addr uint64) *Function {
 	i := sort.Search(len(list), func(i int) bool { return list[i].Addr > addr }) - 1
 	if i < 0 || addr-list[i].Addr >= list[i].Size {
@@ -154,7 +149,7 @@ func Find(list []Function, addr uint64) *Function {
 	return &list[i]
 }
 
-// append encodes f: uvarints but for the strings, which follow their lengths.
+// append encodes f. All fields are uvarints except for the strings, which follow their lengths.
 //
 //	address minus the beginning of the range, size, name, file, first line
 //	n runs: bytes, line
@@ -178,8 +173,8 @@ func (f *Function) append(b []byte, base uint64) []byte {
 
 var errTable = errors.New("a table of functions is damaged")
 
-// Parse decodes what Since gave of a table of r, and appends it to list. What
-// comes after the first damage is left out.
+// Parse decodes the output of Since of a table of r and appends the functions to list. It drops
+// everything after the first damage.
 func Parse(r Range, b []byte, list []Function) ([]Function, error) {
 	size := len(b)
 	fail := func() error { return fmt.Errorf("%s: %w at byte %d", r.Module, errTable, size-len(b)) }

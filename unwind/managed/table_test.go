@@ -5,15 +5,15 @@ import (
 	"testing"
 )
 
-// add gives tab a function: two bytes on line 10, four 2 lines on, the rest on none.
+// add adds a function to tab: two bytes on line 10, four on line 12, the rest without a line.
 func add(tab *Table, name string, size uint64) (addr, bytes uint64) {
 	return tab.Add(Key{Name: name, File: "/a.py", First: 10, Size: size, Lines: tab.Hash([]byte{10, 12})}, func(yield func(uint64, int) bool) {
 		_ = yield(2, 10) && yield(6, 12) && yield(1<<20, 0)
 	})
 }
 
-// TestTable: functions keep their places, equal ones share one, and what is
-// written of them says the same.
+// TestTable: functions keep their addresses, equal ones share one, and the encoded table decodes to
+// the same functions.
 func TestTable(t *testing.T) {
 	tab := NewTable(Python, nil)
 	a, size := add(tab, "a", 20)
@@ -52,7 +52,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestTableFull: functions without room are one, and it has a name.
+// TestTableFull: functions without room share one entry, and it has a name.
 func TestTableFull(t *testing.T) {
 	tab := NewTable(Python, nil)
 	tab.next = Python.End - 32
@@ -65,7 +65,7 @@ func TestTableFull(t *testing.T) {
 	}
 }
 
-// TestRanges: each address lies in one range at most, and each range is found by its name.
+// TestRanges: each address is in one range at most, and each range is found by its name.
 func TestRanges(t *testing.T) {
 	last := uint64(0)
 	for _, r := range Ranges() {
@@ -92,7 +92,7 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// TestFresh: a new function is told once, one that is there already is not.
+// TestFresh: a new function is signaled once, a known one is not.
 func TestFresh(t *testing.T) {
 	fresh := make(chan struct{}, 1)
 	tab := NewTable(Java, fresh)

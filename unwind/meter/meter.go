@@ -1,8 +1,8 @@
-// Package meter bounds what one walk reads of a target's memory as it is now, beside
-// what was copied of the thread: whatever lies in that memory, a walk ends soon. The
-// readers of all managed runtimes go through one Meter.
+// Package meter bounds how much of a target's current memory one walk reads, in addition to the
+// copied memory. Every walk ends soon, whatever the memory contains. The readers of all managed
+// runtimes share one Meter.
 //
-// A Meter belongs to one goroutine, a Credit to all that look at one process.
+// A Meter must be used by one goroutine. A Credit is shared by all walks of one process.
 package meter
 
 import (
@@ -14,37 +14,36 @@ import (
 )
 
 const (
-	// Budget is the most that one walk reads, in bytes, of which a read takes LeastRead at
-	// least, and a span of many that are read at once LeastSpan: 682 reads, which are 2 ms
-	// where one takes 2.9 µs (live's BenchmarkSpentWalk has what it takes: 2.7 µs).
+	// Budget bounds the bytes that one walk reads. A read costs at least LeastRead, and each span of
+	// a batched read at least LeastSpan. This allows 682 reads, or 2 ms at 2.9 µs per read
+	// (BenchmarkSpentWalk in package live measures 2.7 µs).
 	Budget    = 256 << 10
 	LeastRead = 384
 	LeastSpan = 16
-	// MaxLooks is the most that it reads besides of what was not seen before (functions,
-	// code), in bytes, and of texts, of which the last is read to its end. Of all walks
-	// together both are Share for each, and Ahead ahead.
+	// MaxLooks bounds, per walk, the additional bytes read from objects seen for the first time
+	// (functions, code), and the bytes of texts; the last text is read to its end. All walks
+	// together may read Share per walk for both, plus Ahead.
 	MaxLooks = 1 << 20
 	Share    = 128 << 10
 	Ahead    = 64 << 20
 )
 
-// ErrSpent says that a walk would read more than it may. The next one may again.
+// ErrSpent says that a walk reached its limit on reads. The next walk may read again.
 var ErrSpent = errors.New("more of the target's memory than is read for one stack")
 
-// SpanReader is memory that reads many spans at once, one after the other into b, and
-// gives how many bytes it read until the first that could not be.
+// SpanReader is memory that reads many spans at once, packed into b. It returns the number of bytes
+// read before the first failure.
 type SpanReader interface {
 	ReadSpans(spans []stack.Span, b []byte) int
 }
 
-// Credit is what all walks of a process may read of what they see for the first time.
-// The zero value has all of it.
+// Credit limits the first looks of all walks of a process. The zero value is the full credit.
 type Credit struct {
 	mu   sync.Mutex
 	used int // bytes
 }
 
-// Begin gives the bytes that one walk may read of that.
+// Begin returns the number of bytes for first looks that one walk may read.
 func (c *Credit) Begin() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,38 +51,37 @@ func (c *Credit) Begin() int {
 	return max(min(Ahead-c.used, MaxLooks), 0)
 }
 
-// Spend takes the bytes that it did read.
+// Spend deducts the bytes that the walk did read.
 func (c *Credit) Spend(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.used += n
 }
 
-// Meter is a target's memory, as far as one walk may read it. It implements io.ReaderAt;
-// offsets are addresses.
+// Meter is a target's memory, limited to what one walk may read. It implements io.ReaderAt with
+// addresses as offsets.
 type Meter struct {
-	mem     io.ReaderAt // nil: there is none
+	mem     io.ReaderAt // nil: no memory
 	credit  *Credit
 	granted int
 
 	left  int  // bytes that may still be read
-	looks int  // the same of what is seen for the first time
-	first bool // left and looks have changed places
+	looks int  // the same for first looks
+	first bool // left and looks are swapped
 	texts int  // bytes of texts
 	spent bool
 
-	// What was read since Begin: bytes that were asked for, and calls.
+	// Bytes and Reads count the bytes requested and the calls since Begin.
 	Bytes, Reads int
 }
 
-// Begin begins a walk: mem (nil: nothing can be read) may be read, and what is seen for
-// the first time is on credit.
+// Begin starts a walk that reads mem (nil: nothing is readable) and takes first looks from credit.
 func (m *Meter) Begin(mem io.ReaderAt, credit *Credit) {
 	*m = Meter{mem: mem, credit: credit, left: Budget, granted: credit.Begin()}
 	m.looks = m.granted
 }
 
-// End ends it.
+// End ends the walk.
 func (m *Meter) End() {
 	if m.credit == nil {
 		return
@@ -96,8 +94,7 @@ func (m *Meter) End() {
 	m.credit, m.mem = nil, nil
 }
 
-// FirstLook has what is read until done is called count as part of looks at what was not
-// seen before.
+// FirstLook counts reads as first looks until done is called.
 func (m *Meter) FirstLook() (done func()) {
 	if m.first {
 		return func() {}
@@ -110,14 +107,15 @@ func (m *Meter) swap(first bool) {
 	m.first, m.left, m.looks = first, m.looks, m.left
 }
 
-// Spent reports whether something was not read since Begin because it was too much: what
-// could not be read may be there.
+// Spent reports whether a read was refused since Begin because of the limit. The memory that could
+// not be read may exist.
 func (m *Meter) Spent() bool { return m.spent }
 
-// Left is the bytes that may still be read, as part of a first look during one.
+// Left returns the bytes that may still be read, from the first looks' share between FirstLook and
+// done.
 func (m *Meter) Left() int { return m.left }
 
-// Charge takes n bytes from what may still be read; ErrSpent: it is more than that.
+// Charge deducts n bytes from the bytes left. It returns ErrSpent if they do not suffice.
 func (m *Meter) Charge(n int) error {
 	if n > m.left {
 		m.left, m.spent = min(m.left, 0), true
@@ -127,8 +125,8 @@ func (m *Meter) Charge(n int) error {
 	return nil
 }
 
-// Text allows a text of n bytes to be read with Direct, whole: it may be longer than
-// all that is left. ErrSpent: there were enough of them.
+// Text permits a text of n bytes to be read whole with Direct, even if it is longer than the bytes
+// left. It returns ErrSpent after too many texts.
 func (m *Meter) Text(n int) error {
 	if m.left <= 0 || m.texts > MaxLooks {
 		m.spent = true
@@ -156,8 +154,8 @@ func (m *Meter) Direct(b []byte, addr int64) (int, error) {
 	return m.mem.ReadAt(b, addr)
 }
 
-// ReadSpans implements SpanReader: up to the first that is too much, or that could not be
-// read. What comes after that one costs nothing.
+// ReadSpans implements SpanReader. It stops at the first span that exceeds the limit or cannot be
+// read; spans after it cost nothing.
 func (m *Meter) ReadSpans(spans []stack.Span, b []byte) int {
 	n, size := 0, 0
 	for n < len(spans) && m.price(n, spans[n].Len) <= m.left {
@@ -185,7 +183,7 @@ func (m *Meter) ReadSpans(spans []stack.Span, b []byte) int {
 	m.spent = m.spent || n < len(spans) && got == size
 	left := got
 	for i := range n {
-		if left < 0 { // behind the one that failed
+		if left < 0 { // after the failed span
 			m.left += m.price(i, spans[i].Len)
 			continue
 		}
@@ -195,7 +193,7 @@ func (m *Meter) ReadSpans(spans []stack.Span, b []byte) int {
 	return got
 }
 
-// price is what the i-th span of one reading costs.
+// price returns the cost of the i-th span of one batch.
 func (m *Meter) price(i, n int) int {
 	if _, many := m.mem.(SpanReader); i == 0 || !many {
 		return max(n, LeastRead)

@@ -8,8 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// vast is memory that is everywhere but at addresses that end in 7, and counts what is
-// read.
+// vast is memory at all addresses except those that end in 7. It counts reads.
 type vast struct{ bytes, reads int }
 
 func (v *vast) ReadAt(b []byte, addr int64) (int, error) {
@@ -21,7 +20,7 @@ func (v *vast) ReadAt(b []byte, addr int64) (int, error) {
 	return len(b), nil
 }
 
-// batches is vast that reads spans at once.
+// batches is vast with batched reads.
 type batches struct{ vast }
 
 func (m *batches) ReadSpans(spans []stack.Span, b []byte) (got int) {
@@ -36,7 +35,7 @@ func (m *batches) ReadSpans(spans []stack.Span, b []byte) (got int) {
 	return got
 }
 
-// TestBounds: however it is read, no more than the budget is, and no more often.
+// TestBounds: no kind of read exceeds the budget or the number of reads.
 func TestBounds(t *testing.T) {
 	for _, size := range []int{1, 8, LeastRead, LeastRead + 1, 4096, 100_000, Budget, Budget + 1} {
 		for name, read := range map[string]func(m *Meter, b []byte) bool{
@@ -63,8 +62,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestSpans: of many spans in one reading each costs little, and what comes behind one
-// that fails costs nothing.
+// TestSpans: each span of a batch costs little, and spans after a failed one cost nothing.
 func TestSpans(t *testing.T) {
 	spans := make([]stack.Span, 1000)
 	for i := range spans {
@@ -82,7 +80,7 @@ func TestSpans(t *testing.T) {
 		t.Errorf("%d bytes, %d asked for, %d left", got, m.Bytes, m.Left())
 	}
 	mem := &vast{}
-	m.Begin(mem, &Credit{}) // which reads them one by one
+	m.Begin(mem, &Credit{}) // which reads the spans one by one
 	if got := m.ReadSpans(spans, b); got != 80 || mem.reads != 11 || m.Reads != 11 || m.Left() != Budget-11*LeastRead {
 		t.Errorf("%d bytes in %d reads, %d left", got, mem.reads, m.Left())
 	}
@@ -92,8 +90,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestCredit: first looks of all walks together cost Ahead and Share for each walk; texts
-// are read whole.
+// TestCredit: first looks of all walks together cost Ahead, plus Share per walk. Texts are read
+// whole.
 func TestCredit(t *testing.T) {
 	credit, mem := &Credit{}, &vast{}
 	b := make([]byte, 1<<16)

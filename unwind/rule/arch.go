@@ -2,29 +2,28 @@ package rule
 
 import "debug/elf"
 
-// Arch names the machine whose code is unwound. It is a parameter and not the
-// machine that sliver runs on, so that recordings and fixtures of the other
-// one can be walked too.
+// Arch is the architecture of the code to unwind. It is a parameter, and not the architecture that
+// sliver runs on, so that recordings and fixtures of the other one can be walked too.
 type Arch uint8
 
-// The machines that sliver knows.
+// The supported architectures.
 const (
 	AMD64 Arch = iota + 1
 	ARM64
 )
 
-// DWARF register numbers with a role in every step, of the System V ABI for
-// amd64 (figure 3.36) and of DWARF for the Arm 64-bit architecture (section 4.1).
+// DWARF numbers of the registers that every step uses, from the System V ABI for amd64 (figure
+// 3.36) and DWARF for the Arm 64-bit architecture (section 4.1).
 const (
 	AMD64FP = 6
 	AMD64SP = 7
-	AMD64RA = 16 // column of the return address, which is the PC's own
+	AMD64RA = 16 // column of the return address, which is also that of the PC
 	ARM64FP = 29
 	ARM64RA = 30 // link register
 	ARM64SP = 31
 )
 
-// ArchOf gives the Arch of an ELF file's machine; ok is false for others.
+// ArchOf returns the Arch of an ELF file's machine. ok is false for others.
 func ArchOf(m elf.Machine) (a Arch, ok bool) {
 	switch m {
 	case elf.EM_X86_64:
@@ -35,7 +34,7 @@ func ArchOf(m elf.Machine) (a Arch, ok bool) {
 	return 0, false
 }
 
-// Machine is the ELF machine of a.
+// Machine returns the ELF machine of a.
 func (a Arch) Machine() elf.Machine {
 	switch a {
 	case AMD64:
@@ -56,7 +55,7 @@ func (a Arch) String() string {
 	return "unknown machine"
 }
 
-// SP is the number of the stack pointer.
+// SP returns the number of the stack pointer.
 func (a Arch) SP() int {
 	if a == ARM64 {
 		return ARM64SP
@@ -64,7 +63,7 @@ func (a Arch) SP() int {
 	return AMD64SP
 }
 
-// FP is the number of the frame pointer.
+// FP returns the number of the frame pointer.
 func (a Arch) FP() int {
 	if a == ARM64 {
 		return ARM64FP
@@ -72,7 +71,7 @@ func (a Arch) FP() int {
 	return AMD64FP
 }
 
-// RA is the column of the return address.
+// RA returns the column of the return address.
 func (a Arch) RA() int {
 	if a == ARM64 {
 		return ARM64RA

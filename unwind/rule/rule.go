@@ -1,14 +1,13 @@
-// Package rule defines what one step of an unwinding does, whatever table it
-// came from: how to find the caller's registers from the callee's. Call frame
-// information (unwind/cfi), Go's pclntab (unwind/gopcln) and frame pointers
-// all compile to it, and package unwind caches and executes it.
+// Package rule defines one step of an unwinding: how to compute the caller's registers from the
+// callee's. Call frame information (unwind/cfi), Go's pclntab (unwind/gopcln) and frame pointers
+// all compile to rules. Package unwind caches and executes them.
 //
-// Addresses here are vaddr: those of the file, before the load bias.
+// Addresses here are vaddrs: those of the file, before the load bias.
 package rule
 
-// How a register of the caller is found.
+// How to compute a register of the caller.
 const (
-	Same     = iota // unchanged from the callee (the default for every register that is not named)
+	Same     = iota // unchanged from the callee (the default)
 	Offset          // *(CFA + Off)
 	ValOff          // CFA + Off
 	Register        // the callee's register number Off
@@ -23,36 +22,36 @@ type Special uint8
 // Special functions.
 const (
 	None          Special = iota
-	End                   // the thread's or goroutine's first function: the walk is complete here
-	GoSwitch              // Go's systemstack or mcall (and what sits at the base of a g0 or gsignal stack): goes on on the goroutine's own stack
+	End                   // the thread's or goroutine's first function: the walk is complete
+	GoSwitch              // Go's systemstack or mcall (and the base of a g0 or gsignal stack): continues on the goroutine's own stack
 	GoSigtramp            // Go's signal trampoline: the interrupted registers are in the kernel's signal frame
-	GoCgocallback         // C called Go: goes on on the C stack
+	GoCgocallback         // C called Go: continues on the C stack
 )
 
-// MaxSaved is how many registers of a caller one rule can say something about.
+// MaxSaved is the maximum number of caller registers in one rule.
 const MaxSaved = 32
 
-// Loc says how to find one register of the caller.
+// Loc describes how to compute one register of the caller.
 type Loc struct {
 	Reg  uint8 // DWARF number
 	Kind uint8 // Same … Undef
 	Off  int32
 }
 
-// Rule holds for every PC in [Lo, Hi) of a file.
+// Rule is valid for every PC in [Lo, Hi) of a file.
 //
 //	CFA = R[CFAReg] + CFAOff, or the value of Exprs[CFAOff] if CFAIsExpr
-//	return address: as RA says (Reg is ignored)
-//	SP of the caller = CFA unless Saved says otherwise
+//	return address: RA (Reg is ignored)
+//	SP of the caller = CFA unless Saved overrides it
 type Rule struct {
 	Lo, Hi    uint64 // vaddr
 	Func      uint64 // vaddr of the function's start: the FDE's first address, or the pclntab entry
 	CFAOff    int32
 	CFAReg    uint8
 	CFAIsExpr bool
-	Part      bool    // Func is no function's beginning: there stands a part of one that a compiler put elsewhere, entered by a jump
+	Part      bool    // Func is the start of a function's part that a compiler moved elsewhere, entered by a jump
 	Signal    bool    // the frame is a signal frame: the caller's PC is exact, not a return address
-	Special   Special // how the walk goes on, instead of by this rule
+	Special   Special // how the walk continues, instead of by this rule
 	NSaved    uint8
 	RA        Loc // Kind Undef: outermost frame
 	Saved     [MaxSaved]Loc
