@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// crowd is the memory of a program: its list of goroutines, and their data, side by side.
+// crowd is the memory of a program: its list of goroutines and their adjacent g's.
 type crowd struct {
 	mem  []byte
 	c    *Census // for the offsets
-	n    int     // of those there are
-	last uint64  // number that was given
+	n    int     // number of goroutines
+	last uint64  // last number assigned
 }
 
 const (
@@ -35,7 +35,7 @@ func (x *crowd) ReadAt(p []byte, at int64) (int, error) {
 
 func (x *crowd) put(at, v uint64) { binary.LittleEndian.PutUint64(x.mem[at:], v) }
 
-// set writes the i-th one's number and what it is at.
+// set writes the number and state of the i-th goroutine.
 func (x *crowd) set(i int, id uint64, s Status, sp uint64) {
 	at, l := uint64(crowdGs+crowdG*i), &x.c.rt.layout
 	x.put(at+gStackLo, 1<<33)
@@ -46,7 +46,7 @@ func (x *crowd) set(i int, id uint64, s Status, sp uint64) {
 	x.put(at+x.c.f.status, uint64(s))
 }
 
-// born makes one, at a place of a dead one or a new one.
+// born adds a goroutine, in the place of a dead one or in a new place.
 func (x *crowd) born(i int) {
 	if i == x.n {
 		x.put(crowdList+8*uint64(i), crowdAt+uint64(crowdGs+crowdG*i))
@@ -58,8 +58,8 @@ func (x *crowd) born(i int) {
 	x.set(i, x.last, GoRunnable, 512)
 }
 
-// TestAgain: what is brought up to date is what a census of all anew finds, at the same places, and what has changed
-// is told.
+// TestAgain: updating a census gives the same goroutines at the same places as a new census, and
+// reports all changes.
 func TestAgain(t *testing.T) {
 	tab, _ := load(t, build(t, builds["stripped"]))
 	rt := NewRuntime(tab, 0)
@@ -88,7 +88,7 @@ func TestAgain(t *testing.T) {
 					x.set(i, uint64(i), GoDead, 0)
 				case 2:
 					x.born(i)
-				case 3: // a thread has it, or another thread than before
+				case 3: // running on a thread, maybe another one than before
 					x.put(crowdM+rt.layout.procid, uint64(1+rnd.Intn(3)))
 					fallthrough
 				default:
@@ -135,7 +135,7 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestLost: goroutines whose data cannot be read are counted, beside those that can.
+// TestLost: goroutines with unreadable data are counted, and the others are found.
 func TestLost(t *testing.T) {
 	tab, _ := load(t, build(t, builds["stripped"]))
 	for _, n := range []int{3, 2 * fewGoroutines} {

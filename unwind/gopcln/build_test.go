@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// required reports whether SLIVER_REQUIRE names something.
+// required reports whether SLIVER_REQUIRE contains word.
 func required(word string) bool {
 	for _, w := range strings.Split(os.Getenv("SLIVER_REQUIRE"), ",") {
 		if w == word || w == "all" {
@@ -26,7 +26,7 @@ func required(word string) bool {
 	return false
 }
 
-// need skips the test for want of something, unless SLIVER_REQUIRE names it.
+// need skips the test with a reason, unless SLIVER_REQUIRE contains word.
 func need(t testing.TB, word, why string) {
 	t.Helper()
 	if required(word) {
@@ -35,17 +35,17 @@ func need(t testing.TB, word, why string) {
 	t.Skip(why)
 }
 
-// target is one way to build a program of testdata.
+// target is one way to build a program in testdata.
 type target struct {
 	prog string // folder in testdata
 	arch string
-	env  string // of go build, one
+	env  string // one variable for go build
 	args []string
 }
 
 var building sync.Mutex
 
-// build builds a target, once per toolchain and source, and gives its path.
+// build builds a target, once per toolchain and source, and returns its path.
 func build(t testing.TB, b target) string {
 	t.Helper()
 	building.Lock()
@@ -88,9 +88,9 @@ func build(t testing.TB, b target) string {
 	if b.env != "" {
 		cmd.Env = append(cmd.Env, b.env)
 		if !required("gotoolchains") {
-			cmd.Env = append(cmd.Env, "GOPROXY=off") // what is there already
+			cmd.Env = append(cmd.Env, "GOPROXY=off") // use installed toolchains only
 		}
-		if strings.HasPrefix(b.env, "GOTOOLCHAIN=go1.1") { // before 1.18 there is no -buildvcs
+		if strings.HasPrefix(b.env, "GOTOOLCHAIN=go1.1") { // versions before 1.18 lack -buildvcs
 			cmd.Args = append(cmd.Args[:2:2], cmd.Args[3:]...)
 		}
 	}

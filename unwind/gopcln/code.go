@@ -8,24 +8,23 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// maxCode bounds how much of an assembly function is read for where it saves
-// registers. Those that do are a few hundred bytes long, and do it at their
-// start; the long ones are ciphers.
+// maxCode bounds how much of an assembly function is searched for saved registers. Functions that
+// save registers are a few hundred bytes long and save them at the start. The long functions are
+// ciphers.
 const maxCode = 1024
 
-// dwarfAMD64 numbers the registers that C expects to be preserved.
+// dwarfAMD64 numbers the registers that C code preserves.
 var dwarfAMD64 = map[x86asm.Reg]uint8{x86asm.RBX: 3, x86asm.RBP: 6, x86asm.R12: 12, x86asm.R13: 13, x86asm.R14: 14, x86asm.R15: 15}
 
-// code reads the instructions of f up to vaddr, and a few behind it so that
-// the range of the rule can be cut there.
+// code reads the instructions of f up to vaddr, and a few more so that the end of the rule's range
+// is found.
 func (t *Table) code(f *fn, buf []byte) ([]byte, error) {
 	return t.img.some(buf[:min(uint64(len(buf)), f.end-f.entry)], f.entry)
 }
 
-// codeAMD64 completes the rule of an assembly function by its instructions:
-// MOVQ SP, reg keeps the SP that SP-writing functions (the vDSO callers, the
-// race detector's and the sanitizers') come back to, and functions that C
-// calls store the registers that C wants back.
+// codeAMD64 completes the rule of an assembly function from its instructions. MOVQ SP, reg saves
+// the SP in functions that switch stacks (calls of the vDSO, the race detector and the sanitizers).
+// Functions called by C store the registers that C expects to be preserved.
 func (t *Table) codeAMD64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 	var buf [maxCode]byte
 	b, err := t.code(f, buf[:])
@@ -35,7 +34,7 @@ func (t *Table) codeAMD64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 	for pc := f.entry; len(b) > 0; {
 		in, err := x86asm.Decode(b, 64)
 		if err != nil || in.Len == 0 || in.Len > len(b) {
-			return nil // data, or an instruction the decoder does not know: what is known so far holds
+			return nil // data, or an instruction that the decoder lacks: keep the rule so far
 		}
 		at := pc
 		b, pc = b[in.Len:], pc+uint64(in.Len)
@@ -62,7 +61,7 @@ func (t *Table) codeAMD64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 				if err != nil {
 					return err
 				}
-				if out.CFAOff > 8 { // in the epilogue the registers have their values again
+				if out.CFAOff > 8 { // in the epilogue the registers are restored
 					save(out, reg, dst.Disp-int64(delta)-8, pc, vaddr)
 				}
 			}
@@ -71,8 +70,8 @@ func (t *Table) codeAMD64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 	return nil
 }
 
-// codeARM64 is codeAMD64 for arm64, where moreover functions without the
-// usual frame store LR at a place of their own.
+// codeARM64 is codeAMD64 for arm64. There, functions without the usual frame also store LR in a
+// place of their own.
 func (t *Table) codeARM64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 	var buf [maxCode]byte
 	b, err := t.code(f, buf[:])
@@ -82,7 +81,7 @@ func (t *Table) codeARM64(f *fn, k kind, vaddr uint64, out *rule.Rule) error {
 	lr := uint64(0)
 	store := func(reg uint32, off int64, pc uint64) {
 		switch {
-		case out.CFAOff == 0: // before the frame is made, and after it is gone
+		case out.CFAOff == 0: // before the frame is created, and after it is removed
 		case reg == rule.ARM64RA && lr == 0:
 			lr = pc
 			if clip(out, pc, vaddr); vaddr >= pc {

@@ -5,42 +5,41 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// maxRoom is how many bytes asmcgocall takes of the system stack at most, with
-// what aligns it: 64 and 8 up to 1.21.
+// maxRoom bounds the bytes that asmcgocall takes of the system stack, alignment included: 64 and 8
+// up to 1.21.
 const maxRoom = 80
 
-// maxMcall is more than arm64's mcall has of code, in bytes.
+// maxMcall bounds the code of arm64's mcall, in bytes.
 const maxMcall = 256
 
-// Step says how Cross left the registers.
+// Step describes the state of the registers after Cross.
 type Step uint8
 
 // Steps.
 const (
-	Apply Step = iota // the rule holds for the registers as they are now: apply it
+	Apply Step = iota // apply the rule to the registers as they are now
 	Jump              // the registers are the caller's, the PC is a return address
 	Exact             // the registers are the caller's, the PC is the instruction that it runs next
 	Base              // the walk is complete here
-	Lost              // the way on could not be read
+	Lost              // the next position could not be read
 )
 
 func (s Step) String() string {
 	return [...]string{"apply", "jump", "exact", "base", "lost"}[min(s, Lost)]
 }
 
-// Cross takes a walk over to the stack that goes on, at a frame whose rule is
-// GoSwitch, GoCgocallback or GoSigtramp. regs are the frame's registers, exact
-// says that its PC is not a return address. Until the next frame SP may have
-// gone anywhere. Begin must have been called for this sample.
+// Cross moves a walk to the stack where it continues, at a frame whose rule is GoSwitch,
+// GoCgocallback or GoSigtramp. regs are the frame's registers. exact says that its PC is not a
+// return address. SP may jump anywhere until the next frame. Begin must have been called for this
+// sample.
 func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Words) Step {
 	arch := t.rt.table.arch
 	if r.Special == rule.GoSigtramp {
 		cfa := regs.R[r.CFAReg&31] + uint64(int64(r.CFAOff))
 		if SignalContext(arch, cfa, mem, regs) {
 			if at := regs.R[arch.SP()]; arch == rule.AMD64 {
-				// The handler makes it look as if the function had made a call: it has
-				// pushed the return address, and not set the PC yet
-				// (src/runtime/signal_amd64.go, pushCall).
+				// The handler makes the function appear to have made a call. It has pushed the return
+				// address, but not set the PC yet (src/runtime/signal_amd64.go, pushCall).
 				if w, ok := mem.Word(at); ok && w == regs.PC {
 					regs.Set(arch.SP(), at+8)
 				}
@@ -67,8 +66,8 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return inMorestack(regs)
 	case asmcgocall:
 		if !exact {
-			// Before it leaves the goroutine's stack it calls gosave (gosave_systemstack_switch
-			// from 1.17 on).
+			// asmcgocall calls gosave (gosave_systemstack_switch from 1.17 on) before it leaves the
+			// goroutine's stack.
 			if g, stk, ok := t.current(mem); ok && g != 0 && stk.has(sp) {
 				return Apply
 			}
@@ -86,9 +85,9 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		return t.toC(regs, mem)
 	case k == gogo:
 		if g == 0 || !stk.has(sp) {
-			const most = 256 // bytes of gogo
+			const most = 256 // bytes of gogo's code
 			if arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < most {
-				return Base // it has called save_g: nobody knows any more where it came from
+				return Base // it has called save_g: the origin is lost
 			}
 			return Apply
 		}
@@ -97,7 +96,7 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		step := t.resume(g, stk, regs, mem)
 		regs.Set(arch.SP(), sp)
 		if arch == rule.ARM64 && step == Jump && lr != 0 {
-			// It loads LR, and then forgets what the goroutine was left with, SP first.
+			// gogo loads LR, and then clears the goroutine's saved registers, SP first.
 			if left, ok := mem.Word(g + bufSP); ok && left == 0 {
 				regs.Set(rule.ARM64RA, lr)
 				return Exact
@@ -105,7 +104,7 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 		}
 		return step
 	case exact && (k == systemstack || k == asmcgocall) && !t.switched(sp, mem):
-		return Apply // called on g0's stack, or a signal's: stays there
+		return Apply // called on g0's or a signal's stack: stays there
 	case g == 0:
 		return Base
 	case stk.has(sp):
@@ -113,9 +112,9 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 			return inMorestack(regs)
 		}
 		if k == mcall && arch == rule.ARM64 && regs.R[rule.ARM64RA]-r.Func < maxMcall {
-			break // it has called save_g, and before that saved where it came from
+			break // it has called save_g, after saving the origin
 		}
-		return Apply // not yet left it, or back again
+		return Apply // the stack is not left yet, or already restored
 	case k == systemstack || k == asmcgocall:
 		sp, ok := mem.Word(g + bufSP)
 		if !ok || !stk.has(sp) {
@@ -132,16 +131,14 @@ func (t *Thread) Cross(r *rule.Rule, regs *stack.Regs, exact bool, mem rule.Word
 	}
 	step := t.resume(g, stk, regs, mem) // mcall, morestack
 	if step == Jump && k == morestack {
-		// The function begins again from there, so that on arm64 its
-		// return address is still in LR.
+		// The function restarts there, so on arm64 its return address is still in LR.
 		return Exact
 	}
 	return step
 }
 
-// inMorestack takes regs from arm64's morestack, on the goroutine's stack yet,
-// to the function that called it from its prologue, whose own return address
-// is in R3.
+// inMorestack handles arm64's morestack while it is still on the goroutine's stack. It sets regs to
+// the function whose prologue called morestack; R3 holds that function's return address.
 func inMorestack(regs *stack.Regs) Step {
 	if !regs.Has(3) || !regs.Has(rule.ARM64RA) {
 		return Lost
@@ -151,14 +148,14 @@ func inMorestack(regs *stack.Regs) Step {
 	return Exact
 }
 
-// switched reports whether systemstack or asmcgocall, at SP, has come to g0's
-// stack: it begins there at the SP that g0 was left with.
+// switched reports whether systemstack or asmcgocall, at SP, has reached g0's stack. There it
+// starts at the SP with which g0 was left.
 func (t *Thread) switched(sp uint64, mem rule.Words) bool {
 	at, ok := mem.Word(t.g0 + bufSP)
 	return ok && at-sp <= maxRoom
 }
 
-// resume sets regs to where g goes on when it runs again.
+// resume sets regs to the position where g continues when it runs again.
 func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) Step {
 	arch := t.rt.table.arch
 	pc, ok1 := mem.Word(g + bufPC)
@@ -183,24 +180,22 @@ func (t *Thread) resume(g uint64, stk span, regs *stack.Regs, mem rule.Words) St
 	}
 	regs.PC = pc
 	if arch == rule.ARM64 && lr != 0 {
-		return Exact // a function that begins again, its stack having grown: its return address is still in LR
+		return Exact // a function that restarts after growing its stack: its return address is still in LR
 	}
 	var f fn
 	if vaddr := pc - t.rt.bias; t.rt.table.find(vaddr, &f) == nil &&
 		(vaddr == f.entry || f.deferred != 0 && vaddr == f.entry+uint64(f.deferred)) {
-		// A goroutine that has not run yet, or one that has recovered from a panic
-		// and leaves the function by its call of deferreturn: no call led there,
-		// and what stands before it is the function's other end
-		// (src/runtime/panic.go, recovery).
+		// A goroutine that has not run yet, or one that has recovered from a panic and continues at
+		// the function's call of deferreturn. No call led there, and the instruction before it
+		// belongs to another path of the function (src/runtime/panic.go, recovery).
 		return Exact
 	}
 	return Jump
 }
 
-// fromC takes regs of asmcgocall, called back by C on g0's stack, to its frame
-// on the goroutine's stack: it saved g and the depth of that frame
-// (src/runtime/asm_amd64.s, asm_arm64.s). Where it was called on g0 it saved
-// no g, and the SP itself.
+// fromC sets regs of asmcgocall, called back by C on g0's stack, to its frame on the goroutine's
+// stack. asmcgocall saved g and the depth of that frame (src/runtime/asm_amd64.s, asm_arm64.s). If
+// it was called on g0, it saved no g, and the SP itself.
 func (t *Thread) fromC(regs *stack.Regs, mem rule.Words) Step {
 	sp := regs.R[t.rt.table.arch.SP()]
 	switch v := t.rt.table.version; {
@@ -216,7 +211,7 @@ func (t *Thread) fromC(regs *stack.Regs, mem rule.Words) Step {
 	return step
 }
 
-// savedBy does fromC's work, with g and the depth at the addresses given.
+// savedBy does fromC's work with g and the depth at the given addresses.
 func (t *Thread) savedBy(gAt, depthAt uint64, regs *stack.Regs, mem rule.Words) Step {
 	sp := &regs.R[t.rt.table.arch.SP()]
 	g, ok1 := mem.Word(gAt)
@@ -240,10 +235,9 @@ func (t *Thread) savedBy(gAt, depthAt uint64, regs *stack.Regs, mem rule.Words) 
 	return Apply
 }
 
-// toC takes regs of cgocallback, called back by cgocallbackg on the
-// goroutine's stack, to its frame on g0's stack, which has the same layout.
-// It left that SP in g0.sched, and the one of the callback outside of it in
-// the frame (src/runtime/asm_amd64.s, asm_arm64.s).
+// toC sets regs of cgocallback, called back by cgocallbackg on the goroutine's stack, to its frame
+// on g0's stack, which has the same layout. cgocallback left that SP in g0.sched, and the SP of the
+// enclosing callback in the frame (src/runtime/asm_amd64.s, asm_arm64.s).
 func (t *Thread) toC(regs *stack.Regs, mem rule.Words) Step {
 	arch := t.rt.table.arch
 	at := t.base
@@ -253,7 +247,7 @@ func (t *Thread) toC(regs *stack.Regs, mem rule.Words) Step {
 			return Lost
 		}
 	}
-	// This is not where g0's stack is left without a callback.
+	// In a callback, g0's stack is left at another SP than usual.
 	t.rest = max(t.rest, at+1)
 	saved := uint64(0)
 	if arch == rule.ARM64 {
@@ -271,8 +265,8 @@ func (t *Thread) toC(regs *stack.Regs, mem rule.Words) Step {
 	return Apply
 }
 
-// interrupted remembers where the kernel put a signal's frame at cfa, which
-// interrupted regs: the next one will lie at the same place.
+// interrupted records that the kernel put a signal frame at cfa, which interrupted regs. The next
+// signal frame will be at the same place.
 func (t *Thread) interrupted(cfa uint64, regs *stack.Regs, mem rule.Words) {
 	arch := t.rt.table.arch
 	if !t.signal.has(cfa) {
@@ -284,7 +278,7 @@ func (t *Thread) interrupted(cfa uint64, regs *stack.Regs, mem rule.Words) {
 	}
 }
 
-// note remembers what of a goroutine's stack the next sample should copy.
+// note records which part of a goroutine's stack the next sample should copy.
 func (t *Thread) note(sp uint64, stk span) {
 	if t.parked.hi == 0 {
 		t.parked = span{(sp - min(sp-stk.lo, stackSlack)) &^ 7, min(stk.hi, sp+maxStackSpan)}

@@ -10,7 +10,7 @@ import (
 
 const (
 	maxGoData  = 256 << 20 // data and bss of a program
-	maxReasons = 128       // the reasons to wait; 47 in 1.26
+	maxReasons = 128       // the wait reasons; 1.26 has 47
 	maxReason  = 64        // bytes of one
 	dataChunk  = 1 << 20
 )
@@ -18,19 +18,19 @@ const (
 // ErrNoGoroutines says that the runtime's list of goroutines was not found.
 var ErrNoGoroutines = errors.New("the Go runtime's list of goroutines was not found")
 
-// found is where a runtime's list of goroutines is, and its words for what they wait for.
+// found holds where a runtime's list of goroutines is, and its texts of wait reasons.
 type found struct {
 	allgs   uint64
 	reasons []string
 }
 
-// maxCandidates bounds the places of one piece of data that may be the list.
+// maxCandidates bounds the places in one piece of data that may be the list.
 const maxCandidates = 1 << 12
 
-// Find searches the program's data for the slice of all goroutines and for the array of
-// reasons to wait, unless somebody has found them already. Both prove themselves, so that
-// no symbol is needed. It fails with ErrNoGoroutines, as where the program has just begun;
-// Read calls it where nobody did.
+// Find searches the program's data for the slice of all goroutines and for the array of wait
+// reasons, unless another Census of the process has found them. Both are validated by their
+// content, so no symbol is needed. If the program has just started, Find may fail with
+// ErrNoGoroutines. Read calls Find if necessary.
 func (c *Census) Find() error {
 	if c.allgs != 0 {
 		return nil
@@ -41,7 +41,7 @@ func (c *Census) Find() error {
 	}
 	c.reasons = nil
 	b := make([]byte, dataChunk+reasonsLen)
-	var maybe []uint64 // where in b the list may be
+	var maybe []uint64 // positions in b that may be the list
 search:
 	for i := range c.rt.table.img.segs {
 		s := &c.rt.table.img.segs[i]
@@ -82,14 +82,14 @@ search:
 	return nil
 }
 
-// mayBeAllgs reports whether b may begin with a slice of g's.
+// mayBeAllgs reports whether b may start with a slice of g's.
 func mayBeAllgs(b []byte) bool {
 	at, n, room := le(b, 0), le(b, 8), le(b, 16)
 	return pointer(at) && n > 0 && n <= room && room <= 2*MaxGoroutines
 }
 
-// allgsOf tells which of some places in b is that of a slice of g's: the first is number
-// 1, runs runtime.main's program and never ends.
+// allgsOf returns which of some places in b is a slice of g's. Its first goroutine is number 1,
+// which starts in runtime.main and never ends.
 func (c *Census) allgsOf(b []byte, at []uint64) (d uint64, ok bool) {
 	heads := make([]uint64, len(at))
 	for i, d := range at {
@@ -123,14 +123,14 @@ func (c *Census) allgsOf(b []byte, at []uint64) (d uint64, ok bool) {
 	return at[best], true
 }
 
-// each reads size bytes at each of addrs, and calls do for those that can be read.
+// each reads size bytes at each of addrs, and calls do for those that are readable.
 func (c *Census) each(addrs []uint64, size int, do func(i int, b []byte)) {
 	spans := make([]rule.Span, len(addrs))
 	for i, a := range addrs {
 		spans[i] = rule.Span{Addr: a, Len: size}
 	}
 	b := make([]byte, len(addrs)*size)
-	for from := 0; from < len(spans); from++ { // and over one that cannot be read
+	for from := 0; from < len(spans); from++ { // skips one that cannot be read
 		got := c.readSpans(spans[from:], b)
 		for k := 0; got >= size; k, got = k+1, got-size {
 			do(from, b[k*size:(k+1)*size])
@@ -139,8 +139,7 @@ func (c *Census) each(addrs []uint64, size int, do func(i int, b []byte)) {
 	}
 }
 
-// Lengths of the first reasons: "", "GC assist marking" and "IO wait", the same
-// in every version.
+// Lengths of the first reasons in every version: "", "GC assist marking" and "IO wait".
 var reasonLens = [...]uint64{0, 17, 7}
 
 const reasonsLen = 16 * 3
@@ -154,7 +153,7 @@ func isReasons(b []byte) bool {
 	return true
 }
 
-// pointerTo is pointer for what need not be aligned.
+// pointerTo is pointer without the alignment check.
 func pointerTo(p uint64) bool { return p >= minPointer && p <= maxPointer }
 
 func (c *Census) readReasons(at uint64) (out []string) {

@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// row is one of .debug_frame: the CFA is register+off in [lo, hi).
+// row is a row of .debug_frame: the CFA is register+off in [lo, hi).
 type row struct {
 	lo, hi uint64
 	reg    string
@@ -87,9 +87,9 @@ func frameRows(t *testing.T, path, raColumn string) []row {
 	return rows
 }
 
-// TestRulesAgreeWithDebugFrame holds the CFA and the return address at every
-// PC of the program against .debug_frame, which the same linker wrote from
-// the same tables. Functions that this package knows better are listed.
+// TestRulesAgreeWithDebugFrame compares the CFA and the return address at every PC of the program
+// with .debug_frame, which the same linker wrote from the same tables. knownBetter lists functions
+// for which this package is more exact.
 func TestRulesAgreeWithDebugFrame(t *testing.T) {
 	for _, c := range []struct {
 		name, sp, column string
@@ -110,7 +110,7 @@ func TestRulesAgreeWithDebugFrame(t *testing.T) {
 					err := tab.Rule(pc, &r)
 					_, name, _ := tab.Func(pc)
 					if errors.Is(err, rule.ErrNoRule) {
-						// .debug_frame stretches the last row over the padding.
+						// .debug_frame extends the last row over the padding.
 						if !noRule[c.name+" "+name] && !padding(t, f, pc, row.hi) {
 							t.Fatalf("%s %#x: %v", name, pc, err)
 						}
@@ -158,7 +158,7 @@ func TestRulesAgreeWithDebugFrame(t *testing.T) {
 	}
 }
 
-// padding reports whether [lo, hi) holds nothing that runs.
+// padding reports whether [lo, hi) holds no executed code.
 func padding(t *testing.T, f *elf.File, lo, hi uint64) bool {
 	text := f.Section(".text")
 	b := make([]byte, hi-lo)
@@ -173,8 +173,8 @@ func padding(t *testing.T, f *elf.File, lo, hi uint64) bool {
 	return true
 }
 
-// knownBetter are functions whose SP is not where the frame table has it:
-// they keep it in another register, or save LR where the table cannot say.
+// knownBetter lists functions whose SP is not where the frame table says. They keep it in another
+// register, or save LR where the table cannot express it.
 var knownBetter = map[string]bool{
 	"amd64 runtime.nanotime1": true, "amd64 time.now": true, "amd64 runtime.vgetrandom1": true, // R12, for the vDSO
 	"amd64 runtime.callCgoSigaction": true, "amd64 runtime.callCgoMmap": true, "amd64 runtime.callCgoMunmap": true, // RBX
@@ -184,12 +184,12 @@ var knownBetter = map[string]bool{
 	"arm64 runtime.nanotime1":            true, // R20, for the vDSO
 	"arm64 runtime.walltime":             true,
 	"arm64 runtime.vgetrandom1":          true,
-	"arm64 runtime.callCgoSigaction":     true, // LR stored before SP goes further down
+	"arm64 runtime.callCgoSigaction":     true, // LR stored before SP moves further down
 	"arm64 runtime.callCgoMmap":          true,
 	"arm64 runtime.callCgoMunmap":        true,
 	"arm64 runtime.sigtramp":             true, // .debug_frame does not name LR
 	"amd64 syscall.rawVforkSyscall":      true, // return address in R12
 }
 
-// noRule are functions with places that have no rule.
+// noRule lists functions with places without a rule.
 var noRule = map[string]bool{"arm64 runtime.debugCallV2": true}

@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// Status is what a goroutine is at (the constants _Gidle and on of
-// src/runtime/runtime2.go; 1.16 … 1.26).
+// Status is the state of a goroutine (the constants from _Gidle on in src/runtime/runtime2.go; 1.16
+// … 1.26).
 type Status uint8
 
 // Statuses.
@@ -27,11 +27,11 @@ const (
 	GoDead      Status = 6
 	GoCopystack Status = 8
 	GoPreempted Status = 9
-	GoLeaked    Status = 10 // will never go on, as the garbage collector found
-	GoDeadExtra Status = 11 // kept for threads that C makes
+	GoLeaked    Status = 10 // will never continue, as the garbage collector found
+	GoDeadExtra Status = 11 // kept for threads created by C
 )
 
-// scanBit is added to a status while the garbage collector is at the stack.
+// scanBit is set in a status while the garbage collector scans the stack.
 const scanBit = 0x1000
 
 func (s Status) String() string {
@@ -58,7 +58,7 @@ func (s Status) String() string {
 	return fmt.Sprintf("status(%d)", uint8(s))
 }
 
-// State is s in the words that all runtimes share.
+// State returns s in the terms that all runtimes share.
 func (s Status) State() stack.TaskState {
 	switch s {
 	case GoRunnable:
@@ -77,20 +77,20 @@ func (s Status) State() stack.TaskState {
 	return stack.TaskUnknown
 }
 
-// Goroutine is one goroutine at one moment. There are many at once: it has no pointers.
+// Goroutine is one goroutine at one moment. It has no pointers, because there are many.
 type Goroutine struct {
 	ID      uint64
 	Parent  uint64 // the goroutine that started it; 0: unknown (before 1.21)
 	Status  Status
-	Reason  uint8      // why it waits, as the runtime numbers it: see Census.Reasons; 0: it does not, or unknown
+	Reason  uint8      // number of its wait reason: see Census.Reasons; 0: not waiting, or unknown
 	Locked  bool       // to its thread, by runtime.LockOSThread
-	Thread  stack.TID  // that runs it, as the process itself sees it; 0: none
-	Since   stack.Time // it waits since; 0: unknown (the runtime notes it at a garbage collection)
+	Thread  stack.TID  // the thread that runs it, as the process itself sees it; 0: none
+	Since   stack.Time // start of its wait; 0: unknown (the runtime records it at a garbage collection)
 	Started uint64     // PC of the go statement
 	Func    uint64     // entry of its first function
 
-	// Where it goes on when it runs again, or (GoSyscall) where it entered the
-	// call; meaningless while it runs.
+	// Where it continues when it runs again, or (GoSyscall) where it entered the call. They are
+	// meaningless while it runs.
 	PC, SP, FP uint64
 	Lo, Hi     uint64 // its stack
 }
@@ -98,12 +98,12 @@ type Goroutine struct {
 const (
 	// MaxGoroutines bounds a census.
 	MaxGoroutines = 1 << PlaceBits
-	nearby        = 4 << 10   // bytes between two g's that are read in one go
-	maxRun        = 128 << 10 // bytes of such a read, that they stay in a CPU's cache
+	nearby        = 4 << 10   // maximum gap between two g's read at once, in bytes
+	maxRun        = 128 << 10 // size of such a read, in bytes, so that it stays in a CPU's cache
 )
 
-// goFields are offsets in g that only a census needs; from the DWARF of the
-// versions that layoutOf was made from.
+// goFields are offsets in g that only a census needs. They come from the DWARF of the versions
+// listed at layoutOf.
 type goFields struct {
 	status, since, reason, parent, gopc, startpc, sysSP, sysPC uint64
 	length                                                     int
@@ -133,8 +133,8 @@ func fieldsOf(version int, l *layout) goFields {
 
 // Census finds a process's goroutines. One goroutine at a time may use it.
 //
-// Each has a place, a number from 0 on, which is its for as long as it lives: the runtime's list of
-// all goroutines only grows, and where one ended another may begin.
+// A goroutine keeps its place, a number from 0 on, as long as it lives. The runtime's list of all
+// goroutines only grows. A new goroutine may take the place of one that ended.
 type Census struct {
 	rt      *Runtime
 	mem     io.ReaderAt
@@ -142,56 +142,55 @@ type Census struct {
 	allgs   uint64   // address of the slice; 0: not found yet
 	reasons []string // by number; nil: not found
 
-	said, other []byte      // the list of goroutines as it was, and room for the next one
-	order       []uint64    // their places in the order of their addresses, below the address: see list
-	all         []Goroutine // by place; ID 0: there is none
+	said, other []byte      // the current list of goroutines, and the buffer for the next one
+	order       []uint64    // places sorted by address, with the address in the upper bits: see list
+	all         []Goroutine // by place; ID 0: none
 	halves      [2]half
 	places      []int32 // by number, plus one
 }
 
-// half reads a part of all goroutines, beside the other one.
+// half reads a part of all goroutines, concurrently with the other half.
 type half struct {
 	c       *Census
 	spans   []rule.Span
-	runs    []int // how many g's are in each
+	runs    []int // number of g's in each span
 	threads []thread
 	buf     []byte
-	changed []int // places of those that are not what they were
-	lost    int   // those that could not be read
+	changed []int // places that changed
+	lost    int   // g's that could not be read
 }
 
 const (
-	// fewGoroutines are read by one goroutine of ours: to start another takes longer.
+	// fewGoroutines are read by one goroutine of ours: starting another one takes longer.
 	fewGoroutines = 1000
-	// PlaceBits are as many as a place has, also in Census.order; above them is the address there, in
-	// units that no two g's share.
+	// PlaceBits is the number of bits of a place, also in Census.order. The bits above hold the
+	// address there, in units that no two g's share.
 	PlaceBits = 22
 	placeUnit = 32
 )
 
-// Birth is the go statement that started g, as a frame; ok is false where that is
-// not known: the runtime itself starts the first.
+// Birth returns the go statement that started g, as a frame. ok is false if it is unknown. The
+// runtime starts the first goroutine itself.
 func (g *Goroutine) Birth() (f stack.Frame, ok bool) {
 	return stack.Frame{PC: g.Started, Kind: stack.KindGo, Trust: stack.TrustTable}, g.Started != 0 && g.ID != 1
 }
 
-// NewCensus makes one that reads the process through mem, whose offsets are
-// addresses; two goroutines may read at once. It stops nobody.
+// NewCensus returns a census that reads the process through mem, whose offsets are addresses. It
+// makes up to two reads at a time. It does not stop the process.
 func (r *Runtime) NewCensus(mem io.ReaderAt) *Census {
 	c := &Census{rt: r, mem: mem, f: fieldsOf(r.table.version, &r.layout)}
 	c.halves[0].c, c.halves[1].c = c, c
 	return c
 }
 
-// Reasons are the runtime's words for what goroutines wait for, by number; nil
-// before Read, or where they were not found.
+// Reasons returns the runtime's texts of wait reasons, by number. It returns nil before Read, or if
+// they were not found.
 func (c *Census) Reasons() []string { return c.reasons }
 
-// Read reads all goroutines as they are now. all has them by place, until the next Read, and
-// ID 0 where there is none; changed gets the places of those that are not what they were at the
-// Read before, or were not there. What changes meanwhile may be seen before or after; each goroutine is as it was
-// at one moment, as far as its fields are read at once. Errors are
-// ErrNoGoroutines, and what kept it from reading.
+// Read reads all goroutines as they are now. all holds them by place, with ID 0 for empty places,
+// and is valid until the next Read. The places that changed since the previous Read are appended to
+// changed. A change during Read may be included or not. Each goroutine is consistent if its fields
+// fit into one read. Errors are ErrNoGoroutines, and failures of reads.
 func (c *Census) Read(changed []int) (all []Goroutine, which []int, err error) {
 	if err := c.Find(); err != nil {
 		return nil, changed, err
@@ -217,15 +216,16 @@ func (c *Census) Read(changed []int) (all []Goroutine, which []int, err error) {
 	return c.all, changed[:from+len(slices.Compact(changed[from:]))], nil
 }
 
-// Lost is how many of the runtime's list the last Read could not read: they may be goroutines.
+// Lost returns how many entries of the runtime's list the last Read could not read. They may be
+// goroutines.
 func (c *Census) Lost() int { return c.halves[0].lost + c.halves[1].lost }
 
-// read reads the goroutines at some places, in the order of their addresses.
+// read reads the goroutines at some places, in address order.
 func (h *half) read(order []uint64) {
 	h.spans, h.runs, h.threads, h.changed, h.lost = h.spans[:0], h.runs[:0], h.threads[:0], h.changed[:0], 0
 	size, from := 0, 0
 	for i := 0; i < len(order); {
-		// They lie side by side in the heap.
+		// They are adjacent in the heap.
 		first := h.c.at(order[i])
 		last, k := first, i+1
 		for ; k < len(order); k++ {
@@ -245,11 +245,11 @@ func (h *half) read(order []uint64) {
 	}
 }
 
-// at is where the g at a place is, place is that place.
+// at returns the address of the g at a place, and place the place itself.
 func (c *Census) at(o uint64) uint64 { return le(c.said, 8*uint64(place(o))) }
 func place(o uint64) int             { return int(o & (1<<PlaceBits - 1)) }
 
-// list reads where all g's are. After an error the list has to be found anew.
+// list reads the addresses of all g's. After an error the list must be searched again.
 func (c *Census) list() (err error) {
 	defer func() {
 		if err != nil {
@@ -278,7 +278,7 @@ func (c *Census) list() (err error) {
 		return nil
 	}
 	if !bytes.HasPrefix(list, c.other) {
-		clear(c.all) // it has not grown, it is another
+		clear(c.all) // not a grown list, but another one
 	}
 	if uint64(len(c.all)) > n {
 		c.all = c.all[:n]
@@ -296,9 +296,9 @@ func (c *Census) list() (err error) {
 	return nil
 }
 
-// some reads the g's at some places, which lie in h.spans, of size bytes in all,
-// h.runs of them in each. Those in a span that cannot be read are read one by one, and what cannot be
-// read so is not there, and counted.
+// some reads the g's at some places. They are in h.spans, with size bytes in total and h.runs[i] of
+// them in span i. If a span cannot be read, its g's are read one by one. A g that cannot be read is
+// counted and treated as absent.
 func (h *half) some(order []uint64, size int) {
 	if len(h.buf) < size {
 		h.buf = make([]byte, size+size/8)
@@ -324,7 +324,7 @@ func (h *half) some(order []uint64, size int) {
 	}
 }
 
-// take notes the goroutine at place i, whose g is in b.
+// take records the goroutine at place i, whose g is in b.
 func (h *half) take(i int, b []byte) {
 	c := h.c
 	var g Goroutine
@@ -336,7 +336,7 @@ func (h *half) take(i int, b []byte) {
 	if g.Status == GoRunning || g.Status == GoSyscall {
 		if m := le(b, gM); pointer(m) {
 			h.threads = append(h.threads, thread{i, m + c.rt.layout.procid})
-			g.Thread = c.all[i].Thread // until numbers
+			g.Thread = c.all[i].Thread // until numbers runs
 		}
 	}
 	h.set(i, &g)
@@ -368,13 +368,13 @@ func (c *Census) goroutine(g *Goroutine, b []byte) {
 	}
 }
 
-// thread is where the number of the thread is that runs a goroutine, the one at place i.
+// thread holds the address of the thread number for the goroutine at place i.
 type thread struct {
 	i      int
 	procid uint64
 }
 
-// numbers notes which threads run goroutines.
+// numbers reads which threads run goroutines.
 func (c *Census) numbers() {
 	var b [8]byte
 	for i := range c.halves {
@@ -390,8 +390,8 @@ func (c *Census) numbers() {
 	}
 }
 
-// ByID appends the places of all goroutines that the last Read found, by their numbers. Those lie close together
-// mostly, and each is there once.
+// ByID appends the places of all goroutines that the last Read found, sorted by their numbers. It
+// is fastest if the numbers are dense and unique, as is usual.
 func (c *Census) ByID(buf []int32) []int32 {
 	all := c.all
 	lo, hi, n := ^uint64(0), uint64(0), 0
@@ -424,7 +424,7 @@ func (c *Census) ByID(buf []int32) []int32 {
 		if len(buf)-first == n {
 			return buf
 		}
-		buf = buf[:first] // one was seen twice
+		buf = buf[:first] // a number occurs twice
 	}
 	for i := range all {
 		if all[i].ID != 0 {
@@ -435,8 +435,8 @@ func (c *Census) ByID(buf []int32) []int32 {
 	return buf
 }
 
-// readSpans reads spans into b, one after the other, and gives how many bytes it
-// read until the first that could not be.
+// readSpans reads spans into b, packed, and returns the number of bytes read before the first
+// failure.
 func (c *Census) readSpans(spans []rule.Span, b []byte) (got int) {
 	if many, ok := c.mem.(spanReader); ok {
 		return many.ReadSpans(spans, b)
@@ -450,7 +450,7 @@ func (c *Census) readSpans(spans []rule.Span, b []byte) (got int) {
 	return got
 }
 
-// spanReader is memory that reads many spans at once.
+// spanReader is memory with batched reads.
 type spanReader interface {
 	ReadSpans(spans []rule.Span, b []byte) int
 }

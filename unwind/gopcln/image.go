@@ -10,21 +10,21 @@ import (
 
 const (
 	pageSize    = 4096
-	maxPages    = 512      // of one file kept in memory: 2 MiB
-	maxSegments = 256      // program headers looked at; real files have a dozen
-	maxRelocs   = 64 << 20 // bytes of relocations looked at: those of a file of some 500 MB
+	maxPages    = 512      // of one file to keep in memory: 2 MiB
+	maxSegments = 256      // program headers to read; real files have a dozen
+	maxRelocs   = 64 << 20 // bytes of relocations to read: those of a file of some 500 MB
 	scanBuffer  = 64 << 10
 )
 
-// An image reads an ELF file by vaddr, through a bounded cache of pages. Its
-// methods may be called concurrently.
+// An image reads an ELF file by vaddr through a bounded page cache. Its methods may be called
+// concurrently.
 type image struct {
 	r    io.ReaderAt
-	segs []elf.ProgHeader // PT_LOAD alone
+	segs []elf.ProgHeader // PT_LOAD only
 
 	mu    sync.Mutex
 	pages map[int64][]byte
-	order []int64 // the keys of pages, oldest first from next
+	order []int64 // keys of pages; the oldest is at next
 	next  int
 }
 
@@ -38,7 +38,7 @@ func newImage(r io.ReaderAt, f *elf.File) *image {
 	return m
 }
 
-// page gives the bytes of one page of the file: fewer than pageSize at its end.
+// page returns one page of the file. It is shorter than pageSize at the file's end.
 func (m *image) page(no int64) ([]byte, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *image) page(no int64) ([]byte, error) {
 	return p, nil
 }
 
-// readOff fills b from the file offset off, all of it or an error.
+// readOff fills b completely from the file offset off, or returns an error.
 func (m *image) readOff(b []byte, off int64) error {
 	if off < 0 || off > 1<<56 {
 		return fmt.Errorf("offset %#x lies outside the file", uint64(off))
@@ -82,7 +82,7 @@ func (m *image) readOff(b []byte, off int64) error {
 	return nil
 }
 
-// segment gives the file offset of vaddr and how many bytes follow it there.
+// segment returns the file offset of vaddr and the number of bytes that follow it there.
 func (m *image) segment(vaddr uint64) (off int64, rest uint64, ok bool) {
 	for i := range m.segs {
 		s := &m.segs[i]
@@ -93,7 +93,7 @@ func (m *image) segment(vaddr uint64) (off int64, rest uint64, ok bool) {
 	return 0, 0, false
 }
 
-// executable reports whether vaddr lies in code.
+// executable reports whether vaddr is in code.
 func (m *image) executable(vaddr uint64) bool {
 	for i := range m.segs {
 		s := &m.segs[i]
@@ -104,7 +104,7 @@ func (m *image) executable(vaddr uint64) bool {
 	return false
 }
 
-// read fills b from vaddr as the file has it, before relocation.
+// read fills b from vaddr with the file's bytes, before relocation.
 func (m *image) read(b []byte, vaddr uint64) error {
 	off, rest, ok := m.segment(vaddr)
 	if !ok || rest < uint64(len(b)) {
@@ -113,7 +113,7 @@ func (m *image) read(b []byte, vaddr uint64) error {
 	return m.readOff(b, off)
 }
 
-// some is read for what may be cut off by the end of the segment.
+// some is read for data that the end of the segment may cut off.
 func (m *image) some(b []byte, vaddr uint64) ([]byte, error) {
 	_, rest, ok := m.segment(vaddr)
 	if !ok {
@@ -125,12 +125,11 @@ func (m *image) some(b []byte, vaddr uint64) ([]byte, error) {
 	return b, m.read(b, vaddr)
 }
 
-// A reloc is one that the dynamic linker makes by adding the load bias.
+// A reloc is a relocation to which the dynamic linker adds the load bias.
 type reloc struct{ at, addend uint64 }
 
-// relative calls f with every relative relocation that carries its addend
-// (RELA), until f returns false. Relocations of the RELR form leave the value
-// in place, where read finds it.
+// relative calls visit with every relative relocation that has an addend (RELA), until visit
+// returns false. RELR relocations keep the value in place, where read finds it.
 func (m *image) relative(f *elf.File, machine elf.Machine, visit func(reloc) bool) error {
 	table, size := uint64(0), uint64(0)
 	for _, p := range f.Progs {

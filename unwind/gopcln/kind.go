@@ -6,27 +6,27 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// kind says what is special about a function.
+// kind classifies a function that needs special treatment.
 type kind uint8
 
 const (
 	plain       kind = iota
 	end              // first function of a thread or goroutine
 	systemstack      // runs a function on g0's stack
-	mcall            // leaves the goroutine's stack for g0's, and returns by gogo
+	mcall            // switches from the goroutine's stack to g0's, and returns by gogo
 	morestack        // the same, from a function's prologue
 	noctxt           // arm64: jumps to morestack, with its caller's LR in R3
 	asmcgocall       // runs a C function on g0's stack
-	cgocallback      // C called Go: leaves g0's stack for the goroutine's
-	gogo             // leaves g0's stack for that of a goroutine
-	injected         // call pushed by a signal handler: the caller's PC is exact
+	cgocallback      // C called Go: switches from g0's stack to the goroutine's
+	gogo             // switches from g0's stack to a goroutine's
+	injected         // called by a signal handler's pushed call: the caller's PC is exact
 	sigtramp         // Go's signal handler, called by the kernel
-	restorer         // what it returns to: the kernel's frame is at SP
-	movedSP          // keeps its SP in another register while it runs C (vDSO, race detector) on g0's stack
+	restorer         // return target of the handler: the kernel's frame is at SP
+	movedSP          // keeps its SP in another register while C (vDSO, race detector) runs on g0's stack
 	saves            // saves callee-saved registers of C
 )
 
-// special is what a rule of such a function says.
+// special returns the Special of such a function's rule.
 func (k kind) special(arch rule.Arch) rule.Special {
 	switch k {
 	case end:
@@ -38,8 +38,8 @@ func (k kind) special(arch rule.Arch) rule.Special {
 	case restorer:
 		return rule.GoSigtramp
 	case sigtramp:
-		// On arm64 the kernel's own trampoline follows, in the vDSO,
-		// and that has no call frame information.
+		// On arm64 the handler returns to the kernel's own trampoline in the vDSO, which lacks call
+		// frame information.
 		if arch == rule.ARM64 {
 			return rule.GoSigtramp
 		}
@@ -47,11 +47,9 @@ func (k kind) special(arch rule.Arch) rule.Special {
 	return rule.None
 }
 
-// byID maps abi.FuncID, whose numbers depend on the version, to the kinds that
-// matter; ok is false for versions whose numbers are not known. Sources:
-// src/cmd/internal/objabi/funcid.go of 1.16.15, 1.17.13, 1.18.10 and 1.20.14,
-// src/internal/abi/symtab.go of 1.21.13, 1.22.12, 1.23.12, 1.24.13, 1.25.5 and
-// 1.26.8.
+// byID maps abi.FuncID, whose numbers depend on the version, to kinds. ok is false for versions
+// with unknown numbers. Sources: src/cmd/internal/objabi/funcid.go of 1.16.15, 1.17.13, 1.18.10 and
+// 1.20.14, src/internal/abi/symtab.go of 1.21.13, 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8.
 func byID(version int, id uint8) (k kind, ok bool) {
 	switch {
 	case version == 16:
@@ -75,8 +73,8 @@ func byID(version int, id uint8) (k kind, ok bool) {
 	return k, true
 }
 
-// byName is for functions that have no number, or whose number is not known.
-// The names are in the table of a stripped file too.
+// byName classifies functions without a known number. The table of a stripped file also has the
+// names.
 func byName(name string) kind {
 	switch name {
 	case "runtime.goexit", "runtime.mstart", "runtime.rt0_go", "runtime.switchToCrashStack0", "_rt0_amd64_linux",
@@ -106,8 +104,8 @@ func byName(name string) kind {
 	return plain
 }
 
-// kindOf classifies f. Only functions with a number, and assembly, are looked
-// up by name.
+// kindOf classifies f. It looks up names only for functions with a number unknown to byID, and for
+// assembly.
 func (t *Table) kindOf(f *fn) (kind, error) {
 	if f.id != 0 {
 		if k, ok := byID(t.version, f.id); ok {
@@ -126,7 +124,7 @@ func (t *Table) kindOf(f *fn) (kind, error) {
 	case name == "runtime.morestack_noctxt" && t.arch == rule.ARM64:
 		return noctxt, nil
 	case k != plain && k != injected && t.magic != magic116 && f.flag&flagAsm == 0:
-		// The wrapper by which Go calls that function.
+		// The wrapper through which Go calls the function.
 	case k != plain:
 		return k, nil
 	case t.magic == magic116 && f.flag == 0: // 1.16 has no flags
@@ -137,18 +135,18 @@ func (t *Table) kindOf(f *fn) (kind, error) {
 	case f.flag&flagTop != 0:
 		return end, nil
 	case f.flag&flagSPWrite != 0:
-		return movedSP, nil // or not: the code tells
+		return movedSP, nil // or not: the code decides
 	}
 	return plain, nil
 }
 
-// kinds remembers the special functions that rules were made for, by vaddr.
+// kinds records the special functions for which rules were made, by vaddr.
 type kinds struct {
 	mu sync.RWMutex
 	m  map[uint64]kind
 }
 
-// maxKinds bounds what a hostile table makes one remember.
+// maxKinds bounds the entries that a hostile table can add.
 const maxKinds = 1024
 
 func (k *kinds) put(entry uint64, v kind) {

@@ -47,7 +47,7 @@ type process struct {
 	bias    uint64
 }
 
-// Word reads live memory: the threads that matter are stopped.
+// Word reads live memory: the relevant threads are stopped.
 func (p *process) Word(addr uint64) (uint64, bool) {
 	var b [8]byte
 	if addr > 1<<62 {
@@ -57,7 +57,7 @@ func (p *process) Word(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[:]), n == 8
 }
 
-// start runs a target until it says that it is ready.
+// start runs a target and waits until it reports that it is ready.
 func start(t *testing.T, path string, args ...string) *process {
 	t.Helper()
 	cmd := exec.Command(path, args...)
@@ -155,8 +155,8 @@ func (p *process) tids(t *testing.T) (ids []int) {
 	return ids
 }
 
-// hold stops tid for the time of f, or lets go of it for ever if f is nil. ok
-// is false if the thread ended.
+// hold stops tid while f runs. If f is nil, it detaches from tid for good. ok is false if the
+// thread has ended.
 func hold(tid int, f func(regs *syscall.PtraceRegs)) (ok bool, err error) {
 	if err := ptrace(ptraceInterrupt, uintptr(tid), 0, 0); err != nil {
 		return false, nil
@@ -183,8 +183,7 @@ func hold(tid int, f func(regs *syscall.PtraceRegs)) (ok bool, err error) {
 			if err := syscall.PtraceCont(tid, int(ws.StopSignal())); err != nil {
 				return false, err
 			}
-			// A stop for a signal takes the place of the one that was asked for
-			// (kernel/signal.c, ptrace_stop).
+			// A stop for a signal replaces the requested one (kernel/signal.c, ptrace_stop).
 			if err := ptrace(ptraceInterrupt, uintptr(tid), 0, 0); err != nil {
 				return false, nil
 			}
@@ -224,12 +223,11 @@ func (c *copied) Word(addr uint64) (uint64, bool) {
 	return 0, false
 }
 
-// walkCopy walks once more, with nothing but what Plan and More want to have
-// copied, and the stack.
+// walkCopy repeats the walk with only the stack and the spans of Plan and More.
 func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	regs := regsOf(r)
 	c := &copied{}
-	const redZone = 128 // a caller's rbp may just have been popped: its rule still reads it there
+	const redZone = 128 // a caller's rbp may just have been popped, and its rule still reads it there
 	c.add(p, []rule.Span{{Addr: r.Rsp - redZone, Len: 256 << 10}})
 	th.Peek(p.mem)
 	c.add(p, th.Plan(&regs, nil))
@@ -251,8 +249,8 @@ func (p *process) walkCopy(s *sampled, th *Thread, r *syscall.PtraceRegs) {
 	}
 }
 
-// sample walks the stacks of the target's threads n times, the main thread's
-// every second time, and calls f.
+// sample walks the stacks of the target's threads n times, every second time the main thread's, and
+// calls f.
 func (p *process) sample(t *testing.T, n int, f func(sampled)) {
 	t.Helper()
 	runtime.LockOSThread()
@@ -260,7 +258,7 @@ func (p *process) sample(t *testing.T, n int, f func(sampled)) {
 	rt := NewRuntime(p.golang, p.bias)
 	threads, copies := map[int]*Thread{}, map[int]*Thread{}
 	rnd := rand.New(rand.NewSource(1))
-	defer func() { // or the end of the threads would wait for us
+	defer func() { // otherwise ending threads would wait for the tracer
 		for tid := range threads {
 			if _, err := hold(tid, nil); err != nil {
 				t.Error(err)
@@ -288,7 +286,7 @@ func (p *process) sample(t *testing.T, n int, f func(sampled)) {
 			th = rt.Thread(stack.TID(tid))
 			threads[tid], copies[tid] = th, rt.Thread(stack.TID(tid))
 		}
-		// Let it run for a while that differs each time.
+		// Let it run for a varying time.
 		for i := rnd.Intn(20000); i > 0; i-- {
 			spin += i
 		}
@@ -310,10 +308,9 @@ func (p *process) sample(t *testing.T, n int, f func(sampled)) {
 	}
 }
 
-// TestWalkLive walks the threads of programs that spend their time in every
-// kind of place where the runtime changes stacks. Every walk must reach a
-// base, and the main thread's must contain the function that everything is
-// called by, unless the thread is idle.
+// TestWalkLive walks the threads of programs that spend their time at each kind of place where the
+// runtime switches stacks. Every walk must reach a base, and the main thread's must contain the
+// function that calls everything, unless the thread is idle.
 func TestWalkLive(t *testing.T) {
 	all := []string{"compute", "alloc", "grow", "stack", "gc", "switch", "time", "chan", "map", "signal", "syscall", "panic"}
 	for _, c := range []struct {
@@ -338,8 +335,8 @@ func TestWalkLive(t *testing.T) {
 	}
 }
 
-// TestWalkLiveVersions is TestWalkLive for programs of older Go, with and
-// without cgo.
+// TestWalkLiveVersions is TestWalkLive for programs built with older Go versions, with and without
+// cgo.
 func TestWalkLiveVersions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the short form takes this version of Go only")
@@ -369,9 +366,9 @@ func TestWalkLiveVersions(t *testing.T) {
 	}
 }
 
-// TestWalkEachInstruction walks the main thread's stack at each instruction of
-// programs that change stacks and leave functions in unusual ways: some are so
-// rarely met by chance that nobody would miss them.
+// TestWalkEachInstruction walks the main thread's stack at each instruction of programs that switch
+// stacks and leave functions in unusual ways. Random samples hit some of these places too rarely to
+// test them.
 func TestWalkEachInstruction(t *testing.T) {
 	steps := 2_500
 	if os.Getenv("SLIVER_LONG") != "" {
@@ -404,8 +401,8 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 	}
 	const shown = 3
 	wrong, sig := map[uint64]int{}, 0
-	// recovery stores where it goes on, SP and PC, by two instructions
-	// (gp.sched in src/runtime/panic.go): at one of them the two do not agree.
+	// recovery stores the SP and PC at which it continues by two instructions (gp.sched in
+	// src/runtime/panic.go). Between them the two do not match.
 	half := map[uint64]bool{}
 	for i := range steps {
 		var ws syscall.WaitStatus
@@ -422,12 +419,12 @@ func walkSteps(t *testing.T, path, mode string, steps int) {
 		}
 		th := known
 		if i%4 == 0 {
-			th = rt.Thread(stack.TID(p.pid)) // as at the first sample of a thread
+			th = rt.Thread(stack.TID(p.pid)) // as at a thread's first sample
 		}
 		w := walker{arch: rule.AMD64, modules: p.modules, thread: th, mem: p, live: p}
 		s := sampled{tid: p.pid}
 		s.frames, s.err = w.walk(regsOf(&regs))
-		// The goroutine is locked to the thread: it is never without.
+		// The goroutine is locked to the thread, so the thread always has it.
 		if s.err != nil || !s.has("main.knownCaller") || s.frames[len(s.frames)-1].name != "runtime.goexit" {
 			if s.frames[0].name == "runtime.recovery" {
 				half[regs.Rip] = true
@@ -465,8 +462,8 @@ func walkLive(t *testing.T, path, mode string, samples int) {
 		}
 		switch {
 		case errors.Is(s.err, rule.ErrNoRule) && len(s.frames) == 1:
-			// C that Go's own linker has put in has no call frame information,
-			// and no frame pointer yet in its first instructions.
+			// C code that Go's own linker added lacks call frame information, and it has no frame
+			// pointer yet in its first instructions.
 			bare++
 		case s.err != nil:
 			if bad++; bad <= shown {
@@ -487,7 +484,7 @@ func walkLive(t *testing.T, path, mode string, samples int) {
 		samples, bad, bare, lost, idle, seen["runtime.systemstack"], seen["runtime.mcall"], seen["runtime.morestack"],
 		seen["runtime.asmcgocall"], seen["runtime.cgocallback"], seen["runtime.sigtramp"])
 	t.Logf("%d walks over a copy differ, %d needed a second read, %d more", copies, asked[1], asked[2])
-	if copies > samples/50 && mode != "grow" { // stacks of 600 KB are for others to complete
+	if copies > samples/50 && mode != "grow" { // other tests cover stacks of 600 KB
 		t.Errorf("%d of %d walks over a copy differ", copies, samples)
 	}
 	if delete(ids, 1); len(ids) > 0 {

@@ -28,14 +28,14 @@ const (
 
 const (
 	maxFuncs    = 1 << 24 // functions of one program; Kubernetes has some 10^5
-	maxSections = 64      // text sections of one program; more than one only beyond 100 MB of code
+	maxSections = 64      // text sections of one program; more than one only above 100 MB of code
 	maxData     = 256 << 20
 	moduleWords = 46 // of moduledata, up to textsectmap in every version
 	moduleText  = 22 // index of moduledata.text, 1.16 … 1.26
 )
 
-// A Table is the pclntab of one ELF file. It reads the file as it needs it,
-// through a bounded cache; its methods may be called concurrently.
+// A Table is the pclntab of one ELF file. It reads the file on demand through a bounded cache. Its
+// methods may be called concurrently.
 type Table struct {
 	arch    rule.Arch
 	version int // minor version of Go 1; 0: unknown
@@ -43,45 +43,45 @@ type Table struct {
 	header
 	gofunc   uint64 // vaddr of go:func.*; 0: unknown
 	sections []section
-	first    uint64 // vaddr of the first function and of the end of the last
+	first    uint64 // vaddr of the first function's start, and of the last one's end
 	last     uint64
 	kinds    kinds
 	tls      tlsHint
 }
 
-// header is what the table says of itself.
+// header is the table's header.
 type header struct {
-	off     int64  // of the table in the file
-	size    uint64 // bytes that may belong to it
+	off     int64  // file offset of the table
+	size    uint64 // maximum size of the table in bytes
 	addr    uint64 // its vaddr
 	magic   uint32
 	quantum uint64
 	nfunc   uint64
 	text    uint64 // vaddr of runtime.text
-	names   uint64 // offsets in the table from here on
+	names   uint64 // offsets in the table from this field on
 	cu      uint64
 	files   uint64
 	pc      uint64
 	funcs   uint64
 }
 
-// section is one of several text sections: offsets [off, end) lie at vaddr.
+// section is one of several text sections: offsets [off, end) are at vaddr.
 type section struct{ off, end, vaddr uint64 }
 
-// Version is the minor version of Go that built the file (26 for go1.26.8), 0
-// where it does not say.
+// Version returns the minor version of Go that built the file (26 for go1.26.8), or 0 if it is
+// unknown.
 func (t *Table) Version() int { return t.version }
 
-// Arch is the machine of the file.
+// Arch returns the architecture of the file.
 func (t *Table) Arch() rule.Arch { return t.arch }
 
-// Bounds are the vaddrs of the first function's start and the last one's end.
+// Bounds returns the vaddrs of the first function's start and the last one's end.
 func (t *Table) Bounds() (lo, hi uint64) { return t.first, t.last }
 
-// Load finds the pclntab of the ELF file r. It reads the headers, and where
-// the linker left no other trace of runtime.text, the data and relocations:
-// never the table itself. An error that wraps ErrNotGo means that there is
-// none, every other one that it cannot be used.
+// Load finds the pclntab of the ELF file r. It reads the headers. If the linker left no other trace
+// of runtime.text, it also reads data and relocations. It never reads the whole table. An error
+// that wraps ErrNotGo means that there is none. Any other error means that the table cannot be
+// used.
 func Load(r io.ReaderAt, arch rule.Arch) (*Table, error) {
 	f, err := elffile.Open(r)
 	if err != nil {
@@ -102,7 +102,7 @@ func Load(r io.ReaderAt, arch rule.Arch) (*Table, error) {
 	return t, nil
 }
 
-// version is the minor version that the build information names.
+// version returns the minor version in the build information.
 func version(r io.ReaderAt) int {
 	info, err := buildinfo.Read(r)
 	if err != nil {
@@ -124,9 +124,9 @@ func version(r io.ReaderAt) int {
 	return v
 }
 
-// locate finds the table: by section, else by its header's bytes in the data
-// that is mapped and not code (external linkers merge the section into
-// .data.rel.ro, and the section headers may be cut off).
+// locate finds the table by its section. Otherwise it searches the mapped data that is not code for
+// the header's bytes, because external linkers merge the section into .data.rel.ro, and section
+// headers may be missing.
 func (t *Table) locate(f *elf.File) error {
 	var bad error
 	for _, s := range f.Sections {
@@ -189,8 +189,7 @@ func (t *Table) search(s *elf.ProgHeader) bool {
 }
 
 // readHeader reads and checks the table's header. Layout: runtime.pcHeader in
-// src/runtime/symtab.go; 1.18 put textStart before the offsets, and 1.26
-// leaves it 0.
+// src/runtime/symtab.go. 1.18 inserted textStart before the offsets, and 1.26 leaves it 0.
 func (t *Table) readHeader(off int64, addr, size uint64) error {
 	var b [72]byte
 	if size < uint64(len(b)) {
@@ -230,9 +229,9 @@ func (t *Table) readHeader(off int64, addr, size uint64) error {
 	return nil
 }
 
-// place finds where the code lies: from moduledata, which the header's
-// pointer identifies and its other pointers prove; else from the symbol
-// runtime.text, the header, or as last resort the section .text.
+// place finds the code's address. It uses moduledata, which the header's pointer identifies and its
+// other pointers confirm. Otherwise it uses the symbol runtime.text, the header, or as last resort
+// the section .text.
 func (t *Table) place(f *elf.File) error {
 	found := t.module(f)
 	if !found && t.magic != magic116 {
@@ -271,8 +270,7 @@ func (t *Table) place(f *elf.File) error {
 	return nil
 }
 
-// module looks for runtime.firstmoduledata, and takes text, gofunc and the
-// text sections from it.
+// module finds runtime.firstmoduledata and reads text, gofunc and the text sections from it.
 func (t *Table) module(f *elf.File) bool {
 	if s := f.Section(".go.module"); s != nil && t.moduleAt(f, s.Addr) { // 1.26 on
 		return true
@@ -311,7 +309,7 @@ func (t *Table) module(f *elf.File) bool {
 	return false
 }
 
-// moduleAt takes what is at vaddr if it is the moduledata of this table.
+// moduleAt reads vaddr if it holds the moduledata of this table.
 func (t *Table) moduleAt(f *elf.File, vaddr uint64) bool {
 	var b [moduleWords * 8]byte
 	if t.img.read(b[:], vaddr) != nil {
@@ -332,8 +330,8 @@ func (t *Table) moduleAt(f *elf.File, vaddr uint64) bool {
 		}
 	}
 	t.text = w[moduleText]
-	// src/runtime/symtab.go: 1.16 and 1.17 have no rodata and gofunc, 1.20
-	// put covctrs before, 1.26 put epclntab behind.
+	// src/runtime/symtab.go: 1.16 and 1.17 lack rodata and gofunc, 1.20 inserted covctrs before
+	// them, 1.26 added epclntab after them.
 	gofunc, sections := 40, 41
 	switch {
 	case t.magic == magic116:
@@ -359,8 +357,7 @@ func (t *Table) isModule(w *[moduleWords]uint64) bool {
 		w[minpc] >= w[moduleText] && w[minpc] < w[maxpc] && w[maxpc] <= w[etext] && t.img.executable(w[minpc])
 }
 
-// readSections reads textsectmap where it has more than the one entry that
-// every program has.
+// readSections reads textsectmap if it has more than the one entry of ordinary programs.
 func (t *Table) readSections(f *elf.File, vaddr, n uint64) {
 	if n < 2 || n > maxSections {
 		return

@@ -11,9 +11,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// TestLoadAgreesWithGosym holds every function and sample lines of every kind
-// of build against debug/gosym, whose text start comes from an unstripped
-// build's symbol where there is one.
+// TestLoadAgreesWithGosym compares every function and sample lines of every kind of build with
+// debug/gosym. The text start of gosym comes from an unstripped build's symbol if there is one.
 func TestLoadAgreesWithGosym(t *testing.T) {
 	for name, b := range builds {
 		t.Run(name, func(t *testing.T) {
@@ -75,7 +74,7 @@ func TestLoadAgreesWithGosym(t *testing.T) {
 	}
 }
 
-// TestLoadWithoutSections cuts the section headers off, and then the magic.
+// TestLoadWithoutSections removes the section headers, and then the magic.
 func TestLoadWithoutSections(t *testing.T) {
 	for _, name := range []string{"plain", "stripped pie", "cgo stripped pie", "arm64"} {
 		t.Run(name, func(t *testing.T) {

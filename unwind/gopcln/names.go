@@ -11,13 +11,13 @@ const (
 
 // Inline is one logical frame at a PC.
 type Inline struct {
-	Func string // as the linker wrote it: package path, type arguments as [...]
-	File string // as the compiler saw it; "" where unknown
-	Line int    // 0 where unknown
+	Func string // as written by the linker: package path, type arguments as [...]
+	File string // as seen by the compiler; "": unknown
+	Line int    // 0: unknown
 }
 
-// Func names the function that vaddr lies in; ok is false outside the table
-// or where the entry is damaged.
+// Func returns the name and entry of the function that contains vaddr. ok is false outside of the
+// table, or if the entry is damaged.
 func (t *Table) Func(vaddr uint64) (entry uint64, name string, ok bool) {
 	var f fn
 	if t.find(vaddr, &f) != nil {
@@ -27,8 +27,8 @@ func (t *Table) Func(vaddr uint64) (entry uint64, name string, ok bool) {
 	return f.entry, name, err == nil && name != ""
 }
 
-// Line gives the source line of the instruction at vaddr, which is the
-// innermost inlined call's. For a return address, pass the byte before it.
+// Line returns the source line of the instruction at vaddr, in the innermost inlined call. For a
+// return address, pass the address of the byte before it.
 func (t *Table) Line(vaddr uint64) (file string, line int, ok bool) {
 	var f fn
 	if t.find(vaddr, &f) != nil {
@@ -57,10 +57,9 @@ func (t *Table) lineOf(f *fn, vaddr uint64) (string, int, bool) {
 	return file, int(line), err == nil
 }
 
-// Inlines appends the logical frames at vaddr to buf, innermost first; the
-// last one is the function that was really called. For a return address, pass
-// the byte before it. Nothing is appended for what Func does not know; damage
-// in the tree of inlined calls ends it early with the real function.
+// Inlines appends the logical frames at vaddr to buf, innermost first. The last one is the physical
+// function. For a return address, pass the address of the byte before it. Inlines appends nothing
+// if Func fails. If the tree of inlined calls is damaged, it skips to the physical function.
 func (t *Table) Inlines(vaddr uint64, buf []Inline) []Inline {
 	var f fn
 	if t.find(vaddr, &f) != nil {
@@ -85,8 +84,7 @@ func (t *Table) Inlines(vaddr uint64, buf []Inline) []Inline {
 	}
 }
 
-// inlineTree gives the vaddr of f's tree of inlined calls and the size of its
-// records.
+// inlineTree returns the vaddr of f's tree of inlined calls and the size of its records.
 func (t *Table) inlineTree(f *fn) (tree, stride uint64, ok bool) {
 	if f.npcdata <= pcdataInlTree || f.nfuncdata <= funcdataInlTree {
 		return 0, 0, false
@@ -112,9 +110,9 @@ func (t *Table) inlineTree(f *fn) (tree, stride uint64, ok bool) {
 	return t.gofunc + uint64(off), stride, true
 }
 
-// inlinedAt reads the call that was inlined at pc, and the position of its own
-// call site. Records: runtime.inlinedCall in src/runtime/symtab.go (1.16),
-// symtabinl.go (1.21); 1.20 dropped parent, file and line.
+// inlinedAt reads the call that was inlined at pc and the position of its own call site. Records:
+// runtime.inlinedCall in src/runtime/symtab.go (1.16), symtabinl.go (1.21). 1.20 dropped parent,
+// file and line.
 func (t *Table) inlinedAt(f *fn, tree, stride, pc uint64) (name string, parent uint64, ok bool) {
 	table, err := t.u32(f.tables + 4*pcdataInlTree)
 	if err != nil || table == 0 {

@@ -12,10 +12,10 @@ import (
 	"testing"
 )
 
-// TestInlinesAgreeWithCallersFrames compares with what a program says of its
-// own stack, in a stripped build too.
+// TestInlinesAgreeWithCallersFrames compares with a program's own report of its stack, also in a
+// stripped build.
 func TestInlinesAgreeWithCallersFrames(t *testing.T) {
-	for _, name := range []string{"plain", "stripped"} { // not PIE: the addresses are those of the file
+	for _, name := range []string{"plain", "stripped"} { // not PIE: run-time addresses equal the file's
 		t.Run(name, func(t *testing.T) {
 			if runtime.GOARCH != "amd64" && runtime.GOARCH != "arm64" {
 				t.Skip("the program runs on amd64 and arm64 alone")
@@ -48,8 +48,7 @@ func compareFrames(t *testing.T, path string) {
 			}
 		}
 	}
-	// runtime.Callers gives one PC for each logical frame: those of one
-	// physical frame name it again.
+	// runtime.Callers returns one PC per logical frame, and the names of one physical frame repeat.
 	if len(want) < 6 || !strings.Contains(strings.Join(want, "\n"), "main.inner") {
 		t.Fatalf("frames: %q", want)
 	}
@@ -64,9 +63,9 @@ func compareFrames(t *testing.T, path string) {
 	}
 }
 
-// TestInlinesAgreeWithDWARF compares the names of the calls inlined at the
-// start of every inlined range of the program. The compiler has DWARF ranges
-// of instructions whose line belongs elsewhere, so a share is asked for.
+// TestInlinesAgreeWithDWARF compares the names of the calls inlined at the start of every inlined
+// range of the program. The compiler's DWARF ranges include instructions whose line belongs
+// elsewhere, so only a share must agree.
 func TestInlinesAgreeWithDWARF(t *testing.T) {
 	for name, b := range map[string]target{"amd64": plainBuild, "arm64": arm64Build} {
 		t.Run(name, func(t *testing.T) {

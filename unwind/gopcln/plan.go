@@ -9,24 +9,24 @@ import (
 )
 
 const (
-	maxStackSpan = 32 << 10 // bytes of a goroutine's stack to copy on suspicion
+	maxStackSpan = 32 << 10 // bytes of a goroutine's stack to copy speculatively
 	stackSlack   = 8 << 10  // how much deeper than last time it may be
-	// crossesFor is for how many walks a goroutine's stack is copied besides the one that the
-	// thread is on, since a walk went over to it.
+	// crossesFor is the number of walks for which a second stack, a goroutine's, is copied after a
+	// walk crossed over to it.
 	crossesFor = 8
 )
 
-// peek is what a thread was about to run when Peek looked.
+// peek is the result of Peek.
 type peek struct {
-	g     uint64 // its goroutine; 0: that of the last sample, or it was not looked
-	stack span   // what of the goroutine's stack may be needed
+	g     uint64 // the thread's goroutine; 0: that of the last sample, or unread
+	stack span   // the part of the goroutine's stack that may be needed
 	buf   [bufSP + 8]byte
 }
 
-// Peek reads, while the thread runs, which goroutine it runs, for the next Plan: a
-// thread may have another one at each stop, whose data would have to be read by itself
-// while the thread stands. Its reads are one of 8 bytes, and one of 64 where it is another goroutine
-// than at the last sample or stacks were needed lately. What they show need not hold at the stop.
+// Peek reads the thread's current goroutine while it runs, for the next Plan. The goroutine may
+// change between stops, and reading its data during the stop would take an extra read. Peek reads 8
+// bytes, and 64 more if the goroutine has changed since the last sample or stacks were needed
+// recently. The result may be outdated at the stop.
 func (t *Thread) Peek(mem io.ReaderAt) {
 	t.next.g, t.next.stack = 0, span{}
 	if t.m == 0 {
@@ -61,8 +61,8 @@ func (t *Thread) Peek(mem io.ReaderAt) {
 	t.next.stack = about(sp, stk)
 }
 
-// about is what to copy of a stack that will be needed from about sp on: all of it
-// where it is small.
+// about returns what to copy of a stack that is needed from about sp on. It returns all of a small
+// stack.
 func about(sp uint64, stk span) span {
 	if stk.hi-stk.lo <= 2*stackSlack {
 		return span{stk.lo &^ 7, stk.hi}
@@ -70,11 +70,10 @@ func about(sp uint64, stk span) span {
 	return span{(sp - min(sp-stk.lo, stackSlack)) &^ 7, min(stk.hi, sp+maxStackSpan)}
 }
 
-// Plan appends what to copy while the thread is stopped, besides its stack
-// from SP: the thread's g, its m, g0, the goroutine that it ran at the last
-// sample, which shows what became of it, the one that it was seen to run by Peek, and the
-// stack of that one if such stacks were needed lately. regs is read for the
-// thread pointer (and R28 on arm64).
+// Plan appends what to copy during the stop in addition to the stack from SP: the thread's g, its m
+// and g0, the goroutine of the last sample (to see its new state), the goroutine that Peek found,
+// and the stack of that one if such stacks were needed recently. From regs it uses the thread
+// pointer (and R28 on arm64).
 func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
 	if at, ok := t.slot(regs); ok {
 		spans = append(spans, rule.Span{Addr: at, Len: 8})
@@ -101,11 +100,10 @@ func (t *Thread) Plan(regs *stack.Regs, spans []rule.Span) []rule.Span {
 	return spans
 }
 
-// More appends what Plan guessed wrong: copied holds what was copied at this
-// stop, and nothing else. Called again with what it asked for, it may ask for
-// more, MaxMore times at most (at a thread's first sample; later once, seldom
-// twice). Where it appends nothing, the walk needs nothing of Go's that could
-// change after the resume, as far as that can be told before the walk.
+// More appends what Plan missed. copied must hold exactly the memory copied at this stop. Call it
+// again after copying what it returned; it may return more at most MaxMore times (at a thread's
+// first sample; later once, rarely twice). If it appends nothing, the walk needs no Go data that
+// could change after the resume, as far as is known before the walk.
 func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []rule.Span {
 	m := t.m
 	if m == 0 {
@@ -156,7 +154,7 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 	arch := t.rt.table.arch
 	sp := regs.R[arch.SP()]
 	kept := [...]uint64{regs.R[keptSP(arch)[0]], regs.R[keptSP(arch)[1]]}
-	if t.signal.has(sp) { // in a signal handler: the interrupted stack too
+	if t.signal.has(sp) { // in a signal handler: also the interrupted stack
 		at := t.signal.hi - t.context
 		if v, ok := copied.Word(at); ok && t.context != 0 {
 			sp = v
@@ -176,8 +174,8 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 		}
 	}
 	if user.has(sp) {
-		// C below a callback. Where there is none, g0's stack is left at
-		// the same place always, near its end.
+		// C below a callback. Without a callback, g0's stack is always left at the same place, near
+		// its end.
 		if at, ok := copied.Word(g0 + bufSP); ok && ok0 && at < t.rest {
 			spans = want(at, system, copied, spans)
 		}
@@ -194,8 +192,8 @@ func (t *Thread) More(regs *stack.Regs, copied rule.Words, spans []rule.Span) []
 	return spans
 }
 
-// keptSP are the registers in which functions that call the vDSO keep the SP
-// of the goroutine's stack (see movedSP).
+// keptSP returns the registers in which functions that call the vDSO keep the SP of the goroutine's
+// stack (see movedSP).
 func keptSP(arch rule.Arch) [2]int {
 	if arch == rule.ARM64 {
 		return [2]int{20, 19}
@@ -203,7 +201,7 @@ func keptSP(arch rule.Arch) [2]int {
 	return [2]int{12, 3}
 }
 
-// keptContext is how far before SP they are in a signal's context.
+// keptContext returns how far before SP they are in a signal's context.
 func keptContext(arch rule.Arch) [2]uint64 {
 	if arch == rule.ARM64 {
 		return [2]uint64{11 * 8, 12 * 8}
@@ -211,7 +209,7 @@ func keptContext(arch rule.Arch) [2]uint64 {
 	return [2]uint64{11 * 8, 4 * 8}
 }
 
-// MaxMore is how often More may ask for more at one stop.
+// MaxMore bounds the calls of More at one stop that return spans.
 const MaxMore = 4
 
 // want appends the part of a stack above sp, unless it was copied.

@@ -18,8 +18,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// remote is an arm64 program under QEMU, held by its debugger stub (protocol:
-// "GDB Remote Serial Protocol" in the GDB manual).
+// remote is an arm64 program under QEMU, controlled by its debugger stub (protocol: "GDB Remote
+// Serial Protocol" in the GDB manual).
 type remote struct {
 	conn net.Conn
 	r    *bufio.Reader
@@ -36,10 +36,10 @@ func (g *remote) send(t testing.TB, s string) {
 	}
 }
 
-// receive gives the next packet, acknowledged.
+// receive acknowledges and returns the next packet.
 func (g *remote) receive(t testing.TB) string {
 	t.Helper()
-	// The program runs all the time: an answer that does not come never will.
+	// The program runs all the time: after a minute the answer is lost.
 	if err := g.conn.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 		t.Fatal(err)
 	}
@@ -59,11 +59,11 @@ func (g *remote) receive(t testing.TB) string {
 	return strings.TrimSuffix(s, "#")
 }
 
-// crossed is that another thread has come to a stop while one was held: QEMU's stub has
-// no account of two, and mixes up what it says of them from then on.
+// crossed reports that another thread stopped while one was held. QEMU's stub cannot handle two
+// stops, and its answers are mixed up from then on.
 type crossed struct{}
 
-// ask gives the answer to s, which is no stop.
+// ask returns the answer to s. The answer must not be a stop.
 func (g *remote) ask(t testing.TB, s string) string {
 	t.Helper()
 	g.send(t, s)
@@ -74,7 +74,8 @@ func (g *remote) ask(t testing.TB, s string) string {
 	return a
 }
 
-// resume lets the program go on as s says until it stops: by which signal, and which thread.
+// resume continues the program with the command s until it stops. It returns the signal and the
+// thread of the stop.
 func (g *remote) resume(t testing.TB, s string) (sig, thread string) {
 	t.Helper()
 	g.send(t, s)
@@ -87,7 +88,7 @@ func (g *remote) resume(t testing.TB, s string) (sig, thread string) {
 	return stop[1:3], thread
 }
 
-// words reads memory, once for each page that is asked for.
+// words reads memory, once per page.
 type words struct {
 	t     testing.TB
 	g     *remote
@@ -122,23 +123,23 @@ func (g *remote) regs(t testing.TB) stack.Regs {
 	return r
 }
 
-// TestWalkARM64 stops arm64 programs under emulation at places where the walk
-// has to change stacks, or the table alone does not tell the way: it must come
-// to the function that everything is called by, and to the goroutine's start.
+// TestWalkARM64 stops arm64 programs under emulation at places where the walk has to switch stacks,
+// or where the table alone does not suffice. The walk must reach the function that calls
+// everything, and the goroutine's start.
 func TestWalkARM64(t *testing.T) {
 	if _, err := exec.LookPath("qemu-aarch64"); err != nil {
 		need(t, "qemu-aarch64", "qemu-aarch64 is not installed")
 	}
 	for _, c := range []struct {
 		mode, at string
-		through  []string // what the stack must show
+		through  []string // frames that the stack must contain
 	}{
 		{"chan", "runtime.makechan", nil},
 		{"alloc", "runtime.(*mheap).allocSpan", []string{"runtime.systemstack"}},
 		{"stack", "runtime.traceback2", []string{"runtime.systemstack", "runtime.Stack"}},
 		{"grow", "runtime.copystack", []string{"runtime.newstack", "runtime.morestack", "main.grow"}},
 		{"switch", "runtime.gosched_m", []string{"runtime.mcall"}},
-		{"switch", "runtime.save_g", nil}, // mcall and gogo call it, and have no frame
+		{"switch", "runtime.save_g", nil}, // called by mcall and gogo, which have no frame
 		{"time", "runtime.walltime", nil},
 		{"panic", "runtime.sighandler", []string{"runtime.sigtramp"}},
 		{"panic", "runtime.gopanic", []string{"runtime.sigpanic"}},
@@ -171,7 +172,7 @@ func entryOf(t *testing.T, tab *Table, name string) uint64 {
 	return 0
 }
 
-// walkARM64 reports false if the stub has lost its way.
+// walkARM64 returns false if the stub is out of step.
 func walkARM64(t *testing.T, mode, at string, through []string) (whole bool) {
 	defer func() {
 		if p := recover(); p != nil && p != any(crossed{}) {
@@ -199,11 +200,11 @@ func walkARM64(t *testing.T, mode, at string, through []string) (whole bool) {
 		sig, id := g.resume(t, goOn)
 		const trap = "05"
 		if sig != trap {
-			goOn = "C" + sig // a signal of its own
+			goOn = "C" + sig // one of the program's own signals
 			continue
 		}
 		goOn = "c"
-		// QEMU stops this thread alone: the others run on.
+		// QEMU stops only this thread; the others run on.
 		th := threads[id]
 		if th == nil {
 			th = rt.Thread(0)
@@ -230,7 +231,7 @@ func walkARM64(t *testing.T, mode, at string, through []string) (whole bool) {
 					}
 				}
 			}
-			// Prologues, and what follows, by single steps.
+			// Single-step through the prologue and beyond.
 			const further = 12
 			if steps == further {
 				break
@@ -289,11 +290,11 @@ func emulate(t *testing.T, path, mode string) *remote {
 	t.Cleanup(func() { g.conn.Close() })
 	g.r = bufio.NewReader(g.conn)
 	g.ask(t, "qSupported")
-	g.resume(t, "?") // it stands
+	g.resume(t, "?") // it is stopped
 	return g
 }
 
-// sampledARM is a walk.
+// sampledARM is one walk.
 type sampledARM struct {
 	frames []walked
 	err    error
@@ -308,8 +309,8 @@ func (s sampledARM) index(name string) int {
 	return -1
 }
 
-// starts is that main.knownCaller is still entered, or says that it is ready: it has
-// called nothing of its mode yet.
+// starts reports that main.knownCaller is still being entered, or is reporting that it is ready. It
+// has not called anything of its mode yet.
 func (s sampledARM) starts() bool {
 	known := s.index("main.knownCaller")
 	return s.index("fmt.Fprintln") >= 0 || known > 0 && s.frames[known-1].name == "runtime.morestack"

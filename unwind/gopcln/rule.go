@@ -7,11 +7,11 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// maxDelta bounds a frame; runtime.call1073741824 has the largest one.
+// maxDelta bounds a frame; the largest is runtime.call1073741824's.
 const maxDelta = 1<<30 + 1<<16
 
-// Rule fills out with the rule for the instruction at vaddr. The error wraps
-// rule.ErrNoRule where the table has none.
+// Rule writes the rule for the instruction at vaddr to out. The error wraps rule.ErrNoRule if the
+// table has none.
 func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 	var f fn
 	if err := t.find(vaddr, &f); err != nil {
@@ -34,8 +34,7 @@ func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 		}
 		return fmt.Errorf("go function %#x has no frame table: %w", f.entry, rule.ErrNoRule)
 	}
-	// The first range with a frame tells where the prologue saves the
-	// frame pointer.
+	// The first range with a frame shows where the prologue saves the frame pointer.
 	delta, found := int32(0), false
 	var first frame
 	if err := t.steps(&f, f.pcsp, func(v int32, lo, hi uint64) bool {
@@ -50,7 +49,7 @@ func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 		return fmt.Errorf("go rule at %#x: %w", vaddr, err)
 	}
 	if !found && k != end {
-		// Padding behind the last instruction.
+		// Padding after the last instruction.
 		return fmt.Errorf("go rule at %#x: %w", vaddr, rule.ErrNoRule)
 	}
 	if delta < -16 || delta > maxDelta {
@@ -77,15 +76,15 @@ func (t *Table) Rule(vaddr uint64, out *rule.Rule) error {
 	return nil
 }
 
-// frame is the first range of a function with a frame: its size, and the
-// vaddr behind the instruction that makes it.
+// frame is the first range of a function that has a frame: its size, and the vaddr after the
+// instruction that creates it.
 type frame struct {
 	delta int32
 	lo    uint64
 }
 
-// save adds a register that lies at CFA+off from vaddr at on, to a rule that
-// is wanted for vaddr.
+// save adds to the rule for vaddr a register that is saved at CFA+off, if vaddr is not before at.
+// It clips the rule's range at the vaddr at.
 func save(out *rule.Rule, reg uint8, off int64, at, vaddr uint64) {
 	clip(out, at, vaddr)
 	if vaddr < at || int(out.NSaved) == len(out.Saved) {
@@ -100,7 +99,7 @@ func save(out *rule.Rule, reg uint8, off int64, at, vaddr uint64) {
 	out.NSaved++
 }
 
-// clip cuts a rule's range at the vaddr at, so that it still covers vaddr.
+// clip cuts a rule's range at the vaddr at so that it still covers vaddr.
 func clip(out *rule.Rule, at, vaddr uint64) {
 	if at <= vaddr {
 		out.Lo = max(out.Lo, at)
@@ -109,16 +108,15 @@ func clip(out *rule.Rule, at, vaddr uint64) {
 	}
 }
 
-// ruleAMD64: CFA = SP + delta + 8, return address below it, the caller's RBP
-// below that once the prologue has stored it: PUSHQ BP since 1.21, and up to
-// then MOVQ BP, (delta-8)(SP) behind the SUBQ (preprocess in
-// src/cmd/internal/obj/x86/obj6.go).
+// ruleAMD64: CFA = SP + delta + 8. The return address is below the CFA, and the caller's RBP below
+// that once the prologue has stored it: by PUSHQ BP since 1.21, and before by MOVQ BP,
+// (delta-8)(SP) after the SUBQ (preprocess in src/cmd/internal/obj/x86/obj6.go).
 func (t *Table) ruleAMD64(f *fn, k kind, first frame, delta int32, vaddr uint64, out *rule.Rule) error {
 	out.CFAOff = delta + 8
 	out.RA = rule.Loc{Kind: rule.Offset, Off: -8}
 	if delta < 0 {
-		// syscall.rawVforkSyscall takes its return address from the stack,
-		// which the child would overwrite: POPQ R12.
+		// syscall.rawVforkSyscall pops its return address into R12 (POPQ R12), because the child
+		// would overwrite the stack slot.
 		var b [2]byte
 		if err := t.img.read(b[:], out.Lo-2); err != nil || delta != -8 || b != [2]byte{0x41, 0x5c} {
 			return fmt.Errorf("return address of %#x popped: %w", f.entry, rule.ErrNoRule)
@@ -140,8 +138,8 @@ func (t *Table) ruleAMD64(f *fn, k kind, first frame, delta int32, vaddr uint64,
 	return nil
 }
 
-// framePointerAMD64 gives the vaddr from which the slot below the return
-// address holds the caller's RBP.
+// framePointerAMD64 returns the vaddr from which the slot below the return address holds the
+// caller's RBP.
 func (t *Table) framePointerAMD64(f *fn, first frame) (at uint64, ok bool, err error) {
 	if first.lo <= f.entry {
 		return 0, false, nil
@@ -166,11 +164,10 @@ func (t *Table) framePointerAMD64(f *fn, first frame) (at uint64, ok bool, err e
 	return first.lo + n, n > 0 && disp == first.delta-8, nil
 }
 
-// ruleARM64: CFA = SP + delta. Without a frame the return address is in LR;
-// with one it is at SP, and the caller's R29 below it (preprocess in
-// src/cmd/internal/obj/arm64/obj7.go). A call that a signal handler injected
-// has the interrupted LR in 16 bytes pushed above (pushCall and preparePanic
-// in src/runtime/signal_arm64.go).
+// ruleARM64: CFA = SP + delta. Without a frame the return address is in LR. With one it is at SP,
+// and the caller's R29 is below it (preprocess in src/cmd/internal/obj/arm64/obj7.go). A call that
+// a signal handler injected has the interrupted LR in 16 bytes pushed above (pushCall and
+// preparePanic in src/runtime/signal_arm64.go).
 func (t *Table) ruleARM64(f *fn, k kind, first frame, delta int32, vaddr uint64, out *rule.Rule) error {
 	out.CFAOff = delta
 	out.RA = rule.Loc{Kind: rule.Register, Off: rule.ARM64RA}
@@ -185,8 +182,8 @@ func (t *Table) ruleARM64(f *fn, k kind, first frame, delta int32, vaddr uint64,
 		}
 	}
 	if delta < 0 {
-		// The last instruction of asyncPreempt and its like: SP and LR are
-		// the interrupted ones again.
+		// The last instruction of asyncPreempt and similar functions: SP and LR are the interrupted
+		// ones again.
 		var b [4]byte
 		const retR27 = 0xd65f0360
 		if err := t.img.read(b[:], vaddr&^3); err != nil || k != injected || binary.LittleEndian.Uint32(b[:]) != retR27 {

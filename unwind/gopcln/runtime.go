@@ -9,14 +9,14 @@ import (
 )
 
 const (
-	maxTLS     = 16 << 10  // bytes of thread-local storage searched for g
+	maxTLS     = 16 << 10  // bytes of thread-local storage to search for g
 	maxStack   = 1 << 30   // largest stack of a goroutine (runtime.main)
-	minPointer = 64 << 10  // below lies nothing (vm.mmap_min_addr)
-	maxPointer = 1<<56 - 1 // above lies the kernel
+	minPointer = 64 << 10  // nothing is mapped below (vm.mmap_min_addr)
+	maxPointer = 1<<56 - 1 // kernel addresses are above
 )
 
-// Offsets in bytes of g: the same in 1.16 … 1.26 (src/runtime/runtime2.go; the
-// first four fields' offsets are known to the assembler).
+// Offsets in bytes of g, equal in 1.16 … 1.26 (src/runtime/runtime2.go; the assembler depends on
+// the offsets of the first four fields).
 const (
 	gStackLo = 0
 	gStackHi = 8
@@ -34,12 +34,11 @@ type layout struct {
 	procid, gsignal, curg uint64 // in m
 }
 
-// layoutOf gives the offsets for a minor version of Go; 0, and what is newer
-// than those tried, get those of 1.26, to be proved at every thread. From the
-// DWARF of programs built with 1.16.15, 1.17.13, 1.18.10, 1.20.14, 1.21.13,
-// 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8, amd64 and arm64 alike. Go 1.25
-// dropped gobuf.ret, 1.23 brought g.syscallbp; g's debugging fields before
-// lockedm came and went.
+// layoutOf returns the offsets for a minor version of Go. Version 0 and untested newer versions get
+// those of 1.26; they are validated at every thread. Sources: the DWARF of programs built with
+// 1.16.15, 1.17.13, 1.18.10, 1.20.14, 1.21.13, 1.22.12, 1.23.12, 1.24.13, 1.25.5 and 1.26.8, which
+// is equal on amd64 and arm64. Go 1.25 dropped gobuf.ret, 1.23 added g.syscallbp; g's debugging
+// fields before lockedm vary.
 func layoutOf(version int) layout {
 	l := layout{bufLR: gSched + 40, bufBP: gSched + 48, goid: 152, lockedm: 232, procid: 72, gsignal: 80, curg: 192}
 	switch {
@@ -55,20 +54,20 @@ func layoutOf(version int) layout {
 	return l
 }
 
-// gLen is how many bytes of a g are of use.
+// gLen is the number of bytes of a g that are used.
 func (l *layout) gLen() int { return int(l.lockedm + 8) }
 
-// tlsHint says where below (amd64) or above (arm64) the thread pointer the
-// file's thread-local variables can lie.
+// tlsHint is the area below (amd64) or above (arm64) the thread pointer that may hold the file's
+// thread-local variables.
 type tlsHint struct {
 	exact bool  // g is at lo
-	none  bool  // the file has none: on arm64, g is in R28 alone
+	none  bool  // no TLS in the file: on arm64, only R28 holds g
 	lo    int64 // offsets from the thread pointer
 	hi    int64
 }
 
-// findTLS reads the file's PT_TLS. A program's own block lies next to the
-// thread pointer, a library's is anywhere beyond it.
+// findTLS reads the file's PT_TLS. The program's own block is next to the thread pointer, and a
+// library's is anywhere beyond it.
 func findTLS(f *elf.File, arch rule.Arch) tlsHint {
 	size, align := uint64(0), uint64(1)
 	program := f.Type == elf.ET_EXEC
@@ -97,8 +96,7 @@ func findTLS(f *elf.File, arch rule.Arch) tlsHint {
 	case !program:
 		return tlsHint{lo: -maxTLS, hi: 0}
 	case size <= 8:
-		// The linker puts it there, or the runtime itself does
-		// (settls in src/runtime/sys_linux_amd64.s).
+		// The linker places g there, or the runtime does (settls in src/runtime/sys_linux_amd64.s).
 		return tlsHint{lo: -8, hi: 0, exact: true}
 	}
 	return tlsHint{lo: -int64(size), hi: 0}
@@ -110,13 +108,12 @@ type Runtime struct {
 	table  *Table
 	bias   uint64
 	layout layout
-	older  bool         // the version is unknown: try the layouts before 1.25 too
+	older  bool         // the version is unknown: also try the layouts before 1.25
 	tls    atomic.Int64 // offset of g from the thread pointer, plus one; 0: not found yet
 	list   atomic.Pointer[found]
 }
 
-// NewRuntime makes the Runtime of a process that has the file of t mapped at
-// bias.
+// NewRuntime returns the Runtime of a process that has the file of t mapped at bias.
 func NewRuntime(t *Table, bias uint64) *Runtime {
 	r := &Runtime{table: t, bias: bias, layout: layoutOf(t.version), older: t.version == 0}
 	if t.tls.exact {
@@ -125,51 +122,50 @@ func NewRuntime(t *Table, bias uint64) *Runtime {
 	return r
 }
 
-// Func names the function that pc lies in.
+// Func returns the name of the function that contains pc.
 func (r *Runtime) Func(pc uint64) (name string, ok bool) {
 	_, name, ok = r.table.Func(pc - r.bias)
 	return name, ok
 }
 
-// Thread makes the state of one thread. tid is its number as the process
-// itself sees it (m.procid; the last of the NSpid numbers), 0 if unknown.
+// Thread returns the state of one thread. tid is its number as the process itself sees it
+// (m.procid; the last of the NSpid numbers), 0 if unknown.
 func (r *Runtime) Thread(tid stack.TID) *Thread {
 	return &Thread{rt: r, tid: uint64(tid), layout: r.layout}
 }
 
-// A Thread is what is known of Go's data of one thread. One goroutine at a
-// time may use it.
+// A Thread holds the Go data of one thread. One goroutine at a time may use it.
 type Thread struct {
 	rt     *Runtime
 	tid    uint64
 	layout layout
 
-	// Proved once, then the same for the life of a thread of Go's; 0: not yet.
+	// Validated once, then constant for the life of a Go thread; 0: not yet.
 	m, g0, gsignal uint64
 
 	procid  uint64
 	signal  span   // gsignal's stack
-	context uint64 // how far below its end a handler finds the interrupted SP; 0: not seen yet
+	context uint64 // offset below its end at which a handler finds the interrupted SP; 0: not seen yet
 
-	// The last sample, on which Plan speculates.
+	// From the last sample, for Plan's predictions.
 	curg    uint64
-	parked  span   // what of a goroutine's stack was needed
-	native  span   // what of g0's stack was needed
+	parked  span   // the part of a goroutine's stack that was needed
+	native  span   // the part of g0's stack that was needed
 	rest    uint64 // highest SP at which g0's stack was left
-	seeks   int    // so often its locked goroutine is sought yet: see seek
-	crosses int    // for so many walks a goroutine's stack is still copied, since one was needed
+	seeks   int    // remaining searches for its locked goroutine: see seek
+	crosses int    // remaining walks for which a goroutine's stack is copied
 	next    peek
 
-	// The walk at hand.
-	g    uint64 // what the thread pointer says; 0: unknown
-	base uint64 // SP of g0 that the next cgocallback goes on at; 0: not asked yet
+	// The current walk.
+	g    uint64 // from the thread pointer; 0: unknown
+	base uint64 // SP of g0 at which the next cgocallback continues; 0: not read yet
 }
 
 type span struct{ lo, hi uint64 }
 
 func (s span) has(addr uint64) bool { return addr >= s.lo && addr < s.hi }
 
-// slot is where the thread keeps its g.
+// slot returns the address where the thread keeps its g.
 func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
 	off := t.rt.tls.Load()
 	if off == 0 || regs.TLS == 0 || t.rt.table.tls.none {
@@ -178,8 +174,7 @@ func (t *Thread) slot(regs *stack.Regs) (uint64, bool) {
 	return regs.TLS + uint64(off-1), true
 }
 
-// Begin starts the walk of a sample. mem has what was copied and may fall back
-// on live memory.
+// Begin starts the walk of a sample. mem holds the copy and may fall back on live memory.
 func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
 	t.g, t.base, t.parked, t.native, t.next.g = 0, 0, span{}, span{}, 0
 	t.crosses = max(t.crosses-1, 0)
@@ -199,19 +194,19 @@ func (t *Thread) Begin(regs *stack.Regs, mem rule.Words) {
 		if t.seeks > 0 {
 			t.seek(mem)
 		}
-		t.current(mem) // for the time when it is locked and waits
+		t.current(mem) // record it for later, when it is locked and waits
 		if sp, ok := mem.Word(t.g0 + bufSP); ok && sp > t.rest {
 			t.rest = sp
 		}
 	}
 }
 
-// goReg is the register that arm64 code keeps g in.
+// goReg is the register in which arm64 code keeps g.
 const goReg = 28
 
-// probe searches the file's part of the thread-local storage for a g that
-// proves itself, nearest to the thread pointer first (programs without cgo
-// have copies further off, the thread pointer points into m.tls).
+// probe searches the file's thread-local storage for a g that passes validation, nearest to the
+// thread pointer first: programs without cgo have copies further off, and the thread pointer points
+// into m.tls.
 func (t *Thread) probe(tls uint64, mem rule.Words) uint64 {
 	h := t.rt.table.tls
 	for i := int64(8); i <= h.hi-h.lo && i <= maxTLS; i += 8 {
@@ -233,8 +228,8 @@ func (t *Thread) probe(tls uint64, mem rule.Words) uint64 {
 
 func pointer(p uint64) bool { return p >= minPointer && p <= maxPointer && p%8 == 0 }
 
-// learn takes g's m for the thread's if it proves itself: g0 and gsignal point
-// back to it, and the thread has the number in it.
+// learn accepts g's m as the thread's if it passes validation: g0 and gsignal point back to it, and
+// it contains the thread's number.
 func (t *Thread) learn(g uint64, mem rule.Words) bool {
 	if t.prove(g, t.rt.layout, mem) {
 		return true
@@ -274,14 +269,13 @@ func (t *Thread) prove(g uint64, l layout, mem rule.Words) bool {
 	return true
 }
 
-// current is the goroutine that the thread's m runs, and its stack. g is 0
-// where it runs none; ok is false where that could not be read, or is not
-// plausible.
+// current returns the goroutine that the thread's m runs, and its stack. g is 0 if it runs none. ok
+// is false if the data could not be read or is not plausible.
 func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 	if t.m == 0 {
 		return 0, s, false
 	}
-	// A thread that C made borrows an m, and gives it back.
+	// A thread created by C borrows an m and returns it.
 	if id, ok := mem.Word(t.m + t.layout.procid); !ok || id != t.procid {
 		if !ok || !t.learn(t.g, mem) {
 			return 0, s, false
@@ -311,10 +305,9 @@ func (t *Thread) current(mem rule.Words) (g uint64, s span, ok bool) {
 	return g, s, ok
 }
 
-// Goroutine gives the number of the goroutine that the thread was running, or
-// was doing something for on g0 or in a signal handler, and where its stack
-// lies at the moment: it moves when it grows or shrinks (copystack in
-// src/runtime/stack.go). ok is false where there is none.
+// Goroutine returns the number and the current stack bounds of the goroutine that the thread was
+// running, or on whose behalf it ran on g0 or in a signal handler. The stack moves when it grows or
+// shrinks (copystack in src/runtime/stack.go). ok is false if there is none.
 func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
 	g, s, ok := t.current(mem)
 	if !ok || g == 0 {
@@ -324,18 +317,18 @@ func (t *Thread) Goroutine(mem rule.Words) (id, lo, hi uint64, ok bool) {
 	return id, s.lo, s.hi, ok
 }
 
-// Current is where the g of that goroutine is. g is 0 where the thread runs none;
-// ok is false where that could not be told.
+// Current returns the address of that goroutine's g. g is 0 if the thread runs none. ok is false if
+// the data could not be read.
 func (t *Thread) Current(mem rule.Words) (g uint64, ok bool) {
 	g, _, ok = t.current(mem)
 	return g, ok
 }
 
-// Task is the goroutine whose g is at addr, as it is in mem; ok is false where it
-// is not there. Its reason to wait is numbered as in Census.Reasons.
+// Task returns the goroutine whose g is at addr, according to mem. ok is false if mem lacks it. Its
+// wait reason is a number as in Census.Reasons.
 func (t *Thread) Task(addr uint64, mem rule.Words) (task stack.Task, ok bool) {
-	// atomicstatus, stackLock, goid, schedlink, waitsince, waitreason: one after the
-	// other in 1.16 … 1.26.
+	// atomicstatus, stackLock, goid, schedlink, waitsince and waitreason are consecutive in 1.16 …
+	// 1.26.
 	id, ok0 := mem.Word(addr + t.layout.goid)
 	status, ok1 := mem.Word(addr + t.layout.goid - 8)
 	reason, ok2 := mem.Word(addr + t.layout.goid + 24)
@@ -349,9 +342,8 @@ func (t *Thread) Task(addr uint64, mem rule.Words) (task stack.Task, ok bool) {
 	return task, true
 }
 
-// locked is the goroutine that only this thread may run
-// (runtime.LockOSThread) and that waits to go on: its calls are the thread's
-// still. 0 where there is none.
+// locked returns the goroutine that only this thread may run (runtime.LockOSThread) and that waits
+// to continue. Its calls still belong to the thread. It returns 0 if there is none.
 func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
 	if t.curg == 0 {
 		return 0, true
@@ -363,12 +355,12 @@ func (t *Thread) locked(mem rule.Words) (g uint64, ok bool) {
 	return t.curg, true
 }
 
-// maxSeeks is how often what could not be read keeps a thread's locked goroutine from being found:
-// after that there is none.
+// maxSeeks bounds the failed searches for a thread's locked goroutine. After that the thread counts
+// as having none.
 const maxSeeks = 8
 
-// seek finds the locked goroutine of a thread that has not been seen
-// running it. Until that is had, or there is none, it is not known whose calls the thread's are.
+// seek finds the locked goroutine of a thread that has not been seen running it. Until it is found,
+// or known not to exist, the owner of the thread's calls is unknown.
 func (t *Thread) seek(mem rule.Words) {
 	g, ok := t.seekLocked(mem)
 	if t.seeks--; ok {
@@ -379,11 +371,11 @@ func (t *Thread) seek(mem rule.Words) {
 	}
 }
 
-// seekLocked finds it: where m keeps it differs from version to version, but there is
-// just one goroutine that says that it is locked to this m. ok is false where m could not be read
-// and it was not found; what m's words lead to need not be memory.
+// seekLocked searches m for the goroutine. Its place in m depends on the version, but only one
+// goroutine has this m in its lockedm. ok is false if m could not be read and the goroutine was not
+// found. Words of m may point to unmapped memory.
 func (t *Thread) seekLocked(mem rule.Words) (g uint64, ok bool) {
-	const within = 1 << 10 // bytes of m, and then some: lockedg is at 400 to 600 in 1.16 to 1.26
+	const within = 1 << 10 // bytes of m to search: lockedg is at 400 to 600 in 1.16 to 1.26
 	for at := t.layout.curg + 8; at < within; at += 8 {
 		g, ok := mem.Word(t.m + at)
 		if !ok {

@@ -5,11 +5,10 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// SignalContext replaces regs by the registers that a signal interrupted. cfa
-// is the SP behind the handler's return address, at which the kernel put its
-// frame: on amd64 a ucontext, on arm64 a siginfo before it. The second result
-// is false, and regs are unchanged, where that is not what lies there. The
-// thread pointer stays.
+// SignalContext replaces regs by the registers that a signal interrupted. cfa is the SP above the
+// handler's return address, where the kernel put its frame: on amd64 a ucontext, on arm64 a siginfo
+// followed by it. If memory holds no such frame, the result is false and regs are unchanged. The
+// thread pointer is kept.
 //
 // Layouts: arch/x86/include/uapi/asm/sigcontext.h and ucontext.h,
 // arch/arm64/include/uapi/asm/sigcontext.h and kernel/signal.c of Linux 6.12.
@@ -36,12 +35,12 @@ func SignalContext(arch rule.Arch, cfa uint64, mem rule.Words, regs *stack.Regs)
 const (
 	gregs = 40 // amd64: uc_mcontext
 
-	mcontext = 128 + 176    // arm64: of the ucontext behind the siginfo
-	xregs    = mcontext + 8 // behind fault_address
+	mcontext = 128 + 176    // arm64: of the ucontext after the siginfo
+	xregs    = mcontext + 8 // after fault_address
 	records  = mcontext + 288
 )
 
-// contextSP is where, from the CFA, the interrupted SP is.
+// contextSP returns the offset of the interrupted SP from the CFA.
 func contextSP(arch rule.Arch) uint64 {
 	if arch == rule.ARM64 {
 		return xregs + 31*8

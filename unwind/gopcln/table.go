@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	maxSteps   = 1 << 20 // entries of one function's table: one an instruction of a 4 MB function
+	maxSteps   = 1 << 20 // entries of one function's table: one per instruction of a 4 MB function
 	maxTables  = 64      // pcdata or funcdata tables of a function; Go has 5 and 8
 	maxStringB = 64 << 10
 )
@@ -21,7 +21,7 @@ type fn struct {
 	entry, end uint64 // vaddr
 	at         uint64 // of its _func, from the table's start
 	name       uint32
-	deferred   uint32 // where its call of deferreturn is, counted from entry; 0: none
+	deferred   uint32 // offset of its call of deferreturn from entry; 0: none
 	pcsp       uint32
 	pcfile     uint32
 	pcln       uint32
@@ -39,7 +39,7 @@ const (
 	flagAsm
 )
 
-// read fills b from off, counted from the table's start.
+// read fills b from off, relative to the table's start.
 func (t *Table) read(b []byte, off uint64) error {
 	if off > t.size || t.size-off < uint64(len(b)) {
 		return fmt.Errorf("%w: %d bytes at %#x of %#x", errTable, len(b), off, t.size)
@@ -53,7 +53,7 @@ func (t *Table) u32(off uint64) (uint32, error) {
 	return binary.LittleEndian.Uint32(b[:]), err
 }
 
-// ftabField is the size of a field of the function table.
+// ftabField returns the size of a field of the function table.
 func (h *header) ftabField() uint64 {
 	if h.magic == magic116 {
 		return 8
@@ -61,8 +61,8 @@ func (h *header) ftabField() uint64 {
 	return 4
 }
 
-// value is field i of the function table: entries are (start, offset of the
-// _func) and the end of the last function behind them.
+// value returns field i of the function table. The entries are (start, offset of the _func),
+// followed by the end of the last function.
 func (t *Table) value(i uint64) (uint64, error) {
 	var b [8]byte
 	n := t.ftabField()
@@ -70,7 +70,7 @@ func (t *Table) value(i uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// entry is the vaddr of function i, or of the end of all for i = nfunc.
+// entry returns the vaddr of function i, or of the end of all functions for i = nfunc.
 func (t *Table) entry(i uint64) (uint64, error) {
 	v, err := t.value(2 * i)
 	if err != nil || t.magic == magic116 {
@@ -89,8 +89,8 @@ func (t *Table) textAddr(off uint64) uint64 {
 	return t.text + off
 }
 
-// find gives the function that vaddr lies in; an error that wraps
-// rule.ErrNoRule where there is none.
+// find returns the function that contains vaddr, or an error that wraps rule.ErrNoRule if there is
+// none.
 func (t *Table) find(vaddr uint64, f *fn) error {
 	if vaddr < t.first || vaddr >= t.last {
 		return fmt.Errorf("go function at %#x: %w", vaddr, rule.ErrNoRule)
@@ -111,7 +111,7 @@ func (t *Table) find(vaddr uint64, f *fn) error {
 	if err := t.load(lo, f); err != nil {
 		return err
 	}
-	if vaddr < f.entry || vaddr >= f.end { // between two text sections, or a table out of order
+	if vaddr < f.entry || vaddr >= f.end { // between two text sections, or an unsorted table
 		return fmt.Errorf("go function at %#x: %w", vaddr, rule.ErrNoRule)
 	}
 	return nil
@@ -156,9 +156,8 @@ func (t *Table) load(i uint64, f *fn) error {
 	return nil
 }
 
-// steps walks a pc-value table of f: visit gets each value with the vaddrs
-// [lo, hi) that it holds for, until it returns false. Encoding: step in
-// src/runtime/symtab.go.
+// steps walks a pc-value table of f. It calls visit with each value and its range of vaddrs [lo,
+// hi) until visit returns false. Encoding: step in src/runtime/symtab.go.
 func (t *Table) steps(f *fn, table uint32, visit func(val int32, lo, hi uint64) bool) error {
 	var buf [64]byte
 	in, have, pos := 0, 0, t.pc+uint64(table)
@@ -215,7 +214,7 @@ func (t *Table) steps(f *fn, table uint32, visit func(val int32, lo, hi uint64) 
 	return fmt.Errorf("%w: pc table of %#x has no end", errTable, f.entry)
 }
 
-// at gives the value of a pc-value table at vaddr, and where it holds.
+// valueAt returns the value of a pc-value table at vaddr, and its range.
 func (t *Table) valueAt(f *fn, table uint32, vaddr uint64) (val int32, lo, hi uint64, err error) {
 	found := false
 	err = t.steps(f, table, func(v int32, l, h uint64) bool {
@@ -230,7 +229,7 @@ func (t *Table) valueAt(f *fn, table uint32, vaddr uint64) (val int32, lo, hi ui
 	return val, lo, hi, err
 }
 
-// text reads the string at off, up to its NUL.
+// textAt reads the string at off up to its NUL.
 func (t *Table) textAt(off uint64) (string, error) {
 	var buf [128]byte
 	var long []byte

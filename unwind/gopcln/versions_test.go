@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// toolchains are the versions that offsets and numbers are kept for.
+// toolchains lists the versions with known offsets and numbers.
 var toolchains = map[int]string{16: "go1.16.15", 17: "go1.17.13", 18: "go1.18.10", 20: "go1.20.14", 21: "go1.21.13",
 	22: "go1.22.12", 23: "go1.23.12", 24: "go1.24.13", 25: "go1.25.5", 26: ""}
 
@@ -24,9 +24,8 @@ func versionBuild(v int, args ...string) target {
 	return b
 }
 
-// TestVersions holds the numbers kept for a version against a program that
-// it built: offsets against DWARF, kinds by number against names, and the
-// frames of the PIE against those of the plain program.
+// TestVersions compares the numbers for a version with a program that it built: offsets with DWARF,
+// kinds by number with names, and the frames of the PIE with those of the plain program.
 func TestVersions(t *testing.T) {
 	for v := range toolchains {
 		name := toolchains[v]
@@ -40,7 +39,7 @@ func TestVersions(t *testing.T) {
 			}
 			checkLayout(t, v, layoutOf(v), f)
 			checkKinds(t, tab)
-			if v >= 18 { // before, functions of a PIE have their addresses from relocations
+			if v >= 18 { // before, relocations set the addresses of functions in a PIE
 				pie, _ := load(t, build(t, versionBuild(v, "-buildmode=pie", "-ldflags=-s -w")))
 				checkKinds(t, pie)
 				if pie.nfunc+100 < tab.nfunc || pie.gofunc == 0 {
@@ -86,7 +85,7 @@ func checkKinds(t *testing.T, tab *Table) {
 	}
 }
 
-// checkLayout compares with the structs that DWARF describes.
+// checkLayout compares l with the structs in DWARF.
 func checkLayout(t *testing.T, version int, l layout, f *elf.File) {
 	d, err := f.DWARF()
 	if err != nil {
@@ -135,8 +134,8 @@ func checkLayout(t *testing.T, version int, l layout, f *elf.File) {
 	}
 }
 
-// TestConcurrent has one table used from several goroutines: its cache of pages
-// is smaller than what they read.
+// TestConcurrent uses one table from several goroutines. Its page cache is smaller than the pages
+// that they read.
 func TestConcurrent(t *testing.T) {
 	tab, _ := load(t, build(t, plainBuild))
 	lo, hi := tab.Bounds()
@@ -155,7 +154,7 @@ func TestConcurrent(t *testing.T) {
 	all.Wait()
 }
 
-// arbitrary is memory that answers anything, or nothing.
+// arbitrary is memory with arbitrary or missing content.
 type arbitrary []byte
 
 func (a arbitrary) Word(addr uint64) (uint64, bool) {
@@ -164,13 +163,13 @@ func (a arbitrary) Word(addr uint64) (uint64, bool) {
 	}
 	o := addr % uint64(len(a)-7)
 	w := binary.LittleEndian.Uint64(a[o:])
-	if addr%13 == 0 { // something that looks like a pointer
+	if addr%13 == 0 { // looks like a pointer
 		w = minPointer + w%(1<<30)&^7
 	}
 	return w, addr%17 != 0
 }
 
-// FuzzCross crosses stacks by memory that means nothing.
+// FuzzCross crosses stacks with arbitrary memory.
 func FuzzCross(f *testing.F) {
 	tabs := map[bool]*Table{}
 	for arm, b := range map[bool]target{false: builds["stripped"], true: builds["arm64 stripped pie"]} {
@@ -184,7 +183,7 @@ func FuzzCross(f *testing.F) {
 		tab := tabs[arm]
 		rt := NewRuntime(tab, 0)
 		th := rt.Thread(0)
-		th.m, th.g0, th.gsignal = minPointer, minPointer+64, minPointer+128 // as if proved
+		th.m, th.g0, th.gsignal = minPointer, minPointer+64, minPointer+128 // as if validated
 		var regs stack.Regs
 		for i := range 32 {
 			regs.Set(i, sp+uint64(i)*8)
@@ -218,7 +217,7 @@ func FuzzCross(f *testing.F) {
 	})
 }
 
-// ReadAt makes arbitrary a process's memory.
+// ReadAt makes arbitrary usable as a process's memory.
 func (a arbitrary) ReadAt(p []byte, off int64) (int, error) {
 	for i := 0; i < len(p); i += 8 {
 		w, ok := a.Word(uint64(off) + uint64(i))
@@ -232,7 +231,7 @@ func (a arbitrary) ReadAt(p []byte, off int64) (int, error) {
 	return len(p), nil
 }
 
-// FuzzCensus counts the goroutines of memory that means nothing.
+// FuzzCensus counts goroutines in arbitrary memory.
 func FuzzCensus(f *testing.F) {
 	tab, _ := load(f, build(f, builds["stripped"]))
 	f.Add([]byte("0123456789abcdef"), uint64(minPointer))
@@ -256,8 +255,7 @@ func FuzzCensus(f *testing.F) {
 	})
 }
 
-// FuzzTable mutates the tables of real programs: whatever they then say, it is
-// said without a panic and soon.
+// FuzzTable mutates the tables of real programs. Reading them must not panic and must end soon.
 func FuzzTable(f *testing.F) {
 	bases := map[rule.Arch][]byte{}
 	for arch, b := range map[rule.Arch]target{rule.AMD64: builds["stripped"], rule.ARM64: builds["arm64 stripped pie"]} {
@@ -299,7 +297,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// smallImage reads a program that the fuzzer can copy for every input.
+// smallImage returns a program that is small enough for the fuzzer to copy for every input.
 func smallImage(t testing.TB, path string, arch rule.Arch) []byte {
 	tab, f := load(t, path)
 	end := uint64(0)

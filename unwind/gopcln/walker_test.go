@@ -16,7 +16,7 @@ type ruler interface {
 	Rule(vaddr uint64, out *rule.Rule) error
 }
 
-// module is one file as it is mapped.
+// module is one mapped file.
 type module struct {
 	lo, hi uint64 // run-time addresses
 	bias   uint64
@@ -24,13 +24,13 @@ type module struct {
 	tables []ruler
 }
 
-// walker is the reference for how rules, Cross and SignalContext fit together.
+// walker is the reference implementation of the use of rules, Cross and SignalContext.
 type walker struct {
 	arch    rule.Arch
 	modules []module
 	thread  *Thread
-	mem     rule.Words // copied; with live memory behind it only while the target is stopped
-	live    rule.Words // for Begin, which proves what it finds
+	mem     rule.Words // the copy; falls back to live memory only while the target is stopped
+	live    rule.Words // for Begin, which validates its findings
 }
 
 type walked struct {
@@ -42,7 +42,7 @@ type walked struct {
 
 const maxFrames = 20000
 
-// walk gives the frames, innermost first, and nil if it reached a base.
+// walk returns the frames, innermost first. The error is nil if it reached a base.
 func (w *walker) walk(leaf stack.Regs) (frames []walked, err error) {
 	w.thread.Begin(&leaf, w.live)
 	regs, exact := leaf, true
@@ -53,7 +53,7 @@ func (w *walker) walk(leaf stack.Regs) (frames []walked, err error) {
 		}
 		lookup := regs.PC
 		if !exact {
-			lookup-- // a return address may be the next function's first
+			lookup-- // a return address may be the first byte of the next function
 		}
 		f := walked{pc: regs.PC, exact: exact}
 		if m.golang != nil {
@@ -103,7 +103,7 @@ func (w *walker) walk(leaf stack.Regs) (frames []walked, err error) {
 	return frames, errors.New("too deep")
 }
 
-// framePointer goes on where no table covers a function.
+// framePointer steps over a function that no table covers.
 func (w *walker) framePointer(regs *stack.Regs) bool {
 	fp := regs.R[w.arch.FP()]
 	next, ok1 := w.mem.Word(fp)
@@ -141,7 +141,7 @@ func (m *module) rule(vaddr uint64) (*rule.Rule, error) {
 	return nil, err
 }
 
-// apply takes the registers from a frame to its caller.
+// apply computes the caller's registers from a frame.
 func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
 	var cfa uint64
 	switch {
@@ -187,7 +187,7 @@ func (w *walker) apply(r *rule.Rule, regs stack.Regs) (stack.Regs, error) {
 	return next, nil
 }
 
-// exprState is where expressions of call frame information are evaluated.
+// exprState is the input of call frame information's expressions.
 type exprState struct {
 	w    *walker
 	regs *stack.Regs
@@ -210,8 +210,8 @@ type sampled struct {
 	tid    int
 	frames []walked
 	err    error
-	copied string // how the walk over a copy differs; "" if it does not
-	asked  int    // how often More asked for more
+	copied string // how the walk over a copy differs; "": it does not
+	asked  int    // how often More returned spans
 	id     uint64 // goroutine
 }
 
