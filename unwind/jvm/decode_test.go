@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestLines: pairs of differences in one byte, and behind 255 in numbers of their own.
+// TestLines: pairs of differences are packed into one byte, or follow a byte 255 as separate
+// numbers.
 func TestLines(t *testing.T) {
 	for _, x := range []struct {
 		raw   []byte
@@ -15,7 +16,7 @@ func TestLines(t *testing.T) {
 		{[]byte{0<<3 | 5, 3<<3 | 1, 0}, true, []lineRun{{0, 5}, {3, 6}}},
 		{[]byte{0xff, 0, 80, 16, 0}, true, []lineRun{{0, 40}, {2, 40}}},
 		{[]byte{0xff, 1, 81, 2<<3 | 1, 0}, false, []lineRun{{0, 40}, {2, 41}}},
-		// Back by two bytecodes: the list is by place.
+		// Back by two bytecodes: the list is sorted by place.
 		{[]byte{5<<3 | 4, 0xff, 3, 4, 0}, true, []lineRun{{3, 6}, {5, 4}}},
 	} {
 		used, got, ok := decodeLines(x.raw, x.plain)
@@ -30,8 +31,8 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestNumbers: HotSpot's compressed numbers in both forms, with the examples of its
-// own comment (unsigned5.hpp of 21: 0 is the byte 1, 190 is 0xbf, 191 is c0 01).
+// TestNumbers: both forms of HotSpot's compressed numbers, with the examples of its own comment
+// (unsigned5.hpp of 21: 0 is the byte 1, 190 is 0xbf, 191 is c0 01).
 func TestNumbers(t *testing.T) {
 	for _, x := range []struct {
 		raw   []byte
@@ -54,8 +55,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// TestStackDepth: what code does to the stack pointer until a return, and since an
-// entry.
+// TestStackDepth: the change of the stack pointer from code up to its return, and since its entry.
 func TestStackDepth(t *testing.T) {
 	for _, x := range []struct {
 		name string
@@ -97,7 +97,7 @@ func TestStackDepth(t *testing.T) {
 	}
 }
 
-// TestClassName: names as Java has them.
+// TestClassName: names in Java's form.
 func TestClassName(t *testing.T) {
 	for in, want := range map[string]string{
 		"java/lang/Thread": "java.lang.Thread", "A$$Lambda$1+0x00007f0001": "A$$Lambda$1/0x00007f0001", "a/B+c": "a.B+c", "": "",

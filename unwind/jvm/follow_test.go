@@ -2,8 +2,8 @@ package jvm
 
 import "testing"
 
-// TestFollow: where code leads to, by what HotSpot's own code does: of the slow path of a
-// barrier in 25 (G1), of C1's stub that looks for a handler in 17, of C2's in 25.
+// TestFollow follows HotSpot's own code: the slow path of a barrier in 25 (G1), C1's stub that
+// looks up an exception handler in 17, and C2's in 25.
 func TestFollow(t *testing.T) {
 	// vmovsd [rsp], %xmm0; mov 0x8(rsp), rax; add rsp, 0x40; jmp -0x40
 	barrier := []byte{0xc5, 0xfb, 0x10, 0x04, 0x24, 0x48, 0x8b, 0x44, 0x24, 0x08, 0x48, 0x83, 0xc4, 0x40, 0xe9, 0xc0, 0xff, 0xff, 0xff}
@@ -31,13 +31,13 @@ func TestFollow(t *testing.T) {
 	if d, back := b.slow(barrier, 0x1000, false); d != 0x40 || back != 0xfd3 {
 		t.Errorf("slow path of %d bytes back to %#x", d, back)
 	}
-	b.code = 0x1000 // the jump leads out of it
+	b.code = 0x1000 // the jump leaves it
 	if d, back := b.slow(barrier, 0x1000, false); d != 0 || back != 0 {
 		t.Errorf("a jump elsewhere is a slow path of %d bytes back to %#x", d, back)
 	}
 }
 
-// TestVex: lengths of what x86asm does not know.
+// TestVex: lengths of instructions that x86asm does not decode.
 func TestVex(t *testing.T) {
 	for _, x := range []struct {
 		code []byte

@@ -2,36 +2,35 @@ package jvm
 
 import "fmt"
 
-// forwarding is how to find where ZGC moved objects to. All of it is what HotSpot says of
-// itself, but for where the tables of the two generations are: that is found by what stands
-// before them.
+// forwarding is how to find the new place of objects that ZGC moved. HotSpot's own tables describe
+// all of it except for the place of the two generations' tables, which the data before them
+// identifies.
 type forwarding struct {
-	tables  [2]uint64 // addresses of ZForwarding*, by granule: of all or the young generation, of the old one; 0: there is none
-	granule uint64    // log2 of the bytes that an entry is for
-	mask    uint64    // of an address: its place in the heap
-	// In a ZForwarding, in bytes: the page's begin, log2 of where objects may be, the number
-	// of what follows it, and where that begins.
+	tables  [2]uint64 // addresses of ZForwarding*, by granule: of all or the young generation, of the old one; 0: none
+	granule uint64    // log2 of the bytes that an entry covers
+	mask    uint64    // mask of an address: its place in the heap
+	// Offsets in a ZForwarding, in bytes: the page's begin, log2 of the object alignment, the number
+	// of entries, and the first entry.
 	start, align, length, entries uint64
 }
 
 const (
-	// maxProbes bounds the entries of a page that are looked at; they are hashed, and half
-	// of them are free.
+	// maxProbes bounds the entries of a page that are read. They are hashed, and half of them are
+	// free.
 	maxProbes = 1 << 10
 	// maxZHeap bounds a ZHeap, in bytes: 15,616 in 25.
 	maxZHeap = 64 << 10
-	// maxForwarded bounds the references of one look that are followed to where their
-	// objects were moved.
+	// maxForwarded bounds the references per look whose objects are followed to their new place.
 	maxForwarded = 64
-	// Two numbers of ZGC's references in 21 and 25: set in those from an old object to an old
-	// one (src/hotspot/share/gc/z/zAddress.hpp), and where the four bits begin that tell when
-	// one was last looked at.
+	// Two numbers of ZGC's references in 21 and 25 (src/hotspot/share/gc/z/zAddress.hpp): the bits
+	// that are set in references from an old object to an old one, and the position of the four bits
+	// that date the last look at the reference.
 	zRemembered = 3 << 4
 	zRemapped   = 12
 )
 
-// readForwarding finds the tables; p is the prefix of the collector's names. nil: they are
-// not understood, so references that may have moved are not followed.
+// readForwarding finds the tables. p is the prefix of the collector's names. It returns nil if the
+// tables are not understood; references that may be outdated are then not followed.
 func (r *Runtime) readForwarding(c *collector, p string) *forwarding {
 	g := &lookup{s: r.s}
 	size := func(name string) uint64 { return g.size(p + name) }
@@ -60,8 +59,8 @@ func (r *Runtime) readForwarding(c *collector, p string) *forwarding {
 		}
 		return f
 	}
-	// A ZGeneration begins with its number (0: young), with where the heap's pages are
-	// allocated and with their table; its own follows (gc/z/zGeneration.hpp of 21 and 25).
+	// A ZGeneration begins with its number (0: young), the heap's page allocator and page table. Its
+	// own table follows (gc/z/zGeneration.hpp of 21 and 25).
 	b := make([]byte, min(size("Heap"), maxZHeap)&^7)
 	if len(b) == 0 || read(r.mem, b, heap) != nil {
 		return nil
@@ -69,7 +68,7 @@ func (r *Runtime) readForwarding(c *collector, p string) *forwarding {
 	for at := uint64(0); at+24+table+8 <= uint64(len(b)); at += 8 {
 		if id := u64(b, at) & 0xff; id < 2 && u64(b, at+8) == allocator && u64(b, at+16) == pages {
 			if f.tables[id] != 0 {
-				return nil // there is one of each
+				return nil // each generation must occur once
 			}
 			f.tables[id] = u64(b, at+24+table)
 		}
@@ -80,8 +79,8 @@ func (r *Runtime) readForwarding(c *collector, p string) *forwarding {
 	return f
 }
 
-// find tells where the object at addr is by a table: met is false where its page is none of
-// those that are emptied, and it is where it was.
+// find looks up the current place of the object at addr in a table. met is false if its page is not
+// being evacuated; the object has not moved then.
 func (f *forwarding) find(r *Runtime, table, addr uint64) (to uint64, met bool, err error) {
 	off := addr & f.mask
 	p, err := word(r.mem, table+off>>f.granule*8)
@@ -102,8 +101,8 @@ func (f *forwarding) find(r *Runtime, table, addr uint64) (to uint64, met bool, 
 	}
 	index := (off - start) >> align
 	for i, k := uint64(0), uint64(spread(uint32(index))); i < min(length, maxProbes); i, k = i+1, k+1 {
-		// src/hotspot/share/gc/z/zForwardingEntry.hpp of 17, 21 and 25: bit 0, 45 bits of
-		// where to, 18 bits of where from.
+		// src/hotspot/share/gc/z/zForwardingEntry.hpp of 17, 21 and 25: bit 0, 45 bits of the new
+		// place, 18 bits of the index.
 		e, err := word(r.mem, p+f.entries+8*(k&(length-1)))
 		if err != nil {
 			return 0, false, err
@@ -118,7 +117,7 @@ func (f *forwarding) find(r *Runtime, table, addr uint64) (to uint64, met bool, 
 	return 0, false, fmt.Errorf("a page's table at %#x goes round", p)
 }
 
-// spread is the hash by which entries are found (src/hotspot/share/gc/z/zHash.inline.hpp).
+// spread is the hash of the table's entries (src/hotspot/share/gc/z/zHash.inline.hpp).
 func spread(k uint32) uint32 {
 	k = ^k + k<<15
 	k ^= k >> 12
@@ -128,8 +127,8 @@ func spread(k uint32) uint32 {
 	return k ^ k>>16
 }
 
-// moved is where the object at addr is, which ref led to, and which may have been moved
-// since that was last looked at.
+// moved returns the current place of the object at addr. ref is the reference to it, and the object
+// may have moved since the last look at ref.
 func (v *look) moved(ref, addr uint64) (uint64, error) {
 	f := v.o.gc.forwarding
 	if f == nil {
@@ -139,9 +138,9 @@ func (v *look) moved(ref, addr uint64) (uint64, error) {
 		to, _, err := f.find(v.r, f.tables[0], addr)
 		return to, err
 	}
-	// Which generation's objects were moved since, the two bits of the number tell that the
-	// one of four bits has: the lower of the young one, the upper of the old one
-	// (ZBarrier::remap_generation).
+	// Find out which generation was moved since. One of four bits is set, and the two bits of its
+	// number identify the relocations: the lower one the young generation's, the upper one the old
+	// generation's (ZBarrier::remap_generation).
 	then, ok := loadShift(ref)
 	if !ok || v.ep.shift <= zRemapped || v.ep.shift > zRemapped+4 {
 		return 0, errMoved
@@ -160,10 +159,10 @@ func (v *look) moved(ref, addr uint64) (uint64, error) {
 	return to, err
 }
 
-// followed is a reference whose object may have been moved since it was last looked at.
+// followed is a reference whose object may have been moved since the last look at it.
 type followed struct{ at, ref, to uint64 }
 
-// follow is the object that the reference at an address means, wherever it was moved.
+// follow returns the object that the reference ref at an address points to, at its current place.
 func (v *look) follow(at, ref uint64) uint64 {
 	stale := v.stale
 	v.stale = false
@@ -182,8 +181,9 @@ func (v *look) follow(at, ref uint64) uint64 {
 	return to
 }
 
-// unmoved reports whether all that follow found is so still. The tables stay until the
-// collector has looked at each reference: one that it has not yet was asked of the right one.
+// unmoved reports whether all results of follow are still valid. The tables stay until the
+// collector has looked at every reference, so a reference without a look was resolved by the right
+// table.
 func (v *look) unmoved() bool {
 	for _, x := range v.followed {
 		ref, err := word(v.r.mem, x.at)

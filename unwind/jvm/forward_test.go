@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// words is memory of words at some addresses, and of zeros everywhere else.
+// words is memory with words at some addresses and zeros elsewhere.
 type words map[uint64]uint64
 
 func (w words) ReadAt(p []byte, addr int64) (int, error) {
@@ -18,7 +18,7 @@ func (w words) ReadAt(p []byte, addr int64) (int, error) {
 	return len(p), nil
 }
 
-// TestForwarding: where ZGC moved an object to, by the table of its page.
+// TestForwarding: the page's table gives the place to which ZGC moved an object.
 func TestForwarding(t *testing.T) {
 	const (
 		tables, page = 0x1000, 0x2000
@@ -49,26 +49,26 @@ func TestForwarding(t *testing.T) {
 			t.Errorf("%#x: %#x, %v", x.addr, to, met)
 		}
 	}
-	// Bits 12 to 15 of a reference tell when it was last looked at; the lower bit of their
-	// number is the young generation's, the upper one the old one's.
+	// Bits 12 to 15 of a reference date the last look at it. In their number, the lower bit belongs
+	// to the young generation and the upper one to the old generation.
 	v := &look{r: r, o: &oops{gc: collector{z: zGenerations, forwarding: f}}, ep: epoch{shift: 13}}
 	for _, x := range []struct{ colour, remembered, want uint64 }{
 		{2, 0, base + 0x123450},       // young objects were moved since
 		{4, 0, base + from + 5*8},     // old ones: another table
-		{8, 0, base + 0x123450},       // both: its page is one of the young
-		{8, 3 << 4, base + from + 40}, // both, and it is known to lead to an old one
+		{8, 0, base + 0x123450},       // both: the page is a young one
+		{8, 3 << 4, base + from + 40}, // both, and the reference is marked as old to old
 	} {
 		if to, err := v.moved(x.colour<<12|x.remembered, base+from+5*8); err != nil || to != x.want {
 			t.Errorf("colour %d: %#x, %v", x.colour, to, err)
 		}
 	}
-	mem[page+24] = 7 // no power of two
+	mem[page+24] = 7 // not a power of two
 	if _, _, err := f.find(r, tables, base+from+5*8); err == nil {
 		t.Error("a table of 7 entries is taken")
 	}
 }
 
-// TestWhole: two of ZGC's words of different moments are not taken for those of one.
+// TestWhole: two of ZGC's words from different moments are rejected.
 func TestWhole(t *testing.T) {
 	for good := range uint64(4) {
 		bad := uint64(0xf000) &^ (1 << (12 + good))

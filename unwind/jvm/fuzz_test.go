@@ -11,8 +11,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// noise is memory that says something else at each place, made of a few bytes. It
-// counts what is read.
+// noise is memory with different content at each place, made of a few bytes. It counts reads.
 type noise struct {
 	b            []byte
 	bytes, reads int
@@ -37,7 +36,7 @@ func (n *noise) Word(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[:]), k == 8
 }
 
-// someLayout is one as of 17 and of 25, for memory that nobody made.
+// someLayout returns a layout as of 17 or of 25, for arbitrary memory.
 func someLayout(major int) *layout {
 	l := &layout{major: major, block: 16, blockUsed: 8, blob: 104, nmethod: 352, blobName: 8, blobSize: 16, blobComplete: 24, blobFrame: 32, blobCode: 40, blobEnd: 48,
 		nmMethod: 112, nmCompileID: 120, nmLevel: 124, nmOrigPC: 128, nmEntryBCI: 132, nmPcs: 136, nmData: 144, nmMetadata: 152, nmDependencies: 156,
@@ -53,8 +52,8 @@ func someLayout(major int) *layout {
 	return l
 }
 
-// FuzzMemory: whatever is in memory, a walk ends soon, and nothing panics: it reads
-// 256 KiB at most, in 682 reads, and what is bounded besides of what it sees for the first time.
+// FuzzMemory: a walk ends soon on any memory and does not panic. It reads at most 256 KiB in 682
+// reads, plus the bounded first looks.
 func FuzzMemory(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0}, uint64(0x10000), uint64(0x20000))
 	f.Add([]byte{1, 0x10, 1, 0, 0, 0, 0, 0, 0x55, 0x48, 0x83, 0xec, 0x20, 0x5d, 0xc3, 0, 8, 0, 2}, uint64(0x11234), uint64(0x20008))
@@ -65,7 +64,7 @@ func FuzzMemory(f *testing.F) {
 			r := &Runtime{&known{Major: major, l: someLayout(major), s: &structs{}, table: managed.NewTable(managed.Java, nil),
 				blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}, callReturn: 0x10800}, account}
 			r.heaps.Store(&[]heap{{low: 0x10000, end: 0x90000, segmap: 0x100000, log2: 7}})
-			// What the walk meets, as if it had been read.
+			// Entries for the walk to find, as if they had been read.
 			for i, k := range []kind{kindOther, kindStub, kindInterpreter, kindNmethod, kindVtable, kindAdapter} {
 				at := 0x10000 + uint64(i)<<12
 				x := &blob{addr: at, kind: k, code: at, end: at + 0x1000, frame: 8 * uint64(i), complete: 24, head: string(make([]byte, 9))}
@@ -76,7 +75,7 @@ func FuzzMemory(f *testing.F) {
 			}
 			s := &State{Words: &noise{b: b}}
 			for _, looks := range []int{meter.MaxLooks, 0} {
-				if looks == 0 { // nothing new may be looked at any more
+				if looks == 0 { // no more first looks allowed
 					credit.Spend(meter.Ahead + meter.Share)
 				}
 				mem.bytes, mem.reads = 0, 0
@@ -116,7 +115,7 @@ func FuzzMemory(f *testing.F) {
 	})
 }
 
-// image is memory with HotSpot's tables of a version in it, and no more.
+// image returns memory that holds only HotSpot's tables of a version.
 func image(major uint32) (*Image, io.ReaderAt) {
 	const base = 0x1000
 	mem := make([]byte, 0x1000)
@@ -144,7 +143,7 @@ func image(major uint32) (*Image, io.ReaderAt) {
 		{"gHotSpotVMIntConstants", "gHotSpotVMIntConstantEntry", []string{"Name", "Value"}},
 		{"gHotSpotVMLongConstants", "gHotSpotVMLongConstantEntry", []string{"Name", "Value"}},
 	} {
-		begin := uint64(0xe00) // an entry of zeros: no more
+		begin := uint64(0xe00) // an entry of zeros ends the table
 		if x.table == "gHotSpotVMStructs" {
 			begin = 0x300
 		}
@@ -179,8 +178,8 @@ func (s section) ReadAt(p []byte, addr int64) (int, error) {
 	return n, nil
 }
 
-// TestVersions: of a version that was never tried nothing is used, and an error says so;
-// of one that was, tables without what is needed are an error too.
+// TestVersions: an untested version is rejected with an error that says so. A tested version with
+// incomplete tables is an error too.
 func TestVersions(t *testing.T) {
 	for _, major := range []uint32{8, 11, 18, 22, 26, 17, 21, 25} {
 		img, mem := image(major)

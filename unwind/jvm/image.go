@@ -8,16 +8,15 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 )
 
-// ErrNotJVM says that a file is no HotSpot.
+// ErrNotJVM says that a file is not HotSpot.
 var ErrNotJVM = errors.New("not a HotSpot library")
 
-// ErrNotReady says that the virtual machine is starting: what is wanted will be there
-// a moment later.
+// ErrNotReady says that the virtual machine is starting. Retry a moment later.
 var ErrNotReady = errors.New("the Java virtual machine is not ready yet")
 
-// VersionError says that there is a HotSpot whose stacks cannot be read.
+// VersionError says that the stacks of a virtual machine cannot be read.
 type VersionError struct {
-	Version string // as far as it is known
+	Version string // as far as known
 	Why     string
 }
 
@@ -28,15 +27,15 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("no Java frames: HotSpot %s: %s", e.Version, e.Why)
 }
 
-// Image is where a file has the tables that HotSpot describes itself with.
+// Image locates the tables in a file with which HotSpot describes itself.
 type Image struct {
 	syms map[string]uint64 // vaddrs of gHotSpot…
 }
 
-// tables are the symbols by which HotSpot is known.
+// tables lists the symbols that identify HotSpot.
 var tables = [...]string{"gHotSpotVMStructs", "gHotSpotVMTypes", "gHotSpotVMIntConstants", "gHotSpotVMLongConstants"}
 
-// Load finds them in libjvm.so; ErrNotJVM if it does not have them.
+// Load finds the tables in libjvm.so. It returns ErrNotJVM if the file lacks them.
 func Load(r io.ReaderAt) (img *Image, err error) {
 	defer func() {
 		if x := recover(); x != nil { // debug/elf on damaged files

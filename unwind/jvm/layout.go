@@ -8,20 +8,20 @@ import (
 // none is the offset of a field that a version does not have.
 const none = ^uint64(0)
 
-// layout is where the fields lie that are read, in bytes from their structure's
-// beginning, and the sizes of structures.
+// layout holds the offsets of the fields that are read, in bytes from the beginning of their
+// structure, and the sizes of structures.
 type layout struct {
 	major int
 
-	// The code cache: CodeHeap with VirtualSpaces for its memory and its map of
-	// segments, HeapBlock before each CodeBlob.
+	// The code cache: CodeHeap with the VirtualSpaces of its memory and of its segment map, and the
+	// HeapBlock before each CodeBlob.
 	heapMemory, heapSegmap, heapLog2             uint64
-	spaceLow, spaceHigh, spaceEnd                uint64 // committed, and the end of what is reserved
-	block, blockUsed                             uint64 // size of HeapBlock, and where it says whether it is in use
+	spaceLow, spaceHigh, spaceEnd                uint64 // committed range, and the end of the reserved one
+	block, blockUsed                             uint64 // size of HeapBlock, and its flag for being in use
 	blobName, blobSize, blobComplete, blobFrame  uint64
 	blobCode, blobEnd                            uint64 // addresses up to 21, offsets of 4 bytes in 25
 	blobMutable, blobMutableSize, blobRelocation uint64 // 25
-	blob                                         uint64 // bytes that are read of one
+	blob                                         uint64 // bytes to read of one
 
 	nmMethod, nmCompileID, nmLevel, nmOrigPC, nmEntryBCI uint64
 	nmPcs, nmData                                        uint64 // pc descriptors and scopes
@@ -29,7 +29,7 @@ type layout struct {
 	nmDeopt, nmDeoptMH                                   uint64
 	nmImmutable, nmImmutableSize                         uint64 // 25
 	nmOSR                                                uint64
-	nmethod                                              uint64 // bytes that are read of one
+	nmethod                                              uint64 // bytes to read of one
 
 	pcOffset, pcScope, pcDesc uint64
 
@@ -43,7 +43,7 @@ type layout struct {
 	symbolLength, symbolBody                           uint64
 	listLength, listThreads                            uint64
 	osThread, osThreadID, osState                      uint64 // in Thread, in OSThread
-	condWait                                           uint32 // its state of a thread that is parked, or sleeps
+	condWait                                           uint32 // its state of a thread that is parked or sleeps
 	threadObj, threadState, stackBase, stackSize       uint64
 	anchorSP, anchorPC, anchorFP                       uint64 // in JavaThread
 	pending, waiting, ownerID, lockStackTop, lockStack uint64
@@ -51,16 +51,16 @@ type layout struct {
 	vthread, contEntry                                 uint64
 }
 
-// tried are the versions whose layout beyond HotSpot's own tables is known.
+// tried reports whether the layout of a version outside of HotSpot's own tables is known.
 func tried(major int64) bool { return major == 17 || major == 21 || major == 25 }
 
-// lookup resolves names, and notes those that are missing.
+// lookup resolves names and records missing ones.
 type lookup struct {
 	s       *structs
 	missing []string
 }
 
-// field is the offset of the first of these that there is.
+// field returns the offset of the first of the names that exists.
 func (l *lookup) field(names ...string) uint64 {
 	for _, n := range names {
 		if off, ok := l.s.offset[n]; ok {
@@ -71,7 +71,7 @@ func (l *lookup) field(names ...string) uint64 {
 	return 0
 }
 
-// maybe is the offset of a field that a version need not have.
+// maybe returns the offset of an optional field.
 func (l *lookup) maybe(name string) uint64 {
 	if off, ok := l.s.offset[name]; ok {
 		return off
@@ -105,7 +105,7 @@ func (l *lookup) constant(names ...string) int64 {
 	return 0
 }
 
-// err says what is missing.
+// err returns an error that lists the missing names.
 func (l *lookup) err(major int) error {
 	if len(l.missing) == 0 {
 		return nil
@@ -113,7 +113,7 @@ func (l *lookup) err(major int) error {
 	return &VersionError{fmt.Sprint(major), "its tables lack " + strings.Join(l.missing[:min(len(l.missing), 3)], ", ")}
 }
 
-// newLayout is that of one of the versions that were tried.
+// newLayout returns the layout of a tested version.
 func newLayout(s *structs, major int) (*layout, error) {
 	g := &lookup{s: s}
 	f := g.field
@@ -172,7 +172,7 @@ func newLayout(s *structs, major int) (*layout, error) {
 	return l, l.check()
 }
 
-// check holds the fields that are read against the sizes of what is read.
+// check compares the offsets of fields with the sizes of the reads.
 func (l *layout) check() error {
 	for _, x := range [...]struct {
 		size   uint64
@@ -208,5 +208,5 @@ func or(off uint64) uint64 {
 	return off
 }
 
-// room is how much a buffer has for the last field to be read whole.
+// room is the space that a buffer needs for the last field.
 const room = 8

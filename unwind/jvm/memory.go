@@ -6,14 +6,14 @@ import (
 	"io"
 )
 
-// pageSize is what pages reads at once.
+// pageSize is the size of one read by pages.
 const pageSize = 64 << 10
 
-// maxPages bounds what it keeps: 16 MiB.
+// maxPages bounds the cached pages: 16 MiB.
 const maxPages = 256
 
-// pages reads memory in large pieces that it keeps: for the tables at attach, whose
-// thousands of entries and strings lie close together.
+// pages reads memory in large pieces and caches them. It is for the tables at attach, whose
+// thousands of entries and strings are close together.
 type pages struct {
 	mem  io.ReaderAt
 	kept map[uint64][]byte
@@ -36,7 +36,7 @@ func (p *pages) ReadAt(b []byte, addr int64) (n int, err error) {
 		}
 		off := int(at - page)
 		if off >= len(data) {
-			// The piece is not mapped whole: what begins behind a hole is read by itself.
+			// The piece is not fully mapped: read the part after a hole directly.
 			k, err := p.mem.ReadAt(b[n:], int64(at))
 			return n + max(k, 0), err
 		}
@@ -45,7 +45,7 @@ func (p *pages) ReadAt(b []byte, addr int64) (n int, err error) {
 	return n, nil
 }
 
-// read fills b from addr, or says what could not be read.
+// read fills b from addr, or returns an error that names the address.
 func read(mem io.ReaderAt, b []byte, addr uint64) error {
 	if addr == 0 || addr > 1<<63-1 {
 		return fmt.Errorf("read %d bytes at %#x: no address", len(b), addr)
@@ -79,7 +79,7 @@ const maxString = 512
 func cstring(mem io.ReaderAt, addr uint64) (string, error) {
 	var b [maxString]byte
 	for n := 0; n < len(b); {
-		// Not beyond a page: the next one may not be mapped.
+		// Do not cross a page: the next one may be unmapped.
 		part := b[n:min(len(b), n+64)]
 		if left := 4096 - int((addr+uint64(n))&4095); left < len(part) {
 			part = part[:left]
@@ -97,7 +97,7 @@ func cstring(mem io.ReaderAt, addr uint64) (string, error) {
 	return string(b[:]), nil
 }
 
-// The accessors of what was read: offsets were checked against the buffer's size.
+// Accessors of read data. Offsets were checked against the buffer's size.
 func u64(b []byte, off uint64) uint64 { return binary.LittleEndian.Uint64(b[off:]) }
 func u32(b []byte, off uint64) uint32 { return binary.LittleEndian.Uint32(b[off:]) }
 func u16(b []byte, off uint64) uint16 { return binary.LittleEndian.Uint16(b[off:]) }

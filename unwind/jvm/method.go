@@ -14,32 +14,32 @@ import (
 )
 
 const (
-	// maxCode bounds the bytecode of a method: the class file format's limit.
+	// maxCode bounds the bytecode of a method, in bytes: the class file format's limit.
 	maxCode = 1 << 16
 	// maxLineTable bounds a method's compressed table of lines, in bytes.
 	maxLineTable = 1 << 18
-	// maxName bounds the names of classes and methods that are kept, in bytes.
+	// maxName bounds the recorded names of classes and methods, in bytes.
 	maxName = 1 << 10
 )
 
-// method is what a Method says of itself; immutable.
+// method is the content of a Method. It is immutable.
 type method struct {
 	addr, constMethod uint64
-	code              uint64 // where its bytecodes begin, as HotSpot has them
-	size              uint64 // of them, in bytes
+	code              uint64 // address of its bytecodes
+	size              uint64 // size of the bytecodes
 	name, file        string
 	fn, fnSize        uint64 // its place in the table
 
-	// By these it is told from another at the same place. Of classes that are made alike
-	// all may lie where another's lay before: only their names differ.
+	// These fields identify the method among others at the same place. Classes that are generated
+	// alike may be loaded at the same addresses one after the other; then only their names differ.
 	head   []byte // of its ConstMethod
-	pool   uint64 // address of its constants, which that leads to
-	holder uint64 // of its class, which those lead to
-	key    uint64 // of that one's name
-	sym    []byte // that name's head: hash, length, the first letters
+	pool   uint64 // address of its constants, from head
+	holder uint64 // its class, from the constants
+	key    uint64 // name of the class
+	sym    []byte // head of that name: hash, length, the first letters
 }
 
-// place is the address in the table of the bytecode at bci.
+// place returns the table's address of the bytecode at bci.
 func (m *method) place(bci int) uint64 {
 	if bci < 0 || uint64(bci) >= m.fnSize {
 		return m.fn
@@ -47,10 +47,10 @@ func (m *method) place(bci int) uint64 {
 	return m.fn + uint64(bci)
 }
 
-// symHead is how much is compared of the name of a class.
+// symHead is the compared length of a class name, in bytes.
 const symHead = 64
 
-// methodAt is the method at addr: what is kept of it, if that is still it.
+// methodAt returns the method at addr. It uses the cached one if it is still valid.
 func (r *Runtime) methodAt(addr uint64) (*method, error) {
 	r.mu.Lock()
 	m := r.methods[addr]
@@ -71,7 +71,7 @@ func (r *Runtime) methodAt(addr uint64) (*method, error) {
 	return m, nil
 }
 
-// freshMethod is the method that is at addr now.
+// freshMethod reads the method at addr.
 func (r *Runtime) freshMethod(addr uint64) (*method, error) {
 	r.mu.Lock()
 	m := r.methods[addr]
@@ -91,7 +91,7 @@ func (r *Runtime) freshMethod(addr uint64) (*method, error) {
 	return r.methodAt(addr)
 }
 
-// constHead is how much is read of a ConstMethod at most.
+// constHead bounds the bytes read of a ConstMethod.
 const constHead = 128
 
 func (r *Runtime) readMethod(addr uint64) (*method, error) {
@@ -138,7 +138,7 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	if err != nil {
 		return nil, fmt.Errorf("name of the class: %w", err)
 	}
-	// Without the count of those who use it, which stands before its length.
+	// Leave out the reference count before the length.
 	m.sym = make([]byte, min(symHead, int(l.symbolBody-l.symbolLength)+len(class)))
 	if err := read(r.mem, m.sym, m.key+l.symbolLength); err != nil {
 		return nil, err
@@ -151,7 +151,7 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	if err != nil {
 		return nil, fmt.Errorf("signature: %w", err)
 	}
-	// What links method handles belongs to no file, and says so in several ways.
+	// Methods that link method handles have no file, and mark it in several ways.
 	m.file, _ = entry(u16(pool, l.poolSource))
 	if r.spent() {
 		return nil, meter.ErrSpent
@@ -185,9 +185,8 @@ func (r *Runtime) readMethod(addr uint64) (*method, error) {
 	return m, nil
 }
 
-// ClassName is the name of a class as Java programs know it, of its name inside of
-// the virtual machine. Those of hidden classes have a '+' before their address, which
-// Java shows as a '/'.
+// ClassName converts the virtual machine's internal name of a class to Java's form. Names of hidden
+// classes have a '+' before their address, which Java shows as a '/'.
 func ClassName(s string) string {
 	plus := strings.LastIndex(s, "+0x")
 	s = strings.ReplaceAll(s, "/", ".")
@@ -221,14 +220,14 @@ func (r *Runtime) symbol(addr uint64) (string, error) {
 	return string(text), nil
 }
 
-// lineRun is bytecode of one line, from from on.
+// lineRun is a run of bytecode of one line.
 type lineRun struct {
 	from uint64
 	line int
 }
 
-// lines reads the compressed table of lines at addr, which says where a line begins;
-// it gives its bytes too.
+// lines reads the compressed line table at addr. It returns the raw bytes and the beginnings of
+// lines.
 func (r *Runtime) lines(addr uint64) (raw []byte, out []lineRun, err error) {
 	for size := 256; ; size *= 4 {
 		raw = make([]byte, size)
@@ -244,9 +243,9 @@ func (r *Runtime) lines(addr uint64) (raw []byte, out []lineRun, err error) {
 	}
 }
 
-// decodeLines decodes a table of lines (CompressedLineNumberReadStream in
-// src/hotspot/share/oops/method.cpp): pairs of differences in one byte, those that do
-// not fit behind a byte 255, 0 at the end. The list is by place.
+// decodeLines decodes a line table (CompressedLineNumberReadStream in
+// src/hotspot/share/oops/method.cpp). It has pairs of differences in one byte each; pairs that do
+// not fit follow a byte 255; a 0 ends the table. The list is sorted by place.
 func decodeLines(raw []byte, plain bool) (used int, list []lineRun, ok bool) {
 	in := stream{b: raw, plain: plain}
 	bci, line := int64(0), int64(0)
@@ -271,8 +270,8 @@ func decodeLines(raw []byte, plain bool) (used int, list []lineRun, ok bool) {
 	return 0, nil, false
 }
 
-// sortRuns puts runs in the order of their places, which they mostly are in; of two
-// at one place the first counts, as in Method::line_number_from_bci.
+// sortRuns sorts runs by place; most are sorted already. Of two at one place the first counts, as
+// in Method::line_number_from_bci.
 func sortRuns(list []lineRun) []lineRun {
 	slices.SortStableFunc(list, func(a, b lineRun) int { return cmp.Compare(a.from, b.from) })
 	out := list[:0]
@@ -285,10 +284,10 @@ func sortRuns(list []lineRun) []lineRun {
 	return out
 }
 
-// methodParts is how many parts of memory tell a method.
+// methodParts is the number of memory parts that identify a method.
 const methodParts = 5
 
-// parts appends where they are.
+// parts appends the spans of these parts.
 func (m *method) parts(l *layout, out []stack.Span) []stack.Span {
 	return append(out, stack.Span{Addr: m.addr + l.methodConst, Len: 8},
 		stack.Span{Addr: m.constMethod, Len: int(l.constMethod)},
@@ -297,8 +296,8 @@ func (m *method) parts(l *layout, out []stack.Span) []stack.Span {
 		stack.Span{Addr: m.key + l.symbolLength, Len: len(m.sym)})
 }
 
-// same reports whether they are still those of m; mem reads the i-th, nil if it could
-// not be read.
+// same reports whether the parts are still those of m. mem returns the i-th part, or nil if it
+// could not be read.
 func (m *method) same(mem func(i int) []byte) bool {
 	for i := range methodParts {
 		b := mem(i)

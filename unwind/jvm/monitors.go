@@ -2,43 +2,43 @@ package jvm
 
 import "github.com/sliverprof/sliver/stack"
 
-// Sort is how a thread waits.
+// Sort is the kind of a thread's wait.
 type Sort uint8
 
-// Sorts of waits.
+// The kinds of waits.
 const (
-	Entering     Sort = iota // for a monitor
+	Entering     Sort = iota // to enter a monitor
 	Waiting                  // in Object.wait: it does not want the monitor yet
-	Synchronizer             // parked, for a lock of java.util.concurrent that keeps its owner
-	Semaphore                // parked, for one of java.util.concurrent
-	Condition                // parked, for a condition of a lock of java.util.concurrent
-	Parked                   // for something else, or nothing that is known
+	Synchronizer             // parked, for a java.util.concurrent lock that records its owner
+	Semaphore                // parked, for another java.util.concurrent synchronizer
+	Condition                // parked, for a condition of a java.util.concurrent lock
+	Parked                   // parked, for anything else or an unknown object
 	Sleeping                 // in Thread.sleep
 )
 
-// Monitor is a lock that a thread wants, or what else it waits for, at one moment.
+// Monitor is a lock that a thread wants, or another object that it waits for, at one moment.
 type Monitor struct {
 	Sort    Sort
-	Addr    uint64 // of the ObjectMonitor; of the object that it parked for, where that was met first; 0: none
-	Class   string // of the object; "": it cannot be read, or there is none
-	Unknown bool   // what it parked for, or who has it, cannot be read at the moment
-	Locked  bool   // somebody has it
-	Owner   int32  // TID of who has it, as the process sees it; 0: not known, or nobody
-	Readers int    // how many have it for reading
-	Why     string // what else there is to say of the owner, or why there is none
+	Addr    uint64 // of the ObjectMonitor, or the first known address of the object that it parked for; 0: none
+	Class   string // of the object; "": unreadable, or none
+	Unknown bool   // the object or the owner cannot be read at the moment
+	Locked  bool   // owned by a thread
+	Owner   int32  // TID of the owner, as the process sees it; 0: unknown, or none
+	Readers int    // number of read locks
+	Why     string // further information about the owner, or why there is none
 
 	class uint64
 }
 
-// Values of ObjectMonitor._owner that are no owner (src/hotspot/share/runtime/objectMonitor.hpp
-// of 17, 21 and 25).
+// Values of ObjectMonitor._owner that do not identify an owner
+// (src/hotspot/share/runtime/objectMonitor.hpp of 17, 21 and 25).
 const (
-	ownerAnonymous = 1          // 21, 25: it is in its owner's lock stack
+	ownerAnonymous = 1          // 21, 25: the monitor is in its owner's lock stack
 	ownerDeflater  = 2          // 21, 25
 	ownerDeflating = ^uint64(0) // 17
 )
 
-// owner is a thread as monitors name it.
+// owner holds a thread's identities in monitors.
 type owner struct {
 	thread   uint64
 	low, end uint64 // its stack
@@ -46,12 +46,12 @@ type owner struct {
 	tid      int32
 }
 
-// Wanted is what a Java thread waits for: the monitor that it wants to enter or waits in,
-// or what it parked for. ok is false where there is none, where it changed while it was looked at, and where the JavaThread at
-// that address is not that of tid any more.
+// Wanted returns the object that a Java thread waits for: the monitor that it wants to enter or
+// waits in, or the object that it parked for. ok is false if there is none, if it changed during
+// the read, or if the JavaThread at that address does not belong to tid any more.
 func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	l := r.l
-	v := &look{r: r} // follows none
+	v := &look{r: r} // for reads without references
 	v.ahead([]stack.Span{{Addr: thread + l.osThread, Len: 8}, {Addr: thread + l.pending, Len: 8}, {Addr: thread + l.waiting, Len: 8}})
 	os := v.word(thread + l.osThread)
 	if v.err != nil || os == 0 || int32(v.half(os+l.osThreadID)) != tid {
@@ -74,7 +74,7 @@ func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	return m, err == nil && again == m.Addr
 }
 
-// objectOf is the object of a monitor; 0: it cannot be read.
+// objectOf returns the object of a monitor, or 0 if it cannot be read.
 func (v *look) objectOf(monitor uint64) uint64 { return v.handle(monitor + v.r.l.monitorObject) }
 
 func (r *Runtime) monitorClass(monitor uint64) string {
@@ -91,7 +91,7 @@ func (r *Runtime) monitorClass(monitor uint64) string {
 		return ""
 	}
 	if at := r.s.static["java_lang_Class._klass_offset"]; at != 0 && c.text == "java.lang.Class" {
-		if of := v.word(obj + uint64(v.half(at))); of != 0 { // what is locked by static methods
+		if of := v.word(obj + uint64(v.half(at))); of != 0 { // the lock of static methods
 			if c := v.classAt(of); v.err == nil {
 				return "java.lang.Class for " + c.text
 			}
@@ -100,8 +100,8 @@ func (r *Runtime) monitorClass(monitor uint64) string {
 	return c.text
 }
 
-// MonitorOwner tells who has a monitor now: locked without a TID is somebody who cannot
-// be named.
+// MonitorOwner returns the current owner of a monitor. If locked is true and tid is 0, the owner is
+// unknown.
 func (r *Runtime) MonitorOwner(monitor uint64) (locked bool, tid int32) {
 	v, err := word(r.mem, monitor+r.l.monitorOwner)
 	switch {
@@ -116,8 +116,8 @@ func (r *Runtime) MonitorOwner(monitor uint64) (locked bool, tid int32) {
 	return true, 0
 }
 
-// ownerOf is the thread that the word v of a monitor means: by its address, by one of
-// its stack, or by its number.
+// ownerOf returns the thread that an owner word v identifies: by its address, by an address in its
+// stack, or by its number.
 func (r *Runtime) ownerOf(v uint64) (owner, bool) {
 	find := func(all []owner) (owner, bool) {
 		for _, o := range all {
@@ -136,7 +136,7 @@ func (r *Runtime) ownerOf(v uint64) (owner, bool) {
 	return find(r.listOwners())
 }
 
-// threadAt is the Java thread whose JavaThread is at addr.
+// threadAt returns the Java thread whose JavaThread is at addr.
 func (r *Runtime) threadAt(addr uint64) (owner, bool) {
 	if addr == 0 {
 		return owner{}, false
@@ -191,12 +191,12 @@ func (r *Runtime) listOwners() []owner {
 	return all
 }
 
-// maxLockStack bounds a thread's list of the objects that it has locked without a
-// monitor; HotSpot's has eight places.
+// maxLockStack bounds a thread's list of the objects that it has locked without a monitor.
+// HotSpot's list has eight entries.
 const maxLockStack = 8
 
-// anonymous finds the owner of a monitor that does not know it: who has its object in
-// its lock stack.
+// anonymous finds the owner of a monitor that does not record it: the thread with its object in the
+// lock stack.
 func (r *Runtime) anonymous(monitor uint64) int32 {
 	look, err := r.look()
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *Runtime) anonymous(monitor uint64) int32 {
 	}
 	l := r.l
 	for _, o := range r.listOwners() {
-		top, err := half(r.mem, o.thread+l.lockStackTop) // from the thread's beginning on
+		top, err := half(r.mem, o.thread+l.lockStackTop) // relative to the thread's beginning
 		if err != nil || uint64(top) < l.lockStack {
 			continue
 		}
@@ -220,7 +220,7 @@ func (r *Runtime) anonymous(monitor uint64) int32 {
 			if obj != 0 && look.place(look.plain(v)) == obj {
 				return o.tid
 			}
-			// An object's first word leads to its monitor, but where a table has them.
+			// An object's first word points to its monitor, unless a table holds it.
 			const hasMonitor = 2
 			if m, err := word(r.mem, v); err == nil && m == monitor|hasMonitor {
 				return o.tid

@@ -2,19 +2,19 @@ package jvm
 
 import "strings"
 
-// HotSpot's own mutexes are objects in which a thread, a pthread_mutex_t, a pthread_cond_t and a
-// pointer to the mutex's name follow each other (src/hotspot/share/runtime/mutex.hpp and
-// os/posix/os_posix.hpp of 17, 21 and 25); sizes of glibc's and musl's on x86-64, in bytes.
+// HotSpot's own mutexes are objects that consist of a thread, a pthread_mutex_t, a pthread_cond_t
+// and a pointer to the mutex's name (src/hotspot/share/runtime/mutex.hpp and os/posix/os_posix.hpp
+// of 17, 21 and 25). The sizes, in bytes, are those of glibc and musl on x86-64.
 const (
 	mutexSize = 40
 	condSize  = 48
 )
 
-// MutexName names the mutex of HotSpot's own whose pthread_mutex_t is at addr, such as
-// "Threads_lock"; "": it is none, or cannot be read.
+// MutexName returns the name of HotSpot's own mutex whose pthread_mutex_t is at addr, such as
+// "Threads_lock". It returns "" for other mutexes and unreadable ones.
 func (r *Runtime) MutexName(addr uint64) string { return r.lockName(addr + mutexSize + condSize) }
 
-// CondName is the same by its pthread_cond_t.
+// CondName is MutexName for the mutex whose pthread_cond_t is at addr.
 func (r *Runtime) CondName(addr uint64) string { return r.lockName(addr + condSize) }
 
 func (r *Runtime) lockName(at uint64) string {

@@ -8,30 +8,29 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// Each read of another process costs some µs, in which what is read may change and ours may
-// lose the CPU. So what will be asked of an object is had by one read, and what is to be
-// looked at again by one for all of it.
+// Each read of another process takes a few µs. In that time the data may change, and the tracer may
+// lose the CPU. So one read fetches all the fields of an object that are needed, and one read
+// repeats everything that must be checked again.
 const (
-	// maxLinks bounds the references of one look that are looked at again.
+	// maxLinks bounds the references per look that are checked again.
 	maxLinks = 64
-	// nearObjects and nearBytes are how many objects, and how much of each, are kept: what
-	// is asked of a thread or of a lock are several of its fields.
+	// nearObjects and nearBytes bound the cached objects and the bytes of each. Callers read several
+	// fields of a thread or a lock.
 	nearObjects = 6
 	nearBytes   = 128
-	// headBytes are those of an object in which its class is.
+	// headBytes is the length of an object's head, which holds its class.
 	headBytes = 16
 )
 
-// near is memory of the target as it was at one moment, so that its words need no reads of
-// their own.
+// near caches target memory as of one moment, so that its words need no separate reads.
 type near struct {
 	objects [nearObjects]object
 	met     int
 	spans   []stack.Span // read ahead
-	b       []byte       // of the spans, one after the other, as far as they could be read
+	b       []byte       // content of the spans, packed, as far as it could be read
 }
 
-// object is the beginning of one.
+// object is the beginning of an object.
 type object struct {
 	addr uint64
 	n    int
@@ -40,22 +39,22 @@ type object struct {
 
 // link is a reference that was followed to an object.
 type link struct {
-	cell, to uint64 // where it is, and the object
-	from     uint64 // where the cell's address is; 0: the cell is a field of an object
+	cell, to uint64 // its address, and the object
+	from     uint64 // address of the cell's address; 0: the cell is a field of an object
 }
 
-// meet has the beginning of the object at addr.
+// meet caches the beginning of the object at addr.
 func (v *look) meet(addr uint64) {
 	if addr == 0 || addr > 1<<63-1 || v.kept(addr, 8) != nil {
 		return
 	}
 	m := &v.near.objects[v.near.met%nearObjects]
 	v.near.met++
-	n, _ := v.r.mem.ReadAt(m.b[:], int64(addr)) // less at the heap's end: then word by word
+	n, _ := v.r.mem.ReadAt(m.b[:], int64(addr)) // shorter at the heap's end: then word by word
 	m.addr, m.n = addr, max(n, 0)
 }
 
-// ahead has all of the spans by one read, where the memory can do that.
+// ahead reads all spans at once, if the memory supports it.
 func (v *look) ahead(spans []stack.Span) {
 	many, ok := v.r.mem.(meter.SpanReader)
 	if !ok || len(spans) == 0 {
@@ -72,7 +71,7 @@ func (v *look) ahead(spans []stack.Span) {
 	v.near.b = v.near.b[:many.ReadSpans(spans, v.near.b)]
 }
 
-// anew has what follows read from memory again.
+// Method anew drops the cache, so that later reads use memory.
 func (v *look) anew() {
 	for i := range v.near.objects {
 		v.near.objects[i].n = 0
@@ -80,7 +79,7 @@ func (v *look) anew() {
 	v.near.spans, v.near.b = nil, nil
 }
 
-// again has what tells whether references still lead to the same objects, as it is now.
+// again reads the current memory that shows whether references still lead to the same objects.
 func (v *look) again(links ...link) {
 	v.anew()
 	spans := make([]stack.Span, 0, 3*len(links))
@@ -122,7 +121,7 @@ func (v *look) lead(links []link) bool {
 	return true
 }
 
-// linked notes that a reference was followed, and has the object that it leads to.
+// linked records a followed reference and caches the object that it leads to.
 func (v *look) linked(l link) {
 	if v.err != nil {
 		return
@@ -138,7 +137,7 @@ func (v *look) linked(l link) {
 	v.links = append(v.links, l)
 }
 
-// kept is what is had of n bytes at addr; nil: nothing.
+// kept returns the cached n bytes at addr, or nil.
 func (v *look) kept(addr, n uint64) []byte {
 	for i := range v.near.objects {
 		if m := &v.near.objects[i]; addr >= m.addr && addr-m.addr+n <= uint64(m.n) {

@@ -10,31 +10,31 @@ import (
 )
 
 const (
-	// maxTables bounds the tables of one compiled method, in bytes: what one walk may read
-	// of what it sees for the first time.
+	// maxTables bounds the tables of one compiled method, in bytes: the limit on first looks of one
+	// walk.
 	maxTables = meter.MaxLooks
-	// maxInlined bounds the calls that are inlined into each other.
+	// maxInlined bounds the depth of inlining.
 	maxInlined = 256
 )
 
-// nmethod is what is known of a compiled method besides its blob.
+// nmethod holds the parts of a compiled method outside of its blob.
 type nmethod struct {
 	method            uint64
-	origPC            uint64 // where in its frame the PC of a frame to be deoptimized is kept
-	deopt, deoptMH    uint64 // that then return here
+	origPC            uint64 // offset in its frame of the saved PC of a frame marked for deoptimization
+	deopt, deoptMH    uint64 // return addresses of such frames
 	osr               uint64
-	pcs, pcsEnd       uint64 // addresses of its tables
+	pcs, pcsEnd       uint64 // addresses of the PC descriptors
 	scopes, scopesEnd uint64
 	meta, metaEnd     uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	methods map[uint64]*method
-	tables  *scopes // nil: they were not read yet
-	err     error   // or why they cannot be
+	tables  *scopes // nil: not read yet
+	err     error   // error of the read
 }
 
-// resolve is the method at addr, one of the compiled method's own or of those that are
-// inlined in it: they stay as long as it does.
+// resolve returns the method at addr. It must be the compiled method's own or one inlined in it:
+// these stay as long as the compiled method does.
 func (n *nmethod) resolve(r *Runtime, addr uint64) (*method, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -52,7 +52,7 @@ func (n *nmethod) resolve(r *Runtime, addr uint64) (*method, error) {
 	return m, nil
 }
 
-// scopes are the tables of a compiled method that tell which calls are active where;
+// scopes are the tables of a compiled method that list the active calls at each place. They are
 // immutable.
 type scopes struct {
 	desc []pcDesc // by offset
@@ -60,7 +60,7 @@ type scopes struct {
 	mds  []uint64
 }
 
-// pcDesc says which scopes are active where in the code.
+// pcDesc locates the active scopes at one place of the code.
 type pcDesc struct {
 	off   int32
 	scope uint32
@@ -103,7 +103,7 @@ func (r *Runtime) nmethodOf(b *blob, head []byte) (*nmethod, error) {
 	return n, nil
 }
 
-// offset is base plus a signed number; 0 where that is negative: it is not there.
+// offset returns base plus a signed number, or 0 if that number is negative (absent).
 func offset(base uint64, off uint32) uint64 {
 	if int32(off) <= 0 {
 		return 0
@@ -111,7 +111,7 @@ func offset(base uint64, off uint32) uint64 {
 	return base + uint64(off)
 }
 
-// load reads the tables, once.
+// load reads the tables once.
 func (n *nmethod) load(r *Runtime) (*scopes, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -119,7 +119,7 @@ func (n *nmethod) load(r *Runtime) (*scopes, error) {
 		return n.tables, n.err
 	}
 	t, err := n.read(r)
-	if errors.Is(err, meter.ErrSpent) { // the next walk may
+	if errors.Is(err, meter.ErrSpent) { // the next walk may read them
 		return nil, err
 	}
 	n.tables, n.err = t, err
@@ -139,7 +139,7 @@ func (n *nmethod) read(r *Runtime) (*scopes, error) {
 	for i := uint64(0); i+l.pcDesc <= uint64(len(b)); i += l.pcDesc {
 		d := pcDesc{int32(u32(b, i+l.pcOffset)), u32(b, i+l.pcScope)}
 		if k := len(t.desc); k > 0 && d.off < t.desc[k-1].off {
-			break // they are sorted: what follows is something else
+			break // they are sorted: this is other data
 		}
 		t.desc = append(t.desc, d)
 	}
@@ -161,8 +161,8 @@ func (n *nmethod) read(r *Runtime) (*scopes, error) {
 	return t, nil
 }
 
-// at is the descriptor for a place in the code, in bytes from its beginning: that of
-// exactly there, which each return address has, else the next one.
+// at returns the descriptor for a place in the code, in bytes from its beginning. Every return
+// address has an exact descriptor. Other places get the next one.
 func (t *scopes) at(off int32) (d pcDesc, exact, ok bool) {
 	i := sort.Search(len(t.desc), func(i int) bool { return t.desc[i].off >= off })
 	if i == len(t.desc) {
@@ -171,18 +171,18 @@ func (t *scopes) at(off int32) (d pcDesc, exact, ok bool) {
 	return t.desc[i], t.desc[i].off == off, true
 }
 
-// scope is one of the calls that are active at a place.
+// scope is one active call at a place.
 type scope struct {
 	method uint64
 	bci    int
 }
 
-// chain appends the calls at a place of the code, innermost first: those that are
-// inlined, then that of the method itself.
+// chain appends the calls at a place of the code, innermost first: the inlined ones, then the
+// method itself.
 func (t *scopes) chain(method uint64, d pcDesc, plain bool, out []scope) []scope {
 	at, limit := d.scope, uint32(len(t.data))
 	for k := 0; at != 0 && at < limit && k < maxInlined; k++ {
-		limit = at // each refers to one before it
+		limit = at // each refers to an earlier one
 		in := stream{b: t.data[at:], plain: plain}
 		sender, index, bci := in.next(), in.next(), in.next()
 		if in.bad || index > uint32(len(t.mds)) {
@@ -198,8 +198,8 @@ func (t *scopes) chain(method uint64, d pcDesc, plain bool, out []scope) []scope
 	return out
 }
 
-// stream decodes HotSpot's compressed numbers (src/hotspot/share/utilities/unsigned5.hpp
-// of 21; code/compressedStream.cpp of 17, which does not leave zero bytes out: plain).
+// stream decodes HotSpot's compressed numbers (src/hotspot/share/utilities/unsigned5.hpp of 21;
+// code/compressedStream.cpp of 17, which does not avoid zero bytes: plain).
 type stream struct {
 	b     []byte
 	plain bool
@@ -238,7 +238,7 @@ func (s *stream) next() uint32 {
 	return sum
 }
 
-// signed decodes a number whose sign is its lowest bit.
+// signed decodes a number whose sign is in the lowest bit.
 func (s *stream) signed() int32 {
 	v := s.next()
 	return int32(v>>1) ^ -int32(v&1)

@@ -6,42 +6,42 @@ import (
 	"sync/atomic"
 )
 
-// NumberSpan is how many bytes of a Carrier's Near are looked through for the number of the virtual
-// thread that it runs: a JavaThread of 21 is about as long.
+// NumberSpan is the number of bytes after a Carrier's Near that are searched for the number of its
+// virtual thread. A JavaThread of 21 is about as long.
 const NumberSpan = 2048
 
-// numbers finds out where HotSpot keeps the number of the virtual thread that a carrier runs
-// besides in the heap, whose objects may be anywhere while a collector moves them: in 21 its
-// flight recorder notes it at each mount, whether it records or not (JfrThreadLocal::
-// on_set_current_thread in src/hotspot/share/jfr/support/jfrThreadLocal.cpp). No table that every
-// build has says where in the thread that is. So it has to show itself: by being the number that was read from the heap, of one virtual
-// thread after the other.
+// numbers learns where HotSpot keeps the number of a carrier's virtual thread outside of the heap,
+// whose objects may be anywhere while a collector moves them. In 21 the flight recorder stores it
+// in the thread at each mount, even if it does not record (JfrThreadLocal::on_set_current_thread in
+// src/hotspot/share/jfr/support/jfrThreadLocal.cpp). Tables in the library do not give its offset
+// in every build. numbers therefore looks for a word that equals the number read from the heap for
+// several virtual threads in turn.
 type numbers struct {
-	at atomic.Int64 // its offset; 0: not known yet, -1: there is none that can be believed
+	at atomic.Int64 // its offset; 0: unknown yet, -1: no reliable one
 
 	mu    sync.Mutex
-	seen  [NumberSpan / 8][]uint64 // of each word, the different numbers that it rightly had
-	wrong [NumberSpan / 8]uint32   // how often it was another
-	right uint32                   // of the word that was chosen
+	seen  [NumberSpan / 8][]uint64 // per word, the distinct numbers that it matched
+	wrong [NumberSpan / 8]uint32   // mismatches per word
+	right uint32                   // matches of the chosen word
 }
 
 const (
-	// numberProofs is how many different virtual threads' numbers a word must have had.
+	// numberProofs is the number of distinct virtual threads that a word must match.
 	numberProofs = 8
-	// numberMisses is the share of looks, one of so many, in which it may have been another: at
-	// a mount it is written a few instructions after the reference.
+	// numberMisses is the inverse of the accepted share of mismatches. At a mount, the word is
+	// written a few instructions after the reference.
 	numberMisses = 64
 )
 
-// NumberAt is how far behind a Carrier's Near the number of the virtual thread is that it runs;
-// 0: that is not known. sought: it may be found out by more calls of Number.
+// NumberAt returns the offset of the virtual thread's number from a Carrier's Near, or 0 if it is
+// unknown. sought means that more calls of Number may find it.
 func (r *Runtime) NumberAt() (off uint64, sought bool) {
 	at := r.numbers.at.Load()
 	return uint64(max(at, 0)), at == 0
 }
 
-// Number says that a carrier ran the virtual thread of that number when the words behind its Near
-// were these (NumberSpan bytes of them, or the one at NumberAt alone).
+// Number records that a carrier ran the virtual thread with number id while its memory at Near held
+// words: NumberSpan bytes, or only the one at NumberAt.
 func (r *Runtime) Number(words []uint64, id uint64) {
 	n := &r.numbers
 	n.mu.Lock()

@@ -2,20 +2,20 @@ package jvm
 
 import "testing"
 
-// TestNumber: a word is believed to hold the numbers of virtual threads when it was that of
-// eight different ones, and not any more when it is often another.
+// TestNumber: a word is accepted after it matched the numbers of eight different virtual threads,
+// and rejected after frequent mismatches.
 func TestNumber(t *testing.T) {
 	const rightly, once = 40, 41 // words
 	r := &Runtime{known: &known{}}
 	words := make([]uint64, NumberSpan/8)
 	say := func(id uint64) {
 		words[rightly] = id
-		words[once] = id % 3 // now and then the same
+		words[once] = id % 3 // matches now and then
 		words[rightly+2] = 20
 		r.Number(words, id)
 	}
 	for range 100 {
-		say(20) // one alone proves nothing
+		say(20) // a single thread proves nothing
 	}
 	if off, sought := r.NumberAt(); off != 0 || !sought {
 		t.Fatalf("believed by one number: %d, %v", off, sought)
@@ -31,11 +31,11 @@ func TestNumber(t *testing.T) {
 	if off, sought := r.NumberAt(); off != 8*rightly || sought {
 		t.Fatalf("at %d, %v", off, sought)
 	}
-	r.Number(words, 99) // of a thread that does not know yet: says nothing
+	r.Number(words, 99) // from a thread without a number yet: ignored
 	for i := range uint64(10_000) {
 		r.Number([]uint64{i + 100}, i+100)
 		if i%100 == 0 {
-			r.Number([]uint64{7}, 8) // it was mounted at that moment
+			r.Number([]uint64{7}, 8) // mounted at that moment
 		}
 	}
 	if off, _ := r.NumberAt(); off != 8*rightly {

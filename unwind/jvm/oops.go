@@ -8,30 +8,30 @@ import (
 )
 
 const (
-	// maxFlags bounds HotSpot's flags, of which there are some 1,500.
+	// maxFlags bounds HotSpot's flags; there are some 1,500.
 	maxFlags = 1 << 13
-	// maxFields bounds the fields of a class, maxSupers the classes above it.
+	// maxFields bounds the fields of a class, and maxSupers its superclasses.
 	maxFields = 1 << 12
 	maxSupers = 64
-	// maxText bounds the characters of a string that are read.
+	// maxText bounds the characters to read of a string.
 	maxText = 256
 )
 
-// oops is how references and objects' headers look in the process's heap.
+// oops describes references and object headers in the process's heap.
 type oops struct {
 	narrow, narrowClass  bool
 	compact              bool // the class is in the object's first word (JEP 519)
 	base, classBase      uint64
 	shift, classShift    uint64
-	classAt              uint64 // of an object, where it is no part of the first word
+	classAt              uint64 // offset in an object, if the class is not in the first word
 	constants, fields    uint64 // of an InstanceKlass
 	super                uint64
-	fieldCount           uint64 // of an InstanceKlass, up to 20; none: the list has it
+	fieldCount           uint64 // of an InstanceKlass, up to 20; none: in the list
 	arrayLength, content uint64 // of an array of bytes
 	gc                   collector
 }
 
-// readOops reads the flags that tell of the heap. It is called once.
+// readOops reads the flags that describe the heap. It is called once.
 func (r *Runtime) readOops() (*oops, error) {
 	g := &lookup{s: r.s}
 	flags, count, size := g.static("JVMFlag.flags"), g.static("JVMFlag.numFlags"), g.size("JVMFlag")
@@ -108,7 +108,7 @@ func (r *Runtime) readOops() (*oops, error) {
 	return o, nil
 }
 
-// heapOf is what is known of the heap; it does not change once the process runs.
+// heapOf returns the description of the heap. It is constant while the process runs.
 func (r *Runtime) heapOf() (*oops, error) {
 	r.mu.Lock()
 	o := r.oops
@@ -126,8 +126,8 @@ func (r *Runtime) heapOf() (*oops, error) {
 	return o, nil
 }
 
-// classNamed is the class, or the one of those above it, that is called so inside of
-// the virtual machine; 0: there is none.
+// classNamed returns the class itself or the superclass with this internal name, or 0 if there is
+// none.
 func (r *Runtime) classNamed(o *oops, class uint64, name string) uint64 {
 	for range maxSupers {
 		p, err := word(r.mem, class+r.l.klassName)
@@ -146,8 +146,8 @@ func (r *Runtime) classNamed(o *oops, class uint64, name string) uint64 {
 	return 0
 }
 
-// fieldOf is where the field of a class is in its objects, in bytes: that of this name
-// and type. The classes above it are not looked through.
+// fieldOf returns the offset of a field with this name and type in the objects of a class, in
+// bytes. It does not search superclasses.
 func (r *Runtime) fieldOf(o *oops, class uint64, name, typ string) (uint64, error) {
 	key := fmt.Sprintf("%x.%s", class, name)
 	r.mu.Lock()
@@ -194,7 +194,7 @@ func (r *Runtime) readField(o *oops, class uint64, name, typ string) (uint64, er
 	if err != nil {
 		return 0, err
 	}
-	size, err := half(r.mem, list) // Array: length, and from 4 on what is in it
+	size, err := half(r.mem, list) // Array: length, then from offset 4 on the elements
 	if err != nil {
 		return 0, err
 	}
@@ -228,7 +228,7 @@ func (r *Runtime) readField(o *oops, class uint64, name, typ string) (uint64, er
 	}
 	in := stream{b: b}
 	count := min(in.next(), maxFields)
-	in.next() // those that the virtual machine adds follow
+	in.next() // fields added by the virtual machine follow
 	for range count {
 		// src/hotspot/share/oops/fieldInfo.hpp of 21 and 25.
 		const initialized, generic, contended = 1 << 0, 1 << 2, 1 << 4
@@ -290,7 +290,7 @@ func (v *look) text(addr uint64) string {
 	return string(utf16.Decode(u))
 }
 
-// ThreadName is what the Java thread is called there.
+// ThreadName returns the name of a Java thread.
 func (r *Runtime) ThreadName(thread uint64) (string, error) {
 	v, err := r.look()
 	if err != nil {
@@ -300,7 +300,8 @@ func (r *Runtime) ThreadName(thread uint64) (string, error) {
 	if v.err == nil && obj == 0 {
 		return "", fmt.Errorf("no object of the thread at %#x", thread)
 	}
-	// A collector may move what is read: a string is one before and after.
+	// A collector may move the string during the read: accept it only if it is a string before and
+	// after.
 	at := v.threadFields(obj).name
 	s := v.ref(obj + at)
 	if v.err == nil && s == 0 {
@@ -309,8 +310,8 @@ func (r *Runtime) ThreadName(thread uint64) (string, error) {
 	return v.text(s), v.err
 }
 
-// NamesByTID are the names of all Java threads, by the TIDs that the process itself
-// sees. Those that cannot be read are missing.
+// NamesByTID returns the names of all Java threads, by the TIDs that the process itself sees. Names
+// that cannot be read are missing.
 func (r *Runtime) NamesByTID() map[int32]string {
 	all, err := r.Threads()
 	if err != nil {

@@ -15,14 +15,14 @@ const (
 	statusParked   = 0x200
 )
 
-// threadFields are where fields of java.lang.Thread are in its objects, in bytes.
+// threadFields holds the offsets of fields of java.lang.Thread in its objects, in bytes.
 type threadFields struct {
 	name, blocker, eetop, id uint64
-	holder, status           uint64 // holder: of what has the status since 19; none up to 18
+	holder, status           uint64 // holder: of the object with the status since 19; none up to 18
 	known                    bool
 }
 
-// threadFields finds them by their names, once: the class stays.
+// threadFields finds the fields by name, once, because the class stays loaded.
 func (v *look) threadFields(obj uint64) threadFields {
 	v.r.mu.Lock()
 	f := v.r.thread
@@ -45,7 +45,7 @@ func (v *look) threadFields(obj uint64) threadFields {
 		if h := v.ref(obj + f.holder); v.err == nil && h != 0 {
 			f.status = v.field(v.class(h), "threadStatus", "I")
 		} else {
-			return f // not remembered
+			return f // not cached
 		}
 	}
 	if f.known = v.err == nil; f.known {
@@ -56,21 +56,21 @@ func (v *look) threadFields(obj uint64) threadFields {
 	return f
 }
 
-// class is what is known of a Java class of an object that threads park for.
+// class describes the Java class of an object that threads park for.
 type class struct {
-	name    uint64 // address of its name, by which it is known again
-	text    string // as people write it
+	name    uint64 // address of its name, to validate a cached entry
+	text    string // name in Java's form
 	sort    Sort
-	owner   uint64 // of exclusiveOwnerThread in its objects; none: it keeps no owner
-	state   uint64 // of state; none
-	long    bool   // it has 64 bits
-	readers bool   // its upper half counts readers
+	owner   uint64 // offset of exclusiveOwnerThread in its objects; none: it records no owner
+	state   uint64 // offset of state; none
+	long    bool   // state has 64 bits
+	readers bool   // the upper half of state counts readers
 	virtual bool   // it is java.lang.VirtualThread
-	carrier uint64 // of its carrierThread
+	carrier uint64 // offset of its carrierThread
 }
 
-// parkSorts are the classes of java.util.concurrent whose objects are something else
-// than a lock with an owner, though they may descend from one that has one.
+// parkSorts lists classes of java.util.concurrent whose objects are not locks with an owner, though
+// they may inherit from such a class.
 var parkSorts = map[string]Sort{
 	"java/util/concurrent/Semaphore$Sync":                                       Semaphore,
 	"java/util/concurrent/CountDownLatch$Sync":                                  Parked,
@@ -78,7 +78,7 @@ var parkSorts = map[string]Sort{
 	"java/util/concurrent/locks/AbstractQueuedLongSynchronizer$ConditionObject": Condition,
 }
 
-// classAt is what is known of the class at addr.
+// classAt describes the class at addr.
 func (v *look) classAt(addr uint64) (c class) {
 	r := v.r
 	c.name = v.word(addr + r.l.klassName)
@@ -146,12 +146,11 @@ func (v *look) classAt(addr uint64) (c class) {
 	return c
 }
 
-// maxLooks bounds how often is looked anew because a collector was at work.
+// maxLooks bounds the retries after a collector has interfered.
 const maxLooks = 4
 
-// parked is what a thread whose OSThread is at os waits for that has no monitor: what it
-// parked for, or time.
-// ok is false where it does something else.
+// parked returns the object that a thread without a monitor waits for, or Sleeping. os is the
+// address of its OSThread. ok is false if the thread is neither parked nor asleep.
 func (r *Runtime) parked(thread, os uint64) (m Monitor, ok bool) {
 	l := r.l
 	if l.osState == none || l.condWait == 0 {
@@ -189,7 +188,7 @@ func (r *Runtime) parked(thread, os uint64) (m Monitor, ok bool) {
 	return unknown, true
 }
 
-// park reads what the thread is parked for; ok is false where it is not.
+// park reads the object that the thread is parked for. ok is false if it is not parked.
 func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	l := v.r.l
 	spans := []stack.Span{{Addr: thread + l.threadObj, Len: 8}}
@@ -216,7 +215,7 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 		return m, false
 	}
 	m.Sort = Parked
-	// A virtual thread that cannot leave its carrier parks that one.
+	// A virtual thread that is pinned to its carrier parks the carrier.
 	if l.vthread != none {
 		if t := v.handle(thread + l.vthread); t != 0 && v.place(t) != v.place(obj) {
 			if c := v.classAt(v.class(t)); c.virtual {
@@ -231,7 +230,7 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 	kl := v.class(blocker)
 	c := v.classAt(kl)
 	m.Addr, m.Class, m.Sort, m.class = v.place(blocker), c.text, c.sort, kl
-	// What it all hangs on is still the same.
+	// Check that the thread still parks for the same object.
 	blocks := link{cell: obj + f.blocker, to: blocker}
 	if c.sort == Synchronizer && c.owner != none {
 		v.owner(&m, &c, blocker, blocks)
@@ -243,14 +242,13 @@ func (v *look) park(thread uint64) (m Monitor, ok bool) {
 		return m, false
 	}
 	if v.err == nil && (v.place(again) != m.Addr || v.class(again) != kl) {
-		v.err = errMoved // or it parks for something else by now
+		v.err = errMoved // or it parks for another object by now
 	}
 	return m, true
 }
 
-// owner reads who has the lock at addr. Ours may lose the CPU in the midst of it, and the
-// lock may change hands meanwhile: then it is read anew.
-// What blocks tells is had anew with it.
+// owner reads the owner of the lock at addr. The tracer may lose the CPU during the read, and the
+// lock may change hands. In that case owner reads again, and checks blocks in the same read.
 func (v *look) owner(m *Monitor, c *class, addr uint64, blocks link) {
 	links, followed := len(v.links), len(v.followed)
 	for range maxLooks {
@@ -262,7 +260,7 @@ func (v *look) owner(m *Monitor, c *class, addr uint64, blocks link) {
 	m.Locked, m.Why = true, "it changed hands while it was read"
 }
 
-// ownerOnce reports whether nothing of it changed meanwhile.
+// ownerOnce reports whether nothing changed during the read.
 func (v *look) ownerOnce(m *Monitor, c *class, addr uint64, blocks link) (same bool) {
 	owns := link{cell: addr + c.owner}
 	o := v.ref(owns.cell)
@@ -291,13 +289,13 @@ func (v *look) ownerOnce(m *Monitor, c *class, addr uint64, blocks link) (same b
 		m.Locked, m.Readers = true, int(min(readers, math.MaxInt32))
 	case state != 0:
 		v.anew()
-		return false // who got it has not said so yet
+		return false // the new owner is not recorded yet
 	}
 	v.again(blocks)
 	return true
 }
 
-// threadOf is the TID of a java.lang.Thread; 0: why says why there is none.
+// threadOf returns the TID of a java.lang.Thread. If it is 0, why gives the reason.
 func (v *look) threadOf(obj uint64) (tid int32, why string) {
 	f := v.threadFields(obj)
 	var who string
@@ -319,8 +317,8 @@ func (v *look) threadOf(obj uint64) (tid int32, why string) {
 	return 0, "its owner has ended"
 }
 
-// Mounted is what the virtual thread that a Java thread carries is called; "": it
-// carries none, or that cannot be read.
+// Mounted returns the name of the virtual thread that a Java thread carries, or "" if it carries
+// none or the name cannot be read.
 func (r *Runtime) Mounted(thread uint64) string {
 	if r.l.vthread == none {
 		return ""
@@ -343,7 +341,7 @@ func (r *Runtime) Mounted(thread uint64) string {
 	return ""
 }
 
-// virtualName is what a virtual thread is called.
+// virtualName returns the number and name of a virtual thread as text.
 func (v *look) virtualName(obj uint64) string {
 	f := v.threadFields(obj)
 	s := fmt.Sprintf("virtual thread #%d", v.word(obj+f.id))
@@ -355,19 +353,19 @@ func (v *look) virtualName(obj uint64) string {
 	return s
 }
 
-// maxMoved bounds the locks that are known again after they were moved.
+// maxMoved bounds the locks that are tracked across moves.
 const maxMoved = 256
 
-// places gives objects that threads park for an address that stays while a collector
-// moves them: that of the first time.
+// places gives objects that threads park for a constant address, although a collector moves them:
+// the first known one.
 type places struct {
-	list []moved // by their last use, the newest last
+	list []moved // by last use, the newest last
 }
 
 type moved struct{ first, now, class uint64 }
 
-// identify is the address that stands for the object of a class at addr. One that is
-// not known is another one's new place if that one's old place says so.
+// identify returns the constant address of the object of a class at addr. An unknown address is the
+// new place of a known object if the object's old place forwards to it.
 func (p *places) identify(r *Runtime, addr, class uint64) uint64 {
 	r.mu.Lock()
 	list := append([]moved(nil), p.list...)

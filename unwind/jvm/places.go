@@ -2,23 +2,22 @@ package jvm
 
 import "github.com/sliverprof/sliver/stack"
 
-// maxPlaces bounds what one walker keeps of places in code; above it all is asked anew.
+// maxPlaces bounds the places that one walker caches. The cache is cleared when it is full.
 const maxPlaces = 1 << 14
 
-// place is what the code around an address is. It holds as long as its blob does, which
-// Still finds out after each walk; so a walk through code that was met before reads
-// nothing but the copy of the stack.
+// place caches facts about the code around an address. It is valid as long as its blob is, which
+// Still checks after each walk. So a walk through known code reads only the copy of the stack.
 type place struct {
 	b *blob
 
-	known     uint8  // which of these were asked for
-	call      bool   // it is behind a call: see Runtime.returns
+	known     uint8  // which of the facts below are known
+	call      bool   // it follows a call: see Runtime.returns
 	arguments uint64 // see Runtime.arguments
-	back      uint64 // of code out of line: where it goes on
+	back      uint64 // of code out of line: where it continues
 	early     bool   // see Runtime.early
-	out       uint64 // see Runtime.leads; leaves: it is known
+	out       uint64 // see Runtime.leads; leaves: out is known
 	leaves    bool
-	depth     uint64 // of the return address; made: that of the whole frame. See leafDepth and stubDepth.
+	depth     uint64 // of the return address; made: use that of the whole frame. See leafDepth and stubDepth.
 	made      bool
 	calls     []active // see Runtime.active
 }
@@ -32,14 +31,15 @@ const (
 	knownOut
 )
 
-// active is one of the calls that are active at a place of a compiled method.
+// active is one active call at a place of a compiled method.
 type active struct {
-	m     *method // nil: it cannot be read
+	m     *method // nil: unreadable
 	bci   int
 	order int
 }
 
-// placeOf is the place of the next instruction, where exact, or behind a call.
+// placeOf returns the place of the next instruction if exact is true, and of a return address
+// otherwise.
 func (s *State) placeOf(r *Runtime, pc uint64, exact bool) (*place, error) {
 	key, at := pc<<1, pc-1
 	if exact {
@@ -60,7 +60,7 @@ func (s *State) placeOf(r *Runtime, pc uint64, exact bool) (*place, error) {
 	return p, nil
 }
 
-// depthBy is what find, leafDepth or stubDepth, says of the place.
+// depthBy caches the result of find, which is leafDepth or stubDepth.
 func (p *place) depthBy(find func(*blob, uint64) (uint64, bool), pc uint64) (depth uint64, ok bool) {
 	if p.known&knownDepth == 0 {
 		p.depth, ok = find(p.b, pc)
@@ -69,14 +69,14 @@ func (p *place) depthBy(find func(*blob, uint64) (uint64, bool), pc uint64) (dep
 	return p.depth, !p.made
 }
 
-// uses notes that the walk takes b for granted.
+// uses records that the walk relies on b.
 func (s *State) uses(b *blob) {
 	if n := len(s.used); !b.stays() && (n == 0 || s.used[n-1].b != b) {
 		s.used = append(s.used, use{b: b})
 	}
 }
 
-// frames appends the frames of the calls that are active at a place.
+// frames appends the frames of the active calls at a place.
 func (p *place) frames(cfa uint64, out []stack.Frame) []stack.Frame {
 	for i := range p.calls {
 		c := &p.calls[i]

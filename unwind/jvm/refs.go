@@ -5,31 +5,31 @@ import (
 	"fmt"
 )
 
-// errMoved says that an object may be elsewhere by now.
+// errMoved says that an object may have been moved.
 var errMoved = errors.New("it was moved meanwhile")
 
-// collector is what has to be known of the garbage collector, to tell references that
-// can be followed from those that cannot.
+// collector holds the facts about the garbage collector that decide which references can be
+// followed.
 type collector struct {
-	heap          uint64 // address of the CollectedHeap; 0: not known
-	active, count uint64 // in it: whether all threads stand still for it (and objects may be moved: not ZGC's), and how often it ran
-	forwards      bool   // an object that was moved says in its first word where to (Shenandoah)
+	heap          uint64 // address of the CollectedHeap; 0: unknown
+	active, count uint64 // offsets: whether all threads are stopped for a collection (which may move objects, except with ZGC), and the number of collections
+	forwards      bool   // the first word of a moved object points to its new place (Shenandoah)
 	z             zKind
 	bad, shift    uint64 // addresses of ZGC's words
-	offset        uint64 // of its references: the bits that are the object's place
+	offset        uint64 // of its references: the bits of the object's place
 	forwarding    *forwarding
 }
 
-// zKind is how ZGC colours references.
+// zKind is ZGC's encoding of colours in references.
 type zKind uint8
 
 const (
 	zNone        zKind = iota
-	zSingle            // in high bits, and memory is mapped for each colour
-	zGenerations       // in low bits, and the address is shifted
+	zSingle            // in high bits; memory is mapped once per colour
+	zGenerations       // in low bits; the address is shifted
 )
 
-// readCollector reads where the collector says what it does. on are the flags.
+// readCollector finds the collector's state. on holds the flags.
 func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
 	c := collector{active: none, count: none, forwards: on["UseShenandoahGC"]}
 	if at := r.s.static["Universe._collectedHeap"]; at != 0 {
@@ -50,7 +50,7 @@ func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
 	if on["ZGenerational"] || r.Major >= 23 {
 		c.z = zGenerations
 	}
-	// In 21 both are there: the older one is called X.
+	// 21 has both: the older one is called X.
 	p := "Z"
 	if _, ok := r.s.static["XGlobalsForVMStructs._instance_p"]; ok && c.z == zSingle {
 		p = "X"
@@ -70,7 +70,7 @@ func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
 		return v
 	}
 	if c.z == zSingle {
-		// A reference that was looked at since objects were last moved is good enough.
+		// A reference with a look since the last move of objects is good enough.
 		c.bad = at("AddressWeakBadMask")
 		if mask := at("AddressOffsetMask"); err == nil {
 			c.offset, err = word(r.mem, mask)
@@ -86,23 +86,23 @@ func (r *Runtime) readCollector(on map[string]bool) (collector, error) {
 	return c, err
 }
 
-// epoch is what the collector was at when references were followed: all that was read
-// in one is of one moment, as far as objects do not move by themselves.
+// epoch is the collector's state while references are followed. Data read in one epoch belongs to
+// one moment, unless objects move concurrently.
 type epoch struct {
 	active byte
 	count  uint32
-	bad    uint64 // bits that a reference must not have to be followed (ZGC)
+	bad    uint64 // bits that a reference must not have (ZGC)
 	shift  uint64
 }
 
-// look follows references. What cannot be read is in err, and everything after it is 0.
+// look follows references. The first failure is in err, and all later results are 0.
 type look struct {
 	r        *Runtime
 	o        *oops
 	ep       epoch
-	stale    bool // a reference was followed that the collector may have moved the object of
+	stale    bool // followed a reference whose object the collector may have moved
 	err      error
-	links    []link // references that were followed, under a collector that moves objects while threads run and says so in them
+	links    []link // followed references, if the collector moves objects concurrently and marks moved ones
 	followed []followed
 	near     near
 }
@@ -117,7 +117,7 @@ func (r *Runtime) look() (*look, error) {
 	return v, err
 }
 
-// now reads what the collector is at.
+// now reads the collector's state.
 func (c *collector) now(r *Runtime) (e epoch, err error) {
 	if c.heap != 0 && c.active != none && c.count != none {
 		lo := min(c.active, c.count)
@@ -132,9 +132,9 @@ func (c *collector) now(r *Runtime) (e epoch, err error) {
 		e.active, e.count = b[c.active-lo], u32(b[:], c.count-lo)
 	}
 	if c.z != zNone {
-		// While all threads stand still for it, ZGC changes what references are to look like, and
-		// moves nothing (gc/z/zGeneration.cpp of 21 and 25, zDriver.cpp and zHeap.cpp of 17):
-		// what was read in between is as good as at another time, if these words are the same.
+		// While all threads are stopped for ZGC, it changes the colours of references and moves
+		// nothing (gc/z/zGeneration.cpp of 21 and 25, zDriver.cpp and zHeap.cpp of 17). So data read
+		// in that time is valid if these words are unchanged.
 		e.active = 0
 		for range maxLooks {
 			if e.bad, err = word(r.mem, c.bad); err != nil || c.z == zSingle {
@@ -149,19 +149,18 @@ func (c *collector) now(r *Runtime) (e epoch, err error) {
 	return e, err
 }
 
-// whole reports whether two words of generational ZGC's belong together, which it writes
-// one after the other: of the four bits that tell when a reference was last looked at one
-// is not bad, and the address begins right above that.
+// whole reports whether two words of generational ZGC belong together; ZGC writes them one after
+// the other. Of the four bits that date the last look at a reference, exactly one must be good, and
+// the address must begin right above it.
 func whole(bad, shift uint64) bool {
 	bit := shift - zRemapped - 1
 	return bit < 4 && bad>>zRemapped&15 == 15&^(1<<bit)
 }
 
-// steady reports whether nothing was moved while the look was under way, as far as the
-// collector tells.
+// steady reports whether nothing was moved during the look, according to the collector.
 func (v *look) steady() bool {
-	// A reference that leads to the same place as before, where the object is still that says
-	// that it is there, led there all the time: what was read of it was no copy left behind.
+	// If a reference leads to the same place as before, and the object there is still unmoved, it
+	// led there all the time. So the data did not come from an old copy of the object.
 	if !v.lead(v.links) {
 		return false
 	}
@@ -172,9 +171,9 @@ func (v *look) steady() bool {
 	return err == nil && now == v.ep && now.active == 0
 }
 
-// loadShift is how far generational ZGC shifts an address, by the bit of the reference
-// that tells when it was last looked at (src/hotspot/cpu/x86/gc/z/zAddress_x86.inline.hpp
-// of 21 and 25: one of bits 12 to 15, and the address begins above it).
+// loadShift returns the shift of an address in generational ZGC. It follows from the bit of the
+// reference that dates the last look at it (src/hotspot/cpu/x86/gc/z/zAddress_x86.inline.hpp of 21
+// and 25: one of bits 12 to 15, and the address begins above it).
 func loadShift(ref uint64) (shift uint64, ok bool) {
 	switch ref >> 12 & 15 {
 	case 1:
@@ -189,7 +188,7 @@ func loadShift(ref uint64) (shift uint64, ok bool) {
 	return 0, false
 }
 
-// decode is the object that a reference of 8 bytes means.
+// decode returns the object of an 8-byte reference.
 func (v *look) decode(ref uint64) uint64 {
 	switch c := &v.o.gc; {
 	case ref == 0 || v.err != nil:
@@ -227,8 +226,8 @@ func (v *look) decode(ref uint64) uint64 {
 	return ref
 }
 
-// plain is the object that a word of a thread's own means: it has no colour where those
-// are in low bits.
+// plain returns the object of a word that the thread itself owns. Such a word has no colour if
+// colours are in low bits.
 func (v *look) plain(ref uint64) uint64 {
 	if v.o.gc.z == zGenerations {
 		return ref
@@ -251,7 +250,7 @@ func (v *look) ref(addr uint64) uint64 {
 	return to
 }
 
-// handle follows the reference that is outside the heap, at the address that is at addr.
+// handle follows a reference outside of the heap, whose address is at addr.
 func (v *look) handle(addr uint64) uint64 {
 	h := v.word(addr)
 	if h == 0 {
@@ -284,7 +283,7 @@ func (v *look) half(addr uint64) (w uint32) {
 	return w
 }
 
-// class is that of the object at addr.
+// class returns the class of the object at addr.
 func (v *look) class(addr uint64) (c uint64) {
 	o := v.o
 	switch {
@@ -301,7 +300,7 @@ func (v *look) class(addr uint64) (c uint64) {
 	return c
 }
 
-// field is where a field of a class is in its objects.
+// field returns the offset of a field of a class in its objects.
 func (v *look) field(class uint64, name, typ string) (off uint64) {
 	if v.err == nil {
 		off, v.err = v.r.fieldOf(v.o, class, name, typ)
@@ -309,7 +308,7 @@ func (v *look) field(class uint64, name, typ string) (off uint64) {
 	return off
 }
 
-// place is what tells the object at addr from others until it is moved.
+// place returns an identity of the object at addr, valid until it is moved.
 func (v *look) place(addr uint64) uint64 {
 	if v.o.gc.z == zSingle {
 		return addr & v.o.gc.offset

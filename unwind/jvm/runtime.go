@@ -15,41 +15,41 @@ import (
 const (
 	// maxHeaps bounds the code heaps; HotSpot has one or three.
 	maxHeaps = 16
-	// maxHeap bounds one, in bytes: 2 GiB is what a call reaches.
+	// maxHeap bounds a code heap, in bytes: 2 GiB is the range of a call.
 	maxHeap = 1 << 31
-	// maxKept bounds each cache of what was read: above it all is read anew.
+	// maxKept bounds each cache. A full cache is cleared.
 	maxKept = 1 << 16
 )
 
-// Runtime is the HotSpot of a process, and the memory that it is read through.
+// Runtime is the HotSpot of a process, and the memory through which it is read.
 type Runtime struct {
 	*known
 	mem io.ReaderAt
 }
 
-// On is the same Runtime, read through other memory.
+// On returns the same Runtime, read through other memory.
 func (r *Runtime) On(mem io.ReaderAt) *Runtime { return &Runtime{r.known, mem} }
 
-// known is what is known of a HotSpot.
+// known holds the state of a HotSpot.
 type known struct {
-	Major int // of its version
+	Major int // version
 
 	l     *layout
 	s     *structs
 	table *managed.Table
 	heaps atomic.Pointer[[]heap]
 
-	threadList uint64 // address of the pointer to it
-	callReturn uint64 // where the call stub comes back from Java
-	callStubFn uint64 // its place in the table
-	contReturn uint64 // where a continuation's entry comes back; 0: not known
+	threadList uint64 // address of the pointer to the list
+	callReturn uint64 // return address of calls from the call stub to Java
+	callStubFn uint64 // the call stub's address in the table
+	contReturn uint64 // return address in a continuation's entry; 0: unknown
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	blobs   map[uint64]*blob
 	methods map[uint64]*method
 	names   map[uint64]string // of kinds of blobs, by address
 	oops    *oops
-	owners  []owner           // threads as they were last listed
+	owners  []owner           // threads of the last list
 	offsets map[string]uint64 // of fields of Java's classes
 	classes map[uint64]class  // by address
 	thread  threadFields
@@ -60,13 +60,13 @@ type known struct {
 
 // heap is one part of the code cache.
 type heap struct {
-	low, end uint64 // as reserved: it grows within
+	low, end uint64 // reserved range; the heap grows within it
 	segmap   uint64
 	log2     uint
 }
 
-// New reads what is needed of a HotSpot whose file img is, bias above its vaddrs.
-// Functions get their places in table. ErrNotReady: it is starting. A *VersionError:
+// New reads the data of a HotSpot whose file img is mapped with the given bias. Functions get their
+// addresses from table. The error is ErrNotReady while the machine starts, and a *VersionError if
 // its stacks cannot be read.
 func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runtime, error) {
 	fast := &pages{mem: mem, kept: map[uint64][]byte{}}
@@ -109,7 +109,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 		return nil, fmt.Errorf("%w: no call stub", ErrNotReady)
 	}
 	if at := s.static["ContinuationEntry._return_pc"]; at != 0 {
-		r.contReturn, _ = word(mem, at) // it is a name for a frame, no more
+		r.contReturn, _ = word(mem, at) // only used as a frame's name
 	}
 	queue, err := word(mem, code)
 	if err != nil || queue == 0 {
@@ -123,8 +123,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	return r, r.prove(start)
 }
 
-// prove holds what was read against two places that are known: offsets that are
-// wrong do not lead to these names.
+// prove checks the offsets by two known places: wrong offsets do not lead to these names.
 func (r *Runtime) prove(interpreter uint64) error {
 	for _, x := range [...]struct {
 		pc   uint64
@@ -141,7 +140,7 @@ func (r *Runtime) prove(interpreter uint64) error {
 	return nil
 }
 
-// readHeaps reads where the code cache is.
+// readHeaps reads the ranges of the code cache.
 func (r *Runtime) readHeaps(at, arrayLen, arrayData uint64) error {
 	array, err := word(r.mem, at)
 	if err != nil || array == 0 {
@@ -195,7 +194,7 @@ func (r *Runtime) readHeaps(at, arrayLen, arrayData uint64) error {
 	return nil
 }
 
-// Covers reports whether addr lies where the code cache is or may grow to.
+// Covers reports whether addr is in the reserved range of the code cache.
 func (r *Runtime) Covers(addr uint64) bool { return r.heap(addr) != nil }
 
 func (r *Runtime) heap(addr uint64) *heap {
@@ -208,20 +207,20 @@ func (r *Runtime) heap(addr uint64) *heap {
 	return nil
 }
 
-// kind is what the code of a blob is.
+// kind is the kind of a blob's code.
 type kind uint8
 
 const (
 	kindOther       kind = iota // adapters, runtime stubs
-	kindStub                    // StubRoutines: assembly that Java and the machine share
+	kindStub                    // StubRoutines: assembly for Java and the virtual machine
 	kindInterpreter             // the template interpreter
-	kindNmethod                 // a method, compiled
+	kindNmethod                 // a compiled method
 	kindNative                  // the wrapper of a native method
 	kindVtable                  // pushes nothing
 	kindAdapter                 // from interpreted to compiled code, and back
 )
 
-// kindOf tells it by the blob's name (src/hotspot/share/code/codeBlob.cpp,
+// kindOf returns the kind for a blob's name (src/hotspot/share/code/codeBlob.cpp,
 // runtime/stubRoutines.cpp, interpreter/templateInterpreter.cpp of 17, 21, 25).
 func kindOf(name string) kind {
 	switch {
@@ -241,34 +240,34 @@ func kindOf(name string) kind {
 	return kindOther
 }
 
-// blob is a piece of the code cache as it was when it was read; immutable but for gone.
+// blob is a cached piece of the code cache. It is immutable except for gone.
 type blob struct {
 	addr      uint64
 	name      string
 	namePtr   uint64
 	kind      kind
 	code, end uint64 // its instructions
-	complete  uint64 // where the frame is made, from code on; 0: at once
-	frame     uint64 // bytes of it with the return address; 0: not known
+	complete  uint64 // offset from code at which the frame is complete; 0: at once
+	frame     uint64 // size of the frame with the return address, in bytes; 0: unknown
 	compileID uint32
-	fn        uint64 // its place in the table, where it is no method: for frames of its own
+	fn        uint64 // its address in the table if it is not a method: for frames of its own
 	nm        *nmethod
-	head      string // of its block: how long that is, and that it is in use
+	head      string // of its block: the length, and the flag for being in use
 
-	gone atomic.Bool // it was seen not to be there any more
+	gone atomic.Bool // it was found to be removed
 
-	rebuilds     bool // it makes frames for the interpreter
+	rebuilds     bool // it creates frames for the interpreter
 	exception    bool // C2's code jumps there with an exception
-	continuation bool // stubs that bring frames of virtual threads from the heap, and there
+	continuation bool // stubs that move frames of virtual threads from and to the heap
 }
 
 var errNoBlob = errors.New("no code is there")
 
-// maxHops bounds the steps through a map of segments: each goes back at least one of
-// up to 254 segments, and a blob has at most 2 MB.
+// maxHops bounds the steps through a segment map. Each step goes back up to 254 segments, and a
+// blob has at most 2 MB.
 const maxHops = 1 << 15
 
-// find is the blob that pc lies in.
+// find returns the blob that contains pc.
 func (r *Runtime) find(pc uint64) (*blob, error) {
 	h := r.heap(pc)
 	if h == nil {
@@ -303,11 +302,11 @@ func (r *Runtime) keep(b *blob) {
 	r.blobs[b.addr] = b
 }
 
-// blockOf follows the map of segments back to the block that pc lies in.
+// blockOf follows the segment map back to the block that contains pc.
 func (h *heap) blockOf(mem io.ReaderAt, pc uint64) (uint64, error) {
 	seg := (pc - h.low) >> h.log2
 	var b [64]byte
-	base := uint64(0) // b holds the map from here on
+	base := uint64(0) // b holds the map from base on
 	have := uint64(0)
 	for range maxHops {
 		if seg < base || seg >= base+have {
@@ -329,12 +328,11 @@ func (h *heap) blockOf(mem io.ReaderAt, pc uint64) (uint64, error) {
 	return 0, fmt.Errorf("at %#x: %w: the map of segments goes round", pc, errNoBlob)
 }
 
-// maxBlob bounds one, in bytes.
+// maxBlob bounds a blob, in bytes.
 const maxBlob = 64 << 20
 
-// firstLook has what is read until done is called count as part of a look at what was
-// not seen before; spent reports whether the memory has refused a read for its cost: what
-// was found then says nothing.
+// firstLook counts reads as first looks until done is called. spent reports whether the meter has
+// refused a read; results are not conclusive then.
 func (r *Runtime) firstLook() (done func()) {
 	if m, ok := r.mem.(*meter.Meter); ok {
 		return m.FirstLook()
@@ -354,7 +352,7 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 	var buf [maxStruct/8 + room]byte
 	size := min(l.block+max(l.blob, l.nmethod)+room, uint64(len(buf)))
 	if err := read(r.mem, buf[:size], addr-l.block); err != nil {
-		// A small blob at the end of what is mapped.
+		// A small blob at the end of mapped memory.
 		size = l.block + l.blob
 		if err := read(r.mem, buf[:size], addr-l.block); err != nil {
 			return nil, fmt.Errorf("code blob: %w", err)
@@ -404,10 +402,10 @@ func (r *Runtime) readBlob(addr uint64) (*blob, error) {
 	return b, nil
 }
 
-// maxFrameWords bounds one frame of compiled code.
+// maxFrameWords bounds one frame of compiled code, in words.
 const maxFrameWords = 1 << 15
 
-// nameOf reads the name of a kind of blobs, which are few and stay.
+// nameOf reads the name of a kind of blobs. The names are few and stay in memory.
 func (r *Runtime) nameOf(addr uint64) (string, error) {
 	r.mu.Lock()
 	name, ok := r.names[addr]

@@ -2,7 +2,7 @@ package jvm
 
 import "github.com/sliverprof/sliver/stack"
 
-// Registers of amd64 in DWARF's numbering.
+// DWARF numbers of amd64 registers.
 const (
 	rax, rdx, rbx, rbp, rsp, r12, r13, r14, r15 = 0, 1, 3, 6, 7, 12, 13, 14, 15
 )
@@ -23,58 +23,57 @@ const (
 )
 
 const (
-	// maxInterpreted bounds an interpreted frame, in bytes: a method has at most
-	// 65,535 locals and as many words of operands.
+	// maxInterpreted bounds an interpreted frame, in bytes: a method has at most 65,535 locals and
+	// as many operand words.
 	maxInterpreted = 1 << 20
-	// maxStubFrame bounds that of a stub, and maxScan the words that are looked
-	// through for a return address where nothing tells of one.
+	// maxStubFrame bounds a stub's frame, in bytes. maxScan bounds the words that are searched for a
+	// return address if nothing shows its place.
 	maxStubFrame = 4 << 10
 	maxScan      = 96
-	// maxPushed bounds the registers that compiled code keeps on the stack for a while.
+	// maxPushed bounds the registers that compiled code keeps on the stack temporarily.
 	maxPushed = 4
-	// The call stub stands around where it comes back from Java, in bytes.
+	// The call stub's code extends around its return address, in bytes.
 	stubBefore = 384
 	stubAfter  = 160
 )
 
-// Words reads 8 bytes of the stack that was copied.
+// Words reads 8 bytes of the copied stack.
 type Words interface {
 	Word(addr uint64) (uint64, bool)
 }
 
-// State is where a walk is: at first the thread's registers, then those of each
-// caller, as far as they are known.
+// State is the position of a walk: at first the thread's registers, then the known registers of
+// each caller.
 type State struct {
 	PC    uint64
 	Exact bool // PC is the next instruction, not a return address
 	R     [64]uint64
 	Known uint64 // bit i: R[i] is known
 	Words Words
-	// Native reports whether code outside of the code cache may return to an address; nil:
-	// none does.
+	// Native reports whether an address may be a return address outside of the code cache. nil means
+	// never.
 	Native func(uint64) bool
-	// Missing is the address of the word that was wanted, after ReasonMemory.
+	// Missing is the address of the unreadable word after ReasonMemory.
 	Missing uint64
-	// Heap says that frames of a virtual thread are in the heap: a frame of KindError
-	// stands for them.
+	// Heap says that frames of a virtual thread are in the heap. A KindError frame replaces them.
 	Heap bool
 
-	rebuilt bool // what comes next may be a frame that is not filled yet
+	rebuilt bool // the next frame may not be filled yet
 	used    []use
-	seen    map[use]struct{} // of Dedup
-	held    map[use]struct{} // of the walks of batch: see Dedup
+	seen    map[use]struct{} // for Dedup
+	held    map[use]struct{} // of the walks in batch: see Dedup
 	batch   uint64
 	chain   []scope
-	places  map[uint64]*place // by address, twice, and whether that is exact
+	places  map[uint64]*place // key: twice the address, plus one if exact
 }
 
-// use is a blob or a method that a walk took for granted.
+// use is a blob or a method that a walk relied on.
 type use struct {
 	b *blob
 	m *method
 }
 
-// Begin forgets the walk before.
+// Begin resets the state of the previous walk.
 func (s *State) Begin() { s.used, s.Heap, s.rebuilt = s.used[:0], false, false }
 
 func (s *State) has(r int) bool { return s.Known>>r&1 != 0 }
@@ -87,14 +86,14 @@ func (s *State) word(addr uint64) (uint64, bool) {
 	return v, ok
 }
 
-// only says that of the registers these alone are known in the caller.
+// only marks all registers of the caller as unknown, except for these.
 func (s *State) only(pc, sp uint64) {
 	s.PC, s.Exact = pc, false
 	s.R[rsp] = sp
 	s.Known = s.Known&(1<<rbp) | 1<<rsp
 }
 
-// restore takes a register from memory.
+// restore reads a register from memory.
 func (s *State) restore(r int, addr uint64) bool {
 	v, ok := s.word(addr)
 	if ok {
@@ -104,10 +103,10 @@ func (s *State) restore(r int, addr uint64) bool {
 	return ok
 }
 
-// Step walks over the frame of the code cache's code that s is at: it appends the
-// activations of it, innermost first, and leaves s at the caller. A frame of code that
-// is no method's (a stub) is of KindNative, and has its place in the table too. Where it
-// fails, s is as it was, and what is known of the frame is appended all the same.
+// Step walks over the frame of code in the code cache at s. It appends the frame's activations,
+// innermost first, and moves s to the caller. A frame of other code than a method (a stub) is of
+// KindNative and also has an address in the table. If Step fails, s is unchanged, and the known
+// part of the frame is appended anyway.
 func (r *Runtime) Step(s *State, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	p, err := s.placeOf(r, s.PC, s.Exact)
 	rebuilt := s.rebuilt
@@ -160,7 +159,7 @@ func (r *Runtime) callStub(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 	return out, stack.ReasonNone
 }
 
-// machine is the frame of code that is no method's.
+// machine returns the frame of code that is not a method.
 func (r *Runtime) machine(s *State, b *blob, cfa uint64) stack.Frame {
 	f := stack.Frame{Func: b.code, PC: s.PC, CFA: cfa, Trust: stack.TrustTable, Exact: s.Exact}
 	if b.fn != 0 && s.PC-b.code < b.end-b.code {
@@ -169,7 +168,7 @@ func (r *Runtime) machine(s *State, b *blob, cfa uint64) stack.Frame {
 	return f
 }
 
-// java is an activation of a method.
+// java returns the frame of an activation of a method.
 func java(m *method, bci int, cfa uint64, order int) stack.Frame {
 	return stack.Frame{Func: m.fn, PC: m.place(bci), CFA: cfa, Kind: stack.KindJava, Trust: stack.TrustTable, Exact: true, Order: uint8(min(order, 255))}
 }
@@ -193,8 +192,8 @@ func (r *Runtime) interpreted(s *State, b *blob, rebuilt bool, out []stack.Frame
 	}
 	m, bci, reason := r.slots(s, fp)
 	if reason == stack.ReasonCorrupt && rebuilt {
-		// Frames for the interpreter are made of a compiled one's: they are linked first, and
-		// filled then (src/hotspot/share/runtime/vframeArray.cpp).
+		// Compiled frames are converted to interpreter frames, which are linked first and filled
+		// later (src/hotspot/share/runtime/vframeArray.cpp).
 		m, reason = nil, stack.ReasonNone
 	}
 	if reason != stack.ReasonNone {
@@ -227,7 +226,7 @@ func (r *Runtime) interpreted(s *State, b *blob, rebuilt bool, out []stack.Frame
 	return out, stack.ReasonNone
 }
 
-// slots reads which method an interpreted frame runs, and where in it.
+// slots reads the method of an interpreted frame and the position in it.
 func (r *Runtime) slots(s *State, fp uint64) (m *method, bci int, why stack.Reason) {
 	addr, ok := s.word(fp + slotMethod)
 	if !ok {
@@ -237,8 +236,8 @@ func (r *Runtime) slots(s *State, fp uint64) (m *method, bci int, why stack.Reas
 	if err != nil {
 		return nil, 0, stack.ReasonCorrupt
 	}
-	// While it runs, the place is in a register, which functions of the virtual machine
-	// keep.
+	// While the method runs, the position is in a register that functions of the virtual machine
+	// preserve.
 	if s.has(r13) && s.R[r13]-m.code < m.size {
 		return m, int(s.R[r13] - m.code), stack.ReasonNone
 	}
@@ -252,12 +251,12 @@ func (r *Runtime) slots(s *State, fp uint64) (m *method, bci int, why stack.Reas
 	return m, bci, stack.ReasonNone
 }
 
-// entering walks over a method that is being entered: its frame is not made yet, rbx
-// is the method, and r13 the caller's stack pointer. done: it was that.
+// entering walks over a method that is being entered. Its frame does not exist yet, rbx holds the
+// method, and r13 the caller's stack pointer. done reports success.
 func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame, bool) {
 	fp, sp := s.R[rbp], s.R[rsp]
 	sender := s.R[r13]
-	if fp >= sp && fp-sp >= 8 && fp-sp < 24 { // it was pushed, and r13 is something else
+	if fp >= sp && fp-sp >= 8 && fp-sp < 24 { // the frame pointer was pushed, and r13 holds something else
 		sender, _ = s.Words.Word(fp + slotSender)
 	}
 	if !s.has(r13) || !s.has(rbx) || !s.has(rax) || sender < sp || sender-sp > maxInterpreted || sender&7 != 0 {
@@ -278,7 +277,7 @@ func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 			return out, false
 		}
 		ra, up = v, u
-	case top == fp && r.returns(s, second): // it was pushed
+	case top == fp && r.returns(s, second): // the frame pointer was pushed
 		ra = second
 	case r.returns(s, top):
 		ra = top
@@ -300,9 +299,8 @@ func (r *Runtime) entering(s *State, b *blob, out []stack.Frame) ([]stack.Frame,
 	return out, true
 }
 
-// leave walks over the end of an interpreted method: its frame is gone, the return
-// address is in r13 or about to be taken from the stack, and the caller's stack pointer in
-// rbx.
+// leave walks over the end of an interpreted method. Its frame is gone. The return address is in
+// r13 or at the top of the stack, and the caller's stack pointer is in rbx.
 func (s *State) leave(r *Runtime) bool {
 	sp := s.R[rsp]
 	if ra, ok := s.Words.Word(sp); ok && s.has(rbx) && s.R[rbx] > sp && s.R[rbx]-sp < maxInterpreted && r.returns(s, ra) {
@@ -333,7 +331,7 @@ func (r *Runtime) returns(s *State, addr uint64) bool {
 	}
 	if p.known&knownCall == 0 {
 		var code [8]byte
-		p.call = p.b.kind == kindInterpreter || // it is returned to where it never called from
+		p.call = p.b.kind == kindInterpreter || // it also gets returns to places that made no call
 			read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
 		p.known |= knownCall
 	}
@@ -343,18 +341,18 @@ func (r *Runtime) returns(s *State, addr uint64) bool {
 	return p.call
 }
 
-// runs reports whether there is code of the code cache at addr.
+// runs reports whether addr is in code of the code cache.
 func (r *Runtime) runs(s *State, addr uint64) bool {
 	p, err := s.placeOf(r, addr, true)
 	return err == nil && addr >= p.b.code
 }
 
-// compiled walks over a frame of a compiled method, or of a native one's wrapper.
+// compiled walks over a frame of a compiled method, or of a native method's wrapper.
 func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	sp := s.R[rsp]
 	pc, exact := s.PC, s.Exact
 	b := p.b
-	depth := max(b.frame, 8) - 8 // of the return address; what links method handles has no frame
+	depth := max(b.frame, 8) - 8 // of the return address; method handle linkers have no frame
 	n := b.nm
 	if !exact && n.deopt != 0 && (pc == n.deopt || pc == n.deoptMH) && n.origPC != 0 {
 		if v, ok := s.word(sp + n.origPC); ok && v > b.code && v <= b.end {
@@ -375,7 +373,7 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 	if !ok {
 		return out, stack.ReasonMemory
 	}
-	if depth >= 8 && !(exact && r.early(p, pc)) { // it was pushed right below the return address
+	if depth >= 8 && !(exact && r.early(p, pc)) { // pushed right below the return address
 		if !s.restore(rbp, cfa-16) {
 			return out, stack.ReasonMemory
 		}
@@ -384,8 +382,8 @@ func (r *Runtime) compiled(s *State, p *place, out []stack.Frame) ([]stack.Frame
 	return out, stack.ReasonNone
 }
 
-// early reports whether code of a compiled method was interrupted where it had not stored
-// its caller's rbp yet, though its frame may be there.
+// early reports whether a compiled method was interrupted before it stored its caller's rbp, though
+// its frame may already exist.
 func (r *Runtime) early(p *place, pc uint64) bool {
 	b := p.b
 	if b.complete == 0 || pc >= b.code+b.complete {
@@ -399,9 +397,9 @@ func (r *Runtime) early(p *place, pc uint64) bool {
 	return p.early
 }
 
-// arguments is how much was pushed for the call that returns to pc, in bytes, by what is
-// taken back there: C1's code does that for a test of types, and C2's, from 21 on, for calls
-// out of line (barriers of the collector), which keep the registers.
+// arguments returns the number of bytes that were pushed for the call that returns to pc, from the
+// instructions there that pop them. C1 pushes arguments for a type test. C2, from 21 on, does so
+// for out-of-line calls (barriers of the collector), which preserve the registers.
 func (r *Runtime) arguments(p *place, pc uint64) uint64 {
 	if p.known&knownArguments != 0 {
 		return p.arguments
@@ -412,7 +410,7 @@ func (r *Runtime) arguments(p *place, pc uint64) uint64 {
 		return 0
 	}
 	p.known |= knownArguments
-	const pop, popRBP = 0x58, 0x5d // with the register in the lowest three bits
+	const pop, popRBP = 0x58, 0x5d // register in the lowest three bits
 	for _, c := range code[:min(4, len(code))] {
 		if c&^7 != pop || c == popRBP {
 			break
@@ -425,9 +423,9 @@ func (r *Runtime) arguments(p *place, pc uint64) uint64 {
 	return p.arguments
 }
 
-// slow tells how far code of a compiled method that stands out of line has the stack
-// pointer below where the rest of it has it, and where in that it goes on; 0: it is not
-// out of line, or that cannot be told.
+// slow recognizes out-of-line code of a compiled method. It returns how far the stack pointer is
+// below that of the main code, and where the main code continues. It returns 0 if the code is not
+// out of line or not understood.
 func (b *blob) slow(code []byte, pc uint64, through bool) (depth, back uint64) {
 	w := follow(code, pc, maxRestored, through)
 	if w.end != endsJump || w.target < b.code || w.target >= b.end || w.rise <= 0 || w.rise > maxStubFrame {
@@ -436,13 +434,13 @@ func (b *blob) slow(code []byte, pc uint64, through bool) (depth, back uint64) {
 	return uint64(w.rise), w.target
 }
 
-// entered tells how far above the stack pointer the return address is, where code of a
-// compiled method was interrupted; whole is that of a frame that is made.
+// entered returns the distance from the stack pointer up to the return address where a compiled
+// method was interrupted. whole is the distance in a complete frame.
 func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 	sp := s.R[rsp]
 	returns := func(depth uint64) bool {
 		v, ok := s.Words.Word(sp + depth)
-		return !ok || r.returns(s, v) // where the copy ends nothing speaks against it
+		return !ok || r.returns(s, v) // outside of the copy, accept it
 	}
 	d, ok := p.depthBy(r.leafDepth, s.PC)
 	if ok && returns(d) {
@@ -461,7 +459,7 @@ func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 			}
 		}
 	}
-	// Some of C2's own code for loops over arrays keeps a register or more on the stack.
+	// C2's array loops sometimes keep one or more registers on the stack.
 	if b := p.b; b.complete > 0 && s.PC >= b.code+b.complete {
 		for d := whole + 8; d <= whole+8*maxPushed; d += 8 {
 			if returns(d) {
@@ -477,8 +475,8 @@ func (r *Runtime) entered(s *State, p *place, whole uint64) uint64 {
 	return whole
 }
 
-// leafDepth tells how far above the stack pointer the return address is, where code of
-// a compiled method stopped at pc; not ok: its frame is made.
+// leafDepth returns the distance from the stack pointer up to the return address where a compiled
+// method stopped at pc. ok is false if its frame is complete.
 func (r *Runtime) leafDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	if b.complete > 0 && pc < b.code+b.complete {
 		if n := pc - b.code; n <= maxPrologue*maxInst {
@@ -496,8 +494,8 @@ func (r *Runtime) leafDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	return r.tail(b, pc)
 }
 
-// tail is how far above the stack pointer the return address is where pc leads to a
-// return without a jump.
+// tail returns the distance from the stack pointer up to the return address if code at pc returns
+// without a jump.
 func (r *Runtime) tail(b *blob, pc uint64) (depth uint64, ok bool) {
 	var code [maxAhead * 8]byte
 	k := min(uint64(len(code)), b.end-pc)
@@ -507,7 +505,7 @@ func (r *Runtime) tail(b *blob, pc uint64) (depth uint64, ok bool) {
 	return popped(code[:k])
 }
 
-// stubDepth is leafDepth for code that is no method's.
+// stubDepth is leafDepth for code that is not a method.
 func (r *Runtime) stubDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	if d, ok := r.tail(b, pc); ok {
 		return d, true
@@ -521,8 +519,8 @@ func (r *Runtime) stubDepth(b *blob, pc uint64) (depth uint64, ok bool) {
 	return 0, false
 }
 
-// active finds the calls that are active at a place: exactly at a return address;
-// else, at most places, the next ones that the tables know.
+// active finds the active calls at a place. At a return address the result is exact. At most other
+// places it uses the tables' next entry.
 func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
 	if p.known&knownCalls != 0 {
 		return
@@ -531,7 +529,7 @@ func (r *Runtime) active(s *State, p *place, pc uint64, exact bool) {
 	s.chain = s.chain[:0]
 	if t, err := n.load(r); err == nil {
 		at, same, ok := t.at(int32(pc - p.b.code))
-		if !same && p.back != 0 { // out of line: as of where that goes on
+		if !same && p.back != 0 { // out of line: use the place where it continues
 			at, same, ok = t.at(int32(p.back - p.b.code))
 			same = same || ok
 		}

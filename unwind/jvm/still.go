@@ -6,8 +6,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Spans appends what Still wants to see of what the walk used. Of a method's blob and
-// of another's it is the head of its block with the beginning of the blob.
+// Spans appends the memory that Still compares: for each blob that the walk used, the head of its
+// block with the beginning of the blob, and the parts of its methods.
 func (r *Runtime) Spans(s *State, out []stack.Span) []stack.Span {
 	l := r.l
 	for i := range s.used {
@@ -25,9 +25,9 @@ func (r *Runtime) Spans(s *State, out []stack.Span) []stack.Span {
 	return out
 }
 
-// Still reports whether what the walk took for granted is there still, by the memory
-// of the Spans; mem reads the i-th of them, nil if it could not be read. What is not is
-// forgotten: another walk reads it anew.
+// Still reports whether everything that the walk relied on is unchanged. mem returns the memory of
+// the i-th of the Spans, or nil if it could not be read. Changed entries are dropped, so that
+// another walk reads them again.
 func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 	all, i := true, 0
 	for k := range s.used {
@@ -53,11 +53,11 @@ func (r *Runtime) Still(s *State, mem func(i int) []byte) bool {
 	return all
 }
 
-// same reports whether the blob's memory is still that of b; head is that of its block,
-// with the beginning of the blob.
+// same reports whether memory still holds the blob b. head is the head of its block with the
+// beginning of the blob.
 func (b *blob) same(l *layout, head []byte) bool {
 	if string(head[:len(b.head)]) != b.head {
-		return false // it was given back, or is a part of what it was
+		return false // freed, or part of another block
 	}
 	head = head[l.block:]
 	if b.nm != nil {
@@ -66,12 +66,12 @@ func (b *blob) same(l *layout, head []byte) bool {
 	return u64(head, l.blobName) == b.namePtr
 }
 
-// stays reports whether a blob is there as long as the virtual machine.
+// stays reports whether a blob lives as long as the virtual machine.
 func (b *blob) stays() bool {
 	return b.kind == kindInterpreter || b.kind == kindStub || b.kind == kindVtable
 }
 
-// forgetBlob drops a blob, and what walkers keep of its places.
+// forgetBlob drops a blob and the places that walkers cache for it.
 func (r *Runtime) forgetBlob(b *blob) {
 	b.gone.Store(true)
 	r.mu.Lock()
@@ -79,7 +79,7 @@ func (r *Runtime) forgetBlob(b *blob) {
 	delete(r.blobs, b.addr)
 }
 
-// Forget drops all that is kept of code and methods.
+// Forget drops all cached code and methods.
 func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -97,12 +97,12 @@ func (r *Runtime) forgetMethod(addr uint64) {
 	delete(r.methods, addr)
 }
 
-// fewUsed is how much of what a walk used is compared one by one.
+// fewUsed is the number of used entries up to which they are compared pairwise.
 const fewUsed = 16
 
-// Dedup has each blob and method of the walk once among what it used: a recursion
-// uses the same again and again. What was seen to hold after another walk of the same
-// batch (not 0) is left out.
+// Dedup removes duplicates from the blobs and methods that the walk used: a recursion uses the same
+// ones again and again. It also removes those that were validated after another walk of the same
+// batch (if batch is not 0).
 func (s *State) Dedup(batch uint64) {
 	if s.batch != batch {
 		clear(s.held)
@@ -132,14 +132,13 @@ func (s *State) Dedup(batch uint64) {
 	s.used = out
 }
 
-// Doubt drops what the walker keeps of places in code, after a walk whose memory refused
-// reads for their cost: what was found of them then may not be so.
+// Doubt drops the cached places in code after a walk whose meter refused reads. They may be wrong.
 func (s *State) Doubt() { clear(s.places) }
 
-// Held reports whether nothing is left to look at.
+// Held reports whether nothing is left to validate.
 func (s *State) Held() bool { return len(s.used) == 0 }
 
-// holds notes that what the walk used was seen to hold.
+// holds records that everything the walk used is valid.
 func (s *State) holds() {
 	if s.batch == 0 {
 		return

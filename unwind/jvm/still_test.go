@@ -2,8 +2,9 @@ package jvm
 
 import "testing"
 
-// What was seen to hold after one walk of a batch is not looked at after another one of
-// it, but for code that was thrown away since; of other batches, and where there is none, all is.
+// TestHeld: entries that were validated after one walk of a batch are skipped after other walks of
+// it, except for code that was discarded since. In other batches, or without a batch, all are
+// validated.
 func TestHeld(t *testing.T) {
 	code, other := &blob{addr: 1}, &blob{addr: 2}
 	m := &method{addr: 3}
@@ -18,8 +19,8 @@ func TestHeld(t *testing.T) {
 		batch uint64
 		uses  []use
 		want  int
-		gone  bool // code is, before this walk
-		fails bool // something does not hold after this walk
+		gone  bool // code was discarded before this walk
+		fails bool // a check fails after this walk
 	}{
 		{batch: 0, uses: []use{{b: code}, {m: m}, {b: code}}, want: 2},
 		{batch: 0, uses: []use{{b: code}, {m: m}}, want: 2},

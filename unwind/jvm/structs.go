@@ -6,16 +6,16 @@ import (
 )
 
 const (
-	// maxEntries bounds each of HotSpot's tables, which have up to 2,100, maxStride
-	// the bytes of an entry.
+	// maxEntries bounds each of HotSpot's tables, which have up to 2,100 entries. maxStride bounds
+	// the size of an entry, in bytes.
 	maxEntries = 1 << 14
 	maxStride  = 256
-	// maxOffset bounds where a field is in its structure, and maxStruct a structure.
+	// maxOffset bounds the offset of a field, and maxStruct the size of a structure.
 	maxOffset = 1 << 14
 	maxStruct = 1 << 14
 )
 
-// structs is what HotSpot says of itself.
+// structs is HotSpot's description of itself.
 type structs struct {
 	offset map[string]uint64 // fields: "Type.field" → offset in bytes
 	static map[string]uint64 // static fields: → address
@@ -23,14 +23,14 @@ type structs struct {
 	value  map[string]int64  // constants
 }
 
-// table is one of HotSpot's: where it begins, the distance of its entries, and where
-// in an entry the columns are.
+// table is one of HotSpot's tables: its address, the stride of its entries, and the offsets of the
+// columns in an entry.
 type table struct {
 	at, stride uint64
 	column     []uint64
 }
 
-// readStructs reads HotSpot's tables. mem is best one that keeps what it read.
+// readStructs reads HotSpot's tables. mem should be a cache.
 func readStructs(img *Image, bias uint64, mem io.ReaderAt) (*structs, error) {
 	s := &structs{offset: map[string]uint64{}, static: map[string]uint64{}, size: map[string]uint64{}, value: map[string]int64{}}
 	at := func(name string) (uint64, error) {

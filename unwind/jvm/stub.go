@@ -2,7 +2,7 @@ package jvm
 
 import "github.com/sliverprof/sliver/stack"
 
-// stub walks over code that is no method's.
+// stub walks over code that is not a method.
 func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, stack.Reason) {
 	b := p.b
 	sp, fp := s.R[rsp], s.R[rbp]
@@ -10,7 +10,7 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 		return r.callStub(s, b, out)
 	}
 	if b.kind == kindVtable && s.Exact {
-		if ra, ok := s.word(sp); ok { // it pushes nothing, and goes on in the method
+		if ra, ok := s.word(sp); ok { // it pushes nothing, and continues in the method
 			s.only(ra, sp+8)
 			return out, stack.ReasonNone
 		}
@@ -21,8 +21,8 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 		return v, ok && r.returns(s, v)
 	}
 	done := func(cfa, ra uint64, trust stack.Trust) ([]stack.Frame, stack.Reason) {
-		// Java returns to the stubs of continuations where its callers were left in the
-		// heap; functions of the virtual machine, while these are moved.
+		// Java returns to continuation stubs if its callers were left in the heap. Functions of the
+		// virtual machine return there while these frames are moved.
 		heap := b.continuation && !s.Exact
 		if n := len(out); !heap || n > 0 && out[n-1].Kind != stack.KindJava {
 			f := r.machine(s, b, cfa)
@@ -53,14 +53,14 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 		}
 	}
 	if b.kind == kindAdapter && s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
-		// While it has the caller's call patched, it keeps its stack pointer there.
+		// While the adapter patches the caller's call, r13 holds its stack pointer.
 		if ra, ok := ret(s.R[r13]); ok {
 			return done(s.R[r13]+8, ra, stack.TrustTable)
 		}
 	}
 	if _, ok := ret(sp); !ok && s.Exact && b.kind == kindAdapter && s.has(rax) && r.returns(s, s.R[rax]) {
-		// It has popped the return address to move arguments; the caller's stack
-		// pointer is in r13 where that is to be another.
+		// It has popped the return address to move arguments. If the caller's stack pointer differs,
+		// it is in r13.
 		cfa := sp
 		if s.has(r13) && s.R[r13] >= sp && s.R[r13]-sp < maxStubFrame {
 			cfa = s.R[r13]
@@ -69,7 +69,7 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 	}
 	if b.frame >= 16 {
 		ra, ok := s.Words.Word(sp + b.frame - 8)
-		// That of a safepoint or a deoptimization is where it happened, not a call.
+		// In a safepoint or deoptimization stub it is the interrupted PC, which no call precedes.
 		if ok && (r.returns(s, ra) || (!s.Exact || b.rebuilds) && r.runs(s, ra)) {
 			s.restore(rbp, sp+b.frame-16)
 			return done(sp+b.frame, ra, stack.TrustTable)
@@ -91,10 +91,10 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 	if s.has(rbp) && fp >= sp && fp-sp < maxStubFrame {
 		at := fp + slotReturn
 		if v, ok := s.Words.Word(at); ok && v == ^uint64(0) {
-			at += 8 // the barrier at a method's entry has a place of its own below
+			at += 8 // the entry barrier of a method has one more slot
 		}
 		if ra, ok := ret(at); ok {
-			// A stub without a frame stands above this one.
+			// The caller is a stub without a frame.
 			if near, ok := ret(sp); ok && s.Exact && fp != sp {
 				return done(sp+8, near, stack.TrustScan)
 			}
@@ -116,9 +116,8 @@ func (r *Runtime) stub(s *State, p *place, out []stack.Frame) ([]stack.Frame, st
 	return append(out, f), stack.ReasonNoRule
 }
 
-// assembly finds the caller of one of the stubs that copy, compare or compute, where it was
-// interrupted. Java calls them, and the virtual machine too; they push rbp first, if they
-// push anything.
+// assembly finds the caller of an interrupted stub that copies, compares or computes. Java and the
+// virtual machine call these stubs. If they push anything, they push rbp first.
 func (r *Runtime) assembly(s *State) (ra, up, depth uint64, ok bool) {
 	sp, fp := s.R[rsp], s.R[rbp]
 	if !s.has(rbp) {
@@ -128,7 +127,7 @@ func (r *Runtime) assembly(s *State) (ra, up, depth uint64, ok bool) {
 		ra, ok = s.Words.Word(at)
 		return ok && r.came(s, ra)
 	}
-	// Where rbp is set, the top of the stack is the caller's, which may be any number.
+	// If rbp is set up, the top of the stack belongs to the caller and may be any number.
 	if sp != fp && came(sp) {
 		return ra, fp, 8, true
 	}
@@ -146,8 +145,8 @@ func (r *Runtime) assembly(s *State) (ra, up, depth uint64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// came reports whether addr is the return address of a call of Java, or of one outside of
-// the code cache: the virtual machine itself calls some stubs.
+// came reports whether addr is the return address of a call from Java, or from outside of the code
+// cache: the virtual machine itself calls some stubs.
 func (r *Runtime) came(s *State, addr uint64) bool {
 	if r.Covers(addr) {
 		return r.returns(s, addr)
@@ -156,9 +155,9 @@ func (r *Runtime) came(s *State, addr uint64) bool {
 	return s.Native != nil && s.Native(addr) && read(r.mem, code[:], addr-8) == nil && afterCall(code[:])
 }
 
-// leads tells how far above the stack pointer the return address is in a stub that has no
-// frame of a known size, by what its code does from pc on: it returns, or takes the address
-// from the stack and jumps where that leads to.
+// leads returns the distance from the stack pointer up to the return address in a stub without a
+// known frame size. It follows the code from pc on until it returns, or pops the address and jumps
+// to it.
 func (r *Runtime) leads(p *place, pc uint64) (depth uint64, ok bool) {
 	if p.known&knownOut == 0 {
 		p.known |= knownOut
@@ -176,8 +175,8 @@ func (r *Runtime) leads(p *place, pc uint64) (depth uint64, ok bool) {
 	return p.out, p.leaves
 }
 
-// exception walks over the stub that C2's code jumps to with an exception, and with the
-// place that threw it in rdx, which is pushed first (generate_exception_blob in
+// exception walks over the stub to which C2's code jumps with an exception. rdx holds the place
+// that threw it, and the stub pushes it first (generate_exception_blob in
 // src/hotspot/cpu/x86/runtime_x86_64.cpp of 17 and 21, opto/…/runtime_x86_64.cpp of 25).
 func (r *Runtime) exception(s *State, p *place) (cfa, ra uint64, ok bool) {
 	b, sp := p.b, s.R[rsp]

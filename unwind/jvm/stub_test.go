@@ -5,21 +5,21 @@ import (
 	"testing"
 )
 
-// TestAssembly: the caller of a stub that copies is found wherever that is interrupted,
-// also where what lies on the stack besides looks like a return address: an address of the
-// stack itself has the bytes before it that a call has, where libraries lie so.
+// TestAssembly finds the caller of a copy stub at every point of interruption. Other words on the
+// stack look like return addresses: the bytes before an address of the stack itself may look like a
+// call, depending on where libraries are mapped.
 func TestAssembly(t *testing.T) {
 	const (
-		java   = 0x12340 // where Java goes on
+		java   = 0x12340 // where Java continues
 		native = 0x200000
 		base   = 0x7f00e8000000 // of the stack
 		sp     = base + 0x80
 		up     = base + 0xc0
-		below  = base + 0x48 // of the words before it, one is an address of the stack
+		below  = base + 0x48 // words before it; one of them is an address of the stack
 	)
 	mine := make([]byte, 0x100)
 	word := func(addr, v uint64) { binary.LittleEndian.PutUint64(mine[addr-base:], v) }
-	word(below-8, 0x7f00e8000078) // its byte of 0xe8 lies 5 before below
+	word(below-8, 0x7f00e8000078) // its byte 0xe8 is 5 bytes before below
 	text := []byte{0x90, 0x90, 0x90, 0xe8, 1, 2, 3, 4}
 	mem := readerAt(func(p []byte, addr int64) (int, error) {
 		switch at := uint64(addr); {

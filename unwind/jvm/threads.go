@@ -7,12 +7,12 @@ const maxThreads = 1 << 16
 
 // Thread is one of HotSpot's Java threads.
 type Thread struct {
-	Addr uint64 // of its JavaThread
+	Addr uint64 // address of its JavaThread
 	TID  int32  // as the process itself sees it
 }
 
-// Threads are all Java threads that there are now. A list that changes meanwhile may
-// come short.
+// Threads returns all current Java threads. If the list changes during the read, threads may be
+// missing.
 func (r *Runtime) Threads() ([]Thread, error) {
 	l := r.l
 	list, err := word(r.mem, r.threadList)
@@ -41,7 +41,7 @@ func (r *Runtime) Threads() ([]Thread, error) {
 		t := Thread{Addr: u64(b, 8*i)}
 		os, err := word(r.mem, t.Addr+l.osThread)
 		if err != nil || os == 0 {
-			continue // it is just starting or ending
+			continue // it is starting or ending
 		}
 		tid, err := half(r.mem, os+l.osThreadID)
 		if err != nil || tid == 0 {
@@ -53,10 +53,10 @@ func (r *Runtime) Threads() ([]Thread, error) {
 	return out, nil
 }
 
-// maxAnchor bounds what is copied of a JavaThread, in bytes.
+// maxAnchor bounds the bytes to copy of a JavaThread.
 const maxAnchor = 512
 
-// AnchorSpan is what to copy of a JavaThread: where it last left Java.
+// AnchorSpan returns the part of a JavaThread to copy: where it last left Java.
 func (r *Runtime) AnchorSpan(thread uint64) (addr uint64, n int) {
 	l := r.l
 	lo := min(l.anchorSP, l.anchorPC, l.anchorFP)
@@ -67,9 +67,9 @@ func (r *Runtime) AnchorSpan(thread uint64) (addr uint64, n int) {
 	return thread + lo, int(hi - lo)
 }
 
-// Anchor is where a thread that is in code that is not Java's left Java: stack
-// pointer, PC and frame pointer (0: not known) of its last Java frame, by what was
-// copied of it. ok is false where it is in Java, or has never been.
+// Anchor returns where a thread outside of Java code left Java: stack pointer, PC and frame pointer
+// (0: unknown) of its last Java frame, from the copy. ok is false if the thread is in Java, or has
+// never been.
 func (r *Runtime) Anchor(w Words, thread uint64) (pc, sp, fp uint64, ok bool) {
 	l := r.l
 	if sp, ok = w.Word(thread + l.anchorSP); !ok || sp == 0 {
@@ -78,7 +78,7 @@ func (r *Runtime) Anchor(w Words, thread uint64) (pc, sp, fp uint64, ok bool) {
 	if pc, ok = w.Word(thread + l.anchorPC); !ok {
 		return 0, 0, 0, false
 	}
-	if pc == 0 { // it is right below its stack pointer
+	if pc == 0 { // stored right below its stack pointer
 		if pc, ok = w.Word(sp - 8); !ok {
 			return 0, 0, 0, false
 		}

@@ -1,17 +1,17 @@
 package jvm
 
-// Carrier is where a thread that carries virtual threads says whose turn it is: the
-// addresses of two references outside of the heap, to its own java.lang.Thread and to
-// that of the one that it runs. They stay as long as the thread. ID is that of the
-// number of the one that it runs (25; 0: where that is kept outside of the heap is not known), Near where
-// that may be found out (0: it may not): see NumberAt.
+// Carrier locates the current virtual thread of a carrier thread. Own and Mounted are the addresses
+// of two references outside of the heap, to the thread's own java.lang.Thread and to the virtual
+// thread that it runs. They stay valid as long as the thread. ID is the address of that virtual
+// thread's number (25; 0: no known place outside of the heap). Near is where to search for the
+// number (0: nowhere): see NumberAt.
 type Carrier struct{ Own, Mounted, ID, Near uint64 }
 
-// carrierClass is that of the threads that virtual threads are run by (21 and 25).
+// carrierClass is the class of the threads that run virtual threads (21 and 25).
 const carrierClass = "jdk/internal/misc/CarrierThread"
 
-// Carrier tells it of a JavaThread. carries is false for one that runs no virtual
-// threads, and where an error says that this cannot be told now.
+// Carrier returns the Carrier of a JavaThread. carries is false for a thread that runs no virtual
+// threads, and if an error says that this is unknown now.
 func (r *Runtime) Carrier(thread uint64) (c Carrier, carries bool, err error) {
 	if r.l.vthread == none {
 		return c, false, nil
@@ -21,7 +21,7 @@ func (r *Runtime) Carrier(thread uint64) (c Carrier, carries bool, err error) {
 		return c, false, err
 	}
 	c = Carrier{Own: v.word(thread + r.l.threadObj), Mounted: v.word(thread + r.l.vthread)}
-	if r.l.ownerID != none { // it has monitors by that
+	if r.l.ownerID != none { // its monitors are identified by that number
 		c.ID = thread + r.l.ownerID
 	} else {
 		c.Near = thread
@@ -37,8 +37,8 @@ func (r *Runtime) Carrier(thread uint64) (c Carrier, carries bool, err error) {
 	return c, v.err == nil && r.classNamed(v.o, class, carrierClass) != 0, v.err
 }
 
-// Age is how often the garbage collector has run. Up to the next time nothing is moved;
-// ok is false where that is not so: for collectors that move objects while threads run.
+// Age returns the number of garbage collections so far. Nothing is moved until the next one. ok is
+// false for collectors that move objects concurrently.
 func (r *Runtime) Age() (age uint32, ok bool) {
 	o, err := r.heapOf()
 	if err != nil || o.gc.heap == 0 || o.gc.count == none || o.gc.z != zNone || o.gc.forwards {
@@ -48,9 +48,10 @@ func (r *Runtime) Age() (age uint32, ok bool) {
 	return e.count, err == nil && e.active == 0
 }
 
-// Virtual is the virtual thread that mounted means, which was copied from c.Mounted: its
-// number and name (id 0: it is none, but own, the thread itself). pinned: nothing was
-// moved since then. An error says that it cannot be told any more.
+// Virtual returns the number and name of the virtual thread that mounted, a copy of the word at
+// c.Mounted, refers to. id 0 means none: the word was own, the thread itself. pinned says that
+// nothing was moved since the copy. An error says that the virtual thread cannot be identified any
+// more.
 func (r *Runtime) Virtual(c Carrier, own, mounted uint64, pinned bool) (id uint64, name string, err error) {
 	v, err := r.look()
 	if err != nil {
@@ -69,7 +70,7 @@ func (r *Runtime) Virtual(c Carrier, own, mounted uint64, pinned bool) (id uint6
 	if text := v.ref(m + f.name); text != 0 {
 		name = v.text(text)
 	}
-	// What the reference means is there as long as the thread runs it.
+	// The referenced object exists as long as the thread runs it.
 	if now := v.word(c.Mounted); v.err == nil && (v.stale || now != mounted && !pinned || v.decode(mounted) != m) || !v.steady() {
 		return 0, "", errMoved
 	}

@@ -3,20 +3,20 @@ package jvm
 import "golang.org/x/arch/x86/x86asm"
 
 const (
-	// maxAhead bounds the instructions that are followed from a place on, and
-	// maxPrologue those from a method's entry to a place.
+	// maxAhead bounds the instructions that are followed from a place. maxPrologue bounds those from
+	// a method's entry to a place.
 	maxAhead    = 32
 	maxPrologue = 64
-	// maxRestored bounds those that give back registers after a call of a slow path: 16
-	// of integers, 32 of vectors, 8 of masks.
+	// maxRestored bounds the instructions that restore registers after a call on a slow path: 16
+	// integer registers, 32 vectors, 8 masks.
 	maxRestored = 80
-	// maxInst is the most bytes of an instruction (Intel SDM volume 2, 2.3.11).
+	// maxInst bounds the length of an instruction, in bytes (Intel SDM volume 2, 2.3.11).
 	maxInst = 15
 )
 
-// vex is the length of an instruction with a VEX or EVEX prefix (Intel SDM volume 2, 2.3
-// and 2.7), which x86asm does not know; 0: it is none, or cut off. None of these moves the
-// stack pointer.
+// vex returns the length of an instruction with a VEX or EVEX prefix (Intel SDM volume 2, 2.3 and
+// 2.7), which x86asm does not decode. It returns 0 for other or truncated instructions. None of
+// these instructions moves the stack pointer.
 func vex(code []byte) int {
 	var opcodes byte // which table the opcode is of: 1 for 0F, 3 for 0F 3A
 	at := 0
@@ -32,7 +32,7 @@ func vex(code []byte) int {
 	}
 	op := code[at]
 	if at++; opcodes == 1 && op == 0x77 {
-		return at // vzeroupper and vzeroall have nothing more
+		return at // vzeroupper and vzeroall end here
 	}
 	if at >= len(code) {
 		return 0
@@ -63,27 +63,26 @@ func vex(code []byte) int {
 	return at
 }
 
-// ending is where a piece of code leads to.
+// ending is how a piece of code ends.
 type ending uint8
 
 const (
 	endsUnknown ending = iota
 	endsReturn
 	endsJump   // to way.target
-	endsBranch // to what a register or memory says
+	endsBranch // to an address in a register or memory
 )
 
-// way is what code does until it ends, where no jump under a condition is taken.
+// way is the effect of code up to its end, if no conditional jump is taken.
 type way struct {
 	end    ending
 	rise   int64  // of the stack pointer
-	popped int64  // the rise up to the last pop; -1: there is none
+	popped int64  // rise up to the last pop; -1: none
 	target uint64 // of endsJump
 }
 
-// follow tells where code leads to that stands at pc. Where through, calls are taken to
-// come back with the stack pointer that they were made with, and jumps ahead within code
-// are followed.
+// follow follows the code at pc to its end. If through is true, it assumes that calls return with
+// an unchanged stack pointer, and it follows forward jumps within the code.
 func follow(code []byte, pc uint64, limit int, through bool) way {
 	w := way{popped: -1}
 	for range limit {
@@ -135,9 +134,8 @@ func follow(code []byte, pc uint64, limit int, through bool) way {
 	return w
 }
 
-// popped tells how far above the stack pointer the return address is, where the code
-// at its argument leads to a return without a jump: an epilogue, or what stands right
-// before one. ok is false where it does not.
+// popped returns the distance from the stack pointer up to the return address if code leads to a
+// return without a jump: an epilogue, or the code right before one. ok is false otherwise.
 func popped(code []byte) (depth uint64, ok bool) {
 	w := follow(code, 0, maxAhead, false)
 	if w.end != endsReturn || w.rise < 0 {
@@ -146,9 +144,8 @@ func popped(code []byte) (depth uint64, ok bool) {
 	return uint64(w.rise), true
 }
 
-// pushed tells how far above the stack pointer the return address is at the end of
-// code, which begins where a function is entered. ok is false where that cannot be
-// told.
+// pushed returns the distance from the stack pointer up to the return address at the end of code,
+// which begins at a function's entry. ok is false if it cannot be computed.
 func pushed(code []byte) (depth uint64, ok bool) {
 	var d int64
 	for n := 0; len(code) > 0; n++ {
@@ -177,7 +174,7 @@ func pushed(code []byte) (depth uint64, ok bool) {
 	return uint64(d), true
 }
 
-// keeps reports whether code, from where a function is entered on, has stored rbp.
+// keeps reports whether code, which begins at a function's entry, has stored rbp.
 func keeps(code []byte) bool {
 	for len(code) > 0 {
 		in, err := x86asm.Decode(code, 64)
@@ -195,8 +192,8 @@ func keeps(code []byte) bool {
 	return false
 }
 
-// moves is by how much an instruction raises the stack pointer; known is false where
-// it sets it to something else.
+// moves returns by how much an instruction raises the stack pointer. known is false if it sets the
+// stack pointer to another value.
 func moves(in *x86asm.Inst) (by int64, known bool) {
 	switch in.Op {
 	case x86asm.PUSH, x86asm.PUSHFQ:
@@ -225,14 +222,13 @@ func moves(in *x86asm.Inst) (by int64, known bool) {
 	return 0, false
 }
 
-// afterCall reports whether code, which ends where a return address points to, may
-// end with a call.
+// afterCall reports whether code, which ends at a return address, may end with a call.
 func afterCall(code []byte) bool {
 	n := len(code)
 	if n >= 5 && code[n-5] == 0xe8 {
 		return true // call rel32
 	}
-	// call r/m: FF /2 with up to 5 bytes of address, a REX prefix before it at most.
+	// call r/m: FF /2 with up to 5 bytes of address, and at most a REX prefix.
 	for _, k := range [...]int{2, 3, 4, 6, 7} {
 		if n >= k && code[n-k] == 0xff && code[n-k+1]>>3&7 == 2 {
 			if in, err := x86asm.Decode(code[n-k:], 64); err == nil && in.Len == k && in.Op == x86asm.CALL {
