@@ -71,7 +71,7 @@ func (v *look) ahead(spans []stack.Span) {
 	v.near.b = v.near.b[:many.ReadSpans(spans, v.near.b)]
 }
 
-// Method anew drops the cache, so that later reads use memory.
+// Drop the cache, so that later reads use memory.
 func (v *look) anew() {
 	for i := range v.near.objects {
 		v.near.objects[i].n = 0

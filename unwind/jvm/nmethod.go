@@ -161,8 +161,8 @@ func (n *nmethod) read(r *Runtime) (*scopes, error) {
 	return t, nil
 }
 
-// at returns the descriptor for a place in the code, in bytes from its beginning. Every return
-// address has an exact descriptor. Other places get the next one.
+// at returns the descriptor for a place in the code, in bytes from its beginning. It is exact
+// for every return address. Other places get the next descriptor.
 func (t *scopes) at(off int32) (d pcDesc, exact, ok bool) {
 	i := sort.Search(len(t.desc), func(i int) bool { return t.desc[i].off >= off })
 	if i == len(t.desc) {

@@ -8,38 +8,37 @@ import (
 	"strconv"
 )
 
-// Task is one of asyncio's tasks.
+// Task is an asyncio task.
 type Task struct {
 	Addr uint64 // of the task object
 	Coro uint64 // of the coroutine that it runs
 	Name uint64 // of the object that names it
 }
 
-// What asyncio's own structures, which no header tells of, have where: struct TaskObj in
-// Modules/_asynciomodule.c of 3.11.7, 3.12.1, 3.13.0 and 3.14.8 (an instance's words tell:
-// task_name follows task_coro), and gi_iframe in PyGenObject.
+// Offsets in asyncio's own structures, which are not in any header: struct TaskObj in
+// Modules/_asynciomodule.c of 3.11.7, 3.12.1, 3.13.0 and 3.14.8 (checked with the words of an
+// instance: task_name follows task_coro), and gi_iframe in PyGenObject.
 var (
 	taskCoro = map[int]uint64{11: 136, 12: 136, 13: 120, 14: 128}
 	genFrame = map[int]uint64{11: 80, 12: 72, 13: 72, 14: 72}
 )
 
-// runningTask is how far behind the end of PyThreadState asyncio_running_task stands
-// in _PyThreadStateImpl, from 3.14 on (Include/internal/pycore_tstate.h).
+// runningTask is the offset of asyncio_running_task in _PyThreadStateImpl from the end of
+// PyThreadState, from 3.14 on (Include/internal/pycore_tstate.h).
 const runningTask = 40
 
-// maxLoops bounds the entries of the dict that has an entry for each event loop: it is
-// read for each stack.
+// maxLoops bounds the entries of the dict of event loops, because it is read for each stack.
 const maxLoops = 1 << 12
 
 // ErrNoAsyncio says that a process has not imported asyncio.
 var ErrNoAsyncio = errors.New("asyncio is not there")
 
-// HasTasks reports whether this version's tasks can be told: they cannot up to 3.10.
+// HasTasks reports whether the tasks of this version can be read: from 3.11 on.
 func (r *Runtime) HasTasks() bool { return taskCoro[r.img.Minor] != 0 }
 
-// CurrentTasks is the address of the dict in which asyncio has the task that each
-// event loop of an interpreter runs; 0 where there is none: each thread has it then.
-// The error is ErrNoAsyncio, or what kept it from reading.
+// CurrentTasks returns the address of the dict with the current task of each event loop of an
+// interpreter. It returns 0 if each thread stores its task instead. The error is ErrNoAsyncio, or
+// the error of a read.
 func (r *Runtime) CurrentTasks(mem io.ReaderAt, interp uint64) (uint64, error) {
 	if r.l.tsTask != none {
 		return 0, nil
@@ -62,9 +61,9 @@ func (r *Runtime) CurrentTasks(mem io.ReaderAt, interp uint64) (uint64, error) {
 	return r.item(mem, dict, "_current_tasks")
 }
 
-// Task tells which task the thread ran at the last Capture into s: of those that
-// event loops run, the one whose coroutine has its frame there. current is what
-// CurrentTasks gave. It reads memory as it is now; ok is false where there is none.
+// Task returns the task that the thread ran at the last Capture into s: among the current tasks of
+// the event loops, the one with its coroutine's frame in s. current is the result of CurrentTasks.
+// Task reads current memory. ok is false if there is none.
 func (t *Thread) Task(mem io.ReaderAt, current uint64, s *Stack) (task Task, ok bool) {
 	if !s.generators {
 		return task, false
@@ -84,13 +83,14 @@ func (t *Thread) Task(mem io.ReaderAt, current uint64, s *Stack) (task Task, ok 
 			}
 		}
 	}
-	return t.proved(mem, t.last, s) // the loop has gone on to another one since
+	return t.proved(mem, t.last, s) // the loop may have moved on to another task
 }
 
 // HasGenerators reports whether a generator or coroutine is on the stack.
 func (s *Stack) HasGenerators() bool { return s.generators }
 
-// CodeOf is the code object of the coroutine that a task of the stack runs; 0: it is not there.
+// CodeOf returns the code object of the coroutine of a task on the stack, or 0 if it is not on the
+// stack.
 func (s *Stack) CodeOf(task Task) uint64 {
 	for i := range s.Frames {
 		if f := &s.Frames[i]; f.gen && f.Addr > task.Coro && f.Addr-task.Coro <= maxGenHead {
@@ -100,12 +100,12 @@ func (s *Stack) CodeOf(task Task) uint64 {
 	return 0
 }
 
-// maxGenHead is more than what stands before the frame in a generator.
+// maxGenHead bounds the bytes before the frame in a generator.
 const maxGenHead = 96
 
-// proved is the task at addr, if its coroutine is on the stack. As memory is read after the
-// stop, the coroutine that was on the stack may have ended, and another task's have its place:
-// so it has to run the same code still.
+// proved returns the task at addr if its coroutine is on the stack. Memory is read after the stop,
+// so the coroutine may have ended and another task's may have its place. proved therefore requires
+// that it still runs the same code.
 func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok bool) {
 	var b [16]byte
 	if addr == 0 || addr&7 != 0 || read(mem, b[:], addr+taskCoro[t.r.img.Minor]) != nil {
@@ -122,10 +122,10 @@ func (t *Thread) proved(mem io.ReaderAt, addr uint64, s *Stack) (task Task, ok b
 	return task, false
 }
 
-// SameStep reports whether the thread is in the same step of a task now as it was at the last
-// Capture: the task that it ran then is there still, if it ran one. A loop runs each step in a
-// context of its own, and the interpreter counts how often a thread enters and leaves one
-// (Python/context.c). mem is memory as it is now.
+// SameStep reports whether the thread is still in the same step of a task as at the last Capture.
+// If it ran a task then, that task still exists. A loop runs each step in its own context, and the
+// interpreter counts how often a thread enters and leaves a context (Python/context.c). mem is
+// current memory.
 func (t *Thread) SameStep(mem io.ReaderAt) bool {
 	l := &t.r.l
 	if l.tsContext == none {
@@ -136,17 +136,17 @@ func (t *Thread) SameStep(mem io.ReaderAt) bool {
 		le(b, l.tsThread) == t.state.Ident && int32(le(b, l.tsNative)) == t.state.Native
 }
 
-// TaskName is what asyncio calls a task: Task.get_name.
+// TaskName returns the name of a task: Task.get_name.
 func (r *Runtime) TaskName(mem io.ReaderAt, task Task) (string, error) {
 	s, err := r.text(mem, task.Name)
 	if err != nil {
 		var n uint64
-		if n, err = r.integer(mem, task.Name); err != nil { // it becomes a str when it is asked for, from 3.12 on
+		if n, err = r.integer(mem, task.Name); err != nil { // from 3.12 on, it becomes a str on first use
 			return "", fmt.Errorf("name of the task at %#x: %w", task.Addr, err)
 		}
 		s = "Task-" + strconv.FormatUint(n, 10)
 	}
-	// A task that ended meanwhile has let go of its name, whose memory says something else then.
+	// A task that has ended since has freed its name, whose memory may hold other data.
 	var b [16]byte
 	if err := read(mem, b[:], task.Addr+taskCoro[r.img.Minor]); err != nil {
 		return "", fmt.Errorf("the task at %#x: %w", task.Addr, err)
@@ -157,5 +157,5 @@ func (r *Runtime) TaskName(mem io.ReaderAt, task Task) (string, error) {
 	return s, nil
 }
 
-// errTaskGone: another task has the place of the one that was looked at, or none.
+// errTaskGone: the task's memory holds another task, or none.
 var errTaskGone = errors.New("it has ended")

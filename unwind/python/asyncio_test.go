@@ -6,13 +6,13 @@ import (
 	"testing"
 )
 
-// A task is read after the stop. Where another one's coroutine has taken the place of one
-// that was on the stack by then, the task is not known.
+// TestTaskOfPlaceTakenAgain: the task is unknown if its coroutine was on the stack, but another
+// coroutine took its place between the stop and the read of the task.
 func TestTaskOfPlaceTakenAgain(t *testing.T) {
 	const minor, task, coro, code = 12, 0x1000, 0x2000, 0x3000
 	r := &Runtime{img: &Image{Minor: minor}, l: layouts[minor]}
 	th := &Thread{r: r, task: task}
-	r.l.tsTask = 0 // the thread says which
+	r.l.tsTask = 0 // the thread stores its task
 	frame := coro + genFrame[minor]
 	mem := make([]byte, 0x4000)
 	put := func(at, v uint64) { binary.LittleEndian.PutUint64(mem[at:], v) }
@@ -28,8 +28,8 @@ func TestTaskOfPlaceTakenAgain(t *testing.T) {
 	}
 }
 
-// Where a thread has entered or left a context since the copy, or is another one, it is in
-// another step.
+// TestSameStep: a thread that has entered or left a context since the copy is in another step, and
+// so is another thread.
 func TestSameStep(t *testing.T) {
 	const minor, at = 12, 0x1000
 	r := &Runtime{img: &Image{Minor: minor}, l: layouts[minor]}

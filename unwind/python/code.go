@@ -13,24 +13,24 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// Code is what a code object says of itself.
+// Code is the content of a code object.
 type Code struct {
 	Name  string // qualified from 3.11 on
 	File  string
-	First int    // line of its beginning
+	First int    // first line
 	Size  uint64 // of its bytecode, in bytes
 	form  lineForm
 	lines []byte
 
 	head   []byte   // see Runtime.head
-	pieces []object // of which it is made besides
+	pieces []object // objects that it refers to
 }
 
-// Shim reports whether the code is the interpreter's own wrapper through which 3.13 and later
-// call __init__, and which no traceback shows (_Py_InitCleanup, Python/codegen.c).
+// Shim reports whether the code is the interpreter's own wrapper through which 3.13 and later call
+// __init__. Tracebacks do not show it (_Py_InitCleanup, Python/codegen.c).
 func (c *Code) Shim() bool { return c.Name == "__init__" && c.File == "__init__" }
 
-// object is a str or bytes object as it was read.
+// object is the content of a str or bytes object.
 type object struct {
 	addr uint64
 	skip uint64 // from its type to its data, in bytes
@@ -38,16 +38,16 @@ type object struct {
 }
 
 const (
-	maxName  = 1 << 10 // characters of a function's or file's name that are kept
+	maxName  = 1 << 10 // characters of a function's or file's name to keep
 	maxLines = 1 << 20 // bytes of a line table
-	maxProof = 1 << 9  // bytes of it by which code is told from other code
+	maxProof = 1 << 9  // bytes of it that identify the code
 )
 
-// ErrNoCode says that there is no code object where one was: it was freed.
+// ErrNoCode says that a code object was freed.
 var ErrNoCode = errors.New("no code object is there any more")
 
-// Code reads the code object at addr. It must not be freed meanwhile: one that
-// is on the stack of a thread that cannot run is not.
+// Code reads the code object at addr. It must not be freed during the read. Code on the stack of a
+// stopped thread is not.
 func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 	l := &r.l
 	b := make([]byte, min(l.coSize, maxCodeSize))
@@ -82,19 +82,19 @@ func (r *Runtime) Code(mem io.ReaderAt, addr uint64) (*Code, error) {
 	if c.Size == 0 || c.Size > maxBytecode {
 		return nil, fmt.Errorf("%d bytes of bytecode of the code at %#x", c.Size, addr)
 	}
-	// It may have been freed, and its memory be another's, since it was read.
+	// It may have been freed, and its memory reused, during the read.
 	if err := read(mem, b, addr); err != nil || !bytes.Equal(r.head(b), c.head) {
 		return nil, fmt.Errorf("at %#x: %w", addr, ErrNoCode)
 	}
 	return c, nil
 }
 
-// In gives the function its place in t, and how many bytes it has there.
+// In returns the function's address in t and its size there, in bytes.
 func (c *Code) In(t *managed.Table) (addr, size uint64) {
 	return t.Add(managed.Key{Name: c.Name, File: c.File, First: c.First, Size: c.Size, Lines: t.Hash(c.lines)}, c.Each)
 }
 
-// Same reports whether two looks at a place saw the same code object there.
+// Same reports whether two reads of one place found the same code object.
 func (c *Code) Same(o *Code) bool {
 	if !bytes.Equal(c.head, o.head) || len(c.pieces) != len(o.pieces) || c.Size != o.Size || !bytes.Equal(c.lines, o.lines) {
 		return false
@@ -108,7 +108,7 @@ func (c *Code) Same(o *Code) bool {
 	return true
 }
 
-// head is what another code object at the same place would differ in: b is one.
+// head returns the parts of the code object b in which another one at the same place would differ.
 func (r *Runtime) head(b []byte) []byte {
 	l := &r.l
 	out := make([]byte, 0, 64)
@@ -129,7 +129,7 @@ func wanted(typ, size uint64, data []byte) []byte {
 	return append(binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, typ), size), data...)
 }
 
-// Spans appends what Is wants to see of the code object at addr.
+// Spans appends the memory that Is compares for the code object at addr.
 func (r *Runtime) Spans(addr uint64, c *Code, out []stack.Span) []stack.Span {
 	out = append(out, stack.Span{Addr: addr, Len: int(min(r.l.coSize, maxCodeSize))})
 	for i := range c.pieces {
@@ -139,8 +139,8 @@ func (r *Runtime) Spans(addr uint64, c *Code, out []stack.Span) []stack.Span {
 	return out
 }
 
-// Is reports whether the code object at addr is c still, by the memory of the
-// Spans; mem reads the i-th of them, whole.
+// Is reports whether the code object is still c. mem returns the whole memory of the i-th of the
+// Spans.
 func (r *Runtime) Is(c *Code, mem func(i int) []byte) bool {
 	b := mem(0)
 	if uint64(len(b)) < min(r.l.coSize, maxCodeSize) || !bytes.Equal(r.head(b), c.head) {
@@ -156,7 +156,7 @@ func (r *Runtime) Is(c *Code, mem func(i int) []byte) bool {
 	return true
 }
 
-// textOf reads a str that c is made of.
+// textOf reads a str and adds it to the pieces of c.
 func (r *Runtime) textOf(mem io.ReaderAt, addr uint64, c *Code) (string, error) {
 	s, data, size, at, err := r.chars(mem, addr)
 	if err == nil {
@@ -171,8 +171,8 @@ func (r *Runtime) text(mem io.ReaderAt, addr uint64) (string, error) {
 	return s, err
 }
 
-// chars reads a str, and gives besides its bytes, its length in characters and
-// where the bytes are.
+// chars reads a str. It also returns its bytes, its length in characters and the address of the
+// bytes.
 func (r *Runtime) chars(mem io.ReaderAt, addr uint64) (s string, data []byte, size, at uint64, err error) {
 	b := make([]byte, r.l.compact)
 	if err := read(mem, b[:r.l.ascii], addr); err != nil {
@@ -204,7 +204,7 @@ func (r *Runtime) chars(mem io.ReaderAt, addr uint64) (s string, data []byte, si
 	switch {
 	case ascii:
 		return string(data), data, size, at, nil
-	case kind == 2: // the code points below 65536, surrogates standing for themselves
+	case kind == 2: // code points below 65536, with unpaired surrogates as they are
 		u := make([]uint16, n)
 		for i := range u {
 			u[i] = binary.LittleEndian.Uint16(data[2*i:])

@@ -1,19 +1,17 @@
-// Package python reads the stacks of CPython from outside: which thread runs
-// which Python functions at which lines, what the threads are called, and who
-// holds the global interpreter lock. It joins Python's frames to those of the C
-// stack that carries them.
+// Package python reads the stacks of CPython from outside: the Python functions and lines that each
+// thread runs, the names of threads, and the owner of the global interpreter lock. It merges Python
+// frames with the frames of the C stack that runs them.
 //
-// It reads memory through io.ReaderAt (the offset is the address) and knows no
-// process: who copies what while a thread cannot run is package unwind's
-// business, when names are wanted that of its callers. Everything that it reads
-// may be damaged or change meanwhile; every length and chain is bounded.
+// It reads memory through io.ReaderAt (the offset is the address) and does not know processes.
+// Package unwind copies memory while a thread cannot run, and its callers ask for names. All data
+// may be damaged or change during reads; every length and chain is bounded.
 //
-// A Runtime may be used by several goroutines at once; a Thread belongs to one.
+// A Runtime may be used by several goroutines at once. A Thread must be used by one.
 //
-// Offsets of 3.8 to 3.12 are those that a C compiler gives for the headers
-// Include/internal/pycore_*.h and Include/cpython/*.h of the releases 3.8.18,
-// 3.9.18, 3.10.13, 3.11.7 and 3.12.1, on amd64; all fields are of fixed size or
-// pointers, so arm64 has the same. 3.13 and 3.14 describe themselves (struct
-// _Py_DebugOffsets, python/cpython Include/internal/pycore_debug_offsets.h at
-// 01d08a8; what it leaves out is as in the headers of 3.14.8). Other versions are refused: see Runtime.Prove.
+// The offsets of 3.8 to 3.12 come from a C compiler, for the headers Include/internal/pycore_*.h
+// and Include/cpython/*.h of the releases 3.8.18, 3.9.18, 3.10.13, 3.11.7 and 3.12.1 on amd64. All
+// fields are of fixed size or pointers, so arm64 has the same offsets. 3.13 and 3.14 describe
+// themselves (struct _Py_DebugOffsets, python/cpython Include/internal/pycore_debug_offsets.h at
+// 01d08a8). Offsets outside of that description come from the headers of 3.14.8. Other versions are
+// refused: see Runtime.Prove.
 package python

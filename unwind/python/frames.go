@@ -10,46 +10,45 @@ import (
 )
 
 const (
-	// MaxDepth is the most Python frames of one stack, and maxRead the bytes that are read
-	// of them: a frame has 64 to 120, and a CFrame 24.
+	// MaxDepth bounds the Python frames of one stack, and maxRead the bytes read of them. A frame
+	// has 64 to 120 bytes, and a CFrame 24.
 	MaxDepth = 3000
 	maxRead  = 256<<10 - maxThreadState - maxEmpty*maxFrameSize - 8
 	// maxEvals bounds the evaluations on one C stack.
 	maxEvals = MaxDepth
-	// maxEmpty bounds the CFrames that have no frame yet.
+	// maxEmpty bounds the CFrames without a frame yet.
 	maxEmpty = 8
 )
 
 // Frame is one activation of a Python function.
 type Frame struct {
-	Addr uint64 // of the interpreter's frame
-	Code uint64 // of the code object
-	Off  uint64 // bytes into its bytecode; 0 also where it has not begun
-	// Func is where the function stands in a managed.Table; 0: it is told by Code alone.
+	Addr uint64 // address of the interpreter's frame
+	Code uint64 // address of the code object
+	Off  uint64 // bytes into its bytecode; 0 also before it starts
+	// Func is the function's address in a managed.Table; 0: only Code identifies the function.
 	Func uint64
-	// Lost: what code it runs could not be read while it did.
+	// Lost: its code could not be read in time.
 	Lost bool
-	// Hidden: it is a shim of the interpreter and not shown; see Code.Shim.
+	// Hidden: a shim of the interpreter, which is not shown; see Code.Shim.
 	Hidden bool
 
-	gen bool // it is part of a generator or coroutine, from 3.11 on
+	gen bool // part of a generator or coroutine, from 3.11 on
 }
 
-// Group is the frames that one C function, an evaluation, runs.
+// Group is the frames that one evaluation, a C function, runs.
 type Group struct {
-	Anchor uint64 // lies in that function's C frame; 0: unknown
-	N      int    // of frames
+	Anchor uint64 // an address in that function's C frame; 0: unknown
+	N      int    // number of frames
 }
 
-// Stack is what a thread runs, innermost first. It keeps its memory for the
-// next Capture.
+// Stack holds the Python frames of a thread, innermost first. The next Capture reuses its memory.
 type Stack struct {
 	Frames []Frame
 	Groups []Group
-	Reason stack.Reason // why outer frames are missing; ReasonNone: they are not
+	Reason stack.Reason // why outer frames are missing; ReasonNone: none are
 
 	anchors    []uint64
-	generators bool // there is a frame of one
+	generators bool // a frame belongs to a generator
 }
 
 func (s *Stack) reset() {
@@ -57,32 +56,32 @@ func (s *Stack) reset() {
 	s.generators = false
 }
 
-// ErrMissing is what a Thread's memory says of what it is only a copy of, and lacks.
+// ErrMissing is the error of a Thread's memory if it is a copy and lacks the data.
 var ErrMissing = errors.New("it was not copied")
 
 // Thread finds one thread's frames.
 type Thread struct {
-	// Objects, if not nil, is where Capture reads code objects, which hold as long
-	// as they are on the stack: its other memory may be a copy that lacks them.
+	// Objects, if not nil, is memory from which Capture reads code objects. They are valid as long
+	// as they are on the stack, and the other memory may be a copy without them.
 	Objects io.ReaderAt
 
 	r     *Runtime
 	state State
 	chunk uint64 // the data stack's newest chunk at the last Capture
-	task  uint64 // asyncio's running task at the last Capture; 0: none, or the version does not have it there
-	last  uint64 // asyncio's task that Task found last
+	task  uint64 // asyncio's running task at the last Capture; 0: none, or not in this version
+	last  uint64 // the last task that Task found
 	steps uint64 // tsContext at the last Capture
 	buf   [maxThreadState]byte
 }
 
-// Thread makes one for a State that Threads gave.
+// Thread returns a Thread for a State from Threads.
 func (r *Runtime) Thread(s State) *Thread { return &Thread{r: r, state: s} }
 
-// State is what the Thread was made of.
+// State returns the State from which the Thread was made.
 func (t *Thread) State() State { return t.state }
 
-// Capture reads the frames of the thread, which must not run meanwhile. ok is
-// false where the State is not the thread's any more.
+// Capture reads the frames of the thread, which must not run during the call. ok is false if the
+// State does not belong to the thread any more.
 func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	s.reset()
 	l := &t.r.l
@@ -109,8 +108,7 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	}
 	t.chain(mem, s, at)
 	if t.r.img.Minor == 10 || t.r.img.Minor == 11 {
-		// The innermost evaluation may not have its frame yet, so pairs are made
-		// from the outermost on.
+		// The innermost evaluation may not have its frame yet, so pair from the outermost on.
 		if s.Reason == stack.ReasonNone {
 			s.pair()
 		}
@@ -118,7 +116,7 @@ func (t *Thread) Capture(mem io.ReaderAt, s *Stack) (ok bool) {
 	return true
 }
 
-// pair gives groups the CFrames of their evaluations, from the outermost on.
+// pair assigns groups the CFrames of their evaluations, from the outermost on.
 func (s *Stack) pair() {
 	for i := range s.Groups {
 		s.Groups[i].Anchor = 0
@@ -128,27 +126,27 @@ func (s *Stack) pair() {
 	}
 }
 
-// Span is the interpreter's account of the thread, which Capture begins with.
+// Span returns the memory of the interpreter's thread state, which Capture reads first.
 func (t *Thread) Span() stack.Span {
 	return stack.Span{Addr: t.state.Addr, Len: int(min(t.r.l.tsSize, maxThreadState))}
 }
 
-// FrameSize is how many bytes Capture reads of a frame.
+// FrameSize is the number of bytes that Capture reads of a frame.
 func (t *Thread) FrameSize() int { return int(t.r.l.fSize) }
 
-// Chunk is where the newest chunk of the thread's data stack was at the last
-// Capture; 0: it has none.
+// Chunk returns the address of the newest chunk of the thread's data stack at the last Capture, or
+// 0 if it has none.
 func (t *Thread) Chunk() uint64 { return t.chunk }
 
 const (
-	// maxChunks bounds the chunks of a data stack, of mostly 16 KiB, maxChunk
-	// the bytes that are wanted of one.
+	// maxChunks bounds the chunks of a data stack, mostly of 16 KiB. maxChunk bounds the bytes to
+	// copy of one.
 	maxChunks = 12
 	maxChunk  = 64 << 10
 )
 
-// Chunks appends where the thread's data stack is, the newest chunk first, as
-// it is now: frames of functions that are no generators lie there from 3.11 on.
+// Chunks appends the current chunks of the thread's data stack, newest first. From 3.11 on, they
+// hold the frames of functions other than generators.
 func (t *Thread) Chunks(mem io.ReaderAt, out []stack.Span) []stack.Span {
 	l := &t.r.l
 	if l.tsChunk == none {
@@ -166,8 +164,8 @@ func (t *Thread) Chunks(mem io.ReaderAt, out []stack.Span) []stack.Span {
 	return out
 }
 
-// cframes collects the evaluations of 3.10 to 3.12, whose CFrames lie on the C
-// stack, and gives the innermost frame (not in 3.10).
+// cframes collects the evaluations of 3.10 to 3.12, whose CFrames are on the C stack. It returns
+// the innermost frame (not in 3.10).
 func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 	l := &t.r.l
 	root := t.state.Addr + l.tsRootCFrame
@@ -185,7 +183,7 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 				s.Reason = stack.ReasonMemory
 				return 0
 			}
-			if is { // else that CFrame was just pushed and is not filled yet
+			if is { // otherwise that CFrame was just pushed and is not filled yet
 				frame = le(b[:], l.cfCurrent)
 			} else if empty++; empty == maxEmpty {
 				s.Reason = stack.ReasonCorrupt
@@ -193,7 +191,7 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 			}
 		}
 		if t.r.img.Minor >= 12 && frame != 0 {
-			return frame // the frames themselves tell of evaluations
+			return frame // the frames themselves mark evaluations
 		}
 		next := le(b[:], l.cfPrevious)
 		if next != root && next <= at { // the C stack grows down
@@ -202,16 +200,16 @@ func (t *Thread) cframes(mem io.ReaderAt, s *Stack, at uint64) (frame uint64) {
 		}
 		at = next
 	}
-	// The list ends in the thread's own. What was just pushed may not be linked yet:
-	// then nothing of it is to be trusted.
+	// The list ends at the thread's own root. A CFrame that was just pushed may not be linked yet;
+	// then nothing in it is reliable.
 	if at != root && len(s.anchors) > 0 && len(s.anchors) < maxEvals || l.cfCurrent != none && frame == 0 && len(s.anchors) > 1 {
 		s.Reason = stack.ReasonCorrupt
 	}
 	return frame
 }
 
-// isFrame reports whether there is a frame at addr that runs a code object, or
-// stands for an evaluation. An error says that its memory cannot be read.
+// isFrame reports whether addr holds a frame that runs a code object or marks an evaluation. An
+// error says that its memory cannot be read.
 func (t *Thread) isFrame(mem io.ReaderAt, addr uint64) (bool, error) {
 	l := &t.r.l
 	var b [maxFrameSize]byte
@@ -279,8 +277,8 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 		}
 	}
 	if t.r.img.Minor >= 11 && n > 0 && s.Reason == stack.ReasonNone {
-		// A generator that is being entered or left hangs in the air for a moment:
-		// the outermost frame is an evaluation's.
+		// A generator that is being entered or left is not linked for a moment. The outermost frame
+		// always belongs to an evaluation.
 		s.Reason = stack.ReasonCorrupt
 	}
 	close(0)
@@ -289,7 +287,7 @@ func (t *Thread) chain(mem io.ReaderAt, s *Stack, at uint64) {
 	}
 }
 
-// offset is how far into its bytecode a frame is.
+// offset returns how far into its bytecode a frame is.
 func (t *Thread) offset(b []byte, code uint64) uint64 {
 	l := &t.r.l
 	if l.coCode != none {
@@ -304,24 +302,22 @@ func (t *Thread) offset(b []byte, code uint64) uint64 {
 		return 0
 	}
 	if t.r.img.Minor == 10 {
-		return 2 * uint64(last) // it counts instructions of 2 bytes
+		return 2 * uint64(last) // in instructions of 2 bytes
 	}
 	return uint64(last)
 }
 
-// maxBytecode bounds one function's.
+// maxBytecode bounds one function's bytecode, in bytes.
 const maxBytecode = 1 << 30
 
-// Merge writes the C frames of a stack and the Python frames that they run into
-// out, innermost first, and gives it. sp is the stack pointer at the first C
-// frame. Python frames come before the C function that evaluates them. Where
-// the C stack ends early and Python's goes on, its last frame (KindError) stays
-// as the gap, and comes again at the end; such a frame also stands for those of
-// Python that could not be read, before each C function that runs some of them.
+// Merge appends the C frames of a stack with their Python frames to out, innermost first, and
+// returns it. sp is the stack pointer at the first C frame. Python frames come before the C
+// function that evaluates them. If the C stack ends early and Python's continues, the last C frame
+// (KindError) stays as the gap and is repeated at the end. Such a frame also replaces Python frames
+// that could not be read, before each C function that runs some of them.
 //
-// With fold, a C function that evaluates is at its beginning, whichever
-// instruction of Python's it is at: else each of these would be another place
-// from which all is called that Python runs.
+// With fold, an evaluating C function is shown at its beginning, whichever bytecode instruction it
+// executes. Otherwise each of these PCs would be a separate caller of the Python functions.
 func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []stack.Frame {
 	if !r.Anchored() {
 		r.anchor(c, s)
@@ -331,8 +327,8 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 		c, end = c[:n-1], c[n-1:]
 	}
 	lost := stack.Frame{PC: uint64(s.Reason), Kind: stack.KindError}
-	g, next := 0, 0        // groups and frames that are written
-	inner, gap := 0, false // where in out the frames end that could be read; whether a gap stands for the others
+	g, next := 0, 0        // written groups and frames
+	inner, gap := 0, false // end of the readable frames in out; whether an error frame was written for the others
 	put := func() {
 		for range s.Groups[g].N {
 			if f := &s.Frames[next]; !f.Hidden {
@@ -352,7 +348,7 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 			}
 			low = cfa
 		}
-		if evals && g == was && r.cut(s, g) { // what it runs was not read to the end
+		if evals && g == was && r.cut(s, g) { // its frames were not read to the end
 			put()
 		}
 		if s.Reason != stack.ReasonNone && g == len(s.Groups) && evals && (g == was || r.cut(s, g-1)) {
@@ -380,8 +376,8 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 	return append(out, end...)
 }
 
-// cut reports whether the i-th group is the last one that was read, and not to its end, where
-// the frames themselves tell of evaluations: it is what the next one runs.
+// cut reports whether the i-th group is the last one and incomplete, in versions whose frames mark
+// evaluations. Its frames belong to the next evaluation.
 func (r *Runtime) cut(s *Stack, i int) bool {
 	return i >= 0 && i == len(s.Groups)-1 && s.Groups[i].Anchor == 0 && s.Reason != stack.ReasonNone && r.img.Minor >= 12
 }
@@ -390,17 +386,17 @@ func (r *Runtime) anyEvaluates(c []stack.Frame) bool {
 	return slices.ContainsFunc(c, func(f stack.Frame) bool { return r.evaluates(f.Func) })
 }
 
-// fold has a C function that evaluates be at its beginning.
+// fold moves an evaluating C function to its beginning.
 func (r *Runtime) fold(f *stack.Frame) {
-	if eval := r.Eval(); eval != 0 { // the compiler may have cut it in two
+	if eval := r.Eval(); eval != 0 { // the compiler may have split it in two
 		f.Func = eval
 	}
 	f.PC, f.Exact = f.Func, true
 }
 
-// Unread writes the C frames of a stack into out of whose Python nothing could be read, and
-// gives it: a gap stands in place of what each of those runs that evaluates. Where none does,
-// it gives c. fold is as in Merge.
+// Unread appends the C frames of a stack to out if none of its Python frames could be read, and
+// returns it. A gap replaces the Python frames of each C function that evaluates. If there is none,
+// Unread returns c. fold is as in Merge.
 func (r *Runtime) Unread(out, c []stack.Frame, fold bool) (all []stack.Frame, gaps bool) {
 	if !r.anyEvaluates(c) {
 		return c, false
@@ -419,8 +415,8 @@ func (f *Frame) frame() stack.Frame {
 	return stack.Frame{Func: fn, PC: fn + f.Off, CFA: f.Addr, Kind: stack.KindPython, Trust: stack.TrustTable, Exact: true}
 }
 
-// last gives the number of groups up to the last one from g on whose evaluation
-// is the C frame in [lo, hi).
+// last returns the number of groups up to the last one, from g on, whose evaluation is the C frame
+// in [lo, hi).
 func (r *Runtime) last(s *Stack, g int, lo, hi uint64) int {
 	for i := g; i < len(s.Groups); i++ {
 		if a := s.Groups[i].Anchor; a >= lo && a < hi {
@@ -432,14 +428,14 @@ func (r *Runtime) last(s *Stack, g int, lo, hi uint64) int {
 	return g
 }
 
-// anchor pairs groups with the C frames that evaluate, from the outermost on.
+// anchor pairs groups with evaluating C frames, from the outermost on.
 func (r *Runtime) anchor(c []stack.Frame, s *Stack) {
 	g := len(s.Groups)
 	for i := range s.Groups {
 		s.Groups[i].Anchor = 0
 	}
 	if s.Reason != stack.ReasonNone || len(c) > 0 && c[len(c)-1].Kind == stack.KindError {
-		return // the outermost of one is not that of the other
+		return // the outermost ones need not belong together
 	}
 	for i := len(c) - 1; i >= 0 && g > 0; i-- {
 		if c[i].CFA != 0 && r.evaluates(c[i].Func) {
@@ -449,9 +445,9 @@ func (r *Runtime) anchor(c []stack.Frame, s *Stack) {
 	}
 }
 
-// WithoutCFrame pairs groups and evaluations anew if the outermost CFrame is in [lo, hi): the
-// greenlet module makes one for each greenlet, of 3.10 and 3.11, that no evaluation has
-// (g_initialstub, src/greenlet/TUserGreenlet.cpp of python-greenlet/greenlet 3.0).
+// WithoutCFrame pairs groups and evaluations again if the outermost CFrame is in [lo, hi). In 3.10
+// and 3.11, the greenlet module creates a CFrame for each greenlet that does not belong to an
+// evaluation (g_initialstub, src/greenlet/TUserGreenlet.cpp of python-greenlet/greenlet 3.0).
 func (r *Runtime) WithoutCFrame(s *Stack, lo, hi uint64) {
 	n := len(s.anchors)
 	if n == 0 || s.anchors[n-1] < lo || s.anchors[n-1] >= hi || r.img.Minor != 10 && r.img.Minor != 11 {
@@ -461,8 +457,9 @@ func (r *Runtime) WithoutCFrame(s *Stack, lo, hi uint64) {
 	s.pair()
 }
 
-// Outermost reports whether all that s runs is inside of a C frame: of that many C functions
-// inside of it that evaluate, or, where evaluations say themselves where they are, below cfa.
+// Outermost reports whether all frames of s run inside of a C frame with the given cfa. evals is
+// the number of evaluating C functions inside of it. If evaluations have anchors, Outermost
+// compares these with cfa instead.
 func (r *Runtime) Outermost(s *Stack, evals int, cfa uint64) bool {
 	n := len(s.Groups)
 	if n == 0 {

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// slab is memory that answers at every address, with the same bytes over and
-// over, so that any pointer leads somewhere. It counts what is read.
+// slab is memory that repeats the same bytes at every address, so that any pointer is valid. It
+// counts reads.
 type slab struct {
 	b     []byte
 	bytes int
@@ -29,8 +29,8 @@ func (s *slab) ReadAt(p []byte, at int64) (int, error) {
 	return len(p), nil
 }
 
-// images are one for each version, with type objects where a slab's own words
-// may point to.
+// images returns one image per version, with type objects at addresses that a slab's words may
+// contain.
 func images() []*Image {
 	var all []*Image
 	for minor := 8; minor <= newest; minor++ {
@@ -39,8 +39,8 @@ func images() []*Image {
 	return all
 }
 
-// FuzzMemory reads damaged interpreters: no panic, no endless chain, and no more than
-// 256 KiB for one thread.
+// FuzzMemory reads damaged interpreters. It must not panic, loop, or read more than 256 KiB for one
+// thread.
 func FuzzMemory(f *testing.F) {
 	words := func(v ...uint64) []byte {
 		var b []byte
@@ -101,7 +101,7 @@ func FuzzMemory(f *testing.F) {
 	})
 }
 
-// FuzzLines has line tables of all forms.
+// FuzzLines decodes line tables of all forms.
 func FuzzLines(f *testing.F) {
 	f.Add([]byte{0x80, 0, 0xe8, 1, 0xf0, 2, 3, 4, 5, 0xf8}, 3, 5)
 	f.Add([]byte{4, 1, 6, 0x80, 2, 0xff}, 7, 5)
@@ -112,7 +112,7 @@ func FuzzLines(f *testing.F) {
 	})
 }
 
-// FuzzLoad has damaged files.
+// FuzzLoad loads damaged files.
 func FuzzLoad(f *testing.F) {
 	exe, err := os.Open("/proc/self/exe")
 	if err == nil {
@@ -129,7 +129,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// TestLines has tables by hand, one of each form.
+// TestLines decodes handmade tables, one of each form.
 func TestLines(t *testing.T) {
 	for _, c := range []struct {
 		code Code
@@ -148,7 +148,7 @@ func TestLines(t *testing.T) {
 	}
 }
 
-// TestRefused: what is no CPython, or not one that is known.
+// TestRefused: files that are not CPython, and unknown versions, are refused.
 func TestRefused(t *testing.T) {
 	b := make([]byte, selfSize)
 	if _, err := described(b); err == nil {

@@ -13,28 +13,28 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 )
 
-// ErrNotPython says that a file is no CPython interpreter.
+// ErrNotPython says that a file is not a CPython interpreter.
 var ErrNotPython = errors.New("no CPython in this file")
 
-// VersionError says that the interpreter is one whose data is not known.
+// VersionError says that the interpreter's version is not supported.
 type VersionError struct{ Version string }
 
 func (e *VersionError) Error() string {
 	return fmt.Sprintf("Python %s is not known: its stacks are shown as C alone; 3.8 to 3.14 with the global lock are", e.Version)
 }
 
-// Image is what a file says of the interpreter in it: libpython, or a program
-// that it is linked into. Addresses are the file's own.
+// Image describes the interpreter in a file: libpython, or a program that is linked with it.
+// Addresses are the file's own.
 type Image struct {
-	Minor   int    // of the version, 3 being the major one
-	Version string // "3.11.7"; "3.8" where the file does not say it all
+	Minor   int    // of version 3
+	Version string // "3.11.7"; "3.8" if the file does not contain all of it
 	runtime uint64 // _PyRuntime
 	eval    uint64 // _PyEval_EvalFrameDefault; 0: not exported
-	cold    uint64 // the part of it that GCC put elsewhere; 0: none, or unknown
+	cold    uint64 // the part of it that GCC moved elsewhere; 0: none, or unknown
 	types   types
 }
 
-// types are the addresses of type objects.
+// types holds the addresses of type objects.
 type types struct{ code, unicode, bytes, dict uint64 }
 
 // maxSymbols bounds a file's table of exported symbols: libpython has 2,000.
@@ -79,8 +79,7 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	if img.runtime == 0 || img.types.code == 0 || img.types.unicode == 0 || img.types.bytes == 0 {
 		return nil, ErrNotPython
 	}
-	// Py_Version is there since 3.11; what is older is told by what each
-	// version added to the API.
+	// Py_Version exists since 3.11. Older versions are identified by their additions to the API.
 	switch version = *at["Py_Version"]; {
 	case version != 0:
 		hex, err := word32(f, version)
@@ -114,8 +113,8 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 // maxStrings bounds the names of a file's exported symbols, in bytes.
 const maxStrings = 256 << 20
 
-// mentions looks for a name among those of the exported symbols, which is far
-// quicker than to read the symbols of a large program.
+// mentions looks for a name among those of the exported symbols. This is much faster than reading
+// the symbols of a large program.
 func mentions(f *elf.File, name string) bool {
 	symbols := f.SectionByType(elf.SHT_DYNSYM)
 	if int(symbols.Link) >= len(f.Sections) {
@@ -129,8 +128,8 @@ func mentions(f *elf.File, name string) bool {
 	return err == nil && bytes.Contains(b, append([]byte(name), 0))
 }
 
-// cold finds the part of the evaluating function that GCC put elsewhere, by the
-// symbols that strip takes away.
+// cold finds the part of the evaluation function that GCC moved elsewhere, by symbols that strip
+// removes.
 func cold(f *elf.File) uint64 {
 	if s := f.SectionByType(elf.SHT_SYMTAB); s == nil || s.Size > maxSymbols*elf.Sym64Size {
 		return 0

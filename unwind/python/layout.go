@@ -6,33 +6,33 @@ import (
 	"fmt"
 )
 
-// newest is the last minor version whose data is known.
+// newest is the last supported minor version.
 const newest = 14
 
-// none stands for a field that a version lacks.
+// none marks a field that a version lacks.
 const none = 0xffff
 
 // layout holds offsets in the interpreter's data, in bytes.
 type layout struct {
 	interpreters                                 uint64 // _PyRuntimeState.interpreters.head
 	interpNext, interpThreads, interpModules     uint64
-	gil                                          uint64 // in _PyRuntimeState up to 3.11; in PyInterpreterState the pointer to it from 3.12
+	gil                                          uint64 // in _PyRuntimeState up to 3.11; from 3.12 on the pointer to it in PyInterpreterState
 	tsNext, tsInterp, tsThread, tsNative, tsSize uint64
-	tsFrame                                      uint64 // the innermost frame; none in 3.11 and 3.12, where the CFrame has it
+	tsFrame                                      uint64 // the innermost frame; none in 3.11 and 3.12, which have it in the CFrame
 	tsCFrame, tsRootCFrame                       uint64
 	cfCurrent, cfPrevious                        uint64
 	tsChunk                                      uint64 // the data stack's newest chunk
 	tsTask                                       uint64 // asyncio's running task, from 3.14 on
-	tsContext                                    uint64 // context_ver, which each step of a task of asyncio begins and ends by raising; none up to 3.10
+	tsContext                                    uint64 // context_ver, which each step of an asyncio task increments at its start and end; none up to 3.10
 	fCode, fBack, fInstr, fOwner, fSize          uint64
-	fEntry                                       uint64 // is_entry, 3.11 alone
+	fEntry                                       uint64 // is_entry, 3.11 only
 	coFile, coName, coQualname, coFirst          uint64
 	coLines, coCode, coSize                      uint64
 	ascii, compact                               uint64 // sizes of PyASCIIObject and PyCompactUnicodeObject
 	cachedKeys                                   uint64 // PyHeapTypeObject.ht_cached_keys
 }
 
-// The same in all versions that are known, PyObject being 16 bytes.
+// Equal in all known versions; PyObject has 16 bytes.
 const (
 	obType      = 8
 	obSize      = 16 // PyVarObject.ob_size, PyUnicodeObject.length, PyDictObject.ma_used
@@ -53,7 +53,7 @@ const (
 	ownerThread = 0
 	ownerGen    = 1
 	ownerFrame  = 2
-	ownerC      = 3 // and above: a frame on the C stack that stands for an evaluation, from 3.12
+	ownerC      = 3 // and above: a frame on the C stack that marks an evaluation, from 3.12 on
 )
 
 var layouts = map[int]layout{
@@ -79,25 +79,24 @@ var layouts = map[int]layout{
 		coFile: 112, coName: 120, coQualname: 128, coFirst: 68, coLines: 136, coCode: 192, coSize: 200, ascii: 40, compact: 56, cachedKeys: 880},
 }
 
-// Where struct _Py_DebugOffsets has what it begins with, in all versions that have one.
+// Offsets at the start of struct _Py_DebugOffsets, in all versions that have it.
 const (
 	selfCookie    = "xdebugpy"
 	selfVersion   = 8
 	selfThreaded  = 16      // free_threaded
-	selfSize      = 768     // more than any of them has
-	maxSelfOffset = 1 << 20 // no structure is larger
+	selfSize      = 768     // larger than any version's
+	maxSelfOffset = 1 << 20 // larger than any structure
 )
 
-// self says where a version's table has each offset, in bytes: it grows in the
-// middle from version to version (Include/internal/pycore_debug_offsets.h;
-// pycore_runtime.h up to 3.13).
+// self holds the offsets in a version's description of itself, in bytes. It grows in the middle
+// from version to version (Include/internal/pycore_debug_offsets.h; pycore_runtime.h up to 3.13).
 type self struct {
 	interpreters, interpNext, interpThreads, interpModules, gil    int
 	tsSize, tsNext, tsInterp, tsFrame, tsThread, tsNative, tsChunk int
 	fSize, fBack, fCode, fInstr, fOwner                            int
 	coSize, coFile, coName, coQualname, coLines, coFirst, coCode   int
 	ascii                                                          int
-	// Those that are the same in all versions that are known.
+	// Equal in all known versions.
 	obType, uniState, dictKeys, dictValues, bytesData int
 }
 
@@ -108,8 +107,8 @@ var selves = map[int]self{
 		408, 624, 536, 544, 608},
 }
 
-// described makes the layout of a version that describes itself from the table
-// at the beginning of _PyRuntime.
+// described makes the layout of a version that describes itself, from the table at the beginning of
+// _PyRuntime.
 func described(b []byte) (*layout, error) {
 	if len(b) < selfSize || !bytes.HasPrefix(b, []byte(selfCookie)) {
 		return nil, fmt.Errorf("the interpreter's description of itself is missing")
@@ -161,8 +160,8 @@ func described(b []byte) (*layout, error) {
 		!inside(l.coSize, maxCodeSize, l.coFile, l.coName, l.coQualname, l.coLines, l.coFirst) || l.coCode > l.coSize {
 		return nil, fmt.Errorf("the interpreter's description of itself is damaged: fields outside their structures")
 	}
-	// Of what the description leaves out: context_ver and id stand before the data stack's
-	// chunk (Include/cpython/pystate.h).
+	// Not in the description: context_ver and id are before the data stack's chunk
+	// (Include/cpython/pystate.h).
 	if l.tsContext = l.tsChunk - 16; l.tsChunk < 16 {
 		return nil, fmt.Errorf("the interpreter's description of itself is damaged: no room before the data stack's chunk")
 	}

@@ -2,7 +2,7 @@ package python
 
 import "math"
 
-// lineForm is how a version notes lines.
+// lineForm is a version's encoding of lines.
 type lineForm uint8
 
 const (
@@ -21,8 +21,7 @@ func formOf(minor int) lineForm {
 	return formLocation
 }
 
-// Line is the source line of the instruction off bytes into the bytecode; 0:
-// it belongs to none.
+// Line returns the source line of the instruction off bytes into the bytecode, or 0 if it has none.
 func (c *Code) Line(off uint64) (line int) {
 	c.Each(func(end uint64, at int) bool {
 		line = at
@@ -31,8 +30,8 @@ func (c *Code) Line(off uint64) (line int) {
 	return line
 }
 
-// Each gives the lines of the code from its beginning on: each holds up to end,
-// in bytes from there; 0 is no line. It goes on while yield says so.
+// Each calls yield with the lines of the code in order, until yield returns false. A line is valid
+// up to end, in bytes from the beginning. Line 0 means none.
 func (c *Code) Each(yield func(end uint64, line int) bool) {
 	switch c.form {
 	case formLnotab:
@@ -44,8 +43,7 @@ func (c *Code) Each(yield func(end uint64, line int) bool) {
 	}
 }
 
-// lnotab: pairs of the bytes and the lines that each step adds. The last line
-// goes on to the end.
+// lnotab: pairs of the bytes and the lines that each step adds. The last line extends to the end.
 func (c *Code) lnotab(yield func(uint64, int) bool) {
 	line, at := c.First, uint64(0)
 	for b := c.lines; len(b) >= 2; b = b[2:] {
@@ -59,8 +57,8 @@ func (c *Code) lnotab(yield func(uint64, int) bool) {
 	yield(math.MaxUint64, line)
 }
 
-// table: pairs of a range's bytes and the lines that are added before it; -128
-// is a range without a line.
+// table: pairs of the size of a range in bytes and the lines to add before it. -128 is a range
+// without a line.
 func (c *Code) table(yield func(uint64, int) bool) {
 	line, end := c.First, uint64(0)
 	for b := c.lines; len(b) >= 2; b = b[2:] {
@@ -79,7 +77,7 @@ func (c *Code) table(yield func(uint64, int) bool) {
 	yield(math.MaxUint64, 0)
 }
 
-// location: entries of a byte with code and length, and what the code wants.
+// location: entries of a byte with code and length, and the operands of the code.
 func (c *Code) location(yield func(uint64, int) bool) {
 	line, end := c.First, uint64(0)
 	for b := c.lines; len(b) > 0; {
@@ -114,10 +112,10 @@ func (c *Code) location(yield func(uint64, int) bool) {
 	yield(math.MaxUint64, 0)
 }
 
-// maxVarint is how many chunks of 6 bits a number may have.
+// maxVarint bounds the 6-bit chunks of a number.
 const maxVarint = 6
 
-// varint: chunks of 6 bits, the lowest first; bit 6 says that more follow.
+// varint: chunks of 6 bits, the lowest first; bit 6 is set if more follow.
 func varint(b []byte) (v uint64, rest []byte) {
 	for i := 0; i < len(b); i++ {
 		if i < maxVarint {

@@ -16,10 +16,10 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// versions are what the tests want of CPython; testprog says which are missing.
+// versions lists the versions of CPython to test; testprog reports missing ones.
 var versions = []string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14", "python3"}
 
-// prog is a process that has CPython in it.
+// prog is a process that contains CPython.
 type prog struct {
 	*testprog.Proc
 	mem io.ReaderAt
@@ -62,7 +62,7 @@ func attach(t *testing.T, p *testprog.Proc) *prog {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if base == 0x400000 { // linked for that place
+		if base == 0x400000 { // linked to that address
 			base = 0
 		}
 		rt, err := New(img, base, mem)
@@ -78,7 +78,7 @@ func attach(t *testing.T, p *testprog.Proc) *prog {
 var faultLine = regexp.MustCompile(`^  File "(.*)", line (\d+) in (.*)$`)
 var faultThread = regexp.MustCompile(`^(?:Current thread|Thread) 0x([0-9a-f]+)`)
 
-// faults reads what faulthandler printed: the stacks by thread.
+// faults parses faulthandler's output into stacks by thread.
 func faults(lines []string) map[uint64][]string {
 	out := map[uint64][]string{}
 	var at uint64
@@ -92,12 +92,12 @@ func faults(lines []string) map[uint64][]string {
 	return out
 }
 
-// last is a qualified name's last part, which is all that faulthandler prints.
+// last returns the last part of a qualified name, as faulthandler prints it.
 func last(name string) string {
 	return name[strings.LastIndexByte(name, '.')+1:]
 }
 
-// escaped writes a name as faulthandler does.
+// escaped formats a name as faulthandler does.
 func escaped(name string) string {
 	var b strings.Builder
 	for _, r := range name {
@@ -140,8 +140,8 @@ func (p *prog) stack(t *testing.T, s State) []string {
 	return out
 }
 
-// TestFaulthandler compares the stacks of parked threads with what faulthandler
-// prints of them, and their names and the lock with what they must be.
+// TestFaulthandler compares the stacks of parked threads with faulthandler's output, and checks
+// their names and the lock.
 func TestFaulthandler(t *testing.T) {
 	for _, v := range versions {
 		t.Run(v, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestFaulthandler(t *testing.T) {
 					if names[s.Ident] != "MainThread" {
 						t.Errorf("main is called %q", names[s.Ident])
 					}
-					continue // it went on after it had printed
+					continue // it continued after the output
 				}
 				if !strings.HasPrefix(names[s.Ident], "parked-") {
 					t.Errorf("thread %d is called %q", s.Native, names[s.Ident])
@@ -185,7 +185,7 @@ func TestFaulthandler(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Main may not sleep yet.
+			// The main thread may not sleep yet.
 			if !slices.ContainsFunc(states, func(s State) bool { return s.Addr == lock.Holder && (!lock.Locked || s.Native == int32(p.PID)) }) {
 				t.Errorf("all threads but main sleep, and the lock is %+v", lock)
 			}

@@ -11,16 +11,16 @@ const (
 	maxEntries  = 1 << 18 // of a dict
 	managedDict = 1 << 4  // Py_TPFLAGS_MANAGED_DICT, from 3.11
 	inlineVals  = 1 << 2  // Py_TPFLAGS_INLINE_VALUES, from 3.13
-	entryKeyed  = 24      // bytes of a dict's entry that has its hash
+	entryKeyed  = 24      // size of an entry with its hash
 	entryPlain  = 16
 )
 
 // errNoEntry says that a dict lacks a key.
 var errNoEntry = errors.New("no such entry")
 
-// ThreadNames gives the names of threads by State.Ident, as threading has them;
-// none where it was not imported. Dicts may change while they are read: a name
-// that does not read as one is left out.
+// ThreadNames returns the names of threads by State.Ident, as the module threading records them. It
+// returns none if that is not imported. Dicts may change during reads; implausible names are left
+// out.
 func (r *Runtime) ThreadNames(mem io.ReaderAt, interp uint64) (map[uint64]string, error) {
 	names := map[uint64]string{}
 	modules, err := word(mem, interp+r.l.interpModules)
@@ -64,7 +64,7 @@ func (r *Runtime) ThreadNames(mem io.ReaderAt, interp uint64) (map[uint64]string
 	return names, nil
 }
 
-// NamesByTID gives the names of all threads that have one by State.Native.
+// NamesByTID returns the names of all threads that have one, by State.Native.
 func (r *Runtime) NamesByTID(mem io.ReaderAt) map[int32]string {
 	out := map[int32]string{}
 	states, err := r.Threads(mem)
@@ -74,7 +74,7 @@ func (r *Runtime) NamesByTID(mem io.ReaderAt) map[int32]string {
 	of := map[uint64]map[uint64]string{}
 	for _, s := range states {
 		if of[s.Interp] == nil {
-			of[s.Interp], _ = r.ThreadNames(mem, s.Interp) // a name more or less
+			of[s.Interp], _ = r.ThreadNames(mem, s.Interp) // on error, names are missing
 		}
 		if n := of[s.Interp][s.Ident]; n != "" && s.Native != 0 {
 			out[s.Native] = n
@@ -83,12 +83,12 @@ func (r *Runtime) NamesByTID(mem io.ReaderAt) map[int32]string {
 	return out
 }
 
-// dict is a dict's entries in the order of their making.
+// dict holds a dict's entries in insertion order.
 type dict struct {
 	b      []byte
 	n      int
-	size   int    // of an entry
-	values []byte // of a dict that shares its keys; nil: it does not
+	size   int    // size of an entry
+	values []byte // of a dict with shared keys; nil: not shared
 }
 
 func (d *dict) entry(i int) (key, value uint64) {
@@ -100,12 +100,12 @@ func (d *dict) entry(i int) (key, value uint64) {
 	return key, value
 }
 
-// dict reads one.
+// dict reads a dict.
 func (r *Runtime) dict(mem io.ReaderAt, addr uint64) (*dict, error) {
 	return r.dictUpTo(mem, addr, maxEntries)
 }
 
-// dictUpTo reads one that is expected to have so many entries at most.
+// dictUpTo reads a dict with at most most entries.
 func (r *Runtime) dictUpTo(mem io.ReaderAt, addr, most uint64) (*dict, error) {
 	var b [48]byte
 	if err := read(mem, b[:], addr); err != nil {
@@ -113,13 +113,13 @@ func (r *Runtime) dictUpTo(mem io.ReaderAt, addr, most uint64) (*dict, error) {
 	}
 	values := le(b[:], dictValues)
 	if values != 0 && r.img.Minor >= 13 {
-		values += 8 // they follow their count
+		values += 8 // after their count
 	}
 	return r.keys(mem, le(b[:], dictKeys), values, most)
 }
 
-// keys reads a table of keys, with the values of a dict that shares it (0: they
-// stand beside the keys).
+// keys reads a table of keys. values is the address of the values of a dict with shared keys, or 0
+// if they are next to the keys.
 func (r *Runtime) keys(mem io.ReaderAt, addr, values, most uint64) (*dict, error) {
 	var b [40]byte
 	if err := read(mem, b[:], addr); err != nil {
@@ -168,7 +168,7 @@ func (r *Runtime) keys(mem io.ReaderAt, addr, values, most uint64) (*dict, error
 	return d, nil
 }
 
-// item is the value under a key.
+// item returns the value of a key.
 func (r *Runtime) item(mem io.ReaderAt, addr uint64, name string) (uint64, error) {
 	d, err := r.dict(mem, addr)
 	if err != nil {
@@ -190,7 +190,7 @@ func (r *Runtime) in(mem io.ReaderAt, d *dict, name string) (uint64, error) {
 	return 0, fmt.Errorf("%q: %w", name, errNoEntry)
 }
 
-// attribute is what an instance has under a name.
+// attribute returns the attribute of an instance.
 func (r *Runtime) attribute(mem io.ReaderAt, obj uint64, name string) (uint64, error) {
 	typ, err := word(mem, obj+obType)
 	if err != nil {
@@ -211,8 +211,8 @@ func (r *Runtime) attribute(mem io.ReaderAt, obj uint64, name string) (uint64, e
 		}
 		return r.item(mem, at, name)
 	}
-	// The dict, or values for the keys that the type keeps, stand before the
-	// object (Include/internal/pycore_object.h).
+	// The dict, or the values of the type's shared keys, is before the object
+	// (Include/internal/pycore_object.h).
 	at, err := word(mem, obj-24)
 	if err != nil {
 		return 0, err
@@ -242,14 +242,14 @@ func (r *Runtime) attribute(mem io.ReaderAt, obj uint64, name string) (uint64, e
 	return r.in(mem, d, name)
 }
 
-// integer reads an int that fits 64 bits and is not negative.
+// integer reads a non-negative int of up to 64 bits.
 func (r *Runtime) integer(mem io.ReaderAt, addr uint64) (uint64, error) {
 	var b [longDigits + 12]byte
 	if err := read(mem, b[:longDigits], addr); err != nil {
 		return 0, err
 	}
 	n := le(b[:], obSize)
-	if r.img.Minor >= 12 { // lv_tag: two bits of sign, one that is kept free
+	if r.img.Minor >= 12 { // lv_tag: two bits of sign, and a reserved one
 		if b[obSize]&3 > 1 {
 			n = 0
 		} else {

@@ -22,10 +22,9 @@ type Runtime struct {
 	l     layout
 }
 
-// New makes one for an interpreter that is mapped bias above its file's own
-// addresses, and proves it: the lists of interpreters and threads must be
-// closed in themselves. An error says what does not fit; the interpreter may
-// just be starting.
+// New returns the Runtime of an interpreter that is mapped with the given bias. It validates the
+// interpreter: the lists of interpreters and threads must be consistent. An error names the
+// inconsistency; the interpreter may still be starting.
 func New(img *Image, bias uint64, mem io.ReaderAt) (*Runtime, error) {
 	r := &Runtime{img: img, bias: bias, types: img.types}
 	for _, t := range [...]*uint64{&r.types.code, &r.types.unicode, &r.types.bytes, &r.types.dict} {
@@ -55,10 +54,10 @@ func New(img *Image, bias uint64, mem io.ReaderAt) (*Runtime, error) {
 	return r, nil
 }
 
-// Version is the interpreter's.
+// Version returns the interpreter's version.
 func (r *Runtime) Version() string { return r.img.Version }
 
-// Eval is the address of the function that runs Python code; 0: unknown.
+// Eval returns the address of the function that runs Python code, or 0 if it is unknown.
 func (r *Runtime) Eval() uint64 {
 	if r.img.eval == 0 {
 		return 0
@@ -66,8 +65,8 @@ func (r *Runtime) Eval() uint64 {
 	return r.addr(r.img.eval)
 }
 
-// IsCodeType reads the type of a code object into b, for a caller that knows of
-// one at addr: b is wanted from its type on. ok is false where it is not.
+// IsCodeType writes the type of a code object into b, for a caller that knows a code object at
+// code. b covers memory at addr. ok is false if that is not exactly the type field.
 func (r *Runtime) IsCodeType(b []byte, addr, code uint64) (ok bool) {
 	if len(b) != 8 || addr != code+obType {
 		return false
@@ -76,23 +75,22 @@ func (r *Runtime) IsCodeType(b []byte, addr, code uint64) (ok bool) {
 	return true
 }
 
-// Anchored reports whether Frames of this version say where on the C stack
-// their evaluation is; else Merge must be told which C frames evaluate.
+// Anchored reports whether this version's frames show where their evaluation is on the C stack. If
+// not, Merge must find the C frames that evaluate.
 func (r *Runtime) Anchored() bool { return r.img.Minor >= 10 }
 
 func (r *Runtime) addr(vaddr uint64) uint64 { return vaddr + r.bias }
 
-// State is the interpreter's account of one thread.
+// State is the interpreter's state of one thread.
 type State struct {
 	Addr   uint64 // of the PyThreadState
 	Interp uint64 // of its PyInterpreterState
 	Ident  uint64 // threading.get_ident()
-	Native int32  // TID as the process itself sees it; 0: the version does not note it
+	Native int32  // TID as the process itself sees it; 0: not recorded in this version
 }
 
-// Threads lists the threads that the interpreter knows, without a stop: one
-// that begins or ends meanwhile may be missed. It fails where the lists lead
-// astray.
+// Threads lists the interpreter's threads without a stop. A thread that begins or ends during the
+// read may be missing. It fails if the lists are inconsistent.
 func (r *Runtime) Threads(mem io.ReaderAt) ([]State, error) {
 	var states []State
 	interp, err := word(mem, r.addr(r.img.runtime)+r.l.interpreters)
@@ -136,9 +134,9 @@ func (r *Runtime) threadsOf(mem io.ReaderAt, interp uint64, states []State) ([]S
 	return states, nil
 }
 
-// Where the C library notes a thread's number in what pthread_self points to:
-// glibc's struct pthread on amd64 (0x2d0) and arm64 (0xd0) in nptl/descr.h,
-// 2.17 … 2.42; musl's in src/internal/pthread_impl.h is below.
+// Offsets of a thread's number from pthread_self in the C library: glibc's struct pthread on amd64
+// (0x2d0) and arm64 (0xd0) in nptl/descr.h, 2.17 … 2.42. musl's, in src/internal/pthread_impl.h, is
+// below.
 var tidOffsets = [...]uint64{0x2d0, 0xd0}
 
 const (
@@ -146,9 +144,9 @@ const (
 	selfPtr = 0x10    // tcbhead_t.self, amd64
 )
 
-// Forked finds the State of the thread tid whose account has another thread's number: that of
-// the parent, in a process that was forked without telling the interpreter
-// (PyOS_AfterFork_Child), as uWSGI does. What the C library notes is right.
+// Forked finds the State of the thread tid if it holds another thread's number. This happens in a
+// process that was forked without a call of PyOS_AfterFork_Child, as by uWSGI: the state keeps the
+// parent's number. The number in the C library is correct.
 func (r *Runtime) Forked(mem io.ReaderAt, states []State, tid int32) (State, bool) {
 	for _, s := range states {
 		if s.Native != tid && tidOf(mem, s.Ident) == tid {
@@ -158,7 +156,7 @@ func (r *Runtime) Forked(mem io.ReaderAt, states []State, tid int32) (State, boo
 	return State{}, false
 }
 
-// tidOf is the number of the thread whose pthread_self is ident; 0: unknown.
+// tidOf returns the number of the thread with pthread_self ident, or 0 if it is unknown.
 func tidOf(mem io.ReaderAt, ident uint64) int32 {
 	if self, err := word(mem, ident+selfPtr); ident&7 != 0 || err != nil {
 		return 0
@@ -179,15 +177,15 @@ func tidAt(mem io.ReaderAt, addr uint64) int32 {
 	return 0
 }
 
-// GIL is a global interpreter lock at one moment.
+// GIL is the state of a global interpreter lock at one moment.
 type GIL struct {
-	Addr   uint64 // what waits for it sleeps on a word in [Addr, End)
+	Addr   uint64 // waiters sleep on a word in [Addr, End)
 	End    uint64
 	Locked bool
-	Holder uint64 // address of the State of who holds it or had it last; 0: nobody yet
+	Holder uint64 // address of the State of the current or last holder; 0: none yet
 }
 
-// Interpreters lists them by address: see State.Interp.
+// Interpreters returns the addresses of all interpreters: see State.Interp.
 func (r *Runtime) Interpreters(mem io.ReaderAt) (all []uint64, err error) {
 	interp, err := word(mem, r.addr(r.img.runtime)+r.l.interpreters)
 	for err == nil && interp != 0 && len(all) < maxInterpreters {
@@ -197,8 +195,8 @@ func (r *Runtime) Interpreters(mem io.ReaderAt) (all []uint64, err error) {
 	return all, err
 }
 
-// Owner is who holds g, by State.Native, while it is locked; 0: nobody, or it
-// changed hands while it was read. interp is that of the lock.
+// Owner returns the holder of g, by State.Native, if g is locked. It returns 0 if there is none, or
+// if the lock changed hands during the read. interp is the lock's interpreter.
 func (r *Runtime) Owner(mem io.ReaderAt, interp uint64, g *GIL) (tid int32) {
 	if !g.Locked || g.Holder&7 != 0 {
 		return 0
@@ -231,7 +229,7 @@ func (r *Runtime) GIL(mem io.ReaderAt, interp uint64) (GIL, error) {
 	if err := read(mem, b, at); err != nil {
 		return GIL{}, fmt.Errorf("read the global interpreter lock: %w", err)
 	}
-	// -1 before it is made.
+	// locked is -1 before the lock is created.
 	return GIL{Addr: at, End: at + gilSize, Locked: int32(le(b, gilLocked)) == 1, Holder: le(b, gilHolder)}, nil
 }
 
