@@ -5,50 +5,49 @@ import (
 	"sort"
 )
 
-// code is machine code that V8 made of one function, or for itself.
+// code is machine code of one function, or of V8 itself.
 type code struct {
 	start, end uint64 // of the instructions
-	obj        uint64 // Code object
-	stream     uint64 // object that the instructions are in
+	obj        uint64 // address of the Code object
+	stream     uint64 // address of the object with the instructions
 	words      [6]uint64
 	kind       uint32
-	loaded     bool // what follows is read
+	loaded     bool // the fields below are read
 
-	bytecode uint64 // that baseline code is of
-	table    []byte // bytecodes of its places
+	bytecode uint64 // bytecode of baseline code
+	table    []byte // bytecode offsets of its places
 
 	// Of optimized code:
-	head    [16]uint64 // deoptimization data: map, length, what comes before the places
+	head    [16]uint64 // deoptimization data: map, length, and the fields before the places
 	shared  uint64     // SharedFunctionInfo of the function
 	places  []place
 	inlined []inlined
 	points  []point // by off
-	trans   []byte  // what they refer to
+	trans   []byte  // translations of the points
 }
 
-// same reports whether two looks at code were at the same: each compilation has a
-// number in its deoptimization data.
+// same reports whether two reads found the same code: each compilation has a number in its
+// deoptimization data.
 func (c *code) same(o *code) bool {
 	return c.words == o.words && c.start == o.start && c.head == o.head && c.shared == o.shared
 }
 
-// inlined is a call that was compiled in.
+// inlined is an inlined call.
 type inlined struct {
-	pos int64 // where the call stands
-	fn  int   // the literal that is the function; negative: the one that was optimized
+	pos int64 // position of the call
+	fn  int   // literal of the function; negative: the optimized function
 }
 
 const (
 	// V8 aligns instructions to 32 or 64 bytes (kCodeAlignment in
 	// src/common/globals.h).
 	codeAlign = 32
-	// maxCodeBytes bounds how far in front of a place the beginning of its code is
-	// looked for.
+	// maxCodeBytes bounds the search backward from a place for the beginning of its code.
 	maxCodeBytes = 1 << 20
 	maxLiterals  = 1 << 16
 )
 
-// codeAt is the code that pc lies in, nil where there is none.
+// codeAt returns the code that contains pc, or nil.
 func (r *Runtime) codeAt(h *heap, pc uint64) *code {
 	r.mu.Lock()
 	i := sort.Search(len(r.codes), func(i int) bool { return r.codes[i].start > pc }) - 1
@@ -104,14 +103,14 @@ func (r *Runtime) addCode(c *code) {
 	r.codes = keep
 }
 
-// findCode looks for the object in front of pc whose instructions it is part of, a
-// page at a time.
+// findCode searches backward from pc, a page at a time, for the object whose instructions contain
+// it.
 func (h *heap) findCode(pc uint64) *code {
 	defer h.mem.FirstLook()()
 	const page = 4096
 	var buf [page]byte
-	least := h.mem.Left() / 4  // is for the functions of the frames below
-	s := pc &^ (codeAlign - 1) // where instructions may begin
+	least := h.mem.Left() / 4  // reserve: the rest is for the functions of the frames below
+	s := pc &^ (codeAlign - 1) // possible start of instructions
 	for last := s - min(s, maxCodeBytes); s > last && s > h.l.header; {
 		from := (s - h.l.header) &^ (page - 1)
 		if h.mem.Left() < least || h.raw(buf[:], from) != nil {
@@ -132,7 +131,7 @@ func (h *heap) findCode(pc uint64) *code {
 	return nil
 }
 
-// isStream reports whether objects whose map is m hold instructions.
+// isStream reports whether objects with the map m hold instructions.
 func (h *heap) isStream(m uint64) bool {
 	want := h.l.types.stream
 	if h.l.inCode {
@@ -142,8 +141,8 @@ func (h *heap) isStream(m uint64) bool {
 	return err == nil && t == want
 }
 
-// codeObject reads the head of the code whose instructions the object holds; nil:
-// it is none.
+// codeObject reads the head of the code whose instructions the object holds. It returns nil if the
+// object does not hold instructions.
 func (h *heap) codeObject(stream uint64) *code {
 	l := h.l
 	c := &code{stream: stream, obj: stream}
@@ -179,7 +178,7 @@ func (h *heap) codeObject(stream uint64) *code {
 	return c
 }
 
-// deopt reads the head of optimized code's deoptimization data.
+// deopt reads the head of the deoptimization data of optimized code.
 func (h *heap) deopt(c *code) error {
 	l := h.l
 	if !isObject(c.words[2]) {
@@ -203,20 +202,20 @@ func (h *heap) deopt(c *code) error {
 	return err
 }
 
-// at is a word of optimized code's deoptimization data.
+// at returns a word of the deoptimization data of optimized code.
 func (c *code) at(i uint64) uint64 { return c.head[2+i] }
 
-// literal is an object that optimized code refers to. The collector may move it, so
-// that it is read each time.
+// literal returns an object that optimized code refers to. The collector may move it, so it is read
+// each time.
 func (h *heap) literal(c *code, i int) (uint64, error) {
 	if i < 0 || i >= maxLiterals {
 		return 0, errHeap
 	}
 	v, err := h.field(c.at(h.l.deoptLiterals), arrayData+8*uint64(i))
-	return v &^ 2, err // strong or weak
+	return v &^ 2, err // strong or weak reference
 }
 
-// load reads what tells the places of c.
+// load reads the tables of c's places.
 func (h *heap) load(c *code) error {
 	if c.loaded {
 		return nil

@@ -5,71 +5,70 @@ import (
 	"sort"
 )
 
-// Optimized code can be left for the interpreter at certain places, and for each of
-// them says what the interpreter's frames would be: the functions that are compiled
-// in there, and the bytecode that each is at. That is what V8 itself makes its stacks
-// of. After a call the place is the return address. Elsewhere code checks something
-// and jumps to an exit of its own, which all lie at the end, and the jump is the place.
+// Optimized code can be left for the interpreter at certain places. For each of them,
+// deoptimization data describes the interpreter's frames: the inlined functions, and the bytecode
+// that each has reached. V8 itself builds its stack traces from this data. After a call the place
+// is the return address. Elsewhere the code checks a condition and jumps to an exit of its own; the
+// exits are at the end of the code, and the place is the jump.
 //
-// As read from V8 13.6 (src/objects/deoptimization-data.{h,cc},
+// From V8 13.6 (src/objects/deoptimization-data.{h,cc},
 // src/deoptimizer/frame-translation-builder.cc and translation-opcode.h,
 // src/maglev/maglev-code-generator.cc, src/compiler/backend/code-generator.cc).
 
-// point is a place of optimized code whose frames are told.
+// point is a place of optimized code with known frames.
 type point struct {
-	off   int // in code: behind the call, or where the jump begins
+	off   int // in code: after the call, or at the jump
 	index int // of its translation
 	call  bool
 }
 
-// level is the interpreter's frame of one function.
+// level is the interpreter frame of one function.
 type level struct {
-	literal  int // of the code's: the function
-	bytecode int // offset in it; -1: at its beginning
+	literal  int // index of the function among the code's literals
+	bytecode int // bytecode offset; -1: at its beginning
 }
 
 const (
-	// maxPoints bounds the places of one piece of code, and exitSize is the bytes of
-	// an exit on amd64: call [r13+disp8].
+	// maxPoints bounds the places of one piece of code. exitSize is the size of an exit on amd64, in
+	// bytes: call [r13+disp8].
 	maxPoints = 1 << 14
 	exitSize  = 4
 	// maxScanned bounds the code that is searched for jumps, in bytes.
 	maxScanned = 128 << 10
 	// maxSteps bounds the operations of one translation.
 	maxSteps = 1 << 14
-	// entryWords are those of one place in the deoptimization data.
+	// entryWords is the number of words of one place in the deoptimization data.
 	entryWords = 3
 )
 
-// translations is how the operations of V8's translations are told apart: how many
-// operands each has, by number. Frames come first: of JavaScript up to js, any up to
-// frames; above all of them a number is that many operations of another translation.
+// translations describes the operations of V8's translations: the number of operands of each
+// operation, by number. Numbers below js are frames of JavaScript, those below frames any frames.
+// Numbers above all operations mean that many operations of another translation.
 type translations struct {
 	operands       string
-	interpreted    int // of these, functions that the bytecode is run of
+	interpreted    int // below: functions whose bytecode runs
 	js             int
-	begin          int // first of two
+	begin          int // first of two operations
 	match          int
-	frameCount     int // operand of begin: frames; the next: those of JavaScript
+	frameCount     int // operand of begin: number of frames; the next one: those of JavaScript
 	literal, where int // operands of a frame of JavaScript: function, bytecode offset
 }
 
-// translations13 are those of 13.6.
+// translations13 describes those of 13.6.
 var translations13 = translations{
 	operands:    "643321343321003311101111111111111111101111121",
 	interpreted: 2, js: 4, begin: 14, match: 44,
 	frameCount: 1, where: 0, literal: 1,
 }
 
-// walk gives the frames of JavaScript of the translation that begins at index of b, the
-// outermost first, as far as yield wants them. ok is false where it is damaged, or
-// of a kind that is not known.
+// walk calls yield with the JavaScript frames of the translation at index of b, outermost first. ok
+// is false if the translation is damaged or of an unknown kind.
 func (tr *translations) walk(b []byte, index int, yield func(op int, operands [6]int64)) (ok bool) {
 	var (
 		at    = index
-		prev  int // next operation of the one that this one refers to
-		left  int // operations that are taken from there
-		since int // operations since prev was right
+		prev  int // next operation of the referenced translation
+		left  int // operations to take from there
+		since int // operations since prev was updated
 		args  [6]int64
 	)
 	read := func(from *int, signed bool) (v int64, ok bool) {
@@ -180,11 +179,11 @@ func (tr *translations) walk(b []byte, index int, yield func(op int, operands [6
 	return false
 }
 
-// levels gives the frames of JavaScript of a translation, the innermost first. ok is
-// false where they cannot be told.
+// levels returns the JavaScript frames of a translation, innermost first. ok is false if they
+// cannot be decoded.
 func (c *code) levels(tr *translations, index int) (out []level, ok bool) {
 	ok = tr.walk(c.trans, index, func(op int, args [6]int64) {
-		if op < tr.interpreted { // the others are what goes on with a builtin
+		if op < tr.interpreted { // others continue in a builtin
 			out = append(out, level{int(args[tr.literal]), int(args[tr.where])})
 		}
 	})
@@ -194,7 +193,7 @@ func (c *code) levels(tr *translations, index int) (out []level, ok bool) {
 	return out, ok && len(out) > 0
 }
 
-// points reads where the frames of c are told.
+// points reads the places of c with known frames.
 func (h *heap) points(c *code) error {
 	l := h.l
 	count := func(i uint64) (int, bool) {
@@ -205,7 +204,7 @@ func (h *heap) points(c *code) error {
 	eager, ok2 := count(l.deoptExits + 1)
 	lazy, ok3 := count(l.deoptExits + 2)
 	if !ok1 || !ok2 || !ok3 || start < 0 || eager+lazy == 0 || eager+lazy > maxPoints {
-		return nil // it cannot be left
+		return nil // the code has no exits
 	}
 	var err error
 	if c.trans, err = h.table(c.at(l.deoptFrames)); err != nil {
@@ -216,7 +215,7 @@ func (h *heap) points(c *code) error {
 	if err := h.raw(b, c.words[2]-tag+arrayData+8*(l.deoptExits+3)); err != nil {
 		return err
 	}
-	exits := map[int]int{} // of checks: where they begin, to the translation
+	exits := map[int]int{} // exits of checks: their offset, to the translation
 	behind := map[int]int{}
 	for i := range eager + lazy {
 		e := b[8*entryWords*i:]
@@ -226,11 +225,11 @@ func (h *heap) points(c *code) error {
 			return errHeap
 		}
 		switch {
-		case i >= eager && pc >= start: // Maglev says where the exit is
+		case i >= eager && pc >= start: // Maglev's table has the offset of the exit
 			behind[pc] = trans
 		case i >= eager:
 			c.points = append(c.points, point{pc, trans, true})
-		case pc < 0: // TurboFan's lie one after the other
+		case pc < 0: // TurboFan's exits are consecutive
 			exits[start+exitSize*i] = trans
 		default:
 			exits[pc] = trans
@@ -256,17 +255,16 @@ func (c *code) sortPoints() {
 	})
 }
 
-// Maglev's table of places that a collection may happen at lies behind the exits: the words
-// stack slots, entries, their form, tagged slots; then for each a return
-// address, which exit it has, where that is, registers, slots (V8
-// src/maglev/maglev-safepoint-table.h).
+// Maglev's safepoint table is after the exits. It has the words stack slots, entries, their format
+// and tagged slots, then for each entry the return address, index and offset of the exit,
+// registers, slots (V8 src/maglev/maglev-safepoint-table.h).
 const (
 	safepointHead = 16
-	maxSafepoint  = 32 // bytes of an entry
+	maxSafepoint  = 32 // size of an entry in bytes
 )
 
-// returns has the calls of Maglev's code among the points. exits are the translations of
-// calls by where their exits are.
+// returns adds the calls of Maglev's code to the points. exits maps the offset of a call's exit to
+// its translation.
 func (h *heap) returns(c *code, exits map[int]int) error {
 	var head [safepointHead]byte
 	if err := h.read(head[:], c.end); err != nil {
@@ -293,7 +291,7 @@ func (h *heap) returns(c *code, exits map[int]int) error {
 	for ; len(b) >= size; b = b[size:] {
 		pc, exit := number(b[:pcs]), number(b[pcs+index:][:pcs])-1
 		if pc <= last || pc > int(c.end-c.start) {
-			return errHeap // it is no such table
+			return errHeap // not a safepoint table
 		}
 		last = pc
 		if trans, ok := exits[exit]; ok {
@@ -303,9 +301,9 @@ func (h *heap) returns(c *code, exits map[int]int) error {
 	return nil
 }
 
-// checks looks in the code of c, up to where exits begin, for jumps to exits, and for
-// loops: each asks once a turn whether it is to be interrupted, and calls the runtime if so,
-// somewhere behind, in the frames that the loop is in.
+// checks searches the code of c up to the exits for jumps to exits, and for loops. Each turn of a
+// loop checks for interrupts. If there is one, code further on calls the runtime in the frames of
+// the loop.
 func (h *heap) checks(c *code, start int, exits map[int]int) error {
 	size := int(c.end - c.start)
 	if start > size || size > maxScanned {
@@ -315,7 +313,7 @@ func (h *heap) checks(c *code, start int, exits map[int]int) error {
 	if err := h.raw(b, c.start); err != nil {
 		return err
 	}
-	calls := c.points // so far
+	calls := c.points // calls found so far
 	var loops []loop
 	for i := 0; i+maxLoopEnd <= start && len(c.points) < 2*maxPoints; i++ {
 		at := i + 1
@@ -339,7 +337,7 @@ func (h *heap) checks(c *code, start int, exits map[int]int) error {
 			c.points = append(c.points, point{i, index, false})
 		}
 	}
-	// What comes before a loop goes on behind it, as far as that is known.
+	// The frames from before a loop, if known, apply again after it.
 	c.sortPoints()
 	sort.Slice(loops, func(i, j int) bool { return loops[i].begin < loops[j].begin })
 	for _, l := range loops {
@@ -352,22 +350,22 @@ func (h *heap) checks(c *code, start int, exits map[int]int) error {
 	return nil
 }
 
-// loop is one of a piece of code, by offsets.
+// loop holds the offsets of one loop in its code.
 type loop struct {
 	begin, end int
-	asks       int // code that calls the runtime for it
+	asks       int // the code that calls the runtime
 	index      int // translation of that call
 }
 
 const (
-	// maxLoopEnd is the most bytes from where a loop asks to the jump to its beginning,
-	// and maxAsks those of the code that it calls the runtime with.
+	// maxLoopEnd bounds the bytes from a loop's interrupt check to the jump to its beginning.
+	// maxAsks bounds the code that calls the runtime.
 	maxLoopEnd = 64
 	maxAsks    = 192
-	loopAlign  = 16 // of loops' beginnings
+	loopAlign  = 16 // alignment of loops' beginnings
 )
 
-// loopAt is the loop whose question, whether it is to be interrupted, is at i of b.
+// loopAt returns the loop whose interrupt check is at i of b.
 func loopAt(b []byte, i int) (l loop, ok bool) {
 	jump := func(at int) (to, next int, ok bool) {
 		switch {
@@ -386,13 +384,13 @@ func loopAt(b []byte, i int) (l loop, ok bool) {
 	}
 	to := at + 6 + int(int32(binary.LittleEndian.Uint32(b[at+2:])))
 	switch b[at+1] {
-	case 0x84: // not asked: the next turn
+	case 0x84: // no interrupt: the next turn
 		var ok bool
 		if l.asks, l.end, ok = jump(at + 6); ok && back(to) {
 			l.begin = to
 			return l, true
 		}
-	case 0x85: // asked; then the next turn
+	case 0x85: // interrupt; then the next turn
 		for k := at + 6; k < i+maxLoopEnd-5; k++ {
 			if begin, end, ok := jump(k); ok && back(begin) {
 				return loop{begin: begin, end: end, asks: to}, true
@@ -402,14 +400,14 @@ func loopAt(b []byte, i int) (l loop, ok bool) {
 	return l, false
 }
 
-// returnsTo reports whether a call whose frames are told returns to off.
+// returnsTo reports whether off is the return address of a call with known frames.
 func (c *code) returnsTo(off int) bool {
 	p := c.point(off, false)
 	return p != nil && p.call && p.off == off
 }
 
-// point is the place that tells the frames of c at off: of a return address that of
-// its call, else the last one before. nil: it is in front of all of them.
+// point returns the place that determines the frames of c at off: for a return address its call,
+// and otherwise the last place before. It returns nil if off is before all of them.
 func (c *code) point(off int, exact bool) *point {
 	last := func(off int) int {
 		return sort.Search(len(c.points), func(i int) bool { return c.points[i].off > off }) - 1

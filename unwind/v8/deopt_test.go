@@ -10,9 +10,9 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// The translations that Node 24.9.0 made of a function with a loop in a function that was
-// compiled into it, and what the interpreter's frames are in each, the innermost
-// first. Most of them repeat part of another.
+// TestTranslations decodes the translations that Node 24.9.0 made of a function with a loop that
+// was inlined into another function. It compares the interpreter frames of each, innermost first.
+// Most translations repeat part of another one.
 func TestTranslations(t *testing.T) {
 	b, err := hex.DecodeString("0e000202010c020005280628032707280c1d021d0125252527070e1a0202012e020005361d080e260202012e020005361d080e32020201030200052f28052e25" +
 		"2530250e0004040126020005280628032805280c1e0a1e1025252525013e000203260426062608260a260c260e25250e2c04043d1e0e1e122f0e360202014c020005311e121e0e31")
@@ -34,7 +34,7 @@ func TestTranslations(t *testing.T) {
 	}
 }
 
-// Loops as TurboFan ends them, and as Maglev does.
+// TestLoops: the ends of loops from TurboFan and from Maglev.
 func TestLoops(t *testing.T) {
 	for _, x := range []struct {
 		at   int
@@ -51,14 +51,15 @@ func TestLoops(t *testing.T) {
 		if got, ok := loopAt(b, x.at); !ok || got != x.want {
 			t.Errorf("%+v, %v, want %+v", got, ok, x.want)
 		}
-		b[x.at+len(x.code)/2-1]++ // the jump goes elsewhere
+		b[x.at+len(x.code)/2-1]++ // the jump has another target
 		if got, ok := loopAt(b, x.at); ok && got == x.want {
 			t.Errorf("another jump makes the same loop: %+v", got)
 		}
 	}
 }
 
-// A return address is in its call, any other place behind what was last told.
+// TestPoint: a return address belongs to its call, and any other offset to the last place before
+// it.
 func TestPoint(t *testing.T) {
 	c := &code{points: []point{{8, 1, false}, {16, 2, true}, {16, 3, false}, {32, 4, true}}}
 	for _, x := range []struct {
@@ -110,7 +111,7 @@ func (p *page) ReadAt(b []byte, at int64) (int, error) {
 	return n, nil
 }
 
-// An object at the end of V8's memory is read as far as that goes.
+// TestSome: an object at the end of V8's memory is read up to that end.
 func TestSome(t *testing.T) {
 	h := &heap{mem: &meter.Meter{}}
 	h.mem.Begin(&page{at: 0x10000}, &meter.Credit{})

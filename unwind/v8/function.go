@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Function is a function of JavaScript as it stands in its script.
+// Function is a function of JavaScript at its position in a script.
 type Function struct {
 	Name, File string
-	Start, End int // of its text, in characters of the script
-	First      int // line of its beginning
+	Start, End int // range of its text, in characters of the script
+	First      int // first line
 	script     *script
 
 	words    [4]uint64 // of its SharedFunctionInfo: map, data, name, script
-	spanAt   uint64    // where its ScopeInfo says span, from its beginning
-	span     [2]uint64 // where its text begins and ends
-	bytecode uint64    // object that it is interpreted from; 0: none
-	places   []place   // of that
-	code     []byte    // of that; nil: not read
-	table    []byte    // that places are from
+	spanAt   uint64    // offset of span in its ScopeInfo
+	span     [2]uint64 // start and end of its text
+	bytecode uint64    // address of its bytecode object; 0: none
+	places   []place   // places of the bytecode
+	code     []byte    // the bytecode; nil: not read
+	table    []byte    // encoded form of places
 	handle   any
 }
 
-// Handle is what the caller's New made of the function.
+// Handle returns the value that New's make returned for the function.
 func (f *Function) Handle() any { return f.handle }
 
-// Each gives the lines of the function's text: each up to end, in characters from
-// its beginning. The last one is none: see Frame.
+// Each calls yield with the lines of the function's text in order, each up to end, in characters
+// from its beginning. The last range has no line: see Frame.
 func (f *Function) Each(yield func(end uint64, line int) bool) {
 	s := f.script
 	line := s.line(f.Start)
@@ -43,7 +43,7 @@ func (f *Function) Each(yield func(end uint64, line int) bool) {
 	}
 }
 
-// Size is how many characters the function has, and one more for an unknown place.
+// Size is the number of characters of the function, plus one for an unknown place.
 func (f *Function) Size() int { return max(f.End-f.Start, 0) + 1 }
 
 func (h *heap) sfiWords(obj uint64) (w [4]uint64, err error) {
@@ -58,7 +58,7 @@ func (h *heap) sfiWords(obj uint64) (w [4]uint64, err error) {
 	return [4]uint64{le(b, 0), le(b, l.sfiData), le(b, l.sfiName), le(b, l.sfiScript)}, nil
 }
 
-// function reads the function whose SharedFunctionInfo is obj.
+// function reads the function with the SharedFunctionInfo obj.
 func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	w, err := h.sfiWords(obj)
 	if err != nil {
@@ -103,7 +103,7 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 		}
 	}
 	if again, err := h.fresh(obj); err != nil || again != w || !h.still(f) {
-		return nil, errHeap // it moved meanwhile
+		return nil, errHeap // the object moved during the read
 	}
 	f.handle = r.make(f)
 	r.mu.Lock()
@@ -119,9 +119,9 @@ func (r *Runtime) function(h *heap, obj uint64) (*Function, error) {
 	return f, nil
 }
 
-// still reports whether what f's words lead to is what it was: all of them can be used
-// again for another function, but no script has the number of another, or two functions
-// in one place.
+// still reports whether the objects that f's words lead to are unchanged. Their memory may be
+// reused for another function, but no other script has the same number, and no other function the
+// same range.
 func (h *heap) still(f *Function) bool {
 	id, err := h.field(f.words[3], h.l.id)
 	if err != nil || id != f.script.words[5] {
@@ -134,7 +134,7 @@ func (h *heap) still(f *Function) bool {
 	return [2]uint64{le(b, 0), le(b, 8)} == f.span
 }
 
-// fresh is sfiWords as memory is now.
+// fresh reads the sfiWords from current memory.
 func (h *heap) fresh(obj uint64) ([4]uint64, error) {
 	was := h.ahead
 	h.ahead = nil
@@ -142,7 +142,7 @@ func (h *heap) fresh(obj uint64) ([4]uint64, error) {
 	return h.sfiWords(obj)
 }
 
-// bytecodeOf follows what a SharedFunctionInfo, or baseline code, has as its data.
+// bytecodeOf follows the data of a SharedFunctionInfo or of baseline code to the bytecode.
 func (h *heap) bytecodeOf(data uint64) (uint64, error) {
 	t := &h.l.types
 	for range 3 {
@@ -158,7 +158,7 @@ func (h *heap) bytecodeOf(data uint64) (uint64, error) {
 		case t.code:
 			data, err = h.field(data, h.l.deopt)
 		default:
-			return 0, nil // not compiled, or by asm.js
+			return 0, nil // not compiled, or compiled by asm.js
 		}
 		if err != nil {
 			return 0, err
@@ -187,15 +187,15 @@ func (h *heap) bytecodes(f *Function) error {
 	if err != nil {
 		return err
 	}
-	if table, err := h.table(p); err == nil { // it may not be made yet
+	if table, err := h.table(p); err == nil { // it may not exist yet
 		f.table, f.places = table, places(table)
 	}
 	return nil
 }
 
-// runs reports whether the bytecode of f is still where it was. What collectors threw
-// away looks as before until its memory is used again: bytecode may lie there that is of
-// another function, while all that leads there from f is as it was.
+// runs reports whether the bytecode of f is still in place. Discarded memory is unchanged until it
+// is reused. Then it may hold another function's bytecode, while everything that leads there from f
+// is unchanged.
 func (h *heap) runs(f *Function) bool {
 	now := Function{bytecode: f.bytecode}
 	return h.is(f.bytecode, h.l.types.bytecode) == nil && h.bytecodes(&now) == nil &&
@@ -220,17 +220,17 @@ func (h *heap) table(obj uint64) ([]byte, error) {
 const (
 	scopeType       = 0xf
 	flagSavedClass  = 1 << 10
-	shiftVariable   = 12 // of the function: two bits
+	shiftVariable   = 12 // of the function variable: two bits
 	flagInferred    = 1 << 14
 	maxLocals       = 1 << 16
-	maxScopeVarying = 8 // words behind the locals that are read
+	maxScopeVarying = 8 // words to read after the locals
 )
 
-// scope reads a function's name and where it stands from its ScopeInfo.
+// scope reads a function's name and position from its ScopeInfo.
 func (h *heap) scope(obj uint64, f *Function) error {
 	l := h.l
 	if err := h.is(obj, l.types.scope); err != nil {
-		return err // a name alone: it is not compiled
+		return err // only a name: not compiled
 	}
 	var head [scopeNames]byte
 	if err := h.read(head[:], obj-tag); err != nil {
@@ -311,7 +311,7 @@ func (h *heap) scope(obj uint64, f *Function) error {
 	return nil
 }
 
-// nameAt is a name, "" where there is none.
+// nameAt returns a name, or "" if there is none.
 func (h *heap) nameAt(v uint64) (string, error) {
 	if _, none := smi(v); none {
 		return "", nil
@@ -323,7 +323,7 @@ func (h *heap) nameAt(v uint64) (string, error) {
 	return h.string(v)
 }
 
-// anonymous is what a function without a name is called.
+// anonymous returns the display name of a function without a name.
 func anonymous(kind uint64, l *layout, f *Function) string {
 	if kind == l.moduleType || f.Start == 0 {
 		if base := path.Base(strings.TrimPrefix(f.File, "file://")); base != "." && base != "/" {
@@ -333,7 +333,7 @@ func anonymous(kind uint64, l *layout, f *Function) string {
 	return "(anonymous)"
 }
 
-// script is one that is known, or read now.
+// script returns a script, from the cache or read now.
 func (r *Runtime) script(h *heap, obj uint64) (*script, error) {
 	w, err := h.scriptWords(obj)
 	if err != nil {
@@ -342,7 +342,7 @@ func (r *Runtime) script(h *heap, obj uint64) (*script, error) {
 	r.mu.Lock()
 	s := r.scripts[obj]
 	r.mu.Unlock()
-	// Ends of lines are made when they are needed.
+	// Line ends are computed on demand.
 	if s != nil && s.words[0] == w[0] && s.words[1] == w[1] && s.words[2] == w[2] && s.words[5] == w[5] {
 		return s, nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// slab is memory that answers at every address, with the same bytes over and
-// over, so that any pointer leads somewhere. It counts what is read.
+// slab is memory that repeats the same bytes at every address, so that any pointer is valid. It
+// counts reads.
 type slab struct {
 	b            []byte
 	bytes, reads int
@@ -51,7 +51,7 @@ func (s *slab) Word(addr uint64) (uint64, bool) {
 	return binary.LittleEndian.Uint64(b[:]), n == 8
 }
 
-// layouts are those of the versions that were tried, with types of small numbers.
+// layouts returns those of the tested versions, with small type numbers.
 func layouts(t testing.TB) (all []*Image) {
 	for _, v := range [][2]int{{10, 2}, {11, 3}, {12, 4}, {13, 6}} {
 		img := &Image{Version: "test"}
@@ -77,9 +77,9 @@ func layouts(t testing.TB) (all []*Image) {
 	return all
 }
 
-// FuzzMemory reads damaged heaps: no panic, and no more of them than a stack may
-// cost: 256 KiB, in so few reads that it does not take longer than 2 ms where one takes a
-// microsecond; what is read of things seen for the first time is bounded besides.
+// FuzzMemory reads damaged heaps. It must not panic or read more than the limit of one stack: 256
+// KiB, in few enough reads to take at most 2 ms at a microsecond per read. First looks have their
+// own limit.
 func FuzzMemory(f *testing.F) {
 	words := func(v ...uint64) []byte {
 		var b []byte
@@ -104,7 +104,7 @@ func FuzzMemory(f *testing.F) {
 			w, known, account, credit := r.Walker(), &Known{}, &meter.Meter{}, &meter.Credit{}
 			for turn := range 3 {
 				looks := meter.MaxLooks
-				if turn == 2 { // nothing new may be looked at any more
+				if turn == 2 { // no more first looks allowed
 					looks = 0
 					credit.Spend(meter.Ahead + meter.Share)
 				}
@@ -165,7 +165,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// A version without what V8 says itself is refused, and says so in one line.
+// TestMissing: a version without V8's own description is refused, with an error of one line.
 func TestMissing(t *testing.T) {
 	var l layout
 	err := l.fill(11, 3, func(string) (int, bool) { return 0, false })
@@ -180,8 +180,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A version that was not tried shows nothing before several functions have been read,
-// and says so until then.
+// TestUntried: an untested version shows nothing until several functions have been read, and
+// reports that until then.
 func TestUntried(t *testing.T) {
 	img := layouts(t)[3]
 	img.layout.tried = false

@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	// maxPointer is above all that a program may use.
+	// maxPointer is above all addresses of user space.
 	maxPointer = 1 << 47
 	// maxName bounds a name, in characters.
 	maxName = 4096
-	// maxSource bounds a script's text that lines are counted in, in characters.
+	// maxSource bounds the text of a script in which lines are counted, in characters.
 	maxSource = 32 << 20
-	// maxNesting bounds the strings that one string is made of.
+	// maxNesting bounds the nesting of a string's parts.
 	maxNesting = 64
 	// maxArray bounds one array, in bytes.
 	maxArray = 4 << 20
@@ -26,13 +26,13 @@ const (
 
 var errHeap = errors.New("not what is expected in V8's heap")
 
-// isObject reports whether v is a pointer to an object, as far as its bits tell.
+// isObject reports whether v has the bits of a pointer to an object.
 func isObject(v uint64) bool { return v&3 == tag && v > 4096 && v < maxPointer }
 
-// smi is the number that a tagged value is.
+// smi decodes a tagged value as a small integer.
 func smi(v uint64) (int, bool) { return int(int32(v >> 32)), v&(1<<32-1) == 0 }
 
-// le is 8 bytes of b, 0 where there are none.
+// le returns 8 bytes of b, or 0 beyond its end.
 func le(b []byte, at uint64) uint64 {
 	if at+8 > uint64(len(b)) {
 		return 0
@@ -40,23 +40,23 @@ func le(b []byte, at uint64) uint64 {
 	return binary.LittleEndian.Uint64(b[at:])
 }
 
-// heap reads V8's objects. It gives what was read ahead first.
+// heap reads V8's objects. Blocks that were read ahead are used first.
 type heap struct {
 	l     *layout
 	mem   *meter.Meter
 	ahead map[uint64]block // by address
-	spans []stack.Span     // what was read since begin
+	spans []stack.Span     // read since begin
 	maps  map[uint64]uint16
 	buf   [256]byte
 }
 
-// block is memory that was read ahead, or before.
+// block is memory that was read ahead or earlier.
 type block struct {
 	data   []byte
-	wanted bool // it is among the spans
+	wanted bool // it is in spans
 }
 
-// maxMaps bounds the types that are remembered for one stack.
+// maxMaps bounds the cached types per stack.
 const maxMaps = 4096
 
 func (h *heap) read(b []byte, addr uint64) error {
@@ -82,8 +82,8 @@ func (h *heap) read(b []byte, addr uint64) error {
 	return nil
 }
 
-// some reads an object that may be shorter than b: all of b, or what there is of it up to
-// the end of a page, at which V8's memory may end, but no less than least bytes.
+// some reads an object that may be shorter than b. V8's memory may end at the end of a page, so
+// some may return fewer bytes than b, but not fewer than least.
 func (h *heap) some(b []byte, addr uint64, least int) ([]byte, error) {
 	const page = 4096
 	n := int(min(page-addr%page, uint64(len(b))))
@@ -98,12 +98,12 @@ func (h *heap) some(b []byte, addr uint64, least int) ([]byte, error) {
 	return b[:n], h.read(b[:n], addr)
 }
 
-// raw reads memory that was not read ahead.
+// raw reads memory without the blocks that were read ahead.
 func (h *heap) raw(b []byte, addr uint64) error {
 	return within(h.mem.ReadAt, b, addr)
 }
 
-// within reads memory where there can be some.
+// within reads memory at addresses that may be valid.
 func within(read func([]byte, int64) (int, error), b []byte, addr uint64) error {
 	if addr >= maxPointer || addr+uint64(len(b)) >= maxPointer {
 		return fmt.Errorf("at %#x: %w", addr, errHeap)
@@ -124,7 +124,7 @@ func (h *heap) word(addr uint64) (uint64, error) {
 	return binary.LittleEndian.Uint64(b[:]), err
 }
 
-// field is the word at off of an object.
+// field returns the word at off of an object.
 func (h *heap) field(obj, off uint64) (uint64, error) {
 	if !isObject(obj) {
 		return 0, errHeap
@@ -141,7 +141,7 @@ func (h *heap) object(obj uint64, n int) ([]byte, error) {
 	return b, h.read(b, obj-tag)
 }
 
-// typ is the type of an object. The map's own map has to be a map's.
+// typ returns the type of an object. Its map must have the map of maps.
 func (h *heap) typ(obj uint64) (uint16, error) {
 	m, err := h.field(obj, 0)
 	if err != nil {
@@ -150,7 +150,7 @@ func (h *heap) typ(obj uint64) (uint16, error) {
 	return h.typeOf(m)
 }
 
-// typeOf is the type of objects whose map is m.
+// typeOf returns the type of objects with the map m.
 func (h *heap) typeOf(m uint64) (uint16, error) {
 	if t, ok := h.maps[m]; ok {
 		return t, nil
@@ -209,12 +209,12 @@ const (
 	thin      = 5
 )
 
-// text hands the characters of a string to f, piece by piece, most of them at
-// most: bytes of Latin-1, or UTF-16 where wide.
+// text passes the characters of a string to f in pieces, at most most of them: Latin-1 bytes, or
+// UTF-16 if wide.
 func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error {
 	type part struct {
 		obj       uint64
-		from, len int // of it
+		from, len int // range in it
 	}
 	todo := []part{{obj, 0, most}}
 	for n := 0; len(todo) > 0; n++ {
@@ -281,11 +281,11 @@ func (h *heap) text(obj uint64, most int, f func(piece []byte, wide bool)) error
 	return nil
 }
 
-// pieceBytes is how much of a text is read at once.
+// pieceBytes is the size of one read of a text.
 const pieceBytes = 64 << 10
 
-// pieces hands n bytes to f, piece by piece. A text is read as a whole or not at all: it may
-// be longer than all budgets.
+// pieces passes n bytes to f in pieces. A text is read completely or not at all, because it may be
+// longer than all budgets.
 func (h *heap) pieces(at uint64, n int, f func([]byte)) error {
 	if err := h.mem.Text(n); err != nil {
 		return err

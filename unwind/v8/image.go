@@ -11,12 +11,12 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 )
 
-// ErrNotV8 says that a file has no V8 in it.
+// ErrNotV8 says that a file does not contain V8.
 var ErrNotV8 = errors.New("no V8 in this file")
 
-// VersionError says that there is a V8 whose data cannot be read.
+// VersionError says that V8's data cannot be read.
 type VersionError struct {
-	Version string // of V8; "" where the file does not say it
+	Version string // of V8; "": not in the file
 	Why     string
 }
 
@@ -28,31 +28,31 @@ func (e *VersionError) Error() string {
 	return fmt.Sprintf("%s: %s; its stacks are shown as machine code, with names where --perf-basic-prof has them", v, e.Why)
 }
 
-// Image is what a file says of the V8 in it.
+// Image describes the V8 in a file.
 type Image struct {
 	Version string // "11.3.244"
 	layout  layout
 }
 
 const (
-	// maxTable bounds a file's tables of symbols and their names, in bytes: node's have 2 and
-	// 6 MB of exported ones, 3 and 12 MB of all.
+	// maxTable bounds a file's symbol tables and their names, in bytes. node's have 2 and 6 MB for
+	// exported symbols, 3 and 12 MB for all.
 	maxTable = 64 << 20
 	prefix   = "v8dbg_"
 	version  = "_ZN2v88internal7Version"
 	sizes    = "_ZN2v88internal11interpreter9Bytecodes14kBytecodeSizesE"
-	// addons is a function that programs with Node's interface for addons have: node
-	// itself, and what has no symbols of V8's (Electron, Deno) or another engine (Bun).
+	// addons is a function of all programs with Node's interface for addons: node itself, and
+	// programs without V8's symbols (Electron, Deno) or with another engine (Bun).
 	addons = "napi_module_register"
-	// maxSizes bounds the table of bytecodes' lengths, in bytes.
+	// maxSizes bounds the table of bytecode lengths, in bytes.
 	maxSizes = 3 * 256
 )
 
 // symbol is an exported name's value and size.
 type symbol struct{ value, size uint64 }
 
-// Load looks for V8 in an ELF file. Errors are ErrNotV8 (wrapped), a
-// *VersionError, and those of a damaged file.
+// Load finds V8 in an ELF file. Errors are ErrNotV8 (wrapped), a *VersionError, and those of a
+// damaged file.
 func Load(r io.ReaderAt) (img *Image, err error) {
 	defer func() {
 		if x := recover(); x != nil { // debug/elf on damaged files
@@ -111,8 +111,8 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	return img, nil
 }
 
-// symbols gives those of a table whose names begin in one of these ways, without reading
-// the tens of thousands of others.
+// symbols returns the symbols of a table with these prefixes. It skips the tens of thousands of
+// others.
 func symbols(f *elf.File, of elf.SectionType, beginnings ...string) (map[string]symbol, error) {
 	table := f.SectionByType(of)
 	if table == nil || table.Size > maxTable || int(table.Link) >= len(f.Sections) {

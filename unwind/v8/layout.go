@@ -2,10 +2,10 @@ package v8
 
 import "fmt"
 
-// layout is where things are in V8's objects, in bytes from an object's first;
-// types are the instance types of maps.
+// layout holds offsets in V8's objects, in bytes from the start of the object. types holds the
+// instance types of maps.
 type layout struct {
-	tried bool // the version is one that this was tried with
+	tried bool // this version was tested
 
 	mapInstanceType uint64
 	types           types
@@ -14,7 +14,7 @@ type layout struct {
 	sfiData    uint64 // SharedFunctionInfo
 	sfiName    uint64
 	sfiScript  uint64
-	scopeFixed bool // ScopeInfo: positions come before what varies, flags are a plain number
+	scopeFixed bool // ScopeInfo: positions precede the variable part, and flags are a plain number
 	moduleType uint64
 	source     uint64 // Script
 	name       uint64
@@ -22,30 +22,30 @@ type layout struct {
 	lineEnds   uint64
 	id         uint64
 
-	inCode    bool   // instructions are in the Code object
-	header    uint64 // from the object that holds them to the first instruction
-	deopt     uint64 // Code: deoptimization data, or what baseline code interprets
+	inCode    bool   // the Code object holds the instructions
+	header    uint64 // from the object with the instructions to the first one
+	deopt     uint64 // Code: deoptimization data, or the bytecode of baseline code
 	positions uint64
 	start     uint64 // address of the first instruction; none with inCode
 	flags     uint64
 	size      uint64
 	kindMask  uint32
-	baseline  uint32 // kinds below are interpreted, those above optimized
+	baseline  uint32 // code kinds below are interpreted, those above optimized
 	regexp    uint32
 
-	// Indexes of the deoptimization data. Behind deoptExits, where exits begin in the
-	// code, come how many there are for checks and for calls, then their places.
+	// Indexes of the deoptimization data. deoptExits holds the offset of the exits in the code. It
+	// is followed by the numbers of checks and of calls, and by their places.
 	deoptFrames, deoptCount, deoptLiterals, deoptShared, deoptInlining, deoptExits uint64
-	deoptHead                                                                      int           // words that are in front of the places
+	deoptHead                                                                      int           // words before the places
 	wrapped                                                                        bool          // deoptShared is a SharedFunctionInfoWrapper
-	trans                                                                          *translations // nil: not known
+	trans                                                                          *translations // nil: unknown
 
 	bytecodePositions, bytecodeData uint64
 
-	bytecodeSizes []byte // of all bytecodes, three times: plain, wide, extra wide
+	bytecodeSizes []byte // of all bytecodes, for three operand scales: plain, wide, extra wide
 }
 
-// types are those of objects that are followed.
+// types holds the instance types of the objects that are read.
 type types struct {
 	maps, function, lastFunction, shared, wrapper, scope, script uint16
 	code, stream, bytecode, interpreterData                      uint16
@@ -53,7 +53,7 @@ type types struct {
 	bytes                                                        []uint16 // arrays of bytes
 }
 
-// Offsets that have been the same in all versions that were tried.
+// Offsets that are equal in all tested versions.
 const (
 	tag          = 1 // of a pointer to an object
 	arrayLength  = 8
@@ -69,12 +69,12 @@ const (
 	scopeRest    = 32 // without scopeFixed
 	scopeStart   = 32 // with it
 	scopeNames   = 48
-	maxInlined   = 75 // local names above are in a table of their own
-	closures     = 15 // instance types of JSFunction and what derives from it
+	maxInlined   = 75 // functions with more local names keep them in a separate table
+	closures     = 15 // instance types of JSFunction and its subclasses
 )
 
-// fill takes what num says of the symbols called v8dbg_, and what is known of the
-// version for the rest.
+// fill sets the layout from num, the values of the symbols called v8dbg_, and from known facts
+// about the version.
 func (l *layout) fill(major, minor int, num func(string) (int, bool)) error {
 	switch [2]int{major, minor} {
 	case [2]int{10, 2}, [2]int{11, 3}, [2]int{12, 4}, [2]int{13, 6}:
@@ -136,7 +136,7 @@ func (l *layout) fill(major, minor int, num func(string) (int, bool)) error {
 	l.sfiName = off(-1, "class_SharedFunctionInfo__name_or_scope_info__Object", "class_SharedFunctionInfo__name_or_scope_info__Tagged_Object_",
 		"class_SharedFunctionInfo__name_or_scope_info__Tagged_NameOrScopeInfoT_")
 	l.sfiScript = off(-1, "class_SharedFunctionInfo__script_or_debug_info__HeapObject", "class_SharedFunctionInfo__script__Tagged_HeapObject_")
-	// ScopeInfo has no metadata. 12.8.44 put the positions first.
+	// ScopeInfo has no metadata. Since 12.8.44 the positions come first.
 	l.scopeFixed = major > 12 || major == 12 && minor >= 8
 	l.moduleType = 3 // ScopeType in scope-info.tq
 	if major >= 13 {

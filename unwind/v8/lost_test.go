@@ -7,8 +7,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// A frame that may be a function's is lost, not machine code like any other, where what tells
-// would be more than one walk reads; one that cannot be any is not lost.
+// TestLost: a frame that may be a function's is reported as lost, not as plain machine code, if
+// reading its data would exceed the limit of one walk. A frame that cannot be a function's is not.
 func TestLost(t *testing.T) {
 	img := layouts(t)[0]
 	r := New(img, func(*Function) any { return nil })

@@ -2,18 +2,16 @@ package v8
 
 import "sort"
 
-// place is an entry of a source position table: from that offset on, the code is
-// of that position.
+// place is an entry of a source position table: code from the offset from on has the position pos.
 type place struct {
-	from int   // offset into code, in bytes
+	from int   // offset in code, in bytes
 	pos  int64 // as V8 encodes it
 }
 
-// maxPlaces bounds one table.
+// maxPlaces bounds the entries of one table.
 const maxPlaces = 1 << 18
 
-// varint decodes a number of 7 bits a byte, the lowest first; n is 0 where it is
-// damaged.
+// varint decodes a number of 7 bits per byte, the lowest first. n is 0 if it is damaged.
 func varint(b []byte) (v uint64, n int) {
 	for n < len(b) && n < 10 {
 		c := b[n]
@@ -32,7 +30,7 @@ func zigzag(b []byte) (int64, int) {
 	return int64(v>>1) ^ -int64(v&1), n
 }
 
-// places decodes a source position table: what could be decoded.
+// places decodes a source position table up to the first damage.
 func places(b []byte) (out []place) {
 	from, pos := int64(-1), int64(0)
 	for len(b) > 0 && len(out) < maxPlaces {
@@ -41,7 +39,7 @@ func places(b []byte) (out []place) {
 			break
 		}
 		b = b[n:]
-		if d < 0 { // no statement begins there
+		if d < 0 { // not the beginning of a statement
 			d = -d - 1
 		}
 		e, n := zigzag(b)
@@ -50,7 +48,7 @@ func places(b []byte) (out []place) {
 		}
 		b = b[n:]
 		from, pos = from+d, pos+e
-		if from < -1 || from > maxArray { // -1 is the entry of the function
+		if from < -1 || from > maxArray { // -1 is the function's entry
 			break
 		}
 		out = append(out, place{int(from), pos})
@@ -58,7 +56,7 @@ func places(b []byte) (out []place) {
 	return out
 }
 
-// at is the position of the code at off; 0: it has none.
+// at returns the position of the code at off, or 0 if it has none.
 func at(list []place, off int) int64 {
 	i := sort.Search(len(list), func(i int) bool { return list[i].from > off })
 	if i == 0 {
@@ -67,8 +65,8 @@ func at(list []place, off int) int64 {
 	return list[i-1].pos
 }
 
-// text is the offset into the script's text that a position says, -1 where it says
-// none; inlined is the number of the call that was compiled in, 0: it is none.
+// text returns the offset in the script's text of a position, or -1 if it has none. inlined is the
+// number of the inlined call, or 0.
 func text(pos int64) (off, inlined int) {
 	inlined = int(uint64(pos) >> 31 & 0xffff)
 	if pos&1 != 0 {
@@ -77,7 +75,8 @@ func text(pos int64) (off, inlined int) {
 	return int(pos>>1&(1<<30-1)) - 1, inlined
 }
 
-// bytecodeLength is the bytes of the bytecode that b begins with; 0: there is none.
+// bytecodeLength returns the length of the bytecode at the start of b, in bytes, or 0 if it is
+// invalid.
 func (l *layout) bytecodeLength(b []byte) int {
 	n := len(l.bytecodeSizes) / 3
 	if len(b) == 0 || n == 0 {
@@ -96,9 +95,9 @@ func (l *layout) bytecodeLength(b []byte) int {
 	return head + int(l.bytecodeSizes[scale*n+int(b[head])])
 }
 
-// baselineOffset is the bytecode that baseline code at off is of, by its table. off
-// is behind the instruction, as a return address is. It is false where the table ends before,
-// or bytecodes' lengths are not known.
+// baselineOffset returns the bytecode offset of baseline code at off, from its table. off is after
+// the instruction, like a return address. The result is false if the table ends earlier, or if the
+// lengths of bytecodes are unknown.
 func (l *layout) baselineOffset(table, bytecode []byte, off int) (int, bool) {
 	end, at, next := uint64(0), 0, 0
 	for first := true; ; first = false {

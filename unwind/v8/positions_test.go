@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A table that Node 18 made of optimized code, and the first entries that its own
-// reader has.
+// TestPlaces decodes a table that Node 18 made of optimized code, and compares the first entries
+// with those of V8's own reader.
 func TestPlaces(t *testing.T) {
 	b, err := hex.DecodeString("03980451a8848080205d83015d48213c8101230f5f1793818080101bbb81808010191043635da483808020")
 	if err != nil {

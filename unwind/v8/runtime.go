@@ -8,44 +8,43 @@ import (
 )
 
 const (
-	// maxKnown bounds the functions, and the pieces of code, that are remembered;
-	// above it all are read anew.
+	// maxKnown bounds the cached functions, and the cached pieces of code. A full cache is cleared.
 	maxKnown   = 1 << 17
 	maxScripts = 1 << 14
-	// maxSpans bounds what is read ahead for one stack.
+	// maxSpans bounds the blocks that are read ahead for one stack.
 	maxSpans = 512
-	// MaxFrames bounds the frames that one stack is asked about.
+	// MaxFrames bounds the frames per stack that are looked up.
 	MaxFrames = 1 << 16
-	// maxInline bounds the calls that one frame has compiled in.
+	// maxInline bounds the inlined calls of one frame.
 	maxInline = 64
-	// proofs is how many functions must have been read, and failures how many
-	// tries may have failed, until a version counts as one that can be read.
+	// An untested version counts as readable after proofs functions were read and at most failures
+	// tries failed.
 	proofs   = 4
 	failures = 256
-	// doubt is how many tries without one function are enough to say so.
+	// doubt is the number of tries without any function after which this is reported.
 	doubt = 6
 )
 
-// Runtime is the V8 of a process. All isolates of it are alike.
+// Runtime is the V8 of a process, with all its isolates.
 type Runtime struct {
 	l      *layout
 	img    *Image
 	make   func(*Function) any
-	regexp *Function // stands for the code of all regular expressions
+	regexp *Function // represents the code of all regular expressions
 
-	mu        sync.Mutex // guards what follows
+	mu        sync.Mutex // guards the fields below
 	functions map[uint64]*Function
 	scripts   map[uint64]*script
-	runs      map[uint64]uint64 // bytecode to the function that it is of
-	codes     []*code           // by start
-	walks     uint64            // stacks so far
-	barren    map[uint64]barren // by page: where no code's beginning was found
-	read      int               // functions that were read
-	failed    int               // tries that did not bring one
+	runs      map[uint64]uint64 // bytecode to its function
+	codes     []*code           // sorted by start
+	walks     uint64            // number of stacks so far
+	barren    map[uint64]barren // by page: no code begins there
+	read      int               // functions read
+	failed    int               // tries without a result
 }
 
-// New makes one. make, which may be called from several goroutines, is called with
-// each function when it is first seen; Handle gives what it made.
+// New returns a Runtime. It calls make with each function that is seen first, possibly from several
+// goroutines. Handle returns make's result.
 func New(img *Image, make func(*Function) any) *Runtime {
 	r := &Runtime{l: &img.layout, img: img, make: make}
 	r.regexp = &Function{Name: "(regular expression)", script: &script{first: -1, ends: []int32{0}}}
@@ -54,18 +53,18 @@ func New(img *Image, make func(*Function) any) *Runtime {
 	return r
 }
 
-// Version is that of V8.
+// Version returns the version of V8.
 func (r *Runtime) Version() string { return r.img.Version }
 
-// Forget drops what is known of the heap.
+// Forget drops all cached data about the heap.
 func (r *Runtime) Forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.functions, r.scripts, r.runs, r.codes, r.barren = map[uint64]*Function{}, map[uint64]*script{}, map[uint64]uint64{}, nil, map[uint64]barren{}
 }
 
-// Problem says why there are no functions, nil where there are: this V8's data is not
-// where it is looked for. A version that was not tried has it until it has proved itself.
+// Problem returns why no functions are shown, or nil if they are: this V8's data is not at the
+// expected places. An untested version has a problem until it has passed validation.
 func (r *Runtime) Problem() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -75,8 +74,8 @@ func (r *Runtime) Problem() error {
 	return nil
 }
 
-// proved reports whether functions may be shown: a version that was not tried must
-// first have been read several times.
+// proved reports whether functions may be shown. An untested version must first have been read
+// several times.
 func (r *Runtime) proved() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -93,7 +92,7 @@ func (r *Runtime) count(ok bool) {
 	}
 }
 
-// readAhead reads what the last stack of the same thread wanted.
+// readAhead reads the memory that the last stack of the same thread needed.
 func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
 	clear(h.ahead)
 	if len(spans) == 0 {
@@ -118,15 +117,15 @@ func (h *heap) readAhead(spans []stack.Span, buf []byte) []byte {
 			h.ahead[spans[0].Addr] = block{data: b[:n]}
 			got, b, spans = got-n, b[n:], spans[1:]
 		}
-		if len(spans) > 0 { // that one is gone
+		if len(spans) > 0 { // skip the unreadable one
 			b, spans = b[spans[0].Len:], spans[1:]
 		}
 	}
 	return buf
 }
 
-// barren is a page in which code has no beginning that could be found, as code of
-// WebAssembly: it is sought again once in a while.
+// barren is a page for which the beginning of its code was not found, as for WebAssembly. It is
+// searched again occasionally.
 type barren struct {
 	until, wait uint64 // in stacks
 }
@@ -138,7 +137,7 @@ const (
 	barrenPage = 12 // bits
 )
 
-// mayFind reports whether it is worth to look for the code that pc is in.
+// mayFind reports whether it is worth searching for the code that contains pc.
 func (r *Runtime) mayFind(pc uint64) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,7 +145,7 @@ func (r *Runtime) mayFind(pc uint64) bool {
 	return !ok || r.walks >= x.until
 }
 
-// found notes whether it was there.
+// found records the result of that search.
 func (r *Runtime) found(pc uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -2,17 +2,17 @@ package v8
 
 import "sort"
 
-// script is a text that functions stand in.
+// script is a source text with functions.
 type script struct {
-	words [6]uint64 // of the object: source, name, lines before, their ends, number
+	words [6]uint64 // of the object: source, name, preceding lines, line ends, number
 	file  string
-	first int     // lines before the text
+	first int     // number of lines before the text
 	ends  []int32 // of lines, in characters
 }
 
 const (
 	maxLines   = 1 << 22
-	scriptHead = 72 // bytes of a Script that are looked at
+	scriptHead = 72 // bytes to read of a Script
 )
 
 func (h *heap) scriptWords(obj uint64) (w [6]uint64, err error) {
@@ -24,7 +24,7 @@ func (h *heap) scriptWords(obj uint64) (w [6]uint64, err error) {
 	return [6]uint64{le(b, 0), le(b, l.source), le(b, l.name), le(b, l.lineOffset), le(b, l.lineEnds), le(b, l.id)}, nil
 }
 
-// script reads one.
+// script reads a Script.
 func (h *heap) script(obj uint64) (*script, error) {
 	w, err := h.scriptWords(obj)
 	if err != nil {
@@ -47,13 +47,12 @@ func (h *heap) script(obj uint64) (*script, error) {
 	h.ahead = nil
 	now, err := h.scriptWords(obj)
 	if h.ahead = was; err != nil || now != w {
-		return nil, errHeap // it moved meanwhile
+		return nil, errHeap // the object moved during the read
 	}
 	return s, nil
 }
 
-// ends reads a script's array of where its lines end, which V8 makes when it
-// needs one.
+// ends reads a script's array of line ends. V8 creates it on demand.
 func (h *heap) ends(obj uint64) ([]int32, error) {
 	t := h.l.types.fixed
 	if len(t) == 0 || !isObject(obj) {
@@ -82,11 +81,11 @@ func (h *heap) ends(obj uint64) ([]int32, error) {
 	return out, err
 }
 
-// countLines finds where the lines of a text end.
+// countLines finds the line ends of a text.
 func (h *heap) countLines(source uint64) (ends []int32, err error) {
 	n, cr := int32(0), false
 	end := func(c uint16) {
-		// A line ends with \n, \r, \r\n, or the two of Unicode.
+		// A line ends with \n, \r, \r\n, or one of Unicode's two separators.
 		switch {
 		case cr && c != '\n':
 			ends = append(ends, n-1)
@@ -116,7 +115,7 @@ func (h *heap) countLines(source uint64) (ends []int32, err error) {
 	return append(ends, n), err
 }
 
-// line is the line that the character at off is in, from 1 on.
+// line returns the line of the character at off, counted from 1.
 func (s *script) line(off int) int {
 	return s.first + 1 + sort.Search(len(s.ends), func(i int) bool { return int(s.ends[i]) >= off })
 }

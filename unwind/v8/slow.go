@@ -6,25 +6,24 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// Where there is no room for an object, optimized code calls a builtin out of line. What
-// stands there has no position of its own, so that the table of positions gives it that of
-// the code in front of it, which may be of another function. It goes back to the middle of
-// the allocation, which has one (AssembleCode of AllocateRaw in V8's
-// src/compiler/memory-lowering.cc of 10.2 to 12.4; the size is in rdx by AllocateDescriptor
-// in src/codegen/x64/interface-descriptors-x64-inl.h).
+// If the heap has too little room for an object, optimized code calls a builtin out of line. This code has no
+// position of its own, so the position table gives it the position of the code before it, which may
+// belong to another function. It jumps back into the middle of the allocation, which has a position
+// (AssembleCode of AllocateRaw in V8's src/compiler/memory-lowering.cc of 10.2 to 12.4; the size is
+// in rdx by AllocateDescriptor in src/codegen/x64/interface-descriptors-x64-inl.h).
 
 const (
-	// allocCall is the bytes of mov edx, imm32 and call rel32.
+	// allocCall is the size of mov edx, imm32 and call rel32, in bytes.
 	allocCall = 10
-	// maxObject bounds the size of an object that code has room for at once, in bytes.
+	// maxObject bounds the size of an object that code allocates inline, in bytes.
 	maxObject = 128 << 10
-	// afterAlloc is how many bytes are looked at behind the call, and maxAfter how many
-	// instructions: registers are taken back, and it goes on.
+	// afterAlloc bounds the bytes that are read after the call, and maxAfter the instructions: they
+	// restore registers and jump back.
 	afterAlloc = 96
 	maxAfter   = 16
 )
 
-// place is where in c's instructions p is, in bytes, for its table of positions.
+// place returns the offset of p in c's instructions, in bytes, for the position table.
 func (w *Walker) place(p *Place, c *code) int {
 	off := int(p.PC - behind(p) - c.start)
 	if p.Exact || p.PC-c.start < allocCall || p.PC >= c.end {
@@ -40,9 +39,9 @@ func (w *Walker) place(p *Place, c *code) int {
 	return off
 }
 
-// afterSlowAlloc tells where code goes on, in bytes from its beginning, after the call of
-// the builtin for an allocation that returns to pc. b is the code from allocCall bytes
-// before that on; ok is false where that is no such call.
+// afterSlowAlloc returns the offset at which code continues, in bytes from its beginning, after a
+// call of the allocation builtin that returns to pc. b is the code from allocCall bytes before pc
+// on. ok is false for other code.
 func afterSlowAlloc(b []byte, pc uint64) (to int, ok bool) {
 	const movEDX, call = 0xba, 0xe8
 	if len(b) < allocCall || b[0] != movEDX || b[5] != call {

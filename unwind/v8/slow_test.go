@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Code that Node 18.20 made of an object literal in a loop, from the mov of its size on: it
-// stands 6,063 bytes from the beginning and goes on 3,234 bytes further up.
+// TestSlowAlloc uses code that Node 18.20 made of an object literal in a loop, from the mov of its
+// size on. It is 6,063 bytes from the beginning and continues 3,234 bytes further up.
 func TestSlowAlloc(t *testing.T) {
 	const alloc = "ba38000000e8109740fc4c8d70ff4d8ba5880100004c8b45184c8b5dc04c8b7dc049b9a93bcc57962e0000e91cf3ffff"
 	for _, x := range []struct {

@@ -5,37 +5,35 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// Words reads 8 bytes of what was copied of a stack.
+// Words reads 8 bytes of the copied stack.
 type Words interface {
 	Word(addr uint64) (uint64, bool)
 }
 
-// Place is a frame of machine code without unwinding tables: V8's own, or that of
-// a library of assembly.
+// Place is a frame of machine code without unwind tables: V8's own, or that of an assembly library.
 type Place struct {
 	PC    uint64
-	FP    uint64 // of its frame; 0: it has none yet, or none any more
+	FP    uint64 // of its frame; 0: not created yet, or already removed
 	Exact bool   // PC is the next instruction, not a return address
-	Made  bool   // it is in no file
-	// Array and Offset are the registers that interpreted code has its bytecode
-	// in (r12, r9), at the leaf; 0: unknown.
+	Made  bool   // generated code: not in a file
+	// Array and Offset are the registers of the interpreter's bytecode position (r12, r9), at the
+	// leaf; 0: unknown.
 	Array, Offset uint64
 }
 
-// Frame is a function of JavaScript, and where in its text it is.
+// Frame is a function of JavaScript with a position in its text.
 type Frame struct {
 	Fn  *Function
-	Off int // characters from its beginning; the last of its Size: unknown
+	Off int // characters from its beginning; the last one of its Size: unknown
 }
 
-// Known is what one thread's last stack wanted. The zero value is for a thread that
-// was not looked at.
+// Known holds the memory that one thread's last stack needed. The zero value is for a new thread.
 type Known struct {
 	spans []stack.Span
 	buf   []byte
 }
 
-// Walker tells frames. Its memory is used again for the next stack.
+// Walker finds the functions of frames. It reuses its memory for the next stack.
 type Walker struct {
 	r   *Runtime
 	h   heap
@@ -43,12 +41,12 @@ type Walker struct {
 	k   *Known
 }
 
-// Walker makes one.
+// Walker returns a new Walker.
 func (r *Runtime) Walker() *Walker {
 	return &Walker{r: r, h: heap{l: r.l, maps: map[uint64]uint16{}, ahead: map[uint64]block{}}}
 }
 
-// Begin has mem read for a stack of the thread that known is of.
+// Begin sets mem as the memory for a stack of the thread with known.
 func (w *Walker) Begin(mem *meter.Meter, known *Known) {
 	h := &w.h
 	w.r.begin()
@@ -58,30 +56,29 @@ func (w *Walker) Begin(mem *meter.Meter, known *Known) {
 	w.k = known
 }
 
-// End keeps what the stack wanted for the thread's next one.
+// End records the memory that the stack needed, for the thread's next one.
 func (w *Walker) End() {
 	w.k.spans = append(w.k.spans[:0], w.h.spans...)
 	w.h.mem = nil
 }
 
-// Slots of a frame, from its frame pointer (V8 src/execution/frame-constants.h,
-// x64).
+// Offsets of a frame's slots below its frame pointer (V8 src/execution/frame-constants.h, x64).
 const (
-	slotContext  = 8 // below: context, or the frame's type
+	slotContext  = 8 // context, or the frame's type
 	slotFunction = 16
 	slotBytecode = 32
 	slotOffset   = 40
 )
 
-// Frames gives the functions that p runs, the innermost first; none where it is not
-// JavaScript, or what it is cannot be told: lost says that it may well be, and more of the
-// heap would have to be read for it than one walk may. They are valid until the next call.
+// Frames returns the functions that p runs, innermost first. It returns none if p is not JavaScript
+// or cannot be identified. lost says that p may be JavaScript, but reading its data would exceed
+// the limit of one walk. The frames are valid until the next call.
 func (w *Walker) Frames(p *Place, mem Words) (frames []Frame, lost bool) {
 	frames = w.frames(p, mem)
 	return frames, len(frames) == 0 && w.h.mem.Spent() && (p.Made || hasFunction(p, mem))
 }
 
-// hasFunction reports whether there may be a function's frame at p, as far as its words tell.
+// hasFunction reports whether the words of p may be those of a function's frame.
 func hasFunction(p *Place, mem Words) bool {
 	if p.FP == 0 {
 		return false
@@ -160,7 +157,7 @@ func (w *Walker) frames(p *Place, mem Words) []Frame {
 	return w.shown(true)
 }
 
-// at is where the bytecode at off is in the script's text; -1: that is not known.
+// at returns the position in the script's text of the bytecode at off, or -1 if it is unknown.
 func (f *Function) at(off int, known bool) int {
 	if !known {
 		return -1
@@ -169,8 +166,8 @@ func (f *Function) at(off int, known bool) int {
 	return pos
 }
 
-// owner is the function that a bytecode array is of, if it was seen before; nil: it
-// was not, or is not its any more.
+// owner returns the function of a bytecode array, if it was seen before and the bytecode is still
+// its own. Otherwise it returns nil.
 func (w *Walker) owner(array uint64) *Function {
 	w.r.mu.Lock()
 	shared, ok := w.r.runs[array]
@@ -184,9 +181,9 @@ func (w *Walker) owner(array uint64) *Function {
 	return nil
 }
 
-// building has the function of baseline code whose frame is not there yet, or no
-// more, by its bytecode: done is false where there is a frame, or no function of it was
-// seen.
+// building handles baseline code whose frame is not created yet, or already removed. It finds the
+// function by its bytecode. done is false if there is a frame, or if no function with that bytecode
+// was seen.
 func (w *Walker) building(p *Place, c *code) (done bool) {
 	if p.FP != 0 || w.h.load(c) != nil {
 		return false
@@ -199,7 +196,7 @@ func (w *Walker) building(p *Place, c *code) (done bool) {
 	return true
 }
 
-// behind is what is to be taken off a return address to be in its call.
+// behind is the number to subtract from a return address to get into its call.
 func behind(p *Place) uint64 {
 	if p.Exact {
 		return 0
@@ -207,7 +204,7 @@ func behind(p *Place) uint64 {
 	return 1
 }
 
-// shown is what was found, if the version has proved itself.
+// shown returns the result, if the version has passed validation.
 func (w *Walker) shown(ok bool) []Frame {
 	w.r.count(ok && len(w.out) > 0)
 	if !w.r.proved() {
@@ -216,7 +213,7 @@ func (w *Walker) shown(ok bool) []Frame {
 	return w.out
 }
 
-// add appends a frame of f at an offset of its script; -1: V8 does not say it.
+// add appends a frame of f at an offset of its script. -1 means that V8 has no position.
 func (w *Walker) add(f *Function, pos int) {
 	off := f.Size() - 1
 	if pos >= f.Start && pos < f.End {
@@ -225,7 +222,7 @@ func (w *Walker) add(f *Function, pos int) {
 	w.out = append(w.out, Frame{f, off})
 }
 
-// closure is the function of a JSFunction.
+// closure returns the function of a JSFunction.
 func (w *Walker) closure(obj uint64) *Function {
 	h, l := &w.h, w.r.l
 	if t, err := h.typ(obj); err != nil || t < l.types.function || t > l.types.lastFunction {
@@ -250,23 +247,23 @@ func (w *Walker) optimized(p *Place, c *code, mem Words) {
 		return
 	}
 	ok := false
-	// Of a call that was compiled in, a table of positions may say the end of the loop that it is
-	// in; what V8 makes of a return address, and Error().stack of that, is the call itself.
+	// For an inlined call, the position table may give the end of the loop around it. V8's
+	// Error().stack resolves a return address to the call itself, as levels does.
 	if w.r.l.trans != nil && (len(c.places) == 0 || !p.Exact && c.returnsTo(int(p.PC-c.start))) {
 		ok = w.levels(p, c)
 	} else {
 		ok = w.inlined(p, c)
 	}
 	if !ok {
-		// Some of it is not what it was: it will be read anew.
+		// The code has changed since: a later walk reads it again.
 		w.out = w.out[:0]
 		w.r.dropCode(c)
 	}
 }
 
-// optimizedOf reports whether the closure in the frame of optimized code is of its
-// function: what was there at the stop may have moved since, and other code be in its
-// place. Where there is no frame, or no closure in it any more, nothing contradicts it.
+// optimizedOf reports whether the closure in the frame of optimized code belongs to its function.
+// The code may have moved since the stop, and other code may be in its place. Without a frame, or
+// without a closure in it, the result is true.
 func (w *Walker) optimizedOf(p *Place, c *code, mem Words) bool {
 	if p.FP == 0 {
 		return true
@@ -283,7 +280,7 @@ func (w *Walker) optimizedOf(p *Place, c *code, mem Words) bool {
 	return err == nil && s == c.shared
 }
 
-// inlined appends the functions by the code's table of positions.
+// inlined appends the functions by the code's position table.
 func (w *Walker) inlined(p *Place, c *code) bool {
 	h := &w.h
 	pos := at(c.places, w.place(p, c))
@@ -300,7 +297,7 @@ func (w *Walker) inlined(p *Place, c *code) bool {
 				}
 			}
 			if _, outer := text(in.pos); outer >= id {
-				return false // each is in one before it
+				return false // each is inside of an earlier one
 			}
 			pos = in.pos
 		}
@@ -316,7 +313,7 @@ func (w *Walker) inlined(p *Place, c *code) bool {
 	return false
 }
 
-// levels appends the functions by what the code says of its frames.
+// levels appends the functions by the code's deoptimization data.
 func (w *Walker) levels(p *Place, c *code) bool {
 	h := &w.h
 	if x := c.point(int(p.PC-c.start), p.Exact); x != nil {
