@@ -6,11 +6,12 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// If the heap has too little room for an object, optimized code calls a builtin out of line. This code has no
-// position of its own, so the position table gives it the position of the code before it, which may
-// belong to another function. It jumps back into the middle of the allocation, which has a position
-// (AssembleCode of AllocateRaw in V8's src/compiler/memory-lowering.cc of 10.2 to 12.4; the size is
-// in rdx by AllocateDescriptor in src/codegen/x64/interface-descriptors-x64-inl.h).
+// If the heap has too little room for an object, optimized code calls a builtin out of line. This
+// code has no position of its own, so the position table gives it the position of the code before
+// it, which may belong to another function. It jumps back into the middle of the allocation, which
+// has a position (AssembleCode of AllocateRaw in V8's src/compiler/memory-lowering.cc of 10.2 to
+// 12.4; the size is in rdx by AllocateDescriptor in
+// src/codegen/x64/interface-descriptors-x64-inl.h).
 
 const (
 	// allocCall is the size of mov edx, imm32 and call rel32, in bytes.

@@ -95,8 +95,8 @@ var modes = map[string]func(){
 	},
 }
 
-// recovers leaves by a recovered panic, and has an end of its own before the
-// one by which such functions leave.
+// recovers returns by a recovered panic. Its ordinary return comes before the
+// code that such functions return by.
 //
 //go:noinline
 func recovers() (n int) {
