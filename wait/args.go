@@ -33,7 +33,7 @@ type args struct {
 	parts []string
 	why   []string
 	fds   int
-	dir   string // what the DirFD before a path is
+	dir   string // the directory that the DirFD before a path refers to
 }
 
 func (a *args) say(format string, v ...any) { a.parts = append(a.parts, fmt.Sprintf(format, v...)) }
@@ -132,7 +132,7 @@ func (a *args) add(s *syscalls.Arg) {
 	}
 }
 
-// fd describes a descriptor; the first one is what the wait is on.
+// fd describes a descriptor. The wait is on the first one.
 func (a *args) fd(fd int32) {
 	if fd < 0 {
 		if a.info.Call != "mmap" {
@@ -147,7 +147,7 @@ func (a *args) fd(fd int32) {
 	}
 }
 
-// on makes d what the wait is on.
+// on makes d the descriptor of the wait.
 func (a *args) on(d *files.Desc) {
 	a.info.File, a.info.Peer, a.info.PeerPID = d.Text, d.Peer, d.PeerPID
 	if k := kindOfFile(d.Kind); a.info.Kind == KindCall || a.info.Kind == KindPoll && k == KindEvent {
@@ -158,7 +158,7 @@ func (a *args) on(d *files.Desc) {
 	}
 }
 
-// path reads a path and makes it the wait's file, if it is the first.
+// path reads a path. The first one becomes the wait's file.
 func (a *args) path(addr uint64) {
 	dir := a.dir
 	a.dir = ""
@@ -180,8 +180,8 @@ func (a *args) path(addr uint64) {
 	}
 }
 
-// text reads a string that ends in a zero, to the end of a page at a time: it
-// may be the last thing that is mapped.
+// text reads a NUL-terminated string, one page at a time: the page after the string may
+// not be mapped.
 func (a *args) text(addr uint64, limit int) (string, error) {
 	const page = 4096
 	var out []byte
@@ -217,7 +217,7 @@ func (a *args) timeout(d time.Duration) {
 	a.say("timeout %v", d)
 }
 
-// timespec reads seconds and a fraction, in units of unit ns.
+// timespec reads seconds and a fraction in units of unit ns.
 func (a *args) timespec(addr uint64, unit int64) (time.Duration, bool) {
 	if addr == 0 {
 		return 0, false
@@ -232,12 +232,12 @@ func (a *args) timespec(addr uint64, unit int64) (time.Duration, bool) {
 		return 0, false
 	}
 	if s > math.MaxInt64/int64(time.Second)-1 {
-		return 0, false // longer than anybody waits: programs write this for "forever"
+		return 0, false // longer than any real timeout: programs write this for "forever"
 	}
 	return time.Duration(s)*time.Second + time.Duration(f*unit), true
 }
 
-// until reads a point in time and says how far away it is.
+// until reads a point in time and converts it to the time left.
 func (a *args) until(addr uint64, c lock.Clock) {
 	d, ok := a.timespec(addr, 1)
 	if !ok {
@@ -422,12 +422,12 @@ func (a *args) signals(addr uint64) {
 	}
 	m := binary.LittleEndian.Uint64(b[:])
 	if a.info.Call == "rt_sigsuspend" {
-		m = ^m // the set says what not to wake up for
+		m = ^m // the mask lists the signals that do not wake the thread
 	}
 	a.say("%s", files.SignalSet(m))
 }
 
-// openFlags: asm-generic/fcntl.h; those shown are the same on both machines.
+// openFlags: asm-generic/fcntl.h. The flags shown are the same on both architectures.
 func openFlags(v uint64) string {
 	const create, truncate, appends = 0o100, 0o1000, 0o2000
 	s := [...]string{"read", "write", "read and write", "path"}[v&3]

@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/wait"
 )
 
-// BenchmarkLook measures what one look at a blocked thread costs here: an
-// unchanged wait, who holds its lock by now, and a new wait.
+// BenchmarkLook measures the cost of a sample of a blocked thread: an unchanged wait, a
+// refresh of the holder, and a new wait.
 func BenchmarkLook(b *testing.B) {
 	p := testprog.Start(b, build(b, "gcc", "pthread.c"), "recursive")
 	var s said

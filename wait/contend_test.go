@@ -13,17 +13,16 @@ import (
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// glimpse is one answer about one thread, with the time in which it was had.
+// glimpse is one result for one thread, with the time range in which it was taken.
 type glimpse struct {
 	tid, holder stack.TID
 	lock        uint64
 	from, to    stack.Time
 }
 
-// Threads take turns with a lock and log when. In at least 99 of 100 looks
-// inside a wait the right lock is named, and the right holder where one
-// thread had the lock for the whole of the look; a wrong holder is never
-// named.
+// Threads take turns with a lock and log when. At least 99 of 100 samples inside a wait
+// must name the right lock, and the right holder if one thread held the lock during the
+// whole sample. No sample may name a wrong holder.
 func TestTurns(t *testing.T) {
 	for _, c := range []struct{ how, kind string }{{"gcc", "normal"}, {"gcc", "recursive"}, {"gcc", "robust"}, {"gcc", "pi"},
 		{"gcc", "rwlock"}, {"musl-gcc", "recursive"}, {"musl-gcc", "robust"}} {
@@ -91,8 +90,8 @@ func within(turns [][4]int64, is func([4]int64) bool) bool {
 	return false
 }
 
-// watch lets the program go and looks at its threads until it ends, as a
-// sampler would: with the counters as a lock around each look.
+// watch starts the program and samples its threads until it ends, as a sampler would:
+// it compares the counters before and after each sample.
 func watch(t *testing.T, v *view, tids []stack.TID, p *testprog.Proc) []glimpse {
 	t.Helper()
 	type eye struct {

@@ -74,7 +74,7 @@ func (a *args) fcntl() {
 	a.fileLock(fd, &d, typ, w)
 }
 
-// fileLock says which lock it is, and who holds it if the list is read here.
+// fileLock resolves the lock, and its holder if this Resolver reads the list itself.
 func (a *args) fileLock(fd int, d *files.Desc, typ string, w line) {
 	r := a.r
 	l := &Lock{Lock: lock.Lock{Kind: lock.File, Type: typ, Impl: "kernel", Basis: lock.ByCall, Shared: true}, Path: d.Text}
@@ -101,51 +101,51 @@ func (a *args) fileLock(fd int, d *files.Desc, typ string, w line) {
 	}
 }
 
-// line is what the line of a thread that waits has in /proc/locks.
+// line describes a waiting thread by the fields of its line in /proc/locks.
 type line struct {
 	class string
-	pid   int    // -1: an open file description's
-	dev   uint64 // as stat(2) has it
-	inode uint64 // 0: not known
-	write bool   // nobody else is to have it meanwhile
-	// ranged: which bytes are wanted is known, from start to end.
+	pid   int    // -1: the lock belongs to an open file description
+	dev   uint64 // as in stat(2)
+	inode uint64 // 0: unknown
+	write bool   // the lock is exclusive
+	// ranged: the range of bytes from start to end is known.
 	ranged     bool
 	start, end uint64
 }
 
-// FileLocks is what /proc/locks once said. It is only read, so several goroutines
-// may use it.
+// FileLocks is one reading of /proc/locks. It is read-only, so several goroutines may
+// use it.
 type FileLocks struct {
 	all []files.FileLock
 	err error
 }
 
-// ReadFileLocks reads /proc/locks of sys. That takes some ms, in which the kernel
-// waits until nobody on any CPU is at work on a file lock (percpu_down_write in
-// fs/locks.c, locks_start); what it says is so at the end of them.
+// ReadFileLocks reads /proc/locks of sys. It takes several ms, because the kernel first
+// waits until no CPU is working on a file lock (percpu_down_write in fs/locks.c,
+// locks_start). The list is valid at the end of that time.
 func ReadFileLocks(sys files.Dir) *FileLocks {
 	all, err := files.Locks(sys)
 	return &FileLocks{all, err}
 }
 
-// NoFileLocks stands for a list that could not be had for the reason err.
+// NoFileLocks returns a list that could not be read because of err.
 func NoFileLocks(err error) *FileLocks { return &FileLocks{err: err} }
 
-// Len is the number of locks in the list.
+// Len returns the number of locks in the list.
 func (f *FileLocks) Len() int { return len(f.all) }
 
-// tell puts in who holds l by all.
+// tell updates the holder of l from all.
 func (l *Lock) tell(all *FileLocks) (changed bool) {
 	h, note, found := all.holder(&l.line)
 	if !found && l.Holder.TID != 0 {
-		return false // it has been woken, and has not run yet: that is who had it
+		return false // the thread was woken and has not run yet: the last holder is the one it waited for
 	}
 	changed = h != l.Holder || note != l.Note
 	l.Holder, l.Note = h, note
 	return changed
 }
 
-// holder says who stands in the way of a thread. found: it is in the list.
+// holder returns the process whose lock blocks the thread. found: the thread's wait is in the list.
 func (f *FileLocks) holder(w *line) (h lock.Holder, note string, found bool) {
 	l, found := files.Waiter(f.all, w.class, w.pid, w.inode)
 	switch {

@@ -98,7 +98,7 @@ func TestDeadlockOfThree(t *testing.T) {
 		for _, tid := range s.Threads {
 			states[tid] = &wait.Thread{}
 			l := v.blocked(tid, "futex")
-			// The last one to hold its lock may still be on its way through the barrier.
+			// The last thread to hold its lock may still be on its way through the barrier.
 			for l.Call.Args[0]-hexa(t, s.Locks[0]) > 3*40 {
 				l = v.blocked(tid, "futex")
 			}
@@ -145,7 +145,7 @@ func TestConvoyOfFifty(t *testing.T) {
 	}
 }
 
-// Two processes see one lock at two addresses: it is one lock.
+// Two processes map one lock at two addresses: both must get the same key.
 func TestSharedLockIsOne(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "shared-recursive", "3")
 	var s said
@@ -170,7 +170,7 @@ func TestSharedLockIsOne(t *testing.T) {
 	}
 }
 
-// A wait that stays the same costs nothing: nothing is read.
+// An unchanged wait must not cause any read.
 func TestUnchangedReadsNothing(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "recursive")
 	var s said
@@ -199,7 +199,7 @@ func TestUnchangedReadsNothing(t *testing.T) {
 	}
 }
 
-// The holder changes while the waiters sleep on; Refresh follows.
+// The holder changes while the waiters sleep on; Refresh must follow.
 func TestHolderChanges(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "normal", "2")
 	var s said
@@ -212,13 +212,13 @@ func TestHolderChanges(t *testing.T) {
 	}
 	p.Go()
 	p.Wait()
-	// The process is gone: that is a reason, not an error, and no holder.
+	// The process is gone: this must give a reason, no error and no holder.
 	if !v.r.Refresh(&th) || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 		t.Errorf("%+v", i.Lock.Holder)
 	}
 }
 
-// What cannot be read leaves a reason.
+// Unreadable data must leave a reason.
 func TestUnreadable(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "normal")
 	var s said
@@ -247,7 +247,7 @@ func TestUnreadable(t *testing.T) {
 			t.Errorf("%s: %+v", name, i.Lock)
 		}
 	}
-	// A restarted call is known by the look before it.
+	// A restarted call is recognized by the sample before it.
 	var th wait.Thread
 	if _, res := v.r.Resolve(&th, &l); res != wait.Changed {
 		t.Fatal(res)
@@ -259,7 +259,7 @@ func TestUnreadable(t *testing.T) {
 	if i, _ := v.r.Resolve(&th, &again); i.Call != "futex" || i.Lock == nil || i.Lock.Kind != lock.Mutex {
 		t.Errorf("%+v", i)
 	}
-	// A page fault is in no call.
+	// A page fault is not in a call.
 	fault := wait.Look{State: stack.StateFault, Call: stack.Call{Nr: -1}}
 	if i, _ := v.r.Resolve(&th, &fault); i.Kind != wait.KindMemory || i.Call != "" {
 		t.Errorf("%+v", i)

@@ -23,7 +23,7 @@ import (
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// compilers are the ways to make the programs of testdata/targets/locks.
+// compilers are the ways to build the programs of testdata/targets/locks.
 var compilers = map[string][]string{
 	"gcc":         {"gcc", "-O2", "-g", "-pthread"},
 	"static":      {"gcc", "-O2", "-g", "-pthread", "-static"},
@@ -85,7 +85,7 @@ func build(t testing.TB, how, source string) string {
 	return out
 }
 
-// said is what a target program prints of itself.
+// said is what a target program prints about itself.
 type said struct {
 	Kind    string
 	Lock    string
@@ -94,7 +94,7 @@ type said struct {
 	Waiters []stack.TID
 }
 
-// named is what those print that have one thread for each of several waits.
+// named is the output of programs that have one thread for each of several waits.
 type named struct {
 	Threads []struct {
 		Name string
@@ -111,7 +111,7 @@ func hexa(t testing.TB, s string) uint64 {
 	return v
 }
 
-// view is one process, looked at.
+// view samples one process.
 type view struct {
 	t    testing.TB
 	p    *target.Process
@@ -123,7 +123,7 @@ type view struct {
 
 func look(t testing.TB, pid int) *view { return lookAs(t, pid, func(*wait.Config) {}) }
 
-// lookAs is look with a Config that change has changed.
+// lookAs is look with a Config modified by change.
 func lookAs(t testing.TB, pid int, change func(*wait.Config)) *view {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -154,8 +154,8 @@ func lookAs(t testing.TB, pid int, change func(*wait.Config)) *view {
 	return v
 }
 
-// blocked looks at a thread until it is blocked in one of the calls (any, if
-// there are none), and twice in the same wait.
+// blocked samples a thread until it is blocked in one of the calls (any, if there are
+// none), twice in the same wait.
 func (v *view) blocked(tid stack.TID, calls ...string) wait.Look {
 	v.t.Helper()
 	th, err := v.p.Thread(tid)
@@ -195,7 +195,7 @@ func (v *view) blocked(tid stack.TID, calls ...string) wait.Look {
 	return wait.Look{}
 }
 
-// resolve looks at a thread until the look is whole.
+// resolve samples a thread until the result is complete.
 func (v *view) resolve(th *wait.Thread, tid stack.TID, names []string, calls ...string) *wait.Info {
 	v.t.Helper()
 	for range 1000 {

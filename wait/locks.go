@@ -11,10 +11,10 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// futex finds out which lock it is.
+// futex resolves the lock of a futex call.
 func (a *args) futex(f *lock.Futex) {
 	if !f.Wait() {
-		return // a waker; it is blocked by the kernel's own doing
+		return // a wake operation, which the kernel blocks for its own reasons
 	}
 	r := a.r
 	if r.c.GIL != nil {
@@ -24,7 +24,7 @@ func (a *args) futex(f *lock.Futex) {
 		}
 	}
 	if r.c.Monitor != nil && a.l.NSTID != 0 {
-		// While its object cannot be read, a thread may as well be in what the runtime does for it.
+		// While its object cannot be read, the thread may also be in the runtime's own code for it.
 		if m, ok := r.c.Monitor(a.l.NSTID); ok && !(m.Unknown && lock.NativeMonitor(a.l.names())) {
 			a.monitor(f, &m)
 			return
@@ -52,7 +52,8 @@ func (a *args) futex(f *lock.Futex) {
 	}
 }
 
-// kindOfLock is the kind of a wait on a word of that kind: what Go's threads sleep on is not always a lock.
+// kindOfLock returns the kind of a wait for a lock of kind k: Go's threads do not
+// always sleep for a lock.
 func kindOfLock(k lock.Kind) Kind {
 	switch k {
 	case lock.Sleep: // a goroutine's
@@ -65,9 +66,9 @@ func kindOfLock(k lock.Kind) Kind {
 	return KindLock
 }
 
-// Name puts in what the functions on the stack, leaf first, say of a wait that was resolved
-// without them, and whose thread may have gone on since: what a thread of a runtime's own sleeps
-// for, they alone tell. It reports whether that is news.
+// Name adds the evidence of function names (leaf first) to a wait that was resolved
+// without them and may have ended since. Only the names identify the wait of a
+// runtime's own thread. It reports whether the Info changed.
 func (i *Info) Name(names []string) bool {
 	l := i.Lock
 	if l == nil || l.Note != "" && l.Kind == lock.GoRuntime {
@@ -88,7 +89,7 @@ func (i *Info) Name(names []string) bool {
 	return true
 }
 
-// gil makes it a wait for an interpreter's lock.
+// gil sets the wait to one for an interpreter's lock.
 func (a *args) gil(f *lock.Futex, g *GIL) {
 	l := lock.Lock{Addr: g.Addr, Word: f.Word, Kind: lock.GIL, Impl: "cpython", Basis: lock.ByLayout, Holder: a.r.holdsGIL(g)}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: g.Addr}}
@@ -122,8 +123,7 @@ func (r *Resolver) refreshGIL(l *lock.Lock) (changed bool) {
 	return changed
 }
 
-// String is what to call the lock: "recursive mutex cache_lock", "rwlock
-// (write) at 0x7f00".
+// String describes the lock: "recursive mutex cache_lock", "rwlock (write) at 0x7f00".
 func (l *Lock) String() string {
 	s := string(l.Kind)
 	switch {
@@ -154,7 +154,7 @@ func (l *Lock) String() string {
 	return s
 }
 
-// place names the lock and says which one it is among those of all processes.
+// place names the lock and sets its key among the locks of all processes.
 func (a *args) place(l *Lock) {
 	r := a.r
 	name := func() string {
@@ -170,13 +170,13 @@ func (a *args) place(l *Lock) {
 	} else {
 		l.Symbol, l.Module = s.Name, s.Module
 		own := ""
-		if s.Name == "" || s.Offset != 0 { // in something larger, that may be a runtime's
+		if s.Name == "" || s.Offset != 0 { // inside a larger object, perhaps of a runtime
 			own = name()
 		}
 		switch {
 		case own != "":
 			l.Symbol = own
-		case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // that says more
+		case s.Name == "" && l.Kind == lock.LowLevel && l.Type == lock.ArenaType: // the type is more specific
 		case s.Name == "":
 			l.Symbol = fmt.Sprintf("%s+%#x", path.Base(s.Module), s.Offset)
 		case s.Offset != 0:
@@ -196,13 +196,12 @@ func (a *args) place(l *Lock) {
 	case shared:
 		l.Key = k
 	default:
-		l.Shared = false // shared by its flags, but in memory that is the process's own
+		l.Shared = false // shared by its flags, but in private memory of the process
 	}
 }
 
-// nameHolder says who holds a lock that processes share, if that is a thread of
-// another one: where only the target's own threads are known, its number alone
-// says little. l may be nil.
+// nameHolder names the holder of a lock that processes share, if the holder is a thread
+// of another process: users know only the target's own threads by number. l may be nil.
 func (r *Resolver) nameHolder(l *Lock) {
 	if l == nil {
 		return
@@ -212,7 +211,7 @@ func (r *Resolver) nameHolder(l *Lock) {
 	if tid == 0 || !l.Shared && l.Kind != lock.File || r.c.Sys == nil {
 		return
 	}
-	// Who waits long for a lock is asked for often, and few threads pass it on.
+	// A long wait is refreshed often, and few threads pass a lock on.
 	now := r.c.Monotonic()
 	o, ok := r.others[tid]
 	if !ok || now > o.until {
@@ -224,8 +223,7 @@ func (r *Resolver) nameHolder(l *Lock) {
 	l.Other = o.name
 }
 
-// other is what a thread of another process is called, for a while; "" for the
-// target's own.
+// other is the cached name of a thread of another process; "" for the target's own.
 type other struct {
 	name  string
 	until int64
@@ -260,7 +258,7 @@ func (r *Resolver) otherName(tid string) string {
 	return ""
 }
 
-// libc finds out, once, whose locks to expect.
+// libc finds out, once, which C library's locks to expect.
 func (r *Resolver) libc() {
 	if !r.maps.libcKnown {
 		r.target.Libc = r.maps.libc()
@@ -268,7 +266,7 @@ func (r *Resolver) libc() {
 	}
 }
 
-// names of the functions on the stack, as far as they are known.
+// names returns the functions on the stack, as far as they are known.
 func (l *Look) names() []string {
 	if l.Names == nil {
 		return nil

@@ -14,18 +14,18 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// A lockCase is a kind of lock and what must be found out about it. Each is
-// tried with the names of the functions of its stack and without.
+// A lockCase is a kind of lock and the expected result. Each case is tried with and
+// without the function names of the stack.
 type lockCase struct {
 	kind   string
 	want   lock.Kind
 	typ    string // glibc's and musl's
-	musl   string // "-": musl lacks it; otherwise musl's type, where it differs: "=" for none
-	holder bool   // glibc names it
+	musl   string // "-": musl lacks it; otherwise musl's type, if it differs: "=" for none
+	holder bool   // glibc keeps the holder
 	onMusl bool   // musl does
 	name   string // a function on the stack
 	by     event.KnownBy
-	addr   bool // musl: the address of the lock cannot be had without names
+	addr   bool // musl: without names the address of the lock is unknown
 }
 
 var lockCases = []lockCase{
@@ -88,7 +88,7 @@ func checkLock(t *testing.T, c *lockCase, s *said, i *wait.Info, musl, named boo
 		typ = ""
 	}
 	if musl && c.addr && !named && l.Kind == lock.Unknown {
-		return // nothing near the word says what it is, and so does the answer
+		return // nothing near the word identifies the lock, and the result says so
 	}
 	if l.Kind != c.want || l.Type != typ {
 		t.Errorf("named %v: %s %q, want %s %q (%+v)", named, l.Kind, l.Type, c.want, typ, l)
@@ -150,7 +150,7 @@ func TestFileLocks(t *testing.T) {
 			if c.holder && (l.Holder.TID != s.Holder || l.Holder.By != event.KnownByKernel) || !c.holder && (l.Holder.TID != 0 || l.Holder.Why == "") {
 				t.Errorf("holder %+v, want %d", l.Holder, s.Holder)
 			}
-			other := "" // of its own threads one knows more than a name
+			other := "" // the target's own threads need no such name
 			if _, err := os.Stat(fmt.Sprintf("/proc/%d/task/%d", p.PID, s.Holder)); err != nil && c.holder {
 				comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", s.Holder))
 				if err != nil {
@@ -180,7 +180,7 @@ func TestOnce(t *testing.T) {
 		say(t, p, &s)
 		v := look(t, p.PID)
 		var th wait.Thread
-		// Nothing but a function tells this one.
+		// Only a function name identifies this lock.
 		if i := v.resolve(&th, s.Waiters[0], nil, "futex"); i.Lock.Kind != lock.Unknown || i.Lock.Holder.TID != 0 || i.Lock.Addr != hexa(t, s.Lock) {
 			t.Errorf("%s: %+v", how, i.Lock)
 		}
@@ -270,7 +270,7 @@ func TestGo(t *testing.T) {
 		if i.Lock == nil || i.Lock.Kind != lock.GoRuntime || i.Lock.Holder.TID != 0 || i.Lock.Holder.Why == "" {
 			t.Errorf("%+v %+v", i, i.Lock)
 		}
-		// The names come later, and the thread has gone on.
+		// The names arrive after the thread has left the wait.
 		late, bound := *i, *i
 		lock1, lock2 := *i.Lock, *i.Lock
 		lock1.Note, lock2.Note = "", ""

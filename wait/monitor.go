@@ -9,25 +9,26 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Monitor is what a thread of a managed runtime waits for that has no lock word of its
-// own, at one moment.
+// Monitor describes a thread of a managed runtime, at one moment, that waits for an
+// object without a lock word.
 type Monitor struct {
 	Kind    lock.Kind // Monitor, Synchronizer, Semaphore, Cond, Park or Sleep
 	Addr    uint64    // 0: it waits for no object
-	Class   string    // of the object; "": not known
-	Unknown bool      // what it is, or who has it, could not be read at that moment
+	Class   string    // of the object; "": unknown
+	Unknown bool      // the object or its holder could not be read at that moment
 	Locked  bool
-	Holder  int32 // TID as the target's PID namespace has it; 0: nobody, or not known
+	Holder  int32 // TID in the target's PID namespace; 0: none, or unknown
 	Readers int
-	Why     string // what else there is to say of the holder, or why there is none
+	Why     string // a remark about the holder, or why there is none
 }
 
-// These are the classes of what threads wait on that clean up what the garbage collector
-// found dead (java.lang.ref.ReferenceQueue.remove of 17 to 25; 21 has the second, and a lock of java.util.concurrent
-// where Java itself makes the queue): Finalizer, Common-Cleaner and libraries' own.
+// Classes that threads wait on to clean up objects that the garbage collector found
+// dead (java.lang.ref.ReferenceQueue.remove of 17 to 25; 21 has the second, and a lock
+// of java.util.concurrent where Java itself makes the queue): Finalizer, Common-Cleaner
+// and threads of libraries.
 const referenceQueue, nativeReferenceQueue = "java.lang.ref.ReferenceQueue$Lock", "java.lang.ref.NativeReferenceQueue$Lock"
 
-// monitor makes it a wait for a runtime's lock.
+// monitor sets the wait to one for a runtime's lock.
 func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	limit := func() {
 		if f.Timeout != 0 {
@@ -64,12 +65,13 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 		l.Holder.Why = "a " + string(m.Kind) + " has no holder"
 	}
 	if m.Unknown {
-		l.Basis = lock.ByNothing // it is looked at again
+		l.Basis = lock.ByNothing // it is resolved again
 		l.Holder = lock.Holder{Why: "what it waits for cannot be read at the moment"}
 	}
 	a.info.Lock = &Lock{Lock: l, Key: Key{PID: a.r.c.PID, Addr: l.Addr}}
 	a.say("%s", a.info.Lock)
-	// Who wants to enter a monitor wakes now and then to look, and gives up never.
+	// A thread that waits to enter a monitor wakes from time to time to check it, and
+	// never gives up.
 	if m.Kind != lock.Monitor {
 		limit()
 	}
@@ -89,7 +91,7 @@ func (r *Resolver) holdsMonitor(m *Monitor) lock.Holder {
 	return lock.Holder{Why: cmp.Or(m.Why, "its holder could not be found")}
 }
 
-// refreshMonitor reads who has it by now.
+// refreshMonitor reads the current holder.
 func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 	l := &th.info.Lock.Lock
 	h := lock.Holder{Why: "the lock can no longer be read"}
@@ -100,11 +102,11 @@ func (r *Resolver) refreshMonitor(th *Thread) (changed bool) {
 		locked, tid := r.c.MonitorOwner(l.Addr)
 		h = r.holdsMonitor(&Monitor{Locked: locked, Holder: tid})
 	default:
-		// Its object may have been moved: the thread knows where it is.
+		// The object may have been moved: only the thread has its current address.
 		m, ok := r.c.Monitor(th.nstid)
 		switch {
 		case ok && m.Unknown:
-			h.Why, note = "it cannot be read at the moment", "" // whoever was named may have given it back
+			h.Why, note = "it cannot be read at the moment", "" // the former holder may have released it
 		case ok && m.Kind == l.Kind && m.Class == l.Type:
 			h = r.holdsMonitor(&m)
 			if note = ""; h.TID != 0 {

@@ -9,8 +9,9 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// While it cannot be read what a thread of Java parked for, the functions on its stack tell that it
-// did not, but waits for a monitor of HotSpot's own: that is recognised, and named, like any other.
+// While the object that a Java thread parked for cannot be read, the functions on its
+// stack show that it did not park but waits for one of HotSpot's own monitors. That
+// monitor must be recognised and named like any other.
 func TestMonitorUnknown(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), "cond")
 	var at struct{ Waiters []stack.TID }
@@ -46,8 +47,8 @@ func TestMonitorUnknown(t *testing.T) {
 	}
 }
 
-// HotSpot 25 has its mutexes in the data of libjvm.so, each inside of a larger variable: they have the
-// virtual machine's names for them there too. A lock that is a variable by itself keeps that one's.
+// HotSpot 25 has its mutexes in the data of libjvm.so, each inside a larger variable: they get the
+// virtual machine's names too. A lock that is a variable by itself keeps the variable's name.
 func TestLockNameInData(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), "cond")
 	var at struct{ Waiters []stack.TID }

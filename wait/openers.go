@@ -13,25 +13,24 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// FileID is a file by its device and inode, as stat(2) has them. The zero one is
-// none.
+// FileID identifies a file by its device and inode, as in stat(2). The zero value is no
+// file.
 type FileID struct{ Dev, Inode uint64 }
 
-// Openers keeps which descriptors of which processes lead to the files that
-// threads wait to lock. What a descriptor has locked stands in
-// /proc/PID/fdinfo/FD, which is had at once (some µs), where the kernel takes ms
-// to list all locks (see ReadFileLocks). Its methods may be called from any
-// goroutine.
+// Openers caches the descriptors, of all processes, that refer to the files that
+// threads wait to lock. /proc/PID/fdinfo/FD lists the locks of a descriptor and takes
+// some µs to read, while the kernel takes ms to list all locks (see ReadFileLocks). Its
+// methods may be called from any goroutine.
 type Openers struct {
 	mu sync.Mutex
 	by map[FileID][]opener
 }
 
-// opener is a descriptor.
+// opener is an open descriptor of a file.
 type opener struct {
 	pid   int
-	name  string // of its fdinfo below /proc
-	mount string // the mount that the file was opened on: with the inode it tells that it is the same file still
+	name  string // of its fdinfo file below /proc
+	mount string // the mount that the file was opened on: with the inode it proves that the file is still the same
 }
 
 // Limits of Openers.
@@ -40,12 +39,11 @@ const (
 	maxOpeners   = 16      // descriptors of one file
 	maxScanned   = 1024    // descriptors of one process
 	maxRelatives = 64      // processes
-	fdinfoSize   = 4 << 10 // bytes; what would follow are more locks
+	fdinfoSize   = 4 << 10 // bytes; the rest would be more locks
 )
 
-// Find looks for descriptors that lead to f among those of processes. It takes
-// about 3 µs for each descriptor that they have, and reports whether it found some
-// that were not known.
+// Find looks for descriptors that refer to f among those of processes. It takes about 3
+// µs per descriptor and reports whether it found new ones.
 func (o *Openers) Find(sys files.Dir, f FileID, pids []int) (news bool) {
 	s, ok := sys.(files.Stater)
 	if !ok {
@@ -59,7 +57,7 @@ func (o *Openers) Find(sys files.Dir, f FileID, pids []int) (news bool) {
 		dir := strconv.Itoa(pid)
 		fds, err := sys.ReadDir(dir+"/fd", maxScanned)
 		if err != nil {
-			continue // gone, or another user's
+			continue // gone, or owned by another user
 		}
 		for _, fd := range fds {
 			if _, dev, inode, err := s.Stat(dir + "/fd/" + fd); err != nil || (FileID{dev, inode}) != f {
@@ -85,14 +83,14 @@ func (o *Openers) Find(sys files.Dir, f FileID, pids []int) (news bool) {
 	return slices.ContainsFunc(found, func(x opener) bool { return !slices.Contains(before, x) })
 }
 
-// of returns the descriptors of f. They are only read.
+// of returns the descriptors of f. They are read-only.
 func (o *Openers) of(f FileID) []opener {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.by[f]
 }
 
-// Relatives are the processes that most likely share locks with pid: itself, its
+// Relatives returns the processes that most likely share locks with pid: itself, its
 // parent, and the children of both.
 func Relatives(sys files.Dir, pid int) []int {
 	pids := []int{pid}
@@ -122,8 +120,8 @@ func Relatives(sys files.Dir, pid int) []int {
 	return pids
 }
 
-// parseFdinfo reads /proc/PID/fdinfo/FD (proc_pid_fdinfo(5)): the ID of the mount,
-// and what that descriptor, or for POSIX locks its process through it, has locked.
+// parseFdinfo reads /proc/PID/fdinfo/FD (proc_pid_fdinfo(5)): the ID of the mount, and
+// the locks of that descriptor or, for POSIX locks, of its process through it.
 func parseFdinfo(b []byte) (mount string, locks []files.FileLock) {
 	for line := range bytes.Lines(b) {
 		key, v, _ := bytes.Cut(line, []byte(":"))
@@ -133,7 +131,7 @@ func parseFdinfo(b []byte) (mount string, locks []files.FileLock) {
 		case "lock":
 			l, err := files.ParseLocks(v)
 			if err != nil {
-				return mount, locks // the last one is cut
+				return mount, locks // the last line is cut
 			}
 			locks = append(locks, l...)
 		}
@@ -141,11 +139,11 @@ func parseFdinfo(b []byte) (mount string, locks []files.FileLock) {
 	return mount, locks
 }
 
-// TellSoon puts in who holds the file lock that th waits for, by what the
-// descriptors of o have locked. still reports whether the thread has not run since
-// its wait was seen. known: one stands in the way of it; sure: no other one can.
-// Nothing is known of locks that belong to open file descriptions, nor of ranges
-// that count from a place other than the file's start.
+// TellSoon sets the holder of the file lock that th waits for, from the locks of the
+// descriptors in o. still reports whether the thread has not run since its wait was
+// sampled. known: one of them blocks the thread; sure: no other lock can. Locks of open
+// file descriptions, and ranges relative to anything but the file's start, cannot be
+// resolved.
 func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, sure, changed bool) {
 	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != lock.File || r.c.Sys == nil {
 		return false, false, false
@@ -162,7 +160,7 @@ func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, s
 		}
 		mount, locks := parseFdinfo(b)
 		if mount != x.mount {
-			continue // another file has that descriptor by now
+			continue // the descriptor now refers to another file
 		}
 		for i := range locks {
 			y := &locks[i]
@@ -170,7 +168,7 @@ func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, s
 				continue
 			}
 			if holder == nil || y.PID == int(l.Holder.TID) {
-				holder = y // of several the one that was told
+				holder = y // of several holders keep the one reported before
 			}
 			sure = sure || y.Write && y.Start <= l.line.start && l.line.end <= y.End
 		}
@@ -189,7 +187,7 @@ func (r *Resolver) TellSoon(th *Thread, o *Openers, still func() bool) (known, s
 	return true, sure, true
 }
 
-// File is the file whose lock th waits for, the zero one if it waits for none.
+// File returns the file whose lock th waits for, or the zero value.
 func (t *Thread) File() FileID {
 	if !t.known || t.info.Lock == nil || t.info.Lock.Kind != lock.File {
 		return FileID{}
@@ -199,14 +197,14 @@ func (t *Thread) File() FileID {
 
 func (w *line) file() FileID { return FileID{w.dev, w.inode} }
 
-// blockedBy reports whether l, which is held, is in the way of what w wants.
+// blockedBy reports whether l, a held lock, blocks w.
 func (w *line) blockedBy(l *files.FileLock) bool {
 	return !l.Waiting && l.Class == w.class && l.Inode == w.inode && (w.write || l.Write) &&
 		l.Start <= w.end && w.start <= l.End && (w.class != "POSIX" || l.PID != w.pid)
 }
 
-// Of returns the processes that have a lock on the file with that inode, or wait
-// for one.
+// Of returns the processes that hold a lock on the file with that inode, or wait for
+// one.
 func (f *FileLocks) Of(inode uint64) (pids []int) {
 	for i := range f.all {
 		if l := &f.all[i]; l.Inode == inode && l.PID > 0 && !slices.Contains(pids, l.PID) {

@@ -38,8 +38,8 @@ func TestBlockedBy(t *testing.T) {
 	}
 }
 
-// What a descriptor's file says is cut where the kernel's page or our limit ends:
-// the whole lines count.
+// An fdinfo file may be cut at the kernel's page or at our limit: only whole lines
+// count.
 func FuzzFdinfo(f *testing.F) {
 	f.Add([]byte("pos:\t0\nflags:\t0100002\nmnt_id:\t27\nino:\t9977964\nlock:\t1: FLOCK  ADVISORY  WRITE 3565 fe:00:9977964 0 EOF\n"))
 	f.Add([]byte("mnt_id:\t27\nlock:\t1: POSIX  ADVISORY  READ 1 00:2b:5 10 29\nlock:\t2: POSIX  ADVI"))

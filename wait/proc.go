@@ -11,23 +11,22 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Limits of what is read of /proc.
+// Limits of reads of /proc.
 const (
 	maxMapsFile = 64 << 20
-	maxPlaces   = 4096 // shared locks that are kept
+	maxPlaces   = 4096 // bound on the cache of shared locks
 	maxTasks    = 1 << 16
 	maxProcs    = 1 << 14
 	maxStatus   = 64 << 10
 )
 
-// How long, in ns, something is believed: that a thread lives, which memory
-// is shared.
+// How long, in ns, facts are cached: that a thread lives, which memory is shared.
 const (
 	livesTTL = 50e6
 	mapsTTL  = 1e9
 )
 
-// maps is what is needed of the process's mappings.
+// maps holds the facts needed about the process's mappings.
 type maps struct {
 	proc      files.Dir
 	now       func() int64
@@ -43,7 +42,7 @@ type place struct {
 
 func (m *maps) forget() { m.places = map[uint64]place{} }
 
-// libc tells which C library is mapped. A static program has neither.
+// libc returns the C library that is mapped. A static program has neither.
 func (m *maps) libc() lock.Libc {
 	b, err := m.proc.ReadFile("maps", maxMapsFile)
 	if err != nil {
@@ -60,8 +59,7 @@ func (m *maps) libc() lock.Libc {
 
 var errUnmapped = errors.New("its memory is not mapped")
 
-// place says what the memory at addr shows, and whether other processes see
-// it too.
+// place returns the key of the memory at addr, and whether other processes share it.
 func (m *maps) place(addr uint64) (Key, bool, error) {
 	now := m.now()
 	if p, ok := m.places[addr]; ok && now < p.until {
@@ -82,9 +80,8 @@ func (m *maps) place(addr uint64) (Key, bool, error) {
 	return k, shared, nil
 }
 
-// findMapping looks an address up in a maps file (proc_pid_maps(5)):
-// "start-end perms offset dev inode path". Lines that it does not understand
-// are passed over.
+// findMapping looks up an address in a maps file (proc_pid_maps(5)): "start-end perms
+// offset dev inode path". It skips unknown lines.
 func findMapping(b []byte, addr uint64) (k Key, shared, ok bool) {
 	for line := range bytes.Lines(b) {
 		f := bytes.Fields(line)
@@ -107,14 +104,14 @@ func findMapping(b []byte, addr uint64) (k Key, shared, ok bool) {
 	return Key{}, false, false
 }
 
-// threads translates TIDs of the target's PID namespace into ours.
+// threads translates TIDs of the target's PID namespace to our TIDs.
 type threads struct {
 	proc, sys files.Dir
 	now       func() int64
 	asked     bool
 	foreign   bool                // the target has a PID namespace of its own
-	alive     map[int32]int64     // same namespace: until when it is believed
-	own, all  map[int32]stack.TID // other namespace: the process's threads, and those of its whole namespace
+	alive     map[int32]int64     // same namespace: when the cached fact expires
+	own, all  map[int32]stack.TID // other namespace: the threads of the process, and those of its whole namespace
 	ownUntil  int64
 	allUntil  int64
 }
@@ -173,7 +170,7 @@ func (t *threads) translate(n int32, shared bool) (stack.TID, bool) {
 	return tid, ok
 }
 
-// tasks adds the threads of a process by their own namespace's numbers.
+// tasks adds the threads of a process, keyed by their TIDs in their own namespace.
 func tasks(d files.Dir, prefix string, to map[int32]stack.TID) {
 	names, err := d.ReadDir(prefix+"task", maxTasks)
 	if err != nil {
@@ -214,10 +211,10 @@ func (t *threads) namespace(to map[int32]stack.TID) {
 	}
 }
 
-// nspid reads the line NSpid of a status file: numbers from the outermost
-// namespace to the innermost.
+// nspid reads the line NSpid of a status file: the IDs from the outermost namespace to
+// the innermost.
 func nspid(b []byte) []int32 {
-	const maxLevels = 33 // MAX_PID_NS_LEVEL and ours
+	const maxLevels = 33 // MAX_PID_NS_LEVEL plus our own
 	for line := range bytes.Lines(b) {
 		v, ok := bytes.CutPrefix(line, []byte("NSpid:"))
 		if !ok {

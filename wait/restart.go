@@ -8,9 +8,9 @@ import (
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// restarts are the numbers of the calls that the kernel goes on with as restart_syscall
-// when a signal or a tracer cut them short (-1: the machine has it not), and of
-// restart_syscall itself. They are all that return ERESTART_RESTARTBLOCK: kernel/futex/waitwake.c,
+// restarts holds the numbers of the calls that the kernel continues as restart_syscall after a
+// signal or a tracer interrupted them (-1: not on this architecture), and of restart_syscall
+// itself. No other calls return ERESTART_RESTARTBLOCK: kernel/futex/waitwake.c,
 // kernel/time/hrtimer.c and posix-timers.c, fs/select.c of 6.12.
 type restarts struct {
 	self, futex, clockNanosleep, nanosleep, poll int32
@@ -26,11 +26,12 @@ func restartsOf(arch string) restarts {
 	return restarts{nr("restart_syscall"), nr("futex"), nr("clock_nanosleep"), nr("nanosleep"), nr("poll")}
 }
 
-// lowestPage is below all that a process may map, as sysctl vm.mmap_min_addr is nearly everywhere.
+// lowestPage is the lowest address that a process may map: nearly every system sets
+// sysctl vm.mmap_min_addr to it or above.
 const lowestPage = 4096
 
-// was tells which call the kernel restarted: its arguments are still in the registers, its
-// number is not. -1: they fit none of the calls.
+// was returns the call that the kernel restarted: the registers still hold its
+// arguments, but not its number. -1: the arguments match none of the calls.
 func (s *restarts) was(call *stack.Call, mem lock.Memory) int32 {
 	a := &call.Args
 	read := func(at uint64, n int) []byte {
@@ -43,21 +44,21 @@ func (s *restarts) was(call *stack.Call, mem lock.Memory) int32 {
 		}
 		return b
 	}
-	// A span is what a struct timespec can hold that somebody sleeps for.
+	// A span is a struct timespec with the duration of a plausible sleep.
 	span := func(at uint64) bool {
 		b := read(at, 16)
 		return b != nil && int64(binary.LittleEndian.Uint64(b)) >= 0 && binary.LittleEndian.Uint64(b[8:]) < 1e9
 	}
-	// Without a limit futex is restarted whole, with its own number.
+	// Without a timeout the kernel restarts futex as a whole, with its own number.
 	if f, ok := lock.ParseRestarted(a); ok && span(f.Timeout) && f.Word%4 == 0 {
-		// A number of descriptors can look like an operation; their list does not hold the
-		// limit in milliseconds as its first descriptor.
+		// A number of descriptors can look like a futex operation, but the first element of a list
+		// of descriptors is never equal to the timeout in milliseconds.
 		if w := read(f.Word, 4); w != nil && (f.Private || binary.LittleEndian.Uint32(w) == f.Val) {
 			return s.futex
 		}
 	}
 	switch {
-	case isClock(a[0]) && a[1] == 0 && span(a[2]): // until a time of the clock it is restarted whole
+	case isClock(a[0]) && a[1] == 0 && span(a[2]): // with an absolute time the kernel restarts it as a whole
 		return s.clockNanosleep
 	case (a[1] == 0 || a[1] >= lowestPage) && span(a[0]):
 		return s.nanosleep
@@ -67,7 +68,7 @@ func (s *restarts) was(call *stack.Call, mem lock.Memory) int32 {
 	return -1
 }
 
-// maxPolled is how many descriptors a poll is believed to be of.
+// maxPolled bounds the plausible number of descriptors of a poll.
 const maxPolled = 1 << 16
 
 // isClock reports whether v can be a clockid_t: a fixed clock, or a negative number, which is

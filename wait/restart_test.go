@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/wait"
 )
 
-// TestRestarted: what a thread waits for is known as well where a signal cut its call short
-// before the first look, so that the kernel says restart_syscall of it for the rest of the wait.
+// TestRestarted: a thread's wait is resolved even if a signal interrupted its call before the first
+// sample, so that the kernel reports restart_syscall for the rest of the wait.
 func TestRestarted(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "restart.c"))
 	var s named
@@ -46,7 +46,7 @@ func TestRestarted(t *testing.T) {
 	}
 }
 
-// until waits for a thread to be in a state.
+// until waits until a thread is in state want.
 func (v *view) until(tid stack.TID, want stack.State) {
 	v.t.Helper()
 	th, err := v.p.Thread(tid)

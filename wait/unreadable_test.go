@@ -16,8 +16,8 @@ import (
 	"github.com/sliverprof/sliver/wait/procdir"
 )
 
-// What a call's arguments point at may be gone while the thread still sleeps
-// in it: the call is told, and why the rest is not.
+// The memory that a call's arguments point to may be unmapped while the thread still
+// sleeps in the call: the result must give the call and the reason for the rest.
 func TestMemoryIsGone(t *testing.T) {
 	fifo := filepath.Join(t.TempDir(), "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -49,13 +49,13 @@ func TestMemoryIsGone(t *testing.T) {
 	}
 }
 
-// denied is memory that may not be read.
+// denied is unreadable memory.
 type denied struct{}
 
 func (denied) ReadAt([]byte, uint64) (int, error) { return 0, syscall.EPERM }
 
-// Without the right to read memory, and with a /proc that shows nothing, the
-// call and what its arguments are is told, and why nothing more is.
+// Without permission to read memory, and with an empty /proc, the result must give the
+// call and its arguments, and the reason for the rest.
 func TestNoRights(t *testing.T) {
 	p := testprog.Start(t, build(t, "gcc", "pthread.c"), "recursive")
 	var s said
@@ -90,8 +90,8 @@ func TestNoRights(t *testing.T) {
 	}
 }
 
-// In a PID namespace of its own a program's lock words hold numbers that mean
-// other threads outside: the holder is told by ours.
+// A program in its own PID namespace has lock words with TIDs that mean other threads
+// outside: the holder must be translated to our TID.
 func TestOtherNamespace(t *testing.T) {
 	testprog.Need(t, "root")
 	for _, kind := range []string{"recursive", "pi", "robust", "join", "shared-recursive"} {

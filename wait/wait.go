@@ -1,14 +1,12 @@
-// Package wait answers, for a thread that is blocked: what it waits for, who
-// holds it, and how that is known. It takes what the sampler has (the system
-// call, the stack, the counters), reads memory and files of /proc through
-// small interfaces, and stops nobody. It leaves names of functions and data
-// to its callers, who give them as functions where they have them; what
-// deadlocks and convoys are to package wait/graph; and wakers that only a
-// recording can tell to package wait/infer.
+// Package wait resolves, for a blocked thread, what it waits for, which thread holds
+// it, and how that is known. It uses the sampler's results (the system call, the stack,
+// the counters), reads memory and files of /proc through small interfaces, and stops no
+// thread. Its callers name functions and data through functions in Config and Look.
+// Package wait/graph finds deadlocks and convoys; package wait/infer infers wakers from
+// a recording.
 //
-// Nothing here fails: what cannot be read leaves a reason in Info.Why or
-// Holder.Why. A Resolver belongs to one goroutine at a time, and so does a
-// Thread.
+// Nothing here fails: Info.Why or Holder.Why gives the reason if something cannot be
+// read. A Resolver belongs to one goroutine at a time, and so does a Thread.
 package wait
 
 import (
@@ -21,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// Kind is what sort of wait it is.
+// Kind is the sort of a wait.
 type Kind string
 
 // Kinds of waits.
@@ -30,7 +28,7 @@ const (
 	KindLock     Kind = "lock"  // a lock: Info.Lock says which
 	KindSleep    Kind = "sleep" // for time to pass
 	KindPoll     Kind = "poll"  // for one of several descriptors
-	KindIdle     Kind = "idle"  // for something to do: a thread of a runtime's own
+	KindIdle     Kind = "idle"  // for work: a runtime's own thread
 	KindFile     Kind = "file"
 	KindSocket   Kind = "socket"
 	KindPipe     Kind = "pipe"
@@ -44,128 +42,126 @@ const (
 	KindCall     Kind = "call" // another system call
 )
 
-// Info is what a thread waits for.
+// Info describes a thread's wait.
 type Info struct {
 	Kind    Kind
 	Nr      int32         // of the system call; -1: none
-	Call    string        // its name; "" where it is in none
-	Args    string        // the arguments that say something, for people
-	Timeout time.Duration // after which the call gives up, from when it was looked at first; 0: it does not
-	File    string        // what the descriptor or path is; "" where there is none, or more than one
-	Peer    string        // who is at the other end: "10.0.0.5:5432", "PID 77 (sort)"
-	PeerPID int           // 0: not known, or not a process of this machine
+	Call    string        // its name; "" if there is none
+	Args    string        // the relevant arguments, for display
+	Timeout time.Duration // of the call, measured from the first sample of the wait; 0: none
+	File    string        // the descriptor or path; "" if there is none, or more than one
+	Peer    string        // the other end: "10.0.0.5:5432", "PID 77 (sort)"
+	PeerPID int           // 0: unknown, or not a process of this machine
 	Child   int           // PID of the child it waits for; 0: any, or none
 	Lock    *Lock         // nil: it waits for no lock
-	Why     string        // what could not be found out, and why; "" where nothing is missing
-	Owes    bool          // more will be known as soon as Config.Later has it
+	Why     string        // what could not be resolved, and why; "" if nothing is missing
+	Owes    bool          // Config.Later will provide more
 }
 
-// Lock is a lock with its place among the target's data.
+// Lock is a lock with its location in the target's data.
 type Lock struct {
 	lock.Lock
-	Symbol string // "cache_lock", "malloc arena", "registry+0x40", "libfoo.so+0x4040"; "" unknown
-	Module string // path of the file that it is in; "" unknown
+	Symbol string // "cache_lock", "malloc arena", "registry+0x40", "libfoo.so+0x4040"; "" if unknown
+	Module string // path of the file that contains it; "" if unknown
 	Path   string // of the file, for file locks
-	Other  string // who Holder is, "postgres (process 4711)", where that is a thread of another process
+	Other  string // name of Holder, "postgres (process 4711)", if it is a thread of another process
 	Key    Key
 	line   line // of a file lock
 }
 
-// Key tells locks apart, also those that several processes share. It can be
-// compared.
+// Key identifies a lock, including one that several processes share. It is comparable.
 type Key struct {
 	PID    int    // 0 for a lock that processes share
 	Addr   uint64 // in that process
-	Dev    string // of a shared lock's file, as /proc/PID/maps shows it
+	Dev    string // of a shared lock's file, as in /proc/PID/maps
 	Inode  uint64
 	Offset uint64 // in that file
 }
 
-// Symbol is a place among a program's data.
+// Symbol is a location in a program's data.
 type Symbol struct {
-	Name   string // "": a variable that the file has no name for
+	Name   string // "": a variable without a name in the file
 	Offset uint64 // from its start; without a name the file's own address (vaddr)
 	Module string // path
 }
 
-// Config is what a Resolver needs to know of its process.
+// Config describes the process of a Resolver.
 type Config struct {
-	PID  int    // as Sys shows it
-	Arch string // GOARCH's name
+	PID  int    // as in Sys
+	Arch string // as in GOARCH
 	Mem  lock.Memory
 	Proc files.Dir // /proc/PID
-	Sys  files.Dir // /proc; nil: other processes and file locks are not looked at
-	// LocksLater says that /proc/locks is read by somebody else, who hands it to
-	// Tell: until then nobody is known to hold a file lock.
+	Sys  files.Dir // /proc; nil: other processes and file locks are not examined
+	// LocksLater says that the caller reads /proc/locks and passes it to Tell. Until
+	// then file locks have no known holder.
 	LocksLater bool
 	Unix       files.UnixPeers // nil: the other ends of UNIX sockets stay unknown
-	// Later reads what takes long of descriptors, for the Resolvers of one process;
-	// nil: a Resolver does it itself.
+	// Later does the slow reads of descriptors for the Resolvers of one process. nil:
+	// the Resolver does them itself.
 	Later *Later
 	// Monotonic is CLOCK_MONOTONIC in ns, Realtime ns since 1970.
 	Monotonic func() int64
 	Realtime  func() int64
-	// Thread translates a TID of the target's PID namespace: see lock.Target.
-	// nil: /proc is asked.
+	// Thread translates a TID of the target's PID namespace: see lock.Target. nil: the
+	// Resolver reads /proc.
 	Thread func(nstid int32, shared bool) (stack.TID, bool)
-	// Data names data of the target by address; nil: it stays without names.
+	// Data names data of the target by address. nil: data stay unnamed.
 	Data func(addr uint64) (Symbol, bool)
-	// GIL tells of a managed runtime's lock that a thread sleeps for on the futex
-	// word at addr; ok is false where that is another lock. nil: there is none.
+	// GIL returns the managed runtime's lock whose futex word is at addr; ok is false
+	// if that is another lock. nil: there are none.
 	GIL func(addr uint64) (g GIL, ok bool)
-	// Monitor tells what a thread of a managed runtime, by the number that the
-	// target's PID namespace has for it, waits for that it sleeps for on a futex; ok is
-	// false where it is another lock. MonitorOwner tells who has the monitor at addr by
-	// now. nil: there are none.
+	// Monitor returns the monitor for which a thread of a managed runtime, numbered as
+	// in the target's PID namespace, sleeps on a futex; ok is false if it waits for
+	// another lock. MonitorOwner returns the current owner of the monitor at addr. nil:
+	// there are none.
 	Monitor      func(nstid int32) (m Monitor, ok bool)
 	MonitorOwner func(addr uint64) (locked bool, holder int32)
-	// LockName names a lock of a runtime's own, which has a better name than a place inside of
-	// a file's data; "": it is not one. nil: there are none.
+	// LockName names a runtime's own lock better than by its location in a file's data;
+	// "": it is not such a lock. nil: there are none.
 	LockName func(l *lock.Lock) string
 	// TTL: see files.Config.
 	TTL int64
 }
 
-// GIL is the lock of an interpreter at one moment.
+// GIL is the state of an interpreter's lock at one moment.
 type GIL struct {
 	Addr   uint64 // of the lock
 	Locked bool
-	Holder int32 // TID as the target's PID namespace has it; 0: nobody, or not known
+	Holder int32 // TID in the target's PID namespace; 0: none, or unknown
 }
 
-// Look is one look at a blocked thread. It is only read.
+// Look is one sample of a blocked thread. It is read-only.
 type Look struct {
 	TID      stack.TID
-	NSTID    int32 // as the target's PID namespace numbers it; 0: not known
+	NSTID    int32 // in the target's PID namespace; 0: unknown
 	State    stack.State
 	Call     stack.Call
-	SP       uint64 // 0: not known
-	Switches uint64 // as long as they stay the same, so does the wait
+	SP       uint64 // 0: unknown
+	Switches uint64 // while the counters are unchanged, so is the wait
 	Frames   []stack.Frame
-	// Names returns the functions of the stack, leaf first; it is only called
-	// for a wait that is new. nil: not known.
+	// Names returns the functions of the stack, leaf first. It is only called for a new
+	// wait. nil: unknown.
 	Names func() []string
-	// Function names the function that an address of the target lies in, if its
-	// name is one that Tells, "" else; nil: not known. It is for stacks other
-	// than that of the thread itself: a goroutine's.
+	// Function names the function that contains addr in the target if Tells is true for
+	// its name, and returns "" otherwise; nil: unknown. It is for stacks other than
+	// that of the thread itself: a goroutine's.
 	Function func(addr uint64) string
-	// Still reports whether the thread has not run since it was looked at. nil:
-	// it cannot have (it is held).
+	// Still reports whether the thread has not run since this sample. nil: it cannot
+	// have run, because it is suspended.
 	Still func() bool
 }
 
-// Result says what Resolve did.
+// Result is the outcome of Resolve.
 type Result uint8
 
 // Results.
 const (
-	Unchanged Result = iota // the wait is the one of the last time; nothing was read
+	Unchanged Result = iota // the same wait as before; nothing was read
 	Changed                 // another wait
-	Torn                    // the thread went on meanwhile: the Info is empty
+	Torn                    // the thread ran during the read: the Info is empty
 )
 
-// Thread is what is kept of one thread between two looks. The zero Thread is
-// ready.
+// Thread is the state of one thread between samples. The zero Thread is ready to use.
 type Thread struct {
 	call     stack.Call
 	sp       uint64
@@ -173,16 +169,16 @@ type Thread struct {
 	state    stack.State
 	known    bool
 	info     Info
-	gave     stack.Call // the call as it was before the kernel restarted it
+	gave     stack.Call // the call before the kernel restarted it
 	nstid    int32
-	again    int // how often the lock was looked at anew for want of proof
+	again    int // how often an unproven lock was resolved again
 }
 
-// maxAgain is how often a lock whose kind is not proven, because it was
-// changing hands when it was looked at, is looked at anew in the same wait.
+// maxAgain bounds how often, in one wait, a lock is resolved again whose kind is
+// unproven because it changed hands during the read.
 const maxAgain = 16
 
-// Info of the last look; nil if there was none.
+// Info returns the result of the last sample; nil if there was none.
 func (t *Thread) Info() *Info {
 	if !t.known {
 		return nil
@@ -190,13 +186,13 @@ func (t *Thread) Info() *Info {
 	return &t.info
 }
 
-// Later is files.Later, Dir files.Dir.
+// Later is files.Later, Dir is files.Dir.
 type (
 	Later = files.Later
 	Dir   = files.Dir
 )
 
-// Resolver finds out what the threads of one process wait for.
+// Resolver resolves the waits of the threads of one process.
 type Resolver struct {
 	c       Config
 	files   *files.Table
@@ -223,8 +219,8 @@ func New(c Config) *Resolver {
 	return r
 }
 
-// Forget drops what is known of the process's memory and descriptors: an exec
-// replaced them. Threads are to be made anew.
+// Forget drops all cached facts about the process's memory and descriptors, which an
+// exec replaced. The caller then starts with new Threads.
 func (r *Resolver) Forget() {
 	r.files.Forget()
 	r.maps.forget()
@@ -233,17 +229,17 @@ func (r *Resolver) Forget() {
 	r.maps.libcKnown = false
 }
 
-// Resolve finds out what the thread of l waits for. The Info belongs to th
-// and is true until the next call for it. For a wait that is still the same
-// it reads nothing; who holds the lock by now is then Refresh's to say.
+// Resolve resolves the wait of the thread of l. The Info belongs to th and is valid
+// until the next call for it. For an unchanged wait Resolve reads nothing; use Refresh
+// for the current holder of its lock.
 func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 	if th.known && th.switches == l.Switches && th.call == l.Call && th.sp == l.SP && th.state == l.State {
 		return &th.info, Unchanged
 	}
 	call := l.Call
 	if call.Nr == r.restart.self && call.Nr >= 0 {
-		// A signal or a tracer cut the call short and the kernel goes on with
-		// it: its arguments are still in the registers, its number is not.
+		// A signal or a tracer interrupted the call and the kernel continues it: the
+		// registers still hold its arguments, but not its number.
 		if th.known && th.call.Args == call.Args && th.sp == l.SP {
 			call.Nr = th.gave.Nr
 		} else if nr := r.restart.was(&call, r.c.Mem); nr >= 0 {
@@ -262,22 +258,22 @@ func (r *Resolver) Resolve(th *Thread, l *Look) (*Info, Result) {
 	return &th.info, Changed
 }
 
-// Keeps reports whether who holds the lock can be asked again: Refresh.
+// Keeps reports whether Refresh can read the current holder of the lock.
 func (l *Lock) Keeps() bool {
 	return l.Kind == lock.File || l.Kind == lock.GIL || l.Kind == lock.Monitor || l.Kind == lock.Synchronizer ||
 		l.Impl == "hotspot" && l.Basis == lock.ByNothing || lock.Keeps(&l.Lock)
 }
 
-// Tells reports whether a function's name, as Look.Names has them, says
-// something about a wait that it is on the stack of: others may be left out.
+// Tells reports whether a function's name, as in Look.Names, identifies a wait when it
+// is on the stack. Others may be omitted.
 func Tells(name string) bool { return lock.Tells(name) }
 
-// MayTell reports whether a name, as it stands in a file and maybe mangled, may be one that Tells.
+// MayTell reports whether a name from a file, possibly mangled, may be one for which Tells is true.
 func MayTell(name string) bool { return lock.MayTell(name) }
 
-// Refresh reads who holds the lock that th waits for by now. It costs one
-// read of a few bytes where the lock keeps an owner, one of /proc/locks for a
-// file lock, and nothing elsewhere.
+// Refresh reads the current holder of the lock that th waits for. It costs one read of
+// a few bytes if the lock keeps an owner, one of /proc/locks for a file lock, and
+// nothing otherwise.
 func (r *Resolver) Refresh(th *Thread) (changed bool) {
 	if !th.known || th.info.Lock == nil {
 		return false
@@ -315,14 +311,14 @@ func (r *Resolver) refresh(th *Thread) (changed bool) {
 	return changed
 }
 
-// Proven reports whether the kind of th's lock is known for sure: then who
-// holds it is the same for all who wait for it.
+// Proven reports whether the kind of th's lock is certain: then all waiters for it have
+// the same holder.
 func (t *Thread) Proven() bool {
 	return t.known && t.info.Lock != nil && rank(t.info.Lock.Basis) == 2
 }
 
-// Tell puts in who holds the file lock that th waits for, by a list that was read
-// while it did. It reports whether that is news.
+// Tell sets the holder of the file lock that th waits for, from a list that was read
+// during the wait. It reports whether the holder changed.
 func (r *Resolver) Tell(th *Thread, all *FileLocks) (changed bool) {
 	if !th.known || th.info.Lock == nil || th.info.Lock.Kind != lock.File {
 		return false
@@ -333,7 +329,7 @@ func (r *Resolver) Tell(th *Thread, all *FileLocks) (changed bool) {
 	return changed
 }
 
-// prove looks at a lock again whose kind could not be proven.
+// prove resolves a lock again whose kind is unproven.
 func (r *Resolver) prove(th *Thread) (changed bool) {
 	l := Look{NSTID: th.nstid, State: th.state, SP: th.sp}
 	info := r.resolve(&l, &th.gave)
@@ -341,7 +337,7 @@ func (r *Resolver) prove(th *Thread) (changed bool) {
 		return false
 	}
 	changed = *info.Lock != *th.info.Lock
-	info.Timeout = th.info.Timeout // from the first look on
+	info.Timeout = th.info.Timeout // counted from the first sample
 	th.info = info
 	return changed
 }
@@ -383,7 +379,7 @@ func (r *Resolver) resolve(l *Look, call *stack.Call) Info {
 	return a.done()
 }
 
-// maxCalls bounds the numbers of system calls that are kept.
+// maxCalls bounds the cache of system calls.
 const maxCalls = 1024
 
 func kindOf(call string) Kind {
@@ -404,7 +400,7 @@ func kindOf(call string) Kind {
 	return KindCall
 }
 
-// kindOfFile is the kind of a wait on one descriptor.
+// kindOfFile returns the kind of a wait on one descriptor.
 func kindOfFile(k files.Kind) Kind {
 	switch k {
 	case files.File, files.DirKind, files.Device, files.Memfd:
@@ -423,5 +419,5 @@ func kindOfFile(k files.Kind) Kind {
 	return KindCall
 }
 
-// errNoPath says why a path is missing.
+// errNoPath is the reason for a missing path.
 var errNoPath = errors.New("no end within the longest path")

@@ -1,9 +1,8 @@
-// Package data names a program's variables by address, from the symbol tables
-// of an ELF file: what a lock is, or lies in; and those of its functions that
-// its caller asks for. It reads bytes and knows no
-// process; where the file is mapped, and how its names read best, is its
-// callers' to know. A Table is not changed once it is read: any number of
-// goroutines may use it at once.
+// Package data names a program's variables by address, from the symbol tables of an ELF
+// file, for example the variable that holds a lock. It also names the functions that
+// its caller selects. It reads bytes and knows no process: its callers know where the
+// file is mapped and how its names read best. A Table does not change after it is read,
+// so any number of goroutines may use it at once.
 package data
 
 import (
@@ -16,25 +15,25 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 )
 
-// MaxTable bounds what is read of a file's symbols or their names, in bytes:
-// above lie browsers with all their debug information, whose tables would take
-// longer to read than anybody waits for the name of a lock.
+// MaxTable bounds the bytes read of a file's symbol table and of its names. Only
+// browsers with full debug information have larger tables, and reading those takes
+// longer than the name of a lock is worth.
 const MaxTable = 256 << 20
 
-// maxProgs bounds how many program headers are looked at.
+// maxProgs bounds the number of program headers that are read.
 const maxProgs = 4096
 
-// ErrNoSymbols says that a file has no table of symbols.
+// ErrNoSymbols reports that a file has no symbol table.
 var ErrNoSymbols = errors.New("no symbols")
 
-// Table holds the variables of one file, and some of its functions.
+// Table holds the variables of one file and some of its functions.
 type Table struct {
 	syms     []symbol // by vaddr
 	funcs    []symbol // by vaddr
 	exported bool
 }
 
-// Exported reports whether only what the file exports is known: it has no
+// Exported reports whether the Table has only exported symbols, because the file has no
 // .symtab.
 func (t *Table) Exported() bool { return t.exported }
 
@@ -43,9 +42,9 @@ type symbol struct {
 	name        string
 }
 
-// Read reads the variables of the ELF file in r: those of .symtab where it has
-// one, else those that it exports. Of its functions those are kept whose names
-// keep wants; nil: none.
+// Read reads the variables of the ELF file in r: those of .symtab if it has one,
+// otherwise the exported ones. It keeps the functions for whose names keep returns
+// true; a nil keep keeps none.
 func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 	defer recovered(&err)
 	f, err := elffile.Open(r)
@@ -88,8 +87,9 @@ func Read(r io.ReaderAt, keep func(name string) bool) (t *Table, err error) {
 	return t, nil
 }
 
-// sort orders by address. Of several names for one place the largest comes
-// last: it wins only where the smaller ones end; among equals the shortest.
+// sort orders symbols by address. Lookups search backwards: of several names for one
+// address the largest comes first, so that it is used only where the smaller ones end.
+// Of equal sizes the shortest name comes last.
 func sort(syms []symbol) {
 	slices.SortFunc(syms, func(a, b symbol) int {
 		switch {
@@ -119,12 +119,12 @@ func recovered(err *error) {
 	}
 }
 
-// nested is how many variables before an address are looked at for one that
-// reaches it: names for parts of a larger variable are rare.
+// nested is how many variables before an address are checked for one that extends to
+// it: names for parts of a larger variable are rare.
 const nested = 16
 
-// Lookup finds the variable that vaddr lies in: its name as in the file, and
-// how far in. A nil Table knows none.
+// Lookup returns the variable that contains vaddr: its name as in the file, and the
+// offset of vaddr in it. A nil Table has no variables.
 func (t *Table) Lookup(vaddr uint64) (name string, offset uint64, ok bool) {
 	if t == nil {
 		return "", 0, false
@@ -132,8 +132,8 @@ func (t *Table) Lookup(vaddr uint64) (name string, offset uint64, ok bool) {
 	return find(t.syms, vaddr)
 }
 
-// Function finds the function that vaddr lies in, among those that were kept:
-// its name as in the file. A nil Table knows none.
+// Function returns the function that contains vaddr, if Read kept it, by its name as in
+// the file. A nil Table has no functions.
 func (t *Table) Function(vaddr uint64) (name string, ok bool) {
 	if t == nil {
 		return "", false
@@ -157,7 +157,7 @@ func find(syms []symbol, vaddr uint64) (name string, offset uint64, ok bool) {
 	return "", 0, false
 }
 
-// Load is how a file lies in memory.
+// Load describes how a file is mapped into memory.
 type Load struct {
 	segs []seg
 }
@@ -186,12 +186,12 @@ func ReadLoad(r io.ReaderAt) (l *Load, err error) {
 	return l, nil
 }
 
-// page is the least that is mapped: segments are from the page that they begin in.
+// page is the smallest unit of a mapping: a segment is mapped from the start of its first page.
 const page = 4096
 
-// Bias is what is added to the file's vaddrs in memory, given that its byte at
-// offset off is mapped at addr as code: a page of a file may be mapped as data
-// of two segments, at two places. ok is false where no code has that offset.
+// Bias returns the difference between run-time addresses and the file's vaddrs, given
+// that the byte at offset off is mapped at addr as code. A page of a file may also be
+// mapped as data of two segments, at two places. ok is false if off is not in code.
 func (l *Load) Bias(off, addr uint64) (bias uint64, ok bool) {
 	for _, s := range l.segs {
 		if lo := s.off &^ (page - 1); s.code && off >= lo && off < s.off+s.filesz {
@@ -201,8 +201,8 @@ func (l *Load) Bias(off, addr uint64) (bias uint64, ok bool) {
 	return 0, false
 }
 
-// Spans reports whether vaddr lies in a page of the file's memory, zeroed
-// memory included.
+// Spans reports whether vaddr is in a page of the file's memory, zeroed memory
+// included.
 func (l *Load) Spans(vaddr uint64) bool {
 	for _, s := range l.segs {
 		if lo := s.vaddr &^ (page - 1); vaddr-lo < s.vaddr-lo+s.memsz {

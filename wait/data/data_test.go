@@ -36,7 +36,7 @@ func compile(t testing.TB, flags ...string) []byte {
 	return b
 }
 
-// values reads what the compiler says of the variables.
+// values reads the variables as the compiler describes them.
 func values(t testing.TB, b []byte) map[string]elf.Symbol {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -135,7 +135,7 @@ func TestLoad(t *testing.T) {
 		if p.Type != elf.PT_LOAD || p.Flags&elf.PF_X == 0 {
 			continue
 		}
-		// As the kernel maps it: from the page that the segment begins in.
+		// As the kernel maps it: from the first page of the segment.
 		off, addr := p.Off&^4095, bias+p.Vaddr&^4095
 		if got, ok := l.Bias(off, addr); !ok || got != bias {
 			t.Errorf("offset %#x at %#x: bias %#x, %v", off, addr, got, ok)

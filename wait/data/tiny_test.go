@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// tiny makes an ELF file by hand: one segment, and one variable "lock" of 16
-// bytes at 0x2000.
+// tiny builds a minimal ELF file: one segment, and one variable "lock" of 16 bytes at
+// 0x2000.
 func tiny() []byte {
 	const (
 		headers  = 64 + 56

@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// anonymous describes what has no name but its sort (kernel: the
-// show_fdinfo functions of fs/eventfd.c, fs/timerfd.c, fs/signalfd.c,
-// fs/eventpoll.c, fs/notify/fdinfo.c, kernel/pid.c).
+// anonymous describes a descriptor that has no name other than its sort (kernel: the
+// show_fdinfo functions of fs/eventfd.c, fs/timerfd.c, fs/signalfd.c, fs/eventpoll.c,
+// fs/notify/fdinfo.c, kernel/pid.c).
 func (t *Table) anonymous(fd int, sort string, now int64) (Desc, int64) {
 	b, err := t.info(fd)
 	if err != nil {
@@ -37,9 +37,8 @@ func anonKind(sort string) Kind {
 	return Other
 }
 
-// Anonymous describes a descriptor without a file by the kernel's word for
-// its sort ("eventpoll") and its fdinfo file (proc_pid_fdinfo(5)). Lines that
-// are not understood are passed over.
+// Anonymous describes a descriptor without a file by the kernel's word for its sort
+// ("eventpoll") and its fdinfo file (proc_pid_fdinfo(5)). It skips unknown lines.
 func Anonymous(sort string, info []byte) Desc {
 	d := Desc{Kind: anonKind(sort), Text: sort}
 	n, clock := 0, ""
@@ -66,7 +65,7 @@ func Anonymous(sort string, info []byte) Desc {
 				d.Why = "the process is in another PID namespace"
 			}
 		case d.Kind == Signalfd && string(key) == "sigmask":
-			// Inverted: what the mask lacks is waited for (fs/signalfd.c).
+			// The mask is inverted: the signals missing from it are waited for (fs/signalfd.c).
 			if m, err := strconv.ParseUint(v, 16, 64); err == nil {
 				d.Text = "signalfd of " + SignalSet(m)
 			}
@@ -97,7 +96,7 @@ func Anonymous(sort string, info []byte) Desc {
 	return d
 }
 
-// signals are the names of 1 to 31 on both machines (signal(7)).
+// signals are the names of 1 to 31 on both architectures (signal(7)).
 var signals = [...]string{1: "HUP", 2: "INT", 3: "QUIT", 4: "ILL", 5: "TRAP", 6: "ABRT", 7: "BUS", 8: "FPE", 9: "KILL", 10: "USR1",
 	11: "SEGV", 12: "USR2", 13: "PIPE", 14: "ALRM", 15: "TERM", 16: "STKFLT", 17: "CHLD", 18: "CONT", 19: "STOP", 20: "TSTP",
 	21: "TTIN", 22: "TTOU", 23: "URG", 24: "XCPU", 25: "XFSZ", 26: "VTALRM", 27: "PROF", 28: "WINCH", 29: "IO", 30: "PWR", 31: "SYS"}

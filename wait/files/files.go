@@ -1,9 +1,9 @@
-// Package files says what a process's descriptors are: a file, a connection
-// and its two ends, the process at the other end of a pipe, what a pidfd or a
-// timerfd stands for. It reads the files of /proc/PID and /proc through small
-// interfaces and touches nothing else. What does not change is kept per
-// descriptor and inode, what may change for Config.TTL; the scans over other
-// processes and over the kernel's tables of sockets are bounded, and kept too.
+// Package files describes a process's descriptors: a file, a connection and its two
+// ends, the process at the other end of a pipe, the target of a pidfd or a timerfd. It
+// reads the files of /proc/PID and /proc through small interfaces and touches nothing
+// else. Constant facts are cached per descriptor and inode, facts that may change for
+// Config.TTL. Scans of other processes and of the kernel's socket tables are bounded
+// and cached too.
 //
 // A Table belongs to one goroutine at a time.
 package files
@@ -17,61 +17,60 @@ import (
 	"strings"
 )
 
-// Dir is a directory of /proc. Names are relative and have no dots.
+// Dir is a directory of /proc. Names are relative and contain no dots.
 type Dir interface {
-	// ReadFile returns a file, at most limit bytes of it: longer ones come cut,
-	// without an error.
+	// ReadFile returns at most limit bytes of a file. It truncates longer files without
+	// an error.
 	ReadFile(name string, limit int) ([]byte, error)
-	// ReadLink returns what a link says.
+	// ReadLink returns the target of a link.
 	ReadLink(name string) (string, error)
 	// ReadDir returns at most limit names.
 	ReadDir(name string, limit int) ([]string, error)
 }
 
-// Stater is what a Dir may do besides.
+// Stater is an optional interface of a Dir.
 type Stater interface {
-	// Stat follows the link and returns the type of what it leads to, its
-	// device and inode.
+	// Stat follows the link and returns the type, device and inode of its target.
 	Stat(name string) (mode fs.FileMode, dev, inode uint64, err error)
 }
 
-// Protocoler is what a Dir may do besides.
+// Protocoler is an optional interface of a Dir.
 type Protocoler interface {
 	// Protocol returns the kernel's name for the protocol of a socket, such as
-	// "UNIX-STREAM"; name is that of the descriptor's link.
+	// "UNIX-STREAM". name is the descriptor's link.
 	Protocol(name string) (string, error)
 }
 
-// UnixPeers finds the other end of UNIX sockets. It may be left out: without
-// it a client's socket has no name, as only the server's has one.
+// UnixPeers finds the other end of UNIX sockets. It is optional: without it a client's
+// socket has no name, because only the server's has one.
 type UnixPeers interface {
 	// Peer returns the inode of the other end of a connected socket.
 	Peer(inode uint64) (peer uint64, err error)
 }
 
-// Config of a Table.
+// Config configures a Table.
 type Config struct {
-	PID   int       // of the process, as System numbers it
+	PID   int       // of the process, as numbered in System
 	Proc  Dir       // /proc/PID
-	Sys   Dir       // /proc; nil: other processes are not looked at
+	Sys   Dir       // /proc; nil: other processes are not examined
 	Peers UnixPeers // or nil
-	// Now is any clock in ns; it only rises.
+	// Now returns the time of any monotonic clock in ns.
 	Now func() int64
-	// TTL is how long, in ns, what may change is believed: the state of a
-	// connection, who is at a pipe's other end. 0: DefaultTTL.
+	// TTL is how long, in ns, changeable facts are cached: the state of a connection,
+	// the process at the other end of a pipe. 0: DefaultTTL.
 	TTL int64
-	// Later reads what takes long, for all Tables of the process; nil: the Table does
-	// it itself, when it is asked.
+	// Later does the slow reads for all Tables of the process. nil: the Table does them
+	// itself when they are needed.
 	Later *Later
 }
 
 // DefaultTTL is 500 ms.
 const DefaultTTL = 500e6
 
-// Kind is what sort of thing a descriptor is.
+// Kind is the sort of a descriptor.
 type Kind string
 
-// Kinds.
+// Kinds of descriptors.
 const (
 	File     Kind = "file"
 	DirKind  Kind = "directory"
@@ -90,28 +89,28 @@ const (
 	Pidfd    Kind = "pidfd"
 	Memfd    Kind = "memfd"
 	Other    Kind = "other"
-	Nothing  Kind = "" // it could not be found out
+	Nothing  Kind = "" // unknown
 )
 
-// Desc is what a descriptor is.
+// Desc describes a descriptor.
 type Desc struct {
 	FD      int
 	Kind    Kind
 	Text    string // "/var/lib/x.db", "tcp 10.0.0.5:5432 established", "pipe to PID 77 (sort)"
 	Inode   uint64 // of pipes and sockets; 0 otherwise
-	Peer    string // who is at the other end: "PID 77 (sort)"; "" where there is none or it is not known
-	PeerPID int    // 0: not known
+	Peer    string // the process at the other end: "PID 77 (sort)"; "" if there is none or it is unknown
+	PeerPID int    // 0: unknown
 	Target  int    // pidfd: the process, as /proc shows it; 0 otherwise
-	Why     string // what could not be found out, and why
+	Why     string // what could not be resolved, and why
 }
 
-// maxCached bounds what a Table keeps.
+// maxCached bounds the number of descriptions that a Table caches.
 const maxCached = 4096
 
 type cached struct {
 	link  string
 	desc  Desc
-	until int64 // MaxInt64: as long as the link stays the same
+	until int64 // MaxInt64: valid while the link stays the same
 }
 
 // Table describes one process's descriptors.
@@ -120,8 +119,8 @@ type Table struct {
 	fds     map[int]cached
 	sockets sockets
 	ends    ends
-	unsure  bool // an answer waits for Later
-	owed    bool // since Owes
+	unsure  bool // an answer is pending in Later
+	owed    bool // since the last call of Owes
 }
 
 // New returns an empty Table.
@@ -132,7 +131,7 @@ func New(c Config) *Table {
 	return &Table{c: c, fds: map[int]cached{}, ends: ends{by: map[uint64][]end{}}}
 }
 
-// Forget drops everything that is kept: the process became another program.
+// Forget drops the whole cache: the process executed another program.
 func (t *Table) Forget() {
 	clear(t.fds)
 	t.sockets, t.ends = sockets{}, ends{by: map[uint64][]end{}}
@@ -140,9 +139,9 @@ func (t *Table) Forget() {
 
 const forever = 1<<63 - 1
 
-// Describe says what descriptor fd is now. It costs one readlink as long as
-// the descriptor stays what it was. There is always an answer; what could not
-// be found out is in Why.
+// Describe describes the current state of descriptor fd. It costs one readlink while
+// the descriptor is unchanged. There is always an answer; Desc.Why says what could not
+// be resolved.
 func (t *Table) Describe(fd int) Desc {
 	link, err := t.c.Proc.ReadLink("fd/" + strconv.Itoa(fd))
 	if err != nil {
@@ -166,15 +165,15 @@ func (t *Table) Describe(fd int) Desc {
 	return d
 }
 
-// Owes reports whether more will be known of a descriptor that was described since
-// Owes was called last: what Config.Later reads was not there, or not new.
+// Owes reports whether a later call will know more about a descriptor described since
+// the last call of Owes, because Config.Later had no result or only an old one.
 func (t *Table) Owes() bool {
 	o := t.owed
 	t.owed = false
 	return o
 }
 
-// reason turns an error of /proc into words that fit in a table.
+// reason turns an error of /proc into words that fit in a table cell.
 func reason(what string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -195,13 +194,13 @@ func (t *Table) describe(fd int, link string, now int64) (Desc, int64) {
 		return t.socket(fd, link), now + t.c.TTL
 	case strings.HasPrefix(link, "anon_inode:"):
 		return t.anonymous(fd, strings.Trim(strings.TrimPrefix(link, "anon_inode:"), "[]"), now)
-	case strings.HasPrefix(link, "pidfd:["): // from Linux 6.9 on pidfds have a file system
+	case strings.HasPrefix(link, "pidfd:["): // pidfds have a file system since Linux 6.9
 		return t.anonymous(fd, "pidfd", now)
 	}
 	return Desc{Kind: Other, Text: link}, forever
 }
 
-// file describes what has a path.
+// file describes a descriptor that has a path.
 func (t *Table) file(fd int, link string) Desc {
 	name, deleted := strings.CutSuffix(link, " (deleted)")
 	if mem, ok := strings.CutPrefix(name, "/memfd:"); ok && deleted {
@@ -245,8 +244,8 @@ func inodeOf(link string) uint64 {
 	return n
 }
 
-// maxInfo bounds /proc/PID/fdinfo/FD: an epoll has a line for each of its
-// descriptors.
+// maxInfo bounds /proc/PID/fdinfo/FD: an epoll descriptor has a line for each
+// descriptor it watches.
 const maxInfo = 1 << 20
 
 func (t *Table) info(fd int) ([]byte, error) {

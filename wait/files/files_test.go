@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// tree is a made-up /proc: files by name, links with an arrow before what they say.
+// tree is an artificial /proc: files by name, and links with an arrow before their target.
 type tree struct {
 	t     map[string]string
 	reads int
@@ -133,7 +133,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// What was found out is kept as long as it is to be believed, and no longer.
+// Results are cached for their TTL and no longer.
 func TestCache(t *testing.T) {
 	proc, sys, tab, now := fixture()
 	for _, fd := range []int{0, 4, 8, 14} {
@@ -146,7 +146,7 @@ func TestCache(t *testing.T) {
 	if n := proc.reads + sys.reads; n != before {
 		t.Errorf("%d reads for what is known", n-before)
 	}
-	proc.t["fd/4"] = "→/etc/passwd" // closed, and its number given to another
+	proc.t["fd/4"] = "→/etc/passwd" // closed, and its number reused
 	if d := tab.Describe(4); d.Text != "/etc/passwd" {
 		t.Errorf("%+v", d)
 	}

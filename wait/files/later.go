@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Later reads for the Tables of one process what takes long, and what they cannot wait
-// for where threads are looked at on time: who has which pipe or socket open, on the
-// whole machine, and the kernel's tables of sockets. It has a goroutine while something
-// is read. Its methods may be called from any goroutine.
+// Later does the slow reads for the Tables of one process, which must not delay the
+// sampling of threads on time: the processes that have each pipe or socket open, on the
+// whole machine, and the kernel's socket tables. It runs a goroutine while a read is in
+// progress. Its methods may be called from any goroutine.
 type Later struct {
-	// Open opens /proc/PID and /proc for one reading; it is to call done in the end.
+	// Open opens /proc/PID and /proc for one reading. The reader calls done at the end.
 	Open func() (proc, sys Dir, done func(), err error)
 
 	mu      sync.Mutex
@@ -18,25 +18,25 @@ type Later struct {
 	sockets reading[sockets]
 }
 
-// reading is what was read last, which nobody changes any more.
+// reading is the last result. It is immutable.
 type reading[T any] struct {
 	last  *T    // nil: nothing yet
-	until int64 // by the clock of the Tables: so long it is believed
+	until int64 // by the clock of the Tables: when the result expires
 	going bool
 }
 
-// laterShare is how much of the time, as its divisor, a reading may take.
+// laterShare bounds the share of time spent on a reading to 1/laterShare.
 const laterShare = 20
 
-// Going reports whether something is being read.
+// Going reports whether a read is in progress.
 func (l *Later) Going() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.ends.going || l.sockets.going
 }
 
-// take returns what was read last, nil before the first reading, and whether it still
-// is to be believed; if not, another reading begins.
+// take returns the last result, nil before the first one, and whether it is still
+// valid. If it is not, take starts another reading.
 func take[T any](l *Later, r *reading[T], now func() int64, ttl int64, read func(proc, sys Dir) *T) (last *T, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

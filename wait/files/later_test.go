@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestLater holds a Table whose scans are done by a Later to what one says that waits
-// for them; as long as a scan lasts it says what it knows, and that there will be more.
+// TestLater compares a Table whose scans a Later does with one that waits for them.
+// During a scan it must return what it knows and report that more will follow.
 func TestLater(t *testing.T) {
 	proc, sys, whole, _ := fixture()
 	var now atomic.Int64
@@ -25,7 +25,7 @@ func TestLater(t *testing.T) {
 	}}
 	tab := New(Config{PID: 50, Proc: proc, Sys: sys, Peers: peers{22: 23}, Now: now.Load, TTL: 100, Later: later})
 	const last = 23
-	// What needs a scan begins one, and does not wait for it.
+	// A request that needs a scan starts one and does not wait for it.
 	scans := map[int]bool{}
 	before := map[int]Desc{}
 	describe := func(fd int) (d Desc, owes bool) {
@@ -65,7 +65,7 @@ func TestLater(t *testing.T) {
 		t.Helper()
 		for fd := range last + 1 {
 			d, owes := describe(fd)
-			for owes && later.Going() { // the other end of a socket: who has that is the second scan
+			for owes && later.Going() { // the process at the other end of a socket needs a second scan
 				finish(1)
 				d, owes = describe(fd)
 			}
@@ -75,10 +75,10 @@ func TestLater(t *testing.T) {
 		}
 	}
 	same("after the scans")
-	// Old answers stand until there are new ones.
+	// Old results remain until there are new ones.
 	now.Add(1 << 60)
 	for fd := range scans {
-		if d, owes := describe(fd); !owes || d != whole.Describe(fd) && d.Why == "" { // what was not found may be now
+		if d, owes := describe(fd); !owes || d != whole.Describe(fd) && d.Why == "" { // a missing result may exist now
 			t.Errorf("during the next scan: %+v, owes %v", d, owes)
 		}
 	}
@@ -87,7 +87,7 @@ func TestLater(t *testing.T) {
 	if d, owes := describe(14); owes || d.Peer != "PID 77 (sort2)" {
 		t.Errorf("after the next scan: %+v, owes %v", d, owes)
 	}
-	// A scan that fails is not begun again at once.
+	// A failed scan is not retried at once.
 	now.Add(1 << 60)
 	fails.Store(true)
 	describe(14)

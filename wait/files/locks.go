@@ -9,11 +9,11 @@ import (
 // FileLock is a line of /proc/locks (proc_locks(5); kernel: fs/locks.c,
 // lock_get_status).
 type FileLock struct {
-	ID      uint64 // number of the line; those who wait for it share it
-	Waiting bool   // "->": it is not held but wanted
+	ID      uint64 // number of the line, shared by the waiters for that lock
+	Waiting bool   // "->": the process waits for the lock
 	Class   string // "POSIX", "FLOCK", "OFDLCK", "LEASE", "DELEG"
 	Write   bool
-	PID     int // -1: an open file description's; 0: of a process that this namespace does not show
+	PID     int // -1: of an open file description; 0: of a process outside this namespace
 	Major   uint32
 	Minor   uint32
 	Inode   uint64
@@ -27,8 +27,8 @@ const (
 	maxLocks     = 1 << 16
 )
 
-// ParseLocks reads /proc/locks. What comes before a line that is not
-// understood is returned with the error.
+// ParseLocks reads /proc/locks. With an error it returns the locks before the line that
+// it could not parse.
 //
 //	1: POSIX  ADVISORY  WRITE 2113 00:2b:2086 0 EOF
 //	1: -> POSIX  ADVISORY  WRITE 2120 00:2b:2086 0 EOF
@@ -98,8 +98,8 @@ func parseLock(f [][]byte) (l FileLock, ok bool) {
 	return l, true
 }
 
-// HoldersOf returns the locks that stand in the way of waiter: those of the
-// same line number that are held.
+// HoldersOf returns the locks that block waiter: the held ones with the same line
+// number.
 func HoldersOf(all []FileLock, waiter *FileLock) []FileLock {
 	var out []FileLock
 	for _, l := range all {
@@ -110,9 +110,8 @@ func HoldersOf(all []FileLock, waiter *FileLock) []FileLock {
 	return out
 }
 
-// Waiter finds what pid waits for on the file with that inode: a line of its
-// own that is not held yet. class is "FLOCK" or "POSIX" (which stands for
-// "OFDLCK" too, whose lines show no PID).
+// Waiter returns the lock that pid waits for on the file with that inode. class is
+// "FLOCK" or "POSIX" (which also matches "OFDLCK", whose lines show no PID).
 func Waiter(all []FileLock, class string, pid int, inode uint64) (FileLock, bool) {
 	for _, l := range all {
 		if l.Waiting && l.Class == class && l.PID == pid && (inode == 0 || l.Inode == inode) {

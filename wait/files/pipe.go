@@ -12,13 +12,14 @@ const (
 	maxPIDs = 1 << 14
 	maxFDs  = 1 << 12 // of one process
 	maxEnds = 1 << 17 // in all
-	maxPeer = 3       // named in one description
+	maxPeer = 3       // named in a description
 )
 
 // An end is a process that has a pipe or socket open.
 type end struct{ pid, fd int }
 
-// ends says who has which pipe or socket open, as far as this user may see.
+// ends maps pipes and sockets to the processes that have them open, as far as this user
+// may see them.
 type ends struct {
 	by    map[uint64][]end
 	fifos map[string][]end
@@ -26,13 +27,13 @@ type ends struct {
 	cut   bool // a limit was hit
 }
 
-// scan has what is known of the descriptors of all processes be new enough; where that
-// is done later, it notes that more will be known.
+// scan refreshes the table of all processes' descriptors if it is stale. If Later does
+// the scan, it records that more will be known.
 func (t *Table) scan() {
 	if t.c.Sys == nil {
 		return
 	}
-	const times = 4 // a scan costs more than a table: it is kept for longer
+	const times = 4 // a scan costs more than a table, so it is cached longer
 	if l := t.c.Later; l != nil {
 		e, fresh := take(l, &l.ends, t.c.Now, times*t.c.TTL, func(_, sys Dir) *ends { return readEnds(sys) })
 		if e != nil {
@@ -48,7 +49,7 @@ func (t *Table) scan() {
 	t.ends.until = t.c.Now() + times*t.c.TTL
 }
 
-// readEnds reads the descriptors of all processes that may be seen.
+// readEnds reads the descriptors of all visible processes.
 func readEnds(sys Dir) *ends {
 	e := &ends{by: map[uint64][]end{}, fifos: map[string][]end{}}
 	pids, err := sys.ReadDir(".", maxPIDs)
@@ -63,7 +64,7 @@ func readEnds(sys Dir) *ends {
 		}
 		fds, err := sys.ReadDir(name+"/fd", maxFDs)
 		if err != nil {
-			continue // another user's, or gone
+			continue // owned by another user, or gone
 		}
 		for _, f := range fds {
 			fd, err := strconv.Atoi(f)
@@ -79,8 +80,8 @@ func readEnds(sys Dir) *ends {
 				n := inodeOf(link)
 				e.by[n] = append(e.by[n], end{pid, fd})
 			case strings.HasPrefix(link, "/") && !strings.HasPrefix(link, "/dev/"):
-				// Files too: which of them are FIFOs is not told by the link, and
-				// only those that are asked for are looked at.
+				// Files too: the link does not show which of them are FIFOs, and only
+				// requested ones are examined.
 				e.fifos[link] = append(e.fifos[link], end{pid, fd})
 			default:
 				continue
@@ -97,14 +98,14 @@ func readEnds(sys Dir) *ends {
 	return e
 }
 
-// access modes of open(2).
+// Access modes of open(2).
 const (
 	readOnly  = 0
 	writeOnly = 1
 	readWrite = 2
 )
 
-// flags reads the access mode out of an fdinfo file.
+// accessOf reads the access mode from an fdinfo file.
 func accessOf(info []byte) (mode int, ok bool) {
 	for line := range bytes.Lines(info) {
 		if v, found := bytes.CutPrefix(line, []byte("flags:")); found {
@@ -115,7 +116,7 @@ func accessOf(info []byte) (mode int, ok bool) {
 	return 0, false
 }
 
-// pipe describes a pipe, or a FIFO, whose descriptors all have the same link.
+// pipe describes a pipe or a FIFO; all descriptors of one have the same link.
 func (t *Table) pipe(fd int, link, what string) Desc {
 	d := Desc{Kind: Pipe, Text: what, Inode: inodeOf(link)}
 	if what != "pipe" {
@@ -184,7 +185,7 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 	return d
 }
 
-// process is "PID 77 (sort)".
+// process formats a process as "PID 77 (sort)".
 func (t *Table) process(pid int) string {
 	b, err := t.c.Sys.ReadFile(strconv.Itoa(pid)+"/comm", 256)
 	if err != nil {
@@ -193,7 +194,7 @@ func (t *Table) process(pid int) string {
 	return fmt.Sprintf("PID %d (%s)", pid, strings.TrimSuffix(string(b), "\n"))
 }
 
-// holder returns another process than ours that has the inode open.
+// holder returns a process other than the target that has the inode open.
 func (t *Table) holder(inode uint64) (pid int, ok bool) {
 	t.scan()
 	for _, e := range t.ends.by[inode] {

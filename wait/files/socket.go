@@ -25,8 +25,8 @@ type conn struct {
 	listening     bool
 }
 
-// sockets are the tables of the process's network namespace, each read when
-// it is first needed and believed for a while.
+// sockets are the socket tables of the process's network namespace. Each is read when
+// first needed and cached for a while.
 type sockets struct {
 	by    map[uint64]conn
 	next  int // tables read so far
@@ -41,7 +41,7 @@ var tables = [...]struct {
 }{{"unix", Unix, false}, {"tcp", TCP, false}, {"tcp6", TCP, true}, {"udp", UDP, false}, {"udp6", UDP, true},
 	{"udplite", UDP, false}, {"raw", Socket, false}, {"raw6", Socket, true}, {"icmp", Socket, false}, {"netlink", Socket, false}, {"packet", Socket, false}}
 
-// find looks an inode up, reading as many tables as it takes.
+// find looks up an inode and reads as many tables as that takes.
 func (t *Table) find(inode uint64) (conn, bool) {
 	s := &t.sockets
 	if l := t.c.Later; l != nil {
@@ -84,7 +84,7 @@ func (s *sockets) read(proc Dir) {
 	b, err := proc.ReadFile("net/"+tab.name, maxTable)
 	if err != nil {
 		s.why = reason("net/"+tab.name, err)
-		return // not every kernel has all of them
+		return // not every kernel has all tables
 	}
 	switch {
 	case tab.kind == Unix:
@@ -109,7 +109,7 @@ func (t *Table) socket(fd int, link string) Desc {
 					d.Kind = Unix
 				}
 				if name == "TCP" || name == "TCPv6" {
-					d.Kind, d.Text = TCP, "tcp, not connected" // neither bound nor connected: in no table
+					d.Kind, d.Text = TCP, "tcp, not connected" // neither bound nor connected, so in no table
 				}
 				return d
 			}
@@ -151,7 +151,7 @@ func (t *Table) inet(d *Desc, c conn) {
 	}
 	d.Text += c.remote.String() + " " + c.state
 	d.Peer = c.remote.String()
-	// Both ends on this machine?
+	// Are both ends on this machine?
 	for inode, o := range t.sockets.by {
 		if o.kind == c.kind && o.local == c.remote && o.remote == c.local && inode != d.Inode {
 			if pid, ok := t.holder(inode); ok {
@@ -204,10 +204,9 @@ func (t *Table) unix(d *Desc, c conn) {
 var tcpStates = [...]string{"", "established", "syn sent", "syn received", "fin wait 1", "fin wait 2", "time wait", "close",
 	"close wait", "last ack", "listen", "closing", "syn received"}
 
-// parseInet reads net/tcp and the tables like it (kernel:
-// Documentation/networking/proc_net_tcp.rst): "sl local remote st tx:rx
-// tr:tm retrnsmt uid timeout inode …". Lines that are not understood are
-// passed over.
+// parseInet reads net/tcp and similar tables (kernel:
+// Documentation/networking/proc_net_tcp.rst): "sl local remote st tx:rx tr:tm retrnsmt
+// uid timeout inode …". It skips unknown lines.
 func parseInet(b []byte, kind Kind, name string, v6 bool, to map[uint64]conn) {
 	const local, remote, state, inode = 1, 2, 3, 9
 	first := true
@@ -246,8 +245,8 @@ func parseInet(b []byte, kind Kind, name string, v6 bool, to map[uint64]conn) {
 	}
 }
 
-// address reads "0100007F:1F90": 32-bit words of this machine's byte order,
-// little-endian on both.
+// address reads "0100007F:1F90": 32-bit words in the machine's byte order,
+// little-endian on both architectures.
 func address(b []byte, v6 bool) (netip.AddrPort, bool) {
 	host, port, ok := bytes.Cut(b, []byte(":"))
 	n := 4
@@ -273,7 +272,7 @@ func address(b []byte, v6 bool) (netip.AddrPort, bool) {
 }
 
 // parseUnix reads net/unix: "Num RefCount Protocol Flags Type St Inode [Path]"
-// (proc_net(5)). A path may hold blanks.
+// (proc_net(5)). A path may contain blanks.
 func parseUnix(b []byte, to map[uint64]conn) {
 	const flags, typ, inode, path = 3, 4, 6, 7
 	first := true
@@ -308,8 +307,8 @@ func parseUnix(b []byte, to map[uint64]conn) {
 		}
 		if len(f) > path {
 			if i := bytes.Index(line, f[inode]); i >= 0 {
-				// The inode's digits may stand earlier in the line too: the path
-				// begins behind the seventh field.
+				// The inode's digits may also occur earlier in the line: the path
+				// starts after the seventh field.
 				rest := line
 				for range path {
 					rest = bytes.TrimLeft(rest, " ")
@@ -361,8 +360,8 @@ func parseColumns(b []byte, inode int, to map[uint64]conn, text func([][]byte) s
 	}
 }
 
-// String of a peer as connect's sockaddr has it (linux/socket.h, in.h, un.h):
-// family in the machine's order, port in the network's.
+// Sockaddr formats a peer from a sockaddr as passed to connect (linux/socket.h, in.h,
+// un.h): family in the machine's byte order, port in network byte order.
 func Sockaddr(b []byte) string {
 	if len(b) < 2 {
 		return ""
@@ -377,7 +376,7 @@ func Sockaddr(b []byte) string {
 		return netip.AddrPortFrom(a.Unmap(), uint16(b[2])<<8|uint16(b[3])).String()
 	case fam == unix:
 		p := b[2:]
-		if len(p) > 0 && p[0] == 0 { // abstract: the rest, zeros and all
+		if len(p) > 0 && p[0] == 0 { // abstract: the rest of the buffer, including zeros
 			return "@" + strings.ToValidUTF8(strings.TrimRight(string(p[1:]), "\x00"), "?")
 		}
 		if i := bytes.IndexByte(p, 0); i >= 0 {

@@ -1,7 +1,7 @@
-// Package graph puts the waits of many threads together: who waits for whom.
-// It finds deadlocks, which are cycles over locks whose holders are known, and
-// convoys, which are many threads behind one lock. It reads nothing and keeps
-// nothing; its functions may be called concurrently.
+// Package graph combines the waits of many threads into a graph of waiters and holders.
+// It finds deadlocks, which are cycles over locks with known holders, and convoys,
+// which are queues of many threads for one lock. It reads nothing and keeps no state;
+// its functions may be called concurrently.
 package graph
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Thread is one thread at one look. Threads that do not wait belong here too:
-// how many a process has counts.
+// Thread is one thread at one sample. Include threads that do not wait: the number of a
+// process's threads matters.
 type Thread struct {
 	PID  int
 	TID  stack.TID
@@ -25,23 +25,23 @@ type Thread struct {
 // waits reports whether t waits for a lock.
 func (t *Thread) waits() bool { return t.Info != nil && t.Info.Lock != nil }
 
-// Deadlock is a circle of threads each of which waits for a lock that the
-// next one holds.
+// Deadlock is a cycle of threads in which each waits for a lock that the next one
+// holds.
 type Deadlock struct {
-	Threads []Thread // Threads[i] waits for what Threads[i+1] holds, the last one for what the first does; begins with the lowest TID
-	// Timed means that a wait in it has a timeout and will give up.
+	Threads []Thread // Threads[i] waits for a lock of Threads[i+1], the last one for a lock of the first; starts with the lowest TID
+	// Timed means that a wait in the cycle has a timeout and will end.
 	Timed bool
 }
 
-// Deadlocks finds all of them, ordered by their lowest TID. A thread that
-// waits for a lock of its own is one too.
+// Deadlocks finds all deadlocks, ordered by their lowest TID. A thread that waits for a
+// lock that it holds itself is one too.
 //
-// Looks at several threads are not of one moment, so that a circle may be
-// made of waits that were never there together. confirm is called for each
-// thread of a circle after all looks were made: it reports whether the thread
-// has not run since its look and the lock still has that holder. If all are
-// true the circle is real: nobody in it ran, so nobody let go. nil: the looks
-// are known to be of one moment.
+// Samples of several threads are not taken at one moment, so the waits of a cycle may
+// never have existed at the same time. confirm is called for each thread of a cycle
+// after all samples were taken. It reports whether the thread has not run since its
+// sample and the lock still has that holder. If all calls return true the cycle is
+// real: none of its threads ran, so none released a lock. nil: the samples were all
+// taken at one moment.
 func Deadlocks(threads []Thread, confirm func(t *Thread) bool) []Deadlock {
 	byTID := make(map[stack.TID]int, len(threads))
 	perPID := map[int]int{}
@@ -49,13 +49,13 @@ func Deadlocks(threads []Thread, confirm func(t *Thread) bool) []Deadlock {
 		byTID[threads[i].TID] = i
 		perPID[threads[i].PID]++
 	}
-	next := make([]int, len(threads)) // whom i waits for; -1: nobody, or not known
+	next := make([]int, len(threads)) // the thread that i waits for; -1: none, or unknown
 	for i := range threads {
 		next[i] = -1
 		if h := holder(&threads[i]); h != 0 {
 			j, ok := byTID[h]
-			// A file lock is a process's: which of its threads would let go is
-			// known only if there is but one.
+			// A file lock belongs to a process: the thread that would release it is
+			// known only if the process has just one.
 			if ok && (threads[i].Info.Lock.Kind != lock.File || perPID[threads[j].PID] == 1) {
 				next[i] = j
 			}
@@ -63,7 +63,7 @@ func Deadlocks(threads []Thread, confirm func(t *Thread) bool) []Deadlock {
 	}
 	const (
 		fresh = iota
-		open  // on the path that is followed
+		open  // on the current path
 		done
 	)
 	mark := make([]int, len(threads))
@@ -89,7 +89,7 @@ func Deadlocks(threads []Thread, confirm func(t *Thread) bool) []Deadlock {
 	return out
 }
 
-// holder is whom a thread waits for, if that is known and no guess.
+// holder returns the thread that a thread waits for, if that is known for certain.
 func holder(t *Thread) stack.TID {
 	if !t.waits() {
 		return 0
@@ -122,16 +122,16 @@ func circle(threads []Thread, path []int, confirm func(t *Thread) bool) (Deadloc
 
 // Convoy is a queue of threads behind one lock.
 type Convoy struct {
-	Lock    *wait.Lock // as one of the waiters saw it: one that knew the holder, if any did
+	Lock    *wait.Lock // from a waiter that knows the holder, if any does
 	Waiters []Thread   // by TID
 }
 
-// DefaultConvoy is how many waiters make a convoy, unless told otherwise.
+// DefaultConvoy is the default number of waiters that make a convoy.
 const DefaultConvoy = 4
 
-// Convoys finds the locks with at least least waiters, the longest queue
-// first. Only what one thread has at a time counts: many threads that wait
-// for a condition or at a barrier are no convoy.
+// Convoys finds the locks with at least least waiters, the longest queue first. Only
+// locks that one thread holds at a time count: many threads that wait for a condition
+// or at a barrier are not a convoy.
 func Convoys(threads []Thread, least int) []Convoy {
 	by := map[wait.Key]*Convoy{}
 	for i := range threads {

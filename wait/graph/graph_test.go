@@ -26,11 +26,11 @@ func tids(d Deadlock) (out []stack.TID) {
 
 func TestDeadlocks(t *testing.T) {
 	threads := []Thread{
-		waits(12, 10, 3), waits(10, 11, 1), waits(11, 12, 2), // a circle of three
+		waits(12, 10, 3), waits(10, 11, 1), waits(11, 12, 2), // a cycle of three
 		waits(13, 10, 3),                    // waits behind it
 		waits(20, 21, 4), {PID: 1, TID: 21}, // a holder that runs
-		waits(30, 30, 5), // its own lock
-		waits(40, 99, 6), // a holder that is not among them
+		waits(30, 30, 5), // a lock that it holds itself
+		waits(40, 99, 6), // a holder outside the list
 		waits(50, 0, 7),
 	}
 	got := Deadlocks(threads, nil)
@@ -70,7 +70,7 @@ func TestGuessesMakeNoDeadlock(t *testing.T) {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
-	// A file lock belongs to a process: with two threads it is not known which.
+	// A file lock belongs to a process: with two threads the holder is unknown.
 	threads := []Thread{waits(1, 2, 1), waits(2, 1, 2)}
 	threads[0].Info.Lock.Kind = lock.File
 	threads[1].PID = 2

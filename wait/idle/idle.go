@@ -1,10 +1,10 @@
-// Package idle decides whether a wait is idle: a thread of a runtime or of a pool, or an event loop,
-// that has nothing to do until work arrives. Views that rank waits leave such waits out.
+// Package idle decides whether a wait is idle: a thread of a runtime or of a pool, or an event
+// loop, that has nothing to do until work arrives. Views that rank waits omit such waits.
 //
-// The decision is made from what the thread waits for and from its stack, so a pool that no list
-// names is recognized by its shape: its threads wait for a condition variable in the function that they
-// were started with, or in one that takes work from a queue. A wait in a function that asked for
-// something (a lock, an answer, a result) is not idle.
+// The decision uses the wait's kind and the thread's stack. A pool that no list names is recognized
+// by its shape: its threads wait for a condition variable in their start function, or in a function
+// that takes work from a queue. A wait in a function that requested something (a lock, an answer, a
+// result) is not idle.
 //
 // All functions are pure.
 package idle
@@ -22,17 +22,17 @@ type Frame struct {
 	Name   string
 	Kind   stack.Kind
 	Module string // path; "" unknown
-	File   string // of the source; "" unknown
+	File   string // of the source; "" if unknown
 }
 
-// MaxFrames bounds how much of a stack is looked at.
+// MaxFrames bounds the frames of a stack that are examined.
 const MaxFrames = 256
 
-// May reports whether a wait can be idle at all: without its stack. call is the name of
-// the system call, "" if it is in none; w may be nil.
+// May reports whether a wait can be idle at all, without its stack. call is the name of
+// the system call, "" if there is none; w may be nil.
 func May(w *trace.Wait, call string) bool { return classOf(w, call) != never }
 
-// Of reports whether a wait is idle. frames are the thread's stack, innermost first.
+// Of reports whether a wait is idle. frames are the thread's stack, leaf first.
 func Of(w *trace.Wait, call string, frames []Frame) bool {
 	c := classOf(w, call)
 	if c == never {
@@ -60,17 +60,17 @@ func Of(w *trace.Wait, call string, frames []Frame) bool {
 	return false
 }
 
-// class is how a call is judged.
+// class says how waits in a call are judged.
 type class uint8
 
 const (
-	never    class = iota // it waits for something particular
+	never    class = iota // it waits for something specific
 	always                // whatever the stack
 	events                // for any of a set of events: an event loop, unless an asker is on the stack
-	several               // for one of several descriptors, some of which may have been asked for something
+	several               // for one of several descriptors, some of which may carry an answer to a request
 	told                  // for a notification: a condition variable or the like
-	counted               // for a semaphore, or a futex of unknown kind: either may as well be a lock
-	signaled              // on a descriptor that another thread writes to to wake this one
+	counted               // for a semaphore, or a futex of unknown kind: either may be a lock
+	signaled              // on a descriptor that another thread writes to, to wake this one
 	sleeping              // for time to pass
 )
 
@@ -118,18 +118,18 @@ func classOf(w *trace.Wait, call string) class {
 	return never
 }
 
-// loopOnly is the class of a poll of one descriptor.
+// loopOnly returns the class of a poll of one descriptor.
 func loopOnly(kind string) class {
 	switch kind {
 	case "", "poll", "socket", "pipe", "terminal":
 		return several
-	case "sleep": // of none
+	case "sleep": // of no descriptor
 		return sleeping
 	}
 	return never
 }
 
-// fetchers are functions that do nothing but wait for work.
+// fetchers are functions that only wait for work.
 var fetchers = map[string]bool{
 	// Java
 	"java.util.concurrent.ThreadPoolExecutor.getTask": true, "java.util.concurrent.ForkJoinPool.awaitWork": true,
@@ -156,7 +156,7 @@ func fetches(f *Frame) bool {
 		(strings.Contains(n, "tokio::runtime::") && strings.Contains(n, "::park") || strings.Contains(n, "rayon_core::sleep::"))
 }
 
-// loops are functions that run an event loop, by the last part of their names.
+// loops are functions that run an event loop, by the last component of their names.
 var loops = map[string]bool{
 	"uv_run": true, "uv__io_poll": true, "event_base_loop": true, "event_base_dispatch": true, "ev_run": true, "ev_loop": true,
 	"aeMain": true, "g_main_loop_run": true, "g_application_run": true, "gtk_main": true, "QEventLoop::exec": true,
@@ -164,7 +164,7 @@ var loops = map[string]bool{
 	"ServerLoop": true,
 }
 
-// inLoop reports whether a stack is that of an event loop.
+// inLoop reports whether a stack is in an event loop.
 func inLoop(frames []Frame) bool {
 	for i := range frames {
 		n := frames[i].Name
@@ -175,7 +175,7 @@ func inLoop(frames []Frame) bool {
 	return false
 }
 
-// askers are functions that wait for something that they asked for, with an event loop's means.
+// askers are functions that use an event loop's calls to wait for something they requested.
 var askers = map[string]bool{
 	// PostgreSQL: a lock, a standby, another server's answer
 	"ProcSleep": true, "WaitOnLock": true, "LWLockAcquire": true, "SyncRepWaitForLSN": true, "ConditionVariableTimedSleep": true,
@@ -184,7 +184,7 @@ var askers = map[string]bool{
 	"curl_easy_perform": true, "curl_multi_poll": true, "curl_multi_wait": true,
 }
 
-// asked reports whether such a function is on a stack.
+// asked reports whether an asker is on a stack.
 func asked(frames []Frame) bool {
 	for i := range frames {
 		if askers[frames[i].Name] {
@@ -194,7 +194,7 @@ func asked(frames []Frame) bool {
 	return false
 }
 
-// base is the last part of a qualified name: "get" of "Queue.get", "run" of "a::b::run".
+// base is the last component of a qualified name: "get" of "Queue.get", "run" of "a::b::run".
 func base(n string) string {
 	if i := strings.LastIndexAny(n, ".:"); i >= 0 {
 		return n[i+1:]
@@ -202,17 +202,18 @@ func base(n string) string {
 	return n
 }
 
-// managed are the kinds of frames of languages whose calls have native ones around them.
+// managed reports whether frames of kind k belong to a language whose calls have native
+// ones around them.
 func managed(k stack.Kind) bool {
 	return k == stack.KindJava || k == stack.KindPython || k == stack.KindJS
 }
 
-// pooled reports whether a stack has the shape of a pool's: between the functions that wait and
-// those that start a thread there is nothing but the thread's own function, and such as take
-// work from a queue.
+// pooled reports whether a stack has the shape of a pool thread's: only the thread's
+// own function, and functions that take work from a queue, are between the wait
+// functions and the functions that start a thread.
 func pooled(frames []Frame, c class) bool {
 	if py := innermost(frames, stack.KindPython); py >= 0 {
-		// CPython makes its condition variables of locks: the kind of lock says nothing.
+		// CPython builds its condition variables from locks, so the kind of lock proves nothing.
 		if !pythonWaits(&frames[py]) {
 			return false
 		}
@@ -243,17 +244,17 @@ func pooled(frames []Frame, c class) bool {
 	if len(mid) == 1 && threadLoops[mid[0].Name] {
 		return true
 	}
-	if c == counted { // the thread's own function may as well use it as a lock
+	if c == counted { // the thread's own function may use it as a lock
 		return queued
 	}
 	return len(mid) <= maxMiddle
 }
 
-// maxNameless bounds the functions without a name that a library may have between its thread's own
-// function and the wait.
+// maxNameless bounds the unnamed functions that a library may have between its thread's
+// own function and the wait.
 const maxNameless = 1
 
-// unnamed reports whether a function has no name but its place: "libx.so+0x40".
+// unnamed reports whether a function has no name except its location: "libx.so+0x40".
 func unnamed(f *Frame) bool {
 	return strings.Contains(f.Name, "+0x") || strings.HasPrefix(f.Name, "0x")
 }
@@ -273,7 +274,7 @@ func conditional(frames []Frame) bool {
 // maxMiddle bounds the functions between a pool's thread and its wait.
 const maxMiddle = 5
 
-// innermost is the innermost frame of a kind, -1 if there is none.
+// innermost returns the index of the innermost frame of a kind, -1 if there is none.
 func innermost(frames []Frame, k stack.Kind) int {
 	for i := range frames {
 		if frames[i].Kind == k {
@@ -296,8 +297,8 @@ func pythonWaits(f *Frame) bool {
 	return false
 }
 
-// middle are the frames between a wait and a thread's beginning, innermost first. rooted is false
-// where the stack does not reach down to the beginning of a thread other than the main one.
+// middle returns the frames between a wait and the start of a thread, leaf first. rooted is false
+// if the stack does not reach the start of a thread other than the main one.
 func middle(frames []Frame) (rooted bool, mid []Frame) {
 	lang := stack.KindNative
 	for i := range frames {
@@ -334,7 +335,7 @@ func middle(frames []Frame) (rooted bool, mid []Frame) {
 	return rooted, mid
 }
 
-// starts reports whether a function is where threads begin.
+// starts reports whether a function is a thread's start routine.
 func starts(f *Frame) bool {
 	switch f.Kind {
 	case stack.KindJava:
@@ -351,7 +352,7 @@ func starts(f *Frame) bool {
 	return false
 }
 
-// waiting reports whether a function does nothing but pass on a wait.
+// waiting reports whether a function only forwards to a wait.
 func waiting(f *Frame) bool {
 	n := f.Name
 	switch f.Kind {
@@ -370,7 +371,7 @@ func waiting(f *Frame) bool {
 		"absl::CondVar", "absl::lts_", "boost::condition_variable", "parking_lot", "os::PlatformMonitor", "PlatformMonitor::", "Monitor::")
 }
 
-// glue reports whether a function only calls what it was given.
+// glue reports whether a function only calls a function that was passed to it.
 func glue(f *Frame) bool {
 	n := f.Name
 	switch f.Kind {
@@ -393,15 +394,15 @@ func glue(f *Frame) bool {
 // threadLoops are functions of threads that wait for work on a word of their own kind.
 var threadLoops = map[string]bool{"gomp_thread_start": true, "blas_thread_server": true, "__kmp_launch_worker": true, "worker_thread": true}
 
-// words of names of functions that take work from a queue, or wait until there is some.
+// words occur in names of functions that take work from a queue, or wait until there is some.
 var words = []string{"queue", "pop", "deq", "idle", "getjob", "get_job", "gettask", "get_task", "getwork", "get_work", "nextjob", "next_job", "nexttask", "next_task",
 	"nextwork", "next_work", "fetchjob", "fetch_job", "fetchtask", "fetch_task", "fetchwork", "fetch_work", "take", "waitforwork", "wait_for_work", "waitfortask", "wait_for_task",
 	"waitforjob", "wait_for_job", "wait_for_new", "waitfornew", "until_new", "until_work", "recv", "receive"}
 
-// takes reports whether a function, by its name, takes work from a queue.
+// takes reports whether a function takes work from a queue, judged by its name.
 func takes(f Frame) bool {
 	n := f.Name
-	if i := strings.IndexAny(n, "<("); i > 0 { // arguments and parameters of templates say other things
+	if i := strings.IndexAny(n, "<("); i > 0 { // arguments and template parameters do not describe the function
 		n = n[:i]
 	}
 	n = strings.ToLower(n)
@@ -423,7 +424,7 @@ func hasPrefix(n string, prefixes ...string) bool {
 	return false
 }
 
-// library reports whether a module is the C library or C++'s.
+// library reports whether a module is the C or C++ library.
 func library(module string) bool {
 	return hasPrefix(path.Base(module), "libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libc.musl", "libstdc++", "libc++", "[vdso]")
 }

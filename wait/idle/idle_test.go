@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// frames reads a stack, innermost first: "name" in the program, "name@module", "j:name" of Java,
-// "p:name@file" of Python, "g:name" of Go.
+// frames parses a stack, leaf first: "name" in the program, "name@module", "j:name" of
+// Java, "p:name@file" of Python, "g:name" of Go.
 func frames(s string) (out []idle.Frame) {
 	for line := range strings.Lines(s) {
 		line = strings.TrimSpace(line)
@@ -126,7 +126,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// FuzzOf holds Of to an answer whatever the names.
+// FuzzOf checks that Of returns for any names.
 func FuzzOf(f *testing.F) {
 	f.Add("futex", "lock", "condition variable", cond+"work\n"+begun)
 	f.Add("epoll_wait", "poll", "", "a::b::\n.\n:")

@@ -13,11 +13,11 @@ type Left struct {
 	Other   int64 `json:"other_ns"` // idle waits of threads that also did something
 }
 
-// mostly is the share of its time that a thread waits idly for to count as idle.
+// mostly is the share of its time that a thread must wait idly to count as idle.
 const mostly = .99
 
-// Add takes in a thread that waited idly for idle of observed ns, in which times of waiting for a CPU
-// do not count.
+// Add adds a thread that waited idly for idle of observed ns. Both exclude times of
+// waiting for a CPU.
 func (l *Left) Add(idle, observed int64) {
 	switch {
 	case idle <= 0:
@@ -35,11 +35,11 @@ func Thread(idle, observed int64) bool {
 	return idle > 0 && float64(idle) >= mostly*float64(observed)
 }
 
-// Any reports whether there are any.
+// Any reports whether any waits were omitted.
 func (l *Left) Any() bool { return l.Threads > 0 || l.Others > 0 }
 
-// String describes the omitted waits and the flag that shows them: "4 idle threads, 20.1 s; --idle shows them";
-// "" if nothing was.
+// String describes the omitted waits and the flag that shows them: "4 idle threads,
+// 20.1 s; --idle shows them"; "" if there are none.
 func (l *Left) String() string {
 	switch {
 	case l.Threads == 0 && l.Others == 0:
@@ -60,7 +60,7 @@ func count(n int, what string) string {
 	return strconv.Itoa(n) + " " + what
 }
 
-// seconds is ns to three digits, or to a tenth of a second.
+// seconds formats ns with three digits, or to a tenth of a second.
 func seconds(ns int64) string {
 	switch {
 	case ns >= 10e9:

@@ -1,8 +1,8 @@
-// Package infer says who probably ended a wait where the lock keeps no owner:
-// the thread that left the critical function when the wait ended. It works on
-// a recording alone, is a pure function of its input, and marks whatever it
-// says as inferred; where more than one thread may have been it, it names
-// none. Its functions may be called concurrently.
+// Package infer names the thread that probably ended a wait where the lock keeps no
+// owner: the thread that left the critical function when the wait ended. It uses only a
+// recording, is a pure function of its input, and marks its results as inferred. If
+// more than one thread is possible, it names none. Its functions may be called
+// concurrently.
 package infer
 
 import (
@@ -14,21 +14,21 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A Wait is one that has ended.
+// A Wait is a wait that has ended.
 type Wait struct {
 	TID   stack.TID
-	Lock  uint64     // of whatever numbering: equal for waits on one lock
-	Begin stack.Time // the first sample that saw it
-	End   stack.Time // the first sample that saw it no more, or the wait's true end where that is known
-	// Edge is how much earlier than End, in ns, the wait may have ended: the
-	// time since the last sample that saw it.
+	Lock  uint64     // any numbering that is equal for waits on one lock
+	Begin stack.Time // the first sample in the wait
+	End   stack.Time // the first sample after the wait, or the wait's exact end if known
+	// Edge is how much earlier than End, in ns, the wait may have ended: the time since
+	// the last sample in the wait.
 	Edge int64
-	// Func is the function that asked for the lock: the caller of the lock
-	// function. 0: not known.
+	// Func is the function that requested the lock: the caller of the lock function. 0:
+	// unknown.
 	Func uint64
 }
 
-// A Slice is one activation of a function on one thread.
+// A Slice is one activation of a function on a thread.
 type Slice struct {
 	TID        stack.TID
 	Func       uint64
@@ -37,23 +37,22 @@ type Slice struct {
 	Edge int64
 }
 
-// Waker is who ended a wait.
+// A Waker is the thread that ended a wait.
 type Waker struct {
-	TID  stack.TID     // 0: not known, Why says why
-	By   event.KnownBy // KnownByInferred, where there is a TID
+	TID  stack.TID     // 0: unknown, see Why
+	By   event.KnownBy // KnownByInferred if there is a TID
 	Func uint64        // the function that it left
-	Left stack.Time    // when, as its slice says
+	Left stack.Time    // when, according to its slice
 	Why  string
 }
 
 // Wakers returns one Waker for each wait, in their order.
 //
-// The critical functions of a lock are those that asked for it in any of its
-// waits: whoever has the lock is inside one of them. The waker of a wait is
-// the thread that was in one of them when the wait was on, was not itself
-// waiting for that lock at the end, and left it within the time in which the
-// wait ended, as far as the samples' edges allow. If exactly one thread was
-// that, it is the one.
+// The critical functions of a lock are those that requested it in any of its waits: the
+// holder is inside one of them. The waker of a wait is the thread that was in one of
+// them during the wait, was not itself waiting for that lock at the end, and left the
+// function within the time in which the wait ended, as far as the samples' edges allow.
+// It is named only if exactly one thread matches.
 func Wakers(waits []Wait, slcs []Slice) []Waker {
 	critical := map[uint64]map[uint64]bool{} // lock → functions
 	for i := range waits {
@@ -90,8 +89,8 @@ func Wakers(waits []Wait, slcs []Slice) []Waker {
 		found := map[stack.TID]Slice{}
 		for f := range fs {
 			l := byFunc[f]
-			// Those whose end may lie in the wait's last edge: from the first
-			// that ends late enough on.
+			// Slices that may end within the wait's last edge, from the first one that
+			// ends late enough.
 			at, _ := slices.BinarySearchFunc(l, w.End-stack.Time(w.Edge), func(s Slice, t stack.Time) int { return cmp.Compare(s.End, t) })
 			for ; at < len(l) && l[at].End-stack.Time(maxEdge[f]) <= w.End; at++ {
 				s := l[at]
@@ -120,8 +119,8 @@ func Wakers(waits []Wait, slcs []Slice) []Waker {
 	return out
 }
 
-// blocked reports whether thread tid waited for the same lock for as long as
-// w may have been ending: then it cannot have let go of it.
+// blocked reports whether thread tid waited for the same lock during the whole time in
+// which w may have ended: then it cannot have released the lock.
 func blocked(waits []Wait, on []int, tid stack.TID, w *Wait) bool {
 	for _, i := range on {
 		o := &waits[i]

@@ -43,8 +43,8 @@ func TestWaker(t *testing.T) {
 	}
 }
 
-// Threads that pass one lock on, sampled: of the wakers that are named, each
-// is the right one.
+// Threads pass one lock on and are sampled: every waker that is named must be the right
+// one.
 func TestPassedOn(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	const threads, rounds, step = 6, 2000, 10
@@ -61,7 +61,7 @@ func TestPassedOn(t *testing.T) {
 		}
 		hold := 15 + rnd.Int64N(200)
 		if prev != 0 {
-			// It came while the one before held the lock.
+			// It arrived while the previous thread held the lock.
 			waits = append(waits, Wait{TID: tid, Lock: 7, Begin: up(now - 12), End: up(now), Edge: step, Func: 0xa})
 			truth = append(truth, prev)
 		}

@@ -23,33 +23,33 @@ const (
 // maxTID is above every TID (kernel: PID_MAX_LIMIT, 4 Mi).
 const maxTID = 1 << 22
 
-// Clock is the one that a timeout is a point in.
+// Clock is the clock of a timeout.
 type Clock uint8
 
-// Clocks. Relative means that the timeout is a length.
+// Clocks. Relative means that the timeout is a duration.
 const (
 	Relative Clock = iota
 	Realtime
 	Monotonic
 )
 
-// Futex is a futex call taken apart.
+// Futex holds the decoded arguments of a futex call.
 type Futex struct {
 	Word    uint64 // address of the word
 	Op      int    // without flags; -1: futex_waitv, futex_wait
-	Val     uint32 // what the word held when the thread went to sleep (not for PI)
-	Private bool   // used by this process alone
+	Val     uint32 // expected value of the word when the thread went to sleep (not for PI)
+	Private bool   // used by this process only
 	Timeout uint64 // address of a struct timespec; 0: none
 	Clock   Clock  // of that timeout
 	Words   int    // words waited for: 1, more for futex_waitv
 }
 
-// PI reports whether the kernel passes the lock on and keeps the owner's TID
-// in the word.
+// PI reports whether the kernel passes the lock to the next owner and keeps the owner's
+// TID in the word.
 func (f *Futex) PI() bool { return f.Op == opLockPI || f.Op == opLockPI2 }
 
-// Wait reports whether the call sleeps on the word; others wake, and return
-// at once.
+// Wait reports whether the call sleeps on the word. Other operations wake threads and
+// return at once.
 func (f *Futex) Wait() bool {
 	switch f.Op {
 	case -1, opWait, opWaitBitset, opWaitRequeuePI, opLockPI, opLockPI2:
@@ -58,13 +58,13 @@ func (f *Futex) Wait() bool {
 	return false
 }
 
-// ParseFutex takes the arguments of futex(2) apart.
+// ParseFutex decodes the arguments of futex(2).
 func ParseFutex(args *[6]uint64) Futex {
 	op := int(uint32(args[1]))
 	f := Futex{Word: args[0], Op: op & opMask, Val: uint32(args[2]), Private: op&flagPrivate != 0, Words: 1}
 	switch f.Op {
 	case opWait:
-		f.Timeout = args[3] // a length, whatever the clock (kernel: kernel/futex/syscalls.c, futex_init_timeout)
+		f.Timeout = args[3] // a duration for every clock (kernel: kernel/futex/syscalls.c, futex_init_timeout)
 	case opLockPI:
 		f.Timeout, f.Clock = args[3], Realtime
 	case opWaitBitset, opWaitRequeuePI, opLockPI2:
@@ -76,29 +76,29 @@ func ParseFutex(args *[6]uint64) Futex {
 	return f
 }
 
-// ParseRestarted is ParseFutex for what may be the arguments of a futex(2) that the kernel goes
-// on with as restart_syscall: a wait with a limit, which is not looked at here. ok is false where
-// they are not.
+// ParseRestarted is ParseFutex for registers that may hold the arguments of a futex(2)
+// that the kernel continues as restart_syscall: a wait with a timeout, which is not
+// checked here. ok is false if they do not.
 func ParseRestarted(args *[6]uint64) (f Futex, ok bool) {
 	f = ParseFutex(args)
 	return f, args[1]&^(opMask|flagPrivate|flagRealtime) == 0 && (f.Op == opWait || f.Op == opWaitBitset)
 }
 
-// ParseFutex2 takes the arguments of futex_wait(2) apart: word, value, mask,
-// flags, timeout, clock.
+// ParseFutex2 decodes the arguments of futex_wait(2): word, value, mask, flags,
+// timeout, clock.
 func ParseFutex2(args *[6]uint64) Futex {
 	return Futex{Word: args[0], Op: -1, Val: uint32(args[1]), Private: args[3]&flag2Private != 0, Timeout: args[4],
 		Clock: clockOf(args[5]), Words: 1}
 }
 
-// waitvSize is that of struct futex_waitv: u64 value, u64 address, u32 flags, u32 0.
+// waitvSize is the size of struct futex_waitv: u64 value, u64 address, u32 flags, u32 0.
 const (
 	waitvSize = 24
 	maxWaitv  = 128 // FUTEX_WAITV_MAX
 )
 
-// ParseFutexWaitv takes those of futex_waitv(2) apart (waiters, how many,
-// flags, timeout, clock); the futex is the first of them.
+// ParseFutexWaitv decodes the arguments of futex_waitv(2) (waiters, count, flags,
+// timeout, clock). The result is the first futex of the list.
 func ParseFutexWaitv(mem Memory, args *[6]uint64) (Futex, error) {
 	f := Futex{Op: -1, Timeout: args[3], Clock: clockOf(args[4]), Words: int(min(args[1], maxWaitv))}
 	var b [waitvSize]byte

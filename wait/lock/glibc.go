@@ -7,9 +7,9 @@ import (
 	"github.com/sliverprof/sliver/event"
 )
 
-// glibc's layouts, little-endian 64-bit, the same on amd64 and arm64 but for
-// the offset of a thread's TID. Sources: glibc 2.36 (debug information of the
-// release) and bminor/glibc@2642002380aafb71a1d3b569b6d7ebeab3284816:
+// glibc's layouts, little-endian 64-bit, the same on amd64 and arm64 except for the
+// offset of a thread's TID. Sources: glibc 2.36 (debug information of the release) and
+// bminor/glibc@2642002380aafb71a1d3b569b6d7ebeab3284816:
 //
 //	pthread_mutex_t   sysdeps/nptl/bits/thread-shared-types.h, struct __pthread_mutex_s
 //	pthread_cond_t    same file, struct __pthread_cond_s; futex words moved in 2.41
@@ -23,7 +23,7 @@ const (
 	mutexOwner  = 8
 	mutexNusers = 12
 	mutexKind   = 16
-	mutexSize   = 20 // as far as it is looked at
+	mutexSize   = 20 // the part that is read
 
 	// Bits of __kind (nptl/pthreadP.h).
 	kindType    = 3
@@ -34,12 +34,12 @@ const (
 	kindElision = 256 | 512
 	kindBits    = kindType | kindRobust | kindPI | kindPP | kindShared | kindElision
 
-	// A robust mutex's owner field while it is not in order.
+	// The owner field of a robust mutex in an inconsistent state.
 	ownerInconsistent   = 0x7fffffff
 	ownerNotRecoverable = 0x7ffffffe
-	ppWord              = 1<<19 - 1 // of a priority-protected mutex's word; the ceiling is above
+	ppWord              = 1<<19 - 1 // of a priority-protected mutex's word; the ceiling is in the bits above
 
-	lowLocked = 2 // lll_lock: taken, and others wait (sysdeps/nptl/lowlevellock.h)
+	lowLocked = 2 // lll_lock: taken, with waiters (sysdeps/nptl/lowlevellock.h)
 
 	rwReaders      = 0
 	rwWrphase      = 8
@@ -48,7 +48,7 @@ const (
 	rwCurWriter    = 24
 	rwShared       = 28
 	rwRest         = 32 // zeros: room for lock elision
-	rwFlags        = 48 // who is preferred, 0 to 2
+	rwFlags        = 48 // preference for readers or writers, 0 to 2
 	rwSize         = 52
 	rwReaderShift  = 3 // number of readers in __readers
 	rwWaiting      = 4 // PTHREAD_RWLOCK_RWAITING
@@ -66,13 +66,13 @@ const (
 	ioOwner = 8 // of _IO_lock_t: int lock, int count, void *owner
 )
 
-// condWords are the offsets of pthread_cond_t's two futex words: since 2.41,
-// and 2.25 to 2.40.
+// condWords are the offsets of pthread_cond_t's two futex words: since 2.41, and from
+// 2.25 to 2.40.
 var condWords = [...]uint64{32, 36, 40, 44}
 
-// pthreadTID is the offset of a thread's TID in struct pthread: behind the
-// TCB (amd64: 704 bytes; arm64, whose TCB is elsewhere: 24 words of padding)
-// and a list node.
+// pthreadTID returns the offset of a thread's TID in struct pthread: after the TCB
+// (amd64: 704 bytes; arm64, whose TCB is elsewhere: 24 words of padding) and a list
+// node.
 func pthreadTID(arch string) uint64 {
 	if arch == "arm64" {
 		return 24*8 + 16
@@ -80,7 +80,7 @@ func pthreadTID(arch string) uint64 {
 	return 704 + 16
 }
 
-// pthreadSelf is where amd64's TCB points at itself; there is none on arm64.
+// pthreadSelf is the offset of amd64's TCB pointer to itself; arm64 has none.
 const pthreadSelf = 16
 
 // isPthread reports whether p is a glibc thread and returns its TID.
@@ -100,8 +100,8 @@ func (r *recogniser) isPthread(p uint64) (tid int32, ok bool) {
 	return int32(v), true
 }
 
-// glibcJoin: the kernel clears the TID of an ended thread and wakes whoever
-// sleeps on that word, which pthread_join does, with the TID as the value.
+// glibcJoin: when a thread ends, the kernel clears its TID and wakes the sleepers on
+// that word. pthread_join sleeps on it, with the TID as the value.
 func (r *recogniser) glibcJoin() bool {
 	if !r.wants(Join) || r.w.Private || r.w.Val == 0 || r.w.Val != r.v || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
@@ -115,15 +115,15 @@ func (r *recogniser) glibcJoin() bool {
 	if r.t.Arch != "amd64" && r.h.kind != Join {
 		r.l.Basis = Likely
 	}
-	r.l.Shared = false // of the kernel's making: only threads of the process join
+	r.l.Shared = false // set by the kernel: only threads of the process join
 	r.owner(tid, event.KnownByWord)
 	return true
 }
 
 func (r *recogniser) glibcMutex() bool {
 	if h := r.h; h.kind == Cond && r.w.Val == lowLocked && r.w.Op == opWait {
-		// Woken, and on its way out of pthread_cond_wait it wants the mutex: that
-		// function is inside, and may have no name.
+		// The thread was woken and now takes the mutex on its way out of
+		// pthread_cond_wait. That happens in an inner function, which may have no name.
 		r.h = named{}
 		if r.glibcMutex() {
 			return true
@@ -157,8 +157,8 @@ func (r *recogniser) glibcMutex() bool {
 	basis := ByLayout
 	switch {
 	case robust && r.w.Val&wordTID != 0:
-		// The word is its owner, who may have changed since the thread went to
-		// sleep; the field follows a moment later. Both name threads.
+		// The word is the owner, which may have changed since the thread went to sleep.
+		// The owner field follows a moment later. Both must name threads.
 		if now := int32(r.v & wordTID); now != 0 && !r.lives(now) && r.v&wordOwnerDied == 0 {
 			return false
 		}
@@ -172,7 +172,7 @@ func (r *recogniser) glibcMutex() bool {
 			}
 		}
 	default:
-		// No owner at this moment. Any lock of libc's own looks like that.
+		// No owner at this moment. Any internal lock of libc has this pattern.
 		if users == 0 && r.h.kind != Mutex || r.h.kind == LowLevel {
 			return false
 		}
@@ -180,7 +180,7 @@ func (r *recogniser) glibcMutex() bool {
 	}
 	r.found(Mutex, "glibc", r.w.Word, basis)
 	r.l.Type = glibcType(kind)
-	r.l.Shared = r.l.Shared && (kind&kindShared != 0 || !robust) // robust ones sleep as if shared, always
+	r.l.Shared = r.l.Shared && (kind&kindShared != 0 || !robust) // robust mutexes always sleep as if shared
 	r.ownerOf(b[:])
 	return true
 }
@@ -205,7 +205,7 @@ func join(a, b string) string {
 	return a + " " + b
 }
 
-// glibcOwner reads a mutex anew.
+// glibcOwner reads a mutex again.
 func (r *recogniser) glibcOwner() {
 	var b [mutexSize]byte
 	if r.m.read(b[:], r.l.Addr) {
@@ -213,13 +213,13 @@ func (r *recogniser) glibcOwner() {
 	}
 }
 
-// ownerTries is how often an owner field that is empty while the lock is
-// taken is read again: between the two writes lie a few instructions.
+// ownerTries bounds how often an empty owner field of a taken lock is read again: the
+// two writes are a few instructions apart.
 const ownerTries = 4
 
-// ownerOf takes the owner out of a mutex. The field is written by the owner
-// alone, after it took the lock and before it lets go: whoever is in it had
-// the lock when it was read.
+// ownerOf reads the owner of a mutex. Only the owner writes the field, after it took
+// the lock and before it releases it. The thread in the field therefore held the lock
+// when it was read.
 func (r *recogniser) ownerOf(b []byte) {
 	for try := 0; ; try++ {
 		word, kind := u32(b[mutexLock:]), u32(b[mutexKind:])
@@ -250,12 +250,12 @@ func (r *recogniser) ownerOf(b []byte) {
 	}
 }
 
-// glibcCond: pthread_cond_wait keeps {sequence, cond, mutex, private} on its
-// stack for its cancellation handler, and the address of that in a cleanup
-// buffer (nptl/pthread_cond_wait.c, struct _condvar_cleanup_buffer). Both
-// together prove condition variable and mutex.
+// glibcCond: pthread_cond_wait keeps {sequence, cond, mutex, private} on its stack for
+// its cancellation handler, and the address of that in a cleanup buffer
+// (nptl/pthread_cond_wait.c, struct _condvar_cleanup_buffer). Together they prove the
+// condition variable and the mutex.
 func (r *recogniser) glibcCond() bool {
-	if !r.wants(Cond) || r.w.Op != opWaitBitset && (r.w.Op != opWait || r.w.Val != 0) { // before 2.34 it slept by FUTEX_WAIT on 0
+	if !r.wants(Cond) || r.w.Op != opWaitBitset && (r.w.Op != opWait || r.w.Val != 0) { // before 2.34 it slept with FUTEX_WAIT on 0
 		return false
 	}
 	words := r.stack()
@@ -282,15 +282,15 @@ func (r *recogniser) glibcRWLock() bool {
 	if !r.wants(RWLock) || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
 	}
-	// Which of its words it is: by what agrees with each other, and only where
-	// nothing does and functions say that it is an rwlock, by what is possible.
+	// Find out which word of the rwlock was slept on. A consistent set of words proves it. If none
+	// is consistent and function names prove an rwlock, use the possible offsets.
 	if r.glibcRWWord(true) {
 		return true
 	}
 	if r.h.kind != RWLock || !r.glibcRWWord(false) {
 		return false
 	}
-	r.l.Basis = Likely // which word it is: that it is an rwlock is sure
+	r.l.Basis = Likely // which word it is remains a guess; that it is an rwlock is certain
 	return true
 }
 
@@ -305,14 +305,14 @@ func (r *recogniser) glibcRWWord(strict bool) bool {
 		switch {
 		case u64(b[rwPad:]) != 0, shared > 1, (shared == 1) == r.w.Private:
 			continue
-		// The value slept on: __wrphase_futex and __writers_futex are flags
-		// with bit 1 set by whoever sleeps; __readers has RWAITING set.
+		// The value slept on: __wrphase_futex and __writers_futex are flags whose bit 1
+		// every sleeper sets; __readers has RWAITING set.
 		case off == rwReaders && r.w.Val&rwWaiting == 0, off != rwReaders && (r.w.Val > 3 || r.w.Val&2 == 0):
 			continue
 		case writer != 0 && !r.lives(writer):
 			continue
 		case strict && writer == 0 && readers>>rwReaderShift == 0:
-			continue // nobody has it: nothing to tell it by
+			continue // free: nothing identifies the lock
 		case readers>>rwReaderShift > maxWaiters:
 			continue
 		case strict && !consistent(readers, writer, r.w, off, b[:]):
@@ -324,8 +324,8 @@ func (r *recogniser) glibcRWWord(strict bool) bool {
 		}
 		r.found(RWLock, "glibc", r.w.Word-off, basis)
 		if r.l.Type == "" {
-			// Writers queue on their own word, and wait for the end of a read
-			// phase with the phase word at 2.
+			// Writers queue on their own word. They wait for the end of a read phase
+			// with the phase word at 2.
 			r.l.Type = "read"
 			if off == rwWritersFutex || off == rwWrphase && r.w.Val == 2 {
 				r.l.Type = "write"
@@ -337,11 +337,10 @@ func (r *recogniser) glibcRWWord(strict bool) bool {
 	return false
 }
 
-// consistent reports whether the words agree with each other: without a
-// function's name nothing else tells an rwlock. Whoever sleeps is not the
-// writer (that would be refused), a writer in the field means that both
-// writer bits of __readers are set, and readers that hold it that the write
-// phase is over.
+// consistent reports whether the words of an rwlock agree with each other, which is the
+// only evidence without a function name. A sleeper is not the writer itself (the lock
+// would refuse that). A writer in the field requires both writer bits of __readers, and
+// readers that hold the lock require that the write phase is over.
 func consistent(readers uint32, writer int32, w *Wait, off uint64, b []byte) bool {
 	const writing = rwWrlocked | rwWrphaseBit
 	if u64(b[rwRest:]) != 0 || u64(b[rwRest+8:]) != 0 || u32(b[rwFlags:]) > 2 || writer != 0 && writer == w.NSTID {
@@ -363,7 +362,7 @@ func (r *recogniser) glibcWriter() {
 	}
 }
 
-// writerOf takes the holder out of an rwlock.
+// writerOf reads the holder of an rwlock.
 func (r *recogniser) writerOf(b []byte) {
 	readers, writer := u32(b[rwReaders:]), int32(u32(b[rwCurWriter:]))
 	switch n := readers >> rwReaderShift; {
@@ -379,7 +378,7 @@ func (r *recogniser) writerOf(b []byte) {
 	}
 }
 
-// glibcBarrier: {in, round, count, shared, out}, slept on by round.
+// glibcBarrier: {in, round, count, shared, out}; threads sleep on round.
 func (r *recogniser) glibcBarrier() bool {
 	if !r.wants(Barrier) || r.w.Val != r.v || r.w.Word < barrierRound || r.w.Op != opWait && r.w.Op != opWaitBitset {
 		return false
@@ -416,7 +415,7 @@ func (r *recogniser) glibcSemaphore() bool {
 	return true
 }
 
-// glibcStdio: a stream's recursive lock keeps its owner's struct pthread.
+// glibcStdio: a stream's recursive lock contains its owner's struct pthread.
 func (r *recogniser) glibcStdio() bool {
 	if !r.wants(Stdio) || r.w.Op != opWait || r.w.Val != lowLocked {
 		return false
@@ -450,12 +449,12 @@ func (r *recogniser) stdioOwner() {
 	r.l.Holder = Holder{Why: "changing hands"}
 }
 
-// malloc's arenas begin with their lock. Their array of bins is what gives
-// them away: an empty bin points at itself, twice (malloc/malloc.c, struct
-// malloc_state; bins begin at 112 since 2.27 and at 104 before).
+// malloc's arenas start with their lock. Their array of bins identifies them: an empty
+// bin points to itself, twice (malloc/malloc.c, struct malloc_state; bins start at 112
+// since 2.27 and at 104 before).
 const (
 	arenaBins  = 127
-	arenaEmpty = 64 // as many bins must be empty: most always are
+	arenaEmpty = 64 // minimum of empty bins: most always are
 )
 
 // arena recognises the lock of a malloc arena.

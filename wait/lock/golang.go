@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// What a thread of the Go runtime sleeps for. All of them sleep on a word of
-// their own m (m.park.key), whatever their goroutine waits for; which that is
-// stands in the runtime's data. Offsets are from the DWARF of programs built
-// with Go 1.16 to 1.26, amd64 and arm64 alike (src/runtime/runtime2.go); where
-// they differ between versions, the place is found by what must stand there.
+// Layouts of the Go runtime. Its threads sleep on a word of their own m (m.park.key),
+// whatever their goroutine waits for; the runtime's data shows which wait it is.
+// Offsets are from the DWARF of programs built with Go 1.16 to 1.26, equal on amd64 and
+// arm64 (src/runtime/runtime2.go). Where versions differ, the offset is found by the
+// value that must be there.
 const (
 	goParkMin, goParkMax = 0x60, 0x400 // m.park.key in m
 	goM0                 = 0           // m.g0
-	goMLen               = 0x500       // of m, as far as lockedg lies
+	goMLen               = 0x500       // of m, up to and including lockedg
 
 	goStackLo, goStackHi = 0, 8 // in g
 	goGM                 = 48   // g.m
@@ -27,23 +27,23 @@ const (
 
 	goSudogLen  = 112
 	goSudogNext = 8
-	goSudogElem = 24 // since 1.26 two words, of which the second is always set
+	goSudogElem = 24 // since 1.26 two words; the second one is always set
 	goScan      = 1024
 	goFrames    = 16
-	goQueue     = 64 // sudogs of a channel that are followed
+	goQueue     = 64 // bound on the sudogs of a channel that are followed
 
 	goStackMost = 1 << 30
 	goLow       = 1 << 16
 	goHigh      = 1 << 56
 )
 
-// goLockedM are the offsets of g.lockedm, and that of g.goid with each.
+// goLockedM are the offsets of g.lockedm, each with the offset of g.goid.
 var goLockedM = [...]struct{ lockedm, goid uint64 }{{208, 152}, {216, 160}, {232, 152}}
 
 func goPointer(p uint64) bool { return p >= goLow && p < goHigh && p&7 == 0 }
 
-// golang finds out what the goroutine waits for that is bound to the thread.
-// It reports whether there is one.
+// golang resolves the wait of the goroutine that is locked to the thread. It reports
+// whether there is one.
 func (r *recogniser) golang() bool {
 	m, ok := r.goM()
 	if !ok {
@@ -68,7 +68,7 @@ func (r *recogniser) golang() bool {
 	return true
 }
 
-// goM finds the m whose word the thread sleeps on: m.g0.m is m.
+// goM finds the m whose word the thread sleeps on; it checks that m.g0.m is m.
 func (r *recogniser) goM() (m uint64, ok bool) {
 	if r.w.Word&7 != 0 || r.w.Word < goLow+goParkMax {
 		return 0, false
@@ -89,15 +89,15 @@ func (r *recogniser) goM() (m uint64, ok bool) {
 	return 0, false
 }
 
-// goroutine is what is read of a g.
+// goroutine holds the fields read from a g.
 type goroutine struct {
 	addr, id   uint64
-	waits      bool   // else it can go on, and is about to
+	waits      bool   // false: it is runnable
 	lo, hi     uint64 // its stack
-	sp, pc, bp uint64 // where it goes on
+	sp, pc, bp uint64 // where it resumes
 }
 
-// goLocked finds the goroutine that is bound to m: m.lockedg, whose lockedm is m.
+// goLocked finds the goroutine that is locked to m: m.lockedg, whose lockedm is m.
 func (r *recogniser) goLocked(m uint64) (g goroutine, ok bool) {
 	var b [goMLen]byte
 	n, _ := r.m.m.ReadAt(b[:], m)
@@ -121,8 +121,8 @@ func (r *recogniser) goLocked(m uint64) (g goroutine, ok bool) {
 				continue
 			}
 			g = goroutine{addr: p, id: u64(x[o.goid:]), waits: u32(x[o.goid-8:])&^goScanning == goWaiting, lo: lo, hi: hi, sp: sp, pc: u64(x[goSchedPC:])}
-			// gobuf.bp is its last word, of 6 since 1.25 and of 7 before: the
-			// word there is zero in the others.
+			// gobuf.bp is the last word of gobuf, of 6 since 1.25 and of 7 before: in
+			// the other versions that word is zero.
 			for _, at := range [...]int{96, 104} {
 				if bp := u64(x[at:]); bp >= sp && bp < hi && bp&7 == 0 {
 					g.bp = bp
@@ -135,13 +135,13 @@ func (r *recogniser) goLocked(m uint64) (g goroutine, ok bool) {
 	return g, false
 }
 
-// A goWait is a function of the runtime or of sync and what is waited for in it.
+// A goWait is a function of the runtime or of sync and the wait it performs.
 type goWait struct {
 	function string
 	kind     Kind
 	typ      string
-	sema     int64  // where the word that the runtime queues at lies in the lock; -1: there is none
-	reason   string // as a goroutine's stack trace has it
+	sema     int64  // offset in the lock of the word that the runtime queues at; -1: none
+	reason   string // as in a goroutine's stack trace
 }
 
 var goWaits = [...]goWait{
@@ -170,7 +170,7 @@ var goWaits = [...]goWait{
 	{"runtime.semacquire1", Semaphore, "Go", 0, "semacquire"},
 }
 
-// goFunction finds what is waited for in a function.
+// goFunction returns the wait that a function performs.
 func goFunction(name string) *goWait {
 	for i := range goWaits {
 		if goWaits[i].function == name {
@@ -180,8 +180,8 @@ func goFunction(name string) *goWait {
 	return nil
 }
 
-// goReason names what a goroutine waits for, by the functions on its stack: the
-// innermost one that tells, but for the semaphore, by which all of sync's wait.
+// goReason resolves what a goroutine waits for from the functions on its stack. The innermost known
+// function decides, except for the semaphore, which all waits of sync use.
 func (r *recogniser) goReason(g *goroutine) {
 	var found goWait
 	for _, pc := range r.goStack(g) {
@@ -190,7 +190,7 @@ func (r *recogniser) goReason(g *goroutine) {
 		case w == nil:
 		case found.kind == "" || found.kind == Semaphore:
 			found = *w
-		case found.kind == Mutex && w.kind == RWLock: // an RWMutex begins with the mutex of its writers
+		case found.kind == Mutex && w.kind == RWLock: // an RWMutex starts with the mutex of its writers
 			found.kind, found.typ, found.reason = w.kind, w.typ, w.reason
 		}
 	}
@@ -218,7 +218,7 @@ func (r *recogniser) goReason(g *goroutine) {
 				elem = u64(b[goSudogElem+8:])
 			}
 			if elem < goLow || elem >= goHigh || elem&3 != 0 || uint64(found.sema) >= elem {
-				return false // given back: it only once was this goroutine's
+				return false // already released: the goroutine is a former holder
 			}
 			l.Addr = elem - uint64(found.sema)
 			r.goState()
@@ -233,8 +233,8 @@ func (r *recogniser) goReason(g *goroutine) {
 	}
 }
 
-// goStack returns addresses inside the calls on a parked goroutine's stack,
-// leaf first, along its frame pointers (amd64 and arm64 keep them).
+// goStack returns addresses inside the calls on a parked goroutine's stack, leaf first,
+// by following its frame pointers (amd64 and arm64 keep them).
 func (r *recogniser) goStack(g *goroutine) []uint64 {
 	pcs := make([]uint64, 1, goFrames)
 	pcs[0] = g.pc
@@ -257,9 +257,9 @@ func (r *recogniser) goStack(g *goroutine) []uint64 {
 	return pcs
 }
 
-// goSudogs hands over what may be the goroutine's place in the queue that it
-// stands in, until one is taken: the functions it is parked in keep its address
-// on the stack, and it begins with that of the g.
+// goSudogs passes candidates for the goroutine's queue entry (sudog) to take until it
+// accepts one. The functions that the goroutine is parked in keep the address of the
+// sudog on the stack, and the sudog starts with the address of the g.
 func (r *recogniser) goSudogs(g *goroutine, take func(addr uint64, b []byte) bool) {
 	var s [goScan]byte
 	n, _ := r.m.m.ReadAt(s[:min(goScan, g.hi-g.sp)], g.sp)
@@ -277,11 +277,11 @@ func (r *recogniser) goSudogs(g *goroutine, take func(addr uint64, b []byte) boo
 	}
 }
 
-// goChannel finds the channel that a sudog stands at: one of its last words,
-// whose queues lead to the sudog. struct hchan begins with how many elements
-// there are and how many fit.
+// goChannel finds the channel of a sudog: one of the sudog's last words, if the queues
+// of the channel lead back to the sudog. struct hchan starts with its element count and
+// its capacity.
 func (r *recogniser) goChannel(sudog uint64, b []byte) (c uint64, ok bool) {
-	const queues, end = 40, 112 // recvq and sendq lie there in all versions
+	const queues, end = 40, 112 // offsets of recvq and sendq in all versions
 	for at := 88; at+8 <= len(b); at += 8 {
 		p := u64(b[at:])
 		var h [end]byte
@@ -306,8 +306,8 @@ func (r *recogniser) goChannel(sudog uint64, b []byte) (c uint64, ok bool) {
 	return 0, false
 }
 
-// goState adds what a sync.Mutex says of itself (internal/sync/mutex.go: bits
-// locked, woken, starving, then how many wait).
+// goState adds the state of a sync.Mutex (internal/sync/mutex.go: bits locked, woken,
+// starving, then the number of waiters).
 func (r *recogniser) goState() {
 	const locked, starving, waiters = 1, 4, 3
 	if r.l.Kind != Mutex {

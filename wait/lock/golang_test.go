@@ -5,16 +5,16 @@ import (
 	"testing"
 )
 
-// goImage lays a goroutine out that is bound to thread mine and waits: its g,
-// m, stack with two frames, a sudog in the layout of Go 1.26 (wide) or before,
-// and what it waits for.
+// goImage builds a waiting goroutine that is locked to thread mine: its g, m, a stack
+// with two frames, a sudog in the layout of Go 1.26 (wide) or before, and the objects
+// it waits for.
 func goImage(m *image, lockedm, bp uint64, wide bool) (word, sema, channel uint64) {
 	const (
 		mAt, g0, g      = base + 0x600, base + 0x100, base + 0x200
 		lo, hi, sp, fp  = base + 0x800, base + 0xa00, base + 0x820, base + 0x8a0
 		sudog, stale    = base + 0x340, base + 0x3c0
 		mutex, hchan    = base + 0x440, base + 0x480
-		code            = base + 0x20000 // nothing is read there
+		code            = base + 0x20000 // never read
 		waiting, status = 4, 8
 	)
 	word = mAt + 0x158
@@ -38,7 +38,7 @@ func goImage(m *image, lockedm, bp uint64, wide bool) (word, sema, channel uint6
 	m.put64(fp+0x40, 0)
 	m.put64(fp+0x48, code+3+1)
 	m.put64(sp+16, stale)
-	m.put64(stale, g) // given back: it stands nowhere
+	m.put64(stale, g) // released: in no queue
 	m.put64(sp+24, sudog)
 	m.put64(sudog, g)
 	c := uint64(88)
@@ -49,8 +49,8 @@ func goImage(m *image, lockedm, bp uint64, wide bool) (word, sema, channel uint6
 		m.put64(sudog+goSudogElem, mutex+4)
 	}
 	m.put64(sudog+c, hchan)
-	m.put64(hchan+56, sudog) // a queue's first
-	m.put32(mutex, 1|4|3<<3) // locked, starving, three wait
+	m.put64(hchan+56, sudog) // first of a queue
+	m.put32(mutex, 1|4|3<<3) // locked, starving, three waiters
 	return word, mutex, hchan
 }
 
@@ -91,7 +91,7 @@ func TestGoroutine(t *testing.T) {
 			}
 		}
 	}
-	// What is not as it must be is not taken for Go's.
+	// An inconsistent layout must not be recognised as Go's.
 	m, target := fixture("amd64", AnyLibc)
 	word, _, _ := goImage(m, 208, 96, true)
 	m.put64(base+0x100+goGM, 0)

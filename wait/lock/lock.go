@@ -1,14 +1,12 @@
-// Package lock finds out what a thread that sleeps in a futex call waits for:
-// the kind of lock, the address of the lock itself (the futex word is often
-// inside it) and, where that kind keeps one, its holder. It goes by the names
-// of the functions that are on the stack where the caller has them, and by
-// the word and its surroundings in memory: the layouts of glibc, musl and
-// Rust's standard library, and the kernel's for priority inheritance.
+// Package lock resolves what a thread that sleeps in a futex call waits for: the kind
+// of lock, the address of the lock itself (often around the futex word) and its holder,
+// if that kind of lock keeps one. It uses the names of the functions on the stack if
+// the caller has them, and the word and its surroundings in memory: the layouts of
+// glibc, musl and Rust's standard library, and the kernel's for priority inheritance.
 //
-// It reads memory through a small interface and knows no process; it has no
-// state, so that all functions may be called concurrently as long as the
-// Target allows it. Whether the thread still waits after the reading is for
-// the caller to check.
+// It reads memory through a small interface, knows no process and has no state. All
+// functions may be called concurrently if the Target allows it. The caller checks
+// whether the thread still waits after the reads.
 package lock
 
 import (
@@ -18,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Kind is what sort of thing is waited for.
+// Kind is the sort of object that a thread waits for.
 type Kind string
 
 // Kinds of locks.
@@ -31,7 +29,7 @@ const (
 	Barrier   Kind = "barrier"
 	Join      Kind = "join"
 	Once      Kind = "once"
-	Park      Kind = "park"  // a thread that parked itself until another unparks it
+	Park      Kind = "park"  // a parked thread that waits for another thread to unpark it
 	Stdio     Kind = "stdio" // the lock of a C stream
 	LowLevel  Kind = "libc"  // a lock inside libc
 	GoRuntime Kind = "go runtime"
@@ -40,8 +38,8 @@ const (
 	WaitGroup Kind = "wait group" // Go's
 	Sleep     Kind = "sleep"      // a goroutine's, for time to pass
 	Poll      Kind = "poll"       // a goroutine's, for a descriptor
-	Idle      Kind = "idle"       // no lock: a thread of a runtime's own that has nothing to do
-	Safepoint Kind = "safepoint"  // Java's virtual machine has stopped its threads
+	Idle      Kind = "idle"       // not a lock: a runtime's own thread has nothing to do
+	Safepoint Kind = "safepoint"  // the Java virtual machine has stopped its threads
 	GIL       Kind = "GIL"        // CPython's global interpreter lock
 	Monitor   Kind = "monitor"    // of a Java object
 	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
@@ -49,43 +47,43 @@ const (
 	File         Kind = "file" // flock, fcntl
 )
 
-// Basis is how the kind of a lock is known.
+// Basis is the evidence for the kind of a lock.
 type Basis string
 
-// Bases, from the surest down.
+// Bases, strongest first.
 const (
-	ByCall     Basis = "call"     // the system call itself says so
-	ByFunction Basis = "function" // a function on the stack is that kind's own
-	ByLayout   Basis = "layout"   // several independent words in memory agree with that kind and no other
-	Likely     Basis = "likely"   // memory agrees with that kind, but it could be chance
+	ByCall     Basis = "call"     // the system call itself determines the kind
+	ByFunction Basis = "function" // a function on the stack belongs to that kind only
+	ByLayout   Basis = "layout"   // several independent words in memory match that kind and no other
+	Likely     Basis = "likely"   // memory matches that kind, perhaps by chance
 	ByNothing  Basis = ""
 )
 
-// Lock is what a thread waits for.
+// Lock describes the lock that a thread waits for.
 type Lock struct {
-	Addr   uint64 // of the lock in the target; the futex word where the lock itself is not known; 0 for file locks
+	Addr   uint64 // of the lock in the target; the futex word if the lock itself is unknown; 0 for file locks
 	Word   uint64 // address of the futex word
 	Value  uint32 // of the word when it was read
 	Kind   Kind
 	Type   string // "recursive", "errorcheck", "robust PI", "read", "write", …; "" for the plain one
-	Impl   string // whose it is: "glibc", "musl", "rust", "go", "kernel"; "" unknown
+	Impl   string // implementation: "glibc", "musl", "rust", "go", "kernel"; "" if unknown
 	Basis  Basis
-	Shared bool   // it may be in use by other processes too
-	Mutex  uint64 // of a condition variable: the mutex that the wait gives back; 0 unknown
-	Note   string // what else is known, in words
+	Shared bool   // other processes may use it too
+	Mutex  uint64 // of a condition variable: the mutex that the wait released; 0 if unknown
+	Note   string // further facts, as text
 	Holder Holder
 }
 
-// Holder is who has the lock, or whom a join waits for.
+// Holder is the thread that holds the lock, or that a join waits for.
 type Holder struct {
-	TID     stack.TID // 0: nobody or not known, Why says which
-	NSTID   int32     // as the target's PID namespace numbers it; 0 unknown
+	TID     stack.TID // 0: no holder or unknown, see Why
+	NSTID   int32     // as numbered in the target's PID namespace; 0 if unknown
 	By      event.KnownBy
-	Readers int    // how many hold it for reading; who they are is not known
+	Readers int    // number of read holders, whose TIDs are unknown
 	Why     string // why there is no TID
 }
 
-// Memory is the target's. A short read comes with an error.
+// Memory reads the target's memory. A short read returns an error.
 type Memory interface {
 	ReadAt(b []byte, addr uint64) (int, error)
 }
@@ -93,37 +91,37 @@ type Memory interface {
 // Libc is the C library of the target.
 type Libc uint8
 
-// C libraries. AnyLibc has both layouts tried.
+// C libraries. AnyLibc tries both layouts.
 const (
 	AnyLibc Libc = iota
 	Glibc
 	Musl
 )
 
-// Target is what must be known of the process.
+// Target describes the process.
 type Target struct {
-	Arch string // GOARCH's name
+	Arch string // as in GOARCH
 	Libc Libc
 	Mem  Memory
-	// Thread translates a TID of the target's own PID namespace; ok is false
-	// where no such thread lives. shared: it may be one of another process.
+	// Thread translates a TID of the target's PID namespace. ok is false if no such
+	// thread lives. shared: the thread may belong to another process.
 	Thread func(nstid int32, shared bool) (tid stack.TID, ok bool)
 }
 
-// Wait is one thread in one futex call.
+// Wait describes one thread in one futex call.
 type Wait struct {
 	Futex
-	NSTID int32    // of the thread, in the target's PID namespace; 0: not known
-	SP    uint64   // its stack pointer; 0: not known
-	Names []string // functions of its stack, leaf first; nil: not known
-	Go    bool     // the call was made by code of the Go compiler
-	// Function names the function that an address lies in, if its name is one
-	// that Tells: "" else. nil: not known.
+	NSTID int32    // of the thread, in the target's PID namespace; 0: unknown
+	SP    uint64   // stack pointer; 0: unknown
+	Names []string // functions of its stack, leaf first; nil: unknown
+	Go    bool     // code from the Go compiler made the call
+	// Function names the function that contains addr if Tells is true for its name, and
+	// returns "" otherwise. nil: unknown.
 	Function func(addr uint64) string
 }
 
-// MayBeIdle reports whether a thread that waits for l, as far as is known without the names of all
-// functions on its stack, may be one of a runtime's own that has nothing to do: see Idle.
+// MayBeIdle reports whether a thread that waits for l may be a runtime's own thread with nothing to
+// do, as far as is known without all function names of its stack: see Idle.
 func (l *Lock) MayBeIdle() bool {
 	switch l.Kind {
 	case Unknown, Cond, Semaphore:
@@ -132,8 +130,8 @@ func (l *Lock) MayBeIdle() bool {
 	return false
 }
 
-// Recognise finds out what w waits for. It always has an answer, if only the
-// address; err says what could not be read.
+// Recognise resolves what w waits for. The Lock always has an address at least; err
+// reports what could not be read.
 func Recognise(t *Target, w *Wait) (Lock, error) {
 	l := Lock{Addr: w.Word, Word: w.Word, Kind: Unknown, Shared: !w.Private}
 	m := memory{m: t.Mem}
@@ -156,7 +154,7 @@ func Recognise(t *Target, w *Wait) (Lock, error) {
 	return r.l, nil
 }
 
-// fromNames takes the kind from function names alone.
+// fromNames sets the kind from function names alone.
 func (l *Lock) fromNames(h named, w *Wait) {
 	if h.kind == "" {
 		if w.Go {
@@ -188,7 +186,7 @@ func noOwner(l *Lock) string {
 	return who + string(l.Kind) + " keeps no owner"
 }
 
-// recogniser is one run.
+// recogniser is the state of one call of Recognise.
 type recogniser struct {
 	t *Target
 	w *Wait
@@ -198,13 +196,12 @@ type recogniser struct {
 	v uint32 // the word
 }
 
-// wants reports whether names allow kind k.
+// wants reports whether the function names allow kind k.
 func (r *recogniser) wants(k Kind) bool {
 	return r.h.kind == "" || r.h.kind == k || r.h.kind == LowLevel
 }
 
-// found fills in the common part; the basis is the function's where names
-// agree.
+// found sets the common fields. The basis is ByFunction if the names agree.
 func (r *recogniser) found(k Kind, impl string, base uint64, b Basis) bool {
 	r.l.Kind, r.l.Impl, r.l.Addr, r.l.Basis = k, impl, base, b
 	if r.h.kind == k {
@@ -239,14 +236,14 @@ func (r *recogniser) run() {
 			return
 		}
 	}
-	// Go's threads sleep on a word that is zero; code without a stack that
-	// could be read may be Go's too.
+	// Go's threads sleep on a word with value 0. Code whose stack could not be read may
+	// be Go's too.
 	if r.h.kind == "" && r.w.Op == opWait && r.w.Val == 0 && r.w.Private {
 		r.golang()
 	}
 }
 
-// order is from what proves itself by the most words to the least.
+// order returns the checks, starting with those that need the most words as proof.
 func (r *recogniser) order() []func() bool {
 	glibc := []func() bool{r.glibcJoin, r.glibcCond, r.glibcMutex, r.glibcStdio, r.arena, r.glibcRWLock, r.glibcBarrier, r.glibcSemaphore}
 	musl := []func() bool{r.muslJoin, r.muslCond, r.muslMutex, r.muslRWLock, r.muslSemaphore, r.muslBarrier}
@@ -260,8 +257,8 @@ func (r *recogniser) order() []func() bool {
 	return append(append(glibc, musl...), tail...)
 }
 
-// owner makes TID n, as the lock has it, the holder. It reports whether there
-// is such a thread.
+// owner makes TID n, as stored in the lock, the holder. It reports whether there is
+// such a thread.
 func (r *recogniser) owner(n int32, by event.KnownBy) bool {
 	r.l.Holder = Holder{NSTID: n}
 	tid, ok := r.t.Thread(n, r.l.Shared)
@@ -273,7 +270,7 @@ func (r *recogniser) owner(n int32, by event.KnownBy) bool {
 	return true
 }
 
-// lives reports whether n is a thread that may own the lock.
+// lives reports whether n is a live thread that may own the lock.
 func (r *recogniser) lives(n int32) bool {
 	if n <= 0 || n > maxTID {
 		return false
@@ -282,7 +279,7 @@ func (r *recogniser) lives(n int32) bool {
 	return ok
 }
 
-// Keeps reports whether Refresh may ever tell of another holder of l.
+// Keeps reports whether Refresh can find a new holder of l.
 func Keeps(l *Lock) bool {
 	switch l.Kind {
 	case Mutex, RWLock:
@@ -293,9 +290,9 @@ func Keeps(l *Lock) bool {
 	return false
 }
 
-// Refresh reads who holds l now, where its kind keeps that in one word or
-// struct that Recognise found; everything else stays. It is one small read.
-// changed tells whether the holder is another one.
+// Refresh reads the current holder of l, if its kind keeps one in a word or struct that
+// Recognise found. It costs one small read and leaves everything else as it is. changed
+// reports whether the holder is a different one.
 func Refresh(t *Target, l *Lock) (changed bool, err error) {
 	m := memory{m: t.Mem}
 	r := recogniser{t: t, m: &m, l: *l}

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// image is a piece of made-up memory.
+// image is artificial memory.
 type image struct {
 	base uint64
 	b    []byte
@@ -50,8 +50,8 @@ func fixture(arch string, c Libc) (*image, *Target) {
 	}}
 }
 
-// The fixtures are laid out by hand after the headers that the package's
-// constants cite: arm64, and versions of glibc that this machine has not.
+// The fixtures are built by hand from the headers that the package's constants cite:
+// arm64, and versions of glibc that the test machine may not have.
 func TestLayouts(t *testing.T) {
 	for _, c := range []struct {
 		name, arch string
@@ -80,7 +80,7 @@ func TestLayouts(t *testing.T) {
 			m.put64(stackAt+0x48, base+0x100)      // cond
 			m.put64(stackAt+0x50, base+0x200)      // mutex
 			m.put64(stackAt+0x98, stackAt+0x40)    // the cleanup buffer's argument
-			m.put64(stackAt+0x10, base+0x100+36-8) // a word that means nothing
+			m.put64(stackAt+0x10, base+0x100+36-8) // a meaningless word
 		}, Futex{Word: base + 0x100 + 36, Op: opWaitBitset, Val: 3, Private: true},
 			Lock{Addr: base + 0x100, Kind: Cond, Impl: "glibc", Mutex: base + 0x200}},
 		{"condition variable without the proof", "amd64", Glibc, func(m *image) {
@@ -200,7 +200,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// A runtime's thread that waits for something to do is idle; one that waits for something in the middle of its work is not.
+// A runtime's thread that waits for work is idle; one that waits in the middle of its work is not.
 func TestIdlers(t *testing.T) {
 	sem, cond := "__futex_abstimed_wait_common __new_sem_wait_slow64 ", "__futex_abstimed_wait_common __pthread_cond_wait pthread_cond_wait@@GLIBC_2.3.2 "
 	for _, c := range []struct {
@@ -260,7 +260,7 @@ func TestParseFutex(t *testing.T) {
 	}
 }
 
-// Whatever is in memory: an answer, no panic, no holder without a thread.
+// Any memory must give an answer, no panic, and no holder without a thread.
 func FuzzRecognise(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 0, 0, 0, 0, 0, other, 0, 0, 0, 1, 0, 0, 0}, uint32(2), byte(opWait), uint16(0), true, "pthread_mutex_lock")
 	f.Add([]byte{0, 0, 0, 0x80, 1, 0, 0, 0, 128}, uint32(wordWaiters), byte(opWait), uint16(0), true, "")

@@ -2,24 +2,23 @@ package lock
 
 import "encoding/binary"
 
-// memory reads words and keeps the first error. Both machines are
-// little-endian.
+// memory reads words and keeps the first error. Both architectures are little-endian.
 type memory struct {
 	m   Memory
 	err error
-	// What lies around the word, read at once; probes within it read nothing.
+	// The surroundings of the word, read at once, so that probes in them need no read.
 	win   []byte
 	winAt uint64
 }
 
-// Around the word: most of what is probed lies there.
+// The window around the word, which covers most probes.
 const (
 	winBefore = 32
 	winSize   = 128
 )
 
-// window reads what lies around the word, if all of it can be read, and the
-// word. Words near the edge of what is mapped are read alone.
+// window reads the surroundings of the word, if all of them are readable, and the word.
+// Words near the edge of a mapping are read alone.
 func (m *memory) window(word uint64) (uint32, bool) {
 	b := make([]byte, winSize)
 	if word >= winBefore && m.probe(b, word-winBefore) {
@@ -43,7 +42,7 @@ func (m *memory) read(b []byte, addr uint64) bool {
 	return false
 }
 
-// probe reads where nothing may be: a failure is an answer, not an error.
+// probe reads an address that may be unmapped: a failure is a result, not an error.
 func (m *memory) probe(b []byte, addr uint64) bool {
 	if off := addr - m.winAt; addr >= m.winAt && off < uint64(len(m.win)) && uint64(len(b)) <= uint64(len(m.win))-off {
 		copy(b, m.win[off:])
@@ -80,12 +79,12 @@ func (shortError) Error() string { return "short read" }
 
 var errShort = shortError{}
 
-// stackScan is how much of a sleeping thread's stack is searched for what its
-// innermost functions keep there: libc's wait functions have frames of at
-// most a few hundred bytes.
+// stackScan is how many bytes of a sleeping thread's stack are searched for data of its
+// innermost functions: libc's wait functions have frames of at most a few hundred
+// bytes.
 const stackScan = 2048
 
-// stack returns the words above SP, fewer where it ends sooner.
+// stack returns the words above SP, fewer if the stack ends sooner.
 func (r *recogniser) stack() []uint64 {
 	if r.w == nil || r.w.SP == 0 || r.w.SP&7 != 0 {
 		return nil

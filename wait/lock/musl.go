@@ -7,9 +7,9 @@ import (
 )
 
 // musl's layouts (1.1.16 to 1.2.5, 64-bit: src/internal/pthread_impl.h and
-// src/thread/*.c of bminor/musl@86373b4999bfd9a9379bc4a3ca877b1c80a2a340, and
-// v1.2.3). musl counts a lock's sleepers beside the word: while a thread
-// sleeps, that is at least 1.
+// src/thread/*.c of bminor/musl@86373b4999bfd9a9379bc4a3ca877b1c80a2a340, and v1.2.3).
+// musl counts a lock's sleepers next to the word: while a thread sleeps, the count is
+// at least 1.
 const (
 	muslType      = 0 // _m_type
 	muslLock      = 4 // _m_lock, the futex word
@@ -23,14 +23,14 @@ const (
 	muslShared     = 128
 	muslTypeBits   = 3 | muslRobust | muslPI | muslShared
 
-	muslBusy = 16 // EBUSY: what a normal mutex's word holds
+	muslBusy = 16 // EBUSY: the word of a locked normal mutex
 
 	muslWriteLocked = 0x7fffffff
 
 	muslDetachJoinable = 2 // DT_JOINABLE; DT_EXITING is 1
 )
 
-// muslDetach are the offsets of detach_state and tid in musl's struct pthread:
+// muslDetach returns the offsets of detach_state and tid in musl's struct pthread:
 // arm64 has dtv and canary at its end.
 func muslDetach(arch string) (state, tid uint64) {
 	if arch == "arm64" {
@@ -92,7 +92,7 @@ func muslTypeName(typ uint32) string {
 	return s
 }
 
-// muslOwner reads the word anew: it is the owner but for a normal mutex.
+// muslOwner reads the word again: it is the owner, except for a normal mutex.
 func (r *recogniser) muslOwner() {
 	var b [muslMutexSize]byte
 	if !r.m.read(b[:], r.l.Addr) {
@@ -128,7 +128,7 @@ func (r *recogniser) muslRWLock() bool {
 	}
 	r.found(RWLock, "musl", r.w.Word, Likely)
 	if r.l.Type == "" && n != muslWriteLocked {
-		r.l.Type = "write" // readers only wait for a writer
+		r.l.Type = "write" // readers only wait for writers
 	}
 	r.muslWriter()
 	return true
@@ -164,9 +164,8 @@ func (r *recogniser) muslSemaphore() bool {
 	return r.found(Semaphore, "musl", r.w.Word, Likely)
 }
 
-// muslCond: a private condition variable's sleeper sleeps on a word in a node
-// on its own stack; the node hangs in the variable's list, whose head and
-// tail the variable holds.
+// muslCond: a private condition variable's sleeper sleeps on a word in a list node on
+// its own stack. The variable holds the head and tail of that list.
 func (r *recogniser) muslCond() bool {
 	const (
 		nodePrev, nodeNext, nodeState, nodeBarrier = 0, 8, 16, 20
@@ -182,7 +181,7 @@ func (r *recogniser) muslCond() bool {
 		if r.h.kind != Cond {
 			return false
 		}
-		// Shared with other processes: the word is the variable's own, at 8.
+		// Shared with other processes: the word belongs to the variable, at offset 8.
 		return r.found(Cond, "musl", r.w.Word-8, ByFunction)
 	}
 	if r.w.Val != waiting {
@@ -215,9 +214,8 @@ func (r *recogniser) muslCond() bool {
 	return false
 }
 
-// muslSignalled tells a sleeper that was signalled from one that was not. It is
-// in no list any more: it sleeps until the one signalled before it has let go
-// of the mutex.
+// muslSignalled reports whether a sleeper was signalled. Such a sleeper is in no list:
+// it sleeps until the one signalled before it has released the mutex.
 func (r *recogniser) muslSignalled(state uint64) bool {
 	const signalled = 1
 	if v, ok := r.m.probe32(state); !ok || v != signalled || r.h.kind != Cond {
@@ -228,8 +226,8 @@ func (r *recogniser) muslSignalled(state uint64) bool {
 	return true
 }
 
-// muslBarrier: threads sleep on words of a struct on the stack of the first
-// one to arrive, to which the barrier points.
+// muslBarrier: threads sleep on words of a struct on the stack of the first thread to
+// arrive. The barrier points to it.
 func (r *recogniser) muslBarrier() bool {
 	if r.h.kind != Barrier && r.h.kind != "" || r.w.Op != opWait || r.w.Val > 1 {
 		return false

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// named is what function names say.
+// named is the information in function names.
 type named struct {
 	kind Kind
 	typ  string
@@ -14,13 +14,12 @@ type named struct {
 	note string
 }
 
-// maxNames is how far from the leaf a wait's own function may be: wrappers of
-// a language's library around it add a few frames.
+// maxNames bounds how far from the leaf a wait's own function may be: the wrappers of a
+// language's library add a few frames.
 const maxNames = 16
 
-// hint reads the names of a stack, leaf first. The first one that is a wait
-// function decides; a lock inside libc says so only where nothing better
-// follows.
+// hint reads the names of a stack, leaf first. The first wait function decides. A lock
+// inside libc decides only if no other wait function follows.
 func hint(names []string) named {
 	var low named
 	for i, n := range names {
@@ -49,13 +48,13 @@ func hint(names []string) named {
 	return low
 }
 
-// wrappers is how many functions of a runtime may be between the one that it sleeps in and the
-// one that has nothing to do: PlatformMonitor::wait, Monitor::wait_without_safepoint_check. One more,
-// and it is work that waits.
+// wrappers bounds the functions of a runtime between the one that it sleeps in and the one that has
+// nothing to do: PlatformMonitor::wait, Monitor::wait_without_safepoint_check. With one more, the
+// thread waits in the middle of work.
 const wrappers = 2
 
-// idleIn says what a runtime's own thread is that has nothing to do, whose stack's names begin with
-// those of a wait of that kind; "": it may be at something.
+// idleIn describes an idle thread of a runtime by the names of its stack, which start
+// with those of a wait of kind k. "": the thread may be working.
 func idleIn(names []string, k Kind) string {
 	last := 0
 	for i, n := range names[:min(len(names), maxNames)] {
@@ -78,13 +77,13 @@ const (
 	serves   = "idle: a thread of Java's virtual machine with nothing to do"
 	nodes    = "idle: a thread of Node's with nothing to do"
 	pools    = "idle: a thread of libuv's pool with nothing to do"
-	// What each of those runs, and sleeps in (deps/uv/src/threadpool.c of Node 18 to 24): the
-	// name of the first says nothing without the other.
+	// The functions that each of those runs and sleeps in (deps/uv/src/threadpool.c of Node 18 to
+	// 24). The name of the first identifies it only together with the second.
 	poolWorker, poolWait = "worker", "uv_cond_wait"
 )
 
-// idlers are the functions in which threads of HotSpot 17 to 25 and of Node 18 to 24 wait for something to
-// do. Elsewhere such a wait may be for something that is being done.
+// idlers are the functions in which threads of HotSpot 17 to 25 and of Node 18 to 24
+// wait for work. In other functions such a wait may be for work in progress.
 var idlers = map[string]string{
 	"GangWorker::loop": collects, "WorkerThread::run": collects, "G1ConcurrentMarkThread::run_service": collects,
 	"G1ConcurrentMarkThread::wait_for_next_cycle": collects, "G1ConcurrentRefineThread::run_service": collects,
@@ -99,16 +98,16 @@ var idlers = map[string]string{
 	"node::inspector::(anonymous namespace)::StartIoThreadMain": nodes, "node::(anonymous namespace)::PlatformWorkerThread": nodes,
 }
 
-// Functions of HotSpot that tell of other waits: nativeWait, or the same of os, is how its own monitors are
-// waited for, unlike those of objects.
+// Functions of HotSpot that identify other waits. HotSpot waits for its own monitors in
+// nativeWait, or the same function of os; monitors of objects use other functions.
 const safepointWait, nativeWait = "LinuxWaitBarrier::wait", "PlatformMonitor::wait"
 
-// NativeMonitor reports whether a stack of these functions waits for a monitor of HotSpot's own.
+// NativeMonitor reports whether a stack of these functions waits for one of HotSpot's own monitors.
 func NativeMonitor(names []string) bool { return slices.ContainsFunc(names, nativeMonitor) }
 
 func nativeMonitor(name string) bool { return strings.TrimPrefix(name, "os::") == nativeWait }
 
-// telling has of each of all these the longest part of its name, which the mangled name has as well.
+// telling holds the longest component of each of these names. The mangled name contains it too.
 var telling = func() map[string]bool {
 	parts := map[string]bool{}
 	for _, n := range append(slices.Collect(maps.Keys(idlers)), safepointWait, nativeWait) {
@@ -123,7 +122,8 @@ var telling = func() map[string]bool {
 	return parts
 }()
 
-// hasTelling reports whether a mangled name has one of them. There each part stands behind its length.
+// hasTelling reports whether a mangled name has one of them. Mangling puts the length
+// of each component before it.
 func hasTelling(name string) bool {
 	for i := 0; i < len(name); {
 		n := 0
@@ -142,8 +142,8 @@ func hasTelling(name string) bool {
 	return false
 }
 
-// MayTell reports whether a function's name, as it stands in a file, may be one that Tells: of
-// mangled names, which take time to be taken apart, most are not.
+// MayTell reports whether a function's name, possibly mangled, may be one for which
+// Tells is true. It filters out most mangled names, which are slow to demangle.
 func MayTell(name string) bool {
 	if !strings.HasPrefix(name, "_Z") && !strings.HasPrefix(name, "_R") {
 		return true
@@ -152,15 +152,14 @@ func MayTell(name string) bool {
 	return slices.ContainsFunc([]string{"futex", "Futex", "park", "Once", "once", "Mutex"}, has) || hasTelling(name)
 }
 
-// Tells reports whether a function's name says something about a wait that it
-// is on the stack of.
+// Tells reports whether a function's name identifies a wait when it is on the stack.
 func Tells(name string) bool {
 	note, _ := goReason([]string{name})
 	return function(name).kind != "" || note != "" || goFunction(name) != nil || idlers[name] != "" || name == poolWorker || name == poolWait || nativeMonitor(name)
 }
 
-// function reads one name. C names may have underscores before them, a
-// version behind, and the words by which glibc tells its variants apart.
+// function parses one name. C names may have leading underscores, a version suffix, and
+// the words that glibc uses to distinguish its variants.
 func function(name string) named {
 	switch {
 	case strings.HasPrefix(name, "runtime."):
@@ -205,7 +204,7 @@ func function(name string) named {
 	return named{}
 }
 
-// qualified reads names of Rust and C++ (Rust's library: library/std/src/sys,
+// qualified parses names of Rust and C++ (Rust's library: library/std/src/sys,
 // rust-lang/rust 1.62 to 1.95; the module path moved, the types did not).
 func qualified(name string) named {
 	rust := strings.HasPrefix(name, "std::sys::") || strings.HasPrefix(name, "std::sync::") ||
@@ -240,7 +239,7 @@ func qualified(name string) named {
 	return named{}
 }
 
-// goReason says in words why one of the Go runtime's threads sleeps. idle: it has nothing to do.
+// goReason describes why one of the Go runtime's threads sleeps. idle: it has nothing to do.
 func goReason(names []string) (note string, idle bool) {
 	for i, n := range names {
 		if i == maxNames {
@@ -268,8 +267,8 @@ func goReason(names []string) (note string, idle bool) {
 	return "", false
 }
 
-// ByNames is what a stack's function names, leaf first, say of a sleep on a word of a runtime's:
-// its kind, and a note; "": nothing.
+// ByNames returns the kind and a note for a sleep on a word of a runtime, from the
+// function names of the stack, leaf first. "": unknown.
 func ByNames(names []string) (Kind, string) {
 	h := hint(names)
 	if h.kind != Idle && h.kind != GoRuntime {

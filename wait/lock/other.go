@@ -6,8 +6,8 @@ import (
 	"github.com/sliverprof/sliver/event"
 )
 
-// priorityInheritance: the word of a PI futex is the owner's TID and two
-// flags, which the kernel itself keeps (futex(2)).
+// priorityInheritance: the word of a PI futex is the owner's TID and two flags, which
+// the kernel maintains (futex(2)).
 func (r *recogniser) priorityInheritance() {
 	r.found(Mutex, "kernel", r.w.Word, ByCall)
 	r.l.Type = "PI"
@@ -15,7 +15,7 @@ func (r *recogniser) priorityInheritance() {
 	tid := int32(r.v & wordTID)
 	switch {
 	case r.t.Libc != Musl && r.m.probe(b[:], r.w.Word) && u32(b[mutexKind:])&kindPI != 0 && u32(b[mutexKind:])&^kindBits == 0:
-		// The owner field is written under the lock, a moment after the word.
+		// The owner field is written while holding the lock, a moment after the word.
 		if o := int32(u32(b[mutexOwner:])); o == tid || o == 0 {
 			r.l.Type = glibcType(u32(b[mutexKind:]))
 			r.l.Shared = r.l.Shared && u32(b[mutexKind:])&kindShared != 0
@@ -39,10 +39,10 @@ func (r *recogniser) piWord(v uint32) {
 	}
 }
 
-// Rust's std locks (library/std/src/sys/sync/{mutex,rwlock}/futex.rs,
-// rust-lang/rust 1.62 to 1.95; the states did not change):
+// Rust's std locks (library/std/src/sys/sync/{mutex,rwlock}/futex.rs, rust-lang/rust
+// 1.62 to 1.95; the states did not change):
 //
-//	Mutex   u32: 0 free, 1 locked, 2 locked and somebody sleeps
+//	Mutex   u32: 0 free, 1 locked, 2 locked with sleepers
 //	RwLock  u32 state, u32 writer_notify; state's low 30 bits: readers, all ones: a writer
 //	Parker  i32: -1 parked
 const (
@@ -51,7 +51,7 @@ const (
 	rustParked    = 0xffffffff
 )
 
-// rustNamed adds what the word says to a lock known by its functions.
+// rustNamed adds the state in the word to a lock known by its functions.
 func (r *recogniser) rustNamed() {
 	if r.l.Impl != "rust" || r.l.Kind != RWLock {
 		return
@@ -77,8 +77,8 @@ func (r *recogniser) rustNamed() {
 	}
 }
 
-// rustUnnamed: Rust sleeps by FUTEX_WAIT_BITSET without a timeout, where C
-// libraries sleep by FUTEX_WAIT.
+// rustUnnamed: Rust sleeps with FUTEX_WAIT_BITSET without a timeout, where C libraries
+// sleep with FUTEX_WAIT.
 func (r *recogniser) rustUnnamed() bool {
 	if r.h.kind != "" || r.w.Op != opWaitBitset || !r.w.Private {
 		return false

@@ -8,16 +8,16 @@ import (
 	"syscall"
 )
 
-// Diag asks the kernel for the other ends of UNIX sockets (sock_diag(7)). It
-// sees those of the network namespace in which it was made. It belongs to one
-// goroutine at a time.
+// Diag queries the kernel for the other ends of UNIX sockets (sock_diag(7)). It sees
+// those of the network namespace in which it was opened. It belongs to one goroutine at
+// a time.
 type Diag struct{ fd int }
 
 // ErrNamespace means that the process's sockets are in another network
 // namespace than ours.
 var ErrNamespace = errors.New("the sockets are in another network namespace")
 
-// OpenDiag opens it for the process whose directory is d.
+// OpenDiag opens a Diag for the process whose directory is d.
 func OpenDiag(d *Dir) (*Diag, error) {
 	theirs, err := d.ReadLink("ns/net")
 	if err != nil {
@@ -35,8 +35,8 @@ func OpenDiag(d *Dir) (*Diag, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	// The answer comes at once, in the request's own system call; a kernel
-	// that does not answer must not hold us.
+	// The answer comes at once, within the request's own system call. The timeout
+	// protects us from a kernel that does not answer.
 	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, &syscall.Timeval{Usec: 100_000}); err != nil {
 		syscall.Close(fd)
 		return nil, os.NewSyscallError("setsockopt", err)
@@ -44,14 +44,13 @@ func OpenDiag(d *Dir) (*Diag, error) {
 	return &Diag{fd}, nil
 }
 
-// Close lets go of the socket.
+// Close closes the socket.
 func (d *Diag) Close() error { return syscall.Close(d.fd) }
 
-// Peer returns the inode of the other end of a connected UNIX socket, 0 where
-// it has none.
+// Peer returns the inode of the other end of a connected UNIX socket, 0 if it has none.
 //
-// The request is struct unix_diag_req behind a netlink header, the answer
-// struct unix_diag_msg with attributes (linux/unix_diag.h).
+// The request is struct unix_diag_req after a netlink header, the answer struct
+// unix_diag_msg with attributes (linux/unix_diag.h).
 func (d *Diag) Peer(inode uint64) (uint64, error) {
 	const (
 		byFamily  = 20 // SOCK_DIAG_BY_FAMILY

@@ -1,7 +1,7 @@
-// Package procdir is how package wait's files.Dir is had of a live system: a
-// directory of /proc, held open so that the number of a process that ended is
-// never taken for another one's. It leaves all meaning to its callers. A Dir
-// may be used by several goroutines at once.
+// Package procdir implements package wait's files.Dir on the live /proc. It keeps the
+// directory open, so that the PID of a process that ended is never taken for another
+// process. Callers interpret the files. A Dir may be used by several goroutines at
+// once.
 package procdir
 
 import (
@@ -19,7 +19,7 @@ import (
 // Dir is an open directory below /proc.
 type Dir struct {
 	f    *os.File
-	base string // how to name it, whatever became of its path
+	base string // its name, which stays valid when the path does not
 }
 
 // Open opens a directory, such as "/proc" or "/proc/77".
@@ -31,22 +31,22 @@ func Open(path string) (*Dir, error) {
 	return &Dir{f: f, base: "/proc/self/fd/" + strconv.Itoa(int(f.Fd()))}, nil
 }
 
-// Close lets go of it.
+// Close closes the directory.
 func (d *Dir) Close() error { return d.f.Close() }
 
 func (d *Dir) path(name string) string { return filepath.Join(d.base, name) }
 
 const page = 4096
 
-// ReadFile returns a file, at most limit bytes of it.
+// ReadFile returns at most limit bytes of a file.
 func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 	f, err := os.Open(d.path(name))
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	// A page at a time is what the kernel gives of a list: what fits in one is of
-	// one moment.
+	// The kernel produces a list one page at a time: a list that fits in a page is
+	// consistent.
 	b := make([]byte, 0, min(limit, page))
 	for len(b) < limit {
 		if len(b) == cap(b) {
@@ -64,7 +64,7 @@ func (d *Dir) ReadFile(name string, limit int) ([]byte, error) {
 	return b, nil
 }
 
-// ReadLink returns what a link says.
+// ReadLink returns the target of a link.
 func (d *Dir) ReadLink(name string) (string, error) { return os.Readlink(d.path(name)) }
 
 // ReadDir returns at most limit names, in the kernel's order.
@@ -81,8 +81,8 @@ func (d *Dir) ReadDir(name string, limit int) ([]string, error) {
 	return names, err
 }
 
-// Stat follows the link and returns what it leads to, as far as the kernel knows that
-// without asking the file system.
+// Stat follows the link and describes its target, as far as the kernel knows it without
+// querying the file system.
 func (d *Dir) Stat(name string) (mode fs.FileMode, dev, inode uint64, err error) {
 	return safefile.Stat(d.path(name))
 }

@@ -40,7 +40,7 @@ func TestDir(t *testing.T) {
 	}
 }
 
-// A process that has ended stays ended, whoever gets its number.
+// A process that has ended stays ended, even if its PID is reused.
 func TestGone(t *testing.T) {
 	cmd := exec.Command("/bin/cat")
 	in, err := cmd.StdinPipe()

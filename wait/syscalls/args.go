@@ -1,13 +1,13 @@
 package syscalls
 
-// Meaning says what an argument is.
+// Meaning is the meaning of an argument.
 type Meaning uint8
 
-// Meanings of arguments. Those with a second register name it beside them.
+// Meanings of arguments. If one uses a second register, its comment names it.
 const (
 	FD         Meaning = iota + 1 // a descriptor
 	DirFD                         // a directory's descriptor, or AT_FDCWD (-100)
-	Path                          // address of a path, 0 at its end; relative to the DirFD before it
+	Path                          // address of a NUL-terminated path, relative to the DirFD before it
 	Size                          // bytes
 	Offset                        // bytes from the file's start
 	Msec                          // timeout in ms; negative: none
@@ -15,12 +15,12 @@ const (
 	Timeval                       // address of a relative timeout, struct timeval; 0: none
 	UntilReal                     // address of a point in time, CLOCK_REALTIME; 0: none
 	Sleep                         // clock_nanosleep: Arg.Reg is the clock, then flags and request
-	PollFDs                       // address of an array of struct pollfd; Arg.Len holds how many
+	PollFDs                       // address of an array of struct pollfd; Arg.Len is the register of its length
 	ReadSet                       // select: Arg.Reg is the number of descriptors, three sets follow
 	PID                           // wait4's pid: a child, -1 any, 0 or negative: a group
-	IDType                        // waitid: what its second argument is; Arg.Reg+1
+	IDType                        // waitid: the type of the ID in Arg.Reg+1
 	TID                           // a process or thread
-	Sockaddr                      // address of a struct sockaddr; Arg.Len holds its length
+	Sockaddr                      // address of a struct sockaddr; Arg.Len is the register of its length
 	Signals                       // address of a sigset_t
 	Futex                         // futex: address, op, value, timeout
 	FutexWaitv                    // futex_waitv: waiters, how many, flags, timeout, clock
@@ -33,16 +33,16 @@ const (
 	Count                         // a plain number
 )
 
-// Arg is an argument that says something.
+// Arg is an argument that helps to describe the wait.
 type Arg struct {
 	Meaning Meaning
 	Reg     int // 0..5
-	Len     int // register with the length, where the meaning has one
+	Len     int // register with the length, if the meaning has one
 }
 
-// Args returns the arguments that say something of the call with that name:
-// nil where there are none, or where the call is not known. They are the same
-// on both machines (include/linux/syscalls.h of the kernel).
+// Args returns the arguments that describe the wait in the call with that name: nil if
+// there are none, or if the call is unknown. They are the same on both architectures
+// (include/linux/syscalls.h of the kernel).
 func Args(name string) []Arg {
 	switch name {
 	case "read", "write":

@@ -1,8 +1,8 @@
 //go:build ignore
 
-// This program writes namesARCH.go for each machine: the names of Linux's
-// system calls on amd64 and arm64, as golang.org/x/sys/unix has them, which takes them out of the
-// kernel's own headers. Run it by go generate after x/sys was updated.
+// This program writes namesARCH.go for amd64 and arm64: the names of Linux's system
+// calls as in golang.org/x/sys/unix, which generates them from the kernel's headers.
+// Run go generate after an update of x/sys.
 package main
 
 import (
@@ -47,7 +47,7 @@ func main() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		// Not names_amd64.go: every machine reads recordings of every other.
+		// Not names_amd64.go: each architecture reads recordings of the other.
 		if err := os.WriteFile("names"+arch+".go", text, 0o644); err != nil {
 			log.Fatal(err)
 		}

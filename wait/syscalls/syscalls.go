@@ -1,7 +1,7 @@
-// Package syscalls knows Linux's system calls by number, for amd64 and arm64,
-// and which of their arguments say what the caller waits for. It knows no
-// process and reads nothing: package wait fetches what the arguments point at.
-// All functions are pure.
+// Package syscalls maps Linux's system calls by number, for amd64 and arm64, to their
+// names and to the arguments that describe what the caller waits for. It knows no
+// process and reads nothing: package wait reads the memory that arguments point to. All
+// functions are pure.
 package syscalls
 
 import "strconv"
@@ -21,8 +21,8 @@ func table(arch string) []string {
 	return nil
 }
 
-// Name of system call nr on a machine (GOARCH's name for it), such as
-// "futex"; "syscall 999" where the number is not known.
+// Name returns the name of system call nr on an architecture (as in GOARCH), such as
+// "futex", or "syscall 999" if the number is unknown.
 func Name(arch string, nr int32) string {
 	t := table(arch)
 	if nr >= 0 && int(nr) < len(t) && t[nr] != "" {
@@ -31,7 +31,7 @@ func Name(arch string, nr int32) string {
 	return "syscall " + strconv.Itoa(int(nr))
 }
 
-// Number of a system call on a machine.
+// Number returns the number of a system call on an architecture.
 func Number(arch, name string) (nr int32, ok bool) {
 	if name == "" {
 		return 0, false
@@ -44,15 +44,15 @@ func Number(arch, name string) (nr int32, ok bool) {
 	return 0, false
 }
 
-// Call is one system call of a machine.
+// Call is one system call of an architecture.
 type Call struct {
 	Nr   int32
 	Name string
-	Args []Arg // those that say something, in the order in which to show them
+	Args []Arg // those that describe the wait, in display order
 }
 
-// Lookup returns what is known of system call nr; a call that is not known
-// has a made-up name and no arguments.
+// Lookup returns system call nr. An unknown call gets the name of Name and no
+// arguments.
 func Lookup(arch string, nr int32) Call {
 	n := Name(arch, nr)
 	if nr < 0 || nr > maxNr {

@@ -15,12 +15,12 @@ func TestNumbers(t *testing.T) {
 	}{
 		{"amd64", "read", syscall.SYS_READ}, {"amd64", "futex", 202}, {"amd64", "restart_syscall", 219},
 		{"amd64", "epoll_pwait2", 441}, {"amd64", "futex_waitv", 449}, {"amd64", "newfstatat", 262},
-		// arm64 has the kernel's generic table (include/uapi/asm-generic/unistd.h).
+		// arm64 uses the kernel's generic table (include/uapi/asm-generic/unistd.h).
 		{"arm64", "read", 63}, {"arm64", "futex", 98}, {"arm64", "ppoll", 73}, {"arm64", "restart_syscall", 128},
 		{"arm64", "epoll_pwait", 22}, {"arm64", "clock_nanosleep", 115}, {"arm64", "wait4", 260},
 	} {
 		if c.arch == "amd64" && c.name == "read" && syscall.SYS_READ != 0 {
-			continue // the test runs on another machine
+			continue // the test runs on another architecture
 		}
 		if got := Name(c.arch, c.nr); got != c.name {
 			t.Errorf("%s: call %d is %q, want %q", c.arch, c.nr, got, c.name)
@@ -42,8 +42,8 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// Every name with arguments is one of a system call of either machine, and
-// the registers exist.
+// Every name with arguments must be a system call of one of the architectures, and the
+// registers must exist.
 func TestArgsAreOfRealCalls(t *testing.T) {
 	src, err := os.ReadFile("args.go")
 	if err != nil {
@@ -76,14 +76,14 @@ func TestArgsAreOfRealCalls(t *testing.T) {
 	}
 }
 
-// The checked-in tables are what the generator makes.
+// The checked-in tables must match the generator's output.
 func TestTablesAreCurrent(t *testing.T) {
 	gen, err := os.ReadFile("gen.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	// Inside the module, so that go list finds x/sys; the output goes elsewhere.
+	// Inside the module, so that go list finds x/sys. The output goes elsewhere.
 	text := strings.Replace(string(gen), `"names"+`, `"`+dir+`/names"+`, 1)
 	if err := os.WriteFile(dir+"/gen.go", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
