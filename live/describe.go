@@ -11,25 +11,24 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Descriptions numbers what threads wait for, for event.Wait: equal waits have
-// one number. It may be used by several goroutines at once.
+// Descriptions numbers the things that threads wait for, for event.Wait: equal waits
+// have the same number. It may be used by several goroutines at once.
 type Descriptions struct {
-	// Put is handed each new one, and says whether it took it: it must not
-	// block.
+	// Put receives each new wait and reports whether it accepted it. It must not block.
 	Put func(trace.Wait) bool
 
 	mu  sync.Mutex
-	ids map[trace.Wait]int // by everything but the ID
+	ids map[trace.Wait]int // by all fields except the ID
 }
 
-// Limits of what is told apart: of programs that wait for something else each
-// time, above the first only calls and files, above the second nothing more.
+// Limits for programs that wait for something new each time: above the first limit only
+// calls and files are distinguished, above the second nothing more.
 const (
 	maxDetailed = 1 << 14
 	maxCoarse   = 1 << 15
 )
 
-// id numbers a wait; 0: it has no description.
+// id returns the number of a wait; 0: it has no description.
 func (d *Descriptions) id(in *wait.Info) int {
 	w := describe(in)
 	d.mu.Lock()
@@ -52,14 +51,14 @@ func (d *Descriptions) id(in *wait.Info) int {
 	key := w
 	w.ID = len(d.ids) + 1
 	if !d.Put(w) {
-		return 0 // the next time
+		return 0 // retry next time
 	}
 	d.ids[key] = w.ID
 	return w.ID
 }
 
-// describe leaves out what differs each time though the wait is the same: how
-// long a timeout has still to go.
+// describe omits what differs between samples of the same wait: the remaining time of a
+// timeout.
 func describe(in *wait.Info) trace.Wait {
 	w := trace.Wait{Call: in.Call, Args: in.Args, File: in.File, Kind: string(in.Kind), Peer: in.Peer, Why: in.Why}
 	if l := in.Lock; l != nil {
@@ -81,7 +80,7 @@ func describe(in *wait.Info) trace.Wait {
 	switch {
 	case in.Kind == wait.KindSleep && w.Args == exact:
 		w.Args = t.String()
-	case in.Kind == wait.KindSleep: // a runtime's, which says so before
+	case in.Kind == wait.KindSleep: // a runtime's sleep, already described
 		w.Args = strings.TrimSuffix(w.Args, ", "+exact)
 	default:
 		w.Args = strings.TrimPrefix(strings.TrimSuffix(w.Args, "timeout "+exact), ", ")
@@ -90,8 +89,8 @@ func describe(in *wait.Info) trace.Wait {
 	return w
 }
 
-// comesAndGoes reports whether l has a holder at one time and none at another:
-// why it has none is then true of a moment, not of the lock.
+// comesAndGoes reports whether l has a holder at some times only. The reason for a
+// missing holder is then true of one moment, not of the lock.
 func comesAndGoes(l *wait.Lock) bool {
 	switch l.Kind {
 	case lock.GIL, lock.Monitor, lock.Synchronizer:
@@ -102,7 +101,7 @@ func comesAndGoes(l *wait.Lock) bool {
 	return false
 }
 
-// round keeps two digits.
+// round keeps two significant digits.
 func round(d time.Duration) time.Duration {
 	p := time.Duration(1)
 	for n := len(strconv.FormatInt(int64(d), 10)); n > 2; n-- {

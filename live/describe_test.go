@@ -32,8 +32,8 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// Equal waits have one number; a program that waits for something else each
-// time does not fill memory.
+// Equal waits have one number. A program that waits for something new each time must
+// not fill memory.
 func TestDescriptions(t *testing.T) {
 	put := map[int]trace.Wait{}
 	full := false
@@ -82,7 +82,7 @@ func TestBehind(t *testing.T) {
 		{Start: 0x1000, End: 0x2000, Inode: 7, Path: "/bin/x", Exec: true},
 		{Start: 0x2000, End: 0x3000, Inode: 7, Path: "/bin/x", Write: true},
 		{Start: 0x3000, End: 0x5000, Write: true}, // zeroed variables
-		{Start: 0x6000, End: 0x7000, Write: true}, // nobody's
+		{Start: 0x6000, End: 0x7000, Write: true}, // of no file
 		{Start: 0x7000, End: 0x8000, Write: true, Path: "[heap]"},
 	}
 	for addr, want := range map[uint64]*stack.Mapping{0x1800: &maps[0], 0x2000: &maps[1], 0x4fff: &maps[1], 0x5000: nil, 0x6800: nil,

@@ -8,15 +8,15 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// GDBDescriptor is the variable with the list of ELF files in its memory by
-// which a program tells debuggers of code that it made (the manual of GDB, "JIT
-// Compilation Interface").
+// GDBDescriptor is the variable with the list of in-memory ELF files that describe a
+// program's generated code to debuggers (the manual of GDB, "JIT Compilation
+// Interface").
 const GDBDescriptor = "__jit_debug_descriptor"
 
-// GDBEntry is one entry of that list: where it is, and the file that it tells of.
+// GDBEntry is one entry of that list: its address, and the file it refers to.
 type GDBEntry struct{ Entry, Addr, Size uint64 }
 
-// ReadGDBEntry reads the entry at an address in the target, and where the next is.
+// ReadGDBEntry reads the entry at an address in the target and returns the address of the next.
 func ReadGDBEntry(p *target.Process, at uint64) (e GDBEntry, next uint64, ok bool) {
 	var b [32]byte
 	if n, _ := p.ReadAt(b[:], at); n < len(b) {
@@ -26,15 +26,15 @@ func ReadGDBEntry(p *target.Process, at uint64) (e GDBEntry, next uint64, ok boo
 	return GDBEntry{at, le.Uint64(b[16:]), le.Uint64(b[24:])}, le.Uint64(b[:]), true
 }
 
-// Bounds on what GDBObjects reads of a program that may be hostile.
+// Bounds for GDBObjects: the program may be hostile.
 const (
 	maxGDBEntries = 1 << 12
 	maxGDBFile    = 16 << 20 // bytes
-	maxGDBFiles   = 64 << 20 // bytes of all
+	maxGDBFiles   = 64 << 20 // bytes in total
 )
 
-// GDBObjects reads the files of GDB's JIT interface as they are, the newest
-// first. What cannot be read is left out.
+// GDBObjects reads the current files of GDB's JIT interface, newest first. It skips
+// unreadable ones.
 func (t *Target) GDBObjects(fullNames bool) (out []*symbol.JITObject) {
 	total := 0
 	for _, at := range t.gdbDescriptors() {
@@ -65,7 +65,8 @@ func (t *Target) GDBObjects(fullNames bool) (out []*symbol.JITObject) {
 	return out
 }
 
-// gdbDescriptors are the addresses in the target of the list's variable.
+// gdbDescriptors returns the addresses in the target of the list variable, one for each
+// file that defines it.
 func (t *Target) gdbDescriptors() (out []uint64) {
 	maps := t.Maps()
 	for i := range maps {

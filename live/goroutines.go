@@ -13,73 +13,74 @@ import (
 	"github.com/sliverprof/sliver/unwind/gopcln"
 )
 
-// Routine is one goroutine that was looked at.
+// Routine is one sampled goroutine.
 type Routine struct {
 	gopcln.Goroutine
-	At     stack.Time   // when it was so
-	Stack  int          // in Routines.Stacks; -1: a thread runs it
+	At     stack.Time   // time of the sample
+	Stack  int          // index in Routines.Stacks; -1: a thread runs it
 	Reason stack.Reason // why its stack ends early
 }
 
-// Routines looks at all goroutines of a process and stops none of them. One
-// goroutine of ours may use it at a time.
+// Routines samples all goroutines of a process without stopping it. Only one goroutine
+// may use it at a time.
 type Routines struct {
-	// Stacks are those of the last Look, each once, leaf first; their frames have
-	// no CFA. One with a Reason has no frame for it.
+	// Stacks are the stacks of the last Look, without duplicates, leaf first. Their
+	// frames have no CFA. A stack that ends early has no frame for its Reason.
 	Stacks [][]stack.Frame
-	// Lost is how many goroutines the last Look could not read.
+	// Lost is the number of goroutines that the last Look could not read.
 	Lost int
 
 	t       *Target
 	census  *gopcln.Census
 	readers [2]stackReader
-	byKey   map[string]int // in Stacks
+	byKey   map[string]int // indexes in Stacks
 	key     []byte
-	all     []gopcln.Goroutine // by place
-	sights  []sight            // by place
-	which   []int              // places of those whose stacks are to be read
-	order   []int32            // places, by the goroutines' numbers
+	all     []gopcln.Goroutine // by index
+	sights  []sight            // by index
+	which   []int              // indexes of those whose stacks will be read
+	order   []int32            // indexes, sorted by goroutine ID
 }
 
-// sight is what a look found of a goroutine besides.
+// sight is the rest of a look's results for a goroutine.
 type sight struct {
 	at     stack.Time
-	stack  int32 // in Routines.Stacks; noStack: a thread runs it
+	stack  int32 // index in Routines.Stacks; noStack: a thread runs it
 	reason stack.Reason
 }
 
 const noStack = -1
 
-// stackReader reads the stacks of some of the goroutines. What it knows of stacks it keeps from
-// look to look.
+// stackReader reads the stacks of some of the goroutines. It caches stacks between
+// looks.
 type stackReader struct {
 	parked *unwind.Parked
-	global []int32 // where its stacks are in Routines.Stacks; noStack: not there yet
-	which  []int   // places
+	global []int32 // index of each of its stacks in Routines.Stacks; noStack: not there yet
+	which  []int   // indexes
 	keys   []uint64
 }
 
-// Routines makes one; nil: no runtime of Go was seen in the process. For the first of
-// them its list of goroutines is searched.
+// Routines returns a new Routines; nil: no Go runtime was found in the process. The
+// first call finds the list of goroutines.
 func (t *Target) Routines() *Routines {
 	c := t.space.Census()
 	if c == nil {
 		return nil
 	}
-	_ = c.Find() // what it fails with, Look says too
+	_ = c.Find() // Look returns the same error
 	return &Routines{t: t, census: c}
 }
 
 const (
-	// lookRounds is how often goroutines that went on while they were read are read anew.
+	// lookRounds bounds how often goroutines that ran during the read are read again.
 	lookRounds = 3
-	// fewStacks are read by one goroutine of ours: to start another takes longer.
+	// fewStacks is how many stacks are read without a second goroutine, which takes
+	// longer to start.
 	fewStacks = 500
 )
 
-// Look reads all goroutines, and the stacks of those that no thread runs, and
-// gives them by ID. One that went on meanwhile is read again. An error says why
-// there are none to be had.
+// Look reads all goroutines, and the stacks of those that no thread runs, and returns
+// them sorted by ID. It reads a goroutine again if it ran during the read. An error
+// gives the reason why there are none.
 func (r *Routines) Look() ([]Routine, error) {
 	if err := r.look(); err != nil {
 		return nil, err
@@ -92,7 +93,7 @@ func (r *Routines) Look() ([]Routine, error) {
 	return all, nil
 }
 
-// look is Look: r.order has the places of those that were found.
+// look implements Look. r.order gets the indexes of the goroutines found.
 func (r *Routines) look() (err error) {
 	r.Stacks, r.byKey = nil, map[string]int{}
 	for i := range r.readers {
@@ -126,7 +127,7 @@ func (r *Routines) look() (err error) {
 	return nil
 }
 
-// walk reads the stacks of those in r.which that no thread runs.
+// walk reads the stacks of the goroutines in r.which that no thread runs.
 func (r *Routines) walk() {
 	r.share()
 	var wg sync.WaitGroup
@@ -147,8 +148,8 @@ func (r *Routines) walk() {
 	}
 }
 
-// share gives the readers those that no thread runs: the second has the stacks above a place, where there
-// are many.
+// share splits the goroutines that no thread runs between the two readers. If there are
+// many, the second gets the stacks above the median address.
 func (r *Routines) share() {
 	a, b := &r.readers[0].which, &r.readers[1].which
 	*a, *b = (*a)[:0], (*b)[:0]
@@ -174,7 +175,7 @@ func (r *Routines) share() {
 	}
 }
 
-// begin begins a look.
+// begin starts a look.
 func (s *stackReader) begin(space *unwind.Space) {
 	if s.parked == nil || !s.parked.Holds() {
 		s.parked, s.global = unwind.NewWalker(space).Parked(), nil
@@ -184,11 +185,11 @@ func (s *stackReader) begin(space *unwind.Space) {
 	}
 }
 
-// stackUnit is the least size of a goroutine's stack, so that no two have the same SP in such
-// units.
+// stackUnit is the minimum size of a goroutine's stack: no two goroutines have the same
+// SP in these units.
 const stackUnit = 2 << 10
 
-// read reads the stacks of those in s.which, in the order of their addresses.
+// read reads the stacks of the goroutines in s.which, ordered by address.
 func (s *stackReader) read(all []gopcln.Goroutine, sights []sight) {
 	s.keys = slices.Grow(s.keys[:0], len(s.which))
 	for _, i := range s.which {
@@ -204,8 +205,8 @@ func (s *stackReader) read(all []gopcln.Goroutine, sights []sight) {
 	}
 }
 
-// place is where a stack is in r.Stacks. One that ends early is another than one that
-// ends there.
+// place returns the index of a stack in r.Stacks. A stack that ends early differs from
+// a complete one with the same frames.
 func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
 	r.key = append(r.key[:0], byte(reason))
 	for i := range frames {
@@ -220,7 +221,8 @@ func (r *Routines) place(frames []stack.Frame, reason stack.Reason) int {
 	return k
 }
 
-// Wait is what g waits for, in the runtime's words; "": it does not, or that is not known.
+// Wait returns the reason that g waits for, in the runtime's words; "": it does not
+// wait, or the reason is unknown.
 func (r *Routines) Wait(g *Routine) string {
 	if words := r.census.Reasons(); int(g.Goroutine.Reason) < len(words) {
 		return words[g.Goroutine.Reason]
@@ -228,7 +230,7 @@ func (r *Routines) Wait(g *Routine) string {
 	return ""
 }
 
-// Tasks is Look as a recording keeps it.
+// Tasks is Look in the form that a recording stores.
 func (r *Routines) Tasks() (*trace.Tasks, error) {
 	begin := target.Now()
 	tids := r.t.numbers()
@@ -256,7 +258,7 @@ func (r *Routines) Tasks() (*trace.Tasks, error) {
 	return t, nil
 }
 
-// task is g as a recording keeps it; tids are as in Target.numbers.
+// task returns g in the form that a recording stores; tids are as in Target.numbers.
 func task(g *gopcln.Goroutine, s *sight, tids map[stack.TID]stack.TID) trace.Task {
 	x := trace.Task{ID: g.ID & event.MaxTask, Parent: g.Parent & event.MaxTask, State: g.Status.State(), Reason: g.Reason, Since: g.Since,
 		Locked: g.Locked, Stack: int(s.stack), Cut: s.reason}
@@ -274,8 +276,7 @@ func task(g *gopcln.Goroutine, s *sight, tids map[stack.TID]stack.TID) trace.Tas
 	return x
 }
 
-// numbers are the numbers of the threads as we see them by those that the process
-// sees itself; nil: they are the same.
+// numbers maps the TIDs that the process itself sees to ours; nil: they are equal.
 func (t *Target) numbers() map[stack.TID]stack.TID {
 	if !t.proc.Facts().Container {
 		return nil

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/gopcln"
 )
 
-// routines starts a program whose goroutines wait, and gives what looks at it.
+// routines starts a program with waiting goroutines and returns its Target.
 func routines(tb testing.TB, variant, many string) *Target {
 	tb.Helper()
 	p := testprog.Start(tb, testprog.Build(tb, "go/routines", variant), "-many", many)
@@ -32,8 +32,8 @@ func routines(tb testing.TB, variant, many string) *Target {
 	return t
 }
 
-// TestRoutines: a stack that is known again by its return addresses is the one that
-// a walk finds, and so for all of many goroutines, which two goroutines of ours read.
+// TestRoutines: a cached stack, recognized by its return addresses, must equal the
+// result of a walk. The same must hold for many goroutines, which two readers share.
 func TestRoutines(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	const many = 2 * fewStacks
@@ -51,7 +51,7 @@ func TestRoutines(t *testing.T) {
 	for i := range all {
 		g := &all[i]
 		if g.Status != gopcln.GoWaiting || g.ID == 1 {
-			continue // it may have gone on
+			continue // it may have run
 		}
 		want, reason := w.Goroutine(&g.Goroutine)
 		if reason != stack.ReasonNone || g.Reason != stack.ReasonNone || g.Stack < 0 {
@@ -69,7 +69,7 @@ func TestRoutines(t *testing.T) {
 	}
 }
 
-// cpuTime is what this process has had of CPUs.
+// cpuTime returns the CPU time of this process.
 func cpuTime(tb testing.TB) time.Duration {
 	tb.Helper()
 	var r syscall.Rusage
@@ -79,8 +79,8 @@ func cpuTime(tb testing.TB) time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// BenchmarkRoutines looks at 10,000 goroutines that wait: at their states alone, with their
-// stacks, and with all that is only made at the first look. The program is not stopped for it.
+// BenchmarkRoutines samples 10,000 waiting goroutines: only their states, with their stacks, and
+// with everything that only the first look does. The program is not stopped.
 func BenchmarkRoutines(b *testing.B) {
 	t := routines(b, "default", "10000")
 	r := t.Routines()

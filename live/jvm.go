@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// seekJVM is the seeker of HotSpot.
+// seekJVM is the seeker for HotSpot.
 func (t *Target) seekJVM(table *managed.Table) (found, again bool, err error) {
 	if t.space.JVM() != nil {
 		return true, false, nil
@@ -20,7 +20,7 @@ func (t *Target) seekJVM(table *managed.Table) (found, again bool, err error) {
 	return rt != nil, err != nil && !errors.As(err, &version), err
 }
 
-// Monitor is wait.Config.Monitor.
+// Monitor implements wait.Config.Monitor.
 func (t *Target) Monitor(nstid int32) (wait.Monitor, bool) {
 	vm := t.space.JVM()
 	if vm == nil {
@@ -34,11 +34,11 @@ func (t *Target) Monitor(nstid int32) (wait.Monitor, bool) {
 	return wait.Monitor{Kind: sorts[m.Sort], Addr: m.Addr, Class: m.Class, Unknown: m.Unknown, Locked: m.Locked, Holder: m.Owner, Readers: m.Readers, Why: m.Why}, ok
 }
 
-// sorts are how threads of Java wait, as kinds of locks.
+// sorts maps the waits of Java threads to kinds of locks.
 var sorts = [...]lock.Kind{jvm.Entering: lock.Monitor, jvm.Waiting: lock.Cond, jvm.Synchronizer: lock.Synchronizer, jvm.Semaphore: lock.Semaphore,
 	jvm.Condition: lock.Cond, jvm.Parked: lock.Park, jvm.Sleeping: lock.Sleep}
 
-// MonitorOwner is wait.Config.MonitorOwner.
+// MonitorOwner implements wait.Config.MonitorOwner.
 func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {
 	if vm := t.space.JVM(); vm != nil {
 		return vm.MonitorOwner(addr)
@@ -46,7 +46,7 @@ func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {
 	return false, 0
 }
 
-// LockName is wait.Config.LockName.
+// LockName implements wait.Config.LockName.
 func (t *Target) LockName(l *lock.Lock) string {
 	vm := t.space.JVM()
 	if vm == nil || l.Impl != "glibc" && l.Impl != "musl" {

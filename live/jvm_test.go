@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// A mutex of HotSpot's own, and its condition variable, have the name that the virtual machine
-// itself has for them.
+// One of HotSpot's own mutexes, and its condition variable, must have the virtual
+// machine's own name for them.
 func TestLockName(t *testing.T) {
 	for _, version := range []string{"java17", "java21", "java25"} {
 		t.Run(version, func(t *testing.T) {
@@ -53,8 +53,8 @@ func TestLockName(t *testing.T) {
 	}
 }
 
-// mutexOf is where the pthread_mutex_t is of the mutex that a variable of libjvm.so points to: behind the
-// address of its owner.
+// mutexOf returns the address of the pthread_mutex_t in the mutex that a variable of
+// libjvm.so points to: after the address of its owner.
 func mutexOf(t *testing.T, tg *Target, variable string) uint64 {
 	t.Helper()
 	for _, m := range tg.Maps() {

@@ -1,6 +1,6 @@
-// Package live joins a process (package target) to the sampler and the
-// unwinder: it is the sampler's Target, the unwinder's Files and Memory, and
-// what tells the recorder which files were mapped.
+// Package live connects a process (package target) to the sampler and the unwinder. It
+// implements the sampler's Target and the unwinder's Files and Memory, and reports
+// mapped files to the recorder.
 package live
 
 import (
@@ -32,9 +32,9 @@ type Target struct {
 
 	mu     sync.Mutex // one Remap at a time
 	maps   []stack.Mapping
-	mapped stack.Time // the time that onMap got with the last maps
+	mapped stack.Time // the time passed to onMap with the last maps
 	onMap  func(maps []stack.Mapping, at stack.Time, exec bool)
-	// tracers are all that were ever made: for their accounts.
+	// tracers are all tracers ever made, for their statistics.
 	tracers         []*target.Tracer
 	cpuIdle, cpuAll uint64 // of the last Costs, in clock ticks; guarded by mu
 	locks           lockReader
@@ -42,16 +42,16 @@ type Target struct {
 	rest            []*target.Thread // for RestCPU
 	restBuf         []byte
 
-	ranges  []managed.Range // whose addresses the maps have
-	changed chan struct{}   // told when there is other code than before
+	ranges  []managed.Range // the ranges whose addresses are in the maps
+	changed chan struct{}   // signaled when the code changed
 	own     ownNames
 	gils    gils
-	deaths  *target.Deaths // nil: nobody notes them
+	deaths  *target.Deaths // nil: deaths are not recorded
 }
 
-// New reads the maps of p and loads the unwind tables of what has code in
-// them. onMap, if not nil, is told every generation of the maps, the first one
-// included; it is called with a lock held and must not call back.
+// New reads the maps of p and loads the unwind tables of the files with code. onMap, if
+// not nil, receives every generation of the maps, including the first. It is called
+// with a lock held and must not call back.
 func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec bool)) (*Target, error) {
 	arch := rule.AMD64
 	if runtime.GOARCH == "arm64" {
@@ -65,12 +65,12 @@ func New(p *target.Process, onMap func(maps []stack.Mapping, at stack.Time, exec
 	return t, nil
 }
 
-// NoteDeaths has the last sample of a thread that a signal kills show where it died. It is
-// called before sampling begins; d stays the caller's, and open until it ends.
+// NoteDeaths makes the last sample of a thread killed by a signal show where it died.
+// Call it before sampling begins; the caller keeps d open until sampling ends.
 func (t *Target) NoteDeaths(d *target.Deaths) { t.deaths = d }
 
-// Preload opens the files with code in them. Problems are those of
-// unwind.Space.Errors: their code is walked by frame pointers.
+// Preload opens the files with code. Failures appear in unwind.Space.Errors: the code
+// of such files is walked by frame pointers.
 func (t *Target) Preload() { _ = t.space.Preload() }
 
 // Threads implements sampler.Target.
@@ -85,7 +85,7 @@ func (t *Target) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	return in, err
 }
 
-// Info is what is known of a thread of p.
+// Info returns the facts known about a thread of p.
 func Info(p *target.Process, tid stack.TID) (stack.ThreadInfo, error) {
 	in, err := p.ThreadInfo(tid)
 	if err != nil {
@@ -116,7 +116,7 @@ func (t *Target) Tracer(maxStack int) (sampler.Tracer, error) {
 	return &tracer{Tracer: tr, space: t.space, w: target.NewWindow(0), max: maxStack, proc: t.proc, coming: map[*target.Thread]sampler.Thread{}}, nil
 }
 
-// SelfCPU is the CPU time in ns that this program has used, the stops included.
+// SelfCPU returns the CPU time in ns that this program has used, including the stops.
 func (t *Target) SelfCPU() int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -157,7 +157,7 @@ func (t *Target) Alive() bool { return t.proc.Alive() }
 // Traced implements sampler.Target.
 func (t *Target) Traced() bool { return t.proc.Traced() }
 
-// Maps are the maps as last read.
+// Maps returns the maps as last read.
 func (t *Target) Maps() []stack.Mapping {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -170,7 +170,7 @@ func (t *Target) Remap(exec bool) (changed bool, err error) { return t.remap(exe
 // Replaced implements sampler.Target.
 func (t *Target) Replaced(at stack.Time) (changed bool, err error) { return t.remap(false, at) }
 
-// remap reads the maps. They are true from the time at on; 0: from now on.
+// remap reads the maps. They are valid from time at; 0: from now on.
 func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,7 +185,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 		t.ranges = nil
 	}
 	t.stamp(maps)
-	maps = t.space.Copies(t.space.Gathered(maps)) // beside a copy lies other code
+	maps = t.space.Copies(t.space.Gathered(maps)) // code next to a copy differs
 	t.space.Update(maps)
 	for _, r := range t.ranges {
 		maps = withRange(maps, r)
@@ -208,7 +208,7 @@ func (t *Target) remap(exec bool, at stack.Time) (changed bool, err error) {
 	return changed, nil
 }
 
-// MappingAt finds the mapping that addr lies in; maps are by address.
+// MappingAt finds the mapping that contains addr; maps are sorted by address.
 func MappingAt(maps []stack.Mapping, addr uint64) (int, bool) {
 	return slices.BinarySearchFunc(maps, addr, func(m stack.Mapping, a uint64) int {
 		switch {
@@ -239,7 +239,7 @@ func sameCode(a, b []stack.Mapping) bool {
 	return i == len(a) && j == len(b)
 }
 
-// files and memory are Target as the unwinder sees it.
+// files and memory adapt Target to the unwinder.
 type files Target
 
 func (f *files) Open(m stack.Mapping) (io.ReaderAt, error) { return f.proc.OpenMapping(m) }
@@ -251,7 +251,7 @@ func (m *memory) ReadSpans(spans []stack.Span, b []byte) int { return m.proc.Rea
 
 func (m *memory) ReadAt(p []byte, addr int64) (int, error) { return m.proc.ReadAt(p, uint64(addr)) }
 
-// translate makes target's errors the sampler's.
+// translate converts target's errors to the sampler's.
 func translate(err error) error {
 	switch {
 	case err == nil:
@@ -280,7 +280,7 @@ func translate(err error) error {
 
 type thread struct {
 	*target.Thread
-	deaths *target.Deaths // nil: nobody notes them
+	deaths *target.Deaths // nil: deaths are not recorded
 }
 
 // Died implements sampler.Mortal.
@@ -320,11 +320,11 @@ type tracer struct {
 	*target.Tracer
 	space *unwind.Space
 	w     *target.Window
-	v     *sampler.View // that the window is for at the moment
+	v     *sampler.View // the view of the current window
 	max   int
 	proc  *target.Process
 	ahead target.Ahead
-	// coming are the threads whose samples are to come: see Arrived.
+	// coming are the threads whose samples are pending: see Arrived.
 	coming map[*target.Thread]sampler.Thread
 }
 
@@ -347,8 +347,8 @@ func (t *tracer) Read(th sampler.Thread, v *sampler.View) (bool, error) {
 	return true, nil
 }
 
-// failed translates why there is no sample of a thread, and notes which one's is to
-// come.
+// failed translates the reason for a missing sample, and records a thread whose sample
+// is pending.
 func (t *tracer) failed(th sampler.Thread, err error) error {
 	if err == target.ErrLater {
 		t.coming[th.(*thread).Thread] = th
@@ -375,14 +375,14 @@ func (t *tracer) Arrived(v *sampler.View) (th sampler.Thread, err error, ok bool
 // Free implements sampler.LateTracer.
 func (t *tracer) Free() bool { return t.Tracer.Free() }
 
-// prepare hands on what is to be copied. A stack that outgrew the window has
-// it grow for the next sample; nothing is allocated inside a stop.
+// prepare lists the memory to copy. If a stack outgrew the window, the window grows
+// before the next sample: nothing is allocated while a thread is stopped.
 func (t *tracer) prepare(v *sampler.View, ask bool) {
 	if want := max(v.StackDefault, t.w.StackWanted()); want > t.w.Cap() {
 		t.w.Grow(min(want+want/4, t.max))
 	}
-	// Asking costs time while the thread stands still, so only where a stack may
-	// go on elsewhere than its registers say.
+	// The callback costs time while the thread is stopped, so it is only used if a
+	// stack may continue outside the stack that the registers point to.
 	t.v, t.w.More = v, nil
 	if ask && v.More != nil && t.space.Managed() {
 		t.w.More = t.more
@@ -392,13 +392,13 @@ func (t *tracer) prepare(v *sampler.View, ask bool) {
 	t.w.StackLow, t.w.StackHigh, t.w.StackDefault = v.StackLow, v.StackHigh, v.StackDefault
 }
 
-// more shows the view what there is so far and passes on what it wants.
+// more fills the view with the data copied so far and returns the spans that it requests.
 func (t *tracer) more() []stack.Span {
 	t.blocks(t.w, t.v)
 	return t.v.More(&t.w.Regs, &t.v.Mem)
 }
 
-// show has the view show what a window holds.
+// show fills the view from a window.
 func (t *tracer) show(w *target.Window, v *sampler.View) {
 	v.Regs, v.Call, v.Counters = &w.Regs, w.Call, sampler.Counters(w.Counters)
 	v.Asked, v.Halted, v.Stopped, v.Resumed = w.Asked, w.Halted, w.Stopped, w.Resumed
@@ -406,7 +406,7 @@ func (t *tracer) show(w *target.Window, v *sampler.View) {
 	t.blocks(w, v)
 }
 
-// blocks hands on what was copied: the stack last.
+// blocks adds the copied blocks to the view, the stack last.
 func (t *tracer) blocks(w *target.Window, v *sampler.View) {
 	v.Regs = &w.Regs
 	v.Mem.Blocks = v.Mem.Blocks[:0]
@@ -461,8 +461,8 @@ func (t *Target) RestCPU(but []sampler.Thread) (ns int64, ok bool) {
 	return ns, ok
 }
 
-// exactClocks reports whether the CPU time of processes is kept up to date at least
-// at each scheduler's tick: CPUs without ticks do that once a second.
+// exactClocks reports whether the kernel updates the CPU time of processes at each
+// scheduler tick or more often: CPUs without ticks do so once a second.
 var exactClocks = sync.OnceValue(func() bool {
 	b, err := os.ReadFile("/sys/devices/system/cpu/nohz_full")
 	s := strings.TrimSpace(string(b))
@@ -478,9 +478,9 @@ func (t *tracer) Reap() int {
 
 func (t *tracer) SleepUntil(at stack.Time) { t.Tracer.SleepUntil(at) }
 
-func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is let go of when the OS thread ends
+func (t *tracer) Close() { _ = t.Tracer.Close() } // a late thread is released when the OS thread ends
 
-// NewSleeper is for sampler.NewHosts.
+// NewSleeper is an argument for sampler.NewHosts.
 func NewSleeper() (sampler.Sleeper, error) {
 	tr, err := target.NewTracer()
 	if err != nil {
@@ -495,7 +495,7 @@ func (s *sleeper) Now() stack.Time { return target.Now() }
 
 func (s *sleeper) SleepUntil(at stack.Time) { s.Tracer.SleepUntil(at) }
 
-func (s *sleeper) Close() { _ = s.Tracer.Close() } // it held nobody
+func (s *sleeper) Close() { _ = s.Tracer.Close() } // it stopped no thread
 
 // Harmless is sampler.Config.Harmless for this machine.
 func Harmless(c *stack.Call, sp uint64) bool { return target.StopRisk(c, sp) == target.RiskNone }
@@ -506,8 +506,8 @@ func Delays(c *stack.Call, sp uint64) bool {
 	return r == target.RiskMaybe || r == target.RiskLate
 }
 
-// Segments are the executable segments of an ELF file, so that a recording
-// can tell addresses from offsets without it.
+// Segments returns the executable segments of an ELF file, so that a recording can
+// convert between addresses and offsets without the file.
 func Segments(r io.ReaderAt) (out [][3]uint64, err error) {
 	defer func() {
 		if x := recover(); x != nil {

@@ -12,47 +12,47 @@ import (
 	"github.com/sliverprof/sliver/wait/procdir"
 )
 
-// lockReader reads /proc/locks for groups, which cannot wait for it: a reading
-// takes some ms, for the kernel waits until nobody on any CPU is at work on a file
-// lock. Before that it looks for descriptors of the files in question, by which a
-// group finds out itself who holds a lock (wait.Openers). It has a goroutine while
-// somebody asks, on the threads that package background has lowered. Its methods
-// may be called from any goroutine.
+// lockReader reads /proc/locks for groups, which must not block on it: a reading takes
+// some ms, because the kernel first waits until no CPU is working on a file lock.
+// Before a reading it looks for descriptors of the requested files, which let a group
+// resolve the holder itself (wait.Openers). Its goroutine runs while requests are
+// pending, on the low-priority threads of package background. Its methods may be called
+// from any goroutine.
 type lockReader struct {
 	pid  int          // of the process
-	open wait.Openers // of the files that were asked for
+	open wait.Openers // of the requested files
 
-	// read replaces the reading; nil: /proc/locks is read.
+	// read replaces the reading; nil: read /proc/locks.
 	read func() *wait.FileLocks
 
 	last  atomic.Pointer[reading] // nil: none yet
-	found atomic.Uint32           // how often there were new descriptors
+	found atomic.Uint32           // how often new descriptors were found
 
 	mu    sync.Mutex
-	going bool                     // there is a goroutine
-	files map[wait.FileID]struct{} // that were asked for since the last reading began
-	asked map[*waits]struct{}      // since then
-	now   map[*waits]struct{}      // before it did: they are to be woken when it ends
-	next  stack.Time               // when to read again at the earliest
-	took  stack.Time               // of the last reading
+	going bool                     // the goroutine runs
+	files map[wait.FileID]struct{} // requested since the last reading began
+	asked map[*waits]struct{}      // requesters since then
+	now   map[*waits]struct{}      // requesters before then, to wake when the reading ends
+	next  stack.Time               // earliest time of the next reading
+	took  stack.Time               // duration of the last reading
 }
 
-// reading is what /proc/locks said. It is only read.
+// reading is one reading of /proc/locks. It is read-only.
 type reading struct {
 	list  *wait.FileLocks
 	began stack.Time
-	at    stack.Time // when it ended: what it says is so at this time
-	every stack.Time // how long to leave it alone
+	at    stack.Time // when it ended: the list is valid at this time
+	every stack.Time // minimum time to the next reading
 }
 
 const (
-	askShare = 20         // of the time, as its divisor, may go to reading the list for waits that are not new
-	askMost  = 25_000_000 // ns: however long that took
-	askLine  = 20_000     // ns to leave it alone for each line, of which one takes about 1 µs of a CPU
+	askShare = 20         // divisor of the time that may be spent reading the list for waits that are not new
+	askMost  = 25_000_000 // ns: upper bound, however long the reading took
+	askLine  = 20_000     // minimum pause in ns for each line; a line costs about 1 µs of CPU time
 )
 
-// ask has the list read for a lock of the file f, and w woken after a reading that
-// begins from now on.
+// ask requests the list for a lock of file f, and wakes w after a reading that begins
+// from now on.
 func (r *lockReader) ask(w *waits, f wait.FileID) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *lockReader) ask(w *waits, f wait.FileID) {
 	}
 }
 
-// forget has w not woken any more, once it has returned.
+// forget removes w: it is not woken after forget returns.
 func (r *lockReader) forget(w *waits) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -77,8 +77,8 @@ func (r *lockReader) forget(w *waits) {
 	delete(r.now, w)
 }
 
-// run reads until nobody asks any more. It rests as long as a reading took, and
-// more where the list is long.
+// run reads until no requests are pending. It pauses as long as a reading took, and
+// longer if the list is long.
 func (r *lockReader) run() {
 	for {
 		r.mu.Lock()
@@ -109,7 +109,7 @@ func (r *lockReader) run() {
 		r.find(of, x)
 
 		r.mu.Lock()
-		// Of two times the shorter one: in the other this program may have had no CPU.
+		// Use the shorter of the two times: in the other this program may have lost the CPU.
 		took := x.at - x.began
 		least := min(took, max(r.took, 1))
 		r.took = took
@@ -125,8 +125,8 @@ func (r *lockReader) run() {
 	}
 }
 
-// find looks who has files open, of the process's relatives and of those that x
-// shows, and wakes who asks if there are new ones.
+// find looks for descriptors of the files in the process's relatives and in the
+// processes that x shows, and wakes the requesters if there are new ones.
 func (r *lockReader) find(of map[wait.FileID]struct{}, x *reading) {
 	if r.pid == 0 || len(of) == 0 {
 		return
@@ -169,36 +169,36 @@ func readLocks() *wait.FileLocks {
 type fileWait struct {
 	t  sampler.Thread
 	to sampler.Sink
-	// counters are those of the thread in this wait; sure: a stop has not changed
-	// them since.
+	// counters are those of the thread in this wait. sure: no stop has changed them
+	// since.
 	counters sampler.Counters
 	sure     bool
-	// need is when a reading must have begun to be of interest: not before the wait
-	// was seen, and not soon after the last one.
+	// need is the earliest start of a useful reading: not before the wait was sampled,
+	// and not soon after the last reading.
 	need stack.Time
-	// soon is when the descriptors of the file may be looked at next, knew when they
-	// last told who holds the lock.
+	// soon is when the descriptors of the file may be read next. knew is when they last
+	// identified the holder.
 	soon, knew stack.Time
 }
 
 // ran reports whether the thread has run since its counters were c.
 func ran(c, now *sampler.Counters) bool { return c.Switches != now.Switches || c.CPU != now.CPU }
 
-// still reports whether the thread has not run since its wait was seen.
+// still reports whether the thread has not run since its wait was sampled.
 func (f *fileWait) still() bool {
 	var now sampler.Counters
 	return f.t.Counters(&now) == nil && !ran(&f.counters, &now)
 }
 
-// seen notes that it waits at the time at, with these counters.
+// seen records that the thread waits at time at, with counters c.
 func (f *fileWait) seen(c *sampler.Counters, at stack.Time) {
 	if !f.sure || ran(&f.counters, c) {
 		f.counters, f.sure, f.need = *c, true, max(f.need, at)
 	}
 }
 
-// settle takes the counters of a thread that a stop had woken, once it sleeps in
-// the same call again.
+// settle takes over the counters of a thread that a stop woke, once it sleeps in the
+// same call again.
 func (f *fileWait) settle(call *stack.Call) {
 	var before, after sampler.Counters
 	var now stack.Call
@@ -212,13 +212,13 @@ func (f *fileWait) settle(call *stack.Call) {
 	f.seen(&after, target.Now())
 }
 
-// askFile finds out who holds the file lock that x waits for, as of at, and asks for
-// the list of all if the descriptors that are known do not tell.
+// askFile resolves the holder of the file lock that x waits for, as of at. It requests
+// the list of all locks if the known descriptors do not identify the holder.
 func (w *waits) askFile(x *waiting, at stack.Time) {
 	f := x.file
 	if !f.sure {
 		if f.settle(&x.call); !f.sure {
-			return // it is on its way back to sleep
+			return // on its way back to sleep
 		}
 	}
 	now := target.Now()
@@ -240,13 +240,13 @@ func (w *waits) askFile(x *waiting, at stack.Time) {
 	}
 }
 
-// staleAfter is how long after a reading, in ns, it is still told: the thread waits
-// as it did, but another one may have got the lock.
+// staleAfter is how long after a reading, in ns, its result is still reported: the
+// thread still waits, but another thread may have taken the lock.
 const staleAfter = 20_000_000
 
-// Late implements sampler.Waits: it tells who holds the file locks that threads
-// wait for, as of the time at which the list of them was read. A thread that has run
-// since its wait was seen may have got its lock before that.
+// Late implements sampler.Waits: it reports the holders of the file locks that threads
+// wait for, as of the time at which the list was read. A thread that has run since its
+// wait was sampled may have got its lock before that.
 func (w *waits) Late(since, until stack.Time) {
 	if n := w.reader.found.Load(); n != w.found {
 		w.found = n
@@ -269,10 +269,10 @@ func (w *waits) Late(since, until stack.Time) {
 		}
 		now := target.Now()
 		if now >= until {
-			return // they are told after the next round
+			return // reported after the next round
 		}
 		if now-r.at > staleAfter {
-			break // they ask again
+			break // they request it again
 		}
 		if !f.still() {
 			continue

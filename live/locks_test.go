@@ -20,7 +20,7 @@ import (
 	"github.com/sliverprof/sliver/wait"
 )
 
-// told is a sampler.Sink that keeps the events.
+// A sampler.Sink that keeps the events.
 type told struct{ events []event.Event }
 
 func (s *told) Sample(*stack.Sample)             {}
@@ -31,7 +31,7 @@ func (s *told) Event(t stack.Time, k event.Kind, p uint64) {
 	s.events = append(s.events, event.Make(t, k, p))
 }
 
-// holders are the holders that were told, with the times.
+// holders returns the reported holders, with their times.
 func (s *told) holders() (out []event.Event) {
 	for _, e := range s.events {
 		if e.Kind() == event.Holder {
@@ -41,7 +41,7 @@ func (s *told) holders() (out []event.Event) {
 	return out
 }
 
-// wantsFlock in the environment makes this program one that waits for a lock.
+// wantsFlock in the environment makes this program wait for a file lock.
 const wantsFlock = "SLIVER_TEST_WANTS_FLOCK"
 
 func TestMain(m *testing.M) {
@@ -52,8 +52,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// wantFlock prints the number of a thread that waits for a file lock, and again
-// when it has got that. It returns when its standard input ends.
+// wantFlock prints the TID of a thread that waits for a file lock, and prints it again
+// when the thread has the lock. It returns when its standard input ends.
 func wantFlock(path string) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if err != nil {
@@ -73,24 +73,24 @@ func wantFlock(path string) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// flocked is a thread of another process that waits for a file lock that another
-// descriptor has, and a waits that looks at it.
+// flocked is a thread of another process that waits for a file lock held by another
+// descriptor, and the waits that samples it.
 type flocked struct {
 	*waits
 	t       *testing.T
 	held    *os.File
 	thread  *thread
 	info    stack.ThreadInfo
-	says    *bufio.Reader // the thread's number, and once more when it has got the lock
+	says    *bufio.Reader // the thread's TID, printed again when it has the lock
 	woken   chan struct{}
-	entered chan struct{} // a reading has taken the list
-	release chan struct{} // and may hand it over
+	entered chan struct{} // a reading has fetched the list
+	release chan struct{} // the reading may deliver the list
 	known   map[int]trace.Wait
 	sink    told
 }
 
-// newFlocked starts it. relatives: the descriptors of the program and of its parent,
-// this process, are looked at too.
+// newFlocked starts it. With relatives, the descriptors of the program and of its
+// parent, which is this process, are examined too.
 func newFlocked(t *testing.T, relatives bool) *flocked {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "x.lock")
@@ -153,7 +153,7 @@ func newFlocked(t *testing.T, relatives bool) *flocked {
 	return x
 }
 
-// number is what the program says next.
+// number returns the next number that the program prints.
 func (x *flocked) number() (n int) {
 	x.t.Helper()
 	if _, err := fmt.Fscanln(x.says, &n); err != nil {
@@ -162,8 +162,8 @@ func (x *flocked) number() (n int) {
 	return n
 }
 
-// look has it looked at as a sampler does, when it waits. A thread of Go may be
-// woken now and then: then it is another wait.
+// look samples the thread while it waits, as a sampler does. The Go runtime may wake a
+// thread from time to time, which makes it another wait.
 func (x *flocked) look() {
 	x.t.Helper()
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); runtime.Gosched() {
@@ -185,8 +185,8 @@ func (x *flocked) look() {
 
 const never = stack.Time(1 << 62)
 
-// A look at a thread that waits for a file lock does not wait for the list of
-// them. Who holds the lock is told when it comes, as of then.
+// A sample of a thread that waits for a file lock must not wait for the list of locks.
+// The holder must be reported when the list arrives, with the time of the list.
 func TestFileLockLater(t *testing.T) {
 	x := newFlocked(t, false)
 	x.look()
@@ -213,7 +213,7 @@ func TestFileLockLater(t *testing.T) {
 		x.Late(0, never)
 		h := x.sink.holders()
 		if len(h) == 0 && try < 10 {
-			x.look() // it was woken meanwhile
+			x.look() // the thread was woken in between
 			<-x.entered
 			continue
 		}
@@ -232,9 +232,8 @@ func TestFileLockLater(t *testing.T) {
 	}
 }
 
-// Who holds a lock is known before the list of all is read where the one who has it
-// is a relative: by the descriptor that holds it. Another file that comes to have
-// that descriptor is not taken for it.
+// If the holder is a relative, its descriptor must identify it before the list of all
+// locks is read. Another file that gets that descriptor must not be taken for it.
 func TestFileLockSoon(t *testing.T) {
 	x := newFlocked(t, true)
 	for try := 0; ; try++ {
@@ -244,7 +243,7 @@ func TestFileLockSoon(t *testing.T) {
 		x.Late(0, never)
 		h := x.sink.holders()
 		if len(h) == 0 && try < 10 {
-			x.release <- struct{}{} // the thread was woken meanwhile
+			x.release <- struct{}{} // the thread was woken in between
 			<-x.woken
 			continue
 		}
@@ -272,7 +271,7 @@ func TestFileLockSoon(t *testing.T) {
 	}
 	defer null.Close()
 	fd := int(x.held.Fd())
-	keep, err := syscall.Dup(fd) // the lock stays
+	keep, err := syscall.Dup(fd) // keeps the lock
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -287,7 +286,7 @@ func TestFileLockSoon(t *testing.T) {
 	<-x.woken
 }
 
-// An event is not before those of the round that ended meanwhile.
+// An event must not precede those of a round that ended in between.
 func TestFileLockOrder(t *testing.T) {
 	x := newFlocked(t, false)
 	for try := 0; ; try++ {
@@ -308,8 +307,8 @@ func TestFileLockOrder(t *testing.T) {
 	}
 }
 
-// Who held the lock when the list was read is not told of a thread that has got
-// it meanwhile, though it has not been looked at since.
+// The holder at the time of the list must not be reported for a thread that got the
+// lock after that, even if the thread has not been sampled since.
 func TestFileLockGone(t *testing.T) {
 	x := newFlocked(t, false)
 	x.look()
@@ -329,7 +328,7 @@ func TestFileLockGone(t *testing.T) {
 	}
 }
 
-// A group that ends is not woken any more, and no goroutine stays behind.
+// After a group ends it must not be woken, and no goroutine may be left.
 func TestFileLockClosed(t *testing.T) {
 	x := newFlocked(t, false)
 	x.look()

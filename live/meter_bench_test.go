@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/meter"
 )
 
-// BenchmarkSpentWalk reads all of another process that one walk may: in the reads that
-// cost most, and in the largest ones.
+// BenchmarkSpentWalk reads as much of another process as one walk may: in the most
+// expensive reads, and in the largest ones.
 func BenchmarkSpentWalk(b *testing.B) {
 	p := testprog.Start(b, testprog.Build(b, "locks/pthread", "O2"), "cond")
 	p.Line("{")

@@ -5,8 +5,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// MetTasks are the tasks of asyncio, or the virtual threads of Java, that threads of the
-// process were seen to run, as a recording keeps them; nil: none.
+// MetTasks returns the tasks of asyncio, or the virtual threads of Java, that threads
+// of the process were observed to run, in the form that a recording stores; nil: none.
 func (t *Target) MetTasks() *trace.Tasks {
 	out := &trace.Tasks{At: target.Now(), What: "asyncio"}
 	for _, x := range t.space.AsyncTasks() {

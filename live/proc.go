@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/wait/procdir"
 )
 
-// Proc is what package wait reads of a process besides its memory: the
-// directories of /proc, and the kernel's account of sockets. It belongs to one
+// Proc gives package wait access to a process's data outside its memory: the
+// directories of /proc, and the kernel's socket diagnostics. It belongs to one
 // goroutine at a time.
 type Proc struct {
 	p    *target.Process
@@ -20,7 +20,7 @@ type Proc struct {
 	diag *procdir.Diag // nil: the other ends of UNIX sockets stay unknown
 }
 
-// OpenProc opens it for a process.
+// OpenProc opens a Proc for a process.
 func OpenProc(p *target.Process) (*Proc, error) {
 	w := &Proc{p: p}
 	if err := w.open(); err != nil {
@@ -35,7 +35,7 @@ func (w *Proc) open() (err error) {
 	if w.own, err = procdir.Open("/proc/" + strconv.Itoa(w.p.Directory())); err != nil {
 		return err
 	}
-	if !w.p.Alive() { // the number may have been another's when it was opened
+	if !w.p.Alive() { // the PID may have been reused before the open
 		w.Close()
 		return target.ErrGone
 	}
@@ -46,7 +46,8 @@ func (w *Proc) open() (err error) {
 	return nil
 }
 
-// Config is for wait.New; data names the target's variables, nil: nobody does.
+// Config returns the configuration for wait.New; data names the target's variables,
+// nil: they stay unnamed.
 func (w *Proc) Config(data func(addr uint64) (wait.Symbol, bool)) wait.Config {
 	c := wait.Config{PID: w.p.PID(), Arch: runtime.GOARCH, Mem: w.p, Proc: w.own, Sys: w.sys, Data: data,
 		Monotonic: func() int64 { return int64(target.Now()) }, Realtime: func() int64 { return time.Now().UnixNano() }}
@@ -67,7 +68,7 @@ func openLater(p *target.Process) func() (own, sys wait.Dir, done func(), err er
 	}
 }
 
-// Close lets go of it.
+// Close closes the directories and the socket.
 func (w *Proc) Close() {
 	if w.own != nil {
 		w.own.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/wait"
 )
 
-// seekPython is the seeker of CPython.
+// seekPython is the seeker for CPython.
 func (t *Target) seekPython(table *managed.Table) (found, again bool, err error) {
 	if t.space.Python() != nil {
 		return true, false, nil
@@ -21,22 +21,22 @@ func (t *Target) seekPython(table *managed.Table) (found, again bool, err error)
 	return rt != nil, err != nil && !errors.As(err, &version), err
 }
 
-// ownNames are the names that threads have in their runtime, by the TIDs that the
-// process itself sees.
+// ownNames are the names of threads in their runtime, by the TIDs that the process
+// itself sees.
 type ownNames struct {
-	mu sync.Mutex // guards what follows
+	mu sync.Mutex // guards the fields below
 	at time.Time
 	of map[int32]string
 }
 
-// Names are read again namesEach after the last time for a thread that had none, and
-// after namesLast for one that may have another.
+// Names are read again after namesEach for a thread without one, and after namesLast
+// for a thread whose name may have changed.
 const (
 	namesEach = 100 * time.Millisecond
 	namesLast = time.Second
 )
 
-// ownName is what a thread is called in Python or Java; "" where that says nothing.
+// ownName returns a thread's name in Python or Java; "" if that carries no information.
 func (t *Target) ownName(in *stack.ThreadInfo) string {
 	rt, vm := t.space.Python(), t.space.JVM()
 	if rt == nil && vm == nil || in.Main {
@@ -62,9 +62,9 @@ func (t *Target) ownName(in *stack.ThreadInfo) string {
 	return name
 }
 
-// gils are where the locks of the process's interpreters are.
+// gils are the locations of the GILs of the process's interpreters.
 type gils struct {
-	mu  sync.Mutex // guards what follows
+	mu  sync.Mutex // guards the fields below
 	at  time.Time
 	rt  *python.Runtime
 	all []gil
@@ -75,14 +75,14 @@ type gil struct {
 	addr, end uint64
 }
 
-// gilsEach is how long the locks are taken to be where they were: interpreters
-// come and go rarely.
+// gilsEach is how long the locations of the locks are cached: interpreters come and go
+// rarely.
 const gilsEach = time.Second
 
-// gilTries is how often a lock is read that changes hands meanwhile.
+// gilTries bounds how often a lock is read if it changes hands during the read.
 const gilTries = 3
 
-// GIL is wait.Config.GIL.
+// GIL implements wait.Config.GIL.
 func (t *Target) GIL(addr uint64) (wait.GIL, bool) {
 	rt := t.space.Python()
 	if rt == nil {
@@ -116,7 +116,7 @@ func (t *Target) findGILs(rt *python.Runtime) []gil {
 		return x.all
 	}
 	x.rt, x.at, x.all = rt, time.Now(), nil
-	interps, _ := rt.Interpreters((*memory)(t)) // those that could be read
+	interps, _ := rt.Interpreters((*memory)(t)) // the readable ones
 	for _, in := range interps {
 		if g, err := rt.GIL((*memory)(t), in); err == nil {
 			x.all = append(x.all, gil{in, g.Addr, g.End})

@@ -14,9 +14,9 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// Runtimes has the functions of managed runtimes in the samples of a process, of each
-// from the time on at which it is there and ready. A process without one costs a look
-// at its files whenever code was mapped.
+// Runtimes adds the functions of managed runtimes to the samples of a process, for each
+// runtime from the time at which it is ready. For a process without one it only checks
+// the files whenever code was mapped.
 type Runtimes struct {
 	t     *Target
 	take  func(trace.Captured)
@@ -25,7 +25,7 @@ type Runtimes struct {
 	done  chan struct{}
 	once  sync.Once
 
-	mu sync.Mutex // guards what followed says it does
+	mu sync.Mutex // guards the fields of followed
 	of []*followed
 }
 
@@ -34,26 +34,26 @@ type followed struct {
 	seeker
 	table *managed.Table
 
-	told    int           // functions that take was handed
-	problem error         // why the runtime that is there cannot be read
-	found   bool          // it was
-	took    time.Duration // to find it, where it is a slow one
-	late    bool          // that was as all ended
+	told    int           // number of functions passed to take
+	problem error         // why a runtime that was found cannot be read
+	found   bool          // the runtime was found
+	took    time.Duration // time to find it, for a slow seeker
+	late    bool          // it was found only at the end
 }
 
 // seeker looks for one kind of runtime.
 type seeker struct {
 	rng managed.Range
-	// seek has walks show the functions of the runtime, by their places in table, if
-	// the process has it (found; also where they do already). again: it is there and
-	// not ready. It is called again when code was mapped, whatever it said.
+	// seek makes walks resolve the functions of the runtime by their indexes in table if the
+	// process has that runtime (found; also if they already do). again: the runtime is there but
+	// not ready. seek is called again when code was mapped, whatever it returned.
 	seek func(table *managed.Table) (found, again bool, err error)
-	// slow: to look takes longer than the first sample may wait. It knows of no threads.
-	// V8 alone is so.
+	// slow: the search takes longer than the first sample may be delayed, and it adds
+	// no facts about threads. Only V8's is slow.
 	slow bool
 }
 
-// seekers are the kinds that there are.
+// seekers returns a seeker for each kind of runtime.
 func (t *Target) seekers() []seeker {
 	return []seeker{
 		{managed.Python, t.seekPython, false},
@@ -63,20 +63,20 @@ func (t *Target) seekers() []seeker {
 }
 
 const (
-	// A runtime that is just starting is tried again after startEach, twice as long
-	// each time up to startMost.
+	// A runtime that is just starting is retried after startEach, then after twice the
+	// time up to startMost.
 	startEach = 5 * time.Millisecond
 	startMost = time.Second
-	// tellEach is how long new functions are gathered.
+	// tellEach is how long new functions are collected.
 	tellEach = 20 * time.Millisecond
-	// lateFind is how long a slow runtime may take to be found before that is told: more
-	// than on a machine with time for it.
+	// lateFind is how long a slow runtime may take to be found before that is reported:
+	// more than it takes on a machine that is not overloaded.
 	lateFind = 500 * time.Millisecond
 )
 
-// FollowRuntimes begins that. take, if not nil, is handed what is to be kept of
-// functions, so that they have names later; it may come from another goroutine.
-// It is to be called once.
+// FollowRuntimes starts following the runtimes. take, if not nil, receives the data
+// that name functions later; it may be called from another goroutine. Call
+// FollowRuntimes only once.
 func (t *Target) FollowRuntimes(take func(trace.Captured)) *Runtimes {
 	r := &Runtimes{t: t, take: take, fresh: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	for _, s := range t.seekers() {
@@ -90,7 +90,7 @@ func (t *Target) FollowRuntimes(take func(trace.Captured)) *Runtimes {
 	return r
 }
 
-// FindRuntimes looks once for the runtimes that are there, for what Info says of threads.
+// FindRuntimes looks once for the runtimes that are present, so that Info can use them.
 func (t *Target) FindRuntimes() {
 	for _, s := range t.seekers() {
 		if s.slow {
@@ -100,8 +100,8 @@ func (t *Target) FindRuntimes() {
 	}
 }
 
-// run looks again whenever that may bring something. again: a runtime is there
-// that is not ready.
+// run seeks again whenever something may have changed. again: a runtime is present but
+// not ready.
 func (r *Runtimes) run(again bool) {
 	defer close(r.done)
 	wait := startEach
@@ -133,13 +133,13 @@ func (r *Runtimes) run(again bool) {
 	}
 }
 
-// seek looks for all that were not found yet.
+// seek looks for all runtimes that were not found yet.
 func (r *Runtimes) seek() (again bool) {
 	again = r.look(false)
 	return r.look(true) || again
 }
 
-// look seeks the slow ones of these, or the others.
+// look runs the slow seekers, or the others.
 func (r *Runtimes) look(slow bool) (again bool) {
 	for _, f := range r.of {
 		if f.slow != slow {
@@ -171,7 +171,7 @@ func (r *Runtimes) ending() bool {
 	}
 }
 
-// addRange has the addresses of a table among the maps.
+// addRange adds the addresses of a table to the maps.
 func (t *Target) addRange(rng managed.Range) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,20 +185,20 @@ func (t *Target) addRange(rng managed.Range) {
 	}
 }
 
-// withRange adds a range of made addresses to maps, which stay as they are.
+// withRange returns maps with a range of synthetic addresses added. It does not change maps.
 func withRange(maps []stack.Mapping, rng managed.Range) []stack.Mapping {
 	i, _ := MappingAt(maps, rng.Start)
 	return slices.Insert(slices.Clone(maps), i, rng.Mapping())
 }
 
-// Tell hands on what functions there are that were not handed on before.
+// Tell passes the functions to take that were not passed before.
 func (r *Runtimes) Tell() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, f := range r.of {
 		b, n := f.table.Since(f.told)
 		if n <= 1 || n == f.told {
-			continue // the first stands for those that have no room
+			continue // the first one represents those that have no room
 		}
 		f.told = n
 		if r.take != nil {
@@ -207,7 +207,7 @@ func (r *Runtimes) Tell() {
 	}
 }
 
-// Find names the place at addr of a managed.Range.
+// Find returns the function at addr of a managed.Range.
 func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
 	for _, f := range r.of {
 		if addr < f.rng.Start || addr >= f.rng.End {
@@ -220,7 +220,7 @@ func (r *Runtimes) Find(addr uint64) (symbol.Frame, bool) {
 	return symbol.Frame{}, false
 }
 
-// Problems are why there are no functions of a runtime, where that is to be told.
+// Problems returns the reasons why functions of a runtime are missing, if they should be reported.
 func (r *Runtimes) Problems() (out []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -238,12 +238,12 @@ func (r *Runtimes) Problems() (out []string) {
 	return out
 }
 
-// Close ends it. What is not handed on yet is.
+// Close ends following. It passes the remaining functions to take.
 func (r *Runtimes) Close() {
 	r.once.Do(func() {
 		close(r.stop)
 		<-r.done
-		r.seek() // what is a problem by now
+		r.seek() // updates the problems
 		r.Tell()
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// TestLateRuntime: functions that have no names since their runtime was found late are told
-// of, and those of one that was found in time are not.
+// TestLateRuntime: functions without names because their runtime was found late must be
+// reported; those of a runtime that was found in time must not.
 func TestLateRuntime(t *testing.T) {
 	found, problem := false, error(nil)
 	begin := func(slow bool) (*Runtimes, *followed) {
@@ -34,7 +34,7 @@ func TestLateRuntime(t *testing.T) {
 	const first = "JavaScript's functions have no names in the first 1.2 s: so long it took to find V8"
 	told(r, first)
 	close(r.stop)
-	r.look(true) // it was found before
+	r.look(true) // already found
 	told(r, first)
 	problem = errors.New("no version that is known")
 	r.look(true)

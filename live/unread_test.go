@@ -15,8 +15,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// What may be a thread with nothing to do is told as no lock before the functions that it waits in
-// are known; then what it is, if it still waits.
+// A thread that may have nothing to do must not be reported as waiting for a lock before the
+// functions of its stack are known. Then its wait must be reported, if it still waits.
 func TestUnread(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), "cond")
 	p.Line("{")
@@ -87,14 +87,14 @@ func TestUnread(t *testing.T) {
 		t.Errorf("told again: %+v", s.events)
 	}
 	clear(vars.files)
-	look() // begins to read them
+	look() // starts to read them
 	vars.Close()
 	if n, desc := locks(look()); n != 1 || desc.Kind != "lock" || desc.Lock == "" || desc.Why != "" {
 		t.Errorf("when they are: %d locks, %+v", n, desc)
 	}
 }
 
-// waiter is the thread of a program that sleeps on a futex.
+// waiter returns the thread of a program that sleeps on a futex.
 func waiter(t *testing.T, proc *target.Process, tg *Target) (*thread, stack.ThreadInfo) {
 	t.Helper()
 	for limit := time.Now().Add(time.Minute); time.Now().Before(limit); runtime.Gosched() {

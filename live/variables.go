@@ -13,10 +13,9 @@ import (
 	"github.com/sliverprof/sliver/wait/data"
 )
 
-// Variables names a process's variables by address, and those of its functions
-// that tell what is waited for. Files are read when the first address in them is
-// asked for. It may be used by several goroutines at
-// once.
+// Variables names a process's variables by address, and those of its functions that
+// identify a wait. It reads a file when the first address in it is looked up. It may be
+// used by several goroutines at once.
 type Variables struct {
 	t    *Target
 	dirs symbol.Dirs
@@ -31,22 +30,22 @@ type fileKey struct {
 	path       string
 }
 
-// variables are those of one file; its fields are there when ready is closed.
+// variables are those of one file. Its fields are valid when ready is closed.
 type variables struct {
 	ready chan struct{}
-	load  *data.Load // nil: it cannot be read
+	load  *data.Load // nil: unreadable
 	table *data.Table
 }
 
-// Variables of the process; debugDirs are where separate debug files may be
-// besides.
+// Variables returns the variables of the process; debugDirs are additional directories
+// of separate debug files.
 func (t *Target) Variables(debugDirs []string) *Variables {
 	return &Variables{t: t, dirs: symbol.Dirs{Root: fmt.Sprintf("/proc/%d/root", t.proc.PID()), Extra: debugDirs},
 		files: map[fileKey]*variables{}}
 }
 
-// Preload begins to read the files that most waits are in: the program, the
-// C library, and what runs Java.
+// Preload starts to read the files that most waits are in: the program, the C library,
+// and what runs Java.
 func (v *Variables) Preload() {
 	program := false
 	for _, mp := range v.t.Maps() {
@@ -62,18 +61,18 @@ func (v *Variables) Preload() {
 	}
 }
 
-// Close waits until no file is being read any more.
+// Close waits until no file is being read.
 func (v *Variables) Close() { v.wg.Wait() }
 
-// Lookup finds the variable that addr lies in, or at least the file:
+// Lookup returns the variable that contains addr, or at least the file. It implements
 // wait.Config.Data.
 func (v *Variables) Lookup(addr uint64) (wait.Symbol, bool) {
 	s, ok, _ := v.lookup(addr, true)
 	return s, ok
 }
 
-// Known is Lookup for whoever cannot wait: pending says that the file is
-// still being read, and that asking later may have an answer.
+// Known is Lookup without waiting. pending says that the file is still being read, and
+// that a later call may return a result.
 func (v *Variables) Known(addr uint64) (s wait.Symbol, ok, pending bool) {
 	return v.lookup(addr, false)
 }
@@ -85,20 +84,20 @@ func (v *Variables) lookup(addr uint64, patient bool) (s wait.Symbol, ok, pendin
 	}
 	name, off, ok := f.table.Lookup(vaddr)
 	if !ok {
-		// No name, but a place: the same one the next time.
+		// No name, but a location that is the same next time.
 		return wait.Symbol{Offset: vaddr, Module: mp.Path}, f.load.Spans(vaddr), false
 	}
 	return wait.Symbol{Name: symbol.Demangle(name, true), Offset: off, Module: mp.Path}, true, false
 }
 
-// Function finds the function that addr lies in, if it is one that tells what
-// is waited for: "" else. It is wait.Look.Function.
+// Function returns the function that contains addr if its name identifies a wait, and
+// "" otherwise. It implements wait.Look.Function.
 func (v *Variables) Function(addr uint64) string {
 	name, _ := v.function(addr, true)
 	return name
 }
 
-// KnownFunction is Function for whoever cannot wait, as Known is.
+// KnownFunction is Function without waiting, like Known.
 func (v *Variables) KnownFunction(addr uint64) (name string, pending bool) {
 	return v.function(addr, false)
 }
@@ -111,14 +110,14 @@ func (v *Variables) function(addr uint64, patient bool) (name string, pending bo
 	if name, ok := f.table.Function(vaddr); ok {
 		return symbol.Demangle(name, true), false
 	}
-	// A Go program keeps the names of its functions when it is stripped.
+	// A stripped Go program keeps the names of its functions.
 	if name, ok := v.t.space.GoFunc(addr); ok && wait.Tells(name) {
 		return name, false
 	}
 	return "", false
 }
 
-// path is that of the file that addr lies in; "": it lies in none.
+// path returns the path of the file that contains addr; "": there is none.
 func (v *Variables) path(addr uint64) string {
 	if mp := behind(v.t.Maps(), addr); mp != nil {
 		return mp.Path
@@ -126,7 +125,7 @@ func (v *Variables) path(addr uint64) string {
 	return ""
 }
 
-// find finds the file that addr lies in, and where in it; nil: there is none,
+// find returns the file that contains addr, and the address in it; nil: there is none,
 // or (pending) it is still being read.
 func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Mapping, vaddr uint64, pending bool) {
 	maps := v.t.Maps()
@@ -152,13 +151,12 @@ func (v *Variables) find(addr uint64, patient bool) (f *variables, mp *stack.Map
 	return f, mp, addr - bias, false
 }
 
-// tells reports whether a function, by its name as in the file, tells what is
-// waited for.
+// This reports whether a function's name, as in the file, identifies a wait.
 func tells(name string) bool {
 	return wait.MayTell(name) && wait.Tells(symbol.Demangle(name, true))
 }
 
-// search finds the first mapping that ends above addr.
+// search returns the index of the first mapping that ends above addr.
 func search(maps []stack.Mapping, addr uint64) int {
 	lo, hi := 0, len(maps)
 	for lo < hi {
@@ -171,8 +169,8 @@ func search(maps []stack.Mapping, addr uint64) int {
 	return lo
 }
 
-// behind finds the mapping of the file that addr may be a variable of: zeroed
-// ones lie in memory without a file right behind the file's own.
+// behind returns the mapping of the file that addr may be a variable of: zeroed
+// variables are in memory without a file, right after the file's own mappings.
 func behind(maps []stack.Mapping, addr uint64) *stack.Mapping {
 	i := search(maps, addr)
 	if i == len(maps) || maps[i].Start > addr {
@@ -190,7 +188,7 @@ func behind(maps []stack.Mapping, addr uint64) *stack.Mapping {
 	return nil
 }
 
-// file begins to read a file, if that was not done yet.
+// file starts to read a file unless that was done before.
 func (v *Variables) file(mp *stack.Mapping) *variables {
 	k := fileKey{mp.Dev, mp.Inode, mp.Path}
 	v.mu.Lock()
@@ -219,8 +217,7 @@ func (v *Variables) read(f *variables, mp stack.Mapping) {
 	f.table = v.table(r, mp.Path)
 }
 
-// table reads the variables of a file, or of its separate debug file where it
-// was stripped.
+// table reads the variables of a file, or of its separate debug file if it is stripped.
 func (v *Variables) table(r target.File, path string) *data.Table {
 	t, err := data.Read(r, tells)
 	if err == nil && !t.Exported() {
@@ -245,10 +242,10 @@ func (v *Variables) table(r target.File, path string) *data.Table {
 	return t
 }
 
-// near is how many mappings around one of a file's are looked at for its code.
+// near is how many mappings around one of a file's are searched for its code.
 const near = 16
 
-// bias finds out how much above its vaddrs the file is mapped whose mapping mp is.
+// bias returns the difference between run-time addresses and vaddrs of the file mapped at mp.
 func (f *variables) bias(maps []stack.Mapping, mp *stack.Mapping) (uint64, bool) {
 	at := search(maps, mp.Start)
 	for i := max(at-near, 0); i < min(at+near, len(maps)); i++ {

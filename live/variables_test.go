@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// A variable of a shared library is told by its name and its file, wherever that
-// was mapped, and a place inside of it by the distance from its beginning.
+// A variable of a shared library must be reported with its name and its file, wherever
+// that is mapped, and an address inside it with its offset.
 func TestVariablesOfLibrary(t *testing.T) {
 	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), "cond")
 	p.Line("{")

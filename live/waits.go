@@ -21,37 +21,37 @@ type waits struct {
 	by    map[stack.TID]*waiting
 	locks map[wait.Key]*asked
 	words map[word]known
-	funcs map[uint64]string // names of functions on stacks, by the addresses they are looked up by
-	named stack.Time        // when funcs was begun
-	// idlers is hasIdlers, but in tests.
+	funcs map[uint64]string // names of functions on stacks, by lookup address
+	named stack.Time        // when funcs was created
+	// idlers is hasIdlers, replaced in tests.
 	idlers func(file string) bool
 
 	reader *lockReader
 	later  *wait.Later
-	wake   func()                // has Late called
+	wake   func()                // requests a call of Late
 	files  map[*waiting]struct{} // those that wait for a file lock
-	told   *reading              // whom it concerns have been told of it
+	told   *reading              // the last reading that was reported
 	found  uint32                // lockReader.found at the last Late
 }
 
-// asked is a lock that threads of the group wait for, as it was when one of
-// them was last asked who holds it.
+// asked is a lock that threads of the group wait for, with its state when its holder
+// was last read.
 type asked struct {
 	key  wait.Key
 	refs int
 	at   stack.Time // of the sample
-	read stack.Time // when that was; at most askSoon earlier
+	read stack.Time // time of the read; at most askSoon before at
 	last wait.Lock
 }
 
-// word is what a lock is asked for by: the call with its first two arguments,
-// a futex word and what is to be done with it.
+// word is the key of a lock: the call with its first two arguments, which are a futex
+// word and the operation on it.
 type word struct {
 	nr       int32
 	addr, op uint64
 }
 
-// known is what was found out about a word.
+// known is the result for a word.
 type known struct {
 	id   int
 	lock uint64
@@ -60,43 +60,43 @@ type known struct {
 }
 
 const (
-	// maxWords bounds how many words are kept.
+	// maxWords bounds the cache of words.
 	maxWords = 4096
-	// wordTTL is how long, in ns, a word is taken to belong to the same lock.
+	// wordTTL is how long, in ns, a word is assumed to belong to the same lock.
 	wordTTL = 1_000_000_000
-	// maxNamed is how many frames from the leaf are named: the calls of libraries around a wait are few.
+	// maxNamed is how many frames from the leaf are named: libraries have few calls around a wait.
 	maxNamed = 16
-	// maxFuncs bounds how many addresses' names are kept, funcsTTL how long, in
-	// ns: a library may be unloaded.
+	// maxFuncs bounds the cache of function names; funcsTTL is its lifetime in ns,
+	// because a library may be unloaded.
 	maxFuncs = 4096
 	funcsTTL = 1_000_000_000
 )
 
 // waiting is one thread.
 type waiting struct {
-	thread   *wait.Thread // nil: it waits for nothing that was found out
-	switches uint64       // that the wait is told apart by
+	thread   *wait.Thread // nil: no resolved wait
+	switches uint64       // identifies the wait
 	call     stack.Call
-	woken    bool // by the stop of its last sample, and on its way back to sleep
+	woken    bool // by the stop of its last sample; on its way back to sleep
 	sp       uint64
-	pending  uint64 // address of a variable that is to be looked up again; 0: none
-	unnamed  uint64 // the same of a function
-	owed     bool   // of what it waits on, more will be known
-	// frames are the stack, from the leaf, as long as anything is to be looked up again: samples of a thread
-	// that has not run have none.
+	pending  uint64 // address of a variable to look up again; 0: none
+	unnamed  uint64 // the same for a function
+	owed     bool   // more will be known about its wait
+	// frames are the stack, leaf first, while any name is pending: samples of a thread
+	// that has not run have no frames.
 	frames []stack.Frame
 	asked  stack.Time
-	at     *asked    // nil: who holds it cannot be asked, or it is a file lock
-	file   *fileWait // nil: it is none
+	at     *asked    // nil: the lock keeps no holder, or it is a file lock
+	file   *fileWait // nil: not a file lock
 
-	// What was put last.
+	// The last event put.
 	id     int
 	lock   uint64
 	holder uint64 // payload
 }
 
-// Waits makes a sampler.Waits for one group, nil where /proc cannot be read. wake
-// has its Late called soon, and may be called from any goroutine.
+// Waits returns a sampler.Waits for one group, nil if /proc cannot be read. wake
+// requests a call of its Late and may be called from any goroutine.
 func (t *Target) Waits(d *Descriptions, vars *Variables, wake func()) sampler.Waits {
 	p, err := OpenProc(t.proc)
 	if err != nil {
@@ -136,8 +136,8 @@ func (w *waits) Forget(tid stack.TID) {
 	}
 }
 
-// join notes that x waits for a lock, as it was read at the time read, for a sample of
-// the time at.
+// join records that x waits for a lock, which was read at time read for a sample at
+// time at.
 func (w *waits) join(x *waiting, l *wait.Lock, at, read stack.Time) {
 	w.leave(x)
 	if l == nil || !l.Keeps() || l.Kind == lock.File {
@@ -155,7 +155,7 @@ func (w *waits) join(x *waiting, l *wait.Lock, at, read stack.Time) {
 	}
 }
 
-// leave takes that back.
+// leave undoes join.
 func (w *waits) leave(x *waiting) {
 	if x.file != nil {
 		delete(w.files, x)
@@ -190,7 +190,7 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 		x.sp = g.SP
 	}
 	if x.woken && s.Way != stack.WayStop && x.call == g.Call {
-		x.switches = s.Switches // being switched in was the stop's doing
+		x.switches = s.Switches // the stop itself caused the switch
 	}
 	x.woken = s.Way == stack.WayStop
 	if g.Again && x.again(g, s) {
@@ -213,14 +213,14 @@ func (w *waits) Look(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glance, 
 	w.resolve(t, in, g, x, to)
 }
 
-// again reports whether a thread that went back to the same sleep waits for what it
-// waited for before: no lock, whose holder may be another one by now.
+// again reports whether a thread that went back to the same sleep waits for the same
+// thing as before. It is false for locks, whose holder may have changed.
 func (x *waiting) again(g *sampler.Glance, s *stack.Sample) bool {
 	return x.thread != nil && x.call == g.Call && x.switches != s.Switches && x.id != 0 && x.lock == 0 && x.holder == 0 && x.at == nil && x.file == nil &&
 		x.pending == 0 && x.unnamed == 0 && !x.owed && !x.woken
 }
 
-// pending reports whether what is to be looked up again is not there yet.
+// pending reports whether a lookup is still pending.
 func (w *waits) pending(x *waiting) (p bool) {
 	if x.owed && w.later.Going() {
 		return true
@@ -236,15 +236,15 @@ func (w *waits) pending(x *waiting) (p bool) {
 	return p
 }
 
-// Asking who holds a lock takes about 3 µs: the more locks there are the more
-// rarely each is asked, so that all of them cost a bounded part of a CPU.
+// Reading the holder of a lock takes about 3 µs. With more locks each is read less
+// often, so that all of them together cost a bounded part of a CPU.
 const askEach = 150_000 // ns for each lock
 
-// every is for how long, in ns, who was found to hold a lock is not asked for again.
+// every returns how long, in ns, the holder of a lock is cached.
 func (w *waits) every() stack.Time { return stack.Time(len(w.locks)) * askEach }
 
-// refresh reads who holds the lock by now; threads that wait for the same one
-// have it read once.
+// refresh reads the current holder of the lock; threads that wait for the same lock
+// share one read.
 func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	if x.file != nil {
 		w.askFile(x, at)
@@ -283,13 +283,13 @@ func (w *waits) refresh(x *waiting, at stack.Time, to sampler.Sink) {
 	}
 }
 
-// maxAsks bounds how often is asked anew because it took long.
+// maxAsks bounds how often a read is repeated because it took long.
 const maxAsks = 4
 
-// ask reads who holds the lock now; read is when that was, which may have been up to
-// askSoon earlier. On a busy machine ours may lose the CPU between the reading and the
-// look at the clock: then it is read anew. Who is named after several such tries may
-// have given it back long ago, so nobody is.
+// ask reads the current holder of the lock; the true time of the read is at most
+// askSoon before read. On a busy machine this program may lose the CPU between the read
+// and the clock: then ask reads again. If all tries were too slow, the holder may have
+// released the lock long ago, so ask names none.
 func (w *waits) ask(th *wait.Thread) (changed bool, read stack.Time) {
 	for range maxAsks {
 		begun := target.Now()
@@ -306,8 +306,8 @@ func (w *waits) ask(th *wait.Thread) (changed bool, read stack.Time) {
 	return changed, read
 }
 
-// Busy implements sampler.Waits: somebody waits for a lock that has a holder, or for
-// what is being looked up.
+// Busy implements sampler.Waits: a thread waits for a lock that has a holder, or a
+// lookup is pending.
 func (w *waits) Busy() bool {
 	if len(w.locks) > 0 || len(w.files) > 0 {
 		return true
@@ -320,15 +320,15 @@ func (w *waits) Busy() bool {
 	return false
 }
 
-// function is wait.Look.Function.
+// function implements wait.Look.Function.
 func (w *waits) function(addr uint64) string {
 	name, _ := w.vars.KnownFunction(addr)
 	return name
 }
 
-// functions names those functions of a stack that tell what is waited for. They
-// are missing where the file is still being read: then its address is returned.
-// idles: one of those may be of a runtime's thread that has nothing to do.
+// functions names those functions of a stack that identify a wait. A name is missing
+// while its file is still being read; unnamed is then its address. idles: one of those
+// may be of a runtime's thread that has nothing to do.
 func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, unnamed uint64, idles bool) {
 	if len(w.funcs) > maxFuncs || at-w.named > funcsTTL {
 		clear(w.funcs)
@@ -338,7 +338,7 @@ func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, 
 	for i := range frames[:min(len(frames), maxNamed)] {
 		f := &frames[i]
 		if f.Kind == stack.KindError || f.Kind.Managed() {
-			break // what a C function called by a runtime waits in is above
+			break // the wait of a C function called by a runtime is above
 		}
 		pc := f.PC
 		if !f.Exact {
@@ -358,8 +358,8 @@ func (w *waits) functions(frames []stack.Frame, at stack.Time) (names []string, 
 	return names, unnamed, idles
 }
 
-// hasIdlers reports whether a file, by its path, may have the functions in which threads of a
-// runtime wait for something to do: HotSpot's, Node's, or libuv's.
+// hasIdlers reports whether a file, by its path, may have functions in which threads of
+// a runtime wait for work: HotSpot's, Node's, or libuv's.
 func hasIdlers(file string) bool {
 	base := path.Base(file)
 	return base == "libjvm.so" || strings.HasPrefix(base, "node") || strings.HasPrefix(base, "libnode.") || strings.HasPrefix(base, "libuv.")
@@ -384,12 +384,12 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 	th := &wait.Thread{}
 	if fresh && x.thread != nil {
-		*th = *x.thread // a call that the kernel restarts is told by the one before
+		*th = *x.thread // the previous call identifies a call that the kernel restarts
 	}
 	look := wait.Look{TID: in.TID, NSTID: int32(in.NSTID), State: g.State, Call: g.Call, SP: x.sp,
 		Switches: s.Switches, Frames: frames, Names: names, Function: w.function, Still: still}
 	if x.woken {
-		look.Still = nil // it waited at the stop, and makes the same call again
+		look.Still = nil // it waited at the stop, and repeats the same call
 	}
 	begun := target.Now()
 	info, res := w.r.Resolve(th, &look)
@@ -399,13 +399,13 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 		info = th.Info()
 	}
 	if l := info.Lock; x.woken && l != nil && l.Holder.TID == in.TID {
-		res = wait.Torn // but now got what it waited for
+		res = wait.Torn // but now its wait has ended
 	}
 	key := word{g.Call.Nr, g.Call.Args[0], g.Call.Args[1]}
 	if res == wait.Torn {
-		// It waited at the sample, but no longer by now. Which lock that was is
-		// known if one of the threads that wait for it was asked a moment ago, and
-		// who held it if that was at this very sample.
+		// It waited at the sample, but does not wait now. The lock is known if one of
+		// its waiters was read a moment ago; the holder is known if that was at this
+		// same sample.
 		w.end(x, s.Time, to)
 		if k, ok := w.words[key]; ok && s.Time-k.at < wordTTL {
 			x.id, x.lock = k.id, k.lock
@@ -441,13 +441,13 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	} else if len(g.Frames) > 0 {
 		x.frames = append(x.frames[:0], g.Frames[:min(len(g.Frames), maxNamed)]...)
 	}
-	if x.lock != 0 && l == nil { // it is another wait, or no lock by what was looked up meanwhile
+	if x.lock != 0 && l == nil { // another wait, or not a lock according to new lookups
 		to.Event(s.Time, event.Lock, 0)
 		x.lock, x.holder = 0, 0
 	}
 	if fresh {
-		// Another wait, if for the same thing. Nobody is to be taken for its
-		// holder because the one before had one.
+		// Another wait, though for the same thing. The holder of the previous wait must
+		// not be taken for its holder.
 		held := x.holder
 		x.id, x.lock, x.holder = 0, 0, 0
 		if held != 0 && asked-s.Time > askSoon {
@@ -472,17 +472,17 @@ func (w *waits) resolve(t sampler.Thread, in *stack.ThreadInfo, g *sampler.Glanc
 	}
 }
 
-// askSoon is how long after a sample, in ns, an answer counts as of its time: a
+// askSoon is how long after a sample, in ns, a result counts as of the sample's time: a
 // lock word is read within some µs.
 const askSoon = 1_000_000
 
-// unread is why it is not told what a thread waits for that may have nothing to do: in a program with many
-// functions it would else be among the locks until they are named.
+// unread is the reason for not reporting the wait of a thread that may have nothing to do: in a
+// program with many functions it would count as a lock until the functions have names.
 const unread = "the functions that it waits in are still being read"
 
-// put tells what is new. What the thread waits for it did at the sample, at;
-// who has the lock is of the moment when that was asked, which on a busy machine
-// may be some ms later.
+// put reports changes. The thread's wait is valid at the time of the sample, at; the
+// holder is valid at the time it was read, which on a busy machine may be some ms
+// later.
 func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.Sink) {
 	if id := w.d.id(in); id != x.id {
 		x.id = id
@@ -492,7 +492,7 @@ func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.
 		return
 	}
 	if in.Lock.Addr != x.lock {
-		x.lock, x.holder = in.Lock.Addr, 0 // a Lock forgets the holder of the one before
+		x.lock, x.holder = in.Lock.Addr, 0 // a Lock event clears the holder of the previous lock
 		to.Event(at, event.Lock, x.lock)
 	}
 	if h := event.HolderOf(in.Lock.Holder.TID, in.Lock.Holder.By); h != x.holder {
@@ -504,7 +504,7 @@ func (w *waits) put(x *waiting, in *wait.Info, at, asked stack.Time, to sampler.
 	}
 }
 
-// end tells that the thread no longer waits.
+// end reports that the thread no longer waits.
 func (w *waits) end(x *waiting, at stack.Time, to sampler.Sink) {
 	w.leave(x)
 	if x.id != 0 {

@@ -134,7 +134,7 @@ func NoFileLocks(err error) *FileLocks { return &FileLocks{err: err} }
 // Len returns the number of locks in the list.
 func (f *FileLocks) Len() int { return len(f.all) }
 
-// tell updates the holder of l from all.
+// This sets the holder of l from all.
 func (l *Lock) tell(all *FileLocks) (changed bool) {
 	h, note, found := all.holder(&l.line)
 	if !found && l.Holder.TID != 0 {
