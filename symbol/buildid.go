@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/elffile"
 )
 
-// ErrNoBuildID says that a file is readable and has no build ID.
+// ErrNoBuildID reports that a file is readable and has no build ID.
 var ErrNoBuildID = errors.New("no build ID")
 
 // Bounds on hostile notes.
@@ -27,8 +27,8 @@ const (
 	noteGoBuildID  = 4
 )
 
-// BuildID reads the build ID of an ELF file: the GNU one in hexadecimal, or
-// else Go's, which is text ("abc/def/…"), as it is.
+// BuildID reads the build ID of an ELF file: the GNU one in hexadecimal, or otherwise
+// Go's text ("abc/def/…") unchanged.
 func BuildID(r io.ReaderAt) (id string, err error) {
 	defer recovered(&err, "ELF headers")
 	f, err := elffile.Open(r)

@@ -12,11 +12,11 @@ import (
 	"github.com/sliverprof/sliver/symbol/dwarf"
 )
 
-// maxLinked bounds how much of a file is read for its checksum.
+// maxLinked bounds the bytes of a file that are read for its checksum.
 const maxLinked = 8 << 30
 
-// search looks for the separate debug file, once. It is one with the same build
-// ID or, where the module has none, with the checksum of the debuglink.
+// search looks for the separate debug file, once: one with the same build ID or, if the
+// module has none, with the checksum of the debuglink.
 func (f *File) search() {
 	if f.searched {
 		return
@@ -65,7 +65,7 @@ func openForeign(name string, src Source, mem *limits.Budget) (m *image, err err
 	return m, err
 }
 
-// checksum is that of .gnu_debuglink: CRC-32 (IEEE) of the whole file.
+// checksum returns the checksum of .gnu_debuglink: CRC-32 (IEEE) of the whole file.
 func checksum(r io.ReaderAt) (uint32, error) {
 	h := crc32.NewIEEE()
 	_, err := io.Copy(h, io.NewSectionReader(r, 0, maxLinked))
@@ -93,9 +93,9 @@ func (f *File) openDwarf() {
 	})
 }
 
-// supplement says which file dwz moved common parts of m to, by its build ID
-// (.gnu_debugaltlink) or by a checksum that both have (.debug_sup, DWARF 5
-// section 7.3.6); name is "" where there is none.
+// supplement returns the file that dwz moved common parts of m to, with its build ID
+// (.gnu_debugaltlink) or a checksum that both files contain (.debug_sup, DWARF 5
+// section 7.3.6); name is "" if there is none.
 func (m *image) supplement() (name, id string, is5 bool) {
 	if name, rest := m.link(".gnu_debugaltlink"); name != "" {
 		return name, hex.EncodeToString(rest), false
@@ -180,14 +180,14 @@ func (f *File) openPackage(m *image) (out *dwarf.Sections) {
 	return out
 }
 
-// openObject tries the files that may be a .dwo. They are read whole and
-// closed: there can be thousands.
+// openObject tries the files that may be a .dwo. It reads them completely and closes
+// them, because there can be thousands.
 func (f *File) openObject(name, dir string, try func(*dwarf.Sections) bool) {
 	if f.o.Finder == nil || name == "" {
 		return
 	}
 	f.o.Finder.Find(Query{Kind: KindObject, Path: f.o.Path, Link: name, Dir: dir}, func(path string, src Source) bool {
-		m, err := openForeign(path, src, f.main.mem.New(path, maxFileMemory)) // given back with its sections
+		m, err := openForeign(path, src, f.main.mem.New(path, maxFileMemory)) // released with its sections
 		if err != nil {
 			f.problem(path, err)
 			return false

@@ -10,8 +10,8 @@ import (
 // maxDynamic bounds the dynamic section, in entries.
 const maxDynamic = 1 << 12
 
-// readDynamic finds the dynamic symbols as the loader does, for files whose
-// section headers were cut off.
+// readDynamic finds the dynamic symbols as the loader does, for files whose section
+// headers were stripped.
 func (t *symtab) readDynamic(m *image) error {
 	le := binary.LittleEndian
 	var dyn []byte
@@ -48,7 +48,7 @@ func (t *symtab) readDynamic(m *image) error {
 	return t.add(syms, names, nil, nil, m)
 }
 
-// dynamicCount is how many dynamic symbols there are; only the hash tables know.
+// dynamicCount returns the number of dynamic symbols, which only the hash tables contain.
 func (m *image) dynamicCount(tags map[elf.DynTag]uint64) (uint64, error) {
 	le := binary.LittleEndian
 	if at := tags[elf.DT_HASH]; at != 0 {
@@ -96,7 +96,7 @@ func (m *image) dynamicCount(tags map[elf.DynTag]uint64) (uint64, error) {
 	return uint64(last), nil
 }
 
-// memory reads what the loader would put at vaddr.
+// memory reads what the loader would map at vaddr.
 func (m *image) memory(vaddr, n uint64) ([]byte, error) {
 	for _, p := range m.f.Progs {
 		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz && n <= p.Filesz-(vaddr-p.Vaddr) {

@@ -9,24 +9,24 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// Kind is what sort of file is looked for.
+// Kind is the kind of file to find.
 type Kind uint8
 
-// Kinds.
+// Kinds of files.
 const (
 	KindDebug   Kind = iota // the separate debug file of Path
-	KindAlt                 // what dwz moved out of Path: .gnu_debugaltlink
+	KindAlt                 // the parts that dwz moved out of Path: .gnu_debugaltlink
 	KindObject              // one split unit, .dwo
 	KindPackage             // all split units of Path, .dwp
 )
 
-// Query describes a file that is looked for.
+// Query describes a file to find.
 type Query struct {
 	Kind    Kind
 	Path    string // of the module, in the target
-	From    string // KindAlt, KindPackage: of the file that refers to it, as a Finder named it or Path
-	BuildID string // of the file looked for, hexadecimal; "" unknown
-	Link    string // its name as the file that refers to it gives it; "" none
+	From    string // KindAlt, KindPackage: of the file that refers to it, named by a Finder or Path
+	BuildID string // of the file to find, hexadecimal; "" if unknown
+	Link    string // its name in the file that refers to it; "" if none
 	Dir     string // KindObject: the compiler's working directory
 }
 
@@ -36,15 +36,15 @@ type Source interface {
 	io.Closer
 }
 
-// Finder knows where debug files are.
+// Finder finds debug files.
 type Finder interface {
-	// Find calls try with each file that may be the one, the likeliest first,
-	// until try says that it is: then the Source is try's to close, else Find
-	// closes it. name is the file's path, for messages and for what is beside it.
+	// Find calls try with each file that may match, the likeliest first, until try
+	// returns true. Then the caller must close that Source; Find closes all others.
+	// name is the file's path, for messages and to find files next to it.
 	Find(q Query, try func(name string, src Source) bool)
 }
 
-// Finders asks one after the other.
+// Finders queries several Finders in order.
 type Finders []Finder
 
 // Find implements Finder.
@@ -61,18 +61,18 @@ func (fs Finders) Find(q Query, try func(name string, src Source) bool) {
 	}
 }
 
-// SystemDir is where distributions put debug files.
+// SystemDir is where distributions install debug files.
 const SystemDir = "/usr/lib/debug"
 
 // Dirs finds files on disk. It may be used by several goroutines at once.
 type Dirs struct {
-	// Root is put before the target's paths, "/proc/PID/root" for a process in
-	// another mount namespace; "": the target sees what we see. With a Root, the
-	// places under it are tried first, then the same ones without.
+	// Root is a prefix of the target's paths, "/proc/PID/root" for a process in another
+	// mount namespace; "": the target has our mount namespace. With a Root, the paths
+	// under it are tried first, then the same ones without.
 	Root string
-	// Extra are the user's own folders (--debug-dir), tried first. Files may lie
-	// in them by build ID (.build-id/xx/yyy.debug, xx/yyy.debug, ID/debuginfo as
-	// debuginfod's cache has it), by path or by name.
+	// Extra are the user's own folders (--debug-dir), tried first. They may contain
+	// files by build ID (.build-id/xx/yyy.debug, xx/yyy.debug, or ID/debuginfo as in
+	// debuginfod's cache), by path or by name.
 	Extra []string
 }
 
@@ -96,13 +96,13 @@ func (d Dirs) Find(q Query, try func(name string, src Source) bool) {
 	}
 }
 
-// candidate is a path in a root or in a folder of the user's.
+// candidate is a path in a root or in one of the user's folders.
 type candidate struct {
-	root, extra string // at most one of them
+	root, extra string // at most one of them is set
 	path        string
 }
 
-// name is how messages call it, and a Query that begins at it.
+// name is the candidate's name in messages, and in a Query that refers to it.
 func (c candidate) name() string {
 	if c.extra != "" {
 		return filepath.Join(c.extra, c.path)
@@ -110,8 +110,8 @@ func (c candidate) name() string {
 	return filepath.Clean(c.root + "/" + c.path)
 }
 
-// place is where the candidate is looked up. A file system that hangs costs the
-// target alone whose root it is in.
+// place returns where to look up the candidate. A file system that hangs only affects
+// the target whose root it is in.
 func (c candidate) place(owner string) safefile.Place {
 	p := safefile.Root(c.root)
 	if c.extra != "" {
@@ -120,22 +120,22 @@ func (c candidate) place(owner string) safefile.Place {
 	return p.For(owner)
 }
 
-// places lists the places for q, the likeliest first. Places that a hostile file
-// makes up are harmless: what is there is taken only if its build ID or
-// checksum is the one asked for, and is used for names alone.
+// places returns the candidates for q, the likeliest first. Paths chosen by a hostile
+// file are harmless: a file found there is used only if its build ID or checksum
+// matches, and only for names.
 func (d Dirs) places(q Query) []candidate {
 	var out []candidate
 	roots := []string{""}
 	if d.Root != "" {
 		roots = []string{d.Root, ""}
 	}
-	// under adds a path as the target names it.
+	// under adds a path as named in the target.
 	under := func(p string) {
 		for _, r := range roots {
 			out = append(out, candidate{root: r, path: p})
 		}
 	}
-	// in adds paths in a folder of the user's, which they do not leave by "..".
+	// in adds paths in a user's folder. They cannot leave it with "..".
 	in := func(extra string, paths ...string) {
 		for _, p := range paths {
 			out = append(out, candidate{extra: extra, path: filepath.Clean("/" + p)})
@@ -184,7 +184,7 @@ func (d Dirs) places(q Query) []candidate {
 			from := d.candidate(q.From)
 			if real, err := from.place(d.Root).Real(from.path); err == nil {
 				if from.extra != "" {
-					from.extra = "" // what Real returns begins at the root
+					from.extra = "" // paths from Real start at the root
 				}
 				out = append(out, candidate{root: from.root, path: filepath.Join(filepath.Dir(real), q.Link)})
 			}
@@ -221,7 +221,7 @@ func (d Dirs) places(q Query) []candidate {
 	return out
 }
 
-// candidate is the place of a file that Find named, or of one beside it.
+// candidate returns the candidate of a file that Find named, or of one next to it.
 func (d Dirs) candidate(name string) candidate {
 	for _, e := range d.Extra {
 		if rest, ok := strings.CutPrefix(name, strings.TrimSuffix(e, "/")+"/"); ok && e != "" {

@@ -1,10 +1,10 @@
 package symbol
 
-// EachFunction calls yield with every function of the file's symbol tables that
-// has a place of its own, by address: its name as the table has it, a function
-// that makes that readable, which costs more, and where it begins. It ends when
-// yield returns false. Functions that are in no table (a stripped file's), or
-// that the compiler has put into all their callers, are not there.
+// EachFunction calls yield with every function of the file's symbol tables that has its
+// own address, by address: its name in the table, a function that returns the readable
+// name (more expensive), and its start. It stops when yield returns false. Functions in
+// no table (of a stripped file), or that the compiler inlined into all callers, are
+// missing.
 func (f *File) EachFunction(yield func(raw string, readable func() string, vaddr uint64) bool) {
 	if f == nil {
 		return

@@ -19,41 +19,41 @@ import (
 	"github.com/sliverprof/sliver/symbol/dwarf"
 )
 
-// Bounds on what is read into memory.
+// Bounds on reads into memory.
 const (
 	maxWhole    = 64 << 20 // a section larger than this is read piecewise
 	maxInflated = 2 << 30  // bytes of one section after decompression
-	// maxFileMemory bounds what all sections of a file and its debug files take in memory.
+	// maxFileMemory bounds the memory of all sections of a file and its debug files.
 	maxFileMemory = 4 << 30
-	// maxRatio bounds compression: sections of DWARF shrink to a third or a tenth, those that
-	// repeat to a fiftieth. Small ones may be anything.
+	// maxRatio bounds compression: DWARF sections shrink to a third or a tenth,
+	// repetitive ones to a fiftieth. Small sections may have any ratio.
 	maxRatio  = 256
 	anyRatio  = 1 << 20 // bytes
 	maxWindow = 64 << 20
 )
 
-// image is one ELF file: the one that was asked about or one that belongs to it.
+// image is one ELF file: the module itself or one of its debug files.
 type image struct {
 	name string
 	r    io.ReaderAt
 	f    *elf.File
-	src  Source // what to close; nil: not ours
+	src  Source // to close; nil: not owned
 	text []segment
 
-	whole uint64 // a section of at most so many bytes is read into memory
+	whole uint64 // sections of at most this many bytes are read into memory
 	share *Shared
-	mem   *limits.Budget // what its sections may take
+	mem   *limits.Budget // the budget of its sections
 }
 
-// Shared has what Files of one file that are used at the same time find out
-// only once: the sections of its DWARF. The zero value is ready.
+// Shared holds the DWARF sections of one file, so that several Files of it used at the
+// same time read them only once. The zero value is ready to use.
 type Shared struct {
 	mu       sync.Mutex
 	sections map[uint64]*sharedSection // by offset in the file
 	mem      *limits.Budget
 }
 
-// budget is what all Files of the same file may take.
+// budget returns the budget shared by all Files of the same file.
 func (s *Shared) budget(path string) *limits.Budget {
 	if s == nil {
 		return newBudget(path)
@@ -94,7 +94,7 @@ func (s *Shared) section(off uint64, read func() (*dwarf.Section, error)) (*dwar
 
 type segment struct{ lo, hi uint64 }
 
-// openImage opens a file whose sections may take what mem allows.
+// openImage opens a file whose sections are charged to mem.
 func openImage(name string, r io.ReaderAt, mem *limits.Budget) (*image, error) {
 	f, err := elffile.Open(r)
 	if err != nil {
@@ -113,8 +113,8 @@ func openImage(name string, r io.ReaderAt, mem *limits.Budget) (*image, error) {
 	return m, nil
 }
 
-// isText reports whether vaddr is in an executable segment. Address 0 is none:
-// linkers put there what they dropped.
+// isText reports whether vaddr is in an executable segment. It is false for address 0,
+// which linkers assign to dropped code.
 func (m *image) isText(vaddr uint64) bool {
 	if vaddr == 0 {
 		return false
@@ -127,7 +127,7 @@ func (m *image) isText(vaddr uint64) bool {
 	return false
 }
 
-// section is the section of that name with content in the file, nil for none.
+// section returns the section of that name with content in the file, nil for none.
 func (m *image) section(name string) *elf.Section {
 	for _, s := range m.f.Sections {
 		if s.Name == name && s.Type != elf.SHT_NOBITS && s.Type != elf.SHT_NULL {
@@ -137,8 +137,8 @@ func (m *image) section(name string) *elf.Section {
 	return nil
 }
 
-// content is a section for package dwarf. Errors mean that it is not there or
-// not readable.
+// content returns a section for package dwarf. An error means that it is missing or
+// unreadable.
 func (m *image) content(s *elf.Section) (*dwarf.Section, error) {
 	switch {
 	case s == nil:
@@ -163,12 +163,12 @@ func named(name string, err error) error {
 	return fmt.Errorf("%s: %w", name, err)
 }
 
-// raw is a section as it stands in the file.
+// raw returns a section as stored in the file.
 func (m *image) raw(s *elf.Section) *io.SectionReader {
 	return io.NewSectionReader(m.r, int64(s.Offset), int64(s.FileSize))
 }
 
-// bytes is the content of a section in memory; nil if it is not there.
+// bytes returns the content of a section in memory; nil if it is missing.
 func (m *image) bytes(name string) ([]byte, error) {
 	return m.sectionBytes(m.section(name))
 }
@@ -185,15 +185,14 @@ func (m *image) sectionBytes(s *elf.Section) ([]byte, error) {
 	return b, named(s.Name, err)
 }
 
-// reaches reports whether the last byte is really there: headers can claim
-// anything.
+// reaches reports whether the last byte exists: headers can claim any size.
 func reaches(r *io.SectionReader) bool {
 	var b [1]byte
 	n, _ := r.ReadAt(b[:], r.Size()-1)
 	return n == 1
 }
 
-// readSome reads all of r; where it ends early, what there is, with an error.
+// readSome reads all of r; if it ends early, it returns the data read and an error.
 func (m *image) readSome(r *io.SectionReader) ([]byte, error) {
 	n := uint64(r.Size())
 	if n > maxInflated {
@@ -212,7 +211,7 @@ func (m *image) readSome(r *io.SectionReader) ([]byte, error) {
 	return b, err
 }
 
-// grow reads exactly n bytes, with an allocation of at most first to begin with.
+// grow reads exactly n bytes; its first allocation is at most first.
 func grow(r io.Reader, n, first uint64) ([]byte, error) {
 	b := make([]byte, 0, min(n, max(first, 512)))
 	for uint64(len(b)) < n {
@@ -287,13 +286,13 @@ func (m *image) inflate(how elf.CompressionType, r io.Reader, size, packed uint6
 	return nil, fmt.Errorf("compression %v", how)
 }
 
-// hasDwarf reports whether the file has DWARF of its own.
+// hasDwarf reports whether the file itself has DWARF.
 func (m *image) hasDwarf() bool {
 	return m.section(".debug_info") != nil || m.section(".zdebug_info") != nil
 }
 
-// sections are those that DWARF is in; suffix is "" or ".dwo". Packed ones are
-// unpacked at the same time: that is most of the work.
+// sections returns the DWARF sections; suffix is "" or ".dwo". It decompresses them
+// concurrently, which is most of the work.
 func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -330,8 +329,8 @@ func (m *image) sections(suffix string) (s dwarf.Sections, err error) {
 	return s, err
 }
 
-// contained is content for a goroutine of its own, where a panic over broken
-// input has nobody else to stop it.
+// contained is content for a goroutine of its own: nothing else there recovers a panic
+// over malformed input.
 func (m *image) contained(sec *elf.Section) (*dwarf.Section, error) {
 	return m.share.section(sec.Offset, func() (c *dwarf.Section, err error) {
 		defer recovered(&err, sec.Name)
@@ -339,7 +338,7 @@ func (m *image) contained(sec *elf.Section) (*dwarf.Section, error) {
 	})
 }
 
-// link reads .gnu_debuglink or .gnu_debugaltlink: a name, NUL, and what follows.
+// link reads .gnu_debuglink or .gnu_debugaltlink: a name, NUL, and the rest.
 func (m *image) link(section string) (name string, rest []byte) {
 	b, err := m.bytes(section)
 	i := bytes.IndexByte(b, 0)

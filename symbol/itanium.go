@@ -5,34 +5,34 @@ import (
 	"strconv"
 )
 
-// itanium makes the short form of the commonest C++ names (Itanium C++ ABI, section
-// 5.1, "External Names (a.k.a. Mangling)"), in one pass and without a tree: a
-// twentieth of the time that demangle takes, which names all others. What it
-// understands it writes letter for letter as demangle does with NoParams,
-// NoEnclosingParams and NoClones; at the first thing that it does not, it gives
-// up. Template parameters that stand for others, expressions, conversion
-// operators, arrays, pointers to members, modules and vendors' types are such.
+// itanium writes the short form of the most common C++ names (Itanium C++ ABI, section
+// 5.1, "External Names (a.k.a. Mangling)"), in one pass and without a tree. It takes a
+// twentieth of the time of demangle, which handles all others. Its output is identical
+// to that of demangle with NoParams, NoEnclosingParams and NoClones; at the first
+// unsupported construct it gives up. Unsupported are template parameters that refer to
+// others, expressions, conversion operators, arrays, pointers to members, modules and
+// vendors' types.
 type itanium struct {
-	in   string // behind _Z
+	in   string // after _Z
 	pos  int
 	out  []byte
-	args bool // template arguments are written
+	args bool // write template arguments
 
-	// What substitutions refer to: copies of what was written.
+	// Targets of substitutions: copies of written text.
 	arena []byte
 	subs  []text
-	last  text // the last component of the name, in arena; what constructors are called
+	last  text // the last component of the name, in arena; the name of constructors
 
 	lambda  int  // depth in signatures of lambdas
-	generic bool // one of them had a parameter of any type
-	bad     bool // not understood
+	generic bool // a lambda has a parameter of any type
+	bad     bool // unsupported
 	depth   int
 }
 
 // text is a part of itanium.arena.
 type text struct {
 	lo, hi int32
-	hole   int32 // function types: where a * goes, from lo on; -1: none
+	hole   int32 // function types: where a * is inserted, counted from lo; -1: nowhere
 	kind   textKind
 }
 
@@ -44,20 +44,20 @@ const (
 	hasAuto                      // names a parameter of a generic lambda
 )
 
-// Bounds, for names that are made to be long.
+// Bounds, for names made to be long.
 const (
 	maxShortDepth = 64
 	maxShortBytes = 1 << longLog
 )
 
-// typ is what was just written, from offset from of out on.
+// typ is the text written last, from offset from of out on.
 type typ struct {
 	from, hole int // hole is an offset in out, -1: none
 	kind       textKind
 }
 
-// short is the readable form of a name that begins with _Z, with or without
-// template arguments; ok is false where another has to read it.
+// short returns the readable form of a name that starts with _Z, with or without
+// template arguments; ok is false if demangle must read it.
 func (s *itanium) short(mangled string, args bool) (name string, ok bool) {
 	*s = itanium{in: mangled[2:], args: args, out: s.out[:0], arena: s.arena[:0], subs: s.subs[:0]}
 	s.encodingName()
@@ -99,7 +99,7 @@ func (s *itanium) want(c byte) {
 
 func (s *itanium) write(t string) { s.out = append(s.out, t...) }
 
-// keep copies what was written from t.from on into the arena.
+// keep copies the text from t.from on into the arena.
 func (s *itanium) keep(t typ) text {
 	p := text{lo: int32(len(s.arena)), hole: -1, kind: t.kind}
 	s.arena = append(s.arena, s.out[t.from:]...)
@@ -113,7 +113,7 @@ func (s *itanium) keep(t typ) text {
 	return p
 }
 
-// add makes what was written from t.from on something to refer to.
+// add makes the text from t.from on a substitution candidate.
 func (s *itanium) add(t typ) {
 	if s.generic && bytes.Contains(s.out[t.from:], []byte("auto:")) {
 		t.kind |= hasAuto
@@ -162,7 +162,7 @@ func (s *itanium) number() int {
 	return n
 }
 
-// compact reads the number of an unnamed thing: _ is the first one, 0_ the second.
+// compact reads the number of an unnamed entity: _ is the first one, 0_ the second.
 func (s *itanium) compact() int {
 	if s.skip('_') {
 		return 1
@@ -172,7 +172,7 @@ func (s *itanium) compact() int {
 	return n
 }
 
-// deeper bounds recursion; its result is to be called at the end.
+// deeper bounds recursion; call its result at the end.
 func (s *itanium) deeper() func() {
 	if s.depth++; s.depth > maxShortDepth {
 		s.fail()
@@ -182,8 +182,8 @@ func (s *itanium) deeper() func() {
 
 func (s *itanium) shallower() { s.depth-- }
 
-// encodingName is the name of an encoding. Its qualifiers are returned, as they
-// are written after parameters.
+// encodingName parses the name of an encoding. It returns its qualifiers in the form
+// written after parameters.
 func (s *itanium) encodingName() (quals string) {
 	defer s.deeper()()
 	switch c := s.peek(); {
@@ -193,13 +193,13 @@ func (s *itanium) encodingName() (quals string) {
 		_, quals = s.local()
 	case c == 'S' && s.peek2() == 't', digit(c), c == 'L', c == 'U', lower(c):
 		s.unscoped()
-	default: // virtual tables and the like among them
+	default: // includes virtual tables
 		s.fail()
 	}
 	return quals
 }
 
-// unscoped is a name in no scope, or in std.
+// unscoped parses a name in no scope, or in std.
 func (s *itanium) unscoped() typ {
 	t := typ{from: len(s.out), hole: -1}
 	if s.peek() == 'S' {
@@ -215,7 +215,7 @@ func (s *itanium) unscoped() typ {
 	return t
 }
 
-// local is what is declared in a function: Z, the function, E, its name.
+// local parses an entity declared in a function: Z, the function, E, its name.
 func (s *itanium) local() (t typ, quals string) {
 	defer s.deeper()()
 	t = typ{from: len(s.out), hole: -1}
@@ -245,7 +245,7 @@ func (s *itanium) local() (t typ, quals string) {
 	return t, quals
 }
 
-// discriminator tells things of one name in one function apart; it is not shown.
+// discriminator parses the number of one of several equal names in a function; it is not shown.
 func (s *itanium) discriminator() {
 	if s.skip('_') {
 		if s.skip('_') {
@@ -262,7 +262,7 @@ func (s *itanium) discriminator() {
 	}
 }
 
-// nested is a name with its scopes: N, qualifiers of a method, components, E.
+// nested parses a name with its scopes: N, qualifiers of a method, components, E.
 func (s *itanium) nested() (t typ, quals string) {
 	defer s.deeper()()
 	t = typ{from: len(s.out), hole: -1}
@@ -283,7 +283,7 @@ func (s *itanium) nested() (t typ, quals string) {
 			}
 			return t, quals
 		}
-		if c == 'M' && n > 0 { // what a lambda initializes
+		if c == 'M' && n > 0 { // the entity that a lambda initializes
 			s.pos++
 			n--
 			continue
@@ -305,7 +305,7 @@ func (s *itanium) nested() (t typ, quals string) {
 				s.fail()
 			}
 			s.substitution()
-			if d := s.peek(); d == 'C' || d == 'D' { // with the long names of std's
+			if d := s.peek(); d == 'C' || d == 'D' { // with the long names of std's classes
 				s.fail()
 			}
 		case digit(c), lower(c), c == 'L', c == 'U':
@@ -320,7 +320,7 @@ func (s *itanium) nested() (t typ, quals string) {
 	return t, quals
 }
 
-// structor is a constructor or destructor.
+// structor parses a constructor or destructor.
 func (s *itanium) structor(c byte) {
 	switch kind := s.peek2(); {
 	case s.last.lo < 0, kind < '0', kind > '5', c == 'C' && kind == '0', c == 'D' && kind == '3':
@@ -335,7 +335,7 @@ func (s *itanium) structor(c byte) {
 	s.tags()
 }
 
-// unqualified is a component of a name.
+// unqualified parses a component of a name.
 func (s *itanium) unqualified() {
 	t := typ{from: len(s.out), hole: -1}
 	c := s.peek()
@@ -372,14 +372,14 @@ func (s *itanium) unqualified() {
 	s.tags()
 }
 
-// tags are those of the ABI, behind a component.
+// tags parses ABI tags after a component.
 func (s *itanium) tags() {
 	for s.skip('B') {
 		s.write("[abi:" + s.source() + "]")
 	}
 }
 
-// source is an identifier.
+// source parses an identifier.
 func (s *itanium) source() string {
 	n := s.number()
 	if s.bad || n == 0 || n > len(s.in)-s.pos {
@@ -397,7 +397,7 @@ func (s *itanium) source() string {
 	return id
 }
 
-// substitution is one of those seen before, or an abbreviation of std's.
+// substitution parses a reference to an earlier component, or an abbreviation of std's.
 func (s *itanium) substitution() typ {
 	t := typ{from: len(s.out), hole: -1}
 	s.want('S')
@@ -445,7 +445,7 @@ func (s *itanium) substitution() typ {
 	return s.put(p)
 }
 
-// std are the ABI's abbreviations (section 5.1.8).
+// std expands the ABI's abbreviations (section 5.1.8).
 func std(c byte) string {
 	switch c {
 	case 't':
@@ -473,12 +473,13 @@ func builtin(c byte) string {
 	return builtins[c-'a']
 }
 
-// builtins are the ABI's builtin types (section 5.1.5.2) of one letter; r, which qualifies, p, q, k and u are none.
+// builtins are the ABI's builtin types (section 5.1.5.2) of one letter; r is a
+// qualifier, and p, q, k and u are not types.
 var builtins = [26]string{"signed char", "bool", "char", "double", "long double", "float", "__float128", "unsigned char", "int",
 	"unsigned int", "", "long", "unsigned long", "__int128", "unsigned __int128", "", "", "", "short", "unsigned short", "",
 	"void", "wchar_t", "long long", "unsigned long long", "..."}
 
-// operators are the ABI's operator names (section 5.1.3) that functions have.
+// operators are the ABI's operator names (section 5.1.3) of functions.
 var operators = map[string]string{
 	"nw": " new", "na": " new[]", "dl": " delete", "da": " delete[]", "aw": " co_await",
 	"ps": "+", "ng": "-", "ad": "&", "de": "*", "co": "~", "pl": "+", "mi": "-", "ml": "*", "dv": "/", "rm": "%", "an": "&", "or": "|",

@@ -2,7 +2,7 @@ package symbol
 
 import "strconv"
 
-// closure is a lambda: Ul, the types of its parameters, E, its number.
+// closure parses a lambda: Ul, the types of its parameters, E, its number.
 func (s *itanium) closure() {
 	defer s.deeper()()
 	s.pos += 2
@@ -17,7 +17,7 @@ func (s *itanium) closure() {
 	s.write(")#" + strconv.Itoa(s.compact()) + "}")
 }
 
-// list is one type or more, up to end; void alone is none.
+// list parses one or more types up to end; void alone is an empty list.
 func (s *itanium) list(end byte) {
 	if s.peek() == 'v' && s.peek2() == end {
 		s.pos++
@@ -34,7 +34,7 @@ func (s *itanium) list(end byte) {
 	}
 }
 
-// templateArgs are those behind a name: I, arguments, E.
+// templateArgs parses the arguments after a name: I, arguments, E.
 func (s *itanium) templateArgs() {
 	defer s.deeper()()
 	last := s.last
@@ -55,8 +55,8 @@ func (s *itanium) templateArgs() {
 	s.last = last
 }
 
-// argList are template arguments up to and with E. Packs are put among them,
-// empty ones left out.
+// argList parses template arguments up to and including E. The elements of packs are
+// listed like other arguments; empty packs are omitted.
 func (s *itanium) argList(packs bool) {
 	first := true
 	for !s.bad && !s.skip('E') {
@@ -91,7 +91,7 @@ func (s *itanium) argList(packs bool) {
 	}
 }
 
-// literal is a number as a template argument: L, its type, its digits, E.
+// literal parses a number as a template argument: L, its type, its digits, E.
 func (s *itanium) literal() {
 	s.pos++
 	from := len(s.out)
@@ -149,7 +149,7 @@ func (s *itanium) literal() {
 	s.write(suffix)
 }
 
-// qualifiers are those of a type or method, as they are written behind it.
+// qualifiers parses those of a type or method, in the form written after it.
 func (s *itanium) qualifiers() string {
 	q := ""
 	for {
@@ -167,7 +167,7 @@ func (s *itanium) qualifiers() string {
 	}
 }
 
-// typ is a type.
+// typ parses a type.
 func (s *itanium) typ() typ {
 	defer s.deeper()()
 	if len(s.out) > maxShortBytes {
@@ -250,7 +250,7 @@ func (s *itanium) typ() typ {
 	return t
 }
 
-// pointer puts *, & or && to t, which was just written.
+// pointer appends *, & or && to t, the text written last.
 func (s *itanium) pointer(t *typ, c byte) {
 	if s.bad {
 		return
@@ -261,7 +261,7 @@ func (s *itanium) pointer(t *typ, c byte) {
 		s.insert(t.hole, "("+mark+")")
 		t.hole += 1 + len(mark)
 	case t.hole >= 0:
-		if s.out[t.hole-1] == '&' { // references to references are one
+		if s.out[t.hole-1] == '&' { // references to references collapse
 			s.fail()
 			return
 		}
@@ -276,7 +276,7 @@ func (s *itanium) pointer(t *typ, c byte) {
 	t.kind &^= isFunc | isQual
 }
 
-// function is a function type: F, what it returns, its parameters, E.
+// function parses a function type: F, its return type, its parameters, E.
 func (s *itanium) function() typ {
 	t := typ{from: len(s.out), kind: isFunc}
 	s.want('F')
@@ -299,7 +299,7 @@ func (s *itanium) function() typ {
 	return t
 }
 
-// auto is the type of a parameter of a generic lambda: T_, T0_, and so on.
+// auto parses the type of a parameter of a generic lambda: T_, T0_, and so on.
 func (s *itanium) auto() typ {
 	t := typ{from: len(s.out), hole: -1}
 	s.pos++

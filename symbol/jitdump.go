@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// JITDump is what a program with a JIT compiler wrote of its code: Linux's
-// tools/perf/Documentation/jitdump-specification.txt, version 1. Unlike a perf
-// map it says when code was where, and which lines it comes from.
+// JITDump holds the code that a program's JIT compiler recorded: Linux's
+// tools/perf/Documentation/jitdump-specification.txt, version 1. Unlike a perf map it
+// contains the times of code and its source lines.
 type JITDump struct {
 	// Arch reports that times are those of the CPU's counter and not of
-	// CLOCK_MONOTONIC: then the newest code counts.
+	// CLOCK_MONOTONIC: then the newest code is used.
 	Arch bool
 	code []jitCode // by address, then time
 	most uint64    // size of the largest
@@ -48,26 +48,26 @@ const (
 	jitMagic      = 0x4A695444
 	jitHeader     = 40
 	jitRecordHead = 16
-	// Bounds against hostile files.
+	// Bounds on hostile files.
 	maxJITRecord = 64 << 20
 	maxJITCode   = 1 << 21
 	maxJITLines  = 1 << 22 // of all code
 	maxJITName   = 1 << 14
-	// maxReusedCode is the largest piece that Reused looks at, in bytes;
-	// maxReusedPages how many pages of all of them.
+	// maxReusedCode bounds one piece of code that Reused examines, in bytes;
+	// maxReusedPages bounds the pages of all of them.
 	maxReusedCode  = 64 << 20
 	maxReusedPages = 1 << 22
 )
 
-// ErrNoJITDump says that a file does not begin as one.
+// ErrNoJITDump reports that a file does not start like a jitdump.
 var ErrNoJITDump = errors.New("no jitdump of this machine's byte order")
 
-// ParseJITDump reads a jitdump up to its end, or to the first record that is
-// not whole: a program may be writing one.
+// ParseJITDump reads a jitdump up to its end, or to the first incomplete record: a
+// program may still be writing.
 func ParseJITDump(r io.Reader) (*JITDump, error) {
 	d := &JITDump{}
 	lines := 0
-	pending := map[uint64][]jitLine{} // for the code that is loaded next at an address
+	pending := map[uint64][]jitLine{} // for the code loaded next at an address
 	newest := map[uint64]int{}
 	err := eachJIT(r, func(h []byte) { d.Arch = binary.LittleEndian.Uint64(h[32:])&1 != 0 }, func(id uint32, at uint64, b []byte) error {
 		le := binary.LittleEndian
@@ -122,7 +122,7 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 					break
 				}
 				rest = rest[16+len(name)+1:]
-				if name != "\xff" { // else the file of the entry before
+				if name != "\xff" { // otherwise the file of the previous entry
 					file = name
 				}
 				l.file = file
@@ -151,8 +151,8 @@ func ParseJITDump(r io.Reader) (*JITDump, error) {
 
 var errShortJIT = errors.New("a record is too short")
 
-// eachJIT yields the records of a jitdump: what follows their heads, and of
-// code what comes before its bytes.
+// eachJIT yields the records of a jitdump: the data after their headers, and for code
+// the data before its bytes.
 func eachJIT(r io.Reader, header func([]byte), yield func(id uint32, at uint64, b []byte) error) error {
 	br := bufio.NewReaderSize(r, 1<<16)
 	le := binary.LittleEndian
@@ -173,7 +173,7 @@ func eachJIT(r io.Reader, header func([]byte), yield func(id uint32, at uint64, 
 	for {
 		head := h[:jitRecordHead]
 		if _, err := io.ReadFull(br, head); err != nil {
-			return nil // the end, or being written
+			return nil // the end, or an incomplete record
 		}
 		id, size, at := le.Uint32(head), le.Uint32(head[4:]), le.Uint64(head[8:])
 		if size < jitRecordHead || size > maxJITRecord {
@@ -204,8 +204,8 @@ func eachJIT(r io.Reader, header func([]byte), yield func(id uint32, at uint64, 
 	}
 }
 
-// StripJITDump copies a jitdump without the bytes of the code, which are most
-// of it: what ParseJITDump reads of the copy is the same. max bounds the copy.
+// StripJITDump copies a jitdump without the bytes of the code, which are most of it.
+// ParseJITDump returns the same for the copy. max bounds the copy.
 func StripJITDump(r io.Reader, max int) ([]byte, error) {
 	var out []byte
 	le := binary.LittleEndian
@@ -238,19 +238,18 @@ func StripJITDump(r io.Reader, max int) ([]byte, error) {
 	return out, err
 }
 
-// Len is how many pieces of code there are.
+// Len returns the number of pieces of code.
 func (d *JITDump) Len() int { return len(d.code) }
 
-// Lookup finds the code that was at addr just before until, ns of
-// CLOCK_MONOTONIC: the newest that was loaded by then or, where there is none,
-// the oldest after it.
+// Lookup returns the code that was at addr just before until, in ns of CLOCK_MONOTONIC:
+// the newest loaded by then or, if there is none, the oldest loaded after it.
 func (d *JITDump) Lookup(addr uint64, until int64) (fr Frame, ok bool) {
 	if d == nil {
 		return fr, false
 	}
 	var best *jitCode
 	end := sort.Search(len(d.code), func(i int) bool { return d.code[i].start > addr })
-	const most = 1 << 12 // pieces that are looked at: overlapping ones are few
+	const most = 1 << 12 // bound on pieces examined: few overlap
 	for i, n := end-1, 0; i >= 0 && n < most && addr-d.code[i].start < d.most; i, n = i-1, n+1 {
 		c := &d.code[i]
 		if addr-c.start >= c.size {
@@ -277,8 +276,8 @@ func (d *JITDump) Lookup(addr uint64, until int64) (fr Frame, ok bool) {
 	return fr, true
 }
 
-// Reused are the times, rising, at which code was loaded where other code had
-// been; most bounds how many.
+// Reused returns the times, rising, at which code was loaded over other code; most
+// bounds their number.
 func (d *JITDump) Reused(most int) []int64 {
 	if d == nil || d.Arch {
 		return nil
@@ -289,7 +288,7 @@ func (d *JITDump) Reused(most int) []int64 {
 	}
 	sort.SliceStable(byTime, func(i, j int) bool { return byTime[i].at < byTime[j].at })
 	const page = 12
-	used := map[uint64][]*jitCode{} // by page, what is there and does not overlap
+	used := map[uint64][]*jitCode{} // by page, current code without overlap
 	var out []int64
 	pages := 0
 	for _, c := range byTime {

@@ -9,17 +9,16 @@ import (
 	"slices"
 )
 
-// JITObject is an ELF file that a program made in its memory to tell debuggers
-// of code that it made: GDB's JIT interface (the manual's chapter "JIT
-// Compilation Interface"; gdb/jit.c). Its addresses are those of the target. It
-// is for one goroutine.
+// JITObject is an ELF file in a program's memory that describes generated code to
+// debuggers: GDB's JIT interface (the manual's chapter "JIT Compilation Interface";
+// gdb/jit.c). Its addresses are those of the target. It is for one goroutine.
 type JITObject struct {
 	f *File
 }
 
-// OpenJITObject reads one. Compilers hand out files that are not linked, whose
-// sections say where they are: so the values of symbols, and what relocations
-// put into the debug information, are made from that, in a copy of b.
+// OpenJITObject reads one. Compilers provide unlinked files whose sections contain
+// their addresses. OpenJITObject uses these, in a copy of b, to compute the values of
+// symbols and to apply the relocations of the debug information.
 func OpenJITObject(b []byte, fullNames bool) (o *JITObject, err error) {
 	defer recovered(&err, "an ELF file in memory")
 	b = slices.Clone(b)
@@ -47,9 +46,8 @@ func OpenJITObject(b []byte, fullNames bool) (o *JITObject, err error) {
 	return &JITObject{&File{o: Options{Path: "JIT code", FullNames: fullNames}, main: m, names: map[string]string{}, haveGo: true}}, nil
 }
 
-// link makes what a file that is not linked says of its sections one of
-// addresses: the values of symbols, and the absolute relocations of sections
-// that are not loaded.
+// link relocates an unlinked file to its sections' addresses: it sets the values of
+// symbols, and applies the absolute relocations of sections that are not loaded.
 func link(b []byte, f *elf.File) {
 	le := binary.LittleEndian
 	part := func(s *elf.Section) []byte {
@@ -58,7 +56,7 @@ func link(b []byte, f *elf.File) {
 		}
 		return b[s.Offset:][:s.FileSize]
 	}
-	done := map[uint64]bool{} // tables by their place: sections may share one
+	done := map[uint64]bool{} // tables by offset: sections may share one
 	for _, s := range f.Sections {
 		if s.Type != elf.SHT_SYMTAB || done[s.Offset] {
 			continue
@@ -97,7 +95,7 @@ func link(b []byte, f *elf.File) {
 	}
 }
 
-// wide and narrow are the relocations that put an address of 64 and 32 bits.
+// wide and narrow report relocations of a 64-bit and a 32-bit address.
 func wide(m elf.Machine, typ uint32) bool {
 	return m == elf.EM_X86_64 && typ == uint32(elf.R_X86_64_64) || m == elf.EM_AARCH64 && typ == uint32(elf.R_AARCH64_ABS64)
 }
@@ -109,21 +107,21 @@ func narrow(m elf.Machine, typ uint32) bool {
 // Covers reports whether addr, in the target, is in the file's code.
 func (o *JITObject) Covers(addr uint64) bool { return o.f.main.isText(addr) }
 
-// Code calls yield with the start and end of each piece of the file's code.
+// Code calls yield with the start and end of each range of the file's code.
 func (o *JITObject) Code(yield func(lo, hi uint64)) {
 	for _, s := range o.f.main.text {
 		yield(s.lo, s.hi)
 	}
 }
 
-// Frames is as File.Frames has it, for an address in the target.
+// Frames is File.Frames for an address in the target.
 func (o *JITObject) Frames(addr uint64, buf []Frame) []Frame { return o.f.Frames(addr, buf) }
 
-// Variable finds a symbol of an ELF file by its name, its own or one that it
-// exports: the vaddr.
+// Variable returns the vaddr of a symbol of an ELF file, from its symbol table or its
+// exported symbols.
 func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 	var err error
-	defer recovered(&err, "symbols") // then there is none
+	defer recovered(&err, "symbols") // treated as missing
 	m, err := openImage("", r, newBudget("JIT code"))
 	if err != nil {
 		return 0, false
@@ -133,7 +131,7 @@ func Variable(r io.ReaderAt, name string) (vaddr uint64, ok bool) {
 		if s.Type != elf.SHT_DYNSYM && s.Type != elf.SHT_SYMTAB || int(s.Link) >= len(m.f.Sections) {
 			continue
 		}
-		names, _ := m.sectionBytes(m.f.Sections[s.Link]) // what there is of it
+		names, _ := m.sectionBytes(m.f.Sections[s.Link]) // the readable part
 		if !bytes.Contains(names, []byte(name+"\x00")) {
 			continue
 		}

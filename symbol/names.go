@@ -9,12 +9,12 @@ import (
 	"github.com/sliverprof/sliver/symbol/swift"
 )
 
-// Bounds on hostile and merely absurd names, in bytes.
+// Bounds on hostile and absurd names, in bytes.
 const (
 	maxMangled = 1 << 15 // longer ones are not demangled
-	longLog    = 16      // demangled names are cut at 1<<longLog
-	maxShort   = 160     // from here on template arguments are left out
-	maxFunc    = 1 << 14 // a name that is not demangled is cut here
+	longLog    = 16      // demangled names are truncated at 1<<longLog
+	maxShort   = 160     // at this length template arguments are omitted
+	maxFunc    = 1 << 14 // a name that is not demangled is truncated here
 )
 
 // isMangled reports whether s looks like a mangled C++, Rust, D or Swift name.
@@ -22,9 +22,9 @@ func isMangled(s string) bool {
 	return dlang.Is(s) || swift.Is(s) || isOCaml(s) || strings.HasPrefix(s, "_Z") || strings.HasPrefix(s, "_R") || strings.HasPrefix(s, "__Z") || strings.HasPrefix(s, "___Z")
 }
 
-// Demangle makes a C++, Rust, D or Swift name readable. Short leaves out
-// parameters, compilers' clone suffixes, modules of Swift and, where a name is
-// still very long, template arguments. Other names, and those that cannot be read, come back as they are.
+// Demangle returns the readable form of a C++, Rust, D or Swift name. With short it
+// omits parameters, compilers' clone suffixes, modules of Swift and, if a name is still
+// very long, template arguments. It returns other names, and malformed ones, unchanged.
 func Demangle(name string, short bool) string {
 	if s, ok := demangled(name, short, new(itanium)); ok {
 		return s
@@ -39,13 +39,13 @@ func cut(s string) string {
 	return s
 }
 
-// demangled is a mangled name made readable; cxx reads it where it can.
+// demangled returns the readable form of a mangled name, using cxx if cxx supports it.
 func demangled(name string, short bool, cxx *itanium) (s string, ok bool) {
 	if !isMangled(name) || len(name) > maxMangled {
 		return "", false
 	}
-	// The library is careful, but names come from files: nothing that they make
-	// it do may end the dump.
+	// The library is careful, but names come from files: no panic that they cause may
+	// end the dump.
 	defer func() {
 		if recover() != nil {
 			s, ok = "", false
@@ -91,7 +91,7 @@ func demangled(name string, short bool, cxx *itanium) (s string, ok bool) {
 	return s, s != ""
 }
 
-// shortest is short, without template arguments where the name is still very long.
+// shortest is short, without template arguments if the name is still very long.
 func (s *itanium) shortest(name string) (string, bool) {
 	if !strings.HasPrefix(name, "_Z") {
 		return "", false
@@ -103,7 +103,7 @@ func (s *itanium) shortest(name string) (string, bool) {
 	return full, ok
 }
 
-// ofD is demangled for names of D.
+// ofD is demangled for D names.
 func ofD(name string, short bool) (string, bool) {
 	s, err := dlang.Demangle(name, dlang.Options{Params: !short})
 	if err == nil && short && len(s) > maxShort {
@@ -112,8 +112,8 @@ func ofD(name string, short bool) (string, bool) {
 	return s, err == nil
 }
 
-// display picks what to show for a function with the name that its source gives
-// and its linkage name; either may be "".
+// display selects the name to show for a function from its source name and its linkage
+// name; either may be "".
 func (f *File) display(name, linkage string) (fn, raw string) {
 	if linkage == "" {
 		linkage = name
@@ -140,7 +140,7 @@ func (f *File) readable(name, linkage string) string {
 	if s, ok := demangled(linkage, !f.o.FullNames, &f.cxx); ok {
 		return s
 	}
-	if name != "" && !qualifies(linkage, name) { // readable, and of other languages the only thing that is
+	if name != "" && !qualifies(linkage, name) { // readable, and for other languages the only readable name
 		linkage = name
 	}
 	if f.isGo {
@@ -152,13 +152,13 @@ func (f *File) readable(name, linkage string) string {
 	return cut(linkage)
 }
 
-// qualifies reports whether a linker's name says more than the source's, and is as readable:
-// Zig's generic.Queue(u64).push for push.
+// qualifies reports whether a linkage name is more specific than the source name, and
+// as readable: Zig's generic.Queue(u64).push for push.
 func qualifies(linkage, name string) bool {
 	return len(linkage) > len(name)+1 && linkage[len(linkage)-len(name)-1] == '.' && strings.HasSuffix(linkage, name)
 }
 
-// unclone cuts the suffixes that compilers give to parts and variants of a C
+// unclone removes the suffixes that compilers give to parts and variants of a C
 // function.
 func unclone(s string) string {
 	for {
@@ -177,8 +177,8 @@ func unclone(s string) string {
 	}
 }
 
-// goName makes a Go linker name readable: dots in the last element of an import
-// path are written %2e there, and type arguments can be long.
+// goName makes a Go linker name readable: it contains dots in the last element of an
+// import path as %2e, and its type arguments can be long.
 func (f *File) goName(s string) string {
 	if strings.IndexByte(s, '%') >= 0 {
 		s = unescape(s)
@@ -189,7 +189,7 @@ func (f *File) goName(s string) string {
 	return cut(s)
 }
 
-// unescape undoes objabi.PathToPrefix of Go's cmd/internal.
+// unescape reverses objabi.PathToPrefix of Go's cmd/internal.
 func unescape(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

@@ -2,16 +2,16 @@ package symbol
 
 import "strings"
 
-// isOCaml reports whether s is the linker's name of a function of OCaml: "caml", the module,
-// whose name begins with a capital letter, two underscores (5.1: a dot), the function and a
-// number (asmcomp/compilenv.ml). The runtime's own, caml_…, are C.
+// isOCaml reports whether s is the linkage name of an OCaml function: "caml", the module, whose
+// name starts with a capital letter, two underscores (5.1: a dot), the function and a number
+// (asmcomp/compilenv.ml). The runtime's own functions, caml_…, are C.
 func isOCaml(s string) bool {
 	return len(s) > 5 && strings.HasPrefix(s, "caml") && s[4] >= 'A' && s[4] <= 'Z' && (strings.Contains(s, "__") || strings.IndexByte(s, '.') > 0)
 }
 
-// ofOCaml is a linker's name as a program has it: Stdlib.List.map for
-// camlStdlib__List__map_265. Characters other than letters and digits are encoded as "$" and
-// two hexadecimal digits.
+// ofOCaml returns the source name for a linkage name: Stdlib.List.map for
+// camlStdlib__List__map_265. Characters other than letters and digits are encoded as
+// "$" and two hexadecimal digits.
 func ofOCaml(s string) string {
 	s = s[len("caml"):]
 	if i := strings.LastIndexByte(s, '_'); i > 0 && i+1 < len(s) && strings.Trim(s[i+1:], "0123456789") == "" {

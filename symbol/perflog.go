@@ -7,25 +7,24 @@ import (
 	"sort"
 )
 
-// PerfLog is a perf map that was read while it grew: unlike a PerfMap it knows
-// since when each entry is true. Parts are added in the order in which the
-// program wrote them. It is for one goroutine.
+// PerfLog is a perf map that was read while it grew: unlike a PerfMap it stores the
+// time of each entry. Add the parts in the order in which the program wrote them. It is
+// for one goroutine.
 type PerfLog struct {
-	// Bad is how many lines could not be understood.
+	// Bad is the number of lines that could not be parsed.
 	Bad     int
-	entries []perfEntry // as added
+	entries []perfEntry // in the order of Add
 	parts   []perfPart
 }
 
 type perfPart struct {
 	at    int64
-	first int // of entries
+	first int // index in entries
 }
 
-// Add reads a further part, whose entries are true from at on, ns of
-// CLOCK_MONOTONIC. A part that is older than the one before counts as of the
-// same time. An error comes from r, or says that there are too many entries:
-// what was read before it counts.
+// Add reads another part, whose entries are valid from at on, in ns of CLOCK_MONOTONIC.
+// A part that is older than the previous one gets the previous one's time. An error
+// comes from r, or reports too many entries; the entries before it are kept.
 func (l *PerfLog) Add(at int64, r io.Reader) error {
 	if err := l.begin(at); err != nil {
 		return err
@@ -38,7 +37,7 @@ func (l *PerfLog) Add(at int64, r io.Reader) error {
 	return err
 }
 
-// begin begins a part.
+// begin starts a part.
 func (l *PerfLog) begin(at int64) error {
 	if n := len(l.parts); n > 0 {
 		at = max(at, l.parts[n-1].at)
@@ -66,27 +65,26 @@ func (l *PerfLog) AddObject(at int64, o *JITObject, name string) error {
 	return err
 }
 
-// at is since when an entry is true.
+// at returns the time from which an entry is valid.
 func (l *PerfLog) at(entry int) int64 {
 	i := sort.Search(len(l.parts), func(i int) bool { return l.parts[i].first > entry })
 	return l.parts[i-1].at
 }
 
-// PerfQuery asks what was at Addr, an address in the target, just before Until,
-// ns of CLOCK_MONOTONIC.
+// PerfQuery is a lookup of the code at Addr, an address in the target, just before
+// Until, in ns of CLOCK_MONOTONIC.
 type PerfQuery struct {
 	Addr  uint64
 	Until int64
 }
 
-// maxPerfOverlap is how many entries at one address are looked at, the newest
-// first.
+// maxPerfOverlap bounds the entries at one address that are examined, newest first.
 const maxPerfOverlap = 1 << 12
 
-// Lookup answers all queries, which it sorts, at one go: yield gets those that
-// an entry names, with the start of its code. That entry is the newest that was
-// true by then or, where there is none, the first one after it; of entries of
-// one part the last.
+// Lookup resolves all queries together, after sorting them: yield receives those that
+// an entry covers, with the start of its code. The entry is the newest one valid at
+// that time or, if there is none, the first one after it; within a part the last entry
+// counts.
 func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, start uint64)) {
 	if l == nil {
 		return
@@ -109,8 +107,8 @@ func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, st
 		order[i] = i
 	}
 	sort.Slice(order, func(i, j int) bool { return l.entries[order[i]].lo < l.entries[order[j]].lo })
-	var open newest   // entries that begin at or before the address
-	var covers []int  // of those, what holds it: newest first
+	var open newest   // entries that start at or before the address
+	var covers []int  // of those, the ones that contain it: newest first
 	var times []int64 // of covers
 	next := 0
 	for len(qs) > 0 {
@@ -124,7 +122,7 @@ func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, st
 			if i := open[0]; l.entries[i].hi > addr {
 				covers, times = append(covers, i), append(times, l.at(i))
 			}
-			open.pop() // what has ended by now has for all that follow
+			open.pop() // entries that ended before this query also ended before later ones
 		}
 		for _, i := range covers {
 			open.push(i)
@@ -132,7 +130,7 @@ func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, st
 		for len(qs) > 0 && qs[0].Addr == addr {
 			if len(covers) > 0 {
 				i := sort.Search(len(times), func(i int) bool { return times[i] < qs[0].Until })
-				if i == len(times) { // none was there yet: the first part's last
+				if i == len(times) { // none was valid yet: use the first part's last
 					i = sort.Search(len(times), func(i int) bool { return times[i] <= times[len(times)-1] })
 				}
 				e := &l.entries[covers[i]]
@@ -143,14 +141,14 @@ func (l *PerfLog) Lookup(qs []PerfQuery, yield func(q PerfQuery, name string, st
 	}
 }
 
-// Reuse notices when code takes the place of other code. The zero value is
-// ready; it is for one goroutine.
+// Reuse detects code that replaces other code. The zero value is ready to use; it is
+// for one goroutine.
 type Reuse struct {
-	// Dropped is how many pieces of code there was no room for: what takes their
-	// place is not noticed.
+	// Dropped is the number of pieces of code that did not fit: their replacement is
+	// not detected.
 	Dropped int
 	seed    maphash.Seed
-	pages   map[uint64][]piece // what is there and does not overlap
+	pages   map[uint64][]piece // current code without overlap
 	n       int                // pieces in all pages
 }
 
@@ -159,11 +157,11 @@ type piece struct {
 	name   uint64 // its hash
 }
 
-// maxReusePieces bounds what a Reuse keeps, some 100 bytes each.
+// maxReusePieces bounds the pieces in a Reuse, some 100 bytes each.
 const maxReusePieces = 1 << 19
 
-// Add reads a part of a perf map and reports whether code in it took the place
-// of code of another name in parts before.
+// Add reads a part of a perf map and reports whether code in it replaced code of
+// another name from earlier parts.
 func (u *Reuse) Add(r io.Reader) (again bool, err error) {
 	var fresh []piece
 	_, err = eachPerfLine(r, func(e perfEntry) bool {
@@ -191,11 +189,11 @@ func (u *Reuse) piece(lo, hi uint64, name string) piece {
 	return piece{lo, hi, maphash.String(u.seed, name)}
 }
 
-// add reports whether what is fresh took the place of code of another name.
+// add reports whether fresh replaced code of another name.
 func (u *Reuse) add(fresh []piece) (again bool) {
 	const page = 12
-	// First all are held against what was there, then they are there: the part
-	// itself says nothing of the order in time.
+	// First compare all of them with the old code, then add them: the order within a
+	// part is not an order in time.
 	for _, add := range []bool{false, true} {
 		for _, c := range fresh {
 			first, last := c.lo>>page, (c.hi-1)>>page

@@ -16,27 +16,27 @@ import (
 const (
 	maxPerfEntries = 1 << 20
 	maxPerfMap     = 1 << 28 // bytes
-	maxPerfLine    = 1 << 16 // bytes; what is longer is cut
+	maxPerfLine    = 1 << 16 // bytes; longer lines are truncated
 )
 
-// PerfMap is the content of /tmp/perf-PID.map: what a just-in-time compiler
-// says of its code. It may be used by several goroutines at once.
+// PerfMap is the content of /tmp/perf-PID.map: the code that a just-in-time compiler
+// generated. It may be used by several goroutines at once.
 type PerfMap struct {
-	// Bad is how many lines could not be understood.
+	// Bad is the number of lines that could not be parsed.
 	Bad     int
 	entries []perfEntry // by lo, without overlap
 }
 
 type perfEntry struct {
 	lo, hi uint64
-	start  uint64 // of the whole piece, where a later one took its beginning
+	start  uint64 // of the whole piece, if a later one replaced its beginning
 	name   string
 }
 
-// ParsePerfMap reads lines "START SIZE name", numbers in hexadecimal, as
-// tools/perf/Documentation/jit-interface.txt of the kernel has them. Where
-// entries overlap, the later one is the truth: code is replaced. Lines that
-// make no sense are counted. An error comes from r, with what was read before it.
+// ParsePerfMap reads lines "START SIZE name", numbers in hexadecimal, in the format of
+// the kernel's tools/perf/Documentation/jit-interface.txt. Of overlapping entries the
+// later one wins, because code is replaced. Invalid lines are counted. An error comes
+// from r, and the PerfMap then has the entries before it.
 func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 	m := new(PerfMap)
 	var all []perfEntry
@@ -51,17 +51,16 @@ func ParsePerfMap(r io.Reader) (*PerfMap, error) {
 
 var errPerfEntries = fmt.Errorf("perf map: more than %d entries", maxPerfEntries)
 
-// eachPerfLine yields the entries of a map in the order in which they stand,
-// and counts the lines that make no sense. yield says whether there is room for
-// more.
+// eachPerfLine yields the entries of a map in file order and counts the invalid lines.
+// yield reports whether there is room for more.
 func eachPerfLine(r io.Reader, yield func(perfEntry) bool) (bad int, err error) {
 	br := bufio.NewReaderSize(io.LimitReader(r, maxPerfMap), maxPerfLine)
 	room := true
 	for {
 		line, err := br.ReadSlice('\n')
 		for rest := err; errors.Is(rest, bufio.ErrBufferFull); {
-			// The rest of a line that is too long goes nowhere. The buffer is
-			// overwritten by that, so the line is kept first.
+			// Skipping the rest of a line that is too long overwrites the buffer, so
+			// copy the line first.
 			line = slices.Clone(line)
 			for errors.Is(rest, bufio.ErrBufferFull) {
 				_, rest = br.ReadSlice('\n')
@@ -86,9 +85,9 @@ func eachPerfLine(r io.Reader, yield func(perfEntry) bool) (bad int, err error) 
 	}
 }
 
-// PerfLines returns the lines of b that are entries of a perf map, in b's memory,
-// and how many others there were: empty ones do not count. It is for who keeps a
-// map as it is: anything may be in a target's file.
+// PerfLines returns the lines of b that are entries of a perf map, in b's memory, and
+// the number of other non-empty lines. Callers that store a map verbatim use it,
+// because a target's file may contain anything.
 func PerfLines(b []byte) (kept []byte, bad int) {
 	kept = b[:0]
 	for len(b) > 0 {
@@ -134,8 +133,8 @@ func parseHex(s string) (uint64, error) {
 	return strconv.ParseUint(s, 16, 64)
 }
 
-// flatten resolves overlaps in favour of later entries: a sweep over all
-// borders, with the open entries in a heap by age.
+// flatten resolves overlaps in favour of later entries. It sweeps over all borders,
+// with the open entries in a heap by age.
 func flatten(all []perfEntry) []perfEntry {
 	order := make([]int, len(all))
 	for i := range order {
@@ -188,7 +187,7 @@ func flatten(all []perfEntry) []perfEntry {
 	return out
 }
 
-// newest is a heap of numbers, the greatest on top.
+// newest is a heap of numbers, greatest first.
 type newest []int
 
 func (h *newest) push(v int) {
@@ -226,7 +225,7 @@ func (h *newest) pop() {
 	}
 }
 
-// Len is how many pieces of code are known.
+// Len returns the number of known pieces of code.
 func (m *PerfMap) Len() int {
 	if m == nil {
 		return 0
@@ -234,8 +233,8 @@ func (m *PerfMap) Len() int {
 	return len(m.entries)
 }
 
-// Lookup finds the code at addr, an address in the target; start is that of the
-// piece. A nil map knows nothing.
+// Lookup returns the code at addr, an address in the target; start is the start of the
+// piece. A nil map is empty.
 func (m *PerfMap) Lookup(addr uint64) (name string, start uint64, ok bool) {
 	if m == nil {
 		return "", 0, false

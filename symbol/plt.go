@@ -10,7 +10,7 @@ import (
 const (
 	maxPLT    = 16 << 20 // bytes of one section of stubs
 	maxRelocs = 1 << 22
-	maxStubs  = 64 << 20 // bytes of all their names
+	maxStubs  = 64 << 20 // bytes of all stub names
 )
 
 // stub is one entry of a procedure linkage table.
@@ -19,9 +19,8 @@ type stub struct {
 	name   string // "malloc@plt"
 }
 
-// readStubs names the entries of the PLT sections. What an entry calls is known
-// from the slot of the GOT that it jumps through, or from the number of the
-// relocation that it pushes.
+// readStubs names the entries of the PLT sections. The target of an entry is known from
+// the GOT slot that it jumps through, or from the relocation number that it pushes.
 func readStubs(m *image, t *symtab) ([]stub, error) {
 	var out []stub
 	var rel *relocs
@@ -46,7 +45,7 @@ func readStubs(m *image, t *symtab) ([]stub, error) {
 		case elf.EM_AARCH64:
 			out = rel.stubsARM64(out, b, s.Addr)
 		}
-		// What comes before the first entry finds the function when it is first called.
+		// The code before the first entry resolves a function at its first call.
 		if len(out) > from && out[from].lo > s.Addr {
 			out = append(out, stub{s.Addr, out[from].lo, "[resolve]@plt"})
 		}
@@ -63,22 +62,22 @@ func findStub(stubs []stub, vaddr uint64) *stub {
 	return &stubs[i]
 }
 
-// relocs are the names behind GOT slots.
+// relocs maps GOT slots to names.
 type relocs struct {
 	slots map[uint64]target
 	order []target // of .rela.plt
 	names symtab   // the dynamic string table
 	syms  *symtab  // for functions that have no dynamic name
-	bytes int      // of the names made so far
+	bytes int      // of the names built so far
 }
 
-// target is what a slot is filled with.
+// target is the function that a slot refers to.
 type target struct {
 	name uint32 // offset in the string table; 0 none
-	addr uint64 // of the function that chooses one when the program starts; 0 none
+	addr uint64 // of the function that selects one when the program starts; 0 none
 }
 
-// stub names one, "" where that is not known.
+// stub names the stub of a target, "" if unknown.
 func (r *relocs) stub(t target) string {
 	name := ""
 	if t.addr != 0 {

@@ -1,14 +1,14 @@
-// Package symbol turns addresses of an ELF file into functions, source lines
-// and inlined calls, and demangles their names. It works when a recording is
-// dumped, on files alone: it knows no process, and where a file comes from and
-// where debug files may be is told to it.
+// Package symbol resolves addresses of an ELF file to functions, source lines and
+// inlined calls, and demangles their names. It works when a recording is dumped, on
+// files alone. It knows no process; its caller provides the file and the locations of
+// debug files.
 //
-// Sources, in the order in which they are believed: DWARF (of the file or of
-// its separate debug file), the Go runtime's tables (handed in by the caller),
-// .symtab, .gnu_debugdata, .dynsym, and the stubs of the procedure linkage table.
+// Sources, in order of preference: DWARF (of the file or of its separate debug file),
+// the Go runtime's tables (provided by the caller), .symtab, .gnu_debugdata, .dynsym,
+// and the stubs of the procedure linkage table.
 //
 // A File belongs to one goroutine at a time; several Files may be used at once.
-// Broken files cost names, never an error after Open and never a panic.
+// Malformed files lose names, but cause no error after Open and never a panic.
 package symbol
 
 import (
@@ -23,18 +23,18 @@ import (
 // Frame is one logical frame at an address.
 type Frame struct {
 	Func      string // demangled, never empty
-	Linkage   string // the name as it stands in the file; "" if the same
-	File      string // of the place inside this function, as the compiler saw it; "" unknown
-	Line      int    // there; 0 unknown
-	StartFile string // of the function's declaration; "" unknown
-	StartLine int    // there; 0 unknown
+	Linkage   string // the name in the file; "" if the same
+	File      string // of the location inside this function, as the compiler saw it; "" if unknown
+	Line      int    // in File; 0 if unknown
+	StartFile string // of the function's declaration; "" if unknown
+	StartLine int    // in StartFile; 0 if unknown
 	Inlined   bool   // this frame was inlined into the next one
-	Start     uint64 // vaddr of the function's start (inlined: of the containing concrete function); 0 unknown
+	Start     uint64 // vaddr of the function's start (inlined: of the containing concrete function); 0 if unknown
 }
 
-// GoTable is the Go runtime's own table of functions. It appends the frames at
-// vaddr to buf, the innermost first, nothing where it has none; their names are
-// those of the table.
+// GoTable is the Go runtime's own table of functions. It appends the frames at vaddr to
+// buf, leaf first, or none if it has no entry. Their names are unchanged from the
+// table.
 type GoTable interface {
 	Frames(vaddr uint64, buf []Frame) []Frame
 }
@@ -44,22 +44,22 @@ type Options struct {
 	// Path is the file's name in the target, for messages and as the starting
 	// point of the search for debug files.
 	Path string
-	// Finder looks for separate debug files; nil: none are used.
+	// Finder finds separate debug files; nil: none are used.
 	Finder Finder
-	// GoTable opens the Go table of the file that r holds, when it is first
-	// needed; nil, or a nil result: there is none.
+	// GoTable opens the Go table of the file in r when it is first needed; nil, or a
+	// nil result: there is none.
 	GoTable func(r io.ReaderAt) (GoTable, error)
 	// FullNames keeps parameters, template arguments, clone suffixes and Go's
 	// type arguments.
 	FullNames bool
-	// Budget is how many bytes of decoded DWARF to keep, about; 0: dwarf.DefaultBudget.
+	// Budget bounds the bytes of decoded DWARF, approximately; 0: dwarf.DefaultBudget.
 	Budget int
-	// Shared is that of all Files that are opened for the same file at a time;
-	// nil: this one is alone.
+	// Shared is common to all Files opened for the same file at the same time; nil:
+	// this is the only one.
 	Shared *Shared
 }
 
-// Bounds on what is kept.
+// Bounds on caches.
 const (
 	maxDemangled = 1 << 16 // names in the cache
 	maxProblems  = 32
@@ -84,8 +84,8 @@ type File struct {
 	problems                              []error
 }
 
-// Open reads the headers of the ELF file in r; everything else is read when it
-// is needed. r must stay open as long as the File is used.
+// Open reads the headers of the ELF file in r, and everything else when it is needed. r
+// must stay open while the File is used.
 func Open(r io.ReaderAt, o Options) (f *File, err error) {
 	defer recovered(&err, "ELF headers")
 	m, err := openImage(o.Path, r, o.Shared.budget(o.Path))
@@ -98,7 +98,7 @@ func Open(r io.ReaderAt, o Options) (f *File, err error) {
 	return f, nil
 }
 
-// Close lets go of the debug files that were found; not of Open's r.
+// Close closes the debug files that were found, but not Open's r.
 func (f *File) Close() error {
 	if f == nil {
 		return nil
@@ -119,7 +119,7 @@ func (f *File) Close() error {
 	return first
 }
 
-// Problems says what could not be read so far: each cost names.
+// Problems returns what could not be read so far. Each problem loses names.
 func (f *File) Problems() []error {
 	if f == nil {
 		return nil
@@ -131,7 +131,7 @@ func (f *File) Problems() []error {
 	return p
 }
 
-// DebugFile is the path of the separate debug file in use, "" for none.
+// DebugFile returns the path of the separate debug file in use, "" for none.
 func (f *File) DebugFile() string {
 	if f == nil || f.debug == nil {
 		return ""
@@ -152,9 +152,9 @@ func recovered(err *error, what string) {
 	}
 }
 
-// Frames appends the frames at vaddr, the innermost first, and nothing where no
-// source knows it: Unknown then makes a name. vaddr is the lookup address, for
-// return addresses already one less. A nil File knows nothing.
+// Frames appends the frames at vaddr, leaf first, or nothing if no source has an entry:
+// use Unknown to make a name. vaddr is the lookup address, for return addresses already
+// one less. A nil File has no entries.
 func (f *File) Frames(vaddr uint64, buf []Frame) []Frame {
 	if f == nil {
 		return buf
@@ -212,14 +212,14 @@ func (f *File) goFrames(t GoTable, vaddr uint64, buf []Frame) (out []Frame) {
 	return out
 }
 
-// frameOf names a call of the DWARF; ok is false where there is no name for it.
+// frameOf converts a call of the DWARF to a Frame; ok is false if it has no name.
 func (f *File) frameOf(c *dwarf.Call) (fr Frame, ok bool) {
 	fr = Frame{File: c.File, Line: c.Line, StartFile: c.DeclFile, StartLine: c.DeclLine, Inlined: c.Inlined, Start: c.Start}
 	name, linkage := c.Name, c.Linkage
 	if !c.Inlined {
-		// The function has a symbol of its own, which says more where the DWARF
-		// gives no linkage name, and where it gives a library's inner name
-		// (__libc_malloc for malloc).
+		// The function has a symbol of its own. Prefer it if the DWARF has no linkage
+		// name, or if the DWARF has a library's internal name (__libc_malloc for
+		// malloc).
 		switch {
 		case linkage == "" && c.Lang != langGo && (name == "" || name[0] != '_' || cplus(c.Lang)):
 			if s, ok := f.symbolStart(c.Start); ok && (name == "" || cplus(c.Lang) && isMangled(s) || qualifies(s, name)) {
@@ -256,7 +256,7 @@ func cplus(lang uint16) bool {
 	return false
 }
 
-// dwarfCalls asks the DWARF. The result is valid until the next question.
+// dwarfCalls looks vaddr up in the DWARF. The result is valid until the next call.
 func (f *File) dwarfCalls(vaddr uint64) []dwarf.Call {
 	var err error
 	if !f.haveDwarf {
@@ -300,14 +300,14 @@ func (f *File) goTable() GoTable {
 	return f.goTab
 }
 
-// symbolAt is the symbol or stub that covers vaddr.
+// symbolAt returns the symbol or stub that covers vaddr.
 func (f *File) symbolAt(vaddr uint64) (name string, start uint64, ok bool) {
 	f.loadSymbols()
 	if s := findStub(f.plt, vaddr); s != nil {
 		return s.name, s.lo, true
 	}
 	name, start, sized, ok := f.syms.covering(vaddr)
-	if !ok || !sized { // a label reaches to the next one
+	if !ok || !sized { // a label extends to the next one
 		if lo, is := f.main.trampolineAt(vaddr); is {
 			return restorer, lo, true
 		}
@@ -315,16 +315,16 @@ func (f *File) symbolAt(vaddr uint64) (name string, start uint64, ok bool) {
 	return name, start, ok
 }
 
-// symbolStart is the symbol that begins at vaddr.
+// symbolStart returns the symbol that starts at vaddr.
 func (f *File) symbolStart(vaddr uint64) (name string, ok bool) {
 	f.loadSymbols()
 	name, start, ok := f.syms.find(vaddr)
 	return name, ok && start == vaddr
 }
 
-// ResolveModule calls yield with the frames of every vaddr in order; sorted
-// ones are answered much faster, because neighbours share what was decoded.
-// frames is empty where nothing is known, and valid only during the call.
+// ResolveModule calls yield with the frames of every vaddr in order. Sorted vaddrs are
+// much faster, because neighbours share decoded data. frames is empty for an unknown
+// vaddr, and valid only during the call.
 func ResolveModule(f *File, vaddrs []uint64, yield func(vaddr uint64, frames []Frame)) {
 	var buf []Frame
 	for _, v := range vaddrs {
@@ -333,8 +333,8 @@ func ResolveModule(f *File, vaddrs []uint64, yield func(vaddr uint64, frames []F
 	}
 }
 
-// Unknown makes the name of an address that no source knows: the base name of
-// the module and the vaddr (or, outside ELF files, the offset) in it.
+// Unknown names an address that no source has an entry for: the base name of the module
+// and the vaddr (or, outside ELF files, the offset) in it.
 func Unknown(module string, vaddr uint64) string {
 	base := path.Base(module)
 	switch base {

@@ -16,16 +16,16 @@ import (
 const (
 	maxSymbols   = 1 << 24
 	maxDebugdata = 256 << 20 // bytes of .gnu_debugdata after decompression
-	maxCompared  = 256       // bytes of a name that decide between aliases
-	maxBack      = 256       // overlapping symbols looked at for one address
+	maxCompared  = 256       // bytes of a name compared to choose between aliases
+	maxBack      = 256       // overlapping symbols checked for one address
 )
 
 const symSize = 24 // Elf64_Sym
 
-// symMemory is what a symbol takes in memory, in bytes.
+// symMemory is the memory of a symbol in bytes.
 const symMemory = 40
 
-// symtab is all function symbols of a file, one for each address.
+// symtab holds all function symbols of a file, one for each address.
 type symtab struct {
 	names [][]byte // string tables
 	syms  []sym
@@ -38,17 +38,17 @@ type sym struct {
 	tab    uint8
 	kind   uint8 // as sym.worth compares it
 	sized  bool
-	limit  uint64 // where its section ends
+	limit  uint64 // end of its section
 }
 
-// Kinds of a symbol, the best first: a version that programs no longer link
-// with is worth less than any other.
+// Kinds of a symbol, best first: a version that programs no longer link with is worse
+// than any other.
 const (
 	kindGlobal = iota
 	kindWeak
 	kindLocal
 	kindHidden
-	kindNoType = 8 // added: not said to be a function
+	kindNoType = 8 // added: not marked as a function
 )
 
 // loadSymbols reads the symbols and stubs, once.
@@ -96,7 +96,7 @@ func (f *File) readSymbols() {
 	f.syms.finish()
 }
 
-// read adds the symbols of one section of m. text says where code is.
+// read adds the symbols of one section of m. text is the image that contains the code.
 func (t *symtab) read(m *image, section string, text *image) error {
 	s := m.section(section)
 	if s == nil {
@@ -166,7 +166,7 @@ func (t *symtab) add(b, names, versions []byte, sections []*elf.Section, text *i
 		case elf.STT_FUNC, elf.STT_GNU_IFUNC:
 		case elf.STT_NOTYPE:
 			s.kind += kindNoType
-			// Assemblers' own marks: local labels, and ARM's mapping symbols.
+			// Marks of assemblers: local labels, and ARM's mapping symbols.
 			if c := names[s.name]; c == '$' || c == 0 || c == '.' && len(names) > int(s.name)+1 && names[s.name+1] == 'L' {
 				continue
 			}
@@ -183,7 +183,7 @@ func (t *symtab) add(b, names, versions []byte, sections []*elf.Section, text *i
 	return nil
 }
 
-// readDebugdata adds the symbols of .gnu_debugdata: an ELF file, packed by xz.
+// readDebugdata adds the symbols of .gnu_debugdata: an ELF file compressed with xz.
 func (t *symtab) readDebugdata(m *image) error {
 	b, err := m.bytes(".gnu_debugdata")
 	if b == nil {
@@ -205,7 +205,7 @@ func (t *symtab) readDebugdata(m *image) error {
 	return t.read(in, ".symtab", m)
 }
 
-// name is the symbol's, without its version.
+// name returns the symbol's name without its version.
 func (t *symtab) name(s *sym) string {
 	b := t.names[s.tab][s.name:]
 	b = b[:min(len(b), dwarf.MaxName)]
@@ -218,14 +218,14 @@ func (t *symtab) name(s *sym) string {
 	return string(b)
 }
 
-// hidden reports whether the name itself has a version that is not the default.
+// hidden reports whether the name itself contains a version that is not the default.
 func (t *symtab) hidden(name []byte) bool {
 	i := bytes.IndexByte(name, '@')
 	return i > 0 && i+1 < len(name) && name[i+1] != '@'
 }
 
-// finish sorts, picks one name for each address and finds where symbols
-// without a size end.
+// finish sorts the symbols, selects one name for each address and computes the ends of
+// symbols without a size.
 func (t *symtab) finish() {
 	slices.SortFunc(t.syms, func(a, b sym) int {
 		switch {
@@ -267,9 +267,9 @@ func (t *symtab) finish() {
 	t.syms = out
 }
 
-// worth orders the names of one address, the best first: functions before
-// labels, with a size before without, shared before local, then what people
-// know (fewer underscores in front, global before weak, shorter).
+// worth orders the names of one address, best first: functions before labels, with a
+// size before without, shared before local, then the better known name (fewer leading
+// underscores, global before weak, shorter).
 func (t *symtab) worth(a, b *sym) int {
 	if x, y := a.kind >= kindNoType, b.kind >= kindNoType; x != y {
 		return later(x)
@@ -310,7 +310,7 @@ func later(is bool) int {
 	return -1
 }
 
-// raw is a symbol's name as far as it is compared.
+// raw returns the part of a symbol's name that is compared.
 func (t *symtab) raw(s *sym) []byte {
 	b := t.names[s.tab][s.name:]
 	b = b[:min(len(b), maxCompared)]
@@ -320,8 +320,8 @@ func (t *symtab) raw(s *sym) []byte {
 	return b
 }
 
-// underscores says how much of a library's inside a name is: the underscores
-// in front, and glibc's prefixes for its own use. Mangled names have one.
+// underscores measures how internal to a library a name is: its leading underscores,
+// and glibc's prefixes for internal use. Mangled names have one.
 func underscores[T string | []byte](name T) int {
 	s := string(name[:min(len(name), 16)])
 	if isMangled(s) {
@@ -345,7 +345,7 @@ func (t *symtab) find(vaddr uint64) (name string, start uint64, ok bool) {
 	return name, start, ok
 }
 
-// covering is find. Not sized: the symbol says where it begins and not where it ends.
+// covering is find. sized is false if the symbol has a start but no size.
 func (t *symtab) covering(vaddr uint64) (name string, start uint64, sized, ok bool) {
 	if t == nil {
 		return "", 0, false, false

@@ -5,19 +5,19 @@ import (
 	"debug/elf"
 )
 
-// restorer is what libcs call the code that a signal handler returns to. musl's has no
-// symbol that says so in a stripped file, and glibc's is in no dynamic symbol table.
+// restorer is the name that libcs use for the code that a signal handler returns to. In
+// a stripped file musl's code has no symbol, and glibc's is in no dynamic symbol table.
 const restorer = "__restore_rt"
 
-// The system call rt_sigreturn as the libcs make it: mov $15, %rax; syscall, and on arm64
-// mov x8, #139; svc #0.
+// The system call rt_sigreturn in the libcs: mov $15, %rax; syscall, and on arm64 mov
+// x8, #139; svc #0.
 var (
 	sigreturnAMD64 = []byte{0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}
 	sigreturnARM64 = []byte{0x68, 0x11, 0x80, 0xd2, 0x01, 0x00, 0x00, 0xd4}
 )
 
-// trampolineAt finds the signal trampoline that vaddr is in: at its first instruction, or
-// at its system call.
+// trampolineAt returns the signal trampoline that contains vaddr, which is its first
+// instruction or its system call.
 func (m *image) trampolineAt(vaddr uint64) (start uint64, ok bool) {
 	code, call := sigreturnAMD64, uint64(7)
 	if m.f.Machine == elf.EM_AARCH64 {

@@ -13,15 +13,15 @@ import (
 	"github.com/ulikunitz/xz/lzma"
 )
 
-// maxDict is the largest dictionary that is allocated: xz -9 has 64 MiB. The
-// library's own reader of xz files allocates whatever a header says, up to
-// 4 GiB, so the container is read here and only its content there.
+// maxDict is the largest dictionary that is allocated: xz -9 uses 64 MiB. The library's
+// own reader of xz files allocates whatever a header says, up to 4 GiB. Therefore the
+// container is parsed here and only its content there.
 const maxDict = 64 << 20
 
 var errXZ = errors.New("xz: broken")
 
-// unxz unpacks an xz file (https://tukaani.org/xz/xz-file-format.txt, version
-// 1.2.1) with LZMA2 blocks, as long as it yields at most limit bytes.
+// unxz decompresses an xz file (https://tukaani.org/xz/xz-file-format.txt, version
+// 1.2.1) with LZMA2 blocks. It fails if the result is larger than limit bytes.
 func unxz(b []byte, limit int64) ([]byte, error) {
 	if len(b) < 12 || string(b[:6]) != "\xfd7zXZ\x00" || b[6] != 0 {
 		return nil, fmt.Errorf("%w: no header", errXZ)
@@ -80,8 +80,8 @@ func unxz(b []byte, limit int64) ([]byte, error) {
 	}
 }
 
-// blockHeader reads a block's header and returns the size of its dictionary, 0
-// where the index follows instead of a block (section 3.1).
+// blockHeader reads a block's header and returns the size of its dictionary, 0 if the
+// index follows instead of a block (section 3.1).
 func blockHeader(r *bytes.Reader) (dict int, err error) {
 	size, err := r.ReadByte()
 	if err != nil {

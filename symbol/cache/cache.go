@@ -1,10 +1,10 @@
-// Package cache keeps what costs much to find out about files: the frames of
-// addresses, by build ID, and downloaded debug files. A Dir is a folder whose
-// size is bounded; what was used longest ago goes first.
+// Package cache stores what is expensive to compute or fetch for files: the frames of
+// addresses, by build ID, and downloaded debug files. A Dir is a folder of bounded
+// size; it evicts the least recently used files first.
 //
-// Several programs may use one folder: files appear whole, by a rename, and a
-// damaged one is removed and made anew. Nothing depends on the cache: its
-// failures cost time alone.
+// Several programs may share one folder: files appear complete, by a rename, and a
+// damaged file is removed and created again. Nothing depends on the cache: its failures
+// only cost time.
 //
 // A Dir may be used by several goroutines.
 package cache
@@ -29,14 +29,14 @@ type Dir struct {
 	max  int64
 }
 
-// temporary is what names of files that are not whole begin with; those of a
-// program that died are removed after stale.
+// temporary is the name prefix of incomplete files. Those of a program that died are
+// removed after stale.
 const (
 	temporary = ".new-"
 	stale     = time.Hour
 )
 
-// Open uses the folder path, which it makes, for at most max bytes.
+// Open uses the folder path for at most max bytes, and creates it if needed.
 func Open(path string, max int64) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("cache: %w", err)
@@ -44,12 +44,12 @@ func Open(path string, max int64) (*Dir, error) {
 	return &Dir{path, max}, nil
 }
 
-// valid lets through names that are those of plain files in the folder.
+// valid accepts only names of plain files in the folder.
 func valid(name string) bool {
 	return name != "" && !strings.ContainsAny(name, "/\x00") && name[0] != '.' && len(name) < 200
 }
 
-// File opens a file that was put, and notes that it was used.
+// File opens a stored file and marks it as used.
 func (d *Dir) File(name string) (*os.File, error) {
 	if !valid(name) {
 		return nil, fs.ErrNotExist
@@ -63,12 +63,12 @@ func (d *Dir) File(name string) (*os.File, error) {
 		return nil, err
 	}
 	now := time.Now()
-	_ = os.Chtimes(p, now, now) // only the order of eviction suffers
+	_ = os.Chtimes(p, now, now) // a failure only affects the order of eviction
 	return f, nil
 }
 
-// Put makes a file with what fill writes, and opens it. Nothing is left of it
-// where fill fails.
+// Put creates a file with what fill writes, and opens it. If fill fails, nothing is
+// left of it.
 func (d *Dir) Put(name string, fill func(io.Writer) error) (*os.File, error) {
 	if !valid(name) {
 		return nil, fmt.Errorf("cache: %q is no name", name)
@@ -94,14 +94,14 @@ func (d *Dir) Put(name string, fill func(io.Writer) error) (*os.File, error) {
 	return f, nil
 }
 
-// Remove forgets a file.
+// Remove removes a file.
 func (d *Dir) Remove(name string) {
 	if valid(name) {
 		os.Remove(filepath.Join(d.path, name))
 	}
 }
 
-// ErrFull says that one file would be larger than all may be.
+// ErrFull reports that one file is larger than the bound of the whole folder.
 var ErrFull = errors.New("larger than the cache may be")
 
 type limited struct {
@@ -116,8 +116,8 @@ func (l *limited) Write(b []byte) (int, error) {
 	return l.w.Write(b)
 }
 
-// evict removes what was used longest ago until the folder holds its bound;
-// keep stays.
+// evict removes the least recently used files until the folder is within its bound. It
+// never removes keep.
 func (d *Dir) evict(keep string) {
 	es, err := os.ReadDir(d.path)
 	if err != nil {

@@ -13,17 +13,16 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 )
 
-// Table are the frames of addresses (vaddr) of one file, innermost first; none
-// for an address that nothing names.
+// Table holds the frames of addresses (vaddr) of one file, leaf first; no frames for an
+// address that no source names.
 type Table map[uint64][]symbol.Frame
 
-// magic is changed with the layout, and whenever package symbol gives other
-// answers: files of another version are then made anew.
+// magic changes with the layout, and whenever package symbol returns different results:
+// files of another version are then created again.
 //
-// What follows it: CRC-32C of the rest, u32; then uvarints: n strings: length,
-// bytes; n addresses, rising: difference to the one before, n frames: function,
-// linkage name, file, start's file (strings), line, start's line, start<<1 |
-// inlined.
+// It is followed by the CRC-32C of the rest, u32; then uvarints: n strings: length,
+// bytes; n addresses, rising: difference to the one before, n frames: function, linkage
+// name, file, start's file (strings), line, start's line, start<<1 | inlined.
 const magic = "sliver symbols 2\n"
 
 // maxTable bounds a file that is read, in bytes.
@@ -31,7 +30,7 @@ const maxTable = 128 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// name of the table of a file, "" where its build ID is none.
+// name returns the file name of a table, "" if the build ID is invalid.
 func name(buildID string, full bool) string {
 	if b, err := hex.DecodeString(buildID); err != nil || len(b) < 4 || len(b) > 64 {
 		return ""
@@ -42,8 +41,8 @@ func name(buildID string, full bool) string {
 	return buildID + ".short"
 }
 
-// Load is what is known of the file with a build ID, with full names or short
-// ones; nil where nothing is.
+// Load returns the stored table of the file with a build ID, with full or short names;
+// nil if there is none.
 func (d *Dir) Load(buildID string, full bool) Table {
 	n := name(buildID, full)
 	f, err := d.File(n)
@@ -63,8 +62,8 @@ func (d *Dir) Load(buildID string, full bool) Table {
 	return t
 }
 
-// Store keeps t, in place of what was known. A table whose names have no lines
-// is not kept: it is found again as fast, and a debug file may turn up.
+// Store replaces the stored table by t. It does not store a table whose names have no
+// lines: computing it again is as fast, and a debug file may become available.
 func (d *Dir) Store(buildID string, full bool, t Table) error {
 	n := name(buildID, full)
 	if n == "" || !lines(t) {
@@ -142,7 +141,7 @@ func encode(t Table) []byte {
 	return append(out, payload...)
 }
 
-// reader reads uvarints and remembers the first failure.
+// reader reads uvarints and keeps the first error.
 type reader struct {
 	b   []byte
 	off int
@@ -164,7 +163,7 @@ func (r *reader) next() uint64 {
 	return v
 }
 
-// count reads a number of things that take size bytes each at least.
+// count reads the number of items that take at least size bytes each.
 func (r *reader) count(size int) int {
 	v := r.next()
 	if v > uint64(len(r.b)-r.off)/uint64(size) {

@@ -1,6 +1,6 @@
-// Package debuginfod fetches debug files by build ID from servers that speak
-// debuginfod's protocol (elfutils, debuginfod(8)): GET URL/buildid/ID/debuginfo.
-// It asks nobody unless it is made, and gives a server a bounded time.
+// Package debuginfod fetches debug files by build ID from servers that implement
+// debuginfod's protocol (elfutils, debuginfod(8)): GET URL/buildid/ID/debuginfo. It
+// sends no request unless a Finder is created, and bounds the time spent on a server.
 //
 // A Finder may be used by several goroutines.
 package debuginfod
@@ -29,7 +29,7 @@ const (
 	Timeout = "DEBUGINFOD_TIMEOUT" // seconds without progress, default 90
 )
 
-// Finder asks servers.
+// Finder queries servers.
 type Finder struct {
 	servers []string
 	timeout time.Duration
@@ -40,20 +40,20 @@ type Finder struct {
 
 	mu      sync.Mutex
 	missing map[string]bool // build IDs that no server has
-	down    map[string]bool // servers that failed: not asked again
+	down    map[string]bool // servers that failed: not queried again
 	turn    map[string]*sync.Mutex
 }
 
-// Bounds of what is asked for.
+// Bounds of requests.
 const (
 	maxServers     = 16
 	defaultTimeout = 90 * time.Second
-	// giveUp bounds the whole time that one file takes.
+	// giveUp bounds the total time for one file.
 	giveUp = 10 * time.Minute
 )
 
-// New makes a Finder by the environment that getenv reads; nil where it names
-// no server. Files are kept in dir. problem is told of servers that fail.
+// New returns a Finder configured by the environment that getenv reads; nil if it names
+// no server. The Finder stores files in dir and reports failing servers to problem.
 func New(getenv func(string) string, dir *cache.Dir, version string, problem func(string)) (*Finder, error) {
 	f := &Finder{timeout: defaultTimeout, dir: dir, version: version, problem: problem, missing: map[string]bool{}, down: map[string]bool{}, turn: map[string]*sync.Mutex{}}
 	for _, s := range strings.Fields(getenv(URLs)) {
@@ -95,7 +95,7 @@ func (f *Finder) Find(q symbol.Query, try func(name string, src symbol.Source) b
 		return
 	}
 	src.Close()
-	f.dir.Remove(id) // not what its name says
+	f.dir.Remove(id) // not the requested file
 }
 
 var errMissing = errors.New("no server has it")
@@ -108,7 +108,7 @@ func (f *Finder) open(id string) (*os.File, error) {
 		f.turn[id] = turn
 	}
 	f.mu.Unlock()
-	turn.Lock() // one download for all who ask
+	turn.Lock() // one download for all callers
 	defer turn.Unlock()
 	if src, err := f.dir.File(id); err == nil {
 		return src, nil
@@ -156,7 +156,7 @@ func hostOf(s string) string {
 func (f *Finder) fetch(server, id string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), giveUp)
 	defer cancel()
-	// The time counts as long as nothing comes.
+	// The timeout covers the time without progress.
 	idle := time.AfterFunc(f.timeout, cancel)
 	defer idle.Stop()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server+"/buildid/"+id+"/debuginfo", nil)
@@ -191,7 +191,7 @@ func (f *Finder) fetch(server, id string) (*os.File, error) {
 	})
 }
 
-// watched puts the end off while something comes.
+// watched restarts the timeout whenever data arrive.
 type watched struct {
 	r    io.Reader
 	idle *time.Timer

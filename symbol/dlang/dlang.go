@@ -1,7 +1,7 @@
-// Package dlang makes the names of D's linker symbols readable: _D3std… becomes
-// std…. It follows the published grammar (dlang.org/spec/abi.html, "Name
-// Mangling", with the back references of 2018 and the older forms that carry
-// the length of a template instance), and writes types as the GNU tools do.
+// Package dlang demangles the linker symbols of D: _D3std… becomes std…. It follows the
+// published grammar (dlang.org/spec/abi.html, "Name Mangling", with the back references
+// of 2018 and the older forms that contain the length of a template instance), and
+// writes types as the GNU tools do.
 //
 // It works on a string alone and may be called from several goroutines.
 package dlang
@@ -11,18 +11,18 @@ import (
 	"strings"
 )
 
-// Options say how much of a name is shown.
+// Options select the parts of a name to show.
 type Options struct {
-	Params bool // parameters of functions, and what they are called on (const, shared)
+	Params bool // parameters of functions, and their method qualifiers (const, shared)
 	NoArgs bool // of template instances only the name, with !(...)
 }
 
-// Bounds: a name can refer back to parts of itself, and so be much longer than
-// it looks.
+// Bounds: a name can refer back to parts of itself, and so expand to much more than its
+// length.
 const (
 	maxOut   = 1 << 16 // bytes of the result
 	maxDepth = 256     // of types in types
-	maxWork  = 1 << 14 // things read, those that are referred to counted each time
+	maxWork  = 1 << 14 // parse steps; a part that is referred to counts each time
 )
 
 var (
@@ -30,13 +30,13 @@ var (
 	errLong = errors.New("dlang: too long or too deep")
 )
 
-// Is reports whether a name may be one of D's.
+// Is reports whether a name may be a D symbol.
 func Is(name string) bool {
 	return name == "_Dmain" || len(name) > 3 && strings.HasPrefix(name, "_D") && (digit(name[2]) || name[2] == 'Q' || name[2] == '_')
 }
 
-// Demangle makes a name readable. What compilers append to the names of parts
-// and variants of a function (.part.0) is left out without o.Params.
+// Demangle returns the readable form of a name. Without o.Params it omits the suffixes
+// that compilers add to parts and variants of a function (.part.0).
 func Demangle(name string, o Options) (string, error) {
 	if name == "_Dmain" {
 		return "D main", nil
@@ -67,8 +67,8 @@ type parser struct {
 	o     Options
 	depth int
 	work  int
-	last  int  // where the reference stands that is being followed
-	whole bool // the last name's type was read with what it returns
+	last  int  // position of the reference that is being followed
+	whole bool // the last name's type was read including its return type
 	err   error
 }
 
@@ -81,7 +81,7 @@ func (p *parser) fail(err error) string {
 	return ""
 }
 
-// peek is the byte at i from here, 0 beyond the end.
+// peek returns the byte at offset i from here, 0 beyond the end.
 func (p *parser) peek(i int) byte {
 	if p.err != nil || p.pos+i >= len(p.s) {
 		return 0
@@ -97,7 +97,7 @@ func (p *parser) skip(prefix string) bool {
 	return false
 }
 
-// enter counts a step into something that can hold others; leave with p.depth--.
+// enter counts a step into a nested construct; leave with p.depth--.
 func (p *parser) enter() bool {
 	p.depth++
 	p.work++
@@ -107,7 +107,7 @@ func (p *parser) enter() bool {
 	return p.err == nil
 }
 
-// bounded passes s on, unless it is too long.
+// bounded returns s, or fails if it is too long.
 func (p *parser) bounded(s string) string {
 	if len(s) > maxOut {
 		return p.fail(errLong)
@@ -135,7 +135,7 @@ func (p *parser) number() int {
 	return n
 }
 
-// try reads with f; where that fails, all is as it was.
+// try parses with f and restores the state if f fails.
 func (p *parser) try(f func() string) (string, bool) {
 	at, depth, last := p.pos, p.depth, p.last
 	out := f()
@@ -149,8 +149,8 @@ func (p *parser) try(f func() string) (string, bool) {
 	return "", false
 }
 
-// target is the place that a back reference at the present place means: letters
-// of base 26, the last of them a small one, count back from the Q.
+// target returns the position that the back reference here refers to: base 26 letters,
+// the last of them in lower case, count back from the Q.
 func (p *parser) target() int {
 	at := p.pos
 	p.pos++
@@ -182,8 +182,8 @@ func (p *parser) target() int {
 	return at - n
 }
 
-// back reads what a back reference means with f. What it means stands before
-// it, and so do the references in that: none leads to itself.
+// back parses the target of a back reference with f. The target and all references in
+// it are before the reference, so none leads to itself.
 func (p *parser) back(f func() string) string {
 	at := p.pos
 	if at >= p.last {
@@ -207,7 +207,7 @@ func (p *parser) mangled() string {
 	}
 	out := p.qualified(true)
 	if p.err == nil && !p.whole && !p.skip("Z") {
-		p.typ() // of the variable, or that the function returns
+		p.typ() // of the variable, or the return type of the function
 	}
 	p.whole = false
 	return out
@@ -230,8 +230,8 @@ func (p *parser) symbolAhead() bool {
 	return false
 }
 
-// qualified reads names with dots; of functions with their parameters, and with
-// what they may be called on where that is wanted.
+// qualified parses dotted names; functions with their parameters, and with their method
+// qualifiers if modifiers is set.
 func (p *parser) qualified(modifiers bool) string {
 	var parts []string
 	special := ""
@@ -244,7 +244,7 @@ func (p *parser) qualified(modifiers bool) string {
 		if p.err != nil {
 			return ""
 		}
-		if name == "" { // the parent that tells symbols of one name apart
+		if name == "" { // an enclosing symbol that distinguishes symbols of one name
 			continue
 		}
 		if p.peek(0) == 'Z' || p.pos == len(p.s) {
@@ -281,7 +281,7 @@ func (p *parser) qualified(modifiers bool) string {
 	return p.bounded(special + strings.Join(parts, "."))
 }
 
-// artificial are the compiler's own symbols for something.
+// artificial are symbols that the compiler generates.
 var artificial = map[string]string{"__init": "initializer for ", "__vtbl": "vtable for ", "__Class": "ClassInfo for ",
 	"__Interface": "Interface for ", "__ModuleInfo": "ModuleInfo for "}
 
@@ -290,19 +290,18 @@ func instance(template, name string) bool {
 	return len(template) > len(name) && template[len(name)] == '!' && template[:len(name)] == name
 }
 
-// parameters reads a member's modifiers and a function's type but for what it
-// returns.
+// parameters parses a member's modifiers and a function's type without its return type.
 func (p *parser) parameters(modifiers bool) string {
 	mods := ""
 	if p.skip("M") {
 		mods = p.modifiers()
 	}
 	args := ""
-	if p.peek(0) == 'Q' { // the type is that of another function
+	if p.peek(0) == 'Q' { // the type refers back to another function's
 		args = p.back(p.unreturned)
 		p.whole = true
 	} else if args = p.unreturned(); p.err == nil && p.pos == len(p.s) {
-		return p.fail(errNot) // a type has to follow: so it is no function
+		return p.fail(errNot) // no type follows: not a function
 	}
 	if modifiers {
 		args += mods
@@ -310,7 +309,7 @@ func (p *parser) parameters(modifiers bool) string {
 	return args
 }
 
-// unreturned reads a function's type but for what it returns.
+// unreturned parses a function's type without its return type.
 func (p *parser) unreturned() string {
 	if !convention(p.peek(0)) {
 		return p.fail(errNot)
@@ -320,7 +319,7 @@ func (p *parser) unreturned() string {
 	return "(" + p.args() + ")"
 }
 
-// symbol reads one name; template is that of a template instance, else "".
+// symbol parses one name; template is the name of a template instance, otherwise "".
 func (p *parser) symbol() (name, template string) {
 	if !p.enter() {
 		return "", ""
@@ -363,8 +362,8 @@ func (p *parser) identifier() string {
 	return name
 }
 
-// template reads an instance: __T, name, arguments, Z. The older form tells its
-// length, -1 for none.
+// template parses an instance: __T, name, arguments, Z. length is that of the older
+// form, -1 for none.
 func (p *parser) template(length int) (name, template string) {
 	start := p.pos
 	if !p.skip("__T") && !p.skip("__U") {
@@ -404,7 +403,7 @@ func (p *parser) templateArgs() string {
 		case 'V':
 			p.pos++
 			b.WriteString(p.valueArg())
-		case 'X': // as another language has it
+		case 'X': // mangled as in another language
 			p.pos++
 			n := p.number()
 			if p.err != nil || n > len(p.s)-p.pos {
@@ -422,8 +421,8 @@ func (p *parser) templateArgs() string {
 	return p.bounded(b.String())
 }
 
-// symbolArg reads a symbol as an argument. The older form begins with its
-// length, whose digits run into those of the first name.
+// symbolArg parses a symbol as an argument. The older form starts with its length,
+// whose digits run into those of the first name.
 func (p *parser) symbolArg() string {
 	if strings.HasPrefix(p.s[p.pos:], "_D") {
 		return p.mangled()
@@ -434,7 +433,7 @@ func (p *parser) symbolArg() string {
 	}
 	if out, ok := p.try(func() string {
 		out := p.qualified(false)
-		// Another argument or the end has to follow.
+		// Another argument or the end must follow.
 		if c := p.peek(0); p.err == nil && (!strings.ContainsRune("TSVXHZ", rune(c)) || Is(out)) {
 			return p.fail(errNot)
 		}

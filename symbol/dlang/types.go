@@ -9,7 +9,7 @@ var basic = [256]string{
 	'c': "creal", 'b': "bool", 'a': "char", 'u': "wchar", 'w': "dchar", 'n': "typeof(null)",
 }
 
-// conventions are how a function may be called, with the words for it.
+// conventions are the calling conventions, with their D syntax.
 var conventions = [256]string{'F': "", 'U': "extern(C) ", 'W': "extern(Windows) ", 'V': "extern(Pascal) ", 'R': "extern(C++) ",
 	'Y': "extern(Objective-C) "}
 
@@ -105,7 +105,7 @@ func (p *parser) wrapped(with string) string {
 	return p.bounded(with + p.typ() + ")")
 }
 
-// tuple reads the number of its types, and them.
+// tuple parses the number of types, and the types.
 func (p *parser) tuple() string {
 	n := p.number()
 	var ts []string
@@ -119,7 +119,7 @@ func (p *parser) tuple() string {
 	return p.bounded("Tuple!(" + strings.Join(ts, ", ") + ")")
 }
 
-// modifiers read what a member function is called on, each with a space before it.
+// modifiers parses the qualifiers of a member function, each with a space before it.
 func (p *parser) modifiers() string {
 	out := ""
 	for range 4 { // each at most once
@@ -139,7 +139,7 @@ func (p *parser) modifiers() string {
 	return out
 }
 
-// attributes read those of a function, each with a space behind it.
+// attributes parses a function's attributes, each with a space after it.
 func (p *parser) attributes() string {
 	out := ""
 	for n := 0; p.peek(0) == 'N' && n < 32; n++ {
@@ -156,8 +156,8 @@ func (p *parser) attributes() string {
 var attributes = map[byte]string{'a': "pure ", 'b': "nothrow ", 'c': "ref ", 'd': "@property ", 'e': "@trusted ", 'f': "@safe ",
 	'i': "@nogc ", 'j': "return ", 'l': "scope ", 'm': "@live "}
 
-// function reads a function's type: how it is called, what it returns, its
-// parameters and attributes, with a space at the end.
+// function parses a function's type: calling convention, return type, parameters and
+// attributes, with a space at the end.
 func (p *parser) function() string {
 	c := p.peek(0)
 	if !convention(c) {

@@ -20,7 +20,7 @@ func (p *parser) valueArg() string {
 	return p.value(name, kind)
 }
 
-// value reads one of a type that begins with kind; name is that of a struct.
+// value parses a value of a type that starts with kind; name is that of a struct.
 func (p *parser) value(name string, kind byte) string {
 	if !p.enter() {
 		return ""

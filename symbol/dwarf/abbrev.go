@@ -11,20 +11,20 @@ const (
 type attr struct {
 	at, form uint64
 	implicit int64
-	size     int8 // of the form, as shape.size says
+	size     int8 // of the form, as returned by shape.size
 }
 
 type abbrev struct {
 	tag      uint64
 	code     uint64
 	attrs    []attr
-	fixed    int32 // bytes of all attributes, -1 where they vary
+	fixed    int32 // bytes of all attributes, -1 if variable
 	children bool
 	pc       bool // has an address or ranges
 }
 
-// abbrevs is one table of .debug_abbrev. Codes are consecutive from 1 in what
-// compilers write; others go to the map.
+// abbrevs is one table of .debug_abbrev. Compilers write consecutive codes from 1;
+// others go to the map.
 type abbrevs struct {
 	dense  []abbrev
 	sparse map[uint64]*abbrev
@@ -37,7 +37,7 @@ func (t *abbrevs) find(code uint64) *abbrev {
 	return t.sparse[code]
 }
 
-// next reads one declaration; nil at the end of the table or where it is broken.
+// nextAbbrev reads one declaration; ok is false at the end of the table or at a malformed one.
 func nextAbbrev(c *cursor, s shape, pool *[]attr) (abbrev, bool) {
 	a := abbrev{code: c.uleb()}
 	if a.code == 0 || c.bad {
@@ -77,8 +77,8 @@ func nextAbbrev(c *cursor, s shape, pool *[]attr) (abbrev, bool) {
 	return a, true
 }
 
-// readAbbrevs reads the table at off. What was read before an error is returned
-// with it.
+// readAbbrevs reads the table at off. With an error it returns the declarations before
+// the error.
 func (d *Data) readAbbrevs(off uint64, s shape) (*abbrevs, error) {
 	sec := d.c.Abbrev
 	n := uint64(16 * chunk)
@@ -112,8 +112,8 @@ func (d *Data) readAbbrevs(off uint64, s shape) (*abbrevs, error) {
 	}
 }
 
-// findAbbrev looks for one code without keeping the table: a unit's root is
-// nearly always the first, and most units are never looked into.
+// findAbbrev finds one code without storing the table: a unit's root is nearly always
+// the first, and most units are never loaded.
 func (d *Data) findAbbrev(off, code uint64, s shape) (abbrev, bool) {
 	sec := d.c.Abbrev
 	for n := uint64(chunk); ; n *= 8 {

@@ -2,10 +2,10 @@ package dwarf
 
 import "sort"
 
-// nameCost is what an entry of Data.names takes, about, in bytes.
+// nameCost is the approximate size of an entry of Data.names in bytes.
 const nameCost = 256
 
-// tree is what was inlined into one function.
+// tree holds the calls inlined into one function.
 type tree struct {
 	start uint64 // of the function
 	self  *info
@@ -14,20 +14,20 @@ type tree struct {
 }
 
 type call struct {
-	origin     ref    // the function; its u is nil where that is unknown
+	origin     ref    // the function; its u is nil if unknown
 	file, line uint64 // of the call, in the caller
 	parent     int32  // index of the caller, -1: the function itself
 	depth      int32
 }
 
-// info is the naming part of a function's DIE and of those it refers to.
+// info holds the names in a function's DIE and in those it refers to.
 type info struct {
 	name, linkage string
 	file          string // of the declaration
 	decl          int
 }
 
-// lookup appends the calls at vaddr, which lies in u's ranges.
+// lookup appends the calls at vaddr, which is in u's ranges.
 func (u *unit) lookup(vaddr uint64, buf []Call) []Call {
 	u.load()
 	u.d.last = u
@@ -61,7 +61,7 @@ func (u *unit) lookup(vaddr uint64, buf []Call) []Call {
 		File: file, Line: line, Start: t.start, Lang: lang})
 }
 
-// innermost is the deepest call at vaddr, -1 for none.
+// innermost returns the deepest call at vaddr, -1 for none.
 func (t *tree) innermost(vaddr uint64) int32 {
 	best, depth, size := int32(-1), int32(-1), uint64(0)
 	for i := range t.spans {
@@ -77,7 +77,7 @@ func (t *tree) innermost(vaddr uint64) int32 {
 	return best
 }
 
-// outside marks what is nested in another function's DIE.
+// outside marks DIEs nested in another function's DIE.
 const outside = -2
 
 // tree reads the function whose DIE is at pos.
@@ -104,7 +104,7 @@ func (u *unit) tree(pos int) *tree {
 	if lo, ok := u.addr(p.low); ok && p.high.set {
 		t.start = lo
 	}
-	// parents[i]: in what the DIEs at depth i are.
+	// parents[i]: the call that contains the DIEs at depth i.
 	parents := []int32{-1, -1}
 	for a.children && c.pos < len(c.b) && !c.bad {
 		depth := len(parents) - 1
@@ -171,7 +171,7 @@ func (u *unit) addCall(t *tree, c *cursor, a *abbrev, parent int32, depth int) i
 	return n
 }
 
-// info finds the names of the function at r.
+// info returns the names of the function at r.
 func (r ref) info() *info {
 	if r.u == nil {
 		return &info{}
@@ -201,7 +201,7 @@ func (r ref) info() *info {
 	return in
 }
 
-// names fills what in lacks from the DIE at r; next is the DIE it refers to.
+// names fills the empty fields of in from the DIE at r; next is the DIE it refers to.
 func (r ref) names(in *info) (next ref, ok bool) {
 	u := r.u
 	u.hold()
@@ -269,20 +269,20 @@ func scoped(lang uint16) bool {
 	return true
 }
 
-// scope is a namespace or type with something in it.
+// scope is a namespace or type with children.
 type scope struct {
 	from, to int // positions of its children
 	parent   int32
 	name     string
 }
 
-// scopeOf names what the DIE at pos is in, "" for nothing.
+// scopeOf returns the scope of the DIE at pos, "" for none.
 func (u *unit) scopeOf(pos int) string {
 	if u.scopes == nil {
 		u.readScopes()
 	}
-	// They are ordered by from and nested: the last that begins before pos holds
-	// it, or one of its parents does.
+	// Scopes are nested and sorted by from: the last one that starts before pos
+	// contains it, or one of that scope's parents does.
 	best := int32(sort.Search(len(u.scopes), func(i int) bool { return u.scopes[i].from > pos }) - 1)
 	for best >= 0 && pos >= u.scopes[best].to {
 		best = u.scopes[best].parent
@@ -311,7 +311,7 @@ func (u *unit) readScopes() {
 		code := c.uleb()
 		if code == 0 {
 			if s := in[len(in)-1]; s >= 0 {
-				u.scopes[s].to = c.pos // of the innermost last: it is written again until its own end
+				u.scopes[s].to = c.pos // of the innermost scope last: overwritten until its own end
 			}
 			if len(in) > 1 {
 				in = in[:len(in)-1]

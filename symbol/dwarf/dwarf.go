@@ -1,15 +1,13 @@
-// Package dwarf answers one question from DWARF 2 to 5: which calls, inlined
-// ones included, and which source lines does an instruction belong to. It reads
-// only the units that are asked for, keeps their line tables and functions for
-// the next question within a budget of memory, and follows supplementary files
+// Package dwarf resolves an instruction to its calls, inlined ones included, and its
+// source lines, using DWARF 2 to 5. It reads only the requested units, caches their
+// line tables and functions within a memory budget, and follows supplementary files
 // (dwz) and split units (.dwo, .dwp) that its caller finds for it.
 //
-// Types, variables and locations are none of its business; neither is finding
-// files, reading ELF or demangling: see package symbol.
+// It does not handle types, variables and locations. Package symbol finds files, reads
+// ELF and demangles.
 //
-// A Data belongs to one goroutine at a time. Nothing here panics or fails on
-// broken input: what cannot be read is missing from the answers, and Problems
-// says so.
+// A Data belongs to one goroutine at a time. Nothing here panics or fails on malformed
+// input: unreadable parts are missing from the results, and Problems lists them.
 package dwarf
 
 import (
@@ -18,32 +16,32 @@ import (
 	"sort"
 )
 
-// Sections of one file. The names are those of DWARF without ".debug_" and
-// ".dwo"; nil where the file has none.
+// Sections of one file, named as in DWARF without ".debug_" and ".dwo"; nil if the file
+// has none.
 type Sections struct {
 	Info, Abbrev, Str, LineStr, Line, Addr, StrOffsets, Ranges, RngLists, Aranges *Section
 	CUIndex                                                                       *Section // .debug_cu_index of a .dwp
 }
 
-// Config is what a Data reads and whom it asks for more.
+// Config configures a Data: its input and callbacks for more.
 type Config struct {
 	Sections
-	// Text reports whether code can be at a vaddr; lists and line tables that
-	// start elsewhere belong to functions that the linker dropped. nil: anywhere but 0.
+	// Text reports whether code can be at a vaddr; lists and line tables that start
+	// elsewhere belong to functions that the linker dropped. nil: anywhere except 0.
 	Text func(vaddr uint64) bool
 	// Alt opens the supplementary file (.gnu_debugaltlink, .debug_sup) when it is
 	// first needed; nil or a nil result: there is none.
 	Alt func() *Data
 	// Package opens the file's .dwp; nil or a nil result: there is none.
 	Package func() *Sections
-	// Object calls try with the sections of every file that may be the .dwo of
-	// that name until try says that it is.
+	// Object calls try with the sections of every file that may be the .dwo of that
+	// name until try returns true.
 	Object func(name, compDir string, try func(*Sections) bool)
-	// Budget is how many bytes of decoded units to keep, about; 0: DefaultBudget.
+	// Budget bounds the cached bytes of decoded units, approximately; 0: DefaultBudget.
 	Budget int
 }
 
-// DefaultBudget is what decoded units may take, in bytes.
+// DefaultBudget bounds the decoded units, in bytes.
 const DefaultBudget = 256 << 20
 
 // Bounds on hostile input.
@@ -52,19 +50,19 @@ const (
 	maxUnitSize = 1 << 30 // bytes of one unit
 	maxLines    = 1 << 28 // bytes of one line table
 	maxRanges   = 1 << 20 // ranges of one unit or function
-	maxProblems = 32      // problems remembered
-	maxBack     = 256     // overlapping ranges looked at for one address
+	maxProblems = 32      // problems recorded
+	maxBack     = 256     // overlapping ranges checked for one address
 	maxDepth    = 1 << 12 // nesting of DIEs
 	maxLinks    = 16      // origins and specifications followed for one name
 )
 
 // Call is one logical frame.
 type Call struct {
-	Name     string // DW_AT_name, with enclosing namespaces and types where there is no linkage name; "" if unknown
-	Linkage  string // linkage name as the compiler gave it; "" if it gave none
-	File     string // where in this function: "" and 0 where that is unknown
+	Name     string // DW_AT_name, with enclosing namespaces and types if there is no linkage name; "" if unknown
+	Linkage  string // linkage name from the compiler; "" if there is none
+	File     string // location in this function: "" and 0 if unknown
 	Line     int
-	DeclFile string // where it is declared; "" and 0: unknown
+	DeclFile string // location of the declaration; "" and 0 if unknown
 	DeclLine int
 	Start    uint64 // vaddr of the containing concrete function; 0: unknown
 	Inlined  bool   // into the next one
@@ -81,15 +79,15 @@ type Data struct {
 	scanned  bool
 	units    []*unit // by offset
 	ranges   []unitRange
-	unranged []*unit // with code, but no range that says where
+	unranged []*unit // with code, but without ranges
 	tables   map[tableKey]*abbrevs
 	names    map[uint64]*info // by offset of the DIE
-	account  *Data            // whose used and loaded count: itself, or for split units that of their skeletons
-	work     uint64           // bytes looked at, about, and how many may be
+	account  *Data            // the Data whose used and loaded count: itself, or for split units that of their skeletons
+	work     uint64           // approximate bytes processed, and their bound
 	limit    uint64
 	used     int // bytes of decoded units
 	loaded   []*unit
-	last     *unit // that answered last
+	last     *unit // of the last result
 	problems []error
 }
 
@@ -104,7 +102,7 @@ type unitRange struct {
 	u      *unit
 }
 
-// New makes a Data. Nothing is read until the first question.
+// New returns a Data. It reads nothing before the first lookup.
 func New(c Config) *Data {
 	if c.Text == nil {
 		c.Text = func(vaddr uint64) bool { return vaddr != 0 }
@@ -118,15 +116,15 @@ func New(c Config) *Data {
 	return d
 }
 
-// Files can be made whose every answer costs an hour. What an honest one costs,
-// even if its units are decoded several times, stays far below this many bytes.
+// A hostile file can make every lookup cost an hour. An honest file stays far below
+// this many bytes, even if its units are decoded several times.
 const (
 	workBase   = 4 << 30
 	workFactor = 64
 )
 
-// toil counts n bytes of work; false: this was too much, there are no more
-// answers.
+// toil counts n bytes of work; false: the bound is exceeded, and there are no more
+// results.
 func (d *Data) toil(n int) bool {
 	a := d.account
 	if a.work > a.limit {
@@ -139,7 +137,7 @@ func (d *Data) toil(n int) bool {
 	return true
 }
 
-// Problems lists what could not be read so far, at most maxProblems of them.
+// Problems returns what could not be read so far, at most maxProblems errors.
 func (d *Data) Problems() []error { return d.problems }
 
 func (d *Data) problem(format string, args ...any) {
@@ -150,9 +148,9 @@ func (d *Data) problem(format string, args ...any) {
 
 var errTruncated = errors.New("truncated")
 
-// Lookup appends the calls at vaddr, the innermost first. Only the line is
-// known where code has no function (assembler): one Call without a name. No
-// Call at all: the file says nothing about vaddr.
+// Lookup appends the calls at vaddr, leaf first. For code without a function
+// (assembler) only the line is known: one Call without a name. No Call: the file has no
+// information about vaddr.
 func (d *Data) Lookup(vaddr uint64, buf []Call) []Call {
 	d.scan()
 	if !d.toil(1) {
@@ -179,7 +177,7 @@ func (d *Data) lookupRanges(vaddr uint64, buf []Call) []Call {
 		if len(got) > from && got[len(got)-1].Start != 0 {
 			return got
 		}
-		// A line without a function: another unit may know more.
+		// A line without a function: another unit may have more.
 		if len(got) > from && len(buf) == from {
 			buf = got
 		}
@@ -229,8 +227,8 @@ func (d *Data) addRange(lo, hi uint64, u *unit) {
 }
 
 func (d *Data) sortRanges() {
-	// Where ranges overlap the later one is looked at first: the smaller, then
-	// that of the earlier unit.
+	// Of overlapping ranges the later one is checked first: the smaller one, then that
+	// of the earlier unit.
 	sort.Slice(d.ranges, func(i, j int) bool {
 		a, b := &d.ranges[i], &d.ranges[j]
 		if a.lo != b.lo {
@@ -248,8 +246,8 @@ func (d *Data) sortRanges() {
 	}
 }
 
-// readAranges takes the ranges of units that do not say theirs from
-// .debug_aranges (DWARF 5 section 6.1.2).
+// readAranges reads the ranges of units that do not contain them from .debug_aranges
+// (DWARF 5 section 6.1.2).
 func (d *Data) readAranges() {
 	want := make(map[uint64]*unit)
 	for _, u := range d.unranged {
@@ -289,8 +287,8 @@ func (d *Data) readAranges() {
 	d.unranged = left
 }
 
-// rangeUnits finds where the units are that say nothing of it, by their
-// functions and line tables.
+// rangeUnits derives the ranges of units that do not contain them from their functions
+// and line tables.
 func (d *Data) rangeUnits() {
 	for _, u := range d.unranged {
 		u.load()
@@ -306,7 +304,7 @@ func (d *Data) rangeUnits() {
 	d.sortRanges()
 }
 
-// unitAt returns the unit that holds the section offset off.
+// unitAt returns the unit that contains the section offset off.
 func (d *Data) unitAt(off uint64) *unit {
 	d.scan()
 	i := sort.Search(len(d.units), func(i int) bool { return d.units[i].off > off }) - 1
@@ -326,9 +324,8 @@ func (d *Data) altData() *Data {
 	return d.alt
 }
 
-// trim forgets decoded units, but for the one that answered last, when they
-// outgrow the budget. Questions come in the order of addresses, so what is
-// forgotten is seldom asked for again.
+// trim drops decoded units, except the one of the last result, when they exceed the
+// budget. Lookups are ordered by address, so dropped units are seldom needed again.
 func (d *Data) trim() {
 	if d.used > d.c.Budget {
 		kept := d.loaded[:0]

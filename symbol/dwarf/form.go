@@ -1,8 +1,7 @@
 package dwarf
 
-// Tags, attributes and forms that matter here (DWARF 5 sections 7.5.3 to
-// 7.5.6; GNU and LLVM extensions from binutils include/dwarf2.def and LLVM's
-// Dwarf.def).
+// The tags, attributes and forms used here (DWARF 5 sections 7.5.3 to 7.5.6; GNU and
+// LLVM extensions from binutils include/dwarf2.def and LLVM's Dwarf.def).
 const (
 	tagClass       = 0x02
 	tagEnumeration = 0x04
@@ -92,14 +91,14 @@ const (
 	formLLVMAddrx = 0x2001
 )
 
-// shape is what the size of a form depends on.
+// shape holds the parameters that determine the size of a form.
 type shape struct {
 	addr    int8 // bytes of an address
 	off     int8 // bytes of an offset: 4 or 8
 	version uint16
 }
 
-// size of form f in bytes, -1 where it varies, -2 where f is unknown.
+// size returns the size of form f in bytes, -1 if it is variable, -2 if f is unknown.
 func (s shape) size(f uint64) int8 {
 	switch f {
 	case formAddr:
@@ -121,7 +120,7 @@ func (s shape) size(f uint64) int8 {
 	case formStrp, formSecOffset, formLineStrp, formStrpSup, formGNURefAlt, formGNUStrAlt:
 		return s.off
 	case formRefAddr:
-		if s.version <= 2 { // an address there, an offset since DWARF 3
+		if s.version <= 2 { // an address in DWARF 2, an offset since DWARF 3
 			return s.addr
 		}
 		return s.off
@@ -132,7 +131,7 @@ func (s shape) size(f uint64) int8 {
 	return -2
 }
 
-// skipForm moves c behind a value of a form of varying size.
+// skipForm moves c past a value of a form of variable size.
 func (s shape) skipForm(c *cursor, f uint64) {
 	switch f {
 	case formBlock1:
@@ -164,14 +163,14 @@ func (s shape) skipForm(c *cursor, f uint64) {
 	}
 }
 
-// value is an attribute as it stands in the unit.
+// value is an attribute as encoded in the unit.
 type value struct {
 	form uint64
 	u    uint64 // the number, offset or index; for formString the offset in the unit's bytes
 	set  bool
 }
 
-// read takes the value of attribute a.
+// read reads the value of attribute a.
 func (s shape) read(c *cursor, a *attr) value {
 	f := a.form
 	if f == formIndirect {

@@ -44,7 +44,7 @@ type fileEntry struct {
 	dir  uint32
 }
 
-// lineRow holds from addr to the next row's, or to the end of its sequence.
+// lineRow is valid from addr to the next row's, or to the end of its sequence.
 type lineRow struct {
 	addr       uint64
 	line, file uint32
@@ -58,8 +58,8 @@ type lineSeq struct {
 
 func (t *lineTable) size() int { return len(t.rows)*16 + len(t.seqs)*32 + len(t.files)*40 }
 
-// read decodes the table of u, or without rows only the names of its files.
-// What comes before an error is kept.
+// read decodes the table of u, or without rows only the names of its files. It keeps
+// what precedes an error.
 func (t *lineTable) read(u *unit, rows bool) error {
 	sec := u.d.c.Line
 	off := u.root.stmt.u
@@ -150,7 +150,7 @@ func (t *lineTable) readNames(c *cursor) {
 	}
 }
 
-// readFile reads one entry as it was before DWARF 5; false at the end.
+// readFile reads one entry in the format before DWARF 5; false at the end.
 func (t *lineTable) readFile(c *cursor) bool {
 	pos := c.pos
 	c.skipString()
@@ -206,17 +206,17 @@ func (t *lineTable) readNames5(c *cursor, s shape) error {
 	return nil
 }
 
-// program0 is what a line number program's header fixes for it.
+// program0 holds the parameters in a line number program's header.
 type program0 struct {
-	min, ops uint64 // bytes of an instruction, operations in one
+	min, ops uint64 // bytes of an instruction, operations per instruction
 	base     int64
 	lines    uint8
 	special  uint8 // the first special opcode
 	args     [256]uint8
 }
 
-// run executes the program. Rows that change neither file nor line are left out,
-// of several at one address the last counts.
+// run executes the program. It omits rows that change neither file nor line; of several
+// rows at one address the last counts.
 func (t *lineTable) run(c *cursor, p *program0) {
 	var addr, op uint64
 	file, line := uint64(1), uint64(1)
@@ -302,7 +302,7 @@ func (t *lineTable) run(c *cursor, p *program0) {
 			}
 		}
 	}
-	t.rows = t.rows[:from:from] // a sequence without its end has none
+	t.rows = t.rows[:from:from] // a sequence without an end is dropped
 }
 
 func (t *lineTable) endSequence(from int, end uint64, sorted bool) {
@@ -321,7 +321,7 @@ func (t *lineTable) endSequence(from int, end uint64, sorted bool) {
 	t.seqs = append(t.seqs, lineSeq{lo: lo, hi: end, from: int32(from), to: int32(len(t.rows))})
 }
 
-// find returns the place of vaddr.
+// find returns the source location of vaddr.
 func (t *lineTable) find(vaddr uint64) (file string, line int, ok bool) {
 	i := sort.Search(len(t.seqs), func(i int) bool { return t.seqs[i].lo > vaddr }) - 1
 	for back := 0; i >= 0 && t.seqs[i].maxHi > vaddr && back < maxBack; i, back = i-1, back+1 {
@@ -337,7 +337,7 @@ func (t *lineTable) find(vaddr uint64) (file string, line int, ok bool) {
 	return "", 0, false
 }
 
-// file is the path of file number n.
+// file returns the path of file number n.
 func (t *lineTable) file(n uint64) string {
 	if t.version < 5 {
 		n--

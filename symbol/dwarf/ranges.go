@@ -47,8 +47,8 @@ func (u *unit) rangeList(v value, yield func(lo, hi uint64)) {
 		}
 		return
 	}
-	// The length of a list is not known beforehand: where a piece does not hold
-	// it all, nothing has been yielded twice because the first read only counts.
+	// The length of a list is not known in advance. The first read only counts, so if a
+	// chunk does not contain the whole list nothing is yielded twice.
 	n := uint64(chunk)
 	for c := (cursor{b: sec.at(off, n)}); !list(c, base, nil); c = (cursor{b: sec.at(off, n)}) {
 		if n >= sec.Len() {
@@ -60,7 +60,7 @@ func (u *unit) rangeList(v value, yield func(lo, hi uint64)) {
 	list(cursor{b: sec.at(off, n)}, base, yield)
 }
 
-// ranges reads a list of .debug_ranges; false where c ends before it.
+// ranges reads a list of .debug_ranges; false if c ends inside it.
 func (u *unit) ranges(c cursor, base uint64, yield func(lo, hi uint64)) bool {
 	top := ^uint64(0) >> (64 - 8*uint(u.s.addr))
 	for range maxRanges {
@@ -94,7 +94,7 @@ const (
 	rleStartLength
 )
 
-// rngList reads a list of .debug_rnglists; false where c ends before it.
+// rngList reads a list of .debug_rnglists; false if c ends inside it.
 func (u *unit) rngList(c cursor, base uint64, yield func(lo, hi uint64)) bool {
 	x := func() (uint64, bool) { return u.addr(value{form: formAddrx, u: c.uleb(), set: true}) }
 	n := int(u.s.addr)

@@ -5,36 +5,36 @@ import (
 	"io"
 )
 
-// MaxName is the longest string that is read from a file, in bytes. Longer
-// ones are cut: a name that nobody can read is no reason to hold a megabyte.
+// MaxName bounds a string read from a file, in bytes. Longer strings are truncated: a
+// megabyte for an unreadable name would waste memory.
 const MaxName = 1 << 16
 
-// chunk is how much is read at once where the length of something is not known
-// beforehand and its section is not in memory.
+// chunk is how many bytes are read at once if the length of an item is not known in
+// advance and its section is not in memory.
 const chunk = 4096
 
-// Section is the content of one ELF section, in memory or read piecewise. A
-// nil Section is an empty one.
+// Section is the content of one ELF section, in memory or read piecewise. A nil Section
+// is empty.
 type Section struct {
 	data []byte
 	r    io.ReaderAt
 	size uint64
-	with any // lives as long as the section does
+	with any // kept alive as long as the section
 }
 
-// Bytes makes a Section of b, which must not change.
+// Bytes returns a Section of b, which must not change.
 func Bytes(b []byte) *Section { return &Section{data: b, size: uint64(len(b))} }
 
-// With keeps x alive for as long as s is: the account that its memory is taken from.
+// With keeps x, the budget that its memory is charged to, alive as long as s.
 func (s *Section) With(x any) *Section {
 	s.with = x
 	return s
 }
 
-// At makes a Section of the first size bytes of r, read as they are needed.
+// At returns a Section of the first size bytes of r, read as needed.
 func At(r io.ReaderAt, size uint64) *Section { return &Section{r: r, size: size} }
 
-// Len is the size in bytes.
+// Len returns the size in bytes.
 func (s *Section) Len() uint64 {
 	if s == nil {
 		return 0
@@ -42,8 +42,8 @@ func (s *Section) Len() uint64 {
 	return s.size
 }
 
-// at returns n bytes at off, or fewer at the end of the section or where a read
-// fails. The result must not be changed.
+// at returns n bytes at off, or fewer at the end of the section or if a read fails. The
+// caller must not change the result.
 func (s *Section) at(off, n uint64) []byte {
 	if s == nil || off >= s.size {
 		return nil
@@ -57,8 +57,8 @@ func (s *Section) at(off, n uint64) []byte {
 	return b[:m]
 }
 
-// cstring returns the string at off up to its NUL; ok is false where there is
-// none within the section.
+// cstring returns the string at off up to its NUL; ok is false if there is none within
+// the section.
 func (s *Section) cstring(off uint64) (string, bool) {
 	for n := uint64(128); ; n *= 8 {
 		if s != nil && s.r == nil {
@@ -77,7 +77,7 @@ func (s *Section) cstring(off uint64) (string, bool) {
 	}
 }
 
-// sub is the part [off, off+n) of s.
+// sub returns the part [off, off+n) of s.
 func (s *Section) sub(off, n uint64) *Section {
 	if s == nil || off > s.size {
 		return nil
@@ -89,8 +89,8 @@ func (s *Section) sub(off, n uint64) *Section {
 	return At(io.NewSectionReader(s.r, int64(off), int64(n)), n)
 }
 
-// cursor reads little-endian values from b. What lies beyond the end reads as
-// zero and sets bad; pos then stays at the end.
+// cursor reads little-endian values from b. Reads beyond the end return zero and set
+// bad; pos then stays at the end.
 type cursor struct {
 	b   []byte
 	pos int
@@ -187,7 +187,7 @@ func (c *cursor) sleb() int64 {
 	}
 }
 
-// skipString moves behind the next NUL.
+// skipString moves past the next NUL.
 func (c *cursor) skipString() {
 	i := bytes.IndexByte(c.b[c.pos:], 0)
 	if i < 0 {
@@ -231,7 +231,7 @@ func (s *Sections) all() [11]*Section {
 		s.Aranges, s.CUIndex}
 }
 
-// size is that of all sections, in bytes.
+// size returns the size of all sections in bytes.
 func (s *Sections) size() (n uint64) {
 	for _, x := range s.all() {
 		n += x.Len()
@@ -239,8 +239,7 @@ func (s *Sections) size() (n uint64) {
 	return n
 }
 
-// Whole reports whether all sections are in memory, so that the file that they
-// come from may be closed.
+// Whole reports whether all sections are in memory, so that their file may be closed.
 func (s *Sections) Whole() bool {
 	for _, x := range s.all() {
 		if x != nil && x.r != nil {

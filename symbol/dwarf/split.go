@@ -2,7 +2,7 @@ package dwarf
 
 import "fmt"
 
-// openSplit finds the unit that a skeleton stands for, in the .dwp or in a .dwo.
+// openSplit finds the unit that a skeleton refers to, in the .dwp or in a .dwo.
 func (u *unit) openSplit() {
 	if u.split != nil || u.noDWO || !u.hasID || !u.root.dwoName.set && u.tag != tagSkeleton {
 		return
@@ -37,7 +37,7 @@ func (u *unit) openSplit() {
 	}
 }
 
-// adopt takes the split unit with u's number out of s.
+// adopt takes the split unit with u's ID from s.
 func (u *unit) adopt(s *Sections) bool {
 	d := New(Config{Sections: *s, Text: u.d.c.Text, Budget: u.d.c.Budget, Alt: u.d.altData})
 	d.account = u.d.account
@@ -56,8 +56,8 @@ func (u *unit) adopt(s *Sections) bool {
 			continue
 		}
 		x.skel = u
-		// Their bases are not attributes but follow from the sections' layout
-		// (DWARF 5 sections 7.26, 7.28; before it there were no headers).
+		// Their bases are not attributes but follow from the sections' layout (DWARF 5
+		// sections 7.26, 7.28; earlier versions have no headers).
 		if x.s.version >= 5 {
 			x.strBase = 8
 			x.rngBase = 12
@@ -70,7 +70,7 @@ func (u *unit) adopt(s *Sections) bool {
 	return u.split != nil
 }
 
-// memory is how many bytes of the sections are in memory.
+// memory returns how many bytes of the sections are in memory.
 func (s *Sections) memory() (n int) {
 	for _, x := range s.all() {
 		if x != nil {
@@ -88,14 +88,14 @@ const (
 	sectAbbrev     = 3
 	sectLine       = 4
 	sectStrOffsets = 6
-	sectRngLists   = 8 // version 5 alone
+	sectRngLists   = 8 // version 5 only
 )
 
 // Bounds on hostile index sections.
 const (
 	maxIndexColumns = 16
 	maxIndexSlots   = 1 << 24
-	maxProbes       = 1 << 12 // slots looked at for one unit; at most two in three are taken
+	maxProbes       = 1 << 12 // slots checked for one unit; at most two in three are used
 )
 
 // pkgIndex is the .debug_cu_index of a .dwp file.
@@ -105,14 +105,14 @@ type pkgIndex struct {
 	columns []uint32
 	units   uint32
 	slots   uint64
-	b       []byte // the slots: numbers, then rows, then the tables of offsets and sizes
+	b       []byte // the slots: IDs, then rows, then the tables of offsets and sizes
 }
 
 func readIndex(s *Sections) (*pkgIndex, error) {
 	b := s.CUIndex.at(0, s.CUIndex.Len())
 	c := cursor{b: b}
 	p := &pkgIndex{s: s, version: c.u32()}
-	if p.version != 2 { // version 5 has 16 bits of it and 16 of padding
+	if p.version != 2 { // version 5 has a 16-bit version and 16 bits of padding
 		p.version &= 0xffff
 	}
 	cols := c.u32()
@@ -136,8 +136,8 @@ func readIndex(s *Sections) (*pkgIndex, error) {
 	return p, nil
 }
 
-// find returns the sections of the unit with that number, cut to its parts of
-// them; nil where it is not there.
+// find returns the sections of the unit with that ID, cut to its contributions; nil if
+// it is missing.
 func (p *pkgIndex) find(id uint64) *Sections {
 	mask := p.slots - 1
 	h, step := id&mask, id>>32&mask|1

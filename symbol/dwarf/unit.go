@@ -15,12 +15,12 @@ const (
 	utSplitType    = 6
 )
 
-// unit is one unit of .debug_info. Its header and root are read when the file
-// is scanned; load does the rest.
+// unit is one unit of .debug_info. Its header and root are read when the file is
+// scanned; load does the rest.
 type unit struct {
 	d        *Data
-	sec      *Section // that holds it: .debug_info, or a part of it
-	off, end uint64   // offset of the header in sec, and of what follows the unit
+	sec      *Section // the section that contains it: .debug_info, or a part of it
+	off, end uint64   // offset of the header in sec, and of the end of the unit
 	s        shape
 	tag      uint64
 	abbrev   uint64 // offset of its table
@@ -33,29 +33,29 @@ type unit struct {
 	low                        uint64 // base of its range lists
 	skel                       *unit  // the skeleton, for a split unit
 
-	// From load on.
+	// Set by load.
 	data   []byte
 	table  *abbrevs
 	funcs  []span // by lo
 	trees  map[int]*tree
 	lines  *lineTable
-	heads  *lineTable // the files of lines alone, where only they were needed
+	heads  *lineTable // the files without lines, if only they were needed
 	scopes []scope
 	isLoad bool
 	split  *unit // for a skeleton: the unit with the functions
-	noDWO  bool  // it was looked for in vain
-	cost   int   // bytes that count against the budget
+	noDWO  bool  // searched without success
+	cost   int   // bytes charged to the budget
 	cached bool  // in d.loaded
 }
 
-// root is what matters of a unit's root DIE.
+// root holds the relevant attributes of a unit's root DIE.
 type root struct {
 	pcs
 	name, compDir, dwoName, stmt value
 	lang                         uint16
 }
 
-// pcs are the attributes that say where something is.
+// pcs are the attributes with addresses and ranges.
 type pcs struct{ low, high, ranges, entry value }
 
 func (p *pcs) take(at uint64, v value) bool {
@@ -74,8 +74,8 @@ func (p *pcs) take(at uint64, v value) bool {
 	return true
 }
 
-// readUnit reads the header and root at off. next is the offset of the unit
-// that follows, 0 where that is unknown.
+// readUnit reads the header and root at off. next is the offset of the following unit,
+// 0 if unknown.
 func (d *Data) readUnit(off uint64, sec *Section) (u *unit, next uint64, err error) {
 	c := cursor{b: sec.at(off, chunk)}
 	n, is64 := c.length()
@@ -124,7 +124,7 @@ func (d *Data) readUnit(off uint64, sec *Section) (u *unit, next uint64, err err
 	if uint64(len(c.b)) > n {
 		c.b = c.b[:u.end-off]
 	}
-	if !u.readRoot(c) { // a root longer than a chunk, or broken
+	if !u.readRoot(c) { // a root longer than a chunk, or malformed
 		c.b = sec.at(off, u.end-off)
 		if !u.readRoot(c) {
 			return u, u.end, fmt.Errorf("root: %w", errTruncated)
@@ -175,7 +175,7 @@ func (u *unit) readRoot(c cursor) bool {
 	return true
 }
 
-// addr resolves an address, ok is false where there is none.
+// addr resolves an address; ok is false if there is none.
 func (u *unit) addr(v value) (a uint64, ok bool) {
 	if !v.set {
 		return 0, false
@@ -202,7 +202,7 @@ func number(sec *Section, off uint64, n int) (uint64, bool) {
 	return v, !c.bad
 }
 
-// str resolves a string; "" where there is none.
+// str resolves a string; "" if there is none.
 func (u *unit) str(v value) string {
 	if !v.set {
 		return ""
@@ -235,7 +235,7 @@ func (u *unit) str(v value) string {
 	return s
 }
 
-// inline is the string that stands in the unit itself at pos.
+// inline returns the string that is stored in the unit itself at pos.
 func (u *unit) inline(pos uint64) string {
 	if u.data == nil {
 		s, _ := u.sec.sub(0, u.end).cstring(u.off + pos)
@@ -268,7 +268,7 @@ func (u *unit) ref(v value) (ref, bool) {
 		if d = u.d.altData(); d == nil {
 			return ref{}, false
 		}
-	default: // a type unit's signature among them: no name comes from there that has no linkage name
+	default: // including a type unit's signature: names come from there only with a linkage name
 		return ref{}, false
 	}
 	to := d.unitAt(off)
@@ -309,12 +309,12 @@ func (u *unit) spend(n int) {
 func (u *unit) unload() {
 	u.data, u.table, u.funcs, u.trees, u.lines, u.heads, u.scopes = nil, nil, nil, nil, nil, nil, nil
 	u.isLoad, u.cached, u.cost = false, false, 0
-	if u.split != nil { // found again when it is needed again
+	if u.split != nil { // found again when needed
 		u.split, u.noDWO = nil, false
 	}
 }
 
-// load reads where the unit's functions and lines are.
+// load reads the locations of the unit's functions and lines.
 func (u *unit) load() {
 	if u.isLoad {
 		return
@@ -341,7 +341,7 @@ func (u *unit) load() {
 	}
 }
 
-// files is the unit's table of files, for attributes that name one.
+// files returns the unit's table of files, for attributes that refer to a file.
 func (u *unit) files() *lineTable {
 	if u.skel != nil {
 		u = u.skel
@@ -368,8 +368,8 @@ type span struct {
 	id     int    // functions: position of the DIE; calls: index in the tree
 }
 
-// readFuncs lists the functions with code. They may be anywhere below the root,
-// so every DIE is passed; no nesting needs to be known for that.
+// readFuncs lists the functions with code. They may be at any depth below the root, so
+// every DIE is read; the nesting does not matter for that.
 func (u *unit) readFuncs() {
 	c := cursor{b: u.data, pos: u.first}
 	for c.pos < len(c.b) {
@@ -439,7 +439,7 @@ func (u *unit) skipAttrs(c *cursor, a *abbrev) {
 	}
 }
 
-// function is the DIE of the innermost function at vaddr, 0 if there is none.
+// function returns the DIE of the innermost function at vaddr, 0 if there is none.
 func (u *unit) function(vaddr uint64) int {
 	i := sort.Search(len(u.funcs), func(i int) bool { return u.funcs[i].lo > vaddr }) - 1
 	for back := 0; i >= 0 && u.funcs[i].maxHi > vaddr && back < maxBack; i, back = i-1, back+1 {

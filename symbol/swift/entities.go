@@ -61,7 +61,7 @@ func (d *demangler) accessor(of *node) *node {
 	return d.make(accessor, accessors[c], of)
 }
 
-// local reads L…: names that others share, told apart.
+// local parses L…: local names, made distinct from equal ones.
 func (d *demangler) local() *node {
 	switch c := d.peek(); {
 	case c == 'L':
@@ -108,7 +108,7 @@ func (d *demangler) operatorName() *node {
 	return d.make(operator, b.String()+fixity)
 }
 
-// functionEntity reads f…: functions that have no name of their own.
+// functionEntity parses f…: functions without a name of their own.
 func (d *demangler) functionEntity() *node {
 	switch c := d.next(); c {
 	case 'D':
@@ -155,7 +155,7 @@ func (d *demangler) functionEntity() *node {
 	return d.fail(errNot)
 }
 
-// conformance reads H…: how a type conforms to a protocol.
+// conformanceOp parses H…: the conformance of a type to a protocol.
 func (d *demangler) conformanceOp() *node {
 	switch c := d.next(); c {
 	case 'P', 'p':
@@ -198,13 +198,13 @@ func (d *demangler) conformanceOp() *node {
 		}
 		return d.make(accessPath, "")
 	case 'r', 'n', 'o', 'c', 'F':
-		return d.fail(errNot) // records of the runtime's, no code
+		return d.fail(errNot) // records of the runtime, not code
 	}
 	return d.fail(errNot)
 }
 
-// popConformance pops a type and the protocol that it conforms to, with the
-// module that says so. n is 1 for one that hangs on a protocol's own type.
+// popConformance pops a type and its protocol, with the module that declares the
+// conformance. n is 1 for a conformance that depends on a protocol's own type.
 func (d *demangler) popConformance() *node {
 	if c := d.popIf(conformance); c != nil {
 		return c
@@ -214,7 +214,7 @@ func (d *demangler) popConformance() *node {
 	p := d.popProtocol()
 	t := d.popType()
 	if t == nil {
-		// A behaviour of a property: no longer made.
+		// A behaviour of a property: obsolete.
 		return d.fail(errNot)
 	}
 	if sig != nil {
@@ -279,7 +279,7 @@ var outlined = map[byte]string{
 	'j': "outlined enum project data for load of ", 'g': "outlined enum get tag of ",
 }
 
-// witness reads W…: what tables of witnesses need, and copies of values.
+// witness parses W…: parts of witness tables, and copies of values.
 func (d *demangler) witness() *node {
 	switch c := d.next(); c {
 	case 'V':

@@ -2,8 +2,8 @@ package swift
 
 import "strconv"
 
-// signature reads how many generic parameters there are and pops what is
-// required of them: kids are a list for each depth, then requirements.
+// signature parses the number of generic parameters and pops their requirements: kids
+// are a list for each depth, then requirements.
 func (d *demangler) signature(counted bool) *node {
 	sig := d.make(signature, "")
 	var counts []int
@@ -38,8 +38,7 @@ func (d *demangler) signature(counted bool) *node {
 	return sig
 }
 
-// requirement reads what is required of a generic parameter or of a type that
-// is associated with one.
+// requirement parses a requirement of a generic parameter or of its associated type.
 func (d *demangler) requirement() *node {
 	c := d.next()
 	if c == 'v' {
@@ -107,7 +106,7 @@ func (d *demangler) layout(of *node) *node {
 	return d.make(requirement, ": ", of, d.make(builtin, name))
 }
 
-// assocName pops the name of an associated type, and its protocol if it says.
+// assocName pops the name of an associated type, and its protocol if present.
 func (d *demangler) assocName() (name, of *node) {
 	if t := d.popType(); t != nil {
 		if of = t; t.kind != protocol {
@@ -120,7 +119,7 @@ func (d *demangler) assocName() (name, of *node) {
 	return name, of
 }
 
-// assoc is a type associated with base, nil for the type below it.
+// assoc returns a type associated with base; nil: with the type on the stack.
 func (d *demangler) assoc(base *node) *node {
 	name, of := d.assocName()
 	if base == nil {

@@ -1,34 +1,35 @@
 package swift
 
-// kind is what a node is. Beside each are its children, and what text and n say.
+// kind is the kind of a node. The comment of each kind lists its children, and the
+// meaning of text and n.
 type kind int
 
 const (
 	none       kind = iota
-	global          // what was done to it; it
+	global          // attributes; entity
 	identifier      // text
 	operator        // text: with its fixity
 	module          // text
 
 	// Names of declarations.
-	localName   // name; n: which of that name
+	localName   // name; n: number among equal names
 	privateName // the file's, name or nothing
 	relatedName // name; text: of what kind
 
-	// What is declared in something: the first child is that.
+	// Declarations with a context, which is the first child.
 	contextsBegin
 	extension    // module, type, signature?
 	function     // context, name, labels?, type, private name?
 	variable     // context, name, labels?, type
 	subscript    // context, labels?, type, private name?
-	initialiser  // context, labels?, type, private name?; text: as it is called
-	special      // context; text: as it is called (deinit and the like)
+	initialiser  // context, labels?, type, private name?; text: name for calls
+	special      // context; text: name (deinit and the like)
 	closure      // context, type; n; text: closure or implicit closure
 	defaultArg   // context; n
 	initialValue // context; text: of what kind
 	accessor     // the variable or subscript; text: getter and the like
 	static       // entity
-	anonymous    // context, and what else
+	anonymous    // context, and its content
 	macroUse     // context, names; text: of what kind; n
 
 	// Types.
@@ -45,14 +46,14 @@ const (
 	tuple         // elements
 	metatype      // type; text: its representation
 	existMetatype // type; text: its representation
-	existential   // protocols; text: what stands before them
+	existential   // protocols; text: prefix
 	superclassed  // protocols, class
 	constrained   // existential, requirements
 	dynamicSelf   // type
 	param         // n: index; text: depth in letters is made of d
 	member        // type, name, protocol?
 	builtin       // text
-	wrapped       // type; text: what stands before it
+	wrapped       // type; text: prefix
 	dependent     // signature, type
 	opaque        // declaration, arguments in a list; n
 	opaqueHere    // n
@@ -65,7 +66,7 @@ const (
 	integer       // text
 	typesEnd
 
-	// What functions' types are put together from.
+	// Parts of function types.
 	partsBegin
 	emptyList
 	first    // the marker of a list's first element
@@ -80,9 +81,9 @@ const (
 	element // of a tuple: name?, type; n: variadic
 	list    // of types
 	labels  // identifiers and first markers
-	impl    // text: convention; n: what it says, see implKinds; type
-	ofType  // type; text: what of it
-	ofTypes // types, conformances; text: what of them
+	impl    // text: convention; n: flags, see implKinds; type
+	ofType  // type; text: what is derived from it
+	ofTypes // types, conformances; text: what is derived from them
 	witness // conformance, entity; text
 	thunkOf // signature?, types; text
 	keyPath // entity, types; text

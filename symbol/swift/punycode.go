@@ -2,8 +2,8 @@ package swift
 
 import "unicode/utf8"
 
-// punycode decodes RFC 3492 with Swift's changes: _ before the encoded part, A
-// to J for the digits; code points from D800 on that are ASCII's moved up.
+// punycode decodes RFC 3492 with Swift's changes: _ before the encoded part, A to J for
+// the digits; code points from D800 on are shifted ASCII.
 func punycode(s string) (string, bool) {
 	const base, tmin, tmax, skew, damp = 36, 1, 26, 38, 700
 	var out []rune

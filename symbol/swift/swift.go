@@ -1,8 +1,7 @@
-// Package swift makes the names of Swift's linker symbols readable:
-// $s3app6EngineC3runyyF becomes app.Engine.run() -> (). It reads the stable
-// mangling of Swift 4.2 and later as it is published (docs/ABI/Mangling.rst of
-// the Swift project): operators that follow what they work on, so that a
-// stack of nodes is all that is needed. What it does not know it refuses.
+// Package swift demangles the linker symbols of Swift: $s3app6EngineC3runyyF becomes
+// app.Engine.run() -> (). It reads the stable mangling of Swift 4.2 and later as
+// published (docs/ABI/Mangling.rst of the Swift project): operators follow their
+// operands, so the parser needs only a stack of nodes. It rejects unknown operators.
 //
 // It works on a string alone and may be called from several goroutines.
 package swift
@@ -12,20 +11,20 @@ import (
 	"strings"
 )
 
-// Options say how much of a name is shown.
+// Options select the parts of a name to show.
 type Options struct {
-	// Short leaves out modules, parameters, types and what compilers did to a
-	// function, as swift-demangle does with -simplified, and parameters too.
+	// Short omits modules, parameters, types and compiler attributes of a function. It
+	// omits what swift-demangle -simplified omits, and parameters too.
 	Short bool
 }
 
-// Bounds: a name can refer back to parts of itself, and so be much longer than
-// it looks.
+// Bounds: a name can refer back to parts of itself, and so expand to much more than its
+// length.
 const (
 	maxOut   = 1 << 16 // bytes of the result
 	maxDepth = 128     // of nodes in nodes, and of functions in the names of specialised ones
-	maxWork  = 1 << 15 // nodes made, and nodes written, those that are referred to counted each time
-	maxSubst = 1 << 12 // things that can be referred to
+	maxWork  = 1 << 15 // nodes created and written; a node that is referred to counts each time
+	maxSubst = 1 << 12 // substitution candidates
 	maxWords = 26
 )
 
@@ -36,7 +35,7 @@ var (
 
 var prefixes = []string{"$s", "_$s", "$S", "_$S", "$e", "_$e"}
 
-// Is reports whether a name may be one of Swift's.
+// Is reports whether a name may be a Swift symbol.
 func Is(name string) bool { return prefix(name) > 0 }
 
 func prefix(name string) int {
@@ -48,7 +47,7 @@ func prefix(name string) int {
 	return 0
 }
 
-// Demangle makes a name readable.
+// Demangle returns the readable form of a name.
 func Demangle(name string, o Options) (string, error) {
 	from := prefix(name)
 	if from == 0 {
@@ -70,7 +69,7 @@ func Demangle(name string, o Options) (string, error) {
 	return w.b.String(), nil
 }
 
-// node is a part of a name. Which children it has is told where kinds are.
+// node is a part of a name. The kinds document its children.
 type node struct {
 	kind kind
 	text string
@@ -85,7 +84,7 @@ func (n *node) kid(i int) *node {
 	return n.kids[i]
 }
 
-// find is the first child of a kind, nil for none.
+// find returns the first child of a kind, nil for none.
 func (n *node) find(k kind) *node {
 	for _, c := range n.kids {
 		if c.kind == k {
@@ -149,7 +148,7 @@ func (d *demangler) make(k kind, text string, kids ...*node) *node {
 	return &node{kind: k, text: text, kids: kids}
 }
 
-// some is make without the children that are not there.
+// some is make without nil children.
 func (d *demangler) some(k kind, text string, kids ...*node) *node {
 	n := d.make(k, text)
 	for _, c := range kids {
@@ -168,7 +167,7 @@ func (d *demangler) push(n *node) {
 	d.stack = append(d.stack, n)
 }
 
-// remember makes n something that can be referred to.
+// remember makes n a substitution candidate.
 func (d *demangler) remember(n *node) *node {
 	if n == nil {
 		return nil
@@ -214,7 +213,7 @@ func (d *demangler) popType() *node {
 	return nil
 }
 
-// mustType is popType, and there has to be one.
+// mustType is popType, but fails if there is no type.
 func (d *demangler) mustType() *node {
 	n := d.popType()
 	if n == nil {
@@ -231,7 +230,7 @@ func (d *demangler) popNominal() *node {
 	return n
 }
 
-// module is what an identifier is where a module is due.
+// popModule pops a module. An identifier in its position is a module.
 func (d *demangler) popModule() *node {
 	switch n := d.top(); {
 	case n == nil:
@@ -276,8 +275,8 @@ func reverse(ns []*node) {
 	}
 }
 
-// global reads all of the name. What was done to a function stands behind it,
-// and is said first.
+// global parses the whole name. A function's attributes follow it in the name and
+// precede it in the output.
 func (d *demangler) global() *node {
 	for d.err == nil && d.pos < len(d.s) {
 		if n := d.operator(); d.err == nil {
@@ -301,7 +300,7 @@ func (d *demangler) global() *node {
 	return out
 }
 
-// natural reads a number; ok is false where none stands.
+// natural parses a number; ok is false if there is none.
 func (d *demangler) natural() (n int, ok bool) {
 	for c := d.peek(); '0' <= c && c <= '9'; c = d.peek() {
 		if n = n*10 + int(c-'0'); n > 1<<24 {
@@ -326,11 +325,11 @@ func (d *demangler) index() int {
 	return n
 }
 
-// letters are what letters stand for in operators' names.
+// letters maps letters to the characters of operators' names.
 const letters = "& @/= >    <*!|+?%-~   ^ ."
 
-// identifier reads a name: its length and it, with words of earlier names by
-// letter after a 0, and in Punycode after 00.
+// identifier parses a name: its length and text, with words of earlier names as letters
+// after a 0, and in Punycode after 00.
 func (d *demangler) identifier() *node {
 	hasWords, puny := false, false
 	if d.skip('0') {
@@ -394,8 +393,8 @@ func (d *demangler) identifier() *node {
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
 
-// addWords keeps the words of a name: they begin with a letter, and end before
-// an underscore, before a capital that follows none, and at the end.
+// addWords stores the words of a name: a word starts with a letter, and ends before an
+// underscore, before a capital that follows no capital, and at the end.
 func (d *demangler) addWords(s string) {
 	start := -1
 	for i := 0; i <= len(s); i++ {
@@ -416,7 +415,7 @@ func (d *demangler) addWords(s string) {
 	}
 }
 
-// substitutions reads one or more references to what was there before.
+// substitutions parses one or more references to earlier nodes.
 func (d *demangler) substitutions() *node {
 	if d.peek() == '_' || isDigit(d.peek()) {
 		n, repeat := d.natural()
@@ -434,7 +433,7 @@ func (d *demangler) substitutions() *node {
 	return d.repeated(1)
 }
 
-// repeated reads letters, each with how often it counts before it.
+// repeated parses letters, each with its repeat count before it.
 func (d *demangler) repeated(times int) *node {
 	for d.err == nil {
 		c := d.next()
@@ -464,7 +463,7 @@ func (d *demangler) repeated(times int) *node {
 		var ok bool
 		if times, ok = d.natural(); !ok {
 			times = 1
-		} else if d.peek() == '_' { // the last of them is one beyond the letters
+		} else if d.peek() == '_' { // the last index is beyond the letters
 			d.pos++
 			return d.substituted(times + 27)
 		}

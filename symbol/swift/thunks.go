@@ -2,8 +2,8 @@ package swift
 
 import "strconv"
 
-// attributes are what one letter after T says of the function before it: in
-// full, and in short.
+// attributes describe, for one letter after T, the function before it: in full, and in
+// short.
 var attributes = map[byte][2]string{
 	'A': {"partial apply forwarder for ", "partial apply for "}, 'a': {"partial apply ObjC forwarder for ", "partial apply for "},
 	'm': {"merged ", ""}, 'o': {"@objc ", "@objc "}, 'O': {"@nonobjc ", "@nonobjc "}, 'D': {"dynamic ", "dynamic "}, 'd': {"super ", "super "},
@@ -12,7 +12,7 @@ var attributes = map[byte][2]string{
 	'u': {"async function pointer to ", "async function pointer to "}, 'V': {"override ", "override "},
 }
 
-// thunk reads T…: what compilers put before functions, and specialised ones.
+// thunk parses T…: thunks, and specialised functions.
 func (d *demangler) thunk() *node {
 	c := d.next()
 	if c == 'V' && len(d.stack) > 1 {
@@ -154,7 +154,7 @@ func (d *demangler) thunk() *node {
 	return d.fail(errNot)
 }
 
-// entity pops what a thunk is for.
+// entity pops the target of a thunk.
 func (d *demangler) entity() *node {
 	n := d.pop()
 	if n == nil || n.kind.isPart() || n.kind.isAttribute() {
@@ -163,7 +163,7 @@ func (d *demangler) entity() *node {
 	return n
 }
 
-// specialisation reads how a function was made for certain types or arguments.
+// specialisation parses how a function was specialised for certain types or arguments.
 func (d *demangler) specialisation(c byte) *node {
 	for c == 't' { // a dropped argument
 		d.natural()
@@ -197,10 +197,10 @@ func (d *demangler) specialisation(c byte) *node {
 	return n
 }
 
-// arguments reads how each argument is specialised, up to that of the result.
+// arguments parses how each argument is specialised, up to that of the result.
 func (d *demangler) arguments(n *node) *node {
 	n.kind = respecified
-	var wants []string // of each parameter, what has to be popped for it
+	var wants []string // kinds to pop for each parameter
 	for last := false; !last; {
 		last = d.skip('_')
 		if last && d.skip('n') {
@@ -322,7 +322,7 @@ func (d *demangler) arguments(n *node) *node {
 	return n
 }
 
-// What an impl node says of a function as it is called.
+// Properties of a function's calling convention in an impl node.
 const (
 	implAttribute = iota
 	implParam
@@ -341,7 +341,7 @@ var (
 		'K': "@convention(closure)", 'W': "@convention(witness_method)"}
 )
 
-// implType reads I…: a function as it is called.
+// implType parses I…: a function type with its calling convention.
 func (d *demangler) implType() *node {
 	out := d.make(implType, "")
 	if out == nil {

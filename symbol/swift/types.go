@@ -2,7 +2,7 @@ package swift
 
 import "strconv"
 
-// operator reads one operator and makes a node of what it works on.
+// operator parses one operator and makes a node of its operands.
 func (d *demangler) operator() *node {
 	if isDigit(d.peek()) {
 		return d.identifier()
@@ -117,7 +117,7 @@ func (d *demangler) operator() *node {
 			minus = "-"
 		}
 		return d.make(integer, minus+strconv.Itoa(d.index()))
-	case '.': // what linkers and LLVM append
+	case '.': // suffixes of linkers and LLVM
 		s := d.s[d.pos-1:]
 		d.pos = len(d.s)
 		return d.make(attribute, s)
@@ -152,7 +152,7 @@ func (d *demangler) builtin() *node {
 	return d.fail(errNot)
 }
 
-// paramAt is a generic parameter: n is its index, and text its name.
+// paramAt returns a generic parameter: n is its index, and text its name.
 func (d *demangler) paramAt(depth, index int) *node {
 	name := ""
 	for i := index; ; i = i/26 - 1 {
@@ -180,7 +180,7 @@ func (d *demangler) generic() *node {
 	return d.paramAt(0, d.index()+1)
 }
 
-// typeList pops types up to the marker of the first; empty lists have their own.
+// typeList pops types up to the marker of the first; an empty list has its own marker.
 func (d *demangler) typeList() []*node {
 	if d.popIf(emptyList) != nil {
 		return nil
@@ -252,8 +252,7 @@ func (d *demangler) functionPart() *node {
 	return d.mustType()
 }
 
-// labels pops the labels of a function's parameters; nil where it has none of
-// its own.
+// labels pops the labels of a function's parameters; nil if it has none.
 func (d *demangler) labels(t *node) *node {
 	if d.popIf(emptyList) != nil {
 		return d.make(labels, "")
@@ -287,14 +286,14 @@ func (d *demangler) labels(t *node) *node {
 	return out
 }
 
-// boundGeneric pops the arguments of a type and of those that it is in.
+// boundGeneric pops the arguments of a type and of its enclosing types.
 func (d *demangler) boundGeneric() *node {
 	lists := d.genericArgs()
 	n := d.bind(d.popNominal(), lists)
 	return d.remember(n)
 }
 
-// genericArgs pops lists of arguments, the innermost first.
+// genericArgs pops lists of arguments, innermost first.
 func (d *demangler) genericArgs() [][]*node {
 	for d.popIf(retroactive) != nil {
 	}
@@ -485,7 +484,7 @@ func (d *demangler) specialType() *node {
 	return d.fail(errNot)
 }
 
-// annotation reads Y…: what a function's type says besides its types.
+// annotation parses Y…: annotations of a function's type.
 func (d *demangler) annotation() *node {
 	switch d.next() {
 	case 'a':

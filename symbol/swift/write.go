@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// writer writes a node and what it holds.
+// writer writes a node and its children.
 type writer struct {
 	o     Options
 	b     strings.Builder
@@ -44,7 +44,7 @@ func (w *writer) joined(ns []*node, between string) {
 	}
 }
 
-// node writes n whole.
+// node writes the whole of n.
 func (w *writer) node(n *node) {
 	if n == nil || !w.enter() {
 		return
@@ -134,7 +134,7 @@ func (w *writer) private(n *node) {
 	}
 }
 
-// global writes what was done to a function, then the function.
+// global writes the attributes of a function, then the function.
 func (w *writer) global(n *node) {
 	suffix := ""
 	bare := n.kids[len(n.kids)-1].kind.isAttribute() // a forwarder whose function has no name
@@ -224,7 +224,7 @@ func (w *writer) specialised(n *node) {
 	w.put("> of ")
 }
 
-// inner is the name of a function that another was specialised for.
+// inner returns the name of a function that another was specialised for.
 func (w *writer) inner(name string) string {
 	if !Is(name) || w.depth > maxDepth/2 {
 		return name
@@ -352,9 +352,9 @@ func (w *writer) keyPath(n *node) {
 	}
 }
 
-// entity writes what is declared in something. A closure and what is local to a
-// function cannot stand as the first part of a name with dots: asked to be
-// that, they are not written, and entity says that they still have to be.
+// entity writes a declaration with its context. A closure, or an entity local to a
+// function, cannot be the first part of a dotted name. With asPrefix it is not written,
+// and entity returns it for the caller to write later.
 func (w *writer) entity(n *node, asPrefix bool) (left *node) {
 	if !w.enter() {
 		return nil
@@ -402,8 +402,7 @@ func (w *writer) entity(n *node, asPrefix bool) (left *node) {
 	return w.named(n, asPrefix, "", false) // nominal types, special functions, initial values
 }
 
-// named writes a context, a name or what stands for it, an extra (getter), and
-// a type.
+// named writes a context, a name or its replacement, an extra (getter), and a type.
 func (w *writer) named(n *node, asPrefix bool, extra string, typed bool) (left *node) {
 	name := n.text
 	switch n.kind {
@@ -470,7 +469,7 @@ func (w *writer) named(n *node, asPrefix bool, extra string, typed bool) (left *
 	return after
 }
 
-// prefix writes a context before a dot, and returns what could not be.
+// prefix writes a context before a dot, and returns the part that could not be written.
 func (w *writer) prefix(ctx *node) *node {
 	if ctx == nil {
 		return nil

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// function writes a function's type, with labels that its declaration gives to
-// the parameters; nil for none.
+// function writes a function's type, with the parameter labels of its declaration; nil
+// for none.
 func (w *writer) function(l, t *node) {
 	var before, after string
 	sending := false
-	for _, e := range t.kid(2).kids { // those said last come first
+	for _, e := range t.kid(2).kids { // the last attributes come first
 		switch e.text {
 		case "async":
 			after = " async" + after
@@ -83,8 +83,7 @@ func (w *writer) element(e *node) {
 	}
 }
 
-// simple reports whether a type can stand before ? and the like without
-// parentheses.
+// simple reports whether a type needs no parentheses before ? and the like.
 func simple(n *node) bool {
 	switch n.kind {
 	case functionType, implType, dependent, wrapped, opaqueHere:
@@ -204,7 +203,7 @@ func (w *writer) typ(n *node) {
 	}
 }
 
-// std is the name of something of the standard library.
+// std returns the name of an entity of the standard library.
 func (w *writer) std(s string) string {
 	if w.o.Short {
 		return s
@@ -212,8 +211,7 @@ func (w *writer) std(s string) string {
 	return "Swift." + s
 }
 
-// bound writes a type with its arguments, and the common ones as they are
-// written in programs.
+// bound writes a type with its arguments, common ones in source syntax.
 func (w *writer) bound(n *node) {
 	of, args := n.kid(0), n.kid(1)
 	if m := of.kid(0); m != nil && m.kind == module && m.text == "Swift" && of.kid(1) != nil {
@@ -240,7 +238,7 @@ func (w *writer) bound(n *node) {
 	w.put(">")
 }
 
-// signature writes generic parameters and what is required of them.
+// signature writes generic parameters and their requirements.
 func (w *writer) signature(n *node) {
 	if n == nil || !w.enter() {
 		return
@@ -294,7 +292,7 @@ func (w *writer) requirement(n *node) {
 	w.node(n.kid(1))
 }
 
-// impl writes a function as it is called.
+// impl writes a function type with its calling convention.
 func (w *writer) impl(n *node) {
 	part := 0
 	to := func(p int) {
