@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// big are programs with much DWARF: the Go compiler itself, and C++ with the
+// big returns programs with much DWARF: the Go compiler itself, and C++ with the
 // library inlined into it.
 func big(b *testing.B) map[string]string {
 	testprog.Need(b, "go", "g++")
@@ -48,7 +48,7 @@ func BenchmarkCold(b *testing.B) {
 	}
 }
 
-// BenchmarkWarm names one address after the other in a file that was asked before.
+// BenchmarkWarm names one address after another in a file that was used before.
 func BenchmarkWarm(b *testing.B) {
 	for name, path := range big(b) {
 		b.Run(name, func(b *testing.B) {
@@ -67,8 +67,7 @@ func BenchmarkWarm(b *testing.B) {
 	}
 }
 
-// BenchmarkOthers is the same work as BenchmarkCold, done by the tools that
-// people use.
+// BenchmarkOthers is the same work as BenchmarkCold, done by common tools.
 func BenchmarkOthers(b *testing.B) {
 	for name, path := range big(b) {
 		for _, tool := range [][]string{{"addr2line", "-fiaCe", path}, {"llvm-symbolizer", "-e", path}} {

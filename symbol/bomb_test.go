@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/internal/limits"
 )
 
-// packed is an ELF file with sections of DWARF in the GNU form of compression, each of
-// size zeros, claimed to be claim bytes.
+// packed returns an ELF file with compressed DWARF sections in the GNU format, each of
+// size zeros with a claimed size of claim bytes.
 func packed(t *testing.T, size, claim int64, names ...string) []byte {
 	t.Helper()
 	var z bytes.Buffer
@@ -80,14 +80,14 @@ func allocated() uint64 {
 	return m.TotalAlloc
 }
 
-// Sections that claim or become gigabytes cost an error and little memory.
+// Sections that claim or expand to gigabytes must cause an error and use little memory.
 func TestDecompressionBombs(t *testing.T) {
 	all := []string{".zdebug_info", ".zdebug_str", ".zdebug_line"}
 	for name, file := range map[string][]byte{
 		"ratio":  packed(t, 64<<20, 64<<20, all...), // a thousand to one
-		"claims": packed(t, 1<<20, 2<<30-1, all...), // less than it says
+		"claims": packed(t, 1<<20, 2<<30-1, all...), // less than claimed
 		"over":   packed(t, 1<<10, 1<<62, all...),   // more than any section
-		"minus":  packed(t, 1<<10, -1<<62, all...),  // as a signed number less than nothing
+		"minus":  packed(t, 1<<10, -1<<62, all...),  // negative as a signed number
 	} {
 		before := allocated()
 		f, err := Open(bytes.NewReader(file), Options{Path: "bomb"})
@@ -107,7 +107,7 @@ func TestDecompressionBombs(t *testing.T) {
 	}
 }
 
-// What a file and its parts take is bounded together, and given back.
+// The memory of a file and its parts is bounded in total, and released.
 func TestMemoryOfAFile(t *testing.T) {
 	mem := limits.Process().New("a file", 5<<20)
 	file := packed(t, 1<<20, 1<<20, ".zdebug_info", ".zdebug_str", ".zdebug_line", ".zdebug_addr", ".zdebug_ranges", ".zdebug_aranges", ".zdebug_abbrev")

@@ -23,15 +23,15 @@ func format(frames []Frame) string {
 	return strings.TrimSuffix(b.String(), "; ")
 }
 
-// TestKnownChain: the same three frames come out of every way in which
-// toolchains and distributions keep DWARF.
+// TestKnownChain: every format in which toolchains and distributions store DWARF must
+// give the same three frames.
 func TestKnownChain(t *testing.T) {
 	const build = "gcc -O2 -g "
 	for _, c := range []struct {
 		name, script string
 		needs        string
 		finder       func(dir string) Finder
-		debug        string // base name of the debug file that must have been used
+		debug        string // base name of the expected debug file
 	}{
 		{name: "O0", script: "gcc -O0 -g chain.c -o a; cp a full"},
 		{name: "O2", script: build + "chain.c -o a; cp a full"},
@@ -115,7 +115,7 @@ func TestKnownChain(t *testing.T) {
 	}
 }
 
-// TestNamesWithoutDwarf: where there is no DWARF, the function alone is known.
+// TestNamesWithoutDwarf: without DWARF only the function is known.
 func TestNamesWithoutDwarf(t *testing.T) {
 	for _, c := range []struct{ name, script, want string }{
 		{"symtab", "gcc -O2 chain.c -o a; cp a full", "outer"},
@@ -126,7 +126,7 @@ func TestNamesWithoutDwarf(t *testing.T) {
 			"objcopy --add-gnu-debuglink=a.debug a", "outer"},
 		{"stripped", "gcc -O2 chain.c -o full; strip -o a full", ""},
 		{"arm64-dynsym", "aarch64-linux-gnu-gcc -O2 -rdynamic chain.c -o full; aarch64-linux-gnu-strip -o a full", "outer"},
-		// Without section headers the dynamic segment is all there is.
+		// Without section headers only the dynamic segment remains.
 		{"no-sections", `gcc -O2 -rdynamic chain.c -o full; strip -o a full; cp full s; printf '\000\000\000\000\000\000\000\000' | ` +
 			`dd of=a bs=1 seek=40 conv=notrunc 2>/dev/null; printf '\000\000\000\000' | dd of=a bs=1 seek=60 conv=notrunc 2>/dev/null`, "outer"},
 		{"no-sections-sysv", `gcc -O2 -rdynamic -Wl,--hash-style=sysv chain.c -o full; strip -o a full; printf '\000\000\000\000\000\000\000\000' | ` +
@@ -156,8 +156,8 @@ func TestNamesWithoutDwarf(t *testing.T) {
 	}
 }
 
-// TestForeignDebugFile: a debug file of another build is not believed, neither
-// by build ID nor by checksum.
+// TestForeignDebugFile: a debug file of another build must be rejected, both by build
+// ID and by checksum.
 func TestForeignDebugFile(t *testing.T) {
 	testprog.Need(t, "gcc", "objcopy")
 	for name, flag := range map[string]string{"build-id": "-Wl,--build-id=sha1", "checksum": "-Wl,--build-id=none"} {
@@ -173,7 +173,7 @@ func TestForeignDebugFile(t *testing.T) {
 	}
 }
 
-// TestPipeInPlaceOfDebugFile: what is no plain file neither blocks nor fails.
+// TestPipeInPlaceOfDebugFile: a special file must neither block nor fail.
 func TestPipeInPlaceOfDebugFile(t *testing.T) {
 	testprog.Need(t, "gcc", "objcopy")
 	dir := fixture(t, "gcc -O2 -g chain.c -o full; objcopy --only-keep-debug full a.debug; strip -o a full; "+
@@ -187,7 +187,7 @@ func TestPipeInPlaceOfDebugFile(t *testing.T) {
 	}
 }
 
-// TestPiecewise: sections that are not in memory give the same answers.
+// TestPiecewise: sections that are not in memory must give the same results.
 func TestPiecewise(t *testing.T) {
 	testprog.Need(t, "g++")
 	path := filepath.Join(fixture(t, "g++ -std=c++17 -O2 -g app.cc -o a"), "a")

@@ -16,8 +16,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// tool skips, or fails where SLIVER_REQUIRE names it, if a program is missing
-// that package testprog has no word for.
+// tool skips the test if a program outside testprog's list is missing, or fails it if
+// SLIVER_REQUIRE names the program.
 func tool(t testing.TB, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -32,9 +32,8 @@ func tool(t testing.TB, name string) string {
 	return ""
 }
 
-// fixture runs a shell script in a folder with copies of testdata's sources and
-// returns the folder. It is kept in the cache as long as sources, script and
-// compilers stay the same.
+// fixture runs a shell script in a folder with copies of testdata's sources and returns
+// the folder. It is cached while sources, script and compilers stay the same.
 func fixture(t testing.TB, script string) string {
 	t.Helper()
 	h := sha256.New()
@@ -82,7 +81,7 @@ func fixture(t testing.TB, script string) string {
 			t.Fatal(err)
 		}
 	}
-	// Some versions of these tools never end on input that is not theirs.
+	// Some versions of these tools never end on foreign input.
 	cmd := exec.Command("timeout", "300", "sh", "-ec", script)
 	cmd.Dir = work
 	cmd.Env = append(os.Environ(), "GOFLAGS=", "GOWORK=off", "GO111MODULE=off", "LC_ALL=C")
@@ -90,7 +89,7 @@ func fixture(t testing.TB, script string) string {
 		t.Fatalf("%s: %v\n%s", script, err, out)
 	}
 	if err := os.Rename(work, dir); err != nil {
-		if _, e := os.Stat(dir); e != nil { // another test was not faster
+		if _, e := os.Stat(dir); e != nil { // no other test was faster
 			t.Fatal(err)
 		}
 	}
@@ -113,7 +112,7 @@ func open(t testing.TB, path string, o Options) *File {
 	return f
 }
 
-// elfSymbols are the symbols of a file that is not stripped.
+// elfSymbols returns the symbols of a file that is not stripped.
 func elfSymbols(t testing.TB, path string) []elf.Symbol {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -128,7 +127,7 @@ func elfSymbols(t testing.TB, path string) []elf.Symbol {
 	return s
 }
 
-// symbolValue is the vaddr of a symbol.
+// symbolValue returns the vaddr of a symbol.
 func symbolValue(t testing.TB, path, name string) uint64 {
 	t.Helper()
 	for _, s := range elfSymbols(t, path) {
@@ -140,8 +139,8 @@ func symbolValue(t testing.TB, path, name string) uint64 {
 	return 0
 }
 
-// sample picks n addresses within functions that have a symbol with a size, so
-// none in the padding between them, sorted and without duplicates.
+// sample returns n addresses, sorted and without duplicates, inside functions that have
+// a symbol with a size. It excludes the padding between functions.
 func sample(t testing.TB, path string, n int) []uint64 {
 	t.Helper()
 	var fns []elf.Symbol
@@ -171,7 +170,7 @@ func sample(t testing.TB, path string, n int) []uint64 {
 	return slices.Compact(out)
 }
 
-// marks are the lines of a source of testdata that end in "mark:NAME".
+// marks returns the lines of a source in testdata that end in "mark:NAME".
 func marks(t testing.TB, source string) map[string]int {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", source))

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// seeds are small programs with every kind of name source. Where there is no
-// compiler there are fewer.
+// seeds returns small programs with every kind of name source, fewer if compilers are
+// missing.
 func seeds(t testing.TB) (files [][]byte) {
 	if _, err := exec.LookPath("gcc"); err != nil {
 		return nil
@@ -40,7 +40,7 @@ func seeds(t testing.TB) (files [][]byte) {
 	return files
 }
 
-// use asks a file for names as a dump does, at addresses that it has code at.
+// use looks up names in a file as a dump does, at addresses of its code.
 func use(t testing.TB, data, debug []byte) {
 	f, err := Open(bytes.NewReader(data), Options{Path: "/bin/x", Finder: always(debug), Budget: 1 << 16})
 	if err != nil {
@@ -64,7 +64,7 @@ func use(t testing.TB, data, debug []byte) {
 	BuildID(bytes.NewReader(data))
 }
 
-// always finds the same bytes for every question.
+// always returns the same bytes for every query.
 type always []byte
 
 type nopCloser struct{ *bytes.Reader }
@@ -77,7 +77,7 @@ func (a always) Find(_ Query, try func(string, Source) bool) {
 	}
 }
 
-// FuzzFrames: a damaged file, alone or as its own debug file, costs names alone.
+// FuzzFrames: a damaged file, alone or as its own debug file, only costs names.
 func FuzzFrames(f *testing.F) {
 	for _, s := range seeds(f) {
 		f.Add(s, false)
@@ -93,8 +93,8 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// TestDamage: bytes changed and ends cut off, in places that a fuzzer would
-// need long to find.
+// TestDamage: bytes changed and ends cut off, in places that a fuzzer would take long
+// to find.
 func TestDamage(t *testing.T) {
 	all := seeds(t)
 	if all == nil {
@@ -134,7 +134,7 @@ func FuzzParsePerfMap(f *testing.F) {
 				t.Errorf("%q at %#x, want %q", n, e.hi-1, e.name)
 			}
 		}
-		// A log of one part is the same map.
+		// A log with one part equals the map.
 		var l PerfLog
 		if err := l.Add(5, strings.NewReader(s)); err != nil || l.Bad != m.Bad {
 			t.Fatalf("%d bad lines, %v; want %d", l.Bad, err, m.Bad)

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// sameAsTree holds what itanium makes of a name against package demangle. read
-// is false where itanium leaves the name to it.
+// sameAsTree compares the result of itanium with package demangle. read is false if
+// itanium does not support the name.
 func sameAsTree(t *testing.T, cxx *itanium, name string) (read bool) {
 	t.Helper()
 	full, ok := cxx.short(name, true)
@@ -21,7 +21,7 @@ func sameAsTree(t *testing.T, cxx *itanium, name string) (read bool) {
 	}
 	tree, err := demangle.ToAST(name, demangle.NoParams, demangle.NoEnclosingParams, demangle.NoClones, demangle.MaxLength(longLog))
 	if err != nil {
-		return true // with less than the whole name to go by, itanium need not see what is wrong
+		return true // for an incomplete name itanium may miss an error
 	}
 	if want := demangle.ASTToString(tree, demangle.NoParams, demangle.NoEnclosingParams, demangle.MaxLength(longLog)); full != want {
 		t.Errorf("%s\n got %s\nwant %s", name, full, want)
@@ -34,9 +34,8 @@ func sameAsTree(t *testing.T, cxx *itanium, name string) (read bool) {
 	return true
 }
 
-// TestItaniumIsDemangles: all of the C++ library's names, which have everything
-// that names have. Nine in ten functions have to be read without a tree, else
-// that is of no use.
+// TestItaniumIsDemangles: all names of the C++ library, which use all features. itanium
+// must handle nine in ten functions, otherwise it is useless.
 func TestItaniumIsDemangles(t *testing.T) {
 	testprog.Need(t, "g++")
 	path, err := exec.Command("g++", "-print-file-name=libstdc++.so").Output()

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// jitdump writes one as a program would.
+// jitdump writes a jitdump as a program would.
 type jitdump struct{ bytes.Buffer }
 
 func newJITDump(flags uint64) *jitdump {
@@ -79,12 +79,12 @@ func TestJITDump(t *testing.T) {
 				t.Errorf("%s: %#x until %d: %s, want %s", what, c.addr, c.until, got, c.want)
 			}
 		}
-		// What was moved at 300 went where "first" no longer was.
+		// The code moved at 300 replaced nothing, because "first" had already been replaced.
 		if got := d.Reused(10); !slices.Equal(got, []int64{200}) {
 			t.Errorf("%s: reused at %v", what, got)
 		}
 	}
-	// Cut off anywhere, what came before is read.
+	// If the file is truncated anywhere, the records before that are read.
 	for n := range whole {
 		d, err := ParseJITDump(bytes.NewReader(whole[:n]))
 		if n < jitHeader != errors.Is(err, ErrNoJITDump) || n >= jitHeader && err != nil || d.Len() > 4 {

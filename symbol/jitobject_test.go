@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// object is chain.c compiled and not linked, its code said to be at an address.
+// object returns chain.c compiled and not linked, with a code section at addr.
 func object(t testing.TB, addr uint64) []byte {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(fixture(t, "gcc -c -O0 -g chain.c -o a"), "a"))
@@ -29,8 +29,8 @@ func object(t testing.TB, addr uint64) []byte {
 	return b
 }
 
-// A file that is not linked has the names and lines of a linked one, where its
-// sections are said to be, and opening it leaves the bytes as they were.
+// An unlinked file has the names and lines of a linked one, at its sections' claimed
+// addresses. Opening it leaves the bytes unchanged.
 func TestJITObject(t *testing.T) {
 	const at = 0x7f0012345000
 	b := object(t, at)
@@ -75,7 +75,7 @@ func TestJITObject(t *testing.T) {
 	}
 }
 
-// A variable is found in the symbols that a file exports and in its own.
+// A variable is found in a file's exported symbols and in its own.
 func TestVariable(t *testing.T) {
 	for script, want := range map[string]bool{
 		"echo 'int first, __jit_x = 5, last;' >x.c; gcc -shared -fPIC -nostdlib x.c -o full; strip -o a full":     true,
@@ -102,7 +102,7 @@ func TestVariable(t *testing.T) {
 		for _, p := range f.Progs {
 			if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr < p.Vaddr+p.Filesz {
 				if b[p.Off+vaddr-p.Vaddr] == 5 {
-					ok = false // as it should be
+					ok = false // as expected
 				}
 			}
 		}

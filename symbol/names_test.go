@@ -40,7 +40,7 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// TestLongNames: what nobody can read is cut, not kept in whole.
+// TestLongNames: unreadably long names are truncated.
 func TestLongNames(t *testing.T) {
 	long := strings.Repeat("a", 1<<20)
 	for _, in := range []string{long, "_Z" + long, "_ZN" + strings.Repeat("1a", 1<<19) + "E", "_R" + long} {
@@ -105,7 +105,7 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// TestKnownNames: of a library's many aliases the one that programmers write is
+// TestKnownNames: of a library's many aliases the one that programmers use must be
 // shown, with and without DWARF.
 func TestKnownNames(t *testing.T) {
 	const libc = "/lib/x86_64-linux-gnu/libc.so.6"
@@ -142,8 +142,8 @@ func TestKnownNames(t *testing.T) {
 
 var stubLine = regexp.MustCompile(`^([0-9a-f]+) <([^>]+)@plt>:$`)
 
-// TestStubs: the stubs of every layout that linkers make have the names that
-// objdump gives them.
+// TestStubs: the stubs of every layout that linkers make must have the names from
+// objdump.
 func TestStubs(t *testing.T) {
 	const source = `cat > s.c <<'END'
 #include <stdlib.h>

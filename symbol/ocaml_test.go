@@ -2,7 +2,7 @@ package symbol
 
 import "testing"
 
-// TestOCaml: names of ocamlopt 4.13, and one of 5.1, as nm has them.
+// TestOCaml: names of ocamlopt 4.13, and one of 5.1, as shown by nm.
 func TestOCaml(t *testing.T) {
 	for _, c := range [][2]string{
 		{"camlWork__$2b$2b_84", "Work.++"},
@@ -24,8 +24,8 @@ func TestOCaml(t *testing.T) {
 	}
 }
 
-// TestQualifies: a linker's name that ends in the source's says which of several functions of
-// that name it is; other suffixes are the compiler's.
+// TestQualifies: a linkage name that ends in the source name distinguishes functions of
+// that name; other suffixes come from the compiler.
 func TestQualifies(t *testing.T) {
 	f := &File{names: map[string]string{}}
 	for _, c := range [][3]string{

@@ -31,7 +31,7 @@ var (
 	column        = regexp.MustCompile(`^(.*:\d+):\d+$`)
 )
 
-// addr2line asks binutils' or elfutils' tool, raw names, inlined calls unfolded.
+// addr2line runs the tool of binutils or elfutils, with raw names and inlined calls.
 func addr2line(t testing.TB, name, file string, addrs []uint64) map[uint64][]place {
 	t.Helper()
 	var in bytes.Buffer
@@ -63,7 +63,7 @@ func addr2line(t testing.TB, name, file string, addrs []uint64) map[uint64][]pla
 			p.file = loc[:j]
 			p.line, _ = strconv.Atoi(loc[j+1:])
 		}
-		if p.file == "??" || p.line == 0 { // without a line, the file is that of the symbol table
+		if p.file == "??" || p.line == 0 { // without a line, the file comes from the symbol table
 			p.file = ""
 		} else {
 			p.file = path.Clean(p.file)
@@ -74,8 +74,8 @@ func addr2line(t testing.TB, name, file string, addrs []uint64) map[uint64][]pla
 	return got
 }
 
-// same reports whether our frames are the oracle's. aliases are all names of a
-// start address.
+// same reports whether our frames equal the oracle's. aliases are all names of a start
+// address.
 func same(ours []Frame, theirs []place, aliases map[uint64][]string) bool {
 	if len(ours) != len(theirs) {
 		return false
@@ -98,11 +98,11 @@ func sameName(f *Frame, name string, aliases map[uint64][]string) bool {
 	if raw == name || f.Func == name || unclone(raw) == unclone(name) {
 		return true
 	}
-	// Where there is no linkage name, scopes are put before the name.
+	// Without a linkage name, we add the scopes before the name.
 	if strings.HasSuffix(f.Func, "::"+name) {
 		return true
 	}
-	// elfutils shows some C names demangled even when not asked to.
+	// elfutils demangles some C names even if not requested.
 	if Demangle(raw, false) == name {
 		return true
 	}
@@ -125,11 +125,11 @@ func aliasesOf(t testing.TB, path string) map[uint64][]string {
 	return m
 }
 
-// TestAgainstAddr2line: names, lines and inlined calls of what binutils and
-// elfutils say, for C, C++ and Rust. What is known of the differences:
+// TestAgainstAddr2line: names, lines and inlined calls must match binutils and
+// elfutils, for C, C++ and Rust. Known differences:
 //
-//   - Where two inlined calls have the same ranges, or one has none, the three
-//     tools pick different ones. We follow the deepest, as binutils does.
+//   - If two inlined calls have the same ranges, or one has none, the three
+//     tools choose different ones. We use the deepest, as binutils does.
 //   - binutils 2.40 mixes up files of DWARF 5 line tables that name one file
 //     twice; elfutils 0.188 reads neither Rust's nor Go's inlined calls and
 //     prints the abstract scopes of constructors as calls. So an address is
@@ -169,8 +169,8 @@ func TestAgainstAddr2line(t *testing.T) {
 	}
 }
 
-// TestAgainstAddr2lineOnSystemLibraries: programs as distributions build them,
-// with their debug files where those are installed.
+// TestAgainstAddr2lineOnSystemLibraries: programs as built by distributions, with their
+// debug files if installed.
 func TestAgainstAddr2lineOnSystemLibraries(t *testing.T) {
 	for _, file := range []string{"/lib/x86_64-linux-gnu/libc.so.6", "/lib/x86_64-linux-gnu/libm.so.6"} {
 		t.Run(filepath.Base(file), func(t *testing.T) {
@@ -180,7 +180,7 @@ func TestAgainstAddr2lineOnSystemLibraries(t *testing.T) {
 			f := open(t, file, Options{Finder: Dirs{}})
 			f.search()
 			if f.DebugFile() == "" {
-				tool(t, "libc6-dbg") // the package, not a program: skips or fails
+				tool(t, "libc6-dbg") // a package, not a program: skips or fails
 			}
 			compare(t, file, f.DebugFile(), 5000, true)
 		})
@@ -224,7 +224,7 @@ func compare(t *testing.T, file, debug string, n int, eu bool) {
 	}
 }
 
-// TestSplitIsTheSame: moving DWARF to .dwo and .dwp files changes no answer.
+// TestSplitIsTheSame: moving DWARF to .dwo and .dwp files must change no result.
 func TestSplitIsTheSame(t *testing.T) {
 	for _, c := range []struct{ name, whole, split, need string }{
 		{"gcc-5", "g++ -std=c++17 -O2 -g app.cc -o a", "g++ -std=c++17 -O2 -g -gsplit-dwarf app.cc -o a", "g++"},
@@ -250,7 +250,7 @@ func TestSplitIsTheSame(t *testing.T) {
 				if len(x) > 1 {
 					deep++
 				}
-				for i := range x { // folders have the fixture's name in them
+				for i := range x { // folder names contain the fixture's name
 					x[i].File, x[i].StartFile = path.Base(x[i].File), path.Base(x[i].StartFile)
 				}
 				for i := range y {
@@ -321,9 +321,9 @@ func main() {
 END
 `
 
-// TestGoAgainstItsOwnTable: Go's DWARF and the runtime's table come from the
-// same compiler, so they must say the same, and a stripped program is named as
-// well as one with DWARF.
+// TestGoAgainstItsOwnTable: Go's DWARF and the runtime's table come from the same
+// compiler, so they must agree, and a stripped program must have the same names as one
+// with DWARF.
 func TestGoAgainstItsOwnTable(t *testing.T) {
 	testprog.Need(t, "go")
 	for _, c := range []struct{ name, env, flags string }{
@@ -346,7 +346,7 @@ func TestGoAgainstItsOwnTable(t *testing.T) {
 				t.Fatal(err)
 			}
 			stripped := open(t, file, Options{GoTable: func(io.ReaderAt) (GoTable, error) { return pclntab{table}, nil }})
-			stripped.haveDwarf = true // as if there were none
+			stripped.haveDwarf = true // as if it had none
 
 			addrs := sample(t, file, 5000)
 			n, right, deep := 0, 0, 0

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Parts of random entries against what an array says that remembers, for each
-// address, the names that it had in turn.
+// Compares parts of random entries with an array that stores, for each address, all its
+// names in time order.
 func TestPerfLogByTime(t *testing.T) {
 	for seed := range int64(200) {
 		rnd := rand.New(rand.NewSource(seed))
@@ -22,7 +22,7 @@ func TestPerfLogByTime(t *testing.T) {
 		var u Reuse
 		at := int64(0)
 		for part := range rnd.Intn(10) {
-			at += int64(rnd.Intn(3)) // may be that of the part before
+			at += int64(rnd.Intn(3)) // may equal that of the previous part
 			var b strings.Builder
 			again := false
 			var was [300]string
@@ -77,15 +77,14 @@ func TestPerfLogByTime(t *testing.T) {
 	}
 }
 
-// A map that says the same again says nothing of another time; what there is no
-// room for is counted.
+// A map that repeats entries adds no new time; pieces that do not fit are counted.
 func TestReuseBounds(t *testing.T) {
 	var u Reuse
 	for i, c := range []struct {
 		part string
 		want bool
 	}{
-		{"1000 10 a\n1008 10 b\n", false}, {"1000 10 a\n1008 10 b\nnonsense\n", true}, // b took some of a's place
+		{"1000 10 a\n1008 10 b\n", false}, {"1000 10 a\n1008 10 b\nnonsense\n", true}, // b replaced part of a
 		{"2000 10 c\n", false}, {"2000 10 c\n", false}, {"2008 10 d\n", true}, {"2000 8 c\n", false},
 	} {
 		if got, err := u.Add(strings.NewReader(c.part)); got != c.want || err != nil {

@@ -56,7 +56,7 @@ func TestParsePerfMap(t *testing.T) {
 	}
 }
 
-// TestPerfMapLaterWins against an array in which every later entry overwrites.
+// TestPerfMapLaterWins compares with an array in which every later entry overwrites.
 func TestPerfMapLaterWins(t *testing.T) {
 	for seed := range int64(200) {
 		rnd := rand.New(rand.NewSource(seed))

@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestTrampoline: the code that a signal handler returns to has its name, also where no
-// symbol says so, and only that code.
+// TestTrampoline: the code that a signal handler returns to must be named, even without
+// a symbol, and no other code.
 func TestTrampoline(t *testing.T) {
 	for _, cc := range []string{"gcc", "musl-gcc"} {
 		testprog.Need(t, cc)

@@ -35,8 +35,8 @@ func TestUnxz(t *testing.T) {
 		if _, err := unxz(b, 1000); err == nil {
 			t.Errorf("%s: more than the limit", args)
 		}
-		b = pack(t, text.Bytes()[:text.Len()/8], strings.Fields(args)...) // for each cut it is read once
-		for n := 0; n < len(b)-40; n += 1 + len(b)/50 {                   // what is cut behind the data does not matter
+		b = pack(t, text.Bytes()[:text.Len()/8], strings.Fields(args)...) // read once per cut
+		for n := 0; n < len(b)-40; n += 1 + len(b)/50 {                   // bytes after the data do not matter
 			if got, err := unxz(b[:n], 1<<20); err == nil {
 				t.Errorf("%s: %d of %d bytes are enough for %d", args, n, len(b), len(got))
 			}

@@ -1,4 +1,4 @@
-// Package cache stores what is expensive to compute or fetch for files: the frames of
+// Package cache stores data about files that are expensive to compute or fetch: the frames of
 // addresses, by build ID, and downloaded debug files. A Dir is a folder of bounded
 // size; it evicts the least recently used files first.
 //

@@ -56,13 +56,13 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%q: %v", bad, err)
 		}
 	}
-	// Names without lines are not worth keeping.
+	// Names without lines are not stored.
 	if err := d.Store("aabbccdd", false, Table{1: {{Func: "f"}}}); err != nil || d.Load("aabbccdd", false) != nil {
 		t.Errorf("%v", err)
 	}
 }
 
-// A damaged file is as if it were not there, and gone afterwards.
+// A damaged file is treated as missing, and removed.
 func TestDamaged(t *testing.T) {
 	d := open(t, 1<<30)
 	if err := d.Store(id, false, table(50)); err != nil {
@@ -92,7 +92,7 @@ func TestDamaged(t *testing.T) {
 	}
 }
 
-// The folder holds its bound; what was used last stays.
+// The folder stays within its bound; the most recently used files remain.
 func TestBound(t *testing.T) {
 	d := open(t, 10_000)
 	put := func(name string, n int) error {
@@ -136,7 +136,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Several that read and write one file at once see it whole or not at all.
+// Concurrent readers and writers of one file see it complete or not at all.
 func TestShared(t *testing.T) {
 	dir := t.TempDir()
 	var wg sync.WaitGroup
@@ -178,7 +178,7 @@ func FuzzParse(f *testing.F) {
 				t.Fatal(err)
 			}
 		}
-		// And with a checksum that agrees, as an attacker would have it.
+		// And with a matching checksum, as an attacker would write it.
 		e := encode(nil)
 		copy(e, magic)
 		r := append(e[:len(magic)+4:len(magic)+4], b...)

@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 )
 
-// program is a stripped program, and the folder with its debug file, which
-// nobody finds but by asking.
+// program returns a stripped program, and its debug file, which is available only from
+// the server.
 func program(t *testing.T) (path, id string, debug []byte, addr uint64) {
 	t.Helper()
 	testprog.Need(t, "gcc", "objcopy", "strip", "nm")
@@ -54,7 +54,7 @@ func program(t *testing.T) (path, id string, debug []byte, addr uint64) {
 	return path, id, debug, addr
 }
 
-// server is one that has files by build ID.
+// server is a server with files by build ID.
 type server struct {
 	*httptest.Server
 	asked atomic.Int32
@@ -107,7 +107,7 @@ func folder(t *testing.T) *cache.Dir {
 	return d
 }
 
-// line is what a file with that Finder says of the address.
+// line returns the name of the address in a file with that Finder.
 func line(t *testing.T, path string, addr uint64, f symbol.Finder) string {
 	t.Helper()
 	r, err := os.Open(path)
@@ -139,14 +139,14 @@ func TestFind(t *testing.T) {
 	if got := line(t, path, addr, f); !strings.HasPrefix(got, "helper p.c:") {
 		t.Errorf("got %q, %v", got, p.s)
 	}
-	// The next time it is here.
+	// The next time it comes from the cache.
 	g, _ := finder(t, dir, "http://127.0.0.1:1")
 	if got := line(t, path, addr, g); !strings.HasPrefix(got, "helper p.c:") || s.asked.Load() != 1 || none.asked.Load() != 1 {
 		t.Errorf("got %q, asked %d and %d times", got, none.asked.Load(), s.asked.Load())
 	}
 }
 
-// What a server does wrong costs names, and is asked for no more.
+// Errors of a server cost names, and the server is not queried again.
 func TestBadServers(t *testing.T) {
 	path, id, debug, addr := program(t)
 	hold := make(chan struct{})

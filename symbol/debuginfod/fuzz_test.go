@@ -12,15 +12,15 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 )
 
-// answers gives every request with the same bytes.
+// answers replies to every request with the same bytes.
 type answers []byte
 
 func (s answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.ReadResponse(bufio.NewReader(bytes.NewReader(s)), r)
 }
 
-// FuzzAnswer: whatever a server says, nothing breaks, at most its body is taken
-// for a file, and what is none does not stay.
+// FuzzAnswer: for any reply, nothing must fail, at most the body is taken for a file,
+// and an invalid file is not kept.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\x7fELF"))
 	f.Add([]byte("HTTP/1.1 200 OK\r\nContent-Length: 400\r\n\r\nshort"))

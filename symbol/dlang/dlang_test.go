@@ -31,7 +31,7 @@ var cases = []struct{ in, full, short, bare string }{
 	// Its type is that of a parameter of its template.
 	{"_D1a1b__T4tmplS_DQpQp4mainFZ1dDFNaNbNiNfiZiTiZQBlMQt", "a.b.tmpl!(a.b.main().d, int).tmpl(int)", "a.b.tmpl!(a.b.main.d, int)",
 		"a.b.tmpl!(...)"},
-	// The older form, where lengths run into each other.
+	// The older form, whose lengths run into each other.
 	{"_D4test25__T3barS14_D4test3fooFZvZ3barFZv", "test.bar!(test.foo()).bar()", "test.bar!(test.foo)", "test.bar!(...)"},
 	{"_D8demangle17__T4testS6symbolZv", "demangle.test!(symbol)", "demangle.test!(symbol)", "demangle.test!(...)"},
 	{"_D3app3runFZv.part.0", "app.run() (.part.0)", "app.run", "app.run"},
@@ -54,8 +54,8 @@ func TestDemangle(t *testing.T) {
 	}
 }
 
-// Every name of D in programs of both compilers, standard library included, is
-// as the GNU tools have it, where these can read it.
+// Every D name in programs of both compilers, standard library included, must match the
+// GNU tools' output, if these can demangle it.
 func TestAgainstGNU(t *testing.T) {
 	for _, compiler := range []string{"gdc", "ldc2"} {
 		t.Run(compiler, func(t *testing.T) {
@@ -93,7 +93,7 @@ func TestAgainstGNU(t *testing.T) {
 				case want[i] == s && err == nil:
 					more++
 				case want[i] == s:
-				case strings.Contains(s, "__postblit"): // called this(this) here at all times
+				case strings.Contains(s, "__postblit"): // always called this(this) here
 				case got != want[i]:
 					t.Errorf("%s\nis %s\n   %s, %v", s, want[i], got, err)
 				default:

@@ -58,7 +58,7 @@ const (
 
 // Call is one logical frame.
 type Call struct {
-	Name     string // DW_AT_name, with enclosing namespaces and types if there is no linkage name; "" if unknown
+	Name     string // DW_AT_name, with enclosing namespaces and types if Linkage is ""; "" if unknown
 	Linkage  string // linkage name from the compiler; "" if there is none
 	File     string // location in this function: "" and 0 if unknown
 	Line     int
@@ -123,7 +123,7 @@ const (
 	workFactor = 64
 )
 
-// toil counts n bytes of work; false: the bound is exceeded, and there are no more
+// toil counts n bytes of work; false: it exceeds the bound, and later lookups return no
 // results.
 func (d *Data) toil(n int) bool {
 	a := d.account

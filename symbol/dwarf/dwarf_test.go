@@ -29,7 +29,7 @@ int main(int n, char **) { return a::b::c(n); }
 func build(t testing.TB, flags ...string) (s Sections, raw map[string][]byte, lo, hi uint64) {
 	t.Helper()
 	testprog.Need(t, "g++")
-	// Kept, because every worker of a fuzz run comes here.
+	// Cached, because every worker of a fuzz run calls it.
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", program, flags))
 	cache := filepath.Join(testprog.CacheDir(t), "symbol-dwarf")
 	out := filepath.Join(cache, hex.EncodeToString(key[:8]))
@@ -95,8 +95,8 @@ func names(calls []Call) string {
 	return strings.Join(b, "<")
 }
 
-// TestLookup finds the chains of the program, in memory and piecewise, with and
-// without a budget to keep anything in.
+// TestLookup finds the chains of the program, in memory and piecewise, with and without
+// a budget for the cache.
 func TestLookup(t *testing.T) {
 	for _, v := range []string{"2", "3", "4", "5"} {
 		s, raw, lo, hi := build(t, "-gdwarf-"+v)
@@ -132,8 +132,8 @@ func TestLookup(t *testing.T) {
 	}
 }
 
-// TestUnitsWithoutRanges: where a unit does not say where its code is, aranges
-// do, or else its functions.
+// TestUnitsWithoutRanges: if a unit has no ranges, they come from aranges or from its
+// functions.
 func TestUnitsWithoutRanges(t *testing.T) {
 	s, _, lo, hi := build(t, "-gdwarf-5")
 	want := New(Config{Sections: s}).Lookup((lo+hi)/2, nil)
@@ -155,7 +155,7 @@ func TestUnitsWithoutRanges(t *testing.T) {
 	}
 }
 
-// TestToil: a file that would cost too much is given up, and says so.
+// TestToil: a file that would cost too much is abandoned, with an error.
 func TestToil(t *testing.T) {
 	s, _, lo, hi := build(t)
 	d := New(Config{Sections: s, Budget: 1})
@@ -190,7 +190,7 @@ func ask(raw map[string][]byte, lo uint64) {
 	d.Lookup(^uint64(0), nil)
 }
 
-// TestDamage changes bytes of every section of files that are right.
+// TestDamage changes bytes of every section of valid files.
 func TestDamage(t *testing.T) {
 	for _, flags := range [][]string{{"-gdwarf-2"}, {"-gdwarf-4"}, {"-gdwarf-5"}, {"-gdwarf-5", "-gsplit-dwarf"}} {
 		_, raw, lo, _ := build(t, flags...)

@@ -82,8 +82,8 @@ const (
 	list    // of types
 	labels  // identifiers and first markers
 	impl    // text: convention; n: flags, see implKinds; type
-	ofType  // type; text: what is derived from it
-	ofTypes // types, conformances; text: what is derived from them
+	ofType  // type; text: the derived entity
+	ofTypes // types, conformances; text: the derived entity
 	witness // conformance, entity; text
 	thunkOf // signature?, types; text
 	keyPath // entity, types; text

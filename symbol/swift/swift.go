@@ -213,7 +213,7 @@ func (d *demangler) popType() *node {
 	return nil
 }
 
-// mustType is popType, but fails if there is no type.
+// mustType is popType, but fails without a type.
 func (d *demangler) mustType() *node {
 	n := d.popType()
 	if n == nil {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// names are those of testdata/names.txt: mangled, full, short.
+// names returns the lines of testdata/names.txt: mangled, full, short.
 func names(t testing.TB) (out [][3]string) {
 	b, err := os.ReadFile("testdata/names.txt")
 	if err != nil {
@@ -23,7 +23,7 @@ func names(t testing.TB) (out [][3]string) {
 	return out
 }
 
-// Names are as Swift's own demangler has them.
+// Names must match Swift's own demangler.
 func TestAgainstSwift(t *testing.T) {
 	for _, n := range names(t) {
 		for o, want := range map[Options]string{{}: n[1], {Short: true}: n[2]} {
@@ -35,7 +35,7 @@ func TestAgainstSwift(t *testing.T) {
 	}
 }
 
-// What is no name, or one that refers to itself without an end, is an error.
+// An invalid name, or one that refers to itself without end, must return an error.
 func TestRefused(t *testing.T) {
 	for _, s := range []string{"", "$s", "_$s", "$sxx", "$s9", "$s99999999999a", "$sA", "$sAZ", "$sA9999999999z", "_T0s", "main", "$s\x01abcd",
 		"$s4main3fooyyFTf", "$s00", "$s0", "$s4main0A", "$s$", "$sy", "$sXPys4Int8VGE",
