@@ -20,41 +20,41 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Result is what came of a recording.
+// Result describes a finished recording.
 type Result struct {
 	Reason string
-	// Duration is the recording's, from the first tick to the last: every output shows this one.
+	// Duration is from the first tick to the last: every output shows this one.
 	Duration time.Duration
 	// Asked is Options.Duration, 0 if there was none.
 	Asked time.Duration
-	// Releasing is how long it took after the last tick until no thread was held or followed.
+	// Releasing is the time from the last tick until no thread was stopped or traced.
 	Releasing time.Duration
-	// Writing is how long Finish took.
+	// Writing is the duration of Finish.
 	Writing time.Duration
-	// Interval is the one that was chosen.
+	// Interval is the chosen interval.
 	Interval time.Duration
 	// Cost is the cost to the target, and the measures taken to bound it.
 	Cost sampler.Cost
-	// Untaken is how many selected threads had not been sampled when sampling ended.
+	// Untaken is the number of selected threads without a sample when sampling ended.
 	Untaken int
-	// FirstSample is how long it took from New to the first sample; 0: none.
+	// FirstSample is the time from New to the first sample; 0: none.
 	FirstSample time.Duration
 	Stats       trace.Stats
 	Threads     int
-	// Tasks is what looks at all tasks left out.
+	// Tasks counts what looks at all tasks omitted.
 	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
-	// meanwhile: they are not in the recording.
+	// during the recording. They are not in the recording.
 	Children time.Duration
 	Files    []export.File
-	Problems []string // what cost names; the files are whole all the same
-	// Left is the unfinished recording that was kept because the finished one
-	// could not be written; "" if there is none.
+	Problems []string // causes of missing names; the files are complete
+	// Left is the path of the unfinished recording that was kept because the finished
+	// one could not be written; "" if there is none.
 	Left string
 }
 
-// Finish writes the accounts and the names, and then the outputs. Run has
-// returned. On an error the recording stays in Result.Left.
+// Finish writes the statistics and the names, and then the outputs. Call it after Run
+// returned. On an error the recording remains in Result.Left.
 func (s *Session) Finish(reason string) (res *Result, err error) {
 	defer func() { s.phases.end(err) }()
 	st := s.stats()
@@ -105,7 +105,7 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 		}
 		res.Files = append(res.Files, files...)
 		if exported(err) != nil {
-			failed = append(failed, err) // the others are written all the same
+			failed = append(failed, err) // the others are still written
 		}
 	}
 	if len(failed) > 0 {
@@ -114,9 +114,9 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	return res, nil
 }
 
-// salvage makes the outputs of a recording that could not be written to its end, such as on
-// a full disk, of what there is. Those in the folder of the recording are left out; it stays
-// as it is.
+// salvage makes the outputs from a recording that could not be completed, such as on a
+// full disk. It skips outputs in the folder of the recording, and keeps the recording
+// itself unchanged.
 func (s *Session) salvage(res *Result, cause error) (*Result, error) {
 	rec, err := openRecording(s.temp)
 	if err != nil {
@@ -148,12 +148,12 @@ func (s *Session) salvage(res *Result, cause error) (*Result, error) {
 	return s.keep(res), cause
 }
 
-// copyNamed writes an unfinished recording to o, with names and an end.
+// copyNamed writes an unfinished recording to o, and adds names and an end.
 func copyNamed(o export.Output, rec *trace.Recording, reason string) ([]export.File, error) {
 	return export.WriteRecording(o, func(w io.Writer) error { return trace.Cut(w, rec, trace.Part{Reason: reason}) })
 }
 
-// keep leaves the growing file where it is.
+// keep keeps the growing file and its path.
 func (s *Session) keep(res *Result) *Result {
 	s.fileMu.Lock()
 	f := s.temp
@@ -169,13 +169,12 @@ func (s *Session) keep(res *Result) *Result {
 	return res
 }
 
-// abandonWithin is how long Abandon waits at most for what holds the recording.
+// abandonWithin bounds how long Abandon waits for the lock of the recording.
 const abandonWithin = 100 * time.Millisecond
 
-// Abandon is for a program that is about to exit in the middle of a recording or of
-// Finish: it writes out what samplers have recorded so far, if that can be done at once,
-// and says where the unfinished recording is, whose chunks are whole. "" where there is
-// none.
+// Abandon is for a program that is about to exit during a recording or Finish. It
+// flushes the samples recorded so far, if that is possible at once, and returns the
+// path of the unfinished recording, whose chunks are complete. "" if there is none.
 func (s *Session) Abandon() (path string) {
 	done := make(chan string, 1)
 	go func() {
@@ -199,8 +198,8 @@ func (s *Session) Abandon() (path string) {
 	}
 }
 
-// leaveAt gives an unfinished recording the name of the first output that is one, in
-// the same folder.
+// leaveAt gives an unfinished recording the name of the first output that is a
+// recording, in the same folder.
 func (s *Session) leaveAt() string {
 	if s.placed {
 		return s.part
@@ -218,7 +217,7 @@ func (s *Session) leaveAt() string {
 	return s.part
 }
 
-// addNames looks up everything the recording visited and appends it.
+// addNames resolves everything that the recording visited and appends it.
 func (s *Session) addNames() (problems []string, err error) {
 	rec, err := openRecording(s.temp)
 	if err != nil {
@@ -243,8 +242,8 @@ func openRecording(f *os.File) (*trace.Recording, error) {
 	return trace.Open(f, fi.Size())
 }
 
-// place gives the finished recording its name. The first output takes the file
-// itself, further ones a copy.
+// place gives the finished recording its name. The first output gets the file itself,
+// further ones get a copy.
 func (s *Session) place(o export.Output) ([]export.File, error) {
 	fi, err := s.temp.Stat()
 	if err != nil {
@@ -270,10 +269,10 @@ func copyTo(path string, f *os.File, size int64) error {
 	return err
 }
 
-// DefaultOutput names a recording of a process at a time.
+// DefaultOutput returns the name of a recording of a process at a time.
 func DefaultOutput(comm string, pid int, at time.Time) string {
 	comm = strings.Map(func(r rune) rune {
-		// What neither a terminal nor a shell takes for anything but a name.
+		// Characters with no special meaning to a terminal or a shell.
 		if unicode.IsLetter(r) && r != utf8.RuneError || unicode.IsDigit(r) || strings.ContainsRune("-._+@:", r) {
 			return r
 		}
@@ -282,7 +281,7 @@ func DefaultOutput(comm string, pid int, at time.Time) string {
 	return fmt.Sprintf("%s-%d-%s.sliver", strings.TrimLeft(comm, "-."), pid, at.Format("20060102-150405"))
 }
 
-// Share is the part of the threads' observed time that they were held.
+// Share is the part of the threads' observed time in which they were stopped.
 func Share(t stack.ThreadStats) float64 {
 	if t.SpanNS <= 0 {
 		return 0

@@ -25,9 +25,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Flight samples a process and keeps the last seconds in memory, to be dumped
-// while it goes on. Run is called once; the other methods may be called from
-// any goroutine from NewFlight until Close.
+// Flight samples a process and keeps the last seconds in memory. They can be dumped
+// while it runs. Call Run once; the other methods may be called from any goroutine from
+// NewFlight until Close.
 type Flight struct {
 	o        Options
 	keep     time.Duration
@@ -44,15 +44,15 @@ type Flight struct {
 	self     int64
 	mem      *ringfile.Memory
 
-	// dumping is held by each dump: one at a time, and no file of the target
-	// is closed meanwhile.
+	// dumping is held by each dump: there is one dump at a time, and no file of the
+	// target is closed during it.
 	dumping sync.Mutex
-	unused  []int // modules whose files are to be closed; Run's own
+	unused  []int // modules whose files can be closed; used by Run only
 }
 
-// NewFlight prepares it: what can fail fails before the target is touched.
-// Of o, Duration, Outputs and RingCap are not used. keep 0 keeps as much as mem
-// holds. mem stays the caller's, and is closed after the Flight.
+// NewFlight prepares a Flight: it reports most errors before the target is touched. It
+// ignores Duration, Outputs and RingCap of o. keep 0 keeps as much as mem holds. The
+// caller owns mem and closes it after the Flight.
 func NewFlight(p *target.Process, o Options, keep time.Duration, mem *ringfile.Memory) (*Flight, error) {
 	f := &Flight{o: o, keep: keep, proc: p, self: target.SelfCPU(), mem: mem}
 	f.rec = flight.New(facts(p, &o), flight.Options{Keep: int64(keep), Memory: mem})
@@ -97,29 +97,29 @@ func (f *Flight) prepare() (err error) {
 	return nil
 }
 
-// together is how many threads one goroutine looks at before others take part: to wake
-// up costs more than the sample, and most programs have few threads that run. So many
-// that it need not be late, though each may have to be waited for.
+// together is how many threads one goroutine samples before it wakes others: a wake-up
+// costs more than a sample, and most programs have few running threads. The number is
+// small enough to be on time even if each thread must be waited for.
 func together(interval time.Duration) int {
 	const each, most = 2500 * time.Microsecond, 8
 	return int(min(interval/each, most))
 }
 
-// NewHosts has the Flights that share it, as Options.Hosts, wake up together.
+// NewHosts returns hosts that wake up all Flights which share them, as Options.Hosts, together.
 func NewHosts(interval time.Duration) *sampler.Hosts {
 	return sampler.NewHosts(together(interval), live.NewSleeper)
 }
 
-// Recorder holds the rings.
+// Recorder returns the recorder that holds the rings.
 func (f *Flight) Recorder() *flight.Recorder { return f.rec }
 
-// Process that is sampled.
+// Process returns the sampled process.
 func (f *Flight) Process() *target.Process { return f.proc }
 
-// tidyEvery is how often what is older than the kept time is let go of.
+// tidyEvery is how often data older than the kept time are dropped.
 const tidyEvery = time.Second
 
-// Run samples until ctx or the target ends; ended tells which.
+// Run samples until ctx or the target ends; ended reports whether the target did.
 func (f *Flight) Run(ctx context.Context) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -152,14 +152,14 @@ func (f *Flight) tidy() {
 	}
 }
 
-// Stats are the accounts so far of the threads that are kept.
+// Stats returns the statistics so far of the threads that are kept.
 func (f *Flight) Stats() trace.Stats {
 	threads, pauses := f.smp.Accounts()
 	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: f.live.SelfCPU() - f.self, Unrecorded: unrecorded(f.smp)}
 }
 
-// Account is what it says of itself. Of Load there is Fill, the share of the
-// memory for rings that they take.
+// Account returns the recorder's own costs. Of Load it sets Fill, the share of the
+// memory for rings that is in use.
 func (f *Flight) Account() Account {
 	_, p := f.smp.Accounts()
 	used, limit := f.mem.Used()
@@ -167,12 +167,12 @@ func (f *Flight) Account() Account {
 		Load: trace.Load{Fill: float64(used) / float64(limit)}, SelfCPU: f.live.SelfCPU() - f.self}
 }
 
-// StopCPU is the CPU time in ns of this target's stops, which the program's own
-// account does not have.
+// StopCPU is the CPU time in ns of this target's stops, which the program's own CPU
+// time does not include.
 func (f *Flight) StopCPU() int64 { return max(f.live.SelfCPU()-target.SelfCPU(), 0) }
 
-// Held is for how long, in ns, stops have held threads, all together, without what
-// these waited for a CPU meanwhile.
+// Held is how long, in ns, stops have held threads in total, without the threads' waits
+// for a CPU in that time.
 func (f *Flight) Held() int64 { return f.smp.Held() }
 
 // SetInterval changes the time between two samples of a thread.
@@ -187,30 +187,29 @@ func (f *Flight) SetInterval(d time.Duration) error {
 	return nil
 }
 
-// Threads is how many threads are sampled now.
+// Threads is the number of threads sampled now.
 func (f *Flight) Threads() int { return f.smp.Threads() }
 
-// A Dump says what is to be written.
+// A Dump says what to write.
 type Dump struct {
 	Outputs  []export.Output // the first is the recording
 	Triggers []trace.Trigger
-	Reason   string // for the recording's end
+	Reason   string // stored as the recording's end
 }
 
-// Dumped is what came of a Dump.
+// Dumped is the result of a Dump.
 type Dumped struct {
 	Files    []export.File
 	Threads  int
-	From, To stack.Time    // what the recording spans
-	Frozen   time.Duration // until the rings were copied
-	Written  time.Duration // until the recording was on disk, all but names
-	Named    time.Duration // until it was whole
-	Problems []string      // what cost names
+	From, To stack.Time    // time span of the recording
+	Frozen   time.Duration // time until the rings were copied
+	Written  time.Duration // time until the recording was on disk, except names
+	Named    time.Duration // time until it was complete
+	Problems []string      // causes of missing names
 }
 
-// Dump writes what the rings hold now. Sampling goes on meanwhile. Where the program
-// that is watched keeps all CPUs busy, the dump is what has to be done by a time: it
-// goes before others for as long as it takes.
+// Dump writes the current content of the rings while sampling continues. If the target
+// keeps all CPUs busy, the dump, which has a deadline, gets priority while it runs.
 func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	f.dumping.Lock()
 	defer f.dumping.Unlock()
@@ -227,7 +226,7 @@ func (f *Flight) Dump(d Dump) (*Dumped, error) {
 	return out, err
 }
 
-// copy is what the rings hold now, with what goes with it.
+// copy returns the current content of the rings, with related data.
 func (f *Flight) copy() *flight.Copy {
 	f.rec.Recapture(f.jit.parts())
 	f.runtimes.Tell()
@@ -235,15 +234,15 @@ func (f *Flight) copy() *flight.Copy {
 	c := f.rec.Copy(target.Now(), int64(f.keep))
 	f.mods.addJITDump(c, stack.Time(f.keep))
 	f.tasks.note = func(t *trace.Tasks) { c.Tasks = append(c.Tasks, *t) }
-	_ = f.tasks.look() // a program that has none, or is gone
+	_ = f.tasks.look() // fails if the program has no tasks, or is gone
 	// The clocks drift apart over days.
 	mono, boot, real := target.Clocks()
 	c.Process.Clocks = trace.Clocks{Monotonic: stack.Time(mono), Boottime: boot, Realtime: real}
 	return c
 }
 
-// finder looks for debug files where the target sees them, where we do, and
-// where the options say.
+// finder finds debug files in the target's file system, in ours, and in the places of
+// the options.
 func (f *Flight) finder() symbol.Finder {
 	dirs := symbol.Dirs{Root: f.root(), Extra: f.o.DebugDirs}
 	if f.o.Finder == nil {
@@ -259,8 +258,8 @@ func (f *Flight) root() string {
 	return fmt.Sprintf("/proc/%d/root", f.proc.PID())
 }
 
-// writeDump writes c to a hidden file beside the first output, adds names, and
-// makes the outputs of it. Nothing half-written stays.
+// writeDump writes c to a hidden file next to the first output, adds names, and makes
+// the outputs from it. It leaves no incomplete file.
 func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) error {
 	path, final := d.Outputs[0].Path, d.Outputs[0].Final()
 	temp, err := export.Temp(cmp.Or(final, filepath.Join(os.TempDir(), "sliver")))
@@ -314,7 +313,7 @@ func writeDump(out *Dumped, c *flight.Copy, d Dump, begin time.Time, mods naming
 	return place()
 }
 
-// writeNamed is the recording itself.
+// writeNamed writes the recording itself.
 func writeNamed(out *Dumped, f *os.File, c *flight.Copy, d Dump, begin time.Time, mods naming.Modules, o naming.Options) (*trace.Recording, error) {
 	if err := c.Write(f, d.Triggers, d.Reason); err != nil {
 		return nil, err
@@ -335,7 +334,7 @@ func writeNamed(out *Dumped, f *os.File, c *flight.Copy, d Dump, begin time.Time
 	return openRecording(f)
 }
 
-// renumbered are the files that a Flight keeps open, by the numbers of a Copy.
+// renumbered maps the modules of a Copy to the open files of a Flight.
 type renumbered struct {
 	m   *modules
 	ids []int
@@ -346,7 +345,7 @@ func (r *renumbered) Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error
 	return r.m.Open(r.ids[i], m)
 }
 
-// Close lets go of everything. Run has returned.
+// Close releases all resources. Call it after Run returned.
 func (f *Flight) Close() {
 	if f.runtimes != nil {
 		f.runtimes.Close()

@@ -14,32 +14,32 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// What follows is for whoever watches or controls a recording under way. It may
-// be called from any goroutine, from New until Close.
+// The functions below are for watching or controlling a running recording. They may be
+// called from any goroutine, from New until Close.
 
-// Recorder is what the samples go through: live readers take cursors on its
+// Recorder returns the recorder of the samples: live readers take cursors on its
 // threads' rings.
 func (s *Session) Recorder() *trace.Recorder { return s.recorder }
 
-// Process is what the recording says of its target.
+// Process returns the recording's description of its target.
 func (s *Session) Process() trace.Process { return s.recorder.Process() }
 
-// Dir is the folder that the recording is in.
+// Dir is the folder of the recording.
 func (s *Session) Dir() string { return filepath.Dir(s.part) }
 
-// Names finds names while the recording grows, nil without Options.Live.
+// Names resolves names while the recording grows, nil without Options.Live.
 func (s *Session) Names() *naming.Live { return s.names }
 
 // Wait describes event.Wait.
 func (s *Session) Wait(id int) (trace.Wait, bool) { return s.waits.lookup(id) }
 
-// Pause holds the sampling until Resume; the target runs on.
+// Pause suspends sampling until Resume; the target continues to run.
 func (s *Session) Pause() { s.smp.Pause() }
 
-// Resume goes on after Pause.
+// Resume ends a Pause.
 func (s *Session) Resume() { s.smp.Resume() }
 
-// Paused reports whether Pause holds the sampling.
+// Paused reports whether sampling is paused.
 func (s *Session) Paused() bool { return s.smp.Paused() }
 
 // SetInterval changes the time between two samples of a thread.
@@ -57,21 +57,20 @@ func (s *Session) SetSelection(sel *sampler.Selection) error {
 	return err
 }
 
-// Selection says which threads are recorded.
+// Selection returns which threads are recorded.
 func (s *Session) Selection() *sampler.Selection { return s.smp.Selection() }
 
-// ErrOver says that there is no recording any more.
+// ErrOver reports that the recording no longer exists.
 var ErrOver = errors.New("the recording is no longer there")
 
-// Snapshot opens what is recorded so far, or the finished recording, with its
-// names. It can be read until release is called. Naming takes a while, like at
-// the end of a recording.
+// Snapshot opens the recording so far, or the finished recording, with its names. It is
+// readable until release is called. Naming takes as long as at the end of a recording.
 func (s *Session) Snapshot() (rec *trace.Recording, release func(), err error) {
 	return s.Window(0)
 }
 
-// Window is Snapshot with what says something of the time from from on alone:
-// it costs what the window does, not what came before.
+// Window is Snapshot limited to data about the time after from: its cost depends on the
+// window, not on the time before.
 func (s *Session) Window(from stack.Time) (rec *trace.Recording, release func(), err error) {
 	s.fileMu.Lock()
 	f := s.temp
@@ -114,7 +113,7 @@ func (s *Session) namingOptions(captured []trace.Captured) naming.Options {
 	return naming.Options{Finder: s.finder(), FullNames: s.o.FullNames, Captured: captured, Cache: s.o.Cache}
 }
 
-// finder looks for debug files where the target sees them, and where we do.
+// finder finds debug files in the target's file system and in ours.
 func (s *Session) finder() symbol.Finder {
 	root := fmt.Sprintf("/proc/%d/root", s.proc.PID())
 	if !s.proc.Alive() {

@@ -17,40 +17,39 @@ import (
 )
 
 const (
-	// maxJITObjects bounds how far the list of GDB's JIT interface is followed,
-	// maxJITObject and maxJITBytes how large one and all may be, in bytes.
+	// maxJITObjects bounds the length of the list of GDB's JIT interface; maxJITObject
+	// and maxJITBytes bound the size of one file and of all, in bytes.
 	maxJITObjects = 1 << 14
 	maxJITObject  = 16 << 20
 	maxJITBytes   = 96 << 20
-	// walkRarely is how often the whole list is looked at; else it is followed
-	// from its head to what is known. A long one takes a twentieth of the time
-	// at most.
+	// walkRarely is how often the whole list is read. Otherwise it is read from its
+	// head to the first known entry. A long list takes a twentieth of the time at most.
 	walkRarely = time.Second
 	walkShare  = 20
-	// maxTries is how often a file is read that cannot be understood: it may be
-	// taken away just then.
+	// maxTries bounds how often an invalid file is read again: the program may be
+	// removing it.
 	maxTries = 3
 )
 
-// gdbJIT follows the list of ELF files in the target's memory by which a
-// compiler tells debuggers of its code: __jit_debug_descriptor and what hangs
-// there (the manual of GDB, "JIT Compilation Interface").
+// gdbJIT follows the list of in-memory ELF files that describe a compiler's code to
+// debuggers: __jit_debug_descriptor and its entries (the manual of GDB, "JIT
+// Compilation Interface").
 type gdbJIT struct {
 	proc *target.Process
 	mods *modules
 
-	searched    map[[2]uint64]bool // modules, by number and address
+	searched    map[[2]uint64]bool // modules, by ID and address
 	descriptors []uint64           // addresses in the target
 	last        map[uint64][24]byte
 	walked      stack.Time
 	walkNS      stack.Time
 	objects     map[live.GDBEntry]*jitObject
 	bytes       int
-	long        bool // the list is longer than is read
-	dropped     int  // files that there was no room for
-	bad         int  // that are no ELF file with code
-	// kept are the files that were found, where they are kept here: those that
-	// are not in the list any more as long as keep says.
+	long        bool // the list exceeds the bound
+	dropped     int  // files that did not fit
+	bad         int  // not an ELF file with code
+	// kept are the files found, if they are stored here. Files that left the list are
+	// stored for the duration keep.
 	keep  *time.Duration
 	kept  []*jitObject
 	reuse symbol.Reuse
@@ -59,19 +58,19 @@ type gdbJIT struct {
 type jitObject struct {
 	captured trace.Captured
 	sum      uint32            // of the file
-	code     *symbol.JITObject // until look has held it against what was there
-	tries    int               // how often it could not be understood
+	code     *symbol.JITObject // until look has compared it with the previous code
+	tries    int               // how often it was invalid
 	seen     stack.Time
 }
 
-// newGDBJIT makes one. keep is how long files are kept here that are not in the
-// list any more; nil: they are the caller's.
+// newGDBJIT returns a gdbJIT. keep is how long it stores files that left the list; nil:
+// the caller stores files.
 func newGDBJIT(p *target.Process, m *modules, keep *time.Duration) *gdbJIT {
 	return &gdbJIT{keep: keep, proc: p, mods: m, searched: map[[2]uint64]bool{}, last: map[uint64][24]byte{}, objects: map[live.GDBEntry]*jitObject{}}
 }
 
-// look finds what is new in the list, and reports whether something took the
-// place of other code.
+// look reads new entries of the list, and reports whether any of them replaced other
+// code.
 func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
 	g.descriptors = append(g.descriptors, g.mods.variables(live.GDBDescriptor, g.searched)...)
 	if len(g.descriptors) == 0 {
@@ -92,7 +91,7 @@ func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
 		}
 		g.last[d] = b
 		le := binary.LittleEndian
-		if le.Uint32(b[:]) != 1 { // the version, the only one
+		if le.Uint32(b[:]) != 1 { // the only version
 			continue
 		}
 		f, all := g.walk(le.Uint64(b[16:]), le.Uint64(b[8:]), now, whole)
@@ -114,8 +113,7 @@ func (g *gdbJIT) look(now stack.Time) (fresh []*jitObject, again bool) {
 	return fresh, again
 }
 
-// forget lets go of what is not in the list any more, after all of it has been
-// looked at.
+// forget drops files that left the list, after the whole list has been read.
 func (g *gdbJIT) forget(now stack.Time) {
 	for key, o := range g.objects {
 		if o.seen < now {
@@ -134,8 +132,8 @@ func (g *gdbJIT) forget(now stack.Time) {
 	})
 }
 
-// walk follows a list up to what is known, or whole; complete says that it has
-// come to its end.
+// walk follows the list to the first known entry, or with whole to its end; complete
+// reports that it reached the end.
 func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh []*jitObject, complete bool) {
 	for n := 0; entry != 0; n++ {
 		if n == maxJITObjects {
@@ -144,12 +142,12 @@ func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh
 		}
 		key, next, ok := live.ReadGDBEntry(g.proc, entry)
 		if !ok {
-			return fresh, false // the list changes just now: it is looked at again
+			return fresh, false // the list is changing: it is read again
 		}
 		o := g.objects[key]
 		switch {
 		case o == nil || o.tries > 0 && o.tries < maxTries || entry == relevant && o.tries == 0:
-			// The entry told of last may be another one at the place of one before.
+			// The entry reported last may be new, at the address of an earlier one.
 			if f := g.read(key, o, now); f != nil {
 				fresh = append(fresh, f)
 			}
@@ -164,7 +162,7 @@ func (g *gdbJIT) walk(entry, relevant uint64, now stack.Time, whole bool) (fresh
 	return fresh, true
 }
 
-// read reads one file; nil: it is no news.
+// read reads one file; nil: nothing new.
 func (g *gdbJIT) read(key live.GDBEntry, was *jitObject, now stack.Time) *jitObject {
 	if key.Size == 0 || key.Addr == 0 {
 		return nil
@@ -219,8 +217,8 @@ func (g *gdbJIT) problems() (out []string) {
 	return out
 }
 
-// variables are the addresses in the target of a variable of that name in
-// modules that were not searched yet.
+// variables returns the addresses in the target of a variable of that name in modules
+// that were not searched yet.
 func (m *modules) variables(name string, searched map[[2]uint64]bool) (out []uint64) {
 	m.sending.Lock()
 	var maps []stack.Mapping
@@ -238,7 +236,7 @@ func (m *modules) variables(name string, searched map[[2]uint64]bool) (out []uin
 		f := m.files[id]
 		m.mu.Unlock()
 		if !ok || searched[[2]uint64{uint64(id), mp.Start}] {
-			continue // it has not been opened yet, or has been searched
+			continue // not opened yet, or already searched
 		}
 		searched[[2]uint64{uint64(id), mp.Start}] = true
 		if f == nil {

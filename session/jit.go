@@ -15,19 +15,19 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// jitDumpName is how programs call their jitdump, which they map executable so
-// that profilers find it.
+// jitDumpName matches the name of a jitdump, which programs map executable so that
+// profilers find it.
 var jitDumpName = regexp.MustCompile(`^jit-[0-9]+\.dump$`)
 
 const (
-	// maxDumpReuses is at how many times the code of a JIT compiler is told apart
-	// from what was at its addresses before.
+	// maxDumpReuses bounds the times at which a JIT compiler's code is distinguished
+	// from older code at its addresses.
 	maxDumpReuses = 256
-	// maxKept bounds the generations that are kept for it.
+	// maxKept bounds the generations kept for it.
 	maxKept = 4096
 )
 
-// keep remembers a generation as it was noted; mu is not held.
+// keep stores a generation as it was recorded; the caller does not hold mu.
 func (m *modules) keep(g trace.Maps, fresh []trace.Module) {
 	if !m.whole {
 		return
@@ -40,10 +40,10 @@ func (m *modules) keep(g trace.Maps, fresh []trace.Module) {
 	}
 }
 
-// jitDump keeps the target's jitdump, if it has one, and notes generations of
-// its memory at the times at which code took the place of other code: each
-// names the same memory as a module of its own, so that an address means what
-// was there at the time. settle has been called.
+// jitDump stores the target's jitdump, if it has one. It records a generation of its
+// memory for each time at which code replaced other code: each generation has the same
+// memory as a new module, so that an address resolves to the code of its time. Call
+// settle first.
 func (m *modules) jitDump() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -66,8 +66,8 @@ func (m *modules) jitDump() {
 	}
 }
 
-// addJITDump puts the target's jitdump into a copy of what a flight recorder
-// holds, and the times at which code took the place of other code within it.
+// addJITDump adds the target's jitdump to a copy of a flight recorder's content, with
+// the times at which code replaced other code during it.
 func (m *modules) addJITDump(c *flight.Copy, keep stack.Time) {
 	for i := range c.Modules {
 		if !jitDumpName.MatchString(path.Base(c.Modules[i].Path)) {
@@ -92,7 +92,7 @@ func (m *modules) addJITDump(c *flight.Copy, keep stack.Time) {
 		for _, g := range reuses(c.Maps, c.Modules, times[max(0, len(times)-maxDumpReuses):]) {
 			c.Maps = append(c.Maps, g.Maps)
 			for range g.fresh {
-				c.IDs = append(c.IDs, -1) // no file
+				c.IDs = append(c.IDs, -1) // not a file
 			}
 			c.Modules = append(c.Modules, g.fresh...)
 		}
@@ -105,11 +105,11 @@ type reuse struct {
 	fresh []trace.Module
 }
 
-// reuses are further generations: one at each of the times, and one more for
-// each that was noted after the first of them.
+// reuses returns additional generations: one at each of the times, and one more for
+// each generation recorded after the first of them.
 func reuses(kept []trace.Maps, mods []trace.Module, times []int64) (out []reuse) {
 	next := len(mods)
-	stands := map[int]int{} // module of code that comes and goes → the one that stands for it now
+	stands := map[int]int{} // module of replaceable code → the module that represents it now
 	put := func(at stack.Time, g *trace.Maps) {
 		r := reuse{Maps: trace.Maps{At: at, Exec: g.Exec && at == g.At}}
 		for _, x := range g.Mappings {

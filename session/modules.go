@@ -13,37 +13,36 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// modules notes every generation of the target's code in the recording and
-// keeps the files open, so that names are found when the process is gone or a
-// file was replaced. Reading headers takes a while: it is done by a goroutine
-// of its own, never by a sampler.
+// modules records every generation of the target's code and keeps the files open, so
+// that names can be resolved when the process is gone or a file was replaced. Reading
+// headers is slow: a separate goroutine does it, never a sampler.
 type modules struct {
 	proc  *target.Process
 	rec   notebook
 	queue chan generation
 	done  chan struct{}
 	once  sync.Once
-	whole bool                             // all generations are wanted in the end, for jitDump
-	noted func(trace.Maps, []trace.Module) // told what the recorder is; may be nil
-	// changed is told that there was a generation since it was last received from.
+	whole bool                             // jitDump will need all generations
+	noted func(trace.Maps, []trace.Module) // called with everything recorded; may be nil
+	// changed is signaled when there was a generation since the last receive.
 	changed chan struct{}
 
-	vdso bool // the goroutine's own
+	vdso bool // used by the goroutine only
 
-	sending sync.Mutex   // one change at a time goes into queue; guards what follows
+	sending sync.Mutex   // one change at a time goes into queue; guards the fields below
 	recent  []generation // the last few, by time
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	byKey map[moduleKey]int
-	next  int                 // number of the next module
-	files map[int]target.File // by number of the module
-	times map[int]int64       // when each of these was last written before it was opened
+	next  int                 // ID of the next module
+	files map[int]target.File // by module ID
+	times map[int]int64       // modification time of each file before it was opened
 	mods  []trace.Module
 	kept  []trace.Maps // generations, by time
 }
 
-// notebook is what takes down what is known of the target besides samples: a
-// trace.Recorder or a flight.Recorder.
+// notebook receives the facts about the target other than samples: a trace.Recorder or
+// a flight.Recorder.
 type notebook interface {
 	Maps(trace.Maps, []trace.Module)
 	Replaced(comm, exe string, cmdline []string)
@@ -55,7 +54,7 @@ type generation struct {
 	maps   []stack.Mapping
 	at     stack.Time
 	exec   bool
-	reused bool // code that the program made has taken the place of other code
+	reused bool // generated code has replaced other code
 }
 
 type moduleKey struct {
@@ -64,8 +63,8 @@ type moduleKey struct {
 	gen        uint32 // stack.Mapping.Gen
 }
 
-// backlog is how many generations may wait; maps change in the rhythm of
-// dlopen, and a target that outruns this has its changes noted a little late.
+// backlog bounds the generations in the queue. Maps change as often as dlopen is
+// called; if a target exceeds that, its changes are recorded a little late.
 const backlog = 256
 
 func newModules(p *target.Process, r notebook) *modules {
@@ -79,8 +78,8 @@ func (m *modules) generation(maps []stack.Mapping, at stack.Time, exec bool) {
 	m.send(generation{maps: maps, at: at, exec: exec})
 }
 
-// maxRecent is how many generations are remembered for reused: those of the
-// time between two looks at what the program says of its code.
+// maxRecent bounds the generations kept for reused: those of the time between two looks
+// at the program's JIT output.
 const maxRecent = 64
 
 func (m *modules) send(g generation) {
@@ -95,9 +94,9 @@ func (m *modules) send(g generation) {
 	}
 }
 
-// reused is called when code that the program made has taken the place of
-// other code at the time at: from then on the same memory is a module of its
-// own. Generations that have been told since are told again, with that module.
+// reused is called when generated code replaced other code at the time at: from then on
+// the same memory is a new module. Generations reported since then are reported again
+// with that module.
 func (m *modules) reused(at stack.Time) {
 	m.sending.Lock()
 	defer m.sending.Unlock()
@@ -119,7 +118,7 @@ func (m *modules) run() {
 	first := true
 	for g := range m.queue {
 		if first {
-			g.at, first = 0, false // what came before the first look had these maps too
+			g.at, first = 0, false // the time before the first look had these maps too
 		}
 		m.note(g)
 	}
@@ -132,7 +131,7 @@ func (m *modules) note(g generation) {
 		m.mu.Lock()
 		for key := range m.byKey {
 			if key.inode == 0 && key.path != "[vdso]" {
-				delete(m.byKey, key) // another one from here on
+				delete(m.byKey, key) // a new module from here on
 			}
 		}
 		m.mu.Unlock()
@@ -170,8 +169,8 @@ func (m *modules) note(g generation) {
 	}
 }
 
-// replaced notes which program the process is now. What cannot be read, of one that is
-// gone again, is not noted.
+// replaced records which program the process now runs. If it is already gone and cannot
+// be read, nothing is recorded.
 func (m *modules) replaced() {
 	comm, err := m.proc.Comm()
 	if err != nil {
@@ -186,7 +185,7 @@ func (m *modules) replaced() {
 	}
 }
 
-// open describes the file of a mapping and keeps it.
+// open describes the file of a mapping and keeps it open.
 func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	mod := trace.Module{Path: mp.Path, Dev: mp.Dev, Inode: mp.Inode, Deleted: mp.Deleted}
 	if mod.Path == "" {
@@ -202,7 +201,7 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	mod.BuildID, _ = symbol.BuildID(f)
 	segs, err := live.Segments(f)
 	if err != nil {
-		return mod, f // not ELF: its code is named by the program's own map, if at all
+		return mod, f // not ELF: only the program's perf map can name its code
 	}
 	for _, s := range segs {
 		mod.Segments = append(mod.Segments, trace.Segment{Off: s[0], Vaddr: s[1], Size: s[2]})
@@ -217,7 +216,7 @@ func (m *modules) open(mp *stack.Mapping) (trace.Module, target.File) {
 	return mod, f
 }
 
-// settle waits until all generations so far are noted. No more may come.
+// settle waits until all generations so far are recorded. No more may come.
 func (m *modules) settle() {
 	m.once.Do(func() { close(m.queue) })
 	<-m.done
@@ -233,8 +232,8 @@ func (m *modules) close() {
 	clear(m.files)
 }
 
-// drop closes the files of modules that nothing refers to any more. One that is
-// mapped again gets another number.
+// drop closes the files of modules that are no longer referenced. A file that is mapped
+// again gets a new ID.
 func (m *modules) drop(ids []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

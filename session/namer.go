@@ -14,12 +14,11 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// Namer tells the names of functions while their process runs. What it has
-// read of a file it keeps. It is for one goroutine; Close it before the
-// Flight.
+// Namer resolves names of functions while their process runs. It caches the data of
+// files. It is for one goroutine; Close it before the Flight.
 type Namer struct {
 	f     *Flight
-	files map[int]*naming.Source // by number of the module; nil: it cannot be read
+	files map[int]*naming.Source // by module ID; nil: unreadable
 	known map[place][]string
 	buf   []symbol.Frame
 }
@@ -29,16 +28,16 @@ type place struct {
 	vaddr  uint64
 }
 
-// maxPlaces bounds what a Namer keeps.
+// maxPlaces bounds the cache of a Namer.
 const maxPlaces = 1 << 16
 
-// Namer makes one.
+// Namer returns a new Namer.
 func (f *Flight) Namer() *Namer {
 	return &Namer{f: f, files: map[int]*naming.Source{}, known: map[place][]string{}}
 }
 
-// Funcs are the functions at w as of t, inlined ones included, innermost first.
-// There is none where nothing names the place.
+// Funcs returns the functions at w as of t, inlined ones included, leaf first. It is
+// empty if the location has no name.
 func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	if w.Kind() == stack.KindError {
 		return nil
@@ -72,7 +71,7 @@ func (n *Namer) Funcs(w event.Word, t stack.Time) []string {
 	return names
 }
 
-// file is module id's, nil where it cannot be read.
+// file returns the file of module id, nil if it cannot be read.
 func (n *Namer) file(id int, m *trace.Module) *naming.Source {
 	file, ok := n.files[id]
 	if !ok {
@@ -80,14 +79,13 @@ func (n *Namer) file(id int, m *trace.Module) *naming.Source {
 			file, _ = naming.Open(r, m.Path, runtime.GOARCH, naming.Options{
 				Finder: symbol.Dirs{Root: n.f.root(), Extra: n.f.o.DebugDirs}, FullNames: n.f.o.FullNames, Cache: n.f.o.Cache})
 		}
-		n.files[id] = file // nil: it is not asked again
+		n.files[id] = file // nil: it is not tried again
 	}
 	return file
 }
 
-// Find are the addresses in memory, at most so many, at which functions begin
-// that want names, as is says; those that are nowhere but inside of others are
-// not found.
+// Find returns the addresses in memory, at most most, of functions that match want
+// according to is. It does not find functions that are only inlined.
 func (n *Namer) Find(want string, is func(want, name string) bool, most int) (addrs []uint64) {
 	core := lastWord(want)
 	n.f.rec.EachModule(func(id int, m *trace.Module, addr func(vaddr uint64) (uint64, bool)) bool {
@@ -104,8 +102,8 @@ func (n *Namer) Find(want string, is func(want, name string) bool, most int) (ad
 	return addrs
 }
 
-// lastWord is the last identifier in a pattern, which the name of each function
-// that it means contains, mangled or not; "" if it has none without a wildcard.
+// lastWord returns the last identifier in a pattern, which the name of every matching
+// function contains, mangled or not; "" if it has none without a wildcard.
 func lastWord(want string) string {
 	i := len(want)
 	for i > 0 && (want[i-1] == '_' || want[i-1] >= '0' && want[i-1] <= '9' || want[i-1]|0x20 >= 'a' && want[i-1]|0x20 <= 'z') {
@@ -114,7 +112,7 @@ func lastWord(want string) string {
 	return want[i:]
 }
 
-// Name is the function at w, the one that others are inlined into, or its place
+// Name returns the function at w, the one that others are inlined into, or the location
 // in its file.
 func (n *Namer) Name(w event.Word, t stack.Time) string {
 	if w.Kind() == stack.KindError {
@@ -130,7 +128,7 @@ func (n *Namer) Name(w event.Word, t stack.Time) string {
 	return symbol.Unknown(m.Path, vaddr)
 }
 
-// Close lets go of the files.
+// Close closes the files.
 func (n *Namer) Close() {
 	for _, f := range n.files {
 		if f != nil {

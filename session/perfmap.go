@@ -18,40 +18,39 @@ import (
 )
 
 const (
-	// lookEvery is how often the size of a program's perf map is asked for, and
-	// GDB's JIT interface looked at: an entry's time is known to that, and better
-	// where it was the last one written.
+	// lookEvery is how often the size of a program's perf map is checked and GDB's JIT
+	// interface is read. The time of an entry has this precision, or a better one if
+	// the entry was written last.
 	lookEvery = 50 * time.Millisecond
-	// maxPerfMap bounds what is kept of a perf map, in bytes; perfPart how much
-	// of it is read and kept at once.
+	// maxPerfMap bounds the stored part of a perf map, in bytes; perfPart is how much
+	// of it is read and stored at once.
 	maxPerfMap = 48 << 20
 	perfPart   = 256 << 10
-	// maxPerfLines bounds the entries that are kept: the shortest has six bytes,
-	// and takes more than ten times that where names are looked up.
+	// maxPerfLines bounds the stored entries: the shortest has six bytes, and takes
+	// more than ten times that when names are resolved.
 	maxPerfLines = 1 << 20
 	// maxDumpBytes bounds the stored part of a jitdump, in bytes.
 	maxDumpBytes = 192 << 20
-	// maxReuses is at how many times, each lookEvery after the one before or
-	// later, the code of a JIT compiler is told apart from what was at its
-	// addresses before; when they are used up, so many more are had at twice the
-	// distance. A recorder that keeps the last seconds spreads them over those.
+	// maxReuses bounds the times at which a JIT compiler's code is distinguished from
+	// older code at its addresses. They are lookEvery or more apart. After maxReuses of
+	// them the distance doubles for the next maxReuses. A recorder that keeps the last
+	// seconds spreads them over those.
 	maxReuses = 512
 )
 
-// perfMap follows what the target says of the code that it makes while it runs:
-// its perf map, and the files of GDB's JIT interface. What is added has a time,
-// and where code takes the place of other code a generation of the memory is
-// noted, so that an address means what was there at the time. What came between
-// two looks counts from the first of them on: a short call of old code may be
-// named wrongly for that, but not a long one of new code. The map stays open,
-// and can be read when the process is gone.
+// perfMap follows the target's descriptions of the code that it generates: its perf
+// map, and the files of GDB's JIT interface. Each addition has a time. When code
+// replaces other code, perfMap records a generation of the memory, so that an address
+// resolves to the code of its time. Changes between two looks count from the first look
+// on: a short call of old code may get a wrong name, but not a long one of new code.
+// The map stays open and is readable when the process is gone.
 type perfMap struct {
 	proc *target.Process
 	live *live.Target
 	mods *modules
-	// take is handed each part, which is true from its time on: some lines of the
-	// map, or a file. nil: of the map times alone are kept, and of both what is
-	// as old as keep says.
+	// take receives each part, which is valid from its time on: some lines of the map,
+	// or a file. nil: only the times of the map are stored, and of both only the last
+	// keep.
 	take func(trace.Captured)
 	keep time.Duration
 
@@ -59,21 +58,21 @@ type perfMap struct {
 	done chan struct{}
 	once sync.Once
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	ended   bool
 	f       *safefile.File
-	size    int64      // up to which f has been read
-	looked  stack.Time // when
-	kept    int        // bytes
-	lines   int        // entries in them
-	bad     int        // lines that are none
-	dropped int64      // bytes that there was no room for
+	size    int64      // end of the part of f that was read
+	looked  stack.Time // time of the last look
+	kept    int        // bytes stored
+	lines   int        // entries stored
+	bad     int        // invalid lines
+	dropped int64      // bytes that did not fit
 	reuse   symbol.Reuse
-	noted   stack.Time // the last reuse's generation
+	noted   stack.Time // time of the last generation recorded for a reuse
 	apart   time.Duration
-	left    int  // how many more at that distance
-	pending bool // a reuse came too soon after the last one noted
-	merged  int  // how often that was so
+	left    int  // reuses left at that distance
+	pending bool // a reuse came too soon after the last recorded one
+	merged  int  // how often that happened
 	marks   []mark
 	gdb     *gdbJIT
 }
@@ -101,13 +100,12 @@ func (x *perfMap) run() {
 		case <-x.stop:
 			return
 		case <-next:
-		case <-changed: // there may be code of its own now
+		case <-changed: // the program may have code of its own now
 		}
 	}
 }
 
-// settle ends the following, with a last look. It is to be called before
-// modules.settle.
+// settle ends the following, with a last look. Call it before modules.settle.
 func (x *perfMap) settle() {
 	x.once.Do(func() {
 		close(x.stop)
@@ -123,11 +121,11 @@ func (x *perfMap) settle() {
 	})
 }
 
-// look reads what was added since the last look: whole lines, or all of it
-// where it is the last look.
+// look reads the additions since the last look: whole lines, or everything in the last
+// look.
 func (x *perfMap) look(last bool) {
 	if !madeCode(x.live.Maps()) {
-		return // no code of its own: no reason to ask for a map
+		return // no generated code: do not look for a map
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -150,12 +148,12 @@ func (x *perfMap) look(last bool) {
 		return
 	}
 	if fi.Size < x.size {
-		x.anew() // what was true before is known
+		x.anew() // keep what was known before
 	}
 	if fi.Size > x.size {
 		at := since + 1
-		// A line that came alone is as of the last write, if that is what the
-		// clocks say. The time of a file is that of the last tick.
+		// A single new line gets the time of the last write, if the clocks agree. A
+		// file's modification time is that of the last tick.
 		mono, _, real := target.Clocks()
 		if w := stack.Time(mono - (real - fi.Modified)); w > since && w < now {
 			at = w
@@ -164,8 +162,7 @@ func (x *perfMap) look(last bool) {
 	}
 }
 
-// objects looks at GDB's JIT interface.
-// What is new is true from at on.
+// objects reads GDB's JIT interface. New files are valid from at on.
 func (x *perfMap) objects(at stack.Time) {
 	fresh, again := x.gdb.look(target.Now())
 	if again {
@@ -180,12 +177,12 @@ func (x *perfMap) objects(at stack.Time) {
 	}
 }
 
-// open sees to it that f is the map as the target's name for it says; where
-// that leads nowhere any more, f stays what it was.
+// open makes f the map at the target's current path for it. If that path leads nowhere,
+// f is unchanged.
 func (x *perfMap) open() {
 	f, err := x.proc.PerfMap()
 	if err != nil {
-		return // most programs have none
+		return // most programs have no map
 	}
 	if x.f != nil {
 		if old, now := x.f.Opened(), f.Opened(); old.Dev == now.Dev && old.Inode == now.Inode {
@@ -198,7 +195,7 @@ func (x *perfMap) open() {
 	x.anew()
 }
 
-// anew begins at the start of the map.
+// anew restarts at the beginning of the map.
 func (x *perfMap) anew() {
 	x.size = 0
 	if x.take == nil {
@@ -206,8 +203,8 @@ func (x *perfMap) anew() {
 	}
 }
 
-// read reads the map up to size. What it reads is true from at on, or from alone
-// on where it is one line.
+// read reads the map up to size. New entries are valid from at on, or from alone on if
+// there is only one line.
 func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 	for x.size < size {
 		if at := min(x.f.NextData(x.size), size); at > x.size {
@@ -220,7 +217,7 @@ func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 		if !last || x.size+int64(n) < size {
 			i := bytes.LastIndexByte(b, '\n')
 			if i < 0 && n < perfPart {
-				return // a line that is being written
+				return // an incomplete line
 			}
 			if i >= 0 {
 				b = b[:i+1]
@@ -253,10 +250,10 @@ func (x *perfMap) read(size int64, at, alone stack.Time, last bool) {
 	}
 }
 
-// part hands on some lines that are true from at on, or from the time that it
+// part passes on some lines that are valid from at on, or from the time that it
 // returns.
 func (x *perfMap) part(at stack.Time, b []byte) stack.Time {
-	// An error is what is wrong with the lines: who names by them tells it.
+	// An error is a fault in the lines: the reader that resolves names reports it.
 	if again, _ := x.reuse.Add(bytes.NewReader(b)); again {
 		at = x.reused(at)
 	}
@@ -268,8 +265,8 @@ func (x *perfMap) part(at stack.Time, b []byte) stack.Time {
 	return at
 }
 
-// reused notes that code has taken the place of other code at the time at, or a
-// little later, which it returns. Too soon after the last time it waits.
+// reused records that code replaced other code at time at, or a little later, and
+// returns that time. Too soon after the last reuse it is deferred.
 func (x *perfMap) reused(at stack.Time) stack.Time {
 	if x.noted == 0 || at >= x.noted+stack.Time(x.apart) {
 		return x.note(at)
@@ -291,7 +288,7 @@ func (x *perfMap) note(at stack.Time) stack.Time {
 	return x.noted
 }
 
-// problems are what the map's bounds have cost.
+// problems returns the losses caused by the bounds on the map.
 func (x *perfMap) problems() (out []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -310,7 +307,7 @@ func (x *perfMap) problems() (out []string) {
 	return append(out, x.gdb.problems()...)
 }
 
-// madeCode reports whether the program has code that comes from no file.
+// madeCode reports whether the program has code without a file.
 func madeCode(maps []stack.Mapping) bool {
 	for _, m := range maps {
 		if _, ok := managed.Named(m.Path); !ok && m.Exec && m.Inode == 0 && m.Path != "[vdso]" && m.Path != "[vsyscall]" {
@@ -320,17 +317,17 @@ func madeCode(maps []stack.Mapping) bool {
 	return false
 }
 
-// mark says since when the map up to end, in bytes, is true.
+// mark is the time from which the map up to end, in bytes, is valid.
 type mark struct {
 	at  stack.Time
 	end int64
 }
 
-// maxMarks bounds how many are kept.
+// maxMarks bounds the marks.
 const maxMarks = 4096
 
-// mark notes the time of what has been read. What is older than is kept has
-// one time.
+// mark stores the time of the part just read. Data older than the kept time share one
+// mark.
 func (x *perfMap) mark(at stack.Time) {
 	x.marks = append(x.marks, mark{at, x.size})
 	old := 0
@@ -340,7 +337,7 @@ func (x *perfMap) mark(at stack.Time) {
 	x.marks = append(x.marks[:0], x.marks[old:]...)
 }
 
-// parts are the map as it is now and the files, for who was handed none.
+// parts returns the current map and the files, for a recorder without take.
 func (x *perfMap) parts() (out []trace.Captured) {
 	x.look(false)
 	x.mu.Lock()
@@ -357,14 +354,14 @@ func (x *perfMap) parts() (out []trace.Captured) {
 		data, err := x.entries(from, m.end, &room)
 		out = append(out, trace.Captured{What: "perf-map", At: m.at, Data: data})
 		if err != nil {
-			break // it is being written anew
+			break // the program is rewriting it
 		}
 		from = m.end
 	}
 	return out
 }
 
-// entries are those of a part of the map, at most room bytes of them.
+// entries returns the entries of a part of the map, at most room bytes of them.
 func (x *perfMap) entries(from, end int64, room *int) (out []byte, err error) {
 	for from < end {
 		if from = x.f.NextData(from); from >= end {

@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// phases is the trace of what sliver itself does for one recording: one span
-// from beginning to end, and one below it for each phase.
+// phases traces the work of sliver for one recording: one span for the whole, and a
+// child span for each phase.
 type phases struct {
 	tracer oteltrace.Tracer
 	ctx    context.Context
@@ -31,7 +31,7 @@ func newPhases(tracer oteltrace.Tracer, pid int) *phases {
 	return p
 }
 
-// begin starts a phase; what it returns ends it, and hands err through.
+// begin starts a phase; the returned function ends it and returns err unchanged.
 func (p *phases) begin(name string, attrs ...attribute.KeyValue) func(err error) error {
 	_, span := p.tracer.Start(p.ctx, name, oteltrace.WithAttributes(attrs...))
 	return func(err error) error {
@@ -40,13 +40,13 @@ func (p *phases) begin(name string, attrs ...attribute.KeyValue) func(err error)
 	}
 }
 
-// was notes a phase that is over.
+// was records a completed phase.
 func (p *phases) was(name string, from, to time.Time) {
 	_, span := p.tracer.Start(p.ctx, name, oteltrace.WithTimestamp(from))
 	span.End(oteltrace.WithTimestamp(to))
 }
 
-// end ends the whole; a second call does nothing.
+// end ends the root span; a second call does nothing.
 func (p *phases) end(err error) { endSpan(p.root, err) }
 
 func endSpan(s oteltrace.Span, err error) {
@@ -57,7 +57,7 @@ func endSpan(s oteltrace.Span, err error) {
 	s.End()
 }
 
-// Account is what sliver says of itself while it records.
+// Account is the recorder's own state and cost while it records.
 type Account struct {
 	At      stack.Time
 	Threads int // sampled now
@@ -67,8 +67,8 @@ type Account struct {
 	SelfCPU int64 // ns since sampling began
 }
 
-// Account is for any goroutine, from New until Finish or Close, after which it
-// stays as it was.
+// Account may be called from any goroutine, from New until Finish or Close. After that
+// its result no longer changes.
 func (s *Session) Account() Account {
 	s.accountMu.Lock()
 	defer s.accountMu.Unlock()
@@ -79,7 +79,7 @@ func (s *Session) Account() Account {
 	return Account{At: st.At, Threads: s.smp.Threads(), Roles: s.smp.Roles(), Pauses: st.Pause, Load: s.recorder.Load(), SelfCPU: st.SelfCPU}
 }
 
-// settleAccount keeps the accounts as they are now for who asks later.
+// settleAccount stores the current state for later calls of Account.
 func (s *Session) settleAccount() {
 	a := s.Account()
 	s.accountMu.Lock()
@@ -89,7 +89,7 @@ func (s *Session) settleAccount() {
 	}
 }
 
-// FirstSample is how long it took from New to the first sample; 0: there was none.
+// FirstSample is the time from New to the first sample; 0: there was none.
 func (s *Session) FirstSample() time.Duration {
 	if at := s.smp.First(); at > 0 {
 		return time.Duration(at - s.opened)

@@ -16,9 +16,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Recover writes what a killed recorder left in the ring file f, which the caller has
-// claimed, as d says; the file stays. Names come from this machine's files, if they are
-// those that were mapped, as o says; what was captured is the ring file's.
+// Recover writes the content of ring file f, left by a killed recorder and claimed by
+// the caller, to the outputs of d. It keeps f. Names come from this machine's files, if
+// their build IDs match, with the options o; captured data come from the ring file.
 func Recover(f *os.File, d Dump, o naming.Options) (*Dumped, *trace.Process, error) {
 	begin := time.Now()
 	fi, err := f.Stat()
@@ -45,8 +45,7 @@ func Recover(f *os.File, d Dump, o naming.Options) (*Dumped, *trace.Process, err
 	return out, &c.Process, err
 }
 
-// Recover is the function of that name, with names as the options of a recording
-// say.
+// Recover is the function Recover, with the names' options of a recording.
 func (o *Options) Recover(f *os.File, d Dump) (*Dumped, *trace.Process, error) {
 	n := naming.Options{Finder: symbol.Dirs{Extra: o.DebugDirs}, FullNames: o.FullNames, Cache: o.Cache}
 	if o.Finder != nil {
@@ -55,8 +54,8 @@ func (o *Options) Recover(f *os.File, d Dump) (*Dumped, *trace.Process, error) {
 	return Recover(f, d, n)
 }
 
-// SameFiles are the modules of a recording as this machine has them: a file of
-// another build ID than was recorded is refused.
+// SameFiles opens the modules of a recording on this machine. It rejects a file whose
+// build ID differs from the recorded one.
 type SameFiles struct{}
 
 // Open implements naming.Modules.

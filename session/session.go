@@ -1,7 +1,7 @@
-// Package session runs one recording from a process to finished files: it
-// joins target, sampler, recorder, names and exports, and sees to it that
-// nothing half-written carries a final name and that the target is let go of on
-// every path. Command lines, terminals and signals are left to cmd/sliver.
+// Package session runs one recording from a process to finished files. It connects
+// target, sampler, recorder, names and exports. It ensures that no incomplete file gets
+// a final name, and that the target is released on every path. Command lines, terminals
+// and signals belong to cmd/sliver.
 //
 // A Session is for one goroutine; Status may be called from others.
 package session
@@ -31,44 +31,44 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Options of a Session.
+// Options configure a Session.
 type Options struct {
-	Version     string // of this program, for the recording
+	Version     string // of this program, stored in the recording
 	Selection   *sampler.Selection
 	Interval    time.Duration
 	Jitter      float64 // share of the interval
 	Groups      int
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
-	Yield       bool          // leave the process to another tracer that comes
+	Yield       bool          // release the process when another tracer arrives
 	Duration    time.Duration // 0: until stopped or the target ends
 	Outputs     []export.Output
-	Kinds       trace.Kinds // of frames that outputs other than recordings have; 0: all
-	Kernel      bool        // these have frames for the kernel too: see export.Options
-	Idle        bool        // these rank idle waits too: see export.Options
+	Kinds       trace.Kinds // of frames in outputs other than recordings; 0: all
+	Kernel      bool        // add frames for the kernel to these: see export.Options
+	Idle        bool        // these also rank idle waits: see export.Options
 	DebugDirs   []string
 	FullNames   bool
-	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody
+	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
 	Cache       *cache.Dir    // of names; nil: none
 	RingCap     int           // events, 0: the recorder's default
-	// Hosts are OS threads that Flights share; nil: each has its own.
+	// Hosts are OS threads shared by Flights; nil: each has its own.
 	Hosts *sampler.Hosts
-	// Deaths tell where a thread was that a signal killed; nil: the last sample does. A
-	// Flight's alone.
+	// Deaths shows where a thread was when a signal killed it; nil: the last sample
+	// shows it. For a Flight only.
 	Deaths *target.Deaths
-	// Live has names found while the recording grows, for Names.
+	// Live enables Names, which resolves names while the recording grows.
 	Live bool
-	// Renamed is told new names of threads; may be nil.
+	// Renamed receives new names of threads; may be nil.
 	Renamed func(tid stack.TID, name string)
 	// Await allows a selection that matches no thread yet.
 	Await bool
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
-	// Tracer takes the spans of the recording's phases; nil: nobody does.
+	// Tracer receives the spans of the recording's phases; nil: no spans.
 	Tracer oteltrace.Tracer
 }
 
-// Session is one recording under way.
+// Session is one running recording.
 type Session struct {
 	o        Options
 	proc     *target.Process
@@ -80,19 +80,19 @@ type Session struct {
 	runtimes *live.Runtimes
 	tasks    *tasks
 	names    *naming.Live
-	part     string // the recording's name while it grows
-	placed   bool   // part is an output's final name by now
+	part     string // the recording's path while it grows
+	placed   bool   // part is the final name of an output
 	phases   *phases
-	opened   stack.Time   // when New began
-	begin    atomic.Int64 // when Run began; 0: not yet
-	self     atomic.Int64 // CPU time of this program then
+	opened   stack.Time   // start of New
+	begin    atomic.Int64 // start of Run; 0: not yet
+	self     atomic.Int64 // CPU time of this program at that time
 
 	recorder *trace.Recorder
-	children int64 // ns that the target's children had used when it began
+	children int64 // CPU time in ns of the target's children at that time
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
-	held     []*os.File      // take the names of the other outputs until Close
-	temp     *os.File        // the recording; guarded by fileMu, nil once it is not ours any more
+	held     []*os.File      // reserve the names of the other outputs until Close
+	temp     *os.File        // the recording; guarded by fileMu, nil once it is no longer ours
 	closing  bool            // guarded by fileMu
 	readers  sync.WaitGroup  // of temp
 
@@ -103,12 +103,12 @@ type Session struct {
 	cancelMu sync.Mutex
 
 	accountMu sync.Mutex
-	last      *Account // the accounts once sampling has ended and rec is gone
+	last      *Account // the account after sampling has ended and rec is nil
 }
 
-// New prepares the recording of p: maps and unwind tables are read and the
-// outputs are proven to be writable, so that what can fail fails before the
-// target is touched. Close must be called in the end.
+// New prepares the recording of p: it reads maps and unwind tables and checks that the
+// outputs are writable, so that errors occur before the target is touched. The caller
+// must call Close.
 func New(p *target.Process, o Options) (*Session, error) {
 	s := &Session{o: o, proc: p, phases: newPhases(o.Tracer, p.PID()), opened: target.Now()}
 	if err := s.prepare(); err != nil {
@@ -177,8 +177,8 @@ func (s *Session) prepare() (err error) {
 	if s.awaits = o.Await && errors.Is(err, sampler.ErrNoThreads); err != nil && !s.awaits {
 		return err
 	}
-	// A sampler that waits for a stop keeps its place in the Go scheduler for
-	// some 300 µs: the others need places of their own.
+	// A sampler that waits for a stop keeps its P in the Go scheduler for some 300 µs:
+	// the others need Ps of their own.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
 	return nil
 }
@@ -187,7 +187,7 @@ func threadOf(in stack.ThreadInfo) trace.Thread {
 	return trace.Thread{TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, Born: in.Born, Since: target.Now()}
 }
 
-// fail is the recorder's word that the file can no longer be written.
+// fail is called by the recorder when the file can no longer be written.
 func (s *Session) fail(err error) {
 	err = writeError(s.part, err)
 	s.failed.Store(&err)
@@ -201,7 +201,7 @@ func writeError(path string, err error) error {
 	return fmt.Errorf("write the recording: %w", err)
 }
 
-// facts are what the recording says of the target and of itself.
+// facts returns the description of the target and of the recording itself.
 func facts(proc *target.Process, o *Options) trace.Process {
 	f := proc.Facts()
 	host := target.ReadHost()
@@ -222,8 +222,8 @@ func facts(proc *target.Process, o *Options) trace.Process {
 	return p
 }
 
-// Run samples until ctx ends, Stop is called, the duration is over or the
-// target ends, and says which.
+// Run samples until ctx ends, Stop is called, the duration is over or the target ends,
+// and returns the reason.
 func (s *Session) Run(ctx context.Context) (reason string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -264,7 +264,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		if s.proc.Alive() {
 			_ = s.tasks.look()
 		} else {
-			s.tasks.met() // goroutines cannot be read any more
+			s.tasks.met() // goroutines are no longer readable
 		}
 	}()
 	stats := time.NewTicker(5 * time.Second)
@@ -302,7 +302,7 @@ const (
 	beginLook   = 10 * time.Millisecond
 )
 
-// left is how much of the duration is left: it begins with the first tick.
+// left returns the rest of the duration, which starts with the first tick.
 func (s *Session) left() time.Duration {
 	now := int64(target.Now())
 	if began := int64(s.smp.Began()); began > 0 {
@@ -336,7 +336,7 @@ func (s *Session) stats() trace.Stats {
 	return trace.Stats{At: target.Now(), Threads: threads, Pause: pauses, SelfCPU: s.live.SelfCPU() - s.self.Load(), Unrecorded: unrecorded(s.smp)}
 }
 
-// unrecorded are the threads that smp does not record.
+// unrecorded returns the threads that smp does not record.
 func unrecorded(smp *sampler.Sampler) (out []trace.Unrecorded) {
 	for _, r := range smp.Refused() {
 		out = append(out, trace.Unrecorded{Threads: r.Threads, Why: r.Why})
@@ -344,21 +344,21 @@ func unrecorded(smp *sampler.Sampler) (out []trace.Unrecorded) {
 	return out
 }
 
-// Status is what a status line shows.
+// Status is the content of a status line.
 type Status struct {
 	Elapsed time.Duration
 	Threads int // sampled now
 	Total   stack.ThreadStats
 	Pauses  stack.Pauses
-	// Tasks is what looks at all tasks left out.
+	// Tasks counts what looks at all tasks omitted.
 	Tasks trace.LostTasks
-	// Awaits is the selection that no thread has matched so far; "": one has.
+	// Awaits is the selection that no thread has matched so far; "": a thread has matched.
 	Awaits string
 	// Unrecorded are threads without a sample.
 	Unrecorded []trace.Unrecorded
 }
 
-// Status may be called while Run is at work.
+// Status may be called during Run.
 func (s *Session) Status() Status {
 	st := s.stats()
 	var elapsed time.Duration
@@ -372,15 +372,15 @@ func (s *Session) Status() Status {
 	return out
 }
 
-// Threads are the threads there are now, in the order in which positions count
-// them: for the message that a selection matches none.
+// Threads returns the current threads, in the order of their positions, for the message
+// that a selection matches none.
 func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 	tids, err := p.Threads(nil)
 	if err != nil {
 		return nil, err
 	}
 	info := func(tid stack.TID) (stack.ThreadInfo, error) { return live.Info(p, tid) }
-	if t, err := live.New(p, nil); err == nil { // threads of managed runtimes have names there
+	if t, err := live.New(p, nil); err == nil { // it knows the names of threads in managed runtimes
 		t.FindRuntimes()
 		info = t.Info
 	}
@@ -394,7 +394,7 @@ func Threads(p *target.Process) ([]stack.ThreadInfo, error) {
 	return out, nil
 }
 
-// Close removes what is left of a session that was not finished.
+// Close removes the rest of an unfinished session.
 func (s *Session) Close() {
 	s.phases.end(nil)
 	s.fileMu.Lock()
@@ -440,9 +440,9 @@ func (s *Session) Close() {
 	s.held = nil
 }
 
-// reserve makes the file that the recording grows in: beside the first output that is a
-// file, so that a rename is all that is left to do in the end. It also reserves
-// the names of the other outputs, so that no other recording is written to them.
+// reserve creates the file that the recording grows in, next to the first output that
+// is a file, so that only a rename remains at the end. It also reserves the names of
+// the other outputs, so that no other recording is written to them.
 func (s *Session) reserve(outs []export.Output) error {
 	finals := make([]string, len(outs))
 	first := -1

@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// tasks has all tasks of the target's runtime looked at: when sampling begins, when
-// it ends, and when somebody asks. A program without any costs next to nothing.
+// tasks records all tasks of the target's runtime: when sampling begins, when it ends,
+// and on request. A program without tasks costs almost nothing.
 type tasks struct {
 	t    *live.Target
 	note func(*trace.Tasks)
@@ -19,10 +19,10 @@ type tasks struct {
 	lost trace.LostTasks
 }
 
-// ErrNoTasks says that the program has no runtime whose tasks can be looked at.
+// ErrNoTasks reports that the program has no runtime with readable tasks.
 var ErrNoTasks = errors.New("the program has no goroutines, and ran no task of asyncio and no virtual thread of Java")
 
-// look takes in all tasks as they are now. It stops nobody.
+// look records the current state of all tasks. It stops no thread.
 func (x *tasks) look() error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -42,8 +42,8 @@ func (x *tasks) look() error {
 	return nil
 }
 
-// met takes in what walks met of a program that has ended: tasks of asyncio and virtual
-// threads are known by then, with their names.
+// met records the tasks that walks found in a program that has ended: tasks of asyncio
+// and virtual threads are then known with their names.
 func (x *tasks) met() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -57,21 +57,21 @@ func (x *tasks) take(all *trace.Tasks) {
 	x.note(all)
 }
 
-// left is what the looks left out so far.
+// left returns what the looks omitted so far.
 func (x *tasks) left() trace.LostTasks {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.lost
 }
 
-// A program that has just begun has no goroutines yet: it is looked at again after
-// taskWait, twice as long each time up to taskMost.
+// A program that has just started has no goroutines yet: it is read again after
+// taskWait, then after twice the time up to taskMost.
 const (
 	taskWait = 10 * time.Millisecond
 	taskMost = time.Second
 )
 
-// begin looks at the tasks that there are at the beginning, until ctx ends.
+// begin records the tasks that exist at the beginning. It gives up when ctx ends.
 func (x *tasks) begin(ctx context.Context) {
 	for wait := taskWait; wait <= taskMost; wait *= 2 {
 		if err := x.look(); err == nil || errors.Is(err, ErrNoTasks) && wait > taskWait {
@@ -85,7 +85,7 @@ func (x *tasks) begin(ctx context.Context) {
 	}
 }
 
-// LookAtTasks notes in the recording what all goroutines do now, also those that
-// no thread runs. It stops nobody, and fails with ErrNoTasks where there are none. It
-// may be called from any goroutine while Run is at work.
+// LookAtTasks records what all goroutines do now, including those that no thread runs.
+// It stops no thread, and fails with ErrNoTasks if there are none. It may be called
+// from any goroutine during Run.
 func (s *Session) LookAtTasks() error { return s.tasks.look() }

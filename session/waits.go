@@ -8,14 +8,14 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// waits notes what threads wait for in the recording. Samplers only hand it
-// on: the file is written by a goroutine of its own.
+// waits records what threads wait for. Samplers only queue it: a separate goroutine
+// writes the file.
 type waits struct {
 	live  *live.Target
 	rec   notebook
 	known live.Descriptions
 	vars  *live.Variables
-	queue chan trace.Wait // never closed: a sampler may be at work to the very end
+	queue chan trace.Wait // never closed: a sampler may send until the very end
 	stop  chan struct{}
 	done  chan struct{}
 	once  sync.Once
@@ -24,7 +24,7 @@ type waits struct {
 	all map[int]trace.Wait // guarded by mu
 }
 
-// waitsBacklog is how many new descriptions may wait to be written.
+// waitsBacklog bounds the queue of new descriptions.
 const waitsBacklog = 512
 
 func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
@@ -43,7 +43,7 @@ func newWaits(t *live.Target, r notebook, debugDirs []string) *waits {
 	return w
 }
 
-// group is sampler.Config.Waits.
+// group implements sampler.Config.Waits.
 func (w *waits) group(wake func()) sampler.Waits { return w.live.Waits(&w.known, w.vars, wake) }
 
 func (w *waits) run() {
@@ -77,7 +77,7 @@ func (w *waits) lookup(id int) (trace.Wait, bool) {
 	return d, ok
 }
 
-// rest appends what is in the queue now.
+// rest appends the current content of the queue.
 func (w *waits) rest(batch []trace.Wait) []trace.Wait {
 	for {
 		select {
@@ -89,7 +89,7 @@ func (w *waits) rest(batch []trace.Wait) []trace.Wait {
 	}
 }
 
-// settle writes what is left; what comes later is dropped.
+// settle writes the rest of the queue; later descriptions are dropped.
 func (w *waits) settle() {
 	w.once.Do(func() { close(w.stop) })
 	<-w.done
