@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// asyncTurn is a time in which a thread surely ran a task, if the thread ran.
+// asyncTurn is a time range in which a thread certainly ran a task, if the thread ran.
 type asyncTurn struct {
 	from, to stack.Time
 	name     string // of the task, and of its function
@@ -40,8 +40,8 @@ func asyncTurns(t *testing.T, path string) map[stack.TID][]asyncTurn {
 	return all
 }
 
-// TestAsyncTruth: which of asyncio's tasks a thread runs, against the program's own log,
-// and each on a track of its own.
+// TestAsyncTruth compares the asyncio task that each thread runs with the program's own
+// log. Each task must have its own track.
 func TestAsyncTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds := 1
@@ -60,12 +60,12 @@ func TestAsyncTruth(t *testing.T) {
 	}
 }
 
-// longTurn is how long a task of the program goes on at a time.
+// longTurn is how long a task of the program runs at a time.
 const longTurn = 4 * time.Millisecond
 
-// TestAsyncTruthShort is TestAsyncTruth for tasks so short that many end between the look at
-// their thread and that at themselves, and others are made in their places: those need not be
-// told, but none may be taken for another.
+// TestAsyncTruthShort is TestAsyncTruth for tasks so short that many end between the
+// sample of their thread and the read of the task, and new ones reuse their memory.
+// Such tasks may be missing, but none may be taken for another.
 func TestAsyncTruthShort(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds := 1
@@ -82,8 +82,8 @@ func TestAsyncTruthShort(t *testing.T) {
 	}
 }
 
-// asyncTruth makes a recording of a program that goes on for so long, in turns, and reports whether
-// there is enough in it, and little enough that it cannot tell; the last one has to.
+// asyncTruth records a program for the given seconds, in turns, and reports whether the
+// recording has enough samples and few enough without a task. The last recording must.
 func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, last bool) bool {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "log")
@@ -108,7 +108,7 @@ func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, l
 	if len(names) > len(tasks.List) {
 		t.Errorf("tasks: %v", names)
 	}
-	// Up to 3.13 a task that is met for the first time may be gone when it is asked for.
+	// Up to 3.13 a task found for the first time may be gone when it is read.
 	enough := looks >= 100 && none*20 <= looks && (version != "python3.14" || none*100 <= looks) && len(seen) >= 20 && seen["named-0 worker"]
 	if last && !enough {
 		t.Errorf("of %d looks %d could not tell the task; %d tasks of %d", looks, none, len(seen), len(names))
@@ -116,9 +116,9 @@ func asyncTruth(t *testing.T, version string, turn time.Duration, seconds int, l
 	return enough
 }
 
-// judgeTurns holds which task threads ran by a recording against the program's log:
-// looks at a thread that ran a known task, those of which it could not be told, those in
-// which it was another one, and which tasks were told rightly.
+// judgeTurns compares the tasks that threads ran in a recording with the program's log.
+// It counts samples of a thread that ran a known task, those without a task, and those
+// with another task, and returns the tasks seen correctly.
 func judgeTurns(t *testing.T, rec *trace.Recording, turns map[stack.TID][]asyncTurn, names map[uint64]string) (looks, none, wrong int, seen map[string]bool) {
 	t.Helper()
 	seen = map[string]bool{}
@@ -142,7 +142,7 @@ func judgeTurns(t *testing.T, rec *trace.Recording, turns map[stack.TID][]asyncT
 				}
 				looks++
 				switch is := names[now.ID]; {
-				case now.ID == 0 || is == "": // nobody could be asked, or not for its name
+				case now.ID == 0 || is == "": // no task was read, or not its name
 					none++
 				case is != ts[k].name:
 					if wrong++; wrong < 10 {

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// stacksLog notes the stacks that were there for a while, outermost first.
+// stacksLog records stacks by duration, root first.
 type stacksLog struct {
 	n     *trace.Names
 	stack []string
@@ -38,9 +38,9 @@ func (l *stacksLog) End(at stack.Time, depth int, _ *trace.Slice) {
 
 func (l *stacksLog) Other(event.Event) {}
 
-// A thread that sleeps in a call which a stop would make longer is not stopped,
-// and its stack is whole also where functions keep a frame pointer; where it
-// cannot be, nothing is made up, and its callers stay.
+// A thread that sleeps in a call which a stop would lengthen must not be stopped. With
+// frame pointers its stack must still be complete. If that is impossible, no frame may
+// be invented, and the callers must remain.
 func TestBlindFrames(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, variant := range []string{"O0", "O2fp"} {
@@ -60,7 +60,7 @@ func TestBlindFrames(t *testing.T) {
 				case s == "night doze epoll_wait":
 					dozing += d
 				case strings.HasPrefix(s, "night ") && strings.HasSuffix(s, "dream epoll_wait"):
-					dreaming += d // with or without a mark of what is not known
+					dreaming += d // with or without a mark for unknown frames
 				default:
 					others += d
 					t.Logf("%v in %q", d, s)

@@ -14,18 +14,18 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Who holds a file lock is found out beside the samplers: the group of a thread
-// that waits for one leaves out no more ticks than that of one that waits for a
-// mutex, and says who holds it all the same.
+// The samplers do not resolve file locks themselves: the group of a thread that waits
+// for one must omit no more ticks than that of a thread that waits for a mutex, and
+// must still report the holder.
 func TestFileLockTicks(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for every, kinds := range map[time.Duration][]string{time.Millisecond: {"flock"}, 4 * time.Millisecond: {"flock", "fcntl"}} {
 		for _, kind := range kinds {
 			t.Run(fmt.Sprintf("%s/%v", kind, every), func(t *testing.T) {
 				var mutex, file []float64
-				for range 2 * tries { // what else runs on the machine makes ticks late too
+				for range 2 * tries { // other work on the machine also makes ticks late
 					mutex, file = append(mutex, lateTicks(t, every, "normal")), append(file, lateTicks(t, every, kind))
-					// The first reading alone, between two samples, made a hundredth late.
+					// One reading between two samples alone would make a hundredth late.
 					if slices.Min(file) <= slices.Min(mutex)+.004 {
 						break
 					}
@@ -33,8 +33,8 @@ func TestFileLockTicks(t *testing.T) {
 				slices.Sort(mutex)
 				slices.Sort(file)
 				t.Logf("parts of the ticks that are late: %.3f, %.3f for a mutex", file, mutex)
-				// Where that makes more of a difference than the lock does, their ranks decide: of
-				// eight each, by chance one time in 1430 all but one for the mutex lie below.
+				// If other work matters more than the lock does, the ranks decide: of eight each,
+				// all but one for the mutex are lower by chance one time in 1430.
 				if n := len(mutex); file[0] > mutex[0]+.004 && file[0] > mutex[max(n-2, 0)] {
 					t.Error("a thread that waits for a file lock makes ticks late")
 				}
@@ -43,8 +43,8 @@ func TestFileLockTicks(t *testing.T) {
 	}
 }
 
-// lateTicks records a thread that waits for a lock of a kind for 800 ms, and
-// says what part of its ticks was left out.
+// lateTicks records a thread that waits for a lock of a kind for 800 ms, and returns
+// the share of omitted ticks.
 func lateTicks(t *testing.T, every time.Duration, kind string) float64 {
 	t.Helper()
 	p := testprog.Start(t, testprog.Build(t, "locks/pthread", "O2"), kind, "1", filepath.Join(t.TempDir(), "x.lock"))

@@ -14,9 +14,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestFirstManaged: how long it takes from the attaching to the first sample with a
-// function of Python or Java (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy machine the
-// quickest of some tries decides.
+// TestFirstManaged checks the time from attaching to the first sample with a function
+// of Python or Java (150 ms at most) or JavaScript (500 ms), at 100 Hz. On a busy
+// machine the fastest of some tries decides.
 func TestFirstManaged(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	type one struct {
@@ -78,7 +78,7 @@ func TestFirstManaged(t *testing.T) {
 	}
 }
 
-// firstOf is the time of the first frame of a kind; 0: there is none.
+// firstOf returns the time of the first frame of a kind; 0: there is none.
 func firstOf(rec *trace.Recording, kind stack.Kind) (first stack.Time) {
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {

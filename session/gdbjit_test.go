@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// jitted are compiled files that are not linked, with a function of each name.
+// jitted returns unlinked object files, with one function for each name.
 func jitted(t *testing.T, names ...string) (files []string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -28,9 +28,9 @@ func jitted(t *testing.T, names ...string) (files []string) {
 	return files
 }
 
-// Code that a program tells debuggers of by GDB's JIT interface has the names
-// and lines of the files that it has in its memory for them, of the time where
-// one took the place of another.
+// Code that a program describes to debuggers with GDB's JIT interface must have the
+// names and lines of the files in the program's memory, for the right time if one
+// replaced another.
 func TestGDBJIT(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	names := []string{"phase_first", "phase_second", "phase_third"}
@@ -53,7 +53,7 @@ func TestGDBJIT(t *testing.T) {
 	for _, c := range callsOf(rec, "jitted_") {
 		had[c.name] += c.to - c.from
 	}
-	for _, name := range []string{"jitted_middle", "jitted_inner"} { // the one has a symbol, the other DWARF alone
+	for _, name := range []string{"jitted_middle", "jitted_inner"} { // the first has a symbol, the second only DWARF
 		if had[name] < all {
 			t.Errorf("only %v of %v of %s", time.Duration(had[name]), time.Duration(all), name)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// goneSource spins; with an argument it first becomes a copy of itself that is in no file system.
+// goneSource spins; with an argument it first executes a copy of itself that is in no file system.
 const goneSource = `#define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>
@@ -35,7 +35,7 @@ int main(int argc, char **argv) {
 }
 `
 
-// compile makes a program of C in a file of its own.
+// compile builds a C program in a file of its own.
 func compile(t *testing.T, text, source, path string) {
 	t.Helper()
 	if err := os.WriteFile(source, []byte(text), 0o644); err != nil {
@@ -46,9 +46,9 @@ func compile(t *testing.T, text, source, path string) {
 	}
 }
 
-// TestNamesOfGoneFiles: a program whose file is not to be found by its name has
-// names and lines all the same: it was deleted, another one is in its place, it
-// is on an overlay that only it sees, or in memory alone.
+// TestNamesOfGoneFiles: a program whose file cannot be found by its path must still
+// have names and lines. The file was deleted, replaced by another one, is on an overlay
+// that only the program sees, or is only in memory.
 func TestNamesOfGoneFiles(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	for _, how := range []string{"deleted", "replaced", "overlay", "memfd"} {
@@ -72,7 +72,7 @@ func TestNamesOfGoneFiles(t *testing.T) {
 				if out, err := exec.Command("unshare", "-m", "sh", "-c", mounts).CombinedOutput(); err != nil {
 					t.Skipf("no overlay can be mounted here: %v: %s", err, out)
 				}
-				// It is changed there, so that it is in the upper layer.
+				// It is modified there, so that it is in the upper layer.
 				cmd = exec.Command("unshare", "-m", "sh", "-c", mounts+" && touch "+dir+"/merged/gone && exec "+dir+"/merged/gone")
 			}
 			prog := testprog.StartCmd(t, cmd)

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A lock that keeps no owner: who let go of it is inferred from the recording,
-// is marked so, and is who the program says it was.
+// For a lock without an owner, the thread that released it must be inferred from the
+// recording, marked as inferred, and match the program's own log.
 func TestInferredTruth(t *testing.T) {
 	const interval = 2 * time.Millisecond
 	var inferred, right, wrong, facts int
@@ -31,7 +31,7 @@ func TestInferredTruth(t *testing.T) {
 				continue
 			}
 			inferred++
-			// Whoever let go did so while the wait ended.
+			// The thread released the lock while the wait ended.
 			from, to := w.End-stack.Time(w.Edge)-stack.Time(2*interval), w.End+stack.Time(2*interval)
 			ok := false
 			for _, h := range log.holds {
@@ -51,7 +51,7 @@ func TestInferredTruth(t *testing.T) {
 	if inferred < 10 {
 		t.Errorf("only %d holders inferred", inferred)
 	}
-	if (wrong-1)*50 > inferred { // one is free
+	if (wrong-1)*50 > inferred { // one is allowed
 		t.Errorf("%d of %d inferred holders are wrong", wrong, inferred)
 	}
 }

@@ -14,15 +14,15 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// methods counts slices of Java, and those that stand on nothing that could call them.
+// methods counts slices of Java, and those whose caller could not have called them.
 type methods struct {
 	n     *trace.Names
 	kinds []stack.Kind
 	names []string
 	java  int
 	alone map[string]int
-	first string // the first stack with one, outermost first
-	open  bool   // first is still being told
+	first string // the first such stack, root first
+	open  bool   // first is still incomplete
 }
 
 func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
@@ -40,7 +40,7 @@ func (m *methods) Begin(_ stack.Time, depth int, s *trace.Slice) {
 		m.open, m.first = m.first == "", name
 		return
 	}
-	// Java is called by Java, by the call stub, and by code that is made beside it.
+	// Java is called by Java, by the call stub, and by stubs generated with it.
 	if k, on := m.kinds[depth-1], m.names[depth-1]; k == stack.KindNative && !strings.HasPrefix(on, "[") {
 		m.alone[on]++
 	}
@@ -50,7 +50,7 @@ func (m *methods) End(_ stack.Time, depth int, _ *trace.Slice) { m.kinds = m.kin
 func (m *methods) Other(event.Event)                           {}
 
 // TestJavaBusy: of threads that run Java in several ways, at least 999 of 1,000 samples
-// have no gap, and methods are called by what can call them.
+// must have no gap, and methods must have possible callers.
 func TestJavaBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	want, ways := uint64(2500), [][]string{nil}
@@ -58,15 +58,14 @@ func TestJavaBusy(t *testing.T) {
 		want = 20000
 		ways = append(ways, []string{"-Xint"}, []string{"-Xcomp"}, []string{"-XX:+UseZGC"}, []string{"-XX:TieredStopAtLevel=1"})
 	}
-	if testing.Short() { // one Java only
+	if testing.Short() { // only one Java
 		want *= 2
 	}
 	sel, err := sampler.ParseSelection("recursion,sorting,maps,copying,objects")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Of few samples, four with a gap would be chance: those of short recordings are
-	// counted together.
+	// In few samples four gaps may be chance: short recordings are counted together.
 	var all, gaps uint64
 	var where string
 	gapless := func() {

@@ -17,11 +17,11 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// olderJava writes what Java 17's compiler does not know as it can be said there.
+// olderJava replaces syntax that Java 17's compiler does not support.
 var olderJava = strings.NewReplacer(" _ -> ", " ignored -> ", "Locale.of(", "new Locale(", "HashMap.newHashMap(", "new HashMap<>(")
 
-// javaTree unpacks the sources of a module from a JDK's src.zip, the newest that there
-// is, and gives the folder.
+// javaTree unpacks the sources of a module from the newest JDK's src.zip, and returns
+// the folder.
 func javaTree(t *testing.T, module string) string {
 	t.Helper()
 	zips, err := filepath.Glob("/usr/lib/jvm/*/lib/src.zip")
@@ -31,7 +31,7 @@ func javaTree(t *testing.T, module string) string {
 	for _, path := range slices.Backward(zips) {
 		z, err := zip.OpenReader(path)
 		if err != nil {
-			continue // a link to what is in a package of its own
+			continue // a link to a file in another package
 		}
 		defer z.Close()
 		dir := t.TempDir()
@@ -62,8 +62,8 @@ func javaTree(t *testing.T, module string) string {
 	return ""
 }
 
-// lentCompiler is what a Java without a compiler needs for that of Java 17: flags, its
-// classes and the home of its JDK.
+// lentCompiler returns what a Java without a compiler needs to run that of Java 17:
+// flags, its classes and the home of its JDK.
 func lentCompiler(t *testing.T) (flags []string, classes, home string) {
 	t.Helper()
 	javac, err := filepath.EvalSymlinks(testprog.Tool(t, "javac"))
@@ -81,9 +81,9 @@ func lentCompiler(t *testing.T) (flags []string, classes, home string) {
 	return flags, filepath.Join(dir, "classes"), home
 }
 
-// TestJavaCompiler: of a thread that compiles the 1,850 files of java.xml by javac, at
-// least 999 of 1,000 samples have no gap, and the compiler has no errors. SLIVER_LONG
-// alone: it takes minutes.
+// TestJavaCompiler: of a thread that compiles the 1,850 files of java.xml with javac,
+// at least 999 of 1,000 samples must have no gap, and the compiler must report no
+// errors. Only with SLIVER_LONG: it takes minutes.
 func TestJavaCompiler(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	if os.Getenv("SLIVER_LONG") == "" {
@@ -100,14 +100,14 @@ func TestJavaCompiler(t *testing.T) {
 				classes := testprog.JavaClasses(t, "Compile")
 				flags := []string{way, "-Xmx512m", "-XX:-UsePerfData"}
 				args := []string{"Compile", "java.xml", tree, t.TempDir()}
-				if v == "java21" { // the one that test.sh installs has no compiler
+				if v == "java21" { // the version that test.sh installs has no compiler
 					more, compiler, home := lentCompiler(t)
 					flags, classes, args = append(flags, more...), classes+":"+compiler, append(args, home)
 				}
 				p := testprog.StartCmd(t, exec.Command(testprog.Tool(t, v), append(append(flags, "-cp", classes), args...)...))
 				p.Line("busy")
 				rec := recordWith(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2, Selection: sel}, func(s stack.ThreadStats) bool { return s.Samples-s.Unrun-s.Read > 20000 })
-				if way != "-Xint" && way != "-Xcomp" { // which may not have come to the end of a round
+				if way != "-Xint" && way != "-Xcomp" { // which may not have finished a round
 					p.Line("round 0")
 				}
 				total := rec.Stats.Total()

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// freshJava is the number of a class that the program made: FreshNUMBER.workNUMBER. One
-// whose parts do not agree is another function than any that there was.
+// freshJava returns the number of a generated class: FreshNUMBER.workNUMBER. A name
+// whose parts differ is not a function that ever existed.
 func freshJava(name string) string {
 	number, ok := strings.CutPrefix(name, "Fresh0")
 	if !ok || len(number) < 7 {
@@ -30,9 +30,9 @@ func rightJava(_ string, f *trace.Func, line int) bool {
 	return f.File == "Fresh.java" && (line == 0 || line >= f.StartLine && line <= f.StartLine+6)
 }
 
-// TestJavaFresh: methods of classes that are loaded, compiled and unloaded all the time,
-// with a code cache that is too small for them, have their own names at the times at which
-// they ran.
+// TestJavaFresh: methods of classes that are loaded, compiled and unloaded all the
+// time, with a code cache that is too small for them, must have their own names at the
+// times at which they ran.
 func TestJavaFresh(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds, ways := "3", [][]string{{"java17"}}
@@ -41,7 +41,7 @@ func TestJavaFresh(t *testing.T) {
 		for _, v := range []string{"java17", "java21", "java25"} {
 			ways = append(ways, []string{v}, []string{v, "-XX:+UseZGC"})
 		}
-		// With the second compiler as well, a class takes this program longer than a run.
+		// With the second compiler too, one class takes longer than a run.
 		ways = append(ways, []string{"java17", "-Xcomp", "-XX:TieredStopAtLevel=1"}, []string{"java25", "-XX:+UseShenandoahGC", "-XX:+UseCompactObjectHeaders"})
 	}
 	for _, w := range ways {
@@ -64,7 +64,7 @@ func TestJavaFresh(t *testing.T) {
 				t.Error(w)
 			}
 			total := rec.Stats.Total()
-			if l.samples < 30 || len(l.ran) < 20 { // of a machine that does other things too
+			if l.samples < 30 || len(l.ran) < 20 { // of a machine with other work
 				t.Errorf("%d slices of %d classes", l.samples, len(l.ran))
 			}
 			t.Logf("%d slices of %d classes; %d samples, %d stops, %d with gaps (%d error frames)", l.samples, len(l.ran), total.Samples, total.Stops, total.Truncated, l.lost)

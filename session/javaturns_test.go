@@ -17,7 +17,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recordJavaTurns records testdata/targets/java/Turns.java for as long as it runs.
+// recordJavaTurns records testdata/targets/java/Turns.java until it ends.
 func recordJavaTurns(t *testing.T, version, kind string, waits int, interval time.Duration, flags ...string) (*trace.Recording, *turnsLog) {
 	t.Helper()
 	args := append(flags, "-Xmx32m", "-XX:-UsePerfData", "-cp", testprog.JavaClasses(t, "Turns"), "Turns", kind, "5", fmt.Sprint(waits), "45")
@@ -34,11 +34,11 @@ func recordJavaTurns(t *testing.T, version, kind string, waits int, interval tim
 	return l.record(t, p, Options{Interval: interval, Jitter: .1, Selection: sel}), l
 }
 
-// owners counts how a recording names those who have a lock.
+// owners counts how a recording names the owners of a lock.
 type owners struct {
-	waits, seen, known int // waits of 1 ms or longer; with a sample while somebody had the lock, who kept it for 1 ms more; with an owner
-	named, wrong       int // times that an owner was named; that cannot have had the lock
-	other              int // samples of a blocked thread in such waits for which another lock, or none, is told
+	waits, seen, known int // waits of 1 ms or longer; with a sample while another thread had the lock and kept it for 1 ms more; with an owner
+	named, wrong       int // number of named owners; of those that cannot have had the lock
+	other              int // samples of a blocked thread in such waits with another lock, or none
 	causes             []string
 }
 
@@ -47,7 +47,7 @@ func (o *owners) String() string {
 		o.waits, o.seen, o.known, o.named, o.wrong, o.other, strings.Join(o.causes[:min(len(o.causes), 8)], ""))
 }
 
-// parking are the times at which a thread was seen in Unsafe.park.
+// parking holds the times at which a thread was seen in Unsafe.park.
 type parking struct {
 	n  *trace.Names
 	in [][2]stack.Time
@@ -65,14 +65,14 @@ func (p *parking) at(t stack.Time) bool {
 	return slices.ContainsFunc(p.in, func(x [2]stack.Time) bool { return x[0] <= t && t < x[1] })
 }
 
-// judgeOwners holds a recording against the log: a thread may have had the lock from
-// where the one before was about to give it back until the next one had it. is tells
-// whether a description may be that of the lock. Until all have had it once, they wait for locks
-// of the virtual machine's own as well, while it links what they call: such waits do not count. Nor does,
-// of a thread that parks for the lock, what it waits for before it does: memory for its place in the queue,
-// which the collector has to free first.
+// judgeOwners compares a recording with the log: a thread may have had the lock from
+// the time the previous owner was about to release it until the next owner had it. is
+// reports whether a description may be that of the lock. Some waits do not count. Until
+// each thread has had the lock once, the threads also wait for the virtual machine's
+// own locks while it links the code they call. A thread that parks for the lock may
+// first wait for memory for its place in the queue, which the collector must free.
 func judgeOwners(rec *trace.Recording, log *turnsLog, parked bool, is func(*trace.Wait) bool) *owners {
-	const asked = stack.Time(time.Millisecond) // what is told was read within that before or after
+	const asked = stack.Time(time.Millisecond) // the read happened within this time before or after
 	o := &owners{}
 	holds := log.holds
 	slices.SortFunc(holds, func(a, b turn) int { return int(a.from - b.from) })
@@ -91,7 +91,7 @@ func judgeOwners(rec *trace.Recording, log *turnsLog, parked bool, is func(*trac
 		}
 		return false
 	}
-	// held: somebody had it all the time that an answer to a sample at that time takes.
+	// held: one thread had it during the whole time that a read for a sample at that time takes.
 	held := func(at stack.Time) bool {
 		i, found := slices.BinarySearchFunc(holds, at, func(h turn, at stack.Time) int { return int(h.from - at) })
 		if !found {
@@ -116,7 +116,7 @@ func judgeOwners(rec *trace.Recording, log *turnsLog, parked bool, is func(*trac
 			o.named++
 			if p.by != event.KnownByRuntime || !had(p.holder, p.from) {
 				o.wrong++
-				var near []string // who had it around then
+				var near []string // the owners around that time
 				for _, h := range holds {
 					if h.to > p.from-20*asked && h.from < p.from+20*asked {
 						near = append(near, fmt.Sprintf("%d from %v to %v", h.tid, time.Duration(h.from-p.from), time.Duration(h.to-p.from)))
@@ -160,9 +160,9 @@ func judgeOwners(rec *trace.Recording, log *turnsLog, parked bool, is func(*trac
 	return o
 }
 
-// TestJavaTurns: threads take turns with a monitor, and with locks of java.util.concurrent,
-// whose objects move: no owner that is named is another thread than had it, and of the
-// waits of 1 ms or longer that were seen 99 in 100 have one.
+// TestJavaTurns: threads take turns with a monitor, and with locks of
+// java.util.concurrent, whose objects move. No named owner may be wrong, and of the
+// observed waits of 1 ms or longer 99 in 100 must have an owner.
 func TestJavaTurns(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	type way struct {

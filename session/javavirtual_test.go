@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestJavaVirtualTruth: which of Java's virtual threads a thread carries, against the
-// program's own log, and each on a track of its own, by its name.
+// TestJavaVirtualTruth compares the virtual thread that each thread carries with the
+// program's own log. Each must have its own track, with its name.
 func TestJavaVirtualTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds, ways := "1", [][]string{{"java21"}}
@@ -45,8 +45,8 @@ func TestJavaVirtualTruth(t *testing.T) {
 			}
 			looks, none, wrong, seen := judgeTurns(t, rec, asyncTurns(t, out), names)
 			t.Logf("%d looks at threads that ran a known virtual thread, %d wrong, %d could not tell; %d virtual threads of %d", looks, wrong, none, len(seen), len(names))
-			// The collector is at work all the time, and moves them; in 21 the first few have to show
-			// where their number is besides in the heap.
+			// The collector runs all the time and moves them. In 21 the first few must
+			// be found before their number's other location in the heap is known.
 			if looks < 50 || none > 20+looks/100 || len(seen) < 10 {
 				t.Errorf("of %d looks %d could not tell the virtual thread; %d of them", looks, none, len(seen))
 			}

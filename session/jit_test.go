@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Memory of a JIT compiler is another module after each reuse, also in the
-// generations that were noted later.
+// Memory of a JIT compiler is a new module after each reuse, also in the generations
+// recorded later.
 func TestReuses(t *testing.T) {
 	mods := []trace.Module{{Path: "/bin/js", Segments: []trace.Segment{{Size: 1}}}, {Path: "[anon]"}}
 	maps := func(at stack.Time) trace.Maps {

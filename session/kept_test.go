@@ -13,10 +13,10 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestKeptStacks: of many threads that wake and go back to the same sleep, those that were
-// called by another function meanwhile are seen there, though call, stack pointer and
-// program counter are the same. Each thread spends half of its time in either; with some 75 looks at
-// each while it sleeps, one is off by a half of that in less than 1 of 10^5 runs.
+// TestKeptStacks: many threads wake and go back to the same sleep. Those called by another function
+// in between must be seen in it, though call, stack pointer and program counter are equal. Each
+// thread spends half of its time in either function. With some 75 samples of each while it sleeps,
+// one is off by a half of that in less than 1 of 10^5 runs.
 func TestKeptStacks(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	p := testprog.Start(t, testprog.Build(t, "c/siblings", "O2"))

@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recordWhole records a process until end says so, or it ends, and opens the recording.
+// recordWhole records a process until it ends or Stop is called, and opens the recording.
 func recordWhole(t *testing.T, pid int, o Options, during func(s *Session)) *trace.Recording {
 	t.Helper()
 	p, err := target.Open(pid)
@@ -68,10 +68,10 @@ func recordWhole(t *testing.T, pid int, o Options, during func(s *Session)) *tra
 	return rec
 }
 
-// Signals from outside at 1 kHz, to the process and to threads; children by
-// fork, vfork, clone3 and posix_spawn; children that are stopped and go on;
-// breakpoints of its own; threads that come and go: all at once, sampled at 1
-// kHz, and each comes out as without.
+// Signals from outside at 1 kHz, to the process and to threads; children by fork,
+// vfork, clone3 and posix_spawn; children that are stopped and continued; breakpoints
+// of its own; threads that come and go: all at once, sampled at 1 kHz, and each must
+// behave as without sampling.
 func TestAsWithout(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	rounds := "500"
@@ -106,7 +106,7 @@ func TestAsWithout(t *testing.T) {
 	}
 }
 
-// A recording goes on over an exec, of the first thread or another one, with a
+// A recording must continue over an exec, of the first thread or another one, with a
 // mark and with the new program's functions and command line.
 func TestExecGoesOn(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -155,10 +155,10 @@ func TestExecGoesOn(t *testing.T) {
 	}
 }
 
-// A thread that sleeps uninterruptibly (the parent in a vfork), one that waits
-// for a file system that does not answer, and one that its control group has
-// frozen, cost their own samples alone: another one of the
-// same group goes on in time, and each is sampled again when it can be.
+// A thread that sleeps uninterruptibly (the parent in a vfork), one that waits for a
+// file system that does not answer, and one frozen by its control group must only lose
+// their own samples. Another thread of the same group must continue in time, and each
+// must be sampled again when possible.
 func TestStuck(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	testprog.Need(t, "root")
@@ -171,7 +171,7 @@ func TestStuck(t *testing.T) {
 	})
 }
 
-// stuck has a thread that is stuck in the call of that name.
+// stuck runs a program with a thread that is stuck in the call of that name.
 func stuck(t *testing.T, how string, args ...string) {
 	prog := testprog.Start(t, testprog.Build(t, "c/stuck", "O2"), args...)
 	tid := func(line string) string { return strings.Fields(line)[1] }
@@ -203,7 +203,7 @@ func stuck(t *testing.T, how string, args ...string) {
 		await(t, "stops of both", func() bool { return of(first).Stops > 10 && of(second).Stops > 10 })
 		freeze.add(t, first)
 		freeze.set(t, "FROZEN")
-		// The other one goes on, in time.
+		// The other one continues, in time.
 		before, stuck := of(second), of(first)
 		await(t, "a hundred more of the other", func() bool { return of(second).Stops >= before.Stops+100 })
 		now := of(second)
@@ -250,7 +250,7 @@ func freezer(t *testing.T) frozen {
 	f := frozen(dir)
 	t.Cleanup(func() {
 		_ = os.WriteFile(dir+"/freezer.state", []byte("THAWED"), 0)
-		// Its threads go back before it can go.
+		// Its threads must leave before it can be removed.
 		b, _ := os.ReadFile(dir + "/tasks")
 		for _, tid := range strings.Fields(string(b)) {
 			_ = os.WriteFile(root+"/tasks", []byte(tid), 0)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// logLines are the lines of a log that a target program wrote.
+// logLines yields the lines of a target program's log.
 func logLines(t *testing.T, path string) iter.Seq[string] {
 	t.Helper()
 	b, err := os.ReadFile(path)

@@ -232,8 +232,8 @@ func (m *modules) close() {
 	clear(m.files)
 }
 
-// drop closes the files of modules that are no longer referenced. A file that is mapped
-// again gets a new ID.
+// drop closes the files of unreferenced modules. A file that is mapped again gets a new
+// ID.
 func (m *modules) drop(ids []int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Threads that sleep are read once and then left alone: no stop, and nothing
-// read while they have not run. The ones beside them that run are stopped, and
-// in time. The recording says of each sample how it was had. SLIVER_LONG=1 has
-// 1,000 threads, and wants less than 1 % of the ticks of those that run to be late in
-// one of three recordings: the machine may be busy with something else in the others.
+// Sleeping threads must be read once and then left alone: no stop, and no read while
+// they have not run. Running threads next to them must be stopped, in time. The
+// recording must say how each sample was taken. SLIVER_LONG=1 uses 1,000 threads, and
+// requires that less than 1 % of the running threads' ticks are late in one of three
+// recordings: the machine may be busy in the others.
 func TestOnlyWhenNeeded(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	if !long() {
@@ -32,8 +32,8 @@ func TestOnlyWhenNeeded(t *testing.T) {
 	t.Errorf("%.2f %% of the ticks of threads that run were late in the best of three recordings", 100*least)
 }
 
-// onlyWhenNeeded records so many threads of which eight run, for so many samples, and
-// returns which share of the ticks of the eight was late.
+// onlyWhenNeeded records sleepers threads of which eight run, for the given number of
+// samples, and returns the share of the eight's ticks that was late.
 func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	const running = 8
 	prog := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", fmt.Sprint(sleepers-running), "--running",
@@ -82,13 +82,13 @@ func onlyWhenNeeded(t *testing.T, sleepers int, samples uint64) (late float64) {
 	if stopped != running {
 		t.Errorf("%d threads that run, want %d", stopped, running)
 	}
-	if sleep.Stops > 2 { // a thread may be met on its way to sleep
+	if sleep.Stops > 2 { // a thread may be sampled on its way to sleep
 		t.Errorf("%d stops of threads that sleep", sleep.Stops)
 	}
 	if sleep.Read > uint64(2*sleepers) || sleep.Unrun < sleep.Read*5 {
 		t.Errorf("sleeping threads were read %d times, and left alone %d times", sleep.Read, sleep.Unrun)
 	}
-	// The ways add up, in the recording as in the accounts.
+	// The counts by way must add up, in the recording as in the statistics.
 	ways := map[stack.Way]uint64{}
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {

@@ -23,16 +23,16 @@ func nodeTarget(t *testing.T, program string) string {
 	return filepath.Join(testprog.Root(t), "testdata", "targets", "node", program)
 }
 
-// TestNodeFresh: functions that take each other's places in memory, which V8
-// collects and moves all the time, have their own names, files and lines, at the
-// times at which they ran.
+// TestNodeFresh: functions that replace each other in memory, which V8 collects and
+// moves all the time, must have their own names, files and lines, at the times at which
+// they ran.
 func TestNodeFresh(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for i, v := range nodes {
 		t.Run(v, func(t *testing.T) {
 			seconds := "3"
 			if long() {
-				seconds = map[bool]string{true: "600", false: "60"}[i == 0] // of one version ten minutes in one piece
+				seconds = map[bool]string{true: "600", false: "60"}[i == 0] // one version for ten minutes without a break
 			}
 			if !long() && i > 0 {
 				t.Skip("the short form takes the system's version only")
@@ -41,7 +41,7 @@ func TestNodeFresh(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "fresh.js"), seconds, "2", out)
 			p.Ready()
 			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
-				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
 				p.Go()
 				p.Done()
 			})
@@ -55,8 +55,8 @@ func TestNodeFresh(t *testing.T) {
 				t.Error(w)
 			}
 			total := rec.Stats.Total()
-			// What two threads get done in three seconds, and how much of it is seen, is for a busy
-			// machine to say: a little of it is enough to tell.
+			// How much two threads do in three seconds, and how much of it is sampled,
+			// depends on the machine's load: a small amount is enough for the check.
 			if few := map[bool]int{false: 30, true: 1000}[long()]; l.samples < few || len(l.ran) < 3*few {
 				t.Errorf("%d slices of %d functions", l.samples, len(l.ran))
 			}
@@ -68,8 +68,7 @@ func TestNodeFresh(t *testing.T) {
 	}
 }
 
-// made counts frames of JavaScript, and those of code that V8 made and that has no
-// name.
+// made counts frames of JavaScript, and frames of V8's generated code without a name.
 type made struct {
 	n       *trace.Names
 	js, bad int
@@ -90,10 +89,10 @@ func (m *made) Begin(_ stack.Time, depth int, s *trace.Slice) {
 func (m *made) End(stack.Time, int, *trace.Slice) {}
 func (m *made) Other(event.Event)                 {}
 
-// TestNodeBusy: of threads that run JavaScript and V8's own code in turns, 997 of
-// 1,000 samples have no gap (999 of the long form's), of 100 frames of JavaScript at most two have no name (what was
-// thrown away between the stop and the look), and none
-// takes more than one stop.
+// TestNodeBusy: of threads that run JavaScript and V8's own code in turns, 997 of 1,000
+// samples must have no gap (999 in the long form). Of 100 frames of JavaScript at most
+// two may have no name (code dropped between the stop and the read), and no sample may
+// take more than one stop.
 func TestNodeBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	busy := func(t *testing.T, node string, ways ...string) *testprog.Proc {
@@ -132,7 +131,7 @@ func TestNodeBusy(t *testing.T) {
 func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	p.Ready()
 	rec := recordWhole(t, p.PID, Options{Interval: 2 * time.Millisecond, Jitter: .2}, func(s *Session) {
-		await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+		await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
 		p.Go()
 		p.Line("busy")
 		for n := uint64(0); n < want; n += 500 { // each in a minute, however busy the machine is
@@ -151,7 +150,7 @@ func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	if total.Truncated*1000 > most*total.Stopped()+1000 {
 		t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Stopped(), errorFrames(rec))
 	}
-	if m.js < 50 || m.bad*50 > m.js+50 { // JSON alone is one call most of the time, the longer the busier the machine is
+	if m.js < 50 || m.bad*50 > m.js+50 { // JSON alone is one call most of the time, and the longer the busier the machine is
 		t.Errorf("%d slices of JavaScript, %d of code without a name: %v", m.js, m.bad, m.under)
 	}
 	per := float64(total.Stops) / float64(total.Stopped())
@@ -163,9 +162,9 @@ func nodeBusy(t *testing.T, p *testprog.Proc, want uint64) {
 	checkReads(t, total, 1.1)
 }
 
-// Where a V8 does not say where things are, what it compiles has the names that
-// --perf-basic-prof tells, also while it compiles the same functions anew, and a
-// line says why there are no others.
+// If V8 has no metadata for its layout, its compiled code must have the names from
+// --perf-basic-prof, also while it compiles the same functions again, and a message
+// must give the reason for the missing names.
 func TestNodeNames(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	b, err := os.ReadFile(testprog.Tool(t, "node"))
@@ -186,7 +185,7 @@ func TestNodeNames(t *testing.T) {
 			while (used() < end) outermost();
 			process.exit(0);
 		});`)
-	cmd.Dir = dir // it leaves a log there
+	cmd.Dir = dir // it writes a log there
 	prog := testprog.StartCmd(t, cmd)
 	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) })
 	prog.Line("ready")

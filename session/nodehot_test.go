@@ -14,24 +14,24 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// turnOf is a time in which a function surely ran.
+// turnOf is a time range in which a function certainly ran.
 type turnOf struct {
 	name     string
 	from, to stack.Time
 }
 
-// hotLog holds which functions of JavaScript a timeline has on a thread against the
-// program's own account.
+// hotLog compares the JavaScript functions on a thread's timeline with the program's
+// own log.
 type hotLog struct {
 	n     *trace.Names
-	turns []turnOf // by time
-	stack []string // functions of JavaScript, "" where the frame is another; a line that is none of it has a "!"
+	turns []turnOf // sorted by time
+	stack []string // functions of JavaScript, "" for other frames; a line outside the function gets a "!"
 
 	looks, wrong int
-	of           map[string]int // wrong ones, by what ran and what was seen
+	of           map[string]int // wrong ones, by expected and actual function
 }
 
-// lines of hot.js at which each function begins and ends.
+// lines of hot.js at which each function starts and ends.
 var hotLines = map[string][2]int{"whole": {12, 17}, "arrays": {18, 25}, "roots": {26, 32}, "objects": {33, 40}, "lengths": {41, 46}, "turn": {48, 61}}
 
 func (l *hotLog) Begin(_ stack.Time, depth int, s *trace.Slice) {
@@ -51,7 +51,7 @@ func (l *hotLog) Other(e event.Event) {
 	if e.Kind() != event.Seen {
 		return
 	}
-	const slack = stack.Time(20 * time.Microsecond) // of the calls that tell the time
+	const slack = stack.Time(20 * time.Microsecond) // of the calls that read the time
 	i, _ := slices.BinarySearchFunc(l.turns, e.Time, func(x turnOf, t stack.Time) int {
 		if x.to <= t {
 			return -1
@@ -70,7 +70,7 @@ func (l *hotLog) Other(e event.Event) {
 	}
 	got := strings.Join(js[max(0, len(js)-2):], " ")
 	if strings.HasSuffix(got, " now") || strings.Contains(got, "now ") {
-		return // it waited for a CPU while it told the time
+		return // it waited for a CPU while it read the time
 	}
 	l.looks++
 	if got != want {
@@ -79,8 +79,8 @@ func (l *hotLog) Other(e event.Event) {
 	}
 }
 
-// TestNodeOptimized: of threads that run optimized code, also between its calls, the functions that
-// were compiled into it are those that run.
+// TestNodeOptimized: in threads that run optimized code, also between its calls, the
+// inlined functions must be the ones that run.
 func TestNodeOptimized(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds := "2"
@@ -96,7 +96,7 @@ func TestNodeOptimized(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, v), nodeTarget(t, "hot.js"), seconds, out)
 			p.Ready()
 			rec := recordWhole(t, p.PID, Options{Interval: time.Millisecond, Jitter: .2}, func(s *Session) {
-				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found beside the first samples
+				await(t, "V8", func() bool { return s.live.Space().V8() != nil }) // it is found while the first samples are taken
 				p.Go()
 				p.Done()
 			})

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// schedstat is the kernel's account of a thread, which changes whenever it runs.
+// schedstat returns the kernel's statistics of a thread, which change whenever it runs.
 func schedstat(t *testing.T, pid int, tid stack.TID) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/schedstat", pid, tid))
@@ -24,8 +24,8 @@ func schedstat(t *testing.T, pid int, tid stack.TID) string {
 	return string(b)
 }
 
-// Threads that wait are recorded with state, call, lock and holder, and do not
-// run for it even once: nobody stops or wakes them.
+// Waiting threads must be recorded with state, call, lock and holder, and must not run
+// even once because of that: nothing stops or wakes them.
 func TestNothingWakes(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct {
@@ -38,7 +38,7 @@ func TestNothingWakes(t *testing.T) {
 		t.Run(c.kind, func(t *testing.T) {
 			args := []string{c.kind, "3"}
 			switch c.kind {
-			case "flock": // a waiter keeps it once it has it
+			case "flock": // a waiter keeps the lock once it has it
 				args = []string{c.kind, "1", filepath.Join(t.TempDir(), "x.lock")}
 			case "join":
 				args[1] = "1"
@@ -51,7 +51,7 @@ func TestNothingWakes(t *testing.T) {
 			if err := json.Unmarshal([]byte(p.Line("{")), &said); err != nil {
 				t.Fatal(err)
 			}
-			// They are about to wait: until they have not run for a while.
+			// They are about to wait: poll until they have not run for a while.
 			before := map[stack.TID]string{}
 			same := 0
 			tick := time.NewTicker(5 * time.Millisecond)

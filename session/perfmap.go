@@ -148,7 +148,7 @@ func (x *perfMap) look(last bool) {
 		return
 	}
 	if fi.Size < x.size {
-		x.anew() // keep what was known before
+		x.anew() // restart, keeping earlier entries
 	}
 	if fi.Size > x.size {
 		at := since + 1
@@ -195,7 +195,7 @@ func (x *perfMap) open() {
 	x.anew()
 }
 
-// anew restarts at the beginning of the map.
+// This restarts at the beginning of the map.
 func (x *perfMap) anew() {
 	x.size = 0
 	if x.take == nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// calledFuncs are the slices of functions whose names begin with a prefix.
+// calledFuncs are the slices of functions whose names start with a prefix.
 type calledFuncs struct {
 	names  *trace.Names
 	prefix string
@@ -49,26 +49,26 @@ func callsOf(rec *trace.Recording, prefix string) []calledFunc {
 	return c.got
 }
 
-// reused are functions of jitreuse, one after the other at one address.
+// reused are functions of jitreuse, one after another at one address.
 var reused = []string{"phase0", "phase1", "phase2", "phase3", "phase4"}
 
-// counts are how many samples there have been, and how many of them by a stop.
+// counts returns the number of samples, and how many of them took a stop.
 func (s *Session) counts() (samples, stops uint64) {
 	n := s.Status().Total
 	return n.Samples, n.Stops
 }
 
-// phase is a time between which a program surely ran a function; it had been sampled in it
-// by the time seen.
+// phase is a time range in which a program certainly ran a function; the function had
+// been sampled by the time seen.
 type phase struct {
 	name           string
 	from, to, seen stack.Time
 }
 
-// runPhases has jitreuse or gdbjit go on from phase to phase, each of which is sampled, and after each
-// its rest, and that the map is looked at then: a call from the same place of code at the same
-// address is else taken for the one before, what was written between two looks counts
-// from the first of them on, and so many reuses are told apart in a time.
+// runPhases steps jitreuse or gdbjit from phase to phase. It waits until each phase, and the pause
+// after it, is sampled and the map is read, for three reasons: a call from the same code at the
+// same address would be taken for the previous one, entries written between two looks count from
+// the first look on, and the number of reuses per time is bounded.
 func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, counts func() (samples, stops uint64)) (out []phase) {
 	t.Helper()
 	for _, name := range names {
@@ -79,7 +79,7 @@ func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, 
 			_, was := counts()
 			await(t, "stops", func() bool { _, n := counts(); return n >= was+more })
 		}
-		stopped(2) // the first one may have been before it called
+		stopped(2) // the first one may have been before the call
 		x := phase{seen: target.Now()}
 		stopped(20)
 		prog.Go()
@@ -100,8 +100,8 @@ func runPhases(t *testing.T, prog *testprog.Proc, names []string, jit *perfMap, 
 	return out
 }
 
-// checkPhases holds what a recording says of such a program against its own account:
-// each phase is there under its name, at its time, and nothing else is.
+// checkPhases compares a recording of such a program with the program's own log: each
+// phase must be there under its name, at its time, and nothing else.
 func checkPhases(t *testing.T, rec *trace.Recording, phases []phase, first int) {
 	t.Helper()
 	calls := callsOf(rec, "phase")
@@ -127,8 +127,8 @@ func checkPhases(t *testing.T, rec *trace.Recording, phases []phase, first int) 
 	}
 }
 
-// An address that a JIT compiler uses again has the name that it had at the
-// time, also when the program has ended and its map is gone.
+// An address that a JIT compiler reuses must have the name that it had at the time,
+// also after the program has ended and its map is gone.
 func TestAddressReuse(t *testing.T) {
 	t.Run("perf map", func(t *testing.T) { addressReuse(t) })
 	t.Run("jitdump", func(t *testing.T) { addressReuse(t, t.TempDir()) })
@@ -137,7 +137,7 @@ func TestAddressReuse(t *testing.T) {
 func addressReuse(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"5"}, folder...)...)
-	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // the program may be killed before it does that
 	prog.Ready()
 	var phases []phase
 	rec := recordWhole(t, prog.PID, Options{Interval: 2 * time.Millisecond, Groups: 2}, func(s *Session) {
@@ -150,7 +150,7 @@ func addressReuse(t *testing.T, folder ...string) {
 	checkPhases(t, rec, phases, 0)
 }
 
-// The same of the last seconds, which end before the program does.
+// The same for the last seconds, which end before the program does.
 func TestAddressReuseKept(t *testing.T) {
 	t.Run("perf map", func(t *testing.T) { addressReuseKept(t) })
 	t.Run("jitdump", func(t *testing.T) { addressReuseKept(t, t.TempDir()) })
@@ -159,7 +159,7 @@ func TestAddressReuseKept(t *testing.T) {
 func addressReuseKept(t *testing.T, folder ...string) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Build(t, "c/jitreuse", "O2"), append([]string{"6"}, folder...)...)
-	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // it may be ended before it does that
+	t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", prog.PID)) }) // the program may be killed before it does that
 	prog.Ready()
 	p, err := target.Open(prog.PID)
 	if err != nil {
@@ -210,8 +210,8 @@ func addressReuseKept(t *testing.T, folder ...string) {
 	checkPhases(t, rec, phases, 4)
 }
 
-// A reuse that is known of only after the next change of the memory is noted
-// before it, and that change again.
+// A reuse that is detected only after the next change of the memory must be recorded
+// before it, and the change must be recorded again.
 func TestReusedBefore(t *testing.T) {
 	m := newModules(nil, nil)
 	for at := stack.Time(0); at <= 40; at += 10 {
@@ -230,8 +230,8 @@ func TestReusedBefore(t *testing.T) {
 	}
 }
 
-// Generations come no faster than they may, further apart as there are more,
-// and what that and the bounds cost is told.
+// Generations must not exceed their rate, and their distance must grow with their
+// number. The losses from that and from the bounds must be reported.
 func TestPerfMapBounds(t *testing.T) {
 	ms := stack.Time(time.Millisecond)
 	m := newModules(nil, nil)
@@ -249,7 +249,7 @@ func TestPerfMapBounds(t *testing.T) {
 		}
 		at += 10 * ms
 	}
-	// The first part takes no place; then ten are 50 ms apart, all others 100 ms.
+	// The first part uses no generation; then ten are 50 ms apart, all others 100 ms.
 	if n := len(noted); n < 40 || n > 46 || noted[1]-noted[0] != 50*ms || noted[n-1]-noted[n-2] != 100*ms || x.merged != 399-n {
 		t.Errorf("%d generations, %d merged: %v", n, x.merged, noted)
 	}
@@ -260,7 +260,7 @@ func TestPerfMapBounds(t *testing.T) {
 	defer f.Close()
 	fmt.Fprintf(f, "1000 40 whole\n2000 40 unfinished\nno entry\n3000 40 last\n")
 	const size = 32 + 1 + 9 + 13
-	// A hole of 100 GB, and an entry behind it.
+	// A hole of 100 GB, and an entry after it.
 	const far = 100 << 30
 	if _, err := f.WriteAt([]byte("4000 40 far\n"), far); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// misplaced counts frames of Python that do not stand on the C function that
-// evaluates them, or on each other.
+// misplaced counts frames of Python whose caller is neither the C function that
+// evaluates them nor another frame of Python.
 type misplaced struct {
 	n      *trace.Names
 	stack  []stack.Kind
@@ -40,7 +40,7 @@ func (m *misplaced) Begin(_ stack.Time, depth int, s *trace.Slice) {
 func (m *misplaced) End(_ stack.Time, depth int, _ *trace.Slice) { m.stack = m.stack[:depth] }
 func (m *misplaced) Other(event.Event)                           {}
 
-// checkReads holds the calls of process_vm_readv inside stops to so many a stop.
+// checkReads bounds the calls of process_vm_readv per stop.
 func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
 	t.Helper()
 	per := float64(total.StopReads) / float64(total.Stops)
@@ -50,9 +50,9 @@ func checkReads(t *testing.T, total stack.ThreadStats, most float64) {
 	}
 }
 
-// TestPythonBusy: of threads that run Python and C in turns, 999 of 1,000 samples
-// have no gap, each frame of Python stands on the function that runs it, and
-// they hardly take more stops than one.
+// TestPythonBusy: of threads that run Python and C in turns, 999 of 1,000 samples must
+// have no gap, each frame of Python must be on the function that runs it, and few
+// samples may take more than one stop.
 func TestPythonBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	ways := []string{"recursion", "generators", "encoding", "matching", "database", "waiting", "objects"}

@@ -14,22 +14,21 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// held is a time in which a thread surely had the lock.
+// held is a time range in which a thread certainly had the lock.
 type held struct {
 	tid      stack.TID
 	from, to stack.Time
 }
 
-// gilLog holds what a timeline says of one thread's waits for the lock against
-// who had it.
+// gilLog compares a thread's waits for the lock on a timeline with the actual holders.
 type gilLog struct {
 	rec  *trace.Recording
 	tid  stack.TID
-	held []held // by time
+	held []held // sorted by time
 
 	gil    bool
 	holder stack.TID
-	known  stack.Time // when the holder was told
+	known  stack.Time // when the holder was reported
 	t      *testing.T
 
 	looks, none, wrong int
@@ -52,9 +51,9 @@ func (g *gilLog) Other(e event.Event) {
 	}
 }
 
-// check: at, the thread was told to wait for holder.
+// check records that at time at the thread was reported to wait for holder.
 func (g *gilLog) check(at stack.Time, holder stack.TID) {
-	const slack = stack.Time(1500 * time.Microsecond) // who holds it may be asked so much later
+	const slack = stack.Time(1500 * time.Microsecond) // the holder may be read this much later
 	i, _ := slices.BinarySearchFunc(g.held, at, func(h held, t stack.Time) int {
 		if h.to < t {
 			return -1
@@ -74,8 +73,8 @@ func (g *gilLog) check(at stack.Time, holder stack.TID) {
 	}
 }
 
-// TestPythonGIL: who waits for the global interpreter lock is told so, and who
-// holds it.
+// TestPythonGIL: waits for the global interpreter lock, and its holder, must be
+// reported.
 func TestPythonGIL(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	seconds := "1"
@@ -88,7 +87,7 @@ func TestPythonGIL(t *testing.T) {
 				t.Skip("the short form takes some versions only")
 			}
 			var looks, none int
-			for try := 0; try == 0 || try < tries && none*100 > looks; try++ { // on a busy machine another one decides
+			for try := 0; try == 0 || try < tries && none*100 > looks; try++ { // on a busy machine another try decides
 				looks, none = gilLooks(t, v.version, seconds)
 			}
 			if looks < 300 || none*100 > looks {
@@ -98,8 +97,8 @@ func TestPythonGIL(t *testing.T) {
 	}
 }
 
-// gilLooks records a program that fights for the lock, and says how often a thread was
-// seen to wait for it, and how often without its holder.
+// gilLooks records a program that contends for the lock. It returns the number of
+// samples of a thread that waits for it, and of those without a holder.
 func gilLooks(t *testing.T, version, seconds string) (looks, none int) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "held")
@@ -122,9 +121,9 @@ func gilLooks(t *testing.T, version, seconds string) (looks, none int) {
 	return looks, none
 }
 
-// heldOf reads a program's log. Two threads that say that they held the lock at one time are
-// both left out: a thread that had no CPU right before its sleep, for so long that the others
-// asked for the lock, gave it away there, and does not know.
+// heldOf reads a program's log. It omits overlapping ranges of two threads: if a thread
+// has no CPU right before its sleep while others request the lock, it gives the lock
+// away without noticing.
 func heldOf(t *testing.T, path string) (all []held) {
 	t.Helper()
 	for line := range logLines(t, path) {
@@ -135,7 +134,7 @@ func heldOf(t *testing.T, path string) (all []held) {
 		all = append(all, h)
 	}
 	slices.SortFunc(all, func(a, b held) int { return int(a.from - b.from) })
-	said, to := 0, stack.Time(0) // so many of them, up to then
+	said, to := 0, stack.Time(0) // number of ranges, and their latest end
 	for i, h := range all {
 		alone := h.from >= to && (i+1 == len(all) || all[i+1].from >= h.to)
 		if to = max(to, h.to); alone {

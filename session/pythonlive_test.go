@@ -20,7 +20,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// pythonPlaces are where the threads of rec were in functions of Python.
+// pythonPlaces returns the locations of rec's threads in functions of Python.
 func pythonPlaces(rec *trace.Recording) (out []naming.Place) {
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {
@@ -34,7 +34,7 @@ func pythonPlaces(rec *trace.Recording) (out []naming.Place) {
 	return out
 }
 
-// namesOf are the names of Python's functions by place.
+// namesOf returns the names of Python's functions by location.
 func namesOf(rec *trace.Recording, s *trace.Symbols) map[uint64]symbol.Frame {
 	out := map[uint64]symbol.Frame{}
 	for k, fs := range s.Locs {
@@ -46,7 +46,7 @@ func namesOf(rec *trace.Recording, s *trace.Symbols) map[uint64]symbol.Frame {
 	return out
 }
 
-// TestPythonNames: functions have the same names while a recording grows, when it
+// TestPythonNames: functions must have the same names while a recording grows, when it
 // is done, and when it was cut off and the program is gone.
 func TestPythonNames(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -95,7 +95,7 @@ func TestPythonNames(t *testing.T) {
 	}
 }
 
-// TestPythonKept: a flight recorder's dump has them too, and so have its triggers.
+// TestPythonKept: a flight recorder's dump must have the names too, and so must its triggers.
 func TestPythonKept(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.Start(t, testprog.Tool(t, "python3"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "busy.py"), "objects")

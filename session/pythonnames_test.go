@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestPythonThreads: threads are chosen and called by their names in Python.
+// TestPythonThreads: threads are selected and shown by their names in Python.
 func TestPythonThreads(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, v := range pythons {
@@ -52,8 +52,8 @@ func TestPythonThreads(t *testing.T) {
 	}
 }
 
-// TestPythonAttach: Python's functions are there within 150 ms from the beginning
-// of a recording.
+// TestPythonAttach: Python's functions must appear within 150 ms from the start of a
+// recording.
 func TestPythonAttach(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, v := range pythons {
@@ -65,7 +65,7 @@ func TestPythonAttach(t *testing.T) {
 			p.Ready()
 			p.Go()
 			p.Line("busy")
-			best := time.Hour // of a few: the machine is others' too
+			best := time.Hour // of a few tries: other programs use the machine too
 			for range 5 {
 				var s *Session
 				rec := recordWhole(t, p.PID, Options{Interval: 5 * time.Millisecond}, func(x *Session) {
@@ -85,7 +85,7 @@ func TestPythonAttach(t *testing.T) {
 	}
 }
 
-// firstPython is when the first function of Python was seen; 0: never.
+// firstPython returns the time of the first sample in a function of Python; 0: none.
 func firstPython(rec *trace.Recording) (at stack.Time) {
 	for i := range rec.Threads {
 		for e := range rec.Events(rec.Threads[i].Seq) {

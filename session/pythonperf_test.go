@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestPythonPerf: functions of Python that tells profilers of its code come out
-// with the names that it gives them (python3 -X perf).
+// TestPythonPerf: functions of a Python that describes its code to profilers (python3
+// -X perf) must have the names that it gives them.
 func TestPythonPerf(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	prog := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3.12"), "-X", "perf", "-c", `
@@ -43,7 +43,7 @@ while time.process_time() < end: outermost()
 			t.Errorf("%s: %v", fn, had)
 		}
 	}
-	// Their code has no table, but ends right behind its call.
+	// Their code has no table, but ends right after its call.
 	if total := rec.Stats.Total(); total.Truncated*20 > total.Samples {
 		t.Errorf("%d of %d samples have gaps%s", total.Truncated, total.Samples, errorFrames(rec))
 	}

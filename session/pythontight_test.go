@@ -22,7 +22,7 @@ type pieces struct {
 	begun map[string]int
 	at    stack.Time
 	was   []string // the stack before at
-	again []string // functions that begin once more at that time
+	again []string // functions that start again at that time
 	out   []string
 }
 
@@ -57,10 +57,9 @@ func (p *pieces) End(t stack.Time, depth int, _ *trace.Slice) {
 
 func (p *pieces) Other(event.Event) {}
 
-// TestPythonTight: a program that does nothing but call and return, in all ways
-// that there are, is met between two frames of the interpreter often. Functions that
-// it never leaves are one slice each all the same, also where the machine is busy and
-// stops come late.
+// TestPythonTight: a program that only calls and returns, in all possible ways, is
+// often sampled between two frames of the interpreter. Functions that it never leaves
+// must still be one slice each, even if the machine is busy and stops come late.
 func TestPythonTight(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	want := uint64(300)
@@ -73,7 +72,7 @@ func TestPythonTight(t *testing.T) {
 				t.Skip("the short form takes some versions only")
 			}
 			dir := filepath.Join(testprog.Root(t), "testdata", "targets", "python")
-			for range 3 { // others for the CPUs
+			for range 3 { // competitors for the CPUs
 				p := testprog.Start(t, testprog.Tool(t, v.version), filepath.Join(dir, "busy.py"), "encoding")
 				p.Ready()
 				p.Go()

@@ -9,14 +9,14 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// pythons are the versions that timelines are held against their program's account.
+// pythons are the versions whose timelines are compared with their program's log.
 var pythons = []struct {
 	version string
 	always  bool // part of the short form
 }{{"python3", true}, {"python3.8", false}, {"python3.9", false}, {"python3.10", true}, {"python3.11", false}, {"python3.12", false}, {"python3.13", false}, {"python3.14", false}}
 
-// TestPythonTruth is TestTruth for a program in Python: its functions, called in
-// all the ways that Python has, are on the timeline when they ran.
+// TestPythonTruth is TestTruth for a program in Python: its functions, called in all
+// the ways that Python has, must be on the timeline when they ran.
 func TestPythonTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, v := range pythons {

@@ -92,7 +92,7 @@ type Session struct {
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
 	held     []*os.File      // reserve the names of the other outputs until Close
-	temp     *os.File        // the recording; guarded by fileMu, nil once it is no longer ours
+	temp     *os.File        // the recording; guarded by fileMu, nil when its file belongs to an output
 	closing  bool            // guarded by fileMu
 	readers  sync.WaitGroup  // of temp
 
@@ -264,7 +264,7 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		if s.proc.Alive() {
 			_ = s.tasks.look()
 		} else {
-			s.tasks.met() // goroutines are no longer readable
+			s.tasks.met() // goroutines cannot be read after the end
 		}
 	}()
 	stats := time.NewTicker(5 * time.Second)

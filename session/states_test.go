@@ -15,8 +15,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A thread that is in one state most of the time, and says when, is recorded
-// in that state.
+// A thread that is in one state most of the time, and logs when, must be recorded in
+// that state.
 func TestStatesTruth(t *testing.T) {
 	const interval = 4 * time.Millisecond
 	for _, c := range []struct {
@@ -33,27 +33,27 @@ func TestStatesTruth(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var v *verdict
-			for try := 0; try == 0 || try < tries && (v.waits < 2 || v.samples < 20); try++ { // on a busy machine another one decides
+			for try := 0; try == 0 || try < tries && (v.waits < 2 || v.samples < 20); try++ { // on a busy machine another try decides
 				rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), interval, c.name, "1", "20000")
 				v = judge(rec, log, interval, 2*interval, func(p *picture, w *turn) bool { return c.is(p) })
 				t.Log(v)
 			}
 			if !c.exact {
-				v.short, v.long, v.lost = 0, 0, 0 // what lies between two is as short as an interval
+				v.short, v.long, v.lost = 0, 0, 0 // the time between two of them is as short as an interval
 			}
 			v.checkFew(t, false)
 		})
 	}
 }
 
-// Threads that share a CPU: how long each waited for it is recorded as the
-// kernel counts it, and samples say so. (A thread that has no CPU when it is to
-// be looked at is often looked at too late: those ticks are gaps.)
+// Threads that share a CPU: each thread's wait for it must be recorded as counted by
+// the kernel, and samples must say so. (A thread without a CPU when its sample is due
+// is often sampled too late: those ticks are gaps.)
 func TestRunnableTruth(t *testing.T) {
 	rec, log := recordTurns(t, testprog.Build(t, "c/states", "O2"), 4*time.Millisecond, "runnable", "2", "1")
 	for i := range rec.Threads {
 		th := &rec.Threads[i]
-		// delay is how long the thread has waited for a CPU by a time.
+		// delay returns how long the thread has waited for a CPU by a time.
 		delay := func(at stack.Time) (d float64, ok bool) {
 			var before, after *turn
 			for i := range log.holds {
@@ -78,7 +78,7 @@ func TestRunnableTruth(t *testing.T) {
 				if st, _ := event.StateFields(e.Payload()); st == stack.StateRunnable {
 					runnable++
 				}
-			case event.Sched: // it tells of the time since the one before
+			case event.Sched: // it covers the time since the previous one
 				d, ok := delay(e.Time)
 				_, ns := event.SchedFields(e.Payload())
 				switch {
@@ -101,8 +101,8 @@ func TestRunnableTruth(t *testing.T) {
 	}
 }
 
-// A process that its user stops and lets go on: the recording says from when to
-// when, to an interval, and does not end the stop.
+// A process that its user stops and continues: the recording must show the start and
+// end of the stop, to an interval, and must not end the stop.
 func TestStoppedTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	const interval = 4 * time.Millisecond
@@ -139,7 +139,7 @@ func TestStoppedTruth(t *testing.T) {
 			if l := letter(); l != "T" {
 				t.Errorf("round %d: it was stopped and is in state %s", round, l)
 			}
-			// One may have been on its way, and one is for the whole stack.
+			// One may have been under way, and one is for the whole stack.
 			if n := s.Stops - at; n > 2 {
 				t.Errorf("round %d: %d stops of a thread that stood still", round, n)
 			}

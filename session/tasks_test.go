@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// What looks leave out is added up, and noted all the same.
+// Omissions of the looks must be added up, and recorded.
 func TestTasksLeftOut(t *testing.T) {
 	var noted []int
 	x := &tasks{note: func(all *trace.Tasks) { noted = append(noted, all.Lost) }}
@@ -28,7 +28,7 @@ func TestTasksLeftOut(t *testing.T) {
 	}
 }
 
-// goTurn is a time in which a goroutine surely had a thread.
+// goTurn is a time range in which a goroutine certainly had a thread.
 type goTurn struct {
 	tid      stack.TID
 	id       uint64
@@ -51,7 +51,7 @@ func turnsOf(t *testing.T, path string) map[stack.TID][]goTurn {
 	return all
 }
 
-// at is the goroutine that surely had the thread at that time; 0: nobody knows.
+// at returns the goroutine that certainly had the thread at that time; 0: unknown.
 func at(turns []goTurn, when stack.Time) uint64 {
 	i, _ := slices.BinarySearchFunc(turns, when, func(x goTurn, t stack.Time) int {
 		if x.to <= t {
@@ -65,7 +65,7 @@ func at(turns []goTurn, when stack.Time) uint64 {
 	return turns[i].id
 }
 
-// around are the turns next to a time.
+// around returns the turns next to a time.
 func around(turns []goTurn, when stack.Time) string {
 	var out []string
 	for _, x := range turns {
@@ -76,7 +76,7 @@ func around(turns []goTurn, when stack.Time) string {
 	return strings.Join(out, ", ")
 }
 
-// TestTaskTruth holds which goroutine each sample says that a thread runs against the
+// TestTaskTruth compares the goroutine that each sample shows on a thread with the
 // program's own log.
 func TestTaskTruth(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -142,7 +142,7 @@ func TestTaskTruth(t *testing.T) {
 	}
 }
 
-// checkTracks: the view by goroutine has each turn on the goroutine's own track.
+// checkTracks: the view by goroutine must have each turn on the goroutine's own track.
 func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTurn) {
 	t.Helper()
 	v := view.New(rec, view.Options{})
@@ -170,7 +170,7 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 			idle++
 		}
 	}
-	if blank*100 > len(tasks.List) { // those that were seen in the scheduler's functions alone
+	if blank*100 > len(tasks.List) { // those seen only in the scheduler's functions
 		t.Errorf("%d of %d goroutines have no name", blank, len(tasks.List))
 	}
 	if idle != 100 {
@@ -188,7 +188,7 @@ func checkTracks(t *testing.T, rec *trace.Recording, turns map[stack.TID][]goTur
 	}
 	for tid, ts := range turns {
 		for _, x := range ts {
-			// On a busy machine whole turns pass without a look.
+			// On a busy machine whole turns pass without a sample.
 			k, _ := slices.BinarySearch(looks[tid], x.from)
 			if k == len(looks[tid]) || looks[tid][k] >= x.to {
 				continue

@@ -21,19 +21,19 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// seen is one slice of a function that the program reports about.
+// seen is one slice of a function that the program logs.
 type seen struct {
 	tid   int
 	fn    string
 	depth int // among such functions
-	// Its start lies in (notYet, first], its end in (last, gone].
+	// Its start is in (notYet, first], its end in (last, gone].
 	notYet, first, last, gone stack.Time
 	stood                     stack.Time // up to here from first, it had no CPU
 	open                      bool
 	matched                   bool
 }
 
-// watcher picks the reported functions out of a thread's timeline.
+// watcher extracts the logged functions from a thread's timeline.
 type watcher struct {
 	n       *trace.Names
 	tid     int
@@ -42,9 +42,9 @@ type watcher struct {
 	samples []stack.Time
 	stack   []*seen // of all depths; nil for other functions
 	out     []*seen
-	gaps    [][2]stack.Time // no whole sample in between
-	lost    stack.Time      // since when events or whole stacks are missing; 0: none are
-	cut     []int           // depths at which the stack is not complete
+	gaps    [][2]stack.Time // no complete sample in between
+	lost    stack.Time      // since when events or complete stacks are missing; 0: none are
+	cut     []int           // depths at which the stack is incomplete
 }
 
 func (w *watcher) Begin(t stack.Time, depth int, s *trace.Slice) {
@@ -80,7 +80,7 @@ func (w *watcher) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		way, _, _ := event.SeenFields(e.Payload())
-		if len(w.cut) > 0 { // what is not in it may have been there all the same
+		if len(w.cut) > 0 { // a function missing from it may still have been running
 			if w.lost == 0 {
 				w.lost = cmp.Or(w.at, e.Time)
 			}
@@ -102,14 +102,14 @@ func (w *watcher) Other(e event.Event) {
 	case event.Gap:
 		why, ns := event.GapFields(e.Payload())
 		if why == stack.WhyLost {
-			w.lost = e.Time // up to what the next Sync brings back
+			w.lost = e.Time // until the next Sync restores the stack
 		}
 		w.gaps = append(w.gaps, [2]stack.Time{min(w.at, e.Time-stack.Time(ns)), e.Time})
 	}
 }
 
-// plain leaves parameters out of a name, those of enclosing functions too: the
-// reports and the symbols differ in them.
+// plain removes parameters from a name, those of enclosing functions too: logs and
+// symbols differ in them.
 func plain(name string) string {
 	var b strings.Builder
 	depth := 0
@@ -200,10 +200,9 @@ func recordChain(t *testing.T, path string, interval time.Duration, fullNames bo
 	return rec, calls
 }
 
-// checkTruth holds a recording against what the program says it did. It
-// returns false if the machine was too busy to tell: more than a tenth of the
-// long calls fell into gaps that the recording admits. faults are what does not
-// agree.
+// checkTruth compares a recording with the program's log. It returns false if the
+// machine was too busy: more than a tenth of the long calls are in gaps that the
+// recording reports. faults are the differences.
 func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, interval time.Duration) (telling bool, faults []string) {
 	t.Helper()
 	if len(rec.Problems) > 0 || rec.End == nil {
@@ -243,7 +242,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		at[k] = append(at[k], s)
 	}
 	long, missing, wrong, excused := 0, 0, 0, 0
-	var shown *seen // of what does not agree, the first
+	var shown *seen // the first of the differences
 	report := func(format string, args ...any) {
 		if wrong++; wrong <= 10 {
 			faults = append(faults, fmt.Sprintf(format, args...))
@@ -253,7 +252,7 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 		c := &calls[i]
 		var hits []*seen
 		for _, s := range at[place{c.TID, c.Depth, c.Func}] {
-			// The call's edges lie between the samples that enclose the slice's.
+			// The call's edges are between the samples that enclose the slice's.
 			if int64(s.notYet) <= c.Begin && int64(entered(s, c)) >= c.Call-early(c, interval) && int64(s.last) <= c.Return &&
 				(int64(s.gone) >= c.End || s.open) {
 				hits = append(hits, s)
@@ -263,13 +262,13 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 			s.matched = true
 		}
 		if c.Duration() < 3*interval || c.Begin < since[c.TID] {
-			continue // too short to be seen for sure, or before the thread was found
+			continue // too short to be seen for certain, or before the thread was found
 		}
 		long++
 		if len(hits) == 1 {
 			continue
 		}
-		// On a busy machine the recording may end before another sample was had.
+		// On a busy machine the recording may end before the next sample.
 		if len(hits) == 0 && (lateDuring(gaps[c.TID], c) || c.Begin > newest[c.TID]) {
 			excused++
 			continue
@@ -306,11 +305,11 @@ func checkTruth(t *testing.T, rec *trace.Recording, calls []testprog.Call, inter
 	return excused*10 <= long, faults
 }
 
-// joined takes for one call what no sample can tell apart: where a handler ends when its
-// next signal has come already, it is called again at once at the same place.
+// joined merges calls that no sample can distinguish: if a handler's next signal is
+// pending when it ends, it is called again at once at the same place.
 func joined(calls []testprog.Call, samples map[int][]stack.Time) []testprog.Call {
 	var out []testprog.Call
-	last := map[[2]int]int{} // by thread and function: in out
+	last := map[[2]int]int{} // by thread and function: index in out
 	for i := range calls {
 		c := &calls[i]
 		handler := slices.Index([]string{"chain_on_signal", "chain_handler"}, c.Func)
@@ -320,7 +319,7 @@ func joined(calls []testprog.Call, samples map[int][]stack.Time) []testprog.Call
 		}
 		k := [2]int{c.TID, handler}
 		if n, ok := last[k]; ok && out[n].Depth == c.Depth && !between(samples[c.TID], out[n].Return, c.Call) &&
-			!slices.ContainsFunc(calls, func(o testprog.Call) bool { // what was interrupted has gone on
+			!slices.ContainsFunc(calls, func(o testprog.Call) bool { // the interrupted code has continued
 				return o.TID == c.TID && o.Func != "chain_on_signal" && o.Depth < c.Depth &&
 					(o.Begin > out[n].End && o.Begin < c.Begin || o.End > out[n].End && o.End < c.Begin)
 			}) {
@@ -333,14 +332,14 @@ func joined(calls []testprog.Call, samples map[int][]stack.Time) []testprog.Call
 	return out
 }
 
-// between reports whether one of the times, in their order, is not before from nor behind to.
+// between reports whether one of the sorted times is in [from, to].
 func between(times []stack.Time, from, to int64) bool {
 	i, _ := slices.BinarySearch(times, stack.Time(from))
 	return i < len(times) && int64(times[i]) <= to
 }
 
-// early is how long before its reported time a call may have begun. Nobody
-// reads a clock before the kernel enters a signal handler.
+// early returns how long before its logged time a call may have begun: no code of the
+// program reads a clock before the kernel enters a signal handler.
 func early(c *testprog.Call, interval time.Duration) int64 {
 	if c.Func == "chain_on_signal" {
 		return int64(interval)
@@ -348,8 +347,8 @@ func early(c *testprog.Call, interval time.Duration) int64 {
 	return 0
 }
 
-// entered is by when c was seen to be entered: a handler that had no CPU then
-// reads its clock when it has one.
+// entered returns the time by which c was seen to be entered: a handler without a CPU
+// reads its clock only when it gets one.
 func entered(s *seen, c *testprog.Call) stack.Time {
 	if c.Func == "chain_on_signal" {
 		return s.stood
@@ -357,8 +356,7 @@ func entered(s *seen, c *testprog.Call) stack.Time {
 	return s.first
 }
 
-// lateDuring reports whether the sampler itself says that it missed samples
-// while c ran.
+// lateDuring reports whether the sampler itself reports missed samples while c ran.
 func lateDuring(gaps [][2]stack.Time, c *testprog.Call) bool {
 	for _, g := range gaps {
 		if int64(g[0]) <= c.End && int64(g[1]) >= c.Begin {
@@ -368,7 +366,7 @@ func lateDuring(gaps [][2]stack.Time, c *testprog.Call) bool {
 	return false
 }
 
-// nearest is how many slices or samples are told of at most.
+// nearest bounds the slices or samples that are printed.
 const nearest = 12
 
 func near(got []*seen, c *testprog.Call) string {
@@ -395,8 +393,8 @@ func nearCalls(calls []testprog.Call, s *seen) string {
 	return b.String()
 }
 
-// without leaves out the calls of a function that cannot be named: those in
-// them are then less deep.
+// without removes the calls of a function that cannot be named, and reduces the depth
+// of the calls in them.
 func without(calls []testprog.Call, fn string) []testprog.Call {
 	var out []testprog.Call
 	for _, c := range calls {
@@ -415,13 +413,13 @@ func without(calls []testprog.Call, fn string) []testprog.Call {
 	return out
 }
 
-// truths are the programs and variants whose timeline is held against their
-// own account; args come on top of the usual ones.
+// truths are the programs and variants whose timeline is compared with their own log;
+// args are added to the usual ones.
 var truths = []struct {
 	program, variant string
 	args             []string
 	always           bool   // part of the short form, and at 1 ms of the usual one
-	hidden           string // function that the file keeps no name of
+	hidden           string // function without a name in the file
 }{
 	{program: "c/chain", variant: "O0", always: true},
 	{program: "c/chain", variant: "O2", always: true},
@@ -480,13 +478,13 @@ func TestTruth(t *testing.T) {
 				if i := slices.Index(own, "--library"); i >= 0 {
 					own[i+1] = testprog.Build(t, own[i+1], x.variant)
 				}
-				// A machine that is too busy for an interval has each further try at twice that, of
-				// a program that takes twice as long for everything.
+				// If a machine is too busy for an interval, each further try doubles
+				// it, with a program that takes twice as long for everything.
 				for try := range tries {
 					interval := rate.interval << try
 					args := append([]string{"--seconds", strconv.Itoa(1 << try), "--threads", "2", "--seed", "7", "--unit", strconv.Itoa(rate.unit << try)}, own...)
 					rec, calls := recordChain(t, testprog.Build(t, x.program, x.variant), interval,
-						strings.HasPrefix(x.program, "go/"), args...) // reports of Go programs have its type arguments
+						strings.HasPrefix(x.program, "go/"), args...) // logs of Go programs contain its type arguments
 					telling, faults := checkTruth(t, rec, without(calls, x.hidden), interval)
 					if telling && len(faults) == 0 || t.Failed() {
 						return

@@ -11,9 +11,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// What a test of timelines tells of one that does not agree with its program.
+// Messages of a test whose timeline differs from its program's log.
 
-// samplesNear shows the samples next to the begin of a slice.
+// samplesNear prints the samples next to the start of a slice.
 func samplesNear(rec *trace.Recording, s *seen) string {
 	n := trace.NewNames(rec)
 	var b strings.Builder
@@ -25,7 +25,7 @@ func samplesNear(rec *trace.Recording, s *seen) string {
 	return b.String()
 }
 
-// stackLog writes each sample of a time, with its stack.
+// stackLog prints each sample of a time range, with its stack.
 type stackLog struct {
 	n        *trace.Names
 	from, to stack.Time
@@ -34,7 +34,7 @@ type stackLog struct {
 	out      *strings.Builder
 }
 
-// ends are those of the stack, where it is deep.
+// ends returns both ends of the stack, if it is deep.
 func (l *stackLog) ends() string {
 	in := l.stack
 	if n := len(in); n > 30 {
@@ -64,7 +64,7 @@ func (l *stackLog) Other(e event.Event) {
 	}
 }
 
-// errorFrames shows a few of the stacks that ended early.
+// errorFrames prints a few of the stacks that ended early.
 func errorFrames(rec *trace.Recording) string {
 	n := trace.NewNames(rec)
 	l := &errorLog{n: n, count: map[string]int{}}
@@ -81,7 +81,7 @@ func errorFrames(rec *trace.Recording) string {
 	return strings.Join(keys[:min(len(keys), 8)], "")
 }
 
-// gapList shows where samples are missing, and why.
+// gapList prints where samples are missing, and why.
 func gapList(rec *trace.Recording) string {
 	var b strings.Builder
 	n := trace.NewNames(rec)

@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// turn is a line in the log of a program that includes turns.h: a wait or a
-// time in which a lock was held.
+// turn is a line in the log of a program that includes turns.h: a wait or a time range
+// in which a lock was held.
 type turn struct {
 	tid      stack.TID
 	lock     uint64
@@ -34,14 +34,14 @@ func (x *turn) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// turnsLog is what such a program says.
+// turnsLog is the output of such a program.
 type turnsLog struct {
 	lock         uint64
 	threads      []stack.TID
 	waits, holds []turn
 }
 
-// recordTurns records a program that includes turns.h for as long as it runs.
+// recordTurns records a program that includes turns.h until it ends.
 func recordTurns(t *testing.T, path string, interval time.Duration, args ...string) (*trace.Recording, *turnsLog) {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -65,8 +65,8 @@ func recordTurns(t *testing.T, path string, interval time.Duration, args ...stri
 	return rec, l
 }
 
-// record records p, which begins when each of its threads has been seen, to its end, and
-// takes what it says of itself then.
+// record records p, which begins when each of its threads has been seen, to its end,
+// and reads its log after that.
 func (l *turnsLog) record(t *testing.T, p *testprog.Proc, o Options) *trace.Recording {
 	t.Helper()
 	going := false
@@ -93,7 +93,7 @@ func (l *turnsLog) record(t *testing.T, p *testprog.Proc, o Options) *trace.Reco
 	return rec
 }
 
-// picture is what a recording says of a thread from a time on.
+// picture is the state of a thread in a recording from a time on.
 type picture struct {
 	from   stack.Time
 	state  stack.State
@@ -101,10 +101,10 @@ type picture struct {
 	lock   uint64
 	holder stack.TID
 	by     event.KnownBy
-	fresh  bool // begins a wait of its own
+	fresh  bool // starts a new wait
 }
 
-// track is one thread's pictures in order, and what is not known.
+// track holds one thread's pictures in order, and the unknown ranges.
 type track struct {
 	pics  []picture
 	edges map[stack.Time]stack.Time // of a picture that changes the state: the last sample before it
@@ -122,7 +122,7 @@ func tracks(rec *trace.Recording) map[stack.TID]*track {
 		var now picture
 		var at stack.Time // of the last sample
 		var state uint64
-		repeats := false // behind a Sync the state is told once more
+		repeats := false // a Sync is followed by the state again
 		put := func(t stack.Time) {
 			now.from = t
 			if n := len(k.pics); n > 0 && k.pics[n-1].from == t {
@@ -159,7 +159,7 @@ func tracks(rec *trace.Recording) map[stack.TID]*track {
 				put(e.Time)
 			case event.Lock:
 				if e.Payload() == now.lock {
-					continue // a Sync says it once more
+					continue // a Sync repeats it
 				}
 				now.fresh = e.Payload() != 0 // another sleep
 				now.lock, now.holder, now.by = e.Payload(), 0, 0
@@ -185,7 +185,7 @@ func tracks(rec *trace.Recording) map[stack.TID]*track {
 	return out
 }
 
-// at is the picture at time t.
+// at returns the picture at time t.
 func (k *track) at(t stack.Time) picture {
 	i, found := slices.BinarySearchFunc(k.pics, t, func(p picture, t stack.Time) int {
 		switch {
@@ -205,15 +205,15 @@ func (k *track) at(t stack.Time) picture {
 	return k.pics[i-1]
 }
 
-// awakeUntil reports whether a thread that is not blocked at a time is shown so up to another.
+// awakeUntil reports whether a thread that is not blocked at time at is shown so until to.
 func (k *track) awakeUntil(at, to stack.Time) bool {
 	return !slices.ContainsFunc(k.pics, func(p picture) bool {
 		return p.from > at && p.from <= to && p.state == stack.StateBlocked
 	})
 }
 
-// unseen reports whether no sample came between two times, as far as can be
-// told: the state changed at the next one, and the last one before was earlier.
+// unseen reports whether no sample came between two times, as far as can be known: the
+// state changed at the next one, and the previous one was earlier.
 func (k *track) unseen(from, to stack.Time) bool {
 	for i := range k.pics {
 		if p := &k.pics[i]; p.from > to {
@@ -229,12 +229,12 @@ func (k *track) late(from, to stack.Time) bool {
 	return slices.ContainsFunc(k.gaps, func(g [2]stack.Time) bool { return g[0] <= to && g[1] >= from })
 }
 
-// verdict counts how a recording agrees with what a program says.
+// verdict counts agreements and differences of a recording and a program's log.
 type verdict struct {
-	waits, excused           int // waits of three intervals or longer; those of them at whose edges samples are missing
+	waits, excused           int // waits of three intervals or longer; those with missing samples at their edges
 	unseen                   int // intervals inside such waits without a sample
-	samples, right           int // inside such waits; with the lock right
-	awake                    int // looks inside such waits at which the thread was not blocked; no sample up to their end
+	samples, right           int // inside such waits; with the right lock
+	awake                    int // samples inside such waits at which the thread was not blocked; no sample up to their end
 	held, holder, wrong      int // samples at which one thread held the lock for long enough; that one named; another named
 	short, long, lost, split int // waits that are more than an interval shorter, longer than they were; neither found nor excused; seen as several
 	causes                   map[string]int
@@ -245,8 +245,8 @@ func (v *verdict) String() string {
 		v.waits, v.excused, v.samples, v.unseen, v.right, v.awake, v.held, v.holder, v.wrong, v.short, v.long, v.lost, v.split, v.causes)
 }
 
-// judge holds a recording against the log. is tells whether a picture has the
-// lock of a wait; told is how long after it got the lock a holder must be named.
+// judge compares a recording with the log. is reports whether a picture has the lock of
+// a wait; told is how long after it got the lock a holder must be named.
 func judge(rec *trace.Recording, log *turnsLog, interval, told time.Duration, is func(*picture, *turn) bool) *verdict {
 	v := &verdict{causes: map[string]int{}}
 	every := stack.Time(interval)
@@ -276,7 +276,7 @@ func judge(rec *trace.Recording, log *turnsLog, interval, told time.Duration, is
 			case p.state != stack.StateBlocked:
 				v.awake++
 				if k.awakeUntil(at, w.to) {
-					v.samples-- // it was woken, and had no CPU yet: its log has the wait end when it had one
+					v.samples-- // it was woken without a CPU: in its log the wait ends when it got one
 				}
 				v.causes[fmt.Sprintf("%v, %v before the end", p.state, time.Duration(w.to-at).Round(interval))]++
 				continue
@@ -304,8 +304,8 @@ func judge(rec *trace.Recording, log *turnsLog, interval, told time.Duration, is
 	return v
 }
 
-// length compares how long a wait was with how long the recording says, to the
-// distance of the samples around its ends.
+// length compares the duration of a wait with that in the recording, to the distance of
+// the samples around its ends.
 func (v *verdict) length(k *track, w *turn, step stack.Time, is func(*picture, *turn) bool) {
 	var first, last stack.Time
 	slack := step
@@ -318,8 +318,8 @@ func (v *verdict) length(k *track, w *turn, step stack.Time, is func(*picture, *
 		if p.from < w.from || !is(p, w) {
 			continue
 		}
-		// What belongs to one sleep began with it, also where its lock was
-		// only told later.
+		// All events of one sleep count from its start, even if its lock was reported
+		// later.
 		if first == 0 {
 			j := i
 			for j > 0 && !k.pics[j].fresh {
@@ -349,7 +349,7 @@ func (v *verdict) length(k *track, w *turn, step stack.Time, is func(*picture, *
 		slack = max(slack, last-before)
 	}
 	if p := k.at(last); last < w.to && p.state != stack.StateBlocked && k.at(w.to).state != stack.StateBlocked {
-		last = w.to // it was woken, and had no CPU yet
+		last = w.to // it was woken without a CPU
 	}
 	if k.late(w.from-step, first) || k.late(w.to-step, last) {
 		v.excused++
@@ -368,11 +368,11 @@ func (v *verdict) length(k *track, w *turn, step stack.Time, is func(*picture, *
 	}
 }
 
-// turnsCase is a program with a kind of lock, and what its recording must say.
+// turnsCase is a program with a kind of lock, and the expected recording.
 type turnsCase struct {
 	program, variant, kind string
 	threads                int
-	want                   string // the kind that the description names
+	want                   string // the kind in the description
 	holder                 bool   // the lock keeps one
 	always                 bool   // in the short form
 }
@@ -435,13 +435,13 @@ var turnsCases = []turnsCase{
 	{"locks/goturns", "default", "waitgroup", 3, "Go wait group", false, false},
 	{"locks/goturns", "default", "sleep", 3, ": sleep", false, false},
 	{"locks/goturns", "pie", "mutex", 3, "Go mutex main.mu", false, false},
-	{"locks/goturns", "stripped", "mutex", 3, "Go mutex goturns+0x", false, false}, // functions have names still, variables do not
+	{"locks/goturns", "stripped", "mutex", 3, "Go mutex goturns+0x", false, false}, // functions still have names, variables do not
 	{"locks/goturns", "stripped", "receive", 3, "receive from a Go channel", false, false},
 }
 
-// Threads take turns with a lock and log when. In at least 99 of 100 samples
-// inside a wait the right lock is named, and the right holder where the kind
-// keeps one; and a wait is as long as it was, to an interval.
+// Threads take turns with a lock and log when. At least 99 of 100 samples inside a wait
+// must have the right lock, and the right holder if the kind keeps one. A wait must be
+// as long as it was, to an interval.
 func TestTurnsTruth(t *testing.T) {
 	for _, c := range turnsCases {
 		t.Run(strings.TrimPrefix(c.program, "locks/")+"/"+c.variant+"/"+c.kind+"-"+fmt.Sprint(c.threads), func(t *testing.T) {
@@ -466,9 +466,9 @@ func TestTurnsTruth(t *testing.T) {
 					}
 					switch {
 					case strings.HasPrefix(c.kind, "cond") && (strings.HasPrefix(p.wait.Args, "mutex") || strings.Contains(p.wait.Args, "signalled")):
-						return true // woken, it wants its mutex back
+						return true // woken, it needs its mutex again
 					case c.variant == "musl" && c.kind == "barrier":
-						return strings.Contains(p.wait.Args, c.want) // its address nothing tells, but to its first thread
+						return strings.Contains(p.wait.Args, c.want) // only its first thread knows the address
 					}
 					return strings.Contains(p.wait.Args, c.want) && (p.lock == w.lock || w.lock == 0)
 				})
@@ -479,13 +479,13 @@ func TestTurnsTruth(t *testing.T) {
 	}
 }
 
-// few reports whether a recording of a second says too little to judge by, or is
-// short of what is asked: on a busy machine another one decides.
+// few reports whether a recording of a second has too few waits for a verdict, or fails
+// the requirements: on a busy machine another one decides.
 func (v *verdict) few(holder bool) bool {
 	return v.waits < 10 || v.samples < 50 || v.unlike() || holder && (v.held-v.holder)*100 > v.held || v.short+v.long+v.lost > 1+v.waits/50
 }
 
-// unlike reports whether in more than one of a hundred samples the lock is not the right one.
+// unlike reports whether more than one of a hundred samples has the wrong lock.
 func (v *verdict) unlike() bool { return (v.samples-v.right-1)*100 > v.samples }
 
 func (v *verdict) check(t *testing.T, holder bool) {
@@ -496,13 +496,13 @@ func (v *verdict) check(t *testing.T, holder bool) {
 	v.checkFew(t, holder)
 }
 
-// checkFew is check where few waits are enough.
+// checkFew is check for tests in which few waits are enough.
 func (v *verdict) checkFew(t *testing.T, holder bool) {
 	t.Helper()
 	if v.waits < 2 || v.samples < 20 {
 		t.Errorf("%d waits, %d samples in them, %d missing", v.waits, v.samples, v.unseen)
 	}
-	// One is free: of so few samples it may be more than a hundredth.
+	// One is allowed: of so few samples it may be more than a hundredth.
 	if v.unlike() {
 		t.Errorf("the right lock in %d of %d samples", v.right, v.samples)
 	}

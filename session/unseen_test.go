@@ -16,10 +16,10 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// long says whether the long form of a test is asked for.
+// long reports whether the long form of a test is requested.
 func long() bool { return os.Getenv("SLIVER_LONG") != "" }
 
-// returns are what one thread of the program calls saw.
+// returns counts the results of calls in one thread of the program.
 type returns struct{ n, eintr, early, late, most int }
 
 // startCalls starts the program and waits until its threads are at work.
@@ -30,7 +30,7 @@ func startCalls(t *testing.T, variant string) *testprog.Proc {
 	return p
 }
 
-// finishCalls ends the program and returns what its threads saw, by call.
+// finishCalls ends the program and returns its threads' results, by call.
 func finishCalls(t *testing.T, p *testprog.Proc) map[string]returns {
 	t.Helper()
 	p.CloseInput()
@@ -51,7 +51,7 @@ func finishCalls(t *testing.T, p *testprog.Proc) map[string]returns {
 	return out
 }
 
-// recordFor records a process for a while and returns the accounts.
+// recordFor records a process for a while and returns the statistics.
 func recordFor(t *testing.T, pid int, o Options) stack.ThreadStats {
 	t.Helper()
 	p, err := target.Open(pid)
@@ -80,12 +80,12 @@ func recordFor(t *testing.T, pid int, o Options) stack.ThreadStats {
 	return res.Stats.Total()
 }
 
-// Threads that block in every system call that a stop could cut short are
-// sampled at 1 kHz, recording after recording, beside the same program left
-// alone: no call ends with EINTR or early, and none later for it. In the form
-// with frame pointers and without tables, registers are missing where stacks are
-// read, so that blocked threads are stopped where the policy allows it. SLIVER_LONG=1: 10 s
-// for each policy and form.
+// Threads that block in every system call that a stop could cut short are sampled at 1
+// kHz, recording after recording, next to the same program left alone: no call may end
+// with EINTR or early, and none later because of it. In the form with frame pointers
+// and without tables, registers are missing where stacks are read, so that blocked
+// threads are stopped if the policy allows it. SLIVER_LONG=1: 10 s for each policy and
+// form.
 func TestUnseen(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	total, variants := 2*time.Second, []string{"fp"}
@@ -95,8 +95,8 @@ func TestUnseen(t *testing.T) {
 	for _, variant := range variants {
 		for _, policy := range []sampler.StopPolicy{sampler.StopAuto, sampler.StopRunning, sampler.StopAlways} {
 			t.Run(variant+"/"+policy.String(), func(t *testing.T) {
-				// A machine that is taken away for 100 ms meets one call of one
-				// of the two programs: what is untimely for us is so each time.
+				// A pause of the machine of 100 ms affects one call of one of the two
+				// programs: effects of sampling appear in each round.
 				const rounds = 3
 				for round := 1; ; round++ {
 					untimely := unseenRound(t, variant, policy, total)
@@ -113,9 +113,9 @@ func TestUnseen(t *testing.T) {
 	}
 }
 
-// unseenRound samples the calls for a while beside a program that is left
-// alone, and returns how many more of them came late, or early by the kernel's
-// ticks. A machine too busy to tell for what counts as none.
+// unseenRound samples the calls for a while next to a program that is left alone, and
+// returns how many more of them came late, or early by the kernel's ticks. If the
+// machine is too busy for a count it returns none.
 func unseenRound(t *testing.T, variant string, policy sampler.StopPolicy, total time.Duration) (untimely int) {
 	t.Helper()
 	sampled, alone := startCalls(t, variant), startCalls(t, variant)
@@ -146,13 +146,13 @@ func unseenRound(t *testing.T, variant string, policy sampler.StopPolicy, total 
 			t.Logf("%s: of %d returns %d late, by up to %d µs; left alone %d of %d, %d µs", name, r.n, r.late, r.most,
 				without[name].late, without[name].n, without[name].most)
 		}
-		// What comes late without us counts for both.
+		// Calls that are late without sampling count for both.
 		late += r.late - without[name].late
 	}
 	if sum.Unrun+sum.Read < sum.Samples/2 {
 		t.Errorf("the accounts of this test are not those it wants: %+v", sum)
 	}
-	// What it is about: calls were put back.
+	// The purpose of the test: calls were restarted.
 	if wants := variant == "fp" && policy != sampler.StopRunning; wants && sum.Restarted == 0 {
 		t.Error("no call was put back: does this test still test it?")
 	}
@@ -166,7 +166,7 @@ func unseenRound(t *testing.T, variant string, policy sampler.StopPolicy, total 
 	return max(late, 0) + max(early, 0)
 }
 
-// tickTimed are calls whose timeout the kernel counts in its own ticks (SO_RCVTIMEO
-// in net/core/sock.c). Where the machine was taken away for a while, these
-// catch up at once, and a timeout that began meanwhile ends early by as much.
+// tickTimed are calls whose timeout the kernel counts in its own ticks (SO_RCVTIMEO in
+// net/core/sock.c). After a pause of the machine these catch up at once, and a timeout
+// that began during the pause ends early by as much.
 var tickTimed = map[string]bool{"accept": true, "recv": true, "recvmsg": true, "read-socket": true}

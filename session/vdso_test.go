@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestNamesOfTheVDSO: what the kernel maps into each program is in no file; its
-// functions have names, and callers, all the same.
+// TestNamesOfTheVDSO: the code that the kernel maps into each program is in no file.
+// Its functions must still have names, and callers.
 func TestNamesOfTheVDSO(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	dir := t.TempDir()

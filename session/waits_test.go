@@ -19,14 +19,13 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recordUntil records a process until ready says that all was seen, judged by
-// the sampler's accounts.
+// recordUntil records a process until ready returns true for the sampler's statistics.
 func recordUntil(t *testing.T, pid int, interval time.Duration, ready func(stack.ThreadStats) bool) *trace.Recording {
 	t.Helper()
 	return recordWith(t, pid, Options{Interval: interval, Jitter: .1}, ready)
 }
 
-// recordWith is recordUntil with options; outputs and the like are its own.
+// recordWith is recordUntil with options; it sets outputs and the like itself.
 func recordWith(t *testing.T, pid int, o Options, ready func(stack.ThreadStats) bool) *trace.Recording {
 	t.Helper()
 	p, err := target.Open(pid)
@@ -81,7 +80,7 @@ func recordWith(t *testing.T, pid int, o Options, ready func(stack.ThreadStats) 
 	return rec
 }
 
-// slept is what a thread's events say of its waits.
+// slept holds the waits in a thread's events.
 type slept struct {
 	waits, locks []uint64 // payloads in order
 	holder       stack.TID
@@ -111,9 +110,9 @@ func sleptOf(rec *trace.Recording, tid stack.TID) (x slept) {
 	return x
 }
 
-// Threads that queue for a mutex: each one's wait is told once, with the lock
-// and its holder, also where a thread must be stopped for its stack (frame
-// pointers): its being woken for that is not taken for another wait.
+// Threads that queue for a mutex: each one's wait must be reported once, with the lock
+// and its holder, even if a thread must be stopped for its stack (frame pointers): the
+// wake-up for that must not be taken for another wait.
 func TestWaitsAreRecorded(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, variant := range []string{"O2", "fp"} {
@@ -143,8 +142,9 @@ func TestWaitsAreRecorded(t *testing.T) {
 				if !ok || w.Kind != "lock" || w.Call != "futex" || variant == "O2" && w.Symbol != "own" || !strings.Contains(w.Args, "mutex") {
 					t.Errorf("%d: %+v", tid, w)
 				}
-				// More than one or two where the CPUs are wanted by many: until a thread that was woken
-				// for its stack has had one, it does not sleep. Taken for a wait each time, it would be 60.
+				// More than one or two if many threads compete for the CPUs: a thread
+				// woken for its stack does not sleep until it has had a CPU. Taken for
+				// a wait each time, it would be 60.
 				if x.stops > 10 || x.exits > 12 {
 					t.Errorf("%d: stopped %d times, %d frames left, in one wait", tid, x.stops, x.exits)
 				}
@@ -157,8 +157,7 @@ func TestWaitsAreRecorded(t *testing.T) {
 	}
 }
 
-// Threads that take turns: what their recording says of each wait is held
-// against their own log.
+// Threads that take turns: each wait in their recording is compared with their own log.
 func TestTurnsAreRecorded(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "locks/contend", "O2"), "normal", "4", "2")
@@ -190,7 +189,7 @@ func TestTurnsAreRecorded(t *testing.T) {
 			}
 		}
 	}
-	// The holder is read a little after the sample that it is booked at.
+	// The holder is read a little after the sample that it is recorded at.
 	const behind = 20_000_000
 	waits, named, holders, wrong := 0, 0, 0, 0
 	for i := range rec.Threads {
@@ -200,7 +199,7 @@ func TestTurnsAreRecorded(t *testing.T) {
 		}
 		var since, seen stack.Time // of the state; since 0: it is not blocked
 		var lock, state uint64
-		repeats := false // behind a Sync the state is told once more
+		repeats := false // a Sync is followed by the state again
 		for e := range rec.Events(rec.Threads[i].Seq) {
 			switch e.Kind() {
 			case event.Sync:

@@ -30,7 +30,7 @@ func await(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// tracers of a process's threads, by thread.
+// tracersOf returns the tracers of a process's threads, by thread.
 func tracersOf(t *testing.T, pid int) map[string]int {
 	t.Helper()
 	out := map[string]int{}
@@ -50,10 +50,9 @@ func tracersOf(t *testing.T, pid int) map[string]int {
 	return out
 }
 
-// A second tracer that comes while threads are sampled at 1 kHz gets what it asks
-// for, but where it meets a stop of ours.
-// With Yield nobody else is stopped as long as it is there; either way the
-// trace has a mark, and the recording goes on when it is gone.
+// A second tracer that attaches while threads are sampled at 1 kHz must succeed, except
+// during a stop of ours. With Yield no other thread is stopped while it is attached. In
+// both cases the trace has a mark, and the recording continues when it is gone.
 func TestSecondTracer(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	strace := testprog.Tool(t, "strace")
@@ -82,7 +81,7 @@ func TestSecondTracer(t *testing.T) {
 			stops := func() uint64 { return s.Status().Total.Stops }
 			await(t, "stops", func() bool { return stops() > 20 })
 
-			// Like any tracer it may meet another one at work, and then tries again.
+			// Like any tracer it may find another one attached, and then retries.
 			var other *exec.Cmd
 			held := func() (n int) {
 				for _, tracer := range tracersOf(t, prog.PID) {
@@ -118,7 +117,7 @@ func TestSecondTracer(t *testing.T) {
 					t.Fatal("strace never got in")
 				}
 			}
-			// From now on sliver is refused, or does not even ask.
+			// From now on sliver is refused, or does not even try.
 			await(t, "a refusal", func() bool { return s.Status().Total.Denied > 0 })
 			before, n := s.Status().Total, held()
 			await(t, "more of them", func() bool { return s.Status().Total.Denied > before.Denied+20 })
@@ -167,8 +166,8 @@ func TestSecondTracer(t *testing.T) {
 	}
 }
 
-// A debugger that comes while threads are sampled shows all of them, as it does
-// without; the recording has marks for it, and goes on when it is gone.
+// A debugger that attaches while threads are sampled must show all of them, as it does
+// without sampling. The recording must have marks for it, and continue when it is gone.
 func TestDebugger(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	gdb := testprog.Tool(t, "gdb")
@@ -184,7 +183,7 @@ func TestDebugger(t *testing.T) {
 			if n := bytes.Count(out, []byte("\n#0 ")); n == 2 {
 				break
 			}
-			// It has met a stop of ours, as it may meet any other tracer's.
+			// It attached during a stop of ours, as it may during any other tracer's.
 			if try == 20 || !bytes.Contains(out, []byte("Operation not permitted")) {
 				t.Fatalf("gdb, try %d: %s", try, out)
 			}
