@@ -8,10 +8,10 @@ import (
 	"github.com/sliverprof/sliver/unwind/gopcln"
 )
 
-// NoGoError says that a process has no goroutines to show, and why.
+// NoGoError reports that a process has no goroutines to show, and why.
 type NoGoError struct {
 	PID int
-	Why error // nil: it is no Go program
+	Why error // nil: it is not a Go program
 }
 
 func (e *NoGoError) Error() string {
@@ -23,18 +23,18 @@ func (e *NoGoError) Error() string {
 
 func (e *NoGoError) Unwrap() error { return e.Why }
 
-// routine is one goroutine that is looked at.
+// routine is one sampled goroutine.
 type routine struct {
 	gopcln.Goroutine
 	at     stack.Time
 	frames []stack.Frame
 	reason stack.Reason
 	birth  []stack.Frame // the go statement, as a frame
-	wait   string        // what for
+	wait   string        // the reason it waits
 }
 
-// census reads all goroutines, and the stacks of those that no thread runs. It
-// stops nobody.
+// census reads all goroutines, and the stacks of those that no thread runs. It stops no
+// thread.
 func (v *view) census() error {
 	look := v.t.Routines()
 	if look == nil {
@@ -62,7 +62,7 @@ func (v *view) census() error {
 	return nil
 }
 
-// running takes the stack of the thread that runs r, as it was looked at.
+// running copies the stack of the thread that runs r from the thread's sample.
 func (v *view) running(r *routine) {
 	r.reason = stack.ReasonEmpty
 	if e := v.eye(r.Thread); e != nil && e.chosen {
@@ -70,7 +70,7 @@ func (v *view) running(r *routine) {
 	}
 }
 
-// eye is the thread with that number, as the process itself sees it; nil for 0.
+// eye returns the thread that has number tid in the process's own namespace; nil for 0.
 func (v *view) eye(tid stack.TID) *eye {
 	if tid == 0 {
 		return nil

@@ -37,8 +37,8 @@ func startJavaWith(t *testing.T, version, program, ready string, flags []string,
 	return p
 }
 
-// javaOf are a stack's frames of Java as the program itself says them; those that
-// Java does not show, of code that it makes for method handles, are left out.
+// javaOf returns a stack's Java frames in the form that the program prints. It omits
+// those that Java does not show, of code generated for method handles.
 func javaOf(frames []stacks.Frame) string {
 	var b strings.Builder
 	for _, f := range frames {
@@ -54,7 +54,7 @@ func javaOf(frames []stacks.Frame) string {
 	return b.String()
 }
 
-// truth are the lines of a program "stack NAME FRAMES", FRAMES by NAME; a native
+// truth parses a program's lines "stack NAME FRAMES" into FRAMES by NAME; a native
 // method has no line.
 func truth(out []string) map[string]string {
 	all := map[string]string{}
@@ -66,8 +66,8 @@ func truth(out []string) map[string]string {
 	return all
 }
 
-// TestJavaStacks: of threads that block each frame of Java and its line is what the
-// program says of itself, and no stack has a gap.
+// TestJavaStacks: of threads that block, each frame of Java and its line must match the
+// program's own output, and no stack may have a gap.
 func TestJavaStacks(t *testing.T) {
 	ways := [][]string{nil, {"-Xint"}}
 	if os.Getenv("SLIVER_LONG") != "" {
@@ -91,7 +91,7 @@ func TestJavaStacks(t *testing.T) {
 							t.Errorf("%s: a gap: %s", th.Name, f.Func)
 						}
 					}
-					// Java 21's Common-Cleaner waits on a lock like any other.
+					// Java 21's Common-Cleaner waits on an ordinary lock.
 					if n := th.OwnName; (n == "Finalizer" || n == "Common-Cleaner" && v != "java21") && (th.Wait == nil || th.Wait.Kind != wait.KindIdle) {
 						t.Errorf("%s is not idle: %+v", n, th.Wait)
 					}
@@ -115,7 +115,7 @@ func TestJavaStacks(t *testing.T) {
 	}
 }
 
-// wantMain holds that th waits for a monitor of class Object that the thread main has.
+// wantMain checks that th waits for a monitor of class Object held by the thread main.
 func wantMain(t *testing.T, s *stacks.Snapshot, th *stacks.Thread) {
 	t.Helper()
 	if th.Wait == nil || th.Wait.Lock == nil {
@@ -137,7 +137,7 @@ func wantMain(t *testing.T, s *stacks.Snapshot, th *stacks.Thread) {
 	t.Errorf("%s: its lock is held by no thread: %+v", th.OwnName, l.Holder)
 }
 
-// TestJavaDeadlock: two threads that want each other's monitor are a deadlock.
+// TestJavaDeadlock: two threads that wait for each other's monitor are a deadlock.
 func TestJavaDeadlock(t *testing.T) {
 	for _, v := range versions(javas) {
 		t.Run(v, func(t *testing.T) {

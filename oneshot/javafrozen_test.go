@@ -25,9 +25,9 @@ var (
 	jhsdbJava   = regexp.MustCompile(`^\* ([^ (]+)\(.* bci:-?\d+(?: line:(\d+))? \((.*) frame`)
 )
 
-// jhsdbStacks are the stacks of a process that stands still as the JDK's own debugger
-// shows them, by thread: frames of Java as "method:line", innermost first. Of calls that
-// were compiled into another it shows some, and most threads that are in C it cannot walk.
+// jhsdbStacks returns the stacks of a stopped process from the JDK's own debugger, by
+// thread: frames of Java as "method:line", leaf first. It shows only some of the calls
+// that were inlined, and cannot walk most threads that are in C.
 func jhsdbStacks(t *testing.T, jhsdb string, pid int) map[stack.TID][]string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
@@ -61,7 +61,7 @@ func jhsdbStacks(t *testing.T, jhsdb string, pid int) map[stack.TID][]string {
 	return all
 }
 
-// likeJhsdb are the frames of a stack as jhsdbStacks has them.
+// likeJhsdb formats the frames of a stack like jhsdbStacks.
 func likeJhsdb(frames []stacks.Frame) (out []string) {
 	for _, f := range frames {
 		if f.Kind == stack.KindJava {
@@ -75,7 +75,7 @@ func likeJhsdb(frames []stacks.Frame) (out []string) {
 	return out
 }
 
-// common is the length of the longest row of frames that both stacks have in this order.
+// common is the length of the longest common subsequence of both stacks' frames.
 func common(a, b []string) int {
 	row := make([]int, len(b)+1)
 	for i := range a {
@@ -93,7 +93,7 @@ func common(a, b []string) int {
 	return row[len(b)]
 }
 
-// worked waits until a process has had a CPU for so long: it is elsewhere then.
+// worked waits until a process has used span of CPU time, so that it is elsewhere.
 func worked(t *testing.T, pr *target.Process, span time.Duration) {
 	t.Helper()
 	ran := int64(0)
@@ -112,9 +112,9 @@ func worked(t *testing.T, pr *target.Process, span time.Duration) {
 // workThreads are the threads of Work, each in the method of its name.
 var workThreads = []string{"recursion", "sorting", "maps", "copying", "objects"}
 
-// TestJavaFrozen: of threads that run and are frozen, frames and lines are those that
-// the JDK's own debugger shows of the same moment. Each thread is in the method that has its
-// name: what differs in a stack that the debugger shows without that one is its own error.
+// TestJavaFrozen: frames and lines of running threads that are frozen must match the JDK's own
+// debugger at the same moment. Each thread is in the method that has its name: if the debugger's
+// stack lacks that method, its differences are the debugger's errors.
 func TestJavaFrozen(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG is not set")

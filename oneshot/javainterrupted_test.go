@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/stacks"
 )
 
-// agentDir is a folder without "=" in its path, which ends the name of an agent.
+// agentDir returns a folder without "=" in its path, because "=" ends the name of an agent.
 func agentDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "agent")
@@ -27,7 +27,7 @@ func agentDir(t *testing.T) string {
 	return dir
 }
 
-// javaAgent compiles testdata/targets/java/agent, for a version's own headers.
+// javaAgent compiles testdata/targets/java/agent against a version's own headers.
 func javaAgent(t *testing.T, java string) string {
 	t.Helper()
 	java, err := filepath.EvalSymlinks(java)
@@ -52,8 +52,8 @@ func javaAgent(t *testing.T, java string) string {
 // method is a frame without its line.
 func method(frame string) string { return frame[:strings.LastIndexByte(frame, ':')] }
 
-// compiledAlike reports whether two stacks are the same from the innermost method on that is
-// not compiled into another, at any line of it. frames are those that a was made of.
+// compiledAlike reports whether two stacks are equal from the innermost method on that
+// is not inlined, at any line of it. frames are the source of a.
 func compiledAlike(frames []stacks.Frame, a, b []string) bool {
 	in := 0
 	for _, f := range frames {
@@ -71,13 +71,13 @@ func compiledAlike(frames []stacks.Frame, a, b []string) bool {
 	return method(a[0]) == method(b[0]) && slices.Equal(a[1:], b[1:])
 }
 
-// TestJavaInterrupted: of threads that run and are interrupted by a signal, wherever they
-// are, frames and lines are those that the virtual machine itself finds from there. Where
-// it finds none (it gives up in prologues, in stubs and while it collects garbage) nothing is
-// compared. Of the innermost method it has not always the place: interpreted, it knows the one
-// that was last put down, where sliver has the register; compiled, only some places have one,
-// and at a jump two are as near. So there the methods have to be the same, and sliver may
-// have calls that it makes.
+// TestJavaInterrupted: frames and lines of running threads that a signal interrupts anywhere must
+// match those that the virtual machine itself finds from there. If it finds none (it gives up in
+// prologues, in stubs and while it collects garbage) nothing is compared. It does not always know
+// the location in the innermost method. In interpreted code it has the last stored location, where
+// sliver has the register. In compiled code only some places have a location, and at a jump two are
+// equally near. There only the methods must be equal, and sliver may have calls that the method
+// makes.
 func TestJavaInterrupted(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	versions, ways, rounds := []string{"java21"}, [][]string{nil}, 5
@@ -93,7 +93,7 @@ func TestJavaInterrupted(t *testing.T) {
 				}
 				agent := javaAgent(t, testprog.Tool(t, v))
 				p := startJavaWith(t, v, "Work", "busy", append(slices.Clone(flags), "-agentpath:"+agent+"="+fifo))
-				orders, err := os.OpenFile(fifo, os.O_RDWR, 0) // also where nobody reads it any more
+				orders, err := os.OpenFile(fifo, os.O_RDWR, 0) // also when the reader is gone
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -139,7 +139,7 @@ func TestJavaInterrupted(t *testing.T) {
 							continue
 						}
 						w, got := strings.Split(strings.TrimSuffix(frames, ","), ","), likeJhsdb(th.Frames)
-						// in: how many frames further in sliver's innermost is.
+						// in: how many more inner frames sliver has.
 						in := len(got) - len(w)
 						switch {
 						case slices.Equal(got, w):

@@ -13,11 +13,11 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// jstacked is a thread as jstack shows it.
+// jstacked is a thread in jstack's output.
 type jstacked struct {
-	frames string // as javaOf has them
-	wants  string // class of the object that it wants to have, waits in or parked for; "": none, or jstack cannot tell
-	mute   bool   // it cannot
+	frames string // in the form of javaOf
+	wants  string // class of the object that it waits to enter, waits in or parked for; "": none, or unknown to jstack
+	mute   bool   // unknown to jstack
 }
 
 var (
@@ -26,7 +26,7 @@ var (
 	jstackName  = regexp.MustCompile(`^"(.*)" #`)
 )
 
-// jstack asks the virtual machine itself.
+// jstack runs the virtual machine's own tool.
 func jstack(t *testing.T, java string, pid int) map[string]*jstacked {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(filepath.Dir(java), "jstack"), strconv.Itoa(pid)).CombinedOutput()
@@ -57,8 +57,8 @@ func jstack(t *testing.T, java string, pid int) map[string]*jstacked {
 	return all
 }
 
-// TestJavaJstack: of 200 threads that block each frame, its line, and the class of what
-// it waits for are those that jstack shows.
+// TestJavaJstack: of 200 threads that block, each frame, its line, and the class of the
+// object that it waits for must match jstack.
 func TestJavaJstack(t *testing.T) {
 	versions := []string{"java17"}
 	ways := [][]string{nil}

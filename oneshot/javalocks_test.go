@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// javaWays are the collectors, and how references and objects' headers look.
+// javaWays are flags for the collectors, and for the layouts of references and object headers.
 func javaWays(version string) [][]string {
 	ways := [][]string{nil, {"-XX:+UseZGC"}}
 	if version == "java21" {
@@ -35,15 +35,15 @@ func javaWays(version string) [][]string {
 	return ways
 }
 
-// TestJavaLocks: what threads wait for that parked, slept or wait to be notified, and
-// who has it, is what the program says, whatever collects its garbage; circles over
-// such locks are deadlocks.
+// TestJavaLocks: the objects of threads that parked, slept or wait to be notified, and
+// their holders, must match the program's output with each collector. Cycles over such
+// locks must be deadlocks.
 func TestJavaLocks(t *testing.T) {
 	for _, v := range versions(javas) {
 		for _, flags := range javaWays(v) {
 			t.Run(v+strings.Join(flags, ""), func(t *testing.T) {
 				p := startJava(t, v, "Locks", "ready", append([]string{"-Xmx64m"}, flags...)...)
-				// References that ZGC may have moved what they lead to cannot be followed.
+				// References whose targets ZGC may have moved cannot be followed.
 				stale := slices.Contains(flags, "-XX:+UseZGC")
 				s := take(t, Options{}, open1(t, p.PID))[0]
 				names := map[stack.TID]string{}
@@ -96,7 +96,7 @@ func TestJavaLocks(t *testing.T) {
 	}
 }
 
-// waitOf is what Locks says of a wait: "KIND CLASS HOLDER".
+// waitOf formats a wait like Locks: "KIND CLASS HOLDER".
 func waitOf(w *wait.Info, names map[stack.TID]string) string {
 	if w == nil {
 		return "nothing"

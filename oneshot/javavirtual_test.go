@@ -11,9 +11,9 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// TestJavaVirtual: a thread that carries a virtual one says which, there is a gap in its
-// stack where frames were left in the heap, and a lock that a virtual thread has is
-// held by its carrier, if it has one.
+// TestJavaVirtual: a thread that carries a virtual one must show which. Its stack must
+// have a gap where frames were left in the heap. The holder of a virtual thread's lock
+// must be its carrier, if it has one.
 func TestJavaVirtual(t *testing.T) {
 	gcs := []string{"-XX:+UseG1GC"}
 	if os.Getenv("SLIVER_LONG") != "" {
@@ -26,7 +26,7 @@ func TestJavaVirtual(t *testing.T) {
 				spins := func(th *stacks.Thread) bool {
 					return strings.HasPrefix(th.Carries, "virtual thread #") && strings.HasSuffix(th.Carries, ` "spins"`)
 				}
-				s := until(t, Options{}, "the stack of who carries it", func(s []*stacks.Snapshot) bool { // on a busy machine a stop may come to nothing
+				s := until(t, Options{}, "the stack of who carries it", func(s []*stacks.Snapshot) bool { // on a busy machine a stop may fail
 					return slices.ContainsFunc(s[0].Threads, func(th stacks.Thread) bool { return spins(&th) && len(th.Frames) > 0 })
 				}, open1(t, p.PID))[0]
 				find := func(is func(*stacks.Thread) bool) *stacks.Thread {

@@ -19,7 +19,7 @@ func (v *view) java() {
 	}
 }
 
-// carries is the virtual thread of Java that a thread runs; "": none.
+// carries returns the virtual thread of Java that a thread runs; "": none.
 func (v *view) carries(e *eye) string {
 	space := v.t.Space()
 	if vm := space.JVM(); vm != nil {

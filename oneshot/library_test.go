@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// A lock that lies in a library has its name, and where the file has none, its
-// place in the library, which is the same in each run.
+// A lock in a library must have its name or, if the file has none, its location in the
+// library, which is the same in each run.
 func TestLockOfLibrary(t *testing.T) {
 	for _, c := range []struct {
 		variant, which string

@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// names knows what lies where in one process. Each address is looked up once.
+// names maps addresses of one process to names. It looks up each address once.
 type names struct {
 	p    *target.Process
 	t    *live.Target
@@ -23,9 +23,9 @@ type names struct {
 	mods map[moduleKey]*module
 	at   map[uint64]place // by lookup address
 	made naming.Made
-	py   *interpreter   // nil: there is none
-	js   *managed.Table // nil: there is no V8
-	jvm  *managed.Table // of Java's functions; nil: there are none
+	py   *interpreter   // nil: none
+	js   *managed.Table // nil: no V8
+	jvm  *managed.Table // of Java's functions; nil: none
 }
 
 type moduleKey struct {
@@ -33,21 +33,21 @@ type moduleKey struct {
 	path       string
 }
 
-// module is a file that is mapped, or memory without one.
+// module is a mapped file, or memory without one.
 type module struct {
 	path    string
 	buildID string
-	file    target.File // nil: there is none, or it cannot be opened
+	file    target.File // nil: none, or it cannot be opened
 	segs    [][3]uint64 // executable segments: offset, vaddr, size in the file
-	asked   []question  // addresses to be named
+	asked   []question  // addresses to resolve
 }
 
 type question struct{ addr, vaddr uint64 }
 
-// place is what is known of an address.
+// place is the location of an address.
 type place struct {
 	mod    *module
-	bias   uint64 // what addresses are above vaddrs
+	bias   uint64 // added to vaddrs to get addresses
 	frames []symbol.Frame
 }
 
@@ -86,17 +86,17 @@ func (n *names) module(mp *stack.Mapping) *module {
 	}
 	m.file = f
 	m.buildID, _ = symbol.BuildID(f)
-	m.segs, _ = live.Segments(f) // not ELF: it has none
+	m.segs, _ = live.Segments(f) // not ELF: no segments
 	return m
 }
 
-// page is the least that a file is mapped by.
+// page is the smallest unit of a mapping.
 const page = 4096
 
-// vaddr turns an offset in the file into the file's own address.
+// vaddr converts an offset in the file to the file's own address.
 func (m *module) vaddr(off uint64) (uint64, bool) {
 	for _, s := range m.segs {
-		// The first page of a segment may begin before it.
+		// The first page of a segment may start before it.
 		if off >= s[0]&^(page-1) && off < s[0]+s[2] {
 			return s[1] + (off - s[0]), true
 		}
@@ -104,7 +104,7 @@ func (m *module) vaddr(off uint64) (uint64, bool) {
 	return 0, false
 }
 
-// lookup is the address by which a frame is named: inside the call.
+// lookup returns the lookup address of a frame: inside the call.
 func lookup(f *stack.Frame) uint64 {
 	if f.Exact || f.PC == 0 {
 		return f.PC
@@ -112,13 +112,13 @@ func lookup(f *stack.Frame) uint64 {
 	return f.PC - 1
 }
 
-// machine reports whether a frame is one of machine code.
+// machine reports whether a frame is machine code.
 func machine(f *stack.Frame) bool {
 	_, made := managed.At(f.PC)
 	return !made && f.Kind != stack.KindPython && f.Kind != stack.KindError
 }
 
-// managed is a frame of a runtime, or a gap.
+// managed fills in a frame of a runtime, or a gap.
 func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
 	if in.Kind == stack.KindError {
 		f.Addr, f.Func, f.NoOffset = 0, stack.Reason(in.PC).String(), true
@@ -145,7 +145,7 @@ func (n *names) managed(in *stack.Frame, f stacks.Frame) stacks.Frame {
 	return f
 }
 
-// ask notes the addresses of frames that are not known yet.
+// ask queues the addresses of unknown frames.
 func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 	for i := range frames {
 		if !machine(&frames[i]) {
@@ -164,14 +164,14 @@ func (n *names) ask(maps []stack.Mapping, frames []stack.Frame) {
 				q.vaddr, pl.bias = v, a-v
 				pl.mod.asked = append(pl.mod.asked, q)
 			} else if mp.Inode == 0 {
-				pl.mod.asked = append(pl.mod.asked, q) // code made at run time
+				pl.mod.asked = append(pl.mod.asked, q) // code generated at run time
 			}
 		}
 		n.at[a] = pl
 	}
 }
 
-// resolve names all that was asked for, the files side by side.
+// resolve resolves all queued addresses, the files concurrently.
 func (n *names) resolve() (problems []string) {
 	var mu sync.Mutex
 	tell := func(format string, args ...any) {
@@ -179,7 +179,7 @@ func (n *names) resolve() (problems []string) {
 		defer mu.Unlock()
 		problems = append(problems, fmt.Sprintf(format, args...))
 	}
-	for _, m := range n.mods { // before anything runs beside it
+	for _, m := range n.mods { // before anything runs concurrently
 		if len(m.asked) > 0 && len(m.segs) == 0 {
 			n.jit(m)
 		}
@@ -213,7 +213,7 @@ func (n *names) resolve() (problems []string) {
 	return slices.Compact(problems)
 }
 
-// names asks the module's file about its addresses.
+// names resolves the module's addresses in its file.
 func (m *module) names(o naming.Options, tell func(string, ...any)) (map[uint64][]symbol.Frame, error) {
 	f, err := naming.Open(m.file, m.path, runtime.GOARCH, o)
 	if err != nil {
@@ -236,7 +236,7 @@ func (m *module) names(o naming.Options, tell func(string, ...any)) (map[uint64]
 	return out, nil
 }
 
-// jit names code that the program made itself, by what it says of it.
+// jit names generated code from the program's own descriptions of it.
 func (n *names) jit(m *module) {
 	n.made.Read() // the first time
 	for _, q := range m.asked {
@@ -247,8 +247,7 @@ func (n *names) jit(m *module) {
 	m.asked = nil
 }
 
-// functions are the names of a stack's functions, leaf first; what has none is
-// left out.
+// functions returns the names of a stack's functions, leaf first, without unnamed ones.
 func (n *names) functions(frames []stack.Frame) []string {
 	var out []string
 	for i := range frames {
@@ -262,7 +261,7 @@ func (n *names) functions(frames []stack.Frame) []string {
 	return out
 }
 
-// frames are a stack's frames with their names.
+// frames returns a stack's frames with their names.
 func (n *names) frames(in []stack.Frame) []stacks.Frame {
 	out := make([]stacks.Frame, 0, len(in))
 	for i := range in {

@@ -1,8 +1,7 @@
-// Package oneshot takes one look at processes: the stack of each thread with
-// names and lines, what it waits for and who holds it, deadlocks and convoys.
-// It joins sampler, wait and symbol to a live process; what a look reads like
-// is package stacks'. Take may be called by several goroutines at once, for
-// different processes.
+// Package oneshot samples processes once: the stack of each thread with names and
+// lines, its wait and its holder, deadlocks and convoys. It connects sampler, wait and
+// symbol to a live process; package stacks formats the result. Take may be called by
+// several goroutines at once, for different processes.
 package oneshot
 
 import (
@@ -26,30 +25,29 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// Options of Take.
+// Options configure Take.
 type Options struct {
 	Selection *sampler.Selection // threads whose stacks are shown; nil: all
-	DebugDirs []string           // where separate debug files may be besides
+	DebugDirs []string           // additional folders of separate debug files
 	FullNames bool               // keep parameters and template arguments
-	Finder    symbol.Finder      // asked for debug files that are not on disk; nil: nobody
+	Finder    symbol.Finder      // finds debug files that are not on disk; nil: none
 	Cache     *cache.Dir         // of names; nil: none
-	Routines  bool               // the goroutines of Go programs too
+	Routines  bool               // include the goroutines of Go programs
 	Convoy    int                // waiters that make a convoy; 0: graph.DefaultConvoy
 }
 
-// NoThreadsError says that the selection matches no thread of a process.
+// NoThreadsError reports that the selection matches no thread of a process.
 type NoThreadsError struct{ Process *target.Process }
 
 func (e *NoThreadsError) Error() string {
 	return fmt.Sprintf("no thread of process %d is selected", e.Process.PID())
 }
 
-// Take looks at each thread of procs once, and returns a Snapshot of each
-// process, in their order. A thread is stopped for the time of one sample at
-// most, and only if it runs or its stack cannot be had otherwise. Threads that
-// are not selected are looked at without a stop and without their stacks, for
-// deadlocks and convoys alone. Locks that processes share make deadlocks
-// across procs. What costs names is told in problems, a line each.
+// Take samples each thread of procs once, and returns a Snapshot of each process, in
+// their order. It stops a thread for at most one sample, and only if the thread runs or
+// its stack cannot be read otherwise. Threads that are not selected are sampled without
+// a stop and without their stacks, only for deadlocks and convoys. Deadlocks may span
+// procs through shared locks. problems has one line for each cause of missing names.
 //
 // Errors are a *NoThreadsError, a *NoGoError and those of package target.
 func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problems []string, err error) {
@@ -95,7 +93,7 @@ func Take(procs []*target.Process, o Options) (snaps []*stacks.Snapshot, problem
 	return snaps, problems, nil
 }
 
-// view is one process that is looked at.
+// view is one sampled process.
 type view struct {
 	p     *target.Process
 	t     *live.Target
@@ -106,25 +104,25 @@ type view struct {
 	at    time.Time
 	eyes  []*eye // by TID
 	py    *interpreter
-	js    *v8.Runtime         // nil: there is none
-	own   map[int32]string    // names that a runtime gives threads, by NSTID
+	js    *v8.Runtime         // nil: none
+	own   map[int32]string    // names that a runtime gives to threads, by NSTID
 	tids  map[int32]stack.TID // by NSTID
-	lacks []string            // what cannot be had of the process
+	lacks []string            // data of the process that cannot be read
 
-	routines []*routine // by number
-	unread   int        // more that could not be read
+	routines []*routine // by ID
+	unread   int        // number of unreadable goroutines
 }
 
 // eye is one thread.
 type eye struct {
 	info   stack.ThreadInfo
 	chosen bool
-	file   sampler.Thread // nil: the thread could not be opened, or need not be open any more
+	file   sampler.Thread // nil: the thread could not be opened, or is not needed any more
 	sampler.Glance
 	frames []stack.Frame
 	reason stack.Reason
 	cpu    int64
-	asleep bool // stopped in the call of its Glance, which it goes back to
+	asleep bool // stopped in the call of its Glance, to which it returns
 	thread *wait.Thread
 	wait   *wait.Info
 }
@@ -143,8 +141,8 @@ func open(p *target.Process, o *Options) (*view, error) {
 	c := v.w.Config(v.vars.Lookup)
 	c.GIL, c.Monitor, c.MonitorOwner, c.LockName = v.t.GIL, v.t.Monitor, v.t.MonitorOwner, v.t.LockName
 	v.r = wait.New(c)
-	// A runtime whose stacks go on elsewhere must be known before the first
-	// thread stands still.
+	// A runtime whose stacks continue elsewhere must be known before the first thread
+	// is stopped.
 	v.t.Preload()
 	v.python()
 	v.javascript()
@@ -168,8 +166,8 @@ func (e *eye) shut() {
 	}
 }
 
-// onItsOwn runs f on an OS thread that ends with it: ptrace wants one, and
-// leaves it with another signal mask.
+// onItsOwn runs f on a new OS thread that ends with f: ptrace requires one, and leaves
+// it with another signal mask.
 func (v *view) onItsOwn(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
@@ -179,7 +177,7 @@ func (v *view) onItsOwn(f func() error) error {
 	return <-done
 }
 
-// look looks at all threads, and finds out what each waits for right after.
+// look samples all threads, and resolves each wait right after its sample.
 func (v *view) look(sel *sampler.Selection) error {
 	once, err := sampler.NewOnce(v.t, sampler.Config{Stop: sampler.StopAuto, Harmless: live.Harmless})
 	if err != nil {
@@ -232,7 +230,7 @@ func (v *view) look(sel *sampler.Selection) error {
 	return nil
 }
 
-// own is a thread's number as its process sees it.
+// own returns a thread's TID in its process's namespace.
 func own(in *stack.ThreadInfo) int32 {
 	if in.NSTID != 0 {
 		return int32(in.NSTID)
@@ -240,16 +238,16 @@ func own(in *stack.ThreadInfo) int32 {
 	return int32(in.TID)
 }
 
-// tries is how often a thread that goes on while its wait is read is looked at.
+// tries is how often a thread that runs during the read of its wait is sampled.
 const tries = 3
 
-// entryTries is how often one is looked at that wants a monitor and is awake, entryRest
-// ns apart: one of the threads that wait for a monitor of HotSpot's wakes now and then to
-// look whether it was forgotten (ObjectMonitor::_Responsible, up to 22), and all spin
-// before they sleep. Told as running, such a thread would be missing in a deadlock.
+// entryTries is how often a thread that enters a monitor and is awake is sampled, entryRest ns
+// apart. One of the threads that wait for a monitor of HotSpot's wakes from time to time to check
+// whether it was forgotten (ObjectMonitor::_Responsible, up to 22), and all spin before they sleep.
+// Reported as running, such a thread would be missing in a deadlock.
 const entryTries, entryRest = 10, 1_000_000
 
-// see has one thread's look. gone: it has ended.
+// see samples one thread. gone: it has ended.
 func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 	var err error
 	if e.file, err = v.t.Open(e.info.TID); err != nil {
@@ -282,12 +280,12 @@ func (v *view) see(once *sampler.Once, e *eye) (gone bool) {
 		}
 	}
 	if !e.asleep && (e.wait == nil || e.wait.Lock == nil) {
-		e.shut() // nothing more will be asked of it
+		e.shut() // not needed any more
 	}
 	return false
 }
 
-// entering reports whether e is awake and wants a monitor of Java's that a thread has.
+// entering reports whether e is awake and enters a monitor of Java's that a thread holds.
 func (v *view) entering(e *eye) bool {
 	if e.State != stack.StateRunning && e.State != stack.StateRunnable {
 		return false
@@ -296,7 +294,7 @@ func (v *view) entering(e *eye) bool {
 	return ok && m.Kind == lock.Monitor && m.Locked
 }
 
-// failed is a thread of which nothing but its state can be had.
+// failed marks a thread of which only the state is readable.
 func (e *eye) failed() {
 	e.reason = stack.ReasonEmpty
 	e.Glance = sampler.Glance{State: stack.StateUnknown, Call: stack.Call{Nr: -1}}
@@ -320,7 +318,7 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 	e.Glance, e.cpu, e.reason = g, s.CPU, s.Reason
 	e.frames = append(e.frames[:0], s.Stack...)
 	if s.Reason != stack.ReasonNone && len(e.frames) > 0 {
-		e.frames = e.frames[:len(e.frames)-1] // the last one is no frame but the reason
+		e.frames = e.frames[:len(e.frames)-1] // the last one is the reason, not a frame
 	}
 	if v.py != nil {
 		e.frames = v.py.learn(e.frames)
@@ -332,21 +330,21 @@ func (v *view) sample(once *sampler.Once, e *eye) error {
 	return nil
 }
 
-// emptyTries is how often a thread that runs is looked at that gave no stack: between two
-// frames, or in code that no table describes, it is for a moment only.
+// emptyTries is how often a running thread without a stack is sampled: it is between
+// two frames, or in code without a table, for a moment only.
 const emptyTries = 4
 
-// empty reports whether a running thread's stack is as good as none: a place, and why it
-// cannot be followed.
+// empty reports whether a running thread's stack is useless: one location, and the
+// reason why it cannot be followed.
 func empty(s *stack.Sample) bool {
 	return s.Way == stack.WayStop && s.State != stack.StateBlocked && s.Reason != stack.ReasonNone && len(s.Stack) <= 2
 }
 
-// shortWait is how long, in ns, a running thread may take to stop.
+// shortWait is the longest time, in ns, that a running thread needs to stop.
 const shortWait = 200_000
 
-// runnable tells a thread that had no CPU from one that had: it can only stop
-// on a CPU, and the time that it waited for one is booked when it gets it.
+// runnable distinguishes a thread without a CPU from a running one: a thread can only
+// stop on a CPU, and the kernel counts its wait for one when it gets it.
 func (e *eye) runnable(s *stack.Sample) {
 	var c sampler.Counters
 	took := int64(s.Time - s.Begin)
@@ -355,7 +353,7 @@ func (e *eye) runnable(s *stack.Sample) {
 	}
 }
 
-// waits finds out what e waits for. It returns false when e went on meanwhile.
+// waits resolves the wait of e. It returns false if e ran during the read.
 func (v *view) waits(e *eye, names func() []string) bool {
 	switch e.State {
 	case stack.StateRunning, stack.StateRunnable, stack.StateUnknown, stack.StateDead:
@@ -375,18 +373,18 @@ func (v *view) waits(e *eye, names func() []string) bool {
 	return true
 }
 
-// still reports whether the thread has not run since its look.
+// still reports whether the thread has not run since its sample.
 func (e *eye) still() bool {
 	var c sampler.Counters
 	return e.file != nil && e.file.Counters(&c) == nil && c.CPU == e.Counters.CPU && c.Switches == e.Counters.Switches
 }
 
-// settleFor is how long, in ns, threads may take that were stopped in their
-// sleep until they sleep again, all together.
+// settleFor is how long, in ns, all threads stopped in their sleep together may take to
+// sleep again.
 const settleFor = 100_000_000
 
-// settle finds out what those threads wait for that were stopped in their
-// sleep: they need a moment to go back to it.
+// settle resolves the waits of threads that were stopped in their sleep: they need a
+// moment to return to it.
 func (v *view) settle(once *sampler.Once) {
 	var left []*eye
 	for _, e := range v.eyes {
@@ -407,8 +405,8 @@ func (v *view) settle(once *sampler.Once) {
 				return false
 			}
 			if e.wait == nil {
-				// It went on, and who knows what it does now: what it waited for
-				// is told by its call alone.
+				// The thread ran, so its current state is unknown: only its call
+				// identifies the wait.
 				e.wait, e.thread = &wait.Info{Nr: e.Call.Nr, Why: "the thread went on while it was looked at"}, nil
 			}
 			if e.wait.Lock == nil {
@@ -419,9 +417,8 @@ func (v *view) settle(once *sampler.Once) {
 	}
 }
 
-// again resolves the locks anew, now with the names of the functions on the
-// stacks, where the threads have not gone on since. Where they have, the names still tell
-// what some waited for.
+// again resolves the locks again, now with the function names of the stacks, if the
+// threads have not run since. If they have, the names still identify some waits.
 func (v *view) again() {
 	for _, e := range v.eyes {
 		if !e.chosen || e.wait == nil || e.wait.Lock == nil {
@@ -434,8 +431,8 @@ func (v *view) again() {
 	}
 }
 
-// snapshot puts the process's threads together, with those of the others for
-// deadlocks over shared locks.
+// snapshot combines the process's threads, with those of the others for deadlocks over
+// shared locks.
 func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 	var threads []stacks.Thread
 	var others []graph.Thread
@@ -466,7 +463,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 	return s
 }
 
-// confirm: see graph.Deadlocks.
+// confirm implements the parameter of graph.Deadlocks.
 func (v *view) confirm(t *graph.Thread) bool {
 	i, ok := slices.BinarySearchFunc(v.eyes, t.TID, func(e *eye, tid stack.TID) int { return int(e.info.TID) - int(tid) })
 	if !ok || v.eyes[i].thread == nil {
@@ -474,7 +471,7 @@ func (v *view) confirm(t *graph.Thread) bool {
 	}
 	e := v.eyes[i]
 	if l := e.wait.Lock; l != nil && (l.Kind == lock.Monitor || l.Kind == lock.Synchronizer) {
-		m, ok := v.t.Monitor(own(&e.info)) // it runs now and then, to look
+		m, ok := v.t.Monitor(own(&e.info)) // it runs from time to time, to check
 		return ok && m.Kind == l.Kind && m.Addr == l.Addr && !v.r.Refresh(e.thread)
 	}
 	return e.still() && !v.r.Refresh(e.thread) && e.still()

@@ -22,7 +22,7 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// said is what a program of testdata/targets/locks prints of itself.
+// said is the output of a program of testdata/targets/locks.
 type said struct {
 	Threads []stack.TID
 	Locks   []string
@@ -64,7 +64,7 @@ func take(t testing.TB, o Options, procs ...*target.Process) []*stacks.Snapshot 
 	return snaps
 }
 
-// until takes looks until one satisfies: a program says that its threads are
+// until samples until a result satisfies ok: a program reports that its threads are
 // about to wait, not that they do.
 func until(t testing.TB, o Options, what string, ok func([]*stacks.Snapshot) bool, procs ...*target.Process) []*stacks.Snapshot {
 	t.Helper()
@@ -93,8 +93,7 @@ func unhex(t testing.TB, s string) uint64 {
 	return v
 }
 
-// has checks that the functions are on the thread's stack, in that order from
-// the leaf on.
+// has checks that the functions are on the thread's stack, in that order, leaf first.
 func has(t testing.TB, th *stacks.Thread, functions ...string) {
 	t.Helper()
 	var names []string
@@ -116,8 +115,8 @@ func deadlocked(s []*stacks.Snapshot) bool {
 	return !slices.ContainsFunc(s, func(s *stacks.Snapshot) bool { return len(s.Deadlocks) == 0 })
 }
 
-// Three threads in a circle: it is found, whatever is selected and however the
-// program was compiled; the locks are named where there are symbols.
+// Three threads in a cycle must be found, with any selection and any compiler flags;
+// the locks must have names if there are symbols.
 func TestDeadlock(t *testing.T) {
 	for _, variant := range []string{"O2", "fp", "musl"} {
 		for _, spec := range []string{"all", "main"} {
@@ -162,8 +161,8 @@ func TestDeadlock(t *testing.T) {
 	}
 }
 
-// Frame pointers tell less of a sleeping thread than a stop does: it is
-// stopped, goes back to sleep, and its wait is told all the same.
+// A sleeping thread's frame pointers are not enough without a stop: it is stopped, goes
+// back to sleep, and its wait must still be reported.
 func TestConvoy(t *testing.T) {
 	const waiters = 50
 	for _, variant := range []string{"O2", "fp"} {
@@ -189,14 +188,14 @@ func TestConvoy(t *testing.T) {
 				}
 			}
 			p.Go()
-			if st := p.Wait(); !st.Success() { // nobody was disturbed
+			if st := p.Wait(); !st.Success() { // no thread was disturbed
 				t.Errorf("ended with %v", st)
 			}
 		})
 	}
 }
 
-// A circle over two processes is seen when both are looked at, and by neither alone.
+// A cycle over two processes must be found if both are sampled, and in neither alone.
 func TestAcrossProcesses(t *testing.T) {
 	_, said := start(t, "locks/shared", "O2")
 	a, b := open1(t, int(said.Threads[0])), open1(t, int(said.Threads[1]))
@@ -240,8 +239,7 @@ func TestRunning(t *testing.T) {
 	}
 }
 
-// A thousand threads, of which not one has its sleep cut short, and each
-// stack is whole.
+// A thousand threads: no sleep may be cut short, and each stack must be complete.
 func TestThousand(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", "1000", "--seconds", "600", "--wait-go")
@@ -261,7 +259,7 @@ func TestThousand(t *testing.T) {
 			t.Errorf("thread %d: %d frames, %v", th.TID, len(th.Frames), th.Truncated)
 		}
 	}
-	// The process is opened and its files are read anew each time, as by sliver stack.
+	// The process is opened and its files are read again each time, as by sliver stack.
 	best := time.Hour
 	for try := 0; try < 5 && best > time.Second; try++ {
 		proc := open1(t, p.PID)
@@ -275,7 +273,7 @@ func TestThousand(t *testing.T) {
 	}
 }
 
-// used is the CPU time of this process: what a look costs on a busy machine as well.
+// used returns the CPU time of this process: the cost of a sample, also on a busy machine.
 func used(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage

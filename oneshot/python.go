@@ -10,14 +10,14 @@ import (
 	"github.com/sliverprof/sliver/unwind/python"
 )
 
-// interpreter is the CPython of a process that is looked at; nil: it has none.
+// interpreter is the CPython of a sampled process; nil: it has none.
 type interpreter struct {
 	rt    *python.Runtime
 	mem   io.ReaderAt
 	codes map[uint64]*python.Code
 }
 
-// memory is a process's as python reads it.
+// memory adapts a process's memory to package python.
 type memory struct{ p *target.Process }
 
 func (m memory) ReadAt(b []byte, addr int64) (int, error) { return m.p.ReadAt(b, uint64(addr)) }
@@ -34,8 +34,8 @@ func (v *view) python() {
 	}
 }
 
-// code is the code object at addr, as it was when its first frame was seen; nil:
-// it could not be read.
+// code returns the code object at addr, as it was when its first frame was sampled;
+// nil: unreadable.
 func (in *interpreter) code(addr uint64) *python.Code {
 	c, ok := in.codes[addr]
 	if !ok {
@@ -45,8 +45,8 @@ func (in *interpreter) code(addr uint64) *python.Code {
 	return c
 }
 
-// learn reads the code objects of Python's frames, which may be freed soon, and drops the
-// frames of shims.
+// learn reads the code objects of Python's frames, which may be freed soon, and drops
+// the frames of shims.
 func (in *interpreter) learn(frames []stack.Frame) []stack.Frame {
 	return slices.DeleteFunc(frames, func(f stack.Frame) bool {
 		if f.Kind != stack.KindPython {
@@ -57,6 +57,6 @@ func (in *interpreter) learn(frames []stack.Frame) []stack.Frame {
 	})
 }
 
-// names are the names of all threads as threading has them, by TID in the
-// process's own numbers.
+// names returns the names of all threads in Python's threading, by TID in the process's
+// own namespace.
 func (in *interpreter) names() map[int32]string { return in.rt.NamesByTID(in.mem) }

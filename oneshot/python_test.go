@@ -20,8 +20,8 @@ import (
 
 var pythons = []string{"python3", "python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13", "python3.14"}
 
-// versions are those of all that a test takes: with -short the first alone, as they
-// differ in what is read and not in what runs beside what.
+// versions returns the versions for a test: with -short only the first. Versions differ
+// in their data layout, not in their concurrency.
 func versions(all []string) []string {
 	if testing.Short() {
 		return all[:1]
@@ -34,7 +34,7 @@ func startPython(t *testing.T, version, program, ready string) *testprog.Proc {
 	return startPark(t, exec.Command(testprog.Tool(t, version)), program, ready)
 }
 
-// startPark runs a program with an interpreter, until it says that it is ready.
+// startPark runs a program with an interpreter until it prints ready.
 func startPark(t *testing.T, python *exec.Cmd, program, ready string) *testprog.Proc {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -46,7 +46,7 @@ func startPark(t *testing.T, python *exec.Cmd, program, ready string) *testprog.
 
 var faultLine = regexp.MustCompile(`^  File ".*", line (\d+) in (.*)$`)
 
-// faults are the stacks that faulthandler printed, as line and function.
+// faults parses the stacks that faulthandler printed into lines by function.
 func faults(lines []string) map[string]int {
 	out, one := map[string]int{}, ""
 	for _, l := range lines {
@@ -63,9 +63,9 @@ func faults(lines []string) map[string]int {
 	return out
 }
 
-// TestPythonStacks: each thread's functions of Python are those of
-// faulthandler, each run of them stands right before the C function that
-// evaluates it, and no stack has a gap.
+// TestPythonStacks: each thread's functions of Python must match faulthandler, each run
+// of them must be right before the C function that evaluates it, and no stack may have
+// a gap.
 func TestPythonStacks(t *testing.T) {
 	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestPythonStacks(t *testing.T) {
 	}
 }
 
-// parked holds the stacks of a park.py to those that it printed.
+// parked compares the stacks of a park.py with those that it printed.
 func parked(t *testing.T, p *testprog.Proc) {
 	t.Helper()
 	want := faults(p.Output())
@@ -118,9 +118,9 @@ func parked(t *testing.T, p *testprog.Proc) {
 	between(t, s)
 }
 
-// TestPythonBuilds: so it is in a virtual environment, and where the interpreter has no
-// symbols but those that it exports, as distributions have it. (Debian's own are of that kind:
-// python3, which is one file without a library, and python3.14.)
+// TestPythonBuilds: the same in a virtual environment, and with an interpreter that has
+// only exported symbols, as in distributions. (Debian's own are of that kind: python3,
+// which is one file without a library, and python3.14.)
 func TestPythonBuilds(t *testing.T) {
 	for _, v := range versions([]string{"python3.8", "python3.9", "python3.10", "python3.11", "python3.12", "python3.13"}) {
 		python := testprog.Tool(t, v)
@@ -137,11 +137,11 @@ func TestPythonBuilds(t *testing.T) {
 	}
 }
 
-// strippedPython is an interpreter whose program and library have no symbols but those
-// that they export.
+// strippedPython returns an interpreter whose program and library have only exported
+// symbols.
 func strippedPython(t *testing.T, python string) *exec.Cmd {
 	t.Helper()
-	testprog.Need(t, "readelf") // strip is of the same package
+	testprog.Need(t, "readelf") // strip is in the same package
 	const where = "import sys, sysconfig as s; print(sys._base_executable, sys.base_prefix, s.get_config_var('LDLIBRARY'), s.get_config_var('LIBDIR'))"
 	out, err := exec.Command(python, "-c", where).Output()
 	if err != nil {
@@ -171,13 +171,13 @@ func strippedPython(t *testing.T, python string) *exec.Cmd {
 	return cmd
 }
 
-// evaluates: a stripped program has no name for the part of the function that
-// the compiler put elsewhere, but where that begins (trace.PlaceName).
+// evaluates: in a stripped program, the part of the function that the compiler moved
+// elsewhere is only named by its start (trace.PlaceName).
 func evaluates(fn string) bool {
 	return strings.HasPrefix(fn, "python3") && strings.Contains(fn, "+0x") || strings.HasPrefix(fn, "_PyEval_EvalFrameDefault")
 }
 
-// between looks for the C functions that must stand between two of Python.
+// between checks the C functions that must be between two of Python.
 func between(t *testing.T, s *stacks.Snapshot) {
 	t.Helper()
 	for _, c := range []struct{ inner, c, outer string }{
@@ -195,7 +195,7 @@ func between(t *testing.T, s *stacks.Snapshot) {
 				}
 				return -1
 			}
-			// Qualified names are there from 3.11 on.
+			// Qualified names exist since 3.11.
 			inner := max(at(c.inner, 0), at(c.inner[strings.LastIndexByte(c.inner, '.')+1:], 0))
 			if inner < 0 || at(c.outer, 0) < 0 {
 				continue
@@ -212,8 +212,8 @@ func between(t *testing.T, s *stacks.Snapshot) {
 	}
 }
 
-// TestPythonGIL: of threads that fight for the lock, those that sleep for it
-// are told to, and a holder that is told is another thread of Python.
+// TestPythonGIL: of threads that contend for the lock, those that sleep for it must be
+// reported, and a reported holder must be another thread of Python.
 func TestPythonGIL(t *testing.T) {
 	for _, v := range versions(pythons) {
 		t.Run(v, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestPythonGIL(t *testing.T) {
 	}
 }
 
-// TestPythonUnknown: an interpreter that is not known costs a line, not the
+// TestPythonUnknown: an unsupported interpreter must cost a problem line, not the
 // stacks of C.
 func TestPythonUnknown(t *testing.T) {
 	p := startPython(t, "python3.7", "gil.py", "fighting")

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// javascript has the process's functions of JavaScript on its stacks, if it has V8.
+// javascript adds the process's functions of JavaScript to its stacks, if it has V8.
 func (v *view) javascript() {
 	table := managed.NewTable(managed.JS, nil)
 	rt, err := v.t.FollowV8(table)
@@ -22,7 +22,7 @@ func (v *view) javascript() {
 	}
 }
 
-// doubts are why functions of JavaScript are not on the stacks that were looked at.
+// doubts returns the reasons why functions of JavaScript are missing on the sampled stacks.
 func (v *view) doubts() (out []string) {
 	if v.js != nil {
 		if err := v.js.Problem(); err != nil {
@@ -32,7 +32,7 @@ func (v *view) doubts() (out []string) {
 	return out
 }
 
-// script is a frame of JavaScript; ok is false where it is none.
+// script returns a frame of JavaScript; ok is false if it is not one.
 func (n *names) script(in *stack.Frame, f stacks.Frame) (out stacks.Frame, ok bool) {
 	if in.Kind != stack.KindJS || n.js == nil {
 		return f, false

@@ -22,14 +22,14 @@ import (
 
 var nodes = []string{"node", "node18", "node22", "node24"}
 
-// at is a line of Error().stack.
+// at matches a line of Error().stack.
 var at = regexp.MustCompile(`^ +at (?:(.*) \()?([^ ()]+):(\d+):\d+\)?$`)
 
-// errorStack is what Error().stack says of functions that stand in files of ours:
-// name and line. Names are without what V8 makes up of the receiver.
+// errorStack extracts the functions in our files from Error().stack: name and line. It
+// removes the receiver that V8 adds to names.
 func errorStack(s string) (out string, n int) {
 	for _, l := range strings.Split(s, "\n") {
-		// eval code says where it comes from, too
+		// eval code also shows its origin
 		if i := strings.Index(l, "eval at "); i > 0 {
 			l = l[:i] + l[strings.LastIndex(l, ", ")+2:]
 		}
@@ -46,7 +46,7 @@ func errorStack(s string) (out string, n int) {
 
 func plainName(s string) string {
 	if strings.HasPrefix(s, "(") {
-		return "" // it has none
+		return "" // no name
 	}
 	for _, p := range []string{"new ", "async ", "get "} {
 		s = strings.TrimPrefix(s, p)
@@ -62,7 +62,7 @@ func plainName(s string) string {
 	return s
 }
 
-// ours is the same of a thread's stack.
+// ours returns the same for a thread's stack.
 func ours(th *stacks.Thread) string {
 	out := ""
 	for _, f := range th.Frames {
@@ -73,15 +73,14 @@ func ours(th *stacks.Thread) string {
 	return out
 }
 
-// TestNodeStacks: the functions of JavaScript on the stacks of threads that sleep
-// in them are those of Error().stack, with their lines, whatever V8 runs them
-// with, and no stack has a gap. There are so many threads that V8 has no room for all their
-// code near its own, and copies that (unwind.Space.Copies): functions of V8's have their names
-// there too.
+// TestNodeStacks: the functions of JavaScript on the stacks of threads that sleep in
+// them must match Error().stack, with their lines, in all of V8's tiers, and no stack
+// may have a gap. There are so many threads that V8 has no room for all their code near
+// its own, and copies its own code (unwind.Space.Copies): the copies must be named too.
 func TestNodeStacks(t *testing.T) {
 	type way struct{ node, flag string }
-	// Of the others functions are in baseline code that are called often, and in Maglev's those
-	// that Turbofan has not got to.
+	// In the other versions, functions that are called often are in baseline code, and
+	// those that Turbofan has not compiled yet in Maglev's.
 	ways := []way{{"node24", "--always-sparkplug"}, {"node24", "--no-turbofan"}}
 	for _, v := range versions(nodes) {
 		ways = append(ways, way{node: v})
@@ -157,7 +156,7 @@ func TestNodeStacks(t *testing.T) {
 	}
 }
 
-// changed is a copy of the system's node with other bytes.
+// changed returns a copy of the system's node with other bytes.
 func changed(t *testing.T, change func(b []byte)) string {
 	t.Helper()
 	b, err := os.ReadFile(testprog.Tool(t, "node"))
@@ -174,7 +173,7 @@ func changed(t *testing.T, change func(b []byte)) string {
 	return path
 }
 
-// sleeper starts a program that sleeps in JavaScript, and looks at it.
+// sleeper starts a program that sleeps in JavaScript, and samples it.
 func sleeper(t *testing.T, node string) (js int, problems []string) {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -197,7 +196,7 @@ func sleeper(t *testing.T, node string) (js int, problems []string) {
 	return js, problems
 }
 
-// TestNodeStripped: a stripped node has its functions still.
+// TestNodeStripped: a stripped node must still have its functions.
 func TestNodeStripped(t *testing.T) {
 	path := changed(t, nil)
 	if out, err := exec.Command(testprog.Tool(t, "strip"), path).CombinedOutput(); err != nil {
@@ -208,8 +207,8 @@ func TestNodeStripped(t *testing.T) {
 	}
 }
 
-// TestNodeMoved: of a V8 whose data is not where it is looked for no function is
-// shown, and a line says why.
+// TestNodeMoved: with a V8 whose data are not at the expected place, no function may be
+// shown, and a line must give the reason.
 func TestNodeMoved(t *testing.T) {
 	path := changed(t, func(b []byte) {
 		f, err := elf.NewFile(bytes.NewReader(b))
