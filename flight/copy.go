@@ -11,9 +11,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Copy is what the rings held at one moment. It is for one goroutine.
+// Copy is the content of the rings at one moment. It is for one goroutine.
 type Copy struct {
-	At       stack.Time // when it was made
+	At       stack.Time // time of the copy
 	Process  trace.Process
 	Threads  []Thread
 	Modules  []trace.Module
@@ -22,19 +22,19 @@ type Copy struct {
 	Waits    []trace.Wait
 	Tasks    []trace.Tasks
 	Stats    trace.Stats
-	// IDs are the numbers under which the Recorder got the Modules.
+	// IDs are the Recorder's numbers of the Modules.
 	IDs []int
 }
 
 // Thread is one thread of a Copy.
 type Thread struct {
 	trace.Thread
-	Events []event.Event // begin at a Sync; empty: there is nothing to show
+	Events []event.Event // starts at a Sync; empty: there is nothing to show
 }
 
-// Copy freezes the rings: all threads as they are at now, from the last Sync
-// before now - back on; back 0 takes all. Samplers go on meanwhile, and what
-// they overwrite while it is read is left out.
+// Copy freezes the rings: all threads as they are at now, from the last Sync before now
+// - back on; back 0 takes everything. Samplers continue during it, and the copy omits
+// what they overwrite while it is read.
 func (r *Recorder) Copy(now stack.Time, back int64) *Copy {
 	c := &Copy{At: now}
 	r.Reading(func() {
@@ -42,7 +42,7 @@ func (r *Recorder) Copy(now stack.Time, back int64) *Copy {
 		for _, s := range sinks {
 			c.Threads = append(c.Threads, Thread{Events: s.copy(now, back)})
 		}
-		// What the events speak of was told before they were written.
+		// Everything that the events refer to was recorded before them.
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		c.Process = r.process
@@ -78,7 +78,7 @@ func (r *Recorder) Copy(now stack.Time, back int64) *Copy {
 	return c
 }
 
-// waitsOf are the descriptions that the events refer to.
+// waitsOf returns the descriptions that the events refer to.
 func waitsOf(ts []Thread) map[int]bool {
 	used := map[int]bool{}
 	for i := range ts {
@@ -91,8 +91,8 @@ func waitsOf(ts []Thread) map[int]bool {
 	return used
 }
 
-// cut leaves out what comes before the last Sync at or before from, or before
-// the first Sync where there is none so early.
+// cut removes the events before the last Sync at or before from, or before the first
+// Sync if none is that early.
 func cut(es []event.Event, from stack.Time) []event.Event {
 	begin := -1
 	for i, e := range es {
@@ -110,8 +110,7 @@ func cut(es []event.Event, from stack.Time) []event.Event {
 	return es[begin:]
 }
 
-// settle leaves out threads of which nothing is known, and makes the others
-// begin where their events do.
+// settle removes threads without data, and makes the others start at their first event.
 func (c *Copy) settle() {
 	c.Threads = slices.DeleteFunc(c.Threads, func(t Thread) bool { return len(t.Events) == 0 })
 	for i := range c.Threads {
@@ -120,8 +119,8 @@ func (c *Copy) settle() {
 	}
 }
 
-// Mark notes a trigger in the thread that it is about, or in the first one, at
-// its time, where it is no younger than the Copy.
+// Mark records a trigger in its thread, or in the first thread, at its time. It ignores
+// a trigger that is newer than the Copy.
 func (c *Copy) Mark(t *trace.Trigger) {
 	if len(c.Threads) == 0 {
 		return
@@ -130,13 +129,13 @@ func (c *Copy) Mark(t *trace.Trigger) {
 	for i := range c.Threads {
 		th := &c.Threads[i]
 		if t.TID == th.TID || t.TID == 0 && th.Main {
-			x = th // the youngest of those that had the number
+			x = th // the newest thread with that TID
 		}
 	}
 	mark := event.Make(t.At, event.Mark, uint64(stack.WhyTrigger))
 	at := len(x.Events)
-	// Inside a Sync times go back to when frames were entered; and a Sync is
-	// not to be parted from its frames.
+	// Inside a Sync times go back to when frames were entered, and a Sync must not be
+	// separated from its frames.
 	for i := len(x.Events) - 1; i >= 0; i-- {
 		e := x.Events[i]
 		if e.Kind() == event.Sync {
@@ -156,7 +155,7 @@ func (c *Copy) Mark(t *trace.Trigger) {
 	x.Events = slices.Insert(slices.Clip(x.Events), at, mark)
 }
 
-// Write writes the Copy as a recording that lacks nothing but names.
+// Write writes the Copy as a recording that is complete except for names.
 func (c *Copy) Write(out io.Writer, triggers []trace.Trigger, reason string) error {
 	w, err := trace.NewWriter(out)
 	if err != nil {
@@ -174,7 +173,7 @@ func (c *Copy) Write(out io.Writer, triggers []trace.Trigger, reason string) err
 	}
 	known := 0
 	for i := range c.Maps {
-		// Modules are numbered in the order in which they turn up.
+		// Modules are numbered in the order in which they occur.
 		most := known
 		for _, m := range c.Maps[i].Mappings {
 			most = max(most, m.Module+1)
@@ -215,16 +214,16 @@ func (c *Copy) Write(out io.Writer, triggers []trace.Trigger, reason string) err
 	return w.End(trace.End{At: c.At, Reason: reason})
 }
 
-// copy takes what the ring holds and the tail behind it.
+// copy reads the content of the ring and the tail after it.
 func (s *Sink) copy(now stack.Time, back int64) []event.Event {
 	var buf [512]ringbuf.Event
-	tail, ok := s.Tail() // before the events: what it says may be among them by then
+	tail, ok := s.Tail() // before the events: they may include it by then
 	cur := s.Cursor()
 	es := make([]event.Event, 0, s.ring.Load().Cap())
 	for {
 		n, lost := cur.Read(buf[:])
 		if lost > 0 {
-			es = es[:0] // the writer overtook us: what came before has a hole behind it
+			es = es[:0] // the writer overtook us: there is a hole after the events read so far
 		}
 		for _, e := range buf[:n] {
 			es = append(es, event.Event{Time: stack.Time(e[0]), Value: e[1]})
@@ -243,12 +242,12 @@ func (s *Sink) copy(now stack.Time, back int64) []event.Event {
 	return finish(cut(es, from), tail)
 }
 
-// finish adds the tail where it is younger than what the events confirm, and
-// leaves out what is repeated of a wait behind each Sync.
+// finish appends the tail if it is newer than the last confirmed time, and removes the
+// repetitions of a wait after each Sync.
 func finish(es []event.Event, tail event.Event) []event.Event {
-	var said [3]uint64 // payload and one, of each of waitKinds
+	var said [3]uint64 // payload plus one, for each of waitKinds
 	var last stack.Time
-	repeated := false // the next State is the one that closes a Sync
+	repeated := false // the next State closes a Sync
 	out := es[:0]
 	for _, e := range es {
 		k := e.Kind()
@@ -261,7 +260,7 @@ func finish(es []event.Event, tail event.Event) []event.Event {
 			*x = e.Payload() + 1
 		case event.State:
 			if !repeated {
-				said = [3]uint64{} // another wait, if for the same thing
+				said = [3]uint64{} // another wait, perhaps for the same thing
 			}
 			repeated = false
 		case event.Sync:

@@ -1,11 +1,11 @@
-// Package flight is the recorder that keeps the last seconds: the samples of
-// all threads go into rings that are as large as that time needs, and nothing
-// is written until somebody asks for a Copy. Where the rings lie in a file,
-// Recover makes the same Copy of what a killed program left.
+// Package flight is the recorder that keeps the last seconds. The samples of all
+// threads go into rings that are as large as that time needs, and nothing is written
+// until a Copy is requested. If the rings are in a file, Recover makes the same Copy
+// from what a killed program left.
 //
-// It knows no process and no files of the target: those who do tell it what
-// was mapped. The methods of a Recorder may be called from any goroutine; a
-// Sink belongs to the goroutine that samples its thread.
+// It knows no process and no files of the target: its callers report what was mapped.
+// The methods of a Recorder may be called from any goroutine; a Sink belongs to the
+// goroutine that samples its thread.
 package flight
 
 import (
@@ -21,12 +21,12 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Options of a Recorder.
+// Options configure a Recorder.
 type Options struct {
-	// Keep is how much of each thread is kept, in ns, as long as the memory
-	// lasts; 0: as much as fits.
+	// Keep is how much of each thread is kept, in ns, while memory lasts; 0: as much as
+	// fits.
 	Keep int64
-	// Memory is where the rings lie. The Recorder does not close it.
+	// Memory holds the rings. The Recorder does not close it.
 	Memory *ringfile.Memory
 }
 
@@ -35,22 +35,22 @@ type Recorder struct {
 	keep int64
 	mem  *ringfile.Memory
 
-	// inUse is held for reading by whoever reads rings, and for writing while
-	// memory of old ones is given back.
+	// inUse is read-locked while rings are read, and write-locked while memory of old
+	// ones is released.
 	inUse sync.RWMutex
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the fields below
 	process  trace.Process
-	sinks    []*Sink // by Seq; those whose last events are too old are left out
+	sinks    []*Sink // by Seq, without those whose last events are too old
 	next     int
 	modules  map[int]*trace.Module
 	nmod     int
-	maps     []trace.Maps // Mapping.Module counts through all modules ever added
+	maps     []trace.Maps // Mapping.Module is an index into all modules ever added
 	captured []trace.Captured
 	fresh    []trace.Captured // see Recapture
 	waits    map[int]trace.Wait
 	stats    trace.Stats
-	logged   map[int]int // number in the log of each module that is in it
+	logged   map[int]int // number in the log of each module in it
 	logFull  bool
 
 	retired     retired
@@ -65,7 +65,7 @@ type retired struct {
 	blocks []*ringfile.Block
 }
 
-// New makes a Recorder for the process p.
+// New returns a Recorder for the process p.
 func New(p trace.Process, o Options) *Recorder {
 	r := &Recorder{keep: o.Keep, mem: o.Memory, process: p, modules: map[int]*trace.Module{}, waits: map[int]trace.Wait{}}
 	r.all.Store(new([]*Sink))
@@ -75,7 +75,7 @@ func New(p trace.Process, o Options) *Recorder {
 	return r
 }
 
-// Thread begins the record of one thread. Seq is assigned here.
+// Thread starts the record of one thread and assigns its Seq.
 func (r *Recorder) Thread(t trace.Thread) *Sink {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -87,7 +87,7 @@ func (r *Recorder) Thread(t trace.Thread) *Sink {
 		s.block.Store(b)
 		s.ring.Store(b.Ring)
 	} else {
-		// It is sampled all the same, and can be dumped; a ring file lacks it.
+		// It is sampled anyway, and can be dumped, but a ring file lacks it.
 		r.short.Add(1)
 		s.ring.Store(ringbuf.New(ringfile.MinRing))
 	}
@@ -100,8 +100,8 @@ func (r *Recorder) Thread(t trace.Thread) *Sink {
 	return s
 }
 
-// SetInterval notes that threads are sampled at another interval from now on, in ns: what
-// is copied, or left by a recorder that was killed, says the one that was last.
+// SetInterval records that threads are sampled at another interval from now on, in ns.
+// Copies, and the file of a killed recorder, have the last interval.
 func (r *Recorder) SetInterval(ns int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,7 +112,7 @@ func (r *Recorder) SetInterval(ns int64) {
 	r.rewriteLog()
 }
 
-// Replaced notes that exec made another program of the process, as trace.Recorder does.
+// Replaced records that exec replaced the process's program, like trace.Recorder.Replaced.
 func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -122,7 +122,7 @@ func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
 
 func (r *Recorder) publish() { r.all.Store(new(slices.Clone(r.sinks))) }
 
-// Renamed notes the new name of a thread, the one taken up last under tid.
+// Renamed records the new name of the newest thread with that tid.
 func (r *Recorder) Renamed(tid stack.TID, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,18 +136,18 @@ func (r *Recorder) Renamed(tid stack.TID, name string) {
 	}
 }
 
-// Info is what is known of a sink's thread.
+// Info returns the description of a sink's thread.
 func (r *Recorder) Info(s *Sink) trace.Thread {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return s.thread
 }
 
-// Sinks are the threads of which anything is kept, in order of Seq.
+// Sinks returns the threads with kept data, in order of Seq.
 func (r *Recorder) Sinks() []*Sink { return *r.all.Load() }
 
-// Maps adds a generation of the address space; Mapping.Module counts through
-// all modules ever added, mods being the new ones.
+// Maps adds a generation of the address space; Mapping.Module is an index into all
+// modules ever added, and mods are the new ones.
 func (r *Recorder) Maps(m trace.Maps, mods []trace.Module) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -155,19 +155,18 @@ func (r *Recorder) Maps(m trace.Maps, mods []trace.Module) {
 		r.modules[r.nmod] = &mods[i]
 		r.nmod++
 	}
-	// A generation of the same moment replaces what was said before.
+	// A generation of the same time replaces the previous one.
 	r.maps = append(r.maps, m)
 	slices.SortStableFunc(r.maps, func(a, b trace.Maps) int { return cmp.Compare(a.At, b.At) })
 	r.log(func(w *trace.Writer) error { return r.writeMaps(w, &m, r.logged) })
 	r.generations.Add(1)
 }
 
-// Generations is how often the address space changed so far.
+// Generations is the number of changes of the address space so far.
 func (r *Recorder) Generations() uint64 { return r.generations.Load() }
 
-// Locate finds what code addr, a lookup address, belongs to at t: the number of
-// a module and the address in its file, or the address itself where it has no
-// segments.
+// Locate returns the code at addr, a lookup address, at time t: the number of a module
+// and the address in its file, or addr itself if the module has no segments.
 func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module, vaddr uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -175,7 +174,7 @@ func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module
 	for g > 0 && r.maps[g].At > t {
 		g--
 	}
-	for ; g >= 0 && g < len(r.maps); g++ { // maps are read when an address turns up: the next ones serve too
+	for ; g >= 0 && g < len(r.maps); g++ { // maps are read when an address is first seen: later generations count too
 		ms := r.maps[g].Mappings
 		i, _ := slices.BinarySearchFunc(ms, addr, func(x trace.Mapping, a uint64) int {
 			if x.End <= a {
@@ -195,9 +194,9 @@ func (r *Recorder) Locate(addr uint64, t stack.Time) (module int, m trace.Module
 	return -1, m, 0, false
 }
 
-// EachModule calls yield with each module that is mapped now, until it returns
-// false: its number, and a function that tells where an address of its file is in
-// memory, where it is.
+// EachModule calls yield with each module that is mapped now, until it returns false:
+// its number, and a function that converts an address of its file to an address in
+// memory, if it is mapped.
 func (r *Recorder) EachModule(yield func(id int, m *trace.Module, addr func(vaddr uint64) (uint64, bool)) bool) {
 	r.mu.Lock()
 	var last trace.Maps
@@ -228,7 +227,7 @@ func (r *Recorder) EachModule(yield func(id int, m *trace.Module, addr func(vadd
 	}
 }
 
-// Capture keeps bytes of the target that may be gone later.
+// Capture stores bytes of the target that may be gone later.
 func (r *Recorder) Capture(c trace.Captured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -236,8 +235,8 @@ func (r *Recorder) Capture(c trace.Captured) {
 	r.log(func(w *trace.Writer) error { return w.Captured(c) })
 }
 
-// Recapture keeps bytes for the next Copy alone: they can be had again, so the
-// log does not have them.
+// Recapture stores bytes for the next Copy only: they can be captured again, so the log
+// does not contain them.
 func (r *Recorder) Recapture(c []trace.Captured) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -254,27 +253,26 @@ func (r *Recorder) Waits(ws []trace.Wait) {
 	r.log(func(w *trace.Writer) error { return w.Waits(ws) })
 }
 
-// Stats notes the accounts so far.
+// Stats records the statistics so far.
 func (r *Recorder) Stats(s trace.Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats = s
 }
 
-// Short is how often a ring could not have the memory that the time to keep
-// asked for: fewer seconds of that thread are kept.
+// Short counts rings that could not get the memory for the time to keep: fewer seconds
+// of that thread are kept.
 func (r *Recorder) Short() uint64 { return r.short.Load() }
 
-// Reading calls f, in which cursors on the rings may be read.
+// Reading calls f, which may read cursors on the rings.
 func (r *Recorder) Reading(f func()) {
 	r.inUse.RLock()
 	defer r.inUse.RUnlock()
 	f()
 }
 
-// Tidy forgets what ended longer than the kept time before now, and says which
-// modules nothing refers to any more, by number. It is to be called once a
-// second or so.
+// Tidy drops data that ended longer than the kept time before now, and returns the
+// numbers of unreferenced modules. Call it about once a second.
 func (r *Recorder) Tidy(now stack.Time) (dropped []int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -295,7 +293,7 @@ func (r *Recorder) Tidy(now stack.Time) (dropped []int) {
 		r.sinks = kept
 		r.publish()
 	}
-	// The generation in force when the window begins stays, and all after it.
+	// The generation valid at the start of the window stays, and all after it.
 	first := 0
 	for first+1 < len(r.maps) && r.keep > 0 && r.maps[first+1].At < old {
 		first++
@@ -320,7 +318,7 @@ func (r *Recorder) Tidy(now stack.Time) (dropped []int) {
 	if r.logFull {
 		r.rewriteLog()
 	}
-	if r.inUse.TryLock() { // else the next time
+	if r.inUse.TryLock() { // otherwise next time
 		r.retired.mu.Lock()
 		blocks := r.retired.blocks
 		r.retired.blocks = nil
@@ -346,8 +344,8 @@ func (r *Recorder) Tidy(now stack.Time) (dropped []int) {
 	return dropped
 }
 
-// squeeze picks threads that ended to be forgotten where only the memory
-// bounds what is kept: the oldest first, until a part of it is free.
+// squeeze selects ended threads to drop if only the memory bounds the kept data: the
+// oldest first, until a part of it is free.
 func (r *Recorder) squeeze() (kept, gone []*Sink) {
 	used, size := r.mem.Used()
 	kept = r.sinks
@@ -372,6 +370,5 @@ func (r *Recorder) retire(b *ringfile.Block) {
 	r.retired.mu.Unlock()
 }
 
-// window is how far back events are needed so that Keep ns can be shown: a
-// reader begins at a Sync.
+// window is how far back events are needed to show Keep ns: a reader starts at a Sync.
 func (r *Recorder) window() int64 { return r.keep + syncEvery + syncEvery/2 }

@@ -17,7 +17,7 @@ import (
 
 const ms = 1_000_000
 
-// program is a made-up thread: its samples at given times.
+// program is an artificial thread: its samples at given times.
 type program struct {
 	rnd   *rand.Rand
 	stack []stack.Frame
@@ -37,7 +37,7 @@ func (p *program) sample(at stack.Time) *stack.Sample {
 	return &stack.Sample{Time: at, CPU: p.cpu, State: stack.StateRunning, Call: stack.Call{Nr: -1}, Stack: slices.Clone(p.stack)}
 }
 
-// collector gathers the calls of a thread, each with its times.
+// collector collects the calls of a thread with their times.
 type collector struct {
 	tid  stack.TID
 	open []string
@@ -61,7 +61,8 @@ func (c *collector) Other(e event.Event) {
 	}
 }
 
-// calls are the calls that lie wholly behind from, and the last confirmed time of each thread.
+// calls returns the calls that are completely after from, and the last confirmed time
+// of each thread.
 func calls(t *testing.T, b []byte, from stack.Time) (out map[string]bool, last map[stack.TID]stack.Time, rec *trace.Recording) {
 	t.Helper()
 	rec, err := trace.Open(bytes.NewReader(b), int64(len(b)))
@@ -81,7 +82,7 @@ func calls(t *testing.T, b []byte, from stack.Time) (out map[string]bool, last m
 		}
 		last[c.tid] = c.last
 	}
-	for k := range out { // those that were open at the beginning were seen to begin there
+	for k := range out { // calls open at the start were seen to begin there
 		var tid int
 		var addr, depth, begin, end uint64
 		fmt.Sscanf(k, "%d: 0x%x at depth %d from %d to %d", &tid, &addr, &depth, &begin, &end)
@@ -101,8 +102,8 @@ func write(t *testing.T, c *Copy, ts ...trace.Trigger) []byte {
 	return b.Bytes()
 }
 
-// A Copy shows the last seconds as a Recorder that keeps everything does; and
-// what lies in the file is the same at every moment.
+// A Copy must show the last seconds as a Recorder that keeps everything does, and the
+// file must have the same content at every moment.
 func TestCopyIsTheEndOfTheWhole(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rings")
 	mem, err := ringfile.Create(path, 16<<20)
@@ -219,8 +220,7 @@ func compare(t *testing.T, what string, got, want map[string]bool) {
 	}
 }
 
-// A trigger is marked at its time, also where a Sync with older times stands
-// around it.
+// A trigger must be marked at its time, even if it is next to a Sync with older times.
 func TestMark(t *testing.T) {
 	sync := []event.Event{event.Make(50, event.Sync, 1), event.Make(10, event.Enter, 1), event.Make(50, event.State, 0)}
 	for _, at := range []stack.Time{5, 55, 60, 61, 75, 90} {
@@ -249,7 +249,7 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// What a thread has been waiting for since long ago is in every Copy, once.
+// The start of a long wait must be in every Copy, once.
 func TestLongWaitIsKept(t *testing.T) {
 	mem, err := ringfile.New(4 << 20)
 	if err != nil {
@@ -294,7 +294,7 @@ func TestLongWaitIsKept(t *testing.T) {
 	}
 }
 
-// Days of threads and mappings that come and go leave memory as it was.
+// Days of threads and mappings that come and go must leave memory unchanged.
 func TestChurnLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rings")
 	mem, err := ringfile.Create(path, 8<<20)
@@ -369,8 +369,8 @@ func TestChurnLeavesNothing(t *testing.T) {
 	}
 }
 
-// A dump says how far apart samples were of late and which program was last, and so does what is left of a
-// recorder that was killed.
+// A dump must have the last interval and the last program, and so must the file of a
+// killed recorder.
 func TestChangesAreTold(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "x.ring")
 	mem, err := ringfile.Create(path, 1<<20)
@@ -398,7 +398,7 @@ func TestChangesAreTold(t *testing.T) {
 	mem.Close(true)
 }
 
-// recovered is what a ring file holds.
+// recovered returns the content of a ring file.
 func recovered(t *testing.T, f *os.File) (*ringfile.Image, *Copy) {
 	t.Helper()
 	fi, err := f.Stat()

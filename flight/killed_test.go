@@ -22,7 +22,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// The program that is killed is this test itself, started again with these.
+// The program that is killed is this test itself, started again with these variables.
 const (
 	victimFile = "SLIVER_TEST_VICTIM"
 	victimSeed = "SLIVER_TEST_SEED"
@@ -30,9 +30,9 @@ const (
 
 const victimThreads = 4
 
-// victimRuns samples made-up threads as fast as it can, and keeps in a mapped
-// file how many samples of each thread it has begun: what it has finished is
-// one less. It never returns.
+// victimRuns samples artificial threads as fast as it can. It keeps in a mapped file
+// how many samples of each thread it has begun: the finished number is one less. It
+// never returns.
 func victimRuns(path string, seed uint64) error {
 	mem, err := ringfile.Create(path, 8<<20)
 	if err != nil {
@@ -66,9 +66,9 @@ func victimRuns(path string, seed uint64) error {
 		}
 		if n%512 == 0 {
 			r.Tidy(v.at(n))
-			r.Waits([]trace.Wait{{ID: int(n/512) % 1000, Call: "read"}}) // the log is rewritten now and then
+			r.Waits([]trace.Wait{{ID: int(n/512) % 1000, Call: "read"}}) // the log is rewritten from time to time
 		}
-		if n%4096 == 0 { // threads come and go meanwhile
+		if n%4096 == 0 { // threads come and go
 			t := r.Thread(trace.Thread{TID: 1})
 			t.Sample(extra.sample(v.at(n)))
 			t.End(v.at(n), stack.WhyGone)
@@ -78,7 +78,7 @@ func victimRuns(path string, seed uint64) error {
 
 const victimKeep = 20_000 * ms
 
-// victim makes the samples of one seed.
+// victim generates the samples of one seed.
 type victim struct {
 	programs []*program
 	unrun    []*rand.Rand
@@ -96,7 +96,7 @@ func newVictim(seed uint64) *victim {
 
 func (v *victim) at(n uint64) stack.Time { return stack.Time(n) * 10 * ms }
 
-// next is sample n of thread i; they are made in order.
+// next returns sample n of thread i; samples are generated in order.
 func (v *victim) next(i int, n uint64) *stack.Sample {
 	if v.last[i] != nil && v.unrun[i].IntN(3) > 0 {
 		x := *v.last[i]
@@ -107,8 +107,8 @@ func (v *victim) next(i int, n uint64) *stack.Sample {
 	return v.last[i]
 }
 
-// stackAt replays events up to a time: the words of the stack then, and the
-// last time that is known.
+// stackAt replays events up to a time: the words of the stack at that time, and the
+// last known time.
 type stackAt struct{ last stack.Time }
 
 func (s *stackAt) Enter(stack.Time, int, diff.Frame) {}
@@ -120,9 +120,8 @@ func (s *stackAt) Other(e event.Event) {
 	}
 }
 
-// TestKilled: a recorder that is killed at whatever instruction loses at most
-// the sample that it was at; what it leaves reads cleanly. SLIVER_LONG=1 does it
-// 200 times.
+// TestKilled: a recorder killed at any instruction loses at most the current sample,
+// and its file is readable. SLIVER_LONG=1 repeats it 200 times.
 func TestKilled(t *testing.T) {
 	if path := os.Getenv(victimFile); path != "" {
 		seed, _ := strconv.ParseUint(os.Getenv(victimSeed), 10, 64)
@@ -142,8 +141,8 @@ func TestKilled(t *testing.T) {
 	t.Logf("%d kills, after %d samples of each thread in all, %d at most", times, samples, most)
 }
 
-// killOne starts a victim, kills it a while after it has begun, and checks what
-// it left. It returns how many samples of each thread there were.
+// killOne starts a victim, kills it a while after it has begun, and checks its file. It
+// returns how many samples of each thread there were.
 func killOne(t *testing.T, path string, seed uint64, steps int) uint64 {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestKilled$")
@@ -159,7 +158,7 @@ func killOne(t *testing.T, path string, seed uint64, steps int) uint64 {
 	if !bufio.NewScanner(out).Scan() {
 		t.Fatal("the victim did not begin")
 	}
-	// Wait until it has done so much, and then for a moment of any length.
+	// Wait until it has taken enough samples, and then for a moment of random length.
 	for {
 		b, err := os.ReadFile(path + ".count")
 		if err == nil && len(b) >= 8 && binary.LittleEndian.Uint64(b) > uint64(steps) {
@@ -203,8 +202,8 @@ func killOne(t *testing.T, path string, seed uint64, steps int) uint64 {
 	return begun
 }
 
-// checkVictim holds thread i of a recording against its samples made anew: the
-// first n-1 are there for sure, the n-th may be.
+// checkVictim compares thread i of a recording with its regenerated samples: the first
+// n-1 must be there, the n-th may be.
 func checkVictim(t *testing.T, rec *trace.Recording, seed uint64, i int, n uint64) {
 	t.Helper()
 	seq := slices.IndexFunc(rec.Threads, func(x trace.Thread) bool { return x.TID == stack.TID(100+i) })
@@ -224,8 +223,8 @@ func checkVictim(t *testing.T, rec *trace.Recording, seed uint64, i int, n uint6
 			want.Apply(e, h)
 		}
 	}
-	// Events of the recording up to that sample; those behind it are of the one
-	// that was cut off.
+	// Events of the recording up to that sample; later ones belong to the incomplete
+	// sample.
 	var got diff.Replayer
 	g := &stackAt{}
 	first := stack.Time(0)

@@ -10,26 +10,26 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// The log beside the rings is the beginning of a recording: its header, and
-// all chunks but the events. When it is full it is written anew without what
-// is no longer needed, so it does not grow with time.
+// The log next to the rings is the beginning of a recording: its header, and all chunks
+// except the events. When it is full it is rewritten without obsolete chunks, so it
+// does not grow with time.
 
-// log appends what write puts out. r.mu is held. A log that cannot be written
-// costs what Recover could tell, not the recorder.
+// log appends the output of write. The caller holds r.mu. If the log cannot be written,
+// only Recover loses data.
 func (r *Recorder) log(write func(*trace.Writer) error) {
 	if r.mem.Path() == "" {
-		return // nobody will ever read it
+		return // nothing will ever read it
 	}
 	var b bytes.Buffer
 	if write(trace.Append(&b)) != nil {
 		return
 	}
 	if err := r.mem.AppendLog(b.Bytes()); errors.Is(err, ringfile.ErrFull) {
-		r.rewriteLog() // holds what was to be appended too
+		r.rewriteLog() // includes the chunk that did not fit
 	}
 }
 
-// rewriteLog writes all that is known. r.mu is held.
+// rewriteLog writes everything known. The caller holds r.mu.
 func (r *Recorder) rewriteLog() {
 	if r.mem.Path() == "" {
 		return
@@ -61,8 +61,8 @@ func (r *Recorder) rewriteLog() {
 	r.logFull = err != nil || r.mem.SetLog(b.Bytes()) != nil
 }
 
-// writeMaps writes a generation with the modules in it that are not among
-// numbered yet, and numbers them.
+// writeMaps writes a generation with those of its modules that are not in numbered yet,
+// and numbers them.
 func (r *Recorder) writeMaps(w *trace.Writer, m *trace.Maps, numbered map[int]int) error {
 	first := len(numbered)
 	out, mods := *m, []trace.Module(nil)
@@ -84,7 +84,7 @@ func (r *Recorder) writeMaps(w *trace.Writer, m *trace.Maps, numbered map[int]in
 	return w.Maps(out, first, mods)
 }
 
-// waitList are the descriptions with the numbers in used, or all, in order.
+// waitList returns the descriptions with the numbers in used, or all, in order.
 func (r *Recorder) waitList(used map[int]bool) (out []trace.Wait) {
 	for _, id := range slices.Sorted(maps.Keys(r.waits)) {
 		if used == nil || used[id] {

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Recover makes a Copy of what a recorder left in a ring file: everything that
-// is kept up to its last whole sample.
+// Recover makes a Copy of the data of a recorder in a ring file: everything up to its
+// last complete sample.
 func Recover(im *ringfile.Image) (*Copy, error) {
 	rec, err := trace.Open(bytes.NewReader(im.Log), int64(len(im.Log)))
 	if err != nil {

@@ -14,39 +14,39 @@ import (
 // syncEvery is how often, in ns, a stack is repeated if anything changed.
 const syncEvery = 5_000_000_000
 
-// Sink takes the samples of one thread. It implements sampler.Sink.
+// Sink receives the samples of one thread. It implements sampler.Sink.
 type Sink struct {
 	rec *Recorder
 
-	thread trace.Thread // guarded by rec.mu, but for Seq and TID, which stay
+	thread trace.Thread // guarded by rec.mu, except Seq and TID, which are constant
 	ended  atomic.Int64
-	// The ring and its block change together, by the writer alone.
+	// Only the writer changes the ring and its block, both together.
 	ring  atomic.Pointer[ringbuf.Ring]
 	block atomic.Pointer[ringfile.Block] // nil: the ring has memory of its own
 
-	// The writer's own.
+	// Used by the writer only.
 	differ   diff.Differ
 	events   []event.Event
 	batch    []ringbuf.Event
 	lastSync stack.Time
-	failed   stack.Time // when the ring could last not grow
+	failed   stack.Time // last failure to grow the ring
 }
 
 // Seq is the thread's number in this Recorder.
 func (s *Sink) Seq() int { return s.thread.Seq }
 
-// TID is the thread's.
+// TID is the thread's TID.
 func (s *Sink) TID() stack.TID { return s.thread.TID }
 
-// Ended is when the thread ended; 0: it is there.
+// Ended is when the thread ended; 0: it exists.
 func (s *Sink) Ended() stack.Time { return stack.Time(s.ended.Load()) }
 
-// Cursor reads the thread's events from the oldest that is kept. It is to be
-// read inside Recorder.Reading.
+// Cursor reads the thread's events from the oldest kept one. Read it inside
+// Recorder.Reading.
 func (s *Sink) Cursor() *ringbuf.Cursor { return s.ring.Load().NewCursor() }
 
-// Tail is what the last samples confirmed and no event says yet; ok is false
-// where there is nothing, or it changes at this moment. Inside Reading.
+// Tail returns what the last samples confirmed after the last event; ok is false if
+// there is nothing, or if it is changing. Call it inside Reading.
 func (s *Sink) Tail() (e event.Event, ok bool) {
 	b := s.block.Load()
 	if b == nil {
@@ -56,12 +56,12 @@ func (s *Sink) Tail() (e event.Event, ok bool) {
 	return event.Event{Time: stack.Time(t[0]), Value: t[1]}, ok
 }
 
-// Sample records one look at the thread.
+// Sample records one sample of the thread.
 func (s *Sink) Sample(x *stack.Sample) {
 	s.events = s.differ.Step(x, s.events[:0])
 	depth, capacity := s.differ.Depth(), s.ring.Load().Cap()
 	if 4*depth > capacity {
-		s.resize(8*depth, x.Time) // a ring holds several whole stacks, or its readers find nothing to begin at
+		s.resize(8*depth, x.Time) // a ring must hold several complete stacks, or its readers find no starting point
 	}
 	if s.lastSync == 0 {
 		s.lastSync = x.Time // the first step wrote one
@@ -73,14 +73,14 @@ func (s *Sink) Sample(x *stack.Sample) {
 	s.put(x.Time)
 }
 
-// Gap records that samples are missing before t; ns is the time they would
-// have covered.
+// Gap records that samples are missing before t; ns is the time that they would have
+// covered.
 func (s *Sink) Gap(t stack.Time, why stack.Why, ns int64) {
 	s.events = s.differ.Gap(t, why, ns, s.events[:0])
 	s.put(t)
 }
 
-// Event records an event of the kinds that are not about frames.
+// Event records an event of a kind that is not about frames.
 func (s *Sink) Event(t stack.Time, k event.Kind, payload uint64) {
 	s.events = s.differ.Event(t, k, payload, s.events[:0])
 	s.put(t)
@@ -120,12 +120,11 @@ func (s *Sink) put(now stack.Time) {
 	}
 }
 
-// retryEvery is how long, in ns, a ring that could not grow goes without
-// trying again.
+// retryEvery is the time in ns between attempts to grow a ring.
 const retryEvery = 1_000_000_000
 
-// fit makes the ring larger where n events would overwrite some that are to be
-// kept, and smaller where it has held far more for long.
+// fit grows the ring if n events would overwrite some that must be kept, and shrinks it
+// if it has held far more than that for a long time.
 func (s *Sink) fit(n int, now stack.Time) {
 	r := s.ring.Load()
 	if r.Free() >= n {
@@ -146,8 +145,8 @@ func (s *Sink) fit(n int, now stack.Time) {
 	}
 }
 
-// oldest is the time of the oldest event that a ring holds. Inside a Sync the
-// times go back to when frames were entered, so Enters are passed over.
+// oldest returns the time of the oldest event in a ring. Inside a Sync the times go
+// back to when frames were entered, so Enters are skipped.
 func (s *Sink) oldest(r *ringbuf.Ring) (t stack.Time, ok bool) {
 	for k := 0; ; k++ {
 		e, ok := r.Oldest(k)
@@ -157,11 +156,11 @@ func (s *Sink) oldest(r *ringbuf.Ring) (t stack.Time, ok bool) {
 	}
 }
 
-// reserve is the part of the memory that rings do not grow into, so that there
-// is some for new threads.
+// reserve is the part of the memory that rings do not grow into, so that some remains
+// for new threads.
 const reserve = 8
 
-// resize moves on to a ring of another size, if it can be had.
+// resize moves to a ring of another size, if memory is available.
 func (s *Sink) resize(capacity int, now stack.Time) {
 	old := s.block.Load()
 	if used, size := s.rec.mem.Used(); old != nil && capacity > old.Ring.Cap() && used+16*int64(capacity) > size-size/reserve {
