@@ -24,8 +24,8 @@ func (o one) Open(int, *trace.Module) (io.ReaderAt, io.Closer, error) {
 	return f, f, err
 }
 
-// Names come from the cache as they came from the file, which need not be there
-// any more; of addresses that the cache lacks it is asked again.
+// Names from the cache must match those from the file, which may be gone; only
+// addresses missing in the cache are looked up in the file again.
 func TestCache(t *testing.T) {
 	path := testprog.Build(t, "c/chain", "O2")
 	f, err := os.Open(path)
@@ -68,7 +68,7 @@ func TestCache(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := ask(one{path}, half, dir); err != nil { // fills it
+	if _, err := ask(one{path}, half, dir); err != nil { // fills the cache
 		t.Fatal(err)
 	}
 	if got, err := ask(one{}, half, dir); err != nil || len(got.Locs) != len(half) {
@@ -77,7 +77,7 @@ func TestCache(t *testing.T) {
 	if got, err := ask(one{}, addrs, dir); err == nil || len(got.Locs) != len(half) {
 		t.Errorf("all of them, without the file: %d, %v", len(got.Locs), err)
 	}
-	for _, from := range []one{{path}, {}} { // the first fills the rest
+	for _, from := range []one{{path}, {}} { // the first one fills the rest
 		got, err := ask(from, addrs, dir)
 		if err != nil || !reflect.DeepEqual(got.Locs, want.Locs) || !reflect.DeepEqual(got.Funcs, want.Funcs) {
 			t.Errorf("from %q: %d locations, want %d: %v", from.path, len(got.Locs), len(want.Locs), err)

@@ -9,20 +9,20 @@ import (
 	"github.com/sliverprof/sliver/symbol/cache"
 )
 
-// Source names the places of one file for who asks for a few now and then: from
-// the cache what is known there, from the file the rest. It keeps little of what
-// it decoded. A Source belongs to one goroutine at a time; nil knows nothing.
+// Source names locations of one file for callers with few lookups: known ones from the
+// cache, the others from the file. It keeps little of its decoded data. A Source
+// belongs to one goroutine at a time; a nil Source has no names.
 type Source struct {
 	f       *symbol.File
 	o       Options
 	buildID string
 	known   cache.Table
-	fresh   int // of known, those that the cache lacks
+	fresh   int // number of entries in known that the cache lacks
 	fns     functions
 }
 
-// Open makes a Source of the file in r, which lies at path in the target, on a
-// machine named as GOARCH does. Close it in the end, before r.
+// Open returns a Source of the file in r, whose path in the target is path, on a
+// machine named as in GOARCH. Close it before r.
 func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
 	f, err := symbol.Open(r, symbol.Options{Path: path, Finder: o.Finder, FullNames: o.FullNames, Budget: liveBudget,
 		GoTable: func(r io.ReaderAt) (symbol.GoTable, error) { return goTable(r, archOf(machine)) }})
@@ -40,8 +40,8 @@ func Open(r io.ReaderAt, path, machine string, o Options) (*Source, error) {
 	return s, nil
 }
 
-// Frames is symbol.File.Frames, and names functions without a symbol by the place at
-// which they begin, as far as the file tells that.
+// Frames is symbol.File.Frames. It also names functions without a symbol by the address
+// at which they start, if the file contains that.
 func (s *Source) Frames(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
 	if s == nil {
 		return buf
@@ -55,7 +55,7 @@ func (s *Source) Frames(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
 	return buf
 }
 
-// symbols is Frames of what has a symbol.
+// symbols is Frames for functions with a symbol.
 func (s *Source) symbols(vaddr uint64, buf []symbol.Frame) []symbol.Frame {
 	if frames, ok := s.known[vaddr]; ok {
 		return append(buf, frames...)
@@ -76,7 +76,7 @@ func (s *Source) EachFunction(yield func(raw string, readable func() string, vad
 	}
 }
 
-// Problems says what could not be read so far: each cost names.
+// Problems returns what could not be read so far. Each problem loses names.
 func (s *Source) Problems() []error {
 	if s == nil {
 		return nil
@@ -84,8 +84,8 @@ func (s *Source) Problems() []error {
 	return s.f.Problems()
 }
 
-// Close lets go of the debug files. What was found out goes into the cache,
-// beside what others have put there meanwhile; a failure costs only time.
+// Close closes the debug files. It adds the results to the cache, whose file others may
+// have changed; a failure only costs time.
 func (s *Source) Close() error {
 	if s == nil {
 		return nil

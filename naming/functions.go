@@ -10,19 +10,19 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// functions tells where the functions of a file begin that have no symbol, by its
-// call frame information, which a stripped file has still. Several goroutines may ask.
+// functions finds the start of functions without a symbol in the file's call frame
+// information, which a stripped file still has. It may be used by several goroutines.
 type functions struct {
 	path string // of the file, for the names
 	r    io.ReaderAt
 	arch rule.Arch
 
 	once sync.Once
-	t    *cfi.Table // nil: the file has none that can be read
+	t    *cfi.Table // nil: the file has none, or it is unreadable
 }
 
-// frame is the function at vaddr, named by its place in the file: one name for all of
-// its places.
+// frame returns the function at vaddr, named by its location in the file: one name for
+// all of its addresses.
 func (f *functions) frame(vaddr uint64) (fr symbol.Frame, ok bool) {
 	f.once.Do(func() {
 		if t, err := cfi.Load(f.r, f.arch); err == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// functionsOf are the functions in a file's symbol table, by where they begin.
+// functionsOf returns the functions in a file's symbol table, by their start.
 func functionsOf(t *testing.T, path string) map[uint64]elf.Symbol {
 	t.Helper()
 	f, err := elf.Open(path)
@@ -38,19 +38,19 @@ func functionsOf(t *testing.T, path string) map[uint64]elf.Symbol {
 	return out
 }
 
-// placesIn are some places of a function, its last byte among them: that is where one
-// that calls abort returns to, less one.
+// placesIn returns some addresses in a function, including its last byte: a call of
+// abort at the end has that lookup address.
 func placesIn(s elf.Symbol) []uint64 {
 	p := []uint64{s.Value, s.Value + s.Size/3, s.Value + s.Size/2, s.Value + s.Size - 1}
 	slices.Sort(p)
 	return slices.Compact(p)
 }
 
-// All places of a function without a symbol have one name, that of the place where it
-// begins; from the cache too, whose names of a file are the same wherever it lies.
+// All addresses of a function without a symbol must have one name, that of its start;
+// also from the cache, whose names do not depend on the file's path.
 func TestFunctionsWithoutSymbols(t *testing.T) {
 	whole, path := testprog.Build(t, "c/chain", "O2"), testprog.Build(t, "c/chain", "stripped")
-	want := map[uint64]uint64{} // the function's start, of each place
+	want := map[uint64]uint64{} // the start of the function, for each address
 	var addrs []uint64
 	n := 0
 	for lo, s := range functionsOf(t, whole) {
@@ -72,7 +72,7 @@ func TestFunctionsWithoutSymbols(t *testing.T) {
 		t.Fatal(err)
 	}
 	const id = "0123456789abcdef0123456789abcdef01234567"
-	// The cache has the places without a name, beside one with a line.
+	// The cache has the addresses without a name, and one with a line.
 	known := cache.Table{1: {{Func: "f", File: "f.c", Line: 1}}}
 	for _, a := range addrs[:len(addrs)/2] {
 		known[a] = []symbol.Frame{}
@@ -99,7 +99,7 @@ func TestFunctionsWithoutSymbols(t *testing.T) {
 			check("a recording", k.Addr, fn.Name, fn.Start)
 		}
 	}
-	for _, v := range dir.Load(id, false) { // what has no name in the file is not given one there
+	for _, v := range dir.Load(id, false) { // the cache stores no name for addresses that the file does not name
 		if len(v) > 0 && strings.Contains(v[0].Func, "+0x") {
 			t.Errorf("the cache has %v", v)
 		}
@@ -126,8 +126,8 @@ func TestFunctionsWithoutSymbols(t *testing.T) {
 	}
 }
 
-// A library as the distribution strips it: where its debug file says that a function
-// lies that it does not export, one lies.
+// A library stripped by the distribution: each function that its debug file contains
+// and the library does not export must be found.
 func TestFunctionsOfStrippedLibrary(t *testing.T) {
 	const path = "/lib/x86_64-linux-gnu/libc.so.6"
 	f, err := os.Open(path)

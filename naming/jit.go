@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// perfLog is the program's perf map, nil if it has none.
+// perfLog returns the program's perf map, nil if it has none.
 func perfLog(kept []trace.Captured, g *gatherer) *symbol.PerfLog {
 	var l *symbol.PerfLog
 	for i := range kept {
@@ -31,7 +31,7 @@ func perfLog(kept []trace.Captured, g *gatherer) *symbol.PerfLog {
 	return l
 }
 
-// jitDump is the program's jitdump, nil if it has none.
+// jitDump returns the program's jitdump, nil if it has none.
 func jitDump(kept []trace.Captured, g *gatherer) *symbol.JITDump {
 	for i := range kept {
 		if kept[i].What == "jitdump" {
@@ -45,8 +45,8 @@ func jitDump(kept []trace.Captured, g *gatherer) *symbol.JITDump {
 	return nil
 }
 
-// ends are the times at which modules were last there, by number: generations
-// tell apart what was at the addresses of one that is no file in turn.
+// ends returns the last time of each module, by number: generations distinguish the
+// code that was in turn at the same addresses without a file.
 func ends(rec *trace.Recording) []int64 {
 	out := make([]int64, len(rec.Modules))
 	for i := range out {
@@ -56,7 +56,7 @@ func ends(rec *trace.Recording) []int64 {
 	seen := make([]bool, len(out))
 	for i := len(rec.Maps) - 1; i >= 0; i-- {
 		if i+1 < len(rec.Maps) {
-			// Generations of one time: the last of them is the one that counts.
+			// Of several generations of one time only the last counts.
 			if rec.Maps[i+1].At == rec.Maps[i].At {
 				continue
 			}
@@ -71,13 +71,13 @@ func ends(rec *trace.Recording) []int64 {
 	return out
 }
 
-// jitNames names run-time addresses outside files by what the program says of
-// them: its jitdump, the files that it has in memory for debuggers and, for
-// what these lack, its perf map.
+// jitNames names run-time addresses outside files from the program's own descriptions:
+// its jitdump, its in-memory files for debuggers and, if these have no entry, its perf
+// map.
 type jitNames struct {
 	log  *symbol.PerfLog
 	dump *symbol.JITDump
-	// code says which of objects, by number, was where and when.
+	// code maps addresses and times to objects, by number.
 	code    *symbol.PerfLog
 	objects []*symbol.JITObject
 	ends    []int64
@@ -127,12 +127,12 @@ func (j *jitNames) readObjects(o Options, g *gatherer) {
 	}
 }
 
-// finish looks up what was left to the files and the perf map: all at one go.
+// finish resolves the lookups deferred to the files and the perf map, all together.
 func (j *jitNames) finish(g *gatherer) {
 	var buf []symbol.Frame
 	named := map[symbol.PerfQuery]bool{}
 	j.code.Lookup(j.asked, func(q symbol.PerfQuery, object string, _ uint64) {
-		i, _ := strconv.Atoi(object) // it is ours
+		i, _ := strconv.Atoi(object) // our own number
 		if buf = j.objects[i].Frames(q.Addr, buf[:0]); len(buf) == 0 {
 			return
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// dump is a jitdump of functions that were at 0x1000 in turn.
+// dump returns a jitdump of functions that were at 0x1000 in turn.
 func dump(names map[uint64]string, times ...uint64) []byte {
 	var b bytes.Buffer
 	put := func(vs ...any) {
@@ -26,8 +26,8 @@ func dump(names map[uint64]string, times ...uint64) []byte {
 	return b.Bytes()
 }
 
-// An address of a JIT compiler means what was there at the time, by a jitdump
-// and by the parts of a perf map.
+// An address of a JIT compiler must resolve to the code of its time, from a jitdump and
+// from the parts of a perf map.
 func TestJITByTime(t *testing.T) {
 	for what, captured := range map[string][]trace.Captured{
 		"jitdump": {{What: "jitdump", At: 300, Data: dump(map[uint64]string{100: "early", 200: "late"}, 100, 200)}},

@@ -14,30 +14,29 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// LiveOptions of a Live.
+// LiveOptions configure a Live.
 type LiveOptions struct {
 	Finder    symbol.Finder
 	FullNames bool
 	Cache     *cache.Dir // of names; nil: none
-	Arch      string     // GOARCH's name of the target's machine
-	// PerfMap opens the program's own map of its JIT code as it is now; nil:
-	// it has none.
+	Arch      string     // the target's architecture, as in GOARCH
+	// PerfMap opens the program's current map of its JIT code; nil: it has none.
 	PerfMap func() (io.ReadCloser, error)
-	// Objects reads the program's files for debuggers of its JIT code; nil: none.
+	// Objects reads the program's files that describe JIT code to debuggers; nil: none.
 	Objects func() []*symbol.JITObject
-	// Managed names a place of a managed.Range; nil: there are none.
+	// Managed names a location in a managed.Range; nil: there are none.
 	Managed func(addr uint64) (symbol.Frame, bool)
 }
 
 // Place is an address on a stack.
 type Place struct {
-	Addr uint64     // to look up: for a return address one less
-	At   stack.Time // when it was there
+	Addr uint64     // lookup address: for a return address one less
+	At   stack.Time // time of the sample
 }
 
-// Live names places while a recording grows. What it finds out is for eyes:
-// the recording's own names are looked up when it ends. Its methods may be
-// called from any goroutine; callers of Name take turns.
+// Live resolves locations while a recording grows. Its results are for display only:
+// the recording's own names are resolved when it ends. Its methods may be called from
+// any goroutine; calls of Name run one at a time.
 type Live struct {
 	mods Modules
 	o    LiveOptions
@@ -46,9 +45,9 @@ type Live struct {
 	known trace.Recording // Maps and Modules so far
 	fresh chan struct{}   // closed when there are more
 
-	name   sync.Mutex // one Name at a time; guards what follows
+	name   sync.Mutex // one Name at a time; guards the fields below
 	closed bool
-	files  []openFile // the one used last comes last
+	files  []openFile // the most recently used one is last
 	broken map[int]bool
 	made   Made
 }
@@ -59,31 +58,31 @@ type openFile struct {
 	c  io.Closer
 }
 
-// Bounds of what a Live holds and does.
+// Bounds of a Live.
 const (
 	maxLiveFiles = 12      // open at once
 	liveBudget   = 8 << 20 // bytes of decoded DWARF for each
 	mapsWait     = 500 * time.Millisecond
 )
 
-// NewLive makes one that opens files through mods.
+// NewLive returns a Live that opens files through mods.
 func NewLive(mods Modules, o LiveOptions) *Live {
 	return &Live{mods: mods, o: o, fresh: make(chan struct{}), broken: map[int]bool{}, made: Made{PerfMap: o.PerfMap, Objects: o.Objects}}
 }
 
-// Maps adds a generation of the address space, with the modules that are new
-// in it, as trace.Recorder.Maps takes them.
+// Maps adds a generation of the address space, with its new modules, like
+// trace.Recorder.Maps.
 func (l *Live) Maps(m trace.Maps, mods []trace.Module) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// Readers hold copies of these slices: they are only ever appended to.
+	// Readers hold copies of these slices, so they may only be appended to.
 	l.known.Maps = append(l.known.Maps, m)
 	l.known.Modules = append(l.known.Modules, mods...)
 	close(l.fresh)
 	l.fresh = make(chan struct{})
 }
 
-// Close lets go of the files, once a Name that is at work has returned.
+// Close closes the files after a running Name has returned.
 func (l *Live) Close() {
 	l.name.Lock()
 	defer l.name.Unlock()
@@ -101,16 +100,15 @@ func (x *openFile) close() {
 	}
 }
 
-// place is one of Name's, located.
+// place is a located Place.
 type place struct {
 	i   int
 	key trace.LocKey
 }
 
-// Name calls answer with the number of a place, the path of its module and its
-// frames, innermost first: none at first, for all places whose module is known,
-// then those that there are. It returns early when ctx ends. Frames are valid
-// during the call alone.
+// Name calls answer with the index of a place, the path of its module and its frames,
+// leaf first: first without frames, for all places whose module is known, then with the
+// frames found. It returns early when ctx ends. Frames are valid only during the call.
 func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, module string, vaddr uint64, frames []symbol.Frame)) {
 	l.name.Lock()
 	defer l.name.Unlock()
@@ -138,8 +136,8 @@ func (l *Live) Name(ctx context.Context, places []Place, answer func(i int, modu
 	}
 }
 
-// locate finds the modules of places. Samples may come by a moment before the
-// maps that explain them: what is not found is waited for, a little.
+// locate finds the modules of places. Samples may arrive a moment before the maps that
+// explain them, so it waits briefly for missing ones.
 func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []place) {
 	late := time.NewTimer(mapsWait)
 	defer late.Stop()
@@ -167,7 +165,7 @@ func (l *Live) locate(ctx context.Context, places []Place) (*trace.Recording, []
 	}
 }
 
-// generation is the index of the maps in force at t.
+// generation returns the index of the maps valid at t.
 func generation(ms []trace.Maps, t stack.Time) int {
 	i, _ := slices.BinarySearchFunc(ms, t, func(m trace.Maps, t stack.Time) int {
 		if m.At <= t {
@@ -199,7 +197,7 @@ func (l *Live) module(ctx context.Context, m *trace.Module, places []place, answ
 	}
 }
 
-// open finds a module's file among those that are open, or opens it.
+// open returns a module's file from those that are open, or opens it.
 func (l *Live) open(id int, m *trace.Module) *Source {
 	for i, x := range l.files {
 		if x.id == id {
@@ -219,7 +217,7 @@ func (l *Live) open(id int, m *trace.Module) *Source {
 		}
 	}
 	if err != nil {
-		l.broken[id] = true // when the recording ends, it is told why
+		l.broken[id] = true // the reason is reported when the recording ends
 		return nil
 	}
 	if len(l.files) >= maxLiveFiles {
@@ -230,8 +228,8 @@ func (l *Live) open(id int, m *trace.Module) *Source {
 	return f
 }
 
-// nameMade names run-time addresses outside files, asking the program anew where
-// it did not name one yet.
+// nameMade names run-time addresses outside files. If an address has no name yet, it
+// reads the program's descriptions again.
 func (l *Live) nameMade(m *trace.Module, places []place, answer func(int, string, uint64, []symbol.Frame)) {
 	var buf []symbol.Frame
 	for _, p := range places {

@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// self is this very program as the only module, mapped where its file says.
+// self describes this test program as the only module, mapped at the addresses in its file.
 func self(t *testing.T) (mods oneFile, m trace.Module, maps trace.Maps) {
 	t.Helper()
 	path, err := os.Executable()
@@ -54,8 +54,8 @@ func (o oneFile) Open(i int, _ *trace.Module) (io.ReaderAt, io.Closer, error) {
 	return o.f, nil, nil
 }
 
-// here is an address inside NewLive, as the file has it: test programs are
-// linked to a fixed address.
+// here returns an address inside NewLive, as in the file: test programs are linked to a
+// fixed address.
 func here() uint64 { return uint64(reflect.ValueOf(NewLive).Pointer()) + 4 }
 
 const hereName = "github.com/sliverprof/sliver/naming.NewLive"
@@ -66,8 +66,8 @@ type told struct {
 	times  int
 }
 
-// TestLive: places get their module at once and their name then; maps that come
-// late are waited for; what nobody knows has no answer.
+// TestLive: places must get their module at once and their name later; maps that come
+// late must be waited for; an unknown place must get no answer.
 func TestLive(t *testing.T) {
 	mods, m, maps := self(t)
 	vaddr := here()

@@ -10,15 +10,14 @@ import (
 )
 
 const (
-	// madeEvery is how soon what a program says of its own code is read again
-	// for a place that it did not name; and not more than a 20th of the time.
+	// madeEvery is the minimum time until a program's descriptions of its code are read
+	// again for an unnamed address. Reading also takes at most a 20th of the time.
 	madeEvery = 2 * time.Second
-	// maxPerfMap bounds what is read of a program's perf map, in bytes.
+	// maxPerfMap bounds the bytes read of a program's perf map.
 	maxPerfMap = 48 << 20
 )
 
-// PerfMapOf is a program's perf map as Made and LiveOptions read it, without its
-// holes.
+// PerfMapOf opens a program's perf map for Made and LiveOptions, without its holes.
 func PerfMapOf(open func() (*safefile.File, error)) func() (io.ReadCloser, error) {
 	return func() (io.ReadCloser, error) {
 		f, err := open()
@@ -29,16 +28,15 @@ func PerfMapOf(open func() (*safefile.File, error)) func() (io.ReadCloser, error
 	}
 }
 
-// Made names code that a running program made itself, by what the program says
-// of it now: files that it has in its memory for debuggers, then its perf map.
-// It is for one goroutine; the zero value knows no program.
+// Made names code that a running program generated, from the program's current
+// descriptions: in-memory files for debuggers, then its perf map. It is for one
+// goroutine; the zero value has no program.
 type Made struct {
 	// PerfMap opens the program's perf map; nil: it has none.
 	PerfMap func() (io.ReadCloser, error)
-	// Objects reads the program's files for debuggers, the newest first; nil:
-	// it has none.
+	// Objects reads the program's files for debuggers, newest first; nil: it has none.
 	Objects func() []*symbol.JITObject
-	// Every is the least time between two readings; 0: two seconds.
+	// Every is the minimum time between two reads; 0: two seconds.
 	Every time.Duration
 
 	perf    *symbol.PerfMap
@@ -47,7 +45,7 @@ type Made struct {
 	took    time.Duration
 }
 
-// Frames appends the frames at addr, in the target, as far as is known: see Read.
+// Frames appends the frames at addr, in the target, from the last Read.
 func (m *Made) Frames(addr uint64, buf []symbol.Frame) []symbol.Frame {
 	for _, o := range m.objects {
 		if o.Covers(addr) {
@@ -62,8 +60,8 @@ func (m *Made) Frames(addr uint64, buf []symbol.Frame) []symbol.Frame {
 	return buf
 }
 
-// Read reads what the program says anew, if the last time is long enough ago.
-// What could be read before an error counts.
+// Read reads the program's descriptions again, if the last time is long enough ago. It
+// keeps what precedes an error.
 func (m *Made) Read() bool {
 	if !m.at.IsZero() && time.Since(m.at) < max(cmp.Or(m.Every, madeEvery), 20*m.took) {
 		return false
@@ -73,7 +71,7 @@ func (m *Made) Read() bool {
 		m.objects = m.Objects()
 	}
 	if m.PerfMap != nil {
-		if r, err := m.PerfMap(); err == nil { // most programs have none
+		if r, err := m.PerfMap(); err == nil { // most programs have no map
 			m.perf, _ = symbol.ParsePerfMap(io.LimitReader(r, maxPerfMap))
 			r.Close()
 		}

@@ -9,8 +9,7 @@ import (
 	"github.com/sliverprof/sliver/unwind/managed"
 )
 
-// managedFunctions puts together what was kept of the functions of one runtime: by
-// address.
+// managedFunctions combines the captured functions of one runtime, sorted by address.
 func managedFunctions(r managed.Range, kept []trace.Captured, g *gatherer) (all []managed.Function) {
 	for i := range kept {
 		if kept[i].What != r.What {
@@ -26,7 +25,7 @@ func managedFunctions(r managed.Range, kept []trace.Captured, g *gatherer) (all 
 	return all
 }
 
-// managed names places of a runtime's functions, whose module is id.
+// managed names locations of a runtime's functions, whose module is id.
 func (g *gatherer) managed(id int, addrs []uint64, all []managed.Function) {
 	for _, a := range addrs {
 		if f := managed.Find(all, a); f != nil {
@@ -35,7 +34,7 @@ func (g *gatherer) managed(id int, addrs []uint64, all []managed.Function) {
 	}
 }
 
-// ManagedFrame is the place at addr of f.
+// ManagedFrame returns the frame at addr in f.
 func ManagedFrame(f *managed.Function, addr uint64) symbol.Frame {
 	return symbol.Frame{Func: cmp.Or(f.Name, "?"), File: f.File, Line: f.Line(addr), StartFile: f.File, StartLine: f.First, Start: f.Addr}
 }

@@ -1,7 +1,7 @@
-// Package naming finds the names of everything a recording visited: it asks
-// package symbol about each module's addresses and gathers the answers as
-// trace.Symbols. It is used when a recording ends, and again when one that
-// never got its names (its recorder was killed) is exported.
+// Package naming resolves all locations of a recording: it looks up each module's
+// addresses with package symbol and collects the results as trace.Symbols. It is used
+// when a recording ends, and again when a recording without names (because its recorder
+// was killed) is exported.
 //
 // It knows no process: files come through Modules.
 package naming
@@ -25,28 +25,28 @@ import (
 
 // Modules opens the files of a recording's modules.
 type Modules interface {
-	// Open returns module i, whose path and build ID m has. A file that is
-	// gone, or another one by now, is an error: its names are then lost.
+	// Open returns module i, with the path and build ID of m. If the file is gone or
+	// was replaced it returns an error, and the module's names are lost.
 	Open(i int, m *trace.Module) (io.ReaderAt, io.Closer, error)
 }
 
-// Options of Symbols.
+// Options configure Symbols.
 type Options struct {
 	Finder    symbol.Finder
 	FullNames bool
-	// Cache keeps the names of files by their build ID; nil: there is none.
+	// Cache stores the names of files by their build ID; nil: no cache.
 	Cache *cache.Dir
-	// Captured are pieces kept at recording time: "perf-map", "jitdump",
-	// "gdb-jit", "vdso" and the What of each managed.Range. Each "perf-map" goes on where the one before ended, and is true
-	// from its time on.
+	// Captured are pieces captured during the recording: "perf-map", "jitdump",
+	// "gdb-jit", "vdso" and the What of each managed.Range. Each "perf-map" continues
+	// the previous one, and is valid from its time on.
 	Captured []trace.Captured
-	// Run calls its argument, one of several parts of the work, in whatever way suits
-	// the caller, and returns when that has; it is called from several goroutines at
-	// a time. nil: as it is.
+	// Run calls its argument, which is one of several parts of the work, in the
+	// caller's way, and returns after it. It is called from several goroutines at a
+	// time. nil: a plain call.
 	Run func(part func())
 }
 
-// Do has part of the work done as Run says.
+// Do runs a part of the work through Run.
 func (o *Options) Do(part func()) {
 	if o.Run == nil {
 		part()
@@ -55,8 +55,8 @@ func (o *Options) Do(part func()) {
 	o.Run(part)
 }
 
-// Symbols names all locations of rec. What could not be read is told in
-// problems, one line each; it costs names, never the result.
+// Symbols names all locations of rec. problems has one line for each read that failed;
+// a failure costs names, never the result.
 func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, problems []string) {
 	byModule := map[int][]uint64{}
 	rec.EachLoc(func(k trace.LocKey) { byModule[k.Module] = append(byModule[k.Module], k.Addr) })
@@ -100,7 +100,7 @@ func Symbols(rec *trace.Recording, mods Modules, o Options) (s *trace.Symbols, p
 	return g.s, g.problems
 }
 
-// module names the places of one file.
+// module names the locations of one file.
 func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules, o Options, arch rule.Arch) error {
 	known, missing := cached(m.BuildID, addrs, o)
 	var nameless []uint64
@@ -113,7 +113,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 		}
 	}
 	if len(missing)+len(nameless) == 0 {
-		return nil // and the file need not even be there
+		return nil // the file itself may be gone
 	}
 	r, c, err := open(mods, id, m, o.Captured)
 	if err != nil {
@@ -125,10 +125,10 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	if c != nil {
 		defer c.Close()
 	}
-	// Many places of one file are looked up in parts, side by side: each part
-	// opens the file for itself, and neighbours stay together.
+	// Many locations of one file are looked up in concurrent parts: each part opens the
+	// file itself, and neighbours stay together.
 	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
-	size := max(1, (len(missing)+parts-1)/parts) // there is nothing to look up where all that is wanting is names of the nameless
+	size := max(1, (len(missing)+parts-1)/parts) // if only names of unnamed functions are missing, there is nothing to look up
 	var shared symbol.Shared
 	var mu sync.Mutex
 	var problems []string
@@ -187,7 +187,8 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	for _, p := range slices.Compact(problems) {
 		g.problem("%s", p)
 	}
-	// What a damaged or missing debug file cost is looked for anew.
+	// Lookups affected by a damaged or missing debug file are not cached, so that they
+	// are repeated.
 	if known != nil && len(problems) == 0 && len(known) <= maxCached {
 		if err := o.Cache.Store(m.BuildID, o.FullNames, known); err != nil {
 			g.problem("names of %s are not kept: %v", m.Path, err)
@@ -196,7 +197,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	return nil
 }
 
-// contained is f, whose panic costs the names of one file, not the recording.
+// contained is f, but a panic in f costs the names of one file, not the recording.
 func contained(f func() error) (err error) {
 	defer func() {
 		if x := recover(); x != nil {
@@ -206,18 +207,17 @@ func contained(f func() error) (err error) {
 	return f()
 }
 
-// A file with at least twice minPart places to name is opened up to maxParts
-// times.
+// A file with at least twice minPart locations to name is opened up to maxParts times.
 const (
 	minPart  = 2048
 	maxParts = 8
 )
 
-// maxCached is how many addresses of a file the cache keeps.
+// maxCached bounds the cached addresses of a file.
 const maxCached = 1 << 20
 
-// cached are the addresses whose names the cache has, and those that it lacks;
-// known is nil where there is no cache for the file.
+// cached returns the cached names, and the addresses missing in the cache; known is nil
+// if there is no cache for the file.
 func cached(buildID string, addrs []uint64, o Options) (known cache.Table, missing []uint64) {
 	if o.Cache == nil || buildID == "" {
 		return nil, addrs
@@ -233,7 +233,7 @@ func cached(buildID string, addrs []uint64, o Options) (known cache.Table, missi
 	return known, missing
 }
 
-// gatherer collects answers from several goroutines.
+// gatherer collects results from several goroutines.
 type gatherer struct {
 	mu       sync.Mutex
 	s        *trace.Symbols
@@ -241,10 +241,10 @@ type gatherer struct {
 	problems []string
 }
 
-// function tells functions apart, but for their files: by one of two names, since
-// hashing both takes long.
+// function is the key of a function within its file. It has only one of two names,
+// because hashing both is slow.
 type function struct {
-	name         string // linkage; bare: as it is shown
+	name         string // linkage name; bare: the displayed name
 	bare         bool
 	line, module int
 	start        uint64
@@ -256,8 +256,8 @@ func (g *gatherer) problem(format string, args ...any) {
 	g.problems = append(g.problems, fmt.Sprintf(format, args...))
 }
 
-// set stores the frames of one place; places that nothing names are left out,
-// so that readers make up module+offset.
+// set stores the frames of one location. It omits unnamed locations, for which readers
+// show module+offset.
 func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 	if len(frames) == 0 {
 		return
@@ -267,9 +267,9 @@ func (g *gatherer) set(module int, vaddr uint64, frames []symbol.Frame) {
 	out := make([]trace.LocFrame, len(frames))
 	for i := range frames {
 		f := &frames[i]
-		// A function is one whatever files its lines come from (macros,
-		// #include): where its declaration is not known, its file is that of
-		// the first place seen in it.
+		// A function is the same whatever files its lines come from (macros, #include):
+		// if its declaration is unknown, its file is that of the first location seen in
+		// it.
 		fn := trace.Func{Name: f.Func, Linkage: f.Linkage, StartLine: f.StartLine, Module: module}
 		if !f.Inlined {
 			fn.Start = f.Start
@@ -310,7 +310,7 @@ func archOf(goarch string) rule.Arch {
 	return rule.AMD64
 }
 
-// goNames is a pclntab as package symbol asks it.
+// goNames adapts a pclntab to package symbol.
 type goNames struct {
 	t   *gopcln.Table
 	buf []gopcln.Inline

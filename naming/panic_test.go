@@ -11,12 +11,12 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// broken are the files of modules, of which one panics.
+// broken provides the files of modules, of which one panics.
 type broken struct{}
 
 func (broken) Open(int, *trace.Module) (io.ReaderAt, io.Closer, error) { panic("frob") }
 
-// A panic over one file costs its names, and is told.
+// A panic over one file must cost its names, and must be reported.
 func TestPanic(t *testing.T) {
 	var b bytes.Buffer
 	w, err := trace.NewWriter(&b)
