@@ -3,7 +3,7 @@
 // until a Copy is requested. If the rings are in a file, Recover makes the same Copy
 // from what a killed program left.
 //
-// It knows no process and no files of the target: its callers report what was mapped.
+// It has no access to the process or its files: its callers report what was mapped.
 // The methods of a Recorder may be called from any goroutine; a Sink belongs to the
 // goroutine that samples its thread.
 package flight

@@ -128,7 +128,7 @@ func (g *gatherer) module(id int, m *trace.Module, addrs []uint64, mods Modules,
 	// Many locations of one file are looked up in concurrent parts: each part opens the
 	// file itself, and neighbours stay together.
 	parts := max(1, min(runtime.GOMAXPROCS(0), maxParts, len(missing)/minPart))
-	size := max(1, (len(missing)+parts-1)/parts) // if only names of unnamed functions are missing, there is nothing to look up
+	size := max(1, (len(missing)+parts-1)/parts) // Chunk needs 1 even if missing is empty
 	var shared symbol.Shared
 	var mu sync.Mutex
 	var problems []string
@@ -217,7 +217,7 @@ const (
 const maxCached = 1 << 20
 
 // cached returns the cached names, and the addresses missing in the cache; known is nil
-// if there is no cache for the file.
+// without a cache for the file.
 func cached(buildID string, addrs []uint64, o Options) (known cache.Table, missing []uint64) {
 	if o.Cache == nil || buildID == "" {
 		return nil, addrs

@@ -74,8 +74,8 @@ func compiledAlike(frames []stacks.Frame, a, b []string) bool {
 // TestJavaInterrupted: frames and lines of running threads that a signal interrupts anywhere must
 // match those that the virtual machine itself finds from there. If it finds none (it gives up in
 // prologues, in stubs and while it collects garbage) nothing is compared. It does not always know
-// the location in the innermost method. In interpreted code it has the last stored location, where
-// sliver has the register. In compiled code only some places have a location, and at a jump two are
+// the location in the innermost method. In interpreted code it has the last stored location, where sliver
+// has the register. In compiled code only some addresses have a location, and at a jump two are
 // equally near. There only the methods must be equal, and sliver may have calls that the method
 // makes.
 func TestJavaInterrupted(t *testing.T) {

@@ -46,7 +46,7 @@ func startPark(t *testing.T, python *exec.Cmd, program, ready string) *testprog.
 
 var faultLine = regexp.MustCompile(`^  File ".*", line (\d+) in (.*)$`)
 
-// faults parses the stacks that faulthandler printed into lines by function.
+// faults counts the equal stacks that faulthandler printed. A key has a line and function per frame.
 func faults(lines []string) map[string]int {
 	out, one := map[string]int{}, ""
 	for _, l := range lines {

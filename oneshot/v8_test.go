@@ -75,8 +75,8 @@ func ours(th *stacks.Thread) string {
 
 // TestNodeStacks: the functions of JavaScript on the stacks of threads that sleep in
 // them must match Error().stack, with their lines, in all of V8's tiers, and no stack
-// may have a gap. There are so many threads that V8 has no room for all their code near
-// its own, and copies its own code (unwind.Space.Copies): the copies must be named too.
+// may have a gap. The threads have more code than fits near V8's own
+// code, so V8 copies its own code (unwind.Space.Copies): the copies must be named too.
 func TestNodeStacks(t *testing.T) {
 	type way struct{ node, flag string }
 	// In the other versions, functions that are called often are in baseline code, and

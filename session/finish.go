@@ -41,7 +41,7 @@ type Result struct {
 	FirstSample time.Duration
 	Stats       trace.Stats
 	Threads     int
-	// Tasks counts what looks at all tasks omitted.
+	// Tasks counts the tasks that could not be read.
 	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
 	// during the recording. They are not in the recording.

@@ -45,8 +45,8 @@ func TestJavaVirtualTruth(t *testing.T) {
 			}
 			looks, none, wrong, seen := judgeTurns(t, rec, asyncTurns(t, out), names)
 			t.Logf("%d looks at threads that ran a known virtual thread, %d wrong, %d could not tell; %d virtual threads of %d", looks, wrong, none, len(seen), len(names))
-			// The collector runs all the time and moves them. In 21 the first few must
-			// be found before their number's other location in the heap is known.
+			// The collector moves their objects all the time. In 21 the first few samples only
+			// find out where the carrier stores the number outside the heap.
 			if looks < 50 || none > 20+looks/100 || len(seen) < 10 {
 				t.Errorf("of %d looks %d could not tell the virtual thread; %d of them", looks, none, len(seen))
 			}

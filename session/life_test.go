@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recordWhole records a process until it ends or Stop is called, and opens the recording.
+// recordWhole records a process until during returns, and opens the recording.
 func recordWhole(t *testing.T, pid int, o Options, during func(s *Session)) *trace.Recording {
 	t.Helper()
 	p, err := target.Open(pid)

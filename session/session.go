@@ -92,7 +92,7 @@ type Session struct {
 	fileMu   sync.Mutex
 	rec      *trace.Recorder // guarded by fileMu; nil once it is closed
 	held     []*os.File      // reserve the names of the other outputs until Close
-	temp     *os.File        // the recording; guarded by fileMu, nil when its file belongs to an output
+	temp     *os.File        // the recording; guarded by fileMu, nil once the Session gave it away
 	closing  bool            // guarded by fileMu
 	readers  sync.WaitGroup  // of temp
 
@@ -350,7 +350,7 @@ type Status struct {
 	Threads int // sampled now
 	Total   stack.ThreadStats
 	Pauses  stack.Pauses
-	// Tasks counts what looks at all tasks omitted.
+	// Tasks counts the tasks that could not be read.
 	Tasks trace.LostTasks
 	// Awaits is the selection that no thread has matched so far; "": a thread has matched.
 	Awaits string

@@ -245,8 +245,8 @@ func (v *verdict) String() string {
 		v.waits, v.excused, v.samples, v.unseen, v.right, v.awake, v.held, v.holder, v.wrong, v.short, v.long, v.lost, v.split, v.causes)
 }
 
-// judge compares a recording with the log. is reports whether a picture has the lock of
-// a wait; told is how long after it got the lock a holder must be named.
+// judge compares a recording with the log. is reports whether a picture has the lock of a wait. The
+// second duration is the time after which a holder of the lock must be named.
 func judge(rec *trace.Recording, log *turnsLog, interval, told time.Duration, is func(*picture, *turn) bool) *verdict {
 	v := &verdict{causes: map[string]int{}}
 	every := stack.Time(interval)

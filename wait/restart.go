@@ -51,8 +51,8 @@ func (s *restarts) was(call *stack.Call, mem lock.Memory) int32 {
 	}
 	// Without a timeout the kernel restarts futex as a whole, with its own number.
 	if f, ok := lock.ParseRestarted(a); ok && span(f.Timeout) && f.Word%4 == 0 {
-		// A number of descriptors can look like a futex operation, but the first element of a list
-		// of descriptors is never equal to the timeout in milliseconds.
+		// A poll's number of descriptors can look like a futex operation. But its first descriptor
+		// does not equal its timeout in milliseconds, as the word and value of a futex do.
 		if w := read(f.Word, 4); w != nil && (f.Private || binary.LittleEndian.Uint32(w) == f.Val) {
 			return s.futex
 		}
