@@ -3,7 +3,7 @@
 // until a Copy is requested. If the rings are in a file, Recover makes the same Copy
 // from what a killed program left.
 //
-// It has no access to the process or its files: its callers report what was mapped.
+// It has no access to the process or its files: its callers report the mappings.
 // The methods of a Recorder may be called from any goroutine; a Sink belongs to the
 // goroutine that samples its thread.
 package flight
