@@ -114,8 +114,8 @@ func TestUnseen(t *testing.T) {
 }
 
 // unseenRound samples the calls for a while next to a program that is left alone, and
-// returns how many more of them came late, or early by the kernel's ticks. If the
-// machine is too busy for a count it returns none.
+// returns how many more of them came late, or early by the kernel's ticks. Late
+// calls do not count if the machine is too busy for a verdict.
 func unseenRound(t *testing.T, variant string, policy sampler.StopPolicy, total time.Duration) (untimely int) {
 	t.Helper()
 	sampled, alone := startCalls(t, variant), startCalls(t, variant)
