@@ -81,7 +81,7 @@ const (
 	element // of a tuple: name?, type; n: variadic
 	list    // of types
 	labels  // identifiers and first markers
-	impl    // text: convention; n: flags, see implKinds; type
+	impl    // text: convention; n: implAttribute to implYield; type
 	ofType  // type; text: the derived entity
 	ofTypes // types, conformances; text: the derived entity
 	witness // conformance, entity; text

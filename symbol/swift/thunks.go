@@ -322,7 +322,7 @@ func (d *demangler) arguments(n *node) *node {
 	return n
 }
 
-// Properties of a function's calling convention in an impl node.
+// Kinds of impl nodes, the parts of a function's calling convention.
 const (
 	implAttribute = iota
 	implParam
