@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// account counts what became of one thread's ticks. Its group's goroutine
-// writes, anyone reads.
+// account counts the outcomes of one thread's ticks. Only its group's goroutine writes; any
+// goroutine may read.
 type account struct {
 	samples, stops, stopReads, unrun, read, part, late, behind, rested, truncated, timedOut, denied, restarted, stretched atomic.Uint64
 	pause, cpu, walk                                                                                                      atomic.Int64
@@ -17,9 +17,8 @@ type account struct {
 	cuts                                                                                                                  [stack.MaxReason]atomic.Uint64
 }
 
-// snapshot reads while another writes. A sample is counted before what it is,
-// and its kinds are read before the samples, so that there are never more of a
-// kind than of all.
+// snapshot reads while another goroutine writes. The writer counts a sample before its kind, and
+// snapshot reads the kinds before the total, so the count of a kind never exceeds the total.
 func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 	part := a.part.Load()
 	var cuts [stack.MaxReason]uint64
@@ -36,8 +35,8 @@ func (a *account) snapshot(tid stack.TID) stack.ThreadStats {
 	}
 }
 
-// Histogram counts durations in buckets a 16th of their size wide, so that a
-// quantile is right within 7 %. One goroutine adds, anyone reads.
+// Histogram counts durations in buckets a 16th of their size wide, so a quantile is right within
+// 7 %. One goroutine adds; any goroutine may read.
 type Histogram struct {
 	buckets [64 * 16]atomic.Uint64
 	sum     atomic.Int64
@@ -45,7 +44,7 @@ type Histogram struct {
 	under   atomic.Uint64
 }
 
-const under = 40_000 // ns, the figure that the original Sliver published
+const under = 40_000 // the limit for which the original Sliver published a figure, in ns
 
 // Add counts one duration in ns.
 func (h *Histogram) Add(ns int64) {
@@ -60,7 +59,7 @@ func (h *Histogram) Add(ns int64) {
 	}
 }
 
-// bucket numbers are the exponent and the four bits below the leading one.
+// bucket returns v's bucket: its exponent and the four bits below the leading one.
 func bucket(v uint64) int {
 	if v < 16 {
 		return int(v)
@@ -87,7 +86,7 @@ type total struct {
 func add(hs []*Histogram) *total {
 	t := new(total)
 	for _, h := range hs {
-		t.under += h.under.Load() // before the buckets: never more than there are below
+		t.under += h.under.Load() // before the buckets, so that it never exceeds their sum
 		for i := range t.buckets {
 			n := h.buckets[i].Load()
 			t.buckets[i] += n
@@ -99,9 +98,9 @@ func add(hs []*Histogram) *total {
 	return t
 }
 
-// Distribution is a histogram with few buckets: Counts[i] durations were
-// shorter than Bounds[i] and no shorter than the bound before; the last count
-// is of those that no bound is above. Bounds and Sum are in ns.
+// Distribution is a histogram with few buckets. Counts[i] is the number of durations below
+// Bounds[i] and not below Bounds[i-1]; the last count has no upper bound. Bounds, Sum and Max are
+// in ns.
 type Distribution struct {
 	Bounds []int64
 	Counts []uint64 // one more than Bounds
@@ -110,8 +109,8 @@ type Distribution struct {
 	Max    int64
 }
 
-// bounds of a Distribution, in ns: two to each doubling, from 4 µs to 33 ms,
-// all of which are bounds of a Histogram's buckets too.
+// bounds are the Bounds of a Distribution, in ns: two per doubling, from 4 µs to 33 ms. Each is
+// also a bound of a Histogram's bucket.
 var bounds = func() (b []int64) {
 	for v := int64(4096); v <= 1<<25; v *= 2 {
 		b = append(b, v, v+v/2)
@@ -141,7 +140,7 @@ func pauses(hs []*Histogram) (p stack.Pauses) {
 	}
 	p.Mean = t.sum / int64(p.Count)
 	at := func(q float64) int64 {
-		want := max(uint64(math.Ceil(q*float64(p.Count))), 1) // the nearest rank: of few, the longest
+		want := max(uint64(math.Ceil(q*float64(p.Count))), 1) // nearest rank: with few durations, the longest
 		for i, n := range t.buckets {
 			if n >= want {
 				mid := (lower(i) + lower(i+1)) / 2

@@ -8,55 +8,52 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Most of what a sample costs is that this program wakes up for it. While the
-// threads of a group go on doing what they did, those that ran run and those that
-// slept sleep, a Tracer can go through ticks by itself, and the group looks at
-// several samples at once. What comes otherwise ends that, and is looked at in the
-// ordinary way, in the same tick.
+// Most of the cost of a sample is waking this program. While the threads of a group keep doing
+// the same (running ones run, sleeping ones sleep), a Tracer can run several ticks on its own,
+// and the group then processes several samples at once. Anything unexpected ends such a run; the
+// rest of that tick is sampled in the ordinary way.
 
-// AheadTracer is what a Tracer may be besides.
+// AheadTracer is an optional interface of a Tracer.
 type AheadTracer interface {
-	// GoAhead goes through the ticks of a, and reports whether that could be begun.
-	// A Wake ends it.
+	// GoAhead runs the ticks of a and reports whether it could start. Wake ends it.
 	GoAhead(a *Ahead) bool
-	// Taken has the view show stop n of those that came of it.
+	// Taken fills the view with stop n of the run.
 	Taken(n int, v *View)
 }
 
-// Ahead is some ticks that are to be as foreseen.
+// Ahead is a plan for several ticks, and its result.
 type Ahead struct {
-	Due   []stack.Time // when to look, rising
-	End   []stack.Time // when each of these ticks is over
-	Items []Foreseen   // what to look at, in this order
-	// ByClock has the CPU time of the whole process looked at in place of Items: as
-	// long as it stays none of its threads has run, but for one that began to less
-	// than blindFor ago.
+	Due   []stack.Time // when each tick is due, in ascending order
+	End   []stack.Time // when each of these ticks ends
+	Items []Foreseen   // the threads to look at, in this order
+	// ByClock reads the CPU time of the whole process instead of visiting Items. While it does
+	// not change, no thread has run, except one that started to run less than blindFor ago.
 	ByClock bool
-	Fresh   int64 // ns for which another group's look at that clock will do
+	Fresh   int64 // ns for which another group's reading of that clock is recent enough
 	Pause   int64 // ns that all stops together may take
-	Long    int64 // a stop that takes longer, in ns, is the last one
-	Slept   int64 // ns that one that is to be stopped may have slept since it was looked at last; 0: any
+	Long    int64 // ns; a stop that takes longer ends the run
+	Slept   int64 // ns that a thread to be stopped may have slept since its last look; 0: no limit
 
-	// What came of it.
-	At    []stack.Time // when each tick was begun
-	Ticks int          // that are done
-	Done  int          // items of the next one that are done
-	Stops int          // that were taken
+	// The result.
+	At    []stack.Time // when each tick started
+	Ticks int          // completed
+	Done  int          // completed items of the next tick
+	Stops int          // number of stops made
 	// Asleep: the next item should have been stopped, but was blocked.
 	Asleep bool
-	Left   bool       // a moment before, it was on a CPU
-	Stood  stack.Time // when the process's clock was last seen not to have moved
-	Err    error      // of the item after those; nil: it was not tried
+	Left   bool       // it was on a CPU right before
+	Stood  stack.Time // last time at which the process's clock had not advanced
+	Err    error      // of the item after the completed ones; nil: not tried
 }
 
-// Foreseen is a thread of an Ahead.
+// Foreseen is a thread of an Ahead and its expected state.
 type Foreseen struct {
 	Thread   Thread
-	Runs     bool       // it is to be stopped
-	Counters Counters   // of one that sleeps, or, for Slept, at the last look
-	At       stack.Time // when that was
+	Runs     bool       // expected to run: stop it
+	Counters Counters   // of a sleeping thread, or, for Slept, at the last look
+	At       stack.Time // time of Counters
 
-	// What to copy of one that runs: see View.
+	// What to copy of a running thread: see View.
 	Spans               []stack.Span
 	StackLow, StackHigh uint64
 	StackDefault        int
@@ -64,38 +61,38 @@ type Foreseen struct {
 }
 
 const (
-	steadyFor  = 2           // samples alike, after which the next ones are foreseen
-	aheadTicks = 128         // at most
-	aheadStops = 8           // of them all
-	aheadSpan  = 50_000_000  // ns that samples with stops may be old when they are looked at
-	sleepSpan  = 250_000_000 // ns of those of threads that all sleep
-	// fewSleep is how many threads that sleep are looked at one by one: as each costs
-	// some µs, of more of them the process's clock is asked.
+	steadyFor  = 2           // alike samples in a row before the next ones are planned ahead
+	aheadTicks = 128         // per run, at most
+	aheadStops = 8           // stops per run, at most
+	aheadSpan  = 50_000_000  // ns; maximum age of samples with stops when they are processed
+	sleepSpan  = 250_000_000 // ns; the same if all threads sleep
+	// fewSleep is the number of sleeping threads that are checked one by one. Each check costs
+	// some µs, so with more of them the process's clock is read instead.
 	fewSleep = 16
-	// blindFor is how long, in ns, a thread may run before the process's clock tells:
-	// a scheduler's tick, at most 10 ms, and then some.
+	// blindFor, in ns, is how long a thread may run before the process's clock shows it: a
+	// scheduler tick of at most 10 ms, plus a margin.
 	blindFor = 11_000_000
-	// leastPurse is what stops must be able to take at least, in ns.
+	// leastPurse is the least time, in ns, that stops must be allowed to take.
 	leastPurse = 200_000
-	// mostRest is for how many rounds nothing is foreseen after something else came at
-	// once, again and again: one after the first time, then twice as many each time.
+	// mostRest limits for how many rounds nothing is planned after runs that ended at once. The
+	// pause is one round after the first such run and doubles each time.
 	mostRest = 16
 )
 
-// ahead is what a group needs for that.
+// ahead is a group's state for running ticks ahead.
 type ahead struct {
-	tracer AheadTracer // nil: there is none
+	tracer AheadTracer // nil: not supported
 	plan   Ahead
 	order  []*thread // of the items
-	rest   int       // rounds for which nothing is foreseen
-	failed int       // for how many that was after the last failure; 0: it went well
-	// blind are the ticks in which only the process's clock was looked at. They count
-	// for a thread when it is seen not to have run since: see confirm.
+	rest   int       // rounds for which nothing is planned
+	failed int       // length of that pause after the last failure; 0: the last run succeeded
+	// blind are the ticks in which only the process's clock was read. They count for a thread
+	// once it is known not to have run since: see confirm.
 	blind []stack.Time
-	stood stack.Time // when that was last seen to stand
+	stood stack.Time // last time at which that clock had not advanced
 }
 
-// steadily notes how often in a row the thread's samples were had alike.
+// steadily counts how many samples of the thread in a row were taken in the same way.
 func (th *thread) steadily(s *stack.Sample) {
 	if s.Way == th.way && s.Reason == stack.ReasonNone && th.state != stack.StateStopped &&
 		(s.Way == stack.WayStop && !th.slow || s.Way == stack.WayUnrun) {
@@ -106,7 +103,7 @@ func (th *thread) steadily(s *stack.Sample) {
 	th.way = s.Way
 }
 
-// foresee plans the ticks to come, and reports whether they can be foreseen.
+// foresee plans the coming ticks and reports whether it could.
 func (g *group) foresee(now stack.Time) bool {
 	f := &g.ahead
 	if f.tracer == nil || f.rest > 0 || g.s.target.Space().Runtimes() != g.runtimes || g.s.cfg.Yield || g.s.execs.Load() != g.execs || g.waits != nil && g.waits.Busy() {
@@ -122,7 +119,7 @@ func (g *group) foresee(now stack.Time) bool {
 		naps = naps || th.nap.skips > 0
 		steady := th.steady >= steadyFor
 		th.mayRun = steady && th.active || g.atOnce(th)
-		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper knows nothing of eve.go
+		if !th.mayRun && !steady || th.mayRun && th.wary > 0 { // the stopper does not implement eve.go
 			return false
 		}
 		if !th.mayRun {
@@ -136,7 +133,7 @@ func (g *group) foresee(now stack.Time) bool {
 	}
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
 	if naps {
-		return false // it is not known that they have slept until now
+		return false // it is not known whether they have slept until now
 	}
 	n := sleepSpan / g.tick.every
 	if runs > 0 {
@@ -187,14 +184,13 @@ func (g *group) atOnce(th *thread) bool {
 		!(th.blocked && g.s.cfg.Delays != nil && th.file.TimesOut(&th.call))
 }
 
-// expect adds what is foreseen of a thread. Not ok: where the stack of one that runs
-// ends is not known.
+// expect adds th to the plan. ok is false if th runs and the end of its stack is unknown.
 func (g *group) expect(th *thread) (ok bool) {
 	a := &g.ahead.plan
 	g.ahead.order = append(g.ahead.order, th)
 	var it Foreseen
 	if len(a.Items) < cap(a.Items) {
-		it = a.Items[:len(a.Items)+1][len(a.Items)] // its memory
+		it = a.Items[:len(a.Items)+1][len(a.Items)] // reuses its memory
 	}
 	it.Thread, it.Runs, it.Counters, it.At, it.Spans = th.file, th.mayRun, th.counters, stack.Time(th.acc.to.Load()), it.Spans[:0]
 	if th.mayRun {
@@ -209,8 +205,8 @@ func (g *group) expect(th *thread) (ok bool) {
 	return true
 }
 
-// goAhead has the ticks that were planned, and takes what came of them. The rest of
-// a tick that was begun is had in the ordinary way. Not ok: none was begun.
+// goAhead lets the Tracer run the planned ticks and processes the results. A tick that was
+// started and not completed is finished in the ordinary way. ok is false if no tick was started.
 func (g *group) goAhead() (ok bool) {
 	f := &g.ahead
 	a := &f.plan
@@ -251,7 +247,7 @@ func (g *group) goAhead() (ok bool) {
 	return true
 }
 
-// takeAhead looks at what came of the ticks.
+// takeAhead processes the results of a run.
 func (g *group) takeAhead(a *Ahead) {
 	replaced := a.Stops > 0 && (g.s.replaced() || g.s.execs.Load() != g.execs)
 	stop := 0
@@ -269,7 +265,7 @@ func (g *group) takeAhead(a *Ahead) {
 				continue
 			}
 			if stop >= a.Stops || replaced {
-				// Of which program a stop was that came about the time of an exec is not known.
+				// At the time of an exec it is unknown which program the stop belongs to.
 				g.miss(th, at, 1)
 			} else {
 				g.ahead.tracer.Taken(stop, &g.view)
@@ -285,8 +281,8 @@ func (g *group) takeAhead(a *Ahead) {
 	}
 }
 
-// takeStop has the sample of a thread that was stopped as foreseen. now: that was the
-// last one, so that another copy shows the thread as it is at this tick.
+// takeStop records the sample of a planned stop. now: it was the last one, so another copy still
+// shows the thread as of this tick.
 func (g *group) takeStop(th *thread, now bool) {
 	th.uses(&g.view.Counters, g.view.Asked)
 	c := g.walkTaken(th, g.view.Stopped)
@@ -300,7 +296,7 @@ func (g *group) takeStop(th *thread, now bool) {
 	g.stopped(th, c)
 }
 
-// walkTaken walks a stop that came otherwise than by stopOnce, and is charged as that is.
+// walkTaken walks a stop that stopOnce did not make, and charges it the same way.
 func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 	v := &g.view
 	g.now = th
@@ -311,13 +307,14 @@ func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 	return c
 }
 
-// unrunAt has the sample of a thread that slept on at a time that is over.
+// unrunAt records the sample of a thread that still slept at a past time.
 func (g *group) unrunAt(th *thread, at stack.Time) {
 	g.unrunSample(th, th.counters, at)
 	g.write(th)
 }
 
-// unrunMany records the samples of n ticks of a thread that slept on, the last of them at a time.
+// unrunMany records the samples of n ticks of a thread that kept sleeping, the last of them at
+// at.
 func (g *group) unrunMany(th *thread, at stack.Time, n int) {
 	for n > 0 {
 		some := min(n, event.MaxSeen)
@@ -328,9 +325,9 @@ func (g *group) unrunMany(th *thread, at stack.Time, n int) {
 	}
 }
 
-// confirm has the samples of the ticks in which only the process's clock was looked
-// at, now that the thread is known to have slept until now (same) or not: then those
-// of the last blindFor before that clock moved are not known to be true, and are left out.
+// confirm records the samples of the ticks in which only the process's clock was read. same: the
+// thread is known to have slept until now. Otherwise the ticks within blindFor before the clock
+// advanced are uncertain and count as missed.
 func (g *group) confirm(th *thread, same bool) {
 	if !th.blind {
 		return
@@ -351,14 +348,14 @@ func (g *group) confirm(th *thread, same bool) {
 	g.catchUp(th)
 }
 
-// catchUp notes the ticks that were left out since others were to be confirmed, or to
-// come.
+// catchUp records the missed ticks that were held back while earlier ones were unconfirmed or
+// pending.
 func (g *group) catchUp(th *thread) {
 	g.catchUpTo(th, math.MaxInt64)
 }
 
-// catchUpTo notes those of them that were over at a time. What comes after is of a later one:
-// a reader is to find the gap where the samples are missing.
+// catchUpTo records those up to at. The order matters: a reader must find the gap where the
+// samples are missing.
 func (g *group) catchUpTo(th *thread, at stack.Time) {
 	n := 0
 	for n < len(th.behind) && th.behind[n].at <= at {
@@ -368,7 +365,7 @@ func (g *group) catchUpTo(th *thread, at stack.Time) {
 	th.behind = slices.Delete(th.behind, 0, n)
 }
 
-// settleAll is for where no look at the threads comes after it.
+// settleAll resolves everything pending; it is called if no look at the threads follows.
 func (g *group) settleAll() {
 	g.dozing.on = false
 	g.again = 0
@@ -385,26 +382,26 @@ func (g *group) settleAll() {
 	}
 }
 
-// missed are ticks that were left out, the last of them at a time.
+// missed is a number of ticks that were left out, the last of them at at.
 type missed struct {
 	at stack.Time
 	n  int64
-	ns int64 // from when the first of them was due until it was the turn of the next one
+	ns int64 // from the due time of the first of them to that of the next tick
 }
 
-// miss has n ticks left out, the last of them at a time. If earlier ones of the thread
-// are to be confirmed, or to come, these are noted when that is done.
+// miss records n missed ticks, the last of them at at. If earlier ticks of the thread are
+// unconfirmed or pending, they are recorded after those.
 func (g *group) miss(th *thread, at stack.Time, n int64) {
 	g.missFor(th, at, n, n*g.tick.every)
 }
 
-// missFor is miss where the time of these ticks is known.
+// missFor is miss with a known duration of these ticks.
 func (g *group) missFor(th *thread, at stack.Time, n, ns int64) {
 	if !th.blind && len(th.coming) == 0 {
 		g.leftOut(th, missed{at, n, ns})
 		return
 	}
-	// Of those that follow each other there is one gap.
+	// Consecutive ones make one gap.
 	if last := len(th.behind) - 1; last >= 0 && !th.blind && th.coming[len(th.coming)-1] <= th.behind[last].at {
 		th.behind[last] = missed{at, th.behind[last].n + n, th.behind[last].ns + ns}
 		return
@@ -423,8 +420,8 @@ func (th *thread) gap(t stack.Time, why stack.Why, ns int64) {
 	th.sink.Gap(t, why, ns)
 }
 
-// replaced reports whether the target may be another program than the one whose
-// maps are known, and if so has that looked at soon.
+// replaced reports whether the target may be another program than the one whose maps are known.
+// If so, it requests a check.
 func (s *Sampler) replaced() bool {
 	im, err := s.target.Image()
 	s.mu.Lock()

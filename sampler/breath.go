@@ -2,40 +2,38 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// Groups run before all other work where they have the right to. If they had more to do
-// than the CPUs can, nothing else of this program would run: not what writes the file, nor
-// what takes a signal. So all groups together work at most for breathShare of the time of
-// all CPUs; a group that has used its part sleeps in the middle of its round, and ticks
-// that pass meanwhile are late.
+// Groups have priority over all other work where permissions allow it. If their load exceeded the
+// CPUs, nothing else of this program would run: neither the file writer nor signal handling. So
+// all groups together may use at most breathShare of the time of all CPUs. A group that has used
+// up its part sleeps in the middle of its round, and the ticks it misses count as late.
 const (
 	breathShare = .75
-	// breathAfter is for how long, in ns of CPU time, a group may work on credit.
+	// breathAfter is how much CPU time, in ns, a group may overdraw.
 	breathAfter = 5_000_000
-	// breathEach is how far apart, in ns, a group reads its CPU time.
+	// breathEach is the time, in ns, between two readings of a group's CPU time.
 	breathEach = 1_000_000
 )
 
 // SpentTracer is an optional interface of a Tracer.
 type SpentTracer interface {
-	// Spent is the CPU time, in ns, of the calling OS thread and of all that stops
-	// threads for it.
+	// Spent returns the CPU time, in ns, of the calling OS thread and of its stoppers.
 	Spent() int64
 }
 
-// breath is a group's account of that.
+// breath is a group's account of its CPU time.
 type breath struct {
-	tracer SpentTracer // nil: it is not known
-	at     stack.Time  // when it was brought up to date
-	spent  int64       // as of then
-	debt   float64     // ns of work
+	tracer SpentTracer // nil: unknown
+	at     stack.Time  // last update
+	spent  int64       // CPU time at the last update
+	debt   float64     // ns of work to compensate by sleep
 }
 
-// restShare is for how long a group has to sleep for each ns of work; 0: it need not.
+// restShare returns how many ns a group has to sleep for each ns of work; 0: none.
 func (s *Sampler) restShare() float64 {
 	return max(float64(s.working.Load())/(breathShare*float64(s.cpus))-1, 0)
 }
 
-// account brings the account up to date: what the group did not work, it slept.
+// account updates the account: all time that the group did not work counts as sleep.
 func (g *group) account(now stack.Time) (rest float64) {
 	b := &g.breath
 	spent := b.tracer.Spent()
@@ -51,7 +49,7 @@ func (g *group) account(now stack.Time) (rest float64) {
 	return rest
 }
 
-// breathe sleeps if the group has worked too much of late.
+// breathe sleeps if the group has recently worked too much.
 func (g *group) breathe() {
 	b := &g.breath
 	if b.tracer == nil {

@@ -7,12 +7,12 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// purse is the most that a thread may have in hand for stops, as a share of
-// its time over this long (ns): what a burst may take.
+// purse bounds the saved-up stop time of a thread: its share of a period of this length (ns),
+// available to a burst of stops.
 const purse = 200_000_000
 
-// broke reports whether the thread's stops have used up their share of its time:
-// then this tick has a sample only if that can be had without a stop.
+// broke reports whether the thread's stops have used up their share of its time. Then this tick
+// gets a sample only if that needs no stop.
 func (th *thread) broke(now stack.Time, limit float64) bool {
 	if limit <= 0 {
 		return false
@@ -32,9 +32,9 @@ func (th *thread) broke(now stack.Time, limit float64) bool {
 // errSpent: the thread runs, and its stops have used up their share of its time.
 var errSpent = errors.New("the thread's share of stops is used up")
 
-// stretch leaves out a tick of a thread for its budget. Of one whose last sample shows
-// it running, the new interval tells that. One that woke since is still shown asleep,
-// until its next stop: there samples are missing, and that is said.
+// stretch leaves out a tick of a thread for its budget. If the thread's last sample shows it
+// running, the new interval explains the missing sample. A thread that woke since then would be
+// shown asleep until its next stop, so a gap is recorded.
 func (g *group) stretch(th *thread, now stack.Time) {
 	th.skipped++
 	th.acc.stretched.Add(1)
@@ -44,10 +44,10 @@ func (g *group) stretch(th *thread, now stack.Time) {
 	}
 }
 
-// leastShare keeps a thread that hardly runs from never being stopped again.
+// leastShare ensures that a thread that hardly runs can be stopped again.
 const leastShare = .02
 
-// measure notes which part of the time since the last stop the thread ran.
+// measure updates the share of the time since the last stop that the thread ran.
 func (th *thread) measure(now stack.Time) {
 	cpu := th.acc.cpu.Load()
 	if since := now - th.ranAt; th.ranAt != 0 && since > 0 {
@@ -56,8 +56,8 @@ func (th *thread) measure(now stack.Time) {
 	th.ran, th.ranAt = cpu, now
 }
 
-// pay takes a stop from the thread's purse, and marks in the recording how far
-// apart its samples have become, when that changes much.
+// pay takes a stop from the thread's purse. If the distance between its samples has changed much,
+// it records the new rate.
 func (g *group) pay(th *thread, pause int64) {
 	if g.s.cfg.MaxOverhead <= 0 {
 		return
@@ -70,7 +70,7 @@ func (g *group) pay(th *thread, pause int64) {
 	th.skipped = 0
 	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
 		th.rate = rate
-		at := g.view.Asked // the sample is written after this, perhaps with the time of the request
+		at := g.view.Asked // the sample is written after this and may have the time of the request
 		th.sink.Event(at, event.Rate, uint64(rate*g.tick.every))
 		th.sink.Event(at, event.Mark, uint64(stack.WhyBudget))
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pause holds sampling until Resume; threads run on.
+// Pause suspends sampling until Resume; the target's threads keep running.
 func (s *Sampler) Pause() {
 	s.paused.Store(true)
 	for _, g := range s.groups {
@@ -13,10 +13,10 @@ func (s *Sampler) Pause() {
 	}
 }
 
-// Resume goes on after Pause.
+// Resume ends Pause.
 func (s *Sampler) Resume() { s.paused.Store(false) }
 
-// SetInterval changes the interval of all threads from their next tick on.
+// SetInterval changes the interval of all threads, from their next tick on.
 func (s *Sampler) SetInterval(d time.Duration) error {
 	if d < MinInterval || d > MaxInterval {
 		return fmt.Errorf("interval: %v is out of range; use %v to %v", d, MinInterval, MaxInterval)
@@ -28,9 +28,9 @@ func (s *Sampler) SetInterval(d time.Duration) error {
 	return nil
 }
 
-// SetSelection changes which threads are sampled. Those that it does not have
-// are let go of: their frames end with a mark. It fails with ErrNoThreads,
-// and changes nothing, when it matches none.
+// SetSelection changes which threads are sampled. Threads that it does not select are dropped:
+// their frames end with a mark. If it matches no thread, it returns ErrNoThreads and changes
+// nothing.
 func (s *Sampler) SetSelection(sel *Selection) error {
 	was := s.chosen.Swap(sel)
 	if err := s.Check(); err != nil {
@@ -40,11 +40,11 @@ func (s *Sampler) SetSelection(sel *Selection) error {
 	return nil
 }
 
-// Selection is the one in force.
+// Selection returns the current selection.
 func (s *Sampler) Selection() *Selection { return s.chosen.Load() }
 
-// Interval is the one in force.
+// Interval returns the current interval.
 func (s *Sampler) Interval() time.Duration { return time.Duration(s.ivl.Load()) }
 
-// Paused reports whether Pause holds the sampling.
+// Paused reports whether sampling is paused.
 func (s *Sampler) Paused() bool { return s.paused.Load() }

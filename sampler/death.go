@@ -2,9 +2,9 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// lastWords has the last sample of a thread that is gone: where it was when a signal killed
-// it, if somebody knows. It may have run for an interval since the sample before, or for longer on
-// a busy machine.
+// lastWords records the last sample of a thread that is gone: its position when a signal killed
+// it, if the Thread knows it. The thread may have run for an interval since the sample before, or
+// for longer on a busy machine.
 func (g *group) lastWords(th *thread) {
 	m, ok := th.file.(Mortal)
 	if !ok {
@@ -16,8 +16,8 @@ func (g *group) lastWords(th *thread) {
 	}
 	g.giveUp(th)
 	g.now = th
-	c := &th.counters // as far as they are known
-	// Ticks may have been left out between its death and now, and what is written is in order.
+	c := &th.counters // the last known ones
+	// Ticks may have been left out between its death and now, and records must be in order.
 	g.sample = stack.Sample{Time: max(v.Stopped, th.told), Way: stack.WayRead, CPU: c.CPU, Delay: c.Delay, Switches: c.Switches,
 		State: stack.StateRunning, Call: stack.Call{Nr: -1}, Stack: g.sample.Stack[:0]}
 	g.walkView(th, &g.sample)

@@ -7,48 +7,47 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A process may have many threads that sleep for long beside some that run. To ask
-// each of the sleepers at each tick whether it has run costs more than all else, and
-// makes the others late. So those that have slept for a while doze: as long as the CPU
-// time of all threads but those that do not doze stays what it was, none that dozes has
-// run. Such a tick counts for a thread once its own counters agree, as after an Ahead by
-// the process's clock.
+// A process may have many threads that sleep for a long time, next to some that run. Asking each
+// sleeper at each tick whether it has run costs more than everything else and delays the other
+// threads. So threads that have slept for a while doze: while the CPU time of all threads except
+// the awake ones does not change, no dozing thread has run. Such a tick counts for a thread once
+// its own counters agree, as after an Ahead by the process's clock.
 
-// DozeTarget is what a Target may be besides.
+// DozeTarget is an optional interface of a Target.
 type DozeTarget interface {
-	// RestCPU is the CPU time, in ns, of all threads that there are and were, but for
-	// those given. It may lack what one that runs has used since the scheduler's last
-	// tick. Not ok: it could not be had of one moment. It is called for one caller at a time.
+	// RestCPU returns the CPU time, in ns, of all present and past threads except those given. It
+	// may lack the CPU time of a running thread since the last scheduler tick. ok is false if the
+	// parts could not be read consistently. Calls do not overlap.
 	RestCPU(but []Thread) (ns int64, ok bool)
 }
 
 const (
-	// dozeAfter is how many samples in a row have to say that a thread has not run
-	// before it dozes. Each time that one wakes it takes twice as many.
+	// dozeAfter is how many samples in a row must show that a thread has not run before it dozes.
+	// The number doubles each time the thread wakes.
 	dozeAfter    = 16
 	dozeAfterMax = 1024
-	// maxAwake is how many threads are asked one by one for that clock, at most.
+	// maxAwake is the highest number of awake threads with which the clock is used.
 	maxAwake = 64
-	// dozeRest is for how many rounds it is not asked after it has told of somebody.
+	// dozeRest is for how many rounds the clock is not read after it has advanced.
 	dozeRest = 4
 )
 
-// doze is the clock of all threads that doze, for all groups.
+// doze is the clock of all dozing threads, shared by all groups.
 type doze struct {
-	target DozeTarget // nil: there is none
+	target DozeTarget // nil: not supported
 
 	mu    sync.Mutex
 	awake []*thread
-	files []Thread // theirs
+	files []Thread // of the awake threads
 	epoch uint64   // changes with awake
 	at    stack.Time
 	ns    int64
 	ok    bool
-	of    uint64 // the epoch that ns is of
+	of    uint64 // the epoch of ns
 	size  atomic.Int32
 }
 
-// add has the clock leave out a thread that was taken up, or wakes.
+// add excludes a new or awake thread from the clock.
 func (d *doze) add(th *thread) {
 	if d.target == nil {
 		return
@@ -60,7 +59,7 @@ func (d *doze) add(th *thread) {
 	d.changed()
 }
 
-// drop ends add: the thread dozes, or its file is about to be closed.
+// drop reverts add: the thread dozes, or its file is about to be closed.
 func (d *doze) drop(th *thread) {
 	if d.target == nil {
 		return
@@ -84,14 +83,14 @@ func (d *doze) changed() {
 	d.size.Store(int32(len(d.awake)))
 }
 
-// dozed is what the clock showed.
+// dozed is a reading of the clock.
 type dozed struct {
 	ns    int64
 	epoch uint64
-	at    stack.Time // when
+	at    stack.Time // time of the reading
 }
 
-// read reads the clock, or takes what another group has read since a time.
+// read reads the clock, or returns another group's reading if that is not older than since.
 func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 	if d.target == nil || d.size.Load() > maxAwake {
 		return x, false
@@ -105,25 +104,25 @@ func (d *doze) read(now, since stack.Time) (x dozed, ok bool) {
 	return dozed{d.ns, d.epoch, d.at}, d.ok
 }
 
-// dozing is a group's part in it.
+// dozing is a group's state for dozing threads.
 type dozing struct {
-	// was is what the clock showed before all that doze were last seen to sleep on;
-	// since is in which tick that was.
+	// was is the clock's reading before all dozing threads were last seen asleep; since is the
+	// tick of that.
 	was   dozed
 	since int64
 	on    bool
-	rest  int // rounds for which the clock is not asked
-	// whole: this round looks at all threads, napping ones too, because the state of a
-	// clock proves something only if all were seen to sleep after it was read.
+	rest  int // rounds for which the clock is not read
+	// whole: this round looks at all threads, including napping ones, because a reading of the
+	// clock proves something only if all were seen asleep after it.
 	whole  bool
-	failed int // for how many rounds that was not tried again after the last failure
+	failed int // length of the pause after the last failed whole round
 }
 
-// mostDozeRest is for how many rounds a whole round is not tried after many in vain.
+// mostDozeRest limits for how many rounds a whole round is not tried after failures.
 const mostDozeRest = 64
 
-// tried notes whether the whole round that has ended showed that the next ticks can be sampled
-// by a clock. Where it did not, the next one comes twice as late.
+// tried records whether the completed whole round showed that the next ticks can be sampled by a
+// clock. If not, the pause before the next whole round doubles.
 func (z *dozing) tried(threads []*thread) {
 	if !z.whole {
 		return
@@ -141,7 +140,7 @@ func (z *dozing) tried(threads []*thread) {
 	z.rest = z.failed
 }
 
-// dozeOn has this tick of all threads that doze by the clock, if it can.
+// dozeOn samples this tick of all dozing threads by the clock, if possible.
 func (g *group) dozeOn(now stack.Time) bool {
 	z := &g.dozing
 	if z.rest > 0 {
@@ -151,7 +150,7 @@ func (g *group) dozeOn(now stack.Time) bool {
 	if !z.on {
 		return false
 	}
-	z.on = false // unless all is well
+	z.on = false // unless all checks pass
 	if g.tick.k-z.since > sleepSpan/g.tick.every || g.s.yielded.Load() || g.waits != nil && g.waits.Busy() {
 		return false
 	}
@@ -170,9 +169,9 @@ func (g *group) dozeOn(now stack.Time) bool {
 	return true
 }
 
-// dozeAgain comes after a round that looked at all threads of the group; was is what
-// the clock showed before it. Those that have slept for long doze from now on, and if
-// that is so for all of was, the next tick can be had by the clock.
+// dozeAgain follows a round that looked at all threads of the group; was is the clock's reading
+// before it. Threads that have slept for long doze from now on. If was already covered all of
+// them, the next tick can be sampled by the clock.
 func (g *group) dozeAgain(was dozed, known bool) {
 	if g.s.doze.target == nil {
 		return
@@ -182,7 +181,7 @@ func (g *group) dozeAgain(was dozed, known bool) {
 	n := 0
 	for _, th := range g.threads {
 		if th.blind {
-			return // not all could be looked at
+			return // some could not be checked
 		}
 		if th.dozes || th.mayDoze() {
 			n++
@@ -204,12 +203,12 @@ func (g *group) dozeAgain(was dozed, known bool) {
 	}
 }
 
-// mayDoze reports whether it has slept for long.
+// mayDoze reports whether the thread has slept long enough to doze.
 func (th *thread) mayDoze() bool {
 	return th.way == stack.WayUnrun && th.steady >= max(th.dozeAfter, dozeAfter)
 }
 
-// wakes has a thread that was seen to have run doze no more.
+// wakes ends the doze of a thread that was seen to have run.
 func (g *group) wakes(th *thread) {
 	if th.dozes {
 		th.dozes = false

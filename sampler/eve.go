@@ -2,25 +2,25 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// Where samples are far apart, the counters of a thread that sleeps often and for moments
-// only say that it has slept for long since its last sample, so that it may be on its way
-// out of a call that a stop would have start anew (mayLeave). Whether it is on a CPU could
-// tell, but that is dear to find out, and on a busy machine it mostly waits for one. So
-// such threads have their counters read once more a moment before the tick: one that ran
-// since then has left the call that it was in, and no later one has lasted for long. So do
-// the counters of a tick that was left out for that: else a thread that computes, and seldom
-// has a CPU at the very moment of a tick, would have no sample for as long as it does.
+// Early counters: if samples are far apart, the counters of a thread that often sleeps for a
+// moment only show that it has slept for long since its last sample. It may then be leaving a
+// call that a stop would restart (mayLeave). Checking whether it is on a CPU would decide that,
+// but is expensive, and on a busy machine the thread mostly waits for one. So the counters of
+// such a thread are read once more a moment before the tick. If it ran since then, it has left
+// the earlier call, and no later call has lasted for long. The counters of a tick that was left
+// out for this reason serve the same way. Without them, a computing thread that seldom has a CPU
+// at the moment of a tick would get no sample at all.
 
 const (
-	// eveFor, in ns, is how long before a tick that is: shorter than a call that may start anew,
-	// long enough for a thread that waits for a CPU to have had one.
+	// eveFor, in ns, is how long before a tick the counters are read: shorter than a call that
+	// may restart, and long enough for a thread that waits for a CPU to get one.
 	eveFor = 12_000_000
-	// waryFor is for how many samples it is done after one that needed it.
+	// waryFor is for how many samples this is done after a sample that needed it.
 	waryFor = 32
 )
 
-// eve reads the counters of those threads where the time has come, and says until when
-// the group may sleep before its next tick.
+// eve reads those counters once they are due, and returns the time until which the group may
+// sleep before its next tick.
 func (g *group) eve(now stack.Time) (until stack.Time) {
 	at := g.tick.due - eveFor
 	if g.tick.every <= longCall || g.eves == 0 || g.eveOf == g.tick.due {
@@ -43,8 +43,8 @@ func (g *group) eve(now stack.Time) (until stack.Time) {
 	return g.tick.due
 }
 
-// warily has the counters of a thread read before its next ticks, where these are so far
-// apart that it tells.
+// warily makes eve read the thread's counters before its next ticks, if ticks are far enough
+// apart for that to help.
 func (g *group) warily(th *thread) {
 	if g.tick.every <= longCall {
 		return
@@ -53,16 +53,16 @@ func (g *group) warily(th *thread) {
 	g.eves++
 }
 
-// wentOn reports whether a thread whose counters are c is in no call that has lasted for
-// long: it has run since its counters were read last, and cannot have slept for long since.
+// wentOn reports whether a thread with counters c is not in a long-lasting call: it has run since
+// the early counters and cannot have slept for long since.
 func (th *thread) wentOn(c *Counters, at stack.Time) bool {
 	ran := c.CPU - th.eve.CPU
 	return th.eveAt != 0 && ran > leaveFor && int64(at-th.eveAt)-ran-(c.Delay-th.eve.Delay) <= longCall
 }
 
-// mayLeave reports whether a thread that runs may be on its way out of a call
-// with a timeout that has lasted for long: it was asleep in one at the last look, and
-// has not used a CPU for a while since, or it has slept since then without being looked at.
+// mayLeave reports whether a running thread may be leaving a call with a timeout that has lasted
+// for long. Either it was asleep in such a call at the last look and has hardly used a CPU since,
+// or it has slept since then without being looked at.
 func (g *group) mayLeave(th *thread, c *Counters, at stack.Time) bool {
 	if g.s.cfg.Delays == nil {
 		return false

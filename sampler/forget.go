@@ -2,9 +2,9 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// Forget drops the accounts of threads that ended before t: of a target whose
-// threads come and go, what is kept would grow for ever. Accounts no longer
-// lists them; Roles counts them on.
+// Forget drops the accounts of threads that ended before t. Without it, memory would grow without
+// bound for a target whose threads come and go. Accounts no longer lists them; Roles still counts
+// them.
 func (s *Sampler) Forget(t stack.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

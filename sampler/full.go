@@ -2,8 +2,8 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// holdBack leaves out a tick of a thread whose sink is full, as it is where the file is
-// written more slowly than samples come.
+// holdBack leaves out a tick of a thread whose sink is full, which happens if the file is written
+// more slowly than samples arrive.
 func (g *group) holdBack(th *thread, now stack.Time) bool {
 	if th.full != nil && th.full.Full() {
 		th.held++
@@ -14,7 +14,7 @@ func (g *group) holdBack(th *thread, now stack.Time) bool {
 	return false
 }
 
-// letIn counts the ticks that were left out since the sink was full.
+// letIn records the ticks that were left out while the sink was full.
 func (g *group) letIn(th *thread, now stack.Time) {
 	if th.held == 0 {
 		return

@@ -8,59 +8,60 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// What a recording costs its target is the time for which stops hold its threads, and what
-// this program's own work takes from it: all of that where no CPU is idle, and a part where
-// some are (its caches, and the moments in which a thread has to move). Config.MaxOverhead
-// bounds the sum. Each thread's purse (budget.go) keeps stops alone below it; the governor
-// looks at both from time to time. Where they are too much, threads that sleep are looked at
-// more rarely first, then the interval of all is stretched.
+// A recording costs its target the time for which stops hold its threads, and this program's own
+// work. Own work counts fully if no CPU is idle, and in part if some are (caches, threads that
+// have to move). Config.MaxOverhead bounds the sum. Each thread's purse (budget.go) keeps stops
+// alone below the bound; the governor checks both periodically. If they exceed the bound, it
+// first samples sleeping threads less often and then stretches the interval of all threads.
 
 // CostTarget is an optional interface of a Target.
 type CostTarget interface {
 	Costs() Costs
 }
 
-// Costs are accounts since some time before.
+// Costs are cumulative accounts since an arbitrary start.
 type Costs struct {
-	Own    int64   // ns of CPU time of this program, stoppers included
-	Target int64   // ns of CPU time of the target
-	Idle   float64 // share of all CPUs' time in which nothing ran, since the call before; below 0: not known
+	Own    int64   // CPU time of this program in ns, stoppers included
+	Target int64   // CPU time of the target in ns
+	Idle   float64 // share of all CPUs' time that was idle since the previous call; below 0: unknown
 }
 
 // Limits of the governor.
 const (
-	// governEvery is how far apart, in ns, its looks are, governSoon at the beginning.
+	// governEvery is the time, in ns, between two checks; governSoon applies to the first
+	// soonLooks.
 	governEvery = 1_000_000_000
 	governSoon  = 250_000_000
 	soonLooks   = 12
-	// settles is for how long, in ns, after the first sample it waits: files are read then.
+	// settles is the wait, in ns, after the first sample, while files are read.
 	settles = 300_000_000
-	// idleWeight is what own work counts where CPUs are idle: from a share of idleFrom on, and until
-	// it falls below idleUntil.
+	// idleWeight is the weight of own work while CPUs are idle. That state begins at an idle
+	// share of idleFrom and ends below idleUntil.
 	idleWeight          = .2
 	idleFrom, idleUntil = .4, .25
-	// politeWeight is what work of low priority counts.
+	// politeWeight is the weight of low-priority work.
 	politeWeight = .25
-	// mostNap is the most that it makes sleepers nap (64 ticks), mostStretch how much longer
-	// than chosen it makes the interval.
+	// mostNap limits how long sleepers nap (64 ticks); mostStretch limits the factor on the
+	// chosen interval.
 	mostNap     = 6
 	mostStretch = 64
-	// lowLooks is how often in a row the cost has to be below lowShare of the bound before
-	// looks come closer again.
+	// lowLooks is how many checks in a row must find a cost below lowShare of the bound before
+	// sampling becomes denser again.
 	lowLooks = 2
-	// highLooks is how often in a row it has to be above the bound before the interval is stretched.
+	// highLooks is how many checks in a row must exceed the bound before the interval is
+	// stretched.
 	highLooks = 2
 	lowShare  = .6
-	// aim is the share of the bound that a correction aims at.
+	// aim is the share of the bound that a correction targets.
 	aim = .8
-	// leastTarget is the CPU time of the target, as a share of the time, below which stops hold nothing up.
+	// leastTarget is a share of CPU time; if the target uses less, the cost of stops is ignored.
 	leastTarget = .02
 )
 
-// governor holds the bound. Which group is at work in it changes.
+// governor enforces the bound. Any group may run it, one at a time.
 type governor struct {
-	target CostTarget   // nil: there is nothing to know
-	due    atomic.Int64 // when it looks next
+	target CostTarget   // nil: costs are unknown
+	due    atomic.Int64 // time of the next check
 
 	mu    sync.Mutex // guards what follows
 	begun bool
@@ -69,14 +70,14 @@ type governor struct {
 	high  int
 	idle  bool
 	was   ledger
-	from  ledger // as of the beginning
+	from  ledger // at the start
 
-	// For any goroutine: how much the interval is stretched, as bits of a float64.
+	// stretch is the factor on the interval, as bits of a float64; any goroutine may read it.
 	stretch atomic.Uint64
-	most    atomic.Int32 // the most that sleepers had to nap
+	most    atomic.Int32 // the longest nap level so far
 }
 
-// ledger is what the governor adds up.
+// ledger holds the sums that the governor compares.
 type ledger struct {
 	at            stack.Time
 	costs         Costs
@@ -94,7 +95,7 @@ func (s *Sampler) ledger(now stack.Time) (l ledger) {
 	return l
 }
 
-// factor is how much longer than chosen the interval is.
+// factor returns the current factor on the chosen interval.
 func (v *governor) factor() float64 {
 	if b := v.stretch.Load(); b != 0 {
 		return math.Float64frombits(b)
@@ -102,7 +103,7 @@ func (v *governor) factor() float64 {
 	return 1
 }
 
-// govern is called by groups between two rounds.
+// govern runs a check if one is due. Groups call it between two rounds.
 func (s *Sampler) govern(now stack.Time) {
 	v := &s.gov
 	due := v.due.Load()
@@ -129,8 +130,8 @@ func (s *Sampler) govern(now stack.Time) {
 	v.steer(s, cost, sleepers)
 }
 
-// cost is what the time since the last look cost the target, as a share of what it could do,
-// and which part of the looks at threads was at sleeping ones.
+// cost returns the cost since the last check, as a share of the target's possible work, and the
+// share of looks that were at sleeping threads.
 func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	since := float64(l.at - v.was.at)
 	if l.costs.Idle >= idleFrom {
@@ -142,8 +143,8 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	if v.idle {
 		weight = idleWeight
 	}
-	// The rest of this program has a low priority, and what is not made for samples, such as reading
-	// files, does not get less by fewer samples.
+	// The rest of this program has a low priority, and fewer samples do not reduce its other
+	// work, such as reading files.
 	spent := l.spent - v.was.spent
 	own := float64(spent) + politeWeight*float64(max(min(l.costs.Own-v.was.costs.Own-spent, spent), 0))
 	cost = weight * own / since / float64(cpus)
@@ -154,7 +155,7 @@ func (v *governor) cost(l *ledger, cpus int) (cost, sleepers float64) {
 	return cost, asleep / max(asleep+awake, 1)
 }
 
-// steer moves the two levers.
+// steer adjusts the naps and the interval.
 func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 	limit := s.cfg.MaxOverhead
 	factor, nap := v.factor(), s.napLeast.Load()
@@ -168,7 +169,7 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 			nap = min(nap+int32(math.Ceil(math.Log2(over))), mostNap)
 			break
 		}
-		if v.high < highLooks { // other work that comes and goes, or the last correction
+		if v.high < highLooks { // transient other work, or the last correction has not settled yet
 			return
 		}
 		v.high = 0
@@ -196,18 +197,18 @@ func (v *governor) steer(s *Sampler, cost, sleepers float64) {
 	}
 }
 
-// Cost is what a recording has cost so far.
+// Cost is the cost of a recording so far.
 type Cost struct {
 	Bound    float64 // Config.MaxOverhead
 	Own      float64 // CPU time of this program, as a share of all CPUs' time
-	Stops    float64 // time for which stops held threads, as a share of the target's CPU time; 0 where that is next to nothing
-	Factor   float64 // how much longer than chosen the interval is now
-	Naps     int     // the most ticks that sleeping threads had to be left alone for the bound
+	Stops    float64 // time for which stops held threads, as a share of the target's CPU time; 0 if that is negligible
+	Factor   float64 // current factor on the chosen interval
+	Naps     int     // the most ticks for which sleeping threads were not sampled because of the bound
 	CPUs     int
 	Measured bool // Own and Stops are known
 }
 
-// Cost may be called by any goroutine.
+// Cost returns the cost so far. Any goroutine may call it.
 func (s *Sampler) Cost(now stack.Time) Cost {
 	v := &s.gov
 	c := Cost{Bound: s.cfg.MaxOverhead, Factor: v.factor(), Naps: 1 << v.most.Load(), CPUs: s.cpus}

@@ -12,34 +12,34 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// group is some threads and the goroutine that looks at them.
+// group is a set of threads and the goroutine that samples them.
 type group struct {
 	s          *Sampler
-	index      int  // of the Sampler's groups
-	main       bool // it has the main thread to itself
+	index      int  // in the Sampler's groups
+	main       bool // it samples the main thread
 	tracer     Tracer
 	walker     *unwind.Walker
 	view       View
-	now        *thread // that the view is of
-	queued     int64   // ns of that stop for which the thread waited for a CPU
+	now        *thread // the view's thread
+	queued     int64   // ns of that stop during which the thread waited for a CPU
 	sample     stack.Sample
 	word       func(uint64) (uint64, bool) // Sample.Word
 	here       func(*stack.Frame) bool     // Sample.Here
 	pauses     map[string]*Histogram       // by role, guarded by s.mu
-	waits      Waits                       // nil: nobody asks
+	waits      Waits                       // nil: waits are not resolved
 	glance     Glance
 	waited     int64 // ns that waits took in this round
-	missed     int   // rounds for which the thread that waits longest was left out for that, by this round and by the one before
+	missed     int   // most rounds in a row in which a wait was not resolved, as of this round and the one before
 	behind     int
-	left       int // threads that were left alone in this round, having no CPU, and in the one before
+	left       int // threads left to their stoppers because they had no CPU: in this round, and the one before
 	leftBefore int
-	woke       bool       // the thread that is looked at was blocked at first
-	spent      bool       // the thread that is looked at has used up its share of stops
-	again      stack.Time // when threads are looked at again for this tick; 0: none is
-	unasked    stack.Time // since when threads are to be asked to stop; 0: there are none
-	vain       int64      // ns for which threads were waited for in this round that did not stop
+	woke       bool       // the current thread was blocked at first
+	spent      bool       // the current thread has used up its share of stops
+	again      stack.Time // time of the next repeated look for this tick; 0: none
+	unasked    stack.Time // since when threads have waited for Ask; 0: none
+	vain       int64      // ns spent in this round waiting for threads that did not stop
 
-	spentAll atomic.Int64  // CPU time as last read, see breath
+	spentAll atomic.Int64  // CPU time at the last reading: see breath
 	asleep   atomic.Uint64 // looks at threads that slept at the last look
 	awakes   atomic.Uint64 // looks at the others
 	size     atomic.Int32
@@ -50,23 +50,23 @@ type group struct {
 
 	threads []*thread
 	execs   uint64
-	// runtimes is the Space's Runtimes: a thread's stack from before that number changed is stale.
+	// runtimes is the Space's Runtimes. Stacks taken before it changed are stale.
 	runtimes uint32
 	tick     tick
-	rested   stack.Time // when the last round ended
+	rested   stack.Time // end of the last round
 	breath   breath
 	calls    halted
-	first    int        // index of the thread that comes first of those that ran
-	turn     int        // the same of those that sleep
-	held     stack.Time // since when Pause holds, 0: it does not
+	first    int        // index of the thread that comes first among the running ones
+	turn     int        // the same for sleeping ones
+	held     stack.Time // since when sampling is paused; 0: it is not
 	ahead    ahead
 	dozing   dozing
-	eves     int        // threads whose counters are to be read before the tick
-	eveOf    stack.Time // the tick before which they were
-	asked    int        // reads that More made in the stop that is under way
-	late     LateTracer // nil: there is none
-	batches  uint64     // of samples that came late, so far
-	hosted   *hosted    // nil: it has an OS thread to itself
+	eves     int        // threads whose counters are read before the tick
+	eveOf    stack.Time // the tick before which they were read
+	asked    int        // reads that More made during the current stop
+	late     LateTracer // nil: not supported
+	batches  uint64     // number of late-sample batches so far
+	hosted   *hosted    // nil: it has its own OS thread
 }
 
 func (g *group) init() (err error) {
@@ -121,9 +121,9 @@ func (g *group) stop() {
 	g.wake()
 }
 
-// over reports whether the group has nothing more to do: stop was called, or the time
-// for that has come. The group checks its clock itself: where all CPUs are taken, the goroutine
-// that calls stop may have to wait for one.
+// over reports whether the group has nothing more to do: stop was called, or the end time has
+// passed. The group checks its own clock, because with all CPUs busy the goroutine that calls
+// stop may have to wait for one.
 func (g *group) over() bool {
 	if g.stopping.Load() {
 		return true
@@ -132,14 +132,14 @@ func (g *group) over() bool {
 	return end > 0 && g.hosted == nil && int64(g.tracer.Now()) >= end
 }
 
-// idle is how long a group without threads sleeps; a wake ends it.
+// idle is how long, in ns, a group without threads sleeps; a wake ends it.
 const idle = 60_000_000_000
 
-// reapEvery is how often a group looks for threads that stop after their
-// deadline, so that none of them stands still for long.
+// reapEvery is how often, in ns, a group looks for threads that stopped after their deadline, so
+// that none of them stays stopped for long.
 const reapEvery = 200_000
 
-// run samples until it is told to stop; free says that nothing is held.
+// run samples until the group is stopped. free reports that no thread is held.
 func (g *group) run() (free bool) {
 	defer func() { free = g.end() }() // on a panic too
 	for !g.over() {
@@ -153,8 +153,7 @@ func (g *group) run() (free bool) {
 	return
 }
 
-// step does what is due, and says until when there is nothing to do; 0: it is not
-// known.
+// step does the work that is due and returns until when there is none; 0: unknown.
 func (g *group) step() (until stack.Time) {
 	g.takeIncoming()
 	now := g.tracer.Now()
@@ -197,7 +196,7 @@ func (g *group) step() (until stack.Time) {
 	return g.lookAgain(g.rested)
 }
 
-// rest is while there is nothing to look at; the clock begins anew after it.
+// rest handles a group with nothing to sample; the clock restarts after it.
 func (g *group) rest(now stack.Time, pending int) (until stack.Time) {
 	until = now + idle
 	if pending > 0 {
@@ -213,7 +212,7 @@ func (g *group) rest(now stack.Time, pending int) (until stack.Time) {
 	return until
 }
 
-// resumed tells of the time that Pause held.
+// resumed records the time for which sampling was paused.
 func (g *group) resumed(now stack.Time) {
 	for _, th := range g.threads {
 		if from := max(g.held, stack.Time(th.acc.from.Load())); now > from {
@@ -228,15 +227,15 @@ func (g *group) every() int64 {
 	return int64(float64(g.s.ivl.Load()) * g.s.gov.factor())
 }
 
-// setRate starts the clock anew at now.
+// setRate restarts the clock at now.
 func (g *group) setRate(now stack.Time) {
 	g.settleAll()
 	changed := g.tick.every != 0
 	g.tick = tick{every: g.every(), jitter: g.s.cfg.Jitter, seed: rand.Uint64()}
-	if g.hosted != nil { // guests of one host have their ticks together
+	if g.hosted != nil { // guests of one host share their ticks
 		g.tick.seed = g.hosted.host.Load().seed
 		g.tick.join(now)
-	} else { // without jitter the groups take turns
+	} else { // without jitter, the groups take turns
 		g.tick.begin(now, float64(g.index)/float64(len(g.s.groups)))
 	}
 	g.rested = now
@@ -259,7 +258,7 @@ func (g *group) takeIncoming() {
 		return
 	}
 	if len(g.threads) == 0 {
-		g.tick.every = 0 // the first one's first sample comes at once
+		g.tick.every = 0 // sample the first one at once
 	}
 	now := g.tracer.Now()
 	g.s.begins(now)
@@ -275,7 +274,7 @@ func (g *group) takeIncoming() {
 	}
 }
 
-// dropIncoming closes what came when the group had ended.
+// dropIncoming closes threads that arrived after the group had ended.
 func (g *group) dropIncoming() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -286,8 +285,8 @@ func (g *group) dropIncoming() {
 	g.incoming = nil
 }
 
-// round looks at every thread of the group once. Those that were running come
-// first, so that many sleeping ones do not make them late.
+// round looks at every thread of the group once. Threads that were running come first, so that
+// many sleeping ones do not delay them.
 func (g *group) round(now stack.Time) {
 	if n := g.s.execs.Load(); n != g.execs {
 		g.execs = n
@@ -320,11 +319,10 @@ func (g *group) round(now stack.Time) {
 	byClock := g.dozeOn(slept)
 	var was dozed
 	known := false
-	if g.dozing.whole = !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep; g.dozing.whole { // else nobody is to doze
+	if g.dozing.whole = !byClock && g.dozing.rest == 0 && len(g.threads) > fewSleep; g.dozing.whole { // otherwise no thread may doze
 		was, known = g.s.doze.read(slept, slept-stack.Time(g.tick.every*2/3))
 	}
-	// Those that sleep come in turn: the round goes on where time was up in the
-	// one before.
+	// Sleeping threads take turns: the round continues where the one before ran out of time.
 	until := min(end, g.tracer.Now()+stack.Time(g.tick.every/sleepShare))
 	g.turn = g.visitAll(false, g.turn, until)
 	g.ask()
@@ -349,13 +347,12 @@ func (g *group) round(now stack.Time) {
 	g.next()
 }
 
-// sleepShare of a tick, as its divisor, may go to threads that slept at the last
-// look: a group that does nothing else is late for those that run.
+// sleepShare is the divisor of a tick that threads asleep at the last look may use. A group that
+// spent all its time on them would delay the running ones.
 const sleepShare = 2
 
-// visitAll visits the threads that were active at the last look, or those that
-// were not, beginning with the one of an index. It returns which was the first that
-// it had no time for.
+// visitAll visits the threads that were active at the last look, or those that were not, starting
+// at index from. It returns the index of the first thread that it had no time for.
 func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	n := len(g.threads)
 	late := false
@@ -392,8 +389,8 @@ func (g *group) visitAll(active bool, from int, until stack.Time) (next int) {
 	return next
 }
 
-// sleeps tells, of a thread that was never looked at, whether it is one of those that
-// sleep: of many that are new, those that run are not to wait for all others.
+// sleeps reports whether a thread that was never looked at is asleep. Among many new threads, the
+// running ones must not wait for all the others.
 func (g *group) sleeps(th *thread) bool {
 	if th.started || th.firstAt != 0 || len(g.threads) <= fewSleep {
 		return false
@@ -404,7 +401,7 @@ func (g *group) sleeps(th *thread) bool {
 	return !th.active
 }
 
-// skip leaves out ticks that were over before their round could begin, and counts them.
+// skip counts as missed all ticks that ended before their round could begin.
 func (g *group) skip(now stack.Time) {
 	n := g.tick.at(now) - g.tick.k
 	if n <= 0 {
@@ -418,15 +415,15 @@ func (g *group) skip(now stack.Time) {
 	}
 }
 
-// next sets the clock to the next tick. Ticks that have passed whole meanwhile
-// are left out and counted: they are never made up for in a burst.
+// next advances the clock to the next tick. Ticks that have passed entirely are counted as
+// missed; they are never made up for in a burst.
 func (g *group) next() {
 	now := g.tracer.Now()
 	k := max(g.tick.at(now), g.tick.k+1)
 	missed, due, after := k-g.tick.k-1, g.tick.dueOf(k), g.tick.dueOf(g.tick.k+1)
 	for _, th := range g.threads {
 		n, ns := missed, int64(due-after)
-		if th.tardy { // one gap for all of them: two that end at one time would hide each other
+		if th.tardy { // one gap for all of them: two with the same end would hide each other
 			th.tardy = false
 			n, ns = n+1, int64(due-g.tick.due)
 		}
@@ -438,8 +435,8 @@ func (g *group) next() {
 	g.tick.due = g.tick.dueOf(g.tick.k)
 }
 
-// visit has one thread's tick: a look, or the reason why there is none, as that
-// the tick is over.
+// visit handles one thread's tick: it takes a sample or records why there is none, for example
+// that the tick is over.
 func (g *group) visit(th *thread, late bool) {
 	now := g.tracer.Now()
 	g.sure(th)
@@ -454,8 +451,8 @@ func (g *group) visit(th *thread, late bool) {
 		return
 	}
 	if late {
-		// The others of the group took so long that this tick is over, or the group came
-		// so late itself: next counts it with those that are over as well.
+		// The group's other threads took until this tick ended, or the group itself came late.
+		// next counts this tick together with those that passed entirely.
 		th.tardy = true
 		return
 	}
@@ -474,7 +471,7 @@ func (g *group) visit(th *thread, late bool) {
 	th.steadily(&g.sample)
 }
 
-// failed notes why there is no sample of a thread.
+// failed records why a thread has no sample for this tick.
 func (g *group) failed(th *thread, err error) {
 	th.steady = 0
 	switch {
@@ -509,10 +506,10 @@ func (g *group) failed(th *thread, err error) {
 		th.acc.denied.Add(1)
 		th.gap(g.tracer.Now(), stack.WhyDenied, g.tick.every)
 	}
-	th.blocked = false // whatever was known of it is old
+	th.blocked = false // the known state is outdated
 }
 
-// heldBy marks the moment when another tracer is seen to hold a thread.
+// heldBy marks the moment at which another tracer is first seen to hold a thread.
 func (g *group) heldBy(th *thread, other bool) {
 	if other && !th.traced {
 		th.sink.Event(g.tracer.Now(), event.Mark, uint64(stack.WhyTraced))
@@ -533,10 +530,10 @@ func (g *group) endThread(th *thread, why stack.Why) {
 	}
 }
 
-// end lets go of everything; free says that it could.
+// end releases everything; free reports that it could.
 func (g *group) end() (free bool) {
-	// A thread that has not stopped yet cannot be let go of: wait a little, also for
-	// its sample, then leave it to the kernel, which does so when this OS thread ends.
+	// A thread that has not stopped yet cannot be released. Wait briefly, also for its sample,
+	// then leave it to the kernel, which releases it when this OS thread ends.
 	for limit := g.tracer.Now() + lingers; g.tracer.Reap() > 0 && g.tracer.Now() < limit; {
 		g.arrivals()
 		g.tracer.SleepUntil(g.tracer.Now() + reapEvery)
@@ -547,7 +544,7 @@ func (g *group) end() (free bool) {
 	return free
 }
 
-// finish is the end of all but the Tracer.
+// finish ends everything except the Tracer.
 func (g *group) finish() {
 	for now := int64(g.tracer.Now()); ; {
 		if last := g.s.ended.Load(); now <= last || g.s.ended.CompareAndSwap(last, now) {
@@ -573,7 +570,7 @@ func (g *group) finish() {
 	}
 }
 
-// grow notes that it has n threads more.
+// grow changes the number of the group's threads by n.
 func (g *group) grow(n int32) {
 	g.size.Add(n)
 	if g.hosted != nil {
@@ -581,7 +578,7 @@ func (g *group) grow(n int32) {
 	}
 }
 
-// load is how many threads whoever looks at g looks at.
+// load returns the number of threads that g's OS thread samples.
 func (g *group) load() int32 {
 	if g.hosted != nil {
 		return g.hosted.host.Load().size.Load()

@@ -8,20 +8,20 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Hosts are OS threads that several Samplers share. What a Sampler costs is to wake
-// up at each tick: of many processes with few threads each, as a server with a process
-// for each client has, those that share a Host are looked at in one go. The zero value
-// is not usable: NewHosts. It may be used by several goroutines at once.
+// Hosts are OS threads that several Samplers share. The main cost of a Sampler is waking up at
+// each tick. With many processes of few threads each, such as a server with one process per
+// client, the processes that share a host are sampled in one pass. Create one with NewHosts; the
+// zero value is not usable. Methods may be called concurrently.
 type Hosts struct {
 	sleeper func() (Sleeper, error)
-	guests  int // of each
+	guests  int // per host
 
 	mu  sync.Mutex
 	all []*host
 }
 
-// Sleeper is how a host sleeps: see Tracer. It is made before the Tracers of its OS
-// thread, and closed after them.
+// Sleeper implements a host's sleep: see Tracer. It is created before the Tracers of its OS
+// thread and closed after them.
 type Sleeper interface {
 	SleepUntil(t stack.Time)
 	Wake()
@@ -29,20 +29,19 @@ type Sleeper interface {
 	Close()
 }
 
-// NewHosts has so many Samplers share an OS thread. Their threads have to be looked at
-// one after the other: as many as Config.Together would be had if they were of one
-// process.
+// NewHosts returns Hosts in which up to guests Samplers share an OS thread. Their threads must be
+// sampled from one OS thread, like the threads of one process with Config.Together.
 func NewHosts(guests int, sleeper func() (Sleeper, error)) *Hosts {
 	return &Hosts{sleeper: sleeper, guests: max(guests, 1)}
 }
 
-// host is one OS thread, and the groups that it looks at.
+// host is one OS thread and the groups that it samples.
 type host struct {
 	of   *Hosts
 	seed uint64
 	size atomic.Int32 // threads of all guests
 
-	sole atomic.Pointer[group] // the only guest, which may go ahead: it sleeps in its own Tracer
+	sole atomic.Pointer[group] // the only guest, which may run ticks ahead: it sleeps in its own Tracer
 
 	// Guarded by of.mu.
 	s      Sleeper
@@ -51,21 +50,21 @@ type host struct {
 	begun  bool
 }
 
-// hosted is what a group has of its host.
+// hosted is a group's state on its host.
 type hosted struct {
 	host  atomic.Pointer[host] // nil: not yet
 	woken atomic.Bool
 
 	// The host's own.
-	until stack.Time // when it wants to be looked at
+	until stack.Time // time of its next step
 	began func()
 	ended func(err error)
-	left  bool       // its Sampler was told; only its Tracer has still to let go
+	left  bool       // its Sampler was notified; only its Tracer still has threads to release
 	limit stack.Time // until when its end waits for samples
 }
 
-// take has a host look at g; ended is called once when it does no more, and ready
-// when it has begun to.
+// take assigns g to a host. ready is called when the host has begun to sample g, ended once when
+// it stops.
 func (h *Hosts) take(g *group, ready func(), ended func(err error)) {
 	h.mu.Lock()
 	var x *host
@@ -93,7 +92,7 @@ func (h *Hosts) take(g *group, ready func(), ended func(err error)) {
 	}
 }
 
-// wake has the host look who was woken.
+// wake ends the host's sleep, so that it checks which guests were woken.
 func (x *host) wake() {
 	x.of.mu.Lock()
 	defer x.of.mu.Unlock()
@@ -105,14 +104,14 @@ func (x *host) wake() {
 	}
 }
 
-// run is the life of the OS thread: until there are no guests.
+// run is the main loop of the OS thread; it returns when the last guest has left.
 func (x *host) run() (again bool) {
 	s, err := x.of.sleeper()
 	x.of.mu.Lock()
 	x.s = s
 	x.of.mu.Unlock()
 	var guests []*group
-	defer func() { // on a panic too
+	defer func() { // also on a panic
 		for _, g := range guests {
 			if g.end() && !g.hosted.left {
 				g.hosted.ended(nil)
@@ -144,8 +143,7 @@ func (x *host) run() (again bool) {
 	return true
 }
 
-// arrivals are the guests that came. over: there are none, and whoever comes begins
-// another life.
+// arrivals returns the new guests. over: no guest is left; the next one restarts the host.
 func (x *host) arrivals(there int, ok bool) (came []*group, over bool) {
 	x.of.mu.Lock()
 	defer x.of.mu.Unlock()
@@ -167,8 +165,8 @@ func (x *host) gone(g *group, err error) {
 	}
 }
 
-// pass looks at the guests that are due, and sleeps until the next one is. It returns
-// those that stay.
+// pass samples the guests that are due and sleeps until the next one is. It returns the remaining
+// guests.
 func (x *host) pass(s Sleeper, guests []*group) []*group {
 	if len(guests) == 1 {
 		x.sole.Store(guests[0])
@@ -191,7 +189,7 @@ func (x *host) pass(s Sleeper, guests []*group) []*group {
 		next = min(next, h.until)
 	}
 	if len(kept) < len(guests) {
-		next = 0 // perhaps nobody is there
+		next = 0 // there may be no guest left
 	}
 	clear(guests[len(kept):])
 	if next > s.Now() {
@@ -200,12 +198,12 @@ func (x *host) pass(s Sleeper, guests []*group) []*group {
 	return kept
 }
 
-// lingers bounds, in ns, how long a group waits at its end for threads that have not
-// stopped, and for their samples.
+// lingers bounds, in ns, how long an ending group waits for threads that have not stopped, and
+// for their samples.
 const lingers = 100_000_000
 
-// leave is the end of a guest, and reports whether nothing is left to do: what its
-// Tracer holds, it has to let go of, while the host's OS thread lives on.
+// leave ends a guest and reports whether it is done. Its Tracer must release the threads that it
+// holds, because the host's OS thread lives on.
 func (g *group) leave(now stack.Time) bool {
 	h := g.hosted
 	if h.limit == 0 {
@@ -222,7 +220,7 @@ func (g *group) leave(now stack.Time) bool {
 	}
 	if !pending {
 		x := h.host.Load()
-		x.of.mu.Lock() // who wakes it holds this: nobody does from here on
+		x.of.mu.Lock() // wake holds it too: none is under way after this
 		x.sole.Store(nil)
 		x.of.mu.Unlock()
 		g.tracer.Close()
@@ -236,10 +234,9 @@ func (g *group) leave(now stack.Time) bool {
 	return false
 }
 
-// idleReap is how often, in ns, a thread is looked for that has not stopped when its
-// Sampler ended: one in a sleep that nothing ends.
+// idleReap is how often, in ns, to check for a thread that had not stopped when its Sampler
+// ended: for example one in an uninterruptible sleep.
 const idleReap = 5_000_000
 
-// alone reports whether g may sleep as it likes: nobody else is looked at by its OS
-// thread.
+// alone reports whether g may sleep on its own, because its OS thread samples no other group.
 func (g *group) alone() bool { return g.hosted == nil || g.hosted.host.Load().sole.Load() == g }

@@ -2,32 +2,32 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// Many threads wake for a moment and go back to the same sleep. One that is in the same
-// call with the same arguments, stack pointer and program counter as at its last look, and
-// whose return addresses are all where they were, has the same stack: no frame of it is
-// walked again, and its state is not asked for. Where all bytes of the stack are the same,
-// so is what it waits for, but for what lies elsewhere: that is looked up again at each
-// keptLooks-th look.
+// Kept stacks: many threads wake for a moment and go back to the same sleep. If a thread is in
+// the same call with the same arguments, stack pointer and program counter as at its last look,
+// and all its return addresses are unchanged, its stack is the same. No frame is walked again,
+// and the thread's state is not read. If all bytes of the stack are unchanged, its wait is the
+// same too, except for memory outside the stack, so every keptLooks-th look resolves the wait
+// again.
 //
-// Only whole stacks of native code qualify, on machines whose calls push return addresses.
+// Only complete stacks of native code qualify, on machines whose calls push return addresses.
 const keptLooks = 16
 
 // kept is the last stack of a thread that was read while it slept.
 type kept struct {
 	frames []stack.Frame
 	sp     uint64
-	bytes  uint64 // hash of the stack, from sp up to the place of the outermost frame
-	looks  int    // how often it was kept
+	bytes  uint64 // hash of the stack, from sp up to the CFA of the outermost frame
+	looks  int    // looks that reused it
 	ok     bool
 }
 
-// halted is what a group knows of signals that stop the process.
+// halted caches, per round, whether a signal has stopped the process.
 type halted struct {
 	read   bool // in this round
 	halted bool
 }
 
-// keep notes the stack of the sample that was read, if it qualifies.
+// keep saves the stack of the sample that was read, if it qualifies.
 func (g *group) keep(th *thread) {
 	k := &th.kept
 	s := &g.sample
@@ -51,7 +51,7 @@ func (g *group) keep(th *thread) {
 	}
 }
 
-// returns reports whether the view has the return addresses of frames where these are.
+// returns reports whether the return addresses of frames are unchanged in the view.
 func (g *group) returns(frames []stack.Frame) bool {
 	for i := range frames[:len(frames)-1] {
 		if w, ok := g.word(frames[i].CFA - 8); !ok || w != frames[i+1].PC {
@@ -61,8 +61,8 @@ func (g *group) returns(frames []stack.Frame) bool {
 	return true
 }
 
-// asKept has the sample of a thread that went back to the sleep of its last look. Not
-// done: it has to be looked at as any other.
+// asKept records the sample of a thread that went back to the sleep of its last look. If done is
+// false, the thread needs an ordinary look.
 func (g *group) asKept(th *thread) (done bool, err error) {
 	k := &th.kept
 	if !k.ok || !th.blocked || th.stale || !g.nobodyStopped(th) {
@@ -87,8 +87,8 @@ func (g *group) asKept(th *thread) (done bool, err error) {
 	return true, nil
 }
 
-// nobodyStopped reports whether no signal has stopped the process: one thread tells for all
-// of a round.
+// nobodyStopped reports whether no signal has stopped the process. One thread is read per round,
+// as such a signal stops them all.
 func (g *group) nobodyStopped(th *thread) bool {
 	if !g.calls.read {
 		st, err := th.file.State()

@@ -6,36 +6,35 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// On a machine whose CPUs are all taken a thread that is asked to stop may have to
-// wait for one, for longer than a tick. Its group does not wait with it: it goes on
-// with its other threads, and takes the sample when it comes. As the thread has run
-// nothing of its own since it was asked, it shows what it did at all ticks since.
+// If all CPUs of the machine are busy, a thread that is asked to stop may have to wait for one
+// for longer than a tick. Its group does not wait with it: it goes on with its other threads and
+// takes the sample when it arrives. The thread has run nothing of its own since the request, so
+// the sample holds for all ticks since.
 
-// LateTracer is what a Tracer may be besides: its Stop says ErrLater, and with the
-// deadline AtOnce it says nothing else, and the thread need not be asked before Ask.
+// LateTracer is an optional interface of a Tracer. Its Stop may return ErrLater. With the
+// deadline AtOnce it always does, and the thread need not be asked to stop before Ask.
 type LateTracer interface {
-	// Ask has those threads asked to stop that were to be stopped AtOnce: all of a round
-	// together, since that costs little more than one.
+	// Ask sends the requests of all stops with the deadline AtOnce: all of a round together,
+	// which costs little more than one.
 	Ask()
-	// Arrived has the view show a stop that came after its deadline, until the next
-	// Reap. Its times are those of the request and of the stop. err: as Stop's; there is
-	// none.
+	// Arrived fills the view with a stop that came after its deadline; the view is valid until
+	// the next Reap. Its times are those of the request and of the stop. err is as for Stop; ok
+	// is false if none is left.
 	Arrived(v *View) (t Thread, err error, ok bool)
-	// Free reports whether threads that have not stopped yet are let go without Reap.
+	// Free reports whether threads that stop late are released without Reap.
 	Free() bool
 }
 
-// Limits of how long a sample is waited for: what takes longer does not wait for a
-// CPU alone.
+// Limits of the wait for a sample: a thread that takes longer is not just waiting for a CPU.
 const (
 	comingFor = 200_000_000 // ns
-	// queueFor is for how long, in ns, a thread that was seen to wait for a CPU is taken to
-	// do so still: when it has one, it stops.
+	// queueFor is for how long, in ns, a thread seen waiting for a CPU is assumed to wait still;
+	// once it gets one, it stops.
 	queueFor    = 25_000_000
 	comingTicks = 256
 )
 
-// expectLater notes a tick whose sample is still to come.
+// expectLater adds a tick whose sample is pending.
 func (th *thread) expectLater(at stack.Time) {
 	if len(th.coming) == 0 {
 		th.queuedUntil = 0
@@ -43,13 +42,14 @@ func (th *thread) expectLater(at stack.Time) {
 	th.coming = append(th.coming, at)
 }
 
-// later has a tick of a thread whose sample is still to come. It reports whether it
-// is waited for still.
+// later handles a tick of a thread whose sample is pending. It reports whether the sample is
+// still awaited.
 func (g *group) later(th *thread, now stack.Time) bool {
 	if len(th.coming) == 0 {
 		return false
 	}
-	// It may have come since the round began, and run on: then it is asked anew.
+	// The sample may have arrived since the round began, with the thread running on; then request
+	// a new stop.
 	g.tracer.Reap()
 	if g.arrivals(); len(th.coming) == 0 {
 		return false
@@ -59,8 +59,8 @@ func (g *group) later(th *thread, now stack.Time) bool {
 			th.expectLater(now)
 			return true
 		}
-		// One that sleeps where it cannot be woken (vfork) cannot stop either, and is
-		// read without a stop.
+		// A thread in an uninterruptible sleep (vfork) cannot stop either, and is read without a
+		// stop.
 		var call stack.Call
 		if running, err := th.file.Call(&call); running && err == nil {
 			th.queuedUntil = now + queueFor
@@ -72,7 +72,7 @@ func (g *group) later(th *thread, now stack.Time) bool {
 	return false
 }
 
-// giveUp counts the ticks whose sample has not come as timed out.
+// giveUp counts the ticks of a pending sample as timed out.
 func (g *group) giveUp(th *thread) {
 	for _, at := range th.coming {
 		g.catchUpTo(th, at)
@@ -83,7 +83,7 @@ func (g *group) giveUp(th *thread) {
 	g.catchUp(th)
 }
 
-// leftAlone notes that th is to be asked to stop by Ask.
+// leftAlone records that th awaits Ask.
 func (g *group) leftAlone(th *thread, now stack.Time) {
 	th.lates++
 	th.expectLater(now)
@@ -93,7 +93,7 @@ func (g *group) leftAlone(th *thread, now stack.Time) {
 	}
 }
 
-// ask has the threads asked to stop that nobody waits for.
+// ask sends the stop requests that the group does not wait for.
 func (g *group) ask() {
 	if g.late != nil && g.unasked != 0 {
 		g.late.Ask()
@@ -101,8 +101,8 @@ func (g *group) ask() {
 	g.unasked = 0
 }
 
-// askSoon is ask where some of them have waited for it since a while: what a look has found is
-// to be true still when they are asked.
+// askSoon calls ask once a request has been delayed for askWithin: the last look must still hold
+// when the request is sent.
 func (g *group) askSoon() {
 	if g.unasked != 0 && g.tracer.Now()-g.unasked > askWithin {
 		g.ask()
@@ -111,7 +111,7 @@ func (g *group) askSoon() {
 
 const askWithin = 1_000_000 // ns
 
-// arrivals takes the samples that have come.
+// arrivals processes the samples that have arrived.
 func (g *group) arrivals() {
 	if g.late == nil {
 		return
@@ -138,7 +138,7 @@ func (g *group) arrivals() {
 	}
 }
 
-// cameNot notes why a sample that was to come did not: the next stop is waited for.
+// cameNot records why a pending sample failed; the group waits for the next stop.
 func (g *group) cameNot(th *thread, err error) {
 	th.insist = !errors.Is(err, ErrUnsure)
 	if errors.Is(err, ErrGone) { // the next look says so, too
@@ -153,13 +153,13 @@ func (g *group) cameNot(th *thread, err error) {
 	}
 }
 
-// arrived has the sample that the view shows, for all ticks that have waited for it.
+// arrived records the sample in the view for all ticks that awaited it.
 func (g *group) arrived(th *thread) {
 	v := &g.view
 	ticks := th.coming
 	th.coming = nil
-	// It stood there since the request: that is when the sample was. Before, who asked
-	// may have waited for a CPU, too, with the clock read and the thread running.
+	// The thread has not run since v.Halted, so that is the time of the sample. Before it, the
+	// requester may have read the clock and then waited for a CPU while the thread ran.
 	stopped := v.Stopped
 	if v.Halted == 0 { // it was not late at all
 		v.Halted = stopped
@@ -167,18 +167,18 @@ func (g *group) arrived(th *thread) {
 	v.Stopped = v.Halted
 	onCPU := int64(stopped-v.Halted) < onCPU
 	if onCPU {
-		th.lates = 0 // the next stop is waited for
+		th.lates = 0 // wait for the next stop
 	}
 	c := g.walkTaken(th, stopped)
 	if th.again(g.sample.Reason, 1) {
-		th.coming = ticks // another copy would be of another time
+		th.coming = ticks // another copy would be of a later time
 		th.insist = true
 		g.giveUp(th)
 		return
 	}
 	if s := &g.sample; s.State == stack.StateRunning && g.queued > int64(stopped-v.Halted)/2 {
 		s.State = stack.StateRunnable
-		th.owed -= g.queued // the next look need not make up for it
+		th.owed -= g.queued // the next look need not compensate for it
 	}
 	g.catchUpTo(th, v.Stopped)
 	g.stopped(th, c)
@@ -194,12 +194,12 @@ func (g *group) arrived(th *thread) {
 	g.catchUp(th)
 }
 
-// leaves reports whether a thread whose counters are c is likely to have no CPU. Then it is
-// left to its stopper at once, which spares the group a wait and costs no more: it was late
-// again and again, or since the last look it has waited for longer than it ran, or others of
-// this round were waited for in vain for so long that the rest would be late for it. Where there
-// are such threads, in this round or the one before, the others are left as well: whoever asks those
-// has little more to do for these, and that is less than a wait.
+// leaves reports whether a thread with counters c probably has no CPU. Then its stopper waits for
+// it alone, which saves the group a wait and costs no more. It holds if the thread was late
+// several times in a row, if it has waited longer than it ran since the last look, or if this
+// round has waited in vain until the remaining threads would be late. If this round or
+// the one before has such threads, the others are treated alike: adding them to the same request
+// costs little, and less than a wait.
 func (g *group) leaves(th *thread, c *Counters) bool {
 	if g.late == nil || th.insist || g.view.Ask || g.walker.Guesses(&th.walk) {
 		return false
@@ -208,16 +208,16 @@ func (g *group) leaves(th *thread, c *Counters) bool {
 		g.left++
 		return true
 	}
-	return g.left+g.leftBefore > 1 // others than itself
+	return g.left+g.leftBefore > 1 // other threads than this one
 }
 
 func (th *thread) queues(c *Counters) bool {
 	return th.started && c.Delay-th.counters.Delay > c.CPU-th.counters.CPU
 }
 
-// patience is the deadline, in ns, of a stop that is waited for: long enough for a thread that is on a
-// CPU, and where its sample is lost after it also for one that has to wait for one; short
-// enough for the group to be in time for its next tick.
+// patience returns the deadline, in ns, of a stop that the group waits for: long enough for a
+// thread on a CPU, and, if its sample would be lost afterwards, also for one that waits for a
+// CPU; short enough for the group to be in time for its next tick.
 func (g *group) patience() int64 {
 	if g.late != nil {
 		return min(max(g.tick.every/8, 1_000_000), 2_000_000)
@@ -226,13 +226,13 @@ func (g *group) patience() int64 {
 }
 
 const (
-	// AtOnce is the deadline of a stop that is not waited for at all.
+	// AtOnce is the deadline of a stop that the group does not wait for.
 	AtOnce = 0
-	// vainShare of a tick, as its divisor, may be waited in vain for threads that do not stop.
+	// vainShare is the divisor of a tick that may be spent waiting for threads that do not stop.
 	vainShare = 4
-	// latesMost is how many stops in a row may be late before the next ones are not waited for.
+	// latesMost is how many stops in a row may be late before the group no longer waits for them.
 	latesMost = 3
-	// onCPU is more, in ns, than a thread takes to stop that has a CPU, and less than most
-	// wait for one.
+	// onCPU is a time, in ns, longer than a thread on a CPU takes to stop, and shorter than most
+	// waits for a CPU.
 	onCPU = 250_000
 )
