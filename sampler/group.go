@@ -65,7 +65,7 @@ type group struct {
 	eveOf    stack.Time // the tick before which they were read
 	asked    int        // reads that More made during the current stop
 	late     LateTracer // nil: not supported
-	batches  uint64     // number of late-sample batches so far
+	batches  uint64     // batches of samples that came late, so far
 	hosted   *hosted    // nil: it has its own OS thread
 }
 

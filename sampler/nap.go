@@ -5,40 +5,39 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Most threads of a process with many of them hardly ever run: they wait for work, or wake
-// now and then for some microseconds. To look at each of them at each tick costs more than
-// all else. So a thread that has slept at its last looks, but for a small share of the
-// time, naps: it is looked at each 2nd, 4th or 8th tick. Where its counters have not changed
-// by the next look, it has slept at the ticks between and these have their samples, as
-// the same stack. Where they have, the number of switches and the CPU time say what is
-// missing, and the ticks count as rested. A Rate event in the recording gives the new
-// interval.
+// In a process with many threads, most hardly ever run: they wait for work, or wake now and then
+// for some microseconds. Looking at each of them at each tick costs more than everything else. So
+// a thread that has slept at its last looks, except for a small share of the time, naps: it is
+// looked at each 2nd, 4th or 8th tick. If its counters have not changed by the next look, it has
+// slept at the ticks between, and these get samples with the same stack. If they have, the number
+// of switches and the CPU time show the rest, and the ticks count as rested. A Rate event
+// in the recording gives the new interval.
 //
-// Only groups with more than fewSleep threads do this, unless the bound of overhead asks
-// for more (govern.go).
+// Only groups with more than fewSleep threads do this, unless the overhead bound requires more
+// (govern.go).
 const (
 	// napAfter is how many calm looks in a row make a thread nap, or nap longer.
 	napAfter = 8
-	// napMost is the most that the number of ticks between two looks may be doubled.
+	// napMost is how often the number of ticks between two looks may be doubled.
 	napMost = 3
-	// calmShare and wakeShare are parts of the time, as divisors: a thread that runs less than the
-	// one is calm, one that runs more than the other naps no longer.
+	// calmShare and wakeShare are divisors of the time. A thread that runs less than the first
+	// share is calm; one that runs more than the second stops napping.
 	calmShare = 256
 	wakeShare = 32
 )
 
-// nap is a thread's part in it.
+// nap is a thread's state for napping.
 type nap struct {
-	level int        // it is looked at each 1<<level-th tick
+	level int        // the thread is looked at each 1<<level-th tick
 	calm  int        // calm looks in a row at this level
 	skips int        // ticks since the last look
 	last  stack.Time // the last of these
-	cpu   int64      // as of the last look
-	at    stack.Time // when that was; 0: never
+	cpu   int64      // CPU time at the last look
+	at    stack.Time // time of the last look; 0: never
 }
 
-// naps reports whether this tick of a thread that slept is left out. Different threads
-// have their looks at different ticks.
+// naps reports whether this tick of a sleeping thread is left out. Different threads are looked
+// at in different ticks.
 func (g *group) naps(th *thread) bool {
 	n := &th.nap
 	level := n.level
@@ -54,8 +53,7 @@ func (g *group) naps(th *thread) bool {
 	return true
 }
 
-// awake ends the ticks that were left out, now that the thread is known to have slept
-// until now (same) or not.
+// awake resolves the ticks that were left out. same: the thread is known to have slept until now.
 func (g *group) awake(th *thread, same bool) {
 	n := &th.nap
 	if n.skips == 0 {
@@ -70,7 +68,7 @@ func (g *group) awake(th *thread, same bool) {
 	g.unrunMany(th, n.last, skips)
 }
 
-// calmly notes at a look how much the thread has run since the last one.
+// calmly records at a look how much the thread has run since the last one.
 func (g *group) calmly(th *thread, c *Counters, at stack.Time) {
 	n := &th.nap
 	ran, since := c.CPU-n.cpu, int64(at-n.at)

@@ -7,16 +7,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Once takes single samples with the means and by the rules of a Sampler, for
-// whoever wants to know what threads do now. It belongs to the goroutine that
-// made it, which is locked to its OS thread for good.
+// Once takes single samples with the methods and rules of a Sampler, for callers that need to
+// know what threads do now. It belongs to the goroutine that made it, which is locked to its OS
+// thread for good.
 type Once struct {
 	g      group
 	sink   lastSample
 	pauses Histogram
 }
 
-// lastSample is a sink that keeps nothing but where the newest sample is.
+// lastSample is a sink that keeps only a pointer to the newest sample.
 type lastSample struct{ s *stack.Sample }
 
 func (l *lastSample) Sample(s *stack.Sample)               { l.s = s }
@@ -25,7 +25,7 @@ func (l *lastSample) Event(stack.Time, event.Kind, uint64) {}
 func (l *lastSample) End(stack.Time, stack.Why)            {}
 func (l *lastSample) Flush()                               {}
 
-// NewOnce makes one. Of cfg, Stop, MaxStack and Harmless count.
+// NewOnce returns a Once. It uses only the fields Stop, MaxStack and Harmless of cfg.
 func NewOnce(t Target, cfg Config) (*Once, error) {
 	if cfg.MaxStack == 0 {
 		cfg.MaxStack = 8 << 20
@@ -36,23 +36,23 @@ func NewOnce(t Target, cfg Config) (*Once, error) {
 	if err := o.g.init(); err != nil {
 		return nil, err
 	}
-	o.g.late = nil // it tries again
+	o.g.late = nil // a late stop is tried again
 	return o, nil
 }
 
 // Limits of a single sample.
 const (
-	// onceEvery makes for the longest deadline of a stop.
+	// onceEvery results in the longest deadline of a stop.
 	onceEvery = 20_000_000
-	// onceTries is how often a thread that did not stop in time, or runs
-	// whenever it is looked at, is tried again.
+	// onceTries is how many times a thread is tried that did not stop in time, or runs at each
+	// look.
 	onceTries = 4
-	// lateFor is how long, in ns, a thread that did not stop in time is waited
-	// for before it is tried again.
+	// lateFor is the wait, in ns, for a thread that did not stop in time, before it is tried
+	// again.
 	lateFor = 50_000_000
 )
 
-// Look takes one sample of th, which in says is what.
+// Look takes one sample of th; in describes the thread.
 func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 	t := newThread(*in, th, &o.sink)
 	t.pauses = &o.pauses
@@ -74,8 +74,8 @@ func (o *Once) Look(th Thread, in *stack.ThreadInfo) (Glance, error) {
 	}
 }
 
-// Peek looks at a thread without a stop and without its stack. ok is false
-// when it runs, or ran meanwhile.
+// Peek looks at a thread without a stop and without its stack. ok is false if the thread runs, or
+// ran during the look.
 func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
 	var call stack.Call
 	running, err := th.Call(&call)
@@ -95,7 +95,7 @@ func (o *Once) Peek(th Thread) (g Glance, ok bool, err error) {
 	return g, true, nil
 }
 
-// stackPointer is 0 where it is not known.
+// stackPointer returns the stack pointer, or 0 if it is unknown.
 func stackPointer(t Target, r *stack.Regs) uint64 {
 	if n := t.Space().Arch().SP(); r != nil && r.Has(n) {
 		return r.R[n]
@@ -103,7 +103,7 @@ func stackPointer(t Target, r *stack.Regs) uint64 {
 	return 0
 }
 
-// settle waits until threads that did not stop in time did, a little while.
+// settle waits up to lateFor for threads that did not stop in time.
 func (o *Once) settle() {
 	for limit := o.g.tracer.Now() + lateFor; o.g.tracer.Reap() > 0 && o.g.tracer.Now() < limit; {
 		o.g.tracer.SleepUntil(o.g.tracer.Now() + reapEvery)
@@ -113,5 +113,5 @@ func (o *Once) settle() {
 // Rest gives the CPU away for ns nanoseconds.
 func (o *Once) Rest(ns int64) { o.g.tracer.SleepUntil(o.g.tracer.Now() + stack.Time(ns)) }
 
-// Close lets go of everything.
+// Close releases everything.
 func (o *Once) Close() { o.g.end() }

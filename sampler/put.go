@@ -2,7 +2,7 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// put writes the sample, and has it found out what the thread waits for.
+// put records the sample and resolves the thread's wait.
 func (g *group) put(th *thread) {
 	g.write(th)
 	if g.waits != nil {
@@ -40,8 +40,8 @@ func (g *group) write(th *thread) {
 	th.sink.Sample(&g.sample)
 }
 
-// tellWait has it found out what th waits for: the thread runs, or sleeps
-// undisturbed, and its sample is written.
+// tellWait resolves the wait of th. The thread runs, or sleeps undisturbed, and its sample is
+// written.
 func (g *group) tellWait(th *thread) {
 	gl := &g.glance
 	*gl = Glance{State: th.state, Call: th.call, Counters: th.counters, Sample: &g.sample, Frames: g.sample.Stack, Again: gl.Again}
@@ -56,7 +56,7 @@ func (g *group) tellWait(th *thread) {
 			if g.sample.Way != stack.WayUnrun {
 				th.unasked = append(th.unasked[:0], gl.Frames...)
 			}
-			return // the next round goes on with it
+			return // the next round continues with it
 		}
 		gl.SP = th.sp
 	}
@@ -66,9 +66,8 @@ func (g *group) tellWait(th *thread) {
 	th.unasked = th.unasked[:0]
 }
 
-// tooLong reports whether finding out what threads wait for has taken its share
-// of this round. Of what is left when a part of it is used, those have the rest
-// that were left out for longest.
+// tooLong reports whether resolving waits has used its share of this round. Once half of the
+// share is used, only the threads that were left out for longest get the rest.
 func (g *group) tooLong(th *thread) bool {
 	share := g.tick.every / waitShare
 	if g.waited > share || th.missed < g.behind && g.waited > share/2 {
@@ -80,10 +79,10 @@ func (g *group) tooLong(th *thread) bool {
 	return false
 }
 
-// waitShare of a tick, as its divisor, may go to finding out what threads wait for.
+// waitShare is the divisor of a tick that may be spent on resolving waits.
 const waitShare = 8
 
-// cutBy is why a sample's stack is not complete.
+// cutBy returns why a sample's stack is incomplete.
 func cutBy(s *stack.Sample) stack.Reason {
 	if s.Reason != stack.ReasonNone {
 		return s.Reason

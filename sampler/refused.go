@@ -18,15 +18,16 @@ type Refused struct {
 // untakenWhy is the reason for threads that were not reached in time.
 const untakenWhy = "not looked at yet when it ended; choose fewer with -t, or record longer"
 
-// refusals are the threads that could not be opened. The map holds no more threads than live.
+// refusals are the threads that could not be opened. Its size is bounded by the number of live
+// threads.
 type refusals struct {
 	mu   sync.Mutex
-	now  map[stack.TID]string // the newest reason, of threads that are listed
-	past map[string]int       // threads by reason, of those that have ended
+	now  map[stack.TID]string // newest reason of each listed thread
+	past map[string]int       // number of ended threads by reason
 }
 
-// note records that tid could not be read or opened, or, where err is nil, that it could. Threads that
-// have ended do not count.
+// note records that tid could not be read or opened, or, with a nil err, that it could. Threads
+// that have ended do not count.
 func (r *refusals) note(tid stack.TID, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +70,7 @@ func (r *refusals) listed(tids []stack.TID) {
 	}
 }
 
-// counts are the refused threads by reason, most frequent first.
+// counts returns the refused threads by reason, most frequent first.
 func (r *refusals) counts() []Refused {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -88,8 +89,8 @@ func (r *refusals) counts() []Refused {
 	return out
 }
 
-// refusal is the reason in err without the thread's number, so that one reason has one text. There are
-// as many as error numbers at most.
+// refusal returns the reason in err without the thread's number, so that equal reasons have equal
+// text. There are at most as many as error numbers.
 func refusal(err error) string {
 	for {
 		next := errors.Unwrap(err)
@@ -100,8 +101,8 @@ func refusal(err error) string {
 	}
 }
 
-// Refused are the threads that are not recorded so far, by reason: those that could not be opened, and,
-// once Run has returned, those that were not reached in time.
+// Refused returns the threads that are not recorded so far, by reason: those that could not be
+// opened, and, once Run has returned, those that were not reached in time.
 func (s *Sampler) Refused() []Refused {
 	out := s.refused.counts()
 	if n := s.Untaken(); n > 0 {
@@ -110,12 +111,12 @@ func (s *Sampler) Refused() []Refused {
 	return out
 }
 
-// Untaken is how many selected threads had not been taken up when sampling ended, with those of which
-// nothing had been read yet.
+// Untaken returns how many selected threads had not been taken up when sampling ended, including
+// those of which nothing had been read yet.
 func (s *Sampler) Untaken() int { return int(s.untaken.Load()) }
 
-// leave counts the threads of tids that are selected and were never sampled, with those of which
-// nothing is known yet. Those that were refused count for that.
+// leave counts the threads of tids that are selected and were never sampled, including those of
+// which nothing is known yet. Refused threads are not counted here.
 func (s *Sampler) leave(r *roster, tids []stack.TID) {
 	n := 0
 	var rest []stack.ThreadInfo

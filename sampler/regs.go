@@ -6,8 +6,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A thread that is looked at without a stop has no registers but two. At the place of its
-// last stop, and on the same stack, those of that stop are its callers' still.
+// Borrowed registers: a look without a stop shows only SP and PC. If the thread is at the place
+// of its last stop, with the same stack, the callers' registers of that stop are still valid.
 
 var seed = maphash.MakeSeed()
 
@@ -25,8 +25,8 @@ func (g *group) stackHash(n uint64) uint64 {
 	return maphash.Bytes(seed, b.Data[o:o+n]) | 1
 }
 
-// keepRegs remembers the registers of a stop in a system call, or of one in a
-// process that a signal has stopped, for looks that show SP and PC alone.
+// keepRegs saves the registers of a stop in a system call, or in a process stopped by a signal,
+// for later looks that show only SP and PC.
 func (g *group) keepRegs(th *thread) {
 	th.regsOf = 0
 	if g.sample.Reason != stack.ReasonNone || g.sample.Call.Nr < 0 && !g.view.Group {
@@ -39,9 +39,9 @@ func (g *group) keepRegs(th *thread) {
 	}
 }
 
-// borrowRegs completes the registers of a look without a stop by those of the
-// last stop, if the thread is at the same place with the same stack: its
-// callers' registers, which are what is asked for, are then the same too.
+// borrowRegs completes the registers of a look without a stop by those of the last stop, if the
+// thread is at the same place with the same stack: then its callers' registers, which unwinding
+// needs, are the same too.
 func (g *group) borrowRegs(th *thread) bool {
 	r := g.view.Regs
 	if th.regsOf == 0 || r.PC != th.regs.PC || g.sp(r) != g.sp(&th.regs) || g.stackHash(th.regsLen) != th.regsOf {
@@ -51,5 +51,5 @@ func (g *group) borrowRegs(th *thread) bool {
 	return true
 }
 
-// sp is the stack pointer of the target's machine.
+// sp returns the stack pointer of the target's machine.
 func (g *group) sp(r *stack.Regs) uint64 { return r.R[g.s.target.Space().Arch().SP()] }

@@ -7,17 +7,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Roles of threads: the words under which accounts are summed up where one for
-// each thread would be too many.
+// Roles of threads. Accounts are summed by role if one account per thread would be too many.
 const (
 	RoleMain  = "main"
-	RoleOther = "other" // of all that came when there were maxRoles already
-	// maxRoles bounds what a target that names its threads at random can cost.
+	RoleOther = "other" // all roles that appear after maxRoles
+	// maxRoles bounds the cost of a target that names its threads at random.
 	maxRoles = 32
 )
 
-// RoleOf is the role of a thread: main, or its name with each number in it
-// replaced by *, which --threads takes as a glob for its like.
+// RoleOf returns the role of a thread: main, or its name with each number replaced by *. That is
+// a glob that --threads accepts for similar threads.
 func RoleOf(in *stack.ThreadInfo) string {
 	if in.Main {
 		return RoleMain
@@ -37,7 +36,7 @@ func RoleOf(in *stack.ThreadInfo) string {
 	}
 	switch role := b.String(); role {
 	case RoleMain, RoleOther:
-		return role + "*" // its name is not its role
+		return role + "*" // keeps its name distinct from the role
 	default:
 		return role
 	}
@@ -46,13 +45,12 @@ func RoleOf(in *stack.ThreadInfo) string {
 // RoleAccount is the account of all threads of one role.
 type RoleAccount struct {
 	Role    string
-	Threads int               // ever taken up
-	Stats   stack.ThreadStats // summed up; TID is 0
+	Threads int               // all that were ever taken up
+	Stats   stack.ThreadStats // sum; TID is 0
 	Pauses  Distribution
 }
 
-// Roles are the accounts so far by role, in order of their names. For any
-// goroutine.
+// Roles returns the accounts so far by role, ordered by name. Any goroutine may call it.
 func (s *Sampler) Roles() []RoleAccount {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,8 +83,7 @@ func (s *Sampler) Roles() []RoleAccount {
 	return out
 }
 
-// assign gives a new thread of g its role, and the histogram of that. s.mu is
-// held.
+// assign gives a new thread of g its role and that role's histogram. The caller holds s.mu.
 func (s *Sampler) assign(th *thread, g *group) {
 	th.role = RoleOf(&th.info)
 	if !s.roles[th.role] {
@@ -101,11 +98,11 @@ func (s *Sampler) assign(th *thread, g *group) {
 	th.pauses = g.pauses[th.role]
 }
 
-// First is when the first sample was had; 0: none yet.
+// First returns the time of the first sample; 0: none yet.
 func (s *Sampler) First() stack.Time { return stack.Time(s.first.Load()) }
 
-// Held is for how long, in ns, stops have held threads, all together, without what
-// these waited for a CPU meanwhile.
+// Held returns the total time, in ns, for which stops have held threads, without the time that
+// the threads waited for a CPU during stops.
 func (s *Sampler) Held() (ns int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,16 +7,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// roster is what is known of the target's threads. To read all of a thousand
-// takes tens of ms, so one that has been read a few times, and will hardly
-// change its name any more, is read more rarely the longer it takes.
+// roster is a cache of the target's threads. Reading a thousand threads takes tens of ms. A
+// thread that has been read a few times hardly changes its name any more, so it is read less
+// often the longer a full reading takes.
 type roster struct {
 	known map[stack.TID]*known
 	round uint64
 	next  time.Time // when all are read again
-	young time.Time // when new ones are
+	young time.Time // when new ones are read again
 	all   []stack.ThreadInfo
-	// refused is called for threads that are read for the first time, with the error; may be nil.
+	// refused is called with the error for each thread read for the first time; may be nil.
 	refused func(stack.TID, error)
 }
 
@@ -24,22 +24,21 @@ type known struct {
 	info  stack.ThreadInfo
 	reads int
 	taken bool
-	round uint64 // in whose list it was
+	round uint64 // the last list that contained it
 }
 
 const (
-	// youth is how often a new thread is read at each occasion: it may be
-	// given its name a little after it began.
+	// youth is how many times a new thread is read: it may get its name a little after its start.
 	youth = 5
-	// rosterShare bounds what reading all takes, as a divisor of the time.
+	// rosterShare bounds the time for reading all, as a divisor of the time.
 	rosterShare = 200
-	// youngShare is the same for new ones, where there are more than fewYoung.
+	// youngShare is the same for new threads, if there are more than fewYoung.
 	youngShare = 50
 	fewYoung   = 256
 )
 
-// list returns the threads of tids that live. due: it is time to look for
-// changed names. The list is cut short as soon as over says so.
+// list returns the live threads of tids. due: changed names should be detected now. The list ends
+// early once over returns true.
 func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []stack.ThreadInfo {
 	if r.known == nil {
 		r.known = map[stack.TID]*known{}
@@ -52,7 +51,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 	r.all = r.all[:0]
 	for _, tid := range tids {
 		if over() {
-			return r.all // what is known of the others stays
+			return r.all // keep the known state of the others
 		}
 		k := r.known[tid]
 		if k == nil || whole || young && k.reads < youth {
@@ -62,7 +61,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 			}
 			switch {
 			case err != nil && k != nil && !errors.Is(err, ErrGone):
-				in = k.info // it lives, as was known of it
+				in = k.info // it lives: use the known state
 			case err != nil || in.State == stack.StateDead:
 				continue
 			}
@@ -91,7 +90,7 @@ func (r *roster) list(t Target, tids []stack.TID, due bool, over func() bool) []
 	return r.all
 }
 
-// unread is how many threads nothing is known of.
+// unread returns the number of threads that were never read.
 func (r *roster) unread(tids []stack.TID) (n int) {
 	for _, tid := range tids {
 		if r.known[tid] == nil {
@@ -101,9 +100,9 @@ func (r *roster) unread(tids []stack.TID) (n int) {
 	return n
 }
 
-// taken notes that a thread is taken up. If one of its number was before, that
-// one has ended, and what is known may be of it: then it is read anew. False:
-// there is none that lives.
+// taken marks a thread as taken up. If a thread of this number was taken up before, that one has
+// ended and the known state may be its own, so the thread is read again. It returns false if no
+// such thread lives.
 func (r *roster) taken(t Target, in *stack.ThreadInfo) bool {
 	k := r.known[in.TID]
 	if k.taken {

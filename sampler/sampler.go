@@ -1,12 +1,11 @@
-// Package sampler decides when to look at which thread, whether a stop is
-// needed for it, and keeps the accounts of every sample that was had, late or
-// lost. It drives a Target (package live joins it to a real process), unwinds
-// what was copied, and hands samples to a Sink of each thread.
+// Package sampler decides when to look at which thread and whether that needs a stop. It keeps
+// the accounts of samples that were taken, late or lost. It drives a Target (package live
+// implements one for a real process), unwinds the copied data, and passes samples to one Sink per
+// thread.
 //
-// Each group of threads has a goroutine of its own, locked to an OS thread, as
-// ptrace wants. Within a group the threads are looked at in turn at each tick.
-// What a sample costs the target happens in Tracer.Stop alone; unwinding and
-// the sink come after the thread runs again.
+// Each group of threads has its own goroutine, locked to an OS thread because ptrace requires it.
+// Within a group, the threads are looked at in turn at each tick. Only Tracer.Stop costs the
+// target time; unwinding and the sink follow after the thread runs again.
 package sampler
 
 import (
@@ -22,43 +21,41 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Config of a Sampler. Zero values mean the defaults named.
+// Config configures a Sampler. Zero values select the defaults given here.
 type Config struct {
 	Interval  time.Duration // between two samples of a thread; 10 ms
-	Jitter    float64       // how much the time between two ticks varies, as a share of the interval: 0 … 0.5
+	Jitter    float64       // variation of the time between two ticks, as a share of the interval: 0 … 0.5
 	Groups    int           // goroutines for the threads other than main; 5
-	Together  int           // so many threads are looked at by one goroutine, main with them, before others take part
-	Hosts     *Hosts        // looks at main's group beside those of other Samplers; nil: it has an OS thread to itself
+	Together  int           // number of threads that one goroutine samples, main among them, before other goroutines take part
+	Hosts     *Hosts        // samples main's group together with those of other Samplers; nil: the group has its own OS thread
 	Selection *Selection    // nil: all
 	Stop      StopPolicy
-	// Yield leaves the whole process to another tracer as soon as one holds any of
-	// its threads, and until it is gone: nobody is stopped meanwhile.
+	// Yield leaves the whole process to another tracer as soon as one holds any of its threads:
+	// no thread is stopped until that tracer is gone.
 	Yield       bool
-	MaxOverhead float64 // share of a thread's time that may be taken; 0: no bound
-	// OverheadOfCPU takes that share of the time that the thread ran, not of all:
-	// many threads that share few CPUs are then looked at more rarely. What this program
-	// itself takes is bounded by the caller then.
+	MaxOverhead float64 // share of a thread's time that stops may take; 0: no bound
+	// OverheadOfCPU makes MaxOverhead a share of the thread's CPU time, not of all time: many
+	// threads that share few CPUs are then sampled less often. The caller then bounds this
+	// program's own work.
 	OverheadOfCPU bool
-	MaxStack      int // bytes of stack copied at most; 8 MiB
-	// Harmless tells whether a thread blocked in this call, its stack pointer
-	// where the number says, may be stopped without the call's outcome changing.
-	// nil: never.
+	MaxStack      int // most bytes of stack to copy; 8 MiB
+	// Harmless reports whether a thread blocked in this call may be stopped without changing the
+	// call's outcome. sp is its stack pointer. nil: never.
 	Harmless func(c *stack.Call, sp uint64) bool
-	// Delays tells whether all that a stop does to a thread blocked in this call
-	// is to make its timeout start anew. nil: no call is of that kind.
+	// Delays reports whether the only effect of a stop on a thread blocked in this call is that
+	// its timeout restarts. nil: false for every call.
 	Delays func(c *stack.Call, sp uint64) bool
-	// Sleeps reports whether the sleep of a thread blocked in this call is one that signals
-	// interrupt. nil: it is not known of any.
+	// Sleeps reports whether the sleep of a thread blocked in this call can be interrupted by
+	// signals. nil: unknown.
 	Sleeps func(c *stack.Call) bool
 	// Start is called for each thread that is taken up and returns its sink.
 	Start func(stack.ThreadInfo) Sink
-	// Waits makes one for each group; may be nil, and may return nil. wake has the
-	// group ask for what came late (Waits.Late) soon; any goroutine may call it, until
-	// Waits.Close returns.
+	// Waits returns one for each group; it may be nil, and may return nil. wake makes the group
+	// call Waits.Late soon. Any goroutine may call wake until Waits.Close returns.
 	Waits func(wake func()) Waits
-	// Renamed is called when a thread's name changed; may be nil.
+	// Renamed is called when a thread's name has changed; may be nil.
 	Renamed func(stack.ThreadInfo)
-	// Exec is called when the target became another program; may be nil.
+	// Exec is called when the target has become another program; may be nil.
 	Exec func(t stack.Time)
 }
 
@@ -68,7 +65,7 @@ const (
 	MaxInterval = 10 * time.Minute
 )
 
-// Sampler samples one process. Make it with New, Run it once.
+// Sampler samples one process. Create it with New and call Run once.
 type Sampler struct {
 	cfg    Config
 	target Target
@@ -77,44 +74,44 @@ type Sampler struct {
 	mu      sync.Mutex
 	threads map[stack.TID]*thread
 	names   map[stack.TID]string
-	all     []*thread // every one ever taken up, for the accounts
+	all     []*thread // every thread ever taken up, for the accounts
 	roles   map[string]bool
 	past    map[string]*RoleAccount // of threads that Forget dropped
 	image   uint64
 	first   atomic.Int64 // time of the first sample
-	began   atomic.Int64 // when the first thread had its first tick
-	lasts   atomic.Int64 // ns from then on until all groups stop by themselves; 0: they do not
-	end     atomic.Int64 // when they do; 0: not known
+	began   atomic.Int64 // first tick of the first thread
+	lasts   atomic.Int64 // ns from then until all groups stop on their own; 0: they do not
+	end     atomic.Int64 // time of that stop; 0: unknown
 	ending  atomic.Bool  // the context of Run has ended
 	working atomic.Int32 // groups that have begun and not ended
-	ended   atomic.Int64 // when the last group stopped looking at threads
+	ended   atomic.Int64 // last look of the last group
 	untaken atomic.Int64 // selected threads that were not taken up when Run ended
 
-	// What groups know of the list of threads: see peek.
+	// State that groups share to watch the list of threads: see peek.
 	poke    chan struct{}
-	peeked  atomic.Int64 // when
-	peeks   atomic.Int64 // how often
-	away    atomic.Int32 // groups whose Tracer looks out for that
+	peeked  atomic.Int64 // time of the last peek
+	peeks   atomic.Int64 // number of peeks
+	away    atomic.Int32 // groups whose Tracer watches for changes
 	stamp   atomic.Uint64
 	started atomic.Bool
 	paused  atomic.Bool
 	chosen  atomic.Pointer[Selection]
 	ivl     atomic.Int64
 	execs   atomic.Uint64
-	yielded atomic.Bool // to another tracer
+	yielded atomic.Bool // another tracer has the process
 	doze    doze
 	refused refusals
 	gov     governor
-	// napLeast is the least level of threads that sleep, for the bound of overhead.
+	// napLeast is the least nap level of sleeping threads, set to keep the overhead bound.
 	napLeast atomic.Int32
 
-	begin     func(*group) error // has a group look at threads; Run's, for its goroutine
-	groupInit func(*group) error // group.init, but in tests
-	wall      func() time.Time   // time.Now, but in tests
+	begin     func(*group) error // starts a group; set by Run and used by its goroutine
+	groupInit func(*group) error // group.init, except in tests
+	wall      func() time.Time   // time.Now, except in tests
 	cpus      int                // of the machine
 }
 
-// New checks cfg.
+// New checks cfg and returns a Sampler.
 func New(t Target, cfg Config) (*Sampler, error) {
 	if cfg.Interval == 0 {
 		cfg.Interval = 10 * time.Millisecond
@@ -158,12 +155,12 @@ func New(t Target, cfg Config) (*Sampler, error) {
 	return s, nil
 }
 
-// ErrNoThreads says that the selection matches no thread of the target.
+// ErrNoThreads reports that the selection matches no thread of the target.
 var ErrNoThreads = errors.New("no thread is selected")
 
-// Check fails with ErrNoThreads when the selection matches nothing now.
+// Check returns ErrNoThreads if the selection currently matches no thread.
 func (s *Sampler) Check() error {
-	if s.chosen.Load().All() { // their names need not be read
+	if s.chosen.Load().All() { // names need not be read
 		tids, err := s.target.Threads(nil)
 		if err == nil && len(tids) == 0 {
 			err = ErrNoThreads
@@ -185,8 +182,8 @@ func (s *Sampler) pick() ([]stack.ThreadInfo, error) {
 	return s.chosen.Load().Pick(new(roster).list(s.target, tids, true, s.over)), nil
 }
 
-// Run samples until ctx ends or the target does (then it returns nil too). On
-// every way out no thread is held.
+// Run samples until ctx ends or the target does; it returns nil in both cases. On every return,
+// no thread is held.
 func (s *Sampler) Run(ctx context.Context) error {
 	if s.started.Swap(true) {
 		return errors.New("sampler: Run called twice")
@@ -196,7 +193,7 @@ func (s *Sampler) Run(ctx context.Context) error {
 		return err
 	}
 	var wg sync.WaitGroup
-	// Groups begin with their first thread: most programs have few.
+	// Groups start with their first thread, because most programs have few.
 	s.begin = func(g *group) error {
 		ready := make(chan error, 1)
 		wg.Add(1)
@@ -214,13 +211,13 @@ func (s *Sampler) Run(ctx context.Context) error {
 				if ready <- err; err != nil {
 					return false
 				}
-				// What the OS thread still traces, the kernel lets go of when it ends.
+				// When the OS thread ends, the kernel releases the threads that it still traces.
 				return g.run()
 			})
 		}
 		return <-ready
 	}
-	// Groups stop as soon as ctx ends, whatever follow is at.
+	// Groups stop as soon as ctx ends, whatever follow is doing.
 	stop := func() {
 		s.ending.Store(true)
 		for _, g := range s.groups {
@@ -242,36 +239,34 @@ func (s *Sampler) Run(ctx context.Context) error {
 	return s.follow(ctx)
 }
 
-// Ended is when the last look at a thread was over, once Run has returned.
+// Ended returns the end of the last look at a thread, once Run has returned.
 func (s *Sampler) Ended() stack.Time { return stack.Time(s.ended.Load()) }
 
-// over reports whether Run ends and takes up no more threads.
+// over reports whether Run is ending and takes up no more threads.
 func (s *Sampler) over() bool { return s.ending.Load() }
 
-// followEvery is how soon a new thread is seen: an interval, but not more
-// often than every 20 ms nor more rarely than every 200 ms.
+// followEvery returns how soon a new thread is noticed: one interval, limited to 20 … 200 ms.
 func (s *Sampler) followEvery() time.Duration {
 	return min(max(s.Interval(), 20*time.Millisecond), mostFollow)
 }
 
 const mostFollow = 200 * time.Millisecond
 
-// restFor is how many times followEvery the threads are left alone while the
-// groups' own peeks say that nothing changed: then names, and what a peek may
-// have missed, are looked at.
+// restFor is how many periods of followEvery pass without a full check while the groups' peeks
+// report no change. The full check reads names and finds changes that peeks may have missed.
 const restFor = 10
 
-// follow takes up threads as they come until ctx or the target ends. It sleeps
-// as long as a group that is awake anyway looks out for it.
+// follow takes up new threads until ctx or the target ends. It sleeps while a group that is awake
+// anyway watches for changes.
 func (s *Sampler) follow(ctx context.Context) error {
 	var tids, before []stack.TID
 	var was *Selection
 	var known roster
-	var whole time.Time // the last time that names were read
+	var whole time.Time // time of the last reading of names
 	for {
 		every := s.followEvery()
 		if stamp, err := s.target.Stamp(); err == nil {
-			s.stamp.Store(stamp) // before the list: a change after this is seen
+			s.stamp.Store(stamp) // read before the list, so that later changes are noticed
 		}
 		var err error
 		tids, err = s.target.Threads(tids)
@@ -279,7 +274,7 @@ func (s *Sampler) follow(ctx context.Context) error {
 			return nil // gone
 		}
 		due := time.Since(whole) >= restFor*every
-		// A process that is over has its first thread until its parent asks for it.
+		// A process that has ended keeps its first thread until its parent reaps it.
 		if (due || len(tids) == 1) && !s.target.Alive() {
 			return nil
 		}
@@ -301,18 +296,18 @@ func (s *Sampler) follow(ctx context.Context) error {
 	}
 }
 
-// rest waits until it is time to look at the list of threads: when a peek says
-// so, after restFor times every, or after every where nobody peeks. False: ctx
-// has ended.
+// rest waits until the list of threads should be read: when a peek reports a change, after
+// restFor periods of every, or after one period if no group peeks. It returns false if ctx has
+// ended.
 func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 	seen := s.peeks.Load()
 	for n := range restFor {
 		wait := every/4 + background.Until(every)
-		if every == mostFollow { // the peeks are farther apart than a part of that
+		if every == mostFollow { // peeks are farther apart than a part of that
 			wait += min(s.Interval(), time.Second)
 		}
 		if n > 0 {
-			wait = (restFor-2)*every + background.Until(every) // somebody peeks
+			wait = (restFor-2)*every + background.Until(every) // a group peeks
 		}
 		t := time.NewTimer(wait)
 		select {
@@ -331,8 +326,8 @@ func (s *Sampler) rest(ctx context.Context, every time.Duration) bool {
 	return true
 }
 
-// peek is called by a group between two rounds: at times one of them looks
-// whether the list of threads has to be read.
+// peek is called by groups between two rounds. From time to time it checks whether the list of
+// threads has to be read.
 func (s *Sampler) peek(now stack.Time) {
 	s.govern(now)
 	last := s.peeked.Load()
@@ -345,11 +340,11 @@ func (s *Sampler) peek(now stack.Time) {
 	}
 }
 
-// look has the list of threads read soon.
+// look requests a reading of the list of threads.
 func (s *Sampler) look() {
 	select {
 	case s.poke <- struct{}{}:
-	default: // somebody else said so
+	default: // already requested
 	}
 }
 
@@ -365,7 +360,7 @@ func sameTIDs(a, b []stack.TID) bool {
 	return true
 }
 
-// update takes up selected threads that are new and notes new names.
+// update takes up new selected threads and records changed names.
 func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	r.refused = s.refused.note
 	picked := s.chosen.Load().Pick(r.list(s.target, tids, due, s.over))
@@ -393,11 +388,11 @@ func (s *Sampler) update(r *roster, tids []stack.TID, due bool) {
 	}
 }
 
-// updateEach is how many threads are read before those that are selected are taken up.
+// updateEach is how many threads are read before the selected ones among them are taken up.
 const updateEach = 256
 
-// updateAll is update, in parts where very many threads are new and all are selected: reading
-// thousands takes a while, on a busy machine seconds, in which the first ones can be sampled.
+// updateAll calls update, in parts if very many threads are new and all are selected. Reading
+// thousands takes a while, on a busy machine seconds, during which the first ones can be sampled.
 func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 	s.refused.listed(tids)
 	if s.chosen.Load().All() && len(tids) > updateEach && r.unread(tids) > updateEach {
@@ -408,10 +403,10 @@ func (s *Sampler) updateAll(r *roster, tids []stack.TID, due bool) {
 	s.update(r, tids, due)
 }
 
-// release lets go of threads that a new selection no longer has.
+// release drops threads that a new selection does not include.
 func (s *Sampler) release(picked []stack.ThreadInfo) {
 	if s.chosen.Load() == s.cfg.Selection {
-		return // the first one: what was taken up stays, whatever its name became
+		return // the first selection: threads stay taken up even if renamed
 	}
 	keep := make(map[stack.TID]bool, len(picked))
 	for i := range picked {
@@ -435,7 +430,7 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	at := s.wall()
 	th := newThread(in, t, s.cfg.Start(in))
 	s.doze.add(th)
-	th.added = at // what passes until the first look is missing in the recording
+	th.added = at // the recording lacks the time until the first look
 	g := s.groups[0]
 	if !in.Main && int(g.load()) >= s.cfg.Together {
 		g = s.other()
@@ -448,13 +443,12 @@ func (s *Sampler) add(in stack.ThreadInfo) {
 	g.add(th)
 }
 
-// fillEach is how much of an interval, in ns, a group has for each of its threads before
-// another group begins: much more than a sample takes.
+// fillEach is the time of an interval, in ns, that a group has for each of its threads before
+// another group starts: much more than a sample takes.
 const fillEach = 1_000_000
 
-// other is the group for a thread that is not to be in main's: the one with the
-// fewest of those that have begun, another one if they are full, or main's if no other
-// can begin.
+// other returns the group for a thread outside main's group: the smallest one that has begun,
+// another one if those are full, or main's group if no other can begin.
 func (s *Sampler) other() *group {
 	full := int32(s.Interval() / fillEach)
 	var g *group
@@ -473,7 +467,7 @@ func (s *Sampler) other() *group {
 	return g
 }
 
-// gone is told by a group that a thread has ended.
+// gone is called by a group when a thread has ended.
 func (s *Sampler) gone(th *thread) {
 	s.mu.Lock()
 	if s.threads[th.info.TID] == th {
@@ -483,12 +477,12 @@ func (s *Sampler) gone(th *thread) {
 	last := len(s.threads) == 0
 	th.over.Store(true)
 	s.mu.Unlock()
-	if last { // the process may be over, and nobody peeks
+	if last { // the process may have ended, with no group left to peek
 		s.look()
 	}
 }
 
-// checkExec notices that the target became another program.
+// checkExec detects that the target has become another program.
 func (s *Sampler) checkExec() {
 	im, err := s.target.Image()
 	if err != nil {
@@ -511,15 +505,15 @@ func (s *Sampler) checkExec() {
 	}
 }
 
-// Threads is how many threads are being sampled now.
+// Threads returns the number of threads that are sampled now.
 func (s *Sampler) Threads() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.threads)
 }
 
-// Accounts are the accounts so far of every thread ever taken up, in the
-// order in which they were, and the distribution of pauses.
+// Accounts returns the accounts so far of every thread ever taken up, in the order in which they
+// were, and the distribution of pauses.
 func (s *Sampler) Accounts() ([]stack.ThreadStats, stack.Pauses) {
 	s.mu.Lock()
 	all := append([]*thread(nil), s.all...)

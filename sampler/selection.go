@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Selection says which threads are sampled: see ParseSelection.
+// Selection defines which threads are sampled: see ParseSelection.
 type Selection struct {
 	text  string
 	terms []term
@@ -27,7 +27,7 @@ type term struct {
 	text   string
 }
 
-// All reports whether every thread is selected, whatever it is called.
+// All reports whether every thread is selected, regardless of its name.
 func (s *Selection) All() bool {
 	for _, t := range s.terms {
 		if t.not || !t.all {
@@ -37,12 +37,12 @@ func (s *Selection) All() bool {
 	return true
 }
 
-// ParseSelection reads a comma list of `main`, `all`, a number, a name or glob
-// (worker-*), /regexp/, each with `!` in front to exclude. A number is a TID,
-// the target's own PID namespace included; where no thread has it, it is the
-// position in the list of threads by age, 1 being main. A list of exclusions
-// alone starts from all. main is the process's first thread, and one that is called so
-// where the first is not: Java's main method runs in a second thread.
+// ParseSelection parses a comma-separated list of `main`, `all`, a number, a name or glob
+// (worker-*), or /regexp/; a leading `!` excludes. A number is a TID, also one of the target's
+// own PID namespace. If no thread has that TID, it is the position in the list of threads by age,
+// where main is 1. A list of only exclusions starts from all. main is the process's first thread;
+// if that is not named main, it is also the thread of that name, because Java's main method runs
+// in a second thread.
 func ParseSelection(s string) (*Selection, error) {
 	sel := &Selection{text: s}
 	rest := s
@@ -61,7 +61,7 @@ func ParseSelection(s string) (*Selection, error) {
 	}
 }
 
-// nextItem splits at the first comma that is not inside /…/.
+// nextItem splits at the first comma outside /…/.
 func nextItem(s string) (item, rest string) {
 	body := strings.TrimLeft(s, " !")
 	skip := 0
@@ -77,8 +77,8 @@ func nextItem(s string) (item, rest string) {
 	return s, ""
 }
 
-// closing cuts s behind the first slash that ends a regular expression: one
-// before a comma or the end.
+// closing cuts s after the first slash that ends a regular expression: one before a comma or the
+// end.
 func closing(s string) string {
 	for i := 0; i < len(s); i++ {
 		switch {
@@ -125,13 +125,12 @@ func parseTerm(s string) (t term, err error) {
 
 func (s *Selection) String() string { return s.text }
 
-// Pick returns the threads of all that are selected, in the order main, then
-// by age. Positions count over all.
+// Pick returns the selected threads of all: main first, then by age. Positions count over all.
 func (s *Selection) Pick(all []stack.ThreadInfo) []stack.ThreadInfo {
 	sorted := append([]stack.ThreadInfo(nil), all...)
 	SortByAge(sorted)
-	taken := map[int]bool{} // numbers that are some thread's TID
-	// Threads of a program called main have all its name, and one alone is the main one.
+	taken := map[int]bool{} // numbers that are a thread's TID
+	// In a program named main, all threads have that name, so the name identifies none of them.
 	called := true
 	for i := range sorted {
 		called = called && !(sorted[i].Main && sorted[i].Name == "main")
@@ -148,7 +147,7 @@ func (s *Selection) Pick(all []stack.ThreadInfo) []stack.ThreadInfo {
 }
 
 func (s *Selection) match(t *stack.ThreadInfo, position int, taken map[int]bool, called bool) bool {
-	in := s.terms[0].not // only exclusions so far: from all
+	in := s.terms[0].not // a list that begins with an exclusion starts from all
 	for i := range s.terms {
 		if m := &s.terms[i]; m.matches(t, position, taken, called) {
 			in = !m.not
@@ -177,7 +176,7 @@ func (m *term) matches(t *stack.ThreadInfo, position int, taken map[int]bool, ca
 	return ok
 }
 
-// SortByAge orders threads as positions count them: main first, then by age.
+// SortByAge sorts threads in the order of positions: main first, then by age.
 func SortByAge(ts []stack.ThreadInfo) {
 	sort.SliceStable(ts, func(i, j int) bool {
 		a, b := &ts[i], &ts[j]

@@ -6,7 +6,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// EndAfter ends sampling d after Began: no thread is stopped after that. Run still goes on until its
+// EndAfter ends sampling d after Began: no thread is stopped after that. Run continues until its
 // context ends.
 func (s *Sampler) EndAfter(d time.Duration) {
 	s.lasts.Store(int64(d))
@@ -19,10 +19,10 @@ func (s *Sampler) setEnd() {
 	}
 }
 
-// Began is when the first thread had its first tick; 0: none had one yet.
+// Began returns the time of the first tick of the first thread; 0: none yet.
 func (s *Sampler) Began() stack.Time { return stack.Time(s.began.Load()) }
 
-// begins notes the first tick of a thread.
+// begins records the first tick of a thread.
 func (s *Sampler) begins(now stack.Time) {
 	if s.began.CompareAndSwap(0, int64(now)) {
 		s.setEnd()

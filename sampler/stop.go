@@ -2,17 +2,17 @@ package sampler
 
 import "fmt"
 
-// StopPolicy says when a thread may be stopped.
+// StopPolicy defines when a thread may be stopped.
 type StopPolicy uint8
 
-// Policies.
+// Stop policies.
 const (
-	StopAuto    StopPolicy = iota // running threads, and blocked ones that only a stop can tell about where it does no harm
-	StopAlways                    // the same, and where a call's timeout starts anew by it, as long as that is little
-	StopRunning                   // running threads alone
+	StopAuto    StopPolicy = iota // running threads, and blocked ones if their state needs a stop that does no harm
+	StopAlways                    // the same, and blocked ones whose call's timeout restarts, if the delay is small
+	StopRunning                   // running threads only
 )
 
-// ParseStopPolicy reads auto, always or running.
+// ParseStopPolicy parses auto, always or running.
 func ParseStopPolicy(s string) (StopPolicy, error) {
 	for p, n := range stopNames {
 		if n == s {

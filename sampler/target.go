@@ -9,80 +9,77 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// What a Thread or Tracer answers when there is no sample to be had. Anything
-// else counts as ErrDenied.
+// Errors of a Thread or Tracer that has no sample. Any other error counts as ErrDenied.
 var (
 	ErrGone    = errors.New("the thread is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
-	// ErrUnsure: the thread waits for a CPU, perhaps to leave a call, or between two
-	// frames of an interpreter; or it was a while ago that it was seen to run.
+	// ErrUnsure: the thread waits for a CPU, possibly to leave a call or between two frames of an
+	// interpreter, or it was last seen running a while ago.
 	ErrUnsure = errors.New("the thread waits for a CPU")
-	// ErrLater is an ErrTimeout after which the sample is still to come: LateTracer.
+	// ErrLater is an ErrTimeout after which the sample is still pending: see LateTracer.
 	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
-	// ErrAsleep: the thread is blocked, and was not asked to stop: View.Check.
+	// ErrAsleep: the thread is blocked and was not asked to stop: see View.Check.
 	ErrAsleep = errors.New("the thread is blocked")
-	// ErrLeft is ErrAsleep of a thread that was on a CPU a moment before.
+	// ErrLeft is ErrAsleep for a thread that was on a CPU right before.
 	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses")
-	// ErrFiles: sliver has no descriptor left for the thread's files.
+	// ErrFiles: sliver has no free file descriptor for the thread's files.
 	ErrFiles = errors.New("sliver has too many open files; raise its limit (ulimit -n)")
 )
 
-// Target is the process whose threads are sampled. Its methods may be called
-// from any goroutine.
+// Target is the process whose threads are sampled. Its methods may be called from any goroutine.
 type Target interface {
-	// Threads appends the threads there are to buf[:0].
+	// Threads appends the current threads to buf[:0].
 	Threads(buf []stack.TID) ([]stack.TID, error)
 	Info(tid stack.TID) (stack.ThreadInfo, error)
 	Open(tid stack.TID) (Thread, error)
-	// Tracer is for the calling goroutine alone, which is locked to its OS
-	// thread for good. maxStack is the most bytes of stack it ever copies.
+	// Tracer returns a Tracer for the calling goroutine only, which is locked to its OS thread
+	// for good. maxStack is the most bytes of stack it copies.
 	Tracer(maxStack int) (Tracer, error)
-	// Image is a number that changes when the process execs.
+	// Image returns a number that changes when the process execs.
 	Image() (uint64, error)
-	// Stamp is a number that changes with the number of threads and with Image. It
-	// is asked for by groups, and quick.
+	// Stamp returns a number that changes with the number of threads and with Image. Groups call
+	// it, so it must be fast.
 	Stamp() (uint64, error)
-	// Space is the address space as last read. Remap reads the maps again,
-	// after an unknown address or (exec) for a new program, and tells whether
-	// anything changed.
+	// Space returns the address space as last read. Remap reads the maps again, after an unknown
+	// address or (exec) for a new program, and reports whether anything changed.
 	Space() *unwind.Space
 	Remap(exec bool) (changed bool, err error)
-	// Replaced reads the maps again after a sample taken at that time showed another file
-	// in the place of a mapped one. The new maps hold from that time on.
+	// Replaced reads the maps again after a sample at that time found a mapped file replaced by
+	// another one. The new maps hold from that time on.
 	Replaced(at stack.Time) (changed bool, err error)
 	Alive() bool
 	// Traced reports whether another tracer holds a thread of the process.
 	Traced() bool
 }
 
-// Counters is the scheduler's account of a thread.
+// Counters are the scheduler's accounts of a thread.
 type Counters struct {
 	CPU      int64  // ns on CPUs
-	Delay    int64  // ns it waited for one
-	Switches uint64 // times it got one
+	Delay    int64  // ns waiting for a CPU
+	Switches uint64 // times it was given a CPU
 }
 
-// Thread is one thread of the target, for one goroutine at a time.
+// Thread is one thread of the target, for use by one goroutine at a time.
 type Thread interface {
 	Counters(c *Counters) error
-	// Call says whether the thread is running or waiting to run, and else what
+	// Call reports whether the thread is running or waiting to run, and otherwise the call that
 	// it is blocked in.
 	Call(c *stack.Call) (running bool, err error)
-	// OnCPU tells apart the ways to run: on a CPU now, or waiting for one.
+	// OnCPU reports whether a running thread is on a CPU, or waits for one.
 	OnCPU() (bool, error)
 	// TimesOut reports whether a stop may restart a timeout of the call c that it is blocked in.
 	TimesOut(c *stack.Call) bool
-	// State tells apart the ways not to run.
+	// State returns the kind of blocked state.
 	State() (stack.State, error)
 	Close() error
 }
 
-// Activity is what a thread did at a moment.
+// Activity is a thread's activity at a moment.
 type Activity uint8
 
-// Activities. They are those of package target, in its order.
+// Activities, in the order of package target's.
 const (
 	ActivityUnknown Activity = iota
 	ActivityOnCPU            // it was on a CPU
@@ -90,41 +87,40 @@ const (
 	ActivityAsleep           // it was blocked
 )
 
-// View is what is to be copied of a thread, and what was. One View serves all
-// threads of a group; what it holds is good until it is used again.
+// View is a request for data of a thread, and the result. One View serves all threads of a group;
+// its contents are valid until its next use.
 type View struct {
 	Spans        []stack.Span // small blocks to copy
-	StackHigh    uint64       // copy the stack from SP up to here …
-	StackLow     uint64       // … if SP lies between the two …
-	StackDefault int          // … or this many bytes where StackHigh is not above SP
+	StackHigh    uint64       // copy the stack from SP up to this address …
+	StackLow     uint64       // … if SP is between the two …
+	StackDefault int          // … or this many bytes if StackHigh is not above SP
 	// Check makes Stop return ErrAsleep for a blocked thread. The check, like Found, is made
 	// right before the request: see package target.
 	Check    bool
-	Deadline int64 // ns from the request to stop until it is given up; AtOnce: see LateTracer
-	// More says what else is to be copied now that Regs and Mem are known,
-	// before the thread goes on. It is quick, and asked again until it says
-	// nothing.
+	Deadline int64 // ns from the stop request until Stop returns without a sample; AtOnce: see LateTracer
+	// More returns further spans to copy, now that Regs and Mem are known, before the thread is
+	// resumed. It must be fast, and is called again until it returns none.
 	More func(regs *stack.Regs, mem *unwind.Copy) []stack.Span
-	// Ask has Stop call More. Read, which holds nothing up, calls it wherever a
-	// managed runtime was seen.
+	// Ask makes Stop call More. Read, which delays no thread, calls it if a managed runtime was
+	// seen.
 	Ask bool
 
 	Regs      *stack.Regs
 	Call      stack.Call
-	Counters  Counters // as of this look, where it took them itself (Read)
+	Counters  Counters // as of this look, if it read them itself (Read)
 	Asked     stack.Time
-	Halted    stack.Time // of a stop that came late: from then on the thread ran nothing of its own; 0: it came at once
+	Halted    stack.Time // of a late stop: the thread has run nothing of its own since then; 0: not late
 	Stopped   stack.Time
 	Resumed   stack.Time
-	Reads     int // of the target's memory that this took
+	Reads     int // number of reads of the target's memory
 	Restarted bool
-	Found     Activity    // what the thread did right before it was asked to stop
+	Found     Activity    // activity of the thread right before the stop request
 	Group     bool        // a signal has stopped the whole process
-	Mem       unwind.Copy // the Spans, then the stack; shorter where memory ended
+	Mem       unwind.Copy // the Spans, then the stack; shorter if memory ended
 }
 
-// Mortal is what a Thread may be besides: where a signal has killed it after a time,
-// it has the view show registers and stack as they were then.
+// Mortal is an optional interface of a Thread. If a signal has killed the thread after a time,
+// Died fills the view with its registers and stack at death.
 type Mortal interface {
 	Died(after stack.Time, v *View) (ok bool)
 }
@@ -133,10 +129,10 @@ type Mortal interface {
 type Tracer interface {
 	// Stop suspends the thread, copies, and resumes it.
 	Stop(t Thread, v *View) error
-	// Read copies from a blocked thread without a stop; not ok when it ran meanwhile.
+	// Read copies from a blocked thread without a stop; ok is false if it ran during the copy.
 	Read(t Thread, v *View) (ok bool, err error)
-	// Reap lets go of threads that stopped after their deadline, and says how
-	// many have not stopped yet.
+	// Reap releases threads that stopped after their deadline, and returns how many have not
+	// stopped yet.
 	Reap() (pending int)
 	// SleepUntil returns at t, or earlier after a Wake.
 	SleepUntil(t stack.Time)
@@ -146,8 +142,8 @@ type Tracer interface {
 	Close()
 }
 
-// Sink takes what the sampler finds out about one thread, from the goroutine
-// of its group. Nothing of the Sample may be kept.
+// Sink receives the sampler's findings on one thread, from the goroutine of its group. It must
+// not keep any part of the Sample.
 type Sink interface {
 	Sample(s *stack.Sample)
 	Gap(t stack.Time, why stack.Why, ns int64)
@@ -156,44 +152,43 @@ type Sink interface {
 	Flush()
 }
 
-// FullSink is an optional interface of a Sink: while Full holds, ticks of its thread are left
-// out, and counted as late.
+// FullSink is an optional interface of a Sink: while Full returns true, ticks of its thread are
+// left out and counted as late.
 type FullSink interface{ Full() bool }
 
-// A Glance is what was seen of a thread.
+// Glance is the observed state of a thread.
 type Glance struct {
 	State    stack.State
 	Call     stack.Call // of a blocked thread
 	SP       uint64     // of a blocked thread; 0 unknown
-	Counters Counters   // as long as they stay, a blocked thread has not gone on
-	// Sample, nil where no stack was looked at, is good until the next look.
+	Counters Counters   // while these do not change, a blocked thread has not run
+	// Sample is valid until the next look; nil if the stack was not looked at.
 	Sample *stack.Sample
-	// Again: it went on since the look before, back to the same call with the same bytes on
-	// its stack.
+	// Again: the thread ran since the look before, and returned to the same call with the same
+	// bytes on its stack.
 	Again bool
-	// Frames are the stack of Sample; where that has none, as the thread has not run, of the one
-	// before it if that was left out of what Waits looked at.
+	// Frames is the stack of Sample. If that has none because the thread has not run, it is the
+	// stack of the sample before, provided Waits did not see that one.
 	Frames []stack.Frame
 }
 
-// Waits finds out what blocked threads wait for, in the time between their
-// samples. One serves the threads of one group, from its goroutine. It is
-// quick, stops nobody, and does nothing where a wait is still the same.
+// Waits resolves what blocked threads wait for, in the time between their samples. One serves the
+// threads of one group, from its goroutine. It must be fast, stops no thread, and does nothing
+// for an unchanged wait.
 type Waits interface {
-	// Look comes after each sample of a thread, once that is in the sink, and
-	// puts what it finds out there: events Wait, Lock and Holder. Samples of
-	// blocked threads may be left out where a round took too long. A wait is the
-	// one of the last time where g.Sample.Switches and g.Call are; a sample that
+	// Look follows each sample of a thread, once that is in the sink, and adds its findings
+	// there: events Wait, Lock and Holder. Samples of blocked threads may be left out if a round
+	// took too long. A wait is unchanged while g.Sample.Switches and g.Call are. A sample that
 	// took a stop (WayStop) does not have the counters of the sleep after it.
 	Look(t Thread, in *stack.ThreadInfo, g *Glance, to Sink)
-	// Late comes between two rounds, and puts what could not be found out in a Look,
-	// if it is there by now. No event's time may be before since, when the last
-	// round ended; what there is no time for until the other one is left for the next.
+	// Late is called between two rounds, and adds findings that were not available in a Look. No
+	// event's time may be before since, the end of the last round. Work that does not fit before
+	// until is left for the next call.
 	Late(since, until stack.Time)
-	// Busy reports whether it is to look at each tick, though no thread has run: it
-	// asks who holds the locks that they wait for.
+	// Busy reports whether Look must be called at each tick although no thread has run, because
+	// Waits is resolving the holders of their locks.
 	Busy() bool
-	// Forget drops what is known of a thread that ended, of all (0) at an exec.
+	// Forget drops the state of a thread that ended, or of all threads (0) at an exec.
 	Forget(tid stack.TID)
 	Close()
 }

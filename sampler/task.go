@@ -4,8 +4,8 @@ import (
 	"github.com/sliverprof/sliver/event"
 )
 
-// tellTask says which of its runtime's tasks the thread runs as of the sample, before
-// that itself: its frames are the task's.
+// tellTask records which of its runtime's tasks the thread runs as of the sample. It comes before
+// the sample, because the frames are the task's.
 func (g *group) tellTask(th *thread) {
 	now, left, ok := th.walk.Task()
 	if !ok {

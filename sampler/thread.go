@@ -10,90 +10,90 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// thread is one sampled thread; but for acc and over it belongs to its group.
+// thread is one sampled thread. All fields except acc and over belong to its group.
 type thread struct {
 	info stack.ThreadInfo
 	file Thread
 	sink Sink
-	full FullSink // sink, where it may be; nil: it is never full
+	full FullSink // sink if it implements FullSink; nil: it is never full
 	acc  account
-	over atomic.Bool // no group has it any more
+	over atomic.Bool // no group samples it any more
 	role string
-	// pauses is where its stops are counted, with those of its group's others of
-	// the same role.
+	// pauses counts its stops, together with those of other threads of its group with the same
+	// role.
 	pauses *Histogram
-	// added is when the group was told of it.
+	// added is the time at which the group received it.
 	added time.Time
 	walk  unwind.Thread
 
 	active bool // it ran at the last look: it comes first in a round
-	done   bool // this round has been at it
-	tardy  bool // this round came to it too late
+	done   bool // this round has handled it
+	tardy  bool // this round reached it too late
 	nap    nap
 	kept   kept
-	held   int64 // ticks left out because its sink is full, not written yet
+	held   int64 // ticks left out because its sink is full, not recorded yet
 	ended  bool
 	traced bool // another tracer held it at the last look
-	// dropped: a new selection does not have it.
+	// dropped: a new selection excludes it.
 	dropped atomic.Bool
 
-	// blocked: at the last look it was blocked, with these counters. As long as
-	// they stay, it has not run and its stack is the same.
+	// blocked: it was blocked at the last look, with these counters. While they do not change, it
+	// has not run and its stack is the same.
 	blocked  bool
 	counters Counters
-	// delayed: the timeout of a call was made to start anew by a stop, before
-	// which the thread had been given a CPU so many times. 0: it was not.
+	// delayed: a stop restarted the timeout of a call; this is the thread's number of switches
+	// before that stop. 0: none did.
 	delayed     uint64
 	firstAt     stack.Time // of the first look that found it running and took no sample
 	state       stack.State
 	call        stack.Call
 	started     bool
-	stale       bool          // its stack is looked at again also if it has not run: see unwind.Space.Runtimes
-	missed      int           // in so many rounds what it waits for was not asked, for want of time
-	unasked     []stack.Frame // its stack, if that was left out then
-	blind       bool          // ticks of Ahead.ByClock are still to be confirmed
-	coming      []stack.Time  // ticks whose sample is still to come
-	queuedUntil stack.Time    // so long it is taken to wait for a CPU, having been seen to
-	lates       int           // how many stops in a row were late
-	insist      bool          // the next stop is waited for
-	behind      []missed      // ticks left out since, in their order
-	told        stack.Time    // of the last gap that was
-	steady      int           // how many samples in a row were had like the one before
+	stale       bool          // look at its stack even if it has not run: see unwind.Space.Runtimes
+	missed      int           // number of rounds for which its wait was not resolved for lack of time
+	unasked     []stack.Frame // its stack at that time
+	blind       bool          // ticks of Ahead.ByClock are unconfirmed
+	coming      []stack.Time  // ticks whose sample is pending
+	queuedUntil stack.Time    // until then it is assumed to wait for a CPU, as last seen
+	lates       int           // late stops in a row
+	insist      bool          // wait for the next stop
+	behind      []missed      // ticks left out since, in order
+	told        stack.Time    // of the last recorded gap
+	steady      int           // samples in a row that were taken like the one before
 	dozes       bool          // see doze.go
-	wary        int           // for how many samples its counters are read before (eve.go)
-	eve         Counters      // these, and when
+	wary        int           // number of samples for which its counters are read early (eve.go)
+	eve         Counters      // these counters, and their time
 	eveAt       stack.Time
-	unsure      bool // it is looked at again for this tick (unsure.go)
-	looks       int  // how often it was
-	dozeAfter   int  // of steady; 0: that of all
+	unsure      bool // it needs another look for this tick (unsure.go)
+	looks       int  // number of such looks
+	dozeAfter   int  // needed value of steady; 0: the default
 	way         stack.Way
-	owed        int64  // ns of waiting for a CPU that no sample has stood for yet
-	slow        bool   // the last stop was a long time coming
+	owed        int64  // ns of waiting for a CPU not represented by a sample yet
+	slow        bool   // the last stop took long
 	sp          uint64 // of a blocked thread, for Waits
-	task        uint64 // as last told: payload of event.Task
+	task        uint64 // last recorded payload of event.Task
 
-	// The registers of the last stop, and what identifies the moment: while a
-	// later look without a stop shows the same PC, SP and stack, they hold.
+	// The registers of the last stop, and an identification of its state. They remain valid while
+	// later looks without a stop show the same PC, SP and stack.
 	regs    stack.Regs
 	regsLen uint64 // bytes of stack from SP to the outermost frame
 	regsOf  uint64 // hash of these; 0: none
 
-	// The budget: what stops may still take (ns, as of paidAt), the ticks left
-	// out for it since the last stop, and how many ticks apart stops are.
+	// The budget: the time that stops may still take (ns, as of paidAt), the ticks left out for
+	// it since the last stop, and the distance of stops in ticks.
 	purse   float64
 	paidAt  stack.Time
 	skipped int64
 	rate    int64
-	share   float64    // part of the time that it ran, of late; 0: not to be counted
+	share   float64    // recent share of time that it ran; 0: not used
 	ran     int64      // CPU time as of ranAt
 	ranAt   stack.Time // of the last stop
 
 	busy   float64    // recent share of its time on CPUs, as of usedAt
 	used   int64      // CPU time then
 	usedAt stack.Time // of the last look
-	mayRun bool       // the stopper stops it ahead if it runs
+	mayRun bool       // if it runs, the stopper stops it ahead
 	asleep bool       // it was blocked when this tick was due
-	left   bool       // it had been on a CPU right before, and left it for that
+	left   bool       // it had been on a CPU right before that
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
@@ -106,7 +106,7 @@ func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
 	return th
 }
 
-// reset forgets what is known of the thread's memory: an exec replaced it.
+// reset drops all state derived from the thread's memory: an exec replaced it.
 func (th *thread) reset() {
 	th.walk = unwind.Thread{TID: th.walk.TID, Main: th.walk.Main}
 	th.blocked, th.started, th.firstAt, th.eveAt = false, false, 0, 0
@@ -114,14 +114,14 @@ func (th *thread) reset() {
 	th.kept.ok = false
 }
 
-// readTries is how often a thread that wakes up while it is read is read anew
-// before it counts as running.
+// readTries is how many times a thread that wakes up during a read is read before it counts as
+// running.
 const readTries = 2
 
-// look has one sample of th, in the cheapest way that tells the truth.
+// look takes one sample of th in the cheapest way that is correct.
 func (g *group) look(th *thread) error {
 	var c Counters
-	at := g.tracer.Now() // before the counters: what they say to be so is so at this time too
+	at := g.tracer.Now() // before the counters: their state also holds at this time
 	if err := th.file.Counters(&c); err != nil {
 		g.awake(th, false)
 		g.confirm(th, false)
@@ -132,7 +132,7 @@ func (g *group) look(th *thread) error {
 	g.confirm(th, same)
 	g.calmly(th, &c, at)
 	th.uses(&c, at)
-	// woke: it was blocked when its state was decided; what follows only finds its stack.
+	// woke: it was blocked when its state was decided; the rest only obtains its stack.
 	woke := th.asleep
 	th.asleep = false
 	if !same && th.kept.ok && th.busy < busyShare {
@@ -162,7 +162,7 @@ func (g *group) look(th *thread) error {
 				if on, err := th.file.OnCPU(); err != nil {
 					return err
 				} else if !on {
-					th.eve, th.eveAt = c, at // the next tick tells whether it went on from here
+					th.eve, th.eveAt = c, at // the next tick shows whether it went on from here
 					return ErrUnsure
 				}
 				if !left {
@@ -207,12 +207,12 @@ func (g *group) look(th *thread) error {
 }
 
 // busyShare is the least recent share of CPU time for which the Tracer decides whether a thread
-// runs. Below it the group decides, which spares waking a stopper for a blocked thread.
+// runs. Below it the group decides, which avoids waking a stopper for a blocked thread.
 const busyShare = 1.0 / 64
 
-// decidesLate reports whether the Tracer decides whether th, with counters c, runs. It does not if
-// the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a herd may
-// make the stop, which does not check.
+// decidesLate reports whether the Tracer decides whether th, with counters c, runs. It does not
+// if the thread may be leaving a call with a timeout (mayLeave), or if CPUs are short: then a
+// herd may make the stop, which does not check.
 func (g *group) decidesLate(th *thread, c *Counters, at stack.Time) bool {
 	return !g.spent && th.busy >= busyShare && th.lates == 0 && g.left+g.leftBefore == 0 && !th.queues(c) && !g.mayLeave(th, c, at)
 }
@@ -227,21 +227,20 @@ func (th *thread) uses(c *Counters, at stack.Time) {
 	th.used, th.usedAt = c.CPU, at
 }
 
-// A thread that was woken by its call's timeout and has not left the kernel yet
-// is on the edge: if it is stopped there, the call starts anew and lasts twice as
-// long. So where that may be, it must be on a CPU now, and a moment later.
+// A thread that was woken by its call's timeout and has not left the kernel yet must not be
+// stopped: the call would restart and take twice as long. If that is possible, the thread must be
+// on a CPU now and a moment later.
 const (
-	leaveFor = 20_000     // ns from being woken to being back in its program, and then some
-	longCall = 20_000_000 // ns: a call that is shorter may start anew
+	leaveFor = 20_000     // ns from the wakeup to the return to its program, plus a margin
+	longCall = 20_000_000 // ns; a shorter call may restart
 )
 
-// unrun reports whether the thread was blocked at the last look, and has not run
-// since.
+// unrun reports whether the thread was blocked at the last look and has not run since.
 func (th *thread) unrun(c *Counters) bool {
 	return th.blocked && th.started && c.Switches == th.counters.Switches && c.CPU == th.counters.CPU
 }
 
-// unrun has the sample of a thread that has not run since the last look.
+// unrun records the sample of a thread that has not run since the last look.
 func (g *group) unrun(th *thread, c Counters, at stack.Time) error {
 	g.unrunSample(th, c, at)
 	g.put(th)
@@ -255,8 +254,8 @@ func (g *group) unrunSample(th *thread, c Counters, at stack.Time) {
 	th.active = false
 }
 
-// stopAndWalk stops the thread for its sample. asleep is the call that it was
-// blocked in right before; nil: it ran.
+// stopAndWalk stops the thread for its sample. asleep is the call that it was blocked in right
+// before; nil: it ran.
 func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	if g.spent {
 		return errSpent // it woke up while it was read
@@ -272,7 +271,7 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 		if !th.again(g.sample.Reason, try) {
 			break
 		}
-		if th.walk.Torn() { // it may be let go and stopped again without an instruction in between
+		if th.walk.Torn() { // otherwise it may be resumed and stopped again without an instruction in between
 			g.tracer.SleepUntil(g.tracer.Now() + tornFor)
 		}
 	}
@@ -283,8 +282,8 @@ func (g *group) stopAndWalk(th *thread, c Counters, asleep *stack.Call) error {
 	return nil
 }
 
-// walkStop makes a sample of the stop that the view shows. It returns the call that
-// the thread goes back to, if that is the one that it was asleep in.
+// walkStop makes a sample of the stop in the view. It returns the call that the thread goes back
+// to, if that is the call that it was asleep in.
 func (g *group) walkStop(th *thread, c *Counters, asleep *stack.Call, try int) *stack.Call {
 	s, v := &g.sample, &g.view
 	st, call := g.didAt(th, c, try)
@@ -319,7 +318,7 @@ func (g *group) didAt(th *thread, c *Counters, try int) (stack.State, stack.Call
 	return stack.StateRunning, none
 }
 
-// stopped puts the sample of a stop.
+// stopped records the sample of a stop.
 func (g *group) stopped(th *thread, c Counters) {
 	g.keepRegs(th)
 	th.active, th.blocked, th.insist = true, false, false
@@ -328,9 +327,9 @@ func (g *group) stopped(th *thread, c Counters) {
 	g.put(th)
 }
 
-// stood reports whether a thread that has run since the last look counts as
-// having waited for a CPU: of its samples as large a share as of its time.
-// What one sample cannot say is left over for the next.
+// Reports whether a thread that has run since the last look counts as having waited for a
+// CPU. The share of such samples matches the share of its time; the remainder carries over to the
+// next sample.
 func (th *thread) stood(c *Counters, try int) bool {
 	delay, cpu := c.Delay-th.counters.Delay, c.CPU-th.counters.CPU
 	if delay <= 0 || cpu < 0 {
@@ -341,17 +340,17 @@ func (th *thread) stood(c *Counters, try int) bool {
 	if yes {
 		owed -= delay + cpu
 	}
-	if try == 1 { // the others of this look are of the same time
+	if try == 1 { // further tries of this look are of the same time
 		th.owed = max(min(owed, delay+cpu), -delay-cpu)
 	}
 	return yes
 }
 
-// walkTries is how many copies one sample may take: a walk that ran out of
-// what was copied tells what to copy.
+// walkTries is how many copies one sample may take: a walk that lacked data determines the next
+// copy.
 const walkTries = 4
 
-// tornFor, in ns, is how long a thread is left to itself that was between two frames.
+// tornFor, in ns, is how long a thread between two frames may run before the next try.
 const tornFor = 20_000
 
 // again reports whether a walk that ended early is worth another copy at once.
@@ -359,9 +358,9 @@ func (th *thread) again(why stack.Reason, try int) bool {
 	return try < walkTries && (th.walk.Lacks() || (why == stack.ReasonMemory || why == stack.ReasonShort) && th.walk.Wiser())
 }
 
-// stopOnce stops the thread, whose counters were c right before, copies what is
-// planned, and accounts for it. wait: the thread is likely to stop soon, as one does that
-// is asleep or was let go a moment ago.
+// stopOnce stops the thread, whose counters were c right before, copies the planned data, and
+// accounts for the stop. wait: the thread is likely to stop soon, because it is asleep or was
+// just resumed.
 func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	v := &g.view
 	g.walker.Peek(&th.walk)
@@ -389,7 +388,7 @@ func (g *group) stopOnce(th *thread, c *Counters, wait bool) error {
 	return nil
 }
 
-// charge accounts for the stop that the view shows; stopped is when it was seen to stand.
+// charge accounts for the stop in the view; stopped is when the thread was seen stopped.
 func (g *group) charge(th *thread, c *Counters, stopped stack.Time) {
 	v := &g.view
 	pause := int64(v.Resumed - v.Asked)
@@ -406,12 +405,12 @@ func (g *group) charge(th *thread, c *Counters, stopped stack.Time) {
 	}
 }
 
-// longStop is more, in ns, than a thread takes to stop that has a CPU.
+// longStop is a time, in ns, longer than a thread on a CPU takes to stop.
 const longStop = 200_000
 
-// queued is how much of the time until a thread stood, in ns, it spent waiting for a CPU: it
-// can only stop on one, and would have waited without us as well. c is its counters right
-// before. It may have waited again since it went on, which is no part of that time.
+// queued returns how much of the time until a thread stopped, in ns, it spent waiting for a CPU.
+// It can only stop on a CPU, and would have waited without the request too. c is its counters
+// right before. Waits after it was resumed are excluded.
 func (th *thread) queued(until int64, c *Counters) int64 {
 	var now Counters
 	if until < longStop || th.file.Counters(&now) != nil {
@@ -420,8 +419,8 @@ func (th *thread) queued(until int64, c *Counters) int64 {
 	return min(max(now.Delay-c.Delay, 0), until)
 }
 
-// readAndWalk reads a blocked thread without stopping it. Not done means that
-// it ran meanwhile.
+// readAndWalk reads a blocked thread without stopping it. done is false if it ran during the
+// read.
 func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	v, s := &g.view, &g.sample
 	for try := 1; ; try++ {
@@ -465,7 +464,7 @@ func (g *group) readAndWalk(th *thread, st stack.State) (done bool, err error) {
 	return true, nil
 }
 
-// inFault tells a page fault from other sleeps: it is in no system call.
+// inFault distinguishes a page fault from other sleeps: it is outside any system call.
 func inFault(st stack.State, c *stack.Call) stack.State {
 	if c.Nr < 0 && (st == stack.StateDisk || st == stack.StateBlocked) {
 		return stack.StateFault
@@ -473,22 +472,21 @@ func inFault(st stack.State, c *stack.Call) stack.State {
 	return st
 }
 
-// mayStop weighs whether a blocked thread is worth a stop: only where registers
-// (or what hangs on them: the TLS base of a Go thread, without which it cannot
-// be told which goroutine it runs) are what is missing, and where the call goes
-// on afterwards as if nothing had been.
+// mayStop decides whether a blocked thread is worth a stop. The walk must lack registers, or data
+// that depends on them: without the TLS base, for example, the goroutine of a Go thread is
+// unknown. And the call must continue afterwards as if it had not been interrupted.
 func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.Reason) bool {
 	if why != stack.ReasonRegister && why != stack.ReasonMemory && !(why == stack.ReasonNone && th.walk.Blind()) ||
 		g.s.cfg.Stop == StopRunning || g.s.yielded.Load() || g.spent {
 		return false
 	}
 	if st == stack.StateStopped {
-		// To be looked at it has to wake, which those who ask for its state can
-		// see, and which looks as if it had run: once, then.
+		// A stop wakes the thread, which other programs can see in its state, and which counts as
+		// having run. So it is stopped only once.
 		return call.Nr < 0 && th.state != stack.StateStopped
 	}
 	if call.Nr < 0 {
-		return true // a page fault: it is over soon, and no call of the program's is cut short
+		return true // a page fault: it ends soon, and no system call is interrupted
 	}
 	if st != stack.StateBlocked {
 		return false
@@ -499,7 +497,7 @@ func (g *group) mayStop(th *thread, st stack.State, call *stack.Call, why stack.
 	return g.s.cfg.Stop == StopAlways && g.mayDelay(th, call)
 }
 
-// sleepsAt is the stack pointer of the blocked thread that was looked at last.
+// sleepsAt returns the stack pointer of the blocked thread that was looked at last.
 func (g *group) sleepsAt() uint64 {
 	if g.view.Regs == nil {
 		return 0
@@ -507,17 +505,15 @@ func (g *group) sleepsAt() uint64 {
 	return g.sp(g.view.Regs)
 }
 
-// maxDelay bounds, in ns, how much later a call may end for a stop that makes its
-// timeout start anew.
+// maxDelay bounds, in ns, the delay of a call whose timeout a stop restarts.
 const maxDelay = 5_000_000
 
-// ownSwitches is how often a blocked thread is given a CPU for one stop: to come
-// to it, and to go back to sleep.
+// ownSwitches is how many times one stop gives a blocked thread a CPU: to stop, and to go back to
+// sleep.
 const ownSwitches = 2
 
-// mayDelay reports whether a blocked thread may be stopped where that makes the
-// timeout of its call start anew: once in a wait, and only if it cannot have
-// waited for long.
+// mayDelay reports whether a blocked thread may be stopped although that restarts the timeout of
+// its call: once per wait, and only if it cannot have waited for long.
 func (g *group) mayDelay(th *thread, call *stack.Call) bool {
 	switches := g.view.Counters.Switches
 	if th.delayed != 0 && switches <= th.delayed+ownSwitches {
@@ -532,7 +528,7 @@ func (g *group) mayDelay(th *thread, call *stack.Call) bool {
 	return true
 }
 
-// plan says what to copy.
+// plan sets what to copy.
 func (g *group) plan(th *thread) {
 	g.now = th
 	g.view.Spans = g.walker.Plan(&th.walk)
@@ -540,8 +536,8 @@ func (g *group) plan(th *thread) {
 	g.view.StackLow, g.view.StackHigh, g.view.StackDefault = g.walker.StackPlan(&th.walk)
 }
 
-// walkView unwinds what the view holds into s. An address outside all known
-// mappings has the maps read again, once.
+// walkView unwinds the view into s. For an address outside all known mappings, it reads the maps
+// again, once.
 func (g *group) walkView(th *thread, s *stack.Sample) {
 	v := &g.view
 	begin := g.tracer.Now()

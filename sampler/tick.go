@@ -2,50 +2,46 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// tick is the clock of a group: tick k is due at dueOf(k), and over when the next one is
-// due.
+// tick is the clock of a group: tick k is due at dueOf(k) and lasts until the next one is due.
 //
-// Gaps between ticks are drawn at random, and each gap is independent of where the
-// program is in its own period. Neither a fixed gap nor a grid with some jitter does:
-// a stop delays a periodic program by what it takes, which pulls its phase towards the
-// ticks (lock-in), and on a jittered grid the time from a sample to the next one depends
-// on the phase. Slices last from sample to sample, so an independent gap is what makes
-// the time of a slice an unbiased estimate for programs of any period.
+// Random gaps: each gap between ticks is independent of the program's own period. A fixed gap, or
+// a grid with some jitter, is not: a stop delays a periodic program by its duration, which pulls
+// the program's phase towards the ticks (lock-in), and on a jittered grid the time from a sample
+// to the next one depends on the phase. Slices last from sample to sample, so only independent
+// gaps make the time of a slice an unbiased estimate for programs of any period.
 //
-// The gaps of blockTicks ticks are a random permutation of as many equally spaced values
-// in [1-jitter, 1+jitter] intervals. They sum up to the block's length exactly, so the
-// rate holds, and dueOf is a function of seed and number: groups that share both have the
-// same ticks.
+// The gaps of blockTicks ticks are a random permutation of equally spaced values in [1-jitter,
+// 1+jitter] intervals. Their sum is exactly the block's length, so the rate holds, and dueOf is a
+// function of seed and number: groups that share both have the same ticks.
 type tick struct {
 	every  int64
 	k      int64
 	due    stack.Time // of tick k
 	jitter float64
 	seed   uint64
-	origin stack.Time // when tick -first was due
-	first  int64      // the number that tick 0 has in the row of all ticks
-	block  int64      // that ends was made for, plus 1; 0: none
+	origin stack.Time // due time of tick -first
+	first  int64      // number of tick 0 in the sequence of all ticks
+	block  int64      // number of the block in ends, plus 1; 0: none
 	ends   [blockTicks + 1]int64
 }
 
 const blockTicks = 64
 
-// begin starts the clock: tick 0 is due now, tick 1 comes early by a share of the
-// shortest gap.
+// begin starts the clock: tick 0 is due now, tick 1 comes early by a share of the shortest gap.
 func (t *tick) begin(now stack.Time, share float64) {
 	t.origin = now - stack.Time((1-t.jitter)*float64(t.every)*share)
 	t.first, t.k, t.due = 0, 0, now
 }
 
-// join starts the clock with tick 0 due now, and the others those that all clocks of the
-// same seed, interval and jitter have.
+// join starts the clock with tick 0 due now, followed by the ticks that all clocks of the same
+// seed, interval and jitter have.
 func (t *tick) join(now stack.Time) {
 	t.origin, t.first = 0, 0
 	t.first = t.at(now)
 	t.k, t.due = 0, now
 }
 
-// at is the number, from first, of the last tick that is due at a time.
+// at returns the number, from first, of the last tick that is due at now.
 func (t *tick) at(now stack.Time) (k int64) {
 	// Ticks of a block are early or late by less than a quarter of the block.
 	k = max(int64(now-t.origin)/t.every-t.first-blockTicks/4-1, -t.first)
@@ -55,7 +51,7 @@ func (t *tick) at(now stack.Time) (k int64) {
 	return k
 }
 
-// dueOf is when tick k is due.
+// dueOf returns when tick k is due.
 func (t *tick) dueOf(k int64) stack.Time {
 	n := t.first + k
 	if t.jitter == 0 {

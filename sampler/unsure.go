@@ -2,21 +2,20 @@ package sampler
 
 import "github.com/sliverprof/sliver/stack"
 
-// A thread that waits for a CPU, perhaps to leave a call, is not to be stopped
-// (mayLeave). On a busy machine a thread is found so more often than not. Where
-// ticks are far apart, such a tick is not lost: the thread is looked at again while it
-// lasts, until it has run.
+// A thread that waits for a CPU, possibly to leave a call, must not be stopped (mayLeave). On a
+// busy machine this is the most frequent state of a thread. If ticks are far apart, such a tick
+// is not lost: the thread is looked at again during the tick, until it has run.
 
 const (
-	// againEach, in ns, is how far apart these looks are: what has run since the one before
-	// has not slept for long since.
+	// againEach is the time, in ns, between these looks. A thread that has run since the look
+	// before has not slept for long since.
 	againEach = eveFor
-	// againMost is how many of them a tick may have.
+	// againMost is the highest number of these looks per tick.
 	againMost = 8
 )
 
-// unsure has a tick of a thread for which it could not be told whether it may be stopped,
-// and reports whether the thread is looked at again for it.
+// unsure handles a tick of a thread that may or may not be stopped, and reports whether the
+// thread is looked at again for it.
 func (g *group) unsure(th *thread, now stack.Time) bool {
 	if g.tick.every <= 2*againEach || th.looks >= againMost {
 		return false
@@ -28,8 +27,8 @@ func (g *group) unsure(th *thread, now stack.Time) bool {
 	return true
 }
 
-// lookAgain looks at those again where the time has come, and says until when the group may
-// sleep for them.
+// lookAgain repeats the looks that are due, and returns until when the group may sleep before the
+// next ones.
 func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 	if g.again != 0 && now >= g.again {
 		g.again = 0
@@ -41,7 +40,7 @@ func (g *group) lookAgain(now stack.Time) (until stack.Time) {
 	return min(g.again, g.tick.due)
 }
 
-// visitUnsure looks at all of them.
+// visitUnsure looks at all such threads.
 func (g *group) visitUnsure() {
 	for _, th := range g.threads {
 		if !th.unsure || len(th.coming) > 0 || th.ended {
@@ -62,7 +61,7 @@ func (g *group) visitUnsure() {
 	g.ask()
 }
 
-// sure counts the tick as left out for which a thread was still to be looked at again.
+// sure counts the tick as left out if the thread still needed another look for it.
 func (g *group) sure(th *thread) {
 	if !th.unsure {
 		return
