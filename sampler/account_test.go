@@ -68,8 +68,8 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestRoles: threads are summed up by the pattern of their names, and a target
-// that names them at random does not make roles without end.
+// TestRoles: threads are grouped by the pattern of their names, and the number of roles is
+// bounded for a target that names its threads at random.
 func TestRoles(t *testing.T) {
 	for _, c := range []struct {
 		in   stack.ThreadInfo
@@ -123,8 +123,8 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestAccountsHold: whoever reads the accounts while samples come never sees more
-// samples of a kind than of all.
+// TestAccountsHold: a reader of the accounts never sees more samples of a kind than samples in
+// total, while samples arrive.
 func TestAccountsHold(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 200_000 * ms}
 	var once sync.Once

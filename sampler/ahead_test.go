@@ -10,11 +10,11 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// foreseer is a fakeTracer that can go ahead.
+// foreseer is a fakeTracer that can run ticks ahead.
 type foreseer struct {
 	*fakeTracer
 	views []View
-	ticks int // that it went through in all
+	ticks int // completed in total
 }
 
 func (tr *foreseer) GoAhead(a *Ahead) bool {
@@ -65,8 +65,8 @@ func (tr *foreseer) GoAhead(a *Ahead) bool {
 
 func (tr *foreseer) Taken(n int, v *View) { *v = tr.views[n] }
 
-// clock is the CPU time of the process as the kernel knows it: of a thread that
-// began to run within the last 10 ms, and still runs, it has nothing yet.
+// clock is the CPU time of the process as the kernel reports it. It lacks the time of a thread
+// that began to run within the last 10 ms and still runs.
 func (tr *foreseer) clock() (sum int64) {
 	for _, th := range tr.f.threads {
 		sum += th.knownCPU(tr.now)
@@ -74,7 +74,7 @@ func (tr *foreseer) clock() (sum int64) {
 	return sum
 }
 
-// knownCPU is a thread's part of that.
+// knownCPU is the thread's part of that.
 func (t *fakeThread) knownCPU(now stack.Time) int64 {
 	c, running, _ := t.at(now)
 	if before, ran, _ := t.at(now - 10*ms); running && !ran {
@@ -83,8 +83,8 @@ func (t *fakeThread) knownCPU(now stack.Time) int64 {
 	return c.CPU
 }
 
-// holdTrue holds samples against what the thread did: at the time of each that says so
-// it slept, and had not run since the one before.
+// holdTrue compares samples with the thread's actual states: at each sample that shows it asleep,
+// it slept, and it had not run since the sample before.
 func holdTrue(t *testing.T, seed uint64, th *fakeThread, samples []stack.Sample) {
 	t.Helper()
 	last := stack.Time(0)
@@ -100,8 +100,8 @@ func holdTrue(t *testing.T, seed uint64, th *fakeThread, samples []stack.Sample)
 	}
 }
 
-// turns is a thread that runs from times with an odd index to the next one, and
-// sleeps else.
+// turns returns a thread that runs from each time with an odd index to the next one, and sleeps
+// otherwise.
 func turns(tid stack.TID, times []stack.Time) *fakeThread {
 	return &fakeThread{tid: tid, at: func(now stack.Time) (c Counters, running bool, st stack.State) {
 		c.CPU = 1000
@@ -126,7 +126,7 @@ func turns(tid stack.TID, times []stack.Time) *fakeThread {
 	}}
 }
 
-// randomTurns are times for turns, on average so far apart.
+// randomTurns returns times for turns, with an average distance of apart.
 func randomTurns(r *rand.Rand, apart, until stack.Time) (times []stack.Time) {
 	times = append(times, 0)
 	if r.IntN(2) == 0 {
@@ -139,8 +139,8 @@ func randomTurns(r *rand.Rand, apart, until stack.Time) (times []stack.Time) {
 	return times
 }
 
-// sameStart reports whether two runs took up their threads at the same times: whether
-// one is there at the first tick is chance.
+// sameStart reports whether two runs took up their threads at the same times. Whether a thread is
+// present at the first tick is random.
 func sameStart(sinks [2]map[stack.TID]*memorySink) bool {
 	for tid, a := range sinks[0] {
 		b := sinks[1][tid]
@@ -151,8 +151,8 @@ func sameStart(sinks [2]map[stack.TID]*memorySink) bool {
 	return true
 }
 
-// What a group finds out that goes ahead is what it finds out without: the same
-// samples at the same times, of threads that run and sleep as they please.
+// A group that runs ticks ahead gets the same samples at the same times as one that does not, for
+// threads that run and sleep at random.
 func TestAheadIsTheSame(t *testing.T) {
 	went, again := 0, 0
 	for seed := uint64(0); seed < 60; seed++ {
@@ -207,9 +207,9 @@ func TestAheadIsTheSame(t *testing.T) {
 	}
 }
 
-// Where only the process's clock is looked at, each sample is true still: at its
-// time the thread slept, and had not run since the last one. Ticks of which that is
-// not known are counted as late, two or three for each time that a thread wakes.
+// If only the process's clock is read, each sample is still correct: at its time the thread
+// slept, and it had not run since the last one. Uncertain ticks are counted as late, two or three
+// for each wakeup of a thread.
 func TestAheadByClock(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -244,7 +244,7 @@ func TestAheadByClock(t *testing.T) {
 			if got := int64(a.Samples + a.Late + a.Rested); got < ticks || got > ticks+3 { // it ends some ticks late
 				t.Errorf("seed %d: thread %d: %d samples and %d late of %d ticks", seed, th.tid, a.Samples, a.Late, ticks)
 			}
-			// So many ticks are as long as the clock may be blind, and one more for each end of it.
+			// The number of ticks during which the clock may be blind, plus one at each end.
 			blind := uint64(blindFor/int64(cfg.Interval)) + 2
 			if a.Late > uint64(len(scripts[th.tid])/2)*blind {
 				t.Errorf("seed %d: thread %d woke %d times, and %d ticks are late", seed, th.tid, len(scripts[th.tid])/2, a.Late)

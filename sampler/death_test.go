@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// mortal is a thread of which it is known when it died.
+// mortal is a thread with a known time of death.
 type mortal struct {
 	*fakeThread
 	died stack.Time
@@ -21,8 +21,8 @@ func (t *mortal) Died(after stack.Time, v *View) bool {
 	return true
 }
 
-// The last sample of a thread is that of its death, where that is known and younger than
-// the one before; it is written once, in order, and before the end.
+// The last sample of a thread is that of its death, if that is known and later than the sample
+// before. It is written once, in order, and before the end.
 func TestLastWords(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -30,7 +30,7 @@ func TestLastWords(t *testing.T) {
 		want stack.Time // of the last sample; 0: an ordinary one
 	}{
 		{"between two samples", 517 * ms, 517 * ms},
-		{"long before", 123 * ms, 0}, // another one's, of the same number
+		{"long before", 123 * ms, 0}, // of another thread with the same number
 	} {
 		f := &fakeTarget{until: 800 * ms}
 		th := &mortal{fakeThread: &fakeThread{tid: 2, cost: 10_000, at: func(now stack.Time) (Counters, bool, stack.State) {
@@ -51,7 +51,7 @@ func TestLastWords(t *testing.T) {
 			t.Errorf("%s: the last sample is of %v, the one before of %v", c.what, time.Duration(last.Time), time.Duration(before.Time))
 		}
 	}
-	// A gap that is younger than the death has been written.
+	// A gap later than the death has been written.
 	g := &group{s: &Sampler{target: &fakeTarget{}}}
 	th := newThread(stack.ThreadInfo{TID: 1}, &mortal{fakeThread: &fakeThread{tr: &fakeTracer{}}, died: 5 * ms}, &memorySink{})
 	th.gap(7*ms, stack.WhyLate, int64(ms))

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// RestCPU is what the kernel knows: see fakeThread.knownCPU.
+// RestCPU returns the CPU time that the kernel reports: see fakeThread.knownCPU.
 func (f *fakeTarget) RestCPU(but []Thread) (sum int64, ok bool) {
 	if !f.doze {
 		return 0, false
@@ -24,9 +24,9 @@ func (f *fakeTarget) RestCPU(but []Thread) (sum int64, ok bool) {
 	return sum, true
 }
 
-// Of many threads that sleep beside some that run, most ticks are had by a clock. What
-// the samples say is true still, of those that run none is late for it, and of a thread
-// that wakes, ticks that are not known are counted as late.
+// With many sleeping threads next to some running ones, most ticks are sampled by a clock. The
+// samples are still correct, no running thread gets late samples because of it, and uncertain
+// ticks of a thread that wakes are counted as late.
 func TestDoze(t *testing.T) {
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -48,7 +48,7 @@ func TestDoze(t *testing.T) {
 		for i := range runners {
 			scripts[stack.TID(sleepers+i+2)] = []stack.Time{0, 0} // without end
 		}
-		if r.IntN(2) == 0 { // and one that is always on its way from one to the other
+		if r.IntN(2) == 0 { // and one that changes between the two all the time
 			runners++
 			times := []stack.Time{0}
 			for t := 7 * ms; t < until; t += 7 * ms {

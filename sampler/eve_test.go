@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// offCPU is a thread that never seems to be on a CPU when that is asked for.
+// offCPU is a thread that never seems to be on a CPU when asked.
 type offCPU struct {
 	*fakeThread
 	asked int
@@ -16,23 +16,24 @@ type offCPU struct {
 func (t *offCPU) OnCPU() (bool, error)      { t.asked++; return false, nil }
 func (t *offCPU) TimesOut(*stack.Call) bool { return true }
 
-// Of a thread that sleeps often and for moments, samples far apart are had without
-// asking whether it is on a CPU; of one that may be on its way out of a long sleep, not.
+// Widely spaced samples of a thread that often sleeps for a moment do not ask whether it is on a
+// CPU; those of a thread that may be leaving a long sleep do.
 func TestEve(t *testing.T) {
 	for _, c := range []struct {
 		what        string
-		runs, rests stack.Time // in turn
-		least, most float64    // samples where it runs, of the ticks where it does
+		runs, rests stack.Time // alternating
+		least, most float64    // samples in which it runs, as a share of the ticks at which it does
 	}{
 		{"moments", ms / 2, ms / 2, .97, 1},
-		// With random gaps between ticks it is met running in 1.09 times its share of them (mean of 45 runs).
+		// With random gaps between ticks it is found running in 1.09 times its share of them
+		// (mean of 45 runs).
 		{"ever shorter than what may start anew", 3 * ms, 7 * ms, .9, 1.15},
 		{"long sleeps", 2 * ms, 150 * ms, 0, 0},
 	} {
 		at := func(now stack.Time) (Counters, bool, stack.State) {
 			n, in := now/(c.runs+c.rests), now%(c.runs+c.rests)
 			cpu := n * c.runs
-			if in >= c.runs { // while it runs the kernel does not tell what it has used
+			if in >= c.runs { // the kernel does not report the CPU time of the current run
 				cpu += c.runs
 			}
 			return Counters{CPU: int64(cpu), Switches: uint64(n + 1)}, in < c.runs, stack.StateRunning
@@ -51,7 +52,7 @@ func TestEve(t *testing.T) {
 			}
 		}
 		all := float64(ticks) * float64(c.runs) / float64(c.runs+c.rests)
-		if got := float64(ran) / all; got < c.least*.85 || got > c.most*1.15 { // by chance
+		if got := float64(ran) / all; got < c.least*.85 || got > c.most*1.15 { // random variation
 			t.Errorf("%s: %d stops in some %.0f ticks at which it ran", c.what, ran, all)
 		}
 		if late := acc[2].Late; c.least > .5 && (late > ticks/20 || th.asked > ticks/20) {
@@ -60,7 +61,7 @@ func TestEve(t *testing.T) {
 	}
 }
 
-// What the look before a tick tells.
+// Decisions based on the counters before a tick.
 func TestWentOn(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -86,9 +87,9 @@ func TestWentOn(t *testing.T) {
 	}
 }
 
-// A thread that may have slept for long before it began to compute, and that has no CPU
-// at any tick, is looked at from the second tick on, at every interval; one that waits for a CPU
-// to leave its call is not.
+// A thread that may have slept for long before it began to compute, and has no CPU at any tick,
+// is sampled from the second tick on, at every interval. One that waits for a CPU to leave its
+// call is not.
 func TestComputesOffCPU(t *testing.T) {
 	for _, c := range []struct {
 		what  string
@@ -103,7 +104,7 @@ func TestComputesOffCPU(t *testing.T) {
 		every := stack.Time(c.every)
 		begin := 10 * every
 		at := func(now stack.Time) (Counters, bool, stack.State) {
-			if now < begin { // nobody sees it: it is late
+			if now < begin { // the sampler is late and does not see it
 				return Counters{CPU: 5, Switches: 3}, false, stack.StateBlocked
 			}
 			// It is given a CPU for a moment between two ticks.
@@ -117,7 +118,7 @@ func TestComputesOffCPU(t *testing.T) {
 		}
 		f := &fakeTarget{until: 40 * every}
 		late := false
-		f.late = func(due stack.Time) stack.Time { // it may have slept for so long when it is seen to compute
+		f.late = func(due stack.Time) stack.Time { // when first seen computing, it may have slept for that long
 			if due < begin-every*2 || late {
 				return 0
 			}

@@ -14,17 +14,17 @@ import (
 	"github.com/sliverprof/sliver/unwind/rule"
 )
 
-// fakeThread does what its script says at each time of its group's clock.
+// fakeThread follows its script at each time of its group's clock.
 type fakeThread struct {
 	tid stack.TID
-	// at tells what the thread does: its counters, and whether it runs.
+	// at returns the thread's counters and state.
 	at  func(now stack.Time) (c Counters, running bool, st stack.State)
-	err func(now stack.Time) error // what a stop answers; nil: it works
+	err func(now stack.Time) error // result of a stop; nil: success
 	// cost of a stop in ns.
 	cost   int64
-	queued bool                   // where it does not run it waits for a CPU
-	stood  map[stack.Time]bool    // see stands
-	times  func(*stack.Call) bool // what TimesOut answers; nil: yes
+	queued bool                   // when it does not run, it waits for a CPU
+	stood  map[stack.Time]bool    // see the method of that name
+	times  func(*stack.Call) bool // result of TimesOut; nil: true
 	tr     *fakeTracer
 }
 
@@ -54,16 +54,16 @@ func (t *fakeThread) Close() error { return nil }
 
 func (t *fakeThread) fake() *fakeThread { return t }
 
-// fakeTracer has a clock of its own that jumps to wherever it sleeps to.
+// fakeTracer uses its own clock, which jumps to the end of each sleep.
 type fakeTracer struct {
 	f     *fakeTarget
 	now   stack.Time
 	woken chan struct{}
-	late  func(due stack.Time) stack.Time // how much too late a sleep ends
+	late  func(due stack.Time) stack.Time // delay at the end of a sleep
 	regs  stack.Regs
 	done  bool
 	g     *group
-	want  int // threads that the group is to have before the clock runs
+	want  int // threads that the group must have before the clock runs
 	all   bool
 }
 
@@ -80,7 +80,7 @@ func (tr *fakeTracer) Stop(t Thread, v *View) error {
 			return err
 		}
 	}
-	const stands = 25_000 // and before that it waits for a CPU
+	const stands = 25_000 // ns for which the thread is held; before that, it waits for a CPU
 	v.Asked, v.Stopped = tr.now, tr.now+stack.Time(th.cost-min(th.cost/2, stands))
 	tr.now += stack.Time(th.cost)
 	v.Resumed, v.Regs = tr.now, &tr.regs
@@ -134,14 +134,14 @@ type fakeTarget struct {
 	until   stack.Time
 	late    func(stack.Time) stack.Time
 	name    func(stack.TID) string           // nil: all are t
-	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: nobody does
+	steer   func(s *Sampler, now stack.Time) // may control the sampler; nil: no control
 	cancel  context.CancelFunc
 	traced  atomic.Bool
-	open    func(stack.TID) Thread // nil: what is among threads
-	ahead   bool                   // its tracers can go ahead
+	open    func(stack.TID) Thread // nil: a thread of threads
+	ahead   bool                   // its tracers can run ticks ahead
 	queue   bool                   // its threads wait for CPUs
-	doze    bool                   // it has a clock of threads that doze
-	asked   int                    // how often that was asked for
+	doze    bool                   // it supports the clock for dozing threads
+	asked   int                    // number of readings of that clock
 	wrap    func(*memorySink) Sink // the sink of a thread; nil: the memorySink itself
 
 	mu    sync.Mutex
@@ -221,8 +221,8 @@ func (m *memorySink) Event(t stack.Time, k event.Kind, p uint64) {
 func (m *memorySink) End(stack.Time, stack.Why) { m.ended = true }
 func (m *memorySink) Flush()                    {}
 
-// sample runs a sampler over threads for a virtual time and returns their sinks
-// and accounts. All threads of a test are in one group.
+// sample runs a sampler over threads for a virtual time and returns their sinks and accounts. All
+// threads of a test are in one group.
 func sample(t *testing.T, f *fakeTarget, cfg Config) (map[stack.TID]*memorySink, map[stack.TID]stack.ThreadStats) {
 	t.Helper()
 	_, sinks, acc := sampleAll(t, f, cfg)

@@ -8,12 +8,12 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestGovern: sleeping threads are looked at more rarely before the interval is stretched, the
-// cost comes below the bound, and both are undone when the cost ends.
+// TestGovern: sleeping threads are sampled less often before the interval is stretched, the cost
+// falls below the bound, and both are undone when the cost ends.
 func TestGovern(t *testing.T) {
 	for _, c := range []struct {
 		name                  string
-		asleep, awake, always float64 // cost of looks at each tick, and of what does not depend on ticks
+		asleep, awake, always float64 // cost of looks at each tick, and of work independent of ticks
 		stretched             bool
 	}{
 		{"many sleepers", .3, .002, .001, false},
@@ -53,8 +53,9 @@ func TestGovern(t *testing.T) {
 	}
 }
 
-// TestGovernCost: own work counts whole where no CPU is idle and a fifth where some are; what is
-// not made for samples counts at most as much as what is, and less; stops count as a share of the target's time.
+// TestGovernCost: own work counts fully if no CPU is idle, and one fifth if some are. Work that
+// is not for samples counts at most as much as work that is, and has a lower weight. Stops count
+// as a share of the target's time.
 func TestGovernCost(t *testing.T) {
 	const second = 1_000_000_000
 	for _, c := range []struct {

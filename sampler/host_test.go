@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// realSleeper sleeps by the machine's clock, and counts.
+// realSleeper sleeps by the machine's clock, and counts sleeps.
 type realSleeper struct {
 	sleeps *atomic.Int64
 	woken  chan struct{}
@@ -36,7 +36,7 @@ func (s *realSleeper) Wake() {
 
 func (s *realSleeper) Close() {}
 
-// guestTracer is that of a guest.
+// guestTracer is a guest's Tracer.
 type guestTracer struct {
 	fakeTracer
 	*realSleeper
@@ -54,7 +54,7 @@ func (g *guestTracer) Read(t Thread, v *View) (bool, error) {
 	return true, t.Counters(&v.Counters)
 }
 
-// guestThread goes from one wait to the next.
+// guestThread changes from one wait to the next.
 type guestThread struct {
 	fakeThread
 	now func() stack.Time
@@ -139,9 +139,9 @@ func waitUntil(t *testing.T, what string, cond func() bool) {
 	}
 }
 
-// Many Samplers of a thread each are looked at by as few OS threads as they have room
-// for, which wake up once for all of them. They come and go, and one that cannot let
-// go of a thread holds up nobody.
+// Many Samplers with one thread each use the fewest OS threads that have room for them, and each
+// OS thread wakes up once for all of its Samplers. Samplers come and go; one that cannot release
+// a thread does not delay the others.
 func TestHosts(t *testing.T) {
 	var sleeps, own, made atomic.Int64
 	begun := time.Now()
@@ -180,7 +180,7 @@ func TestHosts(t *testing.T) {
 		t.Errorf("they slept %d times for %d samples, and guests %d times", slept, had, alone)
 	}
 
-	// One leaves with a thread that does not stop.
+	// One ends while a thread does not stop.
 	g := guests[0]
 	g.tr.pending.Store(1)
 	g.end(t)
@@ -192,7 +192,7 @@ func TestHosts(t *testing.T) {
 	g.tr.pending.Store(0)
 	waitUntil(t, "its end", g.tr.closed.Load)
 
-	// All leave, and others come.
+	// All end, and new ones begin.
 	for _, g := range guests {
 		g.end(t)
 		waitUntil(t, "its end", g.tr.closed.Load)

@@ -10,18 +10,17 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// queuer is a fakeTracer of a machine whose CPUs are taken: its threads run when
-// their scripts say so, and wait for a CPU else. A stop of one that waits comes when
-// that has one.
+// queuer is a fakeTracer of a machine with busy CPUs: its threads run when their scripts say so,
+// and otherwise wait for a CPU. A waiting thread stops when it gets one.
 type queuer struct {
 	*fakeTracer
 	coming map[*fakeThread]View
 	free   bool
 	r      *rand.Rand
-	late   []stack.Time // when stops were left to be made later
+	late   []stack.Time // times of stops that were deferred
 }
 
-// stopTakes is how long, in ns, the stop of a thread that runs is waited for.
+// stopTakes is how long, in ns, the group waits for a running thread to stop.
 const stopTakes = 60_000
 
 func (tr *queuer) Stop(t Thread, v *View) error {
@@ -29,7 +28,7 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 	if _, ok := tr.coming[th]; ok {
 		return ErrTimeout
 	}
-	// It may be held up itself: the clock is read, and the thread runs on.
+	// The requester may be delayed itself, after reading the clock, while the thread runs on.
 	asked := tr.now
 	held := tr.now + stack.Time(tr.r.Int64N(int64(ms)))
 	c, running, _ := th.at(held)
@@ -51,7 +50,7 @@ func (tr *queuer) Stop(t Thread, v *View) error {
 
 func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 	for th, x := range tr.coming {
-		if _, running, _ := th.at(x.Halted); running { // all that was wanting was time
+		if _, running, _ := th.at(x.Halted); running { // it only needed more time
 			if tr.now < x.Halted+stopTakes {
 				continue
 			}
@@ -59,7 +58,7 @@ func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 			*v = x
 			v.Stopped, v.Resumed = x.Halted+stopTakes, x.Halted+stopTakes+1000
 			th.stands(x.Halted)
-			if v.Deadline == AtOnce && tr.r.IntN(2) == 0 { // it was looked at for the first time after that
+			if v.Deadline == AtOnce && tr.r.IntN(2) == 0 { // its first check was after that
 				c, _, _ := th.at(x.Halted)
 				v.Asked, v.Halted, v.Stopped, v.Counters = x.Halted, 0, x.Halted, c
 			}
@@ -69,7 +68,7 @@ func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 			continue
 		}
 		delete(tr.coming, th)
-		// It stopped at the moment when it had a CPU.
+		// It stopped at the moment it got a CPU.
 		after := sort.Search(int(tr.now-x.Halted), func(ns int) bool {
 			c, _, _ := th.at(x.Halted + stack.Time(ns))
 			return c.Switches != x.Counters.Switches
@@ -83,7 +82,7 @@ func (tr *queuer) Arrived(v *View) (Thread, error, bool) {
 	return nil, nil, false
 }
 
-// stands notes since when a stop that came late held the thread, for 1000 ns.
+// Notes the time since which a late stop has held the thread, for 1000 ns.
 func (t *fakeThread) stands(since stack.Time) {
 	if t.stood == nil {
 		t.stood = map[stack.Time]bool{}
@@ -91,7 +90,7 @@ func (t *fakeThread) stands(since stack.Time) {
 	t.stood[since] = true
 }
 
-// SleepUntil goes on after the end: somebody may wait for a stop.
+// SleepUntil continues after the end, because the group may still wait for a stop.
 func (tr *queuer) SleepUntil(t stack.Time) {
 	if tr.g.stopping.Load() {
 		tr.now = max(tr.now, t)
@@ -104,10 +103,10 @@ func (tr *queuer) Reap() int  { return len(tr.coming) }
 func (tr *queuer) Free() bool { return tr.free }
 func (tr *queuer) Ask()       {}
 
-// A thread that waits for a CPU at a tick is sampled all the same: as it was at that
-// tick, when it gets one. The group's other threads do not wait for it.
+// A thread that waits for a CPU at a tick is still sampled when it gets one, in its state at that
+// tick. The group's other threads do not wait for it.
 func TestLater(t *testing.T) {
-	stops, atOnce := 0, 0 // of these, of threads that wait for a CPU and are told to run
+	stops, atOnce := 0, 0 // all stops, and those of waiting threads that are recorded as running
 	for seed := range uint64(30) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		const until = 3000 * ms
@@ -161,7 +160,7 @@ func TestLater(t *testing.T) {
 			if got := a.Samples + a.Late + a.TimedOut; got < ticks || got > ticks+3 {
 				t.Errorf("seed %d: thread %d: %+v of %d ticks", seed, th.tid, a, ticks)
 			}
-			if a.TimedOut > 4 || a.Late*20 > ticks*uint64(len(f.threads)) { // the last ones never come
+			if a.TimedOut > 4 || a.Late*20 > ticks*uint64(len(f.threads)) { // the last ones never arrive
 				t.Errorf("seed %d: thread %d: %d timed out, %d late of %d", seed, th.tid, a.TimedOut, a.Late, ticks)
 			}
 			if a.Unrun == 0 || a.Stops == 0 {
@@ -174,8 +173,8 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// A thread that was late again and again is left to its stopper at once, until it is seen
-// to have a CPU: from then on its stops are waited for.
+// After several late stops in a row, a thread is left to its stopper at once, until it is seen
+// with a CPU: from then on the group waits for its stops again.
 func TestLateAtOnceEnds(t *testing.T) {
 	f := &fakeTarget{until: 1000 * ms, queue: true}
 	var times []stack.Time
@@ -209,8 +208,8 @@ func TestLateAtOnceEnds(t *testing.T) {
 	}
 }
 
-// What does not come within 200 ms counts as timed out, and a sample that comes after
-// that is not taken.
+// A sample that does not arrive within 200 ms counts as timed out, and is dropped if it arrives
+// later.
 func TestLaterIsTooLate(t *testing.T) {
 	f := &fakeTarget{until: 1000 * ms, queue: true}
 	th := turns(2, []stack.Time{0, 0, 105 * ms, 605 * ms})
@@ -236,10 +235,10 @@ func TestLaterIsTooLate(t *testing.T) {
 	}
 }
 
-// TestLaterAsleep: a thread that falls asleep where it cannot be woken (vfork) right
-// before its stop is seen to sleep from the next tick on.
+// TestLaterAsleep: a thread that enters an uninterruptible sleep (vfork) right before its stop is
+// seen asleep from the next tick on.
 func TestLaterAsleep(t *testing.T) {
-	left := 0 // stops that did not come
+	left := 0 // stops that did not arrive
 	for seed := range uint64(20) {
 		r := rand.New(rand.NewPCG(seed, 4))
 		const until, every = 2000 * ms, 4 * ms
@@ -281,8 +280,8 @@ func TestLaterAsleep(t *testing.T) {
 	}
 }
 
-// What was left out while a sample was waited for is told where it is missing, in the
-// order of time, and not when that sample has come.
+// Ticks left out while a sample was pending are reported in order of time, at the place where
+// they are missing, and not at the arrival of that sample.
 func TestLeftOutWhere(t *testing.T) {
 	m := &memorySink{}
 	g := &group{tracer: &fakeTracer{now: 100 * ms}}

@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestMayStop: which blocked threads are stopped where only that would tell.
+// TestMayStop: which blocked threads are stopped if only a stop shows their state.
 func TestMayStop(t *testing.T) {
 	const exact, late, never = 1, 2, 3 // calls
 	g := &group{s: &Sampler{}}
@@ -17,7 +17,7 @@ func TestMayStop(t *testing.T) {
 		policy StopPolicy
 		nr     int32
 		why    stack.Reason
-		asleep stack.Time // at most, since the last look
+		asleep stack.Time // longest time since the last look
 		want   bool
 	}{
 		{StopAuto, exact, stack.ReasonRegister, ms, true},
@@ -43,7 +43,7 @@ func TestMayStop(t *testing.T) {
 			t.Errorf("%+v: %v", c, got)
 		}
 	}
-	// Once in a wait.
+	// Once per wait.
 	th := newThread(stack.ThreadInfo{TID: 1}, nil, nil)
 	th.started = true
 	g.s.cfg.Stop = StopAlways
@@ -58,8 +58,7 @@ func TestMayStop(t *testing.T) {
 	}
 }
 
-// TestMayLeave: which threads that run may be on their way out of a call that a stop would
-// have start anew.
+// TestMayLeave: which running threads may be leaving a call that a stop would restart.
 func TestMayLeave(t *testing.T) {
 	const delays, other = 1, 2 // calls
 	g := &group{s: &Sampler{}}

@@ -53,7 +53,7 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A thread that does not stop in time is tried again, not for ever.
+// The number of tries for a thread that does not stop in time is bounded.
 func TestOnceTimeout(t *testing.T) {
 	for _, fails := range []int{1, onceTries - 1, onceTries} {
 		th := running(50_000)

@@ -9,12 +9,12 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Each thread that is not recorded counts once, with the newest reason, also after it has ended. One that
-// ended by itself, or is recorded after all, does not count.
+// Each thread that is not recorded counts once, with the newest reason, also after it has ended.
+// One that ended before it was opened, or is recorded later, does not count.
 func TestRefusals(t *testing.T) {
 	var r refusals
 	full := func(tid int) error { return fmt.Errorf("open schedstat of thread %d: %w", tid, ErrFiles) }
-	for range 3 { // it is tried again and again
+	for range 3 { // it is tried repeatedly
 		r.note(1, full(1))
 		r.note(2, full(2))
 		r.note(3, ErrDenied)

@@ -24,8 +24,8 @@ func (l *listed) Info(tid stack.TID) (stack.ThreadInfo, error) {
 	return stack.ThreadInfo{TID: tid, Name: name, State: stack.StateBlocked}, nil
 }
 
-// TestRoster: a thread is read when it is new, a few times more, and with all
-// others; what it is called comes from the last of these.
+// TestRoster: a thread is read when it is new, a few more times, and together with all others;
+// its name comes from the last reading.
 func TestRoster(t *testing.T) {
 	l := &listed{names: map[stack.TID]string{1: "a", 2: "b"}, reads: map[stack.TID]int{}}
 	var r roster
@@ -46,14 +46,14 @@ func TestRoster(t *testing.T) {
 	if got := names(true, 1, 2); !slices.Equal(got, []string{"renamed", "b"}) {
 		t.Errorf("%q: a young thread's name changed", got)
 	}
-	r.next = r.next.AddDate(1, 0, 0) // to read all took very long
+	r.next = r.next.AddDate(1, 0, 0) // reading all took very long
 	for range 2 * youth {
 		names(true, 1, 2)
 	}
 	if l.reads[1] != youth {
 		t.Errorf("read %d times, want %d", l.reads[1], youth)
 	}
-	// The number of one that was taken up is another one's.
+	// The number of a taken-up thread now belongs to another one.
 	in := r.list(l, []stack.TID{1, 2}, false, func() bool { return false })[1]
 	if !r.taken(l, &in) || l.reads[2] != youth {
 		t.Errorf("read %d times to be taken up, want none more than %d", l.reads[2], youth)

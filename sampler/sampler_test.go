@@ -12,8 +12,8 @@ import (
 
 const ms = stack.Time(time.Millisecond)
 
-// TestSpacing: the rate holds, and no gap between two samples is longer or shorter than
-// the jitter says.
+// TestSpacing: the rate holds, and all gaps between two samples are within the bounds of the
+// jitter.
 func TestSpacing(t *testing.T) {
 	for _, jitter := range []float64{0, .1, .5} {
 		f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 64_000 * ms}
@@ -37,11 +37,11 @@ func TestSpacing(t *testing.T) {
 	}
 }
 
-// TestNoLockIn: a stop delays a program that works and sleeps in turn, so that its
-// phase hangs on when it was stopped. Its share of time at work is right all the same,
-// whatever its period, in time as slices have it and in samples. With some 20,000
-// samples a share has a standard deviation of less than 0.4 points, and stops change it by less than 1: one of the 18
-// is off by 3 in less than 1 of 10^5 runs.
+// TestNoLockIn: a stop delays a program that works and sleeps in turn, so that its phase depends
+// on the times of stops. Its measured share of work is still correct for every period, both in
+// the time of slices and in samples. With some 20,000 samples a share has a standard deviation of
+// less than 0.4 points, and stops change it by less than 1: one of the 18 is off by 3 in less
+// than 1 of 10^5 runs.
 func TestNoLockIn(t *testing.T) {
 	const every, share, cost = 10 * ms, .42, 100_000
 	for _, periods := range []float64{.2, .4, .5, .7, 1, 1.04, 1.5, 2, 3} {
@@ -83,8 +83,8 @@ func TestNoLockIn(t *testing.T) {
 	}
 }
 
-// TestLateIsLeftOut: ticks that pass while the group sleeps too long are
-// counted and shown, and never made up for in a burst.
+// TestLateIsLeftOut: ticks that pass while the group sleeps too long are counted and shown, and
+// never made up for in a burst.
 func TestLateIsLeftOut(t *testing.T) {
 	stalled := false
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
@@ -110,7 +110,7 @@ func TestLateIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestBlockedIsNotStopped: a thread that sleeps is read once and then left alone.
+// TestBlockedIsNotStopped: a sleeping thread is read once and not touched again.
 func TestBlockedIsNotStopped(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 500 * ms}
 	sinks, acc := sample(t, f, Config{Interval: 10 * time.Millisecond})
@@ -120,7 +120,7 @@ func TestBlockedIsNotStopped(t *testing.T) {
 	if s := sinks[1].samples[5]; s.Way != stack.WayUnrun || s.State != stack.StateBlocked || s.Call.Nr != 7 {
 		t.Errorf("%+v", s)
 	}
-	// Nor where stops may do some harm: there is nothing that only a stop would tell.
+	// With StopAlways it is not stopped either, because a stop would add no information.
 	f = &fakeTarget{threads: []*fakeThread{blocked(1)}, until: 500 * ms}
 	_, acc = sample(t, f, Config{Interval: 10 * time.Millisecond, Stop: StopAlways})
 	if a := acc[1]; a.Stops != 0 || a.Unrun < 48 {
@@ -131,7 +131,7 @@ func TestBlockedIsNotStopped(t *testing.T) {
 // TestWakes: a thread that ran between two looks is looked at again.
 func TestWakes(t *testing.T) {
 	th := &fakeThread{tid: 1, cost: 1000, at: func(now stack.Time) (Counters, bool, stack.State) {
-		n := uint64(now / (100 * ms)) // it blocks anew every 100 ms
+		n := uint64(now / (100 * ms)) // it blocks again every 100 ms
 		return Counters{CPU: int64(n), Switches: n}, false, stack.StateBlocked
 	}}
 	_, acc := sample(t, &fakeTarget{threads: []*fakeThread{th}, until: 1000 * ms}, Config{Interval: 10 * time.Millisecond})
@@ -140,14 +140,14 @@ func TestWakes(t *testing.T) {
 	}
 }
 
-// TestRunningComesFirst: many sleeping threads do not make the running one late.
+// TestRunningComesFirst: many sleeping threads do not delay the running one.
 func TestRunningComesFirst(t *testing.T) {
 	f := &fakeTarget{until: 300 * ms}
 	for i := range stack.TID(100) {
 		th := blocked(10 + i)
 		at := th.at
 		th.at = func(now stack.Time) (Counters, bool, stack.State) {
-			th.tr.now += 60_000 // looking takes time: 100 × 60 µs and more a round
+			th.tr.now += 60_000 // looking takes time: 100 × 60 µs and more per round
 			return at(now)
 		}
 		f.threads = append(f.threads, th)
@@ -161,7 +161,7 @@ func TestRunningComesFirst(t *testing.T) {
 	}
 }
 
-// TestTimeout: a stop that is not confirmed costs its own samples, shown.
+// TestTimeout: a stop that times out costs that thread's samples only, and is shown.
 func TestTimeout(t *testing.T) {
 	bad := running(30_000)
 	bad.tid, bad.err = 2, func(stack.Time) error { return ErrTimeout }
@@ -177,7 +177,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// TestEnd: a thread that goes is ended, the others stay.
+// TestEnd: a thread that exits is ended; the others stay.
 func TestEnd(t *testing.T) {
 	short := running(1000)
 	short.tid = 2
@@ -196,8 +196,8 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestBudget: a thread whose stops take more than their share is sampled less
-// often, with the change in the recording; without a bound it is not.
+// TestBudget: a thread whose stops take more than their share is sampled less often, and the
+// recording shows the change; without a bound it is not.
 func TestBudget(t *testing.T) {
 	run := func(limit float64) (*memorySink, stack.ThreadStats) {
 		f := &fakeTarget{threads: []*fakeThread{running(50_000)}, until: 2000 * ms}
@@ -225,8 +225,8 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestQueued: what a thread spends in waiting for a CPU before it can stop is
-// no part of its budget, on a machine that is busy with others.
+// TestQueued: the time for which a thread waits for a CPU before it can stop does not count for
+// its budget, on a machine busy with other work.
 func TestQueued(t *testing.T) {
 	const stop, queue = 50_000, 3_000_000
 	th := running(stop + queue)
@@ -245,7 +245,7 @@ func TestQueued(t *testing.T) {
 	}
 }
 
-// TestPause: a pause leaves out samples, says so, and nothing else changes.
+// TestPause: a pause leaves out samples and records that; nothing else changes.
 func TestPause(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(1000)}, until: 1000 * ms}
 	f.steer = func(s *Sampler, now stack.Time) {
@@ -269,8 +269,8 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestSelectionChanges: threads that a new selection lacks are let go of, those
-// that it adds are taken up.
+// TestSelectionChanges: threads that a new selection excludes are dropped, and those that it adds
+// are taken up.
 func TestSelectionChanges(t *testing.T) {
 	var threads []*fakeThread
 	for tid := stack.TID(2); tid <= 3; tid++ {
@@ -318,9 +318,9 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// TestBudgetOfEachThread: the bound is each thread's own. One whose stops are
-// long is sampled less often, and says so at each change; its neighbour, at the
-// same interval, is not, and neither is one that only reads.
+// TestBudgetOfEachThread: the bound is per thread. A thread with long stops is sampled less
+// often, and each change is recorded. Its neighbour with the same interval is unaffected, and so
+// is a thread that is only read.
 func TestBudgetOfEachThread(t *testing.T) {
 	dear, cheap, asleep := running(200_000), running(20_000), blocked(4)
 	dear.tid, cheap.tid = 2, 3
@@ -355,8 +355,8 @@ func TestBudgetOfEachThread(t *testing.T) {
 	}
 }
 
-// TestBudgetComesBack: a thread whose stops become short gets its interval back,
-// and the recording says that too.
+// TestBudgetComesBack: a thread whose stops become short gets its interval back, and the
+// recording shows that too.
 func TestBudgetComesBack(t *testing.T) {
 	th := running(0)
 	at := th.at
@@ -388,14 +388,14 @@ func TestBudgetComesBack(t *testing.T) {
 	}
 }
 
-// TestJitterInLateTicks: a sample that comes too late does not move the ticks
-// after it, and no tick has two samples.
+// TestJitterInLateTicks: a late sample does not move the ticks after it, and no tick has two
+// samples.
 func TestJitterInLateTicks(t *testing.T) {
 	n := stack.Time(0)
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 3000 * ms}
 	f.late = func(stack.Time) stack.Time {
 		n++
-		return n * 7 % 23 * ms / 2 // up to 11 ms too late, over and over
+		return n * 7 % 23 * ms / 2 // up to 11 ms too late, repeating
 	}
 	s, sinks, acc := sampleAll(t, f, Config{Interval: 10 * time.Millisecond, Jitter: .5})
 	a := acc[1]
@@ -406,7 +406,7 @@ func TestJitterInLateTicks(t *testing.T) {
 	clock := s.groups[0].tick
 	seen := map[int64]bool{}
 	for _, x := range sinks[1].samples {
-		k := clock.at(x.Time - 15_000) // the fake takes that long to stop
+		k := clock.at(x.Time - 15_000) // the fake's stop takes that long
 		if seen[k] {
 			t.Errorf("two samples in tick %d", k)
 		}
@@ -414,8 +414,8 @@ func TestJitterInLateTicks(t *testing.T) {
 	}
 }
 
-// TestTicks: the ticks of clocks with the same seed are the same, whenever they begin,
-// and the number of a tick is found by its time.
+// TestTicks: clocks with the same seed have the same ticks, whenever they start, and a tick's
+// number is found from its time.
 func TestTicks(t *testing.T) {
 	const every = 3_000_000
 	for _, jitter := range []float64{0, .01, .5} {
@@ -440,7 +440,8 @@ func TestTicks(t *testing.T) {
 	}
 }
 
-// TestEndAfter: a group ends by itself as long after its first tick as EndAfter says, though its context goes on.
+// TestEndAfter: a group ends on its own, at the time from its first tick that EndAfter sets,
+// although its context continues.
 func TestEndAfter(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
 	f.steer = func(s *Sampler, now stack.Time) {
@@ -450,7 +451,7 @@ func TestEndAfter(t *testing.T) {
 	}
 	f.late = func(due stack.Time) stack.Time {
 		if due > 502*ms {
-			f.cancel() // it has stopped by itself
+			f.cancel() // it has stopped on its own
 		}
 		return 0
 	}
@@ -461,8 +462,8 @@ func TestEndAfter(t *testing.T) {
 	}
 }
 
-// TestStopBesideBlockedStart: while new threads cannot be taken up, as the file that they
-// go into takes nothing, the end of the context stops those that are sampled all the same.
+// TestStopBesideBlockedStart: while new threads cannot be taken up because their file does not
+// accept writes, the end of the context still stops the sampling of the others.
 func TestStopBesideBlockedStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	block, ended := make(chan struct{}), make(chan error, 1)
@@ -490,8 +491,8 @@ func TestStopBesideBlockedStart(t *testing.T) {
 	}
 }
 
-// TestUntaken: at the end those count that are selected and were never sampled, and those of
-// which nothing was read, each once.
+// TestUntaken counts, at the end, selected threads that were never sampled, and threads of which
+// nothing was read, each once.
 func TestUntaken(t *testing.T) {
 	for spec, want := range map[string]int{"all": 3, "worker": 2} {
 		f := &fakeTarget{threads: []*fakeThread{{tid: 1}, {tid: 2}, {tid: 3}, {tid: 4}, {tid: 5}}, name: func(tid stack.TID) string {
@@ -507,7 +508,7 @@ func TestUntaken(t *testing.T) {
 		}
 		tids, _ := f.Threads(nil)
 		var r roster
-		r.list(f, tids[:4], true, s.over) // of 5 nothing is known
+		r.list(f, tids[:4], true, s.over) // nothing is known of 5
 		s.threads[1], s.threads[2] = &thread{}, &thread{}
 		for range 2 {
 			s.leave(&r, tids)
@@ -518,8 +519,8 @@ func TestUntaken(t *testing.T) {
 	}
 }
 
-// TestFullSink: ticks of a thread whose sink is full are left out, counted once, and shown as
-// a gap when it is not full any more.
+// TestFullSink: ticks of a thread whose sink is full are left out, counted once, and shown as a
+// gap once it has room again.
 func TestFullSink(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
 	var now stack.Time

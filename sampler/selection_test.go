@@ -25,7 +25,7 @@ func TestSelection(t *testing.T) {
 		{"7", "7"},   // a TID wins over a position
 		{"4", "7"},   // a position
 		{"99", ""},   // neither
-		{"1", "100"}, // NSTID 1 is main here, as position 1 is
+		{"1", "100"}, // here main has NSTID 1, and also position 1
 		{"worker-*", "103 105"},
 		{"worker-?,!worker-1", "103"},
 		{"!main", "103 105 7"},
@@ -50,7 +50,7 @@ func TestSelection(t *testing.T) {
 			t.Errorf("%s: %q, want %q", c.spec, g, c.want)
 		}
 	}
-	// Java's main thread is not the process's first, and a program may be called main.
+	// Java's main thread is not the process's first one, and a program may be named main.
 	for _, c := range []struct {
 		first, spec string
 		want        []stack.TID

@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// napper runs for 60 ms of each 500 and sleeps for the rest; a stop of it is dear.
+// napper runs for 60 of each 500 ms and sleeps otherwise; stopping it is expensive.
 func napper() *fakeThread {
 	return &fakeThread{tid: 1, cost: int64(3 * ms), at: func(now stack.Time) (Counters, bool, stack.State) {
 		turns, in := uint64(now/(500*ms)), now%(500*ms)
@@ -20,7 +20,7 @@ func napper() *fakeThread {
 	}}
 }
 
-// shows is what a thread is shown to do at a time, and whether a gap lies there.
+// shows returns the state that the samples show at a time, and whether a gap covers it.
 func shows(m *memorySink, at stack.Time) (st stack.State, missing bool) {
 	for _, s := range m.samples {
 		if s.Time <= at {
@@ -35,9 +35,9 @@ func shows(m *memorySink, at stack.Time) (st stack.State, missing bool) {
 	return st, missing
 }
 
-// TestSpentSeesSleep: a thread whose stops have used up their share goes to sleep, and
-// later wakes up. That it sleeps is seen without a stop; where it may do something else
-// than what is shown, a gap says so. And no more stops are made than without that.
+// TestSpentSeesSleep: a thread whose stops have used up their share goes to sleep and later wakes
+// up. Its sleep is seen without a stop, and a gap covers times at which its shown state may be
+// wrong. The number of stops does not increase.
 func TestSpentSeesSleep(t *testing.T) {
 	for _, ofCPU := range []bool{false, true} {
 		f := &fakeTarget{threads: []*fakeThread{napper()}, until: 5000 * ms}
@@ -46,7 +46,7 @@ func TestSpentSeesSleep(t *testing.T) {
 		if a.Stretched == 0 {
 			t.Fatalf("its share was never used up: %+v", a)
 		}
-		if share := float64(a.PauseNS) / float64(a.SpanNS); share > .0115 { // the last stop is paid for afterwards
+		if share := float64(a.PauseNS) / float64(a.SpanNS); share > .0115 { // the last stop is charged afterwards
 			t.Errorf("takes %.4f of the time, bound .01", share)
 		}
 		wrong := 0
@@ -76,9 +76,9 @@ func TestSpentSeesSleep(t *testing.T) {
 	}
 }
 
-// TestLateIsOneGap: where a group comes some ticks too late, one gap covers all of them.
-// Readers cut a gap where another event of the thread stands, so of two that end at one
-// time the second would have no length left.
+// TestLateIsOneGap: if a group is several ticks late, one gap covers all of them. Readers cut a
+// gap at another event of the thread, so the second of two gaps with the same end would have no
+// length.
 func TestLateIsOneGap(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{running(30_000)}, until: 1000 * ms}
 	f.late = func(due stack.Time) stack.Time {

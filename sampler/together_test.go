@@ -7,9 +7,9 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// The first threads share main's group, so that a program of few threads wakes up one
-// goroutine alone; of more, main's gets none, another group begins when those before are
-// full, and when all are the threads are spread evenly.
+// The first threads share main's group, so that a program with few threads wakes up only one
+// goroutine. Further threads go to other groups; another group begins when the previous ones are
+// full, and once all are full, threads are spread evenly.
 func TestTogether(t *testing.T) {
 	for _, c := range []struct {
 		together, threads int

@@ -7,15 +7,15 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// On a busy machine a thread waits for a CPU at nearly every tick, and has not run a
-// moment before it. Where ticks are far apart none of them is lost for that.
+// On a busy machine a thread waits for a CPU at nearly every tick, and has not run a moment
+// before it. If ticks are far apart, no tick is lost because of that.
 func TestLookAgain(t *testing.T) {
 	for _, c := range []struct {
 		what        string
 		every       time.Duration
-		cycle       stack.Time // it is given a CPU once in it, for a moment, and waits for one then
-		rest        stack.Time // asleep in each
-		least, late float64    // stops and ticks left out, of all
+		cycle       stack.Time // the thread runs once per cycle, for a moment, and waits for a CPU before
+		rest        stack.Time // time asleep per cycle
+		least, late float64    // share of stops, and of ticks left out
 	}{
 		{"waits for long", 500 * time.Millisecond, 90 * ms, ms / 10, .9, .05},
 		{"is on its way out of a long call", 500 * time.Millisecond, 2000 * ms, 1900 * ms, 0, .06},
@@ -25,7 +25,7 @@ func TestLookAgain(t *testing.T) {
 			n, in := now/c.cycle, now%c.cycle
 			wait := c.cycle - run - c.rest
 			k := Counters{CPU: int64(n * run), Delay: int64(n * wait), Switches: uint64(n)}
-			switch { // it sleeps, waits, and runs
+			switch { // it sleeps, then waits, then runs
 			case in < c.rest:
 				return k, false, stack.StateBlocked
 			case in < c.rest+wait:

@@ -8,15 +8,15 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// slowWaits takes long for every answer.
+// slowWaits is a Waits that takes long for every answer.
 type slowWaits struct {
 	takes stack.Time
 	looks map[stack.TID]int
 	early int        // looks before the thread ran again, or before its sample was written
-	last  stack.Time // that an event may have
+	last  stack.Time // earliest time that an event may have
 	lates int
-	order int // of them, those that may put an event before one that was put
-	bare  int // threads without a stack when they were looked at first
+	order int // of these, calls that may put an event before an earlier one
+	bare  int // threads without a stack at their first look
 }
 
 func (w *slowWaits) Look(th Thread, in *stack.ThreadInfo, g *Glance, to Sink) {
@@ -44,15 +44,15 @@ func (w *slowWaits) Forget(stack.TID) {}
 func (w *slowWaits) Busy() bool       { return false }
 func (w *slowWaits) Close()           {}
 
-// Finding out what threads wait for stops no blocked thread, and comes after
-// the stop of a running one: however long it takes, stops are as short as
-// without it, the rounds are still in time, and each thread has its turn.
+// Resolving waits stops no blocked thread, and happens after the stop of a running one. However
+// long it takes, stops stay as short as without it, rounds stay in time, and each thread gets its
+// turn.
 func TestWaitsCostNoStop(t *testing.T) {
 	const cost = 30_000
 	pauses := map[bool]int64{}
 	for _, asked := range []bool{false, true} {
 		busy := running(cost)
-		busy.tid = 4 // the main thread has a group and a clock of its own
+		busy.tid = 4 // the main thread has its own group and clock
 		f := &fakeTarget{threads: []*fakeThread{busy, blocked(2), blocked(3)}, until: 1000 * ms}
 		var all []*slowWaits // one for each group
 		cfg := Config{Interval: 10 * time.Millisecond}
@@ -99,8 +99,8 @@ func TestWaitsCostNoStop(t *testing.T) {
 	}
 }
 
-// A thread that a round had no time to ask for what it waits for has its stack looked at for that
-// later, also if it has not run since.
+// If a round has no time to resolve a thread's wait, a later one does, with the thread's stack,
+// even if the thread has not run since.
 func TestWaitsLeftOut(t *testing.T) {
 	f := &fakeTarget{threads: []*fakeThread{blocked(2), blocked(3), blocked(4), blocked(5), blocked(6)}, until: 500 * ms}
 	w := &slowWaits{takes: ms, looks: map[stack.TID]int{}}
