@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// usable refuses what has no stack to sample.
+// usable refuses processes that have no stack to sample.
 func (p *Process) usable(st *Stat, status *Status) error {
 	who := fmt.Sprintf("process %d (%s)", p.pid, st.Comm)
 	switch {
@@ -36,9 +36,8 @@ func named(pid int) string {
 	return fmt.Sprintf("process %d (%s)", pid, strings.TrimSpace(string(b)))
 }
 
-// access finds out whether the process may be traced, without touching it:
-// reading its memory takes the same rights as ptrace. Where it is refused it
-// looks for who refused.
+// access checks whether the process may be traced, without touching it: reading its memory
+// requires the same permissions as ptrace. On a refusal it determines the reason.
 func (p *Process) access(status *Status) error {
 	comm := p.facts.Comm
 	who := fmt.Sprintf("process %d (%s)", p.pid, comm)
@@ -68,15 +67,15 @@ func (p *Process) access(status *Status) error {
 	}
 	d := denial{pid: p.pid, comm: comm, who: who, status: *status, me: self(), euid: os.Geteuid(), container: p.facts.Container,
 		child: p.child, yama: yama()}
-	// The owner of /proc/PID/* turns to root where a process is not dumpable.
+	// The owner of /proc/PID/* is root if a process is not dumpable.
 	var st unix.Stat_t
 	d.hidden = unix.Fstatat(p.dir, "stat", &st, 0) == nil && int(st.Uid) != status.UID
 	return d.reason()
 }
 
-// files refuses a process that may be traced, but whose files in /proc may not
-// be read: those that tell where a blocked thread is have the modes of files,
-// over which CAP_SYS_PTRACE has no say.
+// files refuses a process that may be traced, but whose /proc files are unreadable. The files
+// that show where a blocked thread is have ordinary file modes, which CAP_SYS_PTRACE does not
+// override.
 func (p *Process) files(who string, status *Status) error {
 	fd, err := p.openat(fmt.Sprintf("task/%d/syscall", p.pid), unix.O_RDONLY)
 	if err == nil {
@@ -84,7 +83,7 @@ func (p *Process) files(who string, status *Status) error {
 		return nil
 	}
 	if !errors.Is(err, unix.EACCES) {
-		return nil // the first thread has ended, or the process: that shows later
+		return nil // the first thread has ended, or the process: later steps report it
 	}
 	euid := os.Geteuid()
 	if status.UID != euid {
@@ -95,34 +94,34 @@ func (p *Process) files(who string, status *Status) error {
 		"run with sudo, or with CAP_DAC_READ_SEARCH as well: "+giveCaps(bothCaps, program()))
 }
 
-// bothCaps are what it takes for processes of other users: to trace them, and to
-// read their files in /proc.
+// bothCaps are the capabilities needed for processes of other users: to trace them, and to read
+// their files in /proc.
 const (
 	bothCaps  = "cap_sys_ptrace,cap_dac_read_search+ep"
 	ptraceCap = "cap_sys_ptrace+ep"
 )
 
-// giveCaps says how to give a program capabilities for one group of users: who may run it
-// may look into every process. The group comes first, since to change it takes
-// capabilities away (chown(2)).
+// giveCaps returns the command that gives a program capabilities for one group of users only,
+// because whoever may run it can inspect every process. chgrp comes first, because it removes
+// capabilities (chown(2)).
 func giveCaps(caps, program string) string {
 	return "chgrp GROUP " + program + " && chmod 0750 " + program + " && setcap " + caps + " " + program + " (for GROUP alone: it may look into every process then)"
 }
 
-// denial is all that bears on why a process may not be traced.
+// denial holds everything that determines why a process may not be traced.
 type denial struct {
 	pid       int
 	comm, who string
 	status    Status // of the process
 	me        Status
 	euid      int
-	container bool // other namespaces than ours
-	child     bool // we have started it
-	yama      int  // the module's scope, 0 where it is not in force
-	hidden    bool // its files under /proc are not its user's
+	container bool // in other namespaces than this program's
+	child     bool // started by this program
+	yama      int  // the module's ptrace_scope; 0 if it is not active
+	hidden    bool // its files under /proc do not belong to its user
 }
 
-// reason finds out who refused.
+// reason returns the reason for the refusal.
 func (d *denial) reason() error {
 	no := func(why Reason, what, advice string) error { return refuse(d.pid, d.comm, why, what, advice) }
 	if d.me.CapPrm&(1<<unix.CAP_SYS_PTRACE) != 0 {
@@ -163,11 +162,11 @@ func (d *denial) policy() error {
 	return refuse(d.pid, d.comm, OtherPolicy, what, "look at the kernel's audit log (dmesg, ausearch -m avc) for who did")
 }
 
-// machine refuses programs of the other width.
+// machine refuses 32-bit programs.
 func (p *Process) machine(who string) error {
 	f, err := p.place().OpenLink("exe")
 	if err != nil {
-		return nil // no rights to read the file, or its file system hangs: the first registers will show it
+		return nil // no permission to read the file, or its file system hangs: the first registers will show it
 	}
 	defer f.Close()
 	const classAt, class32 = 4, 1 // EI_CLASS, ELFCLASS32
@@ -181,8 +180,8 @@ func (p *Process) machine(who string) error {
 	return nil
 }
 
-// filtered reports whether something keeps the system calls themselves from
-// us, whatever the target: both are tried where they must fail otherwise.
+// filtered reports whether the two system calls themselves are blocked, for any target. Both are
+// called with arguments that must fail in another way.
 func filtered() error {
 	var b [1]byte
 	if _, err := readMemory(os.Getpid(), b[:], 0); errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
@@ -210,7 +209,7 @@ func program() string {
 	return os.Args[0]
 }
 
-// yama is the module's scope, 0 where it is not in force.
+// yama returns the module's ptrace_scope, or 0 if it is not active.
 func yama() int {
 	b, err := os.ReadFile("/proc/sys/kernel/yama/ptrace_scope")
 	if err != nil {

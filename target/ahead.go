@@ -12,62 +12,61 @@ import (
 
 // Limits of an Ahead.
 const (
-	MaxAhead      = 128 // ticks
-	MaxAheadStops = 8   // of them all
-	// maxAheadSpans bounds the bytes of small blocks of each of those.
+	MaxAhead      = 128 // ticks per Ahead
+	MaxAheadStops = 8   // stops per Ahead
+	// maxAheadSpans bounds the bytes of small blocks of one stop.
 	maxAheadSpans = 16 << 10
 )
 
-// Ahead is some ticks that a stopper goes through by itself, as long as all is
-// as it was foreseen: the threads that ran run, and those that slept have not
-// run. So this program wakes up once for several samples; its own waking is most
-// of what a sample costs. What comes otherwise ends it, and is left to the caller.
+// Ahead is a plan for several ticks that a stopper runs on its own while all threads keep their
+// expected state: running ones run, and sleeping ones have not run. This program then wakes up
+// once for several samples; waking it is most of the cost of a sample. Anything unexpected ends
+// the run and is left to the caller.
 type Ahead struct {
-	Due     []stack.Time // when to look, rising
-	End     []stack.Time // when each of these ticks is over
-	Items   []AheadItem  // what to look at, in this order
+	Due     []stack.Time // when each tick is due, in ascending order
+	End     []stack.Time // when each of these ticks ends
+	Items   []AheadItem  // the threads to look at, in this order
 	Process *Process
-	// ByClock has the CPU time of the whole process looked at in place of Items: as
-	// long as it stays, none of its threads has run, but perhaps one that began to
-	// less than a scheduler's tick ago and runs still.
+	// ByClock reads the CPU time of the whole process instead of visiting Items. While it does
+	// not change, no thread has run, except possibly one that started to run less than a
+	// scheduler tick ago and still runs.
 	ByClock bool
-	Fresh   int64 // ns for which another one's look at it will do
+	Fresh   int64 // ns for which another stopper's reading of that clock is recent enough
 	Pause   int64 // ns that all stops together may take
-	Long    int64 // a stop that takes longer, in ns, is the last one
-	Slept   int64 // ns that one that is to be stopped may have slept since it was looked at last; 0: any
+	Long    int64 // ns; a stop that takes longer ends the run
+	Slept   int64 // ns that a thread to be stopped may have slept since its last look; 0: no limit
 
-	// What came of it.
-	At    []stack.Time // when each tick was begun
-	Ticks int          // that are done
-	Done  int          // items of the next one that are done
-	Stops int          // that were taken
+	// The result.
+	At    []stack.Time // when each tick started
+	Ticks int          // completed
+	Done  int          // completed items of the next tick
+	Stops int          // number of stops made
 	// Asleep: the next item should have been stopped, but was blocked.
 	Asleep bool
-	Left   bool       // a moment before, it was on a CPU
-	Stood  stack.Time // when the clock was last seen not to have moved
-	Err    error      // of the item after those: as Capture's; nil: it was not tried
+	Left   bool       // it was on a CPU right before
+	Stood  stack.Time // last time at which the clock had not advanced
+	Err    error      // of the item after the completed ones, as Capture's; nil: not tried
 }
 
 // AheadItem is one thread of an Ahead.
 type AheadItem struct {
 	Thread   *Thread
-	Runs     bool       // to be stopped
-	Counters Counters   // of one that sleeps, or, for Slept, at the last look
-	At       stack.Time // when that was
+	Runs     bool       // expected to run: stop it
+	Counters Counters   // of a sleeping thread, or, for Slept, at the last look
+	At       stack.Time // time of Counters
 
-	// What to copy of one that runs: see Window.
+	// What to copy of a running thread: see Window.
 	Spans               []stack.Span
 	StackLow, StackHigh uint64
 	StackDefault        int
 	Deadline            int64
 }
 
-// Taken is the window of a stop, n being its number among those that came of
-// the Ahead.
+// Taken returns the window of the run's n-th stop, from 0.
 func (tr *Tracer) Taken(n int) *Window { return tr.taken[n] }
 
-// GoAhead goes through the ticks of a, with room for so many bytes of stack in each
-// stop. It reports whether it could be begun.
+// GoAhead runs the ticks of a, with room for window bytes of stack in each stop. It reports
+// whether it could start.
 func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 	a.At, a.Ticks, a.Done, a.Stops, a.Err, a.Asleep = a.At[:0], 0, 0, 0, nil, false
 	tr.recall()
@@ -115,10 +114,10 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 		}
 		w := x.windows[x.stops]
 		if s.keeps() || s.b.end == endLate {
-			tr.ahead = slices.Delete(slices.Clone(tr.ahead), x.stops, x.stops+1) // that window is to be written to
+			tr.ahead = slices.Delete(slices.Clone(tr.ahead), x.stops, x.stops+1) // that window will be written to
 			tr.parted(s, it.Thread, w)
 		}
-		// Why it could not be attached is found out by trying again.
+		// A further try shows why it could not be attached.
 		if s.b.end != endRefused {
 			a.Err = captureError(it.Thread, w, s.b.end)
 		}
@@ -126,7 +125,7 @@ func (tr *Tracer) GoAhead(a *Ahead, window int) bool {
 	return true
 }
 
-// foresee writes down for the stopper what to do.
+// foresee writes the plan into the stopper's block.
 func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 	x := &b.ahead
 	x.n, x.ticks, x.item, x.stops, x.runs = min(len(a.Due), MaxAhead), 0, 0, 0, 0
@@ -185,7 +184,7 @@ func (tr *Tracer) foresee(b *stopBlock, a *Ahead, window int) bool {
 	return true
 }
 
-// window is the one for stop n, with room for so many bytes of stack.
+// window returns the window for stop n, with room for stack bytes of stack.
 func (tr *Tracer) window(n, stack int) *Window {
 	if n == len(tr.ahead) {
 		tr.ahead = append(tr.ahead, tr.renewed(stack, maxAheadSpans))
@@ -194,7 +193,7 @@ func (tr *Tracer) window(n, stack int) *Window {
 	return tr.ahead[n]
 }
 
-// renewed is newWindow, in memory that is kept where there is some.
+// renewed is newWindow with reused memory, if there is some.
 func (tr *Tracer) renewed(stack, spans int) *Window {
 	x := Window{max: min(stack, MaxStack), spans: spans}
 	w := tr.withRoom(x.stackBase() + pageBytes + x.max)
@@ -203,7 +202,7 @@ func (tr *Tracer) renewed(stack, spans int) *Window {
 	return w
 }
 
-// foresee plans a stop, and reports whether the window has room for it.
+// foresee plans a stop and reports whether the window has room for it.
 func (w *Window) foresee(it *AheadItem) bool {
 	w.own = append(w.own[:0], it.Spans...)
 	w.Spans, w.StackLow, w.StackHigh, w.StackDefault, w.Deadline = w.own, it.StackLow, it.StackHigh, it.StackDefault, it.Deadline
@@ -213,18 +212,18 @@ func (w *Window) foresee(it *AheadItem) bool {
 	return w.n == len(it.Spans)
 }
 
-// processClock is the kernel's number for the CPU time of a process
-// (include/linux/posix-timers.h, make_process_cpuclock, CPUCLOCK_SCHED).
+// processClock returns the clock ID of a process's CPU time (include/linux/posix-timers.h,
+// make_process_cpuclock, CPUCLOCK_SCHED).
 func processClock(pid int) uintptr { return uintptr(uint32(int32(^pid)<<3 | 2)) }
 
-// ran counts the CPU time of a stopper.
+// ran adds the CPU time of a stopper.
 func (tr *Tracer) ran(s *stopper) {
 	used := s.b.cpu[0]*1e9 + s.b.cpu[1]
 	tr.cpu.Add(used - s.cpu)
 	s.cpu = used
 }
 
-// lost forgets a stopper that somebody killed.
+// lost drops a stopper that was killed.
 func (tr *Tracer) lost(s *stopper) {
 	s.b.free(s.mem)
 	if tr.resting == s {
@@ -232,15 +231,15 @@ func (tr *Tracer) lost(s *stopper) {
 	}
 }
 
-// parted notes that s keeps t, which has not stopped, and writes its sample to w when
-// it does.
+// parted records that s keeps t, which has not stopped yet. When it stops, s writes its sample to
+// w.
 func (tr *Tracer) parted(s *stopper, t *Thread, w *Window) {
 	t.late.Store(true)
 	s.thread, s.kept, s.since, tr.resting = t, w, monotonic(), nil
 	tr.keeping = append(tr.keeping, s)
 }
 
-// captureError says what the end of a stop that brought nothing means.
+// captureError returns the error for the end of a stop without a sample.
 func captureError(t *Thread, w *Window, end int) error {
 	switch end {
 	case endLate:

@@ -7,35 +7,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ahead is an Ahead as a stopper reads it, and what came of it. The rules of
-// stopper_unsafe.go hold for its methods.
+// ahead is an Ahead in the form that a stopper reads, and its result. The rules of
+// stopper_unsafe.go apply to its methods.
 type ahead struct {
 	n           int // ticks
 	due, end    [MaxAhead]int64
 	items       []aheadItem
 	windows     []*Window
-	threads     []*Thread   // that run, in their order: for the Tracer
-	runs        int         // how many these are
-	poll        unix.PollFd // somebody wakes the Tracer
-	task        uintptr     // the process's list of threads
-	links       uint64      // how many there are, as stat shows it
-	process     uintptr     // the clock of its CPU time
+	threads     []*Thread   // the running ones, in order: for the Tracer
+	runs        int         // their number
+	poll        unix.PollFd // the Tracer's wake descriptor
+	task        uintptr     // the process's task directory
+	links       uint64      // the number of threads, as stat shows it
+	process     uintptr     // the clock ID of its CPU time
 	byClock     bool
-	shared      *processTime // what stoppers know of it
-	cpu         int64        // what it showed, in ns, at the time start
+	shared      *processTime // shared by the stoppers of this process
+	cpu         int64        // the clock's value, in ns, at the time start
 	start       int64
-	fresh       int64 // ns for which what another stopper has read will do
-	stood       int64 // when it was last seen to stand there
+	fresh       int64 // ns for which another stopper's reading is recent enough
+	stood       int64 // last time at which the clock still had that value
 	pause, long int64
 	slept       int64
 
-	ticks int // that are done
-	item  int // the one that is in turn
+	ticks int // completed
+	item  int // the current one
 	stops int
-	tried bool // the one in turn was asked to stop
-	begun bool // the tick in turn was
-	over  bool // no further one is to be
-	woken bool // somebody has woken the Tracer
+	tried bool // the current item was asked to stop
+	begun bool // the current tick has started
+	over  bool // no further item follows
+	woken bool // the Tracer was woken
 	at    [MaxAhead + 1]int64
 
 	ts   [2]int64
@@ -43,26 +43,26 @@ type ahead struct {
 	line [512]byte
 }
 
-// processTime is the CPU time of a process as one of the stoppers read it last. They
-// write it as they please: who finds the two at odds reads the clock itself.
+// processTime is the CPU time of a process at a stopper's last reading. The stoppers write it
+// without synchronization: a stopper that finds the two fields inconsistent reads the clock
+// itself.
 type processTime struct{ at, cpu int64 }
 
 type aheadItem struct {
 	tid, pid           uintptr
 	schedstat, syscall uintptr
 	runs               bool
-	cpu, delay, at     int64    // of one that runs: what it had used and waited, in ns, and when that was
-	line               [64]byte // what schedstat says of one that sleeps
+	cpu, delay, at     int64    // of a running thread: its CPU time and delay in ns, and their time
+	line               [64]byte // schedstat of a sleeping thread
 	lineLen            int
 }
 
-// linksAt is where st_nlink is among the words of struct stat; on arm64 it shares
-// that one with st_mode, which stays.
+// linksAt is the position of st_nlink among the words of struct stat. On arm64 it shares a word
+// with st_mode, which is constant.
 const linksAt = 2
 
-// next goes on to the next thread that is to be stopped, and reports whether there is
-// one; else it is over. The stop itself is called for by stopperMain, since there is
-// little stack that such code may use.
+// next advances to the next thread to be stopped and reports whether there is one; otherwise the
+// run is over. stopperMain makes the stop itself, because such code may use little stack.
 //
 //go:nosplit
 //go:norace
@@ -94,7 +94,7 @@ func (b *stopBlock) next() bool {
 	return false
 }
 
-// ends is the end of a tick.
+// ends completes a tick.
 //
 //go:nosplit
 //go:norace
@@ -104,14 +104,14 @@ func (a *ahead) ends() {
 	a.at[a.ticks] = 0
 }
 
-// took notes a stop that was as foreseen, if it was.
+// took records a stop if it went as expected.
 //
 //go:nosplit
 //go:norace
 func (b *stopBlock) took(w *Window) {
 	a := &b.ahead
 	if b.end == endAsleep {
-		a.tried = false // not as foreseen
+		a.tried = false // unexpected
 	}
 	if b.end != endDone {
 		return
@@ -126,7 +126,7 @@ func (b *stopBlock) took(w *Window) {
 	}
 }
 
-// whole reports whether the stack was where it was foreseen, and copied to its end.
+// whole reports whether the stack was at its expected place and copied to its end.
 //
 //go:nosplit
 //go:norace
@@ -135,7 +135,7 @@ func (w *Window) whole() bool {
 	return w.StackHigh > sp && sp >= w.StackLow && w.stack == w.want && w.got[w.n] == w.stack
 }
 
-// begin sleeps until the next tick, and reports whether it is to be.
+// begin sleeps until the next tick and reports whether it may start.
 //
 //go:nosplit
 //go:norace
@@ -165,8 +165,8 @@ func (b *stopBlock) begin() bool {
 	return true
 }
 
-// stands reports whether the process's clock stands where it stood. One stopper
-// reads it for all: with many threads it takes the kernel some time.
+// Reports whether the process's clock has kept its value. One stopper reads it for all,
+// because with many threads a reading takes the kernel some time.
 //
 //go:nosplit
 //go:norace
@@ -186,12 +186,12 @@ func (a *ahead) stands(now int64) bool {
 	return true
 }
 
-// asForeseen reports whether a thread runs that is to, or has not run since.
+// asForeseen reports whether a thread that should run does, or one that should sleep has not run.
 //
 //go:nosplit
 //go:norace
 func (a *ahead) asForeseen(it *aheadItem) bool {
-	if it.runs { // whether it does is seen at the stop
+	if it.runs { // the stop shows whether it runs
 		return a.slept <= 0 || a.awake(it)
 	}
 	n, errno := raw6(syscall.SYS_PREAD64, it.schedstat, uintptr(unsafe.Pointer(&a.line)), uintptr(len(a.line)), 0, 0, 0)
@@ -209,8 +209,8 @@ func (a *ahead) asForeseen(it *aheadItem) bool {
 	return true
 }
 
-// awake reports whether a thread has slept for less than is allowed since it was looked
-// at last: one that was woken by a call's timeout and waits for a CPU still must not be stopped.
+// awake reports whether a thread has slept for less than the limit since its last look. A thread
+// that was woken by a call's timeout and still waits for a CPU must not be stopped.
 //
 //go:nosplit
 //go:norace
@@ -233,7 +233,7 @@ func (a *ahead) awake(it *aheadItem) bool {
 	return slept <= a.slept
 }
 
-// clock reads one of the kernel's clocks, in ns.
+// clock reads a clock of the kernel, in ns.
 //
 //go:nosplit
 //go:norace

@@ -9,9 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sleep and wait as in block_unsafe.go, by plain system calls: the race detector
-// follows calls by what belongs to the place in the Go scheduler that they give
-// up there.
+// sleep and wait are those of block_unsafe.go with plain system calls. The race detector tracks
+// calls through the P of the Go scheduler, which the brackets there give up.
 
 func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
 	n, _, errno = syscall.Syscall6(unix.SYS_PPOLL, uintptr(unsafe.Pointer(fd)), 1, uintptr(unsafe.Pointer(ts)), 0, 0, 0)

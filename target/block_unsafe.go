@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// enterBlocking and exitBlocking bracket a system call that is sure to sleep:
-// the goroutine gives up its place in the Go scheduler (its P) at once. A plain
-// system call keeps it until the runtime's monitor takes it away, after ten
-// milliseconds in a program at rest, and until then that monitor wakes every 20
-// to 70 µs. With a sleep between any two samples that was most of what a sample
-// cost. They are the runtime's own (entersyscallblock and exitsyscall in
-// runtime/proc.go), open to linknames since others have long used them.
+// enterBlocking and exitBlocking bracket a system call that is sure to sleep: the goroutine gives
+// up its place in the Go scheduler (its P) at once. A plain system call keeps it until the
+// runtime's monitor takes it away, which in a program at rest happens after ten milliseconds, and
+// until then the monitor wakes every 20 to 70 µs. With a sleep between any two samples, that was
+// most of the cost of a sample. The two functions are the runtime's own (entersyscallblock and
+// exitsyscall in runtime/proc.go), accessible by linkname because other modules have long used
+// them.
 //
 //go:linkname enterBlocking runtime.entersyscallblock
 func enterBlocking()
@@ -23,8 +23,8 @@ func enterBlocking()
 //go:linkname exitBlocking runtime.exitsyscall
 func exitBlocking()
 
-// sleep waits until there is something to read in the file, or for ns. The
-// runtime wants the two brackets called from one frame that does not move.
+// sleep waits until the file is readable, or for ts. The runtime requires both brackets to be
+// called from one frame that does not move.
 //
 //go:nosplit
 //go:norace
@@ -35,7 +35,7 @@ func sleep(fd *unix.PollFd, ts *[2]int64) (n uintptr, errno syscall.Errno) {
 	return n, errno
 }
 
-// wait sleeps until a futex has another value than v, for at most ns.
+// wait sleeps while the futex has the value v, for at most ts.
 //
 //go:nosplit
 //go:norace

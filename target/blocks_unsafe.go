@@ -7,18 +7,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// readBlocks copies the small blocks and the stack above sp, if it can by one
-// system call. Where a block ends early the rest is read by another one: a
-// block that cannot be read costs itself alone. What may be there comes last, and
-// costs no further call. It is in pieces that are not inlined, for what may not grow
-// its stack has little of it, and code made for fuzzing takes more.
+// readBlocks copies the small blocks and the stack above sp, if possible with one system call. If
+// a block ends early, another call reads the rest: an unreadable block costs only itself. Blocks
+// that may be absent come last and cost no further call. The function is split into pieces that
+// are not inlined: code that may not grow its stack has little of it, and code built for fuzzing
+// needs more.
 //
 //go:nosplit
 //go:norace
 func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 	w.planStack(sp, redZone)
 	w.planReads()
-	sure := w.n - w.maybe // the stack's place in the order of reading
+	sure := w.n - w.maybe // the stack's position in the order of reading
 	var worst syscall.Errno
 	for first := 0; first <= sure; {
 		locals := w.planLocals(first)
@@ -35,7 +35,7 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 		first = w.note(first, n)
 	}
 	if below := sp & 4095; w.stack > 0 && w.got[w.n] == 0 && below < redZone {
-		// The page below SP's may not be there: once more without.
+		// The page below that of SP may be missing: try again without it.
 		w.planStack(sp, below)
 		w.raw.remote[sure] = remoteVec{w.StackAddr, uint64(w.stack)}
 		n, errno := w.readFrom(tid, sure, 1, w.vector(0, w.off[w.n], w.stack))
@@ -48,7 +48,7 @@ func (w *Window) readBlocks(tid uintptr, sp uint64) syscall.Errno {
 	return worst
 }
 
-// planReads lays out what is to be read, in the order of reading.
+// planReads sets the remote addresses, in the order of reading.
 //
 //go:noinline
 //go:nosplit
@@ -64,8 +64,8 @@ func (w *Window) planReads() {
 	}
 }
 
-// planLocals lays out where what comes from the first-th block on is to be read to, and
-// gives in how many pieces that is.
+// planLocals sets the local addresses from the first-th block on, and returns the number of
+// pieces.
 //
 //go:noinline
 //go:nosplit
@@ -86,7 +86,7 @@ func (w *Window) planLocals(first int) (n uintptr) {
 	return n
 }
 
-// readFrom reads so many blocks from the first-th on to where planLocals said.
+// readFrom reads blocks blocks from the first-th on into the places set by planLocals.
 //
 //go:noinline
 //go:nosplit
@@ -98,8 +98,8 @@ func (w *Window) readFrom(tid uintptr, first, blocks int, locals uintptr) (int, 
 	return int(n), errno
 }
 
-// note notes that n bytes were read from the first-th block on, and gives the one behind
-// that which ended early.
+// note records that n bytes were read from the first-th block on. It returns the number of the
+// block after the one that ended early.
 //
 //go:noinline
 //go:nosplit
@@ -119,8 +119,8 @@ func (w *Window) note(first, n int) int {
 	return first
 }
 
-// inOrder is the k-th block in the order of reading: the stack comes before what may be
-// there.
+// inOrder returns the k-th block in the order of reading: the stack precedes the blocks that may
+// be absent.
 //
 //go:nosplit
 //go:norace
@@ -134,8 +134,7 @@ func (w *Window) inOrder(k int) int {
 	return k - 1
 }
 
-// vector makes n bytes of the buffer the i-th place to read to, and gives 1; none of no
-// bytes.
+// vector makes n bytes of the buffer the i-th local place and returns 1, or 0 if n is 0.
 //
 //go:noinline
 //go:nosplit

@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/internal/background"
 )
 
-// Command is a program that was started to be recorded. It stands at its very
-// first instruction until Release, so that nothing of it is missed.
+// Command is a program that was started to be recorded. It is held at its first instruction until
+// Release, so that the recording is complete.
 type Command struct {
 	Process *Process
 
@@ -23,9 +23,8 @@ type Command struct {
 	once sync.Once
 }
 
-// Start runs argv with sliver's own standard streams, environment and process
-// group, stopped at its first instruction. If sliver is killed before Release,
-// the kernel lets it run.
+// Start runs argv with sliver's own standard streams, environment and process group, stopped at
+// its first instruction. If sliver is killed before Release, the kernel lets the program run.
 func Start(argv []string) (*Command, error) {
 	c := &Command{cmd: exec.Command(argv[0], argv[1:]...)}
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
@@ -68,16 +67,16 @@ func (c *Command) start() error {
 // Release lets the command run. It may be called several times.
 func (c *Command) Release() {
 	c.once.Do(func() {
-		// The kernel wants the OS thread that traces to be the one that lets go.
+		// The kernel requires that the tracing OS thread detaches.
 		background.Do(func() { _ = unix.PtraceDetach(c.cmd.Process.Pid) })
 	})
 }
 
-// Wait waits for the command's end and returns its exit status as a shell
-// counts: 128 and the signal for one that was killed.
+// Wait waits for the command's end and returns its exit status as a shell does: 128 plus the
+// signal number for a killed program.
 func (c *Command) Wait() (status int, err error) {
-	// A plain wait would take the stops that the samplers wait for: so first
-	// the end, through a descriptor of the process, then its status.
+	// A plain wait would consume the stops that the samplers wait for. So wait first for the end,
+	// through a descriptor of the process, then for its status.
 	fd, err := unix.PidfdOpen(c.cmd.Process.Pid, 0)
 	if err == nil {
 		defer unix.Close(fd)
@@ -100,8 +99,8 @@ func (c *Command) Wait() (status int, err error) {
 	return st.ExitStatus(), nil
 }
 
-// ownThread reports whether tid is a thread of this program, the one that holds
-// a Command, or a stopper of it.
+// ownThread reports whether tid is a thread of this program, including the one that holds a
+// Command, or one of its stoppers.
 func ownThread(tid int) bool {
 	if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", tid)); err == nil {
 		return true
@@ -114,5 +113,5 @@ func ownThread(tid int) bool {
 	return err == nil && st.PPID == os.Getpid() && st.Comm == stopperName
 }
 
-// Kill ends the command.
+// Kill kills the command.
 func (c *Command) Kill() { _ = c.cmd.Process.Kill() }

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Death is where a thread was when a signal of its own making killed it.
+// Death is the state of a thread when a signal that it caused itself killed it.
 type Death struct {
 	TID   stack.TID
 	PID   int
@@ -24,35 +24,36 @@ type Death struct {
 	Stack []byte // from SP up; at most deathStack
 }
 
-// Deaths are those of all processes of this machine, as the kernel tells them at the
-// moment of the signal (tracepoint signal:signal_deliver, perf_event_open(2)): nobody is stopped,
-// and nothing is told of a signal that has a handler. That takes the right to look at all of the
-// machine's processes (CAP_PERFMON, or root) and tracefs. Its methods may be called from any goroutine.
+// Deaths records the deaths of all processes of this machine, as the kernel reports them at the
+// moment of the signal (tracepoint signal:signal_deliver, perf_event_open(2)). It stops no
+// thread, and signals with a handler are not reported. It requires permission to observe all
+// processes of the machine (CAP_PERFMON, or root) and tracefs. Methods may be called from any
+// goroutine.
 type Deaths struct {
 	rings []*perfRing
 	wake  int // eventfd
 	done  chan struct{}
 
-	mu    sync.Mutex // guards what follows, and reading rings
+	mu    sync.Mutex // guards the fields below, and reading rings
 	known []Death    // the last maxDeaths
 }
 
 const (
 	maxDeaths = 32
-	// deathStack is how much of a stack is copied: with all else it has to fit into a
-	// record, whose size has 16 bits.
+	// deathStack is how much of a stack is copied: together with the other fields it must fit
+	// into a record, whose size has 16 bits.
 	deathStack = 48 << 10
-	// perfPages are a CPU's, of which two such records fit.
+	// perfPages is the size of each CPU's ring: two such records fit.
 	perfPages  = 32
 	maxCPUs    = 512
 	perfSample = unix.PERF_SAMPLE_TID | unix.PERF_SAMPLE_TIME | unix.PERF_SAMPLE_REGS_USER | unix.PERF_SAMPLE_STACK_USER
 )
 
-// deathFilter are signals with which the kernel writes a core dump, where no handler is
-// (kernel/signal.c, SIG_KERNEL_COREDUMP_MASK): those of Ending.Crash but for SIGKILL, and SIGQUIT.
+// deathFilter selects the signals for which the kernel writes a core dump if they have no handler
+// (kernel/signal.c, SIG_KERNEL_COREDUMP_MASK): those of Ending.Crash except SIGKILL, and SIGQUIT.
 const deathFilter = "sa_handler==0&&(sig==3||sig==4||sig==5||sig==6||sig==7||sig==8||sig==11||sig==24||sig==25||sig==31)"
 
-// OpenDeaths begins to note them.
+// OpenDeaths starts recording deaths.
 func OpenDeaths() (*Deaths, error) {
 	id, err := tracepoint("signal/signal_deliver")
 	if err != nil {
@@ -105,7 +106,7 @@ func openPerf(id uint64, cpu int) (*perfRing, error) {
 	return r, nil
 }
 
-// tracepoint is the number of one.
+// tracepoint returns the ID of a tracepoint.
 func tracepoint(name string) (id uint64, err error) {
 	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		var b []byte
@@ -116,7 +117,7 @@ func tracepoint(name string) (id uint64, err error) {
 	return 0, err
 }
 
-// parseCPUs reads a list such as 0-3,5.
+// parseCPUs parses a list such as 0-3,5.
 func parseCPUs(s string) (out []int, err error) {
 	for part := range strings.SplitSeq(s, ",") {
 		a, b, is := strings.Cut(part, "-")
@@ -135,8 +136,8 @@ func parseCPUs(s string) (out []int, err error) {
 	return out, nil
 }
 
-// follow empties the rings as they fill, so that there is room for the next. It sleeps
-// until somebody dies.
+// follow empties the rings as they fill, so that there is room for further records. It sleeps
+// until a death is reported.
 func (d *Deaths) follow() {
 	defer close(d.done)
 	fds := []unix.PollFd{{Fd: int32(d.wake), Events: unix.POLLIN}}
@@ -150,7 +151,7 @@ func (d *Deaths) follow() {
 		}
 		for i := range fds {
 			if fds[i].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
-				fds[i].Fd = -1 // its CPU was taken away: it would be told of for ever
+				fds[i].Fd = -1 // its CPU went offline: poll would report that forever
 			}
 		}
 		d.mu.Lock()
@@ -159,7 +160,7 @@ func (d *Deaths) follow() {
 	}
 }
 
-// read takes what is new in the rings; d.mu is held.
+// read takes new records out of the rings. The caller holds d.mu.
 func (d *Deaths) read() {
 	for _, r := range d.rings {
 		r.read(func(b []byte) {
@@ -174,7 +175,7 @@ func (d *Deaths) read() {
 	}
 }
 
-// Of is the death of a thread after a time; ok is false where none is known.
+// Of returns the death of a thread after a time; ok is false if none is known.
 func (d *Deaths) Of(pid int, tid stack.TID, after stack.Time) (x Death, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -187,7 +188,7 @@ func (d *Deaths) Of(pid int, tid stack.TID, after stack.Time) (x Death, ok bool)
 	return x, false
 }
 
-// Close ends it.
+// Close ends the recording.
 func (d *Deaths) Close() {
 	_, _ = unix.Write(d.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0})
 	<-d.done
@@ -201,7 +202,7 @@ func (d *Deaths) release() {
 	unix.Close(d.wake)
 }
 
-// parseDeath reads a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
+// parseDeath parses a record of perf_event_open(2): PERF_RECORD_SAMPLE with perfSample.
 func parseDeath(b []byte) (x Death, ok bool) {
 	const header = 8
 	if len(b) < header || binary.NativeEndian.Uint32(b) != unix.PERF_RECORD_SAMPLE {
@@ -248,8 +249,8 @@ func parseDeath(b []byte) (x Death, ok bool) {
 	return x, true
 }
 
-// Died is how the thread died after a time, where d knows. Its registers are complete with
-// what is known of the thread.
+// Died returns the thread's death after a time, if d knows it. Its registers are completed by the
+// known state of the thread.
 func (t *Thread) Died(d *Deaths, after stack.Time) (x Death, ok bool) {
 	if x, ok = d.Of(t.pid, t.tid, after); ok && x.Regs.TLS == 0 {
 		x.Regs.TLS = t.tls

@@ -12,16 +12,16 @@ import (
 // perfRing is a buffer that the kernel writes records into (perf_event_open(2), MMAP layout).
 type perfRing struct {
 	fd  int
-	mem []byte // a page of its own account, then the records
+	mem []byte // a control page, then the records
 }
 
-// Places in that page (linux/perf_event.h, struct perf_event_mmap_page).
+// Offsets in that page (linux/perf_event.h, struct perf_event_mmap_page).
 const (
 	perfHead = 1024
 	perfTail = 1032
 )
 
-// read hands out what is new, one record at a time, and makes room for more.
+// read passes each new record to f and makes room for more.
 func (r *perfRing) read(f func(record []byte)) {
 	data := r.mem[os.Getpagesize():]
 	size := uint64(len(data)) // a power of two
@@ -50,7 +50,7 @@ func (r *perfRing) close() {
 	unix.Close(r.fd)
 }
 
-// setFilter has an event count only what a condition on its fields lets through.
+// setFilter limits an event to records whose fields satisfy a condition.
 func setFilter(fd int, condition string) error {
 	b, err := unix.BytePtrFromString(condition)
 	if err != nil {

@@ -9,13 +9,12 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A process whose first thread has ended goes on with the others, but what the kernel shows
-// below /proc/PID of its memory and files is that thread's, which has none any more. The
-// directory of one of the other threads, a deputy, has them still: /proc/TID is there for
-// every thread, though it is in no listing.
+// After the first thread of a process has ended, the kernel still shows that thread's memory and
+// files below /proc/PID, although it has none any more. The directory of another thread, a
+// deputy, has them: /proc/TID exists for every thread, although listings lack it.
 
-// mine are the files of a process's directory that go with its memory, its file
-// descriptors or its namespaces.
+// mine are the files of a process's directory that depend on its memory, its file descriptors or
+// its namespaces.
 var mine = [...]string{"maps", "map_files/", "exe", "root", "cwd", "cmdline", "fd", "ns/", "auxv", "environ"}
 
 func ofMemory(name string) bool {
@@ -33,7 +32,7 @@ type deputy struct {
 	dir int // /proc/TID, O_PATH
 }
 
-// memoryOf is the number by which the process's memory can be read.
+// memoryOf returns the thread number with which the process's memory can be read.
 func (p *Process) memoryOf() int {
 	if d := p.deputy.Load(); d != nil {
 		return int(d.tid)
@@ -41,12 +40,12 @@ func (p *Process) memoryOf() int {
 	return p.pid
 }
 
-// Directory is the number whose directory below /proc shows the process's memory and
-// files: that of its first thread, unless that has ended.
+// Directory returns the number whose directory below /proc shows the process's memory and files:
+// that of its first thread, unless that has ended.
 func (p *Process) Directory() int { return p.memoryOf() }
 
-// elect chooses a living thread as deputy if the first thread, or the last deputy, has ended.
-// It reports whether there is a living deputy now.
+// elect chooses a living thread as deputy if the first thread, or the last deputy, has ended. It
+// reports whether there is a living deputy now.
 func (p *Process) elect() bool {
 	p.electing.Lock()
 	defer p.electing.Unlock()
@@ -74,7 +73,7 @@ func (p *Process) elect() bool {
 			unix.Close(dir)
 			continue
 		}
-		// The old one's directory may be in use: it is closed with the process.
+		// The old directory may be in use: it is closed together with the process.
 		p.deputy.Store(&deputy{tid: tid, dir: dir})
 		p.retired = append(p.retired, dir)
 		return true
@@ -82,8 +81,8 @@ func (p *Process) elect() bool {
 	return false
 }
 
-// stands reports whether dir belongs to a living thread of the process: the kernel may have
-// given its number to another process since the threads were listed.
+// Reports whether dir belongs to a living thread of the process: the kernel may have given
+// its number to another process since the threads were listed.
 func (p *Process) stands(dir int, tid stack.TID) bool {
 	fd, err := unix.Openat(dir, "status", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -104,7 +103,7 @@ func (p *Process) stands(dir int, tid stack.TID) bool {
 	return err != unix.ESRCH
 }
 
-// dirOf is the directory to look for name in.
+// dirOf returns the directory that contains name.
 func (p *Process) dirOf(name string) int {
 	if d := p.deputy.Load(); d != nil && ofMemory(name) {
 		return d.dir
@@ -112,7 +111,7 @@ func (p *Process) dirOf(name string) int {
 	return p.dir
 }
 
-// retry reports whether what failed for name, by err, is worth another try: with another
+// retry reports whether an access to name that failed with err should be repeated with another
 // directory.
 func (p *Process) retry(name string, dir int, err error) bool {
 	return ofMemory(name) && (err == unix.ENOENT || err == unix.ESRCH || err == unix.EACCES) && p.elect() && p.dirOf(name) != dir

@@ -8,10 +8,9 @@ import (
 // pfDumpcore is PF_DUMPCORE of linux/sched.h.
 const pfDumpcore = 0x00000200
 
-// dumping reports whether the kernel is writing a core dump of the thread, and
-// where it was when the fatal signal came: the kernel tells the stack and
-// instruction pointer of such a thread, which can be stopped no more, in stat
-// (fs/proc/array.c, do_task_stat; since 4.14).
+// dumping reports whether the kernel is writing a core dump of the thread, and where the thread
+// was at the fatal signal. The kernel shows the stack and instruction pointer of such a thread,
+// which can no longer be stopped, in stat (fs/proc/array.c, do_task_stat; since 4.14).
 func (t *Thread) dumping() (pc, sp uint64, ok bool) {
 	b, err := pread(t.stat, t.line[:])
 	if err != nil {
@@ -20,7 +19,7 @@ func (t *Thread) dumping() (pc, sp uint64, ok bool) {
 	return parseDumping(b)
 }
 
-// parseDumping reads /proc/PID/task/TID/stat.
+// parseDumping parses /proc/PID/task/TID/stat.
 func parseDumping(b []byte) (pc, sp uint64, ok bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
@@ -45,8 +44,8 @@ func parseDumping(b []byte) (pc, sp uint64, ok bool) {
 	return pc, sp, sp != 0
 }
 
-// dumpcore reads the n-th word behind the name, from 0: most threads that are looked at
-// are alive, and not worth more.
+// dumpcore checks the flags in the n-th word after the name, from 0. It is a cheap test, because
+// most threads are alive.
 func dumpcore(b []byte, n int) bool {
 	v := uint64(0)
 	for _, c := range b {

@@ -7,24 +7,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a caller branches on.
+// Errors that callers branch on.
 var (
 	ErrGone    = errors.New("the thread or process is gone")
 	ErrTimeout = errors.New("the thread did not stop in time")
-	// ErrLater is an ErrTimeout after which the sample is still to come: Arrived.
+	// ErrLater is an ErrTimeout after which the sample is still pending: see Arrived.
 	ErrLater = fmt.Errorf("%w yet", ErrTimeout)
-	// ErrStale says that a thread was not asked to stop, since it was a while ago that it
-	// was seen to run.
+	// ErrStale reports that a thread was not asked to stop, because the look that found it
+	// running was too long ago.
 	ErrStale = errors.New("the thread was to stop, and was not asked in time")
 	// ErrAsleep: the thread was blocked and Window.Check was set.
 	ErrAsleep = errors.New("the thread is blocked")
-	// ErrLeft is ErrAsleep of a thread that was on a CPU a moment before.
+	// ErrLeft is ErrAsleep for a thread that was on a CPU right before.
 	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses to trace the thread")
 )
 
-// Reason says why a process cannot be sampled.
+// Reason is why a process cannot be sampled.
 type Reason uint8
 
 // Reasons of a Refusal.
@@ -37,21 +37,21 @@ const (
 	AlreadyTraced                   // another process traces it
 	OtherUser                       // it belongs to another user
 	YamaScope                       // the Yama security module forbids it
-	NoCapability                    // it has more rights than we
+	NoCapability                    // it has more permissions than this program
 	NotDumpable                     // it forbids it (PR_SET_DUMPABLE), or its file is unreadable
-	Filtered                        // a seccomp filter takes ptrace or process_vm_readv from us
-	OtherPolicy                     // some other security module
-	Itself                          // it is this very process
+	Filtered                        // a seccomp filter blocks ptrace or process_vm_readv
+	OtherPolicy                     // another security module
+	Itself                          // it is this program itself
 )
 
-// Refusal is why a process cannot be sampled: one line, and one line of what
-// to do about it.
+// Refusal is the error for a process that cannot be sampled: one line with the reason and one
+// with advice.
 type Refusal struct {
 	PID    int
 	Comm   string // "" if unknown
 	Reason Reason
 	What   string
-	Advice string // "" where there is none
+	Advice string // "" if there is none
 }
 
 func (r *Refusal) Error() string { return r.What }
@@ -68,10 +68,10 @@ type MemoryError struct {
 
 func (e *MemoryError) Error() string { return fmt.Sprintf("read memory at %#x: %v", e.Addr, e.Err) }
 
-// Unwrap gives the kernel's error, or ErrGone.
+// Unwrap returns the kernel's error, or ErrGone.
 func (e *MemoryError) Unwrap() error { return e.Err }
 
-// gone turns the kernel's words for a thread or process that ended into ErrGone.
+// gone converts the kernel's errors for an ended thread or process to ErrGone.
 func gone(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		return ErrGone

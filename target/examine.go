@@ -17,26 +17,26 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Verdict of a check.
+// Verdict is the result of a check.
 type Verdict uint8
 
 // Verdicts.
 const (
 	Good    Verdict = iota
-	Limited         // works, with less
-	Missing         // something that sampling needs is not there
+	Limited         // works with restrictions
+	Missing         // something that sampling needs is missing
 )
 
-// Check is one thing that Examine looked at.
+// Check is the result of one check of Examine.
 type Check struct {
 	Name    string
 	Verdict Verdict
-	Found   string // what is so
-	Advice  string // what to change; "" where there is nothing
+	Found   string // the finding
+	Advice  string // recommended change; "" if there is none
 }
 
-// Examine tries what sampling needs on this machine, for process pid, or (0)
-// in general, on a child of its own.
+// Examine checks everything that sampling needs on this machine, for process pid, or, if pid is
+// 0, on a child process of its own.
 func Examine(pid int) []Check {
 	out := []Check{checkKernel(), checkProcfs(), checkYama(), checkSeccomp(), checkCapabilities(), checkProgram(), checkLimits(), checkSchedstats()}
 	if pid == 0 {
@@ -67,8 +67,7 @@ func checkProcfs() Check {
 	return c
 }
 
-// hidesProcesses reports whether /proc shows this user its own processes alone (proc(5),
-// hidepid).
+// hidesProcesses reports whether /proc shows this user only its own processes (proc(5), hidepid).
 func hidesProcesses() bool {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -76,7 +75,7 @@ func hidesProcesses() bool {
 	}
 	hides := false
 	for l := range strings.Lines(string(b)) {
-		if f := strings.Fields(l); len(f) > 4 && f[4] == "/proc" { // the last one is on top
+		if f := strings.Fields(l); len(f) > 4 && f[4] == "/proc" { // the last mount is on top
 			hides = false
 			for _, o := range []string{"hidepid=2", "hidepid=invisible", "hidepid=4", "hidepid=ptraceable"} {
 				hides = hides || strings.Contains(l, o)
@@ -86,7 +85,7 @@ func hidesProcesses() bool {
 	return hides && !hasCap(capSysPtrace)
 }
 
-// checkLimits looks at what this process may use.
+// checkLimits checks the resource limits of this process.
 func checkLimits() Check {
 	c := Check{Name: "limits"}
 	n, name := limits.Memory()
@@ -109,7 +108,7 @@ func checkLimits() Check {
 	return c
 }
 
-// checkProgram looks at who may run this program with its capabilities.
+// checkProgram checks which users may run this program with its capabilities.
 func checkProgram() Check {
 	c := Check{Name: "program", Found: "has no capabilities of its own"}
 	path := program()
@@ -167,7 +166,7 @@ func checkSeccomp() Check {
 	return Check{Name: "seccomp", Found: "ptrace and process_vm_readv are let through"}
 }
 
-// Capabilities, as linux/capability.h numbers them.
+// Capabilities by their number in linux/capability.h.
 const (
 	capDACOverride   = 1
 	capDACReadSearch = 2
@@ -219,7 +218,7 @@ func checkPerfParanoid() Check {
 	return Check{Name: "perf events", Found: "perf_event_paranoid is " + strings.TrimSpace(string(b)) + "; sliver does without"}
 }
 
-// tryChild samples a program of its own.
+// tryChild samples a child process of its own.
 func tryChild() Check {
 	const name = "sampling"
 	cmd := exec.Command("sleep", "10")
@@ -269,7 +268,7 @@ func tryProcess(pid int) Check {
 	}
 	done := make(chan result)
 	go func() {
-		runtime.LockOSThread() // ends with the goroutine, and with it whatever it traces
+		runtime.LockOSThread() // ends with the goroutine, which releases traced threads
 		var r result
 		r.held, r.stops, r.reads, r.err = try(t)
 		done <- r

@@ -9,9 +9,9 @@ import (
 
 // Ending is how a process ended.
 type Ending struct {
-	Signal syscall.Signal // that killed it; 0: it exited by itself
-	Core   bool           // the kernel wrote its memory to a core file, or handed it to a program
-	Status int            // exit status where it exited
+	Signal syscall.Signal // the signal that killed it; 0: it exited on its own
+	Core   bool           // the kernel wrote a core file, or piped it to a program
+	Status int            // exit status if it exited
 }
 
 func (e Ending) String() string {
@@ -21,7 +21,7 @@ func (e Ending) String() string {
 	return fmt.Sprintf("exit status %d", e.Status)
 }
 
-// SignalName is the name with SIG, such as SIGSEGV.
+// SignalName returns the signal's name with SIG, such as SIGSEGV.
 func SignalName(s syscall.Signal) string {
 	if n := unix.SignalName(s); n != "" {
 		return n
@@ -29,49 +29,46 @@ func SignalName(s syscall.Signal) string {
 	return fmt.Sprintf("signal %d", int(s))
 }
 
-// Crash reports whether the process died of a fault of its own, and not
-// because somebody asked it to end.
+// Crash reports whether the process ended because of a fault, and not on request.
 func (e Ending) Crash() bool {
 	switch e.Signal {
 	case syscall.SIGSEGV, syscall.SIGBUS, syscall.SIGILL, syscall.SIGFPE, syscall.SIGABRT, syscall.SIGSYS, syscall.SIGTRAP,
 		syscall.SIGXCPU, syscall.SIGXFSZ, syscall.SIGKILL:
-		return true // SIGKILL: the kernel's, when memory runs out, looks like anyone's
+		return true // SIGKILL: the kernel's, on memory shortage, cannot be distinguished from others
 	}
 	return false
 }
 
-// Life is a descriptor of a process that tells how it ended. It is for one
-// goroutine.
+// Life is a descriptor of a process that can report how it ended. It is for use by one goroutine.
 type Life struct {
 	p  *Process
 	fd int
 }
 
-// Life opens it. It holds for a process that is alive.
+// Life opens a Life. The process must be alive.
 func (p *Process) Life() (*Life, error) {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err != nil {
 		return nil, fmt.Errorf("watch the end of process %d: %w", p.pid, err)
 	}
-	if !p.Alive() { // the number may have been another's
+	if !p.Alive() { // the number may belong to another process
 		unix.Close(fd)
 		return nil, ErrGone
 	}
 	return &Life{p: p, fd: fd}, nil
 }
 
-// Ended reports whether all of the process is over. It does not wait.
+// Ended reports whether the whole process has ended. It does not wait.
 func (l *Life) Ended() bool {
 	fds := []unix.PollFd{{Fd: int32(l.fd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
-// Ending tells how the process ended; ok is false where it has not, or the
-// kernel does not tell: a parent that is quick to wait takes the status with
-// it, up to Linux 6.14.
+// Ending returns how the process ended. ok is false if it has not, or if the kernel does not
+// report it: up to Linux 6.14, the status is gone once the parent has waited for it.
 func (l *Life) Ending() (e Ending, ok bool) {
-	// While it is a zombie its stat has the status (proc(5), field 52).
+	// A zombie's stat contains the status (proc(5), field 52).
 	if b, err := l.p.read("stat", 4096); err == nil {
 		if st, err := ParseStat(b); err == nil && st.State == 'Z' && st.Exit >= 0 {
 			return ending(st.Exit), true
@@ -89,5 +86,5 @@ func ending(status int) Ending {
 	return Ending{Signal: syscall.Signal(status & 0x7f), Core: status&0x80 != 0, Status: status >> 8 & 0xff}
 }
 
-// Close lets go of it.
+// Close closes the descriptor.
 func (l *Life) Close() error { return unix.Close(l.fd) }

@@ -13,25 +13,24 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// File is what a mapping shows: a file, or a part of the target's memory.
+// File is the content of a mapping: a file, or a part of the target's memory.
 type File interface {
 	io.ReaderAt
 	io.Closer
 	Size() int64 // bytes
 }
 
-// ErrNoFile means that there is no file behind the mapping that could be
-// opened: anonymous memory, a device, or a deleted file that takes more
-// rights (CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN).
+// ErrNoFile reports that the mapping has no file that could be opened: it is anonymous memory, a
+// device, or a deleted file that requires more permissions (CAP_CHECKPOINT_RESTORE or
+// CAP_SYS_ADMIN).
 var ErrNoFile = errors.New("no file to be had for the mapping")
 
-// maxVDSO bounds the one mapping that is read out of memory.
+// maxVDSO bounds the one mapping that is read from memory.
 const maxVDSO = 1 << 20
 
-// OpenMapping opens the file that m shows: the very file that is mapped, also
-// when it was deleted or replaced, where the rights are there for that; else
-// the one at the mapping's path in the target's own file system, if device
-// and inode agree. [vdso] comes out of the target's memory.
+// OpenMapping opens the file of m. If permissions allow, that is the mapped file itself, even if
+// it was deleted or replaced; otherwise the file at the mapping's path in the target's own file
+// system, provided device and inode agree. [vdso] is read from the target's memory.
 func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 	if m.Path == "[vdso]" {
 		return p.vdso(m)
@@ -47,19 +46,19 @@ func (p *Process) OpenMapping(m stack.Mapping) (File, error) {
 		}
 		errs = append(errs, err)
 		if errors.Is(err, safefile.ErrHung) {
-			break // so would the others be
+			break // the others would hang too
 		}
 	}
 	return nil, fmt.Errorf("open mapping %#x-%#x %s: %w: %w", m.Start, m.End, m.Path, ErrNoFile, errors.Join(errs...))
 }
 
-// place is the process's root for package safefile.
+// place returns the process's root for package safefile.
 func (p *Process) place() safefile.Place {
 	return safefile.Process(p.dirOf("root"), fmt.Sprintf("/proc/%d/root", p.pid))
 }
 
-// Written is a number for the content of the file that m shows, derived from its size and
-// modification time; 0: unknown.
+// Written returns a number for the content of m's file, derived from its size and modification
+// time; 0: unknown.
 func (p *Process) Written(m stack.Mapping) uint32 {
 	for _, open := range []func(stack.Mapping) (*safefile.File, error){p.openExe, p.openByPath, p.openByRange} {
 		f, err := open(m)
@@ -77,7 +76,8 @@ func (p *Process) Written(m stack.Mapping) uint32 {
 	return 0
 }
 
-// Modified is when a mapping's file was last written, in ns since 1970, as of now; 0: unknown.
+// Modified returns when a mapping's file was last written, in ns since 1970, as of now; 0:
+// unknown.
 func Modified(f File) int64 {
 	if s, ok := f.(*safefile.File); ok {
 		if in, err := s.Stat(); err == nil {
@@ -87,22 +87,21 @@ func Modified(f File) int64 {
 	return 0
 }
 
-// openByRange goes by the kernel's own link to the mapped file.
+// openByRange uses the kernel's own link to the mapped file.
 func (p *Process) openByRange(m stack.Mapping) (*safefile.File, error) {
-	// Code that was copied to huge pages has its file's mapping; the link leads elsewhere.
+	// Code that was copied to huge pages has its file's mapping, but the link leads elsewhere.
 	f, err := p.place().OpenLink(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 	return checked(f, err, m, true)
 }
 
-// openExe serves the program itself, deleted or not, with no rights beyond
-// those of a tracer.
+// openExe opens the program itself, deleted or not, with a tracer's permissions only.
 func (p *Process) openExe(m stack.Mapping) (*safefile.File, error) {
 	f, err := p.place().OpenLink("exe")
 	return checked(f, err, m, false)
 }
 
-// openByPath looks the path up in the target's root. Links in it are followed
-// there too, never out of it.
+// openByPath looks the path up in the target's root. Links are followed there too, and never out
+// of it.
 func (p *Process) openByPath(m stack.Mapping) (*safefile.File, error) {
 	if m.Deleted {
 		return nil, errors.New("deleted")
@@ -111,9 +110,8 @@ func (p *Process) openByPath(m stack.Mapping) (*safefile.File, error) {
 	return checked(f, err, m, true)
 }
 
-// File systems whose files show another device (btrfs, bcachefs) or another
-// device and inode (overlayfs before Linux 6.8) in maps than in stat
-// (linux/magic.h).
+// File systems whose files have in maps another device (btrfs, bcachefs), or another device and
+// inode (overlayfs before Linux 6.8), than in stat (linux/magic.h).
 const (
 	btrfsMagic    = 0x9123683e
 	bcachefsMagic = 0xca451a4e
@@ -142,7 +140,7 @@ func sameFile(m stack.Mapping, dev, ino uint64, fs int64, byPath bool) bool {
 	return byPath && fs == overlayMagic
 }
 
-// vdso copies the mapping out of the target.
+// vdso copies the mapping from the target.
 func (p *Process) vdso(m stack.Mapping) (File, error) {
 	if m.End-m.Start > maxVDSO {
 		return nil, fmt.Errorf("open [vdso]: %d bytes long", m.End-m.Start)
@@ -158,11 +156,11 @@ type memory struct{ *strings.Reader }
 
 func (memory) Close() error { return nil }
 
-// PerfMap opens the map of JIT code that the process writes for perf,
-// /tmp/perf-PID.map in its own mount and PID namespace. The error is an
-// fs.ErrNotExist where there is none. A file of another user than the
-// process's (or root, or ourselves) is refused: anyone may write to /tmp. So is one that
-// was last written before the process began: an earlier one of the same number left it.
+// PerfMap opens the map of JIT code that the process writes for perf, /tmp/perf-PID.map in its
+// own mount and PID namespace. The error is an fs.ErrNotExist if there is none. A file that
+// belongs neither to the process's user nor to root or this program's user is refused, because
+// anyone may write to /tmp. So is a file last written before the process began: an earlier
+// process with the same number left it.
 func (p *Process) PerfMap() (*safefile.File, error) {
 	name := fmt.Sprintf("/tmp/perf-%d.map", p.facts.NSpid)
 	f, err := p.place().OpenNoFollow(name)
@@ -182,11 +180,11 @@ func (p *Process) PerfMap() (*safefile.File, error) {
 	return nil, &os.PathError{Op: "open", Path: name, Err: err}
 }
 
-// earlier is by how much, in ns, a file's time may be before that of its process's beginning,
-// which is known to a tick of the kernel's, by a clock that may have been set since.
+// earlier is by how much, in ns, a file's time may precede its process's start, which is known to
+// one kernel tick, by a clock that may have been set since.
 const earlier = 2_000_000_000
 
-// began is when the process began, in ns of CLOCK_REALTIME; 0: not known.
+// began returns when the process began, in ns of CLOCK_REALTIME; 0: unknown.
 func (p *Process) began() int64 {
 	var boot, now unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_REALTIME, &now) != nil {

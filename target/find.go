@@ -13,38 +13,38 @@ type Found struct {
 	PID   int
 	Comm  string
 	Exe   string   // base name of its program; "" if unreadable
-	Units []string // the components of its control group's path, the last one last
+	Units []string // the components of its control group's path, from the root down
 	Start uint64   // clock ticks after boot
 }
 
-// Finder searches again and again for the same kind of process. One that it has seen
-// and does not want is looked at more and more rarely: there may be thousands of them. While it
-// is young it may still become another program, as what a shell or a service manager starts does, and is
-// looked at each time: on a busy machine there may be a second between its fork and its exec.
+// Finder searches repeatedly for the same kind of process. Processes that do not match are
+// examined less and less often, because there may be thousands. A young process may still become
+// another program, for example one that a shell or service manager starts, so it is examined each
+// time: on a busy machine a second may pass between its fork and its exec.
 type Finder struct {
 	match func(*Found) bool
 	turn  int
 	seen  map[int]unwanted
 }
 
-// unwanted is when to look at such a process again, and after how many searches more
-// if it is unwanted then.
+// unwanted is the search in which to examine such a process again, and the gap that follows if it
+// still does not match.
 type unwanted struct{ turn, gap int }
 
-// maxGap bounds how many searches long one that changes its name or group is missed.
+// maxGap bounds, in searches, how long a changed name or group stays undetected.
 const maxGap = 16
 
-// youth, in ns, is how old a process is from which on it is not looked at each time.
+// youth, in ns, is the age up to which a process is examined in each search.
 const youth = 10_000_000_000
 
-// NewFinder searches for processes that match wants.
+// NewFinder returns a Finder for the processes that match accepts.
 func NewFinder(match func(*Found) bool) *Finder {
 	return &Finder{match: match, seen: map[int]unwanted{}}
 }
 
-// Find returns those there are of the calling user, oldest first (of all users for
-// root, and for whoever has CAP_SYS_PTRACE); kernel threads, zombies, this program
-// itself and those that are known already are left out. known may be nil.
+// Find returns the matching processes of the calling user, oldest first. With root or
+// CAP_SYS_PTRACE it covers all users. Kernel threads, zombies, this program itself and known
+// processes are left out. known may be nil.
 func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 	var out []Found
 	x.turn++
@@ -60,7 +60,7 @@ func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 			return true
 		}
 		gap := min(max(2*u.gap, 1), maxGap)
-		x.seen[pid] = unwanted{x.turn + gap, gap} // unless it is wanted
+		x.seen[pid] = unwanted{x.turn + gap, gap} // unless it matches
 		return false
 	}
 	now := monotonic()
@@ -90,8 +90,8 @@ func (x *Finder) Find(known func(pid int) bool) ([]Found, error) {
 	return out, err
 }
 
-// unitsOf takes the path out of /proc/PID/cgroup in which systemd names its
-// units: that of the unified hierarchy, or of systemd's own.
+// unitsOf extracts the path from /proc/PID/cgroup that contains systemd's unit names: that of the
+// unified hierarchy, or of systemd's own.
 func unitsOf(s string) (units []string) {
 	for line := range strings.Lines(s) {
 		f := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -105,8 +105,8 @@ func unitsOf(s string) (units []string) {
 	return units
 }
 
-// Named matches processes by a pattern of path.Match for their name or that of
-// their program.
+// Named returns a match of processes whose name, or whose program's name, matches a pattern of
+// path.Match.
 func Named(pattern string) (func(*Found) bool, error) {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
 		return nil, err
@@ -121,8 +121,8 @@ func Named(pattern string) (func(*Found) bool, error) {
 	}, nil
 }
 
-// InUnit matches the processes of a systemd unit; a name without an ending is
-// a service's.
+// InUnit returns a match of the processes of a systemd unit; a name without a suffix is a
+// service's.
 func InUnit(name string) func(*Found) bool {
 	if !strings.Contains(name, ".") {
 		name += ".service"
@@ -130,7 +130,7 @@ func InUnit(name string) func(*Found) bool {
 	return func(f *Found) bool { return slices.Contains(f.Units, name) }
 }
 
-// Alive reports whether there is a process of this number.
+// Alive reports whether a process with this number exists.
 func Alive(pid int) bool {
 	_, err := os.Stat("/proc/" + strconv.Itoa(pid))
 	return err == nil

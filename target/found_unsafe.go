@@ -5,19 +5,19 @@ import (
 	"unsafe"
 )
 
-// A sample's state is decided at one moment, right before the request to stop. CPU time is credited
-// to samples that found the thread on a CPU, and two checks that must agree would miss the start of
-// each burst of work between two sleeps. The evidence:
+// A sample's state is decided at one moment, right before the request to stop. CPU time is
+// credited to samples that found the thread on a CPU, and two checks that must agree would miss
+// the start of each burst of work between two sleeps. The evidence:
 //
 //	/proc/TID/syscall before the request   running (or runnable), or blocked
 //	schedstat before it and at the stop    equal switch counts: the thread was on a CPU throughout
 //
-// A check before the thread is attached spares a blocked thread the stop.
+// A check before attaching avoids the stop of a blocked thread.
 
-// Activity is what a thread did right before it was asked to stop.
+// Activity is a thread's activity right before it was asked to stop.
 type Activity uint8
 
-// What it may have done.
+// Activities.
 const (
 	ActivityUnknown Activity = iota
 	ActivityOnCPU            // it was on a CPU
@@ -28,9 +28,9 @@ const (
 // found collects the evidence for an Activity.
 type found struct {
 	looks   bool      // evidence is being collected
-	ran     bool      // the thread was in no sleep before the request
+	ran     bool      // the thread was not asleep before the request
 	left    bool      // it fell asleep during the check, and was on a CPU before
-	cut     bool      // the stop cut that call short
+	cut     bool      // the stop interrupted that call
 	first   [64]byte  // schedstat before the request
 	after   [64]byte  // schedstat at the stop
 	call    [128]byte // /proc/TID/syscall before the request
@@ -61,7 +61,8 @@ func (w *Window) lookBefore(schedstat, call uintptr, since int64) bool {
 	f.left = false
 	if !f.ran && f.nfirst > 0 {
 		// The kernel sets the state of a thread before it gives up its CPU, and answers this file
-		// after that. CPU time used since the first counters proves that it was still running then.
+		// after that. CPU time used since the first counters proves that it was still running
+		// then.
 		n, errno = raw6(syscall.SYS_PREAD64, schedstat, uintptr(unsafe.Pointer(&f.after)), uintptr(len(f.after)), 0, 0, 0)
 		for i := 0; errno == 0 && i < int(n) && i < f.nfirst && f.first[i] != ' '; i++ {
 			f.left = f.left || f.after[i] != f.first[i]
@@ -70,9 +71,9 @@ func (w *Window) lookBefore(schedstat, call uintptr, since int64) bool {
 	return f.ran
 }
 
-// attached is for a thread that was seen to run or to wait for a CPU, and may stop at any time later. Its
-// files may be closed by then; what is read in their place is no account of a thread, or at
-// worst makes one sample of a thread that has ended wrong.
+// attached is for a thread that was seen running or waiting for a CPU and may stop at any later
+// time. Its files may be closed by then. A read then fails or returns another file's content; at
+// worst, one sample of an ended thread is wrong.
 //
 //go:nosplit
 //go:norace
@@ -81,8 +82,8 @@ func (f *found) attached(schedstat uintptr, since int64) {
 	f.since = since
 }
 
-// check reads whether the thread runs or waits for a CPU. The last check before the request, once the
-// thread is attached, decides: what the thread does until the stop is as short as can be.
+// check reads whether the thread runs or waits for a CPU. The last check before the request,
+// after attaching, decides: this keeps the time between check and stop as short as possible.
 //
 //go:nosplit
 //go:norace
@@ -91,8 +92,8 @@ func (f *found) check() {
 	f.ran = errno != 0 || n == 0 || f.call[0] == 'r' // "running"; in doubt the stop decides
 }
 
-// lookAt reads the counters at the stop: the thread may have got a CPU only to stop. It costs
-// one pread.
+// lookAt reads the counters at the stop: the thread may have got a CPU only to stop. It costs one
+// pread.
 //
 //go:nosplit
 //go:norace
@@ -108,7 +109,7 @@ func (w *Window) lookAt() {
 	}
 }
 
-// found weighs the evidence of a stop. A thread that got a CPU after the check was waiting for one
+// found evaluates the evidence of a stop. A thread that got a CPU after the check was waiting for one
 // then. It counts as on a CPU if it lost that CPU to sliver's own stopper: see preempted.
 func (w *Window) found() Activity {
 	f := &w.raw.found
@@ -182,7 +183,7 @@ func timedOut(k kind, nr int32, result int64) bool {
 	return false
 }
 
-// asleep is the error for a blocked thread that was not stopped.
+// asleep returns the error for a blocked thread that was not stopped.
 func (w *Window) asleep() error {
 	if w.raw.found.left {
 		return ErrLeft

@@ -11,32 +11,32 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Of threads that have no CPU, which stop when they get one, nobody waits for. All
-// that are found in one round are asked to stop by one process, which copies each when
-// it stops: a herd. So a round wakes one process, where a stopper for each thread would be
-// woken twice for each: most of what such a stop costs is waking.
+// Herd: threads without a CPU stop when they get one, and the group does not wait for them. One
+// process asks all such threads of a round to stop and copies each when it stops. So a round
+// wakes one process; one stopper per thread would be woken twice per thread, and waking is most
+// of the cost of such a stop.
 //
-// It is a stopper in all else (stopper.go), but that it attaches to threads while it
-// keeps others. A thread that calls exec keeps everybody from attaching to its process
-// until all its other threads are reaped, so one that dies meanwhile is reaped by a
-// signal's handler: see herd_unsafe.go.
+// Otherwise it is a stopper (stopper.go), except that it attaches to threads while it keeps
+// others. A thread that calls exec blocks attaching to its process until all its other threads
+// are reaped, so a kept thread that dies during that time is reaped by a signal handler: see
+// herd_unsafe.go.
 type herd struct {
 	proc  int
 	b     *herdBlock
 	mem   []byte
-	cpu   int64 // ns, of what the Tracer has counted
-	fresh int   // threads that it was not told of yet
-	held  int   // with these
+	cpu   int64 // ns already counted by the Tracer
+	fresh int   // threads not announced to it yet
+	held  int   // threads that it has, including these
 	alive stack.Time
 	of    [maxHerd]*Thread
 }
 
-// maxHerd is how many threads it takes.
+// maxHerd is the highest number of threads in a herd.
 const maxHerd = 64
 
-// askFor is how old, in ns, a look may be that found a thread running when it is asked to
-// stop: one that fell asleep since has not slept for longer. Nor has one that was given no CPU
-// since, however old the look is.
+// askFor is the maximum age, in ns, of the look that found a thread running when it is asked to
+// stop: a thread that fell asleep since has not slept for longer. A thread that was given no CPU
+// since then has not slept either, regardless of the age.
 const askFor = 5_000_000
 
 func newHerd() (*herd, error) {
@@ -54,7 +54,7 @@ func newHerd() (*herd, error) {
 	return h, nil
 }
 
-// theHerd is the one of this Tracer; nil: there is none to be had.
+// theHerd returns the Tracer's herd; nil: none can be started.
 func (tr *Tracer) theHerd() *herd {
 	if tr.herd == nil && !tr.noHerd {
 		var err error
@@ -64,7 +64,7 @@ func (tr *Tracer) theHerd() *herd {
 	return tr.herd
 }
 
-// herds leaves t to the herd, which is told of it by Ask; false: it has no room.
+// herds leaves t to the herd, which Ask notifies. It returns false if the herd has no room.
 func (tr *Tracer) herds(t *Thread, w *Window) bool {
 	h := tr.theHerd()
 	if h == nil || h.held == maxHerd || t.tid == stack.TID(t.pid) { // its number may become another thread's
@@ -90,8 +90,8 @@ func (tr *Tracer) herds(t *Thread, w *Window) bool {
 	return true
 }
 
-// Ask has the threads asked to stop that Capture has left to others (Window.Later) since
-// the last time: their samples come by Arrived. SleepUntil does it, too.
+// Ask requests the stops that Capture has deferred (Window.Later) since the last call; their
+// samples come by Arrived. SleepUntil calls it too.
 func (tr *Tracer) Ask() {
 	if h := tr.herd; h != nil && h.fresh > 0 {
 		h.fresh = 0
@@ -99,7 +99,7 @@ func (tr *Tracer) Ask() {
 	}
 }
 
-// gather takes what has come to the herd.
+// gather takes the herd's results.
 func (tr *Tracer) gather() {
 	h := tr.herd
 	if h == nil || h.held == 0 {
@@ -129,7 +129,7 @@ func (tr *Tracer) gather() {
 	if !reaped(h.proc) {
 		return
 	}
-	for _, t := range h.of { // somebody killed it
+	for _, t := range h.of { // it was killed
 		if t != nil {
 			t.late.Store(false)
 		}
@@ -138,7 +138,7 @@ func (tr *Tracer) gather() {
 	tr.herd = nil
 }
 
-// cameTo has what became of a thread.
+// cameTo processes the result for a thread.
 func (tr *Tracer) cameTo(t *Thread, s *slot) {
 	w := s.w
 	a := Arrival{Thread: t}
@@ -161,7 +161,7 @@ func (tr *Tracer) cameTo(t *Thread, s *slot) {
 	tr.arrived = append(tr.arrived, a)
 }
 
-// close ends it: at once, or as soon as it has let its threads go.
+// close ends the herd at once, or as soon as it has released its threads.
 func (h *herd) close() {
 	atomic.StoreUint32(&h.b.quit, 1)
 	_ = unix.Tgkill(h.proc, h.proc, callSignal)
@@ -172,13 +172,13 @@ func (h *herd) close() {
 	h.bury()
 }
 
-// bury waits for the process's end and gives its stack back.
+// bury waits for the process's end and frees its stack.
 func (h *herd) bury() {
 	awaitEnd(h.proc)
 	h.b.free(h.mem)
 }
 
-// awaitEnd takes the status of a process when it has ended.
+// awaitEnd waits until a process has ended and takes its status.
 func awaitEnd(proc int) {
 	for {
 		if _, err := unix.Wait4(proc, nil, unix.WALL, nil); err != unix.EINTR {
@@ -193,8 +193,8 @@ func reaped(proc int) bool {
 	return pid == proc || err == unix.ECHILD
 }
 
-// startStopper starts a process that shares this one's memory and files in main, an
-// address of compiled code, with a stack.
+// startStopper starts a process that shares this one's memory and files, at main, an address of
+// compiled code, with the given stack.
 func startStopper(stack []byte, main uintptr, b *stopBlock) (int, error) {
 	top, tls := stackTop(stack)
 	old, err := setMask(^uint64(0))
@@ -209,15 +209,15 @@ func startStopper(stack []byte, main uintptr, b *stopBlock) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("start a stopper: %w", err)
 	}
-	// While it waits for a CPU, a thread of the target may be standing. It never
-	// runs for long: the spin is bounded, and then it sleeps.
+	// While it waits for a CPU, a thread of the target may be stopped. It never runs for long,
+	// because its spin is bounded and a sleep follows.
 	if setFIFO(pid) != nil {
 		b.self = openWaited(fmt.Sprintf("/proc/%d/schedstat", pid))
 	}
 	return pid, nil
 }
 
-// openWaited opens the schedstat of one that makes stops; 0: there is none.
+// openWaited opens the schedstat of a process or thread that makes stops; 0: it cannot.
 func openWaited(name string) uintptr {
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -226,7 +226,7 @@ func openWaited(name string) uintptr {
 	return uintptr(fd)
 }
 
-// free gives back what a stopper had that has ended.
+// free frees the resources of an ended stopper.
 func (b *stopBlock) free(mem []byte) {
 	if b.self != 0 {
 		unix.Close(int(b.self))
