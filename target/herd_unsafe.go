@@ -9,51 +9,50 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// What runs in a herd's process. The rules of stopper_unsafe.go hold for all of it.
+// The code that runs in a herd's process. The rules of stopper_unsafe.go apply to all of it.
 //
 // PTRACE_SEIZE waits for a thread of the same process that is in exec (cred_guard_mutex,
-// kernel/ptrace.c), which waits until all other threads of its process are reaped
-// (de_thread, fs/exec.c); those that are traced, by their tracer. So while the herd
-// attaches, SIGCHLD is not masked, and its handler reaps those of its threads that have
-// died. The kernel's wait ends for a signal and goes on after its handler
-// (ERESTARTNOINTR). A signal that came before is delivered when it is unmasked, so none is
-// missed.
+// kernel/ptrace.c). That thread waits until all other threads of its process are reaped
+// (de_thread, fs/exec.c); traced ones are reaped by their tracer. So SIGCHLD is not masked while
+// the herd attaches, and its handler reaps those of its threads that have died. The kernel's wait
+// ends for a signal and continues after its handler (ERESTARTNOINTR). An earlier signal is
+// delivered at the unmasking, so none is missed.
 
-// herdBlock is what a herd and its Tracer share. Of stopBlock it uses what the calls
-// that both make need.
+// herdBlock is the memory that a herd and its Tracer share. Of stopBlock it uses the fields that
+// the common functions need.
 type herdBlock struct {
 	stopBlock
 	slots  [maxHerd]slot
-	used   int64 // atomic: ns of CPU time, of all its life
-	held   int   // slots of slotHeld
+	used   int64 // atomic: ns of CPU time since the start
+	held   int   // number of slots in slotHeld
 	action sigaction
-	all    bool // all are to be looked at, one by one,
+	all    bool // look at all slots one by one,
 	at     int  // from this one on
 }
 
-// slot is one thread. It is the Tracer's while its state is slotFree or slotDone, and
-// the herd's else.
+// slot is one thread. It belongs to the Tracer in the states slotFree and slotDone, and otherwise
+// to the herd.
 type slot struct {
 	state               uint32 // atomic
 	tid, pid, schedstat uintptr
 	w                   *Window
-	switches            uint64 // how often it had been given a CPU when it was looked at
-	until               int64  // CLOCK_MONOTONIC, ns: after that it is not asked any more if it has been given one since
-	end                 int    // how it ended; endLate: it was not asked
+	switches            uint64 // the thread's switch count at its last look
+	until               int64  // CLOCK_MONOTONIC, ns: after that, the thread is not asked to stop if it has been given a CPU since
+	end                 int    // the result; endLate: it was not asked to stop
 	errno               syscall.Errno
-	over                bool // there is no sample to come: it is only to be let go of
+	over                bool // no sample will follow: only release the thread
 }
 
 // States of a slot.
 const (
 	slotFree = iota
-	slotNew  // the thread is to be asked
-	slotHeld // it is attached
+	slotNew  // the thread must be asked to stop
+	slotHeld // the thread is attached
 	slotDone
 )
 
-// alignStack is what a herd's stack lies at a multiple of, and its size: so a handler
-// finds what lies at its beginning.
+// alignStack is the alignment and size of a herd's stack. With it, a signal handler finds the
+// data at the start of the stack.
 const alignStack = stopperStack
 
 func (h *herdBlock) init(parent uintptr) {
@@ -68,7 +67,8 @@ func (h *herdBlock) init(parent uintptr) {
 
 const saRestorer = 0x04000000
 
-// stack is the aligned half of mem, and tells a handler in it whose it is.
+// stack returns the aligned half of mem, and stores the herd's address in it for the signal
+// handler.
 func (h *herdBlock) stack(mem []byte) []byte {
 	at := uintptr(unsafe.Pointer(&mem[0]))
 	off := (alignStack - at%alignStack) % alignStack
@@ -79,17 +79,17 @@ func (h *herdBlock) stack(mem []byte) []byte {
 	return mem
 }
 
-// herdCode gives the addresses of a signal's handler, which calls herdDead, and of where
-// it returns to.
+// herdCode returns the addresses of a signal handler that calls herdDead, and of the code that it
+// returns to.
 func herdCode() (handler, restorer uintptr)
 
-// herdEntry is the address of herdMain.
+// herdEntry returns the address of herdMain.
 func herdEntry() uintptr {
 	f := herdMain
 	return **(**uintptr)(unsafe.Pointer(&f))
 }
 
-// herdMain is the life of a herd. All signals are masked, but where it attaches.
+// herdMain is the main loop of a herd. All signals are masked, except while it attaches.
 //
 //go:nosplit
 //go:norace
@@ -101,7 +101,7 @@ func herdMain(b *stopBlock) {
 	orphan := h.orphan()
 	until := int64(0)
 	for {
-		// What has died by now is reaped before the herd attaches: its signal was taken.
+		// Dead threads are reaped before the herd attaches, because their signals were consumed.
 		asked := false
 		for ; ; asked = true {
 			for {
@@ -142,15 +142,15 @@ func herdMain(b *stopBlock) {
 		}
 		switch h.rest(ns) {
 		case uintptr(callSignal), uintptr(syscall.SIGCHLD):
-		default: // the time is over, or the program
+		default: // timeout, or the program has ended
 			orphan = orphan || h.orphan()
 			h.all, h.at = true, 0
 		}
 	}
 }
 
-// ask asks the threads to stop that are new, and reports whether there are any. no: they are
-// not to be asked.
+// ask asks the new threads to stop, and reports whether there are any. no: give them back without
+// a request.
 //
 //go:noinline
 //go:nosplit
@@ -187,13 +187,13 @@ func (h *herdBlock) ask(no bool) (any bool) {
 			continue
 		}
 		s.w.Asked = stack.Time(s.w.clock())
-		// Where it fails, the thread is dead or gone, which is seen later.
+		// If it fails, the thread is dead or gone, which a later look shows.
 		raw6(syscall.SYS_PTRACE, ptraceInterrupt, s.tid, 0, 0, 0, 0)
 	}
 	return true
 }
 
-// stands reports whether the thread has been given no CPU since it was looked at.
+// Reports whether the thread has been given no CPU since its last look.
 //
 //go:noinline
 //go:nosplit
@@ -220,7 +220,7 @@ func (h *herdBlock) mask(how uintptr) {
 	raw6(syscall.SYS_RT_SIGPROCMASK, how, uintptr(unsafe.Pointer(&h.set)), 0, 8, 0, 0)
 }
 
-// ends gives the slot back to the Tracer.
+// ends returns the slot to the Tracer.
 //
 //go:nosplit
 //go:norace
@@ -243,7 +243,7 @@ func (h *herdBlock) attach(s *slot) {
 		return
 	}
 	h.held++
-	// As in capture: only now is the number held.
+	// As in capture, the number is reserved only from now on.
 	n, errno := raw6(syscall.SYS_PREAD64, s.schedstat, uintptr(unsafe.Pointer(&w.raw.line)), uintptr(len(w.raw.line)), 0, 0, 0)
 	if errno != 0 || n == 0 {
 		raw6(syscall.SYS_PTRACE, ptraceInterrupt, s.tid, 0, 0, 0, 0)
@@ -253,7 +253,7 @@ func (h *herdBlock) attach(s *slot) {
 	store32(&s.state, slotHeld)
 }
 
-// halted notes when those were seen not to have stopped that were asked last.
+// halted records the time at which the latest requested threads were seen not to have stopped.
 //
 //go:noinline
 //go:nosplit
@@ -271,8 +271,8 @@ func (h *herdBlock) halted() {
 	}
 }
 
-// next finds a thread of which there may be something to see, and what that is; nil: no
-// further one. It looks at all of them, one by one, where all is set.
+// next finds a thread with a possible change of state, and that change; nil: no further one. It
+// looks at all threads one by one if all is set.
 //
 //go:noinline
 //go:nosplit
@@ -291,13 +291,13 @@ func (h *herdBlock) next() (s *slot, what int) {
 		for i := range h.slots {
 			s := &h.slots[i]
 			if errno == 0 && load32(&s.state) == slotHeld && s.tid == tid {
-				for k := range 4 { // what seen reads
+				for k := range 4 { // the words that seen reads
 					s.w.raw.info[k] = h.info[k]
 				}
 				return s, s.w.seen(0)
 			}
 		}
-		// It goes by another number, or it is not known what has become of it.
+		// It has another number, or its state is unknown.
 		h.all, h.at = true, 0
 	}
 	for ; h.at < maxHerd; h.at++ {
@@ -311,7 +311,7 @@ func (h *herdBlock) next() (s *slot, what int) {
 
 const pAll = 0 // P_ALL
 
-// seen has what was seen of a thread, and reports whether that was the end of it.
+// seen handles a thread's change of state, and reports whether that was its end.
 //
 //go:noinline
 //go:nosplit
@@ -342,7 +342,7 @@ func (h *herdBlock) seen(s *slot, what int) bool {
 	return h.lets(s)
 }
 
-// lets has a thread go by which there is nothing more to do.
+// lets releases the slot of a finished thread.
 //
 //go:nosplit
 //go:norace
@@ -352,8 +352,8 @@ func (h *herdBlock) lets(s *slot) bool {
 	return true
 }
 
-// herdDead reaps threads that have died, while the herd waits to attach to another one. It
-// runs in a signal's handler.
+// herdDead reaps threads that have died while the herd waits to attach to another one. It runs in
+// a signal handler.
 //
 //go:nosplit
 //go:norace
@@ -371,7 +371,7 @@ func herdDead(b *stopBlock) {
 	}
 }
 
-// count writes down what CPU time this process has used.
+// count stores the CPU time that this process has used.
 //
 //go:nosplit
 //go:norace

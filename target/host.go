@@ -9,14 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Host is what the machine says of itself.
+// Host describes the machine.
 type Host struct {
 	Name   string
 	Kernel string // release
 	CPUs   int
 }
 
-// ReadHost asks the kernel.
+// ReadHost reads it from the kernel.
 func ReadHost() Host {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {
@@ -25,8 +25,8 @@ func ReadHost() Host {
 	return Host{Name: unix.ByteSliceToString(u.Nodename[:]), Kernel: unix.ByteSliceToString(u.Release[:]), CPUs: runtime.NumCPU()}
 }
 
-// Clocks reads CLOCK_MONOTONIC, BOOTTIME and REALTIME as of one moment, in ns:
-// the first is the middle of two readings around the others.
+// Clocks reads CLOCK_MONOTONIC, BOOTTIME and REALTIME as of one moment, in ns: the first is the
+// middle of two readings around the others.
 func Clocks() (monotonic, boot, real int64) {
 	get := func(id int32) int64 {
 		var ts unix.Timespec
@@ -38,7 +38,7 @@ func Clocks() (monotonic, boot, real int64) {
 	return (a + get(unix.CLOCK_MONOTONIC)) / 2, boot, real
 }
 
-// SelfCPU is the CPU time that this program has used, in ns, but for Tracer.CPU.
+// SelfCPU returns the CPU time that this program has used, in ns, without Tracer.CPU.
 func SelfCPU() int64 {
 	var ru unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &ru) != nil {
@@ -47,9 +47,9 @@ func SelfCPU() int64 {
 	return ru.Utime.Nano() + ru.Stime.Nano()
 }
 
-// IdleCPU is for how long the machine's CPUs were idle since it started, and how long that
-// was for all of them together, in clock ticks (/proc/stat, its first line: fs/proc/stat.c, show_stat;
-// what a virtual machine's host took is neither). 0, 0: the file cannot be read.
+// IdleCPU returns the idle time of the machine's CPUs since boot, and their total time, in clock
+// ticks (first line of /proc/stat: fs/proc/stat.c, show_stat). Time stolen by a hypervisor is in
+// neither. 0, 0: the file cannot be read.
 func IdleCPU() (idle, all uint64) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -64,7 +64,7 @@ func idleOf(stat string) (idle, all uint64) {
 	if len(f) < 6 || f[0] != "cpu" {
 		return 0, 0
 	}
-	for i, s := range f[1:min(len(f), 9)] { // guests' time is in user's
+	for i, s := range f[1:min(len(f), 9)] { // guest time is included in user time
 		n, err := strconv.ParseUint(s, 10, 48)
 		if err != nil {
 			return 0, 0
@@ -82,7 +82,7 @@ func SetThreadName(name string) {
 	setName(b)
 }
 
-// Prioritize asks for a better place in the scheduler's queue for the calling
-// OS thread, so that samples are in time on a busy machine. It is no error not
-// to be allowed to (it takes CAP_SYS_NICE, or a limit on nice).
+// Prioritize requests a higher scheduling priority for the calling OS thread, so that samples are
+// in time on a busy machine. A missing permission is not an error (it requires CAP_SYS_NICE, or a
+// limit on nice).
 func Prioritize() { _ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), -10) }

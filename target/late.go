@@ -2,16 +2,16 @@ package target
 
 import "slices"
 
-// Arrival is the sample of a thread that stopped after the deadline: a thread that
-// has no CPU stops when it gets one, without having run anything of its own in
-// between. So it shows the thread as it was when it was asked.
+// Arrival is the sample of a thread that stopped after the deadline. A thread without a CPU stops
+// when it gets one, without having run anything of its own before. So the sample shows the thread
+// as of the request.
 type Arrival struct {
 	Thread *Thread
-	Window *Window // good until the next Reap; nil: there is Err
+	Window *Window // valid until the next Reap; nil if Err is set
 	Err    error   // as Capture's
 }
 
-// Arrived hands out the samples that have arrived, one at a time.
+// Arrived returns the samples that have arrived, one at a time.
 func (tr *Tracer) Arrived() (a Arrival, ok bool) {
 	if len(tr.arrived) == 0 {
 		return a, false
@@ -24,13 +24,13 @@ func (tr *Tracer) Arrived() (a Arrival, ok bool) {
 	return a, true
 }
 
-// Free reports whether all late threads are let go by others than Reap.
+// Free reports whether all late threads are released without Reap.
 func (tr *Tracer) Free() bool { return len(tr.late) == 0 }
 
-// arrive has the sample of the thread that s kept. Not shown: there is none.
+// arrive processes the sample of the thread that s kept. shown is false if there is none.
 func (tr *Tracer) arrive(s *stopper) (shown bool) {
 	w := s.kept
-	if w == s.w { // its own, of which it gets another one
+	if w == s.w { // its own window: replace it
 		s.w, s.spans = &Window{}, nil
 	}
 	if parseSchedstat(w.raw.line[:w.raw.lineLen], &w.Counters) != nil {
@@ -41,18 +41,18 @@ func (tr *Tracer) arrive(s *stopper) (shown bool) {
 	return true
 }
 
-// Limits of the windows that are kept.
+// Limits of the windows that are kept for reuse.
 const (
 	maxWindows     = maxHerd + maxSpares
 	maxWindowBytes = 16 << 20
 )
 
-// leastLater is for how many bytes of stack there is room at least in a window of a thread
-// that is waited for; the others wait meanwhile with one each.
+// leastLater is the least size of the stack, in bytes, in a window of a thread that the Tracer
+// waits for; each waiting thread has one.
 const leastLater = 64 << 10
 
-// another is a window that copies of t what w is to copy, with little more memory than that
-// takes, by what it took the last time: there may be one for each thread that is waited for.
+// another returns a window that copies from t the same as w, sized by the thread's last stop:
+// there may be one for each thread that the Tracer waits for.
 func (tr *Tracer) another(t *Thread, w *Window) *Window {
 	spans := 0
 	for i := range min(len(w.Spans), MaxSpans) {
@@ -70,7 +70,7 @@ func (tr *Tracer) another(t *Thread, w *Window) *Window {
 	return x
 }
 
-// withRoom is a window with at least so many bytes of memory: the smallest that is kept.
+// withRoom returns a window with at least n bytes of memory: the smallest kept one that fits.
 func (tr *Tracer) withRoom(n int) *Window {
 	best := -1
 	for i, w := range tr.windows {
@@ -86,15 +86,15 @@ func (tr *Tracer) withRoom(n int) *Window {
 	return w
 }
 
-// dropWindow keeps a window no more.
+// dropWindow removes a window from those kept.
 func (tr *Tracer) dropWindow(i int) {
 	last := len(tr.windows) - 1
 	tr.windows[i], tr.windows[last] = tr.windows[last], nil
 	tr.windows = tr.windows[:last]
 }
 
-// settle takes back what was handed out by Arrived. What nobody has asked for is
-// dropped at some time, and of the windows that are too many the largest.
+// settle takes back the windows that Arrived returned. Samples that no caller took are dropped
+// eventually, and of too many windows the largest are dropped.
 func (tr *Tracer) settle() {
 	for len(tr.arrived) > maxHerd+maxStoppers {
 		tr.Arrived()

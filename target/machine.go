@@ -6,9 +6,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// The register blocks of NT_PRSTATUS as both machines lay them out, read by
-// pure functions so that each is tested on the other. Words are 8 bytes,
-// little endian.
+// The register blocks of NT_PRSTATUS as both machines define them, read by pure functions so
+// that each is tested on the other. Words are 8 bytes, little endian.
 
 // amd64: struct user_regs_struct (arch/x86/include/asm/user_64.h).
 const (
@@ -21,14 +20,14 @@ const (
 	amdFSBase  = 21
 )
 
-// amdDWARF gives the word of DWARF register i (System V ABI AMD64, figure
-// 3.36: rax rdx rcx rbx rsi rdi rbp rsp r8 … r15, return address).
+// amdDWARF gives the word of DWARF register i (System V ABI AMD64, figure 3.36: rax rdx rcx rbx
+// rsi rdi rbp rsp r8 … r15, return address).
 var amdDWARF = [17]int{10, 12, 11, 5, 13, 14, 4, 19, 9, 8, 7, 6, 3, 2, 1, 0, amdRIP}
 
 // amdArgs gives the words of a call's arguments: rdi rsi rdx r10 r8 r9.
 var amdArgs = [6]int{14, 13, 12, amdR10, 9, 8}
 
-// RegsAMD64 reads an amd64 register block of at least 27 words.
+// RegsAMD64 parses an amd64 register block of at least 27 words.
 func RegsAMD64(b []byte, r *stack.Regs, c *stack.Call) bool {
 	if len(b) < amdWords*8 {
 		return false
@@ -59,8 +58,8 @@ const (
 	armPC    = 32
 )
 
-// RegsARM64 reads an arm64 register block of at least 34 words. The block
-// does not say whether the thread was in a system call: see callARM64.
+// RegsARM64 parses an arm64 register block of at least 34 words. The block does not show whether
+// the thread was in a system call: see callARM64.
 func RegsARM64(b []byte, r *stack.Regs) bool {
 	if len(b) < armWords*8 {
 		return false
@@ -73,10 +72,9 @@ func RegsARM64(b []byte, r *stack.Regs) bool {
 	return true
 }
 
-// callARM64 says which call the thread was in, given what /proc said of it
-// just before: the same, if number, stack and place agree. At the stop the PC
-// is behind the svc instruction, or on it where the kernel has already
-// decided to restart.
+// callARM64 returns the call that the thread was in, given its /proc entry just before: the same
+// call, if number, stack and place agree. At the stop the PC is after the svc instruction, or on
+// it if the kernel has already decided to restart.
 func callARM64(r *stack.Regs, b *callBefore) stack.Call {
 	if b.call.Nr >= 0 && r.R[8] == uint64(b.call.Nr) && r.R[armSP] == b.sp && (r.PC == b.pc || r.PC == b.pc-4) {
 		return b.call

@@ -8,16 +8,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// maxMappings bounds what ParseMaps returns: the kernel's own limit
-// (vm.max_map_count) is 65530 by default, and rarely set above 16 million.
+// maxMappings bounds the result of ParseMaps. The kernel's own limit (vm.max_map_count) is 65530
+// by default, and rarely set above 16 million.
 const maxMappings = 1 << 24
 
-// ParseMaps reads /proc/PID/maps (proc_pid_maps(5)):
+// ParseMaps parses /proc/PID/maps (proc_pid_maps(5)):
 //
 //	start-end perms offset major:minor inode   path
 //
-// The mappings come in the order of the file, by address. A last line that is
-// cut off is an error, with what came before it.
+// The mappings are in the order of the file, by address. A truncated last line is an error,
+// returned with the mappings before it.
 func ParseMaps(b []byte) ([]stack.Mapping, error) {
 	out := make([]stack.Mapping, 0, min(bytes.Count(b, []byte("\n")), maxMappings))
 	paths := map[string]string{} // many lines share few paths
@@ -72,7 +72,7 @@ func parseMapping(b []byte, paths map[string]string) (m stack.Mapping, ok bool) 
 	return m, true
 }
 
-// plainHex reads a number without 0x that ends at the byte end.
+// plainHex parses a number without 0x that ends at the byte end.
 func plainHex(b []byte, end byte) (v uint64, rest []byte, ok bool) {
 	for i, c := range b {
 		switch {
@@ -89,8 +89,8 @@ func plainHex(b []byte, end byte) (v uint64, rest []byte, ok bool) {
 	return 0, b, false
 }
 
-// unescape undoes the one escape of the file: a line end in a path is \012
-// (kernel: fs/proc/task_mmu.c, show_map_vma).
+// unescape reverts the file's only escape: a newline in a path is \012 (kernel:
+// fs/proc/task_mmu.c, show_map_vma).
 func unescape(s string) string {
 	if !strings.Contains(s, `\012`) {
 		return s
@@ -98,8 +98,7 @@ func unescape(s string) string {
 	return strings.ReplaceAll(s, `\012`, "\n")
 }
 
-// makedev packs as Linux and stat(2) do (linux/kdev_t.h, new_encode_dev's
-// 64-bit form in glibc).
+// makedev packs as Linux and stat(2) do (linux/kdev_t.h, new_encode_dev's 64-bit form in glibc).
 func makedev(major, minor uint32) uint64 {
 	return uint64(major&0xfff)<<8 | uint64(major&^0xfff)<<32 | uint64(minor&0xff) | uint64(minor&^0xff)<<12
 }
@@ -110,7 +109,7 @@ func (p *Process) Maps() ([]stack.Mapping, error) {
 	if err != nil {
 		return nil, gone(err)
 	}
-	if len(b) == 0 && p.elect() { // the first thread has ended, and has no address space any more
+	if len(b) == 0 && p.elect() { // the first thread has ended, and has lost its address space
 		if b, err = p.read("maps", maxMaps); err != nil {
 			return nil, gone(err)
 		}

@@ -12,12 +12,12 @@ import (
 // Running is a process that could be recorded.
 type Running struct {
 	PID     int
-	Command string  // command line, arguments joined by blanks
-	CPU     float64 // cores it used over the window
+	Command string  // command line, arguments joined by spaces
+	CPU     float64 // cores that it used during the window
 }
 
-// Own lists the processes of the calling user (all of them for root, and for
-// whoever has CAP_SYS_PTRACE) but for kernel threads and this program itself, with the CPU they use over window.
+// Own lists the processes of the calling user, with the CPU they use during window. With root or
+// CAP_SYS_PTRACE it lists those of all users. Kernel threads and this program are left out.
 func Own(window time.Duration) ([]Running, error) {
 	type before struct{ ticks uint64 }
 	first := map[int]before{}
@@ -44,7 +44,7 @@ func Own(window time.Duration) ([]Running, error) {
 	return out, err
 }
 
-// eachOwn visits such processes; skip, if not nil, leaves some out at little cost.
+// eachOwn visits such processes; skip, if not nil, excludes some at low cost.
 func eachOwn(skip func(pid int) bool, visit func(pid int, st *Stat)) error {
 	proc, err := os.Open("/proc")
 	if err != nil {

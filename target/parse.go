@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Stat is what is used of /proc/PID/stat (proc_pid_stat(5)).
+// Stat holds the used fields of /proc/PID/stat (proc_pid_stat(5)).
 type Stat struct {
 	PID        int
 	Comm       string
@@ -20,22 +20,22 @@ type Stat struct {
 	PPID       int
 	Flags      uint64 // PF_*
 	UTime      uint64 // clock ticks in user mode, of all threads
-	STime      uint64 // and in the kernel
+	STime      uint64 // clock ticks in the kernel, of all threads
 	Threads    int
 	Ticks      uint64 // clock ticks on CPUs, user and kernel, of the whole process
-	Children   uint64 // those of its children that have ended and were waited for, and theirs
+	Children   uint64 // clock ticks of its ended and awaited children, recursively
 	Start      uint64 // clock ticks after boot
-	StartCode  uint64 // 0 where the reader has no rights
+	StartCode  uint64 // 0 if the reader lacks permission
 	EndCode    uint64
 	StartStack uint64
-	Exit       int // status as wait(2) has it, of a process that has ended; -1: unknown
+	Exit       int // wait(2) status of an ended process; -1: unknown
 }
 
 // pfKthread is PF_KTHREAD of linux/sched.h.
 const pfKthread = 0x00200000
 
-// ParseStat reads the one line of /proc/PID/stat. The name may hold anything,
-// parentheses and line ends too: it ends at the last ")".
+// ParseStat parses the one line of /proc/PID/stat. The name may contain anything, including
+// parentheses and newlines: it ends at the last ")".
 func ParseStat(b []byte) (Stat, error) {
 	var st Stat
 	open, end := bytes.IndexByte(b, '('), bytes.LastIndexByte(b, ')')
@@ -47,7 +47,7 @@ func ParseStat(b []byte) (Stat, error) {
 		return st, fmt.Errorf("stat: offset 0: %w", err)
 	}
 	st.PID, st.Comm = int(pid), string(b[open+1:end])
-	const first = 3 // the state, right behind the name, is field 3 of the manual
+	const first = 3 // the state, right after the name, is field 3 of the manual
 	f := strings.Fields(string(b[end+1:]))
 	if len(f) < 28-first+1 || len(f[0]) != 1 {
 		return st, fmt.Errorf("stat: offset %d: %d fields behind the name, want at least %d", end+1, len(f), 28-first+1)
@@ -82,20 +82,20 @@ func ParseStat(b []byte) (Stat, error) {
 	return st, nil
 }
 
-// Status is what is used of /proc/PID/status (proc_pid_status(5)).
+// Status holds the used fields of /proc/PID/status (proc_pid_status(5)).
 type Status struct {
 	TGID      int
-	TracerPid int // 0: nobody; also where the tracer is in a namespace that we do not see
+	TracerPid int // 0: no tracer, or one in a namespace that is not visible here
 	UID       int // real user
 	NSpid     []int
 	CapPrm    uint64
 }
 
-// maxNS is MAX_PID_NS_LEVEL of linux/pid_namespace.h, and one for ours.
+// maxNS is MAX_PID_NS_LEVEL of linux/pid_namespace.h, plus one for this namespace.
 const maxNS = 33
 
-// parseSwitches finds in /proc/PID/status how often the thread left a CPU: its last
-// two lines, of which nothing else is needed. No allocation.
+// parseSwitches finds in /proc/PID/status how often the thread left a CPU, from the last two
+// lines. It does not allocate.
 func parseSwitches(b []byte) (n int64, err error) {
 	rest := b
 	for _, key := range [...]string{"\nvoluntary_ctxt_switches:\t", "\nnonvoluntary_ctxt_switches:\t"} {
@@ -116,7 +116,7 @@ func parseSwitches(b []byte) (n int64, err error) {
 	return n, nil
 }
 
-// ParseStatus reads /proc/PID/status; lines that it does not know are passed over.
+// ParseStatus parses /proc/PID/status; it ignores unknown lines.
 func ParseStatus(b []byte) (Status, error) {
 	s := Status{TGID: -1}
 	off := 0
@@ -171,15 +171,14 @@ func number(f []string, to *int) error {
 	return err
 }
 
-// Errors of the two parsers that run in the sampling loop: made once, so that
-// they allocate nothing.
+// Errors of the two parsers in the sampling loop: made once, so that the parsers do not allocate.
 var (
 	errSchedstat = errors.New("schedstat: not three numbers")
 	errSyscall   = errors.New("syscall: neither \"running\" nor numbers")
 )
 
-// parseSchedstat reads "cpu_ns delay_ns times_in\n" (kernel:
-// Documentation/scheduler/sched-stats.rst). It allocates nothing.
+// parseSchedstat parses "cpu_ns delay_ns times_in\n" (kernel:
+// Documentation/scheduler/sched-stats.rst). It does not allocate.
 func parseSchedstat(b []byte, c *Counters) error {
 	var v [3]uint64
 	for i := range v {
@@ -196,9 +195,9 @@ func parseSchedstat(b []byte, c *Counters) error {
 	return nil
 }
 
-// parseSyscall reads /proc/TID/syscall (kernel: fs/proc/base.c,
-// proc_pid_syscall): "running", "-1 SP PC" (blocked, but in no system call: a
-// page fault) or "NR a0 … a5 SP PC". It allocates nothing.
+// parseSyscall parses /proc/TID/syscall (kernel: fs/proc/base.c, proc_pid_syscall): "running",
+// "-1 SP PC" (blocked, but in no system call: a page fault) or "NR a0 … a5 SP PC". It does not
+// allocate.
 func parseSyscall(b []byte, c *stack.Call) (running bool, pc, sp uint64, err error) {
 	*c = stack.Call{Nr: -1}
 	if bytes.HasPrefix(b, []byte("running")) {
@@ -278,7 +277,7 @@ func hexadecimal(b []byte) (v uint64, rest []byte, ok bool) {
 	return v, nil, i > 0
 }
 
-// stateLetter is fetched without taking the whole line apart.
+// stateLetter extracts the state without parsing the whole line.
 func stateLetter(b []byte) (byte, bool) {
 	i := bytes.LastIndexByte(b, ')')
 	if i < 0 {
@@ -291,9 +290,8 @@ func stateLetter(b []byte) (byte, bool) {
 	return b[0], true
 }
 
-// appendTIDs takes the names that are numbers out of a buffer of struct
-// linux_dirent64 (getdents(2)): u64 inode, s64 offset, u16 record length, u8
-// type, name with a zero at its end.
+// appendTIDs appends the numeric names in a buffer of struct linux_dirent64 (getdents(2)): u64
+// inode, s64 offset, u16 record length, u8 type, zero-terminated name.
 func appendTIDs(to []stack.TID, b []byte) []stack.TID {
 	const name = 19
 	for len(b) > name {

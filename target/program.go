@@ -5,13 +5,14 @@ import (
 	"strings"
 )
 
-// maxComm is what the kernel keeps of a thread's name (TASK_COMM_LEN, less its end).
+// maxComm is the length to which the kernel cuts a thread's name (TASK_COMM_LEN, less the final
+// zero).
 const maxComm = 15
 
-// programName is what a process is called: by its program. The kernel knows the name of its
-// first thread alone, which begins as that of the file that was executed (a script's too)
-// and which a program may change: Node 24 calls it MainThread. comm is it, exe the
-// program's file and args its command line, "" and nil where they are not known.
+// programName returns the name of a process: that of its program. The kernel has only the name of
+// the first thread. It starts as the name of the executed file (also a script's), and the program
+// may change it: Node 24 sets MainThread. comm is that name, exe the program's file and args its
+// command line; "" and nil mean unknown.
 func programName(comm, exe string, args []string) string {
 	exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	is := func(name string) bool {
@@ -20,8 +21,8 @@ func programName(comm, exe string, args []string) string {
 	if exe == "." || exe == "/" || is(exe) {
 		return comm
 	}
-	// The file may be the target of a link, and a script's name follows its interpreter's
-	// name and options.
+	// The file may be the target of a link, and a script's name follows its interpreter's name
+	// and options.
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
 			continue
@@ -36,5 +37,5 @@ func programName(comm, exe string, args []string) string {
 	return exe
 }
 
-// maxOptions is how many words of a command line are looked at for a script's name.
+// maxOptions is how many words of a command line are searched for a script's name.
 const maxOptions = 8

@@ -18,8 +18,8 @@ func (w *Window) setRegs(tid uintptr) syscall.Errno {
 	return errno
 }
 
-// getTLS reads TPIDR_EL0, which stays the same for the thread's life: it is
-// read in the first window alone.
+// getTLS reads TPIDR_EL0, which is constant for the thread's life, so only the first window reads
+// it.
 //
 //go:nosplit
 //go:norace

@@ -9,12 +9,11 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Everything between the request to stop and the resume is in this file, in
-// blocks_unsafe.go and in the functions of regs_*.go that they call. Such code may not allocate,
-// lock, call through an interface, grow the stack or tell the Go scheduler of
-// a system call: each of these can park the goroutine while a target stands
-// still. Hence nosplit (which also keeps preemption points out), RawSyscall6,
-// and one block of memory made beforehand.
+// Everything between the request to stop and the resume is in this file, in blocks_unsafe.go and
+// in the functions of regs_*.go that they call. Such code must not allocate, lock, call through
+// an interface, grow the stack or notify the Go scheduler of a system call: each of these can
+// park the goroutine while a thread of the target is stopped. Hence nosplit (which also excludes
+// preemption points), RawSyscall6, and one block of memory allocated in advance.
 
 // Requests and notes of ptrace(2) (linux/ptrace.h, linux/elf.h).
 const (
@@ -43,7 +42,7 @@ const (
 	cldTrapped = 4
 )
 
-// Signals whose default is to stop the process.
+// Signals whose default action stops the process.
 const (
 	sigTrap = 5
 	sigStop = 19
@@ -52,31 +51,31 @@ const (
 	sigTtou = 22
 )
 
-// Phases of the wait, beyond the spin: a thread that has not stopped by its
-// end waits for a CPU, perhaps for this one, so that only sleep helps. A sleep
-// that the Go scheduler does not know of keeps its P, but comes back at once
-// when the thread stops; so the first one is of that kind, and bounded.
+// Phases of the wait, after the spin. A thread that has not stopped by the end of the spin waits
+// for a CPU, perhaps for this one, so only sleeping helps. A sleep unknown to the Go scheduler
+// keeps its P, but returns at once when the thread stops; so the first sleep is of that kind, and
+// bounded.
 const (
-	blockFor  = 300_000   // ns after the request that are slept behind the scheduler's back
-	alarmEach = 1_000_000 // ns between alarms once the first has gone off, lest one that came too early be the last
+	blockFor  = 300_000   // ns after the request that are slept without notifying the scheduler
+	alarmEach = 1_000_000 // ns between alarms after the first, in case that came too early
 )
 
-// What a look at a thread that was asked to stop gives.
+// Results of a look at a thread that was asked to stop.
 const (
 	lookNothing  = iota // not stopped yet
-	lookStopped         // stopped; w.raw.code, w.raw.status
+	lookStopped         // stopped; see w.raw.code and w.raw.status
 	lookDead            // ended, and not reaped yet
 	lookNoThread        // no such tracee
 )
 
-// How a window ends.
+// Results of a window.
 const (
-	endDone    = iota // sampled and let go
+	endDone    = iota // sampled and released
 	endLate           // not stopped within the spin
 	endDead           // ended, and not reaped yet
 	endGone           // no such tracee
-	endError          // w.raw.errno says what failed; the thread was let go if it could be
-	endRefused        // it could not be attached
+	endError          // w.raw.errno is the failure; the thread was released if possible
+	endRefused        // attaching failed
 	endAsleep         // it was blocked, and Window.Check is set: no request was made
 )
 
@@ -88,40 +87,40 @@ type raw struct {
 	local  [3]ownVec
 	remote [MaxSpans + 1]remoteVec
 	ts     [2]int64
-	before callBefore // of the call, where the machine needs it to put the call back
-	// The thread pointer, where the register block lacks it.
+	before callBefore // the call before the stop, if the machine needs it to restart the call
+	// The thread pointer, if the register block lacks it.
 	tls     uint64
 	wantTLS bool
 	gotTLS  bool
 	timer   int32    // the tracer's
-	armed   bool     // it will go off
+	armed   bool     // it will expire
 	alarm   [4]int64 // struct itimerspec
 	code    int32    // CLD_*
 	status  int32    // signal and event of the stop
 	errno   syscall.Errno
 	line    [128]byte // schedstat right after a stopper has attached
 	lineLen int
-	// The schedstat of whoever makes the stop, if it is to be read (see waited), and what
-	// that said. 0: it is not.
+	// self is the schedstat file of the process or thread that makes the stop, for waited; 0: not
+	// read. own receives its content.
 	self  uintptr
 	own   [64]byte
 	found found
 }
 
-// ownVec is an iovec whose memory somebody else keeps: writing a pointer could
-// need the runtime.
+// ownVec is an iovec whose memory another reference keeps alive: writing a pointer could require
+// the runtime.
 type ownVec struct {
 	base uintptr
 	len  uint64
 }
 
-// remoteVec is an iovec whose address is the target's: no pointer for us.
+// remoteVec is an iovec with an address of the target, which is not a pointer here.
 type remoteVec struct {
 	addr uint64
 	len  uint64
 }
 
-// callBefore is what a blocked thread's call was before it was asked to stop.
+// callBefore is a blocked thread's call before it was asked to stop.
 type callBefore struct {
 	call   stack.Call
 	pc, sp uint64
@@ -134,8 +133,8 @@ func raw6(nr, a, b, c, d, e, f uintptr) (uintptr, syscall.Errno) {
 	return r, errno
 }
 
-// clock reads CLOCK_MONOTONIC by a real system call: the vDSO's way needs
-// more stack than a nosplit function has.
+// clock reads CLOCK_MONOTONIC by a real system call: the vDSO needs more stack than a nosplit
+// function has.
 //
 //go:nosplit
 //go:norace
@@ -144,8 +143,8 @@ func (w *Window) clock() int64 {
 	return w.raw.ts[0]*1e9 + w.raw.ts[1]
 }
 
-// look asks whether the thread has stopped, and leaves the answer where it is
-// (WNOWAIT): the exit status of our own child is not ours to take.
+// look checks whether the thread has stopped, and leaves the status in place (WNOWAIT): the exit
+// status of a child process belongs to its waiter.
 //
 //go:nosplit
 //go:norace
@@ -154,7 +153,7 @@ func (w *Window) look(tid uintptr) int {
 	return w.seen(errno)
 }
 
-// block is look, but sleeps until there is something to see or an alarm goes off.
+// block is look, but sleeps until the thread's state changes or an alarm expires.
 //
 //go:nosplit
 //go:norace
@@ -163,7 +162,7 @@ func (w *Window) block(tid uintptr) int {
 	return w.seen(errno)
 }
 
-// blockKnown is block with the Go scheduler's knowledge.
+// blockKnown is block with notification of the Go scheduler.
 func (w *Window) blockKnown(tid uintptr) int {
 	_, _, errno := syscall.Syscall6(syscall.SYS_WAITID, pPID, tid, uintptr(unsafe.Pointer(&w.raw.info)), waitFlags, 0, 0)
 	return w.seen(errno)
@@ -181,16 +180,16 @@ func (w *Window) seen(errno syscall.Errno) int {
 	if int32(w.raw.info[0]) == 0 { // si_signo
 		return lookNothing
 	}
-	w.raw.code = int32(w.raw.info[1])   // si_code, behind si_signo and si_errno
-	w.raw.status = int32(w.raw.info[3]) // si_status, behind si_pid and si_uid
+	w.raw.code = int32(w.raw.info[1])   // si_code, after si_signo and si_errno
+	w.raw.status = int32(w.raw.info[3]) // si_status, after si_pid and si_uid
 	if w.raw.code == cldTrapped || w.raw.code == cldStopped {
 		return lookStopped
 	}
 	return lookDead
 }
 
-// stop asks the thread, attached already, to stop, waits for that by
-// spinning, and does the rest of the window.
+// stop asks the attached thread to stop, waits for it by spinning, and does the rest of the
+// window.
 //
 //go:nosplit
 //go:norace
@@ -227,8 +226,8 @@ func (w *Window) stop(tid uintptr) int {
 	}
 }
 
-// alarm makes the tracer's timer go off after ns, and then again and again;
-// 0 silences it. Its signal does nothing but end a sleep.
+// alarm sets the tracer's timer to expire after ns and then periodically; 0 disarms it. Its
+// signal only ends a sleep.
 //
 //go:nosplit
 //go:norace
@@ -238,7 +237,7 @@ func (w *Window) alarm(ns int64) {
 	raw6(syscall.SYS_TIMER_SETTIME, uintptr(w.raw.timer), 0, uintptr(unsafe.Pointer(&w.raw.alarm)), 0, 0, 0)
 }
 
-// finish reads the stopped thread and lets it go.
+// finish reads the stopped thread and releases it.
 //
 //go:nosplit
 //go:norace
@@ -272,10 +271,10 @@ func (w *Window) getRegs(tid uintptr) syscall.Errno {
 	return errno
 }
 
-// restore puts back the call that the stop cut short, if there is one. A stop
-// by a signal that stops the process ends such a call by itself, tracer or
-// not, so that is left alone; any other signal on its way in ends it only if
-// it has a handler, and the kernel sees to that (restart.go).
+// restore resumes the call that the stop interrupted, if there is one. A stop by a signal that
+// stops the process ends such a call even without a tracer, so that is left alone. Any other
+// pending signal ends it only if it has a handler, and the kernel takes care of that
+// (restart.go).
 //
 //go:nosplit
 //go:norace
@@ -296,16 +295,15 @@ func (w *Window) restore(tid uintptr) {
 	}
 }
 
-// What putBack did.
+// Results of putBack.
 const (
-	putNothing = iota // nothing was cut short
-	putDone           // the call goes on
-	putLost           // it was cut short, and the target sees it
+	putNothing = iota // no call was interrupted
+	putDone           // the call continues
+	putLost           // a call was interrupted, and the target sees it
 )
 
-// release detaches the stopped thread, passing on the signal that was on its
-// way in, if any. The kernel keeps that signal's siginfo as long as the
-// number stays the same (kernel/signal.c, ptrace_signal).
+// release detaches the stopped thread and passes on its pending signal, if any. The kernel keeps
+// that signal's siginfo while the number does not change (kernel/signal.c, ptrace_signal).
 //
 //go:nosplit
 //go:norace
@@ -319,7 +317,7 @@ func (w *Window) release(tid uintptr, why syscall.Errno) int {
 	w.Resumed = stack.Time(w.clock())
 	w.resumed(waited)
 	if errno != 0 {
-		// Killed while it stood: it is on its way out, and ours to reap.
+		// Killed while it was stopped: it is exiting, and this tracer must reap it.
 		w.raw.errno = errno
 		return endDead
 	}
@@ -331,7 +329,7 @@ func (w *Window) release(tid uintptr, why syscall.Errno) int {
 	return endDone
 }
 
-// readRaw copies memory of a thread behind the scheduler's back.
+// readRaw copies memory of a thread without notifying the scheduler.
 func readRaw(tid uintptr, b []byte, addr uint64) (int, syscall.Errno) {
 	local := syscall.Iovec{Base: &b[0], Len: uint64(len(b))}
 	remote := remoteVec{addr, uint64(len(b))}
@@ -339,10 +337,10 @@ func readRaw(tid uintptr, b []byte, addr uint64) (int, syscall.Errno) {
 	return int(n), errno
 }
 
-// reap takes the status of a thread that ended, EAGAIN if it has not. It looks
-// before it takes: for a thread that is traced the kernel hands out stops too,
-// asked for or not (kernel/exit.c, wait_task_stopped), and a stop that is taken
-// here is one that its own Tracer never sees.
+// reap takes the status of an ended thread, or returns EAGAIN if it has not ended. It looks
+// before it takes: for a traced thread the kernel also returns stops, requested or not
+// (kernel/exit.c, wait_task_stopped), and the thread's own Tracer would miss a stop consumed
+// here.
 func reap(tid int) error {
 	const ended = wNoHang | wExited | wAll
 	var info [16]uint64
@@ -360,25 +358,23 @@ func reap(tid int) error {
 	return nil
 }
 
-// attached reports whether the thread is still our tracee. Asking it to stop
-// once more changes nothing, and fails with ESRCH exactly when it is not: a
-// first thread whose process was taken over by exec is gone without a word,
-// and if the process is our own child, waiting for the number goes on being
-// allowed.
+// attached reports whether the thread is still this tracer's. Asking it to stop once more has no
+// effect, and fails with ESRCH exactly if it is not. A first thread whose process was taken over
+// by exec is gone without notice, and if the process is a child of this program, waiting for the
+// number remains allowed.
 func attached(tid uintptr) bool {
 	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, ptraceInterrupt, tid, 0, 0, 0, 0)
 	return errno != syscall.ESRCH
 }
 
-// seize attaches. It can wait on a lock that exec holds, so the Go scheduler
-// is told.
+// seize attaches. It can wait on a lock that exec holds, so the Go scheduler is notified.
 func seize(tid int) syscall.Errno {
 	_, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, ptraceSeize, uintptr(tid), 0, 0, 0, 0)
 	return errno
 }
 
-// readSpans reads spans, at most stack.MaxSpans and not empty ones, into b, one after the
-// other: until the first byte that cannot be read.
+// readSpans reads spans, at most stack.MaxSpans and none of them empty, into b one after the
+// other, up to the first unreadable byte.
 func readSpans(pid int, b []byte, spans []stack.Span) (int, error) {
 	var remote [stack.MaxSpans]remoteVec
 	for i, s := range spans {
@@ -417,8 +413,8 @@ const (
 	saRestart   = 0x10000000
 )
 
-// changeAction sets and clears flags of what this process does at a signal,
-// and touches nothing else of what the Go runtime has set up.
+// changeAction sets and clears flags of this process's action for a signal, and keeps all other
+// settings of the Go runtime.
 func changeAction(sig syscall.Signal, set, clear uint64) error {
 	var sa sigaction
 	_, _, errno := syscall.RawSyscall6(syscall.SYS_RT_SIGACTION, uintptr(sig), 0, uintptr(unsafe.Pointer(&sa)), 8, 0, 0)
@@ -437,7 +433,7 @@ func changeAction(sig syscall.Signal, set, clear uint64) error {
 	return nil
 }
 
-// newTimer makes a timer that sends sig to one of our OS threads.
+// newTimer makes a timer that sends sig to one OS thread of this program.
 func newTimer(osThread int, sig syscall.Signal) (int32, error) {
 	const threadID = 4 // SIGEV_THREAD_ID
 	// struct sigevent: value, signal, how, thread, and room up to 64 bytes.
@@ -474,10 +470,9 @@ type schedAttr struct {
 	runtime, deadline, period uint64
 }
 
-// setSlice asks the scheduler to let the calling thread run for no longer than
-// ns at a time, and in return to let it run soon after it wakes (Linux 6.12 and
-// newer; older ones take no notice). 0: the scheduler's own choice. It leaves a
-// thread alone that somebody has given another scheduling policy.
+// setSlice asks the scheduler to run the calling thread for at most ns at a time, and in return
+// to run it soon after it wakes (Linux 6.12 and newer; older ones ignore it). 0: the scheduler's
+// default. It does not change a thread with another scheduling policy.
 func setSlice(ns uint64) {
 	a := schedAttr{size: uint32(unsafe.Sizeof(schedAttr{}))}
 	if _, _, errno := syscall.RawSyscall6(unix.SYS_SCHED_GETATTR, 0, uintptr(unsafe.Pointer(&a)), unsafe.Sizeof(a), 0, 0, 0); errno != 0 || a.policy != 0 {
@@ -487,8 +482,8 @@ func setSlice(ns uint64) {
 	syscall.RawSyscall6(unix.SYS_SCHED_SETATTR, 0, uintptr(unsafe.Pointer(&a)), 0, 0, 0, 0)
 }
 
-// setFIFO puts another process before all that share the CPUs fairly, if we have
-// the right to (CAP_SYS_NICE): it runs at once when it wakes.
+// setFIFO gives a process priority over all ordinary ones, if permitted (CAP_SYS_NICE): it runs
+// at once when it wakes.
 func setFIFO(pid int) error {
 	const fifo = 1 // SCHED_FIFO
 	priority := int32(1)
@@ -498,7 +493,7 @@ func setFIFO(pid int) error {
 	return nil
 }
 
-// regBytes views a register block as the bytes that the kernel wrote.
+// regBytes returns a register block as the bytes that the kernel wrote.
 func regBytes(r *[regWords]uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(r)), len(r)*8)
 }

@@ -22,7 +22,7 @@ func nativeRA(r *stack.Regs, pc uint64) { r.Set(16, pc) }
 //go:norace
 func nativeStackPointer(r *[regWords]uint64) uint64 { return r[amdRSP] }
 
-// prepare needs nothing: the registers at the stop tell all.
+// prepare does nothing: the registers at the stop are sufficient.
 func (t *Thread) prepare(*Window) error { return nil }
 
 // putBack writes one register: the result.
@@ -44,12 +44,12 @@ func (w *Window) putBack(tid uintptr) int {
 	return putDone
 }
 
-// fill translates the registers after the thread was let go.
+// fill translates the registers after the thread was released.
 func (w *Window) fill() {
 	RegsAMD64(regBytes(&w.raw.regs), &w.Regs, &w.Call)
 }
 
-// perfRegsMask are the registers of a perf sample (arch/x86/include/uapi/asm/perf_regs.h):
+// perfRegsMask selects the registers of a perf sample (arch/x86/include/uapi/asm/perf_regs.h):
 // ax, bx, cx, dx, si, di, bp, sp, ip, and, from 16 on, r8 to r15.
 const (
 	perfRegsMask = 0x1ff | 0xff<<16
@@ -68,7 +68,8 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	nativeRA(r, r.PC)
 }
 
-// nativeCut reports whether the stop cut a system call short: its result is EINTR, or one of the kernel's ERESTART codes, 512 to 516 (include/linux/errno.h).
+// nativeCut reports whether the stop interrupted a system call: its result is EINTR, or one of
+// the kernel's ERESTART codes, 512 to 516 (include/linux/errno.h).
 //
 //go:nosplit
 //go:norace
@@ -77,8 +78,8 @@ func nativeCut(r *[regWords]uint64) bool {
 	return r[amdOrigRAX] <= maxCall && (r[amdRAX] == minusEINTR || code >= 512 && code <= 516)
 }
 
-// nativeResult returns the number of the system call that the thread stopped at the end of (-1:
-// none) and its result.
+// nativeResult returns the number of the system call at whose end the thread stopped (-1: none)
+// and its result.
 func nativeResult(r *[regWords]uint64) (nr int32, result int64) {
 	if r[amdOrigRAX] > maxCall {
 		return -1, 0

@@ -12,15 +12,15 @@ const (
 
 func nativeKind(nr int32) kind { return kindARM64(nr) }
 
-// nativeRA needs nothing: there is no return address column.
+// nativeRA does nothing: the machine lacks a return address column.
 func nativeRA(*stack.Regs, uint64) {}
 
 //go:nosplit
 //go:norace
 func nativeStackPointer(r *[regWords]uint64) uint64 { return r[armSP] }
 
-// prepare notes what the thread is blocked in: the registers at the stop lack
-// the call's first argument, without which it cannot be put back.
+// prepare records the call that the thread is blocked in: the registers at the stop lack the
+// call's first argument, which is required to restart it.
 func (t *Thread) prepare(w *Window) error {
 	b := &w.raw.before
 	_, pc, sp, err := t.Syscall(&b.call)
@@ -28,7 +28,7 @@ func (t *Thread) prepare(w *Window) error {
 	return err
 }
 
-// putBack writes the registers back, the call made again.
+// putBack writes the registers so that the call is made again.
 //
 //go:nosplit
 //go:norace
@@ -39,8 +39,7 @@ func (w *Window) putBack(tid uintptr) int {
 	if w.raw.regs[0] != minusEINTR {
 		return putNothing
 	}
-	// The sample is of the thread as it was found, so the change is undone
-	// in our copy.
+	// The sample shows the thread as it was found, so the change is undone in the copy.
 	x0, pc := w.raw.regs[0], w.raw.regs[armPC]
 	how := rewindARM64(&w.raw.regs, &w.raw.before)
 	if how == putDone && w.setRegs(tid) != 0 {
@@ -50,13 +49,13 @@ func (w *Window) putBack(tid uintptr) int {
 	return how
 }
 
-// fill translates the registers after the thread was let go.
+// fill translates the registers after the thread was released.
 func (w *Window) fill() {
 	RegsARM64(regBytes(&w.raw.regs), &w.Regs)
 	w.Call = callARM64(&w.Regs, &w.raw.before)
 }
 
-// perfRegsMask are the registers of a perf sample (arch/arm64/include/uapi/asm/perf_regs.h):
+// perfRegsMask selects the registers of a perf sample (arch/arm64/include/uapi/asm/perf_regs.h):
 // x0 to x30, sp, pc.
 const (
 	perfRegsMask = 1<<33 - 1
@@ -71,15 +70,15 @@ func perfRegs(p *[perfRegsLen]uint64, r *stack.Regs) {
 	r.PC = p[armPC]
 }
 
-// nativeCut reports whether the stop cut a system call short. A call that the kernel restarts
-// does not show: the program counter is back at the call before the stop.
+// nativeCut reports whether the stop interrupted a system call. It misses a call that the kernel
+// restarts: the program counter is back at the call before the stop.
 //
 //go:nosplit
 //go:norace
 func nativeCut(r *[regWords]uint64) bool { return r[0] == minusEINTR }
 
-// nativeResult returns the number of the system call that the thread may have stopped at the end of,
-// as x8 has it, and its result.
+// nativeResult returns the number of the system call at whose end the thread may have stopped, as
+// in x8, and its result.
 func nativeResult(r *[regWords]uint64) (nr int32, result int64) {
 	if r[8] > maxCall {
 		return -1, 0

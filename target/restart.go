@@ -2,19 +2,17 @@ package target
 
 import "github.com/sliverprof/sliver/stack"
 
-// A stop ends a blocking system call, and the kernel has two ways to go on.
-// Calls that end with one of the ERESTART codes are restarted by the kernel
-// itself once the tracer lets go. Others end with EINTR, which only looks
-// final: at the stop the result is still a register that the tracer may
-// write. On amd64 -ERESTARTNOHAND in its place makes the kernel restart the
-// call, unless a signal with a handler came in meanwhile; then the program
-// gets the EINTR that it would have had without us
-// (arch/x86/kernel/signal.c, arch_do_signal_or_restart and handle_signal).
-// On arm64 the kernel has decided before the stop (arch/arm64/kernel/signal.c,
-// do_signal), so that the tracer has to move the PC back itself.
+// Restarting calls: a stop ends a blocking system call, and the kernel continues in one of two
+// ways. Calls that end with an ERESTART code are restarted by the kernel itself once the tracer
+// detaches. Others end with EINTR, which is not final: at the stop the result is still a register
+// that the tracer may write. On amd64, -ERESTARTNOHAND in its place makes the kernel restart the
+// call, unless a signal with a handler has arrived since; then the program gets the EINTR that it
+// would have got without the stop (arch/x86/kernel/signal.c, arch_do_signal_or_restart and
+// handle_signal). On arm64 the kernel has decided before the stop (arch/arm64/kernel/signal.c,
+// do_signal), so the tracer has to move the PC back itself.
 //
-// Which call ends how, by the kernel's source; TestStopUnseen holds each of
-// them to it on the running kernel (6.18 when this was written):
+// The table shows how each call ends, from the kernel's source. TestStopUnseen checks each of
+// them on the running kernel (6.18 when this was written):
 //
 //	epoll_wait, _pwait, _pwait2   EINTR             fs/eventpoll.c, ep_poll
 //	semop, semtimedop             EINTR             ipc/sem.c, __do_semtimedop
@@ -26,29 +24,29 @@ import "github.com/sliverprof/sliver/stack"
 //	sockets without               ERESTARTSYS       the same
 //	pipes, eventfd, timerfd, tty  ERESTARTSYS       fs/pipe.c, fs/eventfd.c, fs/timerfd.c, drivers/tty/n_tty.c
 //	nanosleep, clock_nanosleep,
-//	poll, futex with a timeout    ERESTART_RESTARTBLOCK: goes on to the same end
+//	poll, futex with a timeout    ERESTART_RESTARTBLOCK: continues to the same end
 //	select, ppoll, pselect6       ERESTARTNOHAND, after the time left was written back;
 //	                              EINTR if that memory is read-only (fs/select.c, poll_select_finish):
-//	                              then the timeout starts anew, unless it lies on the stack
+//	                              then the timeout restarts, unless it is on the stack
 //	msgrcv, msgsnd, pause,
 //	rt_sigsuspend, io_pgetevents  ERESTARTNOHAND    ipc/msg.c, kernel/signal.c, fs/aio.c
 //	wait4, waitid, flock, fcntl,
 //	open of a FIFO, mq_timed*     ERESTARTSYS       (mq's times are absolute)
 //
-// Relative timeouts of the first group start anew: nothing outside the kernel
-// knows how much was left, and writing less into the argument's register
-// would stay there for a loop that keeps its timeout in that register.
+// Relative timeouts of the first group restart in full: the remaining time is not visible outside
+// the kernel, and a smaller value written into the argument's register would persist in a loop
+// that keeps its timeout in that register.
 
-// Risk is what a stop may do to a thread that is blocked in a call, from
-// nothing upwards.
+// Risk is the possible effect of a stop on a thread that is blocked in a call, in ascending
+// order.
 type Risk uint8
 
-// Risks.
+// Risks of a stop.
 const (
-	RiskNone  Risk = iota // the call goes on as if nothing had been
-	RiskMaybe             // the same, but a timeout starts anew if it is that of a socket, or in read-only memory
-	RiskLate              // the call's timeout starts anew: it may end late by the time it had already waited
-	RiskShort             // the call may return early, with less done than was asked for
+	RiskNone  Risk = iota // the call continues as if it had not been interrupted
+	RiskMaybe             // the same, but a timeout restarts if it is a socket's, or in read-only memory
+	RiskLate              // the call's timeout restarts: it may end late by the time it had already waited
+	RiskShort             // the call may return early, with less done than requested
 	RiskEINTR             // the call may fail with EINTR
 )
 
@@ -66,9 +64,8 @@ func (r Risk) String() string {
 	return "EINTR"
 }
 
-// StopRisk says what a stop may do to a thread that is blocked in call with its
-// stack pointer at sp (0: not known), on the machine that this program was built
-// for.
+// StopRisk returns the risk of a stop for a thread that is blocked in call with its stack pointer
+// at sp (0: unknown), on the machine that this program was built for.
 func StopRisk(call *stack.Call, sp uint64) Risk {
 	k := nativeKind(call.Nr)
 	if k == kindSelect {
@@ -77,9 +74,9 @@ func StopRisk(call *stack.Call, sp uint64) Risk {
 	return stopRisk(k, call, nativeKeepsMask)
 }
 
-// selectRisk is the risk of select, pselect6 and (number poll) ppoll. Their
-// timeout is written back, and goes on from there, if it can be written: as on
-// the stack, where libc has it.
+// selectRisk returns the risk of select, pselect6 and (number poll) ppoll. Their remaining
+// timeout is written back, and the restarted call uses it, if it is in writable memory such as
+// the stack, where libc keeps it.
 func selectRisk(call *stack.Call, sp uint64, poll int32) Risk {
 	t := call.Args[4]
 	if call.Nr == poll {
@@ -91,13 +88,13 @@ func selectRisk(call *stack.Call, sp uint64, poll int32) Risk {
 	return RiskMaybe
 }
 
-// kind sorts system calls by what a stop does to them.
+// kind classifies system calls by the effect of a stop.
 type kind uint8
 
 const (
-	kindOther    kind = iota // not known: left alone
+	kindOther    kind = iota // unknown: never restarted
 	kindExact                // restarted by the kernel
-	kindSelect               // restarted by the kernel, mostly
+	kindSelect               // restarted by the kernel, with exceptions
 	kindEpoll                // args: epfd events max timeout_ms sigmask
 	kindEpoll2               // args: epfd events max *timespec sigmask
 	kindSem                  // no timeout
@@ -105,17 +102,17 @@ const (
 	kindSigWait              // args: set info *timespec
 	kindEvents               // args: ctx min max events *timespec
 	kindRing                 // args: fd submit complete flags arg size
-	kindRead                 // a descriptor of whatever kind
+	kindRead                 // a descriptor of any kind
 	kindRecv                 // args: fd buf len flags
 	kindRecvMsg              // args: fd msg flags
 	kindSocket               // accept, connect
-	kindWrite                // may be cut short half done
+	kindWrite                // may be interrupted half done
 	kindMove                 // the same, but never ends with EINTR
 )
 
-// putBackable says whether a call of this kind that ended with EINTR at our
-// stop may be restarted as it is. close must never be (the descriptor is gone
-// all the same), and for ioctl only the driver knows.
+// putBackable reports whether a call of this kind that ended with EINTR at a stop may be
+// restarted unchanged. close must never be (the descriptor is closed in any case), and for ioctl
+// only the driver knows.
 //
 //go:nosplit
 func (k kind) putBackable() bool { return k >= kindSelect && k <= kindWrite }
@@ -125,7 +122,7 @@ const (
 	ringEnterExtArg = 8     // IORING_ENTER_EXT_ARG, linux/io_uring.h
 )
 
-// masked says whether the call runs under a signal mask of its own.
+// masked reports whether the call runs under its own signal mask.
 func masked(k kind, call *stack.Call) bool {
 	switch k {
 	case kindEpoll, kindEpoll2, kindRing:
@@ -134,8 +131,8 @@ func masked(k kind, call *stack.Call) bool {
 	return false
 }
 
-// stopRisk is StopRisk for one machine. keepsMask: a call with a signal mask
-// of its own can be put back there.
+// stopRisk is StopRisk for one machine. keepsMask: calls with their own signal mask can be
+// restarted there.
 func stopRisk(k kind, call *stack.Call, keepsMask bool) Risk {
 	if call.Nr < 0 {
 		return RiskNone
@@ -187,7 +184,7 @@ func stopRisk(k kind, call *stack.Call, keepsMask bool) Risk {
 	return RiskEINTR
 }
 
-// kindAMD64 sorts by arch/x86/entry/syscalls/syscall_64.tbl.
+// kindAMD64 classifies by arch/x86/entry/syscalls/syscall_64.tbl.
 //
 //go:nosplit
 //go:norace
@@ -231,7 +228,7 @@ func kindAMD64(nr int32) kind {
 	return kindOther
 }
 
-// kindARM64 sorts by include/uapi/asm-generic/unistd.h.
+// kindARM64 classifies by include/uapi/asm-generic/unistd.h.
 //
 //go:nosplit
 //go:norace
@@ -280,8 +277,8 @@ const (
 	minusERESTARTNOHAND = ^uint64(514 - 1) // -514
 )
 
-// cutAMD64 reports whether the registers are those of a call that the stop
-// cut short, and of what kind it is.
+// cutAMD64 reports whether the registers are those of a call that the stop interrupted, and its
+// kind.
 //
 //go:nosplit
 //go:norace
@@ -292,13 +289,12 @@ func cutAMD64(rax, orig uint64) (kind, bool) {
 	return kindAMD64(int32(orig)), true
 }
 
-// rewindARM64 changes a register block (x0 … x30, sp, pc, pstate) so that the
-// call, cut short with EINTR, is made again: the PC back on the svc
-// instruction, x0 again the first argument. That one is not in the block any
-// more; what /proc said of the call before the stop has it, if it is that
-// call: number, the other arguments, SP and PC agree. A call with a signal
-// mask of its own is left alone, for then a handler that runs before the call
-// is made again would have its EINTR lost.
+// rewindARM64 changes a register block (x0 … x30, sp, pc, pstate) so that a call interrupted with
+// EINTR is made again: it sets the PC back to the svc instruction and x0 to the first argument.
+// The block no longer contains that argument. It is taken from the call in /proc before the stop,
+// if that is the same call: number, other arguments, SP and PC agree. A call with its own signal
+// mask is left alone, because a handler that runs before the call is made again would lose its
+// EINTR.
 //
 //go:nosplit
 //go:norace
@@ -307,7 +303,7 @@ func rewindARM64(r *[armWords]uint64, b *callBefore) int {
 		return putNothing
 	}
 	if r[8] > maxCall || b.call.Nr < 0 {
-		// Perhaps no call at all: x0 may hold -4 in any program.
+		// Possibly not a call at all: x0 may hold -4 in any program.
 		return putNothing
 	}
 	if uint64(b.call.Nr) != r[8] || b.sp != r[armSP] || b.pc != r[armPC] {

@@ -2,11 +2,11 @@ package target
 
 import "golang.org/x/sys/unix"
 
-// restTries is how often RestCPU begins anew where the scheduler's tick came between.
+// restTries is how many times RestCPU tries again after a scheduler tick interfered.
 const restTries = 3
 
-// CPU is the CPU time in ns of all threads of the process that there are and were. Not ok: it
-// is not known.
+// CPU returns the CPU time in ns of all present and past threads of the process. ok is false if
+// it is unknown.
 func (p *Process) CPU() (ns int64, ok bool) {
 	var ts unix.Timespec
 	if unix.ClockGettime(int32(processClock(p.pid)), &ts) != nil {
@@ -15,15 +15,15 @@ func (p *Process) CPU() (ns int64, ok bool) {
 	return ts.Nano(), true
 }
 
-// RestCPU is the CPU time, in ns, that a process has used, with its ended threads, but
-// for some of its threads. The kernel keeps it up to date at each scheduler's tick and
-// when a thread sleeps: of one that runs, what it has used since may be missing. For one
-// caller at a time; buf is memory of it, as it was returned the last time. Not ok: the
-// parts could not be had of one moment, or a thread is gone.
+// RestCPU returns the CPU time, in ns, that a process has used, including its ended threads,
+// without that of some of its threads. The kernel updates it at each scheduler tick and when a
+// thread sleeps, so the latest CPU time of a running thread may be missing. It is for one caller
+// at a time; buf is the memory that the last call returned. ok is false if the parts could not be
+// read consistently, or if a thread is gone.
 //
-// The process's clock is the sum of what schedstat shows of each thread
-// (kernel/sched/cputime.c, thread_group_cputime; fs/proc/base.c, proc_pid_schedstat),
-// neither brought up to date for it; so what does not change while it is read is exact.
+// The process's clock is the sum of the schedstat values of its threads (kernel/sched/cputime.c,
+// thread_group_cputime; fs/proc/base.c, proc_pid_schedstat). A reading updates neither, so values
+// that do not change during it are exact.
 func (p *Process) RestCPU(but []*Thread, buf []byte) (ns int64, _ []byte, ok bool) {
 	if buf == nil {
 		buf = make([]byte, 128)
@@ -41,7 +41,7 @@ func (p *Process) RestCPU(but []*Thread, buf []byte) (ns int64, _ []byte, ok boo
 		if !ok {
 			return 0, buf, false
 		}
-		if before == after { // none of them ever runs backwards
+		if before == after { // no thread's CPU time decreases
 			return ts.Nano() - before, buf, true
 		}
 	}

@@ -7,19 +7,18 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// To let a thread go wakes it. If it has been on the CPU of whoever did that, the scheduler
-// may give it that CPU at once; who let it go comes to read the clock when the thread has
-// run for a while, often for milliseconds. That is no part of the pause. So for how long it
-// has waited for a CPU itself is read right before and after (the second number of its
-// schedstat, which grows when it is given one again). Who runs before all others (setFIFO)
-// need not.
+// Resumed correction: releasing a thread wakes it. If it was on the CPU of the process that
+// released it, the scheduler may give it that CPU at once. The releasing process then reads the
+// clock only after the thread has run for a while, often for milliseconds, and that time does not
+// belong to the pause. So its own waiting time for CPUs is read right before and after (the
+// second number of its schedstat, which grows when it is given a CPU). A process with priority
+// over all others (setFIFO) need not do this.
 
-// leastWaited, in ns, is the least time from a stop to the clock after it of which it is
-// asked what part was such waiting.
+// leastWaited is the least time, in ns, from a stop to the clock reading after it for which the
+// correction is made.
 const leastWaited = 100_000
 
-// waited is for how long, in ns, the caller has waited for CPUs in its life; -1: it is not
-// known.
+// waited returns how long, in ns, the caller has waited for CPUs in total; -1: unknown.
 //
 //go:noinline
 //go:nosplit
@@ -47,8 +46,8 @@ func (w *Window) waited() int64 {
 	return v
 }
 
-// resumed takes from Resumed for how long the caller has waited for a CPU since it had
-// waited for so long in its life, which was right before it let the thread go.
+// resumed subtracts from Resumed the time that the caller waited for a CPU since before, its
+// total right before it released the thread.
 //
 //go:noinline
 //go:nosplit
@@ -61,7 +60,7 @@ func (w *Window) resumed(before int64) {
 	if after <= before {
 		return
 	}
-	// All of it was before this clock, not before the one that Resumed is by.
+	// All of it was before this clock reading, but not necessarily before that of Resumed.
 	at := w.clock() - (after - before)
 	w.Resumed = min(w.Resumed, max(stack.Time(at), w.Stopped))
 }

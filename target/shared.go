@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Shared is what the Usage of several processes has in common, read once for all of
-// them that ask at about the same time. It may be used by several goroutines at once.
+// Shared holds the parts of Usage that several processes have in common. It reads them once for
+// all requests at about the same time. It may be used concurrently.
 type Shared struct {
 	mu      sync.Mutex
 	threads struct {
@@ -19,16 +19,16 @@ type Shared struct {
 	}
 	groups struct {
 		at time.Time
-		of map[string]*Usage // by what /proc/PID/cgroup says
+		of map[string]*Usage // by the content of /proc/PID/cgroup
 	}
 	ram int64
 }
 
-// sharedFor bounds how old that may be.
+// sharedFor bounds the age of that data.
 const sharedFor = time.Second
 
-// userThreads is how many threads a user has, as of about now, among the processes
-// that are seen from here: the kernel holds RLIMIT_NPROC against all of them.
+// userThreads returns how many threads a user has now, approximately, among the processes visible
+// here: the kernel counts all of them for RLIMIT_NPROC.
 func (x *Shared) userThreads(uid int) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -38,7 +38,7 @@ func (x *Shared) userThreads(uid int) int {
 	return x.threads.of[uid]
 }
 
-// group is what the control group of a process uses, as read finds it.
+// group returns the usage of a process's control group, as read determines it.
 func (x *Shared) group(cgroup string, of Resource, read func(u *Usage)) Usage {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -56,7 +56,7 @@ func (x *Shared) group(cgroup string, of Resource, read func(u *Usage)) Usage {
 	return *u
 }
 
-// machineRAM is that of the machine in bytes; 0: it cannot be read.
+// machineRAM returns the machine's RAM in bytes; 0: it cannot be read.
 func (x *Shared) machineRAM() int64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -95,15 +95,15 @@ func threadsByUser() map[int]int {
 	return threads
 }
 
-// The capabilities with which a process may have more threads than its user's limit
+// Capabilities with which a process may have more threads than its user's limit
 // (include/uapi/linux/capability.h; kernel/fork.c, copy_process).
 const (
 	capSysAdmin    = 1 << 21
 	capSysResource = 1 << 24
 )
 
-// userThreads holds the threads of the process's user against RLIMIT_NPROC. Root, and
-// whoever has certain capabilities, has no such limit.
+// userThreads compares the threads of the process's user with RLIMIT_NPROC. Root and processes
+// with certain capabilities have no such limit.
 func (p *Process) userThreads(u *Usage, nproc int, shared *Shared) {
 	if nproc == 0 {
 		return
@@ -119,7 +119,7 @@ func (p *Process) userThreads(u *Usage, nproc int, shared *Shared) {
 	u.nearest(max(u.Threads, shared.userThreads(int(uid))), nproc, "user")
 }
 
-// effective are the capabilities in force, of /proc/PID/status.
+// effective returns the effective capabilities in /proc/PID/status.
 func effective(b []byte) (caps uint64) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte("CapEff:")); ok {
@@ -129,9 +129,8 @@ func effective(b []byte) (caps uint64) {
 	return caps
 }
 
-// machineThreads holds all threads of the machine against what the kernel bears:
-// /proc/loadavg has in its fourth field how many run, and behind a slash how many
-// there are.
+// machineThreads compares all threads of the machine with the kernel's limit. The fourth field of
+// /proc/loadavg has the number of running threads and, after a slash, the number of all.
 func machineThreads(u *Usage) {
 	b, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -150,7 +149,7 @@ func machineThreads(u *Usage) {
 	}
 }
 
-// tasks holds the threads of a control group against its limit.
+// tasks compares the threads of a control group with its limit.
 func (g group) tasks(u *Usage) {
 	least, dir := g.lowest("pids.max")
 	if least == 0 || least > 1<<30 {
@@ -165,7 +164,7 @@ func (g group) tasks(u *Usage) {
 	}
 }
 
-// nearest notes a limit of threads, if none that was noted is nearer.
+// nearest records a thread limit, if it is the nearest one so far.
 func (u *Usage) nearest(n, most int, of string) {
 	if most > 0 && (u.ThreadLimit == 0 || float64(n)/float64(most) > float64(u.Threads)/float64(u.ThreadLimit)) {
 		u.Threads, u.ThreadLimit, u.ThreadOf = n, most, of

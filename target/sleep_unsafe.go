@@ -7,14 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nanotime is CLOCK_MONOTONIC without a system call (the vDSO's way), also open to
-// linknames for being used by others.
+// nanotime is CLOCK_MONOTONIC without a system call (by the vDSO), also accessible by linkname
+// because other modules use it.
 //
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
 
-// preadNow reads what is in memory already and never waits for a disk: without
-// the Go scheduler's knowledge.
+// preadNow reads data that is already in memory and never waits for a disk, without notifying the
+// Go scheduler.
 func preadNow(fd int, b []byte) (int, syscall.Errno) {
 	n, errno := raw6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)), 0, 0, 0)
 	if errno != 0 {

@@ -6,9 +6,9 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Sleeps reports whether a thread that is blocked in this call is in an interruptible
-// sleep: the call waits for time, for other threads, or until a descriptor is ready, and
-// for no disk. In short: what /proc/PID/stat says of it is S, unless a signal has stopped the process.
+// Sleeps reports whether a thread that is blocked in this call is in an interruptible sleep: the
+// call waits for time, for other threads, or for a descriptor, and not for a disk. Its state in
+// /proc/PID/stat is then S, unless a signal has stopped the process.
 func Sleeps(c *stack.Call) bool {
 	switch c.Nr {
 	case unix.SYS_NANOSLEEP, unix.SYS_CLOCK_NANOSLEEP, unix.SYS_FUTEX, unix.SYS_PPOLL, unix.SYS_PSELECT6,

@@ -1,20 +1,19 @@
 package target
 
-// spins is whether it is worth while to wait for a stop by spinning: on a machine whose
-// CPUs are all taken, a thread that has none stops when it gets one, which may be the
-// one that is spun on.
+// spins decides whether spinning for a stop is worthwhile: if all CPUs of a machine are busy, a
+// thread without one stops when it gets one, and that may be the one that spins.
 type spins struct {
-	missed int  // stops in a row that came later than a spin lasts
+	missed int  // stops in a row that took longer than a spin
 	slept  int  // stops without a spin since the last one with
-	spun   bool // the stop under way is spun for
+	spun   bool // the current stop is awaited by a spin
 }
 
 const (
-	spinMisses = 3 // after so many in a row the next ones are slept for
-	spinAgain  = 8 // of which every so many-th is spun for, to see
+	spinMisses = 3 // misses in a row after which stops are awaited by sleeping
+	spinAgain  = 8 // one in this number of those is awaited by a spin, as a test
 )
 
-// next is for how long, in ns, to spin for the next stop, where it would be want.
+// next returns how long, in ns, to spin for the next stop; want is the usual duration.
 func (p *spins) next(want int64) int64 {
 	p.spun = true
 	if p.missed < spinMisses {
@@ -28,9 +27,9 @@ func (p *spins) next(want int64) int64 {
 	return 1
 }
 
-// note records how a stop went: after so many ns, or not in time. A thread that shares its
-// CPU with its stopper stops as soon as that sleeps: a stop that was slept for and came soon does not
-// show that a spin would do.
+// note records the duration of a stop in ns, and whether it was in time. A thread that shares its
+// CPU with its stopper stops as soon as the stopper sleeps, so a short stop that was awaited by
+// sleeping does not show that a spin would work.
 func (p *spins) note(after int64, inTime bool) {
 	if !p.spun {
 		return
