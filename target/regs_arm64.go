@@ -86,7 +86,7 @@ func nativeResult(r *[regWords]uint64) (nr int32, result int64) {
 	return int32(r[8]), int64(r[0])
 }
 
-// Numbers of system calls that sleep until a time. There is no poll(2).
+// Numbers of system calls that sleep until a time. This machine lacks poll(2).
 const (
 	nativeNanosleep      = 101
 	nativeClockNanosleep = 115

@@ -10,45 +10,43 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// A stop may have cut a system call short, and until the tracer has put that
-// back, the target must not run on. If the tracer dies in between, it does: the
-// kernel lets go of a dead tracer's threads at once. So stops are made by a
-// process that does not die with this program: a stopper. It shares this
-// program's memory and open files (clone with CLONE_VM and CLONE_FILES) but not
-// its fate: a kill -9 of this program, or a Ctrl-Z, meets the stopper not at
-// all. It finishes the stop that it is in, lets the thread go and ends.
+// Stopper: a stop may have interrupted a system call, and the target must not continue until the
+// tracer has resumed that call. If the tracer dies in between, the target does continue: the
+// kernel releases the threads of a dead tracer at once. So stops are made by a process that does
+// not die with this program: a stopper. It shares this program's memory and open files (clone
+// with CLONE_VM and CLONE_FILES), but signals for this program do not reach it: neither a kill -9
+// nor a Ctrl-Z. It completes the current stop, releases the thread and exits.
 //
-// It runs no Go: a row of raw system calls on a stack of its own, all signals
-// masked. So a garbage collection here cannot stretch a stop either.
+// It runs without the Go runtime: a sequence of raw system calls on its own stack, with all
+// signals masked. So a garbage collection in this program cannot prolong a stop either.
 //
-// A stopper that has a thread that does not stop in time keeps it, and lets it
-// go at the moment it stops. Meanwhile another one takes its place; so a
-// stopper that waits for an exec, which waits for such a thread to be reaped,
-// waits for somebody who is not itself asleep.
+// A stopper keeps a thread that does not stop in time, and releases it when it stops. Another
+// stopper takes over its work. A stopper may wait for an exec, which waits for a kept thread to
+// be reaped; as that thread has its own stopper, which is awake, the wait ends.
 type stopper struct {
 	proc   int
 	b      *stopBlock
 	mem    []byte       // its stack
-	w      *Window      // that it writes to
-	thread *Thread      // that it keeps
-	kept   *Window      // where that one's sample is to come
-	spans  []stack.Span // w's own: who asked may write to theirs before a late sample comes
-	cpu    int64        // ns, of what the Tracer has counted
-	asked  bool         // nobody waits for what it was told to do
-	since  stack.Time   // when its thread was left to it
+	w      *Window      // the window that it writes to
+	thread *Thread      // the thread that it keeps
+	kept   *Window      // the window for that thread's sample
+	spans  []stack.Span // w's own: the caller may write to its spans before a late sample arrives
+	cpu    int64        // ns already counted by the Tracer
+	asked  bool         // no caller waits for its current command
+	since  stack.Time   // time at which its thread was left to it
 }
 
 const (
 	stopperStack = 64 << 10
-	// maxStoppers bounds how many threads that do not stop are kept at a time;
-	// while there are as many, no further one is stopped.
+	// maxStoppers bounds how many threads that do not stop are kept at a time; at this number no
+	// further thread is stopped.
 	maxStoppers = 32
-	// maxSpares is how many are kept that were needed beside others.
+	// maxSpares is how many idle stoppers are kept.
 	maxSpares   = 16
 	stopperName = "sliver-stopper" // as ps shows it
 )
 
-// newStopper starts one. Its life is that of the calling OS thread.
+// newStopper starts a stopper. It lives as long as the calling OS thread.
 func newStopper() (*stopper, error) {
 	mem, err := unix.Mmap(-1, 0, stopperStack, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
 	if err != nil {
@@ -64,7 +62,7 @@ func newStopper() (*stopper, error) {
 	return s, nil
 }
 
-// call has the stopper carry out a command.
+// call makes the stopper execute a command.
 func (s *stopper) call(cmd uint32) {
 	atomic.StoreUint32(&s.b.done, 0)
 	atomic.StoreUint32(&s.b.cmd, cmd)
@@ -73,10 +71,10 @@ func (s *stopper) call(cmd uint32) {
 
 func (s *stopper) wake() { _ = unix.Tgkill(s.proc, s.proc, callSignal) }
 
-// awaitEach is how often, in ns, it is made sure that the stopper lives.
+// awaitEach is how often, in ns, to check that the stopper still lives.
 const awaitEach = 200_000_000
 
-// begin has it take one sample.
+// begin makes the stopper take one sample.
 func (s *stopper) begin(t *Thread, w *Window) {
 	b := s.b
 	b.tid, b.pid, b.schedstat, b.syscall, b.w = uintptr(t.tid), uintptr(t.pid), uintptr(t.schedstat), uintptr(t.syscall), w
@@ -85,7 +83,8 @@ func (s *stopper) begin(t *Thread, w *Window) {
 	s.call(stopCapture)
 }
 
-// capture has it take one sample, after a spin of at most so many ns; false: it was killed.
+// capture makes the stopper take one sample, after a spin of at most spin ns; ok is false if it
+// was killed.
 func (s *stopper) capture(t *Thread, w *Window, spin int64) (end int, ok bool) {
 	b := s.b
 	*s.w = *w
@@ -105,17 +104,17 @@ func (s *stopper) capture(t *Thread, w *Window, spin int64) (end int, ok bool) {
 	return b.end, true
 }
 
-// keeps reports whether it has a thread still that did not stop.
+// keeps reports whether it still has a thread that did not stop.
 func (s *stopper) keeps() bool { return atomic.LoadUint32(&s.b.late) == 1 }
 
-// busy reports whether it keeps one, or has not come so far as to know. It says that it
-// keeps one before it says that a command was carried out.
+// busy reports whether it keeps a thread, or is not far enough to know. It sets late before it
+// marks a command as done.
 func (s *stopper) busy() bool { return atomic.LoadUint32(&s.b.done) == 0 || s.keeps() }
 
 // ended reports whether the process is gone, and takes its status.
 func (s *stopper) ended() bool { return reaped(s.proc) }
 
-// close ends it: at once, or as soon as it has let its thread go.
+// close ends the stopper at once, or as soon as it has released its thread.
 func (s *stopper) close() {
 	busy := s.busy()
 	atomic.StoreUint32(&s.b.quit, 1)
@@ -127,13 +126,13 @@ func (s *stopper) close() {
 	s.bury()
 }
 
-// bury waits for the process's end and gives its stack back.
+// bury waits for the process's end and frees its stack.
 func (s *stopper) bury() {
 	awaitEnd(s.proc)
 	s.b.free(s.mem)
 }
 
-// stopper returns the one that is at rest; nil: none is to be had.
+// stopper returns an idle stopper; nil: none is available.
 func (tr *Tracer) stopper() *stopper {
 	if n := len(tr.spares); tr.resting == nil && n > 0 {
 		tr.resting, tr.spares = tr.spares[n-1], tr.spares[:n-1]
@@ -147,7 +146,7 @@ func (tr *Tracer) stopper() *stopper {
 	return tr.resting
 }
 
-// captureBy is Capture by a stopper. Not ok: it must be done without.
+// captureBy is Capture by a stopper. If ok is false, the caller must make the stop itself.
 func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok bool) {
 	w.raw.wantTLS, w.raw.gotTLS = !t.hasTLS, false
 	for try := 1; ; try++ {
@@ -160,17 +159,17 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 		if end == endDone || end == endLate {
 			tr.spins.note(int64(w.Stopped-w.Asked), end == endDone)
 		}
-		if s.keeps() || end == endLate { // it may have stopped meanwhile
+		if s.keeps() || end == endLate { // it may have stopped since then
 			if end == endLate {
-				w.buf = tr.withRoom(len(w.buf)).buf // the other one is to be written to
+				w.buf = tr.withRoom(len(w.buf)).buf // the previous one will be written to
 			}
 			tr.parted(s, t, s.w)
 		}
 		switch end {
 		case endRefused:
 			if s.b.errno == unix.EPERM && t.child {
-				// The Yama module may allow parents alone to trace. It is the same
-				// for every thread of the child.
+				// The Yama module may allow only parents to trace. That holds for every thread of
+				// the child.
 				tr.alone = true
 				tr.resting.close()
 				tr.resting = nil
@@ -194,8 +193,8 @@ func (tr *Tracer) captureBy(s *stopper, t *Thread, w *Window) (err error, ok boo
 	}
 }
 
-// captureLater is Capture by a stopper that nobody waits for. It looks once, and
-// goes on to wait for the thread as for any that is late.
+// captureLater is Capture by a stopper that the Tracer does not wait for. The stopper looks once
+// and then waits for the thread as for any late one.
 func (tr *Tracer) captureLater(s *stopper, t *Thread, w *Window) {
 	x := tr.another(t, w)
 	x.Deadline, x.SpinFor, x.Check = 1, 1, false
@@ -205,7 +204,7 @@ func (tr *Tracer) captureLater(s *stopper, t *Thread, w *Window) {
 	tr.parted(s, t, x)
 }
 
-// came takes what became of the thread that s kept.
+// came processes the result for the thread that s kept.
 func (tr *Tracer) came(s *stopper) {
 	t, b := s.thread, s.b
 	t.late.Store(false)
@@ -240,7 +239,7 @@ func (tr *Tracer) recall() {
 		last := len(tr.keeping) - 1
 		tr.keeping[i], tr.keeping[last] = tr.keeping[last], nil
 		tr.keeping = tr.keeping[:last]
-		if busy { // somebody killed it
+		if busy { // it was killed
 			s.thread.late.Store(false)
 			tr.lost(s)
 			continue

@@ -10,33 +10,33 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// What runs in a stopper: see stopper.go. There is no Go runtime there, so the
-// rules of raw_unsafe.go hold for all of it, and one more: no pointer may be
-// written, for the write barrier needs the runtime.
+// The code that runs in a stopper: see stopper.go. It has no Go runtime, so the rules of
+// raw_unsafe.go apply to all of it, and one more: no pointer may be written, because the write
+// barrier needs the runtime.
 
-// stopBlock is what a stopper and its Tracer share. They take turns with it:
-// the Tracer writes while done is 1, the stopper while it is 0.
+// stopBlock is the memory that a stopper and its Tracer share. They take turns: the Tracer writes
+// while done is 1, the stopper while it is 0.
 type stopBlock struct {
-	cmd    uint32 // atomic: what to do
-	done   uint32 // atomic, a futex: the command was carried out
-	late   uint32 // atomic: a thread is held that has not stopped yet
-	quit   uint32 // atomic: there will be no further command
+	cmd    uint32 // atomic: the command
+	done   uint32 // atomic, a futex: the command was executed
+	late   uint32 // atomic: a thread is kept that has not stopped yet
+	quit   uint32 // atomic: no further command will follow
 	parent uintptr
-	self   uintptr // its schedstat, see resumed_unsafe.go; 0: it is not to be read
+	self   uintptr // its schedstat, see resumed_unsafe.go; 0: not read
 
 	tid, pid  uintptr // of the thread, and its process
-	schedstat uintptr // the thread's file
-	syscall   uintptr // another one
+	schedstat uintptr // the thread's file of that name
+	syscall   uintptr // likewise
 	check     bool    // do not stop a blocked thread
 	since     int64   // when the tick began that the sample is of (clock_gettime, monotonic); 0: not known
 	w         *Window
-	spare     *Window // for the late thread: w is the Tracer's again by then
+	spare     *Window // for the late thread: w belongs to the Tracer again by then
 
 	end   int
-	errno syscall.Errno // of the attaching
-	cpu   [2]int64      // s and ns that the stopper has used
+	errno syscall.Errno // of attaching
+	cpu   [2]int64      // CPU time of the stopper: s and ns
 	ahead ahead
-	// coming: the thread that is held is to be sampled when it stops; arrived: it was.
+	// coming: the kept thread must be sampled when it stops; arrived: it was.
 	coming  bool
 	arrived bool
 
@@ -54,7 +54,7 @@ const (
 )
 
 const (
-	callSignal  = syscall.SIGUSR1 // there is a command
+	callSignal  = syscall.SIGUSR1 // a command is ready
 	deathSignal = syscall.SIGUSR2 // the Tracer's OS thread has ended
 	stopperSet  = 1<<(callSignal-1) | 1<<(deathSignal-1) | 1<<(syscall.SIGCHLD-1)
 
@@ -64,22 +64,22 @@ const (
 	futexWait      = 0x80 // private
 	futexWake      = 0x81 // private
 
-	// orphanFor is how long, in ns, a stopper whose program has ended waits for
-	// a thread that does not stop.
+	// orphanFor is how long, in ns, a stopper whose program has ended waits for a thread that
+	// does not stop.
 	orphanFor = 10_000_000_000
-	// holdEach is how often, in ns, it makes sure that the thread is still there.
+	// holdEach is how often, in ns, it checks that the thread still exists.
 	holdEach = 50_000_000
 )
 
-// cloneStopper makes the process, which begins in main: the address of stopperMain
-// itself. What the compiler puts before a Go function that assembly names tells the
-// race detector that the caller's thread is there, beside that thread. The thread pointer is one of its own: compiled
-// Go reads the current goroutine by it, now and then, and the one of the thread
-// that called may be unmapped when that thread has ended. There is no goroutine.
+// cloneStopper creates the process, which starts at main, the address of stopperMain itself. The
+// compiler's wrapper of a Go function named in assembly would make the race detector see the
+// caller's thread in both processes. The process has its own thread pointer: compiled Go
+// occasionally reads the current goroutine through it, and that of the calling thread may be
+// unmapped after the thread has ended. It runs no goroutine.
 func cloneStopper(flags, stack, tls, main uintptr, b *stopBlock) (pid uintptr)
 
-// load32 and store32 are atomic, like those of sync/atomic, which call into the
-// runtime where the race detector is built in.
+// load32 and store32 are atomic, like those of sync/atomic, which call the runtime in builds with
+// the race detector.
 //
 //go:noescape
 func load32(p *uint32) uint32
@@ -87,13 +87,13 @@ func load32(p *uint32) uint32
 //go:noescape
 func store32(p *uint32, v uint32)
 
-// stopperEntry is the address of stopperMain.
+// stopperEntry returns the address of stopperMain.
 func stopperEntry() uintptr {
 	f := stopperMain
 	return **(**uintptr)(unsafe.Pointer(&f))
 }
 
-// stopperMain is the life of a stopper. All signals are masked.
+// stopperMain is the main loop of a stopper. All signals are masked.
 //
 //go:nosplit
 //go:norace
@@ -144,7 +144,8 @@ func stopperMain(b *stopBlock) {
 	}
 }
 
-// defaultAction gives a signal its default: masked, it is then kept for rest.
+// defaultAction resets a signal's action to its default: while masked, it is then queued for
+// rest.
 //
 //go:nosplit
 //go:norace
@@ -160,9 +161,8 @@ func (b *stopBlock) orphan() bool {
 	return ppid != b.parent
 }
 
-// rest sleeps until there is a command, a thread has stopped or ended, the
-// program has ended, or ns are over (0: no matter how long). It returns the signal
-// that says so, if one does.
+// rest sleeps until a command arrives, a thread stops or ends, the program ends, or ns have
+// passed (0: no limit). It returns the signal that reported this, if any.
 //
 //go:nosplit
 //go:norace
@@ -180,7 +180,7 @@ func (b *stopBlock) rest(ns int64) (sig uintptr) {
 	return sig
 }
 
-// capture is one sample from attaching to letting go.
+// capture takes one sample, from attaching to releasing.
 //
 //go:nosplit
 //go:norace
@@ -192,8 +192,8 @@ func (b *stopBlock) capture(w *Window) int {
 	if _, b.errno = raw6(syscall.SYS_PTRACE, ptraceSeize, b.tid, 0, 0, 0, 0); b.errno != 0 {
 		return endRefused
 	}
-	// Attached: from here on the number is held. If the thread's own file
-	// still answers, the number is its, and not that of a newer thread.
+	// Attached: from now on the number is reserved. If the thread's own file still answers, the
+	// number belongs to this thread and not to a newer one.
 	n, errno := raw6(syscall.SYS_PREAD64, b.schedstat, uintptr(unsafe.Pointer(&w.raw.line)), uintptr(len(w.raw.line)), 0, 0, 0)
 	if errno != 0 || n == 0 {
 		raw6(syscall.SYS_PTRACE, ptraceInterrupt, b.tid, 0, 0, 0, 0)
@@ -247,8 +247,8 @@ func (b *stopBlock) attached() bool {
 	return errno != syscall.ESRCH
 }
 
-// hold waits for the thread to stop, and lets it go. It goes on to do so when
-// the program has ended, for a while.
+// hold waits for the thread to stop and releases it. After the program has ended it continues for
+// orphanFor.
 //
 //go:nosplit
 //go:norace
@@ -269,8 +269,8 @@ func (b *stopBlock) hold(ahead bool) {
 			now := b.spare.clock()
 			if until == 0 {
 				until = now + orphanFor
-				// The program's files were shared: whoever waits for their end
-				// need not wait for this.
+				// The program's files are shared: close them, so that processes waiting for their
+				// end do not wait for this one.
 				raw6(unix.SYS_CLOSE_RANGE, 0, 1<<31-1, 0, 0, 0, 0)
 			}
 			if now > until {
@@ -281,14 +281,14 @@ func (b *stopBlock) hold(ahead bool) {
 	}
 }
 
-// sample is the end of a capture whose thread was late, if it has stopped.
+// sample completes a capture whose thread was late, if it has stopped.
 //
 //go:nosplit
 //go:norace
 func (b *stopBlock) sample(w *Window) {
 	switch w.look(b.tid) {
 	case lookStopped:
-		// Else it was killed while it stood, or let go without a sample.
+		// Otherwise it was killed while it was stopped, or released without a sample.
 		b.arrived = w.finish(b.tid) == endDone
 	case lookNothing:
 		if b.attached() {
@@ -298,8 +298,7 @@ func (b *stopBlock) sample(w *Window) {
 	b.coming = false
 }
 
-// step tries to let the thread go, and reports whether nothing more is to be
-// done for it.
+// step tries to release the thread, and reports whether it is finished.
 //
 //go:nosplit
 //go:norace
@@ -314,7 +313,7 @@ func (b *stopBlock) step() bool {
 			if w.release(b.tid, 0) == endDone {
 				return true
 			}
-			continue // killed while it stood: look again
+			continue // killed while it was stopped: look again
 		case lookDead:
 			return b.bury()
 		case lookNothing:
@@ -322,8 +321,8 @@ func (b *stopBlock) step() bool {
 				return false
 			}
 		}
-		// It is gone by this number. If it went with an exec of its own, it is
-		// attached still, and goes by the process's.
+		// It no longer has this number. If it called exec, it is still attached and has the
+		// process's number.
 		if b.tid == b.pid {
 			return true
 		}
@@ -332,8 +331,8 @@ func (b *stopBlock) step() bool {
 	}
 }
 
-// bury takes the status of a thread that ended. It looks before it takes: a
-// stop that is taken here would be one that nobody sees.
+// bury takes the status of an ended thread. It looks before it takes, because its own Tracer
+// would miss a stop consumed here.
 //
 //go:nosplit
 //go:norace
@@ -357,14 +356,14 @@ func (b *stopBlock) bury() bool {
 	return true
 }
 
-// stackTop is the end of a stopper's stack, and where its thread pointer points:
-// in the zeroes above that.
+// stackTop returns the end of a stopper's stack, and its thread pointer, which points into the
+// zeroes above that.
 func stackTop(mem []byte) (top, tls uintptr) {
 	end := uintptr(unsafe.Pointer(&mem[len(mem)-1])) &^ 15
 	return end - 256, end - 128
 }
 
-// await sleeps until the command was carried out, for at most ns.
+// await sleeps until the command was executed, for at most ns.
 func (b *stopBlock) await(ns int64) bool {
 	ts := [2]int64{ns / 1e9, ns % 1e9}
 	if atomic.LoadUint32(&b.done) == 0 {

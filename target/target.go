@@ -1,20 +1,17 @@
-// Package target is the only one that touches another process: it finds its
-// threads, reads what the kernel says of them, reads memory and mappings, and
-// holds a thread for the few microseconds in which its registers and stack
-// are copied. It decides nothing: when to look, whether a stop is worth its
-// risk and what to do about a failure is its callers' business, and so are
-// unwinding and names.
+// Package target is the only package that accesses another process. It finds the process's
+// threads, reads their state from the kernel, reads memory and mappings, and holds a thread for
+// the few microseconds in which its registers and stack are copied. It leaves to its callers when
+// to look, whether a stop is worth its risk, how to react to a failure, unwinding and names.
 //
-// A thread is traced only inside Tracer.Capture: attached, stopped, read and
-// let go again. Between two samples the kernel knows of no tracer, so that
-// signals, group stops, exec, debuggers and the death of this process find
-// the target as if nobody looked. The one exception is a thread that did not
-// stop in time (it sleeps uninterruptibly): it stays attached until it does
-// stop, and Tracer.Reap lets it go then.
+// A thread is traced only inside Tracer.Capture: attached, stopped, read and released. Between
+// two samples no tracer is attached, so signals, group stops, exec, debuggers and the death of
+// this process affect the target as usual. The one exception is a thread that did not stop in
+// time (it sleeps uninterruptibly): it stays attached until it stops, and Tracer.Reap then
+// releases it.
 //
-// Process and its methods may be used by several goroutines at once. A Thread
-// and a Window belong to one goroutine at a time, a Tracer to the locked OS
-// thread that made it (Tracer.Wake alone may be called from anywhere).
+// Process and its methods may be used concurrently. A Thread and a Window belong to one goroutine
+// at a time, and a Tracer to the locked OS thread that made it (only Tracer.Wake may be called
+// from anywhere).
 package target
 
 import (
@@ -32,15 +29,14 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Process is one running process, held by a descriptor of its directory under
-// /proc, so that another process that later gets the same number is never
-// taken for it.
+// Process is one running process, identified by a descriptor of its directory under /proc, so
+// that a later process with the same number is never mistaken for it.
 type Process struct {
 	pid   int
 	dir   int // /proc/PID, O_PATH
-	life  int // /proc/PID/schedstat: readable exactly as long as the number is this process's
+	life  int // /proc/PID/schedstat: readable only while the number belongs to this process
 	facts Facts
-	child bool // our own child: its exit status is its waiter's, not ours
+	child bool // a child of this program: its exit status belongs to its waiter
 	time  processTime
 
 	children atomic.Int64 // see ChildrenCPU
@@ -55,37 +51,37 @@ type Process struct {
 	dirs []byte
 }
 
-// Facts are what is known of a process when it is opened.
+// Facts describes a process as of its opening.
 type Facts struct {
 	PID        int
-	Comm       string // its program's name, as the kernel has it, or that of its file where its first thread is called otherwise
+	Comm       string // its program's name: that of the first thread, or of the file if the thread has another name
 	Cmdline    []string
 	Exe        string // as the kernel shows it, may end in " (deleted)"; "" if unreadable
 	StartTicks uint64 // clock ticks after boot
 	StartTime  stack.Time
 	UID        int
 	NSpid      int    // its number in its own PID namespace
-	Cgroup     string // path of its control group in the unified (else the first) hierarchy; hints at a container
-	Container  bool   // its PID namespace is not ours
+	Cgroup     string // path of its control group in the unified hierarchy, or in the first one; hints at a container
+	Container  bool   // its PID namespace differs from this program's
 	PageSize   int    // bytes
 }
 
-// Facts of the process when it was opened. Exec changes Comm, Cmdline and Exe.
+// Facts returns the facts of the process when it was opened. Exec changes Comm, Cmdline and Exe.
 func (p *Process) Facts() Facts { return p.facts }
 
-// PID of the process in this process's namespace.
+// PID returns the process's number in this program's namespace.
 func (p *Process) PID() int { return p.pid }
 
-// NSpid is the process's number in its own PID namespace.
+// NSpid returns the process's number in its own PID namespace.
 func (p *Process) NSpid() int { return p.facts.NSpid }
 
-// UID is the real user of the process when it was opened.
+// UID returns the real user of the process when it was opened.
 func (p *Process) UID() int { return p.facts.UID }
 
-// Exe is what the process runs now.
+// Exe returns the file that the process runs now.
 func (p *Process) Exe() (string, error) { return p.link("exe") }
 
-// Comm is what the process is called now: see Facts.
+// Comm returns the process's current name: see Facts.
 func (p *Process) Comm() (string, error) {
 	b, err := p.read("comm", 256)
 	if err != nil {
@@ -96,9 +92,8 @@ func (p *Process) Comm() (string, error) {
 	return programName(strings.TrimSuffix(string(b), "\n"), exe, args), nil
 }
 
-// Cmdline is the command line as the process left it, without empty arguments at
-// the end: a program that writes a title there (setproctitle) fills the rest with
-// zeros.
+// Cmdline returns the command line in its current form, without empty arguments at the end: a
+// program that writes a title there (setproctitle) fills the rest with zeros.
 func (p *Process) Cmdline() ([]string, error) {
 	b, err := p.read("cmdline", maxCmdline)
 	if err != nil || len(b) == 0 {
@@ -107,15 +102,15 @@ func (p *Process) Cmdline() ([]string, error) {
 	return strings.Split(strings.TrimRight(string(b), "\x00"), "\x00"), nil
 }
 
-// Limits of what is read of one file under /proc.
+// Limits of the size read from one file under /proc, in bytes.
 const (
 	maxCmdline = 1 << 20
 	maxStatus  = 64 << 10
 	maxMaps    = 256 << 20 // 2.5 million mappings
 )
 
-// Open finds process pid and makes sure that it can be sampled. Its errors
-// are *Refusal, except for failures of /proc itself.
+// Open finds process pid and checks that it can be sampled. Its errors are *Refusal, except for
+// failures of /proc itself.
 func Open(pid int) (*Process, error) {
 	if pid <= 0 {
 		return nil, refuse(pid, "", NoProcess, fmt.Sprintf("no process %d", pid), "give the number of a running process")
@@ -139,8 +134,8 @@ func Open(pid int) (*Process, error) {
 	return p, nil
 }
 
-// Who samples a process as this program does holds its threads for a moment each, or for
-// as long as they wait for a CPU; a debugger keeps what it has.
+// A sampler like this program holds each thread only for a moment, or while the thread waits for
+// a CPU; a debugger keeps its threads. So Open waits this long for a tracer to let go.
 const (
 	tracedFor  = 500 * time.Millisecond
 	tracedLook = time.Millisecond
@@ -171,7 +166,7 @@ func (p *Process) open() error {
 	if p.task, err = p.openat("task", unix.O_RDONLY|unix.O_DIRECTORY); err != nil {
 		return p.vanished(err)
 	}
-	// The first thread's own: that of the process adds up all threads.
+	// The first thread's own file: the process's adds up all threads.
 	if p.stat, err = p.openat("task/"+strconv.Itoa(p.pid)+"/stat", unix.O_RDONLY); err != nil {
 		return p.vanished(err)
 	}
@@ -192,7 +187,7 @@ func (p *Process) open() error {
 	return p.access(&status)
 }
 
-// hidden is the refusal of a process that there is, but that /proc hides.
+// hidden returns the refusal of an existing process that /proc hides.
 func hidden(pid int) error {
 	if e := unix.Kill(pid, 0); e != nil && e != unix.EPERM || !hidesProcesses() {
 		return nil
@@ -201,8 +196,8 @@ func hidden(pid int) error {
 		"run with sudo, or as a user of the group that /proc's option gid names")
 }
 
-// vanished turns an error of a file under /proc/PID into the answer that the
-// user needs when it means that the process ended.
+// vanished converts an error of a file under /proc/PID to a refusal if it means that the process
+// ended.
 func (p *Process) vanished(err error) error {
 	if errors.Is(err, unix.ESRCH) || errors.Is(err, unix.ENOENT) {
 		if err := hidden(p.pid); err != nil {
@@ -234,7 +229,7 @@ func (p *Process) cgroup() string {
 	return first
 }
 
-// Close lets go of the descriptors. Threads opened from p stay usable.
+// Close closes the descriptors. Threads opened from p stay usable.
 func (p *Process) Close() error {
 	p.electing.Lock()
 	p.deputy.Store(nil)
@@ -254,10 +249,10 @@ func (p *Process) Close() error {
 	return nil
 }
 
-// Alive reports whether the process still exists and is not a zombie. A
-// process whose first thread ended while others go on is alive.
+// Alive reports whether the process still exists and is not a zombie. A process whose first
+// thread ended while others continue is alive.
 func (p *Process) Alive() bool {
-	// The file is open: a process is not gone because sliver has no descriptor left.
+	// The file is open, so a lack of descriptors does not make a process seem gone.
 	var buf [1024]byte
 	b, err := pread(p.stat, buf[:])
 	if err != nil {
@@ -270,9 +265,9 @@ func (p *Process) Alive() bool {
 	return st.State != 'Z' || st.Threads > 1
 }
 
-// Image is a number that changes when the process becomes another program by
-// exec (not exact: two images may share a number, with odds like 1 in 2^30 on
-// a kernel that randomises stacks). It stays the same otherwise.
+// Image returns a number that changes when the process execs another program, and is otherwise
+// constant. It is not exact: two images may share a number, with odds like 1 in 2^30 on a kernel
+// that randomises stacks.
 func (p *Process) Image() (uint64, error) {
 	var buf [1024]byte
 	b, err := pread(p.stat, buf[:])
@@ -287,8 +282,8 @@ func (p *Process) Image() (uint64, error) {
 	return st.StartCode*31 ^ st.StartStack<<7 ^ st.EndCode, nil
 }
 
-// ChildrenCPU is the CPU time, in ns and steps of 10 ms, of children of the process that
-// have ended and were waited for. Of a process that is gone it is what Image saw last.
+// ChildrenCPU returns the CPU time, in ns and steps of 10 ms, of the process's ended and awaited
+// children. For a process that is gone, it returns the value that Image read last.
 func (p *Process) ChildrenCPU() int64 {
 	if b, err := p.read("stat", 4096); err == nil {
 		if st, err := ParseStat(b); err == nil {
@@ -298,9 +293,9 @@ func (p *Process) ChildrenCPU() int64 {
 	return p.children.Load() * (1e9 / clockTicks)
 }
 
-// Stamp is a number that changes when Image does or when the number of threads
-// does: two short system calls on open files, however many threads there are. A
-// thread that ends as another one begins is missed.
+// Stamp returns a number that changes when Image or the number of threads does. It costs two
+// short system calls on open files, for any number of threads. It misses a thread that ends as
+// another one begins.
 func (p *Process) Stamp() (uint64, error) {
 	im, err := p.Image()
 	if err != nil {
@@ -310,7 +305,7 @@ func (p *Process) Stamp() (uint64, error) {
 	if err := unix.Fstat(p.task, &st); err != nil {
 		return 0, gone(err)
 	}
-	return im<<16 ^ im>>48 ^ uint64(st.Nlink), nil // one link a thread (fs/proc/base.c, proc_task_getattr)
+	return im<<16 ^ im>>48 ^ uint64(st.Nlink), nil // one link per thread (fs/proc/base.c, proc_task_getattr)
 }
 
 func (p *Process) openat(name string, flags int) (int, error) {
@@ -324,7 +319,7 @@ func (p *Process) openat(name string, flags int) (int, error) {
 	}
 }
 
-// read returns the whole of a small file of the process's directory.
+// read returns the whole content of a small file in the process's directory.
 func (p *Process) read(name string, limit int) ([]byte, error) {
 	fd, err := p.openat(name, unix.O_RDONLY)
 	if err != nil {
@@ -366,8 +361,8 @@ func (p *Process) link(name string) (string, error) {
 	return string(b[:n]), nil
 }
 
-// status reads both accounts of the process (sub "") or of one of its threads
-// (sub "task/TID/").
+// status reads stat and status of the process (sub "") or of one of its threads (sub
+// "task/TID/").
 func (p *Process) status(sub string) (Stat, Status, error) {
 	b, err := p.read(sub+"stat", maxStatus)
 	if err != nil {
@@ -388,8 +383,8 @@ func (p *Process) status(sub string) (Stat, Status, error) {
 	return st, status, err
 }
 
-// Traced reports whether another tracer than this program holds a thread of the
-// process. It reads a file of /proc for each thread.
+// Traced reports whether a tracer other than this program holds a thread of the process. It reads
+// a file of /proc for each thread.
 func (p *Process) Traced() bool {
 	tids, err := p.Threads(nil)
 	if err != nil {
@@ -404,10 +399,9 @@ func (p *Process) Traced() bool {
 	return false
 }
 
-// Threads appends the process's threads to buf[:0]. A thread that starts or
-// ends meanwhile may be missing or still be there, and another one may be
-// skipped for it: a thread is gone when its own files say so (ErrGone), not
-// when one listing lacks it.
+// Threads appends the process's threads to buf[:0]. A thread that starts or ends during the call
+// may be missing or still listed, and another one may be skipped because of it. Treat a thread as
+// gone only if its own files say so (ErrGone), not because a listing lacks it.
 func (p *Process) Threads(buf []stack.TID) ([]stack.TID, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -434,18 +428,19 @@ func (p *Process) Threads(buf []stack.TID) ([]stack.TID, error) {
 	return buf, nil
 }
 
-// ThreadInfo is what the kernel says of one thread.
+// ThreadInfo is the kernel's information on one thread.
 type ThreadInfo struct {
 	TID        stack.TID
 	NSTID      int // its number in its own PID namespace
 	Name       string
 	State      byte       // the letter of proc(5): R S D T t Z X I
-	Start      stack.Time // when it began (may be negative: before the clock's zero by rounding)
+	Start      stack.Time // start time (may be negative: before the clock's zero by rounding)
 	StartTicks uint64     // the same in clock ticks after boot: orders threads by age
 	CPU        int64      // ns on CPUs
 }
 
-// ThreadInfo reads it. ErrGone when there is no such thread (any more).
+// ThreadInfo reads a thread's information. It returns ErrGone if the thread does not (or no
+// longer) exist.
 func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
 	sub := "task/" + strconv.Itoa(int(tid)) + "/"
 	st, status, err := p.status(sub)
@@ -468,13 +463,13 @@ func (p *Process) ThreadInfo(tid stack.TID) (ThreadInfo, error) {
 	return ti, nil
 }
 
-// clockTicks is USER_HZ, the unit of times in /proc/PID/stat; it is part of
-// the kernel's interface and 100 on both machines (asm-generic/param.h).
+// clockTicks is USER_HZ, the unit of times in /proc/PID/stat. It is part of the kernel's
+// interface and 100 on both machines (asm-generic/param.h).
 const clockTicks = 100
 
-// ticksToTime turns clock ticks after boot into CLOCK_MONOTONIC, which, unlike
-// them, stands still while the machine is suspended: for a thread older than
-// a suspension the result is too early by its length.
+// ticksToTime converts clock ticks after boot to CLOCK_MONOTONIC. That clock, unlike the ticks,
+// stops while the machine is suspended: for a thread older than a suspension the result is too
+// early by its length.
 func ticksToTime(ticks uint64) stack.Time {
 	var boot, mono unix.Timespec
 	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &boot) != nil || unix.ClockGettime(unix.CLOCK_MONOTONIC, &mono) != nil {
@@ -483,9 +478,9 @@ func ticksToTime(ticks uint64) stack.Time {
 	return stack.Time(int64(ticks)*(1e9/clockTicks) - (boot.Nano() - mono.Nano()))
 }
 
-// ReadSpans copies spans of the process's memory into b, one after the other,
-// and gives how many bytes it has copied of them: all until the first that cannot
-// be read, or that b has no room for. It takes one call for each stack.MaxSpans of them.
+// ReadSpans copies spans of the process's memory into b, one after the other, and returns the
+// number of bytes copied. It ends at the first span that cannot be read or does not fit into b.
+// It makes one system call per stack.MaxSpans spans.
 func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
 	got := 0
 	for len(spans) > 0 {
@@ -513,9 +508,9 @@ func (p *Process) ReadSpans(spans []stack.Span, b []byte) int {
 	return got
 }
 
-// ReadAt copies memory of the process at addr into b. Fewer bytes than
-// len(b) come with a *MemoryError that holds the first address that could not
-// be read (to the page: the kernel copies whole pages).
+// ReadAt copies memory of the process at addr into b. If it reads fewer bytes than len(b), it
+// also returns a *MemoryError with the first address that could not be read (to the page: the
+// kernel copies whole pages).
 func (p *Process) ReadAt(b []byte, addr uint64) (int, error) {
 	if len(b) == 0 {
 		return 0, nil
@@ -524,8 +519,8 @@ func (p *Process) ReadAt(b []byte, addr uint64) (int, error) {
 	if err == unix.ESRCH && p.elect() {
 		n, err = readMemory(p.memoryOf(), b, addr)
 	}
-	// The kernel goes by number here: what was read is the target's only if
-	// the number still was the target's afterwards.
+	// The kernel identifies the process by number: the data is the target's only if the number
+	// still belonged to the target afterwards.
 	var line [64]byte
 	if _, e := unix.Pread(p.life, line[:], 0); e != nil {
 		return 0, ErrGone

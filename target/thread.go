@@ -12,23 +12,22 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Thread is one thread of a process, with the files of /proc that tell about
-// it kept open. They belong to that one thread: when it is gone they say so,
-// also when its number has been given to another.
+// Thread is one thread of a process, with its files of /proc kept open. The files belong to that
+// one thread: they return an error when it is gone, even if its number has been reused.
 type Thread struct {
 	tid   stack.TID
 	pid   int
-	child bool // of our own child: the exit status of its first thread is left to whoever waits for it
+	child bool // of a child of this program: the exit status of its first thread is left to its waiter
 
 	schedstat int
 	syscall   int
 	stat      int
-	late      atomic.Bool // attached and not stopped yet: some Tracer will let it go
-	tls       uint64      // the thread pointer, where the register block lacks it: read in the first window alone
+	late      atomic.Bool // attached and not stopped yet: a Tracer will release it
+	tls       uint64      // the thread pointer, if the register block lacks it: read only in the first window
 	hasTLS    bool
 
-	// For OnCPU: what switches in are ahead of switches out while the thread is
-	// on no CPU, and how often in a row it seemed to be on none.
+	// For OnCPU: the excess of switches in over switches out while the thread is on no CPU, and
+	// how often in a row it seemed to be on none.
 	ahead  int64
 	known  bool
 	absent int
@@ -41,18 +40,18 @@ type Thread struct {
 	again [128]byte // schedstat a second time
 }
 
-// Counters is the scheduler's account of a thread.
+// Counters are the scheduler's accounts of a thread.
 type Counters struct {
-	CPU      int64  // ns on CPUs; brought up to date at ticks and switches, not at each read
-	Delay    int64  // ns it waited for a CPU
-	Switches uint64 // times it got one
+	CPU      int64  // ns on CPUs; updated at ticks and switches, not at each read
+	Delay    int64  // ns waiting for a CPU
+	Switches uint64 // times it was given a CPU
 }
 
-// spareFiles is how many descriptors Thread leaves for everything else: names, waits, outputs.
+// spareFiles is how many descriptors Thread leaves free for other uses: names, waits, outputs.
 const spareFiles = 16
 
-// Thread opens thread tid of the process. ErrGone when there is none; EMFILE when less than
-// spareFiles descriptors are left.
+// Thread opens thread tid of the process. It returns ErrGone if there is none, and EMFILE if
+// fewer than spareFiles descriptors are left.
 func (p *Process) Thread(tid stack.TID) (*Thread, error) {
 	t := &Thread{tid: tid, pid: p.pid, child: p.child, schedstat: -1, syscall: -1, stat: -1}
 	sub := "task/" + strconv.Itoa(int(tid)) + "/"
@@ -78,14 +77,14 @@ func (p *Process) Thread(tid stack.TID) (*Thread, error) {
 	return t, nil
 }
 
-// TID of the thread.
+// TID returns the thread's number.
 func (t *Thread) TID() stack.TID { return t.tid }
 
-// Late reports whether the thread is still attached because it did not stop
-// in time. Capture returns ErrTimeout for it until a Tracer's Reap lets it go.
+// Late reports whether the thread is still attached because it did not stop in time. Capture
+// returns ErrTimeout for it until a Tracer's Reap releases it.
 func (t *Thread) Late() bool { return t.late.Load() }
 
-// Close lets go of the files, not of a late thread: that is the Tracer's.
+// Close closes the files. It does not release a late thread; the Tracer does.
 func (t *Thread) Close() error {
 	for _, fd := range []*int{&t.schedstat, &t.syscall, &t.stat} {
 		if *fd >= 0 {
@@ -96,7 +95,7 @@ func (t *Thread) Close() error {
 	return nil
 }
 
-// pread reads a small file of /proc anew, one that the kernel answers for at once.
+// pread reads a small file of /proc again, one that the kernel answers without waiting.
 func pread(fd int, b []byte) ([]byte, error) {
 	for {
 		n, errno := preadNow(fd, b)
@@ -106,7 +105,7 @@ func pread(fd int, b []byte) ([]byte, error) {
 	}
 }
 
-// preadLocked is pread of a file for which the kernel may have to wait for an exec.
+// preadLocked is pread for a file for which the kernel may have to wait for an exec.
 func preadLocked(fd int, b []byte) ([]byte, error) {
 	for {
 		n, err := unix.Pread(fd, b, 0)
@@ -126,9 +125,8 @@ func answer(b []byte, n int, errno unix.Errno) ([]byte, error) {
 	return b[:n], nil
 }
 
-// Counters reads the scheduler's account of the thread: one pread, no
-// allocation. A thread that has not run since an earlier call has the same
-// Switches and CPU as then.
+// Counters reads the scheduler's accounts of the thread: one pread, no allocation. If Switches
+// and CPU equal those of an earlier call, the thread has not run since then.
 func (t *Thread) Counters(c *Counters) error {
 	b, err := pread(t.schedstat, t.line[:])
 	if err != nil {
@@ -139,11 +137,10 @@ func (t *Thread) Counters(c *Counters) error {
 	return err
 }
 
-// Syscall reads what the thread is blocked in: one pread, no allocation. c.Nr
-// is -1 where it is blocked but in no system call (a page fault). For a
-// running thread everything else is zero and means nothing. One that has died, and
-// could not be stopped any more, is where it died as long as the kernel writes its
-// core dump.
+// Syscall reads the call that the thread is blocked in: one pread, no allocation. c.Nr is -1 if
+// it is blocked outside a system call (a page fault). For a running thread all other results are
+// zero and without meaning. For a dead thread that could no longer be stopped, the result is the
+// place of its death while the kernel writes its core dump.
 func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error) {
 	b, err := preadLocked(t.syscall, t.line[:])
 	if err != nil {
@@ -160,15 +157,14 @@ func (t *Thread) Syscall(c *stack.Call) (running bool, pc, sp uint64, err error)
 	return running, pc, sp, err
 }
 
-// absentMax is how often in a row a thread may seem to wait for a CPU before the
-// account is taken for wrong.
+// absentMax is how often in a row a thread may seem to wait for a CPU before the accounts are
+// considered wrong.
 const absentMax = 20
 
-// OnCPU tells a thread that is on a CPU from one that waits for one: it has been
-// given a CPU once more than one was taken from it. The kernel's two accounts
-// (sched_info_arrive and __schedule in kernel/sched) may differ by a little that
-// stays the same as long as nothing rare happens, so ReadBlocked takes their
-// difference from time to time. In doubt it says true.
+// OnCPU reports whether a running thread is on a CPU, as opposed to waiting for one: it has been
+// given a CPU once more often than it left one. The kernel's two accounts (sched_info_arrive and
+// __schedule in kernel/sched) may differ by a small constant, which changes only in rare cases,
+// so ReadBlocked measures it from time to time. In doubt OnCPU returns true.
 func (t *Thread) OnCPU() (bool, error) {
 	ahead, err := t.switchesAhead()
 	if err != nil {
@@ -185,7 +181,7 @@ func (t *Thread) OnCPU() (bool, error) {
 	return true, nil
 }
 
-// switchesAhead is how often the thread was given a CPU, less how often it left one.
+// switchesAhead returns how often the thread was given a CPU minus how often it left one.
 func (t *Thread) switchesAhead() (int64, error) {
 	name := fmt.Sprintf("/proc/%d/task/%d/status", t.pid, t.tid)
 	fd, err := unix.Open(name, unix.O_RDONLY|unix.O_CLOEXEC, 0)
@@ -212,9 +208,8 @@ func (t *Thread) switchesAhead() (int64, error) {
 	return int64(c.Switches) - out, nil
 }
 
-// State reads what the thread does: one pread. "R" in the kernel's account is
-// both running and waiting for a CPU, here StateRunning; Counters tell the two
-// apart.
+// State reads the thread's state: one pread. The kernel's "R" means running or waiting for a CPU,
+// both StateRunning here; Counters distinguish the two.
 func (t *Thread) State() (stack.State, error) {
 	b, err := pread(t.stat, t.line[:])
 	if err != nil {
@@ -230,7 +225,7 @@ func (t *Thread) State() (stack.State, error) {
 	return StateOf(c), nil
 }
 
-// StateOf translates the kernel's letter (fs/proc/array.c, task_state_array).
+// StateOf converts the kernel's letter (fs/proc/array.c, task_state_array).
 func StateOf(letter byte) stack.State {
 	switch letter {
 	case 'R':
@@ -249,13 +244,12 @@ func StateOf(letter byte) stack.State {
 	return stack.StateUnknown
 }
 
-// ReadBlocked looks at a blocked thread without stopping it. The scheduler's
-// counters, read before and after, are the sequence lock: equal counters mean
-// that the thread did not run in between, so call, registers and stack belong
-// together. ok is false, and nothing in w counts, when it runs or ran.
+// ReadBlocked reads a blocked thread without stopping it. The scheduler's counters, read before
+// and after, act as a sequence lock: equal counters mean that the thread did not run in between,
+// so call, registers and stack are consistent. If the thread runs or ran, ok is false and w is
+// invalid.
 //
-// w.Regs then holds PC and SP and nothing else, w.Call the call. Spans that
-// are short are as in Capture.
+// w.Regs then has only PC and SP, and w.Call the call. Short spans are as in Capture.
 func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	w.reset()
 	w.Asked = monotonic()
@@ -263,7 +257,7 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	w.Stopped = monotonic() // between the two looks at the counters
+	w.Stopped = monotonic() // between the two readings of the counters
 	if err := parseSchedstat(before, &w.Counters); err != nil {
 		return false, err
 	}
@@ -295,7 +289,7 @@ func (t *Thread) ReadBlocked(w *Window) (ok bool, err error) {
 	}
 	if !t.known {
 		if ahead, err := t.switchesAhead(); err == nil {
-			t.ahead, t.known = ahead, true // if it woke meanwhile, OnCPU finds out
+			t.ahead, t.known = ahead, true // if it woke since then, OnCPU detects it
 		}
 	}
 	return true, nil

@@ -19,7 +19,7 @@ type lastFile struct {
 }
 
 // TimesOut reports whether a stop may restart a timeout of the call c that the thread is blocked
-// in. For read(2), StopRisk does not know: only a socket has a timeout (SO_RCVTIMEO).
+// in. For read(2), StopRisk is not precise enough: only a socket has a timeout (SO_RCVTIMEO).
 func (t *Thread) TimesOut(c *stack.Call) bool {
 	switch StopRisk(c, 0) {
 	case RiskLate:

@@ -15,36 +15,36 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Tracer stops threads. The kernel ties tracing to an OS thread: NewTracer and
-// every method but Wake must be called by one goroutine that has locked its
-// own (runtime.LockOSThread) and stays so until Close.
+// Tracer stops threads. The kernel ties tracing to an OS thread: NewTracer and every method
+// except Wake must be called by one goroutine that is locked to its OS thread
+// (runtime.LockOSThread) until Close.
 type Tracer struct {
 	osThread int
-	mask     uint64  // of the OS thread before us
-	inner    bool    // another Tracer of the OS thread was there before, and will be after
+	mask     uint64  // of the OS thread before NewTracer
+	inner    bool    // the OS thread already has another Tracer, which is closed later
 	wake     int     // eventfd
 	self     uintptr // see resumed_unsafe.go
 	timer    int32
 	late     []late
 	spare    *Window
 
-	resting *stopper   // ready for the next stop; nil: none was started yet
-	spares  []*stopper // the same, beside that one
+	resting *stopper   // ready for the next stop; nil: not started yet
+	spares  []*stopper // further idle stoppers
 	keeping []*stopper // each with a thread that has not stopped
-	herd    *herd      // nil: it was not needed yet
-	noHerd  bool       // there is none to be had
-	alone   bool       // there are no stoppers: stops are made by this OS thread
-	proved  bool       // stoppers may trace
+	herd    *herd      // nil: not needed yet
+	noHerd  bool       // no herd can be started
+	alone   bool       // no stopper can be used: this OS thread makes the stops
+	proved  bool       // stoppers are permitted to trace
 	cpu     atomic.Int64
 	spins   spins
 	ahead   []*Window // for GoAhead
-	taken   []*Window // of the last one
+	taken   []*Window // of the last run
 	arrived []Arrival
-	used    []*Window // that were handed out
-	windows []*Window // for such stops
+	used    []*Window // windows that Arrived returned
+	windows []*Window // windows for late stops
 
-	// guard reaps late threads that die while this OS thread may be waiting
-	// for the very exec that waits for them.
+	// guard reaps late threads that die while this OS thread may be waiting for the exec that
+	// waits for them.
 	guard struct {
 		sync.Mutex
 		tids    []int
@@ -57,20 +57,19 @@ type Tracer struct {
 type late struct {
 	tid    int
 	pid    int
-	child  bool       // of our own child process
-	thread *Thread    // nil for the thread that exec made of another one
+	child  bool       // of a child process of this program
+	thread *Thread    // nil for a thread renumbered by exec
 	before callBefore // see raw
 }
 
-// status reports whether the exit status is another one's to take: it is
-// os.Process.Wait's for our own child.
+// status reports whether the exit status must be left to os.Process.Wait, because the thread is a
+// child process of this program.
 func (l *late) status() bool { return l.child && l.tid == l.pid }
 
-// NewTracer prepares the calling OS thread for short windows: all signals but
-// those of its own faults are masked there, the Go runtime's preemption
-// (SIGURG) among them, and its sleeps are made exact. Children's stops no
-// longer send SIGCHLD to this process. An OS thread may have several: the first one
-// is closed last.
+// NewTracer prepares the calling OS thread for short windows. It masks all signals there except
+// those of the thread's own faults, including the Go runtime's preemption signal (SIGURG), and
+// makes its sleeps exact. From then on, stops of child processes do not send SIGCHLD to this
+// process. An OS thread may have several Tracers: the first one is closed last.
 func NewTracer() (*Tracer, error) {
 	tr := &Tracer{osThread: unix.Gettid(), spare: NewWindow(1)}
 	var err error
@@ -89,7 +88,7 @@ func NewTracer() (*Tracer, error) {
 		tr.closeSelf()
 		return nil, fmt.Errorf("mask signals: %w", err)
 	}
-	// Two signals cannot be masked, and the kernel says so.
+	// Two signals cannot be masked, and the returned mask lacks them.
 	const never = 1<<(unix.SIGKILL-1) | 1<<(unix.SIGSTOP-1)
 	if tr.inner = tr.mask|never == maskInWindow|never; tr.inner {
 		return tr, nil
@@ -105,27 +104,25 @@ func NewTracer() (*Tracer, error) {
 	return tr, nil
 }
 
-// shortSlice, in ns, is about what one sample takes. A stopper inherits it.
+// shortSlice is about the duration of one sample, in ns. A stopper inherits it.
 const shortSlice = 100_000
 
-// alarmSignal ends a sleep at its deadline: the last realtime signal, sent to
-// the one OS thread that sleeps. The Go runtime's handler takes it and does
-// nothing; without SA_RESTART that is all it needs.
+// alarmSignal ends a sleep at its deadline: the last realtime signal, sent to the sleeping OS
+// thread. The Go runtime's handler ignores it; without SA_RESTART, its delivery is sufficient.
 const alarmSignal = unix.Signal(64)
 
-// maskInWindow is every signal but those that the thread sends itself (faults,
-// abort) and the three that libc and the Go runtime use to make a system call
-// in all threads.
+// maskInWindow is every signal except those that the thread causes itself (faults, abort) and the
+// three that libc and the Go runtime use to make a system call in all threads.
 const maskInWindow = math.MaxUint64 &^ (1<<(unix.SIGILL-1) | 1<<(unix.SIGTRAP-1) | 1<<(unix.SIGABRT-1) |
 	1<<(unix.SIGBUS-1) | 1<<(unix.SIGFPE-1) | 1<<(unix.SIGSEGV-1) | 1<<(32-1) | 1<<(33-1) | 1<<(34-1) |
 	1<<(alarmSignal-1))
 
-// Capture takes one sample of t by stopping it: attach, stop, registers,
-// memory, let go. When it returns the thread runs on and is not traced, with
-// one exception: after ErrTimeout it is still attached, and let go once it stops,
-// with its sample where that was ErrLater (Arrived, which may tell of an error as well). Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has
-// it), ErrDenied; anything else is unexpected and comes with what failed. A
-// short read of memory is no error: see Window.
+// Capture takes one sample of t by stopping it: attach, stop, registers, memory, release. When it
+// returns, the thread runs and is not traced, with one exception: after ErrTimeout it is still
+// attached, and released once it stops. After ErrLater, Arrived then returns its sample, or an
+// error. Errors: ErrTimeout, ErrGone, ErrTraced (another tracer has it), ErrDenied; any other
+// error is unexpected and describes the failure. A short read of memory is not an error: see
+// Window.
 func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	w.reset()
 	tr.recall()
@@ -135,12 +132,12 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	if err := t.prepare(w); err != nil {
 		return err
 	}
-	// More is Go, which no stopper runs. Targets that need it are Go programs
-	// themselves, whose runtime makes a call again that ended with EINTR.
+	// More is Go code, which a stopper cannot run. Targets that need it are Go programs, whose
+	// runtime repeats a call that ended with EINTR.
 	if w.More == nil {
 		s := tr.stopper()
 		if s == nil && !tr.alone {
-			return ErrTimeout // all keep threads that do not stop
+			return ErrTimeout // all of them keep threads that do not stop
 		}
 		if s != nil {
 			if w.Later && (tr.proved || !t.child) { // see captureBy
@@ -167,8 +164,8 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 			return err
 		}
 	}
-	// Attached: from here on the number is held. If the thread's own file
-	// still answers, the number is its, and not that of a newer thread.
+	// Attached: from now on the number is reserved. If the thread's own file still answers, the
+	// number belongs to this thread and not to a newer one.
 	if err := t.Counters(&w.Counters); err != nil {
 		tr.abandon(t)
 		return err
@@ -195,8 +192,8 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 		tr.bury(late{tid: tid, pid: t.pid, child: t.child, thread: t, before: w.raw.before})
 		return ErrGone
 	case endGone:
-		// The number went with an exec of this very thread: it goes by the
-		// process's now, attached as it was.
+		// This thread's exec changed its number: it now has the process's number and is still
+		// attached.
 		if tid != t.pid {
 			tr.bury(late{tid: t.pid, pid: t.pid, child: t.child, before: noCall})
 		}
@@ -208,7 +205,7 @@ func (tr *Tracer) Capture(t *Thread, w *Window) error {
 	return fmt.Errorf("sample thread %d: %w", tid, w.raw.errno)
 }
 
-// done translates what a window brought.
+// done converts the data of a window.
 func (tr *Tracer) done(t *Thread, w *Window) {
 	w.fill()
 	w.Found = w.found()
@@ -221,7 +218,7 @@ func (tr *Tracer) done(t *Thread, w *Window) {
 	}
 }
 
-// wait goes on where stop gave up, now with the Go scheduler's knowledge.
+// wait continues after stop has given up, now with notification of the Go scheduler.
 func (w *Window) wait(tid uintptr) int {
 	for {
 		left := int64(w.Asked) + w.Deadline - w.clock()
@@ -243,19 +240,18 @@ func (w *Window) wait(tid uintptr) int {
 	}
 }
 
-// recheckEach is how often, in ns, a wait makes sure that there is something
-// to wait for.
+// recheckEach is how often, in ns, a wait checks that the thread can still stop.
 const recheckEach = 2_000_000
 
-// holds reports whether the thread is attached still, after a try to let it go.
+// holds reports whether the thread is still attached after an attempt to release it.
 func (tr *Tracer) holds(tid int) bool {
 	tr.Reap()
 	return slices.ContainsFunc(tr.late, func(l late) bool { return l.tid == tid })
 }
 
-// seizeTries is how often a refusal without a visible reason is put to the
-// test: while a thread takes over its process by exec, the number belongs to
-// the dead first thread (refused) and at the next moment to the new one.
+// seizeTries is how often an unexplained refusal is tried again: while a thread takes over its
+// process by exec, the number first belongs to the dead first thread (refused) and then to the
+// new one.
 const seizeTries = 4
 
 // try looks once, and does the rest of the window if the thread has stopped.
@@ -274,7 +270,7 @@ func (w *Window) try(tid uintptr) (end int, over bool) {
 	return endLate, false
 }
 
-// refused finds out what the kernel meant.
+// refused determines the reason for a refusal.
 func (t *Thread) refused(errno unix.Errno) error {
 	if errno == unix.ESRCH {
 		return ErrGone
@@ -291,7 +287,7 @@ func (t *Thread) refused(errno unix.Errno) error {
 		p.dir = dir
 		if _, status, err := p.status(""); err == nil && status.TracerPid != 0 {
 			if ownThread(status.TracerPid) {
-				return ErrTimeout // late, for another Tracer of ours
+				return ErrTimeout // late, for another Tracer of this program
 			}
 			return ErrTraced
 		}
@@ -299,8 +295,7 @@ func (t *Thread) refused(errno unix.Errno) error {
 	return ErrDenied
 }
 
-// abandon gets rid of a thread that was attached by mistake: a newer one that
-// has the number of ours.
+// abandon releases a thread that was attached by mistake: a newer one with the same number.
 func (tr *Tracer) abandon(t *Thread) {
 	tid := int(t.tid)
 	w := tr.spare
@@ -316,7 +311,7 @@ func (tr *Tracer) abandon(t *Thread) {
 	}
 }
 
-// keep remembers a thread that is to be let go later.
+// keep adds a thread to be released later.
 func (tr *Tracer) keep(l late) {
 	tr.late = append(tr.late, l)
 	g := &tr.guard
@@ -331,16 +326,15 @@ func (tr *Tracer) keep(l late) {
 	}
 }
 
-// noCall is what is known before the stop where nothing is.
+// noCall is the callBefore of an unknown call.
 var noCall = callBefore{call: stack.Call{Nr: -1}}
 
 // guardEvery is how often the guard looks for dead late threads.
 const guardEvery = 50 * time.Millisecond
 
-// watch reaps late threads that die. A thread that calls exec waits until
-// every other thread of its process is reaped, and holds a lock that our
-// attaching to any of them waits for: without help from another OS thread,
-// which may reap for its whole process, the three would wait for each other.
+// watch reaps late threads that die. A thread that calls exec waits until every other thread of
+// its process is reaped, and holds a lock that attaching to any of them waits for. Without
+// another OS thread, which may reap for its whole process, the three would wait for each other.
 func (tr *Tracer) watch() {
 	g := &tr.guard
 	for {
@@ -362,7 +356,7 @@ func (tr *Tracer) watch() {
 	}
 }
 
-// forget ends the guard's care for a thread that was let go.
+// forget removes a released thread from the guard.
 func (tr *Tracer) forget(tid int) {
 	g := &tr.guard
 	g.Lock()
@@ -375,16 +369,16 @@ func (tr *Tracer) forget(tid int) {
 	}
 }
 
-// bury reaps a dead thread now if it can be, else later.
+// bury reaps a dead thread now, if possible, or later.
 func (tr *Tracer) bury(l late) {
 	if !tr.release(&l) {
 		tr.keep(l)
 	}
 }
 
-// Reap lets go every thread that was late and has stopped since. It costs one
-// system call for each such thread of this OS thread's own, nothing for one that
-// a stopper keeps, which lets it go by itself; call it at each tick.
+// Reap releases every late thread that has stopped since. It costs one system call for each
+// thread kept by this OS thread, and none for threads kept by stoppers, which release them. Call
+// it at each tick.
 func (tr *Tracer) Reap() {
 	tr.settle()
 	tr.recall()
@@ -401,11 +395,11 @@ func (tr *Tracer) Reap() {
 	}
 }
 
-// CPU is the CPU time in ns that the stops have used in processes of their own,
-// beside SelfCPU. It may be called from any goroutine.
+// CPU returns the CPU time in ns that stops have used in stoppers, which SelfCPU does not
+// include. It may be called from any goroutine.
 func (tr *Tracer) CPU() int64 { return tr.cpu.Load() }
 
-// Spent is the CPU time in ns of the calling OS thread, which is the Tracer's, and of its
+// Spent returns the CPU time in ns of the calling OS thread, which is the Tracer's, and of its
 // stoppers.
 func (tr *Tracer) Spent() int64 {
 	var ts unix.Timespec
@@ -415,7 +409,7 @@ func (tr *Tracer) Spent() int64 {
 	return ts.Nano() + tr.CPU()
 }
 
-// Late is how many threads are still attached because they did not stop.
+// Late returns how many threads are still attached because they did not stop.
 func (tr *Tracer) Late() int {
 	n := len(tr.late) + len(tr.keeping)
 	if tr.herd != nil {
@@ -424,7 +418,7 @@ func (tr *Tracer) Late() int {
 	return n
 }
 
-// release reports whether there is nothing more to do for l.
+// release reports whether l is finished.
 func (tr *Tracer) release(l *late) bool {
 	w := tr.spare
 	w.Spans, w.StackDefault = nil, 1
@@ -438,7 +432,7 @@ func (tr *Tracer) release(l *late) bool {
 	case endDead:
 		if !l.status() {
 			if err := reap(l.tid); errors.Is(err, unix.EAGAIN) {
-				return false // killed, and still on its way out
+				return false // killed, and still exiting
 			}
 		} else if w.look(uintptr(l.tid)) == lookStopped {
 			return false
@@ -463,11 +457,10 @@ func (tr *Tracer) release(l *late) bool {
 // closeLimit bounds how long Close waits for late threads, in ns.
 const closeLimit = 100_000_000
 
-// Close lets everything go and gives the OS thread its signals back. A thread
-// that sleeps uninterruptibly and does not stop within 100 ms can only be let
-// go by the end of the calling OS thread: then Close returns ErrTimeout, and
-// the caller should let its goroutine end without unlocking it, which ends
-// the OS thread too.
+// Close releases all threads and restores the OS thread's signals. A thread that sleeps
+// uninterruptibly and does not stop within 100 ms can only be released by the end of the calling
+// OS thread. Then Close returns ErrTimeout, and the caller should let its goroutine end without
+// unlocking it, which also ends the OS thread.
 func (tr *Tracer) Close() error {
 	if tr.closed.Swap(true) {
 		return nil
@@ -512,8 +505,8 @@ func (tr *Tracer) closeSelf() {
 	}
 }
 
-// SleepUntil sleeps until t. It returns earlier, with true, if Wake was called
-// since the last SleepUntil that returned true.
+// SleepUntil sleeps until t. It returns earlier, with true, if Wake was called since the last
+// SleepUntil that returned true.
 func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
 	tr.Ask()
 	fd := unix.PollFd{Fd: int32(tr.wake), Events: unix.POLLIN}
@@ -533,15 +526,15 @@ func (tr *Tracer) SleepUntil(t stack.Time) (woken bool) {
 	}
 }
 
-// woken takes the wakes since the last one that was taken.
+// woken consumes all wakes since the last call.
 func (tr *Tracer) woken() bool {
 	var b [8]byte
 	n, err := unix.Read(tr.wake, b[:])
 	return n == len(b) && err == nil
 }
 
-// Wake ends a SleepUntil, the present or the next one. It may be called from
-// any goroutine until Close begins.
+// Wake ends the current or the next SleepUntil. It may be called from any goroutine until Close
+// begins.
 func (tr *Tracer) Wake() {
 	if tr.closed.Load() {
 		return
@@ -550,7 +543,7 @@ func (tr *Tracer) Wake() {
 	runtime.KeepAlive(tr)
 }
 
-// Now reads the clock of all times here, CLOCK_MONOTONIC.
+// Now reads CLOCK_MONOTONIC, the clock of all times in this package.
 func Now() stack.Time { return monotonic() }
 
 func monotonic() stack.Time { return stack.Time(nanotime()) }

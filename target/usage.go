@@ -11,27 +11,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Usage is what a process uses, and what it may use at most. A limit of 0
-// means that there is none, or that it cannot be read; Known tells which uses
-// were read.
+// Usage is a process's resource usage and its limits. A limit of 0 means that there is none, or
+// that it cannot be read; Known marks the fields that were read.
 type Usage struct {
 	CPU         int64 // ns of all threads, in steps of 10 ms
 	RSS         int64 // bytes in RAM
-	Group       int64 // bytes of its control group, without page cache that can go
+	Group       int64 // bytes of its control group, without reclaimable page cache
 	GroupLimit  int64
 	RAM         int64 // bytes of the machine
 	FDs         int
 	FDLimit     int
-	Threads     int // that count for ThreadLimit: the process's own and others'
-	ThreadLimit int // the one that is nearest
+	Threads     int // that count for ThreadLimit: of the process and others
+	ThreadLimit int // the nearest limit
 	ThreadOf    string
 	Known       UsageKnown
 }
 
-// UsageKnown says which fields of a Usage hold what was read.
+// UsageKnown reports which fields of a Usage were read.
 type UsageKnown struct{ CPU, RSS, Group, FDs, Threads bool }
 
-// A Resource is what a Usage may tell of; they can be or-ed.
+// Resource is a part of a Usage; resources can be or-ed.
 type Resource uint8
 
 // Resources.
@@ -42,8 +41,8 @@ const (
 	ResourceThreads
 )
 
-// Usage reads what is asked for, and takes from shared what another process has had
-// read. ErrGone if the process is.
+// Usage reads the requested resources, and takes from shared the parts that were already read for
+// another process. It returns ErrGone if the process is gone.
 func (p *Process) Usage(of Resource, shared *Shared) (u Usage, err error) {
 	b, err := p.read("stat", 4096)
 	if err != nil {
@@ -93,7 +92,7 @@ func (p *Process) Usage(of Resource, shared *Shared) (u Usage, err error) {
 	return u, nil
 }
 
-// lineValue finds the number behind a key at the beginning of a line.
+// lineValue returns the number after a key at the beginning of a line.
 func lineValue(b []byte, key string) (int64, bool) {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(key)); ok {
@@ -108,12 +107,12 @@ func lineValue(b []byte, key string) (int64, bool) {
 	return 0, false
 }
 
-// limit is a soft limit of /proc/PID/limits; 0: none.
+// limit returns a soft limit of /proc/PID/limits; 0: none.
 func limit(b []byte, name string) int {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
 			if f := bytes.Fields(rest); len(f) > 0 {
-				n, _ := strconv.Atoi(string(f[0])) // "unlimited" is none
+				n, _ := strconv.Atoi(string(f[0])) // "unlimited" means none
 				return n
 			}
 		}
@@ -139,8 +138,8 @@ func (p *Process) countFDs() (n int, err error) {
 	return n, nil
 }
 
-// groupUsage reads the accounts of a process's control groups, and the tightest
-// limits of them and those above; cgroup is what /proc/PID/cgroup says.
+// groupUsage reads the accounts of a process's control groups, and the tightest limits of them
+// and their ancestors; cgroup is the content of /proc/PID/cgroup.
 func groupUsage(u *Usage, cgroup string, of Resource) {
 	memory, threads := of&ResourceMemory != 0, of&ResourceThreads != 0
 	for line := range strings.Lines(cgroup) {
@@ -167,14 +166,14 @@ func groupUsage(u *Usage, cgroup string, of Resource) {
 	}
 }
 
-// group is a control group: a path below one of some roots.
+// group is a control group: a path below one of several roots.
 type group struct {
 	roots []string
 	path  string
 }
 
-// errNoGroup says that the group's files are not mounted where we look: in a
-// container the path may be that of the host.
+// errNoGroup reports that the group's files are not mounted where expected: in a container, the
+// path may be that of the host.
 var errNoGroup = errors.New("no such control group")
 
 func (g group) read(dir, name string) ([]byte, error) {
@@ -186,12 +185,12 @@ func (g group) read(dir, name string) ([]byte, error) {
 	return nil, errNoGroup
 }
 
-// lowest calls value for the group and all above it, and returns the smallest
-// number with the folder that it stands in.
+// lowest returns the smallest value of a file in the group and its ancestors, and the directory
+// with that value.
 func (g group) lowest(name string) (least int64, dir string) {
 	for d := path.Clean("/" + g.path); ; d = path.Dir(d) {
 		if b, err := g.read(d, name); err == nil {
-			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" is none
+			n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" means none
 			if err == nil && n > 0 && n < 1<<60 && (least == 0 || n < least) {
 				least, dir = n, d
 			}

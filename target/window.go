@@ -10,7 +10,7 @@ import (
 const (
 	MaxSpans     = 128       // small blocks per sample
 	MaxSpanBytes = 256 << 10 // of all small blocks together
-	MaxMoreBytes = 256 << 10 // of what More asks for, together
+	MaxMoreBytes = 256 << 10 // of all blocks requested by More together
 	MaxStack     = 8 << 20   // bytes of stack per sample
 
 	DefaultSpin     = 40_000    // ns
@@ -18,74 +18,72 @@ const (
 	DefaultStack    = 8 << 10   // bytes
 )
 
-// Window is the block through which one sample goes in and out. It is made
-// once and used again and again; everything in it is overwritten by the next
-// Capture or ReadBlocked. It must come from NewWindow.
+// Window is the buffer for the input and output of one sample. It is made once by NewWindow and
+// reused; each Capture or ReadBlocked overwrites it.
 type Window struct {
-	// What to do.
-	Spans        []stack.Span // read ahead of the stack, at most MaxSpans and MaxSpanBytes in sum; what is above is not read. Those at the end that are Maybe there are read after it, up to the first that is not
-	StackHigh    uint64       // copy up to here from a little below SP (see planStack), clipped to the window's maximum …
-	StackLow     uint64       // … if SP is not below this (0: wherever it is) …
-	StackDefault int          // … or this many bytes when StackHigh is not above SP; 0: DefaultStack
-	SpinFor      int64        // ns to wait for the stop by spinning, sleeping after that; 0: DefaultSpin
+	// The request.
+	Spans        []stack.Span // read before the stack: at most MaxSpans, MaxSpanBytes in total. Maybe spans at the end are read after it, up to the first unreadable one
+	StackHigh    uint64       // copy from a little below SP (see planStack) up to this address, limited to the window's maximum …
+	StackLow     uint64       // … if SP is not below this (0: no condition) …
+	StackDefault int          // … or this many bytes if StackHigh is not above SP; 0: DefaultStack
+	SpinFor      int64        // ns to spin for the stop before sleeping; 0: DefaultSpin
 	Deadline     int64        // ns after the request to give up; 0: DefaultDeadline
-	// Later has Capture not wait at all, where a stopper makes the stop: it says
-	// ErrLater, and the sample comes by Arrived. For a thread that has no CPU, it costs least.
+	// Later makes Capture return ErrLater at once if a stopper makes the stop; the sample comes
+	// by Arrived. For a thread without a CPU this is the cheapest way.
 	Later bool
 	// Check makes Capture return ErrAsleep for a blocked thread, without a stop.
 	Check bool
-	// More, if not nil, says what else to copy now that registers, blocks and
-	// stack are there; it is asked until it says nothing. It runs while the
-	// thread stands still and is ordinary code, which a garbage collection may
-	// park for its duration: only for targets whose stacks cannot be had
-	// otherwise, and it must not allocate.
+	// More, if not nil, returns further spans to copy, once registers, blocks and stack are
+	// there. It is called until it returns none. It runs while the thread is stopped and is
+	// ordinary code, which a garbage collection may park for its duration. So use it only for
+	// targets whose stacks require it, and do not allocate in it.
 	More func() []stack.Span
 
-	// What was found.
+	// The result.
 	Regs      stack.Regs
-	Call      stack.Call // the call the thread was in; Nr -1: none
+	Call      stack.Call // the call that the thread was in; Nr -1: none
 	Counters  Counters   // right before the stop, or at the read
-	Asked     stack.Time // before the request to stop
-	Halted    stack.Time // of a stop that was late: after the request; the thread ran nothing of its own from then on
+	Asked     stack.Time // before the stop request
+	Halted    stack.Time // of a late stop: after the request; the thread has run nothing of its own since then
 	Stopped   stack.Time // when the stop was seen: the registers and memory are of this time or earlier
-	Resumed   stack.Time // after the thread was let go
-	Restarted bool       // a call that the stop had cut short was put back
-	Interrupt bool       // a call was cut short and could not be put back: the target sees EINTR
-	Sig       int        // signal that was on its way in and was passed on; 0: none
-	Found     Activity   // what the thread did right before the request
+	Resumed   stack.Time // after the thread was released
+	Restarted bool       // a call that the stop interrupted was resumed
+	Interrupt bool       // a call was interrupted and could not be resumed: the target sees EINTR
+	Sig       int        // pending signal that was passed on; 0: none
+	Found     Activity   // the thread's activity right before the request
 	Group     bool       // the process was stopped by a signal, and still is
-	StackAddr uint64     // where the copy of the stack begins
-	Extra     []Extra    // what More asked for
-	Reads     int        // calls of process_vm_readv that all this took
+	StackAddr uint64     // start address of the stack copy
+	Extra     []Extra    // blocks that More requested
+	Reads     int        // number of process_vm_readv calls
 
 	buf   []byte            // small blocks, and from the next page on the stack: see planStack
 	max   int               // bytes of stack that fit
-	spans int               // of small blocks
-	own   []stack.Span      // Spans of a stop that was foreseen: whose they were may write to theirs before it comes
-	off   [MaxSpans + 1]int // where each block begins in buf, the stack being the last one
-	end   int               // of the small blocks there
-	got   [MaxSpans + 1]int // bytes of each block that were read
+	spans int               // bytes of small blocks that fit
+	own   []stack.Span      // Spans of a planned stop: the caller may write to its own before the stop
+	off   [MaxSpans + 1]int // start of each block in buf; the stack is the last one
+	end   int               // of the small blocks in buf
+	got   [MaxSpans + 1]int // bytes read of each block
 	n     int               // small blocks of this sample
-	maybe int               // of these at the end, read after the stack
-	stack int               // bytes of stack asked for
-	want  int               // the same before it was clipped to max
-	errno syscall.Errno     // of the memory read that brought least
-	extra []byte            // behind Extra
+	maybe int               // number of these at the end that are read after the stack
+	stack int               // bytes of stack requested
+	want  int               // the same before the limit to max
+	errno syscall.Errno     // of the memory read that returned least
+	extra []byte            // memory of Extra
 	raw   raw
 }
 
-// Extra is a block that More asked for: shorter than that where memory ended.
+// Extra is a block that More requested. Data is shorter than requested if memory ended.
 type Extra struct {
 	Addr uint64
 	Data []byte
 }
 
-// redZone is what code may use below its stack pointer (System V ABI for
+// redZone is the size of the area below the stack pointer that code may use (System V ABI for
 // amd64, section 3.2.2): registers that were just popped are still there.
 const redZone = 128
 
-// NewWindow makes a window that copies up to maxStack bytes of stack (bounded
-// by MaxStack; 0: DefaultStack).
+// NewWindow returns a window that copies up to maxStack bytes of stack (bounded by MaxStack; 0:
+// DefaultStack).
 func NewWindow(maxStack int) *Window {
 	if maxStack <= 0 {
 		maxStack = DefaultStack
@@ -99,24 +97,25 @@ func newWindow(maxStack, spans int) *Window {
 	return w
 }
 
-// makeBuf makes room for the small blocks, and for the stack from any place in a page on.
+// makeBuf allocates the small blocks, and the stack from any offset in a page on.
 func (w *Window) makeBuf() { w.buf = makeBuf(w.stackBase() + pageBytes + w.max) }
 
-// makeBuf makes n bytes that begin with a page.
+// makeBuf returns n bytes that begin on a page boundary.
 func makeBuf(n int) []byte { return make([]byte, max(n, leastBuf)) }
 
-// leastBuf is more than what Go's allocator puts side by side in pages of its own.
+// leastBuf exceeds the largest size that Go's allocator packs together with other objects (32
+// KiB).
 const leastBuf = 40 << 10
 
-// stackBase is where in buf, which begins with a page, the room for the stack does.
+// stackBase returns the offset in buf at which the area for the stack begins.
 func (w *Window) stackBase() int { return pages(w.spans) }
 
-// pages is n bytes, up to the end of the last one's page.
+// pages rounds n bytes up to whole pages.
 func pages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
 
-const pageBytes = 4096 // of memory as caches see it, whatever the kernel's pages are
+const pageBytes = 4096 // page size relevant for caches, regardless of the kernel's page size
 
-// Grow makes room for maxStack bytes of stack; what the window held is lost.
+// Grow makes room for maxStack bytes of stack; the window's content is lost.
 func (w *Window) Grow(maxStack int) {
 	if maxStack = min(maxStack, MaxStack); maxStack > w.max {
 		w.max = maxStack
@@ -125,11 +124,11 @@ func (w *Window) Grow(maxStack int) {
 	}
 }
 
-// Cap is how many bytes of stack the window can hold.
+// Cap returns how many bytes of stack the window can hold.
 func (w *Window) Cap() int { return w.max }
 
-// Block is what was read of Spans[i]: shorter than asked where memory ended.
-// It is good until the window is used again.
+// Block returns the copy of Spans[i], shorter than requested if memory ended. It is valid until
+// the window is used again.
 func (w *Window) Block(i int) []byte {
 	if i < 0 || i >= w.n {
 		return nil
@@ -137,21 +136,21 @@ func (w *Window) Block(i int) []byte {
 	return w.buf[w.off[i] : w.off[i]+w.got[i] : w.off[i]+w.got[i]]
 }
 
-// Stack is the copy of the stack from StackAddr up, shorter than asked for
-// where memory ended. It is good until the window is used again.
+// Stack returns the copy of the stack from StackAddr up, shorter than requested if memory ended.
+// It is valid until the window is used again.
 func (w *Window) Stack() []byte {
 	o := w.off[w.n]
 	return w.buf[o : o+w.got[w.n] : o+w.got[w.n]]
 }
 
-// StackWanted is how many bytes of stack the last sample would have asked for
-// had the window been large enough.
+// StackWanted returns how many bytes of stack the last sample would have requested with a
+// sufficiently large window.
 func (w *Window) StackWanted() int { return w.want }
 
-// StackAsked is how many bytes of stack were asked for.
+// StackAsked returns how many bytes of stack were requested.
 func (w *Window) StackAsked() int { return w.stack }
 
-// ReadErr is the error of a read that was short, nil where all was read.
+// ReadErr returns the error of a short read, or nil if everything was read.
 func (w *Window) ReadErr() error {
 	for i := range w.n + 1 {
 		if w.got[i] == w.size(i) || i >= w.n-w.maybe && i < w.n {
@@ -170,7 +169,7 @@ func (w *Window) ReadErr() error {
 	return nil
 }
 
-// size is how many bytes were asked for of a block, the stack being the last one.
+// size returns how many bytes of a block were requested; the stack is the last one.
 //
 //go:nosplit
 //go:norace
@@ -184,7 +183,7 @@ func (w *Window) size(i int) int {
 	return w.off[i+1] - w.off[i]
 }
 
-// reset lays out the blocks and forgets the sample before.
+// reset lays out the blocks and clears the previous sample.
 func (w *Window) reset() {
 	w.Regs.Known, w.Regs.PC, w.Regs.TLS = 0, 0, 0
 	w.Call = stack.Call{Nr: -1}
@@ -218,10 +217,10 @@ func (w *Window) reset() {
 	}
 }
 
-// planStack decides how much of the stack to copy, now that SP is known: from
-// so many bytes below it. The copy begins as far from the beginning of a page as the
-// stack does: on some CPUs a copy to a place a few bytes further into a page than
-// what is copied takes four times as long (AMD Zen 4: 64 KiB in 24 µs for 6).
+// planStack determines how much of the stack to copy, given SP, starting below bytes below it.
+// The copy has the same offset within a page as the stack: on some CPUs, a copy to an offset a
+// few bytes larger than the source's takes four times as long (AMD Zen 4: 64 KiB in 24 instead of
+// 6 µs).
 //
 //go:nosplit
 //go:norace
@@ -244,15 +243,15 @@ func (w *Window) planStack(sp, below uint64) {
 	w.off[w.n] = w.stackBase() + int(low%pageBytes)
 }
 
-// readMore copies what More asks for into memory of its own. The thread is
-// stopped, or blocked under the sequence lock of ReadBlocked. Blocks that do
-// not fit or cannot be read are left out.
+// readMore copies the blocks that More requests into separate memory. The thread is stopped, or
+// blocked under the sequence lock of ReadBlocked. Blocks that do not fit or cannot be read are
+// left out.
 func (w *Window) readMore(tid uintptr) {
 	w.fill()
 	w.moreBlocks(tid)
 }
 
-// maxRounds bounds how often More is asked.
+// maxRounds bounds how often More is called.
 const maxRounds = 16
 
 func (w *Window) moreBlocks(tid uintptr) {
