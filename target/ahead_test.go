@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// soon plans n ticks of 2 ms, from now on, that take their time.
+// soon plans n ticks of 2 ms from now on, with a long time for each.
 func soon(p *Process, n int, items ...AheadItem) *Ahead {
 	a := &Ahead{Process: p, Items: items, Pause: math.MaxInt64, Long: math.MaxInt64}
 	from := monotonic()
@@ -24,7 +24,7 @@ func soon(p *Process, n int, items ...AheadItem) *Ahead {
 	return a
 }
 
-// runs is a thread that runs, with a block of known bytes on its stack.
+// runs returns an item for a running thread, with a block of known bytes on its stack.
 func runs(th *Thread, block uint64) AheadItem {
 	return AheadItem{Thread: th, Runs: true, StackLow: block - 1<<20, StackHigh: block + 4096, Deadline: 10e9}
 }
@@ -45,7 +45,7 @@ func goAhead(t *testing.T, tr *Tracer, a *Ahead) {
 	}
 }
 
-// A stopper by itself takes the samples of a thread that runs, each at its time.
+// A stopper takes the samples of a running thread on its own, each at its time.
 func TestAheadStops(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
 	block := address(t, prog.line())
@@ -57,8 +57,8 @@ func TestAheadStops(t *testing.T) {
 		capture(t, tr, th, w)
 		return w.Regs.R[3] == 0x1111111111111103
 	})
-	// A thread that is just being woken from the stop before does not count as running:
-	// on a busy machine a round may end before its end.
+	// A thread that is still being woken from the previous stop does not count as running: on a
+	// busy machine a round may end early.
 	whole := 0
 	for round := 0; whole < 20 && round < 200; round++ {
 		a := soon(p, MaxAheadStops, runs(th, block))
@@ -86,7 +86,7 @@ func TestAheadStops(t *testing.T) {
 		t.Errorf("%d whole rounds", whole)
 	}
 
-	// Where the stack is not where it was foreseen, or not as long, it is the last one.
+	// If the stack is at another place than planned, or shorter, the run ends after that stop.
 	for _, it := range []AheadItem{runs(th, block-1<<30), runs(th, block+1<<30)} {
 		a := soon(p, 3, it)
 		goAhead(t, tr, a)
@@ -94,21 +94,21 @@ func TestAheadStops(t *testing.T) {
 			t.Errorf("%d ticks, %d stops with a stack that is elsewhere", a.Ticks, a.Stops)
 		}
 	}
-	// As long as the stops may take, and no longer.
+	// The run ends once the stops have used up their time.
 	a := soon(p, MaxAheadStops, runs(th, block))
 	a.Pause = 0
 	goAhead(t, tr, a)
 	if a.Ticks != 1 || a.Stops != 1 {
 		t.Errorf("with nothing to spend: %d ticks, %d stops", a.Ticks, a.Stops)
 	}
-	// A tick that is over is not begun.
+	// A tick that is over is not started.
 	a = soon(p, 3, runs(th, block))
 	a.End[1] = a.Due[0]
 	goAhead(t, tr, a)
 	if a.Ticks != 1 || a.Done != 0 {
 		t.Errorf("%d ticks where the second one was over", a.Ticks)
 	}
-	// Nor is one stopped that may have slept for too long since the last look, by its counters.
+	// A thread that may have slept too long since its last look, by its counters, is not stopped.
 	ran := func(ago stack.Time) AheadItem {
 		it := runs(th, block)
 		if err := th.Counters(&it.Counters); err != nil {
@@ -130,7 +130,7 @@ func TestAheadStops(t *testing.T) {
 	if a.Ticks != 3 || a.Stops != 3 {
 		t.Errorf("%d ticks, %d stops of one that ran all the time", a.Ticks, a.Stops)
 	}
-	// A wake ends it, and is used up.
+	// A wake ends it, and is consumed.
 	for range 3 {
 		a = soon(p, 3, runs(th, block))
 		for i := range a.Due {
@@ -161,8 +161,8 @@ func TestAheadStops(t *testing.T) {
 	}
 }
 
-// A thread that sleeps is left alone, and ends it when it has run; so does the
-// process's clock.
+// A sleeping thread is not stopped, and ends the run when it has run; so does the process's
+// clock.
 func TestAheadSleeps(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "0") // it reads
 	const block = 1 << 40
@@ -194,7 +194,7 @@ func TestAheadSleeps(t *testing.T) {
 		if a.Ticks < 2 || a.Ticks == 100 || a.Done != 0 {
 			t.Errorf("clock %v: %d ticks, %d of the next", byClock, a.Ticks, a.Done)
 		}
-		// What is foreseen to run and sleeps is not stopped.
+		// A thread that was expected to run and sleeps is not stopped.
 		asleep()
 		a = soon(p, 4, runs(th, block))
 		goAhead(t, tr, a)
@@ -204,8 +204,8 @@ func TestAheadSleeps(t *testing.T) {
 	}
 }
 
-// A stopper that somebody kills in between leaves nobody standing, and another one
-// takes its place.
+// A stopper that is killed during a run leaves no thread stopped, and another stopper replaces
+// it.
 func TestAheadStopperKilled(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")
 	block := address(t, prog.line())

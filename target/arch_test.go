@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// block is a register block whose word i is base+i.
+// block returns a register block whose word i is base+i.
 func block(words int, base uint64) []byte {
 	b := make([]byte, words*8)
 	for i := range words {
@@ -23,7 +23,8 @@ func TestRegsAMD64(t *testing.T) {
 	if !RegsAMD64(b, &r, &c) {
 		t.Fatal("too short")
 	}
-	// The order of struct user_regs_struct: r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base …
+	// Order of struct user_regs_struct: r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi
+	// orig_rax rip cs eflags rsp ss fs_base …
 	for dwarf, word := range map[int]uint64{0: 10, 1: 12, 2: 11, 3: 5, 4: 13, 5: 14, 6: 4, 7: 19, 8: 9, 9: 8, 10: 7, 11: 6, 12: 3, 13: 2, 14: 1, 15: 0, 16: 16} {
 		if r.R[dwarf] != 0x1000+word {
 			t.Errorf("register %d is word %d, want %d", dwarf, r.R[dwarf]-0x1000, word)
@@ -71,12 +72,12 @@ func TestCutAMD64(t *testing.T) {
 		{minusEINTR, 232, true, true},          // epoll_wait
 		{minusEINTR, 426, true, true},          // io_uring_enter
 		{minusEINTR, 3, true, false},           // close: the descriptor is gone
-		{minusEINTR, 16, true, false},          // ioctl: the driver knows
+		{minusEINTR, 16, true, false},          // ioctl: only the driver knows
 		{minusEINTR, ^uint64(0), false, false}, // not in a call
 		{minusEINTR, 1<<30 | 45, false, false}, // x32
 		{minusERESTARTNOHAND, 232, false, false},
 		{0, 232, false, false},
-		{5, 1, false, false}, // a write that was cut short half done
+		{5, 1, false, false}, // a write that was interrupted half done
 	} {
 		k, cut := cutAMD64(c.rax, c.orig)
 		if cut != c.cut || cut && k.putBackable() != c.back {
@@ -154,7 +155,7 @@ func TestStopRisk(t *testing.T) {
 		want     Risk
 	}{
 		{-1, -1, [6]uint64{}, RiskNone},
-		{232, 22, [6]uint64{3, 1, 1, 0xffffffff}, RiskNone}, // epoll_wait, for ever: an int
+		{232, 22, [6]uint64{3, 1, 1, 0xffffffff}, RiskNone}, // epoll_wait without timeout: an int
 		{281, 22, [6]uint64{3, 1, 1, minusOne}, RiskNone},
 		{232, 22, [6]uint64{3, 1, 1, 100}, RiskLate},
 		{441, 441, [6]uint64{3, 1, 1, 0}, RiskNone},

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 )
 
-// TestStopperIsBare holds the code that runs in a stopper to its rules, in this very
-// program (with the race detector built in, where it is): nothing of the Go runtime
-// is called, no function may ask for more stack. What an index out of range would
-// call is let pass: it ends the stopper, for it has no goroutine.
+// TestStopperIsBare checks the rules for code that runs in a stopper, in this test program (with
+// the race detector, if it is built in): it calls nothing of the Go runtime, and no function asks
+// for more stack. The call for an index out of range is permitted: it ends the stopper, which has
+// no goroutine.
 func TestStopperIsBare(t *testing.T) {
 	if runtime.GOARCH != "amd64" {
 		t.Skip("reads amd64's instructions; the code is the same for all machines")
@@ -24,7 +24,7 @@ func TestStopperIsBare(t *testing.T) {
 	const pkg = "github.com/sliverprof/sliver/target."
 	outside := []string{"syscall.RawSyscall6", "runtime.panicBounds"}
 	seen := map[string]bool{
-		pkg + "(*Window).readMore": true, // a window of a stopper has no More
+		pkg + "(*Window).readMore": true, // a stopper's window has no More
 	}
 	todo := []string{pkg + "stopperMain", pkg + "herdMain", pkg + "herdDead"}
 	for len(todo) > 0 {
@@ -50,7 +50,7 @@ func TestStopperIsBare(t *testing.T) {
 	}
 }
 
-// ownCode is the code of this test.
+// ownCode is the code of this test program.
 type ownCode struct {
 	t     *testing.T
 	text  []byte
@@ -81,7 +81,7 @@ func readOwnCode(t *testing.T) *ownCode {
 	}
 	text, code := section(".text")
 	_, lines := section(".gopclntab")
-	// The address of runtime.text, which is that of the section but with cgo.
+	// The address of runtime.text, which without cgo is that of the section.
 	start := text.Addr
 	if syms, err := f.Symbols(); err == nil {
 		for _, s := range syms {
@@ -97,10 +97,10 @@ func readOwnCode(t *testing.T) *ownCode {
 	return &ownCode{t, code, text.Addr, table}
 }
 
-// calls names what a function calls, or jumps to.
+// calls returns the names of the functions that a function calls or jumps to.
 func (p *ownCode) calls(name string) (to []string) {
 	found := false
-	for i := range p.table.Funcs { // the compiler may make several of one name
+	for i := range p.table.Funcs { // the compiler may emit several with one name
 		if f := &p.table.Funcs[i]; strings.TrimSuffix(f.Name, ".abi0") == name {
 			found = true
 			to = append(to, p.callsOf(f)...)

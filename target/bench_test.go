@@ -24,8 +24,8 @@ type series struct {
 	P99  int64   `json:"p99"`
 	P999 int64   `json:"p999"`
 	Max  int64   `json:"max"`
-	Net  int64   `json:"net999"` // P999 without what the thread waited for a CPU
-	CPU  int64   `json:"cpu"`    // of the one who stops, a stop
+	Net  int64   `json:"net999"` // P999 without the time that the thread waited for a CPU
+	CPU  int64   `json:"cpu"`    // CPU time per stop of the process that makes it
 }
 
 func summarize(ns []int64) series {
@@ -38,8 +38,7 @@ func summarize(ns []int64) series {
 	return s
 }
 
-// BenchmarkCapture measures stops of one running thread, 4 KiB of stack each,
-// 1 ms apart.
+// BenchmarkCapture measures stops of one running thread, with 4 KiB of stack each, 1 ms apart.
 func BenchmarkCapture(b *testing.B) {
 	_, th, tr, w := benchTarget(b, "1")
 	ns := make([]int64, 0, b.N)
@@ -70,13 +69,12 @@ func report(b *testing.B, name string, s series) {
 	b.ReportMetric(float64(s.P999)/1e3, name+"-p999-µs")
 }
 
-// BenchmarkAgainstLoop takes turns with the bare C loop of bench/cloop on one
-// running thread, 30 frames deep, and reports our mean against its two means, and
-// the 99.9th percentile of ours under a garbage collection every 10 ms against
-// that without: as it is, without the time that the thread waited for a CPU (net),
-// and that of the C loop under the same collections. The CPU time of that loop is what a
-// sample costs at least. A round of each is 20 stops 10 ms apart, or 50
-// of 1 ms.
+// BenchmarkAgainstLoop alternates with the bare C loop of bench/cloop on one running thread, 30
+// frames deep. It reports sliver's mean relative to the loop's two means, and sliver's 99.9th
+// percentile under a garbage collection every 10 ms relative to that without: in total, without
+// the time that the thread waited for a CPU (net), and for the C loop under the same collections.
+// The CPU time of that loop is the minimum for a sample. A round of each is 20 stops 10 ms apart,
+// or 50 stops 1 ms apart.
 func BenchmarkAgainstLoop(b *testing.B) {
 	for _, c := range []struct {
 		name  string
@@ -87,13 +85,13 @@ func BenchmarkAgainstLoop(b *testing.B) {
 	}
 }
 
-// cell makes a heap that a garbage collection has to walk.
+// cell is an element of a heap that a garbage collection has to walk.
 type cell struct {
 	next *cell
 	_    [7]uintptr
 }
 
-// heap is some 8 MiB of them, about what sliver holds while it records.
+// heap returns about 8 MiB of cells, roughly the heap size of sliver during a recording.
 func heap() (all *cell) {
 	for range 8 << 20 / 64 {
 		all = &cell{next: all}
@@ -104,7 +102,7 @@ func heap() (all *cell) {
 func againstLoop(b *testing.B, gap int64, stops int) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	// The part before has lowered this thread, or the one it was made by.
+	// The preceding part has lowered the priority of this thread, or of its creator.
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 0); err != nil {
 		b.Skip("only root can run both in one program: -bench AgainstLoop/1kHz")
 	}
@@ -123,13 +121,13 @@ func againstLoop(b *testing.B, gap int64, stops int) {
 	}
 	lines := bufio.NewReader(out)
 	held := heap()
-	// As in a recording: collections have a lower priority than what stops.
+	// As in a recording, collections have a lower priority than stops.
 	if err := background.Lower(0, unix.Gettid()); err != nil {
 		b.Fatal(err)
 	}
 	var ours, underGC, net, netGC []int64
 	collected := 0
-	// collecting has collections go on while f runs.
+	// collecting runs f while collections take place.
 	collecting := func(f func()) {
 		stop, done := make(chan struct{}), make(chan struct{})
 		go func() {

@@ -50,7 +50,7 @@ func TestCaptureRegisters(t *testing.T) {
 				t.Fatalf("byte %d of the stack is %#x", j, b)
 			}
 		}
-		// An unreadable block costs itself alone.
+		// An unreadable block costs only itself.
 		if len(w.Block(0)) != 50 || w.Block(0)[0] != byte(100*7%256+3) || len(w.Block(1)) != 0 || len(w.Block(2)) != 8 || w.Block(2)[1] != 10 {
 			t.Fatalf("blocks %v %v %v", w.Block(0), w.Block(1), w.Block(2))
 		}
@@ -83,7 +83,7 @@ func TestCaptureShortStack(t *testing.T) {
 	}
 	end := uint64(0)
 	for _, m := range maps {
-		// What can be read is what is mapped without a hole.
+		// The readable part is mapped without a hole.
 		if m.Start <= w.StackAddr && w.StackAddr < m.End || m.Start == end && end != 0 {
 			end = m.End
 		}
@@ -119,7 +119,7 @@ func TestCaptureSpinning(t *testing.T) {
 			capture(t, tr, th, w)
 		}
 	}
-	if n := fds(t); n > before+maxSpares { // a stopper may have one of its own
+	if n := fds(t); n > before+maxSpares { // a stopper may have its own
 		t.Errorf("%d files open, %d before", n, before)
 	}
 	if n := testing.AllocsPerRun(50, func() {

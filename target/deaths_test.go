@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// record is one of a thread that died, with n bytes of stack asked for and some copied.
+// record returns a record of a thread that died, with n bytes of stack requested and copied bytes
+// copied.
 func record(n, copied int) []byte {
 	var b []byte
 	word := func(v uint64) { b = binary.NativeEndian.AppendUint64(b, v) }
@@ -32,8 +33,8 @@ func record(n, copied int) []byte {
 	return b
 }
 
-// What the kernel tells of a death is read as the manual has it; what is cut off, or is of
-// a 32-bit program, is no death.
+// The kernel's record of a death is parsed as the manual defines it. A truncated record, or one
+// of a 32-bit program, is rejected.
 func TestParseDeath(t *testing.T) {
 	x, ok := parseDeath(record(64, 40))
 	if !ok || x.PID != 70 || x.TID != 71 || x.At != 1234 || len(x.Stack) != 40 || !bytes.Equal(x.Stack[:3], []byte{0, 1, 2}) ||

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What stat says of a thread whose core dump is written, and of others.
+// stat of a thread whose core dump is being written, and of others.
 func TestDumping(t *testing.T) {
 	line := func(flags, esp, eip uint64) string {
 		f := strings.Fields("R 1 2 3 0 -1 FLAGS 1 2 3 4 5 6 7 8 20 0 4 0 99 1000 200 18446744073709551615 1 2 3 ESP EIP 0 0")
@@ -23,7 +23,7 @@ func TestDumping(t *testing.T) {
 	}{
 		{line(0x400200, 0x7ffd1000, 0x401234), 0x401234, 0x7ffd1000, true},
 		{line(0x400000, 0x7ffd1000, 0x401234), 0, 0, false}, // it lives
-		{line(0x400200, 0, 0), 0, 0, false},                 // we may not know
+		{line(0x400200, 0, 0), 0, 0, false},                 // permission is missing
 		{"77 (x) R 1 2 3 0 -1 512", 0, 0, false},
 		{"77 (x", 0, 0, false},
 		{"", 0, 0, false},

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// Where systemd names its units, in every layout of the control groups.
+// The units in systemd's paths, in every layout of the control groups.
 func TestUnits(t *testing.T) {
 	for _, c := range []struct {
 		cgroup string
@@ -21,13 +21,13 @@ func TestUnits(t *testing.T) {
 		{"0::/system.slice/nginx.service\n", "nginx", true},
 		{"0::/system.slice/nginx.service\n", "nginx.service", true},
 		{"0::/system.slice/nginx.service\n", "ngin", false},
-		{"0::/system.slice/nginx.service/worker\n", "nginx", true}, // a group that the service made below its own
+		{"0::/system.slice/nginx.service/worker\n", "nginx", true}, // a group that the service created below its own
 		{"0::/system.slice/system-getty.slice/getty@tty1.service\n", "getty@tty1", true},
 		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "editor.scope", true},
 		{"0::/user.slice/user-1000.slice/user@1000.service/app.slice/editor.scope\n", "user@1000", true},
 		{"12:memory:/nginx.service\n0::/init.scope\n", "nginx", false},
 		{"4:memory:/system.slice/a.service\n1:name=systemd:/system.slice/a.service\n0::/\n", "a", true}, // the hybrid layout
-		{"0::/../../system.slice/nginx.service\n", "nginx", true},                                       // as seen from a control group namespace
+		{"0::/../../system.slice/nginx.service\n", "nginx", true},                                       // in a control group namespace
 		{"0::/\n", "nginx", false},
 		{"", "nginx", false},
 		{"nonsense\n0::", "nginx", false},
@@ -39,7 +39,7 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// Names are those of the process or of its program, or patterns of either.
+// Names match the process or its program, and may be patterns.
 func TestNamed(t *testing.T) {
 	f := &Found{Comm: "worker", Exe: "nginx"}
 	for pattern, want := range map[string]bool{"nginx": true, "worker": true, "ngin?": true, "w*": true, "x": false, "*x*": true, "[a-m]*": false} {
@@ -53,8 +53,8 @@ func TestNamed(t *testing.T) {
 	}
 }
 
-// A process that is wanted is found each time; one that is not is looked at more and
-// more rarely, but is not forgotten.
+// A matching process is found each time. Another one is examined less and less often, but not
+// dropped.
 func TestFinder(t *testing.T) {
 	if os.Getpid() == 1 {
 		t.Skip("this is the process that is looked for")
@@ -87,7 +87,7 @@ func TestFinder(t *testing.T) {
 	if looked == 0 {
 		t.Skip("process 1 is another user's")
 	}
-	// At 1, 2, 4, 8, 16, and then each 16th time.
+	// In searches 1, 2, 4, 8, 16, and then every 16th.
 	if looked < 5 || looked > 9 {
 		t.Errorf("%d looks in %d searches", looked, turns)
 	}
@@ -104,8 +104,7 @@ func TestFinder(t *testing.T) {
 	}
 }
 
-// A process that was seen before it became the program that is wanted is found at the next
-// search.
+// A process that was seen before it became the matching program is found in the next search.
 func TestFinderSeesExec(t *testing.T) {
 	cmd := exec.Command("/bin/sh", "-c", "read x; exec cat")
 	in, err := cmd.StdinPipe()
@@ -141,7 +140,7 @@ func TestFinderSeesExec(t *testing.T) {
 	}
 }
 
-// The helper that opens files is part of this program, not a process to look at.
+// The helper that opens files is part of this program and is left out.
 func TestFinderLeavesHelpersOut(t *testing.T) {
 	f, err := safefile.Root("").Open("/bin/sh")
 	if err != nil {

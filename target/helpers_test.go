@@ -22,7 +22,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// need skips a test, or fails it where SLIVER_REQUIRE names what is missing.
+// need skips a test, or fails it if SLIVER_REQUIRE contains word.
 func need(t testing.TB, word, why string) {
 	t.Helper()
 	required := strings.Split(os.Getenv("SLIVER_REQUIRE"), ",")
@@ -34,8 +34,8 @@ func need(t testing.TB, word, why string) {
 
 var builds sync.Map // source → *sync.Mutex
 
-// build compiles a C program of testdata (or any path), once for each version
-// of its source and of the compiler.
+// build compiles a C program of testdata (or any path), once for each version of its source and
+// of the compiler.
 func build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	cc, err := exec.LookPath("gcc")
@@ -136,7 +136,7 @@ func (p *testTarget) line() string {
 	return strings.TrimSuffix(s, "\n")
 }
 
-// tell sends a line.
+// Sends a line to the program.
 func (p *testTarget) tell(s string) {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, s+"\n"); err != nil {
@@ -168,7 +168,7 @@ func openThread(t testing.TB, p *Process, tid int) *Thread {
 	return th
 }
 
-// tracer makes one on the test's own goroutine.
+// tracer returns a Tracer on the test's own goroutine.
 func tracer(t testing.TB) *Tracer {
 	t.Helper()
 	runtime.LockOSThread()
@@ -185,7 +185,7 @@ func tracer(t testing.TB) *Tracer {
 	return tr
 }
 
-// capture samples with patience for a busy machine.
+// capture takes a sample with a deadline long enough for a busy machine.
 func capture(t testing.TB, tr *Tracer, th *Thread, w *Window) {
 	t.Helper()
 	w.Deadline = 10e9
@@ -194,7 +194,7 @@ func capture(t testing.TB, tr *Tracer, th *Thread, w *Window) {
 	}
 }
 
-// eventually repeats a look until it is true.
+// eventually repeats look until it returns true.
 func eventually(t testing.TB, what string, look func() bool) {
 	t.Helper()
 	for end := monotonic() + 30e9; monotonic() < end; runtime.Gosched() {
@@ -205,7 +205,7 @@ func eventually(t testing.TB, what string, look func() bool) {
 	t.Fatalf("waited in vain: %s", what)
 }
 
-// untraced checks what the kernel says of every thread of a process.
+// untraced checks that the kernel shows no tracer for any thread of a process.
 func untraced(t testing.TB, pid int) {
 	t.Helper()
 	if tids := traced(t, pid); len(tids) > 0 {
@@ -213,7 +213,7 @@ func untraced(t testing.TB, pid int) {
 	}
 }
 
-// state is the kernel's letter for a thread.
+// state returns the kernel's letter for a thread's state.
 func state(t testing.TB, pid, tid int) byte {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/stat", pid, tid))
@@ -244,7 +244,7 @@ func tgkill(t testing.TB, pid, tid int, sig syscall.Signal) {
 	}
 }
 
-// seizer is another tracer, which has the thread until its input ends.
+// seizer starts another tracer, which holds the thread until its input ends.
 func seizer(t *testing.T, tid int) *testTarget {
 	t.Helper()
 	self, err := os.Executable()
@@ -259,8 +259,8 @@ func seizer(t *testing.T, tid int) *testTarget {
 	return other
 }
 
-// knownRegs is a thread whose registers hold known values, as its stack does from block on,
-// and a window in which both were seen.
+// knownRegs returns a thread whose registers, and stack from block on, have known values, and a
+// window in which both were seen.
 func knownRegs(t *testing.T) (prog *testTarget, block uint64, th *Thread, tr *Tracer, w *Window) {
 	t.Helper()
 	prog = start(t, build(t, "testdata/spin.c", "-no-pie"), "regs")

@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// herded opens threads of a program that is a child of the test, which stoppers are known
-// to be allowed to trace.
+// herded opens threads of a program that is a child of the test. It is known that stoppers may
+// trace them.
 func herded(t *testing.T, tr *Tracer, p *Process, tids ...int) (ths []*Thread) {
 	t.Helper()
 	tr.proved = true
@@ -20,7 +20,7 @@ func herded(t *testing.T, tr *Tracer, p *Process, tids ...int) (ths []*Thread) {
 	return ths
 }
 
-// leave has the herd take a thread.
+// leave hands a thread to the herd.
 func leave(t *testing.T, tr *Tracer, th *Thread, w *Window) {
 	t.Helper()
 	w.Later = true
@@ -29,7 +29,7 @@ func leave(t *testing.T, tr *Tracer, th *Thread, w *Window) {
 	}
 }
 
-// holds waits until the herd has attached to the thread.
+// Waits until the herd has attached to the thread.
 func herdHolds(t *testing.T, tr *Tracer, th *Thread) {
 	t.Helper()
 	tr.Ask()
@@ -43,7 +43,7 @@ func herdHolds(t *testing.T, tr *Tracer, th *Thread) {
 	})
 }
 
-// Threads that are asked together all come, once each, and are as they would be alone.
+// Threads requested together all arrive, once each, with the same samples as separately.
 func TestHerd(t *testing.T) {
 	const n, rounds = 6, 150
 	prog := start(t, build(t, "testdata/spin.c"), "6")
@@ -101,18 +101,18 @@ func TestHerd(t *testing.T) {
 	untraced(t, prog.pid())
 }
 
-// A thread that was seen to run a while ago, and was given a CPU since, may sleep by now, and
-// is not asked.
+// A thread that was last seen running a while ago, and was given a CPU since, may be asleep now
+// and is not asked to stop.
 func TestHerdStale(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	tr := tracer(t)
 	th := herded(t, tr, openProcess(t, prog.pid()), atoi(t, prog.line()))[0]
 	w := NewWindow(0)
-	leave(t, tr, th, w) // a herd that begins asks at once
+	leave(t, tr, th, w) // a new herd asks at once
 	if a := arrival(t, tr); a.Err != nil && a.Err != ErrStale {
 		t.Fatal(a.Err)
 	}
-	th.switches = ^uint64(0) // another number than it has
+	th.switches = ^uint64(0) // differs from its count
 	leave(t, tr, th, w)
 	for end := monotonic() + askFor; monotonic() <= end; {
 	}
@@ -125,7 +125,8 @@ func TestHerdStale(t *testing.T) {
 	}
 }
 
-// However long ago it was seen to run, one that has been given no CPU since is where it was.
+// A thread that has been given no CPU since its last look is stopped, regardless of the look's
+// age.
 func TestHerdStands(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	tr := tracer(t)
@@ -161,8 +162,7 @@ func TestHerdStands(t *testing.T) {
 	}
 }
 
-// Windows of threads that are waited for are used again, and are as large as what they are to
-// take.
+// Windows of awaited threads are reused, and are as large as their expected content.
 func TestLaterWindows(t *testing.T) {
 	tr := tracer(t)
 	w := NewWindow(MaxStack)
@@ -171,7 +171,7 @@ func TestLaterWindows(t *testing.T) {
 		for i := range maxHerd {
 			th := &Thread{want: 2000 * (i + 1)}
 			if i == 7 {
-				th.want = 0 // never seen: of its stack nothing is known
+				th.want = 0 // never seen: the size of its stack is unknown
 			}
 			w.Spans = []stack.Span{{Addr: 1, Len: 100 * i}, {Addr: 2, Len: 17}}
 			x := tr.another(th, w)
@@ -199,8 +199,8 @@ func TestLaterWindows(t *testing.T) {
 	}
 }
 
-// One thread of a process that is in exec waits until the herd has reaped another one,
-// and the herd until it may attach to the first.
+// A thread of a process that is in exec waits until the herd has reaped another one, and the herd
+// waits until it may attach to the first.
 func TestHerdAndExec(t *testing.T) {
 	for range 3 {
 		prog := start(t, build(t, "testdata/life.c"), "stuck")
@@ -224,7 +224,7 @@ func TestHerdAndExec(t *testing.T) {
 		w := NewWindow(0)
 		leave(t, tr, th, w)
 		herdHolds(t, tr, th)
-		// While the herd cannot run, the thread that it holds dies of the exec.
+		// While the herd cannot run, the exec kills the thread that it holds.
 		if err := unix.Kill(tr.herd.proc, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
 		}
@@ -245,7 +245,7 @@ func TestHerdAndExec(t *testing.T) {
 	}
 }
 
-// The same where the herd is about to attach when the other one dies.
+// The same if the herd is about to attach when the other thread dies.
 func TestHerdReapsAsItWaits(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "exec", "25")
 	p := openProcess(t, prog.pid())
@@ -303,7 +303,7 @@ func TestHerdReapsAsItWaits(t *testing.T) {
 	}
 }
 
-// A herd may be killed while it holds threads: they are free, and another one takes them.
+// If a herd is killed while it holds threads, they are free, and another herd takes them.
 func TestHerdKilled(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "vfork")
 	tr := tracer(t)

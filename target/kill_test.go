@@ -17,15 +17,15 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// aloneVar makes the loop stop threads by itself, as if there were no stoppers:
+// aloneVar makes the loop stop threads itself, without stoppers:
 //
 //	SLIVER_LONG=1 SLIVER_TEST_ALONE=1 go test ./target -run TestKilled
 //
-// shows what they are good for: it fails, by some 300 calls.
+// The test then fails, with some 300 calls, which shows the use of stoppers.
 const aloneVar = "SLIVER_TEST_ALONE"
 
-// captureLoop stops every thread again and again, blocked ones too, which no
-// sampler does: so that most moments lie in a stop that cuts a call short.
+// captureLoop stops every thread repeatedly, including blocked ones, which a sampler does not do:
+// so most of the time is spent in stops that interrupt a call.
 func captureLoop(args []string) {
 	runtime.LockOSThread()
 	fail := func(err error) {
@@ -66,7 +66,7 @@ func captureLoop(args []string) {
 	}
 }
 
-// looper starts a captureLoop and waits until it is at work.
+// looper starts a captureLoop and waits until it works.
 func looper(t *testing.T, args string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -90,7 +90,7 @@ func looper(t *testing.T, args string) *exec.Cmd {
 	return cmd
 }
 
-// rounds is how often a test of chance is repeated.
+// rounds returns how often a randomized test is repeated.
 func rounds(short, long int) int {
 	if os.Getenv("SLIVER_LONG") != "" {
 		return long
@@ -98,20 +98,20 @@ func rounds(short, long int) int {
 	return short
 }
 
-// freeAgain waits until no thread of the process is traced: what a stopper was at
-// when its program was killed, it brings to an end.
+// freeAgain waits until no thread of the process is traced: a stopper completes its current work
+// after its program was killed.
 func freeAgain(t *testing.T, pid int) {
 	t.Helper()
 	eventually(t, "release", func() bool { return len(traced(t, pid)) == 0 })
 }
 
-// Killed at any moment, a sampler leaves no thread stopped or traced, and no
-// call that was cut short. SLIVER_LONG=1 kills a thousand times.
+// A sampler killed at any moment leaves no thread stopped or traced, and no call interrupted.
+// SLIVER_LONG=1 kills a thousand times.
 func TestKilled(t *testing.T) {
 	prog, p, bs := startCalls(t)
 	spin := start(t, build(t, "testdata/spin.c"), "1")
 	spinner := spin.line()
-	runtime.LockOSThread() // Pdeathsig is of the OS thread
+	runtime.LockOSThread() // Pdeathsig is per OS thread
 	defer runtime.UnlockOSThread()
 	calls := fmt.Sprint(prog.pid())
 	for _, b := range bs {
@@ -143,7 +143,7 @@ func TestKilled(t *testing.T) {
 	verdict(t, prog, 0, func(string) bool { return true })
 }
 
-// A stopper itself may be killed: the thread goes on, and the next stop is made by another one.
+// If a stopper is killed, the thread continues, and another stopper makes the next stop.
 func TestStopperKilled(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	p := openProcess(t, prog.pid())
@@ -183,8 +183,8 @@ func TestStopperKilled(t *testing.T) {
 	untraced(t, prog.pid())
 }
 
-// A program that stops itself (Ctrl-Z) or is stopped in the middle of a stop
-// leaves no thread of the target stopped.
+// A program that stops itself (Ctrl-Z) or is stopped during a stop leaves no thread of the target
+// stopped.
 func TestSamplerStopped(t *testing.T) {
 	spin := start(t, build(t, "testdata/spin.c"), "1")
 	spinner := spin.line()
@@ -203,7 +203,7 @@ func TestSamplerStopped(t *testing.T) {
 	cmd.Wait()
 }
 
-// traced are the threads of a process that are being traced.
+// traced returns the threads of a process that are being traced.
 func traced(t testing.TB, pid int) (tids []string) {
 	t.Helper()
 	ds, err := os.ReadDir(fmt.Sprintf("/proc/%d/task", pid))

@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// later asks for a sample that is not waited for.
+// later requests a sample without waiting for it.
 func later(t *testing.T, tr *Tracer, th *Thread, w *Window) {
 	t.Helper()
 	w.Later = true
@@ -19,7 +19,7 @@ func later(t *testing.T, tr *Tracer, th *Thread, w *Window) {
 	}
 }
 
-// arrival waits for what comes of it.
+// arrival waits for its result.
 func arrival(t *testing.T, tr *Tracer) (a Arrival) {
 	t.Helper()
 	eventually(t, "the sample", func() bool {
@@ -35,8 +35,8 @@ func arrival(t *testing.T, tr *Tracer) (a Arrival) {
 	return a
 }
 
-// A sample that nobody waits for is like any other: what it copies are the spans and the stack
-// of that call, whatever the caller does with its window meanwhile.
+// A deferred sample is like any other: it copies the spans and the stack of that call, even if
+// the caller changes its window afterwards.
 func TestCaptureLater(t *testing.T) {
 	prog, block, th, tr, w := knownRegs(t)
 	last := stack.Time(0)
@@ -59,7 +59,7 @@ func TestCaptureLater(t *testing.T) {
 		if x.Regs.R[7] != block || len(x.Block(0)) != 50 || x.Block(0)[0] != byte(100*7%256+3) || len(x.Stack()) != int(block-x.StackAddr)+4096 {
 			t.Fatalf("sample %d: register 7 %#x, block %d bytes, stack %d", i, x.Regs.R[7], len(x.Block(0)), len(x.Stack()))
 		}
-		if i%2 == 0 { // and one that is waited for, in between
+		if i%2 == 0 { // and one without Later in between
 			w.Later, w.Spans = false, []stack.Span{{Addr: block + 100, Len: 50}}
 			capture(t, tr, th, w)
 			if !bytes.Equal(w.Block(0), x.Block(0)) {
@@ -73,7 +73,7 @@ func TestCaptureLater(t *testing.T) {
 	untraced(t, prog.pid())
 }
 
-// Why there will be no sample arrives as well.
+// The reason for a missing sample arrives as well.
 func TestCaptureLaterNot(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	tid := atoi(t, prog.line())
@@ -105,7 +105,7 @@ func TestCaptureLaterNot(t *testing.T) {
 	}
 }
 
-// A stopper may be killed while it keeps a thread: that is free, and can be had again.
+// If a stopper is killed while it keeps a thread, the thread is free and can be sampled again.
 func TestKeeperKilled(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "vfork")
 	tid := atoi(t, prog.line())

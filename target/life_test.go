@@ -17,8 +17,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// everyThread captures each thread of p once. It reports false when the
-// process is gone.
+// everyThread captures each thread of p once. It returns false if the process is gone.
 func everyThread(t *testing.T, p *Process, tr *Tracer, w *Window, tids []stack.TID) ([]stack.TID, bool) {
 	t.Helper()
 	tids, err := p.Threads(tids)
@@ -54,8 +53,8 @@ func exitStatus(err error) int {
 	return 0
 }
 
-// Threads that end in mid-stop, exec by a thread that is not the first, a
-// first thread that ends before the others: the program never notices.
+// Threads that end during a stop, exec by a thread other than the first, a first thread that ends
+// before the others: the program never notices.
 func TestComeAndGo(t *testing.T) {
 	for _, c := range []struct {
 		args []string
@@ -80,7 +79,7 @@ func TestComeAndGo(t *testing.T) {
 					images++
 				}
 			}
-			if n := fds(t); n > before+maxSpares { // a stopper may have one of its own
+			if n := fds(t); n > before+maxSpares { // a stopper may have its own
 				t.Errorf("%d files open, %d before", n, before)
 			}
 			if got := exitStatus(prog.wait()); got != c.want {
@@ -120,8 +119,8 @@ func TestLeaderEnds(t *testing.T) {
 	}
 }
 
-// A thread in vfork does not stop until its child lets it. It costs its own
-// samples alone, and is let go as soon as it stops.
+// A thread in vfork does not stop until its child permits it. It costs only its own samples, and
+// is released as soon as it stops.
 func TestLate(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "vfork")
 	tid := atoi(t, prog.line())
@@ -160,7 +159,7 @@ func TestLate(t *testing.T) {
 	}
 }
 
-// A thread that stops right after its deadline is let go, and can be had again.
+// A thread that stops right after its deadline is released and can be sampled again.
 func TestLateByLittle(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	p := openProcess(t, prog.pid())
@@ -184,8 +183,8 @@ func TestLateByLittle(t *testing.T) {
 	capture(t, tr, th, w)
 }
 
-// The exec of one thread waits for a late one to be reaped, and holds what
-// attaching to a third one waits for.
+// The exec of one thread waits for a late one to be reaped, and holds a lock that attaching to a
+// third one waits for.
 func TestLateAndExec(t *testing.T) {
 	prog := start(t, build(t, "testdata/life.c"), "stuck")
 	tid := atoi(t, prog.line())
@@ -218,9 +217,9 @@ func TestLateAndExec(t *testing.T) {
 	}
 }
 
-// loopVar tells a helper process what to do: "PID TID …" captures until it is
-// killed (see kill_test.go), "seize TID" is another tracer until its input ends,
-// "filtered CALL PID" tries to open a process under a filter (refuse_test.go).
+// loopVar selects a helper process: "PID TID …" captures until it is killed (see kill_test.go),
+// "seize TID" is another tracer until its input ends, "filtered CALL PID" opens a process under a
+// filter (refuse_test.go).
 const loopVar = "SLIVER_TEST_CAPTURE_LOOP"
 
 func TestMain(m *testing.M) {

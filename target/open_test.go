@@ -53,7 +53,7 @@ func TestOpenRefuses(t *testing.T) {
 		t.Fatal(err)
 	}
 	refusal(t, cmd.Process.Pid, NoProcess)
-	if n := fds(t); n > before+2 { // what os/exec keeps
+	if n := fds(t); n > before+2 { // those that os/exec keeps
 		t.Errorf("%d files open, %d before", n, before)
 	}
 
@@ -83,7 +83,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Another sampler holds a process for a moment only: that is waited for.
+// Another sampler holds a process only for a moment, and Open waits for that.
 func TestOpenTracedForAMoment(t *testing.T) {
 	strace, err := exec.LookPath("strace")
 	if err != nil {
@@ -117,7 +117,7 @@ func TestOpenTracedForAMoment(t *testing.T) {
 	}
 }
 
-// As another user: the helper is this test binary, run as nobody.
+// As another user: the helper is this test binary, run with another user ID.
 func TestOpenOtherUser(t *testing.T) {
 	if os.Getuid() != 0 {
 		need(t, "root", "only root can try being another user")
@@ -128,7 +128,7 @@ func TestOpenOtherUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Where nobody can reach it.
+	// In a place that the other user cannot reach.
 	f := filepath.Join(t.TempDir(), "helper")
 	b, err := os.ReadFile(self)
 	if err != nil {
@@ -226,7 +226,7 @@ func TestMappings(t *testing.T) {
 		if err != nil || string(got) != string(b) {
 			t.Errorf("%d bytes, want %d, %v", len(got), len(b), err)
 		}
-		// Memory shows the same as the file.
+		// Memory and file have the same content.
 		code := make([]byte, 64)
 		if n, err := p.ReadAt(code, m.Start); n != len(code) || err != nil || string(code) != string(b[m.Off:m.Off+64]) {
 			t.Errorf("%d bytes of memory, %v", n, err)
@@ -243,7 +243,7 @@ func TestMappings(t *testing.T) {
 		t.Errorf("vdso: %v", err)
 	}
 	f.Close()
-	// Deleted, and another file in its place.
+	// Deleted, and replaced by another file.
 	if err := os.Remove(bin); err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +254,7 @@ func TestMappings(t *testing.T) {
 		t.Error("not shown as deleted")
 	}
 	same()
-	// Without map_files, by path: the wrong file is not taken for the right one.
+	// Without map_files, by path: the replacement is not mistaken for the mapped file.
 	maps, err := p.Maps()
 	if err != nil {
 		t.Fatal(err)

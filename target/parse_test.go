@@ -43,8 +43,8 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// How often a thread left a CPU is read from where the kernel writes it, and nothing
-// is made of what is no number.
+// parseSwitches reads how often a thread left a CPU from the kernel's lines, and rejects
+// everything that is not a number.
 func TestParseSwitches(t *testing.T) {
 	const good = "Name:\tvoluntary_ctxt_switches:\nCpus_allowed:\t3\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t545\nx86_Thread_features:\t\n"
 	if n, err := parseSwitches([]byte(good)); n != 695 || err != nil {

@@ -11,19 +11,19 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// BenchmarkReadInStop measures the one read of a stop by itself, from the system call to
-// its return: of a thread that runs with a tall stack and is stopped 1 ms after the time
-// before, by the functions that a sample is taken with. Each read has the small blocks
-// that walks of managed runtimes have copied (a thread's account, a chunk of a data stack,
-// frames on the heap) and as many bytes of stack as make up the size. It takes turns with a
-// C program that reads as many bytes in one piece (c-…), 50 stops each.
+// BenchmarkReadInStop measures only the memory read of a stop, from the system call to its
+// return. The thread runs with a tall stack and is stopped 1 ms after the previous time, with the
+// functions of a sample. Each read has the small blocks that walks of managed runtimes copy (a
+// thread's account, a chunk of a data stack, frames on the heap) and enough bytes of stack to
+// reach the size. It alternates with a C program that reads the same number of bytes in one piece
+// (c-…), 50 stops each.
 func BenchmarkReadInStop(b *testing.B) {
 	for _, size := range []int{8 << 10, 64 << 10, 256 << 10} {
 		b.Run(fmt.Sprintf("%dKiB", size>>10), func(b *testing.B) { readInStop(b, size) })
 	}
 }
 
-// readRound is how many stops one makes before it is the other's turn.
+// readRound is how many stops one of the two makes before the other continues.
 const readRound = 50
 
 func readInStop(b *testing.B, size int) {
@@ -47,7 +47,7 @@ func readInStop(b *testing.B, size int) {
 	lines := bufio.NewReader(out)
 	bare := make([]int64, 0, b.N+readRound)
 	r := reader{b: b, tid: tid, size: size, tr: tracer(b), w: NewWindow(size)}
-	r.read() // which tells where the stack is
+	r.read() // to get the stack pointer
 	ns := make([]int64, 0, b.N)
 	for len(ns) < b.N {
 		for range min(readRound, b.N-len(ns)) {
@@ -74,17 +74,17 @@ func readInStop(b *testing.B, size int) {
 	b.ReportMetric(float64(s.P99)/1e3, "c-p99-µs")
 }
 
-// reader makes stops with a read each.
+// reader makes stops with one read each.
 type reader struct {
 	b    *testing.B
 	tid  int
-	size int // bytes, in all
+	size int // bytes in total
 	tr   *Tracer
 	w    *Window
-	low  uint64 // the stack pointer at the first stop; blocks lie above what is copied of the stack
+	low  uint64 // the stack pointer at the first stop; blocks are above the copied part of the stack
 }
 
-// read makes one, 1 ms from now, and gives the ns that it took.
+// read makes one stop, 1 ms from now, and returns its duration in ns.
 func (r *reader) read() int64 {
 	b, w, tid := r.b, r.w, uintptr(r.tid)
 	r.tr.SleepUntil(monotonic() + 1e6)
@@ -101,7 +101,7 @@ func (r *reader) read() int64 {
 	if errno := seize(r.tid); errno != 0 {
 		b.Fatal(errno)
 	}
-	if !attached(tid) { // which asks it to stop
+	if !attached(tid) { // asks it to stop
 		b.Fatal("it is gone")
 	}
 	for w.block(tid) != lookStopped {

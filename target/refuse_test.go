@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// oneLine checks what every refusal is.
+// oneLine checks the properties of every refusal.
 func oneLine(t *testing.T, err error, want Reason) *Refusal {
 	t.Helper()
 	var r *Refusal
@@ -25,7 +25,7 @@ func oneLine(t *testing.T, err error, want Reason) *Refusal {
 	return r
 }
 
-// Who refused, and what to do, by all that bears on it: also for modules that
+// The reason for a refusal and the advice, for all relevant conditions, including modules that
 // this kernel lacks.
 func TestDenials(t *testing.T) {
 	const capable = 1 << unix.CAP_SYS_PTRACE
@@ -100,7 +100,7 @@ func TestRefuse32Bit(t *testing.T) {
 	}
 }
 
-// filteredLook tries a process without one of the system calls.
+// filteredLook tries to open a process with one system call blocked.
 func filteredLook(call, pid string) {
 	nr := uint32(unix.SYS_PTRACE)
 	if call == "process_vm_readv" {
@@ -129,8 +129,8 @@ func filteredLook(call, pid string) {
 	os.Exit(0)
 }
 
-// A container's filter that takes ptrace or process_vm_readv away is told from
-// all other refusals.
+// A container's filter that blocks ptrace or process_vm_readv is distinguished from all other
+// refusals.
 func TestFiltered(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	prog.line()
@@ -160,8 +160,8 @@ func TestFiltered(t *testing.T) {
 	}
 }
 
-// A program in user, PID and mount namespaces of its own, as in a container, is
-// sampled from outside.
+// A program in its own user, PID and mount namespaces, as in a container, is sampled from
+// outside.
 func TestContainer(t *testing.T) {
 	unshare, err := exec.LookPath("unshare")
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// account is a file like schedstat that says what the test wants.
+// account returns a file like schedstat, with content set by the test.
 func account(t *testing.T) (fd uintptr, say func(string)) {
 	t.Helper()
 	n, err := unix.MemfdCreate("schedstat", unix.MFD_CLOEXEC)
@@ -28,7 +28,7 @@ func account(t *testing.T) (fd uintptr, say func(string)) {
 	}
 }
 
-// TestWaited: what cannot be read is not zero.
+// TestWaited: unreadable content is not zero.
 func TestWaited(t *testing.T) {
 	w := NewWindow(1)
 	if got := w.waited(); got != -1 {
@@ -55,9 +55,9 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// TestResumed: a stopper that has lost its CPU to the thread that it let go, and has waited for it since, takes
-// that from the time at which it comes to look at the clock; nothing that it did not wait
-// for, and never more than since the stop.
+// TestResumed: if a stopper has lost its CPU to the thread that it released, and waited for it,
+// that time is subtracted from its reading of the clock: only time that it waited, and at most
+// the time since the stop.
 func TestResumed(t *testing.T) {
 	w := NewWindow(1)
 	fd, say := account(t)
@@ -65,9 +65,9 @@ func TestResumed(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		self          uintptr
-		before        int64 // as waited gave it
+		before        int64 // result of waited
 		after         string
-		stood, waited int64 // ns since the stop, and how much of that is to be taken from it
+		stood, waited int64 // ns since the stop, and ns of that to subtract
 	}{
 		{"lost its CPU", fd, 1000, "5 9001000 7", 10_000_000, 9_000_000},
 		{"waited for longer than since the stop", fd, 1000, "5 50001000 7", 10_000_000, 10_000_000},
@@ -82,7 +82,7 @@ func TestResumed(t *testing.T) {
 		now := monotonic()
 		w.Stopped, w.Resumed = now-stack.Time(c.stood), now
 		w.resumed(c.before)
-		// It looks at the clock once more: that may have been later.
+		// The clock is read once more, possibly later.
 		least, most := now-stack.Time(c.waited), now
 		if c.waited == 0 {
 			least = now
@@ -96,8 +96,8 @@ func TestResumed(t *testing.T) {
 	}
 }
 
-// TestResumedIsAsked: whoever makes a stop looks at its own account, but for a stopper that runs before
-// all others.
+// TestResumedIsAsked: the process that makes a stop reads its own schedstat, unless it is a
+// stopper with priority over all others.
 func TestResumedIsAsked(t *testing.T) {
 	_, _, th, tr, w := knownRegs(t)
 	for _, how := range []string{"stopper", "own"} {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Signals of all kinds come through a thread that is stopped all the time:
-// each one, in order, with its value, and without an EINTR too many.
+// Signals of all kinds reach a thread that is stopped all the time: each one, in order, with its
+// value, and without an additional EINTR.
 func TestSignals(t *testing.T) {
 	const n = 2000
 	var progs []*testTarget
@@ -19,7 +19,7 @@ func TestSignals(t *testing.T) {
 	}
 	tr := tracer(t)
 	passed, restarted := 0, 0
-	for begin, i := monotonic(), 0; i < len(progs); i++ { // both do not happen each time on a busy machine
+	for begin, i := monotonic(), 0; i < len(progs); i++ { // on a busy machine, both do not happen each time
 		p, r := signals(t, tr, progs[i], n)
 		if passed, restarted = passed+p, restarted+r; passed > 0 && restarted > 0 || monotonic() > begin+60e9 {
 			break
@@ -31,8 +31,8 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// signals stops a program that gets n signals until its end, and says how many stops
-// were at a signal, and how many calls were put back.
+// signals stops a program that gets n signals until its end. It returns how many stops were at a
+// signal, and how many calls were restarted.
 func signals(t *testing.T, tr *Tracer, prog *testTarget, n int) (passed, restarted int) {
 	t.Helper()
 	tid := atoi(t, prog.line())
@@ -67,8 +67,7 @@ func signals(t *testing.T, tr *Tracer, prog *testTarget, n int) (passed, restart
 	return passed, restarted
 }
 
-// A process that its user has stopped stays stopped, and its parent hears of
-// each stop once.
+// A process stopped by its user stays stopped, and its parent is notified of each stop once.
 func TestGroupStop(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "2")
 	tids := []int{atoi(t, prog.line()), atoi(t, prog.line())}
@@ -116,7 +115,7 @@ func TestGroupStop(t *testing.T) {
 	}
 }
 
-// Stops of tracees send no SIGCHLD here, and the ends of children still do.
+// Stops of tracees send no SIGCHLD to this process, and the ends of children still do.
 func TestChildSignal(t *testing.T) {
 	tr := tracer(t)
 	_ = tr
@@ -131,7 +130,7 @@ func TestChildSignal(t *testing.T) {
 	}
 }
 
-// A second tracer keeps the thread, and we get it back when that is gone.
+// A second tracer keeps the thread, and it can be sampled again once that tracer is gone.
 func TestOtherTracer(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	tid := atoi(t, prog.line())

@@ -9,8 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestReadSpans: many spans in one go, until the first that cannot be read or
-// has no room.
+// TestReadSpans: many spans in one call, up to the first that cannot be read or does not fit.
 func TestReadSpans(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")
 	prog.line()
@@ -51,8 +50,8 @@ func TestReadSpans(t *testing.T) {
 	}
 }
 
-// What a stop is to copy stays as it was planned: it may come when whoever planned it
-// makes the next plan.
+// The spans of a planned stop do not change: the stop may come while the caller makes its next
+// plan.
 func TestForeseenSpans(t *testing.T) {
 	it := AheadItem{Thread: &Thread{}, Spans: []stack.Span{{Addr: 0x1000, Len: 8}}}
 	w := newWindow(DefaultStack, maxAheadSpans)
@@ -65,8 +64,8 @@ func TestForeseenSpans(t *testing.T) {
 	}
 }
 
-// TestMaybe: what may be there is read behind the stack, up to the first that is not, and
-// that costs no further call; what has to be there costs one where it is not.
+// TestMaybe: optional blocks are read after the stack, up to the first that is missing, which
+// costs no further call. A missing required block costs one.
 func TestMaybe(t *testing.T) {
 	prog := start(t, build(t, "testdata/tall.c", "-O1"))
 	tid := 0

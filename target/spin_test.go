@@ -2,8 +2,8 @@ package target
 
 import "testing"
 
-// TestSpins: a spin is not tried again at once where it brought nothing several times,
-// but now and then, and after one that brought something always.
+// TestSpins: after several spins without success, only some stops are awaited by a spin; after a
+// successful one, all are.
 func TestSpins(t *testing.T) {
 	var p spins
 	spun := func(after int64, inTime bool) bool {
@@ -21,7 +21,7 @@ func TestSpins(t *testing.T) {
 			t.Fatalf("stop %d: spun for %v, not %v", i, got, want)
 		}
 	}
-	for i := range 3 * spinAgain { // which come soon if they are slept for: both are on one CPU
+	for i := range 3 * spinAgain { // short if awaited by sleeping: both are on one CPU
 		ns := p.next(DefaultSpin)
 		after := int64(DefaultSpin + 1)
 		if ns < DefaultSpin {

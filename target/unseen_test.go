@@ -41,8 +41,8 @@ func endless(name string) bool {
 	return strings.HasSuffix(name, "-forever")
 }
 
-// verdict ends the program and checks what its threads saw: at most allowed
-// calls in all that ended with EINTR, and none that ended early.
+// verdict ends the program and checks the results of its threads: at most allowed calls ended
+// with EINTR in total, and none ended early.
 func verdict(t *testing.T, prog *testTarget, allowed int, touched func(name string) bool) {
 	t.Helper()
 	interrupted := 0
@@ -69,7 +69,7 @@ func verdict(t *testing.T, prog *testTarget, allowed int, touched func(name stri
 	}
 }
 
-// Every blocking call is cut short again and again, and none may show it.
+// Every blocking call is interrupted repeatedly, and none may show it.
 func TestStopUnseen(t *testing.T) {
 	prog, _, bs := startCalls(t)
 	tr := tracer(t)
@@ -99,7 +99,7 @@ func TestStopUnseen(t *testing.T) {
 	}
 }
 
-// Blocked threads are read without a stop, and what is read is what a stop shows.
+// Blocked threads are read without a stop, with the same result as by a stop.
 func TestReadBlocked(t *testing.T) {
 	prog, p, bs := startCalls(t)
 	tr := tracer(t)

@@ -21,7 +21,7 @@ func TestUsage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It has its three streams, and at least a page of everything.
+	// It has three standard streams, and at least a page of everything.
 	if !u.Known.CPU || !u.Known.RSS || !u.Known.FDs || !u.Known.Threads || u.FDs < 3 || u.FDs > 64 || u.Threads < 1 ||
 		u.RSS < 100<<10 || u.RAM < u.RSS || u.FDLimit < u.FDs || u.ThreadLimit < u.Threads {
 		t.Errorf("%+v", u)
@@ -58,7 +58,7 @@ func TestLimitsAndGroups(t *testing.T) {
 	var u Usage
 	g.memory(&u, "memory.current", "memory.max", "inactive_file")
 	g.tasks(&u)
-	u.nearest(300, 1000, "machine") // farther than the group's
+	u.nearest(300, 1000, "machine") // less near than the group's
 	if u.Group != 600000 || u.GroupLimit != 1000000 || u.Threads != 42 || u.ThreadLimit != 100 || u.ThreadOf != "control group" {
 		t.Errorf("%+v", u)
 	}
@@ -87,7 +87,7 @@ func TestEnding(t *testing.T) {
 		if err := syscall.Kill(p.PID, c.sig); err != nil {
 			t.Fatal(err)
 		}
-		p.Wait() // its parent, which is us, has taken its status by then
+		p.Wait() // its parent, this test, has taken its status by then
 		e, ok := l.Ending()
 		if !ok {
 			t.Skip("not told: the kernel keeps the status of an ended process since Linux 6.15 only")
