@@ -1,39 +1,39 @@
-// Package ringbuf is a lock-free ring of two-word events with one writer and
-// any number of readers. The writer never waits: when the ring is full it
-// overwrites the oldest events, and a reader that was too slow learns how many
-// it lost. What the words mean is the business of others.
+// Package ringbuf is a lock-free ring of two-word events with one writer and any number of
+// readers. The writer never waits: when the ring is full it overwrites the oldest events, and a
+// reader that was too slow gets the number of events it lost. The package does not interpret the
+// words.
 //
-// One goroutine at a time may call Append, AppendAll and Grow. Each Cursor
-// belongs to one goroutine. Events have a number, counted from 0 over the
-// whole life of a ring and its grown successors, so that for every cursor
-// started at 0: read + lost + not yet read = Written.
+// One goroutine at a time may call Append, AppendAll and Grow. Each Cursor belongs to one
+// goroutine. Events are numbered from 0 over the whole life of a ring and its grown successors,
+// so for every cursor started at 0: read + lost + not yet read = Written.
 package ringbuf
 
 import "sync/atomic"
 
-// Event is two words; the ring does not look at them.
+// Event is two words; the ring does not interpret them.
 type Event [2]uint64
 
-// inFlight is how many events the writer may have begun to overwrite before
-// it publishes them. A reader counts that many of the oldest slots as lost.
+// inFlight is how many events the writer may have begun to overwrite before it publishes them. A
+// reader counts that many of the oldest slots as lost.
 const inFlight = 64
 
-// MinCap is the smallest capacity: some multiple of what may be in flight.
+// MinCap is the smallest capacity: a multiple of inFlight.
 const MinCap = 4 * inFlight
 
-// Ring holds the latest events. Slot i&mask holds event number i, for the
-// last len(words)/2 numbers below head.
+// Ring holds the latest events. Slot i&mask holds event number i, for the last len(words)/2
+// numbers below head.
 type Ring struct {
 	words []atomic.Uint64
 	mask  uint64
 	start uint64         // number of the first event ever put into this ring
-	head  *atomic.Uint64 // number of events published, stored by the writer alone
-	own   atomic.Uint64  // where head points unless the memory is the caller's
+	head  *atomic.Uint64 // number of events published, stored only by the writer
+	own   atomic.Uint64  // target of head unless the memory is the caller's
 	next  atomic.Pointer[Ring]
 	gone  atomic.Bool // Abandon was called
 }
 
-// New makes a ring for at least capacity events (rounded up to a power of two, at least MinCap).
+// New returns a ring for at least capacity events (rounded up to a power of two, at least
+// MinCap).
 func New(capacity int) *Ring { return newAt(capacity, 0) }
 
 func newAt(capacity int, head uint64) *Ring {
@@ -47,11 +47,10 @@ func newAt(capacity int, head uint64) *Ring {
 	return r
 }
 
-// Over makes an empty ring in memory of the caller's, such as a file mapping.
-// words are two for each event, and a power of two of MinCap events or more
-// (else Over panics: it is the caller's mistake). *head is the number of events
-// published, the ring's alone from now on. The caller keeps the memory until
-// nobody reads: see Abandon.
+// Over returns an empty ring in memory of the caller, such as a file mapping. words has two words
+// for each event, for a power of two of at least MinCap events (otherwise Over panics, as this is
+// a bug of the caller). *head is the number of events published; only the ring may use it from
+// now on. The caller keeps the memory until the last reader is done: see Abandon.
 func Over(words []atomic.Uint64, head *atomic.Uint64) *Ring {
 	n := len(words) / 2
 	if n < MinCap || n&(n-1) != 0 || len(words)%2 != 0 {
@@ -61,9 +60,8 @@ func Over(words []atomic.Uint64, head *atomic.Uint64) *Ring {
 	return &Ring{words: words, mask: uint64(n - 1), head: head}
 }
 
-// MoveTo makes n, an empty ring, the one that goes on where r ends, with the
-// newest events of r copied into it. For the writer alone, which uses n from
-// then on; readers of r find it by themselves.
+// MoveTo makes n, an empty ring, the successor of r, and copies the newest events of r into it.
+// It is for the writer only, which uses n from then on; readers of r switch to it on their own.
 func (r *Ring) MoveTo(n *Ring) {
 	head := r.head.Load()
 	from := r.oldest(head)
@@ -79,12 +77,11 @@ func (r *Ring) MoveTo(n *Ring) {
 	r.next.Store(n)
 }
 
-// Start is the number of the first event that was ever put into r itself.
+// Start returns the number of the first event that was ever put into r itself.
 func (r *Ring) Start() uint64 { return r.start }
 
-// Oldest is the event k places behind the one that would be overwritten first,
-// which is the oldest that readers still get. ok is false where there is none.
-// For the writer alone.
+// Oldest returns the event k places after the next one to be overwritten, which is the oldest
+// that readers still get. ok is false if there is none. It is for the writer only.
 func (r *Ring) Oldest(k int) (e Event, ok bool) {
 	head := r.head.Load()
 	i := r.oldest(head) + uint64(k)
@@ -95,18 +92,17 @@ func (r *Ring) Oldest(k int) (e Event, ok bool) {
 	return Event{r.words[s].Load(), r.words[s+1].Load()}, true
 }
 
-// Free is how many events can be appended before any is overwritten.
+// Free returns how many events can be appended before any is overwritten.
 func (r *Ring) Free() int { return max(r.Cap()-inFlight-int(r.head.Load()-r.start), 0) }
 
-// Abandon says that r will lose its memory: cursors go on with its successor,
-// if it has one, without looking at it again. Nobody may be inside a Read
-// meanwhile.
+// Abandon declares that r will lose its memory: cursors continue with its successor, if there is
+// one, without accessing r again. No Read may be in progress during the call.
 func (r *Ring) Abandon() { r.gone.Store(true) }
 
-// Cap is the capacity in events.
+// Cap returns the capacity in events.
 func (r *Ring) Cap() int { return len(r.words) / 2 }
 
-// Written is the number of events appended so far.
+// Written returns the number of events appended so far.
 func (r *Ring) Written() uint64 { return r.head.Load() }
 
 // Append adds one event.
@@ -137,8 +133,8 @@ func (r *Ring) put(h, a, b uint64) {
 	w[1].Store(b)
 }
 
-// Grow returns a ring of at least capacity events that goes on where r ends.
-// The writer uses the new one from then on; readers of r find it by themselves.
+// Grow returns a ring of at least capacity events that continues after r. The writer uses the new
+// one from then on; readers of r switch to it on their own.
 func (r *Ring) Grow(capacity int) *Ring {
 	n := newAt(capacity, r.head.Load())
 	r.next.Store(n)
@@ -152,17 +148,16 @@ type Cursor struct {
 	lost uint64
 }
 
-// NewCursor reads from the oldest event that r still holds; those that are
-// already overwritten count as lost.
+// NewCursor returns a cursor at the oldest event that r still holds; overwritten ones count as
+// lost.
 func (r *Ring) NewCursor() *Cursor { return &Cursor{ring: r} }
 
-// Tail makes a cursor that begins at the newest event, without counting the
-// older ones as lost.
+// Tail returns a cursor at the newest event, without counting the older ones as lost.
 func (r *Ring) Tail() *Cursor { return &Cursor{ring: r, pos: r.head.Load()} }
 
-// Read copies the next events into buf, oldest first. It returns how many it
-// copied and how many were overwritten just before the first of them. Zero
-// events and zero lost means that there is nothing new.
+// Read copies the next events into buf, oldest first. It returns how many it copied and how many
+// were overwritten just before the first of them. Zero events and zero lost mean that there are
+// no new events.
 func (c *Cursor) Read(buf []Event) (n int, lost uint64) {
 	for {
 		next := c.ring.next.Load() // before head: once it is set, head is final
@@ -182,8 +177,8 @@ func (c *Cursor) Read(buf []Event) (n int, lost uint64) {
 	}
 }
 
-// Waiting is how many events the writer has appended since the last Read, those
-// that were overwritten included, and the capacity of the ring it writes to.
+// Waiting returns how many events the writer has appended since the last Read, including
+// overwritten ones, and the capacity of the ring it writes to.
 func (c *Cursor) Waiting() (events uint64, capacity int) {
 	r := c.ring
 	for next := r.next.Load(); next != nil; next = r.next.Load() {
@@ -192,10 +187,10 @@ func (c *Cursor) Waiting() (events uint64, capacity int) {
 	return r.Written() - c.pos, r.Cap()
 }
 
-// Lost is the number of events that this cursor did not get, in all.
+// Lost returns the total number of events that this cursor did not get.
 func (c *Cursor) Lost() uint64 { return c.lost }
 
-// Pos is the number of the event that the next Read begins at.
+// Pos returns the number of the event at which the next Read begins.
 func (c *Cursor) Pos() uint64 { return c.pos }
 
 func (r *Ring) read(pos *uint64, buf []Event) (n int, lost uint64) {
@@ -209,7 +204,7 @@ func (r *Ring) read(pos *uint64, buf []Event) (n int, lost uint64) {
 		s := ((*pos + uint64(i)) & r.mask) << 1
 		buf[i] = Event{r.words[s].Load(), r.words[s+1].Load()}
 	}
-	// What the writer reached meanwhile may be torn: drop it from the front.
+	// Events that the writer reached during the copy may be torn: drop them from the front.
 	if first := r.oldest(r.head.Load()); *pos < first {
 		torn := int(min(first-*pos, uint64(n)))
 		copy(buf, buf[torn:n])
@@ -221,9 +216,8 @@ func (r *Ring) read(pos *uint64, buf []Event) (n int, lost uint64) {
 	return n, lost
 }
 
-// Span are the numbers of the events that a ring of capacity events still
-// holds whole when it is found after its writer died: from start on, head
-// having been published.
+// Span returns the range of event numbers that are intact in a ring of capacity events after its
+// writer died. start is the ring's first number, head its published count.
 func Span(capacity int, start, head uint64) (from, to uint64) {
 	if capacity < MinCap || start > head {
 		return head, head
@@ -234,8 +228,8 @@ func Span(capacity int, start, head uint64) (from, to uint64) {
 	return start, head
 }
 
-// oldest is the lowest event number whose slot cannot be under the pen while
-// head is the published count.
+// oldest returns the lowest event number whose slot cannot be being overwritten while head is the
+// published count.
 func (r *Ring) oldest(head uint64) uint64 {
 	if held := uint64(r.Cap() - inFlight); head > held {
 		return max(head-held, r.start)

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// drain reads everything there is now.
+// drain reads all events that are available now.
 func drain(c *Cursor, buf []Event, each func(Event)) {
 	for {
 		n, lost := c.Read(buf)
@@ -91,8 +91,8 @@ func TestLostInAGrownRing(t *testing.T) {
 	}
 }
 
-// TestConcurrentReaders checks, under -race too, that what a reader gets is
-// never torn, in order, and adds up with what it lost.
+// TestConcurrentReaders checks, also under -race, that a reader gets untorn events in order, and
+// that they add up with the lost ones.
 func TestConcurrentReaders(t *testing.T) {
 	const total = 400_000
 	first := New(MinCap)

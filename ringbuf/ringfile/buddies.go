@@ -2,16 +2,15 @@ package ringfile
 
 import "math/bits"
 
-// buddies hands out blocks of a power of two bytes. A block that is given back
-// joins its other half if that is free too, so that rings of all sizes can come
-// and go for ever in the same space.
+// buddies allocates blocks of a power of two bytes. A freed block is merged with its other half
+// if that is free too, so rings of all sizes can come and go indefinitely in the same space.
 type buddies struct {
 	free [48]map[int64]struct{} // by order; offsets from base
 	base int64
-	left int64 // bytes that are free
+	left int64 // free bytes
 }
 
-// add makes size bytes at base, a multiple of minBlock, the space.
+// add makes size bytes at base, a multiple of minBlock, available.
 func (s *buddies) add(base, size int64) {
 	s.base = base
 	for off := int64(0); size-off >= minBlock; {
@@ -48,7 +47,7 @@ func (s *buddies) take(size int64) (off, got int64, ok bool) {
 	return 0, 0, false
 }
 
-// give returns a block that take handed out.
+// give frees a block returned by take.
 func (s *buddies) give(off, size int64) {
 	off -= s.base
 	s.left += size

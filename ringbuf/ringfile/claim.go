@@ -9,24 +9,22 @@ import (
 	"time"
 )
 
-// ErrInUse says that the program that writes a ring file is running, or that another
-// one has claimed what it left.
+// ErrInUse reports that the program that writes a ring file is running, or that another one has
+// claimed the file.
 var ErrInUse = errors.New("the ring file is in use")
 
-// Whoever writes a ring file, and whoever turns what was left there into something else,
-// has an exclusive lock on it (flock(2)) as long as it does: the kernel lets go of that
-// when the program ends, however it does. A lock is one on the file and not on its name,
-// so who has it looks whether the name is still that file's.
+// The writer of a ring file, and a program that claims a leftover one, hold an exclusive lock on
+// it (flock(2)). The kernel releases the lock whenever the program ends. A lock belongs to the
+// file and not to its name, so its holder checks that the name still refers to that file.
 
-// again is how long to wait before a lock is tried again.
+// again is the wait before another attempt to lock.
 const again = 5 * time.Millisecond
 
-// Claim opens the ring file at path, which its program left, and holds it against all
-// others that would write or claim it, until it is closed; who removes it does so before.
-// A program that was just killed may have left another one running that holds its files
-// for a moment, such as a stopper that sleeps until its next look: Claim waits for that,
-// at most until a time. The error is ErrInUse, or says that there is no file, as it is
-// where another claimed and removed it meanwhile (fs.ErrNotExist).
+// Claim opens the leftover ring file at path and locks it against other writers and claims until
+// it is closed; to remove the file, do so before. A program that was just killed may have left
+// another process running that holds its files for a moment, such as a stopper that sleeps until
+// its next look: Claim waits for that, at most until the given time. The error is ErrInUse, or
+// fs.ErrNotExist without a file, for example because another program claimed and removed it.
 func Claim(path string, until time.Time) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
@@ -40,12 +38,12 @@ func Claim(path string, until time.Time) (*os.File, error) {
 		if named(f, path) {
 			return f, nil
 		}
-		f.Close() // removed, and maybe replaced, before we had it
+		f.Close() // removed, and maybe replaced, before it was locked
 	}
 }
 
-// lock takes the lock on f, and waits for it until then. Where there are no locks, as on
-// some network file systems, nobody has one.
+// lock locks f, and waits for the lock until the given time. Without support for locks, as on
+// some network file systems, it succeeds.
 func lock(f *os.File, until time.Time) error {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -71,12 +69,11 @@ func named(f *os.File, path string) bool {
 	return err == nil && os.SameFile(a, b)
 }
 
-// createWait is how long a new file's lock is waited for: somebody who looks for what is
-// left may have met it before it was locked, and lets go of it at once.
+// createWait is how long to wait for a new file's lock: a program that looks for leftover files
+// may have locked it first, and unlocks it at once.
 const createWait = time.Second
 
-// create makes a file at path that nobody else has, locked. The error wraps
-// fs.ErrExist where there is one.
+// create makes a new, locked file at path. The error wraps fs.ErrExist if there is one already.
 func create(path string) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL|syscall.O_NOFOLLOW, 0o600)
@@ -89,7 +86,7 @@ func create(path string) (*os.File, error) {
 		}
 		f.Close()
 		if errors.Is(err, ErrInUse) {
-			err = fs.ErrExist // it is whose lock it has
+			err = fs.ErrExist // it belongs to the holder of its lock
 		}
 		if err != nil {
 			return nil, fmt.Errorf("create the ring file %s: %w", path, err)

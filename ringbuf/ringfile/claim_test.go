@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// What is in use stays so until its program, and what that left, has closed it.
+// A file stays in use until its program, and the processes that it left, have closed it.
 func TestClaimWaits(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rings")
 	m, err := Create(path, MinSize)
@@ -43,13 +43,13 @@ func TestClaimWaits(t *testing.T) {
 	}
 }
 
-// A name whose file was replaced while the lock was waited for is that of the new one.
+// If a name's file was replaced during the wait for the lock, the claim is of the new one.
 func TestClaimFollowsName(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rings")
 	if _, err := Create(path, MinSize); err != nil {
 		t.Fatal(err)
 	}
-	old, err := os.Open(path) // the same file, though not the same opening: the lock is the Memory's
+	old, err := os.Open(path) // another opening of the same file: the lock belongs to the Memory's
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -76,8 +76,8 @@ func TestClaimFollowsName(t *testing.T) {
 	}
 }
 
-// Of many that claim and remove what was left, each file goes to one of them; who makes a
-// file anew meanwhile keeps it.
+// Of many programs that claim and remove leftover files, only one gets each file; a program that
+// creates a new file at the same time keeps it.
 func TestClaimOnce(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "rings")
 	const rounds, many = 20, 8
@@ -92,9 +92,9 @@ func TestClaimOnce(t *testing.T) {
 		var kept atomic.Pointer[Memory]
 		for i := range many {
 			wg.Go(func() {
-				if i%4 == 3 { // as a recorder that begins
+				if i%4 == 3 { // like a recorder that begins
 					if i == many-1 {
-						<-gone // and may make one
+						<-gone // it may create one
 					}
 					m, err := Create(path, MinSize)
 					if err == nil {
@@ -106,7 +106,7 @@ func TestClaimOnce(t *testing.T) {
 					return
 				}
 				f, err := Claim(path, time.Now().Add(20*time.Millisecond))
-				for err == nil { // what Create has just made is nobody's for a moment
+				for err == nil { // a file that Create has just made is unlocked for a moment
 					fi, e := f.Stat()
 					if e != nil {
 						t.Error(e)

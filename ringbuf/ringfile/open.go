@@ -10,14 +10,13 @@ import (
 	"github.com/sliverprof/sliver/ringbuf"
 )
 
-// Image is what a ring file holds. It reads the file as it is asked, and may be
-// used by several goroutines.
+// Image is the content of a ring file. It reads the file on demand, and may be used concurrently.
 type Image struct {
 	PID     int       // of the program that wrote it, in its own PID namespace
-	Started time.Time // when that began
+	Started time.Time // start of that program
 	Log     []byte
 	Rings   []Left
-	// Problems are damages that were passed over, one line each.
+	// Problems lists damage that was skipped, one line each.
 	Problems []string
 
 	r io.ReaderAt
@@ -35,10 +34,10 @@ type Left struct {
 	events int
 }
 
-// ErrForeign says that a file is no ring file.
+// ErrForeign reports that a file was not written as a ring file.
 var ErrForeign = errors.New("not a ring file of sliver")
 
-// maxLog bounds what is read of a log.
+// maxLog bounds the bytes read from a log.
 const maxLog = 1 << 30
 
 // Open finds the rings in r.
@@ -88,8 +87,8 @@ func Open(r io.ReaderAt, size int64) (*Image, error) {
 			im.problem("slot %d at offset %d: %v", i, headBytes+i*slotBytes, err)
 			continue
 		}
-		// A ring that was just moved is there twice: the new one has gone on, or
-		// is as far.
+		// A ring that was just moved exists twice: use the new one if it has progressed as far or
+		// further.
 		if j, ok := byID[x.ID]; ok {
 			if x.to > im.Rings[j].to || x.to == im.Rings[j].to && x.events > im.Rings[j].events {
 				im.Rings[j] = x
@@ -127,7 +126,7 @@ func leftOf(word func(int) uint64, size int64) (x Left, err error) {
 	return x, nil
 }
 
-// Events are those of ring i, oldest first.
+// Events returns the events of ring i, oldest first.
 func (im *Image) Events(i int) ([]ringbuf.Event, error) {
 	x := &im.Rings[i]
 	out := make([]ringbuf.Event, 0, x.events)

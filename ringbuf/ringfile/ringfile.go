@@ -1,25 +1,22 @@
-// Package ringfile gives rings their memory: one mapping, of a file or of
-// nothing, that is cut into blocks. What lies in a file stays there when the
-// program dies at whatever instruction, and Open finds it again: the rings as
-// far as they were published, and a log of notes beside them. What events and
-// notes mean is the business of others.
+// Package ringfile allocates the memory of rings: one mapping, of a file or anonymous, that is
+// divided into blocks. A file keeps its content when the program dies at any instruction, and
+// Open finds it again: the published part of the rings, and a log of notes. The package does not
+// interpret events and notes.
 //
-// The file, in 64-bit words of the machine (little-endian on both), offsets in
-// bytes:
+// The file, in 64-bit words of the machine (little-endian on both), offsets in bytes:
 //
 //	0      magic, version, table offset, slots, arena offset, arena bytes, PID of the writer, its start (ns since 1970)
-//	512    two logs of three words {offset, capacity, length}, and the number (0 or 1) of the one that counts
+//	512    two logs of three words {offset, capacity, length}, and the number (0 or 1) of the valid one
 //	4096   table: one slot of 128 bytes for each ring
 //	…      arena: blocks of a power of two bytes
 //
-// A slot is {state, id, offset of its block, capacity in events, number of the
-// first event, number published, which tail counts, 0, tail 0, tail 1, …}. Each
-// change is ordered so that the file reads well between any two stores: content
-// first, then the word that makes it count. A tail is one event that is not in
-// the ring yet, replaced as often as the writer likes.
+// A slot is {state, id, offset of its block, capacity in events, number of the first event,
+// number published, number of the valid tail, 0, tail 0, tail 1, …}. Each change is ordered so
+// that the file is valid between any two stores: content first, then the word that makes it
+// valid. A tail is one event that is not in the ring yet; the writer may replace it any number of
+// times.
 //
-// Memory may be used from several goroutines; a Block's writing methods belong
-// to one.
+// Memory may be used concurrently; a Block's writing methods belong to one goroutine.
 package ringfile
 
 import (
@@ -44,7 +41,7 @@ const (
 
 	// maxSlots bounds how many rings there can be at once.
 	maxSlots = 1 << 15
-	// minBlock holds 512 events: a thread that sleeps, for two minutes.
+	// minBlock holds 512 events: two minutes of a sleeping thread.
 	minOrder = 13
 	minBlock = 1 << minOrder
 
@@ -85,29 +82,29 @@ const (
 	logCurrent = 2 * logWords
 )
 
-// ErrFull says that the arena has no room for what was asked.
+// ErrFull reports that the arena has no room for the request.
 var ErrFull = errors.New("the memory for rings is used up")
 
-// Memory is a mapping with rings in it.
+// Memory is a mapping that contains rings.
 type Memory struct {
 	b    []byte
-	file *os.File // nil: no file
+	file *os.File // nil: anonymous memory
 	path string
 	end  int64 // of the mapping
 
 	mu    sync.Mutex
 	space buddies
 	slots []int // free ones, the lowest last
-	ready int   // slots whose pages are there
+	ready int   // number of slots whose pages are allocated
 	arena int64
 	logs  [2]extent
-	log   int // the one that counts
+	log   int // the valid one
 }
 
 // extent is a block of the arena; size 0: none.
 type extent struct{ off, size int64 }
 
-// New makes a Memory of size bytes that no file holds.
+// New returns a Memory of size bytes without a file.
 func New(size int64) (*Memory, error) {
 	total, arena, err := layout(size)
 	if err != nil {
@@ -121,10 +118,9 @@ func New(size int64) (*Memory, error) {
 	return prepare(&Memory{b: b, arena: arena, end: total})
 }
 
-// Create makes a Memory of size bytes in a new file. The file is as long as
-// that from the start, but takes room only as rings need it. Until the Memory is closed,
-// or this program ends, nobody can Claim it. The error wraps fs.ErrExist where there is a
-// file already.
+// Create returns a Memory of size bytes in a new file. The file has its full length from the
+// start, but uses disk space only as rings need it. Until the Memory is closed, or this program
+// ends, the file cannot be claimed. The error wraps fs.ErrExist if the file exists.
 func Create(path string, size int64) (*Memory, error) {
 	total, arena, err := layout(size)
 	if err != nil {
@@ -135,7 +131,7 @@ func Create(path string, size int64) (*Memory, error) {
 		return nil, err
 	}
 	fail := func(what string, err error) (*Memory, error) {
-		os.Remove(path) // while its lock is ours
+		os.Remove(path) // while this program holds its lock
 		f.Close()
 		return nil, fmt.Errorf("%s ring file %s: %w", what, path, err)
 	}
@@ -177,10 +173,10 @@ func prepare(m *Memory) (*Memory, error) {
 	return m, nil
 }
 
-// Path of the file; "" without one.
+// Path returns the path of the file; "" without one.
 func (m *Memory) Path() string { return m.path }
 
-// Used is how many bytes of the arena blocks take, of how many.
+// Used returns how many bytes of the arena are in blocks, and the arena's size.
 func (m *Memory) Used() (used, size int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -188,8 +184,8 @@ func (m *Memory) Used() (used, size int64) {
 	return size - m.space.left, size
 }
 
-// Close gives the memory back; nobody may use a ring of it any more. remove
-// says whether the file goes too.
+// Close frees the memory; its rings must not be used any more. remove says whether to remove the
+// file too.
 func (m *Memory) Close(remove bool) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -211,8 +207,8 @@ func (m *Memory) Close(remove bool) error {
 	return err
 }
 
-// back sees to it that the pages are there: a store into a mapping of a file
-// that the disk has no room for would end the program.
+// back allocates the pages: a store into a mapped file for which the disk has no room would kill
+// the program.
 func (m *Memory) back(off, size int64) error {
 	if m.file == nil {
 		return nil
@@ -230,7 +226,7 @@ const (
 	fallocPunchHole = 2
 )
 
-// release gives the pages back to the system. Where it cannot they stay.
+// release returns the pages to the system. If it cannot, they remain allocated.
 func (m *Memory) release(off, size int64) {
 	if m.file == nil {
 		_ = syscall.Madvise(m.b[off:off+size], syscall.MADV_DONTNEED)
@@ -239,7 +235,7 @@ func (m *Memory) release(off, size int64) {
 	_ = syscall.Fallocate(int(m.file.Fd()), fallocPunchHole|fallocKeepSize, off, size)
 }
 
-// alloc takes a block of at least size bytes, with its pages. m.mu is held.
+// alloc takes a block of at least size bytes and allocates its pages. The caller holds m.mu.
 func (m *Memory) alloc(size int64) (extent, error) {
 	off, got, ok := m.space.take(size)
 	if !ok {
@@ -271,8 +267,8 @@ type Block struct {
 // MinRing is the capacity of the smallest ring, in events.
 const MinRing = minBlock / eventBytes
 
-// Ring takes a block for at least capacity events. id is what Open finds it by;
-// nothing of it counts before Publish. ErrFull if there is no room.
+// Ring allocates a block for at least capacity events. Open finds it by id, once Publish was
+// called. It returns ErrFull without enough room.
 func (m *Memory) Ring(id uint64, capacity int) (*Block, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -303,14 +299,14 @@ func (m *Memory) Ring(id uint64, capacity int) (*Block, error) {
 	return &Block{Ring: ringbuf.Over(m.words(place.off, int(2*n)), &w[slotHead]), slot: slot, place: place, w: w}, nil
 }
 
-// Publish makes the block count for Open. For a ring that was moved into, it
-// comes after the move.
+// Publish makes the block valid for Open. If events were moved into its ring, call it after the
+// move.
 func (b *Block) Publish() {
 	b.w[slotStart].Store(b.Ring.Start())
 	b.w[slotState].Store(1)
 }
 
-// SetTail replaces the event behind the ring's last.
+// SetTail replaces the event after the ring's last.
 func (b *Block) SetTail(e ringbuf.Event) {
 	i := 1 - b.w[slotTail].Load()&1
 	b.w[slotTails+2*i].Store(e[0])
@@ -318,14 +314,14 @@ func (b *Block) SetTail(e ringbuf.Event) {
 	b.w[slotTail].Store(i)
 }
 
-// Tail may be read from any goroutine. ok is false if it changed meanwhile.
+// Tail may be called from any goroutine. ok is false if the tail changed during the call.
 func (b *Block) Tail() (e ringbuf.Event, ok bool) {
 	i := b.w[slotTail].Load() & 1
 	e = ringbuf.Event{b.w[slotTails+2*i].Load(), b.w[slotTails+2*i+1].Load()}
 	return e, b.w[slotTail].Load()&1 == i && e[0] != 0
 }
 
-// Free gives a block back. Nobody may use its ring any more.
+// Free frees a block. Its ring must not be used any more.
 func (m *Memory) Free(b *Block) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -340,7 +336,7 @@ func (m *Memory) Free(b *Block) {
 // minLog is the smallest capacity of the log.
 const minLog = 128 << 10
 
-// SetLog replaces the log by b, with as much room again behind it.
+// SetLog replaces the log by b, and reserves the same room again after it.
 func (m *Memory) SetLog(b []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -367,7 +363,7 @@ func (m *Memory) SetLog(b []byte) error {
 	return nil
 }
 
-// AppendLog adds b to the log. ErrFull: SetLog is due.
+// AppendLog adds b to the log. After ErrFull, SetLog is due.
 func (m *Memory) AppendLog(b []byte) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()

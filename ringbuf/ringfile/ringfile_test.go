@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/ringbuf"
 )
 
-// open reads what m's file holds at this moment, as after a kill.
+// open reads the content of m's file at this moment, as after a kill.
 func open(t *testing.T, path string) *Image {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -87,7 +87,7 @@ func TestFileHoldsWhatWasPublished(t *testing.T) {
 		n := 100 * id
 		check(t, im, id, n-min(n, MinRing-64), n-1)
 	}
-	// A ring that moves is whole before and after it is published.
+	// A ring that moves is complete before and after it is published.
 	b := blocks[39]
 	n := b.Ring.Written()
 	b.SetTail(ringbuf.Event{7, 8})
@@ -130,7 +130,7 @@ func TestFileHoldsWhatWasPublished(t *testing.T) {
 	}
 }
 
-// Rings of all sizes that come and go leave no holes behind.
+// Rings of all sizes that come and go leave no fragmentation.
 func TestSpaceIsGivenBack(t *testing.T) {
 	for _, kind := range []string{"memory", "file"} {
 		t.Run(kind, func(t *testing.T) {
@@ -178,7 +178,7 @@ func TestSpaceIsGivenBack(t *testing.T) {
 			if used, all := m.Used(); used != 0 || all != size {
 				t.Errorf("%d of %d bytes are in use", used, all)
 			}
-			// All of it is one piece again.
+			// All of it is one block again.
 			b, err := m.Ring(1, 8<<20/eventBytes)
 			if err != nil {
 				t.Fatal(err)
@@ -235,7 +235,7 @@ func FuzzOpen(f *testing.F) {
 	f.Add(whole[:headBytes], int64(headBytes))
 	f.Add([]byte{}, int64(0))
 	f.Fuzz(func(t *testing.T, head []byte, size int64) {
-		// The file is as long as it says, and empty behind its head.
+		// The file has the length in its head, and is empty after the head.
 		size &= 16<<20 - 1
 		r := padded{head}
 		im, err := Open(r, size)
