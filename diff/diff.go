@@ -1,9 +1,8 @@
-// Package diff turns the samples of one thread into events (Differ) and
-// events back into stacks (Replayer): what a sample shows that the one before
-// did not has been entered, what it no longer shows was left.
+// Package diff converts the samples of one thread to events (Differ) and events back to stacks
+// (Replayer). A frame that is new in a sample was entered; a frame that is missing was left.
 //
-// Neither knows a clock or a target; times are those of the samples. A Differ
-// or Replayer belongs to one goroutine.
+// Neither uses a clock or a target; times are those of the samples. A Differ or Replayer belongs
+// to one goroutine.
 package diff
 
 import (
@@ -20,8 +19,8 @@ type frame struct {
 
 // Differ holds one thread's last stack.
 type Differ struct {
-	// SeenEvery is the longest time (ns) that a stack goes on without an event
-	// that says so; 0 means DefaultSeenEvery.
+	// SeenEvery is the longest time (ns) for which an unchanged stack gets no event; 0 means
+	// DefaultSeenEvery.
 	SeenEvery int64
 
 	frames  []frame // outermost first
@@ -29,13 +28,13 @@ type Differ struct {
 
 	seen      stack.Time // time of the last sample
 	unsaid    int        // samples since the last Seen
-	way       stack.Way  // how these were had
-	cpuSaid   int64      // CPU time as of the last Seen; -1: not known yet
+	way       stack.Way  // the way these were taken
+	cpuSaid   int64      // CPU time as of the last Seen; -1: unknown
 	cpu       int64      // CPU time at the last sample
 	saidAt    stack.Time // time of the last Seen
 	state     stack.State
 	call      stack.Call
-	waiting   Waiting // what was said of the wait since the last State
+	waiting   Waiting // reported parts of the wait since the last State
 	task      uint64  // payload of the last Task
 	switches  uint64
 	delay     int64
@@ -45,23 +44,22 @@ type Differ struct {
 	sinceSync int
 }
 
-// DefaultSeenEvery keeps a live view's edge fresh at four events a second.
+// DefaultSeenEvery updates a live view four times a second.
 const DefaultSeenEvery = 250_000_000
 
-// Depth is the number of frames of the stack as last seen.
+// Depth returns the number of frames of the stack as last seen.
 func (d *Differ) Depth() int { return len(d.frames) }
 
-// SinceSync is the number of events since the last Sync.
+// SinceSync returns the number of events since the last Sync.
 func (d *Differ) SinceSync() int { return d.sinceSync }
 
-// Step compares s with the sample before and appends what changed to out. The
-// first call appends the whole stack behind a Sync.
+// Step compares s with the sample before and appends the changes to out. The first call appends
+// the whole stack after a Sync.
 //
-// A sample whose stack is incomplete (s.Reason) is taken to go on above the
-// last frame found where the stack before held the same activation there: an
-// activation that still exists has the callers it was called by. Else its
-// frames stand on an error frame, above those of the stack before that lie
-// further out and whose return addresses (s.Word) are where they were.
+// If a sample's stack is incomplete (s.Reason) and the stack before has the last frame that was
+// found, as the same activation, then Step joins them there: an activation that still exists has
+// the same callers. Otherwise an error frame is inserted below the sample's frames. Under it Step
+// keeps those outer frames of the stack before whose return addresses (s.Word) are unchanged.
 func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	first := len(out)
 	if !d.started {
@@ -81,7 +79,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	}
 	again := d.another(s)
 	leaf := again && common == total && common == len(d.frames) && common > 0
-	if leaf { // the same stack, for another wait: another slice
+	if leaf { // the same stack, in another wait: another slice
 		common--
 		moved = false
 	}
@@ -125,7 +123,7 @@ func (d *Differ) Step(s *stack.Sample, out []event.Event) []event.Event {
 	d.unsaid += 1 + s.Again
 	d.sinceSync += len(out) - first
 	if fresh {
-		out = d.sync(out) // what this sample saw is said after its stack
+		out = d.sync(out) // this sample's data follows its stack
 	}
 	return out
 }
@@ -144,9 +142,9 @@ func (d *Differ) begin(s *stack.Sample) {
 	d.state, d.call = stack.StateUnknown, stack.Call{Nr: -1}
 }
 
-// another reports whether the thread waits as it did at the sample before, but
-// has gone on in between: it was switched in, or makes another call with the
-// same number. A switch in right after a stop is the stop's own doing.
+// another reports whether the thread waits as at the sample before, but has run in between: it
+// was switched in, or makes another call with the same number. A switch right after a stop is
+// caused by the stop itself.
 func (d *Differ) another(s *stack.Sample) bool {
 	if !d.started || s.State != d.state || s.Call.Nr != d.call.Nr || s.Way == stack.WayUnrun {
 		return false
@@ -161,9 +159,9 @@ func (d *Differ) another(s *stack.Sample) bool {
 	return false
 }
 
-// outermostFirst returns s's frames with the outermost first, and how many
-// frames of the stack before stay below them (0 unless s is incomplete and
-// could be joined). The slice is valid until the next call.
+// outermostFirst returns s's frames with the outermost first, and how many frames of the stack
+// before remain below them (0 unless s is incomplete and could be joined). The slice is valid
+// until the next call.
 func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known int) {
 	if s.Way == stack.WayUnrun {
 		return nil, len(d.frames)
@@ -174,7 +172,7 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 		last, whole := nativeEnd(in)
 		if k := d.join(in, last, s.Word); k >= 0 {
 			known = k
-			in = in[:last+1] // without the error frame, and those of Python that have no place
+			in = in[:last+1] // without the error frame, and without Python frames that have no place
 		} else if whole {
 			known = d.intact(d.above(outermost(in[:last+1]), s), s.Word)
 		}
@@ -185,8 +183,8 @@ func (d *Differ) outermostFirst(s *stack.Sample) (frames []stack.Frame, known in
 	return d.scratch, known
 }
 
-// outermost is the place on the stack of the outermost frame of an incomplete walk, or of
-// the one that it called: where registers are missing, the place of the last is not known.
+// outermost returns the CFA of the outermost frame of an incomplete walk. If that is unknown
+// because of missing registers, it returns the CFA of the frame that it called.
 func outermost(in []stack.Frame) (cfa uint64) {
 	for i := len(in) - 1; i >= 0 && cfa == 0; i-- {
 		cfa = in[i].CFA
@@ -194,9 +192,9 @@ func outermost(in []stack.Frame) (cfa uint64) {
 	return cfa
 }
 
-// nativeEnd is the index of the outermost frame that an incomplete walk found on
-// the thread's stack. Not whole: behind the error frame stand frames of a managed
-// runtime whose places between the missing ones are not known.
+// nativeEnd returns the index of the outermost frame that an incomplete walk found on the
+// thread's stack. whole is false if the error frame is followed by frames of a managed runtime
+// whose places between the missing ones are unknown.
 func nativeEnd(in []stack.Frame) (last int, whole bool) {
 	last = len(in) - 2
 	if in[last].Kind != stack.KindPython {
@@ -208,10 +206,9 @@ func nativeEnd(in []stack.Frame) (last int, whole bool) {
 	return max(last-1, 0), false // without the error frame
 }
 
-// join finds the frame of the last stack that is the outermost frame found by
-// an incomplete walk, in[last], and returns its index, or -1. The callers of that frame
-// are those of the sample before unless one of their return addresses has changed: a
-// coroutine's stack may have been copied over another's.
+// join finds in[last], the outermost frame found by an incomplete walk, in the last stack, and
+// returns its index, or -1. The callers of that frame are those of the sample before, unless one
+// of their return addresses has changed: a coroutine's stack may have been copied over another's.
 func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, bool)) int {
 	f := &in[last]
 	if f.Func == 0 || f.Exact || f.Kind == stack.KindError {
@@ -226,15 +223,15 @@ func (d *Differ) join(in []stack.Frame, last int, word func(uint64) (uint64, boo
 			return i
 		}
 		if g.CFA > f.CFA && g.Kind != stack.KindGo && g.Kind != stack.KindPython {
-			return -1 // further out there are only higher ones
+			return -1 // all frames further out are higher
 		}
 	}
 	return -1
 }
 
-// above counts the frames, from the outermost on, that lie on the same stack as an
-// incomplete walk and further out than it got: on another stack (a coroutine's, a
-// signal's) a higher address says nothing. A Seen of stack.WayPart does not confirm them.
+// above counts the frames, from the outermost on, that are on the same stack as an incomplete
+// walk and further out than its end. On another stack (a coroutine's, a signal's) a higher
+// address proves nothing. A Seen of stack.WayPart does not confirm them.
 func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 	on := func(f *frame) bool {
 		return (f.CFA > cfa && f.CFA <= s.Reach || f.Kind == stack.KindPython) && (s.Here == nil || s.Here(&f.Frame))
@@ -245,9 +242,9 @@ func (d *Differ) above(cfa uint64, s *stack.Sample) (n int) {
 	return n
 }
 
-// intact counts how many of the first n frames can still be there: a call whose
-// return address was overwritten has returned, and so have those that it made. Of
-// functions of JavaScript and Java, which have no return address here, that is not known.
+// intact counts how many of the first n frames may still exist: a call whose return address was
+// overwritten has returned, and so have its callees. For JavaScript and Java functions, which
+// have no return address here, this is unknown.
 func (d *Differ) intact(n int, word func(uint64) (uint64, bool)) int {
 	for i := range n {
 		if k := d.frames[i].Kind; k == stack.KindJS || k == stack.KindJava {
@@ -282,8 +279,8 @@ func (d *Differ) returned(i int, word func(uint64) (uint64, bool)) bool {
 	return ok && ra != caller.PC
 }
 
-// common counts the frames, from the outermost on, that are the same
-// activation before and now. frames begins at depth known.
+// common counts the frames, from the outermost on, that are the same activation before and now.
+// frames begins at depth known.
 func (d *Differ) common(frames []stack.Frame, known int) int {
 	if known > len(d.frames) {
 		return len(d.frames)
@@ -303,15 +300,13 @@ func (d *Differ) common(frames []stack.Frame, known int) int {
 			break
 		}
 		n++
-		// A frame that has moved had left whatever it called before: those
-		// above it now are new, as their return address tells, which the
-		// next round compares.
+		// A frame that has moved had left its earlier callee. The frames above it are new, which
+		// their changed return address shows in the next iteration.
 	}
 	return n
 }
 
-// say appends a Seen for the samples not yet reported, and a Sched where the
-// scheduler's counts moved.
+// say appends a Seen for the unreported samples, and a Sched if the scheduler's counts changed.
 func (d *Differ) say(out []event.Event) []event.Event {
 	if d.unsaid == 0 {
 		return out
@@ -329,7 +324,7 @@ func (d *Differ) say(out []event.Event) []event.Event {
 	return out
 }
 
-// Unsaid is the Seen that Flush would append; ok is false where there is none.
+// Unsaid returns the Seen that Flush would append; ok is false if there is none.
 func (d *Differ) Unsaid() (e event.Event, ok bool) {
 	if d.unsaid == 0 {
 		return e, false
@@ -341,8 +336,8 @@ func (d *Differ) Unsaid() (e event.Event, ok bool) {
 	return event.Make(d.seen, event.Seen, event.SeenOf(d.way, d.unsaid, cpu)), true
 }
 
-// Flush appends what is not yet said of the samples so far, so that a reader
-// knows the stack up to the last of them.
+// Flush appends the unreported events of the samples so far, so that a reader has the stack up to
+// the last of them.
 func (d *Differ) Flush(out []event.Event) []event.Event {
 	n := len(out)
 	out = d.say(out)
@@ -350,7 +345,7 @@ func (d *Differ) Flush(out []event.Event) []event.Event {
 	return out
 }
 
-// Sync appends the whole stack for readers that begin here or lost something.
+// Sync appends the whole stack, for readers that begin here or have lost events.
 func (d *Differ) Sync(out []event.Event) []event.Event {
 	return d.sync(d.say(out))
 }
@@ -369,8 +364,8 @@ func (d *Differ) sync(out []event.Event) []event.Event {
 	return out
 }
 
-// Gap appends that samples are missing before t. The stack is kept: the next
-// sample tells what became of it.
+// Gap records that samples are missing before t. The stack is kept: the next sample shows its
+// changes.
 func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) []event.Event {
 	n := len(out)
 	out = append(d.say(out), event.Make(t, event.Gap, event.GapOf(why, ns)))
@@ -378,8 +373,8 @@ func (d *Differ) Gap(t stack.Time, why stack.Why, ns int64, out []event.Event) [
 	return out
 }
 
-// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait, Task,
-// Parked). A Lock, Holder, Wait or Task that says what is known already is left out.
+// Event appends an event of another kind (Rate, Mark, Lock, Holder, Wait, Task, Parked). It omits
+// a Lock, Holder, Wait or Task that repeats the current value.
 func (d *Differ) Event(t stack.Time, k event.Kind, payload uint64, out []event.Event) []event.Event {
 	n := len(out)
 	e := event.Make(t, k, payload)
@@ -393,13 +388,13 @@ func (d *Differ) Event(t stack.Time, k event.Kind, payload uint64, out []event.E
 	if t > d.seen {
 		out = d.say(out)
 	}
-	out = append(out, e) // what is found out about a sample comes before its Seen
+	out = append(out, e) // findings about a sample precede its Seen
 	d.sinceSync += len(out) - n
 	return out
 }
 
-// End appends the exits of all frames at t: the thread ended, or its program
-// was replaced. The next sample begins anew.
+// End appends the exits of all frames at t: the thread ended, or its program was replaced. The
+// next sample starts a new stack.
 func (d *Differ) End(t stack.Time, why stack.Why, out []event.Event) []event.Event {
 	n := len(out)
 	out = d.say(out)

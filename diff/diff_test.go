@@ -9,8 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// act is one activation of the model program: it has an identity that no
-// sampler sees.
+// act is one activation of the model program: it has an identity that a sampler cannot see.
 type act struct {
 	id    int
 	frame stack.Frame
@@ -23,7 +22,7 @@ type model struct {
 	nextID int
 }
 
-// site is the return address of call site n in the function at fn.
+// site returns the return address of call site n in the function at fn.
 func site(fn uint64, n int) uint64 { return fn + 0x10 + uint64(n)*8 }
 
 func (m *model) push() {
@@ -72,7 +71,7 @@ func (m *model) sample(t stack.Time) *stack.Sample {
 	return s
 }
 
-// recorder is a Handler that keeps what it is told.
+// recorder is a Handler that records its calls.
 type recorder struct {
 	open   []Frame
 	closed [][2]stack.Time
@@ -119,8 +118,8 @@ func wordsOf(s *stack.Sample) (w []event.Word) {
 	return w
 }
 
-// same is the identity that a sampler can see: two samples hold the same
-// activation when function, CFA and return address agree, all the way out.
+// same is the identity that a sampler can see: two samples have the same activation if function,
+// CFA and return address agree in it and all its callers.
 func same(a, b []act, i int) bool {
 	for k := 0; k <= i; k++ {
 		f, g := &a[k].frame, &b[k].frame
@@ -131,9 +130,8 @@ func same(a, b []act, i int) bool {
 	return true
 }
 
-// TestReplayInvertsDiff: after each sample's events the replayed stack is the
-// sample's, and slices begin and end exactly where the visible identity of
-// their activation does.
+// TestReplayInvertsDiff: after each sample's events, the replayed stack equals the sample's, and
+// slices begin and end exactly with the visible identity of their activation.
 func TestReplayInvertsDiff(t *testing.T) {
 	for seed := range uint64(300) {
 		m := &model{rnd: rand.New(rand.NewPCG(seed, 7))}
@@ -180,8 +178,8 @@ func TestReplayInvertsDiff(t *testing.T) {
 	}
 }
 
-// TestAccountsAddUp: all samples and all CPU time are in the Seen events,
-// whatever changed in between.
+// TestAccountsAddUp: the Seen events contain all samples and all CPU time, regardless of other
+// changes.
 func TestAccountsAddUp(t *testing.T) {
 	m := &model{rnd: rand.New(rand.NewPCG(1, 7))}
 	m.push()
@@ -231,7 +229,7 @@ func TestFourCases(t *testing.T) {
 	cases := []struct {
 		name  string
 		stack []stack.Frame // leaf first
-		kinds []event.Kind  // beyond Seen
+		kinds []event.Kind  // in addition to Seen
 	}{
 		{"first", []stack.Frame{f(2, 20, 90, true), root}, []event.Kind{event.State, event.Sync, event.Enter, event.Enter, event.State}},
 		{"unchanged", []stack.Frame{f(2, 20, 90, true), root}, nil},
@@ -256,8 +254,8 @@ func TestFourCases(t *testing.T) {
 	}
 }
 
-// TestAnotherWait: a thread that ran and blocked again in the same call shows
-// two slices of its leaf.
+// TestAnotherWait: a thread that ran and blocked again in the same call shows two slices of its
+// leaf.
 func TestAnotherWait(t *testing.T) {
 	st := []stack.Frame{{Func: 2, PC: 20, CFA: 90, Exact: true}, {Func: 1, PC: 10, CFA: 100}}
 	s := func(i int, switches uint64) *stack.Sample {
@@ -277,8 +275,8 @@ func TestAnotherWait(t *testing.T) {
 	}
 }
 
-// TestTruncatedGoesOn: an incomplete walk keeps the callers of the activation
-// it ends in; where that one is not known, the error shows.
+// TestTruncatedGoesOn: an incomplete walk keeps the callers of the activation in which it ends;
+// if that is unknown, the error is shown.
 func TestTruncatedGoesOn(t *testing.T) {
 	errf := stack.Frame{PC: uint64(stack.ReasonShort), Kind: stack.KindError}
 	full := []stack.Frame{{Func: 3, PC: 30, CFA: 80, Exact: true}, {Func: 2, PC: 20, CFA: 90}, {Func: 1, PC: 10, CFA: 100}}
@@ -307,8 +305,8 @@ func TestTruncatedGoesOn(t *testing.T) {
 	}
 }
 
-// TestTruncatedOverOthers: below an incomplete walk stay those frames of the
-// stack before whose return addresses are still there.
+// TestTruncatedOverOthers: an incomplete walk keeps those frames of the stack before whose return
+// addresses still exist.
 func TestTruncatedOverOthers(t *testing.T) {
 	errf := stack.Frame{PC: uint64(stack.ReasonRegister), Kind: stack.KindError}
 	full := []stack.Frame{{Func: 5, PC: 50, CFA: 400, Exact: true}, {Func: 4, PC: 40, CFA: 500}, {Func: 3, PC: 30, CFA: 600},
@@ -316,9 +314,9 @@ func TestTruncatedOverOthers(t *testing.T) {
 	part := []stack.Frame{{Func: 9, PC: 90, CFA: 100, Exact: true}, {Func: 8, PC: 80, CFA: 200}, errf}
 	for _, c := range []struct {
 		name string
-		mem  map[uint64]uint64 // nil: none was copied
+		mem  map[uint64]uint64 // nil: nothing was copied
 		want []uint64          // outermost first
-		at   uint64            // CFA of the frame before the last, if that of the last is not known
+		at   uint64            // CFA of the frame before the last, if that of the last is unknown
 	}{
 		{"none was copied", nil, []uint64{10, 20, 30, 40, 50, 80, 90}, 0},
 		{"all are there", map[uint64]uint64{392: 40, 492: 30, 592: 20, 692: 10}, []uint64{10, 20, 30, 40, 50, 80, 90}, 0},
@@ -394,8 +392,8 @@ func TestOtherStack(t *testing.T) {
 	}
 }
 
-// TestResync: a reader that lost events draws nothing until the next Sync, and
-// knows from it when the frames began.
+// TestResync: a reader that lost events shows no frame until the next Sync, which has the frames'
+// start times.
 func TestResync(t *testing.T) {
 	m := &model{rnd: rand.New(rand.NewPCG(3, 7))}
 	m.push()

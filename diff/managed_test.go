@@ -8,10 +8,9 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestManagedIncomplete: a walk that ended early, with frames of Python whose
-// places between the missing ones nobody knows. Joined to the stack before, these
-// are where they were; else they stand between two errors, and nothing of the
-// stack before is claimed to be there still.
+// TestManagedIncomplete: a walk that ended early, with Python frames whose places between the
+// missing frames are unknown. If it can be joined to the stack before, these keep their places.
+// Otherwise they are shown between two errors, and no frame of the stack before is kept.
 func TestManagedIncomplete(t *testing.T) {
 	var (
 		start = stack.Frame{Func: 0x100, PC: 0x110, CFA: 0x1000}
@@ -56,8 +55,8 @@ func TestManagedIncomplete(t *testing.T) {
 	}
 }
 
-// TestJSIncomplete: below a gap nothing is claimed of functions of JavaScript that were
-// there before: others may lie in the same place.
+// TestJSIncomplete: below a gap, earlier JavaScript frames are not kept: others may have the same
+// place.
 func TestJSIncomplete(t *testing.T) {
 	var (
 		start = stack.Frame{Func: 0x100, PC: 0x110, CFA: 0x1000}
@@ -89,7 +88,7 @@ func TestJSIncomplete(t *testing.T) {
 	}
 }
 
-// nothing is a Handler that does not care.
+// nothing is a Handler that ignores all calls.
 type nothing struct{}
 
 func (nothing) Enter(stack.Time, int, Frame) {}

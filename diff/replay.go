@@ -11,42 +11,41 @@ type Frame struct {
 	Entered stack.Time
 }
 
-// Handler is told what the events of a thread say, in order. Depth 0 is the
-// outermost frame. For frames entered and left at one time the order is that
-// of the stack.
+// Handler receives the meaning of a thread's events, in order. Depth 0 is the outermost frame.
+// Frames entered and left at the same time are reported in the order of the stack.
 type Handler interface {
-	// Enter: f is new on top, at depth. t is when it was first seen; for a
-	// frame that a Sync brings back after a loss, when the reader knows of it
-	// again (f.Entered may be earlier).
+	// Enter: f is new on top, at depth. t is the time at which it was first seen. For a frame
+	// that a Sync restores after a loss, t is the time from which the reader knows it again
+	// (f.Entered may be earlier).
 	Enter(t stack.Time, depth int, f Frame)
-	// Exit: the frame on top, at depth, was no longer there at t.
+	// Exit: the frame on top, at depth, no longer existed at t.
 	Exit(t stack.Time, depth int, f Frame)
-	// Move: the frame on top goes on elsewhere; f is its new value.
+	// Move: the frame on top continues at another place; f is its new value.
 	Move(t stack.Time, depth int, f Frame)
-	// Other gets every event that is not about the stack's shape: Seen, State,
-	// Lock, Holder, Gap, Pause, Rate, Wait, Mark, Sched, Task, Parked. State, Wait,
-	// Lock, Holder and Task that a Sync repeats for others come only if they are news.
+	// Other receives every event that does not concern the stack's shape: Seen, State, Lock,
+	// Holder, Gap, Pause, Rate, Wait, Mark, Sched, Task, Parked. A Sync repeats State, Wait,
+	// Lock, Holder and Task; Other receives these only if they are new.
 	Other(e event.Event)
 }
 
-// Replayer rebuilds a thread's stack from its events. The zero value is ready.
-// Events that make no sense (an Exit of nothing, a second Sync inside a Sync)
-// are dropped and counted, never trusted: recordings are foreign input.
+// Replayer rebuilds a thread's stack from its events. The zero value is ready. Invalid events (an
+// Exit without a frame, a second Sync inside a Sync) are dropped and counted: recordings are
+// untrusted input.
 type Replayer struct {
-	Stack  []Frame // outermost first; for reading only
-	Odd    int     // events that did not fit
+	Stack  []Frame // outermost first; read-only
+	Odd    int     // number of invalid events
 	synced bool
-	inSync int // Enter events of a Sync still to come
-	base   int // frames of the running Sync got so far, when it restores
+	inSync int // remaining Enter events of a Sync
+	base   int // frames of the current Sync so far, if it restores
 	resume bool
 	tail   tail
 	now    Waiting
-	task   uint64     // payload of the Task in force
-	at     stack.Time // time of the running Sync
+	task   uint64     // payload of the current Task
+	at     stack.Time // time of the current Sync
 	last   stack.Time
 }
 
-// tail is what of a Sync may still follow its frames.
+// tail is the part of a Sync that may still follow its frames.
 type tail uint8
 
 const (
@@ -58,16 +57,16 @@ const (
 // MaxDepth bounds a replayed stack against hostile recordings.
 const MaxDepth = 1 << 20
 
-// Last is the time of the newest event applied.
+// Last returns the time of the newest event applied.
 func (r *Replayer) Last() stack.Time { return r.last }
 
-// Waiting is what the thread does and waits for as of the newest event applied.
+// Waiting returns the thread's state and wait as of the newest event applied.
 func (r *Replayer) Waiting() Waiting { return r.now }
 
-// Task is what the thread runs as of the newest event applied; the zero Task: none.
+// Task returns the task that the thread runs as of the newest event applied; the zero Task: none.
 func (r *Replayer) Task() stack.Task { return event.TaskFields(r.task) }
 
-// Apply hands e's meaning to h.
+// Apply passes e's meaning to h.
 func (r *Replayer) Apply(e event.Event, h Handler) {
 	k := e.Kind()
 	if r.inSync > 0 {
@@ -83,7 +82,7 @@ func (r *Replayer) Apply(e event.Event, h Handler) {
 		return
 	}
 	if !r.synced && k != event.Sync {
-		// Nothing half-known is drawn. What is not about frames still holds.
+		// An incomplete stack is not shown. Events that do not concern frames are still valid.
 		if k > event.Move {
 			r.pass(e, h)
 		}
@@ -149,7 +148,7 @@ func (r *Replayer) pass(e event.Event, h Handler) {
 	h.Other(e)
 }
 
-// repeated reports whether e only tells behind a Sync's frames what is known.
+// repeated reports whether e only repeats a known value after a Sync's frames.
 func (r *Replayer) repeated(e event.Event) bool {
 	t := r.tail
 	r.tail = tailNone
@@ -172,15 +171,15 @@ func (r *Replayer) repeated(e event.Event) bool {
 
 func (r *Replayer) syncFrame(e event.Event, h Handler) {
 	if !r.resume {
-		return // a reader that lost nothing knows this frame
+		return // a reader without loss has this frame
 	}
 	f := Frame{event.Word(e.Payload()), e.Time}
 	r.Stack = append(r.Stack, f)
 	h.Enter(max(r.at, e.Time), len(r.Stack)-1, f)
 }
 
-// Desync says that events from here on were lost: every open frame is closed
-// at t (the last time known to be good), and the next Sync begins anew.
+// Desync records that events were lost from here on: every open frame is closed at t (the last
+// time known to be valid), and the next Sync starts again.
 func (r *Replayer) Desync(t stack.Time, h Handler) {
 	r.CloseAll(t, h)
 	r.synced, r.inSync, r.tail = false, 0, tailNone

@@ -5,14 +5,13 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Waiting is what a thread does and what it waits for, as its events up to now
-// say. The zero value knows nothing.
+// Waiting is a thread's state and wait according to its events so far. The zero value is unknown.
 //
-// A State begins anew: what came before it belongs to another wait, also where
-// it repeats the state. A Lock forgets the holder of the one before.
+// A State resets it: earlier values belong to another wait, even if the state is the same. A Lock
+// resets the holder of the previous lock.
 type Waiting struct{ state, wait, lock, holder uint64 } // payloads
 
-// Apply takes in an event and reports whether it was about the wait.
+// Apply applies an event and reports whether it concerned the wait.
 func (w *Waiting) Apply(e event.Event) bool {
 	p := e.Payload()
 	switch e.Kind() {
@@ -40,19 +39,19 @@ func (w *Waiting) Apply(e event.Event) bool {
 	return true
 }
 
-// State of the thread, and the number of the system call that it is in (-1: none).
+// State returns the thread's state, and the number of the system call that it is in (-1: none).
 func (w *Waiting) State() (stack.State, int32) { return event.StateFields(w.state) }
 
-// Wait is the number of a description in the recording; 0: there is none.
+// Wait returns the number of a description in the recording; 0: none.
 func (w *Waiting) Wait() int { return int(w.wait & (1<<31 - 1)) }
 
-// Lock is the address of the lock it waits for; 0: none.
+// Lock returns the address of the lock it waits for; 0: none.
 func (w *Waiting) Lock() uint64 { return w.lock }
 
-// Holder is who holds what it waits for, and how that is known; 0: not known.
+// Holder returns the thread that holds the lock, and how that is known; 0: unknown.
 func (w *Waiting) Holder() (stack.TID, event.KnownBy) { return event.HolderFields(w.holder) }
 
-// repeats reports whether e says of the wait what is known already.
+// repeats reports whether e repeats the current value of the wait.
 func (w *Waiting) repeats(e event.Event) bool {
 	p := e.Payload()
 	switch e.Kind() {
@@ -66,7 +65,7 @@ func (w *Waiting) repeats(e event.Event) bool {
 	return false
 }
 
-// Append appends events at t that say all of w to a reader that knows nothing.
+// Append appends events at t that transfer w completely to a reader without state.
 func (w *Waiting) Append(out []event.Event, t stack.Time) []event.Event {
 	if w.state != 0 {
 		out = append(out, event.Make(t, event.State, w.state))

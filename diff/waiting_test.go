@@ -9,8 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// sleeper is a thread that runs and waits at random, as a sampler sees it and
-// what it finds out tells.
+// sleeper is a thread that runs and waits at random, with a sampler's samples and findings.
 type sleeper struct {
 	rnd      *rand.Rand
 	s        stack.Sample
@@ -34,7 +33,7 @@ func (w *sleeper) step(t stack.Time) *stack.Sample {
 	return &w.s
 }
 
-// told are the events that sliver's other parts add after a sample.
+// Adds the events that sliver's other parts append after a sample.
 func (w *sleeper) told(d *Differ, t stack.Time, out []event.Event) []event.Event {
 	if w.s.State != stack.StateBlocked || w.rnd.IntN(2) == 0 {
 		return out
@@ -44,8 +43,8 @@ func (w *sleeper) told(d *Differ, t stack.Time, out []event.Event) []event.Event
 	return d.Event(t, event.Holder, event.HolderOf(stack.TID(w.rnd.IntN(3)), event.KnownByWord), out)
 }
 
-// TestSyncKeepsTheWait: whoever begins at a Sync knows what the thread waits
-// for as well as who read all along, and to the latter a Sync is no news.
+// TestSyncKeepsTheWait: a reader that begins at a Sync has the same wait as one that read
+// everything, and for the latter a Sync changes nothing.
 func TestSyncKeepsTheWait(t *testing.T) {
 	for seed := range uint64(200) {
 		record := func(sync bool) (all []event.Event, syncs []int) {
@@ -57,7 +56,7 @@ func TestSyncKeepsTheWait(t *testing.T) {
 				all = d.Step(w.step(at), all)
 				all = w.told(&d, at, all)
 				if i%13 == 12 {
-					// With and without a Sync the same is said at the same time.
+					// With and without a Sync, the same events have the same times.
 					all = d.Flush(all)
 					if sync {
 						syncs = append(syncs, len(all))
@@ -94,7 +93,7 @@ func TestSyncKeepsTheWait(t *testing.T) {
 			if w != r.Waiting() {
 				t.Fatalf("seed %d: told %+v, want %+v", seed, w, r.Waiting())
 			}
-			// A reader that was cut off at the Sync and goes on there.
+			// A reader that was cut off at the Sync and continues there.
 			cut, rec := replay(synced[:at])
 			cut.Desync(1, rec)
 			for _, e := range synced[at:] {
@@ -107,8 +106,8 @@ func TestSyncKeepsTheWait(t *testing.T) {
 	}
 }
 
-// TestWaitsAreSlices: of two identical stacks that belong to different waits
-// each is a slice and a State, whatever tells them apart.
+// TestWaitsAreSlices: two identical stacks that belong to different waits are two slices and two
+// States, regardless of the difference.
 func TestWaitsAreSlices(t *testing.T) {
 	base := stack.Sample{State: stack.StateBlocked, Way: stack.WayRead, Switches: 5, Call: stack.Call{Nr: 202, Args: [6]uint64{0x1000, 128}}}
 	leaf := stack.Frame{Func: 2, PC: 20, CFA: 90, Exact: true}
