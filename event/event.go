@@ -1,16 +1,16 @@
-// Package event defines the two-word events that describe how a thread's
-// stack changes. They are what the rings hold and what a recording stores.
+// Package event defines the two-word events that describe how a thread's stack changes. Rings
+// hold them, and a recording stores them.
 //
-// An event is {time in ns of CLOCK_MONOTONIC, value}; value is
-// kind<<56 | payload. The payload of each kind:
+// An event is {time in ns of CLOCK_MONOTONIC, value}; value is kind<<56 | payload. The payload of
+// each kind:
 //
 //	Exit    0       the top frame was left (the whole value is 0)
 //	Enter   frame   a frame was entered on top: its word, see Frame
-//	Move    frame   the top frame goes on at another place
+//	Move    frame   the top frame continues at another place
 //	Seen    seen    the stack was confirmed up to this time, see Seen
-//	State   state   what the thread does from here on, see State
+//	State   state   the thread's state from here on, see State
 //	Lock    addr    address of the lock it waits for; 0: none any more
-//	Holder  holder  who holds that lock: TID, and how that is known
+//	Holder  holder  the holder of that lock: TID, and how it is known
 //	Sync    depth   the whole stack follows as depth Enter events, outermost
 //	                first, each with the time at which it was entered
 //	Gap     gap     samples are missing: why<<48 | ns they would have covered
@@ -20,9 +20,9 @@
 //	Mark    why     something happened at this time (exec, …)
 //	Sched   sched   times switched in since the last such event, and ns waited for a CPU
 //	Task    task    the task (goroutine) that the thread runs from here on; 0: none
-//	Parked  task    what became of a task that the thread ran before
+//	Parked  task    the state of a task that the thread ran before
 //
-// The package imports package stack alone; all functions are pure.
+// The package imports only package stack; all functions are pure.
 package event
 
 import "github.com/sliverprof/sliver/stack"
@@ -72,10 +72,10 @@ type Event struct {
 
 const payloadMask = 1<<56 - 1
 
-// Kind of e.
+// Kind returns the kind of e.
 func (e Event) Kind() Kind { return Kind(e.Value >> 56) }
 
-// Payload of e, 56 bits.
+// Payload returns the payload of e, 56 bits.
 func (e Event) Payload() uint64 { return e.Value & payloadMask }
 
 // Make joins a kind and a payload; payload bits above 56 are dropped.
@@ -83,13 +83,13 @@ func Make(t stack.Time, k Kind, payload uint64) Event {
 	return Event{t, uint64(k)<<56 | payload&payloadMask}
 }
 
-// Word is the payload of Enter and Move: a frame as far as a name needs it.
+// Word is the payload of Enter and Move: the parts of a frame that symbolizing requires.
 //
 //	bits 0..47 address (PC or return address; a Reason for error frames)
 //	bits 48..50 stack.Kind   bit 51 bare   bits 52..54 stack.Trust   bit 55 exact
 //
-// User addresses of both machines fit in 48 bits (a program that asks for
-// five-level page tables by hint may have code above; such a PC is cut).
+// User addresses of both machines fit in 48 bits (a program that requests five-level page tables
+// by hint may have code above; such a PC is truncated).
 type Word uint64
 
 // WordOf packs f.
@@ -104,24 +104,24 @@ func WordOf(f *stack.Frame) Word {
 	return Word(w)
 }
 
-// Addr is the frame's PC: exact, or a return address.
+// Addr returns the frame's PC: exact, or a return address.
 func (w Word) Addr() uint64 { return uint64(w) & (1<<48 - 1) }
 
-// Kind of the frame.
+// Kind returns the kind of the frame.
 func (w Word) Kind() stack.Kind { return stack.Kind(w >> 48 & 7) }
 
-// Bare reports whether no table told where the frame's function begins: two
-// functions called from one place in turn are then told apart by name alone.
+// Bare reports whether the start of the frame's function is unknown: two functions called in turn
+// from one place can then be distinguished only by name.
 func (w Word) Bare() bool { return w>>51&1 != 0 }
 
-// Trust of the frame.
+// Trust returns the trust of the frame.
 func (w Word) Trust() stack.Trust { return stack.Trust(w >> 52 & 7) }
 
 // Exact reports whether Addr is the next instruction and not a return address.
 func (w Word) Exact() bool { return w>>55&1 != 0 }
 
-// Lookup is the address by which to look for names and lines: the address
-// itself where it is exact, else one less, inside the call.
+// Lookup returns the address for finding names and lines: the address itself if it is exact,
+// otherwise one less, inside the call.
 func (w Word) Lookup() uint64 {
 	if a := w.Addr(); w.Exact() || a == 0 || w.Kind() == stack.KindError {
 		return a
@@ -141,45 +141,45 @@ const (
 	MaxSeenCPU = 1<<40 - 1 // ns, 18 minutes
 )
 
-// SeenOf packs: n samples (since the last Seen or change), all had in the
-// same way, and the CPU time in ns that the thread spent since the last Seen.
+// SeenOf packs n samples (since the last Seen or change), all taken in the same way, and the CPU
+// time in ns that the thread used since the last Seen.
 func SeenOf(w stack.Way, n int, cpu int64) uint64 {
 	return uint64(w&7)<<53 | uint64(min(n, MaxSeen))<<40 | uint64(min(max(cpu, 0), MaxSeenCPU))
 }
 
-// SeenFields takes a Seen payload apart.
+// SeenFields unpacks a Seen payload.
 func SeenFields(p uint64) (w stack.Way, n int, cpu int64) {
 	return stack.Way(p >> 53 & 7), int(p >> 40 & MaxSeen), int64(p & MaxSeenCPU)
 }
 
-// StateOf packs a state and the system call it is in (-1: none).
+// StateOf packs a state and the thread's system call (-1: none).
 func StateOf(s stack.State, nr int32) uint64 {
 	return uint64(s)<<48 | uint64(uint32(nr+1))&0xffff
 }
 
-// StateFields takes a State payload apart.
+// StateFields unpacks a State payload.
 func StateFields(p uint64) (s stack.State, nr int32) {
 	return stack.State(p >> 48 & 0xff), int32(p&0xffff) - 1
 }
 
-// GapOf packs why samples are missing and the ns that they would have covered
-// (at most 2^48).
+// GapOf packs the reason for missing samples and the ns that they would have covered (at most
+// 2^48).
 func GapOf(w stack.Why, ns int64) uint64 {
 	return uint64(w)<<48 | uint64(min(max(ns, 0), 1<<48-1))
 }
 
-// GapFields takes a Gap payload apart.
+// GapFields unpacks a Gap payload.
 func GapFields(p uint64) (w stack.Why, ns int64) {
 	return stack.Why(p >> 48 & 0xff), int64(p & (1<<48 - 1))
 }
 
-// SchedOf packs n switches in and the ns of waiting for a CPU, both since the
-// last Sched event.
+// SchedOf packs the number n of switches in and the ns of waiting for a CPU, both since the last
+// Sched event.
 func SchedOf(n uint64, delay int64) uint64 {
 	return min(n, 0xffff)<<40 | uint64(min(max(delay, 0), MaxSeenCPU))
 }
 
-// SchedFields takes a Sched payload apart.
+// SchedFields unpacks a Sched payload.
 func SchedFields(p uint64) (n uint64, delay int64) { return p >> 40 & 0xffff, int64(p & MaxSeenCPU) }
 
 // KnownBy is how a holder is known.
@@ -190,7 +190,7 @@ const (
 	KnownByWord     KnownBy = iota + 1 // the lock word or its owner field names it
 	KnownByKernel                      // /proc/locks, PI futex
 	KnownByRuntime                     // a managed runtime's own records
-	KnownByInferred                    // inferred from the recording: who let go when the wait ended
+	KnownByInferred                    // inferred from the recording: the thread that released it when the wait ended
 )
 
 func (k KnownBy) String() string {
@@ -207,15 +207,15 @@ func (k KnownBy) String() string {
 	return ""
 }
 
-// HolderOf packs the TID that holds a lock and how that is known; tid 0: nobody or unknown.
+// HolderOf packs the TID that holds a lock and how it is known; tid 0: none or unknown.
 func HolderOf(tid stack.TID, by KnownBy) uint64 { return uint64(by)<<48 | uint64(uint32(tid)) }
 
-// HolderFields takes a Holder payload apart.
+// HolderFields unpacks a Holder payload.
 func HolderFields(p uint64) (tid stack.TID, by KnownBy) {
 	return stack.TID(uint32(p)), KnownBy(p >> 48 & 0xff)
 }
 
-// MaxTask is the largest number of a task; a larger one is cut.
+// MaxTask is the largest number of a task; larger numbers are truncated.
 const MaxTask = 1<<44 - 1
 
 // TaskOf packs a task: number in bits 0..43, state in 44..47, reason in 48..55.
@@ -223,7 +223,7 @@ func TaskOf(t stack.Task) uint64 {
 	return t.ID&MaxTask | uint64(t.State&15)<<44 | uint64(t.Reason)<<48
 }
 
-// TaskFields takes a Task or Parked payload apart.
+// TaskFields unpacks a Task or Parked payload.
 func TaskFields(p uint64) stack.Task {
 	return stack.Task{ID: p & MaxTask, State: stack.TaskState(p >> 44 & 15), Reason: uint8(p >> 48)}
 }
