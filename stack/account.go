@@ -4,32 +4,32 @@ package stack
 type ThreadStats struct {
 	TID         TID    `json:"tid"`
 	Samples     uint64 `json:"samples"`
-	Stops       uint64 `json:"stops"`       // how often it was stopped: some samples take two, and some stops lead to none
-	StopReads   uint64 `json:"stop_reads"`  // reads of its memory while it was stopped: one a stop, mostly
-	Unrun       uint64 `json:"unrun"`       // it had not run: nothing read
+	Stops       uint64 `json:"stops"`       // stops: some samples take two, and some stops result in none
+	StopReads   uint64 `json:"stop_reads"`  // reads of its memory while it was stopped: usually one per stop
+	Unrun       uint64 `json:"unrun"`       // it had not run: not read
 	Read        uint64 `json:"read"`        // read while blocked, without a stop
-	Part        uint64 `json:"part"`        // of these, with a stack that is not complete
+	Part        uint64 `json:"part"`        // of these, with an incomplete stack
 	Late        uint64 `json:"late"`        // ticks that came too late and were left out
 	Behind      uint64 `json:"behind"`      // of these, left out because the file did not keep up
 	Rested      uint64 `json:"rested"`      // ticks left out of a thread that mostly slept, and had run by its next look
-	Truncated   uint64 `json:"truncated"`   // samples whose stack is not complete
+	Truncated   uint64 `json:"truncated"`   // samples with an incomplete stack
 	TimedOut    uint64 `json:"timed_out"`   // stops not confirmed in time
-	Denied      uint64 `json:"denied"`      // samples another tracer or the kernel forbade
-	Restarted   uint64 `json:"restarted"`   // interrupted calls that were put back
+	Denied      uint64 `json:"denied"`      // samples refused by another tracer or the kernel
+	Restarted   uint64 `json:"restarted"`   // interrupted calls that were resumed
 	Stretched   uint64 `json:"stretched"`   // ticks left out for the overhead budget
 	Overwritten uint64 `json:"overwritten"` // events lost between ring and file
-	PauseNS     int64  `json:"pause_ns"`    // time held, in all
+	PauseNS     int64  `json:"pause_ns"`    // total time held by stops
 	SpanNS      int64  `json:"span_ns"`     // time the thread was under observation
 	CPUNS       int64  `json:"cpu_ns"`      // time it ran, by the kernel's account
 	WalkNS      int64  `json:"walk_ns"`     // time sliver took to unwind its stacks
-	// Cuts are the truncated samples by the Reason that their stack was cut for.
+	// Cuts counts the truncated samples by the Reason for which their stack was cut.
 	Cuts [MaxReason]uint64 `json:"cuts,omitzero"`
 }
 
-// Stopped is how many of the samples were had by stopping the thread.
+// Stopped returns how many of the samples were taken by stopping the thread.
 func (s ThreadStats) Stopped() uint64 { return s.Samples - min(s.Unrun+s.Read, s.Samples) }
 
-// Add adds up the accounts of two threads; TID stays.
+// Add adds the accounts of another thread; TID does not change.
 func (s *ThreadStats) Add(x *ThreadStats) {
 	s.Samples += x.Samples
 	s.Stops += x.Stops
@@ -55,7 +55,7 @@ func (s *ThreadStats) Add(x *ThreadStats) {
 	}
 }
 
-// Pauses sum up the distribution of stops, in ns.
+// Pauses summarizes the distribution of stops, in ns.
 type Pauses struct {
 	Count uint64 `json:"count"`
 	Mean  int64  `json:"mean"`
@@ -63,13 +63,12 @@ type Pauses struct {
 	P90   int64  `json:"p90"`
 	P99   int64  `json:"p99"`
 	P999  int64  `json:"p999"`
-	P9999 int64  `json:"p9999"` // the worst of 10,000: the longest where there are fewer
+	P9999 int64  `json:"p9999"` // the worst of 10,000: the longest if there are fewer
 	Max   int64  `json:"max"`
 	Under uint64 `json:"under_40us"` // stops shorter than 40 µs
 }
 
-// UnderShare is the share of the stops that were shorter than 40 µs, 0 where
-// there was none.
+// UnderShare returns the share of stops shorter than 40 µs, 0 if there were none.
 func (p *Pauses) UnderShare() float64 {
 	if p.Count == 0 {
 		return 0
@@ -77,14 +76,14 @@ func (p *Pauses) UnderShare() float64 {
 	return float64(p.Under) / float64(p.Count)
 }
 
-// ThreadInfo is what is known of a thread without looking at its stack.
+// ThreadInfo describes a thread without its stack.
 type ThreadInfo struct {
 	TID   TID
-	NSTID int    // its number in the target's own PID namespace; 0 or TID where that is the same
-	Name  string // that its runtime gives it, or else the kernel's
-	Comm  string // the kernel's, where that is not Name; else ""
+	NSTID int    // its number in the target's own PID namespace; 0 or TID if that is the same
+	Name  string // the name set by its runtime, or the kernel's name
+	Comm  string // the kernel's name if it differs from Name; else ""
 	Main  bool
-	Born  Time  // when it began
-	State State // when asked
-	CPU   int64 // ns it has run
+	Born  Time  // start time
+	State State // when read
+	CPU   int64 // ns of CPU time
 }

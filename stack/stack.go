@@ -1,19 +1,17 @@
-// Package stack holds the words that every other package shares: threads,
-// times, registers, frames and samples. It has no logic beyond printing them,
-// imports the standard library alone, and its values are plain data: whoever
-// owns one decides who may touch it.
+// Package stack defines the types that all other packages share: threads, times, registers,
+// frames and samples. It has no logic except printing, imports only the standard library, and its
+// values are plain data without synchronization: the owner of a value controls access to it.
 package stack
 
 import "fmt"
 
-// TID is a thread's number as the kernel's initial PID namespace of the
-// sliver process shows it (the numbers under /proc).
+// TID is a thread's number in the PID namespace of the sliver process (the numbers under /proc).
 type TID int32
 
 // Time is in nanoseconds of CLOCK_MONOTONIC.
 type Time int64
 
-// Kind says what world a frame belongs to.
+// Kind is the kind of code that a frame belongs to.
 type Kind uint8
 
 // The kinds fit in three bits of an event word: see package event.
@@ -24,18 +22,18 @@ const (
 	KindJava               // Java, interpreted or compiled
 	KindPython             // CPython
 	KindJS                 // JavaScript
-	KindError              // no code at all: PC holds a Reason
+	KindError              // not code: PC holds a Reason
 )
 
 func (k Kind) String() string {
 	return name(int(k), "kind", "native", "go", "kernel", "java", "python", "js", "error")
 }
 
-// Managed reports whether frames of the kind are activations of a runtime's own
-// functions, whose PC is none of machine code.
+// Managed reports whether frames of the kind are activations of a runtime's own functions, whose
+// PC is not an address of machine code.
 func (k Kind) Managed() bool { return k == KindJava || k == KindPython || k == KindJS }
 
-// Trust says how a frame was found, from the surest down.
+// Trust is how a frame was found, from the most reliable down.
 type Trust uint8
 
 // The trusts fit in three bits of an event word.
@@ -44,36 +42,36 @@ const (
 	TrustCFI                // call frame information of the file
 	TrustTable              // a runtime's own tables (pclntab, Method*)
 	TrustFP                 // the frame-pointer chain
-	TrustScan               // a return address found by looking for one
+	TrustScan               // a return address found by scanning the stack
 )
 
 func (t Trust) String() string {
 	return name(int(t), "trust", "registers", "cfi", "tables", "frame pointer", "scan")
 }
 
-// Reason says why a stack ends before the thread's start, or why a sample is
-// missing. It is the PC of a KindError frame.
+// Reason is why a stack ends before the thread's start, or why a sample is missing. It is the PC
+// of a KindError frame.
 type Reason uint8
 
 // Reasons of a stack that ends early.
 const (
 	ReasonNone     Reason = iota
-	ReasonShort           // the stack outgrew what was copied
+	ReasonShort           // the stack is larger than the copy
 	ReasonNoRule          // no unwinding information covers the address
-	ReasonUnmapped        // the address lies in no known mapping
-	ReasonRegister        // a register is needed that is not known
-	ReasonMemory          // a needed word could not be read
+	ReasonUnmapped        // the address is in no known mapping
+	ReasonRegister        // a required register is unknown
+	ReasonMemory          // a required word could not be read
 	ReasonLoop            // the stack pointer did not rise
 	ReasonCorrupt         // the unwinding tables are damaged there
-	ReasonEmpty           // nothing could be had of this stack
-	ReasonHeap            // frames lie in the program's heap: those of a virtual thread that were not brought back to the stack
-	ReasonNull            // a return address of 0 where the thread's stack does not end
+	ReasonEmpty           // no part of the stack could be read
+	ReasonHeap            // frames in the program's heap: those of a virtual thread that were not copied back to the stack
+	ReasonNull            // a return address of 0 before the end of the thread's stack
 	ReasonDeep            // more frames than one stack may have
-	ReasonParent          // the stack is a coroutine's that runs on its thread's own, and here are those of the one that started it
-	ReasonBound           // more frames of a runtime than are read of one stack
+	ReasonParent          // a coroutine's stack on its thread's own; the frames of its starter follow
+	ReasonBound           // more frames of a runtime than are read per stack
 )
 
-// MaxReason is more than any Reason.
+// MaxReason is greater than any Reason.
 const MaxReason = 16
 
 func (r Reason) String() string {
@@ -86,27 +84,27 @@ func (r Reason) String() string {
 // Frame is one activation of a function, real or inlined.
 type Frame struct {
 	Func  uint64 // address of the function's start (run time); 0: unknown
-	PC    uint64 // where it is (Exact), or the return address into it
-	CFA   uint64 // canonical frame address: the caller's SP at the call; on a stack that was moved, where it would be without that
+	PC    uint64 // the current address (Exact), or the return address into it
+	CFA   uint64 // canonical frame address: the caller's SP at the call; on a relocated stack, the value without relocation
 	Kind  Kind
 	Trust Trust
 	Exact bool  // PC is the next instruction to run (leaf, or interrupted by a signal), not a return address
-	Part  bool  // Func is where a part of a function begins that lies elsewhere (f.cold): which function's is not known
-	Order uint8 // tells apart logical frames that share PC and CFA; 0 is the outermost
+	Part  bool  // Func is the start of a separate part of an unknown function (f.cold)
+	Order uint8 // distinguishes logical frames that share PC and CFA; 0 is the outermost
 	Era   uint8 // distinguishes mappings that had the same addresses in turn
 }
 
-// Same reports whether f and g are the same activation, given the return
-// addresses into their callers (0 where there is none). PCs of the frames
-// themselves may differ: an activation moves. Where no table tells where the
-// function begins (frame pointers alone) two different functions called from
-// one place look the same, as do a function's part and any other; whoever has the names tells them apart.
+// Same reports whether f and g are the same activation, given the return addresses into their
+// callers (0 if there is none). The PCs of the frames themselves may differ, because an
+// activation moves. If the start of a function is unknown (frame pointers only), two different
+// functions called from one place look the same, and so do a function's part and any other
+// function; only their names distinguish them.
 func Same(f, g *Frame, fCaller, gCaller uint64) bool {
 	return f.CFA == g.CFA && (f.Func == g.Func || f.Part || g.Part) && fCaller == gCaller && f.Kind == g.Kind && f.Order == g.Order && f.Era == g.Era &&
 		(f.Kind != KindError || f.PC == g.PC)
 }
 
-// State is what a thread was doing at a sample.
+// State is a thread's state at a sample.
 type State uint8
 
 // States of a thread.
@@ -127,45 +125,45 @@ func (s State) String() string {
 		"stopped", "traced", "dead")
 }
 
-// TaskState is what a task of a runtime (a goroutine, an asyncio task) is doing.
+// TaskState is the state of a runtime's task (a goroutine, an asyncio task).
 type TaskState uint8
 
 // States of a task.
 const (
 	TaskUnknown   TaskState = iota
 	TaskRunning             // a thread runs it
-	TaskRunnable            // it could run and waits for its turn
+	TaskRunnable            // ready, waiting for its turn
 	TaskCall                // its thread is in a system call for it
-	TaskWaiting             // it waits for something: see Task.Reason
-	TaskPreempted           // it was made to give way
-	TaskDone                // it is over
+	TaskWaiting             // waiting: see Task.Reason
+	TaskPreempted           // preempted
+	TaskDone                // finished
 )
 
 func (s TaskState) String() string {
 	return name(int(s), "task state", "unknown", "running", "runnable", "syscall", "waiting", "preempted", "done")
 }
 
-// Task is what a runtime's task was at one moment.
+// Task is the state of a runtime's task at one moment.
 type Task struct {
 	ID     uint64 // the runtime's number for it, less than 1<<44; 0: no task
 	State  TaskState
-	Reason uint8 // TaskWaiting: why, as the runtime numbers it; 0: not known
+	Reason uint8 // TaskWaiting: the reason, in the runtime's numbering; 0: unknown
 }
 
-// Way is how a sample was had.
+// Way is how a sample was taken.
 type Way uint8
 
 // Ways, three bits of an event word.
 const (
-	WayStop  Way = iota // the thread was stopped for it
-	WayUnrun            // it had not run since the last sample: same stack, nothing read
-	WayRead             // it was blocked: read without a stop, between two equal counters
-	WayPart             // blocked, read without a stop, and the stack is not complete
+	WayStop  Way = iota // the thread was stopped
+	WayUnrun            // the thread had not run since the last sample: same stack, not read
+	WayRead             // the thread was blocked: read without a stop, between two equal counters
+	WayPart             // blocked, read without a stop, and the stack is incomplete
 )
 
 func (w Way) String() string { return name(int(w), "way", "stop", "unrun", "read", "part") }
 
-// Why is the reason of a gap: samples that should be there and are not.
+// Why is the reason of a gap: samples that are missing.
 type Why uint8
 
 // Reasons of a gap or mark.
@@ -176,11 +174,11 @@ const (
 	WhyExec                      // the process became another program
 	WhyLost                      // events were overwritten before they were read
 	WhyDenied                    // the kernel refused
-	WhyStopped                   // the user stopped the recording for a while
-	WhyBudget                    // the interval was stretched to hold the overhead budget
+	WhyStopped                   // the user paused the recording
+	WhyBudget                    // the interval was stretched to keep the overhead budget
 	WhyGone                      // the thread ended
-	WhyUnreadable                // nothing could be read of the stack
-	WhyTrigger                   // a flight recorder's rule held: the recording was kept for this
+	WhyUnreadable                // the stack could not be read
+	WhyTrigger                   // a rule of the flight recorder matched, and the recording was kept
 )
 
 func (w Why) String() string {
@@ -196,7 +194,7 @@ type Mapping struct {
 	Inode      uint64
 	Exec       bool
 	Write      bool
-	Path       string // as the kernel shows it, without " (deleted)"; "[vdso]", "[stack]" or "" for what is no file
+	Path       string // as the kernel shows it, without " (deleted)"; "[vdso]", "[stack]" or "" without a file
 	Deleted    bool
 	Gen        uint32 // distinguishes files that had the same Dev, Inode and Path in turn
 }
@@ -205,15 +203,16 @@ type Mapping struct {
 type Span struct {
 	Addr uint64 // in the target
 	Len  int    // bytes
-	// Maybe: it need not be there. Of several such, each is only if the one before is.
+	// Maybe: the memory may be absent. Of several such spans, each is present only if the
+	// previous one is.
 	Maybe bool
 }
 
-// MaxSpans is the most spans that one read may have: UIO_MAXIOV of process_vm_readv(2).
+// MaxSpans is the most spans of one read: UIO_MAXIOV of process_vm_readv(2).
 const MaxSpans = 1024
 
-// Regs is a thread's registers in DWARF's numbering for its machine:
-// amd64 0..16 (16 is the return address column), arm64 x0..x30, 31 is SP.
+// Regs is a thread's registers in DWARF's numbering for its machine: amd64 0..16 (16 is the
+// return address column), arm64 x0..x30, 31 is SP.
 type Regs struct {
 	PC    uint64
 	R     [33]uint64
@@ -221,7 +220,7 @@ type Regs struct {
 	TLS   uint64 // FS base (amd64) or TPIDR_EL0 (arm64); 0: unknown
 }
 
-// Set gives register i a value.
+// Set sets register i.
 func (r *Regs) Set(i int, v uint64) { r.R[i] = v; r.Known |= 1 << i }
 
 // Has reports whether register i is known.
@@ -233,32 +232,31 @@ type Call struct {
 	Args [6]uint64
 }
 
-// Sample is one look at one thread. The sampler owns it and everything in it:
-// a sink that wants to keep something copies it.
+// Sample is one look at one thread. The sampler owns it and everything in it: a sink must copy
+// the parts that it keeps.
 type Sample struct {
-	Time     Time  // when the stack was true
+	Time     Time  // when the thread had this stack
 	Begin    Time  // start of the stop, WayStop only
-	Pause    int64 // ns that the stop took, without those for which the thread waited for a CPU before; 0 without a stop
-	CPU      int64 // ns the thread has spent on CPUs since it began; -1: unknown
-	Delay    int64 // ns it has waited for a CPU since it began; -1: unknown
+	Pause    int64 // ns that the stop took, without the time that the thread waited for a CPU before it; 0 without a stop
+	CPU      int64 // ns of CPU time since the thread began; -1: unknown
+	Delay    int64 // ns of waiting for a CPU since the thread began; -1: unknown
 	Switches uint64
-	Again    int // of WayUnrun: ticks before this one at which the thread was the same, and which have no sample of their own
+	Again    int // of WayUnrun: number of earlier ticks with the same state and without their own sample
 	Way      Way
 	State    State
 	Call     Call
-	Stack    []Frame // leaf first; the last one is a KindError frame when Reason is set
+	Stack    []Frame // leaf first; the last one is a KindError frame if Reason is set
 	Reason   Reason  // why the stack ends early
-	// Word, if not nil, reads 8 bytes of the thread's memory at that time, where
-	// they were copied. It is good while the sample is handed on, and there only
-	// where the stack ends early and calls push their return addresses (amd64).
+	// Word, if not nil, reads 8 bytes of the thread's memory at that time, from the copy. It is
+	// valid while the sample is passed on. It is set only if the stack ends early and calls push
+	// their return addresses (amd64).
 	Word func(addr uint64) (uint64, bool)
-	// Reach is set where the stack ends early: frames of earlier samples whose CFA is
-	// beyond the last frame found and at most Reach lie on the same stack. 0: it is not
-	// known where the stack ends on which the walk ended.
+	// Reach is set if the stack ends early: frames of earlier samples whose CFA is beyond the
+	// last frame found and at most Reach are on the same stack. 0: the end of the stack on which
+	// the walk ended is unknown.
 	Reach uint64
-	// Here, if not nil, reports whether the code that a frame of an earlier sample is in is
-	// mapped still. It is good while the sample is handed on, and there only where the
-	// stack ends early.
+	// Here, if not nil, reports whether the code of an earlier sample's frame is still mapped. It
+	// is valid while the sample is passed on, and set only if the stack ends early.
 	Here func(*Frame) bool
 }
 
