@@ -11,14 +11,14 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// alike is goroutines with the same stack that do the same.
+// alike is a set of goroutines with the same stack and state.
 type alike struct {
 	first    *Goroutine
 	ids      []uint64
 	min, max int64 // ns that they have waited; -1: unknown
 }
 
-// group puts goroutines that are at the same place together, the most first.
+// group groups goroutines that are at the same place, largest group first.
 func (s *Snapshot) group() []*alike {
 	var out []*alike
 	seen := map[string]*alike{}

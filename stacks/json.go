@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/wait/graph"
 )
 
-// Version of the JSON. It rises when a field changes its meaning or goes
-// away; new fields do not raise it.
+// Version is the version of the JSON. It increases when a field changes its meaning or is
+// removed, but not for new fields.
 const Version = 1
 
 // The types below are the document: see docs/stack-json.md.
@@ -110,7 +110,7 @@ type (
 	}
 )
 
-// some is nil for what is not known, so that the field is null, never a zero.
+// some returns nil for an unknown value, so that the field is null and not zero.
 func some[T comparable](v T) *T {
 	var zero T
 	if v == zero {
@@ -119,7 +119,7 @@ func some[T comparable](v T) *T {
 	return &v
 }
 
-// WriteJSON writes the document of docs/stack-json.md and a line end.
+// WriteJSON writes the document of docs/stack-json.md and a newline.
 func (s *Snapshot) WriteJSON(w io.Writer) error {
 	d := document{Version: Version, PID: s.PID, Name: s.Comm, Time: s.Time.UTC().Format(time.RFC3339Nano),
 		Threads: []thread{}, Deadlocks: []deadlock{}, Convoys: []convoy{}}

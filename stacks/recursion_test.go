@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestRecursion: many calls of a function by itself are one line, with --full they are all
-// there; what is between stays.
+// TestRecursion: many calls of a function by itself are folded into one line. With --full, all
+// are shown. Frames in between are kept.
 func TestRecursion(t *testing.T) {
 	stackOf := func(names ...string) (fs []Frame) {
 		for _, n := range names {

@@ -1,9 +1,8 @@
-// Package stacks is one look at all threads of a process: their stacks, what
-// they wait for and who holds it, the deadlocks and the convoys. It puts
-// together what its caller has walked, named and resolved, and writes it as
-// text for people or as JSON, whose form is documented in docs/stack-json.md
-// and stable. It looks at no process itself. Its functions are pure and may be
-// called concurrently.
+// Package stacks is one look at all threads of a process: their stacks, their waits and lock
+// holders, the deadlocks and the convoys. It combines the results that its caller has walked,
+// symbolized and resolved, and writes them as text for people or as JSON, whose stable form is
+// documented in docs/stack-json.md. It accesses no process itself. Its functions are pure and may
+// be called concurrently.
 package stacks
 
 import (
@@ -21,25 +20,25 @@ type Frame struct {
 	Addr     uint64 // the PC, or the return address into the function
 	Func     string // "" unknown
 	Offset   uint64 // of Addr from the function's start; meaningless without Func
-	NoOffset bool   // where the function starts is not known
+	NoOffset bool   // the function's start is unknown
 	Module   string // path
 	BuildID  string // hex
 	File     string
 	Line     int
 	Inlined  bool // into the next frame
 	Trust    stack.Trust
-	Kind     stack.Kind // KindError: a gap, Func says why
+	Kind     stack.Kind // KindError: a gap; Func is the reason
 }
 
 // Thread is one thread at one look.
 type Thread struct {
 	TID       stack.TID
 	Name      string
-	OwnName   string // that its runtime gives it; "": none, or unknown
-	Carries   string // virtual thread of Java that it runs; "": none, or unknown
+	OwnName   string // the name set by its runtime; "": none, or unknown
+	Carries   string // the Java virtual thread that it runs; "": none, or unknown
 	State     stack.State
 	CPU       int64        // ns on CPUs since it began; -1 unknown
-	Wait      *wait.Info   // nil: it does not wait, or it is not known for what
+	Wait      *wait.Info   // nil: it does not wait, or the wait is unknown
 	Frames    []Frame      // leaf first
 	Truncated stack.Reason // why the stack ends early; ReasonNone: it does not
 }
@@ -47,18 +46,18 @@ type Thread struct {
 // Goroutine is one goroutine of a Go program at one look.
 type Goroutine struct {
 	ID        uint64
-	Parent    uint64    // that started it; 0: unknown
-	Status    string    // as the runtime calls it: "running", "waiting", …
+	Parent    uint64    // the goroutine that started it; 0: unknown
+	Status    string    // the runtime's name: "running", "waiting", …
 	Wait      string    // why it waits; "": it does not, or unknown
-	For       int64     // ns that it has waited at least; -1: unknown
-	Thread    stack.TID // that runs it; 0: none
+	For       int64     // least time in ns that it has waited; -1: unknown
+	Thread    stack.TID // the thread that runs it; 0: none
 	Locked    bool      // to its thread
 	CreatedBy *Frame    // the go statement; nil: unknown
 	Frames    []Frame   // leaf first
 	Truncated stack.Reason
 }
 
-// Snapshot is a look at all threads of one process.
+// Snapshot is one look at all threads of one process.
 type Snapshot struct {
 	PID       int
 	Comm      string
@@ -67,16 +66,15 @@ type Snapshot struct {
 	Deadlocks []graph.Deadlock
 	Convoys   []graph.Convoy
 
-	Goroutines []Goroutine // by ID; nil: not asked for
-	Unread     int         // goroutines, or what may be some, that could not be read
+	Goroutines []Goroutine // by ID; nil: not requested
+	Unread     int         // number of goroutines, or possible ones, that could not be read
 
 	Full bool // WriteText shows each call of a recursion
 }
 
-// New makes a Snapshot of threads, in any order. others are threads of other
-// processes that may be part of a deadlock over shared locks. confirm is that
-// of graph.Deadlocks; convoy is how many waiters make one (0:
-// graph.DefaultConvoy).
+// New returns a Snapshot of threads, in any order. others are threads of other processes that may
+// be part of a deadlock over shared locks. confirm is that of graph.Deadlocks; convoy is the
+// least number of waiters of a convoy (0: graph.DefaultConvoy).
 func New(pid int, comm string, at time.Time, threads []Thread, others []graph.Thread, confirm func(*graph.Thread) bool, convoy int) *Snapshot {
 	s := &Snapshot{PID: pid, Comm: comm, Time: at, Threads: slices.Clone(threads)}
 	slices.SortFunc(s.Threads, func(a, b Thread) int { return int(a.TID) - int(b.TID) })
@@ -107,7 +105,7 @@ func (s *Snapshot) Thread(tid stack.TID) *Thread {
 	return &s.Threads[i]
 }
 
-// Only takes the frames out of s whose kind keep has nothing of; gaps stay.
+// Only removes the frames whose kind keep rejects; gaps remain.
 func (s *Snapshot) Only(keep func(stack.Kind) bool) {
 	drop := func(f Frame) bool { return f.Kind != stack.KindError && !keep(f.Kind) }
 	for i := range s.Threads {

@@ -81,7 +81,7 @@ func TestText(t *testing.T) {
 	golden(t, "snapshot.txt", b.String())
 }
 
-// Goroutines that could not be read are told of, also where no other is there.
+// Unreadable goroutines are reported, even without other goroutines.
 func TestUnread(t *testing.T) {
 	for _, c := range []struct {
 		s    Snapshot
@@ -112,7 +112,7 @@ func TestJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden(t, "snapshot.json", b.String())
-	// The names that the documentation promises.
+	// The field names that the documentation promises.
 	doc, err := os.ReadFile("../docs/stack-json.md")
 	if err != nil {
 		t.Fatal(err)
@@ -158,8 +158,8 @@ func TestNew(t *testing.T) {
 	if len(s.Convoys) != 1 || len(s.Convoys[0].Waiters) != 5 || s.Convoys[0].Lock.Holder.TID != 51 {
 		t.Errorf("convoys %+v", s.Convoys)
 	}
-	// A deadlock across processes over shared locks belongs to both; one of
-	// others alone to neither.
+	// A deadlock across processes over shared locks belongs to both; one between other processes
+	// belongs to neither.
 	other := func(tid, holder stack.TID) graph.Thread {
 		return graph.Thread{PID: 90, TID: tid, Info: mutex(0x9000, "", holder)}
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/wait/graph"
 )
 
-// WriteText writes the snapshot for people, in the manner of jstack: each
-// thread with its state, its wait and its stack, then deadlocks and convoys.
+// WriteText writes the snapshot for people, in the style of jstack: each thread with its state,
+// its wait and its stack, then deadlocks and convoys.
 func (s *Snapshot) WriteText(w io.Writer) error {
 	b := bufio.NewWriter(w)
 	fmt.Fprintf(b, "PID %d (%s), %d %s, %s\n", s.PID, plain(s.Comm), len(s.Threads), plural(len(s.Threads), "thread"),
@@ -40,8 +40,8 @@ func plural(n int, word string) string {
 	return word + "s"
 }
 
-// plain takes control characters out of what came from the target: names of
-// threads and files may hold anything, and a terminal obeys.
+// plain replaces control characters in strings of the target: names of threads and files may
+// contain any bytes, and a terminal would interpret them.
 func plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r >= 0x80 && r < 0xa0 {
@@ -52,7 +52,7 @@ func plain(s string) string {
 }
 
 func (s *Snapshot) thread(b *bufio.Writer, t *Thread) {
-	// The kernel keeps the beginning of a name alone.
+	// The kernel keeps only the beginning of a name.
 	if name := t.called(); strings.HasPrefix(name, t.Name) {
 		fmt.Fprintf(b, "\n%q TID %d, ", plain(name), t.TID)
 	} else {
@@ -88,7 +88,7 @@ func (s *Snapshot) wait(b *bufio.Writer, w *wait.Info) {
 	}
 }
 
-// holder is a sentence on who has the lock.
+// holder describes the lock's holder in a sentence.
 func (s *Snapshot) holder(l *wait.Lock) string {
 	h := l.Holder
 	if h.TID == 0 {
@@ -109,11 +109,11 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 	return who + " (known by: " + h.By.String() + ")"
 }
 
-// leastFold is how many calls of a function by itself are put into one line: the first and
-// the last stay.
+// leastFold is how many recursive calls of a function are folded into one line: the first and the
+// last remain.
 const leastFold = 5
 
-// recursion gives how many frames from fs[0] on are calls of one function by itself.
+// recursion returns how many frames from fs[0] on are recursive calls of one function.
 func recursion(fs []Frame) int {
 	n := 1
 	for f := &fs[0]; n < len(fs) && f.Func != "" && f.Kind != stack.KindError; n++ {
@@ -179,7 +179,7 @@ func (s *Snapshot) frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
 	}
 }
 
-// called is the name by which the program's author knows the thread.
+// called returns the name by which the program's author knows the thread.
 func (t *Thread) called() string {
 	if t.OwnName != "" {
 		return t.OwnName
@@ -187,7 +187,7 @@ func (t *Thread) called() string {
 	return t.Name
 }
 
-// name is "TID 12 \"worker\"", with the process where it is another one.
+// name returns "TID 12 \"worker\"", with the process if it is another one.
 func (s *Snapshot) name(t *graph.Thread) string {
 	n := fmt.Sprintf("TID %d", t.TID)
 	if t.PID != s.PID {
