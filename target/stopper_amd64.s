@@ -1,8 +1,8 @@
 #include "textflag.h"
 
 // func cloneStopper(flags, stack, tls, main uintptr, b *stopBlock) (pid uintptr)
-// The new process begins on a stack of its own in main, called as compiled Go
-// calls: argument in AX, no goroutine in R14, zeroes in X15.
+// The new process starts in main on its own stack, called like compiled Go:
+// argument in AX, no goroutine in R14, zeroes in X15.
 TEXT ·cloneStopper(SB),NOSPLIT,$0-48
 	MOVQ	flags+0(FP), DI
 	MOVQ	stack+8(FP), SI
@@ -50,8 +50,8 @@ TEXT ·herdCode(SB),NOSPLIT,$0-16
 	MOVQ	AX, restorer+8(FP)
 	RET
 
-// A signal's handler, on the stack of a herd: what it calls, and for whom, is at the
-// beginning of that. Below the return address is room for what compiled Go spills.
+// Signal handler on a herd's stack. The start of that stack holds the function to call and its
+// argument. Below the return address is room for the spills of compiled Go.
 TEXT herdSignal<>(SB),NOSPLIT|NOFRAME,$0
 	MOVQ	SP, CX
 	ANDQ	$~0xffff, CX

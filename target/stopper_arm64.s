@@ -1,8 +1,8 @@
 #include "textflag.h"
 
 // func cloneStopper(flags, stack, tls, main uintptr, b *stopBlock) (pid uintptr)
-// The new process begins on a stack of its own in main, called as compiled Go
-// calls: argument in R0, no goroutine in R28.
+// The new process starts in main on its own stack, called like compiled Go:
+// argument in R0, no goroutine in R28.
 TEXT ·cloneStopper(SB),NOSPLIT,$0-48
 	MOVD	flags+0(FP), R0
 	MOVD	stack+8(FP), R1
@@ -48,8 +48,8 @@ TEXT ·herdCode(SB),NOSPLIT,$0-16
 	MOVD	R0, restorer+8(FP)
 	RET
 
-// A signal's handler, on the stack of a herd: what it calls, and for whom, is at the
-// beginning of that. The frame has room for what compiled Go spills.
+// Signal handler on a herd's stack. The start of that stack holds the function to call and its
+// argument. The frame has room for the spills of compiled Go.
 TEXT herdSignal<>(SB),NOSPLIT,$48-0
 	MOVD	RSP, R1
 	AND	$~0xffff, R1, R1
