@@ -127,8 +127,11 @@ func (g *group) foresee(now stack.Time) bool {
 		}
 		runs++
 		if limit := g.s.cfg.MaxOverhead; limit > 0 {
-			th.broke(now, limit)
-			a.Pause = min(a.Pause, int64(th.purse))
+			th.budget.refill(now, limit)
+			if th.budget.thinning(limit, g.tick.every) > 1 {
+				return false
+			}
+			a.Pause = min(a.Pause, int64(th.budget.left))
 		}
 	}
 	a.ByClock, a.Fresh = len(g.threads)-runs > fewSleep, g.tick.every*2/3
@@ -262,8 +265,10 @@ func (g *group) takeAhead(a *Ahead) {
 			}
 			if !a.Items[i].Runs {
 				g.unrunAt(th, at)
+				th.budget.ticked(false)
 				continue
 			}
+			th.budget.ticked(true)
 			if stop >= a.Stops || replaced {
 				// At the time of an exec it is unknown which program the stop belongs to.
 				g.miss(th, at, 1)
@@ -300,7 +305,9 @@ func (g *group) takeStop(th *thread, now bool) {
 func (g *group) walkTaken(th *thread, stopped stack.Time) (c Counters) {
 	v := &g.view
 	g.now = th
-	th.broke(v.Asked, g.s.cfg.MaxOverhead)
+	if limit := g.s.cfg.MaxOverhead; limit > 0 {
+		th.budget.refill(v.Asked, limit)
+	}
 	c = v.Counters
 	g.charge(th, &c, stopped)
 	g.walkStop(th, &c, nil, 1)

@@ -2,31 +2,101 @@ package sampler
 
 import (
 	"errors"
+	"math/rand/v2"
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
 )
 
-// purse bounds the saved-up stop time of a thread: its share of a period of this length (ns),
-// available to a burst of stops.
-const purse = 200_000_000
+// budget bounds the time for which stops hold a thread: Config.MaxOverhead of its time.
+//
+// Random thinning: if stops at all ticks would cost more, each tick may stop the thread with the same
+// probability, whatever the thread does. A thread that may be stopped again as soon as its budget
+// allows it would be stopped mostly at the start of its work, since the budget recovers while it
+// sleeps.
+type budget struct {
+	left   float64    // ns that stops may still take, as of paidAt; below 0: overdrawn
+	paidAt stack.Time // 0: no tick yet
+	cost   float64    // ns that a stop took recently
+	needs  float64    // recent share of ticks that needed a stop
 
-// broke reports whether the thread's stops have used up their share of its time. Then this tick
-// gets a sample only if that needs no stop.
-func (th *thread) broke(now stack.Time, limit float64) bool {
+	skipped int64 // ticks left out since the last stop
+	rate    int64 // recorded distance of stops, in ticks
+
+	share float64    // with OverheadOfCPU, recent share of time that it ran
+	ran   int64      // CPU time as of ranAt
+	ranAt stack.Time // of the last stop
+}
+
+const (
+	// budgetFor bounds the saved-up stop time of a thread: its share of a period of this length (ns).
+	budgetFor = 200_000_000
+	// costTurns and needsTurns are the numbers of stops and ticks over which cost and needs average.
+	costTurns, needsTurns = 8, 64
+)
+
+// refill adds the stop time that became available until now.
+func (b *budget) refill(now stack.Time, limit float64) {
+	if b.paidAt == 0 {
+		b.paidAt, b.left, b.needs = now, limit*budgetFor/10, 1
+	}
+	b.left = min(b.left+limit*b.part()*float64(now-b.paidAt), limit*budgetFor)
+	b.paidAt = now
+}
+
+func (b *budget) part() float64 {
+	if b.share > 0 {
+		return b.share
+	}
+	return 1
+}
+
+// spent reports whether a tick gets a sample only if that needs no stop. every is the interval, ns.
+func (b *budget) spent(now stack.Time, limit float64, every int64) bool {
 	if limit <= 0 {
 		return false
 	}
-	if th.paidAt == 0 {
-		th.paidAt, th.purse = now, limit*purse/10
+	b.refill(now, limit)
+	full := limit * budgetFor
+	if b.left < -full/2 { // stops got dearer at once, or one takes more than is ever saved up
+		return true
 	}
-	part := 1.0
-	if th.share > 0 {
-		part = th.share
+	correction := 1 + min(max(b.left/full, -.5), .5)
+	return rand.Float64()*b.thinning(limit, every) > correction
+}
+
+// thinning returns how much more than allowed stops at all ticks would take.
+func (b *budget) thinning(limit float64, every int64) float64 {
+	return b.cost * b.needs / (limit * b.part() * float64(every))
+}
+
+// ticked notes whether a tick needed a stop, with or without getting it.
+func (b *budget) ticked(stop bool) {
+	x := 0.
+	if stop {
+		x = 1
 	}
-	th.purse = min(th.purse+limit*part*float64(now-th.paidAt), limit*purse)
-	th.paidAt = now
-	return th.purse < 0
+	b.needs = max(b.needs+(x-b.needs)/needsTurns, 1./needsTurns)
+}
+
+// pay takes the cost of a stop, in ns. It returns the distance of stops in ticks if that has changed
+// much since it was last returned; else 0.
+func (b *budget) pay(pause int64, limit float64, every int64) (rate int64) {
+	b.left -= float64(pause)
+	if b.cost == 0 {
+		b.cost = float64(pause)
+	}
+	b.cost += (float64(pause) - b.cost) / costTurns
+	n := int64(max(b.thinning(limit, every), 1) + .5)
+	if b.skipped > 2*n {
+		n = b.skipped + 1
+	}
+	b.skipped = 0
+	if n <= b.rate+b.rate/4 && n >= b.rate-b.rate/4 {
+		return 0
+	}
+	b.rate = n
+	return n
 }
 
 // errSpent: the thread runs, and its stops have used up their share of its time.
@@ -36,7 +106,7 @@ var errSpent = errors.New("the thread's share of stops is used up")
 // running, the new interval explains the missing sample. A thread that woke since then would be
 // shown asleep until its next stop, so a gap is recorded.
 func (g *group) stretch(th *thread, now stack.Time) {
-	th.skipped++
+	th.budget.skipped++
 	th.acc.stretched.Add(1)
 	if th.blocked {
 		th.active = true
@@ -48,28 +118,23 @@ func (g *group) stretch(th *thread, now stack.Time) {
 const leastShare = .02
 
 // measure updates the share of the time since the last stop that the thread ran.
-func (th *thread) measure(now stack.Time) {
-	cpu := th.acc.cpu.Load()
-	if since := now - th.ranAt; th.ranAt != 0 && since > 0 {
-		th.share = min(max(float64(cpu-th.ran)/float64(since), leastShare), 1)
+func (b *budget) measure(now stack.Time, cpu int64) {
+	if since := now - b.ranAt; b.ranAt != 0 && since > 0 {
+		b.share = min(max(float64(cpu-b.ran)/float64(since), leastShare), 1)
 	}
-	th.ran, th.ranAt = cpu, now
+	b.ran, b.ranAt = cpu, now
 }
 
-// pay takes a stop from the thread's purse. If the distance between its samples has changed much,
+// pay takes a stop from the thread's budget. If the distance between its samples has changed much,
 // it records the new rate.
 func (g *group) pay(th *thread, pause int64) {
 	if g.s.cfg.MaxOverhead <= 0 {
 		return
 	}
-	th.purse -= float64(pause)
 	if g.s.cfg.OverheadOfCPU {
-		th.measure(g.view.Resumed)
+		th.budget.measure(g.view.Resumed, th.acc.cpu.Load())
 	}
-	rate := th.skipped + 1
-	th.skipped = 0
-	if rate > th.rate+th.rate/4 || rate < th.rate-th.rate/4 {
-		th.rate = rate
+	if rate := th.budget.pay(pause, g.s.cfg.MaxOverhead, g.tick.every); rate > 0 {
 		at := g.view.Asked // the sample is written after this and may have the time of the request
 		th.sink.Event(at, event.Rate, uint64(rate*g.tick.every))
 		th.sink.Event(at, event.Mark, uint64(stack.WhyBudget))

@@ -456,9 +456,10 @@ func (g *group) visit(th *thread, late bool) {
 		th.tardy = true
 		return
 	}
-	g.spent = th.broke(now, g.s.cfg.MaxOverhead)
+	g.spent = th.budget.spent(now, g.s.cfg.MaxOverhead, g.tick.every)
 	err := g.look(th)
 	g.spent = false
+	th.budget.ticked(errors.Is(err, errSpent) || err == nil && g.sample.Way == stack.WayStop)
 	if err != nil {
 		g.failed(th, err)
 		return

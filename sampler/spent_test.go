@@ -52,7 +52,7 @@ func TestSpentSeesSleep(t *testing.T) {
 		wrong := 0
 		for at := 20 * ms; at < 4900*ms; at += ms {
 			in := at % (500 * ms)
-			if in < 12*ms || in > 48*ms && in < 72*ms { // an edge is known to within an interval
+			if in < 16*ms || in > 44*ms && in < 76*ms { // ticks are at most 1.5 intervals apart
 				continue
 			}
 			want := stack.StateBlocked

@@ -78,15 +78,7 @@ type thread struct {
 	regsLen uint64 // bytes of stack from SP to the outermost frame
 	regsOf  uint64 // hash of these; 0: none
 
-	// The budget: the time that stops may still take (ns, as of paidAt), the ticks left out for
-	// it since the last stop, and the distance of stops in ticks.
-	purse   float64
-	paidAt  stack.Time
-	skipped int64
-	rate    int64
-	share   float64    // recent share of time that it ran; 0: not used
-	ran     int64      // CPU time as of ranAt
-	ranAt   stack.Time // of the last stop
+	budget budget
 
 	busy   float64    // recent share of its time on CPUs, as of usedAt
 	used   int64      // CPU time then
@@ -97,7 +89,7 @@ type thread struct {
 }
 
 func newThread(in stack.ThreadInfo, f Thread, sink Sink) *thread {
-	th := &thread{info: in, file: f, sink: sink, active: true, rate: 1}
+	th := &thread{info: in, file: f, sink: sink, active: true, budget: budget{rate: 1}}
 	th.full, _ = sink.(FullSink)
 	th.walk.TID, th.walk.Main = in.TID, in.Main
 	if in.NSTID > 0 {
