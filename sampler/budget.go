@@ -110,7 +110,7 @@ func (g *group) stretch(th *thread, now stack.Time) {
 	th.acc.stretched.Add(1)
 	if th.blocked {
 		th.active = true
-		th.gap(now, stack.WhyBudget, g.tick.every)
+		th.gap(now, stack.WhyBudget, int64(now-max(stack.Time(th.acc.to.Load()), th.told)))
 	}
 }
 
@@ -130,6 +130,9 @@ func (b *budget) measure(now stack.Time, cpu int64) {
 func (g *group) pay(th *thread, pause int64) {
 	if g.s.cfg.MaxOverhead <= 0 {
 		return
+	}
+	if at := g.view.Asked; th.blocked && th.budget.skipped > 0 && at > th.told { // it woke before this tick
+		th.gap(at, stack.WhyBudget, int64(at-th.told))
 	}
 	if g.s.cfg.OverheadOfCPU {
 		th.budget.measure(g.view.Resumed, th.acc.cpu.Load())
