@@ -12,8 +12,8 @@ import (
 	"syscall"
 )
 
-// Check finds out whether the output can be written, before anything is done
-// for it. An existing file is left as it is.
+// Check reports whether the output can be written, before any work is done for it. An
+// existing file is not changed.
 func (o Output) Check() error {
 	if o.Path == "-" {
 		return nil
@@ -26,7 +26,7 @@ func (o Output) Check() error {
 		if fi.IsDir() {
 			return fmt.Errorf("cannot write %s: it is a directory", o.Path)
 		}
-		return nil // a pipe or device: opened when it is written
+		return nil // a pipe or device is opened when it is written
 	}
 	f, err := Temp(final)
 	if err != nil {
@@ -37,16 +37,15 @@ func (o Output) Check() error {
 	return os.Remove(name)
 }
 
-// Final is the file that is put in the output's place when it is whole: what links of its
-// name lead to. It is "" where nothing is replaced: standard output, pipes and devices are
-// written as they are.
+// Final returns the path that the finished file replaces, with symbolic links resolved. It is
+// "" for standard output, pipes and devices, which are written directly.
 func (o Output) Final() string {
 	if o.Path == "-" {
 		return ""
 	}
 	final, err := resolve(o.Path)
 	if err != nil {
-		return o.Path // Check refuses it; a link would be replaced itself
+		return o.Path // Check rejects this path; renaming would replace the link itself
 	}
 	if fi, err := os.Lstat(final); err == nil && !fi.Mode().IsRegular() && !fi.IsDir() {
 		return ""
@@ -54,13 +53,13 @@ func (o Output) Final() string {
 	return final
 }
 
-// maxLinks bounds the links that are followed, as the kernel does.
+// maxLinks limits how many links are followed. It is the kernel's limit.
 const maxLinks = 40
 
-// resolve follows the links of the path's last part. The folder is the kernel's to look up,
-// which applies protected_symlinks (proc(5)) to it. That does not cover a link that a program
-// reads itself, so a link of another user except root is refused: its owner would choose
-// which file is written or replaced.
+// resolve follows symbolic links in the last element of path. The kernel resolves the folder
+// and applies protected_symlinks (proc(5)) to it. That protection does not cover links that a
+// program reads itself, so a link of another user except root is rejected: its owner would
+// choose which file is written or replaced.
 func resolve(path string) (string, error) {
 	for range maxLinks {
 		fi, err := os.Lstat(path)
@@ -76,27 +75,27 @@ func resolve(path string) (string, error) {
 		}
 		if !filepath.IsAbs(to) {
 			dir, _ := filepath.Split(path)
-			to = dir + to // no Join: ".." behind a link is not the folder above it
+			to = dir + to // not filepath.Join: ".." after a link is not the parent of the link's folder
 		}
 		path = to
 	}
 	return "", fmt.Errorf("cannot write %s: %w", path, syscall.ELOOP)
 }
 
-// maxBase is how much of a name stays in that of a temporary file: names have
-// 255 bytes at most.
+// maxBase is how much of a name is kept in the name of its temporary file. File names have at
+// most 255 bytes.
 const maxBase = 200
 
-// Temporary files are called .NAME.XXXXXXXX.partial.
+// Temporary files are named .NAME.XXXXXXXX.partial.
 const (
 	partialEnding = ".partial"
 	partialRandom = 8 // hexadecimal digits
 )
 
-// Temp makes a file beside path, with a hidden name, to be renamed to path when it is
-// complete. Its mode is 0600: a recording contains addresses that
-// /proc/PID/maps hides from other users. It is locked (flock(2)) until it is closed, so
-// that others see that it is being written.
+// Temp creates a hidden file beside path, to be renamed to path when it is complete. Its mode
+// is 0600, as a recording contains addresses that /proc/PID/maps hides from other users. The
+// file stays locked (flock(2)) until it is closed, which shows other processes that it is
+// still being written.
 func Temp(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	base = base[:min(len(base), maxBase)]
@@ -112,14 +111,14 @@ func Temp(path string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("cannot write in %s: %w", dir, cause(err))
 		}
-		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // some file systems have no locks
+		_ = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) // some file systems do not support locks
 		return f, nil
 	}
 	return nil, fmt.Errorf("cannot write in %s: no free name for a temporary file", dir)
 }
 
-// Place renames a temporary file to final. Where that replaces a file of the same user, its
-// mode is kept.
+// Place renames a temporary file to final. If that replaces a file of the same user, it keeps
+// that file's mode.
 func Place(f *os.File, final string) error {
 	if fi, err := os.Lstat(final); err == nil && fi.Mode().IsRegular() {
 		if st, ok := fi.Sys().(*syscall.Stat_t); ok && int(st.Uid) == os.Geteuid() {
@@ -131,7 +130,7 @@ func Place(f *os.File, final string) error {
 	return os.Rename(f.Name(), final)
 }
 
-// cause is an error without the path that the caller names anyway.
+// cause removes the path from an error that the caller will wrap with it.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -144,9 +143,9 @@ func cause(err error) error {
 	return err
 }
 
-// Atomic has fill write path, which exists afterwards complete, or as it was
-// before if there is an error. Pipes and devices are written as they are, and
-// so is standard output (-). It returns the number of bytes; an error names the path.
+// Atomic calls fill to write path. Afterwards path is complete, or unchanged if an error
+// occurred. Pipes, devices and standard output (-) are written directly. It returns the
+// number of bytes; errors name the path.
 func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	if path == "-" {
 		n, err := fillFile(os.Stdout, fill)
@@ -185,7 +184,7 @@ func Atomic(path string, fill func(io.Writer) error) (int64, error) {
 	return n, nil
 }
 
-// cannot says which file could not be written, once.
+// cannot wraps err with the path, once.
 func cannot(path string, err error) error {
 	if err == nil {
 		return nil
@@ -203,7 +202,7 @@ func fillFile(f *os.File, fill func(io.Writer) error) (int64, error) {
 	return c.n, err
 }
 
-// counter counts what goes through it.
+// counter counts the bytes written through it.
 type counter struct {
 	w io.Writer
 	n int64

@@ -1,9 +1,8 @@
-// Package export writes recordings as files that other tools read: it knows
-// the formats by name and by file name, and how an output comes to be whole or
-// not at all. What a format looks like is in its own package below this one.
+// Package export writes recordings as files for other tools. It finds formats by name or
+// file extension, and writes each output completely or not at all. Each format has its
+// own subpackage.
 //
-// Writes of different outputs may run at once; they share the Recording, which
-// is only read.
+// Different outputs may be written at once; they share the Recording, which is read-only.
 package export
 
 import (
@@ -27,20 +26,20 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// Options choose what of a recording is written.
+// Options select the part of a recording to write.
 type Options = view.Options
 
-// Format is one way to write a recording.
+// Format is an output format.
 type Format struct {
-	Name       string   // as --format takes it
-	Extensions []string // what file names of it end in, the usual one first
-	About      string   // one line
+	Name       string   // as given to --format
+	Extensions []string // file name extensions, the default first
+	About      string   // one-line description
 
-	// write writes all threads; nil for formats of one file a thread, which
-	// have writeThread, and for recordings.
+	// write writes all threads. It is nil for recordings and for formats with one file
+	// per thread, which have writeThread.
 	write       func(w io.Writer, rec *trace.Recording, o Options) error
 	writeThread func(w io.Writer, v *view.View, th *view.Thread) error
-	// beside is a further file of each thread, with its ending.
+	// beside is a second file of each thread, with its extension.
 	beside    func(w io.Writer, v *view.View, th *view.Thread) error
 	besideExt string
 }
@@ -51,7 +50,7 @@ func (f *Format) Recording() bool { return f.Name == "sliver" }
 // PerThread reports whether each thread has a file of its own.
 func (f *Format) PerThread() bool { return f.writeThread != nil }
 
-// Formats are all formats, in the order in which help shows them.
+// Formats returns all formats, in the order that help shows.
 func Formats() []*Format {
 	return []*Format{
 		{Name: "sliver", Extensions: []string{".sliver"}, About: "the recording itself: can be exported later, anywhere"},
@@ -72,7 +71,7 @@ func Formats() []*Format {
 	}
 }
 
-// ByName finds a format by its name.
+// ByName returns the format with this name.
 func ByName(name string) (*Format, error) {
 	var names []string
 	for _, f := range Formats() {
@@ -84,7 +83,7 @@ func ByName(name string) (*Format, error) {
 	return nil, fmt.Errorf("unknown format %q; there are: %s", name, strings.Join(names, ", "))
 }
 
-// ByPath finds a format by the ending of a file name.
+// ByPath returns the format for a file name's extension.
 func ByPath(path string) (*Format, error) {
 	var known []string
 	var found *Format
@@ -109,8 +108,7 @@ type Output struct {
 	Format *Format
 }
 
-// ParseOutput reads a path as -o has it; format, unless empty, overrides what
-// the name says.
+// ParseOutput parses the argument of -o. A non-empty format overrides the file extension.
 func ParseOutput(path, format string) (o Output, err error) {
 	switch {
 	case path == "":
@@ -129,19 +127,19 @@ func ParseOutput(path, format string) (o Output, err error) {
 	return o, err
 }
 
-// File is one file that was written.
+// File describes a file that was written.
 type File struct {
 	Path   string
 	Format string
 	Bytes  int64
-	// Left reports omitted idle waits in words: see idle.Left; "" if there are none.
+	// Left describes omitted idle waits (see idle.Left); "" if there are none.
 	Left string
 }
 
-// ErrNothing says that a part of a recording has nothing that a format could show.
+// ErrNothing reports that the selected part of a recording has no data for a format.
 var ErrNothing = errors.New("there is nothing to write")
 
-// Write writes rec to o. Every file is complete under its name or is not there.
+// Write writes rec to o. Each file is either complete or absent.
 func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 	f := o.Format
 	if f.PerThread() {
@@ -159,7 +157,7 @@ func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {
 	return files, err
 }
 
-// WriteRecording writes a recording to o as fill makes it.
+// WriteRecording writes a recording to o; fill produces its bytes.
 func WriteRecording(o Output, fill func(io.Writer) error) ([]File, error) { return o.single(fill) }
 
 func (o Output) single(fill func(io.Writer) error) ([]File, error) {
@@ -170,8 +168,8 @@ func (o Output) single(fill func(io.Writer) error) ([]File, error) {
 	return []File{{Path: o.Path, Format: o.Format.Name, Bytes: n}}, nil
 }
 
-// writeThreads writes one file for each thread: under the output's own name
-// where there is one thread, else with the thread's name and TID in it.
+// writeThreads writes one file per thread. A single thread gets the output's own name;
+// otherwise names include the thread's name and TID.
 func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error) {
 	v := view.New(rec, opts)
 	if len(v.Threads) == 0 {
@@ -191,7 +189,7 @@ func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error)
 		path := o.Path
 		if len(v.Threads) > 1 {
 			path = fmt.Sprintf("%s.%s-%d", stem, FileSafe(th.Label), th.ID)
-			// A number that was given to two threads in turn.
+			// The kernel reused a TID.
 			if taken[path]++; taken[path] > 1 {
 				path = fmt.Sprintf("%s-%d", path, taken[path])
 			}
@@ -214,7 +212,7 @@ func (o Output) writeThreads(rec *trace.Recording, opts Options) ([]File, error)
 	return files, nil
 }
 
-// FileSafe makes s fit to be part of a file's name on any system.
+// FileSafe makes s safe as part of a file name on any system.
 func FileSafe(s string) string {
 	const most = 64
 	s = strings.Map(func(r rune) rune {

@@ -96,7 +96,7 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// What looks at all goroutines could not read stands in each format that has the other losses.
+// Goroutines that a scan could not read appear in each format that reports losses.
 func TestLossesOfLooks(t *testing.T) {
 	rec := exporttest.Sample(t)
 	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine"}, {At: exporttest.Start + 1, What: "goroutine", Lost: 3}}
@@ -120,7 +120,7 @@ func TestLossesOfLooks(t *testing.T) {
 		}
 		has := func(s string) bool { return bytes.Contains(data, []byte(s)) }
 		if !has("1 stack truncated") {
-			continue // it has no place for losses
+			continue // the format cannot show losses
 		}
 		if shown++; !has("3 goroutines missing in 1 of 2 looks at all of them") {
 			t.Errorf("%s shows other losses and not this one", f.Name)
@@ -164,7 +164,7 @@ func TestThreadFiles(t *testing.T) {
 	}
 }
 
-// An export that fails leaves the file that was there as it was.
+// A failed export does not change the existing file.
 func TestFailureLeavesNothing(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run.x")
@@ -243,7 +243,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The tests that docs/formats.md names are there.
+// The tests named in docs/formats.md exist.
 func TestDocs(t *testing.T) {
 	doc, err := os.ReadFile("../docs/formats.md")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 )
 
-// TestWriteBig is the other program of TestMemory.
+// TestWriteBig runs as TestMemory's child process.
 func TestWriteBig(t *testing.T) {
 	path := os.Getenv("SLIVER_WRITE_BIG")
 	if path == "" {
@@ -24,8 +24,8 @@ func TestWriteBig(t *testing.T) {
 	exporttest.BigFile(t, path, n, 4, os.Getenv("SLIVER_WRITE_VARIED") != "")
 }
 
-// Exports stream: the program stays below 200 MB for ten million events
-// (SLIVER_LONG=1; else for one), in all formats.
+// Exports stream: the program stays below 200 MB for one million events (ten million with
+// SLIVER_LONG=1), in all formats.
 func TestMemory(t *testing.T) {
 	n := 1_000_000
 	if os.Getenv("SLIVER_LONG") != "" {
@@ -42,7 +42,7 @@ func TestMemory(t *testing.T) {
 	all := []string{"a.pftrace", "a.pb.gz", "a.otlp", "a.nanoscope.txt", "a.firefox.json.gz", "a.speedscope.json", "a.chrome.json",
 		"a.folded", "a.cpu.folded", "a.off.folded", "a.flame.svg", "a.svg", "a.png"}
 	t.Run("wandering", func(t *testing.T) { memory(t, sliver, n, "", all) })
-	// Those that hold stacks until their end, with stacks that are all different.
+	// Formats that keep all stacks until the end, with stacks that all differ.
 	t.Run("varied", func(t *testing.T) {
 		memory(t, sliver, n, "yes", []string{"a.pftrace", "a.pb.gz", "a.otlp", "a.firefox.json.gz", "a.folded", "a.flame.svg"})
 	})
@@ -51,8 +51,8 @@ func TestMemory(t *testing.T) {
 func memory(t *testing.T, sliver string, n int, varied string, formats []string) {
 	dir := t.TempDir()
 	rec := filepath.Join(dir, "big.sliver")
-	// A program's own maximum begins with that of the one that started it: so
-	// another one makes the recording.
+	// A process inherits the peak memory of its parent, so another process makes the
+	// recording.
 	write := exec.Command(os.Args[0], "-test.run=^TestWriteBig$")
 	write.Env = append(os.Environ(), "SLIVER_WRITE_BIG="+rec, "SLIVER_WRITE_EVENTS="+strconv.Itoa(n), "SLIVER_WRITE_VARIED="+varied)
 	if out, err := write.CombinedOutput(); err != nil {

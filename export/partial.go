@@ -14,17 +14,17 @@ import (
 	"github.com/sliverprof/sliver/internal/caps"
 )
 
-// Partial is a file that was being written when its program was killed, or that one is
-// writing now.
+// Partial is an unfinished output: its program was killed, or is still writing it.
 type Partial struct {
 	Path    string
-	For     string // the name that it was to have
+	For     string // the intended name
 	Bytes   int64
-	At      time.Time // when it was written last
-	Writing bool      // by a program that runs
+	At      time.Time // last modification
+	Writing bool      // a running program writes it
 }
 
-// partialFor is the output's name in that of a temporary file; "": it is none.
+// partialFor returns the output's name from that of a temporary file; "": not a temporary
+// file.
 func partialFor(name string) string {
 	base, ok := strings.CutSuffix(name, partialEnding)
 	if !ok || len(base) < partialRandom+3 || base[0] != '.' || base[len(base)-partialRandom-1] != '.' {
@@ -36,18 +36,17 @@ func partialFor(name string) string {
 	return base[1 : len(base)-partialRandom-1]
 }
 
-// IsPartial reports whether a path has the name of a temporary file, and which output's
-// it is.
+// IsPartial reports whether path names a temporary file, and of which output.
 func IsPartial(path string) (output string, ok bool) {
 	dir, base := filepath.Split(path)
 	name := partialFor(base)
 	return dir + name, name != ""
 }
 
-// maxPartials bounds how many of a folder are looked at.
+// maxPartials limits how many entries of a folder are examined.
 const maxPartials = 1 << 12
 
-// Partials lists the unfinished files of a folder that are this user's.
+// Partials lists this user's unfinished files in a folder.
 func Partials(dir string) ([]Partial, error) {
 	var d *os.File
 	var err error
@@ -92,7 +91,7 @@ func partial(path, name string) (Partial, bool) {
 	return Partial{Path: path, For: name, Bytes: fi.Size(), At: fi.ModTime(), Writing: Writing(f)}, true
 }
 
-// Writing reports whether a program that runs writes f, a temporary file that is open.
+// Writing reports whether a running program writes f, an open temporary file.
 func Writing(f *os.File) bool {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if err == nil {
@@ -101,12 +100,12 @@ func Writing(f *os.File) bool {
 	return errors.Is(err, syscall.EWOULDBLOCK)
 }
 
-// ErrTaken says that another program writes an output.
+// ErrTaken reports that another program is writing an output.
 var ErrTaken = errors.New("another sliver is writing it")
 
-// Reserve makes the file that an output grows in, and takes the output's name for it, so
-// that no other recording is written to it at the same time. It returns an error that wraps
-// ErrTaken where one is. final is what Final says.
+// Reserve creates the file that an output grows in and reserves the output's name, so that
+// no other recording is written to it at the same time. If one is, the error wraps
+// ErrTaken. final is the result of Final.
 func Reserve(final string) (*os.File, error) {
 	dir := filepath.Dir(final)
 	d, err := os.Open(dir)
@@ -114,8 +113,8 @@ func Reserve(final string) (*os.File, error) {
 		return nil, fmt.Errorf("cannot write in %s: %w", dir, cause(err))
 	}
 	defer d.Close()
-	// Of two that begin at once, one looks when the other's file is there. Without
-	// the lock, which not all file systems have, both may go on.
+	// The folder lock orders two programs that start at once: one looks only after the
+	// other's file exists. On file systems without locks both may proceed.
 	if deadline := time.Now().Add(reserveWait); syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
 		for time.Now().Before(deadline) && syscall.Flock(int(d.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == syscall.EWOULDBLOCK {
 			time.Sleep(time.Millisecond)
@@ -134,10 +133,10 @@ func Reserve(final string) (*os.File, error) {
 	return Temp(final)
 }
 
-// reserveWait bounds the wait for another that begins in the same folder.
+// reserveWait limits the wait for another program that starts in the same folder.
 const reserveWait = time.Second
 
-// Taken reports whether a file has the name already, or is to have it.
+// Taken reports whether the name exists already or is reserved.
 func Taken(path string) bool {
 	if _, err := os.Lstat(path); err == nil {
 		return true

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// StreamExtension is what a file with Stream's bytes should end in.
+// StreamExtension returns the file extension for Stream's output.
 func (f *Format) StreamExtension() string {
 	if f.PerThread() {
 		return ".zip"
@@ -17,8 +17,8 @@ func (f *Format) StreamExtension() string {
 	return f.Extensions[0]
 }
 
-// Stream writes rec to w in one piece: formats with a file for each thread come
-// as a ZIP archive, and a recording as one with the chosen part alone.
+// Stream writes rec to w as a single file. Formats with a file per thread become a ZIP
+// archive; a recording contains only the selected part.
 func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 	switch {
 	case f.Recording():
@@ -33,7 +33,7 @@ func (f *Format) Stream(w io.Writer, rec *trace.Recording, o Options) error {
 	z := zip.NewWriter(w)
 	for i := range v.Threads {
 		th := &v.Threads[i]
-		// Numbered: a TID may have been given to two threads in turn.
+		// Numbered, as two threads may have had the same TID.
 		name := fmt.Sprintf("%03d-%s-%d%s", i+1, FileSafe(th.Label), th.ID, f.Extensions[0])
 		for _, part := range []struct {
 			name  string

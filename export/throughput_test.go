@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// spent is the CPU time of this process so far, in ns.
+// spent returns the CPU time of this process so far, in ns.
 func spent(tb testing.TB) int64 {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -24,7 +24,7 @@ func spent(tb testing.TB) int64 {
 	return u.Utime.Nano() + u.Stime.Nano()
 }
 
-// writers write a recording once in each way there is.
+// writers returns a function per format that writes a recording once.
 func writers() map[string]func(*trace.Recording) error {
 	out := map[string]func(*trace.Recording) error{
 		"perfetto-plain": func(rec *trace.Recording) error { return perfetto.WritePlain(io.Discard, rec, Options{}) },
@@ -60,8 +60,8 @@ func writers() map[string]func(*trace.Recording) error {
 	return out
 }
 
-// rate is in millions of events a second of CPU time, which other work on the
-// machine moves little.
+// rate returns millions of events per second of CPU time, which other load on the machine
+// affects little.
 func rate(rec *trace.Recording, ns int64) float64 {
 	events := uint64(0)
 	for i := range rec.Threads {
@@ -70,9 +70,9 @@ func rate(rec *trace.Recording, ns int64) float64 {
 	return float64(events) / float64(max(ns, 1)) * 1e3
 }
 
-// TestThroughput: at least two million events a second to Perfetto, and one to
-// the others, on one core. A machine's speed is no property of the program, so
-// it runs with SLIVER_LONG=1 alone.
+// TestThroughput: at least two million events per second to Perfetto, and one to the
+// other formats, on one core. The result depends on the machine, so it runs only with
+// SLIVER_LONG=1.
 func TestThroughput(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("SLIVER_LONG=1 measures how fast exports are")

@@ -1,8 +1,7 @@
-// Package ask answers questions about a recording in SQL, over an SQLite
-// database that lives as long as the question: in a temporary file without a
-// name, so memory does not grow with the recording. Only the tables that the
-// question names are filled. Tables says which there are; docs/sql.md has them
-// for people.
+// Package ask answers SQL questions about a recording. It loads the recording into a
+// temporary SQLite database, an unnamed file, so memory does not grow with the recording.
+// Only the tables that the question names are filled. Tables lists them; docs/sql.md
+// documents them.
 //
 // A DB is for one goroutine; several may share a Recording.
 package ask
@@ -28,14 +27,14 @@ type Table struct {
 	Columns []Column
 }
 
-// Column of a table.
+// Column is one column of a table.
 type Column struct {
 	Name, Type string
 	About      string
 }
 
-// Tables are all tables. Times are in ns: ts since the recording began, dur is
-// a length. Threads are named by threads.id.
+// Tables returns all tables. Times are in ns: ts counts from the start of the recording,
+// dur is a duration. Threads are identified by threads.id.
 func Tables() []Table {
 	thread := Column{"thread", "INTEGER", "threads.id"}
 	ts := Column{"ts", "INTEGER", "ns since the recording began"}
@@ -95,14 +94,14 @@ func Tables() []Table {
 	}
 }
 
-// A View is a question that has a name, and can be asked like a table.
+// View is a named query that can be used like a table.
 type View struct {
 	Table
-	of    []string // tables that it asks
+	of    []string // tables that it reads
 	query string
 }
 
-// Views are all views.
+// Views returns all views.
 func Views() []View {
 	times := []Column{{"count", "INTEGER", "how many"}, {"dur", "INTEGER", "ns in all"}, {"longest", "INTEGER", "ns"}, {"threads", "INTEGER", "threads that waited"}}
 	return []View{
@@ -117,7 +116,7 @@ func Views() []View {
 	}
 }
 
-// Schema are the tables and views as SQLite takes them.
+// Schema returns the SQL statements that create the tables and views.
 func Schema() string {
 	var b strings.Builder
 	for _, t := range Tables() {
@@ -139,14 +138,14 @@ func (t *Table) create() string {
 	return "CREATE TABLE " + t.Name + " (" + strings.Join(cols, ", ") + ")"
 }
 
-// DB is a recording as a database.
+// DB is a recording loaded into a database.
 type DB struct {
 	db   *sql.DB
 	conn *sql.Conn
 }
 
-// Open prepares the part of rec that o chooses for a question. Close must
-// follow.
+// Open loads the part of rec that o selects and that question needs. The caller must call
+// Close.
 func Open(ctx context.Context, rec *trace.Recording, o view.Options, question string) (*DB, error) {
 	if err := countMemory(); err != nil {
 		return nil, err
@@ -155,7 +154,7 @@ func Open(ctx context.Context, rec *trace.Recording, o view.Options, question st
 	if err != nil {
 		return nil, fmt.Errorf("open database: %w", err)
 	}
-	db.SetMaxOpenConns(1) // each connection would be a database of its own
+	db.SetMaxOpenConns(1) // every connection would open its own database
 	d := &DB{db: db}
 	if err := d.fill(ctx, rec, o, question); err != nil {
 		d.Close()
@@ -164,7 +163,7 @@ func Open(ctx context.Context, rec *trace.Recording, o view.Options, question st
 	return d, nil
 }
 
-// Close drops the database.
+// Close deletes the database.
 func (d *DB) Close() error {
 	var err error
 	if d.conn != nil {
@@ -215,7 +214,7 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 			return err
 		}
 	}
-	// The question cannot change what it asks about, nor other files.
+	// The question must not change the database or other files.
 	for _, q := range []string{"COMMIT", "PRAGMA query_only=on"} {
 		if _, err := d.conn.ExecContext(ctx, q); err != nil {
 			return err
@@ -224,7 +223,7 @@ func (d *DB) fill(ctx context.Context, rec *trace.Recording, o view.Options, que
 	return d.closeDoors(ctx)
 }
 
-// Rows asks the question. It ends early where ctx does.
+// Rows runs the question. It stops when ctx is done.
 func (d *DB) Rows(ctx context.Context, question string) (*sql.Rows, error) {
 	return d.conn.QueryContext(ctx, question)
 }

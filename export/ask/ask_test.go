@@ -43,7 +43,7 @@ func must(t testing.TB, rec *trace.Recording, o view.Options, format, question s
 	return s
 }
 
-// Every table of a small recording, as text.
+// Compares every table of a small recording, as text, with the golden.
 func TestGolden(t *testing.T) {
 	rec := waiting(t)
 	var b strings.Builder
@@ -55,7 +55,7 @@ func TestGolden(t *testing.T) {
 	exporttest.Golden(t, "slices.json", must(t, rec, view.Options{}, "json", "select * from slices where depth < 2"))
 }
 
-// Calls say what runs them, so that a question can be about those of one language.
+// Slices carry the kind of runtime, so that a question can select one language.
 func TestKinds(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(11, "x")
@@ -68,8 +68,8 @@ func TestKinds(t *testing.T) {
 	}
 }
 
-// Of lost events nothing is known until the whole stack is told again; what other gaps
-// cover is cut at the range.
+// After lost events nothing is known until the next full stack. Other gaps are clipped to
+// the selected range.
 func TestGaps(t *testing.T) {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -92,7 +92,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// waiting has a thread that waits for a lock that another one holds.
+// waiting returns a recording with a thread that waits for a lock held by another thread.
 func waiting(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -117,7 +117,7 @@ func waiting(t testing.TB) *trace.Recording {
 	return b.Finish(60 * ms)
 }
 
-// The slices of the database, read by its own engine, are those of the replay.
+// The slices in the database equal those of the replay.
 func TestSlicesAreTheCalls(t *testing.T) {
 	for what, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 5000, 2)} {
 		start := int64(view.New(rec, view.Options{}).Start())
@@ -135,7 +135,7 @@ func TestSlicesAreTheCalls(t *testing.T) {
 			got = append(got, exporttest.Call{Thread: r.Thread, Name: r.Name, Depth: r.Depth, Begin: r.Ts + start, End: r.Ts + start + r.Dur})
 		}
 		t.Run(what, func(t *testing.T) { exporttest.Match(t, exporttest.Calls(rec), got) })
-		// Parents enclose their children.
+		// Every parent encloses its children.
 		if s := must(t, rec, view.Options{}, "csv", `select count(*) from slices c join slices p on p.id = c.parent
 			where c.ts < p.ts or c.ts+c.dur > p.ts+p.dur or p.depth+1 <> c.depth or p.thread <> c.thread`); s != "count(*)\n0\n" {
 			t.Errorf("%s: parents: %s", what, s)
@@ -204,7 +204,7 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// docs/sql.md has every table and column, in their order.
+// docs/sql.md lists every table and column, in order.
 func TestDocs(t *testing.T) {
 	b, err := os.ReadFile("../../docs/sql.md")
 	if err != nil {

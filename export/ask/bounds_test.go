@@ -13,7 +13,8 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// rss is the most memory that the process had, in kB: SQLite's is not Go's.
+// rss returns the process's peak resident memory in kB. SQLite allocates outside Go's
+// heap.
 func rss(t *testing.T) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/status")
@@ -30,8 +31,7 @@ func rss(t *testing.T) int64 {
 	return 0
 }
 
-// A question takes no more memory than it may, in any of the ways in which SQL can ask
-// for it.
+// A question stays within its memory limit, whichever SQL construct asks for memory.
 func TestMemoryOfQuestions(t *testing.T) {
 	rec := waiting(t)
 	for _, q := range []string{
@@ -86,7 +86,7 @@ func TestQuestionsEnd(t *testing.T) {
 	}
 }
 
-// ending cancels when enough was written, or soon.
+// ending cancels the context after the first write, or after a short time.
 type ending struct {
 	bytes.Buffer
 	cancel func()

@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for a lock of the first, and a
-// goroutine. Of the 4 s it was on a CPU for 3.9 s.
+// recursive returns a recording with three parts: a thread that recurses for 4 s (3.9 s of it on a CPU) and
+// then sleeps for 1 s, a thread that waits for a lock of the first, and a goroutine.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -52,7 +52,7 @@ var (
 	block  = regexp.MustCompile(`(?m)^    select .*\n(?:    .*\n)*`)
 )
 
-// Every question in the documents and the help is asked of a recording of which the answers are known.
+// Runs every question in the documents and the help on a recording with known answers.
 func TestExamples(t *testing.T) {
 	rec := recursive(t)
 	var out strings.Builder
@@ -90,8 +90,8 @@ func TestExamples(t *testing.T) {
 	exporttest.Golden(t, "examples.txt", out.String())
 }
 
-// A function that recurses for 4 s has 4 s, not the sum over its levels, and the states of its thread
-// are those of the scheduler.
+// A function that recurses for 4 s counts 4 s, not the sum over its levels. The states of its thread match
+// the scheduler's.
 func TestKnownAnswers(t *testing.T) {
 	for q, want := range map[string]string{
 		"select total_wall/1000000, self_wall/1000000, total_cpu/1000000, self_cpu/1000000 from profile where function = 'fib'":                                                                   "4010,4010,3900,3900",

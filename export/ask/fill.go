@@ -24,15 +24,15 @@ const (
 	limitAttached = 7
 )
 
-// Bounds on what a question may take.
+// Resource limits for one question.
 const (
 	maxValue = 16 << 20  // bytes of one text or blob
-	maxHeap  = 256 << 20 // bytes of SQLite's, of which the database keeps 32 MB; the rest is on disk
+	maxHeap  = 256 << 20 // bytes that SQLite may allocate; the database caches 32 MB of it, the rest is on disk
 	minHeap  = 64 << 20
 )
 
-// countMemory has SQLite count what it allocates, without which its limit of memory has no
-// effect. Call it before the first database is opened; otherwise it returns an error.
+// countMemory makes SQLite count its allocations; its memory limit has no effect
+// otherwise. Call it before opening the first database; a later call returns an error.
 var countMemory = sync.OnceValue(func() error {
 	tls := libc.NewTLS()
 	defer tls.Close()
@@ -44,8 +44,8 @@ var countMemory = sync.OnceValue(func() error {
 	return nil
 })
 
-// closeDoors forbids ATTACH, with which a question could write files, and bounds the
-// memory that it may take.
+// closeDoors forbids ATTACH, which would let a question write files, and limits the memory
+// that it may use.
 func (d *DB) closeDoors(ctx context.Context) error {
 	for id, n := range map[int]int{limitAttached: 0, limitLength: maxValue} {
 		if _, err := sqlite.Limit(d.conn, id, n); err != nil {
@@ -57,13 +57,13 @@ func (d *DB) closeDoors(ctx context.Context) error {
 	return err
 }
 
-// filler writes rows; the first error stays.
+// filler writes rows and keeps the first error.
 type filler struct {
 	ctx   context.Context
 	v     *view.View
-	put   map[string]*sql.Stmt // by table; nil: nobody asks for it
+	put   map[string]*sql.Stmt // by table; nil: the question does not use the table
 	err   error
-	slice int64 // IDs given so far
+	slice int64 // last slice ID assigned
 }
 
 func (f *filler) close() {
@@ -89,7 +89,7 @@ func (f *filler) asked(tables ...string) bool {
 	return false
 }
 
-// ts is t since the recording began.
+// ts returns t relative to the start of the recording.
 func (f *filler) ts(t stack.Time) int64 { return int64(t - f.v.Start()) }
 
 func (f *filler) all() error {
@@ -153,7 +153,7 @@ func zeroNull(n int64) any {
 	return n
 }
 
-// reader takes in the replay of one thread.
+// reader receives the replay of one thread.
 type reader struct {
 	f     *filler
 	start stack.Time
@@ -167,34 +167,34 @@ type reader struct {
 	kind   stack.State
 	call   int32
 	waitID int
-	lockID int // description of the wait for addr
+	lockID int // ID of the wait description that addr belongs to
 	addr   uint64
 	holder uint64
 	runs   []view.StateRun
-	rows   [][2]any   // call and slice of each
-	cpu    int64      // ns by the scheduler in the time of runs
-	delay  int64      // the same for waiting for a CPU
-	whole  bool       // the replay has all that the account is of: no side, focus or range was chosen
-	lost   stack.Time // since when events are missing; 0: none are
+	rows   [][2]any   // system call and slice of each run
+	cpu    int64      // ns on a CPU during runs, from the scheduler
+	delay  int64      // ns waiting for a CPU during runs, from the scheduler
+	whole  bool       // the replay covers everything that the scheduler's account does: no side, focus or range is selected
+	lost   stack.Time // when events were lost; 0: none are missing
 }
 
-// open is a slice that has not ended.
+// open is a slice that is still open.
 type open struct {
 	id     int64
 	began  stack.Time
-	called int64 // ns in calls that it made
+	called int64 // ns spent in callees
 }
 
-// lasting is something that goes on since a time.
+// lasting is a state, wait or lock that is in progress.
 type lasting struct {
 	on    bool
 	since stack.Time
 	slice any
-	set   bool // slice is known: what happens at one moment comes one by one
+	set   bool // slice is resolved; events of one moment arrive one by one
 }
 
-// settle looks at the stack as it is since the newest state, at the first
-// thing that happens after that.
+// settle assigns the current leaf slice to everything that began before t. It runs on the
+// first event after such a beginning, when the stack of that moment is complete.
 func (r *reader) settle(t stack.Time) {
 	for _, l := range []*lasting{&r.state, &r.wait, &r.lock} {
 		if l.on && !l.set && t > l.since {
@@ -210,7 +210,7 @@ func (r *reader) leaf() any {
 	return r.open[len(r.open)-1].id
 }
 
-// Begin, End and Other are those of trace.SliceHandler.
+// Begin implements trace.SliceHandler.
 func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
 	r.settle(t)
 	r.endLost(t)
@@ -218,7 +218,7 @@ func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
 	r.open = append(r.open[:min(depth, len(r.open))], open{id: r.f.slice, began: t})
 }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	r.settle(t)
 	if depth >= len(r.open) {
@@ -234,7 +234,7 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	r.f.row("slices", o.id, parent, r.seq, depth, s.Frame.Func, int64(o.began-r.start), int64(t-o.began), max(int64(t-o.began)-o.called, 0), zeroNull(int64(s.Frame.Line)), s.Frame.Inlined, s.Loc.Word.Kind().String())
 }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (r *reader) Other(e event.Event) {
 	r.settle(e.Time)
 	switch e.Kind() {
@@ -266,8 +266,8 @@ func (r *reader) Other(e event.Event) {
 			r.lock = lasting{on: true, since: e.Time}
 		}
 	case event.Holder:
-		// Who held it to the end is who was waited for; a lock that changes
-		// hands meanwhile is one row for each.
+		// The wait is for the last holder. A lock that changes hands during the wait gets
+		// one row for each holder.
 		if r.holder != 0 && r.holder != e.Payload() {
 			on := r.lock.on
 			r.endLock(e.Time)
@@ -285,12 +285,12 @@ func (r *reader) Other(e event.Event) {
 	}
 }
 
-// gap is a time of which samples are missing.
+// gap writes a time range with missing samples.
 func (r *reader) gap(from, to stack.Time, why stack.Why) {
 	r.f.row("gaps", r.seq, int64(from-r.start), int64(max(to-from, 0)), why.String())
 }
 
-// endLost ends at t what is missing since events were lost.
+// endLost ends at t the gap that began when events were lost.
 func (r *reader) endLost(t stack.Time) {
 	if r.lost != 0 {
 		r.gap(r.lost, t, stack.WhyLost)
@@ -298,7 +298,7 @@ func (r *reader) endLost(t stack.Time) {
 	}
 }
 
-// close ends what goes on at t.
+// close ends everything in progress at t.
 func (r *reader) close(t stack.Time) {
 	r.settle(t)
 	r.endState(t)
@@ -308,7 +308,7 @@ func (r *reader) close(t stack.Time) {
 	r.kind = stack.StateUnknown
 }
 
-// ended ends what lasts at t: the values of ts and dur.
+// ended ends l at t and returns the values of ts and dur.
 func (r *reader) ended(l *lasting, t stack.Time) (ts, dur int64, ok bool) {
 	if !l.on {
 		return 0, 0, false
@@ -332,15 +332,15 @@ func (r *reader) endState(t stack.Time) {
 	if len(r.runs) >= runsTogether {
 		r.putStates()
 	}
-	// A wait ends with the state that it is the reason of; the next one that
-	// is the same is told anew.
+	// A wait ends with the state that it explains. If the same wait continues, the
+	// recording repeats it.
 	r.endWait(t)
 }
 
-// runsTogether is the number of states in memory, for which Agree is called at once.
+// runsTogether is how many states are buffered before one call of Agree.
 const runsTogether = 1024
 
-// putStates writes the states since it was called last.
+// putStates writes the states buffered since its last call.
 func (r *reader) putStates() {
 	if r.whole && r.cpu+r.delay > 0 {
 		view.Agree(r.runs, r.cpu, r.delay, r.f.v.Rec.Process.Interval)

@@ -2,8 +2,8 @@ package ask
 
 import "strings"
 
-// One reports whether a text is one statement of SQL at most. The driver runs all of
-// several, and answers with the last.
+// One reports whether text contains at most one SQL statement. The driver would run all of
+// several and return the result of the last.
 func One(text string) bool {
 	ended := false
 	for i := 0; i < len(text); {
@@ -11,7 +11,7 @@ func One(text string) bool {
 		switch c := text[i]; {
 		case c == ';':
 			ended = true
-		case n == 1 && strings.IndexByte(" \t\r\n\f", c) >= 0, n > 1 && (c == '-' || c == '/'): // space, a comment
+		case n == 1 && strings.IndexByte(" \t\r\n\f", c) >= 0, n > 1 && (c == '-' || c == '/'): // white space or a comment
 		case ended:
 			return false
 		}
@@ -20,8 +20,9 @@ func One(text string) bool {
 	return true
 }
 
-// token is the length of a quoted text or a comment, else 1: in these a semicolon is
-// none. See https://sqlite.org/lang_comment.html and https://sqlite.org/lang_keywords.html.
+// token returns the length of the quoted text or comment at the start of s, otherwise 1. A
+// semicolon in quotes or comments does not end a statement. See
+// https://sqlite.org/lang_comment.html and https://sqlite.org/lang_keywords.html.
 func token(s string) int {
 	end := ""
 	switch {

@@ -14,11 +14,11 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// Formats of an answer.
+// Formats returns the output formats.
 func Formats() []string { return []string{"table", "csv", "json"} }
 
-// Write writes the rows of an answer in a format, and returns how many there
-// were. Rows are closed.
+// Write writes rows in the given format, closes them, and returns the number of rows
+// written.
 func Write(w io.Writer, rows *sql.Rows, format string) (n int, err error) {
 	defer rows.Close()
 	names, err := rows.Columns()
@@ -68,7 +68,7 @@ type writer interface {
 	end() error
 }
 
-// text is a value as people read it.
+// text formats a value for a terminal.
 func text(v any) string {
 	switch x := v.(type) {
 	case nil:
@@ -90,7 +90,7 @@ func text(v any) string {
 	return view.Text(fmt.Sprint(v), view.MaxName)
 }
 
-// commas is CSV as RFC 4180 has it.
+// commas writes CSV (RFC 4180).
 type commas struct{ w *csv.Writer }
 
 func (c *commas) begin(names []string) error {
@@ -117,7 +117,7 @@ func (c *commas) end() error {
 	return c.w.Error()
 }
 
-// cell keeps a text from being a formula, where a spreadsheet opens the file:
+// cell escapes a text that a spreadsheet would take for a formula:
 // https://owasp.org/www-community/attacks/CSV_Injection.
 func cell(s string) string {
 	if s != "" && strings.ContainsRune("=+-@\t\r", rune(s[0])) {
@@ -126,7 +126,7 @@ func cell(s string) string {
 	return s
 }
 
-// objects is an array of JSON objects, a line each.
+// objects writes an array of JSON objects, one per line.
 type objects struct {
 	w     *bufio.Writer
 	names []string
@@ -168,8 +168,8 @@ func (o *objects) end() error {
 	return err
 }
 
-// table is columns for a terminal. Their widths follow the first rows, so that
-// an answer of any length is written as it comes.
+// table writes aligned columns for a terminal. The first rows set the widths, so an
+// answer of any length streams.
 type table struct {
 	w      *bufio.Writer
 	names  []string
@@ -179,8 +179,8 @@ type table struct {
 }
 
 const (
-	measured = 1000 // rows that widths follow
-	widest   = 80   // characters; what is longer ends in an ellipsis
+	measured = 1000 // rows that set the column widths
+	widest   = 80   // characters; longer values are cut with an ellipsis
 )
 
 func (t *table) begin(names []string) error {

@@ -5,14 +5,14 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// profileRow adds up one function over the chosen threads.
+// profileRow accumulates one function over the selected threads.
 type profileRow struct {
 	selfCPU, totalCPU, selfWall, totalWall, samples int64
-	seen                                            int // number of the newest stack that it was on
+	seen                                            int // number of the newest stack that contains it
 }
 
-// profile writes how long each function was on the stacks, and on top of them. A function that is on
-// a stack several times counts once.
+// profile writes total and self time of each function. A function that is on a stack several times
+// counts once.
 func (f *filler) profile() {
 	if !f.asked("profile") {
 		return
@@ -45,9 +45,9 @@ func (f *filler) profile() {
 			path = tree.Path(t.Key(j).Node, path[:0])
 			stacks++
 			self := true
-			for _, l := range path { // innermost first
+			for _, l := range path { // innermost frame first
 				switch l {
-				case tally.Unknown: // it is in gaps
+				case tally.Unknown: // covered by table gaps
 				case tally.NotSampled:
 					add(v.UnseenFunc(), x, self)
 				default:
@@ -68,7 +68,7 @@ func (f *filler) profile() {
 	}
 }
 
-// threadStates writes the scheduler's account of a thread.
+// threadStates writes the scheduler's times for a thread.
 func (f *filler) threadStates(th *view.Thread) {
 	if !f.asked("thread_states") {
 		return

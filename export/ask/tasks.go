@@ -2,7 +2,7 @@ package ask
 
 import "github.com/sliverprof/sliver/export/view"
 
-// tasks writes the goroutines.
+// tasks writes the tasks table.
 func (f *filler) tasks() {
 	if !f.asked("tasks", "task_spans") {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestTasks asks where a goroutine was that went from one thread to another.
+// TestTasks queries the threads of a goroutine that moved from one thread to another.
 func TestTasks(t *testing.T) {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -60,8 +60,9 @@ func TestTasks(t *testing.T) {
 	}
 }
 
-// TestTasksGone: a goroutine that a later look at all of them does not meet has ended, and
-// does not wait until the recording does. Where that look left some out, it may be among these.
+// TestTasksGone: a goroutine that a later scan of all goroutines does not find has ended at
+// that scan, not at the end of the recording. If the scan skipped some, the goroutine may be
+// one of them.
 func TestTasksGone(t *testing.T) {
 	const ms = exporttest.Ms
 	at := func(n int64) stack.Time { return exporttest.Start + stack.Time(n*ms) }
@@ -109,9 +110,9 @@ func TestTasksGone(t *testing.T) {
 	}
 }
 
-// TestTaskNames: goroutines that no look at all of them has met are called by the function
-// that they began with, each by its own where one comes right after another. One that is at
-// its end has left that function.
+// TestTaskNames: goroutines that no scan has found are named after their entry function, also
+// when one directly follows another. A goroutine at its very end has already left that
+// function.
 func TestTaskNames(t *testing.T) {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -138,7 +139,7 @@ func TestTaskNames(t *testing.T) {
 	}
 }
 
-// TestTaskWords: tasks of asyncio are called so.
+// TestTaskWords: asyncio tasks are named as tasks.
 func TestTaskWords(t *testing.T) {
 	b := exporttest.New(t)
 	x := b.Thread(11, "x")

@@ -1,9 +1,9 @@
-// Package chrome writes a recording in Chrome's trace event format, which
-// chrome://tracing, Perfetto, speedscope and the DevTools read: a call is a B
-// and an E event, the thread's share of a CPU a counter; its states, and the times for
-// which samples are missing, are asynchronous events of the process. Times are in µs from the
-// beginning, with three decimals. A wait for a lock whose holder is known is
-// where an arrow begins; it ends at the call in which that thread let go.
+// Package chrome writes a recording in Chrome's trace event format, which chrome://tracing,
+// Perfetto, speedscope and DevTools read. A call is a B and an E event; the thread's CPU
+// share is a counter; states and times with missing samples are asynchronous events of the
+// process. Times are in µs since the start of the recording, with three decimals. A wait for
+// a lock with a known holder starts an arrow; it ends at the call in which the holder
+// released the lock.
 //
 // Write streams; it may run for several recordings at once.
 package chrome
@@ -66,7 +66,7 @@ type writer struct {
 	v       *view.View
 	base    stack.Time
 	pid     []byte
-	names   [][]byte // by function: as JSON
+	names   [][]byte // by function, as JSON
 	modules [][]byte // by module
 	files   map[string][]byte
 	events  bool
@@ -80,7 +80,7 @@ type writer struct {
 	winCPU int64
 }
 
-func (o *writer) print(s string) { o.w.WriteString(s) } // the first error stays in o.w, for Flush
+func (o *writer) print(s string) { o.w.WriteString(s) } // o.w keeps the first error until Flush
 
 func (o *writer) meta(what string, tid int, key string, val []byte) {
 	o.comma()
@@ -96,7 +96,7 @@ func (o *writer) comma() {
 	o.events = true
 }
 
-// start begins an event in o.line: its kind, time and thread.
+// start begins an event in o.line with its phase, time and thread.
 func (o *writer) start(ph byte, t stack.Time, tid int) {
 	b := o.line[:0]
 	if o.events {
@@ -115,7 +115,7 @@ func (o *writer) start(ph byte, t stack.Time, tid int) {
 	o.line = strconv.AppendInt(b, int64(tid), 10)
 }
 
-// head writes the beginning of a rare event; args, if any, is JSON.
+// head writes the start of an infrequent event; args is JSON or nil.
 func (o *writer) head(ph byte, t stack.Time, tid int, name string, args []byte) {
 	o.start(ph, t, tid)
 	o.line = append(o.line, `,"name":`...)
@@ -222,7 +222,7 @@ func (o *writer) Other(e event.Event) {
 	}
 }
 
-// minWindow is the time over which a CPU share is counted at least, in ns.
+// minWindow is the shortest time over which a CPU share is computed, in ns.
 const minWindow = 100_000_000
 
 func (o *writer) share(t stack.Time) {
@@ -235,7 +235,7 @@ func (o *writer) counter(t stack.Time, percent float64) {
 	o.print("}")
 }
 
-// state writes a state of the thread, and what it waited for in it.
+// state writes a state of the thread and the wait in it.
 func (o *writer) state(x *view.Interval) {
 	s, nr := x.Waiting.State()
 	name := o.v.StateName(s, nr)
@@ -250,22 +250,22 @@ func (o *writer) state(x *view.Interval) {
 	o.async('e', x.End, "state", name, nil)
 }
 
-// gap writes a time for which samples are missing.
+// gap writes a time range with missing samples.
 func (o *writer) gap(x *view.Unseen) {
 	name := "gap: " + x.Why.String()
 	o.async('b', x.From, "not seen", name, fmt.Appendf(nil, `{"missing_ns":%d,"gaps":%d}`, x.Missing, x.Gaps))
 	o.async('e', x.To, "not seen", name, nil)
 }
 
-// async writes an end of an event of one of the thread's own kinds.
+// async writes the begin or end of an asynchronous event of the thread.
 func (o *writer) async(ph byte, t stack.Time, kind, name string, args []byte) {
 	o.head(ph, t, o.th.ID, name, args)
 	fmt.Fprintf(o.w, `,"id":"%s %d"}`, kind, o.th.Index)
 }
 
-// arrows leads from each wait to the call in which its thread let go.
-// (trace_processor v55 turns those of JSON around: what ends in the call around
-// it, "bp":"e", is taken for the beginning.)
+// arrows writes an arrow from each wait to the call in which the other thread released the
+// lock. trace_processor v55 reverses arrows of JSON traces: it takes one that ends in its
+// enclosing call ("bp":"e") for a beginning.
 func (o *writer) arrows(c *contend.Contention) {
 	type end struct {
 		at   stack.Time
@@ -288,7 +288,7 @@ func (o *writer) arrows(c *contend.Contention) {
 			in.times = append(in.times, e.at)
 		}
 		o.v.Slices(&o.v.Threads[i], in)
-		for j, inside := range in.out { // those behind its end are in none
+		for j, inside := range in.out { // calls beyond the end do not contain it
 			if inside {
 				o.arrow(c, es[j].wait, &o.v.Threads[i])
 			}
@@ -306,7 +306,7 @@ func (o *writer) arrow(c *contend.Contention, i int, to *view.Thread) {
 	fmt.Fprintf(o.w, `,"id":%d,"bp":"e"}`, i+1)
 }
 
-// inCall tells at which of some times, in order, a thread was in a call.
+// inCall reports at which of the given times, in order, a thread was in a call.
 type inCall struct {
 	times []stack.Time
 	depth int

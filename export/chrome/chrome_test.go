@@ -77,7 +77,7 @@ func TestGolden(t *testing.T) {
 		`select extract_arg(arg_set_id, 'args.file') file, extract_arg(arg_set_id, 'args.line') line, extract_arg(arg_set_id, 'args.module') module from slice where name = 'libpoll'`,
 		`select extract_arg(arg_set_id, 'args.waits_for') what, extract_arg(arg_set_id, 'args.holder') holder, extract_arg(arg_set_id, 'args.holder_known_by') known,
 			extract_arg(arg_set_id, 'args.call') call from slice where name = 'blocked: futex'`,
-		`select s.name from flow f join slice s on s.id in (f.slice_out, f.slice_in) order by 1`) // v55 turns it around
+		`select s.name from flow f join slice s on s.id in (f.slice_out, f.slice_in) order by 1`) // v55 reverses arrows
 	if got := fmt.Sprint(a[0]); got != "[map[main:1 name:<nil> thread:server tid:1234] map[main:0 thread:worker-1 tid:1240]]" && !strings.Contains(got, "worker-1") {
 		t.Error(got)
 	}
@@ -95,8 +95,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// A time for which samples are missing is as long as it was; those that meet and have one
-// reason are one, and none overlaps another. They are not among the calls.
+// A gap has the length that it had in the recording. Adjacent gaps with one reason are
+// merged, and none overlaps another. Gaps are not among the calls.
 func TestGapsHaveTheirLength(t *testing.T) {
 	data, _ := export(t, exporttest.Gaps(t), view.Options{})
 	a := exporttest.Ask(t, exporttest.File(t, "x.json", data),

@@ -1,13 +1,11 @@
 // Package collapsed writes a recording as collapsed stacks, one line for each:
-// thread;outermost;…;innermost VALUE. The value is time in ns: elapsed, on a
-// CPU, or off the CPUs. Flame graph scripts, speedscope, inferno and Perfetto
-// read it.
+// thread;outermost;…;innermost VALUE. The value is a time in ns: elapsed, on a CPU, or
+// off the CPUs. Flame graph scripts, speedscope, inferno and Perfetto read it.
 //
 // Idle waits are omitted unless Options.Idle is set; Options.Left reports them.
 //
-// There is no place for what is missing but among the stacks: error frames and
-// "[gap: overwritten]" are in brackets, as is "[N frames left out]" in stacks that
-// tally.Cutter cuts.
+// The format can show missing data only as frames: error frames and "[gap: overwritten]"
+// are in brackets, as is "[N frames left out]" in stacks that tally.Cutter cuts.
 //
 // The functions may run for several recordings at once.
 package collapsed
@@ -24,18 +22,18 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Wall writes the time that elapsed.
+// Wall writes elapsed time.
 func Wall(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return write(w, rec, o, false, func(v *tally.Values) int64 { return v.Wall })
 }
 
-// CPU writes the time on a CPU, by the kernel's account.
+// CPU writes the kernel's CPU time.
 func CPU(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return write(w, rec, o, false, func(v *tally.Values) int64 { return v.CPU })
 }
 
-// Off writes the time seen to be off the CPUs, blocked or waiting for one. What
-// was waited for stands on top of its stacks, in brackets.
+// Off writes the time observed off the CPUs, blocked or waiting for one. A frame in
+// brackets on top of the stack names the wait.
 func Off(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return write(w, rec, o, true, func(v *tally.Values) int64 { return v.Off })
 }
@@ -80,7 +78,7 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 		line = append(line, ' ')
 		line = strconv.AppendInt(line, ns, 10)
 		line = append(line, '\n')
-		out.Write(line) // the first error stays in out, for Flush
+		out.Write(line) // out keeps the first error until Flush
 	}
 	if err := out.Flush(); err != nil {
 		return fmt.Errorf("write collapsed stacks: %w", err)
@@ -88,8 +86,8 @@ func write(w io.Writer, rec *trace.Recording, o view.Options, waits bool, value 
 	return nil
 }
 
-// escape is a name without the character that parts frames, and not such that
-// a line of it would be a comment or empty.
+// escape replaces the frame separator in a name, and changes names that would make a line
+// a comment or empty.
 func escape(s string) string {
 	s = strings.TrimSpace(strings.ReplaceAll(s, ";", ","))
 	if s == "" {

@@ -25,8 +25,8 @@ func export(t testing.TB, rec *trace.Recording, write func(io.Writer, *trace.Rec
 	return b.String()
 }
 
-// self is the time of each stack by the replay: that of its innermost call
-// less that of what it called.
+// self returns the self time of each stack by the replay: the innermost call's time
+// without its callees.
 func self(rec *trace.Recording) map[string]int64 {
 	name := map[int]string{}
 	for _, t := range rec.Threads {
@@ -107,7 +107,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// Perfetto's reader finds the same sums.
+// Perfetto's reader computes the same sums.
 func TestPerfettoReadsIt(t *testing.T) {
 	rec := exporttest.Sample(t)
 	text := export(t, rec, Wall)

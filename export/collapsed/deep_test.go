@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// A recording that is as deep as one can be, with time at each depth, has output of
-// bounded size, no time is lost, and stacks that are cut say so.
+// The output for a recording of maximum depth, with time at each depth, has bounded size.
+// No time is lost, and cut stacks are marked.
 func TestDeep(t *testing.T) {
 	const depth = 1 << 16
 	rec := exporttest.Deep(t, depth)
@@ -32,7 +32,7 @@ func TestDeep(t *testing.T) {
 		ns += x
 		fs := strings.Split(text, ";")
 		frames += len(fs)
-		at := len(fs) - 1 // the depth of the innermost one: the thread is the outermost
+		at := len(fs) - 1 // depth of the innermost frame; the thread is the outermost element
 		for i, f := range fs {
 			if !strings.HasPrefix(f, "[") {
 				continue

@@ -1,9 +1,9 @@
-// Package contend is what the threads of a recording wanted of each other:
-// which locks they waited for and when, who was seen to hold them, and who let
-// go. Package view says what one thread did; formats that draw arrows and lanes,
-// and the report, want all threads put together.
+// Package contend combines the lock waits of all threads of a recording: which locks they
+// waited for and when, which threads were seen to hold them, and which thread released
+// each. Package view describes one thread at a time; formats that draw arrows and lanes,
+// and the report, need all threads together.
 //
-// A Contention is for one goroutine while it is made, and only read afterwards.
+// A Contention is built by one goroutine and read-only afterwards.
 package contend
 
 import (
@@ -19,39 +19,39 @@ import (
 	"github.com/sliverprof/sliver/wait/infer"
 )
 
-// Contention is all there was.
+// Contention holds all lock waits of a recording.
 type Contention struct {
-	Locks []Lock // the one that was waited for longest in all first
-	Waits []Wait // thread after thread, by time
-	// Dropped waits are not in it: there were more than MaxWaits.
+	Locks []Lock // sorted by total wait time, longest first
+	Waits []Wait // by thread, then by time
+	// Dropped is the number of waits left out because there were more than MaxWaits.
 	Dropped int
 }
 
-// MaxWaits bounds a Contention: 1 M waits, some 150 MB.
+// MaxWaits limits a Contention to 1 M waits, about 150 MB.
 const MaxWaits = 1 << 20
 
-// Key tells locks apart.
+// Key identifies a lock.
 type Key struct {
 	Addr uint64
-	File string // of a file lock, with its kind; Addr is then 0
+	File string // for a file lock, its file and kind; Addr is then 0
 }
 
-// Lock is one lock that was waited for.
+// Lock is a lock that threads waited for.
 type Lock struct {
 	Key
-	Name      string // such as "mutex cache_lock"; no two locks have the same
-	Waits     []int  // numbers in Contention.Waits, by their beginning
+	Name      string // such as "mutex cache_lock"; unique
+	Waits     []int  // indexes in Contention.Waits, by begin
 	Sightings []Sighting
 	Total     int64 // ns waited by all threads
 	Longest   int64 // ns
 	Kind      string
-	Excludes  bool // some have it and others have not: see trace.Wait.Excludes
+	Excludes  bool // the lock has holders; see trace.Wait.Excludes
 }
 
-// Sighting is that somebody was seen to hold a lock.
+// Sighting is an observation of a lock's holder.
 type Sighting struct {
 	At  stack.Time
-	TID stack.TID // 0: nobody did, or it is not known who
+	TID stack.TID // 0: no holder, or unknown
 	By  event.KnownBy
 }
 
@@ -60,20 +60,20 @@ type Wait struct {
 	Thread     int // index in View.Threads
 	Lock       int // index in Contention.Locks
 	Begin, End stack.Time
-	Edge       int64 // ns that it may have ended before End
+	Edge       int64 // ns by which it may have ended before End
 	Waiting    diff.Waiting
-	Asker      int  // number in Names.Funcs of the function that asked; -1 unknown
-	Cut        bool // the recording ends in it
+	Asker      int  // index in Names.Funcs of the function that called; -1: unknown
+	Cut        bool // the wait had not ended when the recording did
 	Idle       bool // see view.View.Idle
-	// Holder is who had the lock when the wait ended, and so let go of it; 0:
-	// not known, Why says why not, if that is known.
+	// Holder held the lock when the wait ended, and so released it. It is 0 if unknown;
+	// Why gives the reason, if known.
 	Holder stack.TID
 	By     event.KnownBy
-	HeldAt stack.Time // when it was last seen to have the lock
+	HeldAt stack.Time // when it was last seen holding the lock
 	Why    string
 }
 
-// Of puts the threads of v together.
+// Of combines the threads of v.
 func Of(v *view.View) *Contention {
 	c := &Contention{}
 	b := &builder{v: v, c: c, byKey: map[Key]int{}}
@@ -98,17 +98,17 @@ type builder struct {
 	v     *view.View
 	c     *Contention
 	byKey map[Key]int
-	best  []*trace.Wait // of each lock, the description that says most
+	best  []*trace.Wait // by lock, the most specific description
 
-	// Of the thread at hand.
+	// State of the current thread.
 	th     *view.Thread
 	replay *view.Replay
 	cuts   view.Intervals
-	open   []pending  // the intervals not yet yielded
-	begin  stack.Time // of the last one yielded
+	open   []pending  // intervals not yet yielded
+	begin  stack.Time // of the interval yielded last
 }
 
-// pending is what is noted of an interval while it lasts.
+// pending is an interval in progress.
 type pending struct {
 	asker     int
 	sightings []Sighting
@@ -128,13 +128,13 @@ func (b *builder) thread(th *view.Thread) {
 	}
 }
 
-// Begin, End and Other are for the replay.
+// Begin implements trace.SliceHandler.
 func (b *builder) Begin(stack.Time, int, *trace.Slice) {}
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (b *builder) End(stack.Time, int, *trace.Slice) {}
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (b *builder) Other(e event.Event) {
 	b.cuts.Other(e)
 	switch e.Kind() {
@@ -143,7 +143,7 @@ func (b *builder) Other(e event.Event) {
 			b.open = append(b.open, pending{asker: -1, blocked: s == stack.StateBlocked || s == stack.StateDisk})
 		}
 	case event.Seen:
-		// The stack is that of the interval by now.
+		// The stack now belongs to the interval.
 		if n := len(b.open) - 1; n >= 0 && b.open[n].asker < 0 && b.open[n].blocked {
 			if i := b.v.Asker(b.replay.Stack()); i >= 0 {
 				b.open[n].asker = b.replay.Stack()[i].Frame.Func
@@ -162,7 +162,7 @@ func (b *builder) Other(e event.Event) {
 	}
 }
 
-// take is handed the thread's intervals.
+// take receives the thread's intervals.
 func (b *builder) take(x *view.Interval) {
 	if len(b.open) == 0 {
 		return
@@ -207,7 +207,7 @@ func (b *builder) lock(w *diff.Waiting, d *trace.Wait) int {
 	return n
 }
 
-// rank is how much a description says of a lock.
+// rank orders descriptions by how much they say about the lock.
 func rank(d *trace.Wait) int {
 	n := 0
 	if d.Symbol != "" {
@@ -223,7 +223,7 @@ func rank(d *trace.Wait) int {
 	return n
 }
 
-// names gives each lock a name of its own.
+// names makes the names of locks unique.
 func (b *builder) names() {
 	taken := map[string]int{}
 	for i := range b.c.Locks {
@@ -233,7 +233,7 @@ func (b *builder) names() {
 			x := *d
 			l.Kind = x.Lock
 			if x.Lock == "rwlock" {
-				x.LockType = "" // how it is wanted, not what it is
+				x.LockType = "" // the mode that was requested, not the lock's type
 			}
 			l.Name = x.LockName(l.Addr)
 		} else {
@@ -256,8 +256,8 @@ func address(a uint64) string {
 	return " at 0x" + strconv.FormatUint(a, 16)
 }
 
-// lastHolder finds who had the lock last before the wait ended: any of those
-// who waited for it may have seen that.
+// lastHolder finds the lock's last observed holder before the wait ended. Any of the
+// lock's waiters may have observed it.
 func (b *builder) lastHolder(w *Wait) {
 	ss := b.c.Locks[w.Lock].Sightings
 	tid := b.v.Threads[w.Thread].TID
@@ -273,7 +273,7 @@ func (b *builder) lastHolder(w *Wait) {
 	}
 }
 
-// order puts the lock that was waited for longest first.
+// order sorts locks by total wait time, longest first.
 func (b *builder) order() {
 	c := b.c
 	at := make([]int, len(c.Locks))
@@ -292,8 +292,8 @@ func (b *builder) order() {
 	}
 }
 
-// inferable are the kinds of locks of which a thread that has one is inside
-// the function that asked for it.
+// inferable reports whether a thread that holds a lock of this kind is still inside the
+// function that acquired it.
 func inferable(kind string) bool {
 	switch kind {
 	case "mutex", "rwlock", "once", "semaphore", "futex", "libc":
@@ -302,10 +302,10 @@ func inferable(kind string) bool {
 	return false
 }
 
-// infer looks for who let go where the lock does not tell.
+// infer finds the releasing thread of locks whose memory does not name a holder.
 func (b *builder) infer() {
 	c := b.c
-	var of []int // waits
+	var of []int // indexes of waits
 	var ws []infer.Wait
 	critical := map[int]bool{}
 	ask := func(w *Wait) bool {
@@ -349,7 +349,7 @@ func (b *builder) infer() {
 	}
 }
 
-// slicer collects the activations of some functions.
+// slicer collects the calls of the selected functions.
 type slicer struct {
 	critical map[int]bool
 	tid      stack.TID
@@ -358,7 +358,7 @@ type slicer struct {
 	out      *[]infer.Slice
 }
 
-// maxSlices bounds what is looked through for wakers.
+// maxSlices limits how many calls are searched for wakers.
 const maxSlices = 1 << 21
 
 func (s *slicer) Begin(t stack.Time, depth int, _ *trace.Slice) {

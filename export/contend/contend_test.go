@@ -14,8 +14,8 @@ import (
 
 const ms = exporttest.Ms
 
-// A lock changes hands while others wait: each wait ends by whoever had the
-// lock last, whoever of the waiters saw that; locks of one name are told apart.
+// A lock changes hands while threads wait. Each wait names the lock's last observed
+// holder, whichever waiter observed it. Locks of the same name stay separate.
 func TestHandOver(t *testing.T) {
 	b := exporttest.New(t)
 	m := b.Wait(trace.Wait{Call: "futex", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "m"})
@@ -37,7 +37,7 @@ func TestHandOver(t *testing.T) {
 	run(one, 40*ms)
 	two.Event(45*ms, event.Holder, event.HolderOf(2, event.KnownByWord))
 	run(two, 60*ms)
-	wait(one, 70*ms, 0x9000, 1) // another lock called m
+	wait(one, 70*ms, 0x9000, 1) // a second lock named m
 	one.Look(exporttest.Look{At: 90 * ms, State: stack.StateBlocked, Call: 203, Way: stack.WayUnrun})
 	c := contend.Of(view.New(b.Finish(100*ms), view.Options{}))
 	got := ""
@@ -58,7 +58,7 @@ func TestHandOver(t *testing.T) {
 	}
 }
 
-// A condition variable has nobody who holds it, and nobody is inferred.
+// A condition variable has no holder, and none is inferred.
 func TestNobodyIsMadeUp(t *testing.T) {
 	b := exporttest.New(t)
 	cond := b.Wait(trace.Wait{Call: "futex", Kind: "lock", Lock: "condition variable", KnownBy: "function", NoHolder: "a condition variable has no holder"})

@@ -8,20 +8,20 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Held is how it stood with a lock from Begin on.
+// Held is the state of a lock from Begin on.
 type Held struct {
 	Begin   stack.Time
-	Waiting int       // threads that waited for it
-	TID     stack.TID // who held it; 0: nobody, or it is not known who
+	Waiting int       // number of threads waiting
+	TID     stack.TID // holder; 0: none, or unknown
 	By      event.KnownBy
-	// Change says that there is another holder than before, or that the first
-	// thread began or the last one ceased to wait; Counted that as many wait as
-	// did not before.
+	// Change reports that the holder differs from the one before, or that the first
+	// thread began to wait or the last one stopped. Counted reports that the number of
+	// waiting threads changed.
 	Change, Counted bool
 }
 
-// History tells how it stood with l over time. While nobody waits nothing is
-// known of a lock.
+// History yields the states of l over time. A lock is observed only while threads wait
+// for it.
 func (l *Lock) History(c *Contention, yield func(*Held)) {
 	type step struct {
 		at    stack.Time

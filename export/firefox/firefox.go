@@ -1,12 +1,12 @@
 // Package firefox writes a recording as a processed profile, version 60, for
-// https://profiler.firefox.com: samples with the ms that elapsed in their stack
-// as weight and the CPU time as the kernel accounts for it, categories that
-// tell running from waiting, states and gaps as markers, inlined frames,
-// libraries and source files. The file is gzip-compressed JSON.
+// https://profiler.firefox.com. Samples have the elapsed ms as weight and the kernel's
+// CPU time. Categories separate running from waiting; states and gaps are markers.
+// Inlined frames, libraries and source files are included. The file is gzip-compressed
+// JSON.
 //
-// The format is made of columns, so the samples of one thread are held, packed,
-// until it is written; stacks, frames and strings of all threads are shared and
-// come last. What is missing in all stands in the profile's information.
+// The format stores columns, so the samples of one thread are kept, packed, until it is
+// written. Stacks, frames and strings are shared by all threads and come last. The
+// profile's information lists the recording's losses.
 //
 // Write may run for several recordings at once.
 package firefox
@@ -66,7 +66,7 @@ type profile struct {
 	base stack.Time
 	line []byte
 
-	tree    *tally.Tree // its labels are numbers of frames
+	tree    *tally.Tree // labels are frame numbers
 	frames  []frameKey
 	frameOf map[frameKey]int32
 	funcs   []funcKey
@@ -74,24 +74,24 @@ type profile struct {
 	sources map[string]int
 	files   []string
 	strings map[string]int
-	table   []string // of strings
+	table   []string // strings
 }
 
-// frameKey is a logical frame: one of those at a location (0 is innermost), in
-// a category. loc is -1 for a gap.
+// frameKey identifies a logical frame: an index at a location (0 is the innermost) and a
+// category. loc is -1 for a gap.
 type frameKey struct {
 	loc   int
 	inner int
 	cat   int
 }
 
-// funcKey is a function of a file; fn is a number of Names.Funcs.
+// funcKey identifies a function in a file; fn is an index in Names.Funcs.
 type funcKey struct {
 	fn   int
 	file string
 }
 
-// Categories, with the colours that the viewer knows.
+// Categories and their colours, from the viewer's palette.
 const (
 	catOther = iota
 	catNative
@@ -131,7 +131,7 @@ func category(k stack.Kind) int {
 	return catOther
 }
 
-// waitFields are the names of view.Detail, in its order.
+// waitFields are the fields of view.Detail, in order.
 const waitFields = `{"key":"call","label":"Call","format":"string"},{"key":"args","label":"Arguments","format":"string"},` +
 	`{"key":"file","label":"File","format":"string"},{"key":"peer","label":"Peer","format":"string"},{"key":"timeout","label":"Timeout","format":"string"},` +
 	`{"key":"lock","label":"Lock","format":"string"},{"key":"address","label":"Address","format":"string"},{"key":"module","label":"Module","format":"string"},` +
@@ -149,9 +149,9 @@ const schema = `[{"name":"State","tooltipLabel":"{marker.data.what}","tableLabel
 	`{"name":"Mark","tooltipLabel":"{marker.data.what}","tableLabel":"{marker.data.what}","chartLabel":"{marker.data.what}",` +
 	`"display":["marker-chart","marker-table","timeline-overview"],"fields":[{"key":"what","label":"What happened","format":"string"}]}]`
 
-func (p *profile) print(s string) { p.w.WriteString(s) } // the first error stays in p.w, for Flush
+func (p *profile) print(s string) { p.w.WriteString(s) } // p.w keeps the first error until Flush
 
-// ms appends ns in milliseconds, exactly.
+// ms appends ns in milliseconds, without rounding.
 func ms(b []byte, ns int64) []byte {
 	if ns < 0 {
 		b, ns = append(b, '-'), -ns
@@ -258,8 +258,8 @@ func base(path string) string {
 	return path
 }
 
-// breakpadID is a build ID as breakpad writes it: a GUID, whose first three
-// parts are little-endian, and an age of 0.
+// breakpadID converts a build ID to breakpad's format: a GUID whose first three parts are
+// little-endian, and an age of 0.
 func breakpadID(build string) string {
 	const digits = 32
 	if len(build) < digits {

@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// file is what of a profile the tests look at.
+// file is the part of a profile that the tests check.
 type file struct {
 	Meta struct {
 		PreprocessedProfileVersion int
@@ -89,7 +89,7 @@ func export(t testing.TB, rec *trace.Recording, o view.Options) ([]byte, *file) 
 	return b.Bytes(), &f
 }
 
-// check holds the columns against each other.
+// check verifies that the columns are consistent.
 func check(t testing.TB, f *file) {
 	t.Helper()
 	s := &f.Shared
@@ -127,7 +127,8 @@ func check(t testing.TB, f *file) {
 	}
 }
 
-// self is the ms of each stack by the replay, as thread, then names.
+// self returns the self time in ms of each stack by the replay, keyed by thread and
+// names.
 func self(rec *trace.Recording) map[string]float64 {
 	name := map[int]string{}
 	for _, t := range rec.Threads {
@@ -169,14 +170,14 @@ func compare(t *testing.T, got, want map[string]float64) {
 	}
 }
 
-// call is a node of the tree that Mozilla's code makes.
+// call is a node of the call tree that Mozilla's code builds.
 type call struct {
 	Name         string
 	SelfSamples  float64
 	TotalSamples float64
 	InlineStatus string
 	Children     []call
-	// Set where the tree was cut short.
+	// Set if the tree was truncated.
 	ChildrenTruncated any
 }
 
@@ -260,7 +261,7 @@ func TestMarkersAndCPU(t *testing.T) {
 	}
 }
 
-// Perfetto reads as many samples, with the same frames.
+// Perfetto reads the same number of samples, with the same frames.
 func TestPerfettoReadsIt(t *testing.T) {
 	b, f := export(t, exporttest.Sample(t), view.Options{})
 	n := 0
@@ -277,7 +278,7 @@ func TestPerfettoReadsIt(t *testing.T) {
 	}
 }
 
-// The innermost frame says by its category whether the thread waits.
+// The innermost frame's category says whether the thread waits.
 func TestCategories(t *testing.T) {
 	_, f := export(t, exporttest.Sample(t), view.Options{})
 	ms := map[string]float64{}
@@ -324,7 +325,7 @@ func TestMs(t *testing.T) {
 	}
 }
 
-// The file as it is: a table to a line.
+// Compares the file with the golden, one table per line.
 func TestGolden(t *testing.T) {
 	var b bytes.Buffer
 	if err := Write(&b, exporttest.Sample(t), view.Options{}); err != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// table writes a table of columns, each with n rows.
+// tableOf writes a table of columns, each with n rows.
 func (p *profile) tableOf(name string, n int, columns ...column) {
 	p.print("\n\"" + name + "\":{\"length\":" + strconv.Itoa(n))
 	for _, c := range columns {
@@ -31,7 +31,7 @@ type column struct {
 	put  func(b []byte, i int) []byte
 }
 
-// number makes a column of numbers; below 0 stands for null.
+// number makes a numeric column; negative values are written as null.
 func number(name string, of func(i int) int) column {
 	return column{name, func(b []byte, i int) []byte {
 		if n := of(i); n >= 0 {
@@ -45,13 +45,13 @@ func always(name, val string) column {
 	return column{name, func(b []byte, _ int) []byte { return append(b, val...) }}
 }
 
-// frameRow is what the tables say of a frame.
+// frameRow is a row of the frame table.
 type frameRow struct {
-	fn     int // in p.funcs
-	symbol int // in the table of native symbols, -1: none
+	fn     int // index in p.funcs
+	symbol int // index in the table of native symbols; -1: none
 	line   int
-	addr   int64 // in the file, -1: none
-	depth  int   // of inlining
+	addr   int64 // in the file; -1: none
+	depth  int   // inline depth
 	cat    int
 }
 
@@ -59,10 +59,10 @@ type frameRow struct {
 type symbol struct {
 	lib  int
 	addr uint64
-	name int // string
+	name int // string index
 }
 
-// shared writes the tables that all threads refer to.
+// shared writes the tables that all threads share.
 func (p *profile) shared() {
 	rows := make([]frameRow, len(p.frames))
 	var symbols []symbol
@@ -87,7 +87,7 @@ func (p *profile) shared() {
 		}
 		if m := l.Key.Module; m >= 0 && m < len(p.v.Rec.Modules) {
 			r.addr = int64(l.Key.Addr & (1<<53 - 1))
-			// The symbol is that of the outermost, which the others are inlined into.
+			// The symbol is the outermost function's; the others are inlined into it.
 			outer := &p.v.Names.Funcs[l.Frames[len(l.Frames)-1].Func]
 			s := symbol{m, outer.Start & (1<<53 - 1), p.str(view.Text(outer.Name, view.MaxName))}
 			n, ok := symbolOf[s]

@@ -10,9 +10,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// samples packs the samples of one thread: for each, in uvarints, the stack's
-// node, the time in ns since the sample before, the ns that it lasted, and the
-// CPU time in ns since the sample before.
+// samples packs the samples of one thread as uvarints: the stack's node, ns since the
+// previous sample, duration in ns, and CPU ns since the previous sample.
 type samples struct {
 	b []byte
 	n int
@@ -39,8 +38,8 @@ func (s *samples) each(yield func(node, after, lasted, cpu uint64)) {
 	}
 }
 
-// markers packs the markers of one thread likewise: the kind of marker, string
-// that it shows, begin, and duration plus 1 (0: an instant).
+// markers packs the markers of one thread as uvarints: kind, string, begin, and duration
+// plus 1 (0: an instant).
 type markers struct {
 	b []byte
 	n int
@@ -72,16 +71,16 @@ type reader struct {
 	samples samples
 	markers markers
 
-	nodes []int32 // nodes[i]: the stack's node with real frames 0..i, running
+	nodes []int32 // nodes[i]: the node of real frames 0..i, with the thread running
 	valid int
 
-	// The sample that is not yet packed.
+	// The sample that is not packed yet.
 	open   bool
-	at     stack.Time // its beginning
+	at     stack.Time // begin
 	node   int32
 	lasted int64
 	cpu    int64
-	prev   stack.Time // the beginning of the one before
+	prev   stack.Time // begin of the previous sample
 
 	state stack.State
 	cuts  view.Intervals
@@ -89,7 +88,7 @@ type reader struct {
 	last  stack.Time
 }
 
-// Spent, Changed and Other are for View.Steps.
+// Spent receives time from View.Steps.
 func (r *reader) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	n := r.stack(real, known, at)
 	if !r.open || n != r.node {
@@ -100,23 +99,23 @@ func (r *reader) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	r.last = at + stack.Time(ns)
 }
 
-// Ran: see Spent. The format has a time for each sample, and its CPU time is what the
-// thread used up to then.
+// Ran receives CPU time from View.Steps. The format stores one time per sample, and its
+// CPU time is what the thread used up to then.
 func (r *reader) Ran([]diff.Frame, bool, stack.Time, int64) {}
 
-// Unseen: see Ran.
+// Unseen receives unobserved time from View.Steps.
 func (r *reader) Unseen(int64) {}
 
-// Changed: see Spent.
+// Changed receives the depth of a stack change from View.Steps.
 func (r *reader) Changed(depth int) { r.valid = min(r.valid, depth) }
 
-// Other: see Spent.
+// Other receives other events from View.Steps.
 func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
 	r.last = max(r.last, e.Time)
 	r.cuts.Other(e)
 	switch e.Kind() {
 	case event.Seen:
-		// A sample of its own, for the CPU time up to here.
+		// A separate sample carries the CPU time up to here.
 		_, _, cpu := event.SeenFields(e.Payload())
 		if !r.open || r.at != e.Time {
 			r.flush()
@@ -138,8 +137,7 @@ func (r *reader) Other(e event.Event, real []diff.Frame, known bool) {
 	}
 }
 
-// interval makes a marker of a state other than running, and one of what the
-// thread waited for in it.
+// interval writes a marker for a state other than running, and one for the wait in it.
 func (r *reader) interval(x *view.Interval) {
 	if !x.Waits() || x.End <= x.Begin {
 		return
@@ -169,8 +167,8 @@ func (r *reader) flush() {
 	r.open, r.lasted, r.cpu = false, 0, 0
 }
 
-// stack is the node of a stack, whose innermost frame says by its category
-// whether the thread runs.
+// stack returns the node of a stack. The category of its innermost frame says whether the
+// thread runs.
 func (r *reader) stack(real []diff.Frame, known bool, now stack.Time) int32 {
 	p := r.p
 	if !known {
@@ -206,8 +204,8 @@ func (r *reader) stack(real []diff.Frame, known bool, now stack.Time) int32 {
 	return p.push(caller, real[len(real)-1], now, cat)
 }
 
-// push puts the logical frames of f on n; the innermost has category cat,
-// unless that is -1.
+// push adds the logical frames of f below n. The innermost frame gets category cat,
+// unless it is -1.
 func (p *profile) push(n int32, f diff.Frame, now stack.Time, cat int) int32 {
 	l := p.v.Names.Resolve(f.Word, now)
 	for i := len(l.Frames) - 1; i >= 0; i-- {
@@ -282,7 +280,7 @@ func (p *profile) thread(th *view.Thread) {
 		if i == 0 {
 			return append(b, "null"...)
 		}
-		rest += cpu // in whole µs, none lost
+		rest += cpu // whole µs; the remainder carries over
 		b = strconv.AppendUint(b, rest/1000, 10)
 		rest %= 1000
 		return b

@@ -1,8 +1,8 @@
-// Package flame draws where the elapsed time of a recording went as a flame
-// graph in SVG: for a document, so it is a still picture without a script.
-// Each box names its function, time and share when it is pointed at. Threads
-// of one name are one tree. Idle waits are left out and counted, unless the options
-// keep them. What the recording is missing stands below.
+// Package flame draws the elapsed time of a recording as a flame graph in SVG. It is
+// meant for documents, so it is a static picture without a script. A tooltip on each box
+// shows function, time and share. Threads with the same name are merged. Idle waits are
+// omitted and counted unless the options keep them. A line below the graph lists the
+// recording's losses.
 //
 // Write may run for several recordings at once.
 package flame
@@ -21,24 +21,24 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// The picture, in pixels.
+// Dimensions in pixels.
 const (
 	width  = 1200
 	row    = 17
 	margin = 10
 	top    = 34
-	letter = 6.6 // of the 11 px monospace font
-	// A box narrower than this cannot be seen; what it calls neither.
+	letter = 6.6 // width in the 11 px monospace font
+	// A narrower box is invisible, as are its callees.
 	narrow = 0.2
-	// maxRows bounds how high it gets; what is deeper is left out, and said.
+	// maxRows limits the height. Deeper frames are left out, and the picture says so.
 	maxRows = 600
 )
 
-// box is a stack with the time of all that begin as it does.
+// box is a stack prefix with the total time of all stacks that begin with it.
 type box struct {
 	total int64
-	child int32 // one of those that it called; 0: there is none
-	next  int32 // another one of its caller's
+	child int32 // first callee; 0: none
+	next  int32 // next callee of the same caller
 }
 
 // Write draws rec to w.
@@ -53,7 +53,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	}
 	v.Left(c.Left)
 	g := &graph{v: v, c: c, boxes: make([]box, c.Len()), w: bufio.NewWriterSize(w, 1<<16)}
-	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than what they call
+	for n := c.Len() - 1; n > 0; n-- { // callers have lower numbers than their callees
 		parent, _ := c.Node(int32(n))
 		b, caller := &g.boxes[n], &g.boxes[parent]
 		b.total += c.Self[n]
@@ -75,24 +75,23 @@ type graph struct {
 	boxes []box
 	all   int64
 	rows  int
-	cut   bool // something is deeper than maxRows
+	cut   bool // some stack is deeper than maxRows
 	w     *bufio.Writer
 }
 
-// scale is the pixels that ns take.
+// scale returns the width in pixels of ns.
 func (g *graph) scale(ns int64) float64 {
 	return float64(ns) / float64(max(g.all, 1)) * (width - 2*margin)
 }
 
-// depth is how many rows of boxes there are to be seen.
+// depth returns the number of visible rows of boxes.
 func (g *graph) depth() int {
 	deepest := 0
 	g.walk(func(_ int32, depth int, _ int64) { deepest = max(deepest, depth+1) })
 	return deepest
 }
 
-// walk visits every box that can be seen: its node, depth (0 for threads) and
-// the ns left of it.
+// walk visits every visible box: its node, depth (0 for threads) and the ns to its left.
 func (g *graph) walk(visit func(n int32, depth int, at int64)) {
 	type item struct {
 		n     int32
@@ -188,8 +187,8 @@ func (g *graph) facts() string {
 	return b.String()
 }
 
-// color is grey for what is no code, else a warm one by module, the same in
-// every picture.
+// color returns grey for boxes that are not code, otherwise a warm colour by module, the
+// same in every picture.
 func (g *graph) color(n int32) string {
 	_, label := g.c.Node(n)
 	if label < 0 {
@@ -206,8 +205,8 @@ func (g *graph) color(n int32) string {
 	return fmt.Sprintf("hsl(%d,%d%%,%d%%)", 15+x%60, 70+x>>8%20, 62+h.Sum32()%12)
 }
 
-// escape makes s text of an XML document. What comes in went through
-// view.Text, so it has no characters that XML forbids.
+// escape escapes s for XML. The input went through view.Text, so it has no characters
+// that XML forbids.
 func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", `"`, "&quot;", "'", "&#39;").Replace(view.Text(s, 1<<16))
 }

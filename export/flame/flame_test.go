@@ -18,7 +18,7 @@ import (
 
 const ms = 1_000_000
 
-// picture is what an XML reader finds.
+// picture is the SVG as an XML reader parses it.
 type picture struct {
 	Boxes []struct {
 		Title string `xml:"title"`
@@ -68,8 +68,8 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Boxes of one row do not overlap, each stands on one that holds it, and the
-// widths are those of the replay.
+// Boxes of one row do not overlap, each rests on a box that contains it, and the widths
+// match the replay.
 func TestBoxes(t *testing.T) {
 	rec := exporttest.Big(t, 50_000, 3)
 	_, p := export(t, rec, view.Options{})
@@ -130,7 +130,7 @@ func FuzzWrite(f *testing.F) {
 
 func BenchmarkWrite(b *testing.B) { exporttest.Throughput(b, Write) }
 
-// Idle waits are left out, and counted, where there is anything else.
+// Idle waits are omitted and counted if other time remains.
 func TestIdle(t *testing.T) {
 	for _, busy := range []bool{true, false} {
 		b := exporttest.New(t)

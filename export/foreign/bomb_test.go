@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// message is a field that holds a message or a string.
+// message encodes a field that contains a message or a string.
 func message(n protowire.Number, body ...[]byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, n, protowire.BytesType), bytes.Join(body, nil))
 }
@@ -25,13 +25,13 @@ func number(n protowire.Number, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(nil, n, protowire.VarintType), v)
 }
 
-// small is a profile of one function, without a sample.
+// small returns a profile of one function, without a sample.
 func small() []byte {
 	return bytes.Join([][]byte{message(1, number(1, 1), number(2, 2)), message(4, number(1, 1), message(4, number(1, 1))), message(5, number(1, 1), number(2, 3)),
 		message(6), message(6, []byte("cpu")), message(6, []byte("nanoseconds")), message(6, []byte("f"))}, nil)
 }
 
-// repeat is a reader of head and n times part.
+// repeat returns a reader of head and n times part.
 func repeat(head, part []byte, n int) io.Reader {
 	return io.MultiReader(bytes.NewReader(head), &repeated{part: part, left: n * len(part)})
 }
@@ -52,10 +52,10 @@ func (r *repeated) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// A profile whose messages are many, or that unpacks to gigabytes, is refused, or cut,
-// before it has taken them.
+// A profile with too many messages, or that decompresses to gigabytes, is rejected or cut
+// before that memory is allocated.
 func TestPprofBombs(t *testing.T) {
-	const most = 900 << 20 // of all allocations together
+	const most = 900 << 20 // all allocations together
 	one := message(2, message(1, []byte{1, 1, 1, 1}), message(2, []byte{1}))
 	for _, c := range []struct {
 		what string
@@ -95,7 +95,7 @@ func (zeroes) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// zip is a compressed stream of n bytes.
+// zip returns a compressed stream of n bytes.
 func zip(t *testing.T, r io.Reader, n int64) io.Reader {
 	t.Helper()
 	pr, pw := io.Pipe()
@@ -111,7 +111,8 @@ func zip(t *testing.T, r io.Reader, n int64) io.Reader {
 	return pr
 }
 
-// Calls in calls to any depth are cut where formats of whole stacks can still have them.
+// Calls nested to any depth are cut at a depth that formats of whole stacks can still
+// write.
 func TestDeepBombs(t *testing.T) {
 	const deep, most = 100_000, 1 << 13
 	var chrome, nano strings.Builder
@@ -145,7 +146,7 @@ func TestDeepBombs(t *testing.T) {
 			t.Errorf("%s: %d deep, %d calls, %q", what, depth, rep.Calls, rep.Notes)
 		}
 	}
-	// Values in values.
+	// Nested values.
 	for _, s := range []string{`{"traceEvents":` + strings.Repeat("[", deep) + strings.Repeat("]", deep) + `}`,
 		`[{"ph":"X","name":"a","ts":1,"args":` + strings.Repeat(`{"a":`, deep) + `1` + strings.Repeat("}", deep) + `}]`} {
 		var out bytes.Buffer

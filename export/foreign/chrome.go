@@ -14,13 +14,13 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// ReadChrome reads a trace in Chrome's trace event format, as an object with
-// traceEvents or as an array that may lack its end, and writes it to w as a
-// recording. Calls are its B and E and its X events.
+// ReadChrome reads a trace in Chrome's trace event format and writes it to w as a
+// recording. The trace is an object with traceEvents, or an array that may lack its end.
+// Calls are its B and E events and its X events.
 func ReadChrome(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	c := &chrome{o: o, rep: &Report{}, byKey: map[string]int32{}, sort: &sorter{dir: o.TempDir}, first: maxTime}
 	defer c.sort.close()
-	// A byte order mark is none of JSON's.
+	// A byte order mark is not part of JSON.
 	b := bufio.NewReaderSize(r, 1<<16)
 	if head, err := b.Peek(3); err == nil && string(head) == "\xef\xbb\xbf" {
 		b.Discard(3)
@@ -50,17 +50,17 @@ type chrome struct {
 	calls   int
 	first   int64
 	other   int // events of other kinds
-	odd     int // events that make no sense
+	odd     int // invalid events
 	cut     bool
 	strayed int // ends without a begin
-	clipped int // calls that end with their caller
+	clipped int // calls cut at the end of their caller
 	open    int
 }
 
 // source is a thread of the trace.
 type source struct {
 	proc  int32
-	tid   int64 // 0: it is no number
+	tid   int64 // 0: not a number
 	text  string
 	name  string
 	calls bool
@@ -112,7 +112,7 @@ func (c *chrome) read() error {
 	}
 }
 
-// events reads an array of events up to its end, or to the file's.
+// events reads an array of events up to its end or the end of the file.
 func (c *chrome) events() error {
 	if err := c.v.want('['); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (c *chrome) events() error {
 				return err
 			}
 			if got := c.v.peek(); got == ']' || c.v.atEnd() {
-				continue // a comma too many, as those write that do not know the last event
+				continue // a trailing comma: writers that stream do not know which event is the last
 			}
 		}
 		b, err := c.v.next()
@@ -148,7 +148,7 @@ func (c *chrome) events() error {
 			c.odd++
 			continue
 		} else if err != nil {
-			c.v.pos -= len(b) // where it begins
+			c.v.pos -= len(b) // start of the event
 			return err
 		}
 		if err := c.event(&e); err != nil {
@@ -252,8 +252,7 @@ func (c *chrome) meta(e *jsonEvent) error {
 	return nil
 }
 
-// number is an ID as a number, where it is one that Linux could have given,
-// and as a text.
+// number returns an ID as a text, and as a number if Linux could have assigned it.
 func number(b []byte) (int64, string) {
 	s := string(bytes.Trim(b, `"`))
 	n, err := strconv.ParseInt(s, 10, 64)
@@ -263,7 +262,7 @@ func number(b []byte) (int64, string) {
 	return n, s
 }
 
-// micros is a time in µs, which may have decimals and quotes, in ns.
+// micros converts a time in µs, which may have decimals and quotes, to ns.
 func micros(b []byte) (int64, bool) {
 	b = bytes.Trim(b, `"`)
 	whole, frac, _ := bytes.Cut(b, []byte("."))
@@ -333,7 +332,7 @@ func (c *chrome) write(w io.Writer) error {
 	return b.finish(&c.names, last, "imported from Chrome JSON")
 }
 
-// chromeThread turns the sorted records of one thread after the other into calls.
+// chromeThread turns the sorted records of one thread after another into calls.
 type chromeThread struct {
 	c       *chrome
 	b       *builder
@@ -342,8 +341,8 @@ type chromeThread struct {
 	seq     int
 	threads int
 	main    bool
-	open    []int64 // when each open call ends; forever: at its E event
-	skip    int     // B events that were too deep
+	open    []int64 // end time of each open call; forever: until its E event
+	skip    int     // B events beyond the maximum depth
 	last    stack.Time
 	newest  int64
 }
@@ -356,7 +355,7 @@ func (t *chromeThread) record(r *record) error {
 			return err
 		}
 	}
-	// Calls that ended before this.
+	// Calls that ended before this record.
 	for n := len(t.open) - 1; n >= 0 && t.open[n] <= r.ts; n-- {
 		if err := t.exit(t.open[n]); err != nil {
 			return err
@@ -390,7 +389,7 @@ func (t *chromeThread) exit(at int64) error {
 	return t.th.exit(stack.Time(at))
 }
 
-// end is an E event: it closes the innermost B, and what is open above it.
+// end handles an E event: it closes the innermost B and all calls open inside it.
 func (t *chromeThread) end(at int64) error {
 	if t.skip > 0 {
 		t.skip--
@@ -443,7 +442,7 @@ func (t *chromeThread) next(r *record) error {
 	if name == "" {
 		name = "thread " + s.text
 	}
-	if len(t.c.procs) > 1 && s.proc > 0 { // a recording is of one process
+	if len(t.c.procs) > 1 && s.proc > 0 { // a recording covers one process
 		pn := p.name
 		if pn == "" {
 			pn = p.text
@@ -456,7 +455,7 @@ func (t *chromeThread) next(r *record) error {
 	t.threads++
 	t.source, t.skip, t.newest = r.thread, 0, r.ts
 	var err error
-	// Those that came first in the file come first on the screen.
+	// Threads keep their order in the file.
 	t.th, err = t.b.thread(trace.Thread{TID: stack.TID(s.tid), Name: name, Main: main, Born: stack.Time(r.thread) + 1, Since: stack.Time(r.ts), Seq: t.seq})
 	return err
 }

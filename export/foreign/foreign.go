@@ -1,10 +1,10 @@
-// Package foreign reads traces of other tools and writes them as recordings,
-// so that they can be exported in every format: Nanoscope's text, with the
-// thread states beside it, Chrome's trace event JSON, and pprof's profiles.
+// Package foreign imports traces of other tools and writes them as recordings, which can
+// then be exported in every format. It reads Nanoscope's text with its state file,
+// Chrome's trace event JSON, and pprof profiles.
 //
-// The first two are read as a stream. What has no place in a recording (counters, flows,
-// asynchronous events) is passed over and counted. What a trace says of calls
-// that do not nest is made to nest: a call ends with its caller.
+// The first two are streamed. Events that a recording cannot hold (counters, flows,
+// asynchronous events) are skipped and counted. Calls that do not nest are cut at the end
+// of their caller.
 //
 // The functions may run for several traces at once.
 package foreign
@@ -20,23 +20,23 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Kind is what a file is.
+// Kind is a file's format.
 type Kind int
 
-// Kinds of files.
+// File formats.
 const (
 	Unknown Kind = iota
 	Nanoscope
 	Chrome
 	Pprof
-	Gzip // something compressed: unpack it and look again
+	Gzip // compressed: decompress and detect again
 )
 
 func (k Kind) String() string {
 	return [...]string{"unknown", "a Nanoscope trace", "Chrome JSON", "a pprof profile", "gzip"}[k]
 }
 
-// Detect tells by the first bytes of a file what it is; 64 are enough.
+// Detect returns the format of a file from its first bytes; 64 are enough.
 func Detect(head []byte) Kind {
 	if len(head) > 1 && head[0] == 0x1f && head[1] == 0x8b {
 		return Gzip
@@ -62,28 +62,28 @@ func Detect(head []byte) Kind {
 	return Unknown
 }
 
-// Options of an import.
+// Options configure an import.
 type Options struct {
-	Name    string // of the process and of threads that have none: the file's
+	Name    string // of the process and of unnamed threads: the file's name
 	Version string // of this program
 	TempDir string // where a large trace is sorted; "": the system's
 }
 
-// Report is what came of an import.
+// Report is the result of an import.
 type Report struct {
 	Threads, Calls int
-	// Notes are what was passed over or mended, one line each.
+	// Notes describe skipped or repaired events, one line each.
 	Notes []string
 }
 
-// Bounds on what a hostile file can make an import keep.
+// Limits for hostile files.
 const (
 	maxThreads   = 1 << 16
 	maxNames     = 1 << 21
-	maxNameBytes = 128 << 20 // all names together
-	maxName      = 1 << 20   // one name; what is longer is cut
+	maxNameBytes = 128 << 20 // of all names together
+	maxName      = 1 << 20   // longer names are cut
 	maxDepth     = 1 << 13   // open calls of a thread; formats with whole stacks write all of them for each sample
-	maxMemory    = 1 << 30   // bytes of all that is kept of a file
+	maxMemory    = 1 << 30   // bytes kept of one file
 	maxTime      = int64(1) << 61
 )
 
@@ -92,13 +92,13 @@ var (
 	errThreads = errors.New("too many threads")
 )
 
-// codeBase and codeStep are the addresses that stand for functions.
+// codeBase and codeStep define the synthetic addresses of functions.
 const (
 	codeBase = 0x1000
 	codeStep = 16
 )
 
-// builder writes a recording. Functions are places in a module of their own.
+// builder writes a recording. Functions get addresses in a synthetic module.
 type builder struct {
 	w     *trace.Writer
 	syms  trace.Symbols
@@ -119,7 +119,7 @@ func newBuilder(w io.Writer, p trace.Process, at stack.Time) (*builder, error) {
 	return b, tw.Maps(trace.Maps{At: at, Mappings: []trace.Mapping{{Start: 0, End: size}}}, 0, []trace.Module{mod})
 }
 
-// names numbers the names of functions.
+// names assigns numbers to function names.
 type names struct {
 	ids   map[string]uint32
 	list  []string
@@ -149,7 +149,7 @@ func (n *names) id(name string) (uint32, error) {
 	return id, nil
 }
 
-// finish writes what comes at the end.
+// finish writes the end of the recording.
 func (b *builder) finish(n *names, at stack.Time, reason string) error {
 	for i, name := range n.list {
 		addr := codeBase + uint64(i)*codeStep
@@ -165,7 +165,7 @@ func (b *builder) finish(n *names, at stack.Time, reason string) error {
 	return b.w.End(trace.End{At: at, Reason: reason})
 }
 
-// thread writes the events of one thread, whose times never fall.
+// thread writes the events of one thread, with non-decreasing times.
 type thread struct {
 	b    *builder
 	t    trace.Thread
@@ -213,7 +213,7 @@ func (t *thread) exit(at stack.Time) error {
 	return t.put(at, event.Exit, 0)
 }
 
-// close ends all calls.
+// close ends all open calls.
 func (t *thread) close(at stack.Time) error {
 	for t.open > 0 {
 		if err := t.exit(at); err != nil {
@@ -223,7 +223,7 @@ func (t *thread) close(at stack.Time) error {
 	return t.flush()
 }
 
-// note says in words that something happened n times.
+// note adds a note that something happened n times.
 func note(r *Report, n int, what string) {
 	if n > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%d %s", n, what))

@@ -64,7 +64,7 @@ func text(rec *trace.Recording) string {
 	return strings.TrimSuffix(b.String(), "; ")
 }
 
-// What goes out as Chrome JSON or as Nanoscope's text comes back as it was.
+// A recording written as Chrome JSON or Nanoscope text reads back unchanged.
 func TestRoundTrip(t *testing.T) {
 	for what, rec := range map[string]*trace.Recording{"sample": exporttest.Sample(t), "big": exporttest.Big(t, 20_000, 3)} {
 		base := int64(view.New(rec, view.Options{}).Begin())
@@ -109,9 +109,9 @@ func TestRoundTrip(t *testing.T) {
 					}
 				}
 				for _, c := range exporttest.Calls(got) {
-					c.Begin += base - 1 // 0 is no time there
+					c.Begin += base - 1 // 0 is not a valid time there
 					c.End += base - 1
-					c.Name = strings.ReplaceAll(c.Name, "< ", "<") // the page takes no "<c"
+					c.Name = strings.ReplaceAll(c.Name, "< ", "<") // Nanoscope's page does not accept "<c"
 					if !strings.HasPrefix(c.Name, "[gap: ") {
 						calls = append(calls, c)
 					}
@@ -122,7 +122,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// An imported trace opens in Perfetto with the calls that it had.
+// An imported trace opens in Perfetto with its original calls.
 func TestPerfettoReadsWhatWasImported(t *testing.T) {
 	rec, _, err := readNanoscope(t, "1:+main\n1000:+Activity.onCreate\n1500:POP\n5000:+draw\n9000:POP\n9500:POP\n", "1, 67, 67\n5000, 67, 70\n9000, 70, 67\n9500, 67, 67\n")
 	if err != nil {
@@ -191,22 +191,22 @@ func TestStates(t *testing.T) {
 
 func TestChrome(t *testing.T) {
 	for _, c := range []struct{ in, want, note string }{
-		// Whole calls in the order of their ends, inner ones first.
+		// Complete events in order of their ends, inner ones first.
 		{`[{"ph":"X","ts":2,"dur":1,"name":"b","pid":1,"tid":1},{"ph":"X","ts":1,"dur":5,"name":"a","pid":1,"tid":1}`,
 			"thread 1/0 1000..6000 a; thread 1/1 2000..3000 b", ""},
-		// Times with decimals, as texts, with exponents; IDs as texts.
+		// Times with decimals, as strings, with exponents; IDs as strings.
 		{`{"traceEvents":[{"ph":"B","ts":"1.5","name":"a","pid":"p","tid":"main"},{"ph":"E","ts":2.0015,"pid":"p","tid":"main"},{"ph":"X","ts":1e3,"dur":0.0004,"name":"c","pid":"p","tid":"main"}]}`,
 			"thread main/0 1500..2002 a; thread main/0 1000000..1000000 c", ""},
 		{`{"a":[1,{"b":2}],"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":7,"args":{"name":"io"}},{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":7},{"ph":"C","ts":1},{"ph":"s"}],"x":null}`,
 			"io/0 1000..3000 a", "2 events of kinds that are no calls"},
-		// What does not nest, strays, or has no end.
+		// Calls that do not nest, stray ends, calls without an end.
 		{`[{"ph":"X","ts":1,"dur":5,"name":"a","pid":1,"tid":1},{"ph":"X","ts":4,"dur":5,"name":"b","pid":1,"tid":1},{"ph":"E","ts":9,"pid":1,"tid":1}]`,
 			"thread 1/0 1000..6000 a; thread 1/1 4000..6000 b", "1 ends of calls had no begin; 1 calls outlived"},
 		{`[{"ph":"B","ts":1,"name":"a","pid":1,"tid":1},{"ph":"B","ts":2,"name":"b","pid":1,"tid":1},{"ph":"E","ts":3,"pid":1,"tid":1},{"ph":"B","ts":3,"name":"c","pid":1,"tid":1}`,
 			"thread 1/0 1000..3000 a; thread 1/1 2000..3000 b; thread 1/1 3000..3000 c", "2 calls had no end"},
 		{`[{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":2,"na`, "thread 1/0 1000..3000 a", "cut off"},
 		{`[{"ph":"X","ts":-1,"name":"a"},{"ph":"X","ts":"x","name":"a"},{"ph":5},7,{"ph":"X","ts":1,"dur":1,"name":"a","pid":1,"tid":1}]`, "thread 1/0 1000..2000 a", "4 events that could not"},
-		// Two processes; a name for one.
+		// Two processes, one of them named.
 		{`[{"ph":"X","ts":1,"dur":1,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":1,"name":"b","pid":2,"tid":3},{"ph":"M","name":"process_name","pid":2,"tid":3,"args":{"name":"gpu"}}]`,
 			"thread 1/0 1000..2000 a; gpu: thread 3/0 1000..2000 b", ""},
 	} {
@@ -229,13 +229,13 @@ func TestChrome(t *testing.T) {
 	}
 }
 
-// More records than are sorted in memory come back in order.
+// More records than fit the in-memory sort keep their order.
 func TestSortsOnDisk(t *testing.T) {
 	if testing.Short() {
 		t.Skip("writes a trace of a million events")
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	const n = 600_000 // a run is 2^19
+	const n = 600_000 // a run has 2^19
 	var b strings.Builder
 	b.WriteString("[")
 	for i, at := range r.Perm(n) {
@@ -299,7 +299,7 @@ func FuzzChrome(f *testing.F) {
 	})
 }
 
-// sane holds the calls of an import to what every recording promises.
+// sane checks the guarantees of every recording on an imported one.
 func sane(t *testing.T, rec *trace.Recording) {
 	t.Helper()
 	for i := range rec.Threads {

@@ -9,29 +9,29 @@ import (
 	"unicode/utf8"
 )
 
-// values reads a JSON text value by value. Of a value it looks only for the end:
-// what is in it is checked by who reads it. With encoding/json's Decoder, which
-// looks at each byte several times, an import took more than twice as long.
+// values splits a JSON text into values. It only finds the end of each value; the caller
+// checks its contents. With encoding/json's Decoder, which looks at each byte several
+// times, an import took more than twice as long.
 type values struct {
 	r    io.Reader
 	buf  []byte
-	pos  int   // of the next byte, in buf
-	base int64 // of buf, in the text
-	err  error // of r, once it has ended
+	pos  int   // of the next byte in buf
+	base int64 // offset of buf in the text
+	err  error // read error of r, or io.EOF
 }
 
-// maxValue bounds one value of the JSON: an event with its arguments, or
-// something else in the file that is passed over.
+// maxValue limits one JSON value: an event with its arguments, or another value that is
+// skipped.
 const maxValue = 32 << 20
 
 var errLarge = fmt.Errorf("a value is larger than %d bytes", maxValue)
 
 func newValues(r io.Reader) *values { return &values{r: r, buf: make([]byte, 0, 1<<16)} }
 
-// offset is that of the next byte, in the text.
+// offset returns the position of the next byte in the text.
 func (v *values) offset() int64 { return v.base + int64(v.pos) }
 
-// more reads on, and keeps what lies behind from; false at the end.
+// more reads more input and keeps the bytes after from; false at the end.
 func (v *values) more(from int) bool {
 	if v.err != nil {
 		return false
@@ -59,8 +59,8 @@ func (v *values) more(from int) bool {
 	return n > 0
 }
 
-// peek is the next byte that is no space; 0 at the end of the text, or where
-// reading failed.
+// peek returns the next byte that is not white space; 0 at the end of the text or after a
+// read error.
 func (v *values) peek() byte {
 	for {
 		for ; v.pos < len(v.buf); v.pos++ {
@@ -76,10 +76,10 @@ func (v *values) peek() byte {
 	}
 }
 
-// atEnd reports, after peek, whether there is nothing more.
+// atEnd reports, after peek, whether the input is exhausted.
 func (v *values) atEnd() bool { return v.pos >= len(v.buf) }
 
-// ended is the error that reading ended with, io.ErrUnexpectedEOF for the end of the text.
+// ended returns the read error, or io.ErrUnexpectedEOF at the end of the text.
 func (v *values) ended() error {
 	if v.err == nil || v.err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -87,7 +87,7 @@ func (v *values) ended() error {
 	return v.err
 }
 
-// want passes over c.
+// want consumes c.
 func (v *values) want(c byte) error {
 	switch got := v.peek(); {
 	case got == c:
@@ -100,7 +100,7 @@ func (v *values) want(c byte) error {
 	}
 }
 
-// next is the next value, until the one behind it is read.
+// next returns the next value. It is valid until the next call.
 func (v *values) next() ([]byte, error) {
 	if v.peek(); v.atEnd() {
 		return nil, v.ended()
@@ -132,14 +132,14 @@ func (v *values) next() ([]byte, error) {
 	return v.buf[from:at], nil
 }
 
-// scan looks for the end of a value, which may come in pieces.
+// scan finds the end of a value, which may arrive in pieces.
 type scan struct {
 	depth            int
 	text, esc, begun bool
 	scalar           bool
 }
 
-// run is how much of b belongs to the value, and whether it ends there.
+// run returns how many bytes of b belong to the value, and whether it ends there.
 func (s *scan) run(b []byte) (n int, done bool) {
 	for i := 0; i < len(b); i++ {
 		if s.text {
@@ -199,8 +199,8 @@ func (s *scan) run(b []byte) (n int, done bool) {
 	return len(b), false
 }
 
-// jsonEvent is an event; what may be a number or a text stays as it is. It is
-// good as long as the value that it was read from.
+// jsonEvent is an event. Fields that may be a number or a text stay raw. It is valid as
+// long as the bytes that it was parsed from.
 type jsonEvent struct {
 	Ph   string          `json:"ph"`
 	Name string          `json:"name"`
@@ -211,8 +211,8 @@ type jsonEvent struct {
 	Args json.RawMessage `json:"args"`
 }
 
-// parse reads an event. What is not as most events are, is read by
-// encoding/json, which tells what is wrong with it.
+// parse parses an event. The fast path handles the usual form; encoding/json parses
+// everything else and reports errors.
 func (e *jsonEvent) parse(b []byte) error {
 	if e.fields(b) {
 		return nil
@@ -293,7 +293,7 @@ func (e *jsonEvent) fields(b []byte) bool {
 	}
 }
 
-// plainText is a JSON text that stands for itself.
+// plainText returns a JSON string that needs no unescaping.
 func plainText(b []byte) (string, bool) {
 	if len(b) < 2 || b[0] != '"' {
 		return "", false
@@ -307,7 +307,7 @@ func plainText(b []byte) (string, bool) {
 	return string(b), utf8.Valid(b)
 }
 
-// isWrongType reports whether an event is JSON, but not of an event's types.
+// isWrongType reports whether an event is valid JSON with fields of the wrong type.
 func isWrongType(err error) bool {
 	var wrong *json.UnmarshalTypeError
 	return errors.As(err, &wrong)

@@ -13,12 +13,11 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// maxLine bounds a line of a Nanoscope trace: a time and a name.
+// maxLine limits a line of a Nanoscope trace: a time and a name.
 const maxLine = maxName + 64
 
-// ReadNanoscope reads a Nanoscope trace, which is of one thread, and writes it
-// to w as a recording. states is the file named as the trace with ".state"
-// behind it; nil if there is none.
+// ReadNanoscope reads a Nanoscope trace, which covers one thread, and writes it to w as a
+// recording. states is the file with the trace's name and ".state"; nil if there is none.
 func ReadNanoscope(r, states io.Reader, w io.Writer, o Options) (*Report, error) {
 	in := &lines{r: bufio.NewReaderSize(r, 1<<16)}
 	n := &nanoscope{rep: &Report{Threads: 1}, o: o, w: w}
@@ -70,7 +69,7 @@ type nanoscope struct {
 	at    stack.Time
 	pops  int
 	fell  int
-	deep  int // calls below maxDepth that are open
+	deep  int // open calls below maxDepth
 	skip  int
 
 	states *lines
@@ -179,10 +178,9 @@ func (n *nanoscope) nextState() error {
 	}
 }
 
-// artState is what a state of ART says of a thread, by the numbers of
-// runtime/thread_state.h as Nanoscope's page has them: 66 terminated, 67
-// runnable, 68 to 88 kinds of waiting, 89 in native code, which may do
-// anything, 90 suspended.
+// artState converts a thread state of ART. The numbers are those of
+// runtime/thread_state.h as Nanoscope's page lists them: 66 terminated, 67 runnable, 68
+// to 88 kinds of waiting, 89 in native code (which may do anything), 90 suspended.
 func artState(n int) stack.State {
 	switch {
 	case n == 66:
@@ -200,8 +198,8 @@ func artState(n int) stack.State {
 // lines reads lines of bounded length, without their ends.
 type lines struct {
 	r   *bufio.Reader
-	n   int   // of the line read last, from 1
-	at  int64 // where it begins
+	n   int   // number of the current line, from 1
+	at  int64 // its offset
 	off int64
 	buf []byte
 }

@@ -15,10 +15,10 @@ import (
 )
 
 // ReadPprof reads a profile in pprof's format and writes it to w as a recording. A
-// profile says how long its stacks lasted, not when: they are laid one after another
-// in the order of their names, so that those that begin alike are one call. Threads
-// are told apart by the labels "thread" and "tid". Of several sample types it takes
-// the default one, else the last that is a time.
+// profile has durations but no times: stacks are laid out one after another, sorted by
+// name, so that common prefixes merge into one call. The labels "thread" and "tid"
+// separate threads. Of several sample types it uses the default one, otherwise the last
+// that is a time.
 func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	mem := limits.Process().New("the profile", maxMemory)
 	defer mem.Close()
@@ -60,8 +60,8 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 	return x.rep, x.b.finish(&x.names, end, "imported from a pprof profile")
 }
 
-// isPprof tells a profile by its sample types, messages of one or two small numbers:
-// they come first, behind numbers such as its time at most.
+// isPprof recognizes a profile by its sample types, messages of one or two small numbers.
+// They come first, or after a few numeric fields such as the time.
 func isPprof(head []byte) bool {
 	for len(head) > 0 {
 		n, kind, size := protowire.ConsumeTag(head)
@@ -81,10 +81,10 @@ func isPprof(head []byte) bool {
 	return false
 }
 
-// timeUnits are ns.
+// timeUnits are in ns.
 var timeUnits = map[string]int64{"nanoseconds": 1, "ns": 1, "microseconds": 1e3, "us": 1e3, "milliseconds": 1e6, "ms": 1e6, "seconds": 1e9, "s": 1e9}
 
-// valueOf chooses a sample type: its index, and how many ns one of it is.
+// valueOf selects a sample type: its index, and the ns in one unit.
 func valueOf(p *pbProfile) (kind int, unit int64, isTime bool) {
 	kind = -1
 	for i, t := range p.types {
@@ -116,7 +116,7 @@ type pprofReader struct {
 	frames                  int // of all samples
 }
 
-// pprofThread has the samples of one thread.
+// pprofThread holds the samples of one thread.
 type pprofThread struct {
 	tid    int64
 	name   string
@@ -124,11 +124,11 @@ type pprofThread struct {
 }
 
 type pprofStack struct {
-	path []uint32 // names, the outermost one first
+	path []uint32 // names, outermost first
 	ns   int64
 }
 
-// sample takes one.
+// sample adds one sample.
 func (x *pprofReader) sample(s *pbSample, name string) error {
 	if len(s.values) != len(x.p.types) {
 		return fmt.Errorf("it is broken: a sample has %d values, there are %d types", len(s.values), len(x.p.types))
@@ -162,7 +162,7 @@ func (x *pprofReader) sample(s *pbSample, name string) error {
 			}
 		}
 		lines := x.p.lines[loc.first:][:loc.many]
-		for j := len(lines) - 1; j >= 0 && len(path) <= maxDepth; j-- { // the first one is the innermost
+		for j := len(lines) - 1; j >= 0 && len(path) <= maxDepth; j-- { // the first line is the innermost
 			fn := "?"
 			if lines[j] != 0 {
 				name, ok := x.p.functions[lines[j]]
@@ -195,11 +195,11 @@ func (x *pprofReader) frame(path []uint32, name string) ([]uint32, error) {
 	return append(path, id), err
 }
 
-// threadOf is the thread that a sample's labels name; without any it is the
-// profile's only one.
+// threadOf returns the thread named by a sample's labels. Without labels the profile has
+// a single thread.
 func (x *pprofReader) threadOf(s *pbSample, name string) (*pprofThread, error) {
 	t := &pprofThread{name: name}
-	for _, k := range []string{"thread_name", "thread"} { // the latter counts
+	for _, k := range []string{"thread_name", "thread"} { // the last one found takes precedence
 		if l := x.label(s, k); l != nil && l.str != 0 && x.p.text(l.str) != "" {
 			t.name = x.p.text(l.str)
 		}
@@ -221,7 +221,7 @@ func (x *pprofReader) threadOf(s *pbSample, name string) (*pprofThread, error) {
 	return t, nil
 }
 
-// label is the first one of that name.
+// label returns the first label with this name.
 func (x *pprofReader) label(s *pbSample, name string) *pbLabel {
 	for i := range s.labels {
 		if x.p.text(s.labels[i].key) == name {
@@ -231,7 +231,7 @@ func (x *pprofReader) label(s *pbSample, name string) *pbLabel {
 	return nil
 }
 
-// write lays the samples of a thread one after another, and returns where they end.
+// write lays out the samples of a thread one after another and returns the end time.
 func (x *pprofReader) write(t *pprofThread, seq int) (stack.Time, error) {
 	byName := func(a, b uint32) int {
 		if a == b {

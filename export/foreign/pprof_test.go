@@ -29,7 +29,7 @@ func readPprof(t testing.TB, b []byte) (*trace.Recording, *foreign.Report, error
 	return opened(t, out.Bytes()), rep, nil
 }
 
-// selfTimes are ns by thread and stack, names from the outermost one in.
+// selfTimes returns ns by thread and stack, outermost name first.
 func selfTimes(rec *trace.Recording) map[string]int64 {
 	sum := map[string]int64{}
 	type open struct {
@@ -70,7 +70,7 @@ func selfTimes(rec *trace.Recording) map[string]int64 {
 	return sum
 }
 
-// profileTimes are the same of a profile's sample type.
+// profileTimes returns the same for a sample type of a profile.
 func profileTimes(p *profile.Profile, kind int, unit int64) map[string]int64 {
 	sum := map[string]int64{}
 	for _, s := range p.Sample {
@@ -93,8 +93,8 @@ func profileTimes(p *profile.Profile, kind int, unit int64) map[string]int64 {
 	return sum
 }
 
-// What a profile says of each stack is what the recording of it says: of one that Go's
-// runtime made of this very program, and of one of ours.
+// The recording of a profile has the same time for each stack. Checked with a profile
+// that Go's runtime made of this program and with one of ours.
 func TestPprof(t *testing.T) {
 	var fromGo, fromUs bytes.Buffer
 	if err := pprof.StartCPUProfile(&fromGo); err != nil {
@@ -145,8 +145,8 @@ func TestPprof(t *testing.T) {
 	}
 }
 
-// heap is a profile of another kind: bytes, inlined lines, an address without a
-// function, a value below 0, one of 0.
+// heap returns a profile in bytes, with inlined lines, an address without a function, a
+// negative value and a zero value.
 func heap() *profile.Profile {
 	m := &profile.Mapping{ID: 1, Start: 0x1000, Limit: 0x9000}
 	var fns []*profile.Function

@@ -11,10 +11,10 @@ import (
 	"github.com/sliverprof/sliver/internal/limits"
 )
 
-// Bounds on a profile: its messages shrink a thousand to one in a compressed file,
-// and grow again where they are made into tables.
+// Limits of a profile. Its messages may compress a thousand to one, and expand again into
+// tables.
 const (
-	maxProfile     = 256 << 20 // bytes uncompressed: it is in memory as a whole
+	maxProfile     = 256 << 20 // bytes uncompressed; kept in memory as a whole
 	maxStrings     = 1 << 22
 	maxFunctions   = 1 << 21
 	maxLocations   = 1 << 22
@@ -22,23 +22,23 @@ const (
 	maxSamples     = 1 << 21
 	maxFrames      = 1 << 25 // of all samples
 	maxValues      = 64      // sample types
-	profileStarts  = 1 << 20 // bytes that are allocated first
+	profileStarts  = 1 << 20 // bytes allocated first
 	perStackMemory = 64      // bytes of one sample without its frames
-	perLocation    = 96      // bytes that a location or function takes
+	perLocation    = 96      // bytes of one location or function
 )
 
-// pbProfile is what an import needs of a profile (github.com/google/pprof,
-// proto/profile.proto). Its messages may come in any order, so its samples are read
-// when all else is.
+// pbProfile holds the parts of a profile that an import needs (github.com/google/pprof,
+// proto/profile.proto). Messages may come in any order, so samples are read in a second
+// pass.
 type pbProfile struct {
 	data      []byte
 	mem       *limits.Budget
 	strings   []pbText
 	types     []valueType
-	def       uint64 // default sample type, a string
+	def       uint64 // default sample type, a string index
 	functions map[uint64]uint64
 	locations map[uint64]pbLocation
-	lines     []uint64 // functions
+	lines     []uint64 // function IDs
 }
 
 type pbText struct{ from, to uint32 }
@@ -48,13 +48,13 @@ type valueType struct{ kind, unit uint64 }
 // pbLocation is an address and its functions, innermost first.
 type pbLocation struct {
 	addr        uint64
-	first, many uint32 // of lines
+	first, many uint32 // range in lines
 }
 
 // pbSample is one sample; its slices are valid until the next.
 type pbSample struct {
-	locations []uint64 // the innermost first
-	deep      bool     // locations were left out, the innermost ones
+	locations []uint64 // innermost first
+	deep      bool     // the innermost locations were left out
 	values    []int64
 	labels    []pbLabel
 }
@@ -66,7 +66,7 @@ type pbLabel struct {
 
 var errMessage = errors.New("it is broken: a message does not end where it should")
 
-// readProfile reads a profile's bytes, and all of its tables.
+// readProfile reads a profile and all of its tables.
 func readProfile(r io.Reader, mem *limits.Budget) (*pbProfile, error) {
 	data, err := readBounded(r, mem)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *pbProfile) each(yield func(n protowire.Number, body []byte, value uint6
 	return fields(p.data, func(n protowire.Number, body []byte, value uint64) error { return yield(n, body, value) })
 }
 
-// fields yields the fields of a message: bytes, or a number.
+// fields yields the fields of a message as bytes or a number.
 func fields(b []byte, yield func(n protowire.Number, body []byte, value uint64) error) error {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)
@@ -174,7 +174,7 @@ func fields(b []byte, yield func(n protowire.Number, body []byte, value uint64) 
 	return nil
 }
 
-// numbers yields those of a repeated field, packed or not.
+// numbers yields the values of a repeated field, packed or not.
 func numbers(body []byte, value uint64, yield func(uint64)) error {
 	if body == nil {
 		yield(value)
@@ -201,7 +201,7 @@ const (
 	fieldDefaultSample = 14
 )
 
-// table reads one field that is not a sample.
+// table parses one field that is not a sample.
 func (p *pbProfile) table(n protowire.Number, body []byte, value uint64) error {
 	switch {
 	case n == fieldDefaultSample:
@@ -227,7 +227,7 @@ func (p *pbProfile) table(n protowire.Number, body []byte, value uint64) error {
 		if len(p.strings) >= maxStrings {
 			return fmt.Errorf("it has more than %d strings", maxStrings)
 		}
-		// body is a part of data.
+		// body is a subslice of data.
 		to := cap(p.data) - cap(body) + len(body)
 		p.strings = append(p.strings, pbText{uint32(to - len(body)), uint32(to)})
 	case n == fieldFunction:
@@ -297,7 +297,7 @@ func (p *pbProfile) location(body []byte) error {
 	return p.mem.Take(perLocation)
 }
 
-// text is a string of the profile's table, at most maxName bytes of it.
+// text returns a string of the profile's table, at most maxName bytes.
 func (p *pbProfile) text(i uint64) string {
 	if i >= uint64(len(p.strings)) {
 		return ""
@@ -343,7 +343,8 @@ func (p *pbProfile) samples(yield func(*pbSample) error) error {
 	})
 }
 
-// location adds a location. Of many the outermost ones stay, which come last.
+// location adds a location. Beyond the limit it keeps the outermost ones, which come
+// last.
 func (s *pbSample) location(id uint64) {
 	if len(s.locations) >= 2*maxDepth+1 {
 		n := copy(s.locations, s.locations[maxDepth:])
@@ -352,7 +353,7 @@ func (s *pbSample) location(id uint64) {
 	s.locations = append(s.locations, id)
 }
 
-// maxLabels bounds the labels of a sample that are looked at.
+// maxLabels limits how many labels of a sample are read.
 const maxLabels = 64
 
 func (s *pbSample) label(body []byte) error {

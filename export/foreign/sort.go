@@ -12,18 +12,18 @@ import (
 	"slices"
 )
 
-// record is a call's begin, end, or both.
+// record is a call's begin, its end, or both.
 type record struct {
 	ts, dur int64 // ns
-	seq     int64 // in the file
+	seq     int64 // position in the file
 	thread  int32
 	name    uint32
 	kind    uint8
 }
 
-// compare orders records by thread and time. At one time, begins and ends
-// stay in the file's order and come before whole calls, of which the longer
-// one is the caller.
+// compare orders records by thread and time. At the same time, begins and ends keep the
+// file's order and come before complete calls. Of two complete calls the longer one is
+// the caller.
 func compare(a, b *record) int {
 	whole := func(r *record) int {
 		if r.kind == complete {
@@ -35,8 +35,8 @@ func compare(a, b *record) int {
 		cmp.Compare(a.seq, b.seq))
 }
 
-// sorter sorts records with bounded memory: pieces of them in a temporary file
-// that has no name, merged at the end.
+// sorter sorts records with bounded memory: sorted runs go to an unnamed temporary file
+// and are merged at the end.
 type sorter struct {
 	dir  string
 	seq  int64

@@ -1,15 +1,13 @@
-// Package nanoscope writes one thread of a recording as a Nanoscope trace,
-// and its states as the file that Nanoscope reads beside it.
+// Package nanoscope writes one thread of a recording as a Nanoscope trace, and its states
+// as the file that Nanoscope reads beside it.
 //
-// The format is a list of lines, time:+name and time:POP, and has no place for
-// anything else, so what the recording is missing is drawn as calls: a stack
-// that ends early begins with a frame such as "[no unwind rule]", and a gap is
-// a call on top, "[gap: late]", over the time that it covers. Times count in ns
-// from 1, as 0 means "not set" to the reader.
+// The format is a list of lines, time:+name and time:POP, so missing data can only be
+// shown as calls: a stack that ends early begins with a frame such as "[no unwind rule]",
+// and a gap is a call on top, "[gap: late]", over the time that it covers. Times are in
+// ns from 1, as 0 means "not set" to the reader.
 //
-// Names are made harmless by what the original page does with them (it puts
-// them into a script element, into innerHTML byte by byte, and uses them as
-// keys of an object): see name.
+// Names are sanitized for the original page, which puts them into a script element, into
+// innerHTML byte by byte, and uses them as keys of an object: see name.
 package nanoscope
 
 import (
@@ -26,13 +24,11 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// maxName is as much of a name as the page can draw: it paints each name into
-// a canvas of its own, at up to 18 pixels a character, and browsers end at
-// 32767.
+// maxName limits a name to what the page can draw: it paints each name into its own
+// canvas, at up to 18 pixels a character, and browsers limit a canvas to 32767.
 const maxName = 1024
 
-// maxTime is the largest time that the page, whose numbers are floats, tells
-// from its neighbours.
+// maxTime is the largest exact integer of the page, whose numbers are floats.
 const maxTime = 1<<53 - 1
 
 // Write writes thread th of v to w.
@@ -50,7 +46,7 @@ type writer struct {
 	w     *bufio.Writer
 	v     *view.View
 	base  stack.Time
-	names [][]byte // by number of function: ":+name\n"
+	names [][]byte // by function number: ":+name\n"
 	line  []byte
 }
 
@@ -70,7 +66,7 @@ func (o *writer) Begin(t stack.Time, _ int, s *trace.Slice) {
 		o.names[f] = []byte(":+" + name(o.v.Names.Funcs[f].Name) + "\n")
 	}
 	o.line = append(o.line, o.names[f]...)
-	o.w.Write(o.line) // the first error stays in the writer, for Flush
+	o.w.Write(o.line) // the writer keeps the first error until Flush
 }
 
 func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
@@ -81,18 +77,17 @@ func (o *writer) End(t stack.Time, _ int, _ *trace.Slice) {
 
 func (o *writer) Other(event.Event) {}
 
-// crashing names are properties of every JavaScript object: the page, looking
-// for its record of such a name, finds a function in its place.
+// crashing names are properties of every JavaScript object. Looking up such a name, the
+// page finds a function instead of its own record.
 var crashing = map[string]bool{
 	"constructor": true, "toString": true, "toLocaleString": true, "valueOf": true, "hasOwnProperty": true,
 	"isPrototypeOf": true, "propertyIsEnumerable": true, "__proto__": true, "__defineGetter__": true,
 	"__defineSetter__": true, "__lookupGetter__": true, "__lookupSetter__": true,
 }
 
-// name is s as the page can take it: printable ASCII on one line. What is not
-// becomes \u{…} or \x.., '"' (which ends a name in its search) a single quote,
-// and '<' gets a space behind it where HTML would begin a tag. An empty name
-// is none.
+// name makes s acceptable to the page: printable ASCII on one line. Other characters
+// become \u{…} or \x.., '"' (which ends a name in its search) becomes a single quote, and
+// a space follows '<' where HTML would begin a tag. An empty name is replaced.
 func name(s string) string {
 	b := make([]byte, 0, min(len(s), maxName)+16)
 	for i := 0; i < len(s); {
@@ -141,7 +136,7 @@ const (
 	artSuspended  = 90
 )
 
-// artState is the state of ART that says the same as s; lock tells whether the
+// artState returns the state of ART that corresponds to s; lock reports whether the
 // thread waits for a lock.
 func artState(s stack.State, lock bool) int {
 	switch s {
@@ -162,15 +157,15 @@ func artState(s stack.State, lock bool) int {
 	return artNative
 }
 
-// WriteStates writes the states of th, for the file named as the trace with
-// ".state" behind: lines of "time, state before, state after". Waiting for a
-// CPU, for the disk or for a page is "native"; there is nothing nearer.
+// WriteStates writes the states of th, for the file named like the trace with ".state"
+// appended, as lines "time, state before, state after". Waiting for a CPU, the disk or a
+// page is "native", the closest state available.
 func WriteStates(w io.Writer, v *view.View, th *view.Thread) error {
 	out := &states{w: bufio.NewWriterSize(w, 1<<16), v: v, base: v.Begin(), at: -1}
 	end := v.Slices(th, out)
 	out.settle()
 	if out.at >= 0 {
-		out.change(end, out.now) // the page draws a state once it has ended
+		out.change(end, out.now) // the page draws a state when it ends
 	}
 	if err := out.w.Flush(); err != nil {
 		return fmt.Errorf("write Nanoscope states: %w", err)
@@ -185,8 +180,8 @@ type states struct {
 	at   int64
 	now  int
 	wait diff.Waiting
-	// next is the state that the events at nextAt come to: a State is followed
-	// by what the thread waits for.
+	// next is the state that results from the events at nextAt: a State event is followed
+	// by the thread's wait.
 	next   int
 	nextAt stack.Time
 	fresh  bool
@@ -209,7 +204,7 @@ func (o *states) Other(e event.Event) {
 	o.nextAt, o.fresh = e.Time, true
 }
 
-// settle writes the state that nextAt came to, if it is another one.
+// settle writes the state reached at nextAt, if it differs.
 func (o *states) settle() {
 	if o.fresh && (o.next != o.now || o.at < 0) {
 		o.change(o.nextAt, o.next)

@@ -27,8 +27,8 @@ func export(t testing.TB, rec *trace.Recording, o view.Options, thread int) (*vi
 	return v, b.String()
 }
 
-// lint holds text against the original page's rules and returns the number of
-// calls that it found.
+// lint checks text against the original page's rules and returns the number of calls that
+// it found.
 func lint(t testing.TB, text string) int {
 	t.Helper()
 	out := exporttest.Run(t, "node", exporttest.Script("nanoscope_lint.mjs"), exporttest.File(t, "x.nanoscope.txt", []byte(text)))
@@ -39,8 +39,8 @@ func lint(t testing.TB, text string) int {
 	return r.Calls
 }
 
-// read reads a trace the way the page does: POP closes the innermost call,
-// what stays open ends with the last time.
+// read reads a trace the way the page does: POP closes the innermost call; calls that
+// stay open end at the last time.
 func read(t testing.TB, text string, seq int, base stack.Time) []exporttest.Call {
 	t.Helper()
 	var out []exporttest.Call
@@ -128,7 +128,7 @@ func TestRange(t *testing.T) {
 	lint(t, text)
 }
 
-// States: each line's state before is the one after of the line before.
+// Each line's "state before" equals the previous line's "state after".
 func TestStatesChain(t *testing.T) {
 	rec := exporttest.Big(t, 20_000, 1)
 	v := view.New(rec, view.Options{})

@@ -49,9 +49,9 @@ const (
 	sampleValues     = 4
 )
 
-// Encode writes what o chooses of rec as an ExportProfilesServiceRequest about
-// a resource, and tells how many samples there were. version is that of the
-// program that recorded.
+// Encode writes the part of rec that o selects as an ExportProfilesServiceRequest with
+// the given resource, and returns the number of samples. version is that of the program
+// that recorded.
 func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource []Attribute, version string) (samples int, err error) {
 	e := &encoder{p: profile.New(view.New(rec, o)), strings: map[string]int{}, attrs: map[string]int{}}
 	defer e.close()
@@ -67,8 +67,8 @@ func Encode(w io.Writer, rec *trace.Recording, o view.Options, resource []Attrib
 	return e.samples, nil
 }
 
-// encoder builds a request. Entry 0 of each table of the dictionary is the zero
-// value, which stands for "none".
+// encoder builds a request. Entry 0 of each dictionary table is the zero value, which
+// means "none".
 type encoder struct {
 	p       *profile.Profile
 	strings map[string]int
@@ -77,18 +77,18 @@ type encoder struct {
 	samples int
 
 	of     [len(profile.Types)]spill.Buffer // samples of each Profile
-	tables [dictStack + 1]spill.Buffer      // entries, by field
-	stacks []int32                          // entries of dictStack, by number of the profile's; 0: none yet
+	tables [dictStack + 1]spill.Buffer      // dictionary entries, by field
+	stacks []int32                          // dictStack entries by the profile's stack number; 0: none yet
 	count  int
 
-	labels map[int][]int // of a thread, by set
+	labels map[int][]int // labels of the current thread, by set
 	thread *view.Thread
 
-	b, sub, head []byte // made use of again
+	b, sub, head []byte // reused
 	stack        []int
 }
 
-// maxLabels bounds the sets of labels that are remembered.
+// maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
 
 func (e *encoder) close() {
@@ -110,7 +110,7 @@ func (e *encoder) str(s string) uint64 {
 	return uint64(i)
 }
 
-// entry appends to a table of the dictionary.
+// entry appends to a dictionary table.
 func (e *encoder) entry(table protowire.Number, m []byte) error {
 	return e.put(&e.tables[table], table, m)
 }
@@ -121,7 +121,7 @@ func (e *encoder) put(to *spill.Buffer, field protowire.Number, m []byte) error 
 	return err
 }
 
-// gather goes through the samples, and then through the tables that they need.
+// gather iterates over the samples, and then over the tables that they reference.
 func (e *encoder) gather() error {
 	e.str("")
 	for _, t := range []protowire.Number{dictMapping, dictLocation, dictFunction, dictLink, dictAttribute, dictStack} {
@@ -149,7 +149,7 @@ func (e *encoder) sample(s *profile.Sample) error {
 	attrs, ok := e.labels[s.Labels]
 	if !ok {
 		for _, l := range e.p.Labels(s) {
-			if l.Key == "pid" { // the resource's
+			if l.Key == "pid" { // belongs to the resource
 				continue
 			}
 			var v any = l.Text
@@ -196,7 +196,7 @@ func (e *encoder) stackOf(s *profile.Sample) (int32, error) {
 	return *at, e.entry(dictStack, e.b)
 }
 
-// attribute is the entry for a.
+// attribute returns the dictionary entry for a.
 func (e *encoder) attribute(a Attribute) (int, error) {
 	b := pb.Message(pb.Number(nil, 1, e.str(a.Key)), 2, anyValue(a.Value))
 	i, ok := e.attrs[string(b)]
@@ -241,7 +241,7 @@ func (e *encoder) mapping(_ int, m *profile.Mapping) error {
 	return e.entry(dictMapping, b)
 }
 
-// write writes the request: what was gathered, with what stands around it.
+// write writes the request: the gathered messages with their enclosing ones.
 func (e *encoder) write(w *bufio.Writer, resource []Attribute, version string) error {
 	var comments []string
 	for _, c := range e.p.Comments() {
@@ -253,7 +253,7 @@ func (e *encoder) write(w *bufio.Writer, resource []Attribute, version string) e
 	}
 	notes := pb.Packed(nil, profileAttributes, []int{note})
 
-	// From the inside out, as each length counts what it is around.
+	// Innermost message first, as each length includes the messages inside.
 	var tails [len(profile.Types)][]byte
 	scopes := pb.Message(nil, scopeScope, pb.Text(pb.Text(nil, 1, "github.com/sliverprof/sliver"), 2, version))
 	scopesEnd := pb.Text(nil, scopeSchema, schemaURL)
@@ -308,16 +308,15 @@ func (e *encoder) write(w *bufio.Writer, resource []Attribute, version string) e
 	return nil
 }
 
-// head writes what stands before a message of n bytes. An error of w comes
-// with its Flush.
+// head writes the tag and length of a message of n bytes. w reports errors at Flush.
 func head(w *bufio.Writer, field protowire.Number, n int64) {
 	w.Write(protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.BytesType), uint64(n)))
 }
 
-// sized is the size of a field, with a number of at most 15, of n bytes.
+// sized returns the encoded size of a field of n bytes whose field number is at most 15.
 func sized(n int64) int64 { return 1 + int64(protowire.SizeVarint(uint64(n))) + n }
 
-// anyValue is an AnyValue.
+// anyValue encodes an AnyValue.
 func anyValue(v any) []byte {
 	switch x := v.(type) {
 	case string:
@@ -338,7 +337,7 @@ func (e *encoder) valueType(t profile.Type) []byte {
 	return pb.Number(pb.Number(nil, 1, e.str(t.Name)), 2, e.str(t.Unit))
 }
 
-// labelKeys are pprof's labels by the semantic conventions, and sliver's own.
+// labelKeys maps pprof's labels to the semantic conventions, and to sliver's own names.
 var labelKeys = map[string]string{"thread": "thread.name", "tid": "thread.id", "pid": "process.pid", "state": "sliver.thread.state"}
 
 func labelKey(k string) string {

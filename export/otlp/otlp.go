@@ -1,11 +1,11 @@
 // Package otlp writes a recording as OpenTelemetry profiles: one
-// ExportProfilesServiceRequest of opentelemetry.proto.profiles.v1development
-// (field numbers as in go.opentelemetry.io/proto/otlp/profiles/v1development
-// v0.4.0), as a collector's receiver takes it over HTTP. Its contents are those
-// of the pprof export; each sample type is a Profile of its own.
+// ExportProfilesServiceRequest of opentelemetry.proto.profiles.v1development (field
+// numbers as in go.opentelemetry.io/proto/otlp/profiles/v1development v0.4.0), as a
+// collector's receiver accepts it over HTTP. It has the same contents as the pprof
+// export; each sample type is a separate Profile.
 //
-// A message stands behind its length. So samples and stacks are kept until
-// their last one is known, in memory or in a temporary file.
+// A message follows its length, so samples and stacks are buffered until the last one is
+// known, in memory or in a temporary file.
 //
 // Write may run for several recordings at once.
 package otlp
@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Attribute is a name with a string, int64 or []string.
+// Attribute is a name with a string, int64 or []string value.
 type Attribute struct {
 	Key   string
 	Value any
@@ -34,7 +34,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return err
 }
 
-// Resource is what was recorded, by the semantic conventions.
+// Resource returns the attributes of the recorded process, by the semantic conventions.
 func Resource(rec *trace.Recording) []Attribute {
 	p := &rec.Process
 	var out []Attribute
@@ -74,9 +74,9 @@ var (
 	podUID      = regexp.MustCompile(`pod([0-9a-f]{8}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{4}[-_][0-9a-f]{12}|[0-9a-f]{32})`)
 )
 
-// Cgroup finds the container's ID and the Kubernetes pod's UID in the path of a
-// control group, as Docker, containerd and CRI-O name them; "" where there is
-// none. In systemd's names the UID has underscores.
+// Cgroup extracts the container's ID and the Kubernetes pod's UID from the path of a
+// control group, as Docker, containerd and CRI-O name them; "" if absent. systemd's names
+// use underscores in the UID.
 func Cgroup(path string) (container, pod string) {
 	if m := containerID.FindAllStringSubmatch(path, -1); m != nil {
 		container = m[len(m)-1][1] // the innermost

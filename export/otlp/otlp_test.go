@@ -20,7 +20,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// received is what the Collector's own receiver makes of rec.
+// received returns rec as the Collector's own receiver decodes it.
 func received(t testing.TB, r *otelreceiver.Receiver, rec *trace.Recording, o view.Options) otelreceiver.Batch {
 	t.Helper()
 	var b bytes.Buffer
@@ -38,7 +38,7 @@ func received(t testing.TB, r *otelreceiver.Receiver, rec *trace.Recording, o vi
 	return r.Next(t)
 }
 
-// lines are the samples of a profile, one text each.
+// lines formats the samples of a profile, one line each.
 func lines(stacks [][]string, labels []map[string]any, values []int64) []string {
 	var out []string
 	for i := range stacks {
@@ -53,7 +53,7 @@ func lines(stacks [][]string, labels []map[string]any, values []int64) []string 
 	return out
 }
 
-// want are the samples as pprof's own package has them.
+// want formats the samples as pprof's own package reads them.
 func want(p *profile.Profile, k int) []string {
 	var stacks [][]string
 	var labels []map[string]any
@@ -78,7 +78,7 @@ func want(p *profile.Profile, k int) []string {
 		}
 		for key, v := range s.NumLabel {
 			if key != "pid" {
-				m[labelKey(key)] = float64(v[0]) // as JSON has numbers
+				m[labelKey(key)] = float64(v[0]) // JSON's number type
 			}
 		}
 		stacks, labels, values = append(stacks, st), append(labels, m), append(values, s.Value[k])
@@ -128,7 +128,7 @@ func TestGolden(t *testing.T) {
 	b := received(t, otelreceiver.Start(t), rec, view.Options{})
 	for i := range b.Profiles {
 		p := &b.Profiles[i]
-		p.Samples = p.Samples[:min(len(p.Samples), 3)] // small enough to read
+		p.Samples = p.Samples[:min(len(p.Samples), 3)] // keeps the golden readable
 	}
 	text, err := json.MarshalIndent(b, "", " ")
 	if err != nil {
@@ -155,7 +155,7 @@ func TestCgroup(t *testing.T) {
 	}
 }
 
-// Whatever a control group is called, the IDs are ones.
+// For any control group name, the IDs are valid or empty.
 func FuzzCgroup(f *testing.F) {
 	f.Add("/docker/" + strings.Repeat("f", 64))
 	f.Add("/kubepods.slice/kubepods-pod8d1d0e7c_1b2a_4a39_9d3c_0123456789ab.slice/crio-" + strings.Repeat("0a", 32) + ".scope")

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestCategoryRead: Perfetto's own reader tells the calls of a managed runtime from
-// those of machine code by their category.
+// TestCategoryRead: Perfetto's own reader distinguishes calls of a managed runtime from
+// machine code by their category.
 func TestCategoryRead(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1, "main")
@@ -26,8 +26,8 @@ func TestCategoryRead(t *testing.T) {
 	}
 }
 
-// TestCategory: frames of a managed runtime are of a category of their own, which
-// is described once.
+// TestCategory: frames of a managed runtime have their own category, which is described
+// once.
 func TestCategory(t *testing.T) {
 	n := newInterned(view.New(&trace.Recording{}, view.Options{}))
 	of := func(k stack.Kind) uint64 {

@@ -2,8 +2,7 @@ package perfetto
 
 import "github.com/sliverprof/sliver/export/view"
 
-// unseen writes the times of a thread for which samples are missing, as slices of a track
-// of its own.
+// unseen writes the gaps of a thread as slices of a separate track.
 type unseen struct {
 	*view.Unseens
 	e  *exporter

@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// interned are the tables of one thread's sequence. What is new since the last
-// packet waits in fresh. IDs count from 1, in each table for itself.
+// interned holds the tables of one thread's sequence. fresh holds entries added since the
+// last packet. IDs count from 1 in each table.
 type interned struct {
 	v     *view.View
 	fresh message
@@ -32,7 +32,7 @@ type interned struct {
 
 	lastName, lastFunction, lastString, lastMap, lastBuild uint32
 	annotations                                            bool
-	kinds                                                  [8]bool // categories that were described
+	kinds                                                  [8]bool // categories described so far
 }
 
 // place is a line of a function.
@@ -48,7 +48,7 @@ type placeAt struct {
 	key trace.LocKey
 }
 
-// Names of annotations, interned in this order.
+// Annotation names, interned in this order.
 const (
 	annotateModule = iota + 1
 	annotateWhy
@@ -58,21 +58,21 @@ const (
 	annotateSwitches
 	annotateDelay
 	annotateGaps
-	annotateDetails // those of view.Detail, in the order of details
+	annotateDetails // first of the names of view.Detail, in the order of details
 )
 
 // details are the annotations of a wait.
 var details = []string{view.DetailCall, view.DetailFile, view.DetailPeer, view.DetailLock, view.DetailHolder, view.DetailNoHolder,
 	view.DetailWhy}
 
-// Categories, likewise.
+// Categories, interned in this order.
 const (
 	categorySliver = 1
 	categoryWait   = 2
-	categoryKinds  = 3 // and above: managed frames, by stack.Kind
+	categoryKinds  = 3 // first ID of managed frames, by stack.Kind
 )
 
-// category is that of a frame: none for machine code.
+// category returns the category ID of a frame; 0 for machine code.
 func (n *interned) category(s *trace.Slice) uint64 {
 	if s.Loc == nil {
 		return 0
@@ -105,7 +105,7 @@ func (n *interned) entry(field protowire.Number, iid uint32, s string) {
 	n.fresh.end(at)
 }
 
-// take hands out what is new, for the packet that is being written.
+// take moves the new entries to the packet that is being written.
 func (n *interned) take(out *batches) {
 	if len(n.fresh.b) > 0 {
 		out.bytes(packetInterned, n.fresh.b)
@@ -132,7 +132,7 @@ func (n *interned) name(fn int) uint32 {
 	return *p
 }
 
-// words interns the name of something that is no function.
+// words interns a name that is not a function's.
 func (n *interned) words(s string) uint32 {
 	id, ok := n.strings[s]
 	if !ok {
@@ -174,7 +174,7 @@ func (n *interned) value(s string) uint32 {
 	return id
 }
 
-// source interns where a slice is, 0 if nothing is known.
+// source interns the source location of a slice; 0 if unknown.
 func (n *interned) source(f *trace.LocFrame) uint32 {
 	file, line := f.File, f.Line
 	if file == "" {
@@ -234,8 +234,8 @@ func (n *interned) function(fn int) uint32 {
 	return *p
 }
 
-// mapping interns a module as a mapping at its first address in the newest
-// maps that have it.
+// mapping interns a module as a mapping. Its address is the first one in the newest maps
+// that contain the module.
 func (n *interned) mapping(m int) uint32 {
 	p := slot(&n.mappings, m)
 	if *p != 0 {
@@ -314,8 +314,7 @@ func (n *interned) frame(f *trace.LocFrame, l *trace.Loc) uint32 {
 	return id
 }
 
-// callstack makes sure that node of n.stacks is known to the reader, and
-// returns its ID.
+// callstack interns node of n.stacks if necessary and returns its ID.
 func (n *interned) callstack(node int32) uint64 {
 	if w := slot(&n.written, int(node)); !*w {
 		*w = true
@@ -330,7 +329,7 @@ func (n *interned) callstack(node int32) uint64 {
 	return uint64(node)
 }
 
-// cut interns the frame that stands for those left out of a deep callstack.
+// cut interns the frame that represents the omitted part of a deep callstack.
 func (n *interned) cut() uint32 {
 	k := placeAt{place: place{fn: -1}}
 	id, ok := n.frames[k]

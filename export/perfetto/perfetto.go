@@ -1,19 +1,18 @@
-// Package perfetto writes a recording as a Perfetto trace: a track for each
-// thread with its calls as slices, its states and in them its waits, its share
-// of a CPU and its switches beside it, the time that sliver held it on a track
-// of sliver's own, marks where samples are missing, and callstack samples for
-// the flame graph. A lock that threads waited for has a lane: who held it, and
-// how many wanted it. An arrow leads from a wait to the thread that let go.
+// Package perfetto writes a recording as a Perfetto trace. Each thread has a track with
+// its calls as slices, a track with its states and waits, and counters for its CPU share
+// and switches. Pauses by sliver have their own track, marks show where samples are
+// missing, and callstack samples feed the flame graph. Each contended lock has a lane
+// with its holder and the number of waiters. An arrow leads from a wait to the thread
+// that released the lock.
 //
-// Slices carry their source line (source_location) and module with build ID
-// (annotation "module"). A callstack sample stands for one interval of CPU time
-// by the kernel's account, so the flame graph shows where CPU time went; wall
-// time is what the slices show. What the recording is missing as a whole stands
-// on the slice "recording" of the process.
+// Slices carry their source line (source_location) and module with build ID (annotation
+// "module"). A callstack sample represents one interval of CPU time by the kernel's
+// account, so the flame graph shows CPU time; the slices show wall time. The slice
+// "recording" of the process lists the recording's losses.
 //
-// Every thread is a run of packets of its own (see sequence), written thread
-// after thread from the replay, so memory does not grow with the recording.
-// Write may run for several recordings at once.
+// Every thread is a separate sequence of packets (see sequence), written thread after
+// thread from the replay, so memory does not grow with the recording. Write may run for
+// several recordings at once.
 package perfetto
 
 import (
@@ -27,7 +26,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Write writes rec to w, its packets compressed.
+// Write writes rec to w with compressed packets.
 func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	_, err := write(w, rec, o, false)
 	return err
@@ -70,14 +69,14 @@ type exporter struct {
 	v    *view.View
 	out  *batches
 	base stack.Time
-	// Callstack samples of all threads are one sequence, or the reader takes
-	// them for as many recordings.
+	// Callstack samples of all threads share one sequence; the reader would treat several
+	// sequences as several recordings.
 	samples   *sequence
 	stacks    *interned
 	maxStacks int
 
-	contention *contend.Contention // nil: nobody waited
-	hasState   []bool              // threads with a state track
+	contention *contend.Contention // nil: no thread waited for a lock
+	hasState   []bool              // by thread: it has a state track
 
 	tasks     *view.Tasks // nil: the recording has none
 	taskShown []*view.Task
@@ -105,8 +104,8 @@ const (
 	kindTask
 )
 
-// uuid of a track: the same for the same recording, and not likely to be that
-// of a track of another trace.
+// uuid returns a track's ID. It is stable for a recording and unlikely to collide with a
+// track of another trace.
 func (e *exporter) uuid(k kind, index int) uint64 {
 	p := &e.v.Rec.Process
 	h := fnv.New64a()
@@ -120,8 +119,8 @@ func (e *exporter) uuid(k kind, index int) uint64 {
 	return h.Sum64() >> 1
 }
 
-// sequence is that of a thread's track of kind k. Those of slices are numbered
-// first, so that theirs, the most frequent, are short.
+// sequence returns the sequence of a thread's track of kind k. Slice tracks get the
+// lowest numbers, so that the most frequent IDs are short.
 func (e *exporter) sequence(k kind, th *view.Thread) *sequence {
 	s := &sequence{out: e.out, track: e.uuid(k, th.Index), base: e.base, extra: e.uuid(kindPauses, th.Index), id: uint64(firstSequence + th.Index)}
 	if k > kindSlices {
@@ -149,7 +148,7 @@ func (e *exporter) process() {
 	}
 	clock(clockMonotonic, uint64(e.base))
 	if c := p.Clocks; c.Monotonic > 0 {
-		since := int64(e.base - c.Monotonic) // what was one moment for all three, moved to base
+		since := int64(e.base - c.Monotonic) // the three clocks were read at one moment, moved to base
 		if c.Boottime+since > 0 {
 			clock(clockBoottime, uint64(c.Boottime+since))
 		}
@@ -172,7 +171,7 @@ func (e *exporter) process() {
 	u := o.open(infoUtsname)
 	o.str(utsSysname, "Linux")
 	o.text(utsRelease, view.Text(p.Kernel, 256))
-	machine := view.Text(p.Arch, 64) // in uname's words, not Go's
+	machine := view.Text(p.Arch, 64) // uname's name, not Go's
 	switch machine {
 	case "amd64":
 		machine = "x86_64"
@@ -218,7 +217,7 @@ func (e *exporter) process() {
 	e.recording()
 }
 
-// maxArgs bounds how much of a command line is repeated.
+// maxArgs limits how many arguments of a command line are written.
 const maxArgs = 256
 
 // threadTrack describes the track of a thread's slices.
@@ -240,8 +239,8 @@ func (e *exporter) threadTrack(th *view.Thread) {
 	o.done(at)
 }
 
-// child describes a track below another. Where merge is set, tracks of that
-// name below one parent are shown as one.
+// child describes a track below another. If merge is set, tracks with the same name and
+// parent are shown as one.
 func (e *exporter) child(k kind, index int, parent uint64, name, unit, about string, rank int, merge bool) {
 	o := e.out
 	at := o.packet()
@@ -266,8 +265,8 @@ func (e *exporter) child(k kind, index int, parent uint64, name, unit, about str
 	o.done(at)
 }
 
-// recording writes a slice over the whole time that says how the recording was
-// made and what it is missing.
+// recording writes a slice over the whole recording that describes its settings and
+// losses.
 func (e *exporter) recording() {
 	o := e.out
 	e.child(kindRecording, 0, e.uuid(kindProcess, 0), "sliver: recording", "",
@@ -276,7 +275,7 @@ func (e *exporter) recording() {
 		packet = o.packet()
 		o.uint(packetTimestamp, uint64(t))
 		o.uint(packetSequenceID, processSequence)
-		o.uint(packetSequenceFlags, flagNeedsState) // for its clock
+		o.uint(packetSequenceFlags, flagNeedsState) // for the sequence's clock
 		ev = o.open(packetTrackEvent)
 		o.uint(eventType, typ)
 		o.uint(eventTrack, e.uuid(kindRecording, 0))

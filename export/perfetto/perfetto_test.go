@@ -32,7 +32,7 @@ func export(t testing.TB, rec *trace.Recording, o view.Options) string {
 	return exporttest.File(t, "x.pftrace", b.Bytes())
 }
 
-// read turns rows of the query calls into calls.
+// read converts the rows of the query calls.
 func read(rec *trace.Recording, rows []exporttest.Row) []exporttest.Call {
 	seq := map[int64]int{}
 	for _, t := range rec.Threads {
@@ -56,7 +56,7 @@ func TestReaderSeesTheReplay(t *testing.T) {
 	}
 }
 
-// A frame of the kernel stands on the calls for as long as the state says.
+// A kernel frame is on top of the calls as long as the state lasts.
 func TestKernel(t *testing.T) {
 	rec := exporttest.Sample(t)
 	a := exporttest.Ask(t, export(t, rec, view.Options{Kernel: true}),
@@ -126,7 +126,7 @@ func TestGolden(t *testing.T) {
 	exporttest.Golden(t, "sample.golden", b.String())
 }
 
-// Every interval of CPU time is one sample, whatever the times of looking.
+// Every interval of CPU time is one sample, whatever the sampling times.
 func TestSamplesCountCPUTime(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -137,7 +137,7 @@ func TestSamplesCountCPUTime(t *testing.T) {
 	for i := range int64(100) {
 		idle.Look(exporttest.Look{At: i * 10 * ms, CPU: 5 * ms, State: stack.StateBlocked, Stack: "main:1 libwait:1"})
 	}
-	// A kernel that does not account for CPU time: the times it was seen running.
+	// On a kernel that does not account CPU time, each running observation is a sample.
 	blind := b.Thread(1236, "blind")
 	for i := range int64(100) {
 		s := stack.StateBlocked
@@ -189,8 +189,7 @@ func TestHostileNames(t *testing.T) {
 	exporttest.Match(t, want, read(rec, rows))
 }
 
-// A number that the kernel gives to a second thread, and numbers that no
-// kernel gives.
+// A TID that the kernel reuses, and TIDs that no kernel assigns.
 func TestThreadNumbers(t *testing.T) {
 	b := exporttest.New(t)
 	for i, tid := range []int{1234, 77, 77, 0, -5, 1 << 30} {
@@ -213,7 +212,7 @@ func TestThreadNumbers(t *testing.T) {
 	}
 }
 
-// A recording that was cut off in mid-call has no open slices in the reader.
+// A truncated recording leaves no open slices in the reader.
 func TestCutOff(t *testing.T) {
 	b := exporttest.New(t)
 	b.Cut = true
@@ -229,8 +228,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// Stacks as deep as programs make them, with more callstacks than the reader
-// is made to remember.
+// Stacks as deep as real programs make them, with more callstacks than the reader keeps
+// at once.
 func TestDeepAndMany(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -276,7 +275,7 @@ func TestForgetting(t *testing.T) {
 	}
 }
 
-// packets tells of the number fields of all packets of an uncompressed trace.
+// packets yields the number fields of all packets of an uncompressed trace.
 func packets(t testing.TB, b []byte, yield func(f protowire.Number, v uint64)) {
 	t.Helper()
 	for len(b) > 0 {
@@ -325,7 +324,7 @@ func TestMessageLengths(t *testing.T) {
 	}
 }
 
-// Sixteen bytes an event, compression aside.
+// At most sixteen bytes an event before compression.
 func TestSize(t *testing.T) {
 	rec := exporttest.Big(t, 200_000, 4)
 	events := uint64(0)
@@ -341,8 +340,7 @@ func TestSize(t *testing.T) {
 	}
 }
 
-// A wait for a lock, which is a slice with its facts, an arrow and a piece of a
-// lane, stays small too.
+// A lock wait stays small too: a slice with its details, an arrow and a piece of a lane.
 func TestWaitSize(t *testing.T) {
 	size := func(rec *trace.Recording) (raw, waits int64) {
 		raw, err := write(io.Discard, rec, view.Options{}, false)
@@ -396,7 +394,7 @@ func FuzzWrite(f *testing.F) {
 	})
 }
 
-// The seeds of the fuzz target, and chance, through the real reader.
+// Runs the fuzz seeds and random data through the real reader.
 func TestNonsense(t *testing.T) {
 	b := exporttest.New(t)
 	for i := range 40 {

@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// maxTasks is how many tasks have a track: those that ran longest.
+// maxTasks is how many tasks get a track: those that ran longest.
 const maxTasks = 1000
 
 // taskRun is a time in which a thread ran a task that has a track.
@@ -19,8 +19,8 @@ type taskRun struct {
 	track    uint64
 }
 
-// taskTracks describes the group of tracks of the runtime's tasks, one for each, and
-// finds out which thread had them when.
+// taskTracks describes the track group of the runtime's tasks, one track per task, and
+// determines which thread ran each when.
 func (e *exporter) taskTracks() {
 	if e.tasks = e.v.Tasks(); e.tasks == nil {
 		return
@@ -59,8 +59,8 @@ func (e *exporter) taskTracks() {
 	e.taskShown = list
 }
 
-// taskWaits writes what tasks did while no thread had them. The reader puts events of
-// one time in the order of the file: these come behind those of the calls.
+// taskWaits writes task states while no thread runs the task. The reader keeps file order
+// for events with the same time; these events come after the calls.
 func (e *exporter) taskWaits(id uint64) {
 	for _, t := range e.taskShown {
 		s := &sequence{out: e.out, id: id, track: e.uuid(kindTask, int(t.ID)), base: e.base}
@@ -69,7 +69,7 @@ func (e *exporter) taskWaits(id uint64) {
 			x := &t.Spans[i]
 			end := x.To
 			if i+1 < len(t.Spans) {
-				end-- // its calls begin then
+				end-- // the task's calls begin then
 			}
 			if x.Thread >= 0 || end <= x.From {
 				continue
@@ -96,17 +96,17 @@ func (e *exporter) taskWaits(id uint64) {
 	}
 }
 
-// taskSlices writes the calls of a thread once more on the tracks of the tasks that
-// it ran. Which frames are a task's is told by when they begin: a thread
-// leaves those of the one before in the same sample in which it has another.
+// taskSlices repeats the calls of a thread on the tracks of the tasks that it ran. The
+// begin time decides which frames belong to a task: in the sample that shows the next
+// task, the thread has left the frames of the previous one.
 type taskSlices struct {
-	runs []taskRun // those of the thread still to come
-	on   taskRun   // the one that it runs; track 0: none
-	low  int       // frames of the thread's stack below this are not the task's
-	open int       // slices of the task that are open
+	runs []taskRun // of the thread, still to come
+	on   taskRun   // the current one; track 0: none
+	low  int       // frames below this depth do not belong to the task
+	open int       // open slices of the task
 }
 
-// advance moves to t, at which depth frames are open on the thread.
+// taskAdvance moves to t, when depth frames are open on the thread.
 func (w *writer) taskAdvance(t stack.Time, depth int) {
 	s := &w.tasks
 	if s.on.track != 0 && t >= s.on.to {
@@ -123,7 +123,7 @@ func (w *writer) taskAdvance(t stack.Time, depth int) {
 	}
 }
 
-// taskBegin has a slice that begins on the thread.
+// taskBegin handles a slice that begins on the thread.
 func (w *writer) taskBegin(t stack.Time, depth int, x *trace.Slice) {
 	s := &w.tasks
 	w.taskAdvance(t, depth)
@@ -134,13 +134,13 @@ func (w *writer) taskBegin(t stack.Time, depth int, x *trace.Slice) {
 	w.slice(t, x, s.on.track, false)
 }
 
-// taskLeave has one that ends; depth is its own.
+// taskLeave handles a slice that ends; depth is its own.
 func (w *writer) taskLeave(t stack.Time, depth int) {
 	s := &w.tasks
 	w.taskAdvance(t, depth+1)
 	switch {
 	case depth < s.low:
-		s.low = depth // another's, or the thread's own
+		s.low = depth // frames of another task, or of the thread itself
 	case s.open > 0 && depth-s.low < s.open:
 		s.open--
 		w.taskEnd(t)

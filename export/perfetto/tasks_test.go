@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestTasks: a goroutine that runs on two threads in turn has one track, with its
-// calls from both and what it waited for in between.
+// TestTasks: a goroutine that alternates between two threads has one track, with its
+// calls on both and its waits in between.
 func TestTasks(t *testing.T) {
 	b := exporttest.New(t)
 	on := func(th *exporttest.Thread, at int64, id uint64) {

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// thread writes what happened on one thread.
+// thread writes the events of one thread.
 func (e *exporter) thread(th *view.Thread) {
 	w := &writer{
 		e: e, th: th, in: newInterned(e.v), pid: uint64(e.v.PID()), tid: uint64(th.ID),
@@ -44,27 +44,27 @@ type writer struct {
 	pid, tid uint64
 	interval int64 // ns between samples
 	frames   []frame
-	valid    int // frames[:valid] are as the stack is
+	valid    int // frames[:valid] match the current stack
 
 	unseen   *unseen
 	tasks    taskSlices
 	cuts     view.Intervals
-	waits    []contend.Wait // those of the thread still to come
+	waits    []contend.Wait // of the thread, still to come
 	facts    []view.Detail
 	running  bool
-	held     int64      // ns of a pause not yet written, -1: none
-	heldAt   stack.Time // its beginning
+	held     int64      // ns of a pause not yet written; -1: none
+	heldAt   stack.Time // its begin
 	knowsCPU bool
-	due      int64 // CPU time that no sample stands for yet, ns
+	due      int64 // CPU time not yet represented by a sample, ns
 
-	seen     stack.Time // time of the last Seen
-	winAt    stack.Time // the window over which shares and switches are counted
+	seen     stack.Time // time of the last Seen event
+	winAt    stack.Time // start of the window for shares and switches
 	winCPU   int64
 	winSched uint64
 	shares   bool
 	paused   bool
-	levels   int     // tracks for deep calls that were described
-	rate     float64 // switches a second, as last written
+	levels   int     // tracks for deep calls described so far
+	rate     float64 // switches per second, last value written
 }
 
 // frame is a slice of the stack as a node in the tree of callstacks.
@@ -74,7 +74,7 @@ type frame struct {
 	node int32
 }
 
-// Begin, End and Other are for the replay.
+// Begin implements trace.SliceHandler.
 func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	w.valid = min(w.valid, depth)
 	w.unseen.Seen(t)
@@ -86,8 +86,8 @@ func (w *writer) Begin(t stack.Time, depth int, s *trace.Slice) {
 	w.taskBegin(t, depth, s)
 }
 
-// slice begins a slice on a track; 0: that of the thread. own: it may carry the
-// thread's pause.
+// slice begins a slice on a track; 0 is the thread's track. If own is set, it may carry
+// the thread's pause.
 func (w *writer) slice(t stack.Time, s *trace.Slice, track uint64, own bool) {
 	in, o := w.in, w.e.out
 	name, source, module, category := in.name(s.Frame.Func), in.source(&s.Frame), in.module(w.e.v.ModuleOf(s)), in.category(s)
@@ -118,7 +118,7 @@ func (w *writer) slice(t stack.Time, s *trace.Slice, track uint64, own bool) {
 	o.done(at)
 }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (w *writer) End(t stack.Time, depth int, _ *trace.Slice) {
 	w.valid = min(w.valid, depth)
 	o := w.e.out
@@ -134,12 +134,12 @@ func (w *writer) End(t stack.Time, depth int, _ *trace.Slice) {
 	w.taskLeave(t, depth)
 }
 
-// maxDepth is how many slices are stacked on one track. trace_processor takes
-// 512 (kMaxDepth in slice_tracker.cc) and mangles what comes on top; one is
-// left for marks. Deeper calls go on in tracks below.
+// maxDepth limits how many slices are nested on one track. trace_processor accepts 512
+// (kMaxDepth in slice_tracker.cc) and mangles deeper ones; one is reserved for marks.
+// Deeper calls continue on tracks below.
 const maxDepth = 511
 
-// deeper is the track of the calls from depth level*maxDepth on.
+// deeper returns the track of the calls from depth level*maxDepth on.
 func (w *writer) deeper(level int) uint64 {
 	index := w.th.Index<<16 + level
 	if level > w.levels {
@@ -150,7 +150,7 @@ func (w *writer) deeper(level int) uint64 {
 	return w.e.uuid(kindDeeper, index)
 }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (w *writer) Other(e event.Event) {
 	w.cuts.Other(e)
 	w.unseen.Other(e)
@@ -175,7 +175,7 @@ func (w *writer) Other(e event.Event) {
 	}
 }
 
-// close ends what is open at t.
+// close ends everything open at t.
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
 	w.cuts.Close(t)
@@ -183,7 +183,7 @@ func (w *writer) close(t stack.Time) {
 	w.window(t, true)
 }
 
-// mark puts an instant on the thread's track.
+// mark writes an instant on the thread's track.
 func (w *writer) mark(t stack.Time, name string, annotation int, value uint64) {
 	in, o := w.in, w.e.out
 	in.annotation()
@@ -204,9 +204,9 @@ func (w *writer) mark(t stack.Time, name string, annotation int, value uint64) {
 	o.done(at)
 }
 
-// pause notes that sliver held the thread from t on for ns. The counter that
-// shows it goes along with the next thing on the track, which nearly always
-// comes of the same sample, or else has a packet of its own.
+// pause records that sliver stopped the thread for ns from t on. The pause counter is
+// attached to the next event on the track, nearly always of the same sample; otherwise it
+// gets its own packet.
 func (w *writer) pause(t stack.Time, ns int64) {
 	w.flushPause()
 	if !w.paused {
@@ -217,11 +217,10 @@ func (w *writer) pause(t stack.Time, ns int64) {
 	w.held, w.heldAt = min(max(ns, 0), maxPause), t
 }
 
-// maxPause bounds what a hostile recording can say: a day.
+// maxPause limits the value that a hostile recording can give: a day.
 const maxPause = 24 * 3600 * 1e9
 
-// withPause adds the pause of this sample, if there was one, to the track
-// event that is being written.
+// withPause adds this sample's pause, if any, to the track event that is being written.
 func (w *writer) withPause() {
 	if w.held >= 0 {
 		w.e.out.uint(eventExtraCounter, uint64(w.held))
@@ -243,16 +242,16 @@ func (w *writer) flushPause() {
 	w.held = -1
 }
 
-// sawStack takes in a Seen: n samples, and the CPU time since the last one.
+// sawStack handles a Seen event: n samples, and the CPU time since the last one.
 func (w *writer) sawStack(t stack.Time, n int, cpu int64) {
 	if w.winAt == 0 {
 		w.winAt = t
 	}
 	w.winCPU += cpu
 	w.window(t, false)
-	// One sample for each interval of CPU time; where the kernel did not say
-	// how much there was, for each time that it was seen running (but for the
-	// first, from which CPU time counts).
+	// Write one sample for each interval of CPU time. If the kernel reported no CPU time,
+	// write one for each running observation except the first, from which CPU time
+	// counts.
 	k := int64(0)
 	if cpu > 0 {
 		w.knowsCPU = true
@@ -268,14 +267,14 @@ func (w *writer) sawStack(t stack.Time, n int, cpu int64) {
 	w.seen = t
 }
 
-// maxSamples is the most that one Seen can stand for, as many as it can count.
+// maxSamples is the largest count of one Seen event.
 const maxSamples = event.MaxSeen
 
-// minWindow is the time over which a CPU share is counted at least, in ns.
+// minWindow is the shortest time over which a CPU share is computed, in ns.
 const minWindow = 100_000_000
 
-// window ends the span over which shares are counted, if it is long enough, or
-// the last one.
+// window ends the span over which shares are computed, if it is long enough or the last
+// one.
 func (w *writer) window(t stack.Time, last bool) {
 	d := t - w.winAt
 	if w.winAt == 0 || d < minWindow && !last || d <= 0 {
@@ -313,8 +312,8 @@ func (w *writer) window(t stack.Time, last bool) {
 	w.winAt, w.winCPU, w.winSched = t, 0, 0
 }
 
-// sample writes k callstack samples of the stack as it is, spread over the
-// time since it was last seen.
+// sample writes k callstack samples of the current stack, spread over the time since the
+// last observation.
 func (w *writer) sample(t stack.Time, k int64) {
 	node := w.node()
 	in, o := w.e.stacks, w.e.out
@@ -335,15 +334,15 @@ func (w *writer) sample(t stack.Time, k int64) {
 	}
 }
 
-// maxCallstack bounds the frames of a callstack: each distinct one is written
-// whole. Of a deeper one the frames in the middle are left out.
+// maxCallstack limits the frames of a callstack, as each distinct one is written whole.
+// Deeper ones lose the frames in the middle.
 const maxCallstack = 512
 
-// maxStacks is how many nodes the tree of callstacks gets before the reader is
-// told to forget all of them, so that memory stays bounded.
+// maxStacks limits the nodes of the callstack tree. Beyond it the reader's tables are
+// reset, so that memory stays bounded.
 const maxStacks = 1 << 18
 
-// node is the callstack that the stack is now.
+// node returns the callstack of the current stack.
 func (w *writer) node() int32 {
 	if w.e.stacks.stacks.Len() > w.e.maxStacks {
 		w.e.stacks = newInterned(w.e.v)

@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// waitsOf are the waits for locks of one thread.
+// waitsOf returns the lock waits of one thread.
 func (e *exporter) waitsOf(th *view.Thread) []contend.Wait {
 	if e.contention == nil {
 		return nil
@@ -25,12 +25,12 @@ func (e *exporter) waitsOf(th *view.Thread) []contend.Wait {
 	return ws[lo:hi:hi]
 }
 
-// flow is the number of the arrow of a wait.
+// flow returns the ID of a wait's arrow.
 func (e *exporter) flow(w *contend.Wait) uint64 {
 	return e.uuid(kindFlow, w.Thread) + uint64(w.Begin)
 }
 
-// lets reports whether an arrow leads from w to a thread of the view.
+// lets returns the thread that released w's lock, if it is in the view.
 func (e *exporter) lets(w *contend.Wait) (*view.Thread, bool) {
 	if w.Holder == 0 || w.Cut {
 		return nil, false
@@ -44,7 +44,7 @@ func (m *message) fixed(field protowire.Number, v uint64) {
 	m.b = protowire.AppendFixed64(protowire.AppendTag(m.b, field, protowire.Fixed64Type), v)
 }
 
-// number adds an annotation with a number, unless that is 0.
+// number adds a numeric annotation, unless it is 0.
 func (m *message) number(name int, v uint64) {
 	if v == 0 {
 		return
@@ -55,8 +55,7 @@ func (m *message) number(name int, v uint64) {
 	m.end(a)
 }
 
-// stateSlice writes an interval of the thread: its state, and in it what it
-// waited for.
+// stateSlice writes an interval of the thread: its state and the wait in it.
 func (w *writer) stateSlice(x *view.Interval) {
 	o, in := w.e.out, w.stateIn
 	if !w.state.begun {
@@ -87,7 +86,7 @@ func (w *writer) stateSlice(x *view.Interval) {
 	o.done(at)
 }
 
-// waitSlice writes what the thread waited for in x, if that is known.
+// waitSlice writes the wait in x, if it is known.
 func (w *writer) waitSlice(x *view.Interval) {
 	var lock *contend.Wait
 	for len(w.waits) > 0 && w.waits[0].Begin <= x.Begin {
@@ -135,10 +134,9 @@ func (w *writer) waitSlice(x *view.Interval) {
 	w.state.end(x.End)
 }
 
-// facts are what stands on the slice of a wait, in few annotations, as each
-// takes its bytes on every wait: the call with its arguments, the file, the
-// lock with its address and how it is known, and who let go in the end, which
-// all waiters together know better than one.
+// facts returns the annotations of a wait. They are few, as every wait repeats them: the
+// call with its arguments, the file, the lock with its address and how it is known, and
+// the thread that released it, which the waiters together know best.
 func (e *exporter) facts(w *diff.Waiting, lock *contend.Wait, out []view.Detail) []view.Detail {
 	by := map[string]string{}
 	for _, d := range e.v.Details(w, nil) {
@@ -157,7 +155,7 @@ func (e *exporter) facts(w *diff.Waiting, lock *contend.Wait, out []view.Detail)
 		by[view.DetailCall] += " " + args
 	}
 	if lock != nil && by[view.DetailTimeout] == "" && by[view.DetailFile] == "" {
-		delete(by, view.DetailCall) // the state's name and the lock say as much
+		delete(by, view.DetailCall) // the state's name and the lock already say it
 	}
 	if h := by[view.DetailHolder]; h != "" {
 		_, how := w.Holder()
@@ -186,12 +184,12 @@ func (e *exporter) facts(w *diff.Waiting, lock *contend.Wait, out []view.Detail)
 	return out
 }
 
-// maxLanes is how many locks get a lane: those waited for longest.
+// maxLanes is how many locks get a lane: those with the longest total wait.
 const maxLanes = 256
 
-// locks writes what lies between threads: where waits led to, and the lanes.
+// locks writes the relations between threads: arrows of waits, and the lanes.
 func (e *exporter) locks() (free uint64) {
-	id := uint64(firstSequence + 4*len(e.v.Threads)) // behind all of the threads
+	id := uint64(firstSequence + 4*len(e.v.Threads)) // after those of all threads
 	if e.contention == nil || len(e.contention.Locks) == 0 {
 		return id + 1
 	}
@@ -209,7 +207,7 @@ func (e *exporter) locks() (free uint64) {
 			break
 		}
 		if !l.Excludes {
-			continue // nobody holds it
+			continue // no holder
 		}
 		lanes++
 		e.child(kindLock, i, e.uuid(kindLocks, 0), l.Name, "", "Who was seen to hold it while others waited.", 2*i, false)
@@ -219,7 +217,7 @@ func (e *exporter) locks() (free uint64) {
 	return id + 1
 }
 
-// releases marks on the threads that held locks when they let go.
+// releases writes marks on the threads that held locks when they released them.
 func (e *exporter) releases(next func(track, counter uint64) *sequence) {
 	type release struct {
 		thread int
@@ -262,8 +260,8 @@ func (e *exporter) releases(next func(track, counter uint64) *sequence) {
 	}
 }
 
-// lane writes who held l, as long as anybody waited, and how many did. The
-// number goes along with a slice that begins or ends at the time.
+// lane writes the holder of l and the number of waiters while any thread waits. The count
+// is attached to a slice that begins or ends at the same time.
 func (e *exporter) lane(l *contend.Lock, held, count *sequence) {
 	o, in := e.out, &interned{}
 	known := false
@@ -311,7 +309,7 @@ func (e *exporter) lane(l *contend.Lock, held, count *sequence) {
 	})
 }
 
-// knownBy is how a holder is known, behind its name.
+// knownBy describes how a holder is known, for its name's suffix.
 func knownBy(by event.KnownBy) string {
 	if by == event.KnownByInferred {
 		return ", inferred"

@@ -11,9 +11,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Three threads and two locks: one whose word names its owner, and one that
-// keeps none, where the waker can only be inferred. What the reader makes of
-// it is what was recorded.
+// Three threads and two locks: one whose word names its owner, and one without an owner,
+// where the waker can only be inferred. The reader's result matches the recording.
 func TestWaits(t *testing.T) {
 	b := exporttest.New(t)
 	cache := b.Wait(trace.Wait{Call: "futex", Args: "mutex cache_lock, timeout 1s", Kind: "lock", Lock: "mutex", KnownBy: "layout", Symbol: "cache_lock",
@@ -40,7 +39,7 @@ func TestWaits(t *testing.T) {
 	}
 	behind(one, 10*ms, 50*ms)
 	behind(two, 20*ms, 52*ms)
-	// two goes on in take, which one now waits to enter.
+	// two continues in take, which one now waits to enter.
 	one.Look(exporttest.Look{At: 60 * ms, CPU: 7 * ms, Times: 3, State: wait, Call: 203, Stack: "start:1 take:3 pthread_mutex_lock:2"})
 	one.Event(60*ms, event.Wait, rust)
 	one.Event(60*ms, event.Lock, 0x9000)
@@ -87,7 +86,7 @@ func TestWaits(t *testing.T) {
 			t.Errorf("answer %d\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	// What it ran before it was seen to wait counts for the running.
+	// CPU time before the wait was observed counts as running.
 	for _, want := range []string{"map[cpu:58000 dur:60000000 n:1 name:running thread:main ts:0]", "map[cpu:<nil> dur:40000000 n:<nil> name:blocked: recvfrom thread:main ts:60000000]"} {
 		found := false
 		for _, r := range a[1] {

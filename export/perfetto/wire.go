@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Field numbers, of protos/perfetto/trace/** as compiled into trace_processor
-// v55.3. Only those that are written stand here.
+// Field numbers of protos/perfetto/trace/** as compiled into trace_processor v55.3. Only
+// fields that are written are listed.
 const (
 	tracePacket = 1 // Trace.packet
 
@@ -40,7 +40,7 @@ const (
 	clockRealtime  = 1
 	clockMonotonic = 3
 	clockBoottime  = 6
-	clockSequence  = 64 // the first of those that belong to a sequence
+	clockSequence  = 64 // first ID of sequence-scoped clocks
 
 	defaultsTrackEvent = 11
 	defaultsPerfSample = 12
@@ -146,7 +146,7 @@ const (
 	sampleCallstack = 4
 )
 
-// message builds one message behind another; open and end nest.
+// message appends protobuf messages; open and end nest.
 type message struct{ b []byte }
 
 func (m *message) uint(field protowire.Number, v uint64) {
@@ -171,8 +171,8 @@ func (m *message) double(field protowire.Number, bits uint64) {
 	m.b = protowire.AppendFixed64(protowire.AppendTag(m.b, field, protowire.Fixed64Type), bits)
 }
 
-// open begins a message in field; end takes what open returned. One byte is
-// kept for the length, which is enough nearly always.
+// open begins a message in field; pass its result to end. It reserves one byte for the
+// length, which is nearly always enough.
 func (m *message) open(field protowire.Number) int {
 	m.b = append(protowire.AppendTag(m.b, field, protowire.BytesType), 0)
 	return len(m.b)
@@ -192,11 +192,11 @@ func (m *message) end(at int) {
 	protowire.AppendVarint(m.b[:at-1], uint64(n))
 }
 
-// batchSize is how much is compressed at a time. Perfetto's service uses
-// similar pieces; larger ones do not come out smaller.
+// batchSize is how much is compressed at a time. Perfetto's service uses similar pieces;
+// larger ones do not compress better.
 const batchSize = 256 << 10
 
-// batches gathers packets and writes them compressed.
+// batches collects packets and writes them compressed.
 type batches struct {
 	message
 	w     io.Writer
@@ -207,7 +207,7 @@ type batches struct {
 	err   error
 }
 
-// sink is the memory that a zlib.Writer writes to.
+// sink is the buffer that a zlib.Writer writes to.
 type sink struct{ b []byte }
 
 func (s *sink) Write(p []byte) (int, error) {
@@ -271,8 +271,8 @@ func (b *batches) close() error {
 	return nil
 }
 
-// sequence is a run of packets that share a default track, a clock that counts
-// on from packet to packet, and interned strings.
+// sequence is a series of packets that share a default track, an incremental clock and
+// interned strings.
 type sequence struct {
 	out     *batches
 	id      uint64
@@ -280,11 +280,11 @@ type sequence struct {
 	base    stack.Time
 	at      stack.Time
 	begun   bool
-	extra   uint64 // track of the counter that its slices may carry a value of; 0: none
+	extra   uint64 // track of the counter whose value its slices may carry; 0: none
 	samples int64  // period in ns of the PerfSamples on it; 0: none
 }
 
-// start writes what the other packets build on: see begin.
+// start writes the packet that the other packets depend on: see begin.
 func (s *sequence) start() {
 	s.begun = true
 	at := s.out.packet()
@@ -312,7 +312,7 @@ func (s *sequence) start() {
 	o.done(at)
 }
 
-// snapshot says that the sequence's clock stands at base.
+// snapshot sets the sequence's clock to base.
 func (s *sequence) snapshot() {
 	o := s.out
 	snap := o.open(packetClockSnapshot)
@@ -330,7 +330,7 @@ func (s *sequence) snapshot() {
 	s.at = s.base
 }
 
-// end writes the end of the slice that is open on the sequence's track.
+// end ends the slice that is open on the sequence's track.
 func (s *sequence) end(t stack.Time) {
 	at := s.begin(t, false)
 	ev := s.out.open(packetTrackEvent)
@@ -339,7 +339,7 @@ func (s *sequence) end(t stack.Time) {
 	s.out.done(at)
 }
 
-// rewind lets times begin at base again.
+// rewind resets the clock to base.
 func (s *sequence) rewind() {
 	if s.begun && s.at > s.base {
 		at := s.out.packet()
@@ -348,8 +348,8 @@ func (s *sequence) rewind() {
 	}
 }
 
-// begin starts a packet of the sequence at time t. needs says that it refers
-// to interned data, or brings some.
+// begin starts a packet of the sequence at time t. needs says that it references or adds
+// interned data.
 func (s *sequence) begin(t stack.Time, needs bool) int {
 	if !s.begun {
 		s.start()

@@ -1,23 +1,21 @@
 // Package pprof writes a recording as a pprof profile (profile.proto of
-// github.com/google/pprof): for each stack of each thread, and for each state it
-// was seen in, how often it was sampled and where the time went.
+// github.com/google/pprof). Each stack of each thread, in each state, has its number of
+// samples and its times.
 //
-// Sample types: samples/count; cpu, by the kernel's account of the thread;
-// wall, the time that elapsed (over a thread, it adds up to the time it was
-// observed); lock_wait and off_cpu, the parts of wall in which it was seen to
-// wait for a lock, or to be off the CPUs. The default type is cpu: of wall, threads that
-// sleep have the most. Labels: thread and state; of a wait
-// its kind (wait), the system call (call), what it is for (file, peer, lock,
-// lock_address) and who held the lock (holder, holder_known_by) as strings; tid
-// and pid as numbers. What the recording is missing stands in the
-// comments, and as frames in brackets where it is missing.
+// Sample types: samples/count; cpu, the kernel's CPU time of the thread; wall, elapsed
+// time (a thread's sum is the time it was observed); lock_wait and off_cpu, the parts of
+// wall in which it waited for a lock or was off the CPUs. The default type is cpu, as
+// sleeping threads dominate wall. String labels: thread and state; for a wait its kind
+// (wait), system call (call), object (file, peer, lock, lock_address) and lock holder
+// (holder, holder_known_by). Number labels: tid and pid. Comments list the recording's
+// losses, and frames in brackets show where they are.
 //
-// Samples are written as they come and tables behind them, which the order of a
-// message's fields leaves open: no profile is in memory. google/pprof's own
-// package, which would hold one, reads it back in the tests.
+// Samples are streamed and tables follow them, which protobuf allows, so the profile is
+// never held in memory. google/pprof's own package, which would hold it, reads it back in
+// the tests.
 //
-// It reads a view and knows nothing of files; Write may run for several
-// recordings at once.
+// The package reads a view and does not open files; Write may run for several recordings
+// at once.
 package pprof
 
 import (
@@ -92,7 +90,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return err
 }
 
-// Encode is Write, and tells how many samples there were.
+// Encode is Write without compression, and returns the number of samples.
 func Encode(w io.Writer, rec *trace.Recording, o view.Options) (samples int, err error) {
 	z, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
 	if err == nil {
@@ -119,13 +117,13 @@ type encoder struct {
 	table   []string
 	samples int
 
-	head, b, sub []byte // made use of again
+	head, b, sub []byte // reused
 	stack        []int
-	labels       map[int][]byte // fields of samples, by set of one thread
+	labels       map[int][]byte // encoded label fields of one thread, by set
 	thread       *view.Thread
 }
 
-// maxLabels bounds the sets of labels that are remembered.
+// maxLabels limits how many label sets are cached.
 const maxLabels = 1 << 12
 
 func (e *encoder) str(s string) uint64 {
@@ -138,11 +136,11 @@ func (e *encoder) str(s string) uint64 {
 	return uint64(i)
 }
 
-// field writes a message that is a field of the profile.
+// field writes a message as a field of the profile.
 func (e *encoder) field(n protowire.Number, m []byte) error {
 	e.head = protowire.AppendVarint(protowire.AppendTag(e.head[:0], n, protowire.BytesType), uint64(len(m)))
 	e.w.Write(e.head)
-	_, err := e.w.Write(m) // errors of a bufio.Writer stay
+	_, err := e.w.Write(m) // a bufio.Writer keeps its first error
 	return err
 }
 
@@ -151,7 +149,7 @@ func (e *encoder) typed(t profile.Type) []byte {
 }
 
 func (e *encoder) profile() error {
-	for _, t := range profile.Types { // first: what a file is, Perfetto tells by its first bytes
+	for _, t := range profile.Types { // first: Perfetto detects the file type by its first bytes
 		if err := e.field(profileType, e.typed(t)); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func export(t testing.TB, rec *trace.Recording, o view.Options) (file string, p 
 	return exporttest.File(t, "x.pb.gz", b.Bytes()), p
 }
 
-// columns are the indexes of sample types.
+// columns are indexes of sample types.
 const (
 	samples = iota
 	cpu
@@ -46,8 +46,8 @@ const (
 	off
 )
 
-// inclusive adds up, for each thread and function, the wall time of the stacks
-// that it is in.
+// inclusive returns, for each thread and function, the wall time of the stacks that
+// contain it.
 func inclusive(p *profile.Profile) map[string]int64 {
 	out := map[string]int64{}
 	for _, s := range p.Sample {
@@ -64,8 +64,8 @@ func inclusive(p *profile.Profile) map[string]int64 {
 	return out
 }
 
-// replayed is the same by the recording's replay: the time of the slices that
-// do not lie inside another of that name.
+// replayed returns the same from the recording's replay: the time of slices that are not
+// inside another slice of the same name.
 func replayed(rec *trace.Recording) map[string]int64 {
 	out := map[string]int64{}
 	name := map[int]string{}
@@ -110,7 +110,7 @@ func TestWallIsTheReplays(t *testing.T) {
 				}
 			}
 			if name == "sample" {
-				all += 30 * ms // the worker's lost time, as a stack of its own
+				all += 30 * ms // the worker's lost time, as a separate stack
 			}
 			if total != all || total == 0 {
 				t.Errorf("%d ns in all, want %d", total, all)
@@ -134,10 +134,10 @@ func TestValues(t *testing.T) {
 	}
 	want := map[key][]int64{ // samples, cpu, wall, lock_wait, off_cpu
 		{"server", "running", ""}:                   {6, 60 * ms, 60 * ms, 0, 0},
-		{"server", "blocked", ""}:                   {3, 0, 60 * ms, 0, 60 * ms}, // what it ran until it blocked goes to where it was seen to run
+		{"server", "blocked", ""}:                   {3, 0, 60 * ms, 0, 60 * ms}, // CPU time before it blocked belongs to the running observation
 		{"worker-1", "running", ""}:                 {3, 30 * ms, 35 * ms, 0, 0},
 		{"worker-1", "blocked", "mutex cache_lock"}: {1, 0, 10 * ms, 10 * ms, 10 * ms},
-		{"worker-1", "", ""}:                        {2, 20 * ms, 30 * ms, 0, 0}, // after the loss the stack is not known
+		{"worker-1", "", ""}:                        {2, 20 * ms, 30 * ms, 0, 0}, // the stack is unknown after the loss
 	}
 	for k, v := range want {
 		if fmt.Sprint(got[k]) != fmt.Sprint(v) {
@@ -150,8 +150,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// With frames of the kernel, the innermost frame of a sample says which call
-// its label says, and nothing else differs.
+// With kernel frames, the innermost frame of a sample names the same call as its label,
+// and nothing else differs.
 func TestKernel(t *testing.T) {
 	rec := exporttest.Contended(t, 30_000, 3)
 	_, plain := export(t, rec, view.Options{})
@@ -244,7 +244,7 @@ func TestGoToolPprof(t *testing.T) {
 		return exporttest.Run(t, "go", append(append([]string{"tool", "pprof"}, args...), f)...)
 	}
 	raw := run("-raw")
-	// The order of labels within a line is not fixed, and the time is local.
+	// The order of labels in a line varies, and the time is local.
 	raw = regexp.MustCompile(`(?m)^(Time: ).*$`).ReplaceAllString(raw, "${1}…")
 	var b strings.Builder
 	b.WriteString("== -raw\n" + raw)

@@ -10,14 +10,14 @@ import (
 	"github.com/sliverprof/sliver/export/view"
 )
 
-// The stacks of a recording that is as deep as one can be have a bounded number of
-// frames together; cut ones have a location that says so, and a comment counts them.
+// The stacks of a recording of maximum depth have a bounded total number of frames. Cut
+// stacks have a location that says so, and a comment counts them.
 func TestDeep(t *testing.T) {
 	const depth = 1 << 16
 	p := profile.New(view.New(exporttest.Deep(t, depth), view.Options{Idle: true}))
 	frames, wall, stacks := 0, int64(0), 0
 	var st []int
-	at := map[int]int{} // locations at the place of the cut, and in how many stacks
+	at := map[int]int{} // locations at the place of the cut, and the number of stacks with each
 	err := p.Samples(func(s *profile.Sample) error {
 		st = p.Stack(s, st[:0])
 		frames += len(st)
@@ -37,7 +37,7 @@ func TestDeep(t *testing.T) {
 	if want := int64((depth - 1) * exporttest.DeepStep); wall != want || stacks != depth {
 		t.Errorf("%d stacks with %d ns, want %d with %d ns", stacks, wall, depth, want)
 	}
-	omitted := map[int]bool{} // functions
+	omitted := map[int]bool{} // function numbers
 	cut := 0
 	fn := map[int]int{}
 	_ = p.Locations(func(n int, l *profile.Location) error {

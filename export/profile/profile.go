@@ -1,10 +1,9 @@
-// Package profile is a recording as a profile, which pprof and OTLP write on
-// different wires: for each stack of each thread, and for each state it was
-// seen in, how often it was sampled and where the time went.
+// Package profile converts a recording to a profile, which the packages pprof and otlp
+// encode. Each stack of each thread, in each state, has its number of samples and its times.
 //
-// Samples come one thread after the other and are not kept. Places, functions
-// and files are numbered when a sample first needs them, and told afterwards.
-// A Profile is for one goroutine.
+// Samples come one thread after another and are not kept. Locations, functions and files are
+// numbered when a sample first uses them, and yielded after the samples. A Profile is for
+// one goroutine.
 package profile
 
 import (
@@ -19,24 +18,24 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Type is what a value of a sample counts.
+// Type is the unit of one value of a sample.
 type Type struct{ Name, Unit string }
 
-// Types of a sample's values, in their order.
+// Types are the types of a sample's values, in order.
 var Types = [...]Type{{"samples", "count"}, {"cpu", "nanoseconds"}, {"wall", "nanoseconds"}, {"lock_wait", "nanoseconds"}, {"off_cpu", "nanoseconds"}}
 
-// Indexes of types: CPU is the one to show first, Wall the one of which a period is sampled.
+// Indexes in Types. CPU is the default type; Period is given in units of Wall.
 const (
 	CPU  = 1
 	Wall = 2
 )
 
-// Sample is what was seen of one stack of a thread in one state.
+// Sample is one stack of a thread in one state.
 type Sample struct {
 	Values [len(Types)]int64
-	// Stack tells stacks apart: a number above 0, below StackLimit.
+	// Stack identifies the stack: above 0, below StackLimit.
 	Stack int32
-	// Labels tells sets of labels apart, within a thread: a number from 0 on.
+	// Labels identifies the label set within a thread, from 0 on.
 	Labels int
 	Thread *view.Thread
 
@@ -44,10 +43,10 @@ type Sample struct {
 	idle    bool
 }
 
-// StackLimit is above every Sample.Stack.
+// StackLimit is greater than every Sample.Stack.
 const StackLimit = tally.MaxNodes
 
-// Label is a fact about a sample: Text, or Num where that is empty.
+// Label is a fact about a sample: Text, or Num if Text is empty.
 type Label struct {
 	Key, Text string
 	Num       int64
@@ -55,21 +54,21 @@ type Label struct {
 
 // Location is a place in the code.
 type Location struct {
-	Mapping int    // its number; 0: none
+	Mapping int    // number; 0: none
 	Address uint64 // run time, inside the mapping
-	Lines   []Line // the innermost of inlined calls first
+	Lines   []Line // innermost of inlined calls first
 }
 
 // Line is a function at a location.
 type Line struct {
-	Function int // its number
+	Function int // number
 	Line     int
 }
 
-// Function of a source file.
+// Function is a function in a source file.
 type Function struct {
-	// System is the name in the symbol table, "" where that is not to be
-	// demangled or there is none.
+	// System is the name in the symbol table; "" if there is none or it must not be
+	// demangled.
 	Name, System, File string
 	StartLine          int
 }
@@ -78,38 +77,38 @@ type Function struct {
 type Mapping struct {
 	Start, Limit, Offset uint64
 	File, BuildID        string // BuildID in hex
-	Named                bool   // the recording has names for it
+	Named                bool   // the recording has symbols for it
 }
 
-// Profile is a recording's.
+// Profile is the profile of a recording.
 type Profile struct {
-	Time     int64 // ns of the system's clock at its beginning; 0: not known
+	Time     int64 // wall clock at the start in ns; 0: unknown
 	Duration int64 // ns
 	Period   int64 // ns between samples of a thread
 
 	v        *view.View
 	tree     *tally.Tree
 	stacks   *tally.Cutter
-	omitted  []int // frames left out, by label: firstOmitted - i
+	omitted  []int // numbers of omitted frames, by label: firstOmitted - i
 	labelOf  map[int]int32
-	numbers  []int32 // of locations, by their label in tree
-	below    []int32 // the same for labels below 0: of -1-i
+	numbers  []int32 // location numbers, by label in tree
+	below    []int32 // location numbers of negative labels, by -1-label
 	places   []int32 // labels, by number - 1
 	path     []int32
 	function map[source]int
-	funcs    []int32 // numbers of functions with their own file, by number in Names.Funcs
+	funcs    []int32 // function numbers with their default file, by index in Names.Funcs
 	sources  []source
-	mapped   []Mapping // by module; Limit is 0 where it never was
-	mapping  []int     // numbers, by module
-	modules  []int     // by number - 1
+	mapped   []Mapping // by module; Limit is 0 if it was never mapped
+	mapping  []int     // mapping numbers, by module
+	modules  []int     // modules, by mapping number - 1
 	begun    bool
 }
 
-// firstOmitted and the labels below it represent frames that are left out.
+// firstOmitted and the labels below it represent omitted frames.
 const firstOmitted = tally.NotSampled - 1
 
-// source is a function as seen from one source file: code of one function can
-// come from several (macros, included bodies).
+// source is a function as seen from one source file: code of one function can come from
+// several (macros, included bodies).
 type source struct {
 	fn   int
 	file string
@@ -126,10 +125,10 @@ func New(v *view.View) *Profile {
 	return p
 }
 
-// Comments are the command on a line of its own, how it was recorded, and what
-// is missing. Complete once the samples were told.
+// Comments returns the command on its own line, the recording's settings and its losses. It
+// is complete only after Samples.
 func (p *Profile) Comments() []string {
-	var out []string // pprof prints them above each of its answers: a few lines
+	var out []string // pprof prints them above every report, so they are few
 	line := ""
 	for _, f := range p.v.Facts() {
 		if f[0] == "command" {
@@ -154,8 +153,8 @@ func (p *Profile) Comments() []string {
 	return out
 }
 
-// Samples tells all samples, in the order of threads and of time, until yield
-// fails. It may be called once. The Sample is the same one each time.
+// Samples yields all samples, by thread and time, until yield fails. Call it at most once.
+// It reuses the Sample.
 func (p *Profile) Samples(yield func(*Sample) error) error {
 	if p.begun {
 		panic("profile: samples are told once")
@@ -183,9 +182,8 @@ func (p *Profile) Samples(yield func(*Sample) error) error {
 	return nil
 }
 
-// Stack appends the numbers (1 is the first) of the locations of s to dst, the
-// innermost first. In a deep stack one location may represent frames that are left out: see
-// tally.Cutter.
+// Stack appends the location numbers (from 1) of s to dst, innermost first. In a deep stack
+// one location may represent omitted frames: see tally.Cutter.
 func (p *Profile) Stack(s *Sample, dst []int) []int {
 	var inner, omitted int
 	p.path, inner, omitted = p.stacks.Path(s.Stack, p.path[:0])
@@ -198,7 +196,7 @@ func (p *Profile) Stack(s *Sample, dst []int) []int {
 	return dst
 }
 
-// omit is the label of n frames left out.
+// omit returns the label for n omitted frames.
 func (p *Profile) omit(n int) int32 {
 	l, ok := p.labelOf[n]
 	if !ok {
@@ -226,7 +224,7 @@ func (p *Profile) place(label int32) int {
 	return int(n)
 }
 
-// Labels of s: what its thread is, did and waited for, in the order of their keys.
+// Labels returns the labels of s, sorted by key: its thread, state and wait.
 func (p *Profile) Labels(s *Sample) []Label {
 	out := []Label{{Key: "thread", Text: s.Thread.Label}, {Key: "tid", Num: int64(s.Thread.ID)}, {Key: "pid", Num: int64(p.v.PID())}}
 	add := func(k, v string) {
@@ -268,8 +266,8 @@ func (p *Profile) Labels(s *Sample) []Label {
 	return out
 }
 
-// Locations tells the locations that stacks had, in the order of their numbers,
-// until yield fails. The Location is the same one each time.
+// Locations yields the locations that stacks used, by number, until yield fails. It reuses
+// the Location.
 func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 	var l Location
 	for i, label := range p.places {
@@ -286,7 +284,7 @@ func (p *Profile) Locations(yield func(number int, l *Location) error) error {
 	return nil
 }
 
-// standIn is the function of a label below 0.
+// standIn returns the function of a negative label.
 func (p *Profile) standIn(label int32) int {
 	switch {
 	case label == tally.Unknown:
@@ -303,8 +301,8 @@ func (p *Profile) locate(l *Location, from *trace.Loc) {
 		if m := from.Key.Module; m >= 0 && m < len(p.mapped) && p.mapped[m].Limit != 0 {
 			l.Mapping = p.mappingOf(m)
 			if at := &p.mapped[m]; l.Address < at.Start || l.Address >= at.Limit {
-				// Another generation of the address space, or the file is mapped
-				// twice: the address as the first mapping would have it.
+				// The address belongs to another generation of the address space, or the
+				// file is mapped twice. Convert it to the first mapping.
 				l.Address = at.Start
 				if a, ok := p.inModule(from.Key); ok && a >= at.Start && a < at.Limit {
 					l.Address = a
@@ -318,8 +316,7 @@ func (p *Profile) locate(l *Location, from *trace.Loc) {
 	}
 }
 
-// inModule turns a place in a module's file into the run-time address that its
-// first mapping gives it.
+// inModule converts a place in a module's file to the run-time address in its first mapping.
 func (p *Profile) inModule(k trace.LocKey) (addr uint64, ok bool) {
 	m := &p.mapped[k.Module]
 	for _, s := range p.v.Rec.Modules[k.Module].Segments {
@@ -331,7 +328,8 @@ func (p *Profile) inModule(k trace.LocKey) (addr uint64, ok bool) {
 	return 0, false
 }
 
-// functionOf is the number of a function of Names.Funcs; file is "" for its own.
+// functionOf returns the number of a function of Names.Funcs; file is "" for its default
+// one.
 func (p *Profile) functionOf(fn int, file string) int {
 	own := p.v.Names.Funcs[fn].File
 	if file == "" || file == own { // nearly always
@@ -354,15 +352,13 @@ func (p *Profile) functionOf(fn int, file string) int {
 	return n
 }
 
-// Functions tells the functions that locations had, in the order of their
-// numbers, until yield fails.
+// Functions yields the functions that locations used, by number, until yield fails.
 func (p *Profile) Functions(yield func(number int, f *Function) error) error {
 	for i, s := range p.sources {
 		fn := &p.v.Names.Funcs[s.fn]
 		f := Function{Name: p.v.FuncName(s.fn), System: view.Text(fn.Linkage, view.MaxName), File: view.Text(s.file, view.MaxName), StartLine: fn.StartLine}
-		// Readers take a name that is the system's as well for one to be
-		// demangled, and pprof then drops what is in <> or (): Python's
-		// "<module>" would have no name left.
+		// Readers demangle a name that equals the system name, and pprof then drops parts in
+		// <> or (): Python's "<module>" would become empty.
 		if f.System == "" && !strings.ContainsAny(f.Name, "<>[]") && !strings.Contains(f.Name, "::") {
 			f.System = f.Name
 		}
@@ -373,8 +369,8 @@ func (p *Profile) Functions(yield func(number int, f *Function) error) error {
 	return nil
 }
 
-// mapAll finds where each module was mapped last. The target's own program is
-// number 1, which readers expect, used or not.
+// mapAll finds the last mapping of each module. The target's own program is number 1, as
+// readers expect, used or not.
 func (p *Profile) mapAll() {
 	rec := p.v.Rec
 	p.mapped, p.mapping = make([]Mapping, len(rec.Modules)), make([]int, len(rec.Modules))
@@ -407,8 +403,7 @@ func (p *Profile) mappingOf(module int) int {
 	return p.mapping[module]
 }
 
-// Mappings tells the files that locations lie in, in the order of their
-// numbers, until yield fails.
+// Mappings yields the files that contain locations, by number, until yield fails.
 func (p *Profile) Mappings(yield func(number int, m *Mapping) error) error {
 	for i, module := range p.modules {
 		if err := yield(i+1, &p.mapped[module]); err != nil {
@@ -418,7 +413,7 @@ func (p *Profile) Mappings(yield func(number int, m *Mapping) error) error {
 	return nil
 }
 
-// hex lets only a build ID through that is one.
+// hex returns s if it is a valid build ID, otherwise "".
 func hex(s string) string {
 	for _, c := range []byte(s) {
 		if !(c >= '0' && c <= '9' || c >= 'a' && c <= 'f') {

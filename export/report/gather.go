@@ -15,13 +15,13 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// maxRows bounds what is counted apart in one table; what comes later counts
-// as "[others]".
+// maxRows limits the rows counted separately in one table; later ones are combined as
+// "[others]".
 const maxRows = 1 << 16
 
 const others = "[others]"
 
-// gatherer goes through the threads one after the other.
+// gatherer processes one thread after another.
 type gatherer struct {
 	v   *view.View
 	top int
@@ -30,31 +30,31 @@ type gatherer struct {
 	byFunc map[int]*funcRow
 	long   longest
 
-	// Of the thread at hand.
+	// State of the current thread.
 	th     *view.Thread
 	row    Thread
 	replay *view.Replay
 	cuts   view.Intervals
-	open   []pending // the intervals not yet yielded
+	open   []pending // intervals not yet yielded
 	free   [][]trace.Slice
-	// closing says that the thread's last interval is cut off by the end.
+	// closing says that the end of the recording cuts the thread's last interval.
 	closing bool
 	idle    int64 // ns of idle waits
-	blocked int64 // ns of intervals in which it was blocked, the idle ones too
+	blocked int64 // ns of blocked intervals, including idle ones
 	left    idle.Left
 }
 
-// pending is what is noted of an interval while it lasts.
+// pending holds the stack of an interval in progress.
 type pending struct {
 	stack []trace.Slice // as first confirmed
-	asker int           // in it; -1
+	asker int           // index of the asking function's frame in stack; -1: none
 }
 
 type callKey struct{ call, group, what string }
 
 type callRow struct {
 	Call
-	last int // thread that was counted last, by index and one
+	last int // index plus 1 of the thread counted last
 }
 
 type funcRow struct {
@@ -63,14 +63,14 @@ type funcRow struct {
 	what   map[view.For]int64 // ns, at most maxWhat of them
 }
 
-// maxWhat bounds the locks, files and peers counted separately for one function.
+// maxWhat limits the locks, files and peers counted separately for one function.
 const maxWhat = 256
 
 func newGatherer(v *view.View, top int) *gatherer {
 	return &gatherer{v: v, top: top, byCall: map[callKey]*callRow{}, byFunc: map[int]*funcRow{}}
 }
 
-// thread takes in a thread; listed is false for one that is left out of the tables.
+// thread adds a thread; listed is false if it is omitted from the tables.
 func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	g.th, g.open = th, g.open[:0]
 	s := g.v.States(th)
@@ -93,13 +93,13 @@ func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	return g.row, !idle.Thread(g.row.Idle, s.Observed-s.Runnable)
 }
 
-// Begin, End and Other are for the replay.
+// Begin implements trace.SliceHandler.
 func (g *gatherer) Begin(stack.Time, int, *trace.Slice) {}
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (g *gatherer) End(stack.Time, int, *trace.Slice) {}
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (g *gatherer) Other(e event.Event) {
 	g.cuts.Other(e)
 	switch e.Kind() {
@@ -112,7 +112,7 @@ func (g *gatherer) Other(e event.Event) {
 			g.open = append(g.open, pending{stack: buf, asker: -1})
 		}
 	case event.Seen:
-		// The stack is that of the interval by now.
+		// The stack now belongs to the interval.
 		if n := len(g.open) - 1; n >= 0 && len(g.open[n].stack) == 0 {
 			p := &g.open[n]
 			p.stack = append(p.stack, g.replay.Stack()...)
@@ -121,7 +121,7 @@ func (g *gatherer) Other(e event.Event) {
 	}
 }
 
-// take is handed the thread's intervals.
+// take receives the thread's intervals.
 func (g *gatherer) take(x *view.Interval) {
 	if len(g.open) == 0 {
 		return
@@ -152,7 +152,7 @@ func (g *gatherer) take(x *view.Interval) {
 	}
 	f := g.v.For(&x.Waiting, idle)
 	what := f.What
-	if f.Group == view.GroupLock || f.Group == view.GroupCall { // locks have a table of their own
+	if f.Group == view.GroupLock || f.Group == view.GroupCall { // locks have a separate table
 		what = ""
 	}
 	g.addCall(callKey{call, f.Group, what}, ns)
@@ -215,7 +215,8 @@ func (g *gatherer) addFunc(p pending, what view.For, ns int64) {
 	row.what[what] += ns
 }
 
-// mostly sets what a function waited for longest: first by group, then in that by thing.
+// mostly sets what the function waited for longest: first the group, then the object
+// within it.
 func (r *funcRow) mostly() {
 	for group, ns := range r.groups {
 		if ns > r.KindTotal || ns == r.KindTotal && group < r.Kind {
@@ -260,7 +261,7 @@ func (g *gatherer) single(x *view.Interval, p *pending, s stack.State, what stri
 	}
 }
 
-// longest is a heap with the shortest on top.
+// longest is a heap with the shortest wait on top.
 type longest []Wait
 
 func (l longest) Len() int           { return len(l) }
@@ -273,8 +274,8 @@ func (l *longest) Pop() any {
 	return x
 }
 
-// longest are those kept, the longest first, with what all threads together
-// know of their holders.
+// longest returns the kept waits, longest first, with their holders by the evidence of
+// all threads.
 func (g *gatherer) longest(c *contend.Contention) []Wait {
 	out := append([]Wait{}, g.long...)
 	slices.SortFunc(out, func(a, b Wait) int {
@@ -325,7 +326,7 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 	return cut(out, top)
 }
 
-// onCPU are the functions that were on a CPU, by the kernel's account.
+// onCPU returns the functions that were on a CPU, by the kernel's account.
 func onCPU(v *view.View, top int) ([]OnCPU, int) {
 	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
 	self, total := map[int32]int64{}, map[int32]int64{}

@@ -12,8 +12,7 @@ import (
 //go:embed page.html
 var page string
 
-// WriteHTML writes the report as a page that needs no other file and loads
-// nothing.
+// WriteHTML writes the report as a self-contained page.
 func (r *Report) WriteHTML(w io.Writer) error {
 	t, err := template.New("report").Funcs(template.FuncMap{
 		"dur":   duration,

@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// pool is a recording of a thread that reads a file, two threads of a pool without work, and one of the
-// pool that works half of the time.
+// pool returns a recording of a thread that reads a file, two pool threads without work, and one pool
+// thread that works half of the time.
 func pool(t testing.TB) *trace.Recording {
 	b := exporttest.New(t)
 	disk := b.Wait(trace.Wait{Call: "read", Args: "3 /var/db, 4096 bytes", File: "/var/db", Kind: "file"})
@@ -39,8 +39,7 @@ func pool(t testing.TB) *trace.Recording {
 	return b.Finish(1000 * ms)
 }
 
-// A pool's idle threads are in no table unless they are asked for, and the report says how much it
-// left out.
+// Idle pool threads are in no table unless requested, and the report says how much it omitted.
 func TestIdle(t *testing.T) {
 	r := report.Of(pool(t), view.Options{}, 0)
 	if r.Idle.Threads != 2 || r.Idle.Wait != 2000*ms || r.Idle.Others != 1 || r.Idle.Other != 500*ms {
@@ -73,7 +72,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-// What a function waited for is counted by thing: sleeps of 300 lengths are one sleep.
+// Waits of a function are counted by object: sleeps of 300 different lengths count as one.
 func TestMostlyFor(t *testing.T) {
 	b := exporttest.New(t)
 	gil := b.Wait(trace.Wait{Call: "futex", Args: "GIL", Kind: "lock", Lock: "GIL", KnownBy: "layout"})

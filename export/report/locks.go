@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// locks makes the table of locks: first those that some have and others have
-// not, then condition variables and the like.
+// locks builds the table of locks: first locks with holders, then condition variables and
+// similar.
 func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	in := holders(v, c)
 	out := []Lock{}
@@ -67,10 +67,10 @@ func (r *Report) locks(v *view.View, c *contend.Contention, top int) {
 	r.Locks, r.More.Locks = cut(out, top)
 }
 
-// shares adds up by name.
+// shares sums values by name.
 type shares map[string]*Share
 
-// maxShares is how many names a cell of a table keeps.
+// maxShares is how many names a table cell shows.
 const maxShares = 5
 
 func (s *shares) add(name string, ns int64) {
@@ -96,11 +96,11 @@ func (s shares) sorted() []Share {
 	return out
 }
 
-// holders finds for each wait in which function its holder was when it was
-// seen to hold the lock; "" where that is not known.
+// holders returns, for each wait, the function that the holder was in when it was seen
+// holding the lock; "" if unknown.
 func holders(v *view.View, c *contend.Contention) []string {
 	out := make([]string, len(c.Waits))
-	asked := make([][]int, len(v.Threads)) // waits, by the holder's thread
+	asked := make([][]int, len(v.Threads)) // waits by the holder's thread
 	for i := range c.Waits {
 		if w := &c.Waits[i]; w.Holder != 0 {
 			if th, ok := v.ByTID(w.Holder); ok {
@@ -116,32 +116,32 @@ func holders(v *view.View, c *contend.Contention) []string {
 		f := &finder{v: v, c: c, waits: waits, out: out}
 		f.replay = v.Replay(&v.Threads[i], f)
 		f.replay.Run()
-		f.answer(f.before) // no sample is behind these
+		f.answer(f.before) // no later sample answers these
 	}
 	return out
 }
 
-// finder looks at the stack of one thread at given times. A lock that is held for less than
-// an interval may have been taken after the sample before, and given back before the next
-// one: of these two samples the one counts that lies within the wait, the nearer one where
-// both do; where none does, only the calls that both have.
+// finder looks up the stack of one thread at given times. A lock held for less than an
+// interval may have been taken after the previous sample and released before the next. Of
+// these two samples, finder uses the one within the wait, or the nearer one if both are. If
+// neither is, it uses only the calls that both stacks share.
 type finder struct {
 	v      *view.View
 	c      *contend.Contention
 	replay *view.Replay
-	waits  []int // those still to come
+	waits  []int // still to come
 	out    []string
 
-	at     stack.Time    // the stack is as of then
-	asked  []int         // waits that are to be answered as of the sample before that, or of it
-	before []trace.Slice // the stack as of the sample before
-	seen   stack.Time    // when that was
+	at     stack.Time    // time of the current stack
+	asked  []int         // waits to answer with the previous sample or the current one
+	before []trace.Slice // stack at the previous sample
+	seen   stack.Time    // time of the previous sample
 }
 
-// to goes on to an event at t; before it the stack was so deep.
+// to advances to an event at t; depth is the stack depth before it.
 func (f *finder) to(t stack.Time, depth int) {
 	if t <= f.at {
-		return // of the same sample
+		return // event of the same sample
 	}
 	st := f.replay.Stack()
 	st = st[:min(depth, len(st))]
@@ -156,8 +156,8 @@ func (f *finder) to(t stack.Time, depth int) {
 	f.at = t
 }
 
-// answer says where the thread was, of the waits that were asked for; st is its stack as of
-// the sample behind them.
+// answer sets the thread's position for the pending waits; st is its stack at the following
+// sample.
 func (f *finder) answer(st []trace.Slice) {
 	for _, i := range f.asked {
 		w := &f.c.Waits[i]
@@ -179,7 +179,7 @@ func (f *finder) answer(st []trace.Slice) {
 	}
 }
 
-// both is how many calls, from the outermost on, two stacks of a thread have in common.
+// both returns how many outer calls two stacks of a thread share.
 func both(a, b []trace.Slice) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n].Entered == b[n].Entered && a[n].Frame.Func == b[n].Frame.Func {

@@ -1,10 +1,9 @@
-// Package report says what the threads of a recording did and waited for, in tables:
-// by lock, by call and what it was for, by function, the longest single waits
-// with their stacks, how each thread's time was spent, and what the recording
-// itself cost. It writes a Report as text, as JSON (docs/report-json.md) or as
-// a page of HTML; where the recording comes from is its callers' to know.
+// Package report summarizes a recording in tables: waits by lock, by call and object, and
+// by function, the longest single waits with their stacks, the time of each thread, and
+// the cost of recording. It writes a Report as text, as JSON (docs/report-json.md) or as
+// an HTML page. Callers open the recording.
 //
-// A Report is made by one goroutine and only read afterwards.
+// A Report is built by one goroutine and read-only afterwards.
 package report
 
 import (
@@ -19,15 +18,14 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// DefaultTop is how many rows a table has, unless told otherwise.
+// DefaultTop is the default number of rows of a table.
 const DefaultTop = 15
 
-// Report is what there is to say. Times are in ns; tables have the longest in
-// all first.
+// Report holds all tables. Times are in ns; rows are sorted by total time, longest first.
 type Report struct {
 	Version   int        `json:"version"`
 	Recording Recording  `json:"recording"`
-	Tasks     *Tasks     `json:"goroutines,omitempty"` // nil: not a program of Go
+	Tasks     *Tasks     `json:"goroutines,omitempty"` // nil: not a Go program
 	Threads   []Thread   `json:"threads"`
 	Locks     []Lock     `json:"locks"`
 	Calls     []Call     `json:"calls"`
@@ -36,15 +34,16 @@ type Report struct {
 	Longest   []Wait     `json:"longest"`
 	Cost      Cost       `json:"cost"`
 	Losses    []string   `json:"losses"`
-	Idle      idle.Left  `json:"idle"` // left out of the tables
-	// Left out of the tables for want of rows.
+	Idle      idle.Left  `json:"idle"` // omitted from the tables
+	// Rows beyond the tables' limit.
 	More More `json:"more"`
 }
 
-// Version of the JSON. It rises when a field changes its meaning or goes away.
+// Version is the version of the JSON. It increases when a field changes its meaning or is
+// removed.
 const Version = 1
 
-// More is how many rows tables would have beyond those that they have.
+// More counts the rows omitted from each table.
 type More struct {
 	Threads   int `json:"threads"`
 	Locks     int `json:"locks"`
@@ -53,10 +52,10 @@ type More struct {
 	OnCPU     int `json:"on_cpu"`
 	TaskWaits int `json:"goroutine_waits"`
 	TaskFuncs int `json:"goroutine_functions"`
-	Waits     int `json:"waits"` // for locks, not taken in at all: there were too many
+	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
 }
 
-// Recording is what is reported on.
+// Recording describes the recording.
 type Recording struct {
 	PID      int       `json:"pid"`
 	Name     string    `json:"name"`
@@ -64,62 +63,62 @@ type Recording struct {
 	Begin    time.Time `json:"begin"`
 	Duration int64     `json:"duration_ns"`
 	Interval int64     `json:"interval_ns"`
-	Shown    string    `json:"shown"` // "" everything; else what side of the time alone
+	Shown    string    `json:"shown"` // "": everything, otherwise the selected side
 }
 
-// Thread is how one thread's time was spent.
+// Thread is the time of one thread by state.
 type Thread struct {
 	TID  stack.TID `json:"tid"`
 	Name string    `json:"name"`
 	// Observed is the sum of CPU, Runnable, Blocked, Disk and Stopped: see view.States.
 	Observed int64  `json:"observed_ns"`
 	CPU      int64  `json:"cpu_ns"`      // on a CPU, by the kernel's account
-	Runnable int64  `json:"runnable_ns"` // waiting for one, by the kernel's account
+	Runnable int64  `json:"runnable_ns"` // waiting for a CPU, by the kernel's account
 	Blocked  int64  `json:"blocked_ns"`
-	Locks    int64  `json:"lock_ns"`    // of that, for a lock that others may have
-	Idle     int64  `json:"idle_ns"`    // of that, with nothing to do
+	Locks    int64  `json:"lock_ns"`    // part of Blocked: for a lock that another thread may hold
+	Idle     int64  `json:"idle_ns"`    // part of Blocked: without work
 	Disk     int64  `json:"disk_ns"`    // in uninterruptible sleep or a page fault
 	Stopped  int64  `json:"stopped_ns"` // stopped by a signal, or traced
-	Switches uint64 `json:"switches"`   // times that it was put on a CPU
+	Switches uint64 `json:"switches"`   // times that it was switched in
 	Waits    int    `json:"waits"`
 	Held     int64  `json:"held_by_sliver_ns"`
 }
 
-// Share is a name with what part it had in something.
+// Share is a name with its share of a total.
 type Share struct {
 	Name  string `json:"name"`
 	Waits int    `json:"waits"`
 	Total int64  `json:"total_ns"`
 }
 
-// Lock is a lock that was waited for.
+// Lock is a lock that threads waited for.
 type Lock struct {
 	Name     string  `json:"name"`
 	Kind     string  `json:"kind"`
 	Addr     string  `json:"addr"`      // hex; "" for file locks
-	Excludes bool    `json:"exclusive"` // a lock that some have and others have not
+	Excludes bool    `json:"exclusive"` // the lock has holders
 	Waits    int     `json:"waits"`
 	Total    int64   `json:"total_ns"`
 	Longest  int64   `json:"longest_ns"`
-	Most     int     `json:"most_waiting"` // at one time
-	Holders  []Share `json:"holders"`      // threads that let go, with how that is known
+	Most     int     `json:"most_waiting"` // at the same time
+	Holders  []Share `json:"holders"`      // threads that released it, with how that is known
 	HolderIn []Share `json:"holder_functions"`
 	WaiterIn []Share `json:"waiter_functions"`
-	Unknown  string  `json:"no_holder"` // why none is named, if none is
+	Unknown  string  `json:"no_holder"` // reason why no holder is named
 }
 
-// Call is a system call with what it was for.
+// Call is a system call with the object it waited for.
 type Call struct {
 	Call    string `json:"call"`
 	Kind    string `json:"kind"`
-	For     string `json:"for"` // the file, the other end; "" where it is for nothing of the kind
+	For     string `json:"for"` // file or peer; "" if not applicable
 	Waits   int    `json:"waits"`
 	Total   int64  `json:"total_ns"`
 	Longest int64  `json:"longest_ns"`
 	Threads int    `json:"threads"`
 }
 
-// Function is one that waited: the innermost of the program's own.
+// Function is a function that waited: the innermost one of the program itself.
 type Function struct {
 	Name    string `json:"name"`
 	File    string `json:"file"`
@@ -127,7 +126,8 @@ type Function struct {
 	Waits   int    `json:"waits"`
 	Total   int64  `json:"total_ns"`
 	Longest int64  `json:"longest_ns"`
-	// Kind is the group of waits (see view.For) that took longest in all, For what of it did.
+	// Kind is the group of waits (see view.For) with the longest total time, For its
+	// longest object.
 	Kind      string `json:"kind"`
 	KindTotal int64  `json:"kind_ns"`
 	For       string `json:"for"`
@@ -137,12 +137,12 @@ type Function struct {
 type OnCPU struct {
 	Name  string `json:"name"`
 	File  string `json:"file"`
-	Line  int    `json:"line"` // where the function begins; 0 unknown
+	Line  int    `json:"line"` // first line of the function; 0: unknown
 	Self  int64  `json:"self_ns"`
-	Total int64  `json:"total_ns"` // with all that it called
+	Total int64  `json:"total_ns"` // including callees
 }
 
-// Fact is one thing known of a wait.
+// Fact is a known fact about a wait.
 type Fact struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
@@ -152,10 +152,10 @@ type Fact struct {
 type Wait struct {
 	TID      stack.TID `json:"tid"`
 	Thread   string    `json:"thread"`
-	Begin    int64     `json:"begin_ns"` // from the recording's beginning
+	Begin    int64     `json:"begin_ns"` // relative to the start of the recording
 	Duration int64     `json:"duration_ns"`
-	Edge     int64     `json:"edge_ns"` // it may be shorter by this
-	Cut      bool      `json:"cut"`     // the recording ends in it
+	Edge     int64     `json:"edge_ns"` // ns by which the wait may be shorter
+	Cut      bool      `json:"cut"`     // the wait had not ended when the recording did
 	State    string    `json:"state"`
 	For      string    `json:"for"`
 	Facts    []Fact    `json:"facts"`
@@ -173,11 +173,11 @@ type Frame struct {
 	Inlined bool   `json:"inlined"`
 }
 
-// Cost is what the recording took of its target, and of the machine.
+// Cost is the cost of recording to the target and the machine.
 type Cost struct {
 	Samples   uint64  `json:"samples"`
 	Stops     uint64  `json:"stops"`
-	Held      int64   `json:"held_ns"` // all threads together
+	Held      int64   `json:"held_ns"` // sum over all threads
 	Share     float64 `json:"held_share"`
 	Mean      int64   `json:"pause_mean_ns"`
 	P99       int64   `json:"pause_p99_ns"`
@@ -186,8 +186,7 @@ type Cost struct {
 	Self      int64   `json:"sliver_cpu_ns"`
 }
 
-// Of reports on what o chooses of rec, with tables of top rows (0:
-// DefaultTop).
+// Of reports on the part of rec that o selects, with tables of top rows (0: DefaultTop).
 func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	if top <= 0 {
 		top = DefaultTop
@@ -232,7 +231,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	return r
 }
 
-// maxThreads bounds the table of threads.
+// maxThreads limits the table of threads.
 const maxThreads = 1000
 
 func (r *Report) cost(rec *trace.Recording) {
@@ -244,7 +243,7 @@ func (r *Report) cost(rec *trace.Recording) {
 	}
 }
 
-// cut keeps the first top of s, and says how many there are beyond.
+// cut keeps the first top elements of s and returns how many it removed.
 func cut[T any](s []T, top int) ([]T, int) {
 	if len(s) <= top {
 		return s, 0

@@ -12,24 +12,23 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Tasks are the goroutines of a Go program: what they did and waited for, whichever
-// threads ran them.
+// Tasks summarizes the goroutines of a Go program: what they did and waited for, independent of threads.
 type Tasks struct {
 	What  string     `json:"what"` // "goroutine"
 	Count int        `json:"count"`
 	Ran   int64      `json:"ran_ns"`   // on threads
 	Ready int64      `json:"ready_ns"` // ready to run, on no thread
-	Idle  int        `json:"idle"`     // of the runtime's own, left out
+	Idle  int        `json:"idle"`     // the runtime's own, omitted
 	Waits []TaskWait `json:"waits"`
 	Funcs []TaskFunc `json:"functions"`
 }
 
-// TaskWait is what tasks waited for at one place.
+// TaskWait is a place where tasks waited.
 type TaskWait struct {
 	For     string   `json:"for"` // "sync.Mutex", "channel (receive)"
 	Func    string   `json:"func"`
 	File    string   `json:"file"`
-	Line    int      `json:"line"` // 0: only the function that the tasks began with is known
+	Line    int      `json:"line"` // 0: only the tasks' entry function is known
 	Waits   int      `json:"waits"`
 	Tasks   int      `json:"tasks"`
 	Total   int64    `json:"total_ns"`
@@ -37,7 +36,7 @@ type TaskWait struct {
 	Holders []string `json:"holders"` // inferred
 }
 
-// TaskFunc are the tasks that began with one function.
+// TaskFunc summarizes the tasks with one entry function.
 type TaskFunc struct {
 	Name   string `json:"name"`
 	Tasks  int    `json:"tasks"`
@@ -56,10 +55,10 @@ type place struct {
 
 type taskGatherer struct {
 	v     *view.View
-	at    map[uint64][]placed        // places, by task and time
-	usual map[usualKey]map[place]int // how often tasks of one first function were at a place
+	at    map[uint64][]placed        // places by task and time
+	usual map[usualKey]map[place]int // how often tasks with one entry function waited at a place
 	rows  map[place]*TaskWait
-	last  map[place]uint64 // task that was counted last
+	last  map[place]uint64 // task counted last
 	funcs map[string]*TaskFunc
 }
 
@@ -71,7 +70,7 @@ type placed struct {
 
 type usualKey struct{ first, reason string }
 
-// tasks makes the tables of goroutines; nil where the recording has none.
+// tasks builds the tables of goroutines; nil if the recording has none.
 func (r *Report) tasks(v *view.View, top int) *Tasks {
 	all := v.Tasks()
 	if all == nil {
@@ -113,12 +112,12 @@ func (r *Report) tasks(v *view.View, top int) *Tasks {
 	return out
 }
 
-// ofRuntime reports whether a goroutine is the runtime's own, by its first function.
+// ofRuntime reports whether a goroutine belongs to the runtime, by its entry function.
 func ofRuntime(first string) bool {
 	return strings.HasPrefix(first, "runtime.") && first != "runtime.main"
 }
 
-// look notes where tasks waited at one moment.
+// look records where tasks waited at one moment.
 func (g *taskGatherer) look(l *trace.Tasks) {
 	for i := range l.List {
 		x := &l.List[i]
@@ -147,7 +146,7 @@ func (g *taskGatherer) first(x *trace.Task, at stack.Time) string {
 	return g.v.FuncName(fs[len(fs)-1].Func)
 }
 
-// place finds the innermost function of a stack that is not part of Go's runtime or of package sync.
+// place returns the innermost function of a stack outside Go's runtime and package sync.
 func (g *taskGatherer) place(words []event.Word, reason string, at stack.Time) place {
 	p := place{what: waitName(reason)}
 	for _, w := range words {
@@ -155,7 +154,7 @@ func (g *taskGatherer) place(words []event.Word, reason string, at stack.Time) p
 		for i := range fs {
 			name := g.v.FuncName(fs[i].Func)
 			if s := syncName(name); s != "" {
-				p.what = s // RWMutex.Lock waits for a Mutex of its own
+				p.what = s // RWMutex.Lock waits for its internal Mutex
 			}
 			if passes(name) {
 				continue
@@ -167,7 +166,7 @@ func (g *taskGatherer) place(words []event.Word, reason string, at stack.Time) p
 	return p
 }
 
-// passes reports whether a function of Go's libraries only passes a wait on.
+// passes reports whether a library function of Go only forwards a wait to its caller.
 func passes(name string) bool {
 	for _, prefix := range []string{"runtime.", "sync.", "internal/", "time.Sleep", "syscall."} {
 		if strings.HasPrefix(name, prefix) {
@@ -177,7 +176,7 @@ func passes(name string) bool {
 	return false
 }
 
-// syncName is the type of package sync whose method a function is.
+// syncName returns the type of package sync whose method fn is.
 func syncName(fn string) string {
 	switch {
 	case strings.HasPrefix(fn, "sync.(*RWMutex).R"):
@@ -196,7 +195,7 @@ func syncName(fn string) string {
 	return ""
 }
 
-// waitName is what a wait of that reason (runtime/runtime2.go, waitReasonStrings) is for.
+// waitName describes a wait reason of runtime/runtime2.go, waitReasonStrings.
 func waitName(reason string) string {
 	switch reason {
 	case "":
@@ -218,7 +217,7 @@ func waitName(reason string) string {
 	return reason
 }
 
-// task adds up one task. It returns for how many ns it was ready to run.
+// task adds one task and returns the ns for which it was ready to run.
 func (g *taskGatherer) task(t *view.Task) (ready int64) {
 	f := g.funcs[t.Func]
 	if f == nil {
@@ -264,8 +263,8 @@ func (g *taskGatherer) wait(t *view.Task, s *view.TaskSpan, ns int64) {
 	}
 }
 
-// placeOf is where a task was in a span: as a look saw it then, else where it or a task of its kind was
-// seen to wait for the same reason.
+// placeOf returns where a task was during a span: as a scan of the tasks saw it then, otherwise where it or a
+// task of the same kind waited for the same reason.
 func (g *taskGatherer) placeOf(t *view.Task, s *view.TaskSpan) place {
 	best, far := place{}, stack.Time(-1)
 	for _, x := range g.at[t.ID] {
@@ -292,15 +291,15 @@ func (g *taskGatherer) placeOf(t *view.Task, s *view.TaskSpan) place {
 	return place{what: waitName(s.Reason), fn: t.Func}
 }
 
-// excludes reports whether a wait of that name is for a lock.
+// excludes reports whether a wait with that name is for a lock.
 func excludes(what string) bool {
 	return what == "sync.Mutex" || strings.HasPrefix(what, "sync.RWMutex") || what == "sync.Once"
 }
 
-// holders infers the holder of each lock that tasks wait for in a look: the only other task inside the function
-// that they wait in. Go's locks keep no owner.
+// holders infers the holder of each lock that tasks wait for in a scan: the only other task inside the
+// function that they wait in. Go's locks do not record an owner.
 func (g *taskGatherer) holders(l *trace.Tasks) {
-	inside := map[string][]*trace.Task{} // tasks, by functions on their stacks
+	inside := map[string][]*trace.Task{} // tasks by the functions on their stacks
 	waits := map[uint64]place{}
 	for i := range l.List {
 		x := &l.List[i]
@@ -347,10 +346,10 @@ func (g *taskGatherer) holders(l *trace.Tasks) {
 	}
 }
 
-// maxHolderDepth bounds how many calls of a goroutine are looked at for functions that take a lock.
+// maxHolderDepth limits how many calls of a goroutine are searched for functions that take a lock.
 const maxHolderDepth = 64
 
-// running adds the task that a thread runs during a look.
+// running adds the task that a thread runs during a scan.
 func (g *taskGatherer) running(th *view.Thread, l *trace.Tasks, inside map[string][]*trace.Task) {
 	i := slices.IndexFunc(l.List, func(x trace.Task) bool { return x.Stack < 0 && x.TID == th.TID && x.TID != 0 })
 	if i < 0 {
@@ -388,11 +387,11 @@ func (s *stackAt) to(t stack.Time, depth int) {
 	}
 }
 
-// Begin, End and Other are for the replay.
+// Begin implements trace.SliceHandler.
 func (s *stackAt) Begin(t stack.Time, depth int, _ *trace.Slice) { s.to(t, depth) }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (s *stackAt) End(t stack.Time, depth int, _ *trace.Slice) { s.to(t, depth+1) }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (s *stackAt) Other(e event.Event) { s.to(e.Time, len(s.replay.Stack())) }

@@ -1,10 +1,9 @@
-// Package speedscope writes a recording for https://www.speedscope.app: an
-// evented profile for each thread, in ns from the beginning.
+// Package speedscope writes a recording for https://www.speedscope.app: an evented profile for each thread,
+// in ns from the beginning.
 //
-// The format has no place for marks, so gaps are drawn as calls, as in package
-// nanoscope, and so is what a thread waits for: "[waits: mutex m]"; what is missing in all stands in the profile's name. Frames are
-// functions: the line is that of the function, so that speedscope's own sums
-// go by function.
+// The format has no marks, so gaps are drawn as calls, as in package nanoscope, and so are waits: "[waits:
+// mutex m]". The profile's name lists the losses. A frame is a function with the function's line, so that
+// speedscope's sums are by function.
 //
 // Write streams; it may run for several recordings at once.
 package speedscope
@@ -38,7 +37,7 @@ func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
 	for i := range v.Threads {
 		out.thread(&v.Threads[i])
 	}
-	if out.profiles == 0 { // the reader wants one
+	if out.profiles == 0 { // the reader requires one
 		out.print(`{"type":"evented","name":"nothing recorded","unit":"nanoseconds","events":[],"startValue":0,"endValue":0}`)
 	}
 	out.print("\n],\"shared\":{\"frames\":[")
@@ -69,8 +68,8 @@ type writer struct {
 	w        *bufio.Writer
 	v        *view.View
 	base     stack.Time
-	frames   []int   // functions, by frame
-	number   []int32 // frame plus 1, by function
+	frames   []int   // function by frame
+	number   []int32 // frame plus 1 by function
 	profiles int
 	events   int // of this thread
 	first    int64
@@ -79,7 +78,7 @@ type writer struct {
 	line     []byte
 }
 
-func (o *writer) print(s string) { o.w.WriteString(s) } // the first error stays in o.w, for Flush
+func (o *writer) print(s string) { o.w.WriteString(s) } // o.w keeps the first error until Flush
 
 func (o *writer) thread(th *view.Thread) {
 	o.th, o.events = th, 0

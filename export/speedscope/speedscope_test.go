@@ -14,7 +14,7 @@ import (
 
 const ms = exporttest.Ms
 
-// file is a profile as JSON gives it.
+// file is the JSON profile.
 type file struct {
 	Name   string
 	Shared struct {
@@ -48,7 +48,7 @@ func export(t testing.TB, rec *trace.Recording, o view.Options) ([]byte, *file) 
 	return b.Bytes(), &f
 }
 
-// validate holds a file against the schema in speedscope's own package.
+// validate checks a file against the schema in speedscope's own package.
 func validate(t *testing.T, b []byte) {
 	t.Helper()
 	modules := exporttest.Package(t, "speedscope-1.25.0", "speedscope@1.25.0", "ajv@8.20.0")
@@ -61,8 +61,8 @@ if (!check(JSON.parse(fs.readFileSync(process.argv[2])))) { console.error(JSON.s
 	exporttest.Run(t, "node", "-e", "module.paths.push(process.argv[1]);"+script, modules, p)
 }
 
-// read opens and closes frames as speedscope does, which refuses a file where
-// the frame closed is not the one opened last, or time falls.
+// read opens and closes frames as speedscope does. It rejects a file whose closed frame
+// is not the one opened last, or whose time decreases.
 func read(t testing.TB, f *file, rec *trace.Recording, base int64) []exporttest.Call {
 	t.Helper()
 	seq := map[string]int{}

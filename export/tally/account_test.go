@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// byFunc is the CPU time of each function's own stacks, in ns.
+// byFunc returns the CPU time by leaf function, in ns.
 func byFunc(v *view.View) map[string]int64 {
 	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
 	out := map[string]int64{}
@@ -28,8 +28,8 @@ func byFunc(v *view.View) map[string]int64 {
 	return out
 }
 
-// A thread works in two functions and sleeps. Its CPU time goes to the two as their samples do, none to
-// the sleep, and the sum is what the scheduler counted.
+// A thread works in two functions and sleeps. Its CPU time is split between the two like its samples,
+// the sleep gets none, and the sum is the scheduler's.
 func TestCPUOfSleeper(t *testing.T) {
 	const ticks = 4000
 	r := rand.New(rand.NewPCG(1, 2))
@@ -46,7 +46,7 @@ func TestCPUOfSleeper(t *testing.T) {
 		}
 		th.Look(look)
 		total = cpu
-		cpu += 3*ms + r.Int64N(2*ms) // whatever it was seen to do at the tick
+		cpu += 3*ms + r.Int64N(2*ms) // whatever state the tick observes
 	}
 	got := byFunc(view.New(b.Finish(ticks*10*ms), view.Options{}))
 	if got["nap"] != 0 || len(got) != 2 {
@@ -55,17 +55,17 @@ func TestCPUOfSleeper(t *testing.T) {
 	if sum := got["burn"] + got["write"]; sum != total {
 		t.Errorf("%d ns in all, the scheduler counted %d", sum, total)
 	}
-	// 1,600 samples ran: a share has a standard deviation of 1.1 points.
+	// 1,600 samples on a CPU: a share has a standard deviation of 1.1 points.
 	if share := float64(got["burn"]) / float64(total); math.Abs(share-.75) > .05 {
 		t.Errorf("burn has %.3f of the CPU time, truth 0.75", share)
 	}
 }
 
-// CPU time that no sample found the thread running for is shown as that, and moves to no other.
+// CPU time without a running sample is shown as not sampled, and not added to another stack.
 func TestNotSampled(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
-	for i := range int64(2000) { // 1 ms of CPU time in each tick of 10 ms, in bursts that no tick meets
+	for i := range int64(2000) { // 1 ms of CPU time in each tick of 10 ms, in bursts between the ticks
 		th.Look(exporttest.Look{At: i * 10 * ms, CPU: i * ms, State: stack.StateBlocked, Call: 36, Way: stack.WayRead, Times: uint64(i), Stack: "main:1 nap:1"})
 	}
 	got := byFunc(view.New(b.Finish(20_000*ms), view.Options{}))
@@ -74,8 +74,7 @@ func TestNotSampled(t *testing.T) {
 	}
 }
 
-// The CPU time of a range is what the thread used in it, also where one long stack crosses
-// its edges.
+// The CPU time of a range is what the thread used in it, even if one long stack crosses its edges.
 func TestCPUOfRange(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -85,7 +84,7 @@ func TestCPUOfRange(t *testing.T) {
 	rec := b.Finish(1000 * ms)
 	for _, c := range []struct{ from, to, want int64 }{{100, 900, 400}, {120, 140, 10}, {333, 351, 9}, {1, 990, 490}} {
 		v := view.New(rec, view.Options{From: exporttest.Start + stack.Time(c.from*ms), To: exporttest.Start + stack.Time(c.to*ms)})
-		if got := byFunc(v)["burn"]; math.Abs(float64(got-c.want*ms)) > float64(6*ms) { // a tick
+		if got := byFunc(v)["burn"]; math.Abs(float64(got-c.want*ms)) > float64(6*ms) { // one tick
 			t.Errorf("%d to %d ms: %d ns, want %d ms", c.from, c.to, got, c.want)
 		}
 	}

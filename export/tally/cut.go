@@ -2,41 +2,42 @@ package tally
 
 import "fmt"
 
-// Limits of formats that write every frame of every stack (collapsed stacks, pprof,
-// OTLP). Their size is the sum of all depths: a call 65,536 frames deep that is sampled
-// at each depth is 2 thousand million frames. Deep stacks are written in full up to
-// WholeFrames frames for one output, which real recursions stay below; later ones are
-// cut to CutDepth, so that the output grows with the recording only.
+// Limits for formats that write every frame of every stack (collapsed stacks, pprof,
+// OTLP). Their size is the sum of all depths: a call 65,536 frames deep, sampled at each
+// depth, has 2 billion frames. Deep stacks are written in full up to WholeFrames frames
+// per output, more than real recursions need. Later ones are cut to CutDepth, so that the
+// output grows only with the recording.
 const (
-	// WholeFrames is how many frames the stacks deeper than CutDepth may have together.
+	// WholeFrames is the total number of frames that stacks deeper than CutDepth may
+	// have.
 	WholeFrames = 16 << 20
-	// CutDepth is the depth of stacks that are cut: the outer half, which joins them with
-	// others in a flame graph, and the inner half, where the time went.
+	// CutDepth is the depth of cut stacks: the outer half, which merges with other stacks
+	// in a flame graph, and the inner half, where the time was spent.
 	CutDepth = 512
 
 	cutOuter = CutDepth / 2
 )
 
-// Cutter reads stacks of a tree for one output, and cuts deep ones. The tree may grow
+// Cutter reads stacks of a tree for one output and cuts deep ones. The tree may grow
 // while it is used.
 type Cutter struct {
-	// Stacks counts those that were cut, and Frames what they lost.
+	// Stacks counts the stacks that were cut, Frames the frames left out.
 	Stacks, Frames int
 
 	tree  *Tree
-	whole int     // frames of deep stacks that may still be written
+	whole int     // remaining budget for frames of deep stacks
 	depth []int32 // by node
-	outer []int32 // by node: its caller at depth cutOuter
+	outer []int32 // by node: its ancestor at depth cutOuter
 }
 
-// Cutter of a tree.
+// Cutter returns a Cutter of the tree.
 func (t *Tree) Cutter() *Cutter { return &Cutter{tree: t, whole: WholeFrames} }
 
-// Path appends the labels of stack n to dst, innermost first. If omitted is not 0, so
-// many frames are left out between the first inner labels and the others. A cut stack
-// takes time for the labels that it keeps only.
+// Path appends the labels of stack n to dst, innermost first. omitted is how many frames
+// are left out after the first inner labels. Its run time depends only on the labels
+// kept.
 func (c *Cutter) Path(n int32, dst []int32) (path []int32, inner, omitted int) {
-	for i := int32(len(c.depth)); int(i) < c.tree.Len(); i++ { // callers come before what they call
+	for i := int32(len(c.depth)); int(i) < c.tree.Len(); i++ { // callers come before their callees
 		if i == 0 {
 			c.depth, c.outer = append(c.depth, 0), append(c.outer, 0)
 			continue
@@ -66,10 +67,10 @@ func (c *Cutter) Path(n int32, dst []int32) (path []int32, inner, omitted int) {
 	return c.tree.Path(outer, dst), inner, depth - CutDepth
 }
 
-// Omitted is the name of the frame that represents n omitted frames.
+// Omitted returns the name of the frame that represents n omitted frames.
 func Omitted(n int) string { return fmt.Sprintf("[%d frames left out]", n) }
 
-// Loss reports the stacks that were cut, "" if there are none.
+// Loss describes the stacks that were cut; "" if there are none.
 func (c *Cutter) Loss() string {
 	if c.Stacks == 0 {
 		return ""

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Stacks are whole until the frames of deep ones are used up, then cut in the middle.
+// Stacks are complete until the frame budget for deep ones is used up, then cut in the
+// middle.
 func TestCutter(t *testing.T) {
 	tree := NewTree()
 	c := tree.Cutter()

@@ -2,14 +2,14 @@ package tally
 
 import "math/bits"
 
-// numbers gives each 64-bit key a number, counted from 0 in the order in which
-// keys first came. Each takes 14 to 20 bytes, and it never holds two copies of
-// its keys: a recording has a million of them.
+// numbers assigns each 64-bit key a number, from 0 in order of first use. A key takes 14
+// to 20 bytes, and the table never copies all keys at once: a recording has a million of
+// them.
 type numbers struct {
-	pages [][]uint64 // the keys by number, pageLen a page
+	pages [][]uint64 // keys by number, pageLen per page
 	n     int
-	slots []int32 // number plus 1, 0 where there is none; a power of two of them
-	shift uint    // of a hash to a slot
+	slots []int32 // number plus 1, 0: empty; the length is a power of two
+	shift uint    // shift from a hash to a slot
 }
 
 const (
@@ -25,7 +25,7 @@ func hash(k uint64) uint64 {
 
 func (x *numbers) len() int { return x.n }
 
-// key of a number.
+// key returns the key with number i.
 func (x *numbers) key(i int32) uint64 { return x.pages[i>>pageBits][i&(pageLen-1)] }
 
 // find returns the number of k, or -1 and the slot to add it in.
@@ -44,7 +44,7 @@ func (x *numbers) find(k uint64) (number int32, slot int) {
 	}
 }
 
-// add gives k, for which find returned slot, the next number.
+// add assigns the next number to k; find returned slot.
 func (x *numbers) add(k uint64, slot int) int32 {
 	i := int32(x.n)
 	if x.n&(pageLen-1) == 0 {

@@ -1,6 +1,5 @@
-// Package tally adds up where a thread's time went, stack by stack: what
-// pprof, collapsed stacks and flame graphs show. Stacks are nodes of a tree,
-// so that counting neither builds nor compares strings.
+// Package tally sums a thread's time by stack, for pprof, collapsed stacks and flame graphs. Stacks are nodes
+// of a tree, so counting does not build or compare strings.
 //
 // A Tally is for one goroutine.
 package tally
@@ -17,16 +16,15 @@ import (
 // Tree holds stacks that share their outer frames. Node 0 is the empty stack.
 type Tree struct {
 	nodes numbers // parent<<32 | label
-	// Folded counts stacks that were taken for their callers' because the tree
-	// was full.
+	// Folded counts stacks that were added to their callers because the tree was full.
 	Folded int
 }
 
-// MaxNodes bounds a tree: 1 M distinct stacks, 20 MB. A recording with more has
-// its rarest, latest stacks counted for their callers.
+// MaxNodes limits a tree: 1 M distinct stacks, 20 MB. In a larger recording the stacks that appear last count
+// for their callers.
 const MaxNodes = 1 << 20
 
-// NewTree returns a tree with the empty stack alone.
+// NewTree returns a tree with only the empty stack.
 func NewTree() *Tree {
 	t := &Tree{}
 	_, slot := t.nodes.find(emptyStack)
@@ -34,13 +32,13 @@ func NewTree() *Tree {
 	return t
 }
 
-// emptyStack is node 0's entry: no child has its parent.
+// emptyStack is the key of node 0; no other node has this key.
 const emptyStack = uint64(1)<<63 - 1
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (t *Tree) Len() int { return t.nodes.len() }
 
-// Child is the stack with a frame called label on top of the stack at.
+// Child returns the stack with a frame label on top of the stack at.
 func (t *Tree) Child(at, label int32) int32 {
 	k := uint64(uint32(at))<<32 | uint64(uint32(label))
 	n, slot := t.nodes.find(k)
@@ -54,7 +52,7 @@ func (t *Tree) Child(at, label int32) int32 {
 	return t.nodes.add(k, slot)
 }
 
-// Node is what a node holds: its caller's node and its own label.
+// Node returns a node's parent and label.
 func (t *Tree) Node(n int32) (parent, label int32) {
 	if n == 0 {
 		return 0, 0
@@ -73,27 +71,26 @@ func (t *Tree) Path(n int32, dst []int32) []int32 {
 	return dst
 }
 
-// Key is what values are kept for, for each thread.
+// Key identifies the values of a thread.
 type Key struct {
 	Node int32
-	// Waiting is the thread's state, and what it waits for as far as that was
-	// known by then.
+	// Waiting is the thread's state and wait, as far as known at that time.
 	Waiting diff.Waiting
 }
 
-// State that the key is for.
+// State returns the key's state.
 func (k *Key) State() stack.State {
 	s, _ := k.Waiting.State()
 	return s
 }
 
-// Values of a key. Times are in ns.
+// Values are the values of a key. Times are in ns.
 type Values struct {
-	Samples int64 // times that sliver looked and it was so
-	CPU     int64 // on a CPU: the scheduler's account, shared among the samples that found the thread there
+	Samples int64 // number of samples
+	CPU     int64 // on a CPU: the scheduler's time, shared among the samples that found the thread running
 	Wall    int64 // elapsed
 	Lock    int64 // elapsed while waiting for a lock: see trace.Wait.Excludes
-	Off     int64 // elapsed while seen to be off the CPUs: blocked, or waiting for one
+	Off     int64 // elapsed while observed off the CPUs: blocked, or waiting for one
 }
 
 // Add adds w to v.
@@ -105,56 +102,53 @@ func (v *Values) Add(w *Values) {
 	v.Off += w.Off
 }
 
-// Labels of stacks that the recording does not know. Labels of real frames are the ID of
-// their trace.Loc.
+// Labels of stacks that the recording does not know. The label of a real frame is the ID of its trace.Loc.
 const (
 	Unknown    = -1 // after a loss
-	NotSampled = -2 // CPU time of a thread that no sample found running
+	NotSampled = -2 // CPU time of a thread without a running sample
 )
 
-// Tally is where the time of one thread went: what there is for each Key,
-// numbered in the order in which they first came.
+// Tally is the time of one thread by Key. Keys are numbered in order of first use.
 type Tally struct {
-	Tree *Tree // its labels are IDs of locations, or Unknown
+	Tree *Tree // labels are location IDs or Unknown
 
 	v       *view.View
-	keys    numbers // node<<32 | number of the wait
+	keys    numbers // node<<32 | wait number
 	values  [][]Values
-	waiting []diff.Waiting // by number
+	waiting []diff.Waiting // by wait number
 	waitOf  map[diff.Waiting]int32
-	nodes   []int32 // nodes[i]: the stack's node with frames 0..i, as far as valid
+	nodes   []int32 // nodes[i]: the stack's node with frames 0..i, up to valid
 	valid   int
-	node    int32 // what time goes to now
+	node    int32 // node that receives time now
 	wait    int32
-	cur     *Values // of that; nil: not looked up
+	cur     *Values // values of node; nil: not looked up
 	waits   bool    // the thread is off the CPUs
-	locked  bool    // it waits for a lock
+	locked  bool    // the thread waits for a lock
 }
 
-// Of adds up th, into a tree that may hold other threads' stacks already.
+// Of sums the time of th, in a tree that may contain other threads' stacks.
 func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
 	t := &Tally{Tree: tree, v: v, waiting: make([]diff.Waiting, 1), waitOf: map[diff.Waiting]int32{{}: 0}}
 	v.Steps(th, t)
 	return t
 }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (t *Tally) Len() int { return t.keys.len() }
 
-// Key of a number.
+// Key returns key i.
 func (t *Tally) Key(i int) Key {
 	k := t.keys.key(int32(i))
 	return Key{int32(k >> 32), t.waiting[uint32(k)]}
 }
 
-// Wait tells the waits of keys apart: those with one number have the same
-// Waiting. Numbers count from 0.
+// Wait identifies the wait of a key: keys with the same number have the same Waiting. Numbers count from 0.
 func (t *Tally) Wait(i int) int { return int(uint32(t.keys.key(int32(i)))) }
 
-// Values of a key.
+// Values returns the values of key i.
 func (t *Tally) Values(i int) *Values { return &t.values[i>>pageBits][i&(pageLen-1)] }
 
-// Idle reports whether a key is for idle waits.
+// Idle reports whether key i is for idle waits.
 func (t *Tally) Idle(i int) bool {
 	k := t.Key(i)
 	n := k.Node
@@ -170,7 +164,7 @@ func (t *Tally) Idle(i int) bool {
 	})
 }
 
-// Total of all keys.
+// Total returns the sum over all keys.
 func (t *Tally) Total() (sum Values) {
 	for i := range t.Len() {
 		sum.Add(t.Values(i))
@@ -178,7 +172,7 @@ func (t *Tally) Total() (sum Values) {
 	return sum
 }
 
-// at finds the values of the stack real.
+// at returns the values of the stack real.
 func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 	if !known || len(real) == 0 {
 		n := int32(0)
@@ -206,7 +200,7 @@ func (t *Tally) at(real []diff.Frame, known bool, now stack.Time) *Values {
 	return t.current()
 }
 
-// current finds the values of what time goes to now.
+// current returns the values that receive time now.
 func (t *Tally) current() *Values {
 	if t.cur == nil {
 		k := uint64(uint32(t.node))<<32 | uint64(uint32(t.wait))
@@ -214,7 +208,7 @@ func (t *Tally) current() *Values {
 		if i < 0 {
 			i = t.keys.add(k, slot)
 			if i&(pageLen-1) == 0 {
-				// Threads of a few stacks are many: a page is whole from the second on.
+				// Many threads have few stacks, so the first page starts small; later ones are full size.
 				t.values = append(t.values, make([]Values, 0, min(pageLen, max(64, int(i)))))
 			}
 			p := &t.values[i>>pageBits]
@@ -231,7 +225,7 @@ func (t *Tally) move(node, wait int32) {
 	}
 }
 
-// Spent, Ran, Unseen, Changed and Other are for View.Steps.
+// Spent implements view.Steps.
 func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	v := t.at(real, known, at)
 	v.Wall += ns
@@ -243,22 +237,22 @@ func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	}
 }
 
-// Ran: see Spent.
+// Ran implements view.Steps.
 func (t *Tally) Ran(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	t.at(real, known, at).CPU += ns
 }
 
-// Unseen: see Spent. That time has passed elsewhere already.
+// Unseen implements view.Steps. Other stacks already have this elapsed time.
 func (t *Tally) Unseen(ns int64) {
 	t.valid = 0
 	t.move(t.Tree.Child(0, NotSampled), 0)
 	t.current().CPU += ns
 }
 
-// Changed: see Spent.
+// Changed implements view.Steps.
 func (t *Tally) Changed(depth int) { t.valid = min(t.valid, depth) }
 
-// Other: see Spent.
+// Other implements view.Steps.
 func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 	switch e.Kind() {
 	case event.Seen:
@@ -283,23 +277,22 @@ func (t *Tally) Other(e event.Event, real []diff.Frame, known bool) {
 	}
 }
 
-// Calls is where the time of several threads went, by functions: its labels
-// are numbers in view.Names.Funcs, inlined calls being frames of their own, or
-// below 0 (see Thread).
+// Calls is the time of several threads by function. Labels are indexes in view.Names.Funcs, where inlined
+// calls are separate frames, or negative (see Word).
 type Calls struct {
 	*Tree
-	Self []int64 // what the stack of each node itself has
+	Self []int64 // by node, without callees
 
 	// Left counts omitted idle waits: see view.View.ShowsIdle.
 	Left idle.Left
 
-	words   []string // what labels below 0 stand for
+	words   []string // text of negative labels
 	unknown int
 	unseen  int
 }
 
-// Word is what a label below 0 stands for: the outermost frame of every stack
-// is its thread's name, the innermost may be what it waited for.
+// Word returns the text of a negative label. The outermost frame of every stack is its thread's name; the
+// innermost may name a wait.
 func (c *Calls) Word(label int32) (word string, ok bool) {
 	if label >= 0 {
 		return "", false
@@ -307,9 +300,9 @@ func (c *Calls) Word(label int32) (word string, ok bool) {
 	return c.words[-1-label], true
 }
 
-// ByCalls adds up value over all threads of v, without idle waits unless v shows
-// them. Threads of one name are added together. waits puts on top of each stack that waited what it waited for, in
-// brackets, where that is known.
+// ByCalls sums value over all threads of v, without idle waits unless v shows them. Threads with the same
+// name are merged. If waits is set, each stack that waited gets a frame in brackets on top that names the
+// wait, if known.
 func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 	c := &Calls{Tree: NewTree(), unknown: v.GapFunc(stack.WhyLost), unseen: v.UnseenFunc()}
 	byName := map[string]int32{}
@@ -323,7 +316,7 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 		return l
 	}
 	locs := NewTree()
-	var nodes []int32 // node in c, by node in locs, for one thread name; 0 not made
+	var nodes []int32 // node in c by node in locs, for one thread name; 0: not made yet
 	last := int32(0)
 	var path []int32
 	for i := range v.Threads {
@@ -353,7 +346,7 @@ func ByCalls(v *view.View, waits bool, value func(*Values) int64) *Calls {
 			for len(nodes) < locs.Len() {
 				nodes = append(nodes, 0)
 			}
-			// Down to a caller that is made already, then up again.
+			// Descend to a caller that exists already, then add the frames above it.
 			path = path[:0]
 			n, at := k.Node, root
 			for ; n > 0; n, _ = locs.Node(n) {

@@ -24,7 +24,7 @@ func TestTree(t *testing.T) {
 	}
 }
 
-// A tree that is full counts stacks for their callers.
+// A full tree counts stacks for their callers.
 func TestFull(t *testing.T) {
 	tree := tally.NewTree()
 	for i := range int32(tally.MaxNodes + 10) {
@@ -35,7 +35,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// What a thread's stacks add up to is what the thread was seen to do.
+// The sum of a thread's stacks equals the thread's observed times.
 func TestTotal(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")

@@ -18,7 +18,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// WritePNG draws rec to w, with two pixels for each of the SVG's.
+// WritePNG draws rec to w at twice the SVG's resolution.
 func WritePNG(w io.Writer, rec *trace.Recording, o view.Options) error {
 	f, err := opentype.Parse(gomono.TTF)
 	if err != nil {
@@ -28,7 +28,7 @@ func WritePNG(w io.Writer, rec *trace.Recording, o view.Options) error {
 	return drawOn(w, rec, o, p)
 }
 
-// scale is how many pixels of the PNG one of the SVG is wide.
+// scale is the number of PNG pixels per SVG pixel.
 const scale = 2
 
 type raster struct {
@@ -43,7 +43,7 @@ func (p *raster) begin(w, h float64, _, _ string) {
 	draw.Draw(p.img, p.img.Bounds(), image.NewUniform(white), image.Point{}, draw.Src)
 }
 
-// rect fills a box; a pixel that it covers in part takes part of the colour.
+// rect fills a box; partly covered pixels are blended.
 func (p *raster) rect(x, y, w, h float64, c color.RGBA, _ string) {
 	x0, x1 := x*scale, (x+w)*scale
 	top, bottom := int(math.Round(y*scale)), int(math.Round((y+h)*scale))

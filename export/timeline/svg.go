@@ -54,7 +54,7 @@ func (s *svg) finish(w io.Writer) error {
 	return b.Flush()
 }
 
-// escape makes s text of an XML document.
+// escape escapes s for XML.
 func escape(s string) string {
 	return escaper.Replace(view.Text(s, 1<<16))
 }

@@ -1,16 +1,13 @@
-// Package timeline draws a recording as a still picture for a document: for
-// each thread a line of what it did (running, blocked, …), the marks of
-// sliver's stops, and below them its calls, outermost on top. WriteSVG and
-// WritePNG draw the same picture.
+// Package timeline draws a recording as a static picture for a document: for each thread a
+// line of its states (running, blocked, …), the marks of sliver's stops, and below them
+// its calls, outermost on top. WriteSVG and WritePNG draw the same picture.
 //
-// Threads that waited for one and the same thing all the time come behind the others, with
-// few rows, and those of a runtime's own that had next to nothing to do last, without any.
-// Where a stack is deeper than there is room, what it begins with all the time is told in
-// one line: what a program does is further in.
+// Threads that waited for one object all the time follow the others, with few rows. Nearly
+// idle threads of a runtime come last, without calls. If a stack is deeper than the space
+// for it, one line lists the outer calls that are always open, as the inner ones differ.
 //
-// Calls narrower than a pixel are drawn together, so what is kept does not
-// grow with the recording but with the picture. What does not fit is left out,
-// and said below it, as is what the recording is missing.
+// Calls narrower than a pixel are merged, so memory grows with the picture and not with
+// the recording. A line below the picture lists omitted parts and the recording's losses.
 //
 // Both functions may run for several recordings at once.
 package timeline
@@ -30,49 +27,48 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// The picture, in pixels of the SVG; the PNG has twice as many each way.
+// Dimensions in pixels of the SVG; the PNG has twice as many in each direction.
 const (
 	width   = 1200.0
 	margin  = 10.0
 	row     = 15.0
-	letter  = 6.6 // of the 11 px monospace font
+	letter  = 6.6 // width in the 11 px monospace font
 	heading = 34.0
 	axis    = 20.0
 	above   = 26.0 // a thread's name and its line of states
 	below   = 8.0
 	strip   = 7.0 // height of the line of states
-	// lineLetters fit between the margins.
+	// lineLetters is how many letters fit between the margins.
 	lineLetters = 178
 
-	// A call narrower than this is drawn together with such ones beside it.
+	// Adjacent calls narrower than this are merged.
 	narrow = 0.7
-	// maxRows bounds the height of the picture, which as a PNG is then 2400 by
-	// 10000 pixels at most. Threads share them, but none is deeper than
-	// maxDepth or, where it has calls, cut to fewer than minDepth.
+	// maxRows limits the height of the picture; a PNG then has at most 2400 by 10000
+	// pixels. Threads share the rows. No thread gets more than maxDepth or, if it has
+	// calls, fewer than minDepth.
 	maxRows  = 320
 	maxDepth = 48
 	minDepth = 12
-	// stillRows are those of a thread that stood still.
+	// stillRows is the limit for a thread that waited for one object all the time.
 	stillRows = 6
-	// maxRead bounds the rows of a thread before it is cut to what there is room for.
+	// maxRead limits the rows of a thread before it is cut to the available space.
 	maxRead = 256
-	// A call that takes this much of a thread's time is one that it is always in.
+	// A call with at least this share of a thread's time counts as always open.
 	steady = .95
-	// stillShare is what a thread that waited for one thing takes of a CPU at most.
+	// stillShare is the highest CPU share of a thread that waited for one object.
 	stillShare = .01
 )
 
-// box is a call, or several that are too narrow to be told apart.
+// box is a call, or several adjacent narrow ones.
 type box struct {
 	x0, x1 float64
 	fn     int
 	calls  int
 	ns     int64
-	longNS int64 // of the longest call, whose function fn is
+	longNS int64 // duration of the longest call, of function fn
 }
 
-// span is a state that lasted, or several on too few pixels; the longest
-// decides.
+// span is a state, or several merged ones; the longest sets the colour.
 type span struct {
 	x0, x1 float64
 	state  stack.State
@@ -87,24 +83,24 @@ type lane struct {
 	states []span
 	pauses []float64
 	idle   bool
-	outer  []string // calls that it was always in, the outermost first, told in one line
+	outer  []string // calls that were always open, outermost first, listed in one line
 	deeper bool     // there are calls below those in rows
 }
 
-// height is that of its calls, in rows.
+// height returns the height of its calls, in rows.
 func (l *lane) height() int { return len(l.rows) + min(len(l.outer), 1) }
 
 type picture struct {
 	v          *view.View
 	begin, end stack.Time
 	lanes      []*lane
-	leftOut    int // threads for which there was no room
+	leftOut    int // threads omitted for lack of space
 }
 
-// canvas is what a picture is drawn on. What comes as text is cleaned and fits.
+// canvas is the drawing target. Texts are already sanitized and shortened.
 type canvas interface {
 	begin(w, h float64, title, about string)
-	// rect draws a box; title, unless empty, names it.
+	// rect draws a box with an optional title.
 	rect(x, y, w, h float64, c color.RGBA, title string)
 	// text writes s with its baseline at y.
 	text(x, y, size float64, c color.RGBA, s string)
@@ -144,13 +140,13 @@ func drawOn(w io.Writer, rec *trace.Recording, o view.Options, c canvas) error {
 	return nil
 }
 
-// work is what a thread had to do: its place in the picture.
+// work classifies threads by activity, which sets their order.
 type work int
 
 const (
 	busy  work = iota
-	still      // it waited for one and the same thing all the time
-	idle       // it is one of a runtime's own, and had next to nothing to do
+	still      // it waited for one object all the time
+	idle       // a nearly idle thread of a runtime
 )
 
 func (p *picture) work(th *view.Thread) work {
@@ -164,7 +160,7 @@ func (p *picture) work(th *view.Thread) work {
 	return busy
 }
 
-// read takes in a lane, of at most so many rows.
+// read reads a lane, with at most most rows.
 func (p *picture) read(l *lane, most int) {
 	r := &reader{p: p, l: l}
 	g := p.v.WithGaps(r)
@@ -174,7 +170,7 @@ func (p *picture) read(l *lane, most int) {
 	if l.idle {
 		l.rows = nil
 	}
-	// Of what is deeper than there is room, the calls that it is always in give way first.
+	// If the stack is too deep, calls that are always open are removed first.
 	out := 0
 	if len(l.rows) > most {
 		for most > 1 && out < len(l.rows)-(most-1) && r.steady(l.rows[out]) {
@@ -193,7 +189,7 @@ func (p *picture) read(l *lane, most int) {
 	}
 }
 
-// longest is the call of a row that took most.
+// longest returns the longest call of a row.
 func longest(row []box) *box {
 	at := &row[0]
 	for i := range row {
@@ -204,17 +200,17 @@ func longest(row []box) *box {
 	return at
 }
 
-// x is where t lies.
+// x returns the horizontal position of t.
 func (p *picture) x(t stack.Time) float64 {
 	return margin + float64(t-p.begin)/float64(max(p.end-p.begin, 1))*(width-2*margin)
 }
 
-// reader takes in the replay of one thread.
+// reader receives the replay of one thread.
 type reader struct {
 	p       *picture
 	l       *lane
 	began   []stack.Time
-	first   stack.Time // of its outermost calls
+	first   stack.Time // start of its outermost calls
 	last    stack.Time
 	ever    bool
 	inState bool
@@ -222,12 +218,12 @@ type reader struct {
 	stateAt stack.Time
 }
 
-// Begin, End and Other are those of trace.SliceHandler.
+// Begin implements trace.SliceHandler.
 func (r *reader) Begin(t stack.Time, depth int, _ *trace.Slice) {
 	r.began = append(r.began[:min(depth, len(r.began))], t)
 }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	if depth >= len(r.began) {
 		return
@@ -264,12 +260,12 @@ func (r *reader) End(t stack.Time, depth int, s *trace.Slice) {
 	r.l.rows[depth] = append(boxes, b)
 }
 
-// steady reports whether a call of a row takes all of the thread's time, or nearly so.
+// steady reports whether a call of a row covers nearly all of the thread's time.
 func (r *reader) steady(row []box) bool {
 	return len(row) > 0 && float64(longest(row).longNS) >= steady*float64(r.last-r.first)
 }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (r *reader) Other(e event.Event) {
 	switch e.Kind() {
 	case event.State:
@@ -317,7 +313,7 @@ var (
 	noCode = color.RGBA{0xd0, 0xd0, 0xd0, 0xff}
 )
 
-// stateColor: green runs, orange wants to, blue sleeps, red cannot be woken.
+// stateColor: green is running, orange runnable, blue blocked, red uninterruptible.
 func stateColor(s stack.State) color.RGBA {
 	switch s {
 	case stack.StateRunning:
@@ -366,7 +362,7 @@ func (p *picture) draw(c canvas) {
 	p.legend(c)
 	foot := height - margin - float64(len(notes))*row
 	step := tick(int64(p.end - p.begin))
-	start := p.v.Start() // times are counted from here, whatever the range
+	start := p.v.Start() // times count from the start of the recording, whatever the range
 	for t := (int64(p.begin-start) + step - 1) / step * step; t <= int64(p.end-start); t += step {
 		x := p.x(start + stack.Time(t))
 		c.rect(x, heading+axis-4, 1, foot-heading-axis+4, grid, "")
@@ -384,7 +380,7 @@ func (p *picture) draw(c canvas) {
 	}
 }
 
-// legend says what the colours of the line of states mean, at the right.
+// legend draws the legend of states at the right.
 func (p *picture) legend(c canvas) {
 	x := width - margin
 	for _, s := range []struct {
@@ -425,7 +421,7 @@ func (p *picture) lane(c canvas, l *lane, y float64) float64 {
 	return y + float64(len(l.rows))*row + below
 }
 
-// within says what a thread is always in, as far as there is room: of that the innermost.
+// within lists the calls that are always open, innermost ones if not all fit.
 func within(n int, outer []string) string {
 	text := fmt.Sprintf("always in %d calls: ", n)
 	if n == 1 {
@@ -465,8 +461,8 @@ func (p *picture) box(c canvas, b *box, y float64) {
 	}
 }
 
-// color is grey for what is no code, else one by the function's name, the same
-// in every picture.
+// color returns grey for boxes that are not code, otherwise a colour by function name, the
+// same in every picture.
 func (p *picture) color(fn int) color.RGBA {
 	f := &p.v.Names.Funcs[fn]
 	if f.Module < 0 || f.Module >= len(p.v.Rec.Modules) {
@@ -478,7 +474,7 @@ func (p *picture) color(fn int) color.RGBA {
 	return hsl(float64(x%360), .5+float64(x>>9%20)/100, .74+float64(x>>16%8)/100)
 }
 
-// hsl is a colour by hue (degrees), saturation and lightness (0 to 1).
+// hsl converts hue (degrees), saturation and lightness (0 to 1).
 func hsl(h, s, l float64) color.RGBA {
 	c := (1 - math.Abs(2*l-1)) * s
 	part := func(shift float64) uint8 {
@@ -489,7 +485,7 @@ func hsl(h, s, l float64) color.RGBA {
 	return color.RGBA{part(0), part(4), part(2), 0xff}
 }
 
-// tick is a round number of ns, between a twelfth and a fifth of span.
+// tick returns a round number of ns between a twelfth and a fifth of span.
 func tick(span int64) int64 {
 	step := int64(1)
 	for span/step > 12 {
@@ -503,7 +499,7 @@ func tick(span int64) int64 {
 	return step
 }
 
-// clock is ns as a time on the axis, exact.
+// clock formats ns for the time axis, without rounding.
 func clock(ns int64) string {
 	if ns == 0 {
 		return "0"

@@ -23,7 +23,7 @@ import (
 
 const ms = exporttest.Ms
 
-// rect is a box as an XML reader finds it.
+// rect is a box as an XML reader parses it.
 type rect struct {
 	Title  string  `xml:"title"`
 	X      float64 `xml:"x,attr"`
@@ -81,8 +81,8 @@ func asPNG(t testing.TB, rec *trace.Recording, o view.Options) ([]byte, image.Im
 func TestGolden(t *testing.T) {
 	s, _ := asSVG(t, exporttest.Sample(t), view.Options{})
 	exporttest.Golden(t, "sample.svg", s)
-	// Letters may come out a shade different where numbers are rounded
-	// differently, so the picture is not compared byte by byte.
+	// Glyphs may differ by a shade if a platform rounds numbers differently, so the test
+	// does not compare bytes.
 	b, got := asPNG(t, exporttest.Sample(t), view.Options{})
 	if !same(t, "testdata/sample.png", got) {
 		exporttest.Golden(t, "sample.png", string(b)) // -update writes it
@@ -113,15 +113,15 @@ func same(t *testing.T, path string, got image.Image) bool {
 	return differ <= 50
 }
 
-// far is how much two colours differ, in 1/255 of the channel that differs most.
+// far returns the largest difference of two colours in one channel, in 1/255.
 func far(a, b color.Color) int {
 	p, q := color.RGBAModel.Convert(a).(color.RGBA), color.RGBAModel.Convert(b).(color.RGBA)
 	d := func(x, y uint8) int { return int(math.Abs(float64(x) - float64(y))) }
 	return max(d(p.R, q.R), d(p.G, q.G), d(p.B, q.B))
 }
 
-// Each call of the replay that is wide enough has its box, where and as wide
-// as its time says; nothing else is drawn as one.
+// Each wide enough call of the replay has a box with its position and width; there are no
+// other boxes.
 func TestBoxesAreTheCalls(t *testing.T) {
 	rec := exporttest.Sample(t)
 	_, p := asSVG(t, rec, view.Options{})
@@ -156,7 +156,7 @@ func TestBoxesAreTheCalls(t *testing.T) {
 	}
 }
 
-// The PNG has each box of the SVG in its place and colour.
+// The PNG has each box of the SVG at the same position and with the same colour.
 func TestPNGIsTheSVG(t *testing.T) {
 	rec := exporttest.Sample(t)
 	_, p := asSVG(t, rec, view.Options{})
@@ -187,7 +187,7 @@ func TestPNGIsTheSVG(t *testing.T) {
 	}
 }
 
-// overdrawn reports whether a mark without a title lies on the point.
+// overdrawn reports whether a mark without a title covers the point.
 func overdrawn(p *document, x, y float64, self rect) bool {
 	for _, r := range p.Rects {
 		if r != self && r.Title == "" && r.Fill == "#aa0000" && x >= r.X-.6 && x <= r.X+r.Width+.6 && y >= r.Y && y <= r.Y+r.Height {
@@ -197,7 +197,7 @@ func overdrawn(p *document, x, y float64, self rect) bool {
 	return false
 }
 
-// Many calls on few pixels are few boxes, none of them lost from the sums.
+// Many calls on few pixels become few boxes, and their sums stay complete.
 func TestNarrowCallsAreJoined(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -222,7 +222,7 @@ func TestNarrowCallsAreJoined(t *testing.T) {
 	}
 }
 
-// A big recording gives a picture of bounded size, and says what it left out.
+// A large recording yields a picture of bounded size that says what it omitted.
 func TestBounds(t *testing.T) {
 	b := exporttest.New(t)
 	for i := range 200 {
@@ -253,8 +253,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What a deep stack begins with all the time gives way to what is further in, and threads
-// that had nothing to do come last, without their calls.
+// The outer calls of a deep stack are collapsed in favour of inner ones, and threads
+// without work come last, without calls.
 func TestOuterAndIdle(t *testing.T) {
 	b := exporttest.New(t)
 	idle := b.Wait(trace.Wait{Call: "futex", Kind: "idle", Lock: "idle"})

@@ -6,20 +6,20 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// The scheduler's account says exactly how long a thread was on a CPU, but not in which call.
-// Samples say in which call, but only now and then. An account joins the two: the CPU time of a
-// window is shared equally among the samples that found the thread on a CPU in it. In survey sampling
-// that is a ratio estimator with post-stratification; docs/notes/estimator.md derives its bias
-// and variance. CPU time never goes to a call that sleeps, and the sum is the scheduler's.
+// The scheduler's account gives the exact CPU time of a thread, but not by call. Samples give the
+// call, but only at some moments. An account combines the two: the CPU time of a window is shared
+// equally among the samples that found the thread on a CPU in it. In survey sampling this is a ratio
+// estimator with post-stratification; docs/notes/estimator.md derives its bias and variance. CPU time
+// never goes to a call that sleeps, and the sum is the scheduler's.
 
 // Limits of a window.
 const (
-	// windowRuns is the number of samples on a CPU that ends a window. Equal shares over a window cost
-	// one part in windowRuns of the variance, and follow a program that loses more ticks in one
+	// windowRuns is the number of running samples that ends a window. Equal shares over a window cost
+	// one part in windowRuns of the variance, and adapt to a program that loses more ticks in one
 	// phase than in another.
 	windowRuns = 64
-	// unseenTicks is the CPU time, in intervals, after which a window without a sample on a CPU
-	// counts as not sampled. By chance that happens less than once in 2,900 windows.
+	// unseenTicks is the CPU time, in intervals, after which a window without a running sample counts
+	// as not sampled. By chance that happens less than once in 2,900 windows.
 	unseenTicks = 8
 	// unseenAfter is the shortest such window, in ns.
 	unseenAfter = 10_000_000_000
@@ -27,40 +27,40 @@ const (
 
 // window is a stretch of a thread's samples that share its CPU time.
 type window struct {
-	end  int     // number of the first Seen event behind it
+	end  int     // number of the first Seen event after it
 	runs float64 // samples that found the thread running
 	cpu  float64 // ns
 }
 
-// account is that of one thread, within the range of a View.
+// account is the account of one thread within the range of a View.
 type account struct {
 	windows  []window
-	at       int     // the window in turn
+	at       int     // current window
 	seen     int     // Seen events so far
-	told     seenAt  // of these
-	credited float64 // ns, as they should be
-	given    int64   // of these, as whole ns that were handed on
+	told     seenAt  // time of the next Seen's stack
+	credited float64 // exact sum of shares, ns
+	given    int64   // whole ns already credited
 }
 
-// account reads the events of a thread for its windows.
+// account splits the events of a thread into windows.
 func (v *View) account(seq int) *account {
 	r := &accountant{v: v, least: float64(unseenTicks * max(v.Rec.Process.Interval, 1))}
 	for e := range v.Rec.Events(seq) {
 		if r.apply(e); e.Kind() == event.Seen && e.Time > v.to {
-			break // it was the last one with a part inside the range
+			break // last window that overlaps the range
 		}
 	}
 	return &account{windows: r.close()}
 }
 
-// accountant makes windows.
+// accountant builds windows.
 type accountant struct {
 	v       *View
 	now     diff.Waiting
 	told    seenAt
 	seen    int
 	window  window
-	began   stack.Time // of the window
+	began   stack.Time // start of the window
 	least   float64    // ns: see unseenTicks
 	windows []window
 }
@@ -89,10 +89,11 @@ func (r *accountant) apply(e event.Event) {
 	}
 }
 
-// unseen reports whether the window has CPU time that at least one sample should have met.
+// unseen reports whether the window has enough CPU time that at least one sample should have found
+// it.
 func (r *accountant) unseen() bool { return r.window.runs == 0 && r.window.cpu >= r.least }
 
-// close ends the last window. One with few samples joins the one before.
+// close ends the last window. A window with few samples is merged into the previous one.
 func (r *accountant) close() []window {
 	r.window.end = r.seen
 	if n := len(r.windows); n > 0 && !r.unseen() {
@@ -106,8 +107,8 @@ func (r *accountant) close() []window {
 	return r.windows
 }
 
-// credit returns the share of the CPU time, in ns, of the samples of the next Seen event; the sum of
-// all shares is right to the ns. s is the thread's state in these samples.
+// credit returns the CPU time, in ns, of the samples of the next Seen event. Rounding carries over,
+// so the sum is exact to the ns. s is the thread's state in these samples.
 func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
 	for a.at < len(a.windows)-1 && a.seen >= a.windows[a.at].end {
 		a.at++
@@ -125,7 +126,7 @@ func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
 	return ns
 }
 
-// unseen is the CPU time, in ns, that has no sample.
+// unseen returns the CPU time, in ns, without a sample.
 func (a *account) unseen() int64 {
 	sum := 0.0
 	for i := range a.windows {
@@ -136,11 +137,11 @@ func (a *account) unseen() int64 {
 	return int64(sum + .5)
 }
 
-// seenAt is when the stack of the next Seen was met first, or the time of the last Seen that
-// was about it too; 0: there was none.
+// seenAt is when the stack of the next Seen was first observed, or the time of the last Seen of the
+// same stack; 0: none.
 type seenAt stack.Time
 
-// note takes in an event that is no Seen.
+// note handles an event other than Seen.
 func (s *seenAt) note(e event.Event) {
 	switch e.Kind() {
 	case event.Enter, event.Exit, event.Move, event.State: // the frames of a Sync were entered earlier
@@ -148,8 +149,7 @@ func (s *seenAt) note(e event.Event) {
 	}
 }
 
-// part moves on to the next Seen. It returns which part of the samples that it counts is inside
-// the range.
+// part advances to the next Seen and returns the fraction of its samples that is inside the range.
 func (s *seenAt) part(t stack.Time, v *View) float64 {
 	from := stack.Time(*s)
 	*s = seenAt(max(from, t))

@@ -4,25 +4,25 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// StateRun is a time that a thread spent in one state. Runs of a thread follow one another.
+// StateRun is a time that a thread spent in one state. Runs of a thread are consecutive.
 type StateRun struct {
 	At    stack.Time
 	NS    int64
 	State stack.State
 }
 
-// Agree moves the boundaries between runs so that the running ones add up to cpu and the runnable ones to
-// delay, the scheduler's account of the same time. Samples say in which order a thread did what; a boundary between
-// two samples may be anywhere between them, so it moves by an interval of sampling where that is enough. The runs
-// stay in order, and none becomes shorter than 0. A state without a run gets none.
+// Agree moves the boundaries between runs so that running ones add up to cpu and runnable ones to delay, the
+// scheduler's account of the same time. Samples give the order of states; a boundary between two samples may
+// be anywhere between them, so it moves by at most one sampling interval if that is enough. The runs stay in
+// order, and none becomes negative. A state without a run gets none.
 func Agree(runs []StateRun, cpu, delay, interval int64) {
 	move(runs, stack.StateRunning, stack.StateUnknown, cpu, interval)
 	move(runs, stack.StateRunnable, stack.StateRunning, delay, interval)
 }
 
-// move lets the runs of one state add up to want, at the expense of the others but those of keep.
+// move adjusts the runs of one state to add up to want. Runs of state keep do not change.
 func move(runs []StateRun, state, keep stack.State, want, interval int64) {
-	// The boundaries between such a run and another one that it touches.
+	// Boundaries between such a run and an adjacent one.
 	var at []int
 	sum := int64(0)
 	for i := range runs {
@@ -41,12 +41,12 @@ func move(runs []StateRun, state, keep stack.State, want, interval int64) {
 	if grow == 0 || len(at) == 0 {
 		return
 	}
-	ends := make(map[int]int64, 2*len(at)) // boundaries of a run that may move
+	ends := make(map[int]int64, 2*len(at)) // movable boundaries per run
 	for _, i := range at {
 		ends[i-1]++
 		ends[i]++
 	}
-	// A run that gives at both of its boundaries gives half of what it has at each at most.
+	// A run that shrinks at both boundaries gives up at most half of its length at each.
 	room := func(i int, limit int64) int64 {
 		giver := i
 		if (runs[i].State == state) == (grow > 0) {
@@ -69,7 +69,7 @@ func move(runs []StateRun, state, keep stack.State, want, interval int64) {
 		return
 	}
 	left := min(abs(grow), total)
-	// What each gives is settled before any moves.
+	// Compute all moves before applying any.
 	moves := make([]int64, len(at))
 	for k, i := range at {
 		r := room(i, limit)

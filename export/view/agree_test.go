@@ -7,8 +7,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Whatever the runs, they stay in order, without gaps, and as long in all; those of states that have boundaries
-// add up to the account where it can be.
+// Any runs keep their order and total length, without gaps. Runs of states that have boundaries add up to the
+// account if that is possible.
 func TestAgree(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	states := []stack.State{stack.StateRunning, stack.StateRunnable, stack.StateBlocked, stack.StateDisk}
@@ -38,7 +38,7 @@ func TestAgree(t *testing.T) {
 			t.Errorf("%d: running for %d, the account says %d, samples %d", try, now[stack.StateRunning], cpu, sum[stack.StateRunning])
 		}
 	}
-	// A boundary moves by an interval at most where that is enough.
+	// A boundary moves by at most an interval if that is enough.
 	runs := []StateRun{{0, 100, stack.StateBlocked}, {100, 10, stack.StateRunning}, {110, 1000, stack.StateBlocked}}
 	Agree(runs, 30, 0, 10)
 	if want := (StateRun{90, 30, stack.StateRunning}); runs[1] != want {

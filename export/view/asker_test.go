@@ -11,15 +11,15 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// stackAt has the stack of a thread as it was at its end.
+// stackAt keeps the stack of a thread at its end.
 type stackAt struct{ now []trace.Slice }
 
 func (s *stackAt) Begin(_ stack.Time, _ int, x *trace.Slice) { s.now = append(s.now, *x) }
 func (s *stackAt) End(stack.Time, int, *trace.Slice)         {}
 func (s *stackAt) Other(event.Event)                         {}
 
-// Who asked for a wait is who called what locks, of C, Go and Java: in Java that is neither the
-// virtual machine nor what java.util.concurrent makes locks of.
+// The asker of a wait is the caller of the locking code, in C, Go and Java. In Java it is
+// neither the virtual machine nor java.util.concurrent.
 func TestAsker(t *testing.T) {
 	for _, c := range []struct{ stack, want string }{
 		{"main serve pthread_mutex_lock __lll_lock_wait", "serve"},

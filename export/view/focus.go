@@ -9,11 +9,11 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// matcher remembers which functions' names match a regular expression.
+// matcher caches which functions' names match a regular expression.
 type matcher struct {
 	re    *regexp.Regexp
 	names *trace.Names
-	known []int8 // by function: 0 not looked at, 1 matches, -1 does not
+	known []int8 // by function: 0 not checked, 1 matches, -1 does not
 }
 
 func (m *matcher) function(i int) bool {
@@ -38,14 +38,14 @@ func (m *matcher) loc(l *trace.Loc) bool {
 	return false
 }
 
-// focus stands between a clip and a handler, and lets through the time in
-// which a function that matches is on the stack: with its callers, which are
-// cut to that time, and with all that it calls.
+// focus filters the slices between a clip and a handler. It passes on the time in which a
+// matching function is on the stack, with its callers, which are clipped to that time,
+// and all callees.
 type focus struct {
 	h     trace.SliceHandler
 	m     *matcher
 	c     *clip
-	depth int // of the outermost slice that matches; -1: there is none
+	depth int // of the outermost matching slice; -1: none
 	now   inForce
 }
 
@@ -88,33 +88,33 @@ func (f *focus) Other(e event.Event) {
 	}
 }
 
-// inForce is what a thread does and waits for.
+// inForce is the current state and wait of a thread.
 type inForce struct{ diff.Waiting }
 
 func (n *inForce) note(e event.Event) { n.Apply(e) }
 
-// begin hands on what is in force at t.
+// begin emits the current state and wait at t.
 func (n *inForce) begin(t stack.Time, other func(event.Event)) {
 	for _, e := range n.Append(nil, t) {
 		other(e)
 	}
 }
 
-// end says that what the thread does from t on is not shown.
+// end says that the thread's activity from t on is not shown.
 func (n *inForce) end(t stack.Time, other func(event.Event)) {
 	if n.Waiting != (diff.Waiting{}) {
 		other(event.Make(t, event.State, event.StateOf(stack.StateUnknown, -1)))
 	}
 }
 
-// focusSteps does for Steps what focus does for slices.
+// focusSteps is focus for Steps.
 type focusSteps struct {
 	h    Steps
 	m    *matcher
-	hits []bool // hits[i]: one of the real frames 0..i matches, as far as valid
+	hits []bool // hits[i]: one of the real frames 0..i matches; filled up to valid
 	in   bool
 	now  inForce
-	ns   int64 // handed on
+	ns   int64 // passed on
 }
 
 // on reports whether the stack real is in focus from at on.
@@ -138,7 +138,7 @@ func (f *focusSteps) on(real []diff.Frame, known bool, at stack.Time) bool {
 	return in
 }
 
-// Spent, Changed and Other are those of Steps.
+// Spent implements Steps.
 func (f *focusSteps) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	if f.on(real, known, at) {
 		f.ns += ns
@@ -146,13 +146,13 @@ func (f *focusSteps) Spent(real []diff.Frame, known bool, at stack.Time, ns int6
 	}
 }
 
-// Changed: see Spent.
+// Changed implements Steps.
 func (f *focusSteps) Changed(depth int) {
 	f.hits = f.hits[:min(len(f.hits), depth)]
 	f.h.Changed(depth)
 }
 
-// Other: see Spent.
+// Other implements Steps.
 func (f *focusSteps) Other(e event.Event, real []diff.Frame, known bool) {
 	f.now.note(e)
 	if e.Kind() == event.Seen {
@@ -163,17 +163,17 @@ func (f *focusSteps) Other(e event.Event, real []diff.Frame, known bool) {
 	}
 }
 
-// Ran: see Spent.
+// Ran implements Steps.
 func (f *focusSteps) Ran(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	if f.on(real, known, at) {
 		f.h.Ran(real, known, at, ns)
 	}
 }
 
-// Unseen: such time has no stack, so it is not in focus.
+// Unseen drops the time: it has no stack, so it is not in focus.
 func (f *focusSteps) Unseen(int64) {}
 
-// Found are the threads of v, by Seq, in which there is anything to show.
+// Found returns the threads of v, by Seq, that have anything to show.
 func (v *View) Found() []int {
 	out := []int{}
 	for i := range v.Threads {
@@ -188,7 +188,7 @@ func (v *View) Found() []int {
 	return out
 }
 
-// search ends a replay at the first slice.
+// search stops a replay at the first slice.
 type search struct {
 	c     *clip
 	found bool

@@ -33,8 +33,8 @@ func TestFocus(t *testing.T) {
 	}
 }
 
-// What a focus shows as slices is what it adds up: the time of the outermost
-// slices, on a recording whose threads enter and leave the function often.
+// The outermost slices in focus add up to the focused time, on a recording whose threads
+// enter and leave the function often.
 func TestFocusAddsUp(t *testing.T) {
 	for _, rec := range []string{"sample", "big"} {
 		r := exporttest.Sample(t)
@@ -63,7 +63,7 @@ func TestFocusAddsUp(t *testing.T) {
 	}
 }
 
-// outer adds up the outermost slices.
+// outer sums the outermost slices.
 type outer struct {
 	log
 	began stack.Time

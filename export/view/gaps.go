@@ -6,23 +6,22 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Gaps adds to a replay, for formats that know nothing but calls, one call for
-// each gap: on top of the stack, over the time that the missing samples would
-// have covered, or, where events were lost, until the stack is known again.
-// Its slices have no Loc.
+// Gaps adds a call for each gap to a replay, for formats that only have calls. The call
+// is on top of the stack, over the time that the missing samples would have covered or,
+// if events were lost, until the stack is known again. Its slices have no Loc.
 type Gaps struct {
 	h     trace.SliceHandler
 	v     *View
 	at    stack.Time
 	depth int
-	lost  bool // a slice that stands for lost events is open
+	lost  bool // a slice for lost events is open
 	slice trace.Slice
 }
 
-// WithGaps puts a Gaps in front of h. Close must follow the replay.
+// WithGaps puts a Gaps in front of h. Call Close after the replay.
 func (v *View) WithGaps(h trace.SliceHandler) *Gaps { return &Gaps{h: h, v: v} }
 
-// GapFunc is the function that stands for a gap, in v.Names.Funcs.
+// GapFunc returns the function that represents a gap, in v.Names.Funcs.
 func (v *View) GapFunc(why stack.Why) int {
 	id, ok := v.gaps[why]
 	if !ok {
@@ -33,7 +32,8 @@ func (v *View) GapFunc(why stack.Why) int {
 	return id
 }
 
-// UnseenFunc is the function in v.Names.Funcs that represents CPU time without a sample.
+// UnseenFunc returns the function in v.Names.Funcs that represents CPU time without a
+// sample.
 func (v *View) UnseenFunc() int {
 	if v.unseen == 0 {
 		v.unseen = len(v.Names.Funcs) + 1
@@ -59,21 +59,21 @@ func (g *Gaps) known(t stack.Time) {
 	g.at = t
 }
 
-// Begin, End and Other are those of trace.SliceHandler.
+// Begin implements trace.SliceHandler.
 func (g *Gaps) Begin(t stack.Time, depth int, s *trace.Slice) {
 	g.known(t)
 	g.depth = depth + 1
 	g.h.Begin(t, depth, s)
 }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (g *Gaps) End(t stack.Time, depth int, s *trace.Slice) {
 	g.known(t)
 	g.depth = depth
 	g.h.End(t, depth, s)
 }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (g *Gaps) Other(e event.Event) {
 	if e.Kind() == event.Gap {
 		g.gap(e)
@@ -86,7 +86,7 @@ func (g *Gaps) Other(e event.Event) {
 func (g *Gaps) gap(e event.Event) {
 	why, ns := event.GapFields(e.Payload())
 	if g.lost {
-		return // already drawn as one
+		return // already drawn
 	}
 	g.slice = trace.Slice{Frame: trace.LocFrame{Func: g.v.GapFunc(why)}, Entered: max(g.at, e.Time-stack.Time(ns))}
 	g.h.Begin(g.slice.Entered, g.depth, &g.slice)

@@ -16,7 +16,7 @@ const (
 	GroupPipe     = "pipe"
 	GroupTerminal = "terminal"
 	GroupEvent    = "event"
-	GroupPoll     = "descriptors" // any of several
+	GroupPoll     = "descriptors" // any of several descriptors
 	GroupChild    = "child"
 	GroupSignal   = "signal"
 	GroupIPC      = "ipc"
@@ -26,15 +26,15 @@ const (
 	GroupCall     = "call" // another system call
 )
 
-// For is what a thread waits for: its group, and in that the lock, the file or the other
-// end by name. Waits for the same thing have the same For, however long a sleep was to
-// last and whatever else the call was given.
+// For is what a thread waits for: its group, and the lock, file or peer by name. Waits
+// for the same object have the same For, whatever the length of a sleep or the other
+// arguments of the call.
 type For struct {
 	Group string
-	What  string // "" where the group says it all
+	What  string // "" if the group is enough
 }
 
-// String is What, or the group's name.
+// String returns What, or the group's name.
 func (f For) String() string {
 	if f.What != "" {
 		return f.What
@@ -42,7 +42,7 @@ func (f For) String() string {
 	return f.Group
 }
 
-// For finds what w is a wait for; idle says that it is one for something to do.
+// For classifies the wait w; idle says that it is an idle wait.
 func (v *View) For(w *diff.Waiting, idle bool) For {
 	s, nr := w.State()
 	switch {

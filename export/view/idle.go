@@ -23,8 +23,8 @@ func (v *View) mayIdle(w *diff.Waiting) bool {
 	return s == stack.StateBlocked && idle.May(v.Wait(w), v.Call(nr))
 }
 
-// Idle reports whether a thread with the stack st, outermost first, waits as w says and has nothing
-// to do: see package wait/idle.
+// Idle reports whether a thread with stack st, outermost first, in wait w is idle: see package
+// wait/idle.
 func (v *View) Idle(w *diff.Waiting, st []trace.Slice) bool {
 	if !v.mayIdle(w) {
 		return false
@@ -49,7 +49,7 @@ func (v *View) Idle(w *diff.Waiting, st []trace.Slice) bool {
 	return in
 }
 
-// IdleAt is Idle for the places that a stack has, in calls of next, innermost first, until nil.
+// IdleAt is Idle for the locations that next returns, innermost first, until nil.
 func (v *View) IdleAt(w *diff.Waiting, next func() *trace.Loc) bool {
 	if !v.mayIdle(w) {
 		return false
@@ -63,7 +63,7 @@ func (v *View) IdleAt(w *diff.Waiting, next func() *trace.Loc) bool {
 	return v.decide(w)
 }
 
-// decide asks for the stack in v.frames.
+// decide evaluates the stack in v.frames.
 func (v *View) decide(w *diff.Waiting) bool {
 	_, nr := w.State()
 	return idle.Of(v.Wait(w), v.Call(nr), v.frames)
@@ -78,9 +78,9 @@ func (v *View) idleFrame(fn int, kind stack.Kind) idle.Frame {
 	return out
 }
 
-// idleKey is the key of the cache of decisions.
+// idleKey is the cache key of a decision.
 type idleKey struct {
-	stack uint64 // hash of its functions
+	stack uint64 // hash of the functions
 	wait  int
 	state uint64
 }

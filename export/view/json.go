@@ -2,11 +2,11 @@ package view
 
 import "encoding/json"
 
-// JSON is s as a JSON string with its quotes. Text's rules apply first;
-// '<', '>' and '&' are escaped, so that the string may stand in HTML.
+// JSON returns s as a JSON string with quotes, after applying Text. It escapes '<', '>'
+// and '&', so the string is safe in HTML.
 func JSON(s string, limit int) []byte {
 	b, err := json.Marshal(Text(s, limit))
-	if err != nil { // no string gives one
+	if err != nil { // a string never fails
 		return []byte(`"?"`)
 	}
 	return b

@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// events are those of a thread, with frames of the kernel if they are asked for.
+// events returns the events of a thread, with kernel frames if requested.
 func (v *View) events(seq int) iter.Seq[event.Event] {
 	if !v.kernel {
 		return v.Rec.Events(seq)
@@ -23,25 +23,25 @@ func (v *View) events(seq int) iter.Seq[event.Event] {
 	}
 }
 
-// kernel adds to a thread's events, while it is blocked in a system call or a
-// page fault, a frame for it on top of the stack: "[kernel] futex". Its events
-// are those that a sampler of kernel stacks would write.
+// kernel adds a frame such as "[kernel] futex" on top of a thread's stack while the
+// thread is blocked in a system call or a page fault. The events are those that a sampler
+// of kernel stacks would write.
 type kernel struct {
 	v     *View
 	yield func(event.Event) bool
 
 	synced bool
-	sync   uint64 // Enter events of a Sync still to come
-	depth  int    // of the stack, without the kernel's frame
-	tail   bool   // what follows may be the State that a Sync repeats
-	state  uint64 // payload in force; 0: none
+	sync   uint64 // remaining Enter events of a Sync
+	depth  int    // of the stack, without the kernel frame
+	tail   bool   // the State that a Sync repeats may follow
+	state  uint64 // current payload; 0: none
 	want   event.Word
 	since  stack.Time // when want began
-	wanted bool       // want is to go on the stack once that is said whole
-	open   bool       // it is there
+	wanted bool       // want goes on the stack once the stack is complete
+	open   bool       // the frame is on the stack
 }
 
-// apply hands on e. It is false where yield was.
+// apply passes on e. It returns false if yield did.
 func (k *kernel) apply(e event.Event) bool {
 	tail := k.tail
 	k.tail = false
@@ -52,11 +52,11 @@ func (k *kernel) apply(e event.Event) bool {
 			k.tail = k.sync == 0
 			return k.yield(e)
 		}
-		k.sync = 0 // it announced more than there are
+		k.sync = 0 // it announced too many frames
 	}
 	switch e.Kind() {
 	case event.Enter, event.Exit, event.Move:
-		// The frames of a sample come behind its State, at its time.
+		// The frames of a sample follow its State, with the same time.
 		if k.wanted && e.Time > k.since && !k.settle() || !k.leave(e.Time) {
 			return false
 		}
@@ -109,7 +109,7 @@ func (k *kernel) apply(e event.Event) bool {
 	return k.yield(e)
 }
 
-// settle puts the frame on the stack that is whole now.
+// settle adds the frame to the stack, which is now complete.
 func (k *kernel) settle() bool {
 	if !k.wanted || k.open || !k.synced || k.depth == 0 {
 		return true
@@ -118,8 +118,8 @@ func (k *kernel) settle() bool {
 	return k.yield(event.Make(k.since, event.Enter, uint64(k.want)))
 }
 
-// leave takes it off before the stack changes at t. It goes on top again if the
-// thread still waits.
+// leave removes the frame before the stack changes at t. It is added again if the thread
+// still waits.
 func (k *kernel) leave(t stack.Time) bool {
 	if !k.open {
 		return true
@@ -128,8 +128,8 @@ func (k *kernel) leave(t stack.Time) bool {
 	return k.yield(event.Event{Time: t})
 }
 
-// kernelFrame is the frame for what a State's payload tells; false where the
-// thread is not in the kernel, or not known to be.
+// kernelFrame returns the frame for a State's payload; false if the thread is not known
+// to be in the kernel.
 func (v *View) kernelFrame(payload uint64) (event.Word, bool) {
 	s, nr := event.StateFields(payload)
 	what := v.Call(nr)

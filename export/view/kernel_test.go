@@ -13,13 +13,13 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// parts takes a replay apart: what it tells of calls, what of the kernel, and
-// the times at which a thread was blocked by its states.
+// parts separates a replay into calls, kernel frames, and the times at which a thread's
+// states say it was blocked.
 type parts struct {
 	names   *trace.Names
 	calls   []string
 	kernel  []exporttest.Call
-	depth   int // of the slice of the kernel, if one is open
+	depth   int // of the open kernel slice, if any
 	open    bool
 	blocked view.Intervals
 	waits   []view.Interval
@@ -42,7 +42,7 @@ func (p *parts) End(t stack.Time, depth int, s *trace.Slice) {
 		p.open = false
 		k := &p.kernel[len(p.kernel)-1]
 		if k.End = int64(t); k.End == k.Begin {
-			p.kernel = p.kernel[:len(p.kernel)-1] // a sample changed the stack and was followed at once
+			p.kernel = p.kernel[:len(p.kernel)-1] // a sample changed the stack and another followed at once
 		}
 		if depth == p.depth {
 			return
@@ -65,8 +65,8 @@ func apart(rec *trace.Recording, thread int, o view.Options) *parts {
 	return p
 }
 
-// With --kernel there is a frame more for each wait in a system call, on top of
-// all others, from when the wait begins until it ends, and nothing else differs.
+// With --kernel each wait in a system call has an extra frame on top of the stack, from
+// the begin of the wait to its end. Nothing else differs.
 func TestKernel(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -111,8 +111,7 @@ func TestKernel(t *testing.T) {
 	}
 }
 
-// Whatever a recording holds, frames of the kernel nest, and what is open at
-// the end is closed.
+// In any recording, kernel frames nest, and open ones are closed at the end.
 func FuzzKernel(f *testing.F) {
 	exporttest.FuzzSeeds(f)
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -7,23 +7,22 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Overs adds to a replay, for formats that know nothing but calls, one call for
-// what a thread waits for: on top of the stack, for as long as it waits. Its
-// slices have no Loc.
+// Overs adds a call for each wait to a replay, for formats that only have calls. The call
+// is on top of the stack for as long as the thread waits. Its slices have no Loc.
 type Overs struct {
 	h     trace.SliceHandler
 	v     *View
 	now   diff.Waiting
-	since stack.Time // when the state began
+	since stack.Time // begin of the state
 	depth int
 	open  bool
 	slice trace.Slice
 }
 
-// WithWaits puts an Overs in front of h. Close must follow the replay.
+// WithWaits puts an Overs in front of h. Call Close after the replay.
 func (v *View) WithWaits(h trace.SliceHandler) *Overs { return &Overs{h: h, v: v} }
 
-// WaitFunc is the function that stands for a wait, in v.Names.Funcs.
+// WaitFunc returns the function that represents a wait, in v.Names.Funcs.
 func (v *View) WaitFunc(what string) int {
 	id, ok := v.overs[what]
 	if !ok {
@@ -47,8 +46,8 @@ func (o *Overs) end(t stack.Time) {
 	}
 }
 
-// settle draws the wait that began before t, if one did: its stack and what it
-// is for come behind its State, at the same time.
+// settle draws the wait that began before t, if any. Its stack and description follow its
+// State, with the same time.
 func (o *Overs) settle(t stack.Time) {
 	if o.open || t <= o.since || o.depth == 0 {
 		return
@@ -61,7 +60,7 @@ func (o *Overs) settle(t stack.Time) {
 	}
 }
 
-// Begin, End and Other are those of trace.SliceHandler.
+// Begin implements trace.SliceHandler.
 func (o *Overs) Begin(t stack.Time, depth int, s *trace.Slice) {
 	o.settle(t)
 	o.end(t)
@@ -69,7 +68,7 @@ func (o *Overs) Begin(t stack.Time, depth int, s *trace.Slice) {
 	o.h.Begin(t, depth, s)
 }
 
-// End: see Begin.
+// End implements trace.SliceHandler.
 func (o *Overs) End(t stack.Time, depth int, s *trace.Slice) {
 	o.settle(t)
 	o.end(t)
@@ -77,7 +76,7 @@ func (o *Overs) End(t stack.Time, depth int, s *trace.Slice) {
 	o.h.End(t, depth, s)
 }
 
-// Other: see Begin.
+// Other implements trace.SliceHandler.
 func (o *Overs) Other(e event.Event) {
 	o.settle(e.Time)
 	switch e.Kind() {

@@ -9,21 +9,21 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Side is what part of a thread's time an export shows.
+// Side selects the part of a thread's time that an export shows.
 type Side uint8
 
-// Sides.
+// Values of Side.
 const (
 	BothSides Side = iota
-	OnCPU          // while it was seen to run
-	OffCPU         // while it was seen to wait, for a CPU too
+	OnCPU          // while it was observed running
+	OffCPU         // while it was observed waiting, also for a CPU
 )
 
-// String is what is shown, in words; "" for everything.
+// String describes the selection; "" for everything.
 func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone"}[x] }
 
-// has reports whether time in state s is shown. Of a thread of unknown state
-// nobody said that it waits.
+// has reports whether time in state s is shown. An unknown state does not count as
+// waiting.
 func (x Side) has(s stack.State) bool {
 	return x == BothSides || (x == OffCPU) == Waits(s)
 }
@@ -33,8 +33,9 @@ func (x Side) shows(w *diff.Waiting) bool {
 	return x.has(s)
 }
 
-// seen is a Seen as the side shows it: without samples of the other one (in
-// tells), but with the time that a thread ran before it was seen to wait.
+// seen returns a Seen event without the samples of the other side (in says which side the
+// state is on). It keeps the CPU time that the thread used before it was observed
+// waiting.
 func (x Side) seen(e event.Event, in bool) event.Event {
 	how, n, cpu := event.SeenFields(e.Payload())
 	if !in {
@@ -46,7 +47,7 @@ func (x Side) seen(e event.Event, in bool) event.Event {
 	return event.Make(e.Time, event.Seen, event.SeenOf(how, n, cpu))
 }
 
-// ParseSide joins the flags --on-cpu and --off-cpu.
+// ParseSide combines the flags --on-cpu and --off-cpu.
 func ParseSide(on, off bool) (Side, error) {
 	switch {
 	case on && off:
@@ -59,23 +60,23 @@ func ParseSide(on, off bool) (Side, error) {
 	return BothSides, nil
 }
 
-// half stands behind a clip and cuts slices to the times that a side shows. A
-// slice that goes on over what is left out is shown as several.
+// half clips the slices from a clip to the times that a side shows. A slice that
+// continues over hidden time becomes several.
 type half struct {
 	h    trace.SliceHandler
 	side Side
 	c    *clip
 
 	begun bool
-	in    bool       // the state is of the side
-	since stack.Time // when that began
-	shown int        // slices of the stack that h was told of
+	in    bool       // the state is on the selected side
+	since stack.Time // begin of that
+	shown int        // slices of the stack that h has seen
 }
 
-// begin tells h of the slices that were open before what happens at t: none
-// that begins and ends in one moment.
+// begin passes on the slices that were open before the event at t. It skips slices that
+// begin and end at the same time.
 func (f *half) begin(t stack.Time, open int) {
-	if !f.begun { // the state in force comes behind the slices that were open
+	if !f.begun { // the current state follows the slices that were open
 		f.begun, f.in = true, f.side.shows(&f.c.before)
 	}
 	if !f.in || t <= f.since {

@@ -10,8 +10,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// The two sides of a thread's time together are the whole, and no slice of
-// either has no length.
+// The two sides of a thread's time add up to the whole, and every slice has a length.
 func TestSidesAddUp(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -42,7 +41,7 @@ func TestSidesAddUp(t *testing.T) {
 	}
 }
 
-// onlySlices leaves out the events of a log that are not about slices.
+// onlySlices removes events other than slices from a log.
 func onlySlices(log string) string {
 	var out []string
 	for _, w := range strings.Fields(log) {

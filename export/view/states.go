@@ -8,12 +8,12 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// States is how a thread spent its time, in ns. Running and Runnable are the scheduler's
-// account; the rest of the observed time is split in proportion to the time between samples
-// that found the thread in each of the other states. Running, Runnable, Blocked, Disk, Fault
-// and Stopped add up to Observed.
+// States is a thread's time by state, in ns. Running and Runnable are the scheduler's account.
+// The rest of the observed time is split in proportion to the time between samples that found
+// the thread in each of the other states. Running, Runnable, Blocked, Disk, Fault and Stopped
+// add up to Observed.
 type States struct {
-	Observed int64 // from the first sample to the last one, without times of lost events
+	Observed int64 // from the first sample to the last, without times of lost events
 	Running  int64 // on a CPU
 	Runnable int64 // waiting for a CPU
 	Blocked  int64 // sleeping until something happens
@@ -21,12 +21,12 @@ type States struct {
 	Fault    int64 // waiting for memory
 	Stopped  int64 // stopped by a signal, or traced
 	// Parts of Blocked.
-	Locks    int64  // for a lock that another thread may have: see trace.Wait.Excludes
-	Switches uint64 // times that it got a CPU
+	Locks    int64  // for a lock that another thread may hold: see trace.Wait.Excludes
+	Switches uint64 // times that it was switched in
 }
 
-// States computes how th spent its time in the range, with the side and the focus of v applied.
-// Every export takes these numbers from here.
+// States computes the time by state of th in the range, with the side and focus of v applied.
+// All exports use these numbers.
 func (v *View) States(th *Thread) States {
 	s := &stateSum{v: v}
 	if v.focus != nil {
@@ -39,14 +39,14 @@ func (v *View) States(th *Thread) States {
 	return s.states(v.side)
 }
 
-// stateSum adds up what the events of a thread say.
+// stateSum sums the events of a thread.
 type stateSum struct {
 	v        *View
 	now      diff.Waiting
 	cpu      int64
 	delay    int64
 	switches uint64
-	seen     States // by the samples alone; Observed is their sum
+	seen     States // from samples alone; Observed is their sum
 }
 
 // read reads all events of a thread.
@@ -65,7 +65,7 @@ func (s *stateSum) read(seq int) {
 			_, _, ns := event.SeenFields(e.Payload())
 			part = told.part(e.Time, s.v)
 			cpu += part * float64(ns)
-		case event.Sched: // it follows the Seen that it belongs to
+		case event.Sched: // it follows its Seen
 			n, ns := event.SchedFields(e.Payload())
 			delay += part * float64(ns)
 			switches += part * float64(n)
@@ -77,10 +77,10 @@ func (s *stateSum) read(seq int) {
 	s.cpu, s.delay, s.switches = whole(cpu), whole(delay), uint64(whole(switches))
 }
 
-// whole rounds x, which is 0 or more.
+// whole rounds x, which is at least 0.
 func whole(x float64) int64 { return int64(min(x, float64(maxTime)) + .5) }
 
-// apply takes in what the thread does from now on.
+// apply handles a change of the thread's state.
 func (s *stateSum) apply(e event.Event) {
 	s.now.Apply(e)
 	if e.Kind() == event.Mark && stack.Why(e.Payload()) == stack.WhyGone {
@@ -88,7 +88,7 @@ func (s *stateSum) apply(e event.Event) {
 	}
 }
 
-// spent adds ns in the state that the thread is in.
+// spent adds ns to the current state.
 func (s *stateSum) spent(ns int64) {
 	x := &s.seen
 	state, _ := s.now.State()
@@ -114,17 +114,17 @@ func (s *stateSum) spent(ns int64) {
 	x.Observed += ns
 }
 
-// Spent, Changed, Other, Ran and Unseen are those of Steps, for a view with a focus.
+// Spent implements Steps, for a view with a focus.
 func (s *stateSum) Spent(_ []diff.Frame, known bool, _ stack.Time, ns int64) {
 	if known {
 		s.spent(ns)
 	}
 }
 
-// Changed: see Spent.
+// Changed implements Steps.
 func (s *stateSum) Changed(int) {}
 
-// Other: see Spent.
+// Other implements Steps.
 func (s *stateSum) Other(e event.Event, _ []diff.Frame, _ bool) {
 	if e.Kind() == event.Sched {
 		n, ns := event.SchedFields(e.Payload())
@@ -134,21 +134,21 @@ func (s *stateSum) Other(e event.Event, _ []diff.Frame, _ bool) {
 	s.apply(e)
 }
 
-// Ran: see Spent.
+// Ran implements Steps.
 func (s *stateSum) Ran(_ []diff.Frame, _ bool, _ stack.Time, ns int64) { s.cpu += ns }
 
-// Unseen: see Spent.
+// Unseen implements Steps.
 func (s *stateSum) Unseen(ns int64) { s.cpu += ns }
 
-// states splits the observed time.
+// states splits the observed time by state.
 func (s *stateSum) states(side Side) States {
 	x := s.seen
 	x.Switches = s.switches
-	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no account
+	if s.cpu == 0 && s.delay == 0 && s.switches == 0 && s.seen.Running > 0 { // the recording has no scheduler account
 		s.cpu, s.delay = s.seen.Running, s.seen.Runnable
 	}
 	x.Running = min(s.cpu, x.Observed)
-	x.Runnable = min(s.delay, x.Observed-x.Running) // the kernel counts a wait for a CPU when it ends, maybe in a later range
+	x.Runnable = min(s.delay, x.Observed-x.Running) // the kernel counts a wait for a CPU at its end, which may be in a later range
 	split(x.Observed-x.Running-x.Runnable, &x.Blocked, &x.Disk, &x.Fault, &x.Stopped)
 	if s.seen.Blocked > 0 {
 		x.Locks = share(x.Blocked, s.seen.Locks, s.seen.Blocked)
@@ -163,8 +163,8 @@ func (s *stateSum) states(side Side) States {
 	return x
 }
 
-// split shares whole among the parts in proportion to what they hold. The last
-// one that holds something gets the rounding; the first one gets all if none holds anything.
+// split divides whole among the parts in proportion to their values. The last nonzero part gets
+// the rounding; the first one gets everything if all are 0.
 func split(whole int64, parts ...*int64) {
 	sum := int64(0)
 	for _, p := range parts {
@@ -185,7 +185,7 @@ func split(whole int64, parts ...*int64) {
 	}
 }
 
-// share is whole*part/sum, where part is not above sum and sum is above 0.
+// share returns whole*part/sum, where part is at most sum and sum is positive.
 func share(whole, part, sum int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(whole, 0)), uint64(part))
 	q, _ := bits.Div64(hi, lo, uint64(sum))

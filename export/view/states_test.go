@@ -22,8 +22,9 @@ func near(t *testing.T, what string, got, want, tol int64) {
 	}
 }
 
-// sleeper is a thread that uses 3 ms of CPU in each 10 ms, waits 1 ms for a CPU, and is found
-// blocked three times as often as in uninterruptible sleep, and running far too often.
+// sleeper returns a thread that uses 3 ms of CPU in each 10 ms and waits 1 ms for a CPU. It
+// is found blocked three times as often as in uninterruptible sleep, and running far too
+// often.
 func sleeper(t *testing.T) *trace.Recording {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -79,7 +80,7 @@ func TestStatesAreTheSchedulers(t *testing.T) {
 	}
 }
 
-// What passes while events are lost, and after a thread's end, is not observed.
+// Time with lost events, and after a thread's end, is not observed.
 func TestStatesOfLosses(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")
@@ -98,7 +99,7 @@ func TestStatesOfLosses(t *testing.T) {
 	}
 }
 
-// Recordings without the scheduler's account have the samples alone.
+// Recordings without the scheduler's account use only the samples.
 func TestStatesWithoutAccount(t *testing.T) {
 	b := exporttest.New(t)
 	th := b.Thread(1234, "main")

@@ -9,9 +9,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// firsts names goroutines that no look at all of them has met, because they came and went
-// between two: by the function that runtime.goexit is below on the stack of the thread
-// that ran them, which is the one that they began with.
+// firsts names goroutines that existed only between two scans of all goroutines. Their
+// entry function is the one above runtime.goexit on the stack of the thread that ran
+// them.
 func (g *taskGatherer) firsts() {
 	if g.looks[0].What != "goroutine" {
 		return
@@ -29,7 +29,7 @@ func (g *taskGatherer) firsts() {
 }
 
 func (g *taskGatherer) firstsOf(th *Thread) {
-	var of *taskParts // of the goroutine that it runs; nil: it has a name, or there is none
+	var of *taskParts // of the goroutine that it runs; nil: named already, or no goroutine
 	var since stack.Time
 	s := trace.NewSlices(g.v.Names, nobody{})
 	name := func() {
@@ -40,7 +40,7 @@ func (g *taskGatherer) firstsOf(th *Thread) {
 		}
 	}
 	for e := range g.v.Rec.Events(th.Seq) {
-		if e.Time > since { // the stack is that of the sample that told the goroutine, or of a later one
+		if e.Time > since { // the stack is from the sample that reported the goroutine, or a later one
 			name()
 		}
 		s.Apply(e)
@@ -63,8 +63,8 @@ func (g *taskGatherer) firstsOf(th *Thread) {
 	name()
 }
 
-// first is the function that a goroutine began with, by its stack, outermost first; "":
-// the stack does not tell.
+// first returns the entry function of a goroutine from its stack, outermost first; "":
+// not on the stack.
 func (g *taskGatherer) first(real []diff.Frame, at stack.Time) string {
 	if len(real) < 2 || real[1].Word.Kind() == stack.KindError {
 		return ""
@@ -79,13 +79,13 @@ func (g *taskGatherer) first(real []diff.Frame, at stack.Time) string {
 	return fn
 }
 
-// outer is the function of a frame, that in which the others are inlined.
+// outer returns the function of a frame into which the others are inlined.
 func (g *taskGatherer) outer(f diff.Frame, at stack.Time) string {
 	fs := g.v.Names.Resolve(f.Word, at).Frames
 	return g.v.FuncName(fs[len(fs)-1].Func)
 }
 
-// nobody is told of slices.
+// This handler ignores slices.
 type nobody struct{}
 
 func (nobody) Begin(stack.Time, int, *trace.Slice) {}

@@ -11,36 +11,36 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Tasks are the tasks of the target's runtime (goroutines) over the time of the
-// view: which thread ran each of them when, and what it did in between.
+// Tasks holds the tasks of the target's runtime (goroutines, for example) over the time
+// of the view: which thread ran each task when, and its states in between.
 type Tasks struct {
 	What string // "goroutine", "asyncio task" or "virtual thread"
 	List []Task // by ID
-	Lost int    // stretches on a thread that found no room: MaxTaskSpans
+	Lost int    // stretches on a thread beyond MaxTaskSpans
 }
 
-// Task is one of them.
+// Task is one task.
 type Task struct {
 	ID, Parent uint64
 	Label      string // "goroutine 17 main.worker", without control characters
-	Func       string // its first function; "" where that is not known
+	Func       string // entry function; "" if unknown
 	Ran        int64  // ns on threads
 	Spans      []TaskSpan
 }
 
-// TaskSpan is a time in which a task was on one thread, or on none. Those of a
-// task follow each other and do not overlap.
+// TaskSpan is a time in which a task was on one thread, or on none. The spans of a task
+// are in order and do not overlap.
 type TaskSpan struct {
 	From, To stack.Time
 	Thread   int // index in View.Threads; -1: no thread of the view ran it
 	State    stack.TaskState
-	Reason   string // why it waited, in the runtime's words; "": not known
+	Reason   string // why it waited, in the runtime's words; "": unknown
 }
 
-// MaxTaskSpans bounds the stretches on threads that are kept, of 40 bytes each.
+// MaxTaskSpans limits the stretches on threads that are kept, of 40 bytes each.
 const MaxTaskSpans = 4 << 20
 
-// Tasks puts together what the recording tells of tasks; nil where it has none.
+// Tasks combines the recording's task events; nil if it has none.
 func (v *View) Tasks() *Tasks {
 	if len(v.Rec.Tasks) == 0 {
 		return nil
@@ -70,8 +70,8 @@ func (v *View) Tasks() *Tasks {
 	return out
 }
 
-// taskParts are what is known of a task: when threads had it, and what it did at
-// some moments in between.
+// taskParts holds the observations of a task: when threads ran it, and its state at some
+// moments in between.
 type taskParts struct {
 	on     []TaskSpan
 	facts  []taskFact
@@ -83,7 +83,7 @@ type taskFact struct {
 	at     stack.Time
 	state  stack.TaskState
 	reason uint8
-	look   bool // seen in a look at all tasks
+	look   bool // observed by a scan of all tasks
 }
 
 type taskGatherer struct {
@@ -93,8 +93,8 @@ type taskGatherer struct {
 	spans int
 	lost  int
 	end   stack.Time
-	seen  map[uint64]stack.Time // when a task was last told of, outside of the view too
-	whole stack.Time            // when the last look began that left none out
+	seen  map[uint64]stack.Time // when a task was last reported, also outside of the view
+	whole stack.Time            // begin of the last complete scan
 }
 
 func (g *taskGatherer) parts(id uint64) *taskParts {
@@ -108,7 +108,7 @@ func (g *taskGatherer) parts(id uint64) *taskParts {
 
 func (g *taskGatherer) reason(n uint8) string { return Text(g.looks[0].Reason(n), 64) }
 
-// thread takes in what a thread's events say of the tasks that it ran.
+// thread reads the tasks that a thread ran from its events.
 func (g *taskGatherer) thread(th *Thread) {
 	var now stack.Task
 	var since, at stack.Time
@@ -126,7 +126,7 @@ func (g *taskGatherer) thread(th *Thread) {
 	}
 	for e := range g.v.Rec.Events(th.Seq) {
 		switch e.Kind() {
-		case event.Enter, event.Sync: // a Sync's frames look back
+		case event.Enter, event.Sync: // the frames of a Sync have earlier times
 			continue
 		case event.Task:
 			next := event.TaskFields(e.Payload())
@@ -168,9 +168,9 @@ func (g *taskGatherer) saw(id uint64, at stack.Time) {
 	}
 }
 
-// look takes in a look at all tasks.
+// look handles a scan of all tasks.
 func (g *taskGatherer) look(l *trace.Tasks) {
-	if l.What == "goroutine" && l.Lost == 0 { // of others only those that threads ran are looked at
+	if l.What == "goroutine" && l.Lost == 0 { // for other kinds, only tasks on threads are scanned
 		g.whole = max(g.whole, l.At-stack.Time(l.Took))
 	}
 	for i := range l.List {
@@ -194,14 +194,14 @@ func (g *taskGatherer) look(l *trace.Tasks) {
 	}
 }
 
-// task makes a task's timeline.
+// task builds a task's timeline.
 func (g *taskGatherer) task(id uint64, what string) Task {
 	p := g.of[id]
 	t := Task{ID: id, Parent: p.parent, Func: p.fn, Label: strings.TrimSpace(fmt.Sprintf("%s %d %s", what, id, p.fn))}
 	slices.SortStableFunc(p.on, func(a, b TaskSpan) int { return cmp.Compare(a.From, b.From) })
 	slices.SortStableFunc(p.facts, func(a, b taskFact) int { return cmp.Compare(a.at, b.at) })
-	// A thread is seen to have left a task at its next sample only, which may be
-	// after another one has it.
+	// That a thread left a task shows only at the thread's next sample, which may be
+	// after another thread runs it.
 	for i := range p.on {
 		if i+1 < len(p.on) {
 			p.on[i].To = min(p.on[i].To, p.on[i+1].From)
@@ -238,7 +238,7 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 	}
 	at := stack.Time(0)
 	for _, s := range p.on {
-		if at == 0 { // where it was before a thread had it is known from a look on
+		if at == 0 { // its state before a thread ran it is known from a scan on
 			if len(facts) > 0 && facts[0].at < s.From {
 				off(facts[0].at, s.From, false)
 			}
@@ -250,8 +250,8 @@ func (g *taskGatherer) task(id uint64, what string) Task {
 	}
 	if n := len(facts); n > 0 {
 		last := max(facts[n-1].at, at)
-		// What it was left at goes on, but where a later look at all of them no longer
-		// met it: it has ended, nobody saw when.
+		// Its last state continues, unless a later complete scan did not find it: then it
+		// has ended at an unknown time.
 		if !facts[n-1].look && g.seen[id] >= g.whole {
 			last = g.end
 		}

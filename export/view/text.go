@@ -12,13 +12,13 @@ import (
 	"github.com/sliverprof/sliver/wait/syscalls"
 )
 
-// MaxName is the longest name of a function, in bytes, that goes into an
-// export; what is longer ends in an ellipsis. Real templates reach some
-// kilobytes, and viewers measure and draw every name.
+// MaxName is the maximum length of a function's name in an export, in bytes; longer names
+// end in an ellipsis. Real templates reach some kilobytes, and viewers measure and draw
+// every name.
 const MaxName = 4096
 
-// Text is s as valid UTF-8 without control, formatting or line characters
-// (each becomes U+FFFD or a space), of at most limit bytes, which are 3 or more.
+// Text returns s as valid UTF-8 without control, formatting or line characters (each
+// becomes U+FFFD or a space), of at most limit bytes; limit is at least 3.
 func Text(s string, limit int) string {
 	if len(s) <= limit && plain(s) {
 		return s
@@ -57,7 +57,7 @@ func plain(s string) bool {
 	return true
 }
 
-// Command is a command line as one would type it, for reading alone.
+// Command formats a command line for display.
 func Command(args []string) string {
 	var b strings.Builder
 	for i, a := range args {
@@ -79,7 +79,7 @@ func Command(args []string) string {
 
 func count(n uint64) string { return strconv.FormatUint(n, 10) }
 
-// Duration is ns in a unit that suits it, "" for 0.
+// Duration formats ns with a suitable unit; "" for 0.
 func Duration(ns int64) string {
 	if ns == 0 {
 		return ""
@@ -98,7 +98,7 @@ func Duration(ns int64) string {
 	return f(1e9, "s")
 }
 
-// Short is ns to four digits, for people to read.
+// Short formats ns with four digits.
 func Short(ns int64) string {
 	switch {
 	case ns == 0:
@@ -113,10 +113,10 @@ func Short(ns int64) string {
 	return fmt.Sprintf("%dns", ns)
 }
 
-// FuncName is the name of function i as an export shows it.
+// FuncName returns the name of function i as exports show it.
 func (v *View) FuncName(i int) string { return Text(v.Names.Funcs[i].Name, MaxName) }
 
-// StateName is what a thread does, in words: "running", "blocked: futex".
+// StateName describes a state: "running", "blocked: futex".
 func (v *View) StateName(s stack.State, nr int32) string {
 	if nr >= 0 {
 		return s.String() + ": " + v.Call(nr)
@@ -124,7 +124,7 @@ func (v *View) StateName(s stack.State, nr int32) string {
 	return s.String()
 }
 
-// Call is the name of system call nr, "" where that is below 0.
+// Call returns the name of system call nr; "" if nr is negative.
 func (v *View) Call(nr int32) string {
 	if nr < 0 {
 		return ""
@@ -141,7 +141,7 @@ func Waits(s stack.State) bool {
 	return false
 }
 
-// ModuleOf is the module of a slice, -1 if it has none.
+// ModuleOf returns the module of a slice; -1 if it has none.
 func (v *View) ModuleOf(s *trace.Slice) int {
 	if m := v.Names.Func(&s.Frame).Module; m >= 0 && m < len(v.Rec.Modules) {
 		return m
@@ -154,8 +154,8 @@ func (v *View) ModuleOf(s *trace.Slice) int {
 	return -1
 }
 
-// Fit is s in at most n characters, for a box of a picture; "" where that shows
-// nothing.
+// Fit shortens s to at most n characters, for a box of a picture; "" if the result would
+// be meaningless.
 func Fit(s string, n int) string {
 	if n < 3 {
 		return ""

@@ -5,21 +5,21 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// maxGap bounds what a hostile recording can say of a gap's length: a day, in ns.
+// maxGap limits the length of a gap in a hostile recording: a day, in ns.
 const maxGap = 24 * 3600 * 1e9
 
-// Unseen is a time of a thread for which samples are missing.
+// Unseen is a time of a thread with missing samples.
 type Unseen struct {
 	From, To stack.Time
 	Why      stack.Why
-	Missing  int64 // ns that samples would have covered
-	Gaps     int   // that are in it
+	Missing  int64 // ns that the samples would have covered
+	Gaps     int   // number of gaps in it
 }
 
-// Unseens puts a thread's gaps together: those that meet and have one reason are one, and
-// none overlaps another. Where events were lost it lasts until the stack is seen again. They
-// are for tracks of their own: among the calls they would have to be inside one of them, and
-// what was called meanwhile is just what is not known.
+// Unseens merges a thread's gaps: adjacent ones with the same reason become one, and none
+// overlaps another. After lost events a gap lasts until the stack is known again. Gaps
+// belong on separate tracks: among the calls they would have to nest inside one, and the
+// calls during a gap are unknown.
 type Unseens struct {
 	yield func(*Unseen)
 
@@ -27,12 +27,12 @@ type Unseens struct {
 	is         Unseen
 }
 
-// NewUnseens begins at base, the beginning of what is written.
+// NewUnseens starts at base, the beginning of the output.
 func NewUnseens(base stack.Time, yield func(*Unseen)) *Unseens {
 	return &Unseens{yield: yield, is: Unseen{To: base}}
 }
 
-// Other takes in an event of a replay; those that are no gaps do not matter.
+// Other handles an event of a replay; only gaps matter.
 func (u *Unseens) Other(e event.Event) {
 	if e.Kind() != event.Gap {
 		return
@@ -52,7 +52,7 @@ func (u *Unseens) Other(e event.Event) {
 	u.lost = why == stack.WhyLost
 }
 
-// Seen says that a call begins at t: then the stack is known.
+// Seen reports that a call begins at t, so the stack is known from then on.
 func (u *Unseens) Seen(t stack.Time) {
 	if u.lost {
 		u.is.To = max(t, u.is.To)
@@ -60,7 +60,7 @@ func (u *Unseens) Seen(t stack.Time) {
 	}
 }
 
-// Close ends what is open at t, the end of the thread.
+// Close ends an open gap at t, the end of the thread.
 func (u *Unseens) Close(t stack.Time) {
 	u.Seen(t)
 	u.flush()

@@ -1,6 +1,6 @@
-// Package view is a recording as an export wants to see it: the chosen
-// threads, cut to the chosen range, with times that never fall, text that
-// harms no reader, and the losses in words. It knows no format.
+// Package view prepares a recording for export: it selects threads, clips them to the
+// selected range, makes times non-decreasing, sanitizes text, and describes losses. It does
+// not depend on a format.
 //
 // A View is for one goroutine; several may share a Recording.
 package view
@@ -18,68 +18,67 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// Options choose what of a recording goes into an export. The zero value
-// takes everything.
+// Options select the part of a recording to export. The zero value selects everything.
 type Options struct {
-	// Threads are the threads to take, by Seq; nil takes all.
+	// Threads are the threads to include, by Seq; nil includes all.
 	Threads []int
-	// From and To cut the time, both included; 0 leaves that side open. A
-	// slice that crosses an edge is shown up to it.
+	// From and To limit the time, both inclusive; 0 leaves that side open. A slice that
+	// crosses an edge is clipped.
 	From, To stack.Time
-	// Focus takes the time alone in which a function whose name matches is on
-	// the stack; nil takes all.
+	// Focus includes only the time in which a function whose name matches is on the stack;
+	// nil includes all.
 	Focus *regexp.Regexp
-	// Side leaves out what the threads did on the CPUs, or off them.
+	// Side includes only time on the CPUs, or only time off them.
 	Side Side
-	// Kernel puts a frame on top of the stack of a thread that is blocked in a
-	// system call or a page fault, such as "[kernel] futex".
+	// Kernel adds a frame such as "[kernel] futex" on top of the stack of a thread that is
+	// blocked in a system call or a page fault.
 	Kernel bool
 	// Idle includes idle waits (see package wait/idle) in rankings.
 	Idle bool
-	// Left, unless nil, is called with the idle waits that an export omitted.
+	// Left, if not nil, is called with the idle waits that an export omitted.
 	Left func(idle.Left)
 }
 
-// maxTime bounds the times of hostile recordings, so that sums and
-// differences stay within 64 bits: 146 years.
+// maxTime limits the times of hostile recordings, so that sums and differences fit in 64
+// bits: 146 years.
 const maxTime = stack.Time(1) << 62
 
-// View is a recording under some options.
+// View is a recording with options applied.
 type View struct {
 	Rec     *trace.Recording
 	Names   *trace.Names
-	Threads []Thread // in the order in which they are shown: main first
+	Threads []Thread // in display order: main first
 
 	from, to stack.Time
-	start    stack.Time // see Start; -1: not known yet
+	start    stack.Time // see Start; -1: not computed yet
 	side     Side
 	kernel   bool
 	idle     bool
 	left     func(idle.Left)
 	idles    map[idleKey]bool
-	frames   []idle.Frame      // made use of again
-	gaps     map[stack.Why]int // functions made up for gaps
-	unseen   int               // 1 + the function made up for CPU time that was not sampled; 0: none yet
-	focus    *matcher          // nil: everything
+	frames   []idle.Frame      // reused
+	gaps     map[stack.Why]int // synthetic functions for gaps
+	unseen   int               // 1 + the synthetic function for CPU time that was not sampled; 0: none yet
+	focus    *matcher          // nil: no focus
 	waits    map[int]*trace.Wait
-	tids     map[stack.TID]int    // threads, by TID
-	others   map[stack.TID]string // holders of locks that are threads of other processes
-	overs    map[string]int       // functions made up for waits
+	tids     map[stack.TID]int    // threads by TID
+	others   map[stack.TID]string // lock holders that are threads of other processes
+	overs    map[string]int       // synthetic functions for waits
 }
 
-// Thread is a thread with a name and numbers that every reader can take.
+// Thread is a thread with a name and numbers that every reader accepts.
 type Thread struct {
 	*trace.Thread
 	Index int    // position in View.Threads
 	Label string // its name, never empty, without control characters
-	ID    int    // its TID; a number above all real ones where the recording holds none that is valid
+	ID    int    // TID, or a number above all valid ones if the recording has no valid TID
 }
 
-// maxTID is the largest number that Linux gives to a thread, PID_MAX_LIMIT in
-// include/linux/threads.h. Perfetto wants small ones.
+// maxTID is the largest TID that Linux assigns, PID_MAX_LIMIT in include/linux/threads.h.
+// Perfetto requires small ones.
 const maxTID = 1 << 22
 
-// New looks at rec under o.
+// New returns a view of rec with options o.
 func New(rec *trace.Recording, o Options) *View {
 	v := &View{Rec: rec, Names: trace.NewNames(rec), from: o.From, to: maxTime, start: -1, side: o.Side, kernel: o.Kernel, idle: o.Idle, left: o.Left, idles: map[idleKey]bool{},
 		gaps: map[stack.Why]int{}, waits: map[int]*trace.Wait{}, overs: map[string]int{}}
@@ -112,8 +111,8 @@ func New(rec *trace.Recording, o Options) *View {
 
 const maxThreadName = 256
 
-// PID of the target; a number above all real ones where the recording holds
-// none that is valid.
+// PID returns the target's PID, or a number above all valid ones if the recording has no
+// valid PID.
 func (v *View) PID() int {
 	if p := v.Rec.Process.PID; p > 0 && p <= maxTID {
 		return p
@@ -121,11 +120,11 @@ func (v *View) PID() int {
 	return maxTID
 }
 
-// Begin is a time that is not younger than any event of the view, for formats
-// that count from the beginning.
+// Begin returns a time at or before the first event of the view, for formats that count from
+// the beginning.
 func (v *View) Begin() stack.Time { return max(v.Start(), v.from) }
 
-// Start is when the recording begins, whatever the range and the threads.
+// Start returns the start of the recording, whatever the range and the threads.
 func (v *View) Start() stack.Time {
 	if v.start < 0 {
 		v.start = v.Rec.Begin()
@@ -137,13 +136,13 @@ func (v *View) Start() stack.Time {
 	return v.start
 }
 
-// End is the time of the last event of the view, or of the recording's end.
+// End returns the time of the last event of the view, or of the recording's end.
 func (v *View) End() stack.Time {
 	_, to := v.Rec.Span()
 	return max(min(to, v.to), v.Begin())
 }
 
-// Stats of thread th; zero values where the recording has none.
+// Stats returns the statistics of thread th; zero values if the recording has none.
 func (v *View) Stats(th *Thread) trace.ThreadStats {
 	for i := range v.Rec.Stats.Threads {
 		if s := &v.Rec.Stats.Threads[i]; s.TID == th.TID {
@@ -153,7 +152,7 @@ func (v *View) Stats(th *Thread) trace.ThreadStats {
 	return trace.ThreadStats{TID: th.TID}
 }
 
-// Whole reports whether all that threads did is shown: no range, side or focus was chosen.
+// Whole reports whether the threads are shown in full: no range, side or focus is set.
 func (v *View) Whole() bool {
 	return v.side == BothSides && v.focus == nil && v.from <= 0 && v.to >= maxTime
 }
@@ -168,9 +167,9 @@ type Replay struct {
 	seq int
 }
 
-// Replay prepares to replay th into h. Times never fall; what lies outside the
-// range is left out, slices that cross its edges are cut there, and the State,
-// Wait, Lock and Holder in force at its beginning come first.
+// Replay prepares to replay th into h. Times never decrease. Events outside the range are
+// dropped, slices that cross its edges are clipped, and the State, Wait, Lock and Holder in
+// effect at its start come first.
 func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 	c := &clip{h: h, from: v.from, to: v.to, began: v.from <= 0}
 	if v.focus != nil {
@@ -183,18 +182,19 @@ func (v *View) Replay(th *Thread, h trace.SliceHandler) *Replay {
 	return &Replay{c, v, th.Seq}
 }
 
-// Stack is the stack as it is, outermost first: for reading, in calls of Other.
+// Stack returns the current stack, outermost first. It is read-only and valid in calls of
+// Other.
 func (r *Replay) Stack() []trace.Slice { return r.c.s.Stack }
 
-// Waiting is what the thread does and waits for as of what was handed on last.
+// Waiting returns the thread's state and wait as of the last event passed to the handler.
 func (r *Replay) Waiting() diff.Waiting { return r.c.s.Waiting() }
 
-// Run replays. It returns the time of the last thing handed on, 0 if there was
-// none.
+// Run runs the replay. It returns the time of the last event passed to the handler, 0 if
+// there was none.
 func (r *Replay) Run() stack.Time {
 	c := r.c
 	var first sync
-	var held []event.Event // the first Seen may be said before the stack that it confirms
+	var held []event.Event // the first Seen may precede the stack that it confirms
 	known := false
 	for e := range r.v.events(r.seq) {
 		if k := e.Kind(); !known && k == event.Seen {
@@ -221,7 +221,7 @@ func (r *Replay) Run() stack.Time {
 
 // sync finds the end of a Sync's frames.
 type sync struct {
-	enters uint64 // those still to come
+	enters uint64 // remaining Enter events
 	begun  bool
 }
 
@@ -240,7 +240,7 @@ func (s *sync) done(e event.Event) bool {
 	return s.begun && s.enters == 0
 }
 
-// clip stands between a replay and a handler.
+// clip filters a replay for a handler.
 type clip struct {
 	h        trace.SliceHandler
 	s        *trace.Slices
@@ -248,12 +248,12 @@ type clip struct {
 	at       stack.Time
 	began    bool
 	done     bool
-	open     int          // slices open before what is handed on
+	open     int          // slices open before the event being passed on
 	before   diff.Waiting // as of from
 }
 
-// step moves time to t. open is how many slices of s.Stack are open before
-// what happens at t. It reports whether that is inside the range.
+// step advances to t. open is how many slices of s.Stack are open before the event at t. It
+// reports whether t is inside the range.
 func (c *clip) step(t stack.Time, open int) bool {
 	if c.done {
 		return false
@@ -302,28 +302,26 @@ func (c *clip) Other(e event.Event) {
 	c.before.Apply(e)
 }
 
-// Step is what Steps tells of a thread: the real frames of its stack and how
-// long it was so.
+// Steps receives a thread's time by stack of real frames.
 type Steps interface {
-	// Spent: from at on, for ns, the stack was as real shows it, outermost
-	// first. known is false where the recording does not say, after a loss.
+	// Spent reports that from at on, for ns, the stack was real, outermost first. known is
+	// false if the stack is unknown after a loss.
 	Spent(real []diff.Frame, known bool, at stack.Time, ns int64)
 	// Changed: real frames from depth on may differ from those seen before.
 	Changed(depth int)
-	// Other gets the events that are not about the stack's shape; for Seen,
-	// real is the stack that it confirms, if that is known.
+	// Other receives events that do not change the stack's shape. For Seen, real is the
+	// stack that it confirms, if known.
 	Other(e event.Event, real []diff.Frame, known bool)
-	// Ran: the samples of the last Seen found the thread on a CPU; ns is their share of its CPU
-	// time.
+	// Ran reports that the samples of the last Seen found the thread on a CPU; ns is their
+	// share of its CPU time.
 	Ran(real []diff.Frame, known bool, at stack.Time, ns int64)
-	// Unseen: ns of its CPU time, over the whole range, have no sample.
+	// Unseen reports the CPU time in ns, over the whole range, that has no sample.
 	Unseen(ns int64)
 }
 
-// Steps replays th into h as a stack that lasts: every nanosecond between the
-// first and the last event inside the range goes to the stack that was current
-// over it, and with it to a Spent, but for stacks out of focus. It returns the ns
-// handed out.
+// Steps replays th into h as consecutive stacks: every nanosecond between the first and the
+// last event inside the range goes to the stack that was current, in one call of Spent,
+// except stacks out of focus. It returns the sum of ns reported.
 func (v *View) Steps(th *Thread, h Steps) int64 {
 	s := &steps{v: v, h: h, account: v.account(th.Seq)}
 	var only *focusSteps
@@ -348,21 +346,21 @@ type steps struct {
 	v     *View
 	h     Steps
 	r     diff.Replayer
-	at    stack.Time // time up to which was accounted
+	at    stack.Time // time accounted so far
 	total int64
 	ever  bool          // a stack was known at some time
-	known bool          // it is now
-	sync  int           // Enter events that a Sync still has to come
-	held  []event.Event // Seen events that wait for the stack they confirm
-	last  diff.Waiting  // in force before the range
+	known bool          // the current stack is known
+	sync  int           // remaining Enter events of a Sync
+	held  []event.Event // Seen events whose stack is still to come
+	last  diff.Waiting  // in effect before the range
 
 	account *account
-	credit  int64 // ns, the share of the held ones in the CPU time
+	credit  int64 // CPU time of the held events, in ns
 }
 
 func (s *steps) apply(e event.Event) {
 	k := e.Kind()
-	// The Enter events of a Sync carry the times at which frames were entered.
+	// Enter events of a Sync carry the times at which frames were entered.
 	if s.sync > 0 && k == event.Enter {
 		s.sync--
 	} else {
@@ -381,7 +379,7 @@ func (s *steps) apply(e event.Event) {
 		state, _ := w.State()
 		ns := s.account.credit(e, state, s.v)
 		if !s.ever {
-			// The sampler's first look is said before the stack itself is.
+			// The sampler's first Seen precedes its stack.
 			s.held = append(s.held[:0], e)
 			s.credit += ns
 			return
@@ -410,7 +408,7 @@ func (s *steps) flushHeld() {
 	s.credit = 0
 }
 
-// ran passes on the share of the current stack in the CPU time.
+// ran reports the CPU time of the current stack.
 func (s *steps) ran(ns int64) {
 	if ns == 0 || s.v.side == OffCPU {
 		return
@@ -440,7 +438,7 @@ func (s *steps) advance(t stack.Time) {
 	s.at = t
 }
 
-// began hands on what was in force when the range began.
+// began emits the events in effect at the start of the range.
 func (s *steps) began(t stack.Time) {
 	if s.last == (diff.Waiting{}) {
 		return
@@ -473,11 +471,11 @@ func (s *steps) other(e event.Event) {
 	s.h.Other(e, s.r.Stack, s.known)
 }
 
-// maxReasons bounds the reasons for which threads are missing in a hostile recording.
+// maxReasons limits the reasons for missing threads in a hostile recording.
 const maxReasons = 20
 
-// Losses are what the recording is missing or has cut, one line each, such as
-// "3 ticks late"; none if it is whole.
+// Losses describes missing and cut data, one line each, such as "3 ticks late"; none if the
+// recording is complete.
 func (v *View) Losses() []string {
 	t := v.Rec.Stats.Total()
 	var out []string
@@ -516,8 +514,8 @@ func (v *View) Losses() []string {
 	return out
 }
 
-// Facts are the recording's circumstances as pairs of name and value, in a
-// fixed order: for formats that have a place for comments.
+// Facts returns the recording's circumstances as pairs of name and value, in a fixed order,
+// for formats that have comments.
 func (v *View) Facts() [][2]string {
 	p, t := &v.Rec.Process, v.Rec.Stats.Total()
 	var out [][2]string
@@ -568,8 +566,8 @@ func (v *View) Facts() [][2]string {
 	return out
 }
 
-// SortedModules are the indexes of the recording's modules that hold code in
-// its newest maps or any before, the target's own program first.
+// SortedModules returns the indexes of the recording's modules that contain code in its
+// newest or any earlier maps, the target's own program first.
 func (v *View) SortedModules() []int {
 	out := make([]int, len(v.Rec.Modules))
 	for i := range out {

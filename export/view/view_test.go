@@ -20,7 +20,7 @@ import (
 
 const ms = exporttest.Ms
 
-// log writes down what a replay tells, and holds it to its promises.
+// log records a replay and checks its guarantees.
 type log struct {
 	t     testing.TB
 	b     strings.Builder
@@ -106,7 +106,7 @@ func TestRange(t *testing.T) {
 		{at(25), at(25), "25+a 25+b 25state 25-b 25-a"},
 	} {
 		got := replay(t, rec, view.Options{From: c.from, To: c.to}, false)
-		if c.to == at(30) { // both ends are part of the range
+		if c.to == at(30) { // the range includes both ends
 			c.want = "10+a 10state 10+b 10seen 20state 20seen 30state 30-b 30-a"
 		}
 		if got != c.want {
@@ -120,7 +120,7 @@ func TestGaps(t *testing.T) {
 	th := b.Thread(1234, "main")
 	th.Look(exporttest.Look{At: 0, Stack: "a:1"})
 	th.Gap(30*ms, stack.WhyLate, 20*ms)
-	th.Gap(40*ms, stack.WhyTimeout, 900*ms) // as far back as something is known
+	th.Gap(40*ms, stack.WhyTimeout, 900*ms) // reaches back to the first known time
 	th.Look(exporttest.Look{At: 50 * ms, Stack: "a:1 b:1"})
 	th.Lose(60 * ms)
 	th.Lose(61 * ms)
@@ -136,7 +136,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// sum takes in steps and holds them to their promises.
+// sum receives steps and checks their guarantees.
 type sum struct {
 	t     testing.TB
 	total int64
@@ -256,8 +256,8 @@ func TestDuration(t *testing.T) {
 	}
 }
 
-// TestThreadName: a holder that no thread of the recording is has the name that
-// was noted with the wait.
+// TestThreadName: a holder that is not a thread of the recording has the name recorded
+// with the wait.
 func TestThreadName(t *testing.T) {
 	rec := &trace.Recording{Waits: map[int]trace.Wait{1: {ID: 1, Lock: "file lock", HolderTID: 77, HolderName: "postgres (process 70)"}},
 		Threads: []trace.Thread{{TID: 5, Name: "main", Main: true}}}

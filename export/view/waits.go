@@ -11,24 +11,22 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Interval is a time that a thread spent in one state: a wait, where it was
-// blocked. Two waits in a row are two intervals.
+// Interval is a time that a thread spent in one state; a wait, if it was blocked. Two consecutive waits are
+// two intervals.
 type Interval struct {
 	Begin, End stack.Time
-	// Seen is when it was last confirmed: it ended after that, and not later
-	// than at End.
+	// Seen is when the interval was last confirmed. It ended after Seen and at or before End.
 	Seen    stack.Time
 	Samples int
-	// CPU is the time on a CPU, Delay that of waiting for one, in ns, and
-	// Switches how often the thread got one. What a thread used up before it was
-	// first seen to wait counts for what was before that.
+	// CPU is the time on a CPU and Delay the time waiting for one, in ns. Switches is how often the thread
+	// was switched in. CPU time used before a wait was first observed counts for the previous interval.
 	CPU, Delay int64
 	Switches   uint64
-	// Waiting is what was known at the end of it, when most is.
+	// Waiting is as known at the end of the interval, which is most complete.
 	Waiting diff.Waiting
 }
 
-// Edge is how much earlier than End it may have ended, in ns.
+// Edge returns how much earlier than End it may have ended, in ns.
 func (i *Interval) Edge() int64 { return max(int64(i.End-i.Seen), 0) }
 
 // Waits reports whether the thread was off the CPUs.
@@ -37,29 +35,28 @@ func (i *Interval) Waits() bool {
 	return Waits(s)
 }
 
-// Sum is how many intervals a thread had, the last of them, and for how many ns it was on a CPU.
+// Sum returns a thread's number of intervals, the last one, and its CPU time in ns.
 func (v *View) Sum(th *Thread) (n int, last Interval, cpu int64) {
 	in := &Intervals{Yield: func(i *Interval) { n, last, cpu = n+1, *i, cpu+i.CPU }}
 	in.Close(v.Slices(th, others{in}))
 	return n, last, cpu
 }
 
-// Idled reports whether a thread that was on a CPU for cpu ns, and did last at last, is one of a
-// runtime's own that had next to nothing to do.
+// Idled reports whether a thread with cpu ns on a CPU, whose last interval is last, is a nearly idle thread
+// of a runtime.
 func (v *View) Idled(last *Interval, cpu int64) bool {
 	w := v.Rec.Waits[last.Waiting.Wait()]
 	return w.Idled(cpu, int64(v.End()-v.Begin()))
 }
 
-// others hands on what is not about a stack's shape.
+// others passes on events that do not change a stack's shape.
 type others struct{ *Intervals }
 
 func (others) Begin(stack.Time, int, *trace.Slice) {}
 func (others) End(stack.Time, int, *trace.Slice)   {}
 
-// Intervals cuts what a replay hands on into intervals. An interval is yielded
-// when the next one ends, or by Close; they come in order, and are the
-// yielder's own. Times in which the state is not known are in none.
+// Intervals splits a replay into intervals. An interval is yielded when the next one ends, or by Close. They
+// come in order and are reused. Times with an unknown state are in none.
 type Intervals struct {
 	Yield func(*Interval)
 
@@ -67,7 +64,7 @@ type Intervals struct {
 	open, held  bool
 }
 
-// Other takes the events of a replay.
+// Other handles the events of a replay.
 func (x *Intervals) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
@@ -104,7 +101,7 @@ func (x *Intervals) Other(e event.Event) {
 	}
 }
 
-// spent is the interval that the time up to now was spent in.
+// spent returns the interval that receives the time up to now.
 func (x *Intervals) spent() *Interval {
 	if x.held && x.now.Waits() && x.before.End == x.now.Begin {
 		return &x.before
@@ -125,11 +122,10 @@ func (x *Intervals) end(t stack.Time) {
 	x.now = Interval{}
 }
 
-// Open reports whether an interval is under way: Close cuts it off, and yields
-// it last.
+// Open reports whether an interval is in progress: Close cuts it and yields it last.
 func (x *Intervals) Open() bool { return x.open }
 
-// Close ends what is open at t, the end of the replay.
+// Close ends an open interval at t, the end of the replay.
 func (x *Intervals) Close(t stack.Time) {
 	x.end(t)
 	if x.held {
@@ -138,7 +134,7 @@ func (x *Intervals) Close(t stack.Time) {
 	}
 }
 
-// Wait is the description of a wait; nil: the recording has none.
+// Wait returns the description of a wait; nil: the recording has none.
 func (v *View) Wait(w *diff.Waiting) *trace.Wait {
 	id := w.Wait()
 	if id == 0 {
@@ -154,11 +150,10 @@ func (v *View) Wait(w *diff.Waiting) *trace.Wait {
 	return d
 }
 
-// maxWhat is the longest text, in bytes, of what is waited for.
+// maxWhat limits the description of a wait, in bytes.
 const maxWhat = 512
 
-// What is in short what a thread waits for, "" where that is not known: see
-// trace.Wait.
+// What briefly describes a thread's wait; "" if unknown: see trace.Wait.
 func (v *View) What(w *diff.Waiting) string {
 	if w.Lock() == 0 && w.Wait() == 0 {
 		return ""
@@ -166,7 +161,7 @@ func (v *View) What(w *diff.Waiting) string {
 	return Text(v.Wait(w).What(w.Lock()), maxWhat)
 }
 
-// LockOf is the lock that a thread waits for, in words; "" where it waits for none.
+// LockOf describes the lock that a thread waits for; "" if none.
 func (v *View) LockOf(w *diff.Waiting) string {
 	d := v.Wait(w)
 	if w.Lock() == 0 && (d == nil || d.Lock == "") {
@@ -175,7 +170,7 @@ func (v *View) LockOf(w *diff.Waiting) string {
 	return Text(d.LockName(w.Lock()), maxWhat)
 }
 
-// ThreadName is the thread with a TID, in words: "worker-1 (1240)".
+// ThreadName describes the thread with a TID: "worker-1 (1240)".
 func (v *View) ThreadName(tid stack.TID) string {
 	if i, ok := v.byTID()[tid]; ok {
 		return v.Threads[i].Label + " (" + strconv.Itoa(int(tid)) + ")"
@@ -199,7 +194,7 @@ func (v *View) ThreadName(tid stack.TID) string {
 	return "thread " + strconv.Itoa(int(tid))
 }
 
-// ByTID finds the thread of the view that had a TID, the newest of several.
+// ByTID returns the thread of the view with a TID, the newest of several.
 func (v *View) ByTID(tid stack.TID) (*Thread, bool) {
 	i, ok := v.byTID()[tid]
 	if !ok {
@@ -221,7 +216,7 @@ func (v *View) byTID() map[stack.TID]int {
 	return v.tids
 }
 
-// A Detail is a fact about a wait, for formats that have a place for such.
+// Detail is a fact about a wait, for formats that can show it.
 type Detail struct{ Name, Value string }
 
 // Names of details.
@@ -241,7 +236,7 @@ const (
 	DetailWhy       = "not_known"
 )
 
-// Details appends what is known of a wait, in a fixed order.
+// Details appends the known facts about a wait, in a fixed order.
 func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 	add := func(name, val string) {
 		if val != "" {
@@ -279,9 +274,9 @@ func (v *View) Details(w *diff.Waiting, out []Detail) []Detail {
 	return out
 }
 
-// Asker finds the call that asked for what a stack (outermost first) waits for:
-// the innermost one that is no part of the C library, of a language's or of
-// its way of locking. What Java, Python and JavaScript called waits inside of what runs them. -1: there is none.
+// Asker returns the call that caused the wait of a stack (outermost first): the innermost one outside the C
+// library, a language's runtime and locking libraries. Java, Python and JavaScript calls wait inside their
+// runtime. -1: there is none.
 func (v *View) Asker(st []trace.Slice) int {
 	var runs runtimes
 	for i := range st {
@@ -312,7 +307,7 @@ func (v *View) Asker(st []trace.Slice) int {
 	return -1
 }
 
-// runtimes are those that have functions on a stack.
+// runtimes are the runtimes with functions on a stack.
 type runtimes struct{ java, python, js bool }
 
 func (r *runtimes) add(k stack.Kind) {
@@ -326,7 +321,7 @@ func (r *runtimes) add(k stack.Kind) {
 	}
 }
 
-// has reports whether a module is what runs them: HotSpot, CPython with the modules that come with it, or Node.
+// has reports whether a module belongs to them: HotSpot, CPython with its own modules, or Node.
 func (r *runtimes) has(module string) bool {
 	name := path.Base(module)
 	return r.java && name == "libjvm.so" ||
@@ -334,7 +329,7 @@ func (r *runtimes) has(module string) bool {
 		r.js && (name == "node" || strings.HasPrefix(name, "libnode.so"))
 }
 
-// libraries that lock for others, as their files are called.
+// libraries are the file names of libraries that lock for their callers.
 var libraries = []string{"libc.so", "libc-2", "libpthread", "ld-linux", "ld-musl", "libc.musl", "libstdc++", "libc++", "[vdso]"}
 
 func library(module string) bool {
@@ -347,9 +342,9 @@ func library(module string) bool {
 	return false
 }
 
-// locks are how functions are called that only pass a wait on: of the C
-// library, C++'s, Rust's, Go's and Java's standard libraries and runtimes, and libuv's; "[" begins the names of
-// the code that HotSpot makes for itself.
+// locks are name prefixes of functions that only forward a wait: of the C library, the standard libraries and
+// runtimes of C++, Rust, Go and Java, and libuv. "[" begins the names of code that HotSpot generates for
+// itself.
 var locks = []string{"pthread_", "__pthread", "___pthread", "__GI_", "__lll", "__futex", "futex", "sem_", "__new_sem", "__sem", "syscall", "__syscall",
 	"__clock_", "clock_nanosleep", "std::", "__gnu_cxx::", "__gthread", "<std::", "core::", "<core::", "alloc::", "parking_lot", "lock_api::", "sync.",
 	"internal/sync.", "runtime.", "internal/runtime/", "internal/poll.", "syscall.", "poll", "__poll", "epoll_", "read", "write", "__libc_", "__read", "__write",

@@ -11,15 +11,14 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Big is a recording of about n events: threads that wander through a program
-// of 300 functions, 10 to 40 frames deep, at 10 ms, four samples in five on a
-// CPU.
+// Big returns a recording of about n events: threads that move through a program of 300
+// functions, 10 to 40 frames deep, sampled every 10 ms, four samples in five on a CPU.
 func Big(tb testing.TB, n, threads int) *trace.Recording {
 	_, rec := big(tb, n, threads, 0, 40)
 	return rec
 }
 
-// BigFile writes Big to a file. In a varied one nearly all stacks differ.
+// BigFile writes Big to a file. If varied is set, nearly all stacks differ.
 func BigFile(tb testing.TB, path string, n, threads int, varied bool) {
 	same := 40
 	if varied {
@@ -31,13 +30,13 @@ func BigFile(tb testing.TB, path string, n, threads int, varied bool) {
 	}
 }
 
-// Contended is Big, but every second wait is for one of eight locks.
+// Contended is Big with every second wait for one of eight locks.
 func Contended(tb testing.TB, n, threads int) *trace.Recording {
 	_, rec := big(tb, n, threads, 2, 40)
 	return rec
 }
 
-// big: one call in same is another one than is usual there.
+// big: one call in same differs from the usual callee.
 func big(tb testing.TB, n, threads int, locked int32, same int) (*Builder, *trace.Recording) {
 	b := New(tb)
 	end := int64(0)
@@ -53,7 +52,7 @@ func big(tb testing.TB, n, threads int, locked int32, same int) (*Builder, *trac
 		t := b.Thread(1234+i, fmt.Sprintf("worker-%d", i))
 		var st []string
 		push := func() {
-			// Each function calls a few others, at a few lines, mostly one.
+			// Each function calls a few others at a few lines, mostly the same one.
 			turn := func(n int) int { return max(r.IntN(same*n)-(same-1)*n, 0) }
 			at := len(st) * 7
 			if len(st) > 0 {

@@ -1,5 +1,5 @@
-// Package exporttest makes recordings for the tests of the exports, and runs
-// the real readers on what comes out. Only tests import it.
+// Package exporttest builds recordings for the tests of the exports and runs real readers
+// on the output. Only tests import it.
 package exporttest
 
 import (
@@ -18,13 +18,13 @@ import (
 // Ms is a millisecond in ns.
 const Ms = 1_000_000
 
-// Start is the time at which built recordings begin, in ns of CLOCK_MONOTONIC.
+// Start is the start time of built recordings, in ns of CLOCK_MONOTONIC.
 const Start = stack.Time(5_000_000_000)
 
-// Builder makes a recording. Functions come into being when they are named:
-// the first to be named is in the main program, those whose names begin with
-// "lib" are in a library, others in the main program. Those that begin with "py." are
-// Python's, with "java." or "app." Java's.
+// Builder builds a recording. A function is created when it is first named. Functions
+// whose names begin with "lib" are in a library, others in the main program; the first is
+// always in the main program. Names that begin with "py." are Python's, with "java." or
+// "app." Java's.
 type Builder struct {
 	tb    testing.TB
 	buf   bytes.Buffer
@@ -42,12 +42,12 @@ type Builder struct {
 type fn struct {
 	id     int
 	module int
-	start  uint64            // run time
-	inline map[int][]string  // by line: what is inlined there, outermost first
-	done   map[uint64]string // addresses named
+	start  uint64            // run-time address
+	inline map[int][]string  // by line: the functions inlined there, outermost first
+	done   map[uint64]string // addresses already named
 }
 
-// The two modules of a built recording, their run-time start and vaddr bias.
+// The two modules of a built recording, with run-time start and vaddr bias.
 var modules = []struct {
 	mod        trace.Module
 	start, off uint64
@@ -74,15 +74,15 @@ func New(tb testing.TB) *Builder {
 	return b
 }
 
-// Wait describes a wait, for event.Wait; d.ID is made.
+// Wait defines a wait for event.Wait and assigns d.ID.
 func (b *Builder) Wait(d trace.Wait) uint64 {
 	d.ID = len(b.waits) + 1
 	b.waits = append(b.waits, d)
 	return uint64(d.ID)
 }
 
-// Inline says that at line of function outer the calls of names are inlined,
-// the outermost first.
+// Inline declares that the calls of names are inlined at line of function outer,
+// outermost first.
 func (b *Builder) Inline(outer string, line int, names ...string) {
 	b.fn(outer).inline[line] = names
 	for _, n := range names {
@@ -120,8 +120,8 @@ func (b *Builder) vaddr(f *fn, addr uint64) uint64 {
 	return v
 }
 
-// frame is the stack frame for "name" or "name:line", or "!n" for an error
-// frame of reason n, or "?addr" for code without a symbol.
+// frame parses a stack frame: "name", "name:line", "!n" for an error frame of reason n,
+// or "?addr" for code without a symbol.
 func (b *Builder) frame(s string, depth int, leaf bool) stack.Frame {
 	fr := stack.Frame{CFA: 0x7ffffff00000 - uint64(depth)*64, Trust: stack.TrustCFI, Exact: leaf}
 	if leaf {
@@ -174,7 +174,7 @@ type Thread struct {
 	seen int
 }
 
-// Thread adds a thread; the first one is main.
+// Thread adds a thread; the first one is the main thread.
 func (b *Builder) Thread(tid int, name string) *Thread {
 	t := &Thread{b: b, t: trace.Thread{TID: stack.TID(tid), Name: name, Main: len(b.list) == 0,
 		Born: 1_000_000_000 + stack.Time(len(b.list)), Since: Start, Seq: len(b.list)}}
@@ -188,9 +188,9 @@ type Look struct {
 	At    int64  // ns after Start
 	CPU   int64  // ns the thread has run since it began
 	Delay int64  // ns it has waited for a CPU since it began
-	Times uint64 // that it was switched in
+	Times uint64 // number of switches to the thread
 	State stack.State
-	Call  int32 // number of the system call plus 1; 0: none
+	Call  int32 // system call number plus 1; 0: none
 	Way   stack.Way
 	Pause int64
 	Stack string // frames, outermost first, separated by spaces
@@ -199,7 +199,7 @@ type Look struct {
 // Look records a sample.
 func (t *Thread) Look(l Look) { t.LookAt(l, strings.Fields(l.Stack)...) }
 
-// LookAt records a sample with the frames given one by one, outermost first.
+// LookAt records a sample with the given frames, outermost first.
 func (t *Thread) LookAt(l Look, names ...string) {
 	s := stack.Sample{Time: Start + stack.Time(l.At), CPU: l.CPU, State: l.State, Way: l.Way, Pause: l.Pause,
 		Delay: l.Delay, Switches: l.Times, Call: stack.Call{Nr: l.Call - 1}}
@@ -229,7 +229,7 @@ func (t *Thread) LookAt(l Look, names ...string) {
 	}
 }
 
-// Gap, Event, End and Sync are those of a sink.
+// Gap records a gap.
 func (t *Thread) Gap(at int64, why stack.Why, ns int64) {
 	t.es = t.d.Gap(Start+stack.Time(at), why, ns, t.es)
 }
@@ -248,13 +248,13 @@ func (t *Thread) Lose(at int64) {
 // Sync records the whole stack.
 func (t *Thread) Sync() { t.es = t.d.Sync(t.es) }
 
-// End records that the thread is gone.
+// End records the end of the thread.
 func (t *Thread) End(at int64, why stack.Why) { t.es = t.d.End(Start+stack.Time(at), why, t.es) }
 
-// Raw appends events as they are.
+// Raw appends events unchanged.
 func (t *Thread) Raw(es ...event.Event) { t.es = append(t.es, es...) }
 
-// Events is how many there are so far.
+// Events returns the number of events so far.
 func (t *Thread) Events() int { return len(t.es) }
 
 // Finish ends the recording at ns after Start and opens it.
@@ -300,7 +300,7 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	return rec
 }
 
-// Call is a slice of a recording as its replay tells it.
+// Call is a slice of a recording, from its replay.
 type Call struct {
 	Thread     int // Seq
 	Name       string
@@ -312,8 +312,7 @@ func (c Call) String() string {
 	return fmt.Sprintf("%d %d..%d %d %q", c.Thread, c.Begin, c.End, c.Depth, c.Name)
 }
 
-// Calls are all slices of rec by its own replay, in the order of their
-// beginnings, thread by thread.
+// Calls returns all slices of rec from its replay, by thread and then by begin.
 func Calls(rec *trace.Recording) []Call {
 	var out []Call
 	n := trace.NewNames(rec)

@@ -12,9 +12,9 @@ import (
 // DeepStep is how long each stack of Deep lasts, in ns.
 const DeepStep = 1000
 
-// Deep is a recording of a thread that calls, main first, one function after the other until it
-// is depth calls deep, with time spent at each depth: whole stacks of it have
-// depth*(depth+1)/2 frames. The function at depth i, from 1, is main or DeepName(i).
+// Deep returns a recording of a thread that nests calls, main first, until it is depth calls
+// deep, with time spent at each depth. Its whole stacks have depth*(depth+1)/2 frames. The
+// function at depth i, from 1, is main or DeepName(i).
 func Deep(tb testing.TB, depth int) *trace.Recording {
 	tb.Helper()
 	b := New(tb)
@@ -27,5 +27,5 @@ func Deep(tb testing.TB, depth int) *trace.Recording {
 	return b.Finish(int64(depth * DeepStep))
 }
 
-// DeepName is the function at a depth.
+// DeepName returns the function at a depth.
 func DeepName(depth int) string { return fmt.Sprintf("deep%d", depth%10) }

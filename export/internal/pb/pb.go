@@ -1,11 +1,10 @@
-// Package pb appends fields of protobuf messages, with those left out that hold
-// their type's zero value, as proto3 has it. Functions keep nothing and may be
-// called concurrently.
+// Package pb appends fields of protobuf messages. Like proto3, it omits fields with their
+// type's zero value. Functions keep no state and may be called concurrently.
 package pb
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Message appends a field of bytes, also where they are none.
+// Message appends a bytes field, also if it is empty.
 func Message(b []byte, field protowire.Number, m []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(b, field, protowire.BytesType), m)
 }
@@ -18,8 +17,8 @@ func Text(b []byte, field protowire.Number, s string) []byte {
 	return protowire.AppendString(protowire.AppendTag(b, field, protowire.BytesType), s)
 }
 
-// Number appends an integer; those below 0 as the 10 bytes of their two's
-// complement, which int64 has.
+// Number appends an integer. Negative values take the 10 bytes of their two's complement,
+// as int64 does.
 func Number(b []byte, field protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return b

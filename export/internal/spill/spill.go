@@ -1,5 +1,5 @@
-// Package spill keeps bytes until it is known how many there are: in memory at
-// first, in a temporary file from some size on. A Buffer is for one goroutine.
+// Package spill buffers bytes whose final length is unknown: in memory first, in a
+// temporary file beyond a threshold. A Buffer is for one goroutine.
 package spill
 
 import (
@@ -9,17 +9,17 @@ import (
 	"os"
 )
 
-// Buffer takes bytes and gives them back. The zero value keeps DefaultMemory.
+// Buffer stores bytes and writes them out again. The zero value keeps DefaultMemory.
 type Buffer struct {
 	Memory int // bytes that are kept in memory; 0: DefaultMemory
 
-	held []byte // what is not in the file
+	held []byte // bytes that are not in the file
 	file *os.File
 	n    int64
 	sum  uint32
 }
 
-// DefaultMemory is what a Buffer keeps in memory, in bytes.
+// DefaultMemory is how many bytes a Buffer keeps in memory by default.
 const DefaultMemory = 1 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -41,7 +41,7 @@ func (s *Buffer) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// flush moves what is held to the file, which has no name.
+// flush moves the buffered bytes to the unnamed file.
 func (s *Buffer) flush() error {
 	if s.file == nil {
 		f, err := os.CreateTemp("", "sliver-export-")
@@ -60,13 +60,13 @@ func (s *Buffer) flush() error {
 	return nil
 }
 
-// Len is the number of bytes written so far.
+// Len returns the number of bytes written so far.
 func (s *Buffer) Len() int64 { return s.n }
 
-// Sum is the CRC-32C of what was written so far.
+// Sum returns the CRC-32C of the bytes written so far.
 func (s *Buffer) Sum() uint32 { return s.sum }
 
-// WriteTo writes everything to w, and empties the Buffer.
+// WriteTo writes everything to w and empties the Buffer.
 func (s *Buffer) WriteTo(w io.Writer) (int64, error) {
 	var n int64
 	if s.file != nil {
@@ -86,7 +86,7 @@ func (s *Buffer) WriteTo(w io.Writer) (int64, error) {
 	return n + int64(k), err
 }
 
-// Close gives back memory and disk.
+// Close frees memory and disk space.
 func (s *Buffer) Close() {
 	if s.file != nil {
 		s.file.Close()

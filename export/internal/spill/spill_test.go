@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// What goes in comes out, whether it stayed in memory or not.
+// Data comes back unchanged, from memory or from the file.
 func TestBuffer(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, limit := range []int{1, 100, 1 << 20} {
 		s := &Buffer{Memory: limit}
-		for range 2 { // an emptied one serves again
+		for range 2 { // an emptied buffer is reusable
 			var want, got bytes.Buffer
 			for range 500 {
 				b := make([]byte, r.IntN(60))
@@ -39,7 +39,7 @@ func TestBuffer(t *testing.T) {
 	}
 }
 
-// A place that cannot be written is an error that says what for.
+// An unwritable temporary folder returns an error that names its purpose.
 func TestNoDisk(t *testing.T) {
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "gone"))
 	s := &Buffer{Memory: 10}
