@@ -9,16 +9,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Part chooses what Cut takes of a recording.
+// Part selects the part of a recording that Cut writes.
 type Part struct {
-	From, To stack.Time // both included; 0 leaves that side open
-	Threads  []int      // by Seq; nil takes all
-	Reason   string     // why it ends; "" as the whole does
+	From, To stack.Time // both inclusive; 0 leaves that side open
+	Threads  []int      // by Seq; nil selects all
+	Reason   string     // why it ends; "": the reason of the whole recording
 }
 
-// Cut writes the chosen part of rec to w as a recording of its own, with the
-// names that rec has. Calls that were open at From begin there. The accounts
-// are those of the whole recording for the threads taken.
+// Cut writes the selected part of rec to w as a separate recording with rec's names.
+// Calls that were open at From begin there. Its statistics are those of the whole
+// recording for the selected threads.
 func Cut(w io.Writer, rec *Recording, p Part) error {
 	tw, err := NewWriter(w)
 	if err != nil {
@@ -87,8 +87,8 @@ func cutMaps(tw *Writer, rec *Recording) error {
 	if len(rec.Maps) == 0 {
 		return nil
 	}
-	// Generations are in the order of time, which need not be the one in which
-	// their modules came: the first brings all.
+	// Generations are sorted by time, which may differ from the order of their modules.
+	// The first one carries all modules.
 	for i := range rec.Maps {
 		first, mods := len(rec.Modules), []Module(nil)
 		if i == 0 {
@@ -101,8 +101,8 @@ func cutMaps(tw *Writer, rec *Recording) error {
 	return nil
 }
 
-// cutThread writes a thread and its events; a thread without any in the part
-// is left out. It returns the time of the last event written.
+// cutThread writes a thread and its events. A thread without events in the part is
+// omitted. It returns the time of the last event written.
 func cutThread(tw *Writer, rec *Recording, th Thread, p Part) (stack.Time, error) {
 	c := cutter{tw: tw, th: th, part: p}
 	for e := range rec.Events(th.Seq) {
@@ -126,11 +126,11 @@ type cutter struct {
 	part Part
 
 	replay diff.Replayer
-	known  bool // the stack is
+	known  bool // the stack is known
 	begun  bool
-	seen   bool                   // there was an event of this thread at all
-	newest [event.Task + 1]uint64 // payload of the newest event of a kind that lasts
-	sync   int                    // Enter events of a Sync still to come
+	seen   bool                   // any event of this thread was read
+	newest [event.Task + 1]uint64 // payload of the newest event of each lasting kind
+	sync   int                    // remaining Enter events of a Sync
 	out    []event.Event
 	last   stack.Time
 	err    error
@@ -138,7 +138,7 @@ type cutter struct {
 
 func (c *cutter) inSync() bool { return c.sync > 0 }
 
-// Enter and the others implement diff.Handler.
+// Enter implements diff.Handler, as do the methods below.
 func (c *cutter) Enter(stack.Time, int, diff.Frame) {}
 
 func (c *cutter) Exit(stack.Time, int, diff.Frame) {}
@@ -147,13 +147,13 @@ func (c *cutter) Move(stack.Time, int, diff.Frame) {}
 
 func (c *cutter) Other(event.Event) {}
 
-// lasting are the kinds that hold until the next of their kind, in the order
-// in which they are told.
+// lasting are the kinds that hold until the next event of the same kind, in the order in
+// which they are written.
 var lasting = [...]event.Kind{event.Rate, event.State, event.Wait, event.Lock, event.Holder, event.Task}
 
 func (c *cutter) event(e event.Event) {
 	c.seen = true
-	// The frames of a Sync carry older times: they belong to it.
+	// The frames of a Sync have older times but belong to it.
 	if !c.begun && e.Time >= c.part.From && !c.inSync() {
 		c.begin()
 	}
@@ -184,7 +184,7 @@ func (c *cutter) event(e event.Event) {
 	}
 }
 
-// begin writes the thread and its stack as it is at the part's first moment.
+// begin writes the thread and its stack at the start of the part.
 func (c *cutter) begin() {
 	if c.begun || !c.seen {
 		return
@@ -206,7 +206,7 @@ func (c *cutter) begin() {
 	}
 }
 
-// stop ends the part at To: whatever is open goes on behind it.
+// stop ends the part at To; open calls continue beyond it.
 func (c *cutter) stop() {
 	c.begin()
 	if c.known {

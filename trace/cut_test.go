@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// stacksOf are the stacks of a thread at each multiple of 1000 ns in a range.
+// stacksOf returns the stacks of a thread at each multiple of 1000 ns in a range.
 func stacksOf(rec *Recording, seq int, from, to stack.Time) map[stack.Time]string {
 	out := map[stack.Time]string{}
 	s := NewSlices(NewNames(rec), discard{})
@@ -33,7 +33,7 @@ func stacksOf(rec *Recording, seq int, from, to stack.Time) map[stack.Time]strin
 	return out
 }
 
-// TestCut: a part has the stacks of the whole, and nothing outside of it.
+// TestCut: a part has the stacks of the whole recording, and nothing outside the range.
 func TestCut(t *testing.T) {
 	const n = 3000
 	b, _ := record(t, n, true)
@@ -73,7 +73,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestCutOfGrowing cuts what a recorder has written so far.
+// TestCutOfGrowing cuts a recording that is still being written.
 func TestCutOfGrowing(t *testing.T) {
 	b, _ := record(t, 400, false)
 	var w bytes.Buffer

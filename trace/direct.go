@@ -8,13 +8,13 @@ import (
 	"github.com/sliverprof/sliver/event"
 )
 
-// The methods below write a recording without a Recorder: for what is not
-// sampled live, such as a trace of another tool or a test's own events.
+// The methods below write a recording without a Recorder, for events that are not sampled
+// live, such as another tool's trace or a test's events.
 
-// maxDirect is how many events one chunk of Events holds.
+// maxDirect is the maximum number of events in one chunk of Events.
 const maxDirect = 1 << 14
 
-// Events writes es, events of thread seq, behind those written before.
+// Events appends es, events of thread seq.
 func (w *Writer) Events(seq int, es []event.Event) error {
 	c := &w.events
 	for len(es) > 0 {
@@ -32,14 +32,14 @@ func (w *Writer) Events(seq int, es []event.Event) error {
 	return nil
 }
 
-// Process writes what the recording is of; it comes first.
+// Process writes the description of the target; it comes first.
 func (w *Writer) Process(p Process) error { return w.json(chunkProcess, p) }
 
-// Thread announces a thread; t.Seq is the number that Events takes.
+// Thread announces a thread; t.Seq is the number to pass to Events.
 func (w *Writer) Thread(t Thread) error { return w.json(chunkThread, t) }
 
-// Maps writes a generation of the address space. first is how many modules
-// were written before, mods are those that are new.
+// Maps writes a generation of the address space. first is the number of modules written
+// before; mods are the new ones.
 func (w *Writer) Maps(m Maps, first int, mods []Module) error {
 	return w.json(chunkMaps, mapsChunk{Maps: m, First: first, Modules: mods})
 }
@@ -47,10 +47,10 @@ func (w *Writer) Maps(m Maps, first int, mods []Module) error {
 // Waits writes descriptions for event.Wait.
 func (w *Writer) Waits(ws []Wait) error { return w.json(chunkWait, ws) }
 
-// Stats writes the accounts; the newest count.
+// Stats writes the statistics; the newest ones apply.
 func (w *Writer) Stats(s Stats) error { return w.json(chunkStats, s) }
 
-// End writes that the recording is complete.
+// End marks the recording as complete.
 func (w *Writer) End(e End) error { return w.json(chunkEnd, e) }
 
 func (w *Writer) json(typ string, v any) error {
@@ -61,7 +61,7 @@ func (w *Writer) json(typ string, v any) error {
 	return w.chunk(typ, b)
 }
 
-// Captured writes bytes of the target that may be gone later.
+// Captured writes bytes of the target that may not exist later.
 func (w *Writer) Captured(c Captured) error { return w.json(chunkNames, c) }
 
 // Trigger writes why the recording was kept.

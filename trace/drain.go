@@ -7,21 +7,22 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Limits of the memory of rings, in events of 16 bytes.
+// Memory limits of rings, in events of 16 bytes.
 const (
-	// largeRings is how many threads have rings of DefaultRingCap from the beginning on (32 MiB),
-	// and mediumRings how many more have rings of mediumRing (16 MiB). Those of all others begin
-	// small (4 KiB). A ring that the drain does not keep up with doubles, up to DefaultRingCap.
+	// largeRings is how many threads start with rings of DefaultRingCap (32 MiB), and
+	// mediumRings how many more start with rings of mediumRing (16 MiB). All others start
+	// small (4 KiB). A ring that the drain does not keep up with doubles, up to
+	// DefaultRingCap.
 	largeRings  = 256
 	mediumRings = 1024
 	mediumRing  = 1 << 10
 	smallRing   = ringbuf.MinCap
-	// mostMemory is what all rings may have together before they stop growing (128 MiB). Only
-	// a deep stack, of which a ring has to hold several, makes one grow beyond that.
+	// mostMemory is the size of all rings together at which they stop growing (128 MiB). Only
+	// a deep stack makes a ring grow beyond that, as a ring must hold several.
 	mostMemory = 128 << 20 / 16
 )
 
-// ringFor is the first capacity of the ring of thread number n.
+// ringFor returns the initial capacity of the ring of thread number n.
 func (r *Recorder) ringFor(n int) int {
 	switch {
 	case r.ringCap > 0:
@@ -34,18 +35,18 @@ func (r *Recorder) ringFor(n int) int {
 	return smallRing
 }
 
-// grow makes the ring hold more.
+// grow replaces the ring with a larger one.
 func (s *Sink) grow(capacity int) {
 	was := s.ring.Cap()
 	s.ring = s.ring.Grow(capacity)
 	s.rec.memory.Add(int64(s.ring.Cap() - was))
 }
 
-// waiting is how many events the drain has not read yet.
+// waiting returns how many events the drain has not read yet.
 func (s *Sink) waiting() int { return int(s.ring.Written() - s.read.Load()) }
 
-// makeRoom doubles the ring where there is memory for it. The drain reads the rest
-// of the old one first.
+// makeRoom doubles the ring if the memory limit allows it. The drain reads the rest of the old
+// one first.
 func (s *Sink) makeRoom() {
 	c := s.ring.Cap()
 	if s.rec.ringCap > 0 || c >= DefaultRingCap || s.rec.memory.Load()+int64(c) > mostMemory {
@@ -54,10 +55,9 @@ func (s *Sink) makeRoom() {
 	s.grow(2 * c)
 }
 
-// Full reports whether the next samples of this thread should be left out: the
-// drain is so far behind that they would overwrite what it has not read. A quarter of the
-// ring remains for events that cannot be left out. For the goroutine that samples the
-// thread.
+// Full reports whether the next samples of this thread should be skipped, because the drain is
+// so far behind that they would overwrite unread events. A quarter of the ring is reserved for
+// events that cannot be skipped. Call it from the goroutine that samples the thread.
 func (s *Sink) Full() bool {
 	if s.waiting() <= s.ring.Cap()-s.ring.Cap()/4 {
 		return false
@@ -66,7 +66,7 @@ func (s *Sink) Full() bool {
 	return s.waiting() > s.ring.Cap()-s.ring.Cap()/4
 }
 
-// note has the drain read this ring.
+// note queues this ring for the drain.
 func (s *Sink) note() {
 	if s.noted.Swap(true) {
 		return
@@ -79,12 +79,12 @@ func (s *Sink) note() {
 	}
 }
 
-// Load is how the way from the rings to the file is doing.
+// Load describes how well the file keeps up with the rings.
 type Load struct {
 	Bytes       int64   // written to the file
 	Overwritten uint64  // events lost between ring and file
-	Fill        float64 // of the fullest ring now, as a share of its size: at 1 the next event overwrites
-	Peak        float64 // the most that Fill has been when rings were emptied
+	Fill        float64 // fill level of the fullest ring now; at 1 the next event overwrites
+	Peak        float64 // highest Fill observed when rings were emptied
 }
 
 // Load may be called at any time; it waits while rings are being emptied.
@@ -103,15 +103,14 @@ func (r *Recorder) Load() Load {
 	return l
 }
 
-// fill is the share of the ring that the drain has not been at. rec.drainMu is held.
+// fill returns the unread share of the ring. rec.drainMu is held.
 func (s *Sink) fill() float64 {
 	waiting, size := s.cursor.Waiting()
 	return min(float64(waiting)/float64(size), 1)
 }
 
-// Flush writes out everything that sinks have recorded so far. It returns the
-// length of the recording, whole chunks all of it: what is before can be read
-// with Open while more is written behind.
+// Flush writes out everything that sinks have recorded so far. It returns the length of the
+// recording, which ends with a complete chunk. Open can read that part while more is appended.
 func (r *Recorder) Flush() (size int64, err error) {
 	r.drain(true)
 	r.mu.Lock()
@@ -134,16 +133,16 @@ func (r *Recorder) drainLoop() {
 	}
 }
 
-// drain moves what the rings hold into chunks; all of it into the file if end
-// is set, else when there is enough or it has waited long enough. Of each ring it
-// moves what was there when it came to it: sinks that are at work do not hold it up.
+// drain moves the contents of the rings into chunks. It writes all chunks if end is set,
+// otherwise those that are large or old enough. From each ring it takes only the events
+// present when it starts to read it, so active sinks cannot delay it.
 func (r *Recorder) drain(end bool) {
 	r.drainMu.Lock()
 	defer r.drainMu.Unlock()
 	now := time.Now()
 	for s := r.dirty.Swap(nil); s != nil; {
 		next := s.next
-		s.noted.Store(false) // before it is read: what comes from here on notes it again
+		s.noted.Store(false) // cleared before reading: later events note it again
 		r.empty(s, now)
 		s = next
 	}
@@ -177,8 +176,8 @@ func (r *Recorder) empty(s *Sink, now time.Time) {
 	}
 }
 
-// writePending writes chunks that are not full: those that have waited long enough, or
-// all. Many small ones go into the file with one call.
+// writePending writes partial chunks: those that are old enough, or all. It combines many
+// small ones in one write.
 func (r *Recorder) writePending(now time.Time, all bool) {
 	const atOnce = 64
 	kept := r.pending[:0]
@@ -204,14 +203,14 @@ func (r *Recorder) writePending(now time.Time, all bool) {
 	r.pending = kept
 }
 
-// write makes a chunk of what is encoded. Both locks are held.
+// write makes a chunk of the encoded events. Both locks are held.
 func (r *Recorder) write(s *Sink) {
 	r.buf = s.enc.payload(r.buf)
 	r.note(r.w.chunk(chunkEvents, r.buf))
 	s.enc.reset(s.Thread.Seq)
 }
 
-// addOverwritten adds to the accounts what was lost between rings and file. mu is held.
+// addOverwritten adds the events lost between rings and file to s. mu is held.
 func (r *Recorder) addOverwritten(s *Stats) {
 	lost := map[stack.TID]uint64{}
 	for _, k := range r.sinks {

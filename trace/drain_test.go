@@ -22,14 +22,14 @@ func (f *slowFile) Write(b []byte) (int, error) {
 	return f.Buffer.Write(b)
 }
 
-// sampleOf is one of some that all differ.
+// sampleOf returns one of a series of distinct samples.
 func sampleOf(i int) *stack.Sample {
 	pc := uint64(0x1000 + i%7*0x100)
 	return &stack.Sample{Time: stack.Time(1000 * (i + 1)), Stack: []stack.Frame{{Func: pc, PC: pc, CFA: 8, Exact: true}}}
 }
 
-// TestFull: while the file takes nothing, rings grow up to a bound; a sampler that heeds Full loses
-// no event, and what it recorded is in the file in the end.
+// TestFull: while the file blocks, rings grow up to a limit. A sampler that respects Full loses no
+// event, and the file finally contains everything recorded.
 func TestFull(t *testing.T) {
 	file := &slowFile{}
 	w, _ := NewWriter(file)
@@ -70,7 +70,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestRingMemory: all rings together stop growing at a bound.
+// TestRingMemory: the total size of all rings has a limit.
 func TestRingMemory(t *testing.T) {
 	r := &Recorder{}
 	r.memory.Store(mostMemory - 2*smallRing)
@@ -90,8 +90,8 @@ func TestRingMemory(t *testing.T) {
 	}
 }
 
-// TestDrainEnds: a drain takes what is there when it comes to a ring, and returns however
-// fast samplers go on, and new threads begin meanwhile.
+// TestDrainEnds: a drain reads the events present when it reaches a ring. It returns even if
+// samplers write fast and new threads start.
 func TestDrainEnds(t *testing.T) {
 	file := &slowFile{}
 	w, _ := NewWriter(file)

@@ -12,12 +12,11 @@ import (
 //
 //	uvarint Seq of the thread, uvarint number of events, uvarint time of the first event, events
 //
-// An event is a byte kind | flags, then, unless flagSameTime, the zigzag
-// varint of its time minus that of the event before, then its payload: nothing
-// for Exit; for Enter and Move the zigzag varint of the address minus that of
-// the frame word before in this chunk, behind one byte of attributes (bits
-// 48..55) where flagAttr is set (else they are those of the word before); for
-// the other kinds a uvarint.
+// An event is a byte kind | flags, then, unless flagSameTime, the zigzag varint of its time
+// minus that of the previous event, then its payload. Exit has no payload. Enter and Move have
+// the zigzag varint of the address minus that of the previous frame word in this chunk. If
+// flagAttr is set, one byte of attributes (bits 48..55) precedes it; otherwise the attributes
+// are those of the previous word. The other kinds have a uvarint.
 const (
 	flagSameTime = 0x80
 	flagAttr     = 0x40
@@ -68,7 +67,7 @@ func (c *eventEncoder) add(e event.Event) {
 	}
 }
 
-// payload is the finished chunk, in dst's memory.
+// payload returns the finished chunk, in dst's memory.
 func (c *eventEncoder) payload(dst []byte) []byte {
 	dst = binary.AppendUvarint(dst[:0], uint64(c.seq))
 	dst = binary.AppendUvarint(dst, uint64(c.n))
@@ -76,7 +75,7 @@ func (c *eventEncoder) payload(dst []byte) []byte {
 	return append(dst, c.buf...)
 }
 
-// eventsHead is what stands before the events.
+// eventsHead is the header before the events.
 type eventsHead struct {
 	seq   int
 	count uint64
@@ -97,13 +96,13 @@ func parseEventsHead(b []byte) (h eventsHead, err error) {
 		return h, fmt.Errorf("event chunk: thread %d or time %d is out of range", v[0], v[2])
 	}
 	h.seq, h.count, h.base = int(v[0]), v[1], stack.Time(v[2])
-	if h.count > uint64(len(b)-h.size) { // an event takes a byte at least
+	if h.count > uint64(len(b)-h.size) { // an event takes at least one byte
 		return h, fmt.Errorf("event chunk: %d events in %d bytes", h.count, len(b)-h.size)
 	}
 	return h, nil
 }
 
-// decodeEvents calls yield for each event of an EVNT payload until it says no.
+// decodeEvents calls yield for each event of an EVNT payload until it returns false.
 func decodeEvents(b []byte, yield func(event.Event) bool) (more bool, err error) {
 	h, err := parseEventsHead(b)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package trace is the recording: what is written while threads are sampled
-// (Recorder, Writer), the .sliver file, and how it is read back (Open,
-// Recording, Replay). docs/recording-format.md describes the file.
+// Package trace implements recordings: it writes them while threads are sampled
+// (Recorder, Writer), defines the .sliver file, and reads it back (Open, Recording,
+// Replay). docs/recording-format.md describes the file.
 //
-// It touches no live process and looks up no names: modules are noted by path
-// and build ID, and package symbol's answers come in through Symbols.
+// It does not access a live process or look up names: modules are identified by path and
+// build ID, and Symbols holds the results of package symbol.
 package trace
 
 import (
@@ -14,12 +14,12 @@ import (
 	"io"
 )
 
-// Magic begins every recording. Its first and last bytes make a transfer that
-// mangles text show at once.
+// Magic begins every recording. Its first and last bytes reveal a transfer that mangles
+// text.
 const Magic = "\x89SLIVER\n"
 
-// Version of the format that this package writes. A reader takes every file
-// of its major version; unknown chunks of a lower-case type are passed over.
+// Version is the version of the format that this package writes. A reader accepts every
+// file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
 	Minor = 0
@@ -29,7 +29,7 @@ const (
 	headerLen = 16 // magic, u16 major, u16 minor, u32 reserved
 	chunkHead = 12 // type, u32 length, u32 CRC-32C of type, length and payload
 
-	// MaxChunk bounds what a reader allocates for one chunk.
+	// MaxChunk limits a reader's allocation for one chunk.
 	MaxChunk = 256 << 20
 )
 
@@ -40,16 +40,16 @@ const (
 	chunkThread  = "THRD" // JSON Thread
 	chunkMaps    = "MAPS" // JSON mapsChunk: one generation of the address space
 	chunkEvents  = "EVNT" // events of one thread
-	chunkStats   = "stat" // JSON Stats, the newest one counts
+	chunkStats   = "stat" // JSON Stats; the newest one applies
 	chunkNames   = "name" // JSON Captured: bytes kept because they may vanish
 	chunkWait    = "wait" // JSON list of wait descriptions
 	chunkSymbols = "symb" // symbols, see symbols.go
 	chunkTrigger = "trig" // JSON Trigger: why a flight recorder kept this
-	chunkTasks   = "task" // JSON Tasks: a look at all goroutines
+	chunkTasks   = "task" // JSON Tasks: a scan of all goroutines
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
 )
 
-// Errors a caller may want to tell apart. Each is wrapped with what was found.
+// Errors that a caller may branch on. Each is wrapped with the value found.
 var (
 	ErrForeign = errors.New("not a sliver recording")
 	ErrNewer   = errors.New("recording of a newer version of sliver")
@@ -74,12 +74,12 @@ func checkHeader(b []byte) error {
 	return nil
 }
 
-// chunkCRC covers type, length and payload, so that a damaged head shows too.
+// chunkCRC covers type, length and payload, so that it also detects a damaged header.
 func chunkCRC(head []byte, payload []byte) uint32 {
 	return crc32.Update(crc32.Checksum(head[:8], castagnoli), castagnoli, payload)
 }
 
-// Writer appends chunks. It is for one goroutine.
+// Writer appends chunks. It must be used by one goroutine.
 type Writer struct {
 	w     io.Writer
 	buf   []byte
@@ -87,7 +87,7 @@ type Writer struct {
 	bytes int64
 	err   error
 
-	events  eventEncoder // of Events, for its memory
+	events  eventEncoder // of Events; kept to reuse its memory
 	payload []byte
 }
 
@@ -98,11 +98,11 @@ func NewWriter(w io.Writer) (*Writer, error) {
 	return tw, tw.err
 }
 
-// Bytes written so far.
+// Bytes returns the number of bytes written so far.
 func (w *Writer) Bytes() int64 { return w.bytes }
 
-// Err is the first error of the underlying writer. After it nothing more is
-// written, so that the file stays whole up to there.
+// Err returns the first error of the underlying writer. Nothing is written after it, so
+// that the file stays intact up to that point.
 func (w *Writer) Err() error { return w.err }
 
 func (w *Writer) write(b []byte) {
@@ -114,8 +114,8 @@ func (w *Writer) write(b []byte) {
 	w.err = err
 }
 
-// chunk writes one chunk with a single call, so that a kill tears one at most; held ones
-// are written together.
+// chunk writes one chunk with a single call, so that a kill tears at most one; held
+// chunks are written together.
 func (w *Writer) chunk(typ string, payload []byte) error {
 	if len(payload) > MaxChunk {
 		return fmt.Errorf("chunk %s of %d bytes is over the limit of %d", typ, len(payload), MaxChunk)
@@ -137,10 +137,10 @@ func (w *Writer) writeBuf() error {
 	return w.err
 }
 
-// holdMost is how many bytes of chunks wait at most while they are held.
+// holdMost is how many bytes of chunks are held at most.
 const holdMost = 64 << 10
 
-// hold has small chunks written together, with one call for many, until release.
+// hold buffers small chunks, to write many with one call, until release.
 func (w *Writer) hold() { w.held = true }
 
 func (w *Writer) release() error {
@@ -151,7 +151,7 @@ func (w *Writer) release() error {
 	return w.writeBuf()
 }
 
-// chunkAt reads the head of the chunk at off.
+// chunkAt reads the header of the chunk at off.
 func chunkAt(r io.ReaderAt, off, size int64) (typ string, length int, crc uint32, err error) {
 	var h [chunkHead]byte
 	if size-off < chunkHead {

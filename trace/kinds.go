@@ -10,16 +10,16 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Kinds is a set of frames' kinds: a bit for each stack.Kind. Error frames are
-// always in it.
+// Kinds is a set of frame kinds: a bit for each stack.Kind. Error frames are always
+// included.
 type Kinds uint8
 
-// AllKinds has every kind.
+// AllKinds contains every kind.
 const AllKinds Kinds = 0xff
 
 var kindWords = [...]stack.Kind{stack.KindNative, stack.KindGo, stack.KindKernel, stack.KindJava, stack.KindPython, stack.KindJS}
 
-// ParseKinds reads a comma list of kinds by their names.
+// ParseKinds parses a comma-separated list of kind names.
 func ParseKinds(list string) (Kinds, error) {
 	k := Kinds(1 << stack.KindError)
 	for _, word := range strings.Split(list, ",") {
@@ -36,35 +36,36 @@ func ParseKinds(list string) (Kinds, error) {
 	return k, nil
 }
 
-// Without is k without one kind.
+// Without returns k without one kind.
 func (k Kinds) Without(x stack.Kind) Kinds { return k &^ (1 << x) }
 
 // Has reports whether frames of kind x are in the set.
 func (k Kinds) Has(x stack.Kind) bool { return x == stack.KindError || k>>(x&7)&1 != 0 }
 
-// Only is the recording with frames of these kinds alone: those that the others
-// called stand on those that called the others. It shares all with rec.
+// Only returns a view of the recording with frames of these kinds only. If a caller is
+// filtered out, its callees appear on top of its own caller. The view shares everything
+// with rec.
 func (rec *Recording) Only(k Kinds) *Recording {
 	out := *rec
 	out.less |= ^k
 	return &out
 }
 
-// Sieve leaves frames out of a thread's events. The zero value takes out all but
-// error frames.
+// Sieve filters frames out of a thread's events. The zero value removes all but error
+// frames.
 //
-// An error frame marks frames that could not be found. If native frames are left out, it is
-// shown only below another frame: as the innermost frame it would look like a function that
-// used all of their time.
+// An error frame marks frames that could not be found. If native frames are filtered out,
+// it is shown only below another frame: as the innermost frame it would look like a
+// function that used all of their time.
 type Sieve struct {
 	kinds  Kinds
-	known  bool     // a Sync came
+	known  bool     // a Sync was seen
 	frames []sifted // of the stack, outermost first
-	left   uint64   // frames of a Sync still to come
+	left   uint64   // remaining frames of a Sync
 	sync   []event.Event
 }
 
-// sifted is what became of a frame.
+// sifted is the decision about a frame.
 type sifted struct {
 	word  uint64 // payload of its Enter
 	state uint8
@@ -72,11 +73,11 @@ type sifted struct {
 
 const (
 	leftOut  uint8 = iota
-	shown          // it was handed on
-	heldBack       // an error frame that nothing is shown above of
+	shown          // it was passed on
+	heldBack       // an error frame without a shown frame above it
 )
 
-// sift gives events without the frames that are not of kinds.
+// sift yields the events without frames of other kinds.
 func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
 	return func(yield func(event.Event) bool) {
 		s := NewSieve(kinds)
@@ -89,16 +90,16 @@ func sift(events iter.Seq[event.Event], kinds Kinds) iter.Seq[event.Event] {
 	}
 }
 
-// NewSieve makes one for a thread of which nothing is known.
+// NewSieve returns a Sieve for a thread whose stack is unknown.
 func NewSieve(kinds Kinds) *Sieve { return &Sieve{kinds: kinds} }
 
-// Lose says that events of the thread are missing before the next one.
+// Lose reports that events of the thread are missing before the next one.
 func (s *Sieve) Lose() {
 	s.known, s.left, s.frames, s.sync = false, 0, s.frames[:0], s.sync[:0]
 }
 
-// Apply hands what is left of the thread's next event to yield: nothing, the
-// event, or what was held back with it. It is false where yield was.
+// Apply passes what remains of the thread's next event to yield: nothing, the event, or
+// also events held back before it. It returns false if yield did.
 func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 	if s.left > 0 {
 		if e.Kind() == event.Enter {
@@ -106,7 +107,7 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 			s.enter(e, func(e event.Event) bool { s.sync = append(s.sync, e); return true })
 			return s.left > 0 || s.flush(yield)
 		}
-		s.left = 0 // it announced more than there are
+		s.left = 0 // it announced too many frames
 		if !s.flush(yield) {
 			return false
 		}
@@ -131,8 +132,8 @@ func (s *Sieve) Apply(e event.Event, yield func(event.Event) bool) bool {
 	return yield(e)
 }
 
-// enter puts a frame on the stack, and hands it on with the error frames below that were
-// held back until there was one.
+// enter pushes a frame and passes it on, after the error frames below it that were held
+// back.
 func (s *Sieve) enter(e event.Event, yield func(event.Event) bool) bool {
 	kind := event.Word(e.Payload()).Kind()
 	f := sifted{word: e.Payload()}
@@ -159,8 +160,8 @@ func (s *Sieve) enter(e event.Event, yield func(event.Event) bool) bool {
 	return f.state != shown || yield(e)
 }
 
-// exit takes the innermost frame off, and the error frames that nothing is shown above of
-// any more.
+// exit pops the innermost frame, and the error frames that no longer have a shown frame
+// above them.
 func (s *Sieve) exit(e event.Event, yield func(event.Event) bool) bool {
 	n := len(s.frames) - 1
 	if n < 0 {
@@ -190,12 +191,12 @@ func (s *Sieve) exit(e event.Event, yield func(event.Event) bool) bool {
 	return true
 }
 
-// holds reports whether frames of the kind are shown below others alone.
+// holds reports whether frames of the kind are shown only below others.
 func (s *Sieve) holds(k stack.Kind) bool {
 	return k == stack.KindError && !s.kinds.Has(stack.KindNative)
 }
 
-// flush hands on a Sync with the frames that are left of it.
+// flush passes on a Sync with its remaining frames.
 func (s *Sieve) flush(yield func(event.Event) bool) bool {
 	if len(s.sync) == 0 {
 		return true

@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// wordsOf replays events and tells the words of the stack at each Seen, nil
-// where it is not known.
+// wordsOf replays events and records the words of the stack at each Seen, nil if the
+// stack is unknown.
 type wordsOf struct {
 	stack []event.Word
 	out   [][]event.Word
@@ -29,7 +29,7 @@ func (w *wordsOf) Other(e event.Event) {
 	}
 }
 
-// TestOnly: what is left of a thread's events is what is left of its stacks.
+// TestOnly: filtering a thread's events equals filtering its stacks.
 func TestOnly(t *testing.T) {
 	kinds := []stack.Kind{stack.KindNative, stack.KindPython, stack.KindGo, stack.KindError}
 	only, err := ParseKinds("python, go")
@@ -66,7 +66,7 @@ func TestOnly(t *testing.T) {
 			}
 		}
 		events = d.Flush(events)
-		if rnd.IntN(2) == 0 { // a reader that came late
+		if rnd.IntN(2) == 0 { // a reader that started late
 			events = events[rnd.IntN(len(events)):]
 		}
 		var whole, part wordsOf

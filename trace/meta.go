@@ -8,22 +8,22 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Process is what a recording says of its target and of how it was made.
+// Process describes a recording's target and how it was recorded.
 type Process struct {
 	PID        int        `json:"pid"`
-	NSPID      int        `json:"ns_pid,omitempty"` // its number in its own PID namespace, where that differs
+	NSPID      int        `json:"ns_pid,omitempty"` // its PID in its own PID namespace, if different
 	Comm       string     `json:"comm"`
 	Exe        string     `json:"exe"`
 	Cmdline    []string   `json:"cmdline"`
 	UID        int        `json:"uid"`
 	Container  string     `json:"container,omitempty"`
 	StartTime  stack.Time `json:"start_time"` // of the process
-	Arch       string     `json:"arch"`       // GOARCH's names
+	Arch       string     `json:"arch"`       // GOARCH name
 	Kernel     string     `json:"kernel"`
 	Host       string     `json:"host"`
 	Page       int        `json:"page_size"`
 	CPUs       int        `json:"cpus"`
-	Sliver     string     `json:"sliver"` // version of the program that recorded
+	Sliver     string     `json:"sliver"` // version of the recording program
 	Interval   int64      `json:"interval_ns"`
 	Jitter     int64      `json:"jitter_ns"`
 	Stop       string     `json:"stop"`
@@ -31,7 +31,7 @@ type Process struct {
 	Clocks     Clocks     `json:"clocks"`
 }
 
-// Replaced says that exec made another program of the process.
+// Replaced records that the process executed another program.
 func (p *Process) Replaced(comm, exe string, cmdline []string) {
 	p.Comm, p.Exe, p.Cmdline = comm, exe, cmdline
 }
@@ -43,7 +43,7 @@ type Clocks struct {
 	Realtime  int64      `json:"realtime"` // since 1970
 }
 
-// Wall is the time of day at t.
+// Wall returns the wall-clock time at t.
 func (c Clocks) Wall(t stack.Time) time.Time {
 	return time.Unix(0, c.Realtime+int64(t-c.Monotonic))
 }
@@ -54,20 +54,20 @@ type Thread struct {
 	NSTID int        `json:"ns_tid,omitempty"`
 	Name  string     `json:"name"`
 	Main  bool       `json:"main,omitempty"`
-	Born  stack.Time `json:"born"`  // when the thread began
-	Since stack.Time `json:"since"` // when it was taken up
-	Seq   int        `json:"seq"`   // order in which threads were taken up
+	Born  stack.Time `json:"born"`  // start time of the thread
+	Since stack.Time `json:"since"` // when sampling of it began
+	Seq   int        `json:"seq"`   // order in which threads were added
 }
 
-// Module is a file that was mapped, or a region without one.
+// Module is a file that was mapped, or a region without a file.
 type Module struct {
 	Path    string `json:"path"`               // as the target sees it; "[vdso]", "[anon]" …
 	BuildID string `json:"build_id,omitempty"` // hex
 	Dev     uint64 `json:"dev,omitempty"`
 	Inode   uint64 `json:"inode,omitempty"`
 	Deleted bool   `json:"deleted,omitempty"`
-	// Segments are the executable program headers, so that an address of the
-	// file can be told from an offset without the file.
+	// Segments are the executable program headers. They convert between file offsets and
+	// addresses without the file.
 	Segments []Segment `json:"segments,omitempty"`
 }
 
@@ -78,7 +78,7 @@ type Segment struct {
 	Size  uint64 `json:"size"`
 }
 
-// Vaddr turns an offset in the file into the file's own address.
+// Vaddr converts an offset in the file to the file's own address.
 func (m *Module) Vaddr(off uint64) (vaddr uint64, ok bool) {
 	for _, s := range m.Segments {
 		if off >= s.Off && off-s.Off < s.Size {
@@ -96,22 +96,22 @@ type Mapping struct {
 	Module int    `json:"module"` // index into the recording's modules
 }
 
-// Maps is the target's executable memory from At on, until the next one.
+// Maps is the target's executable memory from At until the next generation.
 type Maps struct {
 	At       stack.Time `json:"at"`
-	Exec     bool       `json:"exec,omitempty"` // an exec made it: another program from here on
+	Exec     bool       `json:"exec,omitempty"` // created by an exec: another program from here on
 	Mappings []Mapping  `json:"mappings"`       // by address
 }
 
-// mapsChunk carries a generation and the modules that are new in it.
+// mapsChunk contains a generation and its new modules.
 type mapsChunk struct {
 	Maps
-	First   int      `json:"first"` // number of the first of Modules
+	First   int      `json:"first"` // number of the first module in Modules
 	Modules []Module `json:"modules"`
 }
 
-// Captured is a piece of the target that may be gone when names are looked
-// up, such as its perf map.
+// Captured is a piece of the target that may not exist when names are looked up, such as
+// its perf map.
 type Captured struct {
 	What string     `json:"what"` // "perf-map", "gdb-jit", "jitdump", "vdso"
 	At   stack.Time `json:"at"`
@@ -125,26 +125,26 @@ type Wait struct {
 	Args    string `json:"args,omitempty"`
 	File    string `json:"file,omitempty"`
 	Kind    string `json:"kind,omitempty"`
-	Peer    string `json:"peer,omitempty"` // who is at the other end
+	Peer    string `json:"peer,omitempty"` // the other end of a socket or pipe
 	Timeout int64  `json:"timeout_ns,omitempty"`
-	// Of a lock: its kind and type in package wait/lock's words, how the kind
-	// is known, its name among the target's data and the file that it is in,
-	// and whether other processes may use it too.
+	// Fields of a lock: its kind and type as package wait/lock names them, how the kind is
+	// known, the symbol and file that contain it, and whether other processes may use it
+	// too.
 	Lock     string `json:"lock,omitempty"`
 	LockType string `json:"lock_type,omitempty"`
 	KnownBy  string `json:"lock_known_by,omitempty"`
 	Symbol   string `json:"symbol,omitempty"`
 	Module   string `json:"module,omitempty"`
 	Shared   bool   `json:"shared,omitempty"`
-	NoHolder string `json:"no_holder,omitempty"` // why this kind of lock has no holder to be named
-	Why      string `json:"why,omitempty"`       // what could not be found out, and why
-	// The holder, where it is a thread of another process, and what that is.
+	NoHolder string `json:"no_holder,omitempty"` // why this kind of lock has no known holder
+	Why      string `json:"why,omitempty"`       // what could not be determined, and why
+	// The holder, if it is a thread of another process, and its description.
 	HolderTID  stack.TID `json:"holder_tid,omitempty"`
 	HolderName string    `json:"holder_name,omitempty"`
 }
 
-// LockName is what to call the lock at addr that w is a wait for: "recursive
-// mutex cache_lock". w may be nil: then only the address is known.
+// LockName names the lock at addr of wait w: "recursive mutex cache_lock". If w is nil,
+// only the address is known.
 func (w *Wait) LockName(addr uint64) string {
 	if w == nil || w.Lock == "" {
 		return fmt.Sprintf("lock at %#x", addr)
@@ -153,7 +153,7 @@ func (w *Wait) LockName(addr uint64) string {
 	switch {
 	case w.Lock == fileLock:
 		return strings.TrimSpace(w.LockType + " " + w.File)
-	case w.LockType == "malloc arena" && w.Symbol != "": // the kind, "libc", says no more
+	case w.LockType == "malloc arena" && w.Symbol != "": // the kind, "libc", adds nothing
 		s = "lock of"
 	case w.Lock == "rwlock" && w.LockType != "":
 		s += " (" + w.LockType + ")"
@@ -169,10 +169,9 @@ func (w *Wait) LockName(addr uint64) string {
 	return s + fmt.Sprintf(" at %#x", addr)
 }
 
-// Excludes reports whether w is a wait for a lock that some have and others
-// have not: no condition variable, barrier or join, where threads wait to be
-// told something, and no idle thread of a runtime. A lock of which nothing is
-// known (w is nil) may be one.
+// Excludes reports whether w is a wait for a lock with holders. Condition variables,
+// barriers and joins, where threads wait for a notification, are not, nor are idle runtime
+// threads. An unknown lock (w is nil) may be one.
 func (w *Wait) Excludes() bool {
 	if w == nil {
 		return true
@@ -184,23 +183,22 @@ func (w *Wait) Excludes() bool {
 	return true
 }
 
-// Idle reports whether a thread of a runtime's own waits for something to do (the kind
-// that package wait calls so).
+// Idle reports whether a thread of a runtime waits for work (package wait's kind "idle").
 func (w *Wait) Idle() bool { return w.Kind == "idle" }
 
-// idleShare is what a thread that waits for something to do takes of a CPU at most for
-// it to count as idle: a collector that works now and then is part of the picture.
+// idleShare is the highest CPU share of a thread waiting for work that counts as idle: a
+// collector that works now and then should stay visible.
 const idleShare = .01
 
-// Idled reports whether a thread that waits so in the end, and was on a CPU for cpu of span
-// ns, is one of a runtime's own that has had next to nothing to do.
+// Idled reports whether a thread whose last wait is w, and that was on a CPU for cpu of
+// span ns, is a nearly idle thread of a runtime.
 func (w *Wait) Idled(cpu, span int64) bool { return w.Idle() && float64(cpu) < idleShare*float64(span) }
 
 // fileLock is the kind of flock and fcntl locks, which have no address.
 const fileLock = "file"
 
-// What is in short what w is a wait for: the lock at addr, else the file or the
-// other end, else the call with its arguments; "" where nothing is known.
+// What briefly describes w: the lock at addr, otherwise the file or peer, otherwise the
+// call with its arguments; "" if unknown.
 func (w *Wait) What(addr uint64) string {
 	switch {
 	case addr != 0 || w != nil && w.Lock != "":
@@ -217,19 +215,19 @@ func (w *Wait) What(addr uint64) string {
 	return w.Call
 }
 
-// ThreadStats and Pauses are the sampler's words: see package stack.
+// ThreadStats and Pauses are defined by the sampler: see package stack.
 type (
 	ThreadStats = stack.ThreadStats
 	Pauses      = stack.Pauses
 )
 
-// Stats are a recording's accounts.
+// Stats are a recording's statistics.
 type Stats struct {
 	At      stack.Time    `json:"at"`
 	Threads []ThreadStats `json:"threads"`
 	Pause   Pauses        `json:"pauses"`
-	SelfCPU int64         `json:"self_cpu_ns"` // what sliver itself used
-	// Unrecorded are threads without a sample, by reason.
+	SelfCPU int64         `json:"self_cpu_ns"` // CPU time used by sliver itself
+	// Unrecorded are threads without samples, by reason.
 	Unrecorded []Unrecorded `json:"unrecorded,omitempty"`
 }
 
@@ -239,7 +237,7 @@ type Unrecorded struct {
 	Why     string `json:"why"`
 }
 
-// String is such as "3 threads not recorded: the kernel refuses".
+// String returns a text such as "3 threads not recorded: the kernel refuses".
 func (u Unrecorded) String() string {
 	if u.Threads == 1 {
 		return "1 thread not recorded: " + u.Why
@@ -247,7 +245,7 @@ func (u Unrecorded) String() string {
 	return fmt.Sprintf("%d threads not recorded: %s", u.Threads, u.Why)
 }
 
-// Missing is how many threads were not recorded.
+// Missing returns how many threads were not recorded.
 func (s *Stats) Missing() (n int) {
 	for _, u := range s.Unrecorded {
 		n += min(max(u.Threads, 0), maxUnrecorded)
@@ -255,10 +253,10 @@ func (s *Stats) Missing() (n int) {
 	return n
 }
 
-// maxUnrecorded bounds what a hostile recording can say: more threads than Linux can have.
+// maxUnrecorded limits the count in a hostile recording: more threads than Linux can have.
 const maxUnrecorded = 1 << 30
 
-// Total adds up the threads.
+// Total sums the statistics of all threads.
 func (s *Stats) Total() (t ThreadStats) {
 	for i := range s.Threads {
 		t.Add(&s.Threads[i])
@@ -266,24 +264,24 @@ func (s *Stats) Total() (t ThreadStats) {
 	return t
 }
 
-// End closes a recording.
+// End marks the end of a complete recording.
 type End struct {
 	At     stack.Time `json:"at"`
 	Reason string     `json:"reason"` // "duration", "interrupted", "target ended", …
 }
 
-// Trigger is what made a flight recorder keep a recording. A recording may have
+// Trigger is the reason why a flight recorder kept a recording. A recording may have
 // several.
 type Trigger struct {
-	At     stack.Time `json:"at"`            // when its rule held
-	Rule   string     `json:"rule"`          // as it was given: "stall>5s"
+	At     stack.Time `json:"at"`            // when its rule matched
+	Rule   string     `json:"rule"`          // as configured: "stall>5s"
 	Kind   string     `json:"kind"`          // "stall", "memory", "request", …
-	Text   string     `json:"text"`          // what happened, for people
-	TID    stack.TID  `json:"tid,omitempty"` // the thread that it is about; 0: the process
+	Text   string     `json:"text"`          // human-readable description
+	TID    stack.TID  `json:"tid,omitempty"` // the thread concerned; 0: the process
 	Values []Value    `json:"values,omitempty"`
 }
 
-// Value is one of the measurements that fired a Trigger.
+// Value is a measurement that fired a Trigger.
 type Value struct {
 	Name  string `json:"name"`
 	Value string `json:"value"` // with its unit

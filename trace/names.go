@@ -12,24 +12,24 @@ import (
 
 // Loc is a resolved frame word.
 type Loc struct {
-	ID     int // small number, the same for the same place; for interning
+	ID     int // small number, unique per location, for interning
 	Key    LocKey
 	Addr   uint64 // run-time address as first seen (PC or return address)
 	Word   event.Word
 	Frames []LocFrame // innermost first, never empty
 }
 
-// Names resolves the words of a recording, remembering what it found. Words
-// without a symbol get the name module+0xvaddr; error frames their reason in
-// brackets. It is for one goroutine; Funcs grows as names are made up.
+// Names resolves the words of a recording and caches the results. Words without a symbol
+// are named module+0xvaddr; error frames have their reason in brackets. It must be used
+// by one goroutine; Funcs grows as names are created.
 type Names struct {
-	Funcs []Func // by the numbers in LocFrame.Func
+	Funcs []Func // by LocFrame.Func
 
 	rec    *Recording
 	locs   []*Loc
 	byKey  map[locID]*Loc
-	byWord []map[event.Word]*Loc // for each generation of maps, by word
-	calls  map[event.Word]*Loc   // frames of the kernel, by word
+	byWord []map[event.Word]*Loc // by generation of maps
+	calls  map[event.Word]*Loc   // kernel frames
 	made   map[string]int
 	gen    int
 }
@@ -39,7 +39,7 @@ type locID struct {
 	kind stack.Kind
 }
 
-// NewNames begins a resolution of rec.
+// NewNames returns Names for rec.
 func NewNames(rec *Recording) *Names {
 	n := &Names{rec: rec, byKey: map[locID]*Loc{}, made: map[string]int{}}
 	if rec.Symbols != nil {
@@ -49,13 +49,13 @@ func NewNames(rec *Recording) *Names {
 	return n
 }
 
-// Locs are all locations resolved so far, by ID.
+// Locs returns all locations resolved so far, by ID.
 func (n *Names) Locs() []*Loc { return n.locs }
 
-// Func of a location's frame.
+// Func returns the function of a location's frame.
 func (n *Names) Func(f *LocFrame) *Func { return &n.Funcs[f.Func] }
 
-// Resolve finds the location of w in the address space as it was at t.
+// Resolve returns the location of w in the address space at time t.
 func (n *Names) Resolve(w event.Word, t stack.Time) *Loc {
 	if l := n.calls[w]; l != nil && w.Kind() == stack.KindKernel {
 		return l
@@ -74,8 +74,8 @@ func (n *Names) Resolve(w event.Word, t stack.Time) *Loc {
 	return l
 }
 
-// Call names frames of the kernel that a reader puts on stacks: w, of
-// stack.KindKernel, is what stands for them in events.
+// Call defines a kernel frame that a reader adds to stacks: w, of stack.KindKernel,
+// represents it in events.
 func (n *Names) Call(w event.Word, name string) {
 	if n.calls[w] != nil {
 		return
@@ -88,10 +88,10 @@ func (n *Names) Call(w event.Word, name string) {
 	n.calls[w] = l
 }
 
-// generation is the index of the maps in force at t: the newest that is not
-// younger, but those of the beginning for whatever came before. Maps are read
-// when an address turns up that the last ones do not hold, so a generation
-// also serves the samples just before it: see Locate.
+// generation returns the index of the maps in effect at t: the newest at or before t, or
+// the first one for earlier times. Maps are read when an address appears that the
+// previous maps do not contain, so a generation also covers the samples just before it:
+// see Locate.
 func (n *Names) generation(t stack.Time) int {
 	ms := n.rec.Maps
 	if len(ms) <= 1 {
@@ -104,8 +104,8 @@ func (n *Names) generation(t stack.Time) int {
 	return n.gen
 }
 
-// Locate finds what code addr (a lookup address) belonged to in generation g.
-// Where that one has nothing there, the next is tried, unless an exec made it.
+// Locate returns the module and address of code at addr (a lookup address) in generation
+// g. If that one has no mapping there, it tries the next, unless an exec created it.
 func (rec *Recording) Locate(addr uint64, g int) (k LocKey, ok bool) {
 	for i := g; i < len(rec.Maps) && i <= g+1; i++ {
 		if i > g && rec.Maps[i].Exec {
@@ -158,7 +158,7 @@ func (n *Names) placeName(k LocKey) string {
 	return PlaceName(n.rec.Modules[k.Module].Path, k.Addr)
 }
 
-// PlaceName is what code at addr of a module is called where nothing names it.
+// PlaceName names code at addr of a module that has no symbol.
 func PlaceName(module string, addr uint64) string {
 	if module == "" {
 		module = "[anon]"
@@ -179,8 +179,8 @@ func (n *Names) make(name string, module int) int {
 	return id
 }
 
-// EachLoc calls yield once for every place in code that the recording's
-// threads visited, in no particular order: what there is to be named.
+// EachLoc calls yield once for every code location in the recording's events, in no
+// particular order: the locations that need names.
 func (rec *Recording) EachLoc(yield func(k LocKey)) {
 	seen := map[LocKey]bool{}
 	words := map[locWord]bool{}

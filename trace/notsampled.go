@@ -1,4 +1,4 @@
 package trace
 
-// NotSampled is the function that represents CPU time of threads that no sample found on a CPU.
+// NotSampled is the function that represents CPU time of threads without a sample on a CPU.
 const NotSampled = "(not sampled)"

@@ -9,8 +9,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// TestPart: a call goes on while it is in a part of its function that was put elsewhere, and
-// ends where another function stands in its place.
+// TestPart: a call continues while it is in a separately placed part of its function, and
+// ends when the frame shows another function.
 func TestPart(t *testing.T) {
 	var s Symbols
 	gamma, cold, delta := s.FuncID(Func{Name: "gamma"}), s.FuncID(Func{Name: "gamma", Linkage: "gamma.cold"}), s.FuncID(Func{Name: "delta"})

@@ -22,7 +22,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// summary is what testdata/read_recording.py says of a thread.
+// summary is the output of testdata/read_recording.py for a thread.
 type summary struct {
 	Seq       int            `json:"seq"`
 	Name      string         `json:"name"`
@@ -32,7 +32,7 @@ type summary struct {
 	Functions map[string]int `json:"functions"`
 }
 
-// counter makes a summary of the replay.
+// counter builds a summary of the replay.
 type counter struct {
 	summary
 	rec   *trace.Recording
@@ -54,7 +54,7 @@ func (c *counter) Other(e event.Event) {
 	}
 }
 
-// name is that of the innermost function, ? where nothing names it.
+// name returns the name of the innermost function; ? if unnamed.
 func (c *counter) name(w event.Word, t stack.Time) string {
 	if w.Kind() == stack.KindError {
 		return fmt.Sprintf("[reason %d]", w.Addr())
@@ -66,9 +66,9 @@ func (c *counter) name(w event.Word, t stack.Time) string {
 	return c.rec.Symbols.Funcs[frames[0].Func].Name
 }
 
-// TestPythonReader holds docs/recording-format.md to its word: a reader that
-// was written by it, in another language, finds in a recording of a live
-// process what this package finds.
+// TestPythonReader verifies docs/recording-format.md: a reader written from it, in
+// another language, reads a recording of a live process with the same result as this
+// package.
 func TestPythonReader(t *testing.T) {
 	testprog.Need(t, "ptrace", "go", "python3")
 	path := record(t, testprog.Build(t, "go/chain", "default"))
@@ -109,7 +109,7 @@ func TestPythonReader(t *testing.T) {
 		t.Errorf("%d slices; events tell of %d samples, the accounts of %d", slices, samples, total.Samples)
 	}
 
-	// A file that a kill cut off is good up to the tear.
+	// A file truncated by a kill is readable up to the tear.
 	torn := filepath.Join(t.TempDir(), "torn.sliver")
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func TestPythonReader(t *testing.T) {
 	}
 }
 
-// stderr is what a program wrote there before it failed.
+// stderr returns a failed program's standard error.
 func stderr(err error) string {
 	if e, ok := err.(*exec.ExitError); ok {
 		return "\n" + string(e.Stderr)

@@ -15,29 +15,28 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Recording is a .sliver file opened for reading. Its fields are read once at
-// Open; events are decoded from the file as they are asked for, so memory does
-// not grow with them. It may be used by several goroutines.
+// Recording is a .sliver file opened for reading. Open reads its fields once; events are decoded from the
+// file on demand, so memory does not grow with them. It may be used by several goroutines.
 type Recording struct {
 	Process  Process
-	Threads  []Thread // main first, then by age
+	Threads  []Thread // main first, then by start time
 	Modules  []Module
 	Maps     []Maps // generations, by time
 	Captured []Captured
 	Waits    map[int]Wait
 	Stats    Stats
 	Symbols  *Symbols // nil: names were not looked up yet
-	Named    bool     // Symbols were looked up after Open: the file does not hold them
+	Named    bool     // Symbols were looked up after Open; the file does not contain them
 	End      *End     // nil: the recorder was killed
 	Triggers []Trigger
 	Tasks    []Tasks // by time
-	// Problems are damages that were passed over, one line each.
+	// Problems describe damage that was skipped, one line each.
 	Problems []string
 
 	r      io.ReaderAt
-	end    int64 // offset behind the last whole chunk
+	end    int64 // offset after the last complete chunk
 	chunks map[int][]chunkRef
-	less   Kinds // of frames that are left out: see Only
+	less   Kinds // kinds of frames to filter out: see Only
 }
 
 type chunkRef struct {
@@ -49,7 +48,7 @@ type chunkRef struct {
 	bad    bool // Verify found it damaged
 }
 
-// Bounds on what a hostile file can make a reader keep.
+// Limits on what a reader keeps of a hostile file.
 const (
 	maxThreads  = 1 << 20
 	maxModules  = 1 << 20
@@ -57,10 +56,9 @@ const (
 	maxTriggers = 1 << 10
 )
 
-// Open reads everything but the events of the recording in r. A tail torn off
-// by a kill costs the tail alone (End is then nil); damaged chunks are passed
-// over and named in Problems. ErrForeign and ErrNewer tell files that cannot
-// be read at all.
+// Open reads everything but the events of the recording in r. A tail torn off by a kill loses only the tail
+// (End is then nil); damaged chunks are skipped and listed in Problems. ErrForeign and ErrNewer identify
+// files that cannot be read at all.
 func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	head := make([]byte, headerLen)
 	if n, err := r.ReadAt(head, 0); err != nil && !(errors.Is(err, io.EOF)) {
@@ -116,7 +114,7 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 	return rec, nil
 }
 
-// at is err with the offset of its chunk.
+// at wraps err with the offset of its chunk.
 func at(off int64, err error) error {
 	if err == nil {
 		return nil
@@ -232,10 +230,10 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 	return nil
 }
 
-// Tail is the offset at which chunks can be added: behind the last whole one.
+// Tail returns the offset at which chunks can be appended: after the last complete one.
 func (rec *Recording) Tail() int64 { return rec.end }
 
-// Count is how many events thread seq has.
+// Count returns the number of events of thread seq.
 func (rec *Recording) Count(seq int) (n uint64) {
 	for _, c := range rec.chunks[seq] {
 		n += c.count
@@ -243,8 +241,8 @@ func (rec *Recording) Count(seq int) (n uint64) {
 	return n
 }
 
-// Events yields the events of thread seq in the order they were written. A
-// chunk that is damaged shows as a Gap of stack.WhyLost.
+// Events yields the events of thread seq in the order they were written. A damaged chunk appears as a Gap of
+// stack.WhyLost.
 func (rec *Recording) Events(seq int) iter.Seq[event.Event] {
 	if rec.less != 0 {
 		return sift(rec.events(seq), ^rec.less)
@@ -267,7 +265,7 @@ func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 				})
 			}
 			if err != nil {
-				if last == 0 { // nothing came before it: it is not from the clock's beginning
+				if last == 0 { // no event before it; the gap does not start at time 0
 					last = rec.since(seq)
 				}
 				more = yield(event.Make(last, event.Gap, event.GapOf(stack.WhyLost, 0)))
@@ -279,7 +277,7 @@ func (rec *Recording) events(seq int) iter.Seq[event.Event] {
 	}
 }
 
-// since is when thread seq was taken up; 0 if that is not known.
+// since returns when sampling of thread seq began; 0 if unknown.
 func (rec *Recording) since(seq int) stack.Time {
 	for i := range rec.Threads {
 		if rec.Threads[i].Seq == seq {
@@ -289,8 +287,8 @@ func (rec *Recording) since(seq int) stack.Time {
 	return 0
 }
 
-// Verify reads all events' chunks, and names those that are damaged in Problems, which
-// Open leaves to who reads the events. It is to be called before that, by one goroutine.
+// Verify reads the event chunks and lists damaged ones in Problems, which Open does not check. Call it
+// before reading events, from one goroutine.
 func (rec *Recording) Verify() {
 	var buf []byte
 	tids := map[int]stack.TID{}
@@ -319,15 +317,15 @@ func (rec *Recording) Verify() {
 	}
 }
 
-// Begin is the time of the first tick of any thread. Without events it is the time at which the first thread
-// was added, without threads 0. Every output counts its times from it.
+// Begin returns the time of the first tick of any thread. Without events it is the time at which the first
+// thread was added, without threads 0. Every output counts times from Begin.
 func (rec *Recording) Begin() stack.Time {
 	begin, since := stack.Time(math.MaxInt64), stack.Time(math.MaxInt64)
 	for i := range rec.Threads {
 		t := &rec.Threads[i]
 		since = min(since, t.Since)
 		for e := range rec.Events(t.Seq) {
-			if e.Kind() != event.Sync && e.Kind() != event.Enter { // a Sync's frames look back
+			if e.Kind() != event.Sync && e.Kind() != event.Enter { // frames of a Sync have earlier times
 				begin = min(begin, e.Time)
 				break
 			}
@@ -342,7 +340,7 @@ func (rec *Recording) Begin() stack.Time {
 	return max(begin, 0)
 }
 
-// Span is the time from Begin to the last thing known of the recording: its duration.
+// Span returns Begin and the last known time of the recording.
 func (rec *Recording) Span() (from, to stack.Time) {
 	from = rec.Begin()
 	for i := range rec.Threads {

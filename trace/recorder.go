@@ -13,22 +13,22 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Limits of the way from a ring to the file.
+// Limits between ring and file.
 const (
-	// DefaultRingCap events of 16 bytes hold what a busy thread changes in
-	// about 100 ms at 1 kHz, twice the time between two drains.
+	// DefaultRingCap events of 16 bytes hold the stack changes of a busy thread in about
+	// 100 ms at 1 kHz, twice the time between two drains.
 	DefaultRingCap = 1 << 13
 
 	drainEvery = 50 * time.Millisecond // rings are emptied at least this often
-	flushEvery = time.Second           // what a kill -9 may cost
+	flushEvery = time.Second           // the most that a kill -9 may lose
 	flushBytes = 48 << 10
-	syncEvery  = 5_000_000_000 // ns: a stack is repeated at least this often
+	syncEvery  = 5_000_000_000 // ns: a full stack is written at least this often
 )
 
-// Recorder takes the samples of all threads through rings into a file. Its
-// methods may be called from any goroutine; each Sink belongs to the goroutine
-// that samples its thread. The sampling side never waits for the file: where that is
-// too slow, Sink.Full says so.
+// Recorder writes the samples of all threads through rings to a file. Its methods may be
+// called from any goroutine; each Sink belongs to the goroutine that samples its thread.
+// The sampling side never waits for the file: if the file is too slow, Sink.Full reports
+// it.
 //
 // Lock order: drainMu, then mu, which the drain holds for a few chunks at a time.
 type Recorder struct {
@@ -41,14 +41,14 @@ type Recorder struct {
 	nmod    int
 	failed  error
 
-	drainMu sync.Mutex // guards sinks' reading side, and these
+	drainMu sync.Mutex // guards the reading side of sinks, and the fields below
 	scratch []ringbuf.Event
 	buf     []byte
-	pending []*Sink // with events that are encoded and not written
+	pending []*Sink // sinks with encoded events that are not written yet
 	swept   time.Time
 
-	dirty  atomic.Pointer[Sink]    // the first of those with events that were not read; then Sink.next
-	memory atomic.Int64            // events that the newest rings of all sinks have room for
+	dirty  atomic.Pointer[Sink]    // first sink with unread events; the list continues in Sink.next
+	memory atomic.Int64            // capacity of the newest rings of all sinks, in events
 	all    atomic.Pointer[[]*Sink] // for live readers
 	wake   chan struct{}
 	stop   chan struct{}
@@ -56,10 +56,9 @@ type Recorder struct {
 	onFail func(error)
 }
 
-// NewRecorder writes p and begins to drain rings into w every 50 ms, or
-// earlier when one is half full. ringCap is in events; 0: DefaultRingCap, less for
-// each of many threads.
-// onFail, if any, is called once when the file can no longer be written.
+// NewRecorder writes p and starts to drain rings into w every 50 ms, or earlier if one is
+// half full. ringCap is in events; 0 means DefaultRingCap, or less for each of many
+// threads. onFail, if not nil, is called once when the file can no longer be written.
 func NewRecorder(w *Writer, p Process, ringCap int, onFail func(error)) (*Recorder, error) {
 	r := &Recorder{
 		ringCap: ringCap, w: w, process: p, wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
@@ -87,15 +86,15 @@ func (r *Recorder) locked(typ string, v any) error {
 	return r.json(typ, v)
 }
 
-// Process is what the recording says of its target.
+// Process returns the description of the target.
 func (r *Recorder) Process() Process {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.process
 }
 
-// Replaced notes that exec made another program of the process: the recording is of
-// the one that was last.
+// Replaced records that the process executed another program. The recording describes the
+// last one.
 func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +102,7 @@ func (r *Recorder) Replaced(comm, exe string, cmdline []string) {
 	r.note(r.json(chunkProcess, r.process))
 }
 
-// Thread begins the record of one thread. Seq is assigned here.
+// Thread begins the record of one thread and assigns its Seq.
 func (r *Recorder) Thread(t Thread) *Sink {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -119,8 +118,8 @@ func (r *Recorder) Thread(t Thread) *Sink {
 	return s
 }
 
-// Renamed notes the new name of a thread, the one taken up last under tid; the
-// newest name is shown.
+// Renamed records the new name of the thread most recently added with tid. Outputs show
+// the newest name.
 func (r *Recorder) Renamed(tid stack.TID, name string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,12 +132,12 @@ func (r *Recorder) Renamed(tid stack.TID, name string) {
 	}
 }
 
-// Sinks are the threads recorded so far, in order of Seq. Live readers take
-// cursors on their rings.
+// Sinks returns the threads recorded so far, in order of Seq. Live readers create cursors
+// on their rings.
 func (r *Recorder) Sinks() []*Sink { return *r.all.Load() }
 
-// Maps adds a generation of the address space; Mapping.Module counts through
-// all modules ever added, mods being the new ones.
+// Maps adds a generation of the address space. Mapping.Module counts across all modules
+// ever added; mods are the new ones.
 func (r *Recorder) Maps(m Maps, mods []Module) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -146,13 +145,13 @@ func (r *Recorder) Maps(m Maps, mods []Module) {
 	r.nmod += len(mods)
 }
 
-// Capture keeps bytes of the target that may be gone later.
+// Capture stores bytes of the target that may not exist later.
 func (r *Recorder) Capture(c Captured) { r.noteLocked(chunkNames, c) }
 
 // Waits adds descriptions for event.Wait.
 func (r *Recorder) Waits(w []Wait) { r.noteLocked(chunkWait, w) }
 
-// Stats notes the accounts so far.
+// Stats writes the current statistics.
 func (r *Recorder) Stats(s Stats) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -167,14 +166,14 @@ func (r *Recorder) note(err error) {
 	if err != nil && r.failed == nil {
 		r.failed = err
 		if r.onFail != nil {
-			go r.onFail(err) // the caller may hold locks that onFail's owner wants
+			go r.onFail(err) // in a goroutine, as the caller may hold locks that onFail needs
 		}
 	}
 }
 
-// Close drains what is left, writes the last accounts and the end, and stops.
-// All sinks must be at rest. It returns the first error of the whole recording
-// and the accounts with their overwritten events.
+// Close drains the rings, writes the last statistics and the end, and stops. All sinks
+// must be idle. It returns the first error of the whole recording and the statistics with
+// the overwritten events.
 func (r *Recorder) Close(s Stats, e End) (Stats, error) {
 	close(r.stop)
 	<-r.done
@@ -187,8 +186,8 @@ func (r *Recorder) Close(s Stats, e End) (Stats, error) {
 	return s, r.failed
 }
 
-// Sink takes the samples of one thread. Sample, Gap, Mark, Event and End are
-// for the goroutine that samples it.
+// Sink receives the samples of one thread. Sample, Gap, Mark, Event and End are for the
+// goroutine that samples it.
 type Sink struct {
 	Thread Thread
 
@@ -201,29 +200,30 @@ type Sink struct {
 	lastSync stack.Time
 	sinceAsk uint64
 
-	next  *Sink         // behind it in Recorder.dirty
-	noted atomic.Bool   // it is there
+	next  *Sink         // next in the list of Recorder.dirty
+	noted atomic.Bool   // it is in that list
 	read  atomic.Uint64 // number of the first event that the drain has not read
 
-	// The drain's side, under rec.drainMu.
+	// Reading side, guarded by rec.drainMu.
 	cursor      *ringbuf.Cursor
 	enc         eventEncoder
 	queued      bool      // it is in Recorder.pending
-	oldest      time.Time // when it came there
+	oldest      time.Time // when it was added there
 	lastTime    stack.Time
 	skipping    bool
-	peak        float64 // the fullest that the ring was when it was emptied, as a share
+	peak        float64 // highest fill level when the ring was emptied, as a share
 	overwritten atomic.Uint64
 }
 
-// Ring is where a live reader begins: cursors on it follow its successors.
+// Ring returns the first ring for a live reader; its cursors continue on later rings.
 func (s *Sink) Ring() *ringbuf.Ring { return s.first }
 
-// Sample records one look at the thread.
+// Sample records one sample of the thread.
 func (s *Sink) Sample(x *stack.Sample) {
 	s.events = s.differ.Step(x, s.events[:0])
 	depth := s.differ.Depth()
-	// A ring holds several whole stacks, or its readers find nothing to begin at.
+	// A ring must hold several whole stacks, otherwise its readers find none to start
+	// from.
 	if 4*depth > s.ring.Cap() {
 		s.grow(8 * depth)
 	}
@@ -237,20 +237,19 @@ func (s *Sink) Sample(x *stack.Sample) {
 	s.put()
 }
 
-// Gap records that samples are missing before t; ns is the time they would
-// have covered.
+// Gap records that samples are missing before t; ns is the time they would have covered.
 func (s *Sink) Gap(t stack.Time, why stack.Why, ns int64) {
 	s.events = s.differ.Gap(t, why, ns, s.events[:0])
 	s.put()
 }
 
-// Event records an event of the kinds that are not about frames.
+// Event records an event of a kind that does not concern frames.
 func (s *Sink) Event(t stack.Time, k event.Kind, payload uint64) {
 	s.events = s.differ.Event(t, k, payload, s.events[:0])
 	s.put()
 }
 
-// End records that the thread's frames are gone at t, and why.
+// End records that the thread's frames end at t, and why.
 func (s *Sink) End(t stack.Time, why stack.Why) {
 	s.events = s.differ.End(t, why, s.events[:0])
 	s.put()
@@ -285,8 +284,8 @@ func (s *Sink) put() {
 	}
 }
 
-// take encodes events read from the ring. Behind a loss it leaves out what
-// cannot be understood, up to the next Sync.
+// take encodes events read from the ring. After a loss it skips events up to the next
+// Sync, as they cannot be interpreted.
 func (s *Sink) take(es []ringbuf.Event, lost uint64) {
 	if lost > 0 {
 		s.overwritten.Add(lost)

@@ -7,10 +7,10 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Since is rec without the events that say nothing of the time from t on, and
-// shares all else with it: each thread begins with the chunk that holds its
-// last Sync at or before t, as far as there is one. For windows of a recording
-// that grows, which would else be read from its beginning each time.
+// Since returns rec without the events that do not affect the time from t on. It shares
+// everything else with rec. Each thread begins with the chunk that contains its last Sync
+// at or before t, if there is one. It is for windows of a growing recording, which
+// otherwise would be read from the start each time.
 func (rec *Recording) Since(t stack.Time) *Recording {
 	out := *rec
 	out.chunks = make(map[int][]chunkRef, len(rec.chunks))

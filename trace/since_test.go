@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Since keeps what a replay of the time from t on needs, and little more.
+// Since keeps the events that a replay from t on needs, and little more.
 func TestSince(t *testing.T) {
 	var b bytes.Buffer
 	w, err := NewWriter(&b)

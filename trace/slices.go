@@ -8,24 +8,24 @@ import (
 
 // Slice is one logical frame on the timeline: a call, real or inlined.
 type Slice struct {
-	Frame   LocFrame // its place now; Func stays the same for the slice's life
-	Loc     *Loc     // of the real frame that it is part of
+	Frame   LocFrame // current location; Func does not change during the slice
+	Loc     *Loc     // of the real frame that contains it
 	Entered stack.Time
 	first   bool // outermost of its real frame
 }
 
-// SliceHandler is told a thread's timeline in order. Depth 0 is outermost.
+// SliceHandler receives a thread's timeline in order. Depth 0 is outermost.
 type SliceHandler interface {
 	Begin(t stack.Time, depth int, s *Slice)
 	End(t stack.Time, depth int, s *Slice)
-	// Other gets every event that is not about the stack's shape.
+	// Other receives every event that does not change the stack's shape.
 	Other(e event.Event)
 }
 
-// Slices replays one thread as logical frames: inlined calls are slices of
-// their own, and a frame that moves within a function goes on.
+// Slices replays one thread as logical frames: inlined calls are separate slices, and a
+// frame that moves within a function continues.
 type Slices struct {
-	Stack []Slice // outermost first; for reading only
+	Stack []Slice // outermost first; read-only
 
 	names  *Names
 	replay diff.Replayer
@@ -34,10 +34,10 @@ type Slices struct {
 	frames []Slice
 }
 
-// NewSlices prepares a replay into h.
+// NewSlices returns Slices that replay into h.
 func NewSlices(n *Names, h SliceHandler) *Slices { return &Slices{names: n, h: h} }
 
-// Apply hands on one event.
+// Apply processes one event.
 func (s *Slices) Apply(e event.Event) { s.replay.Apply(e, (*physical)(s)) }
 
 // Close ends every open slice at t, or at the last event if that is later.
@@ -45,20 +45,20 @@ func (s *Slices) Close(t stack.Time) {
 	s.replay.CloseAll(max(t, s.replay.Last()), (*physical)(s))
 }
 
-// Last is the time of the newest event.
+// Last returns the time of the newest event.
 func (s *Slices) Last() stack.Time { return s.replay.Last() }
 
-// Real is the stack of real frames, outermost first; for reading only.
+// Real returns the stack of real frames, outermost first; read-only.
 func (s *Slices) Real() []diff.Frame { return s.replay.Stack }
 
-// Waiting is what the thread does and waits for as of the newest event.
+// Waiting returns the thread's state and wait as of the newest event.
 func (s *Slices) Waiting() diff.Waiting { return s.replay.Waiting() }
 
-// Odd counts events that made no sense.
+// Odd returns the number of invalid events.
 func (s *Slices) Odd() int { return s.replay.Odd }
 
-// Replay runs all events of thread seq through h. Slices still open at the end
-// (a recording that was cut off) end with the last event.
+// Replay runs all events of thread seq through h. Slices that are open at the end of a
+// truncated recording end with the last event.
 func (rec *Recording) Replay(seq int, n *Names, h SliceHandler) {
 	s := NewSlices(n, h)
 	for e := range rec.Events(seq) {
@@ -67,7 +67,7 @@ func (rec *Recording) Replay(seq int, n *Names, h SliceHandler) {
 	s.Close(0)
 }
 
-// physical is Slices as seen by the replay of real frames.
+// physical is Slices as a handler for the replay of real frames.
 type physical Slices
 
 func (p *physical) Other(e event.Event) { p.h.Other(e) }
@@ -85,9 +85,9 @@ func (p *physical) Exit(t stack.Time, depth int, _ diff.Frame) {
 	p.ends = p.ends[:depth]
 }
 
-// Move keeps the logical frames that are the same calls as before: from the
-// outermost on, as long as the function agrees and so does the place in its
-// caller, if that is part of the same real frame.
+// Move keeps the logical frames that are the same calls as before: from the outermost on,
+// while the function is the same and so is the call site in its caller, if the caller is in
+// the same real frame.
 func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 	l := p.names.Resolve(f.Word, t)
 	from := p.start(depth)
@@ -96,13 +96,13 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 	for k < len(old) && k < len(l.Frames) {
 		is := &l.Frames[len(l.Frames)-1-k]
 		was := &old[k].Frame
-		// The outermost is the same activation whatever its part is called
-		// (a function's cold half may have a symbol of its own), unless only
-		// the names can tell.
+		// The outermost frame is the same activation even if its part has another name (a
+		// function's cold half may have its own symbol), unless only the names can
+		// distinguish functions.
 		if k == 0 && was.Func != is.Func && p.another(old[0].Loc.Word, f.Word, was, is) || k > 0 && (was.Func != is.Func || !samePlace(&p.frames[k-1].Frame, &l.Frames[len(l.Frames)-k])) {
 			break
 		}
-		p.frames = append(p.frames[:k], old[k]) // the place as it was
+		p.frames = append(p.frames[:k], old[k]) // keeps the place
 		old[k].Frame.File, old[k].Frame.Line, old[k].Frame.Inlined = is.File, is.Line, is.Inlined
 		old[k].Loc = l
 		k++
@@ -114,8 +114,8 @@ func (p *physical) Move(t stack.Time, depth int, f diff.Frame) {
 	p.ends[depth] = len(p.Stack)
 }
 
-// another reports whether the frame of word to is of another function than that of word from
-// was, where only the names can tell.
+// another reports whether the frames of words from and to belong to different functions, if
+// only the names can distinguish them.
 func (p *physical) another(from, to event.Word, was, is *LocFrame) bool {
 	f, g := p.names.Func(was), p.names.Func(is)
 	return (from.Bare() || to.Bare()) && (f.Name != g.Name || f.Module != g.Module)

@@ -8,33 +8,33 @@ import (
 	"sort"
 )
 
-// Func is one function, as functions are told apart in a timeline.
+// Func is one function, the unit that a timeline distinguishes.
 type Func struct {
 	Name      string // demangled, never empty
-	Linkage   string // as in the symbol table; "" where it is the same
-	File      string // where it is defined; "" unknown
-	StartLine int    // 0 unknown
-	Module    int    // index into Recording.Modules; -1 none
-	Start     uint64 // vaddr of its first instruction; 0 unknown
+	Linkage   string // as in the symbol table; "" if the same as Name
+	File      string // where it is defined; "": unknown
+	StartLine int    // 0: unknown
+	Module    int    // index into Recording.Modules; -1: none
+	Start     uint64 // vaddr of its first instruction; 0: unknown
 }
 
 // LocFrame is one logical frame at a location.
 type LocFrame struct {
 	Func    int    // index into Symbols.Funcs
 	File    string // of Line
-	Line    int    // 0 unknown
+	Line    int    // 0: unknown
 	Inlined bool   // it was inlined into the next frame of the location
 }
 
-// LocKey is a place in code: an address of a module's file (vaddr), or a
-// run-time address where Module is one without a file.
+// LocKey is a code location: a vaddr in a module's file, or a run-time address if the
+// module has no file.
 type LocKey struct {
 	Module int
-	Addr   uint64 // as looked up: one less than a return address
+	Addr   uint64 // lookup address: one less than a return address
 }
 
-// Symbols are the names of all locations of a recording. Frames of a location
-// are innermost first. Add before Write; for one goroutine while it changes.
+// Symbols holds the names of all locations of a recording. Frames of a location are
+// innermost first. Add before Write; use one goroutine while it changes.
 type Symbols struct {
 	Funcs []Func
 	Locs  map[LocKey][]LocFrame
@@ -59,7 +59,7 @@ func (s *Symbols) FuncID(f Func) int {
 	return id
 }
 
-// Set names a location.
+// Set stores the frames of a location.
 func (s *Symbols) Set(k LocKey, frames []LocFrame) {
 	if s.Locs == nil {
 		s.Locs = map[LocKey][]LocFrame{}
@@ -67,14 +67,14 @@ func (s *Symbols) Set(k LocKey, frames []LocFrame) {
 	s.Locs[k] = frames
 }
 
-// A symb chunk: uvarint counts and values throughout; strings are indexes
-// into the table that comes first.
+// Format of a symb chunk: all counts and values are uvarints; strings are indexes into
+// the table that comes first.
 //
 //	n strings: length, bytes
 //	n functions: name, linkage, file, start line, module+1, start
 //	n locations: module, address, n frames: function<<1 | inlined, file, line
 
-// AppendSymbols adds names to a recording at w's position, its end.
+// AppendSymbols appends names to a recording; w is at its end.
 func AppendSymbols(w io.Writer, s *Symbols) error { return (&Writer{w: w}).Symbols(s) }
 
 // Symbols writes all names as one chunk.
@@ -135,7 +135,7 @@ func (w *Writer) Symbols(s *Symbols) error {
 	return w.chunk(chunkSymbols, append(head, body...))
 }
 
-// numbers reads uvarints and remembers the first failure.
+// numbers reads uvarints and keeps the first error.
 type numbers struct {
 	b   []byte
 	off int

@@ -8,45 +8,45 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Tasks are all tasks of a runtime (goroutines, asyncio's) at one moment, as far as
-// they were looked at: those that no thread runs too.
+// Tasks are all tasks of a runtime (goroutines, asyncio tasks) at one moment, as far as they
+// were read, including those that no thread runs.
 type Tasks struct {
 	At   stack.Time `json:"at"`
-	Took int64      `json:"took_ns"` // the look; nobody was stopped for it
+	Took int64      `json:"took_ns"` // duration of the scan; no thread is stopped for it
 	What string     `json:"what"`    // "goroutine", "asyncio", "virtual thread"
-	// Reasons are the runtime's words for what a task waits for, by the number
-	// that Task and Parked events have. The first one is for "not known".
+	// Reasons are the runtime's descriptions of waits, indexed by the reason of Task and
+	// Parked events. The first one means unknown.
 	Reasons []string `json:"reasons,omitempty"`
-	// Stacks are those of List, each once, innermost frame first.
+	// Stacks are the distinct stacks of List, innermost frame first.
 	Stacks [][]event.Word `json:"stacks"`
 	List   []Task         `json:"tasks"`          // by ID
-	Lost   int            `json:"lost,omitempty"` // tasks that were left out: there were more than MaxTasks, or they could not be read
+	Lost   int            `json:"lost,omitempty"` // tasks left out: more than MaxTasks, or unreadable
 }
 
-// Task is one of them.
+// Task is one task.
 type Task struct {
-	ID     uint64          `json:"id"` // as Task events have it
+	ID     uint64          `json:"id"` // as in Task events
 	Name   string          `json:"name,omitempty"`
-	Parent uint64          `json:"parent,omitempty"` // that started it
+	Parent uint64          `json:"parent,omitempty"` // the task that started it
 	State  stack.TaskState `json:"state"`
 	Reason uint8           `json:"reason,omitempty"` // why it waits
-	Since  stack.Time      `json:"since,omitempty"`  // it waits since; 0: not known
+	Since  stack.Time      `json:"since,omitempty"`  // start of the wait; 0: unknown
 	Locked bool            `json:"locked,omitempty"` // to its thread
 	TID    stack.TID       `json:"tid,omitempty"`    // of the thread that runs it
-	Stack  int             `json:"stack"`            // in Stacks; -1: a thread runs it, or it could not be read
+	Stack  int             `json:"stack"`            // index in Stacks; -1: a thread runs it, or it was unreadable
 	Cut    stack.Reason    `json:"cut,omitempty"`    // why the stack ends early
-	Func   event.Word      `json:"func,omitempty"`   // its first function
+	Func   event.Word      `json:"func,omitempty"`   // its entry function
 	Born   event.Word      `json:"born,omitempty"`   // where it was started
 }
 
 const (
-	// MaxTasks bounds one look.
+	// MaxTasks limits one scan.
 	MaxTasks = 200_000
-	// maxLooks bounds the looks of a recording that a reader keeps.
+	// maxLooks limits how many scans of a recording a reader keeps.
 	maxLooks = 1 << 10
 )
 
-// Reason is the word for number n; "": there is none.
+// Reason returns the description of reason n; "": there is none.
 func (t *Tasks) Reason(n uint8) string {
 	if n == 0 || int(n) >= len(t.Reasons) {
 		return ""
@@ -54,16 +54,16 @@ func (t *Tasks) Reason(n uint8) string {
 	return t.Reasons[n]
 }
 
-// LostTasks is what looks at all tasks left out. It is added up over looks: a task that none
-// of them could read counts in each.
+// LostTasks is the number of tasks left out of scans, summed over scans: a task that no scan
+// could read counts in each.
 type LostTasks struct {
-	What  string // as Tasks has it
+	What  string // Tasks.What
 	N     int
-	In    int // looks that left some out
+	In    int // scans that left some out
 	Looks int
 }
 
-// LostTasks adds up what the recording's looks at all tasks left out.
+// LostTasks sums the tasks left out of the recording's scans.
 func (r *Recording) LostTasks() LostTasks {
 	var l LostTasks
 	for i := range r.Tasks {
@@ -72,23 +72,24 @@ func (r *Recording) LostTasks() LostTasks {
 	return l
 }
 
-// Add counts a look.
+// Add counts a scan.
 func (l *LostTasks) Add(t *Tasks) {
 	l.What = t.What
 	l.Looks++
 	if t.Lost > 0 {
 		l.In++
-		l.N += min(t.Lost, 1<<40) // so many looks, even of a hostile recording, do not overflow it
+		l.N += min(t.Lost, 1<<40) // the sum of all scans cannot overflow, even in a hostile recording
 	}
 }
 
-// String is such as "3 goroutines missing in 1 of 2 looks at all of them"; "" if none are.
+// String returns a text such as "3 goroutines missing in 1 of 2 looks at all of them"; "" if
+// none are.
 func (l LostTasks) String() string {
 	if l.N == 0 {
 		return ""
 	}
 	what, looks := "task", "looks"
-	switch l.What { // a hostile recording has others
+	switch l.What { // a hostile recording may have other values
 	case "goroutine", "virtual thread":
 		what = l.What
 	case "asyncio":
@@ -103,13 +104,13 @@ func (l LostTasks) String() string {
 	return fmt.Sprintf("%d %s missing in %d of %d %s at all of them", l.N, what, l.In, l.Looks, looks)
 }
 
-// Tasks adds a look at all tasks.
+// Tasks records a scan of all tasks.
 func (r *Recorder) Tasks(t *Tasks) { r.noteLocked(chunkTasks, t) }
 
-// Tasks writes a look at all tasks.
+// Tasks writes a scan of all tasks.
 func (w *Writer) Tasks(t *Tasks) error { return w.json(chunkTasks, t) }
 
-// takeTasks reads one look; what points nowhere is an error.
+// takeTasks reads one scan; an invalid index is an error.
 func (rec *Recording) takeTasks(b []byte) error {
 	var t Tasks
 	if err := json.Unmarshal(b, &t); err != nil {
@@ -126,7 +127,7 @@ func (rec *Recording) takeTasks(b []byte) error {
 	return nil
 }
 
-// cutTasks writes the looks inside the part, and the one before it.
+// cutTasks writes the scans inside the part, and the one before it.
 func cutTasks(tw *Writer, rec *Recording, p Part) error {
 	for i := range rec.Tasks {
 		t := &rec.Tasks[i]
@@ -140,7 +141,7 @@ func cutTasks(tw *Writer, rec *Recording, p Part) error {
 	return nil
 }
 
-// eachTaskWord calls yield for the frames of tasks that were looked at.
+// eachTaskWord calls yield for the frames of all scanned tasks.
 func (rec *Recording) eachTaskWord(yield func(w event.Word, at stack.Time)) {
 	for i := range rec.Tasks {
 		t := &rec.Tasks[i]

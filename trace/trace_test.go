@@ -15,8 +15,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// record makes a small recording of n samples of each of two threads and
-// returns it with the stacks as they were given.
+// record makes a small recording of n samples of each of two threads and returns it with
+// the original stacks.
 func record(t testing.TB, n int, finish bool) ([]byte, map[int][]string) {
 	t.Helper()
 	var file bytes.Buffer
@@ -129,13 +129,13 @@ func TestRoundTrip(t *testing.T) {
 		}
 	}
 	from, to := rec.Span()
-	if from != 995 || to != 1000*(n+1) { // the stop of the first sample, not when its thread was taken up
+	if from != 995 || to != 1000*(n+1) { // the stop of the first sample, not when its thread was added
 		t.Fatalf("span %d…%d", from, to)
 	}
 }
 
-// TestEveryTruncation: a recording cut off anywhere opens, or says that it is
-// none, and replays without panic.
+// TestEveryTruncation: a recording truncated anywhere opens or fails with a clear error,
+// and replays without panic.
 func TestEveryTruncation(t *testing.T) {
 	b, _ := record(t, 60, true)
 	whole := 0
@@ -190,7 +190,7 @@ func TestDamagedChunkIsPassedOver(t *testing.T) {
 	}
 }
 
-// A problem says the offset of its chunk once.
+// A problem names the offset of its chunk once.
 func TestProblemOffset(t *testing.T) {
 	b, _ := record(t, 3000, true)
 	i := bytes.Index(b, []byte(chunkMaps))
@@ -224,8 +224,8 @@ func TestForeignAndNewer(t *testing.T) {
 	}
 }
 
-// TestOverwrittenIsCounted: a ring too small for what is written between two
-// drains loses events, says so, and goes on at the next sync.
+// TestOverwrittenIsCounted: a ring that is too small for the events between two drains
+// loses some, counts them, and resumes at the next sync.
 func TestOverwrittenIsCounted(t *testing.T) {
 	var file bytes.Buffer
 	w, _ := NewWriter(&file)
@@ -262,7 +262,7 @@ func TestOverwrittenIsCounted(t *testing.T) {
 	}
 }
 
-// TestDeepStack: stacks deeper than a ring's usual size come through whole.
+// TestDeepStack: stacks deeper than a ring's usual size are recorded whole.
 func TestDeepStack(t *testing.T) {
 	var file bytes.Buffer
 	w, _ := NewWriter(&file)
@@ -350,7 +350,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// slicesOf keeps finished slices as text.
+// sliceLog keeps finished slices as text.
 type sliceLog struct {
 	n   *Names
 	out []string
@@ -364,8 +364,8 @@ func (l *sliceLog) End(t stack.Time, depth int, s *Slice) {
 }
 func (l *sliceLog) Other(event.Event) {}
 
-// TestInlinedSlices: inlined calls are slices; a move inside one keeps it, a
-// move to another place of the caller ends it.
+// TestInlinedSlices: inlined calls are slices. A move inside one keeps it; a move to
+// another place of the caller ends it.
 func TestInlinedSlices(t *testing.T) {
 	var s Symbols
 	f, g := s.FuncID(Func{Name: "f", Module: 0}), s.FuncID(Func{Name: "g", Module: 0})
@@ -425,8 +425,8 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// fixCRCs makes the chunks of a mutated recording valid again, so that the
-// fuzzer gets behind the checksum.
+// fixCRCs repairs the checksums of a mutated recording, so that the fuzzer gets past
+// them.
 func fixCRCs(b []byte) {
 	for off := headerLen; off+chunkHead <= len(b); {
 		n := int(binary.LittleEndian.Uint32(b[off+4:]))
