@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// busy is a model of 64 threads that change their stacks 40 deep at 1 kHz, with
-// a window of two seconds; the events are those of the first thread.
+// busy returns a model of 64 threads that change their stacks 40 deep at 1 kHz, with a
+// window of two seconds, and the events of the first thread.
 func busy() (m *Model, events []event.Event, end stack.Time) {
 	m = New(2 * time.Second)
 	for i := range 64 {

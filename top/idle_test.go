@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// An event loop's waits and a pool's thread without work are left out of a table, and counted, unless it is
-// to show them.
+// An event loop's waits and an idle pool thread are omitted from a table and counted, unless ShowIdle is
+// set.
 func TestIdleOutOfTable(t *testing.T) {
 	names := fake{map[int]trace.Wait{1: {Call: "epoll_wait", Kind: "poll"}, 2: {Call: "futex", Kind: "idle"}, 3: {Call: "read", Kind: "file", File: "/var/db"}}}
 	m := New(time.Second)

@@ -1,11 +1,8 @@
-// Package top keeps count of what the threads of a process do: which functions
-// they spend their time in and what they wait for, over the last window, from
-// the events of their rings. It knows no clock, no process and no terminal:
-// events and names come from whoever feeds it (package top/feed), tables are
-// drawn elsewhere (package top/tui).
+// Package top sums up what the threads of a process do: the functions they spend their time in and what they
+// wait for, over the last window, from the events of their rings. It does not use a clock, a process or a
+// terminal: package top/feed supplies events and names, and package top/tui draws the tables.
 //
-// A Model and its Threads are for one goroutine. Tables are plain data and
-// belong to whoever asked for them.
+// A Model and its Threads are for one goroutine. Tables are plain data and belong to the caller.
 package top
 
 import (
@@ -16,31 +13,30 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Bounds of a window.
+// Limits of a window.
 const (
 	MinWindow = 200 * time.Millisecond
 	MaxWindow = 5 * time.Minute
 )
 
 const (
-	// perWindow is how many buckets a window has: it moves on by one at a time.
+	// perWindow is how many buckets a window has; it advances by one bucket.
 	perWindow = 20
-	// settle is how long (ns) it takes until the CPU time of an unchanged stack
-	// is told (diff.DefaultSeenEvery) and its ring read.
+	// settle is how long (ns) it takes until the CPU time of an unchanged stack is recorded
+	// (diff.DefaultSeenEvery) and its ring read.
 	settle = diff.DefaultSeenEvery + 50_000_000
-	// maxLag bounds (ns) how far a window ends before the newest event, however
-	// rare samples have become.
+	// maxLag limits (ns) how far a window ends before the newest event, even if samples have become rare.
 	maxLag = 2_000_000_000
 	// maxTime is later than any clock: 146 years after its start.
 	maxTime = 1 << 62
-	// sameExec is how far apart (ns) threads may tell of one exec.
+	// sameExec is the largest time (ns) between the events of one exec on different threads.
 	sameExec = 1_000_000_000
 )
 
 // Model holds the threads of one process.
 type Model struct {
 	width   int64 // ns of a bucket
-	buckets int64 // of a thread
+	buckets int64 // buckets per thread
 	tree    *tree
 	threads []*Thread
 	taken   int
@@ -48,21 +44,21 @@ type Model struct {
 	execAt  stack.Time
 	folded  uint64
 	lost    uint64
-	begin   stack.Time // of the first event
-	told    int        // stacks that Fresh was at
-	idle    bool       // idle waits and threads are in tables
+	begin   stack.Time // time of the first event
+	told    int        // nodes already yielded by Fresh
+	idle    bool       // include idle waits and threads in tables
 }
 
-// New makes a Model that adds up over window, which is cut to the bounds above.
+// New returns a Model that sums over window, which is limited to the range above.
 func New(window time.Duration) *Model {
 	w := int64(min(max(window, MinWindow), MaxWindow)) / perWindow
 	return &Model{width: w, buckets: perWindow + maxLag/w + 2, tree: newTree()}
 }
 
-// ShowIdle keeps idle waits and threads in tables, or leaves them out: see package wait/idle.
+// ShowIdle includes idle waits and threads in tables, or omits them: see package wait/idle.
 func (m *Model) ShowIdle(on bool) { m.idle = on }
 
-// Program counts the execs that the events told of: Names are asked with it.
+// Program returns the number of execs seen so far; it is passed to Names.
 func (m *Model) Program() int { return int(m.gen) }
 
 // Values are sums of time in ns.
@@ -73,21 +69,21 @@ type Values struct {
 
 func (v *Values) add(w Values) { v.Wall += w.Wall; v.CPU += w.CPU }
 
-// key is what values are kept for.
+// key identifies accumulated values.
 type key struct {
 	node  int32
-	call  int32 // system call that it is in, plus 1; 0: none
-	wait  int32 // number of a description
+	call  int32 // current system call plus 1; 0: none
+	wait  int32 // ID of a description
 	state stack.State
 }
 
 type bucket struct {
-	no  int64 // time of its begin, in widths
+	no  int64 // begin in units of the bucket width
 	sum map[key]spent
 }
 
-// spent is what one thread's events say of a key. CPU is where it was told, mostly of the call that the
-// thread blocks in next; runs is where it was seen on a CPU: see spent.share.
+// spent is the sum of one thread's events for a key. CPU is the time recorded with this key, mostly by the
+// call that the thread blocks in next. runs counts samples on a CPU: see spent.share.
 type spent struct {
 	Values
 	runs float64 // samples that found the thread on a CPU
@@ -104,27 +100,27 @@ type Thread struct {
 	info   stack.ThreadInfo
 	seq    int
 	replay diff.Replayer
-	nodes  []int32 // of the stack, by depth
+	nodes  []int32 // nodes of the stack, by depth
 	gen    int32
 
 	key   key
 	call  int32
-	since stack.Time // since when it has been in this state, as far as seen
+	since stack.Time // when the current state was first observed
 	wait  int
 	lock  uint64
 	hold  stack.TID
 	by    event.KnownBy
 	rate  int64 // ns between its samples
 
-	at    stack.Time // what was before it is accounted for; 0: nothing came yet
-	said  stack.Time // up to here its CPU time is
+	at    stack.Time // time accounted so far; 0: no events yet
+	said  stack.Time // CPU time accounted so far
 	last  stack.Time // time of the newest event
 	ended bool
 
 	ring []bucket
 }
 
-// Thread takes up a thread.
+// Thread adds a thread.
 func (m *Model) Thread(info stack.ThreadInfo) *Thread {
 	t := &Thread{m: m, info: info, seq: m.taken, gen: m.gen, call: -1, ring: make([]bucket, m.buckets)}
 	m.taken++
@@ -133,14 +129,14 @@ func (m *Model) Thread(info stack.ThreadInfo) *Thread {
 	return t
 }
 
-// Rename gives the thread its new name.
+// Rename changes the thread's name.
 func (t *Thread) Rename(name string) { t.info.Name = name }
 
-// TID of the thread.
+// TID returns the thread's TID.
 func (t *Thread) TID() stack.TID { return t.info.TID }
 
-// Lost says that n events of the thread were overwritten before they could be
-// applied: what follows counts from the next whole stack on.
+// Lost reports that n events of the thread were overwritten before they could be applied: counting resumes at
+// the next whole stack.
 func (t *Thread) Lost(n uint64) {
 	t.m.lost += n
 	if t.last != 0 {
@@ -148,18 +144,18 @@ func (t *Thread) Lost(n uint64) {
 	}
 }
 
-// Apply takes the next event of the thread.
+// Apply processes the next event of the thread.
 func (t *Thread) Apply(e event.Event) {
 	if k := e.Kind(); k != event.Pause && (t.at == 0 || e.Time > t.at) {
-		// A Sync's frames bear the times at which they were entered, long ago:
-		// these are below t.at, but for the first ones of all.
+		// The frames of a Sync have the times at which they were entered, long ago: these are before t.at,
+		// except for the very first ones.
 		t.spend(e.Time)
 	}
 	t.last = max(t.last, e.Time)
 	t.replay.Apply(e, (*handler)(t))
 }
 
-// spend accounts for the time up to at.
+// spend accounts the time up to at.
 func (t *Thread) spend(at stack.Time) {
 	if t.at == 0 {
 		t.at, t.said, t.since = at, at, at
@@ -174,8 +170,8 @@ func (t *Thread) spend(at stack.Time) {
 	t.at = at
 }
 
-// spread calls add for each bucket between two times with the ns of it. What
-// lies further back than buckets are kept is left out.
+// spread calls add for each bucket between two times with its share in ns. Time before the oldest bucket is
+// dropped.
 func (t *Thread) spread(from, to stack.Time, add func(b *bucket, ns int64)) {
 	if to > maxTime {
 		return
@@ -192,10 +188,10 @@ func (t *Thread) spread(from, to stack.Time, add func(b *bucket, ns int64)) {
 	}
 }
 
-// bucket is number no; nil where it is out of reach by now.
+// bucket returns bucket no; nil if it is out of range.
 func (t *Thread) bucket(no int64) *bucket {
 	if no < 0 {
-		return nil // no clock says so
+		return nil // not a possible time
 	}
 	b := &t.ring[no%int64(len(t.ring))]
 	if b.no != no {
@@ -217,9 +213,9 @@ func (b *bucket) add(k key, v spent) {
 	b.sum[k] = s
 }
 
-// ran puts CPU time where it was spent: between the last time that it was told
-// of and now. runs of the samples since then found the thread on a CPU in the stack of that time: a change of
-// the stack is told of after the CPU time before it (diff.Differ).
+// ran adds CPU time over the span in which it was spent: from the previous CPU record to at. runs of the
+// samples since then found the thread on a CPU in the stack of that span, as the differ records CPU time
+// before it records a change of the stack (diff.Differ).
 func (t *Thread) ran(at stack.Time, cpu int64, runs int) {
 	from := t.said
 	t.said = max(t.said, at)
@@ -240,7 +236,7 @@ func (t *Thread) ran(at stack.Time, cpu int64, runs int) {
 	})
 }
 
-// handler is Thread as its Replayer sees it.
+// handler is Thread as a handler for its Replayer.
 type handler Thread
 
 func (h *handler) Enter(_ stack.Time, depth int, f diff.Frame) {
@@ -261,7 +257,7 @@ func (h *handler) Move(_ stack.Time, depth int, f diff.Frame) {
 	t.key.node = t.nodes[depth]
 }
 
-// below is the stack under depth.
+// below returns the stack below depth.
 func (t *Thread) below(depth int) int32 {
 	if depth == 0 {
 		return t.m.tree.root(t.gen)
@@ -326,21 +322,21 @@ func (t *Thread) end() {
 	t.wait, t.lock, t.hold, t.by = 0, 0, 0, 0
 }
 
-// exec begins another program: every thread tells of it.
+// exec switches to another program; every thread reports the exec.
 func (t *Thread) exec(at stack.Time) {
 	m := t.m
 	if m.execAt == 0 || at > m.execAt+sameExec {
 		m.execAt = at
 		m.gen++
 	}
-	t.replay.CloseAll(at, (*handler)(t)) // has been done, where nothing is odd
+	t.replay.CloseAll(at, (*handler)(t)) // already done unless events are invalid
 	t.gen = m.gen
 	t.key = key{node: m.tree.root(t.gen)}
 	t.call, t.wait, t.lock, t.hold, t.by = -1, 0, 0, 0, 0
 }
 
-// trim forgets threads that ended before the window, and stacks that are in no
-// bucket any more once there are many.
+// trim removes threads that ended before the window. If there are many stacks, it also removes those that are
+// in no bucket.
 func (m *Model) trim(from stack.Time) {
 	kept := m.threads[:0]
 	for _, t := range m.threads {
@@ -382,8 +378,8 @@ func (m *Model) compact(from stack.Time) {
 	m.tree, m.told = fresh, 0
 }
 
-// Fresh calls yield with the places that came since the last call, and now and
-// then again with older ones: their names can be looked for before a Table asks.
+// Fresh calls yield with the places added since the last call, and with older ones again after a compaction.
+// It lets the caller resolve names before a Table needs them.
 func (m *Model) Fresh(yield func(prog int, w event.Word)) {
 	for _, n := range m.tree.nodes[m.told:] {
 		if n.parent != 0 && n.word.Kind() != stack.KindError {
@@ -396,14 +392,14 @@ func (m *Model) Fresh(yield func(prog int, w event.Word)) {
 // Ended reports whether the thread has ended: no more events will come.
 func (t *Thread) Ended() bool { return t.ended }
 
-// End says that the process has ended, and every thread with it.
+// End reports that the process has ended, and every thread with it.
 func (m *Model) End() {
 	for _, t := range m.threads {
 		t.end()
 	}
 }
 
-// Last is the time of the newest event.
+// Last returns the time of the newest event.
 func (m *Model) Last() (last stack.Time) {
 	for _, t := range m.threads {
 		last = max(last, t.last)

@@ -17,8 +17,8 @@ import (
 
 const ms = stack.Time(time.Millisecond)
 
-// fake names places "f" and their address; those of 0x1000 and above have
-// "inner" inlined into them. Nothing has a name in program 9.
+// fake names places "f" and their address; places at 0x1000 and above have "inner"
+// inlined into them. Nothing has a name in program 9.
 type fake struct{ waits map[int]trace.Wait }
 
 func (fake) Frames(prog int, w event.Word) []Frame {
@@ -46,8 +46,7 @@ type recorded struct {
 	cpu int64
 }
 
-// sample is a look at a time at a stack, outermost first, after cpu ns more on
-// a CPU.
+// sample records a stack, outermost first, at a time, after cpu ns more on a CPU.
 func (r *recorded) sample(at stack.Time, s stack.State, cpu int64, funcs ...uint64) {
 	r.cpu += cpu
 	x := &stack.Sample{Time: at, State: s, Way: stack.WayRead, CPU: r.cpu, Call: stack.Call{Nr: -1}}
@@ -89,7 +88,7 @@ func find(t *testing.T, tb *Table, name string) Func {
 	return Func{}
 }
 
-// Two threads with known times: every number of the table.
+// Two threads with known times: checks every number of the table.
 func TestTable(t *testing.T) {
 	m := New(time.Second)
 	a, b := thread(m, 11, "main"), thread(m, 12, "worker")
@@ -149,7 +148,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// toldOf is how often places were told of.
+// toldOf returns how often places were yielded.
 func toldOf(fresh map[event.Word]int) (n int) {
 	for _, k := range fresh {
 		n += k
@@ -159,7 +158,7 @@ func toldOf(fresh map[event.Word]int) (n int) {
 
 func abs(x int64) int64 { return max(x, -x) }
 
-// Random samples: the table agrees with what they add up to by hand.
+// Random samples: the table agrees with sums computed directly.
 func TestTableAgreesWithSamples(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for range 60 {
@@ -203,12 +202,12 @@ func TestTableAgreesWithSamples(t *testing.T) {
 		if rnd.IntN(2) == 0 {
 			m.compact(0)
 		}
-		now = max(now, end-ms) // what was before is forgotten by and by
+		now = max(now, end-ms) // older time is forgotten gradually
 		tb := m.Table(now, fake{})
 		want := map[string]*Func{}
 		for _, looks := range all {
 			for i, l := range looks {
-				to := tb.To // the last look holds from then on
+				to := tb.To // the last sample holds from then on
 				if i+1 < len(looks) {
 					to = min(to, looks[i+1].at)
 				}
@@ -251,7 +250,7 @@ func TestTableAgreesWithSamples(t *testing.T) {
 	}
 }
 
-// All of the CPU time comes out again if the window holds everything.
+// The sum of CPU time is complete if the window covers everything.
 func TestCPUIsWhole(t *testing.T) {
 	m := New(MaxWindow)
 	r := thread(m, 1, "t")
@@ -305,7 +304,7 @@ func TestInlinedAndErrors(t *testing.T) {
 	}
 }
 
-// After an exec the same addresses are other functions.
+// After an exec the same addresses belong to other functions.
 func TestExec(t *testing.T) {
 	m := New(time.Second)
 	r, other := thread(m, 1, "t"), thread(m, 2, "o")
@@ -313,7 +312,7 @@ func TestExec(t *testing.T) {
 		r.sample(at, stack.StateRunning, 0, 1)
 		other.sample(at, stack.StateRunning, 0, 1)
 	}
-	for _, x := range []*recorded{r, other} { // both tell of the one exec
+	for _, x := range []*recorded{r, other} { // both report the one exec
 		for _, e := range x.d.End(1000*ms, stack.WhyExec, nil) {
 			x.t.Apply(e)
 		}
@@ -329,14 +328,14 @@ func TestExec(t *testing.T) {
 	for _, f := range tb.Funcs {
 		got[f.Name+f.Module] += f.Self.Wall
 	}
-	// The window is that from 300 to 1300.
+	// The window is from 300 to 1300.
 	if w := map[string]int64{"f1/lib/prog0.so": int64(1400 * ms), "f1/lib/prog1.so": int64(300 * ms)}; !reflect.DeepEqual(got, w) {
 		t.Errorf("%v, want %v", got, w)
 	}
 }
 
-// A thread that ends stays for a window; one that lost events is counted from
-// its next whole stack on.
+// A thread that ends stays for a window; one that lost events is counted from its next
+// whole stack on.
 func TestEndAndLoss(t *testing.T) {
 	m := New(time.Second)
 	r, gone := thread(m, 1, "t"), thread(m, 2, "gone")
@@ -391,7 +390,7 @@ func TestEndAndLoss(t *testing.T) {
 	}
 }
 
-// Samples that are rare have the window end earlier, not end empty.
+// Rare samples make the window end earlier instead of being empty.
 func TestRareSamples(t *testing.T) {
 	m := New(time.Second)
 	r := thread(m, 1, "t")
@@ -437,7 +436,7 @@ func TestWaits(t *testing.T) {
 	check("lock cache_lock, held by 22 holder", 22)
 	r.event(at, event.Holder, event.HolderOf(23, event.KnownByInferred))
 	check("lock cache_lock, held by 23 (inferred)", 23)
-	r.event(at, event.Wait, 77) // not described yet
+	r.event(at, event.Wait, 77) // no description yet
 	check("lock 0xabc, held by 23 (inferred)", 23)
 	for i, want := range []string{"GIL", "condition variable 0xabc", "ReentrantLock 0xabc", "Shop$Shelf monitor 0xabc", "mutex stdout_lock"} {
 		r.event(at, event.Wait, uint64(11+i))
@@ -459,7 +458,7 @@ func TestWaits(t *testing.T) {
 	}
 }
 
-// Many stacks: those of no bucket are dropped, and the table stays what it was.
+// Many stacks: those in no bucket are dropped, and the table does not change.
 func TestCompact(t *testing.T) {
 	m := New(time.Second)
 	r := thread(m, 1, "t")
@@ -480,11 +479,11 @@ func TestCompact(t *testing.T) {
 	if !reflect.DeepEqual(byName(before), byName(after)) || before.Folded != 0 || len(before.Funcs) < 1000 {
 		t.Errorf("%d functions became %d", len(before.Funcs), len(after.Funcs))
 	}
-	r.sample(at, stack.StateRunning, 0, 1, leaf, leaf+1, leaf+2) // goes on where it was
+	r.sample(at, stack.StateRunning, 0, 1, leaf, leaf+1, leaf+2) // continues the previous stack
 	if st, _ := m.Stack(0, fake{}); len(st.Frames) != 7 || st.Frames[6].Func != "f1" {
 		t.Errorf("%+v", st.Frames)
 	}
-	// More than fits, all at once: counted.
+	// More than fit, all at once: the excess is counted.
 	for i := range uint64(maxNodes) {
 		m.tree.on(m.tree.root(0), event.Word(i+1<<30))
 	}

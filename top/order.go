@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// By is what time functions are measured by.
+// By is the time by which functions are measured.
 type By uint8
 
 // Measures.
@@ -21,7 +21,7 @@ const (
 	CPU            // on a CPU
 )
 
-// ParseBy reads wall or cpu.
+// ParseBy parses "wall" or "cpu".
 func ParseBy(s string) (By, error) {
 	switch s {
 	case "wall":
@@ -39,7 +39,7 @@ func (b By) String() string {
 	return "wall"
 }
 
-// Of is v's time by this measure, in ns.
+// Of returns v's time by this measure, in ns.
 func (b By) Of(v Values) int64 {
 	if b == CPU {
 		return v.CPU
@@ -50,7 +50,7 @@ func (b By) Of(v Values) int64 {
 // FuncOrder is an order of functions.
 type FuncOrder uint8
 
-// Orders of functions; times from the longest down, names from A.
+// Orders of functions: times descending, names ascending.
 const (
 	BySelf FuncOrder = iota
 	ByTotal
@@ -62,10 +62,10 @@ var funcOrderNames = [...]string{"self", "total", "name"}
 
 func (o FuncOrder) String() string { return funcOrderNames[o] }
 
-// Next order, in a circle.
+// Next returns the next order, cyclically.
 func (o FuncOrder) Next() FuncOrder { return (o + 1) % funcOrders }
 
-// ParseFuncOrder reads self, total or name.
+// ParseFuncOrder parses "self", "total" or "name".
 func ParseFuncOrder(s string) (FuncOrder, error) {
 	if i := slices.Index(funcOrderNames[:], s); i >= 0 {
 		return FuncOrder(i), nil
@@ -73,8 +73,7 @@ func ParseFuncOrder(s string) (FuncOrder, error) {
 	return 0, fmt.Errorf("sort: %q is none of %s", s, strings.Join(funcOrderNames[:], ", "))
 }
 
-// SortFuncs puts fs in order. Functions that have no time by this measure are
-// left out.
+// SortFuncs sorts fs and drops functions without time by this measure.
 func SortFuncs(fs []Func, by By, o FuncOrder) []Func {
 	fs = slices.DeleteFunc(fs, func(f Func) bool { return by.Of(f.Total) == 0 })
 	slices.SortFunc(fs, func(a, b Func) int {
@@ -107,10 +106,10 @@ var threadOrderNames = [...]string{"cpu", "name", "tid", "state"}
 
 func (o ThreadOrder) String() string { return threadOrderNames[o] }
 
-// Next order, in a circle.
+// Next returns the next order, cyclically.
 func (o ThreadOrder) Next() ThreadOrder { return (o + 1) % threadOrders }
 
-// SortThreads puts rows in order.
+// SortThreads sorts rows.
 func SortThreads(rows []Row, o ThreadOrder) []Row {
 	slices.SortStableFunc(rows, func(a, b Row) int {
 		tid := cmp.Compare(a.TID, b.TID)
@@ -127,17 +126,17 @@ func SortThreads(rows []Row, o ThreadOrder) []Row {
 	return rows
 }
 
-// maxFilter bounds (bytes) what a filter may be.
+// maxFilter limits the length of a filter in bytes.
 const maxFilter = 1000
 
-// Filter chooses rows by what is written in them. The nil Filter chooses all.
+// Filter selects rows by their text. The nil Filter selects all.
 type Filter struct {
 	text string
 	re   *regexp.Regexp
 }
 
-// ParseFilter reads text that is to be contained, whatever its case, or
-// /regexp/. Empty text is the nil Filter.
+// ParseFilter parses a filter: text to find, ignoring case, or /regexp/. Empty text is
+// the nil Filter.
 func ParseFilter(s string) (*Filter, error) {
 	if s == "" {
 		return nil, nil
@@ -162,7 +161,7 @@ func (f *Filter) String() string {
 	return f.text
 }
 
-// Funcs are those of fs whose name or module's path matches.
+// Funcs returns those of fs whose name or module path matches.
 func (f *Filter) Funcs(fs []Func) []Func {
 	if f == nil {
 		return fs
@@ -170,7 +169,7 @@ func (f *Filter) Funcs(fs []Func) []Func {
 	return slices.DeleteFunc(fs, func(x Func) bool { return !f.re.MatchString(x.Name) && !f.re.MatchString(x.Module) })
 }
 
-// Threads are those rows whose name, TID, state, top function or wait matches.
+// Threads returns the rows whose name, TID, state, top function or wait matches.
 func (f *Filter) Threads(rows []Row) []Row {
 	if f == nil {
 		return rows
@@ -181,7 +180,7 @@ func (f *Filter) Threads(rows []Row) []Row {
 	})
 }
 
-// StateText is a state in at most eight letters.
+// StateText returns a state in at most eight letters.
 func StateText(s stack.State) string {
 	switch s {
 	case stack.StateRunnable:
@@ -196,8 +195,7 @@ func StateText(s stack.State) string {
 	return s.String()
 }
 
-// Share prints a time as a part of span: 100% is one thread, or one CPU, all
-// the time.
+// Share formats a time as a share of span: 100% is one thread, or one CPU, all the time.
 func Share(ns, span int64) string {
 	if span <= 0 {
 		return "-"
@@ -205,8 +203,8 @@ func Share(ns, span int64) string {
 	return fmt.Sprintf("%.1f%%", 100*float64(ns)/float64(span))
 }
 
-// Plain takes control characters out of what came from the target: names may
-// hold anything, and a terminal obeys.
+// Plain removes control characters from text of the target: names may contain anything,
+// and a terminal would interpret them.
 func Plain(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r >= 0x7f && r < 0xa0 {
@@ -216,20 +214,20 @@ func Plain(s string) string {
 	}, s)
 }
 
-// InModule is " [name]" behind the name of a function; "" where the module is
-// not known.
+// InModule returns " [name]" as a suffix for a function's name; "" if the module is
+// unknown.
 func InModule(p string) string {
 	switch {
 	case p == "":
 		return ""
 	case strings.HasPrefix(p, "["):
-		return " " + p // has them already
+		return " " + p // already in brackets
 	}
 	return " [" + path.Base(p) + "]"
 }
 
-// Doing is what a thread does, for a line: what it waits for, else the function
-// that it is in.
+// Doing describes a thread in one line: what it waits for, otherwise its current
+// function.
 func (r *Row) Doing() string {
 	if r.Waits != "" {
 		return r.Waits

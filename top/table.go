@@ -10,61 +10,60 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// Frame is one function at a place in code.
+// Frame is one function at a code location.
 type Frame struct {
 	Func    string
-	Module  string // path; "" unknown
-	File    string // of Line; "" unknown
-	Line    int    // 0 unknown
+	Module  string // path; "": unknown
+	File    string // of Line; "": unknown
+	Line    int    // 0: unknown
 	Inlined bool   // into the next frame
 }
 
-// Names tells what places and waits are called. A Model asks from its own
-// goroutine.
+// Names returns the names of places and waits. A Model calls it from its own goroutine.
 type Names interface {
-	// Frames at a place of program number prog (Model.Program), the innermost
-	// first; none where it is not known, or not yet.
+	// Frames returns the frames of a place in program number prog (Model.Program), innermost first;
+	// none if it is unknown, or not resolved yet.
 	Frames(prog int, w event.Word) []Frame
-	// Wait describes event.Wait number id.
+	// Wait returns the description of event.Wait number id.
 	Wait(id int) (trace.Wait, bool)
-	// Call is the name of a system call.
+	// Call returns the name of a system call.
 	Call(nr int32) string
 }
 
-// Table is what happened over a window.
+// Table is the summary of a window.
 type Table struct {
 	From, To stack.Time    // the window
-	Span     time.Duration // its length; shorter at first
-	Funcs    []Func        // in no order
-	Threads  []Row         // in the order in which they were taken up
-	Lost     uint64        // events overwritten before they were counted, since the beginning
+	Span     time.Duration // its length; shorter at the start
+	Funcs    []Func        // unsorted
+	Threads  []Row         // in the order in which they were added
+	Lost     uint64        // events overwritten before they were counted, since the start
 	Folded   uint64        // frames left out because there were too many stacks
-	Left     idle.Left     // left out because it was idle
+	Left     idle.Left     // omitted idle waits
 }
 
-// Func is what is known of one function.
+// Func is the sum for one function.
 type Func struct {
 	Name   string
-	Module string // path; "" unknown
-	Self   Values // it was on top
-	Total  Values // it was on the stack
+	Module string // path; "": unknown
+	Self   Values // as the leaf
+	Total  Values // on the stack
 }
 
 // Row is one thread.
 type Row struct {
-	Seq    int // number by which Stack knows it
+	Seq    int // number to pass to Stack
 	TID    stack.TID
 	Name   string
 	Main   bool
-	State  stack.State // as last seen
-	Since  stack.Time  // since when
+	State  stack.State // last observed
+	Since  stack.Time  // start of State
 	Values             // over the window
-	Top    string      // the function on top, "" unknown
-	Waits  string      // what it waits for, as far as known; "" if it does not
-	Holder stack.TID   // of the lock that it waits for; 0 unknown or none
+	Top    string      // the leaf function; "": unknown
+	Waits  string      // what it waits for, as far as known; "": it does not wait
+	Holder stack.TID   // of the lock that it waits for; 0: unknown or none
 }
 
-// lag is how far (ns) the window ends before now.
+// lag returns how far (ns) the window ends before now.
 func (m *Model) lag() stack.Time {
 	rate := int64(0)
 	for _, t := range m.threads {
@@ -75,8 +74,8 @@ func (m *Model) lag() stack.Time {
 	return stack.Time(min(settle+2*rate, maxLag))
 }
 
-// Window is what a Table at now sums up: the last whole buckets, fewer at first,
-// none (from == to) in the very beginning.
+// Window returns the range of a Table at now: the last complete buckets, fewer at first, none (from
+// == to) at the very start.
 func (m *Model) Window(now stack.Time) (from, to stack.Time) {
 	w := stack.Time(m.width)
 	to = max((now-m.lag())/w, 0) * w
@@ -86,9 +85,9 @@ func (m *Model) Window(now stack.Time) (from, to stack.Time) {
 	return max(to-perWindow*w, m.begin, 0), to
 }
 
-// Table sums up the last window. It ends a little before now, as the CPU time
-// of what is under way is not told at once; what threads do is as last seen.
-// Threads that ended before the window are forgotten.
+// Table summarizes the last window. It ends a little before now, as CPU time is recorded with a
+// delay; states of threads are the last observed ones. Threads that ended before the window are
+// removed.
 func (m *Model) Table(now stack.Time, names Names) *Table {
 	w := stack.Time(m.width)
 	tb := &Table{Lost: m.lost, Folded: m.folded}
@@ -107,7 +106,7 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 				}
 			}
 		}
-		// What was not heard of since goes on: so it will be counted.
+		// A thread without newer events is assumed to continue as before.
 		if t.at != 0 && t.at < tb.To && len(t.nodes) > 0 && !t.ended {
 			x := s.keys[t.key]
 			x.Wall += int64(tb.To - max(t.at, tb.From))
@@ -137,7 +136,7 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 		tb.Funcs = append(tb.Funcs, Func{Name: trace.NotSampled, Self: v, Total: v})
 	}
 	for i := range s.funcs {
-		// A function that was looked up for a thread's top alone has no time.
+		// A function that was looked up only as a thread's leaf has no time.
 		if s.funcs[i].Total != (Values{}) {
 			tb.Funcs = append(tb.Funcs, s.funcs[i])
 		}
@@ -145,23 +144,23 @@ func (m *Model) Table(now stack.Time, names Names) *Table {
 	return tb
 }
 
-// summer adds up by function.
+// summer sums by function.
 type summer struct {
 	m      *Model
 	names  Names
 	keys   map[key]spent    // of one thread
-	idles  map[key]bool     // those looked at
-	stacks map[int32]Values // of all: threads of one kind share them
+	idles  map[key]bool     // cached decisions
+	stacks map[int32]Values // of all threads: similar threads share them
 	funcs  []Func
 	ids    map[funcKey]int32
-	places map[placeKey][]int32 // functions, innermost first
-	stamp  []uint32             // by function: the last stack that had it
+	places map[placeKey][]int32 // function indexes, innermost first
+	stamp  []uint32             // by function: the last stack that contained it
 	round  uint32
-	unseen int64 // ns of CPU time of threads that no sample found on a CPU
+	unseen int64 // ns of CPU time of threads without a sample on a CPU
 }
 
-// share adds one thread to the stacks, and returns its sums. Its CPU time goes to the stacks in which
-// samples found it on a CPU, as exports do it (view.Steps).
+// share adds one thread to the stacks and returns its sums. Its CPU time goes to the stacks that
+// samples found on a CPU, as in exports (view.Steps).
 func (s *summer) share() (sum Values) {
 	runs := 0.
 	for _, v := range s.keys {
@@ -200,8 +199,8 @@ func newSummer(m *Model, names Names) *summer {
 	return &summer{m: m, names: names, keys: map[key]spent{}, idles: map[key]bool{}, stacks: map[int32]Values{}, ids: map[funcKey]int32{}, places: map[placeKey][]int32{}}
 }
 
-// idle is for how many ns the thread at hand had nothing to do, and for how many it was seen, without
-// times of waiting for a CPU.
+// idle returns for how many ns the current thread was idle, and for how many it was observed, without
+// time waiting for a CPU.
 func (s *summer) idle() (ns, observed int64) {
 	for k, v := range s.keys {
 		if k.state != stack.StateRunnable {
@@ -214,7 +213,7 @@ func (s *summer) idle() (ns, observed int64) {
 	return ns, observed
 }
 
-// isIdle reports whether a thread of this key has nothing to do.
+// isIdle reports whether a thread with this key is idle.
 func (s *summer) isIdle(k key) bool {
 	if k.state != stack.StateBlocked {
 		return false
@@ -267,7 +266,7 @@ func (s *summer) stack(n int32, v Values) {
 	})
 }
 
-// top are the functions of stack n's leaf; none if it has no frames.
+// top returns the functions of stack n's leaf; none if it has no frames.
 func (s *summer) top(n int32) (fs []int32) {
 	if nd := &s.m.tree.nodes[n]; nd.parent != 0 {
 		fs = s.at(nd.gen, nd.word)
@@ -275,7 +274,7 @@ func (s *summer) top(n int32) (fs []int32) {
 	return fs
 }
 
-// at are the functions of a place, never none.
+// at returns the functions of a place, at least one.
 func (s *summer) at(gen int32, w event.Word) []int32 {
 	k := placeKey{gen, w}
 	if fs, ok := s.places[k]; ok {
@@ -289,7 +288,7 @@ func (s *summer) at(gen int32, w event.Word) []int32 {
 	return fs
 }
 
-// framesAt are the frames of a place with names made up where there are none.
+// framesAt returns the frames of a place, with a synthetic name if it has none.
 func framesAt(names Names, gen int, w event.Word) []Frame {
 	if w.Kind() == stack.KindError {
 		return []Frame{{Func: fmt.Sprintf("[%s]", stack.Reason(w.Addr()))}}
@@ -312,14 +311,13 @@ func (s *summer) id(name, module string) int32 {
 	return id
 }
 
-// Stack is what a thread did when it was last seen.
+// Stack is the last observed stack of a thread.
 type Stack struct {
 	Row
 	Frames []Frame // leaf first
 }
 
-// Stack of the thread that a row's Seq names; ok is false where there is no
-// such thread any more.
+// Stack returns the stack of the thread with Row.Seq seq; ok is false if the thread is gone.
 func (m *Model) Stack(seq int, names Names) (st Stack, ok bool) {
 	for _, t := range m.threads {
 		if t.seq != seq {

@@ -12,26 +12,26 @@ import (
 	"github.com/sliverprof/sliver/wait/idle"
 )
 
-// Head is what a printed table says of the process.
+// Head is the description of the process above a printed table.
 type Head struct {
 	PID     int
 	Comm    string
-	Ended   bool   // the process
-	Losses  string // of samples, since the beginning; "" none
-	Samples uint64 // since the beginning
+	Ended   bool   // the process has ended
+	Losses  string // of samples, since the start; "": none
+	Samples uint64 // since the start
 }
 
-// Layout says how a table is printed.
+// Layout configures a printed table.
 type Layout struct {
 	By      By
 	Funcs   FuncOrder
 	Threads ThreadOrder
 	Filter  *Filter // of functions
-	Rows    int     // at most, of each kind; 0: all
-	Width   int     // columns; 0: no bound
+	Rows    int     // maximum, of each kind; 0: all
+	Width   int     // columns; 0: no limit
 }
 
-// WriteText prints a table for people, once, in plain letters.
+// WriteText prints a table once, as plain text.
 func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	b := bufio.NewWriter(w)
 	line := func(format string, args ...any) {
@@ -84,7 +84,7 @@ func (t *Table) WriteText(w io.Writer, h *Head, l *Layout) error {
 	return b.Flush()
 }
 
-// Losses joins what the sampler lost (given in words) to what the table did.
+// Losses joins the sampler's losses (as text) and the table's.
 func (t *Table) Losses(sampler string) string {
 	s := sampler
 	add := func(n uint64, what string) {
@@ -101,13 +101,13 @@ func (t *Table) Losses(sampler string) string {
 	return s
 }
 
-// FuncText is a function with its module.
+// FuncText returns a function's name with its module.
 func FuncText(f *Func) string {
 	return f.Name + InModule(f.Module)
 }
 
-// NameWidth is how many columns the names of threads take: those of the kernel have 15
-// at most, those of runtimes more.
+// NameWidth returns the width of the column of thread names: the kernel's names have at
+// most 15 characters, those of runtimes more.
 func NameWidth(rows []Row) int {
 	const least, most = 15, 24
 	w := least
@@ -117,12 +117,12 @@ func NameWidth(rows []Row) int {
 	return min(w, most)
 }
 
-// Text is a thread's line, its name in so many columns.
+// Text formats a thread's line with the name in name columns.
 func (r *Row) Text(span int64, name int) string {
 	return fmt.Sprintf("%7d %7s  %-8s %-*s  %s", r.TID, Share(r.CPU, span), StateText(r.State), name, Cut(r.Name, name), r.Doing())
 }
 
-// Cut shortens s to width columns (of runes); 0 is no bound.
+// Cut shortens s to width columns (runes); 0 means no limit.
 func Cut(s string, width int) string {
 	if width <= 0 || len(s) <= width {
 		return s
@@ -134,7 +134,7 @@ func Cut(s string, width int) string {
 	return string(r[:width-1]) + "…"
 }
 
-// The JSON form is documented in docs/top-json.md.
+// tableJSON is the JSON form; docs/top-json.md documents it.
 type tableJSON struct {
 	Version int          `json:"version"`
 	PID     int          `json:"pid"`

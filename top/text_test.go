@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Columns stand below their headings, however long the names of threads are.
+// Columns line up with their headings, even if thread names are long.
 func TestColumns(t *testing.T) {
 	table := Table{Threads: []Row{{TID: 1, Name: "main", Waits: "read"}, {TID: 2, Name: "C2 CompilerThread0", Waits: "read"},
 		{TID: 3, Name: "a thread whose name goes on and on", Waits: "read"}}}

@@ -2,15 +2,15 @@ package top
 
 import "github.com/sliverprof/sliver/event"
 
-// maxNodes bounds the stacks that are told apart at one time: some 30 MB. Where
-// a window has more, the later ones count for their callers (Table.Folded).
+// maxNodes limits the number of distinct stacks at one time: about 30 MB. If a window has
+// more, the later ones count for their callers (Table.Folded).
 const maxNodes = 1 << 19
 
-// node is a stack: that of its parent with one frame on top. The parent of a
-// program's root is node 0, which is no stack.
+// node is a stack: its parent's stack plus one frame on top. The parent of a program's
+// root is node 0, which is not a stack.
 type node struct {
 	parent int32
-	gen    int32 // program that it is of: the target may exec
+	gen    int32 // program that it belongs to: the target may exec
 	word   event.Word
 }
 
@@ -30,7 +30,7 @@ func newTree() *tree {
 	return &tree{nodes: make([]node, 1, 1024), child: map[childKey]int32{}, roots: map[int32]int32{}}
 }
 
-// root is the empty stack of a program.
+// root returns the empty stack of a program.
 func (t *tree) root(gen int32) int32 {
 	n, ok := t.roots[gen]
 	if !ok {
@@ -41,8 +41,8 @@ func (t *tree) root(gen int32) int32 {
 	return n
 }
 
-// on is the stack with w on top of the stack at; ok is false, and the stack
-// at itself, where the tree is full.
+// on returns the stack with w on top of the stack at. If the tree is full, ok is false
+// and n is at.
 func (t *tree) on(at int32, w event.Word) (n int32, ok bool) {
 	k := childKey{at, w}
 	if n, ok := t.child[k]; ok {
@@ -57,15 +57,15 @@ func (t *tree) on(at int32, w event.Word) (n int32, ok bool) {
 	return n, true
 }
 
-// walk calls yield with the frames of stack n, the leaf first.
+// walk calls yield with the frames of stack n, leaf first.
 func (t *tree) walk(n int32, yield func(gen int32, w event.Word)) {
 	for nd := &t.nodes[n]; nd.parent != 0; nd = &t.nodes[nd.parent] {
 		yield(nd.gen, nd.word)
 	}
 }
 
-// move finds or makes the stack n of from in t. moved remembers what was done
-// for from's nodes; 0: not yet.
+// move finds or adds from's stack n in t. moved caches the new node of each of from's
+// nodes; 0: not moved yet.
 func (t *tree) move(from *tree, n int32, moved []int32) int32 {
 	var path []int32
 	at := int32(0)

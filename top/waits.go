@@ -10,8 +10,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// waits says what the thread waits for, in the fewest words; "" if it does
-// not wait.
+// waits describes what the thread waits for, briefly; "" if it does not wait.
 func (t *Thread) waits(names Names) string {
 	switch t.key.state {
 	case stack.StateBlocked, stack.StateDisk, stack.StateFault, stack.StateStopped, stack.StateTraced:
@@ -35,8 +34,8 @@ func (t *Thread) waits(names Names) string {
 	return waitText(&w, call)
 }
 
-// lockText is "mutex name, held by 12 worker-1", the name being the address where there is none. What is
-// known of it is said in few words: "ReentrantLock 0xf017a150", "Shop monitor 0x7f…", "GIL".
+// lockText returns "mutex name, held by 12 worker-1", with the address if the lock has no name. Details
+// are brief: "ReentrantLock 0xf017a150", "Shop monitor 0x7f…", "GIL".
 func (t *Thread) lockText(w *trace.Wait) string {
 	s := w.Lock
 	class := w.LockType[strings.LastIndexByte(w.LockType, '.')+1:]
@@ -44,7 +43,7 @@ func (t *Thread) lockText(w *trace.Wait) string {
 	case s == "":
 		s = w.Kind
 	case s == "synchronizer" && class != "":
-		s, _, _ = strings.Cut(class, "$") // less NonfairSync
+		s, _, _ = strings.Cut(class, "$") // without NonfairSync
 	case s == "monitor" && class != "":
 		s = class + " " + s
 	}
@@ -54,7 +53,7 @@ func (t *Thread) lockText(w *trace.Wait) string {
 	switch {
 	case w.Symbol != "":
 		s += " " + w.Symbol
-	case s != "GIL": // of which there is one
+	case s != "GIL": // there is only one
 		s += fmt.Sprintf(" %#x", t.lock)
 	}
 	if t.hold == 0 {
@@ -73,7 +72,7 @@ func (t *Thread) lockText(w *trace.Wait) string {
 	return s
 }
 
-// waitText puts what matters in front: columns are narrow.
+// waitText puts the important part first, as columns are narrow.
 func waitText(w *trace.Wait, call string) string {
 	if w.Call != "" {
 		call = w.Call

@@ -1,8 +1,7 @@
-// Package feed joins a live process to the model of package top: samplers as
-// in a recording, a recorder whose rings are read with cursors of their own,
-// names found by a goroutine of their own, and what threads wait for.
-// Drawing is left to others. Methods of a Feed may be called from any
-// goroutine, but for Run and Close.
+// Package feed connects a live process to the model of package top. It runs samplers as a
+// recording does, reads the recorder's rings with its own cursors, resolves names in a
+// separate goroutine, and finds out what threads wait for. It does not draw. Methods of a
+// Feed may be called from any goroutine, except Run and Close.
 package feed
 
 import (
@@ -24,7 +23,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Options of a Feed.
+// Options configure a Feed.
 type Options struct {
 	Selection   *sampler.Selection
 	Interval    time.Duration
@@ -33,22 +32,22 @@ type Options struct {
 	Stop        sampler.StopPolicy
 	MaxOverhead float64
 	Window      time.Duration
-	Idle        bool // idle waits and threads are in tables: see top.Model.ShowIdle
+	Idle        bool // include idle waits and threads in tables: see top.Model.ShowIdle
 	DebugDirs   []string
 	FullNames   bool
-	Kinds       trace.Kinds   // of frames that are shown; 0: all
-	Finder      symbol.Finder // asked for debug files that are not on disk; nil: nobody
+	Kinds       trace.Kinds   // of frames to show; 0: all
+	Finder      symbol.Finder // finds debug files that are not on disk; nil: none
 	Cache       *cache.Dir    // of names; nil: none
 }
 
 const (
-	// poll is how often rings are read: a ring holds far more than that.
+	// poll is the interval between reads of the rings; a ring holds much more than that.
 	poll = 50 * time.Millisecond
-	// batch is how many events are taken over at once.
+	// batch is how many events are read at once.
 	batch = 1024
 )
 
-// Feed is one process that is looked at.
+// Feed observes one process.
 type Feed struct {
 	proc     *target.Process
 	live     *live.Target
@@ -60,11 +59,11 @@ type Feed struct {
 	names    *names
 	runtimes *live.Runtimes
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	model   *top.Model
 	readers []*reader
 	renamed map[stack.TID]string
-	at      stack.Time // what tables end with once Run has returned; 0 before
+	at      stack.Time // end time of tables after Run has returned; 0 before
 	ended   time.Time
 }
 
@@ -75,7 +74,7 @@ type reader struct {
 	sieve *trace.Sieve // nil: all frames are shown
 }
 
-// apply hands an event on.
+// apply passes an event on.
 func (r *reader) apply(e event.Event) {
 	if r.sieve == nil {
 		r.t.Apply(e)
@@ -84,8 +83,8 @@ func (r *reader) apply(e event.Event) {
 	r.sieve.Apply(e, func(e event.Event) bool { r.t.Apply(e); return true })
 }
 
-// New prepares to look at p: its maps and unwind tables are read. The target is
-// not touched before Run. Close must be called in the end.
+// New prepares to observe p: it reads the maps and unwind tables. It does not touch the
+// target before Run. The caller must call Close.
 func New(p *target.Process, o Options) (*Feed, error) {
 	f := &Feed{proc: p, kinds: o.Kinds, model: top.New(o.Window), renamed: map[stack.TID]string{}}
 	f.model.ShowIdle(o.Idle)
@@ -97,7 +96,7 @@ func New(p *target.Process, o Options) (*Feed, error) {
 }
 
 func (f *Feed) prepare(o Options) (err error) {
-	// The recording itself is for nobody: the rings are what is wanted.
+	// The recording itself is discarded; only the rings are read.
 	w, err := trace.NewWriter(io.Discard)
 	if err != nil {
 		return err
@@ -133,13 +132,13 @@ func (f *Feed) prepare(o Options) (err error) {
 		return err
 	}
 	f.live.Preload()
-	// A sampler that waits for a stop keeps its place in the Go scheduler for
-	// some 300 µs: the others need places of their own.
+	// A sampler that waits for a stop keeps its place (P) in the Go scheduler for some
+	// 300 µs, so the other goroutines need additional places.
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), o.Groups+3))
 	return nil
 }
 
-// Run looks until ctx ends or the target does. No thread is held when it returns.
+// Run samples until ctx ends or the target does. No thread is stopped when it returns.
 func (f *Feed) Run(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() { done <- f.smp.Run(ctx) }()
@@ -163,7 +162,7 @@ func (f *Feed) Run(ctx context.Context) error {
 	}
 }
 
-// take applies what is new in the rings.
+// take processes the new events of the rings.
 func (f *Feed) take() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -205,15 +204,15 @@ func (f *Feed) take() {
 			}
 		}
 		if r.t.Ended() {
-			r.t, r.cur = nil, nil // nothing more will come
+			r.t, r.cur = nil, nil // no more events will come
 		}
 	}
-	// Asked for now, most names are there when a table is drawn.
+	// Names requested now are mostly resolved when a table is drawn.
 	f.model.Fresh(func(prog int, w event.Word) { f.names.Frames(prog, w) })
 	f.names.flush()
 }
 
-// now is the time that tables end with.
+// now returns the end time of tables.
 func (f *Feed) now() stack.Time {
 	if f.at != 0 {
 		return f.at
@@ -221,7 +220,7 @@ func (f *Feed) now() stack.Time {
 	return target.Now()
 }
 
-// Span is how much of the window there is by now.
+// Span returns how much of the window has passed so far.
 func (f *Feed) Span() time.Duration {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -229,8 +228,8 @@ func (f *Feed) Span() time.Duration {
 	return time.Duration(to - from)
 }
 
-// Table is what happened over the last window, once Run has returned the last
-// one of its time.
+// Table returns the last window. After Run has returned, it is the last window before the
+// end.
 func (f *Feed) Table() *top.Table {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -239,7 +238,8 @@ func (f *Feed) Table() *top.Table {
 	return t
 }
 
-// Stack is that of the thread with this Row.Seq; ok is false where it is gone.
+// Stack returns the stack of the thread with this Row.Seq; ok is false if the thread is
+// gone.
 func (f *Feed) Stack(seq int) (st top.Stack, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -248,21 +248,21 @@ func (f *Feed) Stack(seq int) (st top.Stack, ok bool) {
 	return st, ok
 }
 
-// Ended says when the target ended; the zero time while it has not.
+// Ended returns when the target ended; the zero time while it runs.
 func (f *Feed) Ended() time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.ended
 }
 
-// Stats are the accounts of all threads so far.
+// Stats returns the statistics of all threads so far.
 func (f *Feed) Stats() stack.ThreadStats {
 	threads, _ := f.smp.Accounts()
 	s := trace.Stats{Threads: threads}
 	return s.Total()
 }
 
-// Unrecorded are the threads that are not sampled, by reason.
+// Unrecorded returns the threads that are not sampled, by reason.
 func (f *Feed) Unrecorded() (out []trace.Unrecorded) {
 	for _, r := range f.smp.Refused() {
 		out = append(out, trace.Unrecorded{Threads: r.Threads, Why: r.Why})
@@ -270,13 +270,13 @@ func (f *Feed) Unrecorded() (out []trace.Unrecorded) {
 	return out
 }
 
-// Settle waits until the names asked for so far are known, or ctx ends.
+// Settle waits until the names requested so far are resolved, or ctx ends.
 func (f *Feed) Settle(ctx context.Context) { f.names.settle(ctx) }
 
-// Close lets go of everything. Run has returned.
+// Close releases all resources. Call it after Run has returned.
 func (f *Feed) Close() {
 	if f.rec != nil {
-		_, _ = f.rec.Close(trace.Stats{}, trace.End{}) // to nowhere
+		_, _ = f.rec.Close(trace.Stats{}, trace.End{}) // the output is discarded
 		f.rec = nil
 	}
 	if f.runtimes != nil {

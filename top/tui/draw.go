@@ -11,8 +11,8 @@ import (
 	"github.com/sliverprof/sliver/top"
 )
 
-// Colours are the terminal's own eight, so that its scheme holds; nothing is
-// told by colour alone. Where NO_COLOR is set the library leaves them out.
+// Colours are the terminal's eight standard ones, so that its colour scheme applies.
+// Nothing is shown by colour alone. If NO_COLOR is set, the library omits colours.
 var (
 	plain    = tcell.StyleDefault
 	heading  = plain.Bold(true).Underline(true)
@@ -23,7 +23,7 @@ var (
 	selected = plain.Reverse(true)
 )
 
-// put writes s on row y from column x on, cut at the right edge.
+// put writes s on row y from column x on, clipped at the right edge.
 func (u *ui) put(x, y int, s string, st tcell.Style) {
 	w, h := u.scr.Size()
 	if y < 0 || y >= h || x >= w {
@@ -38,7 +38,7 @@ func (u *ui) fill(y int, s string, st tcell.Style) {
 	u.put(0, y, fmt.Sprintf("%-*s", w, s), st)
 }
 
-// shifted is s without its first columns, as the arrow keys chose.
+// shifted returns s without its first columns, as set by the arrow keys.
 func (u *ui) shifted(s string) string {
 	if u.shift == 0 {
 		return s
@@ -84,7 +84,7 @@ Space        hold the picture; sampling goes on
 Ctrl-L       draw anew
 q, Ctrl-C    leave`
 
-// head are the three lines on top.
+// head draws the three lines at the top.
 func (u *ui) head() {
 	t := u.table
 	w, _ := u.scr.Size()
@@ -143,7 +143,7 @@ func (u *ui) foot(y int, keys string) {
 	u.scr.ShowCursor(min(len([]rune(s)), w-1), y)
 }
 
-// tables draws both between the rows from and to.
+// tables draws both tables between the rows from and to.
 func (u *ui) tables(from, to int) {
 	room := max(to-from-2, 0) // without the headings
 	th := min(max(len(u.rows), 1), room/2)
@@ -170,7 +170,7 @@ func (u *ui) tables(from, to int) {
 	y += fh
 	title = "WAITS FOR, OR IS IN"
 	if u.filters[threadsPane] != nil {
-		title = "DOES" // the filter needs the room
+		title = "DOES" // the filter needs the space
 	}
 	width := top.NameWidth(u.rows)
 	u.heading(threadsPane, y, fmt.Sprintf("%7s %7s  %-8s %-*s  %s", "TID", "CPU", "STATE", width, "NAME", title), len(u.rows), len(u.table.Threads))
@@ -203,7 +203,7 @@ func (u *ui) heading(p pane, y int, s string, shown, all int) {
 	u.fill(y, s, heading)
 }
 
-// nothing says why there are no functions.
+// nothing explains why there are no functions.
 func (u *ui) nothing() string {
 	switch {
 	case len(u.table.Funcs) > 0 && u.filters[funcsPane] != nil:
@@ -216,7 +216,7 @@ func (u *ui) nothing() string {
 	return "no samples in this window"
 }
 
-// top1 is the first row shown of a list so that row at is among the h that fit.
+// top1 returns the first row to show so that row at is among the h that fit.
 func top1(at, h int) int {
 	if at < h {
 		return 0

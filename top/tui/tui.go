@@ -1,6 +1,6 @@
-// Package tui draws the tables of package top in a terminal and obeys its keys.
-// It knows neither processes nor samplers: what to show comes through Source.
-// Run is for one goroutine.
+// Package tui draws the tables of package top in a terminal and handles its keys. It does
+// not depend on processes or samplers: a Source supplies the data. Run is for one
+// goroutine.
 package tui
 
 import (
@@ -14,21 +14,22 @@ import (
 	"github.com/sliverprof/sliver/top"
 )
 
-// Every is the time between two drawings.
+// Every is the time between two redraws.
 const Every = time.Second
 
-// Source is what is shown. It is asked from the goroutine of Run.
+// Source supplies the data. Run calls it from its own goroutine.
 type Source interface {
 	Table() *top.Table
-	// Stack of the thread with this Row.Seq; ok is false where it is gone.
+	// Stack returns the stack of the thread with this Row.Seq; ok is false if the thread
+	// is gone.
 	Stack(seq int) (st top.Stack, ok bool)
-	// Stats are the accounts of the samplers since the beginning.
+	// Stats returns the samplers' statistics since the start.
 	Stats() stack.ThreadStats
-	// Ended is when the target ended; the zero time while it has not.
+	// Ended returns when the target ended; the zero time while it runs.
 	Ended() time.Time
 }
 
-// Options of Run.
+// Options configure Run.
 type Options struct {
 	PID    int
 	Comm   string
@@ -36,11 +37,11 @@ type Options struct {
 	By     top.By
 	Funcs  top.FuncOrder
 	Filter *top.Filter // of functions
-	// Losses puts what the samplers lost into words, "" where that is nothing.
+	// Losses describes the samplers' losses; "" if there are none.
 	Losses func(*stack.ThreadStats) string
 }
 
-// pane is what the keys are for.
+// pane is the part of the screen that keys apply to.
 type pane uint8
 
 const (
@@ -48,7 +49,7 @@ const (
 	threadsPane
 )
 
-// page is what fills the screen.
+// page is the content of the screen.
 type page uint8
 
 const (
@@ -62,28 +63,28 @@ type ui struct {
 	scr tcell.Screen
 	src Source
 
-	// What is known, as of the last refresh.
+	// Data as of the last refresh.
 	table  *top.Table
 	at     time.Time
 	stats  stack.ThreadStats
-	rate   float64 // samples a second
+	rate   float64 // samples per second
 	ended  time.Time
 	stack  top.Stack
-	isGone bool                  // the stack's thread
+	isGone bool                  // the thread of stack is gone
 	stacks map[int]top.Stack     // of all threads, while paused
 	funcs  []top.Func            // filtered and sorted
 	rows   []top.Row             // filtered and sorted
-	lists  [2]struct{ n, h int } // by pane: rows there are, rows that fit
+	lists  [2]struct{ n, h int } // by pane: number of rows, number of rows that fit
 
-	// What the user chose.
+	// The user's choices.
 	page    page
 	focus   pane
 	paused  bool
 	threads top.ThreadOrder
 	filters [2]*top.Filter
-	cursor  int // of functions
-	chosen  int // Row.Seq of a thread; -1 none yet
-	scroll  int // of the stack
+	cursor  int // row in funcs
+	chosen  int // Row.Seq of a thread; -1: none yet
+	scroll  int // first row of the stack
 	shift   int // columns to the right
 	frames  int // rows of the stack that fit
 	edit    *edit
@@ -96,8 +97,8 @@ type edit struct {
 	bad  bool
 }
 
-// Run shows src on scr, which it initializes and leaves as it was, until the
-// user leaves or ctx ends.
+// Run shows src on scr until the user leaves or ctx ends. It initializes scr and restores
+// the terminal on return.
 func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
 	if err := scr.Init(); err != nil {
 		return err
@@ -139,7 +140,7 @@ func Run(ctx context.Context, scr tcell.Screen, src Source, o Options) error {
 	}
 }
 
-// refresh asks the source.
+// refresh reads the source.
 func (u *ui) refresh() {
 	was, before := u.at, u.stats.Samples
 	u.table, u.at, u.stats, u.ended = u.src.Table(), time.Now(), u.src.Stats(), u.src.Ended()
@@ -165,7 +166,7 @@ func (u *ui) refreshStack() {
 		u.stack, u.isGone = st, false
 		return
 	}
-	// The last stack of a thread that ended stays.
+	// Keep the last stack of a thread that ended.
 	if u.stack.Seq != u.chosen {
 		u.stack = top.Stack{Row: top.Row{Seq: u.chosen}}
 		if ok {
@@ -186,7 +187,7 @@ func (u *ui) arrange() {
 	}
 }
 
-// row is the place of the chosen thread; -1 where it is not shown.
+// row returns the index of the chosen thread; -1 if it is not shown.
 func (u *ui) row() int {
 	for i := range u.rows {
 		if u.rows[i].Seq == u.chosen {
@@ -211,11 +212,11 @@ func (u *ui) pause() {
 	}
 }
 
-// shiftBy is how far one key moves long names.
+// shiftBy is how far one key press moves long names.
 const shiftBy = 16
 
-// key obeys, and says whether to leave. Ctrl-Z is not obeyed: a sliver that is
-// stopped while a thread stands still for its sample could not let it go.
+// key handles a key and reports whether to leave. Ctrl-Z is ignored: if sliver were
+// suspended while it has stopped a thread for a sample, it could not resume that thread.
 func (u *ui) key(e *tcell.EventKey) (leave bool) {
 	if e.Key() == tcell.KeyCtrlC {
 		return true
@@ -295,7 +296,7 @@ func (u *ui) letter(r rune) (leave bool) {
 	return false
 }
 
-// fits is how many rows the keys move in.
+// fits returns the number of rows that the keys move through.
 func (u *ui) fits() int {
 	if u.page == stackPage {
 		return max(u.frames, 1)
@@ -322,14 +323,14 @@ func (u *ui) enter() {
 	case u.page != tablesPage:
 		u.back()
 	case u.focus == funcsPane:
-		u.focus = threadsPane // the thread to choose
+		u.focus = threadsPane // so that the user can choose the thread
 	case u.row() >= 0:
 		u.page, u.scroll, u.shift = stackPage, 0, 0
 		u.refreshStack()
 	}
 }
 
-// back leaves a page; on the tables it takes the filter away.
+// back leaves a page; on the tables it clears the filter.
 func (u *ui) back() {
 	if u.page != tablesPage {
 		u.page, u.shift = tablesPage, 0
@@ -339,10 +340,10 @@ func (u *ui) back() {
 	u.arrange()
 }
 
-// maxTyped bounds a filter in letters.
+// maxTyped limits a filter in letters.
 const maxTyped = 200
 
-// typed changes the filter; what is typed counts at once.
+// typed edits the filter; each key takes effect at once.
 func (u *ui) typed(e *tcell.EventKey) {
 	ed := u.edit
 	switch e.Key() {

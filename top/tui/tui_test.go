@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/top"
 )
 
-// source is a process that a test makes up.
+// source simulates a process.
 type source struct {
 	mu     sync.Mutex
 	table  top.Table
@@ -92,7 +92,7 @@ func show(t *testing.T, s Source, cols, rows int) *shown {
 	return x
 }
 
-// sizedScreen has its size from the start.
+// sizedScreen is created with its final size.
 type sizedScreen struct {
 	tcell.SimulationScreen
 	cols, rows int
@@ -107,8 +107,8 @@ func (s *sizedScreen) Init() error {
 	return err
 }
 
-// Show keeps what is to be seen: the library's own cells are for the drawing
-// goroutine alone.
+// Show copies the visible cells: only the drawing goroutine may use the library's own
+// ones.
 func (s *sizedScreen) Show() {
 	s.SimulationScreen.Show()
 	cells, w, h := s.GetContents()
@@ -192,8 +192,8 @@ func TestEmptyAndEnded(t *testing.T) {
 	<-x.ended
 }
 
-// Names of the target cannot write to the terminal, and wide letters do not
-// break the table.
+// Names of the target cannot write to the terminal, and wide characters do not break the
+// table.
 func TestHostileNames(t *testing.T) {
 	s := &source{stacks: map[int]top.Stack{}}
 	s.table = top.Table{Span: time.Second, Funcs: []top.Func{
@@ -216,8 +216,7 @@ func TestHostileNames(t *testing.T) {
 	x.sees("g?c (inlined)  b.c:5 [m]")
 }
 
-// More threads than fit: the chosen one stays in sight, and chosen, whatever
-// the order becomes.
+// More threads than fit: the chosen one stays visible and selected in every order.
 func TestScrollAndChoice(t *testing.T) {
 	s := &source{stacks: map[int]top.Stack{}}
 	s.table = top.Table{Span: time.Second, Threads: rows(50)}
@@ -252,7 +251,7 @@ func TestScrollAndChoice(t *testing.T) {
 	x.press(tcell.KeyPgDn)
 	x.press(tcell.KeyPgDn)
 	x.sees("fn39_of_148")
-	// It ends: its last stack stays.
+	// After it ends, its last stack stays.
 	s.set(func(s *source) { delete(s.stacks, 48) })
 	if text = x.sees("TID 148 w-48  has ended; its last stack:"); !strings.Contains(text, "fn39_of_148") {
 		t.Errorf("the last stack:\n%s", text)
@@ -267,7 +266,7 @@ func TestScrollAndChoice(t *testing.T) {
 	x.sees("w-0 ")
 }
 
-// While paused nothing is asked, and stacks are those of the picture.
+// While paused, the source is not read, and stacks belong to the displayed table.
 func TestPause(t *testing.T) {
 	s := &source{stacks: map[int]top.Stack{0: {Row: rows(1)[0], Frames: []top.Frame{{Func: "then"}}}}}
 	s.table = top.Table{Span: time.Second, Threads: rows(1)}
@@ -282,7 +281,7 @@ func TestPause(t *testing.T) {
 	x.press(tcell.KeyTab)
 	x.press(tcell.KeyEnter)
 	x.sees("then")
-	for range 3 { // each is a drawing
+	for range 3 { // each is a redraw
 		x.types("?")
 		x.sees("hold the picture")
 		x.types("?")
