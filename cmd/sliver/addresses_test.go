@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// With too little address space sliver ends with an error before it touches anything. It
-// is one line from the limit that docs/security.md gives; below, the Go runtime's own
-// message comes first, since no code of the program has run by then.
+// With too little address space sliver exits with an error before it touches anything. At
+// the limit given in docs/security.md and above, the error is one line of sliver's. Below
+// it, the Go runtime's own message comes first, as the program has not run any code yet.
 func TestAddressSpace(t *testing.T) {
 	p := spin(t)
 	for _, c := range []struct {

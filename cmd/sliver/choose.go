@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// choice are the flags that choose a part of a recording.
+// choice holds the flags that select a part of a recording.
 type choice struct {
 	span    string
 	threads string
@@ -26,7 +26,7 @@ type choice struct {
 	idle    bool
 	kinds   kindFlags
 
-	from, to  *time.Duration // nil: open; below 0: counted from the end
+	from, to  *time.Duration // nil: open; negative: counted from the end
 	selection *sampler.Selection
 	re        *regexp.Regexp
 	side      view.Side
@@ -48,12 +48,12 @@ func registerIdle(fs *pflag.FlagSet, idle *bool) {
 	fs.BoolVar(idle, "idle", false, "keep idle waits in what is ranked (reports, flame graphs, collapsed\nstacks): those of pools', runtimes' and event loops' threads that\nhave nothing to do")
 }
 
-// any reports whether less than the whole is asked for.
+// any reports whether a part is selected.
 func (c *choice) any() bool {
 	return c.kinds.any() || c.kernel || c.span != "" || c.threads != "" || c.focus != "" || c.onCPU || c.offCPU
 }
 
-// parse reads the flags; help is the command that has them.
+// parse parses the flags; help is the command that has them.
 func (c *choice) parse(help string) (err error) {
 	if c.span != "" {
 		if c.from, c.to, err = parseRange(c.span); err != nil {
@@ -103,7 +103,7 @@ func parseRange(s string) (from, to *time.Duration, err error) {
 	return from, to, nil
 }
 
-// frames is rec with the frames alone that were chosen.
+// frames returns rec with only the selected kinds of frames.
 func (c *choice) frames(rec *trace.Recording) *trace.Recording {
 	if c.kinds.only == 0 {
 		return rec
@@ -111,7 +111,7 @@ func (c *choice) frames(rec *trace.Recording) *trace.Recording {
 	return rec.Only(c.kinds.only)
 }
 
-// kindFlags are the flags that choose kinds of frames.
+// kindFlags holds the flags that select kinds of frames.
 type kindFlags struct {
 	kinds  string
 	native string
@@ -126,10 +126,10 @@ func (k *kindFlags) register(fs *pflag.FlagSet) {
 
 func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }
 
-// names reports whether --kinds has x in its list.
+// names reports whether --kinds lists x.
 func (k *kindFlags) names(x stack.Kind) bool { return k.kinds != "" && k.only.Has(x) }
 
-// parse reads the flags; help is the command that has them.
+// parse parses the flags; help is the command that has them.
 func (k *kindFlags) parse(help string) (err error) {
 	if k.only = 0; k.kinds != "" {
 		if k.only, err = trace.ParseKinds(k.kinds); err != nil {
@@ -149,7 +149,7 @@ func (k *kindFlags) parse(help string) (err error) {
 	return nil
 }
 
-// options finds what was chosen of rec, which must have its names by now.
+// options converts the selection to export options. rec must have its names already.
 func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 	o.Idle = c.idle
 	if !c.any() {
@@ -189,7 +189,7 @@ func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 	return o, nil
 }
 
-// pick is the threads of rec that are selected, by Seq.
+// pick returns the selected threads of rec, by Seq.
 func pick(s *sampler.Selection, rec *trace.Recording) []int {
 	type key struct {
 		tid  stack.TID

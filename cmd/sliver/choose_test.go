@@ -16,8 +16,8 @@ import (
 	"github.com/sliverprof/sliver/internal/otelreceiver"
 )
 
-// TestExportPart: what --range, --threads and --focus choose, by pprof's own
-// reading, and in one line what is wrong where they choose nothing.
+// TestExportPart verifies --range, --threads and --focus with pprof's own reader, and the
+// one-line errors for empty selections.
 func TestExportPart(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -44,8 +44,8 @@ func TestExportPart(t *testing.T) {
 		_, total := wall("--range", bounds)
 		return total
 	}
-	// On a busy machine the first sample may come long after the beginning: what was before
-	// 100 ms and since the last 150 ms is to be there.
+	// On a busy machine the first sample may come late. Both the part before 100 ms and
+	// the last 150 ms must have samples.
 	recordUntil(t, dir, 400*time.Millisecond, func(result) bool { return part("..100ms") > 0 && part("-150ms..") > 0 }, "-p", pidOf(p), "-o", "r.sliver")
 	_, all := wall()
 	for _, c := range []struct {
@@ -102,7 +102,7 @@ func TestExportPart(t *testing.T) {
 	}
 }
 
-// TestImport: traces of other tools by content, whatever their names are.
+// TestImport detects traces of other tools by content, whatever their names are.
 func TestImport(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -152,8 +152,8 @@ func TestImport(t *testing.T) {
 	}
 }
 
-// TestPush: a recording under way feeds the Collector's own receiver, window
-// by window, and writes nothing else.
+// TestPush: a recording in progress is pushed to the Collector's own receiver, window by
+// window, and no other file is written.
 func TestPush(t *testing.T) {
 	r := otelreceiver.Start(t)
 	p := spin(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestCommandStatus: sliver leaves as the command does, and passes its streams.
+// TestCommandStatus: sliver exits with the command's status and passes its streams through.
 func TestCommandStatus(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct {
@@ -38,11 +38,12 @@ func TestCommandStatus(t *testing.T) {
 	}
 }
 
-// TestChildren: what the target's children used is told, for it is not recorded.
+// TestChildren: the summary shows the CPU time of the target's children, as they are not recorded.
 func TestChildren(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	burn := "i=0; while [ $i -lt 80000 ]; do i=$((i+1)); done"
-	// It is told where it is a tenth of the time and more: sixteen at once get that much of a busy machine too.
+	// The summary shows it from a tenth of the target's time on. Sixteen at once get that much of a busy
+	// machine too.
 	r := sliver(t, t.TempDir(), "record", "-o", "x.sliver", "--", "sh", "-c", strings.Repeat("("+burn+") & ", 16)+"wait")
 	if r.status != 0 || !strings.Contains(r.errors, " of CPU in other programs that sh started") {
 		t.Errorf("%+v", r)
@@ -56,7 +57,7 @@ func TestChildren(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &sum); err != nil || sum.Duration == 0 {
 		t.Errorf("%v: %+v, %+v", err, sum, r)
 	}
-	// What the shell used itself is not among it. Its own account is in ticks too.
+	// The shell's own CPU time is not included. Its own account is in ticks too.
 	b, err := os.ReadFile(filepath.Join(dir, "times"))
 	if err != nil {
 		t.Fatal(err)

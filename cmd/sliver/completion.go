@@ -42,10 +42,10 @@ Examples:
 	}
 }
 
-// takesFile are the flags whose value is a file or folder.
+// takesFile lists the flags whose value is a file or folder.
 var takesFile = map[string]bool{"output": true, "debug-dir": true, "compare": true, "web-token-file": true, "push-header-file": true, "http-token": true, "config": true, "spool": true}
 
-// choices are the values of flags with a fixed set.
+// choices returns the values of a flag with a fixed set.
 func choices(flag string) []string {
 	switch flag {
 	case "format":

@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// recipe is a Containerfile's instructions, those of each stage.
+// recipe returns a Containerfile's instructions by stage.
 func recipe(t *testing.T) (stages [][][]string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(testprog.Root(t), "deploy", "Containerfile"))
@@ -36,9 +36,9 @@ func recipe(t *testing.T) (stages [][][]string) {
 	return stages
 }
 
-// The image of deploy/Containerfile, made by hand as its second stage says, is all that
-// sliver needs: in a root with nothing else it waits for a process, as the user to whom
-// the recipe gives its folders, and can be asked.
+// The image of deploy/Containerfile, built by hand as its second stage says, is all that
+// sliver needs. In a root without anything else it waits for a process as the user that
+// owns the recipe's folders, and answers requests.
 func TestContainerRecipe(t *testing.T) {
 	testprog.Need(t, "root", "setpriv")
 	bin, err := build()
@@ -108,7 +108,7 @@ func TestContainerRecipe(t *testing.T) {
 			cmd.Args = append(cmd.Args, strings.Trim(f[1], `["]`))
 		}
 	}
-	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil { // whoever runs it makes that
+	if err := os.Mkdir(filepath.Join(root, "proc"), 0o755); err != nil { // the container runtime creates it
 		t.Fatal(err)
 	}
 	cmd.Args = append(cmd.Args, "watch", "--name", "nosuch", "--dir", "/dumps", "--log", "json")

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// cures suggest a remedy for each reason that stacks end early for.
+// cures suggests a remedy for each reason why stacks are cut.
 var cures = [stack.MaxReason]string{
 	stack.ReasonShort:    "the next samples of such a thread copy more",
 	stack.ReasonNoRule:   "that code has neither unwind tables nor frame pointers; build it with -fasynchronous-unwind-tables or -fno-omit-frame-pointer",
@@ -24,7 +24,7 @@ var cures = [stack.MaxReason]string{
 	stack.ReasonBound:    "calls that deep are mostly a recursion; those further in are shown",
 }
 
-// cutText reports why stacks end early, the most frequent reason first, and suggests a
+// cutText describes why stacks are cut, the most frequent reason first, and suggests a
 // remedy for that one.
 func cutText(t *stack.ThreadStats) string {
 	type cut struct {

@@ -27,7 +27,7 @@ import (
 // demoWorkload is the hidden command that demo records.
 const demoWorkload = "__demo-workload"
 
-// maxDemo is how long the workload runs at most.
+// maxDemo limits the run time of the workload.
 const maxDemo = 10 * time.Minute
 
 func demoCommand() *command {
@@ -86,8 +86,8 @@ Examples:
 	}
 }
 
-// The workload. Its functions are kept apart (noinline), so that they can be
-// found again on the timeline.
+// The workload's functions are not inlined (noinline), so that they are visible on the
+// timeline.
 
 type order struct {
 	ID    int      `json:"id"`
@@ -123,7 +123,7 @@ func runWorkload(args []string) error {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			runtime.LockOSThread() // a thread of its own, with its name
+			runtime.LockOSThread() // a separate thread with its own name
 			target.SetThreadName(name)
 			f(ctx)
 		}()
@@ -174,7 +174,7 @@ func takeStock(s *shop) {
 	for k := range s.stock {
 		s.stock[k] += len(k)
 	}
-	time.Sleep(25 * time.Millisecond) // the lock is held meanwhile: workers wait
+	time.Sleep(25 * time.Millisecond) // workers wait while the lock is held
 }
 
 //go:noinline

@@ -12,12 +12,12 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// sliver uses all descriptors that it may have: its soft limit is raised to the hard one. Threads for which
-// none are left are counted with the reason in every output, and no thread is missing in silence.
+// sliver raises its soft limit of descriptors to the hard one and may use them all. Threads for which none
+// are left are counted with the reason in every output; none is dropped silently.
 func TestDescriptors(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	p := testprog.Start(t, testprog.Build(t, "c/sleepers", "O2"), "--sleepers", "200", "--running", "0", "--seconds", "600", "--wait-go")
-	defer func() { // they have more inotify instances than a user may
+	defer func() { // the threads have more inotify instances than a user may have
 		p.Kill()
 		p.Wait()
 	}()
@@ -79,7 +79,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// limited runs sliver under a limit of descriptors.
+// limited runs sliver with a limit on descriptors.
 func limited(t *testing.T, dir, limit string, args ...string) result {
 	t.Helper()
 	cmd := slivercmd(t, dir, args...)

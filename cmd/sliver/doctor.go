@@ -52,8 +52,8 @@ Examples:
 	}
 }
 
-// wrap breaks s at blanks so that no line is much over width; further lines
-// begin with indent.
+// wrap breaks s at blanks into lines of about width; lines after the first start with
+// indent.
 func wrap(s string, width int, indent string) string {
 	var b strings.Builder
 	n := 0

@@ -20,8 +20,8 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// recorders are the user's running recorders with what they say of themselves;
-// what killed ones left is removed.
+// recorders returns the user's running recorders with their status, and removes the
+// sockets of killed ones.
 func recorders(ctx context.Context) ([]*control.Client, []control.Status, error) {
 	dir, err := control.Dir()
 	if err != nil {
@@ -105,7 +105,7 @@ Examples:
 	}
 }
 
-// chooseRecorder finds the recorder that who means, and what to ask it.
+// chooseRecorder returns the recorder that who names, and the request for it.
 func chooseRecorder(clients []*control.Client, says []control.Status, who string) (*control.Client, control.Request, error) {
 	var names []string
 	for i, c := range clients {
@@ -129,9 +129,9 @@ func chooseRecorder(clients []*control.Client, says []control.Status, who string
 	return c, control.Request{}, err
 }
 
-// recorderHere is the only recorder that has its dumps in the working folder. A
-// recorder with another folder may be another service's: it is named in the error, for
-// the user to decide.
+// recorderHere returns the only recorder whose dumps go to the working folder. A recorder
+// with another folder may belong to another service; the error names it and leaves the
+// choice to the user.
 func recorderHere(clients []*control.Client, says []control.Status) (*control.Client, error) {
 	here, err := os.Stat(".")
 	if err != nil {
@@ -156,7 +156,7 @@ func recorderHere(clients []*control.Client, says []control.Status) (*control.Cl
 	return nil, fmt.Errorf("no recorder has its dumps in this folder; name the recorder: %s", strings.Join(elsewhere, ", "))
 }
 
-// fetch has the recorder send a dump, and writes it with our own rights.
+// fetch requests a dump from the recorder and writes it to path with the user's rights.
 func fetch(ctx context.Context, e *env, c *control.Client, r control.Request, path string) error {
 	outs, err := outputsOf([]string{path}, "", "dump")
 	if err != nil {
@@ -313,7 +313,7 @@ Examples:
 }
 
 func recoverFile(e *env, path string, d session.Dump, o naming.Options, remove bool) error {
-	const letGo = time.Second // may pass until what a killed recorder left running has ended
+	const letGo = time.Second // longest wait for the remaining processes of a killed recorder to exit
 	ring, err := ringfile.Claim(path, time.Now().Add(letGo))
 	if errors.Is(err, ringfile.ErrInUse) {
 		return fmt.Errorf("%s: its recorder is running; use 'sliver dump'", path)

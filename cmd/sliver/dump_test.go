@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// Without an argument, dump uses the recorder of the working folder only: others are
-// named in the error and write nothing.
+// Without an argument, dump uses only the recorder of the working folder. The error names
+// others, and these write nothing.
 func TestDumpOfThisFolder(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
 	p := spin(t)

@@ -15,11 +15,11 @@ import (
 )
 
 // One clock and one duration: the summary, the report, pprof and the file agree to the ns, the
-// duration is that of -d, and the first tick comes at once.
+// duration equals -d, and the first tick comes at once.
 func TestOneDuration(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	dir := t.TempDir()
-	slivercmd(t, dir) // to build it takes longer than the program lives on a busy machine
+	slivercmd(t, dir) // on a busy machine, building takes longer than the program runs
 	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "600", "--threads", "2")
 	r := sliver(t, dir, "record", "-p", pidOf(p), "-d", "2s", "--json", "-o", "run.sliver", "-o", "run.pb.gz")
 	var s struct {
@@ -28,7 +28,7 @@ func TestOneDuration(t *testing.T) {
 	if err := json.Unmarshal([]byte(r.out), &s); err != nil {
 		t.Fatalf("%v: %s%s", err, r.out, r.errors)
 	}
-	// Samplers may have to wait for a CPU before they see that it is over.
+	// Samplers may wait for a CPU before they notice the end.
 	if s.Duration < 1_900_000_000 {
 		t.Errorf("-d 2s lasted %d ns", s.Duration)
 	}

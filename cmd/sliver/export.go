@@ -13,7 +13,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// formatHelp lists the formats for the help of record and export.
+// formatHelp lists the formats for the help texts of record and export.
 func formatHelp() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
@@ -103,8 +103,8 @@ and gets its names from the files of this machine if they are the same.`,
 	}
 }
 
-// writeOutput writes one output; a recording asked for as a recording is
-// copied from file, with the names it got meanwhile.
+// writeOutput writes one output. For sliver's own format it copies file and adds the
+// names resolved since.
 func writeOutput(o export.Output, rec *trace.Recording, file io.ReaderAt, opts export.Options) ([]export.File, error) {
 	if !o.Format.Recording() {
 		return export.Write(o, rec, opts)

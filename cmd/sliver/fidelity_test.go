@@ -14,10 +14,10 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// The tests called TestFidelity hold the rows of docs/fidelity.md: cases that users of
-// profilers and debuggers have reported, each with the answer that is right.
+// The TestFidelity tests verify the rows of docs/fidelity.md: cases that users of profilers
+// and debuggers reported, each with the correct result.
 
-// folded is the time (ns) of each stack of a recording, root first, separated by ";".
+// folded returns the time (ns) of each stack of a recording, root first, separated by ";".
 func folded(t *testing.T, dir, recording string, args ...string) map[string]int64 {
 	t.Helper()
 	out := filepath.Join(dir, "out.folded")
@@ -47,7 +47,7 @@ func folded(t *testing.T, dir, recording string, args ...string) map[string]int6
 	return sum
 }
 
-// recordFolded records a process until at least stops samples were taken by a stop.
+// recordFolded records a process until at least stops samples have stopped a thread.
 func recordFolded(t *testing.T, p *testprog.Proc, stops int, args ...string) map[string]int64 {
 	t.Helper()
 	dir := t.TempDir()
@@ -61,7 +61,7 @@ func has(stack, function string) bool {
 	return strings.Contains(";"+stack+";", ";"+function+";")
 }
 
-// timeOf adds up the stacks that have a function, and those that have it and a gap.
+// timeOf sums the stacks that contain a function, and those that also contain a gap.
 func timeOf(stacks map[string]int64, function string) (sum, gaps int64) {
 	for s, n := range stacks {
 		if has(s, function) {
@@ -74,8 +74,8 @@ func timeOf(stacks map[string]int64, function string) (sum, gaps int64) {
 	return sum, gaps
 }
 
-// TestFidelityContexts: work of a coroutine appears on its own stack only, and the end of
-// a coroutine's stack is not a gap.
+// TestFidelityContexts: the work of a coroutine appears only on its own stack, and the end
+// of a coroutine's stack is not a gap.
 func TestFidelityContexts(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct{ variant, mode string }{
@@ -98,7 +98,8 @@ func TestFidelityContexts(t *testing.T) {
 				}
 			}
 			for _, f := range []string{"burns", "naps", "rests"} {
-				// A coroutine that is met before its thread's own stack may end in a gap.
+				// A coroutine that is sampled before its thread's own stack may end in a
+				// gap.
 				if sum, gaps := timeOf(stacks, f); sum == 0 || gaps > sum/10 {
 					t.Errorf("%s: %d ns, %d ns of it below a gap: %v", f, sum, gaps, stacks)
 				}
@@ -107,8 +108,8 @@ func TestFidelityContexts(t *testing.T) {
 	}
 }
 
-// TestFidelityReload: code is named after the file that was mapped at the time of the
-// sample, also where another one came to lie at the same addresses.
+// TestFidelityReload: code has the name of the file that was mapped when it was sampled,
+// even if another file is later mapped at the same addresses.
 func TestFidelityReload(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, id := range []string{"", "-noid"} {
@@ -116,7 +117,7 @@ func TestFidelityReload(t *testing.T) {
 			t.Run(mode+id, func(t *testing.T) {
 				dir := t.TempDir()
 				args := []string{mode}
-				for _, v := range []string{"a", "b"} { // beside each other, where the program may write
+				for _, v := range []string{"a", "b"} { // in one folder, where the program may write
 					b, err := os.ReadFile(testprog.Build(t, "c/pluginlib", v+id))
 					if err != nil {
 						t.Fatal(err)
@@ -135,9 +136,9 @@ func TestFidelityReload(t *testing.T) {
 				for _, n := range stacks {
 					all += n
 				}
-				// Each runs for 60 ms in turn, 16 times a second: over a second or more half of
-				// all to within a turn or two. Of a file that was overwritten the names are
-				// lost, unless they are known from before.
+				// The two alternate every 60 ms, so over a second or more each has half of
+				// the time to within a turn or two. The names of an overwritten file are
+				// lost, unless they were read before.
 				if max(a, b) > all*7/10 || mode != "overwrite" && min(a, b) < all*3/10 {
 					t.Errorf("work_a %d ns, work_b %d ns: %v", a, b, stacks)
 				}
@@ -151,8 +152,8 @@ func TestFidelityReload(t *testing.T) {
 	}
 }
 
-// TestFidelityMovedText: code that a program copied to memory without a file is that of
-// its file.
+// TestFidelityMovedText: code that a program copied to anonymous memory has the names of its
+// file.
 func TestFidelityMovedText(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, variant := range []string{"O2", "nopie", "onesegment"} {
@@ -179,7 +180,7 @@ func TestFidelityMovedText(t *testing.T) {
 	}
 }
 
-// TestFidelityGreenlets: Python's functions appear with the greenlet that runs them; a frame
+// TestFidelityGreenlets: Python functions appear below the greenlet that runs them. A frame
 // marks the missing functions of the greenlet that started it.
 func TestFidelityGreenlets(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -206,14 +207,15 @@ func TestFidelityGreenlets(t *testing.T) {
 				if inner[0] == "two" {
 					want = []string{"two", "nested", "nested", "nested", "nested", "crunch"}
 				}
-				// Callers come first; the innermost may be just entered or left.
+				// Callers come first; the innermost one may just be entered or left.
 				if len(inner) <= len(want) && slices.Equal(inner, want[:len(inner)]) {
 					good += n
 				}
 			}
 			one, _ := timeOf(stacks, "one")
 			two, _ := timeOf(stacks, "two")
-			// Each runs for 20 ms in turn. A sample of a frame that is being made has a gap.
+			// The two alternate every 20 ms. A sample of a frame under construction has a
+			// gap.
 			if good < all*95/100 || min(one, two) < all*3/10 {
 				t.Errorf("%d of %d ns are right, one() has %d, two() %d: %v", good, all, one, two, stacks)
 			}
@@ -221,7 +223,7 @@ func TestFidelityGreenlets(t *testing.T) {
 	}
 }
 
-// TestFidelityDeadMain: a process whose first thread has ended is looked at as any other.
+// TestFidelityDeadMain: a process whose first thread has ended is sampled like any other.
 func TestFidelityDeadMain(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, mode := range []string{"long", "short"} {
@@ -235,7 +237,7 @@ func TestFidelityDeadMain(t *testing.T) {
 			if r := sliver(t, t.TempDir(), "stack", "-p", pidOf(p)); r.status != 0 || !strings.Contains(r.out, "outlives") || !strings.Contains(r.out, "pause") {
 				t.Errorf("stack: %+v", r)
 			}
-			stacks := recordFolded(t, p, 150) // beyond the end of the thread that ends
+			stacks := recordFolded(t, p, 150) // longer than the lifetime of the thread that ends
 			if sum, gaps := timeOf(stacks, "outlives"); sum == 0 || gaps > sum/10 {
 				t.Errorf("%v", stacks)
 			}
@@ -243,7 +245,7 @@ func TestFidelityDeadMain(t *testing.T) {
 	}
 }
 
-// TestFidelityCuts: a stack that is cut says so, and why; the summary says it too.
+// TestFidelityCuts: a cut stack is marked with the reason, which the summary shows too.
 func TestFidelityCuts(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct{ mode, leaf, reason string }{
@@ -281,7 +283,7 @@ func TestFidelityCuts(t *testing.T) {
 	}
 }
 
-// TestFidelityDeep: deep recursions of runtimes are whole, or have a gap that says why.
+// TestFidelityDeep: deep recursions of runtimes are complete, or have a gap with the reason.
 func TestFidelityDeep(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	root := testprog.Root(t)
@@ -289,7 +291,7 @@ func TestFidelityDeep(t *testing.T) {
 		tool, kind string
 		args       []string
 		n          int  // calls of dive()
-		whole      bool // else there is a gap
+		whole      bool // otherwise there is a gap
 	}{
 		{"node18", "js", []string{"--stack-size=7000", "node/deep.js", "9000"}, 9000, true},
 		{"node22", "js", []string{"--stack-size=7000", "node/deep.js", "9000"}, 9000, true},
@@ -322,7 +324,7 @@ func TestFidelityDeep(t *testing.T) {
 	}
 }
 
-// TestFidelityTasksAtEnd: tasks are there also where the program ended before its recording.
+// TestFidelityTasksAtEnd: tasks are recorded even if the program ended before the recording.
 func TestFidelityTasksAtEnd(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "ends.py")
@@ -342,8 +344,8 @@ func TestFidelityTasksAtEnd(t *testing.T) {
 	}
 }
 
-// TestFidelityPlainFork: a process that was forked without telling Python is read all the
-// same, and what 3.13 calls __init__ through is not shown.
+// TestFidelityPlainFork: a process that was forked without Python's fork hooks is still
+// read, and the frame through which 3.13 calls __init__ is not shown.
 func TestFidelityPlainFork(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	program := filepath.Join(testprog.Root(t), "testdata", "targets", "python", "plainfork.py")
@@ -353,7 +355,7 @@ func TestFidelityPlainFork(t *testing.T) {
 			child := strings.TrimSpace(strings.TrimPrefix(p.Line("child "), "child "))
 			dir := t.TempDir()
 			var got string
-			for d := time.Second; d < 20*time.Second && !strings.Contains(got, "leaf"); d *= 2 { // it may not be in leaf() yet
+			for d := time.Second; d < 20*time.Second && !strings.Contains(got, "leaf"); d *= 2 { // leaf() may come later
 				if r := sliver(t, dir, "record", "-p", child, "-d", d.String(), "-o", "x.sliver"); r.status != 0 {
 					t.Fatalf("%+v", r)
 				}
@@ -372,8 +374,8 @@ func TestFidelityPlainFork(t *testing.T) {
 	}
 }
 
-// TestFidelityLateNames: a selection that no thread of a command matches at its beginning
-// records those that come to match, and says where none did.
+// TestFidelityLateNames: if no thread of a command matches the selection at first, sliver
+// records the threads that match later, and reports it if none ever did.
 func TestFidelityLateNames(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	bin := testprog.Build(t, "c/latenames", "O2")

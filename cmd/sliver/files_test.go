@@ -15,7 +15,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// What sliver writes is for its user alone; a file that is replaced keeps its mode.
+// Files that sliver writes are private to their user; a file that is replaced keeps its
+// mode.
 func TestModesOfOutputs(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -45,8 +46,8 @@ func TestModesOfOutputs(t *testing.T) {
 	}
 }
 
-// A link that another user made at an output's path is not followed, also where the
-// kernel would not protect it: sliver reads links itself.
+// A link that another user created at an output's path is not followed, even if the kernel
+// would not protect it, as sliver reads links itself.
 func TestLinksOfOthers(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)
@@ -68,7 +69,7 @@ func TestLinksOfOthers(t *testing.T) {
 	}
 	for _, name := range []string{"out.sliver", "out.pftrace", "chain.sliver"} {
 		path, to := filepath.Join(sticky, name), victim
-		if name == "chain.sliver" { // root's link, to another's
+		if name == "chain.sliver" { // root's link, to another user's
 			if err := os.Symlink("out.sliver", path); err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +92,7 @@ func TestLinksOfOthers(t *testing.T) {
 			t.Errorf("%s: the link was replaced (%v)", name, err)
 		}
 	}
-	// A pipe of another user's, by a link.
+	// A link to another user's pipe.
 	pipe := filepath.Join(dir, "pipe")
 	if err := syscall.Mkfifo(pipe, 0o666); err != nil {
 		t.Fatal(err)
@@ -119,8 +120,8 @@ func TestLinksOfOthers(t *testing.T) {
 	}
 }
 
-// A second recording to the same file is refused while the first is made, also under the
-// name of its second output; names that sliver chooses are numbered.
+// A second recording to the same file is refused while the first one runs, also under the
+// name of its second output. Names that sliver chooses are numbered.
 func TestTwoRecordingsToOneFile(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -155,7 +156,7 @@ func TestTwoRecordingsToOneFile(t *testing.T) {
 	}
 	var two []*safeBuffer
 	at := time.Now()
-	for time.Since(at).Truncate(time.Second) == 0 && len(two) < 2 { // in the same second, mostly
+	for time.Since(at).Truncate(time.Second) == 0 && len(two) < 2 { // mostly in the same second
 		c := slivercmd(t, dir, "record", "-p", pidOf(p), "-d", "300ms")
 		b := &safeBuffer{}
 		c.Stderr = b
@@ -171,7 +172,7 @@ func TestTwoRecordingsToOneFile(t *testing.T) {
 	}
 }
 
-// What sliver leaves when it is killed is listed, recovered, and removed on request.
+// Files left by a killed sliver are listed, recovered, and removed on request.
 func TestPartialRecordings(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -187,7 +188,7 @@ func TestPartialRecordings(t *testing.T) {
 	}
 	free(t, p.PID)
 	var all []left
-	waitFor(t, func() bool { // stoppers hold its files for a moment
+	waitFor(t, func() bool { // stoppers keep its files open for a moment
 		r := sliver(t, dir, "ls", "--left", "--json")
 		if err := json.Unmarshal([]byte(r.out), &all); err != nil {
 			t.Fatal(err, r)
@@ -222,7 +223,8 @@ func TestPartialRecordings(t *testing.T) {
 	}
 }
 
-// The disk of one output is full: the other outputs are written, and the error is reported.
+// If the disk of one output is full, the other outputs are written, and the error is
+// reported.
 func TestFullDiskOfOneOutput(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)
@@ -249,7 +251,7 @@ func TestFullDiskOfOneOutput(t *testing.T) {
 			if x := sliver(t, dir, "report", "good.sliver"); x.status != 0 || !strings.Contains(x.out, "spin") {
 				t.Errorf("%+v", x)
 			}
-			// And the other way round.
+			// The same with the outputs in reverse order.
 			r = sliver(t, dir, "record", "-p", pidOf(p), "-i", "1ms", "-d", "1s", "-o", "fine.sliver", "-o", "small/b.pftrace", "-o", "fine.pftrace")
 			if _, err := os.Stat(filepath.Join(dir, "fine.pftrace")); err != nil || r.status != 0 && !strings.Contains(r.errors, "b.pftrace") {
 				t.Errorf("%v: %+v", err, r)
@@ -261,7 +263,7 @@ func TestFullDiskOfOneOutput(t *testing.T) {
 	}
 }
 
-// Ctrl-C and the time that an answer may take end a question.
+// Ctrl-C and the time limit end a query.
 func TestSQLEnds(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -300,7 +302,7 @@ func TestSQLEnds(t *testing.T) {
 	}
 }
 
-// cpuTicks is how much CPU time a process has used, in ticks of the kernel's.
+// cpuTicks returns the CPU time of a process, in kernel ticks.
 func cpuTicks(t *testing.T, pid int) int {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))

@@ -19,7 +19,7 @@ import (
 	"github.com/sliverprof/sliver/heap/leak"
 )
 
-// heapFlags are those of all actions of sliver heap.
+// heapFlags are the common flags of all actions of sliver heap.
 type heapFlags struct {
 	memory, level, temp, output, format string
 	json, html, partial, quiet          bool
@@ -29,7 +29,7 @@ type heapFlags struct {
 	notes []string // summary lines for standard error
 }
 
-// heapAction is one word behind sliver heap.
+// heapAction is one subcommand of sliver heap.
 type heapAction struct {
 	name  string
 	args  int
@@ -133,7 +133,7 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 	return nil
 }
 
-// parseBytes reads a size as "2GB", "512MiB" or "1000000".
+// parseBytes parses a size such as "2GB", "512MiB" or "1000000".
 func parseBytes(s string) (int64, error) {
 	number := strings.TrimRight(s, "kKmMgGtTiIbB")
 	v, err := strconv.ParseFloat(number, 64)
@@ -148,10 +148,10 @@ func parseBytes(s string) (int64, error) {
 	return int64(v), nil
 }
 
-// runtimeBytes is what of --memory is left to Go's own heap.
+// runtimeBytes is the part of --memory reserved for Go's own heap.
 const runtimeBytes = 64 << 20
 
-// open opens a dump as the flags say.
+// open opens a dump with the settings of the flags.
 func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph, error) {
 	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial}
 	if f.memory != "" {
@@ -195,7 +195,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if f.koom < 0 || f.koom > 2 {
 		return usagef("heap", "--koom takes 1 or 2")
 	}
-	var formats []string // that were asked for
+	var formats []string // formats requested
 	if f.format != "" {
 		formats = append(formats, f.format)
 	}
@@ -203,7 +203,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		formats = append(formats, "html")
 	}
 	if f.koom != 0 {
-		formats = append(formats, "koom") // which is JSON
+		formats = append(formats, "koom") // KOOM's report is JSON too
 	} else if f.json {
 		formats = append(formats, "json")
 	}
@@ -250,8 +250,8 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	return writeReport(e, f.output, write)
 }
 
-// writeReport writes to a file, which has its name only when it is whole, or to standard
-// output.
+// writeReport writes to standard output, or to a file that gets its name only when it is
+// complete.
 func writeReport(e *env, path string, write func(io.Writer) error) (err error) {
 	if path == "" || path == "-" {
 		return write(e.stdout)
@@ -270,7 +270,7 @@ func writeReport(e *env, path string, write func(io.Writer) error) (err error) {
 	return nil
 }
 
-// parseShare reads "10%" or "0.1".
+// parseShare parses "10%" or "0.1".
 func parseShare(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	v, err := strconv.ParseFloat(number, 64)

@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// leakyDump writes a dump in which a class holds a list of arrays, n of them, and returns
-// its path and the ID of the table.
+// leakyDump writes a dump with a class that holds a list of n arrays, and returns its path
+// and the ID of the table.
 func leakyDump(t *testing.T, dir, name string, n int) (path string, table uint64) {
 	t.Helper()
 	d := dumptest.New("1.0.2", 8)
@@ -76,7 +76,7 @@ func TestHeapCommands(t *testing.T) {
 	}
 }
 
-// The profile is what pprof reads, and its sum is the heap.
+// pprof reads the profile, and its sum is the heap size.
 func TestHeapProfile(t *testing.T) {
 	dir := t.TempDir()
 	path, _ := leakyDump(t, dir, "x.hprof", 400)
@@ -119,7 +119,7 @@ func TestHeapProfileInPerfetto(t *testing.T) {
 }
 
 // The page shows the tree map, the suspects and their paths, and its search finds them. No
-// name of the dump can end its script.
+// name in the dump can end its script.
 func TestHeapPage(t *testing.T) {
 	chromium := testprog.Tool(t, "chromium")
 	dir := t.TempDir()
@@ -148,8 +148,8 @@ func TestHeapPage(t *testing.T) {
 	}
 }
 
-// A stripped dump of Android has the same leaks; one that KOOM's rule cut has to be filled
-// before, and the error says so.
+// A stripped dump of Android has the same leaks. A dump cut by KOOM's rule must be filled
+// first, and the error says so.
 func TestHeapOfStrippedDumps(t *testing.T) {
 	folder := os.Getenv("SLIVER_HPROF_CORPUS")
 	if folder == "" {
@@ -190,7 +190,8 @@ func TestHeapOfStrippedDumps(t *testing.T) {
 	}
 }
 
-// Wrong usage is status 2 and a line; a dump that cannot be read is status 1 and a line.
+// Wrong usage exits with status 2, an unreadable dump with status 1, each with a one-line
+// error.
 func TestHeapErrors(t *testing.T) {
 	dir := t.TempDir()
 	path, _ := leakyDump(t, dir, "x.hprof", 4)

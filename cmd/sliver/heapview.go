@@ -60,7 +60,7 @@ func heapHisto(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	return w.Flush()
 }
 
-// known writes a retained size, which not every level has.
+// known formats a retained size, which not every level has.
 func known(n int64) string {
 	if n < 0 {
 		return "?"
@@ -88,7 +88,7 @@ func heapDiff(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	return d.WriteText(e.stdout)
 }
 
-// findObject reads an object's ID.
+// findObject parses an object ID and returns the object.
 func findObject(g *graph.Graph, word string) (graph.Object, error) {
 	if g.Level() == graph.LevelHistogram {
 		return 0, fmt.Errorf("objects need more --memory: the histogram alone knows none")

@@ -18,7 +18,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// build compiles sliver once for all tests, as users have it.
+// build compiles sliver once for all tests, with the users' settings.
 var build = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "sliver-cmd-test-")
 	if err != nil {
@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// result of one run of sliver.
+// result is the result of one run of sliver.
 type result struct {
 	status      int
 	out, errors string
@@ -77,8 +77,8 @@ func runCmd(t *testing.T, cmd *exec.Cmd) result {
 	return result{cmd.ProcessState.ExitCode(), out.String(), errs.String()}
 }
 
-// recordEnough records as args say, for a time that becomes longer until there were as many
-// samples by a stop: on a busy machine a short one may have few, or none.
+// recordEnough records with args, for longer each time, until enough samples have stopped a
+// thread: on a busy machine a short recording may have few, or none.
 func recordEnough(t *testing.T, dir string, stops int, d time.Duration, args ...string) result {
 	t.Helper()
 	return recordUntil(t, dir, d, func(r result) bool {
@@ -90,8 +90,7 @@ func recordEnough(t *testing.T, dir string, stops int, d time.Duration, args ...
 	}, args...)
 }
 
-// recordUntil records as args say, for a time that becomes longer until what there is of it
-// is enough.
+// recordUntil records with args, for longer each time, until enough is satisfied.
 func recordUntil(t *testing.T, dir string, d time.Duration, enough func(result) bool, args ...string) result {
 	t.Helper()
 	for begin := time.Now(); ; d *= 2 {
@@ -112,7 +111,7 @@ func recordUntil(t *testing.T, dir string, d time.Duration, enough func(result) 
 func spin(t *testing.T) *testprog.Proc {
 	t.Helper()
 	testprog.Need(t, "ptrace")
-	if _, err := build(); err != nil { // not in the time of the program
+	if _, err := build(); err != nil { // before the program starts
 		t.Fatal(err)
 	}
 	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "3600", "--wait-go")
@@ -142,7 +141,7 @@ func free(t *testing.T, pid int) {
 	}
 }
 
-// copyFor copies the program to where every user may run it.
+// copyFor copies the program to a place where every user may run it.
 func copyFor(t *testing.T, path string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sliver-pub-")

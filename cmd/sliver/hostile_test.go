@@ -17,7 +17,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// nasty starts a program of testdata/targets/hostile, from a folder of its own.
+// nasty starts a program of testdata/targets/hostile from its own folder.
 func nasty(t *testing.T, variant string, args ...string) (p *testprog.Proc, path string) {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -74,9 +74,9 @@ func (o *opened) count(t *testing.T) (n int) {
 	}
 }
 
-// Beside the program are pipes, devices, terminals and links to them under the names
-// that debug files have. None is opened, no terminal becomes the controlling one,
-// and the recording is as good as without them.
+// Next to the program are pipes, devices, terminals and links to them with the names of
+// debug files. None is opened, no terminal becomes the controlling one, and the recording
+// does not differ.
 func TestHostileDebugFiles(t *testing.T) {
 	master, slave, err := pty.Open()
 	if err != nil {
@@ -106,7 +106,7 @@ func TestHostileDebugFiles(t *testing.T) {
 			}
 			opens := watchOpens(t, bait...)
 			opens.count(t)
-			// A session without a terminal, as a service has.
+			// A session without a terminal, as for a service.
 			for _, args := range [][]string{{"record", "-q", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver"}, {"stack", pidOf(p)}} {
 				cmd := slivercmd(t, t.TempDir(), args...)
 				cmd.SysProcAttr.Setsid = true
@@ -122,14 +122,14 @@ func TestHostileDebugFiles(t *testing.T) {
 	}
 }
 
-// Whatever a process and its threads are called, what sliver prints moves no cursor
-// and begins no line.
+// Whatever the names of a process and its threads, sliver's output moves no cursor and
+// starts no line.
 func TestHostileNames(t *testing.T) {
 	p, _ := nasty(t, "O2", "--name")
 	dir := t.TempDir()
 	for _, args := range [][]string{
 		{"record", "-p", pidOf(p), "-d", "300ms", "-o", "r.sliver"},
-		{"record", "-p", pidOf(p), "-d", "100ms"}, // names its file by the process
+		{"record", "-p", pidOf(p), "-d", "100ms"}, // the file is named after the process
 		{"record", "-p", pidOf(p), "-t", "none-such"},
 		{"threads", pidOf(p)}, {"stack", pidOf(p)}, {"top", "--once", pidOf(p)},
 		{"report", "r.sliver"}, {"export", "-t", "none-such", "r.sliver", "-o", "x.pftrace"},
@@ -140,7 +140,8 @@ func TestHostileNames(t *testing.T) {
 			t.Errorf("%v: nothing was printed", args)
 		}
 		for i, s := range r.out + r.errors {
-			// Where the width of a table's column is counted, bytes of no rune are too.
+			// Bytes that are not valid runes are also allowed where column widths are
+			// computed.
 			if s != '\n' && s != '\t' && (s < ' ' || s >= 0x7f && s < 0xa0) {
 				t.Errorf("%v: control character %#x at %d: %q", args, s, i, r.out+r.errors)
 				break
@@ -155,8 +156,8 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// The file system of a program's code stops answering: a recording is made all the
-// same, and a signal ends it.
+// The file system of a program's code hangs: a recording is still made, and a signal ends
+// it.
 func TestHungFilesRecord(t *testing.T) {
 	testprog.Need(t, "ptrace", "fuse")
 	if _, err := build(); err != nil {
@@ -190,21 +191,22 @@ func TestHungFilesRecord(t *testing.T) {
 		if err := cmd.Process.Signal(sig); err != nil {
 			t.Fatal(err)
 		}
-		// Before the recording has begun the signal ends the program itself.
+		// Before the recording has started, the signal ends sliver itself.
 		err := cmd.Wait()
 		if w, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); err != nil && !(ok && w.Signaled() && w.Signal() == sig) {
 			t.Fatalf("%v: %v: %s", sig, err, errs.String())
 		}
 		t.Logf("%v: ended after %v", sig, time.Since(sent))
 	}
-	// Its helpers wait for the file system. Whatever asks it itself would too.
+	// Its helper processes wait for the hung file system, as would any process that
+	// accesses it.
 	free(t, p.PID)
 }
 
-// recordedSome reports whether a recording in dir has more than its head.
+// recordedSome reports whether a recording in dir has more than its header.
 func recordedSome(dir string) bool { return grown(dir, ".*.partial", 512) }
 
-// grown reports whether one of some files in dir has more than so many bytes.
+// grown reports whether a file in dir that matches pattern is larger than most bytes.
 func grown(dir, pattern string, most int64) bool {
 	files, _ := filepath.Glob(filepath.Join(dir, pattern))
 	for _, f := range files {
@@ -215,8 +217,8 @@ func grown(dir, pattern string, most int64) bool {
 	return false
 }
 
-// One of two programs that are watched is on a file system that hangs: the other is
-// recorded and dumped, and SIGTERM ends the recorder, which says so.
+// One of two watched programs is on a hung file system. The other one is recorded and
+// dumped, and SIGTERM ends the recorder, which reports the hang.
 func TestHungFilesWatch(t *testing.T) {
 	testprog.Need(t, "ptrace", "fuse")
 	if _, err := build(); err != nil {
@@ -241,7 +243,7 @@ func TestHungFilesWatch(t *testing.T) {
 		t.Fatal(err)
 	}
 	fs.Held()
-	fine, _ := nasty(t, "O2") // comes when the recorder waits already
+	fine, _ := nasty(t, "O2") // starts when the recorder already waits
 	var r result
 	waitFor(t, func() bool {
 		r = sliver(t, dir, "dump", pidOf(fine), "-o", "fine.sliver")
@@ -263,8 +265,8 @@ func TestHungFilesWatch(t *testing.T) {
 	free(t, fine.PID)
 }
 
-// A perf map of millions of entries, of lines that are none, or of a hundred gigabytes
-// that are a hole costs a bounded recording and bounded memory, which is told.
+// A perf map with millions of entries, with invalid lines, or with a hole of a hundred
+// gigabytes costs a bounded recording and bounded memory, and is reported.
 func TestHostilePerfMaps(t *testing.T) {
 	for kind, says := range map[string]string{"lines": "bytes are left out", "junk": "1000000 lines are no entries", "sparse": ""} {
 		t.Run(kind, func(t *testing.T) {

@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 )
 
-// hprofFlags are those of all actions of sliver hprof.
+// hprofFlags are the common flags of all actions of sliver hprof.
 type hprofFlags struct {
 	output, rule, to, temp string
 	strings, constants     bool
@@ -24,7 +24,7 @@ type hprofFlags struct {
 	partial, json          bool
 }
 
-// hprofAction is one word behind sliver hprof.
+// hprofAction is one subcommand of sliver hprof.
 type hprofAction struct {
 	name   string
 	writes bool     // needs an output
@@ -137,7 +137,7 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 		}
 		return usagef("hprof", "unknown rule %q; there are: shark, matrix, koom", f.rule)
 	}
-	// Buffers and the tables of compression live long; garbage is little.
+	// Buffers and compression tables live long, and there is little garbage.
 	debug.SetGCPercent(10)
 	if a.name == "convert" && !slices.Contains([]string{"", "hotspot", "art"}, f.to) {
 		return usagef("hprof", "unknown form %q; there are: hotspot, art", f.to)
@@ -158,9 +158,9 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 	return in.explain(err)
 }
 
-// hprofInput is a dump that is read.
+// hprofInput is a dump to read.
 type hprofInput struct {
-	path   string // as it was given
+	path   string // as given
 	name   string // for messages
 	src    io.Reader
 	how    hprof.Compression
@@ -231,7 +231,7 @@ func (in *hprofInput) close() {
 	}
 }
 
-// plainPath leaves out what os adds to an error that names the file already.
+// plainPath removes the part that os adds to an error that already names the file.
 func plainPath(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
@@ -240,7 +240,7 @@ func plainPath(err error) error {
 	return err
 }
 
-// explain says whose error it is, and what helps.
+// explain states the origin of an error and suggests a remedy.
 func (in *hprofInput) explain(err error) error {
 	if err == nil {
 		return nil
@@ -258,7 +258,7 @@ func (in *hprofInput) explain(err error) error {
 	return fmt.Errorf("%s: %w", in.name, err)
 }
 
-// looksCut reports whether a file that could not be read is one of KOOM's.
+// looksCut reports whether an unreadable file may be a dump cut by KOOM.
 func (in *hprofInput) looksCut() bool {
 	if in.path == "-" {
 		return false
@@ -272,8 +272,8 @@ func (in *hprofInput) looksCut() bool {
 	return err == nil && hprof.LooksCut(src)
 }
 
-// write makes the output of an action: in a file, which has its name only when
-// it is whole, or on standard output.
+// write writes the output of an action to standard output, or to a file that gets its
+// name only when it is complete.
 func (in *hprofInput) write(e *env, a *hprofAction, f *hprofFlags) (err error) {
 	if f.output == "" {
 		return usagef("hprof", "%s needs -o: a file, or - for standard output", a.name)

@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// heapDump writes a heap dump of about size bytes: objects in segments, as
-// HotSpot writes them, with strings, references and arrays.
+// heapDump writes a heap dump of about size bytes: objects in segments, as HotSpot writes them,
+// with strings, references and arrays.
 func heapDump(w io.Writer, size int) error {
 	var b []byte
 	u4 := func(v uint32) { b = binary.BigEndian.AppendUint32(b, v) }
@@ -102,7 +102,7 @@ func heapDump(w io.Writer, size int) error {
 	return err
 }
 
-// TestHprofMemory: from pipe to pipe no action needs more than 64 MB.
+// TestHprofMemory: from pipe to pipe, no action needs more than 64 MB.
 func TestHprofMemory(t *testing.T) {
 	size := 160 << 20
 	if testing.Short() {
@@ -148,7 +148,7 @@ sys.exit(code)`
 		if err := cmd.Run(); err != nil {
 			t.Fatalf("%v: %v: %s", args, err, errs.String())
 		}
-		// The kernel counts the memory of the process that forked as the child's, too: a small one forks.
+		// A child inherits the peak memory of the process that forked it, so a small process forks.
 		report := errs.String()
 		kib, err := strconv.Atoi(strings.TrimSpace(report[strings.LastIndex(strings.TrimSpace(report), "\n")+1:]))
 		if err != nil || kib > 64<<10 {
@@ -208,7 +208,7 @@ func TestHprof(t *testing.T) {
 		{"copy cut.hprof --partial -o sound.hprof.gz", 0, ""},
 		{"check sound.hprof.gz", 0, "objects"},
 		{"strip cut.hprof --rule shark -o no", 1, "offset"},
-		{"info no", 1, "cannot read no: no such file"}, // a failed strip leaves nothing
+		{"info no", 1, "cannot read no: no such file"}, // a failed strip leaves no file
 		{"strip x.hprof --rule koom -o k.hprof", 0, ""},
 		{"info k.hprof", 0, "stripped by KOOM's rule"},
 		{"fill k.hprof -o f.hprof", 0, ""},
@@ -240,7 +240,7 @@ func TestHprof(t *testing.T) {
 	if !bytes.Equal(read("u.hprof"), dump.Bytes()) || len(read("f.hprof")) != dump.Len() {
 		t.Error("unpack or fill gives another size or another dump")
 	}
-	// KOOM's own files have no mark: what helps is said.
+	// KOOM's own files have no mark; the error suggests a remedy.
 	k := read("k.hprof")
 	at := bytes.Index(k, []byte("sliver: stripped"))
 	write("own.hprof", append(bytes.Clone(k[:at-17]), k[at+48:]...))

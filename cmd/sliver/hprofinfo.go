@@ -8,7 +8,7 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 )
 
-// hprofDoc is what sliver hprof info --json prints.
+// hprofDoc is the output of sliver hprof info --json.
 type hprofDoc struct {
 	File        string          `json:"file"`
 	Compression string          `json:"compression,omitempty"`
@@ -32,7 +32,7 @@ type hprofDump struct {
 	Heaps    []hprof.HeapInfo        `json:"heaps,omitempty"`
 }
 
-// hprofKinds are the objects in the order of the table.
+// hprofKinds are the kinds of objects in table order.
 var hprofKinds = []struct {
 	tag  uint8
 	name string
@@ -102,7 +102,7 @@ func hprofDocument(in *hprofInput, infos []*hprof.Info) *hprofDoc {
 	return doc
 }
 
-// thousands writes a number with separators.
+// thousands formats a number with separators.
 func thousands(n int64) string {
 	s := fmt.Sprint(n)
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
@@ -156,7 +156,8 @@ func (in *hprofInput) print(e *env, infos []*hprof.Info) {
 	}
 }
 
-// records returns all records, those with sub-records without their content.
+// records returns the sum of all records; those with sub-records count without their
+// content.
 func records(i *hprof.Info) hprof.Amount {
 	var sum hprof.Amount
 	for _, a := range i.Records {

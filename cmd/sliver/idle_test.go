@@ -14,11 +14,11 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// reportOf records p until enough says that a report of it has what there is.
+// reportOf records p until enough finds nothing missing in its report.
 func reportOf(t *testing.T, p *testprog.Proc, enough func(*report.Report) string, flags ...string) *report.Report {
 	t.Helper()
 	dir, lacks := t.TempDir(), ""
-	for _, d := range []string{"1s", "3s", "9s", "27s"} { // names of functions come some time after the first sample
+	for _, d := range []string{"1s", "3s", "9s", "27s"} { // function names are available some time after the first sample
 		if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-d", d, "-o", "r.sliver"); r.status != 0 {
 			t.Fatalf("%+v", r)
 		}
@@ -35,8 +35,8 @@ func reportOf(t *testing.T, p *testprog.Proc, enough func(*report.Report) string
 	return nil
 }
 
-// TestIdlePool: idle threads of a C program's pool are omitted and counted, a thread that waits for an answer is
-// ranked, and --idle shows all.
+// TestIdlePool: idle threads of a C program's pool are omitted and counted, a thread that waits for a
+// response is ranked, and --idle shows all.
 func TestIdlePool(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/pool", "O2"))
@@ -86,15 +86,14 @@ func TestIdlePool(t *testing.T) {
 	}
 }
 
-// TestIdleRuntimes: threads of Redis, Node, Java and Go that have nothing to do are left out, whatever
-// their names.
+// TestIdleRuntimes: idle threads of Redis, Node, Java and Go are omitted, whatever their names.
 func TestIdleRuntimes(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct {
 		name  string
 		cmd   func(t *testing.T) *exec.Cmd
-		least int      // idle threads
-		not   []string // functions that wait idly
+		least int      // minimum number of idle threads
+		not   []string // functions with idle waits
 	}{
 		{"redis", func(t *testing.T) *exec.Cmd {
 			path, err := exec.LookPath("redis-server")
@@ -130,8 +129,8 @@ func TestIdleRuntimes(t *testing.T) {
 	}
 }
 
-// TestReportGoroutines: a report of a Go program has each kind of wait by name and place, with the holder of a
-// mutex as far as it can be inferred.
+// TestReportGoroutines: a report of a Go program has each kind of wait by name and place, with the mutex
+// holder if it can be inferred.
 func TestReportGoroutines(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "go/waits", "default"))

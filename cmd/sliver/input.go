@@ -17,8 +17,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// openInput opens a recording, or another tool's trace, which it turns into a
-// recording in a temporary file.
+// openInput opens a recording, or imports another tool's trace into a recording in a
+// temporary file.
 func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err error) {
 	rec, closer, err = openRecording(path)
 	if !errors.Is(err, trace.ErrForeign) {
@@ -40,8 +40,8 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 	return rec, closer, nil
 }
 
-// openPart opens a recording, or another tool's trace, with names and what is chosen of
-// it. It must be closed by the caller.
+// openPart opens a recording, or another tool's trace, with names and the selected part.
+// The caller must close it.
 func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec *trace.Recording, opts export.Options, file *os.File, err error) {
 	rec, f, err := openInput(e, path)
 	if err != nil {
@@ -65,7 +65,7 @@ func openPart(e *env, command, path string, names *nameFlags, part *choice) (rec
 	return rec, opts, f, err
 }
 
-// openRecording opens a recording for reading, with errors a user can use.
+// openRecording opens a recording, with user-friendly errors.
 func openRecording(path string) (*trace.Recording, *os.File, error) {
 	if path == "" {
 		return nil, nil, errors.New("the recording's name is empty")
@@ -86,7 +86,7 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 	return rec, f, nil
 }
 
-// warnDamage says what of a recording is missing.
+// warnDamage prints the damage of a recording.
 func warnDamage(w io.Writer, path string, rec *trace.Recording) {
 	rec.Verify()
 	if rec.End == nil {
@@ -97,7 +97,7 @@ func warnDamage(w io.Writer, path string, rec *trace.Recording) {
 	}
 }
 
-// addNames looks the names of a recording up on this machine.
+// addNames looks up the names of a recording on this machine.
 func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 	var problems []string
 	rec.Symbols, problems = naming.Symbols(rec, session.SameFiles{}, o)
@@ -111,8 +111,8 @@ func addNames(w io.Writer, rec *trace.Recording, o naming.Options) {
 	}
 }
 
-// importTrace turns a foreign trace into a recording. The report is nil where
-// the file is nothing known.
+// importTrace converts a trace of another tool to a recording. The report is nil if the
+// file's format is unknown.
 func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, error) {
 	f, err := safefile.Named(path)
 	if err != nil {
@@ -131,7 +131,7 @@ func importTrace(path string) (*trace.Recording, *os.File, *foreign.Report, erro
 	if kind == foreign.Gzip {
 		z, err := gzip.NewReader(f)
 		if err != nil {
-			return nil, nil, nil, nil // not even that
+			return nil, nil, nil, nil // not readable even for detection
 		}
 		defer z.Close()
 		if kind, err = sniff(z, head); err != nil {
@@ -197,7 +197,7 @@ func sniff(r io.Reader, head []byte) (foreign.Kind, error) {
 	return foreign.Detect(head[:n]), nil
 }
 
-// stem is a file's name without its endings.
+// stem returns a file name without its extensions.
 func stem(path string) string {
 	base := filepath.Base(path)
 	if i := strings.IndexByte(base, '.'); i > 0 {

@@ -13,9 +13,9 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// A recorder at 1 kHz is killed at random moments: the program, whose threads
-// block in each way that a stop could cut short, runs on each time. No thread is
-// left stopped or traced, and no call ends with EINTR or early. SLIVER_LONG=1: a
+// A recorder at 1 kHz is killed at random moments. The program, whose threads block in
+// every way that a stop could interrupt, continues each time. No thread stays stopped or
+// traced, and no call ends early or with EINTR. With SLIVER_LONG=1 the test kills a
 // thousand times.
 func TestKilledOften(t *testing.T) {
 	testprog.Need(t, "ptrace")
@@ -40,7 +40,7 @@ func TestKilledOften(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// Sampling is under way when the recording has more than its header.
+		// Sampling has started when the recording has more than its header.
 		waitFor(t, func() bool {
 			m, _ := filepath.Glob(filepath.Join(dir, ".*.partial"))
 			for _, f := range m {

@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestKinds: who wants one kind of frames gets no other, from record, stack and export;
-// pprof's own filter does the same by the mapping that Python's functions are in.
+// TestKinds: if one kind of frames is selected, record, stack and export show no other.
+// pprof's own filter does the same by the mapping of Python's functions.
 func TestKinds(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Tool(t, "python3"), filepath.Join(testprog.Root(t), "testdata", "targets", "python", "park.py"))

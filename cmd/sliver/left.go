@@ -17,18 +17,18 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// left is a file that a sliver which was killed left, or one that runs is writing.
+// left is a file that a killed sliver left behind, or that a running one is writing.
 type left struct {
 	Kind    string    `json:"kind"` // "ring" or "recording"
 	Path    string    `json:"path"`
 	Bytes   int64     `json:"bytes"`
-	At      time.Time `json:"at"` // when it was written last
+	At      time.Time `json:"at"` // last modification
 	Writing bool      `json:"writing"`
-	Dir     string    `json:"dir,omitempty"` // rings: where their recorder put its dumps
+	Dir     string    `json:"dir,omitempty"` // rings: the folder of their recorder's dumps
 }
 
-// leftIn are the rings of this user's recorders that were killed, and the unfinished
-// recordings of some folders, by default the working one.
+// leftIn returns the rings of this user's killed recorders, and the unfinished recordings
+// of some folders, by default the working one.
 func leftIn(folders []string) ([]left, error) {
 	if len(folders) == 0 {
 		folders = []string{"."}
@@ -54,7 +54,7 @@ func leftIn(folders []string) ([]left, error) {
 	for _, path := range paths {
 		f, err := ringfile.Claim(path, time.Time{})
 		if err != nil {
-			continue // it is in use, or went
+			continue // in use, or removed
 		}
 		if fi, err := f.Stat(); err == nil && fi.Size() > 0 {
 			out = append(out, left{Kind: "ring", Path: path, Bytes: fi.Size(), At: fi.ModTime(), Dir: watch.RingFolder(path)})
@@ -64,7 +64,7 @@ func leftIn(folders []string) ([]left, error) {
 	return out, nil
 }
 
-// leftNames names them in an error.
+// leftNames lists them for an error.
 func leftNames() string {
 	all, _ := leftIn(nil)
 	var names []string
@@ -101,8 +101,8 @@ func listLeft(e *env, all []left, asJSON bool) error {
 	return nil
 }
 
-// recoveredName is the recording that an unfinished one becomes: the output that it was
-// for, if that is a recording, else one beside it.
+// recoveredName returns the name of the recovered recording: the intended output if that
+// is a recording, otherwise a name beside it.
 func recoveredName(output string) string {
 	o, err := export.ParseOutput(output, "")
 	if err == nil && o.Format.Recording() {

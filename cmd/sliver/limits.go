@@ -6,19 +6,19 @@ import (
 	"syscall"
 
 	"github.com/sliverprof/sliver/internal/limits"
-	_ "github.com/sliverprof/sliver/internal/limits/early" // says which limit is too low to begin
+	_ "github.com/sliverprof/sliver/internal/limits/early" // reports which limit is too low to start
 	"github.com/sliverprof/sliver/session"
 	"github.com/sliverprof/sliver/target"
 )
 
-// Descriptors that a recording takes: some of its own, and three for each thread.
+// Descriptors that a recording needs: a fixed number, and three for each thread.
 const (
 	ownDescriptors    = 64
 	threadDescriptors = 3
 )
 
-// checkDescriptors finds out whether the threads of a process can be recorded with as many
-// descriptors as there may be.
+// checkDescriptors checks whether the limit of descriptors is high enough to record the
+// threads of a process.
 func checkDescriptors(e *env, p *target.Process) error {
 	most := limits.Descriptors()
 	if most < ownDescriptors {
@@ -26,7 +26,7 @@ func checkDescriptors(e *env, p *target.Process) error {
 	}
 	ts, err := session.Threads(p)
 	if err != nil {
-		return nil // that shows later
+		return nil // a later step reports it
 	}
 	if need := int64(ownDescriptors + threadDescriptors*len(ts)); need > most {
 		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %d threads take some %d: those that there is no room for are not recorded\n",
@@ -35,7 +35,7 @@ func checkDescriptors(e *env, p *target.Process) error {
 	return nil
 }
 
-// underLimits adds to an error which limit of this process is behind it.
+// underLimits adds the limit of this process that caused an error.
 func underLimits(err error) error {
 	switch {
 	case errors.Is(err, syscall.EMFILE):

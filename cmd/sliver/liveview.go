@@ -21,23 +21,23 @@ import (
 	"github.com/sliverprof/sliver/web"
 )
 
-// liveView is the page of a recording under way. The page outlives the
-// recording, and can begin another one of the same process.
+// liveView is the page of a recording in progress. The page outlives the recording, and
+// can start another one of the same process.
 type liveView struct {
 	e     *env
 	f     *webFlags
 	p     *target.Process
 	again bool // another recording can follow
 	srv   *web.Server
-	begin chan struct{} // asks for the next recording
-	held  *held         // from the end of one recording to the beginning of the next; nil during the first
+	begin chan struct{} // requests the next recording
+	held  *held         // between two recordings; nil during the first
 
 	mu     sync.Mutex
-	s      *session.Session // nil: there is nothing to ask
+	s      *session.Session // nil: no session to ask
 	src    *web.Live
 	over   bool // s has ended
 	status web.Status
-	asked  time.Time // when status was made
+	asked  time.Time // when status was computed
 }
 
 func newLiveView(e *env, f *webFlags, p *target.Process, outs []export.Output) *liveView {
@@ -58,7 +58,7 @@ func (v *liveView) renamed(tid stack.TID, name string) {
 	}
 }
 
-// show puts a session on the page; the first one brings the page up.
+// show shows a session on the page; the first one starts the server.
 func (v *liveView) show(s *session.Session) error {
 	src := web.NewLive(s.Recorder(), web.LiveOptions{Namer: liveNames{s.Names()}, Wait: s.Wait})
 	v.mu.Lock()
@@ -79,7 +79,7 @@ func (v *liveView) show(s *session.Session) error {
 	return nil
 }
 
-// ended tells the page that sampling is over.
+// ended reports the end of sampling to the page.
 func (v *liveView) ended(reason string) {
 	v.mu.Lock()
 	v.over = true
@@ -89,16 +89,16 @@ func (v *liveView) ended(reason string) {
 	src.End(reason)
 }
 
-// hide takes the session away before it is closed.
+// hide detaches the session before it is closed.
 func (v *liveView) hide() {
 	v.mu.Lock()
 	v.s = nil
 	v.mu.Unlock()
 }
 
-// stay keeps the page up after the end, and tells whether to record again. In a
-// terminal it stays until Ctrl-C, else until no page is open any more. One that comes
-// after this is for who begins the next recording.
+// stay keeps the page up after the end and reports whether to record again. In a terminal
+// it stays until Ctrl-C, otherwise until no page is open. A later signal is left to the
+// caller, which starts the next recording.
 func (v *liveView) stay() (again bool) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -136,7 +136,7 @@ func (v *liveView) close() {
 
 var errOver = errors.New("the recording has ended")
 
-// running is the session under way.
+// running returns the session in progress.
 func (v *liveView) running() (*session.Session, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -179,7 +179,7 @@ func (v *liveView) control() web.Control {
 	return c
 }
 
-// start asks for another recording after the end of the last.
+// start requests another recording after the end of the last.
 func (v *liveView) start() error {
 	if _, err := v.running(); err == nil {
 		return errors.New("a recording is under way")
@@ -189,15 +189,15 @@ func (v *liveView) start() error {
 	}
 	select {
 	case v.begin <- struct{}{}:
-	default: // it has been asked for already
+	default: // already requested
 	}
 	return nil
 }
 
-// statusEvery bounds how often the accounts are added up, however many pages ask.
+// statusEvery limits how often statistics are summed, however many pages ask.
 const statusEvery = 300 * time.Millisecond
 
-// pageStatus is what the page tells of a recording's accounts.
+// pageStatus converts a recording's statistics for the page.
 func pageStatus(t stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unrecorded, p stack.Pauses) web.Status {
 	return web.Status{Samples: t.Samples, Lost: t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten, Losses: allLosses(&t, tasks, missing),
 		PauseP50: p.P50, PauseP99: p.P99, Overhead: session.Share(t)}
@@ -207,7 +207,7 @@ func (v *liveView) statusNow() web.Status {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.s != nil && time.Since(v.asked) > statusEvery {
-		paused := v.s.Paused() // before: samples of a pause are all among those of its accounts
+		paused := v.s.Paused() // read first, so that every pause is of a sample in the statistics
 		st := v.s.Status()
 		v.status = pageStatus(st.Total, st.Tasks, st.Unrecorded, st.Pauses)
 		v.status.Paused, v.status.Interval, v.status.Threads = paused, v.s.Interval(), v.s.Selection().String()
@@ -236,8 +236,7 @@ func (v *liveView) export(_ context.Context, w io.Writer, format string, p web.P
 	return writePart(w, rec, format, p)
 }
 
-// keep writes the last of what is recorded to a file of its own, beside the
-// recording.
+// keep writes the last part of the recording to a separate file beside the recording.
 func (v *liveView) keep(last time.Duration) (string, error) {
 	if last <= 0 || last > maxKept {
 		return "", fmt.Errorf("%v cannot be kept; choose up to %v", last, maxKept)
@@ -261,16 +260,16 @@ func (v *liveView) keep(last time.Duration) (string, error) {
 	}
 	clear := ""
 	if isTerminal(v.e.stderr) {
-		clear = "\r\x1b[K" // the status line
+		clear = "\r\x1b[K" // clears the status line
 	}
 	fmt.Fprintf(v.e.stderr, clear+"kept the last %v in %s (%s)\n", last, path, bytesText(n))
 	return path, nil
 }
 
-// maxKept is as much as anybody asks for.
+// maxKept is the longest part that a user may keep.
 const maxKept = 24 * time.Hour
 
-// dir is where the recording goes.
+// dir returns the folder of the recording.
 func (v *liveView) dir() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -280,7 +279,7 @@ func (v *liveView) dir() string {
 	return v.s.Dir()
 }
 
-// numbered is the name of an output of the n-th recording.
+// numbered returns the output name for the n-th recording.
 func numbered(o export.Output, n int) export.Output {
 	for _, ext := range o.Format.Extensions {
 		if stem, ok := strings.CutSuffix(o.Path, ext); ok {
@@ -292,7 +291,7 @@ func numbered(o export.Output, n int) export.Output {
 	return o
 }
 
-// liveNames is a session's names as package web asks for them.
+// liveNames adapts a session's names for package web.
 type liveNames struct{ l *naming.Live }
 
 // Name implements web.Namer.

@@ -1,6 +1,6 @@
-// Command sliver shows what the threads of a running Linux process did, when,
-// and why they waited, without changing or restarting it. This package reads
-// command lines and joins the others together.
+// Command sliver shows what the threads of a running Linux process do, when, and why they
+// wait, without changing or restarting it. This package parses command lines and connects
+// the other packages.
 package main
 
 import (
@@ -25,13 +25,13 @@ const (
 	exitUsage  = 2
 )
 
-// version is set by the release build; else the module's own is shown.
+// version is set by the release build; otherwise the module's version is used.
 var version = ""
 
-// usageError is wrong usage: exit status 2, and a hint at the help.
+// usageError is wrong usage: exit status 2, and a reference to the help.
 type usageError struct {
 	msg  string
-	help string // the command whose help tells more
+	help string // the command whose help to refer to
 }
 
 func (e *usageError) Error() string { return e.msg }
@@ -40,34 +40,34 @@ func usagef(help, format string, args ...any) error {
 	return &usageError{msg: fmt.Sprintf(format, args...), help: help}
 }
 
-// exitStatus is a command's own status, that of a program it ran.
+// exitStatus is the exit status of a command, or of a program that it ran.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }
 
-// command is one word behind sliver.
+// command is one subcommand of sliver.
 type command struct {
 	name  string
-	args  string // what follows in the usage line
+	args  string // arguments in the usage line
 	short string
-	help  string // examples and what else is to know
+	help  string // examples and further notes
 	flags func(*pflag.FlagSet)
 	run   func(ctx context.Context, e *env, args []string) error
-	words func() []string // what completion offers for the first argument
-	pids  bool            // its arguments are process numbers, which -p may give as well, as record takes them
-	given somePIDs        // by -p
-	files bool            // it needs no other process: capabilities are given up before it begins
+	words func() []string // completions of the first argument
+	pids  bool            // its arguments are PIDs, which -p may give as well, as in record
+	given somePIDs        // PIDs given by -p
+	files bool            // it needs no other process: capabilities are dropped before it runs
 }
 
-// env is where a command's output goes.
+// env holds a command's output streams.
 type env struct {
 	stdin  *os.File
 	stdout *output
 	stderr io.Writer
 }
 
-// output is standard output that keeps the first failure of a write, so that what
-// a command says is never lost with exit status 0.
+// output is standard output that keeps the first write error, so that lost output never
+// ends with exit status 0.
 type output struct {
 	*os.File
 	lost error
@@ -118,7 +118,7 @@ func run(args []string, e *env) int {
 	return exitFailed
 }
 
-// oneLine keeps an error on a line, whatever names of the target are in it.
+// oneLine formats an error on one line, whatever target names it contains.
 func oneLine(err error) string {
 	return printable(strings.NewReplacer("\n", " ", "\r", " ").Replace(err.Error()))
 }
@@ -151,7 +151,7 @@ func dispatch(args []string, e *env) error {
 
 func (c *command) flagSet(e *env) *pflag.FlagSet {
 	fs := pflag.NewFlagSet(c.name, pflag.ContinueOnError)
-	fs.SetOutput(io.Discard) // errors are ours to print
+	fs.SetOutput(io.Discard) // sliver prints errors itself
 	fs.SortFlags = false
 	if c.flags != nil {
 		c.flags(fs)
@@ -165,14 +165,14 @@ func (c *command) flagSet(e *env) *pflag.FlagSet {
 }
 
 var (
-	// parsing is what the standard library adds to the errors of numbers.
+	// parsing matches what the standard library adds to number errors.
 	parsing  = regexp.MustCompile(`strconv\.\w+: parsing "[^"]*": |time: `)
 	unitless = regexp.MustCompile(`missing unit in duration "([^"]*)"`)
-	// negative is what pflag says of a number below 0 where a process or thread is to stand.
+	// negative matches pflag's error for a negative number given as a PID or TID.
 	negative = regexp.MustCompile(`^unknown shorthand flag: '\d' in (-\d+)$`)
 )
 
-// explainFlags says in words for users why flags could not be read.
+// explainFlags rewrites pflag's errors for users.
 func explainFlags(err error) string {
 	var pid *pidError
 	if errors.As(err, &pid) {
@@ -183,8 +183,8 @@ func explainFlags(err error) string {
 	return negative.ReplaceAllString(s, "$1 is no process or thread number, nor a flag")
 }
 
-// mayBeEmpty are flags of texts that may be none, and those that tell themselves what
-// they want. Elsewhere, nothing as a value is a shell's variable that was never set.
+// mayBeEmpty lists flags that accept an empty text, and flags that report it themselves.
+// For all others, an empty value comes from an unset shell variable.
 var mayBeEmpty = map[string]bool{"why": true, "filter": true, "web": true, "web-token": true, "metrics": true}
 
 func (c *command) start(args []string, e *env) error {
@@ -248,7 +248,7 @@ Try:
 `)
 }
 
-// Columns of a help's flags: at most, and in a narrow terminal.
+// Widths of a help's flags: the maximum, and in a narrow terminal.
 const (
 	helpWidth = 100
 	helpLeast = 60
@@ -256,7 +256,7 @@ const (
 
 func (c *command) usage(w io.Writer, fs *pflag.FlagSet) {
 	fmt.Fprintf(w, "%s\n\n%s\n", c.short, strings.TrimSpace("Usage: sliver "+c.name+" "+c.args))
-	fs.VisitAll(func(f *pflag.Flag) { f.Usage = strings.Join(strings.Fields(f.Usage), " ") }) // lines end where they have to
+	fs.VisitAll(func(f *pflag.Flag) { f.Usage = strings.Join(strings.Fields(f.Usage), " ") }) // the width sets line breaks
 	width := helpWidth
 	if n := columns(w); n > 0 {
 		width = min(max(n, helpLeast), helpWidth)
@@ -282,7 +282,7 @@ func versionCommand() *command {
 	}
 }
 
-// versionString is what this program calls itself in recordings.
+// versionString returns this program's version for recordings.
 func versionString() string {
 	if version != "" {
 		return version

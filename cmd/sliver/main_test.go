@@ -18,8 +18,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// TestBadInput: one clear line on standard error, the right status, and
-// nothing written.
+// TestBadInput: one clear line on standard error, the right status, and no output file.
 func TestBadInput(t *testing.T) {
 	p := spin(t)
 	pid := pidOf(p)
@@ -136,7 +135,6 @@ func TestRefusals(t *testing.T) {
 	if _, err := os.Stat("/proc/2"); err == nil && (kthread.status != 1 || !strings.Contains(kthread.errors, "kernel thread")) {
 		t.Errorf("kernel thread: %+v", kthread)
 	}
-	// A thread's number in place of the process's.
 	// A process of another user.
 	cmd := slivercmd(t, "/", "record", "-p", pidOf(p), "-d", "1s", "-o", "/dev/null", "--format", "pprof")
 	bin := copyFor(t, cmd.Path)
@@ -161,8 +159,8 @@ func TestRefusals(t *testing.T) {
 	_ = z.Wait()
 }
 
-// TestEveryFormat records a process once into all formats, and exports the
-// same from the recording.
+// TestEveryFormat records a process once into all formats, and exports the same formats from
+// the recording.
 func TestEveryFormat(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -200,7 +198,7 @@ func TestEveryFormat(t *testing.T) {
 	if err1 != nil || err2 != nil || !bytes.Equal(a, b) {
 		t.Errorf("the second recording is not the first one (%v, %v)", err1, err2)
 	}
-	// The same content again, from the recording alone.
+	// The same content from the recording alone.
 	if r := sliver(t, dir, "export", "r.sliver", "-o", "again.pb.gz", "-o", "again.pftrace", "-o", "again.nanoscope.txt"); r.status != 0 {
 		t.Fatalf("%+v", r)
 	}
@@ -255,8 +253,8 @@ func TestInterrupt(t *testing.T) {
 	}
 }
 
-// TestInterruptTwice: a second signal leaves at once, and what was recorded until then is in a
-// file that can be read, even if the first one had ended the recording by then.
+// TestInterruptTwice: a second signal exits at once. The samples so far are in a readable
+// file, even if the first signal had already ended the recording.
 func TestInterruptTwice(t *testing.T) {
 	p := spin(t)
 	for range 3 {
@@ -269,7 +267,7 @@ func TestInterruptTwice(t *testing.T) {
 		}
 		growing(t, dir)
 		_ = cmd.Process.Signal(syscall.SIGINT)
-		_ = cmd.Process.Signal(syscall.SIGTERM) // another one: two alike may count as one
+		_ = cmd.Process.Signal(syscall.SIGTERM) // a different one: two pending equal signals may be merged
 		if err := cmd.Wait(); err != nil && cmd.ProcessState.ExitCode() != 128+int(syscall.SIGTERM) && cmd.ProcessState.ExitCode() != 128+int(syscall.SIGINT) {
 			t.Errorf("%v, %s", err, out.String())
 		}
@@ -285,7 +283,7 @@ func TestInterruptTwice(t *testing.T) {
 	}
 }
 
-// growing waits until a recording under way has written some of its events.
+// growing waits until a recording in progress has written some of its events.
 func growing(t *testing.T, dir string) string {
 	t.Helper()
 	name := ""
@@ -315,8 +313,8 @@ func growing(t *testing.T, dir string) string {
 	return name
 }
 
-// TestKilled: what a recorder that is killed leaves can be read up to the tear,
-// and the target runs on.
+// TestKilled: the file of a killed recorder is readable up to the tear, and the target
+// continues.
 func TestKilled(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -349,8 +347,9 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// TestExportSaysWhatWasLost: a piece of a recording that is damaged is told in one line, and
-// is a gap where it was: the timeline begins where the recording did. So is a full disk told.
+// TestExportSaysWhatWasLost: a damaged piece of a recording is reported in one line, and is a
+// gap at its position: the timeline still begins with the recording. A full disk is reported
+// too.
 func TestExportSaysWhatWasLost(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -392,7 +391,7 @@ func TestExportSaysWhatWasLost(t *testing.T) {
 	}
 }
 
-// An empty variable in place of a recording is told as that.
+// An empty recording name, from an unset variable, gets a specific error.
 func TestEmptyRecording(t *testing.T) {
 	for _, args := range [][]string{{"report", ""}, {"export", "", "-o", "x.folded"}, {"sql", "", "select 1"}, {"view", ""}} {
 		if r := sliver(t, t.TempDir(), args...); r.status != 1 || r.errors != "sliver: the recording's name is empty\n" {
@@ -401,7 +400,7 @@ func TestEmptyRecording(t *testing.T) {
 	}
 }
 
-// What a command says and cannot write is no success.
+// A command whose output cannot be written fails.
 func TestFullOutput(t *testing.T) {
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
@@ -419,7 +418,7 @@ func TestFullOutput(t *testing.T) {
 	}
 }
 
-// A flag with nothing for a value is said to have none, and not taken as left out.
+// A flag with an empty value is an error, and not treated as omitted.
 func TestEmptyFlags(t *testing.T) {
 	for _, args := range [][]string{{"export", "x.sliver", "-o", "x.pb.gz", "--format", ""}, {"stack", "--kinds=", "1"}, {"record", "-p", "1", "--threads", ""}} {
 		if r := sliver(t, t.TempDir(), args...); r.status != 2 || !strings.Contains(r.errors, " is empty: give it a value, or leave it out") || strings.Count(r.errors, "\n") != 1 {
@@ -428,7 +427,7 @@ func TestEmptyFlags(t *testing.T) {
 	}
 }
 
-// TestFullDisk: the recording ends with one line, and what it held is kept.
+// TestFullDisk: the recording ends with a one-line error, and its samples are kept.
 func TestFullDisk(t *testing.T) {
 	testprog.Need(t, "root")
 	p := spin(t)
@@ -470,7 +469,7 @@ func TestThreads(t *testing.T) {
 	}
 }
 
-// Lines of flags' help end where the width has them end, not where the source does.
+// The terminal's width determines line breaks in flag help, not the source.
 func TestHelpIsFilled(t *testing.T) {
 	for _, c := range commands() {
 		r := sliver(t, t.TempDir(), c.name, "--help")
@@ -514,7 +513,7 @@ func TestHelpAndCompletion(t *testing.T) {
 			t.Errorf("%s does not read its script: %v\n%s", sh, err, out)
 		}
 	}
-	// What a user gets who types in bash.
+	// The completion of bash.
 	r := sliver(t, t.TempDir(), "completion", "bash")
 	cmd := exec.Command("bash", "-c", r.out+`
 COMP_WORDS=(sliver record --inter); COMP_CWORD=2; _sliver; echo "${COMPREPLY[@]}"
@@ -541,7 +540,7 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
-// TestDemo: the newcomer's command makes files that can be opened.
+// TestDemo: the files of the demo can be opened.
 func TestDemo(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	dir := t.TempDir()

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/symbol/debuginfod"
 )
 
-// nameFlags are those that say where names come from.
+// nameFlags are the flags for sources of names.
 type nameFlags struct {
 	debugDirs  []string
 	fullNames  bool
@@ -22,7 +22,7 @@ type nameFlags struct {
 	noCache    bool
 }
 
-// register adds the flags; where says to what recordings they apply.
+// register adds the flags; where names the recordings that they apply to.
 func (n *nameFlags) register(fs *pflag.FlagSet, where string) {
 	fs.StringArrayVar(&n.debugDirs, "debug-dir", nil, "look for separate debug files here too"+where+"; repeatable")
 	fs.BoolVar(&n.fullNames, "full-names", false, "keep parameters and template arguments in names"+where)
@@ -30,20 +30,20 @@ func (n *nameFlags) register(fs *pflag.FlagSet, where string) {
 	fs.BoolVar(&n.noCache, "no-symbol-cache", false, "neither use nor fill sliver/symbols in the user's cache")
 }
 
-// Bounds of the folders in the user's cache, in bytes.
+// Size limits of folders in the user's cache, in bytes.
 const (
 	maxSymbols    = 512 << 20
 	maxDebugFiles = 8 << 30
 )
 
-// sources are where names come from besides the files themselves.
+// sources are the sources of names other than the files themselves.
 type sources struct {
-	finder symbol.Finder // nil: nowhere else
+	finder symbol.Finder // nil: none
 	cache  *cache.Dir    // nil: none
 }
 
-// sources opens what the flags ask for. A cache that cannot be had costs time,
-// not the names.
+// sources opens the sources that the flags select. Without a usable cache, names are
+// still found, only more slowly.
 func (n *nameFlags) sources(help string, w io.Writer) (s sources, err error) {
 	base, cerr := os.UserCacheDir()
 	if cerr == nil && !n.noCache {
@@ -72,7 +72,7 @@ func (n *nameFlags) sources(help string, w io.Writer) (s sources, err error) {
 	return s, nil
 }
 
-// options are those for recordings that have no names yet, on this machine.
+// options returns the naming options for recordings without names, on this machine.
 func (n *nameFlags) options(help string, w io.Writer) (o naming.Options, err error) {
 	s, err := n.sources(help, w)
 	if err != nil {

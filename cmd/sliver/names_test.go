@@ -16,8 +16,8 @@ import (
 	"github.com/sliverprof/sliver/symbol"
 )
 
-// stack and top name a stripped program by what --debuginfod fetches; the next
-// time they ask nobody, and by the cache of names they do not even read the file.
+// stack and top name a stripped program with files from --debuginfod. The second time
+// they contact no server, and with the name cache they do not even read the file.
 func TestNamesFromServer(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc", "objcopy", "strip")
 	if _, err := build(); err != nil {
@@ -104,8 +104,8 @@ func TestNamesFromServer(t *testing.T) {
 	}
 }
 
-// stack and top have the names and lines of code that a program tells debuggers
-// of by GDB's JIT interface.
+// stack and top have the names and lines of code that a program registers with GDB's JIT
+// interface.
 func TestNamesOfGDBJIT(t *testing.T) {
 	testprog.Need(t, "ptrace", "gcc")
 	if _, err := build(); err != nil {

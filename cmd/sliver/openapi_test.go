@@ -12,9 +12,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// The page's API does what docs/openapi.yaml says, for requests that it allows and for those
-// that it does not, as schemathesis makes them up from it. The websocket is none of its
-// business.
+// The page's API conforms to docs/openapi.yaml, for valid and invalid requests that
+// schemathesis generates from it. The websocket is not covered.
 func TestOpenAPI(t *testing.T) {
 	tool := testprog.Tool(t, "schemathesis")
 	p := spin(t)

@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// TestOutputsInPlace: a recording goes through a pipe and to where a link leads,
-// and takes the place of neither.
+// TestOutputsInPlace: a recording is written through a pipe and through a link, and
+// replaces neither.
 func TestOutputsInPlace(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	dir := t.TempDir()

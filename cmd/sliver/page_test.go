@@ -11,10 +11,9 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestPageOfRealPrograms drives the page in Chromium as a person would, over
-// sliver's own recordings of a program, live and finished: see
-// web/page/test/real.mjs. With SLIVER_PICTURES set to a folder, pictures of
-// what was seen go there. SLIVER_LONG=1 has all cases run.
+// TestPageOfRealPrograms drives the page in Chromium as a user would, with sliver's own
+// recordings of a program, live and finished: see web/page/test/real.mjs. SLIVER_PICTURES
+// names a folder for screenshots. SLIVER_LONG=1 runs all cases.
 func TestPageOfRealPrograms(t *testing.T) {
 	testprog.Need(t, "ptrace", "node", "chromium", "npm", "java17")
 	page, err := filepath.Abs(filepath.Join("..", "..", "web", "page"))
@@ -42,7 +41,7 @@ func TestPageOfRealPrograms(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), args...)
 	cmd.Dir = page
 	cmd.Env = append(os.Environ(), "SLIVER_CONVOY="+pidOf(convoy),
-		"XDG_RUNTIME_DIR="+t.TempDir()) // no recorders but its own
+		"XDG_RUNTIME_DIR="+t.TempDir()) // only its own recorders
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	out, err := cmd.CombinedOutput()
 	t.Logf("%s", out)

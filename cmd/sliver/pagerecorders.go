@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/web"
 )
 
-// pageRecorders are the user's flight recorders, as the page asks for them.
+// pageRecorders implements web.Recorders with the user's flight recorders.
 type pageRecorders struct{}
 
 // List implements web.Recorders.

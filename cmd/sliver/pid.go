@@ -8,18 +8,17 @@ import (
 	"strings"
 )
 
-// pidError says why something is no process number, in whole: pflag's words
-// before it would only repeat the argument.
+// pidError is a complete error message for an invalid PID; pflag's prefix would only
+// repeat the argument.
 type pidError struct{ msg string }
 
 func (e *pidError) Error() string { return e.msg }
 
-// programName is what a program can be called, and pgrep takes as it is.
+// programName matches program names that pgrep takes literally.
 var programName = regexp.MustCompile(`^[A-Za-z][\w-]+$`)
 
-// parsePID reads a process number as shells hand it over: nothing at all where
-// pidof found nothing, a few where it found a few, the next flag where a
-// variable was empty.
+// parsePID parses a PID as shells pass it: empty if pidof found none, several if it found
+// several, the next flag if a variable was empty.
 func parsePID(s string) (int, error) {
 	pid, err := strconv.Atoi(s)
 	switch several := strings.Fields(s); {
@@ -39,12 +38,12 @@ func parsePID(s string) (int, error) {
 	return 0, &pidError{fmt.Sprintf("%q is no process number", s)}
 }
 
-// onePID is a flag's value: one process number, given once; 0 before.
+// onePID is a flag's value: one PID, given once; 0 if not set.
 type onePID int
 
 func (p *onePID) Type() string { return "int" }
 
-// String is empty while there is none, so that help shows no default.
+// String is empty if not set, so that help shows no default.
 func (p *onePID) String() string {
 	if *p == 0 {
 		return ""
@@ -64,15 +63,15 @@ func (p *onePID) Set(s string) error {
 	return nil
 }
 
-// somePIDs is a flag's value: process numbers, each once; commas part them, and
-// the flag may be repeated.
+// somePIDs is a flag's value: distinct PIDs, separated by commas or given by repeated
+// flags.
 type somePIDs []int
 
 func (p *somePIDs) Type() string { return "ints" }
 
 func (p *somePIDs) String() string { return strings.Trim(fmt.Sprint([]int(*p)), "[]") }
 
-// words are the numbers as arguments.
+// words returns the PIDs as arguments.
 func (p *somePIDs) words() (words []string) {
 	for _, pid := range *p {
 		words = append(words, strconv.Itoa(pid))

@@ -47,7 +47,7 @@ func TestSomePIDs(t *testing.T) {
 	}
 }
 
-// Where process numbers are arguments, -p gives one as well.
+// Commands with PIDs as arguments accept -p as well.
 func TestPIDFlag(t *testing.T) {
 	pid := pidOf(spin(t))
 	for _, args := range [][]string{{"stack", "-p", pid}, {"threads", "--pid=" + pid}, {"top", "--once", "-d", "200ms", "-p", pid}, {"doctor", "-p", pid}} {

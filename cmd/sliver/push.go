@@ -21,7 +21,7 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// pushFlags are those of record that send windows to backends.
+// pushFlags are the flags of record that push windows to backends.
 type pushFlags struct {
 	otlp, pyroscope, parca []string
 	window                 time.Duration
@@ -37,15 +37,15 @@ type pushFlags struct {
 	head  http.Header
 }
 
-// Bounds of the flags.
+// Limits of the flags.
 const (
 	minWindow  = time.Second
 	maxWindow  = time.Hour
 	maxSpoolMB = 1 << 20
-	// lastTry is how long the end waits for what is not sent yet.
+	// lastTry limits the wait for unsent windows at the end.
 	lastTry = 5 * time.Second
-	// maxPushed is how large, in bytes, a recording that is only pushed gets
-	// on disk before a new one takes its place.
+	// maxPushed is the size, in bytes, at which a recording that is only pushed is replaced by a
+	// new one on disk.
 	maxPushed = 512 << 20
 )
 
@@ -104,11 +104,11 @@ func (f *pushFlags) parse(fs *pflag.FlagSet) error {
 	return f.parseHeaders()
 }
 
-// maxHeaders bounds the file of --push-header-file, in bytes.
+// maxHeaders limits the file of --push-header-file, in bytes.
 const maxHeaders = 64 << 10
 
-// parseHeaders reads the headers: those of the environment, of the file and of the command line,
-// of which the later ones count.
+// parseHeaders reads headers from the environment, the file and the command line; later ones
+// take precedence.
 func (f *pushFlags) parseHeaders() error {
 	f.head = http.Header{}
 	hidden := os.Getenv("SLIVER_PUSH_HEADERS")
@@ -125,7 +125,7 @@ func (f *pushFlags) parseHeaders() error {
 			continue
 		}
 		n++
-		if !f.header(line) { // which may be a secret: it is not shown
+		if !f.header(line) { // the line may contain a secret, so the error does not show it
 			return usagef("record", "push-header-file or $SLIVER_PUSH_HEADERS: header %d is not 'NAME: VALUE'", n)
 		}
 	}
@@ -146,13 +146,13 @@ func (f *pushFlags) header(h string) bool {
 	return true
 }
 
-// windows pushes the windows of one recording after the other.
+// windows pushes the windows of successive recordings.
 type windows struct {
 	f *pushFlags
 	p *push.Pusher
 	e *env
 
-	mu sync.Mutex // of e.stderr
+	mu sync.Mutex // guards e.stderr
 }
 
 func (f *pushFlags) open(e *env) (*windows, error) {
@@ -182,8 +182,8 @@ func (w *windows) problem(s string) {
 	fmt.Fprintf(w.e.stderr, "sliver: %s\n", oneLine(fmt.Errorf("%s", s)))
 }
 
-// follow pushes the windows of s until stop is called, which pushes the rest.
-// full is called when a recording that nobody keeps has become large.
+// follow pushes the windows of s until stop is called, which pushes the rest. full is called
+// when a recording without an output has become large.
 func (w *windows) follow(s *session.Session, full func()) (stop func()) {
 	quit, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -219,7 +219,7 @@ func (w *windows) push(s *session.Session, from, to stack.Time) {
 	}
 }
 
-// close says how it went.
+// close reports the result.
 func (w *windows) close(quiet bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastTry)
 	defer cancel()

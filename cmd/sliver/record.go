@@ -49,7 +49,7 @@ type recordFlags struct {
 	metrics     string
 	push        pushFlags
 	web         webFlags
-	page        bool // as web says
+	page        bool // serve a page, set by web
 
 	fs *pflag.FlagSet
 }
@@ -79,7 +79,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.json, "json", false, "the summary as JSON on standard output")
 }
 
-// percent is a flag such as 1% or 0.01, as a share of one.
+// percent is a flag such as 1% or 0.01, stored as a share of one.
 type percent float64
 
 func (p *percent) String() string { return strconv.FormatFloat(float64(*p)*100, 'g', 4, 64) + "%" }
@@ -130,7 +130,7 @@ until Ctrl-C, else until no page is open any more.`,
 	}
 }
 
-// outputsOf reads -o and --format.
+// outputsOf parses -o and --format.
 func outputsOf(paths []string, format, help string) ([]export.Output, error) {
 	var outs []export.Output
 	stdout := 0
@@ -205,8 +205,8 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	return o, nil
 }
 
-// spareMemory is how much garbage, in bytes, may lie beside what a recording needs: few of
-// them are collected before they end.
+// spareMemory is how much garbage, in bytes, may accumulate during a recording: most recordings end before a
+// collection.
 const spareMemory = 32 << 20
 
 const neither = "nothing to record: give a process (sliver record -p PID) or a command (sliver record -- CMD ARGS...)"
@@ -253,7 +253,7 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 	return f.record(e, o, p, nil)
 }
 
-// explain adds to a refusal what to do about it.
+// explain adds a remedy to a refusal.
 func explain(err error) error {
 	var r *target.Refusal
 	if errors.As(err, &r) && r.Advice != "" {
@@ -267,8 +267,7 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 	if err != nil {
 		return err
 	}
-	// Whatever happens to the recording, the command goes on to its end, and
-	// its status is ours.
+	// Whatever happens to the recording, the command runs to its end and determines the exit status.
 	err = f.record(e, o, c.Process, c)
 	c.Release()
 	status, werr := c.Wait()
@@ -290,8 +289,7 @@ func (f *recordFlags) recordCommand(e *env, o session.Options, argv []string) er
 	return nil
 }
 
-// record runs one session to its end. c is the command that is the target, nil
-// for a process that was there before.
+// record runs one session to its end. c is the command that is the target, nil for an existing process.
 func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *target.Command) error {
 	var chosen export.Output // the name that sliver chooses
 	if len(o.Outputs) == 0 && !f.push.any() {
@@ -315,12 +313,12 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 	if c != nil {
 		o.Await = true
-		o.Started = c.Release // it stands at its first instruction until then
+		o.Started = c.Release // the command is stopped at its first instruction until then
 	}
 	if err := checkDescriptors(e, p); err != nil {
 		return err
 	}
-	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
+	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority
 	background.CollectRarely(spareMemory)
 	src, err := f.names.sources("record", e.stderr)
 	if err != nil {
@@ -336,7 +334,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	var now current
 	watch := func(s *session.Session) error {
 		if now.s.Swap(s) != nil {
-			return nil // it is watched already
+			return nil // already watched
 		}
 		return tel.Watch(&now)
 	}
@@ -351,7 +349,7 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	for n := 2; ; n++ {
 		again, err := f.recordOnce(e, o, p, c != nil, view, watch, pushed)
 		if chosen.Path != "" && errors.Is(err, export.ErrTaken) && n < maxNumbers {
-			first = []export.Output{numbered(chosen, n)} // another one began at the same moment
+			first = []export.Output{numbered(chosen, n)} // another recording started at the same moment
 			o.Outputs = first
 			continue
 		}
@@ -365,10 +363,10 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	}
 }
 
-// maxNumbers bounds the names that are tried.
+// maxNumbers limits how many names are tried.
 const maxNumbers = 1000
 
-// current is the session that metrics are of.
+// current is the session whose metrics are published.
 type current struct {
 	s atomic.Pointer[session.Session]
 }
@@ -376,8 +374,7 @@ type current struct {
 // Account implements telemetry.Source.
 func (c *current) Account() session.Account { return c.s.Load().Account() }
 
-// recordOnce runs one session to its end, and tells whether the page asked for
-// another one.
+// recordOnce runs one session to its end and reports whether the page requested another one.
 func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, command bool, view *liveView, watch func(*session.Session) error, pushed *windows) (again bool, err error) {
 	s, err := session.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
@@ -399,11 +396,11 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	ctx, stop := f.signals(e, s, command)
 	defer stop()
 	if view != nil && view.held.release() {
-		return false, nil // after the recording before, of which all is written
+		return false, nil // after the previous recording, which is complete
 	}
 	bySignal := func() bool { return errors.Is(context.Cause(ctx), errSignal) }
 	line := newStatusLine(e, s, f.quiet)
-	var full func() // ends a recording that grew large and that nobody keeps
+	var full func() // ends a recording without an output that has become large
 	if pushed != nil && len(o.Outputs) == 0 && o.Duration == 0 {
 		full = sync.OnceFunc(func() { again = true; s.Stop() })
 	}
@@ -414,7 +411,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	reason, runErr := s.Run(ctx)
 	rest()
 	line.close()
-	ended := bySignal() // and not on the page
+	ended := bySignal() // by a signal and not on the page
 	again = again && !ended
 	if view != nil {
 		view.ended(reason)
@@ -444,8 +441,8 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	if view == nil {
 		return again, nil
 	}
-	// From here on Ctrl-C takes the page down, and so does one while the recording
-	// was written that had not ended it. None may fall between the two ways of taking it.
+	// From here on Ctrl-C takes the page down. So does an earlier one that arrived while the recording was
+	// written and did not end it. No signal may be lost between the two handlers.
 	view.held = hold()
 	stop()
 	if bySignal() && !ended {
@@ -454,12 +451,11 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 	return view.stay(), nil
 }
 
-// errSignal is why the context of signals ended.
+// errSignal is the cause of a context ended by a signal.
 var errSignal = errors.New("ended by a signal")
 
-// signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at
-// a second one; SIGUSR1 has all goroutines looked at. With a command of ours, Ctrl-C is the command's alone: the
-// recording ends when it does.
+// signals ends the recording at Ctrl-C, SIGTERM or SIGHUP, and the program at a second one; SIGUSR1 scans all
+// goroutines. If sliver runs a command, Ctrl-C is left to the command: the recording ends with it.
 func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	ch := make(chan os.Signal, 4)
@@ -485,18 +481,18 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 				os.Exit(128 + int(sig.(syscall.Signal)))
 			}
 			cancel(errSignal)
-			safefile.Hurry() // no file system is worth waiting for now
+			safefile.Hurry() // do not wait for file systems any longer
 		}
 	}()
 	return ctx, sync.OnceFunc(func() {
-		signal.Stop(ch) // nothing is sent from here on, and what was is taken
+		signal.Stop(ch) // no more signals are sent, and the pending ones are handled
 		close(ch)
 		<-done
 		cancel(nil)
 	})
 }
 
-// noThreads says which threads there are.
+// noThreads returns an error that lists the threads.
 func noThreads(spec string, p *target.Process) error {
 	ts, err := session.Threads(p)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/export/report"
 )
 
-// maxTop bounds the rows of a report's tables.
+// maxTop limits the rows of a report's tables.
 const maxTop = 10_000
 
 func reportCommand() *command {

@@ -14,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// TestReport: what a real program waited for, in all three forms and by each
-// side alone; and in one line what is wrong.
+// TestReport: the waits of a real program, in all three formats and for each side, and
+// one-line errors for wrong usage.
 func TestReport(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -46,7 +46,7 @@ func TestReport(t *testing.T) {
 	if b, err := os.ReadFile(filepath.Join(dir, "r.html")); err != nil || !strings.HasPrefix(string(b), "<!doctype html>") || !strings.HasSuffix(string(b), "</html>\n") {
 		t.Errorf("%v: %.100s", err, b)
 	}
-	// Of a thread that runs, one side has all of the time and the other none.
+	// A thread that runs has all of its time on one side.
 	on, off := sliver(t, dir, "export", "r.sliver", "--format", "collapsed", "-o", "-", "--on-cpu"), sliver(t, dir, "export", "r.sliver", "--format", "collapsed", "-o", "-", "--off-cpu")
 	if on.status != 0 || off.status != 0 || !strings.Contains(on.out, "spin_") {
 		t.Errorf("on %+v, off %+v", on, off)
@@ -64,9 +64,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestReportNamesLocks: threads that wait for a mutex, and for a lock of a
-// file: the report, pprof and the timeline name the lock and its holder, who
-// the program says holds it.
+// TestReportNamesLocks: threads wait for a mutex, and for a file lock. The report, pprof
+// and the timeline name the lock and the holder that the program prints.
 func TestReportNamesLocks(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	if _, err := build(); err != nil {
@@ -85,7 +84,7 @@ func TestReportNamesLocks(t *testing.T) {
 			if err := json.Unmarshal([]byte(p.Line("{")), &said); err != nil {
 				t.Fatal(err)
 			}
-			holder := regexp.MustCompile(fmt.Sprintf(`\b%d\b`, said.Holder)) // of a file: another process
+			holder := regexp.MustCompile(fmt.Sprintf(`\b%d\b`, said.Holder)) // of a file lock: another process
 			if r := sliver(t, dir, "record", "-p", pidOf(p), "-i", "5ms", "-d", "1s", "-o", "r.sliver", "-o", "r.pb.gz"); r.status != 0 {
 				t.Fatalf("%+v", r)
 			}

@@ -23,16 +23,16 @@ type reported struct {
 	Idle struct{ Threads int }
 }
 
-// TestReportRuntimes: of a Java program and of one of Python a report has the locks that the program fights for, in its
-// functions; what the runtimes do to wait, and their own threads that have nothing to do, are no part of that.
+// TestReportRuntimes: the report of a Java program and of a Python program has the contended locks of the
+// program, in its functions. It does not list the waiting code of the runtimes or their idle threads.
 func TestReportRuntimes(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, c := range []struct {
 		name  string
 		start func(t *testing.T) *testprog.Proc
-		lock  string // the first one's name begins so
-		ours  string // of such functions of the program's it is wanted and held in
-		not   string // and in none of these
+		lock  string // prefix of the first lock's name
+		ours  string // program functions that must wait for and hold it
+		not   string // functions that must not appear
 		idle  bool   // the runtime has idle threads
 	}{
 		{"Java", func(t *testing.T) *testprog.Proc {
@@ -47,7 +47,8 @@ func TestReportRuntimes(t *testing.T) {
 			p, dir := c.start(t), t.TempDir()
 			ours, not := regexp.MustCompile(c.ours), regexp.MustCompile(c.not)
 			var last string
-			// What a file says of its functions is known some time after the recording began: a longer one has it.
+			// The functions of a file are known some time after the recording began, so a longer one has
+			// them.
 			for _, d := range []string{"2s", "4s", "8s", "16s", "32s"} {
 				if r := sliver(t, dir, "record", "-q", "-p", pidOf(p), "-d", d, "-o", "r.sliver"); r.status != 0 {
 					t.Fatalf("%+v", r)
@@ -69,7 +70,7 @@ func TestReportRuntimes(t *testing.T) {
 	}
 }
 
-// lacks says what is not as it should be.
+// lacks describes the first mismatch; "" if there is none.
 func (r *reported) lacks(lock string, ours, not *regexp.Regexp, idle bool) string {
 	if len(r.Locks) == 0 || !strings.HasPrefix(r.Locks[0].Name, lock) {
 		return "the first lock is not " + lock

@@ -10,8 +10,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// shell runs a script as root in a mount namespace of its own; sliver is $S there, for every
-// user, and $D a folder that every user may write to.
+// shell runs a script as root in its own mount namespace. $S is a sliver that every user may
+// run, and $D a folder that every user may write to.
 func shell(t *testing.T, script string, args ...string) string {
 	t.Helper()
 	testprog.Need(t, "root", "setpriv")
@@ -34,8 +34,8 @@ func shell(t *testing.T, script string, args ...string) string {
 	return string(out)
 }
 
-// Whoever may run sliver with capabilities may look into processes, but not into files: what
-// the user names is opened with the user's rights.
+// A user who may run sliver with capabilities may inspect processes, but not files: sliver
+// opens files with the user's rights.
 func TestCapabilitiesOpenNoFiles(t *testing.T) {
 	p := spin(t)
 	out := shell(t, `

@@ -17,7 +17,7 @@ import (
 	"github.com/sliverprof/sliver/export/ask"
 )
 
-// maxQuestion bounds what is read of a question, in bytes.
+// maxQuestion limits the length of a question, in bytes.
 const maxQuestion = 1 << 20
 
 func sqlCommand() *command {
@@ -109,7 +109,7 @@ Examples:
 	}
 }
 
-// endedSQL says why an answer ended early: err, unless ctx ended.
+// endedSQL returns why an answer ended early: err, unless ctx ended.
 func endedSQL(ctx context.Context, err error, most time.Duration) error {
 	switch {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -122,7 +122,7 @@ func endedSQL(ctx context.Context, err error, most time.Duration) error {
 	return nil
 }
 
-// plainSQL is what SQLite adds to its messages.
+// plainSQL matches what SQLite adds to its messages.
 var plainSQL = regexp.MustCompile(`^SQL logic error: | \(\d+\)$`)
 
 func tableNames() string {

@@ -13,11 +13,11 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// exitDeadlock is the status of stack --fail-on-deadlock where there is one.
+// exitDeadlock is the exit status of stack --fail-on-deadlock if there is one.
 const exitDeadlock = 3
 
-// maxStackPIDs is how many processes stack takes at once: each costs open
-// files of its threads.
+// maxStackPIDs limits the processes of one call of stack: each needs open files for its
+// threads.
 const maxStackPIDs = 64
 
 // stackFlags are the flags of stack.

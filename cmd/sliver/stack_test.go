@@ -11,7 +11,7 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// look is what a reader of docs/stack-json.md would decode.
+// look decodes the document of docs/stack-json.md.
 type look struct {
 	Version int
 	PID     int
@@ -51,7 +51,7 @@ type look struct {
 	}
 }
 
-// locks starts a program of testdata/targets/locks and reads what it says.
+// locks starts a program of testdata/targets/locks and reads its output.
 func locks(t *testing.T, program string, to any, args ...string) *testprog.Proc {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -62,8 +62,8 @@ func locks(t *testing.T, program string, to any, args ...string) *testprog.Proc 
 	return p
 }
 
-// stackUntil runs sliver stack --json until its answer satisfies: a program
-// says that its threads are about to wait, not that they do.
+// stackUntil runs sliver stack --json until the result satisfies ok: the program
+// announces that its threads are about to wait, not that they do.
 func stackUntil(t *testing.T, ok func(*look) bool, args ...string) (l look, last result) {
 	t.Helper()
 	waitFor(t, func() bool {
@@ -110,7 +110,7 @@ func TestStackDeadlock(t *testing.T) {
 			t.Errorf("%d waits for %+v", th.TID, w)
 		}
 	}
-	// The same for people, and status 0 for who does not ask.
+	// The same as text, and status 0 without --fail-on-deadlock.
 	r = sliver(t, t.TempDir(), "stack", pidOf(p))
 	if r.status != 0 || !strings.Contains(r.out, "DEADLOCK of 3 threads") || !strings.Contains(r.out, "lock_next") || !strings.Contains(r.out, "deadlock.c:") {
 		t.Errorf("status %d:\n%s", r.status, r.out)
@@ -148,7 +148,7 @@ func TestStackConvoy(t *testing.T) {
 	}
 }
 
-// Several processes: a document for each, and circles over shared locks.
+// Several processes: a document for each, and deadlocks over shared locks.
 func TestStackAcross(t *testing.T) {
 	var said struct{ Threads []int }
 	locks(t, "shared", &said)

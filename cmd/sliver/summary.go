@@ -23,7 +23,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// statusLine shows how the recording goes, once a second, on one line.
+// statusLine shows the progress of the recording on one line, once a second.
 type statusLine struct {
 	w    io.Writer
 	s    *session.Session
@@ -59,7 +59,7 @@ func (l *statusLine) loop() {
 	}
 }
 
-// show replaces the line; what does not fit the terminal is cut.
+// show replaces the line; text beyond the terminal's width is cut.
 func (l *statusLine) show(s string) {
 	width := 80
 	if f, ok := l.w.(*os.File); ok {
@@ -101,10 +101,10 @@ func plural(n int, word string) string {
 	return fmt.Sprintf("%d %ss", n, word)
 }
 
-// share prints a part of one with two figures that say something.
+// share formats a share of one with two significant digits.
 func share(x float64) string { return fmt.Sprintf("%.2g%%", x*100) }
 
-// losses names every kind of sample that is missing or incomplete.
+// losses lists every kind of missing or incomplete sample.
 func losses(t *stack.ThreadStats) string {
 	var out []string
 	for _, l := range []struct {
@@ -121,7 +121,7 @@ func losses(t *stack.ThreadStats) string {
 	return strings.Join(out, ", ")
 }
 
-// late names ticks that were left out, and how many of them for the file's sake.
+// late describes ticks that were skipped, and how many of them because of the file.
 func late(t *stack.ThreadStats) string {
 	if t.Behind == 0 {
 		return "late"
@@ -129,7 +129,7 @@ func late(t *stack.ThreadStats) string {
 	return fmt.Sprintf("late (%d of them because the file was written too slowly)", t.Behind)
 }
 
-// allLosses adds those of looks at all tasks, and the threads that are not recorded.
+// allLosses adds the losses of task scans, and the threads that are not recorded.
 func allLosses(t *stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unrecorded) string {
 	all := []string{losses(t), tasks.String()}
 	for _, u := range missing {
@@ -138,12 +138,12 @@ func allLosses(t *stack.ThreadStats, tasks trace.LostTasks, missing []trace.Unre
 	return strings.Join(slices.DeleteFunc(all, func(s string) bool { return s == "" }), ", ")
 }
 
-// lossesOf adds the threads that fd does not sample to what its samplers lost.
+// lossesOf adds the threads that fd does not sample to its samplers' losses.
 func lossesOf(fd interface{ Unrecorded() []trace.Unrecorded }) func(*stack.ThreadStats) string {
 	return func(t *stack.ThreadStats) string { return allLosses(t, trace.LostTasks{}, fd.Unrecorded()) }
 }
 
-// moment prints ns with three digits, in the unit that keeps them short.
+// moment formats ns with three digits and a suitable unit.
 func moment(ns int64) string {
 	switch {
 	case ns < 999_500:
@@ -164,11 +164,11 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%.4g MB", float64(n)/1e6)
 }
 
-// childrenTold is the least CPU time of the target's children that the summary shows; it must also be a tenth
-// of the CPU time of the target itself.
+// childrenTold is the lowest CPU time of the target's children that the summary shows; it must also be a
+// tenth of the CPU time of the target itself.
 const childrenTold = 20 * time.Millisecond
 
-// span is a time to a tenth of a second, and shorter ones to three digits.
+// span formats a duration to a tenth of a second, and shorter ones with three digits.
 func span(d time.Duration) string {
 	if d < 100*time.Millisecond {
 		return moment(int64(d))
@@ -234,7 +234,7 @@ func writeSummary(w io.Writer, r *session.Result, p trace.Process) {
 	}
 }
 
-// threadsText is how many threads were recorded, and of how many where some were not.
+// threadsText returns how many threads were recorded, and of how many if some were not.
 func threadsText(r *session.Result) string {
 	if n := r.Stats.Missing(); n > 0 {
 		return fmt.Sprintf("%d of %d threads", r.Threads, r.Threads+n)
@@ -242,7 +242,7 @@ func threadsText(r *session.Result) string {
 	return plural(r.Threads, "thread")
 }
 
-// overruns say why a recording took more than a twentieth longer than it was to.
+// overruns explains why a recording took more than a twentieth longer than requested.
 func overruns(r *session.Result) (out []string) {
 	if r.Asked == 0 || r.Reason != "duration" {
 		return nil
@@ -260,7 +260,7 @@ func overruns(r *session.Result) (out []string) {
 	return out
 }
 
-// costText describes the cost of a recording and the measures taken to hold the bound.
+// costText describes the cost of a recording and the measures taken to stay within the limit.
 func costText(c *sampler.Cost, interval time.Duration) string {
 	if !c.Measured {
 		return ""
@@ -285,7 +285,7 @@ func costText(c *sampler.Cost, interval time.Duration) string {
 	return s
 }
 
-// openHint says how a format is looked at.
+// openHint says how to open a format.
 func openHint(format, path string) string {
 	switch format {
 	case "sliver":
@@ -298,8 +298,7 @@ func openHint(format, path string) string {
 	return ""
 }
 
-// summaryJSON is what --json prints. It is documented in docs/summary-json.md
-// and kept stable.
+// summaryJSON is the output of --json. It is documented in docs/summary-json.md and kept stable.
 type summaryJSON struct {
 	Samples      uint64     `json:"samples"`
 	Threads      int        `json:"threads"`

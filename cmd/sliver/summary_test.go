@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// What looks at all goroutines left out stands beside the other losses, in text and JSON.
+// Tasks left out of goroutine scans are listed with the other losses, in text and JSON.
 func TestSummaryOfLooks(t *testing.T) {
 	lost := trace.LostTasks{What: "goroutine", N: 3, In: 1, Looks: 2}
 	late := trace.Stats{Threads: []stack.ThreadStats{{Late: 2}}}
@@ -38,7 +38,7 @@ func TestSummaryOfLooks(t *testing.T) {
 	}
 }
 
-// The hint at children compares with the CPU time of the program, however long it took.
+// The hint at children compares their CPU time with the program's, whatever its duration.
 func TestSummaryOfChildren(t *testing.T) {
 	for _, c := range []struct {
 		children, cpu time.Duration
@@ -58,7 +58,7 @@ func TestSummaryOfChildren(t *testing.T) {
 	}
 }
 
-// A recording that was overrun by more than a twentieth has the reason in its summary.
+// If a recording overran by more than a twentieth, the summary has the reason.
 func TestSummaryOfOverruns(t *testing.T) {
 	for _, c := range []struct {
 		r    session.Result
@@ -78,7 +78,7 @@ func TestSummaryOfOverruns(t *testing.T) {
 	}
 }
 
-// Of a program that was over soon the time is not zero.
+// The duration of a program that ended soon is not zero.
 func TestSummaryOfShort(t *testing.T) {
 	for _, c := range []struct {
 		d    time.Duration

@@ -11,10 +11,9 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// deploy/sliver-watch@.service below a systemd of its own, in namespaces of its own: it
-// is ready when it says so, has one user's rights and one capability, reads its
-// configuration again, dumps, and is started again after a kill -9, with what that
-// left recovered.
+// deploy/sliver-watch@.service below a separate systemd in its own namespaces. It reports
+// readiness, has one user's rights and one capability, reloads its configuration, dumps,
+// and is restarted after a kill -9, with the remaining rings recovered.
 func TestBelowSystemd(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("a system is started: with SLIVER_LONG=1")

@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// SIGUSR1 has all goroutines looked at, once more than at the begin and the end. Of a
-// program that has none it says so.
+// SIGUSR1 triggers a scan of all goroutines, in addition to those at the begin and the
+// end. For a program without goroutines it prints so.
 func TestTasksAsked(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "go/routines", "default"))

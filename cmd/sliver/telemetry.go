@@ -8,8 +8,8 @@ import (
 	"github.com/sliverprof/sliver/watch"
 )
 
-// newTelemetry publishes metrics of sliver's own as --metrics and the standard
-// OTEL_* variables say. What telemetry cannot do costs one line, each kind once.
+// newTelemetry publishes sliver's own metrics as --metrics and the standard OTEL_*
+// variables say. A failure costs one line, once for each kind.
 func (f *recordFlags) newTelemetry(e *env) (*telemetry.Pipeline, error) {
 	p, err := newTelemetry(telemetry.Config{Listen: f.metrics}, func(s string) { fmt.Fprintf(e.stderr, "sliver: telemetry: %s\n", printable(s)) })
 	if err == nil && p.Addr() != "" && !f.quiet {
@@ -18,7 +18,7 @@ func (f *recordFlags) newTelemetry(e *env) (*telemetry.Pipeline, error) {
 	return p, err
 }
 
-// newTelemetry has warn told each kind of trouble once.
+// newTelemetry calls warn once for each kind of failure.
 func newTelemetry(c telemetry.Config, warn func(string)) (*telemetry.Pipeline, error) {
 	var mu sync.Mutex
 	said := map[string]bool{}
@@ -34,7 +34,7 @@ func newTelemetry(c telemetry.Config, warn func(string)) (*telemetry.Pipeline, e
 	return telemetry.New(c)
 }
 
-// watched is a flight recorder as package telemetry asks for it.
+// watched adapts a flight recorder for package telemetry.
 type watched struct{ *watch.Watcher }
 
 // Kept implements telemetry.Keeper.
@@ -44,5 +44,5 @@ func (w watched) Kept() telemetry.Kept {
 		Fired: k.Fired, Dumps: k.Dumps, Failed: k.Failed, Broken: k.Broken, Interval: k.Interval}
 }
 
-// maxWarnings of telemetry in one recording.
+// maxWarnings limits the warnings of telemetry in one recording.
 const maxWarnings = 4

@@ -22,7 +22,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// collector keeps the newest metrics and all spans that it is sent.
+// collector keeps the newest metrics and all spans that it receives.
 type collector struct {
 	mu      sync.Mutex
 	metrics map[string]*protometrics.Metric
@@ -63,7 +63,7 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// sum adds up a counter's points that have this attribute; key "": all.
+// sum sums a counter's points with this attribute; key "": all.
 func (c *collector) sum(name, key, value string) (n float64) {
 	m := c.metrics[name]
 	for _, p := range append(m.GetSum().GetDataPoints(), m.GetGauge().GetDataPoints()...) {
@@ -78,8 +78,8 @@ func (c *collector) sum(name, key, value string) (n float64) {
 	return n
 }
 
-// TestTelemetry scrapes a recording while it runs, has it send its metrics and
-// its trace to a collector, and compares both with its own summary.
+// TestTelemetry scrapes a recording while it runs, makes it send its metrics and its
+// trace to a collector, and compares both with its summary.
 func TestTelemetry(t *testing.T) {
 	p := spin(t)
 	c := &collector{format: map[string]bool{}}
@@ -115,7 +115,7 @@ func TestTelemetry(t *testing.T) {
 		}
 		return n
 	}
-	for live == nil || stops() < 20 { // as long as the test may take
+	for live == nil || stops() < 20 { // up to the test's deadline
 		res, err := http.Get(url)
 		if err != nil {
 			t.Fatal(err)
@@ -195,8 +195,7 @@ func TestTelemetry(t *testing.T) {
 	}
 }
 
-// TestMetricsAddress: an address that cannot be had is one line, and nothing is
-// recorded.
+// TestMetricsAddress: an unusable address is a one-line error, and nothing is recorded.
 func TestMetricsAddress(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()

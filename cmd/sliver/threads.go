@@ -107,7 +107,7 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 	for i := range rows {
 		wide = min(max(wide, utf8.RuneCountInString(rows[i].Name)), 40)
 	}
-	out := bufio.NewWriter(w) // which keeps the first error
+	out := bufio.NewWriter(w) // keeps the first error
 	fmt.Fprintf(out, "%8s %4s  %-*s %-15s %6s %10s\n", "TID", "POS", wide, "NAME", "STATE", "CPU", "CPU TIME")
 	for _, r := range rows {
 		fmt.Fprintf(out, "%8d %4d  %-*s %-15s %5.1f%% %9.2fs\n", r.TID, r.Position, wide, printable(r.Name), r.State, r.CPUShare*100,
@@ -116,9 +116,9 @@ func listThreads(w io.Writer, p *target.Process, window time.Duration, asJSON bo
 	return out.Flush()
 }
 
-// printable keeps names that a target or a recording chose from writing to the
-// terminal: control characters of all kinds (the C1 set too), bytes that are no UTF-8, and
-// what changes the direction of the text are "?".
+// printable makes names of a target or a recording safe for the terminal: control
+// characters (including C1), bytes that are not valid UTF-8, and characters that change
+// the text direction become "?".
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !unicode.IsPrint(r) || r == utf8.RuneError {
@@ -128,7 +128,7 @@ func printable(s string) string {
 	}, s)
 }
 
-// pickProcess asks which of the user's own processes to record, the busiest first.
+// pickProcess asks which of the user's processes to record, the busiest first.
 func pickProcess(e *env) (int, error) {
 	const most = 15
 	own, err := target.Own(300 * time.Millisecond)

@@ -43,10 +43,10 @@ type topFlags struct {
 	fs *pflag.FlagSet
 }
 
-// maxTopInterval keeps enough samples in a window.
+// maxTopInterval ensures enough samples in a window.
 const maxTopInterval = time.Second
 
-// topGroups are the sampler's goroutines beside that of main.
+// topGroups is the number of sampler goroutines in addition to the main thread's.
 const topGroups = 5
 
 func topCommand() *command {
@@ -121,7 +121,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	}
 	told := e.stderr
 	if !once {
-		told = io.Discard // the screen is drawn on
+		told = io.Discard // the screen is in use
 	}
 	more, err := f.names.sources("top", told)
 	if err != nil {
@@ -134,7 +134,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 			return fmt.Errorf("cannot draw in this terminal (TERM=%s): %w; --once prints one table", os.Getenv("TERM"), err)
 		}
 	}
-	_ = background.Lower(o.Groups + 1) // where it is forbidden, sliver is less polite
+	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority
 	fd, err := feed.New(p, o)
 	if errors.Is(err, sampler.ErrNoThreads) {
 		return noThreads(f.threads, p)
@@ -157,7 +157,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	return errors.Join(err, <-ran)
 }
 
-// screen is the terminal on standard input and output.
+// screen opens the terminal on standard input and output.
 func screen() (tcell.Screen, error) {
 	tty, err := tcell.NewStdIoTty()
 	if err != nil {
@@ -202,8 +202,8 @@ func (f *topFlags) options() (o feed.Options, l *top.Layout, err error) {
 	return o, l, nil
 }
 
-// How long --once may take beyond its window: for a window that fills late on
-// a busy machine, and for names.
+// Additional time for --once beyond its window: for a window that fills late on a busy
+// machine, and for names.
 const (
 	fillPatience = 10 * time.Second
 	namePatience = time.Minute
@@ -232,7 +232,7 @@ func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.P
 	if err != nil {
 		return err
 	}
-	fd.Table() // asks for the names
+	fd.Table() // requests the names
 	naming, named := context.WithTimeout(ctx, namePatience)
 	defer named()
 	fd.Settle(naming)
@@ -245,8 +245,8 @@ func (f *topFlags) print(ctx context.Context, e *env, fd *feed.Feed, p *target.P
 	return t.WriteText(e.stdout, h, l)
 }
 
-// columns is how wide lines on w may be: what COLUMNS says, which shells export to nobody
-// who did not ask for it, or else as wide as the terminal is. 0: there is no bound.
+// columns returns the maximum width of lines on w: COLUMNS if the user exports it (shells
+// do not by default), otherwise the terminal's width. 0: no limit.
 func columns(w io.Writer) int {
 	if n, err := strconv.Atoi(os.Getenv("COLUMNS")); err == nil && n > 0 {
 		return n

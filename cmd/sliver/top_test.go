@@ -23,20 +23,20 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// terminal is sliver in a pseudo-terminal, with what a person would see there.
+// terminal is sliver in a pseudo-terminal, with an emulated screen.
 type terminal struct {
 	t    *testing.T
 	cmd  *exec.Cmd
 	pty  *os.File
 	vt   vt10x.Terminal
-	done chan struct{} // sliver has ended, and all that it wrote is here
+	done chan struct{} // sliver has ended, and all of its output is here
 
 	mu  sync.Mutex
-	raw bytes.Buffer // all that sliver wrote
+	raw bytes.Buffer // sliver's output so far
 	new chan struct{}
 }
 
-// inTerminal starts sliver in a terminal of that size.
+// inTerminal starts sliver in a terminal of the given size.
 func inTerminal(t *testing.T, cols, rows int, env []string, args ...string) *terminal {
 	t.Helper()
 	cmd := slivercmd(t, t.TempDir(), args...)
@@ -68,7 +68,7 @@ func inTerminal(t *testing.T, cols, rows int, env []string, args ...string) *ter
 	}()
 	go func() {
 		_ = cmd.Wait() // the status is in the state
-		<-read         // the kernel says EIO once the last writer is gone
+		<-read         // the kernel returns EIO after the last writer has closed
 		close(x.done)
 	}()
 	t.Cleanup(func() {
@@ -79,14 +79,14 @@ func inTerminal(t *testing.T, cols, rows int, env []string, args ...string) *ter
 	return x
 }
 
-// screen is what is to be seen now.
+// screen returns the visible text.
 func (x *terminal) screen() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.vt.String()
 }
 
-// sees waits until the screen satisfies.
+// sees waits until the screen satisfies ok.
 func (x *terminal) sees(what string, ok func(screen string) bool) string {
 	x.t.Helper()
 	limit := time.After(2 * time.Minute)
@@ -135,7 +135,7 @@ func (x *terminal) resize(cols, rows int) {
 	}
 }
 
-// leaves waits for sliver's end and wants status 0 and the terminal as it was.
+// leaves waits for sliver's end and verifies status 0 and the restored terminal.
 func (x *terminal) leaves() {
 	x.t.Helper()
 	select {
@@ -151,14 +151,14 @@ func (x *terminal) leaves() {
 	}
 }
 
-// written is all that sliver wrote so far.
+// written returns sliver's output so far.
 func (x *terminal) written() string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return x.raw.String()
 }
 
-// contend starts threads that fight for a lock.
+// contend starts threads that contend for a lock.
 func contend(t *testing.T, threads, seconds int) *testprog.Proc {
 	t.Helper()
 	testprog.Need(t, "ptrace")
@@ -170,7 +170,7 @@ func contend(t *testing.T, threads, seconds int) *testprog.Proc {
 
 var funcLine = regexp.MustCompile(`(?m)^ *(\d+\.\d)% +(\d+\.\d)%  (.*?) *$`)
 
-// funcsOn are the functions on a screen: self and total in percent, and the name.
+// funcsOn returns the functions on a screen: self and total in percent, and the name.
 func funcsOn(t *testing.T, screen string) (self, total []float64, names []string) {
 	t.Helper()
 	for _, m := range funcLine.FindAllStringSubmatch(screen, -1) {
@@ -195,7 +195,7 @@ func (x *terminal) settled() string {
 	return x.shows(`^ *\d+ +\d+\.\d%  \w+ +contend +\S`)
 }
 
-// A person at a terminal of 80 by 24.
+// A user's session in a terminal of 80 by 24.
 func TestTopKeys(t *testing.T) {
 	p := contend(t, 4, 120)
 	x := inTerminal(t, 80, 24, nil, "top", "-d", "1s", pidOf(p))
@@ -245,7 +245,7 @@ func TestTopKeys(t *testing.T) {
 	x.types("\x1b")
 	x.hides("(filter")
 
-	// The other table, and the stack of a thread that waits there.
+	// The other table, and the stack of a waiting thread.
 	x.types("\t")
 	x.shows("^>   TID")
 	x.types("ss")
@@ -266,7 +266,7 @@ func TestTopKeys(t *testing.T) {
 	free(t, p.PID)
 }
 
-// A paused picture stands still while time goes on; another key still works.
+// A paused screen does not change over time; another key still works.
 func TestTopPause(t *testing.T) {
 	p := contend(t, 2, 120)
 	x := inTerminal(t, 80, 24, nil, "top", "-d", "500ms", pidOf(p))
@@ -307,7 +307,8 @@ func TestTopResize(t *testing.T) {
 			return len(ls) >= size[1] && strings.HasPrefix(ls[size[1]-1], foot) && strings.HasPrefix(ls[0], "sliver"[:min(6, size[0]-1)])
 		})
 		if size[1] == 43 {
-			// More than fit on the screen before; how many there are in half a second is chance.
+			// More than fit on the previous screen; how many appear in half a second is
+			// random.
 			if _, _, names := funcsOn(t, s); len(names) < 13 {
 				t.Errorf("%d functions on a large screen:\n%s", len(names), s)
 			}
@@ -317,7 +318,7 @@ func TestTopResize(t *testing.T) {
 	x.leaves()
 }
 
-// A target that ends: the screen says so and keeps what there was.
+// When the target ends, the screen says so and keeps the last table.
 func TestTopTargetEnds(t *testing.T) {
 	p := contend(t, 2, 120)
 	x := inTerminal(t, 80, 24, nil, "top", "-d", "500ms", pidOf(p))
@@ -335,7 +336,7 @@ func TestTopTargetEnds(t *testing.T) {
 	x.leaves()
 }
 
-// NO_COLOR: no sequence that sets a colour.
+// NO_COLOR: no colour sequences.
 func TestTopNoColor(t *testing.T) {
 	p := spin(t)
 	colour := regexp.MustCompile(`\x1b\[([0-9;]*;)?[34][0-7](;[0-9;]*)?m`)
@@ -356,7 +357,7 @@ func TestTopNoColor(t *testing.T) {
 	}
 }
 
-// SIGTERM leaves the terminal as it was, and the target alone.
+// SIGTERM restores the terminal and leaves the target running.
 func TestTopSignal(t *testing.T) {
 	p := contend(t, 2, 120)
 	x := inTerminal(t, 80, 24, nil, "top", pidOf(p))
@@ -368,7 +369,7 @@ func TestTopSignal(t *testing.T) {
 	free(t, p.PID)
 }
 
-// The terminal goes away, as when a connection breaks: sliver ends.
+// If the terminal disappears, as with a broken connection, sliver ends.
 func TestTopTerminalGone(t *testing.T) {
 	p := contend(t, 2, 120)
 	x := inTerminal(t, 80, 24, nil, "top", pidOf(p))
@@ -425,7 +426,7 @@ func TestTopOnce(t *testing.T) {
 		len(got.Functions) != 1 || len(got.Threads) != 1 {
 		t.Fatalf("%+v", got)
 	}
-	// It is on the stack all the time that the thread ran.
+	// It is on the stack whenever the thread runs.
 	f, th := got.Functions[0], got.Threads[0]
 	if f.Func != "spin_29" || !strings.HasSuffix(f.Module, "/spin") || f.Self != 0 || f.Total != th.CPU || f.Wall != th.Wall ||
 		th.CPU <= 0 || th.CPU > got.Window*11/10 || th.Wall > got.Window || th.TID != p.PID || th.Name != "spin" {
@@ -434,8 +435,8 @@ func TestTopOnce(t *testing.T) {
 	free(t, p.PID)
 }
 
-// Lines of one table are as long as COLUMNS says, in a pipe and in a terminal, or as the
-// terminal is wide; where neither is there, or COLUMNS says nothing, they are whole.
+// COLUMNS sets the line width of a table, in a pipe and in a terminal; otherwise the
+// terminal's width does. Without either, or with an invalid COLUMNS, lines are complete.
 func TestTopColumns(t *testing.T) {
 	p := spin(t)
 	args := []string{"top", "--once", "-d", "200ms", pidOf(p)}
@@ -486,7 +487,7 @@ func TestTopBadInput(t *testing.T) {
 		{"top 1 2", 2, "give one process number"},
 		{"top x", 2, `"x" is no process number`},
 		{"top 0", 2, "no process number"},
-		{"top 4194303", 1, "no process 4194303"}, // whatever else is wrong
+		{"top 4194303", 1, "no process 4194303"}, // before other errors
 		{"top " + pid, 2, "there is none; --once prints one table"},
 		{"top --once 4194303", 1, "no process 4194303"},
 		{"top --once -d 0 " + pid, 2, "duration: 0s is out of range; use 200ms to 5m0s"},
@@ -527,7 +528,7 @@ func TestTopBadInput(t *testing.T) {
 	free(t, p.PID)
 }
 
-// Another user's process: one line, before anything is drawn.
+// Another user's process: a one-line error, before anything is drawn.
 func TestTopRefused(t *testing.T) {
 	testprog.Need(t, "ptrace", "root")
 	p := spin(t)

@@ -17,13 +17,13 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// unknowns are programs of runtimes whose data is not known, or not there.
+// unknowns are programs of runtimes whose data is unknown or missing.
 var unknowns = []struct {
 	name  string
 	start func(t *testing.T) *testprog.Proc
-	line  string // all that is said, a regular expression; "": nothing
-	deep  int    // frames that a thread has, at least
-	shown string // kinds of managed frames that are there all the same
+	line  string // the only message, a regular expression; "": none
+	deep  int    // minimum number of frames of a thread
+	shown string // kinds of managed frames that are still shown
 }{
 	{"native image", nativeImage, `no Java frames: compiler is a native image \(GraalVM CE 24\.[0-9.+]+\): its methods are shown as the machine code that they became`, 8, ""},
 	{"OpenJ9", openJ9, `no Java frames: OpenJ9 does not describe itself as HotSpot does: its stacks are shown as machine code`, 10, ""},
@@ -34,7 +34,7 @@ var unknowns = []struct {
 	{"stripped node", strippedNode, ``, 5, "js"},
 	{"node without V8's symbols", func(t *testing.T) *testprog.Proc {
 		if os.Getenv("SLIVER_LONG") == "" {
-			t.Skip("session's TestNodeNames has this program") // and to copy node takes a second
+			t.Skip("session's TestNodeNames has this program") // copying node takes a second
 		}
 		return node(t, func(b []byte) []byte { return bytes.ReplaceAll(b, []byte("\x00v8dbg_"), []byte("\x00x8dbg_")) })
 	}, `V8 [0-9.]+: the file lacks the symbol v8dbg_[a-zA-Z_]+; its stacks are shown as machine code, with names where --perf-basic-prof has them`, 5, ""},
@@ -55,9 +55,9 @@ var unknowns = []struct {
 	}, `V8 [0-9]+\.99?\.[0-9]+: its data is not where it is in the versions that are known \(Node 18, 20, 22, 24\); its stacks are shown as machine code, with names where --perf-basic-prof has them`, 5, ""},
 }
 
-// TestUnknownRuntimes: what is not known costs one line that says it, and nothing else: stacks
-// are those of machine code, and sliver's status is 0. Data is not taken to be where a version that was tried
-// has it, unless that has proved right.
+// TestUnknownRuntimes: an unknown runtime costs one explanatory line and nothing else: stacks show machine
+// code, and sliver's status is 0. Offsets of a tested version are not assumed for another one unless they
+// were verified.
 func TestUnknownRuntimes(t *testing.T) {
 	for _, u := range unknowns {
 		t.Run(u.name, func(t *testing.T) {
@@ -72,7 +72,7 @@ func TestUnknownRuntimes(t *testing.T) {
 			}
 
 			var l look
-			waitFor(t, func() bool { // a thread may be where its stack is not yet, or not any more, as deep
+			waitFor(t, func() bool { // a thread may briefly have a shallower stack
 				last := sliver(t, t.TempDir(), "stack", "--json", pidOf(p))
 				if last.status != 0 {
 					t.Fatalf("stack: %+v", last)
@@ -133,10 +133,10 @@ func TestUnknownRuntimes(t *testing.T) {
 	}
 }
 
-// ofFrames is a stack that does not consist of gaps.
+// ofFrames matches a stack that does not consist of gaps.
 var ofFrames = regexp.MustCompile(`(?m)^[^;\n]+;(.*;)?[^\[;]`)
 
-// split are the lines of s that are not empty.
+// split returns the lines of s that are not empty.
 func split(s string) (lines []string) {
 	for l := range strings.Lines(s) {
 		if l = strings.TrimSpace(l); l != "" {
@@ -146,17 +146,16 @@ func split(s string) (lines []string) {
 	return lines
 }
 
-// nativeImage is Google's Closure Compiler, made by GraalVM, that reads a program.
+// nativeImage starts Google's Closure Compiler, built by GraalVM, reading a program.
 func nativeImage(t *testing.T) *testprog.Proc {
 	p := testprog.Start(t, testprog.Tool(t, "closure"), "--js", "-", "--js_output_file", os.DevNull)
 	return p
 }
 
-// openJ9 is not OpenJ9, but looks like it from outside: see the source. The real one cannot be
-// had where the tests install from. In the lists of Debian 12, PyPI and npm, and in what was
-// at hand of that of Maven Central,
-// nothing was found by openj9, j9vm, semeru, ibm-jdk, ibm-java and adoptopenjdk but
-// installers, which fetch it from elsewhere.
+// openJ9 starts a program that looks like OpenJ9 from outside: see the source. The real one is not available
+// from the package sources of the tests. In the lists of Debian 12, PyPI and npm, and in the available part
+// of Maven Central's, openj9, j9vm, semeru, ibm-jdk, ibm-java and adoptopenjdk match only installers, which
+// download it from elsewhere.
 func openJ9(t *testing.T) *testprog.Proc {
 	gcc, dir := testprog.Tool(t, "gcc"), t.TempDir()
 	source := filepath.Join(testprog.Root(t), "testdata", "targets", "java", "openj9", "vm.c")
@@ -176,7 +175,7 @@ func openJ9(t *testing.T) *testprog.Proc {
 	return p
 }
 
-// java99 is a copy of Java 17 whose library says that it is of version 99.
+// java99 starts a copy of Java 17 whose library reports version 99.
 func java99(t *testing.T) *testprog.Proc {
 	java := testprog.Tool(t, "java17")
 	from, err := filepath.EvalSymlinks(filepath.Dir(filepath.Dir(java)))
@@ -192,7 +191,7 @@ func java99(t *testing.T) *testprog.Proc {
 		binary.LittleEndian.PutUint32(b[at:], 99)
 		return b
 	}}
-	for _, sub := range []string{"", "bin", "lib", "lib/server"} { // the rest stays where it is
+	for _, sub := range []string{"", "bin", "lib", "lib/server"} { // other files stay where they are
 		if err := os.MkdirAll(filepath.Join(dir, sub), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +222,7 @@ func java99(t *testing.T) *testprog.Proc {
 	return p
 }
 
-// patched copies a program, with other bytes if there is a change.
+// patched copies a program and applies change to its bytes, if not nil.
 func patched(from, to string, change func([]byte) []byte) error {
 	b, err := os.ReadFile(from)
 	if err != nil {
@@ -235,8 +234,8 @@ func patched(from, to string, change func([]byte) []byte) error {
 	return os.WriteFile(to, b, 0o755)
 }
 
-// hotspotVersion is where a libjvm.so has the number that its tables give as the version's: an entry of
-// gHotSpotVMStructs (typeName, fieldName, typeString, isStatic, offset, address) is made by relocations.
+// hotspotVersion returns the file offset of the version number in libjvm.so's tables: an entry of
+// gHotSpotVMStructs (typeName, fieldName, typeString, isStatic, offset, address) is built by relocations.
 func hotspotVersion(t *testing.T, b []byte) int {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -267,7 +266,7 @@ func hotspotVersion(t *testing.T, b []byte) int {
 	return at
 }
 
-// inFile is where a file has what it is mapped at; -1: nowhere.
+// inFile converts a vaddr to a file offset; -1: not in the file.
 func inFile(f *elf.File, vaddr uint64) int {
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_LOAD && vaddr >= p.Vaddr && vaddr-p.Vaddr < p.Filesz {
@@ -277,7 +276,7 @@ func inFile(f *elf.File, vaddr uint64) int {
 	return -1
 }
 
-// offsetOf is where a file has what an exported symbol is for.
+// offsetOf returns the file offset of an exported symbol's data.
 func offsetOf(t *testing.T, b []byte, name string) int {
 	t.Helper()
 	f, err := elf.NewFile(bytes.NewReader(b))
@@ -307,7 +306,7 @@ func python(t *testing.T, path string, env ...string) *testprog.Proc {
 	return p
 }
 
-// python99 is Python 3.12 with a library that says that it is 3.99.
+// python99 starts Python 3.12 with a library that reports version 3.99.
 func python99(t *testing.T) *testprog.Proc {
 	path := testprog.Tool(t, "python3.12")
 	path, err := filepath.EvalSymlinks(path)
@@ -316,7 +315,7 @@ func python99(t *testing.T) *testprog.Proc {
 	}
 	home, dir := filepath.Dir(filepath.Dir(path)), t.TempDir()
 	newer := func(b []byte) []byte {
-		b[offsetOf(t, b, "Py_Version")+2] = 99 // 0x030c01f0, from its end
+		b[offsetOf(t, b, "Py_Version")+2] = 99 // 0x030c01f0, little-endian
 		return b
 	}
 	if libs, _ := filepath.Glob(filepath.Join(home, "lib", "libpython3.12.so.1.0")); len(libs) > 0 {
@@ -332,7 +331,7 @@ func python99(t *testing.T) *testprog.Proc {
 	return python(t, path, "LD_LIBRARY_PATH="+dir, "PYTHONHOME="+home)
 }
 
-// node sleeps in JavaScript; its program was changed.
+// node starts a patched Node that sleeps in JavaScript.
 func node(t *testing.T, change func([]byte) []byte) *testprog.Proc {
 	path := filepath.Join(t.TempDir(), "node")
 	if err := patched(testprog.Tool(t, "node"), path, change); err != nil {
@@ -364,22 +363,22 @@ func strippedNode(t *testing.T) *testprog.Proc {
 	return sleeper(t, path)
 }
 
-// newerV8 has a Node say that its V8 is of a version that there is none of, also to its own snapshots, which
-// have the version in their first words, and before it the sum of all from there on (src/snapshot/snapshot.cc
-// of V8 11.3.244: Adler-32 that begins with 0).
+// newerV8 makes a Node report a nonexistent V8 version, also to its own snapshots, which have the version in
+// their first words, preceded by a checksum of everything after it (src/snapshot/snapshot.cc of V8 11.3.244:
+// Adler-32 that begins with 0).
 func newerV8(t *testing.T) func(b []byte) []byte {
 	return func(b []byte) []byte {
 		part := func(name string) []byte { return b[offsetOf(t, b, "_ZN2v88internal7Version6"+name+"_E"):][:4] }
 		number := binary.LittleEndian.Uint32
 		major, minor, build := number(part("major")), number(part("minor")), number(part("build"))
-		newer := uint32(9) // as many digits
+		newer := uint32(9) // the same number of digits
 		if minor > 9 {
 			newer = 99
 		}
 		is, says := fmt.Appendf(nil, "%d.%d.%d.", major, minor, build), fmt.Appendf(nil, "%d.%d.%d.", major, newer, build)
 		snapshots := 0
 		for at := range indices(b, is) {
-			if length := summed(b[at:], number(b[at-4:])); length > 0 { // in a snapshot's text it stays
+			if length := summed(b[at:], number(b[at-4:])); length > 0 { // unchanged inside a snapshot's text
 				snapshots++
 				copy(b[at:], says)
 				binary.LittleEndian.PutUint32(b[at-4:], adler(b[at:at+length]))
@@ -393,7 +392,7 @@ func newerV8(t *testing.T) func(b []byte) []byte {
 	}
 }
 
-// indices are where b has what.
+// indices yields the positions of what in b.
 func indices(b, what []byte) func(yield func(int) bool) {
 	return func(yield func(int) bool) {
 		for at := 0; ; at++ {
@@ -417,7 +416,7 @@ func adler(b []byte) uint32 {
 	return high<<16 | low
 }
 
-// summed is how many bytes of b have this sum; 0: a snapshot's do not.
+// summed returns how many bytes of b have this checksum; 0: none, so b is not a snapshot.
 func summed(b []byte, sum uint32) int {
 	var low, high uint32
 	for i, c := range b[:min(len(b), 8<<20)] {
@@ -429,8 +428,8 @@ func summed(b []byte, sum uint32) int {
 	return 0
 }
 
-// TestNativeImageBusy: stacks of a native image that is at work are whole, though next to nothing in the
-// file tells of its frames.
+// TestNativeImageBusy: stacks of a busy native image are complete, although the file has almost no data about
+// its frames.
 func TestNativeImageBusy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := nativeImage(t)

@@ -60,7 +60,7 @@ Examples:
 			defer c.Close()
 			o := f.options(e)
 			o.Source = web.NewRecording(rec)
-			if t := rec.Stats.Total(); t.Samples > 0 { // other formats have no accounts
+			if t := rec.Stats.Total(); t.Samples > 0 { // other formats have no statistics
 				st := pageStatus(t, rec.LostTasks(), rec.Stats.Unrecorded, rec.Stats.Pause)
 				st.Interval = time.Duration(rec.Process.Interval)
 				o.Status = func() web.Status { return st }
@@ -81,7 +81,7 @@ Examples:
 				return err
 			}
 			defer s.Close()
-			h := hold() // who sees the URL may press Ctrl-C at once
+			h := hold() // the user may press Ctrl-C as soon as the URL is printed
 			defer h.release()
 			f.announce(e, s)
 			h.wait(nil)

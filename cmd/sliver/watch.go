@@ -30,7 +30,7 @@ type watchFlags struct {
 	pids        somePIDs
 	names       []string
 	units       []string
-	targeted    bool // the command line says what is to be watched
+	targeted    bool // the command line gives the targets
 	threads     string
 	interval    time.Duration
 	jitter      percent
@@ -59,15 +59,15 @@ type watchFlags struct {
 	as        string
 	http      string
 	httpToken string
-	token     string // that the user chose for it: see checkHTTP
+	token     string // chosen by the user: see checkHTTP
 	metrics   string
 	logFormat string
 
 	fs *pflag.FlagSet
 }
 
-// ruleFlags are the triggers' flags: the flag's name where it is not the kind's,
-// and what stands in the help.
+// ruleFlags are the triggers' flags: the flag's name if it differs from the kind's, and
+// its help text.
 var ruleFlags = []struct {
 	kind       trigger.Kind
 	flag, help string
@@ -85,7 +85,7 @@ var ruleFlags = []struct {
 	{trigger.Crash, "on-crash", "a signal kills the program: yes, also where other triggers\nare given, or no"},
 }
 
-// defaultRules hold where none is given.
+// defaultRules apply if no rule is given.
 var defaultRules = []struct {
 	kind trigger.Kind
 	text string
@@ -253,7 +253,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 		return err
 	}
 	o.Session.Finder, o.Session.Cache = more.finder, more.cache
-	manager := newManager(o.Log) // before a command of ours inherits the way to it
+	manager := newManager(o.Log) // before a command of ours inherits its socket
 	src, cmd, err := f.source(args)
 	if err != nil {
 		return err
@@ -286,7 +286,7 @@ func (f *watchFlags) run(ctx context.Context, e *env, args []string) error {
 	return nil
 }
 
-// options are those of the Watcher, checked.
+// options returns the checked options of the Watcher.
 func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error) {
 	bad := func(format string, args ...any) (watch.Options, error) { return o, usagef("watch", format, args...) }
 	so := session.Options{Version: versionString(), Interval: f.interval, Jitter: float64(f.jitter), Groups: f.groups,
@@ -377,7 +377,7 @@ func (f *watchFlags) logger(e *env) (*slog.Logger, error) {
 	return slog.New(slog.NewTextHandler(e.stderr, nil)), nil
 }
 
-// source finds what is to be watched; cmd is the command that was started for it.
+// source returns the targets to watch; cmd is the command started for it.
 func (f *watchFlags) source(argv []string) (s watch.Source, cmd *target.Command, err error) {
 	switch {
 	case len(argv) > 0:

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// TestWatchBadInput: what is wrong is told at the start, in one line.
+// TestWatchBadInput: errors are reported at the start, in one line.
 func TestWatchBadInput(t *testing.T) {
 	p := spin(t)
 	pid := pidOf(p)
@@ -88,7 +88,7 @@ func TestWatchBadInput(t *testing.T) {
 	}
 }
 
-// status asks for what 'sliver ls' says until it is as wanted.
+// status polls the output of 'sliver ls' until want is satisfied.
 func status(t *testing.T, dir string, want func([]control.Status) bool) []control.Status {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -108,8 +108,8 @@ func status(t *testing.T, dir string, want func([]control.Status) bool) []contro
 	}
 }
 
-// TestWatchDumpRecover goes the whole way: watch, ls, dump in its ways, a kill,
-// and what is recovered, by hand and by the next watch.
+// TestWatchDumpRecover covers the whole cycle: watch, ls, all kinds of dumps, a kill, and
+// recovery by hand and by the next watch.
 func TestWatchDumpRecover(t *testing.T) {
 	p := spin(t)
 	run := t.TempDir()
@@ -173,7 +173,7 @@ func TestWatchDumpRecover(t *testing.T) {
 		t.Fatalf("%v, %v", got, err)
 	}
 	checkDump(t, dir, got[0])
-	// It shows what lies in its folder: what the dead one dumped, too.
+	// It lists the dumps in its folder, including those of the killed recorder.
 	if r := sliver(t, dir, "ls"); strings.Count(r.out, "-signal.sliver") != 1 || strings.Count(r.out, "-request.sliver") != 1 || !strings.Contains(r.out, got[0]) {
 		t.Errorf("%+v", r)
 	}
@@ -189,7 +189,7 @@ func TestWatchDumpRecover(t *testing.T) {
 	free(t, p.PID)
 }
 
-// checkDump exports a dump and looks for what the target does.
+// checkDump exports a dump and looks for the target's functions.
 func checkDump(t *testing.T, dir, path string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "x.folded")
@@ -202,11 +202,10 @@ func checkDump(t *testing.T, dir, path string) {
 	}
 }
 
-// TestWatchCommand: a command that is watched is its own master, and crashes
-// are kept.
+// TestWatchCommand: a watched command handles its own signals, and crashes are kept.
 func TestWatchCommand(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
-	spin(t) // needs what it needs
+	spin(t) // uses CPU time
 	dir := t.TempDir()
 	r := sliver(t, dir, "watch", "--", "/bin/sh", "-c", "exit 7")
 	if r.status != 7 {
@@ -218,7 +217,7 @@ func TestWatchCommand(t *testing.T) {
 	}{
 		{nil, 1},
 		{[]string{"--on-crash", "yes"}, 1},
-		{[]string{"--slow", "f>1s"}, 1}, // it is kept whatever else is asked for
+		{[]string{"--slow", "f>1s"}, 1}, // it is kept whatever other triggers are given
 		{[]string{"--slow", "f>1s", "--on-crash", "no"}, 0},
 		{[]string{"--no-triggers"}, 0},
 	} {

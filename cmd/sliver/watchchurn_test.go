@@ -20,7 +20,7 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// used is what a recorder takes of the machine at one moment.
+// used is the resource usage of a recorder at one moment.
 type used struct {
 	rss     int64 // bytes
 	fds     int
@@ -53,7 +53,7 @@ func usedNow(t *testing.T, pid int, dirs ...string) (u used) {
 	for _, d := range dirs {
 		_ = filepath.WalkDir(d, func(_ string, e fs.DirEntry, err error) error {
 			if err != nil || e.IsDir() {
-				return nil // removed meanwhile
+				return nil // removed in the meantime
 			}
 			if fi, err := e.Info(); err == nil {
 				u.files++
@@ -65,7 +65,7 @@ func usedNow(t *testing.T, pid int, dirs ...string) (u used) {
 	return u
 }
 
-// most is the largest of each over a time.
+// most returns the maximum of each field.
 func most(us []used) (m used) {
 	for _, u := range us {
 		m = used{max(m.rss, u.rss), max(m.fds, u.fds), max(m.threads, u.threads), max(m.files, u.files), max(m.blocks, u.blocks)}
@@ -73,12 +73,11 @@ func most(us []used) (m used) {
 	return m
 }
 
-// A recorder that watches programs which start hundreds of threads and end, over
-// and over, and that dumps all the time, takes no more memory, descriptors,
-// threads and room on disk in the end than near the beginning. A day goes by 50
-// times as fast: targets live for a second in place of a minute, what is kept is
-// one second in place of 30, and the day is over in 29 minutes with
-// SLIVER_CHURN=1728s. Without, it is a part of that.
+// A recorder watches programs that start hundreds of threads and end, over and over, and dumps all the
+// time. At the end it uses no more memory, descriptors, threads and disk space than near the
+// beginning. The test simulates a day 50 times as fast: targets live for a second instead of a minute,
+// and one second is kept instead of 30. With SLIVER_CHURN=1728s the day takes 29 minutes; by default
+// the test runs a part of it.
 func TestWatchChurn(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	if testing.Short() {
@@ -96,7 +95,7 @@ func TestWatchChurn(t *testing.T) {
 	}
 	run, dir := t.TempDir(), t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", run)
-	// Under a name of its own.
+	// With a unique name.
 	name := fmt.Sprintf("chn-%d", os.Getpid())
 	b, err := os.ReadFile(testprog.Build(t, "c/churn", "O2"))
 	if err != nil {
@@ -114,7 +113,7 @@ func TestWatchChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	var restarts atomic.Int64
-	var running sync.RWMutex // shared by targets that run
+	var running sync.RWMutex // read-locked by running targets
 	ctx, cancel := context.WithCancel(context.Background())
 	var wg sync.WaitGroup
 	ended := sync.OnceFunc(func() {
@@ -152,19 +151,19 @@ func TestWatchChurn(t *testing.T) {
 	var asked atomic.Int64
 	wg.Go(func() {
 		for tick := time.NewTicker(200 * time.Millisecond); ctx.Err() == nil; <-tick.C {
-			if _, err := client.Dump(ctx, control.Request{}); err == nil { // else there is no target at this moment, or it has just ended
+			if _, err := client.Dump(ctx, control.Request{}); err == nil { // fails without a target, or if it has just ended
 				asked.Add(1)
 			}
 		}
 	})
 	tick := time.NewTicker(400 * time.Millisecond)
 	defer tick.Stop()
-	// On a busy machine it takes longer until there were as many targets and dumps.
+	// A busy machine needs longer for as many targets and dumps.
 	few := func() bool {
 		return restarts.Load() < int64(lasts/time.Second) || asked.Load() < int64(lasts/time.Second)/2
 	}
-	// resting is what it takes while there is no target: the least of two seconds, since what
-	// ended may not be put away yet.
+	// resting returns the usage without a target: the minimum over a few seconds, as the resources of
+	// ended ones may not be released yet.
 	resting := func() (least used) {
 		running.Lock()
 		defer running.Unlock()
@@ -194,7 +193,7 @@ func TestWatchChurn(t *testing.T) {
 		t.Fatal(err)
 	}
 	ended()
-	// The first minute is as the last tenth is to be; of a short run, the first third.
+	// The first minute must match the last tenth; in a short run, the first third must.
 	first := min(len(seen)/3, 150)
 	early, late := most(seen[first/3:first]), most(seen[len(seen)-max(len(seen)/10, 5):])
 	t.Logf("at rest %+v, in the end %+v", base, rest)
@@ -202,7 +201,7 @@ func TestWatchChurn(t *testing.T) {
 	if late.rss > early.rss*5/4+8<<20 {
 		t.Errorf("memory grew from %d to %d bytes", early.rss, late.rss)
 	}
-	// How many targets overlap, and how many threads they have then, differs: what stays is seen at rest.
+	// The number of overlapping targets and their threads varies, so leaks are measured at rest.
 	if late.fds > early.fds*2+16 || late.threads > early.threads+8 || late.files > 2*10+3*2+4 {
 		t.Errorf("it takes more and more: %+v, in the end %+v", early, late)
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// maxConfig bounds the file of --config, in bytes.
+// maxConfig limits the file of --config, in bytes.
 const maxConfig = 1 << 20
 
 // readConfig reads the file of --config.
@@ -33,9 +33,8 @@ func (f *watchFlags) readConfig() (*config.File, error) {
 	return c, nil
 }
 
-// configure sets the flags that the file has and the command line has not, and
-// returns the file's triggers.
-// command: a command was given, which is what is watched then.
+// configure sets the flags that are in the file and not on the command line, and returns
+// the file's triggers. command: a command was given, which is the target.
 func (f *watchFlags) configure(command bool) ([]*trigger.Rule, error) {
 	f.targeted = command
 	c, err := f.readConfig()
@@ -45,8 +44,8 @@ func (f *watchFlags) configure(command bool) ([]*trigger.Rule, error) {
 	return c.Rules, f.apply(c)
 }
 
-// apply sets flags from a file; those of the command line stay, and if they say what is to
-// be watched, the file does not.
+// apply sets flags from a file. Flags on the command line take precedence, and if they
+// give the targets, those of the file are ignored.
 func (f *watchFlags) apply(c *config.File) error {
 	typed := map[string]bool{}
 	f.fs.Visit(func(x *pflag.Flag) { typed[x.Name] = true })
@@ -75,7 +74,7 @@ func (f *watchFlags) apply(c *config.File) error {
 	return nil
 }
 
-// whoFlags say what is to be watched.
+// whoFlags give the targets.
 var whoFlags = []string{"pid", "name", "unit"}
 
 func (f *watchFlags) ruleFlag(name string) bool {
@@ -87,8 +86,8 @@ func (f *watchFlags) ruleFlag(name string) bool {
 	return false
 }
 
-// allRules are those of the file and of the command line, or the default ones. A crash is
-// kept in any case, but for who says no: what led to it cannot be had later.
+// allRules returns the rules of the file and of the command line, or the default ones. A
+// crash is always kept unless disabled: its history cannot be recorded later.
 func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
 	for _, r := range ruleFlags {
 		for _, text := range *f.rules[r.kind] {
@@ -120,7 +119,7 @@ func (f *watchFlags) allRules(rules []*trigger.Rule) ([]*trigger.Rule, error) {
 	return rules, nil
 }
 
-// reload reads the file again: its triggers, and who is told of dumps.
+// reload reads the file again: its triggers, and the recipients of notifications.
 func (f *watchFlags) reload(w *watch.Watcher, log *slog.Logger) {
 	c, err := f.readConfig()
 	var rules []*trigger.Rule

@@ -23,10 +23,10 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// A flight recorder that is killed at a random moment leaves a ring file that
-// 'sliver recover' makes a clean recording of, up to the last samples, and a
-// program that runs on. SLIVER_LONG=1: 200 times. That it is so to the very
-// sample is held by TestKilled of package flight, which knows each one.
+// A flight recorder killed at a random moment leaves a ring file that 'sliver recover'
+// converts to a clean recording, up to the last samples, and a running target.
+// SLIVER_LONG=1: 200 times. TestKilled of package flight, which knows each sample,
+// verifies that none is missing.
 func TestWatchKilled(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	times := 4
@@ -50,7 +50,7 @@ func TestWatchKilled(t *testing.T) {
 		}
 		ring := filepath.Join(run, "sliver", fmt.Sprintf("churn-%d.ring", p.PID))
 		waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
-		<-time.After(time.Duration(rand.IntN(400_000_000))) // at any moment
+		<-time.After(time.Duration(rand.IntN(400_000_000))) // a random moment
 		at := target.Now()
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -81,18 +81,18 @@ func TestWatchKilled(t *testing.T) {
 	}
 	slices.Sort(behind)
 	t.Logf("%d kills; the recordings end %v (median), %v (longest) before", times, behind[times/2], behind[times-1])
-	// Samples that were late on a busy machine were never there; what an unchanged
-	// stack's events say comes every 250 ms, so that would show.
+	// Late samples on a busy machine do not exist. Events of an unchanged stack come every
+	// 250 ms, so a loss would show.
 	if behind[times/2] > 10*interval {
 		t.Errorf("half of the recordings end more than %v before the kill", 10*interval)
 	}
-	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); len(left) > 1 { // the socket of the last
+	if left, _ := os.ReadDir(filepath.Join(run, "sliver")); len(left) > 1 { // the last one's socket
 		t.Errorf("left behind: %v", left)
 	}
 }
 
-// The name of a recorder that was killed is free at once: of two that are started right
-// after, one takes over, with what is left recovered, and the other one says that it does.
+// The name of a killed recorder is free at once. Of two started right after, one takes
+// over and recovers the rings, and the other reports the name as taken.
 func TestWatchTakesOver(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	run := t.TempDir()
@@ -110,7 +110,7 @@ func TestWatchTakesOver(t *testing.T) {
 	said := func(cmd *exec.Cmd) string { return cmd.Stderr.(*bytes.Buffer).String() }
 	first := start()
 	waitFor(t, func() bool { return sampled(filepath.Join(run, "sliver")) > 100 })
-	_ = first.Process.Kill() // nobody waits for it yet
+	_ = first.Process.Kill() // not waited for yet
 	ended := make(chan *exec.Cmd, 2)
 	both := []*exec.Cmd{start(), start()}
 	for _, cmd := range both {
@@ -136,7 +136,7 @@ func TestWatchTakesOver(t *testing.T) {
 	_ = first.Wait()
 }
 
-// sampled is how many samples the only recorder in dir has had.
+// sampled returns the number of samples of the only recorder in dir.
 func sampled(dir string) uint64 {
 	cs, err := control.Clients(dir)
 	if err != nil || len(cs) != 1 {
@@ -149,7 +149,7 @@ func sampled(dir string) uint64 {
 	return s.Targets[0].Samples
 }
 
-// lastSeen is the time of the youngest event, and how many made no sense.
+// lastSeen returns the time of the newest event, and the number of invalid ones.
 func lastSeen(rec *trace.Recording) (last stack.Time, odd int) {
 	for i := range rec.Threads {
 		var r diff.Replayer
@@ -162,7 +162,7 @@ func lastSeen(rec *trace.Recording) (last stack.Time, odd int) {
 	return last, odd
 }
 
-// unheard takes what a replay tells.
+// unheard discards a replay.
 type unheard struct{}
 
 func (unheard) Enter(stack.Time, int, diff.Frame) {}

@@ -26,14 +26,14 @@ import (
 	"github.com/sliverprof/sliver/web"
 )
 
-// manager is the service manager that started us, if one did.
+// manager is the service manager that started sliver, if any.
 type manager struct {
 	socket string
 	log    *slog.Logger
 }
 
-// newManager takes the way to it out of the environment: programs that we start
-// are not to speak for us.
+// newManager removes the manager's socket from the environment: commands that sliver
+// starts must not report in its name.
 func newManager(log *slog.Logger) *manager {
 	m := &manager{os.Getenv("NOTIFY_SOCKET"), log}
 	os.Unsetenv("NOTIFY_SOCKET")
@@ -48,14 +48,15 @@ func (m *manager) say(lines ...string) {
 
 // serve runs the Watcher until a signal or its targets end it.
 func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *manager, command bool) error {
-	// Beyond so many targets at a time, samplers have a lower priority too.
+	// With more targets than this, samplers run at a lower priority too.
 	const targets, dumping = 4, 3
-	_ = background.Lower(targets*(o.Session.Groups+1) + dumping) // where it is forbidden, sliver is less polite
+	_ = background.Lower(targets*(o.Session.Groups+1) + dumping) // without permission, sliver runs at normal priority
 	w, err := watch.New(o)
 	if err != nil {
 		return err
 	}
-	// Before anybody can find it: from then on it ends in order, at a signal too.
+	// Before it becomes visible to clients: from then on it ends in order, also at a
+	// signal.
 	ctx, stop := f.signals(w, o.Log, manager, command)
 	defer stop()
 	dir, err := control.Dir()
@@ -68,7 +69,7 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	}
 	srv := &http.Server{Handler: control.Handler(w), ReadHeaderTimeout: 10 * time.Second}
 	go srv.Serve(l)
-	defer srv.Close() // which removes the socket
+	defer srv.Close() // removes the socket
 	tel, err := newTelemetry(telemetry.Config{Listen: f.metrics, Page: f.http != ""}, func(s string) { o.Log.Warn("telemetry", "trouble", s) })
 	if err != nil {
 		return err
@@ -99,7 +100,7 @@ func (f *watchFlags) serve(e *env, o watch.Options, src watch.Source, manager *m
 	return explain(err)
 }
 
-// maxToken bounds a file with a token, in bytes.
+// maxToken limits a file with a token, in bytes.
 const maxToken = 4 << 10
 
 // checkHTTP checks --http and --http-token, and reads the token that the user chose.
@@ -123,7 +124,7 @@ func (f *watchFlags) checkHTTP() error {
 	return nil
 }
 
-// listen answers over TCP.
+// listen serves the control interface over TCP.
 func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Handler) (stop func(), err error) {
 	token, made := f.token, f.token == ""
 	if made {
@@ -148,8 +149,8 @@ func (f *watchFlags) listen(w *watch.Watcher, log *slog.Logger, metrics http.Han
 	return func() { srv.Close() }, nil
 }
 
-// signals ends the watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reads
-// the configuration again at SIGHUP.
+// signals stops watching at Ctrl-C or SIGTERM, dumps at SIGUSR2 and reloads the
+// configuration at SIGHUP.
 func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manager, command bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ch := make(chan os.Signal, 8)
@@ -173,18 +174,18 @@ func (f *watchFlags) signals(w *watch.Watcher, log *slog.Logger, manager *manage
 				manager.say("RELOADING=1", fmt.Sprintf("MONOTONIC_USEC=%d", target.Now()/1000))
 				f.reload(w, log)
 				manager.say("READY=1")
-			case sig == syscall.SIGINT && command: // it is the command's
+			case sig == syscall.SIGINT && command: // it is for the command
 			default:
 				log.Info("ended by a signal", "signal", unix.SignalName(sig.(syscall.Signal)))
 				cancel()
-				safefile.Hurry() // no file system is worth waiting for now
+				safefile.Hurry() // do not wait for file systems any longer
 			}
 		}
 	}()
 	return ctx, func() { signal.Stop(ch); cancel() }
 }
 
-// watched says for people what is watched.
+// watched describes the targets.
 func (f *watchFlags) watched(s watch.Source) string {
 	var names []string
 	for _, p := range s.Fixed {

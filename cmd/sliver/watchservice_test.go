@@ -26,8 +26,8 @@ import (
 	"github.com/sliverprof/sliver/watch/notify"
 )
 
-// inGroup puts a process into a control group of its own, below those where
-// systemd has its units, under the name of one.
+// inGroup puts a process into its own control group, with a unit's name, below those
+// where systemd has its units.
 func inGroup(t *testing.T, pid int, unit string) {
 	t.Helper()
 	var errs []string
@@ -52,7 +52,7 @@ func inGroup(t *testing.T, pid int, unit string) {
 	testprog.Lack(t, "cgroup", "no control group can be made: "+strings.Join(errs, "; "))
 }
 
-// heard is what a service manager hears.
+// heard receives a service manager's messages.
 type heard struct{ c *net.UnixConn }
 
 func (h *heard) line(t *testing.T, want string) string {
@@ -69,17 +69,17 @@ func (h *heard) line(t *testing.T, want string) string {
 	return string(b[:n])
 }
 
-// nobody is the user of the service tests: not the one who runs them.
+// The user of the service tests: another one than the one that runs them.
 const nobody = 65534
 
-// asUser is a command that runs as nobody with these capabilities and no way to others.
+// asUser returns a command that runs as another user with only these capabilities.
 func asUser(caps string, args ...string) *exec.Cmd {
 	only := "-all," + caps
 	return exec.Command("setpriv", append([]string{"--reuid", strconv.Itoa(nobody), "--regid", strconv.Itoa(nobody), "--clear-groups", "--no-new-privs",
 		"--inh-caps", only, "--ambient-caps", only, "--bounding-set", only}, args...)...)
 }
 
-// publicDir is a folder that nobody can look into, with copies of programs.
+// publicDir makes a folder that other users cannot list, with copies of programs.
 func publicDir(t *testing.T, programs map[string]string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "sliver-service-")
@@ -102,8 +102,8 @@ func publicDir(t *testing.T, programs map[string]string) string {
 	return dir
 }
 
-// unitFile is the command of deploy/sliver-watch@.service, and its capabilities as
-// setpriv takes them.
+// unitFile returns the command of deploy/sliver-watch@.service, and its capabilities in
+// setpriv's format.
 func unitFile(t *testing.T) (start []string, caps string) {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join(testprog.Root(t), "deploy", "sliver-watch@.service"))
@@ -122,7 +122,7 @@ func unitFile(t *testing.T) (start []string, caps string) {
 	return strings.Fields(lines["ExecStart"]), "+sys_ptrace"
 }
 
-// systemd's own tool finds nothing wrong with the unit file.
+// systemd's own tool accepts the unit file.
 func TestUnitFile(t *testing.T) {
 	testprog.Need(t, "systemd-analyze")
 	bin, err := build()
@@ -142,8 +142,8 @@ func TestUnitFile(t *testing.T) {
 	}
 }
 
-// What a Kubernetes sidecar needs, as far as it can be held without a cluster:
-// the manifest's arguments and settings start a recorder, which finds a server of
+// The requirements of a Kubernetes sidecar, as far as they can be checked without a
+// cluster: the manifest's arguments and settings start a recorder that finds a server of
 // the same user, answers the probes, and writes to the volumes.
 func TestKubernetesManifest(t *testing.T) {
 	testprog.Need(t, "ptrace", "root", "setpriv")
@@ -186,7 +186,7 @@ func TestKubernetesManifest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The server has the name that the settings say, but for a part of its own.
+	// The server has the name in the settings, plus a unique suffix.
 	name := fmt.Sprintf("server%d", os.Getpid()%1e6)
 	home := publicDir(t, map[string]string{"sliver": bin, name: testprog.Build(t, "c/spin", "O0")})
 	p := testprog.StartCmd(t, asUser("-all", filepath.Join(home, name), "--seconds", "120", "--wait-go"))
@@ -245,7 +245,7 @@ func TestKubernetesManifest(t *testing.T) {
 	free(t, p.PID)
 }
 
-// freePort is an address at which nobody listens.
+// freePort returns an address without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -256,10 +256,10 @@ func freePort(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// The recorder as deploy/sliver-watch@.service starts it: the user of the
-// service that it watches, CAP_SYS_PTRACE alone (which it needs: the service has
-// a capability of its own), no way to new rights; the processes of a unit;
-// readiness, health and metrics; reload by SIGHUP.
+// The recorder as deploy/sliver-watch@.service starts it: the user of the service that it
+// watches, only CAP_SYS_PTRACE (needed because the service has a capability of its own),
+// no new privileges; the processes of a unit; readiness, health and metrics; reload by
+// SIGHUP.
 func TestWatchAsService(t *testing.T) {
 	testprog.Need(t, "ptrace", "root", "setpriv")
 	bin, err := build()
@@ -450,7 +450,7 @@ func TestWatchAsService(t *testing.T) {
 	free(t, p.PID)
 }
 
-// Processes of another user: CAP_SYS_PTRACE alone is refused in plain words, with
+// Processes of another user: CAP_SYS_PTRACE alone is refused with a clear error; with
 // CAP_DAC_READ_SEARCH they are watched.
 func TestOtherUsersProcess(t *testing.T) {
 	testprog.Need(t, "ptrace", "root", "setpriv")

@@ -24,11 +24,11 @@ import (
 	"github.com/sliverprof/sliver/web"
 )
 
-// webFlags say where a page is served; record, demo and view have them.
+// webFlags configure the page's server; record, demo and view have them.
 type webFlags struct {
 	addr  string
 	token string
-	file  string // that the token is in
+	file  string // that contains the token
 	hosts []string
 	open  bool
 
@@ -51,7 +51,7 @@ func (f *webFlags) register(fs *pflag.FlagSet, optional bool) {
 	fs.BoolVar(&f.open, "open", false, "start the browser")
 }
 
-// wanted checks the flags and tells whether a page is to be served.
+// wanted checks the flags and reports whether to serve a page.
 func (f *webFlags) wanted(help string) (bool, error) {
 	if f.addr == "" {
 		if f.fs.Changed("web") {
@@ -76,7 +76,7 @@ func (f *webFlags) wanted(help string) (bool, error) {
 	return true, nil
 }
 
-// readToken reads the token from where other users do not see it.
+// readToken reads the token from a source that other users cannot see.
 func (f *webFlags) readToken() error {
 	switch {
 	case f.file != "" && f.token != "":
@@ -106,8 +106,8 @@ func readSecret(path string) (string, error) {
 	return token, nil
 }
 
-// takeAddress lets an address follow --web with a space: such a thing is
-// neither a flag nor a command. It returns the other arguments.
+// takeAddress accepts an address after --web and a space: an address is neither a flag
+// nor a command. It returns the other arguments.
 func (f *webFlags) takeAddress(args []string, dash int) ([]string, int) {
 	if f.addr != webDefault || len(args) == 0 || dash == 0 {
 		return args, dash
@@ -119,7 +119,7 @@ func (f *webFlags) takeAddress(args []string, dash int) ([]string, int) {
 	return args[1:], max(dash-1, -1)
 }
 
-// options are a server's, but for what it shows.
+// options returns a server's options without its content.
 func (f *webFlags) options(e *env) web.Options {
 	overflow := ""
 	if cache, err := os.UserCacheDir(); err == nil {
@@ -131,7 +131,7 @@ func (f *webFlags) options(e *env) web.Options {
 		}}
 }
 
-// webFormats are the downloads that the page offers.
+// webFormats returns the downloads that the page offers.
 func webFormats() []web.Format {
 	var out []web.Format
 	for _, f := range export.Formats() {
@@ -153,7 +153,7 @@ func writePart(w io.Writer, rec *trace.Recording, format string, p web.Part) err
 	return f.Stream(w, rec, export.Options{From: p.From, To: p.To, Threads: p.Threads})
 }
 
-// announce tells where the page is and starts the browser if asked to.
+// announce prints the page's address and starts the browser if requested.
 func (f *webFlags) announce(e *env, s *web.Server) {
 	fmt.Fprintf(e.stderr, "page: %s\n", s.URL())
 	forward := forwardLine(s)
@@ -168,8 +168,8 @@ func (f *webFlags) announce(e *env, s *web.Server) {
 	}
 }
 
-// forwardLine is the command that makes the page reachable at the same URL on
-// the machine that an SSH session comes from; "" without one.
+// forwardLine returns the command that makes the page reachable at the same URL on the
+// machine from which an SSH session comes; "" without one.
 func forwardLine(s *web.Server) string {
 	// client address, client port, server address, server port: ssh(1)
 	c := strings.Fields(os.Getenv("SSH_CONNECTION"))
@@ -204,11 +204,11 @@ func startBrowser(s *web.Server, remote bool) error {
 	if background.Do(func() { err = cmd.Start() }); err != nil {
 		return err
 	}
-	go func() { _ = cmd.Wait() }() // some browsers stay: how they end is not ours to tell
+	go func() { _ = cmd.Wait() }() // some browsers keep running; their exit status does not matter
 	return nil
 }
 
-// held is Ctrl-C and the like, which end nothing from hold to release.
+// held holds back Ctrl-C and similar signals from hold to release.
 type held struct {
 	ch  chan os.Signal
 	got bool
@@ -220,7 +220,7 @@ func hold() *held {
 	return h
 }
 
-// wait returns at the first of them, or when done is closed.
+// wait returns at the first signal, or when done is closed.
 func (h *held) wait(done <-chan struct{}) {
 	select {
 	case <-h.ch:
@@ -229,7 +229,7 @@ func (h *held) wait(done <-chan struct{}) {
 	}
 }
 
-// release has them end the program again, and tells whether there was one. A nil
+// release restores the signals' default action and reports whether one arrived. A nil
 // held had none.
 func (h *held) release() bool {
 	if h == nil {
@@ -244,7 +244,7 @@ func (h *held) release() bool {
 	return h.got
 }
 
-// noPages is closed once no page has been open for a while.
+// noPages returns a channel that is closed when no page has been open for a while.
 func noPages(ctx context.Context, s *web.Server) <-chan struct{} {
 	done := make(chan struct{})
 	go func() {
@@ -265,7 +265,7 @@ func noPages(ctx context.Context, s *web.Server) <-chan struct{} {
 	return done
 }
 
-// A page that is loaded anew is away for a moment.
+// A page that is being reloaded is disconnected for a moment.
 const (
 	pagesEvery = 250 * time.Millisecond
 	pagesIdle  = 8

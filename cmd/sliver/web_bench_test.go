@@ -22,17 +22,16 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// BenchmarkClients records a real program with a page that nobody looks at and
-// with 100 clients of which 10 never read, in turns, b.N pairs of them after one
-// that does not count, and tells what share of the ticks came too late, what the
-// program lost of its time, and what of the recording was overwritten. Times are
-// by sliver's own accounts. "more" is by how much the 100 clients raise the share
-// of late ticks, on average over the pairs, with the standard error of that, and
-// in the pair in the middle: on a virtual machine a moment that is not this
-// program's doing makes more late ticks than all the rest.
+// BenchmarkClients records a real program with an unused page and with 100 clients of
+// which 10 never read, alternately, b.N pairs after one discarded pair. It reports how
+// many ticks were late, the program's lost time, and the overwritten part of the
+// recording. Times come from sliver's statistics. "more" is the increase of the late
+// ticks with 100 clients: the mean over the pairs with its standard error, and the median
+// pair. On a virtual machine a single disturbance can cause more late ticks than
+// everything else.
 //
-// The clients are at the lowest priority, as they would be on other machines. A
-// recording takes 6 s, with -short 1 s.
+// The clients run at the lowest priority, as they would be on other machines. A recording
+// takes 6 s, with -short 1 s.
 func BenchmarkClients(b *testing.B) {
 	testprog.Need(b, "ptrace")
 	bin, err := build()
@@ -52,7 +51,7 @@ func BenchmarkClients(b *testing.B) {
 	for round := range b.N + 1 {
 		var share [2]float64
 		for k := range kinds {
-			k = (k + round) % len(kinds) // neither is always the first
+			k = (k + round) % len(kinds) // alternate which comes first
 			n := &kinds[k]
 			s := recordWatched(b, bin, n.read, n.stuck)
 			share[k] = 100 * float64(s.Late) / float64(s.Late+s.Samples)
@@ -91,7 +90,7 @@ func BenchmarkClients(b *testing.B) {
 	}
 }
 
-// recordWatched records a program for some seconds with so many clients.
+// recordWatched records a program for some seconds with the given clients.
 func recordWatched(b *testing.B, bin string, read, stuck int) summaryJSON {
 	p := testprog.Start(b, testprog.Build(b, "locks/kitchen", "O2"), "--seconds", "600", "--cooks", "8", "--wait-go")
 	defer p.Kill()
@@ -128,8 +127,8 @@ func recordWatched(b *testing.B, bin string, read, stuck int) summaryJSON {
 	return s
 }
 
-// newTail waits for the summary, which comes when the recording ends, and then
-// for the end of the page, which comes when the clients go.
+// newTail waits for the summary, which comes when the recording ends, and then for the
+// end of the page, which comes when the clients disconnect.
 func newTail(b *testing.B, cmd *exec.Cmd, out *strings.Builder, end func()) io.Reader {
 	b.Helper()
 	done := make(chan error, 1)
@@ -143,8 +142,8 @@ func newTail(b *testing.B, cmd *exec.Cmd, out *strings.Builder, end func()) io.R
 
 func pidOfProc(p *testprog.Proc) string { return fmt.Sprint(p.PID) }
 
-// startClients starts readers, and some that never read, in a program of their
-// own, and returns what waits until the recording is over.
+// startClients starts clients that read, and some that never do, in a separate process.
+// wait returns when the recording is over.
 func startClients(b *testing.B, url string, read, stuck int) (wait func()) {
 	cmd := exec.Command("nice", "-n", "19", os.Args[0], "-test.run", "^TestClientsOfBenchmark$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", clientsVar, url, read, stuck))
@@ -162,8 +161,8 @@ func startClients(b *testing.B, url string, read, stuck int) (wait func()) {
 
 const clientsVar = "SLIVER_BENCH_CLIENTS"
 
-// TestClientsOfBenchmark is the other program of BenchmarkClients. It ends when
-// the recording has.
+// TestClientsOfBenchmark runs as the child process of BenchmarkClients. It ends when the
+// recording does.
 func TestClientsOfBenchmark(t *testing.T) {
 	var printed string
 	var read, stuck int

@@ -26,7 +26,7 @@ type served struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	url   string
-	lines []string // on standard error, up to the page's URL
+	lines []string // of standard error, up to the page's URL
 	rest  *bufio.Reader
 }
 
@@ -66,7 +66,7 @@ func (s *served) client() *client.Client {
 	return c
 }
 
-// interrupt ends it as Ctrl-C does and returns what else it said.
+// interrupt ends it as Ctrl-C does and returns the rest of its output.
 func (s *served) interrupt() string {
 	s.t.Helper()
 	if err := s.cmd.Process.Signal(syscall.SIGINT); err != nil {
@@ -75,7 +75,7 @@ func (s *served) interrupt() string {
 	return s.end()
 }
 
-// end waits for it.
+// end waits for its end.
 func (s *served) end() string {
 	s.t.Helper()
 	rest, err := io.ReadAll(s.rest)
@@ -113,7 +113,7 @@ func (s *served) knows(name string) bool {
 	return false
 }
 
-// download asks for an export.
+// download requests an export.
 func (s *served) download(p client.Part) []byte {
 	s.t.Helper()
 	r, err := s.client().Export(s.t.Context(), p)
@@ -128,8 +128,8 @@ func (s *served) download(p client.Part) []byte {
 	return b
 }
 
-// TestRecordWeb: the page of a recording under way knows names, can control it,
-// and stays with the whole recording.
+// TestRecordWeb: the page of a recording in progress has names, can control it, and stays
+// open with the whole recording.
 func TestRecordWeb(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -175,7 +175,7 @@ func TestRecordWeb(t *testing.T) {
 	if err := c.Control(t.Context(), "start", nil); !errors.As(err, &e) || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("start while recording: %v", err)
 	}
-	// A part of what is recorded so far, with names, in each way of writing.
+	// A part of the recording so far, with names, in each format.
 	part := openBytes(t, s.download(client.Part{Format: "sliver"}))
 	if part.Symbols == nil || part.End == nil || len(part.Threads) == 0 || part.Count(0) == 0 {
 		t.Errorf("the recording so far: %+v", part)
@@ -188,7 +188,7 @@ func TestRecordWeb(t *testing.T) {
 		t.Errorf("nanoscope: %v", err)
 	}
 	before := s.status().Recording.Samples
-	waitFor(t, func() bool { return s.status().Recording.Samples >= before+400 }) // one thread, a sample each ms
+	waitFor(t, func() bool { return s.status().Recording.Samples >= before+400 }) // one thread, one sample per ms
 	do("keep", map[string]any{"last_ns": 300_000_000})
 	kept, _ := filepath.Glob(filepath.Join(dir, "*-last300ms.sliver"))
 	if len(kept) != 1 {
@@ -208,7 +208,7 @@ func TestRecordWeb(t *testing.T) {
 	if whole.End == nil || whole.Symbols == nil || whole.Count(0) <= part.Count(0) {
 		t.Errorf("the finished recording: %+v", whole.End)
 	}
-	// Another one, on the same page.
+	// Another recording on the same page.
 	do("start", nil)
 	waitFor(t, func() bool { st := s.status(); return !st.Done && st.Held > 0 })
 	do("stop", nil)
@@ -224,8 +224,8 @@ func TestRecordWeb(t *testing.T) {
 	free(t, p.PID)
 }
 
-// TestRecordWebEnds: without a terminal and without a page, sliver does not
-// stay; the page's process is never left behind.
+// TestRecordWebEnds: without a terminal and without a page, sliver does not stay; the
+// page's process always ends.
 func TestRecordWebEnds(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -236,8 +236,8 @@ func TestRecordWebEnds(t *testing.T) {
 	free(t, p.PID)
 }
 
-// TestRecordWebEndsAnyTime: Ctrl-C that falls into the moment in which a
-// recording, ended on its page, is written takes the page down like any other.
+// TestRecordWebEndsAnyTime: Ctrl-C while a recording that was ended on its page is being
+// written takes the page down.
 func TestRecordWebEndsAnyTime(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
@@ -261,8 +261,8 @@ func TestRecordWebEndsAnyTime(t *testing.T) {
 	free(t, p.PID)
 }
 
-// TestRecordWebEndsBetween: Ctrl-C that falls between two recordings of one page
-// ends sliver as it does elsewhere, and what was recorded is there.
+// TestRecordWebEndsBetween: Ctrl-C between two recordings of one page ends sliver, and
+// the recording is kept.
 func TestRecordWebEndsBetween(t *testing.T) {
 	p := spin(t)
 	for i := range 8 {
@@ -301,15 +301,15 @@ func openBytes(t *testing.T, b []byte) *trace.Recording {
 	return rec
 }
 
-// TestView: a recording and a second one, the browser that is started, and the
-// line that forwards the port.
+// TestView: a recording and a second one, the browser that is started, and the line that
+// forwards the port.
 func TestView(t *testing.T) {
 	p := spin(t)
 	dir := t.TempDir()
 	for _, name := range []string{"a.sliver", "b.sliver"} {
 		recordEnough(t, dir, 10, 400*time.Millisecond, "-p", pidOf(p), "-i", "2ms", "-q", "-o", name)
 	}
-	// What stands in for the browser keeps the URL that it is given.
+	// The fake browser stores the URL that it receives.
 	bin := t.TempDir()
 	opened := filepath.Join(bin, "opened")
 	if err := os.WriteFile(filepath.Join(bin, "xdg-open"), []byte("#!/bin/sh\necho \"$1\" >"+opened+".part && mv "+opened+".part "+opened+"\n"), 0o755); err != nil {
@@ -363,7 +363,7 @@ func TestView(t *testing.T) {
 		t.Errorf("said %q", out)
 	}
 
-	// What other tools wrote is looked at as well.
+	// Traces of other tools can be viewed as well.
 	if err := os.WriteFile(filepath.Join(dir, "old.nanoscope.txt"), []byte("1:+outside\n5:+inside\n900:POP\n1000:POP\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -392,7 +392,7 @@ func TestDemoWeb(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	s := serve(t, t.TempDir(), nil, "demo", "--web", "-o", "d.sliver")
 	waitFor(t, func() bool { return s.knows("main.plan") })
-	// Ctrl-C is the workload's, as it is any command's.
+	// Ctrl-C is for the workload, as for any command.
 	if err := s.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
