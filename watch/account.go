@@ -10,13 +10,13 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// Kept is what a Watcher says of itself, beside the account of its samples.
+// Kept is a Watcher's statistics apart from its samples.
 type Kept struct {
 	Targets   int    // watched now
-	Taken     uint64 // ever
-	RingBytes int64  // of the rings' memory in use now, all targets together
-	RingLimit int64  // what they may take
-	Short     uint64 // times that a ring could not have the memory it wanted
+	Taken     uint64 // watched so far
+	RingBytes int64  // memory of the rings in use now, all targets together
+	RingLimit int64  // limit of that memory
+	Short     uint64 // times that a ring did not get the memory it needed
 	Fired     map[string]uint64
 	Dumps     map[string]uint64 // by reason
 	DumpBytes int64             // written, all formats together
@@ -25,11 +25,11 @@ type Kept struct {
 	Interval  time.Duration     // between two samples of a thread, now
 }
 
-// ended are the accounts of targets that are gone.
+// ended holds the statistics of targets that are gone.
 type ended struct {
 	account session.Account
 	stops   int64 // CPU time of stops, ns
-	held    int64 // for which they held threads, ns
+	held    int64 // for which they stopped threads, ns
 	short   uint64
 	taken   uint64
 	fired   map[string]uint64
@@ -37,8 +37,8 @@ type ended struct {
 	bytes   int64
 }
 
-// Account is what was sampled of all targets since the Watcher began, those that
-// have ended with them. Counts in it never fall.
+// Account returns the sampling statistics of all targets since the Watcher began,
+// including ended ones. Its counters never decrease.
 func (w *Watcher) Account() session.Account {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,7 +57,7 @@ func (w *Watcher) Account() session.Account {
 	return sum
 }
 
-// Kept is for any goroutine.
+// Kept may be called from any goroutine.
 func (w *Watcher) Kept() Kept {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +81,7 @@ func (w *Watcher) Kept() Kept {
 	return k
 }
 
-// close takes what t counted over into the past; w.mu is held.
+// close adds t's counters to the past; w.mu is held.
 func (e *ended) close(f *session.Flight) {
 	a := f.Account()
 	add(&e.account, &a)
@@ -90,7 +90,7 @@ func (e *ended) close(f *session.Flight) {
 	e.held += f.Held()
 }
 
-// add adds what only grows.
+// add adds the counters that only grow.
 func add(to, a *session.Account) {
 	for i := range a.Roles {
 		r := &a.Roles[i]
@@ -118,8 +118,8 @@ func add(to, a *session.Account) {
 	to.Load.Peak = max(to.Load.Peak, a.Load.Peak)
 }
 
-// addPauses adds a distribution with the same bounds, as all of the sampler's
-// have.
+// addPauses adds a distribution with the same bounds, which all distributions of the
+// sampler have.
 func addPauses(to, d *sampler.Distribution) {
 	if to.Counts == nil {
 		to.Bounds, to.Counts = d.Bounds, make([]uint64, len(d.Counts))
@@ -130,5 +130,5 @@ func addPauses(to, d *sampler.Distribution) {
 	to.Count, to.Sum, to.Max = to.Count+d.Count, to.Sum+d.Sum, max(to.Max, d.Max)
 }
 
-// maxRoles of all targets together, beyond which they are counted as others.
+// maxRoles limits the roles of all targets together; further ones count as others.
 const maxRoles = 128

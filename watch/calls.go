@@ -9,20 +9,20 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// calls counts the calls of functions that rules wait for. A sample may miss a
-// short one; the CPU's breakpoints do not. It belongs to the watching goroutine.
+// calls counts the calls of functions in rules. A sample may miss a short call; the CPU's
+// breakpoints do not. It belongs to the watching goroutine.
 type calls struct {
 	t       *watched
 	places  []calledPlace
 	threads map[int][]*counted // by the thread's number in the Recorder
 	off     map[*trigger.Rule]bool
-	last    stack.Time // of the look before
-	stale   bool       // the address space has changed since the functions were found
-	found   stack.Time // when that was
+	last    stack.Time // previous look
+	stale   bool       // the address space has changed since the functions were located
+	found   stack.Time // when they were located
 }
 
-// findAgain is how often functions are looked for, in ns, in a process that maps
-// code all the time.
+// findAgain is how often functions are located, in ns, in a process that maps code all
+// the time.
 const findAgain = 2_000_000_000
 
 type calledPlace struct {
@@ -37,12 +37,12 @@ type counted struct {
 	calls uint64
 }
 
-// maxCalls in one thread between two looks is more than a marker is called:
-// each costs the target some µs.
+// maxCalls in one thread between two looks is too many for a marker: each call costs the
+// target some µs.
 const maxCalls = 1000
 
-// find looks for the functions of rules. Where none has a place of its own, or
-// the kernel forbids counting, samples have to meet them.
+// find locates the functions of rules. If a function has no unique address, or the kernel
+// forbids counting, only samples can detect its calls.
 func (k *calls) find(rules []*trigger.Rule) {
 	if k.off == nil {
 		k.off, k.threads = map[*trigger.Rule]bool{}, map[int][]*counted{}
@@ -67,7 +67,7 @@ func (k *calls) find(rules []*trigger.Rule) {
 	}
 }
 
-// renew finds them again after the address space has changed.
+// renew locates them again after the address space has changed.
 func (k *calls) renew(now stack.Time) {
 	if !k.stale || k.found != 0 && int64(now-k.found) < findAgain {
 		return
@@ -77,7 +77,7 @@ func (k *calls) renew(now stack.Time) {
 	k.find(rules)
 }
 
-// counted reports whether calls of the rule by a thread have been counted.
+// counted reports whether calls of the rule's function by a thread are being counted.
 func (k *calls) counted(r *trigger.Rule, tid stack.TID) bool {
 	for _, cs := range k.threads {
 		for _, c := range cs {
@@ -89,8 +89,8 @@ func (k *calls) counted(r *trigger.Rule, tid stack.TID) bool {
 	return false
 }
 
-// look tells of calls of a thread since the look before; the thread is taken up
-// where it is new.
+// look returns the calls of a thread since the previous look. It starts counting for a
+// new thread.
 func (k *calls) look(seq int, track *trigger.Track, hits []trigger.Hit) []trigger.Hit {
 	if len(k.places) == 0 {
 		return hits
@@ -129,7 +129,7 @@ func (k *calls) look(seq int, track *trigger.Track, hits []trigger.Hit) []trigge
 	return hits
 }
 
-// stop leaves a rule to the samples.
+// stop stops counting for a rule, which then relies on samples.
 func (k *calls) stop(r *trigger.Rule, why error) {
 	k.t.w.log.Warn("calls are met by samples alone", "pid", k.t.pid, "function", r.Function, "why", why)
 	k.off[r] = true
@@ -137,7 +137,7 @@ func (k *calls) stop(r *trigger.Rule, why error) {
 	k.find(rules)
 }
 
-// keep closes what belongs to threads that are gone.
+// keep closes the counters of threads that are gone.
 func (k *calls) keep(there map[int]bool) {
 	for seq, cs := range k.threads {
 		if !there[seq] {

@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// countable skips where the kernel lets nobody count calls here.
+// countable skips the test if the kernel does not permit counting calls here.
 func countable(t *testing.T, p *testprog.Proc) {
 	t.Helper()
 	proc, err := target.Open(p.PID)
@@ -27,9 +27,9 @@ func countable(t *testing.T, p *testprog.Proc) {
 	c.Close()
 }
 
-// A call of a function that does nothing, and that no sample would meet, fires
-// once each time; one that is called all the time is left to the samples, and the
-// program runs on.
+// A function that does nothing, and that no sample would find, fires the rule at each
+// call. A function that is called all the time is left to samples, and the program
+// continues.
 func TestMarkerCalled(t *testing.T) {
 	p := trouble(t)
 	countable(t, p)
@@ -47,7 +47,7 @@ func TestMarkerCalled(t *testing.T) {
 		p.Say("touch")
 		p.Line("touch")
 		s := r.until("for the marker", func(s *control.Status) bool {
-			// A file that was just written is listed before more is known of it.
+			// A new file is listed before its details are known.
 			return s.Fired >= n && len(s.Dumps) >= n && s.Dumps[len(s.Dumps)-1].Text != ""
 		})
 		d := s.Dumps[len(s.Dumps)-1]
@@ -65,8 +65,8 @@ func TestMarkerCalled(t *testing.T) {
 	}
 }
 
-// A function that is called thousands of times a second is no marker: it is
-// counted for a moment only.
+// A function that is called thousands of times a second is not a marker: it is counted
+// only for a moment.
 func TestCalledTooOften(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	p := testprog.Start(t, testprog.Build(t, "c/spin", "O0"), "--seconds", "60", "--wait-go")
@@ -75,7 +75,7 @@ func TestCalledTooOften(t *testing.T) {
 	countable(t, p)
 	r := begin(t, fixed(t, p.PID), nil, "call clock_gettime")
 	r.until("for its count to be given up", func(s *control.Status) bool { return s.Fired == 1 })
-	cost := func() float64 { // CPU time that the program has in the kernel, where the breakpoints are served
+	cost := func() float64 { // the program's CPU time in the kernel, which serves the breakpoints
 		var in, out float64
 		for range 2 {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))

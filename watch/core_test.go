@@ -16,9 +16,8 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// A program that dies at once, and of which the kernel writes a core dump: the
-// dump shows the stack at death, not that of the last sample before, and what led
-// to it.
+// A program dies at once while the kernel writes a core dump. The dump shows the stack at
+// death, not that of the previous sample, and the events before it.
 func TestCrashWithCore(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	pattern, err := os.ReadFile("/proc/sys/kernel/core_pattern")
@@ -33,7 +32,7 @@ func TestCrashWithCore(t *testing.T) {
 	p := testprog.StartCmd(t, cmd)
 	p.Line("serving")
 	r := begin(t, fixed(t, p.PID), func(o *Options) { o.Session.Interval = 10 * time.Millisecond }, "crash yes")
-	p.Say("leak 300") // a core dump that takes a while
+	p.Say("leak 300") // makes the core dump take a while
 	p.Line("leak ")
 	r.samples(r.Status().Targets[0].Samples + 100)
 	p.Say("die")
@@ -58,8 +57,8 @@ func TestCrashWithCore(t *testing.T) {
 	}
 }
 
-// A program that dies at once, without a core dump and long after its last sample: where the
-// kernel tells of fatal signals, the dump shows the stack at death, as what came last.
+// A program dies at once, without a core dump and long after its last sample. If the kernel
+// reports fatal signals, the dump shows the stack at death as its last event.
 func TestCrashBetweenSamples(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	d, err := target.OpenDeaths()
@@ -94,7 +93,7 @@ func TestCrashBetweenSamples(t *testing.T) {
 	}
 }
 
-// atDeath is the last stack that was entered, outermost first.
+// atDeath is the last stack entered, outermost frame first.
 type atDeath struct {
 	n    *trace.Names
 	now  []string

@@ -29,13 +29,13 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// ask is a dump to be made: rules that fired, or somebody's request.
+// ask is a dump to make, for fired rules or a request.
 type ask struct {
 	at     stack.Time
 	fired  []trigger.Fired
 	req    *control.Request
 	stream io.Writer
-	answer chan<- answer // nil: nobody waits
+	answer chan<- answer // nil: no caller waits
 }
 
 type answer struct {
@@ -43,8 +43,7 @@ type answer struct {
 	err  error
 }
 
-// put hands on a dump without waiting; where so many wait already that there is
-// no room, it is counted as failed.
+// put queues a dump without waiting. If the queue is full, the dump counts as failed.
 func (t *watched) put(a ask) {
 	if a.at == 0 {
 		a.at = target.Now()
@@ -73,13 +72,13 @@ func (w *Watcher) lost(err error) {
 	w.log.Error("no dump", "error", err)
 }
 
-// dumper makes the dumps of a target, one after the other.
+// dumper makes the dumps of a target, one after another.
 func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 	defer close(done)
 	for a := range t.asked {
 		var d control.Dump
 		var err error
-		// Whatever goes wrong in it costs this dump, and not the recording.
+		// A panic costs this dump, not the recording.
 		if fell := background.Contain(func() { d, err = t.dump(ctx, a) }); fell != nil {
 			err = fmt.Errorf("make a dump for %s of process %d: %w", a.reason(), t.pid, fell)
 		}
@@ -94,11 +93,11 @@ func (t *watched) dumper(ctx context.Context, done chan<- struct{}) {
 	}
 }
 
-// shrinkEvery bounds how often memory is given back for dumps, which takes a collection.
+// shrinkEvery limits how often memory is returned after dumps, which needs a collection.
 const shrinkEvery = 5 * time.Second
 
-// shrink gives back what a dump took, when it and what it shows are over: a recorder that
-// has dumped is not to be larger ever after.
+// shrink returns a dump's memory to the system when the dump is done, so that a recorder
+// does not stay larger after its first dump.
 func (w *Watcher) shrink() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,23 +107,23 @@ func (w *Watcher) shrink() {
 	}
 }
 
-// giveBack has a collection run, for which all of this program stops for a moment: it
-// is not to wait for a CPU in that.
+// giveBack runs a garbage collection, which stops the whole program for a moment. It runs
+// at high priority, as it must not wait for a CPU during that time.
 func giveBack() { background.Urgent(debug.FreeOSMemory) }
 
-// settleAfter is how long after a target was taken up, and none after it, memory is
-// given back: the tables and symbols of its files have been read then. After a dump
-// it is a time in which nothing of what happens now is disturbed by it.
+// settleAfter is the time after the last new target until memory is returned: the tables
+// and symbols of its files have been read by then. After a dump, the delay keeps the
+// collection away from the events of interest.
 const settleAfter = 3 * time.Second
 
-// settle gives back what it took to take up targets, once that is over.
+// settle returns the memory used to add targets, once they are set up.
 func (w *Watcher) settle() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.giveBackLater()
 }
 
-// giveBackLater has memory given back settleAfter from now. The caller holds w.mu.
+// giveBackLater schedules giveBack settleAfter from now. The caller holds w.mu.
 func (w *Watcher) giveBackLater() {
 	if w.settling == nil {
 		w.settling = time.AfterFunc(settleAfter, giveBack)
@@ -133,7 +132,7 @@ func (w *Watcher) giveBackLater() {
 	w.settling.Reset(settleAfter)
 }
 
-// settled ends that: there are no more targets.
+// settled cancels the schedule when no targets remain.
 func (w *Watcher) settled() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -160,7 +159,7 @@ func (w *Watcher) Dump(ctx context.Context, r control.Request, stream io.Writer)
 			out = append(out, d)
 		case ctx.Err() != nil:
 			return out, err
-		case errors.Is(err, errNotWatched): // of many targets some end meanwhile
+		case errors.Is(err, errNotWatched): // with many targets, some end in the meantime
 			gone = err
 		case failed == nil:
 			failed = err
@@ -172,7 +171,7 @@ func (w *Watcher) Dump(ctx context.Context, r control.Request, stream io.Writer)
 	return out, failed
 }
 
-// dumped has a dump made and waits for it.
+// dumped requests a dump and waits for it.
 func (t *watched) dumped(ctx context.Context, a ask) (control.Dump, error) {
 	c := make(chan answer, 1)
 	a.answer = c
@@ -187,10 +186,10 @@ func (t *watched) dumped(ctx context.Context, a ask) (control.Dump, error) {
 	}
 }
 
-// errNotWatched: there are no rings of a process.
+// errNotWatched reports that a process has no rings.
 var errNotWatched = errors.New("is not watched yet, or has just ended")
 
-// offer is put for those who wait for an answer.
+// offer is put for callers that wait for an answer.
 func (t *watched) offer(a ask) error {
 	t.askMu.Lock()
 	defer t.askMu.Unlock()
@@ -205,7 +204,7 @@ func (t *watched) offer(a ask) error {
 	}
 }
 
-// reason is the word for a dump in its name.
+// reason returns the reason of a dump for its file name.
 func (a *ask) reason() string {
 	if len(a.fired) > 0 {
 		return string(a.fired[0].Kind)
@@ -234,8 +233,8 @@ func (a *ask) triggers() (out []trace.Trigger) {
 	return out
 }
 
-// moment is the time of a dump: now, and another one for each, as it is part of a name.
-// Processes of one name may have theirs at the same time.
+// moment returns the time of a dump: now, but different for each dump, as it is part of
+// the file name. Processes with the same name may dump at the same time.
 func (w *Watcher) moment() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +246,7 @@ func (w *Watcher) moment() time.Time {
 	return now
 }
 
-// dump makes one.
+// dump makes one dump.
 func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	w := t.w
 	now := w.moment()
@@ -288,7 +287,7 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 	return d, nil
 }
 
-// made notes that the dump in a file is no longer being made; d: it was, and is this.
+// made records that the dump in a file is finished; d is the dump, nil if it failed.
 func (w *Watcher) made(file string, d *control.Dump) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -317,9 +316,9 @@ func (t *watched) write(a ask, paths []string) (*session.Dumped, error) {
 	return f.Dump(session.Dump{Outputs: outs, Triggers: a.triggers(), Reason: "dump: " + a.reason()})
 }
 
-// send makes a dump for whoever asked, and keeps none.
+// send makes a dump for a client and keeps none.
 func (t *watched) send(a ask, stem string) (d control.Dump, err error) {
-	// A hidden name: nobody is to take it for a dump.
+	// The name is hidden, so that it is not listed as a dump.
 	path := filepath.Join(filepath.Dir(stem), "."+filepath.Base(stem)+".sliver")
 	res, err := t.write(a, []string{path})
 	if err != nil {
@@ -360,7 +359,7 @@ type message struct {
 	Triggers []trace.Trigger `json:"triggers"`
 }
 
-// tell notifies in the background: nobody's slowness is to hold up a dump.
+// This runs in the background, so that a slow recipient does not delay dumps.
 func (w *Watcher) tell(ctx context.Context, d control.Dump, ts []trace.Trigger) {
 	w.rulesMu.Lock()
 	n := w.notify
@@ -397,12 +396,12 @@ func (w *Watcher) tell(ctx context.Context, d control.Dump, ts []trace.Trigger) 
 	})
 }
 
-// letGo is how long the start waits, in all, for ring files whose recorders may just
-// have been killed: what they left running holds their files for a moment.
+// letGo limits how long the start waits, in total, for ring files whose recorders may
+// just have been killed: their remaining processes hold these files for a moment.
 const letGo = 300 * time.Millisecond
 
-// recoverLeft turns what killed recorders like this one left into dumps, and
-// removes their ring files.
+// recoverLeft converts the ring files of killed recorders of this kind to dumps and
+// removes them.
 func (w *Watcher) recoverLeft() {
 	if w.o.RingDir == "" {
 		return
@@ -419,7 +418,7 @@ func (w *Watcher) recoverLeft() {
 	}
 }
 
-// recoverRing is recoverLeft for one file. Of several recorders that begin at once, one
+// recoverRing is recoverLeft for one file. If several recorders start at once, only one
 // claims it.
 func (w *Watcher) recoverRing(path string, until time.Time) {
 	f, err := ringfile.Claim(path, until)
@@ -430,7 +429,7 @@ func (w *Watcher) recoverRing(path string, until time.Time) {
 		return
 	}
 	defer f.Close()
-	if fi, err := f.Stat(); err == nil && fi.Size() == 0 { // killed when it had just made it
+	if fi, err := f.Stat(); err == nil && fi.Size() == 0 { // killed right after creating it
 		ForgetRing(path)
 		os.Remove(path)
 		return
@@ -444,12 +443,12 @@ func (w *Watcher) recoverRing(path string, until time.Time) {
 	var res *session.Dumped
 	if fell := background.Contain(func() { res, _, err = w.o.Session.Recover(f, d) }); fell != nil {
 		w.log.Error("cannot recover", "ring_file", path, "error", fell)
-		return // it may tell what is wrong
+		return // keep it, as it may help to find the problem
 	}
 	if err != nil {
 		w.log.Warn("cannot recover", "ring_file", path, "error", err)
 		if errors.Is(err, syscall.ENOSPC) {
-			return // later, perhaps
+			return // another recorder may recover it later
 		}
 	} else {
 		w.log.Info("recovered", "ring_file", path, "file", res.Files[0].Path, "threads", res.Threads)

@@ -17,12 +17,12 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// A dump of 64 threads is on disk within 300 ms, with its names, and costs no sample: of
-// the ticks while dumps are made, no more are late than in times as long right before or after
-// one, in a random order. SLIVER_LONG=1: of 30 seconds, and so many pairs of such times that it is
-// told how large a difference could be; else of a few, with -short of two. Where other work keeps the
-// machine busy the times say nothing; they are held against the limit in the long form,
-// which is as much longer as other work is, of a thread that does nothing but compute.
+// A dump of 64 threads is on disk within 300 ms, with its names, and costs no sample: while dumps are
+// made, no more ticks are late than in equally long times right before or after, in a random order.
+// With SLIVER_LONG=1 it covers 30 seconds, with enough pairs of times to estimate the largest
+// possible difference; otherwise a few, with -short two. On a busy machine the times are meaningless.
+// The long form compares them with a limit that is scaled by the slowdown of a thread that only
+// computes.
 func TestDumpInTime(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	lasts, pairs, long := 3*time.Second, 5, os.Getenv("SLIVER_LONG") != ""
@@ -38,7 +38,7 @@ func TestDumpInTime(t *testing.T) {
 	var all, late [2]uint64
 	var took []float64
 	var files []string
-	// window waits for so many samples, and returns which share of the ticks was late, in percent.
+	// window waits for some samples and returns the percentage of ticks that were late.
 	window := func(which int) float64 {
 		s := r.Status().Targets[0]
 		if which == 1 {
@@ -87,7 +87,7 @@ func TestDumpInTime(t *testing.T) {
 	}
 }
 
-// meanOf values, with its standard error.
+// meanOf returns the mean of the values and its standard error.
 func meanOf(v []float64) (mean, err float64) {
 	n := float64(len(v))
 	for _, x := range v {
@@ -99,7 +99,7 @@ func meanOf(v []float64) (mean, err float64) {
 	return mean, math.Sqrt(err)
 }
 
-// busy is how many times as long as on a machine at rest some 30 ms of work take.
+// busy returns the slowdown of some 30 ms of work compared with an idle machine.
 func busy() (factor float64) {
 	const work = 30 * time.Millisecond
 	background.Urgent(func() {
@@ -114,7 +114,7 @@ func busy() (factor float64) {
 	return factor
 }
 
-// used is the CPU time of the calling thread.
+// used returns the CPU time of the calling thread.
 func used() time.Duration {
 	b, err := os.ReadFile("/proc/thread-self/schedstat")
 	ns, _, _ := strings.Cut(string(b), " ")
@@ -125,5 +125,5 @@ func used() time.Duration {
 	return time.Duration(n)
 }
 
-// share is in percent.
+// share returns a percentage.
 func share(part, of uint64) float64 { return 100 * float64(part) / float64(max(of, 1)) }

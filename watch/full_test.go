@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/watch/dumps"
 )
 
-// smallDisk is a file system of its own with room for so many bytes.
+// smallDisk mounts a separate file system of the given size.
 func smallDisk(t *testing.T, size string) string {
 	t.Helper()
 	testprog.Need(t, "root")
@@ -31,7 +31,7 @@ func smallDisk(t *testing.T, size string) string {
 	return dir
 }
 
-// fill takes the room that is left, and returns what gives it back.
+// fill uses up the free space and returns a function that frees it.
 func fill(t *testing.T, dir string) (free func()) {
 	t.Helper()
 	path := filepath.Join(dir, "filler")
@@ -53,9 +53,8 @@ func fill(t *testing.T, dir string) (free func()) {
 	}
 }
 
-// A disk that is full costs the dump, with a word and nothing half-written, and
-// not the recording; when there is room again there are dumps again, which have
-// what was recorded meanwhile.
+// A full disk costs the dump, with a message and no partial file, but not the recording. When
+// space is available again, dumps work again and contain the samples recorded in between.
 func TestDiskFull(t *testing.T) {
 	p := trouble(t)
 	disk := smallDisk(t, "4m")
@@ -65,7 +64,8 @@ func TestDiskFull(t *testing.T) {
 	}, "call marker_function,cool=0s")
 	r.samples(100)
 	free := fill(t, disk)
-	// More than one, since on a busy machine nobody may have looked while the function ran for once.
+	// More than one, as on a busy machine no check may happen during a single run of the
+	// function.
 	for i, what := range []string{"by request", "by a trigger", "by a second one", "by a third one", "by a fourth one"} {
 		if i == 0 {
 			if _, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil); !errors.Is(err, syscall.ENOSPC) {
@@ -82,7 +82,7 @@ func TestDiskFull(t *testing.T) {
 		if left, err := os.ReadDir(disk); err != nil || len(left) != 1 {
 			t.Errorf("%s: left behind: %v, %v", what, left, err)
 		}
-		r.samples(s.Targets[0].Samples + 100) // it goes on
+		r.samples(s.Targets[0].Samples + 100) // it continues
 	}
 	free()
 	ds, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil)
@@ -100,8 +100,8 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// Where there is no room for ring files it goes on with what there is: threads
-// are sampled all the same, and it says that less is kept.
+// Without space for ring files the recorder continues with the memory it has: threads are still
+// sampled, and it reports that less is kept.
 func TestRingDiskFull(t *testing.T) {
 	p := trouble(t)
 	disk := smallDisk(t, "1m")

@@ -12,13 +12,13 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// DefaultMaxCPU is what a recorder takes at most if nobody says it, as a share of one
-// CPU: 3 %, and where few CPUs are all in use 0.6 % of each. A server that wants them all lacks what is
-// taken there, and what it loses by being disturbed is up to half as much again. What is
-// taken of a CPU that is idle nobody lacks: at rest it is 3 %, but where a control group
-// has a quota, of which idle CPUs say nothing.
+// DefaultMaxCPU returns the default limit of a recorder's CPU time, as a share of one CPU: 3 %, and on
+// machines with few CPUs 0.6 % of each while all are busy. A server that uses all CPUs loses the
+// recorder's time, plus up to half as much again by the disturbance. Time on an idle CPU costs nothing,
+// so the limit at rest is 3 %. A control group with a quota is an exception, as idle CPUs say nothing
+// about the quota.
 func DefaultMaxCPU() (busy, rest float64) {
-	// Affinity is in the first of them, a control group's quota in the other.
+	// NumCPU includes affinity, GOMAXPROCS a control group's quota.
 	cpus, quota := runtime.NumCPU(), runtime.GOMAXPROCS(0)
 	busy = min(.03, .006*float64(min(cpus, quota)))
 	if quota < cpus {
@@ -27,50 +27,49 @@ func DefaultMaxCPU() (busy, rest float64) {
 	return busy, .03
 }
 
-// governor keeps what the recorder takes of the CPUs below a share of one: where
-// samples at the chosen interval cost more, they are taken further apart.
-// Its methods may be called from any goroutine.
+// governor keeps the recorder's CPU time below a share of one CPU: if sampling at the configured
+// interval costs more, it increases the interval. Its methods may be called from any goroutine.
 type governor struct {
 	base   time.Duration
-	budget float64 // of one CPU; 0: no bound
+	budget float64 // of one CPU; 0: no limit
 	rest   float64 // the same while CPUs are idle
 
 	mu       sync.Mutex
 	now      time.Duration
-	idle     bool    // there are CPUs that nobody wants
-	takes    float64 // share of one CPU, of late
+	idle     bool    // the machine has idle CPUs
+	takes    float64 // recent share of one CPU
 	looks    int
-	low      int       // looks in a row with much less than the budget
-	unsteady bool      // something happened since the last look that is not sampling
-	passed   int       // looks in a row that were passed over for that
+	low      int       // consecutive looks with much less than the budget
+	unsteady bool      // something other than sampling used CPU time since the last look
+	passed   int       // consecutive looks skipped for that reason
 	settled  time.Time // when the newest target's tables, maps and names have been read
 }
 
 const (
-	// governEvery is how often it looks: long enough for an average. At its beginning,
-	// where it may have far to go, it looks more often.
+	// governEvery is the time between two looks: long enough for an average. At the start, when the
+	// interval may be far off, looks are more frequent.
 	governEvery = 2 * time.Second
 	governSoon  = 500 * time.Millisecond
 	soonLooks   = 8
-	// mostStretch bounds how much further apart samples get, where a rule needs them;
-	// furthest, where none does: see furthest.
+	// mostStretch limits the stretch of the interval if a rule needs the samples; furthest returns the
+	// limit if none does.
 	mostStretch = 10
 	farStretch  = 50
-	// ofLimit is how many samples at least fall into the time that a rule has.
+	// ofLimit is the minimum number of samples within a rule's time.
 	ofLimit = 10
-	// settling is how long a new target's first samples take to be like those that follow:
-	// they read the tables and names of each file that is met for the first time.
+	// settling is how long a new target's first samples cost more than later ones: they read the tables
+	// and names of each file seen for the first time.
 	settling = 2 * time.Second
-	// mostPassed bounds how long dumps and new targets, which cost CPU time of
-	// another kind, can keep it from looking.
+	// mostPassed limits how many looks are skipped because of dumps and new targets, whose CPU time
+	// does not come from sampling.
 	mostPassed = 5
-	// lowLooks is how often in a row it has to take little for samples to come closer.
+	// lowLooks is how many consecutive low looks it takes to decrease the interval.
 	lowLooks = 3
-	// CPUs count as idle from this share of them on, and until they fall below the other.
+	// CPUs count as idle above the first share of them, and until the share falls below the second.
 	idleFrom, idleUntil = .4, .25
 )
 
-// bound is what it may take now, as a share of one CPU.
+// bound returns the current limit, as a share of one CPU.
 func (g *governor) bound() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -84,28 +83,28 @@ func (g *governor) limit() float64 {
 	return g.budget
 }
 
-// room says which share of the machine's CPUs was idle since the last look.
+// room sets the share of the machine's CPUs that was idle since the last look.
 func (g *governor) room(idle float64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.idle = idle >= idleFrom || g.idle && idle >= idleUntil
 }
 
-// interval is the one in force.
+// interval returns the current interval.
 func (g *governor) interval() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.now
 }
 
-// share is what the recorder took at the last look.
+// share returns the recorder's CPU share at the last look.
 func (g *governor) share() float64 {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.takes
 }
 
-// every is when to look next.
+// every returns the time until the next look.
 func (g *governor) every() time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -115,23 +114,23 @@ func (g *governor) every() time.Duration {
 	return governEvery
 }
 
-// disturbed says that CPU time goes to something else than samples.
+// disturbed reports that CPU time is used for something other than samples.
 func (g *governor) disturbed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unsteady = true
 }
 
-// began says that a target's first samples are about to be taken.
+// began reports that a target's first samples are about to be taken.
 func (g *governor) began() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.unsteady, g.settled = true, time.Now().Add(settling)
 }
 
-// furthest is how far apart samples may be, so that the rules can still tell what they
-// are to: ten times the interval asked for, and up to fifty times if as many samples fall into
-// the shortest time that a rule has, and one between two checks of a thread's CPU time.
+// furthest returns the longest interval with which the rules still work: ten times the configured
+// interval, and up to fifty times if enough samples fall into the shortest time of a rule, and one
+// between two checks of a thread's CPU time.
 func furthest(base time.Duration, rules []*trigger.Rule) time.Duration {
 	most := base * farStretch
 	for _, r := range rules {
@@ -145,12 +144,12 @@ func furthest(base time.Duration, rules []*trigger.Rule) time.Duration {
 	return max(most, base*mostStretch)
 }
 
-// leastSamples is how many it takes to tell one call from several, in a handler that is
-// entered rarely.
+// leastSamples is how many samples it takes to distinguish one call from several, in a handler that is
+// rarely entered.
 const leastSamples = 5
 
-// blunt are the rules that cannot tell what lasts no longer than they say, of samples so
-// far apart: each with what they do tell.
+// blunt lists the rules that cannot detect events as short as configured with samples that far apart,
+// each with what it can detect.
 func blunt(d time.Duration, rules []*trigger.Rule) (out []string) {
 	for _, r := range rules {
 		switch least := leastSamples * d; {
@@ -163,20 +162,19 @@ func blunt(d time.Duration, rules []*trigger.Rule) (out []string) {
 	return out
 }
 
-// next says at which interval to go on after a time in which the recorder took
-// this share of a CPU. What it costs is taken to be in proportion to how often it
-// samples; small changes are left out.
+// next returns the interval to use after a period in which the recorder took this share of a CPU. It
+// assumes that the cost is proportional to the sampling rate; small changes are ignored.
 func (g *governor) next(share float64, most time.Duration) (d time.Duration, changed bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	// The look that ends after the settling is of a time that was, in part, before its end.
+	// The look that ends after settling covers a time that partly precedes its end.
 	if g.unsteady && g.passed < mostPassed {
 		g.unsteady, g.passed = time.Now().Before(g.settled), g.passed+1
 		return g.now, false
 	}
 	g.looks++
 	g.unsteady, g.passed, g.takes = false, 0, share
-	const grow, shrink, aim, least, over = 5, 2, .8, .6, .95 // of the budget; between least and over it stays as it is
+	const grow, shrink, aim, least, over = 5, 2, .8, .6, .95 // of the budget; no change between least and over
 	r := share / g.limit()
 	d = g.now
 	if r >= least {
@@ -186,7 +184,7 @@ func (g *governor) next(share float64, most time.Duration) (d time.Duration, cha
 	case r > over:
 		d = time.Duration(float64(d) * min(r/aim, grow))
 	case r < least && d > g.base:
-		if g.low++; g.low >= lowLooks { // a moment's rest is no reason
+		if g.low++; g.low >= lowLooks { // a short quiet period is not enough
 			g.low = 0
 			d = time.Duration(float64(d) * max(r/aim, 1./shrink))
 		}
@@ -207,7 +205,7 @@ func (w *Watcher) govern(ctx context.Context) {
 	cpu, at := w.taken(), time.Now()
 	free, all := target.IdleCPU()
 	told := false
-	dull := "" // what the log says of blunt rules
+	dull := "" // the log message about blunt rules
 	for {
 		select {
 		case <-ctx.Done():
@@ -222,7 +220,7 @@ func (w *Watcher) govern(ctx context.Context) {
 			g.room(float64(f-free) / float64(a-all))
 		}
 		free, all = f, a
-		if w.count() == 0 { // it takes what the search for targets does, which no interval changes
+		if w.count() == 0 { // only the search for targets uses CPU time, which no interval changes
 			tick.Reset(governEvery)
 			continue
 		}
@@ -249,7 +247,7 @@ func (w *Watcher) govern(ctx context.Context) {
 
 func inPercent(share float64) string { return fmt.Sprintf("%.2f%%", share*100) }
 
-// why says what a change of the interval is for.
+// why explains a change of the interval.
 func why(was, d, most time.Duration) string {
 	switch {
 	case d < was:
@@ -260,7 +258,7 @@ func why(was, d, most time.Duration) string {
 	return "samples cost more than they may"
 }
 
-// space has all targets sampled at an interval.
+// space sets the sampling interval of all targets.
 func (w *Watcher) space(d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -271,8 +269,8 @@ func (w *Watcher) space(d time.Duration) {
 	}
 }
 
-// taken is what the recorder has taken of CPUs, in ns: what it used, stops included,
-// and of stops the time for which threads were held, if that is more.
+// taken returns the recorder's cost in ns: its own CPU time, plus the CPU time of stops or the time for
+// which threads were stopped, whichever is more.
 func (w *Watcher) taken() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

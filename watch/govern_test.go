@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// Samples get as far apart as it takes to stay below the budget, and no further;
-// when there is less to do they come back to what was asked for.
+// The interval grows as far as the budget requires, and no further; with less load it
+// returns to the configured one.
 func TestGovernor(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
-		fixed, each float64 // share of a CPU: always, and at the base interval for samples
+		fixed, each float64 // share of a CPU: fixed, and for samples at the base interval
 		low, high   time.Duration
 	}{
 		{0, .01, 20 * ms, 20 * ms},
@@ -20,7 +20,7 @@ func TestGovernor(t *testing.T) {
 		{0, .06, 40 * ms, 50 * ms},
 		{.005, .16, 120 * ms, 170 * ms},
 		{.02, .9, 200 * ms, 200 * ms},
-		{.05, 0, 200 * ms, 200 * ms}, // nothing helps: it is bounded
+		{.05, 0, 200 * ms, 200 * ms}, // nothing helps, but the interval is limited
 	} {
 		g := &governor{base: 20 * ms, now: 20 * ms, budget: .03}
 		cost := func() float64 { return c.fixed + c.each*float64(g.base)/float64(g.interval()) }
@@ -42,7 +42,7 @@ func TestGovernor(t *testing.T) {
 			t.Errorf("%+v: %v when there is nothing to do", c, d)
 		}
 	}
-	// It is far away soon, and what scatters about the budget does not move it to and fro.
+	// It grows quickly, and noise around the budget does not change it.
 	g := &governor{base: 20 * ms, now: 20 * ms, budget: .012}
 	r := rand.New(rand.NewPCG(3, 4))
 	changes := 0
@@ -58,7 +58,7 @@ func TestGovernor(t *testing.T) {
 	if d := g.interval(); d < 450*ms || d > 800*ms || changes > 8 {
 		t.Errorf("%v after %d changes", d, changes)
 	}
-	// A moment in which there is little to do is no reason to come back.
+	// A short quiet period does not decrease the interval.
 	for range lowLooks - 1 {
 		if _, changed := g.next(.001, time.Second); changed {
 			t.Error("it came back for a moment's rest")
@@ -68,7 +68,7 @@ func TestGovernor(t *testing.T) {
 	if _, changed := g.next(.001, time.Second); changed {
 		t.Error("it came back for two moments' rest")
 	}
-	// A dump is no reason, unless there is one all the time.
+	// A dump does not change the interval, unless dumps are continuous.
 	g = &governor{base: 20 * ms, now: 20 * ms, budget: .03}
 	passed := 0
 	for g.interval() == 20*ms && passed < 100 {
@@ -81,8 +81,8 @@ func TestGovernor(t *testing.T) {
 	}
 }
 
-// While CPUs are idle it may take more, if that was not said; and it gives that back once
-// they are wanted.
+// The default limit is higher while CPUs are idle; the governor returns to the lower one
+// when they are in use.
 func TestGovernorRest(t *testing.T) {
 	const ms = time.Millisecond
 	cost := func(g *governor) float64 { return .02 * float64(g.base) / float64(g.interval()) }
@@ -97,7 +97,7 @@ func TestGovernorRest(t *testing.T) {
 	for i, c := range []struct {
 		idle  float64
 		looks int
-		near  bool // as close as asked for, but for little
+		near  bool // nearly the configured interval
 		bound float64
 	}{
 		{.8, 10, true, .03}, {.3, 5, true, .03}, {.1, 2, false, .012}, {.3, 5, false, .012}, {.5, 20, true, .03},
@@ -112,28 +112,28 @@ func TestGovernorRest(t *testing.T) {
 	}
 }
 
-// What a start costs is not taken for what samples cost, however much it is; what samples
-// cost from then on is.
+// The cost of a start, however high, does not count as sampling cost; the cost of later
+// samples does.
 func TestGovernorSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &governor{base: 20 * time.Millisecond, now: 20 * time.Millisecond, budget: .012}
 		g.began()
 		begin := time.Now()
 		for time.Since(begin) < settling {
-			<-time.After(g.every()) // of the bubble's time
+			<-time.After(g.every()) // fake time of the bubble
 			if _, changed := g.next(.9, time.Second); changed {
 				t.Fatalf("%v after %v", g.interval(), time.Since(begin))
 			}
 		}
-		<-time.After(g.every()) // of the bubble's time
+		<-time.After(g.every()) // fake time of the bubble
 		if _, changed := g.next(.9, time.Second); !changed {
 			t.Errorf("%v after %v of work", g.interval(), time.Since(begin))
 		}
-		// Targets that begin all the time do not keep it from looking.
+		// A steady flow of new targets does not prevent looks.
 		g = &governor{base: 20 * time.Millisecond, now: 20 * time.Millisecond, budget: .012}
 		for range mostPassed + 1 {
 			g.began()
-			<-time.After(g.every()) // of the bubble's time
+			<-time.After(g.every()) // fake time of the bubble
 			g.next(.9, time.Second)
 		}
 		if g.interval() == g.base {
@@ -142,21 +142,21 @@ func TestGovernorSettles(t *testing.T) {
 	})
 }
 
-// Samples are no further apart than the rules bear.
+// The interval does not exceed what the rules need.
 func TestFurthest(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		rules []string
 		want  time.Duration
-		blunt int // rules that cannot tell what they are to, samples being so far apart
+		blunt int // rules that cannot work at this interval
 	}{
 		{nil, time.Second, 0},
 		{[]string{"stall 5s"}, 500 * ms, 0},
 		{[]string{"stall 5s", "stall 3s"}, 300 * ms, 0},
-		{[]string{"stall 100ms"}, 200 * ms, 1}, // ten times at any rate
+		{[]string{"stall 100ms"}, 200 * ms, 1}, // always at least ten times
 		{[]string{"stall 600ms", "slow f>50ms", "slow g>2s"}, 200 * ms, 2},
 		{[]string{"stall 1h"}, time.Second, 0},
-		{[]string{"deadlock 100ms", "blocked 100ms"}, 200 * ms, 0}, // one sample tells
+		{[]string{"deadlock 100ms", "blocked 100ms"}, 200 * ms, 0}, // one sample is enough
 		{[]string{"cpu 30%,every=400ms"}, 400 * ms, 0},
 		{[]string{"cpu 30%,every=100ms"}, 200 * ms, 1},
 		{[]string{"cpu 30%,every=100ms,of=process"}, time.Second, 0},

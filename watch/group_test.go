@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/watch/control"
 )
 
-// limited puts a process into a control group of its own with a limit: limits are
-// the files that may take it, the first version's below their controller's folder.
+// limited puts a process into its own control group with a limit. limits are the
+// candidate files, version 1 files below their controller's folder.
 func limited(t *testing.T, pid int, value int64, limits ...string) {
 	t.Helper()
 	var errs []string
@@ -45,8 +45,8 @@ func limited(t *testing.T, pid int, value int64, limits ...string) {
 	testprog.Lack(t, "cgroup", "no control group with a limit can be made: "+strings.Join(errs, "; "))
 }
 
-// The limit is that of the control group, and the threshold that of its size: a
-// program at three quarters of 200 MiB is well, one above nine tenths is not.
+// The limit is the control group's, and the threshold depends on its size: a program at
+// three quarters of 200 MiB is normal, one above nine tenths is not.
 func TestMemoryOfGroup(t *testing.T) {
 	testprog.Need(t, "ptrace", "root")
 	p := trouble(t)
@@ -70,8 +70,8 @@ func TestMemoryOfGroup(t *testing.T) {
 	}
 }
 
-// A server that starts ever more threads is near the limit of its control group, or
-// of its user: once, and not before it is.
+// A server that starts more and more threads fires near the limit of its control group,
+// or of its user: once, and not earlier.
 func TestThreadsNearLimit(t *testing.T) {
 	testprog.Need(t, "ptrace", "root", "setpriv")
 	const limit = 100
@@ -85,7 +85,7 @@ func TestThreadsNearLimit(t *testing.T) {
 			return p
 		}},
 		{"user", func() *testprog.Proc {
-			// A user whom nobody else is, with two servers: both count, the kernel says.
+			// A user of its own with two servers: the kernel counts both.
 			uid := strconv.Itoa(1_600_000_000 + os.Getpid())
 			bin := filepath.Join(t.TempDir(), "trouble")
 			b, err := os.ReadFile(testprog.Build(t, "c/trouble", "O2"))
@@ -123,7 +123,7 @@ func TestThreadsNearLimit(t *testing.T) {
 			}
 			p.Say("threads 17")
 			p.Line("threads ")
-			if c.of == "control group" { // where nobody else has a thread
+			if c.of == "control group" { // if no other process of the user has threads
 				p.Say("threads 12")
 				p.Line("threads ")
 			}

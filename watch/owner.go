@@ -9,15 +9,15 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// Beside a ring file is one that says whose it is: the folder of its recorder's dumps,
-// and its recorder's name. What a killed recorder left is recovered by one with the same
-// folder, or by one that was given the same name, and stays where it is for all others:
-// recordings of one service do not go into the folder of another.
+// An owner file beside each ring file contains the folder of its recorder's dumps and the
+// recorder's name. Only a recorder with the same folder, or one that was given the same
+// name, recovers the ring file of a killed recorder: recordings of one service must not
+// go into the folder of another.
 
-// ownerEnding goes behind the name of a ring file.
+// ownerEnding is the suffix of a ring file's owner file.
 const ownerEnding = ".of"
 
-// maxOwner bounds such a file, in bytes.
+// maxOwner limits an owner file, in bytes.
 const maxOwner = 8 << 10
 
 type owner struct{ dir, name string }
@@ -50,7 +50,8 @@ func (o owner) note(ring string) error {
 	return err
 }
 
-// ownerOf says whose a ring file is; false: it does not say, or it is another user's.
+// ownerOf returns the owner of a ring file; false: unknown, or the file is another
+// user's.
 func ownerOf(ring string) (owner, bool) {
 	for _, p := range []string{ring, ring + ownerEnding} {
 		fi, err := os.Lstat(p)
@@ -70,7 +71,7 @@ func ownerOf(ring string) (owner, bool) {
 	return owner{dir, name}, ok1 && ok2
 }
 
-// mine reports whether the ring file is for this recorder to recover.
+// mine reports whether this recorder may recover the ring file.
 func (w *Watcher) mine(ring string) bool {
 	of, ok := ownerOf(ring)
 	if !ok {
@@ -80,7 +81,7 @@ func (w *Watcher) mine(ring string) bool {
 	return of.dir == me.dir || w.o.Named && of.name == me.name
 }
 
-// RingFolder is where the recorder of a ring file had its dumps; "": it does not say.
+// RingFolder returns the dump folder of a ring file's recorder; "": unknown.
 func RingFolder(ring string) string {
 	of, _ := ownerOf(ring)
 	return of.dir

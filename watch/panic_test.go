@@ -44,8 +44,8 @@ func (l *lines) with(text string) (out []string) {
 	return out
 }
 
-// A panic where a dump is made costs that dump, is one line in the log, and counts as a
-// dump that failed. The recording goes on.
+// A panic while a dump is made costs that dump, is one line in the log, and counts as a
+// failed dump. The recording continues.
 func TestDumpPanics(t *testing.T) {
 	p := trouble(t)
 	log := &lines{}
@@ -75,9 +75,9 @@ func TestDumpPanics(t *testing.T) {
 	}
 }
 
-// A panic where triggers are looked at costs that check, is one line in the log, and is
-// counted. A trigger of which three checks end so is off, until the triggers are loaded
-// anew; the others go on, and so does the recording.
+// A panic while triggers are checked costs that check, is one line in the log, and is
+// counted. A trigger with three such checks is disabled until the triggers are reloaded.
+// The others and the recording continue.
 func TestCheckPanics(t *testing.T) {
 	p := trouble(t)
 	log := &lines{}
@@ -90,8 +90,8 @@ func TestCheckPanics(t *testing.T) {
 	r.rulesMu.Lock()
 	r.rules = rules(t, "fds 99%,every=100ms", "file "+written)
 	r.rulesMu.Unlock()
-	// Another one who looks at the same rings, for a process that is not there: to ask what
-	// it uses is a panic.
+	// A second watcher reads the same rings, for a process that does not exist: reading
+	// its usage panics.
 	x := &watched{w: r.Watcher, pid: p.PID, name: "trouble", asked: make(chan ask, 1), tracks: map[int]*follower{}, names: f.Namer()}
 	defer x.names.Close()
 	x.flight.Store(f)
@@ -127,13 +127,14 @@ func TestCheckPanics(t *testing.T) {
 	if a := <-x.asked; a.reason() != string(trigger.File) || r.Status().Broken != 3 {
 		t.Errorf("%+v", a)
 	}
-	// Loaded anew it is on again.
+	// Reloading enables it again.
 	if err := x.reload(); err != nil {
 		t.Fatal(err)
 	}
 	until(func() bool { return r.Status().Broken == 4 })
 
-	// What is no trigger's own ends all of them, if it is three looks in a row.
+	// A panic outside of a trigger's check disables all of them after three consecutive
+	// looks.
 	x.set = nil
 	for n := range 5 {
 		x.contained()

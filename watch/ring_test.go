@@ -14,7 +14,7 @@ import (
 	"github.com/sliverprof/sliver/watch/dumps"
 )
 
-// Of recorders that begin at once, one recovers what a killed one left.
+// If several recorders start at once, one recovers the ring of a killed one.
 func TestRecoveredOnce(t *testing.T) {
 	const rounds, many, left = 5, 6, 3
 	for range rounds {
@@ -33,7 +33,7 @@ func TestRecoveredOnce(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Another's, one of another folder, and one that does not say whose it is.
+		// Ring files of another recorder, of another folder, and without an owner.
 		others := []string{RingFile(rings, "other", 1), RingFile(rings, "unknown", 1)}
 		for _, path := range others {
 			m, err := ringfile.Create(path, ringfile.MinSize)
@@ -69,8 +69,7 @@ func TestRecoveredOnce(t *testing.T) {
 	}
 }
 
-// Two recorders of one process have a ring file each, and what a dead one left is
-// replaced.
+// Two recorders of one process have a ring file each, and a dead one's file is replaced.
 func TestRingFiles(t *testing.T) {
 	dir := t.TempDir()
 	w := &Watcher{o: Options{RingDir: dir, KeepBytes: 1 << 20}, log: slog.New(slog.DiscardHandler)}
@@ -87,7 +86,7 @@ func TestRingFiles(t *testing.T) {
 		if first.Path() != RingFile(dir, "server", 12) || second.Path() == "" || second.Path() == first.Path() {
 			t.Errorf("files %q and %q", first.Path(), second.Path())
 		}
-		// A killed recorder's files stay, without a lock.
+		// A killed recorder's files remain, without a lock.
 		first.Close(false)
 		second.Close(false)
 	}

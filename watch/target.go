@@ -24,7 +24,7 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// watched is one process that is watched.
+// watched is a watched process.
 type watched struct {
 	w     *Watcher
 	proc  *target.Process
@@ -34,11 +34,11 @@ type watched struct {
 	asked chan ask // dumps to make, in order
 
 	askMu  sync.Mutex
-	over   bool // no more dumps are taken; guarded by askMu
+	over   bool // no more dumps are accepted; guarded by askMu
 	flight atomic.Pointer[session.Flight]
 	mem    atomic.Pointer[ringfile.Memory]
 
-	// The watching goroutine's own.
+	// Fields of the watching goroutine.
 	set     *trigger.Set
 	version int
 	maps    uint64
@@ -46,7 +46,7 @@ type watched struct {
 	tracks  map[int]*follower
 	calls   calls
 	buf     [512]ringbuf.Event
-	falls   int // looks in a row that ended in a panic
+	falls   int // consecutive looks that ended in a panic
 }
 
 // follower reads the ring of one thread.
@@ -64,7 +64,7 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	if err != nil {
 		return err
 	}
-	// Whatever is left of the rings has been dumped by then, or nobody wanted it.
+	// By then the remaining contents of the rings have been dumped or are not needed.
 	defer func() {
 		if mem.Path() != "" {
 			ForgetRing(mem.Path()) // while the ring file is still ours
@@ -145,9 +145,9 @@ func (w *Watcher) run(ctx context.Context, t *watched, release func()) error {
 	return err
 }
 
-// ended says how the process ended, and dumps if that was a crash.
+// ended logs how the process ended, and dumps if it crashed.
 func (t *watched) ended(life *target.Life) {
-	// The kernel tells once the process has been waited for, or while nobody has.
+	// The kernel reports the exit status also before the process has been waited for.
 	e, ok := life.Ending()
 	for i := 0; !ok && i < 20; i++ {
 		time.Sleep(10 * time.Millisecond)
@@ -166,7 +166,7 @@ func (t *watched) ended(life *target.Life) {
 	}
 }
 
-// memory makes the rings' memory: in a file where that was asked for and can be had.
+// memory allocates the rings' memory: in a file if one is configured and can be created.
 func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	if w.o.RingDir == "" {
 		return ringfile.New(w.o.KeepBytes)
@@ -182,8 +182,8 @@ func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	return ringfile.New(w.o.KeepBytes)
 }
 
-// createRing makes a ring file. What a dead recorder like this one left there was recovered when
-// we began, or cannot be, and is replaced; what another's left stays (fs.ErrExist).
+// createRing creates a ring file. It replaces the file of a dead recorder of this kind, which
+// was recovered at the start or cannot be; another recorder's file stays (fs.ErrExist).
 func (w *Watcher) createRing(path string) (*ringfile.Memory, error) {
 	m, err := ringfile.Create(path, w.o.KeepBytes)
 	if errors.Is(err, fs.ErrExist) && w.mine(path) {
@@ -195,7 +195,7 @@ func (w *Watcher) createRing(path string) (*ringfile.Memory, error) {
 		switch {
 		case errors.Is(e, ringfile.ErrInUse):
 			return nil, err
-		case e != nil && !errors.Is(e, fs.ErrNotExist): // it went by itself
+		case e != nil && !errors.Is(e, fs.ErrNotExist): // it was removed in the meantime
 			return nil, e
 		}
 		m, err = ringfile.Create(path, w.o.KeepBytes)
@@ -209,7 +209,7 @@ func (w *Watcher) createRing(path string) (*ringfile.Memory, error) {
 	return m, nil
 }
 
-// reload takes the rules as they are now.
+// reload loads the current rules.
 func (t *watched) reload() error {
 	rules, version := t.w.current()
 	set, err := trigger.NewSet(rules, t.names, polls)
@@ -217,12 +217,12 @@ func (t *watched) reload() error {
 		return err
 	}
 	t.set, t.version, t.falls = set, version, 0
-	clear(t.tracks) // they begin anew, with what the rings hold
+	clear(t.tracks) // they restart with the contents of the rings
 	t.calls.find(rules)
 	return nil
 }
 
-// polls reports whether a system call waits for events of any kind.
+// polls reports whether a system call waits for any kind of event.
 func polls(nr int32) bool {
 	switch syscalls.Name(runtime.GOARCH, nr) {
 	case "epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6", "io_getevents", "io_pgetevents", "io_uring_enter":
@@ -231,8 +231,8 @@ func polls(nr int32) bool {
 	return false
 }
 
-// every is how often the rules are looked at: a tenth of the shortest time that
-// one of them has, or a quarter of the time between two checks.
+// every returns the time between looks at the rules: a tenth of the shortest time of a rule, or
+// a quarter of the time between two checks.
 func (t *watched) every() time.Duration {
 	const least, most, soon = 20 * time.Millisecond, 500 * time.Millisecond, 100 * time.Millisecond
 	every := most
@@ -243,19 +243,19 @@ func (t *watched) every() time.Duration {
 			every = min(every, r.Limit/10)
 		case r.Every > 0:
 			every = min(every, r.Every/4)
-		case r.Kind != trigger.Crash: // which is told by itself
+		case r.Kind != trigger.Crash: // reported separately
 			every = min(every, soon)
 		}
 	}
 	return max(every, least)
 }
 
-// maxFalls is how many looks in a row may end in a panic before there are no more, until
-// the rules are loaded anew.
+// maxFalls is how many consecutive looks may end in a panic before they stop until the rules are
+// reloaded.
 const maxFalls = 3
 
-// contained is look, whose panic costs that look alone: the recording goes on. The panic of
-// one rule's check does not come here.
+// contained calls look and recovers from a panic, which costs only that look: the recording
+// continues. A panic in one rule's check does not reach it.
 func (t *watched) contained() {
 	if t.falls >= maxFalls {
 		return
@@ -270,10 +270,10 @@ func (t *watched) contained() {
 		err = fmt.Errorf("%w; they are off", err)
 	}
 	t.broke(err)
-	clear(t.tracks) // what they know may be half of something: they begin anew, with what the rings hold
+	clear(t.tracks) // their state may be inconsistent; they restart with the contents of the rings
 }
 
-// broke counts and tells a check that ended in a panic.
+// broke counts and logs a check that ended in a panic.
 func (t *watched) broke(err error) {
 	t.w.mu.Lock()
 	t.w.broken++
@@ -282,7 +282,7 @@ func (t *watched) broke(err error) {
 	t.w.log.Error("trigger", "pid", t.pid, "name", t.name, "error", err)
 }
 
-// look reads what is new in the rings and checks the rules.
+// look reads the new events of the rings and checks the rules.
 func (t *watched) look() {
 	f := t.flight.Load()
 	rec := f.Recorder()
@@ -307,7 +307,7 @@ func (t *watched) look() {
 				x = &follower{sink: s, cur: s.Cursor(), track: t.set.Add(in.TID, in.Name, in.Main)}
 				t.tracks[s.Seq()] = x
 			}
-			x.track.Name = rec.Info(s).Name // most threads get theirs after they have begun
+			x.track.Name = rec.Info(s).Name // most threads get their names after they have started
 			t.follow(x)
 			l.Threads = append(l.Threads, x.track)
 			l.Hits = t.calls.look(s.Seq(), x.track, l.Hits)
@@ -371,7 +371,7 @@ func (t *watched) follow(x *follower) {
 	}
 }
 
-// resources are what a rule has to know of.
+// resources maps rules to the resource that they need.
 var resources = map[trigger.Kind]target.Resource{trigger.CPU: target.ResourceCPU, trigger.Memory: target.ResourceMemory,
 	trigger.FDs: target.ResourceFDs, trigger.Threads: target.ResourceThreads}
 

@@ -1,8 +1,7 @@
-// Package watch is the flight recorder as users have it: it finds its targets,
-// waits for those that are not there, keeps the last seconds of each, looks at
-// the rules, and writes dumps where one holds or somebody asks. Command lines
-// and signals are left to cmd/sliver; sampling is session's business, rules are
-// watch/trigger's.
+// Package watch implements the flight recorder: it finds its targets, waits for missing ones,
+// keeps the last seconds of each, checks the rules, and writes dumps when one fires or a
+// client requests it. cmd/sliver handles command lines and signals, package session samples,
+// and watch/trigger implements the rules.
 //
 // A Watcher's methods may be called from any goroutine; Run is called once.
 package watch
@@ -29,33 +28,33 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// Options of a Watcher.
+// Options configure a Watcher.
 type Options struct {
 	Name    string          // of this recorder
-	Named   bool            // the user gave it the name
+	Named   bool            // the user chose the name
 	Session session.Options // Outputs, Duration and RingCap are not used
-	// Keep is how much is kept of each thread, KeepBytes the memory that the
-	// rings of one target may take. Keep 0 keeps what fits in KeepBytes.
+	// Keep is how much of each thread is kept, KeepBytes the memory limit of the rings of one
+	// target. Keep 0 keeps what fits in KeepBytes.
 	Keep      time.Duration
 	KeepBytes int64
-	RingDir   string // where ring files go; "": no files
+	RingDir   string // folder of ring files; "": none
 	Rules     []*trigger.Rule
-	// MaxCPU bounds what the recorder takes, as a share of one CPU: what it uses itself,
-	// and the time for which it holds threads. Where Session.Interval costs more, samples are
-	// further apart. 0: no bound. RestCPU is the same while some of the machine's CPUs are idle;
-	// less than MaxCPU: no other.
+	// MaxCPU limits the recorder's cost, as a share of one CPU: its own CPU time and the time
+	// for which it stops threads. If Session.Interval costs more, the interval is increased.
+	// 0: no limit. RestCPU is the limit while some of the machine's CPUs are idle; a value
+	// below MaxCPU means the same limit.
 	MaxCPU   float64
 	RestCPU  float64
-	MemLimit int64 // bytes that count as the limit where no control group has one; 0: the machine's
+	MemLimit int64 // limit in bytes if no control group sets one; 0: the machine's memory
 	Store    *dumps.Store
-	Formats  []string // endings of further files of each dump, such as ".pb.gz"
+	Formats  []string // extensions of additional files of each dump, such as ".pb.gz"
 	Notify   Notify
 	Log      *slog.Logger
 }
 
-// Notify is who is told of a dump.
+// Notify lists the recipients of notifications about dumps.
 type Notify struct {
-	Exec    string // for the shell
+	Exec    string // shell command
 	Webhook string // URL
 	Journal string // socket
 }
@@ -70,22 +69,22 @@ func (n *Notify) check() error {
 	return nil
 }
 
-// Source says what is watched.
+// Source gives the targets.
 type Source struct {
-	// Fixed are watched until all of them have ended; none: Find says what.
+	// Fixed are watched until all of them have ended; if empty, Find selects the targets.
 	Fixed   []*target.Process
-	Release func() // lets a command of our own run; may be nil
+	Release func() // lets a command started by sliver run; may be nil
 	Find    func(known func(pid int) bool) ([]target.Found, error)
-	What    string // it is called in messages: "a process named nginx"
+	What    string // description for messages: "a process named nginx"
 }
 
-// Bounds of a Watcher.
+// Limits of a Watcher.
 const (
 	// MaxTargets is how many processes are watched at once.
 	MaxTargets = 16
 	findEvery  = 500 * time.Millisecond
-	maxHistory = 64 // dumps that Status tells of
-	// DefaultKeepBytes is the memory for rings where none is given.
+	maxHistory = 64 // dumps listed by Status
+	// DefaultKeepBytes is the default memory for rings.
 	DefaultKeepBytes = 64 << 20
 )
 
@@ -101,24 +100,24 @@ type Watcher struct {
 
 	mu      sync.Mutex
 	targets []*watched
-	refused map[refusedKey]bool // processes that cannot be watched, told of once
+	refused map[refusedKey]bool // processes that cannot be watched, reported once
 	history []control.Dump
-	making  []control.Dump // in the folder already, or soon: what is known of them before they are whole
-	latest  time.Time      // when the last dump was, as its name says
+	making  []control.Dump // unfinished dumps, with the data known so far
+	latest  time.Time      // time of the last dump, as in its name
 	fired   int
 	failed  int
 	broken  int // checks of triggers that ended in a panic
 	trouble string
 	past    ended
 	shared  target.Shared
-	shrunk  time.Time // when memory was given back last
-	// settling gives it back after targets were taken up.
+	shrunk  time.Time // when memory was last returned
+	// settling returns memory after targets were added.
 	settling *time.Timer
 
 	o       Options
 	log     *slog.Logger
 	telling sync.WaitGroup
-	self    int64 // CPU time of this program before, ns
+	self    int64 // CPU time of this program before Run, ns
 
 	governor governor
 }
@@ -128,7 +127,7 @@ type refusedKey struct {
 	start uint64
 }
 
-// New checks what can be checked before there is a target.
+// New returns a Watcher after all checks that need no target.
 func New(o Options) (*Watcher, error) {
 	if _, err := trigger.NewSet(o.Rules, nil, nil); err != nil {
 		return nil, err
@@ -144,7 +143,7 @@ func New(o Options) (*Watcher, error) {
 			return nil, err
 		}
 	}
-	// Whether dumps can be written must show now, not when one is due.
+	// An unwritable folder must fail now, not when a dump is due.
 	probe, err := export.ParseOutput(o.Store.Stem(o.Name, time.Now(), "check")+".sliver", "")
 	if err != nil {
 		return nil, err
@@ -164,7 +163,7 @@ func New(o Options) (*Watcher, error) {
 		governor: governor{base: o.Session.Interval, now: o.Session.Interval, budget: o.MaxCPU, rest: o.RestCPU}}, nil
 }
 
-// Reload replaces the rules and who is told; what runs goes on.
+// Reload replaces the rules and recipients; the recording continues.
 func (w *Watcher) Reload(rules []*trigger.Rule, n Notify) error {
 	if _, err := trigger.NewSet(rules, nil, nil); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (w *Watcher) current() ([]*trigger.Rule, int) {
 	return w.rules, w.version
 }
 
-// Run watches until ctx ends or, where the target is fixed, until that ends.
+// Run watches until ctx ends or, with fixed targets, until they end.
 func (w *Watcher) Run(ctx context.Context, s Source) error {
 	w.mu.Lock()
 	w.source = s
@@ -237,7 +236,7 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 	}
 }
 
-// known are the processes that are watched.
+// known returns the watched processes.
 func (w *Watcher) known() map[int]bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -254,7 +253,7 @@ func (w *Watcher) count() int {
 	return len(w.targets)
 }
 
-// take begins to watch a process that was found, if that is not done already.
+// take starts to watch a process that was found, unless it is watched already.
 func (w *Watcher) take(ctx context.Context, wg *sync.WaitGroup, f target.Found) {
 	k := refusedKey{f.PID, f.Start}
 	w.mu.Lock()
@@ -295,8 +294,8 @@ func (w *Watcher) refuse(k refusedKey, f target.Found, err error) {
 	w.log.Error("cannot watch", "pid", f.PID, "name", f.Comm, "error", err)
 }
 
-// watchAll watches the processes of s to their ends, and returns what kept one
-// of them from being watched.
+// watchAll watches the processes of s until they end, and returns an error if one of them
+// could not be watched.
 func (w *Watcher) watchAll(ctx context.Context, s Source) error {
 	errs := make([]error, len(s.Fixed))
 	var wg sync.WaitGroup
@@ -348,8 +347,8 @@ func (w *Watcher) Status() control.Status {
 	return s
 }
 
-// inFolder are the dumps that lie in the folder now, oldest first: of those that
-// were made by this Watcher all is known, of others what their names say.
+// inFolder returns the dumps in the folder, oldest first: complete data for those made by
+// this Watcher, and the information in their names for others.
 func (w *Watcher) inFolder(made []control.Dump) []control.Dump {
 	all, err := w.o.Store.List()
 	if err != nil {
@@ -363,7 +362,7 @@ func (w *Watcher) inFolder(made []control.Dump) []control.Dump {
 	for i := range all {
 		d := &all[i]
 		if x := by[d.Stem+".sliver"]; x != nil {
-			if x.Bytes == 0 { // it is being made
+			if x.Bytes == 0 { // it is unfinished
 				x.Bytes = d.Bytes
 			}
 			out = append(out, *x)
@@ -376,7 +375,7 @@ func (w *Watcher) inFolder(made []control.Dump) []control.Dump {
 	return out[max(len(out)-maxHistory, 0):]
 }
 
-// pick are the targets that somebody means.
+// pick returns the targets that who names.
 func (w *Watcher) pick(who string) ([]*watched, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -399,7 +398,7 @@ func (w *Watcher) pick(who string) ([]*watched, error) {
 	return nil, fmt.Errorf("no target is called %q; there are: %s", who, strings.Join(names, ", "))
 }
 
-// RingFile is the path of a target's ring file in dir.
+// RingFile returns the path of a target's ring file in dir.
 func RingFile(dir, name string, pid int) string {
 	return filepath.Join(dir, fmt.Sprintf("%s-%d%s", dumps.Clean(name), pid, ringEnding))
 }

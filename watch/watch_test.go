@@ -46,7 +46,7 @@ func (l *logged) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// running is a Watcher under way.
+// running is a Watcher in progress.
 type running struct {
 	*Watcher
 	t     *testing.T
@@ -120,7 +120,7 @@ func (r *running) until(what string, cond func(*control.Status) bool) *control.S
 	}
 }
 
-// samples waits until so many have been had.
+// samples waits for n samples.
 func (r *running) samples(n uint64) {
 	r.t.Helper()
 	r.until(fmt.Sprintf("for %d samples", n), func(s *control.Status) bool { return len(s.Targets) > 0 && s.Targets[0].Samples >= n })
@@ -147,8 +147,7 @@ func open(t *testing.T, path string) *trace.Recording {
 	return rec
 }
 
-// found is what a dump shows of a function: its longest slice, and whether it
-// lies around a mark.
+// found is the appearance of a function in a dump: its longest slice, and whether a mark is inside it.
 type found struct {
 	n       *trace.Names
 	fn      string
@@ -203,9 +202,8 @@ func trouble(t *testing.T) *testprog.Proc {
 	return p
 }
 
-// Each trouble fires its trigger, once, and the dump shows what it was; before
-// any of them a healthy server is watched in silence: for ten minutes with
-// SLIVER_LONG=1, and in time then.
+// Each problem fires its trigger, once, and the dump shows the problem. Before that, a healthy server
+// fires nothing: for ten minutes with SLIVER_LONG=1, and in time then.
 func TestTriggers(t *testing.T) {
 	p := trouble(t)
 	file := filepath.Join(t.TempDir(), "flag")
@@ -243,7 +241,7 @@ func TestTriggers(t *testing.T) {
 	}
 	for i, c := range []struct {
 		say, reason, fn string
-		least           time.Duration // that the dump shows of fn
+		least           time.Duration // minimum that the dump shows of fn
 		limit           time.Duration // of the rule
 	}{
 		{"spin 1500", "stall", "compute_report", 400 * time.Millisecond, 600 * time.Millisecond},
@@ -260,7 +258,7 @@ func TestTriggers(t *testing.T) {
 		if c.reason == "memory" && u.Known.Group || c.reason == "fds" && u.FDLimit > 20_000 {
 			continue // a limit that cannot be reached here
 		}
-		// Between two troubles it is seen to be well.
+		// Between two problems it must be healthy.
 		st := r.Status()
 		r.samples(st.Targets[0].Samples + 100)
 		before := len(st.Dumps)
@@ -268,7 +266,7 @@ func TestTriggers(t *testing.T) {
 		word, _, _ := strings.Cut(c.say, " ")
 		said := p.Line(word + " ")
 		of := func(d control.Dump) bool { return d.Reason == c.reason }
-		// The event loop has these troubles: on a machine that is busy for long enough it stalls in them, too.
+		// These problems are in the event loop: on a busy machine it may stall in them, too.
 		more := func(d control.Dump) bool {
 			return d.Reason == "stall" && (c.reason == "memory" || c.reason == "fds")
 		}
@@ -330,8 +328,8 @@ func kernelBefore(major, minor int) bool {
 	return a < major || a == major && b < minor
 }
 
-// A target that is not there is waited for, and taken up again when it
-// restarts; several are watched at once.
+// The recorder waits for a missing target, and watches it again after it restarts; several are watched
+// at once.
 func TestRestart(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	name := fmt.Sprintf("trb-%d", os.Getpid())
@@ -377,7 +375,7 @@ func TestRestart(t *testing.T) {
 		if _, err := r.Dump(context.Background(), control.Request{Kind: "request", Target: "frob"}, nil); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%v", err)
 		}
-		// Of all targets, those that have just ended are left out.
+		// Among all targets, those that have just ended are omitted.
 		all := func(want int) {
 			t.Helper()
 			ds, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil)
@@ -414,7 +412,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Dumps have a name each, also where processes of one name have them at once.
+// Dumps have unique names, even if processes of one name dump at once.
 func TestMoment(t *testing.T) {
 	w := &Watcher{}
 	w.o.Store = &dumps.Store{}
@@ -432,7 +430,7 @@ func TestMoment(t *testing.T) {
 	}
 }
 
-// Who is told of a dump; the bounds of the folder; a disk that is full.
+// Recipients of notifications; the limits of the folder; a full disk.
 func TestDumpsAndNotices(t *testing.T) {
 	p := trouble(t)
 	out := filepath.Join(t.TempDir(), "told")
@@ -497,7 +495,7 @@ func TestDumpsAndNotices(t *testing.T) {
 	if again, err := r.o.Store.List(); err != nil || len(again) != 2 {
 		t.Errorf("a dump that was sent stays: %+v, %v", again, err)
 	}
-	// The folder is gone: that costs the dump, not the recording.
+	// A missing folder costs the dump, not the recording.
 	if err := os.RemoveAll(r.dir); err != nil {
 		t.Fatal(err)
 	}
@@ -518,7 +516,7 @@ func TestDumpsAndNotices(t *testing.T) {
 	<-hooked
 }
 
-// Rules can be replaced while it runs.
+// Rules can be replaced at run time.
 func TestReload(t *testing.T) {
 	p := trouble(t)
 	r := begin(t, fixed(t, p.PID), nil)
@@ -533,7 +531,7 @@ func TestReload(t *testing.T) {
 	}
 	r.until("for a dump by the new rule", func(s *control.Status) bool {
 		if len(s.Dumps) == 0 {
-			p.Say("slow 400") // the new rules are taken up at the next look
+			p.Say("slow 400") // the new rules apply from the next look on
 		}
 		return len(s.Dumps) > 0 && s.Dumps[0].Reason == "slow"
 	})

@@ -1,6 +1,6 @@
-// Package config reads the file of sliver watch: YAML with the names of the
-// command's flags as keys, and a list of triggers. It says where in the file
-// something is wrong; what a setting means is its callers' business.
+// Package config reads the configuration file of sliver watch: YAML with the names of the
+// command's flags as keys, and a list of triggers. Errors give the position in the file.
+// The caller interprets the settings.
 package config
 
 import (
@@ -14,23 +14,23 @@ import (
 	"github.com/sliverprof/sliver/watch/trigger"
 )
 
-// Setting is one key with a value; a key with a list has one for each.
+// Setting is one key with a value; a key with a list has one Setting per item.
 type Setting struct {
 	Key, Value string
 	Line       int
 }
 
-// File is what a configuration holds.
+// File is the content of a configuration file.
 type File struct {
 	Settings []Setting
 	Rules    []*trigger.Rule
 }
 
-// maxSize bounds a file, in bytes: nobody writes more by hand, and aliases in a
-// larger one could grow without bound.
+// maxSize limits a file, in bytes: hand-written files are smaller, and aliases in a
+// larger one could expand without limit.
 const maxSize = 1 << 20
 
-// Parse reads b.
+// Parse parses b.
 func Parse(b []byte) (*File, error) {
 	if len(b) > maxSize {
 		return nil, fmt.Errorf("it has %d bytes; the limit is %d", len(b), maxSize)
@@ -39,7 +39,7 @@ func Parse(b []byte) (*File, error) {
 	dec := yaml.NewDecoder(strings.NewReader(string(b)))
 	switch err := dec.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		return &File{}, nil // it is empty
+		return &File{}, nil // an empty file
 	case err != nil:
 		return nil, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: "))
 	}
@@ -85,8 +85,8 @@ func (f *File) setting(k, v *yaml.Node) error {
 	return nil
 }
 
-// triggers reads a list of which each item has one kind of trigger with its
-// value, and its options.
+// triggers parses a list. Each item has one kind of trigger with its value, and its
+// options.
 func (f *File) triggers(v *yaml.Node) error {
 	if v.Kind != yaml.SequenceNode {
 		return fmt.Errorf("line %d: triggers is no list; begin each trigger with \"- \"", v.Line)
@@ -103,7 +103,7 @@ func (f *File) triggers(v *yaml.Node) error {
 			if x.Kind != yaml.ScalarNode {
 				return fmt.Errorf("line %d: %s has no plain value", x.Line, k.Value)
 			}
-			// threads is a kind of trigger, and an option of other kinds.
+			// threads is both a kind of trigger and an option of other kinds.
 			if c := trigger.Kind(k.Value); known(c) && (kind == "" || c != trigger.Threads) {
 				if kind != "" {
 					return fmt.Errorf("line %d: %s and %s are two triggers; begin each with \"- \"", k.Line, kind, c)

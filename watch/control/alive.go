@@ -12,12 +12,13 @@ import (
 	"syscall"
 )
 
-// A recorder that was killed leaves its socket, and for some time one that still takes
-// connections: the processes that make its stops share its files, and outlive it by a moment
-// (docs/design.md), or by seconds if they wait for a thread. So a connection proves nothing; the
-// kernel tells who began to listen (unix(7), SO_PEERCRED), and that one has to be alive.
+// A killed recorder leaves its socket behind, which may still accept connections for some time:
+// the processes that make its stops share its files and outlive it by a moment (docs/design.md),
+// or by seconds if they wait for a thread. So a connection proves nothing. The kernel reports
+// which process called listen (unix(7), SO_PEERCRED), and that process must be alive.
 
-// lock keeps others of the user from making or removing sockets in dir until unlock.
+// lock prevents other processes of the user from creating or removing sockets in dir until
+// unlock.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -35,14 +36,14 @@ func lock(dir string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// running reports whether the recorder that made the socket at path is running. One that
-// is just being killed is waited for; one that is too busy to answer, or was stopped by a signal,
-// is running.
+// running reports whether the recorder that created the socket at path is running. It waits for
+// one that is being killed. A recorder that is too busy to answer, or was stopped by a signal,
+// counts as running.
 func running(path string) bool {
 	c := newClient(path)
 	defer c.http.CloseIdleConnections()
 	ctx := context.Background()
-	_, err := c.Status(ctx) // waits for statusPatience
+	_, err := c.Status(ctx) // waits up to statusPatience
 	if err == nil {
 		return true
 	}
@@ -56,8 +57,8 @@ func running(path string) bool {
 	return !errors.Is(err, ErrDead) && !errors.Is(err, syscall.ECONNREFUSED) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// dial connects to the recorder at path; ErrDead if what takes connections there is not
-// it any more.
+// dial connects to the recorder at path. It returns ErrDead if the recorder itself no longer
+// accepts the connection.
 func dial(ctx context.Context, path string) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "unix", path)
@@ -71,8 +72,7 @@ func dial(ctx context.Context, path string) (net.Conn, error) {
 	return c, nil
 }
 
-// peer is the process that listens at the other end; 0: it is not known, as it is in
-// another namespace of processes.
+// peer returns the PID of the listening process; 0: unknown, as it is in another PID namespace.
 func peer(c net.Conn) (pid int) {
 	u, ok := c.(*net.UnixConn)
 	if !ok {
@@ -90,7 +90,7 @@ func peer(c net.Conn) (pid int) {
 	return pid
 }
 
-// over reports whether a process has ended, be it that nobody has waited for it yet.
+// over reports whether a process has ended, also if it has not been waited for yet.
 func over(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
@@ -99,7 +99,7 @@ func over(pid int) bool {
 	if err != nil {
 		return false
 	}
-	// pid (comm) state, where comm may hold anything: proc(5).
+	// Format: pid (comm) state, where comm may contain anything, see proc(5).
 	i := bytes.LastIndexByte(b, ')')
 	return i >= 0 && i+2 < len(b) && (b[i+2] == 'Z' || b[i+2] == 'X')
 }

@@ -16,13 +16,13 @@ import (
 	"time"
 )
 
-// Client asks one recorder of the user's.
+// Client sends requests to one of the user's recorders.
 type Client struct {
 	Name string
 	http *http.Client
 }
 
-// Clients are those of all recorders with a socket in dir, by name.
+// Clients returns a Client for each socket in dir, by name.
 func Clients(dir string) ([]*Client, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 	if err != nil {
@@ -49,7 +49,7 @@ const (
 	maxAnswer      = 16 << 20
 )
 
-// ErrDead says that nobody listens any more: the recorder was killed.
+// ErrDead reports that the recorder no longer listens: it was killed.
 var ErrDead = errors.New("the recorder is gone")
 
 func (c *Client) do(ctx context.Context, method, path string, form url.Values) (*http.Response, error) {
@@ -74,7 +74,7 @@ func (c *Client) do(ctx context.Context, method, path string, form url.Values) (
 	return res, nil
 }
 
-// Status asks for it.
+// Status requests the recorder's status.
 func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statusPatience)
 	defer cancel()
@@ -87,7 +87,7 @@ func (c *Client) Status(ctx context.Context) (s Status, err error) {
 	return s, err
 }
 
-// Dump asks for one in the recorder's own folder.
+// Dump requests a dump in the recorder's own folder.
 func (c *Client) Dump(ctx context.Context, r Request) (ds []Dump, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dumpPatience)
 	defer cancel()
@@ -100,7 +100,7 @@ func (c *Client) Dump(ctx context.Context, r Request) (ds []Dump, err error) {
 	return ds, err
 }
 
-// Fetch asks for a dump and copies it to w; the recorder keeps none.
+// Fetch requests a dump and copies it to w; the recorder does not keep it.
 func (c *Client) Fetch(ctx context.Context, r Request, w io.Writer) (n int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, dumpPatience)
 	defer cancel()
@@ -115,7 +115,8 @@ func (c *Client) Fetch(ctx context.Context, r Request, w io.Writer) (n int64, er
 	return io.Copy(w, res.Body)
 }
 
-// Remove takes a dead recorder's socket away, if no other has taken the name since.
+// Remove removes a dead recorder's socket, unless another recorder has taken the name
+// since.
 func (c *Client) Remove(dir string) {
 	unlock, err := lock(dir)
 	if err != nil {

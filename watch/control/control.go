@@ -1,7 +1,7 @@
-// Package control is how a running flight recorder is asked: over a socket in
-// the user's own runtime folder, and over HTTP where that was wanted. The socket
-// is the user's alone, by the rights of its folder; over HTTP whoever asks for a
-// dump needs the token. It knows the questions and answers, not the recorder.
+// Package control serves requests to a running flight recorder: over a socket in the
+// user's own runtime folder, and optionally over HTTP. The rights of its folder make the
+// socket private to the user. Over HTTP a request for a dump needs the token. The package
+// defines the requests and replies; a Recorder executes them.
 package control
 
 import (
@@ -26,32 +26,32 @@ import (
 	"github.com/sliverprof/sliver/internal/netlimit"
 )
 
-// Recorder answers. Its methods are called concurrently.
+// Recorder executes requests. Its methods are called concurrently.
 type Recorder interface {
 	Status() Status
-	// Dump writes a dump; where stream is not nil it goes there and nowhere else.
+	// Dump writes a dump; if stream is not nil, only to stream.
 	Dump(ctx context.Context, r Request, stream io.Writer) ([]Dump, error)
 }
 
-// Request asks for a dump.
+// Request is a request for a dump.
 type Request struct {
-	Target string // a process number or name; "": all
+	Target string // a PID or name; "": all
 	Kind   string // "request", "http", "signal"
-	Text   string // why, for people
+	Text   string // reason, for people
 }
 
-// Status is what a recorder says of itself.
+// Status is the state of a recorder.
 type Status struct {
 	Name     string    `json:"name"`
 	PID      int       `json:"pid"`
 	Version  string    `json:"version"`
 	Started  time.Time `json:"started"`
-	Waiting  string    `json:"waiting,omitempty"` // for what, while there is no target
+	Waiting  string    `json:"waiting,omitempty"` // what it waits for without a target
 	Keep     string    `json:"keep"`
 	Interval string    `json:"interval"` // between two samples of a thread, now
-	Asked    string    `json:"asked"`    // the one asked for; longer ones keep what it takes below MaxCPU
-	Takes    float64   `json:"takes"`    // share of one CPU, of late; 0 where nothing bounds it
-	MaxCPU   float64   `json:"max_cpu"`  // 0: no bound
+	Asked    string    `json:"asked"`    // the configured interval; longer ones keep Takes below MaxCPU
+	Takes    float64   `json:"takes"`    // recent share of one CPU; 0 without a limit
+	MaxCPU   float64   `json:"max_cpu"`  // 0: no limit
 	Dir      string    `json:"dir"`
 	Triggers []string  `json:"triggers"`
 	Targets  []Target  `json:"targets"`
@@ -62,7 +62,7 @@ type Status struct {
 	Trouble  string    `json:"trouble,omitempty"`
 }
 
-// Target is a process that is watched.
+// Target is a watched process.
 type Target struct {
 	PID      int       `json:"pid"`
 	Name     string    `json:"name"`
@@ -73,11 +73,11 @@ type Target struct {
 	RingFile string    `json:"ring_file,omitempty"`
 	Samples  uint64    `json:"samples"`
 	Late     uint64    `json:"late"`
-	Short    uint64    `json:"short"` // times that a ring could not have the memory it wanted
+	Short    uint64    `json:"short"` // times that a ring did not get the memory it needed
 }
 
-// Dump is one that was made; of those of earlier recorders the text, the process
-// and what was measured are missing.
+// Dump is a finished dump. For dumps of earlier recorders the text, the process and the
+// measurements are missing.
 type Dump struct {
 	Target  string    `json:"target"`
 	PID     int       `json:"pid"`
@@ -86,18 +86,18 @@ type Dump struct {
 	Text    string    `json:"text"`
 	Files   []string  `json:"files"`
 	Bytes   int64     `json:"bytes"`
-	Seconds float64   `json:"seconds"` // that it spans
+	Seconds float64   `json:"seconds"` // time span that it covers
 	Threads int       `json:"threads"`
-	// How long it took, in ms: until the rings were copied, until the recording
-	// was on disk, and until it had its names.
+	// Durations in ms: until the rings were copied, until the recording was on disk, and
+	// until it had its names.
 	Frozen  float64 `json:"frozen_ms"`
 	Written float64 `json:"written_ms"`
 	Named   float64 `json:"named_ms"`
 }
 
-// Dir is the user's folder for sockets and ring files: sliver in
-// $XDG_RUNTIME_DIR, else in a folder of memory. It is made if it is not there;
-// one that others may write to is refused.
+// Dir returns the user's folder for sockets and ring files: sliver in $XDG_RUNTIME_DIR,
+// otherwise in a memory-backed folder. Dir creates it if necessary and rejects one that
+// others may write to.
 func Dir() (string, error) {
 	dir := os.Getenv("XDG_RUNTIME_DIR")
 	if dir != "" {
@@ -123,12 +123,12 @@ func Dir() (string, error) {
 	return dir, nil
 }
 
-// socket is the path of a recorder's socket.
+// socket returns the path of a recorder's socket.
 func socket(dir, name string) string { return filepath.Join(dir, name+".sock") }
 
-// Listen makes the socket of a recorder called name; one of that name that is
-// running is an error, what a dead one left is replaced. Of several that want the
-// name of a dead one at the same time, one has it.
+// Listen creates the socket of a recorder called name. It is an error if a recorder of
+// that name is running; the socket of a dead one is replaced. If several processes try to
+// take the name of a dead one at the same time, one succeeds.
 func Listen(dir, name string) (net.Listener, error) {
 	unlock, err := lock(dir)
 	if err != nil {
@@ -155,7 +155,7 @@ func Listen(dir, name string) (net.Listener, error) {
 	return l, nil
 }
 
-// Handler answers on the socket.
+// Handler serves requests on the socket.
 func Handler(r Recorder) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /status", func(w http.ResponseWriter, _ *http.Request) { answer(w, r.Status()) })
@@ -163,16 +163,16 @@ func Handler(r Recorder) http.Handler {
 	return mux
 }
 
-// Token makes a new one.
+// Token returns a new random token.
 func Token() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Web answers over TCP: what changes nothing to everyone who may connect, a dump
-// to those with the token. hosts are the names that the address goes by; metrics
-// answers /metrics, and may be nil.
+// Web serves requests over TCP: read-only ones to everyone who may connect, dumps only
+// with the token. hosts are the allowed host names; metrics serves /metrics, and may be
+// nil.
 func Web(r Recorder, token string, hosts []string, metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	if metrics != nil {
@@ -197,8 +197,8 @@ func Web(r Recorder, token string, hosts []string, metrics http.Handler) http.Ha
 		}
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		// A page of somewhere else that the user's browser shows must not reach
-		// us by a name that it had pointed here.
+		// DNS rebinding protection: a foreign page in the user's browser must not reach
+		// this server through a name that points here.
 		host, _, err := net.SplitHostPort(q.Host)
 		if err != nil {
 			host = q.Host
@@ -215,7 +215,7 @@ func Web(r Recorder, token string, hosts []string, metrics http.Handler) http.Ha
 	})
 }
 
-// Limits of the server over TCP, as the page has them.
+// Limits of the TCP server, the same as for the page.
 const (
 	maxConns    = 128
 	maxHeader   = 16 << 10
@@ -225,13 +225,14 @@ const (
 	idleTimeout = 60 * time.Second
 )
 
-// Server is one for Web, with bounds on time and size, for what Limit listens at.
+// Server returns an HTTP server for Web, with limits on time and size, for Limit's
+// listener.
 func Server(h http.Handler) *http.Server {
 	return &http.Server{Handler: h, ReadHeaderTimeout: headTimeout, ReadTimeout: readTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeader,
 		ConnContext: netlimit.Context, ConnState: netlimit.State}
 }
 
-// Limit bounds the connections of a listener: those without the token give way.
+// Limit limits the connections of a listener; those without the token are closed first.
 func Limit(l net.Listener) net.Listener { return netlimit.New(l, maxConns) }
 
 func allowed(w http.ResponseWriter, q *http.Request, token string) bool {
@@ -250,7 +251,7 @@ func answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// recording is the type of a dump that is sent as the answer.
+// recording is the media type of a dump sent as the reply.
 const recording = "application/x-sliver"
 
 func dump(w http.ResponseWriter, q *http.Request, r Recorder, kind string) {
@@ -275,11 +276,11 @@ func dump(w http.ResponseWriter, q *http.Request, r Recorder, kind string) {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		panic(http.ErrAbortHandler) // the reader sees that it is cut off
+		panic(http.ErrAbortHandler) // the client notices the truncation
 	}
 }
 
-// sender sets the type when the first byte comes.
+// sender sets the media type at the first byte.
 type sender struct {
 	w     http.ResponseWriter
 	begun bool

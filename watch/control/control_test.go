@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// fake answers.
+// fake is a Recorder with fixed replies.
 type fake struct{ asked Request }
 
 func (f *fake) Status() Status {
@@ -83,7 +83,7 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// What a recorder that was killed leaves is told from one that lives.
+// A killed recorder's socket is distinguished from a live one.
 func TestDeadSocket(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Listen(dir, "dead")
@@ -105,12 +105,12 @@ func TestDeadSocket(t *testing.T) {
 	l.Close()
 }
 
-// TestListener is no test: it is a recorder that TestKilledSocket kills, and what it leaves
-// running for a while, with its files.
+// TestListener is not a test: it is the recorder that TestKilledSocket kills, and it leaves
+// a process running for a while that holds its files.
 func TestListener(t *testing.T) {
 	dir := os.Getenv("SLIVER_TEST_LISTENER")
 	if dir == "" {
-		return // it is one when it is run for the other
+		return // skip unless it runs as the child process
 	}
 	l, err := Listen(dir, "killed")
 	if err != nil {
@@ -120,7 +120,7 @@ func TestListener(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left := exec.Command("cat") // until the test closes our input
+	left := exec.Command("cat") // until the test closes its input
 	left.Stdin, left.ExtraFiles = os.Stdin, []*os.File{f}
 	if err := left.Start(); err != nil {
 		t.Fatal(err)
@@ -129,9 +129,9 @@ func TestListener(t *testing.T) {
 	_ = http.Serve(l, Handler(&fake{}))
 }
 
-// The socket of a recorder that was killed still takes connections as long as something
-// that it left running has its files: the name is free all the same, for one of those
-// that want it.
+// The socket of a killed recorder still accepts connections while a process that it left
+// behind holds its files. The name is free nevertheless, for one of the recorders that try
+// to take it.
 func TestKilledSocket(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestListener$")
@@ -166,8 +166,8 @@ func TestKilledSocket(t *testing.T) {
 	if all[0].Remove(dir); !there(dir, "killed") {
 		t.Error("the socket of one that runs is taken away")
 	}
-	_ = cmd.Process.Kill() // and nobody waits for it yet
-	all, _ = Clients(dir)  // which have no connection from before
+	_ = cmd.Process.Kill() // not waited for yet
+	all, _ = Clients(dir)  // they have no earlier connection
 	for limit := time.Now().Add(time.Minute); ; {
 		_, err := all[0].Status(ctx)
 		if errors.Is(err, ErrDead) {
@@ -235,7 +235,7 @@ func TestWeb(t *testing.T) {
 		want                              int
 	}{
 		{"GET", "/healthz", "", "", "", 200},
-		{"GET", "/readyz", "", "", "", 503}, // it waits
+		{"GET", "/readyz", "", "", "", 503}, // it waits for a target
 		{"GET", "/status", "", "", "", 401},
 		{"GET", "/status", "wrong", "", "", 401},
 		{"GET", "/status", "secret", "", "", 200},

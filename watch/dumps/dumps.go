@@ -1,7 +1,7 @@
-// Package dumps keeps the folder that a flight recorder writes to within its
-// bounds: it makes the names of dumps, lists them, and removes the oldest ones.
-// What is in them is not its business. A Store may be used from several
-// goroutines; two programs may use one folder, if their names differ.
+// Package dumps keeps a flight recorder's folder within its limits: it chooses the names
+// of dumps, lists them, and removes the oldest ones. It does not read their contents. A
+// Store may be used from several goroutines; two programs may share a folder if their
+// names differ.
 package dumps
 
 import (
@@ -17,36 +17,36 @@ import (
 	"time"
 )
 
-// Store is the dumps of one name in a folder.
+// Store is the set of dumps with one name in a folder.
 type Store struct {
 	Dir      string
-	Max      int   // how many are kept; 0: any number
-	MaxBytes int64 // how large they are together; 0: any size
+	Max      int   // maximum number; 0: no limit
+	MaxBytes int64 // maximum total size; 0: no limit
 
 	mu sync.Mutex
 }
 
-// Dump is one moment that was kept, in one or several files.
+// Dump is one kept moment, in one or several files.
 type Dump struct {
-	Stem   string // path without the ending
+	Stem   string // path without the extension
 	Target string
 	Reason string
-	At     time.Time // of the last file's writing
+	At     time.Time // when the last file was written
 	Files  []string
 	Bytes  int64
 }
 
 const stamp = "20060102-150405.000"
 
-// parts are the target, time and reason of a dump's name.
+// parts matches the target, time and reason in a dump's name.
 var parts = regexp.MustCompile(`^(.+)-(\d{8}-\d{6}\.\d{3})-([a-z][a-z0-9-]*)$`)
 
-// Stem is the path of a new dump, without an ending: NAME-TIME-REASON.
+// Stem returns the path of a new dump without an extension: NAME-TIME-REASON.
 func (s *Store) Stem(target string, at time.Time, reason string) string {
 	return filepath.Join(s.Dir, fmt.Sprintf("%s-%s-%s", Clean(target), at.Format(stamp), reason))
 }
 
-// Clean makes a name fit for a file.
+// Clean makes a name safe for a file name.
 func Clean(name string) string {
 	const most = 64
 	name = strings.Map(func(r rune) rune {
@@ -62,8 +62,7 @@ func Clean(name string) string {
 	return name[:min(len(name), most)]
 }
 
-// List returns the dumps of the folder,
-// oldest first. Other files are left alone.
+// List returns the dumps in the folder, oldest first. Other files are ignored.
 func (s *Store) List() ([]Dump, error) {
 	entries, err := os.ReadDir(s.Dir)
 	if err != nil {
@@ -81,7 +80,7 @@ func (s *Store) List() ([]Dump, error) {
 		}
 		fi, err := e.Info()
 		if err != nil {
-			continue // it was removed meanwhile
+			continue // removed in the meantime
 		}
 		d := by[stem]
 		if d == nil {
@@ -97,7 +96,7 @@ func (s *Store) List() ([]Dump, error) {
 	}
 	out := make([]Dump, 0, len(by))
 	for _, d := range by {
-		if slices.Contains(d.Files, d.Stem+".sliver") { // else it is no dump of ours
+		if slices.Contains(d.Files, d.Stem+".sliver") { // otherwise it is not one of our dumps
 			out = append(out, *d)
 		}
 	}
@@ -117,7 +116,7 @@ func timeOf(stem string) string {
 	return ""
 }
 
-// stemOf takes the ending off a file of a dump: the reason has no dots.
+// stemOf removes the extension of a dump's file; the reason contains no dots.
 func stemOf(name string) (string, bool) {
 	for i := len(name) - 1; i > 0; i-- {
 		if name[i] == '.' && parts.MatchString(name[:i]) {
@@ -127,8 +126,8 @@ func stemOf(name string) (string, bool) {
 	return "", false
 }
 
-// Trim removes the oldest dumps until what is left, with more bytes to come in
-// news more dumps, is within the bounds. It returns those that it removed.
+// Trim removes the oldest dumps until the rest, plus more bytes in news new dumps, is
+// within the limits. It returns the removed ones.
 func (s *Store) Trim(news int, more int64) (removed []Dump, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package notify tells others that something was kept: a command, a web hook,
-// the system's journal. Each takes a context and returns an error that says
-// what could not be done; none knows what a dump is. Its functions may be
-// called concurrently.
+// Package notify sends notifications about a dump: by a command, a web hook, or the
+// system's journal. Each function takes a context and returns an error that says what
+// failed. The package does not depend on dumps. Its functions may be called concurrently.
 package notify
 
 import (
@@ -25,7 +24,7 @@ import (
 
 // Limits of one notification.
 const (
-	// Patience is how long a command or web hook may take.
+	// Patience limits how long a command or web hook may take.
 	Patience = 30 * time.Second
 	// maxOutput is how much of a command's output an error quotes.
 	maxOutput = 300
@@ -34,7 +33,7 @@ const (
 // Field is one name and value; the name is in capitals with underscores.
 type Field struct{ Name, Value string }
 
-// Exec runs command by the shell, with the fields in its environment.
+// Exec runs command in a shell, with the fields in its environment.
 func Exec(ctx context.Context, command string, fields []Field) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -43,7 +42,7 @@ func Exec(ctx context.Context, command string, fields []Field) error {
 	for _, f := range fields {
 		cmd.Env = append(cmd.Env, f.Name+"="+strings.ReplaceAll(f.Value, "\x00", " "))
 	}
-	// What it started goes with it.
+	// Its child processes are killed with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second
@@ -84,7 +83,7 @@ func Webhook(ctx context.Context, url string, body []byte) error {
 	return nil
 }
 
-// CheckWebhook says what is wrong with the address of a web hook.
+// CheckWebhook validates the address of a web hook.
 func CheckWebhook(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -93,10 +92,10 @@ func CheckWebhook(address string) error {
 	return nil
 }
 
-// JournalSocket is where systemd's journal listens.
+// JournalSocket is the socket of systemd's journal.
 const JournalSocket = "/run/systemd/journal/socket"
 
-// ErrNoJournal says that there is no journal on this machine.
+// ErrNoJournal reports that no journal runs on this machine.
 var ErrNoJournal = errors.New("no journal is running here")
 
 // Journal sends an entry to the journal that listens at socket.
@@ -115,9 +114,8 @@ func Journal(socket string, fields []Field) error {
 	return nil
 }
 
-// entry is the journal's own format: NAME=value, or, for a value of several
-// lines, NAME, its length in 64 bits and the value
-// (https://systemd.io/JOURNAL_NATIVE_PROTOCOL).
+// entry encodes the journal's own format: NAME=value or, for a value of several lines,
+// NAME, its length in 64 bits and the value (https://systemd.io/JOURNAL_NATIVE_PROTOCOL).
 func entry(fields []Field) []byte {
 	var b []byte
 	for _, f := range fields {

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// Service tells the service manager that listens at socket how this program is,
-// in lines such as READY=1 or STATUS=… (sd_notify(3)). socket is what the
-// manager put into $NOTIFY_SOCKET; one that begins with "@" is in the abstract
-// namespace. Where it is "" there is nobody to tell.
+// Service sends this program's state to the service manager that listens at socket, in
+// lines such as READY=1 or STATUS=… (sd_notify(3)). socket is the value of
+// $NOTIFY_SOCKET; one that begins with "@" is in the abstract namespace. If it is "",
+// Service does nothing.
 func Service(socket string, lines ...string) error {
 	if socket == "" {
 		return nil

@@ -8,9 +8,10 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// cpu are the rules about CPU time. That of a thread is as of its last sample: on a busy
-// machine, and where samples are far apart, that is some time before the check, and of a check
-// with no new sample nothing is known. So the share is that of the time between samples.
+// cpu checks the rules about CPU time. A thread's CPU time is known as of its last sample. On
+// a busy machine, or with a long interval, that is some time before the check, and a check
+// without a new sample has no information. So the share is computed over the time between
+// samples.
 func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 	since, ok := r.due(l.Now)
 	if !ok {
@@ -21,7 +22,7 @@ func (s *Set) cpu(r *state, l *Look) (out []Fired) {
 		before, known := r.previous[k]
 		took := int64(at - r.sampled[k])
 		if known && took < int64(r.Every)/2 {
-			return // the next check tells
+			return // the next check decides
 		}
 		r.previous[k], r.sampled[k] = float64(cpu), at
 		if !known || since == 0 {

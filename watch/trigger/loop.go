@@ -7,23 +7,23 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// loop is what is known of a thread's event loop: the frame that stays while
-// the thread polls again and again from the same place.
+// loop is the detected event loop of a thread: the frame that stays while the thread
+// polls again and again from the same place.
 type loop struct {
-	bit    int // of the rule that names it; -1: it is found by itself
-	depth  int // of its frame; -1: not known
+	bit    int // of the rule that names it; -1: detected automatically
+	depth  int // of its frame; -1: unknown
 	last   []frame
-	places map[uint64]int        // how often it polled from each place
-	chain  []event.Word          // the frames from the loop's to the one that polls, of the last poll from a known place
-	short  int                   // the fewest that there were
-	run    run                   // the time outside
-	key    stack.Time            // the call that run is of, by when it was entered
-	site   uint64                // where it was called from
+	places map[uint64]int        // number of polls from each place
+	chain  []event.Word          // frames from the loop's to the polling one, at the last poll from a known place
+	short  int                   // the shortest such chain
+	run    run                   // the time outside the loop
+	key    stack.Time            // the call that run is about, by its enter time
+	site   uint64                // its call site
 	shares map[uint64][2]float64 // samples in calls from each site: share.in of all
 }
 
-// A place to poll is known when the thread has polled there three times;
-// maxPlaces bounds how many are told apart.
+// A place to poll is known after the thread has polled there three times; maxPlaces
+// limits how many are tracked.
 const (
 	minVisits = 3
 	maxPlaces = 64
@@ -36,8 +36,7 @@ func (l *loop) forget() {
 
 var seed = maphash.MakeSeed()
 
-// place identifies where the thread is by the frames above depth, but for the
-// topmost one.
+// place identifies the frames above depth, without the topmost one.
 func place(fs []frame) uint64 {
 	var h maphash.Hash
 	h.SetSeed(seed)
@@ -47,7 +46,7 @@ func place(fs []frame) uint64 {
 	return h.Sum64()
 }
 
-// visit notes that t polls, with its stack as it is.
+// visit records that t polls with its current stack.
 func (l *loop) visit(t *Track) {
 	if l.bit < 0 {
 		common := 0
@@ -61,7 +60,7 @@ func (l *loop) visit(t *Track) {
 			return
 		}
 		if l.depth >= common {
-			// What was taken for the loop came back: a caller of it is.
+			// The assumed loop has returned, so the loop is one of its callers.
 			l.forget()
 			l.last = append(l.last[:0], t.frames...)
 		}
@@ -83,7 +82,7 @@ func (l *loop) visit(t *Track) {
 	l.places[p]++
 	strict := l.bit >= 0
 	if !strict && l.places[p] < minVisits || strict && len(l.chain) > 0 && len(way) > l.short {
-		return // with a loop that is named, a poll deeper down is a handler's
+		return // with a named loop, a deeper poll belongs to a handler
 	}
 	l.short = len(way)
 	l.chain = l.chain[:0]
@@ -104,8 +103,8 @@ func (l *loop) follow(t *Track) {
 	}
 	handler := l.depth + i + 1
 	home := len(l.chain) > 0 && i == len(l.chain)
-	// Somebody who polls inside a handler waits for something too; that it is a
-	// stall can be told only where the loop was named.
+	// A handler that polls waits for something too. Only with a named loop is it known to
+	// be a stall.
 	polls := t.now.state == stack.StateBlocked && t.set.polls(t.now.call) && (l.bit < 0 || len(l.chain) == 0)
 	if home || polls || handler >= len(t.frames) {
 		l.run.on = false
@@ -120,8 +119,8 @@ func (l *loop) follow(t *Track) {
 	}
 }
 
-// count books n samples: how often the thread is in calls from one site is
-// what a run in it is judged by.
+// count adds n samples. How often the thread is in calls from one site determines the
+// odds of a run there.
 func (l *loop) count(n int, unrun, queued bool, ns int64) {
 	q := index(queued)
 	before := l.run.share[q].all

@@ -9,11 +9,11 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Hit is a call of a Rule's function that was counted.
+// Hit is a counted call of a Rule's function.
 type Hit struct {
 	Rule  *Rule
 	TID   stack.TID
-	Since stack.Time // it was after this
+	Since stack.Time // lower bound of the call's time
 }
 
 // Written identifies the content of a file.

@@ -1,10 +1,9 @@
-// Package trigger holds the rules that make a flight recorder dump: what each
-// one measures, how often and how long that must hold, and how long it is
-// silent afterwards. Everything comes in from outside, the time too: the
-// events of each thread through a Track, what the process uses through a Look.
+// Package trigger implements the rules that make a flight recorder dump: what each one
+// measures, how often and how long the condition must hold, and how long it is silent
+// afterwards. All input comes from outside, including the time: the events of each thread
+// through a Track, the resource usage of the process through a Look.
 //
-// Nothing here may be called concurrently: one goroutine drives a Set with its
-// Tracks.
+// The package is not safe for concurrent use: one goroutine drives a Set with its Tracks.
 package trigger
 
 import (
@@ -16,7 +15,7 @@ import (
 	"unicode"
 )
 
-// Kind is what a Rule is about.
+// Kind is the subject of a Rule.
 type Kind string
 
 // Kinds of rules.
@@ -34,47 +33,47 @@ const (
 	Crash    Kind = "crash"    // the target dies of a signal
 )
 
-// Kinds are all of them, in the order in which they are explained.
+// Kinds returns all kinds, in the order in which they are documented.
 func Kinds() []Kind {
 	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, Crash}
 }
 
-// Rule is one trigger. Make it with Parse.
+// Rule is one trigger. Create it with Parse.
 type Rule struct {
 	Kind     Kind
 	Function string        // Stall, Slow, Call: a name, or a pattern with *
 	Limit    time.Duration // Stall, Slow, Blocked, Deadlock
-	Share    float64       // CPU: of one CPU; Memory, FDs, Threads: of the limit, 0: by the limit's size
+	Share    float64       // CPU: of one CPU; Memory, FDs, Threads: of the limit, 0: depends on the limit's size
 	Path     string        // File
 	Threads  string        // Stall, Slow, Blocked, CPU, Call: main, all, or a pattern of names
-	Loop     string        // Stall: the function that is the event loop; "": found by itself
+	Loop     string        // Stall: the function that is the event loop; "": detected automatically
 	Process  bool          // CPU: of the whole process
 	Every    time.Duration // CPU, Memory, FDs, Threads: between two checks
-	Checks   int           // CPU, Memory, FDs, Threads: how many in a row
+	Checks   int           // CPU, Memory, FDs, Threads: consecutive checks
 	Times    int           // how often it must happen …
 	Within   time.Duration // … in this time
 	CoolDown time.Duration // how long it is silent after it fired
-	Off      bool          // Crash: never fires, and is not there by default either
+	Off      bool          // Crash: never fires, and is not added by default either
 
 	text string
 }
 
 func (r *Rule) String() string { return r.text }
 
-// Bounds and defaults.
+// Limits and defaults.
 const (
 	DefaultCoolDown = time.Minute
 	minLimit        = 10 * time.Millisecond
 	maxLimit        = 24 * time.Hour
 	minEvery        = 100 * time.Millisecond
 	maxChecks       = 1000
-	mostCPU         = 100 * 8192 // in percent of one; as many as Linux has at most (CONFIG_NR_CPUS, arch/x86/Kconfig)
+	mostCPU         = 100 * 8192 // in percent of one CPU; Linux has at most this many (CONFIG_NR_CPUS, arch/x86/Kconfig)
 	maxTimes        = 10_000
-	// MaxRules bounds a Set.
+	// MaxRules limits a Set.
 	MaxRules = 64
 )
 
-// Parse reads a rule of a kind: its value, and options behind commas.
+// Parse parses a rule of a kind: its value, and options separated by commas.
 //
 //	stall     5s | FUNCTION>5s   threads=main|all|NAME* loop=FUNCTION
 //	slow      FUNCTION>50ms      threads=
@@ -87,10 +86,10 @@ const (
 //	file      PATH
 //	crash     yes | no
 //
-// The share of the CPUs is of one: of a thread below 100%, of a process up to as often
-// that as there are CPUs.
+// The CPU share is of one CPU: below 100% for a thread, up to 100% times the number of
+// CPUs for a process.
 //
-// All take times=3/1m (only when it happens that often in that time) and
+// All kinds accept times=3/1m (fire only if it happens that often in that time) and
 // cool=5m.
 func Parse(kind Kind, text string) (*Rule, error) {
 	r := &Rule{Kind: kind, Threads: "all", Checks: 3, Times: 1, CoolDown: DefaultCoolDown, text: string(kind) + " " + text}
@@ -116,7 +115,7 @@ func Parse(kind Kind, text string) (*Rule, error) {
 	return r, nil
 }
 
-// options cuts text at commas; those inside brackets belong to names of
+// options splits text at commas, except those inside brackets, which belong to names of
 // functions, as in std::map<int, int>.
 func options(text string) (parts []string) {
 	depth, from := 0, 0
@@ -189,7 +188,7 @@ func (r *Rule) value(v string) (err error) {
 	return err
 }
 
-// cutFunction takes FUNCTION>TIME apart at its last ">".
+// cutFunction splits FUNCTION>TIME at its last ">".
 func cutFunction(v string) (fn, limit string, ok bool) {
 	i := strings.LastIndexByte(v, '>')
 	if i < 0 {
@@ -250,7 +249,7 @@ func (r *Rule) option(key, v string) (err error) {
 	return err
 }
 
-// Options are the names of those that a kind of rules takes.
+// Options returns the option names of a kind of rule.
 func Options(k Kind) []string {
 	var out []string
 	switch k {
@@ -285,7 +284,7 @@ func duration(s string) (time.Duration, error) {
 	return d, nil
 }
 
-// Percent reads 80% or 0.8 as a share; most is the largest percentage.
+// Percent parses 80% or 0.8 as a share; most is the largest percentage.
 func Percent(s string, most float64) (float64, error) {
 	num, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
@@ -303,8 +302,8 @@ func Percent(s string, most float64) (float64, error) {
 	return v, nil
 }
 
-// pattern turns a name as users write it into one of package path, in which
-// brackets mean themselves and * goes across slashes.
+// pattern converts a user's pattern to one of package path, with literal brackets and a *
+// that matches slashes.
 func pattern(s string) string {
 	var b strings.Builder
 	for _, c := range s {
@@ -320,8 +319,8 @@ func pattern(s string) string {
 	return b.String()
 }
 
-// Names reports whether want names a function: its whole name, a pattern of
-// it, or its last part behind :: or a dot.
+// Names reports whether want names a function: its whole name, a pattern of it, or its
+// last part after :: or a dot.
 func Names(want, name string) bool {
 	if want == name {
 		return true
@@ -330,7 +329,8 @@ func Names(want, name string) bool {
 		ok, _ := path.Match(pattern(want), strings.ReplaceAll(name, "/", "\x00"))
 		return ok
 	}
-	// handle_request is server::handle_request(int) and main.(*T).handle_request too.
+	// handle_request matches server::handle_request(int) and main.(*T).handle_request
+	// too.
 	if i := strings.IndexByte(name, '('); i > 0 && !strings.HasPrefix(name[i:], "(*") {
 		name = name[:i]
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Set is the rules of one process, and what they have seen so far.
+// Set holds the rules of one process and their state.
 type Set struct {
 	rules     []*state
 	functions []function
@@ -27,41 +27,41 @@ type maskKey struct {
 	t stack.Time
 }
 
-// function is a name that rules look for; its index is its bit.
+// function is a name in rules; its index is its bit.
 type function struct {
 	rule *state
 	want string
 	loop bool
 }
 
-// state is a rule with what it remembers.
+// state is a rule with its state.
 type state struct {
 	*Rule
 	bit  int                  // of its function, or of its loop; -1: none
-	held map[stack.TID]uint64 // what it holds for now, and was told of
+	held map[stack.TID]uint64 // what it currently holds for and has reported
 	hits []stack.Time         // when it happened, within Within
-	last stack.Time           // when it fired; 0: never
-	// Checks.
+	last stack.Time           // when it last fired; 0: never
+	// State of checks.
 	checked  stack.Time
 	inRow    map[key]int
 	previous map[key]float64    // share, or CPU time
-	sampled  map[key]stack.Time // when that was, of CPU time
+	sampled  map[key]stack.Time // when CPU time was measured
 	written  *Written
 
 	falls int // checks that ended in a panic
 }
 
-// key tells apart what a rule holds for: a thread, or the process.
+// key identifies what a rule holds for: a thread, or the process.
 type key struct {
 	tid  stack.TID
 	what uint64
 }
 
-// Fired is a rule that held.
+// Fired is a rule whose condition held.
 type Fired struct {
 	Rule   *Rule
 	Kind   Kind
-	At     stack.Time // since when the reader of a recording sees it hold
+	At     stack.Time // since when a reader of the recording sees it hold
 	TID    stack.TID  // 0: the process
 	Text   string
 	Values []Value
@@ -70,47 +70,47 @@ type Fired struct {
 // Value is one measurement.
 type Value struct{ Name, Value string }
 
-// Usage is what the process uses; a limit of 0 is none. Used is negative where
-// it could not be read.
+// Usage is the resource usage of the process. A limit of 0 means none. Used is negative
+// if it could not be read.
 type Usage struct {
 	CPU                           int64 // ns so far; negative: unknown
 	Memory, FDs, Threads          float64
 	MemoryMax, FDsMax, ThreadsMax float64
-	MemoryOf                      string // what the limit is: "control group", "RAM", "--mem-limit"
-	ThreadsOf                     string // whose limit that is: "control group", "user", "machine"
+	MemoryOf                      string // source of the limit: "control group", "RAM", "--mem-limit"
+	ThreadsOf                     string // owner of the limit: "control group", "user", "machine"
 }
 
-// Look is one moment.
+// Look is the input of one check.
 type Look struct {
 	Now     stack.Time
 	Threads []*Track
-	// Usage is asked when a rule is due that needs it, and has to tell what that kind
-	// of rule is about alone; ok is false where the process is gone.
+	// Usage is called if a rule that needs it is due. It only has to return the values
+	// for that kind of rule; ok is false if the process is gone.
 	Usage func(k Kind) (u Usage, ok bool)
-	// Files tells of a file when it was written last and its size; the zero
-	// value where there is none.
+	// Files returns when a file was last written and its size; the zero value if it does
+	// not exist.
 	Files func(path string) Written
-	// Tails are samples that no event tells of yet, by thread.
+	// Tails returns samples of a thread that are not in its events yet.
 	Tails func(*Track) (event.Event, bool)
-	// Hits are calls that were counted. Counted tells whether any of a rule in a thread
-	// were, now or before: from then on samples that meet them tell nothing new. A
-	// call that had begun before they were counted is met by samples alone. It may be nil.
+	// Hits are counted calls. Counted reports whether calls of a rule's function in a
+	// thread have been counted: from then on samples of such calls add nothing. Only
+	// samples find a call that began before counting did. Counted may be nil.
 	Hits    []Hit
 	Counted func(*Rule, stack.TID) bool
-	// Name is what a frame is called in texts.
+	// Name formats a frame for texts.
 	Name func(w event.Word, t stack.Time) string
-	// Contain runs the check of one rule and returns its panic, where it ends in one.
-	// That check is lost, the rule begins anew, and with maxFalls of them it is off.
-	// Broken is told of each. nil: a panic ends Check.
+	// Contain runs the check of one rule and returns its panic, if any. That check is
+	// lost and the rule's state is reset; after maxFalls panics the rule is disabled.
+	// Broken is called for each. If Contain is nil, Check panics.
 	Contain func(check func()) error
 	Broken  func(r *Rule, err error, off bool)
 }
 
-// maxFalls is how many checks of a rule may end in a panic: what is wrong three times is
-// wrong for good, and would fill the log.
+// maxFalls is how many checks of a rule may end in a panic. After three the rule is
+// assumed to be broken permanently, and would fill the log.
 const maxFalls = 3
 
-// NewSet makes a Set. polls reports whether a system call waits for events.
+// NewSet returns a Set. polls reports whether a system call waits for events.
 func NewSet(rules []*Rule, names Namer, polls func(nr int32) bool) (*Set, error) {
 	if len(rules) > MaxRules {
 		return nil, fmt.Errorf("%d triggers are too many; use up to %d", len(rules), MaxRules)
@@ -136,10 +136,10 @@ func newState(r *Rule) *state {
 	return &state{Rule: r, bit: -1, held: map[stack.TID]uint64{}, inRow: map[key]int{}, previous: map[key]float64{}, sampled: map[key]stack.Time{}}
 }
 
-// maxMasks bounds what is remembered of places in the code.
+// maxMasks limits the cache of code locations.
 const maxMasks = 1 << 16
 
-// mask tells which functions w is in, for thread t.
+// mask returns the functions that w is in, as bits, for thread t.
 func (s *Set) mask(t *Track, w event.Word, at stack.Time) uint64 {
 	if len(s.functions) == 0 || w.Kind() == stack.KindError {
 		return 0
@@ -170,11 +170,10 @@ func (s *Set) mask(t *Track, w event.Word, at stack.Time) uint64 {
 	return m
 }
 
-// Remapped says that the code in memory changed: what was known of addresses
-// may be wrong.
+// Remapped reports that the code in memory changed, which invalidates cached addresses.
 func (s *Set) Remapped() { clear(s.masks) }
 
-// Picks reports whether the rule is about t.
+// Picks reports whether the rule applies to t.
 func (r *Rule) Picks(t *Track) bool {
 	switch r.Threads {
 	case "", "all":
@@ -186,7 +185,7 @@ func (r *Rule) Picks(t *Track) bool {
 	return ok
 }
 
-// Check looks at all rules and returns those that fire.
+// Check evaluates all rules and returns those that fire.
 func (s *Set) Check(l *Look) (out []Fired) {
 	for _, r := range s.rules {
 		if r.falls >= maxFalls {
@@ -196,7 +195,7 @@ func (s *Set) Check(l *Look) (out []Fired) {
 			if r.happened(l.Now) {
 				f.Rule, f.Kind = r.Rule, r.Kind
 				out = append(out, f)
-				break // the others of this moment are in the same dump
+				break // one dump shows the others of this moment
 			}
 		}
 	}
@@ -206,13 +205,13 @@ func (s *Set) Check(l *Look) (out []Fired) {
 	return out
 }
 
-// contained is check, with its panics kept from other rules where l says how.
+// contained is check; with l.Contain, a panic does not affect other rules.
 func (s *Set) contained(r *state, l *Look) (found []Fired) {
 	if l.Contain == nil {
 		return s.check(r, l)
 	}
 	if err := l.Contain(func() { found = s.check(r, l) }); err != nil {
-		// What it remembers may be half of something; when it was checked and fired stays.
+		// Its state may be inconsistent. Keep only when it was checked and fired.
 		fresh := newState(r.Rule)
 		fresh.bit, fresh.checked, fresh.last, fresh.falls = r.bit, r.checked, r.last, r.falls+1
 		*r = *fresh
@@ -222,7 +221,7 @@ func (s *Set) contained(r *state, l *Look) (found []Fired) {
 	return found
 }
 
-// check is one look at one rule.
+// check evaluates one rule once.
 func (s *Set) check(r *state, l *Look) []Fired {
 	switch r.Kind {
 	case Stall, Slow:
@@ -240,7 +239,7 @@ func (s *Set) check(r *state, l *Look) []Fired {
 	case File:
 		return s.files(r, l)
 	}
-	return nil // Crash, which is told by itself
+	return nil // Crash, which is reported separately
 }
 
 // Crashed is Check for the end of the process.
@@ -253,8 +252,8 @@ func (s *Set) Crashed(now stack.Time, how string) (out []Fired) {
 	return out
 }
 
-// happened counts what a rule is about, and says whether it fires: often
-// enough, and not too soon after the last time.
+// happened counts an occurrence and reports whether the rule fires: often enough, and not
+// too soon after the last time.
 func (r *state) happened(now stack.Time) bool {
 	if r.Times > 1 {
 		r.hits = append(r.hits, now)
@@ -272,8 +271,8 @@ func (r *state) happened(now stack.Time) bool {
 	return true
 }
 
-// edge reports whether something that holds now did not hold at the last look,
-// so that what goes on happens once.
+// edge reports whether a condition that holds now did not hold at the last look, so that
+// a lasting condition counts once.
 func (r *state) edge(k key, holds bool) bool {
 	if !holds {
 		delete(r.held, k.tid)
@@ -286,7 +285,7 @@ func (r *state) edge(k key, holds bool) bool {
 	return true
 }
 
-// forget drops what is remembered of threads that are gone.
+// forget drops the state of threads that are gone.
 func (r *state) forget(l *Look) {
 	there := make(map[stack.TID]bool, len(l.Threads))
 	for _, t := range l.Threads {
@@ -306,7 +305,7 @@ func (r *state) forget(l *Look) {
 	}
 }
 
-// calls are the rules about one call that lasts.
+// calls evaluates the rules about one long call.
 func (s *Set) calls(r *state, l *Look) (out []Fired) {
 	r.forget(l)
 	for _, t := range l.Threads {
@@ -315,7 +314,7 @@ func (s *Set) calls(r *state, l *Look) (out []Fired) {
 		}
 		e, more := l.tail(t)
 		if more = more && e.Time > t.seen; more {
-			t.follow() // its events but for the last one are there
+			t.follow() // all its events except the last one are processed
 		}
 		var x run
 		loopName := ""
@@ -370,7 +369,7 @@ func (l *Look) tail(t *Track) (event.Event, bool) {
 	return l.Tails(t)
 }
 
-// meant is the function at w that a rule means by want.
+// meant returns the function at w that matches want.
 func (s *Set) meant(want string, w event.Word, at stack.Time) string {
 	for _, name := range s.names.Funcs(w, at) {
 		if Names(want, name) {
@@ -380,7 +379,7 @@ func (s *Set) meant(want string, w event.Word, at stack.Time) string {
 	return want
 }
 
-// inner says where a thread is above the frame at depth.
+// inner describes the frames of a thread above depth.
 func (l *Look) inner(t *Track, depth int) string {
 	const most = 3
 	queued := ""
@@ -505,9 +504,9 @@ func (l *Look) usage(k Kind) (Usage, bool) {
 	return l.Usage(k)
 }
 
-// threshold is the share of a limit from which on it is near: a small one
-// leaves less room to a program that is well. The steps are KOOM's
-// (KwaiAppTeam/KOOM, koom-java-leak, OOMMonitorConfig).
+// threshold returns the share of a limit that counts as near: a small limit leaves less
+// margin to a healthy program. The steps are KOOM's (KwaiAppTeam/KOOM, koom-java-leak,
+// OOMMonitorConfig).
 func threshold(limit float64, unit float64) float64 {
 	switch {
 	case limit >= 512*unit:
@@ -518,12 +517,12 @@ func threshold(limit float64, unit float64) float64 {
 	return .90
 }
 
-// gap is how much the share may fall from one check to the next and count as
-// not falling, as KOOM has it.
+// gap is how much the share may fall between two checks without counting as falling, the
+// same as in KOOM.
 const gap = .05
 
-// near are the rules about what has a limit: above a threshold at several
-// checks in a row, and not falling.
+// near evaluates the rules about limits: above a threshold at several consecutive checks,
+// and not falling.
 func (s *Set) near(r *state, l *Look) (out []Fired) {
 	if _, ok := r.due(l.Now); !ok {
 		return nil

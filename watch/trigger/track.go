@@ -8,8 +8,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Namer tells the functions at a frame word, inlined ones included, innermost
-// first.
+// Namer returns the functions at a frame word, inlined ones included, innermost first.
 type Namer interface {
 	Funcs(w event.Word, t stack.Time) []string
 }
@@ -23,18 +22,18 @@ type Track struct {
 	set    *Set
 	replay diff.Replayer
 	frames []frame // outermost first
-	now    sample  // as the events so far tell it
+	now    sample  // current state by the events so far
 	at     stack.Time
-	seen   stack.Time // last sample that was told of
+	seen   stack.Time // last sample in the events
 	fresh  bool       // a State came since the last sample was settled
 	runs   []run      // by the bit of a rule with a function
-	loops  []loop     // the one found by itself, and one for each rule that names it
-	cpu    int64      // ns told of
+	loops  []loop     // the detected one, and one for each rule that names its loop
+	cpu    int64      // ns so far
 	since  stack.Time
 	calls  []called // not yet reported
 }
 
-// sample is what a thread does besides its stack.
+// sample is a thread's state apart from its stack.
 type sample struct {
 	state  stack.State
 	call   int32
@@ -47,40 +46,39 @@ type sample struct {
 type frame struct {
 	word    event.Word
 	entered stack.Time
-	mask    uint64 // rules whose function this is
+	mask    uint64 // rules with this function
 }
 
-// called is one call of a function that a rule waits for.
+// called is one call of a rule's function.
 type called struct {
 	bit int
 	at  stack.Time
 	w   event.Word
 }
 
-// A run is a time in which a thread seems to be in one and the same call. That
-// two samples show the same frames at the same place is no proof of that if
-// the thread ran in between: it may have left and come back. So a run is
-// believed only if the other explanation has become absurd: that the thread is
-// there often, and happened to be there at every sample. Samples that meet it waiting
-// for a CPU are held against such samples alone: on a machine that is busy of a sudden,
-// that is where a thread spends its time, wherever it was before.
+// A run is a time in which a thread seems to be in one and the same call. Two samples with the
+// same frames at the same place do not prove that if the thread ran in between: it may have left
+// and come back. So a run counts only if the alternative is too improbable: that the thread is
+// there often, and happened to be there at every sample. Samples that find it waiting for a CPU
+// are compared only with other such samples: on a suddenly busy machine, a thread waits wherever
+// it happens to be.
 type run struct {
 	on    bool
 	begin stack.Time
 	depth int
-	sure  int64      // ns through which the thread has not run at all, of late
+	sure  int64      // ns since the thread last ran
 	loose [2]int     // samples before which it ran, by queued
-	odds  [2]float64 // -ln of the chance of one of these to be there, as of begin
+	odds  [2]float64 // -ln of the chance of such a sample to be there, as of begin
 
 	share [2]share // before begin
 }
 
-// share is how many samples were there, and anywhere, of those before which the thread
-// ran; old ones fade.
+// share counts the samples in the call, and all, among those before which the thread ran; old
+// ones fade.
 type share struct{ in, all float64 }
 
-// chance of a sample to be there, as far as it is known. Of a thread that was never seen to wait
-// for a CPU, it takes it to be likely that it does that there.
+// chance estimates the probability of a sample to be there. For a thread never observed waiting
+// for a CPU, it assumes a high probability that the thread waits there.
 func (s share) chance(queued int) float64 {
 	if queued == 1 {
 		return (s.in + 3) / (s.all + 4)
@@ -91,7 +89,7 @@ func (s share) chance(queued int) float64 {
 // absurd is -ln of one in a million.
 const absurd = 14
 
-// fadeAt is how many samples are remembered before older ones count half.
+// fadeAt is how many samples count fully before older ones are halved.
 const fadeAt = 4096
 
 func (r *run) start(t stack.Time, depth int) {
@@ -101,9 +99,9 @@ func (r *run) start(t stack.Time, depth int) {
 	}
 }
 
-// count adds n samples. queued: they met the thread waiting for a CPU.
+// count adds n samples. queued: they found the thread waiting for a CPU.
 func (r *run) count(n int, unrun, queued bool, ns int64) {
-	if unrun { // where it is was not left to chance
+	if unrun { // its place is not random
 		if r.on {
 			r.sure += ns
 		}
@@ -128,14 +126,14 @@ func index(queued bool) int {
 	return 0
 }
 
-// longer reports whether the run has surely been one call for limit ns, up to seen: the
-// thread has not run for so long, or may have left the call and come back too often.
+// longer reports whether the run has certainly been one call for limit ns, up to seen: the
+// thread has not run for that long, or a chance coincidence is too improbable.
 func (r *run) longer(limit int64, seen stack.Time) bool {
 	return r.on && int64(seen-r.begin) >= limit &&
 		(r.sure >= limit || float64(r.loose[0])*r.odds[0]+float64(r.loose[1])*r.odds[1] >= absurd)
 }
 
-// Add makes a Track for a thread; feed it with all its events, from a Sync on.
+// Add returns a Track for a thread; feed it with all its events, from a Sync on.
 func (s *Set) Add(tid stack.TID, name string, main bool) *Track {
 	t := &Track{TID: tid, Name: name, Main: main, set: s, runs: make([]run, len(s.functions))}
 	for _, bit := range append([]int{-1}, s.loops...) {
@@ -144,13 +142,13 @@ func (s *Set) Add(tid stack.TID, name string, main bool) *Track {
 	return t
 }
 
-// Feed takes the next event.
+// Feed processes the next event.
 func (t *Track) Feed(e event.Event) { t.replay.Apply(e, t) }
 
-// Lost says that events are missing.
+// Lost reports that events are missing.
 func (t *Track) Lost() { t.replay.Desync(t.at, t) }
 
-// settle ends the sample of t.at when one of a later time begins.
+// settle completes the sample of t.at when a later one begins.
 func (t *Track) settle(at stack.Time) {
 	if at <= t.at {
 		return
@@ -197,7 +195,7 @@ func (t *Track) begin(mask uint64, at stack.Time, depth int) {
 	}
 }
 
-// named is the loop of a rule that names it.
+// named returns the loop of a rule that names it.
 func (t *Track) named(bit int) *loop {
 	for i := range t.loops {
 		if t.loops[i].bit == bit {
@@ -247,7 +245,7 @@ func (t *Track) Other(e event.Event) {
 		t.settle(e.Time)
 		st, nr := event.StateFields(e.Payload())
 		if st == t.now.state && nr == t.now.call && e.Time == t.seen {
-			return // a Sync says it once more
+			return // repeated by a Sync
 		}
 		t.now = sample{state: st, call: nr, at: e.Time}
 		t.fresh = true
@@ -255,7 +253,7 @@ func (t *Track) Other(e event.Event) {
 		if a := e.Payload(); a != t.now.lock {
 			t.now.lock, t.now.holder, t.now.lockAt = a, 0, e.Time
 			if a != 0 && t.now.at != 0 && t.now.state == stack.StateBlocked {
-				t.now.lockAt = t.now.at // it waits since then; what for was found out later
+				t.now.lockAt = t.now.at // it waits since then; the lock was determined later
 			}
 		}
 	case event.Holder:
@@ -271,7 +269,7 @@ func (t *Track) Other(e event.Event) {
 	}
 }
 
-// account books n samples of the stack as it is.
+// account adds n samples of the current stack.
 func (t *Track) account(way stack.Way, n int, cpu int64, at stack.Time) {
 	if t.seen == 0 {
 		t.since = at
@@ -295,7 +293,7 @@ func (t *Track) account(way stack.Way, n int, cpu int64, at stack.Time) {
 	t.seen = max(t.seen, at)
 }
 
-// follow brings the runs out of event loops up to date.
+// follow updates the runs outside of event loops.
 func (t *Track) follow() {
 	for i := range t.loops {
 		t.loops[i].follow(t)

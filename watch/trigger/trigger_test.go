@@ -20,7 +20,7 @@ const (
 	futex    = 202
 )
 
-// world is a process on a clock of its own.
+// world is a process with a simulated clock.
 type world struct {
 	t       *testing.T
 	set     *Set
@@ -40,7 +40,7 @@ type simThread struct {
 	runs   uint64
 }
 
-// Funcs implements Namer: function n lies at n<<16.
+// Funcs implements Namer: function n is at n<<16.
 func (w *world) Funcs(x event.Word, _ stack.Time) []string {
 	if x.Addr()>>16 == 99 {
 		return []string{"inlined", "f99"}
@@ -74,13 +74,13 @@ func newWorld(t *testing.T, threads int, rules ...string) *world {
 	return w
 }
 
-// fn is a function on the stack, called from a place of its caller.
+// fn is a function on the stack, called from a site in its caller.
 type fn struct{ n, site int }
 
-// queued is a sample's nr of a thread that waits for a CPU.
+// queued is the nr of a sample of a thread that waits for a CPU.
 const queued = -2
 
-// sample has thread i seen with the functions of fs, outermost first. nr < 0: it runs.
+// sample observes thread i in the functions fs, outermost first. nr < 0: it runs.
 func (w *world) sample(i int, nr int32, unrun bool, fs ...fn) {
 	th := w.threads[i]
 	x := &stack.Sample{Time: w.now, State: stack.StateRunning, Call: stack.Call{Nr: nr}, CPU: th.cpu}
@@ -117,7 +117,7 @@ func (w *world) event(i int, k event.Kind, payload uint64) {
 	}
 }
 
-// tick lets an interval pass, with a look at every fifth.
+// tick advances by an interval, with a look at every fifth.
 func (w *world) tick() {
 	w.now += interval
 	if w.now/interval%5 == 0 {
@@ -165,8 +165,8 @@ var (
 	handleB = []fn{{1, 0}, {2, 1}, {7, 3}}
 )
 
-// serve is what a busy server looks like: duty is the share of samples outside
-// of its poll, one of two handlers each of which is done in less than an interval.
+// serve simulates a busy server: duty is the share of samples outside of its poll, in one
+// of two handlers that each take less than an interval.
 func (w *world) serve(rnd *rand.Rand, until stack.Time, duty float64) {
 	for w.now < until {
 		switch x := rnd.Float64(); {
@@ -184,8 +184,8 @@ func (w *world) serve(rnd *rand.Rand, until stack.Time, duty float64) {
 	}
 }
 
-// However busy a healthy server is, it is silent; and whoever stalls in one of
-// its handlers afterwards is found in time, once.
+// A healthy server fires nothing, however busy it is. A stall in one of its handlers is
+// then detected in time, once.
 func TestStallIsToldFromBusy(t *testing.T) {
 	for _, duty := range []float64{.01, .3, .6, .9, .97} {
 		for _, how := range []string{"spins", "sleeps"} {
@@ -207,7 +207,7 @@ func TestStallIsToldFromBusy(t *testing.T) {
 				w.want(3) // the call, and the loop in both ways
 				late := 600 * ms
 				if duty > .8 && how == "spins" {
-					late = 5000 * ms // it takes longer to be sure of that
+					late = 5000 * ms // it takes longer to be certain
 				}
 				for i, f := range w.fired {
 					if d := w.at[i] - begin; d > 3000*ms+late || d < 2000*ms || f.TID != 100 {
@@ -225,8 +225,8 @@ func TestStallIsToldFromBusy(t *testing.T) {
 	}
 }
 
-// A thread that never polls has no loop to be out of; and one that polls inside
-// a handler is out of its loop where that is named.
+// A thread that never polls has no loop to leave. One that polls inside a handler is out
+// of its loop if the loop is named.
 func TestLoops(t *testing.T) {
 	w := newWorld(t, 1, "stall 1s", "stall 1s,loop=f2,cool=0s")
 	for range 1000 {
@@ -311,7 +311,7 @@ func TestLocks(t *testing.T) {
 	if w.fired[0].Kind != Deadlock || w.fired[0].TID != 100 || w.at[0] > begin+1200*ms || w.fired[1].Kind != Blocked || w.at[1] > begin+2200*ms {
 		t.Errorf("%v %v", w.fired, w.at)
 	}
-	// Two that wait for each other no longer are no deadlock.
+	// Threads that no longer wait for each other are not a deadlock.
 	w.event(0, event.Lock, 0)
 	w.sample(0, -1, false, handleA...)
 	for range 300 {
@@ -341,12 +341,12 @@ func TestCPU(t *testing.T) {
 	w.want(1, "the process uses 198%")
 	run(6, .99)
 	w.want(2, "worker-1", "over 90%")
-	run(30, .99) // it goes on: that is no news
+	run(30, .99) // it continues, which is not a new event
 	w.want(2)
 }
 
-// A thread whose samples come rarely and at odd times is judged by what it used between
-// them: one over the share is told, one that bursts below it is not.
+// A thread whose samples are rare and irregular is judged by its CPU time between them:
+// one over the share fires, one with bursts below it does not.
 func TestCPUOfRareSamples(t *testing.T) {
 	for _, c := range []struct {
 		share float64
@@ -378,7 +378,7 @@ func TestNearALimit(t *testing.T) {
 		{1024, []float64{.79, .79, .79, .79}, false},
 		{1024, []float64{.81, .79, .81, .81}, false},
 		{1024, []float64{.98, .90, .84, .81}, false}, // it falls each time
-		{1024, []float64{.95, .92, .89}, true},       // by less than counts
+		{1024, []float64{.95, .92, .89}, true},       // by less than the gap
 		{512, []float64{.81, .81, .81}, true},
 		{511, []float64{.81, .82, .83, .84}, false},
 		{256, []float64{.86, .86, .86}, true},
@@ -514,9 +514,9 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Calls that were counted fire, also where no sample met them, and only for the
-// threads and rule that they are of; samples that meet such a function then say
-// nothing new, but for a call that began before there was a count.
+// Counted calls fire even if no sample found them, and only for the threads and rule that
+// they belong to. Samples of such a function then add nothing, except for a call that
+// began before counting did.
 func TestHits(t *testing.T) {
 	r, err := Parse(Call, "marker,cool=0s,threads=work*")
 	if err != nil {
