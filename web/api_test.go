@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestOpenAPI holds the OpenAPI file to the code: every field of a query, of
-// the hello and of the status, and every path.
+// TestOpenAPI compares the OpenAPI file with the code: every field of a query, of the
+// hello and of the status, and every path.
 func TestOpenAPI(t *testing.T) {
 	b, err := os.ReadFile("../docs/openapi.yaml")
 	if err != nil {

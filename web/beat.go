@@ -15,18 +15,18 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// beat is a timeline at one moment. What clients with equal views are to be sent
-// is made once in it, for all who have read equally far: many who follow a
-// recording cost hardly more than one. A beat may be used by several goroutines.
+// beat is a timeline at one moment. It builds each frame once and shares it among all
+// clients with equal views and positions. Following a recording with many clients costs
+// hardly more than with one. A beat may be used by several goroutines.
 type beat struct {
 	f    *feed
 	at   time.Time
-	done bool  // the source had been read to its end
+	done bool  // the source has been read to its end
 	seqs []int // of all threads
 	grew uint64
 
 	mu     sync.Mutex
-	before map[lookKey]*store.Snapshot // of the beat before
+	before map[lookKey]*store.Snapshot // of the previous beat
 	looks  map[lookKey]*store.Snapshot
 	frames map[frameKey]*made
 	after  map[viewKey][]*positions
@@ -38,7 +38,7 @@ type lookKey struct {
 	kinds store.Kinds
 }
 
-// viewKey has all of a view but its number, and the time where frames do not
+// viewKey identifies a view without its number. The time is included only if frames
 // depend on it.
 type viewKey struct {
 	threads, funcs string
@@ -47,13 +47,14 @@ type viewKey struct {
 	t0, t1         stack.Time
 }
 
-// frameKey is a frame of a view that goes on from somewhere; nil: all of the view.
+// frameKey identifies the frame of a view that continues from a position; nil: the whole
+// view.
 type frameKey struct {
 	view viewKey
 	from *positions
 }
 
-// positions are how far a view has been read. They never change.
+// positions are how far a view has been read. They are immutable.
 type positions struct{ threads map[int]*viewed }
 
 type viewed struct {
@@ -61,19 +62,19 @@ type viewed struct {
 	settled bool // nothing in the view can change any more
 }
 
-// made is a frame. Its bytes lack the number of the view.
+// made is a frame. Its bytes lack the view's number.
 type made struct {
 	once    sync.Once
 	frame   []byte
-	gap     []byte // what was lost before it; nil: nothing
-	threads int    // in the frame
+	gap     []byte // a gap frame to send first; nil: nothing was lost
+	threads int    // number of threads in the frame
 	after   *positions
 	version uint64 // of the names
-	names   known  // what the frame may refer to
+	names   known  // names that the frame may refer to
 }
 
-// beat is a feed's timeline now, or a moment ago: half of what lies between two
-// frames, so that those who are to be sent one at the same time share it.
+// beat returns a feed's timeline now, or of a moment ago: at most half the time between
+// two frames, so that clients whose frames are due at the same time share it.
 func (s *Server) beat(f *feed) *beat {
 	done, _, _ := f.state()
 	f.beating.Lock()
@@ -100,14 +101,14 @@ func (s *Server) beat(f *feed) *beat {
 	return b
 }
 
-// rest gives back what the last beat holds.
+// rest releases the last beat.
 func (f *feed) rest() {
 	f.beating.Lock()
 	defer f.beating.Unlock()
 	f.last = nil
 }
 
-// look is a thread as it is in this beat; nil if there is none of that number.
+// look returns a thread's snapshot in this beat; nil for an unknown thread.
 func (b *beat) look(seq int, kinds store.Kinds) *store.Snapshot {
 	t := b.f.st.Lookup(seq)
 	if t == nil {
@@ -124,7 +125,7 @@ func (b *beat) look(seq int, kinds store.Kinds) *store.Snapshot {
 	return s
 }
 
-// key tells views apart; in more, frames of type 2 are meant.
+// key identifies a view; more means frames of type 2.
 func (q *query) key(f *feed, kinds store.Kinds, more bool) viewKey {
 	k := viewKey{funcs: join(q.Funcs), kinds: kinds, bin: q.Bin, threads: "all"}
 	if q.Threads != nil {
@@ -144,8 +145,8 @@ func join[T int | uint32](x []T) string {
 	return string(b)
 }
 
-// frame is what a view that has been read up to from is to be sent; with nil, all
-// of it. The work is done by the first who wants it, in a turn.
+// frame returns the frame for a view that has been read up to from; nil: the whole view.
+// The first caller that needs it builds it, within a turn.
 func (b *beat) frame(s *Server, q *query, kinds store.Kinds, from *positions) *made {
 	k := frameKey{q.key(b.f, kinds, from != nil), from}
 	b.mu.Lock()
@@ -165,8 +166,8 @@ func (b *beat) frame(s *Server, q *query, kinds store.Kinds, from *positions) *m
 	return m
 }
 
-// same is positions that are as far as p and were given to others in this beat:
-// from then on they are sent the same.
+// same returns positions of this beat that are equal to p, so that clients at equal
+// positions share frames from then on.
 func (b *beat) same(k viewKey, p *positions) *positions {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -197,7 +198,7 @@ func (b *beat) make(m *made, q *query, kinds store.Kinds, from *positions) {
 		fr.Type = wire.TypeMore
 		at = maps.Clone(from.threads)
 		if q.Follow {
-			t0 = math.MinInt64 // of a thread that began since, for all who follow
+			t0 = math.MinInt64 // of a thread that began since, for all followers
 		}
 	}
 	var views []store.View
@@ -242,7 +243,7 @@ func (b *beat) make(m *made, q *query, kinds store.Kinds, from *positions) {
 	m.names = f.known()
 }
 
-// encode makes a frame's bytes.
+// encode encodes a frame.
 func encode(f *feed, fr *wire.Frame, views []store.View) []byte {
 	_, now := f.st.Span()
 	fr.Now = float64(now - f.base)
@@ -284,16 +285,16 @@ func wireThread(f *feed, v *store.View, funcOf []uint32) wire.Thread {
 // toldNames is a message with names, and how many are known after it.
 type toldNames struct {
 	known
-	json []byte // nil: there is nothing new
+	json []byte // nil: nothing new
 }
 
-// known is how many functions and locks there are, or a client knows.
+// known is the number of functions and locks that exist, or that a client knows.
 type known struct{ funcs, locks int }
 
 func (f *feed) known() known { return known{f.st.Names.Funcs(), f.st.LockCount()} }
 
-// names is what a client is told that knows so many functions and locks. It then
-// knows at least as many as need says.
+// names returns the names message for a client that knows k functions and locks. After it
+// the client knows at least need.
 func (b *beat) names(s *Server, k, need known) (*toldNames, error) {
 	find := func() *toldNames {
 		if t := b.told[k]; t != nil && t.funcs >= need.funcs && t.locks >= need.locks {
@@ -328,7 +329,7 @@ func (b *beat) names(s *Server, k, need known) (*toldNames, error) {
 	return t, nil
 }
 
-// lit are the places of the functions that a view searches for; nil: none.
+// lit returns the places of the functions that a view searches for; nil: none.
 func (q *query) lit(f *feed) []bool {
 	if len(q.Funcs) == 0 {
 		return nil
@@ -343,7 +344,7 @@ func (q *query) lit(f *feed) []bool {
 	return lit
 }
 
-// span is the time that a query is about.
+// span returns the time range of a query.
 func (q *query) span(f *feed) (t0, t1 stack.Time) {
 	t0, t1 = clampTime(q.T0)+f.base, clampTime(q.T1)+f.base
 	if q.Follow || q.T1 <= q.T0 {

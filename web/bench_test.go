@@ -20,9 +20,9 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// BenchmarkClients tells how late a feed's rounds are, in µs, and what its
-// recording loses, with nobody looking and with 100 clients of which 10 never
-// read. A round takes 10 s, with -short 1 s.
+// BenchmarkClients measures how late a feed's rounds are, in µs, and what its recording
+// loses, without clients and with 100 clients of which 10 never read. A round takes 10 s,
+// with -short 1 s.
 func BenchmarkClients(b *testing.B) {
 	lasts := 10 * time.Second
 	if testing.Short() {
@@ -68,8 +68,8 @@ func BenchmarkClients(b *testing.B) {
 	}
 }
 
-// clients starts readers, and some that never read, in a program of their own:
-// in the server's they would take the samplers' turns.
+// clients starts clients that read, and some that never do, in a separate process: in the
+// server's process they would delay the samplers.
 func clients(b *testing.B, url string, read, stuck int) (end func()) {
 	cmd := exec.CommandContext(b.Context(), os.Args[0], "-test.run", "^TestClientsOfBenchmark$")
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d %d", clientsVar, url, read, stuck))
@@ -81,12 +81,12 @@ func clients(b *testing.B, url string, read, stuck int) (end func()) {
 	if err := cmd.Start(); err != nil {
 		b.Fatal(err)
 	}
-	return func() { in.Close(); _ = cmd.Wait() } // it fails with its connections
+	return func() { in.Close(); _ = cmd.Wait() } // it fails when its connections close
 }
 
 const clientsVar = "SLIVER_BENCH_CLIENTS"
 
-// TestClientsOfBenchmark is the other program of BenchmarkClients.
+// TestClientsOfBenchmark runs as the child process of BenchmarkClients.
 func TestClientsOfBenchmark(t *testing.T) {
 	var printed string
 	var read, stuck int
@@ -118,7 +118,8 @@ func TestClientsOfBenchmark(t *testing.T) {
 	_, _ = io.Copy(io.Discard, os.Stdin)
 }
 
-// big is a recording of ten million events over 64 threads, with -short of a million.
+// big returns a recording of ten million events over 64 threads, with -short of one
+// million.
 func big(b *testing.B) *trace.Recording {
 	b.Helper()
 	each := 156_250
@@ -155,7 +156,7 @@ func BenchmarkOpen(b *testing.B) {
 	}
 }
 
-// BenchmarkView answers what a page of 1400 pixels asks about 10 of 64 threads,
+// BenchmarkView answers the queries of a page of 1400 pixels with 10 of 64 threads,
 // zoomed out and zoomed in.
 func BenchmarkView(b *testing.B) {
 	rec := big(b)

@@ -7,7 +7,7 @@ import (
 	"github.com/sliverprof/sliver/internal/netlimit"
 )
 
-// limitListener bounds open connections.
+// limitListener limits open connections.
 type limitListener struct {
 	*netlimit.Listener
 }
@@ -20,23 +20,24 @@ func (l *limitListener) Accept() (net.Conn, error) {
 	return &limitConn{Conn: c}, nil
 }
 
-// NetConn is the connection below, for package netlimit.
+// NetConn returns the underlying connection, for package netlimit.
 func (c *limitConn) NetConn() net.Conn { return c.Conn }
 
-// limitConn is a connection of the server's. While it is held, writes gather: a
-// packet each would wake up its reader as often.
+// limitConn is a connection of the server. While it is held, it buffers writes: one
+// packet per write would wake up the client for each.
 type limitConn struct {
 	net.Conn
 
-	mu   sync.Mutex // while writing
+	mu   sync.Mutex // held while writing
 	held bool
 	buf  []byte
 }
 
-// maxHeld is from how many bytes on writes are passed on though they are held.
+// maxHeld is the number of buffered bytes that are written even while the connection is
+// held.
 const maxHeld = 128 << 10
 
-// Write implements net.Conn. An error may be of what was written before.
+// Write implements net.Conn. The error may belong to an earlier write.
 func (c *limitConn) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -50,14 +51,14 @@ func (c *limitConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// hold has writes gather until release.
+// hold buffers writes until release.
 func (c *limitConn) hold() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.held = true
 }
 
-// release writes what has gathered.
+// release writes the buffered data.
 func (c *limitConn) release() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,4 +1,4 @@
 package web
 
-// Made is how many frames were put together, for one client or several.
+// Made returns how many frames were built, for one client or several.
 func (s *Server) Made() int64 { return s.made.Load() }

@@ -27,20 +27,20 @@ import (
 //go:embed dist
 var dist embed.FS
 
-// assets are the page's files, each compressed when it is first asked for.
+// assets are the page's files, each compressed at its first request.
 type assets struct {
 	files  map[string]*asset
 	policy string
 }
 
-// versionLen is how many digits of a file's hash the page asks for it with.
+// versionLen is how many digits of a file's hash are in its URL.
 const versionLen = 16
 
 type asset struct {
 	body  []byte
 	ctype string
 	etag  func() string
-	// zipped is nil where that is no shorter.
+	// zipped returns nil if compression does not make it shorter.
 	zipped func() []byte
 }
 
@@ -78,7 +78,7 @@ func loadAssets() (*assets, error) {
 	return a, nil
 }
 
-// warm compresses what every page asks for, before one does.
+// warm compresses the files that every page needs in advance.
 func (a *assets) warm() {
 	for _, name := range []string{"/index.html", "/app.js"} {
 		if f := a.files[name]; f != nil {
@@ -103,9 +103,9 @@ func zip(b []byte) []byte {
 	return z.Bytes()
 }
 
-// policyOf is the policy of our own page: nothing from elsewhere, nothing inline
-// but the one style sheet that is in it, by its hash. Symbol names are text to
-// the page, and were one ever to reach HTML, it could run nothing.
+// policyOf returns the content security policy of the page: nothing from other origins, and
+// nothing inline except its own style sheet, by hash. Symbol names are text to the page;
+// even if one reached HTML, it could not run anything.
 func policyOf(page []byte) string {
 	style := "'self'"
 	if _, rest, ok := bytes.Cut(page, []byte("<style>")); ok {
@@ -118,15 +118,15 @@ func policyOf(page []byte) string {
 		"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
 }
 
-// speedscopePolicy lets the embedded speedscope style itself.
+// speedscopePolicy permits the inline styles of the embedded speedscope.
 const speedscopePolicy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; " +
 	"img-src 'self' data: blob:; font-src 'self' data:; connect-src 'self'; worker-src 'self' blob:; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
 func (s *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	// Each path answers to one method (a GET to HEAD as well) and says so to all others: the
-	// page's files are below "/", where else a question by GET would be looked for.
+	// Each path accepts one method (GET includes HEAD) and rejects all others explicitly:
+	// the page's files are below "/", which would otherwise match a GET for a query's path.
 	for _, x := range []struct {
 		method, path string
 		serve        http.HandlerFunc
@@ -165,7 +165,7 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// only refuses requests by another method.
+// only rejects requests with another method.
 func only(method string, serve http.HandlerFunc) http.HandlerFunc {
 	allow := method
 	if method == http.MethodGet {
@@ -190,8 +190,7 @@ func asciiOnly(s string) string {
 	}, s)
 }
 
-// guard lets through what comes from our own page, or from a program, with the
-// token.
+// guard accepts requests with the token, from the page itself or from a program.
 func (s *Server) guard(f http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !originAllowed(r) {
@@ -220,7 +219,7 @@ func reply(w http.ResponseWriter, code int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_, _ = w.Write(b) // a client that went away is no error of ours
+	_, _ = w.Write(b) // a disconnected client is not an error
 }
 
 func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
@@ -238,7 +237,7 @@ func (s *Server) servePage(w http.ResponseWriter, r *http.Request) {
 	h.Set("ETag", f.etag())
 	h.Set("Cache-Control", "no-cache")
 	if v := r.URL.RawQuery; len(v) == versionLen && strings.HasPrefix(f.etag()[1:], v) {
-		// The page names what it wants by its hash: that never changes.
+		// The URL contains the hash, so the content never changes.
 		h.Set("Cache-Control", "private, max-age=31536000, immutable")
 	}
 	h.Set("Vary", "Accept-Encoding")
@@ -286,8 +285,8 @@ func (s *Server) serveQuery(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// decode reads the body of a request: one value, without fields that are not known. A whole
-// number may be written with decimals, as JSON Schema has it: 5.0.
+// decode reads the body of a request: one value, without unknown fields. A whole number may
+// have decimals, as JSON Schema permits: 5.0.
 func decode(r io.Reader, v any) error {
 	d := json.NewDecoder(r)
 	d.UseNumber()
@@ -314,11 +313,11 @@ func decode(r io.Reader, v any) error {
 	return nil
 }
 
-// maxWhole is where a float64 no longer holds every whole number.
+// maxWhole is where a float64 no longer represents every whole number.
 const maxWhole = 1 << 53
 
-// whole writes whole numbers in a decoded value without decimals, and refuses null, which no
-// field may be.
+// whole rewrites whole numbers in a decoded value without decimals, and rejects null, which
+// no field may be.
 func whole(v any) (any, error) {
 	var err error
 	switch x := v.(type) {

@@ -22,7 +22,7 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// tally adds up what a client was told: how many calls ended at each depth.
+// tally sums the frames of a client: how many calls ended at each depth.
 type tally struct {
 	ended map[[2]uint32]int
 	gaps  int
@@ -60,8 +60,8 @@ func live(t *testing.T, threads int, o web.Options) (*synth.Feed, *web.Live, *we
 	return f, l, serve(t, o)
 }
 
-// TestLiveAddsUp compares what a client heard of a live feed, frame by frame,
-// with what a view of the whole says afterwards.
+// TestLiveAddsUp compares the frames of a live feed with a view of the whole timeline
+// afterwards.
 func TestLiveAddsUp(t *testing.T) {
 	f, l, s := live(t, 4, web.Options{})
 	w, err := dial(t, s).Watch(t.Context(), client.View{Follow: true, T0: -1e18, Bin: 5e6})
@@ -100,7 +100,7 @@ func TestLiveAddsUp(t *testing.T) {
 	if w.Status.Reason != "target ended" || len(w.Status.Threads) != 4 || !w.Status.Threads[0].Ended {
 		t.Errorf("status %+v", w.Status)
 	}
-	// A frame that was under way when the end was told.
+	// A frame that was in transit when the end was reported.
 	if err := w.Show(client.View{T0: -1e18, T1: 1e18, Bin: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -126,9 +126,9 @@ func TestLiveAddsUp(t *testing.T) {
 	}
 }
 
-// TestSharedAddsUp has clients come one after the other and look at a live feed in
-// equal and in different ways. Frames are made once for those who have read equally
-// far; each of them must still be told of each call once, under its own number.
+// TestSharedAddsUp lets clients join one after another, with equal and different views of
+// a live feed. Clients that have read equally far share frames. Each of them must still
+// receive each call once, with its own view number.
 func TestSharedAddsUp(t *testing.T) {
 	f, l, s := live(t, 4, web.Options{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -141,7 +141,7 @@ func TestSharedAddsUp(t *testing.T) {
 	views := []client.View{all, all, fine, all, two, all, two, all}
 	tallies := make([]tally, len(views))
 	watches := make([]*client.Watch, len(views))
-	var more atomic.Int64 // frames that went on from others
+	var more atomic.Int64 // frames that continued others
 	var wg sync.WaitGroup
 	for i, v := range views {
 		w, err := dial(t, s).Watch(t.Context(), v)
@@ -171,7 +171,7 @@ func TestSharedAddsUp(t *testing.T) {
 		}()
 		<-first
 	}
-	// Those of one view come into step, and share what is made.
+	// Clients of one view converge and share frames.
 	for begin := time.Now(); ; {
 		n, made := more.Load(), s.Made()
 		for more.Load() < n+80 {
@@ -204,7 +204,7 @@ func TestSharedAddsUp(t *testing.T) {
 		}
 	}
 	for i := range views {
-		// A frame that was under way when the end was told.
+		// A frame that was in transit when the end was reported.
 		for n := 0; n < 100 && i > 0 && !tallies[i].same(&whole, views[i].Threads); n++ {
 			fr, err := watches[i].Next()
 			if err != nil {
@@ -218,15 +218,15 @@ func TestSharedAddsUp(t *testing.T) {
 	}
 }
 
-// same reports whether a has what whole has of these threads, nil: all.
+// same reports whether a has the same calls as whole for these threads, nil: all.
 func (a *tally) same(whole *tally, threads []int) bool {
 	want := maps.Clone(whole.ended)
 	maps.DeleteFunc(want, func(k [2]uint32, _ int) bool { return threads != nil && !slices.Contains(threads, int(k[0])) })
 	return maps.Equal(a.ended, want)
 }
 
-// TestSlowClients has some clients that never read. The others, and the
-// recording, must not notice.
+// TestSlowClients: some clients never read. The others, and the recording, must not be
+// affected.
 func TestSlowClients(t *testing.T) {
 	f, l, s := live(t, 8, web.Options{})
 	ctx, stop := context.WithCancel(t.Context())
@@ -285,8 +285,8 @@ func TestSlowClients(t *testing.T) {
 	l.End("test")
 }
 
-// TestOverwrittenRing reads a ring too late: the loss is drawn as a gap, and
-// nothing half-known is.
+// TestOverwrittenRing reads a ring too late: the loss is drawn as a gap, without
+// half-known calls.
 func TestOverwrittenRing(t *testing.T) {
 	f, err := synth.NewFeed(6, 1, time.Millisecond)
 	if err != nil {
@@ -317,7 +317,7 @@ func TestOverwrittenRing(t *testing.T) {
 	if err := c.Ask(t.Context(), client.Query{Op: "tree", From: 1}, &tree); err != nil {
 		t.Fatal(err)
 	}
-	// Frames have no names here; the outermost function is one and the same.
+	// Frames have no names here; the outermost function is always the same.
 	roots := 0
 	for i, p := range tree.Parent {
 		if i > 0 && p == 0 {

@@ -19,9 +19,9 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// TestTwoHours serves two hours of which nearly all is in a file, and asks for
-// all of it, for a second of it, and for a function: nothing is lost or dropped,
-// and the answers are those of a server that has it all in memory.
+// TestTwoHours serves two hours, nearly all from a file, and requests all of it, one
+// second of it, and one function. Nothing is lost or dropped, and the replies equal those
+// of a server with everything in memory.
 func TestTwoHours(t *testing.T) {
 	o := synth.Options{Seed: 3, Threads: 1, Interval: int64(200 * time.Millisecond), Samples: 36_000}
 	plain := serve(t, web.Options{Source: web.NewRecording(recording(t, o))})
@@ -58,9 +58,8 @@ func TestTwoHours(t *testing.T) {
 	}
 }
 
-// twoHours is a recording of two hours at 10 ms of 64 threads that have work
-// all the time: some 7 GB; with -short at 1 s. SLIVER_BENCH_RECORDING names one
-// that was made before.
+// twoHours returns a recording of two hours at 10 ms of 64 busy threads, about 7 GB; with
+// -short at 1 s. SLIVER_BENCH_RECORDING names an existing one.
 func twoHours(b *testing.B) *trace.Recording {
 	b.Helper()
 	path := os.Getenv("SLIVER_BENCH_RECORDING")
@@ -101,8 +100,8 @@ func twoHours(b *testing.B) *trace.Recording {
 	return rec
 }
 
-// memory is what this process has of its own, MB; pages of files, of which the
-// kernel can drop copies, are not in it.
+// memory returns the process's own memory in MB, without file pages, which the kernel can
+// drop.
 func memory(b *testing.B) float64 {
 	b.Helper()
 	runtime.GC()
@@ -118,9 +117,9 @@ func memory(b *testing.B) float64 {
 	return kb / 1e3
 }
 
-// BenchmarkTwoHours opens two hours and asks what a page does: all of it in
-// 1400 pixels for 10 threads, seconds anywhere, a function over all of it, and
-// the flame graph of all.
+// BenchmarkTwoHours opens two hours and runs a page's queries: all of it in 1400 pixels
+// for 10 threads, seconds at random times, one function over the whole time, and the
+// flame graph of everything.
 func BenchmarkTwoHours(b *testing.B) {
 	rec := twoHours(b)
 	events := uint64(0)

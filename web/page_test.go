@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// need returns the path of the first of the programs that is there; it skips
-// the test if none is, or fails where SLIVER_REQUIRE has the word (or all).
+// need returns the path of the first of the programs that exists. If none does, it skips
+// the test, or fails it if SLIVER_REQUIRE contains the word (or all).
 func need(t *testing.T, word string, programs ...string) string {
 	t.Helper()
 	for _, p := range programs {
@@ -34,7 +34,7 @@ func missing(t *testing.T, word, what string) {
 	t.Skipf("needs %s: %s", word, what)
 }
 
-// modules is the folder of the page with its packages in it, by npm ci.
+// modules returns the folder of the page with its packages installed by npm ci.
 func modules(t *testing.T, pkg string) string {
 	t.Helper()
 	if _, err := os.Stat(filepath.Join("page", "node_modules", pkg)); err != nil {
@@ -44,10 +44,9 @@ func modules(t *testing.T, pkg string) string {
 }
 
 // TestPage drives the page in Chromium, in the light colour scheme and, with
-// SLIVER_LONG=1, in the dark one and on the screen of a phone as well: see
-// page/test/page.mjs. Its cases wait for the screen mostly, so they are run in two
-// parts at once, each with a browser and servers of its own. With SLIVER_PICTURES
-// set to a folder, pictures of what was seen go there.
+// SLIVER_LONG=1, also in the dark one and on a phone's screen: see page/test/page.mjs.
+// Its cases mostly wait for the screen, so they run in two parallel parts, each with its
+// own browser and servers. SLIVER_PICTURES names a folder for screenshots.
 func TestPage(t *testing.T) {
 	node := need(t, "node", "node")
 	chromium := need(t, "chromium", "chromium", "chromium-browser", "google-chrome")
@@ -119,7 +118,7 @@ func TestBundleIsFresh(t *testing.T) {
 	}
 }
 
-// tree reads all files below dir, by their paths.
+// tree reads all files below dir, by path.
 func tree(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -135,7 +134,7 @@ func tree(t *testing.T, dir string) map[string][]byte {
 	return files
 }
 
-// TestPageTypes has the compiler check the page's sources.
+// TestPageTypes type-checks the page's sources.
 func TestPageTypes(t *testing.T) {
 	node := need(t, "node", "node")
 	dir := modules(t, "typescript")

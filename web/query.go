@@ -14,8 +14,7 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// query is a question, over the websocket or to /api/query. Times are ns since
-// the base.
+// query is a query, over the websocket or to /api/query. Times are ns since the base.
 type query struct {
 	Op       string   `json:"op"`
 	ID       uint32   `json:"id,omitempty"`
@@ -23,7 +22,7 @@ type query struct {
 	T0       float64  `json:"t0,omitempty"`
 	T1       float64  `json:"t1,omitempty"`
 	Bin      float64  `json:"bin,omitempty"`
-	Threads  []int    `json:"threads,omitempty"` // by seq; none given: all
+	Threads  []int    `json:"threads,omitempty"` // by seq; empty: all
 	Follow   bool     `json:"follow,omitempty"`
 	Thread   int      `json:"thread,omitempty"`
 	Depth    int      `json:"depth,omitempty"`
@@ -36,7 +35,7 @@ type query struct {
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
-	Kinds    string   `json:"kinds,omitempty"` // of the calls that count, a comma list; "": all
+	Kinds    string   `json:"kinds,omitempty"` // of the calls to include, separated by commas; "": all
 }
 
 type where struct {
@@ -64,7 +63,7 @@ func (q *query) check() error {
 	return nil
 }
 
-// checkBody is check for a question by HTTP, which is held to docs/openapi.yaml.
+// checkBody is check for an HTTP query, with the rules of docs/openapi.yaml.
 func (q *query) checkBody() error {
 	// A depth of -1 is the innermost call.
 	numbers := []int{q.Thread, q.Depth + 1, q.From}
@@ -92,11 +91,11 @@ var (
 	// errUnknown reports an unknown thread or recording.
 	errUnknown   = errors.New("there is no")
 	errNoCompare = fmt.Errorf("%w recording to compare with", errUnknown)
-	// errTooMany says that too much has been asked for already.
+	// errTooMany reports that the limit is reached.
 	errTooMany = errors.New("use one of them")
 )
 
-// kinds are those that a query names.
+// kinds returns the kinds that a query names.
 func (f *feed) kinds(q *query) (store.Kinds, error) {
 	if q.Kinds == "" {
 		return 0, nil
@@ -118,7 +117,7 @@ func (f *feed) where(w *store.Where) *where {
 	return &where{w.Seq, w.Depth, float64(w.Start - f.base)}
 }
 
-// answer runs one query. Those that walk the whole timeline take turns.
+// answer runs one query. Queries over the whole timeline take turns.
 func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -127,7 +126,7 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	if f == nil {
 		return nil, errNoCompare
 	}
-	if q.Src > 0 { // is compared with as a whole, and asked for once
+	if q.Src > 0 { // the recording to compare with is used as a whole, and requested once
 		select {
 		case <-f.read:
 		case <-ctx.Done():
@@ -177,7 +176,7 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	return nil, fmt.Errorf("unknown op %q", q.Op)
 }
 
-// near is the call whose neighbours are asked for, if one is.
+// near returns the call whose neighbours are requested, if any.
 func near(q *query, f *feed) *store.Where {
 	if q.Near == nil {
 		return nil
@@ -190,7 +189,7 @@ type loadsReply struct {
 	T0    float64   `json:"t0"`
 	T1    float64   `json:"t1"`
 	Bins  []float64 `json:"bins"`  // CPUs in use
-	Share []load    `json:"share"` // of each thread over the whole time asked for
+	Share []load    `json:"share"` // of each thread over the whole range
 }
 
 type load struct {
@@ -263,11 +262,11 @@ func (f *feed) wait(id int) (trace.Wait, bool) {
 	return f.src.Wait(id)
 }
 
-// waitText is a wait in words.
+// waitText describes a wait.
 func waitText(w *trace.Wait) string {
 	s := w.Kind
 	if w.Call != "" {
-		s = w.Call + "(" + w.Args + ")" // it says what kind it is
+		s = w.Call + "(" + w.Args + ")" // it contains the kind
 	}
 	add := func(x string) {
 		if x == "" || strings.Contains(s, x) {
@@ -296,7 +295,7 @@ type callReply struct {
 	Addr    string   `json:"addr,omitempty"`
 	Inlined bool     `json:"inlined,omitempty"`
 	Kind    string   `json:"kind,omitempty"`  // "": native
-	Inner   []string `json:"inner,omitempty"` // inlined into it where it was last, outermost first
+	Inner   []string `json:"inner,omitempty"` // inlined at its last place, outermost first
 	Start   float64  `json:"start"`
 	End     float64  `json:"end"`
 	Running bool     `json:"running,omitempty"`
@@ -308,7 +307,7 @@ type callReply struct {
 
 type laneReply struct {
 	Start float64      `json:"start"`
-	End   float64      `json:"end"` // absent ones go on: -1
+	End   float64      `json:"end"` // open: -1
 	State string       `json:"state,omitempty"`
 	Call  *int32       `json:"call,omitempty"`
 	Wait  string       `json:"wait,omitempty"`
@@ -319,7 +318,7 @@ type laneReply struct {
 type detailReply struct {
 	Thread   int         `json:"thread"`
 	At       float64     `json:"at"`
-	Interval int64       `json:"interval"` // ns between samples there: how sure the edges are
+	Interval int64       `json:"interval"` // ns between samples there: the uncertainty of the edges
 	Calls    []callReply `json:"calls"`    // outermost first
 	State    *laneReply  `json:"state,omitempty"`
 	Lock     *laneReply  `json:"lock,omitempty"`
@@ -346,7 +345,7 @@ func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 		if x.File == "" {
 			x.File, x.Line = fn.File, fn.Line
 		}
-		if p.Addr != 0 && p.Kind <= stack.KindGo { // of the others it is no address in the target
+		if p.Addr != 0 && p.Kind <= stack.KindGo { // for other kinds it is not an address in the target
 			x.Addr = fmt.Sprintf("%#x", p.Addr)
 		}
 		for _, i := range p.Inner {
@@ -400,10 +399,10 @@ type sliceRow struct {
 	Items [][]float64 `json:"items"` // start, end (-1: open), function or value, count
 }
 
-// maxSlices bounds an answer in JSON; the websocket has no such bound.
+// maxSlices limits a JSON reply; the websocket has no such limit.
 const maxSlices = 200_000
 
-// slices is a view in JSON, for programs without a websocket.
+// slices returns a view in JSON, for programs without a websocket.
 func (f *feed) slices(q *query, t0, t1 stack.Time, kinds store.Kinds) (*sliceReply, error) {
 	r := &sliceReply{Threads: []sliceThread{}}
 	funcOf := f.st.Names.FuncOf()
@@ -443,22 +442,22 @@ func contains(s []int, x int) bool {
 	return false
 }
 
-// helloMessage is the first message of a websocket, and /api/info.
+// helloMessage is the first message of a websocket, and the reply of /api/info.
 type helloMessage struct {
 	Op         string        `json:"op"`
 	Version    int           `json:"version"`
 	Program    string        `json:"program,omitempty"`
 	Live       bool          `json:"live"`
-	Base       string        `json:"base"` // ns of CLOCK_MONOTONIC that times count from
+	Base       string        `json:"base"` // time 0, in ns of CLOCK_MONOTONIC
 	Wall       int64         `json:"wall"` // ms since 1970 at the base
 	Process    trace.Process `json:"process"`
 	Control    []string      `json:"control"`
 	Formats    []Format      `json:"formats"`
-	Compare    string        `json:"compare,omitempty"` // what the other recording is of
+	Compare    string        `json:"compare,omitempty"` // description of the other recording
 	Notes      []string      `json:"notes"`
 	Lanes      int           `json:"first_lane"`
 	Speedscope bool          `json:"speedscope"`
-	Recorders  bool          `json:"recorders,omitempty"` // GET /api/recorders answers
+	Recorders  bool          `json:"recorders,omitempty"` // GET /api/recorders is available
 }
 
 func (s *Server) hello() helloMessage {
@@ -489,7 +488,7 @@ type statusMessage struct {
 	Error   string          `json:"error,omitempty"`
 	Held    int             `json:"held"`
 	InFile  int             `json:"in_file,omitempty"`
-	NoFile  string          `json:"no_file,omitempty"` // why no more goes into the file
+	NoFile  string          `json:"no_file,omitempty"` // why no more slices go into the file
 	Dropped uint64          `json:"dropped"`
 	Threads []threadMessage `json:"threads"`
 	Status  *Status         `json:"status,omitempty"`
@@ -506,11 +505,11 @@ type threadMessage struct {
 	Samples uint64    `json:"samples"`
 	Depth   int       `json:"depth"`
 	Ended   bool      `json:"ended,omitempty"`
-	Idle    bool      `json:"idle,omitempty"` // a runtime's own thread that has had next to nothing to do
+	Idle    bool      `json:"idle,omitempty"` // a nearly idle thread of a runtime
 	State   string    `json:"state"`
 	Call    int32     `json:"call"`
 	Last    float64   `json:"last"`
-	Dropped *float64  `json:"dropped,omitempty"` // what ended before is no longer held
+	Dropped *float64  `json:"dropped,omitempty"` // calls that ended before this time were dropped
 }
 
 func (s *Server) status() statusMessage {

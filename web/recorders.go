@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// Recorders are the user's flight recorders, for the page to show and to ask.
-// Its methods may be called concurrently.
+// Recorders gives the page access to the user's flight recorders. Its methods may be
+// called concurrently.
 type Recorders interface {
-	// List tells of those that run.
+	// List returns the running recorders.
 	List(ctx context.Context) ([]Recorder, error)
-	// Dump makes the recorder of this name write a dump, and returns the files. The error
-	// wraps ErrNoRecorder if no recorder has the name.
+	// Dump makes the named recorder write a dump, and returns the files. The error wraps
+	// ErrNoRecorder for an unknown name.
 	Dump(ctx context.Context, name string) ([]string, error)
 }
 
-// ErrNoRecorder says that no recorder of a name is running.
+// ErrNoRecorder reports that no recorder with this name is running.
 var ErrNoRecorder = errors.New("no such recorder is running")
 
-// Recorder is a flight recorder that runs.
+// Recorder is a running flight recorder.
 type Recorder struct {
 	Name    string   `json:"name"`
 	PID     int      `json:"pid"`
-	Keep    string   `json:"keep"` // how much of each thread
+	Keep    string   `json:"keep"` // per thread
 	Dir     string   `json:"dir"`
-	Targets []string `json:"targets"` // what it watches
+	Targets []string `json:"targets"` // watched processes
 	Waiting string   `json:"waiting,omitempty"`
 	Trouble string   `json:"trouble,omitempty"`
 	Dumps   []Dump   `json:"dumps"` // the latest, oldest first

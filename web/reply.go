@@ -6,7 +6,7 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// What queries over the whole timeline answer.
+// Replies of queries over the whole timeline.
 
 type callsReply struct {
 	Count   int    `json:"count"`

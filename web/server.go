@@ -1,10 +1,9 @@
-// Package web serves a timeline, live or finished, to browsers and programs:
-// HTTP, a websocket, the embedded page. It reads recordings and rings with
-// cursors of its own and never slows what writes them. What it is told of
-// control and of exports it leaves to functions that its caller plugs in.
+// Package web serves a timeline, live or finished, to browsers and programs: HTTP, a
+// websocket, the embedded page. It reads recordings and rings with its own cursors and
+// never slows their writers. Control actions and exports are functions supplied by the
+// caller.
 //
-// A Server may be used by several goroutines. docs/web-api.md describes the
-// interface.
+// A Server may be used by several goroutines. docs/web-api.md describes the interface.
 package web
 
 import (
@@ -32,64 +31,64 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// Options of a Server.
+// Options configure a Server.
 type Options struct {
 	Source Source
 	// Compare is a second recording to compare with; may be nil.
 	Compare Source
-	// Addr is where to listen, "" for a free port of 127.0.0.1. Addresses that
-	// others can reach demand Token.
+	// Addr is the address to listen on, "" for a free port of 127.0.0.1. Addresses that
+	// other machines can reach require Token.
 	Addr string
-	// Token that clients must show; "" makes a random one. At least MinToken
-	// characters, letters, digits, '-' and '_'.
+	// Token is the token that clients must send; "" generates a random one. It has at
+	// least MinToken characters: letters, digits, '-' and '_'.
 	Token string
-	// Hosts are names under which the server may be asked, besides localhost
-	// and plain addresses.
+	// Hosts are host names accepted in requests, in addition to localhost and IP
+	// addresses.
 	Hosts []string
-	// Control is what clients may do; functions that are nil are not offered.
+	// Control is what clients may do; nil functions are not offered.
 	Control Control
-	// Recorders are shown on the page, and may be asked for dumps; may be nil.
+	// Recorders are shown on the page and can be asked for dumps; may be nil.
 	Recorders Recorders
 	// Status is shown on the page; may be nil. It is called once a second.
 	Status func() Status
-	// Formats can be downloaded, by Export.
+	// Formats are available for download, by Export.
 	Formats []Format
-	// Export writes the chosen part of the recording as one of Formats.
+	// Export writes the selected part of the recording in one of Formats.
 	Export func(ctx context.Context, w io.Writer, format string, part Part) error
-	// MaxSlices bounds the timeline in memory; 0 is store.DefaultLimit.
+	// MaxSlices limits the timeline in memory; 0 is store.DefaultLimit.
 	MaxSlices int
-	// Overflow is a folder for a file, without a name, that holds what is beyond
-	// the first OverflowAt slices (0: store.InMemory), so that they need not be
-	// in memory; "" has none: the oldest are dropped at MaxSlices.
+	// Overflow is a folder for an unnamed file that holds the slices beyond the first
+	// OverflowAt (0: store.InMemory), which then need not be in memory. If it is "", the
+	// oldest slices are dropped at MaxSlices.
 	Overflow   string
 	OverflowAt int
-	// MaxClients bounds websockets; 0 is 128.
+	// MaxClients limits websockets; 0 is 128.
 	MaxClients int
 	Version    string // of the program, for the page
 	Logf       func(format string, args ...any)
 }
 
-// Control are things that clients with the token may do.
+// Control holds the actions that clients with the token may request.
 type Control struct {
-	Start       func() error // record again after the end; Replace then gives the new source
+	Start       func() error // record again after the end; Replace then sets the new source
 	Pause       func() error
 	Resume      func() error
 	Stop        func() error
 	SetInterval func(time.Duration) error
 	SetThreads  func(selection string) error
-	// KeepLast writes the last of the recording to a file of its own and returns
-	// its name.
+	// KeepLast writes the last part of the recording to a separate file and returns its
+	// name.
 	KeepLast func(time.Duration) (name string, err error)
 }
 
-// Status is a recording's accounts; Paused and Threads are of one under way.
+// Status is a recording's statistics; Paused and Threads are of one in progress.
 type Status struct {
 	Paused   bool          `json:"paused"`
 	Interval time.Duration `json:"interval_ns"`
 	Samples  uint64        `json:"samples"`
-	Lost     uint64        `json:"lost"`             // ticks and events that left no sample
-	Losses   string        `json:"losses,omitempty"` // each kind of what is missing or incomplete, in words
-	PauseP50 int64         `json:"pause_p50"`        // ns a thread was held, median
+	Lost     uint64        `json:"lost"`             // ticks and events without a sample
+	Losses   string        `json:"losses,omitempty"` // every kind of missing or incomplete data, in words
+	PauseP50 int64         `json:"pause_p50"`        // ns a thread was stopped, median
 	PauseP99 int64         `json:"pause_p99"`
 	Overhead float64       `json:"overhead"` // share of the threads' time
 	Threads  string        `json:"threads"`  // the selection
@@ -101,12 +100,12 @@ type Format struct {
 	Title string `json:"title"`
 	About string `json:"about,omitempty"` // one line
 	Ext   string `json:"ext"`             // with the dot
-	// Use tells what the page can do with it besides saving it: "perfetto" or
-	// "speedscope", "" nothing.
+	// Use names the viewer in which the page can open it: "perfetto" or "speedscope"; "":
+	// none.
 	Use string `json:"use,omitempty"`
 }
 
-// Part of a recording.
+// Part selects a part of a recording.
 type Part struct {
 	From, To stack.Time // 0: open
 	Threads  []int      // by Seq; nil: all
@@ -119,7 +118,7 @@ const (
 	maxHeader    = 16 << 10
 	maxBody      = 64 << 10
 	headTimeout  = 5 * time.Second
-	readTimeout  = 30 * time.Second // of a request; websockets have limits of their own
+	readTimeout  = 30 * time.Second // of a request; websockets have their own limits
 	idleTimeout  = 60 * time.Second
 	maxConns     = 512
 	maxTickets   = 64
@@ -137,16 +136,16 @@ type Server struct {
 	token string
 	page  *assets
 
-	main    atomic.Pointer[feed] // what is shown
-	compare *feed                // nil: there is none
+	main    atomic.Pointer[feed] // the displayed timeline
+	compare *feed                // nil: none
 
 	ctx    context.Context
 	cancel context.CancelFunc
 	wg     sync.WaitGroup
 
 	heavy   chan struct{}
-	build   chan struct{} // who does work for a page: see turns
-	made    atomic.Int64  // frames
+	build   chan struct{} // limits work for pages: see turns
+	made    atomic.Int64  // frames built
 	told    told
 	exports chan struct{}
 
@@ -158,7 +157,7 @@ type Server struct {
 	tickets map[string]*ticket
 	closed  bool
 
-	openID    string // of OpenURL, until it is used
+	openID    string // of OpenURL, until used
 	openUntil time.Time
 }
 
@@ -167,7 +166,7 @@ type feed struct {
 	src  Source
 	st   *store.Store
 	base stack.Time
-	gone chan struct{} // closed when another took its place
+	gone chan struct{} // closed when another feed replaces it
 	read chan struct{} // closed when the source has been read to its end
 	once sync.Once
 
@@ -216,8 +215,8 @@ func (f *feed) state() (done bool, reason string, err error) {
 	return f.done, f.reason, f.err
 }
 
-// CheckAddress finds out whether a server may listen on addr with the token
-// that the user chose, "" where none was; how is where one chooses it.
+// CheckAddress checks whether a server may listen on addr with the token that the user
+// chose, "" if none; how names the way to choose one.
 func CheckAddress(addr, token, how string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -236,8 +235,8 @@ func CheckAddress(addr, token, how string) error {
 	return nil
 }
 
-// Serve listens, begins to read the source and returns. The server ends with
-// ctx or by Close.
+// Serve starts to listen and to read the source, and returns. The server ends with ctx or
+// by Close.
 func Serve(ctx context.Context, o Options) (*Server, error) {
 	if o.Source == nil {
 		return nil, errors.New("web: no source")
@@ -339,7 +338,7 @@ func loopback(host string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// URL is what to open in a browser. The token is in its fragment, which
+// URL returns the address to open in a browser. The token is in its fragment, which
 // browsers do not send.
 func (s *Server) URL() string {
 	host, port, _ := net.SplitHostPort(s.ln.Addr().String())
@@ -350,8 +349,8 @@ func (s *Server) URL() string {
 	return u.String() + "#token=" + s.token
 }
 
-// OpenURL is one to start a browser with: it works once and soon, so that it
-// does no harm that other users of the machine can read command lines.
+// OpenURL returns an address to start a browser with. It works once and only for a short
+// time, so that other users of the machine, who can read command lines, cannot use it.
 func (s *Server) OpenURL() (string, error) {
 	b := make([]byte, 16)
 	if _, err := rand.Read(b); err != nil {
@@ -365,7 +364,7 @@ func (s *Server) OpenURL() (string, error) {
 	return page + "open/" + id, nil
 }
 
-// serveOpen sends a browser on to the page, with the token.
+// serveOpen redirects a browser to the page, with the token.
 func (s *Server) serveOpen(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	ok := s.openID != "" && subtle.ConstantTimeCompare([]byte(s.openID), []byte(r.PathValue("id"))) == 1 && time.Now().Before(s.openUntil)
@@ -381,14 +380,14 @@ func (s *Server) serveOpen(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusFound)
 }
 
-// Addr is where the server listens.
+// Addr returns the listener's address.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Token is what clients must show.
+// Token returns the token that clients must send.
 func (s *Server) Token() string { return s.token }
 
-// Replace ends the timeline shown and begins that of src, which is of the same
-// process. Pages find the new one by themselves.
+// Replace ends the displayed timeline and starts that of src, which must be of the same
+// process. Pages reconnect by themselves.
 func (s *Server) Replace(src Source) {
 	f := newFeed(src, &s.o)
 	s.mu.Lock()
@@ -406,11 +405,12 @@ func (s *Server) Replace(src Source) {
 	old.cancel()
 	go func() { defer s.wg.Done(); f.run(s.ctx); s.poke() }()
 	for _, c := range clients {
-		c.close() // it comes back, and learns of the new one
+		c.close() // it reconnects and finds the new source
 	}
 }
 
-// feed is what a query is about: 0 the timeline shown, 1 the one to compare with.
+// feed returns the timeline of a query: 0 is the displayed one, 1 the one to compare
+// with.
 func (s *Server) feed(src int) *feed {
 	switch {
 	case src == 0:
@@ -421,7 +421,7 @@ func (s *Server) feed(src int) *feed {
 	return nil
 }
 
-// Clients is how many websockets are open.
+// Clients returns the number of open websockets.
 func (s *Server) Clients() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,7 +434,7 @@ func (s *Server) Loaded() bool {
 	return done
 }
 
-// Close ends all connections and waits for what the server runs.
+// Close closes all connections and waits for the server's goroutines.
 func (s *Server) Close() error {
 	s.cancel()
 	s.wg.Wait()
@@ -457,8 +457,8 @@ func (s *Server) shut() {
 	_ = s.http.Close()
 }
 
-// hostAllowed defeats DNS rebinding: a page of another site can have its own
-// name point here, but then that name is in Host.
+// hostAllowed prevents DNS rebinding: a page of another site can make its own name point
+// here, but then that name is in Host.
 func (s *Server) hostAllowed(hostport string) bool {
 	host := hostport
 	if h, _, err := net.SplitHostPort(hostport); err == nil {
@@ -476,7 +476,7 @@ func (s *Server) hostAllowed(hostport string) bool {
 	return false
 }
 
-// originAllowed: programs send no Origin; a browser's must be our own page.
+// originAllowed: programs send no Origin; a browser's must be the page itself.
 func originAllowed(r *http.Request) bool {
 	o := r.Header.Get("Origin")
 	if o == "" {
@@ -490,8 +490,8 @@ func (s *Server) tokenIs(t string) bool {
 	return subtle.ConstantTimeCompare([]byte(t), []byte(s.token)) == 1
 }
 
-// authorized looks for the token in the headers; websockets of browsers, which
-// cannot set any, carry it as a subprotocol.
+// authorized looks for the token in the headers. Browsers, which cannot set headers for
+// websockets, send it as a subprotocol.
 func (s *Server) authorized(r *http.Request) bool {
 	if t := r.Header.Get("X-Sliver-Token"); t != "" {
 		return s.tokenIs(t)

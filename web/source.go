@@ -16,31 +16,30 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// Source is where a server's timeline comes from.
+// Source supplies a server's timeline.
 type Source interface {
-	// Process is what the timeline is of.
+	// Process returns the description of the recorded process.
 	Process() trace.Process
 	// Live reports whether more will come.
 	Live() bool
-	// Run feeds st until everything is in it or ctx ends. reason says why there
-	// is no more, "" if that is not known.
+	// Run feeds st until everything is in it or ctx ends. reason is why the timeline ended, "" if
+	// unknown.
 	Run(ctx context.Context, st *store.Store) (reason string, err error)
-	// Wait describes wait number id of the timeline.
+	// Wait returns the description of wait number id.
 	Wait(id int) (trace.Wait, bool)
-	// Notes are what a reader should know of the recording's damages, one line
-	// each.
+	// Notes describe the recording's damage and losses, one line each.
 	Notes() []string
 }
 
-// batch is how many events are applied with a thread's lock held.
+// batch is how many events are applied while a thread's lock is held.
 const batch = 1024
 
-// NewRecording makes a source of a finished recording.
+// NewRecording returns a source for a finished recording.
 func NewRecording(rec *trace.Recording) Source { return &recording{rec} }
 
 type recording struct{ rec *trace.Recording }
 
-// Process returns clocks at the beginning of the recording, from which the page counts its times. A
+// Process returns clocks at the start of the recording, from which the page counts its times. A
 // recording reads its clocks before the first tick, a dump after the last one.
 func (r *recording) Process() trace.Process {
 	p := r.rec.Process
@@ -109,18 +108,18 @@ func infoOf(t *trace.Thread) store.Info {
 	return store.Info{Seq: t.Seq, TID: t.TID, NSTID: t.NSTID, Name: t.Name, Main: t.Main, Born: t.Born}
 }
 
-// loader puts threads of a recording into a store; several work side by side,
-// each with names of its own.
+// loader loads threads of a recording into a store; several run in parallel, each with its own
+// names.
 type loader struct {
 	rec    *trace.Recording
 	st     *store.Store
 	names  *trace.Names
-	places [][]placeAt // by the number of the location
+	places [][]placeAt // by location ID
 	f      *store.Feed
 }
 
-// placeAt is the number of a function's place at a location, which has one for
-// each function inlined there.
+// placeAt is the number of a function's place at a location; each function inlined there has its
+// own place.
 type placeAt struct {
 	fn, line int
 	id       uint32
@@ -179,7 +178,7 @@ func (l *loader) place(s *trace.Slice) uint32 {
 	return id
 }
 
-// kindWord is a kind as pages are told it.
+// kindWord returns the name of a kind for pages.
 func kindWord(k stack.Kind) string {
 	if k == stack.KindNative {
 		return ""
@@ -198,7 +197,7 @@ func (l *loader) Begin(t stack.Time, _ int, s *trace.Slice) { l.f.Begin(t, l.pla
 func (l *loader) End(t stack.Time, _ int, s *trace.Slice)   { l.f.End(t, l.place(s)) }
 func (l *loader) Other(e event.Event)                       { l.f.Other(e) }
 
-// Word is a place that a live recording came by and that wants a name.
+// Word is a place of a live recording that needs a name.
 type Word struct {
 	Word event.Word
 	At   stack.Time // a time at which it was on a stack
@@ -208,46 +207,44 @@ type Word struct {
 type NameFrame struct {
 	Func    string // demangled
 	File    string // of Line
-	Line    int    // 0 unknown
+	Line    int    // 0: unknown
 	Module  string // path of the module
-	Defined string // file in which Func is defined, "" unknown
-	Start   int    // its first line there, 0 unknown
+	Defined string // file that defines Func; "": unknown
+	Start   int    // its first line there; 0: unknown
 }
 
 // Namer finds the names of a live recording's places.
 type Namer interface {
-	// Name is asked about new places, by one goroutine of the server at a time.
-	// It calls answer with the number of a word and its frames, innermost
-	// first, as often as it learns something better (module+0xoffset at first,
-	// then the name) and from any goroutine, until it returns. It stops early
-	// when ctx ends. A word without an answer stays an address.
+	// Name is called with new places, by one goroutine of the server at a time. It calls answer
+	// with the index of a word and its frames, innermost first, whenever it has a better result
+	// (module+0xoffset at first, then the name), from any goroutine, until it returns. It stops
+	// early when ctx ends. A word without an answer stays an address.
 	Name(ctx context.Context, words []Word, answer func(i int, frames []NameFrame))
 }
 
-// LiveOptions of a live source.
+// LiveOptions configure a live source.
 type LiveOptions struct {
-	Namer Namer                           // nil: addresses alone
-	Wait  func(id int) (trace.Wait, bool) // describes event.Wait; nil: nobody can
-	// Poll is how often rings are read; 0 is 20 ms. A ring must not be
-	// overwritten between two reads.
+	Namer Namer                           // nil: addresses only
+	Wait  func(id int) (trace.Wait, bool) // describes event.Wait; nil: no descriptions
+	// Poll is the interval between reads of the rings; 0 is 20 ms. A ring must not be overwritten
+	// between two reads.
 	Poll time.Duration
 }
 
-// Live is the source of a recording under way. Its methods may be called from
-// any goroutine.
+// Live is the source of a recording in progress. Its methods may be called from any goroutine.
 type Live struct {
 	rec *trace.Recorder
 	o   LiveOptions
 
 	mu     sync.Mutex
-	names  map[stack.TID]string // new names, not yet taken over
+	names  map[stack.TID]string // new names, not yet applied
 	reason string
 	ended  chan struct{}
 	once   sync.Once
 }
 
-// NewLive makes a source that reads r's rings with cursors of its own. It never
-// slows r down: what is overwritten before it was read shows as a gap.
+// NewLive returns a source that reads r's rings with its own cursors. It never slows r down: events
+// overwritten before they were read appear as a gap.
 func NewLive(r *trace.Recorder, o LiveOptions) *Live {
 	if o.Poll <= 0 {
 		o.Poll = 20 * time.Millisecond
@@ -272,15 +269,15 @@ func (l *Live) Wait(id int) (trace.Wait, bool) {
 	return l.o.Wait(id)
 }
 
-// Renamed tells the new name of a thread.
+// Renamed sets the new name of a thread.
 func (l *Live) Renamed(tid stack.TID, name string) {
 	l.mu.Lock()
 	l.names[tid] = name
 	l.mu.Unlock()
 }
 
-// End says that no more samples will come: the rings are read to their end and
-// the page says why. Sinks must be at rest.
+// End reports that no more samples will come: the rings are read to their end and the page shows
+// the reason. Sinks must be idle.
 func (l *Live) End(reason string) {
 	l.once.Do(func() {
 		l.mu.Lock()
@@ -318,7 +315,7 @@ func (l *Live) Run(ctx context.Context, st *store.Store) (string, error) {
 			reason := l.reason
 			l.mu.Unlock()
 			st.End(reason)
-			// Names go on coming for what was seen last.
+			// Names of the last places are still being resolved.
 			close(r.asks.closed)
 			<-namer
 			return reason, nil
@@ -326,7 +323,7 @@ func (l *Live) Run(ctx context.Context, st *store.Store) (string, error) {
 	}
 }
 
-// liveReader is Run's own.
+// liveReader is the state of Run.
 type liveReader struct {
 	l       *Live
 	st      *store.Store
@@ -399,7 +396,7 @@ func (r *liveReader) finish() {
 	}
 }
 
-// Enter and the others implement diff.Handler.
+// Enter implements diff.Handler, as do the methods below.
 func (t *liveThread) Enter(at stack.Time, _ int, f diff.Frame) {
 	t.f.Begin(at, t.r.asks.place(f.Word, at))
 }
@@ -417,7 +414,7 @@ func (t *liveThread) Other(e event.Event) {
 	t.f.Other(e)
 }
 
-// asks gives places numbers at once and names later.
+// asks assigns numbers to places at once and names later.
 type asks struct {
 	namer  Namer
 	st     *store.Store
@@ -427,7 +424,7 @@ type asks struct {
 	ids    []uint32
 
 	mu      sync.Mutex
-	words   []Word // that wait for the namer
+	words   []Word // waiting for the namer
 	waiting []uint32
 	wake    chan struct{}
 	closed  chan struct{}
@@ -437,8 +434,8 @@ func newAsks(n Namer, st *store.Store) *asks {
 	return &asks{namer: n, st: st, places: map[event.Word]uint32{}, wake: make(chan struct{}, 1), closed: make(chan struct{})}
 }
 
-// exec forgets the places: another program is at these addresses from now on.
-// Each thread tells of the same exec.
+// exec discards the places: another program is at these addresses from now on. Every thread reports
+// the same exec.
 func (a *asks) exec(at stack.Time) {
 	if at > a.execAt+stack.Time(time.Second) || a.execAt == 0 {
 		a.execAt = at
@@ -464,7 +461,7 @@ func (a *asks) place(w event.Word, at stack.Time) uint32 {
 	return id
 }
 
-// flush hands new words to the namer's goroutine.
+// flush sends new words to the namer's goroutine.
 func (a *asks) flush() {
 	if len(a.fresh) == 0 {
 		return
@@ -503,7 +500,7 @@ func (a *asks) run(ctx context.Context) {
 	}
 }
 
-// renameEvery gathers answers, as each change of names has views sent anew.
+// renameEvery batches answers, as each change of names makes the server resend views.
 const renameEvery = 100 * time.Millisecond
 
 func (a *asks) ask(ctx context.Context, words []Word, ids []uint32) {
@@ -545,8 +542,8 @@ func (a *asks) ask(ctx context.Context, words []Word, ids []uint32) {
 	}
 }
 
-// placeOf is a place whose calls are those of the outermost function there:
-// what was inlined has no slices of its own in a live view.
+// placeOf returns a place whose calls are those of the outermost function there: inlined functions
+// have no separate slices in a live view.
 func (a *asks) placeOf(w *Word, frames []NameFrame) store.Place {
 	fn := func(f *NameFrame) uint32 {
 		name := f.Func

@@ -10,7 +10,7 @@ import (
 	"github.com/sliverprof/sliver/web/internal/synth"
 )
 
-// What the recording is missing of looks at all goroutines stands among the page's notes.
+// Losses of goroutine scans are among the page's notes.
 func TestNotesOfLooks(t *testing.T) {
 	rec := &trace.Recording{Tasks: []trace.Tasks{{What: "goroutine", Lost: 2}}}
 	if n := web.NewRecording(rec).Notes(); !slices.Contains(n, "2 goroutines missing in 1 of 1 look at all of them") {
@@ -25,7 +25,7 @@ func TestNotesOfLooks(t *testing.T) {
 }
 
 // TestBaseOfADump: a flight recorder's dump has clocks that were read at its end. The times
-// that the page is given count from its beginning all the same, and mean the same moments.
+// sent to the page still count from its beginning, and mean the same moments.
 func TestBaseOfADump(t *testing.T) {
 	rec := recording(t, synth.Options{Seed: 1, Threads: 2, Interval: 1_000_000, Samples: 300})
 	from, to := rec.Span()

@@ -18,8 +18,8 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// ticket lets one download through without a header, once and soon: for links
-// and for readers that fetch by URL.
+// ticket permits one download without a header, for a short time: for links and for
+// readers that fetch by URL.
 type ticket struct {
 	format Format
 	part   Part
@@ -27,8 +27,8 @@ type ticket struct {
 	until  time.Time
 }
 
-// partRequest is the body of /api/ticket and /api/perfetto. Times are ns since
-// the base; both 0 take everything.
+// partRequest is the body of /api/ticket and /api/perfetto. Times are ns since the base;
+// both 0 select everything.
 type partRequest struct {
 	Format  string  `json:"format"`
 	From    float64 `json:"from,omitempty"`
@@ -127,8 +127,8 @@ func (s *Server) serveTicket(w http.ResponseWriter, r *http.Request) {
 	s.export(w, r, t)
 }
 
-// export streams; an error after the first byte cuts the connection, so that
-// nobody takes half a file for a whole one.
+// export streams. An error after the first byte closes the connection, so that a
+// truncated file is recognizable.
 func (s *Server) export(w http.ResponseWriter, r *http.Request, t *ticket) {
 	select {
 	case s.exports <- struct{}{}:
@@ -164,7 +164,7 @@ func (c *countWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Perfetto's page takes plain http from one place alone, see its
+// Perfetto's page accepts plain HTTP only from one address, see its
 // docs/visualization/deep-linking-to-perfetto-ui.md.
 const (
 	perfettoAddr   = "127.0.0.1:9001"
@@ -172,7 +172,7 @@ const (
 	perfettoWait   = 2 * time.Minute
 )
 
-// servePerfetto serves an export to Perfetto's page from where it may take it,
+// servePerfetto serves an export to Perfetto's page from the address that it accepts,
 // once, and replies with the URL to open.
 func (s *Server) servePerfetto(w http.ResponseWriter, r *http.Request) {
 	t, err := s.part(r)

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// turns waits until work for a page may be done, and reports whether it may:
-// stop ends the wait. Half of the CPUs at most do such work at one time, so that
-// many pages at once leave the others, and the Go runtime's places to run, to the
-// samplers in this program. Who has a turn must not wait for a client.
+// turns waits until work for a page may be done, and reports whether it may; stop ends
+// the wait. At most half of the CPUs do such work at one time, so that many pages leave
+// the other CPUs, and the Go scheduler's Ps, to the samplers in this program. The holder
+// of a turn must not wait for a client.
 func (s *Server) turns(stop <-chan struct{}) bool {
 	select {
 	case s.build <- struct{}{}:
@@ -21,17 +21,17 @@ func (s *Server) turns(stop <-chan struct{}) bool {
 
 func (s *Server) turned() { <-s.build }
 
-// told is the status as it was last written out.
+// This type caches the encoded status.
 type told struct {
 	mu sync.Mutex
 	at time.Time
 	b  []byte
 }
 
-// toldFor is how long a status serves other pages too.
+// toldFor is how long a cached status is valid for other pages.
 const toldFor = 100 * time.Millisecond
 
-// toldStatus is the status as JSON.
+// toldStatus returns the status as JSON.
 func (s *Server) toldStatus() []byte {
 	s.told.mu.Lock()
 	defer s.told.mu.Unlock()

@@ -22,14 +22,14 @@ type waitReply struct {
 	At     float64      `json:"at"`
 }
 
-// maxWaits bounds the table of waits that goes to a page.
+// maxWaits limits the table of waits sent to a page.
 const maxWaits = 2000
 
-// waits sums up once more what looks alike: the recording has another description of a
-// wait for each timeout, of which Python's threads have one at each try to get the GIL.
+// waits merges equal waits: the recording has a separate description of a wait for each
+// timeout, and Python's threads have a different one at each attempt to get the GIL.
 func (f *feed) waits(q *query, t0, t1 stack.Time) []waitReply {
 	all := f.st.Waits(t0, t1, q.Threads)
-	// A wait for a lock is in the lane of states too: it counts once, as a lock.
+	// A wait for a lock is in the lane of states too; it counts once, as a lock.
 	type told struct{ seq, wait int }
 	locks := map[told]bool{}
 	for i := range all {
@@ -39,7 +39,7 @@ func (f *feed) waits(q *query, t0, t1 stack.Time) []waitReply {
 	}
 	type look struct {
 		seq  int
-		what string // kind, state, call and wait, but for its timeout
+		what string // kind, state, call and wait, without its timeout
 		lock lockMessage
 	}
 	out := []waitReply{}

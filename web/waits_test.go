@@ -13,8 +13,8 @@ import (
 	"github.com/sliverprof/sliver/web/internal/synth"
 )
 
-// TestWaitsAlike: waits that look alike are one line of the table, although each of them has
-// a description of its own in the recording, with a timeout of its own.
+// TestWaitsAlike: equal waits are one line of the table, although each has its own
+// description in the recording, with its own timeout.
 func TestWaitsAlike(t *testing.T) {
 	const ms = 1_000_000
 	const t0 = stack.Time(1_000_000_000_000)
@@ -41,7 +41,7 @@ func TestWaitsAlike(t *testing.T) {
 		es = df.Step(&x, es)
 		w := trace.Wait{ID: i + 1, Call: "futex", Args: "GIL at 0x10", Kind: "lock", Timeout: int64(i+1) * 1000}
 		addr := uint64(0x10)
-		if i%2 == 1 { // a sleep in between, no lock
+		if i%2 == 1 { // a sleep in between, without a lock
 			w.Args, w.Kind, addr = "Thread.sleep", "", 0
 		}
 		waits = append(waits, w)

@@ -74,7 +74,8 @@ func loaded(t testing.TB, s *web.Server) {
 	}
 }
 
-// TestRefusals tries what another site, another name and a guesser would.
+// TestRefusals tries requests from another site, with another host name and with guessed
+// tokens.
 func TestRefusals(t *testing.T) {
 	s := serve(t, web.Options{Hosts: []string{"profiler.example"}, Control: web.Control{Pause: func() error {
 		t.Error("a request without the right to do so has paused the recording")
@@ -124,7 +125,7 @@ func TestRefusals(t *testing.T) {
 				req.Header.Set(k, v)
 			}
 		}
-		// Not the default client: it follows redirects.
+		// Not the default client, as it follows redirects.
 		r, err := http.DefaultTransport.RoundTrip(req)
 		if err != nil {
 			t.Fatalf("%s: %v", c.name, err)
@@ -216,7 +217,7 @@ func TestTokensDiffer(t *testing.T) {
 	}
 }
 
-// TestQueries asks everything once and compares what must agree.
+// TestQueries runs every query once and compares results that must agree.
 func TestQueries(t *testing.T) {
 	s := serve(t, web.Options{})
 	loaded(t, s)
@@ -350,7 +351,7 @@ func TestExport(t *testing.T) {
 	if err == nil {
 		t.Error("half an export passed for a whole one")
 	}
-	// A ticket is good once.
+	// A ticket is valid once.
 	req, _ := http.NewRequest("POST", "http://"+s.Addr().String()+"/api/ticket", strings.NewReader(`{"format":"one"}`))
 	req.Header.Set("X-Sliver-Token", s.Token())
 	resp, err := http.DefaultClient.Do(req)
@@ -502,7 +503,7 @@ func TestBigAndBadMessages(t *testing.T) {
 	}
 }
 
-// slow is a source whose reading begins when it is told to.
+// slow is a source that starts to read on request.
 type slow struct {
 	web.Source
 	begin chan struct{}
@@ -513,8 +514,8 @@ func (s *slow) Run(ctx context.Context, st *store.Store) (string, error) {
 	return s.Source.Run(ctx, st)
 }
 
-// TestCompare: what is compared with is all of the other recording, also where
-// the question comes before that is read.
+// TestCompare: the comparison uses the whole other recording, even if the query comes
+// before it is read.
 func TestCompare(t *testing.T) {
 	other := &slow{web.NewRecording(recording(t, synth.Options{Seed: 9, Threads: 1, Interval: 1_000_000, Samples: 300})), make(chan struct{})}
 	s := serve(t, web.Options{Compare: other})
@@ -527,7 +528,7 @@ func TestCompare(t *testing.T) {
 	if err := conn.WriteMessage(websocket.TextMessage, []byte(`{"op":"tree","id":1,"src":1}`)); err != nil {
 		t.Fatal(err)
 	}
-	loaded(t, s) // asked on another connection, so that the first question has most likely come
+	loaded(t, s) // queried on another connection, so the first query has most likely arrived
 	close(other.begin)
 	for {
 		_, b, err := conn.ReadMessage()

@@ -24,25 +24,25 @@ const (
 	pongTimeout  = 60 * time.Second
 	queryTimeout = 20 * time.Second
 
-	livePeriod   = 40 * time.Millisecond // between two frames, while few look
+	livePeriod   = 40 * time.Millisecond // between two frames, with few clients
 	slowPeriod   = 500 * time.Millisecond
-	fullClients  = 8 // clients up to which livePeriod holds
+	fullClients  = 8 // number of clients up to which livePeriod applies
 	phases       = 16
 	statusPeriod = time.Second
 	loadPeriod   = 200 * time.Millisecond // while a file is read
-	anewPeriod   = 500 * time.Millisecond // between views sent anew for their names
-	// tooSlow is how long a frame may take to be taken off our hands before
-	// the client is told of a gap and begins anew.
+	anewPeriod   = 500 * time.Millisecond // between resent views because of new names
+	// tooSlow is how long sending a frame may take before the client gets a gap frame and
+	// starts over.
 	tooSlow = 2 * time.Second
 )
 
-// client is one websocket. Reading, writing and answering have a goroutine
-// each; a client that does not read holds up its own writer alone.
+// client is one websocket. Reading, writing and answering have a goroutine each; a client
+// that does not read blocks only its own writer.
 type client struct {
 	s    *Server
 	conn *websocket.Conn
 
-	number int // in the order of their coming
+	number int // in order of connection
 
 	done chan struct{}
 	once sync.Once
@@ -50,14 +50,14 @@ type client struct {
 	ask  chan *query
 
 	mu        sync.Mutex
-	want      *query      // a view not yet sent
+	want      *query      // a view not sent yet
 	wantKinds store.Kinds // of its calls
 	replies   [][]byte    // JSON, ready to be sent
 	poked     bool
 
-	feed *feed // what was shown when it came
+	feed *feed // the displayed feed when it connected
 
-	// The writer's own.
+	// Fields of the writer.
 	out      *limitConn
 	view     *query
 	kinds    store.Kinds // of the view's calls
@@ -67,7 +67,7 @@ type client struct {
 	anewAt   time.Time
 	sentAt   time.Time
 	statusAt time.Time
-	blocked  time.Duration // that the last frames took
+	blocked  time.Duration // time to send the last frames
 	buf      []byte
 }
 
@@ -131,7 +131,7 @@ func (s *Server) serveWS(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// close ends a client from any goroutine.
+// close closes a client; it may be called from any goroutine.
 func (c *client) close() {
 	c.once.Do(func() {
 		close(c.done)
@@ -139,7 +139,8 @@ func (c *client) close() {
 	})
 }
 
-// leave ends a client as the server ends: it is told so, if it takes that soon.
+// leave closes a client as the server ends. It notifies the client if the client reads
+// soon enough.
 func (c *client) leave() {
 	_ = c.conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseGoingAway, "sliver ends"), time.Now().Add(leaveTimeout))
 	c.close()
@@ -152,7 +153,7 @@ func (c *client) signal() {
 	}
 }
 
-// poke has every client sent the status now.
+// poke sends every client the status now.
 func (s *Server) poke() {
 	s.told.mu.Lock()
 	s.told.b = nil
@@ -210,7 +211,7 @@ func (c *client) read() {
 	}
 }
 
-// work answers questions in the order in which they came.
+// work answers queries in order.
 func (c *client) work() {
 	for {
 		select {
@@ -231,7 +232,7 @@ func (c *client) fail(id uint32, err error) {
 	c.reply(map[string]any{"op": "error", "id": id, "error": err.Error()})
 }
 
-// maxReplies bounds what waits for a client that does not read its answers.
+// maxReplies limits the replies queued for a client that does not read them.
 const maxReplies = 4 * maxPending
 
 func (c *client) reply(v any) {
@@ -252,12 +253,13 @@ func (c *client) reply(v any) {
 	c.signal()
 }
 
-// period is how often clients get frames, at most.
+// period returns the minimum time between frames.
 func (s *Server) period() time.Duration {
 	return min(livePeriod*time.Duration(max(1, s.Clients()/fullClients)), slowPeriod)
 }
 
-// period is how often a client gets frames: a pixel's time is soon enough.
+// period returns the time between a client's frames; more often than once per pixel is
+// not useful.
 func (c *client) period() time.Duration {
 	p := c.s.period()
 	if c.view != nil {
@@ -266,9 +268,9 @@ func (c *client) period() time.Duration {
 	return p
 }
 
-// next is how long it is until the next frame. Those of a few clients are due at
-// the same moment, when what several of them see is made once (see beat); many
-// take turns within the time of a period, so that they do not all want a CPU at once.
+// next returns the time until the next frame. With few clients, frames are due at the
+// same moment, so that shared ones are built once (see beat). Many clients are spread
+// over the period, so that they do not all need a CPU at once.
 func (c *client) next() time.Duration {
 	p := c.period()
 	at := time.Since(c.s.began) + p
@@ -308,7 +310,7 @@ func (c *client) write() {
 	}
 }
 
-// turn sends what there is to send; timed: a frame is due.
+// turn sends pending data; timed: a frame is due.
 func (c *client) turn(timed bool) error {
 	c.out.hold()
 	err := c.put(timed)
@@ -356,7 +358,7 @@ func (c *client) put(timed bool) error {
 	return nil
 }
 
-// json sends what v makes.
+// json sends the result of v as JSON.
 func (c *client) json(v func() any) error {
 	c.s.turns(nil)
 	b, err := json.Marshal(v())
@@ -377,8 +379,8 @@ func (c *client) send(typ int, b []byte) error {
 	return err
 }
 
-// sendNames tells the functions and locks that the client does not know yet,
-// need at least; what refers to them follows.
+// sendNames sends the functions and locks that the client does not know yet, at least
+// need; messages that refer to them follow.
 func (c *client) sendNames(b *beat, need known) error {
 	t, err := b.names(c.s, c.knows, need)
 	if err != nil || t.json == nil {
@@ -400,7 +402,7 @@ func (c *client) sendMore() error {
 	f := c.feed
 	b := c.s.beat(f)
 	if c.blocked > tooSlow {
-		// It took too long to take the last frames: what it holds may be old.
+		// Sending the last frames took too long: the client's data may be old.
 		gap := wire.Frame{Type: wire.TypeGap, Bin: float64(c.blocked)}
 		c.blocked = 0
 		if err := c.sendFrame(b, &made{}, encode(f, &gap, nil)); err != nil {
@@ -425,7 +427,7 @@ func (c *client) sendMore() error {
 	return c.sendFrame(b, m, m.frame)
 }
 
-// sendFrame sends a frame, with the number of the view; the names in it go first.
+// sendFrame sends a frame with the view's number, after the names that it needs.
 func (c *client) sendFrame(b *beat, m *made, frame []byte) error {
 	if err := c.sendNames(b, m.names); err != nil {
 		return err

@@ -1,7 +1,6 @@
-// Package client talks to a sliver page's server from a program: it asks about
-// a recording, live or finished, watches it as it grows, controls it where the
-// server allows that, and fetches exports. docs/web-api.md describes what goes
-// over the wire.
+// Package client is a client for the server of a sliver page. It queries a recording, live or finished,
+// watches it as it grows, controls it if the server allows that, and downloads exports. docs/web-api.md
+// describes the protocol.
 //
 // A Client may be used by several goroutines, a Watch by one at a time.
 package client
@@ -24,15 +23,15 @@ import (
 	"github.com/sliverprof/sliver/web/wire"
 )
 
-// Client is a connection's address and token.
+// Client is a server's address and token.
 type Client struct {
-	// HTTP is what requests go through; http.DefaultClient if nil.
+	// HTTP sends the requests; http.DefaultClient if nil.
 	HTTP  *http.Client
 	base  *url.URL
 	token string
 }
 
-// New takes the URL that sliver printed, with its token.
+// New parses the URL that sliver printed, with its token.
 func New(printed string) (*Client, error) {
 	u, err := url.Parse(printed)
 	if err != nil {
@@ -45,16 +44,16 @@ func New(printed string) (*Client, error) {
 	return &Client{base: &url.URL{Scheme: u.Scheme, Host: u.Host}, token: v.Get("token")}, nil
 }
 
-// Info is what a server says of itself; see helloMessage in docs/web-api.md.
+// Info describes a server; see helloMessage in docs/web-api.md.
 type Info struct {
 	Version int      `json:"version"`
 	Program string   `json:"program"`
 	Live    bool     `json:"live"`
-	Base    int64    `json:"base,string"` // ns of CLOCK_MONOTONIC that times count from
-	Wall    int64    `json:"wall"`        // ms since 1970 at the base
+	Base    int64    `json:"base,string"` // time 0 of the timeline, in ns of CLOCK_MONOTONIC
+	Wall    int64    `json:"wall"`        // ms since 1970 at Base
 	Control []string `json:"control"`
 	Notes   []string `json:"notes"`
-	Compare string   `json:"compare"` // what the recording to compare with is of; "" none
+	Compare string   `json:"compare"` // description of the recording to compare with; "": none
 	Process struct {
 		PID      int      `json:"pid"`
 		Comm     string   `json:"comm"`
@@ -69,7 +68,7 @@ type Info struct {
 	} `json:"formats"`
 }
 
-// Info asks what the server serves.
+// Info returns the server's description.
 func (c *Client) Info(ctx context.Context) (*Info, error) {
 	var in Info
 	if err := c.call(ctx, http.MethodGet, "/api/info", nil, &in); err != nil {
@@ -78,8 +77,8 @@ func (c *Client) Info(ctx context.Context) (*Info, error) {
 	return &in, nil
 }
 
-// Query is a question; Op and the fields that it takes are in docs/web-api.md.
-// Times are ns since Info.Base.
+// Query is a query; docs/web-api.md lists the values of Op and their fields. Times are ns since
+// Info.Base.
 type Query struct {
 	Op       string   `json:"op"`
 	Src      int      `json:"src,omitempty"` // 1: the recording to compare with
@@ -97,11 +96,10 @@ type Query struct {
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
-	Kinds    string   `json:"kinds,omitempty"` // of the calls that count: native, go, python, …, separated by commas; "": all
+	Kinds    string   `json:"kinds,omitempty"` // of the calls to include: native, go, python, …, separated by commas; "": all
 }
 
-// Ask sends q and puts the answer into out, which has the shape that
-// docs/web-api.md gives for q.Op.
+// Ask sends q and decodes the reply into out, which has the shape that docs/web-api.md gives for q.Op.
 func (c *Client) Ask(ctx context.Context, q Query, out any) error {
 	return c.call(ctx, http.MethodPost, "/api/query", q, out)
 }
@@ -115,8 +113,8 @@ type Func struct {
 	Kind   string `json:"kind"` // "": native code
 }
 
-// Tree is a merged call tree in columns; node 0 is the root, parents come
-// before their children, times are in ns and include callees.
+// Tree is a merged call tree in columns; node 0 is the root, parents come before their children, times
+// are in ns and include callees.
 type Tree struct {
 	Parent  []int32   `json:"parent"`
 	Func    []uint32  `json:"func"`
@@ -126,10 +124,10 @@ type Tree struct {
 	CPU     []float64 `json:"cpu"`
 	Wait    []float64 `json:"wait"`
 	Folded  int       `json:"folded"`
-	Names   []Func    `json:"names"` // by the numbers in Func
+	Names   []Func    `json:"names"` // by Func
 }
 
-// Tree sums up the calls in [t0, t1) (both 0: all) of threads (nil: all).
+// Tree sums the calls in [t0, t1) (both 0: all) of threads (nil: all).
 func (c *Client) Tree(ctx context.Context, t0, t1 float64, threads []int) (*Tree, error) {
 	var t Tree
 	if err := c.Ask(ctx, Query{Op: "tree", T0: t0, T1: t1, Threads: threads, From: 1}, &t); err != nil {
@@ -138,9 +136,8 @@ func (c *Client) Tree(ctx context.Context, t0, t1 float64, threads []int) (*Tree
 	return &t, nil
 }
 
-// Control asks the server to do something: "start" (again, after the end), "pause", "resume", "stop", or
-// "interval" with interval_ns, "threads" with threads, "keep" with last_ns in
-// args.
+// Control requests an action: "start" (again, after the end), "pause", "resume", "stop", or "interval"
+// with interval_ns, "threads" with threads, "keep" with last_ns in args.
 func (c *Client) Control(ctx context.Context, action string, args map[string]any) error {
 	body := map[string]any{"action": action}
 	for k, v := range args {
@@ -149,15 +146,15 @@ func (c *Client) Control(ctx context.Context, action string, args map[string]any
 	return c.call(ctx, http.MethodPost, "/api/control", body, nil)
 }
 
-// Part is what of a recording to export; zero values take everything.
+// Part selects the part of a recording to export; zero values select everything.
 type Part struct {
 	Format   string  `json:"format"`
 	From, To float64 `json:"-"`
 	Threads  []int   `json:"threads,omitempty"`
 }
 
-// Export fetches the recording, or part of it, in a format of Info.Formats.
-// The caller closes the body.
+// Export downloads the recording, or a part of it, in a format of Info.Formats. The caller closes the
+// body.
 func (c *Client) Export(ctx context.Context, p Part) (io.ReadCloser, error) {
 	body := map[string]any{"format": p.Format}
 	if p.To > p.From {
@@ -194,7 +191,7 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 	return nil
 }
 
-// maxError bounds what is read of a server's complaint.
+// maxError limits the length of a server's error message.
 const maxError = 64 << 10
 
 func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Response, error) {
@@ -230,7 +227,7 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 		return r, nil
 	}
 	defer r.Body.Close()
-	b, _ := io.ReadAll(io.LimitReader(r.Body, maxError)) // the status says enough
+	b, _ := io.ReadAll(io.LimitReader(r.Body, maxError)) // the status is enough
 	var e struct {
 		Error string `json:"error"`
 	}
@@ -242,22 +239,22 @@ func (c *Client) do(ctx context.Context, method, path string, in any) (*http.Res
 
 // Error is a refusal by the server.
 type Error struct {
-	Status int // of HTTP; 0 over a websocket
+	Status int // HTTP status; 0 over a websocket
 	Text   string
 }
 
 func (e *Error) Error() string { return "sliver: " + e.Text }
 
-// View is what a Watch shows: see the op "view" in docs/web-api.md.
+// View selects the content of a Watch: see the op "view" in docs/web-api.md.
 type View struct {
 	T0      float64 `json:"t0"`
 	T1      float64 `json:"t1"`
-	Bin     float64 `json:"bin"`     // ns: thinner slices come merged; 0: none do
-	Threads []int   `json:"threads"` // nil: all, those that begin later too
+	Bin     float64 `json:"bin"`     // ns: thinner slices are merged; 0: none
+	Threads []int   `json:"threads"` // nil: all, including later ones
 	Follow  bool    `json:"follow"`  // no end: frames come as long as samples do
 }
 
-// Status is told about once a second.
+// Status arrives about once a second.
 type Status struct {
 	From   float64 `json:"from"`
 	To     float64 `json:"to"`
@@ -265,7 +262,7 @@ type Status struct {
 	Reason string  `json:"reason"`
 	Error  string  `json:"error"`
 	Held   int     `json:"held"`
-	// InFile of the slices held are in a file of the server's, as there are many.
+	// InFile is how many of the slices are in a file of the server's.
 	InFile  int    `json:"in_file"`
 	Dropped uint64 `json:"dropped"`
 
@@ -280,20 +277,20 @@ type Status struct {
 		Ended   bool   `json:"ended"`
 	} `json:"threads"`
 
-	// Recording has the accounts of a recording; nil where a file has none.
+	// Recording holds the statistics of a recording; nil if a file has none.
 	Recording *Recording `json:"status"`
 }
 
-// Recording is how a recording goes.
+// Recording is the progress of a recording.
 type Recording struct {
 	Paused   bool          `json:"paused"`
 	Interval time.Duration `json:"interval_ns"`
 	Samples  uint64        `json:"samples"`
-	Lost     uint64        `json:"lost"`      // ticks and events that left no sample
-	PauseP50 int64         `json:"pause_p50"` // ns a thread was held, median
+	Lost     uint64        `json:"lost"`      // ticks and events without a sample
+	PauseP50 int64         `json:"pause_p50"` // ns a thread was stopped, median
 	PauseP99 int64         `json:"pause_p99"`
 	Overhead float64       `json:"overhead"` // share of the threads' time
-	Threads  string        `json:"threads"`  // the selection, as --threads takes it
+	Threads  string        `json:"threads"`  // the selection, in the format of --threads
 }
 
 // Watch receives a view.
@@ -302,14 +299,14 @@ type Watch struct {
 	close sync.Once
 	stop  func() bool
 
-	// Funcs are the functions told so far, by the numbers in frames; for the
-	// goroutine that calls Next.
+	// Funcs are the functions received so far, by the numbers in frames; for the goroutine that calls
+	// Next.
 	Funcs []Func
 	// Status is the newest one; nil before the first.
 	Status *Status
 }
 
-// Watch opens a websocket and asks for a view. It ends with ctx or by Close.
+// Watch opens a websocket and requests a view. It ends with ctx or by Close.
 func (c *Client) Watch(ctx context.Context, v View) (*Watch, error) {
 	u := *c.base
 	u.Scheme = map[string]string{"http": "ws", "https": "wss"}[u.Scheme]
@@ -344,9 +341,9 @@ func (w *Watch) Show(v View) error {
 	return nil
 }
 
-// Next waits for the next frame. Names and status that come meanwhile are in
-// Funcs and Status. After a wire.TypeView, a TypeMore replaces what was open
-// and adds what it holds; a TypeGap says that the caller was too slow.
+// Next waits for the next frame. It stores names and status messages in Funcs and Status. After a
+// wire.TypeView, a TypeMore replaces the open slices and adds its own; a TypeGap reports that the caller
+// was too slow.
 func (w *Watch) Next() (*wire.Frame, error) {
 	for {
 		typ, b, err := w.conn.ReadMessage()
@@ -398,7 +395,7 @@ func (w *Watch) take(b []byte) error {
 	return nil
 }
 
-// Name of function i, as far as it was told.
+// Name returns the name of function i, if it has been received.
 func (w *Watch) Name(i uint32) string {
 	if int(i) < len(w.Funcs) {
 		return w.Funcs[i].Name

@@ -41,8 +41,7 @@ func TestURL(t *testing.T) {
 	}
 }
 
-// TestWatch reads a recording over the websocket until its main function is
-// there under its name.
+// TestWatch reads a recording over the websocket until its main function appears by name.
 func TestWatch(t *testing.T) {
 	c, err := client.New(server(t).URL())
 	if err != nil {
@@ -88,8 +87,8 @@ func TestWrongToken(t *testing.T) {
 	}
 }
 
-// A program that prints the functions of a recording by their own time, given
-// the URL that sliver printed.
+// A program that prints the functions of a recording by self time, given the URL that
+// sliver printed.
 func ExampleClient_Tree() {
 	const printed = "http://127.0.0.1:8080/#token=…"
 	c, err := client.New(printed)

@@ -2,8 +2,8 @@ package store
 
 import "github.com/sliverprof/sliver/stack"
 
-// hist adds up a quantity over time in at most histLen buckets, whose width
-// doubles when they no longer reach.
+// hist sums a quantity over time in at most histLen buckets. Their width doubles when the
+// time exceeds them.
 type hist struct {
 	from  stack.Time
 	width int64 // ns; 0: nothing added yet
@@ -12,7 +12,7 @@ type hist struct {
 
 const (
 	histLen   = 2048
-	histWidth = 1 << 20 // ns, to begin with
+	histWidth = 1 << 20 // initial width, ns
 )
 
 // add spreads v evenly over [a, b).

@@ -6,31 +6,31 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Func is a function as the timeline tells functions apart.
+// Func is a function, the unit that a timeline distinguishes.
 type Func struct {
 	Name   string `json:"name"`
 	File   string `json:"file,omitempty"`
-	Line   int    `json:"line,omitempty"` // where it begins, 0 unknown
+	Line   int    `json:"line,omitempty"` // first line; 0: unknown
 	Module string `json:"module,omitempty"`
 	// Kind is a word for stack.Kind, "" for native code.
 	Kind string `json:"kind,omitempty"`
 }
 
-// Place is somewhere in code.
+// Place is a code location.
 type Place struct {
 	Func    uint32
 	File    string
 	Line    int
-	Addr    uint64 // in the target; 0 unknown
+	Addr    uint64 // in the target; 0: unknown
 	Inlined bool   // Func was inlined into its caller
 	Kind    stack.Kind
 	Inner   []uint32
-	// Inner are functions inlined into Func at this place, outermost first,
-	// where they have no slices of their own.
+	// Inner are functions inlined into Func at this place, outermost first, if they have
+	// no separate slices.
 }
 
-// Names are the functions and places of a store. Its methods may be called
-// from any goroutine.
+// Names holds the functions and places of a store. Its methods may be called from any
+// goroutine.
 type Names struct {
 	mu      sync.RWMutex
 	funcs   []Func
@@ -43,7 +43,7 @@ type Names struct {
 
 func newNames() *Names { return &Names{byFunc: map[Func]uint32{}} }
 
-// Func is the number of f, a new one if it was not known.
+// Func returns the number of f and adds it if it is new.
 func (n *Names) Func(f Func) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -60,7 +60,7 @@ func (n *Names) fn(f Func) uint32 {
 	return id
 }
 
-// Add notes a place and returns its number.
+// Add adds a place and returns its number.
 func (n *Names) Add(p Place) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -70,7 +70,7 @@ func (n *Names) Add(p Place) uint32 {
 	return uint32(len(n.places) - 1)
 }
 
-// Rename gives places new contents.
+// Rename replaces the contents of places.
 func (n *Names) Rename(ids []uint32, ps []Place) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -93,7 +93,7 @@ func (n *Names) Since(i int) []Func {
 	return n.funcs[min(i, len(n.funcs)):len(n.funcs):len(n.funcs)]
 }
 
-// Version changes when places get other functions than they had.
+// Version changes when known places get other functions.
 func (n *Names) Version() uint64 {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
@@ -120,21 +120,21 @@ func (n *Names) FuncAt(i uint32) Func {
 	return n.funcs[i]
 }
 
-// Funcs is how many functions are known.
+// Funcs returns the number of functions.
 func (n *Names) Funcs() int {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return len(n.funcs)
 }
 
-// FuncOf gives the function of each place; for reading only.
+// FuncOf returns the function of each place; read-only.
 func (n *Names) FuncOf() []uint32 {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
 	return n.funcOf[:len(n.funcOf):len(n.funcOf)]
 }
 
-// KindOf is the kind of a place, which stays whatever it is renamed to.
+// KindOf returns the kind of a place, which renaming does not change.
 func (n *Names) KindOf(i uint32) stack.Kind {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Call is one call as a panel shows it.
+// Call is one call for a panel.
 type Call struct {
 	Depth   int
 	Place   uint32
@@ -22,8 +22,8 @@ type Call struct {
 	Self    int64 // ns without callees
 }
 
-// Stack returns the calls of t of some kinds at a time, outermost first, down
-// to depth (-1: all of them), and the lanes there.
+// Stack returns the calls of t of the kinds k at a time, outermost first, down to depth
+// (-1: all of them), and the lanes there.
 func (t *Thread) Stack(at stack.Time, depth int, k Kinds) (calls []Call, lanes [Lanes]*Slice) {
 	s := t.Look(k, nil)
 	for d := range s.rows {
@@ -73,8 +73,8 @@ func (s *Snapshot) call(d int, x *Slice) Call {
 	return c
 }
 
-// HistLen is the length of a histogram of durations: bucket i holds those of
-// 2^(i/2) ns and more, up to the next.
+// HistLen is the length of a histogram of durations: bucket i counts durations from
+// 2^(i/2) ns up to the next bucket.
 const HistLen = 96
 
 func bucket(ns int64) int {
@@ -83,7 +83,7 @@ func bucket(ns int64) int {
 	}
 	e := bits.Len64(uint64(ns)) - 1
 	b := 2 * e
-	// The half step: 2^(e+0.5), compared in squares of the top bits.
+	// The half step: 2^(e+0.5), compared by the squares of the top bits.
 	top := uint64(ns) >> max(e-15, 0)
 	lim := uint64(1) << min(e, 15)
 	if top*top >= 2*lim*lim {
@@ -92,29 +92,28 @@ func bucket(ns int64) int {
 	return min(b, HistLen-1)
 }
 
-// Where tells a call among all.
+// Where identifies a call.
 type Where struct {
 	Seq, Depth int
 	Start      stack.Time
 }
 
-// Calls sums up the calls of a function.
+// Calls is the summary of the calls of a function.
 type Calls struct {
 	Count       int
 	Total, Max  int64 // ns
-	Min, Median int64 // ns; with Hist, of those whose begin and end were seen, or of all where there are none
+	Min, Median int64 // ns; like Hist, of calls with observed begin and end, or of all if there are none
 	Hist        [HistLen]int
-	Prev, Next  *Where // the calls before and after one that was named
+	Prev, Next  *Where // the calls before and after a given one
 	Longest     *Where
 }
 
-// maxMedian is how many durations are kept to find the median; of more, every
-// n-th is taken.
+// maxMedian is how many durations are kept to find the median; beyond it, every n-th is
+// kept.
 const maxMedian = 1 << 16
 
-// CallsOf sums up the calls of fn that touch [t0, t1) in threads (nil: all);
-// near, if not nil, is the call whose neighbours are looked for. Depths are those
-// among calls of kinds k.
+// CallsOf summarizes the calls of fn that touch [t0, t1) in threads (nil: all). near, if
+// not nil, is the call whose neighbours to find. Depths are those among calls of kinds k.
 func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where, k Kinds) Calls {
 	var c Calls
 	funcOf := s.Names.FuncOf()
@@ -133,7 +132,7 @@ func (s *Store) CallsOf(fn uint32, t0, t1 stack.Time, threads []int, near *Where
 				c.Total += ns
 				c.Count++
 				if x.Start <= sn.first || x.End >= sn.last {
-					cut.add(ns) // it lasted longer
+					cut.add(ns) // a lower bound of the duration
 				} else {
 					whole.add(ns)
 				}
@@ -209,20 +208,20 @@ func (s *Store) every(threads []int, k Kinds, f func(*Thread, *Snapshot)) {
 	}
 }
 
-// Hits counts the calls of some functions.
+// Hits is the result of a search for functions.
 type Hits struct {
 	Count int
-	Total int64  // ns, of the outermost where they call each other
-	First *Where // the one that begins first, and last
+	Total int64  // ns, of the outermost if they call each other
+	First *Where // the first and last by begin
 	Last  *Where
-	Prev  *Where // the ones before and after a call that was named
+	Prev  *Where // the ones before and after a given call
 	Next  *Where
 	Funcs map[uint32]int
 }
 
-// HitsOf finds the calls of fns and of kinds k that touch [t0, t1). Their order is
-// that of the times at which they begin, then of threads and depths; near, if not
-// nil, has a place in it and need not be one of them.
+// HitsOf finds the calls of fns and of kinds k that touch [t0, t1). They are ordered by
+// begin, then by thread and depth. near, if not nil, is a position in that order and need
+// not be one of them.
 func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, near *Where, k Kinds) Hits {
 	h := Hits{Funcs: map[uint32]int{}}
 	funcOf := s.Names.FuncOf()
@@ -231,7 +230,7 @@ func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, ne
 		is[p] = fns[f]
 	}
 	s.every(threads, k, func(t *Thread, sn *Snapshot) {
-		var outer [][2]stack.Time // times already covered by hits further out, by time
+		var outer [][2]stack.Time // times already covered by outer hits, in order
 		for d := range sn.rows {
 			var here [][2]stack.Time
 			k := 0
@@ -258,7 +257,7 @@ func (s *Store) HitsOf(fns map[uint32]bool, t0, t1 stack.Time, threads []int, ne
 	return h
 }
 
-// note takes w for the first, the last or a neighbour of near, if it is.
+// note updates the first, the last and the neighbours of near with w.
 func (h *Hits) note(w Where, near *Where) {
 	if h.First == nil || w.before(h.First) {
 		h.First = &w
@@ -277,12 +276,12 @@ func (h *Hits) note(w Where, near *Where) {
 	}
 }
 
-// before orders calls by the time at which they begin, then by thread and depth.
+// before orders calls by begin, then by thread and depth.
 func (w *Where) before(v *Where) bool {
 	return cmp.Or(cmp.Compare(w.Start, v.Start), cmp.Compare(w.Seq, v.Seq), cmp.Compare(w.Depth, v.Depth)) < 0
 }
 
-// union merges two lists of disjoint intervals, none of b touching one of a.
+// union merges two lists of disjoint intervals that do not touch each other.
 func union(a, b [][2]stack.Time) [][2]stack.Time {
 	if len(b) == 0 {
 		return a
@@ -298,7 +297,7 @@ func union(a, b [][2]stack.Time) [][2]stack.Time {
 	return append(append(out, a...), b...)
 }
 
-// WaitSum is the time spent waiting for one thing.
+// WaitSum is the time spent waiting for one object.
 type WaitSum struct {
 	Seq   int
 	Kind  string // "lock" or "call"
@@ -307,10 +306,10 @@ type WaitSum struct {
 	Count int
 	Total int64 // ns
 	Max   int64
-	At    stack.Time // when the longest began
+	At    stack.Time // begin of the longest
 }
 
-// Waits sums up what threads waited for in [t0, t1), longest first.
+// Waits sums the waits of threads in [t0, t1), longest first.
 func (s *Store) Waits(t0, t1 stack.Time, threads []int) []WaitSum {
 	type key struct {
 		seq   int

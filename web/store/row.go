@@ -13,12 +13,12 @@ const Open = stack.Time(math.MaxInt64)
 // Slice is one interval of a row: a call, a state, a wait, a pause or a gap.
 type Slice struct {
 	Start, End stack.Time
-	Place      uint32  // calls: number of the place; lanes: what the lane says
-	Samples    uint32  // times that sliver looked and saw it
-	CPU, Wait  float32 // ns on a CPU and ns off them, callees included
+	Place      uint32  // calls: number of the place; lanes: the lane's value
+	Samples    uint32  // number of samples of it
+	CPU, Wait  float32 // ns on a CPU and ns off the CPUs, callees included
 }
 
-// Dur is how long it took, ns.
+// Dur returns its duration in ns.
 func (s *Slice) Dur() int64 { return int64(s.End - s.Start) }
 
 const (
@@ -29,7 +29,7 @@ const (
 	blocks    = chunkLen / blockLen
 )
 
-// chunk is a full one, with what lets a query pass over it.
+// chunk is a full chunk, with summaries that let a query skip it.
 type chunk struct {
 	s        []Slice // chunkLen of them
 	from, to stack.Time
@@ -40,15 +40,15 @@ type chunk struct {
 	inFile   bool
 }
 
-// row holds disjoint slices in the order of time. What is in it never changes,
-// so that a copy of the struct is a snapshot that needs no lock.
+// row holds disjoint slices in time order. Its contents never change, so a copy of the
+// struct is a snapshot that needs no lock.
 type row struct {
 	gone int // slices dropped at the front, whole chunks
 	full []*chunk
 	last []Slice
 }
 
-// end is the number behind the last slice; numbers count the dropped ones.
+// end returns the number after the last slice; numbers include the dropped ones.
 func (r *row) end() int { return r.gone + len(r.full)<<chunkBits + len(r.last) }
 
 // at returns slice number i, gone ≤ i < end.
@@ -95,8 +95,8 @@ func newChunk(s []Slice) *chunk {
 	return c
 }
 
-// drop forgets whole chunks that end before t and returns how many slices went,
-// and how many of them were in the store's file.
+// drop removes whole chunks that end before t. It returns how many slices it removed, and
+// how many of them were in the store's file.
 func (r *row) drop(t stack.Time) (slices, inFile int) {
 	n := 0
 	for n < len(r.full) && r.full[n].to <= t {
@@ -105,14 +105,13 @@ func (r *row) drop(t stack.Time) (slices, inFile int) {
 		}
 		n++
 	}
-	// A new header: a snapshot goes on with the old one.
+	// A new slice header: existing snapshots keep the old one.
 	r.full = append([]*chunk(nil), r.full[n:]...)
 	r.gone += n << chunkBits
 	return n << chunkBits, inFile
 }
 
-// after is the number of the first slice that ends after t. Of the chunks it
-// reads one alone.
+// after returns the number of the first slice that ends after t. It reads only one chunk.
 func (r *row) after(t stack.Time) int {
 	c := sort.Search(len(r.full), func(i int) bool { return r.full[i].to > t })
 	s := r.last
@@ -122,7 +121,7 @@ func (r *row) after(t stack.Time) int {
 	return r.gone + c<<chunkBits + sort.Search(len(s), func(i int) bool { return s[i].End > t })
 }
 
-// starting is the number of the first slice from lo on that starts at t or later.
+// starting returns the number of the first slice from lo on that starts at t or later.
 func (r *row) starting(lo int, t stack.Time) int {
 	lo -= r.gone
 	c := lo >> chunkBits
@@ -153,7 +152,7 @@ func (r *row) starting(lo int, t stack.Time) int {
 	return r.gone + c<<chunkBits + i + sort.Search(hi-i, func(k int) bool { return s[i+k].Start >= t })
 }
 
-// longest finds the longest of slices [i, j) and adds up their durations.
+// longest returns the longest of slices [i, j) and the sum of their durations.
 func (r *row) longest(i, j int) (best *Slice, busy int64) {
 	take := func(s *Slice) {
 		if best == nil || s.Dur() > best.Dur() {
@@ -190,20 +189,19 @@ func (r *row) longest(i, j int) (best *Slice, busy int64) {
 	return best, busy
 }
 
-// Item is what a query gives for a row: one slice, or several thin ones.
+// Item is one slice of a query's result, or several merged thin ones.
 type Item struct {
-	Start, End stack.Time // End is Open for a slice that goes on
+	Start, End stack.Time // End is Open for an open slice
 	Place      uint32     // of the slice, or of the longest of them
-	Count      uint32     // slices in it
+	Count      uint32     // number of slices in it
 	Busy       int64      // ns: the sum of their durations; 0 while open
 }
 
-// merge emits slices [i, to) that start before t1: one by one where they last
-// bin ns or more, else merged with the thin ones that start in the same bin.
-// Bins are multiples of bin, so that moving a view does not change them. It
-// returns the number of the first slice that was left out. Where lit is not
-// nil, a merged item has the place of the longest slice that is lit by its
-// place, if there is one.
+// merge emits slices [i, to) that start before t1. Slices of at least bin ns are emitted
+// singly, thin ones that start in the same bin are merged. Bins are multiples of bin, so
+// that moving a view does not change them. It returns the number of the first slice that
+// was left out. If lit is not nil, a merged item has the place of the longest slice whose
+// place is lit, if there is one.
 func (r *row) merge(i, to int, t1 stack.Time, bin int64, lit []bool, emit func(Item)) int {
 	bin = max(bin, 1)
 	for i < to {
@@ -218,7 +216,7 @@ func (r *row) merge(i, to int, t1 stack.Time, bin int64, lit []bool, emit func(I
 		}
 		edge := stack.Time((int64(s.Start)/bin + 1) * bin)
 		j := min(r.starting(i+1, min(edge, t1)), to)
-		// Only the last one can reach beyond the bin by a bin or more.
+		// Only the last one can extend beyond the bin by a bin or more.
 		if l := r.at(j - 1); j-1 > i && l.Dur() >= bin {
 			j--
 		}
@@ -232,7 +230,7 @@ func (r *row) merge(i, to int, t1 stack.Time, bin int64, lit []bool, emit func(I
 	return i
 }
 
-// longestLit is the longest of slices [i, j) that is lit, or else.
+// longestLit returns the longest lit slice of [i, j), or the argument or.
 func (r *row) longestLit(i, j int, lit []bool, or *Slice) *Slice {
 	var best *Slice
 	for ; i < j; i++ {

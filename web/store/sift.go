@@ -2,11 +2,11 @@ package store
 
 import "github.com/sliverprof/sliver/stack"
 
-// Kinds is a set of kinds of frames, a bit for each stack.Kind; 0 has them all.
-// Error frames are in every set.
+// Kinds is a set of kinds of frames, a bit for each stack.Kind; 0 contains all. Every set
+// contains error frames.
 type Kinds uint8
 
-// KindsOf is the set of these kinds.
+// KindsOf returns the set of these kinds.
 func KindsOf(kinds ...stack.Kind) Kinds {
 	k := Kinds(1) << stack.KindError
 	for _, x := range kinds {
@@ -18,11 +18,11 @@ func KindsOf(kinds ...stack.Kind) Kinds {
 // Has reports whether calls of kind x are in the set.
 func (k Kinds) Has(x stack.Kind) bool { return k == 0 || x == stack.KindError || k>>(x&7)&1 != 0 }
 
-// MaxSifted bounds how many sets of kinds one store can be looked at with.
+// MaxSifted limits how many sets of kinds one store can be filtered by.
 const MaxSifted = 8
 
-// Sift makes ready for being looked at with calls of these kinds alone; it is
-// false where that has been asked for with too many sets already.
+// Sift prepares for queries limited to calls of these kinds. It returns false if too many
+// sets have been requested already.
 func (s *Store) Sift(k Kinds) bool {
 	if k == 0 {
 		return true
@@ -41,8 +41,8 @@ func (s *Store) Sift(k Kinds) bool {
 	return true
 }
 
-// sifted are a thread's calls of some kinds: those that the others called stand
-// on what called the others. Its rows hold copies of the thread's slices, as a
+// sifted holds a thread's calls of some kinds. If a caller is filtered out, its callees
+// appear on top of its own caller. The rows hold copies of the thread's slices, as a
 // call's sums include its callees', whatever their kinds.
 type sifted struct {
 	kinds Kinds
@@ -50,22 +50,22 @@ type sifted struct {
 	store *Store
 }
 
-// add notes a call that has ended with so many kept ones around it.
+// add adds an ended call; around is the number of kept calls that enclose it.
 func (x *sifted) add(around int, s Slice) {
 	for len(x.rows) <= around {
 		x.rows = append(x.rows, row{})
 	}
 	r := &x.rows[around]
 	if n := r.end(); n > r.gone {
-		// Only a call that changed its kind makes a difference here.
+		// Only matters for a call that changed its kind.
 		s.Start = max(s.Start, r.at(n-1).End)
 		s.End = max(s.End, s.Start)
 	}
 	r.add(s, x.store)
 }
 
-// ended is told a call that ended below the open ones, and returns how many
-// slices there are more.
+// ended handles a call that ended below the open ones, and returns how many slices it
+// added.
 func (x *sifted) ended(n *Names, open []openCall, s Slice) int {
 	if !x.kinds.Has(n.KindOf(s.Place)) {
 		return 0
@@ -84,8 +84,8 @@ func (x *sifted) kept(n *Names, open []openCall) int {
 	return k
 }
 
-// sift finds the rows of these kinds, or makes them of what has ended so far;
-// t.mu is held.
+// sift returns the rows of these kinds, or builds them from the ended calls; t.mu is
+// held.
 func (t *Thread) sift(k Kinds) *sifted {
 	for _, x := range t.sifted {
 		if x.kinds == k {
@@ -99,7 +99,7 @@ func (t *Thread) sift(k Kinds) *sifted {
 		at[d] = t.rows[d].gone
 	}
 	n := 0
-	// walk takes what began before one time and ended up to another.
+	// walk handles calls that began before one time and ended up to another.
 	var walk func(d int, before, end stack.Time, kept int)
 	walk = func(d int, before, end stack.Time, kept int) {
 		if d == len(t.rows) {
@@ -112,7 +112,7 @@ func (t *Thread) sift(k Kinds) *sifted {
 				return
 			}
 			at[d]++
-			walk(d+1, s.Start, s.Start, kept) // whose callers are no longer held
+			walk(d+1, s.Start, s.Start, kept) // calls whose callers were dropped
 			if !k.Has(names.KindOf(s.Place)) {
 				walk(d+1, Open, s.End, kept)
 				continue

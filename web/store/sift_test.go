@@ -14,12 +14,12 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// mixed gives each function of a recording a kind, and replays it into a store
-// and into the truth of what is left of one set of kinds.
+// mixed gives each function of a recording a kind. It replays the recording into a store
+// and into the expected result for one set of kinds.
 type mixed struct {
 	feeder
 	kinds store.Kinds
-	open  []stack.Time // by depth of all calls
+	open  []stack.Time // of all calls, by depth
 	kept  []bool
 	calls []trueCall
 }
@@ -56,8 +56,8 @@ func (m *mixed) End(t stack.Time, depth int, s *trace.Slice) {
 
 func (m *mixed) Other(e event.Event) { m.f.Other(e) }
 
-// TestSiftedRows holds what is shown of some kinds to a replay that leaves the
-// others out, whether it was asked for before, during or after the feeding.
+// TestSiftedRows compares the rows of some kinds with a replay that skips the other
+// kinds. Sift is called before, during or after feeding.
 func TestSiftedRows(t *testing.T) {
 	var b bytes.Buffer
 	if _, err := synth.Write(&b, synth.Options{Seed: 3, Threads: 1, Interval: 1_000_000, Samples: 4000}); err != nil {
@@ -118,7 +118,8 @@ func TestSiftedRows(t *testing.T) {
 			p = store.Position{Kinds: k}
 			for _, r := range th.View(math.MinInt64, store.Open, 1, nil, &p).Rows {
 				for _, x := range r.Items {
-					// Calls without length come merged, and could be in either of two callers.
+					// Calls without length are merged, and could belong to either of two
+					// callers.
 					if r.Depth < 0xff00 && x.End > x.Start {
 						got = append(got, trueCall{r.Depth, x.Start, x.End})
 					}

@@ -10,16 +10,15 @@ import (
 	"syscall"
 )
 
-// InMemory is how many slices a store with a file keeps in memory of its own:
-// some 130 MB.
+// InMemory is how many slices a store with a file keeps in memory: about 130 MB.
 const InMemory = 4 << 20
 
-// MaxInFile is how many slices a store's file has at most: 8 GB.
+// MaxInFile is the maximum number of slices in a store's file: 8 GB.
 const MaxInFile = 256 << 20
 
 const (
 	segmentLen = 64 << 20 // bytes of the file that are mapped at once
-	leaveFree  = 1 << 30  // bytes of the file's disk that others keep
+	leaveFree  = 1 << 30  // free bytes to leave on the file's disk
 
 	fallocPunchHole = 2
 	fallocKeepSize  = 1
@@ -28,24 +27,23 @@ const (
 // errFull ends the use of a file that would fill its disk.
 var errFull = errors.New("its disk has no room left")
 
-// spill is a file without a name in which chunks are kept, mapped for reading:
-// the kernel has as much of it in memory as is read, and there is room for.
-// Its place in the file is given back when nobody holds a chunk any more, and
-// not used again, so that no reader sees another chunk in its place.
+// spill is an unnamed file of chunks, mapped for reading, so that the kernel caches what
+// is read as memory permits. A chunk's space in the file is freed when no reader holds it
+// any more, and is not reused, so that no reader sees another chunk in its place.
 type spill struct {
 	folder string
 	memory int64        // slices that stay out of the file
 	held   atomic.Int64 // slices in the file
 
 	mu   sync.Mutex
-	f    *os.File // made when there is something to put into it
+	f    *os.File // created when the first chunk is written
 	next int64    // offset of the next chunk
-	seg  []byte   // where that is mapped
-	err  error    // why there will be no more in the file
+	seg  []byte   // mapping at next
+	err  error    // why no more chunks go into the file
 }
 
-// Overflow gives s a file in folder, which is made where it is not there, for
-// what is beyond so many slices (0: InMemory). It is for before the first event.
+// Overflow gives s a file in folder for the slices beyond memory (0: InMemory). It
+// creates the folder if necessary. Call it before the first event.
 func (s *Store) Overflow(folder string, memory int) {
 	if memory <= 0 {
 		memory = InMemory
@@ -53,8 +51,8 @@ func (s *Store) Overflow(folder string, memory int) {
 	s.spill = &spill{folder: folder, memory: int64(memory)}
 }
 
-// InFile is how many of the slices held are in the store's file, and why there
-// will be no more of them (nil: there may).
+// InFile returns how many slices are in the store's file, and why no more can be added
+// (nil: they can).
 func (s *Store) InFile() (slices int, err error) {
 	if s.spill == nil {
 		return 0, nil
@@ -64,7 +62,7 @@ func (s *Store) InFile() (slices int, err error) {
 	return int(s.spill.held.Load()), s.spill.err
 }
 
-// over is how many slices there are too many.
+// over returns by how many slices the limit is exceeded.
 func (s *Store) over() int64 {
 	held := s.held.Load()
 	if s.spill == nil {
@@ -74,7 +72,7 @@ func (s *Store) over() int64 {
 	return max(held-in-max(s.limit, s.spill.memory), in-MaxInFile)
 }
 
-// settle moves a full chunk to the file where there is enough in memory.
+// settle moves a full chunk to the file if enough slices are in memory.
 func (s *Store) settle(c *chunk) {
 	p := s.spill
 	if p == nil || s.held.Load()-p.held.Load() < p.memory || p.held.Load() >= MaxInFile {
@@ -87,7 +85,7 @@ func (s *Store) settle(c *chunk) {
 	}
 }
 
-// put writes full chunks; nil where that is no longer possible.
+// put writes full chunks; it returns nil after an error.
 func (p *spill) put(c []Slice) (at int64, kept []Slice) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +107,7 @@ func (p *spill) put(c []Slice) (at int64, kept []Slice) {
 	return at, slicesIn(p.seg[from : from+int64(len(b))])
 }
 
-// create makes the file, which has no name from then on.
+// create creates the file and unlinks it.
 func (p *spill) create() error {
 	if err := os.MkdirAll(p.folder, 0o700); err != nil {
 		return err
@@ -145,8 +143,8 @@ func (p *spill) extend() error {
 	return err
 }
 
-// free gives the room of a chunk back to the disk.
+// free returns a chunk's disk space.
 func (p *spill) free(at int64) {
-	// What cannot be given back goes with the program.
+	// If this fails, the space is freed when the program exits.
 	_ = syscall.Fallocate(int(p.f.Fd()), fallocPunchHole|fallocKeepSize, at, int64(chunkLen*sliceSize))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// What no file can take stays in memory, up to the limit there.
+// Slices that no file can store stay in memory, up to its limit.
 func TestOverflowThatCannotBe(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "a file")
 	if err := os.WriteFile(in, nil, 0o600); err != nil {
@@ -27,7 +27,7 @@ func TestOverflowThatCannotBe(t *testing.T) {
 	}
 }
 
-// Dropping the oldest counts what was in the file too, and the rest is as it was.
+// Dropping the oldest includes slices in the file, and the rest is unchanged.
 func TestDropFromFile(t *testing.T) {
 	st := store.New(0)
 	st.Overflow(t.TempDir(), 1000)

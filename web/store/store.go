@@ -1,11 +1,10 @@
-// Package store keeps the timeline of a recording, live or finished, in memory
-// so that views of it are quick: for each thread and depth the calls in the
-// order of time, with what a reader wants summed up. One goroutine for each
-// thread feeds it; readers take snapshots and disturb neither it nor each
-// other. It holds a bounded number of slices in memory, what is beyond in a file
-// where it was given a folder (Overflow), and else drops the oldest.
+// Package store keeps the timeline of a recording, live or finished, in memory for fast
+// views: for each thread and depth the calls in time order, with the summaries that
+// readers need. One goroutine per thread feeds it; readers take snapshots and affect
+// neither it nor each other. It holds a limited number of slices in memory. Given a
+// folder (Overflow), it keeps the rest in a file; otherwise it drops the oldest.
 //
-// Where events and names come from is the business of others.
+// Callers supply events and names.
 package store
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Info is what is known of a thread.
+// Info describes a thread.
 type Info struct {
 	Seq   int
 	TID   stack.TID
@@ -31,16 +30,16 @@ type Store struct {
 	Names *Names
 
 	limit int64  // slices in memory
-	spill *spill // for what is beyond; nil: there is none
+	spill *spill // for the rest; nil: none
 	held  atomic.Int64
 
 	mu      sync.RWMutex
-	infos   []Info // by the order in which threads came
+	infos   []Info // in the order in which threads were added
 	threads map[int]*Thread
 	changed uint64
 	states  []State
 	byState map[State]uint32
-	sets    []Kinds // that Sift was asked for
+	sets    []Kinds // requested by Sift
 	locks   []Lock
 	byLock  map[Lock]uint32
 	lost    atomic.Uint64
@@ -48,7 +47,7 @@ type Store struct {
 	reason  string
 }
 
-// End notes that no more slices will come, and why; names still may.
+// End records that no more slices will come, and why; names may still come.
 func (s *Store) End(reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,10 +61,10 @@ func (s *Store) Ended() (ended bool, reason string) {
 	return s.ended, s.reason
 }
 
-// DefaultLimit is how many slices are held: 16 million, some 550 MB.
+// DefaultLimit is how many slices are held: 16 million, about 550 MB.
 const DefaultLimit = 16 << 20
 
-// New makes a store for at most limit slices, 0 for DefaultLimit.
+// New returns a store for at most limit slices, 0 for DefaultLimit.
 func New(limit int) *Store {
 	if limit <= 0 {
 		limit = DefaultLimit
@@ -74,7 +73,7 @@ func New(limit int) *Store {
 		byState: map[State]uint32{}, byLock: map[Lock]uint32{}}
 }
 
-// Thread adds a thread, or gives a known one (by Seq) a new description.
+// Thread adds a thread, or updates the description of a known one (by Seq).
 func (s *Store) Thread(in Info) *Thread {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,14 +92,14 @@ func (s *Store) Thread(in Info) *Thread {
 	return t
 }
 
-// Lookup finds a thread by its Seq, nil if there is none.
+// Lookup returns a thread by its Seq, nil if there is none.
 func (s *Store) Lookup(seq int) *Thread {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.threads[seq]
 }
 
-// Infos are all threads, main first, then by age.
+// Infos returns all threads, main first, then by age.
 func (s *Store) Infos() []Info {
 	s.mu.RLock()
 	out := append([]Info(nil), s.infos...)
@@ -125,10 +124,10 @@ func (s *Store) Changed() uint64 {
 	return s.changed
 }
 
-// Held is the number of slices in the store.
+// Held returns the number of slices in the store.
 func (s *Store) Held() int { return int(s.held.Load()) }
 
-// Dropped is the number of slices that the limit has cost so far.
+// Dropped returns the number of slices dropped because of the limit.
 func (s *Store) Dropped() uint64 { return s.lost.Load() }
 
 func (s *Store) stateID(x State) uint32 {
@@ -143,8 +142,7 @@ func (s *Store) lockID(x Lock) uint32 {
 	return intern(x, &s.locks, s.byLock)
 }
 
-// maxInterned bounds the tables of states and locks; what comes later shares
-// the last entry.
+// maxInterned limits the tables of states and locks; later ones share the last entry.
 const maxInterned = 1 << 20
 
 func intern[T comparable](x T, list *[]T, by map[T]uint32) uint32 {
@@ -180,8 +178,8 @@ func (s *Store) Lock(i uint32) Lock {
 	return s.locks[i]
 }
 
-// Trim drops the oldest slices if there are more than the limit. A feeder
-// calls it now and then.
+// Trim drops the oldest slices if there are more than the limit. A feeder calls it
+// regularly.
 func (s *Store) Trim() {
 	for range 20 {
 		if s.over() <= 0 {
@@ -195,7 +193,7 @@ func (s *Store) Trim() {
 	}
 }
 
-// DropBefore forgets what ended before t, as far as whole chunks go.
+// DropBefore drops slices that ended before t, in whole chunks.
 func (s *Store) DropBefore(t stack.Time) {
 	for _, th := range s.all() {
 		th.mu.Lock()
@@ -212,7 +210,7 @@ func (s *Store) DropBefore(t stack.Time) {
 			drop(x.rows)
 		}
 		if n > 0 {
-			th.version++ // older snapshots are not to be kept
+			th.version++ // older snapshots must not be reused
 		}
 		th.held -= n
 		th.dropped = max(th.dropped, t)
@@ -236,7 +234,7 @@ func (s *Store) all() []*Thread {
 	return out
 }
 
-// Span is the time from the first to the newest event of any thread.
+// Span returns the times of the first and the newest event of any thread.
 func (s *Store) Span() (from, to stack.Time) {
 	for _, t := range s.all() {
 		t.mu.Lock()
@@ -256,7 +254,7 @@ func (s *Store) Locks(i int) []Lock {
 	return s.locks[min(i, len(s.locks)):len(s.locks):len(s.locks)]
 }
 
-// LockCount is how many locks there are.
+// LockCount returns the number of locks.
 func (s *Store) LockCount() int {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -16,7 +16,7 @@ import (
 	"github.com/sliverprof/sliver/web/store"
 )
 
-// counter is what a plain replay says: the truth that queries are held to.
+// counter computes the expected results from a plain replay.
 type counter struct {
 	calls []trueCall
 	open  []trueCall
@@ -39,7 +39,7 @@ func (c *counter) End(t stack.Time, depth int, _ *trace.Slice) {
 
 func (c *counter) Other(event.Event) {}
 
-// loaded returns a store with one thread and the truth about it.
+// loaded returns a store with one thread and the expected results.
 func loaded(t *testing.T, seed uint64, samples int) (*store.Store, *store.Thread, *counter) {
 	t.Helper()
 	return loadedInto(t, store.New(0), seed, samples)
@@ -101,8 +101,8 @@ func fill(rec *trace.Recording, st *store.Store, th *store.Thread) {
 	})
 }
 
-// TestViewCountsAddUp holds every level of detail to the replay: no call is
-// lost in merging or counted twice, and what is shown singly is as it was.
+// TestViewCountsAddUp compares every level of detail with the replay: merging neither
+// loses nor duplicates calls, and single ones are unchanged.
 func TestViewCountsAddUp(t *testing.T) {
 	t.Run("memory", func(t *testing.T) { viewCountsAddUp(t, store.New(0)) })
 	t.Run("file", func(t *testing.T) {
@@ -173,8 +173,8 @@ func viewCountsAddUp(t *testing.T, st *store.Store) {
 	}
 }
 
-// TestMoreContinues feeds a thread in pieces and holds what a follower adds up
-// to the whole.
+// TestMoreContinues feeds a thread in pieces and compares a follower's sums with the
+// whole.
 func TestMoreContinues(t *testing.T) {
 	st := store.New(0)
 	th := st.Thread(store.Info{Seq: 3})
@@ -225,7 +225,7 @@ func TestMoreContinues(t *testing.T) {
 	}
 }
 
-// TestLitSlicesShow: of merged slices one that was searched for is the one shown.
+// TestLitSlicesShow: among merged slices, one that matches the search is shown.
 func TestLitSlicesShow(t *testing.T) {
 	st := store.New(0)
 	th := st.Thread(store.Info{Seq: 0})
@@ -329,7 +329,7 @@ func TestTreeAddsUp(t *testing.T) {
 	}
 }
 
-// A call that the recording's end cut says nothing of how short calls are.
+// A call cut by the end of the recording does not count as a short call.
 func TestCutCallsAreNotShort(t *testing.T) {
 	st := store.New(0)
 	th := st.Thread(store.Info{Seq: 1})
@@ -342,7 +342,7 @@ func TestCutCallsAreNotShort(t *testing.T) {
 		x.End(400, p)
 		x.Begin(500, p)
 		x.End(900, p)
-		x.Begin(1000, p) // seen once, at the end
+		x.Begin(1000, p) // observed once, at the end
 	})
 	check := func() {
 		t.Helper()
@@ -447,8 +447,8 @@ func TestCallsHitsAndWaits(t *testing.T) {
 	}
 }
 
-// FuzzFeed plays hostile events: times that fall, exits of nothing, endless
-// depth. Rows must stay in order and the counts must add up.
+// FuzzFeed feeds hostile events: decreasing times, exits without calls, endless depth.
+// Rows must stay in order and the counts must add up.
 func FuzzFeed(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 0, 0, 200, 100, 7, 9, 0})
 	f.Add(bytes.Repeat([]byte{9, 250}, 300))
@@ -495,8 +495,7 @@ func FuzzFeed(f *testing.F) {
 	})
 }
 
-// TestReadersDoNotDisturb runs queries against a thread that is being fed; the
-// race detector looks on.
+// TestReadersDoNotDisturb queries a thread that is being fed, under the race detector.
 func TestReadersDoNotDisturb(t *testing.T) {
 	st := store.New(3000)
 	th := st.Thread(store.Info{Seq: 0})

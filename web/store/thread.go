@@ -28,16 +28,16 @@ const (
 // State is what a thread did for a while.
 type State struct {
 	State stack.State
-	Call  int32 // number of the system call, -1 none
-	Wait  int   // number of a description, 0 none
+	Call  int32 // system call number; -1: none
+	Wait  int   // number of a description; 0: none
 }
 
-// Lock is what a thread waited for.
+// Lock is a lock that a thread waited for.
 type Lock struct {
 	Addr   uint64
-	Holder stack.TID // 0 unknown
+	Holder stack.TID // 0: unknown
 	By     event.KnownBy
-	Wait   int // number of a description, 0 none
+	Wait   int // number of a description; 0: none
 }
 
 type openCall struct {
@@ -48,11 +48,10 @@ type openCall struct {
 	wait    int64
 }
 
-// MaxDepth bounds the rows of a thread; deeper calls count for their callers.
+// MaxDepth limits the rows of a thread; deeper calls count for their callers.
 const MaxDepth = 4096
 
-// Thread holds the timeline of one thread. One goroutine feeds it, any number
-// read it.
+// Thread holds the timeline of one thread. One goroutine feeds it, any number read it.
 type Thread struct {
 	store *Store
 	seq   int
@@ -62,14 +61,14 @@ type Thread struct {
 	open    []openCall
 	deep    int // calls open beyond MaxDepth
 	lanes   [Lanes]row
-	inLane  [Lanes]Slice // the open one, where its Start is not 0
+	inLane  [Lanes]Slice // the open one, if its Start is not 0
 	last    stack.Time   // newest event
 	seen    stack.Time   // newest event that confirmed the stack
 	first   stack.Time
-	told    stack.Time // when CPU time was last accounted for
+	told    stack.Time // when CPU time was last accounted
 	state   State
 	lock    Lock
-	lost    stack.Time // since when nothing is known of the stack; 0: it is
+	lost    stack.Time // when the stack became unknown; 0: it is known
 	rates   []rate
 	cpu     hist
 	version uint64
@@ -79,7 +78,7 @@ type Thread struct {
 	ended   bool
 	samples uint64
 	cpuNS   int64
-	owed    int64 // ns of CPU time since a sample found the thread on a CPU last: the next one gets it
+	owed    int64 // ns of CPU time since the last running sample; the next one gets it
 }
 
 type rate struct {
@@ -87,11 +86,11 @@ type rate struct {
 	ns int64
 }
 
-// Feed changes a thread; all of its methods are for the one goroutine that
-// feeds it, inside Thread.Feed.
+// Feed modifies a thread. Its methods are for the one goroutine that feeds the thread,
+// inside Thread.Feed.
 type Feed Thread
 
-// Feed runs f, in which the thread may be changed. Keep it short: readers wait.
+// Feed runs f, which may modify the thread. Keep it short: readers wait.
 func (t *Thread) Feed(f func(*Feed)) {
 	t.mu.Lock()
 	before := t.held
@@ -102,7 +101,7 @@ func (t *Thread) Feed(f func(*Feed)) {
 	t.store.held.Add(int64(grown))
 }
 
-// to moves the thread's clock; times never fall, whatever a recording says.
+// to advances the thread's clock; times never decrease, whatever a recording contains.
 func (f *Feed) to(at stack.Time) stack.Time {
 	at = min(at, maxTime)
 	if f.first == 0 && at > 0 {
@@ -181,7 +180,7 @@ func (f *Feed) End(at stack.Time, place uint32) {
 	}
 }
 
-// Top is the place of the innermost call, for End.
+// Top returns the place of the innermost call, for End.
 func (f *Feed) Top() uint32 {
 	if n := len(f.open); n > 0 {
 		return f.open[n-1].place
@@ -189,7 +188,7 @@ func (f *Feed) Top() uint32 {
 	return 0
 }
 
-// Depth is the number of open calls.
+// Depth returns the number of open calls.
 func (f *Feed) Depth() int { return len(f.open) + f.deep }
 
 func (f *Feed) addLane(l Lane, s Slice) {
@@ -202,7 +201,7 @@ func (f *Feed) addLane(l Lane, s Slice) {
 	f.held++
 }
 
-// change ends the open slice of a lane and begins another where start is set.
+// change ends the open slice of a lane and begins another if begin is set.
 func (f *Feed) change(l Lane, at stack.Time, place uint32, begin bool) {
 	if o := &f.inLane[l]; o.Start != 0 {
 		if begin && o.Place == place {
@@ -218,7 +217,7 @@ func (f *Feed) change(l Lane, at stack.Time, place uint32, begin bool) {
 	}
 }
 
-// Other takes the events that are not about the stack's shape.
+// Other handles events that do not change the stack's shape.
 func (f *Feed) Other(e event.Event) {
 	at := f.to(e.Time)
 	switch e.Kind() {
@@ -236,13 +235,13 @@ func (f *Feed) Other(e event.Event) {
 			}
 		}
 		if cpu > 0 {
-			// It was spent since the last account, but nobody knows when if that
-			// was long ago.
+			// It was spent since the last account; if that is long ago, the exact time is
+			// unknown.
 			f.cpu.add(max(f.told, at-stack.Time(cpu)*16), at, cpu)
 		}
 		f.told, f.seen = at, at
 	case event.State:
-		// Also where it is the same as before: the thread went on in between.
+		// Also if the state is the same as before: the thread ran in between.
 		s, nr := event.StateFields(e.Payload())
 		f.change(LaneState, at, 0, false)
 		f.change(LaneLock, at, 0, false)
@@ -250,7 +249,7 @@ func (f *Feed) Other(e event.Event) {
 		f.state = State{State: s, Call: nr}
 		f.change(LaneState, at, f.store.stateID(f.state), s != stack.StateUnknown && s != stack.StateDead)
 	case event.Lock:
-		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait} // told before the lock
+		f.lock = Lock{Addr: e.Payload(), Wait: f.state.Wait} // a Wait precedes its Lock
 		f.change(LaneLock, at, f.store.lockID(f.lock), f.lock.Addr != 0)
 	case event.Holder:
 		if f.lock.Addr != 0 {
@@ -288,8 +287,8 @@ func (f *Feed) Other(e event.Event) {
 	}
 }
 
-// relabel says more about the open slice of a lane; one that has lasted a
-// while already is split, as something else held then.
+// relabel adds details to the open slice of a lane. A slice that has lasted a while is
+// split, as its earlier part had other values.
 func (f *Feed) relabel(l Lane, at stack.Time, place uint32) {
 	if o := &f.inLane[l]; o.Start != 0 && at <= o.Start {
 		o.Place = place
@@ -305,7 +304,7 @@ func (f *Feed) finish(at stack.Time) {
 	f.ended = true
 }
 
-// Close ends whatever is open: the thread or the recording is over.
+// Close ends everything open: the thread or the recording has ended.
 func (f *Feed) Close(at stack.Time) {
 	at = f.to(at)
 	for f.Depth() > 0 {
@@ -318,13 +317,13 @@ func (f *Feed) Close(at stack.Time) {
 	f.finish(at)
 }
 
-// Last is the time of the newest event.
+// Last returns the time of the newest event.
 func (f *Feed) Last() stack.Time { return f.last }
 
-// Snapshot is a thread as it was at one moment, for reading without a lock.
+// Snapshot is a thread at one moment, readable without a lock.
 type Snapshot struct {
 	seq     int
-	kinds   Kinds  // of the calls in it
+	kinds   Kinds  // of its calls
 	version uint64 // of the thread
 	rows    []row
 	open    []openCall
@@ -335,9 +334,9 @@ type Snapshot struct {
 	seen    stack.Time
 }
 
-// Look takes a snapshot of the calls of some kinds. Totals of open calls include
-// their callees. It is before, a snapshot of the same calls or nil, if nothing
-// has changed since that was taken.
+// Look returns a snapshot of the calls of some kinds. Totals of open calls include their
+// callees. It returns before, a snapshot of the same calls or nil, if nothing has changed
+// since it was taken.
 func (t *Thread) Look(k Kinds, before *Snapshot) *Snapshot {
 	t.mu.Lock()
 	if before != nil && before.version == t.version {
@@ -374,7 +373,7 @@ func (t *Thread) Look(k Kinds, before *Snapshot) *Snapshot {
 	return s
 }
 
-// openSlice is the open call at depth, if there is one.
+// openSlice returns the open call at depth, if there is one.
 func (s *Snapshot) openSlice(depth int) (Slice, bool) {
 	if depth >= len(s.open) {
 		return Slice{}, false
@@ -383,8 +382,8 @@ func (s *Snapshot) openSlice(depth int) (Slice, bool) {
 	return Slice{Start: o.start, End: Open, Place: o.place, Samples: o.samples, CPU: float32(o.cpu), Wait: float32(o.wait)}, true
 }
 
-// each calls yield for every call at depth that touches [t0, t1), the open one
-// included, with its end cut to the newest event.
+// each calls yield for every call at depth that touches [t0, t1), including the open one,
+// which ends at the newest event.
 func (s *Snapshot) each(depth int, t0, t1 stack.Time, yield func(*Slice)) {
 	r := &s.rows[depth]
 	for i, n := r.after(t0), r.end(); i < n; i++ {

@@ -2,8 +2,8 @@ package store
 
 import "github.com/sliverprof/sliver/stack"
 
-// Tree is a merged call tree in columns; node 0 is the root, a node's parent
-// comes before it.
+// Tree is a merged call tree in columns; node 0 is the root, a node's parent comes before
+// it.
 type Tree struct {
 	Parent  []int32
 	Func    []uint32
@@ -12,24 +12,23 @@ type Tree struct {
 	Wall    []float64 // ns, callees included
 	CPU     []float64
 	Wait    []float64
-	Folded  int // calls counted for their callers alone, the tree being full
+	Folded  int // calls counted only for their callers, as the tree was full
 }
 
-// TreeOptions say how calls are merged.
+// TreeOptions configure how calls are merged.
 type TreeOptions struct {
-	// InTime merges only calls that follow each other, so that the order of
-	// children is that of time.
+	// InTime merges only consecutive calls, so that children are in time order.
 	InTime bool
 	// ByThread puts the threads below the root, with Func = ThreadFunc+seq.
 	ByThread bool
-	Max      int   // nodes, 0 for DefaultNodes
-	Kinds    Kinds // of the calls that are in it
+	Max      int   // maximum number of nodes; 0: DefaultNodes
+	Kinds    Kinds // of the calls to include
 }
 
-// ThreadFunc and more are no functions but threads: see TreeOptions.
+// ThreadFunc and larger numbers are threads, not functions: see TreeOptions.
 const ThreadFunc = 1 << 31
 
-// DefaultNodes and MaxNodes bound a tree.
+// DefaultNodes and MaxNodes limit a tree.
 const (
 	DefaultNodes = 20_000
 	MaxNodes     = 200_000
@@ -45,12 +44,11 @@ type treeBuilder struct {
 	o     TreeOptions
 	child map[treeKey]int32
 	last  []int32 // newest child of each node, InTime
-	thin  int64   // InTime: shorter calls are merged whatever came between
+	thin  int64   // InTime: shorter calls are merged even if they are not consecutive
 }
 
-// Tree merges the calls in [t0, t1) of threads (nil: all). Calls that cross an
-// edge count with the part inside; their CPU and waiting time is taken to be
-// spread evenly.
+// Tree merges the calls in [t0, t1) of threads (nil: all). Calls that cross an edge count
+// with the part inside; their CPU and waiting time is assumed to be spread evenly.
 func (s *Store) Tree(t0, t1 stack.Time, threads []int, o TreeOptions) *Tree {
 	if o.Max <= 0 {
 		o.Max = DefaultNodes
@@ -95,7 +93,7 @@ func (b *treeBuilder) node(parent int32, fn uint32) int32 {
 	return n
 }
 
-// get is the child fn of parent; -1 if the tree is full.
+// get returns child fn of parent; -1 if the tree is full.
 func (b *treeBuilder) get(parent int32, fn uint32, merge bool) int32 {
 	if b.o.InTime {
 		if l := b.last[parent]; l >= 0 && b.t.Func[l] == fn {
@@ -119,8 +117,8 @@ func (b *treeBuilder) get(parent int32, fn uint32, merge bool) int32 {
 	return n
 }
 
-// thread walks a snapshot row by row; at holds the node of each call of the
-// row above, by its place in time.
+// thread walks a snapshot row by row; at holds the node of each call of the previous row,
+// by its place in time.
 func (b *treeBuilder) thread(sn *Snapshot, root int32, t0, t1 stack.Time, funcOf []uint32) {
 	type span struct {
 		end  stack.Time

@@ -6,29 +6,29 @@ import (
 	"github.com/sliverprof/sliver/stack"
 )
 
-// Row is what a query gives for one depth or lane of a thread.
+// Row is a query's result for one depth or lane of a thread.
 type Row struct {
 	Depth int // of calls; LaneRow(l) for a lane
 	Items []Item
-	// Lost is how many slices were dropped from the store before this position
-	// could read them.
+	// Lost is how many slices were dropped from the store before this position could read
+	// them.
 	Lost int
 }
 
-// LaneRow is the depth under which a lane goes.
+// LaneRow returns the depth number of a lane.
 func LaneRow(l Lane) int { return 0xffff - int(l) }
 
-// Position is how far a reader has got in a thread: see Snapshot.View. The zero
-// value has read nothing.
+// Position is how far a reader has read a thread: see Snapshot.View. The zero value has
+// read nothing.
 type Position struct {
-	Kinds   Kinds // whose calls it reads; for the reader to set before the first View
+	Kinds   Kinds // kinds of the calls to read; set by the reader before the first View
 	version uint64
 	rows    []int
 	lanes   [Lanes]int
 	set     bool
 }
 
-// Clone is a copy that can go on by itself.
+// Clone returns an independent copy.
 func (p *Position) Clone() Position {
 	q := *p
 	q.rows = append([]int(nil), p.rows...)
@@ -40,7 +40,7 @@ func (p *Position) Equal(q *Position) bool {
 	return p.Kinds == q.Kinds && p.version == q.version && p.set == q.set && p.lanes == q.lanes && slices.Equal(p.rows, q.rows)
 }
 
-// View is a thread as a page of some zoom shows it.
+// View is a thread at some zoom level.
 type View struct {
 	Seq  int
 	Rows []Row
@@ -48,13 +48,12 @@ type View struct {
 	Seen stack.Time // newest time at which the stack was confirmed
 }
 
-// View takes a snapshot and returns what its View does.
+// View takes a snapshot and calls its View.
 func (t *Thread) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) View {
 	return t.Look(p.Kinds, nil).View(t0, t1, bin, lit, p)
 }
 
-// More returns what a new snapshot's More does; it takes none if nothing has
-// changed.
+// More takes a new snapshot and calls its More; it takes none if nothing has changed.
 func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	t.mu.Lock()
 	same := t.version == p.version
@@ -65,10 +64,9 @@ func (t *Thread) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	return t.Look(p.Kinds, nil).More(bin, lit, p)
 }
 
-// View returns the slices that touch [t0, t1), merged where they are thinner
-// than bin ns, and sets p, whose kinds are the snapshot's, to what comes after.
-// Merged slices have the place of the longest, or of the longest that lit names,
-// by place (nil: none).
+// View returns the slices that touch [t0, t1), merged if they are thinner than bin ns. It
+// sets p, whose kinds are the snapshot's, to the position after them. Merged slices have
+// the place of the longest one, or of the longest one whose place is in lit (nil: none).
 func (s *Snapshot) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) View {
 	p.version = s.version
 	v := View{Seq: s.seq, Last: s.last, Seen: s.seen}
@@ -88,7 +86,7 @@ func (s *Snapshot) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) V
 	for l := range Lanes {
 		r := &s.lanes[l]
 		out := Row{Depth: LaneRow(l)}
-		// A mark has no length: one that lies at t0 belongs to the view too.
+		// A mark has no length: one at t0 belongs to the view too.
 		p.lanes[l] = r.merge(r.after(t0-1), r.end(), t1, bin, nil, func(i Item) { out.Items = append(out.Items, i) })
 		if o := s.inLane[l]; o.Start != 0 && o.Start < t1 {
 			out.Items = append(out.Items, Item{Start: o.Start, End: Open, Place: o.Place, Count: 1})
@@ -100,9 +98,9 @@ func (s *Snapshot) View(t0, t1 stack.Time, bin int64, lit []bool, p *Position) V
 	return v
 }
 
-// More returns what ended since p, and all that is open now: a reader forgets
-// what it knew as open, and adds this. ok is false if nothing has changed since, or
-// the snapshot is the older one.
+// More returns the slices that ended since p, and all that are open now. A reader
+// discards its open slices and adds these. ok is false if nothing has changed since, or
+// the snapshot is older than p.
 func (s *Snapshot) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 	if s.version <= p.version || !p.set {
 		return View{}, false
@@ -135,18 +133,18 @@ func (s *Snapshot) More(bin int64, lit []bool, p *Position) (v View, ok bool) {
 // Load is how busy a thread was.
 type Load struct {
 	Seq     int
-	CPU     int64 // ns on a CPU, in all
+	CPU     int64 // ns on a CPU, in total
 	Samples uint64
 	Depth   int // rows
 	Last    stack.Time
 	Ended   bool
 	State   State
-	Dropped stack.Time // what ended before is no longer here; 0: all is
-	Bins    []float64  // ns on a CPU over the asked time, where asked
+	Dropped stack.Time // calls that ended before this were dropped; 0: none
+	Bins    []float64  // ns on a CPU over the requested time, if requested
 }
 
-// Loads sums up all threads; with n > 0 it spreads their CPU time over n bins
-// of [t0, t1).
+// Loads summarizes all threads; if n > 0 it spreads their CPU time over n bins of [t0,
+// t1).
 func (s *Store) Loads(t0, t1 stack.Time, n int) []Load {
 	var out []Load
 	for _, t := range s.all() {
@@ -163,7 +161,7 @@ func (s *Store) Loads(t0, t1 stack.Time, n int) []Load {
 	return out
 }
 
-// Interval is the time between samples of t at a time; 0 if it was never told.
+// Interval returns the time between samples of t at a time; 0 if unknown.
 func (t *Thread) Interval(at stack.Time) (ns int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -1,7 +1,6 @@
-// Package wire is the layout of the binary frames that a sliver server sends
-// over its websocket, version 1: see docs/web-api.md. It encodes for the
-// server and decodes for clients, and knows neither. All functions may be
-// called concurrently.
+// Package wire defines the binary frames that a sliver server sends over its websocket,
+// version 1: see docs/web-api.md. It encodes for the server and decodes for clients, and
+// depends on neither. All functions may be called concurrently.
 package wire
 
 import (
@@ -11,8 +10,8 @@ import (
 	"math"
 )
 
-// Version of the layout and of the JSON messages beside it; it is part of the
-// websocket's subprotocol, so that two sides that differ never talk.
+// Version is the version of the layout and of the accompanying JSON messages. It is part
+// of the websocket's subprotocol, so that incompatible peers cannot connect.
 const Version = 1
 
 // Protocol is the websocket subprotocol.
@@ -20,19 +19,19 @@ const Protocol = "sliver.v1"
 
 // Types of frames.
 const (
-	TypeView = 1 // all that a view holds
-	TypeMore = 2 // what ended since, and all that is open
-	TypeGap  = 3 // the client was too slow: it holds less than there was
+	TypeView = 1 // everything in a view
+	TypeMore = 2 // slices that ended since, and all open ones
+	TypeGap  = 3 // the client was too slow and misses slices
 )
 
-// Rows from here on are lanes: 0xffff states, 0xfffe locks, 0xfffd pauses,
+// FirstLane is the first row number of lanes: 0xffff states, 0xfffe locks, 0xfffd pauses,
 // 0xfffc gaps and marks.
 const FirstLane = 0xff00
 
 // Frame is one message.
 type Frame struct {
 	Type    int
-	ID      uint32  // of the view, as the client numbered it
+	ID      uint32  // of the view, as numbered by the client
 	Now     float64 // newest time of the recording, ns since its base
 	Bin     float64 // ns: thinner slices are merged
 	Threads []Thread
@@ -41,9 +40,9 @@ type Frame struct {
 // Thread is one thread's part of a frame.
 type Thread struct {
 	Seq  uint32
-	Lost uint32  // slices that were gone before they could be sent
+	Lost uint32  // slices dropped before they could be sent
 	Last float64 // newest event, ns since the base
-	Seen float64 // the stack was last confirmed then
+	Seen float64 // when the stack was last confirmed
 	Rows []Row
 }
 
@@ -55,10 +54,10 @@ type Row struct {
 
 // Item is a slice, or several thin ones.
 type Item struct {
-	Start, End float64 // ns since the base; End is math.Inf(1) for what is open
-	Busy       float32 // ns: the sum of the durations of what was merged
+	Start, End float64 // ns since the base; End is math.Inf(1) for an open slice
+	Busy       float32 // ns: the sum of the durations of merged slices
 	Value      uint32  // calls: number of the function (the longest one's); lanes: see docs/web-api.md
-	Count      uint32  // slices in it
+	Count      uint32  // number of slices in it
 }
 
 const (
@@ -69,13 +68,13 @@ const (
 	rowLen    = 8
 )
 
-// Limits on what a frame may make its reader keep.
+// Limits on what a reader allocates for a frame.
 const (
 	MaxThreads = 1 << 16
 	MaxFrame   = 256 << 20
 )
 
-// Append encodes f behind b.
+// Append appends the encoding of f to b.
 func Append(b []byte, f *Frame) []byte {
 	le := binary.LittleEndian
 	f64 := func(v float64) { b = le.AppendUint64(b, math.Float64bits(v)) }
@@ -122,13 +121,13 @@ func Append(b []byte, f *Frame) []byte {
 	return b
 }
 
-// SetID changes the number of the view in an encoded frame.
+// SetID changes the view's number in an encoded frame.
 func SetID(frame []byte, id uint32) { binary.LittleEndian.PutUint32(frame[8:], id) }
 
-// ErrFrame says that bytes are no frame of this version.
+// ErrFrame reports bytes that are not a frame of this version.
 var ErrFrame = errors.New("not a frame of sliver.v1")
 
-// Decode reads a frame. Errors carry the offset and wrap ErrFrame.
+// Decode decodes a frame. Errors carry the offset and wrap ErrFrame.
 func Decode(b []byte) (*Frame, error) {
 	le := binary.LittleEndian
 	bad := func(off int, what string) error { return fmt.Errorf("byte %d: %s: %w", off, what, ErrFrame) }

@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/web"
 )
 
-// Feed is a made-up program that runs now.
+// Feed is a synthetic program that runs now.
 type Feed struct {
 	Program *Program
 	Rec     *trace.Recorder
@@ -22,13 +22,13 @@ type Feed struct {
 	t0      stack.Time
 	Paused  atomic.Bool
 	ivl     atomic.Int64
-	Deeper  atomic.Bool // from now on calls go deeper than they went
+	Deeper  atomic.Bool // from now on calls go deeper
 	Samples atomic.Uint64
-	// Lates are how late each round was, ns; to be read when Run has returned.
+	// Lates are the delays of each round, ns; read them after Run has returned.
 	Lates []int64
 }
 
-// NewFeed begins a recording into nowhere.
+// NewFeed begins a recording without an output.
 func NewFeed(seed uint64, threads int, interval time.Duration) (*Feed, error) {
 	tw, err := trace.NewWriter(io.Discard)
 	if err != nil {
@@ -48,16 +48,16 @@ func NewFeed(seed uint64, threads int, interval time.Duration) (*Feed, error) {
 	return f, nil
 }
 
-// Now is the time in the program's clock.
+// Now returns the time of the program's clock.
 func (f *Feed) Now() stack.Time { return f.t0 + stack.Time(time.Since(f.start)) }
 
-// SetInterval changes how often samples are taken.
+// SetInterval changes the sampling interval.
 func (f *Feed) SetInterval(d time.Duration) error {
 	f.ivl.Store(int64(d))
 	return nil
 }
 
-// Interval is how often samples are taken.
+// Interval returns the sampling interval.
 func (f *Feed) Interval() time.Duration { return time.Duration(f.ivl.Load()) }
 
 // Round samples every thread once.
@@ -99,7 +99,7 @@ func (f *Feed) Run(ctx context.Context) {
 		late := time.Since(due)
 		f.Lates = append(f.Lates, int64(max(late, 0)))
 		if late > ivl || late < 0 {
-			due = time.Now() // ticks that were missed are not made up for
+			due = time.Now() // missed ticks are skipped
 		}
 		if f.Paused.Load() {
 			continue
@@ -116,7 +116,7 @@ func (f *Feed) Run(ctx context.Context) {
 	}
 }
 
-// Namer names the program's places, the first half of an answer at once.
+// Namer names the program's places.
 type Namer struct{}
 
 // Name implements web.Namer.

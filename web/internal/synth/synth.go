@@ -1,8 +1,8 @@
-// Package synth makes up a program's behaviour: threads that call functions,
-// wait, and hold locks, as a sampler would see them. Tests and measurements of
-// the page use it where a real target would make them depend on the machine.
+// Package synth simulates a program: threads that call functions, wait, and hold locks,
+// as a sampler would observe them. Tests and benchmarks of the page use it because a real
+// target would make them depend on the machine.
 //
-// A Program is for one goroutine for each of its threads.
+// Each thread of a Program belongs to one goroutine.
 package synth
 
 import (
@@ -14,16 +14,16 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// fn is a function of the made-up program.
+// fn is a function of the synthetic program.
 type fn struct {
 	name    string
 	module  int
 	file    string
 	calls   []int
 	dur     int64 // typical, ns
-	block   int32 // system call that it waits in, 0 none
+	block   int32 // system call that it waits in; 0: none
 	lock    bool
-	chance  float64 // of calling something rather than working itself
+	chance  float64 // probability of calling a function instead of working itself
 	inlined string  // a function inlined into it
 	kind    stack.Kind
 }
@@ -36,8 +36,7 @@ const (
 	ms       = int64(1_000_000)
 )
 
-// Hostile is the name of a function that would run as a script if a page took
-// it for HTML.
+// Hostile is a function name that would run as a script if a page treated it as HTML.
 const Hostile = `<img src=x onerror="document.title='pwned'">::operator()`
 
 var funcs = []fn{
@@ -75,7 +74,7 @@ var funcs = []fn{
 	{name: "tree::walk(Node*, int)", file: "src/tree.cc", calls: []int{29, 29, 29, 12}, dur: 40 * ms, chance: .97},
 }
 
-// Program is a made-up target.
+// Program is a synthetic target.
 type Program struct {
 	Proc    trace.Process
 	Maps    trace.Maps
@@ -83,8 +82,7 @@ type Program struct {
 	seed    uint64
 }
 
-// New makes a program; equal seeds behave the same. t0 is when its recording
-// begins.
+// New returns a program; equal seeds behave the same. t0 is the start of its recording.
 func New(seed uint64, t0 stack.Time, interval int64) *Program {
 	p := &Program{seed: seed}
 	p.Proc = trace.Process{PID: 4242, Comm: "shopd", Exe: "/usr/bin/shopd", Cmdline: []string{"/usr/bin/shopd", "--listen", ":8080"},
@@ -107,8 +105,8 @@ func addr(f int) uint64 {
 	return textAddr + uint64(f)*fnSize
 }
 
-// Name is the function and line at a word of the program, outermost first
-// where something was inlined.
+// Name returns the functions and lines at a word of the program, outermost first if
+// functions are inlined.
 func Name(w event.Word) (frames []Named, ok bool) {
 	a := w.Lookup()
 	base := uint64(textAddr)
@@ -143,7 +141,7 @@ type Named struct {
 	Line, Start        int
 }
 
-// Symbols names everything in the program.
+// Symbols returns the names of everything in the program.
 func (p *Program) Symbols() *trace.Symbols {
 	s := &trace.Symbols{}
 	for i := range funcs {
@@ -167,7 +165,7 @@ func (p *Program) Symbols() *trace.Symbols {
 	return s
 }
 
-// Describe is thread k of the program.
+// Describe returns the description of thread k.
 func (p *Program) Describe(k int, since stack.Time) trace.Thread {
 	t := trace.Thread{TID: stack.TID(p.Proc.PID + k), Name: "shopd", Main: k == 0, Born: stack.Time(k + 1), Since: since, Seq: k}
 	switch {
@@ -182,7 +180,7 @@ func (p *Program) Describe(k int, since stack.Time) trace.Thread {
 	return t
 }
 
-// Thread plays one thread.
+// Thread simulates one thread.
 type Thread struct {
 	k     int
 	rnd   *rand.Rand
@@ -202,7 +200,7 @@ type call struct {
 	cfa uint64
 }
 
-// Thread begins thread k.
+// Thread starts thread k.
 func (p *Program) Thread(k int) *Thread {
 	t := &Thread{k: k, rnd: rand.New(rand.NewPCG(p.seed, uint64(k)))}
 	root := 23
@@ -222,7 +220,7 @@ func (t *Thread) push(f int, end stack.Time) {
 	t.open = append(t.open, call{f, end, pc, cfa})
 }
 
-// Dive has the innermost function call itself down to a depth, until end.
+// Dive makes the innermost function call itself down to a depth, until end.
 func (t *Thread) Dive(depth int, end stack.Time) {
 	for len(t.open) < depth {
 		top := t.open[len(t.open)-1]
@@ -232,15 +230,15 @@ func (t *Thread) Dive(depth int, end stack.Time) {
 
 const maxDepth = 70
 
-// Lock is a change of what the thread waits for, to be recorded before the
-// sample: Addr 0 says that it waits no more.
+// Lock is a change of the lock that the thread waits for, to be recorded before the
+// sample. Addr 0 means that it no longer waits.
 type Lock struct {
 	Changed bool
 	Addr    uint64
 	Holder  stack.TID
 }
 
-// Sample moves the thread on to now and says what a sampler would see. It is
+// Sample advances the thread to now and stores in x what a sampler would observe. x is
 // valid until the next call.
 func (t *Thread) Sample(now stack.Time, x *stack.Sample) (l Lock) {
 	was := t.blocked()
@@ -252,7 +250,7 @@ func (t *Thread) Sample(now stack.Time, x *stack.Sample) (l Lock) {
 	for {
 		top := &t.open[len(t.open)-1]
 		f := &funcs[top.fn]
-		// A function that has just come back from a call may work itself for a while.
+		// After a call returns, the function may work itself for a while.
 		if len(f.calls) == 0 || len(t.open) >= maxDepth || t.rnd.Float64() > f.chance {
 			break
 		}

@@ -9,18 +9,18 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Options of a recording.
+// Options configure a recording.
 type Options struct {
 	Seed     uint64
 	Threads  int
 	Interval int64 // ns
-	Samples  int   // of each thread
+	Samples  int   // per thread
 	Events   int   // stop a thread after that many; 0: no limit
-	Nameless bool  // leave out the symbols
-	Cut      bool  // leave out the end, as if the recorder was killed
+	Nameless bool  // omit the symbols
+	Cut      bool  // omit the end, as if the recorder was killed
 }
 
-// Write makes a finished recording and returns how many events are in it.
+// Write writes a finished recording and returns its number of events.
 func Write(w io.Writer, o Options) (events int, err error) {
 	const t0 = stack.Time(1_000_000_000_000)
 	p := New(o.Seed, t0, o.Interval)

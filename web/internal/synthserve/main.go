@@ -1,5 +1,5 @@
-// Command synthserve serves a made-up recording or a made-up live feed: what
-// the page's tests, pictures and measurements run against.
+// Command synthserve serves a synthetic recording or live feed for the page's tests,
+// screenshots and benchmarks.
 package main
 
 import (
@@ -55,7 +55,7 @@ func run() error {
 		if format == "pprof" {
 			return errors.New("this format fails here, to show how that looks")
 		}
-		// A whole file for speedscope, if a small one; what was asked for is in it.
+		// A minimal but complete file for speedscope that contains the request.
 		_, err := fmt.Fprintf(w, `{"$schema":"https://www.speedscope.app/file-format-schema.json","shared":{"frames":[{"name":"main"}]},`+
 			`"profiles":[{"type":"evented","name":"one thread","unit":"nanoseconds","startValue":0,"endValue":10,`+
 			`"events":[{"type":"O","frame":0,"at":0},{"type":"C","frame":0,"at":10}]}],"format":%q,"from":%d,"to":%d,"threads":%d}`,
@@ -124,7 +124,8 @@ func run() error {
 			fmt.Fprintf(os.Stderr, "loaded in %v\n", time.Since(begin).Round(time.Millisecond))
 		}()
 	}
-	// Whoever started this tells it by lines what to do, and ends it by closing.
+	// The parent process sends commands as lines, and ends this process by closing the
+	// pipe.
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		switch in.Text() {
@@ -137,7 +138,7 @@ func run() error {
 	return nil
 }
 
-// unreadable is a recording of which nothing can be read.
+// unreadable is a recording that cannot be read.
 type unreadable struct{ web.Source }
 
 func (unreadable) Run(context.Context, *store.Store) (string, error) {
@@ -157,7 +158,7 @@ func record(o synth.Options, save string) (*trace.Recording, int, error) {
 	return rec, n, err
 }
 
-// saved writes the recording to a file and reads it from there: it may be long.
+// saved writes the recording to a file and reads it from there, as it may be long.
 func saved(o synth.Options, path string) (*trace.Recording, int, error) {
 	f, err := os.Create(path)
 	if err != nil {
