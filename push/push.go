@@ -1,9 +1,9 @@
-// Package push sends windows of a recording to backends that keep profiles: an
-// OpenTelemetry collector by OTLP over HTTP, Pyroscope and Parca by their push
-// interfaces for pprof. What cannot be sent now waits in a Spool and is tried
-// again, ever more rarely, until it is sent or thrown away for younger items.
+// Package push sends windows of a recording to profile backends: an OpenTelemetry
+// collector by OTLP over HTTP, and Pyroscope and Parca by their pprof push interfaces.
+// Windows that cannot be sent are queued in a Spool and retried with increasing delays
+// until they are sent or dropped in favour of newer ones.
 //
-// It knows no recording under way: windows come as trace.Recording.
+// The package does not depend on a live recording: windows are trace.Recordings.
 package push
 
 import (
@@ -32,17 +32,17 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// Kind is a way to push.
+// Kind is a push protocol.
 type Kind string
 
-// Kinds.
+// Values of Kind.
 const (
 	OTLP      Kind = "otlp"      // POST /v1development/profiles, protobuf
 	Pyroscope Kind = "pyroscope" // push.v1.PusherService/Push of the Connect protocol, JSON
 	Parca     Kind = "parca"     // parca.profilestore's WriteRaw by its HTTP gateway, JSON
 )
 
-// paths are where each kind is posted when the URL has no path of its own.
+// paths are the default paths for a URL without one.
 var paths = map[Kind]string{
 	OTLP:      "/v1development/profiles",
 	Pyroscope: "/push.v1.PusherService/Push",
@@ -52,10 +52,10 @@ var paths = map[Kind]string{
 // Sink is a backend.
 type Sink struct {
 	Kind Kind
-	URL  string // with its path
+	URL  string // including its path
 }
 
-// ParseSink reads the URL that a user gave.
+// ParseSink parses a URL given by the user.
 func ParseSink(kind Kind, s string) (*Sink, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -67,13 +67,13 @@ func ParseSink(kind Kind, s string) (*Sink, error) {
 	return &Sink{kind, u.String()}, nil
 }
 
-// Key tells sinks apart in a Spool. It does not show what may be secret in a URL.
+// Key identifies the sink in a Spool. It contains no secrets of the URL.
 func (s *Sink) Key() string {
 	h := sha256.Sum256([]byte(string(s.Kind) + " " + s.URL))
 	return string(s.Kind) + "-" + hex.EncodeToString(h[:8])
 }
 
-// Host is for messages.
+// Host returns the URL's host, for messages.
 func (s *Sink) Host() string {
 	u, err := url.Parse(s.URL)
 	if err != nil {
@@ -82,21 +82,22 @@ func (s *Sink) Host() string {
 	return string(s.Kind) + " at " + u.Host
 }
 
-// Options of a Pusher.
+// Options configure a Pusher.
 type Options struct {
 	Sinks    []*Sink
 	Spool    *Spool
-	Resource []otlp.Attribute // come after what the recording says, and override it
+	Resource []otlp.Attribute // added to the recording's attributes, and override them
 	Headers  http.Header      // such as Authorization
 	Client   *http.Client     // nil: one with a timeout of 30 s
 	Version  string
-	// FirstWait and MaxWait bound the time between tries; 0: 1 s and 60 s.
+	// FirstWait and MaxWait limit the time between retries; 0: 1 s and 60 s.
 	FirstWait, MaxWait time.Duration
-	// Problem is told what goes wrong, a line each; from several goroutines.
+	// Problem receives error messages, one line each; it is called from several
+	// goroutines.
 	Problem func(string)
 }
 
-// Pusher sends. Window is for one goroutine at a time.
+// Pusher sends windows. Window is for one goroutine at a time.
 type Pusher struct {
 	o    Options
 	wake []chan struct{}
@@ -108,11 +109,11 @@ type Pusher struct {
 	lost int
 }
 
-// New starts a Pusher. Close must follow.
+// New starts a Pusher. The caller must call Close.
 func New(o Options) *Pusher {
 	if o.Client == nil {
 		o.Client = &http.Client{Timeout: 30 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error {
-			return http.ErrUseLastResponse // headers may hold a secret that is for this host alone
+			return http.ErrUseLastResponse // headers may contain a secret that is only for this host
 		}}
 	}
 	if o.FirstWait == 0 {
@@ -133,8 +134,8 @@ func New(o Options) *Pusher {
 	return p
 }
 
-// Window queues what o chooses of rec for every sink. A window in which
-// nothing was seen is not sent.
+// Window queues the part of rec that o selects for every sink. It skips a window without
+// samples.
 func (p *Pusher) Window(rec *trace.Recording, o view.Options) error {
 	w := &window{rec: rec, o: o, resource: merge(otlp.Resource(rec), p.o.Resource), version: p.o.Version, made: map[Kind][]byte{}}
 	var errs []error
@@ -159,7 +160,7 @@ func (p *Pusher) Window(rec *trace.Recording, o view.Options) error {
 	return errors.Join(errs...)
 }
 
-// merge lets b's attributes stand for a's of the same name.
+// merge returns a's attributes, replaced by b's where names match, and the rest of b.
 func merge(a, b []otlp.Attribute) []otlp.Attribute {
 	at := map[string]int{}
 	var out []otlp.Attribute
@@ -174,16 +175,16 @@ func merge(a, b []otlp.Attribute) []otlp.Attribute {
 	return out
 }
 
-// window is a part of a recording that goes to several sinks.
+// window is a part of a recording for several sinks.
 type window struct {
 	rec      *trace.Recording
 	o        view.Options
 	resource []otlp.Attribute
 	version  string
-	made     map[Kind][]byte // profiles, by who takes such; pprof is Pyroscope's and Parca's
+	made     map[Kind][]byte // encoded profiles; Pyroscope and Parca share the pprof one
 }
 
-// profile is the window in the form that a kind of sink takes; nil: it is empty.
+// profile returns the window in the format of a kind of sink; nil: it is empty.
 func (w *window) profile(k Kind) ([]byte, error) {
 	if k != OTLP {
 		k = Pyroscope
@@ -209,7 +210,7 @@ func (w *window) profile(k Kind) ([]byte, error) {
 	return w.made[k], nil
 }
 
-// item makes the request for a sink; nil: there is nothing to send.
+// item builds the request for a sink; nil: there is nothing to send.
 func (w *window) item(s *Sink) (*Item, error) {
 	body, err := w.profile(s.Kind)
 	if err != nil || body == nil {
@@ -239,9 +240,9 @@ type label struct {
 	Value string `json:"value"`
 }
 
-// rawProfile is a request with a pprof profile in it: as
-// https://grafana.com/docs/pyroscope/latest/reference-server-api has it, and
-// as parca's proto/parca/profilestore/v1alpha1/profilestore.proto.
+// rawProfile builds a request with a pprof profile in it, according to
+// https://grafana.com/docs/pyroscope/latest/reference-server-api and parca's
+// proto/parca/profilestore/v1alpha1/profilestore.proto.
 func (s *Sink) rawProfile(pprof []byte, resource []otlp.Attribute) ([]byte, error) {
 	labels := []label{{"__name__", "process_cpu"}}
 	for _, a := range resource {
@@ -270,14 +271,14 @@ func (s *Sink) rawProfile(pprof []byte, resource []otlp.Attribute) ([]byte, erro
 		"labels": labels, "samples": []any{map[string]any{"ID": uuid, "rawProfile": pprof}}}}})
 }
 
-// Report is how it went.
+// Report is the result of a Pusher.
 type Report struct {
-	Sent    int // items that a backend took
-	Lost    int // that it refused, or that were thrown away
-	Waiting int // that are still in the spool
+	Sent    int // accepted items
+	Lost    int // rejected or dropped items
+	Waiting int // items still in the spool
 }
 
-// Close tries to send what is left until ctx ends.
+// Close tries to send the remaining items until ctx ends.
 func (p *Pusher) Close(ctx context.Context) Report {
 	var keys []string
 	for _, s := range p.o.Sinks {
@@ -306,7 +307,7 @@ func (p *Pusher) problem(format string, args ...any) {
 	}
 }
 
-// run sends to one sink.
+// run sends the items for one sink.
 func (p *Pusher) run(ctx context.Context, s *Sink, wake <-chan struct{}) {
 	defer p.done.Done()
 	wait := p.o.FirstWait
@@ -354,7 +355,8 @@ func (p *Pusher) run(ctx context.Context, s *Sink, wake <-chan struct{}) {
 			down = true
 		}
 		if after == 0 {
-			// Between half of it and all, so that a fleet does not come back at once.
+			// Between half of it and all, so that a fleet does not retry at the same
+			// time.
 			after = wait/2 + time.Duration(mathrand.Int64N(int64(wait/2)+1))
 			wait = min(2*wait, p.o.MaxWait)
 		}
@@ -368,17 +370,17 @@ func (p *Pusher) run(ctx context.Context, s *Sink, wake <-chan struct{}) {
 	}
 }
 
-// maxAfter bounds what a backend can ask for by Retry-After.
+// maxAfter limits the delay that a backend can request by Retry-After.
 const maxAfter = 10 * time.Minute
 
-// refused is an answer after which another try is in vain.
+// refused is a reply after which a retry is useless.
 type refused struct{ what string }
 
 func (r *refused) Error() string { return r.what }
 
-const maxAnswer = 16 << 10 // bytes of an answer that are read
+const maxAnswer = 16 << 10 // bytes of a reply that are read
 
-// send makes one request. after is how long the backend asks to wait.
+// send sends one request. after is the delay that the backend requests.
 func (p *Pusher) send(ctx context.Context, s *Sink, it *Item) (after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.URL, bytes.NewReader(it.Body))
 	if err != nil {
@@ -395,7 +397,7 @@ func (p *Pusher) send(ctx context.Context, s *Sink, it *Item) (after time.Durati
 	if err != nil {
 		var u *url.Error
 		if errors.As(err, &u) {
-			err = u.Err // without the URL, which may hold a secret
+			err = u.Err // without the URL, which may contain a secret
 		}
 		return 0, err
 	}
@@ -404,7 +406,7 @@ func (p *Pusher) send(ctx context.Context, s *Sink, it *Item) (after time.Durati
 	switch res.StatusCode {
 	case http.StatusOK, http.StatusAccepted, http.StatusNoContent:
 		return 0, nil
-	// What OTLP/HTTP says may be tried again.
+	// OTLP/HTTP's retryable statuses.
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return retryAfter(res.Header.Get("Retry-After"), time.Now()), fmt.Errorf("status %s", res.Status)
 	}
@@ -412,7 +414,7 @@ func (p *Pusher) send(ctx context.Context, s *Sink, it *Item) (after time.Durati
 	return 0, &refused{strings.TrimSpace("status " + res.Status + " " + said)}
 }
 
-// retryAfter is seconds, or a date.
+// retryAfter parses seconds or a date.
 func retryAfter(s string, now time.Time) time.Duration {
 	if n, err := strconv.Atoi(s); err == nil && n > 0 {
 		return time.Duration(min(n, int(maxAfter/time.Second))) * time.Second

@@ -25,7 +25,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recording has some calls.
+// recording returns one with some calls.
 func recording(t testing.TB) *trace.Recording {
 	t.Helper()
 	var b bytes.Buffer
@@ -39,13 +39,13 @@ func recording(t testing.TB) *trace.Recording {
 	return rec
 }
 
-// backend is a stand-in: it answers as it is told to, and keeps what it took.
+// backend is a fake backend that replies as configured and stores the requests.
 type backend struct {
 	*httptest.Server
 	t  testing.TB
 	mu sync.Mutex
 
-	answers []int // statuses, in turn; 200 when they are used up
+	answers []int // statuses, in order; 200 when used up
 	after   string
 	took    []request
 	news    chan struct{}
@@ -135,7 +135,7 @@ func closed(p *Pusher) Report {
 	return p.Close(ctx)
 }
 
-// The Collector's own receiver takes what is pushed, with the resource as told.
+// The Collector's own receiver accepts the profiles with the given resource.
 func TestCollector(t *testing.T) {
 	r := otelreceiver.Start(t)
 	p, ps := pusher(t, t.TempDir(), Options{Sinks: []*Sink{sink(t, OTLP, r.URL)}, Resource: []otlp.Attribute{{Key: "service.name", Value: "orders"}, {Key: "deployment.environment", Value: "test"}}})
@@ -162,7 +162,7 @@ func TestCollector(t *testing.T) {
 	}
 }
 
-// Pyroscope and Parca get a pprof profile, in what their descriptions say.
+// Pyroscope and Parca receive a pprof profile in their documented formats.
 func TestPprofBackends(t *testing.T) {
 	py, pa := newBackend(t), newBackend(t)
 	p, ps := pusher(t, t.TempDir(), Options{Sinks: []*Sink{sink(t, Pyroscope, py.URL), sink(t, Parca, pa.URL+"/under/here")}, Headers: http.Header{"Authorization": {"Bearer x"}}})
@@ -214,7 +214,7 @@ func TestPprofBackends(t *testing.T) {
 	check(pa.took[0], "/under/here", b.Series[0].Labels.Labels, b.Series[0].Samples[0].RawProfile)
 }
 
-// A backend that is down for a while gets all windows in the end, in order.
+// A backend that is down for a while finally receives all windows, in order.
 func TestRetry(t *testing.T) {
 	b := newBackend(t, 503, 429, 502, 504)
 	dir := t.TempDir()
@@ -235,7 +235,7 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// What was not sent outlives the program, and the next one sends it.
+// Unsent items outlive the program, and the next one sends them.
 func TestOutlives(t *testing.T) {
 	b := newBackend(t)
 	url := b.URL
@@ -268,7 +268,7 @@ func (h to) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// A refusal is not tried again, and told in one harmless line.
+// A rejected item is not retried, and is reported in one printable line.
 func TestRefused(t *testing.T) {
 	b := newBackend(t, 400)
 	p, ps := pusher(t, t.TempDir(), Options{Sinks: []*Sink{sink(t, OTLP, b.URL)}})
@@ -295,7 +295,7 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// The spool holds its bound by throwing the oldest away.
+// The spool drops the oldest items to stay within its limit.
 func TestSpoolBound(t *testing.T) {
 	dir := t.TempDir()
 	s, err := OpenSpool(dir, 100_000)
@@ -325,7 +325,7 @@ func TestSpoolBound(t *testing.T) {
 	}
 }
 
-// Two programs on one folder: each item is sent once. Damaged files go.
+// Two programs with one folder: each item is sent once. Damaged files are removed.
 func TestSpoolShared(t *testing.T) {
 	dir := t.TempDir()
 	b := newBackend(t)
@@ -395,7 +395,7 @@ func FuzzItem(f *testing.F) {
 	})
 }
 
-// An item that is claimed and given back all the time is counted all the time.
+// An item that is repeatedly claimed and released always counts as waiting.
 func TestWaitingWhileClaimed(t *testing.T) {
 	sp, err := OpenSpool(t.TempDir(), 1<<20)
 	if err != nil {

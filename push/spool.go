@@ -18,9 +18,9 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// Spool keeps what is to be sent as files in a folder, so that what could not
-// be sent outlives the program, within a bound on their size. Several programs
-// may share a folder: an item is claimed by a rename before it is sent.
+// Spool stores unsent items as files in a folder of limited size, so that they outlive
+// the program. Several programs may share a folder: an item is claimed by a rename before
+// it is sent.
 //
 // A Spool may be used by several goroutines.
 type Spool struct {
@@ -31,17 +31,17 @@ type Spool struct {
 	seq     int
 	dropped int
 
-	// names is held while an item is renamed, and while they are counted: a
-	// folder read at that moment may list neither name, or one that is gone.
+	// names is held while an item is renamed, and while items are counted: a directory
+	// read at that moment may list neither name, or an old one.
 	names sync.Mutex
 }
 
-// Item is one request that is to be made.
+// Item is one request to send.
 type Item struct {
 	To   string    `json:"to"` // Sink.Key
 	At   time.Time `json:"at"`
-	Type string    `json:"type"` // of the content
-	Body []byte    `json:"-"`    // compressed by gzip
+	Type string    `json:"type"` // content type
+	Body []byte    `json:"-"`    // gzip-compressed
 
 	name string
 }
@@ -50,14 +50,14 @@ const (
 	suffix    = ".push"
 	claimed   = ".claimed"
 	unwritten = ".new"
-	// staleClaim is after how long a claim is one of a program that died.
+	// staleClaim is the age at which a claim belongs to a dead program.
 	staleClaim = 10 * time.Minute
-	// maxHead bounds the first line of an item, maxBody what follows.
+	// maxHead limits the first line of an item, maxBody the rest.
 	maxHead = 4096
 	maxBody = 256 << 20
 )
 
-// OpenSpool uses the folder dir, which it makes, for at most max bytes.
+// OpenSpool opens the folder dir, creating it if necessary, for at most max bytes.
 func OpenSpool(dir string, max int64) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("spool: %w", err)
@@ -66,14 +66,14 @@ func OpenSpool(dir string, max int64) (*Spool, error) {
 	return s, s.bound(0)
 }
 
-// Dropped is how many items were thrown away, the oldest first, to hold the bound.
+// Dropped returns how many items were dropped, oldest first, to stay within the limit.
 func (s *Spool) Dropped() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.dropped
 }
 
-// Put keeps an item.
+// Put stores an item.
 func (s *Spool) Put(it *Item) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +95,7 @@ func (s *Spool) Put(it *Item) error {
 	return os.Rename(path+unwritten, path)
 }
 
-// bound throws the oldest items away until there is room for extra bytes.
+// bound drops the oldest items until extra bytes fit.
 func (s *Spool) bound(extra int64) error {
 	if extra > s.max {
 		s.dropped++
@@ -119,7 +119,7 @@ func (s *Spool) bound(extra int64) error {
 		total += fi.Size()
 		name := e.Name()
 		if old := time.Since(fi.ModTime()) > staleClaim; old && strings.HasSuffix(name, claimed) {
-			// Whoever claimed it died; it is as good as new.
+			// The program that claimed it died, so release it.
 			if os.Rename(filepath.Join(s.dir, name), filepath.Join(s.dir, strings.TrimSuffix(name, claimed))) == nil {
 				name = strings.TrimSuffix(name, claimed)
 			}
@@ -144,8 +144,8 @@ func (s *Spool) bound(extra int64) error {
 	return nil
 }
 
-// Claim takes the oldest item for a sink, nil if there is none. Done or Release
-// must follow.
+// Claim claims the oldest item for a sink; nil if there is none. The caller must call
+// Done or Release.
 func (s *Spool) Claim(to string) (*Item, error) {
 	es, err := os.ReadDir(s.dir)
 	if err != nil {
@@ -163,7 +163,7 @@ func (s *Spool) Claim(to string) (*Item, error) {
 			continue
 		}
 		if s.rename(path, path+claimed) != nil {
-			continue // another one was faster
+			continue // another program claimed it first
 		}
 		now := time.Now()
 		_ = os.Chtimes(path+claimed, now, now)
@@ -186,10 +186,10 @@ func (s *Spool) damaged(path string) {
 	}
 }
 
-// Done forgets a claimed item.
+// Done deletes a claimed item.
 func (s *Spool) Done(it *Item) { os.Remove(it.name + claimed) }
 
-// Release gives a claimed item back.
+// Release releases a claimed item.
 func (s *Spool) Release(it *Item) { _ = s.rename(it.name+claimed, it.name) }
 
 func (s *Spool) rename(from, to string) error {
@@ -198,7 +198,7 @@ func (s *Spool) rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// Waiting counts the items that are for one of the sinks.
+// Waiting counts the items for one of the sinks.
 func (s *Spool) Waiting(to ...string) int {
 	s.names.Lock()
 	defer s.names.Unlock()
