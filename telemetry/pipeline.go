@@ -21,17 +21,17 @@ import (
 	"github.com/sliverprof/sliver/telemetry/prom"
 )
 
-// Config of a Pipeline.
+// Config configures a Pipeline.
 type Config struct {
-	Listen  string              // address for Prometheus to ask, a port alone meaning loopback; "": none
-	Page    bool                // Page is wanted, whether or not it is at an address of its own
+	Listen  string              // address for Prometheus scrapes; a port alone means loopback; "": none
+	Page    bool                // Page is used, with or without an address of its own
 	Getenv  func(string) string // for OTLP; nil: os.Getenv
 	Version string              // of this program
-	// Warn is told what telemetry cannot do; a recording does not fail for that.
+	// Warn receives telemetry failures, which do not stop a recording.
 	Warn func(error)
 }
 
-// Pipeline is the way from accounts and spans to those who want them.
+// Pipeline connects statistics and spans to their receivers.
 type Pipeline struct {
 	cfg     Config
 	begin   time.Time
@@ -39,19 +39,17 @@ type Pipeline struct {
 	listen  net.Listener
 	server  *http.Server
 	metrics otlp.Config
-	push    bool // metrics, to there
+	push    bool // metrics are pushed to push's receiver
 	spans   *sdktrace.TracerProvider
 	meters  []*sdkmetric.MeterProvider
 	page    *sdkmetric.ManualReader
 }
 
-// closeWithin bounds how long a receiver that does not answer can hold up the
-// end of the program.
+// closeWithin limits how long an unresponsive receiver can delay the program's end.
 const closeWithin = 3 * time.Second
 
-// New reads the environment and begins to listen. An address that cannot be had
-// is an error; what the environment asks for and cannot be done is a warning,
-// since it was set for other programs too.
+// New reads the environment and starts to listen. An unusable address is an error. An
+// unsupported environment variable is a warning, as it may be meant for other programs.
 func New(c Config) (*Pipeline, error) {
 	if c.Getenv == nil {
 		c.Getenv = os.Getenv
@@ -78,8 +76,8 @@ func New(c Config) (*Pipeline, error) {
 	return p, nil
 }
 
-// resource is who measures: sliver, beneath what OTEL_SERVICE_NAME and
-// OTEL_RESOURCE_ATTRIBUTES say.
+// resource returns sliver's resource, overridden by OTEL_SERVICE_NAME and
+// OTEL_RESOURCE_ATTRIBUTES.
 func (p *Pipeline) resource() *resource.Resource {
 	own := resource.NewSchemaless(attribute.String("service.name", "sliver"), attribute.String("service.version", p.cfg.Version))
 	env, err := resource.New(context.Background(), resource.WithFromEnv(), resource.WithTelemetrySDK())
@@ -93,7 +91,7 @@ func (p *Pipeline) resource() *resource.Resource {
 	return both
 }
 
-// Tracer takes spans; nil where nobody wants them.
+// Tracer returns the tracer for spans; nil if traces are not exported.
 func (p *Pipeline) Tracer() oteltrace.Tracer {
 	if p.spans == nil {
 		return nil
@@ -101,7 +99,7 @@ func (p *Pipeline) Tracer() oteltrace.Tracer {
 	return p.spans.Tracer(scope, oteltrace.WithInstrumentationVersion(p.cfg.Version))
 }
 
-// Addr is where Prometheus asks, such as 127.0.0.1:9464; "" if nowhere.
+// Addr returns the address for scrapes, such as 127.0.0.1:9464; "" if there is none.
 func (p *Pipeline) Addr() string {
 	if p.listen == nil {
 		return ""
@@ -109,7 +107,7 @@ func (p *Pipeline) Addr() string {
 	return p.listen.Addr().String()
 }
 
-// Watch begins to publish what src says. It is for one source.
+// Watch starts to publish the statistics of src. It must be called for one source only.
 func (p *Pipeline) Watch(src Source) error {
 	producer := sdkmetric.WithProducer(&Producer{Source: src, Since: p.begin})
 	var opts []sdkmetric.Option
@@ -140,12 +138,12 @@ func hostPort(addr string) (host, port string) {
 		host, port = "", addr // a port alone
 	}
 	if host == "" {
-		host = "127.0.0.1" // nothing is shown to the network that nobody asked to show
+		host = "127.0.0.1" // nothing is exposed to the network by default
 	}
 	return host, port
 }
 
-// Address reports, by an error that says so, what is no address to listen on.
+// Address validates an address to listen on.
 func Address(addr string) error {
 	_, port := hostPort(addr)
 	if _, err := net.LookupPort("tcp", port); addr == "" || err != nil {
@@ -154,7 +152,7 @@ func Address(addr string) error {
 	return nil
 }
 
-// serve begins to listen; who asks before Watch waits for it.
+// serve starts to listen; requests before Watch wait for it.
 func (p *Pipeline) serve() error {
 	var err error
 	if p.listen, err = net.Listen("tcp", net.JoinHostPort(hostPort(p.cfg.Listen))); err != nil {
@@ -170,8 +168,8 @@ func (p *Pipeline) serve() error {
 	return nil
 }
 
-// Page answers as Prometheus asks, for a server of somebody else's; Watch has
-// been called, and Config.Page was set.
+// Page returns the scrape handler for another server. Watch must have been called, and
+// Config.Page set.
 func (p *Pipeline) Page() http.Handler { return http.HandlerFunc(p.answer) }
 
 func (p *Pipeline) answer(w http.ResponseWriter, r *http.Request) {
@@ -189,13 +187,13 @@ func (p *Pipeline) answer(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write(b.Bytes())
 }
 
-// Close sends what is left, and ends. The source may be gone afterwards.
+// Close sends the remaining data and ends. The source is not used afterwards.
 func (p *Pipeline) Close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
 	if p.server != nil {
 		if len(p.meters) == 0 {
-			p.listen.Close() // nobody serves it yet
+			p.listen.Close() // the server does not use it yet
 		}
 		_ = p.server.Shutdown(ctx)
 	}
@@ -211,8 +209,8 @@ func (p *Pipeline) Close() {
 	}
 }
 
-// warnMetrics and warnSpans tell of failures to send, which the SDK would hand
-// to a handler that is global.
+// warnMetrics and warnSpans report send failures, which the SDK would pass to a global
+// handler.
 type warnMetrics struct {
 	sdkmetric.Exporter
 	warn func(error)

@@ -1,10 +1,10 @@
-// Package telemetry measures sliver itself: OpenTelemetry instruments that read
-// the accounts of a recording when somebody asks, and the ways to ask: a page
-// for Prometheus, and OTLP by HTTP as the standard environment variables say.
-// Nothing here is called by a sampler, and nothing is counted twice. What is
-// counted is package sampler's and trace's affair.
+// Package telemetry exports sliver's own metrics: OpenTelemetry instruments that read a
+// recording's statistics on demand, and two ways to export them: a page for Prometheus,
+// and OTLP over HTTP, configured by the standard environment variables. Samplers do not
+// call this package, and nothing is counted twice: the packages sampler and trace do the
+// counting.
 //
-// All of it may be used from any goroutine.
+// Everything may be used from any goroutine.
 package telemetry
 
 import (
@@ -19,23 +19,23 @@ import (
 	"github.com/sliverprof/sliver/session"
 )
 
-// Source is a recording under way.
+// Source is a recording in progress.
 type Source interface {
 	Account() session.Account
 }
 
-// Keeper is a Source that is a flight recorder: it has these figures too.
+// Keeper is a Source that is a flight recorder, with additional figures.
 type Keeper interface {
 	Source
 	Kept() Kept
 }
 
-// Kept is what a flight recorder says of itself beside its samples.
+// Kept is a flight recorder's statistics apart from its samples.
 type Kept struct {
-	Targets              int    // processes that are watched now
-	Taken                uint64 // that ever were
-	RingBytes, RingLimit int64  // memory of the rings now, and what they may take
-	Short                uint64 // times that a ring could not have the memory it wanted
+	Targets              int    // processes watched now
+	Taken                uint64 // processes watched so far
+	RingBytes, RingLimit int64  // memory of the rings now, and its limit
+	Short                uint64 // times that a ring did not get the memory it needed
 	Fired                map[string]uint64
 	Dumps                map[string]uint64 // by reason
 	Failed               uint64
@@ -46,8 +46,7 @@ type Kept struct {
 // scope names the instruments and spans.
 const scope = "github.com/sliverprof/sliver"
 
-// Names of the metrics, with their units and attributes. docs/metrics.md says
-// what they count.
+// Names of the metrics, with their units and attributes. docs/metrics.md describes them.
 const (
 	Threads     = "sliver.threads"            // {thread}, sampled now
 	Samples     = "sliver.samples"            // {sample}; role, way
@@ -80,12 +79,12 @@ const (
 // Names of attributes.
 const (
 	Role   = "role"   // main, or the pattern of the threads' names
-	Way    = "way"    // how a sample was had: stop, unrun, read, part
-	Reason = "reason" // why there is no sample: late, timed_out, denied, stretched; why there is a dump
+	Way    = "way"    // how a sample was taken: stop, unrun, read, part
+	Reason = "reason" // why a sample is missing: late, timed_out, denied, stretched; or the reason of a dump
 	Kind   = "kind"   // of a trigger
 )
 
-// instruments are the observable ones.
+// instruments are the observable instruments.
 type instruments struct {
 	threads                                                            metric.Int64ObservableGauge
 	samples, missed, truncated, restarted, short, overwritten, written metric.Int64ObservableCounter
@@ -97,9 +96,8 @@ type instruments struct {
 	interval                                               metric.Float64ObservableGauge
 }
 
-// Instruments makes m's instruments read src. The pauses are not among them,
-// since no instrument of the API's can be handed a whole histogram: Producer
-// has them.
+// Instruments makes m's instruments read src. Pauses are not included, as the API has no
+// instrument that accepts a complete histogram: see Producer.
 func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 	var in instruments
 	var all []metric.Observable
@@ -225,11 +223,10 @@ func (in *instruments) observeKept(o metric.Observer, k Kept) {
 
 func inSeconds(ns int64) float64 { return float64(ns) / 1e9 }
 
-// Producer hands a reader the histogram of pauses as the sampler keeps it
-// (sdk/metric.Producer).
+// Producer supplies the sampler's histogram of pauses to a reader (sdk/metric.Producer).
 type Producer struct {
 	Source Source
-	Since  time.Time // when counting began
+	Since  time.Time // start of counting
 }
 
 // Produce implements sdk/metric.Producer.

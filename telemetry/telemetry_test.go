@@ -40,7 +40,7 @@ func account() session.Account {
 	}
 }
 
-// scrape reads a metrics page by Prometheus's own parser.
+// scrape reads a metrics page with Prometheus's own parser.
 func scrape(t *testing.T, addr string) map[string]*dto.MetricFamily {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")
@@ -59,7 +59,7 @@ func scrape(t *testing.T, addr string) map[string]*dto.MetricFamily {
 	return fs
 }
 
-// value is that of the metric with these labels (name, value, …) and no others.
+// value returns the value of the metric with exactly these labels (name, value, …).
 func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ...string) float64 {
 	t.Helper()
 	if f := fs[name]; f != nil {
@@ -89,7 +89,7 @@ func value(t *testing.T, fs map[string]*dto.MetricFamily, name string, labels ..
 	return -1
 }
 
-// TestBothWays: the account arrives whole at who asks and at who is told.
+// TestBothWays: the statistics arrive completely, both by scrape and by push.
 func TestBothWays(t *testing.T) {
 	var mu sync.Mutex
 	var last *collectmetrics.ExportMetricsServiceRequest
@@ -186,8 +186,8 @@ func TestBothWays(t *testing.T) {
 	}
 }
 
-// TestNobody: without a receiver nothing is set up, and a recording that never
-// came leaves nothing behind.
+// TestNobody: without a receiver nothing is set up, and a recording that never started
+// leaves nothing behind.
 func TestNobody(t *testing.T) {
 	p, err := New(Config{Getenv: func(string) string { return "" }, Warn: func(err error) { t.Error(err) }})
 	if err != nil {
@@ -212,8 +212,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// TestWrongWords: what is set for all programs and sliver cannot do is a
-// warning; a receiver that is not there neither fails nor holds up the end.
+// TestWrongWords: an unsupported setting that was made for all programs is a warning. A
+// missing receiver neither fails nor delays the end.
 func TestWrongWords(t *testing.T) {
 	gone, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// msg is a protobuf message while it is written. Field numbers are those of
+// msg is a protobuf message under construction. Field numbers are those of
 // opentelemetry-proto v1.11, opentelemetry/proto/{common,resource,metrics,trace}/v1.
 type msg []byte
 
@@ -29,7 +29,7 @@ func (m *msg) bytes(field protowire.Number, b []byte) {
 	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), b)
 }
 
-// text leaves out what is empty, as proto3 does.
+// text omits an empty string, as proto3 does.
 func (m *msg) text(field protowire.Number, s string) {
 	if s != "" {
 		m.bytes(field, []byte(s))
@@ -61,7 +61,7 @@ func (m *msg) attributes(field protowire.Number, kvs []attribute.KeyValue) {
 	}
 }
 
-// value is an AnyValue. Of kinds that sliver has none of, the text is sent.
+// value encodes an AnyValue. Kinds that sliver does not use are sent as text.
 func (m *msg) value(v attribute.Value) {
 	switch v.Type() {
 	case attribute.BOOL:
@@ -98,7 +98,7 @@ func (m *msg) scope(s instrumentation.Scope) {
 	})
 }
 
-// encodeMetrics makes an ExportMetricsServiceRequest.
+// encodeMetrics encodes an ExportMetricsServiceRequest.
 func encodeMetrics(rm *metricdata.ResourceMetrics) ([]byte, error) {
 	var out msg
 	var failed error
@@ -202,8 +202,8 @@ func (m *msg) histogram(p *metricdata.HistogramDataPoint[float64]) {
 	}
 }
 
-// encodeSpans makes an ExportTraceServiceRequest. All spans of a provider have
-// one resource; they are grouped by scope.
+// encodeSpans encodes an ExportTraceServiceRequest. All spans of a provider share one
+// resource; they are grouped by scope.
 func encodeSpans(spans []sdktrace.ReadOnlySpan) []byte {
 	var scopes []instrumentation.Scope
 	by := map[instrumentation.Scope][]sdktrace.ReadOnlySpan{}
@@ -241,7 +241,7 @@ func (m *msg) span(s sdktrace.ReadOnlySpan) {
 		m.bytes(4, parent[:])
 	}
 	m.text(5, s.Name())
-	m.varint(6, uint64(s.SpanKind())) // the two number kinds alike
+	m.varint(6, uint64(s.SpanKind())) // both number the kinds alike
 	m.time(7, s.StartTime())
 	m.time(8, s.EndTime())
 	m.attributes(9, s.Attributes())
@@ -264,5 +264,5 @@ func (m *msg) span(s sdktrace.ReadOnlySpan) {
 	}
 }
 
-// valid makes UTF-8 of a thread's name, which is any bytes.
+// valid converts a thread's name, which may contain any bytes, to UTF-8.
 func valid(s string) []byte { return []byte(strings.ToValidUTF8(s, "\ufffd")) }

@@ -12,10 +12,10 @@ import (
 	"github.com/sliverprof/sliver/internal/safefile"
 )
 
-// Signal is what is sent: metrics or traces.
+// Signal is the kind of data: metrics or traces.
 type Signal string
 
-// Signals.
+// Values of Signal.
 const (
 	Metrics Signal = "metrics"
 	Traces  Signal = "traces"
@@ -27,24 +27,24 @@ const (
 	maxTimeout      = time.Hour
 )
 
-// Config says where one signal goes.
+// Config is the destination of one signal.
 type Config struct {
 	URL     string
 	Headers map[string]string
-	Timeout time.Duration // of one export, tries included
+	Timeout time.Duration // of one export, including retries
 	Gzip    bool
-	TLS     *tls.Config // nil: the system's
+	TLS     *tls.Config // nil: the system's defaults
 }
 
-// FromEnv reads the standard environment variables for a signal through
-// getenv: OTEL_SDK_DISABLED, OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER, and
-// of OTEL_EXPORTER_OTLP_* (and OTEL_EXPORTER_OTLP_METRICS_*, …_TRACES_*, which
-// come first) ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE,
-// CLIENT_CERTIFICATE and CLIENT_KEY. ok is false where they ask for nothing.
-// The error names the variable that cannot be followed.
+// FromEnv reads the standard environment variables for a signal through getenv:
+// OTEL_SDK_DISABLED, OTEL_METRICS_EXPORTER, OTEL_TRACES_EXPORTER, and of
+// OTEL_EXPORTER_OTLP_* (and OTEL_EXPORTER_OTLP_METRICS_*, …_TRACES_*, which take
+// precedence) ENDPOINT, PROTOCOL, HEADERS, TIMEOUT, COMPRESSION, CERTIFICATE,
+// CLIENT_CERTIFICATE and CLIENT_KEY. ok is false if they request no export. The error
+// names the variable with an unsupported value.
 //
-// Source: OpenTelemetry specification 1.55, "OpenTelemetry Protocol Exporter"
-// and "OpenTelemetry Environment Variable Specification".
+// Source: OpenTelemetry specification 1.55, "OpenTelemetry Protocol Exporter" and
+// "OpenTelemetry Environment Variable Specification".
 func FromEnv(s Signal, getenv func(string) string) (c Config, ok bool, err error) {
 	if strings.EqualFold(getenv("OTEL_SDK_DISABLED"), "true") {
 		return c, false, nil
@@ -105,8 +105,8 @@ func FromEnv(s Signal, getenv func(string) string) (c Config, ok bool, err error
 	return c, true, nil
 }
 
-// signalURL is where to post: a variable of the signal's own says it as it is,
-// the common one is a folder.
+// signalURL returns the URL to post to: a signal-specific variable gives it in full, the
+// common one is a base.
 func signalURL(endpoint string, s Signal, own bool) (string, error) {
 	u, err := url.Parse(endpoint)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -121,7 +121,7 @@ func signalURL(endpoint string, s Signal, own bool) (string, error) {
 	return u.String(), nil
 }
 
-// headers reads key=value,…, each part URL-encoded.
+// headers parses key=value,…, each part URL-encoded.
 func headers(s string) (map[string]string, error) {
 	out := map[string]string{}
 	for part := range strings.SplitSeq(s, ",") {
@@ -139,7 +139,7 @@ func headers(s string) (map[string]string, error) {
 	return out, nil
 }
 
-// maxPEM bounds a file of certificates, in bytes: the largest stores of all authorities
+// maxPEM limits a file of certificates, in bytes: the largest stores of all authorities
 // have half a megabyte.
 const maxPEM = 4 << 20
 

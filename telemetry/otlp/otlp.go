@@ -1,11 +1,10 @@
-// Package otlp sends metrics and spans to an OpenTelemetry collector: OTLP over
-// HTTP, binary protobuf, as the standard environment variables say. It knows
-// nothing of what is measured.
+// Package otlp sends metrics and spans to an OpenTelemetry collector: OTLP over HTTP,
+// binary protobuf, configured by the standard environment variables. It does not depend
+// on the metrics it sends.
 //
-// OpenTelemetry has exporters of its own that do the same. They bring gRPC with
-// them, and would make the program by 9 to 11 MB larger: docs/design.md has the
-// figures. What is here is the smaller part: no gRPC, no JSON, cumulative
-// counters only.
+// OpenTelemetry's own exporters do the same, but they depend on gRPC and would make the
+// program 9 to 11 MB larger (figures in docs/design.md). This package has no gRPC, no
+// JSON, and only cumulative counters.
 //
 // Exporters may be used from any goroutine.
 package otlp
@@ -31,8 +30,8 @@ import (
 // Limits of one export.
 const (
 	tries       = 5
-	firstWait   = 200 * time.Millisecond // doubled with each try
-	maxResponse = 64 << 10               // bytes of an answer that are read
+	firstWait   = 200 * time.Millisecond // doubled after each attempt
+	maxResponse = 64 << 10               // bytes of a reply that are read
 )
 
 // client posts to one URL.
@@ -45,11 +44,11 @@ func newClient(c Config) *client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.TLSClientConfig = c.TLS
 	return &client{c: c, http: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // headers may hold a secret that is for this host alone
+		return http.ErrUseLastResponse // headers may contain a secret that is only for this host
 	}}}
 }
 
-// post sends body, again where the answer asks for it, until the time is up.
+// post sends body, and retries if the reply permits it, until the timeout.
 func (c *client) post(ctx context.Context, body []byte) error {
 	ctx, cancel := context.WithTimeout(ctx, c.c.Timeout)
 	defer cancel()
@@ -82,8 +81,8 @@ func (c *client) post(ctx context.Context, body []byte) error {
 	}
 }
 
-// once sends body once. After an error that may pass, after is how long the
-// receiver wants to be left alone (0: it did not say), else it is negative.
+// once sends body once. After a temporary error, after is the delay that the receiver
+// requests (0: none given); after a permanent one it is negative.
 func (c *client) once(ctx context.Context, body []byte) (after time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.c.URL, bytes.NewReader(body))
 	if err != nil {
@@ -121,8 +120,8 @@ func (c *client) once(ctx context.Context, body []byte) (after time.Duration, er
 	return after, fmt.Errorf("post to %s: %s", c.c.URL, res.Status)
 }
 
-// rejected reads an Export…ServiceResponse: field 1 is partial_success, with
-// the number of points or spans that were not taken and why.
+// rejected parses an Export…ServiceResponse: field 1 is partial_success, with the number
+// of rejected points or spans and the reason.
 func (c *client) rejected(answer []byte) error {
 	part, _ := field(answer, 1)
 	if part == nil {
@@ -135,8 +134,8 @@ func (c *client) rejected(answer []byte) error {
 	return fmt.Errorf("%s took not all: %d left out: %.200q", c.c.URL, n, why)
 }
 
-// field finds the last bytes field of number num in a message, and the value of
-// its last varint field 1. A damaged message has what comes before the damage.
+// field returns the last bytes field of number num in a message, and the value of its
+// last varint field 1. For a damaged message it returns the fields before the damage.
 func field(b []byte, num protowire.Number) (found []byte, first uint64) {
 	for len(b) > 0 {
 		f, typ, n := protowire.ConsumeTag(b)
@@ -162,26 +161,26 @@ func field(b []byte, num protowire.Number) (found []byte, first uint64) {
 // MetricExporter implements sdk/metric.Exporter.
 type MetricExporter struct{ c *client }
 
-// NewMetrics sends metrics to where c says.
+// NewMetrics returns an exporter for metrics to the destination c.
 func NewMetrics(c Config) *MetricExporter { return &MetricExporter{newClient(c)} }
 
-// Temporality is cumulative: the accounts are.
+// Temporality is cumulative, as sliver's statistics are.
 func (e *MetricExporter) Temporality(sdkmetric.InstrumentKind) metricdata.Temporality {
 	return metricdata.CumulativeTemporality
 }
 
-// Aggregation is the SDK's own.
+// Aggregation is the SDK's default.
 func (e *MetricExporter) Aggregation(k sdkmetric.InstrumentKind) sdkmetric.Aggregation {
 	return sdkmetric.DefaultAggregationSelector(k)
 }
 
-// Export sends what was collected.
+// Export sends collected metrics.
 func (e *MetricExporter) Export(ctx context.Context, rm *metricdata.ResourceMetrics) error {
 	b, err := encodeMetrics(rm)
 	return errors.Join(err, e.c.post(ctx, b))
 }
 
-// ForceFlush has nothing to do: nothing is held back.
+// ForceFlush does nothing, as the exporter buffers nothing.
 func (e *MetricExporter) ForceFlush(context.Context) error { return nil }
 
 // Shutdown closes idle connections.
@@ -193,10 +192,10 @@ func (e *MetricExporter) Shutdown(context.Context) error {
 // SpanExporter implements sdk/trace.SpanExporter.
 type SpanExporter struct{ c *client }
 
-// NewTraces sends spans to where c says.
+// NewTraces returns an exporter for spans to the destination c.
 func NewTraces(c Config) *SpanExporter { return &SpanExporter{newClient(c)} }
 
-// ExportSpans sends spans that have ended.
+// ExportSpans sends ended spans.
 func (e *SpanExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	if len(spans) == 0 {
 		return nil

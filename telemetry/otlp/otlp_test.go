@@ -39,7 +39,7 @@ func TestFromEnv(t *testing.T) {
 		s     Signal
 		want  Config
 		none  bool
-		says  string // of an error
+		says  string // part of the error message
 	}{
 		{about: "nothing", none: true},
 		{about: "disabled", vars: map[string]string{e + "ENDPOINT": "http://x:1", "OTEL_SDK_DISABLED": "TRUE"}, none: true},
@@ -122,7 +122,7 @@ func metrics() *metricdata.ResourceMetrics {
 	}
 }
 
-// TestMetrics holds what is encoded against the published schema.
+// TestMetrics decodes the encoded metrics with the published schema.
 func TestMetrics(t *testing.T) {
 	b, err := encodeMetrics(metrics())
 	if err != nil {
@@ -195,7 +195,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// receiver is a collector that keeps what it is sent.
+// receiver is a collector that stores what it receives.
 type receiver struct {
 	*httptest.Server
 	bodies  chan []byte
@@ -230,7 +230,7 @@ func receive(t *testing.T, answer func(n int, w http.ResponseWriter)) *receiver 
 	return r
 }
 
-// TestSpans sends spans of the SDK and reads them back by the published schema.
+// TestSpans sends spans of the SDK and decodes them with the published schema.
 func TestSpans(t *testing.T) {
 	r := receive(t, nil)
 	exp := NewTraces(Config{URL: r.URL, Timeout: time.Minute, Gzip: true, Headers: map[string]string{"X-Key": "v"}})
@@ -276,8 +276,8 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// TestTries: what may pass is tried again, what may not is an error at once, and
-// what a collector leaves out is said.
+// TestTries: temporary errors are retried, permanent ones are returned at once, and
+// partial rejections are reported.
 func TestTries(t *testing.T) {
 	post := func(answer func(n int, w http.ResponseWriter)) (int, error) {
 		r := receive(t, answer)
@@ -312,7 +312,7 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestTLS: a collector's own certificate is trusted where it is named.
+// TestTLS: a collector's own certificate is trusted if the configuration names it.
 func TestTLS(t *testing.T) {
 	s := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer s.Close()
@@ -338,7 +338,7 @@ func TestTLS(t *testing.T) {
 	cancel()
 }
 
-// FuzzAnswer: whatever a collector answers is read without a panic.
+// FuzzAnswer: any reply of a collector is parsed without a panic.
 func FuzzAnswer(f *testing.F) {
 	for _, n := range []int64{0, 3} {
 		b, err := proto.Marshal(&collectmetrics.ExportMetricsServiceResponse{

@@ -1,8 +1,7 @@
-// Package prom writes collected metrics as Prometheus reads them: the text
-// exposition format, version 0.0.4, with names after OpenTelemetry's
-// specification "Prometheus and OpenMetrics Compatibility". It knows nothing of
-// what is measured. What OpenTelemetry's own exporter would do beyond this,
-// and what it would weigh, is in docs/design.md.
+// Package prom writes collected metrics in Prometheus's text exposition format, version
+// 0.0.4, with names according to OpenTelemetry's specification "Prometheus and
+// OpenMetrics Compatibility". It does not depend on the metrics. docs/design.md compares
+// it with OpenTelemetry's own exporter in features and size.
 package prom
 
 import (
@@ -18,11 +17,11 @@ import (
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
 )
 
-// ContentType of what Write writes.
+// ContentType is the media type of Write's output.
 const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 
-// Write writes all of rm, its resource as target_info. Kinds that sliver has
-// none of (exponential histograms, summaries) are an error.
+// Write writes all of rm, with its resource as target_info. Kinds that sliver does not
+// use (exponential histograms, summaries) are an error.
 func Write(w io.Writer, rm *metricdata.ResourceMetrics) error {
 	var b bytes.Buffer
 	if rm.Resource != nil {
@@ -90,11 +89,11 @@ func histogram(b *bytes.Buffer, m *metricdata.Metrics, ps []metricdata.Histogram
 	}
 }
 
-// units are suffixes for those of OpenTelemetry's that sliver uses.
+// units maps the units that sliver uses to suffixes.
 var units = map[string]string{"s": "seconds", "By": "bytes"}
 
-// name makes a metric's name from OpenTelemetry's: words joined by _, then the
-// unit, then _total for what only grows.
+// name converts an OpenTelemetry name: words joined by _, then the unit, then _total for
+// counters.
 func name(n, unit string, counter bool) string {
 	n = word(n)
 	suffix := units[unit]
@@ -110,7 +109,7 @@ func name(n, unit string, counter bool) string {
 	return n
 }
 
-// word replaces what may not be in a name.
+// word replaces invalid characters of a name.
 func word(s string) string {
 	out := []byte(s)
 	for i, c := range out {
@@ -144,7 +143,7 @@ func sample(b *bytes.Buffer, n string, ls []label, value string) {
 	b.WriteString(n)
 	for i, l := range ls {
 		b.WriteByte("{,"[min(i, 1)])
-		// A thread's name is any bytes; the format is UTF-8.
+		// A thread's name may contain any bytes; the format is UTF-8.
 		fmt.Fprintf(b, `%s="%s"`, l.name, labelEscapes.Replace(strings.ToValidUTF8(l.value, "\ufffd")))
 	}
 	if len(ls) > 0 {

@@ -32,7 +32,7 @@ func metrics() *metricdata.ResourceMetrics {
 	}
 }
 
-// TestRead holds what is written against Prometheus's own parser.
+// TestRead parses the output with Prometheus's own parser.
 func TestRead(t *testing.T) {
 	var b bytes.Buffer
 	if err := Write(&b, metrics()); err != nil {
@@ -87,7 +87,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestUnknown: what there is no text for is an error, never left out.
+// TestUnknown: an unsupported kind is an error and is never omitted.
 func TestUnknown(t *testing.T) {
 	rm := metrics()
 	rm.ScopeMetrics[0].Metrics[0].Data = metricdata.ExponentialHistogram[float64]{}
