@@ -10,16 +10,16 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// least is the share of frames on which we and an oracle have to agree.
+// least is the share of frames on which sliver and an oracle must agree.
 const least = 0.995
 
-// A score adds up comparisons with one oracle.
+// A score sums comparisons with one oracle.
 type score struct {
 	threads, frames, equal int
-	early                  int // threads whose stack the oracle did not follow to its end, and we agree up to there
-	known                  int // threads where excuse applied
-	beyond                 int // frames of ours that were not compared for these two reasons
-	moved                  int // threads left out: they ran while the oracle had them
+	early                  int // threads whose stack the oracle did not follow to its end, and which agree up to there
+	known                  int // threads to which excuse applied
+	beyond                 int // our frames that were not compared for these two reasons
+	moved                  int // threads omitted because they ran while the oracle examined them
 }
 
 func (s *score) add(o score) {
@@ -34,10 +34,9 @@ func (s *score) add(o score) {
 
 func (s *score) share() float64 { return float64(s.equal) / float64(max(s.frames, 1)) }
 
-// compare aligns two stacks. equal is the length of their longest common
-// subsequence of PCs; frames is the length of the longer one. Only where the
-// oracle itself says that it could not go on, and its last frame is one of
-// ours, what we have beyond that does not count.
+// compare aligns two stacks. equal is the length of their longest common subsequence of
+// PCs; frames is the length of the longer one. If the oracle reports that it could not
+// continue, and its last frame is one of ours, our frames beyond it do not count.
 func compare(our, their trace) (frames, equal int, early bool) {
 	equal, last := common(our.pcs, their.pcs)
 	n := len(our.pcs)
@@ -47,18 +46,17 @@ func compare(our, their trace) (frames, equal int, early bool) {
 	return max(n, len(their.pcs)), equal, early
 }
 
-// excuse applies to two ends of stacks in Go programs on which we differ from
-// the oracles on purpose, and as Go's own tracebacks do:
+// excuse handles two kinds of stack ends in Go programs on which sliver differs from the
+// oracles on purpose, as Go's own tracebacks do:
 //
-// Where Go has changed to the scheduler's stack, what lies below the first
-// frame there is zero, at which the oracles end without a word, or left over
-// from earlier. We go on on the goroutine's stack, or end where there is none.
-// What either has beyond the change is not compared.
+// When Go has switched to the scheduler's stack, the memory below the first frame there
+// is zero, so the oracles end silently, or stale. sliver continues on the goroutine's
+// stack, or ends if there is none. Frames beyond the switch are not compared.
 //
-// Go's tables mark runtime.goexit and runtime.mstart as outermost functions. We
-// end there; the oracles go on, above a goroutine's stack into other memory, at
-// a thread's start to runtime.clone and into words that are no code. What they
-// have beyond is left out.
+// Go's tables mark runtime.goexit and runtime.mstart as outermost functions, and sliver
+// ends there. The oracles continue: above a goroutine's stack into other memory, at a
+// thread's start to runtime.clone and into words that are not code. Their frames beyond
+// are omitted.
 func excuse(our, their trace) (_ trace, known bool) {
 	i := 0 // the first frame that differs
 	for i < len(our.pcs) && i < len(their.pcs) && our.pcs[i] == their.pcs[i] {
@@ -86,7 +84,7 @@ func TestExcuse(t *testing.T) {
 	for _, c := range []struct {
 		name       string
 		our, their trace
-		left       int // frames of theirs
+		left       int // remaining frames of theirs
 		known      bool
 	}{
 		{"a goroutine's stack", trace{pcs: []uint64{1, 2, 3}}, trace{[]uint64{1, 2}, names("systemstack.abi0")[:2], ""}, 2, true},
@@ -104,8 +102,8 @@ func TestExcuse(t *testing.T) {
 	}
 }
 
-// common gives the length of the longest common subsequence of a and b, and
-// the index in a of b's last element if that is part of it, else -1.
+// common returns the length of the longest common subsequence of a and b, and the index
+// in a of b's last element if that is part of it, otherwise -1.
 func common(a, b []uint64) (n, last int) {
 	// l[i][j] is the length for a[:i] and b[:j].
 	l := make([][]int32, len(a)+1)
@@ -155,7 +153,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// rounds is how often each program is looked at.
+// rounds returns how often each program is examined.
 func rounds() int {
 	if os.Getenv("SLIVER_LONG") != "" {
 		return 40
@@ -171,9 +169,9 @@ var oracles = []struct {
 	{"gdb", gdbFrames},
 }
 
-// TestAgree is the comparison of the package comment. One stack that a tool did
-// not get whole on a busy machine is a hundredth of all frames of a short run:
-// then a second one decides.
+// TestAgree is the comparison of the package comment. On a busy machine, one stack that a
+// tool did not read completely is a hundredth of all frames of a short run: then a second
+// run decides.
 func TestAgree(t *testing.T) {
 	testprog.Need(t, "ptrace", "eu-stack", "gdb")
 	bad := agreement(t)
@@ -187,7 +185,7 @@ func TestAgree(t *testing.T) {
 	checkBlind(t)
 }
 
-// agreement looks at all programs, and tells with which tools it is too low.
+// agreement examines all programs, and returns the tools with too little agreement.
 func agreement(t *testing.T) (bad []string) {
 	var table strings.Builder
 	fmt.Fprintf(&table, "%-9s %-9s %8s %8s %8s %8s %6s %6s %7s %6s\n",
@@ -231,7 +229,7 @@ func agreement(t *testing.T) (bad []string) {
 	return bad
 }
 
-// round lets the program work, stops a process of it and compares.
+// round lets the program work, stops one of its processes and compares.
 func round(t *testing.T, next pick) []score {
 	t.Helper()
 	for {
@@ -249,15 +247,15 @@ func round(t *testing.T, next pick) []score {
 		})
 		thaw, ok := freeze(t, pid)
 		if !ok {
-			continue // it ended meanwhile: another one
+			continue // it ended in the meantime; try another one
 		}
 		defer thaw()
 		return look(t, pid)
 	}
 }
 
-// look compares the stacks of a process that is stopped. Ours are taken before
-// and after an oracle's: where they differ, the thread ran in between.
+// look compares the stacks of a stopped process. It reads ours before and after the
+// oracle's: if they differ, the thread ran in between.
 func look(t *testing.T, pid int) []score {
 	t.Helper()
 	before, err := ours(pid)
@@ -311,7 +309,7 @@ func look(t *testing.T, pid int) []score {
 // shown is how many frames of a disagreement are printed.
 const shown = 40
 
-// beside prints two stacks from the frame before the first difference.
+// beside prints two stacks from the frame before the first difference on.
 func beside(our, their trace) string {
 	var b strings.Builder
 	from := 0

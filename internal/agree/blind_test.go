@@ -9,20 +9,20 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// Of a thread that is blocked, and that is not to be stopped, PC and SP are all
-// that is known. blind counts how far walks get from these, over the same copies
-// as the walks that have all registers: how many of them reach the end, how many
-// of their frames are right, and how many are made up.
+// For a blocked thread that must not be stopped, only PC and SP are known. blind counts
+// how far walks get with these, over the same copies as the walks that have all
+// registers: how many reach the end, how many of their frames are right, and how many are
+// wrong.
 var blind struct{ stacks, whole, right, wrong int }
 
-// lookBlind walks once more without the other registers. whole is the walk with
-// them, which reached the end.
+// lookBlind walks again without the other registers. whole is the walk with them, which
+// reached the end.
 func lookBlind(tg *live.Target, known *unwind.Thread, v *sampler.View, whole []stack.Frame) {
 	arch := tg.Space().Arch()
 	regs := stack.Regs{PC: v.Regs.PC}
 	regs.Set(arch.SP(), v.Regs.R[arch.SP()])
 	th := *known
-	// A walker of its own: what it is to find out, the other one must not have.
+	// A separate walker: it must not use what the other one has cached.
 	frames, why := unwind.NewWalker(tg.Space()).Walk(&th, &regs, &v.Mem)
 	if why != stack.ReasonNone {
 		frames = frames[:len(frames)-1]
@@ -39,7 +39,7 @@ func lookBlind(tg *live.Target, known *unwind.Thread, v *sampler.View, whole []s
 	}
 }
 
-// checkBlind judges what was counted.
+// checkBlind checks the counts.
 func checkBlind(t *testing.T) {
 	t.Helper()
 	t.Logf("from PC and SP alone: %d of %d stacks whole, %d frames right, %d made up", blind.whole, blind.stacks, blind.right, blind.wrong)

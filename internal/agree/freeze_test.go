@@ -15,11 +15,11 @@ import (
 	"github.com/sliverprof/sliver/target"
 )
 
-// patience is how long anything here may take that is waited for: far more
-// than it needs, also on a busy machine.
+// patience limits every wait of these tests: far more than needed, also on a busy
+// machine.
 const patience = 2 * time.Minute
 
-// eventually repeats a look until it is true.
+// eventually repeats look until it returns true.
 func eventually(t testing.TB, what string, look func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -31,12 +31,12 @@ func eventually(t testing.TB, what string, look func() bool) {
 	}
 }
 
-// guard runs a shell command with PID as $0 when the returned function is
-// called, or when this process ends, however it does.
+// guard runs a shell command with PID as $0 when the returned function is called, or when
+// this process ends in any way.
 func guard(t testing.TB, pid int, command string) (release func()) {
 	t.Helper()
 	cmd := exec.Command("sh", "-c", "read _; "+command, strconv.Itoa(pid))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // not reached by Ctrl-C
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -46,12 +46,12 @@ func guard(t testing.TB, pid int, command string) (release func()) {
 	}
 	return func() {
 		in.Close()
-		_ = cmd.Wait() // what it acts on may be gone
+		_ = cmd.Wait() // its process may be gone
 	}
 }
 
-// freeze stops all threads of a process until thaw is called. ok is false if
-// the process ended before it stopped.
+// freeze stops all threads of a process until thaw is called. ok is false if the process
+// ended before it stopped.
 func freeze(t testing.TB, pid int) (thaw func(), ok bool) {
 	t.Helper()
 	thaw = guard(t, pid, "kill -CONT $0")
@@ -92,13 +92,13 @@ func readStat(dir string) (target.Stat, error) {
 	return target.ParseStat(b)
 }
 
-// a process as the search for one sees it.
+// process is a process as find reads it.
 type process struct {
 	pid, parent, group int
 	name               string
 }
 
-// find gives the first process that fits.
+// find returns the first matching process.
 func find(fits func(p process) bool) (pid int, ok bool) {
 	dirs, _ := filepath.Glob("/proc/[0-9]*")
 	for _, dir := range dirs {
@@ -126,7 +126,7 @@ func find(fits func(p process) bool) (pid int, ok bool) {
 	return 0, false
 }
 
-// worked gives the CPU time of a process in ns; 0 once it has ended.
+// worked returns the CPU time of a process in ns; 0 once it has ended.
 func worked(pid int) (ns int64) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
 	for _, f := range files {

@@ -22,17 +22,17 @@ import (
 	"github.com/sliverprof/sliver/unwind"
 )
 
-// A trace is one thread's stack as one side sees it.
+// A trace is one thread's stack as one side reads it.
 type trace struct {
 	pcs   []uint64 // leaf first: the PC, then return addresses
 	names []string // for messages
-	cut   string   // why it ends before the thread's first function; "": it does not
+	cut   string   // why it ends before the thread's first function; "": complete
 }
 
 func (a trace) same(b trace) bool { return slices.Equal(a.pcs, b.pcs) && a.cut == b.cut }
 
-// within cuts a trace before the first address that is no code: an oracle
-// without call frame information guesses, and does not say when it is lost.
+// within cuts a trace before the first address that is not code: an oracle without call
+// frame information guesses, and does not report it.
 func (a trace) within(code []stack.Mapping) trace {
 	for i, pc := range a.pcs {
 		if i > 0 {
@@ -45,7 +45,7 @@ func (a trace) within(code []stack.Mapping) trace {
 	return a
 }
 
-// codeOf gives what a process has mapped as executable.
+// codeOf returns the executable mappings of a process.
 func codeOf(pid int) ([]stack.Mapping, error) {
 	proc, err := target.Open(pid)
 	if err != nil {
@@ -56,8 +56,8 @@ func codeOf(pid int) ([]stack.Mapping, error) {
 	return slices.DeleteFunc(maps, func(m stack.Mapping) bool { return !m.Exec }), err
 }
 
-// ours walks the stacks of a stopped process, by the same way as a recording
-// with --stop=always: package live hands the sampler what target copied.
+// ours walks the stacks of a stopped process in the same way as a recording with
+// --stop=always: package live passes the sampler target's copies.
 func ours(pid int) (map[int]trace, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -91,8 +91,8 @@ func ours(pid int) (map[int]trace, error) {
 	return out, nil
 }
 
-// looks is how often a thread is sampled before its stack counts as what the
-// profiler has to say of it: the first ones learn how much is to be copied.
+// looks is how often a thread is sampled before its stack counts as the profiler's
+// result: the first samples learn how much to copy.
 const looks = 4
 
 func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (trace, error) {
@@ -143,15 +143,15 @@ func one(tg *live.Target, tr sampler.Tracer, w *unwind.Walker, tid stack.TID) (t
 	return x, nil
 }
 
-// tool runs an oracle. Its exit status says nothing that the output does not.
+// tool runs an oracle and ignores its exit status, as the output is enough.
 func tool(path string, args ...string) (out, errs []byte, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, path, args...)
-	// Without: no search for debug files over the network, no user's settings.
+	// No search for debug files over the network, and no user settings.
 	cmd.Env = append(os.Environ(), "DEBUGINFOD_URLS=", "LC_ALL=C")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	runtime.LockOSThread() // Pdeathsig means the thread
+	runtime.LockOSThread() // Pdeathsig applies to the thread
 	defer runtime.UnlockOSThread()
 	var o, e bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &o, &e
@@ -162,7 +162,7 @@ func tool(path string, args ...string) (out, errs []byte, err error) {
 	return o.Bytes(), e.Bytes(), err
 }
 
-// euStack asks elfutils. Its addresses are the return addresses themselves.
+// euStack runs eu-stack. Its addresses are the return addresses themselves.
 func euStack(t testing.TB, pid int) (map[int]trace, error) {
 	out, errs, err := tool(testprog.Tool(t, "eu-stack"), "-n", "0", "-p", strconv.Itoa(pid))
 	if err != nil {
@@ -189,7 +189,7 @@ func euStack(t testing.TB, pid int) (map[int]trace, error) {
 			traces[tid] = x
 		}
 	}
-	// "eu-stack: dwfl_thread_getframes tid 7 at 0x… in FILE: why"
+	// Format: "eu-stack: dwfl_thread_getframes tid 7 at 0x… in FILE: why"
 	for line := range strings.Lines(string(errs)) {
 		_, rest, ok := strings.Cut(line, "dwfl_thread_getframes tid ")
 		if !ok {
@@ -208,9 +208,9 @@ func euStack(t testing.TB, pid int) (map[int]trace, error) {
 	return traces, nil
 }
 
-// gdbScript prints every physical frame: what gdb makes up of debug
-// information (inlined calls, tail calls) shares the PC of a frame that it
-// prints anyhow, or has none. main is not the end: what calls it is real.
+// gdbScript prints every physical frame. Frames that gdb derives from debug information
+// (inlined calls, tail calls) share the PC of a printed frame or have none. main is not
+// the end: its callers are real.
 const gdbScript = `import gdb
 for s in ("pagination off", "confirm off", "backtrace past-main on", "backtrace limit 100000", "width 0"):
     gdb.execute("set " + s)
@@ -230,7 +230,7 @@ for th in gdb.selected_inferior().threads():
 print("done")
 `
 
-// gdbFrames asks gdb.
+// gdbFrames runs gdb.
 func gdbFrames(t testing.TB, pid int) (map[int]trace, error) {
 	script := filepath.Join(t.TempDir(), "frames.py")
 	if err := os.WriteFile(script, []byte(gdbScript), 0o644); err != nil {

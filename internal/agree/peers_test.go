@@ -22,11 +22,10 @@ import (
 // named are stacks by thread or goroutine, each frame "function file:line", leaf first.
 type named map[uint64][]string
 
-// peers holds named stacks of a program that is stopped again and again against those of
-// a tool that knows its runtime, and gives how many frames were compared and equal.
-// What we have of a stack before and after the tool is to be the same, else it ran. A tool
-// that cannot say anything of a moment (theirs is nil, and has told why) is asked at another
-// one, now and then.
+// peers compares named stacks of a repeatedly stopped program with those of a tool that
+// knows its runtime. It returns how many frames were compared and equal. Our stacks before
+// and after the tool must be equal, otherwise the program ran. If the tool cannot read a
+// moment (theirs returns nil and logs why), peers tries another moment later.
 func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, theirs func(pid int) named) {
 	t.Helper()
 	var s score
@@ -73,7 +72,7 @@ func peers(t *testing.T, p *testprog.Proc, times int, ours func(pid int) named, 
 	}
 }
 
-// equal is the length of the longest common subsequence.
+// equal returns the length of the longest common subsequence.
 func equal(a, b []string) int {
 	ids := map[string]uint64{}
 	number := func(fs []string) (out []uint64) {
@@ -107,13 +106,12 @@ func line(name, file string, line int) string {
 	return fmt.Sprintf("%s %s:%d", name, filepath.Base(file), line)
 }
 
-// TestPySpy: threads of CPython that are stopped have the frames of Python that
-// py-spy says, with their lines.
+// TestPySpy: stopped CPython threads have py-spy's Python frames, with their lines.
 func TestPySpy(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	spy := testprog.Tool(t, "py-spy")
-	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] } // it tells no classes
-	key := func(name string) (id uint64) {                                                // threads are called by what they do
+	last := func(name string) string { return name[strings.LastIndexByte(name, '.')+1:] } // it reports no classes
+	key := func(name string) (id uint64) {                                                // threads are named after what they do
 		for _, c := range []byte(name) {
 			id = id*31 + uint64(c)
 		}
@@ -150,14 +148,14 @@ func TestPySpy(t *testing.T) {
 					t.Fatal(err)
 				}
 				var threads []struct {
-					Name   string `json:"thread_name"` // up to 3.10 it tells no TIDs
+					Name   string `json:"thread_name"` // it reports no TIDs up to 3.10
 					Frames []struct {
 						Name, Filename string
 						Line           int
 					}
 				}
 				if err := json.Unmarshal(b, &threads); err != nil {
-					t.Logf("py-spy: %v: %s", err, errs) // where an interpreter's state is being changed it finds none
+					t.Logf("py-spy: %v: %s", err, errs) // it fails while an interpreter's state is being changed
 					return nil
 				}
 				out := named{}
@@ -186,10 +184,10 @@ type dlvLine struct {
 	name, place string
 }
 
-// plain are the frames of a goroutine as they are compared. Where one is parked, delve
-// takes the place that it will go on at for the one that it is at, which may be another
-// line, and in no function that was compiled in there: of that frame the function counts
-// alone. (runtime.Stack has it as we do.)
+// plain returns the frames of a goroutine for comparison. For a parked goroutine, delve uses
+// the address at which it will continue as the current one, which may be another line and
+// outside an inlined function: for that frame only the function is compared. (runtime.Stack
+// agrees with sliver.)
 func plain(all []dlvLine, parked bool) (out []string) {
 	for i, f := range all {
 		switch {
@@ -202,8 +200,8 @@ func plain(all []dlvLine, parked bool) (out []string) {
 	return out
 }
 
-// TestDelve: goroutines of a program that is stopped have the frames that delve says,
-// with those that were compiled into their callers, and their lines.
+// TestDelve: goroutines of a stopped program have delve's frames, with inlined ones and
+// lines.
 func TestDelve(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	dlv := testprog.Tool(t, "dlv")
@@ -228,7 +226,7 @@ func TestDelve(t *testing.T) {
 					g := &s.Goroutines[i]
 					frames := g.Frames
 					if th := s.Thread(g.Thread); th != nil {
-						frames = th.Frames // those of a system call, too, which runtime.Stack leaves out
+						frames = th.Frames // including those of a system call, which runtime.Stack omits
 					}
 					var all []dlvLine
 					for _, f := range frames {

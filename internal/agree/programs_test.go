@@ -17,15 +17,15 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// A program is something real that works until the test ends.
+// A program is a real program that works until the test ends.
 type program struct {
 	name  string
 	needs []string
-	// start sets it to work. Each pick gives one kind of its processes.
+	// start starts its work. Each pick selects one kind of its processes.
 	start func(t *testing.T) []pick
 }
 
-// A pick gives a process to look at; ok is false while there is none.
+// A pick returns a process to examine; ok is false while there is none.
 type pick func() (pid int, ok bool)
 
 var programs = []program{
@@ -39,8 +39,7 @@ var programs = []program{
 	{"go build", []string{"go", "objcopy"}, startGoBuild},
 }
 
-// launch starts a command that takes its whole process group along when the
-// test ends, or is killed.
+// launch starts a command whose process group is killed when the test ends, or is killed.
 func launch(t *testing.T, cmd *exec.Cmd) *testprog.Proc {
 	t.Helper()
 	p := testprog.StartCmd(t, cmd)
@@ -50,7 +49,7 @@ func launch(t *testing.T, cmd *exec.Cmd) *testprog.Proc {
 
 func always(pid int) []pick { return []pick{func() (int, bool) { return pid, true }} }
 
-// write makes a file that anyone can read, in a folder that anyone can enter.
+// write creates a world-readable file, in a world-accessible folder.
 func write(t *testing.T, name, content string) (path string) {
 	t.Helper()
 	path = filepath.Join(folder(t), name)
@@ -69,7 +68,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// freePort is a port that nobody listens on at the moment.
+// freePort returns a port without a listener.
 func freePort(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -137,7 +136,7 @@ http {
 	}}
 }
 
-// load keeps two clients asking for a page until the test ends.
+// load runs two clients that request a page until the test ends.
 func load(t *testing.T, url string) {
 	ctx := t.Context()
 	for range 2 {
@@ -181,8 +180,8 @@ DO $$ BEGIN
 END $$;
 `
 
-// servePostgres starts a server of one's own and returns what runs its clients:
-// psql with arguments besides those for the connection.
+// servePostgres starts a private server and returns a function that builds its clients:
+// psql with additional arguments.
 func servePostgres(t *testing.T) (server *testprog.Proc, psql func(args ...string) *exec.Cmd) {
 	path := testprog.Tool(t, "postgres")
 	if real, err := filepath.EvalSymlinks(path); err == nil {
@@ -228,7 +227,7 @@ func servePostgres(t *testing.T) (server *testprog.Proc, psql func(args ...strin
 	psql = func(args ...string) *exec.Cmd {
 		return command("psql", append([]string{"-X", "-q", "-A", "-t", "-h", "127.0.0.1", "-p", port, "-U", "me", "-d", "postgres"}, args...)...)
 	}
-	eventually(t, "postgres starts up", func() bool { // it may listen before it lets anyone in
+	eventually(t, "postgres starts up", func() bool { // it may listen before it accepts sessions
 		return psql("-c", "SELECT 1").Run() == nil
 	})
 	return p, psql
@@ -337,16 +336,16 @@ std::string f%[1]d(const std::string &s) {
 	return []pick{child(p, "cc1plus")}
 }
 
-// child gives a process of p's group by its name.
+// child picks a process of p's group by its name.
 func child(p *testprog.Proc, name string) pick {
 	return func() (int, bool) { return find(func(q process) bool { return q.group == p.PID && q.name == name }) }
 }
 
-// startGoBuild sets to work a go command and a compiler that are built here:
-// those of a Go distribution come without DWARF, the only place where Go's
-// linker puts call frame information, and the oracles would have to guess.
+// startGoBuild starts a go command and a compiler that are built here: a Go
+// distribution's lack DWARF, the only place where Go's linker puts call frame
+// information, and the oracles would have to guess.
 //
-// Of the DWARF, all but the call frame information goes: gdb reads it at each
+// Only the call frame information of the DWARF is kept: gdb would read the rest at each
 // start, for seconds.
 func startGoBuild(t *testing.T) []pick {
 	goTool, dir := testprog.Tool(t, "go"), folder(t)

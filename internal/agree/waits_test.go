@@ -19,9 +19,9 @@ import (
 	"github.com/sliverprof/sliver/wait/lock"
 )
 
-// What real programs wait for reads as their own tools say.
+// The waits of real programs match their own tools.
 
-// glance looks at all threads of a process once.
+// glance takes one look at all threads of a process.
 func glance(t *testing.T, pid int) *stacks.Snapshot {
 	t.Helper()
 	p, err := target.Open(pid)
@@ -49,8 +49,8 @@ func on(th *stacks.Thread, function string) bool {
 	return slices.ContainsFunc(th.Frames, func(f stacks.Frame) bool { return f.Func == function })
 }
 
-// A session of PostgreSQL waits for a row that another one has changed. Natively
-// it sleeps for its latch; the functions say for what, as pg_stat_activity does.
+// A PostgreSQL session waits for a row that another one has changed. Natively it sleeps
+// on its latch; its functions give the reason, as pg_stat_activity does.
 func TestPostgresWaits(t *testing.T) {
 	testprog.Need(t, "ptrace", "postgres", "initdb", "psql")
 	_, psql := servePostgres(t)
@@ -88,7 +88,7 @@ func TestPostgresWaits(t *testing.T) {
 	if by := ask(fmt.Sprintf("SELECT pg_blocking_pids(%d)", second)); by != fmt.Sprintf("{%d}", first) {
 		t.Fatalf("PostgreSQL says that %s blocks it, not %d", by, first)
 	}
-	// Each wait of PostgreSQL's own list has its functions.
+	// Each wait event of PostgreSQL has specific functions.
 	for pid, want := range map[int][2]string{
 		second: {"Lock/transactionid", "ProcSleep"},
 		first:  {"Client/ClientRead", "secure_read"},
@@ -103,7 +103,7 @@ func TestPostgresWaits(t *testing.T) {
 			t.Errorf("%s does not read as that:\n%s", want[0], text(s))
 		}
 	}
-	// All the others that wait for something to do or for a client wait natively too.
+	// All others, which wait for work or for a client, wait natively too.
 	rows := strings.Fields(ask("SELECT pid || '/' || wait_event_type FROM pg_stat_activity WHERE wait_event_type IN ('Activity', 'Client', 'Lock')"))
 	if len(rows) < 4 {
 		t.Errorf("PostgreSQL lists %v", rows)
@@ -124,9 +124,8 @@ func TestPostgresWaits(t *testing.T) {
 	}
 }
 
-// Redis waits for its clients, of which it knows as many as its epoll has
-// besides the socket that it listens on and its pipe; its other threads wait
-// for jobs.
+// Redis waits for its clients: as many as are in its epoll set, apart from its listening
+// socket and its pipe. Its other threads wait for jobs.
 func TestRedisWaits(t *testing.T) {
 	testprog.Need(t, "ptrace", "redis", "redis-cli")
 	port := freePort(t)
@@ -150,7 +149,7 @@ func TestRedisWaits(t *testing.T) {
 		}
 		return n, blocked
 	}
-	// epoll is how many descriptors the main thread waits for.
+	// epoll returns how many descriptors the main thread waits for.
 	epoll := func() (n int, s *stacks.Snapshot) {
 		t.Helper()
 		s = glance(t, p.PID)
@@ -171,7 +170,7 @@ func TestRedisWaits(t *testing.T) {
 		eventually(t, fmt.Sprintf("redis has %d clients", want), func() bool { c, _ := clients(); return c == want })
 		var s *stacks.Snapshot
 		last := -2
-		eventually(t, "redis waits in epoll", func() bool { // twice the same: the client that asked has gone
+		eventually(t, "redis waits in epoll", func() bool { // the same twice: the client that asked has disconnected
 			last = n
 			n, s = epoll()
 			return n >= 0 && n == last
@@ -244,15 +243,14 @@ func TestGoBuildWaits(t *testing.T) {
 				strings.Contains(th.Wait.Args, strconv.Itoa(child))
 		})
 	})
-	// The tool in turn waits for somebody to write.
+	// The tool in turn waits for input.
 	eventually(t, "the tool waits for its pipe", func() bool {
 		th := &glance(t, child).Threads[0]
 		return th.Wait != nil && strings.HasPrefix(th.Wait.Call, "open") && th.Wait.File == slow+".pipe"
 	})
 }
 
-// Threads of Python that all want to run: all but one wait for the interpreter's
-// lock.
+// Python threads that all compute: all but one wait for the interpreter's lock.
 func TestPythonLock(t *testing.T) {
 	testprog.Need(t, "ptrace", "python3")
 	const threads = 4
@@ -292,7 +290,7 @@ threading.Event().wait()
 			}
 			h := l.Holder
 			if l.Kind == lock.GIL && l.Addr == addr && h.TID != th.TID && (h.TID != 0 && h.By == event.KnownByRuntime || h.Why != "") ||
-				l.Kind == lock.Mutex { // the one inside it, held for a moment
+				l.Kind == lock.Mutex { // the mutex inside it, held for a moment
 				right++
 			} else {
 				t.Logf("%s: %d %s", l, h.TID, h.Why)
@@ -300,8 +298,8 @@ threading.Event().wait()
 		}
 	}
 	t.Logf("%d looks: %d waits for the lock, %d read as that; %d threads were not at it", looks, waits, right, free)
-	// Looks at several threads are not of one moment: more than one may have
-	// had the lock in the course of one.
+	// Threads are not observed at the same moment: more than one may have held the lock
+	// during one look.
 	if waits < looks || right*100 < waits*95 || free > 2*looks || addr == 0 {
 		t.Errorf("%d looks: %d waits for the lock, %d read as that; %d threads were not at it", looks, waits, right, free)
 	}

@@ -21,8 +21,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// lowered is a program of its own: a priority cannot be raised again. It prints
-// the nice values of what it has others do.
+// lowered runs as a separate program, as a priority cannot be raised again. It prints the
+// nice values of its threads.
 func lowered() {
 	own := func() int {
 		n, err := nice(unix.Gettid())
@@ -35,7 +35,7 @@ func lowered() {
 		panic(err)
 	}
 	fmt.Println("main", own())
-	// Those put aside go before everything where that may be.
+	// If permitted, reserved threads run at a higher priority than all others.
 	var may bool
 	Do(func() {
 		if may = unix.Setpriority(unix.PRIO_PROCESS, 0, urgentNice) == nil; may {
@@ -48,7 +48,7 @@ func lowered() {
 			fmt.Println("urgent", own() == aside)
 		})
 	})
-	for range 2 { // those of the first time are used again
+	for range 2 { // the second time reuses the threads of the first
 		var meet, done sync.WaitGroup
 		meet.Add(2)
 		done.Add(2)
@@ -58,18 +58,17 @@ func lowered() {
 				defer done.Done()
 				out <- own()
 				meet.Done()
-				meet.Wait() // both at a time
+				meet.Wait() // both at the same time
 				return true
 			})
 		}
 		done.Wait()
 		fmt.Println("go", <-out == aside, <-out == aside)
 		for idle.Load() < 2 {
-			runtime.Gosched() // they are on their way back
+			runtime.Gosched() // they are being returned
 		}
 	}
-	// Of threads that are made later, all are low but those for which there is
-	// the right to have it otherwise.
+	// All threads created later are lowered, except those that are permitted otherwise.
 	const many = 20
 	var meet sync.WaitGroup
 	meet.Add(many)
@@ -77,7 +76,7 @@ func lowered() {
 	for range many {
 		go func() {
 			meet.Done()
-			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // an OS thread each
+			unix.Nanosleep(&unix.Timespec{Nsec: 20e6}, nil) // one OS thread each
 			low <- own() >= started+Nice
 		}()
 	}
@@ -92,7 +91,7 @@ func lowered() {
 	})
 }
 
-// TestLower looks at the threads of a program whose priority was lowered.
+// TestLower examines the threads of a program whose priority was lowered.
 func TestLower(t *testing.T) {
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), "SLIVER_BACKGROUND=1")
@@ -103,7 +102,7 @@ func TestLower(t *testing.T) {
 	}
 }
 
-// TestNotLowered has what works before Lower as well.
+// TestNotLowered runs everything that works before Lower as well.
 func TestNotLowered(t *testing.T) {
 	var a, b int
 	Do(func() { a = unix.Gettid() })
@@ -119,7 +118,7 @@ func TestNotLowered(t *testing.T) {
 	<-done
 }
 
-// TestCollectRarely makes garbage beside memory that nobody touches.
+// TestCollectRarely allocates garbage beside the untouched ballast.
 func TestCollectRarely(t *testing.T) {
 	const spare = 32 << 20
 	if os.Getenv("SLIVER_GARBAGE") != "" {
@@ -168,7 +167,7 @@ func TestCollectRarely(t *testing.T) {
 
 var garbageOf []byte
 
-// Whoever waits for the next moment of the same kind wakes at the same time.
+// All callers that wait with the same period wake at the same time.
 func TestUntil(t *testing.T) {
 	const apart = time.Hour
 	a := time.Now().Add(Until(apart))

@@ -6,10 +6,10 @@ import (
 	"strings"
 )
 
-// Panicked is a panic that was kept from ending this program.
+// Panicked is a contained panic.
 type Panicked struct {
 	Value any    // of the panic
-	At    string // the function that it came from, with its file and line; "": not known
+	At    string // the function that panicked, with file and line; "": unknown
 }
 
 func (p *Panicked) Error() string {
@@ -19,8 +19,8 @@ func (p *Panicked) Error() string {
 	return fmt.Sprintf("panic: %v, at %s", p.Value, p.At)
 }
 
-// Contain runs f, and returns its panic; nil: there was none. What f holds has to be let
-// go of by its own defers.
+// Contain runs f and returns its panic; nil: none. f must release its resources in its
+// own defers.
 func Contain(f func()) (fell *Panicked) {
 	defer func() {
 		x := recover()
@@ -37,7 +37,7 @@ func Contain(f func()) (fell *Panicked) {
 	return nil
 }
 
-// origin is where the panic began that is being recovered from: the first frame below the
+// origin returns where the panic being recovered began: the first frame below the
 // runtime's.
 func origin() string {
 	var pcs [64]uintptr

@@ -8,10 +8,10 @@ import (
 
 func broken(s []int) int { return s[len(s)] }
 
-// A panic in what is urgent reaches who asked for it, from wherever it was run, and what
-// Urgent set up is undone.
+// A panic in urgent work reaches its caller on any thread, and Urgent's settings are
+// restored.
 func TestUrgentPanics(t *testing.T) {
-	for range 2 { // more often than there are threads put aside
+	for range 2 { // more often than there are reserved threads
 		fell := Contain(func() {
 			Urgent(func() { Urgent(func() { broken(nil) }) })
 			t.Error("it went on")

@@ -4,10 +4,9 @@ import "time"
 
 var begun = time.Now()
 
-// Until is how long it is until the next of the moments that lie so far apart in the
-// life of this program. What has to be looked at regularly, for each of many targets,
-// is looked at in these: then the program wakes up once for all of them, and to wake up
-// costs more than most of what is looked at.
+// Until returns the time until the next multiple of apart since the program's start.
+// Periodic checks of many targets use the same moments, so that the program wakes up once
+// for all of them: a wakeup costs more than most checks.
 func Until(apart time.Duration) time.Duration {
 	return apart - time.Since(begun)%apart
 }

@@ -1,8 +1,8 @@
-// Package caps lets this process use its capabilities for what they are for and
-// nothing else. Those that an ordinary user's process has from its file
-// (setcap) are rights over other processes; the paths that the user named are
-// opened with the user's own. Root's are left alone: what root names, root may
-// read. All functions may be called concurrently.
+// Package caps limits the use of this process's capabilities to their purpose. Capabilities
+// that an ordinary user's process has from its file (setcap) are for access to other
+// processes; paths given by the user are opened with the user's own rights. Root's
+// capabilities are not changed, as root may read what it names. All functions may be called
+// concurrently.
 package caps
 
 import (
@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// files are the capabilities that pass over the modes of files.
+// files are the capabilities that bypass file modes.
 const files = 1<<unix.CAP_DAC_OVERRIDE | 1<<unix.CAP_DAC_READ_SEARCH
 
 // sets are a thread's effective, permitted and inheritable capabilities.
@@ -35,11 +35,11 @@ func raised() bool {
 	return err == nil && s[0].Permitted|s[1].Permitted != 0
 }
 
-// Has reports whether the process has capabilities that its user does not.
+// Has reports whether the process has capabilities that its user does not have.
 func Has() bool { return raised() }
 
-// AsUser calls f without the capabilities that pass over the modes of files: for paths
-// that the user named.
+// AsUser calls f without the capabilities that bypass file modes, for paths given by the
+// user.
 func AsUser(f func()) {
 	if os.Geteuid() == 0 {
 		f()
@@ -68,8 +68,8 @@ func AsUser(f func()) {
 	f()
 }
 
-// Drop gives up all capabilities of an ordinary user's process, on all threads, for good: for
-// what needs no other process, or does not any more.
+// Drop drops all capabilities of an ordinary user's process, on all threads, permanently, for
+// work that needs no other process.
 func Drop() error {
 	if !raised() {
 		return nil

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dropAll empties the sets of all threads that the Go runtime knows: capset(2) is for one.
+// dropAll clears the sets of all threads that the Go runtime knows, as capset(2) is per
+// thread.
 func dropAll() error {
 	h := header()
 	var none sets
@@ -18,7 +19,7 @@ func dropAll() error {
 	if no != 0 {
 		return no
 	}
-	// What a program that this one starts would get.
+	// The set that child programs would inherit.
 	_, _, _ = syscall.AllThreadsSyscall6(unix.SYS_PRCTL, unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0, 0)
 	return nil
 }

@@ -1,5 +1,5 @@
 // Package dumptest writes small heap dumps for tests, from classes and objects that a test
-// names.
+// defines.
 package dumptest
 
 import (
@@ -26,8 +26,8 @@ type class struct {
 	fields []Field
 }
 
-// Field is a field of a class, with its value where it is static. A value is an int, a
-// bool, or an object's ID as uint64.
+// Field is a field of a class, with its value if it is static. A value is an int, a bool,
+// or an object's ID as uint64.
 type Field struct {
 	Name  string
 	Type  hprof.Type
@@ -98,8 +98,8 @@ func (d *Dump) value(b []byte, t hprof.Type, v any) []byte {
 	return binary.BigEndian.AppendUint64(b, bits)
 }
 
-// Class adds a class of that name, whose superclass was added before ("": none), with a
-// loader's ID, and returns its ID.
+// Class adds a class. Its superclass must have been added before ("": none), loader is a
+// loader's ID. It returns the class's ID.
 func (d *Dump) Class(name, super string, loader uint64, statics []Field, fields ...Field) uint64 {
 	c := &class{id: d.Alloc(128), super: d.classes[super], fields: fields}
 	d.classes[name] = c
@@ -143,7 +143,7 @@ func (d *Dump) Instance(name string, values map[string]any) uint64 {
 	return id
 }
 
-// InstanceAt adds an object whose ID was taken before.
+// InstanceAt adds an object with an ID from Alloc.
 func (d *Dump) InstanceAt(id uint64, name string, values map[string]any) {
 	c := d.classes[name]
 	var body []byte
@@ -188,7 +188,7 @@ func (d *Dump) Primitives(t hprof.Type, n int, content []byte) uint64 {
 	return id
 }
 
-// Root adds a root by its sub-record's tag, with what follows the ID.
+// Root adds a root with its sub-record's tag, and the values that follow the ID.
 func (d *Dump) Root(tag byte, id uint64, more ...uint32) {
 	d.heap = d.id(append(d.heap, tag), id)
 	for _, v := range more {
@@ -196,7 +196,7 @@ func (d *Dump) Root(tag byte, id uint64, more ...uint32) {
 	}
 }
 
-// Encode returns the dump.
+// Encode returns the encoded dump.
 func (d *Dump) Encode() []byte {
 	all := append(append([]byte(nil), d.head...), d.records...)
 	all = append(all, hprof.TagHeapSegment, 0, 0, 0, 0)

@@ -1,8 +1,7 @@
-// Package elffile opens ELF files that may be hostile with the standard
-// library's debug/elf, which trusts a file's headers: it reads a table of as many
-// sections as a header claims, of a sparse file too, and unpacks the table of their names
-// whatever its size. Bounds are met here before any of that is read. All functions
-// may be called concurrently.
+// Package elffile safely opens hostile ELF files with the standard library's debug/elf,
+// which trusts a file's headers: it reads a table of as many sections as a header claims,
+// even in a sparse file, and decompresses the table of their names whatever its size. This
+// package checks limits before anything is read. All functions may be called concurrently.
 package elffile
 
 import (
@@ -13,9 +12,8 @@ import (
 	"io"
 )
 
-// Bounds on headers and symbols. The largest programs
-// with a section for each function have some 100,000 sections; Chromium with
-// all symbols has two million of them.
+// Limits of headers and symbols. The largest programs with one section per function have
+// about 100,000 sections; Chromium with all symbols has two million symbols.
 const (
 	maxSections = 1 << 19
 	maxNames    = 64 << 20  // bytes of the sections' names
@@ -23,10 +21,10 @@ const (
 	maxStrtab   = 512 << 20 // bytes of their names
 )
 
-// ErrTooLarge says that a file's headers ask for more than is read.
+// ErrTooLarge reports that a file's headers exceed the limits.
 var ErrTooLarge = errors.New("too large")
 
-// Open is elf.NewFile with bounds.
+// Open is elf.NewFile with limits.
 func Open(r io.ReaderAt) (*elf.File, error) {
 	if err := check(r); err != nil {
 		return nil, err
@@ -34,8 +32,8 @@ func Open(r io.ReaderAt) (*elf.File, error) {
 	return elf.NewFile(r)
 }
 
-// check looks at the file header, at the first section's, which may hold the number of
-// sections (gABI, "Section Header"), and at that of the table of names.
+// check checks the file header, the first section's header, which may contain the number of
+// sections (gABI, "Section Header"), and that of the table of names.
 func check(r io.ReaderAt) error {
 	var h [64]byte
 	if n, err := r.ReadAt(h[:], 0); n < len(h) || string(h[:4]) != elf.ELFMAG ||
@@ -52,7 +50,7 @@ func check(r io.ReaderAt) error {
 	shoff, size := le.Uint64(h[40:]), uint64(le.Uint16(h[58:]))
 	num, names := uint64(le.Uint16(h[60:])), uint64(le.Uint16(h[62:]))
 	if shoff == 0 || shoff > 1<<62 {
-		return nil // elf.NewFile reads none, or refuses it
+		return nil // elf.NewFile reads none, or rejects it
 	}
 	var s [64]byte
 	if num == 0 {
@@ -84,7 +82,7 @@ func check(r io.ReaderAt) error {
 	return nil
 }
 
-// Symbols is f.Symbols with bounds.
+// Symbols is f.Symbols with limits.
 func Symbols(f *elf.File) ([]elf.Symbol, error) {
 	if err := symbols(f, elf.SHT_SYMTAB); err != nil {
 		return nil, err
@@ -92,7 +90,7 @@ func Symbols(f *elf.File) ([]elf.Symbol, error) {
 	return f.Symbols()
 }
 
-// DynamicSymbols is f.DynamicSymbols with bounds.
+// DynamicSymbols is f.DynamicSymbols with limits.
 func DynamicSymbols(f *elf.File) ([]elf.Symbol, error) {
 	if err := symbols(f, elf.SHT_DYNSYM); err != nil {
 		return nil, err
@@ -100,8 +98,8 @@ func DynamicSymbols(f *elf.File) ([]elf.Symbol, error) {
 	return f.DynamicSymbols()
 }
 
-// symbols checks the tables that debug/elf reads for symbols of a kind: all of them in
-// memory, with those of versions.
+// symbols checks the tables that debug/elf reads completely into memory for symbols of a
+// kind, including versions.
 func symbols(f *elf.File, kind elf.SectionType) error {
 	for _, s := range f.Sections {
 		switch s.Type {
@@ -131,7 +129,7 @@ func small(s *elf.Section, most uint64) error {
 	return nil
 }
 
-// Data reads a section of at most most bytes. It refuses compressed sections: the tables of
+// Data reads a section of at most most bytes. It rejects compressed sections: the tables of
 // runtimes are not compressed.
 func Data(s *elf.Section, most uint64) ([]byte, error) {
 	if err := small(s, most); err != nil {

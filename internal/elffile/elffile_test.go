@@ -54,7 +54,7 @@ func section(kind elf.SectionType, flags elf.SectionFlag, off, size uint64, link
 	return s
 }
 
-// Headers that ask for gigabytes cost an error and a few hundred bytes of reading.
+// Headers that claim gigabytes cost an error and a few hundred bytes of reading.
 func TestHostileHeaders(t *testing.T) {
 	le := binary.LittleEndian
 	for name, f := range map[string]*sparse{

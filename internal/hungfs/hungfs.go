@@ -1,7 +1,7 @@
-// Package hungfs is a FUSE file system for tests that can stop answering, like a file
-// system whose server is gone. Callers then wait in the kernel, even through SIGKILL
-// once the request was read. Resume, or the end of the test, releases them. Only
-// tests import it.
+// Package hungfs is a FUSE file system for tests that can stop responding, like a file
+// system whose server is gone. Callers then wait in the kernel, even through SIGKILL once
+// the request was read. Resume, or the end of the test, releases them. Only tests import
+// it.
 package hungfs
 
 import (
@@ -24,12 +24,12 @@ type FS struct {
 	gate gate
 }
 
-// gate lets operations through, or holds them.
+// gate passes operations, or blocks them.
 type gate struct {
 	mu   sync.Mutex
 	shut map[string]bool
 	wait chan struct{}
-	held int // operations that wait
+	held int // blocked operations
 	cond *sync.Cond
 }
 
@@ -50,14 +50,14 @@ func (g *gate) pass(op string) {
 	g.mu.Unlock()
 }
 
-// Hang stops the answers to an operation: "lookup", "getattr", "open", "read" or "all".
+// Hang stops the replies to an operation: "lookup", "getattr", "open", "read" or "all".
 func (f *FS) Hang(op string) {
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
 	f.gate.shut[op] = true
 }
 
-// Resume answers what waits, and whatever comes.
+// Resume replies to blocked and new operations.
 func (f *FS) Resume() {
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
@@ -66,7 +66,7 @@ func (f *FS) Resume() {
 	f.gate.wait = make(chan struct{})
 }
 
-// Held waits until something waits for the file system.
+// Held waits until an operation is blocked.
 func (f *FS) Held() {
 	f.gate.mu.Lock()
 	defer f.gate.mu.Unlock()
@@ -99,7 +99,7 @@ func (d *dir) Lookup(ctx context.Context, name string, out *fuse.EntryOut) (*fs.
 	return d.NewInode(ctx, &file{g: d.g, data: b}, fs.StableAttr{Mode: fuse.S_IFREG, Ino: inode(name)}), 0
 }
 
-// inode is a number that stays that of a name.
+// inode returns a stable number for a name.
 func inode(name string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -134,8 +134,8 @@ func (f *file) Read(_ context.Context, _ fs.FileHandle, b []byte, off int64) (fu
 	return fuse.ReadResultData(b[:copy(b, f.data[off:])]), 0
 }
 
-// Mount mounts a file system with some files, by name. The test is skipped, or fails,
-// as testprog.Need says, where that takes rights that it lacks.
+// Mount mounts a file system with some files, by name. Without the required rights it
+// skips or fails the test as testprog.Need does.
 func Mount(t testing.TB, files map[string][]byte) *FS {
 	t.Helper()
 	return MountAt(t, t.TempDir(), files)

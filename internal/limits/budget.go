@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// A Budget bounds memory for one purpose, such as a target's file. Taking from a budget
+// A Budget limits memory for one purpose, such as a target's file. Taking from a budget
 // also takes from its parent.
 type Budget struct {
 	of    string
@@ -18,23 +18,23 @@ type Budget struct {
 	used *int64
 }
 
-// shareOfMemory is the part of what the process may use that is for what files and
-// traces of others ask for.
+// shareOfMemory: one part in shareOfMemory of the process's memory is for data of foreign
+// files and traces.
 const shareOfMemory = 2
 
-// leastBudget is what there is at least, whatever the limit says.
+// leastBudget is the minimum budget, whatever the limit is.
 const leastBudget = 64 << 20
 
-// Process is the budget of the whole process.
+// Process returns the budget of the whole process.
 var Process = sync.OnceValue(func() *Budget {
 	n, name := Memory()
 	return &Budget{of: fmt.Sprintf("all files and traces together (half of %s, %d MiB)", name, n>>20), most: max(n/shareOfMemory, leastBudget),
 		mu: new(sync.Mutex), used: new(int64)}
 })
 
-// New makes a child budget for a file or trace: most bytes, or half of b if that is less.
-// Close returns the memory taken; the garbage collector does the same for an unreachable
-// budget.
+// New returns a child budget for a file or trace: most bytes, or half of b if that is
+// less. Close returns the memory taken; the garbage collector does the same for an
+// unreachable budget.
 func (b *Budget) New(of string, most int64) *Budget {
 	n := &Budget{of: of, most: min(most, b.most/2), above: b, mu: new(sync.Mutex), used: new(int64)}
 	type rest struct {
@@ -52,10 +52,10 @@ func (b *Budget) New(of string, most int64) *Budget {
 	return n
 }
 
-// Most is how many bytes may be taken at most.
+// Most returns the maximum in bytes.
 func (b *Budget) Most() int64 { return b.most }
 
-// Used is how many bytes are taken.
+// Used returns how many bytes are taken.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%d bytes of memory are wanted, more than is left of the %d MiB for %s", e.Asked, e.Most>>20, e.Of)
 }
 
-// Take takes n bytes, before they are allocated. A nil Budget allows all.
+// Take takes n bytes, before they are allocated. A nil Budget permits everything.
 func (b *Budget) Take(n int64) error {
 	if b == nil || n == 0 {
 		return nil
@@ -92,7 +92,7 @@ func (b *Budget) Take(n int64) error {
 	return err
 }
 
-// collections is how often garbage is collected before a budget says no.
+// collections is how often garbage is collected before a budget rejects a request.
 const collections = 2
 
 func (b *Budget) take(n int64) error {
@@ -115,7 +115,7 @@ func (b *Budget) take(n int64) error {
 	return err
 }
 
-// Give gives n bytes back.
+// Give returns n bytes to the budget.
 func (b *Budget) Give(n int64) {
 	if b == nil {
 		return
@@ -129,7 +129,7 @@ func (b *Budget) Give(n int64) {
 	}
 }
 
-// Close gives all back.
+// Close returns all bytes.
 func (b *Budget) Close() {
 	if b != nil {
 		b.Give(b.Used())

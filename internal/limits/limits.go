@@ -1,5 +1,6 @@
-// Package limits says how much memory this process may use, and shares it out. It
-// knows no other process. All functions and methods may be called concurrently.
+// Package limits determines how much memory this process may use, and divides it into
+// budgets. It does not examine other processes. All functions and methods may be called
+// concurrently.
 package limits
 
 import (
@@ -13,8 +14,8 @@ import (
 	"syscall"
 )
 
-// Memory is the most memory that this process may use, in bytes, and which limit
-// says so, for people.
+// Memory returns the most memory that this process may use, in bytes, and the name of the
+// limit, for messages.
 func Memory() (bytes int64, limit string) {
 	m := system()
 	return m.bytes, m.name
@@ -25,7 +26,7 @@ type memory struct {
 	name  string
 }
 
-// guess is taken where nothing can be read, as without /proc.
+// guess is used if nothing can be read, as without /proc.
 const guess = 1 << 30
 
 var system = sync.OnceValue(func() memory {
@@ -56,7 +57,7 @@ var system = sync.OnceValue(func() memory {
 	return m
 })
 
-// field is a number behind a key of /proc/meminfo.
+// field returns the number of a key of /proc/meminfo.
 func field(b []byte, key string) int64 {
 	for line := range bytes.Lines(b) {
 		if rest, ok := bytes.CutPrefix(line, []byte(key)); ok {
@@ -69,16 +70,16 @@ func field(b []byte, key string) int64 {
 	return 0
 }
 
-// groups is the tightest memory limit of the groups that /proc/self/cgroup names,
-// and of those above them, in bytes; 0: none. In a container the paths may be
-// those of the host: then the root is the container's own.
+// groups returns the lowest memory limit of the groups in /proc/self/cgroup and their
+// parents, in bytes; 0: none. In a container the paths may be the host's; then the root
+// is the container's own.
 func groups(root, text string) (least int64) {
 	take := func(file string) {
 		b, err := os.ReadFile(file)
 		if err != nil {
 			return
 		}
-		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" is none
+		n, err := strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" means no limit
 		if err == nil && n > 0 && (least == 0 || n < least) {
 			least = n
 		}

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// Descriptors is how many this process may have open.
+// Descriptors returns how many descriptors this process may have open.
 func Descriptors() int64 {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &l) != nil {
@@ -21,12 +21,12 @@ func Descriptors() int64 {
 // rlimitNproc is RLIMIT_NPROC of asm-generic/resource.h, which package syscall lacks.
 const rlimitNproc = 6
 
-// fewTasks is below which limits of a user's tasks are looked at: to count them takes a read of
-// a file for each process.
+// fewTasks is the limit below which a user's tasks are counted: counting takes one file read
+// per process.
 const fewTasks = 1000
 
-// Tasks is how many more threads and processes may be started, and which limit says so; a
-// negative number: no limit is near.
+// Tasks returns how many more threads and processes may be started, and the name of the limit;
+// a negative number means that no limit is near.
 func Tasks() (left int64, limit string) {
 	left = -1
 	less := func(n int64, name string) {
@@ -73,10 +73,10 @@ func number(file string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" is none
+	return strconv.ParseInt(strings.TrimSpace(string(b)), 10, 64) // "max" means no limit
 }
 
-// userTasks is how many threads a user's processes have.
+// userTasks returns the number of threads of a user's processes.
 func userTasks(uid int) (n int64) {
 	d, err := os.Open("/proc")
 	if err != nil {

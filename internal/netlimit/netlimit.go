@@ -1,6 +1,6 @@
-// Package netlimit bounds the connections of a server so that unauthenticated peers cannot
-// lock out authenticated ones: at the bound, it closes the oldest unauthenticated
-// connection for the next one. The server marks authenticated connections (Keep). All functions and methods may be called concurrently.
+// Package netlimit limits the connections of a server so that unauthenticated peers cannot lock out
+// authenticated ones: at the limit, it closes the oldest unauthenticated connection for the next one. The
+// server marks authenticated connections (Keep). All functions and methods may be called concurrently.
 package netlimit
 
 import (
@@ -11,17 +11,17 @@ import (
 	"sync"
 )
 
-// Listener is a net.Listener with a bound on its connections.
+// Listener is a net.Listener with a limit on its connections.
 type Listener struct {
 	net.Listener
 	most int
 
 	mu      sync.Mutex
-	all     *list.List // of *Conn, in the order in which they came
+	all     *list.List // of *Conn, oldest first
 	refused int
 }
 
-// New bounds the connections of l.
+// New limits the connections of l.
 func New(l net.Listener, most int) *Listener {
 	return &Listener{Listener: l, most: most, all: list.New()}
 }
@@ -30,11 +30,11 @@ func New(l net.Listener, most int) *Listener {
 type Conn struct {
 	net.Conn
 	l    *Listener
-	at   *list.Element // guarded by the listener's mu; nil: it does not count any more
+	at   *list.Element // guarded by the listener's mu; nil: it no longer counts
 	kept bool          // guarded by the listener's mu
 }
 
-// Accept implements net.Listener. At the bound it returns a closed connection.
+// Accept implements net.Listener. At the limit it returns a closed connection.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
@@ -57,7 +57,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return n, nil
 }
 
-// idlest is the oldest connection that is not kept; mu is held.
+// idlest returns the oldest connection that is not kept; mu is held.
 func (l *Listener) idlest() *Conn {
 	for e := l.all.Front(); e != nil; e = e.Next() {
 		if c := e.Value.(*Conn); !c.kept {
@@ -74,7 +74,7 @@ func (l *Listener) remove(c *Conn) {
 	}
 }
 
-// Len is how many connections there are.
+// Len returns the number of connections.
 func (l *Listener) Len() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -91,8 +91,8 @@ func (c *Conn) Close() error {
 
 type connKey struct{}
 
-// Context is for http.Server.ConnContext: it lets Keep find the connection of a request. A
-// connection that wraps one of a Listener's has a method NetConn that returns it.
+// Context is for http.Server.ConnContext: it lets Keep find the connection of a request. A connection that
+// wraps one of a Listener's has a method NetConn that returns it.
 func Context(ctx context.Context, c net.Conn) context.Context {
 	for {
 		if own, ok := c.(*Conn); ok {
@@ -106,8 +106,8 @@ func Context(ctx context.Context, c net.Conn) context.Context {
 	}
 }
 
-// Keep says that whoever made the request may ask: its connection does not give way, until
-// it waits for another request (see State).
+// Keep marks the connection of an authenticated request: it is not closed for others until it waits for
+// another request (see State).
 func Keep(ctx context.Context) {
 	if c, ok := ctx.Value(connKey{}).(*Conn); ok {
 		c.l.mu.Lock()
@@ -116,7 +116,7 @@ func Keep(ctx context.Context) {
 	}
 }
 
-// State is for http.Server.ConnState: a connection that is idle again gives way.
+// State is for http.Server.ConnState: an idle connection may be closed for others again.
 func State(c net.Conn, s http.ConnState) {
 	if s != http.StateIdle {
 		return

@@ -48,14 +48,14 @@ func TestHalfOpenConnections(t *testing.T) {
 			c.Close()
 		}
 	}()
-	one := &http.Client{Transport: &http.Transport{}} // its connection stays, idle
+	one := &http.Client{Transport: &http.Transport{}} // its connection stays open, idle
 	for round := range 5 {
 		for range most {
 			c, err := net.Dial("tcp", inner.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"); err != nil { // not all of it
+			if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: x\r\n"); err != nil { // an incomplete request
 				t.Log(err)
 			}
 			open = append(open, c)
@@ -78,7 +78,7 @@ func TestHalfOpenConnections(t *testing.T) {
 	}
 }
 
-// Where all that there may be are kept, a further one is refused.
+// If all permitted connections are kept, another one is rejected.
 func TestAllKept(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

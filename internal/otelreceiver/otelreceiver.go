@@ -1,6 +1,6 @@
-// Package otelreceiver runs the OpenTelemetry Collector's own OTLP receiver for
-// tests: the program in testdata/receiver, which is a module of its own so that
-// sliver does not depend on the Collector. Only tests import this package.
+// Package otelreceiver runs the OpenTelemetry Collector's own OTLP receiver for tests:
+// the program in testdata/receiver, a separate module so that sliver does not depend on
+// the Collector. Only tests import this package.
 package otelreceiver
 
 import (
@@ -21,13 +21,13 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// Batch is what the receiver handed on, names in place of numbers.
+// Batch is what the receiver passed on, with names instead of indexes.
 type Batch struct {
 	Resource map[string]any
 	Profiles []Profile
 }
 
-// Profile is one of a batch.
+// Profile is one profile of a batch.
 type Profile struct {
 	Type, Unit string
 	Time       uint64 // ns since 1970
@@ -35,7 +35,7 @@ type Profile struct {
 	Samples    []Sample
 }
 
-// Sample has its stack leaf first, inlined calls as frames of their own, each
+// Sample is a sample with its stack, leaf first. Inlined calls are separate frames, each
 // as "function file:line module".
 type Sample struct {
 	Stack []string
@@ -43,7 +43,7 @@ type Sample struct {
 	Value int64
 }
 
-// Receiver is one at work.
+// Receiver is a running receiver.
 type Receiver struct {
 	URL     string // of its host
 	batches chan Batch
@@ -101,7 +101,7 @@ func Start(t testing.TB) *Receiver {
 	return r
 }
 
-// Next is the next batch that was received.
+// Next returns the next batch received.
 func (r *Receiver) Next(t testing.TB) Batch {
 	t.Helper()
 	select {
@@ -116,7 +116,7 @@ func (r *Receiver) Next(t testing.TB) Batch {
 	return Batch{}
 }
 
-// build compiles the receiver once for each version of it.
+// build compiles the receiver once per version.
 func build(t testing.TB) string {
 	t.Helper()
 	testprog.Need(t, "go")

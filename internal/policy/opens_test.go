@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// opens are the files that may open others by themselves. A path that a target, a
-// recording or the network chose is none of theirs: package internal/safefile opens
-// those, and the ones that the user named.
+// opens are the files that may open other files by themselves. They must not open a path
+// chosen by a target, a recording or the network: package internal/safefile opens those,
+// and the ones that the user named.
 var opens = []struct{ file, why string }{
 	{"internal/safefile/", "the one place"},
 	{"internal/elffile/", "ELF files with bounds on what their headers say"},
@@ -37,12 +37,12 @@ var opens = []struct{ file, why string }{
 	{"cmd/sliver/hprof.go", "dumps that the user named"},
 	{"cmd/sliver/demo.go", "the program that is looked at"},
 	{"wait/syscalls/gen.go", "writes the package's tables"},
-	// Nothing of these is in the program.
+	// None of these is part of the program.
 	{"bench/", ""}, {"internal/testprog/", ""}, {"internal/otelreceiver/", ""},
 	{"export/internal/exporttest/", ""}, {"web/internal/", ""},
 }
 
-// openers are the functions that open files, or create them, by path.
+// openers are the functions that open or create files by path.
 var openers = map[string][]string{
 	"os":      {"Open", "OpenFile", "ReadFile", "WriteFile", "Create", "CreateTemp", "OpenRoot", "OpenInRoot", "DirFS", "CopyFS", "Truncate"},
 	"unix":    {"Open", "Openat", "Openat2", "Creat", "OpenTree", "OpenByHandleAt", "Mknod", "SYS_OPEN", "SYS_OPENAT", "SYS_OPENAT2"},

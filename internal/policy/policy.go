@@ -1,5 +1,5 @@
-// Package policy holds, as tests, what the project's code keeps to: which
-// package may import which, where unsafe and ptrace may stand, how long a file
-// may be. It has no code of its own and nothing imports it. To change a rule,
-// change its table here first, with the reason.
+// Package policy checks, as tests, rules for the project's code: which packages may
+// import which, where unsafe and ptrace are permitted, how long a file may be. It has no
+// code of its own and nothing imports it. To change a rule, change its table here first,
+// with the reason.
 package policy

@@ -16,12 +16,12 @@ import (
 
 const module = "github.com/sliverprof/sliver"
 
-// complete says that every package of the table has been written: from then
-// on a row without a package is a mistake.
+// complete means that every package of the table exists: from then on a row without a
+// package is an error.
 const complete = true
 
-// A row says what the code of one package, its tests aside, may import
-// besides the standard library.
+// A row lists what the code of one package, without its tests, may import in addition to
+// the standard library.
 type row struct {
 	pkg   string
 	own   string // packages of this module; "x/*" are those directly below x; "*" is all
@@ -29,8 +29,8 @@ type row struct {
 	why   string
 }
 
-// table goes from left to right in the picture of docs/design.md: no package
-// may import one that stands below it.
+// table is ordered from left to right in the diagram of docs/design.md: no package may
+// import one that comes later.
 var table = []row{
 	{"internal/caps", "", "golang.org/x/sys/unix",
 		"this process's own rights, for less than it has: it knows no other process"},
@@ -243,10 +243,10 @@ var table = []row{
 		"this test"},
 }
 
-// onlyTests are packages that no code but tests may import.
+// onlyTests are packages that only tests may import.
 var onlyTests = []string{"internal/testprog", "internal/agree", "internal/policy", "internal/otelreceiver", "internal/hungfs", "export/internal/exporttest", "internal/dumptest"}
 
-// file is one Go file of the module, with its package's folder from the root.
+// file is one Go file of the module, with its package's folder relative to the root.
 type file struct {
 	path, dir string
 	test      bool
@@ -255,8 +255,8 @@ type file struct {
 	ast       *ast.File
 }
 
-// files parses every Go file of the module, for all systems and machines;
-// what lies in testdata is no part of it.
+// files parses every Go file of the module, for all systems and architectures, except
+// files in testdata.
 func files(t *testing.T) []file {
 	t.Helper()
 	all, err := parsed()
@@ -318,7 +318,7 @@ func (f *file) imports(t *testing.T) []string {
 	return paths
 }
 
-// allows reports whether a list of the table has the package in it.
+// allows reports whether a list of the table contains the package.
 func allows(list, pkg string) bool {
 	return slices.ContainsFunc(strings.Fields(list), func(p string) bool {
 		if p == "*" || p == pkg {
@@ -351,7 +351,7 @@ func TestImports(t *testing.T) {
 	for _, f := range files(t) {
 		r, known := rowOf(f.dir)
 		if !known {
-			continue // TestTableIsExact says so
+			continue // TestTableIsExact reports it
 		}
 		for _, path := range f.imports(t) {
 			own, isOwn := strings.CutPrefix(path, module+"/")
@@ -404,8 +404,8 @@ func TestTableIsExact(t *testing.T) {
 	}
 }
 
-// What an import may be named by in the table stands above it: the picture
-// has no circles and reads from left to right.
+// Every import listed in a row comes earlier in the table: the diagram has no cycles and
+// reads from left to right.
 func TestTableIsInOrder(t *testing.T) {
 	for i, r := range table {
 		for _, below := range table[i+1:] {
@@ -421,8 +421,7 @@ func TestTableIsInOrder(t *testing.T) {
 	}
 }
 
-// The compiler's checks end where unsafe begins: a reader finds those places
-// by their names.
+// The compiler's checks end at unsafe, so file names mark those places.
 func TestUnsafeIsInFilesThatSaySo(t *testing.T) {
 	for _, f := range files(t) {
 		if slices.Contains(f.imports(t), "unsafe") && !strings.Contains(filepath.Base(f.path), "_unsafe") {
@@ -431,8 +430,7 @@ func TestUnsafeIsInFilesThatSaySo(t *testing.T) {
 	}
 }
 
-// Only package target traces, and only it and the command line call the
-// kernel directly.
+// Only package target traces, and only it and the command line call the kernel directly.
 func TestTheKernelIsTargetsBusiness(t *testing.T) {
 	for _, f := range files(t) {
 		if f.dir == "target" || f.test {
@@ -442,7 +440,7 @@ func TestTheKernelIsTargetsBusiness(t *testing.T) {
 			t.Errorf("%s imports x/sys/unix: only package target, internal/background, internal/safefile, internal/caps and cmd may", f.path)
 		}
 		if f.dir == "internal/testprog" {
-			continue // finds out whether tests may trace
+			continue // checks whether tests may trace
 		}
 		f.selectors(func(at token.Position, pkg, name string) {
 			if (pkg == "syscall" || pkg == "unix") && strings.HasPrefix(strings.ToLower(strings.TrimPrefix(name, "SYS_")), "ptrace") {

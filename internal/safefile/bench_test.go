@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// What it costs to open a file through the helper, and to read one with it, beside doing so in
-// this process; start is a helper's from nothing.
+// The cost of opening and reading a file through the helper, compared with doing so in this
+// process; start is the cost of starting a helper.
 func BenchmarkFile(b *testing.B) {
 	p := filepath.Join(b.TempDir(), "f")
 	if err := os.WriteFile(p, make([]byte, 64<<20), 0o600); err != nil {

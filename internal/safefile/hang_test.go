@@ -12,7 +12,7 @@ import (
 	"github.com/sliverprof/sliver/internal/hungfs"
 )
 
-// quick gives the pool a short patience, and takes back what a test did to it.
+// quick gives the pool a short timeout, and restores its state after the test.
 func quick(t *testing.T) {
 	t.Helper()
 	helpers.mu.Lock()
@@ -26,8 +26,8 @@ func quick(t *testing.T) {
 	})
 }
 
-// A file system that hangs at any point costs its owner an error, and others
-// nothing: their files are opened and read all the while.
+// A file system that hangs at any point costs its owner an error, and does not affect
+// others: their files can still be opened and read.
 func TestHungFileSystem(t *testing.T) {
 	big := bytes.Repeat([]byte("0123456789abcdef"), 3*blockSize/16)
 	other := filepath.Join(t.TempDir(), "fine")
@@ -52,7 +52,7 @@ func TestHungFileSystem(t *testing.T) {
 				t.Fatalf("before it hangs: %v", err)
 			}
 			fs.Hang(op)
-			// Only a read of the page cache does not ask the file system.
+			// Only a read from the page cache does not involve the file system.
 			_, err = mine.Open(filepath.Join(fs.Dir, "b"))
 			if op == "read" && err == nil {
 				var g *File
@@ -67,7 +67,7 @@ func TestHungFileSystem(t *testing.T) {
 			if _, ok := Hung()["hung "+op]; !ok {
 				t.Errorf("not told as hung: %v", Hung())
 			}
-			// A file system that is known to hang gets no further requests.
+			// A file system known to hang receives no further requests.
 			before := helpers.stuckNow()
 			for range 100 {
 				if _, err := mine.Open(filepath.Join(fs.Dir, "a")); !errors.Is(err, ErrHung) {
@@ -87,7 +87,7 @@ func TestHungFileSystem(t *testing.T) {
 			helpers.mu.Lock()
 			clear(helpers.hangs)
 			helpers.mu.Unlock()
-			// The helper that had it open is gone: it is opened again.
+			// The helper that had it open is gone, so it is opened again.
 			f.blocks = nil
 			if _, err := f.ReadAt(b, 2*blockSize); err != nil || !bytes.Equal(b, big[2*blockSize:][:100]) {
 				t.Errorf("after it went on: %v", err)

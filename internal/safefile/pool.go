@@ -13,32 +13,31 @@ import (
 )
 
 const (
-	// patience is how long a file system may take for one request.
+	// patience is the timeout of one request to a file system.
 	patience = 2 * time.Second
-	// hurried is the same after Hurry.
+	// hurried is the timeout after Hurry.
 	hurried = 500 * time.Millisecond
-	// maxHelpers is how many helpers are at work at once: as many targets may hang
-	// at the same time before others wait for them.
+	// maxHelpers is the number of concurrent helpers: this many targets may hang at the
+	// same time before others wait for them.
 	maxHelpers = 4
-	// maxStuck bounds the helpers that were given up and do not end: a process
-	// in a request to a dead file system cannot be killed. At this number, all
-	// further requests fail.
+	// maxStuck limits the abandoned helpers that have not exited: a process in a request
+	// to a dead file system cannot be killed. At this number, all further requests fail.
 	maxStuck = 32
-	// idle is how long a helper without open files stays.
+	// idle is how long a helper without open files keeps running.
 	idle = 5 * time.Second
-	// hangFirst is how long an owner's files are refused after its file system
-	// missed a deadline; it doubles up to hangMost.
+	// hangFirst is how long an owner's files are rejected after its file system missed a
+	// deadline; it doubles up to hangMost.
 	hangFirst = 10 * time.Second
 	hangMost  = 5 * time.Minute
-	// maxHangs bounds the remembered hangs.
+	// maxHangs limits the remembered hangs.
 	maxHangs = 1024
 )
 
-// errReplaced says that the helper that had a file open is gone.
+// errReplaced reports that the helper that had a file open is gone.
 var errReplaced = errors.New("the helper was replaced")
 
-// helpers are this process's. They are one for all, so that their number is
-// bounded whatever number of targets there is.
+// helpers is the pool of this process. It is global, so that the number of helpers is
+// limited whatever the number of targets.
 var helpers = pool{hangs: map[string]*hang{}}
 
 type pool struct {
@@ -47,7 +46,7 @@ type pool struct {
 	stuck  int
 	hangs  map[string]*hang
 	rushed bool
-	wait   time.Duration // patience, if not 0: for tests
+	wait   time.Duration // timeout instead of patience, if not 0: for tests
 }
 
 type hang struct {
@@ -55,7 +54,7 @@ type hang struct {
 	apart        time.Duration
 }
 
-// helper is one process. turn is taken by who talks to it.
+// helper is one process. Hold turn to communicate with it.
 type helper struct {
 	cmd  *exec.Cmd
 	conn *net.UnixConn
@@ -63,11 +62,11 @@ type helper struct {
 
 	// Guarded by the pool's mu.
 	dead  bool
-	files int // handles that are open
-	used  int // counts requests, to know whether it was idle
+	files int // open handles
+	used  int // number of requests, to detect whether it was idle
 }
 
-// ask makes one request at any helper. fd is the descriptor that came back; -1: none.
+// ask sends one request to any helper. fd is the returned descriptor; -1: none.
 func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 	key := at.key(q.Path)
 	for try := 0; ; try++ {
@@ -78,7 +77,7 @@ func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 		if err != nil {
 			return a, -1, err
 		}
-		if h == nil { // none can be started: without the deadline, then
+		if h == nil { // no helper can be started: do it without a deadline
 			return direct(at, q)
 		}
 		a, fd, err = p.exchange(h, at, key, q)
@@ -88,7 +87,8 @@ func (p *pool) ask(at Place, q request) (a answer, fd int, err error) {
 	}
 }
 
-// askOf makes a request at the helper that has a file open; the caller has its turn not.
+// askOf sends a request to the helper that has a file open; the caller does not hold its
+// turn.
 func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error) {
 	key := at.key(path)
 	if err := p.refused(key); err != nil {
@@ -99,7 +99,7 @@ func (p *pool) askOf(h *helper, at Place, path string, q request) (answer, error
 	select {
 	case h.turn <- struct{}{}:
 	case <-deadline.C:
-		return answer{}, hungError(p.patience()) // another file's request is in the way
+		return answer{}, hungError(p.patience()) // a request for another file blocks the helper
 	}
 	if p.isDead(h) {
 		<-h.turn
@@ -115,7 +115,7 @@ func (p *pool) isDead(h *helper) bool {
 	return h.dead
 }
 
-// forget closes a handle; what became of the helper does not matter.
+// forget closes a handle and ignores errors of the helper.
 func (p *pool) forget(h *helper, handle uint64) {
 	go func() {
 		h.turn <- struct{}{}
@@ -155,7 +155,7 @@ func (p *pool) hurry() {
 	}
 }
 
-// refused says why an owner's files are not asked for now.
+// refused returns why an owner's files are not accessed now.
 func (p *pool) refused(key string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,7 +180,7 @@ func (p *pool) hungNow() map[string]time.Time {
 	return out
 }
 
-// take returns a helper whose turn the caller has; nil: there are none on this system.
+// take returns a helper whose turn the caller holds; nil: this system has none.
 func (p *pool) take(key string) (*helper, error) {
 	end := time.Now().Add(p.patience())
 	for {
@@ -216,7 +216,7 @@ func (p *pool) free() (h *helper, full bool) {
 	return nil, len(p.live) >= maxHelpers
 }
 
-// start starts a helper, and takes its turn.
+// start starts a helper and takes its turn.
 func (p *pool) start() (*helper, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,7 +254,7 @@ func newHelper() (*helper, error) {
 	for _, caps := range [][]uintptr{ambient(), nil} { // securebits(7) may forbid them
 		cmd := &exec.Cmd{Path: "/proc/self/exe", Args: []string{HelperName}, ExtraFiles: []*os.File{theirs},
 			Env: []string{"GOMAXPROCS=1", "GOTRACEBACK=none"}, Dir: "/",
-			// A session of its own: no terminal's signals, and no terminal.
+			// A separate session: no terminal, and no signals from one.
 			SysProcAttr: &syscall.SysProcAttr{Setsid: true, AmbientCaps: caps}}
 		if err = cmd.Start(); err == nil {
 			return &helper{cmd: cmd, conn: conn.(*net.UnixConn), turn: make(chan struct{}, 1)}, nil
@@ -267,7 +267,7 @@ func newHelper() (*helper, error) {
 	return nil, err
 }
 
-// drop takes a helper out; mu is held.
+// drop removes a helper; mu is held.
 func (p *pool) drop(h *helper) {
 	h.dead = true
 	h.conn.Close()
@@ -279,8 +279,8 @@ func (p *pool) drop(h *helper) {
 	}
 }
 
-// abandon ends a helper that missed its deadline. Where the kernel cannot end it
-// before the file system answers, it counts as stuck until then.
+// abandon kills a helper that missed its deadline. If the kernel cannot end it before the
+// file system responds, it counts as stuck until then.
 func (p *pool) abandon(h *helper, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -290,7 +290,7 @@ func (p *pool) abandon(h *helper, key string) {
 	}
 	_ = h.cmd.Process.Kill()
 	if key == "" {
-		return // no file system's fault
+		return // not caused by a file system
 	}
 	now := time.Now()
 	x := p.hangs[key]
@@ -306,7 +306,7 @@ func (p *pool) abandon(h *helper, key string) {
 	x.until = now.Add(x.apart)
 }
 
-// release gives the turn back. A helper without files ends after a while.
+// release releases the turn. A helper without files exits after a while.
 func (p *pool) release(h *helper) {
 	<-h.turn
 	p.mu.Lock()
@@ -324,16 +324,16 @@ func (p *pool) release(h *helper) {
 		select {
 		case h.turn <- struct{}{}:
 		default:
-			return // it is being used
+			return // it is in use
 		}
-		p.stuck++ // until it has ended, which is soon
+		p.stuck++ // until it has exited, which is soon
 		p.drop(h)
 		<-h.turn
 	})
 }
 
-// exchange sends a request and waits for the answer; the caller has the turn,
-// which is given back.
+// exchange sends a request and waits for the reply. The caller holds the turn, and
+// exchange releases it.
 func (p *pool) exchange(h *helper, at Place, key string, q request) (a answer, fd int, err error) {
 	defer p.release(h)
 	b, err := pack(&q, nil)
@@ -403,8 +403,8 @@ func direct(at Place, q request) (a answer, fd int, err error) {
 	return a, fd, nil
 }
 
-// ambient are the capabilities of this process that a program which it starts would
-// otherwise lose: those that it has from its file.
+// ambient returns the capabilities that this process has from its file, which a child
+// program would otherwise lose.
 func ambient() (caps []uintptr) {
 	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

@@ -1,18 +1,18 @@
-// Package safefile opens files whose paths another party chose: a target
-// through its maps, its debuglinks and the links in its file system, or a
-// recording through the paths of its modules. Three things hold for each of them:
+// Package safefile opens files whose paths another party chose: a target through its
+// maps, its debuglinks and the links in its file system, or a recording through the paths
+// of its modules. It guarantees for each file:
 //
-//   - Nothing but a regular file of a real file system is opened. Its type is
-//     known before it is opened for reading, so that no device, pipe, terminal
-//     or kernel interface notices.
+//   - Only a regular file of a real file system is opened. Its type is
+//     checked before it is opened for reading, so that no device, pipe, terminal
+//     or kernel interface is affected.
 //   - Links are followed in the target's root, never out of it, and never
 //     through /proc.
-//   - A file system that does not answer costs an error after a few seconds.
+//   - A file system that does not respond costs an error after a few seconds.
 //     Opens, and reads on file systems that can hang, are made by a helper
 //     process (sliver-files), which is replaced when it misses its deadline.
 //
-// The package leaves to its callers whether the file is the right one. All
-// functions and methods may be called concurrently.
+// Callers must check whether the file is the right one. All functions and methods may be
+// called concurrently.
 package safefile
 
 import (
@@ -31,12 +31,12 @@ import (
 )
 
 var (
-	// ErrNotRegular says that a path leads to something that is not a regular file.
+	// ErrNotRegular reports that a path leads to something that is not a regular file.
 	ErrNotRegular = errors.New("not a regular file")
-	// ErrKernelFile says that a path leads to a file of /proc, /sys and the
-	// like: reading it may have effects.
+	// ErrKernelFile reports that a path leads to a file of /proc, /sys or similar:
+	// reading it may have effects.
 	ErrKernelFile = errors.New("not a file of a disk: it is an interface of the kernel")
-	// ErrHung says that a file system did not answer in time.
+	// ErrHung reports that a file system did not respond in time.
 	ErrHung = errors.New("the file system does not answer")
 )
 
@@ -46,26 +46,26 @@ type Info struct {
 	Size       int64 // bytes
 	Modified   int64 // ns since 1970
 	UID        int
-	FS         int64 // type of the file system (linux/magic.h)
+	FS         int64 // file system type (linux/magic.h)
 }
 
-// A Place is where paths are looked up. The zero value is this process's own root.
+// Place is where paths are looked up. The zero value is this process's own root.
 type Place struct {
-	proc  int    // descriptor of a directory such as /proc/77, if owner is not ""
+	proc  int    // descriptor of a directory such as /proc/77, if open
 	root  string // "/proc/77/root"; "": the own root
-	base  string // a folder that the user named
-	owner string // whose file systems these are: one that hangs costs this owner only
+	base  string // a folder named by the user
+	owner string // owner of the file systems: a hang affects only this owner
 	open  bool   // proc is valid
 }
 
-// Process is the root of a process whose directory below /proc is open as dir,
-// which has to stay open while the Place is used. owner names the process.
+// Process returns the root of a process whose directory below /proc is open as dir, which
+// must stay open while the Place is used. owner names the process.
 func Process(dir int, owner string) Place { return Place{proc: dir, open: true, owner: owner} }
 
-// Root is the root at a path such as "/proc/77/root"; "" is the own root.
+// Root returns the root at a path such as "/proc/77/root"; "" is the own root.
 func Root(path string) Place { return Place{root: path, owner: path} }
 
-// Under is a folder that the user named, with links in it that may lead elsewhere.
+// Under returns a folder named by the user; its links may lead elsewhere.
 func Under(folder string) Place {
 	if abs, err := filepath.Abs(folder); err == nil {
 		folder = abs // the helper has another working directory
@@ -82,13 +82,13 @@ func (p Place) For(owner string) Place {
 // Open opens the regular file at path.
 func (p Place) Open(path string) (*File, error) { return p.do(request{Op: opOpen, Path: path}) }
 
-// OpenNoFollow is Open for a path whose last part must not be a link.
+// OpenNoFollow is Open for a path whose last element must not be a link.
 func (p Place) OpenNoFollow(path string) (*File, error) {
 	return p.do(request{Op: opOpen, Path: path, NoFollow: true})
 }
 
-// OpenLink opens the regular file that a link of the kernel in a process's
-// directory leads to: "exe", "map_files/…". p was made by Process.
+// OpenLink opens the regular file that a kernel link in a process's directory leads to:
+// "exe", "map_files/…". p must come from Process.
 func (p Place) OpenLink(link string) (*File, error) {
 	return p.do(request{Op: opOpen, Path: link, Magic: true})
 }
@@ -107,7 +107,7 @@ func (p Place) request(q request) request {
 	return q
 }
 
-// key identifies the file systems that a hang is charged to.
+// key identifies the file systems to which a hang is charged.
 func (p Place) key(path string) string {
 	if p.owner != "" {
 		return p.owner
@@ -135,9 +135,9 @@ func (p Place) do(q request) (*File, error) {
 type File struct {
 	place Place
 	q     request
-	local *os.File // on a file system that answers; nil: the helper reads
+	local *os.File // on a file system that cannot hang; nil: the helper reads
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	info   Info
 	helper *helper
 	handle uint64
@@ -145,8 +145,8 @@ type File struct {
 	closed bool
 }
 
-// Reads by a helper are made in blocks, of which a few are kept: readers of
-// tables ask for a few bytes at a time.
+// Reads by a helper are made in blocks, of which a few are cached, as readers of tables
+// read a few bytes at a time.
 const (
 	blockSize = 64 << 10
 	maxBlocks = 16
@@ -154,27 +154,27 @@ const (
 
 type block struct {
 	at   int64
-	data []byte // shorter than blockSize: the file ends here
+	data []byte // shorter than blockSize: the end of the file
 }
 
-// Name is the path that was asked for.
+// Name returns the path that was opened.
 func (f *File) Name() string { return f.q.Path }
 
-// Size is how long the file was when it was opened or last stated, in bytes.
+// Size returns the file's size when it was opened or last stated, in bytes.
 func (f *File) Size() int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.info.Size
 }
 
-// Opened describes the file as it was when it was opened or last stated.
+// Opened describes the file as of when it was opened or last stated.
 func (f *File) Opened() Info {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.info
 }
 
-// Stat describes the file as it is now.
+// Stat describes the current file.
 func (f *File) Stat() (Info, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -231,7 +231,7 @@ func (f *File) ReadAt(b []byte, off int64) (n int, err error) {
 	return n, nil
 }
 
-// block is the part of the file that has the offset; mu is held.
+// block returns the block that contains the offset; mu is held.
 func (f *File) block(off int64) (block, error) {
 	at := off - off%blockSize
 	for i := len(f.blocks) - 1; i >= 0; i-- {
@@ -251,8 +251,8 @@ func (f *File) block(off int64) (block, error) {
 	return x, nil
 }
 
-// ask asks the helper that has the file open. Where that one was replaced, for another
-// file's sake, the file is opened again, if it is still the same; mu is held.
+// ask sends q to the helper that has the file open. If that one was replaced because of
+// another file, it opens the file again, provided it is unchanged; mu is held.
 func (f *File) ask(q request) (answer, error) {
 	q.Handle = f.handle
 	a, err := helpers.askOf(f.helper, f.place, f.q.Path, q)
@@ -276,8 +276,8 @@ func (f *File) ask(q request) (answer, error) {
 	return helpers.askOf(f.helper, f.place, f.q.Path, q)
 }
 
-// NextData is the first offset at or after off where the file has data and not
-// a hole, or its end. Where that cannot be known it is off.
+// NextData returns the first offset at or after off where the file has data and not a
+// hole, or its end. If that cannot be determined, it returns off.
 func (f *File) NextData(off int64) int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -294,15 +294,14 @@ func (f *File) NextData(off int64) int64 {
 	return a.Off
 }
 
-// Data returns what reads the file from its beginning to its end, and leaves out
-// holes: a file of a target's that is larger than any disk takes no time for
-// that. Close closes the file.
+// Data returns a reader of the file from start to end that skips holes: a target's sparse
+// file that is larger than any disk takes no time. Close closes the file.
 func (f *File) Data() io.ReadCloser { return &dataReader{f: f} }
 
 type dataReader struct {
 	f    *File
 	off  int64
-	data int64 // up to which there may be data
+	data int64 // end of the range that may have data
 }
 
 func (r *dataReader) Read(b []byte) (int, error) {
@@ -335,12 +334,12 @@ func (f *File) Close() error {
 	return nil
 }
 
-// flags are those of every open: no pipe is waited for, no terminal becomes the
-// controlling one, no program that is started gets the descriptor.
+// flags are those of every open: it does not wait for a pipe, no terminal becomes the
+// controlling one, and no child program inherits the descriptor.
 const flags = syscall.O_NONBLOCK | syscall.O_NOCTTY | syscall.O_CLOEXEC
 
-// Named opens the regular file at a path that the user named; it follows links
-// as the user would, with no rights but the user's.
+// Named opens the regular file at a path that the user named; it follows links as the
+// user would, with only the user's rights.
 func Named(path string) (*os.File, error) {
 	var f *os.File
 	var err error
@@ -355,8 +354,8 @@ func Named(path string) (*os.File, error) {
 	return f, nil
 }
 
-// ReadNamed reads a small file that the user named, which may be a pipe (<(pass …)).
-// A file of more than limit bytes is an error.
+// ReadNamed reads a small file that the user named, which may be a pipe (<(pass …)). A
+// file of more than limit bytes is an error.
 func ReadNamed(path string, limit int) ([]byte, error) {
 	var f *os.File
 	var err error
@@ -372,13 +371,13 @@ func ReadNamed(path string, limit int) ([]byte, error) {
 	return b, err
 }
 
-// Hurry shortens all deadlines, also those of pending requests: the program is ending.
+// Hurry shortens all deadlines, also those of pending requests, as the program is ending.
 func Hurry() { helpers.hurry() }
 
-// Hung lists the owners of file systems that do not answer, each since when.
+// Hung returns the owners of file systems that do not respond, each with its start time.
 func Hung() map[string]time.Time { return helpers.hungNow() }
 
-// Clean is path below folder, wherever its ".." lead.
+// Clean returns path below folder, whatever ".." it contains.
 func Clean(folder, path string) string {
 	return filepath.Join(folder, filepath.Clean("/"+strings.TrimPrefix(path, "/")))
 }

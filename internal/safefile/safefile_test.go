@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tree is a root of its own, with what a hostile target may put in it.
+// tree creates a root with the kinds of files that a hostile target may put in it.
 func tree(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -64,7 +64,7 @@ func content(t *testing.T, f *File, err error) string {
 	return string(b)
 }
 
-// Links lead nowhere but into the target's root, and only to regular files.
+// Links lead only into the target's root, and only to regular files.
 func TestOpenStaysInTheRoot(t *testing.T) {
 	dir := tree(t)
 	for _, c := range []struct{ path, want string }{
@@ -89,7 +89,7 @@ func TestOpenStaysInTheRoot(t *testing.T) {
 	}
 }
 
-// The files of /proc and its kin are regular by type, and have effects.
+// Files of /proc and similar are regular by type, but have effects.
 func TestOpenRefusesTheKernelsFiles(t *testing.T) {
 	for _, p := range []string{"/proc/kmsg", "/proc/self/mem", "/proc/version", "/sys/kernel/mm/transparent_hugepage/enabled", "/dev/null"} {
 		if _, err := Root("").Open(p); !errors.Is(err, ErrKernelFile) && !errors.Is(err, ErrNotRegular) && !errors.Is(err, fs.ErrNotExist) {
@@ -101,7 +101,7 @@ func TestOpenRefusesTheKernelsFiles(t *testing.T) {
 	}
 }
 
-// The lookup without openat2(2) and the kernel's agree.
+// The lookup without openat2(2) agrees with the kernel's.
 func TestWalkAgreesWithTheKernel(t *testing.T) {
 	dir := tree(t)
 	root, err := unix.Open(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
@@ -157,8 +157,8 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// What a helper reads for its program is what the file has, whichever the reader's
-// pieces are, and also when the helper was replaced in between.
+// Reads through a helper return the file's contents, whatever the sizes of the reads, and
+// also when the helper was replaced in between.
 func TestReadsThroughTheHelper(t *testing.T) {
 	dir := t.TempDir()
 	want := make([]byte, 3*blockSize+1234)
@@ -205,7 +205,7 @@ func TestReadsThroughTheHelper(t *testing.T) {
 	}
 }
 
-// remotely is f, read by a helper although its file system is a local one.
+// remotely returns f read by a helper although its file system is local.
 func remotely(t *testing.T, f *File) *File {
 	t.Helper()
 	q := f.q

@@ -19,18 +19,18 @@ const HelperName = "sliver-files"
 // helperFD is the helper's socket.
 const helperFD = 3
 
-// maxHandles bounds the files that a helper holds open.
+// maxHandles limits the files that a helper holds open.
 const maxHandles = 4096
 
-// Whoever links this package can be its own helper, test programs too: the
-// program is started again under the helper's name, and does not get to main.
+// Any program that links this package can be its own helper, including test programs: the
+// program is started again under the helper's name, and does not reach main.
 func init() {
 	if len(os.Args) > 0 && os.Args[0] == HelperName {
 		os.Exit(serve(helperFD))
 	}
 }
 
-// server is the helper's side: it opens and reads, and may hang in it.
+// server is the helper's side: it opens and reads files, and may hang.
 type server struct {
 	sock  int
 	next  uint64
@@ -42,8 +42,8 @@ func serve(sock int) (status int) {
 		os.Stderr.WriteString(HelperName + ": this is a helper of sliver: it cannot be started by itself\n")
 		return 2
 	}
-	// It ends when its socket does, and not because a terminal or a service
-	// manager signals the group while the last names are read.
+	// It exits when its socket closes, and not when a terminal or a service manager
+	// signals the group while the last names are read.
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGPIPE, syscall.SIGTSTP)
 	_ = unix.Prctl(unix.PR_SET_NAME, uintptr(namePointer()), 0, 0, 0)
 	unix.CloseOnExec(sock)
@@ -73,7 +73,7 @@ func serve(sock int) (status int) {
 	}
 }
 
-// received is the descriptor that came with a message; -1: none.
+// received returns the descriptor that came with a message; -1: none.
 func received(oob []byte) int {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -90,7 +90,7 @@ func received(oob []byte) int {
 	return -1
 }
 
-// handle answers one request; an error is one of the socket.
+// handle executes one request; it returns socket errors.
 func (s *server) handle(q *request, proc int) error {
 	var a answer
 	var data []byte
@@ -162,8 +162,8 @@ func (s *server) file(h uint64) int {
 	return -1
 }
 
-// open opens a file. It returns a descriptor if the file system is local, else -1 and
-// a handle in a.
+// open opens a file. It returns a descriptor if the file system is local, otherwise -1
+// and a handle in a.
 func (s *server) open(q *request, proc int, a *answer) (int, error) {
 	var fd int
 	info, ours, err := find(q, proc, func(path int) (err error) {
@@ -187,9 +187,9 @@ func (s *server) open(q *request, proc int, a *answer) (int, error) {
 	return -1, nil
 }
 
-// find looks a request's file up and hands it to use, as a descriptor of O_PATH.
-// ours reports, for as long as proc is open, whether only those who have this
-// process's user namespace can have mounted what the file is on.
+// find looks up a request's file and passes it to use, as an O_PATH descriptor. ours
+// reports, while proc is open, whether only processes in this process's user namespace
+// can have mounted the file's file system.
 func find(q *request, proc int, use func(path int) error) (in Info, ours func() bool, err error) {
 	ours = func() bool { return true }
 	dir := ""
@@ -206,7 +206,7 @@ func find(q *request, proc int, use func(path int) error) (in Info, ours func() 
 	switch {
 	case q.Magic:
 		fd, err = unix.Open(dir+"/"+q.Path, unix.O_PATH|unix.O_CLOEXEC, 0)
-	case q.Base != "": // a folder that the user named: with the user's rights
+	case q.Base != "": // a folder named by the user: with the user's rights
 		inner := use
 		caps.AsUser(func() { fd, err = q.lookup(dir) })
 		use = func(path int) (err error) {
@@ -225,8 +225,8 @@ func find(q *request, proc int, use func(path int) error) (in Info, ours func() 
 	}
 	err = use(fd)
 	if dir != "" {
-		// A process that has left this user namespace cannot come back, so one
-		// that is in it now was in it when the file was looked up.
+		// A process that has left this user namespace cannot return, so one that is in it
+		// now was in it when the file was looked up.
 		ours = func() bool {
 			a, err1 := os.Readlink("/proc/self/ns/user")
 			b, err2 := os.Readlink(dir + "/ns/user")
@@ -236,7 +236,7 @@ func find(q *request, proc int, use func(path int) error) (in Info, ours func() 
 	return in, ours, err
 }
 
-// lookup is lookup in the place that q names; dir is the process's directory.
+// lookup calls lookup in the place that q names; dir is the process's directory.
 func (q *request) lookup(dir string) (int, error) {
 	root, path, inRoot := "/", q.Path, true
 	switch {

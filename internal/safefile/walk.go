@@ -8,16 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Types of file systems (linux/magic.h, and the headers of those that are
-// not in it).
+// File system types (linux/magic.h, and other headers for those that are not in it).
 const (
 	magicProc = 0x9fa0
 
 	magicOverlay = 0x794c7630
 )
 
-// kernelFS are the file systems whose regular files are interfaces of the kernel:
-// reading one may take a line from its log, wait for an event, or start something.
+// kernelFS are the file systems whose regular files are kernel interfaces: reading one
+// may remove a line from a log, wait for an event, or trigger an action.
 var kernelFS = map[int64]bool{
 	magicProc:  true,
 	0x62656572: true, // sysfs
@@ -45,9 +44,9 @@ var kernelFS = map[int64]bool{
 	0x9fa2:     true, // usbdevfs
 }
 
-// localFS are the file systems that are served by this machine's kernel from its
-// own disks and memory. All others (NFS, CIFS, 9p, Ceph, FUSE) may wait for
-// a server, so the helper reads them. An overlay depends on its layers.
+// localFS are the file systems that this machine's kernel serves from its own disks and
+// memory. All others (NFS, CIFS, 9p, Ceph, FUSE) may wait for a server, so the helper
+// reads them. An overlay depends on its layers.
 var localFS = map[int64]bool{
 	0xef53:     true, // ext2, ext3, ext4
 	0x58465342: true, // XFS
@@ -71,11 +70,11 @@ var localFS = map[int64]bool{
 	0x3434:     true, // NILFS
 }
 
-// retries bounds the lookups that are repeated after a rename or a signal.
+// retries limits how often a lookup is repeated after a rename or a signal.
 const retries = 64
 
-// lookup finds path below the directory root without opening it: the descriptor
-// is one of O_PATH. With inRoot root is the root of links too.
+// lookup finds path below the directory root without opening it: it returns an O_PATH
+// descriptor. With inRoot, root is the root of links too.
 func lookup(root int, path string, inRoot, noFollow bool) (int, error) {
 	how := unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC, Resolve: unix.RESOLVE_NO_MAGICLINKS}
 	if inRoot {
@@ -97,14 +96,14 @@ func lookup(root int, path string, inRoot, noFollow bool) (int, error) {
 	return -1, unix.EAGAIN
 }
 
-// Bounds on a path that walk follows; the kernel's own are 40 links and 4096 bytes.
+// Limits on a path that walk follows; the kernel's are 40 links and 4096 bytes.
 const (
 	maxLinks = 40
 	maxParts = 4096
 )
 
-// walk is lookup for kernels without openat2(2): it opens one part of the path
-// after the other and follows links itself.
+// walk is lookup for kernels without openat2(2): it opens one element of the path after
+// another and follows links itself.
 func walk(root int, path string, inRoot, noFollow bool) (int, error) {
 	w := walker{root: root}
 	defer func() {
@@ -116,11 +115,11 @@ func walk(root int, path string, inRoot, noFollow bool) (int, error) {
 
 type walker struct {
 	root  int
-	own   bool  // root is the walker's to close
-	above []int // open directories from root down to the one that is looked at
+	own   bool  // the walker must close root
+	above []int // open directories from root down to the current one
 }
 
-// rebase goes on from another directory, which the walker closes.
+// rebase continues from another directory, which the walker closes.
 func (w *walker) rebase(root int) {
 	if w.own {
 		unix.Close(w.root)
@@ -155,7 +154,7 @@ func (w *walker) follow(path string, inRoot, noFollow bool) (int, error) {
 			if n := len(w.above); n > 0 {
 				unix.Close(w.above[n-1])
 				w.above = w.above[:n-1]
-			} else if !inRoot { // a link out of the folder that the user named
+			} else if !inRoot { // a link out of the folder named by the user
 				up, err := unix.Openat(w.root, "..", unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 				if err != nil {
 					return -1, err
@@ -204,7 +203,7 @@ func (w *walker) follow(path string, inRoot, noFollow bool) (int, error) {
 	return unix.Openat(w.here(), ".", unix.O_PATH|unix.O_CLOEXEC, 0)
 }
 
-// readLink reads the link that is open as fd, but for those of /proc, which lead
+// readLink reads the link that is open as fd. It rejects links of /proc, which lead
 // anywhere.
 func readLink(fd int) (string, error) {
 	var sys unix.Statfs_t
@@ -231,7 +230,7 @@ func split(path string) (parts []string) {
 	return parts
 }
 
-// describe stats fd, which may be an O_PATH descriptor, and refuses files that are not
+// describe stats fd, which may be an O_PATH descriptor, and rejects everything except
 // regular files of a disk.
 func describe(fd int) (Info, error) {
 	var st unix.Stat_t
@@ -252,7 +251,7 @@ func describe(fd int) (Info, error) {
 	return in, nil
 }
 
-// reopen opens for reading what lookup found.
+// reopen opens the result of lookup for reading.
 func reopen(fd int) (int, error) {
 	for range retries {
 		got, err := unix.Open("/proc/self/fd/"+strconv.Itoa(fd), unix.O_RDONLY|flags, 0)
@@ -263,9 +262,9 @@ func reopen(fd int) (int, error) {
 	return -1, unix.EINTR
 }
 
-// Stat follows the path, which is one below /proc, and says what the kernel knows
-// of the file without asking its file system: for a descriptor of another process
-// it does not wait for a server that is gone. It is for types and identities.
+// Stat follows path, which is below /proc, and returns the file's attributes cached by
+// the kernel without a request to its file system: for a descriptor of another process it
+// does not wait for a dead server. It is for types and identities.
 func Stat(path string) (mode fs.FileMode, dev, inode uint64, err error) {
 	var st unix.Statx_t
 	err = unix.Statx(unix.AT_FDCWD, path, unix.AT_STATX_DONT_SYNC, unix.STATX_TYPE|unix.STATX_MODE|unix.STATX_INO, &st)

@@ -7,30 +7,30 @@ import (
 	"syscall"
 )
 
-// Requests and answers are one message each on a socket that keeps their borders
-// (SOCK_SEQPACKET): the length of the head in four bytes, the head as JSON, and
-// of an answer the data. Descriptors go with them (SCM_RIGHTS).
+// Requests and replies are one message each on a socket that preserves message boundaries
+// (SOCK_SEQPACKET): the length of the header in four bytes, the header as JSON, and the
+// data of a reply. Descriptors are passed along (SCM_RIGHTS).
 
-// An op is what the helper is asked to do.
+// An op is the kind of a request.
 type op uint8
 
 const (
-	opOpen  op = iota // open a file; a descriptor comes back, or a handle
+	opOpen  op = iota // open a file; returns a descriptor or a handle
 	opReal            // resolve a path
 	opRead            // read from a handle
 	opInfo            // stat a handle
 	opData            // find the next data of a handle
-	opClose           // close a handle; no answer
+	opClose           // close a handle; no reply
 )
 
 type request struct {
 	Op       op
-	HasProc  bool   `json:",omitempty"` // a descriptor of the process's directory comes with it
+	HasProc  bool   `json:",omitempty"` // a descriptor of the process's directory is attached
 	Root     string `json:",omitempty"`
 	Base     string `json:",omitempty"`
 	Path     string `json:",omitempty"`
 	NoFollow bool   `json:",omitempty"`
-	Magic    bool   `json:",omitempty"` // Path is a link of the kernel in the process's directory
+	Magic    bool   `json:",omitempty"` // Path is a kernel link in the process's directory
 	Remote   bool   `json:",omitempty"` // the helper reads, whatever the file system
 	Handle   uint64 `json:",omitempty"`
 	Off      int64  `json:",omitempty"`
@@ -39,9 +39,9 @@ type request struct {
 
 type answer struct {
 	Errno  int    `json:",omitempty"`
-	Kind   string `json:",omitempty"` // of errors without number
+	Kind   string `json:",omitempty"` // of errors without a number
 	Info   Info
-	Handle uint64 `json:",omitempty"` // 0: a descriptor comes with it
+	Handle uint64 `json:",omitempty"` // 0: a descriptor is attached
 	Real   string `json:",omitempty"`
 	Off    int64  `json:",omitempty"`
 
@@ -49,7 +49,7 @@ type answer struct {
 	helper *helper
 }
 
-// maxMessage bounds a message, in bytes: a block, and a head with a path in it.
+// maxMessage limits a message, in bytes: a block, and a header with a path in it.
 const maxMessage = blockSize + 32<<10
 
 const (

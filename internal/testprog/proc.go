@@ -15,14 +15,12 @@ import (
 	"time"
 )
 
-// patience is how long a program may take for what it is waited for: far
-// more than it needs, also on a busy machine; the long forms of tests run some of
-// them for minutes.
+// patience limits the wait for a program: far more than needed, also on a busy machine.
+// The long forms of tests run some programs for minutes.
 var patience = map[bool]time.Duration{false: 2 * time.Minute, true: 15 * time.Minute}[os.Getenv("SLIVER_LONG") != ""]
 
-// Proc is a running program. It is killed when the test ends. Its methods
-// fail the test if the program does not do what they wait for; they are for
-// the test's goroutine.
+// Proc is a running program. It is killed when the test ends. Its methods fail the test
+// if the program does not do what they wait for; they are for the test's goroutine.
 type Proc struct {
 	PID    int
 	t      testing.TB
@@ -34,16 +32,15 @@ type Proc struct {
 	report string
 }
 
-// Start starts a program in a process group of its own, with a pipe as its
-// standard input.
+// Start starts a program in its own process group, with a pipe as its standard input.
 func Start(t testing.TB, path string, args ...string) *Proc {
 	t.Helper()
 	return StartCmd(t, exec.Command(path, args...))
 }
 
-// StartChain starts a chain program that reports its calls, waits for Go
-// before its script and for Finish after it. The caller uses Ready, Go, Done,
-// Calls and Finish, in that order.
+// StartChain starts a chain program that reports its calls, waits for Go before its
+// script and for Finish after it. The caller uses Ready, Go, Done, Calls and Finish, in
+// that order.
 func StartChain(t testing.TB, path string, args ...string) *Proc {
 	t.Helper()
 	report := filepath.Join(t.TempDir(), "calls.json")
@@ -52,14 +49,14 @@ func StartChain(t testing.TB, path string, args ...string) *Proc {
 	return p
 }
 
-// StartCmd is Start for a command with an environment, a folder or system
-// attributes of its own. It sets the standard streams.
+// StartCmd is Start for a command with its own environment, folder or system attributes.
+// It sets the standard streams.
 func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	t.Helper()
 	p := &Proc{t: t, cmd: cmd, exited: make(chan struct{})}
 	p.out.more, p.errs.more = make(chan struct{}, 1), make(chan struct{}, 1)
 	cmd.Stdout, cmd.Stderr = &p.out, &p.errs
-	cmd.WaitDelay = patience // something else may have inherited the pipes
+	cmd.WaitDelay = patience // other processes may have inherited the pipes
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}
@@ -82,9 +79,9 @@ func StartCmd(t testing.TB, cmd *exec.Cmd) *Proc {
 	return p
 }
 
-// awaitEnd returns when the process has ended. A plain wait would also take the
-// stops of a tracer in this very process, which the kernel hands to whoever
-// waits for a child of theirs.
+// awaitEnd returns when the process has ended. A plain wait would also consume the stops
+// of a tracer in this process, as the kernel reports them to any thread that waits for
+// its own child.
 func awaitEnd(p *os.Process) {
 	_ = p.WithHandle(func(fd uintptr) {
 		for {
@@ -98,11 +95,11 @@ func awaitEnd(p *os.Process) {
 	})
 }
 
-// Kill ends the program and its process group at once, if it still runs.
+// Kill kills the program and its process group, if it still runs.
 func (p *Proc) Kill() {
 	select {
 	case <-p.exited:
-		return // its number may be another's by now
+		return // its PID may be reused
 	default:
 	}
 	syscall.Kill(-p.PID, syscall.SIGKILL)
@@ -116,7 +113,7 @@ func (p *Proc) Ready() {
 	p.Line(fmt.Sprintf("ready %d", p.PID))
 }
 
-// Go lets a program go on that waits for a line of standard input.
+// Go lets a program continue that waits for a line of standard input.
 func (p *Proc) Go() {
 	p.t.Helper()
 	if _, err := io.WriteString(p.in, "\n"); err != nil {
@@ -132,15 +129,14 @@ func (p *Proc) Say(line string) {
 	}
 }
 
-// Done waits until a program that was started with --wait-end has written its
-// report.
+// Done waits until a program that was started with --wait-end has written its report.
 func (p *Proc) Done() {
 	p.t.Helper()
 	p.Line("done")
 }
 
-// Finish lets a program end that is Done, waits for its end and fails the
-// test if that is not exit status 0.
+// Finish lets a program that is Done end, waits for its end and fails the test if its
+// exit status is not 0.
 func (p *Proc) Finish() {
 	p.t.Helper()
 	p.Go()
@@ -149,7 +145,7 @@ func (p *Proc) Finish() {
 	}
 }
 
-// CloseInput ends the program's standard input.
+// CloseInput closes the program's standard input.
 func (p *Proc) CloseInput() { p.in.Close() }
 
 // Wait waits for the program's end and returns how it ended.
@@ -166,8 +162,8 @@ func (p *Proc) Wait() *os.ProcessState {
 // Exited is closed when the program has ended.
 func (p *Proc) Exited() <-chan struct{} { return p.exited }
 
-// Line waits for a whole line on standard output that starts with a prefix,
-// and returns it.
+// Line waits for a complete line on standard output that starts with a prefix, and
+// returns it.
 func (p *Proc) Line(prefix string) string {
 	p.t.Helper()
 	deadline := time.After(patience)
@@ -184,7 +180,7 @@ func (p *Proc) Line(prefix string) string {
 		select {
 		case <-p.out.more:
 		case <-p.exited:
-			ended = true // look once more
+			ended = true // check once more
 		case <-deadline:
 			p.fail("did not print %q", prefix)
 		}
@@ -194,11 +190,11 @@ func (p *Proc) Line(prefix string) string {
 // Output returns the whole lines of standard output so far: after Wait, all.
 func (p *Proc) Output() []string { return p.out.whole() }
 
-// Errors returns the whole lines of standard error so far: after Wait, all.
+// Errors returns the complete lines of standard error so far; after Wait, all.
 func (p *Proc) Errors() []string { return p.errs.whole() }
 
-// Calls reads the report of a program that StartChain started and that is
-// Done or has ended.
+// Calls reads the report of a program that StartChain started and that is Done or has
+// ended.
 func (p *Proc) Calls() ([]Call, Summary) {
 	p.t.Helper()
 	f, err := os.Open(p.report)
@@ -219,7 +215,7 @@ func (p *Proc) fail(format string, args ...any) {
 		strings.Join(p.cmd.Args, " "), p.PID, fmt.Sprintf(format, args...), p.out.whole(), p.errs.whole())
 }
 
-// lines collects what is written and splits it. It may be written and read
+// lines collects written data and splits it into lines. It may be written and read
 // concurrently.
 type lines struct {
 	mu   sync.Mutex

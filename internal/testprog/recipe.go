@@ -7,16 +7,16 @@ import (
 	"strings"
 )
 
-// A recipe says how one variant of a program is compiled.
+// A recipe describes how one variant of a program is compiled.
 type recipe struct {
 	compiler string   // a word of Need
 	flags    []string // for Go: arguments of go build
 	env      []string // for Go
-	post     string   // a name in posts, done to the program
+	post     string   // a name in posts, applied to the program
 }
 
-// An afterwards is what is done to a compiled program: a shell script that
-// runs in its folder with its name as $1.
+// An afterwards is a step after compilation: a shell script that runs in the program's
+// folder with its name as $1.
 type afterwards struct {
 	needs  []string
 	script string
@@ -45,8 +45,8 @@ func (r recipe) with(compiler, post string) recipe {
 	return r
 }
 
-// cVariants are those of every C program; all but the last group are
-// optimised and have call frame information alone to unwind by.
+// cVariants are the variants of every C program; all but the last group are optimised and
+// have only call frame information for unwinding.
 var cVariants = func() map[string]recipe {
 	o2 := gcc("-O2", "-g", "-fomit-frame-pointer")
 	static := gcc(append(o2.flags, "-static", "-no-pie", "-fno-pie", "-DCHAIN_STATIC")...)
@@ -107,11 +107,11 @@ var cppVariants = variants("g++", map[string][]string{
 	"static": {"-O2", "-g", "-fomit-frame-pointer", "-static"},
 }, "O2")
 
-// One codegen unit: symbols do not get the suffix that tells units apart.
+// One codegen unit: symbols do not get the suffix that distinguishes units.
 var rustVariants = variants("rustc", map[string][]string{
 	"debug":   {"-C", "opt-level=0", "-g", "-C", "symbol-mangling-version=v0", "-C", "codegen-units=1"},
 	"release": {"-C", "opt-level=3", "-g", "-C", "symbol-mangling-version=v0", "-C", "codegen-units=1"},
-	// The older names, as the compiler made them by default until v0.
+	// The older names, which the compiler used by default until v0.
 	"legacy": {"-C", "opt-level=3", "-g", "--cfg", `mangling="legacy"`, "-C", "codegen-units=1"},
 }, "release")
 
@@ -133,7 +133,7 @@ var goVariants = map[string]recipe{
 	"cgo-pie":      {compiler: "go", env: goC, flags: []string{"-tags=chaincgo", "-buildmode=pie"}},
 }
 
-// programs are all that can be built, by folder and name below testdata/targets.
+// programs are all programs that can be built, by folder and name below testdata/targets.
 var programs = map[string]map[string]recipe{
 	"c/chain":    cVariants,
 	"c/chainlib": cVariants,
@@ -195,8 +195,8 @@ func Programs() []string { return slices.Sorted(maps.Keys(programs)) }
 // Variants returns the variants of a program, sorted.
 func Variants(program string) []string { return slices.Sorted(maps.Keys(programs[program])) }
 
-// command returns the words that compile the program in the folder of
-// sources dir into out.
+// command returns the command that compiles the program in the folder of sources dir into
+// out.
 func (r recipe) command(program, dir, out string) ([]string, error) {
 	source := dir + "/" + program
 	common := []string{"-pthread", "-I" + dir + "/include", "-o", out}

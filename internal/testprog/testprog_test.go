@@ -22,10 +22,10 @@ import (
 // Times of the scripts in unscaled ms: see include/script.h.
 const (
 	long, apart = 30, 45
-	unit        = 1 // what these tests run with: a sixth
+	unit        = 1 // scale of these tests: a sixth
 )
 
-// scriptHash is that of the three scripts of one second by seed 1.
+// scriptHash is the hash of the three scripts of one second with seed 1.
 const scriptHash = "998fc207490b54a8"
 
 func scaled(ms int) time.Duration { return time.Duration(ms) * time.Millisecond * unit / 6 }
@@ -47,9 +47,9 @@ func finishChain(p *Proc) ([]Call, Summary) {
 	return calls, sum
 }
 
-// check holds the calls of one thread against what a report promises: they
-// nest, at the depths that they name, and each function is called again by
-// the same activation only after a while. It returns how many were long.
+// check checks the guarantees of a report for the calls of one thread: they nest, at the
+// depths that they name, and an activation calls the same function again only after a
+// while. It returns how many were long.
 func check(t *testing.T, calls []Call) (longs int) {
 	t.Helper()
 	type open struct {
@@ -74,7 +74,7 @@ func check(t *testing.T, calls []Call) (longs int) {
 			if same := c.Begin == caller.Begin && c.End == caller.End; !same && (c.Call < caller.Begin || c.Return > caller.End) {
 				t.Fatalf("%+v\nis not within its caller\n%+v", c, caller.Call)
 			}
-			// A signal comes when the kernel delivers it, not when the script says.
+			// The kernel determines when a signal is delivered, not the script.
 			if last, ok := caller.ended[c.Func]; ok && c.Func != "chain_on_signal" && time.Duration(c.Begin-last) < scaled(apart) {
 				t.Fatalf("%s is called again after %v: %+v", c.Func, time.Duration(c.Begin-last), c)
 			}
@@ -145,7 +145,7 @@ func TestChainsRunAlone(t *testing.T) {
 	}
 }
 
-// The names of a report are those that the program's own symbols demangle to.
+// The names of a report are the demangled symbols of the program.
 func TestNamesAreSymbols(t *testing.T) {
 	for _, pv := range [][2]string{{"c/chain", "O0"}, {"c/chain", "static"}, {"cpp/chain", "O0"}, {"cpp/chain", "O2"},
 		{"rust/chain", "debug"}, {"rust/chain", "release"}, {"rust/chain", "legacy"}, {"go/chain", "default"}, {"go/chain", "cgo"}} {
@@ -303,7 +303,7 @@ func TestStrippedTwins(t *testing.T) {
 	}
 }
 
-// What a variant is for is in its file.
+// The file of a variant has the variant's property.
 func TestVariantsAreWhatTheySay(t *testing.T) {
 	has := func(name string) func(*elf.File) bool {
 		return func(f *elf.File) bool { return f.Section(name) != nil }
@@ -475,7 +475,7 @@ func TestSmallProgramsRunAlone(t *testing.T) {
 	})
 }
 
-// Whoever waits for the same program gets it whole, and it is compiled once.
+// All callers that wait for the same program get it complete, and it is compiled once.
 func TestBuildConcurrently(t *testing.T) {
 	t.Setenv(CacheVar, t.TempDir())
 	var wg sync.WaitGroup
@@ -543,7 +543,7 @@ func TestBuildFollowsTheSources(t *testing.T) {
 	}
 }
 
-// verdict records what becomes of a test.
+// verdict records the result of a test.
 type verdict struct {
 	testing.TB
 	skipped, failed string

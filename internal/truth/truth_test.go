@@ -21,20 +21,20 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// parts are what a duty program's CPU time consists of, by the names of its functions.
+// parts are the functions that make up a duty program's CPU time.
 var parts = [...]string{"burn", "rest", "write"}
 
-// shares are those of the parts, and of "(not sampled)" and anything else.
+// shares are those of the parts, and of "(not sampled)" and everything else.
 type shares [len(parts) + 1]float64
 
-// measured is one recording of a program, and its own account.
+// measured is one recording of a program, and the program's own account.
 type measured struct {
 	truth, got shares
 	ran        float64 // samples that found the thread on a CPU
-	used       float64 // share of its time that the program had a CPU for, by its own account
+	used       float64 // the program's share of time on a CPU, by its own account
 }
 
-// off is the sum of the absolute differences, in points of 200.
+// off returns the sum of the absolute differences, in points of 200.
 func (m *measured) off() (points float64) {
 	for i := range m.got {
 		points += 100 * math.Abs(m.got[i]-m.truth[i])
@@ -42,8 +42,8 @@ func (m *measured) off() (points float64) {
 	return points
 }
 
-// noise is the standard deviation of off by chance alone, in points, and no more than that of a
-// sum whose terms all move the same way: shares are those of so many independent samples.
+// noise returns an upper bound of the standard deviation of off by chance alone, in points: that of a
+// sum whose terms all have the same sign, for shares of independent samples.
 func (m *measured) noise() (points float64) {
 	for _, p := range m.truth {
 		points += 100 * math.Sqrt(p*(1-p)/max(m.ran, 1))
@@ -122,7 +122,7 @@ func measure(t *testing.T, interval string, seconds float64, command ...string) 
 	return m
 }
 
-// look adds up a recording's CPU time by the parts.
+// look sums a recording's CPU time by part.
 func (m *measured) look(rec *trace.Recording) {
 	v := view.New(rec, view.Options{})
 	calls := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
@@ -142,7 +142,7 @@ func (m *measured) look(rec *trace.Recording) {
 			name = name[strings.LastIndexByte(name, '.')+1:] // Java's class
 			name = strings.TrimSuffix(name, "s")             // write is a library's function, too
 			if i := slices.Index(parts[:], name); i >= 0 {
-				at = i // the outermost
+				at = i // the outermost one
 			}
 		}
 		m.got[at] += float64(ns)
@@ -168,7 +168,7 @@ func (m *measured) look(rec *trace.Recording) {
 
 // duty is a program to measure.
 type duty struct {
-	rest        string // how it rests; or the language
+	rest        string // how it rests, or the language
 	burn, pause int    // µs
 	write       int
 }
@@ -177,7 +177,7 @@ func (d duty) String() string {
 	return fmt.Sprintf("%s-%d-%d-%d", d.rest, d.burn, d.pause, d.write)
 }
 
-// command of the program, for so many seconds.
+// command returns the command of the program, for the given seconds.
 func (d duty) command(t *testing.T, seconds float64) []string {
 	burn, pause, time := strconv.Itoa(d.burn), strconv.Itoa(d.pause), fmt.Sprint(seconds)
 	source := func(name string) string { return filepath.Join(testprog.Root(t), "testdata", "targets", name) }
@@ -192,9 +192,8 @@ func (d duty) command(t *testing.T, seconds float64) []string {
 	return []string{testprog.Build(t, "c/duty", "O2"), d.rest, burn, pause, time, strconv.Itoa(d.write)}
 }
 
-// TestDuty is the short form. A verdict is by chance alone wrong in less than 1 of 100,000 runs: the
-// bound is 4.5 standard deviations above the bias that a machine may have on which
-// others use the CPUs too.
+// TestDuty is the short form. A verdict is wrong by chance in less than 1 of 100,000 runs: the limit
+// is 4.5 standard deviations above the bias that a machine with other load may have.
 func TestDuty(t *testing.T) {
 	const seconds, bias = 8., 8.
 	for _, d := range []duty{{"nanosleep", 200, 200, 0}, {"pipe", 1000, 9000, 0}, {"cond", 1000, 1000, 1000}, {"python", 1000, 4000, 0}, {"java", 1000, 4000, 0}} {
@@ -207,15 +206,15 @@ func TestDuty(t *testing.T) {
 			if limit := bias + 4.5*m.noise(); m.off() > limit {
 				t.Errorf("more than %.1f points off", limit)
 			}
-			if m.ran < 3 { // with three, CPU time in the wrong call is still out of bounds
+			if m.ran < 3 { // with three, CPU time in the wrong call still exceeds the limits
 				t.Errorf("%.0f samples found the thread on a CPU", m.ran)
 			}
 		})
 	}
 }
 
-// TestDutyLong holds the errors that docs/performance.md tells: of 20 recordings of each program
-// 19 are within 10 points at 10 ms and 5 at 1 ms, and the mean error of each share is below 2 points.
+// TestDutyLong verifies the errors given in docs/performance.md: of 20 recordings of each program 19
+// are within 10 points at 10 ms and 5 at 1 ms, and the mean error of each share is below 2 points.
 func TestDutyLong(t *testing.T) {
 	if os.Getenv("SLIVER_LONG") == "" {
 		t.Skip("long: set SLIVER_LONG=1")

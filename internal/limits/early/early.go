@@ -1,9 +1,9 @@
-// Package early ends a program whose limits are too low for it with a line that says
-// so, before the Go runtime ends it with a stack trace. It is imported for its
-// effect, by the command alone. It comes too late where not even the runtime can
-// begin: below 745 MiB of address space on amd64, at times below 830 MiB, or half a
-// dozen threads. The runtime's reservations come before any init function and are not
-// configurable (runtime/mpagealloc_64bit.go, sysInit).
+// Package early exits a program whose limits are too low with a one-line error, before
+// the Go runtime would end it with a stack trace. Only the command imports it, for its
+// effect. It comes too late if the runtime itself cannot start: below 745 MiB of address
+// space on amd64, at times below 830 MiB, or half a dozen threads. The runtime's
+// reservations come before any init function and are not configurable
+// (runtime/mpagealloc_64bit.go, sysInit).
 package early
 
 import (
@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// minAddresses is the address space that it takes, most of which is only reserved.
+	// minAddresses is the address space needed, most of which is only reserved.
 	minAddresses = 1000 << 20
-	// minTasks is how many threads and processes it starts at least: those of the
-	// runtime, of the samplers, and the processes that make stops.
+	// minTasks is the minimum number of threads and processes: those of the runtime, of
+	// the samplers, and the processes that make stops.
 	minTasks = 16
 )
 
@@ -29,7 +29,7 @@ func init() {
 	}
 }
 
-// short says which limit is too low; "": none.
+// short describes the limit that is too low; "": none.
 func short() string {
 	var l syscall.Rlimit
 	if syscall.Getrlimit(syscall.RLIMIT_AS, &l) == nil && l.Cur < minAddresses {

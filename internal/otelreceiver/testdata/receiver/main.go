@@ -1,7 +1,6 @@
-// Command receiver runs the OpenTelemetry Collector's own OTLP receiver on the
-// address that its argument names, and prints each batch of profiles that it
-// takes as a line of JSON. It is a module of its own, so that sliver does not
-// depend on the Collector.
+// Command receiver runs the OpenTelemetry Collector's own OTLP receiver at the address in
+// its argument, and prints each batch of profiles that it receives as a line of JSON. It
+// is a separate module, so that sliver does not depend on the Collector.
 package main
 
 import (
@@ -30,7 +29,7 @@ type Batch struct {
 	Profiles []Profile
 }
 
-// Profile is one of a batch.
+// Profile is one profile of a batch.
 type Profile struct {
 	Type, Unit string
 	Time       uint64
@@ -38,7 +37,7 @@ type Profile struct {
 	Samples    []Sample
 }
 
-// Sample has its stack leaf first, inlined calls as frames of their own, each
+// Sample is a sample with its stack, leaf first. Inlined calls are separate frames, each
 // as "function file:line module".
 type Sample struct {
 	Stack []string
@@ -87,7 +86,7 @@ func run() error {
 		return err
 	}
 	fmt.Println(`"ready"`)
-	io.Copy(io.Discard, os.Stdin) // until its parent is gone
+	io.Copy(io.Discard, os.Stdin) // until its parent exits
 	return r.Shutdown(ctx)
 }
 
