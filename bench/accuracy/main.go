@@ -1,6 +1,6 @@
-// Accuracy measures how far the CPU shares of sliver and of other profilers are from what programs count
-// themselves: the duty programs of testdata/targets, which work and rest in turns. It prints one
-// table, the least accurate tool first. bench/accuracy.sh builds what it needs and starts it.
+// Accuracy measures how far the CPU shares of sliver and of other profilers are from the programs' own
+// accounts: the duty programs of testdata/targets, which alternate between work and rest. It prints one
+// table, the least accurate tool first. bench/accuracy.sh builds the tools and runs it.
 package main
 
 import (
@@ -23,10 +23,10 @@ import (
 // parts of a duty program's CPU time, by the names of its functions.
 var parts = [...]string{"burn", "rest", "write"}
 
-// shares of the parts, and of all else.
+// shares are the shares of the parts, and of everything else.
 type shares [len(parts) + 1]float64
 
-// off is the sum of absolute differences, in points of 200.
+// off returns the sum of absolute differences, in points of 200.
 func (s *shares) off(truth *shares) (points float64) {
 	for i := range s {
 		points += 100 * math.Abs(s[i]-truth[i])
@@ -40,7 +40,7 @@ type program struct {
 	command  []string
 }
 
-// tool makes folded stacks of a process's CPU time, into a file.
+// tool writes folded stacks of a process's CPU time to a file.
 type tool struct {
 	name      string
 	languages string
@@ -93,7 +93,7 @@ func (c *config) programs() (out []program) {
 	return out
 }
 
-// life of a program, in seconds: longer than a tool looks at it.
+// life returns a program's run time in seconds: longer than a tool examines it.
 func (c *config) life() string { return fmt.Sprint((c.span + 3*time.Second).Seconds()) }
 
 func (c *config) tools() []tool {
@@ -129,7 +129,7 @@ func (c *config) tools() []tool {
 	return tools
 }
 
-// measure runs all tools on all programs, in turns.
+// measure runs all tools on all programs, in turn.
 func (c *config) measure() error {
 	dir, err := os.MkdirTemp("", "sliver-accuracy-")
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *config) measure() error {
 					continue
 				}
 				points, err := c.one(&p, &t, filepath.Join(dir, "out"))
-				if err != nil { // one failure must not lose an hour of others
+				if err != nil { // one failure must not lose an hour of other results
 					fmt.Fprintf(os.Stderr, "%s on %s is left out: %v\n", t.name, strings.Join(p.command[1:], " "), err)
 					continue
 				}
@@ -171,7 +171,7 @@ func (c *config) measure() error {
 	return nil
 }
 
-// one is one tool's look at one program.
+// one runs one tool on one program.
 func (c *config) one(p *program, t *tool, out string) (points float64, err error) {
 	cmd := exec.Command(p.command[0], p.command[1:]...)
 	cmd.Stderr = os.Stderr
@@ -253,7 +253,7 @@ func folded(file string) (s shares, err error) {
 	return s, nil
 }
 
-// is reports whether a frame, as any of the tools writes it, is of the function.
+// is reports whether a frame, in the format of any of the tools, belongs to the function.
 func is(frame, function string) bool {
 	name, _, _ := strings.Cut(frame, " ")
 	if parts := strings.Split(frame, ":"); len(parts) >= 2 && strings.HasSuffix(parts[0], ".py") {

@@ -1,11 +1,11 @@
-// Command busy measures what it costs to sample threads that all run, of C and of
-// Java, beside the shortest loop in C that makes the same stops.
+// Command busy measures the cost of sampling threads that all run, in C and Java,
+// compared with the shortest loop in C that makes the same stops.
 //
 //	go run ./bench/busy -sliver ./sliver
 //	go run ./bench/busy -sliver ./before -sliver ./after     # two builds, in turn
 //
-// The cost of sliver is that of its sampling: of a long recording less that of a short
-// one, so that its start and its end are not in it. It needs gcc, and javac for Java.
+// The cost of sliver is that of sampling: a long recording minus a short one, which
+// removes start and end. It needs gcc, and javac for Java.
 package main
 
 import (
@@ -56,7 +56,7 @@ type bench struct {
 	span     time.Duration
 }
 
-// cost is what one measurement gave.
+// cost is the result of one measurement.
 type cost struct {
 	cpu, time float64 // s
 	samples   float64
@@ -115,7 +115,7 @@ func (b *bench) run(slivers []string, java string, rounds int) (err error) {
 	return nil
 }
 
-// round starts the program, and has each measure it.
+// round starts the program and runs each measurement on it.
 func (b *bench) round(argv, slivers []string, all [][]cost) error {
 	cmd := exec.Command(argv[0], append(slices.Clone(argv[1:]), strconv.Itoa(b.threads))...)
 	in, err := cmd.StdinPipe() // open until the end
@@ -137,7 +137,7 @@ func (b *bench) round(argv, slivers []string, all [][]cost) error {
 	if _, err := bufio.NewReader(out).ReadString('\n'); err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	time.Sleep(time.Second) // what is compiled at all is compiled by then
+	time.Sleep(time.Second) // by then the JIT has compiled the hot code
 	pid := cmd.Process.Pid
 	c, err := b.loop(pid)
 	if err != nil {
@@ -158,7 +158,7 @@ func (b *bench) round(argv, slivers []string, all [][]cost) error {
 	return nil
 }
 
-// loop has the C loop stop the threads.
+// loop runs the C loop on the threads.
 func (b *bench) loop(pid int) (cost, error) {
 	tids, err := tids(pid)
 	if err != nil {
@@ -176,7 +176,7 @@ func (b *bench) loop(pid int) (cost, error) {
 	return cost{cpu: x.CPU / 1e9, time: x.Time / 1e9, samples: x.Stops, stops: x.Stops}, nil
 }
 
-// tids are the threads that run: those of Java are called so by it, too.
+// tids returns the threads that run; Java names them the same way.
 func tids(pid int) (out []string, err error) {
 	all, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/comm", pid))
 	if err != nil {
@@ -193,7 +193,7 @@ func tids(pid int) (out []string, err error) {
 	return out, nil
 }
 
-// record has sliver record the threads.
+// record records the threads with sliver.
 func (b *bench) record(sliver string, pid int, span time.Duration) (cost, error) {
 	out, err := exec.Command(sliver, "record", "-p", strconv.Itoa(pid), "--threads", "busy-*", "-i", b.interval.String(), "--max-overhead", "0", "-d", span.String(),
 		"--json", "-q", "-o", filepath.Join(b.dir, "x.sliver")).Output()

@@ -1,7 +1,7 @@
-// Command heapgen writes a Java heap dump of any size, as a cache that leaks would look
-// like: a table whose entries have a key with its text and a value with its data, the
-// values linked in a list, and a second table that a thread's frame holds. What each keeps
-// is known, so that an analysis of a heap that no machine at hand could run can be checked.
+// Command heapgen writes a Java heap dump of any size that simulates a leaking cache: a
+// table whose entries have a key with its text and a value with its data, the values linked
+// in a list, and a second table that a thread's frame holds. The retained sizes are known,
+// so that an analysis of a heap too large for any available machine can be checked.
 package main
 
 import (
@@ -15,12 +15,12 @@ import (
 // perEntry is how many objects an entry of the cache has.
 const perEntry = 5
 
-// Sizes in the heap, with heads of 12 bytes, references of 4 and objects aligned to 8.
+// Sizes in the heap, with headers of 12 bytes, references of 4 and objects aligned to 8.
 const (
-	nodeBytes   = 32 // head, hash, key, value, next
-	stringBytes = 24 // head, hash, coder, value
+	nodeBytes   = 32 // header, hash, key, value, next
+	stringBytes = 24 // header, hash, coder, value
 	textBytes   = 16 + 24
-	itemBytes   = 32 // head, next, data, stamp
+	itemBytes   = 32 // header, next, data, stamp
 	dataBytes   = 16 + 8
 	entryBytes  = nodeBytes + stringBytes + textBytes + itemBytes + dataBytes
 )
@@ -82,7 +82,7 @@ func main() {
 	}
 }
 
-// Names of strings' records and classes, by their IDs.
+// Names of string records and classes, by ID.
 const (
 	nameObject = iota + 1
 	nameString
@@ -128,7 +128,7 @@ func generate(path string, entries int) error {
 	for id := uint64(1); id <= nameReferent; id++ {
 		w.record(0x01, append(u8(nil, id), names[id]...))
 	}
-	// Class objects lie at the start of the heap, 128 bytes apart.
+	// Class objects are at the start of the heap, 128 bytes apart.
 	const base = 0x700000000
 	class := func(name uint64) uint64 { return base + name*128 }
 	for name := uint64(nameObject); name <= nameThread; name++ {

@@ -1,10 +1,10 @@
 // Hprof compares sliver hprof with cp, gzip, zstd, hprof-slurp and Shark on one heap
-// dump, in turn and in several rounds, and writes one table of medians, in
-// Markdown. Ratios hold on a busy machine, times do not.
+// dump, in turn and in several rounds, and writes one table of medians in Markdown.
+// Ratios are reliable on a busy machine, times are not.
 //
 //	go run ./bench/hprof -sliver ./sliver -slurp hprof-slurp -shark DIR app.hprof
 //
-// DIR holds the jars of com.squareup.leakcanary:shark-hprof with its dependencies.
+// DIR contains the jars of com.squareup.leakcanary:shark-hprof with its dependencies.
 package main
 
 import (
@@ -19,7 +19,7 @@ import (
 	"time"
 )
 
-// contest is one program and what it does with the dump.
+// contest is one program and its task.
 type contest struct {
 	name string
 	args []string
@@ -118,7 +118,7 @@ func median(d []time.Duration) time.Duration {
 	return d[len(d)/2]
 }
 
-// limit is what one figure may be at most.
+// limit is the upper limit of one figure.
 type limit struct {
 	what       string
 	value, max float64

@@ -1,8 +1,8 @@
-// Names measures how long it takes to name the places of a recording: 20,000
-// addresses in a C++ program of 100 MB with full DWARF, without and with
-// sliver's cache, beside addr2line, llvm-symbolizer and perf script on the same
-// addresses, one after the other in each of several rounds. It says how many
-// names and lines are the same, and prints Markdown. bench/names.sh starts it.
+// Names measures how long it takes to name the places of a recording: 20,000 addresses in
+// a C++ program of 100 MB with full DWARF, without and with sliver's cache, compared with
+// addr2line, llvm-symbolizer and perf script on the same addresses, one after another in
+// each of several rounds. It reports how many names and lines agree, and prints Markdown.
+// bench/names.sh runs it.
 package main
 
 import (
@@ -61,7 +61,7 @@ type row struct {
 	what  string
 	took  []time.Duration // of each round
 	cpu   []time.Duration // of each round
-	same  string          // how its answers and sliver's compare
+	same  string          // agreement with sliver's answers
 	limit time.Duration   // 0: none
 }
 
@@ -70,7 +70,7 @@ func median(of []time.Duration) time.Duration {
 	return s[len(s)/2]
 }
 
-// run measures, and writes the table.
+// run measures and writes the table.
 func run(w io.Writer, sliver, program, dir string, n, rounds int, patience time.Duration, check bool) error {
 	t, err := newTask(program, dir, n)
 	if err != nil {

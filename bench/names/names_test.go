@@ -12,8 +12,8 @@ import (
 	"github.com/sliverprof/sliver/internal/testprog"
 )
 
-// The short form: a small program, and the names and lines that all tools tell
-// of the same addresses. Times are for bench/names.sh.
+// The short form: a small program, and the names and lines that all tools report for the
+// same addresses. bench/names.sh measures times.
 func TestSameNames(t *testing.T) {
 	testprog.Need(t, "g++")
 	dir := t.TempDir()

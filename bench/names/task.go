@@ -23,7 +23,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// build compiles a program of so many units in dir; what is there already is used.
+// build compiles a program of the given number of units in dir, and reuses existing files.
 func build(dir, source string, units, works int) (program string, err error) {
 	program = filepath.Join(dir, fmt.Sprintf("program-%d-%d", units, works))
 	if _, err := os.Stat(program); err == nil {
@@ -63,7 +63,7 @@ func build(dir, source string, units, works int) (program string, err error) {
 	return program, nil
 }
 
-// task is a program with addresses in it, in the forms that the tools read.
+// task is a program with addresses in it, in the tools' input formats.
 type task struct {
 	program   string
 	buildID   string
@@ -72,14 +72,14 @@ type task struct {
 	aliases   map[uint64][]string
 	recording string // without names
 	perfData  string
-	patience  time.Duration // with the other tools
-	took, cpu time.Duration // of the command that ran last
+	patience  time.Duration // timeout of the other tools
+	took, cpu time.Duration // of the last command
 }
 
-const pid = 4711 // that of nobody: no tool looks at a process
+const pid = 4711 // a dummy: no tool accesses a process
 
-// newTask chooses addresses in the functions of a program, each function as
-// often as it is long, and writes them as recording and as perf.data.
+// newTask selects addresses in the functions of a program, with a probability proportional
+// to a function's length, and writes them as a recording and as perf.data.
 func newTask(program, dir string, n int) (*task, error) {
 	f, err := elf.Open(program)
 	if err != nil {
@@ -107,7 +107,7 @@ func newTask(program, dir string, n int) (*task, error) {
 	if err != nil {
 		return nil, err
 	}
-	type span struct{ lo, hi, before uint64 } // before: bytes of the spans before it
+	type span struct{ lo, hi, before uint64 } // before: bytes of the previous spans
 	var spans []span
 	total := uint64(0)
 	for _, s := range syms {
@@ -144,7 +144,7 @@ func newTask(program, dir string, n int) (*task, error) {
 	return t, t.perf(filepath.Join(dir, "places.data"))
 }
 
-// record writes a recording that was in each address, and has no names.
+// record writes a recording that visited each address, without names.
 func (t *task) record(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -182,7 +182,7 @@ func (t *task) record(path string) error {
 }
 
 // perf writes the addresses as perf.data (tools/perf/Documentation/perf.data-file-format.txt
-// of Linux): header, one attribute, a map of the program, samples.
+// of Linux): header, one attribute, one mapping of the program, samples.
 func (t *task) perf(path string) error {
 	le := binary.LittleEndian
 	var data []byte
@@ -223,7 +223,7 @@ func (t *task) perf(path string) error {
 	a := make([]byte, attr)
 	le.PutUint32(a[0:], 1) // a software event: the clock
 	le.PutUint32(a[4:], attr)
-	le.PutUint64(a[16:], 1)     // a sample each
+	le.PutUint64(a[16:], 1)     // one sample each
 	le.PutUint64(a[24:], 1|2|4) // address, thread, time
 	le.PutUint64(a[40:], 1<<8|1<<9)
 	out = append(append(out, a...), make([]byte, 16)...)
@@ -231,10 +231,10 @@ func (t *task) perf(path string) error {
 	return os.WriteFile(path, append(out, data...), 0o600)
 }
 
-// frame is one function of an address, as a tool has it.
+// frame is one function at an address, as a tool reports it.
 type frame struct {
-	name string // as the linker has it
-	line string // "file:line" without folders, "" unknown
+	name string // linker name
+	line string // "file:line" without folders; "": unknown
 }
 
 type answers map[uint64][]frame
@@ -245,7 +245,7 @@ func (t *task) Open(int, *trace.Module) (io.ReaderAt, io.Closer, error) {
 	return f, f, err
 }
 
-// own is how sliver names the addresses.
+// own returns sliver's names of the addresses.
 func (t *task) own() (answers, error) {
 	f, err := os.Open(t.recording)
 	if err != nil {

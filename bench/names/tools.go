@@ -19,13 +19,13 @@ import (
 // tool is another program that names the addresses.
 type tool struct {
 	shown []string
-	whole bool // it tells inlined calls too; else the outermost name and the innermost line
-	// run names the addresses, as the linker has names (raw) or for people.
-	// errLate: the answers are those until its time was over.
+	whole bool // it reports inlined calls too; otherwise only the outermost name and the innermost line
+	// run names the addresses with linker names (raw) or demangled ones. errLate: the
+	// answers are incomplete because of the timeout.
 	run func(raw bool) (answers, error)
 }
 
-// tools are those that are installed.
+// tools returns the installed tools.
 func (t *task) tools() []tool {
 	var out []tool
 	have := func(name string) bool { _, err := exec.LookPath(name); return err == nil }
@@ -56,8 +56,8 @@ var (
 	column        = regexp.MustCompile(`^(.*:\d+):\d+$`)
 )
 
-// pairs runs a tool that reads addresses, and writes each with pairs of lines
-// behind it: a name, and a place.
+// pairs runs a tool that reads addresses, and writes each followed by pairs of lines: a
+// name and a place.
 func (t *task) pairs(name string, args ...string) (answers, error) {
 	var in bytes.Buffer
 	for _, a := range t.addrs {
@@ -82,20 +82,20 @@ func (t *task) pairs(name string, args ...string) (answers, error) {
 		i++
 	}
 	if late != nil {
-		delete(out, at) // it may not be whole
+		delete(out, at) // it may be incomplete
 	}
 	return out, late
 }
 
 var errLate = errors.New("too slow")
 
-// output is what a command writes, errLate if it was stopped at its time.
+// output returns a command's output, and errLate if it was stopped at the timeout.
 func (t *task) output(in io.Reader, name string, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), t.patience)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Stdin = in
-	cmd.WaitDelay = time.Second // it may have left children
+	cmd.WaitDelay = time.Second // it may have left child processes
 	start := time.Now()
 	b, err := cmd.Output()
 	t.took, t.cpu = time.Since(start), 0
@@ -111,7 +111,7 @@ func (t *task) output(in io.Reader, name string, args ...string) ([]byte, error)
 	return b, nil
 }
 
-// placed is a place as frame has it, of what a tool writes.
+// placed converts a tool's place to frame's format.
 func placed(s string) string {
 	s = discriminator.ReplaceAllString(strings.TrimSpace(s), "")
 	i := strings.LastIndexByte(s, ':')
@@ -125,7 +125,7 @@ func placed(s string) string {
 	return place(s[:i], line)
 }
 
-// perfScript writes lines such as " 401136 main" and "  app.c:12".
+// perfScript parses lines such as " 401136 main" and "  app.c:12".
 func (t *task) perfScript(raw bool) (answers, error) {
 	args := []string{"script", "-f", "-F", "ip,sym,srcline", "-i", t.perfData}
 	if raw {
@@ -156,8 +156,8 @@ func (t *task) perfScript(raw bool) (answers, error) {
 	return out, late
 }
 
-// compare counts the addresses whose names and lines are ours. It is an error
-// if a tool that had the time answered for less than all of them.
+// compare counts the addresses whose names and lines equal ours. It is an error if a tool
+// that was not stopped answered fewer than all of them.
 func (t *task) compare(ours, theirs answers, whole, late bool) (string, error) {
 	if !late && len(theirs) < len(t.addrs)*99/100 {
 		return "", fmt.Errorf("%d answers for %d addresses", len(theirs), len(t.addrs))
@@ -204,18 +204,18 @@ func count(b bool) int {
 	return 0
 }
 
-// sameName reports whether two names are of one function: the same one, or
-// another of its symbols, or the one demangled.
+// sameName reports whether two names are of one function: equal, another of its symbols,
+// or the demangled form.
 func (t *task) sameName(a, b string) bool {
 	a, b = plain(a), plain(b)
 	if a == b || symbol.Demangle(a, false) == b || symbol.Demangle(a, true) == b {
 		return true
 	}
-	// A constructor has several symbols, and no linkage name of its own in the DWARF.
+	// A constructor has several symbols, and no linkage name in the DWARF.
 	return symbol.Demangle(a, true) == symbol.Demangle(b, true) || strings.HasSuffix(symbol.Demangle(a, true), "::"+b)
 }
 
-// plain leaves out what compilers append to the names of parts of a function.
+// plain removes the suffixes that compilers append to the names of parts of a function.
 func plain(s string) string {
 	s, _, _ = strings.Cut(s, ".")
 	return filepath.Base(s)

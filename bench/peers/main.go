@@ -1,7 +1,6 @@
-// Peers runs sliver and other tools that look at a running process's stacks on
-// the same targets, in turn and in several rounds, and writes one table of
-// medians. bench/run.sh builds what it needs and starts it. It is for one user
-// at a time: two of it measure each other.
+// Peers runs sliver and other stack sampling tools on the same targets, in turn and in
+// several rounds, and writes one table of medians. bench/run.sh builds the tools and runs
+// it. Run only one at a time: two would measure each other.
 package main
 
 import (
@@ -17,7 +16,7 @@ import (
 	"time"
 )
 
-// bench is one run of everything.
+// bench is one complete run.
 type bench struct {
 	ctx    context.Context
 	dir    string // scratch
@@ -27,11 +26,11 @@ type bench struct {
 	script string // the Python target
 	python string
 	rounds int
-	span   time.Duration // of each look at each target
+	span   time.Duration // of each measurement
 	tools  []tool
-	left   []string // what is not measured, and why
+	left   []string // tools that are not measured, with the reason
 	cRow   *row     // of sliver on the C target
-	cIdle  float64  // share of time that nobody takes there
+	cIdle  float64  // share of time lost there without any tool
 }
 
 func main() {
@@ -74,7 +73,7 @@ func (b *bench) run(sliver, pyspy, samply string, short, rowsOnly bool) (missed 
 	defer os.RemoveAll(b.dir)
 	b.python, _ = exec.LookPath("python3")
 	if real, err := exec.Command("python3", "-c", "import sys; print(sys.executable)").Output(); err == nil {
-		b.python = strings.TrimSpace(string(real)) // behind a wrapper that starts it
+		b.python = strings.TrimSpace(string(real)) // resolves a wrapper script
 	}
 	b.findTools(sliver, pyspy, samply)
 	b.heading()
@@ -130,7 +129,7 @@ func (b *bench) heading() {
 	fmt.Printf("%s.\n", strings.Join(vs, ", "))
 }
 
-// findTools lists the tools that are there; for those that are not, why.
+// findTools lists the available tools, and records why others are missing.
 func (b *bench) findTools(sliver, pyspy, samply string) {
 	b.tools = []tool{alone(), sliverTool(sliver, b.dir)}
 	add := func(name, path string, make func(path, dir string) tool) {
@@ -152,7 +151,7 @@ func (b *bench) findTools(sliver, pyspy, samply string) {
 	add("gdb", "", gdbTool)
 }
 
-// versionOf is what a program calls itself.
+// versionOf returns a program's name and version.
 func versionOf(path, name string) string {
 	out, err := exec.Command(path, "--version").Output()
 	first, _, _ := strings.Cut(string(out), "\n")
@@ -163,7 +162,7 @@ func versionOf(path, name string) string {
 	return name + " " + f[len(f)-1]
 }
 
-// process is a target, started.
+// process is a started target.
 type process struct {
 	cmd *exec.Cmd
 	end func()
@@ -171,7 +170,7 @@ type process struct {
 
 func (p *process) pid() int { return p.cmd.Process.Pid }
 
-// start runs a target that ends with its standard input.
+// start starts a target that ends when its standard input closes.
 func (b *bench) start(path string, args ...string) (*process, error) {
 	cmd := exec.Command(path, args...)
 	cmd.Stderr = os.Stderr
@@ -190,7 +189,7 @@ func (b *bench) start(path string, args ...string) (*process, error) {
 	}}, nil
 }
 
-// watched starts a target that adds up gaps, and waits for its first.
+// watched starts a target that sums gaps, and waits for its first report.
 func (b *bench) watched(path string, args ...string) (*process, *sums, error) {
 	name := filepath.Join(b.dir, fmt.Sprintf("sums-%d", time.Now().UnixNano()))
 	f, err := os.Create(name)

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// row is what was measured of one tool on one target, a value a round.
+// row holds the measurements of one tool on one target, one value per round.
 type row struct {
 	rate, gaps, taken, each, cpu, rss []float64
-	self                              []float64 // sliver's CPU a sample while it sampled, µs
+	self                              []float64 // sliver's CPU time per sample while sampling, µs
 	stops                             []float64 // sliver's share by its own account
 }
 
-// turns runs every tool on a target that adds up its gaps, round by round, and
-// begins each round with another one.
+// turns runs every tool on a target that sums its gaps, round by round, and starts each
+// round with a different one.
 func (b *bench) turns(path string, python bool, args ...string) (map[string]*row, []string, error) {
 	rows := map[string]*row{}
 	var names []string
@@ -86,7 +86,7 @@ func (r *row) add(o outcome, before, after state, span time.Duration) {
 	}
 }
 
-// median of a series; NaN of none.
+// median returns the median of a series; NaN if empty.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return math.NaN()
@@ -107,8 +107,8 @@ func figure(v float64, format string) string {
 
 func percent(v float64) string { return figure(v*100, "%.3g %%") }
 
-// table writes the rows. What nobody takes is subtracted from what each tool
-// takes; ratios are to sliver.
+// table writes the rows. Gaps without any tool are subtracted from those of each tool;
+// ratios are relative to sliver.
 func table(rows map[string]*row, names []string) {
 	fmt.Println("| tool | samples a second | in gaps | taken | taken a sample, µs | ratio | CPU of the tool a sample, µs | its memory, MiB |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")

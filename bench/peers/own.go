@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// redis measures what a server loses to each tool: answers a second under load,
-// against those that it gives alone in the same round.
+// redis measures a server's loss to each tool: replies per second under load, compared
+// with those without a tool in the same round.
 func (b *bench) redis() error {
 	server, err1 := exec.LookPath("redis-server")
 	load, err2 := exec.LookPath("redis-benchmark")
@@ -89,7 +89,7 @@ func (b *bench) redis() error {
 					}
 				default:
 				}
-				if running || len(got) == 0 { // the tool was at work all the time, or longest
+				if running || len(got) == 0 { // the tool was active all the time, or for most of it
 					got = append(got, rate)
 				}
 			}
@@ -108,7 +108,7 @@ func (b *bench) redis() error {
 	return nil
 }
 
-// own measures what sliver promises of itself, with the limits.
+// own measures sliver's guarantees about itself, with their limits.
 func (b *bench) own(sliver string, short bool) (missed int, err error) {
 	fmt.Printf("\n#### sliver against its limits\n\n| what | measured | limit |\n|---|---|---|\n")
 	line := func(what string, v, limit float64, format string) {
@@ -155,7 +155,7 @@ func (b *bench) own(sliver string, short bool) (missed int, err error) {
 	return missed, b.pauses(sliver, short)
 }
 
-// attach records a node that computes, and returns the ns to the first sample.
+// attach records a computing node process, and returns the ns to the first sample.
 func (b *bench) attach(sliver, node string) (int64, error) {
 	cmd := exec.Command(node, "-e", "console.log('ready'); for (let x = 0;; x++) ;")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -180,7 +180,7 @@ func (b *bench) attach(sliver, node string) (int64, error) {
 	return o.sum.First, err
 }
 
-// pauses are the figures that the original published, of 10,000 stops.
+// pauses prints the figures that the original published, of 10,000 stops.
 func (b *bench) pauses(sliver string, short bool) error {
 	p, _, err := b.watched(b.clock, "FILE")
 	if err != nil {

@@ -44,7 +44,7 @@ func (a *answering) end() {
 	_ = a.cmd.Wait()
 }
 
-// answer is the figure since the last one.
+// answer returns the figure since the last one.
 func (a *answering) answer() (float64, error) {
 	if err := a.cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 		return 0, err
@@ -63,8 +63,8 @@ type verdict struct {
 	note            string
 }
 
-// shares holds what sliver shows of a program that works and sleeps in turn against its own
-// account, in points. Without a period that is of its time on CPUs.
+// shares compares sliver's result for a program that alternates between work and sleep with the
+// program's own account, in points. Without a period it compares CPU time.
 func (b *bench) shares(sliver, turns string, work, period string) (off float64, note string, err error) {
 	var offs, seen, truths []float64
 	for range b.rounds {
@@ -102,7 +102,7 @@ func (b *bench) shares(sliver, turns string, work, period string) (off float64, 
 	return median(offs), fmt.Sprintf("%.0f %% of %.0f %%", median(seen), median(truths)), nil
 }
 
-// shareOf is the part of a folded file's time that has a frame on its stacks.
+// shareOf returns the share of a folded file's time with a frame on its stacks.
 func shareOf(file, frame string) (float64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -126,7 +126,8 @@ func shareOf(file, frame string) (float64, error) {
 	return has / all, nil
 }
 
-// crowd measures what a worker beside many threads loses to a recording, in turn with none.
+// crowd measures how much a recording slows a worker beside many threads, alternating with no
+// recording.
 func (b *bench) crowd(sliver, herd, threads, period string) (loss, cpu float64, err error) {
 	a, err := b.answering(herd, threads, period)
 	if err != nil {
@@ -143,7 +144,7 @@ func (b *bench) crowd(sliver, herd, threads, period string) (loss, cpu float64, 
 		}
 		return a.answer()
 	}
-	span := max(b.span, 3*time.Second) // the bound takes effect within it
+	span := max(b.span, 3*time.Second) // the limit takes effect within it
 	for range b.rounds {
 		alone, err := rate(func() error { time.Sleep(b.span); return b.ctx.Err() })
 		if err != nil {
@@ -162,8 +163,8 @@ func (b *bench) crowd(sliver, herd, threads, period string) (loss, cpu float64, 
 	return median(losses), median(cpus), nil
 }
 
-// overrun is by how much a recording of many threads lasts longer than it is to, in ms, without
-// the writing.
+// overrun returns by how much a recording of many threads exceeds its duration, in ms, without
+// writing the file.
 func (b *bench) overrun(sliver, herd, threads string) (ms float64, note string, err error) {
 	a, err := b.answering(herd, threads, "100")
 	if err != nil {
@@ -182,7 +183,7 @@ func (b *bench) overrun(sliver, herd, threads string) (ms float64, note string, 
 	return median(over), fmt.Sprintf("%.0f of %s threads not looked at", median(left), threads), nil
 }
 
-// limits is the table of what a recording costs and how true it is, the worst first.
+// limits prints the table of the cost and accuracy of a recording, the worst first.
 func (b *bench) limits(sliver, turns, herd string) (missed int, err error) {
 	var rows []verdict
 	add := func(what string, measured, limit float64, note string, err error) {

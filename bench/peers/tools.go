@@ -17,16 +17,16 @@ import (
 	"time"
 )
 
-// tool is one way to look at a process's stacks.
+// tool is a tool that samples a process's stacks.
 type tool struct {
 	name, version string
-	python        bool // it looks at Python alone
-	// look has the tool look at pid 100 times a second, or as often as it can, for
-	// some time.
+	python        bool // it supports only Python
+	// look runs the tool on pid at 100 samples per second, or as often as it can, for
+	// span.
 	look func(ctx context.Context, pid int, span time.Duration) (outcome, error)
 }
 
-// outcome of one look.
+// outcome is the result of one measurement.
 type outcome struct {
 	samples int
 	cpu     time.Duration // of the tool, from its start to its end
@@ -34,7 +34,7 @@ type outcome struct {
 	sum     summary       // of sliver
 }
 
-// summary is what sliver record --json says.
+// summary is the output of sliver record --json.
 type summary struct {
 	Samples int `json:"samples"`
 	Stops   int `json:"stops"`
@@ -77,7 +77,7 @@ func ran(ctx context.Context, path string, args ...string) (out string, o outcom
 	return b.String() + errs.String(), o, err
 }
 
-// alone is nobody looking: what the machine takes by itself.
+// alone measures the machine without any tool.
 func alone() tool {
 	return tool{name: "nobody", look: func(ctx context.Context, _ int, span time.Duration) (outcome, error) {
 		select {
@@ -172,7 +172,7 @@ func samplyTool(path, dir string) tool {
 	}}
 }
 
-// again runs a command that looks once, over and over.
+// again repeats a command that takes one sample.
 func again(path string, args func(pid int) []string) func(context.Context, int, time.Duration) (outcome, error) {
 	return func(ctx context.Context, pid int, span time.Duration) (all outcome, err error) {
 		end := time.Now().Add(span)
@@ -203,25 +203,25 @@ func gdbTool(path, _ string) tool {
 	})}
 }
 
-// sums reads what a target says of its gaps, and what the scheduler says of it.
+// sums reads a target's report of its gaps, and the scheduler's statistics of it.
 type sums struct {
 	file *os.File
 	stat string
 }
 
-// state of a target at one moment.
+// state is the state of a target at one moment.
 type state struct {
 	lost   time.Duration // in gaps
 	gaps   uint64
 	worst  time.Duration
-	waited time.Duration // for a CPU, though it could run
+	waited time.Duration // runnable, waiting for a CPU
 	at     time.Time
 }
 
 func (s *sums) read() (st state) {
 	var b [24]byte
 	if _, err := s.file.ReadAt(b[:], 0); err != nil {
-		return st // it has not begun
+		return st // it has not started
 	}
 	st.lost = time.Duration(binary.NativeEndian.Uint64(b[:]))
 	st.gaps = binary.NativeEndian.Uint64(b[8:])

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// byAsync has async-profiler take a sample of each thread every 10 ms, as sliver does, and
-// counts those of the main thread. It is loaded into the program, which jcmd asks for.
+// byAsync runs async-profiler with one sample of each thread every 10 ms, the same as sliver, and
+// counts those of the main thread. jcmd loads it into the program.
 func byAsync(library string, pid int, span time.Duration, dir string, r *result) error {
 	file := filepath.Join(dir, "async.folded")
 	_ = os.Remove(file)
@@ -24,7 +24,7 @@ func byAsync(library string, pid int, span time.Duration, dir string, r *result)
 		}
 		return nil
 	}
-	// Threads are told apart, and each frame says what it is: _[j] compiled, _[i] interpreted.
+	// Threads are separate, and each frame has a kind: _[j] compiled, _[i] interpreted.
 	output := ",collapsed,threads,ann,file=" + file
 	if err := agent("start,event=wall,interval=10ms" + output); err != nil {
 		return err
@@ -50,7 +50,7 @@ func byAsync(library string, pid int, span time.Duration, dir string, r *result)
 	})
 }
 
-// javaFrame is the method of a frame with async-profiler's annotation.
+// javaFrame returns the method of a frame with async-profiler's annotation.
 func javaFrame(frame string) (name string, ok bool) {
 	for _, kind := range []string{"_[j]", "_[i]", "_[0]", "_[1]"} {
 		if name, ok = strings.CutSuffix(frame, kind); ok {
@@ -60,8 +60,8 @@ func javaFrame(frame string) (name string, ok bool) {
 	return "", false
 }
 
-// whole reports whether a stack of the main thread begins where that begins, in C or in
-// Java, and has no frame in between that says that something is missing.
+// whole reports whether a stack of the main thread starts at the thread's start, in C or in Java, and
+// has no frame that marks a missing part.
 func whole(stack []string) bool {
 	for _, f := range stack {
 		if strings.HasPrefix(f, "[") || strings.Contains(f, "unknown") || strings.Contains(f, "not_walkable") {
@@ -69,13 +69,14 @@ func whole(stack []string) bool {
 		}
 	}
 	root, java := javaFrame(stack[0])
-	// What java calls to compile a source and run it: launcher.Main in 17, launcher.SourceLauncher in 25.
+	// The java launcher's functions that compile a source and run it: launcher.Main in 17,
+	// launcher.SourceLauncher in 25.
 	return isStart(stack[0]) || strings.HasPrefix(stack[0], "start_thread") ||
 		java && strings.Contains(root, "/launcher/") && strings.HasSuffix(root, ".main")
 }
 
-// attached prints how long sliver takes from attaching to the first sample with a function
-// of the program's language, in turns of all programs.
+// attached prints the time from attaching to the first sample with a function of the program's
+// language, for all programs in turn.
 func attached(sliver string, programs []*program, rounds int) error {
 	dir, err := os.MkdirTemp("", "runtimes")
 	if err != nil {
@@ -112,8 +113,8 @@ func attached(sliver string, programs []*program, rounds int) error {
 	return nil
 }
 
-// firstManaged records a process for a moment: ms from attaching until the first sample with
-// a function of a kind.
+// firstManaged records a process briefly and returns the ms from attaching to the first sample with a
+// function of a kind.
 func firstManaged(sliver string, pid int, kind, dir string) (float64, error) {
 	file := filepath.Join(dir, "attach.sliver")
 	out, err := exec.Command(sliver, "record", "-p", strconv.Itoa(pid), "-d", "700ms", "--json", "-q", "-o", file).Output()

@@ -1,12 +1,12 @@
-// Command runtimes measures sliver beside the profilers of Python, Node and Java on the same
-// programs, in turn: how much slower the program becomes, how many stacks reach their
-// thread's start, and whether the same functions come out on top; then how long sliver
-// takes from attaching to the first sample with a function of the program's language.
+// Command runtimes compares sliver with the profilers of Python, Node and Java on the same
+// programs, in turn: how much the program slows down, how many stacks reach their thread's
+// start, and whether the top functions agree; then the time from attaching to sliver's first
+// sample with a function of the program's language.
 //
 //	go run ./bench/runtimes -sliver ./sliver -py-spy PATH -async-profiler PATH python3 node java
 //
-// It prints two tables. A tool or a version that is not there is left out. The path of
-// async-profiler is that of its library (in tools.profiler:async-profiler of Maven Central).
+// It prints two tables and skips missing tools and versions. The path of async-profiler is
+// that of its library (in tools.profiler:async-profiler of Maven Central).
 package main
 
 import (
@@ -26,28 +26,28 @@ import (
 	"time"
 )
 
-// program is one that is looked at.
+// program is a program to sample.
 type program struct {
 	name string
-	argv []string // the counter's file is added
-	perf []string // the same, for perf to have names
-	kind string   // of its frames, as sliver calls it
+	argv []string // without the counter's file
+	perf []string // the same with perf support
+	kind string   // of its frames, in sliver's terms
 	warm time.Duration
 }
 
-// result is what one tool made of one program.
+// result is the result of one tool on one program.
 type result struct {
-	rate    float64 // rounds a second in which the program need not wait for a CPU, against those before and after with nobody
+	rate    float64 // rounds per second, corrected for waits for a CPU, relative to those before and after without a tool
 	samples int
 	whole   int // stacks that reach the thread's start
 	self    map[string]int
 }
 
-// tool looks at a process for a while.
+// tool samples a process for a while.
 type tool struct {
 	name string
 	does func(p *program) bool
-	perf bool // the program is to be started so that perf has names
+	perf bool // the program must be started with perf support
 	look func(p *program, pid int, span time.Duration, dir string, r *result) error
 }
 
@@ -93,7 +93,7 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 	all := func(*program) bool { return true }
 	python := func(p *program) bool { return p.kind == "python" }
 	java := func(p *program) bool { return p.kind == "java" && async != "" }
-	mapped := func(p *program) bool { return p.kind != "java" } // Java has no map for perf but by an agent
+	mapped := func(p *program) bool { return p.kind != "java" } // Java writes a perf map only with an agent
 	tools := []tool{
 		{"`sliver record`", all, false, func(p *program, pid int, span time.Duration, dir string, r *result) error {
 			return bySliver(sliver, p.kind, pid, span, dir, r)
@@ -139,7 +139,7 @@ func run(sliver, spy, async string, span time.Duration, rounds int, paths []stri
 	return attached(sliver, programs, 3*rounds+1)
 }
 
-// turns has a tool look several times, each between two times with nobody.
+// turns runs a tool several times, each between two periods without a tool.
 func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error) {
 	dir, err := os.MkdirTemp("", "runtimes")
 	if err != nil {
@@ -152,7 +152,7 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 		argv = p.perf
 	}
 	cmd := exec.Command(argv[0], append(slices.Clone(argv[1:]), counter)...)
-	cmd.Stderr, cmd.Dir = os.Stderr, dir // Node 18 writes a log where it stands
+	cmd.Stderr, cmd.Dir = os.Stderr, dir // Node 18 writes a log to its working folder
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -161,7 +161,7 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 		_ = cmd.Wait()
 		_ = os.Remove(fmt.Sprintf("/tmp/perf-%d.map", cmd.Process.Pid))
 	}()
-	time.Sleep(p.warm) // what is compiled at all is compiled by then
+	time.Sleep(p.warm) // by then the JIT has compiled the hot code
 	pid := cmd.Process.Pid
 	r := &result{self: map[string]int{}}
 	var ratios []float64
@@ -169,7 +169,7 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 		before := rate(pid, counter, span/2)
 		done := make(chan error, 1)
 		go func() { done <- t.look(p, pid, span, dir, r) }()
-		time.Sleep(span / 4) // it has begun
+		time.Sleep(span / 4) // the tool has started
 		during := rate(pid, counter, span/2)
 		if err := <-done; err != nil {
 			return nil, err
@@ -182,8 +182,8 @@ func turns(p *program, t *tool, span time.Duration, rounds int) (*result, error)
 	return r, nil
 }
 
-// rate is how many rounds a second the program makes, less the time for which the thread
-// that makes them was kept waiting for a CPU: others want the CPUs too.
+// rate returns the program's rounds per second, corrected for the time in which its thread
+// waited for a CPU, as other programs use the CPUs too.
 func rate(pid int, counter string, span time.Duration) float64 {
 	was := accounts(pid)
 	begin, from := time.Now(), count(counter)
@@ -199,10 +199,11 @@ func rate(pid int, counter string, span time.Duration) float64 {
 	return float64(rounds) / max(took-waited, took/100).Seconds()
 }
 
-// account is for how long a thread had a CPU, and waited for one.
+// account is a thread's time on a CPU and waiting for one.
 type account struct{ ran, waited time.Duration }
 
-// accounts are those of a process's threads, by number. One that ends meanwhile is missing.
+// accounts returns the accounts of a process's threads, by TID, without threads that end
+// during the call.
 func accounts(pid int) map[string]account {
 	out := map[string]account{}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))
@@ -225,7 +226,7 @@ func count(counter string) uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// top are the ten functions that were met most often as the innermost of the runtime's.
+// top returns the ten most frequent leaf functions of the runtime.
 func (r *result) top() []string {
 	names := make([]string, 0, len(r.self))
 	for n := range r.self {
@@ -240,7 +241,7 @@ func (r *result) top() []string {
 	return names[:min(len(names), 10)]
 }
 
-// last is the last part of a name, which is all that some tools have.
+// last returns the last part of a name, as some tools report only that.
 func last(name string) string {
 	name, _, _ = strings.Cut(name, " (")
 	if i := strings.LastIndexByte(name, '.'); i >= 0 && !strings.HasSuffix(name, ">") {
@@ -265,7 +266,7 @@ func bySliver(path, kind string, pid int, span time.Duration, dir string, r *res
 	r.samples += sum.Samples
 	r.whole += sum.Samples - sum.Truncated
 	args := []string{"export", file, "--native=off", "--on-cpu", "-o", folded}
-	if kind != "java" { // whose main thread is not the process's first
+	if kind != "java" { // Java's main thread is not the process's first
 		args = append(args, "-t", "main")
 	}
 	if out, err := exec.Command(path, args...).CombinedOutput(); err != nil {
@@ -300,7 +301,7 @@ func bySpy(path string, pid int, span time.Duration, dir string, r *result, more
 	})
 }
 
-// eachFolded tells the stacks of a file of collapsed ones, outermost first.
+// eachFolded yields the stacks of a folded file, outermost frame first.
 func eachFolded(file string, each func(stack []string, n int)) error {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -356,14 +357,14 @@ func byPerf(_ *program, pid int, span time.Duration, dir string, r *result) erro
 	return nil
 }
 
-// isStart reports whether a function is one that a thread begins with, or that the C
-// library calls first.
+// isStart reports whether a function is the start of a thread, or the first that the C library
+// calls.
 func isStart(name string) bool {
 	return strings.HasPrefix(name, "_start") || strings.HasPrefix(name, "__libc_start") || strings.Contains(name, "clone") ||
 		strings.HasSuffix(name, "(libc.so.6)") // py-spy has no name for it
 }
 
-// managed is the function that an entry of a perf map is for; "": it is for none.
+// managed returns the function of a perf map entry; "": none.
 func managed(sym string) string {
 	if name, ok := strings.CutPrefix(sym, "py::"); ok {
 		name, _, _ = strings.Cut(name, ":")

@@ -12,9 +12,8 @@ import (
 	"time"
 )
 
-// counter says how many requests a server served per second, over a time of about
-// this length that begins now or soon. mark is called right after each of the two
-// looks at the count.
+// counter returns a server's requests per second, over about this time, starting now or
+// soon. It calls mark right after each of the two reads of the count.
 type counter interface {
 	rate(span time.Duration, mark func()) (float64, error)
 }
@@ -42,10 +41,10 @@ func parseCounter(s string) (counter, error) {
 	return nil, fmt.Errorf("count: %q is none of redis:HOST:PORT, nginx:URL, lines:FILE and segments:PORT", s)
 }
 
-// patience is how long a server may take to say its count.
+// patience limits the time for a server to return its count.
 const patience = 10 * time.Second
 
-// differences is the counter of a server that tells its count when it is asked.
+// differences is the counter of a server that returns its count on request.
 type differences func() (float64, error)
 
 func (d differences) rate(span time.Duration, mark func()) (float64, error) {
@@ -60,7 +59,7 @@ func (d differences) rate(span time.Duration, mark func()) (float64, error) {
 	return (b - a) / to.Sub(from).Seconds(), err
 }
 
-// at is the count, and the middle of the time that it took to ask.
+// at returns the count, and the midpoint of the request's time.
 func (d differences) at() (n float64, at time.Time, err error) {
 	begin := time.Now()
 	n, err = d()
@@ -103,7 +102,8 @@ func nginxCount(url string) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	// "… requests", and a line with as many numbers, the last of them the requests.
+	// Format: "… requests", and a line with as many numbers, of which the last is the
+	// requests.
 	_, rest, _ := strings.Cut(string(b), "requests\n")
 	line, _, _ := strings.Cut(rest, "\n")
 	f := strings.Fields(line)
@@ -113,13 +113,13 @@ func nginxCount(url string) (float64, error) {
 	return strconv.ParseFloat(f[len(f)-1], 64)
 }
 
-// lines is a file of counts that grows.
+// lines is a growing file of counts.
 type lines struct {
 	f    *os.File
-	rest string // of a line that is not whole yet
+	rest string // of an incomplete line
 }
 
-// next waits for a line that was not there before, and returns the last one.
+// next waits for a new line, and returns the last one.
 func (l *lines) next() (line string, at time.Time, err error) {
 	if _, err := l.f.Seek(0, io.SeekEnd); err != nil {
 		return "", at, err

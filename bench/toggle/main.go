@@ -1,14 +1,13 @@
-// Toggle tells what it costs a server under load to be watched, where pairs of
-// runs scatter by more than that: one load goes on, and the recorder is held
-// (SIGSTOP) and let go on (SIGCONT) again and again, in a random order of each
-// pair. It prints the throughput with and without, and the ratio with its error.
+// Toggle measures how much a flight recorder slows down a server under load when separate
+// runs differ by more than that. Under one continuous load, it suspends (SIGSTOP) and
+// continues (SIGCONT) the recorder repeatedly, in a random order within each pair. It
+// prints the throughput with and without, and the ratio with its error.
 //
-// A recorder that is held leaves no thread of the target held: stops are made by
-// processes of their own, which go on to the end of what they were asked for and
-// then rest. It is measured only when that is over, and a pair in whose held half
-// anything of the recorder ran, or a thread of the target was traced, is an error.
-// What it cannot be used for is a program whose stops the recorder makes itself
-// (one in Go).
+// A suspended recorder leaves no thread of the target stopped: separate processes make
+// the stops, complete their current one and then rest. A measurement starts only after
+// that. It is an error if anything of the recorder ran in the suspended half of a pair,
+// or if a thread of the target was traced. It does not work for programs whose stops the
+// recorder makes itself (Go programs).
 package main
 
 import (
@@ -60,14 +59,14 @@ func numbers(s string) (out []int, err error) {
 	return out, nil
 }
 
-// half is what was measured in one half of a pair.
+// half is the measurement of one half of a pair.
 type half struct {
-	rate float64 // requests a second
-	cpu  float64 // of the server's CPU time, s, in a second
+	rate float64 // requests per second
+	cpu  float64 // server CPU time in s per second
 }
 
-// each is how many requests a second of the server's CPU time serves: what the machine's
-// other work takes of the CPUs is not in it.
+// each returns the requests per second of the server's CPU time, which excludes the
+// effect of other load on the machine.
 func (h half) each() float64 { return h.rate / max(h.cpu, 1e-9) }
 
 func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Duration) error {
@@ -75,7 +74,7 @@ func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Dur
 	signal.Notify(interrupted, os.Interrupt, syscall.SIGTERM)
 	defer r.signal(syscall.SIGCONT)
 	var with, without, ratios, each []float64
-	var spent usage // while it was let go on
+	var spent usage // while the recorder ran
 	var lasted time.Duration
 	again := 0
 	for len(ratios) < pairs {
@@ -121,12 +120,12 @@ func run(r *recorder, watched []int, c counter, pairs int, span, settle time.Dur
 	return nil
 }
 
-// warm is how long the recorder goes on before it is measured: what it missed
-// while it was held, it looks at once.
+// warm is how long the recorder runs before a measurement: first it catches up on what it
+// missed while suspended.
 const warm = 100 * time.Millisecond
 
-// going is the throughput, per second, while the recorder goes on, and what that
-// one used meanwhile.
+// going returns the throughput, per second, while the recorder runs, and the recorder's
+// usage in that time.
 func (r *recorder) going(watched []int, c counter, span time.Duration) (h half, u usage, err error) {
 	if err := r.signal(syscall.SIGCONT); err != nil {
 		return h, u, err
@@ -143,7 +142,7 @@ func (r *recorder) going(watched []int, c counter, span time.Duration) (h half, 
 	return h, after.minus(before), err
 }
 
-// measure has the server's count and its CPU time.
+// measure returns the throughput and the server's CPU time.
 func measure(watched []int, c counter, span time.Duration) (h half, err error) {
 	var cpu []int64
 	var at []time.Time
@@ -151,7 +150,7 @@ func measure(watched []int, c counter, span time.Duration) (h half, err error) {
 		at = append(at, time.Now())
 		sum := int64(0)
 		for _, pid := range watched {
-			u, _ := own(pid) // none: it has ended
+			u, _ := own(pid) // zero if it has ended
 			sum += u.ns
 		}
 		cpu = append(cpu, sum)
@@ -162,10 +161,10 @@ func measure(watched []int, c counter, span time.Duration) (h half, err error) {
 	return h, err
 }
 
-// errRan is a half that does not count.
+// errRan reports an invalid half.
 var errRan = errors.New("the recorder ran while it was held")
 
-// held is the throughput while the recorder is held and looks at nothing.
+// held returns the throughput while the recorder is suspended.
 func (r *recorder) held(watched []int, c counter, span, settle time.Duration) (h half, err error) {
 	if err := r.signal(syscall.SIGSTOP); err != nil {
 		return h, err
@@ -190,8 +189,8 @@ func (r *recorder) held(watched []int, c counter, span, settle time.Duration) (h
 	return h, err
 }
 
-// resting waits until nothing of the recorder has run for a while: where the CPUs are
-// taken, a thread that was asked to stop comes to that late.
+// resting waits until nothing of the recorder has run for a while: on busy CPUs, a thread
+// reacts late to the stop signal.
 func (r *recorder) resting() (u usage, err error) {
 	const each, most = 100 * time.Millisecond, 40
 	if u, err = r.usage(); err != nil {
@@ -208,8 +207,8 @@ func (r *recorder) resting() (u usage, err error) {
 	return u, errors.New("the recorder runs on though it is held")
 }
 
-// median, and between what it lies with 95 %: by the order of the values, whatever
-// their distribution.
+// median returns the median and its 95 % confidence interval, by order statistics and so
+// independent of the distribution.
 func median(v []float64) (m, low, high float64) {
 	v = slices.Sorted(slices.Values(v))
 	n := float64(len(v))
@@ -230,7 +229,7 @@ func mean(v []float64) (m float64) {
 	return m
 }
 
-// spread is the standard deviation.
+// spread returns the standard deviation.
 func spread(v []float64) float64 {
 	m, s := mean(v), 0.
 	for _, x := range v {

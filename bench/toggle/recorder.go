@@ -18,13 +18,13 @@ func (r *recorder) signal(s syscall.Signal) error {
 	return nil
 }
 
-// usage is CPU time in ns, and how often something got a CPU.
+// usage is CPU time in ns, and the number of times that a thread got a CPU.
 type usage struct{ ns, runs int64 }
 
 func (u usage) plus(v usage) usage  { return usage{u.ns + v.ns, u.runs + v.runs} }
 func (u usage) minus(v usage) usage { return usage{u.ns - v.ns, u.runs - v.runs} }
 
-// own is the usage of a process's threads.
+// own returns the usage of a process's threads.
 func own(pid int) (sum usage, err error) {
 	tids, err := tasks(pid)
 	for _, tid := range tids {
@@ -33,7 +33,7 @@ func own(pid int) (sum usage, err error) {
 	return sum, err
 }
 
-// readUsage of one that has ended is zero.
+// readUsage returns zero for a process that has ended.
 func readUsage(name string) usage {
 	b, err := os.ReadFile(name)
 	f := strings.Fields(string(b))
@@ -45,7 +45,7 @@ func readUsage(name string) usage {
 	return usage{ns, runs}
 }
 
-// usage of its threads and of the processes that it made: its stoppers.
+// usage returns the usage of its threads and of its stopper processes.
 func (r *recorder) usage() (sum usage, err error) {
 	tids, err := tasks(r.pid)
 	if err != nil {
@@ -80,9 +80,9 @@ func tasks(pid int) (tids []string, err error) {
 	return tids, err
 }
 
-// traced are the threads of a process that somebody traces.
+// traced returns the traced threads of a process.
 func traced(pid int) (tids []string) {
-	all, _ := tasks(pid) // none: it has ended
+	all, _ := tasks(pid) // none if it has ended
 	for _, tid := range all {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%s/status", pid, tid))
 		if err != nil {

@@ -10,20 +10,20 @@ import (
 	"time"
 )
 
-// What the kernel says of TCP connections (include/uapi/linux/sock_diag.h,
-// inet_diag.h and tcp.h).
+// Constants of the kernel's TCP diagnostics (include/uapi/linux/sock_diag.h, inet_diag.h
+// and tcp.h).
 const (
 	netlinkSockDiag  = 4
 	sockDiagByFamily = 20
 	inetDiagInfo     = 2
 	established      = 1
-	diagMsgLen       = 72  // struct inet_diag_msg, behind which there are attributes
+	diagMsgLen       = 72  // struct inet_diag_msg, followed by attributes
 	dataSegsIn       = 152 // tcpi_data_segs_in in struct tcp_info
 )
 
-// parseSegments is the counter of a server on a port of 127.0.0.1 whose clients
-// send each request in one segment, and stay connected: pgbench -S. It asks nobody
-// but the kernel, so it may be read as often as one likes.
+// parseSegments returns the counter of a server on a port of 127.0.0.1 whose clients send
+// each request in one segment and stay connected: pgbench -S. It reads only kernel data,
+// so it can be read at any rate.
 func parseSegments(where string) (counter, error) {
 	port, err := strconv.ParseUint(where, 10, 16)
 	if err != nil {
@@ -41,8 +41,8 @@ func parseSegments(where string) (counter, error) {
 	return differences(func() (float64, error) { return segments(fd, uint16(port), buf) }), nil
 }
 
-// segments is how many with data have arrived at a local port, over all
-// connections that there are.
+// segments returns how many data segments have arrived at a local port, over all existing
+// connections.
 func segments(fd int, port uint16, buf []byte) (sum float64, err error) {
 	seq := uint32(time.Now().UnixNano())
 	req := make([]byte, syscall.NLMSG_HDRLEN+56)
@@ -71,7 +71,7 @@ func segments(fd int, port uint16, buf []byte) (sum float64, err error) {
 			m := &msgs[i]
 			switch {
 			case m.Header.Seq != seq:
-				continue // of an earlier question
+				continue // of an earlier request
 			case m.Header.Type == syscall.NLMSG_DONE:
 				return sum, nil
 			case m.Header.Type == syscall.NLMSG_ERROR:
@@ -86,7 +86,7 @@ func segments(fd int, port uint16, buf []byte) (sum float64, err error) {
 	}
 }
 
-// arrived is what one connection got, 0 if it is not at that local port.
+// arrived returns the segments of one connection, 0 if it has another local port.
 func arrived(msg []byte, port uint16) (float64, error) {
 	if len(msg) < diagMsgLen || binary.BigEndian.Uint16(msg[4:]) != port {
 		return 0, nil

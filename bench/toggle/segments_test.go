@@ -28,7 +28,7 @@ func TestSegments(t *testing.T) {
 			}
 			open = append(open, c, s)
 			b := make([]byte, 8)
-			for range n { // each waits for its answer, so they stay apart
+			for range n { // each waits for its reply, so segments are not merged
 				if _, err := c.Write([]byte("question")); err != nil {
 					t.Fatal(err)
 				}
