@@ -3,7 +3,7 @@ package main
 // frame is one function that a node runs through.
 type frame struct {
 	name  string
-	outer bool // has times of its own, in rec.outer
+	outer bool // has separate times, in rec.outer
 }
 
 func inner(names ...string) (f []frame) {
@@ -65,7 +65,7 @@ func (*circle) draw(r *run, i int) { r.body(i, r.script.nodes[i].pre) }
 
 type square struct{ side int }
 
-// draw of a value: the interface goes through a wrapper that the compiler makes.
+// draw of a value: calls through the interface use a compiler-generated wrapper.
 //
 //go:noinline
 func (s square) draw(r *run, i int) {
@@ -89,8 +89,8 @@ func delta(r *run, i int) { choose(true).draw(r, i) }
 //go:noinline
 func epsilon(r *run, i int) { choose(false).draw(r, i) }
 
-// The generic functions are called from plain ones: their own address would
-// be that of a wrapper of the same name.
+// Plain functions call the generic ones, whose own address would be that of a wrapper of
+// the same name.
 //
 //go:noinline
 func eta(r *run, i int) { etaOf[int](r, i) }

@@ -1,8 +1,7 @@
-// The chain in Go: goroutines locked to threads and plain ones, generics,
-// closures, interfaces, panics that are recovered, and with the tag chaincgo
-// a function in C that calls back. It makes the scripts of include/script.h
-// and writes the report of include/chain.h; goroutines that are not locked
-// report the TID 0.
+// The chain in Go: goroutines locked to threads and plain ones, generics, closures,
+// interfaces, recovered panics, and with the tag chaincgo a function in C that calls
+// back. It runs the scripts of include/script.h and writes the report of include/chain.h;
+// goroutines that are not locked report the TID 0.
 package main
 
 import (
@@ -40,8 +39,8 @@ func main() {
 		flag.Usage()
 		os.Exit(2)
 	}
-	// No goroutine waits for a processor of Go's, and no collection shrinks a
-	// stack or parks a thread.
+	// Enough Ps for all goroutines, and no garbage collection, which would shrink stacks
+	// or park threads.
 	runtime.GOMAXPROCS(max(int(o.threads)+4, runtime.GOMAXPROCS(0)))
 	debug.SetGCPercent(-1)
 	if err := execute(o); err != nil {
@@ -87,7 +86,7 @@ func execute(o options) error {
 	if o.waitGo {
 		fmt.Println("ready", os.Getpid())
 		if _, err := in.ReadString('\n'); err != nil {
-			return err // whoever started the program is gone
+			return err // the parent process is gone
 		}
 	}
 	close(begin)

@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// A call's times in ns of CLOCK_MONOTONIC: the caller's clock before and
-// after, and the function's own as its first and last act.
+// A call's times in ns of CLOCK_MONOTONIC: the caller's clock before and after, and the
+// function's clock at its start and end.
 type call struct{ call, begin, end, ret uint64 }
 
-// rec is what is known of one node: its inner frames ran the body; its outer
-// ones, where they differ, called those and did work of their own.
+// rec holds the times of one node: its inner frames ran the body; its outer ones, if they
+// differ, called those and did work of their own.
 type rec struct{ inner, outer call }
 
 type run struct {
@@ -21,7 +21,7 @@ type run struct {
 	tid         int
 	interrupted uint64
 	table       [funcs]func(r *run, i int)
-	hold        func(i int) // keeps the compiler from seeing what it calls
+	hold        func(i int) // hides its callee from the compiler
 }
 
 func newRun(o options, thread uint64, name string) *run {
@@ -47,7 +47,7 @@ func spin(deadline uint64) int {
 	return loops
 }
 
-// work spins, or blocks the thread itself in a system call.
+// work spins, or blocks the thread in a system call.
 func (r *run) work(kind int, ns uint64) {
 	if ns == 0 {
 		return
@@ -73,7 +73,7 @@ func (r *run) work(kind int, ns uint64) {
 	}
 }
 
-// body does what node i is there for, its first work already shortened to pre.
+// body does the work of node i, whose first part is already shortened to pre.
 //
 //go:noinline
 func (r *run) body(i int, pre uint64) {
@@ -87,7 +87,7 @@ func (r *run) body(i int, pre uint64) {
 		t := now()
 		r.table[r.script.nodes[child].fn](r, child)
 		back := now()
-		if c.outer.begin == 0 { // the outer frames did nothing but call
+		if c.outer.begin == 0 { // the outer frames only called
 			c.inner.call, c.inner.ret = t, back
 		} else {
 			c.outer.call, c.outer.ret = t, back
@@ -97,8 +97,8 @@ func (r *run) body(i int, pre uint64) {
 	me.end = now()
 }
 
-// grow makes the goroutine's stack large enough for the deepest script: one
-// that is copied later would give its frames new addresses.
+// grow makes the goroutine's stack large enough for the deepest script: copying it later
+// would change the addresses of its frames.
 //
 //go:noinline
 func grow(n int) byte {
@@ -119,7 +119,7 @@ func (r *run) start() {
 	c.ret = now()
 }
 
-// write reports the run and returns the number of lines.
+// write writes the report of the run and returns the number of lines.
 func (r *run) write(w io.Writer) (lines uint64, err error) {
 	var at [maxDepth + 1]int // depth of the innermost frame, by depth in the script
 	for i, n := range r.script.nodes {

@@ -5,9 +5,8 @@ import (
 	"hash/fnv"
 )
 
-// A node is one call of the script; its children follow it, each size nodes
-// long. The trees are those of include/script.h: a change here is a change
-// there.
+// A node is one call of the script; its children follow it, each size nodes long. The
+// trees equal those of include/script.h: change both together.
 type node struct {
 	gap       uint64 // ns of the caller's own work before this call
 	pre, post uint64 // ns of own work before the first and after the last call
@@ -52,8 +51,8 @@ func (s *script) time() uint64 {
 
 func (s *script) scale(us uint64) uint64 { return us * s.unit * 1000 / 6 }
 
-// node appends a call with all that it calls and returns its length in
-// unscaled µs. The root goes on until it is budget long.
+// node appends a call with all its callees and returns its length in unscaled µs. The
+// root continues until it is budget long.
 func (s *script) node(fn, depth int, budget uint64) uint64 {
 	i := len(s.nodes)
 	s.nodes = append(s.nodes, node{depth: depth, fn: fn, work: 1})

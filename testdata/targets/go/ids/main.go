@@ -1,8 +1,8 @@
-// Goroutines that take turns on few threads, and log which of them ran where and
-// when. After "ready PID" and a line of input it runs for -seconds, writes a line
-// "TID goroutine from to" for each turn to -log (ns of CLOCK_MONOTONIC), and "done",
-// and ends after another line.
-// In a turn nobody else had the thread.
+// Goroutines that take turns on few threads, and log which of them ran where and when.
+// After "ready PID" and a line of input the program runs for -seconds and writes a line
+// "TID goroutine from to" for each turn to -log (ns of CLOCK_MONOTONIC). Then it prints
+// "done" and ends after another line. During a turn no other goroutine runs on the
+// thread.
 package main
 
 import (
@@ -35,7 +35,7 @@ func gettid() int {
 	return int(id)
 }
 
-// id is what runtime.Stack calls the goroutine.
+// id returns the goroutine's ID as runtime.Stack prints it.
 func id() uint64 {
 	var b [64]byte
 	f := bytes.Fields(b[:runtime.Stack(b[:], false)])
@@ -46,8 +46,8 @@ func id() uint64 {
 	return n
 }
 
-// spin has the thread for a turn: locked to it, the goroutine keeps it also where the
-// runtime has it give way to others.
+// spin occupies the thread for a turn: the goroutine is locked to it, so it keeps it even
+// if the runtime preempts it.
 //
 //go:noinline
 func spin(d int64) turn {
@@ -87,7 +87,7 @@ func main() {
 	baton <- 0
 	for i := range *n {
 		wg.Go(func() {
-			// Every third is a new goroutine at each turn.
+			// Every third worker is a new goroutine at each turn.
 			for life := 0; time.Now().Before(end); life++ {
 				done := make(chan int)
 				play := func() {

@@ -1,6 +1,6 @@
-// Goroutines that wait in every way there is for a program to make. It prints
-// one line of JSON: {"stack": what runtime.Stack says of all of them}, and
-// then waits for the end of its standard input.
+// Goroutines that wait in every way that a program can cause. It prints one line of JSON,
+// {"stack": the output of runtime.Stack for all of them}, and then waits for the end of
+// its standard input.
 package main
 
 import (
@@ -101,7 +101,7 @@ func settled(many int) string {
 		s := string(b[:runtime.Stack(b, true)])
 		if strings.Count(s, "[running") == 1 && !strings.Contains(s, "[runnable") &&
 			strings.Count(s, "[syscall") == 1 && strings.Contains(s, "syscall.Read(") && strings.Contains(s, "[IO wait") &&
-			strings.Contains(s, "main.deep(0x1, ") { // the one below is done with its argument, and may show anything
+			strings.Contains(s, "main.deep(0x1, ") { // the frame below no longer needs its argument, and may print any value
 			out, err := json.Marshal(map[string]string{"stack": s})
 			if err != nil {
 				panic(err)

@@ -1,5 +1,5 @@
-// Goroutines that wait for each thing that a report names: a mutex held inside of the function that takes
-// it, both sides of an RWMutex, a channel, a select, a WaitGroup and a sleep. It prints a line when all wait.
+// Goroutines that wait for each object that a report names: a mutex held inside the function that locks it,
+// both sides of an RWMutex, a channel, a select, a WaitGroup and a sleep. It prints a line when all wait.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Goroutines bound to their threads that wait: for a sync.Mutex, a channel, a
-// sync.Cond, a select. Prints {"kind":"go","lock":"0x0","holder":0,"waiters":[TID,…]}
-// and waits for a line on standard input.
+// Goroutines bound to their threads that wait: for a sync.Mutex, a channel, a sync.Cond,
+// a select. Prints {"kind":"go","lock":"0x0","holder":0,"waiters":[TID,…]} and waits for
+// a line on standard input.
 package main
 
 import (
@@ -14,7 +14,7 @@ import (
 )
 
 func main() {
-	// PR_SET_PTRACER, so that any process of the user may look.
+	// PR_SET_PTRACER, so that any process of the user may trace it.
 	syscall.Syscall6(syscall.SYS_PRCTL, 0x59616d61, ^uintptr(0), 0, 0, 0, 0)
 	var mu sync.Mutex
 	mu.Lock()
@@ -28,7 +28,7 @@ func main() {
 		func() {
 			select {
 			case <-other:
-			case other <- 1: // a goroutine does not meet itself
+			case other <- 1: // a goroutine does not receive its own value
 			}
 		},
 	}

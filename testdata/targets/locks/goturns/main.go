@@ -1,7 +1,7 @@
-// Goroutines bound to their threads that wait for one another, and log when.
-// Usage: goturns KIND THREADS SECONDS MICROSECONDS; KIND is mutex, rwmutex
-// (every second one reads), receive, send, select, cond, waitgroup or sleep. The
-// output is that of include/turns.h.
+// Goroutines bound to their threads that wait for one another, and log when. Usage:
+// goturns KIND THREADS SECONDS MICROSECONDS; KIND is mutex, rwmutex (every second one
+// reads), receive, send, select, cond, waitgroup or sleep. The output is that of
+// include/turns.h.
 package main
 
 import (
@@ -27,7 +27,7 @@ var (
 
 	begin = make(chan struct{})
 	end   atomic.Int64
-	left  atomic.Int64 // workers that are still at it
+	left  atomic.Int64 // workers still running
 )
 
 // worker is one goroutine with its log: TID, lock, from, to.
@@ -99,12 +99,12 @@ func (w *worker) run(kind string) {
 		}
 	}
 	left.Add(-1)
-	for w.i == 0 && left.Load() > 0 { // nobody stays behind
+	for w.i == 0 && left.Load() > 0 { // wake all remaining workers
 		w.give(kind)
 	}
 }
 
-// give lets the others go on.
+// give lets the others continue.
 func (w *worker) give(kind string) {
 	w.work()
 	switch kind {
@@ -161,7 +161,7 @@ func main() {
 	if len(os.Args) != 5 {
 		os.Exit(2)
 	}
-	// PR_SET_PTRACER, so that any process of the user may look.
+	// PR_SET_PTRACER, so that any process of the user may trace it.
 	syscall.Syscall6(syscall.SYS_PRCTL, 0x59616d61, ^uintptr(0), 0, 0, 0, 0)
 	var numbers [3]int
 	for i := range numbers {

@@ -5,7 +5,7 @@ import (
 	"unsafe"
 )
 
-// nanotime is CLOCK_MONOTONIC in ns, which package time does not show.
+// nanotime returns CLOCK_MONOTONIC in ns, which package time does not expose.
 //
 //go:linkname nanotime runtime.nanotime
 func nanotime() int64
@@ -14,5 +14,5 @@ func address(m *sync.Mutex) uint64 { return uint64(uintptr(unsafe.Pointer(m))) }
 
 func addressRW(m *sync.RWMutex) uint64 { return uint64(uintptr(unsafe.Pointer(m))) }
 
-// addressOf is that of the channel itself: a channel value is a pointer.
+// addressOf returns the address of the channel itself: a channel value is a pointer.
 func addressOf(c chan int) uint64 { return uint64(*(*uintptr)(unsafe.Pointer(&c))) }
