@@ -4,7 +4,7 @@ package main
 
 var zetaShape = inner("main.zeta")
 
-// zeta has a large frame and a deferred call.
+// zeta uses a large frame and a deferred call.
 //
 //go:noinline
 func zeta(r *run, i int) {
