@@ -4,9 +4,9 @@
 #
 #   bench/accuracy.sh [--rounds N] [--span 10s]
 #
-# Peers: perf where it is installed; py-spy and austin from PyPI and async-profiler from Maven
-# Central, into a folder of their own (SLIVER_BENCH_CACHE). What is missing is left out. Figures mean
-# something on a machine that does nothing else.
+# Peers: perf if installed; py-spy and austin from PyPI and async-profiler from Maven
+# Central, installed into a separate folder (SLIVER_BENCH_CACHE). Missing ones are skipped. Figures
+# are meaningful only on an otherwise idle machine.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 cache=${SLIVER_BENCH_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/sliver-bench}

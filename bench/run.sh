@@ -10,10 +10,10 @@
 #   bench/run.sh --rows       only how true and how dear a recording is: a minute a round
 #   bench/run.sh --rounds N --span 5s
 #
-# Peers: perf, gdb and eu-stack where they are installed; py-spy from PyPI, and
-# samply by cargo where that is, both into a folder of their own
+# Peers: perf, gdb and eu-stack if installed; py-spy from PyPI, and
+# samply by cargo if available, both in a separate folder
 # (SLIVER_BENCH_CACHE; default: sliver-bench in the user's cache folder), which
-# --no-install leaves out. What is not there is named at the end.
+# --no-install skips. Missing ones are listed at the end.
 #
 # Needs Go and a C compiler. Run it as root, or where ptrace and perf are allowed;
 # figures mean something on a machine that does nothing else.

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What it costs a busy server to be watched: load generators in pairs, with and
-# without 'sliver watch', in turns so that both see the same machine. Prints the
+# Measures the cost of watching a busy server: load generators run in pairs, with and
+# without 'sliver watch', alternately so that both see the same machine. Prints the
 # median of each, the ratio of the medians, the median of the pairs' ratios,
-# what sliver used (share of a CPU and memory), and how many triggers fired, of
-# those that 'sliver watch' has without being told: on a healthy server, none.
+# sliver's CPU share and memory, and how many of the default triggers
+# fired: on a healthy server, none.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit 1
 
@@ -169,8 +169,8 @@ run() {
 	wait "$server" 2>/dev/null || true
 }
 
-# toggled has one load for all pairs. The recorder's interval is the one that it would
-# have if it were never held: what it uses in half of the time does not tell.
+# toggled runs one load for all pairs. It sets the recorder to the interval that it would
+# have if it were never suspended, as its usage in half of the time is misleading.
 toggled() {
 	local name=$1 w every targets count load=
 	"start_$name"

@@ -1,13 +1,13 @@
 /*
- * clock: a thread that does nothing but read the clock, 30 frames deep, and adds
- * up the gaps: time in which something else ran, or in which it stood still.
+ * clock: a thread that only reads the clock, 30 frames deep, and sums
+ * the gaps: time in which something else ran, or in which it was stopped.
  *
  *   cc -O2 -pthread -o clock clock.c
  *   clock FILE [THREADS]
  *
  * The sums are in FILE, mapped and shared, as 64-bit words: ns lost, gaps,
  * longest gap in ns, rounds of the loop. Further threads sleep 100 ms at a time,
- * as deep. Ends with whoever started it.
+ * as deep. Ends with its parent process.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>

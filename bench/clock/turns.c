@@ -1,12 +1,12 @@
 /*
- * turns: a thread that works and sleeps in turn, and says which share of the time it worked.
+ * turns: a thread that alternates between work and sleep, and prints its share of work.
  *
  *   cc -O1 -o turns turns.c
  *   turns WORK PERIOD     in µs; sleeps for the rest of the period
- *   turns WORK 0          makes a system call in place of the sleep; the share is that of its time on CPUs
+ *   turns WORK 0          makes a system call instead of sleeping; prints the share of its time on CPUs
  *
- * At each SIGUSR1 it prints the share since the last one, and begins anew. Ends with
- * whoever started it.
+ * At each SIGUSR1 it prints the share since the last one, and starts over. Ends with
+ * its parent process.
  */
 #define _GNU_SOURCE
 #include <signal.h>

@@ -1,6 +1,6 @@
 /*
- * loop is the yardstick for the length of a stop: the shortest ptrace loop
- * that takes what a sample needs from one running thread, and nothing else.
+ * loop is the reference for the length of a stop: the shortest ptrace loop
+ * that reads what a sample needs from one running thread, and nothing else.
  *
  *   cc -O2 -o loop loop.c
  *   loop TID
@@ -9,7 +9,7 @@
  *
  *   spin N GAP     N stops, GAP microseconds apart, waiting for each by spinning
  *   block N GAP    the same with a blocking wait
- *   under N GAP    spin, while whoever asks for it keeps the CPUs busy
+ *   under N GAP    spin, while the process that sends it keeps the CPUs busy
  *
  * The thread is attached at the start of a round and detached at its end, so
  * that another tracer can take turns. At the end of input it prints one JSON

@@ -1,7 +1,7 @@
 /*
- * The least that a sample of several running threads can cost by ptrace: they stay
- * attached, and at each tick all of them are asked to stop; who has stopped has its
- * registers and 4 KiB of its stack copied, and goes on.
+ * The minimum cost of sampling several running threads with ptrace: they stay
+ * attached, and at each tick all of them are asked to stop. A thread that has stopped has its
+ * registers and 4 KiB of its stack copied, and continues.
  *
  *   stops TICKS INTERVAL-IN-US TID…
  *

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is done to the unit below a systemd of its own, and what came of it, a line
+# Operates the unit below a separate systemd and prints the results, one line
 # each: see TestBelowSystemd.
 unit=sliver-watch@nobody
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A systemd of its own: the first process of namespaces of its own, with the units that
-# are in a folder, a private /run, /etc and /var, and control groups below one that is
-# made for it. It ends with the driver, a program that is run beside it.
+# A separate systemd: the first process of its own namespaces, with the units
+# in a folder, a private /run, /etc and /var, and control groups below one that is
+# created for it. It ends with the driver, a program that runs beside it.
 #
-#   systemd.sh FOLDER    has units/, etc/ (put over /etc), drive; as root. What the
-#                        driver prints goes to FOLDER/out, systemd's own log to
-#                        standard output. 3: there is no way to do that here.
+#   systemd.sh FOLDER    has units/, etc/ (mounted over /etc), drive; as root. The output
+#                        of the driver goes to FOLDER/out, systemd's own log to
+#                        standard output. Status 3: not supported here.
 set -euo pipefail
 dir=$1
 if [[ ${2:-} != inside ]]; then

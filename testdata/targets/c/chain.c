@@ -28,7 +28,7 @@ CHAIN_FUNCTION(chain_gamma, 2, CHAIN_ROOM(_Alignas(64) char, 64))
 // A frame larger than several pages.
 CHAIN_FUNCTION(chain_delta, 3, CHAIN_ROOM(char, 20000))
 
-// zeta goes through the C library: the library's own frame lies between.
+// zeta calls through the C library: the library's frame is in between.
 struct found {
 	struct run *run;
 	uint32_t node;

@@ -30,7 +30,7 @@ static void *ends(void *arg) {
 
 int main(int argc, char **argv) {
 	pthread_t t;
-	if (argc > 1 && !strcmp(argv[1], "short")) // it is the first that is there for it
+	if (argc > 1 && !strcmp(argv[1], "short")) // created first
 		pthread_create(&t, 0, ends, 0);
 	pthread_create(&t, 0, sleeps, 0);
 	pthread_create(&t, 0, computes, 0);

@@ -1,10 +1,10 @@
-// Ends as told, so that a test can see whether its end, its output and its
-// signals are the same under a tracer. Options: --status N (exit status),
-// --signal N (killed by that signal, in place of a status), --ms N (spins
-// that long first), --threads N (others, which sleep meanwhile),
+// Ends as its options say, so that a test can compare its end, its output and its
+// signals with and without a tracer. Options: --status N (exit status),
+// --signal N (killed by that signal instead), --ms N (spins
+// that long first), --threads N (others, which sleep until the end),
 // --exit-thread (main ends by pthread_exit, a second thread ends the
 // process), --count (counts SIGUSR1 and SIGCONT while it waits for a line of
-// standard input in place of --ms), --echo (copies standard input to
+// standard input instead of --ms), --echo (copies standard input to
 // standard output first), --wait-go.
 // Prints {"signals":N,"continued":N,"interrupted":N} with --count:
 // "interrupted" is how often the read of standard input returned EINTR,

@@ -1,7 +1,7 @@
-// gdbjit FILE...: has the code of each file, an ELF file that is not linked,
-// in the same memory in turn, tells debuggers of it by GDB's JIT interface, and
-// calls the first global function in it until a line is read. Prints "begins NAME"
-// as it does, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it surely
+// gdbjit FILE...: loads the code of each file, an unlinked ELF file,
+// into the same memory in turn, registers it with GDB's JIT interface, and
+// calls its first global function until a line is read. Prints "begins NAME"
+// at the start, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it certainly
 // ran; the next one begins at another line.
 #include "prog.h"
 #include <elf.h>

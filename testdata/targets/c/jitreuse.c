@@ -1,13 +1,13 @@
-// jitreuse PHASES [FOLDER]: a compiler's memory, in small. It has one function at one
-// address after the other code that was there: each runs until a line is read, under a
-// name of its own, which is in /tmp/perf-PID.map just before. Prints "begins NAME" as it
-// does, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it surely ran; the
-// next one begins at another line. The map is removed in the end. With a FOLDER, a jitdump
-// there says it in place of the map.
+// jitreuse PHASES [FOLDER]: a small model of a JIT's memory. Several functions use one
+// address in turn: each runs until a line is read, under its
+// own name, which is in /tmp/perf-PID.map just before. Prints "begins NAME" at the
+// start, and then "NAME FROM TO", ns of CLOCK_MONOTONIC between which it certainly ran; the
+// next one begins at another line. The map is removed at the end. With a FOLDER, a jitdump
+// in it replaces the map.
 #include "prog.h"
 #include <sys/mman.h>
 
-// A loop until the word that is pointed at is no longer 0.
+// Loops until the word at the address in its argument is no longer 0.
 #ifdef __aarch64__
 static const uint32_t loop[] = {0xb9400001, 0x34ffffe1, 0xd65f03c0}; // ldr w1, [x0]; cbz w1, -4; ret
 #else
@@ -95,8 +95,8 @@ int main(int argc, char **argv) {
 		pthread_join(t, NULL);
 		printf("phase%d %" PRIu64 " %" PRIu64 "\n", (int)i, from, until);
 		fflush(stdout);
-		// Until that was seen: a call from the same place of code at the same
-		// address would else be taken for the one before.
+		// Wait until that was observed: otherwise a call from the same code at the same
+		// address would look like the one before.
 		prog_await();
 	}
 	unlink(path);

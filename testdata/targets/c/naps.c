@@ -1,6 +1,6 @@
 // One thread that sleeps in epoll_wait with a timeout, again and again, called
-// by functions that keep a frame pointer: doze, whose frame is of a size that
-// the code tells, and dream, whose frame only the run tells. Options: --wait-go.
+// by functions that keep a frame pointer: doze, whose frame size is known from
+// the code, and dream, whose frame size is known only at run time. Options: --wait-go.
 // Runs until it is killed.
 #include "prog.h"
 #include <sys/epoll.h>

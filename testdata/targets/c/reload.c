@@ -2,7 +2,7 @@
 //
 //	swap       each from its own file
 //	rename     both from one name, to which a copy is renamed
-//	overwrite  both from one file, which is written anew
+//	overwrite  both from one file, which is rewritten
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

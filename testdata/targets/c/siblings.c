@@ -1,6 +1,6 @@
 // Threads that sleep in the same call with the same stack pointer, called by two functions
-// in turn: only the return addresses tell first from second. Options: a number of
-// threads beside main, 40 without. They are called t0 (main), t1, … Runs until it is killed.
+// in turn: only the return addresses distinguish them. Options: a number of
+// threads beside main, 40 by default. They are called t0 (main), t1, … Runs until it is killed.
 #include "prog.h"
 
 FRAME int slumber(long ms) {

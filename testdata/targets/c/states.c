@@ -1,14 +1,14 @@
 // Threads that are in one state each, and log when. Usage: states STATE SECONDS
-// MICROSECONDS; a state is held for about so many microseconds at a time, with
+// MICROSECONDS; a state is held for about MICROSECONDS at a time, with
 // about 10 ms on the CPU in between. STATE is
 //   running   it computes
 //   runnable  three threads want one CPU
 //   blocked   it sleeps in read of a pipe, until another thread writes
 //   fault     it sleeps in a page fault, until another thread fills the page
 //   disk      it sleeps uninterruptibly: in vfork, until the child ends
-// The output is that of turns.h, with the state's number of package stack in
-// place of a lock. Of runnable the holds say how long a thread has waited for a
-// CPU by then, in place of a lock.
+// The output is that of turns.h, with the state's number in package stack
+// instead of a lock. For runnable, the holds give how long a thread has waited for a
+// CPU until then, instead of a lock.
 #include "turns.h"
 #include <fcntl.h>
 #include <linux/userfaultfd.h>

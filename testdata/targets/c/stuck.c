@@ -45,8 +45,8 @@ static void *in_vfork(void *p)
 
 static const char *dir;
 
-/* serve answers what a mount asks, but tells of a file only after a byte from
- * the pipe. */
+/* serve answers a mount's requests, but answers requests for a file only after a
+ * byte from the pipe. */
 static void serve(int fuse)
 {
 	static char in[1 << 17];
@@ -91,7 +91,7 @@ static void *in_fuse(void *p)
 	return 0;
 }
 
-/* mounted has a process of its own serve dir. */
+/* mounted starts a process that serves dir. */
 static int mounted(void)
 {
 	char options[100];

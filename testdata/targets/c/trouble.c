@@ -1,19 +1,19 @@
-// A server that gets into trouble on command, so that a flight recorder's
-// triggers can be tried. main sits in an event loop (epoll) with a timer of
+// A server that gets into trouble on command, to test a flight recorder's
+// triggers. main runs an event loop (epoll) with a timer of
 // 5 ms, and reads commands from standard input, one a line; workers take turns
-// with short requests. Each command is answered with its own line when it is
-// under way (those of main: when it is over), with the time (ns of
+// with short requests. Each command is answered with its own line when it has
+// started (those of main: when it is over), with the time (ns of
 // CLOCK_MONOTONIC) at which it began:
 //
 //	spin MS      main computes in compute_report
 //	sleep MS     main sleeps in wait_for_disk
-//	slow MS      a worker takes so long in slow_request
+//	slow MS      a worker takes MS in slow_request
 //	lock MS      a worker waits for a mutex in take_ledger
 //	deadlock     two threads wait for each other
 //	burn MS      a thread called burner computes
-//	leak MIB     memory is taken and touched in leak_memory
-//	fds N        so many descriptors are opened
-//	threads N    so many threads are started
+//	leak MIB     memory is allocated and touched in leak_memory
+//	fds N        N descriptors are opened
+//	threads N    N threads are started
 //	mark         a worker is in marker_function for 100 ms
 //	touch        a worker calls empty_marker, which does nothing
 //	write PATH   a file is written
@@ -31,7 +31,7 @@ static pthread_mutex_t ledger = PTHREAD_MUTEX_INITIALIZER;
 static pthread_mutex_t locks[2] = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_MUTEX_INITIALIZER};
 static pthread_barrier_t both;
 
-// What the workers are to do besides their requests: taken by one of them.
+// Tasks of the workers apart from their requests: taken by one of them.
 static volatile uint64_t slow_ms, lock_ms, mark_now, touch_now;
 static volatile uint64_t served;
 
@@ -67,7 +67,7 @@ FRAME void take_ledger(void) {
 static void *ledger_keeper(void *arg) {
 	pthread_setname_np(pthread_self(), "keeper");
 	pthread_mutex_lock(&ledger);
-	lock_ms = 1; // from here on a worker can be had to wait
+	lock_ms = 1; // from here on a worker may wait
 	nap((uint64_t)(uintptr_t)arg * MS);
 	pthread_mutex_unlock(&ledger);
 	return NULL;

@@ -1,5 +1,5 @@
-// A program with a function of each kind that D's names can tell: it prints
-// what they return, and nothing reads that.
+// A program with a function of each kind that D's names can express: it prints
+// their results, which are not used.
 module names.kinds;
 
 import std.algorithm, std.array, std.conv, std.range, std.stdio;

@@ -1,7 +1,7 @@
-// A program that makes trouble for who looks at it, and computes all the while.
+// A program that makes trouble for its observers, and computes all the while.
 // Options: --name (its own name and that of a thread have escape sequences, a line
-// feed and bytes that are no UTF-8), --perf-map lines|junk|sparse (a map of eight
-// million entries, one that has none, one of 100 GB that is a hole), --wait-go.
+// feed and invalid UTF-8), --perf-map lines|junk|sparse (a map of eight
+// million entries, one without any, one of 100 GB that is a hole), --wait-go.
 #include <sys/mman.h>
 #include <sys/prctl.h>
 
@@ -33,7 +33,7 @@ static void perf_map(const char *kind) {
 		fputs("\n7000000010 10 last\n", f);
 	}
 	fclose(f);
-	// Code of its own, without which nobody asks for a map.
+	// Generated code, without which a profiler does not read a map.
 	if (mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED)
 		die("mmap");
 }

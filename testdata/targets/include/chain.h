@@ -34,7 +34,7 @@ struct extra {
 	uint32_t node;
 };
 
-// Numbers of the functions that are no part of the script, after the root's.
+// Numbers of the functions that are not part of the script, after the root's.
 enum { CHAIN_DEEP = SCRIPT_ROOT + 1, CHAIN_SIGNAL, CHAIN_HANDLER, CHAIN_IOTA, CHAIN_KAPPA, CHAIN_SHAPES };
 
 // The frames of one function, outermost first: what it calls to do its body
@@ -200,7 +200,7 @@ static MAYBE_UNUSED uint64_t chain_write(FILE *f, const struct run *r) {
 		const struct node *n = &r->script.nodes[i];
 		const struct rec *c = &r->recs[i];
 		if (c->begin == 0)
-			continue; // the recursion runs in place of the script
+			continue; // the recursion replaces the script
 		unsigned depth = n->depth == 0 ? 0 : at[n->depth - 1] + 1;
 		for (int k = 0; k < CHAIN_FRAMES && r->shapes[c->func].frames[k]; k++, depth++, lines++)
 			chain_row(f, r, c, r->shapes[c->func].frames[k], depth, works[n->work]);

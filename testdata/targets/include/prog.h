@@ -1,5 +1,5 @@
-// What every C and C++ target program shares: the clock, the way it is told
-// to begin, and a few lines of plumbing. Included by one file per program.
+// Common code of the C and C++ target programs: the clock, the start
+// signal, and a few helpers. Included by one file per program.
 #ifndef PROG_H
 #define PROG_H
 #ifndef _GNU_SOURCE
@@ -68,8 +68,8 @@ static MAYBE_UNUSED void prog_await(void) {
 	}
 }
 
-// prog_ready says that the program is set up, lets any process of the same
-// user trace it (Yama), and waits to be told to go on where `wait` is set.
+// prog_ready reports that the program is set up, lets any process of the same
+// user trace it (Yama), and waits for a line to continue if `wait` is set.
 static MAYBE_UNUSED void prog_ready(int wait) {
 	prctl(PR_SET_PTRACER, -1ul, 0, 0, 0);
 	if (!wait)

@@ -1,10 +1,10 @@
-// The script of a thread: a tree of calls with the time that each spends,
+// The script of a thread: a tree of calls with the time that each takes,
 // made from a seed. The Go and Rust programs make the same trees; a test
-// compares their hashes, so a change here is a change there.
+// compares their hashes, so change all of them together.
 //
 // Times are chosen in µs and scaled by unit/6. Work is short (2 to 8 ms) or
 // long (30 to 120 ms). A function is called again by the same activation
-// only SCRIPT_APART after it returned: without that, no sampler could tell
+// only SCRIPT_APART after it returned: otherwise no sampler could distinguish
 // two calls with one function, one frame address and one return address from
 // a single call.
 #ifndef SCRIPT_H

@@ -1,5 +1,5 @@
-// What programs share whose threads take turns with locks: the log of who
-// waited for which lock, who held it, and when. A program prints
+// Common code of programs whose threads take turns with locks: the log of which
+// thread waited for which lock, which held it, and when. A program prints
 // {"lock":"0x…","pid":PID,"threads":[TID,…]} (lock 0x0: there are many, or it
 // has no address; the threads are those of the process itself), begins after
 // a line of standard input, and at its end prints
@@ -76,8 +76,8 @@ static MAYBE_UNUSED int turns_enter(int i) {
 
 static MAYBE_UNUSED int turns_on(void) { return prog_now() < __atomic_load_n(&turns->end, __ATOMIC_ACQUIRE); }
 
-// turns_start waits for all n workers, of whom the first own are threads of
-// this process, and lets them go when it is told to.
+// turns_start waits for all n workers, of which the first own are threads of
+// this process, and starts them after a line of input.
 static MAYBE_UNUSED void turns_start(const void *lock, int n, int own, uint64_t seconds) {
 	while (__atomic_load_n(&turns->ready, __ATOMIC_ACQUIRE) < (uint32_t)n)
 		turns_sleep(1000);

@@ -1,5 +1,5 @@
-// Four workers that want one lock, each of which does its work under it: what a lock
-// convoy looks like. It ends by itself after so many seconds as it is told (15).
+// Four workers that contend for one lock and each work while holding it: a lock
+// convoy. It ends by itself after the given number of seconds (15).
 public class Convoy {
     static final Object shared = new Object();
     static volatile long sum;

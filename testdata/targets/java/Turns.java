@@ -7,10 +7,10 @@ import java.util.concurrent.locks.ReentrantLock;
 import java.util.concurrent.locks.ReentrantReadWriteLock;
 
 /**
- * Threads that take turns with one lock, and log when each wanted, had and gave it
- * back, in ns of the monotonic clock: Turns KIND THREADS WAITS SECONDS, until there were
- * so many waits of 1 ms or longer, or the time is over. While they do, garbage is made, so
- * that the lock's object moves. The form is that of turns.h.
+ * Threads that take turns with one lock, and log when each requested, got and released
+ * it, in ns of the monotonic clock: Turns KIND THREADS WAITS SECONDS, until there were
+ * WAITS waits of 1 ms or longer, or SECONDS have passed. Garbage is allocated all the time, so
+ * that the lock's object moves. The format is that of turns.h.
  */
 public class Turns {
     interface Way { void run(Runnable inside); }

@@ -1,7 +1,7 @@
-// Three threads, each of which holds one of three mutexes and wants the next
+// Three threads, each of which holds one of three mutexes and waits for the next
 // one's: a real deadlock. Prints {"threads":[TID,…],"locks":["0x…",…]};
-// threads[i] holds locks[i] and wants locks[i+1]. It ends when its standard
-// input does.
+// threads[i] holds locks[i] and waits for locks[i+1]. It ends when its standard
+// input closes.
 #include "prog.h"
 
 enum { N = 3 };
@@ -12,7 +12,7 @@ static int tids[N];
 
 FRAME void lock_next(int i) {
 	pthread_mutex_lock(&ring[(i + 1) % N]);
-	abort(); // nobody lets go
+	abort(); // no thread releases its lock
 }
 
 static void *link_main(void *arg) {

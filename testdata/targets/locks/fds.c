@@ -127,7 +127,7 @@ int main(int argc, char **argv) {
 	int uc = must(socket(AF_UNIX, SOCK_STREAM, 0), "socket");
 	must(connect(uc, (struct sockaddr *)&ua, sizeof ua), "connect");
 	char c;
-	must((int)read(told[0], &c, 1), "hear"); // a thread below must not accept what is the child's
+	must((int)read(told[0], &c, 1), "hear"); // a thread below must not accept the child's connection
 	add("pipe-read", in[0], "pipe from PID %d (other end)", child);
 	add("pipe-write", out[1], "pipe to PID %d (other end)", child);
 	add("pipe-self", self[0], "pipe within the process");

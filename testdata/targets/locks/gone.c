@@ -1,7 +1,7 @@
-// Threads in calls whose arguments point at memory that is there no more: a
+// Threads in calls whose arguments point at memory that is unmapped later: a
 // futex, a path, a list of descriptors and a timeout. Usage: gone FIFO. Prints
-// {"threads":[{"name":…,"tid":…},…]} once the memory is gone. It ends when its
-// standard input does.
+// {"threads":[{"name":…,"tid":…},…]} once the memory is unmapped. It ends when its
+// standard input closes.
 #include "prog.h"
 #include <fcntl.h>
 #include <sys/mman.h>

@@ -4,7 +4,7 @@
 // Prints {"kind":…,"lock":"0x…","mutex":"0x…","holder":TID,"waiters":[TID,…]}
 // (holder 0: the kind has none; mutex 0x0: none is involved) once the holder
 // holds it and the waiters are about to wait. Then it waits for a line on
-// standard input, lets go, and prints {"waits":[{"tid":…,"begin":…,"end":…},…]}
+// standard input, releases it, and prints {"waits":[{"tid":…,"begin":…,"end":…},…]}
 // with the times (CLOCK_MONOTONIC, ns) around each waiter's call.
 #include "prog.h"
 #include <fcntl.h>
@@ -80,7 +80,7 @@ static void once_body(void) {
 	down(&s->go);
 }
 
-// The holder takes the lock, says so, and lets go when it is told to.
+// The holder takes the lock, reports it, and releases it on request.
 FRAME void hold(void) {
 	if (is("arena"))
 		while (!__sync_bool_compare_and_swap(arena, 0, 2))

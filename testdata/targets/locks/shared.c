@@ -1,7 +1,7 @@
 // Two processes, each of which holds one of two mutexes in shared memory and
-// wants the other one: a deadlock across processes. Prints
+// waits for the other one: a deadlock across processes. Prints
 // {"threads":[PID,PID],"locks":["0x…","0x…"]}; process i holds locks[i]. It ends
-// when its standard input does.
+// when its standard input closes.
 #include "prog.h"
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ static struct shared {
 
 FRAME void want(int i) {
 	pthread_mutex_lock(&s->mutex[i]);
-	abort(); // nobody lets go
+	abort(); // no process releases its lock
 }
 
 FRAME void hold(int i) {

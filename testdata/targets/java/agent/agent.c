@@ -1,10 +1,10 @@
-// An agent that stops threads of Java where they are and says where that is, as the virtual
-// machine's own walk from a signal handler has it (AsyncGetCallTrace: the struct and its
+// An agent that stops Java threads and reports their positions, from the virtual
+// machine's own walk in a signal handler (AsyncGetCallTrace: the struct and its
 // numbers are in src/hotspot/share/prims/forte.cpp of OpenJDK 17, 21 and 25).
 //
-// Its options are the path of a FIFO. For each line that comes through it, by turns, each
-// thread of Work.java's has a signal, and waits in its handler ("frozen TURN: THREADS"); or
-// all go on, and where they were is told ("stack TURN: NAME METHOD:LINE,…", innermost first,
+// Its option is the path of a FIFO. For each line read from it, alternately, each
+// thread of Work.java receives a signal and waits in its handler ("frozen TURN: THREADS"), or
+// all continue, and their positions are printed ("stack TURN: NAME METHOD:LINE,…", innermost first,
 // -1: no line; "told TURN:").
 #define _GNU_SOURCE
 #include <dlfcn.h>

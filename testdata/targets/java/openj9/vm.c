@@ -1,4 +1,4 @@
-// What Eclipse OpenJ9 looks like from outside, as far as sliver tells it by: a launcher
+// Imitates Eclipse OpenJ9 as far as sliver detects it from outside: a launcher
 // loads libjvm.so, which has JNI_CreateJavaVM and none of HotSpot's tables, and which
 // loads libj9vm29.so. Built three times: -DVM is libj9vm29.so, -DJVM libjvm.so, without
 // either the launcher, whose argument is the folder of the libraries.
