@@ -203,7 +203,7 @@ func (u *ui) heading(p pane, y int, s string, shown, all int) {
 	u.fill(y, s, heading)
 }
 
-// The text explains why there are no functions.
+// The text explains an empty table of functions.
 func (u *ui) nothing() string {
 	switch {
 	case len(u.table.Funcs) > 0 && u.filters[funcsPane] != nil:

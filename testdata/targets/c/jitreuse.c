@@ -7,7 +7,7 @@
 #include "prog.h"
 #include <sys/mman.h>
 
-// Loops until the word at the address in its argument is no longer 0.
+// Loops until the word at the address in its argument is not 0.
 #ifdef __aarch64__
 static const uint32_t loop[] = {0xb9400001, 0x34ffffe1, 0xd65f03c0}; // ldr w1, [x0]; cbz w1, -4; ret
 #else

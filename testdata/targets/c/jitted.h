@@ -8,7 +8,7 @@ static inline __attribute__((always_inline)) int jitted_inner(volatile int *stop
 }
 
 static __attribute__((noinline)) int jitted_middle(volatile int *stop) {
-	// A frame pointer, which identifies the caller, as there are no tables.
+	// A frame pointer, which identifies the caller, since the code lacks tables.
 	__asm__ volatile("" : : "r"(__builtin_frame_address(0)));
 	int n = jitted_inner(stop);
 	__asm__ volatile("" : "+r"(n));
