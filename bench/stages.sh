@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Measures every stage of the way from a stop to a file: each Go benchmark ten
-# times, summed up by benchstat. Prints Markdown; docs/performance.md holds the
+# times, summed up by benchstat. Prints Markdown; docs/notes/measurements.md holds the
 # result of one run.
 #
 #   bench/stages.sh [COUNT] > stages.md

@@ -8,7 +8,7 @@
 #	clients  what 100 clients, 10 of which never read, cost a recording
 #
 # bench/web.sh [-w] [PART…], all parts where none is named. Prints Markdown; with
-# -w it goes into docs/performance.md, between the marks <!-- web PART --> and
+# -w it goes into docs/notes/measurements-page.md, between the marks <!-- web PART --> and
 # <!-- /web PART -->.
 #
 # Needs go, gcc, node, Chromium, the right to trace, and npm ci in web/page.
@@ -63,7 +63,7 @@ server() { benchmarks server ./web 'Open|View' 3x; }
 clients() { benchmarks clients ./cmd/sliver Clients 10x | tr '\t' '\n'; }
 hours() { benchmarks hours ./web TwoHours 1x | tr '\t' '\n'; }
 
-doc=docs/performance.md
+doc=docs/notes/measurements-page.md
 for part; do
 	case $part in live | big | server | hours | clients) ;; *)
 		echo "bench/web.sh: there is no part $part" >&2
