@@ -69,7 +69,7 @@ func Tables() []Table {
 			{"runnable", "INTEGER", "ns waiting for a CPU"}, {"blocked", "INTEGER", "ns asleep"}, {"uninterruptible", "INTEGER", "ns in uninterruptible sleep"},
 			{"fault", "INTEGER", "ns waiting for memory"}, {"stopped", "INTEGER", "ns stopped by a signal, or traced"},
 			{"locks", "INTEGER", "of blocked, ns for locks"}, {"switches", "INTEGER", "times that it got a CPU"}}},
-		{"samples", "looks at a thread that confirmed a stack; a row stands for several that were the same", []Column{
+		{"samples", "looks at a thread that confirmed a stack; equal ones are one row", []Column{
 			thread, ts, {"count", "INTEGER", "samples since the row before"}, {"how", "TEXT", "stop, unrun, read, part"},
 			{"cpu", "INTEGER", "ns that the thread ran since the row before"}, {"slice", "INTEGER", "slices.id of the innermost call"},
 			{"state", "TEXT", ""}}},
@@ -83,7 +83,7 @@ func Tables() []Table {
 		{"locks", "waits for locks, with who held them", []Column{
 			thread, ts, dur, {"lock", "INTEGER", "address"}, {"symbol", "TEXT", ""}, {"holder", "INTEGER", "TID of the thread that held it; NULL if unknown"},
 			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
-		{"gaps", "time of which samples are missing: what is shown there is as of the sample before", []Column{
+		{"gaps", "times without samples; the timeline shows the last sample there", []Column{
 			thread, ts, dur, {"why", "TEXT", "late, stop timed out, overhead budget, overwritten, …"}}},
 		{"tasks", "goroutines that were seen", []Column{
 			{"id", "INTEGER PRIMARY KEY", "the runtime's number"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
