@@ -110,8 +110,15 @@ func (g *group) stretch(th *thread, now stack.Time) {
 	th.acc.stretched.Add(1)
 	if th.blocked {
 		th.active = true
-		th.gap(now, stack.WhyBudget, int64(now-max(stack.Time(th.acc.to.Load()), th.told)))
+		th.unknown(now, g.tick.every)
 	}
+}
+
+// unknown records that what the thread did since the last tick is not known. Ticks are at most 1.5
+// intervals apart.
+func (th *thread) unknown(now stack.Time, every int64) {
+	since := int64(now - max(stack.Time(th.acc.to.Load()), th.told))
+	th.gap(now, stack.WhyBudget, min(since, every+every/2))
 }
 
 // leastShare ensures that a thread that hardly runs can be stopped again.
@@ -132,7 +139,7 @@ func (g *group) pay(th *thread, pause int64) {
 		return
 	}
 	if at := g.view.Asked; th.blocked && th.budget.skipped > 0 && at > th.told { // it woke before this tick
-		th.gap(at, stack.WhyBudget, int64(at-th.told))
+		th.unknown(at, g.tick.every)
 	}
 	if g.s.cfg.OverheadOfCPU {
 		th.budget.measure(g.view.Resumed, th.acc.cpu.Load())
