@@ -341,7 +341,7 @@ func deep(n int) int {
 
 //go:noinline
 func spin(c chan bool) {
-	runtime.LockOSThread() // nobody else takes its place
+	runtime.LockOSThread() // no other takes its place
 	spins.Store(true)
 	x := 0
 	for {

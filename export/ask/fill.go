@@ -329,16 +329,13 @@ func (r *reader) endState(t stack.Time) {
 		r.runs = append(r.runs, view.StateRun{At: stack.Time(ts), NS: dur, State: r.kind})
 		r.rows = append(r.rows, [2]any{call, r.state.slice})
 	}
-	if len(r.runs) >= runsTogether {
+	if len(r.runs) >= view.AgreeRuns {
 		r.putStates()
 	}
 	// A wait ends with the state that it explains. If the same wait continues, the
 	// recording repeats it.
 	r.endWait(t)
 }
-
-// runsTogether is how many states are buffered before one call of Agree.
-const runsTogether = 1024
 
 // putStates writes the states buffered since its last call.
 func (r *reader) putStates() {

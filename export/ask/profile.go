@@ -1,15 +1,11 @@
 package ask
 
 import (
+	"cmp"
+
 	"github.com/sliverprof/sliver/export/tally"
 	"github.com/sliverprof/sliver/export/view"
 )
-
-// profileRow accumulates one function over the selected threads.
-type profileRow struct {
-	selfCPU, totalCPU, selfWall, totalWall, samples int64
-	seen                                            int // number of the newest stack that contains it
-}
 
 // profile writes total and self time of each function. A function that is on a stack several times
 // counts once.
@@ -18,53 +14,36 @@ func (f *filler) profile() {
 		return
 	}
 	v, tree := f.v, tally.NewTree()
-	rows := map[int]*profileRow{}
-	var path []int32
-	stacks := 0
-	add := func(fn int, x *tally.Values, self bool) {
-		r := rows[fn]
-		if r == nil {
-			r = &profileRow{}
-			rows[fn] = r
-		}
-		if self {
-			r.selfCPU += x.CPU
-			r.selfWall += x.Wall
-		}
-		if r.seen != stacks {
-			r.seen = stacks
-			r.totalCPU += x.CPU
-			r.totalWall += x.Wall
-			r.samples += x.Samples
-		}
-	}
+	var own []tally.Values // by node
 	for i := range v.Threads {
 		t := tally.Of(v, &v.Threads[i], tree)
+		own = append(own, make([]tally.Values, tree.Len()-len(own))...)
 		for j := range t.Len() {
-			x := t.Values(j)
-			path = tree.Path(t.Key(j).Node, path[:0])
-			stacks++
-			self := true
-			for _, l := range path { // innermost frame first
-				switch l {
-				case tally.Unknown: // covered by table gaps
-				case tally.NotSampled:
-					add(v.UnseenFunc(), x, self)
-				default:
-					for _, fr := range v.Names.Locs()[l].Frames {
-						add(fr.Func, x, self)
-						self = false
-					}
-				}
-			}
+			own[t.Key(j).Node].Add(t.Values(j))
 		}
 	}
-	for fn := range v.Names.Funcs {
-		if r := rows[fn]; r != nil {
-			d := &v.Names.Funcs[fn]
-			f.row("profile", v.FuncName(fn), orNull(view.Text(d.File, view.MaxName)), zeroNull(int64(d.StartLine)),
-				r.selfCPU, r.totalCPU, r.selfWall, r.totalWall, r.samples)
+	self, total := tally.Totals(tree, own, (*tally.Values).Add, func(label int32, dst []int) []int {
+		switch label {
+		case tally.Unknown: // covered by table gaps
+		case tally.NotSampled:
+			dst = append(dst, v.UnseenFunc())
+		default:
+			for _, fr := range v.Names.Locs()[label].Frames {
+				dst = append(dst, fr.Func)
+			}
 		}
+		return dst
+	})
+	none := &tally.Values{}
+	for fn := range v.Names.Funcs {
+		r := total[fn]
+		if r == nil {
+			continue
+		}
+		s := cmp.Or(self[fn], none)
+		d := &v.Names.Funcs[fn]
+		f.row("profile", v.FuncName(fn), orNull(view.Text(d.File, view.MaxName)), zeroNull(int64(d.StartLine)),
+			s.CPU, r.CPU, s.Wall, r.Wall, r.Samples)
 	}
 }
 

@@ -329,15 +329,15 @@ func (n *interned) callstack(node int32) uint64 {
 	return uint64(node)
 }
 
-// cut interns the frame that represents the omitted part of a deep callstack.
-func (n *interned) cut() uint32 {
-	k := placeAt{place: place{fn: -1}}
+// special interns a frame that represents no function. Its number is negative.
+func (n *interned) special(number int, name string) uint32 {
+	k := placeAt{place: place{fn: number}}
 	id, ok := n.frames[k]
 	if !ok {
 		id = uint32(len(n.frames) + 1)
 		n.frames[k] = id
 		n.lastFunction++
-		n.entry(internedFunction, n.lastFunction, "[frames left out]")
+		n.entry(internedFunction, n.lastFunction, name)
 		at := n.fresh.open(internedFrame)
 		n.fresh.uint(entryIID, uint64(id))
 		n.fresh.uint(frameFunction, uint64(n.lastFunction))

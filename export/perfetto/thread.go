@@ -25,7 +25,9 @@ func (e *exporter) thread(th *view.Thread) {
 	}
 	e.samples.rewind()
 	w.unseen = newUnseen(e, th)
-	w.cuts.Yield = w.stateSlice
+	w.cuts.Yield = w.states.add
+	w.states.w = w
+	w.weights = e.v.Weights(th)
 	w.waits = e.waitsOf(th)
 	w.replay = e.v.Replay(th, w)
 	w.close(w.replay.Run())
@@ -49,13 +51,15 @@ type writer struct {
 	unseen   *unseen
 	tasks    taskSlices
 	cuts     view.Intervals
+	states   states
 	waits    []contend.Wait // of the thread, still to come
 	facts    []view.Detail
-	running  bool
+	now      stack.State
 	held     int64      // ns of a pause not yet written; -1: none
 	heldAt   stack.Time // its begin
 	knowsCPU bool
-	due      int64 // CPU time not yet represented by a sample, ns
+	weights  *view.Weights
+	due      float64 // CPU time not yet represented by a sample, ns
 
 	seen     stack.Time // time of the last Seen event
 	winAt    stack.Time // start of the window for shares and switches
@@ -157,14 +161,12 @@ func (w *writer) Other(e event.Event) {
 	switch e.Kind() {
 	case event.Seen:
 		w.flushPause()
-		_, n, cpu := event.SeenFields(e.Payload())
-		w.sawStack(e.Time, n, cpu)
+		w.sawStack(e)
 	case event.Sched:
 		n, _ := event.SchedFields(e.Payload())
 		w.winSched += n
 	case event.State:
-		s, _ := event.StateFields(e.Payload())
-		w.running = s == stack.StateRunning
+		w.now, _ = event.StateFields(e.Payload())
 	case event.Pause:
 		w.pause(e.Time, int64(e.Payload()))
 	case event.Rate:
@@ -179,8 +181,12 @@ func (w *writer) Other(e event.Event) {
 func (w *writer) close(t stack.Time) {
 	w.flushPause()
 	w.cuts.Close(t)
+	w.states.flush()
 	w.unseen.Close(t)
 	w.window(t, true)
+	if k := w.weights.Unseen() / w.interval; k > 0 && w.knowsCPU {
+		w.sample(t, min(k, maxSamples), w.e.stacks.stacks.Child(0, int32(w.e.stacks.special(-2, "(not sampled)"))))
+	}
 }
 
 // mark writes an instant on the thread's track.
@@ -242,27 +248,26 @@ func (w *writer) flushPause() {
 	w.held = -1
 }
 
-// sawStack handles a Seen event: n samples, and the CPU time since the last one.
-func (w *writer) sawStack(t stack.Time, n int, cpu int64) {
+// sawStack handles a Seen event. It writes one callstack for each interval of CPU time of its samples.
+func (w *writer) sawStack(e event.Event) {
+	t := e.Time
+	way, n, cpu := event.SeenFields(e.Payload())
 	if w.winAt == 0 {
 		w.winAt = t
 	}
 	w.winCPU += cpu
 	w.window(t, false)
-	// Write one sample for each interval of CPU time. If the kernel reported no CPU time,
-	// write one for each running observation except the first, from which CPU time
-	// counts.
 	k := int64(0)
-	if cpu > 0 {
-		w.knowsCPU = true
-		w.due += cpu
-		k = w.due / w.interval
-	} else if !w.knowsCPU && w.running && w.seen > 0 {
+	w.knowsCPU = w.knowsCPU || cpu > 0
+	if w.knowsCPU {
+		w.due += w.weights.Of(e, w.now)
+		k = int64(w.due / float64(w.interval))
+	} else if event.Ran(w.now, way) && w.seen > 0 { // the recording has no scheduler account
 		k = int64(n)
 	}
-	w.due %= w.interval
 	if k > 0 && len(w.replay.Stack()) > 0 {
-		w.sample(t, min(k, maxSamples))
+		w.due -= float64(k * w.interval)
+		w.sample(t, min(k, maxSamples), w.node())
 	}
 	w.seen = t
 }
@@ -312,10 +317,8 @@ func (w *writer) window(t stack.Time, last bool) {
 	w.winAt, w.winCPU, w.winSched = t, 0, 0
 }
 
-// sample writes k callstack samples of the current stack, spread over the time since the
-// last observation.
-func (w *writer) sample(t stack.Time, k int64) {
-	node := w.node()
+// sample writes k callstack samples, spread over the time since the last observation.
+func (w *writer) sample(t stack.Time, k int64, node int32) {
 	in, o := w.e.stacks, w.e.out
 	id := in.callstack(node)
 	from := w.seen
@@ -379,7 +382,7 @@ func (w *writer) cutNode(st []trace.Slice) int32 {
 	for i := range maxCallstack / 2 {
 		add(&st[i])
 	}
-	n = in.stacks.Child(n, int32(in.cut()))
+	n = in.stacks.Child(n, int32(in.special(-1, "[frames left out]")))
 	for i := len(st) - maxCallstack/2 + 1; i < len(st); i++ {
 		add(&st[i])
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/contend"
 	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
 )
 
 // waitsOf returns the lock waits of one thread.
@@ -55,8 +56,10 @@ func (m *message) number(name int, v uint64) {
 	m.end(a)
 }
 
-// stateSlice writes an interval of the thread: its state and the wait in it.
-func (w *writer) stateSlice(x *view.Interval) {
+// stateSlice writes an interval of the thread: its state and the wait in it. run is its time, and x.Begin and
+// x.End are the times by samples alone, which identify its wait.
+func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
+	begin, end := run.At, run.At+stack.Time(run.NS)
 	o, in := w.e.out, w.stateIn
 	if !w.state.begun {
 		w.e.hasState[w.th.Index] = true
@@ -66,7 +69,7 @@ func (w *writer) stateSlice(x *view.Interval) {
 	s, nr := x.Waiting.State()
 	in.annotation()
 	id := in.words(w.e.v.StateName(s, nr))
-	at := w.state.begin(x.Begin, true)
+	at := w.state.begin(begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
 	o.uint(eventType, typeBegin)
@@ -74,9 +77,9 @@ func (w *writer) stateSlice(x *view.Interval) {
 	o.end(ev)
 	o.done(at)
 
-	w.waitSlice(x)
+	w.waitSlice(x, begin, end)
 
-	at = w.state.begin(x.End, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
+	at = w.state.begin(end, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
 	ev = o.open(packetTrackEvent)
 	o.uint(eventType, typeEnd)
 	o.number(annotateCPU, uint64(max(x.CPU, 0)/1000))
@@ -86,8 +89,8 @@ func (w *writer) stateSlice(x *view.Interval) {
 	o.done(at)
 }
 
-// waitSlice writes the wait in x, if it is known.
-func (w *writer) waitSlice(x *view.Interval) {
+// waitSlice writes the wait in x, if it is known, from begin to end.
+func (w *writer) waitSlice(x *view.Interval, begin, end stack.Time) {
 	var lock *contend.Wait
 	for len(w.waits) > 0 && w.waits[0].Begin <= x.Begin {
 		if w.waits[0].Begin == x.Begin && w.waits[0].End == x.End {
@@ -102,7 +105,7 @@ func (w *writer) waitSlice(x *view.Interval) {
 	if lock != nil {
 		name = w.e.contention.Locks[lock.Lock].Name
 	}
-	if name == "" || x.End <= x.Begin {
+	if name == "" || end <= begin {
 		return
 	}
 	o, in := w.e.out, w.stateIn
@@ -112,7 +115,7 @@ func (w *writer) waitSlice(x *view.Interval) {
 	for i, f := range w.facts {
 		values[i] = in.value(f.Value)
 	}
-	at := w.state.begin(x.Begin, true)
+	at := w.state.begin(begin, true)
 	in.take(o)
 	ev := o.open(packetTrackEvent)
 	o.uint(eventCategory, categoryWait)
@@ -131,7 +134,7 @@ func (w *writer) waitSlice(x *view.Interval) {
 	}
 	o.end(ev)
 	o.done(at)
-	w.state.end(x.End)
+	w.state.end(end)
 }
 
 // facts returns the annotations of a wait. They are few, as every wait repeats them: the

@@ -329,29 +329,27 @@ func (g *gatherer) functions(top int) ([]Function, int) {
 // onCPU returns the functions that were on a CPU, by the kernel's account.
 func onCPU(v *view.View, top int) ([]OnCPU, int) {
 	c := tally.ByCalls(v, false, func(x *tally.Values) int64 { return x.CPU })
-	self, total := map[int32]int64{}, map[int32]int64{}
-	var path []int32
-	for n := 1; n < c.Len(); n++ {
-		ns := c.Self[n]
-		if ns <= 0 {
-			continue
-		}
-		path = c.Path(int32(n), path[:0])
-		if path[0] >= 0 {
-			self[path[0]] += ns
-		}
-		seen := map[int32]bool{}
-		for _, l := range path {
-			if l >= 0 && !seen[l] {
-				seen[l] = true
-				total[l] += ns
-			}
-		}
+	own := make([]int64, c.Len())
+	for n := range own {
+		own[n] = max(c.Self[n], 0)
 	}
+	self, total := tally.Totals(c.Tree, own, func(to, from *int64) { *to += *from }, func(label int32, dst []int) []int {
+		if label >= 0 {
+			dst = append(dst, int(label))
+		}
+		return dst
+	})
 	out := []OnCPU{}
 	for l, ns := range total {
+		if *ns == 0 {
+			continue
+		}
 		f := &v.Names.Funcs[l]
-		out = append(out, OnCPU{Name: v.FuncName(int(l)), File: view.Text(f.File, 512), Line: f.StartLine, Self: self[l], Total: ns})
+		on := OnCPU{Name: v.FuncName(l), File: view.Text(f.File, 512), Line: f.StartLine, Total: *ns}
+		if x := self[l]; x != nil {
+			on.Self = *x
+		}
+		out = append(out, on)
 	}
 	slices.SortFunc(out, func(a, b OnCPU) int {
 		return cmp.Or(cmp.Compare(b.Self, a.Self), cmp.Compare(b.Total, a.Total), cmp.Compare(a.Name, b.Name), cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line))

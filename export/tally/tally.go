@@ -124,13 +124,48 @@ type Tally struct {
 	cur     *Values // values of node; nil: not looked up
 	waits   bool    // the thread is off the CPUs
 	locked  bool    // the thread waits for a lock
+
+	// Elapsed time of one side of the view agrees with the scheduler: on the CPUs it is CPU time, and off
+	// the CPUs the time between samples is scaled by factor.
+	onCPU  bool
+	factor float64 // 0: 1
+	exact  float64 // sum of the scaled time, ns
+	given  int64   // of it, already credited
 }
 
 // Of sums the time of th, in a tree that may contain other threads' stacks.
 func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
 	t := &Tally{Tree: tree, v: v, waiting: make([]diff.Waiting, 1), waitOf: map[diff.Waiting]int32{{}: 0}}
+	switch v.Side() {
+	case view.OnCPU:
+		t.onCPU = v.Weights(th).Total() > 0
+	case view.OffCPU:
+		if seen := v.Waited(th); seen > 0 {
+			t.factor = float64(v.States(th).Observed) / float64(seen)
+		}
+	}
 	v.Steps(th, t)
+	if v.Side() == view.BothSides {
+		t.agree()
+	}
 	return t
+}
+
+// agree scales the time off the CPUs, which is from sample to sample, so that together with the CPU time it
+// adds up to the elapsed time.
+func (t *Tally) agree() {
+	sum := t.Total()
+	if sum.CPU == 0 || sum.Off == 0 || sum.CPU > sum.Wall {
+		return
+	}
+	factor := float64(sum.Wall-sum.CPU) / float64(sum.Off)
+	exact, given := 0.0, int64(0)
+	for i := range t.Len() {
+		x := t.Values(i)
+		exact += float64(x.Off) * factor
+		x.Off = int64(exact+.5) - given
+		given += x.Off
+	}
 }
 
 // Len returns the number of keys.
@@ -228,6 +263,14 @@ func (t *Tally) move(node, wait int32) {
 // Spent implements view.Steps.
 func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 	v := t.at(real, known, at)
+	if t.onCPU { // see Ran
+		return
+	}
+	if t.factor > 0 {
+		t.exact += float64(ns) * t.factor
+		ns = int64(t.exact+.5) - t.given
+		t.given += ns
+	}
 	v.Wall += ns
 	if t.locked {
 		v.Lock += ns
@@ -239,14 +282,22 @@ func (t *Tally) Spent(real []diff.Frame, known bool, at stack.Time, ns int64) {
 
 // Ran implements view.Steps.
 func (t *Tally) Ran(real []diff.Frame, known bool, at stack.Time, ns int64) {
-	t.at(real, known, at).CPU += ns
+	t.at(real, known, at).add(ns, t.onCPU)
+}
+
+// add adds CPU time, which is elapsed time as well if only time on the CPUs is shown.
+func (v *Values) add(ns int64, elapsed bool) {
+	v.CPU += ns
+	if elapsed {
+		v.Wall += ns
+	}
 }
 
 // Unseen implements view.Steps. Other stacks already have this elapsed time.
 func (t *Tally) Unseen(ns int64) {
 	t.valid = 0
 	t.move(t.Tree.Child(0, NotSampled), 0)
-	t.current().CPU += ns
+	t.current().add(ns, t.onCPU)
 }
 
 // Changed implements view.Steps.

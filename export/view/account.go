@@ -27,9 +27,10 @@ const (
 
 // window is a stretch of a thread's samples that share its CPU time.
 type window struct {
-	end  int     // number of the first Seen event after it
-	runs float64 // samples that found the thread running
-	cpu  float64 // ns
+	end  int        // number of the first Seen event after it
+	last stack.Time // time of its last Seen event
+	runs float64    // samples that found the thread running
+	cpu  float64    // ns
 }
 
 // account is the account of one thread within the range of a View.
@@ -79,7 +80,7 @@ func (r *accountant) apply(e event.Event) {
 	}
 	w.cpu += float64(cpu) * part
 	r.seen++
-	w.end = r.seen
+	w.end, w.last = r.seen, e.Time
 	if r.began == 0 {
 		r.began = e.Time
 	}
@@ -100,7 +101,7 @@ func (r *accountant) close() []window {
 		last := &r.windows[n-1]
 		last.runs += r.window.runs
 		last.cpu += r.window.cpu
-		last.end = r.seen
+		last.end, last.last = r.seen, max(last.last, r.window.last)
 	} else {
 		r.windows = append(r.windows, r.window)
 	}
@@ -125,6 +126,37 @@ func (a *account) credit(e event.Event, s stack.State, v *View) int64 {
 	a.given += ns
 	return ns
 }
+
+// Weights gives the CPU time of the samples of a thread, for handlers of its slices (trace.SliceHandler).
+type Weights struct{ account *account }
+
+// Weights computes the weights of the samples of th in the view's range.
+func (v *View) Weights(th *Thread) *Weights { return &Weights{v.account(th.Seq)} }
+
+// Of returns the CPU time, in ns, of the samples of a Seen event that found the thread in state s. Events
+// must be in order of time.
+func (w *Weights) Of(e event.Event, s stack.State) float64 {
+	a := w.account
+	for a.at < len(a.windows)-1 && e.Time > a.windows[a.at].last {
+		a.at++
+	}
+	way, n, _ := event.SeenFields(e.Payload())
+	if x := &a.windows[a.at]; event.Ran(s, way) && x.runs > 0 {
+		return x.cpu * float64(n) / x.runs
+	}
+	return 0
+}
+
+// Total returns the thread's CPU time in ns; 0 if the recording has no account of it.
+func (w *Weights) Total() (ns float64) {
+	for i := range w.account.windows {
+		ns += w.account.windows[i].cpu
+	}
+	return ns
+}
+
+// Unseen returns the CPU time, in ns, without a sample.
+func (w *Weights) Unseen() int64 { return w.account.unseen() }
 
 // unseen returns the CPU time, in ns, without a sample.
 func (a *account) unseen() int64 {

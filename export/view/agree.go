@@ -11,6 +11,9 @@ type StateRun struct {
 	State stack.State
 }
 
+// AgreeRuns is the number of runs that exports buffer for one call of Agree.
+const AgreeRuns = 1024
+
 // Agree moves the boundaries between runs so that running ones add up to cpu and runnable ones to delay, the
 // scheduler's account of the same time. Samples give the order of states; a boundary between two samples may
 // be anywhere between them, so it moves by at most one sampling interval if that is enough. The runs stay in

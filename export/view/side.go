@@ -22,6 +22,9 @@ const (
 // String describes the selection; "" for everything.
 func (x Side) String() string { return [...]string{"", "on-CPU time alone", "off-CPU time alone"}[x] }
 
+// Side returns the part of the threads' time that the view shows.
+func (v *View) Side() Side { return v.side }
+
 // has reports whether time in state s is shown. An unknown state does not count as
 // waiting.
 func (x Side) has(s stack.State) bool {

@@ -39,6 +39,16 @@ func (v *View) States(th *Thread) States {
 	return s.states(v.side)
 }
 
+// Waited returns the time between samples that found th waiting, in ns, in the range and focus of v. States
+// has the scheduler's account of it.
+func (v *View) Waited(th *Thread) int64 {
+	s := &stateSum{v: v}
+	w := *v
+	w.side = BothSides
+	w.Steps(th, s)
+	return s.seen.Observed - s.seen.Running
+}
+
 // stateSum sums the events of a thread.
 type stateSum struct {
 	v        *View
