@@ -2,6 +2,7 @@ package ask
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -13,8 +14,8 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recursive returns a recording with three parts: a thread that recurses for 4 s (3.9 s of it on a CPU) and
-// then sleeps for 1 s, a thread that waits for a lock of the first, and a goroutine.
+// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for a lock of the first, one that
+// handles an order, and a goroutine. Of the 4 s it was on a CPU for 3.9 s.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -41,6 +42,11 @@ func recursive(t testing.TB) *trace.Recording {
 	w.Look(exporttest.Look{At: 4600 * ms, CPU: 40 * ms, State: stack.StateRunning, Stack: "main:1"})
 	w.Event(4800*ms, event.Task, event.TaskOf(stack.Task{ID: 7, State: stack.TaskRunning}))
 	w.Look(exporttest.Look{At: 5000 * ms, CPU: 200 * ms, State: stack.StateRunning, Stack: "main:1"})
+	h := b.Thread(1236, "worker-2")
+	for i := range int64(31) { // it handles an order for 300 ms
+		h.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 handle_order:5"})
+	}
+	h.Look(exporttest.Look{At: 310 * ms, CPU: 310 * ms, State: stack.StateRunning, Stack: "main:1"})
 	rec := b.Finish(5000 * ms)
 	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine", Reasons: []string{"", "chan receive"}}}
 	return rec
@@ -52,12 +58,18 @@ var (
 	block  = regexp.MustCompile(`(?m)^    select .*\n(?:    .*\n)*`)
 )
 
-// Runs every question in the documents and the help on a recording with known answers.
+// TestExamples asks every question of README.md, docs and the help of sliver sql, on a recording with known answers.
 func TestExamples(t *testing.T) {
 	rec := recursive(t)
+	pages, err := filepath.Glob("../../docs/*.md")
+	if err != nil || len(pages) < 20 {
+		t.Fatalf("%d pages, %v", len(pages), err)
+	}
 	var out strings.Builder
-	for _, doc := range []string{"README.md", "docs/sql.md", "cmd/sliver/sql.go"} {
-		b, err := os.ReadFile("../../" + doc)
+	found := map[string]int{}
+	for _, path := range append([]string{"../../README.md", "../../cmd/sliver/sql.go"}, pages...) {
+		doc := strings.TrimPrefix(path, "../../")
+		b, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -69,12 +81,10 @@ func TestExamples(t *testing.T) {
 				}
 			}
 		}
-		if strings.HasSuffix(doc, "sql.md") {
+		if strings.HasSuffix(doc, ".md") {
 			questions = append(questions, block.FindAllString(string(b), -1)...)
 		}
-		if len(questions) < 2 {
-			t.Errorf("%s: %d questions found", doc, len(questions))
-		}
+		found[doc] = len(questions)
 		for _, q := range questions {
 			a, err := answer(t, rec, view.Options{}, "table", q)
 			if err != nil {
@@ -85,6 +95,11 @@ func TestExamples(t *testing.T) {
 				t.Errorf("%s: %s: no answer", doc, q)
 			}
 			out.WriteString("-- " + doc + ": " + strings.Join(strings.Fields(q), " ") + "\n" + a + "\n")
+		}
+	}
+	for doc, least := range map[string]int{"cmd/sliver/sql.go": 5, "docs/sql.md": 5, "docs/go.md": 2, "docs/results.md": 2, "docs/locks.md": 2, "docs/slow-request.md": 1} {
+		if found[doc] < least {
+			t.Errorf("%s: %d questions found, want at least %d", doc, found[doc], least)
 		}
 	}
 	exporttest.Golden(t, "examples.txt", out.String())
