@@ -3,7 +3,7 @@
 // on the metrics it sends.
 //
 // OpenTelemetry's own exporters do the same, but they depend on gRPC and would make the
-// program 9 to 11 MB larger (figures in docs/design.md). This package has no gRPC, no
+// program 9 to 11 MB larger (figures in docs/notes/dependencies.md). This package has no gRPC, no
 // JSON, and only cumulative counters.
 //
 // Exporters may be used from any goroutine.

@@ -1,6 +1,6 @@
 // Package prom writes collected metrics in Prometheus's text exposition format, version
 // 0.0.4, with names according to OpenTelemetry's specification "Prometheus and
-// OpenMetrics Compatibility". It does not depend on the metrics. docs/design.md compares
+// OpenMetrics Compatibility". It does not depend on the metrics. docs/notes/dependencies.md compares
 // it with OpenTelemetry's own exporter in features and size.
 package prom
 

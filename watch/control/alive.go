@@ -13,7 +13,7 @@ import (
 )
 
 // A killed recorder leaves its socket behind, which may still accept connections for some time:
-// the processes that make its stops share its files and outlive it by a moment (docs/design.md),
+// the processes that make its stops share its files and outlive it by a moment (docs/notes/stop.md),
 // or by seconds if they wait for a thread. So a connection proves nothing. The kernel reports
 // which process called listen (unix(7), SO_PEERCRED), and that process must be alive.
 
