@@ -15,7 +15,7 @@ import (
 )
 
 // recursive has a thread that recurses for 4 s and then sleeps for 1 s, one that waits for a lock of the first, one that
-// handles an order, and a goroutine. Of the 4 s it was on a CPU for 3.9 s.
+// bakes, and a goroutine. Of the 4 s it was on a CPU for 3.9 s.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
 	b := exporttest.New(t)
@@ -43,8 +43,8 @@ func recursive(t testing.TB) *trace.Recording {
 	w.Event(4800*ms, event.Task, event.TaskOf(stack.Task{ID: 7, State: stack.TaskRunning}))
 	w.Look(exporttest.Look{At: 5000 * ms, CPU: 200 * ms, State: stack.StateRunning, Stack: "main:1"})
 	h := b.Thread(1236, "worker-2")
-	for i := range int64(31) { // it handles an order for 300 ms
-		h.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 handle_order:5"})
+	for i := range int64(31) { // it bakes for 300 ms
+		h.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 bake:5"})
 	}
 	h.Look(exporttest.Look{At: 310 * ms, CPU: 310 * ms, State: stack.StateRunning, Stack: "main:1"})
 	rec := b.Finish(5000 * ms)
