@@ -22,7 +22,23 @@ var (
 	ErrLeft   = fmt.Errorf("%w, since a moment", ErrAsleep)
 	ErrTraced = errors.New("another tracer holds the thread")
 	ErrDenied = errors.New("the kernel refuses to trace the thread")
+
+	// Why there is no Snapshot.
+	ErrGroupStop = errors.New("the process is stopped (SIGSTOP)")
+	ErrSeccomp   = errors.New("a seccomp filter may kill the process for a clone")
+	ErrNoThread  = errors.New("no thread is blocked where it can make a system call")
+	ErrBusy      = errors.New("the process is not in a state to be copied")
+	ErrShort     = errors.New("the memory of the process's control group is short")
 )
+
+// CloneError is the kernel's refusal to copy a process: ENOMEM for overcommit_memory=2,
+// EAGAIN for pids.max and ulimit -u, EPERM for a seccomp filter.
+type CloneError struct{ Err error }
+
+func (e *CloneError) Error() string { return fmt.Sprintf("copy the process: %v", e.Err) }
+
+// Unwrap gives the kernel's error.
+func (e *CloneError) Unwrap() error { return e.Err }
 
 // Reason is why a process cannot be sampled.
 type Reason uint8

@@ -230,6 +230,12 @@ func TestMain(m *testing.M) {
 		if f := strings.Fields(s); f[0] == "filtered" {
 			filteredLook(f[1], f[2])
 		}
+		switch f := strings.Fields(s); f[0] {
+		case "snapshot":
+			snapshotLoop(f[1])
+		case "copy":
+			copyOnce(f[1], f[2])
+		}
 		captureLoop(strings.Fields(s))
 	}
 	os.Exit(m.Run())

@@ -163,6 +163,8 @@ var programs = map[string]map[string]recipe{
 	"c/latenames": {"O2": cVariants["O2"]},
 	"c/cuts":      {"O1": gcc("-O1", "-g", "-fno-optimize-sibling-calls")},
 	"c/deadmain":  {"O2": cVariants["O2"]},
+	"c/copied":    {"O2": cVariants["O2"]},
+	"c/filtered":  {"O2": cVariants["O2"]},
 	"c/moved":     {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "onesegment": gcc("-O2", "-g", "-Wl,-z,noseparate-code")},
 	"c/pluginlib": {"a": gcc("-O2", "-g"), "b": gcc("-O2", "-g", "-DWORK=work_b"),
 		"a-noid": gcc("-O2", "-g", "-Wl,--build-id=none"), "b-noid": gcc("-O2", "-g", "-DWORK=work_b", "-Wl,--build-id=none")},

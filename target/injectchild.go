@@ -1,0 +1,132 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// makeChild makes a thread clone the process. It returns the child's number as the keeper
+// sees it and as the process does.
+func (k *injector) makeChild() (child, inner int, err error) {
+	h, gadget := k.best()
+	if h == nil {
+		return 0, 0, ErrNoThread
+	}
+	result, child, err := k.call(h, gadget, nativeClone, [6]uint64{cloneShared, noStack})
+	switch {
+	case err != nil:
+		return child, int(result), err
+	case child != 0:
+		return child, int(result), nil
+	case result < 0 && result > -512:
+		return 0, 0, &CloneError{Err: unix.Errno(-result)}
+	}
+	return 0, 0, errAgain
+}
+
+// keep waits for the child's first stop, which comes before its first instruction, and
+// binds it to the keeper's life.
+func (k *injector) keep(child int) error {
+	for end := monotonic() + 10e9; ; {
+		k.drain()
+		if st, ok := k.others[child]; ok {
+			if st == -1 {
+				return ErrGone
+			}
+			break
+		}
+		if monotonic() > end {
+			return ErrTimeout
+		}
+		ts := unix.Timespec{Nsec: keeperSleep}
+		_ = unix.Nanosleep(&ts, nil)
+	}
+	if errno := traceCall(ptraceSetOptions, uintptr(child), 0, optExitKill); errno != 0 {
+		return fmt.Errorf("bind the copy to its keeper: %w", errno)
+	}
+	// The kernel is to end the copy first when memory is short.
+	_ = os.WriteFile("/proc/"+strconv.Itoa(child)+"/oom_score_adj", []byte("1000"), 0)
+	return nil
+}
+
+// bury ends the child, and makes the process take its status, so that no zombie is left.
+func (k *injector) bury(child, inner int) error {
+	if child == 0 {
+		return nil
+	}
+	_ = unix.Kill(child, unix.SIGKILL)
+	end := monotonic() + 5e9
+	for k.others[child] != -1 {
+		k.drain()
+		if monotonic() > end {
+			return fmt.Errorf("the copy (process %d) did not end within 5 s", child)
+		}
+		ts := unix.Timespec{Nsec: keeperSleep}
+		_ = unix.Nanosleep(&ts, nil)
+	}
+	var last error
+	for round := 0; monotonic() < end; round++ {
+		tids, err := k.p.Threads(nil)
+		if err != nil {
+			return nil // the process has ended: its children are init's
+		}
+		for _, tid := range tids {
+			done, err := k.waitBy(int(tid), inner, round > 0)
+			if done {
+				return nil
+			}
+			if last = err; errors.Is(err, ErrSeccomp) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.ENOSYS) {
+				return fmt.Errorf("the copy stays as zombie %d: %w", child, err)
+			}
+		}
+		ts := unix.Timespec{Nsec: 1_000_000}
+		_ = unix.Nanosleep(&ts, nil)
+	}
+	return fmt.Errorf("the copy stays as zombie %d: no thread of the process took its status: %w", child, last)
+}
+
+// waitBy makes one thread take the child's status. any: not only one that is blocked in a futex.
+func (k *injector) waitBy(tid, inner int, any bool) (done bool, err error) {
+	k.drain()
+	if k.byTID[tid] != nil {
+		return false, ErrTimeout
+	}
+	h := &held{tid: tid, before: noCall}
+	nativePrepare(k.p, stack.TID(tid), &h.before)
+	if seize(tid) != 0 {
+		return false, ErrDenied
+	}
+	k.threads, k.byTID[tid] = append(k.threads, h), h
+	defer k.release()
+	traceCall(ptraceInterrupt, uintptr(tid), 0, 0)
+	if !k.await(h, monotonic()+20e6) {
+		return false, ErrTimeout
+	}
+	if h.gone {
+		return false, ErrGone
+	}
+	if errno := getBlock(tid, &h.regs); errno != 0 {
+		return false, errno
+	}
+	suit, gadget := k.suit(h)
+	if suit == suitNone || suit < suitFutex && !any {
+		return false, ErrNoThread
+	}
+	result, _, err := k.call(h, gadget, nativeWait4, [6]uint64{uint64(inner), 0, unix.WALL | unix.WNOHANG})
+	if err != nil {
+		return false, err
+	}
+	if result == int64(inner) || result == -int64(unix.ECHILD) {
+		return true, nil
+	}
+	if result < 0 && result > -512 {
+		return false, fmt.Errorf("wait4: %w", unix.Errno(-result))
+	}
+	return false, fmt.Errorf("wait4 returned %d", result)
+}

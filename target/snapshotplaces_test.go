@@ -1,0 +1,239 @@
+package target
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// A process in a PID namespace knows its copy by another number.
+func TestSnapshotNamespaces(t *testing.T) {
+	if os.Geteuid() != 0 {
+		need(t, "root", "makes namespaces")
+	}
+	for _, flags := range [][]string{{"--pid", "--fork"}, {"--pid", "--fork", "--mount", "--mount-proc"}, {"--user", "--map-root-user", "--pid", "--fork", "--mount", "--mount-proc"}} {
+		t.Run(strings.Join(flags, " "), func(t *testing.T) {
+			outer := start(t, "/usr/bin/unshare", append(flags, "--kill-child", build(t, "../testdata/targets/c/copied.c"))...)
+			outer.line()
+			outer.line()
+			inner := children(t, outer.pid())
+			if len(inner) != 1 {
+				t.Fatalf("children of unshare: %+v", inner)
+			}
+			p := openProcess(t, inner[0].PID)
+			if !p.Facts().Container || p.NSpid() != 1 {
+				t.Fatalf("not in a namespace: %+v", p.Facts())
+			}
+			for range 3 {
+				s := snapshot(t, p, SnapshotOptions{})
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, c := range children(t, p.PID()) {
+				if c.State == 'Z' && c.Comm == "copied" {
+					eventually(t, "the program takes the status of its own child", func() bool {
+						_, err := os.Stat(fmt.Sprintf("/proc/%d", c.PID))
+						return err != nil
+					})
+				}
+			}
+			untraced(t, p.PID())
+			whole(t, outer)
+		})
+	}
+}
+
+// cgroup1 makes a control group of version 1 with settings, and returns its file for members.
+func cgroup1(t *testing.T, controller string, settings map[string]string) (dir string) {
+	t.Helper()
+	dir = filepath.Join("/sys/fs/cgroup", controller, fmt.Sprintf("sliver-test-%d", os.Getpid()))
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		need(t, "cgroup1", "no control group of version 1 can be made: "+err.Error())
+	}
+	t.Cleanup(func() {
+		eventually(t, "the group is empty", func() bool { return os.Remove(dir) == nil })
+	})
+	for name, v := range settings {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(v), 0o644); err != nil {
+			need(t, "cgroup1", err.Error())
+		}
+	}
+	return dir
+}
+
+// in starts a program in a control group.
+func in(t *testing.T, dir, bin string, args ...string) *testTarget {
+	t.Helper()
+	return start(t, "/bin/sh", append([]string{"-c", `echo $$ >"$0"/cgroup.procs && exec "$@"`, dir, bin}, args...)...)
+}
+
+// A process that may have no more processes is not copied.
+func TestSnapshotPidsMax(t *testing.T) {
+	dir := cgroup1(t, "pids", map[string]string{"pids.max": "3"})
+	prog := in(t, dir, build(t, "testdata/spin.c"), "2") // three threads
+	prog.line()
+	p := openProcess(t, prog.pid())
+	_, err := p.Snapshot(SnapshotOptions{StopFor: 10e9})
+	var c *CloneError
+	if !errors.As(err, &c) || !errors.Is(err, unix.EAGAIN) {
+		t.Errorf("a copy beyond pids.max: %v", err)
+	}
+	untraced(t, prog.pid())
+	if len(children(t, prog.pid())) != 0 {
+		t.Error("a child is left")
+	}
+}
+
+// The copy is ended, and not the process, when the memory of its control group is short.
+func TestSnapshotMemoryShort(t *testing.T) {
+	const limit = 160 << 20
+	dir := cgroup1(t, "memory", map[string]string{"memory.limit_in_bytes": fmt.Sprint(limit)})
+	prog := in(t, dir, build(t, "../testdata/targets/c/copied.c"), "100")
+	at, err := strconv.ParseUint(strings.TrimPrefix(prog.line(), "counter 0x"), 16, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog.line()
+	p := openProcess(t, prog.pid())
+	room, err := p.MemoryRoom()
+	if err != nil || room.Limit != limit || room.Free > limit-100<<20 || room.Free < limit-150<<20 {
+		t.Errorf("room %+v, %v", room, err)
+	}
+	if _, err := p.Snapshot(SnapshotOptions{Reserve: limit - 50<<20}); !errors.Is(err, ErrShort) {
+		t.Errorf("a copy where memory is short before: %v", err)
+	}
+	s := snapshot(t, p, SnapshotOptions{})
+	var b [8]byte
+	if _, err := s.ReadAt(b[:], int64(at)); err != nil {
+		t.Fatal(err)
+	}
+	prog.tell("dirty")
+	if s := prog.line(); s != "dirty" {
+		t.Fatal(s)
+	}
+	eventually(t, "the copy ends", func() bool {
+		_, err := s.ReadAt(b[:], int64(at))
+		return errors.Is(err, ErrShort) || errors.Is(err, ErrGone)
+	})
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	whole(t, prog)
+}
+
+// A process whose first thread has ended is copied by another one.
+func TestSnapshotLeaderEnded(t *testing.T) {
+	prog := start(t, build(t, "testdata/life.c"), "leader")
+	p := openProcess(t, prog.pid())
+	eventually(t, "the first thread has ended", func() bool { return state(t, prog.pid(), prog.pid()) == 'Z' })
+	if err := snapshot(t, p, SnapshotOptions{}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	if c := children(t, prog.pid()); len(c) != 0 {
+		t.Errorf("children are left: %+v", c)
+	}
+	prog.in.Close()
+	prog.wait()
+	if code := prog.cmd.ProcessState.ExitCode(); code != 9 {
+		t.Errorf("exit status %d, want 9", code)
+	}
+}
+
+// A thread in vfork does not stop: no copy, and it is let go once it does.
+func TestSnapshotVfork(t *testing.T) {
+	prog := start(t, build(t, "testdata/life.c"), "vfork")
+	prog.line()
+	p := openProcess(t, prog.pid())
+	if _, err := p.Snapshot(SnapshotOptions{StopFor: 20e6, GateFor: 50e6}); !errors.Is(err, ErrTimeout) {
+		t.Errorf("a process with a thread in vfork: %v", err)
+	}
+	prog.tell("")
+	if s := prog.line(); s != "back" {
+		t.Error(s)
+	}
+	eventually(t, "no thread is traced", func() bool { return len(traced(t, prog.pid())) == 0 })
+	if err := snapshot(t, p, SnapshotOptions{}).Close(); err != nil {
+		t.Error(err)
+	}
+	prog.in.Close()
+	if err := prog.wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// The registers of both machines for an injected call, and which calls are suited.
+func TestInjectRegisters(t *testing.T) {
+	args := [6]uint64{1, 2, 3, 4, 5, 6}
+	var a [amdWords]uint64
+	for i := range a {
+		a[i] = 1000 + uint64(i)
+	}
+	injectAMD64(&a, 0x4000, 56, &args)
+	for i, want := range map[int]uint64{amdRAX: 56, amdOrigRAX: ^uint64(0), amdRIP: 0x4000, 14: 1, 13: 2, 12: 3, amdR10: 4, 9: 5, 8: 6,
+		amdRSP: 1000 + amdRSP, 0: 1000, 5: 1005} {
+		if a[i] != want {
+			t.Errorf("amd64: word %d is %d, want %d", i, a[i], want)
+		}
+	}
+	var r [armWords]uint64
+	for i := range r {
+		r[i] = 1000 + uint64(i)
+	}
+	injectARM64(&r, 0x4000, 220, &args)
+	for i, want := range map[int]uint64{0: 1, 5: 6, 6: 1006, 8: 220, 30: 1030, armSP: 1000 + armSP, armPC: 0x4000, 33: 1033} {
+		if r[i] != want {
+			t.Errorf("arm64: word %d is %d, want %d", i, r[i], want)
+		}
+	}
+
+	a[amdRAX], a[amdOrigRAX], a[amdRIP] = ^uint64(516-1), 202, 0x5002
+	if c, at, ok := blockedAMD64(&a); !ok || c.Nr != 202 || at != 0x5000 || c.Args[0] != 1 {
+		t.Errorf("a futex cut short: %+v at %#x, %v", c, at, ok)
+	}
+	for _, rax := range []uint64{0, 7, ^uint64(11 - 1)} {
+		if a[amdRAX] = rax; true {
+			if c, _, ok := blockedAMD64(&a); ok {
+				t.Errorf("a call that returned %d: %+v", int64(rax), c)
+			}
+		}
+	}
+	before := callBefore{call: stack.Call{Nr: 98, Args: [6]uint64{0x7000}}, pc: 0x6004, sp: 0x7fff0000}
+	r[8], r[armPC], r[armSP] = 98, 0x6000, 0x7fff0000
+	if c, at, ok := blockedARM64(&r, &before); !ok || c.Nr != 98 || at != 0x6000 {
+		t.Errorf("arm64: a futex that is to be made again: %+v at %#x, %v", c, at, ok)
+	}
+	r[armPC] = 0x6004
+	if c, _, ok := blockedARM64(&r, &before); ok {
+		t.Errorf("arm64: a futex that has returned: %+v", c)
+	}
+
+	for _, c := range []struct {
+		call stack.Call
+		amd  int
+		arm  int
+	}{
+		{stack.Call{Nr: 202}, suitFutex, suitNone},
+		{stack.Call{Nr: 98}, suitNone, suitFutex},
+		{stack.Call{Nr: 98, Args: [6]uint64{3: 1}}, suitNone, suitNone}, // with a timeout
+		{stack.Call{Nr: 232}, suitBlock, suitNone},
+		{stack.Call{Nr: 281, Args: [6]uint64{4: 1}}, suitNone, suitNone}, // with a signal mask
+		{stack.Call{Nr: 130}, suitNone, suitNone},                        // rt_sigsuspend
+		{stack.Call{Nr: 271}, suitNone, suitNone},                        // ppoll
+	} {
+		if s := suitAMD64(&c.call); s != c.amd {
+			t.Errorf("amd64: call %+v is rated %d, want %d", c.call, s, c.amd)
+		}
+		if s := suitARM64(&c.call); s != c.arm {
+			t.Errorf("arm64: call %+v is rated %d, want %d", c.call, s, c.arm)
+		}
+	}
+}
