@@ -504,4 +504,3 @@ func (k *injector) resume(h *held, request uintptr) {
 		continue
 	}
 }
-

@@ -213,3 +213,6 @@ func (s *Snapshot) end() error {
 	}
 	return r.error()
 }
+
+// StackPointer is the number of the stack pointer's register in stack.Regs.
+const StackPointer = nativeSP

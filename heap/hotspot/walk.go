@@ -1,0 +1,416 @@
+package hotspot
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+const (
+	windowBytes = 4 << 20 // of the heap that is read at once
+	// wholeBytes bounds an object that a walk hands out whole; of a larger one it hands out
+	// the beginning.
+	wholeBytes = 1 << 20
+	// chainLength is how many objects in a row make a place the beginning of an object.
+	chainLength = 4
+	cacheSize   = 1 << 12
+)
+
+// Heap is the Java heap of a copy.
+type Heap struct {
+	VM      *VM
+	Classes []*Class // by address
+
+	// After Scan:
+	Objects uint64 // without mirrors of classes, which a dump has as classes
+	Bytes   uint64 // of them
+	Skipped uint64 // bytes where no object could be found
+	Gaps    uint64 // places of such bytes
+	Nulled  uint64 // references to no object, of those that WriteHPROF has met
+
+	byAddr  map[uint64]*Class
+	threads []thread
+	tlabs   []buffer
+	spans   []span
+	low     uint64   // of the first span
+	high    uint64   // of the last one
+	bits    []uint64 // a bit for each 8 bytes from low on: an object begins there
+	cache   []cached
+
+	mirrorSize, mirrorClass uint64 // offsets in a java.lang.Class of its size in words and of its Klass
+	chunkSize, chunkSP      uint64 // offsets in a StackChunk
+	buf                     []byte
+}
+
+type cached struct {
+	key uint64
+	c   *Class
+}
+
+// Open reads the classes, threads and parts of the heap of a copy.
+func Open(v *VM) (*Heap, error) {
+	h := &Heap{VM: v, cache: make([]cached, cacheSize)}
+	var err error
+	if h.byAddr, err = v.classes(); err != nil {
+		return nil, err
+	}
+	for _, c := range h.byAddr {
+		h.Classes = append(h.Classes, c)
+		if c.Kind == KindChunk {
+			h.chunkSize, h.chunkSP = offsetOf(c, "size"), offsetOf(c, "sp")
+			if h.chunkSize == 0 || h.chunkSP == 0 {
+				return nil, unsupported("jdk.internal.vm.StackChunk has no field size or sp")
+			}
+		}
+	}
+	slices.SortFunc(h.Classes, func(a, b *Class) int { return cmp.Compare(a.Addr, b.Addr) })
+	if h.threads, h.tlabs, err = v.threads(); err != nil {
+		return nil, err
+	}
+	size, class := v.static("java_lang_Class._oop_size_offset"), v.static("java_lang_Class._klass_offset")
+	if err := v.lacks(); err != nil {
+		return nil, err
+	}
+	n, err1 := v.mem.half(size)
+	k, err2 := v.mem.half(class)
+	if err := cmp.Or(err1, err2); err != nil || n == 0 || k == 0 || n > 1<<12 || k > 1<<12 {
+		return nil, fmt.Errorf("fields of java.lang.Class at %d and %d: %w", n, k, err)
+	}
+	h.mirrorSize, h.mirrorClass = uint64(n), uint64(k)
+	if h.spans, err = v.spans(); err != nil {
+		return nil, err
+	}
+	h.low, h.high = h.spans[0].start, h.spans[len(h.spans)-1].top
+	// A copy lacks what the process has excluded from its children.
+	for _, s := range h.spans {
+		if !h.mapped(s) {
+			return nil, unsupported("the heap at %#x is not in the copy (MADV_DONTFORK)", s.start)
+		}
+	}
+	if h.high-h.low > maxHeap {
+		return nil, unsupported("a heap of %d TB", (h.high-h.low)>>40)
+	}
+	h.bits = make([]uint64, (h.high-h.low)/512+1)
+	return h, nil
+}
+
+// maxHeap bounds the addresses between which the heap is.
+const maxHeap = 1 << 44
+
+// mapped reports whether all of a span is mapped privately.
+func (h *Heap) mapped(s span) bool {
+	maps := h.VM.maps
+	if len(maps) == 0 {
+		return true // a caller that reads a file
+	}
+	at := s.start
+	for i, _ := slices.BinarySearchFunc(maps, at, func(m mapping, a uint64) int {
+		if m.End <= a {
+			return -1
+		}
+		return 1
+	}); i < len(maps) && maps[i].Start <= at; i++ {
+		if at = maps[i].End; at >= s.top {
+			return true
+		}
+	}
+	return false
+}
+
+func offsetOf(c *Class, name string) uint64 {
+	for _, f := range c.all {
+		if f.Name == name {
+			return uint64(f.Offset)
+		}
+	}
+	return 0
+}
+
+// object is what a walk hands out. data is the object, or its beginning if it has more than
+// wholeBytes; it is valid until the next object.
+type object struct {
+	addr, size uint64
+	class      *Class
+	length     uint32 // of an array
+	data       []byte
+}
+
+// classOf returns the class of the object whose first 16 bytes are b; nil: there is none.
+func (h *Heap) classOf(b []byte) *Class {
+	v := h.VM
+	var key uint64
+	switch {
+	case v.compact:
+		key = v.classBase + le64(b)>>42<<v.classShift
+	case v.narrowClass:
+		n := le32(b[8:])
+		if n == 0 {
+			return nil
+		}
+		key = v.classBase + uint64(n)<<v.classShift
+	default:
+		key = le64(b[8:])
+	}
+	slot := &h.cache[(key>>3^key>>15)%cacheSize]
+	if slot.key != key || slot.c == nil {
+		c := h.byAddr[key]
+		if c == nil {
+			return nil
+		}
+		*slot = cached{key, c}
+	}
+	return slot.c
+}
+
+// sizeOf returns the size of an object by its class and its first bytes, and the length of
+// an array. 0: the bytes are too few, or it is not an object.
+func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
+	v := h.VM
+	switch {
+	case c.layout < 0:
+		if uint64(len(b)) < v.lengthAt+4 {
+			return 0, 0
+		}
+		length = le32(b[v.lengthAt:])
+		if length > math.MaxInt32 {
+			return 0, 0
+		}
+		lh := uint32(c.layout)
+		size = uint64(lh>>16&255) + uint64(length)<<(lh&63)
+	case c.Kind == KindMirror:
+		if uint64(len(b)) < h.mirrorSize+4 {
+			return 0, 0
+		}
+		size = 8 * uint64(le32(b[h.mirrorSize:]))
+	case c.Kind == KindChunk:
+		if uint64(len(b)) < h.chunkSize+4 {
+			return 0, 0
+		}
+		n := uint64(le32(b[h.chunkSize:]))
+		if n > math.MaxInt32 {
+			return 0, 0
+		}
+		// src/hotspot/share/oops/instanceStackChunkKlass.inline.hpp: the frames, and a bit for
+		// each place where a reference can be.
+		bits := n
+		if v.narrow {
+			bits = 2 * n
+		}
+		size = uint64(c.layout&^7) + 8*(n+(bits+63)/64)
+	default:
+		size = uint64(c.layout &^ 7)
+	}
+	if size < 8 {
+		return 0, 0
+	}
+	return up(size, v.align), length
+}
+
+// firstBytes is how many bytes of an object are needed to know its size: a java.lang.Class
+// says it after its fields.
+const firstBytes = 512
+
+// walk calls visit for each object of a span. Where it finds none it looks for the next one.
+func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) error {
+	if h.buf == nil {
+		h.buf = make([]byte, windowBytes)
+	}
+	var base uint64
+	var win []byte
+	at := func(addr uint64, n uint64) []byte {
+		n = min(n, s.top-addr)
+		if addr < base || addr+n > base+uint64(len(win)) {
+			base = addr
+			want := min(uint64(len(h.buf)), s.top-addr)
+			got, _ := h.VM.mem.src.ReadAt(h.buf[:want], int64(addr))
+			win = h.buf[:got]
+		}
+		return win[min(addr-base, uint64(len(win))):]
+	}
+	next := 0 // TLAB
+	for next < len(h.tlabs) && h.tlabs[next].end <= s.start {
+		next++
+	}
+	// valid returns the object at addr, class nil if there is none.
+	valid := func(addr uint64) (o object) {
+		b := at(addr, firstBytes)
+		if len(b) < 16 {
+			return o
+		}
+		c := h.classOf(b)
+		if c == nil {
+			return o
+		}
+		size, length := h.sizeOf(c, b)
+		if size == 0 || size > s.top-addr {
+			return o
+		}
+		return object{addr: addr, size: size, class: c, length: length}
+	}
+	var o object
+	for pos, n := s.start, 0; pos < s.top; n++ {
+		if n&0xffff == 0 {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		for next < len(h.tlabs) && h.tlabs[next].end <= pos {
+			next++
+		}
+		limit := s.top
+		if next < len(h.tlabs) && h.tlabs[next].start <= pos {
+			if t := h.tlabs[next]; pos >= t.top {
+				pos = t.end
+				continue
+			} else {
+				limit = t.top
+			}
+		}
+		o = valid(pos)
+		if o.class == nil || pos+o.size > limit {
+			to := limit
+			if limit == s.top {
+				to = h.resync(pos, s, valid)
+			}
+			if err := h.readable(pos, s); err != nil {
+				return err
+			}
+			h.gap(to - pos)
+			pos = to
+			continue
+		}
+		o.data = at(pos, min(o.size, wholeBytes))
+		if n := min(o.size, wholeBytes); uint64(len(o.data)) >= n {
+			o.data = o.data[:min(uint64(len(o.data)), o.size)]
+		} else if err := h.readable(pos+uint64(len(o.data)), s); err != nil {
+			return err
+		}
+		if err := visit(&o); err != nil {
+			return err
+		}
+		pos += o.size
+	}
+	return nil
+}
+
+func (h *Heap) gap(n uint64) {
+	h.Skipped += n
+	h.Gaps++
+}
+
+// readable returns an error if the memory at addr cannot be read: the copy has ended.
+func (h *Heap) readable(addr uint64, s span) error {
+	var b [8]byte
+	if _, err := h.VM.mem.src.ReadAt(b[:], int64(addr)); err != nil {
+		return fmt.Errorf("the heap at %#x: %w", addr, err)
+	}
+	return nil
+}
+
+// resync returns the next place at which several objects follow each other.
+func (h *Heap) resync(pos uint64, s span, valid func(uint64) object) uint64 {
+	for p := pos + h.VM.align; p < s.top; p += h.VM.align {
+		q, n := p, 0
+		for ; n < chainLength && q < s.top; n++ {
+			o := valid(q)
+			if o.class == nil {
+				break
+			}
+			q += o.size
+		}
+		if n == chainLength || n > 0 && q == s.top {
+			return p
+		}
+	}
+	return s.top
+}
+
+// Scan walks the heap, marks where objects begin and counts the objects of each class.
+func (h *Heap) Scan(ctx context.Context) error {
+	for _, s := range h.spans {
+		err := h.walk(ctx, s, func(o *object) error {
+			c := o.class
+			if c.Mirror == 0 {
+				return nil // dormant, of the archive: nothing refers to it
+			}
+			c.Count++
+			c.Bytes += o.size
+			h.Objects++
+			h.Bytes += o.size
+			if c.Kind == KindMirror {
+				if k := h.classOfMirror(o); k == nil || !k.dumped() || k.Mirror != o.addr {
+					if k != nil || h.isMirror(o) {
+						return nil // a class that a dump does not have
+					}
+				}
+			}
+			i := (o.addr - h.low) / 8
+			h.bits[i/64] |= 1 << (i % 64)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if h.Objects == 0 {
+		return errors.New("no objects are in the heap")
+	}
+	return nil
+}
+
+// dumped reports whether a dump has the class.
+func (c *Class) dumped() bool { return c.Loaded && c.Mirror != 0 }
+
+// isMirror reports whether a java.lang.Class is that of a class, and not of a primitive type.
+func (h *Heap) isMirror(o *object) bool {
+	return uint64(len(o.data)) >= h.mirrorClass+8 && le64(o.data[h.mirrorClass:]) != 0
+}
+
+// classOfMirror returns the class that a java.lang.Class is about, nil for a primitive type
+// and for one that is not known.
+func (h *Heap) classOfMirror(o *object) *Class {
+	if !h.isMirror(o) {
+		return nil
+	}
+	return h.byAddr[le64(o.data[h.mirrorClass:])]
+}
+
+// Begins reports whether an object begins at addr.
+func (h *Heap) Begins(addr uint64) bool {
+	if addr < h.low || addr >= h.high || addr&7 != 0 {
+		return false
+	}
+	i := (addr - h.low) / 8
+	return h.bits[i/64]>>(i%64)&1 != 0
+}
+
+// ref returns the object that a reference in the heap means, by its bytes in memory; 0 for
+// null, and for one that leads to no object, which is counted.
+func (h *Heap) ref(b []byte) uint64 {
+	var addr uint64
+	if h.VM.narrow {
+		n := le32(b)
+		if n == 0 {
+			return 0
+		}
+		addr = h.VM.base + uint64(n)<<h.VM.shift
+	} else if addr = le64(b); addr == 0 {
+		return 0
+	}
+	if !h.Begins(addr) {
+		h.Nulled++
+		return 0
+	}
+	return addr
+}
+
+// refBytes is the size of a reference in the heap.
+func (h *Heap) refBytes() uint64 {
+	if h.VM.narrow {
+		return 4
+	}
+	return 8
+}

@@ -1,0 +1,150 @@
+// Package snapshot reads the Java heap of a running process: it makes a copy of the process
+// (package target), reads HotSpot's heap in the copy (package hotspot), and says what that
+// cost. The process stops for the copy alone.
+//
+// A Java belongs to one goroutine at a time.
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/unwind/jvm"
+)
+
+// Java is the heap of a HotSpot virtual machine as it was at one moment.
+type Java struct {
+	Heap   *hotspot.Heap
+	VM     *hotspot.VM
+	At     time.Time     // of the copy
+	Frozen time.Duration // the time that the process was stopped for
+	Tries  int           // stops until the collector was not at work
+	Scan   time.Duration // that the walk through the heap took
+
+	snap   *target.Snapshot
+	stacks []hotspot.Stack
+}
+
+// Process is the memory of a process at offsets that are its addresses.
+type processMemory struct{ p *target.Process }
+
+func (m processMemory) ReadAt(b []byte, off int64) (int, error) { return m.p.ReadAt(b, uint64(off)) }
+
+// errNoJVM says that a process runs no HotSpot.
+var errNoJVM = errors.New("no HotSpot virtual machine: it has no libjvm.so mapped")
+
+// Examine finds HotSpot in a process and reads whether its heap can be copied. Nothing is
+// stopped. Errors: *hotspot.UnsupportedError, *jvm.VersionError, jvm.ErrNotReady and those of
+// reading.
+func Examine(p *target.Process) (*hotspot.VM, error) {
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	var lib *stack.Mapping
+	for i := range maps {
+		name := filepath.Base(maps[i].Path)
+		if jvm.IsOpenJ9(name) {
+			return nil, &hotspot.UnsupportedError{Why: "its virtual machine is OpenJ9, whose heap is not supported"}
+		}
+		if lib == nil && name == "libjvm.so" && maps[i].Off == 0 {
+			lib = &maps[i]
+		}
+	}
+	if lib == nil {
+		return nil, &hotspot.UnsupportedError{Why: errNoJVM.Error()}
+	}
+	f, err := p.OpenMapping(*lib)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", lib.Path, err)
+	}
+	defer f.Close()
+	img, err := jvm.Load(f)
+	if errors.Is(err, jvm.ErrNotJVM) {
+		return nil, &hotspot.UnsupportedError{Why: "its libjvm.so does not describe itself as HotSpot does"}
+	}
+	if err != nil {
+		return nil, err
+	}
+	// libjvm.so has its first segment at 0 (all versions tried).
+	return hotspot.Examine(hotspot.Source{Image: img, Bias: lib.Start, Maps: maps, Mem: processMemory{p}})
+}
+
+// Take copies the process and walks its heap. See Examine and target.Process.Snapshot for
+// errors. Close ends the copy.
+func Take(ctx context.Context, p *target.Process, o target.SnapshotOptions) (*Java, error) {
+	vm, err := Examine(p)
+	if err != nil {
+		return nil, err
+	}
+	o.Gate = vm.Gate
+	s, err := p.Snapshot(o)
+	if errors.Is(err, target.ErrBusy) {
+		return nil, fmt.Errorf("its collector was always at work: %w", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	j := &Java{At: time.Now(), Frozen: s.Frozen, Tries: s.Tries, snap: s}
+	if err := j.read(ctx, vm); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return j, nil
+}
+
+func (j *Java) read(ctx context.Context, vm *hotspot.VM) (err error) {
+	begin := time.Now()
+	for _, t := range j.snap.Threads {
+		st := hotspot.Stack{SP: t.Regs.R[target.StackPointer]}
+		for i := range t.Regs.R {
+			if t.Regs.Has(i) {
+				st.Words = append(st.Words, t.Regs.R[i])
+			}
+		}
+		j.stacks = append(j.stacks, st)
+	}
+	j.VM = vm.On(j.snap, j.snap.Maps())
+	if j.Heap, err = hotspot.Open(j.VM); err != nil {
+		return err
+	}
+	if err := j.Heap.Scan(ctx); err != nil {
+		return err
+	}
+	j.Scan = time.Since(begin)
+	return nil
+}
+
+// WriteHPROF writes the heap as a dump with all objects, the dead ones too.
+func (j *Java) WriteHPROF(ctx context.Context, w io.Writer) (hotspot.Written, error) {
+	return j.Heap.WriteHPROF(ctx, w, j.stacks, j.At)
+}
+
+// Close ends the copy. An error describes a zombie that could not be removed.
+func (j *Java) Close() error { return j.snap.Close() }
+
+// JavaName turns HotSpot's name of a class into Java's: java.lang.String, int[].
+func JavaName(name string) string {
+	dims := 0
+	for strings.HasPrefix(name, "[") {
+		name, dims = name[1:], dims+1
+	}
+	if dims > 0 {
+		switch {
+		case strings.HasPrefix(name, "L") && strings.HasSuffix(name, ";"):
+			name = name[1 : len(name)-1]
+		default:
+			if t, ok := map[string]string{"Z": "boolean", "C": "char", "F": "float", "D": "double", "B": "byte", "S": "short", "I": "int", "J": "long"}[name]; ok {
+				name = t
+			}
+		}
+	}
+	return strings.ReplaceAll(name, "/", ".") + strings.Repeat("[]", dims)
+}
