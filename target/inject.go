@@ -44,6 +44,7 @@ type held struct {
 	status  int // of its stop, as the constants have it
 	stopped bool
 	gone    bool
+	known   bool // regs are those of the stop
 	late    bool // settle detaches it when it stops
 }
 
@@ -120,6 +121,13 @@ func (k *injector) attach() ([]*held, error) {
 	return fresh, nil
 }
 
+// read reads the registers of the stopped thread.
+func (h *held) read() unix.Errno {
+	errno := getBlock(h.tid, &h.regs)
+	h.known = errno == 0
+	return errno
+}
+
 // stopAll stops all threads within limit ns. ErrTimeout: one of them does not stop.
 func (k *injector) stopAll(limit int64) error {
 	deadline := monotonic() + stack.Time(limit)
@@ -153,7 +161,7 @@ func (k *injector) stopAll(limit int64) error {
 		if h.gone {
 			continue
 		}
-		if errno := getBlock(h.tid, &h.regs); errno == unix.ESRCH {
+		if errno := h.read(); errno == unix.ESRCH {
 			h.gone = true
 			continue
 		} else if errno != 0 {
@@ -258,7 +266,7 @@ func (k *injector) detach(h *held) {
 	sig, event := h.status&0x7f, h.status>>8
 	group := event == eventStop && sig != sigTrap
 	stops := event == 0 && (sig == sigStop || sig == sigTstp || sig == sigTtin || sig == sigTtou)
-	if !group && !stops {
+	if !group && !stops && (h.known || h.read() == 0) {
 		regs := h.regs
 		if nativePutBack(&regs, &h.before); regs != h.regs {
 			setBlock(h.tid, &regs)
@@ -281,9 +289,7 @@ func (k *injector) settle() bool {
 		case !h.stopped && tracee(h.tid):
 			return false
 		case h.stopped:
-			if getBlock(h.tid, &h.regs) == 0 {
-				k.detach(h)
-			}
+			k.detach(h)
 		}
 		delete(k.byTID, h.tid)
 		return true

@@ -55,17 +55,24 @@ func (k *injector) keep(child int) error {
 	return nil
 }
 
+const (
+	// buryFor bounds how long the keeper tries to leave no zombie, in ns, waitStop how long one
+	// thread may take to stop for that. Both are for machines without a free CPU.
+	buryFor  = 30_000_000_000
+	waitStop = 500_000_000
+)
+
 // bury ends the child, and makes the process take its status, so that no zombie is left.
 func (k *injector) bury(child, inner int) error {
 	if child == 0 {
 		return nil
 	}
 	_ = unix.Kill(child, unix.SIGKILL)
-	end := monotonic() + 5e9
+	end := monotonic() + buryFor
 	for k.others[child] != -1 {
 		k.drain()
 		if monotonic() > end {
-			return fmt.Errorf("the copy (process %d) did not end within 5 s", child)
+			return fmt.Errorf("the copy (process %d) did not end within %d s", child, int64(buryFor/1e9))
 		}
 		ts := unix.Timespec{Nsec: keeperSleep}
 		_ = unix.Nanosleep(&ts, nil)
@@ -105,13 +112,13 @@ func (k *injector) waitBy(tid, inner int, any bool) (done bool, err error) {
 	k.threads, k.byTID[tid] = append(k.threads, h), h
 	defer k.release()
 	traceCall(ptraceInterrupt, uintptr(tid), 0, 0)
-	if !k.await(h, monotonic()+20e6) {
+	if !k.await(h, monotonic()+waitStop) {
 		return false, ErrTimeout
 	}
 	if h.gone {
 		return false, ErrGone
 	}
-	if errno := getBlock(tid, &h.regs); errno != 0 {
+	if errno := h.read(); errno != 0 {
 		return false, errno
 	}
 	suit, gadget := k.suit(h)

@@ -25,6 +25,8 @@ type heapFlags struct {
 	json, html, partial, quiet          bool
 	koom, top, dump                     int
 	share                               string
+	by, strip                           string
+	force                               bool
 
 	notes []string // summary lines for standard error
 }
@@ -40,7 +42,8 @@ type heapAction struct {
 
 func heapActions() []heapAction {
 	return []heapAction{
-		{"leaks", 1, "one dump", []string{"koom", "json", "html", "format", "output", "share"}, heapLeaks},
+		{"leaks", 1, "one dump or process", []string{"koom", "json", "html", "format", "output", "share", "force"}, heapLeaks},
+		{"dump", 1, "one process", []string{"output", "strip", "force"}, heapDump},
 		{"histo", 1, "one dump", []string{"json", "top"}, heapHisto},
 		{"diff", 2, "an old and a new dump", []string{"json"}, heapDiff},
 		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "top"}, heapShow},
@@ -56,11 +59,14 @@ func heapNames() []string {
 	return names
 }
 
+// processAction is that of a process number without a word.
+var processAction = heapAction{"PID", 1, "one process", []string{"json", "top", "by", "force"}, heapProcess}
+
 func heapCommand() *command {
 	f := &heapFlags{}
 	var set *pflag.FlagSet
 	return &command{
-		name: "heap", args: strings.Join(heapNames(), "|") + " FILE …", short: "find what holds the memory of a Java heap dump",
+		name: "heap", args: "PID | " + strings.Join(heapNames(), "|") + " FILE|PID …", short: "find what holds the memory of a Java process or heap dump",
 		words: heapNames,
 		flags: func(fs *pflag.FlagSet) {
 			set = fs
@@ -76,12 +82,19 @@ func heapCommand() *command {
 			fs.StringVarP(&f.output, "output", "o", "", "of leaks: file for the report (default: standard output)")
 			fs.IntVar(&f.koom, "koom", 0, "of leaks: KOOM's report of version 1 or 2, by KOOM's rules")
 			fs.StringVar(&f.share, "share", "10%", "of leaks: part of the heap from which on something is a suspect")
-			fs.IntVar(&f.top, "top", 30, "lines of histo, objects of show")
+			fs.IntVar(&f.top, "top", 30, "lines of histo and of a process, objects of show")
+			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
+			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
+			fs.BoolVar(&f.force, "force", false, "of a process: copy it although a seccomp filter may kill it for that")
 		},
 		help: `
-FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed.
+FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed. PID is a
+running HotSpot (17, 21 or 25 with G1, Serial or Parallel): it stops for some milliseconds
+while the kernel copies its page tables, and the copy is read.
 
-  leaks FILE               suspects with the way from a root that holds them
+  PID                      objects and bytes by class
+  dump PID -o FILE         write a heap dump (.hprof, .hprof.gz, .hprof.zst, .spack)
+  leaks FILE|PID           suspects with the way from a root that holds them
   histo FILE               objects, bytes and retained bytes by class
   diff OLD NEW             what grew between two dumps, by class and by path
   show FILE OBJECT|CLASS   fields, elements, holders and retained size of an
@@ -89,6 +102,9 @@ FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed.
   path FILE OBJECT         the shortest way from a root to an object
 
 Examples:
+  sliver heap 4711 --top 10
+  sliver heap leaks 4711
+  sliver heap dump 4711 -o app.spack --strip shark
   sliver heap leaks app.hprof
   sliver heap leaks app.hprof.gz --html -o report.html
   sliver heap leaks app.hprof --format pprof -o heap.pb.gz && go tool pprof -http : heap.pb.gz
@@ -103,10 +119,15 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 		return usagef("heap", "say what to do: %s", strings.Join(heapNames(), ", "))
 	}
 	i := slices.IndexFunc(heapActions(), func(a heapAction) bool { return a.name == args[0] })
-	if i < 0 {
+	if i < 0 && !isPID(args[0]) {
 		return usagef("heap", "unknown action %q; there are: %s", args[0], strings.Join(heapNames(), ", "))
 	}
-	a := heapActions()[i]
+	var a heapAction
+	if i >= 0 {
+		a = heapActions()[i]
+	} else {
+		a, args = processAction, append([]string{"PID"}, args...)
+	}
 	if len(args)-1 != a.args {
 		return usagef("heap", "%s takes %s", a.name, a.takes)
 	}
@@ -153,6 +174,11 @@ const runtimeBytes = 64 << 20
 
 // open opens a dump with the settings of the flags.
 func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph, error) {
+	return f.openAs(ctx, e, path, path)
+}
+
+// openAs is open for a dump that messages call name.
+func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*graph.Graph, error) {
 	o := graph.Options{Temp: f.temp, Dump: f.dump, Partial: f.partial}
 	if f.memory != "" {
 		n, err := parseBytes(f.memory)
@@ -174,15 +200,15 @@ func (f *heapFlags) open(ctx context.Context, e *env, path string) (*graph.Graph
 	begin := time.Now()
 	g, err := graph.Open(ctx, path, o)
 	if err != nil {
-		return nil, (&hprofInput{path: path, name: path}).explain(plainPath(err))
+		return nil, (&hprofInput{path: path, name: name}).explain(plainPath(err))
 	}
-	note := fmt.Sprintf("sliver: %s: %d objects, level %s; %.2f s", path, g.Len(), g.Level(), time.Since(begin).Seconds())
+	note := fmt.Sprintf("sliver: %s: %d objects, level %s; %.2f s", name, g.Len(), g.Level(), time.Since(begin).Seconds())
 	if g.Len() >= 100_000 && g.PeakBytes() > 0 {
 		note += fmt.Sprintf(", %d bytes an object", g.PeakBytes()/int64(g.Len()))
 	}
 	f.notes = append(f.notes, note)
 	if g.Damage != nil {
-		fmt.Fprintf(e.stderr, "sliver: %s: damaged, so only what comes before is used: %v\n", path, g.Damage)
+		fmt.Fprintf(e.stderr, "sliver: %s: damaged, so only what comes before is used: %v\n", name, g.Damage)
 	}
 	return g, nil
 }
@@ -221,7 +247,18 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 	if format == "pprof" && f.output == "" && isTerminal(e.stdout.File) {
 		return usagef("heap", "a profile is not for a terminal: name a file with -o")
 	}
-	g, err := f.open(ctx, e, args[0])
+	path, name := args[0], filepath.Base(args[0])
+	done := func() error { return nil }
+	if isPID(path) {
+		if path, done, err = f.dumpOf(ctx, args[0]); err != nil {
+			return err
+		}
+		name = "process " + args[0]
+	}
+	g, err := f.openAs(ctx, e, path, name)
+	if e := done(); e != nil { // why the dump is not whole
+		err = e
+	}
 	if err != nil {
 		return err
 	}
@@ -241,7 +278,7 @@ func heapLeaks(ctx context.Context, e *env, f *heapFlags, args []string) error {
 		tree := leak.Tree(g)
 		write = func(w io.Writer) error { return tree.WriteProfile(w, strings.HasSuffix(f.output, ".gz")) }
 	default:
-		r, err := leak.Find(ctx, g, filepath.Base(args[0]), leak.Options{Share: share})
+		r, err := leak.Find(ctx, g, name, leak.Options{Share: share})
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}

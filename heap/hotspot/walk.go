@@ -235,8 +235,7 @@ func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) erro
 		next++
 	}
 	// valid returns the object at addr, class nil if there is none.
-	valid := func(addr uint64) (o object) {
-		b := at(addr, firstBytes)
+	valid := func(addr uint64, b []byte) (o object) {
 		if len(b) < 16 {
 			return o
 		}
@@ -269,7 +268,7 @@ func (h *Heap) walk(ctx context.Context, s span, visit func(*object) error) erro
 				limit = t.top
 			}
 		}
-		o = valid(pos)
+		o = valid(pos, at(pos, firstBytes))
 		if o.class == nil || pos+o.size > limit {
 			to := limit
 			if limit == s.top {
@@ -311,11 +310,17 @@ func (h *Heap) readable(addr uint64, s span) error {
 }
 
 // resync returns the next place at which several objects follow each other.
-func (h *Heap) resync(pos uint64, s span, valid func(uint64) object) uint64 {
+func (h *Heap) resync(pos uint64, s span, valid func(uint64, []byte) object) uint64 {
+	// A chain of large objects must not move the window.
+	var b [firstBytes]byte
 	for p := pos + h.VM.align; p < s.top; p += h.VM.align {
 		q, n := p, 0
 		for ; n < chainLength && q < s.top; n++ {
-			o := valid(q)
+			n := min(firstBytes, s.top-q)
+			if h.VM.mem.read(b[:n], q) != nil {
+				break
+			}
+			o := valid(q, b[:n])
 			if o.class == nil {
 				break
 			}
@@ -413,4 +418,16 @@ func (h *Heap) refBytes() uint64 {
 		return 4
 	}
 	return 8
+}
+
+// ClassAt returns the class of the object at addr; nil: no object begins there.
+func (h *Heap) ClassAt(addr uint64) *Class {
+	if !h.Begins(addr) {
+		return nil
+	}
+	var b [16]byte
+	if h.VM.mem.read(b[:], addr) != nil {
+		return nil
+	}
+	return h.classOf(b[:])
 }

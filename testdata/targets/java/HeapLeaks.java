@@ -93,6 +93,17 @@ public class HeapLeaks {
             }
             nulls.add(new Object[] {cache});
         }
+        if (kinds.contains("churn")) // threads that allocate without end, in all sizes
+            for (int i = 0; i < 3; i++) {
+                Thread t = new Thread(() -> {
+                    Object[] kept = new Object[4096];
+                    for (int n = 0; ; n++) {
+                        kept[n & 4095] = n % 997 == 0 ? new byte[n % 300_000] : new Object[] {n, "x" + n, new long[n & 31], kept[n * 7 & 4095]};
+                        if ((n & 0xfff) == 0) Arrays.fill(kept, null);
+                    }
+                }, "churn-" + i);
+                t.setDaemon(true); t.start();
+            }
         if (kinds.contains("array")) { held = new byte[33_554_432]; random.nextBytes(held); }
         if (kinds.contains("grow")) {
             BufferedReader in = new BufferedReader(new InputStreamReader(System.in));

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/heap/snapshot"
+	"github.com/sliverprof/sliver/target"
+)
+
+// isPID reports whether an argument of sliver heap means a process.
+func isPID(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 31)
+	return err == nil
+}
+
+// openJava opens the process of an argument.
+func openJava(s string) (*target.Process, error) {
+	pid, err := parsePID(s)
+	if err != nil {
+		return nil, usagef("heap", "%v", err)
+	}
+	return target.Open(pid)
+}
+
+// take copies a process and walks its Java heap.
+func (f *heapFlags) take(ctx context.Context, p *target.Process) (*snapshot.Java, error) {
+	j, err := snapshot.Take(ctx, p, target.SnapshotOptions{Force: f.force})
+	if err != nil {
+		if errors.Is(err, target.ErrSeccomp) {
+			return nil, fmt.Errorf("process %d: %w: use --force, or run as root", p.PID(), err)
+		}
+		return nil, fmt.Errorf("process %d: %w", p.PID(), err)
+	}
+	note := fmt.Sprintf("sliver: process %d: copied, stopped for %s", p.PID(), millis(j.Frozen))
+	if j.Tries > 1 {
+		note += fmt.Sprintf(" (try %d)", j.Tries)
+	}
+	note += fmt.Sprintf("; HotSpot %d, %s, %d objects in %.2f s", j.VM.Major, j.VM.Collector, j.Heap.Objects, j.Scan.Seconds())
+	if j.Heap.Gaps > 0 {
+		note += fmt.Sprintf(", %d bytes skipped at %d places without an object", j.Heap.Skipped, j.Heap.Gaps)
+	}
+	f.notes = append(f.notes, note)
+	return j, nil
+}
+
+func millis(d time.Duration) string { return fmt.Sprintf("%.1f ms", float64(d)/1e6) }
+
+// heapProcess prints a histogram of a process.
+func heapProcess(ctx context.Context, e *env, f *heapFlags, args []string) error {
+	if !slices.Contains([]string{"", "class", "loader", "package"}, f.by) {
+		return usagef("heap", "unknown --by %q; there are: class, loader, package", f.by)
+	}
+	p, err := openJava(args[0])
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	j, err := f.take(ctx, p)
+	if err != nil {
+		return err
+	}
+	lines := histogram(j.Heap, f.by)
+	if err := j.Close(); err != nil {
+		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), err))
+	}
+	if f.json {
+		return writeJSON(e, struct {
+			PID     int         `json:"pid"`
+			Frozen  float64     `json:"frozenMillis"`
+			Objects uint64      `json:"objects"`
+			Bytes   uint64      `json:"bytes"`
+			Lines   []heapCount `json:"lines"`
+		}{p.PID(), float64(j.Frozen) / 1e6, j.Heap.Objects, j.Heap.Bytes, lines})
+	}
+	w := bufio.NewWriter(e.stdout)
+	fmt.Fprintf(w, "%12s  %14s  %s\n", "objects", "bytes", cmp.Or(f.by, "class"))
+	for _, l := range lines[:min(f.top, len(lines))] {
+		fmt.Fprintf(w, "%12d  %14d  %s\n", l.Objects, l.Bytes, l.Name)
+	}
+	fmt.Fprintf(w, "%12d  %14d  all %d\n", j.Heap.Objects, j.Heap.Bytes, len(lines))
+	return w.Flush()
+}
+
+// heapCount is a line of a histogram.
+type heapCount struct {
+	Name    string `json:"name"`
+	Objects uint64 `json:"objects"`
+	Bytes   uint64 `json:"bytes"`
+}
+
+// histogram adds up objects by class, class loader or package, the largest first.
+func histogram(h *hotspot.Heap, by string) []heapCount {
+	counts := map[string]*heapCount{}
+	for _, c := range h.Classes {
+		if c.Count == 0 {
+			continue
+		}
+		name := snapshot.JavaName(c.Name)
+		switch by {
+		case "loader":
+			name = loaderName(h, c.Loader)
+		case "package":
+			name = strings.TrimRight(name, "[]")
+			if i := strings.LastIndexByte(name, '.'); i >= 0 {
+				name = name[:i]
+			} else {
+				name = "(none)"
+			}
+		}
+		l := counts[name]
+		if l == nil {
+			l = &heapCount{Name: name}
+			counts[name] = l
+		}
+		l.Objects += c.Count
+		l.Bytes += c.Bytes
+	}
+	lines := []heapCount{}
+	for _, l := range counts {
+		lines = append(lines, *l)
+	}
+	slices.SortFunc(lines, func(a, b heapCount) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name)) })
+	return lines
+}
+
+func loaderName(h *hotspot.Heap, loader uint64) string {
+	if loader == 0 {
+		return "(boot loader)"
+	}
+	if c := h.ClassAt(loader); c != nil {
+		return fmt.Sprintf("%s 0x%x", snapshot.JavaName(c.Name), loader)
+	}
+	return fmt.Sprintf("0x%x", loader)
+}
+
+// heapDump writes a dump of a process.
+func heapDump(ctx context.Context, e *env, f *heapFlags, args []string) (err error) {
+	if f.output == "" {
+		return usagef("heap", "dump needs a file: -o app.hprof, .hprof.gz, .hprof.zst or .spack")
+	}
+	if f.strip != "" && !slices.Contains([]string{"shark", "matrix", "koom"}, f.strip) {
+		return usagef("heap", "unknown --strip %q; there are: shark, matrix, koom", f.strip)
+	}
+	p, err := openJava(args[0])
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	j, err := f.take(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if e := j.Close(); e != nil {
+			f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), e))
+		}
+	}()
+	begin := time.Now()
+	var n hotspot.Written
+	write := func(w io.Writer) (err error) {
+		b := bufio.NewWriterSize(w, 1<<20)
+		if n, err = j.WriteHPROF(ctx, b); err == nil {
+			err = b.Flush()
+		}
+		return err
+	}
+	if f.strip != "" {
+		rule, plain := hprof.Rule(f.strip), write
+		write = through(plain, func(w io.Writer, r io.Reader) error {
+			return hprof.Strip(w, r, hprof.StripOptions{Rule: rule, Temp: f.temp})
+		})
+	}
+	if strings.HasSuffix(f.output, ".spack") {
+		write = through(write, hprof.Pack)
+	}
+	if err := writeReport(e, f.output, write); err != nil {
+		return err
+	}
+	note := fmt.Sprintf("sliver: %s: %d objects, %d classes, %d roots, %s in %.2f s", f.output, n.Objects, n.Classes, n.Roots, size(n.Bytes), time.Since(begin).Seconds())
+	if f.strip != "" || strings.HasSuffix(f.output, ".spack") || strings.HasSuffix(f.output, ".gz") || strings.HasSuffix(f.output, ".zst") {
+		note += " (before it was made smaller)"
+	}
+	if j.Heap.Nulled > 0 {
+		note += fmt.Sprintf("; %d references to no object written as null", j.Heap.Nulled)
+	}
+	if n.Truncated > 0 {
+		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
+	}
+	f.notes = append(f.notes, note)
+	return nil
+}
+
+func size(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+// through returns a function that writes what change makes of what write writes.
+func through(write func(io.Writer) error, change func(io.Writer, io.Reader) error) func(io.Writer) error {
+	return func(w io.Writer) error {
+		r, in := io.Pipe()
+		done := make(chan error, 1)
+		go func() {
+			err := write(in)
+			in.CloseWithError(err)
+			done <- err
+		}()
+		err := change(w, r)
+		r.CloseWithError(err)
+		return cmp.Or(<-done, err)
+	}
+}
+
+// dumpOf writes the dump of a process into a pipe and returns the pipe's path, to be
+// opened once. done waits for the end and returns why the dump is not whole.
+func (f *heapFlags) dumpOf(ctx context.Context, pid string) (path string, done func() error, err error) {
+	p, err := openJava(pid)
+	if err != nil {
+		return "", nil, err
+	}
+	j, err := f.take(ctx, p)
+	if err != nil {
+		p.Close()
+		return "", nil, err
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		err = errors.Join(err, j.Close())
+		p.Close()
+		return "", nil, err
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		b := bufio.NewWriterSize(w, 1<<20)
+		_, err := j.WriteHPROF(ctx, b)
+		if err == nil {
+			err = b.Flush()
+		}
+		w.Close()
+		if e := j.Close(); e != nil {
+			err = errors.Join(err, e)
+		}
+		p.Close()
+		wrote <- err
+	}()
+	return fmt.Sprintf("/proc/self/fd/%d", r.Fd()), func() error {
+		r.Close()
+		err := <-wrote
+		if j.Heap.Nulled > 0 {
+			f.notes = append(f.notes, fmt.Sprintf("sliver: process %s: %d references to no object read as null", pid, j.Heap.Nulled))
+		}
+		return err
+	}, nil
+}
