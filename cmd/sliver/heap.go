@@ -25,7 +25,7 @@ type heapFlags struct {
 	json, html, partial, quiet          bool
 	koom, top, dump                     int
 	share                               string
-	by, strip                           string
+	by, strip, way                      string
 	force                               bool
 
 	notes []string // summary lines for standard error
@@ -42,8 +42,8 @@ type heapAction struct {
 
 func heapActions() []heapAction {
 	return []heapAction{
-		{"leaks", 1, "one dump or process", []string{"koom", "json", "html", "format", "output", "share", "force"}, heapLeaks},
-		{"dump", 1, "one process", []string{"output", "strip", "force"}, heapDump},
+		{"leaks", 1, "one dump or process", []string{"koom", "json", "html", "format", "output", "share", "way", "force"}, heapLeaks},
+		{"dump", 1, "one process", []string{"output", "strip", "way", "force"}, dumpProcess},
 		{"histo", 1, "one dump", []string{"json", "top"}, heapHisto},
 		{"diff", 2, "an old and a new dump", []string{"json"}, heapDiff},
 		{"show", 2, "a dump, and an object's ID or a class", []string{"json", "top"}, heapShow},
@@ -85,6 +85,7 @@ func heapCommand() *command {
 			fs.IntVar(&f.top, "top", 30, "lines of histo and of a process, objects of show")
 			fs.StringVar(&f.by, "by", "", "of a process: add up by class, loader or package (default: class)")
 			fs.StringVar(&f.strip, "strip", "", "of dump: remove contents by the rule shark, matrix or koom, see sliver hprof strip")
+			fs.StringVar(&f.way, "way", "auto", "of dump and leaks of a process: snapshot, fifo (HotSpot itself writes the dump, standing still),\nor auto: a snapshot, and FIFO where that is not possible")
 			fs.BoolVar(&f.force, "force", false, "of a process: copy it although a seccomp filter may kill it for that")
 		},
 		help: `

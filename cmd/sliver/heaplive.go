@@ -145,8 +145,8 @@ func loaderName(h *hotspot.Heap, loader uint64) string {
 	return fmt.Sprintf("0x%x", loader)
 }
 
-// heapDump writes a dump of a process.
-func heapDump(ctx context.Context, e *env, f *heapFlags, args []string) (err error) {
+// dumpProcess writes a dump of a process.
+func dumpProcess(ctx context.Context, e *env, f *heapFlags, args []string) (err error) {
 	if f.output == "" {
 		return usagef("heap", "dump needs a file: -o app.hprof, .hprof.gz, .hprof.zst or .spack")
 	}
@@ -158,24 +158,13 @@ func heapDump(ctx context.Context, e *env, f *heapFlags, args []string) (err err
 		return err
 	}
 	defer p.Close()
-	j, err := f.take(ctx, p)
+	begin := time.Now()
+	d, err := f.dumper(ctx, p)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if e := j.Close(); e != nil {
-			f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), e))
-		}
-	}()
-	begin := time.Now()
-	var n hotspot.Written
-	write := func(w io.Writer) (err error) {
-		b := bufio.NewWriterSize(w, 1<<20)
-		if n, err = j.WriteHPROF(ctx, b); err == nil {
-			err = b.Flush()
-		}
-		return err
-	}
+	defer d.close()
+	write := d.write
 	if f.strip != "" {
 		rule, plain := hprof.Rule(f.strip), write
 		write = through(plain, func(w io.Writer, r io.Reader) error {
@@ -188,17 +177,85 @@ func heapDump(ctx context.Context, e *env, f *heapFlags, args []string) (err err
 	if err := writeReport(e, f.output, write); err != nil {
 		return err
 	}
-	note := fmt.Sprintf("sliver: %s: %d objects, %d classes, %d roots, %s in %.2f s", f.output, n.Objects, n.Classes, n.Roots, size(n.Bytes), time.Since(begin).Seconds())
+	note := fmt.Sprintf("sliver: %s: %s in %.2f s", f.output, size(d.bytes), time.Since(begin).Seconds())
 	if f.strip != "" || strings.HasSuffix(f.output, ".spack") || strings.HasSuffix(f.output, ".gz") || strings.HasSuffix(f.output, ".zst") {
 		note += " (before it was made smaller)"
 	}
-	if j.Heap.Nulled > 0 {
-		note += fmt.Sprintf("; %d references to no object written as null", j.Heap.Nulled)
+	f.notes = append(f.notes, note)
+	return nil
+}
+
+// dumper writes the dump of a process once.
+type dumper struct {
+	f      *heapFlags
+	p      *target.Process
+	j      *snapshot.Java // nil: HotSpot writes it itself
+	closed bool
+	ctx    context.Context
+	bytes  int64
+}
+
+// dumper chooses how the dump of a process is made, and makes the copy.
+func (f *heapFlags) dumper(ctx context.Context, p *target.Process) (*dumper, error) {
+	if !slices.Contains([]string{"auto", "snapshot", "fifo"}, f.way) {
+		return nil, usagef("heap", "unknown --way %q; there are: auto, snapshot, fifo", f.way)
+	}
+	d := &dumper{f: f, p: p, ctx: ctx}
+	if f.way == "fifo" {
+		return d, nil
+	}
+	j, err := f.take(ctx, p)
+	if err == nil {
+		d.j = j
+		return d, nil
+	}
+	if f.way == "snapshot" || !snapshot.Fallback(err) {
+		return nil, err
+	}
+	f.notes = append(f.notes, fmt.Sprintf("sliver: %v: dumped through its attach socket", err))
+	return d, nil
+}
+
+// close ends the copy, if there is one.
+func (d *dumper) close() {
+	if d.j == nil || d.closed {
+		return
+	}
+	d.closed = true
+	if err := d.j.Close(); err != nil {
+		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: %v", d.p.PID(), err))
+	}
+}
+
+// write writes the dump, and ends the copy.
+func (d *dumper) write(w io.Writer) error {
+	if d.j == nil {
+		s, err := snapshot.Stream(d.ctx, d.p, w)
+		if err != nil {
+			return fmt.Errorf("process %d: %w", d.p.PID(), err)
+		}
+		d.bytes = s.Bytes
+		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: written by HotSpot itself, stopped for %s", d.p.PID(), millis(s.Stood)))
+		return nil
+	}
+	b := bufio.NewWriterSize(w, 1<<20)
+	n, err := d.j.WriteHPROF(d.ctx, b)
+	if err == nil {
+		err = b.Flush()
+	}
+	d.close()
+	if err != nil {
+		return fmt.Errorf("process %d: %w", d.p.PID(), err)
+	}
+	d.bytes = n.Bytes
+	note := fmt.Sprintf("sliver: process %d: dumped %d objects, %d classes, %d roots (%d of stacks, conservative)", d.p.PID(), n.Objects, n.Classes, n.Roots, n.Frames)
+	if d.j.Heap.Nulled > 0 {
+		note += fmt.Sprintf("; %d references to no object written as null", d.j.Heap.Nulled)
 	}
 	if n.Truncated > 0 {
 		note += fmt.Sprintf("; %d arrays of more than 4 GB truncated", n.Truncated)
 	}
-	f.notes = append(f.notes, note)
+	d.f.notes = append(d.f.notes, note)
 	return nil
 }
 
@@ -227,37 +284,26 @@ func (f *heapFlags) dumpOf(ctx context.Context, pid string) (path string, done f
 	if err != nil {
 		return "", nil, err
 	}
-	j, err := f.take(ctx, p)
+	d, err := f.dumper(ctx, p)
 	if err != nil {
 		p.Close()
 		return "", nil, err
 	}
 	r, w, err := os.Pipe()
 	if err != nil {
-		err = errors.Join(err, j.Close())
+		d.close()
 		p.Close()
 		return "", nil, err
 	}
 	wrote := make(chan error, 1)
 	go func() {
-		b := bufio.NewWriterSize(w, 1<<20)
-		_, err := j.WriteHPROF(ctx, b)
-		if err == nil {
-			err = b.Flush()
-		}
+		err := d.write(w)
 		w.Close()
-		if e := j.Close(); e != nil {
-			err = errors.Join(err, e)
-		}
 		p.Close()
 		wrote <- err
 	}()
 	return fmt.Sprintf("/proc/self/fd/%d", r.Fd()), func() error {
 		r.Close()
-		err := <-wrote
-		if j.Heap.Nulled > 0 {
-			f.notes = append(f.notes, fmt.Sprintf("sliver: process %s: %d references to no object read as null", pid, j.Heap.Nulled))
-		}
-		return err
+		return <-wrote
 	}, nil
 }

@@ -173,6 +173,21 @@ func Examine(s Source) (*VM, error) {
 	return v, nil
 }
 
+// Flag reads a flag of HotSpot's that is true or false, of any version whose tables can be
+// read and any collector. known is false if the version does not have it.
+func Flag(s Source, name string) (on, known bool, err error) {
+	t, err := jvm.ReadTables(s.Image, s.Bias, s.Mem)
+	if err != nil {
+		return false, false, err
+	}
+	flags, err := t.Flags(s.Mem)
+	if err != nil || flags[name] == 0 {
+		return false, false, err
+	}
+	b, err := newMemory(s.Mem).byte(flags[name])
+	return b != 0, err == nil, err
+}
+
 // On is the same virtual machine in a copy of its memory.
 func (v *VM) On(mem io.ReaderAt, maps []stack.Mapping) *VM {
 	c := *v

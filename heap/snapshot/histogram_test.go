@@ -61,10 +61,10 @@ func TestChurn(t *testing.T) {
 	for _, flags := range [][]string{{"25", "-XX:+UseG1GC"}, {"21", "-XX:+UseParallelGC"}, {"17", "-XX:+UseSerialGC"}} {
 		t.Run(strings.Join(flags, ""), func(t *testing.T) {
 			dir := folder(t)
-			proc := java(t, flags[0], "churn", flags[1], "-XX:ErrorFile="+filepath.Join(dir, "hs_err"))
+			proc := java(t, flags[0], "churn", flags[1], "-Xmx48m", "-XX:ErrorFile="+filepath.Join(dir, "hs_err"))
 			p := open(t, proc.PID)
 			var gaps, nulled, objects uint64
-			for range n {
+			for i := range n {
 				j := take(t, p)
 				path := filepath.Join(dir, "x.hprof")
 				write(t, j, path)
@@ -72,7 +72,9 @@ func TestChurn(t *testing.T) {
 					t.Fatal(err)
 				}
 				gaps, nulled, objects = gaps+j.Heap.Gaps, nulled+j.Heap.Nulled, objects+j.Heap.Objects
-				dangling(t, load(t, path))
+				if i == 0 {
+					dangling(t, load(t, path))
+				}
 			}
 			t.Logf("%d copies: %d objects, %d places skipped, %d references dropped", n, objects, gaps, nulled)
 			if nulled > objects/100 || gaps > uint64(4*n) {

@@ -45,37 +45,47 @@ var errNoJVM = errors.New("no HotSpot virtual machine: it has no libjvm.so mappe
 // stopped. Errors: *hotspot.UnsupportedError, *jvm.VersionError, jvm.ErrNotReady and those of
 // reading.
 func Examine(p *target.Process) (*hotspot.VM, error) {
-	maps, err := p.Maps()
+	s, err := source(p)
 	if err != nil {
 		return nil, err
+	}
+	return hotspot.Examine(s)
+}
+
+// source finds HotSpot in a process.
+func source(p *target.Process) (hotspot.Source, error) {
+	var none hotspot.Source
+	maps, err := p.Maps()
+	if err != nil {
+		return none, err
 	}
 	var lib *stack.Mapping
 	for i := range maps {
 		name := filepath.Base(maps[i].Path)
 		if jvm.IsOpenJ9(name) {
-			return nil, &hotspot.UnsupportedError{Why: "its virtual machine is OpenJ9, whose heap is not supported"}
+			return none, &hotspot.UnsupportedError{Why: "its virtual machine is OpenJ9, whose heap is not supported"}
 		}
 		if lib == nil && name == "libjvm.so" && maps[i].Off == 0 {
 			lib = &maps[i]
 		}
 	}
 	if lib == nil {
-		return nil, &hotspot.UnsupportedError{Why: errNoJVM.Error()}
+		return none, &hotspot.UnsupportedError{Why: errNoJVM.Error()}
 	}
 	f, err := p.OpenMapping(*lib)
 	if err != nil {
-		return nil, fmt.Errorf("open %s: %w", lib.Path, err)
+		return none, fmt.Errorf("open %s: %w", lib.Path, err)
 	}
 	defer f.Close()
 	img, err := jvm.Load(f)
 	if errors.Is(err, jvm.ErrNotJVM) {
-		return nil, &hotspot.UnsupportedError{Why: "its libjvm.so does not describe itself as HotSpot does"}
+		return none, &hotspot.UnsupportedError{Why: "its libjvm.so does not describe itself as HotSpot does"}
 	}
 	if err != nil {
-		return nil, err
+		return none, err
 	}
 	// libjvm.so has its first segment at 0 (all versions tried).
-	return hotspot.Examine(hotspot.Source{Image: img, Bias: lib.Start, Maps: maps, Mem: processMemory{p}})
+	return hotspot.Source{Image: img, Bias: lib.Start, Maps: maps, Mem: processMemory{p}}, nil
 }
 
 // Take copies the process and walks its heap. See Examine and target.Process.Snapshot for

@@ -128,7 +128,7 @@ var table = []row{
 		"the objects of a dump and what holds what: bytes in, no process; what of it is a leak is not its business"},
 	{"heap/hotspot", "heap/hprof stack unwind/jvm", "",
 		"a Java heap in memory through io.ReaderAt, and a dump of it: no process; how the memory was copied is not its business"},
-	{"heap/snapshot", "heap/hotspot stack target unwind/jvm", "",
+	{"heap/snapshot", "heap/hotspot heap/hprof stack target unwind/jvm", "",
 		"joins target to hotspot: the heap of a live process"},
 	{"heap/leak", "heap/graph heap/hprof", "github.com/google/pprof/profile",
 		"what of a heap's graph is a leak, and reports of it; pprof's own package writes its profile, which is small"},

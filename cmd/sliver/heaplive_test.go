@@ -1,0 +1,115 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/heap/hprof"
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// leakingJava starts a Java program with objects to find.
+func leakingJava(t *testing.T, version string, flags ...string) *testprog.Proc {
+	t.Helper()
+	testprog.Need(t, "ptrace")
+	java := testprog.Tool(t, "java"+version)
+	args := append(append([]string{"-Xmx256m"}, flags...), "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "map,list")
+	p := testprog.StartCmd(t, exec.Command(java, args...))
+	p.Line("READY")
+	return p
+}
+
+// The heap of a running process: histogram, dump and leaks, with one line that says what it cost.
+func TestHeapOfAProcess(t *testing.T) {
+	dir := t.TempDir()
+	proc := leakingJava(t, "17", "-XX:+UseG1GC")
+	pid := fmt.Sprint(proc.PID)
+	run := func(args ...string) result {
+		t.Helper()
+		r := sliver(t, dir, append([]string{"heap"}, args...)...)
+		if r.status != 0 || !strings.Contains(r.errors, "sliver: process "+pid+": copied, stopped for ") {
+			t.Errorf("heap %q: status %d\n%s", args, r.status, r.errors)
+		}
+		return r
+	}
+	if r := run(pid, "--top", "3"); !strings.Contains(r.out, "  byte[]\n") || strings.Count(r.out, "\n") != 5 {
+		t.Errorf("histogram:\n%s", r.out)
+	}
+	var doc struct {
+		PID     int
+		Objects int
+		Lines   []heapCount
+	}
+	if r := run(pid, "--json", "--by", "package"); json.Unmarshal([]byte(r.out), &doc) != nil || doc.PID != proc.PID || doc.Objects < 10_000 || len(doc.Lines) < 10 {
+		t.Errorf("JSON by package:\n%.500s", r.out)
+	}
+	if r := run(pid, "--by", "loader"); !strings.Contains(r.out, "(boot loader)") || !strings.Contains(r.out, "ClassLoaders$AppClassLoader 0x") {
+		t.Errorf("by loader:\n%s", r.out)
+	}
+	if r := run("leaks", pid, "--share", "5%"); !strings.Contains(r.out, "HeapLeaks.sessionCache") || !strings.Contains(r.out, "HeapLeaks.listeners") {
+		t.Errorf("leaks:\n%s", r.out)
+	}
+	for _, args := range [][]string{{"x.hprof"}, {"x.hprof.gz"}, {"x.spack"}, {"s.hprof.zst", "--strip", "shark"}} {
+		run(append([]string{"dump", pid, "-o"}, args...)...)
+		f, err := hprof.Open(filepath.Join(dir, args[0]), dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos, findings, err := hprof.Check(f, dir)
+		f.Close()
+		if err != nil || len(findings) > 0 || len(infos) != 1 {
+			t.Errorf("%s: %d dumps, %v, %v", args[0], len(infos), findings, err)
+		}
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "x.hprof")); err != nil || !bytes.HasPrefix(b, []byte("JAVA PROFILE 1.0.2\x00")) {
+		t.Errorf("dump: %v", err)
+	}
+	if left, _ := filepath.Glob(filepath.Join(dir, ".*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
+	}
+}
+
+// Where a copy is not possible HotSpot writes the dump itself, and the reason is said.
+func TestHeapFallsBack(t *testing.T) {
+	dir := t.TempDir()
+	proc := leakingJava(t, "25", "-XX:+UseZGC")
+	pid := fmt.Sprint(proc.PID)
+	r := sliver(t, dir, "heap", "leaks", pid, "--share", "5%")
+	if r.status != 0 || !strings.Contains(r.errors, "its collector is ZGC") || !strings.Contains(r.errors, "written by HotSpot itself, stopped for ") || !strings.Contains(r.out, "HeapLeaks.sessionCache") {
+		t.Errorf("status %d\n%s\n%s", r.status, r.errors, r.out)
+	}
+	for _, args := range [][]string{{pid}, {"dump", pid, "-o", "x.hprof", "--way", "snapshot"}} {
+		if r := sliver(t, dir, append([]string{"heap"}, args...)...); r.status == 0 || !strings.Contains(r.errors, "its collector is ZGC") {
+			t.Errorf("heap %q: status %d\n%s", args, r.status, r.errors)
+		}
+	}
+}
+
+// Processes without a Java heap and invalid flags get one line.
+func TestHeapOfAProcessRefused(t *testing.T) {
+	dir := t.TempDir()
+	spin := testprog.Start(t, testprog.Build(t, "c/spin", "O2"))
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{fmt.Sprint(spin.PID)}, "no HotSpot virtual machine"},
+		{[]string{"dump", fmt.Sprint(spin.PID)}, "dump needs a file"},
+		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--strip", "all"}, `unknown --strip "all"`},
+		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--way", "gdb"}, `unknown --way "gdb"`},
+		{[]string{fmt.Sprint(spin.PID), "--by", "age"}, `unknown --by "age"`},
+		{[]string{"999999999"}, "no process 999999999"},
+		{[]string{"dump", "x.hprof", "-o", "y"}, "no process number"},
+	} {
+		r := sliver(t, dir, append([]string{"heap"}, c.args...)...)
+		if r.status == 0 || !strings.Contains(r.errors, c.want) {
+			t.Errorf("heap %q: status %d, want %q in\n%s", c.args, r.status, c.want, r.errors)
+		}
+	}
+}

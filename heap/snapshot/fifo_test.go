@@ -1,0 +1,113 @@
+package snapshot
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/heap/hotspot"
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// leftovers lists what a dump through FIFOs has left in /tmp.
+func leftovers(t *testing.T, pid string) []string {
+	t.Helper()
+	left, err := filepath.Glob("/tmp/.sliver-*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	attach, _ := filepath.Glob("/tmp/.attach_pid" + pid)
+	return append(left, attach...)
+}
+
+// A dump through FIFOs is whole, on all versions and for a collector that a copy cannot hold.
+func TestStream(t *testing.T) {
+	for _, c := range [][]string{{"17", "-XX:+UseG1GC"}, {"21", "-XX:+UseSerialGC"}, {"25", "-XX:+UseG1GC"}, {"25", "-XX:+UseZGC"}} {
+		t.Run(strings.Join(c, ""), func(t *testing.T) {
+			proc := java(t, c[0], "map,list,duplicates", c[1], "-XX:-UsePerfData")
+			p := open(t, proc.PID)
+			path := filepath.Join(folder(t), "x.hprof")
+			f, err := os.Create(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer f.Close()
+			b := bufio.NewWriterSize(f, 1<<20)
+			s, err := Stream(t.Context(), p, b)
+			if err = errors.Join(err, b.Flush()); err != nil {
+				t.Fatal(err)
+			}
+			d := load(t, path)
+			listeners := 0
+			for _, o := range d.objects {
+				if d.classes[o.class] == "HeapLeaks$Listener" {
+					listeners++
+				}
+			}
+			if listeners != 8000 || len(d.objects) < 40_000 || len(d.roots) < 4 {
+				t.Errorf("%d listeners, %d objects, %d kinds of roots", listeners, len(d.objects), len(d.roots))
+			}
+			if left := leftovers(t, "*"); len(left) > 0 {
+				t.Errorf("left in /tmp: %v", left)
+			}
+			t.Logf("%d bytes, stood for %v", s.Bytes, s.Stood)
+			var u *hotspot.UnsupportedError
+			if _, err := Take(t.Context(), p, patient); c[1] == "-XX:+UseZGC" && (!errors.As(err, &u) || !strings.Contains(err.Error(), "ZGC")) {
+				t.Errorf("a copy of ZGC's heap: %v", err)
+			}
+		})
+	}
+}
+
+// stuck is a writer that takes no more after a while, until the test ends.
+type stuck struct {
+	n   int
+	end <-chan struct{}
+}
+
+func (s *stuck) Write(b []byte) (int, error) {
+	if s.n += len(b); s.n > 1<<20 {
+		<-s.end
+	}
+	return len(b), nil
+}
+
+// A reader that takes nothing does not keep the virtual machine standing.
+func TestStreamStalls(t *testing.T) {
+	for _, version := range []string{"17", "25"} {
+		t.Run(version, func(t *testing.T) {
+			proc := java(t, version, "map,list", "-XX:-UsePerfData")
+			p := open(t, proc.PID)
+			if _, err := Stream(t.Context(), p, &stuck{end: t.Context().Done()}); !errors.Is(err, ErrStalled) {
+				t.Errorf("a reader that takes nothing: %v", err)
+			}
+			if out := jcmd(t, proc.PID, "Thread.print"); !strings.Contains(out, `"main"`) {
+				t.Errorf("the virtual machine does not answer: %s", out)
+			}
+			if left := leftovers(t, "*"); len(left) > 0 {
+				t.Errorf("left in /tmp: %v", left)
+			}
+		})
+	}
+}
+
+// A virtual machine that does not listen is left alone.
+func TestStreamRefused(t *testing.T) {
+	for _, flag := range []string{"-XX:+DisableAttachMechanism", "-Xrs"} {
+		t.Run(flag, func(t *testing.T) {
+			proc := java(t, "17", "map", flag)
+			p := open(t, proc.PID)
+			if _, err := Stream(t.Context(), p, &stuck{}); err == nil {
+				t.Error("a dump of a virtual machine that does not listen")
+			}
+			j := take(t, p) // it lives, and can be copied
+			if err := j.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testprog.Need(t, "ptrace")
+}
