@@ -68,28 +68,68 @@ func heapProcess(ctx context.Context, e *env, f *heapFlags, args []string) error
 	}
 	defer p.Close()
 	j, err := f.take(ctx, p)
+	if errors.Is(err, snapshot.ErrNoJVM) && snapshot.IsPython(p) {
+		return heapPython(ctx, e, f, p)
+	}
 	if err != nil {
 		return err
 	}
-	lines := histogram(j.Heap, f.by)
+	h := heapHistogram{p.PID(), float64(j.Frozen) / 1e6, j.Heap.Objects, j.Heap.Bytes, histogram(j.Heap, f.by)}
 	if err := j.Close(); err != nil {
 		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), err))
 	}
+	return h.write(e, f, cmp.Or(f.by, "class"))
+}
+
+// heapPython prints a histogram of a CPython process.
+func heapPython(ctx context.Context, e *env, f *heapFlags, p *target.Process) error {
+	if f.by != "" && f.by != "class" {
+		return usagef("heap", "process %d is CPython, whose objects are counted by class", p.PID())
+	}
+	c, err := snapshot.TakePython(ctx, p, target.SnapshotOptions{Force: f.force})
+	if err != nil {
+		return fmt.Errorf("process %d: %w", p.PID(), err)
+	}
+	h := heapHistogram{p.PID(), float64(c.Frozen) / 1e6, c.Objects, c.Bytes, []heapCount{}}
+	at := map[string]int{}
+	for _, t := range c.Types {
+		i, ok := at[t.Name]
+		if !ok {
+			i = len(h.Lines)
+			at[t.Name] = i
+			h.Lines = append(h.Lines, heapCount{Name: t.Name})
+		}
+		h.Lines[i].Objects += t.Count
+		h.Lines[i].Bytes += t.Bytes
+	}
+	sortCounts(h.Lines)
+	f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: copied, stopped for %s; CPython, %d objects in %s, %.2f s; buffers outside of objects are not counted",
+		p.PID(), millis(c.Frozen), c.Objects, size(int64(c.Scanned)), c.Scan.Seconds()))
+	if c.Left != nil {
+		f.notes = append(f.notes, fmt.Sprintf("sliver: process %d: %v", p.PID(), c.Left))
+	}
+	return h.write(e, f, "class")
+}
+
+// heapHistogram is a histogram, as JSON has it.
+type heapHistogram struct {
+	PID     int         `json:"pid"`
+	Frozen  float64     `json:"frozenMillis"`
+	Objects uint64      `json:"objects"`
+	Bytes   uint64      `json:"bytes"`
+	Lines   []heapCount `json:"lines"`
+}
+
+func (h *heapHistogram) write(e *env, f *heapFlags, by string) error {
 	if f.json {
-		return writeJSON(e, struct {
-			PID     int         `json:"pid"`
-			Frozen  float64     `json:"frozenMillis"`
-			Objects uint64      `json:"objects"`
-			Bytes   uint64      `json:"bytes"`
-			Lines   []heapCount `json:"lines"`
-		}{p.PID(), float64(j.Frozen) / 1e6, j.Heap.Objects, j.Heap.Bytes, lines})
+		return writeJSON(e, h)
 	}
 	w := bufio.NewWriter(e.stdout)
-	fmt.Fprintf(w, "%12s  %14s  %s\n", "objects", "bytes", cmp.Or(f.by, "class"))
-	for _, l := range lines[:min(f.top, len(lines))] {
+	fmt.Fprintf(w, "%12s  %14s  %s\n", "objects", "bytes", by)
+	for _, l := range h.Lines[:min(f.top, len(h.Lines))] {
 		fmt.Fprintf(w, "%12d  %14d  %s\n", l.Objects, l.Bytes, l.Name)
 	}
-	fmt.Fprintf(w, "%12d  %14d  all %d\n", j.Heap.Objects, j.Heap.Bytes, len(lines))
+	fmt.Fprintf(w, "%12d  %14d  all %d\n", h.Objects, h.Bytes, len(h.Lines))
 	return w.Flush()
 }
 
@@ -131,8 +171,12 @@ func histogram(h *hotspot.Heap, by string) []heapCount {
 	for _, l := range counts {
 		lines = append(lines, *l)
 	}
-	slices.SortFunc(lines, func(a, b heapCount) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name)) })
+	sortCounts(lines)
 	return lines
+}
+
+func sortCounts(lines []heapCount) {
+	slices.SortFunc(lines, func(a, b heapCount) int { return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Name, b.Name)) })
 }
 
 func loaderName(h *hotspot.Heap, loader uint64) string {

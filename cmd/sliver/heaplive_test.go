@@ -91,6 +91,29 @@ func TestHeapFallsBack(t *testing.T) {
 	}
 }
 
+// The objects of a CPython process by class.
+func TestHeapOfPython(t *testing.T) {
+	testprog.Need(t, "ptrace")
+	proc := testprog.StartCmd(t, exec.Command(testprog.Tool(t, "python3"), "-c", `
+class Session: pass
+kept = [Session() for _ in range(12345)]
+print("READY", flush=True)
+import sys; sys.stdin.read()`))
+	proc.Line("READY")
+	r := sliver(t, t.TempDir(), "heap", fmt.Sprint(proc.PID), "--json")
+	var doc heapHistogram
+	if err := json.Unmarshal([]byte(r.out), &doc); err != nil || r.status != 0 || !strings.Contains(r.errors, "CPython") {
+		t.Fatalf("status %d, %v\n%s", r.status, err, r.errors)
+	}
+	found := false
+	for _, l := range doc.Lines {
+		found = found || l.Name == "Session" && l.Objects >= 12345 && l.Objects < 12350
+	}
+	if !found || doc.Objects < 20_000 {
+		t.Errorf("%d objects, sessions found: %v", doc.Objects, found)
+	}
+}
+
 // Processes without a Java heap and invalid flags get one line.
 func TestHeapOfAProcessRefused(t *testing.T) {
 	dir := t.TempDir()

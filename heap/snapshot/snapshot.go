@@ -38,8 +38,8 @@ type processMemory struct{ p *target.Process }
 
 func (m processMemory) ReadAt(b []byte, off int64) (int, error) { return m.p.ReadAt(b, uint64(off)) }
 
-// errNoJVM says that a process runs no HotSpot.
-var errNoJVM = errors.New("no HotSpot virtual machine: it has no libjvm.so mapped")
+// ErrNoJVM says that a process runs no HotSpot.
+var ErrNoJVM = errors.New("no HotSpot virtual machine: it has no libjvm.so mapped")
 
 // Examine finds HotSpot in a process and reads whether its heap can be copied. Nothing is
 // stopped. Errors: *hotspot.UnsupportedError, *jvm.VersionError, jvm.ErrNotReady and those of
@@ -70,7 +70,7 @@ func source(p *target.Process) (hotspot.Source, error) {
 		}
 	}
 	if lib == nil {
-		return none, &hotspot.UnsupportedError{Why: errNoJVM.Error()}
+		return none, ErrNoJVM
 	}
 	f, err := p.OpenMapping(*lib)
 	if err != nil {
