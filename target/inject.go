@@ -248,6 +248,8 @@ func (k *injector) release() {
 		case h.stopped:
 			k.detach(h)
 		default:
+			// One that was attached, and not yet asked to stop, cannot be let go otherwise.
+			traceCall(ptraceInterrupt, uintptr(h.tid), 0, 0)
 			h.late = true
 		}
 	}
@@ -360,6 +362,9 @@ func (k *injector) best() (best *held, gadget uint64) {
 	}
 	return best, gadget
 }
+
+// Filtered reports whether a seccomp filter restricts the calls of the process's first thread.
+func (p *Process) Filtered() bool { return newInjector(p).seccomp(p.Directory()) }
 
 // seccomp reports whether a filter restricts the thread's calls.
 func (k *injector) seccomp(tid int) bool {

@@ -213,11 +213,15 @@ func TestSnapshotRefused(t *testing.T) {
 		}
 	})
 	t.Run("traced", func(t *testing.T) {
-		prog, p := spinner(t)
-		other := seizer(t, prog.pid())
+		prog := start(t, build(t, "testdata/spin.c"), "2")
+		prog.line()
+		last := atoi(t, prog.line()) // the others are attached before it is refused
+		p := openProcess(t, prog.pid())
+		other := seizer(t, last)
 		if _, err := p.Snapshot(SnapshotOptions{GateFor: 50e6, StopFor: 10e9}); err == nil {
 			t.Error("a copy of a process that another one traces")
 		}
+		eventually(t, "its other threads are not traced", func() bool { return len(traced(t, prog.pid())) == 1 })
 		other.in.Close()
 		if err := other.wait(); err != nil {
 			t.Fatal(err)

@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"strings"
 
+	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/target"
 )
 
@@ -44,12 +47,39 @@ Examples:
 					missing++
 				}
 			}
+			if pid != 0 {
+				heapCheck(e, pid)
+			}
 			if missing > 0 {
 				return exitStatus(exitFailed)
 			}
 			return nil
 		},
 	}
+}
+
+// heapCheck prints how sliver heap would read a process, if it runs Java or Python.
+func heapCheck(e *env, pid int) {
+	p, err := target.Open(pid)
+	if err != nil {
+		return // a line above says why
+	}
+	defer p.Close()
+	mark, found := "ok  ", ""
+	vm, err := snapshot.Examine(p)
+	switch {
+	case err == nil && p.Filtered() && os.Geteuid() != 0:
+		mark, found = "note", "a seccomp filter may kill it for a copy: dumps through its attach socket"
+	case err == nil:
+		found = fmt.Sprintf("HotSpot %d, %s: read from a copy", vm.Major, vm.Collector)
+	case !errors.Is(err, snapshot.ErrNoJVM) && snapshot.Fallback(err):
+		mark, found = "note", err.Error()+": dumps through its attach socket"
+	case snapshot.IsPython(p):
+		found = "CPython: counted in a copy"
+	default:
+		return
+	}
+	fmt.Fprintf(e.stdout, "%s  %-18s %s\n", mark, "heap", found)
 }
 
 // wrap breaks s at blanks into lines of about width; lines after the first start with

@@ -38,6 +38,9 @@ func TestHeapOfAProcess(t *testing.T) {
 		}
 		return r
 	}
+	if r := sliver(t, dir, "doctor", pid); !strings.Contains(r.out, "ok    heap               HotSpot 17, G1: read from a copy\n") {
+		t.Errorf("doctor:\n%s", r.out)
+	}
 	if r := run(pid, "--top", "3"); !strings.Contains(r.out, "  byte[]\n") || strings.Count(r.out, "\n") != 5 {
 		t.Errorf("histogram:\n%s", r.out)
 	}
@@ -80,6 +83,9 @@ func TestHeapFallsBack(t *testing.T) {
 	dir := t.TempDir()
 	proc := leakingJava(t, "25", "-XX:+UseZGC")
 	pid := fmt.Sprint(proc.PID)
+	if r := sliver(t, dir, "doctor", pid); !strings.Contains(r.out, "note  heap               its collector is ZGC") {
+		t.Errorf("doctor:\n%s", r.out)
+	}
 	r := sliver(t, dir, "heap", "leaks", pid, "--share", "5%")
 	if r.status != 0 || !strings.Contains(r.errors, "its collector is ZGC") || !strings.Contains(r.errors, "written by HotSpot itself, stopped for ") || !strings.Contains(r.out, "HeapLeaks.sessionCache") {
 		t.Errorf("status %d\n%s\n%s", r.status, r.errors, r.out)
