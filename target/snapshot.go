@@ -8,6 +8,7 @@ import (
 	"io"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -160,6 +161,26 @@ func (s *Snapshot) readMaps() ([]stack.Mapping, error) {
 		return nil, fmt.Errorf("mappings of the copy: %w", s.why(err))
 	}
 	return ParseMaps(b)
+}
+
+// Copied is how many bytes of pages the process has written to since the copy was made, so
+// that the kernel had to copy them (the copy's own pages in smaps_rollup).
+func (s *Snapshot) Copied() (int64, error) {
+	b, err := readWhole("/proc/"+strconv.Itoa(s.child)+"/smaps_rollup", maxStatus)
+	if err != nil {
+		return 0, s.why(err)
+	}
+	sum := int64(0)
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) == 3 && (f[0] == "Private_Clean:" || f[0] == "Private_Dirty:") {
+			kb, err := strconv.ParseInt(f[1], 10, 64)
+			if err != nil {
+				return 0, fmt.Errorf("smaps_rollup of the copy: %w", err)
+			}
+			sum += kb << 10
+		}
+	}
+	return sum, nil
 }
 
 // why is the reason for an error of a read.

@@ -147,6 +147,28 @@ func TestSnapshotCalls(t *testing.T) {
 	verdict(t, prog, 0, func(string) bool { return len(bs) > 0 })
 }
 
+// The bytes that the kernel copied are those that the process wrote to.
+func TestSnapshotCopied(t *testing.T) {
+	prog, _ := copied(t, "64")
+	s := snapshot(t, openProcess(t, prog.pid()), SnapshotOptions{})
+	before, err := s.Copied()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prog.tell("dirty")
+	if got := prog.line(); got != "dirty" {
+		t.Fatal(got)
+	}
+	after, err := s.Copied()
+	if d := after - before; err != nil || before > 32<<20 || d < 60<<20 || d > 80<<20 {
+		t.Errorf("%d bytes copied before 64 MiB were written, %d after, %v", before, after, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	whole(t, prog)
+}
+
 // A process that never blocks is copied at a system call instruction of its vDSO.
 func TestSnapshotOfABusyProcess(t *testing.T) {
 	prog := start(t, build(t, "testdata/spin.c"), "1")

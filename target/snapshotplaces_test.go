@@ -112,6 +112,9 @@ func TestSnapshotMemoryShort(t *testing.T) {
 		t.Errorf("a copy where memory is short before: %v", err)
 	}
 	s := snapshot(t, p, SnapshotOptions{})
+	if n, err := s.Copied(); err != nil || n > 60<<20 {
+		t.Errorf("%d bytes copied before anything was written, %v", n, err)
+	}
 	var b [8]byte
 	if _, err := s.ReadAt(b[:], int64(at)); err != nil {
 		t.Fatal(err)

@@ -266,6 +266,9 @@ func (d *dumper) close() {
 		return
 	}
 	d.closed = true
+	if n, err := d.j.Copied(); err == nil {
+		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: wrote to %s of its pages meanwhile, which the kernel copied", d.p.PID(), size(n)))
+	}
 	if err := d.j.Close(); err != nil {
 		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: %v", d.p.PID(), err))
 	}

@@ -17,6 +17,7 @@ const (
 	// chainLength is how many objects in a row make a place the beginning of an object.
 	chainLength = 4
 	cacheSize   = 1 << 12
+	chunkBytes  = 64 << 20 // of the heap that share a piece of the bitmap
 )
 
 // Heap is the Java heap of a copy.
@@ -32,12 +33,13 @@ type Heap struct {
 	Nulled  uint64 // references to no object, of those that WriteHPROF has met
 
 	byAddr  map[uint64]*Class
+	mirrors map[uint64]bool // of classes that are not loaded, which a dump does not have: references to them are null
 	threads []thread
 	tlabs   []buffer
 	spans   []span
-	low     uint64   // of the first span
-	high    uint64   // of the last one
-	bits    []uint64 // a bit for each 8 bytes from low on: an object begins there
+	low     uint64     // of the first span
+	high    uint64     // of the last one
+	bits    [][]uint64 // a bit for each 8 bytes from low on: an object begins there; by chunks of chunkBytes, nil without objects
 	cache   []cached
 
 	mirrorSize, mirrorClass uint64 // offsets in a java.lang.Class of its size in words and of its Klass
@@ -52,7 +54,7 @@ type cached struct {
 
 // Open reads the classes, threads and parts of the heap of a copy.
 func Open(v *VM) (*Heap, error) {
-	h := &Heap{VM: v, cache: make([]cached, cacheSize)}
+	h := &Heap{VM: v, cache: make([]cached, cacheSize), mirrors: map[uint64]bool{}}
 	var err error
 	if h.byAddr, err = v.classes(); err != nil {
 		return nil, err
@@ -93,7 +95,7 @@ func Open(v *VM) (*Heap, error) {
 	if h.high-h.low > maxHeap {
 		return nil, unsupported("a heap of %d TB", (h.high-h.low)>>40)
 	}
-	h.bits = make([]uint64, (h.high-h.low)/512+1)
+	h.bits = make([][]uint64, (h.high-h.low)/chunkBytes+1)
 	return h, nil
 }
 
@@ -348,12 +350,12 @@ func (h *Heap) Scan(ctx context.Context) error {
 			if c.Kind == KindMirror {
 				if k := h.classOfMirror(o); k == nil || !k.dumped() || k.Mirror != o.addr {
 					if k != nil || h.isMirror(o) {
-						return nil // a class that a dump does not have
+						h.mirrors[o.addr] = true
+						return nil
 					}
 				}
 			}
-			i := (o.addr - h.low) / 8
-			h.bits[i/64] |= 1 << (i % 64)
+			h.mark(o.addr)
 			return nil
 		})
 		if err != nil {
@@ -388,8 +390,19 @@ func (h *Heap) Begins(addr uint64) bool {
 	if addr < h.low || addr >= h.high || addr&7 != 0 {
 		return false
 	}
-	i := (addr - h.low) / 8
-	return h.bits[i/64]>>(i%64)&1 != 0
+	c := h.bits[(addr-h.low)/chunkBytes]
+	i := (addr - h.low) % chunkBytes / 8
+	return c != nil && c[i/64]>>(i%64)&1 != 0
+}
+
+// mark notes that an object begins at addr.
+func (h *Heap) mark(addr uint64) {
+	c := &h.bits[(addr-h.low)/chunkBytes]
+	if *c == nil {
+		*c = make([]uint64, chunkBytes/512)
+	}
+	i := (addr - h.low) % chunkBytes / 8
+	(*c)[i/64] |= 1 << (i % 64)
 }
 
 // ref returns the object that a reference in the heap means, by its bytes in memory; 0 for
@@ -406,7 +419,9 @@ func (h *Heap) ref(b []byte) uint64 {
 		return 0
 	}
 	if !h.Begins(addr) {
-		h.Nulled++
+		if !h.mirrors[addr] {
+			h.Nulled++
+		}
 		return 0
 	}
 	return addr

@@ -196,6 +196,9 @@ func TestEqualsJcmd(t *testing.T) {
 				}
 				jcmd(t, proc.PID, "GC.heap_dump", "-all", theirs)
 				compare(t, load(t, ours), load(t, theirs), version)
+				if j.Heap.Nulled > 0 || j.Heap.Skipped > 0 {
+					t.Errorf("of an idle process %d references were dropped and %d bytes skipped", j.Heap.Nulled, j.Heap.Skipped)
+				}
 				t.Logf("froze %v in %d tries, scan %v, %d objects, %d references dropped, %d bytes skipped", j.Frozen, j.Tries, j.Scan, j.Heap.Objects, j.Heap.Nulled, j.Heap.Skipped)
 			})
 		}

@@ -137,6 +137,9 @@ func (j *Java) WriteHPROF(ctx context.Context, w io.Writer) (hotspot.Written, er
 	return j.Heap.WriteHPROF(ctx, w, j.stacks, j.At)
 }
 
+// Copied is how many bytes the process has written to since, whose pages the kernel had to copy.
+func (j *Java) Copied() (int64, error) { return j.snap.Copied() }
+
 // Close ends the copy. An error describes a zombie that could not be removed.
 func (j *Java) Close() error { return j.snap.Close() }
 

@@ -1,0 +1,133 @@
+package snapshot
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/sliverprof/sliver/heap/hotspot"
+)
+
+// recorded keeps the pages that were read of a copy, so that they can be damaged.
+type recorded struct {
+	src   io.ReaderAt // nil: other pages cannot be read
+	pages map[uint64][]byte
+}
+
+const recordedPage = 4096
+
+func (r *recorded) ReadAt(b []byte, off int64) (int, error) {
+	for n := 0; n < len(b); {
+		at := uint64(off) + uint64(n)
+		p, ok := r.pages[at/recordedPage]
+		if !ok && r.src != nil {
+			p = make([]byte, recordedPage)
+			if k, err := r.src.ReadAt(p, int64(at/recordedPage*recordedPage)); k < recordedPage {
+				return n, err
+			}
+			r.pages[at/recordedPage] = p
+		} else if !ok {
+			return n, fmt.Errorf("no memory at %#x", at)
+		}
+		n += copy(b[n:], p[at%recordedPage:])
+	}
+	return len(b), nil
+}
+
+// Memory of a heap that is damaged anywhere ends in an error or in a dump, in bounded time and memory.
+func TestDamagedMemory(t *testing.T) {
+	for _, version := range []string{"17", "25"} {
+		t.Run(version, func(t *testing.T) {
+			proc := java(t, version, "none", "-XX:+UseSerialGC", "-Xmx16m")
+			p := open(t, proc.PID)
+			s, err := source(p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			snap, err := p.Snapshot(patient)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer snap.Close()
+			memory := &recorded{src: snap, pages: map[uint64][]byte{}}
+			read := func(ctx context.Context) (uint64, error) {
+				s.Mem, s.Maps = memory, nil
+				vm, err := hotspot.Examine(s)
+				if err != nil {
+					return 0, err
+				}
+				h, err := hotspot.Open(vm)
+				if err != nil {
+					return 0, err
+				}
+				if err := h.Scan(ctx); err != nil {
+					return 0, err
+				}
+				_, err = h.WriteHPROF(ctx, io.Discard, []hotspot.Stack{{SP: 8}}, time.Unix(0, 0))
+				return h.Objects, err
+			}
+			whole, err := read(t.Context())
+			if err != nil || whole < 5000 {
+				t.Fatalf("%d objects, %v", whole, err)
+			}
+			memory.src = nil
+			var keys []uint64
+			for k := range memory.pages {
+				keys = append(keys, k)
+			}
+			rng := rand.New(rand.NewPCG(1, 2))
+			failed, read0 := 0, 0
+			for round := range 60 {
+				type change struct {
+					page uint64
+					old  []byte
+				}
+				var changes []change
+				for range 1 + rng.IntN(40) {
+					k := keys[rng.IntN(len(keys))]
+					p := memory.pages[k]
+					if p == nil {
+						continue
+					}
+					changes = append(changes, change{k, append([]byte(nil), p...)})
+					switch at := rng.IntN(recordedPage/8) * 8; rng.IntN(4) {
+					case 0:
+						delete(memory.pages, k)
+					case 1:
+						for i := range 8 {
+							p[at+i] = 0xff
+						}
+					case 2:
+						clear(p[at : at+8])
+					default:
+						for i := range 4 {
+							p[at+i] = byte(rng.Uint32())
+						}
+					}
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				n, err := read(ctx)
+				cancel()
+				switch {
+				case errors.Is(err, context.DeadlineExceeded):
+					t.Errorf("round %d: no end within 20 s", round)
+				case err != nil:
+					failed++
+				case n > 0:
+					read0++
+				}
+				for i := len(changes) - 1; i >= 0; i-- {
+					memory.pages[changes[i].page] = changes[i].old
+				}
+			}
+			if n, err := read(t.Context()); err != nil || n != whole {
+				t.Errorf("restored: %d objects, %v; before %d", n, err, whole)
+			}
+			t.Logf("%d pages, %d objects; %d damaged ones ended in an error, %d were read", len(keys), whole, failed, read0)
+		})
+	}
+}
