@@ -202,6 +202,8 @@ func (h *Heap) sizeOf(c *Class, b []byte) (size uint64, length uint32) {
 			bits = 2 * n
 		}
 		size = uint64(c.layout&^7) + 8*(n+(bits+63)/64)
+	case c.layout == 0: // it cannot be read
+		return 0, 0
 	default:
 		size = uint64(c.layout &^ 7)
 	}

@@ -104,6 +104,17 @@ public class HeapLeaks {
                 }, "churn-" + i);
                 t.setDaemon(true); t.start();
             }
+        if (kinds.contains("unload")) { // classes that are loaded, used and unloaded without end
+            Thread t = new Thread(() -> {
+                try {
+                    for (int n = 0; ; n++) {
+                        for (int i = 0; i < 20; i++) Class.forName("HeapLeaks$Plugin", true, new PluginLoader()).getDeclaredConstructor().newInstance();
+                        if (n % 10 == 0) System.gc();
+                    }
+                } catch (ReflectiveOperationException e) { throw new RuntimeException(e); }
+            }, "unload");
+            t.setDaemon(true); t.start();
+        }
         if (kinds.contains("array")) { held = new byte[33_554_432]; random.nextBytes(held); }
         if (kinds.contains("grow")) {
             BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
