@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/internal/testprog"
+	"github.com/sliverprof/sliver/target"
 )
 
 // leakingJava starts a Java program with objects to find.
@@ -141,4 +145,62 @@ func TestHeapOfAProcessRefused(t *testing.T) {
 			t.Errorf("heap %q: status %d, want %q in\n%s", c.args, r.status, c.want, r.errors)
 		}
 	}
+}
+
+// Killed while it copies and dumps, sliver leaves the Java process alive, with no thread traced and no
+// zombie.
+func TestHeapDumpKilled(t *testing.T) {
+	dir := t.TempDir()
+	proc := leakingJava(t, "25", "-XX:+UseG1GC")
+	runtime.LockOSThread() // Pdeathsig is of the OS thread
+	defer runtime.UnlockOSThread()
+	for i := range 8 {
+		cmd := slivercmd(t, dir, "heap", "dump", fmt.Sprint(proc.PID), "-o", "x.hprof")
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		after := time.NewTimer(time.Duration(20+rand.IntN(300)) * time.Millisecond)
+		<-after.C
+		cmd.Process.Kill()
+		cmd.Wait()
+		deadline := time.Now().Add(60 * time.Second)
+		for left := leftBy(t, proc.PID); len(left) > 0; left = leftBy(t, proc.PID) {
+			if time.Now().After(deadline) {
+				t.Fatalf("round %d: left: %v", i, left)
+			}
+			runtime.Gosched()
+		}
+	}
+	if r := sliver(t, dir, "heap", fmt.Sprint(proc.PID), "--top", "1"); r.status != 0 {
+		t.Errorf("after the kills: status %d\n%s", r.status, r.errors)
+	}
+}
+
+// leftBy lists threads of a process that are traced or stopped, and its children.
+func leftBy(t *testing.T, pid int) (left []string) {
+	t.Helper()
+	tasks, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", pid))
+	if err != nil || len(tasks) == 0 {
+		t.Fatalf("the process has ended: %v", err)
+	}
+	for _, name := range tasks {
+		b, err := os.ReadFile(name)
+		if err == nil && (!bytes.Contains(b, []byte("TracerPid:\t0\n")) || bytes.Contains(b, []byte("State:\tt")) || bytes.Contains(b, []byte("State:\tT"))) {
+			left = append(left, name)
+		}
+	}
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range stats {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			continue
+		}
+		if st, err := target.ParseStat(b); err == nil && st.PPID == pid {
+			left = append(left, name)
+		}
+	}
+	return left
 }
