@@ -96,7 +96,13 @@ func TestSnapshotUnseen(t *testing.T) {
 	var last, most uint64
 	n, tries := rounds(40, 1000), 0
 	for i := range n {
-		s := snapshot(t, p, SnapshotOptions{})
+		s, err := p.Snapshot(SnapshotOptions{StopFor: 10e9, GateFor: 30e9})
+		if err != nil {
+			if !p.Alive() {
+				t.Fatalf("round %d: %v; the process has ended: %v, %q", i, err, prog.wait(), prog.err.String())
+			}
+			t.Fatalf("round %d: %v", i, err)
+		}
 		a, b := read(s)
 		if a != b && a != b+1 || a < last {
 			t.Fatalf("round %d: counters %d and %d, before %d: not of one moment", i, a, b, last)

@@ -273,6 +273,16 @@ func (t *watched) dump(ctx context.Context, a ask) (d control.Dump, err error) {
 		return d, err
 	}
 	d = t.report(a, now, res)
+	if a.wantsHeap() {
+		if path, err := t.heapDump(ctx, stem); err != nil {
+			w.log.Error("no heap dump", "pid", t.pid, "error", err)
+		} else {
+			d.Files = append(d.Files, path)
+			if info, err := os.Stat(path); err == nil {
+				d.Bytes += info.Size()
+			}
+		}
+	}
 	w.made(outs[0], &d)
 	more, err := w.o.Store.Trim(0, 0)
 	if err != nil {

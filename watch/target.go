@@ -13,6 +13,7 @@ import (
 
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/flight"
+	"github.com/sliverprof/sliver/heap/snapshot"
 	"github.com/sliverprof/sliver/internal/background"
 	"github.com/sliverprof/sliver/ringbuf"
 	"github.com/sliverprof/sliver/ringbuf/ringfile"
@@ -38,15 +39,17 @@ type watched struct {
 	flight atomic.Pointer[session.Flight]
 	mem    atomic.Pointer[ringfile.Memory]
 
-	// Fields of the watching goroutine.
-	set     *trigger.Set
-	version int
-	maps    uint64
-	names   *session.Namer
-	tracks  map[int]*follower
-	calls   calls
-	buf     [512]ringbuf.Event
-	falls   int // consecutive looks that ended in a panic
+	// The watching goroutine's own.
+	set       *trigger.Set
+	version   int
+	maps      uint64
+	names     *session.Namer
+	tracks    map[int]*follower
+	calls     calls
+	buf       [512]ringbuf.Event
+	java      *snapshot.Meter // nil: not found
+	javaTried time.Time
+	falls     int // looks in a row that ended in a panic
 }
 
 // follower reads the ring of one thread.
@@ -376,6 +379,9 @@ var resources = map[trigger.Kind]target.Resource{trigger.CPU: target.ResourceCPU
 	trigger.FDs: target.ResourceFDs, trigger.Threads: target.ResourceThreads}
 
 func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
+	if k == trigger.JavaHeap || k == trigger.JavaGrowth {
+		return t.javaUsage()
+	}
 	u, err := t.proc.Usage(resources[k], &t.w.shared)
 	if err != nil {
 		return trigger.Usage{}, false
@@ -400,6 +406,34 @@ func (t *watched) usage(k trigger.Kind) (trigger.Usage, bool) {
 	}
 	return out, true
 }
+
+// javaUsage reads how much of the Java heap is in use.
+func (t *watched) javaUsage() (trigger.Usage, bool) {
+	u := trigger.Usage{CPU: -1, Memory: -1, FDs: -1, Threads: -1, JavaHeap: -1}
+	if t.java == nil {
+		if time.Since(t.javaTried) < javaRetry {
+			return u, true
+		}
+		t.javaTried = time.Now()
+		m, err := snapshot.NewMeter(t.proc)
+		if err != nil {
+			t.w.log.Warn("no use of the Java heap", "pid", t.pid, "error", err)
+			return u, true
+		}
+		t.java = m
+	}
+	used, limit, err := t.java.Read()
+	if errors.Is(err, target.ErrGone) {
+		return u, false
+	}
+	if err == nil {
+		u.JavaHeap, u.JavaHeapMax = float64(used), float64(limit)
+	}
+	return u, true
+}
+
+// javaRetry is how long after a failure a Java heap is looked for again.
+const javaRetry = time.Minute
 
 func (t *watched) status() control.Target {
 	s := control.Target{PID: t.pid, Name: t.name, Since: t.since}

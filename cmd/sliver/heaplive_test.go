@@ -16,6 +16,7 @@ import (
 	"github.com/sliverprof/sliver/heap/hprof"
 	"github.com/sliverprof/sliver/internal/testprog"
 	"github.com/sliverprof/sliver/target"
+	"github.com/sliverprof/sliver/watch/control"
 )
 
 // leakingJava starts a Java program with objects to find.
@@ -203,4 +204,47 @@ func leftBy(t *testing.T, pid int) (left []string) {
 		}
 	}
 	return left
+}
+
+// A rule about the Java heap writes a heap dump beside the recording.
+func TestWatchJavaHeap(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("XDG_RUNTIME_DIR", t.TempDir())
+	testprog.Need(t, "ptrace")
+	java := testprog.Tool(t, "java17")
+	proc := testprog.StartCmd(t, exec.Command(java, "-Xmx256m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "HeapLeaks"), "HeapLeaks", "grow"))
+	proc.Line("READY")
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	cmd := slivercmd(t, dir, "watch", "-p", fmt.Sprint(proc.PID), "--java-growth", "1MB,every=200ms", "--dir", dir, "--interval", "200ms")
+	var log bytes.Buffer
+	cmd.Stderr = &log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		cmd.Process.Signal(os.Interrupt)
+		cmd.Wait()
+	}()
+	status(t, dir, func(all []control.Status) bool {
+		return len(all) == 1 && len(all[0].Targets) == 1 && all[0].Targets[0].Threads > 3
+	})
+	proc.Say("grow")
+	proc.Line("GROWN")
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var found []string
+	for limit := time.Now().Add(time.Minute); len(found) == 0 && time.Now().Before(limit); <-tick.C {
+		found, _ = filepath.Glob(filepath.Join(dir, "*-java-growth.spack"))
+	}
+	if len(found) == 0 {
+		t.Fatalf("no heap dump:\n%s", log.String())
+	}
+	r := sliver(t, dir, "heap", "histo", found[0], "--top", "50")
+	if r.status != 0 || !strings.Contains(r.out, "HeapLeaks$Listener") {
+		t.Errorf("status %d\n%s%s", r.status, r.out, r.errors)
+	}
+	if recordings, _ := filepath.Glob(filepath.Join(dir, "*-java-growth.sliver")); len(recordings) == 0 {
+		t.Error("no recording beside it")
+	}
 }

@@ -82,6 +82,8 @@ var ruleFlags = []struct {
 	{trigger.Threads, "thread-limit", "threads near their limit: auto, or a share"},
 	{trigger.Call, "on-call", "this function is called"},
 	{trigger.File, "on-file", "this file is written"},
+	{trigger.JavaHeap, "java-heap", "Java heap near its maximum: auto, or a share such as 80%,3x;\nwrites a heap dump too (.spack)"},
+	{trigger.JavaGrowth, "java-growth", "Java heap grows by so much between two checks: 350MB; likewise"},
 	{trigger.Crash, "on-crash", "a signal kills the program: yes, also where other triggers\nare given, or no"},
 }
 

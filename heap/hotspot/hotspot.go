@@ -188,6 +188,19 @@ func Flag(s Source, name string) (on, known bool, err error) {
 	return b != 0, err == nil, err
 }
 
+// number reads a flag of 8 bytes.
+func number(s Source, name string) (uint64, error) {
+	t, err := jvm.ReadTables(s.Image, s.Bias, s.Mem)
+	if err != nil {
+		return 0, err
+	}
+	flags, err := t.Flags(s.Mem)
+	if err != nil || flags[name] == 0 {
+		return 0, err
+	}
+	return newMemory(s.Mem).word(flags[name])
+}
+
 // On is the same virtual machine in a copy of its memory.
 func (v *VM) On(mem io.ReaderAt, maps []stack.Mapping) *VM {
 	c := *v

@@ -39,6 +39,20 @@ func (v *VM) spans() (all []span, err error) {
 	return all, nil
 }
 
+// Used returns the bytes of the heap that are in use, dead objects included, as the
+// collector's structures have it now. It may be called on a running process.
+func (v *VM) Used() (int64, error) {
+	all, err := v.On(v.mem.src, v.maps).spans()
+	if err != nil {
+		return 0, err
+	}
+	sum := int64(0)
+	for _, s := range all {
+		sum += int64(s.top - s.start)
+	}
+	return sum, nil
+}
+
 func (v *VM) g1() (all []span, err error) {
 	hrm := v.heap + v.field("G1CollectedHeap._hrm") + v.field("HeapRegionManager._regions", "G1HeapRegionManager._regions")
 	base, length := v.field("G1HeapRegionTable._base"), v.field("G1HeapRegionTable._length")

@@ -215,7 +215,7 @@ var table = []row{
 		"questions and answers of a recorder, on both sides of a socket"},
 	{"watch/config", "watch/trigger", "go.yaml.in/yaml/v3",
 		"a file's settings and triggers; what a setting means is cmd's business"},
-	{"watch", "internal/background internal/safefile stack event flight ringbuf ringbuf/ringfile trace sampler target session export wait/syscalls watch/trigger watch/dumps watch/notify watch/control", "",
+	{"watch", "heap/hprof heap/snapshot internal/background internal/safefile stack event flight ringbuf ringbuf/ringfile trace sampler target session export wait/syscalls watch/trigger watch/dumps watch/notify watch/control", "",
 		"the flight recorder: joins session to rules, dumps and those who ask"},
 	{"cmd/sliver", "*", "*",
 		"flags and wiring"},

@@ -31,11 +31,14 @@ const (
 	Call     Kind = "call"     // the target calls a function
 	File     Kind = "file"     // the target, or anyone, writes a file
 	Crash    Kind = "crash"    // the target dies of a signal
+
+	JavaHeap   Kind = "java-heap"   // the Java heap near its limit
+	JavaGrowth Kind = "java-growth" // the Java heap grows by too much between two checks
 )
 
 // Kinds returns all kinds, in the order in which they are documented.
 func Kinds() []Kind {
-	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, Crash}
+	return []Kind{Stall, Slow, Blocked, Deadlock, CPU, Memory, FDs, Threads, Call, File, Crash, JavaHeap, JavaGrowth}
 }
 
 // Rule is one trigger. Create it with Parse.
@@ -45,6 +48,7 @@ type Rule struct {
 	Limit    time.Duration // Stall, Slow, Blocked, Deadlock
 	Share    float64       // CPU: of one CPU; Memory, FDs, Threads: of the limit, 0: depends on the limit's size
 	Path     string        // File
+	Bytes    float64       // JavaGrowth
 	Threads  string        // Stall, Slow, Blocked, CPU, Call: main, all, or a pattern of names
 	Loop     string        // Stall: the function that is the event loop; "": detected automatically
 	Process  bool          // CPU: of the whole process
@@ -82,6 +86,8 @@ const (
 //	cpu       90%                of=thread|process checks=3 every=1s threads=
 //	memory    auto | 80%         checks=3 every=5s
 //	fds, threads                 as memory
+//	java-heap auto | 80%         as memory; 3x is checks=3
+//	java-growth 350MB            every=5s
 //	call      FUNCTION           threads=
 //	file      PATH
 //	crash     yes | no
@@ -102,6 +108,9 @@ func Parse(kind Kind, text string) (*Rule, error) {
 	}
 	for _, p := range parts[1:] {
 		key, val, ok := strings.Cut(p, "=")
+		if n, is := strings.CutSuffix(p, "x"); is && !ok && kind == JavaHeap {
+			key, val, ok = "checks", n, true
+		}
 		if !ok {
 			return fail("%q is no option; write name=value", p)
 		}
@@ -159,7 +168,10 @@ func (r *Rule) value(v string) (err error) {
 	case CPU:
 		r.Every = time.Second
 		r.Share, err = Percent(v, mostCPU)
-	case Memory, FDs, Threads:
+	case JavaGrowth:
+		r.Every, r.Checks = 5*time.Second, 1
+		r.Bytes, err = amount(v)
+	case Memory, FDs, Threads, JavaHeap:
 		r.Every = 5 * time.Second
 		if v != "auto" {
 			r.Share, err = Percent(v, 100)
@@ -237,9 +249,9 @@ func (r *Rule) option(key, v string) (err error) {
 		default:
 			err = fmt.Errorf("%q is none of thread, process", v)
 		}
-	case key == "checks" && has(CPU, Memory, FDs, Threads):
+	case key == "checks" && has(CPU, Memory, FDs, Threads, JavaHeap):
 		r.Checks, err = count(v, maxChecks)
-	case key == "every" && has(CPU, Memory, FDs, Threads):
+	case key == "every" && has(CPU, Memory, FDs, Threads, JavaHeap, JavaGrowth):
 		if r.Every, err = duration(v); err == nil && r.Every < minEvery {
 			err = fmt.Errorf("%v is too short; use %v or more", r.Every, minEvery)
 		}
@@ -259,10 +271,28 @@ func Options(k Kind) []string {
 		out = []string{"threads"}
 	case CPU:
 		out = []string{"of", "threads", "checks", "every"}
-	case Memory, FDs, Threads:
+	case Memory, FDs, Threads, JavaHeap:
 		out = []string{"checks", "every"}
+	case JavaGrowth:
+		out = []string{"every"}
 	}
 	return append(out, "times", "cool")
+}
+
+// amount reads bytes as 350MB or 1GiB.
+func amount(s string) (float64, error) {
+	for _, u := range []struct {
+		name string
+		size float64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}} {
+		if n, ok := strings.CutSuffix(s, u.name); ok {
+			v, err := strconv.ParseFloat(strings.TrimSpace(n), 64)
+			if err == nil && v > 0 && v*u.size <= 1<<50 {
+				return v * u.size, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("invalid size %q (example: 350MB)", s)
 }
 
 func count(s string, most int) (int, error) {

@@ -76,8 +76,9 @@ type Usage struct {
 	CPU                           int64 // ns so far; negative: unknown
 	Memory, FDs, Threads          float64
 	MemoryMax, FDsMax, ThreadsMax float64
-	MemoryOf                      string // source of the limit: "control group", "RAM", "--mem-limit"
-	ThreadsOf                     string // owner of the limit: "control group", "user", "machine"
+	JavaHeap, JavaHeapMax         float64
+	MemoryOf                      string // what the limit is: "control group", "RAM", "--mem-limit"
+	ThreadsOf                     string // whose limit that is: "control group", "user", "machine"
 }
 
 // Look is the input of one check.
@@ -232,8 +233,10 @@ func (s *Set) check(r *state, l *Look) []Fired {
 		return s.deadlocks(r, l)
 	case CPU:
 		return s.cpu(r, l)
-	case Memory, FDs, Threads:
+	case Memory, FDs, Threads, JavaHeap:
 		return s.near(r, l)
+	case JavaGrowth:
+		return s.grows(r, l)
 	case Call:
 		return s.called(r, l)
 	case File:
@@ -521,6 +524,27 @@ func threshold(limit float64, unit float64) float64 {
 // same as in KOOM.
 const gap = .05
 
+// grows checks the rules about the growth of a Java heap from one check to the next, which
+// KOOM has too.
+func (s *Set) grows(r *state, l *Look) (out []Fired) {
+	if _, ok := r.due(l.Now); !ok {
+		return nil
+	}
+	u, ok := l.usage(r.Kind)
+	if !ok || u.JavaHeap < 0 {
+		return nil
+	}
+	k := key{}
+	before, seen := r.previous[k]
+	r.previous[k] = u.JavaHeap
+	if !r.edge(k, seen && u.JavaHeap-before >= r.Bytes) {
+		return nil
+	}
+	mib := func(v float64) string { return fmt.Sprintf("%.1f MiB", v/(1<<20)) }
+	return []Fired{{At: l.Now, Text: fmt.Sprintf("Java heap: grew by %s to %s within %v, %s or more", mib(u.JavaHeap-before), mib(u.JavaHeap), r.Every, mib(r.Bytes)),
+		Values: []Value{{"used", mib(u.JavaHeap)}, {"before", mib(before)}, {"limit", mib(u.JavaHeapMax)}}}}
+}
+
 // near evaluates the rules about limits: above a threshold at several consecutive checks,
 // and not falling.
 func (s *Set) near(r *state, l *Look) (out []Fired) {
@@ -538,8 +562,10 @@ func (s *Set) near(r *state, l *Look) (out []Fired) {
 		used, limit, unit, what, of = u.FDs, u.FDsMax, 1, "descriptors", "limit"
 	case Threads:
 		used, limit, unit, what, of = u.Threads, u.ThreadsMax, 1, "threads", u.ThreadsOf+"'s limit"
+	case JavaHeap:
+		used, limit, what, of = u.JavaHeap, u.JavaHeapMax, "Java heap", "maximum"
 	}
-	if r.Kind != Memory {
+	if r.Kind != Memory && r.Kind != JavaHeap {
 		amount = func(v float64) string { return fmt.Sprintf("%.0f", v) }
 	}
 	if used < 0 || limit <= 0 {

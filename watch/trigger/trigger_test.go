@@ -552,3 +552,35 @@ func TestHits(t *testing.T) {
 		t.Error("a sample says again what was counted")
 	}
 }
+
+// The Java heap: near its maximum as memory, and growth from one check to the next.
+func TestJavaHeap(t *testing.T) {
+	const mib = 1 << 20
+	w := newWorld(t, 1, "java-heap 80%,3x,every=1s")
+	w.usage.JavaHeapMax = 1024 * mib
+	for _, share := range []float64{.5, .81, .82, .83} {
+		w.usage.JavaHeap = share * 1024 * mib
+		for range 50 {
+			w.tick()
+		}
+	}
+	w.want(1, "Java heap: ", "of 1024.0 MiB in use", "of the maximum")
+
+	w = newWorld(t, 1, "java-growth 350MB,every=1s")
+	w.usage.JavaHeapMax = 4096 * mib
+	for _, used := range []float64{100, 400, 420, 800, 810, 300} {
+		w.usage.JavaHeap = used * mib
+		for range 50 {
+			w.tick()
+		}
+	}
+	w.want(1, "Java heap: grew by 380.0 MiB to 800.0 MiB")
+
+	for kind, texts := range map[Kind][]string{JavaHeap: {"80", "auto,x", "auto,0x", "120%"}, JavaGrowth: {"350", "0MB", "-5MB", "xMB", "350MB,3x"}} {
+		for _, text := range texts {
+			if r, err := Parse(kind, text); err == nil {
+				t.Errorf("%s %q is taken: %+v", kind, text, r)
+			}
+		}
+	}
+}
