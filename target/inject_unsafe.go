@@ -22,6 +22,13 @@ func traceCall(request, tid, addr, data uintptr) syscall.Errno {
 	return errno
 }
 
+// setFair undoes setFIFO for the calling thread.
+func setFair() {
+	const other = 0 // SCHED_OTHER
+	priority := int32(0)
+	syscall.RawSyscall6(syscall.SYS_SCHED_SETSCHEDULER, 0, other, uintptr(unsafe.Pointer(&priority)), 0, 0, 0)
+}
+
 // getBlock reads the registers of a stopped thread, setBlock writes them.
 func getBlock(tid int, r *[regWords]uint64) syscall.Errno {
 	v := ownVec{uintptr(unsafe.Pointer(r)), regWords * 8}

@@ -108,7 +108,6 @@ func keeperMain() int {
 	debug.SetGCPercent(-1) // its garbage is a few hundred kilobytes, a stop would be longer
 	_ = os.WriteFile("/proc/self/comm", []byte(KeeperName), 0)
 	_ = unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-	_ = setFIFO(0) // where it may: all threads of the target wait for it
 	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
 	var q keeperRequest
 	if err := in.Decode(&q); err != nil {
@@ -211,6 +210,8 @@ func (k *injector) snapshot(q *keeperRequest, r *keeperReply) (inner int, err er
 // once stops all threads, makes the copy if the gate says so, and lets all go.
 func (k *injector) once(q *keeperRequest, r *keeperReply) (child, inner int, err error) {
 	k.began, k.ended = 0, 0
+	_ = setFIFO(0) // where it may: all threads of the target wait for it
+	defer setFair()
 	defer k.release()
 	if err := k.stopAll(q.StopFor); err != nil {
 		return 0, 0, err
