@@ -268,7 +268,7 @@ func wireThread(f *feed, v *store.View, funcOf []uint32) wire.Thread {
 			switch r.Depth {
 			case store.LaneRow(store.LaneState):
 				s := f.st.State(x.Place)
-				w.Value = uint32(s.State) | uint32(uint16(s.Call+1))<<8
+				w.Value = uint32(s.State) | uint32(uint16(s.Call+1))<<8 | uint32(f.class(x.Place))<<24
 			case store.LaneRow(store.LaneLock), store.LaneRow(store.LanePause), store.LaneRow(store.LaneGap):
 			default:
 				if int(x.Place) < len(funcOf) {

@@ -32,6 +32,8 @@ type query struct {
 	Near     *where   `json:"near,omitempty"`
 	Mode     string   `json:"mode,omitempty"` // of a tree: "" or "time"
 	ByThread bool     `json:"by_thread,omitempty"`
+	Idle     bool     `json:"idle,omitempty"` // of an analysis: idle waits are in its tables
+	Last     float64  `json:"last,omitempty"` // of an analysis: only the last ns; t0 and t1 are ignored
 	Max      int      `json:"max,omitempty"`
 	N        int      `json:"n,omitempty"`
 	From     int      `json:"from,omitempty"`
@@ -52,7 +54,7 @@ const (
 )
 
 func (q *query) check() error {
-	for _, v := range []float64{q.T0, q.T1, q.Bin, q.At} {
+	for _, v := range []float64{q.T0, q.T1, q.Bin, q.At, q.Last} {
 		if math.IsNaN(v) || math.Abs(v) > maxTime {
 			return fmt.Errorf("%g is no time", v)
 		}
@@ -155,6 +157,8 @@ func (s *Server) answer(ctx context.Context, q *query) (any, error) {
 	}
 	t0, t1 := q.span(f)
 	switch q.Op {
+	case "analysis":
+		return f.analysis(q, t0, t1, kinds)
 	case "slices":
 		return f.slices(q, t0, t1, kinds)
 	case "tree":
@@ -505,7 +509,7 @@ type threadMessage struct {
 	Samples uint64    `json:"samples"`
 	Depth   int       `json:"depth"`
 	Ended   bool      `json:"ended,omitempty"`
-	Idle    bool      `json:"idle,omitempty"` // a nearly idle thread of a runtime
+	Idle    bool      `json:"idle,omitempty"` // it only waited for work: see package wait/idle
 	State   string    `json:"state"`
 	Call    int32     `json:"call"`
 	Last    float64   `json:"last"`
@@ -533,13 +537,12 @@ func (s *Server) status() statusMessage {
 	for _, l := range f.st.Loads(0, 0, 0) {
 		loads[l.Seq] = l
 	}
+	idle := f.idle()
 	for _, in := range f.st.Infos() {
 		l := loads[in.Seq]
 		t := threadMessage{Seq: in.Seq, TID: in.TID, NSTID: in.NSTID, Name: in.Name, Main: in.Main, CPU: l.CPU, Samples: l.Samples,
 			Depth: l.Depth, Ended: l.Ended, State: l.State.State.String(), Call: l.State.Call, Last: float64(l.Last - f.base)}
-		if w, ok := f.wait(l.State.Wait); ok {
-			t.Idle = w.Idled(int64(l.CPU), int64(to-from))
-		}
+		t.Idle = idle[in.Seq]
 		if l.Dropped != 0 {
 			d := float64(l.Dropped - f.base)
 			t.Dropped = &d

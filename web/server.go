@@ -177,6 +177,8 @@ type feed struct {
 
 	beating sync.Mutex
 	last    *beat
+	analyst analyst
+	classes classes
 }
 
 func newFeed(src Source, o *Options) *feed {
@@ -289,7 +291,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	go func() { defer s.wg.Done(); page.warm() }()
 	for _, f := range feeds {
 		s.wg.Add(1)
-		go func() { defer s.wg.Done(); f.run(s.ctx); s.poke() }()
+		go func() { defer s.wg.Done(); f.run(s.ctx); s.analyzeWhole(f); s.poke() }()
 	}
 	s.wg.Add(1)
 	go func() {

@@ -218,14 +218,22 @@ func (c *client) work() {
 		case <-c.done:
 			return
 		case q := <-c.ask:
-			v, err := c.s.answer(c.s.ctx, q)
-			if err != nil {
-				c.fail(q.ID, err)
+			if q.Op == "analysis" { // takes long: others pass it
+				go c.answer(q)
 				continue
 			}
-			c.reply(map[string]any{"op": "reply", "id": q.ID, "value": v})
+			c.answer(q)
 		}
 	}
+}
+
+func (c *client) answer(q *query) {
+	v, err := c.s.answer(c.s.ctx, q)
+	if err != nil {
+		c.fail(q.ID, err)
+		return
+	}
+	c.reply(map[string]any{"op": "reply", "id": q.ID, "value": v})
 }
 
 func (c *client) fail(id uint32, err error) {

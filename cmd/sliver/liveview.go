@@ -60,7 +60,7 @@ func (v *liveView) renamed(tid stack.TID, name string) {
 
 // show shows a session on the page; the first one starts the server.
 func (v *liveView) show(s *session.Session) error {
-	src := web.NewLive(s.Recorder(), web.LiveOptions{Namer: liveNames{s.Names()}, Wait: s.Wait})
+	src := web.NewLive(s.Recorder(), web.LiveOptions{Namer: liveNames{s.Names()}, Wait: s.Wait, Window: s.Window})
 	v.mu.Lock()
 	v.s, v.src, v.over, v.asked = s, src, false, time.Time{}
 	v.mu.Unlock()

@@ -74,7 +74,7 @@ func newGatherer(v *view.View, top int) *gatherer {
 func (g *gatherer) thread(th *view.Thread) (row Thread, listed bool) {
 	g.th, g.open = th, g.open[:0]
 	s := g.v.States(th)
-	g.row = Thread{TID: th.TID, Name: th.Label, Held: g.v.Stats(th).PauseNS, Observed: s.Observed, CPU: s.Running, Runnable: s.Runnable,
+	g.row = Thread{Seq: th.Seq, TID: th.TID, Name: th.Label, Held: g.v.Stats(th).PauseNS, Observed: s.Observed, CPU: s.Running, Runnable: s.Runnable,
 		Blocked: s.Blocked, Locks: s.Locks, Disk: s.Disk + s.Fault, Stopped: s.Stopped, Switches: s.Switches}
 	g.idle, g.blocked = 0, 0
 	g.cuts = view.Intervals{Yield: g.take}

@@ -68,6 +68,7 @@ type Recording struct {
 
 // Thread is the time of one thread by state.
 type Thread struct {
+	Seq  int       `json:"-"` // number in the recording
 	TID  stack.TID `json:"tid"`
 	Name string    `json:"name"`
 	// Observed is the sum of CPU, Runnable, Blocked, Disk and Stopped: see view.States.

@@ -189,6 +189,7 @@ var programs = map[string]map[string]recipe{
 	"go/ids":      goVariants,
 	"go/routines": goVariants,
 	"go/waits":    {"default": goVariants["default"]},
+	"go/slow":     {"default": goVariants["default"]},
 }
 
 // Programs returns the names for Build, sorted.

@@ -42,6 +42,8 @@ type Store struct {
 	sets    []Kinds // requested by Sift
 	locks   []Lock
 	byLock  map[Lock]uint32
+	stacks  []stackNode
+	byStack map[stackNode]uint32
 	lost    atomic.Uint64
 	ended   bool
 	reason  string
@@ -70,7 +72,7 @@ func New(limit int) *Store {
 		limit = DefaultLimit
 	}
 	return &Store{Names: newNames(), limit: int64(limit), threads: map[int]*Thread{},
-		byState: map[State]uint32{}, byLock: map[Lock]uint32{}}
+		byState: map[State]uint32{}, byLock: map[Lock]uint32{}, byStack: map[stackNode]uint32{}}
 }
 
 // Thread adds a thread, or updates the description of a known one (by Seq).
@@ -134,6 +136,37 @@ func (s *Store) stateID(x State) uint32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return intern(x, &s.states, s.byState)
+}
+
+// stackNode is a stack: its innermost place on top of the stack of its callers.
+type stackNode struct {
+	callers uint32 // number of a stackNode and one; 0: there are none
+	place   uint32
+}
+
+// stackID returns the number of a stack and one.
+func (s *Store) stackID(open []openCall) uint32 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := uint32(0)
+	for i := range open {
+		n = intern(stackNode{n, open[i].place}, &s.stacks, s.byStack) + 1
+	}
+	return n
+}
+
+// StackPlaces calls yield for each place of a stack, innermost first, until it returns false.
+func (s *Store) StackPlaces(id uint32, yield func(place uint32) bool) {
+	s.mu.RLock()
+	stacks := s.stacks
+	s.mu.RUnlock()
+	for id > 0 && int(id) <= len(stacks) {
+		x := stacks[id-1]
+		if !yield(x.place) || x.callers >= id { // the last entry is shared once the table is full
+			return
+		}
+		id = x.callers
+	}
 }
 
 func (s *Store) lockID(x Lock) uint32 {

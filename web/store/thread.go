@@ -30,6 +30,9 @@ type State struct {
 	State stack.State
 	Call  int32 // system call number; -1: none
 	Wait  int   // number of a description; 0: none
+	// Stack is the stack of a blocked thread at the first sample of the wait, a number for
+	// Store.StackPlaces; 0: none.
+	Stack uint32
 }
 
 // Lock is a lock that a thread waited for.
@@ -240,6 +243,10 @@ func (f *Feed) Other(e event.Event) {
 			f.cpu.add(max(f.told, at-stack.Time(cpu)*16), at, cpu)
 		}
 		f.told, f.seen = at, at
+		if o := &f.inLane[LaneState]; o.Start != 0 && f.state.Stack == 0 && f.state.State == stack.StateBlocked {
+			f.state.Stack = f.store.stackID(f.open)
+			o.Place = f.store.stateID(f.state)
+		}
 	case event.State:
 		// Also if the state is the same as before: the thread ran in between.
 		s, nr := event.StateFields(e.Payload())

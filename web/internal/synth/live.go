@@ -1,8 +1,9 @@
 package synth
 
 import (
+	"bytes"
 	"context"
-	"io"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -26,20 +27,55 @@ type Feed struct {
 	Samples atomic.Uint64
 	// Lates are the delays of each round, ns; read them after Run has returned.
 	Lates []int64
+
+	file memory
 }
 
-// NewFeed begins a recording without an output.
+// memory is a file in memory.
+type memory struct {
+	mu sync.Mutex
+	b  []byte
+}
+
+// Write implements io.Writer.
+func (m *memory) Write(b []byte) (int, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.b = append(m.b, b...)
+	return len(b), nil
+}
+
+// Window returns the recording so far; it is web.LiveOptions.Window.
+func (f *Feed) Window(from stack.Time) (*trace.Recording, func(), error) {
+	size, err := f.Rec.Flush()
+	if err != nil {
+		return nil, nil, err
+	}
+	f.file.mu.Lock()
+	b := f.file.b[:size]
+	f.file.mu.Unlock()
+	rec, err := trace.Open(bytes.NewReader(b), size)
+	if err != nil {
+		return nil, nil, err
+	}
+	names := f.Program.Symbols()
+	rec.Symbols, rec.Named = names, true
+	return rec.Since(from), func() {}, nil
+}
+
+// NewFeed begins a recording in memory.
 func NewFeed(seed uint64, threads int, interval time.Duration) (*Feed, error) {
-	tw, err := trace.NewWriter(io.Discard)
+	f := &Feed{start: time.Now(), t0: 1_000_000_000_000}
+	tw, err := trace.NewWriter(&f.file)
 	if err != nil {
 		return nil, err
 	}
-	f := &Feed{start: time.Now(), t0: 1_000_000_000_000}
 	f.ivl.Store(int64(interval))
 	f.Program = New(seed, f.t0, int64(interval))
 	if f.Rec, err = trace.NewRecorder(tw, f.Program.Proc, 0, nil); err != nil {
 		return nil, err
 	}
+	f.Rec.Maps(f.Program.Maps, f.Program.Modules)
 	for k := range threads {
 		f.sinks = append(f.sinks, f.Rec.Thread(f.Program.Describe(k, f.t0)))
 		f.threads = append(f.threads, f.Program.Thread(k))

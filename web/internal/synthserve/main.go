@@ -72,7 +72,7 @@ func run() error {
 		if err != nil {
 			return err
 		}
-		src := web.NewLive(f.Rec, web.LiveOptions{Namer: synth.Namer{}})
+		src := web.NewLive(f.Rec, web.LiveOptions{Namer: synth.Namer{}, Window: f.Window})
 		o.Source = src
 		fctx, stop := context.WithCancel(ctx)
 		done := make(chan struct{})

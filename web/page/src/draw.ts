@@ -1,5 +1,6 @@
 // How the tracks look.
 
+import { Part } from './analysis';
 import { theme, Theme } from './color';
 import { clock, cut, dur, forms, syscall, ticks } from './format';
 import { FuncView, Row, ThreadData } from './model';
@@ -8,6 +9,34 @@ import { Thin } from './thin';
 import { deeper, firstRow, HEAD, ROW, rowHeight, Track, View } from './track';
 
 const thin = new Thin();
+const veil = new Thin();
+const veiled = 0.82; // how much of a call's color is covered while its thread waits
+const ready = 0.35; // the same while it waits for a CPU: samples of a busy machine find that often
+
+// classes are those of analysis.Class, in the upper 8 bits of a state.
+const classes: Part[] = ['other', 'lock', 'io', 'sleep', 'other', 'idle'];
+
+// partOf is the part of a thread's time that a state belongs to; null: the state is not known.
+export function partOf(value: number): Part | null {
+  switch (value & 0xff) {
+    case 1:
+      return 'cpu';
+    case 2:
+      return 'runnable';
+    case 3:
+      return classes[value >>> 24] ?? 'other';
+    case 4:
+    case 5:
+      return 'io';
+    case 6:
+    case 7:
+      return 'stopped';
+  }
+  return null;
+}
+
+interface Label { x: number; y: number; text: string; color: string; alpha: number }
+const labels: Label[] = []; // of the frame that is drawn: they come after the veils
 const few = 3; // CSS pixels: what is thinner is drawn together with the rest of its row
 
 const font = '11px ui-sans-serif, system-ui, sans-serif';
@@ -64,6 +93,7 @@ export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
   const shown = v.tracks.filter((t) => t.y + t.h > v.top && t.y < v.top + v.height);
   const alpha = (t: Track): number => (v.chosen.size && !v.chosen.has(t.seq) ? 0.45 : 1);
   thin.begin(v.width);
+  labels.length = 0;
   for (const t of shown) {
     const y = t.y - v.top;
     g.fillStyle = c.line;
@@ -74,6 +104,17 @@ export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
     g.globalAlpha = 1;
   }
   thin.flush(g);
+  if (v.model.colorBy === 'state' && (!v.hits || v.hideHits)) {
+    veil.begin(v.width);
+    for (const t of shown) drawVeil(g, v, t, c, edge, alpha(t));
+    veil.flush(g);
+  }
+  for (const l of labels) {
+    g.globalAlpha = l.alpha;
+    g.fillStyle = l.color;
+    g.fillText(l.text, l.x, l.y);
+  }
+  g.globalAlpha = 1;
   for (const t of shown) {
     g.globalAlpha = alpha(t);
     const gaps = v.model.data.get(t.seq)?.lanes.get(GAPS);
@@ -102,8 +143,42 @@ export function drawTracks(g: CanvasRenderingContext2D, v: View): void {
     g.fillRect(Math.round(a) - 1, 0, 1, v.height);
     g.fillRect(Math.round(b), 0, 1, v.height);
   }
+  const m = v.mark && v.track(v.mark.seq);
+  if (m && v.mark) {
+    const a = Math.max(v.x(v.mark.t0), 1);
+    const b = Math.min(v.x(v.mark.t1), v.width - 1);
+    g.strokeStyle = c.hit;
+    g.lineWidth = 2;
+    g.strokeRect(a, m.y - v.top + 1, Math.max(2, b - a), m.h - 3);
+  }
   arrows(g, v, c, shown, edge);
   outline(g, v, c, edge);
+}
+
+// drawVeil covers the calls of a track while its thread is off the CPUs.
+function drawVeil(g: CanvasRenderingContext2D, v: View, t: Track, c: Theme, edge: number, alpha: number): void {
+  const r = v.model.data.get(t.seq)?.lanes.get(STATES);
+  if (!r || t.mode === 'strip') return;
+  const y = t.y - v.top + firstRow(t);
+  const h = Math.min(t.rows * rowHeight(t.mode), v.height - y);
+  if (h <= 0) return;
+  veil.band(y, h, alpha);
+  const t1 = Math.min(v.t1, edge);
+  for (let i = r.at(v.t0); i < r.n && r.start[i]! < t1; i++) {
+    const p = partOf(r.value[i]!);
+    if (!p || p === 'cpu') continue;
+    const a = Math.max(v.x(r.start[i]!), 0);
+    const b = Math.min(v.x(Math.min(r.end[i]!, edge)), v.width);
+    const dense = r.count[i]! > 1 ? Math.min(1, r.busy[i]! / Math.max(1, r.end[i]! - r.start[i]!)) : 1;
+    const cover = dense * (p === 'runnable' ? ready : veiled);
+    if (b - a < few) veil.put(a, b, c.veils[p], cover);
+    else {
+      g.globalAlpha = alpha * cover;
+      g.fillStyle = c.veils[p];
+      g.fillRect(a, y, b - a, h);
+    }
+  }
+  g.globalAlpha = 1;
 }
 
 function shade(g: CanvasRenderingContext2D, v: View, c: Theme, from: number, to: number): void {
@@ -118,7 +193,10 @@ function shade(g: CanvasRenderingContext2D, v: View, c: Theme, from: number, to:
 function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
   const s = d.lanes.get(STATES);
-  if (s) strip(g, v, s, y + 3, 8, edge, (i) => c.state[s.value[i] & 0xff] ?? c.unknown);
+  if (s) strip(g, v, s, y + 3, 8, edge, (i) => {
+    const p = partOf(s.value[i]!);
+    return p ? c.parts[p] : c.unknown;
+  });
   const l = d.lanes.get(LOCKS);
   // A lock whose holder is known; fainter, a word in memory that is waited for.
   if (l) strip(g, v, l, y + 12, 6, edge, (i) => (v.model.locks[l.value[i]]?.holder ? c.lock : c.park));
@@ -198,7 +276,7 @@ function drawGaps(g: CanvasRenderingContext2D, v: View, t: Track, gaps: Row, c: 
       g.lineTo(a, y + 9);
       g.fill();
       g.fillRect(a - 0.5, y + 2, 1, HEAD - 4);
-    } else hatch(g, Math.max(0, a), y + 2, Math.min(w, v.width), t.h - 6, c);
+    } else hatch(g, Math.max(0, a), y + 2, Math.min(w, v.width), HEAD - 5, c);
   }
 }
 
@@ -223,9 +301,10 @@ function hatch(g: CanvasRenderingContext2D, x: number, y: number, w: number, h: 
 }
 
 export function stateText(v: { model: { hello: { process: { arch: string } } | null } }, value: number): string {
-  const names = ['unknown', 'running', 'runnable', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'held by another tracer', 'dead'];
+  const names = ['unknown', 'running', 'waiting for a CPU', 'blocked', 'uninterruptible', 'page fault', 'stopped', 'held by another tracer', 'dead'];
   const nr = ((value >> 8) & 0xffff) - 1;
-  const s = names[value & 0xff] ?? 'unknown';
+  const p = partOf(value);
+  const s = (value & 0xff) === 3 && p ? ({ lock: 'waiting for a lock', io: 'waiting for I/O', sleep: 'sleeping', idle: 'idle', other: 'blocked' } as Partial<Record<Part, string>>)[p] ?? 'blocked' : names[value & 0xff] ?? 'unknown';
   return nr >= 0 ? s + ' in ' + syscall(nr, v.model.hello?.process.arch ?? 'amd64') : s;
 }
 
@@ -262,7 +341,7 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
   const alpha = g.globalAlpha;
   let last = '';
   let until = -1;
-  const labels: number[] = [];
+  const named: number[] = [];
   thin.band(y, h, alpha);
   for (let i = r.at(v.t0); i < r.n; i++) {
     const s = r.start[i];
@@ -276,7 +355,7 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
     const id = r.value[i];
     const lit = hits ? hits[id] === 1 : true;
     if (v.hideHits && hits && lit) continue;
-    const f = !hits || lit || v.hideHits ? fillFor(funcs[id], c) : c.dim;
+    const f = !hits || v.hideHits ? fillFor(funcs[id], c) : !lit ? c.dim : v.model.colorBy === 'state' ? c.found : fillFor(funcs[id], c);
     let w = b - a;
     const many = r.count[i] > 1;
     // Merged calls: as dense as the time that they took.
@@ -303,18 +382,18 @@ function calls(g: CanvasRenderingContext2D, v: View, r: Row, y: number, h: numbe
       g.fillRect(a, y, Math.max(w, 0.8), h);
     }
     until = b;
-    if (text && w > 22 && !many) labels.push(i);
+    if (text && w > 22 && !many) named.push(i);
   }
-  if (!labels.length) return;
-  for (const i of labels) {
+  if (!named.length) return;
+  const onFill = v.model.colorBy === 'state' ? c.onState : c.onFill;
+  for (const i of named) {
     const a = Math.max((r.start[i] - v.t0) * scale, 0);
     const b = Math.min((Math.min(r.end[i], edge) - v.t0) * scale, v.width);
     const f = funcs[r.value[i]];
     if (!f || b - a < 20) continue;
     const s = label(g, f, b - a - 8);
     if (!s) continue;
-    g.fillStyle = hits && !hits[r.value[i]] && !v.hideHits ? c.dimText : c.onFill;
-    g.fillText(s, a + 4, y + h / 2 + 0.5);
+    labels.push({ x: a + 4, y: y + h / 2 + 0.5, text: s, color: hits && !hits[r.value[i]] && !v.hideHits ? c.dimText : onFill, alpha });
   }
 }
 

@@ -1,6 +1,6 @@
 // A flame graph on a canvas: icicle or flame, plain or differential.
 
-import { fillOf, theme } from './color';
+import { fillOf, greyFirst, theme } from './color';
 import { el, fill, fit, h } from './dom';
 import { count, cut, dur, forms, percent } from './format';
 import { depth, Node, Weight } from './tree';
@@ -19,6 +19,7 @@ export class Flame {
   private cursor: Node | null = null;
   up = false; // flame instead of icicle
   differs = false;
+  byState = true; // colors show the state: see Model.colorBy
   weight: Weight = 'wall';
   match: ((func: number, name: string) => boolean) | null = null;
   onPick = (_: Node): void => {};
@@ -149,9 +150,10 @@ export class Flame {
       let f: string;
       if (this.differs) f = this.change(k, c.dim, c.more, c.less);
       else if (!lit) f = c.dim;
+      else if (this.match && this.byState) f = c.found;
       else {
         const n = k.func < 0 ? -1 : this.color(k);
-        f = n < 0 ? c.unknown : c.fills[n];
+        f = n < 0 ? (this.byState ? c.fills[greyFirst]! : c.unknown) : c.fills[n]!;
       }
       g.globalAlpha = faded ? 0.5 : 1;
       g.fillStyle = f;
@@ -163,7 +165,7 @@ export class Flame {
         g.strokeRect(x + 1, y + 1, Math.max(1, wd - 3), H - 3);
       }
       if (wd > 26) {
-        g.fillStyle = this.differs || lit ? (this.differs && f === c.dim ? c.text : c.onFill) : c.dimText;
+        g.fillStyle = this.differs || lit ? (this.differs && f === c.dim ? c.text : this.byState && !this.differs ? c.onState : c.onFill) : c.dimText;
         const width = (s: string): number => g.measureText(s).width;
         const s = cut(forms(k.name).map((s) => [s, width(s)]), wd - 8, width);
         if (s) g.fillText(s, x + 4, y + H / 2);

@@ -27,10 +27,12 @@ export function pointers(v: Timeline): void {
     e.preventDefault();
     const unit = e.deltaMode === 1 ? 30 : e.deltaMode === 2 ? 300 : 1;
     const { x } = local(calls, e);
-    if (e.altKey) return v.scrollBy(e.deltaY * unit);
     const dx = e.shiftKey && !e.deltaX ? e.deltaY : e.deltaX;
     if (Math.abs(dx) > Math.abs(e.shiftKey ? 0 : e.deltaY)) return v.pan((dx * unit) / v.width, true);
-    const k = e.ctrlKey ? 0.01 : 0.0022;
+    // A pinch on a touchpad comes as a wheel with Ctrl, in small steps.
+    const zooms = e.ctrlKey || e.metaKey || (v.gestures === 'map' && !e.altKey);
+    if (!zooms) return v.scrollBy(e.deltaY * unit);
+    const k = e.ctrlKey && Math.abs(e.deltaY) < 50 ? 0.01 : 0.0022;
     v.zoom(Math.exp(Math.max(-1.2, Math.min(1.2, e.deltaY * unit * k))), x);
   };
   calls.addEventListener('wheel', wheel, { passive: false });
@@ -54,7 +56,10 @@ export function pointers(v: Timeline): void {
     speed = 0;
     at = e.timeStamp;
     start = { ...p, t: v.time(p.x) };
-    mode = c === axis || e.shiftKey || v.selectMode ? 'range' : 'pan';
+    // Of Perfetto's gestures a drag selects, and with Shift it moves; of a map's it is the other way
+    // around. A finger moves, unless Select is on.
+    const selects = v.gestures === 'perfetto' && e.pointerType !== 'touch' ? !e.shiftKey && e.button === 0 : e.shiftKey;
+    mode = c === axis || v.selectMode || selects ? 'range' : 'pan';
   };
   calls.addEventListener('pointerdown', (e) => {
     calls.focus({ preventScroll: true });

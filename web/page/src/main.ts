@@ -1,4 +1,5 @@
 import { connected } from './able';
+import { parts, partWords } from './analysis';
 import { Bar } from './bar';
 import { onTheme } from './color';
 import { el, fill, h, menu, say } from './dom';
@@ -9,12 +10,13 @@ import { Look } from './look';
 import { Minimap } from './minimap';
 import { ColorBy, Model, Row } from './model';
 import { Conn, Where } from './proto';
-import { RangePanel } from './range';
+import { Panel, Tab, tabs } from './panel';
 import { Search } from './search';
 import { Side } from './side';
 import { Timeline } from './timeline';
 import { Hit, Mode } from './track';
-import { read, write } from './url';
+import { Weight } from './tree';
+import { read, State, write } from './url';
 
 const state = read();
 const model = new Model();
@@ -48,6 +50,7 @@ const conn = new Conn(state.token, {
     empty();
     bar.update();
     void mini.refresh(!was || was.done !== m.done);
+    panel.changed(!was || was.done !== m.done);
     search.again();
     timeline.wake();
   },
@@ -77,7 +80,7 @@ const labels = new Labels(timeline);
 const mini = new Minimap(timeline);
 const search = new Search(timeline);
 const side = new Side(timeline);
-const panel = new RangePanel(timeline);
+const panel = new Panel(timeline);
 const look = new Look(timeline);
 const bar = new Bar(timeline, search, look, help);
 let loading = true;
@@ -93,16 +96,17 @@ timeline.onSelect = (hit) => {
 timeline.onRange = (r, done) => {
   timeline.range = r && r.t1 - r.t0 > 0 ? r : null;
   if (done) {
-    if (timeline.range) void panel.show(timeline.range).then(() => timeline.resize());
-    else panel.close();
+    panel.draw();
+    panel.changed(true);
     if (search.input.value) void search.run();
     requestAnimationFrame(() => timeline.resize());
+    step();
   }
   mini.draw();
   timeline.wake();
-  keep();
 };
 timeline.onMoved = () => {
+  panel.changed();
   mini.draw();
   bar.update();
   void mini.refresh();
@@ -111,21 +115,34 @@ timeline.onMoved = () => {
 timeline.onFollowed = () => mini.draw();
 side.onGo = (w: Where, end: number) => timeline.reveal(w, end);
 side.onFunc = (f) => search.func(f);
-side.onChange = keep;
-panel.onFunc = (f) => search.func(f);
+side.onChange = step;
+panel.onName = (n) => search.exact(n);
+panel.onTime = (t0, t1, seq) => {
+  const pad = Math.max((t1 - t0) * 0.3, 1000);
+  timeline.setFollow(false);
+  step();
+  timeline.show(t0 - pad, t1 + pad);
+  if (seq >= 0) timeline.toTrack(seq);
+  timeline.mark = { t0, t1, seq };
+};
+panel.onThread = (seq) => timeline.toTrack(seq);
+panel.onChange = step;
 panel.onExport = (b) => menu(b, () => bar.formats(true));
 search.onChange = (m) => {
   panel.match = m;
   keep();
 };
 search.onNext = (w) => void side.go(w);
-labels.onChange = keep;
+labels.onChange = () => {
+  panel.changed();
+  keep();
+};
 timeline.onOpen = keep;
 look.onChange = (kinds) => {
   if (kinds && !first) {
     // Depths count among the calls that are shown: those of before are others.
     if (timeline.selected) void side.select(null);
-    if (timeline.range) void panel.show(timeline.range);
+    panel.again();
     if (search.input.value) void search.run();
   }
   panel.restyle();
@@ -140,45 +157,78 @@ onTheme(() => {
 // begin shows what the address asks for, or the newest, or all.
 function begin(): void {
   first = false;
-  timeline.hidden = new Set(state.hidden);
-  timeline.chosen = new Set(state.chosen);
-  timeline.pinned = state.pinned ?? [];
-  timeline.arranged = state.order ?? [];
-  timeline.filter = state.filter ?? '';
-  for (const [s, m] of state.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(s, m as Mode);
-  if (['module', 'kind'].includes(state.color ?? '')) look.color(state.color as ColorBy);
-  if (state.kinds) look.kinds(state.kinds);
-  timeline.layout();
-  const b = timeline.bounds();
-  if (state.t0 !== undefined && state.t1 !== undefined && state.t1 > state.t0 && !state.follow) {
-    loading = false;
-    timeline.show(state.t0, state.t1, true);
-  } else if (model.live) {
-    timeline.show(b.t1 - (state.t1 && state.t0 ? state.t1 - state.t0 : 5e9), b.t1, true);
-    timeline.setFollow(true);
-  } else timeline.show(b.t0 - (b.t1 - b.t0) * 0.01, b.t1 + (b.t1 - b.t0) * 0.01, true);
-  if (state.top) requestAnimationFrame(() => timeline.scrollBy(state.top!));
-  if (state.q) search.text(state.q);
-  if (state.tab) panel.tab = state.tab as never;
-  if (state.range) timeline.onRange({ t0: state.range[0], t1: state.range[1] }, true);
-  if (state.call) timeline.open({ thread: state.call[0], depth: state.call[1], start: state.call[2] });
-  if (state.call) void side.select({ thread: state.call[0], depth: state.call[1], start: state.call[2] });
+  if (!tabs.includes(state.tab as Tab) && model.hello?.compare) panel.tab = 'compare';
+  apply(state);
   timeline.resize();
+  panel.draw();
+  panel.changed(true);
 }
 
+// apply shows what an address says.
+function apply(s: State): void {
+  applying = true;
+  setTimeout(() => (applying = false), 400); // changes that follow from it are not steps of the reader
+  timeline.hidden = new Set(s.hidden);
+  timeline.chosen = new Set(s.chosen);
+  timeline.pinned = s.pinned ?? [];
+  timeline.arranged = s.order ?? [];
+  timeline.filter = s.filter ?? '';
+  timeline.modes.clear();
+  for (const [seq, m] of s.modes ?? []) if (['part', 'full', 'compact', 'strip'].includes(m)) timeline.modes.set(seq, m as Mode);
+  look.color(['function', 'module', 'kind'].includes(s.color ?? '') ? (s.color as ColorBy) : 'state');
+  if ((s.kinds ?? '') !== conn.kinds) look.kinds(s.kinds ?? '');
+  timeline.layout();
+  const b = timeline.bounds();
+  if (s.t0 !== undefined && s.t1 !== undefined && s.t1 > s.t0 && !s.follow) {
+    loading = false;
+    timeline.setFollow(false);
+    timeline.show(s.t0, s.t1, true);
+  } else if (model.live) {
+    timeline.show(b.t1 - (s.t1 && s.t0 ? s.t1 - s.t0 : 5e9), b.t1, true);
+    timeline.setFollow(true);
+  } else timeline.show(b.t0 - (b.t1 - b.t0) * 0.01, b.t1 + (b.t1 - b.t0) * 0.01, true);
+  if (s.top) requestAnimationFrame(() => timeline.scrollTo(s.top!));
+  if (search.input.value !== (s.q ?? '')) search.text(s.q ?? '');
+  if (tabs.includes(s.tab as Tab)) panel.tab = s.tab as Tab;
+  else if (!s.tab && panel.tab !== 'compare') panel.tab = 'overview';
+  panel.weight = ['wait', 'lock', 'wall', 'samples'].includes(s.weight ?? '') ? (s.weight as Weight) : 'cpu';
+  panel.order = s.flame === 'time' || s.flame === 'sandwich' ? s.flame : 'heavy';
+  panel.idle = !!s.idle;
+  timeline.onRange(s.range ? { t0: s.range[0], t1: s.range[1] } : null, true);
+  const call = s.call ? { thread: s.call[0], depth: s.call[1], start: s.call[2] } : null;
+  if (call) timeline.open(call);
+  if (call || timeline.selected) void side.select(call);
+}
+
+let applying = false; // an address is being applied
+let stepped = false; // the reader made a step that Back undoes
+
+// keep puts the view into the address, a moment later.
 function keep(): void {
-  if (first || held) return;
+  if (first || held || applying) return;
   held = setTimeout(() => {
     held = undefined;
-    const s = timeline.selected;
-    const g = timeline.target();
-    write({
-      token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
-      call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
-      pinned: timeline.pinned, order: timeline.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: timeline.range ? panel.tab : undefined, top: timeline.top,
-      color: model.colorBy, kinds: conn.kinds,
-    });
+    put();
   }, 250);
+}
+
+// step is keep for what Back shall undo: a selection, a jump, another tab.
+function step(): void {
+  if (first || applying) return;
+  stepped = true;
+  keep();
+}
+
+function put(): void {
+  const s = timeline.selected;
+  const g = timeline.target();
+  write({
+    token: state.token, t0: g.t0, t1: g.t1, follow: timeline.follow, range: timeline.range ? [timeline.range.t0, timeline.range.t1] : undefined,
+    call: s ? [s.thread, s.depth, s.start] : undefined, q: search.input.value, chosen: [...timeline.chosen], hidden: [...timeline.hidden],
+    pinned: timeline.pinned, order: timeline.arranged, modes: [...timeline.modes], filter: timeline.filter, tab: panel.tab === 'overview' ? undefined : panel.tab, top: timeline.top,
+    color: model.colorBy, kinds: conn.kinds, weight: panel.weight, flame: panel.order, idle: panel.idle,
+  }, stepped);
+  stepped = false;
 }
 
 // empty says what is the matter when there is nothing to see, or it is old.
@@ -212,11 +262,11 @@ function empty(): void {
 }
 
 const keys: [string, string][] = [
-  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the threads'], ['Wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'], ['Alt + wheel', 'scroll'],
-  ['Drag', 'move'], ['Shift + drag', 'select a time range (also: drag on the time axis)'], ['Double-click', 'zoom to a call'], ['Tap', 'select a call; Select above, and a finger selects a time range'], ['0', 'show all'], ['Space', 'freeze or go on'],
-  ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'], ['↑ ↓ with a call selected', 'its caller, its callee'],
-  ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
-  ['Alt + ↑ ↓ on a thread', 'move it'], ['Esc', 'close, step by step'], ['?', 'this help'],
+  ['Drag', 'select a time range (a drag on the time axis does too)'], ['Shift + drag', 'move'], ['Wheel', 'scroll through the tracks'], ['Ctrl + wheel, pinch', 'zoom at the pointer'], ['Shift + wheel', 'move'],
+  ['W S', 'zoom in, out'], ['A D, ← →', 'move left, right'], ['↑ ↓', 'scroll through the tracks'], ['Double-click', 'zoom to a call'], ['Tap', 'select a call; with Select above, a finger selects a time range'],
+  ['0', 'show all'], ['Space', 'freeze, go on'], ['End', 'follow the newest samples'], ['Home', 'go to the beginning'], ['Enter', 'select the call in the middle'], ['[ ]', 'previous, next call of the same function'],
+  ['↑ ↓ with a call selected', 'its caller, its callee'], ['F', 'zoom to the selected call'], ['M', 'select the time of the selected call'], ['/', 'search; /text/ is a regular expression; Enter goes to the next hit'],
+  ['Alt + ↑ ↓ on a thread', 'move it'], ['Alt + ← →', 'back, forward'], ['Esc', 'close, step by step'], ['?', 'this help'],
 ];
 
 function help(): void {
@@ -225,11 +275,12 @@ function help(): void {
   const c = (name: string, text: string): HTMLElement => h('li', null, h('i', { class: 'swatch ' + name }), text);
   fill(d, h('div', { class: 'head' }, h('h2', null, 'Keys'), h('button', { class: 'icon', 'aria-label': 'Close', onclick: () => d.close() }, '×')),
     h('dl', { class: 'keys' }, ...keys.flatMap(([k, t]) => [h('dt', null, h('kbd', null, k)), h('dd', null, t)])),
-    h('h2', null, 'What the strips mean'),
-    h('ul', { class: 'legend' }, c('s1', 'running'), c('s2', 'runnable: waits for a CPU'), c('s3', 'blocked'), c('s4', 'uninterruptible'), c('lock', 'waits for a lock; the arrow leads to its holder'), c('park', 'waits for what nobody is known to hold'),
-      c('pause', 'held by sliver for a sample'), c('gap', 'samples are missing')),
-    h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover tells how many.'),
-    ['go', 'java', 'python'].some((k) => model.kinds.has(k)) ? h('p', { class: 'soft' }, 'Tracks are threads. Goroutines, tasks of asyncio and virtual threads have tracks of their own in the file for Perfetto (Save), and tables in sliver sql.') : null,
+    h('h2', null, 'What the colors mean'),
+    h('p', { class: 'soft' }, 'The strip above each track shows what the thread did. Calls are pale while their thread waits, in a tint by the reason. The hue of your own code shows its module; libraries and runtimes are grey.'),
+    h('ul', { class: 'legend' }, ...parts.map((p) => c('part-' + p, partWords[p])), c('lock', 'waits for a lock; the arrow leads to its holder'), c('park', 'waits for a lock without a known holder'),
+      c('pause', 'stopped by sliver for a sample'), c('gap', 'no samples')),
+    h('p', { class: 'soft' }, 'Calls are seen at samples: an edge is right within one interval. Calls thinner than a pixel are drawn as one block, as dense as they are; hover shows how many.'),
+    ['go', 'java', 'python'].some((k) => model.kinds.has(k)) ? h('p', { class: 'soft' }, 'Tracks are threads. Goroutines, asyncio tasks and virtual threads are in the Overview and under Waits; the file for Perfetto (Save) has a track for each.') : null,
     h('p', { class: 'soft' }, `sliver ${model.hello?.program ?? ''}`));
   d.showModal();
 }
@@ -337,7 +388,7 @@ Object.defineProperty(window, 'sliver', {
         up, first, t0: timeline.t0, t1: timeline.t1, width: timeline.width, follow: timeline.follow, frozen: timeline.frozen, edge: model.edge(), from: model.from(),
         tracks: timeline.tracks.map((t) => ({ ...t, name: model.threads.get(t.seq)?.name })), top: timeline.top, funcs: model.funcs.length, frames: timeline.frames.slice(),
         whole: !!model.status?.done && timeline.settled(), fine: timeline.settled(), gaps: model.gaps, kinds: conn.kinds, colorBy: model.colorBy, bytes: model.bytes, hits: search.hits, range: timeline.range, selected: timeline.selected, hello: model.hello, status: model.status,
-        arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0,
+        arrows: timeline.arrows.slice(), span: dur(timeline.span), total: panel.root?.value ?? 0, analyzed: panel.settled(), tab: panel.tab, idle: panel.idle,
       };
     },
     // item finds the screen position of a call by its function, wide enough to be hit.
@@ -399,10 +450,15 @@ Object.defineProperty(window, 'sliver', {
   },
 });
 
-window.addEventListener('hashchange', () => {
-  // Another address of ours was typed or pasted.
+// Back, Forward, or another address of this page that was typed or pasted.
+window.addEventListener('popstate', () => {
   const s = read();
-  if (s.token !== state.token) location.reload();
+  if (s.token !== state.token) return location.reload();
+  if (first) return;
+  clearTimeout(held);
+  held = undefined;
+  stepped = false;
+  apply(s);
 });
 empty();
 if (state.token) conn.open();

@@ -1,7 +1,8 @@
 // What the page knows of the recording.
 
-import { fillOf, fills, hash } from './color';
+import { fillOf, fills, greyFirst, hash, ownFills, ownFirst } from './color';
 import { short } from './format';
+import { ownCode } from './own';
 import { Frame, FrameThread, Func, GAP, Hello, LockInfo, MORE, Names, Status, ThreadInfo, VIEW } from './proto';
 
 // Row is one depth or lane of a thread: items in the order of time, of which
@@ -130,7 +131,7 @@ export class ThreadData {
   lit: number[] | undefined; // functions that merged blocks prefer to show
 }
 
-export type ColorBy = 'function' | 'module' | 'kind';
+export type ColorBy = 'state' | 'function' | 'module' | 'kind';
 
 // kindFill is the number of a kind's colour.
 export function kindFill(kind: string): number {
@@ -147,7 +148,7 @@ export class Model {
   data = new Map<number, ThreadData>();
   funcs: FuncView[] = [];
   kinds = new Set<string>(); // of the functions
-  colorBy: ColorBy = 'function';
+  colorBy: ColorBy = 'state';
   locks: LockInfo[] = [];
   share = new Map<number, number>();
   views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean; funcs?: number[] }>();
@@ -171,6 +172,7 @@ export class Model {
 
   names(m: Names): void {
     const funcs = m.funcs ?? [];
+    const kinds = this.kinds.size;
     for (let i = 0; i < funcs.length; i++) {
       const f = funcs[i];
       this.funcs[m.from + i] = { ...f, short: short(f.name), fill: this.colorOf(f), forms: null };
@@ -179,15 +181,35 @@ export class Model {
     const locks = m.locks ?? [];
     for (let i = 0; i < locks.length; i++) this.locks[(m.locks_from ?? 0) + i] = locks[i];
     this.namesVersion++;
+    if (this.colorBy === 'state' && this.kinds.size !== kinds) this.recolor('state'); // what counts as own code depends on them
   }
 
   // colorOf is the number of a function's colour, -1 for what has none.
   private colorOf(f: Func): number {
+    if (this.colorBy === 'state') {
+      if (f.kind === 'error' || !ownCode(this.kinds, this.hello?.process.exe)(f)) return greyFirst + (hash(f.name) & 1);
+      const module = f.kind === 'java' ? f.name.slice(0, Math.max(0, f.name.lastIndexOf('.'))) : f.kind === 'python' || f.kind === 'js' ? f.file : f.module;
+      const hue = module === this.hello?.process.exe ? 0 : hash(module ?? '') % ownFills;
+      return ownFirst + 2 * hue + (hash(f.name) & 1);
+    }
     if (f.kind === 'error') return -1;
     if (this.colorBy === 'kind') return kindFill(f.kind ?? 'native');
     if (this.colorBy === 'module') return f.module ? hash(f.module) % fills : -1;
     return fillOf(f.name);
   }
+
+  // fillOfName is the number of the color of functions of that name; -1: there is none.
+  fillOfName(name: string): number {
+    if (this.indexed !== this.namesVersion) {
+      this.indexed = this.namesVersion;
+      this.byName.clear();
+      for (const f of this.funcs) if (f && !this.byName.has(f.name)) this.byName.set(f.name, f);
+    }
+    return this.byName.get(name)?.fill ?? -1;
+  }
+
+  private byName = new Map<string, FuncView>();
+  private indexed = -1;
 
   recolor(by: ColorBy): void {
     this.colorBy = by;

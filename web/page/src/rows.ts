@@ -1,6 +1,7 @@
 // Which rows of a deep stack are shown, where there is no room for all of them.
 
-import { FuncView, Model, Row } from './model';
+import { Model, Row } from './model';
+import { managed, ownCode, Place } from './own';
 
 const steady = 0.95; // share of the time in which an outer call is always the same
 const some = 0.05; // share of the time from which a row counts as one of the program's own calls
@@ -12,23 +13,12 @@ interface Part { first: number; last: number }
 // where the program's own calls are, of its own files and of its language.
 export interface Rows { trunk: number; own: Part; wide: Part }
 
-type Told = (f: FuncView) => boolean;
-
-// library tells functions of a language that came with its runtime or were installed.
-const library: Told = (f) => f.kind === 'java' ? /^(java|javax|jdk|sun|com\.sun)\./.test(f.name)
-  : f.kind === 'python' ? !f.file || /\/lib\/python\d|^<frozen /.test(f.file)
-    : /^node:|\/node_modules\//.test(f.file ?? 'node:');
-
-// owned tells a program's own functions: of one in Java, Python or JavaScript those, not the
-// virtual machine's, and the narrower the choice is, those outside of libraries; else those of
-// its executable, but for Go's runtime.
+// owned returns two tests of a function's number: for the program's own code, and for that of its
+// language, libraries included.
 export function owned(m: Model): [own: (func: number) => boolean, wide: (func: number) => boolean] {
-  const of = (told: Told): ((i: number) => boolean) => (i) => !!m.funcs[i] && told(m.funcs[i]);
-  const managed: Told = (f) => f.kind === 'java' || f.kind === 'python' || f.kind === 'js';
-  if (m.kinds.has('java') || m.kinds.has('python') || m.kinds.has('js')) return [of((f) => managed(f) && !library(f)), of(managed)];
-  const exe = m.hello?.process.exe;
-  const own = of((f) => !!exe && f.module === exe && !(f.kind === 'go' && /^(runtime|syscall|sync|internal)[./]/.test(f.name)));
-  return [own, own];
+  const of = (told: (f: Place) => boolean): ((i: number) => boolean) => (i) => !!m.funcs[i] && told(m.funcs[i]!);
+  const own = of(ownCode(m.kinds, m.hello?.process.exe));
+  return [own, m.kinds.has('java') || m.kinds.has('python') || m.kinds.has('js') ? of(managed) : own];
 }
 
 // survey looks at rows up to edge. Unless they are of all that is recorded, it can but find

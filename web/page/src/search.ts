@@ -14,7 +14,7 @@ export class Search {
   onChange = (_: ((func: number, name: string) => boolean) | null): void => {};
   private timer = 0;
   private set = new Set<number>();
-  private only: number | null = null;
+  private only: string | null = null; // the one name that is searched for
   private seen = 0;
 
   constructor(private v: Timeline) {
@@ -68,8 +68,13 @@ export class Search {
   }
 
   func(id: number): void {
-    this.input.value = this.v.model.funcs[id]?.name ?? '';
-    this.only = id;
+    this.exact(this.v.model.funcs[id]?.name ?? '');
+  }
+
+  // exact searches for functions of that name.
+  exact(name: string): void {
+    this.input.value = name;
+    this.only = name;
     void this.run();
   }
 
@@ -95,7 +100,7 @@ export class Search {
       v.wake();
       return;
     }
-    const only = this.only !== null ? m.funcs[this.only]?.name : null;
+    const only = this.only;
     const lit = new Uint8Array(m.funcs.length + 4096);
     m.funcs.forEach((f, i) => {
       if (only !== null ? f.name === only : p.test(f.name) || (f.file && p.test(f.file)) || (f.module && p.test(f.module))) {

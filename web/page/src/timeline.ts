@@ -2,12 +2,17 @@
 // move. What they look like is in draw.ts.
 
 import { reducedMotion } from './color';
+import { ThreadTime } from './analysis';
 import { Conn, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
 import { owned, Rows, skipped, survey } from './rows';
 import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeight, Track, View } from './track';
+
+// Gestures say what the pointer does: drag selects and the wheel scrolls, as in Perfetto, or drag moves
+// and the wheel zooms, as on a map.
+export type Gestures = 'perfetto' | 'map';
 
 export const MINSPAN = 50;
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
@@ -33,11 +38,13 @@ export class Timeline implements View {
   lit: number[] | undefined; // functions that are searched for
   hideHits = false;
   selectMode = false;
+  gestures: Gestures = 'perfetto';
   width = 100;
   height = 100;
   top = 0; // scroll
   frames: number[] = []; // ms between the last frames
   arrows: Arrow[] = []; // as drawn last
+  mark: { t0: number; t1: number; seq: number } | null = null; // what a row of a table showed last
   onMoved = (): void => {};
   onFollowed = (): void => {}; // ten times a second while the newest edge is followed
   onLayout = (): void => {};
@@ -113,13 +120,24 @@ export class Timeline implements View {
     return other;
   }
 
+  // rate takes in how the threads spent the whole of a finished recording: tracks are in that order.
+  rate(threads: ThreadTime[]): void {
+    if (this.model.live) return;
+    this.scores.clear();
+    for (const t of threads) this.scores.set(t.seq, t.is_idle ? -1 : t.cpu + t.runnable + 0.5 * t.lock);
+    this.placed = '';
+    this.layout();
+  }
+
+  private scores = new Map<number, number>();
+
   // ranks puts main first (not Java's launcher, which does nothing), then the threads that ran, which they do from then on, and last
   // those of a runtime's own that have nothing to do; of one rank they go by their TID. What the
   // user arranged stays before that.
   private ranks(): Map<number, number> {
     const rank = new Map<number, number>();
     const launched = this.model.kinds.has('java'); // by a first thread that waits for another one's end
-    for (const t of this.model.threads.values()) rank.set(t.seq, t.main && !(launched && !this.ran.has(t.seq)) ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
+    for (const t of this.model.threads.values()) rank.set(t.seq, t.main && (this.ran.has(t.seq) || (!launched && !this.scores.size)) ? 0 : this.ran.has(t.seq) ? 1 : this.idle.has(t.seq) ? 3 : 2);
     for (const s of this.arranged) rank.set(s, 0);
     for (const s of this.pinned) rank.set(s, -1);
     return rank;
@@ -139,7 +157,7 @@ export class Timeline implements View {
     const order = [...this.arranged.filter((s) => known.has(s)), ...m.order.filter((s) => !this.arranged.includes(s))];
     order.sort((a, b) => {
       const r = rank.get(a)!;
-      return r - rank.get(b)! || (r > 0 ? m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
+      return r - rank.get(b)! || (r > 0 ? (this.scores.get(b) ?? 0) - (this.scores.get(a) ?? 0) || m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
     });
     const want = this.filter.trim().toLowerCase();
     const shown = order.filter((s) => {
@@ -157,7 +175,8 @@ export class Timeline implements View {
     const first = new Set([...shown.filter((s) => this.ran.has(s)), ...shown.filter((s) => !this.ran.has(s))].slice(0, shown.length <= 6 ? 6 : 4));
     shown.forEach((seq) => {
       const info = m.threads.get(seq)!;
-      const idle = this.rests(seq);
+      // A thread that was never on a CPU and waited for no lock says little: it starts folded.
+      const idle = this.rests(seq) || (!this.ran.has(seq) && (this.scores.get(seq) ?? 1) < 0.01 * (m.edge() - m.from()) && shown.length > 1);
       const depth = Math.max(this.conn.kinds ? 0 : info.depth, this.seen(seq), 1);
       const t: Track = { seq, y, h: 0, mode: this.modes.get(seq) ?? (idle ? 'strip' : first.has(seq) ? 'part' : 'compact'), depth, skip: 0, rows: depth };
       const was = this.still && this.met.has(seq) ? before.get(seq) : undefined;
@@ -274,6 +293,17 @@ export class Timeline implements View {
     this.deepest.clear();
     this.anew();
     this.layout();
+  }
+
+  // toTrack scrolls to a thread's track, and opens it if it is folded.
+  toTrack(seq: number): void {
+    this.hidden.delete(seq);
+    if (this.track(seq)?.mode === 'strip') this.modes.set(seq, 'part');
+    this.layout();
+    const t = this.track(seq);
+    if (t) this.scroller.scrollTop = Math.max(0, t.y - 8);
+    this.mark = { t0: this.t0, t1: this.t1, seq };
+    this.wake();
   }
 
   track(seq: number): Track | undefined {
@@ -413,6 +443,10 @@ export class Timeline implements View {
     let i = row.at(w.start);
     if (i < row.n && row.start[i] <= w.start) return { seq: w.thread, depth: w.depth, row, i, lane: false };
     return null;
+  }
+
+  scrollTo(top: number): void {
+    this.scroller.scrollTop = top;
   }
 
   scrollBy(dy: number): void {

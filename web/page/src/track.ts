@@ -52,6 +52,7 @@ export interface View {
   readonly tracks: Track[];
   readonly chosen: Set<number>;
   readonly range: Range | null;
+  readonly mark: (Range & { seq: number }) | null;
   readonly hover: Hit | null;
   readonly selected: Where | null;
   readonly hits: Uint8Array | null;

@@ -1,8 +1,12 @@
 // Call trees: merged, turned around, compared.
 
-import { Func, Tree } from './proto';
+export type Weight = 'wall' | 'cpu' | 'wait' | 'lock' | 'samples';
 
-export type Weight = 'wall' | 'cpu' | 'wait' | 'samples';
+// Named is what names nodes.
+export interface Named { name: string }
+
+// Columns are a server's tree: node 0 is the root, and a node comes after its parent.
+export type Columns = { parent: number[]; func: number[]; count?: number[] } & Partial<Record<Weight, number[]>>;
 
 export interface Node {
   name: string;
@@ -25,8 +29,8 @@ export function node(name: string, func: number, parent: Node | null): Node {
 
 // build makes nodes of a server's tree. Hidden functions give their callees to
 // their callers; with a focus only stacks through it count.
-export function build(t: Tree, w: Weight, names: (i: number) => Func | undefined, f: Filter): Node {
-  const weight = t[w];
+export function build(t: Columns, w: Weight, names: (i: number) => Named | undefined, f: Filter): Node {
+  const weight = t[w] ?? [];
   const n = t.parent.length;
   const own = new Float64Array(n);
   for (let i = 0; i < n; i++) own[i] = weight[i];
@@ -62,7 +66,7 @@ export function build(t: Tree, w: Weight, names: (i: number) => Func | undefined
       at[i] = node(name, t.func[i], p);
       p.kids.push(at[i]);
     }
-    at[i].count += t.count[i];
+    at[i].count += t.count?.[i] ?? 0;
     if (focused[i] && own[i] > 0) add(at[i], own[i]);
   }
   prune(root);

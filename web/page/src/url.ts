@@ -19,6 +19,9 @@ export interface State {
   top?: number;
   color?: string;
   kinds?: string;
+  weight?: string;
+  flame?: string; // order of the flame graph
+  idle?: boolean;
 }
 
 const list = (s: string | null): number[] | undefined => (s ? s.split(',').map(Number).filter((n) => isFinite(n)) : undefined);
@@ -39,10 +42,12 @@ export function read(): State {
     modes: p.get('rows')?.split(',').map((s) => s.split(':')).filter((x) => x.length === 2).map(([a, b]) => [Number(a), b]),
     filter: p.get('threads') ?? undefined, tab: p.get('tab') ?? undefined, top: num('top'),
     color: p.get('color') ?? undefined, kinds: p.get('kinds') ?? undefined,
+    weight: p.get('weight') ?? undefined, flame: p.get('flame') ?? undefined, idle: p.get('idle') === '1',
   };
 }
 
-export function write(s: State): void {
+// write puts the state into the address. A step that the reader made becomes one of the browser's history.
+export function write(s: State, step = false): void {
   const p = new URLSearchParams();
   const put = (k: string, v: string | undefined): void => {
     if (v) p.set(k, v);
@@ -63,9 +68,14 @@ export function write(s: State): void {
   put('rows', s.modes?.map((m) => m.join(':')).join(','));
   put('threads', s.filter);
   put('tab', s.tab);
-  put('color', s.color === 'function' ? undefined : s.color);
+  put('color', s.color === 'state' ? undefined : s.color);
   put('kinds', s.kinds);
+  put('weight', s.weight === 'cpu' ? undefined : s.weight);
+  put('flame', s.flame === 'heavy' ? undefined : s.flame);
+  if (s.idle) put('idle', '1');
   if (s.top) put('top', String(Math.round(s.top)));
   const hash = '#' + p.toString().replaceAll('%2C', ',').replaceAll('%3A', ':');
-  if (hash !== location.hash) history.replaceState(null, '', hash);
+  if (hash === location.hash) return;
+  if (step) history.pushState(null, '', hash);
+  else history.replaceState(null, '', hash);
 }

@@ -77,21 +77,29 @@ export const picture = async (page, name) => {
   if (pictures && pictures !== '-') await page.screenshot({ path: join(pictures, name + '.png') });
 };
 export const canvas = async (page) => page.locator('#calls').boundingBox();
+// zoomBy turns the wheel with Ctrl, which zooms.
+export const zoomBy = async (page, dy) => {
+  await page.keyboard.down('Control');
+  await page.mouse.wheel(0, dy);
+  await page.keyboard.up('Control');
+};
+// analyzed waits until the panel shows the present scope.
+export const analyzed = (page) => until(page, () => window.sliver.state.analyzed);
+export const tab = (page, name) => page.getByRole('tab', { name, exact: true }).click();
 export const select = async (page, from, to) => {
   const b = await canvas(page);
-  await page.keyboard.down('Shift');
   await page.mouse.move(b.x + b.width * from, b.y + 150);
   await page.mouse.down();
   await page.mouse.move(b.x + b.width * (from + to) / 2, b.y + 160, { steps: 3 });
   await page.mouse.move(b.x + b.width * to, b.y + 160, { steps: 3 });
   await page.mouse.up();
-  await page.keyboard.up('Shift');
-  await page.locator('#range [role=tab]').first().waitFor();
+  await page.getByRole('button', { name: 'Clear range' }).waitFor();
+  await analyzed(page);
 };
 // shown is what a page says in words, for a case that failed.
 export const shown = async (page) => {
   const of = (id) => page.locator(id).innerText({ timeout: 2000 }).then((s) => `     ${id}: ${s.replace(/\s+/g, ' ').slice(0, 500)}`, () => `     ${id}: –`);
-  const parts = await Promise.all(['header', '#side', '#range', '#empty'].map(of));
+  const parts = await Promise.all(['header', '#side', '#panel', '#empty'].map(of));
   const { tracks, ...st } = await state(page);
   return [...parts, '     ' + JSON.stringify(st).slice(0, 500), ...page.problems.map((p) => '     ' + p)].join('\n');
 };

@@ -9,7 +9,7 @@
 // It prints a line for each case, at last how many there are, and fails if one does.
 import assert from 'node:assert/strict';
 import { build } from 'esbuild';
-import { aPhone, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, shown, state, until } from './harness.mjs';
+import { aPhone, analyzed, browser, canvas, item, only, open, phone, picture, pixels, ready, running, scheme, select, serve, settled, shown, state, tab, until, zoomBy } from './harness.mjs';
 
 const cases = [];
 const test = (name, f) => cases.push([name, f]);
@@ -78,7 +78,7 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   const x = b.x + b.width * 0.25;
   const at = a.t0 + (a.t1 - a.t0) * 0.25;
   await page.mouse.move(x, b.y + 100);
-  for (let i = 0; i < 6; i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < 6; i++) await zoomBy(page, -240);
   const z = await settled(page);
   assert.ok(z.t1 - z.t0 < (a.t1 - a.t0) / 4, 'the wheel did not zoom in');
   assert.ok(Math.abs(z.t0 + (z.t1 - z.t0) * 0.25 - at) < (z.t1 - z.t0) * 0.02, 'the zoom did not hold the point under the pointer');
@@ -95,10 +95,12 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   const before = await settled(page);
   const far = Math.min(200, b.width / 2);
   await page.mouse.move(b.x + b.width * 0.6 + 40, b.y + 60);
+  await page.keyboard.down('Shift');
   await page.mouse.down();
   await page.mouse.move(b.x + b.width * 0.6 + 40 - far, b.y + 60, { steps: 5 });
   await page.waitForTimeout(100);
   await page.mouse.up();
+  await page.keyboard.up('Shift');
   const dragged = await settled(page);
   const moved = ((dragged.t0 - before.t0) / (before.t1 - before.t0)) * before.width;
   assert.ok(Math.abs(moved - far) < 3, `dragging by ${far} px moved it by ${moved}`);
@@ -115,7 +117,7 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   await page.keyboard.press('0');
   const all = await settled(page);
   assert.ok(all.t0 <= all.from && all.t1 >= all.edge, '0 did not show all');
-  for (let i = 0; i < 6; i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < 6; i++) await zoomBy(page, -240);
   await settled(page);
   const m = await page.locator('#minimap').boundingBox();
   await page.mouse.click(m.x + m.width * 0.8, m.y + 20);
@@ -174,7 +176,7 @@ test('hover and side panel', async () => {
   await ready(page);
   const b = await canvas(page);
   await page.mouse.move(b.x + Math.min(400, b.width * 0.4), b.y + 100);
-  for (let i = 0; i < 9; i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < 9; i++) await zoomBy(page, -240);
   await settled(page);
   const it = await item(page, 'http::Server::handle(Request const&)', 20);
   await page.mouse.move(it.x, it.y);
@@ -230,12 +232,15 @@ test('range: flame graphs, functions, waits', async () => {
   await page.keyboard.press('0');
   await settled(page);
   await select(page, 0.002, 0.5);
-  await until(page, () => / from 0/.test(document.querySelector('#range .what').innerText));
+  await until(page, () => / from 0/.test(document.querySelector('#panel .what').innerText));
   await page.keyboard.press('Escape');
-  await page.locator('#range').waitFor({ state: 'hidden' });
+  await until(page, () => /^Whole recording/.test(document.querySelector('#panel .what').innerText));
   await select(page, 0.3, 0.6);
   const r = (await state(page)).range;
-  await until(page, () => window.sliver.state.total > 0);
+  await tab(page, 'Flame graph');
+  await page.getByRole('combobox', { name: 'Weight' }).selectOption('wall');
+  await page.getByRole('button', { name: 'Idle waits' }).click();
+  await analyzed(page);
   const wall = (await state(page)).total;
   assert.ok(Math.abs(wall - 6 * (r.t1 - r.t0)) < 0.05 * wall, 'six threads do not fill the range');
   await page.locator('.flame canvas').first().waitFor();
@@ -251,42 +256,117 @@ test('range: flame graphs, functions, waits', async () => {
   await page.getByRole('button', { name: /Icicle/ }).click();
   await page.getByRole('button', { name: /Flame ▲/ }).waitFor();
   await page.getByRole('combobox', { name: 'Order' }).selectOption('sandwich');
-  await page.getByText('Callers of it').waitFor();
-  const pane = await page.locator('#range-body').boundingBox();
+  await page.getByText('Its callers').waitFor();
+  const pane = await page.locator('#panel-body').boundingBox();
   const middle = await page.getByText('What it calls').boundingBox();
-  assert.ok(middle.y > pane.y && middle.y + middle.height < pane.y + pane.height, 'the function stands outside of the panel');
+  assert.ok(middle.y > pane.y && middle.y + middle.height < pane.y + pane.height, 'the function is outside of the panel');
   // Where there is less room it begins scrolled to its middle; the way back to another order stays in sight.
   const found = await page.evaluate(() => {
-    const panel = document.querySelector('#range');
+    const panel = document.querySelector('#panel');
     panel.style.height = '190px';
-    document.querySelector('#range-body').scrollTop = 40;
-    const order = document.querySelector('#range select[aria-label=Order]').getBoundingClientRect();
-    const seen = { scrolled: document.querySelector('#range-body').scrollTop, there: document.elementFromPoint(order.x + 9, order.y + 9)?.ariaLabel };
+    document.querySelector('#panel-body').scrollTop = 40;
+    const order = document.querySelector('#panel select[aria-label=Order]').getBoundingClientRect();
+    const seen = { scrolled: document.querySelector('#panel-body').scrollTop, there: document.elementFromPoint(order.x + 9, order.y + 9)?.ariaLabel };
     panel.style.height = '';
     return seen;
   });
   assert.ok(found.scrolled > 0 && found.there === 'Order', JSON.stringify(found));
   await picture(page, 'sandwich');
-  await page.getByRole('tab', { name: 'Functions' }).click();
-  const rows = page.locator('#range tbody tr');
+  await tab(page, 'Functions');
+  const rows = page.locator('#panel tbody tr');
   assert.ok((await rows.count()) > 10);
-  const cells = (await page.locator('#range tbody tr td:nth-child(4)').allInnerTexts()).map(parseFloat);
+  const cells = (await page.locator('#panel tbody tr td:nth-child(5)').allInnerTexts()).map(parseFloat);
   assert.ok(cells.every((c, i) => i === 0 || c <= cells[i - 1] + 0.001), 'the table is not sorted by self time');
   assert.ok(Math.abs(cells.reduce((a, b) => a + b, 0) - 100) < 4, 'self times do not add up');
   await page.getByRole('button', { name: /^Function/ }).click();
-  assert.match(await page.locator('#range th').first().getAttribute('aria-sort'), /ending/);
+  assert.match(await page.locator('#panel th').first().getAttribute('aria-sort'), /ending/);
   await picture(page, 'functions');
   await page.getByLabel('Focus on').fill('json');
   await page.getByLabel('Focus on').press('Enter');
   await until(page, (w) => window.sliver.state.total < w / 2, wall);
-  await page.getByRole('tab', { name: 'Waits' }).click();
-  assert.match(await page.locator('#range tbody').innerText(), /lock 0x[\s\S]*held by/);
-  assert.match(await page.locator('#range tbody').innerText(), /worker-1 \(\d+\)/);
+  await page.getByLabel('Focus on').fill('');
+  await page.getByLabel('Focus on').press('Enter');
+  await tab(page, 'Waits');
+  assert.match(await page.locator('#panel tbody').first().innerText(), /lock (at )?0x/);
   await picture(page, 'waits');
+  // A lock's row opens to who held it and where it was wanted; a holder leads to its track.
+  await tab(page, 'Locks');
+  await page.locator('#panel tbody .link').first().click();
+  const three = page.locator('#panel .three');
+  await three.getByText('Wanted in').waitFor();
+  await three.getByRole('button', { name: /worker-\d \(\d+\)/ }).first().click();
+  await picture(page, 'locks');
   await page.locator('#labels .name').nth(1).click();
-  await until(page, () => /worker-1/.test(document.querySelector('#range .what').innerText));
+  await until(page, () => / · (worker|io|shopd|gc|log)/.test(document.querySelector('#panel .what').innerText));
+  await page.locator('#labels .name').nth(1).click();
   await page.keyboard.press('Escape');
-  assert.ok(await page.locator('#range').isHidden());
+  await until(page, () => !window.sliver.state.range);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('call tree: from the top and from the bottom, by keys', async () => {
+  const s = await serve('-threads', '4', '-samples', '3000');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  await tab(page, 'Call tree');
+  const rows = page.locator('#panel .calltree tbody tr');
+  const before = await rows.count();
+  assert.ok(before > 3, 'the heaviest path is not open');
+  const total = await page.evaluate(() => window.sliver.state.total);
+  assert.ok(total > 0);
+  await rows.first().focus();
+  await page.keyboard.press('ArrowLeft');
+  await until(page, (n) => document.querySelectorAll('#panel .calltree tbody tr').length < n, before);
+  await page.keyboard.press('ArrowRight');
+  await until(page, (n) => document.querySelectorAll('#panel .calltree tbody tr').length === n, before);
+  await picture(page, 'calltree');
+  await page.getByRole('combobox', { name: 'Order' }).selectOption('up');
+  const shares = (await page.locator('#panel .calltree tr[aria-level="1"] td:nth-child(2)').allInnerTexts()).map(parseFloat);
+  assert.ok(Math.abs(shares.reduce((a, b) => a + b, 0) - 100) < 4, `self times of the bottom-up tree add up to ${shares.reduce((a, b) => a + b, 0)} %`);
+  await rows.first().focus();
+  await page.keyboard.press('Enter');
+  await until(page, () => window.sliver.state.hits?.count > 0);
+  assert.deepEqual(page.problems, []);
+  await s.stop();
+});
+
+test('the panel is about what is visible; Back and Forward undo and redo', async () => {
+  const s = await serve('-threads', '4', '-samples', '4000');
+  const page = await open(s.url);
+  await ready(page);
+  await analyzed(page);
+  const what = () => page.locator('#panel .what').innerText();
+  assert.match(await what(), /^Whole recording/);
+  const b = await canvas(page);
+  await page.mouse.move(b.x + b.width / 2, b.y + 80);
+  for (let i = 0; i < 6; i++) await zoomBy(page, -240);
+  await settled(page);
+  await until(page, () => /^Visible: /.test(document.querySelector('#panel .what').innerText));
+  await analyzed(page);
+  await select(page, 0.2, 0.7);
+  assert.match(await what(), /^Selected: /);
+  await page.waitForTimeout(400); // the address is written a moment later
+  await tab(page, 'Waits');
+  await page.waitForTimeout(400); // the address is written a moment later
+  await page.goBack();
+  await until(page, () => window.sliver.state.tab === 'overview' && window.sliver.state.range);
+  await page.goBack();
+  await until(page, () => !window.sliver.state.range);
+  await page.goForward();
+  await until(page, () => window.sliver.state.range !== null);
+  await page.goForward();
+  await until(page, () => window.sliver.state.tab === 'waits');
+  // The setting that makes the pointer act as on a map.
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'View' }).click();
+  await page.getByRole('menuitemradio', { name: /drag moves/ }).click();
+  const was = await settled(page);
+  await page.mouse.move(b.x + b.width * 0.6, b.y + 60);
+  await page.mouse.wheel(0, -240);
+  const now = await settled(page);
+  assert.ok(now.t1 - now.t0 < 0.9 * (was.t1 - was.t0), 'the wheel did not zoom');
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -295,18 +375,18 @@ test('compare two ranges, and two recordings', async () => {
   const s = await serve('-threads', '4', '-samples', '3000', '-compare');
   const page = await open(s.url);
   await ready(page);
+  await page.getByText('Before: shopd (4242)').waitFor(); // with a second recording the page opens on the comparison
   await select(page, 0.1, 0.3);
-  await page.getByRole('tab', { name: 'Compare' }).click();
   await page.getByRole('button', { name: /Take this range/ }).click();
-  await page.locator('#range tbody tr').first().waitFor();
+  await page.locator('#panel tbody tr').first().waitFor();
   await select(page, 0.5, 0.9);
-  await until(page, () => /[+−]\d/.test(document.querySelector('#range tbody')?.innerText ?? ''));
-  const all = (await page.locator('#range tbody tr td:nth-child(5)').allInnerTexts()).map((t) => parseFloat(t.replace('−', '-')));
+  await until(page, () => /[+−]\d/.test(document.querySelector('#panel tbody')?.innerText ?? ''));
+  const all = (await page.locator('#panel tbody tr td:nth-child(5)').allInnerTexts()).map((t) => parseFloat(t.replace('−', '-')));
   assert.ok(Math.abs(all.reduce((a, b) => a + b, 0)) < 3, 'scaled to the same sum, changes must cancel out');
   await picture(page, 'compare');
   await page.getByRole('button', { name: /Take shopd/ }).click();
   await page.getByText('Before: shopd (4242)').waitFor();
-  assert.ok((await page.locator('#range tbody tr').count()) > 5);
+  assert.ok((await page.locator('#panel tbody tr').count()) > 5);
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -318,7 +398,7 @@ test('colours by module and kind, calls of one kind alone', async () => {
   await settled(page);
   const look = async (role, name) => {
     await page.getByRole('button', { name: 'View', exact: true }).click();
-    await page.getByRole(role, { name }).click();
+    await page.getByRole(role, { name, exact: name === 'module' }).click();
   };
   // The colour of each function's calls, as they are on the screen.
   const colours = () => page.evaluate(() => new Promise((ok) => requestAnimationFrame(() => requestAnimationFrame(() => {
@@ -336,10 +416,11 @@ test('colours by module and kind, calls of one kind alone', async () => {
   await page.locator('#labels li').first().getByRole('button', { name: /Show all/ }).click();
   const b = await canvas(page);
   await page.mouse.move(b.x + Math.min(400, b.width * 0.4), b.y + 100);
-  for (let i = 0; i < 4; i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < 4; i++) await zoomBy(page, -240);
   await settled(page);
   await until(page, () => window.sliver.item('template::render(Page const&, Context&)', 6) && window.sliver.item('__libc_recv', 6));
   const same = (a, b) => a.every((v, k) => Math.abs(v - b[k]) < 8);
+  await look('menuitemradio', 'function');
   const byName = await colours();
   assert.ok(!same(byName.main, byName['EventLoop::run()']));
   await look('menuitemradio', 'module');
@@ -361,7 +442,7 @@ test('colours by module and kind, calls of one kind alone', async () => {
   assert.equal(await page.evaluate(() => window.sliver.item('main', 4)), null);
   assert.ok((await state(page)).tracks.every((t) => t.depth < 70), 'rows are kept free for calls that are not shown');
   await page.getByRole('tab', { name: 'Functions' }).click();
-  assert.equal((await page.locator('#range tbody tr td:first-child').allInnerTexts()).filter((n) => !/^template::/.test(n)).length, 0);
+  assert.equal((await page.locator('#panel tbody tr td:first-child').allInnerTexts()).filter((n) => !/^template::/.test(n)).length, 0);
   await page.keyboard.press('Escape');
   const it = await item(page, 'template::render(Page const&, Context&)', 6);
   await page.mouse.click(it.x, it.y);
@@ -457,9 +538,8 @@ test('colours differ for the colour-blind too', async () => {
   };
   const bright = (hex) => { const [r, g, b] = linear(hex); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
   for (const t of [light, dark]) {
-    assert.equal(t.fills.length, 16);
-    const states = [1, 2, 3, 4, 6].map((s) => t.state[s]);
-    for (const [colours, least] of [[t.fills, 13], [t.fills.slice(0, 6), 18], [states, 18]]) {
+    const functions = t.fills.slice(0, 16);
+    for (const [colours, least] of [[functions, 13], [functions.slice(0, 6), 18], [Object.values(t.parts), 20]]) {
       for (const m of eyes) {
         colours.forEach((a, i) => colours.slice(0, i).forEach((b) => {
           const d = Math.hypot(...lab(a, m).map((v, k) => v - lab(b, m)[k]));
@@ -467,7 +547,15 @@ test('colours differ for the colour-blind too', async () => {
         }));
       }
     }
-    for (const f of t.fills) assert.ok((bright(f) + 0.05) / (bright(t.onFill) + 0.05) > 4.5 || (bright(t.onFill) + 0.05) / (bright(f) + 0.05) > 4.5, `text on ${f}`);
+    const contrast = (a, b) => (Math.max(bright(a), bright(b)) + 0.05) / (Math.min(bright(a), bright(b)) + 0.05);
+    const mix = (a, b, k) => '#' + [1, 3, 5].map((i) => Math.round(parseInt(a.slice(i, i + 2), 16) * (1 - k) + parseInt(b.slice(i, i + 2), 16) * k).toString(16).padStart(2, '0')).join('');
+    for (const f of functions) assert.ok(contrast(f, t.onFill) > 4.5, `text on ${f}`);
+    // When colors show the state: on calls, pale or not, and on what a search found.
+    for (const f of [...t.fills.slice(16), t.found, t.dim]) {
+      const text = f === t.dim ? t.dimText : t.onState;
+      assert.ok(contrast(f, text) > 4.5, `text on ${f}`);
+      for (const [part, v] of Object.entries(t.veils)) for (const k of [0.35, 0.82]) if (part !== 'cpu') assert.ok(f === t.dim || contrast(mix(f, v, k), text) > 4.5, `text on ${f} below ${v}`);
+    }
   }
 });
 
@@ -516,7 +604,7 @@ test('search: text, regular expression, next, hide', async () => {
     assert.ok(w.start < r.t1 && w.start > r.t0 - 0.1e9, `a hit at ${w.start} is not in ${r.t0} to ${r.t1}`);
     [w, key] = await at('Enter', key);
   }
-  await page.locator('#range').getByRole('button', { name: 'Close' }).click();
+  await page.getByRole('button', { name: 'Clear range' }).click();
   await shut.click();
   await page.keyboard.press('0');
   await settled(page);
@@ -564,7 +652,7 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   const b = await canvas(page);
   // Ticks came too late once in a while: the first time after 997 samples.
   await page.mouse.move(b.x + ((a.from + 0.997e9 - a.t0) / (a.t1 - a.t0)) * b.width, b.y + 150);
-  for (let i = 0; i < (phone ? 9 : 8); i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < (phone ? 9 : 8); i++) await zoomBy(page, -240);
   await settled(page);
   const says = async (what, depth, value, wide) => {
     await until(page, ([d, v, w]) => window.sliver.lane(d, v, w) !== null, [depth, value, wide]);
@@ -575,7 +663,7 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   };
   const [running, runnable, blocked] = [1, 2, 3];
   assert.match(await says('running', 0xffff, running, 3), /ms/);
-  assert.match(await says('blocked', 0xffff, blocked, 3), /blocked in (epoll_wait|futex|recvfrom)/);
+  assert.match(await says(' in ', 0xffff, blocked, 3), /(blocked|idle|waiting for I\/O) in (epoll_wait|futex|recvfrom)/);
   assert.match(await says('Held by sliver', 0xfffd, -1, 0), /for \d+(\.\d+)? µs/);
   const gap = await says('Samples are missing', 0xfffc, -1, 3);
   assert.match(gap, /ticks came too late\s+3 ms/);
@@ -583,13 +671,14 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   // The colours of the states, on the screen.
   const at = await page.evaluate(() => [1, 3].map((v) => window.sliver.lane(0xffff, v, 3)));
   const colour = (p) => page.evaluate(([x, y]) => [...document.getElementById('calls').getContext('2d').getImageData(x * devicePixelRatio, y * devicePixelRatio, 1, 1).data].slice(0, 3).join(), [p.x - b.x, p.y - b.y]);
-  assert.equal(await colour(at[0]), scheme === 'dark' ? '53,178,124' : '47,158,110');
-  assert.equal(await colour(at[1]), scheme === 'dark' ? '70,83,95' : '185,198,210');
+  const rgb = (hex) => [1, 3, 5].map((i) => parseInt(hex.slice(i, i + 2), 16)).join();
+  assert.equal(await colour(at[0]), rgb(scheme === 'dark' ? '#49cb8f' : '#216d44'));
+  assert.ok((scheme === 'dark' ? ['#343a40', '#a39ebe', '#648fe9', '#f21d53'] : ['#d5e2ef', '#847b89', '#1748d3', '#821867']).map(rgb).includes(await colour(at[1])));
   // A call that waits says for what.
   const calls = { epoll_wait: 'epoll_wait', 'pthread_cond_wait@@GLIBC_2.3.2': 'futex', __libc_recv: 'recvfrom' };
   const it = await page.evaluate((names) => names.map((n) => window.sliver.item(n, 6)).find((x) => x), Object.keys(calls));
   await page.mouse.move(it.x, it.y);
-  await until(page, (call) => document.getElementById('tip').innerText.includes('blocked in ' + call), calls[it.name]);
+  await until(page, (call) => document.getElementById('tip').innerText.includes(' in ' + call), calls[it.name]);
   await page.mouse.click(it.x, it.y);
   const side = page.locator('#side');
   await side.getByRole('img', { name: /^Histogram of durations/ }).waitFor();
@@ -605,7 +694,7 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
   // Rare states, and the threads' ends, from further away.
   await page.keyboard.press('0');
   await settled(page);
-  for (let i = 0; i < (phone ? 8 : 5); i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < (phone ? 8 : 5); i++) await zoomBy(page, -240);
   await settled(page);
   await page.keyboard.press('End');
   await settled(page);
@@ -618,7 +707,7 @@ test('strips and marks: states, pauses, gaps, an end; what a call waits for; the
     await settled(page);
     await page.waitForTimeout(150);
   }
-  assert.match(await says('runnable', 0xffff, runnable, 2), /ms/);
+  assert.match(await says('waiting for a CPU', 0xffff, runnable, 2), /ms/);
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -633,9 +722,9 @@ test('names are text, never HTML', async () => {
   await page.locator('#side h2').filter({ hasText: '<img src=x onerror=' }).waitFor();
   await select(page, 0.2, 0.8);
   await page.getByRole('tab', { name: 'Functions' }).click();
-  await page.locator('#range tbody').getByText('<img src=x').waitFor();
+  await page.locator('#panel tbody').getByText('<img src=x').waitFor();
   assert.doesNotMatch(await page.title(), /pwned/);
-  assert.equal(await page.locator('#side img, #range img').count(), 0);
+  assert.equal(await page.locator('#side img, #panel img').count(), 0);
   assert.deepEqual(page.problems, []);
   await s.stop();
 });
@@ -701,6 +790,7 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   const s = await serve('-threads', '8', '-samples', '1500');
   const page = await open(s.url);
   await ready(page);
+  await page.evaluate(() => { document.querySelector('#panel').style.height = '90px'; }); // room for the tracks
   const names = async () => (await state(page)).tracks.map((t) => t.name);
   const li = (n) => page.locator('#labels li').filter({ hasText: n });
   const h = (await state(page)).tracks[0].h;
@@ -720,13 +810,15 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   assert.equal((await names())[0], 'worker-3');
   await li('worker-3').getByRole('button', { name: 'No longer keep on top' }).click();
   assert.equal((await names())[0], 'shopd');
+  const at = (await names()).indexOf('worker-1');
   await li('worker-1').locator('.name').focus();
   await page.keyboard.press('Alt+ArrowUp');
-  assert.deepEqual((await names()).slice(0, 2), ['worker-1', 'shopd']);
+  assert.equal((await names()).indexOf('worker-1'), at - 1);
   // By dragging, too.
-  await li('worker-2').scrollIntoViewIfNeeded();
-  await li('worker-2').locator('.row2').dragTo(li('shopd').locator('.row2'));
-  await until(page, () => window.sliver.state.tracks.findIndex((t) => t.name === 'worker-2') < window.sliver.state.tracks.findIndex((t) => t.name === 'shopd'));
+  await page.evaluate(() => { document.getElementById('tracks').scrollTop = 0; });
+  const [top, , low] = await names();
+  await li(low).locator('.row2').dragTo(li(top).locator('.row2'));
+  await until(page, (low) => window.sliver.state.tracks[0].name === low, low);
   // A name stays in sight while its track is scrolled past.
   const first = (await state(page)).tracks[0];
   await page.mouse.move(40, 400);
@@ -754,7 +846,7 @@ test('the address brings the view back', async () => {
   await ready(page);
   const b = await canvas(page);
   await page.mouse.move(b.x + Math.min(300, b.width * 0.3), b.y + 100);
-  for (let i = 0; i < 7; i++) await page.mouse.wheel(0, -240);
+  for (let i = 0; i < 7; i++) await zoomBy(page, -240);
   await settled(page);
   const it = await item(page, '', 30);
   await page.mouse.click(it.x, it.y);
@@ -784,8 +876,8 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await page.keyboard.press('?');
   const help = page.getByRole('dialog');
   await help.getByText('follow the newest samples').waitFor();
-  await help.getByText('nobody is known to hold').waitFor();
-  await help.getByText('virtual threads have tracks of their own').waitFor();
+  await help.getByText('without a known holder').waitFor();
+  await help.getByText('virtual threads are in the Overview').waitFor();
   await picture(page, 'help');
   await page.keyboard.press('Escape');
   assert.ok(await help.isHidden());
@@ -803,7 +895,7 @@ test('keyboard alone, help, tables for screen readers', async () => {
   await until(page, (d) => window.sliver.state.selected.depth === d - 1, depth);
   await page.keyboard.press('m');
   await page.getByRole('tab', { name: 'Functions' }).click();
-  await page.getByRole('table', { name: 'Functions in the selected range' }).waitFor();
+  await page.getByRole('table', { name: 'Functions of the range' }).waitFor();
   await page.getByRole('tab', { name: 'Functions' }).press('ArrowRight');
   assert.equal(await page.getByRole('tab', { name: 'Waits' }).getAttribute('aria-selected'), 'true');
   const nameless = await page.evaluate(() => [...document.querySelectorAll('button, input, select, canvas')].filter((e) => !e.hidden && e.offsetParent && !e.closest('[aria-hidden=true]') &&
@@ -967,7 +1059,7 @@ test('empty and broken states', async () => {
 });
 
 // acting are the controls by name: what those say of themselves that cannot act, '' for the others.
-const acting = (page) => page.evaluate(() => Object.fromEntries([...document.querySelectorAll('#bar button, #bar select, #bar input, #side button, #range button, .menu button')]
+const acting = (page) => page.evaluate(() => Object.fromEntries([...document.querySelectorAll('#bar button, #bar select, #bar input, #side button, #panel button, .menu button')]
   .filter((e) => e.checkVisibility()).map((e) => [e.getAttribute('aria-label') || e.textContent, e.disabled ? `${e.title}/${e.getAttribute('aria-description')}` : ''])));
 
 test('controls that cannot act say why', async () => {
@@ -1031,6 +1123,7 @@ test('a lost connection comes back and catches up', async () => {
   await page.mouse.click(it.x, it.y);
   await page.locator('#side').getByRole('button', { name: 'Longest', exact: true }).waitFor();
   await select(page, 0.6, 0.9);
+  await tab(page, 'Flame graph');
   await page.getByRole('button', { name: 'By thread', exact: true }).waitFor();
   const needs = ['Pause', 'Stop', 'Interval between samples', 'Save', 'Longest', 'By thread', 'Export range'];
   const before = await acting(page);
@@ -1049,11 +1142,11 @@ test('a lost connection comes back and catches up', async () => {
   assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'what was known is gone from the screen');
   await picture(page, 'offline');
   // What is asked for now is told when there is an answer.
-  await page.getByRole('button', { name: 'Close', exact: true }).last().click();
+  await page.getByRole('button', { name: 'Clear range' }).click();
   await select(page, 0.7, 0.95); // a young recording begins in the middle of the screen
-  await page.locator('#range').getByText('no connection').waitFor();
+  await page.locator('#panel').getByText('no connection').waitFor();
   const t = await serve(...args);
-  await page.locator('#range').getByRole('button', { name: 'By thread', exact: true }).waitFor(); // a graph, or that nothing was called then
+  await page.locator('#panel').getByRole('button', { name: 'By thread', exact: true }).waitFor(); // a graph, or that nothing was called then
   await until(page, () => window.sliver.state.up);
   const back = await acting(page);
   for (const name of needs) assert.equal(back[name], '', `${name}, connected again`);
@@ -1072,7 +1165,7 @@ test('dark scheme and contrast', async () => {
     await ready(page);
     await select(page, 0.3, 0.5);
     await page.getByRole('tab', { name: 'Functions' }).click();
-    await page.locator('#range tbody tr').first().waitFor();
+    await page.locator('#panel tbody tr').first().waitFor();
     const it = await item(page, '', 10);
     await page.mouse.click(it.x, it.y);
     await page.locator('#side dl').waitFor();
@@ -1147,14 +1240,15 @@ test('phone: touch pans, pinches and selects', async () => {
   await touch('touchStart', [b.x + 60, y]);
   for (let i = 1; i <= 5; i++) await touch('touchMove', [b.x + 60 + 25 * i, y]);
   await touch('touchEnd');
-  await page.locator('#range .flame canvas').first().waitFor();
+  await page.getByRole('tab', { name: 'Flame graph' }).tap();
+  await page.locator('#panel .flame canvas').first().waitFor();
   await picture(page, 'phone-range');
   // Tables show their numbers beside the names.
   await page.getByRole('tab', { name: 'Functions' }).click();
-  const self = await page.locator('#range tbody tr').first().locator('.num').nth(1).boundingBox();
+  const self = await page.locator('#panel tbody tr').first().locator('.num').nth(1).boundingBox();
   assert.ok(self.x + self.width <= 390, 'the share lies outside of the screen');
   await picture(page, 'phone-functions');
-  await page.locator('#range').getByRole('button', { name: 'Close' }).tap();
+  await page.getByRole('button', { name: 'Clear range' }).tap();
   const n = (await state(page)).tracks.length;
   await page.locator('#labels li').first().getByRole('button', { name: 'Hide this thread' }).tap();
   assert.equal((await state(page)).tracks.length, n - 1);

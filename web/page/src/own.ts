@@ -1,0 +1,29 @@
+// Whose code a function is: the program's own, or a library's or runtime's.
+
+// Place describes a function.
+export interface Place { name: string; file?: string; module?: string; kind?: string }
+type Told = (f: Place) => boolean;
+
+// library reports functions of a language that came with its runtime or were installed.
+const library: Told = (f) => f.kind === 'java' ? /^(java|javax|jdk|sun|com\.sun)\./.test(f.name)
+  : f.kind === 'python' ? !f.file || /\/lib\/python\d|^<frozen /.test(f.file)
+    : /^node:|\/node_modules\//.test(f.file ?? 'node:');
+
+// managed reports functions of a language that a virtual machine runs.
+export const managed: Told = (f) => f.kind === 'java' || f.kind === 'python' || f.kind === 'js';
+
+// goLibrary reports functions of Go's standard library, by their file: GOROOT/src/PACKAGE/FILE.
+function goLibrary(f: Place): boolean {
+  const pkg = /^((?:[\w.-]+\/)*[\w-]+)\./.exec(f.name)?.[1] ?? '';
+  if (!pkg || pkg === 'main') return false;
+  if (/^(runtime|syscall|sync|internal)($|\/)/.test(pkg)) return true;
+  return !pkg.includes('.') && !!f.file && (f.file.includes(`/src/${pkg}/`) || f.file.startsWith(pkg + '/'));
+}
+
+// ownCode reports whether a function is the program's own: of a program in Java, Python or JavaScript
+// its functions outside of libraries, else those of its executable outside of Go's library.
+export function ownCode(kinds: Set<string>, exe?: string): (f: Place) => boolean {
+  if (kinds.has('java') || kinds.has('python') || kinds.has('js')) return (f) => managed(f) && !library(f);
+  return (f) => !!exe && f.module === exe && !(f.kind === 'go' && goLibrary(f));
+}
+

@@ -1,0 +1,68 @@
+// Opens recordings of real programs, and live pages, and looks at what the first screen says of each
+// without a click and without scrolling. Started by TestPageFirstScreen of cmd/sliver with
+//
+//	node first.mjs SLIVER CHROMIUM PICTURES|- CASES
+//
+// CASES is JSON: [{"name", "file" (a recording) or "pid" (watched live), "want": [regular expressions]}].
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { browser, open, picture } from './harness.mjs';
+
+const [sliver, , , list] = process.argv.slice(2);
+
+// run starts sliver and waits for its page.
+async function run(...args) {
+  const p = spawn(sliver, args, { stdio: ['ignore', 'ignore', 'pipe'], env: { ...process.env, SSH_CONNECTION: '' } });
+  let said = '';
+  const exit = new Promise((ok) => p.once('exit', ok));
+  const url = await new Promise((ok, bad) => {
+    p.stderr.on('data', (b) => {
+      said += b;
+      const m = /^page: (\S+)$/m.exec(said);
+      if (m) ok(m[1]);
+    });
+    void exit.then((c) => bad(new Error(`sliver ${args.join(' ')} ended with ${c}: ${said}`)));
+  });
+  return { url, stop: () => { p.kill('SIGINT'); return exit; } };
+}
+
+// seen is the text of the panel that is on the screen.
+const seen = () => {
+  const body = document.getElementById('panel-body').getBoundingClientRect();
+  const bottom = Math.min(body.bottom, innerHeight);
+  const out = [];
+  const walk = document.createTreeWalker(document.getElementById('panel'), NodeFilter.SHOW_TEXT);
+  const range = document.createRange();
+  for (let n = walk.nextNode(); n; n = walk.nextNode()) {
+    range.selectNodeContents(n);
+    const r = range.getBoundingClientRect();
+    if (r.width > 0 && r.bottom <= bottom && r.right <= innerWidth + 1) out.push(n.data);
+  }
+  return out.join('\n');
+};
+
+let failed = 0;
+for (const c of JSON.parse(list)) {
+  const s = c.pid ? await run('record', '-p', String(c.pid), '--web', '-o', c.file) : await run('view', c.file);
+  try {
+    const page = await open(s.url, { viewport: { width: 1440, height: 900 } });
+    let text = '';
+    for (let end = Date.now() + 30_000; ; await page.waitForTimeout(200)) {
+      text = await page.evaluate(seen);
+      if (Date.now() > end || c.want.every((w) => new RegExp(w).test(text))) break;
+    }
+    await picture(page, `first-${c.name}`);
+    for (const w of c.want) assert.match(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
+    for (const w of c.not ?? []) assert.doesNotMatch(text, new RegExp(w), `${c.name}: the first screen says:\n${text}`);
+    assert.equal(await page.evaluate(() => document.getElementById('panel-body').scrollTop), 0);
+    assert.deepEqual(page.problems, []);
+    await page.context().close();
+    console.log(`ok   ${c.name}`);
+  } catch (e) {
+    failed++;
+    console.log(`FAIL ${c.name}\n${e.message}`);
+  }
+  await s.stop();
+}
+await browser.close();
+process.exit(failed ? 1 : 0);
