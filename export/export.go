@@ -17,6 +17,7 @@ import (
 	"github.com/sliverprof/sliver/export/flame"
 	"github.com/sliverprof/sliver/export/nanoscope"
 	"github.com/sliverprof/sliver/export/otlp"
+	"github.com/sliverprof/sliver/export/page"
 	"github.com/sliverprof/sliver/export/perfetto"
 	"github.com/sliverprof/sliver/export/pprof"
 	"github.com/sliverprof/sliver/export/speedscope"
@@ -66,6 +67,7 @@ func Formats() []*Format {
 		{Name: "collapsed-cpu", Extensions: []string{".cpu.folded", ".cpu.collapsed"}, About: "the same with ns on a CPU", write: collapsed.CPU},
 		{Name: "collapsed-off", Extensions: []string{".off.folded", ".off.collapsed"}, About: "the same with ns off the CPUs, waiting", write: collapsed.Off},
 		{Name: "flame", Extensions: []string{".svg"}, About: "flame graph of the time that elapsed, as a picture for documents", write: flame.Write},
+		{Name: "html", Extensions: []string{".html"}, About: "the page with its data in one file that opens without sliver and without a network", write: page.Write},
 		{Name: "timeline-svg", Extensions: []string{".timeline.svg"}, About: "timeline as a picture for documents", write: timeline.WriteSVG},
 		{Name: "timeline-png", Extensions: []string{".timeline.png", ".png"}, About: "the same picture as PNG", write: timeline.WritePNG},
 	}

@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"crypto/sha256"
-	"embed"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -22,10 +21,8 @@ import (
 	"time"
 
 	"github.com/sliverprof/sliver/internal/netlimit"
+	"github.com/sliverprof/sliver/web/dist"
 )
-
-//go:embed dist
-var dist embed.FS
 
 // assets are the page's files, each compressed at its first request.
 type assets struct {
@@ -52,11 +49,11 @@ var types = map[string]string{
 
 func loadAssets() (*assets, error) {
 	a := &assets{files: map[string]*asset{}}
-	err := fs.WalkDir(dist, "dist", func(p string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(dist.Files, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
-		b, err := dist.ReadFile(p)
+		b, err := dist.Files.ReadFile(p)
 		if err != nil {
 			return err
 		}
@@ -65,7 +62,7 @@ func loadAssets() (*assets, error) {
 		if f.ctype == "" {
 			f.ctype = "application/octet-stream"
 		}
-		a.files["/"+strings.TrimPrefix(p, "dist/")] = f
+		a.files["/"+p] = f
 		return nil
 	})
 	if err != nil {

@@ -112,7 +112,7 @@ func TestBundleIsFresh(t *testing.T) {
 		}
 	}
 	for name := range committed {
-		if fresh[name] == nil {
+		if fresh[name] == nil && name != "dist.go" {
 			t.Errorf("dist/%s is made by no source", name)
 		}
 	}

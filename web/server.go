@@ -100,8 +100,8 @@ type Format struct {
 	Title string `json:"title"`
 	About string `json:"about,omitempty"` // one line
 	Ext   string `json:"ext"`             // with the dot
-	// Use names the viewer in which the page can open it: "perfetto" or "speedscope"; "":
-	// none.
+	// Use is the tool in which the page can open it: "perfetto", "firefox" or
+	// "speedscope"; "" for none.
 	Use string `json:"use,omitempty"`
 }
 

@@ -129,3 +129,24 @@ func checkFirst(t *testing.T, cases []firstCase) {
 	}
 	t.Logf("%s", out)
 }
+
+// TestShareFile writes a recording as one HTML file and opens it in a browser without a network.
+func TestShareFile(t *testing.T) {
+	testprog.Need(t, "ptrace", "node", "chromium", "npm")
+	dir := t.TempDir()
+	p := testprog.StartCmd(t, exec.Command(testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "600"))
+	recordEnough(t, dir, 50, 3*time.Second, "-p", pidOf(p), "-i", "5ms", "--max-overhead", "0", "-o", "run.sliver")
+	if r := sliver(t, dir, "export", "run.sliver", "-o", "run.html"); r.status != 0 {
+		t.Fatalf("%+v", r)
+	}
+	pictures := os.Getenv("SLIVER_PICTURES")
+	if pictures == "" {
+		pictures = "-"
+	}
+	cmd := exec.CommandContext(t.Context(), testprog.Tool(t, "node"), filepath.Join("test", "share.mjs"), "-", testprog.Tool(t, "chromium"), pictures, filepath.Join(dir, "run.html"))
+	cmd.Dir = filepath.Join(testprog.Root(t), "web", "page")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "ok   ") {
+		t.Fatalf("%v\n%s", err, out)
+	}
+}

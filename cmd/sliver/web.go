@@ -136,7 +136,7 @@ func webFormats() []web.Format {
 	var out []web.Format
 	for _, f := range export.Formats() {
 		w := web.Format{Name: f.Name, Title: f.Name, About: f.About, Ext: f.StreamExtension()}
-		if f.Name == "perfetto" || f.Name == "speedscope" {
+		if f.Name == "perfetto" || f.Name == "speedscope" || f.Name == "firefox" {
 			w.Use = f.Name
 		}
 		out = append(out, w)

@@ -172,14 +172,14 @@ func (b *builder) thread(th *view.Thread) {
 			continue
 		}
 		w := k.Waiting
-		switch b.v.For(&w, rests).Group {
-		case view.GroupIdle:
+		switch GroupClass(b.v.For(&w, rests).Group) {
+		case ClassIdle:
 			idled += x.Wall
-		case view.GroupLock, view.GroupGIL:
+		case ClassLock:
 			lock += x.Wall
-		case view.GroupFile, view.GroupPeer, view.GroupPipe, view.GroupTerminal, view.GroupPoll:
+		case ClassIO:
 			io += x.Wall
-		case view.GroupSleep:
+		case ClassSleep:
 			sleep += x.Wall
 		default:
 			other += x.Wall

@@ -1,6 +1,7 @@
 package analysis
 
 import (
+	"github.com/sliverprof/sliver/export/view"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/trace"
 	"github.com/sliverprof/sliver/wait/idle"
@@ -18,6 +19,23 @@ const (
 	ClassOther
 	ClassIdle // something to do: see package wait/idle
 )
+
+// GroupClass returns the class of a group of package view.
+func GroupClass(group string) Class {
+	switch group {
+	case view.GroupIdle:
+		return ClassIdle
+	case view.GroupLock, view.GroupGIL:
+		return ClassLock
+	case view.GroupFile, view.GroupPeer, view.GroupPipe, view.GroupTerminal, view.GroupPoll, view.GroupMemory:
+		return ClassIO
+	case view.GroupSleep:
+		return ClassSleep
+	case view.GroupCPU:
+		return ClassNone
+	}
+	return ClassOther
+}
 
 // ClassOf returns the class of a wait: w describes it (nil: nothing does), call is the name of the system
 // call, and frames are the stack, innermost first.

@@ -50,6 +50,8 @@ func run() error {
 		{Name: "perfetto", Title: "Perfetto", Ext: ".pftrace", Use: "perfetto"},
 		{Name: "speedscope", Title: "speedscope", Ext: ".speedscope.json", Use: "speedscope"},
 		{Name: "pprof", Title: "pprof", Ext: ".pb.gz"},
+		{Name: "firefox", Title: "Firefox", Ext: ".firefox.json.gz", Use: "firefox"},
+		{Name: "html", Title: "html", Ext: ".html"},
 	}
 	o.Export = func(_ context.Context, w io.Writer, format string, p web.Part) error {
 		if format == "pprof" {

@@ -9,6 +9,9 @@ import { recorders } from './recorders';
 import { Search } from './search';
 import { Timeline } from './timeline';
 
+// Formats that keep the order of time.
+const timelines = ['perfetto', 'firefox', 'chrome', 'speedscope', 'nanoscope', 'timeline-svg', 'timeline-png'];
+
 export class Bar {
   private bar = el('bar');
   private title = h('div', { class: 'title' });
@@ -39,6 +42,10 @@ export class Bar {
       v.selectMode = !v.selectMode;
       range.setAttribute('aria-pressed', String(v.selectMode));
     } }, 'Select');
+    const share = this.share = h('button', { class: 'small', onclick: () => {
+      const f = v.model.hello?.formats.find((x) => x.name === 'html');
+      if (f) void this.download(f);
+    } }, 'Share');
     const save = h('button', { class: 'small' }, 'Save');
     menu(save, () => this.formats(false));
     this.dumps.addEventListener('click', () => void recorders(v.conn));
@@ -49,11 +56,12 @@ export class Bar {
     }));
     for (const e of [this.again, this.pause, this.stop, this.interval, this.spec, this.kept]) e.hidden = true;
     put(this.controls, this.again, this.pause, this.stop, this.interval, this.spec, this.kept);
-    fill(this.bar, h('img', { src: document.querySelector<HTMLLinkElement>('link[rel=icon]')?.href ?? '', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, this.all, look.button, this.dumps, save, more);
+    fill(this.bar, h('img', { src: document.querySelector<HTMLLinkElement>('link[rel=icon]')?.href ?? '', alt: '', width: 22, height: 22 }), this.title, this.state, this.facts, h('span', { class: 'grow' }), search.box, this.controls, range, this.all, look.button, this.dumps, share, save, more);
     this.save = save;
   }
 
   private save: HTMLButtonElement;
+  private share: HTMLButtonElement;
 
   private intervals(now: number): void {
     const all = [1e5, 2.5e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 5e7, 1e8];
@@ -72,15 +80,25 @@ export class Bar {
     const items: HTMLElement[] = [];
     const add = (text: string, f: () => void, title = ''): void => void items.push(able(h('button', { role: 'menuitem', onclick: f }, text), title));
     const r = range || v.range ? v.range : null;
-    if (r) items.push(h('div', { class: 'soft pad', role: 'presentation' }, `The selected ${dur(r.t1 - r.t0)} alone`));
-    for (const f of hello?.formats ?? []) {
-      add(`${f.title} (${f.ext})`, () => void this.download(f), f.about);
+    if (r) items.push(h('div', { class: 'soft pad', role: 'presentation' }, `The selected ${dur(r.t1 - r.t0)} only`));
+    const all = hello?.formats ?? [];
+    const group = (title: string, names: (f: Format) => boolean, put: (f: Format) => void): void => {
+      const some = all.filter(names);
+      if (some.length) items.push(h('div', { class: 'soft pad', role: 'presentation' }, title));
+      for (const f of some) put(f);
+    };
+    const file = (f: Format): void => add(`${f.title} (${f.ext})`, () => void this.download(f), f.about);
+    group('Share', (f) => f.name === 'html', (f) => add(`One file with page and data (${f.ext})`, () => void this.download(f), f.about));
+    group('Open in', (f) => !!f.use, (f) => {
       if (f.use === 'perfetto') {
         add('Open in Perfetto’s UI', () => void this.perfetto(f, false));
         add('… through 127.0.0.1:9001', () => void this.perfetto(f, true));
-      }
-      if (f.use === 'speedscope' && hello?.speedscope) add('Open in speedscope', () => void this.speedscope(f));
-    }
+      } else if (f.use === 'firefox') add('Open in Firefox Profiler', () => void this.firefox(f));
+      else if (f.use === 'speedscope' && hello?.speedscope) add('Open in speedscope', () => void this.speedscope(f));
+    });
+    group('Recording', (f) => f.name === 'sliver', file);
+    group('Timelines', (f) => timelines.includes(f.name), file);
+    group('Sums', (f) => !timelines.includes(f.name) && f.name !== 'sliver' && f.name !== 'html', file);
     if (!items.length) items.push(h('div', { class: 'soft pad' }, 'Nothing to download here; sliver export does it.'));
     return items;
   }
@@ -113,41 +131,58 @@ export class Bar {
     }
   }
 
-  // perfetto hands the trace to Perfetto's page: its window says when it is
-  // ready, then it is given the bytes. Nothing leaves for a server.
+  // bytes are those of a format.
+  private async bytes(f: Format): Promise<{ data: ArrayBuffer; name: string }> {
+    const t = await this.ticket(f);
+    const r = await fetch(t.url);
+    if (!r.ok) throw new Error(((await r.json()) as { error: string }).error);
+    return { data: await r.arrayBuffer(), name: t.name };
+  }
+
+  // hand opens another page and sends it a message once it answers a ping. Nothing goes to a server.
+  private hand(url: string, ping: unknown, pong: (data: unknown) => boolean, message: Promise<{ data: unknown; move?: Transferable[] }>): void {
+    const { origin } = new URL(url);
+    const w = window.open(url);
+    if (!w) return this.note('the browser did not open a window');
+    let tries = 0;
+    const timer = window.setInterval(() => {
+      if (w.closed || tries++ > 600) return clearInterval(timer);
+      w.postMessage(ping, origin);
+    }, 100);
+    const heard = (e: MessageEvent): void => {
+      if (e.origin !== origin || e.source !== w || !pong(e.data)) return;
+      clearInterval(timer);
+      window.removeEventListener('message', heard);
+      message.then((m) => w.postMessage(m.data, origin, m.move), (err: Error) => this.note(err.message));
+    };
+    window.addEventListener('message', heard);
+    message.catch((err: Error) => this.note(err.message));
+  }
+
   private async perfetto(f: Format, port: boolean): Promise<void> {
+    if (!port) {
+      const message = this.bytes(f).then((b) => ({ data: { perfetto: { buffer: b.data, title: document.title, fileName: b.name } }, move: [b.data] }));
+      return this.hand('https://ui.perfetto.dev', 'PING', (d) => d === 'PONG', message);
+    }
+    const w = window.open('about:blank');
     try {
-      if (port) {
-        const w = window.open('about:blank');
-        const t = await this.v.conn.post<{ url: string }>('/api/perfetto', this.part(f)).catch((e) => {
-          w?.close();
-          throw e;
-        });
-        if (w) w.location.href = t.url;
-        return;
-      }
-      const origin = 'https://ui.perfetto.dev';
-      const w = window.open(origin);
-      if (!w) throw new Error('the browser did not open a window');
-      const t = await this.ticket(f);
-      const r = await fetch(t.url);
-      if (!r.ok) throw new Error(((await r.json()) as { error: string }).error);
-      const buffer = await r.arrayBuffer();
-      let tries = 0;
-      const ping = window.setInterval(() => {
-        if (w.closed || tries++ > 600) return clearInterval(ping);
-        w.postMessage('PING', origin);
-      }, 100);
-      const heard = (e: MessageEvent): void => {
-        if (e.origin !== origin || e.source !== w || e.data !== 'PONG') return;
-        clearInterval(ping);
-        window.removeEventListener('message', heard);
-        w.postMessage({ perfetto: { buffer, title: document.title, fileName: t.name } }, origin, [buffer]);
-      };
-      window.addEventListener('message', heard);
+      const t = await this.v.conn.post<{ url: string }>('/api/perfetto', this.part(f));
+      if (w) w.location.href = t.url;
     } catch (e) {
+      w?.close();
       this.note((e as Error).message);
     }
+  }
+
+  // firefox hands the profile over as docs-developer/loading-in-profiles.md of the Firefox Profiler says.
+  private firefox(f: Format): void {
+    const text = async (b: ArrayBuffer): Promise<string> => {
+      const gzip = new Uint8Array(b, 0, Math.min(2, b.byteLength)).join() === '31,139';
+      const body = new Response(b).body!;
+      return new Response(gzip ? body.pipeThrough(new DecompressionStream('gzip')) : body).text();
+    };
+    const message = this.bytes(f).then(async (b) => ({ data: { name: 'inject-profile', profile: await text(b.data) } }));
+    this.hand('https://profiler.firefox.com/from-post-message/', { name: 'is-ready' }, (d) => (d as { name?: string } | null)?.name === 'is-ready', message);
   }
 
   private async speedscope(f: Format): Promise<void> {
@@ -198,6 +233,9 @@ export class Bar {
     able(this.kept, 'Write the last 30 s to a file of their own', this.writing);
     able(this.dumps, 'Flight recorders and their dumps');
     const none = !s || s.to > 0 ? '' : s.error ? 'The recording cannot be read' : s.done ? 'There are no samples in this recording' : '';
+    able(this.share, 'Save one HTML file with page and data, of the selected range or all of it; it opens without sliver', none);
+    this.share.hidden = !m.hello?.formats.some((f) => f.name === 'html');
+    this.save.hidden = !m.hello?.formats.length;
     able(this.save, 'Write the recording, or the selected range alone, in another format', none);
     able(this.all, 'Show all (0)', none, false);
     able(this.range, 'Drag selects a range (else: Shift and drag, or drag on the time axis)', none, false);

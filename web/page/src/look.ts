@@ -71,6 +71,7 @@ export class Look {
         store('gestures', g);
       } }, word));
     }
+    if (!this.v.conn.sifts) return out;
     const kinds = kindWords.filter(([k]) => m.kinds.has(k) || !this.shown(k));
     if (kinds.length < 2) return out;
     out.push(h('div', { class: 'soft pad', role: 'presentation' }, 'Code that is shown'));

@@ -9,8 +9,10 @@ import { Labels } from './labels';
 import { Look } from './look';
 import { Minimap } from './minimap';
 import { ColorBy, Model, Row } from './model';
-import { Conn, Where } from './proto';
+import { Offline } from './offline';
+import { Conn, Handlers, Link, Where } from './proto';
 import { Panel, Tab, tabs } from './panel';
+import { carried } from './shared';
 import { Search } from './search';
 import { Side } from './side';
 import { Timeline } from './timeline';
@@ -24,7 +26,7 @@ let first = true; // nothing has been shown yet
 let problem = 'Connecting to sliver…';
 let up = false;
 
-const conn = new Conn(state.token, {
+const handlers: Handlers = {
   hello(m) {
     const other = model.hello && model.hello.base !== m.base;
     model.hello = m;
@@ -73,7 +75,8 @@ const conn = new Conn(state.token, {
     empty();
     bar.update();
   },
-});
+};
+const conn: Link = carried() ? new Offline(handlers) : new Conn(state.token, handlers);
 
 const timeline = new Timeline(model, conn);
 const labels = new Labels(timeline);
@@ -237,7 +240,7 @@ function empty(): void {
   const s = model.status;
   let text = '';
   let more = '';
-  if (!state.token) {
+  if (!state.token && !carried()) {
     text = 'The token is missing in this address.';
     more = 'Open the whole address that sliver printed, with what follows the #.';
   } else if (!up) text = problem;
@@ -461,4 +464,4 @@ window.addEventListener('popstate', () => {
   apply(s);
 });
 empty();
-if (state.token) conn.open();
+if (state.token || carried()) conn.open();

@@ -80,14 +80,28 @@ export interface Handlers {
   state(up: boolean, problem: string): void;
 }
 
+// Link is where the page's data come from: a server, or the page itself.
+export interface Link {
+  up: boolean;
+  kinds: string; // of the calls that everything is about; '' is all of them
+  readonly sifts: boolean; // kinds may be chosen
+  readonly token: string;
+  open(): void;
+  view(v: { t0: number; t1: number; bin: number; threads: number[]; follow: boolean; funcs?: number[] }): number;
+  ask<T>(op: string, args: Record<string, unknown>): Promise<T>;
+  get<T>(path: string): Promise<T>;
+  post<T>(path: string, body: unknown): Promise<T>;
+}
+
 const goingAway = 1001; // RFC 6455, 7.4.1: of a server that ends
 
 // Conn keeps a connection up and asks questions over it.
-export class Conn {
+export class Conn implements Link {
   up = false;
+  readonly sifts = true;
   private met = false; // there has been a connection
   private ended = false; // the server said that it ends
-  kinds = ''; // of the calls that everything is about; '' is all of them
+  kinds = '';
   private ws: WebSocket | null = null;
   private next = 1;
   private waiting = new Map<number, { ok: (v: unknown) => void; bad: (e: Error) => void }>();

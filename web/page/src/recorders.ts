@@ -4,14 +4,14 @@
 import { able } from './able';
 import { el, fill, h, say } from './dom';
 import { bytes } from './format';
-import { Conn } from './proto';
+import { Link } from './proto';
 
 interface Dump { at: string; reason: string; text: string; file: string; bytes: number }
 interface Recorder { name: string; pid: number; keep: string; dir: string; targets: string[]; waiting?: string; trouble?: string; dumps: Dump[] }
 
 const shown = 20; // dumps of each
 
-export async function recorders(conn: Conn): Promise<void> {
+export async function recorders(conn: Link): Promise<void> {
   const d = el<HTMLDialogElement>('dialog');
   const list = h('div', { class: 'recorders' }, h('p', { class: 'soft' }, 'Asking…'));
   const load = async (): Promise<void> => {

@@ -3,7 +3,7 @@
 
 import { reducedMotion } from './color';
 import { ThreadTime } from './analysis';
-import { Conn, Where } from './proto';
+import { Link, Where } from './proto';
 import { Model, Row } from './model';
 import { drawAxis, drawTracks } from './draw';
 import { el, fit } from './dom';
@@ -72,7 +72,7 @@ export class Timeline implements View {
   private space = el('space');
   private keys = new Set<string>();
 
-  constructor(readonly model: Model, readonly conn: Conn) {
+  constructor(readonly model: Model, readonly conn: Link) {
     new ResizeObserver(() => this.resize()).observe(this.scroller);
     this.scroller.addEventListener('scroll', () => {
       this.top = this.scroller.scrollTop;

@@ -926,7 +926,7 @@ test('downloads, their failure, and the exported range', async () => {
   await s.stop();
 });
 
-test('speedscope and Perfetto are handed the recording', async () => {
+test('speedscope, Perfetto and Firefox Profiler are handed the recording', async () => {
   const s = await serve('-threads', '2', '-samples', '800');
   const page = await open(s.url);
   await ready(page);
@@ -946,7 +946,18 @@ test('speedscope and Perfetto are handed the recording', async () => {
   const [pf] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in Perfetto’s UI' }).click()]);
   await pf.waitForFunction(() => /^got /.test(document.title), undefined, { timeout: 60_000 });
   assert.match(await pf.title(), /^got shopd-4242\.pftrace [1-9]/);
-  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto/.test(p)), []);
+  await page.context().route('https://profiler.firefox.com/**', (r) => r.fulfill({ contentType: 'text/html', body: `<script>
+    addEventListener('message', (e) => {
+      if (e.data.name === 'is-ready') e.source.postMessage({ name: 'is-ready' }, e.origin);
+      else if (e.data.name === 'inject-profile') document.title = 'got ' + JSON.parse(e.data.profile).format;
+    });</script>` }));
+  await page.getByRole('button', { name: 'Save' }).click();
+  const [ff] = await Promise.all([page.waitForEvent('popup'), page.getByRole('menuitem', { name: 'Open in Firefox Profiler' }).click()]);
+  await ff.waitForFunction(() => document.title === 'got firefox', undefined, { timeout: 60_000 });
+  // The file to share has a button of its own.
+  const [shared] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Share' }).click()]);
+  assert.equal(shared.suggestedFilename(), 'shopd-4242.html');
+  assert.deepEqual(page.problems.filter((p) => !/ui.perfetto|profiler.firefox/.test(p)), []);
   await s.stop();
 });
 

@@ -1,0 +1,450 @@
+// Package page writes a recording as one HTML file: the page of `sliver view` with its data. The file
+// opens from a disk, without sliver and without a network.
+//
+// The data are gzip-compressed and in base64. They begin with the length of a JSON header (4 bytes,
+// little-endian) and the header; behind it are the columns of each thread, all varints (LEB128), as
+// web/page/src/share.ts reads them. Times are in units of 100 ns.
+//
+// Write may run for several recordings at once.
+package page
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/sliverprof/sliver/event"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+	"github.com/sliverprof/sliver/web/analysis"
+	"github.com/sliverprof/sliver/web/dist"
+)
+
+// unit of the times in columns, ns.
+const unit = 100
+
+// Version of the data.
+const Version = 1
+
+// Names of columns, in their order.
+var columns = []string{
+	"time", "ends", "begins", "place", // changes of the stack: time since the one before, calls that end, calls that begin, their places
+	"seentime", "seen", // samples
+	"rantime", "ran", // CPU time, ns, that the stack at that time gets: docs/notes/estimator.md
+	"statetime", "statelen", "state", "wait", // states: since the end of the one before, length, value as on the wire, index of the wait plus 1
+	"locktime", "locklen", "lock",
+	"pausetime", "pauselen",
+	"gaptime", "gaplen", "gap",
+}
+
+type header struct {
+	Version  int                `json:"version"`
+	Unit     int64              `json:"unit"`
+	Process  trace.Process      `json:"process"`
+	Wall     int64              `json:"wall"` // ms since 1970 at time 0
+	To       int64              `json:"to"`   // ns
+	Program  string             `json:"program"`
+	Notes    []string           `json:"notes"`
+	Reason   string             `json:"reason"`
+	Funcs    []fn               `json:"funcs"`
+	Places   [][2]int           `json:"places"` // function, line
+	Waits    []string           `json:"waits"`
+	Locks    []lock             `json:"locks"`
+	Threads  []thread           `json:"threads"`
+	Samples  uint64             `json:"samples"`
+	Lost     uint64             `json:"lost"`      // ticks and events that left no sample
+	P50      int64              `json:"pause_p50"` // ns that a sample stopped a thread, median
+	P99      int64              `json:"pause_p99"`
+	Overhead float64            `json:"overhead"` // share of the threads' time in stops
+	Interval int64              `json:"interval"`
+	Analysis *analysis.Analysis `json:"analysis"`
+	WithIdle *analysis.Analysis `json:"with_idle"` // the same with idle waits in the tables
+	Columns  []string           `json:"columns"`
+}
+
+type fn struct {
+	Name   string `json:"name"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Module string `json:"module,omitempty"`
+	Kind   string `json:"kind,omitempty"`
+}
+
+type lock struct {
+	Addr   string `json:"addr"`
+	Holder int    `json:"holder,omitempty"`
+	By     string `json:"by,omitempty"`
+	Name   string `json:"name,omitempty"`
+	Wait   string `json:"wait,omitempty"`
+	Kind   string `json:"kind,omitempty"`
+}
+
+type thread struct {
+	Seq     int    `json:"seq"`
+	TID     int    `json:"tid"`
+	Name    string `json:"name"`
+	Main    bool   `json:"main,omitempty"`
+	Samples int64  `json:"samples"`
+	Idle    bool   `json:"idle,omitempty"`
+	Lens    []int  `json:"lens"` // bytes of each column
+}
+
+// Write writes rec to w.
+func Write(w io.Writer, rec *trace.Recording, o view.Options) error {
+	v := view.New(rec, o)
+	b := &builder{v: v, base: v.Begin(), funcs: map[int]int{}, places: map[[2]int]int{}, waits: map[string]int{}, locks: map[lock]int{}}
+	b.h = header{Version: Version, Unit: unit, Process: rec.Process, To: int64(v.End() - b.base), Program: rec.Process.Sliver, Notes: v.Losses(), Columns: columns,
+		Samples: rec.Stats.Total().Samples, Interval: rec.Process.Interval}
+	if t := rec.Stats.Total(); t.SpanNS > 0 {
+		b.h.Lost = t.Late + t.Rested + t.TimedOut + t.Denied + t.Stretched + t.Overwritten
+		b.h.P50, b.h.P99, b.h.Overhead = rec.Stats.Pause.P50, rec.Stats.Pause.P99, float64(t.PauseNS)/float64(t.SpanNS)
+	}
+	if c := rec.Process.Clocks; c.Realtime > 0 {
+		b.h.Wall = c.Wall(b.base).UnixMilli()
+	}
+	if rec.End != nil {
+		b.h.Reason = view.Text(rec.End.Reason, 256)
+	}
+	ao := analysis.Options{Threads: o.Threads, From: o.From, To: o.To}
+	b.h.Analysis = analysis.Of(rec, b.base, ao)
+	ao.Idle = true
+	b.h.WithIdle = analysis.Of(rec, b.base, ao)
+	b.h.WithIdle.Tree, b.h.WithIdle.Funcs = nil, nil // as in Analysis
+	idle := map[int]bool{}
+	for _, t := range b.h.Analysis.Threads {
+		idle[t.Seq] = t.IsIdle
+	}
+	for i := range v.Threads {
+		b.thread(&v.Threads[i], idle[v.Threads[i].Seq])
+	}
+	return b.write(w)
+}
+
+// column is a list of varints.
+type column struct{ bytes.Buffer }
+
+func (c *column) put(n int64) {
+	var b [binary.MaxVarintLen64]byte
+	c.Write(b[:binary.PutUvarint(b[:], uint64(max(n, 0)))])
+}
+
+type builder struct {
+	v      *view.View
+	h      header
+	base   stack.Time
+	funcs  map[int]int
+	places map[[2]int]int
+	waits  map[string]int
+	locks  map[lock]int
+	body   bytes.Buffer
+
+	// Of the thread at hand.
+	cols   []column
+	replay *view.Replay
+	at     int64 // of the last change of the stack, units
+	ends   int64
+	begins []int
+	open   bool // a change is under way
+	seen   int64
+	ran    int64
+	n      int64 // samples
+	state  span
+	last   [3]int64 // ends of the last state, lock, pause
+	gap    int64
+}
+
+// span is a state under way.
+type span struct {
+	open  bool
+	from  int64
+	state stack.State
+	call  int32
+	class analysis.Class
+	known bool // the class is
+	wait  int  // index of the wait plus 1
+	lock  int  // index of the lock plus 1
+}
+
+const (
+	colTime = iota
+	colEnds
+	colBegins
+	colPlace
+	colSeenTime
+	colSeen
+	colRanTime
+	colRan
+	colStateTime
+	colStateLen
+	colState
+	colWait
+	colLockTime
+	colLockLen
+	colLock
+	colPauseTime
+	colPauseLen
+	colGapTime
+	colGapLen
+	colGap
+)
+
+func (b *builder) units(t stack.Time) int64 { return max(int64(t-b.base), 0) / unit }
+
+func (b *builder) thread(th *view.Thread, idle bool) {
+	b.cols = make([]column, len(columns))
+	b.at, b.ends, b.begins, b.open, b.seen, b.ran, b.n, b.gap = 0, 0, b.begins[:0], false, 0, 0, 0, 0
+	b.state, b.last = span{}, [3]int64{}
+	b.replay = b.v.Replay(th, b)
+	end := b.units(b.replay.Run())
+	b.change(end + 1)
+	b.close(end)
+	b.v.Steps(th, steps{b})
+	t := thread{Seq: th.Seq, TID: th.ID, Name: th.Label, Main: th.Main, Samples: b.n, Idle: idle}
+	for i := range b.cols {
+		t.Lens = append(t.Lens, b.cols[i].Len())
+		b.body.Write(b.cols[i].Bytes())
+	}
+	b.h.Threads = append(b.h.Threads, t)
+}
+
+// change ends the change of the stack that is under way, if t is another time.
+func (b *builder) change(t int64) {
+	if !b.open || t == b.at {
+		return
+	}
+	b.cols[colEnds].put(b.ends)
+	b.cols[colBegins].put(int64(len(b.begins)))
+	for _, p := range b.begins {
+		b.cols[colPlace].put(int64(p))
+	}
+	b.ends, b.begins, b.open = 0, b.begins[:0], false
+}
+
+// begin begins a change of the stack at t.
+func (b *builder) begin(t int64) {
+	t = max(t, b.at)
+	b.change(t)
+	if !b.open {
+		b.cols[colTime].put(t - b.at)
+		b.at, b.open = t, true
+	}
+}
+
+// Begin implements trace.SliceHandler.
+func (b *builder) Begin(t stack.Time, _ int, s *trace.Slice) {
+	b.begin(b.units(t))
+	b.begins = append(b.begins, b.place(s))
+}
+
+// End implements trace.SliceHandler.
+func (b *builder) End(t stack.Time, _ int, _ *trace.Slice) {
+	b.begin(b.units(t))
+	if n := len(b.begins); n > 0 { // shorter than a unit
+		b.begins = b.begins[:n-1]
+		return
+	}
+	b.ends++
+}
+
+// Other implements trace.SliceHandler.
+func (b *builder) Other(e event.Event) {
+	t := b.units(e.Time)
+	switch e.Kind() {
+	case event.Seen:
+		_, n, _ := event.SeenFields(e.Payload())
+		b.n += int64(n)
+		b.cols[colSeenTime].put(t - b.seen)
+		b.cols[colSeen].put(int64(n))
+		b.seen = max(t, b.seen)
+		if s := &b.state; s.open && !s.known && s.state == stack.StateBlocked {
+			w := b.replay.Waiting()
+			s.class, s.known = analysis.GroupClass(b.v.For(&w, b.v.Idle(&w, b.replay.Stack())).Group), true
+		}
+	case event.State:
+		b.close(t)
+		s, call := event.StateFields(e.Payload())
+		if s == stack.StateUnknown || s == stack.StateDead {
+			return
+		}
+		b.state = span{open: true, from: t, state: s, call: call, class: analysis.ClassOf(s, nil, "", nil)}
+	case event.Wait, event.Lock, event.Holder:
+		w := b.replay.Waiting()
+		s := &b.state
+		if !s.open {
+			return
+		}
+		if what := b.v.What(&w); what != "" {
+			s.wait = intern(b.waits, &b.h.Waits, what) + 1
+		}
+		if w.Lock() != 0 {
+			s.lock = b.lock(w.Lock(), e) + 1
+		}
+		if s.state == stack.StateBlocked && !s.known {
+			s.class = analysis.GroupClass(b.v.For(&w, false).Group)
+		}
+	case event.Pause:
+		ns := int64(min(e.Payload(), 1<<40))
+		t = max(t, b.last[2])
+		b.cols[colPauseTime].put(t - b.last[2])
+		b.cols[colPauseLen].put(ns / unit)
+		b.last[2] = t + ns/unit
+	case event.Gap:
+		why, ns := event.GapFields(e.Payload())
+		b.putGap(t-ns/unit, ns/unit, int64(why)<<1)
+	case event.Mark:
+		b.putGap(t, 0, int64(e.Payload()&0xff)<<1|1)
+	}
+}
+
+func (b *builder) putGap(from, n, value int64) {
+	from = max(from, b.gap)
+	b.cols[colGapTime].put(from - b.gap)
+	b.cols[colGapLen].put(n)
+	b.cols[colGap].put(value)
+	b.gap = from
+}
+
+// close ends the state that is under way.
+func (b *builder) close(t int64) {
+	s := &b.state
+	if !s.open {
+		return
+	}
+	s.open = false
+	from := max(s.from, b.last[0])
+	t = max(t, from)
+	b.cols[colStateTime].put(from - b.last[0])
+	b.cols[colStateLen].put(t - from)
+	b.cols[colState].put(int64(uint32(s.state) | uint32(uint16(s.call+1))<<8 | uint32(s.class)<<24))
+	b.cols[colWait].put(int64(s.wait))
+	b.last[0] = t
+	if s.lock > 0 {
+		b.cols[colLockTime].put(from - b.last[1])
+		b.cols[colLockLen].put(t - from)
+		b.cols[colLock].put(int64(s.lock - 1))
+		b.last[1] = t
+	}
+}
+
+func (b *builder) lock(addr uint64, e event.Event) int {
+	w := b.replay.Waiting()
+	if e.Kind() == event.Holder {
+		w.Apply(e)
+	}
+	l := lock{Addr: fmt.Sprintf("%#x", addr)}
+	if d := b.v.Wait(&w); d != nil {
+		l.Wait, l.Kind = view.Text(d.LockName(addr), 512), d.Kind
+	}
+	if tid, by := w.Holder(); tid != 0 {
+		l.Holder, l.By = int(tid), by.String()
+		if _, ok := b.v.ByTID(tid); !ok {
+			l.Name = b.v.ThreadName(tid)
+		}
+	}
+	return intern(b.locks, &b.h.Locks, l)
+}
+
+func intern[T comparable](by map[T]int, list *[]T, x T) int {
+	n, ok := by[x]
+	if !ok {
+		n = len(*list)
+		by[x] = n
+		*list = append(*list, x)
+	}
+	return n
+}
+
+func (b *builder) place(s *trace.Slice) int {
+	f := b.fn(s)
+	return intern(b.places, &b.h.Places, [2]int{f, s.Frame.Line})
+}
+
+func (b *builder) fn(s *trace.Slice) int {
+	if n, ok := b.funcs[s.Frame.Func]; ok {
+		return n
+	}
+	x := &b.v.Names.Funcs[s.Frame.Func]
+	out := fn{Name: b.v.FuncName(s.Frame.Func), File: view.Text(x.File, 512), Line: x.StartLine}
+	if m := b.v.ModuleOf(s); m >= 0 {
+		out.Module = view.Text(b.v.Rec.Modules[m].Path, 512)
+	}
+	if s.Loc != nil {
+		if k := s.Loc.Word.Kind(); k != stack.KindNative {
+			out.Kind = k.String()
+		}
+	}
+	n := len(b.h.Funcs)
+	b.h.Funcs = append(b.h.Funcs, out)
+	b.funcs[s.Frame.Func] = n
+	return n
+}
+
+// write writes the file.
+func (b *builder) write(w io.Writer) error {
+	index, err := dist.Files.ReadFile("index.html")
+	if err != nil {
+		return fmt.Errorf("read the page: %w", err)
+	}
+	script, err := dist.Files.ReadFile("app.js")
+	if err != nil {
+		return fmt.Errorf("read the page's script: %w", err)
+	}
+	html := string(index)
+	head, tail, ok := strings.Cut(html, "<script defer src=")
+	if !ok {
+		return fmt.Errorf("the page has no script")
+	}
+	_, tail, _ = strings.Cut(tail, "</script>")
+	if bytes.Contains(script, []byte("</script")) {
+		return fmt.Errorf("the page's script would end its element")
+	}
+	body, end, ok := strings.Cut(tail, "</body>")
+	if !ok {
+		return fmt.Errorf("the page has no body")
+	}
+	const policy = `<meta http-equiv="Content-Security-Policy" content="default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'">`
+	head = strings.Replace(head, `<meta charset="utf-8">`, `<meta charset="utf-8">`+"\n"+policy, 1)
+	for _, part := range []string{head, body, `<script type="text/plain" id="data">`} {
+		if _, err := io.WriteString(w, part); err != nil {
+			return err
+		}
+	}
+	if err := b.data(w); err != nil {
+		return fmt.Errorf("write the page's data: %w", err)
+	}
+	for _, part := range []string{"</script>\n<script>", string(script), "</script>\n</body>", end} {
+		if _, err := io.WriteString(w, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *builder) data(w io.Writer) error {
+	h, err := json.Marshal(&b.h)
+	if err != nil {
+		return err
+	}
+	e := base64.NewEncoder(base64.StdEncoding, w)
+	z, err := gzip.NewWriterLevel(e, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	var n [4]byte
+	binary.LittleEndian.PutUint32(n[:], uint32(len(h)))
+	for _, part := range [][]byte{n[:], h, b.body.Bytes()} {
+		if _, err := z.Write(part); err != nil {
+			return err
+		}
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return e.Close()
+}

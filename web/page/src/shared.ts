@@ -1,0 +1,179 @@
+// A recording that the page carries in itself (sliver export -o run.html): its columns are read into
+// calls and lanes, which answer what a server would. See export/page for the layout.
+
+import { Analysis } from './analysis';
+import { Func, LockInfo } from './proto';
+
+interface Header {
+  version: number; unit: number; process: Record<string, unknown> & { exe: string; arch: string }; wall: number; to: number; program: string; notes: string[] | null; reason: string;
+  funcs: Func[]; places: [number, number][]; waits: string[] | null; locks: LockInfo[] | null;
+  threads: { seq: number; tid: number; name: string; main?: boolean; samples: number; idle?: boolean; lens: number[] }[];
+  samples: number; lost: number; pause_p50: number; pause_p99: number; overhead: number; interval: number; analysis: Analysis; with_idle: Analysis; columns: string[];
+}
+
+// Lane is a row of things that follow each other.
+export class Lane {
+  start: number[] = [];
+  end: number[] = [];
+  value: number[] = [];
+
+  // at is the index of the first item that ends after t.
+  at(t: number): number {
+    let lo = 0;
+    let hi = this.end.length;
+    while (lo < hi) {
+      const m = (lo + hi) >> 1;
+      if (this.end[m]! > t) hi = m;
+      else lo = m + 1;
+    }
+    return lo;
+  }
+}
+
+// Calls is a lane of calls: the value is the place. Samples and CPU time are their own and their callees'.
+export class Calls extends Lane {
+  samples: number[] = [];
+  cpu: number[] = [];
+}
+
+export interface SharedThread {
+  seq: number; tid: number; name: string; main: boolean; idle: boolean; samples: number;
+  rows: Calls[]; states: Lane; waits: number[]; locks: Lane; pauses: Lane; gaps: Lane;
+  ran: { at: number[]; ns: Float64Array }; // CPU time, at times
+  first: number; last: number;
+}
+
+export interface Recording { head: Header; threads: SharedThread[] }
+
+// carried reports whether the page has a recording in itself.
+export function carried(): boolean {
+  return document.getElementById('data') !== null;
+}
+
+// load reads it.
+export async function load(): Promise<Recording> {
+  const text = document.getElementById('data')!.textContent!.trim();
+  const raw = atob(text);
+  const zipped = new Uint8Array(raw.length);
+  for (let i = 0; i < raw.length; i++) zipped[i] = raw.charCodeAt(i);
+  const stream = new Blob([zipped]).stream().pipeThrough(new DecompressionStream('gzip'));
+  return read(new Uint8Array(await new Response(stream).arrayBuffer()));
+}
+
+export function read(bytes: Uint8Array): Recording {
+  const n = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true);
+  const head = JSON.parse(new TextDecoder().decode(bytes.subarray(4, 4 + n))) as Header;
+  if (head.version !== 1) throw new Error(`this file has data of version ${head.version}, the page reads version 1`);
+  let at = 4 + n;
+  const threads = head.threads.map((t) => {
+    const cols = new Map<string, Column>();
+    t.lens.forEach((len, i) => {
+      cols.set(head.columns[i]!, new Column(bytes.subarray(at, at + len)));
+      at += len;
+    });
+    return thread(t, (name) => cols.get(name)!, head);
+  });
+  return { head, threads };
+}
+
+// Column is a list of varints.
+class Column {
+  private at = 0;
+  constructor(private b: Uint8Array) {}
+
+  get more(): boolean {
+    return this.at < this.b.length;
+  }
+
+  next(): number {
+    let v = 0;
+    for (let k = 1; ; k *= 128) {
+      const x = this.b[this.at++] ?? 0;
+      v += (x & 127) * k;
+      if (x < 128) return v;
+    }
+  }
+}
+
+function lane(time: Column, len: Column, value: Column | null, unit: number, gap = false): Lane {
+  const out = new Lane();
+  let t = 0;
+  while (time.more) {
+    t += time.next();
+    const n = len.next();
+    out.start.push(t * unit);
+    out.end.push((t + n) * unit);
+    out.value.push(value ? value.next() : 0);
+    if (!gap) t += n;
+  }
+  return out;
+}
+
+function thread(t: Header['threads'][number], col: (name: string) => Column, head: Header): SharedThread {
+  const u = head.unit;
+  const rows: Calls[] = [];
+  const open: { start: number; place: number; samples: number; cpu: number }[] = [];
+  const seen: [Column, Column] = [col('seentime'), col('seen')];
+  const rancols: [Column, Column] = [col('rantime'), col('ran')];
+  const ran = { at: [] as number[], ns: [] as number[] };
+  let seenAt = 0, seenNext = -1, seenN = 0, ranAt = 0, ranNext = -1, ranNS = 0;
+  const nextSeen = (): void => {
+    if (!seen[0].more) return void (seenNext = Infinity);
+    seenAt += seen[0].next();
+    seenNext = seenAt;
+    seenN = seen[1].next();
+  };
+  const nextRan = (): void => {
+    if (!rancols[0].more) return void (ranNext = Infinity);
+    ranAt += rancols[0].next();
+    ranNext = ranAt;
+    ranNS = rancols[1].next();
+  };
+  nextSeen();
+  nextRan();
+  // spend gives samples and CPU time before a time to the stack that is open.
+  const spend = (until: number): void => {
+    for (; seenNext < until; nextSeen()) if (open.length) open[open.length - 1]!.samples += seenN;
+    for (; ranNext < until; nextRan()) {
+      if (open.length) open[open.length - 1]!.cpu += ranNS;
+      ran.at.push(ranNext * u);
+      ran.ns.push(ranNS);
+    }
+  };
+  let at = 0;
+  const time = col('time');
+  const ends = col('ends');
+  const begins = col('begins');
+  const place = col('place');
+  const leave = (): void => {
+    const c = open.pop()!;
+    const r = (rows[open.length] ??= new Calls());
+    r.start.push(c.start * u);
+    r.end.push(at * u);
+    r.value.push(c.place);
+    r.samples.push(c.samples);
+    r.cpu.push(c.cpu);
+    const by = open[open.length - 1];
+    if (by) {
+      by.samples += c.samples;
+      by.cpu += c.cpu;
+    }
+  };
+  let first = -1;
+  while (time.more) {
+    at += time.next();
+    if (first < 0) first = at;
+    spend(at);
+    for (let n = ends.next(); n > 0 && open.length; n--) leave();
+    for (let n = begins.next(); n > 0; n--) open.push({ start: at, place: place.next(), samples: 0, cpu: 0 });
+  }
+  spend(Infinity);
+  while (open.length) leave();
+  const waitcol = col('wait');
+  const states = lane(col('statetime'), col('statelen'), col('state'), u);
+  return {
+    seq: t.seq, tid: t.tid, name: t.name, main: !!t.main, idle: !!t.idle, samples: t.samples, rows, states, waits: states.start.map(() => waitcol.next()),
+    locks: lane(col('locktime'), col('locklen'), col('lock'), u), pauses: lane(col('pausetime'), col('pauselen'), null, u),
+    gaps: lane(col('gaptime'), col('gaplen'), col('gap'), u, true), ran: { at: ran.at, ns: Float64Array.from(ran.ns) }, first: Math.max(first, 0) * u, last: at * u,
+  };
+}
