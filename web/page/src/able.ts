@@ -3,11 +3,11 @@
 
 type Control = HTMLButtonElement | HTMLInputElement | HTMLSelectElement;
 
-let lost = ''; // why there is no connection, '' while there is one
+let lost = ''; // the reason for a missing connection; '' while connected
 const known = new WeakMap<Control, { title: string; why: string; needs: boolean }>();
 let left: Control | null = null; // had the focus when it was disabled
 
-// able tells what a control does and why it cannot, '' if it can; one that needs
+// able sets a control's title and the reason that disables it, '' for none; one that needs
 // the connection cannot either while that is lost.
 export function able<T extends Control>(c: T, title: string, why = '', needs = true): T {
   known.set(c, { title, why, needs });
@@ -22,7 +22,7 @@ function cannot(c: Control): string {
   return k ? k.why || (k.needs ? lost : '') : '';
 }
 
-// connected tells all controls whether there is a connection: '' or why not.
+// connected updates all controls for a connection: '' or the reason that it is missing.
 export function connected(why: string): void {
   if (why === lost) return;
   lost = why;

@@ -1,4 +1,4 @@
-// The bar on top: what is recorded, search, control, downloads.
+// The bar on top: facts of the recording, search, control, downloads.
 
 import { able } from './able';
 import { el, fill, h, menu, put, say } from './dom';
@@ -218,7 +218,7 @@ export class Bar {
     }
   }
 
-  // settle tells each control whether it can act, and if not, why.
+  // settle enables each control, or disables it with a reason.
   private settle(): void {
     const { v } = this;
     const m = v.model;
@@ -243,7 +243,7 @@ export class Bar {
   }
 
   private noteTimer = 0;
-  private noted: HTMLElement | null = null; // what note said, for as long as it stands
+  private noted: HTMLElement | null = null; // the newest note while it is shown
 
   note(text: string, kind = 'problem'): void {
     this.noted = h('p', { class: kind }, text);
@@ -255,7 +255,7 @@ export class Bar {
     }, 8000);
   }
 
-  // notes shows what was noted last, else what the recording's reader has to know.
+  // notes shows the newest note, otherwise the notes of the recording.
   private notes(): void {
     const { hello, status: s } = this.v.model;
     if (this.noted || !hello) return fill(el('notes'), this.noted);
@@ -276,7 +276,7 @@ export class Bar {
     const text = !m.up ? 'offline' : !hello.live ? (s?.error && !s.to ? 'unreadable' : s?.done ? 'recorded' : 'loading…') : s?.done ? `ended: ${s.reason || 'no more samples'}` : st?.paused ? 'paused' : !s?.to ? 'waiting' : v.frozen ? 'frozen' : v.follow ? 'live' : 'live, scrolled back';
     const mode = live && m.up ? (st?.paused || !s?.to ? 'paused' : v.follow ? 'live' : 'back') : 'done';
     const facts = [dur(Math.max(0, (s?.to ?? 0) - (s?.from ?? 0))), `${count(m.order.length)} thread${m.order.length === 1 ? '' : 's'}`];
-    // Where there is no room for all of them, the last go.
+    // Without enough room, the last facts are hidden.
     if (st?.lost || st?.losses) facts.push(st.lost ? `${count(st.lost)} lost` : 'incomplete');
     if (st) facts.push(`${count(st.samples)} samples`);
     // Of most stops the median may be 0: they were of threads that had no CPU.
@@ -290,7 +290,7 @@ export class Bar {
     fill(this.facts, ...facts.map((f) => h('span', null, f)));
     this.facts.title = facts.join(' · ') + (st?.losses ? '\nlost: ' + st.losses : st?.lost ? '\nlost: ticks and events that left no sample; gaps on the tracks' : '');
     const can = (a: string): boolean => live && hello.control.includes(a);
-    // What is there stays the same element: somebody may be about to click on
+    // Elements stay the same ones, as a reader may be about to click on
     // it, choose from it or write into it.
     this.again.hidden = !(hello.live && s?.done && hello.control.includes('start'));
     this.pause.hidden = !can('pause');

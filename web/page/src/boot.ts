@@ -1,5 +1,5 @@
-// The page's frame is painted before the rest of it is set up: what is behind
-// the import runs when it is asked for. The connection is made meanwhile.
+// The page's frame is painted before the rest of it is set up: the code behind
+// the import runs later. The connection is made at the same time.
 
 import { meet } from './early';
 
@@ -12,7 +12,7 @@ function begin(): void {
 }
 
 meet();
-// A page that nobody sees gets no frames.
+// A hidden page gets no frames.
 if (document.visibilityState === 'hidden') begin();
 else {
   requestAnimationFrame(() => setTimeout(begin));

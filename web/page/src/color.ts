@@ -93,7 +93,7 @@ export function hash(s: string): number {
   return (x ^ (x >>> 13)) >>> 0;
 }
 
-// fillOf is the index of a name's colour; -1 where there is no name.
+// fillOf is the index of a name's color; -1: it is an address or a bracketed word.
 export function fillOf(name: string): number {
   if (name.startsWith('[') || name.startsWith('0x') || /\+0x[0-9a-f]+$/.test(name)) return -1;
   return hash(name) % fills;

@@ -32,7 +32,7 @@ export function el<T extends HTMLElement>(id: string): T {
   return document.getElementById(id) as T;
 }
 
-// say tells screen readers.
+// say announces a text to screen readers.
 export function say(text: string): void {
   el('say').textContent = text;
 }

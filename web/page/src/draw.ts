@@ -37,7 +37,7 @@ export function partOf(value: number): Part | null {
 
 interface Label { x: number; y: number; text: string; color: string; alpha: number }
 const labels: Label[] = []; // of the frame that is drawn: they come after the veils
-const few = 3; // CSS pixels: what is thinner is drawn together with the rest of its row
+const few = 3; // CSS pixels: thinner items are drawn together with the rest of their row
 
 const font = '11px ui-sans-serif, system-ui, sans-serif';
 
@@ -208,7 +208,7 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData
     for (let i = from; i < p.n && p.start[i] < Math.min(v.t1, edge); i++) {
       const a = v.x(p.start[i]);
       const b = Math.max(v.x(p.end[i]), a + 1);
-      // What was merged is drawn as light as it is rare.
+      // Merged pauses are drawn the lighter the rarer they are.
       if (b <= until) continue;
       thin.put(a, b, c.pause, p.count[i] > 1 ? Math.max(0.25, Math.min(1, p.busy[i] / Math.max(1, p.end[i] - p.start[i]))) : 1);
       until = b;
@@ -227,15 +227,15 @@ function drawTrack(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData
   }
 }
 
-// folded tells of the rows that are not drawn: which calls the stack begins with, and, as a
+// folded draws lines for hidden rows: the outer calls by name, and, as a
 // thin row, when it goes deeper.
 function folded(g: CanvasRenderingContext2D, v: View, t: Track, d: ThreadData, c: Theme, edge: number): void {
   const y = t.y - v.top;
-  const x = Math.max(0, v.x(v.model.from())) + 4; // what is before is shaded
+  const x = Math.max(0, v.x(v.model.from())) + 4; // the time before is shaded
   if (t.skip) {
     g.fillStyle = c.soft;
     const names = d.rows.slice(0, t.skip).map((r) => (r.n ? v.model.funcs[r.lead]?.short ?? '' : '')).filter(Boolean);
-    // The innermost tell most: of many, those.
+    // Of many, the innermost are shown.
     const head = `▸ ${t.skip} outer calls: `;
     let text = '';
     for (let i = names.length - 1; i >= 0; i--) {
@@ -433,7 +433,7 @@ function arrows(g: CanvasRenderingContext2D, v: View, c: Theme, shown: Track[], 
     }
   }
   // Many of them would hide the calls: they are fainter, and the one that the
-  // pointer is on stands out.
+  // pointer is on is drawn strongly.
   const alpha = v.arrows.length > fewArrows ? Math.max(0.22, (0.85 * fewArrows) / v.arrows.length) : 0.85;
   g.strokeStyle = g.fillStyle = c.lock;
   v.arrows.forEach(({ x, y0, y1, bow }, k) => {

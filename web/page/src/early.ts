@@ -1,5 +1,5 @@
-// The websocket is opened before the rest of the page runs; what comes over it
-// waits here for who takes it.
+// The websocket is opened before the rest of the page runs; messages that arrive early
+// wait here for take.
 
 let early: WebSocket | null = null;
 let came: MessageEvent[] = [];
@@ -18,7 +18,7 @@ export function meet(): void {
   early.onmessage = (e) => came.push(e);
 }
 
-// take gives the websocket that meet opened, with what has come over it; null
+// take returns the websocket that meet opened, with the messages so far; null
 // where there is none, or it has ended.
 export function take(): { ws: WebSocket; came: MessageEvent[] } | null {
   const ws = early;

@@ -63,7 +63,7 @@ export function base(path: string): string {
   return path.slice(path.lastIndexOf('/') + 1);
 }
 
-// short drops what is in parentheses and angle brackets, as far as they match,
+// short drops the contents of parentheses and angle brackets, as far as they match,
 // for where there is little room.
 export function short(name: string): string {
   // <init> and <lambda> are names themselves.
@@ -84,7 +84,7 @@ export function short(name: string): string {
   return out.trim() || name;
 }
 
-// forms are a name and shorter ones of it, the longest first: without what is in parentheses,
+// forms are a name and shorter ones of it, the longest first: without the parentheses,
 // then without the package, namespace or class that it is in, whose beginning is all that
 // would be left of it where there is little room.
 export function forms(name: string): string[] {
@@ -104,7 +104,7 @@ export function forms(name: string): string[] {
     else if (nested === 0 && '.:/'.includes(c)) begins.push(i + 1);
   }
   const words = begins.filter((b) => b < end && !'.:/'.includes(s[b]));
-  // What a compiler called is told with what it is in.
+  // Names that a compiler made are kept with their outer function.
   const least = words.length && /^(func|gowrap)?\d+$|^[<{]/.test(s.slice(words[words.length - 1], end)) ? 2 : 1;
   for (let n = 2; n >= least; n--) if (words.length >= n) add(s.slice(words[words.length - n]).slice(0, 400));
   return out;

@@ -14,7 +14,7 @@ export function pointers(v: Timeline): void {
   let speed = 0; // px/ms, for letting go while moving
   let at = 0;
   // The last click and the one before: the panel that the first opens moves what
-  // lies below the pointer, and a double-click is meant for what was there first.
+  // is below the pointer, and a double-click is meant for the first target.
   let last = { at: -1e9, x: 0, y: 0, t0: 0, t1: -1 };
   let first = last;
 
@@ -41,7 +41,7 @@ export function pointers(v: Timeline): void {
   const begin = (c: HTMLCanvasElement, e: PointerEvent): void => {
     if (e.button > 1) return;
     const p = local(c, e);
-    // The first finger to come down: of one before, the end was never told.
+    // The first finger to come down: the end of an earlier one was lost.
     if (e.isPrimary) down.clear();
     c.setPointerCapture(e.pointerId);
     down.set(e.pointerId, p);

@@ -234,7 +234,7 @@ function put(): void {
   stepped = false;
 }
 
-// empty says what is the matter when there is nothing to see, or it is old.
+// empty explains a page without calls, or with old ones.
 function empty(): void {
   const box = el('empty');
   const s = model.status;
@@ -416,7 +416,7 @@ Object.defineProperty(window, 'sliver', {
       }
       return null;
     },
-    // lane finds the screen position of a part of a lane, of one value if that is told.
+    // lane finds the screen position of a part of a lane, of one value if value is 0 or more.
     lane(depth: number, value = -1, wide = 2) {
       const r: DOMRect = el('calls').getBoundingClientRect();
       for (const t of timeline.tracks) {

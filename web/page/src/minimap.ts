@@ -84,7 +84,7 @@ export class Minimap {
     const b = this.v.bounds();
     const x = (t: number): number => ((t - b.t0) / (b.t1 - b.t0)) * w;
     const l = this.loads;
-    let most = ''; // what the height stands for
+    let most = ''; // the CPUs that the full height means
     if (l && l.t1 > l.t0) {
       const cpus = this.v.model.hello?.process.cpus ?? 1;
       let top = 0.2;

@@ -152,7 +152,7 @@ export class Model {
   locks: LockInfo[] = [];
   share = new Map<number, number>();
   views = new Map<number, { t0: number; t1: number; bin: number; follow: boolean; funcs?: number[] }>();
-  gaps = 0; // frames that told of a gap on the way here
+  gaps = 0; // frames that reported a gap of the connection
   frames = 0;
   bytes = 0;
   namesVersion = 0;
@@ -184,7 +184,7 @@ export class Model {
     if (this.colorBy === 'state' && this.kinds.size !== kinds) this.recolor('state'); // what counts as own code depends on them
   }
 
-  // colorOf is the number of a function's colour, -1 for what has none.
+  // colorOf is the number of a function's color; -1: none.
   private colorOf(f: Func): number {
     if (this.colorBy === 'state') {
       if (f.kind === 'error' || !ownCode(this.kinds, this.hello?.process.exe)(f)) return greyFirst + (hash(f.name) & 1);
@@ -216,7 +216,7 @@ export class Model {
     for (const f of this.funcs) if (f) f.fill = this.colorOf(f);
   }
 
-  // forget drops what is shown, as it is to be asked for anew.
+  // forget drops the data of views, before a new view is requested.
   forget(): void {
     this.data.clear();
     this.views.clear();

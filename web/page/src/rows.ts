@@ -1,4 +1,4 @@
-// Which rows of a deep stack are shown, where there is no room for all of them.
+// Selects the rows of a deep stack that are shown when not all fit.
 
 import { Model, Row } from './model';
 import { managed, ownCode, Place } from './own';
@@ -9,7 +9,7 @@ const some = 0.05; // share of the time from which a row counts as one of the pr
 // Part is from one row to another, last < first where there are none.
 interface Part { first: number; last: number }
 
-// Rows is what is known of a thread's rows: so many outer ones are nearly always one call, and
+// Rows describes a thread's rows: trunk outer ones are nearly always one call, and own and wide are
 // where the program's own calls are, of its own files and of its language.
 export interface Rows { trunk: number; own: Part; wide: Part }
 
@@ -22,7 +22,7 @@ export function owned(m: Model): [own: (func: number) => boolean, wide: (func: n
 }
 
 // survey looks at rows up to edge. Unless they are of all that is recorded, it can but find
-// fewer outer rows that stay the same, and more that are the program's own, than was: what is
+// fewer outer rows that stay the same, and more of the program's own, than before: the rows that are
 // shown is not to jump about.
 export function survey(rows: Row[], edge: number, [own, wide]: ReturnType<typeof owned>, was?: Rows): Rows {
   const [all] = rows[0].time(edge);
@@ -52,5 +52,5 @@ export function skipped(r: Rows | undefined, depth: number, room: number): numbe
     skip = Math.min(Math.max(skip, Math.min(first, most)), Math.max(first, most));
   }
   skip = Math.min(skip, depth - room);
-  return skip < 2 ? 0 : skip; // the line that tells of it takes as much room
+  return skip < 2 ? 0 : skip; // the line for hidden rows takes as much room
 }

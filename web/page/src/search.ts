@@ -78,7 +78,7 @@ export class Search {
     void this.run();
   }
 
-  // again searches anew when functions have come or got names.
+  // again repeats the search after new functions or names.
   again(): void {
     if (this.input.value && this.seen !== this.v.model.namesVersion) void this.run();
   }

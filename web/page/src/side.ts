@@ -129,7 +129,7 @@ export class Side {
     });
   }
 
-  // loading ends when what was selected last is known.
+  // loading ends when the newest selection is loaded.
   loading: Promise<void> = Promise.resolve();
 
   // select keeps a call in the panel.
@@ -163,7 +163,7 @@ export class Side {
       const stats = await v.conn.ask<Calls>('calls', { func: this.call.func, near: w });
       if (v.selected !== w) return;
       this.stats = stats;
-      // What stands there already stays: somebody may be about to click on it.
+      // The other elements stay: a reader may be about to click on one.
       fill(this.counted, this.statsView(stats));
     } catch (e) {
       if (v.selected !== w) return;
@@ -174,7 +174,7 @@ export class Side {
 
   private failed = false;
 
-  // again asks anew for what could not be had, when there is a connection.
+  // again repeats a question that failed, after a new connection.
   again(): void {
     if (this.failed && this.v.selected) void this.select(this.v.selected);
   }

@@ -1,4 +1,4 @@
-// The tracks: where they lie, what is asked of the server for them, how they
+// The tracks: their places, the views requested for them, how they
 // move. What they look like is in draw.ts.
 
 import { reducedMotion } from './color';
@@ -143,7 +143,7 @@ export class Timeline implements View {
     return rank;
   }
 
-  // rests tells a thread of a runtime's own that has had nothing to do so far.
+  // rests reports whether a thread has only waited for work so far.
   rests(seq: number): boolean {
     return this.idle.has(seq) && !this.ran.has(seq);
   }
@@ -204,8 +204,8 @@ export class Timeline implements View {
   private most = 1; // rows that a track has room for
   private met = new Set<number>(); // threads whose calls have been on the screen
 
-  // still: somebody looks at one time of what is still recorded. What comes to be known
-  // of other times may not move what lies under the pointer.
+  // still: the reader looks at one time of a live recording. News
+  // of other times must not move the calls under the pointer.
   private get still(): boolean {
     return this.model.live && !this.follow;
   }
@@ -215,7 +215,7 @@ export class Timeline implements View {
     return t.depth > this.most + 2;
   }
 
-  // open has a call's row shown, if it is not.
+  // open shows a call's row.
   open(w: Where): void {
     const is = this.track(w.thread);
     if (!is) return;
@@ -230,7 +230,7 @@ export class Timeline implements View {
     this.onOpen();
   }
 
-  // folded is the track of which a line at y of the canvas tells that rows are not shown.
+  // folded is the track with a line for hidden rows at y of the canvas.
   folded(y: number): Track | undefined {
     const Y = y + this.top;
     return this.tracks.find((t) => {
@@ -266,7 +266,7 @@ export class Timeline implements View {
     return n;
   }
 
-  // grown lays the tracks out anew where calls have come for which there is no row.
+  // grown repeats the layout if calls came that have no row yet.
   grown(): void {
     let again = false;
     const own = owned(this.model);
@@ -405,7 +405,7 @@ export class Timeline implements View {
     return t.y + firstRow(t) + (depth - t.skip) * rowHeight(t.mode);
   }
 
-  // hit finds what lies at a point of the canvas.
+  // hit finds the item at a point of the canvas.
   hit(x: number, y: number): Hit | null {
     const Y = y + this.top;
     const tr = this.tracks.find((t) => Y >= t.y && Y < t.y + t.h);
@@ -436,7 +436,7 @@ export class Timeline implements View {
     return find(d.rows[depth], depth, false);
   }
 
-  // near is the item of a call that was told by thread, depth and start.
+  // near is the item of a call given by thread, depth and start.
   near(w: Where): Hit | null {
     const row = this.model.data.get(w.thread)?.rows[w.depth];
     if (!row) return null;
@@ -549,7 +549,7 @@ export class Timeline implements View {
     }
   }
 
-  // settled reports whether what is on the screen is what was asked for last.
+  // settled reports whether the newest view is on the screen.
   settled(): boolean {
     return this.asked === 0 && this.goal === null && this.tracks.length > 0;
   }
@@ -560,7 +560,7 @@ export class Timeline implements View {
     this.wake();
   }
 
-  // anew forgets what was asked, after a new connection.
+  // anew forgets the open request, after a new connection.
   anew(other = true): void {
     this.asked = 0;
     if (other) this.met.clear();
@@ -568,7 +568,7 @@ export class Timeline implements View {
     this.wake();
   }
 
-  // request asks for what is on the screen and a screen beside it, if it is
+  // request requests the calls of the screen and a screen beside it, if they are
   // not there in this resolution. It reports whether something is under way.
   private request(): boolean {
     if (!this.conn.up || !this.tracks.length) return false;

@@ -8,7 +8,7 @@ export const MINI = 5;
 export const HEAD = 22; // above the calls: state, lock, pauses
 
 // part is full with some of the rows: what a deep stack begins with, and what goes deeper than
-// the room that a track has, are told by a line each that opens them.
+// the room of a track, have a line each that opens them.
 export type Mode = 'part' | 'full' | 'compact' | 'strip';
 // Of depth rows, those from skip up to skip+rows are drawn.
 export interface Track { seq: number; y: number; h: number; mode: Mode; depth: number; skip: number; rows: number }
@@ -35,11 +35,11 @@ export function heightOf(t: Track): number {
 }
 export interface Hit { seq: number; depth: number; row: Row; i: number; lane: boolean }
 // An arrow leads from a thread that waits for a lock to its holder. It bows to the left,
-// away from the wait, by so many pixels; to the right (below 0) where there is no room.
+// away from the wait, by bow pixels; to the right (below 0) at the left edge.
 export interface Arrow { from: number; to: number; x: number; y0: number; y1: number; bow: number; lock: string }
 export interface Range { t0: number; t1: number }
 
-// View is what is to be drawn: a part of the time, and of the tracks.
+// View is the part of the time and of the tracks that is drawn.
 export interface View {
   readonly model: Model;
   readonly t0: number;

@@ -52,7 +52,7 @@ export function build(t: Columns, w: Weight, names: (i: number) => Named | undef
     focused[i] = focused[t.parent[i]] || (f.focus !== null && f.focus.test(name)) ? 1 : 0;
     if (f.hide?.test(name)) at[i] = p;
     else if (f.hide) {
-      // What was below a hidden function may now stand beside an equal one.
+      // A node below a hidden function may now be a sibling of an equal one.
       let m = index.get(p);
       if (!m) index.set(p, (m = new Map()));
       let k = m.get(t.func[i]);

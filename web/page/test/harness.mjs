@@ -10,7 +10,7 @@ export const scheme = process.env.SLIVER_SCHEME === 'dark' ? 'dark' : 'light';
 export const aPhone = { viewport: { width: 390, height: 780 }, deviceScaleFactor: 2, hasTouch: true, isMobile: true };
 export const phone = process.env.SLIVER_SCREEN === 'phone';
 export const running = new Set();
-const stopped = new Set(); // servers: who asks one may find its connection reset
+const stopped = new Set(); // servers: a request to one may find its connection reset
 
 export async function serve(...args) {
   const p = spawn(program, args, { stdio: ['pipe', 'pipe', 'pipe'] });
@@ -85,6 +85,8 @@ export const zoomBy = async (page, dy) => {
 };
 // analyzed waits until the panel shows the present scope.
 export const analyzed = (page) => until(page, () => window.sliver.state.analyzed);
+// tall gives the tracks the room of the panel.
+export const tall = (page) => page.evaluate(() => { document.getElementById('panel').style.height = '80px'; });
 export const tab = (page, name) => page.getByRole('tab', { name, exact: true }).click();
 export const select = async (page, from, to) => {
   const b = await canvas(page);

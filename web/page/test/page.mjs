@@ -1,4 +1,4 @@
-// Drives the page as a person would, in Debian's Chromium, and looks at what is
+// Drives the page as a person would, in Debian's Chromium, and looks at the pixels and texts
 // on the screen. Started by TestPage with the program to serve from:
 //
 //	node page.mjs SYNTHSERVE CHROMIUM [PICTURES] [NAME…]
@@ -127,7 +127,7 @@ test('wheel, keys, drag, double-click, 0, minimap', async () => {
   await s.stop();
 });
 
-// An arrow whose wait began before the view stands at its left edge, and whole.
+// An arrow whose wait began before the view is drawn whole at the left edge.
 test('arrows at the left edge', async () => {
   const s = await serve('-threads', '3', '-samples', '4000');
   const first = await open(s.url);
@@ -201,7 +201,7 @@ test('hover and side panel', async () => {
   await until(page, () => /Median/.test(document.getElementById('side').innerText));
   await page.keyboard.press('[');
   await until(page, (t) => window.sliver.state.selected.start === t, here.start);
-  // What can be clicked stays while the counts of all calls come in: a press and
+  // Buttons stay while the counts of all calls come in: a press and
   // its release meet the same button.
   assert.ok(await page.evaluate(() => new Promise((ok) => {
     const side = document.getElementById('side');
@@ -523,7 +523,7 @@ test('colours differ for the colour-blind too', async () => {
   globalThis.matchMedia = () => ({ matches: false, addEventListener() {} });
   const { light, dark, fillOf } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
   assert.equal(fillOf('main'), 8, 'a function has another colour than on an earlier visit');
-  // Machado, Oliveira, Fernandes 2009: what is seen without cones for red, green, blue.
+  // Machado, Oliveira, Fernandes 2009: the view without cones for red, green, blue.
   const eyes = [[1, 0, 0, 0, 1, 0, 0, 0, 1],
     [0.152286, 1.052583, -0.204868, 0.114503, 0.786281, 0.099216, -0.003882, -0.048116, 1.051998],
     [0.367322, 0.860646, -0.227968, 0.280085, 0.672501, 0.047413, -0.01182, 0.04294, 0.968881],
@@ -731,7 +731,7 @@ test('names are text, never HTML', async () => {
 
 test('deep tracks: what they begin with and what goes deeper is told, and opens', async () => {
   const s = await serve('-threads', '8', '-samples', '3000');
-  // Without the threads' CPU, with which labels are written anew: the rows alone must do that.
+  // Without the threads' CPU, which also updates labels: the rows alone must do that.
   const page = await open(s.url, { before: () => {
     const send = WebSocket.prototype.send;
     WebSocket.prototype.send = function (m) {
@@ -745,7 +745,7 @@ test('deep tracks: what they begin with and what goes deeper is told, and opens'
   const was = await track();
   assert.equal(was.mode, 'part');
   assert.ok(was.skip >= 2 && was.rows >= 8 && was.skip + was.rows < was.depth, JSON.stringify(was));
-  // Each of its rows is drawn, or told of.
+  // Each of its rows is drawn, or counted.
   const more = first.getByRole('button', { name: `Show all ${was.depth} rows: ${was.skip} outer, ${was.depth - was.skip - was.rows} deeper` });
   assert.equal(await more.innerText(), `+${was.depth - was.rows} rows`);
   // By keyboard, there and back.
@@ -970,7 +970,7 @@ test('live: follows, scrolls back, freezes, is soon', async () => {
   const e = st.edge;
   await until(page, (e) => window.sliver.state.edge > e + 5e8, e);
   await until(page, () => window.sliver.state.t1 >= window.sliver.state.edge && window.sliver.state.t0 < window.sliver.state.edge);
-  // On a machine with nothing else to do it is some 50 ms (bench/web.sh tells); here the rest of the tests run beside it.
+  // On an otherwise free machine it is some 50 ms (bench/web.sh); here the other tests run beside it.
   await until(page, () => window.sliver.state.edge - window.sliver.newest() < 600e6);
   await until(page, () => window.sliver.steady(0).includes('EventLoop::run()')); // names came; its row may be left out
   await picture(page, 'live');
@@ -1002,7 +1002,7 @@ test('live: control', async () => {
   await picture(page, 'paused');
   await page.getByRole('button', { name: 'Resume' }).click();
   await page.getByRole('button', { name: 'Pause' }).waitFor();
-  // What was sampled is told in whole words at each width.
+  // The facts are shown in whole words at each width.
   for (const width of [1400, 1000, 390]) {
     await page.setViewportSize({ width, height: 800 });
     const told = await page.evaluate(() => {
@@ -1015,7 +1015,7 @@ test('live: control', async () => {
   await page.setViewportSize({ width: 1280, height: 800 });
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
-  // A control that somebody is about to use is not taken away by news from the recording.
+  // A control that is about to be used is not replaced by news from the recording.
   await page.evaluate(() => { window.held = [...document.querySelectorAll('.controls > *')]; });
   const later = (await state(page)).status.to + 2.5e9;
   await until(page, (t) => window.sliver.state.status.to > t, later);
@@ -1027,7 +1027,7 @@ test('live: control', async () => {
   const most = await serve('-live', '-threads', '2', '-held', '0');
   const half = await open(most.url);
   await until(half, () => /held up to 62 µs/.test(document.querySelector('.facts')?.textContent)); // as most had no CPU when they were
-  // What was lost, and in the summary's words of which kind.
+  // The losses, in the summary's words.
   assert.match(await half.locator('.facts').innerText(), /\b3 lost\b/);
   assert.match(await half.locator('.facts').getAttribute('title'), /lost: 2 late, 1 timed out$/);
   await most.stop();
@@ -1107,7 +1107,7 @@ test('what is frozen stays where it is, although deeper calls come', async () =>
   await ready(page);
   await page.keyboard.press('Space');
   const passed = (ns) => until(page, (ns) => window.sliver.state.edge > window.sliver.state.t1 + ns, ns);
-  await passed(5e8); // what has to be on the screen is
+  await passed(5e8); // its effect must be on the screen
   const it = await item(page, '', 6);
   const placed = async () => (await state(page)).tracks.map(({ name, ...t }) => t);
   const was = await placed();
@@ -1152,7 +1152,7 @@ test('a lost connection comes back and catches up', async () => {
   await page.keyboard.press('Escape');
   assert.ok(await page.evaluate(() => window.sliver.item('', 4) !== null), 'what was known is gone from the screen');
   await picture(page, 'offline');
-  // What is asked for now is told when there is an answer.
+  // A question that failed is repeated after the new connection.
   await page.getByRole('button', { name: 'Clear range' }).click();
   await select(page, 0.7, 0.95); // a young recording begins in the middle of the screen
   await page.locator('#panel').getByText('no connection').waitFor();

@@ -10,7 +10,7 @@ import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { aPhone, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, until } from './harness.mjs';
+import { aPhone, analyzed, browser, canvas, item, only, open, picture, pixels, ready, select, settled, state, tab, tall, until } from './harness.mjs';
 
 const [sliver, , , folder, pid] = process.argv.slice(2);
 const names = only.slice(2);
@@ -48,7 +48,7 @@ async function arrow(page, lock) {
     for (let i = 0; i < 12; i++) {
       await until(page, () => window.sliver.state.fine);
       const s = await state(page);
-      // The main thread waits for another one's end, which is no mutex.
+      // The main thread waits for another one's end, not for a mutex.
       const some = s.arrows.length > 12 ? [] : s.arrows.filter((a) => a.from !== s.tracks[0].seq && a.x > 60 && a.x < s.width - 60 && Math.min(a.y0, a.y1) > 0 && Math.max(a.y0, a.y1) < 680 &&
         s.tracks.find((t) => t.seq === a.from).mode !== 'compact' && a.y0 < 500);
       // Where samples are missing, the lane is hatched.
@@ -75,6 +75,7 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
     const s = await live('-o', `live-${colorScheme}.sliver`);
     const page = await open(s.url, { colorScheme, reducedMotion: 'no-preference' });
     await ready(page);
+    await tall(page);
     await until(page, () => window.sliver.item('handle_order', 12) !== null);
     assert.ok((await state(page)).follow);
     // From a sample to its pixel: the page's newest event against the clock that samples are stamped with.
@@ -109,7 +110,7 @@ for (const [colorScheme, lock] of [['light', '#c2410c'], ['dark', '#fb923c']]) {
     await page.mouse.click(b.x + a.x + 5, b.y + y); // where the lane above has shown the lock
     const side = page.getByRole('complementary', { name: 'Selected call' });
     await until(page, () => /Median/.test(document.getElementById('side').innerText));
-    // A wait may begin just as the lock is passed on: then nobody had it at its begin.
+    // A wait may begin just as the lock is passed on: then it has no holder at its begin.
     const way = side.getByRole('button', { name: 'Go to the holder' });
     for (let i = 0; i < 20 && !(await way.isVisible()); i++) {
       await side.getByRole('button', { name: 'Next →' }).click();
@@ -185,7 +186,7 @@ test('live: control reaches the recorder', async () => {
   await page.getByLabel('Interval between samples').selectOption('5000000');
   await until(page, () => window.sliver.state.status.status.interval_ns === 5e6);
   const spec = page.getByLabel('Threads to sample');
-  // Slowly: the recording's news come meanwhile.
+  // Slowly: news of the recording come at the same time.
   await spec.fill('nosu');
   const to = (await state(page)).status.to;
   await until(page, (t) => window.sliver.state.status.to > t, to);
@@ -200,7 +201,7 @@ test('live: control reaches the recorder', async () => {
   await until(page, () => window.sliver.state.status.threads.filter((t) => !t.ended).length === 7);
   await button(page, 'Keep 30 s').click();
   await page.getByText(/^Kept in .*last30s\.sliver$/).waitFor();
-  // What is told stays to be read, whatever news come meanwhile.
+  // The message stays, whatever news come.
   const kept = (await state(page)).status.status.samples;
   await until(page, (n) => window.sliver.state.status.status.samples > n + 100, kept);
   assert.ok(await page.getByText(/^Kept in .*last30s\.sliver$/).isVisible(), 'what was told is gone');
@@ -288,10 +289,12 @@ test('live: threads of a runtime that have nothing to do come last, folded', asy
   await page.locator('#follow').click();
   await settled(page);
   await select(page, 0.3, 0.6);
-  await until(page, () => window.sliver.state.total > 0 && / but \d+ idle/.test(document.querySelector('#panel .what').innerText));
+  await until(page, () => /\d+ idle thread/.test(document.querySelector('#panel .left').innerText));
+  await tab(page, 'Flame graph');
+  await page.getByRole('combobox', { name: 'Weight' }).selectOption('wall');
   const without = (await state(page)).total;
-  await button(page, 'Idle threads').click();
-  await until(page, (was) => window.sliver.state.total > 2 * was && !/idle/.test(document.querySelector('#panel .what').innerText), without);
+  await button(page, 'Idle waits').click();
+  await until(page, (was) => window.sliver.state.total > 2 * was && !/idle/.test(document.querySelector('#panel .left').innerText), without);
   assert.deepEqual(page.problems, []);
   await page.context().close();
   await s.stop();
@@ -383,6 +386,7 @@ for (const colorScheme of ['light', 'dark']) {
     await ready(page);
     await settled(page);
     await select(page, 0.2, 0.8);
+    await tab(page, 'Flame graph');
     await page.locator('.flame canvas').first().waitFor();
     await until(page, () => window.sliver.state.total > 0);
     await picture(page, `real-flame-${colorScheme}`);
@@ -390,12 +394,11 @@ for (const colorScheme of ['light', 'dark']) {
     await page.locator('#panel tbody').getByRole('button', { name: 'handle_order', exact: true }).waitFor();
     await picture(page, `real-functions-${colorScheme}`);
     await page.getByRole('tab', { name: 'Waits' }).click();
-    assert.match(await page.locator('#panel tbody').innerText(), /mutex oven.*held by cook-/);
+    assert.equal((await page.locator('#panel tbody').first().innerText()).match(/mutex oven/g).length, 1, 'a lock is listed once');
     await picture(page, `real-waits-${colorScheme}`);
-    await page.getByRole('combobox', { name: 'By' }).selectOption('reason');
-    assert.equal((await page.locator('#panel tbody').innerText()).match(/mutex oven/g).length, 1, 'a lock stands there once');
-    await page.getByRole('tab', { name: 'Compare' }).click();
-    await page.getByRole('button', { name: /^Take kitchen/ }).click();
+    await tab(page, 'Locks');
+    assert.match(await page.locator('#panel tbody').innerText(), /mutex oven[\s\S]*cook-\d/);
+    await tab(page, 'Compare');
     await page.getByText(/Before: kitchen/).waitFor();
     assert.ok((await page.locator('#panel tbody tr').count()) > 3);
     await picture(page, `real-compare-${colorScheme}`);
