@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/sliverprof/sliver/internal/perfring"
 	"github.com/sliverprof/sliver/stack"
 )
 
@@ -59,11 +60,7 @@ func OpenDeaths() (*Deaths, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile("/sys/devices/system/cpu/online")
-	if err != nil {
-		return nil, err
-	}
-	cpus, err := parseCPUs(strings.TrimSpace(string(b)))
+	cpus, err := OnlineCPUs()
 	if err != nil {
 		return nil, err
 	}
@@ -95,15 +92,28 @@ func openPerf(id uint64, cpu int) (*perfRing, error) {
 		r.close()
 		return nil, fmt.Errorf("choose signals: %w", err)
 	}
-	if r.mem, err = unix.Mmap(fd, 0, (1+perfPages)*os.Getpagesize(), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED); err != nil {
+	if r.ring, err = perfring.Map(fd, perfPages); err != nil {
 		r.close()
-		return nil, fmt.Errorf("map a buffer: %w", err)
+		return nil, err
 	}
 	if err := unix.IoctlSetInt(fd, unix.PERF_EVENT_IOC_ENABLE, 0); err != nil {
 		r.close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// perfRing is an event with its buffer.
+type perfRing struct {
+	fd   int
+	ring *perfring.Ring
+}
+
+func (r *perfRing) close() {
+	if r.ring != nil {
+		_ = r.ring.Close()
+	}
+	unix.Close(r.fd)
 }
 
 // tracepoint returns the ID of a tracepoint.
@@ -115,6 +125,15 @@ func tracepoint(name string) (id uint64, err error) {
 		}
 	}
 	return 0, err
+}
+
+// OnlineCPUs are the CPUs that run threads, by number.
+func OnlineCPUs() ([]int, error) {
+	b, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil {
+		return nil, err
+	}
+	return parseCPUs(strings.TrimSpace(string(b)))
 }
 
 // parseCPUs parses a list such as 0-3,5.
@@ -163,7 +182,7 @@ func (d *Deaths) follow() {
 // read takes new records out of the rings. The caller holds d.mu.
 func (d *Deaths) read() {
 	for _, r := range d.rings {
-		r.read(func(b []byte) {
+		r.ring.Read(func(b []byte) {
 			if x, ok := parseDeath(b); ok {
 				d.known = append(d.known, x)
 			}

@@ -74,8 +74,14 @@ var table = []row{
 		"no clock and no target, so that Replay can be its inverse"},
 	{"internal/background", "", "golang.org/x/sys/unix",
 		"the priorities of this program's own threads: it knows no other process"},
-	{"target", "stack internal/background internal/limits internal/safefile", "golang.org/x/sys/unix",
+	{"internal/perfring", "", "golang.org/x/sys/unix",
+		"the kernel's buffers of perf events: what a record means is its reader's business"},
+	{"calls", "stack", "",
+		"which functions to trace, where their code is entered and left, and pairs of these: bytes and records in, no process"},
+	{"target", "stack internal/background internal/limits internal/perfring internal/safefile", "golang.org/x/sys/unix",
 		"the only package that touches another process; it sets no policy"},
+	{"engine/breakpoint", "stack calls internal/perfring", "golang.org/x/sys/unix",
+		"exact calls by the CPU's breakpoints: addresses in, hits out; which functions, and whose they are, is not its business"},
 	{"sampler", "stack event unwind unwind/* internal/background", "",
 		"declares the target that it drives and the sink that it feeds: tests fake both"},
 	{"trace", "stack event diff ringbuf", "github.com/klauspost/compress/...",
@@ -442,14 +448,15 @@ func TestUnsafeIsInFilesThatSaySo(t *testing.T) {
 	}
 }
 
-// Only package target traces, and only it and the command line call the kernel directly.
+// Only package target traces. It, the engines and the command line call the
+// kernel directly.
 func TestTheKernelIsTargetsBusiness(t *testing.T) {
 	for _, f := range files(t) {
 		if f.dir == "target" || f.test {
 			continue
 		}
-		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && f.dir != "internal/background" && f.dir != "internal/safefile" && f.dir != "internal/caps" {
-			t.Errorf("%s imports x/sys/unix: only package target, internal/background, internal/safefile, internal/caps and cmd may", f.path)
+		if slices.Contains(f.imports(t), "golang.org/x/sys/unix") && !strings.HasPrefix(f.dir, "cmd/") && !strings.HasPrefix(f.dir, "engine/") && f.dir != "internal/background" && f.dir != "internal/perfring" && f.dir != "internal/safefile" && f.dir != "internal/caps" {
+			t.Errorf("%s imports x/sys/unix: only package target, engine/*, internal/background, internal/perfring, internal/safefile, internal/caps and cmd may", f.path)
 		}
 		if f.dir == "internal/testprog" {
 			continue // checks whether tests may trace

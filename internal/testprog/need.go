@@ -39,6 +39,7 @@ var tools = map[string][]string{
 	"eu-stack":     {"eu-stack"},
 	"strace":       {"strace"},
 	"objcopy":      {"objcopy"},
+	"objdump":      {"objdump"},
 	"strip":        {"strip"},
 	"nm":           {"nm"},
 	"readelf":      {"readelf"},

@@ -149,6 +149,7 @@ var programs = map[string]map[string]recipe{
 	"c/states":    {"O2": cVariants["O2"]},
 	"c/requests":  {"O2": cVariants["O2"]},
 	"c/unusual":   {"O2": cVariants["O2"]},
+	"c/traced":    {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "O0": cVariants["O0"]},
 	"c/stuck":     {"O2": cVariants["O2"]},
 	"c/calls":     {"O2": cVariants["O2"], "fp": cVariants["fp"]},
 	"c/trouble":   {"O2": cVariants["O2"]},
@@ -168,7 +169,8 @@ var programs = map[string]map[string]recipe{
 	"c/moved":     {"O2": cVariants["O2"], "nopie": cVariants["nopie"], "onesegment": gcc("-O2", "-g", "-Wl,-z,noseparate-code")},
 	"c/pluginlib": {"a": gcc("-O2", "-g"), "b": gcc("-O2", "-g", "-DWORK=work_b"),
 		"a-noid": gcc("-O2", "-g", "-Wl,--build-id=none"), "b-noid": gcc("-O2", "-g", "-DWORK=work_b", "-Wl,--build-id=none")},
-	"cpp/chain": cppVariants,
+	"cpp/chain":    cppVariants,
+	"cpp/throwing": {"O2": cppVariants["O2"]},
 
 	"locks/contend":  lockVariants,
 	"locks/deadlock": lockVariants,

@@ -1,0 +1,211 @@
+package calls
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/sliverprof/sliver/stack"
+)
+
+// MaxOpen bounds the open calls of one thread or task: recursion that goes deeper is counted in
+// Dropped.
+const MaxOpen = 1 << 16
+
+// Pairer pairs hits into calls. An enter and an exit belong to the same call if they have the same
+// frame. A hit proves that all calls whose frames are deeper on its stack have ended. This holds for
+// recursion of any depth, and for calls that an exception, longjmp or a panic ends.
+//
+// Hits of one thread come in order; where several threads are under way, the order between them
+// does not matter, except for tasks that change threads.
+type Pairer struct {
+	// Region returns a number for the stack of a thread that contains an address. Frames on different
+	// stacks (signal stacks, coroutines) cannot be compared. See Regions. nil: one stack per thread.
+	Region func(tid stack.TID, addr uint64) uint64
+	// Loops reports whether a function jumps to its own entry: see Code.Loops. nil: none does.
+	Loops func(fn int) bool
+	// Began is when tracing began: for calls that had begun before.
+	Began stack.Time
+	// Yield takes calls as they end, not in the order of their begin.
+	Yield func(Call)
+
+	stacks map[key]*open
+	// Odd counts jumps that were not at the frame of an open call: a switch's jump through a table
+	// that looked like a tail call.
+	Odd uint64
+	// Dropped counts calls beyond MaxOpen.
+	Dropped uint64
+}
+
+// key names a stack.
+type key struct {
+	tid    stack.TID // 0 where a task is known: it takes its stack along
+	task   uint64
+	region uint64
+}
+
+// open are the calls under way on one stack, outermost first, so with falling CFA.
+type open struct {
+	calls []Call
+	tid   stack.TID // that was on it last
+}
+
+// Hit takes the next hit.
+func (p *Pairer) Hit(h *Hit) {
+	o := p.stack(h)
+	o.tid = h.TID
+	switch h.Where {
+	case Enter:
+		p.enter(o, h)
+	case Return, Jump:
+		p.exit(o, h)
+	}
+}
+
+func (p *Pairer) stack(h *Hit) *open {
+	k := key{tid: h.TID, task: h.Task}
+	if h.Task != 0 {
+		k.tid = 0
+	} else if p.Region != nil {
+		k.region = p.Region(h.TID, h.CFA)
+	}
+	o := p.stacks[k]
+	if o == nil {
+		if p.stacks == nil {
+			p.stacks = map[key]*open{}
+		}
+		o = &open{}
+		p.stacks[k] = o
+	}
+	return o
+}
+
+func (p *Pairer) enter(o *open, h *Hit) {
+	for n := len(o.calls); n > 0; n = len(o.calls) {
+		c := &o.calls[n-1]
+		if c.CFA > h.CFA || h.Moves && c.CFA != h.CFA {
+			break
+		}
+		if c.CFA == h.CFA && c.Fn == h.Fn && c.Ret == h.Ret && p.Loops != nil && p.Loops(h.Fn) {
+			return // it goes round
+		}
+		p.end(o, h.Time, Left)
+	}
+	if len(o.calls) >= MaxOpen {
+		p.Dropped++
+		return
+	}
+	o.calls = append(o.calls, Call{Fn: h.Fn, TID: h.TID, Task: h.Task, Enter: h.Time, CFA: h.CFA, Ret: h.Ret})
+}
+
+func (p *Pairer) exit(o *open, h *Hit) {
+	how := Returned
+	if h.Where == Jump {
+		how = Jumped
+	}
+	at := p.find(o, h)
+	if at < 0 {
+		if h.Where == Jump {
+			p.Odd++
+			return
+		}
+		if !h.Moves { // deeper calls have ended
+			for n := len(o.calls); n > 0 && o.calls[n-1].CFA <= h.CFA; n = len(o.calls) {
+				p.end(o, h.Time, Left)
+			}
+		}
+		p.Yield(Call{Fn: h.Fn, TID: h.TID, Task: h.Task, Enter: min(p.Began, h.Time), Exit: h.Time, CFA: h.CFA, How: how, Before: true})
+		return
+	}
+	for len(o.calls) > at+1 {
+		p.end(o, h.Time, Left)
+	}
+	p.end(o, h.Time, how)
+}
+
+// find is the open call that h leaves, -1 for none.
+func (p *Pairer) find(o *open, h *Hit) int {
+	for i := len(o.calls) - 1; i >= 0; i-- {
+		c := &o.calls[i]
+		switch {
+		case c.Fn == h.Fn && (c.CFA == h.CFA || h.Moves):
+			return i
+		case c.CFA > h.CFA && !h.Moves:
+			return -1
+		}
+	}
+	return -1
+}
+
+// end closes the innermost call.
+func (p *Pairer) end(o *open, t stack.Time, how How) {
+	n := len(o.calls) - 1
+	c := o.calls[n]
+	o.calls = o.calls[:n]
+	c.Exit, c.How = max(t, c.Enter), how
+	p.Yield(c)
+}
+
+// Lost says that hits of any thread are missing before the next one.
+func (p *Pairer) Lost() {
+	for _, o := range p.stacks {
+		for i := range o.calls {
+			o.calls[i].Unsure = true
+		}
+	}
+}
+
+// Gone says that a thread ended at t: its calls are over. Those of tasks go on elsewhere.
+func (p *Pairer) Gone(tid stack.TID, t stack.Time) {
+	for k, o := range p.stacks {
+		if k.tid == tid {
+			p.close(o, t)
+			delete(p.stacks, k)
+		}
+	}
+}
+
+// Detach says that no more hits of a function come after t.
+func (p *Pairer) Detach(fn int, t stack.Time) {
+	for _, o := range p.stacks {
+		kept := o.calls[:0]
+		for _, c := range o.calls {
+			if c.Fn != fn {
+				kept = append(kept, c)
+				continue
+			}
+			c.Exit, c.How = max(t, c.Enter), Open
+			p.Yield(c)
+		}
+		o.calls = kept
+	}
+}
+
+// Close says that tracing ended at t.
+func (p *Pairer) Close(t stack.Time) {
+	keys := make([]key, 0, len(p.stacks))
+	for k := range p.stacks {
+		keys = append(keys, k)
+	}
+	slices.SortFunc(keys, func(a, b key) int { // for the same order each time
+		return cmp.Or(cmp.Compare(a.tid, b.tid), cmp.Compare(a.task, b.task), cmp.Compare(a.region, b.region))
+	})
+	for _, k := range keys {
+		p.close(p.stacks[k], t)
+	}
+	clear(p.stacks)
+}
+
+func (p *Pairer) close(o *open, t stack.Time) {
+	for len(o.calls) > 0 {
+		p.end(o, t, Open)
+	}
+}
+
+// Under yields the calls that are open, per stack outermost first.
+func (p *Pairer) Under(yield func(Call)) {
+	for _, o := range p.stacks {
+		for _, c := range o.calls {
+			yield(c)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+/*
+ * traced: functions that are called in every way a call can begin and end, with
+ * the program's own account of it.
+ *
+ *   traced SCENARIO N
+ *
+ * prints "ready PID" and waits for a line of input, runs the scenario, prints
+ * "truth CALLS RETURNED LEFT" and for the scenario "edges" a line "call ENTER
+ * LEAVE" (ns, CLOCK_MONOTONIC) for each call, then "done", and waits for the end
+ * of its input. A second line of input runs the scenario once more.
+ *
+ *   return     N calls
+ *   longjmp    N calls, every second one leaves by longjmp
+ *   deep       N calls, every third one leaves by longjmp over 10 frames of itself
+ *   recursion  a recursion of depth N, as often as makes 2000 calls
+ *   tail       N calls that end in a jump to another function
+ *   signal     N calls, each interrupted by a handler on a stack of its own that
+ *              calls the function as well
+ *   threads    50 threads at a time that come and go, each calls 20 times, N in all
+ *   switch     N calls of a function with a table
+ *   edges      N calls of 200 us or more, with their times
+ *   fork       N calls, and as many in a child
+ *   hot        calls without end, until the input ends
+ */
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#define NOINLINE __attribute__((noinline, noclone, noipa))
+
+static jmp_buf back;
+static volatile long sink;
+static long calls, returned, left;
+
+static uint64_t now(void)
+{
+	struct timespec t;
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + t.tv_nsec;
+}
+
+NOINLINE long probed(long x)
+{
+	sink += x;
+	return sink ^ x;
+}
+
+NOINLINE long jumping(long x)
+{
+	sink += x;
+	if (x & 1)
+		longjmp(back, 1);
+	return sink;
+}
+
+NOINLINE long deep(long n, long level)
+{
+	if (level == 0 && n % 3 == 2)
+		longjmp(back, 1);
+	if (level > 0)
+		sink += deep(n, level - 1);
+	return sink + n;
+}
+
+NOINLINE long recursing(long n)
+{
+	if (n == 0)
+		return sink;
+	long below = recursing(n - 1);
+	sink += below;
+	return below + n;
+}
+
+NOINLINE long finish(long x)
+{
+	sink += x;
+	return sink * 3;
+}
+
+NOINLINE long tailing(long x)
+{
+	sink ^= x;
+	return finish(x + 1);
+}
+
+NOINLINE long interrupted(long x)
+{
+	sink += x;
+	if (x >= 0)
+		raise(SIGUSR1);
+	return sink - x;
+}
+
+static void handler(int s)
+{
+	(void)s;
+	calls++;
+	interrupted(-1);
+	returned++;
+}
+
+NOINLINE long choosing(long x)
+{
+	switch (x & 7) {
+	case 0: sink += 11; break;
+	case 1: sink ^= 22; break;
+	case 2: sink -= x; break;
+	case 3: sink *= 3; break;
+	case 4: sink |= 5; break;
+	case 5: sink &= ~6; break;
+	case 6: sink = ~sink; break;
+	default: sink = -sink; break;
+	}
+	return sink + x;
+}
+
+struct edge { uint64_t enter, leave; };
+static struct edge *edges;
+
+NOINLINE void timed(long i)
+{
+	edges[i].enter = now();
+	uint64_t until = edges[i].enter + 200000 + i % 7 * 50000;
+	if (i % 5 == 0) {
+		struct timespec t = {0, 300000};
+		nanosleep(&t, NULL);
+	}
+	while (now() < until)
+		;
+	edges[i].leave = now();
+}
+
+static atomic_long done_calls;
+
+static void *worker(void *a)
+{
+	for (long i = 0; i < 20; i++) {
+		probed(i);
+		atomic_fetch_add(&done_calls, 1);
+	}
+	return a;
+}
+
+static void run(const char *what, long n)
+{
+	calls = returned = left = 0;
+	if (!strcmp(what, "return")) {
+		for (volatile long i = 0; i < n; i++)
+			probed(i), calls++, returned++;
+	} else if (!strcmp(what, "longjmp")) {
+		for (volatile long i = 0; i < n; i++) {
+			calls++;
+			if (!setjmp(back)) {
+				jumping(i);
+				returned++;
+			} else
+				left++;
+		}
+	} else if (!strcmp(what, "deep")) {
+		for (volatile long i = 0; i < n; i++) {
+			calls += 11;
+			if (!setjmp(back)) {
+				deep(i, 10);
+				returned += 11;
+			} else
+				left += 11;
+		}
+	} else if (!strcmp(what, "recursion")) {
+		for (int i = 0; i < 2000 / n; i++) {
+			recursing(n);
+			calls += n + 1;
+			returned += n + 1;
+		}
+	} else if (!strcmp(what, "tail")) {
+		for (volatile long i = 0; i < n; i++)
+			tailing(i), calls++, returned++;
+	} else if (!strcmp(what, "signal")) {
+		stack_t st = {.ss_sp = malloc(1 << 16), .ss_size = 1 << 16};
+		sigaltstack(&st, NULL);
+		struct sigaction sa = {.sa_handler = handler, .sa_flags = SA_ONSTACK};
+		sigaction(SIGUSR1, &sa, NULL);
+		for (volatile long i = 0; i < n; i++)
+			interrupted(i), calls++, returned++;
+	} else if (!strcmp(what, "threads")) {
+		while (calls < n) {
+			pthread_t t[50];
+			for (int i = 0; i < 50; i++)
+				if (pthread_create(&t[i], NULL, worker, NULL))
+					exit(3);
+			for (int i = 0; i < 50; i++)
+				pthread_join(t[i], NULL);
+			calls += 1000;
+		}
+		returned = calls;
+		if (atomic_exchange(&done_calls, 0) != calls)
+			exit(4);
+	} else if (!strcmp(what, "switch")) {
+		for (volatile long i = 0; i < n; i++)
+			choosing(i), calls++, returned++;
+	} else if (!strcmp(what, "edges")) {
+		edges = calloc(n, sizeof *edges);
+		for (volatile long i = 0; i < n; i++)
+			timed(i), calls++, returned++;
+		for (long i = 0; i < n; i++)
+			printf("call %llu %llu\n", (unsigned long long)edges[i].enter, (unsigned long long)edges[i].leave);
+	} else if (!strcmp(what, "fork")) {
+		pid_t child = fork();
+		for (volatile long i = 0; i < n; i++)
+			probed(i), calls++, returned++;
+		if (child == 0)
+			_exit(0);
+		waitpid(child, NULL, 0);
+	} else
+		exit(2);
+	printf("truth %ld %ld %ld\ndone\n", calls, returned, left);
+	fflush(stdout);
+}
+
+static void *hot(void *a)
+{
+	for (;;)
+		probed(1);
+	return a;
+}
+
+int main(int argc, char **argv)
+{
+	char line[64];
+	if (argc != 3)
+		return 2;
+	printf("ready %d\n", getpid());
+	fflush(stdout);
+	if (!strcmp(argv[1], "hot")) {
+		pthread_t t;
+		pthread_create(&t, NULL, hot, NULL);
+		while (fgets(line, sizeof line, stdin))
+			;
+		return 0;
+	}
+	while (fgets(line, sizeof line, stdin))
+		run(argv[1], atol(argv[2]));
+	return 0;
+}
