@@ -3,6 +3,7 @@ package calls
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // Histogram counts durations in buckets whose width is 1/32 of their value or less, so that a
@@ -84,4 +85,11 @@ func (h *Histogram) Buckets(yield func(upTo int64, n uint64) bool) {
 			return
 		}
 	}
+}
+
+// Clone is a copy that does not change any more.
+func (h *Histogram) Clone() Histogram {
+	c := *h
+	c.buckets = slices.Clone(h.buckets)
+	return c
 }

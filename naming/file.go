@@ -76,6 +76,14 @@ func (s *Source) EachFunction(yield func(raw string, readable func() string, vad
 	}
 }
 
+// File is the file itself: its functions, without what the cache knows. It is nil if s is.
+func (s *Source) File() *symbol.File {
+	if s == nil {
+		return nil
+	}
+	return s.f
+}
+
 // Problems returns what could not be read so far. Each problem loses names.
 func (s *Source) Problems() []error {
 	if s == nil {

@@ -40,6 +40,7 @@ type Probe struct {
 	Addr  uint64 // in the target
 	Fn    int    // number of the function
 	Where calls.Where
+	Go    bool // the Go compiler made the code: a register identifies the goroutine, see fill
 }
 
 // Options of an Engine.
@@ -48,7 +49,6 @@ type Options struct {
 	CPUs    []int // that are online
 	Threads func() ([]stack.TID, error)
 	Probes  []Probe
-	Go      bool // a goroutine's number is in a register: see goroutine
 }
 
 // Bounds.
@@ -223,7 +223,7 @@ func (e *Engine) event(tid stack.TID, probe int, r *ring) error {
 	attr := unix.PerfEventAttr{Type: unix.PERF_TYPE_BREAKPOINT, Size: unix.PERF_ATTR_SIZE_VER5, Sample: 1, Sample_type: sampleType,
 		Bits: unix.PerfBitUseClockID | unix.PerfBitExcludeKernel | unix.PerfBitExcludeHv | unix.PerfBitInherit | unix.PerfBitSampleIDAll |
 			unix.PerfBitWatermark,
-		Bp_type: onExecute, Ext1: p.Addr, Ext2: 8, Clockid: unix.CLOCK_MONOTONIC, Sample_regs_user: regsMask(e.o.Go)}
+		Bp_type: onExecute, Ext1: p.Addr, Ext2: 8, Clockid: unix.CLOCK_MONOTONIC, Sample_regs_user: regsMask(p.Go)}
 	attr.Wakeup = uint32(maxPages * os.Getpagesize() / 4)
 	if probe == 0 {
 		attr.Bits |= unix.PerfBitTask // ends of threads, once
@@ -316,13 +316,19 @@ func (e *Engine) Detach(fn int) {
 	e.events = slices.DeleteFunc(e.events, func(x event) bool { return x.fd < 0 })
 }
 
-// Close removes all breakpoints.
-func (e *Engine) Close() error {
+// Stop removes all breakpoints. A last Read still reports the hits before that.
+func (e *Engine) Stop() error {
 	var errs []error
 	for i := len(e.events) - 1; i >= 0; i-- {
 		errs = append(errs, unix.Close(e.events[i].fd))
 	}
 	e.events = nil
+	return errors.Join(errs...)
+}
+
+// Close removes all breakpoints and frees the buffers.
+func (e *Engine) Close() error {
+	errs := []error{e.Stop()}
 	for _, r := range e.rings {
 		errs = append(errs, r.r.Close(), unix.Close(r.fd))
 	}

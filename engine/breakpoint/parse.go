@@ -83,11 +83,11 @@ func (e *Engine) hit(w *words) (h calls.Hit, ok bool) {
 	if abi := w.u64(); abi != abi64 {
 		return h, false
 	}
+	p := &e.o.Probes[src.probe]
 	var regs [maxRegs]uint64
-	for i := range countRegs(e.o.Go) {
+	for i := range countRegs(p.Go) {
 		regs[i] = w.u64()
 	}
-	p := &e.o.Probes[src.probe]
 	h = calls.Hit{Time: stack.Time(t), TID: stack.TID(tid), Fn: p.Fn, Where: p.Where}
 	var top uint64
 	if p.Where == calls.Enter && wordsOfStack > 0 {
@@ -101,6 +101,6 @@ func (e *Engine) hit(w *words) (h calls.Hit, ok bool) {
 	if w.torn {
 		return h, false
 	}
-	fill(&h, &regs, top, e.o.Go)
+	fill(&h, &regs, top, p.Go)
 	return h, true
 }

@@ -205,6 +205,8 @@ var table = []row{
 	{"session", "internal/background internal/safefile stack event diff trace sampler target unwind unwind/managed live naming symbol symbol/cache export export/* flight ringbuf/ringfile",
 		"go.opentelemetry.io/otel/attribute go.opentelemetry.io/otel/codes go.opentelemetry.io/otel/trace go.opentelemetry.io/otel/trace/noop",
 		"one recording from process to files; command lines and terminals are cmd's, and so is who takes its spans"},
+	{"session/exact", "stack calls engine/breakpoint live naming symbol target", "",
+		"exact calls of a live process: joins functions, engine and pairs; what a recording is, and who prints, is not its business"},
 	{"top", "stack event diff trace wait/idle", "",
 		"counts over the last window, from events alone: no clock, no process, no terminal"},
 	{"top/feed", "stack event ringbuf sampler live naming symbol symbol/cache target trace top unwind/managed wait/syscalls", "",

@@ -1,0 +1,452 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/session/exact"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/target"
+)
+
+// callFlags choose functions whose calls are traced.
+type callFlags struct {
+	engine string
+	limit  float64
+
+	patterns []calls.Pattern
+}
+
+func (c *callFlags) register(fs *pflag.FlagSet) {
+	fs.StringVar(&c.engine, "trace-engine", exact.Auto, "how calls are traced: auto, cpu (breakpoints of the CPU: no\nrights, few functions), kernel (uprobes: many functions)")
+	fs.Float64Var(&c.limit, "trace-limit", exact.DefaultLimit, "entries and exits a second at most: beyond, the busiest function\nis no longer traced; 0: no limit")
+}
+
+// parse reads the patterns, given by the flag name.
+func (c *callFlags) parse(help, flag string, patterns []string) error {
+	c.patterns = nil
+	for _, s := range patterns {
+		p, err := calls.ParsePattern(s)
+		if err != nil {
+			return usagef(help, "%s: %v", flag, err)
+		}
+		c.patterns = append(c.patterns, p)
+	}
+	switch c.engine {
+	case exact.Auto, exact.CPU, exact.Kernel:
+	default:
+		return usagef(help, "trace-engine: invalid engine %q; use auto, cpu or kernel", c.engine)
+	}
+	if c.limit < 0 || c.limit != c.limit {
+		return usagef(help, "trace-limit: %v is out of range; use 0 (no limit) or more", c.limit)
+	}
+	return nil
+}
+
+// find returns the functions that can be traced. Others are reported on w.
+func (c *callFlags) find(w io.Writer, p *target.Process, debug []string) ([]exact.Function, error) {
+	names, err := exact.Find(p, c.patterns, exact.FindOptions{Debug: debug})
+	if err != nil {
+		return nil, err
+	}
+	var good []exact.Function
+	var why string
+	for _, f := range names.Functions {
+		if f.Why == "" {
+			good = append(good, f)
+			continue
+		}
+		why = fmt.Sprintf("%s: %s", f.Name, f.Why)
+		fmt.Fprintf(w, "sliver: not traced: %s\n", printable(why))
+	}
+	if len(good) > 0 {
+		return good, nil
+	}
+	if why != "" {
+		return nil, fmt.Errorf("no function that matches can be traced")
+	}
+	return nil, c.unmatched(p, debug)
+}
+
+// unmatched says why no function has a name that was asked for.
+func (c *callFlags) unmatched(p *target.Process, debug []string) error {
+	var asked []string
+	for i := range c.patterns {
+		asked = append(asked, c.patterns[i].String())
+	}
+	what := strings.Join(asked, ", ")
+	names, err := exact.Find(p, c.patterns, exact.FindOptions{Debug: debug, Inlined: true})
+	if err != nil {
+		return err
+	}
+	for _, x := range names.Inlined {
+		return fmt.Errorf("%s was inlined into %d places and has no code of its own to trace; trace a caller", x.Name, x.Places)
+	}
+	return fmt.Errorf("no function of process %d matches %s; 'sliver trace --list -p %d -f PATTERN' shows names, for example with -f '*'", p.PID(), what, p.PID())
+}
+
+type traceFlags struct {
+	pid      onePID
+	patterns []string
+	duration time.Duration
+	slower   time.Duration
+	list     bool
+	quiet    bool
+	json     bool
+	debug    []string
+	calls    callFlags
+}
+
+func traceCommand() *command {
+	f := &traceFlags{}
+	return &command{
+		name: "trace", args: "[FLAGS] -p PID -f PATTERN", short: "trace all calls of chosen functions, with exact times",
+		flags: func(fs *pflag.FlagSet) {
+			fs.VarP(&f.pid, "pid", "p", "trace this running process")
+			fs.StringArrayVarP(&f.patterns, "function", "f", nil, "functions: a name, a glob, /regexp/ or file.c:function; repeatable")
+			fs.DurationVarP(&f.duration, "duration", "d", 0, "stop after this time (0: at Ctrl-C, or when the process ends)")
+			fs.DurationVar(&f.slower, "slower", 0, "print only calls that took at least this long")
+			fs.BoolVar(&f.list, "list", false, "only list the functions that match")
+			fs.BoolVarP(&f.quiet, "quiet", "q", false, "print only the table at the end")
+			fs.BoolVar(&f.json, "json", false, "print a JSON object per call, and one with the table at the end")
+			fs.StringArrayVar(&f.debug, "debug-dir", nil, "look for separate debug files here too; repeatable")
+			f.calls.register(fs)
+		},
+		help: `
+Each call is printed when it ends: its time since tracing began, its duration,
+its thread and function, and how it ended where that was not by a return. A
+table at the end has counts and percentiles.
+
+Nothing in the process is changed by the cpu engine. It has four breakpoints:
+a function with up to three exits, or two with one each.
+
+Examples:
+  sliver trace -p 1234 -f handle_request
+  sliver trace -p 1234 -f 'http::*' --slower 50ms -d 30s
+  sliver trace -p 1234 -f server.c:parse -q -d 10s     percentiles only
+  sliver trace -p 1234 -f '/^sql_/' --list
+  sliver record -p 1234 --trace handle_request         on a timeline, with samples`,
+		run: f.run,
+	}
+}
+
+func (f *traceFlags) run(_ context.Context, e *env, args []string) error {
+	switch {
+	case len(args) > 0:
+		return usagef("trace", "unexpected %q", args[0])
+	case f.pid == 0:
+		return usagef("trace", "give a process: sliver trace -p PID -f PATTERN")
+	case len(f.patterns) == 0:
+		return usagef("trace", "give a function: sliver trace -p PID -f PATTERN")
+	case f.duration < 0:
+		return usagef("trace", "duration: %v is negative", f.duration)
+	case f.slower < 0:
+		return usagef("trace", "slower: %v is negative", f.slower)
+	}
+	if err := f.calls.parse("trace", "function", f.patterns); err != nil {
+		return err
+	}
+	p, err := target.Open(int(f.pid))
+	if err != nil {
+		return explain(err)
+	}
+	defer p.Close()
+	if f.list {
+		return f.showList(e, p)
+	}
+	fns, err := f.calls.find(e.stderr, p, f.debug)
+	if err != nil {
+		return err
+	}
+	t, err := exact.Start(p, fns, exact.Options{Engine: f.calls.engine, Limit: f.calls.limit})
+	if err != nil {
+		return err
+	}
+	defer t.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	if f.duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, f.duration)
+		defer cancel()
+	}
+	if !f.quiet {
+		fmt.Fprintf(e.stderr, "tracing %s of process %d (engine %s); Ctrl-C ends it\n", fnCount(len(fns)), f.pid, t.Engine)
+	}
+	out := &callPrinter{f: f, t: t, p: p, w: bufio.NewWriter(e.stdout), names: map[stack.TID]string{}}
+	if err := t.Run(ctx, out.calls); err != nil {
+		return err
+	}
+	if out.err != nil {
+		return out.err
+	}
+	return out.end()
+}
+
+func fnCount(n int) string {
+	if n == 1 {
+		return "1 function"
+	}
+	return fmt.Sprintf("%d functions", n)
+}
+
+// listed is a function of --list as JSON.
+type listed struct {
+	Name   string `json:"name"`
+	Module string `json:"module"`
+	File   string `json:"file,omitempty"`
+	Line   int    `json:"line,omitempty"`
+	Addr   string `json:"addr,omitempty"`
+	Places int    `json:"places"` // entry and exits; 0: none to trace
+	Blind  int    `json:"blind_exits,omitempty"`
+	Inline int    `json:"inlined_into,omitempty"`
+	Why    string `json:"not_traceable,omitempty"`
+}
+
+func (f *traceFlags) showList(e *env, p *target.Process) error {
+	names, err := exact.Find(p, f.calls.patterns, exact.FindOptions{Debug: f.debug, Inlined: true})
+	if err != nil {
+		return err
+	}
+	inlined := map[string]int{}
+	for _, x := range names.Inlined {
+		inlined[x.Name] = x.Places
+	}
+	var all []listed
+	for i := range names.Functions {
+		x := &names.Functions[i]
+		l := listed{Name: x.Name, Module: x.Module, File: x.File, Line: x.Line, Blind: x.Code.Blind, Inline: inlined[x.Name], Why: x.Why}
+		if x.Why == "" {
+			l.Addr, l.Places = fmt.Sprintf("%#x", x.Addr), x.Places()
+		}
+		delete(inlined, x.Name)
+		all = append(all, l)
+	}
+	for _, x := range names.Inlined {
+		if n, ok := inlined[x.Name]; ok {
+			all = append(all, listed{Name: x.Name, Inline: n, Why: "inlined everywhere: no code of its own"})
+		}
+	}
+	w := bufio.NewWriter(e.stdout)
+	for i := range all {
+		x := &all[i]
+		if f.json {
+			b, err := json.Marshal(x)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(w, "%s\n", b)
+			continue
+		}
+		fmt.Fprintf(w, "%s", printable(x.Name))
+		if x.Module != "" {
+			fmt.Fprintf(w, "  %s", printable(x.Module))
+		}
+		if x.File != "" {
+			fmt.Fprintf(w, "  %s:%d", printable(x.File), x.Line)
+		}
+		if x.Places > 0 {
+			fmt.Fprintf(w, "  %d places", x.Places)
+		}
+		if x.Blind > 0 {
+			fmt.Fprintf(w, "  %d exits that cannot be probed", x.Blind)
+		}
+		if x.Inline > 0 {
+			fmt.Fprintf(w, "  inlined into %d places", x.Inline)
+		}
+		if x.Why != "" {
+			fmt.Fprintf(w, "  not traceable: %s", printable(x.Why))
+		}
+		fmt.Fprintln(w)
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	if len(all) == 0 {
+		return f.calls.unmatched(p, f.debug)
+	}
+	return nil
+}
+
+// callPrinter prints calls as they end.
+type callPrinter struct {
+	f     *traceFlags
+	t     *exact.Tracer
+	p     *target.Process
+	w     *bufio.Writer
+	names map[stack.TID]string
+	err   error
+}
+
+// maxNamed bounds the thread names that are kept.
+const maxNamed = 1 << 14
+
+func (c *callPrinter) thread(tid stack.TID) string {
+	if name, ok := c.names[tid]; ok {
+		return name
+	}
+	name := ""
+	if in, err := c.p.ThreadInfo(tid); err == nil {
+		name = printable(in.Name)
+	}
+	if len(c.names) >= maxNamed {
+		clear(c.names)
+	}
+	c.names[tid] = name
+	return name
+}
+
+// callLine is a call as JSON.
+type callLine struct {
+	Function string `json:"function"`
+	TID      int32  `json:"tid"`
+	Thread   string `json:"thread"`
+	Task     string `json:"task,omitempty"`
+	Enter    int64  `json:"enter_ns"` // CLOCK_MONOTONIC
+	Duration int64  `json:"duration_ns"`
+	How      string `json:"how"`
+	Before   bool   `json:"began_before,omitempty"`
+	Unsure   bool   `json:"unsure,omitempty"`
+}
+
+func (c *callPrinter) calls(all []calls.Call) {
+	if c.f.quiet || c.err != nil {
+		return
+	}
+	for i := range all {
+		x := &all[i]
+		if x.Duration() < int64(c.f.slower) {
+			continue
+		}
+		fn := &c.t.Functions[x.Fn]
+		if c.f.json {
+			l := callLine{Function: fn.Name, TID: int32(x.TID), Thread: c.thread(x.TID), Enter: int64(x.Enter), Duration: x.Duration(),
+				How: x.How.String(), Before: x.Before, Unsure: x.Unsure}
+			if x.Task != 0 {
+				l.Task = fmt.Sprintf("%#x", x.Task)
+			}
+			b, err := json.Marshal(&l)
+			if err != nil {
+				c.err = err
+				return
+			}
+			fmt.Fprintf(c.w, "%s\n", b)
+			continue
+		}
+		note := ""
+		switch {
+		case x.Before:
+			note = "  (began before tracing)"
+		case x.How != calls.Returned:
+			note = "  (" + x.How.String() + ")"
+		}
+		if x.Unsure {
+			note += "  (hits were lost)"
+		}
+		fmt.Fprintf(c.w, "%12.6f  %10s  %-24s %s%s\n", float64(x.Enter-c.t.Began)/1e9, callTime(x.Duration()),
+			fmt.Sprintf("%s (%d)", c.thread(x.TID), x.TID), printable(fn.Name), note)
+	}
+	c.err = c.w.Flush()
+}
+
+// callTime is a duration of a call with four digits at most.
+func callTime(ns int64) string {
+	d := time.Duration(ns)
+	switch {
+	case d < 10*time.Microsecond:
+		return d.String()
+	case d < 10*time.Millisecond:
+		return d.Round(10 * time.Nanosecond).String()
+	case d < 10*time.Second:
+		return d.Round(10 * time.Microsecond).String()
+	}
+	return d.Round(10 * time.Millisecond).String()
+}
+
+// functionLine is a function of the table as JSON.
+type functionLine struct {
+	Function string  `json:"function"`
+	Module   string  `json:"module"`
+	Calls    uint64  `json:"calls"`
+	Returned uint64  `json:"returned"`
+	Tail     uint64  `json:"tail_calls"`
+	Left     uint64  `json:"left"`
+	Open     uint64  `json:"open"`
+	Before   uint64  `json:"began_before"`
+	Total    int64   `json:"total_ns"`
+	Mean     int64   `json:"mean_ns"`
+	P50      int64   `json:"p50_ns"`
+	P90      int64   `json:"p90_ns"`
+	P99      int64   `json:"p99_ns"`
+	P999     int64   `json:"p999_ns"`
+	Max      int64   `json:"max_ns"`
+	TooHot   float64 `json:"detached_at_hits_per_s,omitempty"`
+}
+
+type traceSummary struct {
+	Engine    string         `json:"engine"`
+	Functions []functionLine `json:"functions"`
+	Lost      uint64         `json:"lost_hits"`
+	Dropped   uint64         `json:"dropped_calls"`
+}
+
+func (c *callPrinter) end() error {
+	st := c.t.Stats()
+	hot := map[int]float64{}
+	for _, h := range st.Hot {
+		hot[h.Fn] = h.Rate
+	}
+	sum := traceSummary{Engine: c.t.Engine, Lost: st.Lost, Dropped: st.Dropped, Functions: []functionLine{}}
+	for _, i := range st.Busiest() {
+		s, fn := &st.Funcs[i], &c.t.Functions[i]
+		h := &s.Times
+		sum.Functions = append(sum.Functions, functionLine{Function: fn.Name, Module: fn.Module, Calls: s.Calls, Returned: s.Returned, Tail: s.Jumped,
+			Left: s.Left, Open: s.Open, Before: s.Before, Total: h.Sum, Mean: h.Mean(), P50: h.Percentile(.5), P90: h.Percentile(.9),
+			P99: h.Percentile(.99), P999: h.Percentile(.999), Max: h.Max, TooHot: hot[i]})
+	}
+	if c.f.json {
+		enc := json.NewEncoder(c.w)
+		if err := enc.Encode(&sum); err != nil {
+			return err
+		}
+		return c.w.Flush()
+	}
+	fmt.Fprintf(c.w, "\n%10s %9s %9s %9s %9s %9s %9s  %s\n", "calls", "p50", "p90", "p99", "max", "total", "left", "function")
+	quiet := 0
+	for i := range sum.Functions {
+		x := &sum.Functions[i]
+		if x.Calls == 0 && len(sum.Functions) > 20 {
+			quiet++
+			continue
+		}
+		fmt.Fprintf(c.w, "%10d %9s %9s %9s %9s %9s %9d  %s\n", x.Calls, callTime(x.P50), callTime(x.P90), callTime(x.P99), callTime(x.Max),
+			callTime(x.Total), x.Left, printable(x.Function))
+	}
+	if quiet > 0 {
+		fmt.Fprintf(c.w, "%d more functions were not called\n", quiet)
+	}
+	for i, x := range sum.Functions {
+		if x.TooHot > 0 {
+			fmt.Fprintf(c.w, "%s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); it was detached\n",
+				printable(sum.Functions[i].Function), x.TooHot, c.f.calls.limit)
+		}
+	}
+	if st.Lost > 0 {
+		fmt.Fprintf(c.w, "%d entries and exits were lost: calls are missing, and some ends are wrong\n", st.Lost)
+	}
+	if st.Dropped > 0 {
+		fmt.Fprintf(c.w, "%d calls in a recursion deeper than %d are missing\n", st.Dropped, calls.MaxOpen)
+	}
+	return errors.Join(c.err, c.w.Flush())
+}

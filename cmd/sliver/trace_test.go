@@ -1,0 +1,177 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/sliverprof/sliver/internal/testprog"
+)
+
+// tracing is 'sliver trace' of a program, begun before the program makes a call.
+type tracing struct {
+	t    *testing.T
+	p    *testprog.Proc
+	proc *testprog.Proc // sliver
+}
+
+// traceProgram starts both. It skips the test on a machine without breakpoints.
+func traceProgram(t *testing.T, program string, args []string, trace ...string) *tracing {
+	t.Helper()
+	testprog.Need(t, "gcc", "g++", "ptrace")
+	p := testprog.Start(t, testprog.Build(t, program, "O2"), args...)
+	p.Ready()
+	cmd := slivercmd(t, t.TempDir(), append([]string{"trace", "-p", pidOf(p)}, trace...)...)
+	cmd.SysProcAttr = nil
+	if out, err := exec.Command(cmd.Path, append([]string{"trace", "-p", pidOf(p), "-d", "1ms", "-q"}, trace...)...).CombinedOutput(); err != nil &&
+		(strings.Contains(string(out), "breakpoint registers") || strings.Contains(string(out), "not allowed")) {
+		testprog.Missing(t, "perf", string(out))
+	}
+	s := testprog.StartCmd(t, cmd)
+	return &tracing{t, p, s}
+}
+
+// ready waits until sliver traces. Before that it says so on standard error.
+func (x *tracing) ready() {
+	x.t.Helper()
+	for !strings.Contains(strings.Join(x.proc.Errors(), "\n"), "tracing ") {
+		select {
+		case <-x.proc.Exited():
+			x.t.Fatalf("sliver ended: %v", x.proc.Errors())
+		default:
+		}
+	}
+}
+
+// end interrupts sliver and returns what it printed.
+func (x *tracing) end() []string {
+	x.t.Helper()
+	if err := syscall.Kill(x.proc.PID, syscall.SIGINT); err != nil {
+		x.t.Fatal(err)
+	}
+	if st := x.proc.Wait(); !st.Success() {
+		x.t.Fatalf("sliver trace: %v: %v", st, x.proc.Errors())
+	}
+	return x.proc.Output()
+}
+
+func (x *tracing) truth() (all, returned, left uint64) {
+	x.t.Helper()
+	x.p.Go()
+	if _, err := fmt.Sscanf(x.p.Line("truth "), "truth %d %d %d", &all, &returned, &left); err != nil {
+		x.t.Fatal(err)
+	}
+	return all, returned, left
+}
+
+func TestTraceCountsEveryCall(t *testing.T) {
+	for _, c := range []struct {
+		program string
+		args    []string
+		pattern string
+	}{
+		{"c/traced", []string{"return", "2000"}, "probed"},
+		{"c/traced", []string{"deep", "150"}, "traced.c:deep"},
+		{"c/traced", []string{"threads", "2000"}, "prob?d"},
+		{"cpp/throwing", []string{"2000"}, "shop::order::total"},
+	} {
+		x := traceProgram(t, c.program, c.args, "-f", c.pattern, "--trace-engine", "cpu")
+		x.ready()
+		all, returned, left := x.truth()
+		lines := x.end()
+		last := strings.Fields(lines[len(lines)-1])
+		var calls, gone uint64
+		if len(last) != 8 {
+			t.Fatalf("%s: %q", c.pattern, lines[max(0, len(lines)-4):])
+		}
+		fmt.Sscan(last[0], &calls)
+		fmt.Sscan(last[6], &gone)
+		open := 0
+		for _, l := range lines {
+			if strings.HasSuffix(l, "(open)") {
+				open++
+			}
+		}
+		if calls != all || gone+uint64(open) != left {
+			t.Errorf("%s: %d calls, %d left, %d open; the program counted %d, %d returned, %d left", c.pattern, calls, gone, open, all, returned, left)
+		}
+		if n := strings.Count(strings.Join(lines, "\n"), last[7]+"\n"); n < int(returned) {
+			t.Errorf("%s: %d lines of calls that returned, want %d", c.pattern, n, returned)
+		}
+	}
+}
+
+func TestTraceAsJSONSlower(t *testing.T) {
+	x := traceProgram(t, "c/traced", []string{"edges", "100"}, "-f", "timed", "--json", "--slower", "290us", "--trace-engine", "cpu")
+	x.ready()
+	if all, _, _ := x.truth(); all != 100 {
+		t.Fatalf("%d calls", all)
+	}
+	lines := x.end()
+	var sum traceSummary
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &sum); err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range lines[:len(lines)-1] {
+		var c callLine
+		if err := json.Unmarshal([]byte(l), &c); err != nil {
+			t.Fatalf("%v: %s", err, l)
+		}
+		if c.Function != "timed" || c.Duration < 290_000 || c.TID != int32(x.p.PID) || c.Thread == "" {
+			t.Fatalf("%+v", c)
+		}
+	}
+	f := sum.Functions[0]
+	if sum.Engine != "cpu" || f.Function != "timed" || f.Calls != 100 || f.P50 < 200_000 || f.P99 < f.P90 || f.P90 < f.P50 || f.Max < f.P99 || f.Total < f.Max {
+		t.Errorf("%+v", sum)
+	}
+}
+
+func TestTraceStopsWhereItIsTooHot(t *testing.T) {
+	x := traceProgram(t, "c/traced", []string{"hot", "1"}, "-f", "probed", "-d", "5s", "--trace-engine", "cpu")
+	if st := x.proc.Wait(); !st.Success() {
+		t.Fatalf("%v: %v", st, x.proc.Errors())
+	}
+	out := strings.Join(x.proc.Output(), "\n")
+	if !strings.Contains(out, "probed was called too often to trace") {
+		t.Errorf("%.2000s", out)
+	}
+}
+
+func TestTraceLists(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/traced", "O2"), "return", "1")
+	p.Ready()
+	r := sliver(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "traced.c:*", "--list")
+	for _, want := range []string{"probed  ", "traced.c:", "2 places", "now  inlined into "} {
+		if r.status != 0 || !strings.Contains(r.out, want) {
+			t.Errorf("no %q: %+v", want, r)
+		}
+	}
+	if strings.Contains(r.out, "malloc") {
+		t.Errorf("functions of other files: %s", r.out)
+	}
+	r = sliver(t, t.TempDir(), "trace", "-p", pidOf(p), "-f", "probed", "--list", "--json")
+	var l listed
+	if err := json.Unmarshal([]byte(r.out), &l); err != nil || l.Name != "probed" || l.Places != 2 || l.Addr == "" || !strings.HasSuffix(l.File, "traced.c") {
+		t.Errorf("%v: %+v", err, l)
+	}
+	for args, want := range map[string]string{
+		"-f now":                         "was inlined into",
+		"-f no_such_function":            "no function of process",
+		"-f choosing --trace-engine cpu": "4 breakpoints",
+		"-f /(/":                         "error parsing regexp",
+		"-f x --trace-engine y":          "invalid engine",
+		"-f x --trace-limit -1":          "out of range",
+		"-f x -d -1s":                    "negative",
+		"":                               "give a function",
+	} {
+		r := sliver(t, t.TempDir(), append([]string{"trace", "-p", pidOf(p)}, strings.Fields(args)...)...)
+		if r.status == 0 || !strings.Contains(r.errors, want) || strings.Count(r.errors, "\n") != 1 {
+			t.Errorf("%s: %+v, want %q", args, r, want)
+		}
+	}
+}
