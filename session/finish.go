@@ -41,6 +41,8 @@ type Result struct {
 	FirstSample time.Duration
 	Stats       trace.Stats
 	Threads     int
+	// Calls are the accounts of traced functions; nil: none were traced.
+	Calls *Calls
 	// Tasks counts the tasks that could not be read.
 	Tasks trace.LostTasks
 	// Children is the CPU time of processes that the target started and waited for
@@ -63,6 +65,9 @@ func (s *Session) Finish(reason string) (res *Result, err error) {
 	res = &Result{Reason: reason, Duration: time.Duration(st.At - began), Releasing: time.Duration(max(released-st.At, 0)), Threads: len(st.Threads), Tasks: s.tasks.left(), FirstSample: s.FirstSample(),
 		Children: time.Duration(max(0, s.proc.ChildrenCPU()-s.children)),
 		Asked:    s.o.Duration, Untaken: s.smp.Untaken(), Interval: s.smp.Interval(), Cost: s.smp.Cost(s.smp.Ended())}
+	if s.traced != nil {
+		res.Calls = s.traced.account()
+	}
 	finishing := time.Now()
 	defer func() { res.Writing = time.Since(finishing) }()
 	s.runtimes.Close()

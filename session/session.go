@@ -64,6 +64,8 @@ type Options struct {
 	Await bool
 	// Started is called once, when the first thread is about to be sampled; may be nil.
 	Started func()
+	// Trace has calls of functions recorded too; nil: none.
+	Trace *TraceOptions
 	// Tracer receives the spans of the recording's phases; nil: no spans.
 	Tracer oteltrace.Tracer
 }
@@ -83,6 +85,7 @@ type Session struct {
 	part     string // the recording's path while it grows
 	placed   bool   // part is the final name of an output
 	phases   *phases
+	traced   *tracing     // nil: no calls are traced
 	opened   stack.Time   // start of New
 	begin    atomic.Int64 // start of Run; 0: not yet
 	self     atomic.Int64 // CPU time of this program at that time
@@ -239,6 +242,16 @@ func (s *Session) Run(ctx context.Context) (reason string, err error) {
 		s.smp.EndAfter(s.o.Duration)
 	}
 	s.children = s.proc.ChildrenCPU()
+	if s.o.Trace != nil {
+		if s.traced, err = traceCalls(s.proc, s.o.Trace, s.recorder); err != nil {
+			return "trace", err
+		}
+		defer func() {
+			if e := s.traced.end(); err == nil {
+				err = e
+			}
+		}()
+	}
 	s.self.Store(s.live.SelfCPU())
 	sampled := s.phases.begin("sample")
 	began := time.Now()
@@ -403,6 +416,9 @@ func (s *Session) Close() {
 	s.rec = nil
 	s.fileMu.Unlock()
 	s.readers.Wait()
+	if s.traced != nil {
+		s.traced.close()
+	}
 	if s.runtimes != nil {
 		s.runtimes.Close()
 	}

@@ -48,6 +48,9 @@ func Cut(w io.Writer, rec *Recording, p Part) error {
 	if err := cutTasks(tw, rec, p); err != nil {
 		return err
 	}
+	if err := cutCalls(tw, rec, p); err != nil {
+		return err
+	}
 	last := stack.Time(0)
 	tids := map[stack.TID]bool{}
 	for _, th := range rec.Threads {

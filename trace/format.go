@@ -22,7 +22,7 @@ const Magic = "\x89SLIVER\n"
 // file of its major version; unknown chunks with a lower-case type are skipped.
 const (
 	Major = 1
-	Minor = 0
+	Minor = 1 // calls
 )
 
 const (
@@ -46,6 +46,8 @@ const (
 	chunkSymbols = "symb" // symbols, see symbols.go
 	chunkTrigger = "trig" // JSON Trigger: why a flight recorder kept this
 	chunkTasks   = "task" // JSON Tasks: a scan of all goroutines
+	chunkTraced  = "trac" // JSON Traced: which functions' calls there are, the newest one counts
+	chunkCalls   = "call" // calls of one thread, see calls.go
 	chunkEnd     = "ENDS" // JSON End: the recording is complete
 )
 

@@ -204,6 +204,7 @@ func (rec *Recording) EachLoc(yield func(k LocKey)) {
 		}
 	}
 	rec.eachTaskWord(word)
+	rec.eachCallWord(word)
 }
 
 type locWord struct {

@@ -30,12 +30,14 @@ type Recording struct {
 	End      *End     // nil: the recorder was killed
 	Triggers []Trigger
 	Tasks    []Tasks // by time
+	Traced   *Traced // nil: no calls were traced
 	// Problems describe damage that was skipped, one line each.
 	Problems []string
 
 	r      io.ReaderAt
 	end    int64 // offset after the last complete chunk
 	chunks map[int][]chunkRef
+	calls  []chunkRef
 	less   Kinds // kinds of frames to filter out: see Only
 }
 
@@ -81,6 +83,8 @@ func Open(r io.ReaderAt, size int64) (*Recording, error) {
 		}
 		if typ == chunkEvents {
 			err = at(off, rec.noteEvents(off, length, crc))
+		} else if typ == chunkCalls {
+			rec.noteCalls(off, length, crc)
 		} else if knownChunk(typ) {
 			buf, err = payloadAt(r, off, typ, length, crc, buf)
 			if err == nil {
@@ -124,7 +128,7 @@ func at(off int64, err error) error {
 
 func knownChunk(typ string) bool {
 	switch typ {
-	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkEnd:
+	case chunkProcess, chunkThread, chunkMaps, chunkStats, chunkNames, chunkWait, chunkSymbols, chunkTrigger, chunkTasks, chunkTraced, chunkEnd:
 		return true
 	}
 	return false
@@ -220,6 +224,8 @@ func (rec *Recording) take(typ string, b []byte, seen map[int]int) error {
 		}
 	case chunkTasks:
 		return rec.takeTasks(b)
+	case chunkTraced:
+		return rec.takeTraced(b)
 	case chunkEnd:
 		var e End
 		if err := json.Unmarshal(b, &e); err != nil {

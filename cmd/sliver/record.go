@@ -48,6 +48,7 @@ type recordFlags struct {
 	json        bool
 	metrics     string
 	push        pushFlags
+	trace       traceOfRecord
 	web         webFlags
 	page        bool // serve a page, set by web
 
@@ -72,6 +73,7 @@ func (f *recordFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.yield, "yield", false, "leave the process to a debugger that comes, until it goes:\nnobody is stopped meanwhile")
 	f.kinds.register(fs)
 	f.names.register(fs, "")
+	f.trace.register(fs)
 	f.push.register(fs)
 	f.web.register(fs, true)
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "no status line and no summary")
@@ -117,6 +119,7 @@ Examples:
   sliver record -p 1234 -t main,5 -o run.pb.gz       go tool pprof -http=: run.pb.gz
   sliver record -p 1234 -t 'worker-*,!worker-0' -i 1ms -d 5s
   sliver record -o run.sliver -o run.nanoscope.txt -- ./program --its-own flags
+  sliver record -p 1234 --trace handle_request       its calls, exactly
   sliver record -p 1234 --web --open                 watch it live, in the browser
   sliver record -p 1234 --otlp http://localhost:4318 --service shop   feed a collector
   sliver record -p $(pidof redis-server) -d 5s --json -o /tmp/r.pftrace
@@ -195,6 +198,9 @@ func (f *recordFlags) options() (o session.Options, err error) {
 		return o, usagef("record", "a recording has all kinds of frames; --kinds and --native are for outputs in the other formats")
 	}
 	if err := f.push.parse(f.fs); err != nil {
+		return o, err
+	}
+	if err := f.trace.parse(); err != nil {
 		return o, err
 	}
 	for _, out := range o.Outputs {
@@ -318,6 +324,10 @@ func (f *recordFlags) record(e *env, o session.Options, p *target.Process, c *ta
 	if err := checkDescriptors(e, p); err != nil {
 		return err
 	}
+	var err error
+	if o.Trace, err = f.trace.options(e.stderr, p, f.names.debugDirs); err != nil {
+		return err
+	}
 	_ = background.Lower(o.Groups + 1) // without permission, sliver runs at normal priority
 	background.CollectRarely(spareMemory)
 	src, err := f.names.sources("record", e.stderr)
@@ -437,6 +447,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 		}
 	} else if !f.quiet {
 		writeSummary(e.stderr, res, s.Process())
+		writeCalls(e.stderr, res.Calls, f.trace.calls.limit)
 	}
 	if view == nil {
 		return again, nil

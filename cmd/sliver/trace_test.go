@@ -3,7 +3,10 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -131,7 +134,7 @@ func TestTraceAsJSONSlower(t *testing.T) {
 }
 
 func TestTraceStopsWhereItIsTooHot(t *testing.T) {
-	x := traceProgram(t, "c/traced", []string{"hot", "1"}, "-f", "probed", "-d", "5s", "--trace-engine", "cpu")
+	x := traceProgram(t, "c/traced", []string{"hot", "1"}, "-f", "probed", "-d", "10s", "--trace-limit", "500", "--trace-engine", "cpu")
 	if st := x.proc.Wait(); !st.Success() {
 		t.Fatalf("%v: %v", st, x.proc.Errors())
 	}
@@ -174,4 +177,86 @@ func TestTraceLists(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", args, r, want)
 		}
 	}
+}
+
+// TestRecordTrace compares the calls in a recording, and the reports of them, with the program's
+// own account.
+func TestRecordTrace(t *testing.T) {
+	testprog.Need(t, "gcc", "ptrace")
+	p := testprog.Start(t, testprog.Build(t, "c/traced", "O2"), "edges", "300")
+	p.Ready()
+	dir := t.TempDir()
+	cmd := slivercmd(t, dir, "record", "-p", pidOf(p), "--trace", "timed", "--slower", "290us", "--trace-engine", "cpu", "-o", "run.sliver")
+	cmd.SysProcAttr = nil
+	s := testprog.StartCmd(t, cmd)
+	// It traces before it samples: the process is stopped for the first sample only then.
+	for waiting := true; waiting; {
+		select {
+		case <-s.Exited():
+			out := strings.Join(s.Errors(), "\n")
+			if strings.Contains(out, "breakpoint registers") || strings.Contains(out, "not allowed") {
+				testprog.Missing(t, "perf", out)
+			}
+			t.Fatal(out)
+		default:
+			waiting = !traces(s.PID)
+		}
+	}
+	p.Go()
+	p.Done()
+	var slow int
+	for _, line := range p.Output() {
+		var enter, leave int64
+		if n, _ := fmt.Sscanf(line, "call %d %d", &enter, &leave); n == 2 && leave-enter >= 290_000 {
+			slow++
+		}
+	}
+	if err := syscall.Kill(s.PID, syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if st := s.Wait(); !st.Success() {
+		t.Fatalf("%v: %v", st, s.Errors())
+	}
+	if out := strings.Join(s.Errors(), "\n"); !strings.Contains(out, "timed: 300 calls, p50 ") {
+		t.Errorf("the summary: %s", out)
+	}
+	r := sliver(t, dir, "sql", "--format", "csv", "run.sliver", "select count(*), min(dur) >= 290000, sum(how = 'returned'), count(distinct caller), max(caller) from calls")
+	_, row, _ := strings.Cut(strings.ReplaceAll(r.out, "\r", ""), "\n")
+	var recorded, long, returned, callers int
+	var caller string
+	if _, err := fmt.Sscanf(strings.ReplaceAll(row, ",", " "), "%d %d %d %d %s", &recorded, &long, &returned, &callers, &caller); err != nil {
+		t.Fatalf("%v: %+v", err, r)
+	}
+	// A call is a little longer than what the program measures inside of it.
+	if recorded < slow || recorded > 300 || long != 1 || returned != recorded || callers != 1 || caller != "run" {
+		t.Errorf("%s, the program made %d slow calls", row, slow)
+	}
+	r = sliver(t, dir, "report", "--json", "run.sliver")
+	var rep struct {
+		Traced []struct {
+			Name  string
+			Calls uint64
+			All   uint64 `json:"all_calls"`
+			P50   int64  `json:"p50_ns"`
+		}
+	}
+	if err := json.Unmarshal([]byte(r.out), &rep); err != nil || len(rep.Traced) != 1 || rep.Traced[0].All != 300 || rep.Traced[0].Calls != uint64(recorded) || rep.Traced[0].P50 < 290_000 {
+		t.Errorf("%v: %+v", err, rep)
+	}
+}
+
+// traces reports whether a process has breakpoints set, by its descriptors.
+func traces(pid int) bool {
+	fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", pid))
+	if err != nil {
+		return false
+	}
+	n := 0
+	for _, fd := range fds {
+		if to, err := os.Readlink(fd); err == nil && to == "anon_inode:[perf_event]" {
+			n++
+		}
+	}
+	// A buffer for each CPU, and two places on each.
+	return n >= 3*runtime.NumCPU()
 }

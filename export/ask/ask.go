@@ -85,6 +85,13 @@ func Tables() []Table {
 			{"known_by", "TEXT", "word, kernel, runtime, inferred"}, {"slice", "INTEGER", "slices.id of the innermost call"}}},
 		{"gaps", "times without samples; the timeline shows the last sample there", []Column{
 			thread, ts, dur, {"why", "TEXT", "late, stop timed out, overhead budget, overwritten, …"}}},
+		{"calls", "calls of functions chosen by --trace: all of them, with exact times", []Column{
+			{"tid", "INTEGER", "of the thread"}, {"thread", "INTEGER", "threads.id; NULL if the thread was not sampled"},
+			{"function", "TEXT", "its name"}, {"module", "TEXT", "file that it is in"}, ts, dur,
+			{"how", "TEXT", "how it ended: returned, tail call, left (exception, longjmp, panic: dur is a bound), open"},
+			{"before", "INTEGER", "1: it began before tracing did, at an unknown time"},
+			{"unsure", "INTEGER", "1: entries or exits were lost while it was open"},
+			{"caller", "TEXT", "function that called it"}, {"task", "INTEGER", "goroutine, by the address of its descriptor"}}},
 		{"tasks", "goroutines that were seen", []Column{
 			{"id", "INTEGER PRIMARY KEY", "the runtime's number"}, {"parent", "INTEGER", "tasks.id of who started it; NULL if unknown"},
 			{"name", "TEXT", "its first function"}, {"ran", "INTEGER", "ns on threads"}}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/export/internal/exporttest"
 	"github.com/sliverprof/sliver/export/view"
@@ -47,6 +48,7 @@ func recursive(t testing.TB) *trace.Recording {
 		h.Look(exporttest.Look{At: i * 10 * ms, CPU: i * 10 * ms, State: stack.StateRunning, Stack: "main:1 bake:5"})
 	}
 	h.Look(exporttest.Look{At: 310 * ms, CPU: 310 * ms, State: stack.StateRunning, Stack: "main:1"})
+	b.Exact(1234, "fib", "main:1", 5*ms, 4005*ms, calls.Returned)
 	rec := b.Finish(5000 * ms)
 	rec.Tasks = []trace.Tasks{{At: exporttest.Start, What: "goroutine", Reasons: []string{"", "chan receive"}}}
 	return rec

@@ -118,6 +118,7 @@ func (f *filler) all() error {
 		}
 	}
 	f.tasks()
+	f.calls()
 	f.profile()
 	f.functions()
 	return f.err

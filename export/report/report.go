@@ -31,6 +31,7 @@ type Report struct {
 	Calls     []Call     `json:"calls"`
 	Functions []Function `json:"functions"`
 	OnCPU     []OnCPU    `json:"on_cpu"`
+	Traced    []Traced   `json:"traced,omitempty"` // by --trace
 	Longest   []Wait     `json:"longest"`
 	Cost      Cost       `json:"cost"`
 	Losses    []string   `json:"losses"`
@@ -50,6 +51,7 @@ type More struct {
 	Calls     int `json:"calls"`
 	Functions int `json:"functions"`
 	OnCPU     int `json:"on_cpu"`
+	Traced    int `json:"traced,omitempty"`
 	TaskWaits int `json:"goroutine_waits"`
 	TaskFuncs int `json:"goroutine_functions"`
 	Waits     int `json:"waits"` // lock waits beyond contend.MaxWaits, not analysed
@@ -226,6 +228,7 @@ func Of(rec *trace.Recording, o view.Options, top int) *Report {
 	r.Calls, r.More.Calls = g.calls(top)
 	r.Functions, r.More.Functions = g.functions(top)
 	r.Longest = g.longest(c)
+	r.traced(v, top)
 	if o.Side != view.OffCPU {
 		r.OnCPU, r.More.OnCPU = onCPU(v, top)
 	}

@@ -121,6 +121,7 @@ func (r *Report) WriteText(w io.Writer) error {
 	if left := r.Idle.String(); left != "" {
 		p("left out: %s\n", left)
 	}
+	r.textTraced(b)
 	r.textTasks(b)
 	r.textThreads(b)
 	r.textLocks(b)

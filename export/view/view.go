@@ -505,6 +505,7 @@ func (v *View) Losses() []string {
 	if l := v.Rec.LostTasks().String(); l != "" {
 		out = append(out, l)
 	}
+	out = append(out, tracedLosses(v.Rec.Traced)...)
 	if v.Rec.End == nil {
 		out = append(out, "the recording was cut off: its end is not in the file")
 	}

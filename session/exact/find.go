@@ -26,7 +26,8 @@ type Function struct {
 	Addr    uint64 // of its first instruction, in the target
 	Go      bool   // the Go compiler made it
 	Code    calls.Code
-	Why     string // why it cannot be traced; "" if it can
+	Ranges  [][2]uint64 // from and to of its code, in the target
+	Why     string      // why it cannot be traced; "" if it can
 
 	bias uint64 // Addr minus the vaddr
 	off  uint64 // offset in the file minus the vaddr
@@ -213,11 +214,15 @@ func (f *file) scan(fn *Function) {
 		fn.off = s[0] - s[1]
 		off := vaddr + fn.off
 		for _, m := range f.maps {
-			if off >= m.Off && off-m.Off < m.End-m.Start {
-				fn.Addr = m.Start + off - m.Off
-				fn.bias, fn.mod = fn.Addr-vaddr, m
-				return
+			if off < m.Off || off-m.Off >= m.End-m.Start {
+				continue
 			}
+			fn.Addr = m.Start + off - m.Off
+			fn.bias, fn.mod = fn.Addr-vaddr, m
+			for _, x := range parts {
+				fn.Ranges = append(fn.Ranges, [2]uint64{x.Vaddr + fn.bias, x.Vaddr + fn.bias + uint64(len(x.Code))})
+			}
+			return
 		}
 	}
 	fn.Why = "its code is not mapped"

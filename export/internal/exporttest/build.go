@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	exact "github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/diff"
 	"github.com/sliverprof/sliver/event"
 	"github.com/sliverprof/sliver/stack"
@@ -37,6 +38,9 @@ type Builder struct {
 	waits []trace.Wait
 	Cut   bool // no end is written, as if the recorder had been killed
 	next  [2]uint64
+
+	traced *trace.Traced
+	exact  []exact.Call
 }
 
 type fn struct {
@@ -280,6 +284,10 @@ func (b *Builder) Finish(end int64) *trace.Recording {
 	}
 	for _, t := range b.list {
 		check(b.w.Thread(t.t))
+	}
+	if b.traced != nil {
+		check(b.w.Traced(b.traced))
+		check(b.w.Calls(b.exact))
 	}
 	for _, t := range b.list {
 		t.es = t.d.Flush(t.es)

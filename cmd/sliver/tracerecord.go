@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/sliverprof/sliver/session"
+	"github.com/sliverprof/sliver/target"
+)
+
+// traceOfRecord are the flags of record for exact calls.
+type traceOfRecord struct {
+	patterns []string
+	slower   time.Duration
+	calls    callFlags
+}
+
+func (t *traceOfRecord) register(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&t.patterns, "trace", nil, "record all calls of these functions exactly, beside the samples: a\nname, a glob, /regexp/ or file.c:function; repeatable\n('sliver trace --list' shows what matches)")
+	fs.DurationVar(&t.slower, "slower", 0, "of traced calls, record only those that took at least this long")
+	t.calls.register(fs)
+}
+
+func (t *traceOfRecord) parse() error {
+	if t.slower < 0 {
+		return usagef("record", "slower: %v is negative", t.slower)
+	}
+	if t.slower > 0 && len(t.patterns) == 0 {
+		return usagef("record", "--slower is for traced calls: give --trace too")
+	}
+	return t.calls.parse("record", "trace", t.patterns)
+}
+
+// options finds the functions in a process; nil if none are asked for.
+func (t *traceOfRecord) options(w io.Writer, p *target.Process, debug []string) (*session.TraceOptions, error) {
+	if len(t.patterns) == 0 {
+		return nil, nil
+	}
+	fns, err := t.calls.find(w, p, debug)
+	if err != nil {
+		return nil, err
+	}
+	return &session.TraceOptions{Functions: fns, Engine: t.calls.engine, Limit: t.calls.limit, Slower: t.slower}, nil
+}
+
+// maxCallRows is how many traced functions the summary shows.
+const maxCallRows = 10
+
+// writeCalls prints the accounts of traced functions; c may be nil.
+func writeCalls(w io.Writer, c *session.Calls, limit float64) {
+	if c == nil {
+		return
+	}
+	for n, i := range c.Busiest() {
+		if n == maxCallRows {
+			fmt.Fprintf(w, "  %s more ('sliver report' shows them)\n", fnCount(len(c.Funcs)-n))
+			break
+		}
+		s := &c.Funcs[i]
+		fmt.Fprintf(w, "  %s: %d calls, p50 %s, p99 %s, longest %s", printable(c.Functions[i].Name), s.Calls, callTime(s.Times.Percentile(.5)),
+			callTime(s.Times.Percentile(.99)), callTime(s.Times.Max))
+		if s.Left > 0 {
+			fmt.Fprintf(w, ", %d left without a return", s.Left)
+		}
+		fmt.Fprintln(w)
+	}
+	for _, h := range c.Hot {
+		fmt.Fprintf(w, "  %s was called too often to trace: %.0f entries and exits a second (limit %.0f, --trace-limit); from then on it was only sampled\n",
+			printable(c.Functions[h.Fn].Name), h.Rate, limit)
+	}
+	if c.Lost > 0 {
+		fmt.Fprintf(w, "  %d entries and exits were lost: calls are missing, and some ends are wrong\n", c.Lost)
+	}
+}

@@ -1,0 +1,127 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/export/view"
+)
+
+// Traced is a function whose calls were traced. Durations are of calls whose beginning and end are
+// known; percentiles are at most 3 % too high.
+type Traced struct {
+	Name   string `json:"name"`
+	File   string `json:"file"`
+	Line   int    `json:"line"`
+	Calls  uint64 `json:"calls"`        // that are recorded
+	Left   uint64 `json:"left"`         // of these, without a return
+	Open   uint64 `json:"open"`         // of these, that had not ended
+	Before uint64 `json:"began_before"` // of these, that began before tracing
+	All    uint64 `json:"all_calls"`    // with those that are not recorded for being short
+	Total  int64  `json:"total_ns"`
+	Mean   int64  `json:"mean_ns"`
+	P50    int64  `json:"p50_ns"`
+	P90    int64  `json:"p90_ns"`
+	P99    int64  `json:"p99_ns"`
+	P999   int64  `json:"p999_ns"`
+	Max    int64  `json:"max_ns"`
+	// Histogram counts calls by duration, in buckets of powers of two; empty ones are left out.
+	Histogram []Bucket `json:"histogram"`
+}
+
+// Bucket of a histogram.
+type Bucket struct {
+	UpTo  int64  `json:"up_to_ns"`
+	Calls uint64 `json:"calls"`
+}
+
+// traced reports on traced functions, those with the most time first.
+func (r *Report) traced(v *view.View, top int) {
+	t := v.Rec.Traced
+	if t == nil {
+		return
+	}
+	all := make([]Traced, len(t.Functions))
+	times := make([]calls.Histogram, len(t.Functions))
+	v.Calls(func(c *view.Call) bool {
+		x := &all[c.Fn]
+		x.Calls++
+		switch {
+		case c.Before:
+			x.Before++
+		case c.How == calls.Left:
+			x.Left++
+		case c.How == calls.Open:
+			x.Open++
+		default:
+			times[c.Fn].Add(c.Duration())
+		}
+		return true
+	})
+	for i := range all {
+		x, f, h := &all[i], &t.Functions[i], &times[i]
+		x.Name, x.File, x.Line = v.TracedName(i), view.Text(f.File, view.MaxName), f.Line
+		x.All = max(f.Calls, x.Calls)
+		if !v.Whole() || len(v.Threads) != len(v.Rec.Threads) { // the accounts are of the whole recording
+			x.All = x.Calls
+		}
+		x.Total, x.Mean, x.Max = h.Sum, h.Mean(), h.Max
+		x.P50, x.P90, x.P99, x.P999 = h.Percentile(.5), h.Percentile(.9), h.Percentile(.99), h.Percentile(.999)
+		x.Histogram = buckets(h)
+	}
+	slices.SortStableFunc(all, func(a, b Traced) int { return cmp.Or(cmp.Compare(b.Total, a.Total), cmp.Compare(b.Calls, a.Calls)) })
+	r.Traced, r.More.Traced = cut(all, top)
+}
+
+// buckets joins those of a histogram to one for each power of two.
+func buckets(h *calls.Histogram) []Bucket {
+	out := []Bucket{}
+	limit := int64(1)
+	for upTo, n := range h.Buckets {
+		for limit < upTo && limit < 1<<62 {
+			limit *= 2
+		}
+		if len(out) == 0 || out[len(out)-1].UpTo != limit {
+			out = append(out, Bucket{UpTo: limit})
+		}
+		out[len(out)-1].Calls += n
+	}
+	return out
+}
+
+// histWidth is how wide the bar of a histogram's largest bucket is, in characters.
+const histWidth = 40
+
+func (r *Report) textTraced(w io.Writer) {
+	if len(r.Traced) == 0 {
+		return
+	}
+	fmt.Fprintf(w, "\nTraced functions%s\n", more(r.More.Traced))
+	t := newTable(w, "calls", "total", "p50", "p90", "p99", "p99.9", "longest", "left", "function")
+	for i := range r.Traced {
+		x := &r.Traced[i]
+		t.row(fmt.Sprint(x.Calls), duration(x.Total), duration(x.P50), duration(x.P90), duration(x.P99), duration(x.P999), duration(x.Max),
+			fmt.Sprint(x.Left), cell(x.Name)+at(cell(base(x.File)), x.Line))
+	}
+	t.end()
+	x := &r.Traced[0]
+	if len(x.Histogram) == 0 {
+		return
+	}
+	var most uint64
+	for _, b := range x.Histogram {
+		most = max(most, b.Calls)
+	}
+	fmt.Fprintf(w, "  Durations of %s\n", cell(x.Name))
+	for _, b := range x.Histogram {
+		bar := strings.Repeat("#", int((b.Calls*histWidth+most-1)/most))
+		fmt.Fprintf(w, "  %10s  %-*s  %d\n", "≤ "+duration(b.UpTo), histWidth, bar, b.Calls)
+	}
+}
+
+// base is a path's last part, "" for none.
+func base(file string) string { return file[strings.LastIndexByte(file, '/')+1:] }

@@ -1,0 +1,94 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/export/view"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// tracedRecording has two threads, of which one was not sampled, and calls of 1 to 1000 µs.
+func tracedRecording(t *testing.T) *trace.Recording {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := trace.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var cs []calls.Call
+	for i := range 1000 {
+		c := calls.Call{TID: stack.TID(7 + i%2), Enter: stack.Time(1e9 + i*1e6), CFA: 64}
+		c.Exit = c.Enter + stack.Time(1+i)*1000
+		cs = append(cs, c)
+	}
+	cs = append(cs, calls.Call{Fn: 1, TID: 7, Enter: 5e8, Exit: 1e9, Before: true}, calls.Call{Fn: 1, TID: 7, Enter: 1e9, Exit: 2e9, How: calls.Left},
+		calls.Call{Fn: 1, TID: 7, Enter: 1e9, Exit: 2e9, How: calls.Open})
+	tr := &trace.Traced{Engine: "cpu", Lost: 3, Functions: []trace.TracedFunction{{Name: "handle", File: "/src/a.c", Line: 9, Calls: 5000}, {Name: "odd", Hot: 1e5}}}
+	for _, err := range []error{w.Process(trace.Process{PID: 7, Comm: "x"}), w.Thread(trace.Thread{TID: 7, Name: "x", Since: 4e8}), w.Thread(trace.Thread{TID: 9, Seq: 1, Since: 4e8}), w.Traced(tr), w.Calls(cs),
+		w.End(trace.End{At: 3e9, Reason: "duration"})} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	rec, err := trace.Open(bytes.NewReader(b.Bytes()), int64(b.Len()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rec
+}
+
+func TestTracedFunctions(t *testing.T) {
+	rec := tracedRecording(t)
+	r := Of(rec, view.Options{}, 0)
+	if len(r.Traced) != 2 || r.Traced[0].Name != "handle" {
+		t.Fatalf("%+v", r.Traced)
+	}
+	x := r.Traced[0]
+	near := func(got, want int64) bool { return got >= want && float64(got) < 1.04*float64(want) }
+	if x.Calls != 1000 || x.All != 5000 || x.Total != 1000*1001/2*1000 || x.Max != 1_000_000 || !near(x.P50, 500_000) || !near(x.P90, 900_000) || !near(x.P99, 990_000) {
+		t.Errorf("%+v", x)
+	}
+	var sum uint64
+	for _, b := range x.Histogram {
+		sum += b.Calls
+	}
+	if sum != 1000 || len(x.Histogram) != 11 {
+		t.Errorf("histogram of %d calls: %+v", sum, x.Histogram)
+	}
+	if y := r.Traced[1]; y.Calls != 3 || y.Before != 1 || y.Left != 1 || y.Open != 1 || y.Total != 0 {
+		t.Errorf("%+v", y)
+	}
+	losses := strings.Join(r.Losses, "\n")
+	if !strings.Contains(losses, "3 entries and exits of traced functions lost") || !strings.Contains(losses, "odd no longer traced: 100000 entries") {
+		t.Error(losses)
+	}
+	var text, page, js bytes.Buffer
+	if err := r.WriteText(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteHTML(&page); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.WriteJSON(&js); err != nil {
+		t.Fatal(err)
+	}
+	for _, out := range []string{text.String(), page.String()} {
+		if !strings.Contains(out, "handle") || !strings.Contains(out, "a.c:9") {
+			t.Errorf("not shown: %.3000s", out)
+		}
+	}
+	var back Report
+	if err := json.Unmarshal(js.Bytes(), &back); err != nil || len(back.Traced) != 2 {
+		t.Error(err)
+	}
+	// A part has fewer calls, and those of the thread that was chosen alone.
+	r = Of(rec, view.Options{From: 1e9 + 100e6, To: 1e9 + 199e6, Threads: []int{0}}, 0)
+	if n := r.Traced[0].Calls; n < 40 || n > 60 {
+		t.Errorf("%d calls in a tenth of one thread", n)
+	}
+}

@@ -1,0 +1,95 @@
+package view
+
+import (
+	"fmt"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/stack"
+	"github.com/sliverprof/sliver/trace"
+)
+
+// Call is a traced call: exact, not sampled.
+type Call struct {
+	calls.Call
+	Thread int // position in View.Threads; -1: the thread was not sampled
+}
+
+// Calls yields the traced calls that were under way in the view, in no particular order. Those of
+// threads that were not sampled are there if no threads were chosen.
+func (v *View) Calls(yield func(*Call) bool) {
+	type key struct {
+		tid stack.TID
+		i   int
+	}
+	chosen := map[int]int{} // position in View.Threads, by Seq
+	for i := range v.Threads {
+		chosen[v.Threads[i].Seq] = i
+	}
+	known := map[stack.TID]key{} // the thread that had a number last
+	all := len(v.Threads) == len(v.Rec.Threads)
+	for c, err := range v.Rec.Calls() {
+		if err != nil || c.Exit < v.from || c.Enter > v.to {
+			continue
+		}
+		k, ok := known[c.TID]
+		if !ok {
+			k.i = v.Rec.ThreadOf(c.TID, c.Exit)
+			if n := v.sharing(c.TID); n == 1 {
+				known[c.TID] = k
+			}
+		}
+		x := Call{Call: c, Thread: -1}
+		if k.i >= 0 {
+			i, is := chosen[v.Rec.Threads[k.i].Seq]
+			if !is {
+				continue
+			}
+			x.Thread = i
+		} else if !all {
+			continue
+		}
+		if !yield(&x) {
+			return
+		}
+	}
+}
+
+// sharing is how many threads had a number in turn.
+func (v *View) sharing(tid stack.TID) (n int) {
+	for i := range v.Rec.Threads {
+		if v.Rec.Threads[i].TID == tid {
+			n++
+		}
+	}
+	return n
+}
+
+// TracedName is the name of a traced function by its number.
+func (v *View) TracedName(fn int) string { return Text(v.Rec.Traced.Functions[fn].Name, MaxName) }
+
+// tracedLosses describes missing traced calls, one line each.
+func tracedLosses(t *trace.Traced) (out []string) {
+	if t == nil {
+		return nil
+	}
+	if t.Lost > 0 {
+		out = append(out, fmt.Sprintf("%d entries and exits of traced functions lost: calls are missing, and some ends are wrong", t.Lost))
+	}
+	if t.Dropped > 0 {
+		out = append(out, fmt.Sprintf("%d traced calls in a recursion deeper than %d left out", t.Dropped, calls.MaxOpen))
+	}
+	hot := 0
+	for i := range t.Functions {
+		f := &t.Functions[i]
+		if f.Hot <= 0 {
+			continue
+		}
+		if hot++; hot <= maxReasons {
+			out = append(out, fmt.Sprintf("%s no longer traced: %.0f entries and exits a second", Text(f.Name, 200), f.Hot))
+		}
+	}
+	if hot > maxReasons {
+		out = append(out, fmt.Sprintf("%d more functions no longer traced", hot-maxReasons))
+	}
+	return out
+}
