@@ -459,6 +459,7 @@ func (v *view) snapshot(all []*view, convoy int) *stacks.Snapshot {
 		comm = v.p.Facts().Comm
 	}
 	s := stacks.New(v.p.PID(), comm, v.at, threads, others, confirm, convoy)
+	s.Dir, _ = v.p.Dir() // without it, paths are shortened
 	s.Goroutines, s.Unread = v.goroutines(), v.unread
 	return s
 }

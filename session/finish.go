@@ -274,6 +274,10 @@ func copyTo(path string, f *os.File, size int64) error {
 	return err
 }
 
+// maxOutputName limits the program's name in a file's name, in characters of up to 4 bytes: names of
+// files have at most 255 bytes.
+const maxOutputName = 50
+
 // DefaultOutput returns the name of a recording of a process at a time.
 func DefaultOutput(comm string, pid int, at time.Time) string {
 	comm = strings.Map(func(r rune) rune {
@@ -283,6 +287,9 @@ func DefaultOutput(comm string, pid int, at time.Time) string {
 		}
 		return '_'
 	}, comm)
+	if r := []rune(comm); len(r) > maxOutputName {
+		comm = string(r[:maxOutputName])
+	}
 	return fmt.Sprintf("%s-%d-%s.sliver", strings.TrimLeft(comm, "-."), pid, at.Format("20060102-150405"))
 }
 

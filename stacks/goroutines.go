@@ -86,12 +86,12 @@ func (s *Snapshot) goroutines(b *bufio.Writer) {
 			list(b, a.ids)
 		}
 		if g.Truncated == stack.ReasonEmpty && len(g.Frames) == 0 {
-			b.WriteString("  its stack was not to be had: it runs\n")
+			b.WriteString("      its stack was not to be had: it runs\n")
 		} else {
 			s.frames(b, g.Frames, g.Truncated)
 		}
 		if g.CreatedBy != nil {
-			fmt.Fprintf(b, "  created by %s", plain(g.CreatedBy.Func))
+			fmt.Fprintf(b, "      created by %s", plain(g.CreatedBy.Func))
 			if g.CreatedBy.File != "" {
 				fmt.Fprintf(b, " at %s:%d", plain(g.CreatedBy.File), g.CreatedBy.Line)
 			}

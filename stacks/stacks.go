@@ -69,7 +69,11 @@ type Snapshot struct {
 	Goroutines []Goroutine // by ID; nil: not requested
 	Unread     int         // number of goroutines, or possible ones, that could not be read
 
-	Full bool // WriteText shows each call of a recursion
+	// What WriteText shows.
+	Full      bool   // each call of a recursion, the runtime's own frames, whole paths
+	Natives   bool   // the runtime's own frames
+	Addresses bool   // of each frame
+	Dir       string // the process's working folder, to which paths are shown relative; "": unknown
 }
 
 // New returns a Snapshot of threads, in any order. others are threads of other processes that may

@@ -109,74 +109,84 @@ func (s *Snapshot) holder(l *wait.Lock) string {
 	return who + " (known by: " + h.By.String() + ")"
 }
 
-// leastFold is how many recursive calls of a function are folded into one line: the first and the
-// last remain.
-const leastFold = 5
-
-// recursion returns how many frames from fs[0] on are recursive calls of one function.
-func recursion(fs []Frame) int {
-	n := 1
-	for f := &fs[0]; n < len(fs) && f.Func != "" && f.Kind != stack.KindError; n++ {
-		if g := &fs[n]; g.Func != f.Func || g.Module != f.Module || g.Kind != f.Kind || g.Inlined || f.Inlined {
-			break
-		}
-	}
-	return n
-}
-
 func (s *Snapshot) frames(b *bufio.Writer, fs []Frame, cut stack.Reason) {
-	fold := 0 // frames still to be left out
-	for i := range fs {
-		f := &fs[i]
-		if fold > 0 {
-			fold--
-			continue
+	shown, hidden := make([]*Frame, 0, len(fs)), 0
+	if s.Natives || s.Full {
+		for i := range fs {
+			shown = append(shown, &fs[i])
 		}
-		if !s.Full && i > 0 {
-			if n := recursion(fs[i-1:]); n >= leastFold && (i == 1 || recursion(fs[i-2:]) == 1) {
-				fmt.Fprintf(b, "  … %d more of %s\n", n-2, plain(f.Func))
-				fold = n - 3
+	} else {
+		shown, hidden = visible(fs)
+	}
+	if s.Full {
+		for _, f := range shown {
+			s.frame(b, f)
+		}
+	} else {
+		for _, l := range fold(shown) {
+			if l.more == 0 {
+				s.frame(b, l.frame)
 				continue
 			}
-		}
-		if f.Kind == stack.KindError {
-			fmt.Fprintf(b, "  ... frames are missing here: %s\n", plain(f.Func))
-			continue
-		}
-		fmt.Fprintf(b, "  %#16x ", f.Addr)
-		switch {
-		case f.Inlined:
-			b.WriteString(plain(f.Func) + " (inlined)")
-		case f.Func != "" && f.NoOffset:
-			b.WriteString(plain(f.Func))
-		case f.Func != "":
-			fmt.Fprintf(b, "%s+%#x", plain(f.Func), f.Offset)
-		default:
-			b.WriteString("??")
-		}
-		if f.File != "" {
-			b.WriteString(" at " + plain(f.File))
-			if f.Line > 0 { // a native method of Java has none
-				fmt.Fprintf(b, ":%d", f.Line)
+			var names []string
+			for _, f := range l.of {
+				names = append(names, plain(f.Func))
 			}
+			fmt.Fprintf(b, "      … %d more of %s\n", l.more, strings.Join(names, ", "))
 		}
-		switch f.Kind {
-		case stack.KindPython:
-			b.WriteString(" (Python)")
-		case stack.KindJava:
-			b.WriteString(" (Java)")
-		}
-		if f.Module != "" {
-			fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))
-		}
-		if f.Trust == stack.TrustScan || f.Trust == stack.TrustFP {
-			fmt.Fprintf(b, " [by %s]", f.Trust)
-		}
-		b.WriteByte('\n')
 	}
 	if cut != stack.ReasonNone {
-		fmt.Fprintf(b, "  the stack goes on: %s\n", cut)
+		fmt.Fprintf(b, "      the stack goes on: %s\n", cut)
 	}
+	if hidden > 0 {
+		fmt.Fprintf(b, "      … %d native %s of the interpreter not shown (--full)\n", hidden, plural(hidden, "frame"))
+	}
+}
+
+func (s *Snapshot) frame(b *bufio.Writer, f *Frame) {
+	if f.Kind == stack.KindError {
+		fmt.Fprintf(b, "      ... frames are missing here: %s\n", plain(f.Func))
+		return
+	}
+	b.WriteString("      ")
+	if s.Addresses {
+		fmt.Fprintf(b, "%#16x ", f.Addr)
+	}
+	switch {
+	case f.Inlined:
+		b.WriteString(plain(f.Func) + " (inlined)")
+	case f.Func != "" && (f.NoOffset || !s.Addresses):
+		b.WriteString(plain(f.Func))
+	case f.Func != "":
+		fmt.Fprintf(b, "%s+%#x", plain(f.Func), f.Offset)
+	case s.Addresses:
+		b.WriteString("??")
+	default:
+		fmt.Fprintf(b, "?? at %#x", f.Addr) // nothing else identifies it
+	}
+	if f.File != "" {
+		file := f.File
+		if !s.Full {
+			file = short(file, s.Dir)
+		}
+		b.WriteString(" at " + plain(file))
+		if f.Line > 0 { // a native method of Java has none
+			fmt.Fprintf(b, ":%d", f.Line)
+		}
+	}
+	switch f.Kind {
+	case stack.KindPython:
+		b.WriteString(" (Python)")
+	case stack.KindJava:
+		b.WriteString(" (Java)")
+	}
+	if f.Module != "" {
+		fmt.Fprintf(b, " (%s)", plain(path.Base(f.Module)))
+	}
+	if f.Trust == stack.TrustScan || f.Trust == stack.TrustFP {
+		fmt.Fprintf(b, " [by %s]", f.Trust)
+	}
+	b.WriteByte('\n')
 }
 
 // called returns the name by which the program's author knows the thread.

@@ -10,25 +10,39 @@ import (
 const maxComm = 15
 
 // programName returns the name of a process: that of its program. The kernel has only the name of
-// the first thread. It starts as the name of the executed file (also a script's), and the program
-// may change it: Node 24 sets MainThread. comm is that name, exe the program's file and args its
-// command line; "" and nil mean unknown.
+// the first thread. It starts as the name of the executed file (also a script's, or that of a link),
+// and the program may change it: Node 24 sets MainThread. comm is that name, exe the program's file
+// and args its command line, which the program may have replaced by a title; "" and nil mean unknown.
 func programName(comm, exe string, args []string) string {
 	exe = path.Base(strings.TrimSuffix(exe, " (deleted)"))
 	is := func(name string) bool {
 		return comm != "" && (name == comm || len(comm) == maxComm && strings.HasPrefix(name, comm))
 	}
-	if exe == "." || exe == "/" || is(exe) {
+	if exe == "." || exe == "/" {
 		return comm
 	}
-	// The file may be the target of a link, and a script's name follows its interpreter's name
-	// and options.
+	if is(exe) {
+		return exe
+	}
+	// The file may be the target of a link: Debian's redis-server is redis-check-rdb.
+	if len(args) > 0 {
+		word, rest, title := strings.Cut(args[0], " ")
+		word = strings.TrimPrefix(path.Base(word), "-")
+		whole := word
+		if title {
+			whole += " " + rest
+		}
+		if comm != "" && len(word) <= maxName && strings.HasPrefix(whole, comm) {
+			return strings.TrimSuffix(word, ":")
+		}
+	}
+	// A script's name follows its interpreter's name and options.
 	for i, a := range args {
 		if i > 0 && strings.HasPrefix(a, "-") {
 			continue
 		}
-		if is(strings.TrimPrefix(path.Base(a), "-")) {
-			return comm
+		if name := path.Base(a); i > 0 && is(name) {
+			return name
 		}
 		if i > maxOptions {
 			break
@@ -39,3 +53,6 @@ func programName(comm, exe string, args []string) string {
 
 // maxOptions is how many words of a command line are searched for a script's name.
 const maxOptions = 8
+
+// maxName is the longest name of a file (NAME_MAX).
+const maxName = 255

@@ -54,7 +54,7 @@ type Process struct {
 // Facts describes a process as of its opening.
 type Facts struct {
 	PID        int
-	Comm       string // its program's name: that of the first thread, or of the file if the thread has another name
+	Comm       string // its program's name: that of its file, or the name by which that was started
 	Cmdline    []string
 	Exe        string // as the kernel shows it, may end in " (deleted)"; "" if unreadable
 	StartTicks uint64 // clock ticks after boot
@@ -80,6 +80,9 @@ func (p *Process) UID() int { return p.facts.UID }
 
 // Exe returns the file that the process runs now.
 func (p *Process) Exe() (string, error) { return p.link("exe") }
+
+// Dir returns the process's working folder, as the kernel shows it.
+func (p *Process) Dir() (string, error) { return p.link("cwd") }
 
 // Comm returns the process's current name: see Facts.
 func (p *Process) Comm() (string, error) {

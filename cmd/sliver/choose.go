@@ -115,6 +115,7 @@ func (c *choice) frames(rec *trace.Recording) *trace.Recording {
 type kindFlags struct {
 	kinds  string
 	native string
+	flag   *pflag.Flag // of native
 
 	only trace.Kinds // 0: all
 }
@@ -122,9 +123,13 @@ type kindFlags struct {
 func (k *kindFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&k.kinds, "kinds", "", "only frames of these kinds, a comma list: native, go, kernel, java,\npython, js")
 	fs.StringVar(&k.native, "native", "on", "off leaves frames of native code out")
+	k.flag = fs.Lookup("native")
 }
 
 func (k *kindFlags) any() bool { return k.kinds != "" || k.native == "off" }
+
+// given reports whether one of the flags was given, also with its default.
+func (k *kindFlags) given() bool { return k.any() || k.flag.Changed }
 
 // names reports whether --kinds lists x.
 func (k *kindFlags) names(x stack.Kind) bool { return k.kinds != "" && k.only.Has(x) }

@@ -27,6 +27,7 @@ type stackFlags struct {
 	fail     bool
 	routines bool
 	full     bool
+	address  bool
 	kinds    kindFlags
 	names    nameFlags
 }
@@ -41,7 +42,8 @@ func stackCommand() *command {
 			fs.BoolVar(&f.json, "json", false, "print JSON (docs/stack-json.md), a document for each process")
 			fs.BoolVar(&f.fail, "fail-on-deadlock", false, "leave with exit status 3 if there is a deadlock")
 			fs.BoolVar(&f.routines, "goroutines", false, "the goroutines of a Go program too: what each waits for, since when,\nwho started it; read without a stop")
-			fs.BoolVar(&f.full, "full", false, "show each call of a recursion, which is else put into one line")
+			fs.BoolVar(&f.full, "full", false, "show each call of a recursion, the frames of interpreters, and whole paths")
+			fs.BoolVar(&f.address, "addresses", false, "show the address of each frame")
 			f.kinds.register(fs)
 			f.names.register(fs, "")
 		},
@@ -50,6 +52,10 @@ One look at every thread: its state, the system call with what its arguments
 mean, the lock it wants, who holds that, and its stack with lines. At the end
 deadlocks, and locks that many threads queue for. Sleeping threads are read
 without a stop, running ones stopped once, for well under a millisecond.
+
+Recursion is shown in one line, and paths relative to the program's folder. In
+stacks of Python, Java and JavaScript, the interpreter's own frames are counted
+and not shown: --full, --native=on and --kinds show them.
 
 Deadlocks are looked for among all threads, whatever --threads selects. Where
 processes share locks, give all of them.
@@ -120,7 +126,7 @@ func (f *stackFlags) run(_ context.Context, e *env, args []string) error {
 		if f.kinds.any() {
 			s.Only(f.kinds.only.Has)
 		}
-		s.Full = f.full
+		s.Full, s.Natives, s.Addresses = f.full, f.kinds.given(), f.address
 		if f.json {
 			err = s.WriteJSON(e.stdout)
 		} else {

@@ -301,20 +301,69 @@ func (r *Report) textLongest(w io.Writer) {
 		return
 	}
 	fmt.Fprintf(w, "\nLongest waits\n")
+	// Waits of the same kind share their facts, and often their stack: each is printed once.
+	done := make([]bool, len(r.Longest))
+	first := map[string]*Wait{} // by stack
 	for i := range r.Longest {
+		if done[i] {
+			continue
+		}
 		x := &r.Longest[i]
-		end := ""
-		if x.Cut {
-			end = ", when the recording ended"
-		}
-		fmt.Fprintf(w, "  %s of %s (%d) at %s%s, %s\n", duration(x.Duration), cell(x.Thread), x.TID, view.Duration(x.Begin/1e6*1e6), end, x.State)
-		for _, f := range x.Facts {
-			if f.Name != view.DetailCall {
-				fmt.Fprintf(w, "    %-15s  %s\n", strings.ReplaceAll(f.Name, "_", " "), f.Value)
+		facts, calls := x.facts(), x.stack()
+		for j := i; j < len(r.Longest); j++ {
+			y := &r.Longest[j]
+			if j > i && (done[j] || y.State != x.State || y.facts() != facts || y.stack() != calls) {
+				continue
 			}
+			done[j] = true
+			fmt.Fprintf(w, "  %s\n", y.head())
 		}
-		for _, f := range x.Stack {
-			fmt.Fprintf(w, "      %s%s\n", f.Func, at(f.File, f.Line))
+		io.WriteString(w, facts)
+		if f := first[calls]; f != nil && len(x.Stack) > 1 {
+			fmt.Fprintf(w, "      with the stack of %s (%d) at %s, above\n", cell(f.Thread), f.TID, view.Duration(f.Begin/1e6*1e6))
+		} else {
+			first[calls] = x
+			io.WriteString(w, calls)
 		}
 	}
+}
+
+// head describes a wait in one line.
+func (x *Wait) head() string {
+	end := ""
+	if x.Cut {
+		end = ", when the recording ended"
+	}
+	return fmt.Sprintf("%s of %s (%d) at %s%s, %s", duration(x.Duration), cell(x.Thread), x.TID, view.Duration(x.Begin/1e6*1e6), end, x.State)
+}
+
+// facts returns the facts that the wait's first line does not have, a line each.
+func (x *Wait) facts() string {
+	var b strings.Builder
+	value := map[string]string{}
+	for _, f := range x.Facts {
+		value[f.Name] = f.Value
+	}
+	for _, f := range x.Facts {
+		switch {
+		case f.Name == view.DetailCall:
+			continue
+		case f.Name == view.DetailArgs && f.Value != "":
+			// The lock, or a descriptor's number and the file that it is.
+			_, file, _ := strings.Cut(f.Value, " ")
+			if f.Value == value[view.DetailLock] || value[view.DetailFile] != "" && file == value[view.DetailFile] {
+				continue
+			}
+		}
+		fmt.Fprintf(&b, "    %-15s  %s\n", strings.ReplaceAll(f.Name, "_", " "), f.Value)
+	}
+	return b.String()
+}
+
+func (x *Wait) stack() string {
+	var b strings.Builder
+	for _, f := range x.Stack {
+		fmt.Fprintf(&b, "      %s%s\n", f.Func, at(f.File, f.Line))
+	}
+	return b.String()
 }
