@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"errors"
+	"io"
 	"strings"
 	"sync"
 
@@ -19,7 +20,7 @@ type interpreter struct {
 	table *managed.Table // assigns addresses to functions; nil: they keep their code's
 
 	mu     sync.Mutex
-	states map[stack.TID]python.State
+	states map[stack.TID][]python.State // of each thread: one for each interpreter, the main one last
 	codes  map[uint64]*held
 	reads  uint64 // number of first reads of code objects and tasks so far
 	async  asyncTasks
@@ -46,9 +47,16 @@ type pyThread struct {
 	// unread: the last walk saw evaluation functions, but no State is known.
 	unread bool
 	th     *python.Thread
-	stack  python.Stack // of the copy that the next Walk uses
-	have   bool
-	live   *meter.Meter // current memory, for the Walk or More in progress
+	others []*python.Thread // the thread's States in other interpreters
+	joined python.Stack
+	// foreign: the last walk saw evaluation functions of an unknown State. looked counts the Plans
+	// since then.
+	foreign bool
+	looked  int
+	newest  uint64       // the newest chunks of its data stacks, see chunk
+	stack   python.Stack // of the copy that the next Walk uses
+	have    bool
+	live    *meter.Meter // current memory, for the Walk or More in progress
 
 	plan pyPlan // only with a table
 }
@@ -138,10 +146,11 @@ func (in *interpreter) list() {
 	states, _ := in.rt.Threads(in.mem)
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	in.states = make(map[stack.TID]python.State, len(states))
+	in.states = make(map[stack.TID][]python.State, len(states))
 	for _, s := range states {
 		if s.Native != 0 {
-			in.states[stack.TID(s.Native)] = s
+			tid := stack.TID(s.Native)
+			in.states[tid] = append(in.states[tid], s)
 		}
 	}
 }
@@ -150,9 +159,9 @@ func (in *interpreter) list() {
 func (in *interpreter) forked(tid stack.TID) (python.State, bool) {
 	in.mu.Lock()
 	all := make([]python.State, 0, min(len(in.states), maxForked))
-	for _, s := range in.states {
-		if len(all) < maxForked {
-			all = append(all, s)
+	for _, ss := range in.states {
+		if len(all)+len(ss) <= maxForked {
+			all = append(all, ss...)
 		}
 	}
 	in.mu.Unlock()
@@ -170,6 +179,7 @@ func (in *interpreter) find(th *Thread) {
 	}
 	p.have = false
 	if p.th != nil {
+		in.findOthers(th)
 		return
 	}
 	// Back off: a thread that runs no Python, or whose Python cannot be found, must not cause a read
@@ -180,19 +190,81 @@ func (in *interpreter) find(th *Thread) {
 		listed = true
 	}
 	in.mu.Lock()
-	s, ok := in.states[th.TID]
+	all := in.states[th.TID]
 	in.mu.Unlock()
-	if !ok && (listed || p.tried == 1) {
-		s, ok = in.forked(th.TID)
-	}
-	if ok {
-		p.th, p.tried = in.rt.Thread(s), 0
-		if in.table != nil {
-			p.th.Objects = (*codeTypes)(p)
-			p.plan.chunks = p.plan.chunks[:0]
-			in.chunks(p, in.mem)
+	if len(all) == 0 && (listed || p.tried == 1) {
+		if s, ok := in.forked(th.TID); ok {
+			all = []python.State{s}
 		}
 	}
+	if len(all) > 0 {
+		p.tried = 0
+		in.use(p, all)
+	}
+}
+
+// use makes p read the given States.
+func (in *interpreter) use(p *pyThread, all []python.State) {
+	last := len(all) - 1
+	p.th, p.others = in.thread(p, all[last]), p.others[:0]
+	if in.rt.Anchored() {
+		for _, s := range all[max(0, last-maxOthers):last] {
+			p.others = append(p.others, in.thread(p, s))
+		}
+	}
+	if in.table != nil {
+		p.plan.chunks = p.plan.chunks[:0]
+		in.chunks(p, in.mem)
+	}
+}
+
+func (in *interpreter) thread(p *pyThread, s python.State) *python.Thread {
+	th := in.rt.Thread(s)
+	if in.table != nil {
+		th.Objects = (*codeTypes)(p)
+	}
+	return th
+}
+
+// maxOthers bounds the interpreters in which one thread runs, beside one.
+const maxOthers = 8
+
+// findOthers looks for th's States in other interpreters if a walk saw evaluations of one. It backs
+// off like find.
+func (in *interpreter) findOthers(th *Thread) {
+	p := &th.python
+	if !p.foreign {
+		return
+	}
+	if p.looked++; p.looked > soonTried && p.looked&(p.looked-1) != 0 && p.looked%maxTried != 0 {
+		return
+	}
+	in.list()
+	in.mu.Lock()
+	all := in.states[th.TID]
+	in.mu.Unlock()
+	if len(all) > 0 {
+		in.use(p, all)
+	}
+}
+
+// capture reads the frames of all States of p into s. ok is as in python.Thread.Capture.
+func (in *interpreter) capture(p *pyThread, mem io.ReaderAt, s *python.Stack) (ok bool) {
+	if !p.th.Capture(mem, s) {
+		return false
+	}
+	kept := p.others[:0]
+	for _, th := range p.others {
+		if th.Capture(mem, &p.joined) {
+			s.Join(&p.joined)
+			kept = append(kept, th)
+		} else if r, copy := mem.(*pyReader); copy && r.short {
+			s.Reason = max(s.Reason, stack.ReasonMemory) // not known in this copy
+			kept = append(kept, th)
+		}
+	}
+	p.others = kept
+	return true
 }
 
 func (in *interpreter) asks(th *Thread) bool { return th.python.asks() }
@@ -208,7 +280,7 @@ func (in *interpreter) more(w *Walker, th *Thread, _ *stack.Regs, mem *Copy) (re
 	p.live = &w.meter
 	if in.table != nil {
 		in.captureAll(p, mem)
-	} else if p.have = p.th.Capture(&copied{mem, in.mem}, &p.stack); !p.have {
+	} else if p.have = in.capture(p, &copied{mem, in.mem}, &p.stack); !p.have {
 		in.lost(p)
 	}
 	return w.meter.Reads
@@ -240,7 +312,7 @@ func (k *Block) read(b []byte, addr uint64) (int, bool) {
 
 func (in *interpreter) gap(th *Thread) bool {
 	p := &th.python
-	return p.unread || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
+	return p.unread || p.foreign || p.have && (p.plan.gaps || p.stack.Reason != stack.ReasonNone)
 }
 
 // merge puts the Python frames between those of C. An error frame replaces frames that could not be
@@ -262,8 +334,16 @@ func (in *interpreter) merge(w *Walker, th *Thread, frames []stack.Frame) []stac
 	if in.table != nil && w.golang == nil {
 		in.lookTask(th)
 	}
-	if n := in.greenlet(w, frames, &p.stack); n > 0 {
-		w.merged = in.rt.Merge(w.merged[:0], frames[:n], w.first, &p.stack, in.table != nil)
+	n := in.greenlet(w, frames, &p.stack)
+	own := frames
+	if n > 0 {
+		own = frames[:n]
+	}
+	if p.foreign = in.rt.Foreign(own, w.first, &p.stack); !p.foreign {
+		p.looked = 0
+	}
+	if n > 0 {
+		w.merged = in.rt.Merge(w.merged[:0], own, w.first, &p.stack, in.table != nil)
 		w.merged = append(w.merged, stack.Frame{PC: uint64(stack.ReasonParent), Kind: stack.KindError})
 		w.ended = true
 		return w.merged

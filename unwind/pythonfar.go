@@ -29,17 +29,17 @@ func (in *interpreter) readFar(p *pyThread, mem *Copy) {
 		pl.reader.near = map[uint64][]byte{}
 	}
 	pl.spans, pl.buf = pl.spans[:0], pl.buf[:0]
-	if at := p.th.Chunk(); at != 0 && at != pl.newest {
-		pl.spans = p.th.Chunks(p.live, pl.spans)
+	if at := p.chunk(); at != 0 && at != pl.newest {
+		pl.spans = p.dataStacks(p.live, pl.spans)
 	}
 	have := pl.eachFar(p.live, p.th.FrameSize(), func() bool {
 		pl.reader.begin(mem, nil, pl.chunks)
-		p.have = p.th.Capture(&pl.reader, &p.stack)
+		p.have = in.capture(p, &pl.reader, &p.stack)
 		return !pl.reader.short
 	})
 	if !have {
 		pl.reader.begin(mem, p.live, pl.chunks)
-		p.have = p.th.Capture(&pl.reader, &p.stack)
+		p.have = in.capture(p, &pl.reader, &p.stack)
 	}
 }
 

@@ -107,6 +107,11 @@ func (in *interpreter) spans(p *pyThread, out []rule.Span) []rule.Span {
 		s.Maybe = i > 0
 		add(s)
 	}
+	for _, th := range p.others { // they end when their interpreter does
+		s := th.Span()
+		s.Maybe = true
+		add(s)
+	}
 	return out
 }
 
@@ -176,7 +181,7 @@ func (r *pyReader) begin(mem *Copy, live Memory, fixed []chunk) {
 func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
-	p.have = p.th.Capture(&pl.reader, &p.stack)
+	p.have = in.capture(p, &pl.reader, &p.stack)
 	if pl.reader.short { // read what the copy lacks, in batches
 		in.readFar(p, mem)
 		pl.keepFar(&p.stack)
@@ -211,7 +216,7 @@ func (in *interpreter) captureAll(p *pyThread, mem *Copy) {
 func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 	pl := &p.plan
 	pl.reader.begin(mem, nil, pl.chunks)
-	p.have = p.th.Capture(&pl.reader, &p.stack)
+	p.have = in.capture(p, &pl.reader, &p.stack)
 	if !p.have && !pl.reader.short {
 		in.lost(p)
 		return
@@ -248,11 +253,15 @@ func (in *interpreter) captureCopy(p *pyThread, mem *Copy) {
 // again before another State is found.
 func (in *interpreter) lost(p *pyThread) {
 	in.mu.Lock()
-	if tid := stack.TID(p.th.State().Native); in.states[tid] == p.th.State() {
+	lost := p.th.State()
+	tid := stack.TID(lost.Native)
+	if left := slices.DeleteFunc(slices.Clone(in.states[tid]), func(s python.State) bool { return s == lost }); len(left) > 0 {
+		in.states[tid] = left
+	} else {
 		delete(in.states, tid)
 	}
 	in.mu.Unlock()
-	p.th, p.have = nil, false
+	p.th, p.others, p.have = nil, p.others[:0], false
 	p.plan.lacks, p.plan.gaps, p.plan.missed = false, false, 0
 }
 
@@ -268,7 +277,7 @@ func (in *interpreter) foresee(p *pyThread, mem *Copy) {
 	none.Blocks = pl.readChunks(p.live, none.Blocks)
 	pl.reader.begin(&none, p.live, pl.chunks)
 	pl.reader.most = maxHeap + maxProof // no more can be copied ahead
-	if !p.th.Capture(&pl.reader, &pl.guess) {
+	if !in.capture(p, &pl.reader, &pl.guess) {
 		return
 	}
 	in.chunks(p, p.live) // the thread may have moved on
@@ -501,26 +510,52 @@ func (in *interpreter) placeFrames(p *pyThread) {
 			f.Off = 0
 		}
 	}
-	if at := p.th.Chunk(); at != pl.newest {
+	if p.chunk() != pl.newest {
 		in.chunks(p, p.live)
 	}
+}
+
+// chunk identifies the newest chunks of the thread's data stacks at the last Capture; 0: it has none.
+func (p *pyThread) chunk() uint64 {
+	at := p.th.Chunk()
+	for _, th := range p.others {
+		at ^= th.Chunk()
+	}
+	return at
+}
+
+// dataStacks appends the chunks of the thread's data stacks, each outermost first, and updates
+// p.newest, which is as chunk returns it.
+func (p *pyThread) dataStacks(mem io.ReaderAt, out []rule.Span) []rule.Span {
+	p.newest = 0
+	add := func(th *python.Thread) {
+		was := len(out)
+		if out = th.Chunks(mem, out); len(out) > was {
+			p.newest ^= out[was].Addr
+		}
+		slices.Reverse(out[was:])
+	}
+	add(p.th)
+	for _, th := range p.others {
+		add(th)
+	}
+	return out
 }
 
 // chunks locates the current data stack.
 func (in *interpreter) chunks(p *pyThread, mem Memory) {
 	pl := &p.plan
 	pl.newest = 0
-	pl.spans = p.th.Chunks(mem, pl.spans[:0])
+	pl.spans = p.dataStacks(mem, pl.spans[:0])
 	pl.chunks = slices.DeleteFunc(pl.chunks, func(c chunk) bool {
 		return c.left >= keepChunks || slices.ContainsFunc(pl.spans, func(s rule.Span) bool { return s.Addr == c.Addr })
 	})
 	for i := range pl.chunks {
 		pl.chunks[i].left++
 	}
-	slices.Reverse(pl.spans)
 	for i, s := range pl.spans {
 		pl.chunks = slices.Insert(pl.chunks, i, chunk{Span: s})
-		pl.newest = s.Addr
 	}
+	pl.newest = p.newest
 	pl.chunks = pl.chunks[:min(len(pl.chunks), maxChunks)]
 }

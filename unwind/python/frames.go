@@ -49,11 +49,12 @@ type Stack struct {
 
 	anchors    []uint64
 	generators bool // a frame belongs to a generator
+	foreign    bool // see Runtime.Foreign; Merge then marks these evaluations as gaps
 }
 
 func (s *Stack) reset() {
 	s.Frames, s.Groups, s.anchors, s.Reason = s.Frames[:0], s.Groups[:0], s.anchors[:0], stack.ReasonNone
-	s.generators = false
+	s.generators, s.foreign = false, false
 }
 
 // ErrMissing is the error of a Thread's memory if it is a copy and lacks the data.
@@ -339,7 +340,7 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 		g++
 		inner = len(out)
 	}
-	low := sp
+	low, inside := sp, false // inside: of an evaluation
 	for i := range c {
 		was, evals := g, r.evaluates(c[i].Func)
 		if cfa := c[i].CFA; cfa > low {
@@ -354,7 +355,10 @@ func (r *Runtime) Merge(out, c []stack.Frame, sp uint64, s *Stack, fold bool) []
 		if s.Reason != stack.ReasonNone && g == len(s.Groups) && evals && (g == was || r.cut(s, g-1)) {
 			gap = true
 			out = append(out, lost)
+		} else if s.foreign && evals && inside && g == was {
+			out = append(out, stack.Frame{PC: uint64(stack.ReasonMemory), Kind: stack.KindError})
 		}
+		inside = inside || evals
 		out = append(out, c[i])
 		if fold && (g > was || evals && s.Reason != stack.ReasonNone) && c[i].Func != 0 {
 			r.fold(&out[len(out)-1])
