@@ -93,7 +93,7 @@ func describe(in *wait.Info) trace.Wait {
 // missing holder is then true of one moment, not of the lock.
 func comesAndGoes(l *wait.Lock) bool {
 	switch l.Kind {
-	case lock.GIL, lock.Monitor, lock.Synchronizer:
+	case lock.GIL, lock.Monitor, lock.Synchronizer, lock.ClassInit:
 		return true
 	case lock.Mutex, lock.RWLock, lock.Stdio:
 		return l.Impl == "glibc" || l.Impl == "musl" || l.Impl == "kernel"

@@ -36,7 +36,7 @@ func (t *Target) Monitor(nstid int32) (wait.Monitor, bool) {
 
 // sorts maps the waits of Java threads to kinds of locks.
 var sorts = [...]lock.Kind{jvm.Entering: lock.Monitor, jvm.Waiting: lock.Cond, jvm.Synchronizer: lock.Synchronizer, jvm.Semaphore: lock.Semaphore,
-	jvm.Condition: lock.Cond, jvm.Parked: lock.Park, jvm.Sleeping: lock.Sleep}
+	jvm.Condition: lock.Cond, jvm.Initialization: lock.ClassInit, jvm.Parked: lock.Park, jvm.Sleeping: lock.Sleep}
 
 // MonitorOwner implements wait.Config.MonitorOwner.
 func (t *Target) MonitorOwner(addr uint64) (locked bool, holder int32) {

@@ -12,7 +12,7 @@ import (
 // Monitor describes a thread of a managed runtime, at one moment, that waits for an
 // object without a lock word.
 type Monitor struct {
-	Kind    lock.Kind // Monitor, Synchronizer, Semaphore, Cond, Park or Sleep
+	Kind    lock.Kind // Monitor, Synchronizer, ClassInit, Semaphore, Cond, Park or Sleep
 	Addr    uint64    // 0: it waits for no object
 	Class   string    // of the object; "": unknown
 	Unknown bool      // the object or its holder could not be read at that moment
@@ -51,7 +51,7 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 		l.Addr = f.Word
 	}
 	switch m.Kind {
-	case lock.Monitor, lock.Synchronizer:
+	case lock.Monitor, lock.Synchronizer, lock.ClassInit:
 		l.Holder = a.r.holdsMonitor(m)
 		if m.Why != "" && l.Holder.TID != 0 {
 			l.Note = m.Why

@@ -14,6 +14,7 @@ const (
 	Condition                // parked, for a condition of a java.util.concurrent lock
 	Parked                   // parked, for anything else or an unknown object
 	Sleeping                 // in Thread.sleep
+	Initialization           // another thread initializes a class; Addr is the class
 )
 
 // Monitor is a lock that a thread wants, or another object that it waits for, at one moment.
@@ -61,7 +62,10 @@ func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 	if m.Addr = v.word(at); m.Addr == 0 {
 		at = thread + l.waiting
 		if m.Addr = v.word(at); m.Addr == 0 && v.err == nil {
-			return r.parked(thread, os)
+			if m, ok = r.parked(thread, os); !ok {
+				m, ok = r.initializing(thread)
+			}
+			return m, ok
 		}
 		m.Sort = Waiting
 	}
@@ -69,10 +73,18 @@ func (r *Runtime) Wanted(thread uint64, tid int32) (m Monitor, ok bool) {
 		return m, false
 	}
 	m.Class = r.monitorClass(m.Addr)
+	if m.Sort == Waiting && m.Class == initLockClass {
+		if c, ok := r.initializing(thread); ok {
+			return c, true
+		}
+	}
 	m.Locked, m.Owner = r.MonitorOwner(m.Addr)
 	again, err := word(r.mem, at)
 	return m, err == nil && again == m.Addr
 }
+
+// initLockClass is the class of the objects in which 17 waits for the initialization of a class.
+const initLockClass = "[I"
 
 // objectOf returns the object of a monitor, or 0 if it cannot be read.
 func (v *look) objectOf(monitor uint64) uint64 { return v.handle(monitor + v.r.l.monitorObject) }

@@ -55,6 +55,8 @@ type known struct {
 	thread  threadFields
 	parks   places
 
+	classInit  classInit  // constant
+	initSearch initSearch // guarded by mu
 	numbers numbers // has its own lock
 }
 
@@ -92,7 +94,8 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	}
 	g := &lookup{s: s}
 	r := &Runtime{&known{Major: major, l: l, s: s, table: table,
-		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{}}, mem}
+		blobs: map[uint64]*blob{}, methods: map[uint64]*method{}, names: map[uint64]string{}, offsets: map[string]uint64{}, classes: map[uint64]class{},
+		classInit: newClassInit(s)}, mem}
 	heaps, code := g.static("CodeCache._heaps"), g.static("AbstractInterpreter._code")
 	ret := g.static("StubRoutines._call_stub_return_address")
 	r.threadList = g.static("ThreadsSMRSupport._java_thread_list")

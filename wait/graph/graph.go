@@ -164,7 +164,7 @@ func Convoys(threads []Thread, least int) []Convoy {
 
 func exclusive(k lock.Kind) bool {
 	switch k {
-	case lock.Mutex, lock.RWLock, lock.Stdio, lock.LowLevel, lock.File, lock.Once, lock.GIL, lock.Monitor, lock.Synchronizer:
+	case lock.Mutex, lock.RWLock, lock.Stdio, lock.LowLevel, lock.File, lock.Once, lock.GIL, lock.Monitor, lock.Synchronizer, lock.ClassInit:
 		return true
 	}
 	return false

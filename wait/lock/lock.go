@@ -44,6 +44,8 @@ const (
 	Monitor   Kind = "monitor"    // of a Java object
 	// Synchronizer is a lock of java.util.concurrent that keeps its owner.
 	Synchronizer Kind = "synchronizer"
+	// ClassInit is the initialization of a Java class by another thread. Type is the class.
+	ClassInit Kind = "class initialization"
 	File         Kind = "file" // flock, fcntl
 )
 

@@ -1,7 +1,7 @@
 """Waits below a recursion over two functions, a call of a C function and a recursion of one."""
 
 import functools
-import sys
+import os
 import time
 
 
@@ -26,5 +26,5 @@ def even(n):
     return down(150)
 
 
-print("ready", flush=True)
+print("ready", os.getpid(), flush=True)
 even(200)
