@@ -101,7 +101,7 @@ func ByPath(path string) (*Format, error) {
 	if found != nil {
 		return found, nil
 	}
-	return nil, fmt.Errorf("the name %q tells no format; let it end in one of %s, or use --format", path, strings.Join(known, ", "))
+	return nil, fmt.Errorf("no format matches the file name %q; use one of the extensions %s, or --format", path, strings.Join(known, ", "))
 }
 
 // Output is a file to be written in a format. The path - is standard output.
@@ -118,7 +118,7 @@ func ParseOutput(path, format string) (o Output, err error) {
 	case format != "":
 		o.Format, err = ByName(format)
 	case path == "-":
-		return o, fmt.Errorf("standard output has no name that tells the format; add --format")
+		return o, fmt.Errorf("standard output needs --format")
 	default:
 		o.Format, err = ByPath(path)
 	}
@@ -139,7 +139,7 @@ type File struct {
 }
 
 // ErrNothing reports that the selected part of a recording has no data for a format.
-var ErrNothing = errors.New("there is nothing to write")
+var ErrNothing = errors.New("nothing to write")
 
 // Write writes rec to o. Each file is either complete or absent.
 func Write(o Output, rec *trace.Recording, opts Options) ([]File, error) {

@@ -230,9 +230,9 @@ func (r *Runtimes) Problems() (out []string) {
 			out = append(out, f.problem.Error())
 		case !f.slow || !f.found:
 		case f.late:
-			out = append(out, "JavaScript's functions have no names: the recording was over before V8 was found")
+			out = append(out, "JavaScript functions have no names: the recording ended before V8 was found")
 		case f.took > lateFind:
-			out = append(out, fmt.Sprintf("JavaScript's functions have no names in the first %.1f s: so long it took to find V8", f.took.Seconds()))
+			out = append(out, fmt.Sprintf("JavaScript functions have no names in the first %.1f s, until V8 was found", f.took.Seconds()))
 		}
 	}
 	return out

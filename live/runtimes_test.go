@@ -31,7 +31,7 @@ func TestLateRuntime(t *testing.T) {
 	r.look(true)
 	told(r, "")
 	f.took = 1234 * time.Millisecond
-	const first = "JavaScript's functions have no names in the first 1.2 s: so long it took to find V8"
+	const first = "JavaScript functions have no names in the first 1.2 s, until V8 was found"
 	told(r, first)
 	close(r.stop)
 	r.look(true) // already found
@@ -44,7 +44,7 @@ func TestLateRuntime(t *testing.T) {
 	found = true
 	close(r.stop)
 	r.look(true)
-	told(r, "JavaScript's functions have no names: the recording was over before V8 was found")
+	told(r, "JavaScript functions have no names: the recording ended before V8 was found")
 
 	r, _ = begin(false)
 	found = true

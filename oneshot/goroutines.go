@@ -16,7 +16,7 @@ type NoGoError struct {
 
 func (e *NoGoError) Error() string {
 	if e.Why == nil {
-		return fmt.Sprintf("process %d has no goroutines: it is no Go program", e.PID)
+		return fmt.Sprintf("process %d has no goroutines: not a Go program", e.PID)
 	}
 	return fmt.Sprintf("goroutines of process %d: %v", e.PID, e.Why)
 }

@@ -59,7 +59,7 @@ type Sink struct {
 func ParseSink(kind Kind, s string) (*Sink, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%s: %q is no address; write for example http://localhost:4318", kind, s)
+		return nil, fmt.Errorf("%s: invalid address %q (example: http://localhost:4318)", kind, s)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = paths[kind]

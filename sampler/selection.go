@@ -110,7 +110,7 @@ func parseTerm(s string) (t term, err error) {
 	default:
 		if n, err := strconv.Atoi(s); err == nil {
 			if n <= 0 {
-				return t, fmt.Errorf("threads: %s is no thread: numbers begin at 1", s)
+				return t, fmt.Errorf("threads: invalid thread number %s: numbers start at 1", s)
 			}
 			t.number = n
 			return t, nil

@@ -61,7 +61,7 @@ func (s *Session) SetSelection(sel *sampler.Selection) error {
 func (s *Session) Selection() *sampler.Selection { return s.smp.Selection() }
 
 // ErrOver reports that the recording no longer exists.
-var ErrOver = errors.New("the recording is no longer there")
+var ErrOver = errors.New("the recording no longer exists")
 
 // Snapshot opens the recording so far, or the finished recording, with its names. It is
 // readable until release is called. Naming takes as long as at the end of a recording.

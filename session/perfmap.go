@@ -293,13 +293,13 @@ func (x *perfMap) problems() (out []string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.dropped > 0 {
-		out = append(out, fmt.Sprintf("perf map: %d bytes are left out, it is larger than %d bytes or %d entries", x.dropped, maxPerfMap, maxPerfLines))
+		out = append(out, fmt.Sprintf("perf map: %d bytes ignored: it exceeds %d bytes or %d entries", x.dropped, maxPerfMap, maxPerfLines))
 	}
 	if x.bad > 0 {
-		out = append(out, fmt.Sprintf("perf map: %d lines are no entries and are left out", x.bad))
+		out = append(out, fmt.Sprintf("perf map: %d invalid lines ignored", x.bad))
 	}
 	if x.reuse.Dropped > 0 {
-		out = append(out, fmt.Sprintf("perf map: of %d pieces of code it is not known what took their place when", x.reuse.Dropped))
+		out = append(out, fmt.Sprintf("perf map: %d replaced pieces of code have unknown times", x.reuse.Dropped))
 	}
 	if x.merged > 0 {
 		out = append(out, fmt.Sprintf("code took the place of other code too often: %d times it is named up to %v too early", x.merged, x.apart))

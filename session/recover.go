@@ -23,7 +23,7 @@ func Recover(f *os.File, d Dump, o naming.Options) (*Dumped, *trace.Process, err
 	begin := time.Now()
 	fi, err := f.Stat()
 	if err == nil && !fi.Mode().IsRegular() {
-		err = errors.New("it is not a regular file")
+		err = errors.New("not a regular file")
 	}
 	var im *ringfile.Image
 	if err == nil {

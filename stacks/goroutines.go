@@ -86,7 +86,7 @@ func (s *Snapshot) goroutines(b *bufio.Writer) {
 			list(b, a.ids)
 		}
 		if g.Truncated == stack.ReasonEmpty && len(g.Frames) == 0 {
-			b.WriteString("      its stack was not to be had: it runs\n")
+			b.WriteString("      stack not available: it is running\n")
 		} else {
 			s.frames(b, g.Frames, g.Truncated)
 		}

@@ -96,7 +96,7 @@ func blockHeader(r *bytes.Reader) (dict int, err error) {
 	}
 	flags, h := h[0], h[1:len(h)-4]
 	if flags&^0xc0 != 0 {
-		return 0, fmt.Errorf("xz: filters besides LZMA2")
+		return 0, fmt.Errorf("xz: unsupported filter, only LZMA2 is")
 	}
 	number := func() uint64 {
 		v, n := binary.Uvarint(h)

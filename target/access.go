@@ -126,7 +126,7 @@ func (d *denial) reason() error {
 	no := func(why Reason, what, advice string) error { return refuse(d.pid, d.comm, why, what, advice) }
 	if d.me.CapPrm&(1<<unix.CAP_SYS_PTRACE) != 0 {
 		if d.container {
-			return no(NoCapability, d.who+" lies in another namespace, over which CAP_SYS_PTRACE does not reach",
+			return no(NoCapability, d.who+" is in another user namespace, which your CAP_SYS_PTRACE does not cover",
 				"run as root of the host's user namespace")
 		}
 		return d.policy()
@@ -145,10 +145,10 @@ func (d *denial) reason() error {
 		return no(YamaScope, "the Yama security module lets only administrators trace (kernel.yama.ptrace_scope is 2)",
 			"run with sudo, or: "+giveCaps(ptraceCap, program()))
 	case d.yama == 1 && !d.child:
-		return no(YamaScope, d.who+" is no child of this program, and the Yama security module lets you trace nothing else (kernel.yama.ptrace_scope is 1)",
+		return no(YamaScope, d.who+" is not a child of this program, and the Yama security module allows tracing of children only (kernel.yama.ptrace_scope is 1)",
 			"run with sudo, or start the program with it (record -- CMD), or: "+giveCaps(ptraceCap, program())+", or: sysctl kernel.yama.ptrace_scope=0")
 	case d.hidden:
-		return no(NotDumpable, d.who+" does not let itself be traced: it is not dumpable (it has changed its user, its file cannot be read by you, or it asked for that)",
+		return no(NotDumpable, d.who+" is not dumpable and cannot be traced (it changed its user, you cannot read its file, or it requested that)",
 			"run with sudo, or: "+giveCaps(bothCaps, program()))
 	}
 	return d.policy()

@@ -146,7 +146,7 @@ func parseCPUs(s string) (out []int, err error) {
 		from, e1 := strconv.Atoi(a)
 		to, e2 := strconv.Atoi(b)
 		if e1 != nil || e2 != nil || from < 0 || to < from || to-from >= maxCPUs || len(out) >= maxCPUs {
-			return nil, fmt.Errorf("%q is no list of CPUs", s)
+			return nil, fmt.Errorf("invalid list of CPUs %q", s)
 		}
 		for i := from; i <= to; i++ {
 			out = append(out, i)

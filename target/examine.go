@@ -148,7 +148,7 @@ func yamaCheck(scope string, capable bool) Check {
 		c.Verdict, c.Found = Limited, "ptrace_scope is 2: only CAP_SYS_PTRACE may trace"
 		c.Advice = "run it with sudo, or as root: " + giveCaps(ptraceCap, program())
 	default:
-		c.Verdict, c.Found = Missing, "ptrace_scope is "+scope+": nobody may trace"
+		c.Verdict, c.Found = Missing, "ptrace_scope is "+scope+": no process may trace"
 		c.Advice = "it can be lowered by a reboot only: see /etc/sysctl.d/10-ptrace.conf"
 	}
 	if c.Verdict != Good && scope != "3" && capable {

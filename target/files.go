@@ -23,7 +23,7 @@ type File interface {
 // ErrNoFile reports that the mapping has no file that could be opened: it is anonymous memory, a
 // device, or a deleted file that requires more permissions (CAP_CHECKPOINT_RESTORE or
 // CAP_SYS_ADMIN).
-var ErrNoFile = errors.New("no file to be had for the mapping")
+var ErrNoFile = errors.New("no file available for the mapping")
 
 // maxVDSO bounds the one mapping that is read from memory.
 const maxVDSO = 1 << 20

@@ -109,7 +109,7 @@ func parseSwitches(b []byte) (n int64, err error) {
 			v = v*10 + int64(rest[at]-'0')
 		}
 		if at == i+len(key) || at == len(rest) || rest[at] != '\n' {
-			return 0, fmt.Errorf("status: offset %d: %s is no number", at, key[1:len(key)-2])
+			return 0, fmt.Errorf("status: offset %d: %s is not a number", at, key[1:len(key)-2])
 		}
 		n += v
 	}

@@ -147,7 +147,7 @@ func hostPort(addr string) (host, port string) {
 func Address(addr string) error {
 	_, port := hostPort(addr)
 	if _, err := net.LookupPort("tcp", port); addr == "" || err != nil {
-		return fmt.Errorf("%q is no address to listen on: write a port or HOST:PORT", addr)
+		return fmt.Errorf("invalid listen address %q: write PORT or HOST:PORT", addr)
 	}
 	return nil
 }

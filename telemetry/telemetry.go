@@ -131,7 +131,7 @@ func Instruments(m metric.Meter, src Source) (metric.Registration, error) {
 		*to, all = i, append(all, i)
 	}
 	gauge(&in.threads, Threads, "{thread}", "Threads that are sampled now.")
-	counter(&in.samples, Samples, "{sample}", "Samples by how they were had.")
+	counter(&in.samples, Samples, "{sample}", "Samples by how they were taken.")
 	counter(&in.missed, Missed, "{tick}", "Ticks of threads without a sample, by why.")
 	counter(&in.truncated, Truncated, "{sample}", "Samples whose stack is not complete.")
 	counter(&in.restarted, Restarted, "{call}", "System calls that a stop interrupted and that were put back.")

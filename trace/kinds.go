@@ -29,7 +29,7 @@ func ParseKinds(list string) (Kinds, error) {
 			for _, x := range kindWords {
 				all = append(all, x.String())
 			}
-			return 0, fmt.Errorf("%q is no kind of frames; use %s", strings.TrimSpace(word), strings.Join(all, ", "))
+			return 0, fmt.Errorf("invalid kind of frames %q; use %s", strings.TrimSpace(word), strings.Join(all, ", "))
 		}
 		k |= 1 << kindWords[i]
 	}

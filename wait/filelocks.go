@@ -174,7 +174,7 @@ func (f *FileLocks) holder(w *line) (h lock.Holder, note string, found bool) {
 		note = "held by " + strings.Join(pids, ", ")
 	}
 	if h.TID == 0 && h.Why == "" {
-		h.Why = "/proc/locks does not show who holds it"
+		h.Why = "/proc/locks does not show the holder"
 	}
 	return h, note, true
 }

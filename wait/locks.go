@@ -101,7 +101,7 @@ func (a *args) gil(f *lock.Futex, g *GIL) {
 
 func (r *Resolver) holdsGIL(g *GIL) lock.Holder {
 	if !g.Locked {
-		return lock.Holder{Why: "nobody holds it at the moment"}
+		return lock.Holder{Why: "not held at the moment"}
 	}
 	if g.Holder != 0 {
 		if tid, ok := r.target.Thread(g.Holder, false); ok {

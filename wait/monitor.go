@@ -43,7 +43,7 @@ func (a *args) monitor(f *lock.Futex, m *Monitor) {
 	}
 	if m.Kind == lock.Cond && (m.Class == referenceQueue || m.Class == nativeReferenceQueue) {
 		a.info.Kind = KindIdle
-		a.say("idle: no object of Java's is to be cleaned up")
+		a.say("idle: no Java objects to clean up")
 		return
 	}
 	l := lock.Lock{Addr: m.Addr, Word: f.Word, Kind: m.Kind, Type: m.Class, Impl: "hotspot", Basis: lock.ByLayout}
@@ -82,7 +82,7 @@ func (r *Resolver) holdsMonitor(m *Monitor) lock.Holder {
 	case m.Readers > 0:
 		return lock.Holder{Readers: m.Readers, Why: fmt.Sprintf("%d have it for reading", m.Readers)}
 	case !m.Locked:
-		return lock.Holder{Why: "nobody holds it at the moment"}
+		return lock.Holder{Why: "not held at the moment"}
 	case m.Holder != 0:
 		if tid, ok := r.target.Thread(m.Holder, false); ok {
 			return lock.Holder{TID: tid, NSTID: m.Holder, By: event.KnownByRuntime}

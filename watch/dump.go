@@ -226,7 +226,7 @@ func (a *ask) triggers() (out []trace.Trigger) {
 	if a.req != nil {
 		text := a.req.Text
 		if text == "" {
-			text = "somebody asked for it"
+			text = "requested"
 		}
 		out = append(out, trace.Trigger{At: a.at, Rule: a.req.Kind, Kind: a.req.Kind, Text: text})
 	}

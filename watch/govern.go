@@ -235,7 +235,7 @@ func (w *Watcher) govern(ctx context.Context) {
 			told = false
 			now := strings.Join(blunt(d, rules), "; ")
 			if now != dull && now != "" {
-				w.log.Warn("samples are too far apart for some triggers: they tell only what lasts longer", "interval", d, "triggers", now)
+				w.log.Warn("the interval is too long for some triggers: they miss shorter events", "interval", d, "triggers", now)
 			}
 			dull = now
 		case d == most && g.share() > g.bound()*1.2 && !told:
@@ -253,7 +253,7 @@ func why(was, d, most time.Duration) string {
 	case d < was:
 		return "samples cost less than they may"
 	case d == most:
-		return "samples cost more than they may; further apart the triggers could not tell"
+		return "sampling exceeds its limit; with a longer interval the triggers would miss events"
 	}
 	return "samples cost more than they may"
 }

@@ -156,7 +156,7 @@ func (t *watched) ended(life *target.Life) {
 		time.Sleep(10 * time.Millisecond)
 		e, ok = life.Ending()
 	}
-	how := "for a reason that the kernel does not tell"
+	how := "for an unknown reason"
 	if ok {
 		how = e.String()
 	}
@@ -181,7 +181,7 @@ func (w *Watcher) memory(t *watched) (*ringfile.Memory, error) {
 	if err == nil {
 		return m, nil
 	}
-	w.log.Warn("no ring file: what is kept is lost if sliver is killed", "error", err)
+	w.log.Warn("no ring file: the kept events are lost if sliver is killed", "error", err)
 	return ringfile.New(w.o.KeepBytes)
 }
 

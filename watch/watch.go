@@ -195,7 +195,7 @@ func (w *Watcher) Run(ctx context.Context, s Source) error {
 		w.o.Session.Deaths = d
 		defer d.Close()
 	} else {
-		w.log.Info("a crash shows the last sample, or what a core dump tells: where it was killed takes CAP_PERFMON and tracefs", "error", err)
+		w.log.Info("a crash shows the last sample or the stack of a core dump: the exact place needs CAP_PERFMON and tracefs", "error", err)
 	}
 	var wg sync.WaitGroup
 	defer w.telling.Wait()
@@ -389,7 +389,7 @@ func (w *Watcher) pick(who string) ([]*watched, error) {
 		return out, nil
 	}
 	if len(w.targets) == 0 {
-		return nil, fmt.Errorf("there is nothing to dump: it waits for %s", w.source.What)
+		return nil, fmt.Errorf("nothing to dump: waiting for %s", w.source.What)
 	}
 	var names []string
 	for _, t := range w.targets {

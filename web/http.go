@@ -319,7 +319,7 @@ func whole(v any) (any, error) {
 	var err error
 	switch x := v.(type) {
 	case nil:
-		return nil, errors.New("null is no value of anything")
+		return nil, errors.New("invalid value null")
 	case map[string]any:
 		for k, e := range x {
 			if x[k], err = whole(e); err != nil {

@@ -56,7 +56,7 @@ const (
 func (q *query) check() error {
 	for _, v := range []float64{q.T0, q.T1, q.Bin, q.At, q.Last} {
 		if math.IsNaN(v) || math.Abs(v) > maxTime {
-			return fmt.Errorf("%g is no time", v)
+			return fmt.Errorf("invalid time %g", v)
 		}
 	}
 	if q.N > maxBins || len(q.Funcs) > maxFuncs {
@@ -72,7 +72,7 @@ func (q *query) checkBody() error {
 	if q.Near != nil {
 		numbers = append(numbers, q.Near.Thread, q.Near.Depth+1)
 		if math.IsNaN(q.Near.Start) || math.Abs(q.Near.Start) > maxTime {
-			return fmt.Errorf("%g is no time", q.Near.Start)
+			return fmt.Errorf("invalid time %g", q.Near.Start)
 		}
 	}
 	for _, n := range append(numbers, q.Threads...) {
@@ -91,7 +91,7 @@ func (q *query) checkBody() error {
 
 var (
 	// errUnknown reports an unknown thread or recording.
-	errUnknown   = errors.New("there is no")
+	errUnknown   = errors.New("not found:")
 	errNoCompare = fmt.Errorf("%w recording to compare with", errUnknown)
 	// errTooMany reports that the limit is reached.
 	errTooMany = errors.New("use one of them")

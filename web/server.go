@@ -222,10 +222,10 @@ func (f *feed) state() (done bool, reason string, err error) {
 func CheckAddress(addr, token, how string) error {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
-		return fmt.Errorf("%q is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080", addr)
+		return fmt.Errorf("invalid listen address %q: write HOST:PORT (example: 127.0.0.1:8080)", addr)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		return fmt.Errorf("%q is no address to listen on: the port is a number up to 65535, 0 for a free one", addr)
+		return fmt.Errorf("invalid listen address %q: the port is a number up to 65535, 0 for a free one", addr)
 	}
 	if err := checkToken(token); err != nil {
 		return err

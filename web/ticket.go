@@ -48,7 +48,7 @@ func (s *Server) part(r *http.Request) (*ticket, error) {
 		return nil, fmt.Errorf("threads: a number is out of range; use 0 to %d", maxIndex)
 	}
 	if math.Abs(q.From) > maxTime || math.Abs(q.To) > maxTime {
-		return nil, errors.New("from or to is no time")
+		return nil, errors.New("from or to is not a valid time")
 	}
 	for _, f := range s.o.Formats {
 		if f.Name != q.Format {

@@ -98,7 +98,7 @@ func (b *bench) redis() error {
 			}
 		}
 	}
-	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | against nobody |\n|---|---|---|\n")
+	fmt.Printf("\n#### redis, GET by 8 clients, 100 Hz\n\n| tool | answers a second | compared with none |\n|---|---|---|\n")
 	alone := median(rates["nobody"])
 	for _, t := range b.tools {
 		if r := rates[t.name]; slices.Contains(names, t.name) && len(r) > 0 {

@@ -75,7 +75,7 @@ func segments(fd int, port uint16, buf []byte) (sum float64, err error) {
 			case m.Header.Type == syscall.NLMSG_DONE:
 				return sum, nil
 			case m.Header.Type == syscall.NLMSG_ERROR:
-				return 0, errors.New("the kernel tells nothing of connections")
+				return 0, errors.New("the kernel reports no connections")
 			}
 			k, err := arrived(m.Data, port)
 			if err != nil {

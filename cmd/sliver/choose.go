@@ -82,7 +82,7 @@ func (c *choice) parse(help string) (err error) {
 func parseRange(s string) (from, to *time.Duration, err error) {
 	a, b, ok := strings.Cut(s, "..")
 	if !ok || a == "" && b == "" {
-		return nil, nil, fmt.Errorf("range: %q is no range; write for example 1.5s..3s, 2s.. or ..500ms", s)
+		return nil, nil, fmt.Errorf("range: invalid range %q (examples: 1.5s..3s, 2s.., ..500ms)", s)
 	}
 	for _, side := range []struct {
 		text string
@@ -93,7 +93,7 @@ func parseRange(s string) (from, to *time.Duration, err error) {
 		}
 		d, err := time.ParseDuration(side.text)
 		if err != nil {
-			return nil, nil, fmt.Errorf("range: %q is no time; write for example 1.5s or 300ms", side.text)
+			return nil, nil, fmt.Errorf("range: invalid time %q (examples: 1.5s, 300ms)", side.text)
 		}
 		*side.to = &d
 	}
@@ -188,7 +188,7 @@ func (c *choice) options(rec *trace.Recording) (o export.Options, err error) {
 	if c.re != nil {
 		o.Focus = c.re
 		if o.Threads = view.New(rec, o).Found(); len(o.Threads) == 0 {
-			return o, fmt.Errorf("focus: no function on a stack of what was chosen matches %q", c.focus)
+			return o, fmt.Errorf("focus: no function on the selected stacks matches %q", c.focus)
 		}
 	}
 	return o, nil

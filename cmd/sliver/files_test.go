@@ -217,7 +217,7 @@ func TestPartialRecordings(t *testing.T) {
 		}
 	}
 	for _, f := range []string{"run.sliver", "other.sliver"} {
-		if r := sliver(t, dir, "report", f); r.status != 0 || !strings.Contains(r.out, "spin_0") && !strings.Contains(r.out, "spin") || strings.Contains(r.errors, "cut off") {
+		if r := sliver(t, dir, "report", f); r.status != 0 || !strings.Contains(r.out, "spin_0") && !strings.Contains(r.out, "spin") || strings.Contains(r.errors, "is truncated") {
 			t.Errorf("%s: %+v", f, r)
 		}
 	}

@@ -71,7 +71,7 @@ func heapCommand() *command {
 		flags: func(fs *pflag.FlagSet) {
 			set = fs
 			fs.StringVar(&f.memory, "memory", "", "most memory for the analysis, for example 2GB: larger dumps are\nanalyzed in a file, or for chosen objects, or by class alone (default: no bound)")
-			fs.StringVar(&f.level, "level", "", "full, mapped, paths or histogram, in place of the best that --memory allows")
+			fs.StringVar(&f.level, "level", "", "full, mapped, paths or histogram (default: the best that --memory allows)")
 			fs.StringVar(&f.temp, "temp", "", "folder for temporary files (default: the system's)")
 			fs.BoolVar(&f.partial, "partial", false, "of a damaged dump, use what comes before the damage")
 			fs.BoolVarP(&f.quiet, "quiet", "q", false, "do not print what was done to standard error")
@@ -121,7 +121,7 @@ func runHeap(ctx context.Context, e *env, f *heapFlags, set *pflag.FlagSet, args
 	}
 	i := slices.IndexFunc(heapActions(), func(a heapAction) bool { return a.name == args[0] })
 	if i < 0 && !isPID(args[0]) {
-		return usagef("heap", "unknown action %q; there are: %s", args[0], strings.Join(heapNames(), ", "))
+		return usagef("heap", "unknown action %q; use one of %s", args[0], strings.Join(heapNames(), ", "))
 	}
 	var a heapAction
 	if i >= 0 {
@@ -209,7 +209,7 @@ func (f *heapFlags) openAs(ctx context.Context, e *env, path, name string) (*gra
 	}
 	f.notes = append(f.notes, note)
 	if g.Damage != nil {
-		fmt.Fprintf(e.stderr, "sliver: %s: damaged, so only what comes before is used: %v\n", name, g.Damage)
+		fmt.Fprintf(e.stderr, "sliver: %s: damaged, using only the part before the damage: %v\n", name, g.Damage)
 	}
 	return g, nil
 }

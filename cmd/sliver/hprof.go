@@ -114,7 +114,7 @@ func runHprof(e *env, f *hprofFlags, set *pflag.FlagSet, args []string) error {
 	}
 	i := slices.IndexFunc(hprofActions(), func(a hprofAction) bool { return a.name == args[0] })
 	if i < 0 {
-		return usagef("hprof", "unknown action %q; there are: %s", args[0], strings.Join(hprofNames(), ", "))
+		return usagef("hprof", "unknown action %q; use one of %s", args[0], strings.Join(hprofNames(), ", "))
 	}
 	a := hprofActions()[i]
 	if len(args) != 2 {
@@ -194,7 +194,7 @@ func openHprof(e *env, path string, f *hprofFlags) (*hprofInput, error) {
 		}
 		in.src, in.damage = s, s.Damage
 		if in.damage != nil {
-			fmt.Fprintf(e.stderr, "sliver: %s: %v: only what comes before is used\n", in.name, in.damage)
+			fmt.Fprintf(e.stderr, "sliver: %s: %v: using only the part before the damage\n", in.name, in.damage)
 		}
 		return in, nil
 	}

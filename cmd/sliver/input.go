@@ -32,7 +32,7 @@ func openInput(e *env, path string) (rec *trace.Recording, closer *os.File, err 
 		return nil, nil, fmt.Errorf("cannot read %s: %w", path, ferr)
 	}
 	if report == nil {
-		return nil, nil, fmt.Errorf("%w, and no trace of Nanoscope or Chrome, and no pprof profile", err)
+		return nil, nil, fmt.Errorf("%w, and not a Nanoscope, Chrome or pprof file", err)
 	}
 	for _, n := range report.Notes {
 		fmt.Fprintf(e.stderr, "sliver: %s: %s\n", path, printable(n))
@@ -90,7 +90,7 @@ func openRecording(path string) (*trace.Recording, *os.File, error) {
 func warnDamage(w io.Writer, path string, rec *trace.Recording) {
 	rec.Verify()
 	if rec.End == nil {
-		fmt.Fprintf(w, "sliver: %s was cut off (its recorder did not finish): what it holds until then is used\n", path)
+		fmt.Fprintf(w, "sliver: %s is truncated (its recorder did not finish): using the part that is complete\n", path)
 	}
 	for _, p := range rec.Problems {
 		fmt.Fprintf(w, "sliver: %s: %s; passed over\n", path, printable(p))

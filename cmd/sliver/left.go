@@ -74,9 +74,9 @@ func leftNames() string {
 		}
 	}
 	if len(names) == 0 {
-		return "there are none here"
+		return "none found"
 	}
-	return "there are: " + strings.Join(names, ", ")
+	return "found: " + strings.Join(names, ", ")
 }
 
 func listLeft(e *env, all []left, asJSON bool) error {

@@ -29,7 +29,7 @@ func checkDescriptors(e *env, p *target.Process) error {
 		return nil // a later step reports it
 	}
 	if need := int64(ownDescriptors + threadDescriptors*len(ts)); need > most {
-		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %d threads take some %d: those that there is no room for are not recorded\n",
+		fmt.Fprintf(e.stderr, "sliver: ulimit -n allows %d open files; all %d threads need about %d: some threads are not recorded\n",
 			most, len(ts), need)
 	}
 	return nil

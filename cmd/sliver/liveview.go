@@ -185,7 +185,7 @@ func (v *liveView) start() error {
 		return errors.New("a recording is under way")
 	}
 	if !v.p.Alive() {
-		return fmt.Errorf("process %d has ended: there is nothing to record", v.p.PID())
+		return fmt.Errorf("process %d has ended: nothing to record", v.p.PID())
 	}
 	select {
 	case v.begin <- struct{}{}:

@@ -180,7 +180,7 @@ func explainFlags(err error) string {
 	}
 	s := parsing.ReplaceAllString(err.Error(), "")
 	s = unitless.ReplaceAllString(s, "a time needs its unit: write ${1}s or ${1}ms")
-	return negative.ReplaceAllString(s, "$1 is no process or thread number, nor a flag")
+	return negative.ReplaceAllString(s, "$1 is not a PID, TID or flag")
 }
 
 // mayBeEmpty lists flags that accept an empty text, and flags that report it themselves.
@@ -203,7 +203,7 @@ func (c *command) start(args []string, e *env) error {
 	var empty error
 	fs.Visit(func(f *pflag.Flag) {
 		if f.Value.Type() == "string" && f.Value.String() == "" && !mayBeEmpty[f.Name] {
-			empty = usagef(c.name, "--%s is empty: give it a value, or leave it out", f.Name)
+			empty = usagef(c.name, "--%s is empty: set a value, or omit the flag", f.Name)
 		}
 	})
 	if empty != nil {

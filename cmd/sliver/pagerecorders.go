@@ -42,7 +42,7 @@ func (pageRecorders) Dump(ctx context.Context, name string) ([]string, error) {
 	if i < 0 {
 		return nil, fmt.Errorf("%w: %q", web.ErrNoRecorder, name)
 	}
-	ds, err := clients[i].Dump(ctx, control.Request{Text: "somebody asked for it on a page"})
+	ds, err := clients[i].Dump(ctx, control.Request{Text: "requested on a page"})
 	if err != nil {
 		return nil, err
 	}

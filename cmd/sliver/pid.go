@@ -25,17 +25,17 @@ func parsePID(s string) (int, error) {
 	case err == nil && pid > 0:
 		return pid, nil
 	case len(several) == 0:
-		return 0, &pidError{"the process number is empty: does the program run?"}
+		return 0, &pidError{"the PID is empty: is the program running?"}
 	case err == nil:
-		return 0, &pidError{fmt.Sprintf("%q is no process number", s)}
+		return 0, &pidError{fmt.Sprintf("invalid PID %q", s)}
 	case s[0] == '-':
-		return 0, &pidError{fmt.Sprintf("no process number is given, %q follows: does the program run?", s)}
+		return 0, &pidError{fmt.Sprintf("missing PID before %q: is the program running?", s)}
 	case len(several) > 1:
-		return 0, &pidError{fmt.Sprintf("%q is no process number: give one process", s)}
+		return 0, &pidError{fmt.Sprintf("invalid PID %q: give one PID", s)}
 	case programName.MatchString(s):
-		return 0, &pidError{fmt.Sprintf("%q is no process number; 'pgrep -l %s' finds it", s, s)}
+		return 0, &pidError{fmt.Sprintf("invalid PID %q ('pgrep -l %s' finds the PID of a program)", s, s)}
 	}
-	return 0, &pidError{fmt.Sprintf("%q is no process number", s)}
+	return 0, &pidError{fmt.Sprintf("invalid PID %q", s)}
 }
 
 // onePID is a flag's value: one PID, given once; 0 if not set.
@@ -54,7 +54,7 @@ func (p *onePID) String() string {
 func (p *onePID) Set(s string) error {
 	pid, err := parsePID(s)
 	if err == nil && *p != 0 {
-		err = &pidError{"--pid is given twice: a recording is of one process"}
+		err = &pidError{"--pid given twice: a recording covers one process"}
 	}
 	if err != nil {
 		return err

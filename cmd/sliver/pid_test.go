@@ -12,18 +12,18 @@ func TestParsePID(t *testing.T) {
 		says string
 	}{
 		{"1234", 1234, ""},
-		{"", 0, "is empty: does the program run?"},
+		{"", 0, "is empty: is the program running?"},
 		{"  ", 0, "is empty"},
-		{"-d", 0, `"-d" follows`},
-		{"--duration", 0, `"--duration" follows`},
-		{"-7", 0, `"-7" is no process number`},
-		{"0", 0, `"0" is no process number`},
-		{"12 13", 0, "give one process"},
-		{"1.5", 0, `"1.5" is no process number`},
-		{"99999999999999999999", 0, "is no process number"},
-		{"redis-server", 0, "'pgrep -l redis-server' finds it"},
-		{"a;b", 0, `"a;b" is no process number`},
-		{"a\nb", 0, "is no process number"},
+		{"-d", 0, `missing PID before "-d"`},
+		{"--duration", 0, `missing PID before "--duration"`},
+		{"-7", 0, `invalid PID "-7"`},
+		{"0", 0, `invalid PID "0"`},
+		{"12 13", 0, "give one PID"},
+		{"1.5", 0, `invalid PID "1.5"`},
+		{"99999999999999999999", 0, "invalid PID"},
+		{"redis-server", 0, "'pgrep -l redis-server' finds the PID"},
+		{"a;b", 0, `invalid PID "a;b"`},
+		{"a\nb", 0, "invalid PID"},
 	} {
 		pid, err := parsePID(c.in)
 		if c.says == "" && (err != nil || pid != c.pid) || c.says != "" && (err == nil || pid != 0 || !strings.Contains(err.Error(), c.says)) {

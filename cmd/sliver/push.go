@@ -68,7 +68,7 @@ func (f *pushFlags) parse(fs *pflag.FlagSet) error {
 	if !f.any() {
 		for _, name := range []string{"window", "service", "resource", "push-header", "push-header-file", "spool", "spool-max"} {
 			if fs.Changed(name) {
-				return usagef("record", "--%s is for what is pushed: add --otlp, --pyroscope or --parca", name)
+				return usagef("record", "--%s needs a backend: add --otlp, --pyroscope or --parca", name)
 			}
 		}
 		return nil
@@ -97,7 +97,7 @@ func (f *pushFlags) parse(fs *pflag.FlagSet) error {
 	for _, r := range f.resource {
 		k, v, ok := strings.Cut(r, "=")
 		if !ok || k == "" {
-			return usagef("record", "resource: %q is no attribute; write NAME=VALUE", r)
+			return usagef("record", "resource: invalid attribute %q (write NAME=VALUE)", r)
 		}
 		f.attrs = append(f.attrs, otlp.Attribute{Key: view.Text(k, 256), Value: view.Text(v, 1024)})
 	}

@@ -91,7 +91,7 @@ func (p *percent) Set(s string) error {
 	num, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
 	if err != nil || v != v {
-		return fmt.Errorf("%q is no percentage; write for example 1%%", s)
+		return fmt.Errorf("invalid percentage %q (example: 1%%)", s)
 	}
 	if isPercent {
 		v /= 100
@@ -205,7 +205,7 @@ func (f *recordFlags) options() (o session.Options, err error) {
 	}
 	for _, out := range o.Outputs {
 		if out.Path == "-" && f.json {
-			return o, usagef("record", "--json and -o - both want standard output")
+			return o, usagef("record", "--json and -o - both use standard output")
 		}
 	}
 	return o, nil
@@ -229,14 +229,14 @@ func (f *recordFlags) run(ctx context.Context, e *env, args []string) error {
 		return usagef("record", "unexpected %q before --", args[0])
 	case d < 0 && len(args) > 0 && f.pid > 0:
 		if _, err := parsePID(args[0]); err == nil {
-			return usagef("record", "two processes are given, %d and %s: a recording is of one", f.pid, args[0])
+			return usagef("record", "two processes given, %d and %s: a recording covers one", f.pid, args[0])
 		}
 		fallthrough
 	case d < 0 && len(args) > 0:
-		return usagef("record", "unexpected %q; a command goes behind --", args[0])
+		return usagef("record", "unexpected %q; a command goes after --", args[0])
 	}
 	if f.fs.Changed("pid") && len(cmd) > 0 {
-		return usagef("record", "both a process and a command are given; choose one")
+		return usagef("record", "both a process and a command given; choose one")
 	}
 	if f.pid == 0 && len(cmd) == 0 {
 		if !term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stderr) {
@@ -437,7 +437,7 @@ func (f *recordFlags) recordOnce(e *env, o session.Options, p *target.Process, c
 			}
 		}
 		if res != nil && res.Left != "" {
-			return false, fmt.Errorf("%w; what was recorded until then is in %s ('sliver recover' finishes it, 'sliver export' reads it)", err, res.Left)
+			return false, fmt.Errorf("%w; the recording so far is in %s ('sliver recover' completes it, 'sliver export' reads it)", err, res.Left)
 		}
 		return false, err
 	}
@@ -487,7 +487,7 @@ func (f *recordFlags) signals(e *env, s *session.Session, command bool) (context
 			}
 			if n++; n > 1 {
 				if path := s.Abandon(); path != "" && !f.quiet {
-					fmt.Fprintf(e.stderr, "sliver: left at once; what was recorded until then is in %s ('sliver export' reads it)\n", path)
+					fmt.Fprintf(e.stderr, "sliver: stopped without finishing; the recording so far is in %s ('sliver export' reads it)\n", path)
 				}
 				os.Exit(128 + int(sig.(syscall.Signal)))
 			}

@@ -179,10 +179,10 @@ func TestStackBadInput(t *testing.T) {
 		says   string
 	}{
 		{"stack", 2, "give a process number"},
-		{"stack x", 2, `"x" is no process number`},
-		{"stack -1", 2, "-1 is no process or thread number"},
+		{"stack x", 2, `invalid PID "x"`},
+		{"stack -1", 2, "-1 is not a PID, TID or flag"},
 		{"stack 0", 2, "no process number"},
-		{"stack " + pid + " y", 2, `"y" is no process number`},
+		{"stack " + pid + " y", 2, `invalid PID "y"`},
 		{"stack 4194303", 1, "no process 4194303"},
 		{"stack " + pid + " 4194303", 1, "no process 4194303"},
 		{"stack -t /(/ " + pid, 2, "threads:"},

@@ -252,7 +252,7 @@ func overruns(r *session.Result) (out []string) {
 		out = append(out, fmt.Sprintf("%s late: the samplers had to wait for a CPU, or for threads that did not stop", span(late)))
 	}
 	if late := r.Releasing; late > least {
-		out = append(out, fmt.Sprintf("%s after the last sample: it took so long to let go of %s", span(late), plural(r.Threads, "thread")))
+		out = append(out, fmt.Sprintf("%s after the last sample: detaching from %s took this long", span(late), plural(r.Threads, "thread")))
 	}
 	if r.Writing > least && r.Writing > time.Second {
 		out = append(out, fmt.Sprintf("%s later with the file: names were looked up and outputs written", span(r.Writing)))

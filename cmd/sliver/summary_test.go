@@ -66,7 +66,7 @@ func TestSummaryOfOverruns(t *testing.T) {
 	}{
 		{session.Result{Duration: 5200 * time.Millisecond}, ""},
 		{session.Result{Duration: 5300 * time.Millisecond}, "the samplers had to wait for a CPU"},
-		{session.Result{Duration: 5 * time.Second, Releasing: 300 * time.Millisecond}, "to let go of"},
+		{session.Result{Duration: 5 * time.Second, Releasing: 300 * time.Millisecond}, "detaching from"},
 		{session.Result{Duration: 5 * time.Second, Writing: 3 * time.Second}, "outputs written"},
 	} {
 		var b bytes.Buffer

@@ -114,7 +114,7 @@ func (f *topFlags) run(_ context.Context, e *env, args []string) error {
 	defer p.Close()
 	once := f.once || f.json
 	if !once && (!term.IsTerminal(int(e.stdin.Fd())) || !isTerminal(e.stdout)) {
-		return usagef("top", "top draws in a terminal, and there is none; --once prints one table")
+		return usagef("top", "top needs a terminal; --once prints one table")
 	}
 	if !once && f.fs.Changed("rows") {
 		return usagef("top", "--rows goes with --once")

@@ -485,10 +485,10 @@ func TestTopBadInput(t *testing.T) {
 	}{
 		{"top", 2, "give one process number"},
 		{"top 1 2", 2, "give one process number"},
-		{"top x", 2, `"x" is no process number`},
+		{"top x", 2, `invalid PID "x"`},
 		{"top 0", 2, "no process number"},
 		{"top 4194303", 1, "no process 4194303"}, // before other errors
-		{"top " + pid, 2, "there is none; --once prints one table"},
+		{"top " + pid, 2, "needs a terminal; --once prints one table"},
 		{"top --once 4194303", 1, "no process 4194303"},
 		{"top --once -d 0 " + pid, 2, "duration: 0s is out of range; use 200ms to 5m0s"},
 		{"top --once -d x " + pid, 2, "invalid"},

@@ -35,7 +35,7 @@ Examples:
   sliver view run.sliver --web 127.0.0.1:8080`,
 		run: func(_ context.Context, e *env, args []string) error {
 			if len(args) != 1 {
-				return usagef("view", "give one recording; a second one to compare with goes behind --compare")
+				return usagef("view", "give one recording; name a second one to compare with after --compare")
 			}
 			if _, err := f.wanted("view"); err != nil {
 				return err

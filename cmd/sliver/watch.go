@@ -173,7 +173,7 @@ func (b *byteSize) Set(s string) error {
 	}
 	n, err := strconv.ParseInt(num, 10, 64)
 	if err != nil || n < 0 || n > (1<<62)/unit {
-		return fmt.Errorf("%q is no size; write for example 64MiB", s)
+		return fmt.Errorf("invalid size %q (example: 64MiB)", s)
 	}
 	*b = byteSize(n * unit)
 	return nil
@@ -324,14 +324,14 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 	}
 	for _, ending := range f.outputs {
 		if !strings.HasPrefix(ending, ".") {
-			return bad("output: %q is no ending; write for example .pftrace", ending)
+			return bad("output: invalid file extension %q (example: .pftrace)", ending)
 		}
 		if _, err := export.ByPath("x" + ending); err != nil {
 			var known []string
 			for _, f := range export.Formats() {
 				known = append(known, f.Extensions...)
 			}
-			return bad("output: %q is no format's ending; there are: %s", ending, strings.Join(known, ", "))
+			return bad("output: unknown file extension %q; use one of %s", ending, strings.Join(known, ", "))
 		}
 	}
 	if err := telemetry.Address(f.metrics); err != nil && f.fs.Changed("metrics") {
@@ -342,7 +342,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 		return o, err
 	}
 	if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-		return o, fmt.Errorf("dir: %s is no folder: make it first", dir)
+		return o, fmt.Errorf("dir: %s is not a directory: create it first", dir)
 	}
 	o = watch.Options{Session: so, Keep: f.keep, KeepBytes: int64(f.keepBytes), Rules: rules, MemLimit: int64(f.memLimit), MaxCPU: float64(f.maxCPU),
 		Store: &dumps.Store{Dir: dir, Max: f.maxDumps, MaxBytes: int64(f.maxBytes)}, Formats: f.outputs, Notify: f.notify()}
@@ -357,7 +357,7 @@ func (f *watchFlags) options(rules []*trigger.Rule) (o watch.Options, err error)
 		}
 	default:
 		if fi, err := os.Stat(f.ringFile); err != nil || !fi.IsDir() {
-			return o, fmt.Errorf("ring-file: %s is no folder: make it first", f.ringFile)
+			return o, fmt.Errorf("ring-file: %s is not a directory: create it first", f.ringFile)
 		}
 		o.RingDir = f.ringFile
 	}

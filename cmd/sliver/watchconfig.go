@@ -59,7 +59,7 @@ func (f *watchFlags) apply(c *config.File) error {
 			if x != nil && f.ruleFlag(s.Key) {
 				more = "; triggers go into the list triggers"
 			}
-			return fmt.Errorf("%s: line %d: there is no setting %q%s", f.config, s.Line, s.Key, more)
+			return fmt.Errorf("%s: line %d: unknown setting %q%s", f.config, s.Line, s.Key, more)
 		}
 		if typed[s.Key] || f.targeted && slices.Contains(whoFlags, s.Key) {
 			continue

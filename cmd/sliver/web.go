@@ -55,11 +55,11 @@ func (f *webFlags) register(fs *pflag.FlagSet, optional bool) {
 func (f *webFlags) wanted(help string) (bool, error) {
 	if f.addr == "" {
 		if f.fs.Changed("web") {
-			return false, usagef(help, `web: "" is no address to listen on: write HOST:PORT, such as 127.0.0.1:8080`)
+			return false, usagef(help, `web: invalid listen address "": write HOST:PORT (example: 127.0.0.1:8080)`)
 		}
 		for _, name := range []string{"web-token", "web-token-file", "web-host", "open"} {
 			if f.fs.Changed(name) {
-				return false, usagef(help, "--%s is for the page: add --web", name)
+				return false, usagef(help, "--%s needs the page: add --web", name)
 			}
 		}
 		return false, nil
@@ -194,7 +194,7 @@ func startBrowser(s *web.Server, remote bool) error {
 	}
 	path, err := exec.LookPath("xdg-open")
 	if err != nil {
-		return errors.New("there is no xdg-open")
+		return errors.New("xdg-open is not installed")
 	}
 	url, err := s.OpenURL()
 	if err != nil {

@@ -98,7 +98,7 @@ func (c *chrome) read() error {
 		}
 		if key == `"traceEvents"` {
 			if c.v.peek() != '[' {
-				return errors.New("traceEvents is no array")
+				return errors.New("traceEvents is not an array")
 			}
 			if err := c.events(); err != nil || c.cut {
 				return err
@@ -321,13 +321,13 @@ func (c *chrome) write(w io.Writer) error {
 	}
 	last = max(last, t.last)
 	c.rep.Calls, c.rep.Threads = b.calls, t.threads
-	note(c.rep, c.other, "events of kinds that are no calls were passed over")
-	note(c.rep, c.odd, "events that could not be understood were passed over")
+	note(c.rep, c.other, "events were skipped because they are not calls")
+	note(c.rep, c.odd, "events were skipped because they are malformed")
 	note(c.rep, c.strayed, "ends of calls had no begin")
 	note(c.rep, c.open, "calls had no end, and end with their thread")
 	note(c.rep, c.clipped, "calls outlived their callers, and end with them")
 	if c.cut {
-		c.rep.Notes = append(c.rep.Notes, "the file was cut off: what it holds until then is used")
+		c.rep.Notes = append(c.rep.Notes, "the file is truncated: using the part that is complete")
 	}
 	return b.finish(&c.names, last, "imported from Chrome JSON")
 }

@@ -160,7 +160,7 @@ func TestNanoscope(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"": "no call", "1:+a\nx:POP\n": `line 2, byte 5: "x" is no time`, "1:+a\nnonsense\n": "line 2, byte 5: there is no colon",
+		"": "no call", "1:+a\nx:POP\n": `line 2, byte 5: invalid time x`, "1:+a\nnonsense\n": "line 2, byte 5: missing colon",
 		"1:+" + strings.Repeat("n", 2<<20): "longer than", "-5:+a\n": "no time",
 	} {
 		if rec, _, err := readNanoscope(t, in, ""); err == nil || !strings.Contains(err.Error(), says) {

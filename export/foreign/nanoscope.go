@@ -83,11 +83,11 @@ type nanoscope struct {
 func (n *nanoscope) line(line []byte) (err error) {
 	digits, what, ok := bytes.Cut(line, []byte(":"))
 	if !ok {
-		return errors.New("there is no colon behind the time")
+		return errors.New("missing colon after the time")
 	}
 	at, err := strconv.ParseInt(string(digits), 10, 64)
 	if err != nil || at < 0 || at > maxTime {
-		return fmt.Errorf("%.40q is no time in ns", digits)
+		return fmt.Errorf("invalid time %.40q, expected ns", digits)
 	}
 	t := stack.Time(at)
 	if n.th == nil {

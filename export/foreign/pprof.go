@@ -49,9 +49,9 @@ func ReadPprof(r io.Reader, w io.Writer, o Options) (*Report, error) {
 		}
 		end = max(end, at)
 	}
-	what := fmt.Sprintf("values are %q, the stacks lie one after another: a profile does not tell when they were", typ)
+	what := fmt.Sprintf("values are %q; stacks are placed one after another because a profile has no times", typ)
 	if !isTime {
-		what = fmt.Sprintf("values are %q in %q, shown as if they were ns; a profile does not tell when its stacks were", typ, unitName)
+		what = fmt.Sprintf("values are %q in %q, shown as ns; a profile has no times", typ, unitName)
 	}
 	x.rep.Notes = append(x.rep.Notes, what)
 	note(x.rep, x.negative, "samples have values below 0, and are left out")
@@ -154,7 +154,7 @@ func (x *pprofReader) sample(s *pbSample, name string) error {
 	for i := len(s.locations) - 1; i >= 0 && len(path) <= maxDepth; i-- {
 		loc, ok := x.p.locations[s.locations[i]]
 		if !ok {
-			return fmt.Errorf("it is broken: there is no location %d", s.locations[i])
+			return fmt.Errorf("invalid profile: missing location %d", s.locations[i])
 		}
 		if loc.many == 0 {
 			if path, err = x.frame(path, "0x"+strconv.FormatUint(loc.addr, 16)); err != nil {
@@ -167,7 +167,7 @@ func (x *pprofReader) sample(s *pbSample, name string) error {
 			if lines[j] != 0 {
 				name, ok := x.p.functions[lines[j]]
 				if !ok {
-					return fmt.Errorf("it is broken: there is no function %d", lines[j])
+					return fmt.Errorf("invalid profile: missing function %d", lines[j])
 				}
 				fn = x.p.text(name)
 			}

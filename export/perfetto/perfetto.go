@@ -270,7 +270,7 @@ func (e *exporter) child(k kind, index int, parent uint64, name, unit, about str
 func (e *exporter) recording() {
 	o := e.out
 	e.child(kindRecording, 0, e.uuid(kindProcess, 0), "sliver: recording", "",
-		"How this was recorded, and what is missing from it.", len(e.v.Threads)+2, false)
+		"How this was recorded, and its losses.", len(e.v.Threads)+2, false)
 	event := func(t stack.Time, typ uint64) (packet, ev int) {
 		packet = o.packet()
 		o.uint(packetTimestamp, uint64(t))

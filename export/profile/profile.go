@@ -157,7 +157,7 @@ func (p *Profile) Comments() []string {
 // It reuses the Sample.
 func (p *Profile) Samples(yield func(*Sample) error) error {
 	if p.begun {
-		panic("profile: samples are told once")
+		panic("profile: samples are reported once")
 	}
 	p.begun = true
 	var s Sample

@@ -223,7 +223,7 @@ func (g *Graph) take(ctx context.Context) (err error) {
 	s := g.survey
 	g.header, g.Damage = s.header, s.damage
 	if g.opts.Dump > max(s.dumps, 1) {
-		return fmt.Errorf("the file has %d heap dumps, there is no number %d", s.dumps, g.opts.Dump)
+		return fmt.Errorf("the file has %d heap dumps, not %d", s.dumps, g.opts.Dump)
 	}
 	g.names = &names{file: g.file, texts: s.texts, known: map[uint64]string{}}
 	g.classes = newClasses(s, g.names)

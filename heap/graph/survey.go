@@ -283,7 +283,7 @@ func take(ctx context.Context, src io.Reader, o surveyOptions) (*survey, error) 
 	}
 	slices.SortStableFunc(s.texts, func(a, b text) int { return cmp.Compare(a.id, b.id) })
 	if s.span.n > maxObjects {
-		return nil, errors.New("more than 2,147,483,632 objects: only the histogram can be made of so many")
+		return nil, errors.New("more than 2,147,483,632 objects: only the histogram is available")
 	}
 	return s, nil
 }

@@ -208,7 +208,7 @@ func (c *checker) definition(it *Item) error {
 		return nil
 	}
 	if k.defined {
-		c.find(it.Offset, 1, "a class that was there before")
+		c.find(it.Offset, 1, "a class that was defined before")
 	}
 	k.defined, k.super, k.own = true, d.Super, 0
 	for _, f := range d.Fields {

@@ -39,7 +39,7 @@ func TestCheckFinds(t *testing.T) {
 		}},
 		{"a class that objects have", func(b *builder) { b.instance(0x9000, 0x7700, nil) }},
 		{"a class that objects have", func(b *builder) { b.objects(0x9000, 0x7700) }},
-		{"a class that was there before", func(b *builder) { b.class(0x1000, 0, 0) }},
+		{"a class that was defined before", func(b *builder) { b.class(0x1000, 0, 0) }},
 		{"names that the dump does not have", func(b *builder) { b.class(0x7700, 0x1000, 8, Field{0x666, TypeLong}) }},
 		{"a class among its own superclasses", func(b *builder) {
 			b.class(0x7700, 0x7700, 8)

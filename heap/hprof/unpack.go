@@ -83,7 +83,7 @@ func (u *unpacker) frame(size int) ([]byte, error) {
 	}
 	b, err := u.zip.DecodeAll(packed.Bytes(), nil)
 	if err == nil && len(b) != size {
-		err = fmt.Errorf("a part has %d bytes in place of %d", len(b), size)
+		err = fmt.Errorf("a part has %d bytes, expected %d", len(b), size)
 	}
 	return b, err
 }

@@ -130,7 +130,7 @@ func (s *search) content() error {
 		return err
 	}
 	if zeroed {
-		s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as stripping leaves them: no duplicates or constants can be told")
+		s.report.Losses = append(s.report.Losses, "all arrays of the dump have the same values, as in a stripped dump: duplicates and constants are unknown")
 	}
 	s.duplicates(same, forgot)
 	var keys []string

@@ -164,7 +164,7 @@ func (s *search) losses() {
 	g, r := s.g, s.report
 	lose := func(format string, args ...any) { r.Losses = append(r.Losses, fmt.Sprintf(format, args...)) }
 	if g.Damage != nil {
-		lose("the dump is damaged: %v; what comes before is in this report", g.Damage)
+		lose("the dump is damaged: %v; this report covers the part before the damage", g.Damage)
 	}
 	if g.Dangled > 0 {
 		lose("%d references lead to objects that the dump does not have", g.Dangled)

@@ -71,7 +71,7 @@ func (d *Dir) File(name string) (*os.File, error) {
 // left of it.
 func (d *Dir) Put(name string, fill func(io.Writer) error) (*os.File, error) {
 	if !valid(name) {
-		return nil, fmt.Errorf("cache: %q is no name", name)
+		return nil, fmt.Errorf("cache: invalid name %q", name)
 	}
 	f, err := os.CreateTemp(d.path, temporary)
 	if err != nil {

@@ -62,7 +62,7 @@ func New(getenv func(string) string, dir *cache.Dir, version string, problem fun
 			if strings.HasPrefix(s, "ima:") {
 				continue // a policy of elfutils' client for the servers behind it
 			}
-			return nil, fmt.Errorf("%s: %q is no address; write for example https://debuginfod.elfutils.org", URLs, s)
+			return nil, fmt.Errorf("%s: invalid address %q (example: https://debuginfod.elfutils.org)", URLs, s)
 		}
 		if len(f.servers) < maxServers {
 			f.servers = append(f.servers, strings.TrimRight(s, "/"))

@@ -86,7 +86,7 @@ func FromEnv(s Signal, getenv func(string) string) (c Config, ok bool, err error
 	if t, from := look("TIMEOUT"); t != "" {
 		ms, err := strconv.ParseInt(t, 10, 64)
 		if err != nil || ms < 0 || ms > maxTimeout.Milliseconds() {
-			return c, false, fmt.Errorf("%s: %q is no number of milliseconds", from, t)
+			return c, false, fmt.Errorf("%s: invalid number of milliseconds %q", from, t)
 		}
 		if ms > 0 {
 			c.Timeout = time.Duration(ms) * time.Millisecond

@@ -25,7 +25,7 @@ const ContentType = "text/plain; version=0.0.4; charset=utf-8"
 func Write(w io.Writer, rm *metricdata.ResourceMetrics) error {
 	var b bytes.Buffer
 	if rm.Resource != nil {
-		head(&b, "target_info", "gauge", "What is measured.")
+		head(&b, "target_info", "gauge", "The measured target.")
 		sample(&b, "target_info", labels(rm.Resource.Set()), "1")
 	}
 	for i := range rm.ScopeMetrics {

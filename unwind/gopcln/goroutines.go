@@ -457,7 +457,7 @@ type spanReader interface {
 
 func (c *Census) read(b []byte, addr uint64) error {
 	if addr > maxPointer {
-		return fmt.Errorf("read goroutines: %#x is no address", addr)
+		return fmt.Errorf("read goroutines: invalid address %#x", addr)
 	}
 	if n, err := c.mem.ReadAt(b, int64(addr)); n < len(b) {
 		return fmt.Errorf("read goroutines: %d of %d bytes at %#x: %w", n, len(b), addr, cmp.Or(err, io.ErrUnexpectedEOF))

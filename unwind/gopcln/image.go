@@ -65,7 +65,7 @@ func (m *image) page(no int64) ([]byte, error) {
 // readOff fills b completely from the file offset off, or returns an error.
 func (m *image) readOff(b []byte, off int64) error {
 	if off < 0 || off > 1<<56 {
-		return fmt.Errorf("offset %#x lies outside the file", uint64(off))
+		return fmt.Errorf("offset %#x is outside the file", uint64(off))
 	}
 	for start := off; len(b) > 0; {
 		p, err := m.page(off / pageSize)

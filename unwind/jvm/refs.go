@@ -6,7 +6,7 @@ import (
 )
 
 // errMoved says that an object may have been moved.
-var errMoved = errors.New("it was moved meanwhile")
+var errMoved = errors.New("the object was moved while it was read")
 
 // collector holds the facts about the garbage collector that decide which references can be
 // followed.

@@ -78,7 +78,7 @@ func New(img *Image, bias uint64, mem io.ReaderAt, table *managed.Table) (*Runti
 	}
 	version := s.static["Abstract_VM_Version._vm_major_version"]
 	if version == 0 {
-		return nil, &VersionError{Why: "its version is not told"}
+		return nil, &VersionError{Why: "unknown version"}
 	}
 	n, err := half(mem, version)
 	if err != nil {

@@ -238,7 +238,7 @@ func le(b []byte, off uint64) uint64 { return binary.LittleEndian.Uint64(b[off:]
 // read fills b from addr, or fails.
 func read(mem io.ReaderAt, b []byte, addr uint64) error {
 	if addr > maxPointer || addr == 0 {
-		return fmt.Errorf("read the interpreter's data: %#x is no address", addr)
+		return fmt.Errorf("read the interpreter's data: invalid address %#x", addr)
 	}
 	if n, err := mem.ReadAt(b, int64(addr)); n < len(b) {
 		return fmt.Errorf("read the interpreter's data: %d of %d bytes at %#x: %w", n, len(b), addr, cmp.Or(err, io.ErrUnexpectedEOF))

@@ -24,7 +24,7 @@ const (
 	maxArray = 4 << 20
 )
 
-var errHeap = errors.New("not what is expected in V8's heap")
+var errHeap = errors.New("unexpected data in V8's heap")
 
 // isObject reports whether v has the bits of a pointer to an object.
 func isObject(v uint64) bool { return v&3 == tag && v > 4096 && v < maxPointer }

@@ -176,7 +176,7 @@ func (t *Table) pipe(fd int, link, what string) Desc {
 	case own:
 		d.Text += " within the process"
 	case t.unsure:
-		d.Why = "who has the other end is being looked up"
+		d.Why = "the other end is being looked up"
 	case t.ends.cut:
 		d.Why = "too many descriptors on this machine to search for the other end"
 	default:

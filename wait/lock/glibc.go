@@ -228,7 +228,7 @@ func (r *recogniser) ownerOf(b []byte) {
 		if kind&(kindRobust|kindPI) != 0 {
 			n = int32(word & wordTID)
 			if word&wordOwnerDied != 0 {
-				r.l.Holder = Holder{Why: "its owner died; nobody has taken it over yet"}
+				r.l.Holder = Holder{Why: "its owner died and no thread has taken it over"}
 				return
 			}
 		}

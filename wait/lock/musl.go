@@ -104,7 +104,7 @@ func (r *recogniser) muslOwner() {
 	case u32(b[muslType:])&15 == 0:
 		r.l.Holder = Holder{Why: "musl's normal mutex keeps no owner"}
 	case word&wordOwnerDied != 0:
-		r.l.Holder = Holder{Why: "its owner died; nobody has taken it over yet"}
+		r.l.Holder = Holder{Why: "its owner died and no thread has taken it over"}
 	case word&wordTID == 0:
 		r.l.Holder = Holder{Why: "free at this moment: the thread is being woken"}
 	default:

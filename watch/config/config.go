@@ -44,7 +44,7 @@ func Parse(b []byte) (*File, error) {
 		return nil, errors.New(strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: "))
 	}
 	if len(doc.Content) != 1 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line 1: it is no list of names and values")
+		return nil, fmt.Errorf("line 1: not a mapping of names to values")
 	}
 	f := &File{}
 	seen := map[string]bool{}
@@ -70,7 +70,7 @@ func Parse(b []byte) (*File, error) {
 
 func (f *File) setting(k, v *yaml.Node) error {
 	if k.Value == "trigger" {
-		return fmt.Errorf("line %d: trigger is no setting; it is triggers, and a list", k.Line)
+		return fmt.Errorf("line %d: unknown setting trigger; use the list triggers", k.Line)
 	}
 	items := []*yaml.Node{v}
 	if v.Kind == yaml.SequenceNode {
@@ -89,7 +89,7 @@ func (f *File) setting(k, v *yaml.Node) error {
 // options.
 func (f *File) triggers(v *yaml.Node) error {
 	if v.Kind != yaml.SequenceNode {
-		return fmt.Errorf("line %d: triggers is no list; begin each trigger with \"- \"", v.Line)
+		return fmt.Errorf("line %d: triggers is not a list; begin each trigger with \"- \"", v.Line)
 	}
 	for _, item := range v.Content {
 		if item.Kind != yaml.MappingNode {
@@ -115,9 +115,9 @@ func (f *File) triggers(v *yaml.Node) error {
 		}
 		if kind == "" {
 			if len(item.Content) == 0 {
-				return fmt.Errorf("line %d: no trigger is named; there are: %s", item.Line, names())
+				return fmt.Errorf("line %d: missing trigger; use one of %s", item.Line, names())
 			}
-			return fmt.Errorf("line %d: %s is no trigger; there are: %s", item.Line, item.Content[0].Value, names())
+			return fmt.Errorf("line %d: unknown trigger %s; use one of %s", item.Line, item.Content[0].Value, names())
 		}
 		if b, ok := map[string]string{"true": "yes", "false": "no"}[value]; ok && kind == trigger.Crash {
 			value = b

@@ -46,14 +46,14 @@ func TestParse(t *testing.T) {
 	}
 	for _, c := range []struct{ text, says string }{
 		{"a: [b", "line 1"},
-		{"- a", "line 1: it is no list of names"},
+		{"- a", "line 1: not a mapping of names"},
 		{"keep: 1s\nkeep: 2s", `"keep" is there twice`},
-		{"trigger:\n  - stall: 1s", "line 1: trigger is no setting; it is triggers"},
+		{"trigger:\n  - stall: 1s", "line 1: unknown setting trigger; use the list triggers"},
 		{"keep: {a: b}", "line 1: keep has no plain value"},
-		{"triggers: 5", "line 1: triggers is no list"},
+		{"triggers: 5", "line 1: triggers is not a list"},
 		{"triggers:\n- stall", "line 2: a trigger is a name and a value"},
 		{"triggers:\n- threads: main\n  stall: 5s", "line 3: threads and stall are two"},
-		{"triggers:\n- frob: 1", "line 2: frob is no trigger; there are: stall,"},
+		{"triggers:\n- frob: 1", "line 2: unknown trigger frob; use one of stall,"},
 		{"triggers:\n- {}", "line 2: no trigger is named; there are: stall,"},
 		{"triggers:\n- stall: 5s\n- cpu: 5", `line 3: cpu "5": "5" is over 1; write 5% for percent`},
 		{"triggers:\n- stall: 5s\n  frob: 1", "line 2: stall"},

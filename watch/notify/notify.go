@@ -87,7 +87,7 @@ func Webhook(ctx context.Context, url string, body []byte) error {
 func CheckWebhook(address string) error {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no address of a web hook; write for example https://example.org/hook", address)
+		return fmt.Errorf("invalid web hook address %q (example: https://example.org/hook)", address)
 	}
 	return nil
 }

@@ -17,14 +17,14 @@ func Service(socket string, lines ...string) error {
 	}
 	c, err := net.DialUnix("unixgram", nil, &net.UnixAddr{Name: socket, Net: "unixgram"})
 	if err != nil {
-		return fmt.Errorf("tell the service manager: %w", err)
+		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	defer c.Close()
 	if err := c.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
 	if _, err := c.Write([]byte(strings.Join(lines, "\n"))); err != nil {
-		return fmt.Errorf("tell the service manager: %w", err)
+		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	return nil
 }

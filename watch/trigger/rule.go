@@ -112,7 +112,7 @@ func Parse(kind Kind, text string) (*Rule, error) {
 			key, val, ok = "checks", n, true
 		}
 		if !ok {
-			return fail("%q is no option; write name=value", p)
+			return fail("invalid option %q (write NAME=VALUE)", p)
 		}
 		if err := r.option(strings.TrimSpace(key), strings.TrimSpace(val)); err != nil {
 			return fail("%s: %v", strings.TrimSpace(key), err)
@@ -222,7 +222,7 @@ func (r *Rule) option(key, v string) (err error) {
 	case key == "cool" || key == "cool-down":
 		r.CoolDown, err = time.ParseDuration(v)
 		if err != nil || r.CoolDown < 0 {
-			err = fmt.Errorf("%q is no time; write for example 5m", v)
+			err = fmt.Errorf("invalid time %q (example: 5m)", v)
 		}
 	case key == "times":
 		n, within, ok := strings.Cut(v, "/")
@@ -298,7 +298,7 @@ func amount(s string) (float64, error) {
 func count(s string, most int) (int, error) {
 	n, err := strconv.Atoi(strings.TrimSpace(s))
 	if err != nil || n < 1 || n > most {
-		return 0, fmt.Errorf("%q is no number from 1 to %d", s, most)
+		return 0, fmt.Errorf("%q is not a number from 1 to %d", s, most)
 	}
 	return n, nil
 }
@@ -307,7 +307,7 @@ func duration(s string) (time.Duration, error) {
 	d, err := time.ParseDuration(strings.TrimSpace(s))
 	switch {
 	case err != nil:
-		return 0, fmt.Errorf("%q is no time; write for example 100ms or 5s", s)
+		return 0, fmt.Errorf("invalid time %q (examples: 100ms, 5s)", s)
 	case d < minLimit || d > maxLimit:
 		return 0, fmt.Errorf("%v is out of range; use %v to %v", d, minLimit, maxLimit)
 	}
@@ -319,7 +319,7 @@ func Percent(s string, most float64) (float64, error) {
 	num, isPercent := strings.CutSuffix(strings.TrimSpace(s), "%")
 	v, err := strconv.ParseFloat(strings.TrimSpace(num), 64)
 	if err != nil || v != v {
-		return 0, fmt.Errorf("%q is no percentage; write for example 80%%", s)
+		return 0, fmt.Errorf("invalid percentage %q (example: 80%%)", s)
 	}
 	if isPercent {
 		v /= 100

@@ -459,13 +459,13 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ kind, text, says string }{
-		{"stall", "", `"" is no time`},
-		{"stall", "5", `"5" is no time`},
+		{"stall", "", `invalid time ""`},
+		{"stall", "5", `invalid time "5"`},
 		{"stall", "1ms", "out of range"},
 		{"stall", "5s,frob=1", "stall has no such option; it has threads, loop, times, cool"},
-		{"stall", "5s,threads", `"threads" is no option`},
+		{"stall", "5s,threads", `invalid option "threads"`},
 		{"stall", "5s,times=3", "3/1m"},
-		{"stall", "5s,cool=-1s", "is no time"},
+		{"stall", "5s,cool=-1s", "invalid time"},
 		{"slow", "f", "FUNCTION>TIME"},
 		{"slow", ">5s", "FUNCTION>TIME"},
 		{"cpu", "90", "write 90% for percent"},

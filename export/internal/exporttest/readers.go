@@ -170,7 +170,7 @@ func Ask(tb testing.TB, file string, queries ...string) [][]Row {
 		tb.Fatalf("trace_processor: %v\n%s", err, out)
 	}
 	if len(a.Stats) > 0 {
-		tb.Fatalf("trace_processor tells of errors: %v", a.Stats)
+		tb.Fatalf("trace_processor reports errors: %v", a.Stats)
 	}
 	return a.Rows
 }
