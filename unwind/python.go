@@ -89,6 +89,9 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 			continue
 		}
 		seen[r.mod] = true
+		if err := python.Other(r.mod.mapping.Path); err != nil {
+			return nil, err
+		}
 		r.mod.load()
 		bias, ok := r.mod.bias(r)
 		if !ok {
@@ -118,7 +121,7 @@ func (s *Space) FollowPython(table *managed.Table) (*python.Runtime, error) {
 // mayBePython reports whether a file is worth searching each time that files are mapped. region is
 // its first. Programs without Python must not pay for the search.
 func mayBePython(m *module, region int) bool {
-	return region < firstFile || strings.Contains(m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:], "python")
+	return region < firstFile || strings.Contains(m.mapping.Path[strings.LastIndexByte(m.mapping.Path, '/')+1:], "python") || python.Other(m.mapping.Path) != nil
 }
 
 // pythonImage searches a file for the interpreter, once.

@@ -20,7 +20,23 @@ var ErrNotPython = errors.New("no CPython in this file")
 type VersionError struct{ Version string }
 
 func (e *VersionError) Error() string {
+	if e.Version == pyPy {
+		return "PyPy is not supported: its stacks are shown as C alone; CPython 3.8 to 3.14 with the global lock is"
+	}
 	return fmt.Sprintf("Python %s is not known: its stacks are shown as C alone; 3.8 to 3.14 with the global lock are", e.Version)
+}
+
+// pyPy is the Version of another implementation of Python.
+const pyPy = "PyPy"
+
+// Other returns a *VersionError if path is the file of another implementation of Python, and nil
+// otherwise: libpypy3.11-c.so, or a pypy3.11-c that contains it.
+func Other(path string) error {
+	name := path[strings.LastIndexByte(path, '/')+1:]
+	if strings.HasPrefix(name, "libpypy") || strings.HasPrefix(name, "pypy") {
+		return &VersionError{pyPy}
+	}
+	return nil
 }
 
 // Image describes the interpreter in a file: libpython, or a program that is linked with it.

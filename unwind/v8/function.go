@@ -325,6 +325,9 @@ func (h *heap) nameAt(v uint64) (string, error) {
 
 // anonymous returns the display name of a function without a name.
 func anonymous(kind uint64, l *layout, f *Function) string {
+	if strings.HasPrefix(f.File, evalAt) && f.Start == 0 {
+		return "(eval)"
+	}
 	if kind == l.moduleType || f.Start == 0 {
 		if base := path.Base(strings.TrimPrefix(f.File, "file://")); base != "." && base != "/" {
 			return "(" + base + ")"
@@ -343,11 +346,14 @@ func (r *Runtime) script(h *heap, obj uint64) (*script, error) {
 	s := r.scripts[obj]
 	r.mu.Unlock()
 	// Line ends are computed on demand.
-	if s != nil && s.words[0] == w[0] && s.words[1] == w[1] && s.words[2] == w[2] && s.words[5] == w[5] {
+	if s != nil && s.words[0] == w[0] && s.words[1] == w[1] && s.words[2] == w[2] && s.words[5] == w[5] && s.words[8] == w[8] {
 		return s, nil
 	}
 	if s, err = h.script(obj); err != nil {
 		return nil, err
+	}
+	if s.file == "" {
+		s.file = r.evaluated(h, &w)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -48,6 +48,8 @@ type heap struct {
 	spans []stack.Span     // read since begin
 	maps  map[uint64]uint16
 	buf   [256]byte
+	// nested counts the scripts that are being read for the place of their evaluation.
+	nested int
 }
 
 // block is memory that was read ahead or earlier.

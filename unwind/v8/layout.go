@@ -22,6 +22,8 @@ type layout struct {
 	lineEnds   uint64
 	id         uint64
 
+	evalFrom, evalPosition, scriptFlags uint64 // Script; scriptFlags in most versions
+
 	inCode    bool   // the Code object holds the instructions
 	header    uint64 // from the object with the instructions to the first one
 	deopt     uint64 // Code: deoptimization data, or the bytecode of baseline code
@@ -147,6 +149,12 @@ func (l *layout) fill(major, minor int, num func(string) (int, bool)) error {
 	l.lineOffset = l.name + 8
 	l.lineEnds = off(56, "class_Script__line_ends__Object")
 	l.id = l.lineEnds + 8
+	l.evalFrom = off(72, "class_Script__eval_from_shared_or_wrapped_arguments__Object")
+	l.evalPosition = off(int(l.evalFrom)+8, "class_Script__eval_from_position__SMI")
+	l.scriptFlags = l.evalPosition + 16 // after shared_function_infos
+	if most := max(l.source, l.lineOffset, l.id, l.evalFrom, l.scriptFlags); most+24 > scriptHead {
+		return fmt.Errorf("a field of Script at %d is beyond its %d bytes", most, scriptHead)
+	}
 
 	l.inCode = t.stream == 0
 	switch {

@@ -1,27 +1,41 @@
 package v8
 
-import "sort"
+import (
+	"fmt"
+	"sort"
+)
 
 // script is a source text with functions.
 type script struct {
-	words [6]uint64 // of the object: source, name, preceding lines, line ends, number
-	file  string
+	words scriptWords
+	file  string  // that it is from, or where it was evaluated
 	first int     // number of lines before the text
 	ends  []int32 // of lines, in characters
 }
 
 const (
 	maxLines   = 1 << 22
-	scriptHead = 72 // bytes to read of a Script
+	scriptHead = 120 // bytes to read of a Script
 )
 
-func (h *heap) scriptWords(obj uint64) (w [6]uint64, err error) {
+// scriptWords are words of a Script object: its map, source, name, preceding lines, line ends, number,
+// the function that evaluated it and its place there, and the name in a comment.
+type scriptWords [9]uint64
+
+func (h *heap) scriptWords(obj uint64) (w scriptWords, err error) {
 	b, err := h.object(obj, scriptHead)
 	if err != nil {
 		return w, err
 	}
 	l := h.l
-	return [6]uint64{le(b, 0), le(b, l.source), le(b, l.name), le(b, l.lineOffset), le(b, l.lineEnds), le(b, l.id)}, nil
+	// The name in a comment follows the flags, a number. Some versions have another field before these
+	// (compiled_lazy_function_positions, src/objects/script.tq of 11.3).
+	url := le(b, l.scriptFlags+8)
+	if _, ok := smi(le(b, l.scriptFlags)); !ok {
+		url = le(b, l.scriptFlags+16)
+	}
+	return scriptWords{le(b, 0), le(b, l.source), le(b, l.name), le(b, l.lineOffset), le(b, l.lineEnds), le(b, l.id),
+		le(b, l.evalFrom), le(b, l.evalPosition), url}, nil
 }
 
 // script reads a Script.
@@ -35,8 +49,14 @@ func (h *heap) script(obj uint64) (*script, error) {
 	}
 	s := &script{words: w}
 	s.first, _ = smi(w[3])
-	if s.file, err = h.nameAt(w[2]); err != nil {
+	// The comment //# sourceURL=NAME takes precedence, as in V8's own stack traces. webpack writes it.
+	if s.file, err = h.nameAt(w[8]); err != nil {
 		return nil, err
+	}
+	if s.file == "" {
+		if s.file, err = h.nameAt(w[2]); err != nil {
+			return nil, err
+		}
 	}
 	if s.ends, err = h.ends(w[4]); err != nil || len(s.ends) == 0 {
 		if s.ends, err = h.countLines(w[1]); err != nil {
@@ -50,6 +70,37 @@ func (h *heap) script(obj uint64) (*script, error) {
 		return nil, errHeap // the object moved during the read
 	}
 	return s, nil
+}
+
+const evalAt = "eval at "
+
+// maxNested bounds how deeply evaluated code that evaluates code is described.
+const maxNested = 4
+
+// evaluated describes where the text of a script without a name was evaluated, by eval or new Function:
+// "eval at compile (/srv/app.js:7)". It returns "" if that is unknown.
+func (r *Runtime) evaluated(h *heap, w *scriptWords) string {
+	if h.nested >= maxNested {
+		return "eval"
+	}
+	if t, err := h.typ(w[6]); err != nil || t != h.l.types.shared {
+		return "" // not evaluated, or wrapped in a function by its loader
+	}
+	h.nested++
+	f, err := r.function(h, w[6])
+	if h.nested--; err != nil {
+		return "eval"
+	}
+	line := f.First
+	if n, ok := smi(w[7]); ok {
+		if n < 0 { // not yet converted from an offset in the bytecode
+			n, _ = text(at(f.places, -n))
+		}
+		if n >= 0 {
+			line = f.script.line(n)
+		}
+	}
+	return fmt.Sprintf(evalAt+"%s (%s:%d)", f.Name, f.File, line)
 }
 
 // ends reads a script's array of line ends. V8 creates it on demand.

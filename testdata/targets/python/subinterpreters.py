@@ -30,7 +30,7 @@ def sub_work(until):
         n += sum(range(100))
     time.sleep(0.001)
 def sub_turn():
-    sub_work(time.monotonic() + 0.2)
+    sub_work(time.monotonic() + 1)
 sub_turn()
 """
 
