@@ -93,7 +93,7 @@ FILE is a heap dump in the HPROF format of HotSpot or Android, also compressed. 
 running HotSpot (17, 21 or 25 with G1, Serial or Parallel): it stops for some milliseconds
 while the kernel copies its page tables, and the copy is read.
 
-  PID                      objects and bytes by class, also of CPython (3.8 to 3.13)
+  PID                      objects and bytes by class, also of CPython (3.8 to 3.14)
   dump PID -o FILE         write a heap dump (.hprof, .hprof.gz, .hprof.zst, .spack)
   leaks FILE|PID           suspects with the way from a root that holds them
   histo FILE               objects, bytes and retained bytes by class
