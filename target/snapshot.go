@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -51,6 +52,7 @@ type Snapshot struct {
 	Tries   int
 
 	child  int
+	mem    *os.File // /proc/CHILD/mem
 	maps   []stack.Mapping
 	cmd    *exec.Cmd
 	in     io.WriteCloser
@@ -113,6 +115,11 @@ func (p *Process) Snapshot(o SnapshotOptions) (*Snapshot, error) {
 	}
 	s.watch.Add(1)
 	go s.guard(p, &o)
+	// Not process_vm_readv: it pins pages, for which the kernel copies each one that the
+	// copy shares with the process (mm/gup.c, gup_must_unshare).
+	if s.mem, err = os.Open("/proc/" + strconv.Itoa(s.child) + "/mem"); err != nil {
+		return nil, errors.Join(fmt.Errorf("memory of the copy: %w", s.why(err)), s.Close())
+	}
 	if s.maps, err = s.readMaps(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -195,22 +202,19 @@ func (s *Snapshot) why(err error) error {
 // *MemoryError: of ErrShort if the copy was ended since memory is short, of ErrGone if it
 // was ended by others.
 func (s *Snapshot) ReadAt(b []byte, off int64) (int, error) {
-	got := 0
-	for got < len(b) {
-		n, err := readMemory(s.child, b[got:], uint64(off)+uint64(got))
-		if err == unix.EINTR {
-			continue
-		}
-		if n > 0 {
-			got += n
-			continue
-		}
-		if err == nil {
-			err = unix.EFAULT
-		}
-		return got, &MemoryError{Addr: uint64(off) + uint64(got), Err: s.why(err)}
+	if off < 0 {
+		return 0, &MemoryError{Addr: uint64(off), Err: unix.EFAULT}
 	}
-	return got, nil
+	n, err := s.mem.ReadAt(b, off)
+	switch {
+	case err == nil:
+		return n, nil
+	case errors.Is(err, io.EOF): // its memory is gone
+		err = s.why(unix.ESRCH)
+	case errors.Is(err, unix.EIO):
+		err = unix.EFAULT
+	}
+	return n, &MemoryError{Addr: uint64(off) + uint64(n), Err: s.why(err)}
 }
 
 // Close ends the copy. An error says that something was left in the process: a zombie where
@@ -218,6 +222,9 @@ func (s *Snapshot) ReadAt(b []byte, off int64) (int, error) {
 func (s *Snapshot) Close() error {
 	close(s.stop)
 	s.watch.Wait()
+	if s.mem != nil {
+		s.mem.Close()
+	}
 	return s.end()
 }
 

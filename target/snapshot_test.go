@@ -161,6 +161,18 @@ func TestSnapshotCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// To read does not copy.
+	buf := make([]byte, 1<<20)
+	for _, m := range s.Maps() {
+		for at := m.Start; m.Write && m.Inode == 0 && at < m.End; at += uint64(len(buf)) {
+			if _, err := s.ReadAt(buf[:min(uint64(len(buf)), m.End-at)], int64(at)); err != nil && !errors.Is(err, unix.EFAULT) {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n, err := s.Copied(); err != nil || n > before+8<<20 {
+		t.Errorf("%d bytes copied before the copy was read, %d after, %v", before, n, err)
+	}
 	prog.tell("dirty")
 	if got := prog.line(); got != "dirty" {
 		t.Fatal(got)
