@@ -45,6 +45,7 @@ type held struct {
 	stopped bool
 	gone    bool
 	known   bool // regs are those of the stop
+	foreign bool // of another process, which got the number of a thread that ended
 	late    bool // settle detaches it when it stops
 }
 
@@ -116,9 +117,24 @@ func (k *injector) attach() ([]*held, error) {
 		}
 		k.threads = append(k.threads, h)
 		k.byTID[tid] = h
+		if k.isForeign(h) {
+			continue
+		}
 		fresh = append(fresh, h)
 	}
 	return fresh, nil
+}
+
+// isForeign reports whether an attached thread is not one of the process. From the attaching
+// on its number is held, so the answer stays. A foreign one is asked to stop, which is
+// the only way to let it go: see release and settle.
+func (k *injector) isForeign(h *held) bool {
+	var st unix.Stat_t
+	err := unix.Fstatat(k.p.task, strconv.Itoa(h.tid), &st, unix.AT_SYMLINK_NOFOLLOW)
+	if h.foreign = err != nil; h.foreign {
+		traceCall(ptraceInterrupt, uintptr(h.tid), 0, 0)
+	}
+	return h.foreign
 }
 
 // read reads the registers of the stopped thread.
@@ -158,7 +174,7 @@ func (k *injector) stopAll(limit int64) error {
 	}
 	live := 0
 	for _, h := range k.threads {
-		if h.gone {
+		if h.gone || h.foreign {
 			continue
 		}
 		if errno := h.read(); errno == unix.ESRCH {
@@ -301,7 +317,7 @@ func (k *injector) settle() bool {
 
 // suit rates a stopped thread, and returns the instruction to execute the call at.
 func (k *injector) suit(h *held) (suit int, gadget uint64) {
-	if h.gone || !h.stopped || h.status != stopEvent {
+	if h.gone || h.foreign || !h.stopped || h.status != stopEvent {
 		return suitNone, 0
 	}
 	c, own, blocked := nativeBlocked(&h.regs, &h.before)

@@ -111,6 +111,9 @@ func (k *injector) waitBy(tid, inner int, any bool) (done bool, err error) {
 	}
 	k.threads, k.byTID[tid] = append(k.threads, h), h
 	defer k.release()
+	if k.isForeign(h) {
+		return false, ErrGone
+	}
 	traceCall(ptraceInterrupt, uintptr(tid), 0, 0)
 	if !k.await(h, monotonic()+waitStop) {
 		return false, ErrTimeout

@@ -229,7 +229,7 @@ func (k *injector) once(q *keeperRequest, r *keeperReply) (child, inner int, err
 	if err == nil {
 		r.Threads = r.Threads[:0]
 		for _, h := range k.threads {
-			if !h.gone {
+			if !h.gone && !h.foreign {
 				r.Threads = append(r.Threads, keeperThread{h.tid, append([]uint64(nil), h.regs[:]...)})
 			}
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -238,5 +239,35 @@ func TestInjectRegisters(t *testing.T) {
 		if s := suitARM64(&c.call); s != c.arm {
 			t.Errorf("arm64: call %+v is rated %d, want %d", c.call, s, c.arm)
 		}
+	}
+}
+
+// A thread of another process that got the number of one that ended is not used, and is let go.
+func TestForeignThread(t *testing.T) {
+	prog := start(t, build(t, "testdata/spin.c"), "1")
+	prog.line()
+	other := start(t, build(t, "testdata/spin.c"), "1")
+	tid := atoi(t, other.line())
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	k := newInjector(openProcess(t, prog.pid()))
+	h := &held{tid: tid, before: noCall}
+	if errno := seize(tid); errno != 0 {
+		need(t, "ptrace", errno.Error())
+	}
+	k.threads, k.byTID[tid] = append(k.threads, h), h
+	if !k.isForeign(h) {
+		t.Fatal("it is taken for one of the process")
+	}
+	if !k.await(h, monotonic()+10e9) {
+		t.Fatal("it does not stop")
+	}
+	if s, _ := k.suit(h); s != suitNone {
+		t.Errorf("it is rated %d", s)
+	}
+	k.release()
+	untraced(t, other.pid())
+	if s := state(t, other.pid(), tid); s != 'R' && s != 'S' {
+		t.Errorf("state %c", s)
 	}
 }
