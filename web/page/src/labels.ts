@@ -162,7 +162,7 @@ export class Labels {
 
   private corner(): void {
     if (!this.field) {
-      this.field = h('input', { type: 'search', placeholder: 'Threads…', 'aria-label': 'Show only threads whose name or TID has', oninput: () => {
+      this.field = h('input', { type: 'search', placeholder: 'Threads…', 'aria-label': 'Show only threads whose name or TID matches', title: 'Text or regular expression; !text hides what matches; several words must all match', oninput: () => {
         this.v.filter = this.field!.value;
         this.v.layout();
         this.onChange();

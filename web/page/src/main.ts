@@ -32,7 +32,7 @@ const handlers: Handlers = {
     model.hello = m;
     model.reset();
     if (other) first = true;
-    timeline.anew(!!other);
+    timeline.renew(!!other);
     bar.update();
     side.again();
     panel.again();
@@ -92,6 +92,12 @@ let held: ReturnType<typeof setTimeout> | undefined;
 pointers(timeline);
 timeline.onHover = (hit, x, y) => side.hover(hit, x, y);
 timeline.onSelect = (hit) => {
+  if (hit && timeline.follow) {
+    // What was clicked stays in sight until the reader follows again.
+    timeline.setFollow(false);
+    timeline.frozen = true;
+    bar.update();
+  }
   if (hit && !hit.lane && hit.row.count[hit.i] === 1) void side.select({ thread: hit.seq, depth: hit.depth, start: hit.row.start[hit.i] });
   else if (hit && !hit.lane) timeline.zoom(0.3, timeline.x((hit.row.start[hit.i] + hit.row.end[hit.i]) / 2));
   else void side.select(null);

@@ -14,6 +14,23 @@ import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeig
 // and the wheel zooms, as on a map.
 export type Gestures = 'perfetto' | 'map';
 
+// nameFilter makes a test of a thread's name and TID from words: each must match, as a regular expression
+// or else as text; one that begins with "!" must not.
+export function nameFilter(text: string): (name: string, tid: number) => boolean {
+  const tests = text.trim().split(/\s+/).filter((w) => w && w !== '!').map((w) => {
+    const not = w.startsWith('!');
+    const word = not ? w.slice(1) : w;
+    let p: RegExp;
+    try {
+      p = new RegExp(word, 'i');
+    } catch {
+      p = new RegExp(word.replace(/[.*+?^${}()|[\]\\]/g, '\\$&'), 'i');
+    }
+    return (s: string, tid: number): boolean => (p.test(s) || String(tid).includes(word)) !== not;
+  });
+  return (name, tid) => tests.every((t) => t(name, tid));
+}
+
 export const MINSPAN = 50;
 const RAN = 0.01; // share of a CPU above which a thread counts as one that ran
 const fewest = 8; // rows that a deep track has at least
@@ -159,10 +176,10 @@ export class Timeline implements View {
       const r = rank.get(a)!;
       return r - rank.get(b)! || (r > 0 ? (this.scores.get(b) ?? 0) - (this.scores.get(a) ?? 0) || m.threads.get(a)!.tid - m.threads.get(b)!.tid : 0);
     });
-    const want = this.filter.trim().toLowerCase();
+    const want = nameFilter(this.filter);
     const shown = order.filter((s) => {
       const t = m.threads.get(s)!;
-      return !this.hidden.has(s) && (!want || t.name.toLowerCase().includes(want) || String(t.tid).includes(want));
+      return !this.hidden.has(s) && want(t.name, t.tid);
     });
     const before = new Map(this.tracks.map((t) => [t.seq, t]));
     const resized = this.tall !== window.innerHeight;
@@ -291,7 +308,7 @@ export class Timeline implements View {
     this.conn.kinds = kinds;
     this.model.forget();
     this.deepest.clear();
-    this.anew();
+    this.renew();
     this.layout();
   }
 
@@ -560,8 +577,8 @@ export class Timeline implements View {
     this.wake();
   }
 
-  // anew forgets the open request, after a new connection.
-  anew(other = true): void {
+  // renew drops the pending request, after a new connection.
+  renew(other = true): void {
     this.asked = 0;
     if (other) this.met.clear();
     this.rows.clear();

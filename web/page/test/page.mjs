@@ -490,6 +490,30 @@ test('the program stays before its libraries where there is no room for all rows
   assert.equal(skip('js', [['Start', 1, '', 'native'], ['onread', 0.6, 'node:internal/streams'], ['emit', 0.6, 'node:events'], ['next', 0.6, '/srv/node_modules/express/lib/router.js'], ['slowReport', 0.6, '/srv/server.js'], ['digest', 0.5, '', 'native']], 2), 3);
 });
 
+test('findings: the program\'s own function with its callers, locks with holder, goroutines and tasks, no wait over the whole range', async () => {
+  const { outputFiles } = await build({ entryPoints: ['src/analysis.ts'], bundle: true, write: false, format: 'esm' });
+  const { coverage, findings, ownCPU } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
+  const funcs = ['main', 'handler', 'render', 'memcpy'].map((name, i) => ({ name, module: i < 3 ? '/bin/app' : '/lib/libc.so.6' }));
+  const time = (name, cpu, more) => ({ seq: 0, tid: 1, name, observed: 10e9, cpu, runnable: 0, lock: 0, io: 0, sleep: 0, other: 0, idle: 0, stopped: 0, ...more });
+  const lock = (name, waits, total_ns, longest_ns, holder) => ({ name, kind: 'lock', exclusive: true, waits, total_ns, longest_ns, most_waiting: 3, no_holder: '',
+    holders: [{ name: holder + ' (lock word)', waits, total_ns }], holder_functions: [{ name: 'render', waits, total_ns }], waiter_functions: [{ name: 'handler', waits, total_ns }] });
+  const a = {
+    from: 0, to: 10e9, funcs, threads: [time('main', 6e9), time('idle', 0, { idle: 10e9, is_idle: true })],
+    // main › handler › render › memcpy, with 1 s of its own in render and 4 s in memcpy, 1 s in main.
+    tree: { parent: [-1, 0, 1, 2, 3], func: [-1, 0, 1, 2, 3], cpu: [6e9, 6e9, 5e9, 5e9, 4e9], samples: [], wall: [], wait: [], lock: [], idle: [], folded: 0 },
+    report: { on_cpu: [{ name: 'memcpy', self_ns: 4e9, total_ns: 4e9 }, { name: '(not sampled)', self_ns: 6e8, total_ns: 6e8 }], calls: [], functions: [], longest: [], losses: [],
+      locks: [lock('mutex cache', 40, 8e9, 1e9, 'worker (7)'), lock('join of main', 1, 9.9e9, 9.9e9, 'main (1)')],
+      goroutines: { waits: [{ for: 'sync.Mutex', func: 'main.get', tasks: 3, total_ns: 2e9, longest_ns: 1e9, holders: [] }, { for: 'sleep', func: 'main.tick', tasks: 1, total_ns: 9e9, longest_ns: 1e9, holders: [] }] } },
+  };
+  const own = ownCPU(a, (f) => f.module === '/bin/app');
+  assert.deepEqual(own.map((x) => [x.func.name, x.cpu, x.mostly, x.callers.join()]), [['render', 5e9, 'memcpy', 'main,handler'], ['main', 1e9, '', '']]);
+  const found = findings(a, (f) => f.module === '/bin/app', (ns) => ns / 1e9 + ' s');
+  assert.deepEqual(found.map((f) => [f.kind, f.head]), [['lock', 'mutex cache'], ['cpu', 'render'], ['lock', 'sync.Mutex in main.get']]);
+  assert.match(found[0].text, /waited 8 s.*held mostly by worker \(7\) in render; wanted in handler/);
+  assert.match(found[1].text, /^83 % of the CPU time \(5 s\), called by main › handler, mostly in memcpy$/);
+  assert.equal(coverage(a), 0.9);
+});
+
 test('names are cut where they tell least', async () => {
   const { outputFiles } = await build({ entryPoints: ['src/format.ts'], bundle: true, write: false, format: 'esm' });
   const { cut, forms } = await import('data:text/javascript,' + encodeURIComponent(outputFiles[0].text));
@@ -834,6 +858,8 @@ test('threads: fold, hide, pin, reorder, filter', async () => {
   assert.ok(name.y >= tracks.y && name.y < tracks.y + 40, `the name is at ${name.y}, the tracks begin at ${tracks.y}`);
   await page.getByPlaceholder('Threads…').fill('net');
   await until(page, () => window.sliver.state.tracks.length === 2);
+  await page.getByPlaceholder('Threads…').fill('^(net|worker) !-[56]$');
+  await until(page, () => window.sliver.state.tracks.length === 4 && window.sliver.state.tracks.every((t) => /^worker-[1-4]$/.test(t.name)));
   await page.getByPlaceholder('Threads…').fill('none of them');
   await page.getByText('No thread is shown.').waitFor();
   assert.deepEqual(page.problems, []);
