@@ -93,7 +93,7 @@ pointers(timeline);
 timeline.onHover = (hit, x, y) => side.hover(hit, x, y);
 timeline.onSelect = (hit) => {
   if (hit && timeline.follow) {
-    // What was clicked stays in sight until the reader follows again.
+    // The clicked call stays in sight until the reader follows again.
     timeline.setFollow(false);
     timeline.frozen = true;
     bar.update();

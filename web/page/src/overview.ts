@@ -46,7 +46,7 @@ function row(name: string, title: string, act: () => void, value: string, bar: H
 }
 
 function list(...rows: Child[]): HTMLElement {
-  return h('ul', { class: 'rows' }, ...rows);
+  return h('ul', { class: 'lines' }, ...rows);
 }
 
 // excluded describes the idle waits that the numbers omit; '' if there are none.

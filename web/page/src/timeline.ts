@@ -14,8 +14,8 @@ import { Arrow, deeper, firstRow, HEAD, heightOf, Hit, Mode, Range, ROW, rowHeig
 // and the wheel zooms, as on a map.
 export type Gestures = 'perfetto' | 'map';
 
-// nameFilter makes a test of a thread's name and TID from words: each must match, as a regular expression
-// or else as text; one that begins with "!" must not.
+// nameFilter makes a test of names and TIDs from words: each must match, as a regular expression,
+// as text if it is not one; a word that begins with "!" must not match.
 export function nameFilter(text: string): (name: string, tid: number) => boolean {
   const tests = text.trim().split(/\s+/).filter((w) => w && w !== '!').map((w) => {
     const not = w.startsWith('!');

@@ -25,7 +25,7 @@ export function waitsTab(a: Analysis, act: Actions, sorts: Sorts, needle: string
   const name = (n: string): HTMLElement => h('button', { class: 'link', title: n + ': light up its calls', onclick: () => act.name(n) }, n);
   const lines = waitLines(a).filter((l) => has(l.what, l.kind));
   const lock = (k: string): boolean => k === 'lock' || k === 'GIL';
-  const by = sortable('waits', sorts, 'total', 'Waits by what is waited for', lines, [
+  const by = sortable('waits', sorts, 'total', 'Waits by reason', lines, [
     { key: 'what', title: 'Waits for', by: (r) => r.what, cell: (r) => (lock(r.kind) ? h('button', { class: 'link', onclick: () => act.lock(r.what) }, r.what) : r.what) },
     { key: 'kind', title: 'Kind', wide: true, by: (r) => r.kind, cell: (r) => r.kind },
     { key: 'total', title: 'Total', num: true, by: (r) => r.total, cell: (r) => dur(r.total) },
@@ -60,7 +60,7 @@ export function waitsTab(a: Analysis, act: Actions, sorts: Sorts, needle: string
   ], again, 200) : null;
   const longest = a.report.longest.filter((w) => has(w.for, w.thread, w.stack[0]?.func ?? '')).slice(0, shownLongest);
   return h('div', { class: 'tables' }, h('div', { class: 'tools' }, i),
-    lines.length ? h('section', null, h('h3', null, 'By what is waited for'), by) : h('p', { class: 'soft pad' }, 'No waits in this range, idle ones aside.'),
+    lines.length ? h('section', null, h('h3', null, 'By reason'), by) : h('p', { class: 'soft pad' }, 'No waits in this range, idle ones aside.'),
     taskTable ? h('section', null, h('h3', null, 'Waits of goroutines'), taskTable) : null,
     a.report.functions.length ? h('section', null, h('h3', null, 'By function'), funcs) : null,
     longest.length ? h('section', null, h('h3', null, 'The longest single waits'), longestTable(a, longest, act)) : null,
