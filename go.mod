@@ -3,6 +3,7 @@ module github.com/sliverprof/sliver
 go 1.26.0
 
 require (
+	github.com/cilium/ebpf v0.22.0
 	github.com/creack/pty v1.1.24
 	github.com/gdamore/tcell/v2 v2.13.10
 	github.com/google/pprof v0.0.0-20260906184651-6331bc6350fe

@@ -29,8 +29,8 @@ type Pairer struct {
 	Yield func(Call)
 
 	stacks map[key]*open
-	// Odd counts jumps that were not at the frame of an open call: a switch's jump through a table
-	// that looked like a tail call.
+	// Odd counts exits that were dropped: a switch's jump through a table that looked like a tail
+	// call, and a return that was hit twice.
 	Odd uint64
 	// Dropped counts calls beyond MaxOpen.
 	Dropped uint64
@@ -46,19 +46,19 @@ type key struct {
 // open are the calls under way on one stack, outermost first, so with falling CFA.
 type open struct {
 	calls []Call
-	tid   stack.TID // that was on it last
+	last  Hit // that was on it last
 }
 
 // Hit takes the next hit.
 func (p *Pairer) Hit(h *Hit) {
 	o := p.stack(h)
-	o.tid = h.TID
 	switch h.Where {
 	case Enter:
 		p.enter(o, h)
 	case Return, Jump:
 		p.exit(o, h)
 	}
+	o.last = *h
 }
 
 func (p *Pairer) stack(h *Hit) *open {
@@ -104,7 +104,9 @@ func (p *Pairer) exit(o *open, h *Hit) {
 	}
 	at := p.find(o, h)
 	if at < 0 {
-		if h.Where == Jump {
+		// Go's runtime can preempt a goroutine at a breakpoint, which then hits a second time.
+		again := h.Moves && o.last.Where == h.Where && o.last.Fn == h.Fn && o.last.CFA == h.CFA
+		if h.Where == Jump || again {
 			p.Odd++
 			return
 		}

@@ -128,8 +128,9 @@ Each call is printed when it ends: its time since tracing began, its duration,
 its thread and function, and how it ended where that was not by a return. A
 table at the end has counts and percentiles.
 
-Nothing in the process is changed by the cpu engine. It has four breakpoints:
-a function with up to three exits, or two with one each.
+The kernel engine (CAP_BPF and CAP_PERFMON, Linux 6.6) traces any number of
+functions. The cpu engine changes nothing in the process and needs no rights, but
+has four breakpoints: a function with up to three exits, or two with one each.
 
 Examples:
   sliver trace -p 1234 -f handle_request

@@ -192,6 +192,7 @@ var programs = map[string]map[string]recipe{
 	"go/routines": goVariants,
 	"go/waits":    {"default": goVariants["default"]},
 	"go/slow":     {"default": goVariants["default"]},
+	"go/traced":   {"default": goVariants["default"]},
 }
 
 // Programs returns the names for Build, sorted.

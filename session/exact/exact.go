@@ -10,12 +10,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/sliverprof/sliver/calls"
 	"github.com/sliverprof/sliver/engine/breakpoint"
+	"github.com/sliverprof/sliver/engine/kernel"
 	"github.com/sliverprof/sliver/stack"
 	"github.com/sliverprof/sliver/target"
 )
@@ -118,10 +120,57 @@ func Start(p *target.Process, fns []Function, o Options) (*Tracer, error) {
 	return t, t.open()
 }
 
+// open chooses the engine. The kernel's costs a thread less for each call, so it is preferred.
 func (t *Tracer) open() (err error) {
+	var denied error
+	if t.o.Engine != CPU {
+		t.Engine = Kernel
+		if t.e, denied = t.uprobes(); denied == nil {
+			return nil
+		}
+		if t.o.Engine == Kernel {
+			return denied
+		}
+	}
 	t.Engine = CPU
-	t.e, err = t.breakpoints()
+	if t.e, err = t.breakpoints(); err != nil && denied != nil {
+		return fmt.Errorf("%w; the kernel engine: %w", err, denied)
+	}
 	return err
+}
+
+// uprobes opens the engine for many functions.
+func (t *Tracer) uprobes() (Engine, error) {
+	var probes []kernel.Probe
+	for i := range t.Functions {
+		f := &t.Functions[i]
+		add := func(vaddr uint64, w calls.Where) {
+			probes = append(probes, kernel.Probe{Path: t.path(f), Off: vaddr + f.off, Fn: i, Where: w, Go: f.Go})
+		}
+		for _, x := range f.Code.Exits {
+			add(x.Vaddr, x.Where)
+		}
+		add(f.Code.Entry, calls.Enter)
+	}
+	e, err := kernel.Open(t.proc.PID(), probes)
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// path is where the file of a function is for this process. The kernel's own link to a mapping leads to
+// the very file, also if it was replaced; following it takes CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+func (t *Tracer) path(f *Function) string {
+	if p := fmt.Sprintf("/proc/%d/map_files/%x-%x", t.proc.PID(), f.mod.Start, f.mod.End); exists(p) {
+		return p
+	}
+	return fmt.Sprintf("/proc/%d/root%s", t.proc.PID(), f.mod.Path)
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // breakpoints opens the engine that needs no rights.
@@ -146,8 +195,12 @@ func (t *Tracer) breakpoints() (Engine, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace: list CPUs: %w", err)
 	}
-	return breakpoint.Open(breakpoint.Options{PID: t.proc.PID(), CPUs: cpus, Probes: probes,
+	e, err := breakpoint.Open(breakpoint.Options{PID: t.proc.PID(), CPUs: cpus, Probes: probes,
 		Threads: func() ([]stack.TID, error) { return t.proc.Threads(nil) }})
+	if err != nil {
+		return nil, err // and not an Engine that is nil
+	}
+	return e, nil
 }
 
 func count(n int, what string) string {
@@ -174,6 +227,7 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 			if looked = time.Now(); !t.proc.Alive() {
 				break
 			}
+			t.reap(deliver)
 		}
 	}
 	err := t.e.Stop()
@@ -181,6 +235,27 @@ func (t *Tracer) Run(ctx context.Context, deliver func([]calls.Call)) error {
 	t.pair.Close(target.Now())
 	t.flush(deliver)
 	return err
+}
+
+// reap ends the calls of threads that are gone, of which not every engine knows.
+func (t *Tracer) reap(deliver func([]calls.Call)) {
+	tids, err := t.proc.Threads(nil)
+	if err != nil {
+		return
+	}
+	t.read(false, deliver) // the last hits of threads that had ended by then
+	t.read(false, deliver)
+	gone := map[stack.TID]bool{}
+	t.pair.Under(func(c calls.Call) {
+		if c.Task == 0 && !slices.Contains(tids, c.TID) {
+			gone[c.TID] = true
+		}
+	})
+	now := target.Now()
+	for tid := range gone {
+		(*sink)(t).Gone(tid, now)
+	}
+	t.flush(deliver)
 }
 
 func (t *Tracer) read(last bool, deliver func([]calls.Call)) {

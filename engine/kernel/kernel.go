@@ -1,0 +1,343 @@
+// Package kernel is the engine of exact tracing for thousands of functions: uprobes by
+// uprobe_multi links (Linux 6.6) and a BPF program that writes a record of each hit into a ring. It
+// needs CAP_BPF and CAP_PERFMON. The program is built with cilium/ebpf's assembler; no compiler and no
+// BTF are needed.
+//
+// It never uses return probes. A return probe replaces the return address on the stack, so a C++
+// exception that passes through the function ends the program (the replacement has no unwind table),
+// and Go's stack copier aborts. Exits are probed at the function's own return instructions.
+//
+// The kernel removes the probes when their links are closed, so also when this program is killed. An
+// Engine is for one goroutine.
+package kernel
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
+
+	"github.com/sliverprof/sliver/calls"
+	"github.com/sliverprof/sliver/stack"
+)
+
+// Errors that callers distinguish.
+var (
+	ErrRights = errors.New("not allowed: CAP_BPF and CAP_PERFMON are needed (setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep, or root)")
+	ErrOld    = errors.New("this kernel has no uprobe_multi links: Linux 6.6 or later is needed")
+	ErrSpace  = errors.New("sliver runs in a PID namespace of its own, where the kernel's process numbers are unknown")
+)
+
+// Probe is a place in a file.
+type Probe struct {
+	Path  string // of the file, as this process opens it
+	Off   uint64 // in the file
+	Fn    int    // number of the function
+	Where calls.Where
+	Go    bool // the Go compiler made the code
+}
+
+// Bounds.
+const (
+	ringBytes = 8 << 20 // 130,000 records
+	maxLinks  = 64      // beyond, functions share links
+	maxGroup  = 1 << 14 // probes of one link, below the kernel's own limit of 2^20
+)
+
+// Engine has probes in one process.
+type Engine struct {
+	prog   *ebpf.Program
+	ring   *ebpf.Map
+	lost   *ebpf.Map
+	reader *ringbuf.Reader
+	pid    uint32 // for the links; 0: the kernel's filter works on threads only (before 6.10)
+	groups []*group
+	rec    ringbuf.Record
+	seen   uint64 // of lost, reported so far
+}
+
+// group is the probes of one link, all in the same file.
+type group struct {
+	probes []Probe
+	link   link.Link
+}
+
+// Open sets probes in all threads of process pid: when it returns, each further call is seen.
+func Open(pid int, probes []Probe) (*Engine, error) {
+	if len(probes) == 0 {
+		return nil, errors.New("set uprobes: no places")
+	}
+	if err := Check(); err != nil {
+		return nil, fmt.Errorf("set uprobes: %w", err)
+	}
+	e := &Engine{}
+	if err := e.open(pid, probes); err != nil {
+		e.Close()
+		return nil, fmt.Errorf("set uprobes: %w", explain(err))
+	}
+	return e, nil
+}
+
+// Check reports what is missing for this engine; nil if nothing is known to be.
+func Check() error {
+	if !supported {
+		return errors.New("the kernel engine knows amd64 and arm64 only")
+	}
+	h := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var c [2]unix.CapUserData
+	if err := unix.Capget(&h, &c[0]); err != nil {
+		return fmt.Errorf("read own capabilities: %w", err)
+	}
+	has := func(n int) bool { return c[n/32].Effective&(1<<(n%32)) != 0 }
+	if !has(unix.CAP_SYS_ADMIN) {
+		var missing []string
+		for _, x := range []struct {
+			n    int
+			name string
+		}{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
+			if !has(x.n) {
+				missing = append(missing, x.name)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("%w; missing: %s", ErrRights, strings.Join(missing, ", "))
+		}
+	}
+	if major, minor := release(); major != 0 && (major < 6 || major == 6 && minor < 6) {
+		return fmt.Errorf("%w (this is %d.%d)", ErrOld, major, minor)
+	}
+	// The inode number of the initial PID namespace (include/linux/proc_ns.h, PROC_PID_INIT_INO).
+	if to, err := os.Readlink("/proc/self/ns/pid"); err == nil && to != "pid:[4026531836]" {
+		return ErrSpace
+	}
+	return nil
+}
+
+// release is the kernel's version, 0 if it cannot be read.
+func release() (major, minor int) {
+	var u unix.Utsname
+	if unix.Uname(&u) != nil {
+		return 0, 0
+	}
+	parts := strings.FieldsFunc(unix.ByteSliceToString(u.Release[:]), func(r rune) bool { return r < '0' || r > '9' })
+	if len(parts) < 2 {
+		return 0, 0
+	}
+	major, _ = strconv.Atoi(parts[0])
+	minor, _ = strconv.Atoi(parts[1])
+	return major, minor
+}
+
+// explain replaces refusals. The library's own text for EPERM blames RLIMIT_MEMLOCK, which has not
+// counted since Linux 5.11.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
+		return ErrRights
+	case errors.Is(err, ebpf.ErrNotSupported):
+		return ErrOld
+	}
+	return err
+}
+
+func (e *Engine) open(pid int, probes []Probe) (err error) {
+	if e.ring, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_hits", Type: ebpf.RingBuf, MaxEntries: ringBytes}); err != nil {
+		return fmt.Errorf("make the ring: %w", err)
+	}
+	if e.lost, err = ebpf.NewMap(&ebpf.MapSpec{Name: "sliver_lost", Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 1}); err != nil {
+		return fmt.Errorf("make the count of losses: %w", err)
+	}
+	e.prog, err = ebpf.NewProgram(&ebpf.ProgramSpec{Name: "sliver_hit", Type: ebpf.Kprobe, AttachType: ebpf.AttachTraceUprobeMulti,
+		License: "GPL", Instructions: program(uint32(pid), e.ring.FD(), e.lost.FD())})
+	if err != nil {
+		return fmt.Errorf("load the program: %w", err)
+	}
+	if e.reader, err = ringbuf.NewReader(e.ring); err != nil {
+		return fmt.Errorf("read the ring: %w", err)
+	}
+	// Before 6.10 the kernel compared the thread, not the process (46ba0e49b642). Then the program alone
+	// decides, and other processes that map the file pay for a hit.
+	if major, minor := release(); major > 6 || major == 6 && minor >= 10 {
+		e.pid = uint32(pid)
+	}
+	e.groups = grouped(probes)
+	for _, g := range e.groups {
+		if err := e.attach(g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// grouped divides probes among links: one a function while they are few, so that one can be removed.
+func grouped(probes []Probe) (out []*group) {
+	fns := map[int]bool{}
+	for i := range probes {
+		fns[probes[i].Fn] = true
+	}
+	open := map[string]*group{} // the one that takes more, by file
+	last := map[string]int{}
+	for i := range probes {
+		p := &probes[i]
+		g := open[p.Path]
+		another := p.Fn != last[p.Path]
+		if g == nil || another && (len(fns) <= maxLinks || len(g.probes) >= maxGroup) {
+			g = &group{}
+			open[p.Path] = g
+			out = append(out, g)
+		}
+		last[p.Path] = p.Fn
+		g.probes = append(g.probes, *p)
+	}
+	for _, g := range out { // exits first: of each call whose entry is seen, the exit is seen too
+		slices.SortStableFunc(g.probes, func(a, b Probe) int { return int(b.Where) - int(a.Where) })
+	}
+	return out
+}
+
+func (e *Engine) attach(g *group) error {
+	x, err := link.OpenExecutable(g.probes[0].Path)
+	if err != nil {
+		return err
+	}
+	o := &link.UprobeMultiOptions{PID: e.pid}
+	for i := range g.probes {
+		o.Addresses = append(o.Addresses, g.probes[i].Off)
+		o.Cookies = append(o.Cookies, cookieOf(&g.probes[i]))
+	}
+	g.link, err = x.UprobeMulti(nil, e.prog, o)
+	if err != nil {
+		return fmt.Errorf("attach to %d places of %s: %w", len(g.probes), g.probes[0].Path, err)
+	}
+	return nil
+}
+
+// A cookie tells the program's records apart: the function, whether it is Go's, and the place.
+const (
+	cookieWhere = 3
+	cookieGo    = 1 << 2
+	cookieFn    = 8 // shift
+)
+
+func cookieOf(p *Probe) uint64 {
+	c := uint64(p.Fn)<<cookieFn | uint64(p.Where)
+	if p.Go {
+		c |= cookieGo
+	}
+	return c
+}
+
+// Wait sleeps for d: the program wakes nobody up, which would cost each hit more than its record.
+func (e *Engine) Wait(d time.Duration) {
+	_, _ = unix.Poll(nil, int(d.Milliseconds()))
+}
+
+// Read reports all hits of which there are records. A thread's records are in order in the ring.
+func (e *Engine) Read(_ stack.Time, sink calls.Sink, _ bool) {
+	// Not more than one ring's worth, so that a busy process does not keep the caller here.
+	for left := e.reader.AvailableBytes(); left > 0; left -= len(e.rec.RawSample) + 8 {
+		e.reader.SetDeadline(time.Unix(1, 0)) // it waits for nothing
+		if err := e.reader.ReadInto(&e.rec); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				continue
+			}
+			break
+		}
+		if h, ok := parse(e.rec.RawSample); ok {
+			sink.Hit(&h)
+		}
+	}
+	if n := e.losses(); n > e.seen {
+		sink.Lost(n - e.seen)
+		e.seen = n
+	}
+}
+
+func (e *Engine) losses() (n uint64) {
+	var each []uint64
+	if err := e.lost.Lookup(uint32(0), &each); err != nil {
+		return e.seen
+	}
+	for _, x := range each {
+		n += x
+	}
+	return n
+}
+
+// recordSize is what the program writes: see program.
+const recordSize = 56
+
+func parse(b []byte) (h calls.Hit, ok bool) {
+	if len(b) < recordSize {
+		return h, false
+	}
+	word := func(i int) uint64 { return binary.NativeEndian.Uint64(b[8*i:]) }
+	cookie := word(2)
+	h = calls.Hit{Time: stack.Time(word(0)), TID: stack.TID(uint32(word(1))), Fn: int(cookie >> cookieFn), Where: calls.Where(cookie & cookieWhere),
+		CFA: word(3) + pushed}
+	if h.Where == calls.Enter {
+		h.Ret = word(4)
+	}
+	if cookie&cookieGo != 0 {
+		h.Task = word(5)
+		if end := word(6); end >= h.CFA && end-h.CFA < 1<<32 { // the distance stays when the stack is copied
+			h.CFA -= end
+		} else {
+			h.Moves = true
+		}
+	}
+	return h, true
+}
+
+// Detach removes the probes of a function. Functions that share its link are without probes for a
+// moment.
+func (e *Engine) Detach(fn int) {
+	for _, g := range e.groups {
+		if !slices.ContainsFunc(g.probes, func(p Probe) bool { return p.Fn == fn }) || g.link == nil {
+			continue
+		}
+		_ = g.link.Close()
+		g.link = nil
+		if g.probes = slices.DeleteFunc(g.probes, func(p Probe) bool { return p.Fn == fn }); len(g.probes) > 0 {
+			_ = e.attach(g)
+		}
+	}
+}
+
+// Stop removes all probes. A last Read still reports the hits before that.
+func (e *Engine) Stop() error {
+	var errs []error
+	for _, g := range e.groups {
+		if g.link != nil {
+			errs = append(errs, g.link.Close())
+			g.link = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Close removes all probes and frees the ring.
+func (e *Engine) Close() error {
+	errs := []error{e.Stop()}
+	if e.reader != nil {
+		errs = append(errs, e.reader.Close())
+	}
+	if e.prog != nil {
+		errs = append(errs, e.prog.Close())
+	}
+	for _, m := range []*ebpf.Map{e.ring, e.lost} {
+		if m != nil {
+			errs = append(errs, m.Close())
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,3 @@
+module traced
+
+go 1.26
