@@ -87,7 +87,7 @@ func Open(pid int, probes []Probe) (*Engine, error) {
 	return e, nil
 }
 
-// Check reports what is missing for this engine; nil if nothing is known to be.
+// Check returns why this engine cannot work here; nil if no reason is known.
 func Check() error {
 	if !supported {
 		return errors.New("the kernel engine knows amd64 and arm64 only")
@@ -221,7 +221,7 @@ func (e *Engine) attach(g *group) error {
 	return nil
 }
 
-// A cookie tells the program's records apart: the function, whether it is Go's, and the place.
+// A cookie identifies a probe in the program's records: function, Go or not, and place.
 const (
 	cookieWhere = 3
 	cookieGo    = 1 << 2
@@ -236,7 +236,7 @@ func cookieOf(p *Probe) uint64 {
 	return c
 }
 
-// Wait sleeps for d: the program wakes nobody up, which would cost each hit more than its record.
+// Wait sleeps for d. The program sends no wake-ups, since one costs more than writing a record.
 func (e *Engine) Wait(d time.Duration) {
 	_, _ = unix.Poll(nil, int(d.Milliseconds()))
 }

@@ -74,8 +74,8 @@ func run(t *testing.T, tr *Tracer, p *testprog.Proc) (got []calls.Call) {
 	return got
 }
 
-// TestEngines holds both engines against the accounts of programs that end calls in every way: C++
-// whose exceptions pass through a traced function, and Go whose stacks are copied meanwhile.
+// TestEngines compares both engines with programs that count their own calls and end them in every way: C++
+// whose exceptions pass through a traced function, and Go whose stacks are copied during a call.
 func TestEngines(t *testing.T) {
 	testprog.Need(t, "gcc", "g++", "go", "ptrace")
 	for _, c := range []struct {
