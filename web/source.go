@@ -227,7 +227,7 @@ type LiveOptions struct {
 	Namer Namer                           // nil: addresses only
 	Wait  func(id int) (trace.Wait, bool) // describes event.Wait; nil: no descriptions
 	// Window returns the recording so far, at least what says something of the time from from on, for
-	// analyses; nil: there are no analyses. The reader calls release at the end.
+	// analyses; nil: none. The reader calls release at the end.
 	Window func(from stack.Time) (rec *trace.Recording, release func(), err error)
 	// Poll is the interval between reads of the rings; 0 is 20 ms. A ring must not be overwritten
 	// between two reads.

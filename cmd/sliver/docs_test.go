@@ -195,7 +195,7 @@ func TestDocsFlags(t *testing.T) {
 
 var quotedPart = regexp.MustCompile(`(?s)"[^"]*"|'[^']*'`)
 
-// TestDocsCommands: scripts, programs and tests that a document tells to run exist.
+// TestDocsCommands: scripts, programs and tests that a document names exist.
 func TestDocsCommands(t *testing.T) {
 	root := testprog.Root(t)
 	word := regexp.MustCompile(`(?s)^(?:[A-Z_]+=\S+ )*(.*)$`)

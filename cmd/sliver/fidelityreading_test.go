@@ -10,7 +10,7 @@ import (
 )
 
 // TestFidelityReading: the printed stack of a Python program with recursions has a few lines without
-// addresses, and the flags bring back what is left out.
+// addresses, and the flags bring back the omitted parts.
 func TestFidelityReading(t *testing.T) {
 	testprog.Need(t, "ptrace")
 	for _, tool := range []string{"python3.8", "python3.11", "python3.12", "python3.13"} {

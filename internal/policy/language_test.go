@@ -32,7 +32,7 @@ var usual = regexp.MustCompile(`\b(is|are|was) no (longer|more)\b`)
 var comment = regexp.MustCompile(`(^|\s)//\s?(.*)$`)
 
 // mostPhrases is how many lines of comments may have one of the phrases. It may only fall.
-var mostPhrases = map[string]int{".go": 0, ".ts": 68}
+var mostPhrases = map[string]int{".go": 0, ".ts": 0}
 
 // TestLanguage counts the lines of comments with such a phrase.
 func TestLanguage(t *testing.T) {
