@@ -267,7 +267,7 @@ func (d *dumper) close() {
 	}
 	d.closed = true
 	if n, err := d.j.Copied(); err == nil {
-		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: wrote to %s of its pages meanwhile, which the kernel copied", d.p.PID(), size(n)))
+		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: wrote to %s of its pages during the read, which the kernel copied", d.p.PID(), size(n)))
 	}
 	if err := d.j.Close(); err != nil {
 		d.f.notes = append(d.f.notes, fmt.Sprintf("sliver: process %d: %v", d.p.PID(), err))

@@ -27,7 +27,7 @@ type Streamed struct {
 }
 
 // ErrStalled says that the dump was given up, since what reads it took nothing for too long.
-var ErrStalled = errors.New("the dump was given up: its reader took nothing for 2 s, while the process stood still")
+var ErrStalled = errors.New("the dump was given up: its reader took nothing for 2 s, with the process stopped")
 
 // stallLimit is how long the reader of a dump may keep the process standing.
 const stallLimit = 2 * time.Second
