@@ -14,7 +14,11 @@ import (
 // program is not PyPy, but has the name of its file.
 func TestFidelityOtherPython(t *testing.T) {
 	testprog.Need(t, "ptrace")
-	b, err := os.ReadFile(testprog.Tool(t, "sleep"))
+	sleep, err := exec.LookPath("sleep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile(sleep)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -18,12 +18,16 @@ var ErrNotV8 = errors.New("no V8 in this file")
 type VersionError struct {
 	Version string // of V8; "": not in the file
 	Why     string
+	partly  bool // some functions are shown
 }
 
 func (e *VersionError) Error() string {
 	v := "JavaScript"
 	if e.Version != "" {
 		v = "V8 " + e.Version
+	}
+	if e.partly {
+		return fmt.Sprintf("%s %s: functions of JavaScript may be missing from its stacks", v, e.Why)
 	}
 	return fmt.Sprintf("%s: %s; its stacks are shown as machine code, with names where --perf-basic-prof has them", v, e.Why)
 }
@@ -92,10 +96,10 @@ func Load(r io.ReaderAt) (img *Image, err error) {
 	}
 	img = &Image{Version: fmt.Sprintf("%d.%d.%d", major, minor, build)}
 	if f.Machine != elf.EM_X86_64 {
-		return nil, &VersionError{img.Version, "JavaScript is read on amd64 only"}
+		return nil, &VersionError{Version: img.Version, Why: "JavaScript is read on amd64 only"}
 	}
 	if err := img.layout.fill(major, minor, num); err != nil {
-		return nil, &VersionError{img.Version, err.Error()}
+		return nil, &VersionError{Version: img.Version, Why: err.Error()}
 	}
 	if _, ok := syms[sizes]; !ok { // Node 24 does not export it
 		if all, err := symbols(f, elf.SHT_SYMTAB, sizes); err == nil {

@@ -64,12 +64,19 @@ func (r *Runtime) Forget() {
 }
 
 // Problem returns why no functions are shown, or nil if they are: this V8's data is not at the
-// expected places. An untested version has a problem until it has passed validation.
+// expected places. An untested version always has one: even after it passed validation, some of its
+// functions may be missing.
 func (r *Runtime) Problem() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.read < proofs && (r.failed > failures || !r.l.tried) || r.read == 0 && r.failed >= doubt {
-		return &VersionError{r.img.Version, "its data is not where it is in the versions that are known (Node 18, 20, 22, 24)"}
+		return &VersionError{Version: r.img.Version, Why: "its data is not where it is in the versions that are known (Node 18, 20, 22, 24)"}
+	}
+	if !r.l.tried {
+		return &VersionError{Version: r.img.Version, Why: "is not known (Node 18, 20, 22, 24 are)", partly: true}
+	}
+	if !r.l.tried {
+		return &VersionError{Version: r.img.Version, Why: "is not known (Node 18, 20, 22, 24 are)", partly: true}
 	}
 	return nil
 }
