@@ -171,10 +171,12 @@ if (part === 'live') {
   const b = await page.locator('#calls').boundingBox();
   rows('the same, zooming in and out', await framesDuring(page, async () => {
     await page.mouse.move(b.x + b.width / 2, b.y + 200);
+    await page.keyboard.down('Control');
     for (let i = 0; i < 40; i++) {
       await page.mouse.wheel(0, i % 20 < 10 ? -160 : 160);
       await page.waitForTimeout(60);
     }
+    await page.keyboard.up('Control');
   }));
   await page.keyboard.press('w');
   await page.keyboard.press('w');
