@@ -7,14 +7,14 @@ type Sort uint8
 
 // The kinds of waits.
 const (
-	Entering     Sort = iota // to enter a monitor
-	Waiting                  // in Object.wait: it does not want the monitor yet
-	Synchronizer             // parked, for a java.util.concurrent lock that records its owner
-	Semaphore                // parked, for another java.util.concurrent synchronizer
-	Condition                // parked, for a condition of a java.util.concurrent lock
-	Parked                   // parked, for anything else or an unknown object
-	Sleeping                 // in Thread.sleep
-	Initialization           // another thread initializes a class; Addr is the class
+	Entering       Sort = iota // to enter a monitor
+	Waiting                    // in Object.wait: it does not want the monitor yet
+	Synchronizer               // parked, for a java.util.concurrent lock that records its owner
+	Semaphore                  // parked, for another java.util.concurrent synchronizer
+	Condition                  // parked, for a condition of a java.util.concurrent lock
+	Parked                     // parked, for anything else or an unknown object
+	Sleeping                   // in Thread.sleep
+	Initialization             // another thread initializes a class; Addr is the class
 )
 
 // Monitor is a lock that a thread wants, or another object that it waits for, at one moment.
