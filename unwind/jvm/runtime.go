@@ -57,7 +57,7 @@ type known struct {
 
 	classInit  classInit  // constant
 	initSearch initSearch // guarded by mu
-	numbers numbers // has its own lock
+	numbers    numbers    // has its own lock
 }
 
 // heap is one part of the code cache.

@@ -46,7 +46,7 @@ const (
 	Synchronizer Kind = "synchronizer"
 	// ClassInit is the initialization of a Java class by another thread. Type is the class.
 	ClassInit Kind = "class initialization"
-	File         Kind = "file" // flock, fcntl
+	File      Kind = "file" // flock, fcntl
 )
 
 // Basis is the evidence for the kind of a lock.
