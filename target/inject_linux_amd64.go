@@ -8,7 +8,8 @@ const (
 	nativeWait4 = 61
 )
 
-var nativeGadget = gadgetAMD64
+// nativeGadget is the instruction that makes a system call.
+var nativeGadget = []byte{0x0f, 0x05} // syscall
 
 func nativeInject(r *[regWords]uint64, gadget, nr uint64, args *[6]uint64) {
 	injectAMD64(r, gadget, nr, args)

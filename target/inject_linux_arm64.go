@@ -8,7 +8,8 @@ const (
 	nativeWait4 = 260
 )
 
-var nativeGadget = gadgetARM64
+// nativeGadget is the instruction that makes a system call.
+var nativeGadget = []byte{0x01, 0x00, 0x00, 0xd4} // svc #0
 
 func nativeInject(r *[regWords]uint64, gadget, nr uint64, args *[6]uint64) {
 	injectARM64(r, gadget, nr, args)

@@ -6,12 +6,6 @@ import "github.com/sliverprof/sliver/stack"
 // system calls, with registers that the keeper sets. The functions here change or read
 // register blocks, for both machines, so that tests of both run on either.
 
-// Instructions that make a system call.
-var (
-	gadgetAMD64 = []byte{0x0f, 0x05}             // syscall
-	gadgetARM64 = []byte{0x01, 0x00, 0x00, 0xd4} // svc #0
-)
-
 // injectAMD64 sets the registers for system call nr at the instruction at gadget. The call
 // number of the interrupted call (orig_rax) becomes -1, so that the kernel does not restart
 // that one first (arch/x86/kernel/signal.c, arch_do_signal_or_restart).

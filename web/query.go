@@ -91,8 +91,8 @@ func (q *query) checkBody() error {
 
 var (
 	// errUnknown reports an unknown thread or recording.
-	errUnknown   = errors.New("not found:")
-	errNoCompare = fmt.Errorf("%w recording to compare with", errUnknown)
+	errUnknown   = errors.New("not found")
+	errNoCompare = fmt.Errorf("%w: recording to compare with", errUnknown)
 	// errTooMany reports that the limit is reached.
 	errTooMany = errors.New("use one of them")
 )
@@ -332,7 +332,7 @@ type detailReply struct {
 func (f *feed) detail(q *query, kinds store.Kinds) (*detailReply, error) {
 	t := f.st.Lookup(q.Thread)
 	if t == nil {
-		return nil, fmt.Errorf("%w thread %d", errUnknown, q.Thread)
+		return nil, fmt.Errorf("%w: thread %d", errUnknown, q.Thread)
 	}
 	at := clampTime(q.At) + f.base
 	calls, lanes := t.Stack(at, q.Depth, kinds)

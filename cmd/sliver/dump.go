@@ -235,7 +235,7 @@ func listRecorder(w io.Writer, s *control.Status) {
 	fmt.Fprintf(w, "%s: process %d, for %s, keeps %s at %s, dumps in %s\n", printable(s.Name), s.PID,
 		time.Since(s.Started).Round(time.Second), s.Keep, s.Interval, printable(s.Dir))
 	if s.Asked != "" && s.Asked != s.Interval {
-		fmt.Fprintf(w, "  interval raised from %[2]s to %[1]s: uses %[3].1f%% of a CPU (limit: %[4].1f%%)\n", s.Interval, s.Asked, 100*s.Takes, 100*s.MaxCPU)
+		fmt.Fprintf(w, "  interval raised from %s to %s: uses %.1f%% of a CPU (limit: %.1f%%)\n", s.Asked, s.Interval, 100*s.Takes, 100*s.MaxCPU)
 	}
 	if s.Waiting != "" {
 		fmt.Fprintf(w, "  waits for %s\n", printable(s.Waiting))

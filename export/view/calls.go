@@ -17,15 +17,11 @@ type Call struct {
 // Calls yields the traced calls that were under way in the view, in no particular order. Those of
 // threads that were not sampled are there if no threads were chosen.
 func (v *View) Calls(yield func(*Call) bool) {
-	type key struct {
-		tid stack.TID
-		i   int
-	}
 	chosen := map[int]int{} // position in View.Threads, by Seq
 	for i := range v.Threads {
 		chosen[v.Threads[i].Seq] = i
 	}
-	known := map[stack.TID]key{} // the thread that had a number last
+	known := map[stack.TID]int{} // the thread that had a number last
 	all := len(v.Threads) == len(v.Rec.Threads)
 	for c, err := range v.Rec.Calls() {
 		if err != nil || c.Exit < v.from || c.Enter > v.to {
@@ -33,14 +29,14 @@ func (v *View) Calls(yield func(*Call) bool) {
 		}
 		k, ok := known[c.TID]
 		if !ok {
-			k.i = v.Rec.ThreadOf(c.TID, c.Exit)
+			k = v.Rec.ThreadOf(c.TID, c.Exit)
 			if n := v.sharing(c.TID); n == 1 {
 				known[c.TID] = k
 			}
 		}
 		x := Call{Call: c, Thread: -1}
-		if k.i >= 0 {
-			i, is := chosen[v.Rec.Threads[k.i].Seq]
+		if k >= 0 {
+			i, is := chosen[v.Rec.Threads[k].Seq]
 			if !is {
 				continue
 			}

@@ -93,22 +93,6 @@ func (m *memory) handle(addr uint64) uint64 {
 	return oop
 }
 
-// cstring reads a string of at most n bytes that ends with 0.
-func (m *memory) cstring(addr uint64, n int) (string, bool) {
-	var b []byte
-	for len(b) < n {
-		c, err := m.byte(addr + uint64(len(b)))
-		if err != nil {
-			return "", false
-		}
-		if c == 0 {
-			return string(b), true
-		}
-		b = append(b, c)
-	}
-	return "", false
-}
-
 func le64(b []byte) uint64 { return binary.LittleEndian.Uint64(b) }
 func le32(b []byte) uint32 { return binary.LittleEndian.Uint32(b) }
 func le16(b []byte) uint16 { return binary.LittleEndian.Uint16(b) }
