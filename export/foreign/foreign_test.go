@@ -160,8 +160,8 @@ func TestNanoscope(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"": "no call", "1:+a\nx:POP\n": `line 2, byte 5: invalid time x`, "1:+a\nnonsense\n": "line 2, byte 5: missing colon",
-		"1:+" + strings.Repeat("n", 2<<20): "longer than", "-5:+a\n": "no time",
+		"": "no call", "1:+a\nx:POP\n": `line 2, byte 5: invalid time "x"`, "1:+a\nnonsense\n": "line 2, byte 5: missing colon",
+		"1:+" + strings.Repeat("n", 2<<20): "longer than", "-5:+a\n": `invalid time "-5"`,
 	} {
 		if rec, _, err := readNanoscope(t, in, ""); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%.40q: %v, %v; want %s", in, rec, err, says)
@@ -198,14 +198,14 @@ func TestChrome(t *testing.T) {
 		{`{"traceEvents":[{"ph":"B","ts":"1.5","name":"a","pid":"p","tid":"main"},{"ph":"E","ts":2.0015,"pid":"p","tid":"main"},{"ph":"X","ts":1e3,"dur":0.0004,"name":"c","pid":"p","tid":"main"}]}`,
 			"thread main/0 1500..2002 a; thread main/0 1000000..1000000 c", ""},
 		{`{"a":[1,{"b":2}],"traceEvents":[{"ph":"M","name":"thread_name","pid":1,"tid":7,"args":{"name":"io"}},{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":7},{"ph":"C","ts":1},{"ph":"s"}],"x":null}`,
-			"io/0 1000..3000 a", "2 events of kinds that are no calls"},
+			"io/0 1000..3000 a", "2 events were skipped because they are not calls"},
 		// Calls that do not nest, stray ends, calls without an end.
 		{`[{"ph":"X","ts":1,"dur":5,"name":"a","pid":1,"tid":1},{"ph":"X","ts":4,"dur":5,"name":"b","pid":1,"tid":1},{"ph":"E","ts":9,"pid":1,"tid":1}]`,
 			"thread 1/0 1000..6000 a; thread 1/1 4000..6000 b", "1 ends of calls had no begin; 1 calls outlived"},
 		{`[{"ph":"B","ts":1,"name":"a","pid":1,"tid":1},{"ph":"B","ts":2,"name":"b","pid":1,"tid":1},{"ph":"E","ts":3,"pid":1,"tid":1},{"ph":"B","ts":3,"name":"c","pid":1,"tid":1}`,
 			"thread 1/0 1000..3000 a; thread 1/1 2000..3000 b; thread 1/1 3000..3000 c", "2 calls had no end"},
-		{`[{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":2,"na`, "thread 1/0 1000..3000 a", "cut off"},
-		{`[{"ph":"X","ts":-1,"name":"a"},{"ph":"X","ts":"x","name":"a"},{"ph":5},7,{"ph":"X","ts":1,"dur":1,"name":"a","pid":1,"tid":1}]`, "thread 1/0 1000..2000 a", "4 events that could not"},
+		{`[{"ph":"X","ts":1,"dur":2,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":2,"na`, "thread 1/0 1000..3000 a", "the file is truncated"},
+		{`[{"ph":"X","ts":-1,"name":"a"},{"ph":"X","ts":"x","name":"a"},{"ph":5},7,{"ph":"X","ts":1,"dur":1,"name":"a","pid":1,"tid":1}]`, "thread 1/0 1000..2000 a", "4 events were skipped because they are malformed"},
 		// Two processes, one of them named.
 		{`[{"ph":"X","ts":1,"dur":1,"name":"a","pid":1,"tid":1},{"ph":"X","ts":1,"dur":1,"name":"b","pid":2,"tid":3},{"ph":"M","name":"process_name","pid":2,"tid":3,"args":{"name":"gpu"}}]`,
 			"thread 1/0 1000..2000 a; gpu: thread 3/0 1000..2000 b", ""},
@@ -220,7 +220,7 @@ func TestChrome(t *testing.T) {
 		}
 	}
 	for in, says := range map[string]string{
-		"": "EOF", "[]": "no calls", "{}": "no calls", `{"traceEvents":5}`: "no array", "[nonsense": "byte 1: invalid character", `{"a":`: "EOF",
+		"": "EOF", "[]": "no calls", "{}": "no calls", `{"traceEvents":5}`: "traceEvents is not an array", "[nonsense": "byte 1: invalid character", `{"a":`: "EOF",
 		`{"a":"` + strings.Repeat("x", 80<<20) + `"}`: "larger than", `7`: "begins with 7",
 	} {
 		if rec, _, err := readChrome(t, in); err == nil || !strings.Contains(err.Error(), says) {

@@ -28,6 +28,7 @@ func (e *exporter) thread(th *view.Thread) {
 	w.cuts.Yield = w.states.add
 	w.states.w = w
 	w.weights = e.v.Weights(th)
+	w.knowsCPU = w.weights.Total() > 0
 	w.waits = e.waitsOf(th)
 	w.replay = e.v.Replay(th, w)
 	w.close(w.replay.Run())
@@ -258,10 +259,9 @@ func (w *writer) sawStack(e event.Event) {
 	w.winCPU += cpu
 	w.window(t, false)
 	k := int64(0)
-	w.knowsCPU = w.knowsCPU || cpu > 0
 	if w.knowsCPU {
 		w.due += w.weights.Of(e, w.now)
-		k = int64(w.due / float64(w.interval))
+		k = int64(w.due/float64(w.interval) + 1e-6) // a sum of shares may be less than whole by rounding
 	} else if event.Ran(w.now, way) && w.seen > 0 { // the recording has no scheduler account
 		k = int64(n)
 	}

@@ -77,7 +77,7 @@ func (w *writer) stateSlice(x *view.Interval, run view.StateRun) {
 	o.end(ev)
 	o.done(at)
 
-	w.waitSlice(x, begin, end)
+	w.waitSlice(x, max(begin, x.Begin), min(end, x.End)) // as long as in the other outputs, where the state allows it
 
 	at = w.state.begin(end, x.CPU >= 1000 || x.Switches > 0 || x.Delay >= 1000)
 	ev = o.open(packetTrackEvent)

@@ -86,8 +86,8 @@ func TestWaits(t *testing.T) {
 			t.Errorf("answer %d\n%s\nwant\n%s", i, got, want)
 		}
 	}
-	// CPU time before the wait was observed counts as running.
-	for _, want := range []string{"map[cpu:58000 dur:60000000 n:1 name:running thread:main ts:0]", "map[cpu:<nil> dur:40000000 n:<nil> name:blocked: recvfrom thread:main ts:60000000]"} {
+	// CPU time before the wait was observed counts as running, and the state lasts as long as the CPU time says.
+	for _, want := range []string{"map[cpu:58000 dur:58000000 n:1 name:running thread:main ts:0]", "map[cpu:<nil> dur:42000000 n:<nil> name:blocked: recvfrom thread:main ts:58000000]"} {
 		found := false
 		for _, r := range a[1] {
 			found = found || fmt.Sprint(r) == want

@@ -145,27 +145,7 @@ func Of(v *view.View, th *view.Thread, tree *Tree) *Tally {
 		}
 	}
 	v.Steps(th, t)
-	if v.Side() == view.BothSides {
-		t.agree()
-	}
 	return t
-}
-
-// agree scales the time off the CPUs, which is from sample to sample, so that together with the CPU time it
-// adds up to the elapsed time.
-func (t *Tally) agree() {
-	sum := t.Total()
-	if sum.CPU == 0 || sum.Off == 0 || sum.CPU > sum.Wall {
-		return
-	}
-	factor := float64(sum.Wall-sum.CPU) / float64(sum.Off)
-	exact, given := 0.0, int64(0)
-	for i := range t.Len() {
-		x := t.Values(i)
-		exact += float64(x.Off) * factor
-		x.Off = int64(exact+.5) - given
-		given += x.Off
-	}
 }
 
 // Len returns the number of keys.

@@ -54,7 +54,7 @@ func TestParse(t *testing.T) {
 		{"triggers:\n- stall", "line 2: a trigger is a name and a value"},
 		{"triggers:\n- threads: main\n  stall: 5s", "line 3: threads and stall are two"},
 		{"triggers:\n- frob: 1", "line 2: unknown trigger frob; use one of stall,"},
-		{"triggers:\n- {}", "line 2: no trigger is named; there are: stall,"},
+		{"triggers:\n- {}", "line 2: missing trigger; use one of stall,"},
 		{"triggers:\n- stall: 5s\n- cpu: 5", `line 3: cpu "5": "5" is over 1; write 5% for percent`},
 		{"triggers:\n- stall: 5s\n  frob: 1", "line 2: stall"},
 		{"triggers:\n- stall: 5s\n  slow: f>1s", "two triggers"},

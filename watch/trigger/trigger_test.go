@@ -469,7 +469,7 @@ func TestParse(t *testing.T) {
 		{"slow", "f", "FUNCTION>TIME"},
 		{"slow", ">5s", "FUNCTION>TIME"},
 		{"cpu", "90", "write 90% for percent"},
-		{"cpu", "x", "no percentage"},
+		{"cpu", "x", `invalid percentage "x"`},
 		{"cpu", "50%,of=cat", "none of thread, process"},
 		{"cpu", "50%,checks=0", "1 to 1000"},
 		{"cpu", "50%,every=1us", "out of range"},
