@@ -26,24 +26,26 @@ import (
 
 // notRun are examples that TestDocsExamples does not run, by their beginning, with the reason.
 var notRun = map[string]string{
-	"git clone":               "the tests have the sources",
-	"CGO_ENABLED=0 go build":  "every test of this package builds the program so",
-	"go build -o sliver":      "the same",
-	"sudo ":                   "changes the system; TestCapabilitiesOpenNoFiles has the capabilities",
-	"chgrp ":                  "the same",
-	"jcmd ":                   "another project's tool",
-	"adb ":                    "needs a phone",
-	"go tool pprof -http":     "opens a browser; -top is run",
-	"bench/":                  "measures for minutes; TestDocsCommands looks for the script",
-	"go run ./bench/runtimes": "the same",
-	"go run ./bench/hprof":    "the same",
-	"go test":                 "TestDocsCommands looks for the test",
-	"SLIVER_LONG=1 go test":   "the same",
-	"sliver heap leaks FILE":  "a usage line; examples of it are run",
-	"sliver heap histo FILE":  "the same",
-	"sliver heap diff OLD":    "the same",
-	"sliver heap show FILE":   "the same",
-	"sliver heap path FILE":   "the same",
+	"git clone":                 "the tests have the sources",
+	"CGO_ENABLED=0 go build":    "every test of this package builds the program so",
+	"go build -o sliver":        "the same",
+	"sudo ":                     "changes the system; TestCapabilitiesOpenNoFiles has the capabilities",
+	"chgrp ":                    "the same",
+	"jcmd ":                     "another project's tool",
+	"adb ":                      "needs a phone",
+	"go tool pprof -http":       "opens a browser; -top is run",
+	"bench/":                    "measures for minutes; TestDocsCommands looks for the script",
+	"go run ./bench/runtimes":   "the same",
+	"go run ./bench/hprof":      "the same",
+	"go test":                   "TestDocsCommands looks for the test",
+	"SLIVER_LONG=1 go test":     "the same",
+	"sliver heap leaks FILE":    "a usage line; examples of it are run",
+	"sliver heap histo FILE":    "the same",
+	"sliver heap diff OLD":      "the same",
+	"sliver heap show FILE":     "the same",
+	"sliver heap PID [":         "the same",
+	"sliver heap dump PID -o x": "the same",
+	"sliver heap path FILE":     "the same",
 }
 
 // stage is a folder with a program to look at and the files that the examples of a page name.
@@ -67,6 +69,8 @@ func TestDocsExamples(t *testing.T) {
 	if _, err := build(); err != nil {
 		t.Fatal(err)
 	}
+	outer := t // of the stages that pages share
+	stages := map[string]*stage{}
 	found, used := 0, map[string]bool{}
 	for _, p := range pages(t, "README.md", "docs/*.md") {
 		var examples []string
@@ -84,11 +88,20 @@ func TestDocsExamples(t *testing.T) {
 		if len(examples) == 0 {
 			continue
 		}
-		t.Run(strings.TrimSuffix(filepath.Base(p.name), ".md"), func(t *testing.T) {
-			s := newStage(t, p.name)
+		t.Run(strings.TrimSuffix(filepath.Base(p.name), ".md"), func(page *testing.T) {
+			program := programs[p.name]
+			s := stages[program]
+			switch {
+			case s != nil:
+			case program == "" || program == "kitchen": // several pages share the stage
+				s = newStage(outer, program)
+				stages[program] = s
+			default:
+				s = newStage(page, program)
+			}
 			for i, e := range examples {
 				first, _, _ := strings.Cut(e, "\n")
-				t.Run(fmt.Sprintf("%d %s", i, first), func(t *testing.T) { s.run(t, e) })
+				page.Run(fmt.Sprintf("%d %s", i, first), func(t *testing.T) { s.run(t, e) })
 			}
 		})
 	}
@@ -102,8 +115,14 @@ func TestDocsExamples(t *testing.T) {
 	}
 }
 
-// newStage starts the program that a page is about.
-func newStage(t *testing.T, page string) *stage {
+// programs are those that pages look at, where that is not the workload of sliver demo.
+var programs = map[string]string{
+	"README.md": "kitchen", "docs/locks.md": "kitchen", "docs/slow-request.md": "kitchen", "docs/trace.md": "kitchen",
+	"docs/python.md": "python", "docs/node.md": "node", "docs/java.md": "java", "docs/heap.md": "heap", "docs/hprof.md": "dumps",
+}
+
+// newStage starts a program and writes the files that examples name.
+func newStage(t *testing.T, program string) *stage {
 	t.Helper()
 	run := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", run)
@@ -121,24 +140,28 @@ func newStage(t *testing.T, page string) *stage {
 	script := func(runtime, name string, args ...string) *testprog.Proc {
 		return testprog.Start(t, testprog.Tool(t, runtime), append([]string{filepath.Join(root, "testdata", "targets", name)}, args...)...)
 	}
-	switch page {
-	case "docs/python.md":
+	switch program {
+	case "python":
 		s.target = python(t, testprog.Tool(t, "python3.12"))
-	case "docs/node.md":
+	case "node":
 		s.target = script("node", "node/busy.js", "json", "regexp")
 		s.target.Ready()
 		s.target.Go()
 		s.target.Line("busy")
-	case "docs/java.md":
-		s.target = testprog.Start(t, testprog.Tool(t, "java17"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "Convoy"), "Convoy", "600")
+	case "java":
+		s.target = java(t)
 		waitFor(t, func() bool {
 			return strings.Contains(sliver(t, s.dir, "threads", pidOf(s.target)).out, "worker-3")
 		})
-	case "docs/locks.md", "docs/slow-request.md":
+	case "kitchen":
 		s.target = testprog.Start(t, testprog.Build(t, "locks/kitchen", "O2"), "--seconds", "3600", "--wait-go")
 		s.target.Ready()
 		s.target.Go()
-	case "docs/heap.md", "docs/hprof.md":
+	case "heap":
+		s.dumps()
+		s.target = java(t)
+		return s
+	case "dumps":
 		s.dumps()
 		return s
 	default:
@@ -160,6 +183,11 @@ func newStage(t *testing.T, page string) *stage {
 		s.must("export", "run.sliver", "-o", name)
 	}
 	return s
+}
+
+func java(t *testing.T) *testprog.Proc {
+	t.Helper()
+	return testprog.Start(t, testprog.Tool(t, "java17"), "-Xmx64m", "-XX:+UseSerialGC", "-cp", testprog.JavaClasses(t, "Convoy"), "Convoy", "600")
 }
 
 func (s *stage) write(name string, mode os.FileMode, text string) {
@@ -225,6 +253,7 @@ func (s *stage) must(args ...string) {
 
 var (
 	someTime = regexp.MustCompile(` -d \d+[smh]`)
+	endless  = regexp.MustCompile(`sliver (record|trace) `)
 	somePID  = regexp.MustCompile(`\b(1234|4711|PID)\b`)
 	word     = regexp.MustCompile(`"[^"]*"|'[^']*'|[^\s"']+`)
 	backend  = regexp.MustCompile(`http://(localhost|127\.0\.0\.1):(4318|4040|7070)`)
@@ -237,7 +266,7 @@ func (s *stage) fit(e string) string {
 	}
 	pairs := []string{
 		"/etc/sliver/", s.dir + "/", "/var/tmp/dumps", s.dir, "/srv/debug", s.dir, " /tmp/", " " + s.dir + "/", " --open", "",
-		"2s..3s", "0s..400ms", "'^parse'", "main", "-objects 100000000", "-objects 100000",
+		"2s..3s", "0s..400ms", "'^parse'", "main", "handle_request", "bake", "'http::*'", "'kn*'", "server.c:parse", "kitchen.c:knead", "/^sql_/", "/^kn/", "-objects 100000000", "-objects 100000",
 		"0x703a00000", fmt.Sprintf("0x%x", s.table), "0x7020a1b58", fmt.Sprintf("0x%x", s.element),
 		"trace/testdata/", filepath.Join(testprog.Root(s.t), "trace", "testdata") + "/",
 	}
@@ -246,7 +275,7 @@ func (s *stage) fit(e string) string {
 	}
 	e = strings.NewReplacer(pairs...).Replace(e)
 	e = backend.ReplaceAllString(e, s.backend.URL)
-	if e = someTime.ReplaceAllString(e, " -d 500ms"); strings.Contains(e, "sliver record") &&
+	if e = someTime.ReplaceAllString(e, " -d 500ms"); endless.MatchString(e) && !strings.Contains(e, "--list") &&
 		!strings.Contains(e, " -d ") && !strings.Contains(e, "--web") && !strings.Contains(e, " -- ") {
 		e += " -d 500ms"
 	}
