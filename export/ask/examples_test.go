@@ -15,7 +15,7 @@ import (
 	"github.com/sliverprof/sliver/trace"
 )
 
-// recursive has a thread that recurses for 4 s and then sleeps for 1 s, one waiting for a lock of the first, one that
+// recursive returns a recording of a thread that recurses for 4 s and then sleeps for 1 s, one waiting for a lock of the first, one that
 // bakes, and a goroutine. Of the 4 s it was on a CPU for 3.9 s.
 func recursive(t testing.TB) *trace.Recording {
 	const ms = exporttest.Ms
