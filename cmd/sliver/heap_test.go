@@ -223,7 +223,7 @@ func TestHeapErrors(t *testing.T) {
 		{2, []string{"path", path, "Cache"}, "is not the ID of an object"},
 		{1, []string{"path", path, "0x99"}, "no object 0x99"},
 		{1, []string{"show", path, "NoClass"}, `no class "NoClass"`},
-		{1, []string{"histo", path, "--dump", "3"}, "no number 3"},
+		{1, []string{"histo", path, "--dump", "3"}, "not 3"},
 		{1, []string{"histo", filepath.Join(dir, "none")}, "no such file"},
 		{1, []string{"histo", cut}, "offset"},
 		{0, []string{"histo", cut, "--partial"}, "damaged"},

@@ -139,7 +139,7 @@ func TestHeapOfAProcessRefused(t *testing.T) {
 		{[]string{"dump", fmt.Sprint(spin.PID), "-o", "x", "--way", "gdb"}, `unknown --way "gdb"`},
 		{[]string{fmt.Sprint(spin.PID), "--by", "age"}, `unknown --by "age"`},
 		{[]string{"999999999"}, "no process 999999999"},
-		{[]string{"dump", "x.hprof", "-o", "y"}, "no process number"},
+		{[]string{"dump", "x.hprof", "-o", "y"}, "invalid PID"},
 	} {
 		r := sliver(t, dir, append([]string{"heap"}, c.args...)...)
 		if r.status == 0 || !strings.Contains(r.errors, c.want) {

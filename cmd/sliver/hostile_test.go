@@ -268,7 +268,7 @@ func TestHungFilesWatch(t *testing.T) {
 // A perf map with millions of entries, with invalid lines, or with a hole of a hundred
 // gigabytes costs a bounded recording and bounded memory, and is reported.
 func TestHostilePerfMaps(t *testing.T) {
-	for kind, says := range map[string]string{"lines": "bytes are left out", "junk": "1000000 lines are no entries", "sparse": ""} {
+	for kind, says := range map[string]string{"lines": "bytes ignored", "junk": "1000000 invalid lines ignored", "sparse": ""} {
 		t.Run(kind, func(t *testing.T) {
 			p, _ := nasty(t, "O2", "--perf-map", kind)
 			t.Cleanup(func() { os.Remove(fmt.Sprintf("/tmp/perf-%d.map", p.PID)) })
