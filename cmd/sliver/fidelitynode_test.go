@@ -19,7 +19,7 @@ func TestFidelityEvaluated(t *testing.T) {
 			p := testprog.Start(t, testprog.Tool(t, tool), program)
 			p.Ready()
 			dir, out := t.TempDir(), result{}
-			want := []string{"work|webpack:///./src/hot.ts", "anonymous|eval at compile (" + program + ":8)", "inner|eval at (eval) (eval at "}
+			want := []string{"work|webpack:///./src/hot.ts", "|eval at compile (" + program + ":8)", "inner|eval at (eval) (eval at "}
 			waitFor(t, func() bool {
 				recordEnough(t, dir, 20, 4*time.Second, "-p", pidOf(p), "-t", "main", "-i", "20ms", "-o", "x.sliver")
 				out = sliver(t, dir, "sql", "x.sliver", "--format", "csv", "select distinct function || '|' || file from profile")
