@@ -119,9 +119,10 @@ public class HeapLeaks {
         if (kinds.contains("grow")) {
             BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
             System.out.println("READY");
-            in.readLine();
-            for (int i = 0; i < 3000; i++) listeners.add(new Listener());
-            System.out.println("GROWN");
+            while (in.readLine() != null) {
+                for (int i = 0; i < 3000; i++) listeners.add(new Listener());
+                System.out.println("GROWN");
+            }
         } else System.out.println("READY");
         System.out.flush();
         Thread.sleep(600_000);
