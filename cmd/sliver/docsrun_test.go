@@ -69,8 +69,6 @@ func TestDocsExamples(t *testing.T) {
 	if _, err := build(); err != nil {
 		t.Fatal(err)
 	}
-	outer := t // of the stages that pages share
-	stages := map[string]*stage{}
 	found, used := 0, map[string]bool{}
 	for _, p := range pages(t, "README.md", "docs/*.md") {
 		var examples []string
@@ -89,16 +87,7 @@ func TestDocsExamples(t *testing.T) {
 			continue
 		}
 		t.Run(strings.TrimSuffix(filepath.Base(p.name), ".md"), func(page *testing.T) {
-			program := programs[p.name]
-			s := stages[program]
-			switch {
-			case s != nil:
-			case program == "" || program == "kitchen": // several pages share the stage
-				s = newStage(outer, program)
-				stages[program] = s
-			default:
-				s = newStage(page, program)
-			}
+			s := newStage(page, programs[p.name])
 			for i, e := range examples {
 				first, _, _ := strings.Cut(e, "\n")
 				page.Run(fmt.Sprintf("%d %s", i, first), func(t *testing.T) { s.run(t, e) })
