@@ -348,7 +348,7 @@ func TestRestart(t *testing.T) {
 	mine := func(f *target.Found) bool { return match(f) && f.Comm == name }
 	r := begin(t, Source{Find: target.NewFinder(mine).Find, What: "a process named " + name}, nil, "crash yes")
 	r.until("for nothing", func(s *control.Status) bool { return s.Waiting != "" && len(s.Targets) == 0 })
-	if _, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil); err == nil || !strings.Contains(err.Error(), "waits for a process named") {
+	if _, err := r.Dump(context.Background(), control.Request{Kind: "request"}, nil); err == nil || !strings.Contains(err.Error(), "waiting for a process named") {
 		t.Errorf("dump of nothing: %v", err)
 	}
 	for range 2 {

@@ -89,7 +89,7 @@ func TestExportPart(t *testing.T) {
 		"--range 1h..":                      "the recording has",
 		"--range 100ms..-390000ms":          "ends before it begins",
 		"-t nosuch":                         `no thread of the recording matches "nosuch"; there are: 1=spin (TID ` + pidOf(p),
-		"--focus nosuch":                    "no function on a stack",
+		"--focus nosuch":                    "no function on the selected stacks",
 		"--focus ^spin_ --range ..0ms -t 2": "no thread",
 	} {
 		r := sliver(t, dir, append([]string{"export", "r.sliver", "-o", "x.pb.gz"}, strings.Fields(args)...)...)

@@ -204,7 +204,7 @@ func TestHprof(t *testing.T) {
 		{"check x.hprof", 0, "objects, 2 classes"},
 		{"info cut.hprof", 1, "sliver: cut.hprof: offset "},
 		{"check cut.hprof", 1, "sliver: cut.hprof: offset "},
-		{"info cut.hprof --partial", 0, "only what comes before is used"},
+		{"info cut.hprof --partial", 0, "using only the part before the damage"},
 		{"copy cut.hprof --partial -o sound.hprof.gz", 0, ""},
 		{"check sound.hprof.gz", 0, "objects"},
 		{"strip cut.hprof --rule shark -o no", 1, "offset"},

@@ -421,7 +421,7 @@ func TestFullOutput(t *testing.T) {
 // A flag with an empty value is an error, and not treated as omitted.
 func TestEmptyFlags(t *testing.T) {
 	for _, args := range [][]string{{"export", "x.sliver", "-o", "x.pb.gz", "--format", ""}, {"stack", "--kinds=", "1"}, {"record", "-p", "1", "--threads", ""}} {
-		if r := sliver(t, t.TempDir(), args...); r.status != 2 || !strings.Contains(r.errors, " is empty: give it a value, or leave it out") || strings.Count(r.errors, "\n") != 1 {
+		if r := sliver(t, t.TempDir(), args...); r.status != 2 || !strings.Contains(r.errors, " is empty: set a value, or omit the flag") || strings.Count(r.errors, "\n") != 1 {
 			t.Errorf("%q: %+v", args, r)
 		}
 	}

@@ -181,7 +181,7 @@ func TestStackBadInput(t *testing.T) {
 		{"stack", 2, "give a process number"},
 		{"stack x", 2, `invalid PID "x"`},
 		{"stack -1", 2, "-1 is not a PID, TID or flag"},
-		{"stack 0", 2, "no process number"},
+		{"stack 0", 2, "invalid PID"},
 		{"stack " + pid + " y", 2, `invalid PID "y"`},
 		{"stack 4194303", 1, "no process 4194303"},
 		{"stack " + pid + " 4194303", 1, "no process 4194303"},

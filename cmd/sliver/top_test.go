@@ -486,7 +486,7 @@ func TestTopBadInput(t *testing.T) {
 		{"top", 2, "give one process number"},
 		{"top 1 2", 2, "give one process number"},
 		{"top x", 2, `invalid PID "x"`},
-		{"top 0", 2, "no process number"},
+		{"top 0", 2, "invalid PID"},
 		{"top 4194303", 1, "no process 4194303"}, // before other errors
 		{"top " + pid, 2, "needs a terminal; --once prints one table"},
 		{"top --once 4194303", 1, "no process 4194303"},

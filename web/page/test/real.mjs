@@ -246,7 +246,7 @@ test('flight recorders: their dumps, and a button for one', async () => {
   await one.getByText('No dumps yet').waitFor();
   await one.getByText(`(${pid}), 7 threads`).waitFor();
   await button(one, 'Dump now').click();
-  await one.getByText('somebody asked for it on a page').waitFor();
+  await one.getByText('requested on a page').waitFor();
   assert.equal(await one.locator('li').count(), 1);
   await picture(page, 'real-dumps');
   const files = (await readdir(folder)).filter((f) => /-request\.sliver$/.test(f));
