@@ -7,9 +7,9 @@ import (
 	"hash/fnv"
 	"io"
 	"os"
-	"slices"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
