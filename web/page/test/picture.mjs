@@ -56,11 +56,17 @@ for (const seq of cooks.slice(0, 3)) {
   }
 }
 for (const colorScheme of ['light', 'dark']) {
-  const page = await browser.newPage({ viewport: { width: 1280, height: 800 }, deviceScaleFactor: 1.5, colorScheme, reducedMotion: 'reduce' });
+  const page = await browser.newPage({ viewport: { width: 1280, height: 900 }, deviceScaleFactor: 1.5, colorScheme, reducedMotion: 'reduce' });
   const order = [main, ...cooks, ...st.threads.map((t) => t.seq).filter((s) => s !== main && !cooks.includes(s))];
   await page.goto(`${url}&t0=${Math.round(best.t0)}&t1=${Math.round(best.t0 + span)}&order=${order}${call ? `&call=${call.seq},${call.depth},${call.start}` : ''}`);
   await page.waitForFunction(() => window.sliver?.state.arrows.length > 0, undefined, { timeout: 60_000 });
   await page.waitForFunction(() => /Median/.test(document.getElementById('side').innerText));
+  await page.waitForFunction(() => !/Adding up/.test(document.body.innerText));
+  const grip = await page.locator('.grip').first().boundingBox();
+  await page.mouse.move(grip.x + 300, grip.y + grip.height / 2); // more room for the timeline
+  await page.mouse.down();
+  await page.mouse.move(grip.x + 300, 625);
+  await page.mouse.up();
   await page.mouse.move(2, 2);
   await page.waitForTimeout(1500);
   await page.screenshot({ path: join(out, colorScheme === 'dark' ? 'live-dark.png' : 'live.png') });
