@@ -116,7 +116,7 @@ func (v *VM) g1() (all []span, err error) {
 func (v *VM) serial() ([]span, error) {
 	young := v.heap + v.field("GenCollectedHeap._young_gen", "SerialHeap._young_gen")
 	old := v.heap + v.field("GenCollectedHeap._old_gen", "SerialHeap._old_gen")
-	at := []struct{ gen, space uint64 }{
+	at := []genSpace{
 		{young, v.field("DefNewGeneration._eden_space")}, {young, v.field("DefNewGeneration._from_space")},
 		{young, v.field("DefNewGeneration._to_space")}, {old, v.field("TenuredGeneration._the_space")},
 	}
@@ -124,22 +124,12 @@ func (v *VM) serial() ([]span, error) {
 	if err := v.lacks(); err != nil {
 		return nil, err
 	}
-	var all []span
-	for _, a := range at {
-		g, err := v.mem.word(a.gen)
-		if err != nil {
-			return nil, err
-		}
-		if all, err = v.space(all, g+a.space, bottom, top); err != nil {
-			return nil, err
-		}
-	}
-	return all, nil
+	return v.spaces(at, bottom, top)
 }
 
 func (v *VM) parallel() ([]span, error) {
 	young, old := v.static("ParallelScavengeHeap._young_gen"), v.static("ParallelScavengeHeap._old_gen")
-	at := []struct{ gen, space uint64 }{
+	at := []genSpace{
 		{young, v.field("PSYoungGen._eden_space")}, {young, v.field("PSYoungGen._from_space")},
 		{young, v.field("PSYoungGen._to_space")}, {old, v.field("PSOldGen._object_space")},
 	}
@@ -147,7 +137,15 @@ func (v *VM) parallel() ([]span, error) {
 	if err := v.lacks(); err != nil {
 		return nil, err
 	}
-	var all []span
+	return v.spaces(at, bottom, top)
+}
+
+// genSpace is where a space of a generation is: the address of the pointer to the generation, and the
+// offset in it of the pointer to the space.
+type genSpace struct{ gen, space uint64 }
+
+// spaces returns the used parts of spaces of generations.
+func (v *VM) spaces(at []genSpace, bottom, top uint64) (all []span, err error) {
 	for _, a := range at {
 		g, err := v.mem.word(a.gen)
 		if err != nil {
