@@ -109,7 +109,7 @@ func (f *filler) all() error {
 			int64(st.Late), int64(st.Truncated), int64(st.Overwritten), st.CPUNS, st.PauseNS)
 		f.threadStates(th)
 		if f.asked("slices", "samples", "states", "waits", "locks", "gaps", "functions") {
-			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch, whole: f.v.Whole()}
+			r := &reader{f: f, start: start, seq: th.Seq, arch: f.v.Rec.Process.Arch}
 			r.close(f.v.Slices(th, r))
 			r.putStates()
 		}
@@ -175,7 +175,6 @@ type reader struct {
 	rows   [][2]any   // system call and slice of each run
 	cpu    int64      // ns on a CPU during runs, from the scheduler
 	delay  int64      // ns waiting for a CPU during runs, from the scheduler
-	whole  bool       // the replay covers everything that the scheduler's account does: no side, focus or range is selected
 	lost   stack.Time // when events were lost; 0: none are missing
 }
 
@@ -340,9 +339,7 @@ func (r *reader) endState(t stack.Time) {
 
 // putStates writes the states buffered since its last call.
 func (r *reader) putStates() {
-	if r.whole && r.cpu+r.delay > 0 {
-		view.Agree(r.runs, r.cpu, r.delay, r.f.v.Rec.Process.Interval)
-	}
+	r.f.v.Agree(r.runs, r.cpu, r.delay)
 	for i := range r.runs {
 		x, row := &r.runs[i], &r.rows[i]
 		r.f.row("states", r.seq, int64(x.At), x.NS, x.State.String(), row[0], row[1])

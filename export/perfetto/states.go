@@ -30,9 +30,7 @@ func (s *states) flush() {
 		cpu += x.CPU
 		delay += x.Delay
 	}
-	if s.w.e.v.Whole() && cpu+delay > 0 {
-		view.Agree(s.runs, cpu, delay, s.w.e.v.Rec.Process.Interval)
-	}
+	s.w.e.v.Agree(s.runs, cpu, delay)
 	for i := range s.list {
 		s.w.stateSlice(&s.list[i], s.runs[i])
 	}

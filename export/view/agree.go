@@ -14,6 +14,14 @@ type StateRun struct {
 // AgreeRuns is the number of runs that exports buffer for one call of Agree.
 const AgreeRuns = 1024
 
+// Agree is the function Agree for runs of a thread in the view. It changes nothing if the recording has no
+// account (cpu and delay are 0), or the view shows only a part of what the account covers.
+func (v *View) Agree(runs []StateRun, cpu, delay int64) {
+	if v.Whole() && cpu+delay > 0 {
+		Agree(runs, cpu, delay, v.Rec.Process.Interval)
+	}
+}
+
 // Agree moves the boundaries between runs so that running ones add up to cpu and runnable ones to delay, the
 // scheduler's account of the same time. Samples give the order of states; a boundary between two samples may
 // be anywhere between them, so it moves by at most one sampling interval if that is enough. The runs stay in

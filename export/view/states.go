@@ -27,7 +27,17 @@ type States struct {
 
 // States computes the time by state of th in the range, with the side and focus of v applied.
 // All exports use these numbers.
-func (v *View) States(th *Thread) States {
+func (v *View) States(th *Thread) States { return v.sum(th).states(v.side) }
+
+// Waited returns the time between samples that found th waiting, in ns, in the range and focus of v. States
+// has the scheduler's account of it.
+func (v *View) Waited(th *Thread) int64 {
+	s := v.sum(th)
+	return s.seen.Observed - s.seen.Running
+}
+
+// sum sums the events of th in the range and focus of v.
+func (v *View) sum(th *Thread) *stateSum {
 	s := &stateSum{v: v}
 	if v.focus != nil {
 		w := *v
@@ -36,17 +46,7 @@ func (v *View) States(th *Thread) States {
 	} else {
 		s.read(th.Seq)
 	}
-	return s.states(v.side)
-}
-
-// Waited returns the time between samples that found th waiting, in ns, in the range and focus of v. States
-// has the scheduler's account of it.
-func (v *View) Waited(th *Thread) int64 {
-	s := &stateSum{v: v}
-	w := *v
-	w.side = BothSides
-	w.Steps(th, s)
-	return s.seen.Observed - s.seen.Running
+	return s
 }
 
 // stateSum sums the events of a thread.
