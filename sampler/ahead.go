@@ -72,8 +72,8 @@ const (
 	// blindFor, in ns, is how long a thread may run before the process's clock shows it: a
 	// scheduler tick of at most 10 ms, plus a margin.
 	blindFor = 11_000_000
-	// leastPurse is the least time, in ns, that stops must be allowed to take.
-	leastPurse = 200_000
+	// leastBudget is the least time, in ns, that stops must be allowed to take.
+	leastBudget = 200_000
 	// mostRest limits for how many rounds nothing is planned after runs that ended at once. The
 	// pause is one round after the first such run and doubles each time.
 	mostRest = 16
@@ -142,7 +142,7 @@ func (g *group) foresee(now stack.Time) bool {
 	if runs > 0 {
 		n = min(max(aheadSpan/g.tick.every, 1), int64(aheadStops/runs))
 	}
-	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastPurse || runs > 0 && a.ByClock {
+	if n = min(n, aheadTicks); n < 1 || runs == 0 && n < 2 || a.Pause < leastBudget || runs > 0 && a.ByClock {
 		return false
 	}
 	a.Long, a.Slept = longStop, 0

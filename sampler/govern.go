@@ -10,7 +10,7 @@ import (
 
 // A recording costs its target the time for which stops hold its threads, and this program's own
 // work. Own work counts fully if no CPU is idle, and in part if some are (caches, threads that
-// have to move). Config.MaxOverhead bounds the sum. Each thread's purse (budget.go) keeps stops
+// have to move). Config.MaxOverhead bounds the sum. Each thread's budget (budget.go) keeps stops
 // alone below the bound; the governor checks both periodically. If they exceed the bound, it
 // first samples sleeping threads less often and then stretches the interval of all threads.
 

@@ -141,9 +141,9 @@ const (
 	// preemptSlack is the error, in ns, of the moment since which a thread waited for a CPU: the
 	// stopper's own wake-up, and the switch to it at the stop.
 	preemptSlack = 30_000
-	// aheadSlack is the same for a thread outside of system calls. It did not wake from a sleep in
-	// one, so it was preempted, if not by the stopper, then by the thread that woke it.
-	aheadSlack = 100_000
+	// outsideSlack is the same for a thread outside of system calls. It cannot have woken from one,
+	// so it was preempted: by the stopper, or by the thread that woke the stopper a moment earlier.
+	outsideSlack = 100_000
 )
 
 // preempted reports whether the thread lost its CPU to sliver at this tick. The time that it waited
@@ -152,7 +152,7 @@ const (
 // timers whose slack has begun; timedOut excludes it. On a single CPU, each sample of a running
 // thread is of this kind.
 func (w *Window) preempted(after *Counters) bool {
-	slack := int64(aheadSlack)
+	slack := int64(outsideSlack)
 	if nr, result := nativeResult(&w.raw.regs); nr >= 0 {
 		if timedOut(nativeKind(nr), nr, result) {
 			return false
