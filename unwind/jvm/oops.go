@@ -34,8 +34,6 @@ type oops struct {
 // readOops reads the flags that describe the heap. It is called once.
 func (r *Runtime) readOops() (*oops, error) {
 	g := &lookup{s: r.s}
-	flags, count, size := g.static("JVMFlag.flags"), g.static("JVMFlag.numFlags"), g.size("JVMFlag")
-	nameAt, addrAt := g.field("JVMFlag._name"), g.field("JVMFlag._addr")
 	o := &oops{constants: g.field("InstanceKlass._constants"), fields: g.field("InstanceKlass._fields", "InstanceKlass._fieldinfo_stream"),
 		super: g.field("Klass._super"), fieldCount: g.maybe("InstanceKlass._java_fields_count"),
 		classAt: g.field("oopDesc._metadata._compressed_klass")}
@@ -53,28 +51,13 @@ func (r *Runtime) readOops() (*oops, error) {
 	if err := g.err(r.Major); err != nil {
 		return nil, err
 	}
-	fast := &pages{mem: r.mem, kept: map[uint64][]byte{}}
-	at, err := word(fast, flags)
-	if err != nil {
-		return nil, err
-	}
-	n, err := word(fast, count)
+	flags, err := (&Tables{Major: r.Major, s: r.s}).Flags(r.mem)
 	if err != nil {
 		return nil, err
 	}
 	on := map[string]bool{}
-	for i := range min(n, maxFlags) {
-		p, err1 := word(fast, at+i*size+nameAt)
-		v, err2 := word(fast, at+i*size+addrAt)
-		if err1 != nil || err2 != nil || p == 0 || v == 0 {
-			continue
-		}
-		name, err := cstring(fast, p)
-		if err != nil {
-			continue
-		}
-		switch name {
-		case "UseCompressedOops", "UseCompressedClassPointers", "UseCompactObjectHeaders", "UseZGC", "ZGenerational", "UseShenandoahGC":
+	for _, name := range []string{"UseCompressedOops", "UseCompressedClassPointers", "UseCompactObjectHeaders", "UseZGC", "ZGenerational", "UseShenandoahGC"} {
+		if v, ok := flags[name]; ok {
 			var b [1]byte
 			if err := read(r.mem, b[:], v); err != nil {
 				return nil, err

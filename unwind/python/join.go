@@ -1,6 +1,7 @@
 package python
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/sliverprof/sliver/stack"
@@ -35,13 +36,7 @@ func (s *Stack) Join(more *Stack) {
 	add(&Stack{Frames: frames, Groups: s.Groups})
 	add(more)
 	slices.SortStableFunc(parts, func(a, b part) int {
-		switch {
-		case a.anchor < b.anchor:
-			return -1
-		case a.anchor > b.anchor:
-			return 1
-		}
-		return 0
+		return cmp.Compare(a.anchor, b.anchor)
 	})
 	s.Frames, s.Groups = s.Frames[:0], s.Groups[:0]
 	for _, p := range parts {
