@@ -16,9 +16,6 @@ import (
 // names a folder for screenshots. SLIVER_LONG=1 runs all cases.
 func TestPageOfRealPrograms(t *testing.T) {
 	testprog.Need(t, "ptrace", "node", "chromium", "npm", "java17")
-	if os.Getenv("SLIVER_LONG") == "" {
-		t.Skip("long: takes ten minutes where other tests use the CPUs too; set SLIVER_LONG=1")
-	}
 	page, err := filepath.Abs(filepath.Join("..", "..", "web", "page"))
 	if err != nil {
 		t.Fatal(err)

@@ -305,6 +305,7 @@ test('Java: the calls of its methods stay before those of its virtual machine', 
   const s = await run('record', '-p', process.env.SLIVER_CONVOY, '-i', '5ms', '--web', '-o', 'convoy.sliver');
   const page = await open(s.url);
   await ready(page);
+  await tall(page); // only tracks in sight are arranged
   const workers = async () => (await state(page)).tracks.filter((t) => t.name.startsWith('worker-'));
   // What they wait in is the virtual machine's, and goes deeper than there is room for.
   await until(page, () => {
